@@ -1,0 +1,25 @@
+//! Ids, errors, visibility rules, waits by cause and metrics: the plain data that every layer
+//! shares. No I/O, no threads, no clock; nothing here depends on another crate of ours.
+
+pub mod beat;
+pub mod codes;
+pub mod error;
+pub mod health;
+pub mod ids;
+pub mod metrics;
+pub mod stall;
+pub mod sync;
+pub mod visibility;
+
+pub use beat::Beat;
+pub use codes::Code;
+pub use error::{Error, Kind, Result};
+pub use health::Health;
+pub use ids::{Generation, IndexId, Lsn, PageNo, TableId, TreeId, TxnId, UndoNo};
+pub use stall::{Cause, Stalls};
+pub use visibility::{CommitTable, OldVersion, Snapshot, Stamp, TxnState, VersionSource};
+
+/// CRC-32C of `bytes`, continued from `seed` (0 to start).
+pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(seed, bytes)
+}

@@ -1,0 +1,114 @@
+//! Counters and gauges, one table: name, unit and meaning generate `docs/reference/metrics.md`.
+//! Each layer adds its own section. A counter only grows; a gauge is set.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! metrics {
+    ($($(#[$attr:meta])* $name:ident = $text:literal, $unit:literal, $doc:literal;)*) => {
+        /// A counter or gauge.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Metric { $(#[doc = $doc] $name,)* }
+        impl Metric {
+            /// Every metric in order.
+            pub const ALL: &'static [Metric] = &[$(Metric::$name,)*];
+            /// Name as shown to users.
+            pub const fn name(self) -> &'static str { match self { $(Metric::$name => $text,)* } }
+            /// Unit.
+            pub const fn unit(self) -> &'static str { match self { $(Metric::$name => $unit,)* } }
+            /// Meaning.
+            pub const fn doc(self) -> &'static str { match self { $(Metric::$name => $doc,)* } }
+        }
+    };
+}
+
+metrics! {
+    // -- io
+    FileReads = "file_reads", "count", "Reads issued to files";
+    FileReadBytes = "file_read_bytes", "bytes", "Bytes read from files";
+    FileWrites = "file_writes", "count", "Writes issued to files";
+    FileWriteBytes = "file_write_bytes", "bytes", "Bytes written to files";
+    FileSyncs = "file_syncs", "count", "Syncs issued to files";
+    // -- log
+    WalBytes = "wal_bytes", "bytes", "Bytes written to the log, padding included";
+    WalRecords = "wal_records", "count", "Records appended to the log";
+    WalSyncs = "wal_syncs", "count", "Syncs of the log";
+    WalRotations = "wal_rotations", "count", "Log segments begun";
+    // -- pages
+    PageReads = "page_reads", "count", "Pages read from storage";
+    PageReadBytes = "page_read_bytes", "bytes", "Bytes of pages read from storage";
+    PageWrites = "page_writes", "count", "Pages written in place";
+    PageWriteBytes = "page_write_bytes", "bytes", "Bytes of pages written in place";
+    DoublewriteBytes = "doublewrite_bytes", "bytes", "Bytes written to the doublewrite file";
+    FlushRequested = "flush_requested_pages", "pages", "Pages the pacing law asked to flush";
+    FlushDone = "flush_done_pages", "pages", "Pages flushed";
+    Checkpoints = "checkpoints", "count", "Checkpoints taken";
+    DirtyPages = "dirty_pages", "pages", "Dirty pages now (gauge)";
+    FreeFrames = "free_frames", "frames", "Free frames now (gauge)";
+    Evictions = "evictions", "count", "Frames taken from clean pages";
+    TornPagesRepaired = "torn_pages_repaired", "count", "Pages restored from the doublewrite file";
+    // -- tree
+    Splits = "splits", "count", "Page splits";
+    Compactions = "leaf_compactions", "count", "Leaves compacted in place";
+    LeafMerges = "leaf_merges", "count", "Leaves merged or unlinked";
+    // -- runs
+    MemtableBytes = "memtable_bytes", "bytes", "Bytes in memtables now (gauge)";
+    MemtableEntries = "memtable_entries", "count", "Entries written to memtables";
+    MemtableFlushes = "memtable_flushes", "count", "Memtable generations flushed";
+    RunFlushBytes = "run_flush_bytes", "bytes", "Bytes written by memtable flushes";
+    Merges = "merges", "count", "Merges finished";
+    MergesBottom = "merges_bottom", "count", "Merges finished into a bottom run";
+    MergeReadBytes = "merge_read_bytes", "bytes", "Bytes read by merges";
+    MergeWriteBytes = "merge_write_bytes", "bytes", "Bytes written by merges";
+    RunBlockReads = "run_block_reads", "count", "Run blocks read from storage by readers";
+    RunBlockReadBytes = "run_block_read_bytes", "bytes", "Bytes of run blocks read by readers";
+    FilterProbes = "filter_probes", "count", "Bloom filter probes";
+    FilterSkips = "filter_skips", "count", "Runs skipped by a Bloom filter";
+    EntriesSkipped = "entries_skipped", "count", "Index entries skipped by scans";
+    BuildReadBytes = "build_read_bytes", "bytes", "Bytes read by index builds";
+    BuildWriteBytes = "build_write_bytes", "bytes", "Bytes written by index builds";
+    // -- txn
+    Commits = "commits", "count", "Transactions committed";
+    Rollbacks = "rollbacks", "count", "Transactions rolled back";
+    Conflicts = "conflicts", "count", "Snapshot conflicts raised";
+    Deadlocks = "deadlocks", "count", "Deadlocks found";
+    LockTimeouts = "lock_timeouts", "count", "Lock waits timed out";
+    LockWaits = "lock_waits", "count", "Waits for row locks";
+    UndoBytes = "undo_bytes", "bytes", "Bytes of undo in memory now (gauge)";
+    UndoSpilledBytes = "undo_spilled_bytes", "bytes", "Bytes of undo written to files";
+    // -- tables
+    RowsRead = "rows_read", "rows", "Rows returned by reads";
+    RowsInserted = "rows_inserted", "rows", "Rows inserted";
+    RowsUpdated = "rows_updated", "rows", "Rows updated";
+    RowsDeleted = "rows_deleted", "rows", "Rows deleted";
+}
+
+/// The values of all metrics of one database.
+pub struct Metrics {
+    values: Box<[AtomicU64]>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics { values: Metric::ALL.iter().map(|_| AtomicU64::new(0)).collect() }
+    }
+}
+
+impl Metrics {
+    /// Adds to a counter.
+    pub fn add(&self, metric: Metric, n: u64) {
+        self.values[metric as usize].fetch_add(n, Ordering::Relaxed);
+    }
+    /// Subtracts from a gauge.
+    pub fn sub(&self, metric: Metric, n: u64) {
+        self.values[metric as usize].fetch_sub(n, Ordering::Relaxed);
+    }
+    /// Sets a gauge.
+    pub fn set(&self, metric: Metric, n: u64) {
+        self.values[metric as usize].store(n, Ordering::Relaxed);
+    }
+    /// The present value.
+    pub fn get(&self, metric: Metric) -> u64 {
+        self.values[metric as usize].load(Ordering::Relaxed)
+    }
+}

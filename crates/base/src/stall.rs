@@ -1,0 +1,94 @@
+//! Waits by cause (protocol G6). Every wait of a foreground or background thread is recorded under
+//! one of these names; `stall_us{cause}` sums the waits of foreground threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a thread waits.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Cause { $($(#[$doc])* $name,)* }
+        impl Cause {
+            /// All causes in order.
+            pub const ALL: &'static [Cause] = &[$(Cause::$name,)*];
+            /// The name used in metrics, JSON and reports.
+            pub const fn name(self) -> &'static str { match self { $(Cause::$name => $text,)* } }
+        }
+    };
+}
+
+causes! {
+    /// For the log to become durable.
+    LogSync = "log_sync",
+    /// For space in the log (G1).
+    LogSpace = "log_space",
+    /// For a free frame in the pool.
+    FreeFrame = "free_frame",
+    /// For a page read from storage.
+    PageRead = "page_read",
+    /// For a page latch.
+    PageLatch = "page_latch",
+    /// For memtable space.
+    MemtableFull = "memtable_full",
+    /// For merge debt to be paid.
+    MergeDebt = "merge_debt",
+    /// For the I/O governor.
+    Governor = "governor",
+    /// For another transaction's row or key lock.
+    RowLock = "row_lock",
+    /// For a schema change barrier.
+    Schema = "schema",
+    /// A single device operation took most of the time.
+    DeviceSlow = "device_slow",
+    /// Wall time that no recorded wait and no CPU time explains.
+    Unexplained = "unexplained",
+    /// A background actor waiting for work: not a stall.
+    Idle = "idle",
+}
+
+/// Sums and counts per cause.
+#[derive(Default)]
+pub struct Stalls {
+    ns: [AtomicU64; Cause::ALL.len()],
+    count: [AtomicU64; Cause::ALL.len()],
+    over_1ms: [AtomicU64; Cause::ALL.len()],
+    max_ns: [AtomicU64; Cause::ALL.len()],
+}
+
+/// One cause's figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StallFigures {
+    /// Waits recorded.
+    pub count: u64,
+    /// Waits longer than 1 ms.
+    pub over_1ms: u64,
+    /// Time waited in all, microseconds.
+    pub us: u64,
+    /// Longest single wait, microseconds.
+    pub max_us: u64,
+}
+
+impl Stalls {
+    /// Records one wait of `ns` nanoseconds.
+    pub fn record(&self, cause: Cause, ns: u64) {
+        let i = cause as usize;
+        self.ns[i].fetch_add(ns, Ordering::Relaxed);
+        self.count[i].fetch_add(1, Ordering::Relaxed);
+        if ns > 1_000_000 {
+            self.over_1ms[i].fetch_add(1, Ordering::Relaxed);
+        }
+        self.max_ns[i].fetch_max(ns, Ordering::Relaxed);
+    }
+
+    /// The figures of one cause.
+    pub fn get(&self, cause: Cause) -> StallFigures {
+        let i = cause as usize;
+        StallFigures {
+            count: self.count[i].load(Ordering::Relaxed),
+            over_1ms: self.over_1ms[i].load(Ordering::Relaxed),
+            us: self.ns[i].load(Ordering::Relaxed) / 1000,
+            max_us: self.max_ns[i].load(Ordering::Relaxed) / 1000,
+        }
+    }
+}

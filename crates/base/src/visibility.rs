@@ -1,0 +1,100 @@
+//! Stamps, snapshots and the rule of visibility (protocols A1-A3, A5, C1).
+//!
+//! An operation is (txn id, undo_no). A commit timestamp (cts) is the LSN of the commit record. A
+//! snapshot is one number: it sees every transaction whose cts is at or below it. A transaction id
+//! absent from the commit table means committed and visible to every snapshot.
+
+use crate::{Lsn, Result, TreeId, TxnId, UndoNo};
+
+/// Identity of an operation; the version a row or index entry was made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Stamp {
+    /// The transaction; zero means "no stamp": committed and visible to all.
+    pub txn: TxnId,
+    /// The operation inside it.
+    pub undo_no: UndoNo,
+}
+
+/// State of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxnState {
+    /// Running.
+    Active,
+    /// Prepared (two-phase commit): undecided, survives crashes.
+    Prepared,
+    /// Committed at this timestamp; `Lsn(0)` when it left the table: visible to everyone.
+    Committed(Lsn),
+    /// Aborted; its rows may not have been reverted yet.
+    Aborted,
+}
+
+impl TxnState {
+    /// Neither committed nor aborted.
+    pub fn is_undecided(self) -> bool {
+        matches!(self, TxnState::Active | TxnState::Prepared)
+    }
+}
+
+/// Transaction id -> state and commit timestamp. Implemented by `txn`.
+pub trait CommitTable: Send + Sync {
+    /// The state; an id absent from the table is `Committed(Lsn(0))`.
+    fn state(&self, txn: TxnId) -> TxnState;
+    /// True if the operation was reverted: its transaction aborted, or its undo_no lies in one of
+    /// the transaction's dead ranges (A1).
+    fn is_dead(&self, stamp: Stamp) -> bool;
+    /// Every transaction with cts at or below this is visible to all present and future snapshots.
+    fn horizon(&self) -> Lsn;
+    /// True if some registered snapshot `s` has `low <= s < high` (D4: "a snapshot lies between").
+    fn snapshot_between(&self, low: Lsn, high: Lsn) -> bool;
+}
+
+/// What a reader sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Sees transactions with cts <= at. `Lsn::MAX` reads the newest committed state.
+    pub at: Lsn,
+    /// The reader's own transaction (zero: none).
+    pub own: TxnId,
+    /// Own operations with undo_no below this are seen (A6: no Halloween).
+    pub own_below: UndoNo,
+}
+
+impl Snapshot {
+    /// A snapshot of committed data at `at`, without a transaction of its own.
+    pub fn committed_at(at: Lsn) -> Snapshot {
+        Snapshot { at, own: TxnId::ZERO, own_below: UndoNo::ZERO }
+    }
+
+    /// True if the version made by `stamp` is visible: committed at or below `at`, or own and
+    /// older than the cursor, and not reverted.
+    pub fn sees(&self, stamp: Stamp, table: &dyn CommitTable) -> bool {
+        if stamp.txn == TxnId::ZERO {
+            return true;
+        }
+        if stamp.txn == self.own {
+            return stamp.undo_no < self.own_below && !table.is_dead(stamp);
+        }
+        match table.state(stamp.txn) {
+            TxnState::Committed(cts) => cts <= self.at && !table.is_dead(stamp),
+            TxnState::Active | TxnState::Prepared | TxnState::Aborted => false,
+        }
+    }
+}
+
+/// A row version found in undo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldVersion {
+    /// Who made this version (zero stamp: visible to all).
+    pub stamp: Stamp,
+    /// The row bytes; `None` if the row did not exist or was deleted in this version.
+    pub row: Option<Vec<u8>>,
+}
+
+/// Resolves a stamp to the version before it (C1): implemented over `txn`'s undo.
+pub trait VersionSource: Send + Sync {
+    /// The version that operation `stamp` on `key` of `tree` replaced.
+    ///
+    /// # Errors
+    /// `Internal` if the undo was already freed: the caller followed a stamp it could see.
+    fn before(&self, tree: TreeId, key: &[u8], stamp: Stamp) -> Result<OldVersion>;
+}

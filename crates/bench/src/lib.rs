@@ -1,0 +1,1 @@
+//! The insert benchmark and its report.

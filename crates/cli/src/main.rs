@@ -1,0 +1,2 @@
+//! The evenkeel command: bench, check, stat.
+fn main() {}

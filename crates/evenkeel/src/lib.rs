@@ -1,0 +1,1 @@
+//! Evenkeel: a storage engine that keeps an even keel under sustained writes.

@@ -1,0 +1,337 @@
+//! Log records: kinds and bodies. The log frames them (`wal`); a body is one of the layouts here.
+//!
+//! A row operation is one record (architecture 4.4): its physical half changes one cell of one leaf
+//! (page redo), its logical half serves undo after a crash and rebuilding the memtable.
+//!
+//! ```text
+//! leaf change (ROW, REVERT): page varint, tree varint, flags u8, stamp (txn varint, undo_no varint),
+//!                            key bytes, row bytes, logical...
+//! ROW logical:    table varint, generation varint, kind u8, before_flags u8,
+//!                 [before stamp, before row bytes]  if before_flags has PRESENT
+//!                 entry count varint, entries: index varint, op u8, key bytes, value bytes
+//! REVERT logical: reverted stamp (txn varint, undo_no varint)
+//! PAGE:           page ops: page varint, op u8, payload bytes ...
+//! COMMIT, ABORT, END: txn varint
+//! PREPARE:        txn varint, xid bytes
+//! ```
+
+use crate::{Reader, put_bytes, put_varint};
+use evenkeel_base::{Generation, IndexId, PageNo, Result, Stamp, TableId, TreeId, TxnId, UndoNo};
+
+/// Kind of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// A mini-transaction: page ops only.
+    Page = 1,
+    /// A row operation.
+    Row = 2,
+    /// Compensation: a row operation was reverted.
+    Revert = 3,
+    /// A transaction committed; its LSN is the commit timestamp.
+    Commit = 4,
+    /// A transaction aborted; its rows are reverted afterwards.
+    Abort = 5,
+    /// An aborted transaction is fully reverted.
+    End = 6,
+    /// A transaction is prepared.
+    Prepare = 7,
+    /// An edit of the list of runs (`runs` owns the body).
+    Manifest = 8,
+    /// A part of a checkpoint (`evenkeel` owns the body).
+    Checkpoint = 9,
+}
+
+impl RecordKind {
+    /// Decodes a kind. # Errors: none; unknown kinds give `None`.
+    pub fn from_u8(value: u8) -> Option<RecordKind> {
+        use RecordKind::*;
+        [Page, Row, Revert, Commit, Abort, End, Prepare, Manifest, Checkpoint]
+            .into_iter()
+            .find(|k| *k as u8 == value)
+    }
+}
+
+/// Flags of a leaf cell and of a leaf change.
+pub mod cell_flags {
+    /// The row is deleted (its bytes stay until no snapshot needs them).
+    pub const DELETED: u8 = 1;
+    /// The cell carries a stamp.
+    pub const STAMPED: u8 = 2;
+    /// The row's bytes refer to overflow pages.
+    pub const OVERFLOW: u8 = 4;
+    /// Only in a leaf change: remove the cell.
+    pub const REMOVE: u8 = 0x80;
+    /// Only in `before_flags`: there was a cell.
+    pub const PRESENT: u8 = 0x40;
+}
+
+/// The physical half of a ROW or REVERT record: the new content of one leaf cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeafChange<'a> {
+    /// The leaf.
+    pub page: PageNo,
+    /// Its tree.
+    pub tree: TreeId,
+    /// `cell_flags` of the new cell, or `REMOVE`.
+    pub flags: u8,
+    /// Stamp of the new cell (zero if not `STAMPED`).
+    pub stamp: Stamp,
+    /// Clustered key.
+    pub key: &'a [u8],
+    /// Row bytes (empty with `REMOVE`).
+    pub row: &'a [u8],
+    /// The logical half, undecoded.
+    pub logical: &'a [u8],
+}
+
+fn put_stamp(out: &mut Vec<u8>, stamp: Stamp) {
+    put_varint(out, stamp.txn.0);
+    put_varint(out, u64::from(stamp.undo_no.0));
+}
+
+fn stamp(r: &mut Reader<'_>) -> Result<Stamp> {
+    Ok(Stamp { txn: TxnId(r.varint()?), undo_no: UndoNo(r.varint32()?) })
+}
+
+impl<'a> LeafChange<'a> {
+    /// Appends the encoded change.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.page.0);
+        put_varint(out, u64::from(self.tree.0));
+        out.push(self.flags);
+        put_stamp(out, self.stamp);
+        put_bytes(out, self.key);
+        put_bytes(out, self.row);
+        out.extend_from_slice(self.logical);
+    }
+
+    /// Decodes. # Errors: `BadEncoding`.
+    pub fn decode(body: &'a [u8]) -> Result<LeafChange<'a>> {
+        let mut r = Reader::new(body, "leaf change");
+        Ok(LeafChange {
+            page: PageNo(r.varint()?),
+            tree: TreeId(r.varint32()?),
+            flags: r.u8()?,
+            stamp: stamp(&mut r)?,
+            key: r.bytes()?,
+            row: r.bytes()?,
+            logical: r.rest(),
+        })
+    }
+}
+
+/// What a row operation did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RowKind {
+    /// The key had no live row.
+    Insert = 1,
+    /// The row changed, its key did not.
+    Update = 2,
+    /// The row was marked deleted.
+    Delete = 3,
+}
+
+/// The version a row operation replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before<'a> {
+    /// `cell_flags` of the old cell.
+    pub flags: u8,
+    /// Stamp of the old cell.
+    pub stamp: Stamp,
+    /// Its row bytes.
+    pub row: &'a [u8],
+}
+
+/// Operations of an index entry.
+pub mod entry_op {
+    /// The (key, pk) exists from here on; replaces an equal key with other stored bytes.
+    pub const INS: u8 = 1;
+    /// The (key, pk) is gone from here on.
+    pub const DEL: u8 = 2;
+    /// With INS: it made a (key, pk) live that was not (D4).
+    pub const FRESH: u8 = 4;
+}
+
+/// An index entry of a row operation; its pk is the clustered key of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The index.
+    pub index: IndexId,
+    /// `entry_op` bits.
+    pub op: u8,
+    /// Memcomparable column bytes.
+    pub key: &'a [u8],
+    /// Stored bytes that the key alone cannot give back.
+    pub value: &'a [u8],
+}
+
+/// The logical half of a ROW record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowLogical<'a> {
+    /// The table.
+    pub table: TableId,
+    /// The memtable generation the entries went to (B3).
+    pub generation: Generation,
+    /// What it did.
+    pub kind: RowKind,
+    /// The cell it replaced, if there was one.
+    pub before: Option<Before<'a>>,
+    /// Its index entries.
+    pub entries: Vec<Entry<'a>>,
+}
+
+impl<'a> RowLogical<'a> {
+    /// Appends the encoded half.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.table.0));
+        put_varint(out, self.generation.0);
+        out.push(self.kind as u8);
+        match &self.before {
+            None => out.push(0),
+            Some(before) => {
+                out.push(before.flags | cell_flags::PRESENT);
+                put_stamp(out, before.stamp);
+                put_bytes(out, before.row);
+            }
+        }
+        put_varint(out, self.entries.len() as u64);
+        for entry in &self.entries {
+            put_varint(out, u64::from(entry.index.0));
+            out.push(entry.op);
+            put_bytes(out, entry.key);
+            put_bytes(out, entry.value);
+        }
+    }
+
+    /// Decodes. # Errors: `BadEncoding`.
+    pub fn decode(logical: &'a [u8]) -> Result<RowLogical<'a>> {
+        let mut r = Reader::new(logical, "row record");
+        let table = TableId(r.varint32()?);
+        let generation = Generation(r.varint()?);
+        let kind = match r.u8()? {
+            1 => RowKind::Insert,
+            2 => RowKind::Update,
+            3 => RowKind::Delete,
+            _ => return Err(r.bad("unknown row operation")),
+        };
+        let flags = r.u8()?;
+        let before = if flags & cell_flags::PRESENT != 0 {
+            let stamp = stamp(&mut r)?;
+            Some(Before { flags: flags & !cell_flags::PRESENT, stamp, row: r.bytes()? })
+        } else {
+            None
+        };
+        let count = r.varint()?;
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            let index = IndexId(r.varint32()?);
+            entries.push(Entry { index, op: r.u8()?, key: r.bytes()?, value: r.bytes()? });
+        }
+        r.finish()?;
+        Ok(RowLogical { table, generation, kind, before, entries })
+    }
+}
+
+/// Appends the logical half of a REVERT record: the operation it reverts.
+pub fn encode_revert(out: &mut Vec<u8>, reverted: Stamp) {
+    put_stamp(out, reverted);
+}
+
+/// The operation a REVERT record reverts. # Errors: `BadEncoding`.
+pub fn decode_revert(logical: &[u8]) -> Result<Stamp> {
+    let mut r = Reader::new(logical, "revert record");
+    let reverted = stamp(&mut r)?;
+    r.finish()?;
+    Ok(reverted)
+}
+
+/// One page op of a PAGE record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageOp<'a> {
+    /// The page it changes.
+    pub page: PageNo,
+    /// Below 32: `pages` applies it; from 32 on: `tree` does.
+    pub op: u8,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// Appends a page op.
+pub fn put_page_op(out: &mut Vec<u8>, op: PageOp<'_>) {
+    put_varint(out, op.page.0);
+    out.push(op.op);
+    put_bytes(out, op.payload);
+}
+
+/// The page ops of a PAGE record. # Errors: `BadEncoding` in an item.
+pub fn page_ops(body: &[u8]) -> impl Iterator<Item = Result<PageOp<'_>>> {
+    let mut r = Reader::new(body, "page record");
+    std::iter::from_fn(move || {
+        if r.is_empty() {
+            return None;
+        }
+        let mut next =
+            || Ok(PageOp { page: PageNo(r.varint()?), op: r.u8()?, payload: r.bytes()? });
+        let item: Result<PageOp<'_>> = next();
+        if item.is_err() {
+            r = Reader::new(&[], "page record");
+        }
+        Some(item)
+    })
+}
+
+/// Appends the body of COMMIT, ABORT and END.
+pub fn encode_txn(out: &mut Vec<u8>, txn: TxnId) {
+    put_varint(out, txn.0);
+}
+
+/// The transaction of COMMIT, ABORT, END, PREPARE, and the xid of PREPARE. # Errors: `BadEncoding`.
+pub fn decode_txn(body: &[u8]) -> Result<(TxnId, &[u8])> {
+    let mut r = Reader::new(body, "transaction record");
+    let txn = TxnId(r.varint()?);
+    let xid = if r.is_empty() { &[][..] } else { r.bytes()? };
+    r.finish()?;
+    Ok((txn, xid))
+}
+
+/// Appends the body of PREPARE.
+pub fn encode_prepare(out: &mut Vec<u8>, txn: TxnId, xid: &[u8]) {
+    put_varint(out, txn.0);
+    put_bytes(out, xid);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_record_round_trip() {
+        let logical = RowLogical {
+            table: TableId(7),
+            generation: Generation(3),
+            kind: RowKind::Update,
+            before: Some(Before { flags: 2, stamp: Stamp::default(), row: b"old" }),
+            entries: vec![Entry { index: IndexId(9), op: 5, key: b"k", value: b"" }],
+        };
+        let mut half = Vec::new();
+        logical.encode(&mut half);
+        assert_eq!(RowLogical::decode(&half).expect("decodes"), logical);
+        let change = LeafChange {
+            page: PageNo(300),
+            tree: TreeId(2),
+            flags: cell_flags::STAMPED,
+            stamp: Stamp { txn: TxnId(8), undo_no: UndoNo(1) },
+            key: b"key",
+            row: b"row",
+            logical: &half,
+        };
+        let mut body = Vec::new();
+        change.encode(&mut body);
+        assert_eq!(LeafChange::decode(&body).expect("decodes"), change);
+        for cut in 0..half.len() {
+            assert!(RowLogical::decode(&half[..cut]).is_err());
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `Env` and `File`: all contact with the outside world, fallible, at most ten methods each. Paths
+//! are relative to the database directory, with `/` between parts; the environment owns the root.
+
+use crate::Event;
+use evenkeel_base::{Cause, Result};
+use std::{sync::Arc, time::Duration};
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenMode {
+    /// Create it if it does not exist.
+    pub create: bool,
+    /// Fail if it exists (with `create`).
+    pub exclusive: bool,
+    /// Open for writing.
+    pub write: bool,
+    /// Bypass the page cache where the file system allows it: offsets, lengths and buffers must be
+    /// multiples of `IO_ALIGN` (use `AlignedBuf`).
+    pub direct: bool,
+    /// Hold an exclusive lock on it while open (one process owns a directory).
+    pub lock: bool,
+}
+
+impl OpenMode {
+    /// Read an existing file.
+    pub const READ: OpenMode =
+        OpenMode { create: false, exclusive: false, write: false, direct: false, lock: false };
+    /// Read and write, created if missing.
+    pub const READ_WRITE: OpenMode =
+        OpenMode { create: true, exclusive: false, write: true, direct: false, lock: false };
+    /// The same with direct I/O.
+    #[must_use]
+    pub const fn direct(mut self) -> OpenMode {
+        self.direct = true;
+        self
+    }
+}
+
+/// An open file. Positions are bytes.
+pub trait File: Send + Sync {
+    /// Fills `buf` from `offset`. # Errors: `ReadShort` when the file ends before, `ReadFailed`.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// Writes all of `buf` at `offset`. Durable only after `sync`. # Errors: `DiskFull`, `WriteFailed`.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+    /// Makes completed writes (and the length) durable. Never retried by callers after an error.
+    fn sync(&self) -> Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// True if the file is empty.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts or extends (with zeros) to `len`.
+    fn set_len(&self, len: u64) -> Result<()>;
+    /// Reserves blocks for the range, extending the file if needed, so that later writes into it
+    /// cannot fail for space. # Errors: `DiskFull`.
+    fn allocate(&self, offset: u64, len: u64) -> Result<()>;
+    /// Gives the blocks of the range back; it reads as zeros afterwards.
+    fn punch(&self, offset: u64, len: u64) -> Result<()>;
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The event was notified.
+    Event,
+    /// The time was over.
+    Timeout,
+}
+
+/// A running thread.
+pub trait Task: Send {
+    /// Waits for its end. # Errors: `Internal` if it panicked.
+    fn join(self: Box<Self>) -> Result<()>;
+}
+
+/// The outside world. Ten methods.
+pub trait Env: Send + Sync + 'static {
+    /// Opens a file.
+    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
+    /// Names (not paths) of the entries of a directory, sorted; empty if it does not exist.
+    fn list(&self, dir: &str) -> Result<Vec<String>>;
+    /// Removes a file; Ok if it does not exist.
+    fn remove(&self, path: &str) -> Result<()>;
+    /// Renames a file, replacing the target atomically.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Makes a directory and its parents ("" is the root itself); Ok if it exists.
+    fn create_dir(&self, dir: &str) -> Result<()>;
+    /// Makes creations, removals and renames in a directory durable.
+    fn sync_dir(&self, dir: &str) -> Result<()>;
+    /// Monotonic clock, nanoseconds from an arbitrary start.
+    fn now_ns(&self) -> u64;
+    /// A random number.
+    fn random(&self) -> u64;
+    /// Waits until `event` has moved on from `seen` or the time is over. Never holding a `Mutex`.
+    /// Under simulation also the point where another thread may run, even if `event` has moved.
+    fn wait(&self, event: &Arc<Event>, seen: u64, timeout: Option<Duration>, cause: Cause)
+    -> Woken;
+    /// Starts a thread. # Errors: `ThreadSpawn`.
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>>;
+}

@@ -1,0 +1,20 @@
+//! The one fallible I/O trait and what stands behind it: real files, a simulated disk, clock,
+//! randomness, threads and waits. Everything above performs I/O, reads time, draws random numbers,
+//! starts threads and waits only through [`Env`] (principle 5, protocol G5).
+
+pub mod buf;
+pub mod env;
+pub mod event;
+pub mod governor;
+pub mod real;
+pub mod runtime;
+
+pub use buf::AlignedBuf;
+pub use env::{Env, File, OpenMode, Task, Woken};
+pub use event::Event;
+pub use governor::{Class, Governor, PriorityGovernor};
+pub use real::RealEnv;
+pub use runtime::Runtime;
+
+/// Direct I/O needs offsets, lengths and buffers in multiples of this.
+pub const IO_ALIGN: usize = 4096;

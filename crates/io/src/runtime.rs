@@ -1,0 +1,90 @@
+//! What every component of one database shares: its environment, waits by cause, metrics, health.
+
+use crate::{Env, Event, Governor, PriorityGovernor, Task, Woken};
+use evenkeel_base::{Cause, Health, Result, Stalls, metrics::Metrics};
+use std::{cell::Cell, sync::Arc, time::Duration};
+
+/// Shared by all components of one database.
+pub struct Runtime {
+    /// The outside world.
+    pub env: Arc<dyn Env>,
+    /// Waits of foreground threads by cause.
+    pub stalls: Stalls,
+    /// Counters and gauges.
+    pub metrics: Metrics,
+    /// Set when a write failed.
+    pub health: Health,
+    /// Asked before background I/O.
+    pub governor: Box<dyn Governor>,
+    never: Arc<Event>,
+}
+
+thread_local! {
+    static BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Runtime {
+    /// A runtime over `env`.
+    pub fn new(env: Arc<dyn Env>) -> Arc<Runtime> {
+        Arc::new(Runtime {
+            env,
+            stalls: Stalls::default(),
+            metrics: Metrics::default(),
+            health: Health::default(),
+            governor: Box::new(PriorityGovernor),
+            never: Arc::new(Event::new()),
+        })
+    }
+
+    /// Waits for an event under a named cause; counted unless the thread is a background one or
+    /// the cause is `Idle`.
+    pub fn wait(
+        &self,
+        event: &Arc<Event>,
+        seen: u64,
+        timeout: Option<Duration>,
+        cause: Cause,
+    ) -> Woken {
+        let start = self.env.now_ns();
+        let woken = self.env.wait(event, seen, timeout, cause);
+        if cause != Cause::Idle && !BACKGROUND.get() {
+            self.stalls.record(cause, self.env.now_ns().saturating_sub(start));
+        }
+        woken
+    }
+
+    /// Waits until `ready` says so; `ready` is checked before and after every notification.
+    pub fn wait_until(&self, event: &Arc<Event>, cause: Cause, mut ready: impl FnMut() -> bool) {
+        loop {
+            let seen = event.now();
+            if ready() {
+                return;
+            }
+            self.wait(event, seen, None, cause);
+        }
+    }
+
+    /// A pacing delay (G1: at most 1 ms per row operation), under a cause.
+    pub fn delay(&self, time: Duration, cause: Cause) {
+        let seen = self.never.now();
+        self.wait(&self.never, seen, Some(time), cause);
+    }
+
+    /// A point where the simulator may let another thread run; nothing in a real environment.
+    /// Call it holding no `Mutex`.
+    pub fn step(&self) {
+        self.env.wait(&self.never, u64::MAX, Some(Duration::ZERO), Cause::Idle);
+    }
+
+    /// Starts a background thread; its waits are not counted as stalls.
+    ///
+    /// # Errors
+    /// `ThreadSpawn`.
+    pub fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<Box<dyn Task>> {
+        let body = move || {
+            BACKGROUND.set(true);
+            body();
+        };
+        self.env.spawn(name, Box::new(body))
+    }
+}

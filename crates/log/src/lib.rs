@@ -1,0 +1,1 @@
+//! The write-ahead log: segments, blocks, reservation, group commit, replay.

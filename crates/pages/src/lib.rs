@@ -1,0 +1,1 @@
+//! Page space, buffer pool, mini-transactions, flushing, doublewrite, page redo.

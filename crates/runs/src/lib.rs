@@ -1,0 +1,1 @@
+//! Secondary indexes: one memtable and sorted runs, flushed and merged in beats.

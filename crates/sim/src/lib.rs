@@ -1,0 +1,1 @@
+//! Whole-engine simulator: seeded workloads, crashes, model, planted faults.

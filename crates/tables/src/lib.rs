@@ -1,0 +1,1 @@
+//! Catalog, row and key codecs, table operations, constraints, online DDL.

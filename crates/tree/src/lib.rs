@@ -1,0 +1,1 @@
+//! The clustered B+tree over mini-transactions.

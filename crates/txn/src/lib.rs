@@ -1,0 +1,1 @@
+//! Transactions: stamps, snapshots, undo, locks, savepoints, prepared transactions.
