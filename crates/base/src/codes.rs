@@ -41,6 +41,8 @@ codes! {
     ThreadSpawn = Io, "a thread cannot be started", "raise the limit of processes for this user";
     // -- format
     BadEncoding = Corrupt, "stored bytes do not decode", "run evenkeel check; restore from a backup if it reports damage";
+    NewerFormat = Version, "the files were written by another format version", "open them with the version of Evenkeel that wrote them, or dump and load";
+    NotADatabase = Invalid, "not an Evenkeel database: no valid superblock", "check the path; if it is one, restore evenkeel.super from a backup";
     // -- log
     // -- pages
     // -- tree
@@ -48,4 +50,9 @@ codes! {
     // -- txn
     // -- tables
     // -- evenkeel
+    DirectoryNotEmpty = Invalid, "the directory holds other files and no database", "give an empty directory or a database";
+    OptionOutOfRange = Invalid, "an option is out of its range", "choose a value inside the range";
+    PageSizeMismatch = Invalid, "the database was created with another page size", "leave page_size out, or dump and load into a new database";
+    OpenedReadOnly = ReadOnly, "the database or transaction is read-only", "open it, or begin the transaction, for writing";
+    CheckpointMissing = Corrupt, "the checkpoint named by the superblock is not in the log", "restore from a backup";
 }

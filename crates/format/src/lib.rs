@@ -5,5 +5,6 @@
 
 pub mod codec;
 pub mod record;
+pub mod superblock;
 
 pub use codec::{Reader, put_bytes, put_varint};

@@ -1,0 +1,240 @@
+//! The superblock: file `evenkeel.super`, two slots of 4 KiB, written in turn; the valid one with
+//! the larger sequence number counts. A slot is one write, so a crash tears at most the slot that
+//! is being written and the other one stands.
+//!
+//! ```text
+//! slot (4,096 bytes, rest zero)
+//!   0  magic "EVENKEEL"            8
+//!   8  crc32c of bytes 12..4096    4
+//!  12  superblock version u16      2
+//!  14  page version u16            2
+//!  16  log version u16             2
+//!  18  run version u16             2
+//!  20  catalog version u16         2
+//!  22  flags u16 (1 = clean)       2
+//!  24  page size u32               4
+//!  28  log epoch u32               4
+//!  32  sequence u64                8
+//!  40  database id u64             8
+//!  48  checkpoint LSN u64          8   first part of the newest CHECKPOINT record
+//!  56  redo LSN u64                8   replay starts here; redo <= checkpoint
+//!  64  catalog root page u64       8
+//! ```
+//!
+//! CHECKPOINT record body: part varint (from 0), parts varint, bytes. The joined bytes are sections:
+//! id u8, bytes; each section belongs to one component.
+
+use crate::{Reader, put_bytes, put_varint};
+use evenkeel_base::{Code, Error, Lsn, PageNo, Result, crc32c};
+
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 4096;
+/// Magic at the start of a slot.
+pub const MAGIC: &[u8; 8] = b"EVENKEEL";
+/// Version of this layout.
+pub const SUPERBLOCK_VERSION: u16 = 1;
+/// Version of page layouts.
+pub const PAGE_VERSION: u16 = 1;
+/// Version of the log.
+pub const LOG_VERSION: u16 = 1;
+/// Version of runs.
+pub const RUN_VERSION: u16 = 1;
+/// Version of the catalog.
+pub const CATALOG_VERSION: u16 = 1;
+/// Largest chunk of a checkpoint in one record.
+pub const CHECKPOINT_PART_BYTES: usize = 1 << 20;
+
+const FLAG_CLEAN: u16 = 1;
+const VERSIONS: [(&str, usize, u16); 5] = [
+    ("superblock", 12, SUPERBLOCK_VERSION),
+    ("page", 14, PAGE_VERSION),
+    ("log", 16, LOG_VERSION),
+    ("run", 18, RUN_VERSION),
+    ("catalog", 20, CATALOG_VERSION),
+];
+
+/// What a slot says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Grows by one with each write.
+    pub sequence: u64,
+    /// Drawn at creation; binds all files of a database together.
+    pub database_id: u64,
+    /// Page size in bytes.
+    pub page_size: u32,
+    /// Epoch of the log that is being written.
+    pub epoch: u32,
+    /// True if the database was closed and nothing has been written since.
+    pub clean: bool,
+    /// First part of the newest checkpoint record.
+    pub checkpoint: Lsn,
+    /// Where replay starts.
+    pub redo: Lsn,
+    /// Root page of the catalog tree.
+    pub catalog_root: PageNo,
+}
+
+impl Superblock {
+    /// Encodes a slot.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(SLOT_BYTES);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        for (_, _, version) in VERSIONS {
+            out.extend_from_slice(&version.to_le_bytes());
+        }
+        out.extend_from_slice(&(if self.clean { FLAG_CLEAN } else { 0 }).to_le_bytes());
+        out.extend_from_slice(&self.page_size.to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        for value in
+            [self.sequence, self.database_id, self.checkpoint.0, self.redo.0, self.catalog_root.0]
+        {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        out.resize(SLOT_BYTES, 0);
+        let crc = crc32c(0, &out[12..]);
+        out[8..12].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Decodes one slot; `None` if it is torn or was never written (the other slot then counts).
+    ///
+    /// # Errors
+    /// `NewerFormat` if the slot is whole but of a version this build does not know.
+    pub fn decode(slot: &[u8]) -> Result<Option<Superblock>> {
+        if slot.len() != SLOT_BYTES || &slot[..8] != MAGIC {
+            return Ok(None);
+        }
+        let mut r = Reader::new(&slot[8..], "superblock");
+        if r.u32()? != crc32c(0, &slot[12..]) {
+            return Ok(None);
+        }
+        for (name, at, known) in VERSIONS {
+            let found = u16::from_le_bytes([slot[at], slot[at + 1]]);
+            if found != known {
+                return Err(Error::new(Code::NewerFormat)
+                    .with("part", name)
+                    .with("found", found)
+                    .with("known", known));
+            }
+        }
+        r.take(10)?;
+        let flags = r.u16()?;
+        let page_size = r.u32()?;
+        let epoch = r.u32()?;
+        let sequence = r.u64()?;
+        let database_id = r.u64()?;
+        Ok(Some(Superblock {
+            sequence,
+            database_id,
+            page_size,
+            epoch,
+            clean: flags & FLAG_CLEAN != 0,
+            checkpoint: Lsn(r.u64()?),
+            redo: Lsn(r.u64()?),
+            catalog_root: PageNo(r.u64()?),
+        }))
+    }
+
+    /// The slot to read: the valid one with the larger sequence.
+    ///
+    /// # Errors
+    /// `NotADatabase` if neither slot is valid; `NewerFormat` as in `decode`.
+    pub fn choose(file: &[u8]) -> Result<Superblock> {
+        let mut best: Option<Superblock> = None;
+        for slot in file.chunks(SLOT_BYTES).take(2) {
+            if let Some(found) = Superblock::decode(slot)?
+                && best.as_ref().is_none_or(|b| found.sequence > b.sequence)
+            {
+                best = Some(found);
+            }
+        }
+        best.ok_or_else(|| Error::new(Code::NotADatabase))
+    }
+}
+
+/// Joins sections into the bytes of a checkpoint.
+pub fn encode_sections(sections: &[(u8, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (id, bytes) in sections {
+        out.push(*id);
+        put_bytes(&mut out, bytes);
+    }
+    out
+}
+
+/// Splits the bytes of a checkpoint into sections. # Errors: `BadEncoding`.
+pub fn decode_sections(bytes: &[u8]) -> Result<Vec<(u8, &[u8])>> {
+    let mut r = Reader::new(bytes, "checkpoint");
+    let mut sections = Vec::new();
+    while !r.is_empty() {
+        sections.push((r.u8()?, r.bytes()?));
+    }
+    Ok(sections)
+}
+
+/// The head of a part of a checkpoint.
+pub fn encode_part_head(part: usize, parts: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, part as u64);
+    put_varint(&mut out, parts as u64);
+    out
+}
+
+/// Number of this part, of all parts, and its bytes. # Errors: `BadEncoding`.
+pub fn decode_part(body: &[u8]) -> Result<(u64, u64, &[u8])> {
+    let mut r = Reader::new(body, "checkpoint part");
+    let (part, parts) = (r.varint()?, r.varint()?);
+    if part >= parts {
+        return Err(r.bad("part number beyond their count"));
+    }
+    Ok((part, parts, r.rest()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(sequence: u64) -> Superblock {
+        Superblock {
+            sequence,
+            database_id: 77,
+            page_size: 4096,
+            epoch: 3,
+            clean: true,
+            checkpoint: Lsn(900),
+            redo: Lsn(480),
+            catalog_root: PageNo(5),
+        }
+    }
+
+    #[test]
+    fn the_newer_valid_slot_counts() {
+        let mut file = sample(4).encode();
+        file.extend(sample(5).encode());
+        assert_eq!(Superblock::choose(&file).expect("valid"), sample(5));
+        file[SLOT_BYTES + 40] ^= 1;
+        assert_eq!(Superblock::choose(&file).expect("valid"), sample(4));
+        file[40] ^= 1;
+        assert_eq!(Superblock::choose(&file).expect_err("torn").code(), Code::NotADatabase);
+    }
+
+    #[test]
+    fn a_newer_version_is_refused() {
+        let mut slot = sample(1).encode();
+        slot[16] = 9;
+        let crc = crc32c(0, &slot[12..]);
+        slot[8..12].copy_from_slice(&crc.to_le_bytes());
+        let error = Superblock::decode(&slot).expect_err("newer");
+        assert_eq!(error.code(), Code::NewerFormat);
+        assert_eq!(error.context("part"), Some("log"));
+    }
+
+    #[test]
+    fn sections_round_trip_and_reject_cuts() {
+        let bytes = encode_sections(&[(1, b"abc".to_vec()), (2, Vec::new())]);
+        let sections = decode_sections(&bytes).expect("whole");
+        assert_eq!(sections, vec![(1, &b"abc"[..]), (2, &b""[..])]);
+        assert!(decode_sections(&bytes[..3]).is_err());
+    }
+}
