@@ -4,8 +4,8 @@
 //! (page redo), its logical half serves undo after a crash and rebuilding the memtable.
 //!
 //! ```text
-//! leaf change (ROW, REVERT): page varint, tree varint, flags u8, stamp (txn varint, undo_no varint),
-//!                            key bytes, row bytes, logical...
+//! leaf change (ROW, REVERT): page varint, tree varint, flags u8, stamp (txn varint,
+//!                            undo_no varint), key bytes, row bytes, logical...
 //! ROW logical:    table varint, generation varint, kind u8, before_flags u8,
 //!                 [before stamp, before row bytes]  if before_flags has PRESENT
 //!                 entry count varint, entries: index varint, op u8, key bytes, value bytes

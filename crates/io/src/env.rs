@@ -40,7 +40,8 @@ impl OpenMode {
 pub trait File: Send + Sync {
     /// Fills `buf` from `offset`. # Errors: `ReadShort` when the file ends before, `ReadFailed`.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
-    /// Writes all of `buf` at `offset`. Durable only after `sync`. # Errors: `DiskFull`, `WriteFailed`.
+    /// Writes all of `buf` at `offset`. Durable only after `sync`.
+    /// # Errors: `DiskFull`, `WriteFailed`.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
     /// Makes completed writes (and the length) durable. Never retried by callers after an error.
     fn sync(&self) -> Result<()>;

@@ -1,0 +1,33 @@
+# make deps | bench | test | test-release | profile | check | docs. See README.md.
+SHELL := /bin/bash
+.PHONY: deps bench test test-release profile check docs
+
+deps:
+	@bash scripts/deps.sh
+
+# The insert benchmark with its defaults; pass more with ARGS="--rows 8M,2M --report out.html".
+bench: deps
+	cargo build --release -p evenkeel-cli
+	target/release/evenkeel bench $(ARGS)
+
+# Everything a change must pass.
+test: deps
+	@bash scripts/test.sh
+
+# What takes longer than a change can wait for, before a release.
+test-release: test
+	@bash scripts/test-release.sh
+
+# A flame graph of the benchmark: out/flame.svg.
+profile: deps
+	@bash scripts/profile.sh $(ARGS)
+
+# The quick checks alone: formatting, lints, tidy.
+check:
+	cargo fmt --all --check
+	cargo xtask tidy
+	cargo clippy --workspace --all-targets -- -D warnings
+
+# Regenerates docs/reference.
+docs:
+	cargo xtask docs

@@ -1,0 +1,27 @@
+# Sourced by test.sh and test-release.sh: `rung NAME COMMAND...` runs one rung of the ladder and
+# stops at the first failure; `rungs_done` prints the minutes that each took.
+set -euo pipefail
+rung_names=()
+rung_seconds=()
+
+rung() {
+    local name=$1 start=$SECONDS
+    shift
+    echo "== rung $name: $*"
+    if ! "$@"; then
+        echo "== rung $name FAILED after $((SECONDS - start)) s"
+        exit 1
+    fi
+    rung_names+=("$name")
+    rung_seconds+=($((SECONDS - start)))
+}
+
+rungs_done() {
+    echo "== minutes per rung"
+    local i total=0
+    for i in "${!rung_names[@]}"; do
+        awk -v s="${rung_seconds[$i]}" -v n="${rung_names[$i]}" 'BEGIN {printf "%6.1f  %s\n", s / 60, n}'
+        total=$((total + rung_seconds[i]))
+    done
+    awk -v s="$total" 'BEGIN {printf "%6.1f  in all\n", s / 60}'
+}

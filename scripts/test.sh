@@ -1,0 +1,14 @@
+#!/bin/bash
+# The ladder that every change must pass, narrowest first. Budget: 25 minutes on 2 cores.
+cd "$(dirname "$0")/.."
+source scripts/rungs.sh
+
+# Peers of the comparison are built only by `cargo run -p evenkeel-bench-compare`.
+rung 0-style bash -c 'cargo fmt --all --check && cargo xtask tidy'
+rung 0-lints cargo clippy --quiet --workspace --all-targets -- -D warnings
+if command -v cargo-deny >/dev/null; then
+    rung 0-licences cargo deny --offline check licenses bans sources
+fi
+rung 1-tests cargo test --quiet --workspace
+rung 1-binary cargo build --quiet --release -p evenkeel-cli
+rungs_done

@@ -1,0 +1,89 @@
+//! Writes `docs/reference` from the tables in the code, and tells where it has drifted from them.
+
+use crate::tables::{Entry, entries};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// One generated page: file name and how its text comes from the repository.
+type Page = (&'static str, fn(&Path) -> String);
+
+const PAGES: &[Page] = &[("errors.md", errors), ("metrics.md", metrics)];
+
+/// Writes every page. Returns what could not be written.
+pub fn write(root: &Path) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (name, make) in PAGES {
+        let path = root.join("docs/reference").join(name);
+        if let Err(error) = fs::write(&path, make(root)) {
+            problems.push(format!("{}: {error}", path.display()));
+        }
+    }
+    problems
+}
+
+/// Pages that differ from what their tables say.
+pub fn check(root: &Path) -> Vec<String> {
+    let drifted = |name: &str, text: String| {
+        fs::read_to_string(root.join("docs/reference").join(name)).unwrap_or_default() != text
+    };
+    PAGES
+        .iter()
+        .filter(|(name, make)| drifted(name, make(root)))
+        .map(|(name, _)| format!("docs/reference/{name}: out of date, run `cargo xtask docs`"))
+        .collect()
+}
+
+fn table(root: &Path, file: &str, name: &str, end: char) -> Vec<Entry> {
+    entries(&fs::read_to_string(root.join(file)).unwrap_or_default(), name, end)
+}
+
+fn head(title: &str, from: &str) -> String {
+    format!("# {title}\n\nGenerated from `{from}` by `cargo xtask docs`; do not edit.\n")
+}
+
+fn errors(root: &Path) -> String {
+    let from = "crates/base/src/codes.rs";
+    let mut page = head("Errors", from);
+    page.push_str(
+        "\nA message reads: what happened (name=value, ...); what to do [Name]. Programs match on\n\
+         the kind.\n",
+    );
+    sections(
+        &mut page,
+        &table(root, from, "codes", ';'),
+        "Name | Kind | What happened | Next",
+        |e| format!("`{}` | {}", e.name, e.values.join(" | ")),
+    );
+    page
+}
+
+fn metrics(root: &Path) -> String {
+    let from = "crates/base/src/metrics.rs";
+    let mut page = head("Metrics", from);
+    sections(&mut page, &table(root, from, "metrics", ';'), "Name | Unit | Meaning", |e| {
+        let name = e.values.first().map_or("", String::as_str);
+        format!("`{name}` | {}", e.values[1..].join(" | "))
+    });
+    page.push_str("\n## Waits by cause\n\n`stall_us{cause}`, from `crates/base/src/stall.rs`.\n");
+    let causes = table(root, "crates/base/src/stall.rs", "causes", ',');
+    rows(&mut page, &causes, "Cause | A thread waits", |e| {
+        format!("`{}` | {}", e.values.join(""), e.doc)
+    });
+    page
+}
+
+fn sections(page: &mut String, all: &[Entry], columns: &str, row: impl Fn(&Entry) -> String) {
+    for group in all.chunk_by(|a, b| a.section == b.section) {
+        let _ = write!(page, "\n## {}\n", group[0].section);
+        rows(page, group, columns, &row);
+    }
+}
+
+fn rows(page: &mut String, all: &[Entry], columns: &str, row: impl Fn(&Entry) -> String) {
+    let rule = vec!["---"; columns.split('|').count()].join(" | ");
+    let _ = write!(page, "\n| {columns} |\n| {rule} |\n");
+    for entry in all {
+        let _ = writeln!(page, "| {} |", row(entry));
+    }
+}
