@@ -49,6 +49,35 @@ codes! {
     // -- runs
     // -- txn
     // -- tables
+    TableMissing = NotFound, "there is no such table", "check the name; Database::tables lists them";
+    TableExists = Invalid, "a table of this name exists", "choose another name or drop the table";
+    ColumnMissing = NotFound, "there is no such column", "check the name against the table's definition";
+    ColumnExists = Invalid, "a column of this name exists", "choose another name";
+    ColumnInUse = Invalid, "the column is part of a key", "drop the index first; a primary key's columns stay";
+    IndexMissing = NotFound, "there is no such index", "check the name against the table's definition";
+    IndexExists = Invalid, "an index of this name exists", "choose another name or drop the index";
+    IndexTooYoung = Conflict, "the index was built after this transaction's snapshot", "read through the primary key or begin a new transaction";
+    NameInvalid = Invalid, "a name is empty, too long or holds control characters", "choose a name of 1 to 192 bytes";
+    DefinitionInvalid = Invalid, "the definition is not possible", "change what the message names";
+    TooManyColumns = Invalid, "too many columns", "stay within the limit or split the table";
+    TooManyIndexes = Invalid, "too many indexes", "drop one that is not used";
+    TooManyKeyParts = Invalid, "too many key parts", "use at most 32 columns in a key";
+    KeyTooLong = Invalid, "a clustered key is too long", "shorten the value, or use a larger page size";
+    EntryTooLong = Invalid, "an index entry is too long", "shorten the values or index other columns";
+    RowTooLong = Invalid, "a row is too long", "shorten its values";
+    TooManyValues = Invalid, "the number of values is not the number of columns", "give one value per column";
+    ValueType = Invalid, "a value is of another type than its column", "convert the value";
+    ValueRange = Invalid, "a value does not fit its column", "give a value within the column's range and length";
+    NullNotAllowed = Invalid, "NULL in a column that does not allow it", "give a value";
+    DuplicateKey = Duplicate, "a row with this key exists", "choose another key, or use upsert or insert_or_ignore";
+    DuplicateInBuild = Duplicate, "rows have equal keys, so a unique index cannot be built", "remove the duplicates or build it without unique";
+    RowChanged = Conflict, "the row was changed by a transaction younger than this one's snapshot", "roll back and repeat the transaction";
+    AutoIncrementSpent = Full, "the auto-increment column has reached its greatest value", "use a larger integer type";
+    TableBusy = LockTimeout, "transactions still use the table", "end them and repeat";
+    TransactionEnded = Invalid, "the transaction has ended", "begin a new one";
+    SavepointMissing = NotFound, "there is no such savepoint", "set it before rolling back to it";
+    BuildCancelled = Cancelled, "the index build was cancelled", "repeat it if the index is wanted";
+    CatalogDamaged = Corrupt, "the catalog contradicts itself", "run evenkeel check; restore from a backup";
     // -- evenkeel
     DirectoryNotEmpty = Invalid, "the directory holds other files and no database", "give an empty directory or a database";
     OptionOutOfRange = Invalid, "an option is out of its range", "choose a value inside the range";

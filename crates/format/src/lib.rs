@@ -3,8 +3,16 @@
 //! count before checking it, and never panics on any input.
 #![forbid(unsafe_code)]
 
+pub mod catalog;
 pub mod codec;
+pub mod key;
+pub mod limits;
 pub mod record;
+pub mod row;
 pub mod superblock;
+pub mod types;
 
 pub use codec::{Reader, put_bytes, put_varint};
+pub use key::{KeyPart, prefix_successor};
+pub use row::{Field, RowColumn, RowLayout, RowReader, row_version};
+pub use types::{ColumnType, Value, ValueRef};

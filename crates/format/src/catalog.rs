@@ -1,0 +1,304 @@
+//! Catalog entries: what the system table's `body` column holds, by kind. Each change of a body's
+//! layout gets a new leading number; a newer one is refused.
+//!
+//! ```text
+//! table:   1, tree varint, root page varint, flags u8 (1: clustered on a hidden id),
+//!          row version varint, next column id varint, auto-increment column + 1 varint,
+//!          primary key: parts
+//! column:  1, position varint, type (u8, varint, varint), flags u8 (1 nullable, 2 default),
+//!          added in varint, dropped in varint, [default: row-encoded bytes]
+//! index:   1, flags u8 (1 unique, 2 primary), state u8, valid from varint, parts
+//! parts:   count varint, (column id varint, flags u8 (1 descending))
+//! counter: 1, value varint
+//! ```
+
+use crate::types::{ColumnType, Value, ValueRef};
+use crate::{Reader, key::KeyPart, put_bytes, put_varint};
+use evenkeel_base::{Lsn, PageNo, Result, TreeId};
+
+/// Kinds of catalog entries: the second part of the system table's key.
+pub mod entry_kind {
+    /// A table.
+    pub const TABLE: u8 = 1;
+    /// A column of a table.
+    pub const COLUMN: u8 = 2;
+    /// An index of a table.
+    pub const INDEX: u8 = 3;
+    /// A counter: of a table its auto-increment or hidden id, of table 0 the next ids.
+    pub const COUNTER: u8 = 4;
+}
+
+const VERSION: u64 = 1;
+
+/// A part of a key: a column and its direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartEntry {
+    /// Column id.
+    pub column: u16,
+    /// Descending.
+    pub desc: bool,
+}
+
+fn put_parts(out: &mut Vec<u8>, parts: &[PartEntry]) {
+    put_varint(out, parts.len() as u64);
+    for part in parts {
+        put_varint(out, u64::from(part.column));
+        out.push(u8::from(part.desc));
+    }
+}
+
+fn u16_of(r: &mut Reader<'_>) -> Result<u16> {
+    u16::try_from(r.varint()?).map_err(|_| r.bad("number beyond 16 bits"))
+}
+
+fn parts(r: &mut Reader<'_>) -> Result<Vec<PartEntry>> {
+    let count = r.varint()?;
+    if count > crate::limits::KEY_PARTS_MAX as u64 {
+        return Err(r.bad("too many key parts"));
+    }
+    (0..count).map(|_| Ok(PartEntry { column: u16_of(r)?, desc: r.u8()? & 1 != 0 })).collect()
+}
+
+fn version(r: &mut Reader<'_>) -> Result<()> {
+    if r.varint()? == VERSION { Ok(()) } else { Err(r.bad("newer catalog format")) }
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableEntry {
+    /// Its B+tree.
+    pub tree: TreeId,
+    /// The tree's root.
+    pub root: PageNo,
+    /// Clustered on a hidden id, because there is no primary key or it may be too long (E5).
+    pub hidden_key: bool,
+    /// The row format new rows are written in.
+    pub row_version: u16,
+    /// The next column id.
+    pub next_column: u16,
+    /// The auto-increment column.
+    pub auto_increment: Option<u16>,
+    /// Parts of the primary key (empty with a hidden id).
+    pub primary: Vec<PartEntry>,
+}
+
+impl TableEntry {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, VERSION);
+        put_varint(out, u64::from(self.tree.0));
+        put_varint(out, self.root.0);
+        out.push(u8::from(self.hidden_key));
+        put_varint(out, u64::from(self.row_version));
+        put_varint(out, u64::from(self.next_column));
+        put_varint(out, self.auto_increment.map_or(0, |c| u64::from(c) + 1));
+        put_parts(out, &self.primary);
+    }
+
+    /// Decodes. # Errors: `BadEncoding`.
+    pub fn decode(body: &[u8]) -> Result<TableEntry> {
+        let mut r = Reader::new(body, "catalog table");
+        version(&mut r)?;
+        let entry = TableEntry {
+            tree: TreeId(r.varint32()?),
+            root: PageNo(r.varint()?),
+            hidden_key: r.u8()? & 1 != 0,
+            row_version: u16_of(&mut r)?,
+            next_column: u16_of(&mut r)?,
+            auto_increment: u16_of(&mut r)?.checked_sub(1),
+            primary: parts(&mut r)?,
+        };
+        r.finish()?;
+        Ok(entry)
+    }
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColumnEntry {
+    /// Its place among the columns of the table.
+    pub position: u16,
+    /// Its type.
+    pub ty: ColumnType,
+    /// May it be NULL.
+    pub nullable: bool,
+    /// Its value where none is given, and in rows older than it.
+    pub default: Option<Value>,
+    /// The first row format that has it.
+    pub added_in: u16,
+    /// The first row format that has it no more; 0 while it lives.
+    pub dropped_in: u16,
+}
+
+impl ColumnEntry {
+    /// Appends the body. # Errors: `ValueType`, `ValueRange` for a default that does not fit.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
+        let (code, a, b) = self.ty.to_code();
+        put_varint(out, VERSION);
+        put_varint(out, u64::from(self.position));
+        out.push(code);
+        put_varint(out, u64::from(a));
+        put_varint(out, u64::from(b));
+        out.push(u8::from(self.nullable) | u8::from(self.default.is_some()) << 1);
+        put_varint(out, u64::from(self.added_in));
+        put_varint(out, u64::from(self.dropped_in));
+        if let Some(default) = &self.default {
+            // The key encoding is self-delimiting and knows every type.
+            let mut bytes = Vec::new();
+            self.default_part().encode(default.as_ref(), &mut bytes)?;
+            put_bytes(out, &bytes);
+        }
+        Ok(())
+    }
+
+    fn default_part(&self) -> KeyPart {
+        KeyPart { ty: self.ty, nullable: true, desc: false }
+    }
+
+    /// Decodes. # Errors: `BadEncoding`.
+    pub fn decode(body: &[u8]) -> Result<ColumnEntry> {
+        let mut r = Reader::new(body, "catalog column");
+        version(&mut r)?;
+        let position = u16_of(&mut r)?;
+        let (code, a, b) = (r.u8()?, r.varint32()?, r.varint32()?);
+        let ty = ColumnType::from_code(code, a, b).ok_or_else(|| r.bad("unknown column type"))?;
+        let flags = r.u8()?;
+        let mut entry = ColumnEntry {
+            position,
+            ty,
+            nullable: flags & 1 != 0,
+            default: None,
+            added_in: u16_of(&mut r)?,
+            dropped_in: u16_of(&mut r)?,
+        };
+        if flags & 2 != 0 {
+            let (value, rest) = entry.default_part().decode(r.bytes()?)?;
+            if !rest.is_empty() {
+                return Err(r.bad("bytes after the default"));
+            }
+            entry.default = Some(value);
+        }
+        r.finish()?;
+        Ok(entry)
+    }
+
+    /// The default as a value (NULL if none is stored).
+    pub fn default_value(&self) -> ValueRef<'_> {
+        self.default.as_ref().map_or(ValueRef::Null, Value::as_ref)
+    }
+}
+
+/// State of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexState {
+    /// Being built: written by every change, not readable (F1).
+    Building,
+    /// Its build is complete and its uniqueness is being proved: changes check it (F3).
+    Checking,
+    /// Usable by snapshots at or above this timestamp.
+    Valid(Lsn),
+}
+
+/// An index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// No two rows have the same key (NULLs apart).
+    pub unique: bool,
+    /// It is the primary key of a table that is clustered on a hidden id.
+    pub primary: bool,
+    /// Its state.
+    pub state: IndexState,
+    /// Its parts.
+    pub parts: Vec<PartEntry>,
+}
+
+impl IndexEntry {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, VERSION);
+        out.push(u8::from(self.unique) | u8::from(self.primary) << 1);
+        let (state, from) = match self.state {
+            IndexState::Building => (0, 0),
+            IndexState::Checking => (1, 0),
+            IndexState::Valid(from) => (2, from.0),
+        };
+        out.push(state);
+        put_varint(out, from);
+        put_parts(out, &self.parts);
+    }
+
+    /// Decodes. # Errors: `BadEncoding`.
+    pub fn decode(body: &[u8]) -> Result<IndexEntry> {
+        let mut r = Reader::new(body, "catalog index");
+        version(&mut r)?;
+        let flags = r.u8()?;
+        let (state, from) = (r.u8()?, Lsn(r.varint()?));
+        let state = match state {
+            0 => IndexState::Building,
+            1 => IndexState::Checking,
+            2 => IndexState::Valid(from),
+            _ => return Err(r.bad("unknown index state")),
+        };
+        let parts = parts(&mut r)?;
+        r.finish()?;
+        Ok(IndexEntry { unique: flags & 1 != 0, primary: flags & 2 != 0, state, parts })
+    }
+}
+
+/// Appends the body of a counter.
+pub fn encode_counter(value: u64, out: &mut Vec<u8>) {
+    put_varint(out, VERSION);
+    put_varint(out, value);
+}
+
+/// Decodes a counter. # Errors: `BadEncoding`.
+pub fn decode_counter(body: &[u8]) -> Result<u64> {
+    let mut r = Reader::new(body, "catalog counter");
+    version(&mut r)?;
+    let value = r.varint()?;
+    r.finish()?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_round_trip() {
+        let primary = vec![PartEntry { column: 3, desc: true }];
+        let table = TableEntry {
+            tree: TreeId(5),
+            root: PageNo(900),
+            hidden_key: false,
+            row_version: 2,
+            next_column: 9,
+            auto_increment: Some(0),
+            primary: primary.clone(),
+        };
+        let mut body = Vec::new();
+        table.encode(&mut body);
+        assert_eq!(TableEntry::decode(&body).expect("decodes"), table);
+        (0..body.len()).for_each(|n| assert!(TableEntry::decode(&body[..n]).is_err()));
+        for default in [None, Some(Value::Null), Some(Value::from("a\0b"))] {
+            let column = ColumnEntry {
+                position: 4,
+                ty: ColumnType::Text { max: 9 },
+                nullable: true,
+                default,
+                added_in: 1,
+                dropped_in: 0,
+            };
+            body.clear();
+            column.encode(&mut body).expect("encodes");
+            assert_eq!(ColumnEntry::decode(&body).expect("decodes"), column);
+            (0..body.len()).for_each(|n| assert!(ColumnEntry::decode(&body[..n]).is_err()));
+        }
+        let state = IndexState::Valid(Lsn(77));
+        let index = IndexEntry { unique: true, primary: false, state, parts: primary };
+        body.clear();
+        index.encode(&mut body);
+        assert_eq!(IndexEntry::decode(&body).expect("decodes"), index);
+        (0..body.len()).for_each(|n| assert!(IndexEntry::decode(&body[..n]).is_err()));
+    }
+}

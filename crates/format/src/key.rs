@@ -1,0 +1,194 @@
+//! Memcomparable keys: the byte order of encoded keys is the order of their values, part by part.
+//!
+//! ```text
+//! part of a nullable column:  00 for NULL (first), else 01 and the value
+//! scalar:                     big-endian bits, sign flipped; floats in total order
+//! fixed bytes:                the bytes
+//! bytes, text:                the bytes with 00 -> 00 FF, then 00 00
+//! descending part:            every byte of the part inverted
+//! ```
+//!
+//! Every part is self-delimiting, so no encoded key is a proper prefix of another of the same
+//! index, and a prefix of parts is a prefix of bytes.
+
+use crate::types::{ColumnType, Value, ValueRef};
+use evenkeel_base::{Code, Error, Result};
+
+/// How one part of a key is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPart {
+    /// Type of the column.
+    pub ty: ColumnType,
+    /// May it be NULL.
+    pub nullable: bool,
+    /// Descending order.
+    pub desc: bool,
+}
+
+impl KeyPart {
+    /// The most bytes this part takes.
+    pub fn bytes_max(&self) -> usize {
+        self.ty.key_bytes_max().saturating_add(usize::from(self.nullable))
+    }
+
+    /// Appends the encoded value. # Errors: `ValueType`, `ValueRange`, `NullNotAllowed`.
+    pub fn encode(&self, value: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        match (value.is_null(), self.nullable) {
+            (true, true) => out.push(0),
+            (true, false) => return Err(Error::new(Code::NullNotAllowed)),
+            (false, nullable) => {
+                if nullable {
+                    out.push(1);
+                }
+                self.encode_value(value, out)?;
+            }
+        }
+        if self.desc {
+            out[start..].iter_mut().for_each(|b| *b = !*b);
+        }
+        Ok(())
+    }
+
+    fn encode_value(&self, value: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
+        if self.ty.is_scalar() {
+            let bits = self.ty.ordered_bits(self.ty.to_bits(value)?);
+            let len = self.ty.fixed_len().unwrap_or(16);
+            out.extend_from_slice(&bits.to_be_bytes()[16 - len..]);
+            return Ok(());
+        }
+        let bytes = self.ty.to_bytes(value)?;
+        if self.ty.fixed_len().is_some() {
+            out.extend_from_slice(bytes);
+            return Ok(());
+        }
+        for (i, piece) in bytes.split(|b| *b == 0).enumerate() {
+            if i > 0 {
+                out.extend_from_slice(&[0, 0xff]);
+            }
+            out.extend_from_slice(piece);
+        }
+        out.extend_from_slice(&[0, 0]);
+        Ok(())
+    }
+
+    fn bad(&self, why: &str) -> Error {
+        Error::new(Code::BadEncoding).with("what", "key").with("type", self.ty).with("why", why)
+    }
+
+    /// Splits the encoded part off `key`: (is it NULL, its value bytes, the rest).
+    fn split<'k>(&self, key: &'k [u8]) -> Result<(bool, &'k [u8], &'k [u8])> {
+        let flip = if self.desc { 0xff } else { 0 };
+        let mut rest = key;
+        if self.nullable {
+            let (first, tail) = rest.split_first().ok_or_else(|| self.bad("ends too early"))?;
+            rest = tail;
+            match first ^ flip {
+                0 => return Ok((true, &[], rest)),
+                1 => {}
+                _ => return Err(self.bad("unknown null byte")),
+            }
+        }
+        let len = match self.ty.fixed_len() {
+            Some(len) => len,
+            None => self.variable_len(rest, flip)?,
+        };
+        let (value, rest) = rest.split_at_checked(len).ok_or_else(|| self.bad("ends too early"))?;
+        Ok((false, value, rest))
+    }
+
+    /// Length of an escaped value with its terminator.
+    fn variable_len(&self, bytes: &[u8], flip: u8) -> Result<usize> {
+        let mut i = 0;
+        while i + 1 < bytes.len() {
+            if bytes[i] != flip {
+                i += 1;
+                continue;
+            }
+            match bytes[i + 1] ^ flip {
+                0 => return Ok(i + 2),
+                0xff => i += 2,
+                _ => return Err(self.bad("unknown escape")),
+            }
+        }
+        Err(self.bad("no terminator"))
+    }
+
+    /// Decodes the first part of `key`; returns the value and the rest. # Errors: `BadEncoding`.
+    pub fn decode<'k>(&self, key: &'k [u8]) -> Result<(Value, &'k [u8])> {
+        let (null, bytes, rest) = self.split(key)?;
+        if null {
+            return Ok((Value::Null, rest));
+        }
+        let flip = if self.desc { 0xff } else { 0 };
+        if self.ty.is_scalar() {
+            return Ok((self.scalar(bytes).to_owned(), rest));
+        }
+        let mut out = Vec::with_capacity(bytes.len());
+        if self.ty.fixed_len().is_some() {
+            out.extend(bytes.iter().map(|b| b ^ flip));
+        } else {
+            let mut i = 0;
+            while i + 2 < bytes.len() {
+                out.push(bytes[i] ^ flip);
+                i += if bytes[i] == flip { 2 } else { 1 };
+            }
+        }
+        match self.ty {
+            ColumnType::Text { .. } => match String::from_utf8(out) {
+                Ok(text) => Ok((Value::Text(text), rest)),
+                Err(_) => Err(self.bad("text is no UTF-8")),
+            },
+            _ => Ok((Value::Bytes(out), rest)),
+        }
+    }
+
+    fn scalar(&self, bytes: &[u8]) -> ValueRef<'static> {
+        let flip = if self.desc { 0xff } else { 0 };
+        let mut be = [0u8; 16];
+        for (to, from) in be[16 - bytes.len()..].iter_mut().zip(bytes) {
+            *to = from ^ flip;
+        }
+        self.ty.from_bits(self.ty.unordered_bits(u128::from_be_bytes(be)))
+    }
+
+    /// Decodes the first part of `key`, of a scalar type, without copying.
+    /// # Errors: `BadEncoding`, also for a type of bytes.
+    pub fn decode_scalar(&self, key: &[u8]) -> Result<ValueRef<'static>> {
+        let (null, bytes, _) = self.split(key)?;
+        if null {
+            return Ok(ValueRef::Null);
+        }
+        if !self.ty.is_scalar() {
+            return Err(self.bad("not a number"));
+        }
+        Ok(self.scalar(bytes))
+    }
+
+    /// What follows the first part of `key`. # Errors: `BadEncoding`.
+    pub fn skip<'k>(&self, key: &'k [u8]) -> Result<&'k [u8]> {
+        Ok(self.split(key)?.2)
+    }
+
+    /// True if the first part of `key` is NULL. # Errors: `BadEncoding`.
+    pub fn is_null(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.split(key)?.0)
+    }
+}
+
+/// The smallest byte string above every string that starts with `prefix`, in place; false if there
+/// is none (only FF bytes).
+pub fn prefix_successor(prefix: &mut Vec<u8>) -> bool {
+    while let Some(last) = prefix.last_mut() {
+        if *last < 0xff {
+            *last += 1;
+            return true;
+        }
+        prefix.pop();
+    }
+    false
+}
+
+#[cfg(test)]
+#[path = "key_tests.rs"]
+mod key_tests;

@@ -1,0 +1,312 @@
+//! Rows: one codec that knows column types, so that tools and other formats can read them.
+//!
+//! ```text
+//! flags u8      bits 0-1: width of the ends (0: 1 byte, 1: 2, 2: 4); bit 2: some value is a reference
+//! version       varint, the row format of the table this row was written in
+//! null bitmap   one bit per nullable column of that format, set = NULL
+//! fixed part    the fixed-length columns at fixed offsets, little-endian; zeros for NULL
+//! ends          per variable column the end of its bytes, counted from the first; with bit 2 the top
+//!               bit of an end says: these bytes are a reference to overflow pages
+//! variable part
+//! ```
+//!
+//! A row holds the columns of its format that its clustered key does not give back. A column added
+//! later is absent from it and reads as that column's default; a dropped one is skipped.
+
+use crate::types::{ColumnType, ValueRef};
+use crate::{Reader, put_varint};
+use evenkeel_base::{Code, Error, Result};
+
+const WIDTH_MASK: u8 = 3;
+const HAS_REFERENCES: u8 = 4;
+const REFERENCE: u32 = 1 << 31;
+
+/// A column of a row format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowColumn {
+    /// Id of the column in its table, never reused.
+    pub id: u16,
+    /// Its type.
+    pub ty: ColumnType,
+    /// May it be NULL.
+    pub nullable: bool,
+}
+
+/// What a row holds for a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Field<'a> {
+    /// The value itself.
+    Value(ValueRef<'a>),
+    /// The value lies in overflow pages: a reference that `tree` understands.
+    Reference(&'a [u8]),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Fixed { offset: u32, len: u16 },
+    Variable { ordinal: u16 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    place: Place,
+    null_bit: Option<u16>,
+}
+
+/// The layout of one row format, computed from its columns.
+#[derive(Clone, Debug)]
+pub struct RowLayout {
+    version: u16,
+    columns: Vec<RowColumn>,
+    slots: Vec<Slot>,
+    bitmap_len: usize,
+    fixed_len: usize,
+    variable_count: usize,
+}
+
+impl RowLayout {
+    /// The layout of format `version` with these columns.
+    pub fn new(version: u16, columns: Vec<RowColumn>) -> RowLayout {
+        let (mut nullable, mut fixed, mut variable) = (0u16, 0u32, 0u16);
+        let mut slots = Vec::with_capacity(columns.len());
+        for column in &columns {
+            let null_bit = column.nullable.then_some(nullable);
+            nullable += u16::from(column.nullable);
+            let place = match column.ty.fixed_len() {
+                Some(len) => {
+                    let place = Place::Fixed { offset: fixed, len: len as u16 };
+                    fixed += len as u32;
+                    place
+                }
+                None => {
+                    variable += 1;
+                    Place::Variable { ordinal: variable - 1 }
+                }
+            };
+            slots.push(Slot { place, null_bit });
+        }
+        RowLayout {
+            version,
+            columns,
+            slots,
+            bitmap_len: usize::from(nullable).div_ceil(8),
+            fixed_len: fixed as usize,
+            variable_count: usize::from(variable),
+        }
+    }
+
+    /// Its number.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// Its columns in order.
+    pub fn columns(&self) -> &[RowColumn] {
+        &self.columns
+    }
+
+    /// Appends a row; `field(i)` gives the value of the i-th column of the format.
+    ///
+    /// # Errors
+    /// `ValueType`, `ValueRange`, `NullNotAllowed`: `out` is as before then.
+    pub fn encode<'v>(&self, field: impl Fn(usize) -> Field<'v>, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        let done = self.encode_inner(&field, out);
+        if done.is_err() {
+            out.truncate(start);
+        }
+        done
+    }
+
+    fn encode_inner<'v>(
+        &self,
+        field: &impl Fn(usize) -> Field<'v>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let flags_at = out.len();
+        out.push(0);
+        put_varint(out, u64::from(self.version));
+        let bitmap_at = out.len();
+        let fixed_at = bitmap_at + self.bitmap_len;
+        out.resize(fixed_at + self.fixed_len, 0);
+        let (mut total, mut references) = (0u64, false);
+        for (i, (column, slot)) in self.columns.iter().zip(&self.slots).enumerate() {
+            let field = field(i);
+            match (field, slot.null_bit) {
+                (Field::Value(ValueRef::Null), None) => {
+                    return Err(Error::new(Code::NullNotAllowed));
+                }
+                (Field::Value(ValueRef::Null), Some(bit)) => {
+                    out[bitmap_at + usize::from(bit / 8)] |= 1 << (bit % 8);
+                    continue;
+                }
+                _ => {}
+            }
+            match (slot.place, field) {
+                (Place::Fixed { offset, len }, Field::Value(value)) => {
+                    let at = fixed_at + offset as usize;
+                    put_fixed(column.ty, value, &mut out[at..at + usize::from(len)])?;
+                }
+                (Place::Fixed { .. }, Field::Reference(_)) => {
+                    return Err(Error::internal("a reference in a column of fixed length"));
+                }
+                (Place::Variable { .. }, Field::Value(value)) => {
+                    total += column.ty.to_bytes(value)?.len() as u64;
+                }
+                (Place::Variable { .. }, Field::Reference(bytes)) => {
+                    total += bytes.len() as u64;
+                    references = true;
+                }
+            }
+        }
+        if self.variable_count > 0 {
+            if total >= u64::from(REFERENCE) {
+                return Err(Error::new(Code::RowTooLong).with("bytes", total));
+            }
+            let width = match total {
+                _ if references => 2,
+                0..=0xff => 0,
+                0x100..=0xffff => 1,
+                _ => 2,
+            };
+            out[flags_at] = width | if references { HAS_REFERENCES } else { 0 };
+            self.encode_variable(field, width, out)?;
+        }
+        Ok(())
+    }
+
+    fn encode_variable<'v>(
+        &self,
+        field: &impl Fn(usize) -> Field<'v>,
+        width: u8,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let width = 1usize << width;
+        let mut end_at = out.len();
+        out.resize(end_at + width * self.variable_count, 0);
+        let base = out.len();
+        for (i, (column, slot)) in self.columns.iter().zip(&self.slots).enumerate() {
+            if matches!(slot.place, Place::Fixed { .. }) {
+                continue;
+            }
+            let mut mark = 0;
+            match field(i) {
+                Field::Value(ValueRef::Null) => {}
+                Field::Value(value) => out.extend_from_slice(column.ty.to_bytes(value)?),
+                Field::Reference(bytes) => {
+                    out.extend_from_slice(bytes);
+                    mark = REFERENCE;
+                }
+            }
+            let end = (out.len() - base) as u32 | mark;
+            out[end_at..end_at + width].copy_from_slice(&end.to_le_bytes()[..width]);
+            end_at += width;
+        }
+        Ok(())
+    }
+
+    /// Reads a row of this format. # Errors: `BadEncoding`.
+    pub fn read<'r>(&self, row: &'r [u8]) -> Result<RowReader<'_, 'r>> {
+        let mut r = Reader::new(row, "row");
+        let flags = r.u8()?;
+        if r.varint()? != u64::from(self.version) {
+            return Err(r.bad("another row format"));
+        }
+        let bitmap = r.take(self.bitmap_len)?;
+        let fixed = r.take(self.fixed_len)?;
+        let width = match flags & WIDTH_MASK {
+            3 => return Err(r.bad("unknown width")),
+            w => 1usize << w,
+        };
+        let ends = r.take(width * self.variable_count)?;
+        let references = flags & HAS_REFERENCES != 0;
+        Ok(RowReader { layout: self, bitmap, fixed, ends, width, references, variable: r.rest() })
+    }
+}
+
+fn put_fixed(ty: ColumnType, value: ValueRef<'_>, out: &mut [u8]) -> Result<()> {
+    if ty.is_scalar() {
+        let len = out.len();
+        out.copy_from_slice(&ty.to_bits(value)?.to_le_bytes()[..len]);
+    } else {
+        out.copy_from_slice(ty.to_bytes(value)?);
+    }
+    Ok(())
+}
+
+/// The row format that `row` was written in. # Errors: `BadEncoding`.
+pub fn row_version(row: &[u8]) -> Result<u16> {
+    let mut r = Reader::new(row, "row");
+    r.u8()?;
+    u16::try_from(r.varint()?).map_err(|_| r.bad("row format beyond 16 bits"))
+}
+
+/// Gives out single columns of a row without decoding the others.
+#[derive(Clone, Copy, Debug)]
+pub struct RowReader<'l, 'r> {
+    layout: &'l RowLayout,
+    bitmap: &'r [u8],
+    fixed: &'r [u8],
+    ends: &'r [u8],
+    width: usize,
+    references: bool,
+    variable: &'r [u8],
+}
+
+impl<'r> RowReader<'_, 'r> {
+    fn bad(&self, why: &str) -> Error {
+        Error::new(Code::BadEncoding).with("what", "row").with("why", why)
+    }
+
+    /// The i-th column of the format. # Errors: `BadEncoding`, also beyond the columns.
+    pub fn field(&self, i: usize) -> Result<Field<'r>> {
+        let (Some(slot), Some(column)) = (self.layout.slots.get(i), self.layout.columns.get(i))
+        else {
+            return Err(self.bad("no such column"));
+        };
+        if let Some(bit) = slot.null_bit
+            && self.bitmap[usize::from(bit / 8)] & (1 << (bit % 8)) != 0
+        {
+            return Ok(Field::Value(ValueRef::Null));
+        }
+        match slot.place {
+            Place::Fixed { offset, len } => {
+                let bytes = &self.fixed[offset as usize..offset as usize + usize::from(len)];
+                if !column.ty.is_scalar() {
+                    return Ok(Field::Value(ValueRef::Bytes(bytes)));
+                }
+                let mut le = [0u8; 16];
+                le[..bytes.len()].copy_from_slice(bytes);
+                Ok(Field::Value(column.ty.from_bits(u128::from_le_bytes(le))))
+            }
+            Place::Variable { ordinal } => self.variable(usize::from(ordinal), column.ty),
+        }
+    }
+
+    fn variable(&self, ordinal: usize, ty: ColumnType) -> Result<Field<'r>> {
+        let (start, _) = if ordinal == 0 { (0, false) } else { self.end(ordinal - 1) };
+        let (end, reference) = self.end(ordinal);
+        let bytes =
+            self.variable.get(start..end).ok_or_else(|| self.bad("a value beyond the row"))?;
+        if reference {
+            return Ok(Field::Reference(bytes));
+        }
+        Ok(Field::Value(ty.from_bytes(bytes)?))
+    }
+
+    fn end(&self, ordinal: usize) -> (usize, bool) {
+        let mut le = [0u8; 4];
+        let at = ordinal * self.width;
+        le[..self.width].copy_from_slice(&self.ends[at..at + self.width]);
+        let end = u32::from_le_bytes(le);
+        if self.references {
+            ((end & !REFERENCE) as usize, end & REFERENCE != 0)
+        } else {
+            (end as usize, false)
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "row_tests.rs"]
+mod row_tests;
