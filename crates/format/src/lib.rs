@@ -7,6 +7,7 @@ pub mod catalog;
 pub mod codec;
 pub mod key;
 pub mod limits;
+pub mod node;
 pub mod record;
 pub mod row;
 pub mod superblock;

@@ -1,0 +1,799 @@
+//! Nodes of the B+tree: slotted pages with fence keys, prefix truncation and key heads.
+//!
+//! A node fills the payload of a page (the bytes after the page header, at most 32 KiB). All
+//! integers are little-endian; offsets count from the start of the payload.
+//!
+//! ```text
+//!  0  u8   kind: 1 leaf, 2 inner (0: none, the page was freed; 3: overflow page, see `overflow`)
+//!  1  u8   level: 0 in a leaf, the height above the leaves in an inner node
+//!  2  u8   flags: 1 = no high fence (the node is the right edge), 2 = the parent's slot of this
+//!          leaf says "dead since"
+//!  3  u8   zero
+//!  4  u16  slots
+//!  6  u16  dead cells: cells of a leaf with DELETED
+//!  8  u16  cells start: lowest byte of a cell
+//! 10  u16  holes: unused bytes above cells start
+//! 12  u16  length of the low fence
+//! 14  u16  length of the high fence
+//! 16  u16  length of the prefix
+//! 18  u16  zero
+//! 20  slots, 8 bytes each, in key order:
+//!          u32 head (first four bytes of the key suffix, big-endian value, padded with zeros),
+//!          u16 offset of the cell, u16 length of the cell
+//! ..  free bytes
+//! ..  cells, from cells start on, in any order, with holes
+//! ..  low fence, high fence (they end the payload)
+//!
+//! leaf cell   u8 flags (`record::cell_flags`), u16 suffix length,
+//!             [u64 transaction, u32 undo number] if STAMPED, suffix, row (the rest)
+//! inner cell  u8 flags (1 = dead since), u64 child page, [u64 commit timestamp] if dead, suffix
+//! ```
+//!
+//! Invariants (`Node::check` tells which one is broken):
+//! * low <= every key < high; keys ascend strictly; the first key of an inner node is its low
+//!   fence, so its children partition [low, high).
+//! * prefix = the longest common prefix of both fences (empty without a high fence): every key of
+//!   the node starts with it, cells store the rest.
+//! * slots + cells + holes + fences fit; holes and dead cells are counted exactly.
+//!
+//! `Node::parse` checks the header in O(1); every later access checks the cell it touches, so
+//! damaged bytes give errors or wrong answers but never a panic. The functions that change a node
+//! are deterministic: redo repeats them on the same bytes and gets the same bytes.
+
+use crate::record::cell_flags::{DELETED, STAMPED};
+use evenkeel_base::{Code, Error, Lsn, PageNo, Result, Stamp, TxnId, UndoNo};
+use std::cmp::Ordering;
+
+/// Kind byte of a page that is no node (any more).
+pub const KIND_NONE: u8 = 0;
+/// Kind byte of a leaf.
+pub const KIND_LEAF: u8 = 1;
+/// Kind byte of an inner node.
+pub const KIND_INNER: u8 = 2;
+
+/// Bytes before the first slot.
+pub const HEADER_BYTES: usize = 20;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 8;
+/// Bytes of a stamp in a cell.
+const STAMP_BYTES: usize = 12;
+/// Bytes of a leaf cell beside stamp, suffix and row.
+const LEAF_CELL_BYTES: usize = 3;
+/// Bytes of an inner cell beside the timestamp and the suffix.
+const INNER_CELL_BYTES: usize = 9;
+/// Levels of a tree at most: enough for 2^64 rows at the smallest fan-out.
+pub const LEVELS_MAX: u8 = 32;
+
+const FLAG_NO_HIGH: u8 = 1;
+const FLAG_DEAD: u8 = 2;
+const INNER_DEAD: u8 = 1;
+
+/// Longest clustered key for a page size (E5).
+pub const fn key_bytes_max(page_size: usize) -> usize {
+    page_size / 5
+}
+
+/// Longest row in a leaf for a page size; longer ones go to overflow pages (E4).
+pub const fn row_bytes_max(page_size: usize) -> usize {
+    page_size / 4
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> usize {
+    match bytes.get(at..at + 2) {
+        Some(b) => usize::from(u16::from_le_bytes([b[0], b[1]])),
+        None => 0,
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
+}
+
+fn put_u16(bytes: &mut [u8], at: usize, value: usize) {
+    bytes[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
+}
+
+/// The head of a key suffix.
+fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk::<4>() {
+        Some(chunk) => u32::from_be_bytes(*chunk),
+        None => {
+            let mut chunk = [0; 4];
+            chunk[..suffix.len()].copy_from_slice(suffix);
+            u32::from_be_bytes(chunk)
+        }
+    }
+}
+
+/// Length of the longest common prefix.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+/// The shortest key `s` with `left < s <= right`.
+pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
+    debug_assert!(left < right);
+    &right[..(common_prefix(left, right) + 1).min(right.len())]
+}
+
+fn bad(why: &'static str) -> Error {
+    Error::new(Code::BadEncoding).with("what", "tree node").with("why", why)
+}
+
+/// A cell of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafCell<'a> {
+    /// `record::cell_flags`.
+    pub flags: u8,
+    /// Zero unless `STAMPED`.
+    pub stamp: Stamp,
+    /// The row.
+    pub row: &'a [u8],
+}
+
+impl LeafCell<'_> {
+    /// Bytes of the cell with a key suffix of this length.
+    pub fn cell_bytes(&self, suffix_len: usize) -> usize {
+        let stamp = if self.flags & STAMPED != 0 { STAMP_BYTES } else { 0 };
+        LEAF_CELL_BYTES + stamp + suffix_len + self.row.len()
+    }
+
+    fn write(&self, out: &mut [u8], suffix: &[u8]) {
+        out[0] = self.flags;
+        put_u16(out, 1, suffix.len());
+        let mut at = LEAF_CELL_BYTES;
+        if self.flags & STAMPED != 0 {
+            out[at..at + 8].copy_from_slice(&self.stamp.txn.0.to_le_bytes());
+            out[at + 8..at + 12].copy_from_slice(&self.stamp.undo_no.0.to_le_bytes());
+            at += STAMP_BYTES;
+        }
+        out[at..at + suffix.len()].copy_from_slice(suffix);
+        out[at + suffix.len()..].copy_from_slice(self.row);
+    }
+}
+
+/// A cell of an inner node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InnerCell {
+    /// The child.
+    pub child: PageNo,
+    /// Set if snapshots at or above this timestamp see no row in the child (E6).
+    pub dead_since: Option<Lsn>,
+}
+
+impl InnerCell {
+    /// Bytes of the cell with a key suffix of this length.
+    pub fn cell_bytes(&self, suffix_len: usize) -> usize {
+        INNER_CELL_BYTES + if self.dead_since.is_some() { 8 } else { 0 } + suffix_len
+    }
+
+    fn write(&self, out: &mut [u8], suffix: &[u8]) {
+        out[0] = if self.dead_since.is_some() { INNER_DEAD } else { 0 };
+        out[1..9].copy_from_slice(&self.child.0.to_le_bytes());
+        let mut at = INNER_CELL_BYTES;
+        if let Some(cts) = self.dead_since {
+            out[at..at + 8].copy_from_slice(&cts.0.to_le_bytes());
+            at += 8;
+        }
+        out[at..].copy_from_slice(suffix);
+    }
+}
+
+/// A node for reading.
+#[derive(Clone, Copy)]
+pub struct Node<'a> {
+    bytes: &'a [u8],
+    slots: &'a [[u8; SLOT_BYTES]],
+    level: u8,
+    cells_start: usize,
+    cells_end: usize,
+    prefix: &'a [u8],
+}
+
+impl<'a> Node<'a> {
+    /// Reads the header. # Errors: `BadEncoding` if it contradicts itself.
+    pub fn parse(bytes: &'a [u8]) -> Result<Node<'a>> {
+        if bytes.len() < HEADER_BYTES || bytes.len() > usize::from(u16::MAX) {
+            return Err(bad("length of the page"));
+        }
+        let level = bytes[1];
+        let kind_fits = match bytes[0] {
+            KIND_LEAF => level == 0,
+            KIND_INNER => (1..=LEVELS_MAX).contains(&level),
+            _ => false,
+        };
+        if !kind_fits {
+            return Err(bad("kind or level"));
+        }
+        let cells_start = u16_at(bytes, 8);
+        let (low, high, prefix) = (u16_at(bytes, 12), u16_at(bytes, 14), u16_at(bytes, 16));
+        let slots_end = HEADER_BYTES + SLOT_BYTES * u16_at(bytes, 4);
+        let Some(cells_end) = bytes.len().checked_sub(low + high) else {
+            return Err(bad("length of the fences"));
+        };
+        if slots_end > cells_start || cells_start > cells_end || prefix > low {
+            return Err(bad("slots, cells and fences overlap"));
+        }
+        let slots = bytes[HEADER_BYTES..slots_end].as_chunks().0;
+        let prefix = &bytes[cells_end..cells_end + prefix];
+        Ok(Node { bytes, slots, level, cells_start, cells_end, prefix })
+    }
+
+    /// True in a leaf.
+    pub fn is_leaf(&self) -> bool {
+        self.level == 0
+    }
+    /// Height above the leaves.
+    pub fn level(&self) -> u8 {
+        self.level
+    }
+    /// Number of slots.
+    pub fn count(&self) -> usize {
+        self.slots.len()
+    }
+    /// Cells with DELETED.
+    pub fn dead_count(&self) -> usize {
+        u16_at(self.bytes, 6)
+    }
+    /// True if the parent's slot says "dead since".
+    pub fn is_marked_dead(&self) -> bool {
+        self.bytes[2] & FLAG_DEAD != 0
+    }
+    /// Keys of the node are at or above this.
+    pub fn low(&self) -> &'a [u8] {
+        &self.bytes[self.cells_end..self.bytes.len() - u16_at(self.bytes, 14)]
+    }
+    /// Keys of the node are below this; `None` at the right edge.
+    pub fn high(&self) -> Option<&'a [u8]> {
+        let at = self.bytes.len() - u16_at(self.bytes, 14);
+        (self.bytes[2] & FLAG_NO_HIGH == 0).then(|| &self.bytes[at..])
+    }
+    /// What every key of the node starts with.
+    pub fn prefix(&self) -> &'a [u8] {
+        self.prefix
+    }
+    /// True if the key belongs here.
+    pub fn covers(&self, key: &[u8]) -> bool {
+        self.low() <= key && self.high().is_none_or(|high| key < high)
+    }
+    /// True if the greatest key below `key` belongs here.
+    pub fn covers_before(&self, key: &[u8]) -> bool {
+        self.low() < key && self.high().is_none_or(|high| key <= high)
+    }
+
+    /// Bytes that an insert can use, slot included.
+    pub fn free_bytes(&self) -> usize {
+        let slots_end = HEADER_BYTES + SLOT_BYTES * self.count();
+        (self.cells_start - slots_end + u16_at(self.bytes, 10)).min(self.bytes.len())
+    }
+    /// Bytes in use, header and fences included.
+    pub fn used_bytes(&self) -> usize {
+        self.bytes.len() - self.free_bytes()
+    }
+    /// Bytes of the payload.
+    pub fn payload_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn slot(&self, i: usize) -> (u32, usize, usize) {
+        match self.slots.get(i) {
+            Some(s) => (
+                u32::from_le_bytes([s[0], s[1], s[2], s[3]]),
+                usize::from(u16::from_le_bytes([s[4], s[5]])),
+                usize::from(u16::from_le_bytes([s[6], s[7]])),
+            ),
+            None => (0, 0, 0),
+        }
+    }
+
+    /// The bytes of a cell; empty if the slot is damaged or missing.
+    fn cell(&self, i: usize) -> &'a [u8] {
+        let (_, at, len) = self.slot(i);
+        self.bytes.get(at..at + len).unwrap_or(&[])
+    }
+
+    /// Length of a cell.
+    pub fn cell_len(&self, i: usize) -> usize {
+        self.slot(i).2
+    }
+
+    /// What follows the prefix in the key of a slot; empty if the cell is damaged.
+    pub fn suffix(&self, i: usize) -> &'a [u8] {
+        let cell = self.cell(i);
+        let Some(&flags) = cell.first() else { return &[] };
+        let (start, end) = if self.is_leaf() {
+            let start = LEAF_CELL_BYTES + if flags & STAMPED != 0 { STAMP_BYTES } else { 0 };
+            (start, start + u16_at(cell, 1))
+        } else {
+            (INNER_CELL_BYTES + if flags & INNER_DEAD != 0 { 8 } else { 0 }, cell.len())
+        };
+        cell.get(start..end).unwrap_or(&[])
+    }
+
+    /// Appends the key of a slot.
+    pub fn key_to(&self, i: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.prefix);
+        out.extend_from_slice(self.suffix(i));
+    }
+
+    /// The key of a slot.
+    pub fn key(&self, i: usize) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.prefix.len() + self.suffix(i).len());
+        self.key_to(i, &mut key);
+        key
+    }
+
+    /// Compares the key of a slot with `key`.
+    pub fn cmp_key(&self, i: usize, key: &[u8]) -> Ordering {
+        match key.strip_prefix(self.prefix) {
+            Some(suffix) => self.suffix(i).cmp(suffix),
+            None => self.prefix.cmp(key),
+        }
+    }
+
+    /// First slot whose key is at or above `key`, and whether it is equal.
+    pub fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
+        let Some(suffix) = key.strip_prefix(self.prefix) else {
+            return (if self.prefix < key { self.count() } else { 0 }, false);
+        };
+        let head = head_of(suffix);
+        let (mut from, mut to) = (0, self.slots.len());
+        while from < to {
+            let mid = from.midpoint(to);
+            let ord = self.slot(mid).0.cmp(&head).then_with(|| self.suffix(mid).cmp(suffix));
+            match ord {
+                Ordering::Less => from = mid + 1,
+                Ordering::Greater => to = mid,
+                Ordering::Equal => return (mid, true),
+            }
+        }
+        (from, false)
+    }
+
+    /// As `lower_bound`, tried first behind the last slot (for ascending inserts).
+    pub fn lower_bound_append(&self, key: &[u8]) -> (usize, bool) {
+        match self.count().checked_sub(1) {
+            Some(last) if self.cmp_key(last, key) == Ordering::Less => (last + 1, false),
+            _ => self.lower_bound(key),
+        }
+    }
+
+    /// Slot of the child that covers `key` (the node must).
+    pub fn child_slot(&self, key: &[u8]) -> usize {
+        let (i, equal) = self.lower_bound(key);
+        if equal { i } else { i.saturating_sub(1) }
+    }
+
+    /// Slot of the child that covers the greatest key below `key`.
+    pub fn child_slot_before(&self, key: &[u8]) -> usize {
+        self.lower_bound(key).0.saturating_sub(1)
+    }
+
+    /// A cell of a leaf. # Errors: `BadEncoding`.
+    pub fn leaf_cell(&self, i: usize) -> Result<LeafCell<'a>> {
+        let cell = self.cell(i);
+        let Some(&flags) = cell.first() else { return Err(bad("cell outside the page")) };
+        let mut at = LEAF_CELL_BYTES;
+        let mut stamp = Stamp::default();
+        if flags & STAMPED != 0 {
+            let undo_no = cell.get(at + 8..at + STAMP_BYTES);
+            let (Some(txn), Some(&[a, b, c, d])) = (u64_at(cell, at), undo_no) else {
+                return Err(bad("stamp outside the cell"));
+            };
+            stamp = Stamp { txn: TxnId(txn), undo_no: UndoNo(u32::from_le_bytes([a, b, c, d])) };
+            at += STAMP_BYTES;
+        }
+        match cell.get(at + u16_at(cell, 1)..) {
+            Some(row) if self.is_leaf() => Ok(LeafCell { flags, stamp, row }),
+            _ => Err(bad("suffix outside the cell")),
+        }
+    }
+
+    /// A cell of an inner node. # Errors: `BadEncoding`.
+    pub fn inner_cell(&self, i: usize) -> Result<InnerCell> {
+        let cell = self.cell(i);
+        let (Some(&flags), Some(child), false) = (cell.first(), u64_at(cell, 1), self.is_leaf())
+        else {
+            return Err(bad("child outside the page"));
+        };
+        let dead_since = if flags & INNER_DEAD != 0 {
+            Some(Lsn(u64_at(cell, INNER_CELL_BYTES).ok_or(bad("timestamp outside the cell"))?))
+        } else {
+            None
+        };
+        Ok(InnerCell { child: PageNo(child), dead_since })
+    }
+
+    /// Slots and cells of a range, if stored with a prefix of this length.
+    pub fn packed_bytes(&self, range: std::ops::Range<usize>, prefix_len: usize) -> usize {
+        let cells: usize = range.clone().map(|i| self.cell_len(i)).sum();
+        let stored = cells + range.len() * (SLOT_BYTES + self.prefix.len());
+        stored.saturating_sub(range.len() * prefix_len)
+    }
+
+    /// Verifies every invariant of the node. # Errors: `BadEncoding` that names the broken one.
+    pub fn check(&self) -> Result<()> {
+        let (low, high) = (self.low(), self.high());
+        if high.is_none() && u16_at(self.bytes, 14) != 0 {
+            return Err(bad("a high fence at the right edge"));
+        }
+        if high.is_some_and(|high| low >= high) {
+            return Err(bad("fences out of order"));
+        }
+        if self.prefix.len() != high.map_or(0, |high| common_prefix(low, high)) {
+            return Err(bad("prefix does not fit the fences"));
+        }
+        let (mut cells, mut dead) = (0, 0);
+        for i in 0..self.count() {
+            self.check_slot(i)?;
+            cells += self.cell_len(i);
+            if self.is_leaf() && self.leaf_cell(i)?.flags & DELETED != 0 {
+                dead += 1;
+            }
+        }
+        if dead != self.dead_count() {
+            return Err(bad("count of dead cells"));
+        }
+        if cells + u16_at(self.bytes, 10) != self.cells_end - self.cells_start {
+            return Err(bad("cells and holes do not add up"));
+        }
+        if !self.is_leaf() && (self.count() == 0 || self.cmp_key(0, low) != Ordering::Equal) {
+            return Err(bad("the first child does not start at the low fence"));
+        }
+        Ok(())
+    }
+
+    fn check_slot(&self, i: usize) -> Result<()> {
+        let (head, at, len) = self.slot(i);
+        if at < self.cells_start || at + len > self.cells_end {
+            return Err(bad("cell outside the cells"));
+        }
+        if self.is_leaf() {
+            self.leaf_cell(i)?;
+        } else {
+            self.inner_cell(i)?;
+        }
+        let key = self.key(i);
+        if head != head_of(self.suffix(i)) {
+            return Err(bad("head does not fit the key"));
+        }
+        if !self.covers(&key) {
+            return Err(bad("key outside the fences"));
+        }
+        if i > 0 && self.cmp_key(i - 1, &key) != Ordering::Less {
+            return Err(bad("keys out of order"));
+        }
+        Ok(())
+    }
+}
+
+/// A node for changing.
+pub struct NodeMut<'a> {
+    bytes: &'a mut [u8],
+}
+
+impl<'a> NodeMut<'a> {
+    /// Reads the header. # Errors: `BadEncoding`.
+    pub fn parse(bytes: &'a mut [u8]) -> Result<NodeMut<'a>> {
+        Node::parse(bytes)?;
+        Ok(NodeMut { bytes })
+    }
+
+    /// Makes an empty node. # Errors: `BadEncoding` if the fences do not fit.
+    pub fn format(
+        bytes: &'a mut [u8],
+        level: u8,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> Result<NodeMut<'a>> {
+        let high_len = high.map_or(0, <[u8]>::len);
+        let len = bytes.len();
+        let fits = (HEADER_BYTES + low.len() + high_len..=usize::from(u16::MAX)).contains(&len);
+        if !fits || level > LEVELS_MAX {
+            return Err(bad("fences do not fit the page"));
+        }
+        let cells_end = len - low.len() - high_len;
+        bytes[..HEADER_BYTES].fill(0);
+        bytes[0] = if level == 0 { KIND_LEAF } else { KIND_INNER };
+        bytes[1] = level;
+        bytes[2] = if high.is_none() { FLAG_NO_HIGH } else { 0 };
+        put_u16(bytes, 8, cells_end);
+        put_u16(bytes, 12, low.len());
+        put_u16(bytes, 14, high_len);
+        put_u16(bytes, 16, high.map_or(0, |high| common_prefix(low, high)));
+        bytes[cells_end..len - high_len].copy_from_slice(low);
+        bytes[len - high_len..].copy_from_slice(high.unwrap_or(&[]));
+        Ok(NodeMut { bytes })
+    }
+
+    /// The node for reading.
+    pub fn node(&self) -> Node<'_> {
+        match Node::parse(self.bytes) {
+            Ok(node) => node,
+            // `parse` or `format` accepted these bytes and every change keeps the header valid.
+            Err(_) => unreachable!("a node became unreadable by its own change"),
+        }
+    }
+
+    fn set_slot(&mut self, i: usize, head: u32, at: usize, len: usize) {
+        let slot = &mut self.bytes[HEADER_BYTES + SLOT_BYTES * i..][..SLOT_BYTES];
+        slot[..4].copy_from_slice(&head.to_le_bytes());
+        put_u16(slot, 4, at);
+        put_u16(slot, 6, len);
+    }
+
+    /// Moves `cells_start` and `holes` so that the cell's bytes are free.
+    fn free_cell(&mut self, at: usize, len: usize) {
+        let (start, holes) = (u16_at(self.bytes, 8), u16_at(self.bytes, 10));
+        if at == start && len <= self.bytes.len() - start {
+            put_u16(self.bytes, 8, start + len);
+        } else {
+            put_u16(self.bytes, 10, (holes + len).min(self.bytes.len()));
+        }
+    }
+
+    /// Finds place for a cell beside `slots` slots; `None` if it does not fit.
+    fn take_cell(&mut self, slots: usize, len: usize) -> Option<usize> {
+        let slots_end = HEADER_BYTES + SLOT_BYTES * slots;
+        if u16_at(self.bytes, 8) < slots_end + len {
+            if u16_at(self.bytes, 8) + u16_at(self.bytes, 10) < slots_end + len {
+                return None;
+            }
+            self.defragment();
+            // Damaged counts: the holes were not there.
+            if u16_at(self.bytes, 8) < slots_end + len {
+                return None;
+            }
+        }
+        let at = u16_at(self.bytes, 8) - len;
+        put_u16(self.bytes, 8, at);
+        Some(at)
+    }
+
+    /// Moves the cells together, so that the holes become free bytes.
+    fn defragment(&mut self) {
+        let old = self.bytes.to_vec();
+        let Ok(node) = Node::parse(&old) else { return };
+        let mut at = node.cells_end;
+        for i in 0..node.count() {
+            let (head, _, len) = node.slot(i);
+            let cell = node.cell(i);
+            let slots_end = HEADER_BYTES + SLOT_BYTES * node.count();
+            if cell.len() != len || at < slots_end + len {
+                return self.bytes.copy_from_slice(&old);
+            }
+            at -= len;
+            self.bytes[at..at + len].copy_from_slice(cell);
+            self.set_slot(i, head, at, len);
+        }
+        put_u16(self.bytes, 8, at);
+        put_u16(self.bytes, 10, 0);
+    }
+
+    /// Inserts slot `i` with a cell of `len` bytes that `write` fills. False if it does not fit.
+    fn insert_cell(
+        &mut self,
+        i: usize,
+        key: &[u8],
+        len: impl FnOnce(usize) -> usize,
+        write: impl FnOnce(&mut [u8], &[u8]),
+    ) -> bool {
+        let count = u16_at(self.bytes, 4);
+        let suffix = key.strip_prefix(self.node().prefix);
+        let (Some(suffix), true) = (suffix, i <= count) else { return false };
+        let len = len(suffix.len());
+        let Some(at) = self.take_cell(count + 1, len) else { return false };
+        write(&mut self.bytes[at..at + len], suffix);
+        let from = HEADER_BYTES + SLOT_BYTES * i;
+        self.bytes.copy_within(from..HEADER_BYTES + SLOT_BYTES * count, from + SLOT_BYTES);
+        self.set_slot(i, head_of(suffix), at, len);
+        put_u16(self.bytes, 4, count + 1);
+        true
+    }
+
+    /// Replaces the cell of slot `i`, whose key is `key`. False if it does not fit.
+    fn replace_cell(
+        &mut self,
+        i: usize,
+        key: &[u8],
+        len: impl FnOnce(usize) -> usize,
+        write: impl FnOnce(&mut [u8], &[u8]),
+    ) -> bool {
+        let node = self.node();
+        let (head, old_at, old_len) = node.slot(i);
+        let (count, free) = (node.count(), node.free_bytes());
+        let inside = old_at >= node.cells_start && old_at + old_len <= node.cells_end;
+        let Some(suffix) = key.strip_prefix(node.prefix) else { return false };
+        let len = len(suffix.len());
+        if i >= count || !inside || len > old_len + free {
+            return false;
+        }
+        let at = if len <= old_len {
+            let holes = u16_at(self.bytes, 10) + old_len - len;
+            put_u16(self.bytes, 10, holes.min(self.bytes.len()));
+            old_at
+        } else {
+            // An empty cell survives defragmenting; the new place is found without it.
+            self.free_cell(old_at, old_len);
+            self.set_slot(i, head, old_at, 0);
+            match self.take_cell(count, len) {
+                Some(at) => at,
+                None => return false,
+            }
+        };
+        write(&mut self.bytes[at..at + len], suffix);
+        self.set_slot(i, head, at, len);
+        true
+    }
+
+    fn count_dead(&mut self, before: u8, after: u8) {
+        let dead = u16_at(self.bytes, 6) + usize::from(after & DELETED != 0);
+        put_u16(self.bytes, 6, dead.saturating_sub(usize::from(before & DELETED != 0)));
+    }
+
+    fn flags(&self, i: usize) -> u8 {
+        self.node().cell(i).first().copied().unwrap_or(0)
+    }
+
+    /// Inserts a leaf cell at slot `i`, where `lower_bound` put the key. False if it does not fit.
+    pub fn insert_leaf(&mut self, i: usize, key: &[u8], cell: &LeafCell<'_>) -> bool {
+        let done =
+            self.insert_cell(i, key, |n| cell.cell_bytes(n), |out, suffix| cell.write(out, suffix));
+        if done {
+            self.count_dead(0, cell.flags);
+        }
+        done
+    }
+
+    /// Replaces the leaf cell of slot `i`, whose key is `key`. False if it does not fit.
+    pub fn replace_leaf(&mut self, i: usize, key: &[u8], cell: &LeafCell<'_>) -> bool {
+        let before = self.flags(i);
+        let done = self.replace_cell(
+            i,
+            key,
+            |n| cell.cell_bytes(n),
+            |out, suffix| cell.write(out, suffix),
+        );
+        if done {
+            self.count_dead(before, cell.flags);
+        }
+        done
+    }
+
+    /// Inserts a child at slot `i`. False if it does not fit.
+    pub fn insert_inner(&mut self, i: usize, key: &[u8], cell: &InnerCell) -> bool {
+        self.insert_cell(i, key, |n| cell.cell_bytes(n), |out, suffix| cell.write(out, suffix))
+    }
+
+    /// Replaces the child of slot `i`, keeping its key. False if it does not fit.
+    pub fn replace_inner(&mut self, i: usize, cell: &InnerCell) -> bool {
+        let key = self.node().key(i);
+        self.replace_cell(i, &key, |n| cell.cell_bytes(n), |out, suffix| cell.write(out, suffix))
+    }
+
+    /// Removes slot `i`; nothing if there is none.
+    pub fn remove(&mut self, i: usize) {
+        let node = self.node();
+        let (count, leaf) = (node.count(), node.is_leaf());
+        let (_, at, len) = node.slot(i);
+        if i >= count {
+            return;
+        }
+        if leaf {
+            self.count_dead(self.flags(i), 0);
+        }
+        self.free_cell(at, len);
+        let to = HEADER_BYTES + SLOT_BYTES * i;
+        self.bytes.copy_within(to + SLOT_BYTES..HEADER_BYTES + SLOT_BYTES * count, to);
+        put_u16(self.bytes, 4, count - 1);
+    }
+
+    /// Sets whether the parent's slot of this leaf says "dead since".
+    pub fn mark_dead(&mut self, dead: bool) {
+        self.bytes[2] = (self.bytes[2] & !FLAG_DEAD) | if dead { FLAG_DEAD } else { 0 };
+    }
+
+    /// Appends the cells of a range of another node, whose keys are above all keys here.
+    /// # Errors: `BadEncoding` if they do not fit.
+    pub fn append_from(&mut self, from: &Node<'_>, range: std::ops::Range<usize>) -> Result<()> {
+        let mut key = Vec::new();
+        for i in range {
+            key.clear();
+            from.key_to(i, &mut key);
+            let at = u16_at(self.bytes, 4);
+            let done = if from.is_leaf() {
+                self.insert_leaf(at, &key, &from.leaf_cell(i)?)
+            } else {
+                self.insert_inner(at, &key, &from.inner_cell(i)?)
+            };
+            if !done {
+                return Err(bad("cells do not fit"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the first `keep` slots and gives the node a new high fence (the left half of a
+    /// split). # Errors: `BadEncoding`, with the node unchanged.
+    pub fn truncate(&mut self, keep: usize, high: Option<&[u8]>) -> Result<()> {
+        let old = self.bytes.to_vec();
+        let node = Node::parse(&old)?;
+        self.rebuild(&old, node.low(), high, |to| to.append_from(&node, 0..keep.min(node.count())))
+    }
+
+    /// Gives the node new fences, keeping all cells. # Errors: `BadEncoding`, node unchanged.
+    pub fn set_fences(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        let old = self.bytes.to_vec();
+        let node = Node::parse(&old)?;
+        self.rebuild(&old, low, high, |to| to.append_from(&node, 0..node.count()))
+    }
+
+    /// Writes the node anew from an edited list of its leaf cells: `edit` gives the cell to keep,
+    /// or `None` to drop it. # Errors: `BadEncoding`, node unchanged.
+    pub fn compact<'c>(
+        &mut self,
+        old: &'c [u8],
+        mut edit: impl FnMut(usize, LeafCell<'c>) -> Option<LeafCell<'c>>,
+    ) -> Result<()> {
+        let node = Node::parse(old)?;
+        let high = node.high();
+        self.rebuild(old, node.low(), high, |to| {
+            let mut key = Vec::new();
+            for i in 0..node.count() {
+                if let Some(cell) = edit(i, node.leaf_cell(i)?) {
+                    key.clear();
+                    node.key_to(i, &mut key);
+                    if !to.insert_leaf(u16_at(to.bytes, 4), &key, &cell) {
+                        return Err(bad("cells do not fit"));
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn rebuild(
+        &mut self,
+        old: &[u8],
+        low: &[u8],
+        high: Option<&[u8]>,
+        fill: impl FnOnce(&mut NodeMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let fill_all = || {
+            let mut to = NodeMut::format(self.bytes, old[1], low, high)?;
+            to.bytes[2] |= old[2] & FLAG_DEAD;
+            fill(&mut to)
+        };
+        let done = fill_all();
+        if done.is_err() {
+            self.bytes.copy_from_slice(old);
+        }
+        done
+    }
+
+    /// The node's bytes without its free bytes: slots part and cells part, moved together first.
+    pub fn image(&mut self) -> (&[u8], &[u8]) {
+        self.defragment();
+        let slots_end = HEADER_BYTES + SLOT_BYTES * u16_at(self.bytes, 4);
+        (&self.bytes[..slots_end], &self.bytes[u16_at(self.bytes, 8)..])
+    }
+
+    /// Makes the node that `image` gave. # Errors: `BadEncoding` if it is none.
+    pub fn from_image(bytes: &'a mut [u8], image: &[u8]) -> Result<NodeMut<'a>> {
+        let slots_end = HEADER_BYTES + SLOT_BYTES * u16_at(image, 4);
+        let (Some(slots), Some(cells)) = (image.get(..slots_end), image.get(slots_end..)) else {
+            return Err(bad("image ends too early"));
+        };
+        if image.len() > bytes.len() || bytes.len() - cells.len() != u16_at(image, 8) {
+            return Err(bad("image of another page size"));
+        }
+        let cells_start = bytes.len() - cells.len();
+        bytes[..slots_end].copy_from_slice(slots);
+        bytes[cells_start..].copy_from_slice(cells);
+        NodeMut::parse(bytes)
+    }
+}
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;
