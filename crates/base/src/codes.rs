@@ -45,6 +45,15 @@ codes! {
     NotADatabase = Invalid, "not an Evenkeel database: no valid superblock", "check the path; if it is one, restore evenkeel.super from a backup";
     // -- log
     // -- pages
+    PageChecksum = Corrupt, "a page does not match its checksum", "restore the file from a backup; run evenkeel check to find all damaged pages";
+    PageIdentity = Corrupt, "a page lies in another page's place", "restore the file from a backup; run evenkeel check to find all damaged pages";
+    PageUnwritten = Corrupt, "a page in use was never written or its blocks are gone", "restore the file from a backup; run evenkeel check to find all damaged pages";
+    PageVersion = Version, "a page of another format version", "open the database with the version that wrote it";
+    PageBeyond = Corrupt, "a page number beyond the page space", "run evenkeel check; restore from a backup if it reports damage";
+    SpaceDamaged = Corrupt, "the map of the page space contradicts itself", "restore from a backup; run evenkeel check to find all damaged pages";
+    BadPageSize = Invalid, "a page size that is not 4096, 8192 or 16384", "choose one of them at creation; it cannot be changed afterwards";
+    PoolTooSmall = Invalid, "the page pool is too small", "raise memory_size";
+    SpaceLimit = Full, "the page space has reached its largest size of 16 TiB", "remove data or use a second database";
     // -- tree
     // -- runs
     // -- txn

@@ -8,8 +8,10 @@ pub mod codec;
 pub mod key;
 pub mod limits;
 pub mod node;
+pub mod page;
 pub mod record;
 pub mod row;
+pub mod space;
 pub mod superblock;
 pub mod types;
 
