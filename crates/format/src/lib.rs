@@ -11,6 +11,7 @@ pub mod node;
 pub mod page;
 pub mod record;
 pub mod row;
+pub mod run;
 pub mod space;
 pub mod superblock;
 pub mod types;

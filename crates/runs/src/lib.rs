@@ -1,1 +1,110 @@
-//! Secondary indexes: one memtable and sorted runs, flushed and merged in beats.
+//! Secondary indexes: one memtable and sorted runs, flushed and merged in beats (architecture
+//! 4.9-4.11, protocols A3, D, F).
+//!
+//! Life of an entry: a row operation reserves memtable bytes, pins the active generation, appends
+//! its record and inserts its entries. A full (or old) generation is handed over, flushed whole
+//! into one file that holds a sorted slice per index, and named in a manifest record. Slices are
+//! runs; neighbours in age are merged until few are left, in the end one bottom run.
+//!
+//! Order of an index: (column bytes, pk), then newest first by age; timestamps only decide what a
+//! snapshot sees (A3). Column bytes are memcomparable and prefix-free.
+//!
+//! Order at open: `create`, `attach_log`, `restore` (checkpoint), `apply_manifest` for every
+//! manifest record of the log, `add_index` for every index of the catalog, `replay_row` for the row
+//! records, `finish_restore`.
+//!
+//! For `txn` (A5): the id of an aborted transaction may leave the commit table only when
+//! [`Runs::needs`] is false for it.
+
+mod build;
+mod cursor;
+mod memtable;
+mod runs;
+
+mod skiplist;
+mod source;
+mod unique;
+
+pub use build::{BuiltPart, DuplicateKey, RunBuilder};
+pub use cursor::{EntryRef, IndexCursor, KeyRange};
+pub use memtable::GenPin;
+pub use runs::{MemReserved, Runs, entry_bytes};
+pub use source::Direction;
+pub use unique::UniqueGuard;
+
+use evenkeel_base::{IndexId, Lsn, Result};
+use evenkeel_format::record::RecordKind;
+
+/// Sizes, all in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct RunsOptions {
+    /// Bytes of one memtable generation; there are at most three.
+    pub generation_bytes: u64,
+    /// Decompressed run blocks kept in memory.
+    pub cache_bytes: u64,
+}
+
+/// What `runs` knows of an index.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexSpec {
+    /// Its id, never reused.
+    pub id: IndexId,
+    /// Its column bytes are checked to be unique: its runs carry filters over them.
+    pub unique_key: bool,
+    /// Its build is not installed yet: no DEL of it is dropped (F2).
+    pub building: bool,
+    /// The timestamp from which on it is VALID; zero if it was made with its table (D4).
+    pub valid_from: Lsn,
+}
+
+/// Figures of one index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexStats {
+    /// Runs.
+    pub runs: u64,
+    /// Entries in runs, deleted and superseded ones included.
+    pub run_entries: u64,
+    /// Bytes of its runs on storage.
+    pub run_bytes: u64,
+    /// Entries in memtables, of all indexes.
+    pub memtable_entries: u64,
+}
+
+/// What `runs` needs of the log: its end, its capacity, and manifest records.
+pub trait ManifestLog: Send + Sync {
+    /// End of the log.
+    fn end(&self) -> Lsn;
+    /// Bytes the log may hold.
+    fn capacity(&self) -> u64;
+    /// Appends a manifest record from the system's share and waits until it is durable.
+    ///
+    /// # Errors
+    /// Of the log.
+    fn append_manifest(&self, body: &[u8]) -> Result<Lsn>;
+}
+
+/// What [`Runs::check`] read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Blocks read.
+    pub blocks: u64,
+    /// Entries read.
+    pub entries: u64,
+    /// Bytes read.
+    pub bytes: u64,
+}
+
+impl ManifestLog for evenkeel_log::Log {
+    fn end(&self) -> Lsn {
+        evenkeel_log::Log::end(self)
+    }
+    fn capacity(&self) -> u64 {
+        evenkeel_log::Log::capacity(self)
+    }
+    fn append_manifest(&self, body: &[u8]) -> Result<Lsn> {
+        let mut reserved = self.reserve(body.len(), evenkeel_log::Share::System)?;
+        let lsn = self.append(&mut reserved, RecordKind::Manifest, &[body]);
+        self.wait_durable(lsn)?;
+        Ok(lsn)
+    }
+}
