@@ -2,19 +2,24 @@
 //! randomness, threads and waits. Everything above performs I/O, reads time, draws random numbers,
 //! starts threads and waits only through [`Env`] (principle 5, protocol G5).
 
+mod blocks;
 pub mod buf;
 pub mod env;
 pub mod event;
 pub mod governor;
 pub mod real;
+pub mod rng;
 pub mod runtime;
+pub mod sim;
 
 pub use buf::AlignedBuf;
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
 pub use governor::{Class, Governor, PriorityGovernor};
 pub use real::RealEnv;
+pub use rng::{Rng, SharedRng};
 pub use runtime::Runtime;
+pub use sim::{CrashPolicy, SimDisk, SimEnv};
 
 /// Direct I/O needs offsets, lengths and buffers in multiples of this.
 pub const IO_ALIGN: usize = 4096;

@@ -1,0 +1,174 @@
+//! What a crash leaves: from one crashed disk many surviving ones, by policy and seed.
+
+use super::disk::SimDisk;
+use super::inode::{DataOp, Inode, SECTOR, write_part};
+use super::names::Keep;
+use crate::blocks::{BLOCK, Blocks};
+use crate::rng::{Rng, mix};
+use std::collections::BTreeMap;
+
+/// Which unsynced changes survive a crash. Synced ones always do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CrashPolicy {
+    /// None.
+    LoseAll,
+    /// All.
+    KeepAll,
+    /// Each written sector of 512 bytes by chance.
+    RandomSectors,
+    /// Each written piece of 4 KiB by chance.
+    RandomBlocks,
+    /// Each call as a whole by chance: later ones without earlier ones.
+    Reordered,
+    /// The first calls in order; the last of them torn at a sector.
+    Torn,
+    /// All content and names, but each file keeps its old length.
+    OldSize,
+    /// All content; creations, renames and removals are lost, or some of them.
+    OldNames,
+    /// Another of these for each file.
+    Mixed,
+}
+
+impl CrashPolicy {
+    /// Every policy.
+    pub const ALL: &'static [CrashPolicy] = &[
+        CrashPolicy::LoseAll,
+        CrashPolicy::KeepAll,
+        CrashPolicy::RandomSectors,
+        CrashPolicy::RandomBlocks,
+        CrashPolicy::Reordered,
+        CrashPolicy::Torn,
+        CrashPolicy::OldSize,
+        CrashPolicy::OldNames,
+        CrashPolicy::Mixed,
+    ];
+
+    /// The policies that `Mixed` draws from for a file's content.
+    const OF_CONTENT: [CrashPolicy; 7] = [
+        CrashPolicy::LoseAll,
+        CrashPolicy::KeepAll,
+        CrashPolicy::RandomSectors,
+        CrashPolicy::RandomBlocks,
+        CrashPolicy::Reordered,
+        CrashPolicy::Torn,
+        CrashPolicy::OldSize,
+    ];
+
+    fn names(self, rng: &mut Rng) -> Keep {
+        match self {
+            CrashPolicy::LoseAll => Keep::None,
+            CrashPolicy::KeepAll | CrashPolicy::OldSize => Keep::All,
+            CrashPolicy::Torn => Keep::Prefix,
+            CrashPolicy::OldNames if rng.one_in(2) => Keep::None,
+            _ => Keep::Subset,
+        }
+    }
+}
+
+impl SimDisk {
+    /// A disk as it may be found after a crash of this one at this moment. This disk stays as it
+    /// is, so many survivors can be made from one crash.
+    pub fn crash(&self, policy: CrashPolicy, seed: u64) -> SimDisk {
+        let mut rng = Rng::new(mix(seed) ^ policy as u64);
+        let capacity = self.capacity_blocks();
+        self.with(|s| {
+            let names = s.names.survivors(policy.names(&mut rng), &mut rng);
+            let cut = Cut::choose(s.inodes.values(), &mut rng);
+            let mut inodes = BTreeMap::new();
+            for (ino, inode) in &s.inodes {
+                if names.files.values().any(|i| i == ino) {
+                    let of_file = match policy {
+                        CrashPolicy::Mixed => {
+                            let all = CrashPolicy::OF_CONTENT;
+                            all[rng.below(all.len() as u64) as usize]
+                        }
+                        other => other,
+                    };
+                    let content = survivor(inode, of_file, cut, &mut rng);
+                    inodes.insert(*ino, Inode::survivor(content));
+                }
+            }
+            SimDisk::from_survivors(rng.next_u64(), names, inodes, capacity)
+        })
+    }
+}
+
+/// Where the order of unsynced changes is cut by `Torn`: those before survive, the one at it in part.
+#[derive(Clone, Copy)]
+struct Cut(u64);
+
+impl Cut {
+    fn choose<'a>(inodes: impl Iterator<Item = &'a Inode>, rng: &mut Rng) -> Cut {
+        let mut all: Vec<u64> = inodes.flat_map(|i| i.unsynced.iter().map(|(n, _)| *n)).collect();
+        all.sort_unstable();
+        // Half of the time the very last call: the one in flight.
+        let last = all.len().saturating_sub(1);
+        let place = if rng.one_in(2) { last } else { rng.below(all.len() as u64) as usize };
+        Cut(all.get(place).copied().unwrap_or(0))
+    }
+}
+
+/// The content of a file after the crash.
+fn survivor(inode: &Inode, policy: CrashPolicy, cut: Cut, rng: &mut Rng) -> Blocks {
+    let mut content = inode.durable.clone();
+    for (seq, op) in &inode.unsynced {
+        match policy {
+            CrashPolicy::LoseAll => {}
+            CrashPolicy::KeepAll
+            | CrashPolicy::OldSize
+            | CrashPolicy::OldNames
+            | CrashPolicy::Mixed => op.apply(&mut content),
+            CrashPolicy::RandomSectors => apply_pieces(op, &mut content, SECTOR, rng),
+            CrashPolicy::RandomBlocks => apply_pieces(op, &mut content, BLOCK, rng),
+            CrashPolicy::Reordered if rng.one_in(2) => op.apply(&mut content),
+            CrashPolicy::Reordered => {}
+            CrashPolicy::Torn if *seq < cut.0 => op.apply(&mut content),
+            CrashPolicy::Torn if *seq == cut.0 => apply_torn(op, &mut content, rng),
+            CrashPolicy::Torn => {}
+        }
+    }
+    let sized = matches!(policy, CrashPolicy::RandomSectors | CrashPolicy::RandomBlocks);
+    if policy == CrashPolicy::OldSize || (sized && rng.one_in(4)) {
+        content.set_len(inode.durable.len());
+    } else if sized && rng.one_in(4) {
+        content.set_len(inode.live.len());
+    }
+    content
+}
+
+/// Applies each piece of a write, aligned to `piece` bytes in the file, by chance.
+fn apply_pieces(op: &DataOp, content: &mut Blocks, piece: usize, rng: &mut Rng) {
+    let DataOp::Write { offset, data } = op else {
+        if rng.one_in(2) {
+            op.apply(content);
+        }
+        return;
+    };
+    let mut from = 0;
+    while from < data.len() {
+        let to_edge = piece - ((*offset as usize + from) % piece);
+        let end = (from + to_edge).min(data.len());
+        if rng.one_in(2) {
+            write_part(content, *offset, data, from, end);
+        }
+        from = end;
+    }
+}
+
+/// Applies the first sectors of a write, at times only its last ones.
+fn apply_torn(op: &DataOp, content: &mut Blocks, rng: &mut Rng) {
+    let DataOp::Write { offset, data } = op else {
+        if rng.one_in(2) {
+            op.apply(content);
+        }
+        return;
+    };
+    let sectors = data.len().div_ceil(SECTOR) as u64;
+    let at = (rng.below(sectors + 1) as usize * SECTOR).min(data.len());
+    if rng.one_in(4) {
+        write_part(content, *offset, data, at, data.len());
+    } else {
+        write_part(content, *offset, data, 0, at);
+    }
+}

@@ -1,0 +1,156 @@
+//! The name space of a simulated disk: which path leads to which file, as seen now, and what of it
+//! is durable. A creation, removal, rename or new directory is durable only after `sync_dir` of the
+//! directory concerned; before, a crash may keep any of them.
+
+use crate::rng::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Number of a file.
+pub(super) type Ino = u64;
+
+/// A change of the name space that is not yet durable. Changes carry the file they mean, so any
+/// subset of them, applied in order, gives a possible state.
+#[derive(Clone, Debug)]
+pub(super) enum NameOp {
+    Create { path: String, ino: Ino },
+    Remove { path: String, ino: Ino },
+    Rename { from: String, to: String, ino: Ino },
+    MakeDir { path: String },
+}
+
+/// The directory part of a path ("" is the root).
+pub(super) fn parent(path: &str) -> &str {
+    path.rfind('/').map_or("", |i| &path[..i])
+}
+
+impl NameOp {
+    fn paths(&self) -> [&str; 2] {
+        match self {
+            NameOp::Create { path, .. }
+            | NameOp::Remove { path, .. }
+            | NameOp::MakeDir { path } => [path, path],
+            NameOp::Rename { from, to, .. } => [from, to],
+        }
+    }
+
+    fn apply(&self, view: &mut View) {
+        match self {
+            NameOp::Create { path, ino } => {
+                view.files.insert(path.clone(), *ino);
+            }
+            NameOp::Remove { path, ino } => {
+                if view.files.get(path) == Some(ino) {
+                    view.files.remove(path);
+                }
+            }
+            NameOp::Rename { from, to, ino } => {
+                if view.files.get(from) == Some(ino) {
+                    view.files.remove(from);
+                }
+                view.files.insert(to.clone(), *ino);
+            }
+            NameOp::MakeDir { path } => {
+                view.dirs.insert(path.clone());
+            }
+        }
+    }
+}
+
+/// Paths of files and directories.
+#[derive(Clone, Default)]
+pub(super) struct View {
+    pub files: BTreeMap<String, Ino>,
+    pub dirs: BTreeSet<String>,
+}
+
+/// How much of the unsynced changes survives a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    None,
+    All,
+    /// The first few, in order.
+    Prefix,
+    /// Any.
+    Subset,
+}
+
+/// The live and the durable name space, and the changes between them.
+#[derive(Default)]
+pub(super) struct Names {
+    pub live: View,
+    pub durable: View,
+    unsynced: Vec<NameOp>,
+}
+
+impl Names {
+    pub fn apply(&mut self, op: NameOp) {
+        op.apply(&mut self.live);
+        self.unsynced.push(op);
+    }
+
+    /// Makes the changes of a directory durable, and older ones that they build on. `chosen` may
+    /// spare some of them for ever (a failed sync).
+    pub fn sync(&mut self, dir: &str, mut chosen: impl FnMut() -> bool) {
+        let mut paths: BTreeSet<String> = BTreeSet::new();
+        let mut synced = vec![false; self.unsynced.len()];
+        for (i, op) in self.unsynced.iter().enumerate().rev() {
+            let of_op = op.paths();
+            if of_op.iter().any(|p| parent(p) == dir || paths.contains(*p)) {
+                synced[i] = true;
+                paths.extend(of_op.iter().map(|p| p.to_string()));
+            }
+        }
+        let mut rest = Vec::new();
+        for (op, synced) in std::mem::take(&mut self.unsynced).into_iter().zip(synced) {
+            if !synced {
+                rest.push(op);
+            } else if chosen() {
+                op.apply(&mut self.durable);
+            }
+        }
+        self.unsynced = rest;
+    }
+
+    /// The name space after a crash.
+    pub fn survivors(&self, keep: Keep, rng: &mut Rng) -> View {
+        let mut view = self.durable.clone();
+        let prefix = rng.below(self.unsynced.len() as u64 + 1) as usize;
+        for (i, op) in self.unsynced.iter().enumerate() {
+            let kept = match keep {
+                Keep::None => false,
+                Keep::All => true,
+                Keep::Prefix => i < prefix,
+                Keep::Subset => rng.one_in(2),
+            };
+            if kept {
+                op.apply(&mut view);
+            }
+        }
+        let dirs = view.dirs.clone();
+        let reachable = |path: &str| {
+            let mut dir = parent(path);
+            while !dir.is_empty() {
+                if !dirs.contains(dir) {
+                    return false;
+                }
+                dir = parent(dir);
+            }
+            true
+        };
+        view.files.retain(|path, _| reachable(path));
+        view.dirs.retain(|path| reachable(path));
+        view
+    }
+
+    /// Files that some name, live, durable or possibly surviving, leads to.
+    pub fn is_named(&self, ino: Ino) -> bool {
+        self.live.files.values().any(|i| *i == ino)
+            || self.durable.files.values().any(|i| *i == ino)
+            || self.unsynced.iter().any(|op| match op {
+                NameOp::Create { ino: i, .. }
+                | NameOp::Remove { ino: i, .. }
+                | NameOp::Rename { ino: i, .. } => *i == ino,
+                NameOp::MakeDir { .. } => false,
+            })
+    }
+}
