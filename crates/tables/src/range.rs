@@ -1,0 +1,84 @@
+//! Ranges of keys given by values for the first parts of a key, turned into byte bounds.
+
+use crate::shape::{KeyColumn, Shape};
+use evenkeel_base::Result;
+use evenkeel_format::{ValueRef, prefix_successor};
+use std::ops::Bound;
+
+/// A range of a primary key or an index. Each bound gives values for the first parts of the key;
+/// an included bound takes in every key that starts with them, an excluded one leaves them out.
+#[derive(Clone, Copy, Debug)]
+pub struct Range<'a> {
+    /// Where it begins.
+    pub lower: Bound<&'a [ValueRef<'a>]>,
+    /// Where it ends.
+    pub upper: Bound<&'a [ValueRef<'a>]>,
+}
+
+impl<'a> Range<'a> {
+    /// Everything.
+    pub const ALL: Range<'static> = Range { lower: Bound::Unbounded, upper: Bound::Unbounded };
+
+    /// Every key that starts with these values.
+    pub fn prefix(values: &'a [ValueRef<'a>]) -> Range<'a> {
+        Range { lower: Bound::Included(values), upper: Bound::Included(values) }
+    }
+
+    /// From these values on.
+    pub fn from(values: &'a [ValueRef<'a>]) -> Range<'a> {
+        Range { lower: Bound::Included(values), upper: Bound::Unbounded }
+    }
+}
+
+/// Byte bounds: keys `k` with `lower <= k`, and `k < upper` if there is an upper bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    /// Inclusive.
+    pub lower: Vec<u8>,
+    /// Exclusive; `None` is the end.
+    pub upper: Option<Vec<u8>>,
+}
+
+impl ByteRange {
+    /// True if no key is inside.
+    pub fn is_empty(&self) -> bool {
+        self.upper.as_ref().is_some_and(|u| *u <= self.lower)
+    }
+
+    /// True if `key` is inside.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= &self.lower[..] && self.upper.as_ref().is_none_or(|u| key < &u[..])
+    }
+}
+
+impl Shape {
+    /// The byte bounds of a range over a key of these parts.
+    ///
+    /// # Errors
+    /// `TooManyKeyParts`, `ValueType`, `ValueRange`.
+    pub fn byte_range(&self, parts: &[KeyColumn], range: Range<'_>) -> Result<ByteRange> {
+        let mut lower = Vec::new();
+        let mut empty = false;
+        match range.lower {
+            Bound::Unbounded => {}
+            Bound::Included(values) => self.encode_prefix(parts, values, &mut lower)?,
+            Bound::Excluded(values) => {
+                self.encode_prefix(parts, values, &mut lower)?;
+                empty = !prefix_successor(&mut lower);
+            }
+        }
+        let mut upper = Vec::new();
+        let upper = match range.upper {
+            Bound::Unbounded => None,
+            Bound::Included(values) => {
+                self.encode_prefix(parts, values, &mut upper)?;
+                prefix_successor(&mut upper).then_some(upper)
+            }
+            Bound::Excluded(values) => {
+                self.encode_prefix(parts, values, &mut upper)?;
+                Some(upper)
+            }
+        };
+        Ok(ByteRange { lower, upper: if empty { Some(Vec::new()) } else { upper } })
+    }
+}

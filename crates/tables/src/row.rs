@@ -1,0 +1,158 @@
+//! `Row`: a buffer for one row handed to a caller, reused from row to row. It is filled from a
+//! table row (columns are decoded when asked for) or from an index entry that covers them.
+
+use crate::shape::Shape;
+use evenkeel_base::{Code, Error, Result};
+use evenkeel_format::{Field, Value, ValueRef};
+use std::sync::Arc;
+
+#[derive(Default)]
+enum Source {
+    #[default]
+    Empty,
+    /// `key` and `row` hold a table row.
+    Table,
+    /// `values` holds the columns of an index entry, by position.
+    Index,
+}
+
+/// A row buffer.
+#[derive(Default)]
+pub struct Row {
+    shape: Option<Arc<Shape>>,
+    source: Source,
+    key: Vec<u8>,
+    row: Vec<u8>,
+    values: Vec<Option<Value>>,
+}
+
+impl Row {
+    /// An empty buffer.
+    pub fn new() -> Row {
+        Row::default()
+    }
+
+    /// The clustered key bytes.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Number of columns; 0 while empty.
+    pub fn len(&self) -> usize {
+        self.shape.as_ref().map_or(0, |s| s.columns.len())
+    }
+
+    /// True while no row was read into it.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.source, Source::Empty)
+    }
+
+    /// The value of the column at `position`, decoded now.
+    ///
+    /// # Errors
+    /// `ColumnMissing` beyond the columns, or for a column that an index-only read did not give.
+    pub fn value(&self, position: usize) -> Result<ValueRef<'_>> {
+        let missing = || Error::new(Code::ColumnMissing).with("position", position);
+        match (&self.source, &self.shape) {
+            (Source::Table, Some(shape)) => match self.values.get(position) {
+                Some(Some(value)) => Ok(value.as_ref()),
+                _ => shape.view(&self.key, &self.row)?.value(position),
+            },
+            (Source::Index, _) => match self.values.get(position) {
+                Some(Some(value)) => Ok(value.as_ref()),
+                _ => Err(missing()),
+            },
+            _ => Err(missing()),
+        }
+    }
+
+    /// The value of a column by name. # Errors: as `value`.
+    pub fn get(&self, name: &str) -> Result<ValueRef<'_>> {
+        let shape = self.shape.as_ref().ok_or_else(|| Error::new(Code::ColumnMissing))?;
+        self.value(shape.column(name)?)
+    }
+
+    /// All values, owned. # Errors: as `value`.
+    pub fn values(&self) -> Result<Vec<Value>> {
+        (0..self.len()).map(|i| Ok(self.value(i)?.to_owned())).collect()
+    }
+
+    fn keep_shape(&mut self, shape: &Arc<Shape>) {
+        if !self.shape.as_ref().is_some_and(|s| Arc::ptr_eq(s, shape)) {
+            self.shape = Some(shape.clone());
+        }
+    }
+
+    /// Empties it.
+    pub(crate) fn clear(&mut self) {
+        self.source = Source::Empty;
+    }
+
+    /// Takes a table row.
+    pub(crate) fn set_table(&mut self, shape: &Arc<Shape>, key: &[u8], row: &[u8]) {
+        self.keep_shape(shape);
+        self.source = Source::Table;
+        self.values.clear();
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.row.clear();
+        self.row.extend_from_slice(row);
+    }
+
+    /// Row bytes of a table row.
+    pub(crate) fn row_bytes(&self) -> &[u8] {
+        &self.row
+    }
+
+    /// Columns of a table row that lie in overflow pages: (position, reference).
+    pub(crate) fn references(&self) -> Result<Vec<(usize, Vec<u8>)>> {
+        let (Source::Table, Some(shape)) = (&self.source, &self.shape) else {
+            return Ok(Vec::new());
+        };
+        let view = shape.view(&self.key, &self.row)?;
+        let mut found = Vec::new();
+        for position in 0..shape.columns.len() {
+            if let Field::Reference(bytes) = view.field(position)? {
+                found.push((position, bytes.to_vec()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Puts the value of a column that lay in overflow pages.
+    pub(crate) fn set_value(&mut self, position: usize, value: Value) {
+        if self.values.len() < self.len() {
+            self.values.resize(self.len(), None);
+        }
+        self.values[position] = Some(value);
+    }
+
+    /// Takes an index entry: the columns of the index and of the clustered key.
+    pub(crate) fn set_index(
+        &mut self,
+        shape: &Arc<Shape>,
+        index: usize,
+        key: &[u8],
+        pk: &[u8],
+    ) -> Result<()> {
+        self.keep_shape(shape);
+        self.source = Source::Index;
+        self.key.clear();
+        self.key.extend_from_slice(pk);
+        self.values.clear();
+        self.values.resize(shape.columns.len(), None);
+        let mut rest = key;
+        for part in &shape.indexes[index].parts {
+            let (value, tail) = part.part.decode(rest)?;
+            self.values[part.column] = Some(value);
+            rest = tail;
+        }
+        let mut rest = pk;
+        for part in &shape.key {
+            let (value, tail) = part.part.decode(rest)?;
+            self.values[part.column] = Some(value);
+            rest = tail;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,381 @@
+//! Definitions: what a caller asks for (`TableSpec`, `ColumnSpec`, `IndexSpec`), what the catalog
+//! holds (`TableDef`), and the checks between the two (E5). No storage here.
+
+use evenkeel_base::{Code, Error, IndexId, Result, TableId};
+use evenkeel_format::catalog::{ColumnEntry, IndexEntry, IndexState, PartEntry, TableEntry};
+use evenkeel_format::{ColumnType, KeyPart, Value, limits};
+
+/// A column a caller asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColumnSpec {
+    /// Name, unique in the table.
+    pub name: String,
+    /// Type.
+    pub ty: ColumnType,
+    /// May it be NULL.
+    pub nullable: bool,
+    /// Value where none is given; a column without one and not nullable needs a value.
+    pub default: Option<Value>,
+    /// Filled with the next number where NULL is given; at most one, of an integer type.
+    pub auto_increment: bool,
+}
+
+impl ColumnSpec {
+    /// A column that is not nullable and has no default.
+    pub fn new(name: &str, ty: ColumnType) -> ColumnSpec {
+        let name = name.to_string();
+        ColumnSpec { name, ty, nullable: false, default: None, auto_increment: false }
+    }
+    /// Allows NULL.
+    #[must_use]
+    pub fn nullable(mut self) -> ColumnSpec {
+        self.nullable = true;
+        self
+    }
+    /// Sets the default.
+    #[must_use]
+    pub fn default_value(mut self, value: impl Into<Value>) -> ColumnSpec {
+        self.default = Some(value.into());
+        self
+    }
+    /// Makes it the auto-increment column.
+    #[must_use]
+    pub fn auto_increment(mut self) -> ColumnSpec {
+        self.auto_increment = true;
+        self
+    }
+}
+
+/// A part of a key a caller asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartSpec {
+    /// Column name.
+    pub column: String,
+    /// Descending.
+    pub desc: bool,
+}
+
+impl From<&str> for PartSpec {
+    /// Ascending, or descending for "name desc".
+    fn from(text: &str) -> PartSpec {
+        match text.strip_suffix(" desc") {
+            Some(column) => PartSpec { column: column.to_string(), desc: true },
+            None => PartSpec { column: text.to_string(), desc: false },
+        }
+    }
+}
+
+/// A secondary index a caller asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexSpec {
+    /// Name, unique in the table.
+    pub name: String,
+    /// Its parts.
+    pub parts: Vec<PartSpec>,
+    /// No two rows may have equal keys (NULLs apart).
+    pub unique: bool,
+}
+
+impl IndexSpec {
+    /// An index over these parts ("name" or "name desc").
+    pub fn new(name: &str, parts: &[&str]) -> IndexSpec {
+        let parts = parts.iter().map(|p| PartSpec::from(*p)).collect();
+        IndexSpec { name: name.to_string(), parts, unique: false }
+    }
+    /// Makes it unique.
+    #[must_use]
+    pub fn unique(mut self) -> IndexSpec {
+        self.unique = true;
+        self
+    }
+}
+
+/// A table a caller asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TableSpec {
+    /// Columns in order.
+    pub columns: Vec<ColumnSpec>,
+    /// Parts of the primary key; without any the table is clustered on a hidden id.
+    pub primary: Vec<PartSpec>,
+    /// Secondary indexes.
+    pub indexes: Vec<IndexSpec>,
+}
+
+impl TableSpec {
+    /// A table without columns yet.
+    pub fn new() -> TableSpec {
+        TableSpec::default()
+    }
+    /// Adds a column.
+    #[must_use]
+    pub fn column(mut self, column: ColumnSpec) -> TableSpec {
+        self.columns.push(column);
+        self
+    }
+    /// Sets the primary key.
+    #[must_use]
+    pub fn primary_key(mut self, parts: &[&str]) -> TableSpec {
+        self.primary = parts.iter().map(|p| PartSpec::from(*p)).collect();
+        self
+    }
+    /// Adds an index.
+    #[must_use]
+    pub fn index(mut self, index: IndexSpec) -> TableSpec {
+        self.indexes.push(index);
+        self
+    }
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColumnDef {
+    /// Its id, never reused in the table.
+    pub id: u16,
+    /// Its name.
+    pub name: String,
+    /// What the catalog holds.
+    pub entry: ColumnEntry,
+}
+
+impl ColumnDef {
+    /// True while it is not dropped.
+    pub fn is_live(&self) -> bool {
+        self.entry.dropped_in == 0
+    }
+}
+
+/// An index of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDef {
+    /// Its id, never reused in the database.
+    pub id: IndexId,
+    /// Its name.
+    pub name: String,
+    /// What the catalog holds.
+    pub entry: IndexEntry,
+}
+
+/// A table as the catalog holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableDef {
+    /// Its id, never reused.
+    pub id: TableId,
+    /// Its name.
+    pub name: String,
+    /// Tree, row format, keys.
+    pub entry: TableEntry,
+    /// All columns ever, by id.
+    pub columns: Vec<ColumnDef>,
+    /// Its indexes, by id.
+    pub indexes: Vec<IndexDef>,
+}
+
+/// Checks a name of a table, column or index. # Errors: `NameInvalid`.
+pub fn check_name(name: &str) -> Result<()> {
+    let fits = !name.is_empty() && name.len() <= limits::NAME_BYTES_MAX;
+    if fits && !name.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(Error::new(Code::NameInvalid)
+        .with("bytes", name.len())
+        .with("limit", limits::NAME_BYTES_MAX))
+}
+
+fn too_many(code: Code, what: &str, have: usize, limit: usize) -> Result<()> {
+    if have <= limit {
+        return Ok(());
+    }
+    Err(Error::new(code).with("in", what).with("count", have).with("limit", limit))
+}
+
+impl TableDef {
+    /// Checks `spec` and makes the definition; ids of tree and indexes are given by the caller.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the definition, by its own code.
+    pub fn new(
+        id: TableId,
+        name: &str,
+        spec: &TableSpec,
+        mut next_index: impl FnMut() -> IndexId,
+        page_size: usize,
+    ) -> Result<TableDef> {
+        check_name(name)?;
+        if spec.columns.is_empty() {
+            return Err(Error::new(Code::DefinitionInvalid).with("why", "a table needs a column"));
+        }
+        let entry = TableEntry {
+            tree: evenkeel_base::TreeId::ZERO,
+            root: evenkeel_base::PageNo::ZERO,
+            hidden_key: false,
+            row_version: 1,
+            next_column: 0,
+            auto_increment: None,
+            primary: Vec::new(),
+        };
+        let mut def =
+            TableDef { id, name: name.to_string(), entry, columns: vec![], indexes: vec![] };
+        for column in &spec.columns {
+            def.push_column(column)?;
+        }
+        def.set_primary(&spec.primary, page_size, &mut next_index)?;
+        for index in &spec.indexes {
+            def.push_index(index, next_index(), IndexState::Valid(evenkeel_base::Lsn::ZERO))?;
+        }
+        Ok(def)
+    }
+
+    /// Live columns in their order.
+    pub fn live_columns(&self) -> Vec<&ColumnDef> {
+        let mut live: Vec<_> = self.columns.iter().filter(|c| c.is_live()).collect();
+        live.sort_by_key(|c| c.entry.position);
+        live
+    }
+
+    /// A live column by name. # Errors: `ColumnMissing`.
+    pub fn column(&self, name: &str) -> Result<&ColumnDef> {
+        let found = self.columns.iter().find(|c| c.is_live() && c.name == name);
+        found.ok_or_else(|| {
+            Error::new(Code::ColumnMissing).with("table", &self.name).with("column", name)
+        })
+    }
+
+    /// A column by id; ids in key parts are checked when the definition is made or loaded.
+    pub fn column_by_id(&self, id: u16) -> Option<&ColumnDef> {
+        self.columns.iter().find(|c| c.id == id)
+    }
+
+    /// An index by name. # Errors: `IndexMissing`.
+    pub fn index(&self, name: &str) -> Result<&IndexDef> {
+        self.indexes.iter().find(|i| i.name == name).ok_or_else(|| {
+            Error::new(Code::IndexMissing).with("table", &self.name).with("index", name)
+        })
+    }
+
+    /// Adds a column in the present row format (the caller raises it for an existing table).
+    ///
+    /// # Errors
+    /// `ColumnExists`, `TooManyColumns`, `DefinitionInvalid`, `ValueType`, `ValueRange`.
+    pub fn push_column(&mut self, spec: &ColumnSpec) -> Result<()> {
+        check_name(&spec.name)?;
+        spec.ty.check()?;
+        let live = self.columns.iter().filter(|c| c.is_live()).count();
+        too_many(Code::TooManyColumns, &self.name, live + 1, limits::COLUMNS_MAX)?;
+        let ever = self.columns.len() + 1;
+        too_many(Code::TooManyColumns, "columns ever", ever, limits::COLUMNS_EVER_MAX)?;
+        if self.column(&spec.name).is_ok() {
+            return Err(Error::new(Code::ColumnExists).with("column", &spec.name));
+        }
+        let last = self.columns.iter().filter(|c| c.is_live()).map(|c| c.entry.position + 1).max();
+        let id = self.entry.next_column;
+        let entry = ColumnEntry {
+            position: last.unwrap_or(0),
+            ty: spec.ty,
+            nullable: spec.nullable,
+            default: spec.default.clone(),
+            added_in: self.entry.row_version,
+            dropped_in: 0,
+        };
+        self.check_default(spec, &entry)?;
+        if spec.auto_increment {
+            let invalid = |why| {
+                Error::new(Code::DefinitionInvalid).with("column", &spec.name).with("why", why)
+            };
+            if self.entry.auto_increment.is_some() {
+                return Err(invalid("a table has one auto-increment column"));
+            }
+            if !spec.ty.is_integer() || spec.default.is_some() {
+                return Err(invalid("auto-increment wants an integer without default"));
+            }
+            self.entry.auto_increment = Some(id);
+        }
+        self.entry.next_column = id + 1;
+        self.columns.push(ColumnDef { id, name: spec.name.clone(), entry });
+        Ok(())
+    }
+
+    fn check_default(&self, spec: &ColumnSpec, entry: &ColumnEntry) -> Result<()> {
+        let mut bytes = Vec::new();
+        let name = |e: Error| e.with("column", &spec.name);
+        if let Some(value) = &spec.default {
+            let part = KeyPart { ty: spec.ty, nullable: spec.nullable, desc: false };
+            part.encode(value.as_ref(), &mut bytes).map_err(name)?;
+        }
+        entry.encode(&mut bytes).map_err(name)?;
+        if bytes.len() > 2 * limits::DEFAULT_BYTES_MAX {
+            return Err(name(Error::new(Code::DefinitionInvalid).with("why", "default too long")));
+        }
+        Ok(())
+    }
+
+    fn parts(&self, specs: &[PartSpec], what: &str) -> Result<Vec<PartEntry>> {
+        too_many(Code::TooManyKeyParts, what, specs.len(), limits::KEY_PARTS_MAX)?;
+        let mut parts: Vec<PartEntry> = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let column = self.column(&spec.column)?.id;
+            if parts.iter().any(|p| p.column == column) {
+                let why = "a column twice in one key";
+                return Err(Error::new(Code::DefinitionInvalid)
+                    .with("index", what)
+                    .with("why", why));
+            }
+            parts.push(PartEntry { column, desc: spec.desc });
+        }
+        Ok(parts)
+    }
+
+    fn set_primary(
+        &mut self,
+        specs: &[PartSpec],
+        page_size: usize,
+        next_index: &mut impl FnMut() -> IndexId,
+    ) -> Result<()> {
+        let parts = self.parts(specs, "primary")?;
+        for part in &parts {
+            let column = &mut self.columns[usize::from(part.column)];
+            if column.entry.nullable {
+                let why = "a primary key column cannot be nullable";
+                let error = Error::new(Code::DefinitionInvalid).with("column", &column.name);
+                return Err(error.with("why", why));
+            }
+        }
+        let longest = parts.iter().fold(0usize, |sum, part| {
+            sum.saturating_add(self.columns[usize::from(part.column)].entry.ty.key_bytes_max())
+        });
+        if !parts.is_empty() && longest <= page_size / limits::CLUSTERED_KEY_PAGE_SHARE {
+            self.entry.primary = parts;
+            return Ok(());
+        }
+        self.entry.hidden_key = true;
+        if !parts.is_empty() {
+            let state = IndexState::Valid(evenkeel_base::Lsn::ZERO);
+            let entry = IndexEntry { unique: true, primary: true, state, parts };
+            let name = "primary".to_string();
+            self.indexes.push(IndexDef { id: next_index(), name, entry });
+        }
+        Ok(())
+    }
+
+    /// Adds an index. # Errors: `IndexExists`, `TooManyIndexes`, `TooManyKeyParts`, `ColumnMissing`,
+    /// `DefinitionInvalid`.
+    pub fn push_index(&mut self, spec: &IndexSpec, id: IndexId, state: IndexState) -> Result<()> {
+        check_name(&spec.name)?;
+        too_many(Code::TooManyIndexes, &self.name, self.indexes.len() + 1, limits::INDEXES_MAX)?;
+        if spec.name == "primary" || self.index(&spec.name).is_ok() {
+            return Err(Error::new(Code::IndexExists).with("index", &spec.name));
+        }
+        let parts = self.parts(&spec.parts, &spec.name)?;
+        if parts.is_empty() {
+            return Err(Error::new(Code::DefinitionInvalid)
+                .with("index", &spec.name)
+                .with("why", "an index needs a column"));
+        }
+        let entry = IndexEntry { unique: spec.unique, primary: false, state, parts };
+        self.indexes.push(IndexDef { id, name: spec.name.clone(), entry });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "schema_tests.rs"]
+mod schema_tests;

@@ -1,0 +1,330 @@
+//! `Shape`: a table definition compiled for row work: layouts by row format, key parts, what each
+//! index entry is made of and which columns it gives back. Immutable; a schema change makes a new
+//! one with a higher epoch (F1).
+
+use crate::schema::{IndexDef, TableDef};
+use evenkeel_base::{Code, Error, IndexId, Lsn, Result};
+use evenkeel_format::catalog::{ColumnEntry, IndexState, PartEntry};
+use evenkeel_format::row::RowReader;
+use evenkeel_format::{Field, KeyPart, RowColumn, RowLayout, ValueRef, limits, row_version};
+use std::sync::{Arc, OnceLock};
+
+/// A column inside a key.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyColumn {
+    /// Position among the live columns.
+    pub column: usize,
+    /// How it is encoded.
+    pub part: KeyPart,
+}
+
+/// A live column.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Its id.
+    pub id: u16,
+    /// Its name.
+    pub name: String,
+    /// Type, nullability, default.
+    pub entry: ColumnEntry,
+    /// The clustered key part that gives it back; the row does not hold it then.
+    pub from_key: Option<usize>,
+}
+
+struct Version {
+    layout: RowLayout,
+    /// Live column position -> slot of the layout.
+    slots: Vec<Option<u16>>,
+    /// Slot -> live column position.
+    positions: Vec<Option<u16>>,
+}
+
+/// An index compiled for row work.
+#[derive(Clone, Debug)]
+pub struct IndexShape {
+    /// Its id.
+    pub id: IndexId,
+    /// Its name.
+    pub name: String,
+    /// Is it unique.
+    pub unique: bool,
+    /// Its state.
+    pub state: IndexState,
+    /// Its columns.
+    pub parts: Vec<KeyColumn>,
+}
+
+impl IndexShape {
+    /// May a snapshot at `at` read it. # Errors: `IndexTooYoung`, `IndexMissing` while building.
+    pub fn check_readable(&self, at: Lsn) -> Result<()> {
+        match self.state {
+            IndexState::Valid(from) if from <= at => Ok(()),
+            IndexState::Valid(_) => Err(Error::new(Code::IndexTooYoung).with("index", &self.name)),
+            _ => Err(Error::new(Code::IndexMissing)
+                .with("index", &self.name)
+                .with("state", "being built")),
+        }
+    }
+
+    /// Do changes check its uniqueness.
+    pub fn checks_unique(&self) -> bool {
+        self.unique && !matches!(self.state, IndexState::Building)
+    }
+
+    /// Appends the key bytes of a row; true if no part is NULL.
+    ///
+    /// # Errors
+    /// `EntryTooLong`, and what encoding a value gives.
+    pub fn encode<'v>(
+        &self,
+        value: &impl Fn(usize) -> Result<ValueRef<'v>>,
+        pk_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let start = out.len();
+        let mut full = true;
+        for part in &self.parts {
+            let value = value(part.column)?;
+            full &= !value.is_null();
+            part.part.encode(value, out)?;
+        }
+        let bytes = out.len() - start + pk_len;
+        if bytes > limits::INDEX_ENTRY_BYTES_MAX {
+            return Err(Error::new(Code::EntryTooLong)
+                .with("index", &self.name)
+                .with("bytes", bytes)
+                .with("limit", limits::INDEX_ENTRY_BYTES_MAX));
+        }
+        Ok(full)
+    }
+}
+
+/// A table definition compiled for row work.
+pub struct Shape {
+    /// The definition.
+    pub def: Arc<TableDef>,
+    /// Number of this state of the schema; grows with each change (F1).
+    pub epoch: u64,
+    /// Live columns in order.
+    pub columns: Vec<Column>,
+    /// Parts of the clustered key; empty with a hidden id.
+    pub key: Vec<KeyColumn>,
+    /// Indexes.
+    pub indexes: Vec<IndexShape>,
+    /// Position of the auto-increment column.
+    pub auto_increment: Option<usize>,
+    key_bytes_max: usize,
+    versions: Vec<OnceLock<Version>>,
+}
+
+impl Shape {
+    /// Compiles `def`. # Errors: `CatalogDamaged` if it names columns that are not there.
+    pub fn new(def: Arc<TableDef>, epoch: u64, page_size: usize) -> Result<Shape> {
+        let live = def.live_columns();
+        let damaged = |what: &str| {
+            Error::new(Code::CatalogDamaged).with("table", &def.name).with("what", what)
+        };
+        let key_columns = |parts: &[PartEntry]| -> Result<Vec<KeyColumn>> {
+            let one = |part: &PartEntry| {
+                let column = live.iter().position(|c| c.id == part.column);
+                let column = column.ok_or_else(|| damaged("a key names an unknown column"))?;
+                let entry = &live[column].entry;
+                let part = KeyPart { ty: entry.ty, nullable: entry.nullable, desc: part.desc };
+                Ok(KeyColumn { column, part })
+            };
+            parts.iter().map(one).collect()
+        };
+        let key = key_columns(&def.entry.primary)?;
+        if key.is_empty() != def.entry.hidden_key {
+            return Err(damaged("primary key and hidden id"));
+        }
+        let from_key = |position: usize| {
+            key.iter().position(|k| k.column == position && k.part.ty.is_scalar())
+        };
+        let columns: Vec<Column> = live
+            .iter()
+            .enumerate()
+            .map(|(i, c)| Column {
+                id: c.id,
+                name: c.name.clone(),
+                entry: c.entry.clone(),
+                from_key: from_key(i),
+            })
+            .collect();
+        let compile = |i: &IndexDef| -> Result<IndexShape> {
+            let parts = key_columns(&i.entry.parts)?;
+            let (id, name) = (i.id, i.name.clone());
+            Ok(IndexShape { id, name, unique: i.entry.unique, state: i.entry.state, parts })
+        };
+        let indexes = def.indexes.iter().map(compile).collect::<Result<_>>()?;
+        let auto = def.entry.auto_increment;
+        let auto_increment = auto.and_then(|id| columns.iter().position(|c| c.id == id));
+        let versions = (0..=def.entry.row_version).map(|_| OnceLock::new()).collect();
+        let key_bytes_max = page_size / limits::CLUSTERED_KEY_PAGE_SHARE;
+        let parts = (columns, key, indexes);
+        let (columns, key, indexes) = parts;
+        Ok(Shape { def, epoch, columns, key, indexes, auto_increment, key_bytes_max, versions })
+    }
+
+    fn version(&self, number: u16) -> Result<&Version> {
+        let cell = self.versions.get(usize::from(number)).ok_or_else(|| {
+            Error::new(Code::BadEncoding).with("what", "row").with("row_format", number)
+        })?;
+        Ok(cell.get_or_init(|| {
+            let in_key = |id: u16| self.columns.iter().any(|c| c.id == id && c.from_key.is_some());
+            let held = self.def.columns.iter().filter(|c| {
+                let e = &c.entry;
+                let here = e.added_in <= number && (e.dropped_in == 0 || e.dropped_in > number);
+                here && !in_key(c.id)
+            });
+            let columns: Vec<RowColumn> = held
+                .map(|c| RowColumn { id: c.id, ty: c.entry.ty, nullable: c.entry.nullable })
+                .collect();
+            let slot = |id: u16| columns.iter().position(|c| c.id == id).map(|s| s as u16);
+            let slots = self.columns.iter().map(|c| slot(c.id)).collect();
+            let live = |id: u16| self.columns.iter().position(|c| c.id == id).map(|p| p as u16);
+            let positions = columns.iter().map(|c| live(c.id)).collect();
+            Version { layout: RowLayout::new(number, columns), slots, positions }
+        }))
+    }
+
+    /// Position of a live column. # Errors: `ColumnMissing`.
+    pub fn column(&self, name: &str) -> Result<usize> {
+        self.columns.iter().position(|c| c.name == name).ok_or_else(|| {
+            Error::new(Code::ColumnMissing).with("table", &self.def.name).with("column", name)
+        })
+    }
+
+    /// Position of an index. # Errors: `IndexMissing`.
+    pub fn index(&self, name: &str) -> Result<usize> {
+        self.indexes.iter().position(|i| i.name == name).ok_or_else(|| {
+            Error::new(Code::IndexMissing).with("table", &self.def.name).with("index", name)
+        })
+    }
+
+    /// Appends the clustered key of a row. # Errors: `KeyTooLong`, and what encoding gives.
+    pub fn encode_key<'v>(
+        &self,
+        value: &impl Fn(usize) -> Result<ValueRef<'v>>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        for key in &self.key {
+            let encoded = key.part.encode(value(key.column)?, out);
+            encoded.map_err(|e| e.with("column", &self.columns[key.column].name))?;
+        }
+        self.check_key(out)
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<()> {
+        if key.len() <= self.key_bytes_max {
+            return Ok(());
+        }
+        Err(Error::new(Code::KeyTooLong)
+            .with("table", &self.def.name)
+            .with("bytes", key.len())
+            .with("limit", self.key_bytes_max))
+    }
+
+    /// Appends a prefix of a key given by values for its first parts.
+    /// # Errors: `TooManyKeyParts`, and what encoding gives.
+    pub fn encode_prefix(
+        &self,
+        parts: &[KeyColumn],
+        values: &[ValueRef<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        if values.len() > parts.len() {
+            return Err(Error::new(Code::TooManyKeyParts)
+                .with("values", values.len())
+                .with("parts", parts.len()));
+        }
+        for (part, value) in parts.iter().zip(values) {
+            let encoded = part.part.encode(*value, out);
+            encoded.map_err(|e| e.with("column", &self.columns[part.column].name))?;
+        }
+        Ok(())
+    }
+
+    /// Appends the row bytes in the present format. # Errors: what encoding a value gives.
+    pub fn encode_row<'v>(
+        &self,
+        field: &impl Fn(usize) -> Result<Field<'v>>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let version = self.version(self.def.entry.row_version)?;
+        let failed = std::cell::RefCell::new(None);
+        let encoded = version.layout.encode(
+            |slot| {
+                let position = version.positions[slot].map_or(0, usize::from);
+                field(position).unwrap_or_else(|e| {
+                    failed.borrow_mut().get_or_insert(e);
+                    Field::Value(ValueRef::Null)
+                })
+            },
+            out,
+        );
+        match failed.into_inner() {
+            Some(error) => Err(error),
+            None => encoded.map_err(|e| e.with("table", &self.def.name)),
+        }
+    }
+
+    /// Reads a stored row. # Errors: `BadEncoding`.
+    pub fn view<'s>(&'s self, key: &'s [u8], row: &'s [u8]) -> Result<RowView<'s>> {
+        let version = self.version(row_version(row)?)?;
+        Ok(RowView { shape: self, key, version, reader: version.layout.read(row)? })
+    }
+
+    /// Checks values given for a whole row. # Errors: `TooManyValues`.
+    pub fn check_values(&self, values: &[ValueRef<'_>]) -> Result<()> {
+        if values.len() == self.columns.len() {
+            return Ok(());
+        }
+        Err(Error::new(Code::TooManyValues)
+            .with("table", &self.def.name)
+            .with("values", values.len())
+            .with("columns", self.columns.len()))
+    }
+}
+
+/// A stored row, read column by column.
+pub struct RowView<'s> {
+    shape: &'s Shape,
+    key: &'s [u8],
+    version: &'s Version,
+    reader: RowReader<'s, 's>,
+}
+
+impl<'s> RowView<'s> {
+    /// What is stored for the column at `position`. # Errors: `BadEncoding`, `ColumnMissing`.
+    pub fn field(&self, position: usize) -> Result<Field<'s>> {
+        let column = self
+            .shape
+            .columns
+            .get(position)
+            .ok_or_else(|| Error::new(Code::ColumnMissing).with("position", position))?;
+        if let Some(part) = column.from_key {
+            let mut rest = self.key;
+            for before in &self.shape.key[..part] {
+                rest = before.part.skip(rest)?;
+            }
+            return Ok(Field::Value(self.shape.key[part].part.decode_scalar(rest)?));
+        }
+        match self.version.slots[position] {
+            Some(slot) => self.reader.field(usize::from(slot)),
+            None => Ok(Field::Value(column.entry.default_value())),
+        }
+    }
+
+    /// The value of a column that is not in overflow pages. # Errors: as `field`.
+    pub fn value(&self, position: usize) -> Result<ValueRef<'s>> {
+        match self.field(position)? {
+            Field::Value(value) => Ok(value),
+            Field::Reference(_) => Err(Error::internal("a value in overflow pages read in place")),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "shape_tests.rs"]
+mod shape_tests;
