@@ -44,6 +44,11 @@ codes! {
     NewerFormat = Version, "the files were written by another format version", "open them with the version of Evenkeel that wrote them, or dump and load";
     NotADatabase = Invalid, "not an Evenkeel database: no valid superblock", "check the path; if it is one, restore evenkeel.super from a backup";
     // -- log
+    LogDamaged = Corrupt, "the log is damaged below a position it states to be durable", "restore from a backup; evenkeel check names what can still be read";
+    LogMissing = Corrupt, "a log segment is missing", "restore the file, or restore from a backup";
+    LogVersion = Version, "the log has another format version", "open the database with the release that wrote it";
+    LogTooLarge = Invalid, "an operation needs more log space than it may", "make the operation smaller, or log_size or the log buffer larger";
+    LogFull = Full, "the log is full and its last part is used up", "free space or wait for a checkpoint";
     // -- pages
     PageChecksum = Corrupt, "a page does not match its checksum", "restore the file from a backup; run evenkeel check to find all damaged pages";
     PageIdentity = Corrupt, "a page lies in another page's place", "restore the file from a backup; run evenkeel check to find all damaged pages";

@@ -1,11 +1,21 @@
-//! The write-ahead log: segments, blocks, reservation, group commit, replay.
+//! The write-ahead log: segments, blocks, reservation, group commit, replay (protocols B1-B4, G1,
+//! G4). Layers above reserve space before their first latch, append without waiting, and wait for
+//! durability holding nothing. Format: `evenkeel_format::wal`.
+//!
+//! ```text
+//! checkpoint <= durable <= written <= end <= end + reserved <= prepared
+//! ```
 #![forbid(unsafe_code)]
 
+mod buffer;
 pub mod log;
 pub mod replay;
+mod segments;
+mod space;
+
+#[cfg(test)]
+mod log_tests;
 
 pub use crate::log::{Durability, Log, LogOptions, Reserved, Share};
+pub use evenkeel_format::wal::RECORD_BYTES_MAX;
 pub use replay::{LogEnd, Replay, replay};
-
-/// Longest body of one record.
-pub const RECORD_BYTES_MAX: usize = 2 << 20;

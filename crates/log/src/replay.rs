@@ -1,8 +1,22 @@
 //! Read-only scan of the log: recovery, offline check and backup apply are its users.
+//!
+//! The scan follows blocks by number. It ends at the first block that is not a valid one of this
+//! place, or belongs to an older epoch; it goes on into a younger epoch only at a block that says it
+//! is the first of its epoch and took over where the complete records end. At the end every
+//! block behind is looked at: one of its place that states a durable position beyond the end proves
+//! that the log was damaged, not cut (B1), and the scan fails.
 
-use evenkeel_base::{Lsn, Result};
+use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
-use evenkeel_io::Runtime;
+use evenkeel_format::wal::{
+    self, BLOCK, BLOCK_HEADER, BLOCKS_ALIGN, BlockHeader, EPOCH_START, FRAME, PAYLOAD,
+    SegmentHeader, block_of, lsn_of, segment_path,
+};
+use evenkeel_io::{File, OpenMode, Runtime};
+use std::sync::Arc;
+
+/// Blocks read at once.
+const READ_BLOCKS: u64 = 2048;
 
 /// Receives the records of a scan in order.
 pub trait Replay {
@@ -20,15 +34,238 @@ pub struct LogEnd {
 }
 
 /// Scans the log from `from` (a record boundary; usually the checkpoint) to its end, or to the
-/// first record at or behind `until`.
+/// first record at or behind `until` (then what follows is not looked at).
 ///
 /// # Errors
-/// `Corrupt` kinds if the log is damaged below a position it states to be durable; those of `to`.
-pub fn replay(
-    _rt: &Runtime,
-    from: Lsn,
-    _until: Option<Lsn>,
-    _to: &mut dyn Replay,
-) -> Result<LogEnd> {
-    Ok(LogEnd { end: from, epoch: 0 })
+/// `LogDamaged`, `LogMissing`, `LogVersion`, `BadEncoding` if the log is damaged below a position
+/// it states to be durable; those of `to` and of the environment.
+pub fn replay(rt: &Runtime, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay) -> Result<LogEnd> {
+    let segments = crate::segments::read_headers(rt, Some(from))?;
+    let mut blocks = Blocks { rt, segments, open: None, buffer: Vec::new(), first: 0, count: 0 };
+    // Block 0 is never written (LSN 0 means "none").
+    let first = block_of(from).max(1);
+    if blocks.segments.first().is_some_and(|s| s.first_block > first) {
+        let name = segment_path(blocks.segments[0].number.saturating_sub(1));
+        return Err(Error::new(Code::LogMissing).with("file", name).with("lsn", from));
+    }
+    let mut scan = Scan {
+        pending: Vec::new(),
+        pending_lsn: from,
+        end: LogEnd { end: from, epoch: 0 },
+        skip: if block_of(from) == first { (from.0 % PAYLOAD as u64) as usize } else { 0 },
+        until,
+        first: true,
+    };
+    let mut next = first;
+    let broken = loop {
+        let epoch = scan.end.epoch;
+        let found = match blocks.get(next)? {
+            Some((header, payload)) if header.epoch >= epoch => Some((header, payload)),
+            _ => None,
+        };
+        let goes_on = match found {
+            Some((header, payload)) if scan.fits(&header) => {
+                let goes_on = scan.block(&header, payload, to);
+                goes_on.map_err(|e| blocks.name_place(e, next))?
+            }
+            // An epoch that had to begin at a multiple of 4 KiB.
+            _ => match blocks.epoch_start_behind(next, &scan)? {
+                Some(start) => {
+                    next = start;
+                    continue;
+                }
+                None => break next,
+            },
+        };
+        if !goes_on {
+            return Ok(scan.end);
+        }
+        next += 1;
+    };
+    blocks.check_claims(broken, scan.end.end)?;
+    Ok(scan.end)
+}
+
+/// Blocks to records.
+struct Scan {
+    /// Bytes of a record not complete yet.
+    pending: Vec<u8>,
+    pending_lsn: Lsn,
+    end: LogEnd,
+    /// Payload bytes of the first block in front of `from`.
+    skip: usize,
+    until: Option<Lsn>,
+    first: bool,
+}
+
+impl Scan {
+    /// True if a valid block of this place continues the records read so far.
+    fn fits(&self, header: &BlockHeader) -> bool {
+        if self.first || header.epoch == self.end.epoch {
+            return true;
+        }
+        header.flags == EPOCH_START && header.durable >= self.end.end
+    }
+
+    /// Takes a block; false once `until` is reached.
+    fn block(&mut self, header: &BlockHeader, payload: &[u8], to: &mut dyn Replay) -> Result<bool> {
+        if header.epoch != self.end.epoch {
+            // What the epoch before left incomplete was never acknowledged.
+            self.pending.clear();
+            self.end.epoch = header.epoch;
+        }
+        self.first = false;
+        let data = &payload[..usize::from(header.data_len)];
+        let skip = std::mem::take(&mut self.skip).min(data.len());
+        let mut rest = &data[skip..];
+        let mut at = lsn_of(header.block).0 + skip as u64;
+        if !self.pending.is_empty() {
+            let missing = self.missing()?;
+            let n = missing.min(rest.len());
+            self.pending.extend_from_slice(&rest[..n]);
+            (rest, at) = (&rest[n..], at + n as u64);
+            // The length may have become known only now.
+            let missing = self.missing()?.min(rest.len());
+            self.pending.extend_from_slice(&rest[..missing]);
+            (rest, at) = (&rest[missing..], at + missing as u64);
+            if self.missing()? == 0 {
+                let record = std::mem::take(&mut self.pending);
+                if !self.deliver(self.pending_lsn, &record, Lsn(at), to)? {
+                    return Ok(false);
+                }
+                self.pending = record;
+                self.pending.clear();
+            }
+        }
+        while let Some((_, body)) = wal::split_record(rest)? {
+            let len = FRAME + body.len();
+            if !self.deliver(Lsn(at), &rest[..len], Lsn(at + len as u64), to)? {
+                return Ok(false);
+            }
+            (rest, at) = (&rest[len..], at + len as u64);
+        }
+        if !rest.is_empty() {
+            if self.pending.is_empty() {
+                self.pending_lsn = Lsn(at);
+            }
+            self.pending.extend_from_slice(rest);
+        }
+        if data.len() < PAYLOAD && !self.pending.is_empty() {
+            return Err(damaged("a record runs into padding"));
+        }
+        Ok(true)
+    }
+
+    /// Bytes that the pending record lacks, as far as is known.
+    fn missing(&self) -> Result<usize> {
+        let have = self.pending.len();
+        if have < FRAME {
+            return Ok(FRAME - have);
+        }
+        wal::split_record(&self.pending)?; // checks the length
+        let len = self.pending[..4].iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
+        Ok(FRAME + len - have)
+    }
+
+    fn deliver(
+        &mut self,
+        lsn: Lsn,
+        record: &[u8],
+        behind: Lsn,
+        to: &mut dyn Replay,
+    ) -> Result<bool> {
+        if self.until.is_some_and(|until| lsn >= until) {
+            return Ok(false);
+        }
+        if let Some((kind, body)) = wal::split_record(record)? {
+            to.record(lsn, kind, body)?;
+            self.end.end = behind;
+        }
+        Ok(true)
+    }
+}
+
+fn damaged(why: &str) -> Error {
+    Error::new(Code::LogDamaged).with("why", why)
+}
+
+/// Reads blocks by number, many at a time.
+struct Blocks<'a> {
+    rt: &'a Runtime,
+    segments: Vec<SegmentHeader>,
+    open: Option<(SegmentHeader, Arc<dyn File>)>,
+    buffer: Vec<u8>,
+    first: u64,
+    count: u64,
+}
+
+impl Blocks<'_> {
+    /// A valid block of this number, or `None` if there is none at its place.
+    fn get(&mut self, block: u64) -> Result<Option<(BlockHeader, &[u8])>> {
+        if !(self.first..self.first + self.count).contains(&block) && !self.load(block)? {
+            return Ok(None);
+        }
+        let at = (block - self.first) as usize * BLOCK;
+        let bytes = &self.buffer[at..at + BLOCK];
+        Ok(BlockHeader::decode(bytes)
+            .filter(|header| header.block == block)
+            .map(|header| (header, &bytes[BLOCK_HEADER..])))
+    }
+
+    fn load(&mut self, block: u64) -> Result<bool> {
+        let holds = |s: &&SegmentHeader| s.first_block <= block && block < s.end_block();
+        let Some(&header) = self.segments.iter().find(holds) else { return Ok(false) };
+        let file = match &self.open {
+            Some((open, file)) if *open == header => file.clone(),
+            _ => self.rt.env.open(&segment_path(header.number), OpenMode::READ)?,
+        };
+        self.open = Some((header, file.clone()));
+        self.count = READ_BLOCKS.min(header.end_block() - block);
+        self.first = block;
+        self.buffer.resize(self.count as usize * BLOCK, 0);
+        file.read_at(&mut self.buffer, header.offset_of(block))?;
+        Ok(true)
+    }
+
+    /// The first block of the next epoch, if one took over at the end of the scan so far.
+    fn epoch_start_behind(&mut self, block: u64, scan: &Scan) -> Result<Option<u64>> {
+        let start = block.next_multiple_of(BLOCKS_ALIGN);
+        if start == block {
+            return Ok(None);
+        }
+        Ok(match self.get(start)? {
+            Some((h, _)) if h.epoch > scan.end.epoch && scan.fits(&h) => {
+                (h.flags == EPOCH_START && h.durable <= lsn_of(block)).then_some(start)
+            }
+            _ => None,
+        })
+    }
+
+    /// Fails if a block behind `broken` states that something there was durable.
+    fn check_claims(&mut self, broken: u64, end: Lsn) -> Result<()> {
+        let last = self.segments.last().map_or(0, |s| s.end_block());
+        for block in broken + 1..last {
+            if let Some((header, _)) = self.get(block)?
+                && header.durable > lsn_of(broken)
+            {
+                let durable = header.durable;
+                let error = damaged("a block is invalid")
+                    .with("lsn", end)
+                    .with("durable", durable)
+                    .with("stated_by_block", block);
+                return Err(self.name_place(error, broken));
+            }
+        }
+        Ok(())
+    }
+
+    fn name_place(&self, error: Error, block: u64) -> Error {
+        let holds = |s: &&SegmentHeader| s.first_block <= block && block < s.end_block();
+        match self.segments.iter().find(holds) {
+            Some(s) => {
+                error.with("file", segment_path(s.number)).with("offset", s.offset_of(block))
+            }
+            None => error.with("block", block),
+        }
+    }
 }

@@ -1,0 +1,205 @@
+//! The log buffer: chunks of whole blocks that records are copied into and that a flush takes away,
+//! writes and gives back. Nothing here waits, locks or does I/O; `Log` guards it with its mutex.
+//!
+//! Life of a chunk: free -> filling -> sealed (full) -> taken by a flush -> free. A flush pads the
+//! block being filled and takes the filling chunk too, so chunks not full are at most two: the one
+//! being filled and the last one of the flush under way. With `chunks_for(bytes)` chunks, `bytes`
+//! payload not written yet always fit; who appends has reserved them.
+
+use evenkeel_base::Lsn;
+use evenkeel_format::wal::{
+    BLOCK, BLOCK_HEADER, BlockHeader, NO_RECORD, PAYLOAD, block_of, lsn_of,
+};
+use evenkeel_io::AlignedBuf;
+
+/// Blocks that lie together in memory and in the log.
+pub(crate) struct Chunk {
+    bytes: AlignedBuf,
+    first_block: u64,
+    used_blocks: usize,
+}
+
+impl Chunk {
+    fn new(blocks: usize) -> Chunk {
+        Chunk { bytes: AlignedBuf::new(blocks * BLOCK), first_block: 0, used_blocks: 0 }
+    }
+
+    /// Number of its first block.
+    pub(crate) fn first_block(&self) -> u64 {
+        self.first_block
+    }
+
+    /// Its blocks as they go to the file.
+    pub(crate) fn used(&self) -> &[u8] {
+        &self.bytes[..self.used_blocks * BLOCK]
+    }
+
+    /// Puts in what is known only now, and the checksums. `start` is the first block of the epoch
+    /// and the position it took over from.
+    pub(crate) fn finish(&mut self, epoch: u32, durable: Lsn, start: (u64, Lsn)) {
+        let blocks = self.bytes[..self.used_blocks * BLOCK].chunks_exact_mut(BLOCK);
+        for (number, block) in (self.first_block..).zip(blocks) {
+            let is_start = number == start.0;
+            BlockHeader {
+                epoch,
+                block: number,
+                durable: if is_start { start.1 } else { durable },
+                data_len: u16::from_le_bytes([block[24], block[25]]),
+                first_record: u16::from_le_bytes([block[26], block[27]]),
+                flags: u8::from(is_start) * evenkeel_format::wal::EPOCH_START,
+            }
+            .seal(block);
+        }
+    }
+
+    /// Begins block `at`: full of data, no record begins in it, until told otherwise.
+    fn open_block(&mut self, at: usize, data_len: u16) {
+        self.used_blocks = at + 1;
+        let header = &mut self.bytes[at * BLOCK..at * BLOCK + BLOCK_HEADER];
+        header[24..26].copy_from_slice(&data_len.to_le_bytes());
+        header[26..28].copy_from_slice(&NO_RECORD.to_le_bytes());
+    }
+}
+
+/// The chunks and the position where the next record goes.
+pub(crate) struct Buffer {
+    end: u64,
+    filling: Chunk,
+    sealed: Vec<Chunk>,
+    free: Vec<Chunk>,
+    chunk_blocks: usize,
+    chunks: usize,
+}
+
+impl Buffer {
+    /// A buffer for at least `bytes` of payload not written yet, beginning at block `start`.
+    pub(crate) fn new(bytes: u64, chunk_blocks: usize, start: u64) -> Buffer {
+        assert!(chunk_blocks > 0 && chunk_blocks.is_multiple_of(8));
+        let mut filling = Chunk::new(chunk_blocks);
+        filling.first_block = start;
+        let mut buffer = Buffer {
+            end: lsn_of(start).0,
+            filling,
+            sealed: Vec::new(),
+            free: Vec::new(),
+            chunk_blocks,
+            chunks: 1,
+        };
+        buffer.grow(bytes);
+        buffer
+    }
+
+    /// Payload bytes that certainly fit between what is written and the end.
+    pub(crate) fn room(&self) -> u64 {
+        (self.chunks.saturating_sub(3) * self.chunk_blocks * PAYLOAD) as u64
+    }
+
+    /// Adds chunks until `room() >= bytes`.
+    pub(crate) fn grow(&mut self, bytes: u64) {
+        while self.room() < bytes {
+            self.free.push(Chunk::new(self.chunk_blocks));
+            self.chunks += 1;
+        }
+        // Lists never allocate while appending.
+        self.free.reserve(self.chunks);
+        self.sealed.reserve(self.chunks);
+    }
+
+    /// Position of the next record.
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn(self.end)
+    }
+
+    /// Begins with a block without data: the first of an epoch.
+    pub(crate) fn put_empty_block(&mut self) {
+        assert!(self.filling.used_blocks == 0);
+        self.filling.open_block(0, 0);
+        self.filling.bytes[BLOCK_HEADER..BLOCK].fill(0);
+    }
+
+    /// Marks the position as the beginning of a record.
+    pub(crate) fn begin_record(&mut self) -> Lsn {
+        let block = self.room_in_block().0;
+        let field = &mut self.filling.bytes[block * BLOCK + 26..block * BLOCK + 28];
+        if u16::from_le_bytes([field[0], field[1]]) == NO_RECORD {
+            field.copy_from_slice(&((self.end % PAYLOAD as u64) as u16).to_le_bytes());
+        }
+        Lsn(self.end)
+    }
+
+    /// Copies bytes to the end.
+    pub(crate) fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (block, offset) = self.room_in_block();
+            let n = bytes.len().min(PAYLOAD - offset);
+            let at = block * BLOCK + BLOCK_HEADER + offset;
+            self.filling.bytes[at..at + n].copy_from_slice(&bytes[..n]);
+            self.end += n as u64;
+            bytes = &bytes[n..];
+        }
+    }
+
+    /// Index of the block of the end inside the filling chunk, and the offset in its payload;
+    /// opens the block, and a new chunk, where needed.
+    fn room_in_block(&mut self) -> (usize, usize) {
+        let number = block_of(Lsn(self.end));
+        let offset = (self.end % PAYLOAD as u64) as usize;
+        let mut block = (number - self.filling.first_block) as usize;
+        if block == self.chunk_blocks {
+            let next = self.free_chunk(number);
+            let full = std::mem::replace(&mut self.filling, next);
+            self.sealed.push(full);
+            block = 0;
+        }
+        if block == self.filling.used_blocks {
+            self.filling.open_block(block, PAYLOAD as u16);
+        }
+        (block, offset)
+    }
+
+    fn free_chunk(&mut self, first_block: u64) -> Chunk {
+        // An empty list means that somebody appended more than he reserved: memory, not the log,
+        // pays for it.
+        let mut chunk = self.free.pop().unwrap_or_else(|| {
+            self.chunks += 1;
+            Chunk::new(self.chunk_blocks)
+        });
+        chunk.first_block = first_block;
+        chunk.used_blocks = 0;
+        chunk
+    }
+
+    /// Pads to a multiple of `align` blocks and hands over everything into `group` (which is
+    /// empty). The end moves to the block behind.
+    pub(crate) fn seal(&mut self, align: u64, group: &mut Vec<Chunk>) {
+        let offset = (self.end % PAYLOAD as u64) as usize;
+        if offset > 0 {
+            let last = self.filling.used_blocks - 1;
+            let header = last * BLOCK;
+            self.filling.bytes[header + 24..header + 26]
+                .copy_from_slice(&(offset as u16).to_le_bytes());
+            self.filling.bytes[header + BLOCK_HEADER + offset..header + BLOCK].fill(0);
+        }
+        if self.filling.used_blocks > 0 {
+            while !(self.filling.used_blocks as u64 + self.filling.first_block)
+                .is_multiple_of(align)
+            {
+                let at = self.filling.used_blocks;
+                self.filling.open_block(at, 0);
+                self.filling.bytes[at * BLOCK + BLOCK_HEADER..(at + 1) * BLOCK].fill(0);
+            }
+            let next = self.filling.first_block + self.filling.used_blocks as u64;
+            self.end = lsn_of(next).0;
+            let empty = self.free_chunk(next);
+            let last = std::mem::replace(&mut self.filling, empty);
+            self.sealed.push(last);
+        }
+        debug_assert!(group.is_empty());
+        std::mem::swap(&mut self.sealed, group);
+    }
+
+    /// Takes written chunks back.
+    pub(crate) fn give_back(&mut self, group: &mut Vec<Chunk>) {
+        self.free.append(group);
+    }
+}

@@ -1,0 +1,395 @@
+//! The segment files: prepared ahead, written through, recycled behind the checkpoint.
+//!
+//! Invariants. Segments follow each other without a gap. A file under a segment's name always has
+//! that segment's intact header: a new file is zero-written and synced under a temporary name and
+//! renamed; a recycled one first loses its name (durably), then gets its new header, then its new
+//! name. Temporary files are removed at the next start. At least two segments lie ahead of the end
+//! before users are admitted. `SegmentTable` is locked for table work only, never across I/O; one
+//! thread at a time prepares.
+
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Code, Error, Lsn, Result, sync::Mutex};
+use evenkeel_format::wal::{
+    BLOCK, BLOCKS_ALIGN, SEGMENT_HEADER, SegmentHeader, block_of, lsn_of, segment_number,
+    segment_path,
+};
+use evenkeel_io::{AlignedBuf, File, OpenMode, Runtime};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const DIR: &str = "wal";
+const NEW: &str = "wal/new.tmp";
+const RECYCLE: &str = "wal/recycle.tmp";
+const PROBE: &str = "wal/probe.tmp";
+/// Bytes zero-written in one step.
+const STEP: u64 = 1 << 20;
+/// Size of the first segments: a new directory stays small.
+const FIRST_SEGMENT: u64 = 4 << 20;
+const EXISTING: OpenMode =
+    OpenMode { create: false, exclusive: false, write: true, direct: true, lock: false };
+
+/// Bytes of a segment file for a log of `log_bytes` (B1; below 32 MiB, in tests, a sixteenth).
+pub(crate) fn segment_bytes(log_bytes: u64) -> u64 {
+    let sixteenth = log_bytes / 16 / SEGMENT_HEADER as u64 * SEGMENT_HEADER as u64;
+    if log_bytes >= 32 << 20 {
+        sixteenth.clamp(4 << 20, 64 << 20)
+    } else {
+        sixteenth.max(8 * SEGMENT_HEADER as u64)
+    }
+}
+
+#[derive(Clone)]
+struct Segment {
+    header: SegmentHeader,
+    file: Arc<dyn File>,
+}
+
+struct SegmentTable {
+    /// In order; the first may lie wholly below the checkpoint.
+    segments: VecDeque<Segment>,
+    /// Number of the next one.
+    next_number: u64,
+}
+
+/// Where the segments end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    /// Behind the last one.
+    pub(crate) end: Lsn,
+    /// Without the last two.
+    pub(crate) user: Lsn,
+}
+
+/// A new segment being zero-written.
+struct Growing {
+    file: Arc<dyn File>,
+    bytes: u64,
+    done: u64,
+}
+
+pub(crate) struct Segments {
+    rt: Arc<Runtime>,
+    table: Mutex<SegmentTable>,
+    growing: Mutex<Option<Growing>>,
+    segment_bytes: u64,
+    log_bytes: u64,
+    /// Writes are multiples of this many blocks.
+    align: u64,
+}
+
+/// The headers of the segments in a directory, in order, without those below `from` that do not
+/// matter, and the size of each file.
+///
+/// # Errors
+/// `BadEncoding` and others for a damaged header; `LogMissing` for a gap.
+pub(crate) fn read_headers(rt: &Runtime, from: Option<Lsn>) -> Result<Vec<SegmentHeader>> {
+    let mut headers: Vec<SegmentHeader> = Vec::new();
+    let mut numbers: Vec<u64> =
+        rt.env.list(DIR)?.iter().filter_map(|name| segment_number(name)).collect();
+    numbers.sort_unstable_by_key(|n| std::cmp::Reverse(*n));
+    for number in numbers {
+        let path = segment_path(number);
+        let file = rt.env.open(&path, OpenMode::READ)?;
+        let mut bytes = vec![0; SEGMENT_HEADER];
+        file.read_at(&mut bytes, 0)?;
+        let header = SegmentHeader::decode(&bytes).map_err(|e| e.with("file", &path))?;
+        let damaged = |why| Error::new(Code::LogDamaged).with("file", &path).with("why", why);
+        if header.number != number {
+            return Err(damaged("its header has another number"));
+        }
+        if file.len()? < header.file_bytes() {
+            return Err(damaged("the file is too short"));
+        }
+        if let Some(next) = headers.last()
+            && (next.number != number + 1 || next.first_block != header.end_block())
+        {
+            return Err(Error::new(Code::LogMissing).with("file", segment_path(number + 1)));
+        }
+        headers.push(header);
+        if from.is_some_and(|from| header.first_block <= block_of(from)) {
+            break;
+        }
+    }
+    headers.reverse();
+    Ok(headers)
+}
+
+impl Segments {
+    /// Opens or creates the segments so that blocks from `start` on can be written; everything
+    /// below `start` is synced. Returns the segments, and the LSN where the oldest one begins.
+    ///
+    /// # Errors
+    /// Those of the environment and of `read_headers`.
+    pub(crate) fn open(
+        rt: &Arc<Runtime>,
+        log_bytes: u64,
+        start: Lsn,
+        align_min: u64,
+    ) -> Result<(Segments, Lsn)> {
+        rt.env.create_dir(DIR)?;
+        for name in [NEW, RECYCLE, PROBE] {
+            rt.env.remove(name)?;
+        }
+        let align = probe_align(rt)?.max(align_min);
+        let table = SegmentTable { segments: VecDeque::new(), next_number: 1 };
+        let segments = Segments {
+            rt: rt.clone(),
+            table: Mutex::new(table),
+            growing: Mutex::new(None),
+            segment_bytes: segment_bytes(log_bytes),
+            log_bytes: log_bytes.max(8 * segment_bytes(log_bytes)),
+            align,
+        };
+        let oldest = segments.adopt(start)?;
+        Ok((segments, oldest))
+    }
+
+    /// Takes over the files found.
+    fn adopt(&self, start: Lsn) -> Result<Lsn> {
+        let start_block = block_of(start).next_multiple_of(BLOCKS_ALIGN);
+        let mut found = Vec::new();
+        for header in read_headers(&self.rt, None)? {
+            let file = self.rt.env.open(&segment_path(header.number), EXISTING)?;
+            // What replay has read may never have been synced.
+            if header.first_block <= start_block {
+                file.sync()?;
+            }
+            found.push(Segment { header, file });
+        }
+        self.rt.env.sync_dir(DIR)?;
+        self.rt.env.sync_dir("")?;
+        let mut table = self.table.lock();
+        if let Some(last) = found.last() {
+            table.next_number = last.header.number + 1;
+            if last.header.end_block() < block_of(start) {
+                return Err(Error::new(Code::LogMissing)
+                    .with("file", segment_path(table.next_number))
+                    .with("lsn", start));
+            }
+        }
+        table.segments = found.into();
+        Ok(match table.segments.front() {
+            Some(first) => lsn_of(first.header.first_block).min(start),
+            None => start,
+        })
+    }
+
+    /// Writes are multiples of this many blocks.
+    pub(crate) fn align(&self) -> u64 {
+        self.align
+    }
+
+    /// Where the segments end.
+    pub(crate) fn prepared(&self) -> Prepared {
+        let table = self.table.lock();
+        let segments = &table.segments;
+        let end = segments.back().map_or(0, |s| s.header.end_block());
+        let user = match segments.len() {
+            0 | 1 => 0,
+            n => segments[n - 2].header.first_block,
+        };
+        Prepared { end: lsn_of(end), user: lsn_of(user) }
+    }
+
+    /// True if fewer than three segments lie ahead of a position, and one can be had.
+    pub(crate) fn wants_more(&self, position: Lsn, checkpoint: Lsn) -> bool {
+        let table = self.table.lock();
+        let ahead = table.ahead(position);
+        ahead < 3 && (ahead < 2 || table.recyclable(checkpoint) || self.may_create(&table))
+    }
+
+    /// True if not even the segment of `end` and two ahead are there.
+    pub(crate) fn wants_first(&self, end: Lsn) -> bool {
+        let table = self.table.lock();
+        table.segments.back().is_none_or(|s| lsn_of(s.header.end_block()) <= end)
+            || table.ahead(end) < 2
+    }
+
+    fn may_create(&self, table: &SegmentTable) -> bool {
+        table.bytes() + self.next_bytes(table) <= self.log_bytes
+    }
+
+    fn next_bytes(&self, table: &SegmentTable) -> u64 {
+        let first = FIRST_SEGMENT.min(self.segment_bytes);
+        match table.segments.back() {
+            Some(last) if table.segments.len() >= 3 => {
+                (last.header.file_bytes() * 2).clamp(first, self.segment_bytes)
+            }
+            _ => first,
+        }
+    }
+
+    /// One step (at most 1 MiB of writing) towards one more segment, by recycling or creating;
+    /// true once it stands. One thread at a time.
+    ///
+    /// # Errors
+    /// `DiskFull`: nothing has changed, try again later. Others: see the environment.
+    pub(crate) fn prepare_step(&self, start: Lsn, checkpoint: Lsn) -> Result<bool> {
+        let growing = self.growing.lock().take();
+        let mut growing = match growing {
+            Some(growing) => growing,
+            None => {
+                if self.recycle(checkpoint)? {
+                    return Ok(true);
+                }
+                self.begin_growing()?
+            }
+        };
+        match self.grow(&mut growing) {
+            Ok(false) => {
+                *self.growing.lock() = Some(growing);
+                Ok(false)
+            }
+            Ok(true) => {
+                let header = self.table.lock().next_header(growing.bytes, start);
+                write_header(&*growing.file, header)?;
+                self.publish(NEW, header, growing.file)?;
+                Ok(true)
+            }
+            Err(error) => {
+                drop(growing);
+                self.rt.env.remove(NEW)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_growing(&self) -> Result<Growing> {
+        let bytes = self.next_bytes(&self.table.lock());
+        self.rt.env.remove(NEW)?;
+        let file = self.rt.env.open(NEW, OpenMode::READ_WRITE.direct())?;
+        Ok(Growing { file, bytes, done: 0 })
+    }
+
+    fn grow(&self, growing: &mut Growing) -> Result<bool> {
+        if growing.done == 0 {
+            growing.file.allocate(0, growing.bytes)?;
+        }
+        let n = STEP.min(growing.bytes - growing.done);
+        growing.file.write_at(&AlignedBuf::new(n as usize), growing.done)?;
+        growing.done += n;
+        Ok(growing.done == growing.bytes)
+    }
+
+    /// Syncs a file with its new header and gives it its name.
+    fn publish(&self, from: &str, header: SegmentHeader, file: Arc<dyn File>) -> Result<()> {
+        file.sync()?;
+        self.rt.env.rename(from, &segment_path(header.number))?;
+        self.rt.env.sync_dir(DIR)?;
+        let mut table = self.table.lock();
+        table.next_number = header.number + 1;
+        table.segments.push_back(Segment { header, file });
+        Ok(())
+    }
+
+    /// Turns the oldest segment into the next one, if it lies below the checkpoint. One of another
+    /// size, or too many, are removed instead.
+    fn recycle(&self, checkpoint: Lsn) -> Result<bool> {
+        loop {
+            let (old, header) = {
+                let mut table = self.table.lock();
+                if !table.recyclable(checkpoint) {
+                    return Ok(false);
+                }
+                let Some(old) = table.segments.pop_front() else { return Ok(false) };
+                let too_many = table.bytes() + self.segment_bytes > self.log_bytes;
+                let fits = old.header.file_bytes() >= self.next_bytes(&table) && !too_many;
+                let header = table.next_header(old.header.file_bytes(), checkpoint);
+                (old, fits.then_some(header))
+            };
+            let path = segment_path(old.header.number);
+            let Some(header) = header else {
+                self.rt.env.remove(&path)?;
+                self.rt.env.sync_dir(DIR)?;
+                continue;
+            };
+            self.rt.env.rename(&path, RECYCLE)?;
+            self.rt.env.sync_dir(DIR)?;
+            write_header(&*old.file, header)?;
+            self.publish(RECYCLE, header, old.file)?;
+            return Ok(true);
+        }
+    }
+
+    /// Writes blocks; counts bytes and segments begun.
+    pub(crate) fn write(&self, first_block: u64, mut bytes: &[u8]) -> Result<()> {
+        let mut block = first_block;
+        while !bytes.is_empty() {
+            let segment = self.table.lock().find(block)?;
+            let room = (segment.header.end_block() - block) * BLOCK as u64;
+            let n = bytes.len().min(room as usize);
+            segment.file.write_at(&bytes[..n], segment.header.offset_of(block))?;
+            self.rt.metrics.add(Metric::WalBytes, n as u64);
+            if block == segment.header.first_block {
+                self.rt.metrics.add(Metric::WalRotations, 1);
+            }
+            block += (n / BLOCK) as u64;
+            bytes = &bytes[n..];
+        }
+        Ok(())
+    }
+
+    /// Syncs every segment with bytes in `from..to`, oldest first.
+    pub(crate) fn sync(&self, from: Lsn, to: Lsn) -> Result<()> {
+        let mut block = block_of(from);
+        while lsn_of(block) < to {
+            let segment = self.table.lock().find(block)?;
+            segment.file.sync()?;
+            self.rt.metrics.add(Metric::WalSyncs, 1);
+            block = segment.header.end_block();
+        }
+        Ok(())
+    }
+}
+
+impl SegmentTable {
+    fn find(&self, block: u64) -> Result<Segment> {
+        self.segments
+            .iter()
+            .rev()
+            .find(|s| s.header.first_block <= block && block < s.header.end_block())
+            .cloned()
+            .ok_or_else(|| Error::internal("log block without a segment").with("block", block))
+    }
+
+    /// Segments that begin behind the one that `end` is in.
+    fn ahead(&self, end: Lsn) -> usize {
+        self.segments.iter().filter(|s| lsn_of(s.header.first_block) > end).count()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.segments.iter().map(|s| s.header.file_bytes()).sum()
+    }
+
+    fn recyclable(&self, checkpoint: Lsn) -> bool {
+        self.segments.front().is_some_and(|s| lsn_of(s.header.end_block()) <= checkpoint)
+    }
+
+    fn next_header(&self, file_bytes: u64, start: Lsn) -> SegmentHeader {
+        let first_block = match self.segments.back() {
+            Some(last) => last.header.end_block(),
+            None => block_of(start) / BLOCKS_ALIGN * BLOCKS_ALIGN,
+        };
+        let blocks = (file_bytes - SEGMENT_HEADER as u64) / BLOCK as u64;
+        SegmentHeader { number: self.next_number, first_block, blocks }
+    }
+}
+
+fn write_header(file: &dyn File, header: SegmentHeader) -> Result<()> {
+    let mut bytes = AlignedBuf::new(SEGMENT_HEADER);
+    header.encode(&mut bytes);
+    file.write_at(&bytes, 0)
+}
+
+/// How many blocks a direct write must be a multiple of: one where the device takes 512 bytes,
+/// else eight (4 KiB).
+fn probe_align(rt: &Runtime) -> Result<u64> {
+    let bytes = AlignedBuf::new(2 * SEGMENT_HEADER);
+    let small = rt.env.open(PROBE, OpenMode::READ_WRITE.direct()).and_then(|file| {
+        file.write_at(&bytes, 0)?;
+        file.write_at(&bytes[BLOCK..2 * BLOCK], BLOCK as u64)
+    });
+    rt.env.remove(PROBE)?;
+    // Also a full disk ends here: 4 KiB is right everywhere.
+    Ok(if small.is_ok() { 1 } else { BLOCKS_ALIGN })
+}

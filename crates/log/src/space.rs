@@ -1,0 +1,169 @@
+//! Admission to the log: pure arithmetic over positions (payload bytes), no waits and no I/O.
+//!
+//! ```text
+//! written <= end, checkpoint <= end <= end + reserved <= prepared
+//! user trigger < system limit < checkpoint limit <= log_bytes - 2 segments
+//! ```
+//!
+//! A reservation is granted when its bytes, with all bytes reserved before, fit (1) the buffer,
+//! (2) the prepared segments, (3) the limit of the log age of its share. Users leave two prepared
+//! segments alone (G4). System reservations are held by open transactions for long, so they never
+//! take buffer room from users: the buffer grows for them.
+
+use crate::log::Share;
+use evenkeel_base::Lsn;
+use std::time::Duration;
+
+/// Longest delay of one operation between target and trigger (G1).
+const DELAY_MAX_NS: u64 = 1_000_000;
+/// An operation of this many bytes gets the whole delay.
+const DELAY_BYTES: u64 = 4096;
+/// Shorter delays are not worth a sleep.
+const DELAY_MIN_NS: u64 = 20_000;
+
+/// What a reservation lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// Room in the buffer: something must be written.
+    Buffer,
+    /// Prepared segments.
+    Segments,
+    /// The log is too old: a checkpoint must move.
+    Age,
+}
+
+/// Ages from which the shares wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) user: u64,
+    pub(crate) system: u64,
+    pub(crate) checkpoint: u64,
+}
+
+impl Limits {
+    /// `log` and `segment` in payload bytes. Live segments never exceed age + 2 segments; two more
+    /// are prepared ahead. So a user's age stops at log - 4 segments.
+    pub(crate) fn new(log: u64, segment: u64) -> Limits {
+        assert!(log >= 6 * segment);
+        Limits { user: log - 4 * segment, system: log - 3 * segment, checkpoint: log - 2 * segment }
+    }
+
+    /// The age below which nothing is delayed.
+    pub(crate) fn target(&self) -> u64 {
+        self.user / 4 * 3
+    }
+
+    fn of(&self, share: Share) -> u64 {
+        match share {
+            Share::User => self.user,
+            Share::System => self.system,
+            Share::Checkpoint => self.checkpoint,
+        }
+    }
+
+    /// The delay of a user operation of `bytes` at this age: in proportion to both.
+    pub(crate) fn delay(&self, age: u64, bytes: u64) -> Option<Duration> {
+        let target = self.target();
+        if age <= target {
+            return None;
+        }
+        let full = self.user - target;
+        let part = (age - target).min(full);
+        let ns = DELAY_MAX_NS * bytes.min(DELAY_BYTES) / DELAY_BYTES * part / full;
+        (ns >= DELAY_MIN_NS).then(|| Duration::from_nanos(ns))
+    }
+}
+
+/// The counts behind admission.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) limits: Limits,
+    /// Everything below is written and its buffer free again.
+    pub(crate) written: Lsn,
+    /// Replay starts here.
+    pub(crate) checkpoint: Lsn,
+    /// End of the prepared segments.
+    pub(crate) prepared: Lsn,
+    /// The same without the two that users leave alone.
+    pub(crate) prepared_user: Lsn,
+    /// Bytes a flush may waste on padding.
+    pub(crate) pad: u64,
+    /// Buffer room that users share.
+    pub(crate) buffer: u64,
+    user: u64,
+    system: u64,
+    tokens: u64,
+}
+
+impl Space {
+    pub(crate) fn new(limits: Limits, start: Lsn, pad: u64, buffer: u64) -> Space {
+        Space {
+            limits,
+            written: start,
+            checkpoint: start,
+            prepared: start,
+            prepared_user: start,
+            pad,
+            buffer,
+            user: 0,
+            system: 0,
+            tokens: 0,
+        }
+    }
+
+    /// The largest reservation.
+    pub(crate) fn largest(&self) -> u64 {
+        (self.buffer / 2).min(self.limits.user / 2)
+    }
+
+    /// Buffer room needed if `n` more were reserved.
+    pub(crate) fn buffer_need(&self, end: Lsn, n: u64) -> u64 {
+        end.0 - self.written.0 + self.user + self.system + n + 2 * self.pad
+    }
+
+    /// The position that `n` bytes more, and all reserved before, may reach.
+    pub(crate) fn reach(&self, end: Lsn, n: u64) -> Lsn {
+        Lsn(end.0 + self.user + self.system + n + (self.tokens + 1) * self.pad)
+    }
+
+    /// What is missing for `n` bytes more, if anything.
+    pub(crate) fn lack(&self, end: Lsn, share: Share, n: u64) -> Option<Lack> {
+        let reserved = self.user + self.system + n;
+        let user = share == Share::User;
+        if user && end.0 - self.written.0 + self.user + n + 2 * self.pad > self.buffer {
+            return Some(Lack::Buffer);
+        }
+        if end.0 + reserved - self.checkpoint.0 > self.limits.of(share) {
+            return Some(Lack::Age);
+        }
+        let prepared = if user { self.prepared_user } else { self.prepared };
+        (self.reach(end, n) > prepared).then_some(Lack::Segments)
+    }
+
+    /// Counts a reservation.
+    pub(crate) fn take(&mut self, share: Share, n: u64) {
+        *self.of(share) += n;
+        self.tokens += 1;
+    }
+
+    /// Part of a reservation was appended.
+    pub(crate) fn consume(&mut self, share: Share, n: u64) {
+        *self.of(share) -= n;
+    }
+
+    /// A reservation ends; `left` of it was not used.
+    pub(crate) fn give_back(&mut self, share: Share, left: u64) {
+        *self.of(share) -= left;
+        self.tokens -= 1;
+    }
+
+    fn of(&mut self, share: Share) -> &mut u64 {
+        if share == Share::User { &mut self.user } else { &mut self.system }
+    }
+
+    /// Bytes reserved and not appended yet.
+    #[cfg(test)]
+    pub(crate) fn reserved(&self) -> (u64, u64) {
+        (self.user + self.system, self.tokens)
+    }
+}
