@@ -1,1 +1,35 @@
-//! The insert benchmark and its report.
+//! The insert benchmark: its client, its figures, its report. What it does is in
+//! `docs/benchmark.md`.
+//!
+//! `flags` (the command line) -> `options` (checked) -> `run` (all steps on one engine), which uses
+//! `step` (threads and seconds of one step), `worker` (one thread's loop), `rows` and `pattern`
+//! (what is written), `engine` (what is measured: `null`, `embedded`), and yields `result` (the
+//! JSON), which `report` draws and `diff` compares. Wall time comes from `Instant` here: this is a
+//! client, not the engine.
+
+pub mod diff;
+pub mod embedded;
+pub mod engine;
+pub mod error;
+pub mod figures;
+pub mod flags;
+pub mod live;
+pub mod machine;
+pub mod null;
+pub mod options;
+pub mod pattern;
+pub mod report;
+pub mod response;
+pub mod result;
+pub mod rows;
+pub mod run;
+pub mod state;
+pub mod step;
+pub mod worker;
+
+pub use engine::{Counters, Engine, Failure, Session};
+pub use error::BenchError;
+pub use flags::Flags;
+pub use options::Options;
+pub use result::RunResult;
+pub use run::{main_with, open_engine, run};

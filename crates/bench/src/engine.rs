@@ -1,0 +1,310 @@
+//! What the benchmark measures: `Engine`, one store with a table per client, and `Session`, one
+//! thread's use of one table. An adapter is a thin file over this; it holds no workload logic.
+
+use crate::error::BenchError;
+use crate::rows::{Query, Row};
+use evenkeel_base::Cause;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Why an operation of a session did not happen.
+#[derive(Debug)]
+pub enum Failure {
+    /// A conflict or deadlock: the transaction was rolled back and may be repeated.
+    Retry,
+    /// The run cannot go on.
+    Fatal(BenchError),
+}
+
+impl<E: Into<BenchError>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Fatal(error.into())
+    }
+}
+
+/// What a delete did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// Rows deleted.
+    pub rows: u64,
+    /// The highest primary key deleted.
+    pub last: Option<i64>,
+}
+
+/// Something that is held until it is dropped, such as an open snapshot.
+pub trait Held {}
+impl<T> Held for T {}
+
+/// A store under test.
+pub trait Engine: Send + Sync {
+    /// Version, for the JSON.
+    fn version(&self) -> String;
+    /// Its own options in force, and statistics where it has some, for the JSON.
+    fn details(&self) -> serde_json::Value;
+    /// Creates the table of `client` with its primary key only.
+    ///
+    /// # Errors
+    /// Whatever the engine says.
+    fn create_table(&self, client: usize) -> Result<(), BenchError>;
+    /// Creates the three secondary indexes of the table of `client` in one statement, and returns
+    /// when they are durable and usable.
+    ///
+    /// # Errors
+    /// Whatever the engine says.
+    fn create_indexes(&self, client: usize) -> Result<(), BenchError>;
+    /// A session on the table of `client`, made and used by one thread.
+    ///
+    /// # Errors
+    /// Whatever the engine says.
+    fn session<'a>(&'a self, client: usize) -> Result<Box<dyn Session + 'a>, BenchError>;
+    /// A transaction with a snapshot of the table of `client`, open until dropped.
+    ///
+    /// # Errors
+    /// Whatever the engine says.
+    fn snapshot<'a>(&'a self, client: usize) -> Result<Box<dyn Held + 'a>, BenchError>;
+    /// Counters since it was opened.
+    fn counters(&self) -> Counters;
+    /// Clean shutdown.
+    ///
+    /// # Errors
+    /// Whatever the engine says.
+    fn close(self: Box<Self>) -> Result<(), BenchError>;
+}
+
+/// One thread's use of one table. Each call is one transaction.
+pub trait Session {
+    /// Inserts the rows.
+    ///
+    /// # Errors
+    /// `Retry` after a conflict, else the engine's error.
+    fn insert(&mut self, rows: &[Row]) -> Result<(), Failure>;
+    /// The lowest primary key.
+    ///
+    /// # Errors
+    /// As `insert`.
+    fn min_pk(&mut self) -> Result<Option<i64>, Failure>;
+    /// Deletes the first `rows` rows with a primary key of at least `from`.
+    ///
+    /// # Errors
+    /// As `insert`.
+    fn delete_from(&mut self, from: i64, rows: usize) -> Result<Deleted, Failure>;
+    /// Runs a query and reads every column it selects. Returns the rows found.
+    ///
+    /// # Errors
+    /// As `insert`.
+    fn query(&mut self, query: &Query) -> Result<u64, Failure>;
+}
+
+/// Bytes by what they were moved for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bytes {
+    /// Log written.
+    pub wal: u64,
+    /// Pages written in place.
+    pub page: u64,
+    /// Doublewrite copies written.
+    pub doublewrite: u64,
+    /// Runs written by memtable flushes.
+    pub run_flush: u64,
+    /// Read by merges.
+    pub merge_read: u64,
+    /// Written by merges.
+    pub merge_written: u64,
+    /// Read by index builds.
+    pub build_read: u64,
+    /// Written by index builds.
+    pub build_written: u64,
+    /// Read by foreground threads.
+    pub foreground_read: u64,
+}
+
+impl Bytes {
+    /// The names of the classes, in the order of `values`.
+    pub const NAMES: [&str; 9] = [
+        "wal",
+        "page",
+        "doublewrite",
+        "run_flush",
+        "merge_read",
+        "merge_written",
+        "build_read",
+        "build_written",
+        "foreground_read",
+    ];
+
+    /// All classes.
+    pub fn values(&self) -> [u64; 9] {
+        [
+            self.wal,
+            self.page,
+            self.doublewrite,
+            self.run_flush,
+            self.merge_read,
+            self.merge_written,
+            self.build_read,
+            self.build_written,
+            self.foreground_read,
+        ]
+    }
+
+    /// The inverse of `values`.
+    pub fn from_values(v: [u64; 9]) -> Bytes {
+        let [wal, page, doublewrite, run_flush, merge_read, merge_written, ..] = v;
+        let [.., build_read, build_written, foreground_read] = v;
+        Bytes {
+            wal,
+            page,
+            doublewrite,
+            run_flush,
+            merge_read,
+            merge_written,
+            build_read,
+            build_written,
+            foreground_read,
+        }
+    }
+}
+
+/// Counts of background events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Events {
+    /// Memtable generations flushed.
+    pub memtable_flushes: u64,
+    /// Merges finished.
+    pub merges: u64,
+    /// Of these into a bottom run.
+    pub merges_bottom: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Log segments begun.
+    pub log_rotations: u64,
+}
+
+/// An engine's counters at one moment, or what they grew by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Bytes by class.
+    pub bytes: Bytes,
+    /// Background events.
+    pub events: Events,
+    /// Pages that the flush law asked for.
+    pub flush_requested: u64,
+    /// Pages flushed.
+    pub flush_done: u64,
+    /// Why the law asked: pages by term of the law.
+    pub flush_why: BTreeMap<String, u64>,
+    /// Rows that index builds have read, for the live line of `l.x`.
+    pub rows_indexed: u64,
+    /// Microseconds waited by foreground threads, by cause.
+    pub stalls: Stalls,
+}
+
+impl Counters {
+    /// What grew since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        let (now, old) = (self.bytes.values(), earlier.bytes.values());
+        let (e, f) = (&self.events, &earlier.events);
+        let why = self.flush_why.iter().map(|(name, n)| {
+            (name.clone(), n.saturating_sub(earlier.flush_why.get(name).copied().unwrap_or(0)))
+        });
+        Counters {
+            bytes: Bytes::from_values(std::array::from_fn(|i| now[i].saturating_sub(old[i]))),
+            events: Events {
+                memtable_flushes: e.memtable_flushes.saturating_sub(f.memtable_flushes),
+                merges: e.merges.saturating_sub(f.merges),
+                merges_bottom: e.merges_bottom.saturating_sub(f.merges_bottom),
+                checkpoints: e.checkpoints.saturating_sub(f.checkpoints),
+                log_rotations: e.log_rotations.saturating_sub(f.log_rotations),
+            },
+            flush_requested: self.flush_requested.saturating_sub(earlier.flush_requested),
+            flush_done: self.flush_done.saturating_sub(earlier.flush_done),
+            flush_why: why.collect(),
+            rows_indexed: self.rows_indexed.saturating_sub(earlier.rows_indexed),
+            stalls: self.stalls.since(&earlier.stalls),
+        }
+    }
+}
+
+/// The causes that count as stalls, in order.
+pub fn causes() -> impl Iterator<Item = Cause> {
+    Cause::ALL.iter().copied().filter(|cause| *cause != Cause::Idle)
+}
+
+/// Causes that are the engine's own making: what a variance bar may blame on it.
+pub const OWN_CAUSES: [Cause; 6] = [
+    Cause::LogSpace,
+    Cause::FreeFrame,
+    Cause::PageLatch,
+    Cause::MemtableFull,
+    Cause::MergeDebt,
+    Cause::Governor,
+];
+
+/// Microseconds by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stalls([u64; Cause::ALL.len()]);
+
+impl Stalls {
+    /// Adds to one cause.
+    pub fn add(&mut self, cause: Cause, us: u64) {
+        self.0[cause as usize] += us;
+    }
+
+    /// One cause.
+    pub fn get(&self, cause: Cause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// All causes but `idle`.
+    pub fn total(&self) -> u64 {
+        causes().map(|cause| self.get(cause)).sum()
+    }
+
+    /// What grew since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Stalls) -> Stalls {
+        Stalls(std::array::from_fn(|i| self.0[i].saturating_sub(earlier.0[i])))
+    }
+
+    /// By name, every cause present.
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        causes().map(|cause| (cause.name().to_string(), self.get(cause))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_subtract_and_never_go_below_zero() {
+        let mut a = Counters::default();
+        a.bytes.wal = 10;
+        a.flush_why.insert("age".into(), 4);
+        a.stalls.add(Cause::LogSync, 7);
+        let mut b = a.clone();
+        b.bytes.wal = 25;
+        b.flush_why.insert("age".into(), 9);
+        b.stalls.add(Cause::LogSync, 5);
+        b.stalls.add(Cause::Idle, 99);
+        let grown = b.since(&a);
+        assert_eq!((grown.bytes.wal, grown.flush_why["age"]), (15, 5));
+        assert_eq!((grown.stalls.get(Cause::LogSync), grown.stalls.total()), (5, 5));
+        assert_eq!(a.since(&b).bytes.wal, 0);
+        assert_eq!(grown.stalls.by_name().len(), Cause::ALL.len() - 1);
+    }
+
+    #[test]
+    fn byte_classes_keep_their_order() {
+        let values = std::array::from_fn(|i| i as u64 + 1);
+        let bytes = Bytes::from_values(values);
+        assert_eq!(bytes.values(), values);
+        let json = serde_json::to_value(bytes).expect("plain data");
+        for (name, value) in Bytes::NAMES.iter().zip(values) {
+            assert_eq!(json[name], value);
+        }
+    }
+}

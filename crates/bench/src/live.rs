@@ -1,0 +1,223 @@
+//! What a run prints: a line each second, and figures at the end of each step, to stdout; progress
+//! and time left to stderr if that is a terminal. Lines that are not a second begin with `#`.
+
+use crate::figures::reached;
+use crate::response::CLASS_NAMES;
+use crate::result::{OpFigures, StepResult};
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+
+/// The names of the 17 fields.
+pub const HEADER: &str = "i_sec\tt_sec\ti_ips\tt_ips\ti_dps\tt_dps\ti_qps\tt_qps\tmax_i\tmax_d\t\
+                          max_q\tt_ins\tt_del\tt_query\tretry_i\tretry_d\tretry_q";
+
+/// What a line is made from. Counts are since the step began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interval {
+    /// Seconds since the last line.
+    pub seconds: f64,
+    /// Seconds since the step began.
+    pub total_seconds: f64,
+    /// Rows inserted, rows deleted, queries since the last line.
+    pub counts: [u64; 3],
+    /// The same since the step began.
+    pub totals: [u64; 3],
+    /// Longest insert, delete, query that ended since the last line, microseconds.
+    pub max_us: [f64; 3],
+    /// Transactions repeated since the step began.
+    pub retries: [u64; 3],
+}
+
+impl Interval {
+    /// Rates since the last line.
+    pub fn rates(&self) -> [f64; 3] {
+        self.counts.map(|n| n as f64 / self.seconds.max(1e-9))
+    }
+
+    /// The 17 fields, separated by tabs.
+    pub fn line(&self) -> String {
+        let mut line = format!("{:.1}\t{:.1}", self.seconds, self.total_seconds);
+        for (rate, total) in self.rates().iter().zip(self.totals) {
+            let average = total as f64 / self.total_seconds.max(1e-9);
+            let _ = write!(line, "\t{rate:.0}\t{average:.0}");
+        }
+        for max in self.max_us {
+            let _ = write!(line, "\t{max:.0}");
+        }
+        for n in self.totals.iter().chain(&self.retries) {
+            let _ = write!(line, "\t{n}");
+        }
+        line
+    }
+}
+
+/// Where a run prints to.
+pub struct Live {
+    progress: bool,
+    shown: bool,
+}
+
+impl Default for Live {
+    fn default() -> Live {
+        Live { progress: std::io::stderr().is_terminal(), shown: false }
+    }
+}
+
+impl Live {
+    /// Prints a line to stdout. A closed pipe is no error of the run.
+    pub fn line(&mut self, text: &str) {
+        self.clear();
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    }
+
+    /// Shows progress: `share` of the step is done, `left` seconds of it remain.
+    pub fn progress(&mut self, step: &str, share: f64, left: f64, steps_after: usize) {
+        if !self.progress {
+            return;
+        }
+        let percent = (share * 100.0).clamp(0.0, 100.0);
+        let mut err = std::io::stderr().lock();
+        let _ = write!(
+            err,
+            "\r\x1b[K{step}: {percent:.0}%, {left:.0} s left, then {steps_after} more steps"
+        );
+        let _ = err.flush();
+        self.shown = true;
+    }
+
+    /// Removes the progress line.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    /// Prints the figures of a step.
+    pub fn step(&mut self, step: &StepResult) {
+        for line in summary(step) {
+            self.line(&format!("# {line}"));
+        }
+    }
+}
+
+/// The figures of a step as lines.
+pub fn summary(step: &StepResult) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{}: {} rows, {} deleted, {} queries in {:.1} s: {:.0} rows/s, {:.0} deletes/s, {:.0} queries/s",
+        step.name,
+        step.rows,
+        step.rows_deleted,
+        step.op.query.n,
+        step.seconds,
+        step.rows_per_s,
+        step.deletes_per_s,
+        step.queries_per_s
+    )];
+    if let Some(rate) = step.rate_target {
+        let met = if step.rate_met { "met" } else { "NOT met" };
+        lines.push(format!("rate of {rate:.0} rows/s per client {met}"));
+    }
+    let kinds = [
+        ("insert", Some(&step.op.insert)),
+        ("insert from intended start", step.op.insert_intended.as_ref()),
+        ("delete", Some(&step.op.delete)),
+        ("query", Some(&step.op.query)),
+    ];
+    for (name, op) in kinds {
+        lines.extend(op.filter(|op| op.n > 0).map(|op| response_line(name, op)));
+    }
+    let ratio = |r: Option<f64>| r.map_or("-".to_string(), |r| format!("{r:.2}"));
+    lines.push(format!(
+        "worst second {} of the median, p5 {}; below 50%: {} s, below 10%: {} s; longest gap {:.1} ms",
+        ratio(step.worst_second_ratio),
+        ratio(step.p5_second_ratio),
+        step.seconds_below_50,
+        step.seconds_below_10,
+        step.longest_gap_ms
+    ));
+    let unit = if step.queries() { "query" } else { "row" };
+    lines.push(format!(
+        "per {unit}: {:.0} bytes read, {:.0} written, {:.2} us CPU; space {:.1} MB",
+        step.bytes_read_per_row,
+        step.bytes_written_per_row,
+        step.cpu_us_per_row,
+        step.space_bytes as f64 / 1e6
+    ));
+    let waits: Vec<String> = step
+        .stalls
+        .iter()
+        .filter(|(_, us)| **us > 0)
+        .map(|(cause, us)| format!("{cause} {:.3} s", *us as f64 / 1e6))
+        .collect();
+    if !waits.is_empty() {
+        lines.push(format!("waits: {}", waits.join(", ")));
+    }
+    lines.push(format!("rates that a share of the seconds reached:\t{}", reached_line(step)));
+    lines
+}
+
+fn response_line(name: &str, op: &OpFigures) -> String {
+    let classes: Vec<String> =
+        CLASS_NAMES.iter().zip(op.histogram).map(|(name, n)| format!("{name}={n}")).collect();
+    format!(
+        "{name}: {} max={:.0}us p50={:.0}us p99={:.0}us p99.9={:.0}us",
+        classes.join(" "),
+        op.max_us,
+        op.p50_us,
+        op.p99_us,
+        op.p999_us
+    )
+}
+
+fn reached_line(step: &StepResult) -> String {
+    let column = |pick: fn(&crate::result::Second) -> f64| {
+        reached(&step.per_second.iter().map(pick).collect::<Vec<f64>>())
+    };
+    let kinds = [("ips", column(|s| s.0)), ("dps", column(|s| s.1)), ("qps", column(|s| s.2))];
+    let parts: Vec<String> = kinds
+        .iter()
+        .filter(|(_, rates)| rates[0] > 0.0)
+        .map(|(name, rates)| {
+            let all = ["50%", "75%", "90%", "95%", "99%"].iter().zip(rates);
+            let all: Vec<String> = all.map(|(share, rate)| format!("{share}={rate:.0}")).collect();
+            format!("{name} {}", all.join(" "))
+        })
+        .collect();
+    parts.join("\t")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_fields_of_the_header() {
+        let interval = Interval {
+            seconds: 1.004,
+            total_seconds: 2.01,
+            counts: [502, 0, 7],
+            totals: [900, 0, 14],
+            max_us: [1234.4, 0.0, 99.6],
+            retries: [1, 2, 3],
+        };
+        let line = interval.line();
+        assert_eq!(line, "1.0\t2.0\t500\t448\t0\t0\t7\t7\t1234\t0\t100\t900\t0\t14\t1\t2\t3");
+        assert_eq!((HEADER.split('\t').count(), line.split('\t').count()), (17, 17));
+        assert!(!HEADER.contains(' '));
+    }
+
+    #[test]
+    fn a_summary_names_what_happened() {
+        let mut step =
+            StepResult { name: "q100.1".into(), rate_target: Some(100.0), ..<_>::default() };
+        step.op.query.n = 5;
+        step.stalls.insert("log_sync".into(), 2_000_000);
+        step.per_second = vec![(100.0, 0.0, 9.0, 1.0, 0.0, 1.0, 0.0, 0)];
+        let text = summary(&step).join("\n");
+        for part in ["NOT met", "query: 256us=0", "log_sync 2.000 s", "ips 50%=100", "per query"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        assert!(!text.contains("delete:"));
+    }
+}

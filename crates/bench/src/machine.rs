@@ -1,0 +1,195 @@
+//! What Linux says about this machine and process: memory, I/O, CPU, stolen time, the file system,
+//! and how long a sync takes. Figures that cannot be read are 0.
+
+use crate::error::BenchError;
+use crate::figures::quantile;
+use crate::result::Machine;
+use evenkeel_io::{AlignedBuf, Env, IO_ALIGN, OpenMode, RealEnv};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Writes and syncs that the sync probe makes at most, and the time it may take.
+const PROBE_SYNCS: usize = 200;
+const PROBE_TIME: Duration = Duration::from_millis(500);
+/// Clock ticks per second of `/proc/PID/stat` on Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+const PROBE_FILE: &str = "sync-probe";
+
+/// Describes the machine and measures a sync in `dir`, which must exist.
+///
+/// # Errors
+/// If `dir` cannot be written.
+pub fn describe(dir: &Path, direct_io: bool) -> Result<Machine, BenchError> {
+    let syncs = probe_syncs(dir)?;
+    let memory_kb = field(&read("/proc/meminfo"), "MemTotal:");
+    Ok(Machine {
+        cores: std::thread::available_parallelism().map_or(0, |n| n.get() as u64),
+        memory_bytes: memory_kb * 1024,
+        filesystem: filesystem(dir),
+        direct_io: direct_io && direct_possible(dir),
+        sync_us_p50: quantile(&syncs, 0.5),
+        sync_us_p99: quantile(&syncs, 0.99),
+        atomic_write_bytes: atomic_write_bytes(dir),
+    })
+}
+
+fn probe_syncs(dir: &Path) -> Result<Vec<f64>, BenchError> {
+    let env = RealEnv::new(dir);
+    let file = env.open(PROBE_FILE, OpenMode::READ_WRITE.direct())?;
+    let block = AlignedBuf::new(IO_ALIGN);
+    for i in 0..PROBE_SYNCS {
+        file.write_at(&block, (i * IO_ALIGN) as u64)?;
+    }
+    file.sync()?;
+    let start = Instant::now();
+    let mut times = Vec::new();
+    for i in 0..PROBE_SYNCS {
+        let one = Instant::now();
+        file.write_at(&block, (i * IO_ALIGN) as u64)?;
+        file.sync()?;
+        times.push(one.elapsed().as_nanos() as f64 / 1000.0);
+        if start.elapsed() > PROBE_TIME {
+            break;
+        }
+    }
+    drop(file);
+    env.remove(PROBE_FILE)?;
+    Ok(times)
+}
+
+fn direct_possible(dir: &Path) -> bool {
+    let path = dir.join(PROBE_FILE);
+    // O_DIRECT.
+    let flag = if cfg!(target_arch = "aarch64") { 0o200_000 } else { 0o40_000 };
+    let mut options = fs::OpenOptions::new();
+    options.create(true).truncate(true).write(true).custom_flags(flag);
+    let possible = options.open(&path).is_ok();
+    let _ = fs::remove_file(&path);
+    possible
+}
+
+fn filesystem(dir: &Path) -> String {
+    let Ok(dir) = dir.canonicalize() else { return String::new() };
+    let mut best = (0, String::new());
+    for line in read("/proc/mounts").lines() {
+        let mut words = line.split(' ').skip(1);
+        if let (Some(point), Some(kind)) = (words.next(), words.next())
+            && dir.starts_with(point)
+            && point.len() >= best.0
+        {
+            best = (point.len(), kind.to_string());
+        }
+    }
+    best.1
+}
+
+fn atomic_write_bytes(dir: &Path) -> u64 {
+    let Ok(metadata) = fs::metadata(dir) else { return 0 };
+    let dev = metadata.dev();
+    let (major, minor) = ((dev >> 8) & 0xfff, (dev & 0xff) | ((dev >> 12) & 0xfff00));
+    let base = format!("/sys/dev/block/{major}:{minor}");
+    let name = "queue/atomic_write_unit_max_bytes";
+    [format!("{base}/{name}"), format!("{base}/../{name}")]
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// What this process has used so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Bytes read from storage.
+    pub read_bytes: u64,
+    /// Bytes written to storage.
+    pub written_bytes: u64,
+    /// CPU time in microseconds.
+    pub cpu_us: f64,
+}
+
+/// Reads what this process has used so far.
+pub fn usage() -> Usage {
+    let io = read("/proc/self/io");
+    Usage {
+        read_bytes: field(&io, "read_bytes:"),
+        written_bytes: field(&io, "write_bytes:"),
+        cpu_us: cpu_us(&read("/proc/self/stat")),
+    }
+}
+
+fn cpu_us(stat: &str) -> f64 {
+    // The command name may hold spaces; it ends with the last bracket. utime and stime follow.
+    let rest = stat.rsplit(')').next().unwrap_or("");
+    let ticks: f64 =
+        rest.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<f64>().ok()).sum();
+    ticks * 1e6 / TICKS_PER_SECOND
+}
+
+/// Peak resident memory of this process in bytes (VmHWM).
+pub fn peak_memory_bytes() -> u64 {
+    field(&read("/proc/self/status"), "VmHWM:") * 1024
+}
+
+/// CPU time of the whole machine so far: (stolen by the host, all).
+pub fn steal_ticks() -> (u64, u64) {
+    steal(&read("/proc/stat"))
+}
+
+fn steal(stat: &str) -> (u64, u64) {
+    let line = stat.lines().next().unwrap_or("");
+    let ticks: Vec<u64> =
+        line.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
+    (ticks.get(7).copied().unwrap_or(0), ticks.iter().sum())
+}
+
+/// Allocated bytes below a directory.
+pub fn space_bytes(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(m) if m.is_dir() => space_bytes(&entry.path()),
+            Ok(m) => m.blocks() * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The number after a name at the start of a line.
+fn field(text: &str, name: &str) -> u64 {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_linux_says() {
+        assert_eq!(field("a: 1\nVmHWM:\t  12 kB\n", "VmHWM:"), 12);
+        assert_eq!(field("a: 1", "b:"), 0);
+        assert_eq!(steal("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1"), (8, 36));
+        let stat = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0";
+        assert_eq!(cpu_us(stat), 2e6);
+    }
+
+    #[test]
+    fn this_process_and_directory() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let machine = describe(dir.path(), true).expect("writable");
+        assert!(machine.cores > 0 && machine.memory_bytes > 0 && machine.sync_us_p50 > 0.0);
+        assert!(machine.sync_us_p99 >= machine.sync_us_p50 && !machine.filesystem.is_empty());
+        assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 0);
+        fs::write(dir.path().join("x"), vec![1u8; 100_000]).expect("writable");
+        fs::File::open(dir.path().join("x")).expect("there").sync_all().expect("synced");
+        assert!(space_bytes(dir.path()) >= 100_000);
+        assert!(peak_memory_bytes() > 1 << 20 && usage().written_bytes < u64::MAX);
+    }
+}

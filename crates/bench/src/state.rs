@@ -1,0 +1,99 @@
+//! What a kept directory remembers of its load, so that a later run can go on from it: a small JSON
+//! file beside the engine's files. Row numbers are reserved before a step writes them, so that a
+//! run that was killed never leads to a row number used twice.
+
+use crate::error::BenchError;
+use crate::options::Options;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FILE_NAME: &str = "bench-state.json";
+
+/// One client's table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// The number of the next row.
+    pub next: u64,
+    /// Rows deleted from the low end.
+    pub deleted: u64,
+}
+
+/// The state of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Engine that wrote it.
+    pub engine: String,
+    /// Insert patterns.
+    pub patterns: String,
+    /// The secondary indexes are there.
+    pub indexed: bool,
+    /// The clients' tables.
+    pub clients: Vec<Loaded>,
+}
+
+impl State {
+    /// The state of an empty directory.
+    pub fn new(options: &Options) -> State {
+        State {
+            engine: options.engine.clone(),
+            patterns: options.patterns.to_string(),
+            indexed: false,
+            clients: vec![Loaded::default(); options.clients],
+        }
+    }
+
+    /// Reads the state of a directory that a run goes on from.
+    ///
+    /// # Errors
+    /// `Usage` if there is none or the flags do not fit it.
+    pub fn read(options: &Options) -> Result<State, BenchError> {
+        let path = path(&options.dir);
+        let usage = |text: String| BenchError::Usage(format!("{}: {text}", options.dir.display()));
+        let text = fs::read_to_string(&path)
+            .map_err(|_| usage("holds no loaded tables: begin with step l.i0".into()))?;
+        let state: State = serde_json::from_str(&text).map_err(|e| BenchError::file(&path, e))?;
+        let fresh = State::new(options);
+        if state.engine != fresh.engine {
+            return Err(usage(format!("was loaded by engine {}", state.engine)));
+        }
+        if state.clients.len() != fresh.clients.len() {
+            return Err(usage(format!("was loaded with --clients {}", state.clients.len())));
+        }
+        if state.patterns != fresh.patterns {
+            return Err(usage(format!("was loaded with patterns {}", state.patterns)));
+        }
+        Ok(state)
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), BenchError> {
+        let path = path(dir);
+        let new = path.with_extension("new");
+        let text = serde_json::to_string(self).map_err(|e| BenchError::file(&path, e))?;
+        fs::write(&new, text).map_err(|e| BenchError::file(&new, e))?;
+        fs::rename(&new, &path).map_err(|e| BenchError::file(&path, e))
+    }
+
+    /// The same with the row numbers of a step reserved.
+    #[must_use]
+    pub fn reserved(&self, rows: u64) -> State {
+        let mut state = self.clone();
+        for client in &mut state.clients {
+            client.next += rows;
+        }
+        state
+    }
+}
+
+fn path(dir: &Path) -> PathBuf {
+    dir.join(FILE_NAME)
+}
+
+/// True if a directory is missing, empty, or holds a load of ours.
+pub fn is_ours_or_empty(dir: &Path) -> bool {
+    path(dir).exists() || fs::read_dir(dir).is_ok_and(|mut d| d.next().is_none()) || !dir.exists()
+}

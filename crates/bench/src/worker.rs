@@ -1,0 +1,326 @@
+//! The loops of a client's threads: writer, deleter, querier. They share `Meters`, which the thread
+//! that prints a line each second reads, and end by themselves at their rows or deadline, or when
+//! `Meters` is stopped.
+
+use crate::engine::{Engine, Failure};
+use crate::error::BenchError;
+use crate::options::{Options, Step};
+use crate::response::Response;
+use crate::rows::{QueryMaker, Rng, Row, RowMaker};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Rounds of deletes between two searches for the lowest primary key.
+const ROUNDS_PER_MIN: u64 = 1000;
+
+/// Kinds of operation, as indexes.
+pub const INSERT: usize = 0;
+/// See `INSERT`.
+pub const DELETE: usize = 1;
+/// See `INSERT`.
+pub const QUERY: usize = 2;
+
+/// What all threads of a step count, and how they are stopped.
+pub struct Meters {
+    /// When the step began.
+    pub start: Instant,
+    /// Rows inserted, rows deleted, queries.
+    pub counts: [AtomicU64; 3],
+    /// Longest operation since it was last read, nanoseconds.
+    pub max_ns: [AtomicU64; 3],
+    /// Transactions repeated.
+    pub retries: [AtomicU64; 3],
+    last_commit_ns: AtomicU64,
+    gap_ns: AtomicU64,
+    stopped: AtomicBool,
+    stop_lock: Mutex<()>,
+    stop_signal: Condvar,
+}
+
+impl Meters {
+    /// Begins a step now.
+    pub fn new() -> Meters {
+        Meters {
+            start: Instant::now(),
+            counts: Default::default(),
+            max_ns: Default::default(),
+            retries: Default::default(),
+            last_commit_ns: AtomicU64::new(0),
+            gap_ns: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            stop_lock: Mutex::new(()),
+            stop_signal: Condvar::new(),
+        }
+    }
+
+    /// Tells every thread to end.
+    pub fn stop(&self) {
+        self.stopped.store(true, Relaxed);
+        drop(self.stop_lock.lock().unwrap_or_else(PoisonError::into_inner));
+        self.stop_signal.notify_all();
+    }
+
+    /// True once stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    /// Waits until `time` or the stop, and returns true if stopped.
+    pub fn wait_until(&self, time: Instant) -> bool {
+        let mut guard = self.stop_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.is_stopped() {
+            let left = time.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.stop_signal.wait_timeout(guard, left);
+            (guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
+    fn done(&self, kind: usize, count: u64, begun: Instant, ended: Instant) -> u64 {
+        let ns = ended.duration_since(begun).as_nanos() as u64;
+        self.counts[kind].fetch_add(count, Relaxed);
+        self.max_ns[kind].fetch_max(ns, Relaxed);
+        if kind != QUERY {
+            self.committed(ended);
+        }
+        ns
+    }
+
+    fn committed(&self, at: Instant) {
+        let now = at.duration_since(self.start).as_nanos() as u64;
+        let last = self.last_commit_ns.fetch_max(now, Relaxed);
+        self.gap_ns.fetch_max(now.saturating_sub(last), Relaxed);
+    }
+
+    /// The longest time without a commit, up to now.
+    pub fn longest_gap_ms(&self) -> f64 {
+        self.committed(Instant::now());
+        self.gap_ns.load(Relaxed) as f64 / 1e6
+    }
+}
+
+impl Default for Meters {
+    fn default() -> Meters {
+        Meters::new()
+    }
+}
+
+/// How far a client's table is loaded; shared by its threads.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The number of the next row.
+    pub next: AtomicU64,
+    /// Rows deleted from the low end.
+    pub deleted: AtomicU64,
+}
+
+/// When a writer begins its transactions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// As soon as the last one has ended.
+    Free,
+    /// At a steady rate of rows per second.
+    Steady(f64),
+    /// At random times (Poisson) with this rate of rows per second.
+    Random(f64),
+}
+
+/// What a thread of a step needs.
+pub struct Context<'a> {
+    /// The store.
+    pub engine: &'a dyn Engine,
+    /// The run.
+    pub options: &'a Options,
+    /// The step.
+    pub step: &'a Step,
+    /// How writers are paced.
+    pub pace: Pace,
+    /// Shared counts.
+    pub meters: &'a Meters,
+    /// Every client's table.
+    pub clients: &'a [Progress],
+}
+
+/// What a thread measured.
+#[derive(Default)]
+pub struct Measured {
+    /// Response times of inserts, deletes, queries.
+    pub response: [Response; 3],
+    /// Of inserts, from their intended start.
+    pub intended: Response,
+    /// When the thread ended, after the start of the step.
+    pub ended: Duration,
+}
+
+impl Context<'_> {
+    fn deadline(&self) -> Option<Instant> {
+        self.step.seconds.map(|s| self.meters.start + Duration::from_secs_f64(s))
+    }
+
+    fn over(&self) -> bool {
+        self.meters.is_stopped() || self.deadline().is_some_and(|d| Instant::now() >= d)
+    }
+
+    /// Runs one operation until it is not told to repeat; none if stopped meanwhile.
+    fn repeat<T>(
+        &self,
+        kind: usize,
+        mut operation: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<Option<T>, BenchError> {
+        loop {
+            match operation() {
+                Ok(value) => return Ok(Some(value)),
+                Err(Failure::Fatal(error)) => return Err(error),
+                Err(Failure::Retry) => {
+                    self.meters.retries[kind].fetch_add(1, Relaxed);
+                    if self.meters.is_stopped() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(&self, mut measured: Measured) -> Measured {
+        measured.ended = self.meters.start.elapsed();
+        measured
+    }
+
+    /// Inserts until the rows or the time of the step are over. Tells `inserted` after each commit.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn writer(
+        &self,
+        client: usize,
+        inserted: Option<SyncSender<()>>,
+    ) -> Result<Measured, BenchError> {
+        let mut session = self.engine.session(client)?;
+        let progress = &self.clients[client];
+        let mut next = progress.next.load(Relaxed);
+        let end = if self.step.seconds.is_some() { u64::MAX } else { next + self.step.rows };
+        let mut maker = RowMaker::new(self.options.seed, client, &self.options.patterns, next);
+        let mut rows = vec![Row::default(); self.step.batch];
+        let mut schedule = Schedule::new(self, client);
+        let mut measured = Measured::default();
+        while next < end && !self.over() {
+            let count = rows.len().min((end - next) as usize);
+            let batch = &mut rows[..count];
+            for (n, row) in (next..).zip(batch.iter_mut()) {
+                maker.make(n, row);
+            }
+            let Some(intended) = schedule.wait(self, count) else { break };
+            let begun = Instant::now();
+            if self.repeat(INSERT, || session.insert(batch))?.is_none() {
+                break;
+            }
+            let ended = Instant::now();
+            let ns = self.meters.done(INSERT, count as u64, begun, ended);
+            measured.response[INSERT].record(ns);
+            if self.pace != Pace::Free {
+                let intended = ended.saturating_duration_since(intended.min(begun));
+                measured.intended.record(intended.as_nanos() as u64);
+            }
+            next += count as u64;
+            progress.next.store(next, Relaxed);
+            // A deleter that has ended has failed, and stops the step itself.
+            if let Some(inserted) = &inserted {
+                let _ = inserted.send(());
+            }
+        }
+        Ok(self.finish(measured))
+    }
+
+    /// Deletes one batch from the low end for each that was inserted.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn deleter(&self, client: usize, inserted: &Receiver<()>) -> Result<Measured, BenchError> {
+        let mut session = self.engine.session(client)?;
+        let progress = &self.clients[client];
+        let mut measured = Measured::default();
+        let (mut from, mut round) = (None, 0u64);
+        while inserted.recv().is_ok() && !self.meters.is_stopped() {
+            let begun = Instant::now();
+            if round.is_multiple_of(ROUNDS_PER_MIN) || from.is_none() {
+                from = self.repeat(DELETE, || session.min_pk())?.flatten();
+            }
+            round += 1;
+            let Some(low) = from else { continue };
+            let deleted = self.repeat(DELETE, || session.delete_from(low, self.step.batch))?;
+            let Some(deleted) = deleted else { break };
+            let ns = self.meters.done(DELETE, deleted.rows, begun, Instant::now());
+            measured.response[DELETE].record(ns);
+            progress.deleted.fetch_add(deleted.rows, Relaxed);
+            from = deleted.last.map(|last| last + 1);
+        }
+        Ok(self.finish(measured))
+    }
+
+    /// Queries until the time of the step is over.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn querier(&self, client: usize) -> Result<Measured, BenchError> {
+        let mut session = self.engine.session(client)?;
+        let progress = &self.clients[client];
+        let options = self.options;
+        // Each step draws other queries.
+        let step = self.step.name.bytes().fold(0u64, |n, b| n.wrapping_mul(31) + u64::from(b));
+        let seed = options.seed ^ (step << 20);
+        let mut queries = QueryMaker::new(seed, client, &options.patterns, options.point_queries);
+        let mut measured = Measured::default();
+        while !self.over() {
+            let low = progress.deleted.load(Relaxed);
+            let query = queries.draw(low, progress.next.load(Relaxed));
+            let begun = Instant::now();
+            if self.repeat(QUERY, || session.query(&query))?.is_none() {
+                break;
+            }
+            let ns = self.meters.done(QUERY, 1, begun, Instant::now());
+            measured.response[QUERY].record(ns);
+        }
+        Ok(self.finish(measured))
+    }
+}
+
+/// The intended starts of a writer's transactions.
+struct Schedule {
+    next: Instant,
+    rng: Rng,
+}
+
+impl Schedule {
+    fn new(context: &Context<'_>, client: usize) -> Schedule {
+        // Steady writers of several clients are spread over the interval.
+        let share = client as f64 / context.options.clients as f64;
+        let shift = match context.pace {
+            Pace::Steady(rate) => share * context.step.batch as f64 / rate,
+            _ => 0.0,
+        };
+        Schedule {
+            next: context.meters.start + Duration::from_secs_f64(shift),
+            rng: Rng::new(context.options.seed ^ client as u64),
+        }
+    }
+
+    /// Waits for the next intended start and returns it; none if the step ends before.
+    fn wait(&mut self, context: &Context<'_>, rows: usize) -> Option<Instant> {
+        let interval = match context.pace {
+            Pace::Free => return Some(Instant::now()),
+            Pace::Steady(rate) => rows as f64 / rate,
+            Pace::Random(rate) => -self.rng.unit().ln() * rows as f64 / rate,
+        };
+        let intended = self.next;
+        self.next += Duration::from_secs_f64(interval);
+        if context.deadline().is_some_and(|d| intended >= d) {
+            return None;
+        }
+        (!context.meters.wait_until(intended)).then_some(intended)
+    }
+}
