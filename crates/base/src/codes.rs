@@ -62,6 +62,16 @@ codes! {
     // -- tree
     // -- runs
     // -- txn
+    DeadlockVictim = Deadlock, "a deadlock was broken by giving this transaction up", "roll back and repeat the transaction";
+    LockWaitTimeout = LockTimeout, "a lock was not granted in time", "repeat the statement, or raise the lock wait timeout";
+    LockNotAvailable = LockTimeout, "another transaction holds the lock", "repeat the statement later, or without NOWAIT";
+    LocksFull = Full, "the memory for locks is used up", "lock fewer rows in one transaction, or raise memory_size";
+    StatementCancelled = Cancelled, "the statement was cancelled", "none: this was asked for";
+    TxnEnded = Invalid, "the transaction cannot do this any more", "begin another transaction";
+    TxnTooLong = Full, "the transaction has reached the largest number of row operations", "commit more often";
+    XidInUse = Duplicate, "a prepared transaction has this XID already", "choose another XID";
+    XidTooLong = Invalid, "the XID is too long", "choose a shorter XID";
+    XidUnknown = NotFound, "no prepared transaction has this XID", "list the prepared transactions";
     // -- tables
     TableMissing = NotFound, "there is no such table", "check the name; Database::tables lists them";
     TableExists = Invalid, "a table of this name exists", "choose another name or drop the table";

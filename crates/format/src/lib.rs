@@ -16,6 +16,7 @@ pub mod space;
 pub mod superblock;
 pub mod types;
 pub mod wal;
+pub mod undo;
 
 pub use codec::{Reader, put_bytes, put_varint};
 pub use key::{KeyPart, prefix_successor};

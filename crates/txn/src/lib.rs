@@ -1,1 +1,30 @@
 //! Transactions: stamps, snapshots, undo, locks, savepoints, prepared transactions.
+//!
+//! `Txns` is the one entry. A write goes like this: `begin`; for each operation `reserve_undo`
+//! (may wait, no latch held), then under the leaf latch `next_stamp`, `check_write`, `push_undo`
+//! and the log record; then `commit`, and `Log::wait_commit` for the position it gave.
+//!
+//! Who resolves the stamp of a row must do so under the latch of the leaf he read it from, or hold
+//! a snapshot since before he read it: otherwise the id may have left the commit table, and an
+//! absent id reads as committed (A5).
+#![forbid(unsafe_code)]
+
+mod background;
+mod commit_table;
+mod locks;
+mod recovery;
+mod revert;
+mod snapshots;
+mod txn;
+mod txns;
+mod undo;
+mod undo_files;
+mod versions;
+mod waits;
+
+pub use locks::{Grant, KeyBounds, Mode, Policy, Space};
+pub use revert::{RevertRow, RolledBack};
+pub use txn::{Phase, Txn, TxnRef};
+pub use txns::{SnapshotGuard, TxnOptions, Txns};
+pub use versions::UndoCopy;
+pub use waits::Deadline;

@@ -1,0 +1,197 @@
+//! Background work that keeps the memory of transactions inside its share: spilling undo, freeing
+//! what no snapshot needs, trimming the commit table; and the checkpoint's part (C2).
+
+use crate::txns::Txns;
+use crate::undo::{Body, TxnUndo};
+use crate::undo_files::Turn;
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Beat, Code, CommitTable, Error, Lsn, Result, TxnId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes written in one go.
+const WRITE_BYTES: usize = 1 << 20;
+/// Transactions freed in one beat.
+const BEAT_TXNS: usize = 1024;
+
+impl Txns {
+    /// Above this, undo is spilled.
+    pub(crate) fn spill_trigger(&self) -> usize {
+        self.options.undo_bytes / 4 * 3
+    }
+
+    /// Memory of undo now.
+    pub fn undo_bytes(&self) -> usize {
+        self.undo_used.load(Ordering::Relaxed)
+    }
+
+    /// Writes undo of the largest transactions to files while it exceeds its share.
+    ///
+    /// # Errors
+    /// `DiskFull` (tried again by the next beat); any other failed write stops writes.
+    pub fn spill_beat(&self) -> Result<Beat> {
+        self.rt.metrics.set(Metric::UndoBytes, self.undo_bytes() as u64);
+        if self.undo_bytes() <= self.spill_trigger() {
+            return Ok(Beat::Idle);
+        }
+        let turn = self.files.turn();
+        let spilled = self.spill_largest(&turn);
+        drop(turn);
+        let result = match spilled {
+            Ok(gained) => {
+                self.spill_stuck.store(gained == 0, Ordering::SeqCst);
+                *self.spill_error.lock() = None;
+                Ok(if gained == 0 { Beat::Idle } else { Beat::More })
+            }
+            Err(error) => {
+                let error = self.judge(error);
+                *self.spill_error.lock() = Some(error.clone());
+                Err(error)
+            }
+        };
+        self.room.notify();
+        result
+    }
+
+    /// A full disk is no reason to stop writes: nothing acknowledged is lost.
+    fn judge(&self, error: Error) -> Error {
+        match error.code() {
+            Code::DiskFull => error,
+            _ => self.rt.health.fail(error),
+        }
+    }
+
+    fn spill_largest(&self, turn: &Turn<'_>) -> Result<usize> {
+        let mut largest: Vec<(usize, Arc<TxnUndo>)> = self
+            .all_undos()
+            .into_iter()
+            .filter(|undo| undo.has_records_in_memory())
+            .map(|undo| (undo.memory(), undo))
+            .collect();
+        largest.sort_by(|a, b| b.0.cmp(&a.0));
+        let mut gained = 0;
+        let mut batch: Vec<(Arc<TxnUndo>, Vec<Arc<Body>>)> = Vec::new();
+        let mut bytes = 0;
+        for (_, undo) in largest {
+            gained += undo.drop_saved_memory(&self.undo_used);
+            if bytes + gained >= WRITE_BYTES {
+                break;
+            }
+            let bodies = undo.unsaved(WRITE_BYTES - bytes, &self.undo_used);
+            bytes += bodies.iter().map(|b| b.bytes.len()).sum::<usize>();
+            batch.push((undo, bodies));
+        }
+        self.save(turn, &batch)?;
+        for (undo, _) in &batch {
+            gained += undo.drop_saved_memory(&self.undo_used);
+        }
+        Ok(gained)
+    }
+
+    fn save(&self, turn: &Turn<'_>, batch: &[(Arc<TxnUndo>, Vec<Arc<Body>>)]) -> Result<()> {
+        let flat: Vec<(TxnId, Arc<Body>)> = batch
+            .iter()
+            .flat_map(|(undo, bodies)| bodies.iter().map(|b| (undo.id, b.clone())))
+            .collect();
+        if flat.is_empty() {
+            return Ok(());
+        }
+        let places = self.files.append(turn, &flat)?;
+        let mut rest = places.as_slice();
+        for (undo, bodies) in batch {
+            let (mine, others) = rest.split_at(bodies.len());
+            undo.saved(mine);
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// Before a checkpoint passes `below`: saves and syncs the undo of every undecided or not fully
+    /// reverted transaction that began before it (C2). Each record is written once.
+    ///
+    /// # Errors
+    /// `DiskFull`: the checkpoint must not pass; any other failure stops writes.
+    pub fn checkpoint_undo(&self, below: Lsn) -> Result<()> {
+        let mut old: Vec<Arc<TxnUndo>> = self
+            .all_active()
+            .into_iter()
+            .filter(|t| t.first_lsn().is_some_and(|lsn| lsn < below))
+            .filter_map(|t| t.undo.get().cloned())
+            .collect();
+        let reverting = self.reverting.lock();
+        old.extend(reverting.values().filter(|r| r.first_lsn < below).map(|r| r.undo.clone()));
+        drop(reverting);
+        if old.is_empty() {
+            return Ok(());
+        }
+        self.rt.step();
+        let turn = self.files.turn();
+        self.save_all(&turn, &old).and_then(|()| self.files.sync(&turn)).map_err(|e| self.judge(e))
+    }
+
+    fn save_all(&self, turn: &Turn<'_>, undos: &[Arc<TxnUndo>]) -> Result<()> {
+        for undo in undos {
+            let bodies = undo.unsaved(usize::MAX, &self.undo_used);
+            let mut rest = bodies.as_slice();
+            while !rest.is_empty() {
+                let mut bytes = 0;
+                let fits = rest.iter().take_while(|b| {
+                    bytes += b.bytes.len();
+                    bytes <= WRITE_BYTES
+                });
+                let n = fits.count().max(1);
+                let (now, later) = rest.split_at(n);
+                self.save(turn, &[(undo.clone(), now.to_vec())])?;
+                rest = later;
+            }
+        }
+        Ok(())
+    }
+
+    /// The lowest LSN a record of an undecided or not fully reverted transaction may have.
+    pub fn oldest_undecided_lsn(&self) -> Option<Lsn> {
+        let active = self.all_active().into_iter().filter_map(|t| t.first_lsn()).min();
+        let reverting = self.reverting.lock().values().map(|r| r.first_lsn).min();
+        active.into_iter().chain(reverting).min()
+    }
+
+    /// Frees undo that no snapshot needs and lets ids leave the commit table. `generation_low` is
+    /// the low LSN of the oldest memtable generation not flushed yet.
+    ///
+    /// # Errors
+    /// Those of removing a file: tried again by the next beat.
+    pub fn purge_beat(&self, generation_low: Option<Lsn>) -> Result<Beat> {
+        let horizon = self.horizon();
+        let freed = self.free_history(horizon);
+        let after_horizon = Lsn(horizon.0.saturating_add(1));
+        let trimmed = self.states.trim(after_horizon.min(generation_low.unwrap_or(Lsn::MAX)));
+        let removed = self.files.remove_unused()?;
+        let more = freed == BEAT_TXNS;
+        Ok(if more || trimmed || removed { Beat::More } else { Beat::Idle })
+    }
+
+    /// A crash may undo an outcome that is not durable, and then needs the undo files: so the
+    /// outcome has to be durable as well.
+    fn free_history(&self, horizon: Lsn) -> usize {
+        let durable = self.log().map(|log| log.durable()).unwrap_or_default();
+        let gone: Vec<TxnId> = {
+            let mut history = self.history.lock();
+            let ready = history.iter().take_while(|(lsn, _)| *lsn <= horizon && *lsn < durable);
+            let n = ready.take(BEAT_TXNS).count();
+            history.drain(..n).map(|(_, id)| id).collect()
+        };
+        for id in &gone {
+            self.free_undo(*id);
+        }
+        gone.len()
+    }
+
+    /// Ended transactions whose undo is kept for snapshots.
+    pub fn history_len(&self) -> usize {
+        self.history.lock().len()
+    }
+}
+
+#[cfg(test)]
+#[path = "background_tests.rs"]
+mod background_tests;

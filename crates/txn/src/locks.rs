@@ -1,0 +1,578 @@
+//! The lock table: S and X locks that locking reads take on rows they do not modify, on absent
+//! keys, and on ranges (protocols A7, D5). The X lock of a modified row is its stamp; the lock of a
+//! unique key is its undecided entry: neither is here.
+//!
+//! A key is locked in a space: a tree or an index. A point lock is decided under the mutex of its
+//! shard, ranges included. A range registers first and then looks at the points; a registered range
+//! blocks others even before it is granted, so of two that conflict one sees the other.
+//! Writers call `check_write` under the leaf latch, after they have written (ranges) or before
+//! (points), and wait after letting the latch go.
+
+use crate::txns::Txns;
+use crate::{Deadline, TxnRef};
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Code, Error, IndexId, Result, TreeId, TxnId};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const SHARDS: usize = 64;
+/// Memory of a point lock beyond its key: map entry, holder, place in its owner's list.
+const POINT_BYTES: usize = 128;
+
+/// What keys belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Space {
+    /// Clustered keys of a tree.
+    Tree(TreeId),
+    /// Column bytes of a secondary index.
+    Index(IndexId),
+}
+
+/// Lock mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Others may read with a shared lock.
+    Shared,
+    /// Nobody else may lock or write.
+    Exclusive,
+}
+
+impl Mode {
+    fn conflicts(self, other: Mode) -> bool {
+        self == Mode::Exclusive || other == Mode::Exclusive
+    }
+}
+
+/// What to do about a lock that another transaction holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Wait for it.
+    Wait(Deadline),
+    /// Fail with `LockNotAvailable`.
+    NoWait,
+    /// Give `Grant::Skipped`.
+    Skip,
+}
+
+/// Outcome of asking for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// It is held now.
+    Granted,
+    /// `Policy::Skip` and another transaction holds it.
+    Skipped,
+}
+
+/// Bounds of a range of keys in one space.
+pub type KeyBounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+#[derive(Default)]
+struct Point {
+    holders: Vec<(TxnId, Mode)>,
+    queue: Vec<(TxnId, Mode)>,
+}
+
+struct RangeLock {
+    ticket: u64,
+    owner: TxnId,
+    mode: Mode,
+    granted: bool,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+}
+
+type Shard = BTreeMap<Arc<[u8]>, Point>;
+
+/// What one transaction holds.
+#[derive(Default)]
+pub(crate) struct HeldLocks {
+    points: Vec<Arc<[u8]>>,
+    ranges: usize,
+    bytes: usize,
+}
+
+pub(crate) struct LockTable {
+    shards: [Mutex<Shard>; SHARDS],
+    /// By full lower bound's space prefix.
+    ranges: Mutex<BTreeMap<[u8; 5], Vec<RangeLock>>>,
+    /// Points and ranges, held or asked for: writers look no further while it is zero.
+    count: AtomicUsize,
+    range_count: AtomicUsize,
+    next_ticket: AtomicU64,
+    bytes: AtomicUsize,
+    bytes_max: usize,
+}
+
+/// Space prefix; keys of one space are contiguous and ordered.
+fn prefix(space: Space) -> [u8; 5] {
+    let (kind, id) = match space {
+        Space::Tree(id) => (1, id.0),
+        Space::Index(id) => (2, id.0),
+    };
+    let id = id.to_be_bytes();
+    [kind, id[0], id[1], id[2], id[3]]
+}
+
+fn full_key(space: Space, key: &[u8]) -> Vec<u8> {
+    let mut full = Vec::with_capacity(5 + key.len());
+    full.extend_from_slice(&prefix(space));
+    full.extend_from_slice(key);
+    full
+}
+
+fn full_bounds(space: Space, bounds: KeyBounds<'_>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let lower = match bounds.0 {
+        Bound::Unbounded => Bound::Included(prefix(space).to_vec()),
+        bound => bound.map(|key| full_key(space, key)),
+    };
+    let upper = match bounds.1 {
+        Bound::Unbounded => {
+            let [kind, rest @ ..] = prefix(space);
+            Bound::Excluded(match u32::from_be_bytes(rest).checked_add(1) {
+                Some(next) => [&[kind][..], &next.to_be_bytes()].concat(),
+                None => vec![kind + 1],
+            })
+        }
+        bound => bound.map(|key| full_key(space, key)),
+    };
+    (lower, upper)
+}
+
+/// True if a range ending at `upper` may share a key with one beginning at `lower`.
+fn reaches(upper: &Bound<Vec<u8>>, lower: &Bound<Vec<u8>>) -> bool {
+    match (upper, lower) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
+        (Bound::Included(u), Bound::Included(l)) => u >= l,
+        (Bound::Included(u) | Bound::Excluded(u), Bound::Included(l) | Bound::Excluded(l)) => u > l,
+    }
+}
+
+fn bound_len(bound: &Bound<Vec<u8>>) -> usize {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => key.len(),
+        Bound::Unbounded => 0,
+    }
+}
+
+impl RangeLock {
+    fn contains(&self, key: &[u8]) -> bool {
+        let above = match &self.lower {
+            Bound::Included(low) => low.as_slice() <= key,
+            Bound::Excluded(low) => low.as_slice() < key,
+            Bound::Unbounded => true,
+        };
+        above
+            && match &self.upper {
+                Bound::Included(high) => key <= high.as_slice(),
+                Bound::Excluded(high) => key < high.as_slice(),
+                Bound::Unbounded => true,
+            }
+    }
+
+    fn bytes(&self) -> usize {
+        bound_len(&self.lower) + bound_len(&self.upper) + POINT_BYTES
+    }
+}
+
+fn add_blocker(blockers: &mut Vec<TxnId>, id: TxnId) {
+    if !blockers.contains(&id) {
+        blockers.push(id);
+    }
+}
+
+impl LockTable {
+    pub fn new(bytes_max: usize) -> LockTable {
+        LockTable {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            ranges: Mutex::default(),
+            count: AtomicUsize::new(0),
+            range_count: AtomicUsize::new(0),
+            next_ticket: AtomicU64::new(0),
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+        }
+    }
+
+    fn shard(&self, full: &[u8]) -> &Mutex<Shard> {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(full);
+        &self.shards[hasher.finish() as usize % SHARDS]
+    }
+
+    /// Owners of ranges that keep `me` from locking or writing `full`.
+    fn range_blockers(&self, me: TxnId, full: &[u8], mode: Mode, blockers: &mut Vec<TxnId>) {
+        if self.range_count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let ranges = self.ranges.lock();
+        let Some(in_space) = full.first_chunk().and_then(|p: &[u8; 5]| ranges.get(p)) else {
+            return;
+        };
+        for range in in_space {
+            if range.owner != me && mode.conflicts(range.mode) && range.contains(full) {
+                add_blocker(blockers, range.owner);
+            }
+        }
+    }
+
+    /// Takes the point lock, or gives those who are in the way; `queue` keeps `me`'s turn.
+    fn try_point(&self, txn: &TxnRef, full: &[u8], mode: Mode, queue: bool) -> Vec<TxnId> {
+        let me = txn.id();
+        let mut shard = self.shard(full).lock();
+        let mut blockers = Vec::new();
+        let mut held = None;
+        if let Some(point) = shard.get(full) {
+            held = point.holders.iter().find(|(id, _)| *id == me).map(|(_, mode)| *mode);
+            if held.is_some_and(|held| held >= mode) {
+                return blockers;
+            }
+            let others = point.holders.iter().filter(|(id, _)| *id != me);
+            // A holder who wants more goes before those who wait.
+            let earlier = point.queue.iter().take_while(|(id, _)| *id != me && held.is_none());
+            for (id, theirs) in others.chain(earlier) {
+                if mode.conflicts(*theirs) {
+                    add_blocker(&mut blockers, *id);
+                }
+            }
+        }
+        self.range_blockers(me, full, mode, &mut blockers);
+        if !blockers.is_empty() && !queue {
+            return blockers;
+        }
+        let key = match shard.get_key_value(full) {
+            Some((key, _)) => key.clone(),
+            None => Arc::from(full),
+        };
+        let point = shard.entry(key.clone()).or_insert_with(|| {
+            self.count.fetch_add(1, Ordering::SeqCst);
+            Point::default()
+        });
+        if !blockers.is_empty() {
+            if !point.queue.iter().any(|(id, _)| *id == me) {
+                point.queue.push((me, mode));
+            }
+            return blockers;
+        }
+        point.queue.retain(|(id, _)| *id != me);
+        match point.holders.iter_mut().find(|(id, _)| *id == me) {
+            Some((_, held)) => *held = mode,
+            None => point.holders.push((me, mode)),
+        }
+        if held.is_none() {
+            let mut locks = txn.locks.lock();
+            let bytes = key.len() + POINT_BYTES;
+            locks.points.push(key);
+            locks.bytes += bytes;
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        blockers
+    }
+
+    /// Removes `me` from a point, as holder or from its queue.
+    fn leave_point(&self, me: TxnId, full: &[u8], holder: bool) {
+        let mut shard = self.shard(full).lock();
+        let Some(point) = shard.get_mut(full) else { return };
+        match holder {
+            true => point.holders.retain(|(id, _)| *id != me),
+            false => point.queue.retain(|(id, _)| *id != me),
+        }
+        if point.holders.is_empty() && point.queue.is_empty() {
+            shard.remove(full);
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn check_memory(&self) -> Result<()> {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        if bytes < self.bytes_max {
+            return Ok(());
+        }
+        Err(Error::new(Code::LocksFull).with("bytes", bytes).with("limit", self.bytes_max))
+    }
+
+    /// Registers a range; `None` if `txn` holds one that covers it.
+    fn add_range(
+        &self,
+        txn: &TxnRef,
+        space: Space,
+        bounds: KeyBounds<'_>,
+        mode: Mode,
+    ) -> Option<u64> {
+        let me = txn.id();
+        let (lower, upper) = full_bounds(space, bounds);
+        let mut ranges = self.ranges.lock();
+        let in_space = ranges.entry(prefix(space)).or_default();
+        let covers = |r: &RangeLock| {
+            let (r_lower, r_upper) = (&r.lower, &r.upper);
+            r.granted && r.owner == me && r.mode >= mode && *r_lower == lower && *r_upper == upper
+        };
+        if in_space.iter().any(covers) {
+            return None;
+        }
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+        let range = RangeLock { ticket, owner: me, mode, granted: false, lower, upper };
+        let bytes = range.bytes();
+        in_space.push(range);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.range_count.fetch_add(1, Ordering::SeqCst);
+        drop(ranges);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut locks = txn.locks.lock();
+        locks.ranges += 1;
+        locks.bytes += bytes;
+        Some(ticket)
+    }
+
+    /// Grants the registered range, or gives those who are in the way.
+    fn try_range(&self, me: TxnId, space: Space, ticket: u64, bounds: KeyBounds<'_>) -> Vec<TxnId> {
+        let mut blockers = Vec::new();
+        let (lower, upper) = full_bounds(space, bounds);
+        let mode = {
+            let ranges = self.ranges.lock();
+            let Some(in_space) = ranges.get(&prefix(space)) else { return blockers };
+            let Some(mine) = in_space.iter().find(|r| r.ticket == ticket) else { return blockers };
+            for r in in_space {
+                if r.owner != me
+                    && r.mode.conflicts(mine.mode)
+                    && (r.granted || r.ticket < ticket)
+                    && reaches(&r.upper, &lower)
+                    && reaches(&upper, &r.lower)
+                {
+                    add_blocker(&mut blockers, r.owner);
+                }
+            }
+            mine.mode
+        };
+        if !is_empty_range(&lower, &upper) {
+            for shard in &self.shards {
+                let span = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+                for point in shard.lock().range::<[u8], _>(span).map(|(_, point)| point) {
+                    for (id, theirs) in &point.holders {
+                        if *id != me && mode.conflicts(*theirs) {
+                            add_blocker(&mut blockers, *id);
+                        }
+                    }
+                }
+            }
+        }
+        if blockers.is_empty() {
+            let mut ranges = self.ranges.lock();
+            let in_space = ranges.entry(prefix(space)).or_default();
+            if let Some(mine) = in_space.iter_mut().find(|r| r.ticket == ticket) {
+                mine.granted = true;
+            }
+        }
+        blockers
+    }
+
+    fn remove_ranges(&self, txn: &TxnRef, gone: impl Fn(&RangeLock) -> bool) {
+        let mut removed = (0, 0);
+        let mut ranges = self.ranges.lock();
+        ranges.retain(|_, in_space| {
+            in_space.retain(|r| {
+                if gone(r) {
+                    removed = (removed.0 + 1, removed.1 + r.bytes());
+                }
+                !gone(r)
+            });
+            !in_space.is_empty()
+        });
+        drop(ranges);
+        self.count.fetch_sub(removed.0, Ordering::SeqCst);
+        self.range_count.fetch_sub(removed.0, Ordering::SeqCst);
+        self.bytes.fetch_sub(removed.1, Ordering::Relaxed);
+        let mut locks = txn.locks.lock();
+        locks.ranges -= removed.0;
+        locks.bytes -= removed.1;
+    }
+
+    /// Releases everything `txn` holds; the caller wakes its waiters.
+    pub fn release_all(&self, txn: &TxnRef) {
+        let (points, ranges) = {
+            let mut locks = txn.locks.lock();
+            (std::mem::take(&mut locks.points), locks.ranges)
+        };
+        let me = txn.id();
+        for key in &points {
+            self.leave_point(me, key, true);
+        }
+        if ranges > 0 {
+            self.remove_ranges(txn, |r| r.owner == me);
+        }
+        if !points.is_empty() {
+            let bytes: usize = points.iter().map(|k| k.len() + POINT_BYTES).sum();
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            txn.locks.lock().bytes -= bytes;
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+fn is_empty_range(lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
+    match (lower, upper) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(l), Bound::Included(u)) => l > u,
+        (Bound::Included(l) | Bound::Excluded(l), Bound::Included(u) | Bound::Excluded(u)) => {
+            l >= u
+        }
+    }
+}
+
+impl Txns {
+    /// Locks a key, present or absent. May wait: the caller holds no latch.
+    ///
+    /// # Errors
+    /// `DeadlockVictim`, `LockWaitTimeout`, `LockNotAvailable`, `StatementCancelled`, `LocksFull`,
+    /// `TxnEnded`.
+    pub fn lock_row(
+        &self,
+        me: &TxnRef,
+        space: Space,
+        key: &[u8],
+        mode: Mode,
+        policy: Policy,
+    ) -> Result<Grant> {
+        me.check_open()?;
+        self.locks.check_memory()?;
+        self.ensure_id(me);
+        let full = full_key(space, key);
+        let deadline = match policy {
+            Policy::Wait(deadline) => deadline,
+            _ => {
+                let blockers = self.locks.try_point(me, &full, mode, false);
+                return self.grant_or(policy, &blockers);
+            }
+        };
+        let waited =
+            self.block_on(me, deadline, &mut || self.locks.try_point(me, &full, mode, true));
+        if waited.is_err() {
+            self.locks.leave_point(me.id(), &full, false);
+        }
+        // Those behind me in the queue look again: I am out of it.
+        me.wake_waiters(false);
+        waited.map(|()| Grant::Granted)
+    }
+
+    /// Locks a key if nobody is in the way; else gives who is. Never waits: may be called under a
+    /// latch (A7: stamp check and lock-table insert happen under the leaf latch).
+    ///
+    /// # Errors
+    /// `LocksFull`, `TxnEnded`.
+    pub fn try_lock_row(
+        &self,
+        me: &TxnRef,
+        space: Space,
+        key: &[u8],
+        mode: Mode,
+    ) -> Result<std::result::Result<(), TxnId>> {
+        me.check_open()?;
+        self.locks.check_memory()?;
+        self.ensure_id(me);
+        let blockers = self.locks.try_point(me, &full_key(space, key), mode, false);
+        Ok(blockers.first().map_or(Ok(()), |id| Err(*id)))
+    }
+
+    /// Locks a range of keys against writers and conflicting locks. The caller scans *after* it is
+    /// granted. May wait: the caller holds no latch.
+    ///
+    /// # Errors
+    /// As `lock_row`.
+    pub fn lock_range(
+        &self,
+        me: &TxnRef,
+        space: Space,
+        bounds: KeyBounds<'_>,
+        mode: Mode,
+        policy: Policy,
+    ) -> Result<Grant> {
+        me.check_open()?;
+        self.locks.check_memory()?;
+        self.ensure_id(me);
+        let id = me.id();
+        let Some(ticket) = self.locks.add_range(me, space, bounds, mode) else {
+            return Ok(Grant::Granted);
+        };
+        let granted = match policy {
+            Policy::Wait(deadline) => self
+                .block_on(me, deadline, &mut || self.locks.try_range(id, space, ticket, bounds))
+                .map(|()| Grant::Granted),
+            _ => self.grant_or(policy, &self.locks.try_range(id, space, ticket, bounds)),
+        };
+        if !matches!(granted, Ok(Grant::Granted)) {
+            self.locks.remove_ranges(me, |r| r.ticket == ticket);
+            me.wake_waiters(false);
+        }
+        granted
+    }
+
+    fn grant_or(&self, policy: Policy, blockers: &[TxnId]) -> Result<Grant> {
+        match blockers.first() {
+            None => Ok(Grant::Granted),
+            Some(_) if policy == Policy::Skip => Ok(Grant::Skipped),
+            Some(id) => Err(Error::new(Code::LockNotAvailable).with("held_by", id)),
+        }
+    }
+
+    /// Who keeps `me` from writing this key (insert, update or delete): holders of a lock on it or
+    /// on a range around it. Never waits: call it under the leaf latch; if it is not empty, let the
+    /// latch go, `wait_write`, and begin again.
+    pub fn check_write(&self, me: &TxnRef, space: Space, key: &[u8]) -> Vec<TxnId> {
+        let mut blockers = Vec::new();
+        if self.locks.count.load(Ordering::SeqCst) == 0 {
+            return blockers;
+        }
+        let full = full_key(space, key);
+        let id = me.id();
+        if let Some(point) = self.locks.shard(&full).lock().get(full.as_slice()) {
+            for (holder, _) in point.holders.iter().filter(|(holder, _)| *holder != id) {
+                add_blocker(&mut blockers, *holder);
+            }
+        }
+        self.locks.range_blockers(id, &full, Mode::Exclusive, &mut blockers);
+        blockers
+    }
+
+    /// Waits until `check_write` gives nobody.
+    ///
+    /// # Errors
+    /// `DeadlockVictim`, `LockWaitTimeout`, `StatementCancelled`.
+    pub fn wait_write(
+        &self,
+        me: &TxnRef,
+        space: Space,
+        key: &[u8],
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.block_on(me, deadline, &mut || self.check_write(me, space, key))
+    }
+
+    /// Lets a row lock go before the end: READ COMMITTED does so for rows that did not match.
+    pub fn unlock_row(&self, me: &TxnRef, space: Space, key: &[u8]) {
+        let full = full_key(space, key);
+        {
+            let mut locks = me.locks.lock();
+            let Some(at) = locks.points.iter().rposition(|k| **k == *full) else { return };
+            locks.points.swap_remove(at);
+            let bytes = full.len() + POINT_BYTES;
+            locks.bytes -= bytes;
+            self.locks.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        self.locks.leave_point(me.id(), &full, true);
+        me.wake_waiters(false);
+    }
+
+    /// Memory of the lock table now.
+    pub fn lock_bytes(&self) -> usize {
+        self.locks.bytes()
+    }
+}
+
+#[cfg(test)]
+#[path = "locks_tests.rs"]
+mod locks_tests;

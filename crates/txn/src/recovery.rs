@@ -1,0 +1,391 @@
+//! The checkpoint's list of transactions, and recovery: `restore` takes the list, `replay_record`
+//! the log behind it, `finish_recovery` aborts the losers (C2, B6).
+//!
+//! ```text
+//! blob:  version u8 = 1, next id varint, next segment varint, count varint, transactions
+//! txn:   id varint, state u8 (0 active, 1 prepared, 2 committed, 3 aborted), cts or END lsn varint,
+//!        first lsn varint, revert below varint, operations varint, xid bytes,
+//!        ranges varint, (from varint, below varint)...,
+//!        chunks varint, (first varint, last varint, segment varint, offset varint, len varint)...
+//! ```
+
+use crate::commit_table::{DeadRange, Exception};
+use crate::revert::Reverting;
+use crate::txns::{OUTCOME_BYTES, Txns};
+use crate::undo::TxnUndo;
+use crate::undo_files::{SavedAt, Segment};
+use crate::{Phase, Txn};
+use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, Stamp, TxnId, TxnState, UndoNo};
+use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, decode_revert, decode_txn};
+use evenkeel_format::undo::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, UndoRecord};
+use evenkeel_format::{Reader, put_bytes, put_varint};
+use evenkeel_log::Share;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const BLOB_VERSION: u8 = 1;
+
+/// A transaction met at recovery that is not known to have ended.
+pub(crate) struct Recovering {
+    undo: Arc<TxnUndo>,
+    first_lsn: Lsn,
+    state: TxnState,
+    xid: Vec<u8>,
+    operations: u32,
+    /// Aborted: operations from here on are reverted already.
+    revert_below: Option<UndoNo>,
+}
+
+/// One transaction of the blob.
+struct Listed {
+    id: TxnId,
+    state: TxnState,
+    ended: Option<Lsn>,
+    first_lsn: Lsn,
+    revert_below: UndoNo,
+    operations: u32,
+    xid: Vec<u8>,
+    dead: Vec<DeadRange>,
+    chunks: Vec<(UndoNo, UndoNo, u64, u64, u32)>,
+}
+
+fn encode_listed(out: &mut Vec<u8>, t: &Listed) {
+    let (state, lsn) = match t.state {
+        TxnState::Active => (0, Lsn::ZERO),
+        TxnState::Prepared => (1, Lsn::ZERO),
+        TxnState::Committed(cts) => (2, cts),
+        TxnState::Aborted => (3, t.ended.unwrap_or_default()),
+    };
+    put_varint(out, t.id.0);
+    out.push(state);
+    put_varint(out, lsn.0);
+    put_varint(out, t.first_lsn.0);
+    put_varint(out, u64::from(t.revert_below.0));
+    put_varint(out, u64::from(t.operations));
+    put_bytes(out, &t.xid);
+    put_varint(out, t.dead.len() as u64);
+    for (from, below) in &t.dead {
+        put_varint(out, u64::from(from.0));
+        put_varint(out, u64::from(below.0));
+    }
+    put_varint(out, t.chunks.len() as u64);
+    for (first, last, segment, offset, len) in &t.chunks {
+        put_varint(out, u64::from(first.0));
+        put_varint(out, u64::from(last.0));
+        put_varint(out, *segment);
+        put_varint(out, *offset);
+        put_varint(out, u64::from(*len));
+    }
+}
+
+fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
+    let id = TxnId(r.varint()?);
+    let state = r.u8()?;
+    let lsn = Lsn(r.varint()?);
+    let state = match state {
+        0 => TxnState::Active,
+        1 => TxnState::Prepared,
+        2 => TxnState::Committed(lsn),
+        3 => TxnState::Aborted,
+        _ => return Err(r.bad("unknown transaction state")),
+    };
+    let ended = (state == TxnState::Aborted && lsn != Lsn::ZERO).then_some(lsn);
+    let first_lsn = Lsn(r.varint()?);
+    let revert_below = UndoNo(r.varint32()?);
+    let operations = r.varint32()?;
+    let xid = r.bytes()?.to_vec();
+    let mut dead = Vec::new();
+    for _ in 0..r.varint()? {
+        dead.push((UndoNo(r.varint32()?), UndoNo(r.varint32()?)));
+    }
+    let mut chunks = Vec::new();
+    let mut last_before = UndoNo::ZERO;
+    for _ in 0..r.varint()? {
+        let (first, last) = (UndoNo(r.varint32()?), UndoNo(r.varint32()?));
+        let (segment, offset, len) = (r.varint()?, r.varint()?, r.varint32()?);
+        if first <= last_before || last < first {
+            return Err(r.bad("undo chunks out of order"));
+        }
+        if len as usize > FRAME_PAYLOAD_MAX + FRAME_HEADER_LEN {
+            return Err(r.bad("undo chunk too long"));
+        }
+        last_before = last;
+        chunks.push((first, last, segment, offset, len));
+    }
+    Ok(Listed { id, state, ended, first_lsn, revert_below, operations, xid, dead, chunks })
+}
+
+impl Txns {
+    /// What a checkpoint says about transactions: each undecided, aborted or pinned one, and where
+    /// its saved undo is. Take it after `checkpoint_undo`, and the log's end after it.
+    pub fn checkpoint_blob(&self) -> Vec<u8> {
+        let undecided: Vec<TxnId> = self.all_active().iter().map(|t| t.id()).collect();
+        let named = self.states.for_checkpoint(&undecided);
+        let mut out = vec![BLOB_VERSION];
+        put_varint(&mut out, self.states.next_id().0);
+        put_varint(&mut out, self.files.next_number());
+        put_varint(&mut out, named.len() as u64);
+        for (id, exception, dead) in named {
+            encode_listed(&mut out, &self.listed(id, &exception, dead));
+        }
+        out
+    }
+
+    fn listed(&self, id: TxnId, exception: &Exception, dead: Vec<DeadRange>) -> Listed {
+        let txn = self.active(id);
+        let (mut first_lsn, revert_below) = match self.reverting.lock().get(&id) {
+            Some(r) => (r.first_lsn, r.below),
+            None => (Lsn::ZERO, UndoNo::ZERO),
+        };
+        let mut operations = 0;
+        let mut xid = Vec::new();
+        if let Some(txn) = &txn {
+            first_lsn = txn.first_lsn().unwrap_or_default();
+            operations = txn.undo_count();
+            xid = txn.xid.get().cloned().unwrap_or_default();
+        }
+        let needed = exception.state.is_undecided() || exception.state == TxnState::Aborted;
+        let undo = self.undo_of_txn(id).filter(|_| needed && exception.ended.is_none());
+        let saved = undo.map(|undo| undo.synced()).unwrap_or_default();
+        let place = |at: &SavedAt| (at.segment.number, at.offset, at.len);
+        let chunks = saved.iter().map(|(first, last, at)| {
+            let (segment, offset, len) = place(at);
+            (*first, *last, segment, offset, len)
+        });
+        Listed {
+            id,
+            state: exception.state,
+            ended: exception.ended,
+            first_lsn,
+            revert_below,
+            operations,
+            xid,
+            dead,
+            chunks: chunks.collect(),
+        }
+    }
+
+    /// Takes a checkpoint's blob (empty: there is none). Undo files it does not list are removed.
+    ///
+    /// # Errors
+    /// `BadEncoding`, those of the environment.
+    pub fn restore(&self, blob: &[u8]) -> Result<()> {
+        let mut listed = Vec::new();
+        if !blob.is_empty() {
+            let mut r = Reader::new(blob, "transactions of the checkpoint");
+            if r.u8()? != BLOB_VERSION {
+                return Err(r.bad("another version"));
+            }
+            self.states.start_ids_at(TxnId(r.varint()?));
+            self.files.start_numbers_at(r.varint()?);
+            for _ in 0..r.varint()? {
+                listed.push(decode_listed(&mut r)?);
+            }
+            r.finish()?;
+        }
+        let mut segments: BTreeMap<u64, Arc<Segment>> = BTreeMap::new();
+        for (_, _, number, ..) in listed.iter().flat_map(|t| &t.chunks) {
+            if !segments.contains_key(number) {
+                segments.insert(*number, self.files.open(*number)?);
+            }
+        }
+        self.files.remove_others(&segments.keys().copied().collect::<Vec<_>>())?;
+        for t in listed {
+            self.restore_one(t, &segments);
+        }
+        Ok(())
+    }
+
+    fn restore_one(&self, t: Listed, segments: &BTreeMap<u64, Arc<Segment>>) {
+        self.states.restore(t.id, Exception { state: t.state, ended: t.ended });
+        for (from, below) in &t.dead {
+            self.states.add_dead(t.id, *from, *below);
+        }
+        let settled = matches!(t.state, TxnState::Committed(_)) || t.ended.is_some();
+        if settled {
+            return;
+        }
+        let undo = self.add_undo(t.id);
+        let chunks = t.chunks.into_iter().filter_map(|(first, last, number, offset, len)| {
+            let segment = segments.get(&number)?.clone();
+            Some((first, last, SavedAt { segment, offset, len }))
+        });
+        undo.restore(chunks.collect(), &self.undo_used);
+        let revert_below = (t.revert_below != UndoNo::ZERO).then_some(t.revert_below);
+        let recovering = Recovering {
+            undo,
+            first_lsn: t.first_lsn,
+            state: t.state,
+            xid: t.xid,
+            operations: t.operations,
+            revert_below,
+        };
+        self.recovering.lock().insert(t.id, recovering);
+    }
+
+    /// Takes one record of the log behind the checkpoint, in log order; kinds that do not concern
+    /// transactions are ignored.
+    ///
+    /// # Errors
+    /// `BadEncoding`; those of spilling undo.
+    pub fn replay_record(&self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        match kind {
+            RecordKind::Row => self.replay_row(lsn, body),
+            RecordKind::Revert => {
+                let reverted = decode_revert(LeafChange::decode(body)?.logical)?;
+                self.replay_revert(reverted);
+                Ok(())
+            }
+            RecordKind::Commit => {
+                self.replay_commit(lsn, decode_txn(body)?.0);
+                Ok(())
+            }
+            RecordKind::Abort => {
+                let (id, _) = decode_txn(body)?;
+                if let Some(t) = self.recovering.lock().get_mut(&id) {
+                    t.state = TxnState::Aborted;
+                    self.states.set(id, TxnState::Aborted);
+                }
+                Ok(())
+            }
+            RecordKind::End => {
+                let (id, _) = decode_txn(body)?;
+                if self.recovering.lock().remove(&id).is_some() {
+                    self.states.set_ended(id, lsn);
+                    self.free_undo(id);
+                }
+                Ok(())
+            }
+            RecordKind::Prepare => {
+                let (id, xid) = decode_txn(body)?;
+                if let Some(t) = self.recovering.lock().get_mut(&id) {
+                    t.state = TxnState::Prepared;
+                    t.xid = xid.to_vec();
+                    self.states.set(id, TxnState::Prepared);
+                }
+                Ok(())
+            }
+            RecordKind::Page | RecordKind::Manifest | RecordKind::Checkpoint => Ok(()),
+        }
+    }
+
+    fn replay_row(&self, lsn: Lsn, body: &[u8]) -> Result<()> {
+        let change = LeafChange::decode(body)?;
+        let logical = RowLogical::decode(change.logical)?;
+        let Stamp { txn: id, undo_no } = change.stamp;
+        if id == TxnId::ZERO {
+            return Ok(());
+        }
+        let undo = {
+            let mut recovering = self.recovering.lock();
+            let t = recovering.entry(id).or_insert_with(|| {
+                self.states.restore(id, Exception { state: TxnState::Active, ended: None });
+                Recovering {
+                    undo: self.add_undo(id),
+                    first_lsn: lsn,
+                    state: TxnState::Active,
+                    xid: Vec::new(),
+                    operations: 0,
+                    revert_below: None,
+                }
+            });
+            t.operations = t.operations.max(undo_no.0);
+            t.undo.clone()
+        };
+        self.states.saw_id(id);
+        // What the checkpoint's segments hold is there already.
+        if undo_no > undo.last() {
+            let (kind, tree) = (logical.kind, change.tree);
+            let before = logical.before;
+            let record = UndoRecord { undo_no, kind, tree, key: change.key, before };
+            undo.push(&record, &self.undo_used);
+        }
+        while self.undo_bytes() > self.options.undo_bytes && self.spill_beat()? == Beat::More {}
+        Ok(())
+    }
+
+    fn replay_revert(&self, reverted: Stamp) {
+        let Stamp { txn: id, undo_no } = reverted;
+        let mut recovering = self.recovering.lock();
+        let Some(t) = recovering.get_mut(&id) else { return };
+        if t.state == TxnState::Aborted {
+            // Newest first, so progress is the lowest one without a gap above it.
+            let below = t.revert_below.unwrap_or(UndoNo(t.operations + 1));
+            if undo_no.0 + 1 == below.0 {
+                t.revert_below = Some(undo_no);
+            }
+        } else {
+            self.states.add_dead(id, undo_no, UndoNo(undo_no.0 + 1));
+        }
+    }
+
+    /// After a restart there are no older snapshots: a committed id without dead ranges is as good
+    /// as absent.
+    fn replay_commit(&self, lsn: Lsn, id: TxnId) {
+        let known = self.recovering.lock().remove(&id).is_some();
+        if known {
+            self.free_undo(id);
+        }
+        if self.states.has_dead(id) {
+            self.states.set(id, TxnState::Committed(lsn));
+        } else if known {
+            self.states.forget(id);
+        }
+    }
+
+    /// After `replay` and `attach_log`: aborts the undecided, keeps the prepared, hands what is not
+    /// reverted to `revert_beat`. The database is open for work before that is done.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn finish_recovery(&self) -> Result<()> {
+        self.states.finish_ids();
+        let recovering = std::mem::take(&mut *self.recovering.lock());
+        for (id, t) in recovering {
+            match t.state {
+                TxnState::Active if t.undo.last() == UndoNo::ZERO => {
+                    self.states.forget(id);
+                    self.free_undo(id);
+                }
+                TxnState::Active => {
+                    let space = self.log()?.reserve(OUTCOME_BYTES, Share::System)?;
+                    self.log_abort(id, Some(t.undo), t.first_lsn, space)?;
+                }
+                TxnState::Prepared => self.adopt_prepared(id, t),
+                TxnState::Aborted => {
+                    let mut reverting = Reverting::new(t.undo, t.first_lsn, false);
+                    if let Some(below) = t.revert_below {
+                        reverting.below = reverting.below.min(below);
+                    }
+                    self.reverting.lock().insert(id, reverting);
+                }
+                TxnState::Committed(_) => {
+                    return Err(Error::internal("a committed transaction was recovered"));
+                }
+            }
+        }
+        self.wake_background();
+        Ok(())
+    }
+
+    fn adopt_prepared(&self, id: TxnId, t: Recovering) {
+        let txn = Arc::new(Txn::default());
+        txn.set_id(id);
+        txn.set_phase(Phase::Prepared);
+        txn.set_first_lsn(t.first_lsn);
+        txn.set_undo_count(t.operations.max(t.undo.last().0));
+        let _ = txn.undo.set(t.undo);
+        let _ = txn.xid.set(t.xid.clone());
+        self.add_active(&txn);
+        self.prepared.lock().insert(t.xid, txn);
+    }
+
+    /// True if the id is undecided: for checks.
+    pub fn is_undecided(&self, id: TxnId) -> bool {
+        self.state(id).is_undecided()
+    }
+}
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod recovery_tests;

@@ -1,0 +1,164 @@
+//! Reverting operations: eagerly for statements and savepoints, in the background for aborted
+//! transactions, both newest first, through `RevertRow`, which `tables` implements (B6).
+
+use crate::txns::{OUTCOME_BYTES, Txns};
+use crate::undo::TxnUndo;
+use crate::{TxnRef, UndoCopy};
+use evenkeel_base::{Beat, Error, Lsn, Result, Stamp, TxnId, UndoNo};
+use evenkeel_format::record::{RecordKind, encode_txn};
+use evenkeel_format::undo::UndoRecord;
+use evenkeel_log::Share;
+use std::sync::Arc;
+
+/// Operations reverted in one beat.
+const BEAT_ROWS: u32 = 256;
+
+/// Reverts one operation.
+pub trait RevertRow: Send + Sync {
+    /// Puts the cell that operation `stamp` replaced back, with a REVERT record that names it. If
+    /// the row does not carry this stamp (reverted already, or its object has vanished) it does
+    /// nothing; but for an *undecided* transaction it logs a REVERT for every operation, because
+    /// dead ranges are rebuilt from these records.
+    ///
+    /// # Errors
+    /// Without space the revert is put off and tried again.
+    fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()>;
+}
+
+/// What became of a rollback to a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RolledBack {
+    /// The operations from the mark on are reverted; the transaction goes on.
+    ToMark,
+    /// There were too many: the whole transaction was aborted.
+    Transaction,
+}
+
+/// An aborted transaction on its way back.
+pub(crate) struct Reverting {
+    pub undo: Arc<TxnUndo>,
+    /// Operations below this are still to be reverted.
+    pub below: UndoNo,
+    pub first_lsn: Lsn,
+    /// A beat works on it, or its ABORT is not logged yet.
+    pub busy: bool,
+}
+
+impl Reverting {
+    pub fn new(undo: Arc<TxnUndo>, first_lsn: Lsn, busy: bool) -> Reverting {
+        let below = UndoNo(undo.last().0 + 1);
+        Reverting { undo, below, first_lsn, busy }
+    }
+}
+
+impl Txns {
+    /// Reverts the operations of `t` from `mark` on: a failed statement, or ROLLBACK TO SAVEPOINT.
+    /// May wait; the caller holds no latch.
+    ///
+    /// # Errors
+    /// Those of `revert`; then the whole transaction was aborted. `TxnEnded`.
+    pub fn rollback_to(
+        &self,
+        t: &TxnRef,
+        mark: UndoNo,
+        revert: &dyn RevertRow,
+    ) -> Result<RolledBack> {
+        t.check_open()?;
+        let below = t.mark();
+        if mark >= below {
+            return Ok(RolledBack::ToMark);
+        }
+        if below.0 - mark.0 > self.options.eager_revert_rows {
+            self.abort(t)?;
+            return Ok(RolledBack::Transaction);
+        }
+        let id = t.id();
+        let live: Vec<u32> =
+            (mark.0..below.0).filter(|no| !self.states.is_dead(id, UndoNo(*no))).collect();
+        self.states.add_dead(id, mark, below);
+        let Some(undo) = t.undo.get() else { return Ok(RolledBack::ToMark) };
+        for no in live.into_iter().rev() {
+            if let Err(error) = self.revert_one(id, undo, UndoNo(no), revert) {
+                self.abort(t)?;
+                return Err(error);
+            }
+        }
+        Ok(RolledBack::ToMark)
+    }
+
+    fn revert_one(
+        &self,
+        id: TxnId,
+        undo: &TxnUndo,
+        no: UndoNo,
+        revert: &dyn RevertRow,
+    ) -> Result<()> {
+        let mut copy = UndoCopy::default();
+        if !undo.fetch(no, &self.files, &mut copy.bytes)? {
+            let error = Error::internal("an operation has no undo record");
+            return Err(error.with("txn", id).with("undo_no", no));
+        }
+        revert.revert(Stamp { txn: id, undo_no: no }, &copy.record()?)
+    }
+
+    /// Reverts some rows of an aborted transaction; the last one is followed by its END record.
+    ///
+    /// # Errors
+    /// Those of `revert` and of the log: tried again by the next beat.
+    pub fn revert_beat(&self, revert: &dyn RevertRow) -> Result<Beat> {
+        let Some((id, undo, below)) = self.take_reverting() else { return Ok(Beat::Idle) };
+        let to = below.0.saturating_sub(BEAT_ROWS).max(1);
+        let mut reverted = below;
+        let mut result = Ok(());
+        for no in (to..below.0).rev().map(UndoNo) {
+            // Operations a statement or savepoint reverted before the abort are skipped.
+            if !self.states.in_dead_range(id, no) {
+                result = self.revert_one(id, &undo, no, revert);
+            }
+            if result.is_err() {
+                break;
+            }
+            reverted = no;
+        }
+        if result.is_ok() && reverted.0 <= 1 {
+            result = self.log_end(id);
+            if result.is_ok() {
+                return Ok(Beat::More);
+            }
+        }
+        if let Some(reverting) = self.reverting.lock().get_mut(&id) {
+            reverting.below = reverted;
+            reverting.busy = false;
+        }
+        result.map(|()| Beat::More)
+    }
+
+    fn take_reverting(&self) -> Option<(TxnId, Arc<TxnUndo>, UndoNo)> {
+        let mut reverting = self.reverting.lock();
+        let (id, item) = reverting.iter_mut().find(|(_, r)| !r.busy)?;
+        item.busy = true;
+        Some((*id, item.undo.clone(), item.below))
+    }
+
+    fn log_end(&self, id: TxnId) -> Result<()> {
+        let log = self.log()?;
+        let mut space = log.reserve(OUTCOME_BYTES, Share::System)?;
+        let mut body = Vec::with_capacity(OUTCOME_BYTES);
+        encode_txn(&mut body, id);
+        let (lsn, ()) = log.append_with(&mut space, RecordKind::End, &[&body], |lsn| {
+            self.states.set_ended(id, lsn);
+        });
+        self.reverting.lock().remove(&id);
+        self.remember(lsn, id);
+        Ok(())
+    }
+
+    /// Aborted transactions whose rows are not all reverted.
+    pub fn reverting_count(&self) -> usize {
+        self.reverting.lock().len()
+    }
+}
+
+#[cfg(test)]
+#[path = "revert_tests.rs"]
+mod revert_tests;

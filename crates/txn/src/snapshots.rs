@@ -1,0 +1,158 @@
+//! Registered snapshots (protocol A2).
+//!
+//! A snapshot registers first, with the present horizon and a mark, then reads `published`, then
+//! raises its slot to that. Who computes a minimum reads `published` before the slots. So either he
+//! sees the slot, or the snapshot reads a `published` at least as large as his. The horizon only
+//! grows: a value once computed holds for every later snapshot.
+
+use evenkeel_base::Lsn;
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const FREE: u64 = u64::MAX;
+/// The slot's value is a lower bound: its snapshot may end anywhere from it on.
+const RISING: u64 = 1 << 63;
+/// Slots of the first block; each block is twice as large as the one before.
+const FIRST_BLOCK: usize = 64;
+const BLOCKS: usize = 20;
+
+#[repr(align(64))]
+struct Slot(AtomicU64);
+
+pub(crate) struct Snapshots {
+    published: AtomicU64,
+    horizon: AtomicU64,
+    blocks: [OnceLock<Box<[Slot]>>; BLOCKS],
+    blocks_used: AtomicUsize,
+}
+
+thread_local! {
+    static HINT: Cell<(usize, usize)> = const { Cell::new((usize::MAX, 0)) };
+}
+static NEXT_HINT: AtomicUsize = AtomicUsize::new(0);
+
+/// Place of a registered snapshot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    block: usize,
+    slot: usize,
+}
+
+impl Snapshots {
+    pub fn new() -> Snapshots {
+        let snapshots = Snapshots {
+            published: AtomicU64::new(0),
+            horizon: AtomicU64::new(0),
+            blocks: [const { OnceLock::new() }; BLOCKS],
+            blocks_used: AtomicUsize::new(1),
+        };
+        snapshots.block(0);
+        snapshots
+    }
+
+    fn block(&self, block: usize) -> &[Slot] {
+        self.blocks[block]
+            .get_or_init(|| (0..FIRST_BLOCK << block).map(|_| Slot(AtomicU64::new(FREE))).collect())
+    }
+
+    pub fn published(&self) -> Lsn {
+        Lsn(self.published.load(Ordering::SeqCst))
+    }
+
+    /// Advances `published`; only inside the log's ordered section and at restore.
+    pub fn publish(&self, cts: Lsn) {
+        self.published.fetch_max(cts.0, Ordering::SeqCst);
+    }
+
+    /// Registers a snapshot of the present.
+    pub fn register(&self) -> (Place, Lsn) {
+        let low = self.horizon.load(Ordering::SeqCst) | RISING;
+        let place = self.claim(low);
+        let at = self.published.load(Ordering::SeqCst);
+        self.slot(place).store(at, Ordering::SeqCst);
+        (place, Lsn(at))
+    }
+
+    pub fn release(&self, place: Place) {
+        self.slot(place).store(FREE, Ordering::SeqCst);
+    }
+
+    /// Registers at a place known to be covered by another registered snapshot, which the caller
+    /// keeps registered meanwhile.
+    pub fn register_at(&self, at: Lsn) -> Place {
+        self.claim(at.0)
+    }
+
+    fn slot(&self, place: Place) -> &AtomicU64 {
+        &self.block(place.block)[place.slot].0
+    }
+
+    fn claim(&self, value: u64) -> Place {
+        let (mut block, mut slot) = HINT.get();
+        if block == usize::MAX {
+            (block, slot) = (0, NEXT_HINT.fetch_add(1, Ordering::Relaxed) % FIRST_BLOCK);
+        }
+        let place = Place { block, slot };
+        if self.try_claim(place, value) {
+            HINT.set((block, slot));
+            return place;
+        }
+        for block in 0..BLOCKS {
+            self.blocks_used.fetch_max(block + 1, Ordering::SeqCst);
+            for slot in 0..self.block(block).len() {
+                let place = Place { block, slot };
+                if self.try_claim(place, value) {
+                    HINT.set((block, slot));
+                    return place;
+                }
+            }
+        }
+        unreachable!("more than 64 million snapshots at once")
+    }
+
+    fn try_claim(&self, place: Place, value: u64) -> bool {
+        if place.block >= self.blocks_used.load(Ordering::SeqCst) {
+            return false;
+        }
+        let slot = self.slot(place);
+        slot.load(Ordering::Relaxed) == FREE
+            && slot.compare_exchange(FREE, value, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    fn values(&self) -> impl Iterator<Item = u64> {
+        let used = self.blocks_used.load(Ordering::SeqCst);
+        (0..used)
+            .flat_map(|b| self.block(b).iter())
+            .map(|slot| slot.0.load(Ordering::SeqCst))
+            .filter(|v| *v != FREE)
+    }
+
+    /// Every commit timestamp at or below this is visible to all present and future snapshots.
+    pub fn horizon(&self) -> Lsn {
+        let published = self.published.load(Ordering::SeqCst);
+        let low = self.values().map(|v| v & !RISING).fold(published, u64::min);
+        Lsn(self.horizon.fetch_max(low, Ordering::SeqCst).max(low))
+    }
+
+    /// True if a registered or future snapshot `s` may have `low <= s < high`.
+    pub fn any_between(&self, low: Lsn, high: Lsn) -> bool {
+        let published = self.published.load(Ordering::SeqCst);
+        if published < high.0 {
+            return true;
+        }
+        self.values().any(|v| {
+            let at = v & !RISING;
+            at < high.0 && (v & RISING != 0 || at >= low.0)
+        })
+    }
+
+    /// Registered snapshots now.
+    pub fn count(&self) -> usize {
+        self.values().count()
+    }
+}
+
+#[cfg(test)]
+#[path = "snapshots_tests.rs"]
+mod snapshots_tests;

@@ -1,0 +1,164 @@
+//! A transaction as its session sees it, and its parts that others touch: who waits for it, what
+//! it has locked, how far it has got. It gets an id with its first write or lock.
+
+use crate::locks::HeldLocks;
+use crate::undo::TxnUndo;
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Code, Error, Lsn, Result, Stamp, TxnId, UndoNo};
+use evenkeel_io::Event;
+use evenkeel_log::Reserved;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A shared transaction.
+pub type TxnRef = Arc<Txn>;
+
+/// Where a transaction stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Running.
+    Open = 0,
+    /// Prepared: only commit and rollback are allowed.
+    Prepared = 1,
+    /// Committed.
+    Committed = 2,
+    /// Aborted; its rows are reverted in the background.
+    Aborted = 3,
+}
+
+/// One transaction.
+#[derive(Default)]
+pub struct Txn {
+    id: AtomicU64,
+    phase: AtomicU8,
+    /// Operations pushed so far; the next one has this number plus one.
+    undo_count: AtomicU32,
+    first_lsn: AtomicU64,
+    cancelled: AtomicBool,
+    /// Chosen as a deadlock victim; guarded by the graph's mutex.
+    pub(crate) victim: AtomicBool,
+    /// Log space of the COMMIT or ABORT record, taken at the first write.
+    pub(crate) outcome_space: Mutex<Option<Reserved>>,
+    pub(crate) undo: OnceLock<Arc<TxnUndo>>,
+    wake: OnceLock<Arc<Event>>,
+    waiters: Mutex<Waiters>,
+    pub(crate) locks: Mutex<HeldLocks>,
+    pub(crate) xid: OnceLock<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    ended: bool,
+    txns: BTreeMap<TxnId, TxnRef>,
+}
+
+impl Txn {
+    /// Its id; zero before the first write or lock.
+    pub fn id(&self) -> TxnId {
+        TxnId(self.id.load(Ordering::Acquire))
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Open,
+            1 => Phase::Prepared,
+            2 => Phase::Committed,
+            _ => Phase::Aborted,
+        }
+    }
+
+    /// A mark for a statement or savepoint: rolling back to it reverts the operations from it on.
+    pub fn mark(&self) -> UndoNo {
+        UndoNo(self.undo_count.load(Ordering::Acquire) + 1)
+    }
+
+    /// Operations so far: its work, when a deadlock needs a victim.
+    pub fn undo_count(&self) -> u32 {
+        self.undo_count.load(Ordering::Acquire)
+    }
+
+    /// The stamp of the next operation. `Txns::reserve_undo` was called before.
+    pub fn next_stamp(&self) -> Stamp {
+        Stamp { txn: self.id(), undo_no: self.mark() }
+    }
+
+    /// Wakes it from any wait and makes waits fail with `Cancelled`, until `clear_cancel`.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        self.wake().notify();
+    }
+
+    /// Takes a cancellation back: the next statement may wait again.
+    pub fn clear_cancel(&self) {
+        self.cancelled.store(false, Ordering::SeqCst);
+    }
+
+    /// # Errors
+    /// `StatementCancelled` after `cancel`.
+    pub fn check_cancel(&self) -> Result<()> {
+        match self.cancelled.load(Ordering::SeqCst) {
+            true => Err(Error::new(Code::StatementCancelled).with("txn", self.id())),
+            false => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// `TxnEnded` unless it is running.
+    pub fn check_open(&self) -> Result<()> {
+        match self.phase() {
+            Phase::Open => Ok(()),
+            phase => Err(Error::new(Code::TxnEnded)
+                .with("txn", self.id())
+                .with("state", format!("{phase:?}").to_lowercase())),
+        }
+    }
+
+    /// No log record of it lies below this; `None` before its first write.
+    pub fn first_lsn(&self) -> Option<Lsn> {
+        Some(Lsn(self.first_lsn.load(Ordering::Acquire))).filter(|lsn| *lsn != Lsn::ZERO)
+    }
+
+    pub(crate) fn wake(&self) -> &Arc<Event> {
+        self.wake.get_or_init(Arc::default)
+    }
+
+    pub(crate) fn set_id(&self, id: TxnId) {
+        self.id.store(id.0, Ordering::Release);
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    pub(crate) fn set_first_lsn(&self, lsn: Lsn) {
+        self.first_lsn.store(lsn.0.max(1), Ordering::Release);
+    }
+
+    pub(crate) fn set_undo_count(&self, count: u32) {
+        self.undo_count.store(count, Ordering::Release);
+    }
+
+    /// Adds a waiter; false if it has ended, so that nobody would wake the waiter.
+    pub(crate) fn add_waiter(&self, waiter: &TxnRef) -> bool {
+        let mut waiters = self.waiters.lock();
+        if !waiters.ended {
+            waiters.txns.insert(waiter.id(), waiter.clone());
+        }
+        !waiters.ended
+    }
+
+    /// Wakes all who wait for it: it ended, or it let a lock go.
+    pub(crate) fn wake_waiters(&self, ended: bool) {
+        let woken = {
+            let mut waiters = self.waiters.lock();
+            waiters.ended |= ended;
+            std::mem::take(&mut waiters.txns)
+        };
+        for waiter in woken.values() {
+            waiter.wake().notify();
+        }
+    }
+}

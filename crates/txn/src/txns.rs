@@ -1,0 +1,528 @@
+//! `Txns`: the transactions of one database. Begin, snapshot, the first write, undo, commit,
+//! prepare, abort. Everything that others read without owning the transaction is in the parts:
+//! the commit table, the registry of snapshots, the undo directory, the lock table, the wait graph.
+//!
+//! Order at the end of a transaction: log record and state (and `published`) in the log's ordered
+//! section; then its locks; then it leaves the active ones; then its waiters are woken.
+
+use crate::commit_table::CommitStates;
+use crate::locks::LockTable;
+use crate::revert::Reverting;
+use crate::snapshots::{Place, Snapshots};
+use crate::undo::TxnUndo;
+use crate::undo_files::UndoFiles;
+use crate::versions::SkipPointers;
+use crate::waits::WaitGraph;
+use crate::{Phase, Txn, TxnRef};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_base::{Cause, Code, CommitTable, Error, Lsn, Result, Snapshot, Stamp};
+use evenkeel_base::{TreeId, TxnId, TxnState};
+use evenkeel_format::record::{Before, RecordKind, RowKind, encode_prepare, encode_txn};
+use evenkeel_format::undo::UndoRecord;
+use evenkeel_io::{Event, Runtime};
+use evenkeel_log::{Log, Reserved, Share};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+const SHARDS: usize = 64;
+/// Upper bound of the body of COMMIT, ABORT and END.
+pub(crate) const OUTCOME_BYTES: usize = 16;
+/// Longest XID.
+const XID_BYTES_MAX: usize = 1024;
+/// Ended transactions whose undo waits to be freed before the purge is woken.
+const HISTORY_WAKE: usize = 256;
+
+/// Shares and limits.
+#[derive(Clone, Copy, Debug)]
+pub struct TxnOptions {
+    /// Memory for undo; beyond it undo goes to files.
+    pub undo_bytes: usize,
+    /// Memory for the lock table; beyond it locks are refused.
+    pub lock_bytes: usize,
+    /// A statement or savepoint of more operations is not reverted eagerly: the transaction aborts.
+    pub eager_revert_rows: u32,
+}
+
+impl Default for TxnOptions {
+    fn default() -> Self {
+        TxnOptions { undo_bytes: 32 << 20, lock_bytes: 32 << 20, eager_revert_rows: 100_000 }
+    }
+}
+
+type Shards<T> = [T; SHARDS];
+
+/// The transactions of one database.
+pub struct Txns {
+    pub(crate) rt: Arc<Runtime>,
+    pub(crate) options: TxnOptions,
+    log: OnceLock<Arc<Log>>,
+    pub(crate) states: CommitStates,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) graph: WaitGraph,
+    pub(crate) locks: LockTable,
+    active: Shards<Mutex<HashMap<TxnId, TxnRef>>>,
+    undos: Shards<RwLock<HashMap<TxnId, Arc<TxnUndo>>>>,
+    pub(crate) undo_used: AtomicUsize,
+    pub(crate) files: UndoFiles,
+    /// Undo memory was given back.
+    pub(crate) room: Arc<Event>,
+    /// Why the last spill failed; whether it found nothing to spill.
+    pub(crate) spill_error: Mutex<Option<Error>>,
+    pub(crate) spill_stuck: AtomicBool,
+    /// Something for `spill_beat`, `revert_beat` or `purge_beat`.
+    work: Arc<Event>,
+    /// Ended transactions, by the LSN of their COMMIT or END, whose undo is not freed yet.
+    pub(crate) history: Mutex<VecDeque<(Lsn, TxnId)>>,
+    pub(crate) reverting: Mutex<BTreeMap<TxnId, Reverting>>,
+    pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, TxnRef>>,
+    pub(crate) recovering: Mutex<BTreeMap<TxnId, crate::recovery::Recovering>>,
+    pub(crate) skips: SkipPointers,
+}
+
+/// A registered snapshot; dropping it lets the horizon pass.
+pub struct SnapshotGuard {
+    snapshots: Arc<Snapshots>,
+    place: Place,
+    at: Lsn,
+}
+
+impl SnapshotGuard {
+    /// What it sees: transactions with cts at or below this.
+    pub fn at(&self) -> Lsn {
+        self.at
+    }
+
+    /// The view of committed data only.
+    pub fn committed(&self) -> Snapshot {
+        Snapshot::committed_at(self.at)
+    }
+
+    /// The view of a transaction: also its own operations until now (A6).
+    pub fn view(&self, own: &Txn) -> Snapshot {
+        Snapshot { at: self.at, own: own.id(), own_below: own.mark() }
+    }
+}
+
+impl Clone for SnapshotGuard {
+    fn clone(&self) -> SnapshotGuard {
+        let place = self.snapshots.register_at(self.at);
+        SnapshotGuard { snapshots: self.snapshots.clone(), place, at: self.at }
+    }
+}
+
+impl Drop for SnapshotGuard {
+    fn drop(&mut self) {
+        self.snapshots.release(self.place);
+    }
+}
+
+fn shard<T>(shards: &Shards<T>, id: TxnId) -> &T {
+    &shards[id.0 as usize % SHARDS]
+}
+
+impl Txns {
+    /// An empty table. For an existing database `restore`, `replay_record`, `attach_log` and
+    /// `finish_recovery` follow, in this order; for a new one `attach_log`.
+    pub fn create(rt: Arc<Runtime>, options: TxnOptions) -> Arc<Txns> {
+        Arc::new(Txns {
+            files: UndoFiles::new(rt.clone()),
+            rt,
+            options,
+            log: OnceLock::new(),
+            states: CommitStates::new(),
+            snapshots: Arc::new(Snapshots::new()),
+            graph: WaitGraph::default(),
+            locks: LockTable::new(options.lock_bytes),
+            active: std::array::from_fn(|_| Mutex::default()),
+            undos: std::array::from_fn(|_| RwLock::default()),
+            undo_used: AtomicUsize::new(0),
+            room: Arc::default(),
+            spill_error: Mutex::default(),
+            spill_stuck: AtomicBool::new(false),
+            work: Arc::default(),
+            history: Mutex::default(),
+            reverting: Mutex::default(),
+            prepared: Mutex::default(),
+            recovering: Mutex::default(),
+            skips: SkipPointers::default(),
+        })
+    }
+
+    /// Gives the log to write to. Snapshots from now on see everything committed before.
+    pub fn attach_log(&self, log: Arc<Log>) {
+        self.snapshots.publish(Lsn(log.end().0.saturating_sub(1)));
+        let _ = self.log.set(log);
+    }
+
+    pub(crate) fn log(&self) -> Result<&Arc<Log>> {
+        self.log.get().ok_or_else(|| Error::internal("transactions have no log yet"))
+    }
+
+    /// Notified when `spill_beat`, `revert_beat` or `purge_beat` has work.
+    pub fn event(&self) -> Arc<Event> {
+        self.work.clone()
+    }
+
+    pub(crate) fn wake_background(&self) {
+        self.work.notify();
+    }
+
+    /// Begins a transaction. It costs nothing until its first write or lock.
+    pub fn begin(&self) -> TxnRef {
+        Arc::new(Txn::default())
+    }
+
+    /// Registers a snapshot of what is committed now (A2).
+    pub fn snapshot(&self) -> SnapshotGuard {
+        let (place, at) = self.snapshots.register();
+        SnapshotGuard { snapshots: self.snapshots.clone(), place, at }
+    }
+
+    /// The largest commit timestamp in effect.
+    pub fn published(&self) -> Lsn {
+        self.snapshots.published()
+    }
+
+    /// Snapshots registered now.
+    pub fn snapshot_count(&self) -> usize {
+        self.snapshots.count()
+    }
+
+    /// The id of the next transaction that gets one.
+    pub fn next_id(&self) -> TxnId {
+        self.states.next_id()
+    }
+
+    /// The undecided transaction with this id.
+    pub fn active(&self, id: TxnId) -> Option<TxnRef> {
+        shard(&self.active, id).lock().get(&id).cloned()
+    }
+
+    /// All undecided transactions that have an id.
+    pub fn all_active(&self) -> Vec<TxnRef> {
+        self.active.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    pub(crate) fn add_active(&self, t: &TxnRef) {
+        shard(&self.active, t.id()).lock().insert(t.id(), t.clone());
+    }
+
+    /// Gives `t` an id if it has none.
+    pub(crate) fn ensure_id(&self, t: &TxnRef) {
+        if t.id() == TxnId::ZERO {
+            t.set_id(self.states.assign());
+            self.add_active(t);
+        }
+    }
+
+    pub(crate) fn undo_of_txn(&self, id: TxnId) -> Option<Arc<TxnUndo>> {
+        shard(&self.undos, id).read().get(&id).cloned()
+    }
+
+    pub(crate) fn add_undo(&self, id: TxnId) -> Arc<TxnUndo> {
+        let undo = Arc::new(TxnUndo::new(id, &self.undo_used));
+        shard(&self.undos, id).write().insert(id, undo.clone());
+        undo
+    }
+
+    pub(crate) fn free_undo(&self, id: TxnId) {
+        let removed = shard(&self.undos, id).write().remove(&id);
+        if let Some(undo) = removed {
+            undo.free(&self.undo_used);
+            self.room.notify();
+        }
+    }
+
+    pub(crate) fn all_undos(&self) -> Vec<Arc<TxnUndo>> {
+        self.undos.iter().flat_map(|s| s.read().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Prepares for one operation whose undo record takes at most `bytes`
+    /// (`UndoRecord::encoded_len_max`). With the first one the transaction gets its id and pays for
+    /// its outcome record. May wait for room: the caller holds no latch (B2).
+    ///
+    /// # Errors
+    /// `TxnEnded`, `TxnTooLong`, `WritesStopped`, `DiskFull`, `StatementCancelled`.
+    pub fn reserve_undo(&self, t: &TxnRef, bytes: usize) -> Result<()> {
+        t.check_open()?;
+        if t.undo_count() >= u32::MAX - 1 {
+            return Err(Error::new(Code::TxnTooLong).with("operations", t.undo_count()));
+        }
+        let undo = match t.undo.get() {
+            Some(undo) => undo,
+            None => self.start_write(t)?,
+        };
+        if self.undo_used.load(Ordering::Relaxed) + bytes > self.spill_trigger() {
+            self.wake_background();
+            self.wait_for_room(t, bytes)?;
+        }
+        undo.reserve(bytes, &self.undo_used);
+        Ok(())
+    }
+
+    fn start_write<'a>(&self, t: &'a TxnRef) -> Result<&'a Arc<TxnUndo>> {
+        self.rt.health.check_writable()?;
+        let log = self.log()?;
+        let space = log.reserve(OUTCOME_BYTES, Share::System)?;
+        *t.outcome_space.lock() = Some(space);
+        self.ensure_id(t);
+        t.set_first_lsn(log.end());
+        Ok(t.undo.get_or_init(|| self.add_undo(t.id())))
+    }
+
+    fn wait_for_room(&self, t: &Txn, bytes: usize) -> Result<()> {
+        loop {
+            let seen = self.room.now();
+            let used = self.undo_used.load(Ordering::Relaxed);
+            let stuck = self.spill_stuck.load(Ordering::SeqCst);
+            if used + bytes <= self.options.undo_bytes || stuck {
+                return Ok(());
+            }
+            t.check_cancel()?;
+            self.rt.health.check_writable()?;
+            if let Some(error) = self.spill_error.lock().clone() {
+                return Err(error);
+            }
+            self.wake_background();
+            self.rt.wait(&self.room, seen, None, Cause::FreeFrame);
+        }
+    }
+
+    /// Appends the undo record of an operation and gives its stamp, the one `next_stamp` told.
+    /// Called under the leaf latch, after `reserve_undo`; never waits, never fails.
+    pub fn push_undo(
+        &self,
+        t: &TxnRef,
+        kind: RowKind,
+        tree: TreeId,
+        key: &[u8],
+        before: Option<Before<'_>>,
+    ) -> Stamp {
+        let stamp = t.next_stamp();
+        let record = UndoRecord { undo_no: stamp.undo_no, kind, tree, key, before };
+        // Missing only if `reserve_undo` was not called: then there is no room to pay for either.
+        let undo = t.undo.get_or_init(|| self.add_undo(stamp.txn));
+        undo.push(&record, &self.undo_used);
+        t.set_undo_count(stamp.undo_no.0);
+        stamp
+    }
+
+    /// Commits. `None`: it changed nothing and wrote no record; else the caller waits with
+    /// `Log::wait_commit` for the position given. Never waits.
+    ///
+    /// # Errors
+    /// `TxnEnded`; without a log `Internal`.
+    pub fn commit(&self, t: &TxnRef) -> Result<Option<Lsn>> {
+        if !matches!(t.phase(), Phase::Open | Phase::Prepared) {
+            t.check_open()?;
+        }
+        let id = t.id();
+        if t.undo_count() == 0 {
+            self.end_without_changes(t, Phase::Committed);
+            return Ok(None);
+        }
+        let log = self.log()?;
+        let mut body = Vec::with_capacity(OUTCOME_BYTES);
+        encode_txn(&mut body, id);
+        let mut space = self.outcome_space(t, log)?;
+        let (lsn, ()) = log.append_with(&mut space, RecordKind::Commit, &[&body], |lsn| {
+            self.states.set(id, TxnState::Committed(lsn));
+            self.snapshots.publish(lsn);
+        });
+        self.rt.metrics.add(Metric::Commits, 1);
+        self.ended(t, Phase::Committed);
+        self.remember(lsn, id);
+        Ok(Some(lsn))
+    }
+
+    /// Puts an ended transaction where the purge finds it.
+    pub(crate) fn remember(&self, lsn: Lsn, id: TxnId) {
+        let mut history = self.history.lock();
+        history.push_back((lsn, id));
+        let len = history.len();
+        drop(history);
+        if len.is_multiple_of(HISTORY_WAKE) {
+            self.wake_background();
+        }
+    }
+
+    fn outcome_space(&self, t: &Txn, log: &Log) -> Result<Reserved> {
+        let space = t.outcome_space.lock().take();
+        match space {
+            Some(space) => Ok(space),
+            None => log.reserve(OUTCOME_BYTES, Share::System),
+        }
+    }
+
+    fn end_without_changes(&self, t: &TxnRef, phase: Phase) {
+        let id = t.id();
+        if id == TxnId::ZERO {
+            t.set_phase(phase);
+            return;
+        }
+        self.states.set(id, TxnState::Committed(Lsn::ZERO));
+        t.outcome_space.lock().take();
+        self.ended(t, phase);
+        self.free_undo(id);
+    }
+
+    /// Releases what an ended transaction held and wakes its waiters.
+    fn ended(&self, t: &TxnRef, phase: Phase) {
+        t.set_phase(phase);
+        self.locks.release_all(t);
+        shard(&self.active, t.id()).lock().remove(&t.id());
+        if let Some(xid) = t.xid.get() {
+            self.prepared.lock().remove(xid);
+        }
+        t.wake_waiters(true);
+    }
+
+    /// Aborts: logs ABORT, sets the state, releases locks and waiters. Rows are reverted by writers
+    /// who touch them and by `revert_beat`. Never waits.
+    ///
+    /// # Errors
+    /// `TxnEnded`; without a log `Internal`.
+    pub fn abort(&self, t: &TxnRef) -> Result<()> {
+        if !matches!(t.phase(), Phase::Open | Phase::Prepared) {
+            t.check_open()?;
+        }
+        if t.undo_count() == 0 {
+            self.end_without_changes(t, Phase::Aborted);
+            return Ok(());
+        }
+        let log = self.log()?;
+        let space = self.outcome_space(t, log)?;
+        let undo = t.undo.get().cloned();
+        self.log_abort(t.id(), undo, t.first_lsn().unwrap_or_default(), space)?;
+        self.ended(t, Phase::Aborted);
+        self.wake_background();
+        Ok(())
+    }
+
+    /// Logs ABORT and hands the rows to the background.
+    pub(crate) fn log_abort(
+        &self,
+        id: TxnId,
+        undo: Option<Arc<TxnUndo>>,
+        first_lsn: Lsn,
+        mut space: Reserved,
+    ) -> Result<()> {
+        let mut body = Vec::with_capacity(OUTCOME_BYTES);
+        encode_txn(&mut body, id);
+        let undo = undo.ok_or_else(|| Error::internal("aborted without undo"))?;
+        // Known as reverting before it is aborted: a checkpoint finds it in one of the two.
+        let log = self.log()?;
+        self.reverting.lock().insert(id, Reverting::new(undo, first_lsn, true));
+        log.append_with(&mut space, RecordKind::Abort, &[&body], |_| {
+            self.states.set(id, TxnState::Aborted);
+        });
+        if let Some(reverting) = self.reverting.lock().get_mut(&id) {
+            reverting.busy = false;
+        }
+        self.rt.metrics.add(Metric::Rollbacks, 1);
+        Ok(())
+    }
+
+    /// Prepares under this XID and waits until that is durable; all locks of the lock table are
+    /// dropped (D5). `false`: it changed nothing and has ended.
+    ///
+    /// # Errors
+    /// `TxnEnded`, `XidInUse`, `XidTooLong`, `WritesStopped`. After an error it is still open,
+    /// unless writes have stopped.
+    pub fn prepare(&self, t: &TxnRef, xid: &[u8]) -> Result<bool> {
+        t.check_open()?;
+        if xid.len() > XID_BYTES_MAX {
+            let error = Error::new(Code::XidTooLong).with("bytes", xid.len());
+            return Err(error.with("limit", XID_BYTES_MAX));
+        }
+        if t.undo_count() == 0 {
+            self.end_without_changes(t, Phase::Committed);
+            return Ok(false);
+        }
+        let log = self.log()?;
+        let mut body = Vec::new();
+        encode_prepare(&mut body, t.id(), xid);
+        let mut space = log.reserve(body.len(), Share::System)?;
+        {
+            let mut prepared = self.prepared.lock();
+            if prepared.contains_key(xid) {
+                return Err(Error::new(Code::XidInUse).with("xid", xid.escape_ascii()));
+            }
+            prepared.insert(xid.to_vec(), t.clone());
+        }
+        let _ = t.xid.set(xid.to_vec());
+        let (lsn, ()) = log.append_with(&mut space, RecordKind::Prepare, &[&body], |_| {
+            self.states.set(t.id(), TxnState::Prepared);
+        });
+        t.set_phase(Phase::Prepared);
+        self.locks.release_all(t);
+        t.wake_waiters(false);
+        log.wait_durable(lsn)?;
+        Ok(true)
+    }
+
+    /// XIDs of the prepared transactions, also those found at recovery.
+    pub fn prepared_xids(&self) -> Vec<Vec<u8>> {
+        self.prepared.lock().keys().cloned().collect()
+    }
+
+    /// The prepared transaction of an XID.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn prepared(&self, xid: &[u8]) -> Result<TxnRef> {
+        let found = self.prepared.lock().get(xid).cloned();
+        found.ok_or_else(|| Error::new(Code::XidUnknown).with("xid", xid.escape_ascii()))
+    }
+
+    /// Commits a prepared transaction. The position is to be waited for.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn commit_prepared(&self, xid: &[u8]) -> Result<Option<Lsn>> {
+        self.commit(&self.prepared(xid)?)
+    }
+
+    /// Rolls a prepared transaction back.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.abort(&self.prepared(xid)?)
+    }
+
+    /// Ids that runs name in pending entries stay in the table until unpinned (D1, A5).
+    pub fn pin_ids(&self, ids: &[TxnId]) {
+        self.states.pin(ids);
+    }
+
+    /// Takes pins back.
+    pub fn unpin(&self, ids: &[TxnId]) {
+        self.states.unpin(ids);
+        self.wake_background();
+    }
+}
+
+impl CommitTable for Txns {
+    fn state(&self, txn: TxnId) -> TxnState {
+        self.states.state(txn)
+    }
+
+    fn is_dead(&self, stamp: Stamp) -> bool {
+        self.states.is_dead(stamp.txn, stamp.undo_no)
+    }
+
+    fn horizon(&self) -> Lsn {
+        self.snapshots.horizon()
+    }
+
+    fn snapshot_between(&self, low: Lsn, high: Lsn) -> bool {
+        self.snapshots.any_between(low, high)
+    }
+}
+
+#[cfg(test)]
+#[path = "txns_tests.rs"]
+mod txns_tests;

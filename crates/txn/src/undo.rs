@@ -1,0 +1,294 @@
+//! Undo of one transaction: append-only chunks of encoded records in memory, a directory of one
+//! entry per chunk, chunks spilled to segment files (protocols C1, C2).
+//!
+//! Records are addressed by undo_no only. Sealed chunks never change; a chunk that was saved to a
+//! file drops its memory when room is needed. The oldest chunks are saved first, so what is saved
+//! is always a prefix.
+
+use crate::undo_files::{SavedAt, UndoFiles};
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Result, TxnId, UndoNo};
+use evenkeel_format::undo::{UndoRecord, find_record};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A chunk is sealed at this size.
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+/// One offset is kept for so many records.
+const MARK_EVERY: u32 = 16;
+/// Memory of a transaction's undo beyond its chunks, and of a chunk beyond its records.
+const TXN_BYTES: usize = 256;
+const CHUNK_ENTRY_BYTES: usize = 64;
+
+/// Consecutive records.
+#[derive(Default)]
+pub(crate) struct Body {
+    pub bytes: Vec<u8>,
+    /// (undo_no, offset) of each sixteenth record.
+    marks: Vec<(UndoNo, u32)>,
+    records: u32,
+    pub first: UndoNo,
+    pub last: UndoNo,
+}
+
+impl Body {
+    /// A body over bytes read from a file.
+    pub fn from_saved(bytes: Vec<u8>, first: UndoNo, last: UndoNo) -> Body {
+        Body { bytes, marks: Vec::new(), records: 0, first, last }
+    }
+
+    fn push(&mut self, record: &UndoRecord<'_>) {
+        if self.records == 0 {
+            self.first = record.undo_no;
+        }
+        if self.records.is_multiple_of(MARK_EVERY) {
+            self.marks.push((record.undo_no, self.bytes.len() as u32));
+        }
+        self.records += 1;
+        self.last = record.undo_no;
+        record.encode(&mut self.bytes);
+    }
+
+    fn find(&self, no: UndoNo) -> Result<Option<UndoRecord<'_>>> {
+        let after = self.marks.partition_point(|(first, _)| *first <= no);
+        let from = if after == 0 { 0 } else { self.marks[after - 1].1 as usize };
+        find_record(&self.bytes[from..], no)
+    }
+
+    fn memory(&self) -> usize {
+        self.bytes.capacity() + self.marks.capacity() * 8
+    }
+}
+
+/// A sealed chunk: in memory, saved, or both.
+struct Chunk {
+    first: UndoNo,
+    last: UndoNo,
+    memory: Option<Arc<Body>>,
+    saved: Option<SavedAt>,
+}
+
+#[derive(Default)]
+struct Chunks {
+    sealed: Vec<Chunk>,
+    open: Body,
+    /// Chunks before this one are saved.
+    saved: usize,
+    freed: bool,
+}
+
+/// Where a record is.
+enum Found {
+    Memory(Arc<Body>),
+    File(SavedAt, UndoNo, UndoNo),
+}
+
+/// The undo of one transaction.
+pub(crate) struct TxnUndo {
+    pub id: TxnId,
+    chunks: Mutex<Chunks>,
+    memory: AtomicUsize,
+}
+
+impl TxnUndo {
+    /// Empty undo, whose memory is counted in `used`.
+    pub fn new(id: TxnId, used: &AtomicUsize) -> TxnUndo {
+        used.fetch_add(TXN_BYTES, Ordering::Relaxed);
+        TxnUndo { id, chunks: Mutex::default(), memory: AtomicUsize::new(TXN_BYTES) }
+    }
+
+    /// Memory now.
+    pub fn memory(&self) -> usize {
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, used: &AtomicUsize, before: usize, after: usize) {
+        for counter in [&self.memory, used] {
+            if after >= before {
+                counter.fetch_add(after - before, Ordering::Relaxed);
+            } else {
+                counter.fetch_sub(before - after, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Makes room so that pushing a record of `bytes` allocates nothing.
+    pub fn reserve(&self, bytes: usize, used: &AtomicUsize) {
+        let mut chunks = self.chunks.lock();
+        if chunks.open.bytes.len() + bytes > CHUNK_BYTES && chunks.open.records > 0 {
+            self.seal(&mut chunks, used);
+        }
+        let before = chunks.open.memory();
+        let len = chunks.open.bytes.len();
+        if chunks.open.bytes.capacity() < len + bytes {
+            let want = (len * 2).clamp(len + bytes, CHUNK_BYTES.max(len + bytes));
+            chunks.open.bytes.reserve_exact(want - len);
+        }
+        chunks.open.marks.reserve(1);
+        let after = chunks.open.memory();
+        self.count(used, before, after);
+    }
+
+    /// Appends a record; its number is larger than any before.
+    pub fn push(&self, record: &UndoRecord<'_>, used: &AtomicUsize) {
+        let mut chunks = self.chunks.lock();
+        debug_assert!(chunks.open.records == 0 || chunks.open.last < record.undo_no);
+        let before = chunks.open.memory();
+        chunks.open.push(record);
+        let after = chunks.open.memory();
+        self.count(used, before, after);
+        if chunks.open.bytes.len() >= CHUNK_BYTES {
+            self.seal(&mut chunks, used);
+        }
+    }
+
+    fn seal(&self, chunks: &mut Chunks, used: &AtomicUsize) {
+        if chunks.open.records == 0 {
+            return;
+        }
+        let body = std::mem::take(&mut chunks.open);
+        let (first, last) = (body.first, body.last);
+        chunks.sealed.push(Chunk { first, last, memory: Some(Arc::new(body)), saved: None });
+        self.count(used, 0, CHUNK_ENTRY_BYTES);
+    }
+
+    /// Copies the encoded record `no` into `out` (a sequence of one record). False if there is no
+    /// such record.
+    pub fn fetch(&self, no: UndoNo, files: &UndoFiles, out: &mut Vec<u8>) -> Result<bool> {
+        out.clear();
+        let found = {
+            let chunks = self.chunks.lock();
+            if chunks.open.records > 0 && no >= chunks.open.first {
+                return Ok(copy(&chunks.open, no, out)?);
+            }
+            let after = chunks.sealed.partition_point(|c| c.first <= no);
+            let Some(chunk) = after.checked_sub(1).map(|i| &chunks.sealed[i]) else {
+                return Ok(false);
+            };
+            match (&chunk.memory, &chunk.saved) {
+                _ if no > chunk.last => return Ok(false),
+                (Some(body), _) => Found::Memory(body.clone()),
+                (None, Some(at)) => Found::File(at.clone(), chunk.first, chunk.last),
+                (None, None) => return Ok(false),
+            }
+        };
+        let body = match found {
+            Found::Memory(body) => body,
+            Found::File(at, first, last) => files.read(&at, self.id, first, last)?,
+        };
+        copy(&body, no, out)
+    }
+
+    /// Seals what is open and gives the unsaved chunks, oldest first, up to `bytes_max`.
+    pub fn unsaved(&self, bytes_max: usize, used: &AtomicUsize) -> Vec<Arc<Body>> {
+        let mut chunks = self.chunks.lock();
+        if chunks.freed {
+            return Vec::new();
+        }
+        let sealed_unsaved = chunks.sealed.len() - chunks.saved;
+        if sealed_unsaved == 0 || bytes_max == usize::MAX {
+            self.seal(&mut chunks, used);
+        }
+        let mut bytes = 0;
+        let unsaved = chunks.sealed[chunks.saved..].iter().filter_map(|c| c.memory.clone());
+        unsaved
+            .take_while(|body| {
+                let first = bytes == 0;
+                bytes += body.bytes.len();
+                first || bytes <= bytes_max
+            })
+            .collect()
+    }
+
+    /// Notes that the next unsaved chunks are saved at these places; false if the undo was freed
+    /// meanwhile.
+    pub fn saved(&self, places: &[SavedAt]) -> bool {
+        let mut chunks = self.chunks.lock();
+        if chunks.freed {
+            return false;
+        }
+        let from = chunks.saved;
+        for (chunk, at) in chunks.sealed[from..].iter_mut().zip(places) {
+            chunk.saved = Some(at.clone());
+        }
+        chunks.saved += places.len();
+        true
+    }
+
+    /// Drops the memory of saved chunks. Gives the bytes gained.
+    pub fn drop_saved_memory(&self, used: &AtomicUsize) -> usize {
+        let mut chunks = self.chunks.lock();
+        let saved = chunks.saved;
+        let mut gained = 0;
+        // Saved chunks are dropped from the oldest on, so those still in memory are the last ones.
+        for chunk in chunks.sealed[..saved].iter_mut().rev() {
+            match chunk.memory.take() {
+                Some(body) => gained += body.memory(),
+                None => break,
+            }
+        }
+        self.count(used, gained, 0);
+        gained
+    }
+
+    /// True if some memory could be given up by saving.
+    pub fn has_records_in_memory(&self) -> bool {
+        let chunks = self.chunks.lock();
+        chunks.open.records > 0 || chunks.sealed.last().is_some_and(|c| c.memory.is_some())
+    }
+
+    /// The saved and synced chunks, oldest first: what a checkpoint lists.
+    pub fn synced(&self) -> Vec<(UndoNo, UndoNo, SavedAt)> {
+        let chunks = self.chunks.lock();
+        let saved = chunks.sealed[..chunks.saved].iter();
+        saved
+            .map_while(|c| Some((c.first, c.last, c.saved.clone()?)))
+            .take_while(|(_, _, at)| at.is_synced())
+            .collect()
+    }
+
+    /// Puts the chunks that a checkpoint listed in place. At restore only.
+    pub fn restore(&self, saved: Vec<(UndoNo, UndoNo, SavedAt)>, used: &AtomicUsize) {
+        let mut chunks = self.chunks.lock();
+        self.count(used, 0, saved.len() * CHUNK_ENTRY_BYTES);
+        chunks.saved = saved.len();
+        chunks.sealed = saved
+            .into_iter()
+            .map(|(first, last, at)| Chunk { first, last, memory: None, saved: Some(at) })
+            .collect();
+    }
+
+    /// The last record's number; zero if there is none.
+    pub fn last(&self) -> UndoNo {
+        let chunks = self.chunks.lock();
+        match chunks.open.records {
+            0 => chunks.sealed.last().map_or(UndoNo::ZERO, |c| c.last),
+            _ => chunks.open.last,
+        }
+    }
+
+    /// Gives memory and file space back. Nobody needs these records any more.
+    pub fn free(&self, used: &AtomicUsize) {
+        let mut chunks = self.chunks.lock();
+        if chunks.freed {
+            return;
+        }
+        *chunks = Chunks { freed: true, ..Chunks::default() };
+        drop(chunks);
+        used.fetch_sub(self.memory.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+fn copy(body: &Body, no: UndoNo, out: &mut Vec<u8>) -> Result<bool> {
+    match body.find(no)? {
+        Some(record) => {
+            record.encode(out);
+            Ok(true)
+        }
+        None => Ok(false),
+    }
+}
+
+#[cfg(test)]
+#[path = "undo_tests.rs"]
+mod undo_tests;

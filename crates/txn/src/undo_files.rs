@@ -1,0 +1,271 @@
+//! Undo segments: append-only files `undo/NNNNNNNN.undo`. One writer at a time takes the turn,
+//! appends frames, and syncs when a checkpoint asks. A segment lives as long as a chunk refers to
+//! it; then its file is removed. Numbers are never reused.
+
+use crate::undo::Body;
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Cause, Code, Error, Kind, Result, TxnId, UndoNo};
+use evenkeel_format::undo::{
+    FRAME_HEADER_LEN, FrameId, SEGMENT_HEADER_LEN, check_frame, frame_header, segment_header,
+};
+use evenkeel_io::{Event, File, OpenMode, Runtime};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const DIR: &str = "undo";
+/// A new segment begins when one has this size.
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// Chunks read back from files that are kept.
+const CACHED_CHUNKS: usize = 8;
+
+fn path(number: u64) -> String {
+    format!("{DIR}/{number:08}.undo")
+}
+
+/// One segment file. The last reference to it puts it on the list of files to remove.
+pub(crate) struct Segment {
+    pub number: u64,
+    file: Option<Arc<dyn File>>,
+    /// Bytes known to be durable.
+    synced: AtomicU64,
+    removable: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.removable.lock().push(self.number);
+    }
+}
+
+/// A saved chunk's place.
+#[derive(Clone)]
+pub(crate) struct SavedAt {
+    pub segment: Arc<Segment>,
+    pub offset: u64,
+    /// Header and payload.
+    pub len: u32,
+}
+
+impl SavedAt {
+    pub fn is_synced(&self) -> bool {
+        self.offset + u64::from(self.len) <= self.segment.synced.load(Ordering::Acquire)
+    }
+}
+
+struct Current {
+    segment: Arc<Segment>,
+    end: u64,
+}
+
+#[derive(Default)]
+struct Writer {
+    current: Option<Current>,
+    /// Segments with bytes not synced, and their lengths.
+    unsynced: Vec<(Arc<Segment>, u64)>,
+    /// A file was created since the directory was synced.
+    created: bool,
+}
+
+type Cache = VecDeque<((TxnId, UndoNo), Arc<Body>)>;
+
+pub(crate) struct UndoFiles {
+    rt: Arc<Runtime>,
+    next_number: AtomicU64,
+    busy: AtomicBool,
+    turn_over: Arc<Event>,
+    writer: Mutex<Writer>,
+    removable: Arc<Mutex<Vec<u64>>>,
+    cache: Mutex<Cache>,
+}
+
+/// The right to write segments, held across I/O.
+pub(crate) struct Turn<'a>(&'a UndoFiles);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::SeqCst);
+        self.0.turn_over.notify();
+    }
+}
+
+impl UndoFiles {
+    pub fn new(rt: Arc<Runtime>) -> UndoFiles {
+        UndoFiles {
+            rt,
+            next_number: AtomicU64::new(1),
+            busy: AtomicBool::new(false),
+            turn_over: Arc::default(),
+            writer: Mutex::default(),
+            removable: Arc::default(),
+            cache: Mutex::default(),
+        }
+    }
+
+    pub fn next_number(&self) -> u64 {
+        self.next_number.load(Ordering::Acquire)
+    }
+
+    /// New segments get numbers from here on. At restore only.
+    pub fn start_numbers_at(&self, number: u64) {
+        self.next_number.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// Waits for the right to write.
+    pub fn turn(&self) -> Turn<'_> {
+        self.rt.wait_until(&self.turn_over, Cause::Governor, || {
+            !self.busy.swap(true, Ordering::SeqCst)
+        });
+        Turn(self)
+    }
+
+    /// Opens a segment that a checkpoint lists. It may be missing: then nobody needs it, for it was
+    /// removed after its transactions had ended.
+    pub fn open(&self, number: u64) -> Result<Arc<Segment>> {
+        let opened = match self.rt.env.open(&path(number), OpenMode::READ) {
+            Ok(file) => Some((file.len()?, file)),
+            Err(e) if e.kind() == Kind::NotFound || e.code() == Code::FileMissing => None,
+            Err(e) => return Err(e),
+        };
+        let (synced, file) = match opened {
+            Some((len, file)) => (len, Some(file)),
+            None => (0, None),
+        };
+        let removable = self.removable.clone();
+        Ok(Arc::new(Segment { number, file, synced: AtomicU64::new(synced), removable }))
+    }
+
+    /// Removes the files that are not in `listed`. At restore only.
+    pub fn remove_others(&self, listed: &[u64]) -> Result<()> {
+        for name in self.rt.env.list(DIR)? {
+            let Some(number) = name.strip_suffix(".undo").and_then(|n| n.parse::<u64>().ok())
+            else {
+                continue;
+            };
+            self.start_numbers_at(number + 1);
+            if !listed.contains(&number) {
+                self.rt.env.remove(&path(number))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_segment(&self) -> Result<Current> {
+        let number = self.next_number.fetch_add(1, Ordering::AcqRel);
+        self.rt.env.create_dir(DIR)?;
+        let file = self.rt.env.open(&path(number), OpenMode::READ_WRITE)?;
+        file.write_at(&segment_header(number), 0)?;
+        let segment = Arc::new(Segment {
+            number,
+            file: Some(file),
+            synced: AtomicU64::new(0),
+            removable: self.removable.clone(),
+        });
+        Ok(Current { segment, end: SEGMENT_HEADER_LEN as u64 })
+    }
+
+    /// Appends chunks of transactions as frames. Not synced yet.
+    pub fn append(&self, _turn: &Turn<'_>, chunks: &[(TxnId, Arc<Body>)]) -> Result<Vec<SavedAt>> {
+        let current = self.writer.lock().current.take();
+        let mut current = match current {
+            Some(current) if current.end < SEGMENT_BYTES => current,
+            _ => {
+                let created = self.create_segment()?;
+                self.writer.lock().created = true;
+                created
+            }
+        };
+        let start = current.end;
+        let mut bytes = Vec::new();
+        let mut places = Vec::with_capacity(chunks.len());
+        for (txn, body) in chunks {
+            let offset = start + bytes.len() as u64;
+            let segment = current.segment.number;
+            let id = FrameId { segment, offset, txn: *txn, first: body.first, last: body.last };
+            bytes.extend_from_slice(&frame_header(&id, &body.bytes));
+            bytes.extend_from_slice(&body.bytes);
+            let len = (FRAME_HEADER_LEN + body.bytes.len()) as u32;
+            places.push(SavedAt { segment: current.segment.clone(), offset, len });
+        }
+        let written = match &current.segment.file {
+            Some(file) => file.write_at(&bytes, start),
+            None => Err(Error::internal("undo segment without a file")),
+        };
+        if written.is_ok() {
+            current.end += bytes.len() as u64;
+            self.rt.metrics.add(Metric::UndoSpilledBytes, bytes.len() as u64);
+        }
+        let mut writer = self.writer.lock();
+        if written.is_ok() {
+            let segment = &current.segment;
+            match writer.unsynced.iter_mut().find(|(s, _)| s.number == segment.number) {
+                Some((_, end)) => *end = current.end,
+                None => writer.unsynced.push((segment.clone(), current.end)),
+            }
+        }
+        writer.current = Some(current);
+        written.map(|()| places)
+    }
+
+    /// Makes everything appended durable.
+    pub fn sync(&self, _turn: &Turn<'_>) -> Result<()> {
+        let (unsynced, created) = {
+            let mut writer = self.writer.lock();
+            (std::mem::take(&mut writer.unsynced), std::mem::take(&mut writer.created))
+        };
+        for (segment, end) in &unsynced {
+            if let Some(file) = &segment.file {
+                file.sync()?;
+                segment.synced.fetch_max(*end, Ordering::AcqRel);
+            }
+        }
+        if created {
+            self.rt.env.sync_dir(DIR)?;
+            self.rt.env.sync_dir("")?;
+        }
+        Ok(())
+    }
+
+    /// Reads a saved chunk.
+    pub fn read(&self, at: &SavedAt, txn: TxnId, first: UndoNo, last: UndoNo) -> Result<Arc<Body>> {
+        let key = (txn, first);
+        if let Some((_, body)) = self.cache.lock().iter().find(|(k, _)| *k == key) {
+            return Ok(body.clone());
+        }
+        let number = at.segment.number;
+        let Some(file) = &at.segment.file else {
+            return Err(Error::new(Code::FileMissing).with("file", path(number)));
+        };
+        let mut bytes = vec![0; at.len as usize];
+        file.read_at(&mut bytes, at.offset)?;
+        let id = FrameId { segment: number, offset: at.offset, txn, first, last };
+        check_frame(&bytes, &id)
+            .map_err(|e| e.with("file", path(number)).with("offset", at.offset))?;
+        bytes.drain(..FRAME_HEADER_LEN);
+        let body = Arc::new(Body::from_saved(bytes, first, last));
+        let mut cache = self.cache.lock();
+        if cache.len() >= CACHED_CHUNKS {
+            cache.pop_front();
+        }
+        cache.push_back((key, body.clone()));
+        Ok(body)
+    }
+
+    /// Removes the files that nobody refers to any more. True if there was one.
+    pub fn remove_unused(&self) -> Result<bool> {
+        let unused = std::mem::take(&mut *self.removable.lock());
+        for (i, number) in unused.iter().enumerate() {
+            if let Err(e) = self.rt.env.remove(&path(*number)) {
+                self.removable.lock().extend_from_slice(&unused[i..]);
+                return Err(e);
+            }
+        }
+        Ok(!unused.is_empty())
+    }
+
+    /// Forgets the current segment, so that it can be removed when its chunks are freed.
+    pub fn retire_current(&self, _turn: &Turn<'_>) {
+        self.writer.lock().current = None;
+    }
+}
