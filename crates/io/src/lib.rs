@@ -4,9 +4,13 @@
 
 mod blocks;
 pub mod buf;
+mod counting;
 pub mod env;
 pub mod event;
 pub mod governor;
+pub mod mem;
+mod os;
+pub mod probe;
 pub mod real;
 pub mod rng;
 pub mod runtime;
@@ -16,6 +20,8 @@ pub use buf::AlignedBuf;
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
 pub use governor::{Class, Governor, PriorityGovernor};
+pub use mem::MemEnv;
+pub use probe::{Probe, probe};
 pub use real::RealEnv;
 pub use rng::{Rng, SharedRng};
 pub use runtime::Runtime;
@@ -23,3 +29,12 @@ pub use sim::{CrashPolicy, SimDisk, SimEnv};
 
 /// Direct I/O needs offsets, lengths and buffers in multiples of this.
 pub const IO_ALIGN: usize = 4096;
+
+#[cfg(test)]
+mod blocks_tests;
+#[cfg(test)]
+mod mem_tests;
+#[cfg(test)]
+mod real_tests;
+#[cfg(test)]
+mod runtime_tests;

@@ -1,33 +1,44 @@
-//! The real environment: files of the operating system, threads, the monotonic clock.
+//! The real environment: files of the operating system below one directory, its threads and its
+//! monotonic clock.
+//!
+//! Invariants: files are created 0640 and directories 0700; links are not followed; a directory
+//! that everybody may write to is refused; the lock file holds the pid of its owner. Where direct
+//! I/O is refused, at the opening or at the first transfer, the file goes on with buffered I/O and
+//! one warning is logged per environment.
 #![allow(unsafe_code)]
 
+use crate::os::Os;
 use crate::{Env, Event, File, OpenMode, Task, Woken};
 use evenkeel_base::{Cause, Code, Error, Result};
-use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const FILE_MODE: u32 = 0o640;
+const DIR_MODE: u32 = 0o700;
 
 /// Files below one directory.
 pub struct RealEnv {
     root: PathBuf,
-    start: Instant,
-    seed: AtomicU64,
+    os: Os,
+    /// Direct I/O was refused once: said in the log already.
+    warned: Arc<AtomicBool>,
 }
 
 impl RealEnv {
-    /// An environment rooted at `root`, which need not exist yet.
+    /// An environment rooted at `root`, which need not exist yet (`create_dir("")` makes it).
     pub fn new(root: impl AsRef<Path>) -> RealEnv {
-        let seed = std::process::id() as u64 ^ (std::ptr::from_ref(&root) as *const () as u64);
-        RealEnv {
-            root: root.as_ref().to_path_buf(),
-            start: Instant::now(),
-            seed: AtomicU64::new(seed),
-        }
+        RealEnv { root: root.as_ref().to_path_buf(), os: Os::new(), warned: Arc::default() }
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -35,32 +46,127 @@ impl RealEnv {
     }
 }
 
-fn os_error(code: Code, path: &Path, error: std::io::Error) -> Error {
+pub(crate) fn os_error(code: Code, path: &Path, error: io::Error) -> Error {
     let code = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Code::DiskFull,
+        // A limit on the size of files (RLIMIT_FSIZE) is a kind of full disk: lift it and go on.
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            Code::DiskFull
+        }
         ErrorKind::NotFound => Code::FileMissing,
-        ErrorKind::PermissionDenied => Code::NoPermission,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Code::NoPermission,
         ErrorKind::UnexpectedEof => Code::ReadShort,
         _ => code,
     };
     Error::new(code).with("file", path.display()).with("os", &error).caused_by(error)
 }
 
+fn is_einval(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINVAL)
+}
+
+fn warn_buffered(warned: &AtomicBool, path: &Path) {
+    if !warned.swap(true, Ordering::Relaxed) {
+        log::warn!("{}: direct I/O refused, using buffered I/O", path.display());
+    }
+}
+
 struct RealFile {
     file: fs::File,
     path: PathBuf,
+    direct: AtomicBool,
+    warned: Arc<AtomicBool>,
+}
+
+impl RealFile {
+    /// After EINVAL on a direct transfer: goes on buffered. True if the call is worth repeating.
+    fn fall_back(&self, error: &io::Error) -> bool {
+        if !is_einval(error) || !self.direct.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let fd = self.file.as_raw_fd();
+        // SAFETY: plain system call on an open descriptor.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        // SAFETY: as above.
+        if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_DIRECT) } < 0 {
+            return false;
+        }
+        warn_buffered(&self.warned, &self.path);
+        true
+    }
+
+    /// One transfer, repeated when a signal interrupts it or direct I/O is refused.
+    fn transfer(&self, mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+        loop {
+            match call() {
+                Err(e) if e.kind() == ErrorKind::Interrupted || self.fall_back(&e) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn read_all(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            match self.transfer(|| self.file.read_at(&mut buf[done..], at))? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            match self.transfer(|| self.file.write_at(&buf[done..], at))? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    fn fallocate(&self, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+        let fd = self.file.as_raw_fd();
+        loop {
+            // SAFETY: plain system call on an open descriptor.
+            let rc = unsafe { libc::fallocate(fd, mode, offset as i64, len as i64) };
+            let error = io::Error::last_os_error();
+            match rc {
+                0 => return Ok(()),
+                _ if error.kind() == ErrorKind::Interrupted => {}
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Where `fallocate` is not offered: zeros beyond the end, which takes the blocks as well.
+    /// Ranges inside the file are left as they are.
+    fn allocate_by_writing(&self, end: u64) -> io::Result<()> {
+        let mut at = self.file.metadata()?.len();
+        let zeros = crate::AlignedBuf::new(1 << 20);
+        while at < end {
+            let count = (end - at).min(zeros.len() as u64 - at % crate::IO_ALIGN as u64);
+            self.write_all(&zeros[..count as usize], at)?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    fn fail(&self, code: Code, error: io::Error, offset: u64, len: usize) -> Error {
+        os_error(code, &self.path, error).with("offset", offset).with("len", len)
+    }
 }
 
 impl File for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_exact_at(buf, offset).map_err(|e| {
-            os_error(Code::ReadFailed, &self.path, e).with("offset", offset).with("len", buf.len())
-        })
+        let len = buf.len();
+        self.read_all(buf, offset).map_err(|e| self.fail(Code::ReadFailed, e, offset, len))
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.file.write_all_at(buf, offset).map_err(|e| {
-            os_error(Code::WriteFailed, &self.path, e).with("offset", offset).with("len", buf.len())
-        })
+        self.write_all(buf, offset).map_err(|e| self.fail(Code::WriteFailed, e, offset, buf.len()))
     }
     fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(|e| os_error(Code::SyncFailed, &self.path, e))
@@ -72,64 +178,72 @@ impl File for RealFile {
         self.file.set_len(len).map_err(|e| os_error(Code::WriteFailed, &self.path, e))
     }
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        // SAFETY: plain system call on an open descriptor.
-        let rc = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset as i64, len as i64) };
-        if rc == 0 {
+        if len == 0 {
             return Ok(());
         }
-        let error = std::io::Error::last_os_error();
-        if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
-            let now = self.len()?;
-            return if now < offset + len { self.set_len(offset + len) } else { Ok(()) };
-        }
-        Err(os_error(Code::WriteFailed, &self.path, error))
+        let done = match self.fallocate(0, offset, len) {
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                self.allocate_by_writing(offset + len)
+            }
+            other => other,
+        };
+        done.map_err(|e| self.fail(Code::WriteFailed, e, offset, len as usize))
     }
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: plain system call on an open descriptor.
-        let rc = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as i64, len as i64) };
-        if rc == 0 {
+        if len == 0 {
             return Ok(());
         }
-        Err(os_error(Code::WriteFailed, &self.path, std::io::Error::last_os_error()))
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        self.fallocate(mode, offset, len)
+            .map_err(|e| self.fail(Code::WriteFailed, e, offset, len as usize))
     }
 }
 
-struct Thread(std::thread::JoinHandle<()>);
-impl Task for Thread {
-    fn join(self: Box<Self>) -> Result<()> {
-        self.0.join().map_err(|_| Error::internal("a background thread panicked"))
+/// Takes the lock or says who has it.
+fn lock(mut file: &fs::File, path: &Path, write: bool) -> Result<()> {
+    // SAFETY: plain system call on an open descriptor.
+    let rc = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    let error = io::Error::last_os_error();
+    if rc != 0 && error.kind() == ErrorKind::WouldBlock {
+        let owner = fs::read_to_string(path).unwrap_or_default();
+        let error = Error::new(Code::DirectoryBusy).with("file", path.display());
+        return Err(error.with("pid", owner.trim()));
     }
+    if rc != 0 {
+        return Err(os_error(Code::FileOpen, path, error));
+    }
+    if write {
+        file.set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(|e| os_error(Code::WriteFailed, path, e))?;
+    }
+    Ok(())
 }
 
 impl Env for RealEnv {
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        let full = self.path(path);
+        let path = self.path(path);
         let mut options = OpenOptions::new();
-        options.read(true).write(mode.write).mode(0o640);
+        options.read(true).write(mode.write).mode(FILE_MODE);
         options.create(mode.create && !mode.exclusive).create_new(mode.create && mode.exclusive);
-        let mut flags = libc::O_CLOEXEC;
-        if mode.direct {
-            flags |= libc::O_DIRECT;
-        }
-        options.custom_flags(flags);
-        let file = match options.open(&full) {
-            Err(e) if mode.direct && e.raw_os_error() == Some(libc::EINVAL) => {
-                log::warn!("{}: direct I/O refused, using buffered I/O", full.display());
-                options.custom_flags(libc::O_CLOEXEC);
-                options.open(&full)
+        let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW;
+        let mut direct = mode.direct;
+        let opened = options.custom_flags(flags | if direct { libc::O_DIRECT } else { 0 });
+        let file = match opened.open(&path) {
+            Err(e) if direct && is_einval(&e) => {
+                warn_buffered(&self.warned, &path);
+                direct = false;
+                // The refused call may have created the file already.
+                options.create(mode.create).create_new(false).custom_flags(flags).open(&path)
             }
             other => other,
         }
-        .map_err(|e| os_error(Code::FileOpen, &full, e))?;
+        .map_err(|e| os_error(Code::FileOpen, &path, e))?;
         if mode.lock {
-            // SAFETY: plain system call on an open descriptor.
-            let rc = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-            if rc != 0 {
-                return Err(Error::new(Code::DirectoryBusy).with("file", full.display()));
-            }
+            lock(&file, &path, mode.write)?;
         }
-        Ok(Arc::new(RealFile { file, path: full }))
+        let (direct, warned) = (AtomicBool::new(direct), self.warned.clone());
+        Ok(Arc::new(RealFile { file, path, direct, warned }))
     }
 
     fn list(&self, dir: &str) -> Result<Vec<String>> {
@@ -162,7 +276,14 @@ impl Env for RealEnv {
 
     fn create_dir(&self, dir: &str) -> Result<()> {
         let full = self.path(dir);
-        fs::create_dir_all(&full).map_err(|e| os_error(Code::FileOpen, &full, e))
+        let fail = |e| os_error(Code::FileOpen, &full, e);
+        DirBuilder::new().recursive(true).mode(DIR_MODE).create(&full).map_err(fail)?;
+        let mode = fs::metadata(&full).map_err(fail)?.permissions().mode();
+        if mode & 0o002 != 0 {
+            let error = Error::new(Code::NoPermission).with("file", full.display());
+            return Err(error.with("because", "everybody may write to this directory"));
+        }
+        Ok(())
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {
@@ -172,15 +293,11 @@ impl Env for RealEnv {
     }
 
     fn now_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        self.os.now_ns()
     }
 
     fn random(&self) -> u64 {
-        // SplitMix64 (Steele, Lea, Flood 2014).
-        let mut z = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.os.random()
     }
 
     fn wait(
@@ -190,17 +307,10 @@ impl Env for RealEnv {
         timeout: Option<Duration>,
         _cause: Cause,
     ) -> Woken {
-        if timeout == Some(Duration::ZERO) || event.now() != seen {
-            return Woken::Event;
-        }
-        if event.block(seen, timeout) { Woken::Event } else { Woken::Timeout }
+        self.os.wait(event, seen, timeout)
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
-        std::thread::Builder::new()
-            .name(name.to_string())
-            .spawn(body)
-            .map(|handle| Box::new(Thread(handle)) as Box<dyn Task>)
-            .map_err(|e| Error::new(Code::ThreadSpawn).with("thread", name).caused_by(e))
+        self.os.spawn(name, body)
     }
 }

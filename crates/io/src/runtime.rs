@@ -1,17 +1,18 @@
 //! What every component of one database shares: its environment, waits by cause, metrics, health.
 
+use crate::counting::CountingEnv;
 use crate::{Env, Event, Governor, PriorityGovernor, Task, Woken};
 use evenkeel_base::{Cause, Health, Result, Stalls, metrics::Metrics};
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 /// Shared by all components of one database.
 pub struct Runtime {
-    /// The outside world.
+    /// The outside world; its I/O is counted in `metrics`.
     pub env: Arc<dyn Env>,
     /// Waits of foreground threads by cause.
     pub stalls: Stalls,
     /// Counters and gauges.
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     /// Set when a write failed.
     pub health: Health,
     /// Asked before background I/O.
@@ -26,10 +27,11 @@ thread_local! {
 impl Runtime {
     /// A runtime over `env`.
     pub fn new(env: Arc<dyn Env>) -> Arc<Runtime> {
+        let metrics = Arc::new(Metrics::default());
         Arc::new(Runtime {
-            env,
+            env: Arc::new(CountingEnv::new(env, metrics.clone())),
             stalls: Stalls::default(),
-            metrics: Metrics::default(),
+            metrics,
             health: Health::default(),
             governor: Box::new(PriorityGovernor),
             never: Arc::new(Event::new()),

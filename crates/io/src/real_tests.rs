@@ -1,0 +1,170 @@
+//! The real environment, in a temporary directory.
+use crate::{AlignedBuf, Env, OpenMode, RealEnv, probe};
+use evenkeel_base::Code;
+use evenkeel_base::sync::Mutex;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+fn env() -> (tempfile::TempDir, RealEnv) {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let env = RealEnv::new(dir.path().join("db"));
+    env.create_dir("").expect("create");
+    (dir, env)
+}
+
+/// Keeps warnings, so that a test can count those about its own directory.
+struct Warnings(Mutex<Vec<String>>);
+
+static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+
+impl log::Log for Warnings {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        self.0.lock().push(record.args().to_string());
+    }
+    fn flush(&self) {}
+}
+
+fn code<T>(result: evenkeel_base::Result<T>) -> Option<Code> {
+    result.err().map(|e| e.code())
+}
+
+#[test]
+fn names_and_permissions() {
+    let (_dir, env) = env();
+    env.create_dir("wal/deep").expect("create");
+    env.create_dir("wal").expect("again");
+    env.open("wal/b", OpenMode::READ_WRITE).expect("open");
+    env.open("wal/a", OpenMode::READ_WRITE).expect("open");
+    assert_eq!(env.list("wal").expect("list"), ["a", "b", "deep"]);
+    assert!(env.list("none").expect("list").is_empty());
+    env.rename("wal/a", "wal/b").expect("rename");
+    env.sync_dir("wal").expect("sync");
+    assert_eq!(env.list("wal").expect("list"), ["b", "deep"]);
+    let mode = |path| std::fs::metadata(env.root().join(path)).expect("stat").mode() & 0o777;
+    assert_eq!(mode(""), 0o700);
+    assert_eq!(mode("wal"), 0o700);
+    assert_eq!(mode("wal/b") & !0o640, 0);
+    env.remove("wal/b").expect("remove");
+    env.remove("wal/b").expect("gone already");
+    assert_eq!(code(env.rename("wal/b", "wal/c")), Some(Code::FileMissing));
+    assert_eq!(code(env.open("wal/b", OpenMode::READ)), Some(Code::FileMissing));
+    assert_eq!(code(env.sync_dir("none")), Some(Code::FileMissing));
+}
+
+#[test]
+fn a_directory_open_to_everybody_and_links_are_refused() {
+    let (dir, env) = env();
+    std::fs::set_permissions(env.root(), std::fs::Permissions::from_mode(0o777)).expect("chmod");
+    assert_eq!(code(env.create_dir("")), Some(Code::NoPermission));
+    std::os::unix::fs::symlink(dir.path().join("x"), env.root().join("link")).expect("link");
+    assert_eq!(code(env.open("link", OpenMode::READ_WRITE)), Some(Code::FileOpen));
+    assert!(!dir.path().join("x").exists());
+}
+
+#[test]
+fn a_second_opener_is_told_who_holds_the_lock() {
+    let (_dir, env) = env();
+    let mode = OpenMode { lock: true, ..OpenMode::READ_WRITE };
+    let held = env.open("evenkeel.lock", mode).expect("open");
+    let error = env.open("evenkeel.lock", mode).err().expect("busy");
+    assert_eq!(error.code(), Code::DirectoryBusy);
+    assert_eq!(error.context("pid"), Some(std::process::id().to_string().as_str()));
+    drop(held);
+    env.open("evenkeel.lock", mode).expect("free again");
+}
+
+#[test]
+fn direct_io_falls_back_when_it_does_not_fit() {
+    if log::set_logger(&WARNINGS).is_ok() {
+        log::set_max_level(log::LevelFilter::Warn);
+    }
+    let (_dir, env) = env();
+    let file = env.open("a", OpenMode::READ_WRITE.direct()).expect("open");
+    let other = env.open("b", OpenMode::READ_WRITE.direct()).expect("open");
+    let mut buf = AlignedBuf::new(8192);
+    buf.fill(7);
+    file.write_at(&buf, 4096).expect("write");
+    file.sync().expect("sync");
+    let mut got = AlignedBuf::new(4096);
+    file.read_at(&mut got, 8192).expect("read");
+    assert!(got.iter().all(|b| *b == 7));
+    assert_eq!(code(file.read_at(&mut buf, 8192)), Some(Code::ReadShort), "4 KiB are there");
+    // Unaligned: EINVAL at the first transfer where direct I/O is on; must go on buffered.
+    file.write_at(b"odd", 12_289).expect("write");
+    let mut odd = [0; 3];
+    file.read_at(&mut odd, 12_289).expect("read");
+    assert_eq!(&odd, b"odd");
+    file.read_at(&mut buf, 4096).expect("the rest is unharmed");
+    other.write_at(b"odd", 1).expect("write");
+    let ours = env.root().display().to_string();
+    let warnings = WARNINGS.0.lock().iter().filter(|w| w.contains(&ours)).count();
+    // File systems that take any alignment never refuse.
+    let strict = probe(env.root()).expect("probe").filesystem == "ext4";
+    assert!(warnings <= 1 && (warnings == 1 || !strict), "{warnings} warnings");
+}
+
+#[test]
+fn allocate_and_punch() {
+    let (_dir, env) = env();
+    let file = env.open("a", OpenMode::READ_WRITE).expect("open");
+    file.allocate(0, 1 << 20).expect("allocate");
+    assert_eq!(file.len().expect("len"), 1 << 20);
+    let blocks = || std::fs::metadata(env.root().join("a")).expect("stat").blocks();
+    assert!(blocks() >= 2048, "{}", blocks());
+    file.write_at(&[3; 8192], 0).expect("write");
+    match file.punch(0, 4096) {
+        Ok(()) => {}
+        // Said honestly by file systems without holes.
+        Err(e) => return assert_eq!(e.code(), Code::WriteFailed),
+    }
+    let mut got = [1; 8192];
+    file.read_at(&mut got, 0).expect("read");
+    assert!(got[..4096].iter().all(|b| *b == 0) && got[4096..].iter().all(|b| *b == 3));
+    file.punch(4096, (1 << 20) - 4096).expect("punch");
+    assert!(blocks() < 2048, "{}", blocks());
+    assert_eq!(file.len().expect("len"), 1 << 20);
+    file.set_len(10).expect("cut");
+    assert_eq!(code(file.read_at(&mut got[..11], 0)), Some(Code::ReadShort));
+}
+
+#[test]
+fn a_reader_cannot_write() {
+    let (_dir, env) = env();
+    env.open("a", OpenMode::READ_WRITE).expect("open");
+    let reader = env.open("a", OpenMode::READ).expect("open");
+    assert_eq!(code(reader.write_at(b"x", 0)), Some(Code::WriteFailed));
+    let exclusive = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+    assert_eq!(code(env.open("a", exclusive)), Some(Code::FileOpen));
+}
+
+/// A full disk cannot be had in a test without privileges; `/dev/full` answers every write with
+/// ENOSPC, which is the same to us.
+#[test]
+fn a_full_disk_is_named() {
+    let env = RealEnv::new("/dev");
+    let Ok(full) = env.open("full", OpenMode { create: false, ..OpenMode::READ_WRITE }) else {
+        return eprintln!("skipped: no /dev/full");
+    };
+    let error = full.write_at(b"x", 0).expect_err("full");
+    assert_eq!(error.code(), Code::DiskFull);
+    assert!(error.to_string().contains("/dev/full"), "{error}");
+}
+
+#[test]
+fn probe_measures() {
+    let (_dir, env) = env();
+    let found = probe(env.root()).expect("probe");
+    eprintln!("{found:?}");
+    assert!(!found.filesystem.is_empty() && found.sync_us_p50 <= found.sync_us_p99);
+    assert!(env.list("").expect("list").is_empty(), "nothing is left behind");
+}
+
+#[test]
+fn random_numbers_differ() {
+    let (_dir, env) = env();
+    let (_dir, other) = (tempfile::tempdir(), RealEnv::new("/"));
+    let numbers = [env.random(), env.random(), other.random()];
+    assert!(numbers[0] != numbers[1] && numbers[0] != numbers[2]);
+}

@@ -1,0 +1,57 @@
+//! I/O and waits are counted.
+use crate::sim::{Fault, FaultKind, When};
+use crate::{MemEnv, OpenMode, Runtime, SimEnv};
+use evenkeel_base::{Cause, metrics::Metric};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[test]
+fn io_is_counted_with_its_bytes() {
+    let sim = SimEnv::new(1);
+    let rt = sim.runtime();
+    let file = rt.env.open("a", OpenMode::READ_WRITE).expect("open");
+    file.write_at(&[1; 1000], 0).expect("write");
+    file.sync().expect("sync");
+    rt.env.sync_dir("").expect("sync");
+    file.read_at(&mut [0; 300], 0).expect("read");
+    sim.disk().inject(Fault::new(FaultKind::WriteError, When::Nth(1)));
+    assert!(file.write_at(&[1; 1000], 0).is_err());
+    let figures = [
+        (Metric::FileReads, 1),
+        (Metric::FileReadBytes, 300),
+        (Metric::FileWrites, 1),
+        (Metric::FileWriteBytes, 1000),
+        (Metric::FileSyncs, 2),
+    ];
+    for (metric, wanted) in figures {
+        assert_eq!(rt.metrics.get(metric), wanted, "{}", metric.name());
+    }
+}
+
+#[test]
+fn waits_of_foreground_threads_are_recorded_by_cause() {
+    let sim = SimEnv::new(1);
+    let rt = sim.runtime();
+    rt.delay(Duration::from_millis(2), Cause::MergeDebt);
+    let other = rt.clone();
+    let task = rt.spawn("actor", move || other.delay(Duration::from_secs(1), Cause::Governor));
+    task.expect("spawn").join().expect("join");
+    let figures = rt.stalls.get(Cause::MergeDebt);
+    assert_eq!((figures.count, figures.over_1ms), (1, 1));
+    assert!((2000..2100).contains(&figures.us), "{}", figures.us);
+    assert_eq!(rt.stalls.get(Cause::Governor).count, 0);
+}
+
+#[test]
+fn threads_in_real_time_wake_each_other() {
+    let rt = Runtime::new(Arc::new(MemEnv::new()));
+    let event = Arc::new(crate::Event::new());
+    let flag = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (e, f) = (event.clone(), flag.clone());
+    let task = rt.spawn("waker", move || {
+        f.store(true, std::sync::atomic::Ordering::SeqCst);
+        e.notify();
+    });
+    rt.wait_until(&event, Cause::Idle, || flag.load(std::sync::atomic::Ordering::SeqCst));
+    task.expect("spawn").join().expect("join");
+}
