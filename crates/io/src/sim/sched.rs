@@ -91,12 +91,22 @@ enum Mode {
     Ending(Option<String>),
 }
 
+/// What a wait does to a thread that should end.
+enum Late {
+    GoOn,
+    Unwind,
+    Panic(String),
+    Abort(String),
+}
+
 struct Table {
     slots: Vec<Slot>,
     holder: Option<usize>,
     mode: Mode,
     switches: u64,
     trace: u64,
+    /// An outside thread was told why the simulation failed.
+    reported: bool,
 }
 
 /// The scheduler of one simulation.
@@ -151,6 +161,7 @@ impl Scheduler {
                 mode: Mode::Running,
                 switches: 0,
                 trace: mix(options.seed),
+                reported: false,
             }),
             ended: Arc::new(Event::new()),
         })
@@ -172,12 +183,13 @@ impl Scheduler {
         (table.switches, table.trace)
     }
 
-    /// The failure that ended the simulation.
+    /// The failure that ended the simulation, for the caller to report.
     pub fn failure(&self) -> Option<String> {
-        match &self.table.lock().mode {
-            Mode::Running => None,
-            Mode::Ending(why) => why.clone(),
-        }
+        let mut table = self.table.lock();
+        let Mode::Ending(Some(why)) = &table.mode else { return None };
+        let why = why.clone();
+        table.reported = true;
+        Some(why)
     }
 
     fn known_slot(&self) -> Option<usize> {
@@ -341,24 +353,38 @@ impl Scheduler {
         if !ending && !self.disk.is_crashed() {
             return;
         }
-        let slot = &mut table.slots[me];
-        slot.late_waits += 1;
-        let (role, late) = (slot.role, slot.late_waits);
-        let why = self.why(&table);
+        let late = self.late(&mut table, me, ending);
         drop(table);
-        if std::thread::panicking() {
-            if late > WAITS_AT_END {
-                eprintln!("a thread waits for ever while unwinding ({why})");
+        match late {
+            Late::GoOn => {}
+            Late::Unwind => std::panic::resume_unwind(Box::new(Unwound)),
+            Late::Panic(why) => panic!("{why}"),
+            Late::Abort(why) => {
+                eprintln!("a thread waits for ever while unwinding: {why}");
                 std::process::abort();
             }
-        } else if role == Role::Outside {
-            let limit = if ending { WAITS_AT_END } else { WAITS_AFTER_CRASH };
-            assert!(late <= limit || super::in_catch(), "a wait after the end: {why}");
-            if late > limit {
-                std::panic::resume_unwind(Box::new(Unwound));
-            }
-        } else if ending || late > WAITS_AFTER_CRASH {
-            std::panic::resume_unwind(Box::new(Unwound));
+        }
+    }
+
+    fn late(&self, table: &mut Table, me: usize, ending: bool) -> Late {
+        table.slots[me].late_waits += 1;
+        let late = table.slots[me].late_waits;
+        let over = late > if ending { WAITS_AT_END } else { WAITS_AFTER_CRASH };
+        if std::thread::panicking() {
+            return if late > WAITS_AT_END { Late::Abort(self.why(table)) } else { Late::GoOn };
+        }
+        if table.slots[me].role != Role::Outside {
+            return if ending || over { Late::Unwind } else { Late::GoOn };
+        }
+        // The test's own thread hears of a failure once; then it may clean up.
+        let failed = matches!(table.mode, Mode::Ending(Some(_)));
+        if failed && !std::mem::replace(&mut table.reported, true) {
+            return Late::Panic(self.why(table));
+        }
+        match over {
+            true if super::in_catch() => Late::Unwind,
+            true => Late::Panic(format!("a wait after the end: {}", self.why(table))),
+            false => Late::GoOn,
         }
     }
 
