@@ -5,7 +5,7 @@ use super::inode::{DataOp, Inode, SECTOR, write_part};
 use super::names::Keep;
 use crate::blocks::{BLOCK, Blocks};
 use crate::rng::{Rng, mix};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which unsynced changes survive a crash. Synced ones always do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,19 +75,16 @@ impl SimDisk {
         self.with(|s| {
             let names = s.names.survivors(policy.names(&mut rng), &mut rng);
             let cut = Cut::choose(s.inodes.values(), &mut rng);
+            let named: BTreeSet<_> = names.files.values().copied().collect();
             let mut inodes = BTreeMap::new();
-            for (ino, inode) in &s.inodes {
-                if names.files.values().any(|i| i == ino) {
-                    let of_file = match policy {
-                        CrashPolicy::Mixed => {
-                            let all = CrashPolicy::OF_CONTENT;
-                            all[rng.below(all.len() as u64) as usize]
-                        }
-                        other => other,
-                    };
-                    let content = survivor(inode, of_file, cut, &mut rng);
-                    inodes.insert(*ino, Inode::survivor(content));
-                }
+            for (ino, inode) in s.inodes.iter().filter(|(ino, _)| named.contains(ino)) {
+                let all = CrashPolicy::OF_CONTENT;
+                let of_file = match policy {
+                    CrashPolicy::Mixed => all[rng.below(all.len() as u64) as usize],
+                    other => other,
+                };
+                let content = survivor(inode, of_file, cut, &mut rng);
+                inodes.insert(*ino, Inode::survivor(content));
             }
             SimDisk::from_survivors(rng.next_u64(), names, inodes, capacity)
         })

@@ -427,8 +427,8 @@ impl State {
 
     /// Drops files that no name, present or possibly surviving, leads to.
     fn forget_unnamed(&mut self) {
-        let names = &self.names;
-        self.inodes.retain(|ino, inode| !inode.is_released() || names.is_named(*ino));
+        let named = self.names.named();
+        self.inodes.retain(|ino, inode| !inode.is_released() || named.contains(ino));
     }
 
     /// Applies a change to a file if there is space for it.

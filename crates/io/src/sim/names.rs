@@ -142,15 +142,14 @@ impl Names {
         view
     }
 
-    /// Files that some name, live, durable or possibly surviving, leads to.
-    pub fn is_named(&self, ino: Ino) -> bool {
-        self.live.files.values().any(|i| *i == ino)
-            || self.durable.files.values().any(|i| *i == ino)
-            || self.unsynced.iter().any(|op| match op {
-                NameOp::Create { ino: i, .. }
-                | NameOp::Remove { ino: i, .. }
-                | NameOp::Rename { ino: i, .. } => *i == ino,
-                NameOp::MakeDir { .. } => false,
-            })
+    /// Files that some name, durable or possibly surviving, leads to.
+    pub fn named(&self) -> BTreeSet<Ino> {
+        let unsynced = self.unsynced.iter().filter_map(|op| match op {
+            NameOp::Create { ino, .. }
+            | NameOp::Remove { ino, .. }
+            | NameOp::Rename { ino, .. } => Some(*ino),
+            NameOp::MakeDir { .. } => None,
+        });
+        self.durable.files.values().copied().chain(unsynced).collect()
     }
 }

@@ -231,6 +231,7 @@ impl Scheduler {
     /// First call of a started thread: waits for its first turn.
     pub fn begin(self: &Arc<Self>, slot: usize) {
         self.remember(slot, false);
+        crate::os::bind_to_cpu(self.id.wrapping_add(u64::from(std::process::id())));
         self.sleep(self.table.lock(), slot);
     }
 
