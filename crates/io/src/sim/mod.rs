@@ -52,7 +52,8 @@ use std::time::Duration;
 pub struct SimOptions {
     /// Decides everything.
     pub seed: u64,
-    /// `Runtime::step` lets another thread run one time in this many (0: never).
+    /// `Runtime::step` lets another thread run one time in this many (0: never, and threads are
+    /// neither slow nor held up, which the seed decides otherwise).
     pub step_switch: u64,
     /// A wait whose event has come lets another thread run one time in this many.
     pub wait_switch: u64,
@@ -74,6 +75,24 @@ impl SimOptions {
             io_switch: draw(&[2, 4, 16]),
             latency: true,
         }
+    }
+}
+
+/// How uneven the threads of a simulation are.
+#[derive(Clone, Copy, Debug)]
+struct Moods {
+    /// One time in this many switches a thread's share of the turns changes (0: all are equal).
+    uneven: u64,
+    /// A step that switches holds its thread up for up to 20 ms one time in this many (0: never).
+    hold_up: u64,
+}
+
+impl Moods {
+    fn new(options: &SimOptions) -> Moods {
+        let mut rng = Rng::new(options.seed ^ 0x300d);
+        let mut draw = |from: [u64; 3]| from[rng.below(3) as usize];
+        let moods = Moods { uneven: draw([0, 16, 256]), hold_up: draw([0, 64, 1024]) };
+        if options.step_switch == 0 { Moods { uneven: 0, hold_up: 0 } } else { moods }
     }
 }
 
@@ -349,11 +368,11 @@ impl Env for SimEnv {
         cause: Cause,
     ) -> Woken {
         if timeout == Some(Duration::ZERO) {
-            self.scheduler.step(self.scheduler.options.step_switch);
+            self.scheduler.step(self.scheduler.options.step_switch, &self.never);
             return Woken::Event;
         }
         if event.now() != seen {
-            self.scheduler.step(self.scheduler.options.wait_switch);
+            self.scheduler.step(self.scheduler.options.wait_switch, &self.never);
             return Woken::Event;
         }
         self.scheduler.wait(event, seen, timeout, cause)

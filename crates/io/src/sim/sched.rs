@@ -8,8 +8,8 @@
 //! After a crash each thread may wait a few times more (to see its errors and finish); then the
 //! wait unwinds it with the payload [`Unwound`]. Rule for all: hold no `Mutex` over a wait.
 
-use super::SimOptions;
 use super::disk::SimDisk;
+use super::{Moods, SimOptions};
 use crate::rng::{SharedRng, mix};
 use crate::{Event, Woken};
 use evenkeel_base::Cause;
@@ -69,6 +69,8 @@ struct Slot {
     state: State,
     turn: Arc<Turn>,
     late_waits: u32,
+    /// Share of the turns it gets.
+    weight: u64,
 }
 
 /// Where one thread sleeps until it gets the baton.
@@ -113,6 +115,7 @@ struct Table {
 pub(super) struct Scheduler {
     id: u64,
     pub options: SimOptions,
+    moods: Moods,
     pub disk: SimDisk,
     pub rng: SharedRng,
     clock: AtomicU64,
@@ -153,6 +156,7 @@ impl Scheduler {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             options,
             disk,
+            moods: Moods::new(&options),
             rng: SharedRng::new(options.seed),
             clock: AtomicU64::new(1_000_000_000),
             table: Mutex::new(Table {
@@ -276,15 +280,22 @@ impl Scheduler {
         }
     }
 
-    /// A point where another thread may run, one time in `one_in`.
-    pub fn step(self: &Arc<Self>, one_in: u64) {
-        if self.rng.one_in(one_in) {
-            let me = self.me();
-            self.pass(self.rng.below(1000));
-            let mut table = self.table.lock();
-            table.slots[me].state = State::Ready;
-            self.hand_over(table, me);
+    /// A point where another thread may run, one time in `one_in`; rarely this one is held up for
+    /// up to 20 ms, as by an operating system that runs others first.
+    pub fn step(self: &Arc<Self>, one_in: u64, never: &Arc<Event>) {
+        if !self.rng.one_in(one_in) {
+            return;
         }
+        if self.rng.one_in(self.moods.hold_up) {
+            let time = Duration::from_nanos(self.rng.below(20_000_000));
+            self.wait(never, never.now(), Some(time), Cause::Unexplained);
+            return;
+        }
+        let me = self.me();
+        self.pass(self.rng.below(1000));
+        let mut table = self.table.lock();
+        table.slots[me].state = State::Ready;
+        self.hand_over(table, me);
     }
 
     /// `Env::wait` with a time-out above zero or none.
@@ -453,6 +464,7 @@ impl Scheduler {
 
     /// Chooses who runs next and counts the choice; `None` if all have ended.
     fn choose(&self, table: &mut Table, from: usize) -> Option<usize> {
+        self.change_weights(table);
         let ending = self.disk.is_crashed() || !matches!(table.mode, Mode::Running);
         let next = if ending {
             self.pick(table, |slot, now| slot.may_end(now))
@@ -474,13 +486,24 @@ impl Scheduler {
 
     fn pick(&self, table: &Table, may: impl Fn(&Slot, u64) -> bool) -> Option<usize> {
         let now = self.clock.load(Ordering::Relaxed);
-        let count = table.slots.iter().filter(|s| may(s, now)).count() as u64;
-        if count == 0 {
-            return None;
+        let able = || table.slots.iter().enumerate().filter(|(_, slot)| may(slot, now));
+        let total: u64 = able().map(|(_, slot)| slot.weight).sum();
+        let mut place = self.rng.below(total);
+        for (i, slot) in able() {
+            match place.checked_sub(slot.weight) {
+                Some(rest) => place = rest,
+                None => return Some(i),
+            }
         }
-        let nth = if count == 1 { 0 } else { self.rng.below(count) as usize };
-        let slots = table.slots.iter().enumerate();
-        slots.filter(|(_, s)| may(s, now)).nth(nth).map(|(i, _)| i)
+        None
+    }
+
+    /// Uneven machines: now and then another thread becomes slow or fast.
+    fn change_weights(&self, table: &mut Table) {
+        if self.rng.one_in(self.moods.uneven) {
+            let one = self.rng.below(table.slots.len() as u64) as usize;
+            table.slots[one].weight = 1 << (2 * self.rng.below(4));
+        }
     }
 
     /// Moves the clock to the nearest deadline.
@@ -519,6 +542,7 @@ impl Table {
             state: State::Ready,
             turn: Arc::new(Turn::default()),
             late_waits: 0,
+            weight: 1,
         });
         self.slots.len() - 1
     }

@@ -220,6 +220,17 @@ fn stop_ends_threads_that_would_wait_for_ever() {
     task.expect("spawn").join().expect("unwound");
 }
 
+/// Seeds make threads uneven; without steps that switch there are none of these moods.
+#[test]
+fn seeds_have_moods() {
+    let moods = |seed| Moods::new(&SimOptions::new(seed));
+    let uneven: std::collections::BTreeSet<_> = (0..50).map(|s| moods(s).uneven).collect();
+    let hold_up: std::collections::BTreeSet<_> = (0..50).map(|s| moods(s).hold_up).collect();
+    assert_eq!((uneven.len(), hold_up.len()), (3, 3));
+    let even = Moods::new(&SimOptions { step_switch: 0, ..SimOptions::new(1) });
+    assert_eq!((even.uneven, even.hold_up), (0, 0));
+}
+
 /// Prints the price of a hand-over; asserts nothing about time.
 #[test]
 fn hand_overs_are_counted() {
