@@ -222,3 +222,268 @@ fn crash_at_every_call() {
         }
     }
 }
+
+/// Sessions append and commit in every mode while a beat thread works; the seed interleaves them
+/// and, in half of the runs, a crash ends them.
+fn sessions(seed: u64) -> (u64, u64) {
+    let sim = SimEnv::new(seed);
+    let rt = sim.runtime();
+    let mut rng = Rng(seed * 2 + 1);
+    let out = Arc::new(Mutex::new(Outside::default()));
+    let log = match catch_crash(|| Log::create(rt.clone(), tiny(1), Lsn(0))) {
+        Some(Ok(log)) => log,
+        other => panic!("seed {seed}: {:?}", other.map(|r| r.err())),
+    };
+    if seed.is_multiple_of(2) {
+        sim.disk().crash_at(sim.disk().calls() + 1 + rng.below(250));
+    }
+    let background = (rt.clone(), log.clone());
+    rt.spawn("log", move || {
+        let (rt, log) = background;
+        while !rt.health.is_failed() {
+            let event = log.event();
+            let seen = event.now();
+            if log.beat().is_ok_and(|beat| beat == Beat::Idle) {
+                rt.wait(&event, seen, log.next_beat_in(), Cause::Idle);
+            }
+        }
+    })
+    .expect("a thread");
+    let bodies: Vec<Session> = (0..4)
+        .map(|i| {
+            let (rt, log, out) = (rt.clone(), log.clone(), out.clone());
+            let mut rng = Rng(seed * 8 + i + 1);
+            Box::new(move || session(&rt, &log, &out, &mut rng)) as Session
+        })
+        .collect();
+    sim.run(bodies);
+    let commits = out.lock().appended.len() as u64;
+    let syncs = rt.metrics.get(Metric::WalSyncs);
+    let after = sim.crash(CrashPolicy::ALL[(seed % 9) as usize], seed);
+    let quiet = quiet(after.disk().clone(), seed);
+    let mut known = out.lock().clone();
+    known.appended.sort();
+    let acked = known.checkpoint;
+    known.acked = known.appended.partition_point(|(lsn, _)| *lsn <= acked);
+    known.checkpoint = Lsn(0);
+    check_survivor(&quiet.runtime(), &mut known, &format!("seed {seed}"));
+    (commits, syncs)
+}
+
+/// One session; `checkpoint` of `out` is the largest acknowledged LSN.
+fn session(rt: &Runtime, log: &Log, out: &Mutex<Outside>, rng: &mut Rng) {
+    for _ in 0..25 {
+        let mut body = rng.body();
+        body.truncate(1000);
+        let Ok(mut r) = log.reserve(body.len(), Share::User) else { return };
+        let (lsn, ()) = log.append_with(&mut r, RecordKind::Row, &[&body], |lsn| {
+            out.lock().appended.push((lsn, body.clone()));
+        });
+        drop(r);
+        rt.step();
+        let done = match rng.below(8) {
+            0 => log.wait_commit(lsn, Durability::Write),
+            1 => log.wait_commit(lsn, Durability::Lazy),
+            _ => log.wait_durable(lsn),
+        };
+        if done.is_err() {
+            return;
+        }
+        if log.is_durable(lsn) {
+            let mut out = out.lock();
+            out.checkpoint = out.checkpoint.max(lsn);
+        }
+    }
+}
+
+#[test]
+fn group_commit_under_every_interleaving() {
+    let (mut commits, mut syncs) = (0, 0);
+    for seed in 1..=400 {
+        let (c, s) = sessions(seed);
+        commits += c;
+        syncs += s;
+    }
+    println!("{commits} commits, {syncs} syncs");
+    assert!(syncs < commits * 2 / 3, "groups form: {syncs} syncs for {commits} commits");
+}
+
+/// A bit flipped below what later blocks state to be durable is refused by name; one in the last
+/// group is where the log ends.
+#[test]
+fn rot_is_told_from_the_end() -> Result<()> {
+    let sim = quiet(SimDisk::new(3), 3);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), options(1), Lsn(0))?;
+    let mut rng = Rng(11);
+    let mut model = Records::new();
+    for _ in 0..40 {
+        let mut body = rng.body();
+        body.truncate(2000);
+        let lsn = append(&log, &body)?;
+        log.wait_durable(lsn)?;
+        model.push((lsn, body));
+    }
+    let last_group = model[39].0.0 / 480;
+    for block in 1..log.end().0 / 480 {
+        let disk = sim.disk().crash(CrashPolicy::KeepAll, block);
+        let offset = SEGMENT_HEADER as u64 + block * BLOCK as u64;
+        assert!(disk.flip_bit("wal/00000001.wal", offset + rng.below(512), 3));
+        let rt = quiet(disk, 1).runtime();
+        match read(&rt, Lsn(0)) {
+            Err(error) => {
+                assert!(block < last_group, "block {block}: {error}");
+                assert_eq!(error.code(), Code::LogDamaged);
+                assert_eq!(error.context("file"), Some("wal/00000001.wal"));
+                assert_eq!(error.context("offset"), Some(offset.to_string().as_str()));
+            }
+            Ok((records, _)) => {
+                assert!(block >= last_group, "block {block} of {last_group} is not missed");
+                assert_eq!(records, model[..39]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Users wait in order for the checkpoint; others use their parts; nobody waits for nothing.
+#[test]
+fn space_is_shared_in_order() -> Result<()> {
+    let sim = SimEnv::new(5);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
+    let fill = log.clone();
+    let rt2 = rt.clone();
+    sim.run(vec![Box::new(move || {
+        while fill.age() + 3000 < fill.capacity() {
+            let _ = append(&fill, &[1; 1500]);
+            let _ = fill.wait_durable(fill.end());
+        }
+        // The commits of users who are in still go through, and the checkpoint's records.
+        for share in [Share::System, Share::Checkpoint] {
+            let before = fill.age().max(fill.capacity());
+            while fill.age() < before + 14_000 {
+                let Ok(mut r) = fill.reserve(1000, share) else { panic!("no room for {share:?}") };
+                fill.append(&mut r, RecordKind::Row, &[&[2; 1000]]);
+                let _ = fill.wait_durable(fill.end());
+            }
+        }
+        let full = loop {
+            match fill.reserve(1000, Share::Checkpoint) {
+                Ok(mut r) => drop(fill.append(&mut r, RecordKind::Row, &[&[2; 1000]])),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.code(), Code::LogFull);
+        assert!(rt2.stalls.get(Cause::LogSpace).count > 0, "delays between target and trigger");
+    })]);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut bodies: Vec<Session> = Vec::new();
+    for i in 0..4u64 {
+        let (rt, log, order) = (rt.clone(), log.clone(), order.clone());
+        bodies.push(Box::new(move || {
+            rt.delay(std::time::Duration::from_millis(10 * (i + 1)), Cause::Idle);
+            assert!(append(&log, &[3; 4000]).is_ok());
+            order.lock().push(i);
+        }));
+    }
+    let (rt3, log3, order3) = (rt.clone(), log.clone(), order.clone());
+    bodies.push(Box::new(move || {
+        rt3.delay(std::time::Duration::from_millis(500), Cause::Idle);
+        assert!(order3.lock().is_empty(), "users wait");
+        while order3.lock().len() < 4 {
+            let at = Lsn(log3.checkpoint_lsn().0 + 2000).min(log3.durable());
+            assert!(log3.set_checkpoint(at).is_ok());
+            assert!(log3.wait_durable(log3.end()).is_ok());
+            rt3.delay(std::time::Duration::from_millis(1), Cause::Idle);
+        }
+    }));
+    sim.run(bodies);
+    assert_eq!(*order.lock(), [0, 1, 2, 3]);
+    assert_eq!(log.reserve(1 << 20, Share::User).err().map(|e| e.code()), Some(Code::LogTooLarge));
+    Ok(())
+}
+
+/// On a full disk users get an error before the ballast is touched; commits go on; when space is
+/// back, so do users. The log is not latched.
+#[test]
+fn full_disk() -> Result<()> {
+    let sim = quiet(SimDisk::new(4), 4);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
+    sim.disk().set_capacity(Some(sim.disk().used_bytes()));
+    let error = loop {
+        match append(&log, &[1; 1000]) {
+            Ok(lsn) => log.wait_durable(lsn)?,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code(), Code::DiskFull);
+    let at = log.end();
+    for _ in 0..30 {
+        let mut r = log.reserve(1000, Share::System)?;
+        let lsn = log.append(&mut r, RecordKind::Row, &[&[2; 1000]]);
+        drop(r);
+        log.wait_durable(lsn)?;
+    }
+    assert!(log.end().0 > at.0 + 40_000 && !rt.health.is_failed());
+    assert_eq!(append(&log, &[1; 1000]).err().map(|e| e.code()), Some(Code::DiskFull));
+    sim.disk().set_capacity(None);
+    let lsn = append(&log, &[1; 1000])?;
+    log.wait_durable(lsn)?;
+    assert!(read(&rt, Lsn(0))?.0.len() > 40);
+    Ok(())
+}
+
+/// The first failed write or sync stops everything that would claim durability; appends go on.
+#[test]
+fn failures_latch() -> Result<()> {
+    for kind in [FaultKind::WriteError, FaultKind::ShortWrite, FaultKind::SyncError] {
+        let sim = quiet(SimDisk::new(4), 4);
+        let rt = sim.runtime();
+        let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
+        let good = append(&log, b"good")?;
+        log.wait_durable(good)?;
+        let mut late = log.reserve(10, Share::System)?;
+        let bad = append(&log, b"bad")?;
+        sim.disk().inject(Fault::new(kind, When::Nth(1)));
+        assert!(log.wait_durable(bad).is_err());
+        assert!(rt.health.is_failed() && !log.is_durable(bad));
+        log.append(&mut late, RecordKind::Row, &[b"late"]);
+        for _ in 0..2 {
+            let code = log.wait_durable(bad).err().map(|e| e.code());
+            assert_eq!(code, Some(Code::WritesStopped), "{kind:?}");
+        }
+        assert!(log.reserve(1, Share::User).is_err() && log.beat().is_err());
+        assert!(!log.is_durable(bad));
+        drop(log);
+        let known = read(&rt, Lsn(0))?.0;
+        assert!(!known.is_empty() && known[0].1 == b"good");
+    }
+    Ok(())
+}
+
+/// Idle means no timer; unsynced commits mean one second.
+#[test]
+fn lazy_commits_are_synced_within_a_second() -> Result<()> {
+    let sim = quiet(SimDisk::new(9), 9);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
+    while log.beat()? == Beat::More {}
+    assert_eq!(log.next_beat_in(), None);
+    for mode in [Durability::Write, Durability::Lazy] {
+        let lsn = append(&log, b"x")?;
+        log.wait_commit(lsn, mode)?;
+        assert!(!log.is_durable(lsn));
+        let left = log.next_beat_in().expect("a time");
+        assert!(left.as_millis() > 900);
+        assert_eq!(log.beat()?, Beat::Idle);
+        let syncs = rt.metrics.get(Metric::WalSyncs);
+        rt.delay(left, Cause::Idle);
+        assert_eq!(log.beat()?, Beat::More);
+        assert!(log.is_durable(lsn));
+        assert_eq!(rt.metrics.get(Metric::WalSyncs), syncs + 1);
+        assert_eq!(log.next_beat_in(), None);
+    }
+    Ok(())
+}

@@ -160,10 +160,4 @@ impl Space {
     fn of(&mut self, share: Share) -> &mut u64 {
         if share == Share::User { &mut self.user } else { &mut self.system }
     }
-
-    /// Bytes reserved and not appended yet.
-    #[cfg(test)]
-    pub(crate) fn reserved(&self) -> (u64, u64) {
-        (self.user + self.system, self.tokens)
-    }
 }
