@@ -11,4 +11,5 @@ if command -v cargo-deny >/dev/null; then
 fi
 rung 1-tests cargo test --quiet --workspace
 rung 1-binary cargo build --quiet --release -p evenkeel-cli
+rung 1-report bash scripts/test-report.sh
 rungs_done

@@ -104,7 +104,8 @@ impl Live {
 /// The figures of a step as lines.
 pub fn summary(step: &StepResult) -> Vec<String> {
     let mut lines = vec![format!(
-        "{}: {} rows, {} deleted, {} queries in {:.1} s: {:.0} rows/s, {:.0} deletes/s, {:.0} queries/s",
+        "{}: {} rows, {} deleted, {} queries in {:.1} s: \
+         {:.0} rows/s, {:.0} deletes/s, {:.0} queries/s",
         step.name,
         step.rows,
         step.rows_deleted,
@@ -129,7 +130,8 @@ pub fn summary(step: &StepResult) -> Vec<String> {
     }
     let ratio = |r: Option<f64>| r.map_or("-".to_string(), |r| format!("{r:.2}"));
     lines.push(format!(
-        "worst second {} of the median, p5 {}; below 50%: {} s, below 10%: {} s; longest gap {:.1} ms",
+        "worst second {} of the median, p5 {}; below 50%: {} s, below 10%: {} s; \
+         longest gap {:.1} ms",
         ratio(step.worst_second_ratio),
         ratio(step.p5_second_ratio),
         step.seconds_below_50,

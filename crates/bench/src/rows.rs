@@ -33,7 +33,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -48,12 +48,12 @@ impl Rng {
 
     /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(n)) >> 64) as u64
     }
 
     /// A number in (0, 1].
     pub fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+        ((self.draw() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -112,7 +112,7 @@ impl RowMaker {
         row.price = self.column(3, n, PRICES);
         row.customerid = self.rng.below(CUSTOMERS) as i32;
         row.dateandtime = self.now;
-        let bits = self.rng.next();
+        let bits = self.rng.draw();
         row.data_len = 10 + (bits % 11) as u8;
         let half = usize::from(row.data_len / 2);
         for (i, byte) in row.data.iter_mut().enumerate() {
@@ -172,7 +172,7 @@ impl QueryMaker {
         }
         let index = self.rng.below(3) as usize;
         let domain = [PRODUCTS, REGISTERS, PRICES][index];
-        let random = self.rng.next();
+        let random = self.rng.draw();
         let value = self.keys[index + 1].map_or_else(
             || ((u128::from(random) * u128::from(domain)) >> 64) as u64,
             |k| k.near(high, random),

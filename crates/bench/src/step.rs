@@ -106,7 +106,9 @@ impl Stage<'_> {
             scope.spawn(move || {
                 let until = context.meters.start + Duration::from_secs(seconds);
                 match context.engine.snapshot(0) {
-                    Ok(_held) => drop(context.meters.wait_until(until)),
+                    Ok(_held) => {
+                        context.meters.wait_until(until);
+                    }
                     Err(error) => eprintln!("no snapshot: {error}"),
                 }
             });
@@ -126,16 +128,7 @@ impl Stage<'_> {
         let used = machine::usage();
         let ended = measured.iter().map(|m| m.ended).max().unwrap_or_default();
         let seconds = ended.as_secs_f64().max(1e-9);
-        let merged = |pick: &dyn Fn(&Measured) -> &Response| {
-            let mut all = Response::default();
-            measured.iter().for_each(|m| all.merge(pick(m)));
-            all
-        };
-        let ops = [INSERT, DELETE, QUERY].map(|kind| merged(&|m| &m.response[kind]));
-        let intended = merged(&|m| &m.intended);
-        let mut every = ops[INSERT].clone();
-        every.merge(&ops[DELETE]);
-        every.merge(&ops[QUERY]);
+        let (op, every) = responses(measured);
         let [inserted, deleted, queries] =
             [INSERT, DELETE, QUERY].map(|k| meters.counts[k].load(Relaxed));
         let rows = if step.kind == StepKind::Index { self.rows_present() } else { inserted };
@@ -161,12 +154,7 @@ impl Stage<'_> {
             longest_gap_ms: if step.kind == StepKind::Index { 0.0 } else { recorder.gap_ms },
             max_op_ms: every.max_us() / 1e3,
             p99_op_ms: every.quantile_us(0.99) / 1e3,
-            op: Ops {
-                insert: ops[INSERT].figures(),
-                delete: ops[DELETE].figures(),
-                query: ops[QUERY].figures(),
-                insert_intended: (intended.count() > 0).then(|| intended.figures()),
-            },
+            op,
             bytes_read_per_row: read as f64 / per,
             bytes_written_per_row: written as f64 / per,
             bytes_read: read,
@@ -194,6 +182,26 @@ impl Stage<'_> {
     fn rows_present(&self) -> u64 {
         self.clients.iter().map(|c| c.next.load(Relaxed) - c.deleted.load(Relaxed)).sum()
     }
+}
+
+/// Response times of all threads: by kind, and of all operations.
+fn responses(measured: &[Measured]) -> (Ops, Response) {
+    let merged = |pick: &dyn Fn(&Measured) -> &Response| {
+        let mut all = Response::default();
+        measured.iter().for_each(|m| all.merge(pick(m)));
+        all
+    };
+    let kinds = [INSERT, DELETE, QUERY].map(|kind| merged(&|m| &m.response[kind]));
+    let intended = merged(&|m| &m.intended);
+    let mut every = Response::default();
+    kinds.iter().for_each(|kind| every.merge(kind));
+    let op = Ops {
+        insert: kinds[INSERT].figures(),
+        delete: kinds[DELETE].figures(),
+        query: kinds[QUERY].figures(),
+        insert_intended: (intended.count() > 0).then(|| intended.figures()),
+    };
+    (op, every)
 }
 
 fn join(workers: Vec<Worker<'_>>) -> Result<Vec<Measured>, BenchError> {

@@ -3,7 +3,7 @@
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 something missing, 130 Ctrl-C.
 
 use clap::{Args, Parser, Subcommand};
-use evenkeel_bench::{BenchError, Flags, diff, main_with, open_engine};
+use evenkeel_bench::{BenchError, Flags, diff, main_with, open_engine, report};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ enum Command {
     /// Prints one line of 17 tab-separated fields each second, and response-time histograms at the
     /// end of each step. Exit codes: 0 done, 1 error, 2 wrong usage, 3 something missing on this
     /// machine, 130 after Ctrl-C (the JSON is written all the same).
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Check every page, run and log block of a database that no process has open
     ///
     /// Exit codes: 0 clean, 1 damage, 2 could not check.
@@ -49,6 +49,13 @@ enum BenchCommand {
         /// The second result
         b: PathBuf,
     },
+    /// Draw the report of a run from its JSON
+    Report {
+        /// The result
+        json: PathBuf,
+        /// The page to write
+        html: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -62,13 +69,18 @@ struct Directory {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Bench(Bench { command: Some(BenchCommand::Diff { a, b }), .. }) => {
-            let table = || Ok(diff::table(&diff::read(&a)?, &diff::read(&b)?));
-            end("bench diff", table().map(|text: String| print!("{text}")))
-        }
-        Command::Bench(Bench { flags, .. }) => match flags.options() {
-            Ok(options) => main_with(&options, &open_engine),
-            Err(error) => end("bench", Err(error)),
+        Command::Bench(bench) => match bench.command {
+            Some(BenchCommand::Diff { a, b }) => {
+                let table = || Ok(diff::table(&diff::read(&a)?, &diff::read(&b)?));
+                end("bench diff", table().map(|text: String| print!("{text}")))
+            }
+            Some(BenchCommand::Report { json, html }) => {
+                end("bench report", report::convert(&json, &html))
+            }
+            None => match bench.flags.options() {
+                Ok(options) => main_with(&options, &open_engine),
+                Err(error) => end("bench", Err(error)),
+            },
         },
         Command::Check(directory) | Command::Stat(directory) => not_there(&directory),
     }

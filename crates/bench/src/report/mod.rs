@@ -1,0 +1,206 @@
+//! The report: one self-contained HTML page, a pure function of a run's JSON. It makes no request
+//! beyond itself, and every mark in a chart is one second, `data-second`.
+
+mod chart;
+mod text;
+
+use crate::diff;
+use crate::engine::{Bytes, OWN_CAUSES, causes};
+use crate::error::BenchError;
+use crate::result::{Machine, RunResult, Second, StepResult};
+use chart::{Chart, Form, Scale, Series};
+use std::fmt::Write;
+use std::path::Path;
+use text::{bytes, count, escape, micros, ratio};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// Reads the JSON of a run and writes its page.
+///
+/// # Errors
+/// If one cannot be read or the other not be written.
+pub fn convert(json: &Path, html: &Path) -> Result<(), BenchError> {
+    let run = diff::read(json)?;
+    std::fs::write(html, page(&run)).map_err(|e| BenchError::file(html, e))
+}
+
+/// The page of a run.
+pub fn page(run: &RunResult) -> String {
+    let mut page = String::new();
+    let title = format!("{}: insert benchmark", escape(&run.engine));
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
+         </head>\n<body>\n<h1>{title}</h1>\n"
+    );
+    head(&mut page, run);
+    overview(&mut page, run);
+    waits(&mut page, run);
+    for (i, step) in run.steps.iter().enumerate() {
+        section(&mut page, i, step);
+    }
+    let _ = write!(page, "<script>\n{SCRIPT}</script>\n</body>\n</html>\n");
+    page
+}
+
+fn head(page: &mut String, run: &RunResult) {
+    let Machine { cores, memory_bytes, filesystem, sync_us_p50, sync_us_p99, .. } = &run.machine;
+    if run.interrupted {
+        page.push_str("<p class=\"warn\">Interrupted: the last step is not complete.</p>\n");
+    }
+    let _ = write!(
+        page,
+        "<p>Version {}. {cores} cores, {} of memory, {}, direct I/O {}; writing and syncing 4 KiB \
+         takes {} (median), {} (99%). Peak memory {}, space {}.</p>\n",
+        escape(&run.version),
+        bytes(*memory_bytes as f64),
+        escape(filesystem),
+        if run.machine.direct_io { "on" } else { "off" },
+        micros(*sync_us_p50),
+        micros(*sync_us_p99),
+        bytes(run.peak_memory_bytes as f64),
+        bytes(run.space_bytes as f64)
+    );
+    page.push_str("<details><summary>Insert patterns and settings</summary>\n<dl>\n");
+    for (name, pattern) in &run.patterns {
+        let _ = writeln!(page, "<dt>pattern of {}</dt><dd>{}</dd>", escape(name), escape(pattern));
+    }
+    let details = run.engine_details.as_object().into_iter().flatten();
+    for (name, value) in run.settings.as_object().into_iter().flatten().chain(details) {
+        let value = value.as_str().map_or_else(|| value.to_string(), ToString::to_string);
+        let _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value));
+    }
+    page.push_str("</dl>\n</details>\n");
+}
+
+type Column = (&'static str, fn(&StepResult) -> String);
+
+const COLUMNS: [Column; 13] = [
+    ("seconds", |s| format!("{:.1}", s.seconds)),
+    ("rows/s", |s| count(s.rows_per_s)),
+    ("deletes/s", |s| count(s.deletes_per_s)),
+    ("queries/s", |s| count(s.queries_per_s)),
+    ("worst second / median", |s| ratio(s.worst_second_ratio)),
+    ("5th percentile second / median", |s| ratio(s.p5_second_ratio)),
+    ("seconds below 50%, 10%", |s| format!("{}, {}", s.seconds_below_50, s.seconds_below_10)),
+    ("longest gap", |s| micros(s.longest_gap_ms * 1e3)),
+    ("longest operation", |s| micros(s.max_op_ms * 1e3)),
+    ("p99 operation", |s| micros(s.p99_op_ms * 1e3)),
+    ("read, written per row or query", |s| {
+        format!("{}, {}", bytes(s.bytes_read_per_row), bytes(s.bytes_written_per_row))
+    }),
+    ("CPU per row or query", |s| micros(s.cpu_us_per_row)),
+    ("space", |s| bytes(s.space_bytes as f64)),
+];
+
+fn overview(page: &mut String, run: &RunResult) {
+    page.push_str("<h2>Steps</h2>\n<div class=\"wide\"><table>\n<tr><th>step</th>");
+    for (name, _) in COLUMNS {
+        let _ = write!(page, "<th>{name}</th>");
+    }
+    page.push_str("</tr>\n");
+    for (i, step) in run.steps.iter().enumerate() {
+        let missed = if step.rate_met { "" } else { " <span class=\"warn\">rate missed</span>" };
+        let name = escape(&step.name);
+        let _ = write!(page, "<tr><th><a href=\"#step-{i}\">{name}</a>{missed}</th>");
+        for (_, cell) in COLUMNS {
+            let _ = write!(page, "<td>{}</td>", cell(step));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn waits(page: &mut String, run: &RunResult) {
+    page.push_str(
+        "<h2>Waits by cause</h2>\n<p>Seconds that foreground threads waited, over all steps. Bold \
+         causes are the engine's own making.</p>\n<ul class=\"causes\">\n",
+    );
+    for cause in causes() {
+        let us = run.stalls.get(cause.name()).copied().unwrap_or(0);
+        let own = if OWN_CAUSES.contains(&cause) { " own" } else { "" };
+        let none = if us == 0 { " none" } else { "" };
+        let (name, time) = (cause.name(), us as f64 / 1e6);
+        let _ = writeln!(
+            page,
+            "<li class=\"cause{own}{none}\" data-cause=\"{name}\">{name} <b>{time:.3}</b></li>"
+        );
+    }
+    page.push_str("</ul>\n");
+}
+
+fn section(page: &mut String, number: usize, step: &StepResult) {
+    let seconds = step.per_second.len();
+    let _ = write!(
+        page,
+        "<section id=\"step-{number}\" data-step=\"{}\" data-seconds=\"{seconds}\">\n<h2>Step {}</h2>\n",
+        escape(&step.name),
+        escape(&step.name)
+    );
+    page.push_str("<div class=\"charts\">\n");
+    for chart in charts(step) {
+        chart.draw(page);
+    }
+    page.push_str("</div>\n</section>\n");
+}
+
+fn charts(step: &StepResult) -> Vec<Chart> {
+    let mut all = Vec::new();
+    let column = |pick: fn(&Second) -> f64| step.per_second.iter().map(pick).collect::<Vec<f64>>();
+    let kinds: [(&str, &str, Vec<f64>, Vec<f64>); 3] = [
+        ("insert", "Rows inserted per second", column(|s| s.0), column(|s| s.3)),
+        ("delete", "Rows deleted per second", column(|s| s.1), column(|s| s.4)),
+        ("query", "Queries per second", column(|s| s.2), column(|s| s.5)),
+    ];
+    for (kind, title, rates, worst) in kinds {
+        if rates.iter().chain(&worst).all(|v| *v == 0.0) {
+            continue;
+        }
+        all.push(Chart::bars(&format!("rate-{kind}"), title, rates, Scale::Linear(count)));
+        let title = format!("Worst {kind} response");
+        all.push(Chart::bars(&format!("worst-{kind}"), &title, worst, Scale::Micros));
+    }
+    let details = &step.per_second_details;
+    let series = |names: Vec<&str>, from: &std::collections::BTreeMap<String, Vec<u64>>| {
+        let values = |name: &str| from.get(name).cloned().unwrap_or_default();
+        let all = names.into_iter().enumerate();
+        let all = all.map(|(i, name)| Series::new(name, i, &values(name)));
+        all.filter(|s| s.values.iter().any(|v| *v > 0.0)).collect::<Vec<Series>>()
+    };
+    let classes = series(Bytes::NAMES.to_vec(), &details.bytes);
+    all.push(Chart::new(
+        "bytes",
+        "Bytes by class",
+        step,
+        classes,
+        Form::Stack,
+        Scale::Linear(bytes),
+    ));
+    let stalls = series(causes().map(evenkeel_base::Cause::name).collect(), &details.stalls);
+    let scale = Scale::Linear(micros);
+    all.push(Chart::new("stalls", "Waits by cause, all threads", step, stalls, Form::Stack, scale));
+    let flush = vec![
+        Series::new("requested", 8, &details.flush_requested),
+        Series::new("done", 0, &details.flush_done),
+    ];
+    let scale = Scale::Linear(count);
+    all.push(Chart::new(
+        "flush",
+        "Pages to flush: requested, done",
+        step,
+        flush,
+        Form::Pair,
+        scale,
+    ));
+    let why = series(details.flush_why.keys().map(String::as_str).collect(), &details.flush_why);
+    all.push(Chart::new("why", "Why: pages requested by term", step, why, Form::Stack, scale));
+    let steal: Vec<f64> = step.per_second.iter().map(|s| s.6 * 100.0).collect();
+    if steal.iter().any(|v| *v > 0.0) {
+        let title = "CPU time stolen by the host, percent";
+        all.push(Chart::bars("steal", title, steal, Scale::Linear(count)));
+    }
+    all
+}

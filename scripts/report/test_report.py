@@ -1,0 +1,129 @@
+"""The HTML report in a real browser: every second of the JSON is a mark in every chart of its step,
+every cause is there by name, the page makes no request and no error, and fits 1280 and 400 px.
+
+Usage: test_report.py EVENKEEL_BINARY OUTPUT_DIRECTORY"""
+
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from browser import Browser  # noqa: E402
+
+CAUSES = ("log_sync log_space free_frame page_read page_latch memtable_full merge_debt governor "
+          "row_lock schema device_slow unexplained").split()
+passed, failed = 0, 0
+
+
+def expect(what, found, wanted):
+    global passed, failed
+    if found == wanted:
+        passed += 1
+    else:
+        failed += 1
+        print(f"FAILED {what}: found {found!r}, wanted {wanted!r}")
+
+
+def real_run(binary, out):
+    """A short run of the control engine."""
+    data = out / "run.json"
+    command = [binary, "bench", "--engine", "null", "--dir", str(out / "store"), "--deletes",
+               "--rows", "20k,5k", "--steps", "l.i0:2s,l.x,l.i1:4s,q100.1", "--seconds", "3",
+               "--json", str(data), "--report", str(out / "run.html")]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return json.loads(data.read_text())
+
+
+def rich_run(run):
+    """The same with 300 seconds of everything that an engine can report, from a fixed seed."""
+    rng = random.Random(5)
+    run = json.loads(json.dumps(run))
+    step = next(s for s in run["steps"] if s["name"] == "l.i1")
+    seconds = range(300)
+    wave = [1 - 0.3 * (math.sin(i / 9) > 0.9) for i in seconds]
+    step["per_second"] = [
+        [50000 * w * rng.uniform(.95, 1), 50000 * w, 0, 900 / w * rng.uniform(1, 30), 2000, 0,
+         rng.uniform(0, .03), int(2e5 / w)] for w in wave]
+    step["per_second_details"] = {
+        "bytes": {name: [int(b * w * rng.uniform(.5, 1)) for w in wave] for name, b in [
+            ("wal", 2e7), ("page", 8e6), ("doublewrite", 8e6), ("run_flush", 6e6),
+            ("merge_read", 9e6), ("merge_written", 8e6), ("foreground_read", 1e6)]},
+        "stalls": {c: [int(2e4 * (i + 1) * rng.random() ** 3) for _ in seconds]
+                   for i, c in enumerate(CAUSES)},
+        "flush_requested": [int(2000 / w) for w in wave],
+        "flush_done": [int(1900 / w * rng.uniform(.9, 1)) for w in wave],
+        "flush_why": {"age": [900] * 300, "next": [int(800 / w) for w in wave],
+                      "supply": [200] * 300},
+    }
+    run["stalls"] = {c: sum(v) for c, v in step["per_second_details"]["stalls"].items()}
+    return run
+
+
+def check(browser, run, html):
+    """Opens a report at both widths and compares it with its JSON."""
+    for width in (1280, 400):
+        name = f"{html.stem} at {width}"
+        browser.open(html.resolve().as_uri(), width)
+        seconds = {s["name"]: len(s["per_second"]) for s in run["steps"]}
+        charts = browser.value("""[...document.querySelectorAll('figure')].map(f => [
+            f.closest('section').dataset.step, f.dataset.chart,
+            f.querySelectorAll('[data-second]').length])""")
+        for step, chart, marks in charts:
+            expect(f"{name}: marks of {step} {chart}", marks, seconds[step])
+        for step in seconds:
+            ids = {chart for of, chart, _ in charts if of == step}
+            missing = {"bytes", "stalls", "flush", "why"} - ids
+            expect(f"{name}: charts missing of {step}", missing, set())
+        named = browser.value(
+            "[...document.querySelectorAll('[data-cause]')].map(c => c.innerText.split(' ')[0])")
+        expect(f"{name}: causes by name", named, CAUSES)
+        waited = {c for s in run["steps"] for c, v in s["per_second_details"]["stalls"].items()
+                  if sum(v) > 0}
+        drawn = set(browser.value("""[...document.querySelectorAll(
+            '[data-chart=stalls] [data-series]')].map(s => s.innerText.trim())"""))
+        expect(f"{name}: causes drawn", drawn, waited)
+        overflow = browser.value(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        expect(f"{name}: sideways scrolling", overflow, 0)
+        small = browser.value("""[...document.querySelectorAll('body *')].filter(e =>
+            e.innerText && parseFloat(getComputedStyle(e).fontSize) < 11).length""")
+        expect(f"{name}: text below 11 px", small, 0)
+        point = browser.value("""(() => {
+            const chart = document.querySelector('[data-step="l.i1"] [data-chart=rate-insert]');
+            const svg = chart.querySelector('svg'), box = svg.getBoundingClientRect();
+            svg.dispatchEvent(new PointerEvent('pointermove',
+                {clientX: box.left + 1, clientY: box.top + 9}));
+            return chart.querySelector('output').textContent})()""")
+        expect(f"{name}: second under the pointer", point.startswith("second 1: "), True)
+        requests = [r["request"]["url"] for r in browser.seen("Network.requestWillBeSent")]
+        outside = [u for u in requests if not u.startswith(("file:", "data:"))]
+        expect(f"{name}: requests beyond the file", (outside, len(requests) <= 2), ([], True))
+        errors = browser.seen("Runtime.exceptionThrown") + browser.seen("Log.entryAdded")
+        errors += browser.seen("Runtime.consoleAPICalled")
+        expect(f"{name}: console", errors, [])
+        browser.screenshot(html.with_name(f"{html.stem}-{width}.png"))
+
+
+def main():
+    binary, out = sys.argv[1], Path(sys.argv[2])
+    out.mkdir(parents=True, exist_ok=True)
+    run = real_run(binary, out)
+    rich = rich_run(run)
+    (out / "rich.json").write_text(json.dumps(rich))
+    convert = [binary, "bench", "report", str(out / "rich.json"), str(out / "rich.html")]
+    subprocess.run(convert, check=True)
+    browser = Browser()
+    try:
+        check(browser, run, out / "run.html")
+        check(browser, rich, out / "rich.html")
+    finally:
+        browser.close()
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
