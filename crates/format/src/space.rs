@@ -135,6 +135,18 @@ impl Geometry {
         let first = self.page_at(segment * SEGMENT_EXTENTS, 0);
         (PageNo(first.0 + u64::from(within / self.map_slots())), (within % self.map_slots()) as u16)
     }
+    /// The extent that `slot` of a map page describes. # Errors: `BadEncoding`.
+    pub fn extent_in_map(&self, map: PageNo, slot: u16) -> Result<u32> {
+        let found = self.extent_of(map).filter(|(extent, index)| {
+            extent.is_multiple_of(SEGMENT_EXTENTS)
+                && *index < self.segment_maps()
+                && u32::from(slot) < self.map_slots()
+        });
+        match found {
+            Some((extent, index)) => Ok(extent + index * self.map_slots() + u32::from(slot)),
+            None => Err(Error::new(Code::BadEncoding).with("map", map).with("slot", slot)),
+        }
+    }
     /// Index of the owners page in a fragment extent; the pages before it are map pages.
     pub fn owners_index(&self, extent: u32) -> u32 {
         if extent.is_multiple_of(SEGMENT_EXTENTS) { self.segment_maps() } else { 0 }

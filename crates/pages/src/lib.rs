@@ -1,1 +1,33 @@
-//! Page space, buffer pool, mini-transactions, flushing, doublewrite, page redo.
+//! The page space and its buffer pool: frames and latches, mini-transactions, the space map,
+//! flushing with doublewrite, page redo.
+//!
+//! - [`Pages::read`] gives a page latched for reading; [`Pages::begin`] a mini-transaction
+//!   ([`Mtr`]), the only way to change one.
+//! - Foreground threads never write pages. Background threads drive [`Pages::clean_beat`] (writes
+//!   dirty pages at the pace of [`pacing`]), [`Pages::supply_beat`] (keeps frames free) and
+//!   [`Pages::reclaim_beat`] (gives the space of freed extents back).
+//! - [`PageRedo`] replays the log onto pages at start.
+#![deny(unsafe_code)]
+
+mod cleaner;
+mod dirty;
+mod doublewrite;
+mod extents;
+mod files;
+mod frames;
+mod mtr;
+pub mod pacing;
+mod pages;
+mod pool;
+mod redo;
+mod space;
+mod translate;
+
+pub use mtr::Mtr;
+pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
+pub use redo::{PageRedo, RedoApply, RedoStats};
+pub use space::SpaceStats;
+
+/// Bytes of log to reserve for each page that a mini-transaction allocates or frees, on top of the
+/// caller's own ops.
+pub const SPACE_LOG_BYTES: usize = 160;

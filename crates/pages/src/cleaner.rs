@@ -1,0 +1,363 @@
+//! The page cleaner: writes dirty pages, oldest bucket first and in order of page number, from
+//! copied images, at the pace of [`pacing`](crate::pacing); cold pages the clock met come first.
+//!
+//! Invariants: a page is written only when its last record is durable; in place only when its
+//! doublewrite copy is durable; one write per page at a time (`writing`); it leaves its bucket only
+//! when the write in place is synced. Workers draw from one quota, so the total is what the law
+//! says whatever their number. A failed write latches (the pages stay in memory, never evicted);
+//! a full disk does not: the pages are dirty again as before.
+
+use crate::Pages;
+use crate::doublewrite::{BATCH_BYTES, REGIONS};
+use crate::pacing::{self, Load, TICK_NS};
+use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
+use evenkeel_format::page;
+use evenkeel_io::{AlignedBuf, Class, Event, IO_ALIGN};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
+
+/// What a cleaner works with; its number names its doublewrite region.
+struct Workspace {
+    region: usize,
+    head: AlignedBuf,
+    images: AlignedBuf,
+}
+
+#[derive(Default)]
+struct Pacer {
+    tick_ns: u64,
+    end: Lsn,
+    rate: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Cleaner {
+    pacer: Mutex<Pacer>,
+    /// Pages that may be flushed until the next tick.
+    quota: AtomicU64,
+    /// Frames of the bucket being drained, last page first.
+    draining: Mutex<Vec<u32>>,
+    spare: Mutex<Spare>,
+}
+
+#[derive(Default)]
+struct Spare {
+    made: usize,
+    idle: Vec<Workspace>,
+}
+
+/// A page in a batch.
+struct Item {
+    frame: u32,
+    page: PageNo,
+    bucket: u64,
+    tree: TreeId,
+    fresh: bool,
+}
+
+impl Cleaner {
+    fn take_quota(&self, max: u64) -> u64 {
+        let mut taken = 0;
+        let take = |now: u64| {
+            taken = now.min(max);
+            Some(now - taken)
+        };
+        // The closure never refuses.
+        let _ = self.quota.fetch_update(SeqCst, SeqCst, take);
+        taken
+    }
+
+    fn workspace(&self, page_bytes: usize) -> Option<Workspace> {
+        let mut spare = self.spare.lock();
+        if let Some(space) = spare.idle.pop() {
+            return Some(space);
+        }
+        if spare.made == REGIONS {
+            return None;
+        }
+        let region = spare.made;
+        spare.made += 1;
+        let images = AlignedBuf::new(BATCH_BYTES.next_multiple_of(page_bytes));
+        Some(Workspace { region, head: AlignedBuf::new(IO_ALIGN), images })
+    }
+}
+
+impl Pages {
+    /// One step of the page cleaner: at most 1 MiB of pages. Waits inside for the next tick while
+    /// the law asks for more than this tick allows; Idle when nothing is asked.
+    ///
+    /// # Errors
+    /// A failed write or sync (writes have stopped then), once.
+    pub fn clean_beat(&self) -> Result<Beat> {
+        self.rt.step();
+        let seen = self.clean_event.now();
+        if self.rt.health.is_failed() {
+            return Ok(Beat::Idle);
+        }
+        let batch = BATCH_BYTES / self.page_size();
+        let cold = self.take_cold(batch);
+        let (rate, next_tick_ns) = self.tick();
+        let quota = self.cleaner.take_quota((batch - cold.len()) as u64);
+        if cold.is_empty() && quota == 0 {
+            if rate == 0 {
+                return Ok(Beat::Idle);
+            }
+            let time = Some(Duration::from_nanos(next_tick_ns));
+            self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
+            return Ok(Beat::More);
+        }
+        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64);
+        match self.flush_batch(cold, quota as usize) {
+            Ok(0) => {
+                // All of it is latched or being written by another worker.
+                let time = Some(Duration::from_nanos(next_tick_ns));
+                self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
+                Ok(Beat::More)
+            }
+            Ok(_) => Ok(Beat::More),
+            Err(error) if error.code() == Code::DiskFull => {
+                let seen = self.clean_event.now();
+                let time = Some(Duration::from_nanos(TICK_NS));
+                self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
+                Ok(Beat::More)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Wakes the threads that drive `clean_beat`.
+    pub fn clean_event(&self) -> Arc<Event> {
+        self.clean_event.clone()
+    }
+
+    /// Writes every dirty page: for a clean shutdown, and for tests. No mini-transaction may run.
+    ///
+    /// # Errors
+    /// As `clean_beat`; `DiskFull`.
+    pub fn flush_all(&self) -> Result<()> {
+        let batch = BATCH_BYTES / self.page_size();
+        while self.dirty.total() > 0 {
+            self.rt.health.check_writable()?;
+            let seen = self.supply.freed.now();
+            let done = self.flush_batch(Vec::new(), batch)?;
+            self.rt.metrics.add(Metric::FlushRequested, done as u64);
+            if done == 0 && self.dirty.total() > 0 {
+                let time = Some(Duration::from_millis(10));
+                self.rt.wait(&self.supply.freed, seen, time, Cause::Idle);
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluates the law if a tick has passed. Returns the rate and the time to the next tick.
+    fn tick(&self) -> (u64, u64) {
+        let Some(log) = self.log_if_attached() else { return (0, TICK_NS) };
+        let now = self.rt.env.now_ns();
+        let mut pacer = self.cleaner.pacer.lock();
+        let elapsed = now.saturating_sub(pacer.tick_ns);
+        if elapsed < TICK_NS && pacer.tick_ns != 0 {
+            return (pacer.rate, TICK_NS - elapsed);
+        }
+        let end = log.end();
+        let written = if pacer.tick_ns == 0 { 0 } else { end.0.saturating_sub(pacer.end.0) };
+        let log_bytes_per_sec =
+            (u128::from(written) * 1_000_000_000 / u128::from(elapsed.max(1))) as u64;
+        let load = self.load_now(end, log.capacity(), log_bytes_per_sec, pacer.rate);
+        let rate = pacing::pages_per_sec(&load);
+        let quota = pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
+        // What the last tick left over is not carried on: the law sees it as dirty pages.
+        let left = self.cleaner.quota.swap(quota, SeqCst);
+        self.rt.metrics.add(Metric::FlushRequested, quota.saturating_sub(left));
+        self.rt.metrics.set(Metric::DirtyPages, load.dirty_pages);
+        *pacer = Pacer { tick_ns: now.max(1), end, rate };
+        (rate, TICK_NS)
+    }
+
+    fn load_now(&self, end: Lsn, capacity: u64, log_bytes_per_sec: u64, previous: u64) -> Load {
+        let frames = self.frames.count() as u64;
+        let age_target_bytes = capacity / 8 * 3;
+        let over_below = Lsn(end.0.saturating_sub(age_target_bytes));
+        let next_below = Lsn(over_below.0.saturating_add(log_bytes_per_sec));
+        let over_pages = self.dirty.older_than(over_below);
+        let oldest = self.dirty.oldest().unwrap_or(end);
+        Load {
+            dirty_pages: self.dirty.total(),
+            dirty_target_pages: frames / 4 * 3,
+            dirty_trigger_pages: frames / 8 * 7,
+            over_pages,
+            next_pages: self.dirty.older_than(next_below) - over_pages,
+            age_bytes: end.0.saturating_sub(oldest.0),
+            age_target_bytes,
+            age_trigger_bytes: capacity / 8 * 5,
+            supply_pages: self.supply.cold.lock().len() as u64,
+            previous_pages_per_sec: previous,
+        }
+    }
+
+    pub(crate) fn take_cold(&self, max: usize) -> Vec<u32> {
+        let mut cold = self.supply.cold.lock();
+        let keep = cold.len() - cold.len().min(max);
+        cold.split_off(keep)
+    }
+
+    /// Up to `count` frames of the oldest buckets.
+    fn take_old(&self, count: usize, out: &mut Vec<u32>) {
+        let mut draining = self.cleaner.draining.lock();
+        while out.len() < count {
+            if draining.is_empty() {
+                let Some((_, mut frames)) = self.dirty.take_oldest() else { return };
+                frames.sort_by_key(|f| std::cmp::Reverse(self.frames.facts(*f).page()));
+                *draining = frames;
+            }
+            let keep = draining.len() - draining.len().min(count - out.len());
+            out.extend(draining.drain(keep..));
+        }
+    }
+
+    /// Writes `cold` frames and up to `count` others in one batch; returns how many pages.
+    pub(crate) fn flush_batch(&self, cold: Vec<u32>, count: usize) -> Result<usize> {
+        let Some(mut space) = self.cleaner.workspace(self.page_size()) else {
+            for frame in cold {
+                self.requeue(frame);
+            }
+            return Ok(0);
+        };
+        let mut frames = cold;
+        let most = BATCH_BYTES / self.page_size();
+        let wanted = (frames.len() + count).min(most);
+        self.take_old(wanted, &mut frames);
+        frames.sort_by_key(|f| self.frames.facts(*f).page());
+        frames.dedup();
+        let mut newest = Lsn::ZERO;
+        let mut items: Vec<Item> = Vec::with_capacity(frames.len());
+        let size = self.page_size();
+        for frame in frames {
+            let at = items.len() * size;
+            if let Some(item) = self.capture(frame, &mut space.images[at..at + size]) {
+                newest = newest.max(page::lsn(&space.images[at..at + size]));
+                items.push(item);
+            }
+        }
+        let result = match items.is_empty() {
+            true => Ok(()),
+            false => self.write_batch(&mut space, &items, newest),
+        };
+        self.cleaner.spare.lock().idle.push(space);
+        let done = items.len();
+        match &result {
+            Ok(()) => self.written(items),
+            Err(error) if error.code() == Code::DiskFull => self.unwritten(items),
+            Err(error) => {
+                self.rt.health.fail(error.clone());
+            }
+        }
+        self.supply.freed.notify();
+        if self.supply.is_low() {
+            self.supply.event.notify();
+        }
+        result.map(|()| done)
+    }
+
+    /// Copies a dirty page for writing. A page whose last write is still under way is left for
+    /// later.
+    fn capture(&self, frame: u32, image: &mut [u8]) -> Option<Item> {
+        let guard = self.frames.shared(frame);
+        let facts = guard.facts();
+        let page = facts.page()?;
+        if facts.writing.load(Acquire) {
+            drop(guard);
+            self.requeue(frame);
+            return None;
+        }
+        let bucket = facts.dirty.swap(0, AcqRel).checked_sub(1)?;
+        facts.writing.store(true, Release);
+        let fresh = facts.fresh.swap(false, Relaxed);
+        image.copy_from_slice(guard.bytes());
+        Some(Item { frame, page, bucket, tree: TreeId(facts.tree.load(Relaxed)), fresh })
+    }
+
+    /// Puts a frame that was taken from a list back, if its page is dirty still.
+    fn requeue(&self, frame: u32) {
+        if let Some(bucket) = self.frames.facts(frame).dirty.load(Acquire).checked_sub(1) {
+            self.dirty.requeue(bucket, frame);
+        }
+    }
+
+    fn write_batch(&self, space: &mut Workspace, items: &[Item], newest: Lsn) -> Result<()> {
+        if let Some(log) = self.log_if_attached() {
+            log.wait_durable(newest)?;
+        }
+        self.rt.health.check_writable()?;
+        let size = self.page_size();
+        for image in space.images[..items.len() * size].chunks_exact_mut(size) {
+            page::seal(image);
+        }
+        let bytes = (items.len() * size) as u64;
+        let start = self.rt.env.now_ns();
+        let pause = self.rt.governor.grant(Class::Checkpoint, bytes, true, start);
+        if pause > 0 {
+            self.rt.delay(Duration::from_nanos(pause), Cause::Governor);
+        }
+        let pages: Vec<(PageNo, bool)> = items.iter().map(|i| (i.page, !i.fresh)).collect();
+        let Workspace { region, head, images } = space;
+        self.doublewrite.write(*region, head, &images[..items.len() * size], &pages)?;
+        self.rt.step();
+        let mut segments = BTreeSet::new();
+        let mut at = 0;
+        let joins = |a: &Item, b: &Item| {
+            b.page.0 == a.page.0 + 1 && self.files.place(a.page).0 == self.files.place(b.page).0
+        };
+        for run in items.chunk_by(joins) {
+            self.files.write(run[0].page, &images[at * size..(at + run.len()) * size])?;
+            segments.insert(self.files.place(run[0].page).0);
+            at += run.len();
+        }
+        self.rt.step();
+        for segment in segments {
+            self.files.segment(segment)?.sync()?;
+        }
+        let ns = self.rt.env.now_ns().saturating_sub(start);
+        self.rt.governor.report(Class::Checkpoint, bytes, ns);
+        self.rt.metrics.add(Metric::FlushDone, items.len() as u64);
+        Ok(())
+    }
+
+    fn written(&self, items: Vec<Item>) {
+        for item in items {
+            self.dirty.leave(item.bucket, item.tree);
+            self.frames.facts(item.frame).writing.store(false, Release);
+        }
+    }
+
+    /// The disk is full: the pages are dirty as before, in their old bucket.
+    fn unwritten(&self, items: Vec<Item>) {
+        for item in items {
+            let guard = self.frames.shared(item.frame);
+            let facts = guard.facts();
+            if let Some(newer) = facts.dirty.swap(item.bucket + 1, AcqRel).checked_sub(1) {
+                self.dirty.leave(newer, TreeId(facts.tree.load(Relaxed)));
+            }
+            facts.tree.store(item.tree.0, Relaxed);
+            facts.fresh.fetch_or(item.fresh, Relaxed);
+            facts.writing.store(false, Release);
+            self.dirty.requeue(item.bucket, item.frame);
+        }
+    }
+
+    /// Makes room for redo, which has no background threads: writes and evicts until some frames
+    /// are free.
+    pub(crate) fn make_room(&self, frames: i64) -> Result<()> {
+        let batch = BATCH_BYTES / self.page_size();
+        while self.supply.available() < frames {
+            self.rt.health.check_writable()?;
+            self.supply_beat()?;
+            if self.supply.available() < frames {
+                let cold = self.take_cold(batch);
+                self.flush_batch(cold, batch / 4)?;
+            }
+        }
+        Ok(())
+    }
+}

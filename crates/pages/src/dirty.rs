@@ -1,0 +1,114 @@
+//! Dirty tracking by age (architecture 4.3): a page joins the bucket of the log position at which it
+//! became dirty (LSN / 4 MiB). Counters per bucket and per tree are kept up, so every question is
+//! answered from counters: nothing walks the dirty pages, there is no flush list.
+//!
+//! The mutex guards a few map operations per clean -> dirty transition and per finished write; a
+//! page that is dirty already takes no lock. Invariant: a page is counted in a bucket from before
+//! its record is appended until its write is durable (B3); one that changes again while it is being
+//! written is counted in a newer bucket too.
+
+use evenkeel_base::{Lsn, TreeId, sync::Mutex};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// Bytes of log per bucket.
+pub const BUCKET_BYTES: u64 = 4 << 20;
+
+/// The bucket of a log position.
+pub(crate) fn bucket_of(lsn: Lsn) -> u64 {
+    lsn.0 / BUCKET_BYTES
+}
+
+#[derive(Default)]
+struct Bucket {
+    /// Pages that count here.
+    pages: u64,
+    /// Frames that joined and were not handed to a cleaner; may name frames cleaned since.
+    frames: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Inner {
+    buckets: BTreeMap<u64, Bucket>,
+    trees: HashMap<TreeId, u64>,
+}
+
+/// All dirty pages, as counters.
+#[derive(Default)]
+pub(crate) struct Dirty {
+    inner: Mutex<Inner>,
+    total: AtomicU64,
+}
+
+impl Dirty {
+    /// A page became dirty. True if it is the first of its bucket.
+    pub fn join(&self, bucket: u64, frame: u32, tree: TreeId) -> bool {
+        let mut inner = self.inner.lock();
+        let entry = inner.buckets.entry(bucket).or_default();
+        entry.pages += 1;
+        entry.frames.push(frame);
+        let first = entry.pages == 1;
+        *inner.trees.entry(tree).or_default() += 1;
+        self.total.fetch_add(1, Relaxed);
+        first
+    }
+
+    /// Hands a frame out again that was taken and not written.
+    pub fn requeue(&self, bucket: u64, frame: u32) {
+        if let Some(entry) = self.inner.lock().buckets.get_mut(&bucket) {
+            entry.frames.push(frame);
+        }
+    }
+
+    /// Its write is durable, or it was dropped.
+    pub fn leave(&self, bucket: u64, tree: TreeId) {
+        let mut inner = self.inner.lock();
+        if let Some(entry) = inner.buckets.get_mut(&bucket) {
+            entry.pages -= 1;
+            if entry.pages == 0 {
+                inner.buckets.remove(&bucket);
+            }
+        }
+        if let Some(count) = inner.trees.get_mut(&tree) {
+            *count -= 1;
+            if *count == 0 {
+                inner.trees.remove(&tree);
+            }
+        }
+        self.total.fetch_sub(1, Relaxed);
+    }
+
+    /// Dirty pages.
+    pub fn total(&self) -> u64 {
+        self.total.load(Relaxed)
+    }
+
+    /// Dirty pages of a tree.
+    pub fn of_tree(&self, tree: TreeId) -> u64 {
+        self.inner.lock().trees.get(&tree).copied().unwrap_or(0)
+    }
+
+    /// No dirty page has a change older than this.
+    pub fn oldest(&self) -> Option<Lsn> {
+        self.inner.lock().buckets.keys().next().map(|b| Lsn(b * BUCKET_BYTES))
+    }
+
+    /// Pages in buckets that begin below `lsn`.
+    pub fn older_than(&self, lsn: Lsn) -> u64 {
+        let inner = self.inner.lock();
+        inner.buckets.range(..lsn.0.div_ceil(BUCKET_BYTES)).map(|(_, b)| b.pages).sum()
+    }
+
+    /// The frames of the oldest bucket that has any to hand out.
+    pub fn take_oldest(&self) -> Option<(u64, Vec<u32>)> {
+        let mut inner = self.inner.lock();
+        let (bucket, entry) = inner.buckets.iter_mut().find(|(_, b)| !b.frames.is_empty())?;
+        Some((*bucket, std::mem::take(&mut entry.frames)))
+    }
+
+    /// Pages of each bucket, oldest first, for tests.
+    #[cfg(test)]
+    pub fn histogram(&self) -> Vec<(u64, u64)> {
+        self.inner.lock().buckets.iter().map(|(b, e)| (*b, e.pages)).collect()
+    }
+}

@@ -1,0 +1,79 @@
+//! The pacing law of the page cleaner: pages per second to flush, as a pure function of counters.
+//! No clock, no I/O and no average over the past, so it is right from the first tick after a
+//! restart (P3).
+//!
+//! `rate = over / H + next + supply`, where `over` are the dirty pages older than the target age (or
+//! beyond the target share of the pool), `next` those the log will push over it within a second at
+//! its present speed, `supply` cold dirty pages the clock met. H is the time in which the excess is
+//! to go: 10 s just above the target, 1 s at the trigger, so the limit is never reached while the
+//! device keeps up. The rate moves by at most a factor of two per tick.
+
+/// Seconds between two evaluations.
+pub const TICK_NS: u64 = 100_000_000;
+/// H at the target.
+const HORIZON_MAX: f64 = 10.0;
+/// H at the trigger and beyond.
+const HORIZON_MIN: f64 = 1.0;
+/// The rate may always rise to this within one tick.
+const STEP_MIN: u64 = 512;
+
+/// What the law looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Dirty pages in all.
+    pub dirty_pages: u64,
+    /// Dirty pages above which the pool's share is exceeded (target).
+    pub dirty_target_pages: u64,
+    /// Dirty pages at which it is to be brought down within a second (trigger).
+    pub dirty_trigger_pages: u64,
+    /// Pages with changes older than the target age.
+    pub over_pages: u64,
+    /// Pages that the log will push over the target age within a second.
+    pub next_pages: u64,
+    /// Age of the oldest change, in bytes of log.
+    pub age_bytes: u64,
+    /// Target age.
+    pub age_target_bytes: u64,
+    /// Age at which the excess is to go within a second.
+    pub age_trigger_bytes: u64,
+    /// Cold dirty pages waiting to be written so that their frames can be used.
+    pub supply_pages: u64,
+    /// The rate of the last tick.
+    pub previous_pages_per_sec: u64,
+}
+
+/// 0 at the target, 1 at the trigger.
+fn urgency(value: u64, target: u64, trigger: u64) -> f64 {
+    if value <= target {
+        return 0.0;
+    }
+    let span = trigger.saturating_sub(target).max(1);
+    ((value - target) as f64 / span as f64).min(1.0)
+}
+
+/// The rate that the load asks for, before the slew limit.
+pub fn wanted_pages_per_sec(load: &Load) -> u64 {
+    let dirty_over = load.dirty_pages.saturating_sub(load.dirty_target_pages);
+    let over = load.over_pages.max(dirty_over).min(load.dirty_pages);
+    let by_age = urgency(load.age_bytes, load.age_target_bytes, load.age_trigger_bytes);
+    let by_share = urgency(load.dirty_pages, load.dirty_target_pages, load.dirty_trigger_pages);
+    let horizon = HORIZON_MAX - (HORIZON_MAX - HORIZON_MIN) * by_age.max(by_share);
+    let excess = (over as f64 / horizon).ceil() as u64;
+    let ticks_per_sec = 1_000_000_000 / TICK_NS;
+    excess + load.next_pages + load.supply_pages * ticks_per_sec
+}
+
+/// The rate for the next tick: what is wanted, slew-limited.
+pub fn pages_per_sec(load: &Load) -> u64 {
+    let previous = load.previous_pages_per_sec;
+    let highest = previous.saturating_mul(2).max(STEP_MIN);
+    let lowest = if previous <= STEP_MIN { 0 } else { previous / 2 };
+    wanted_pages_per_sec(load).clamp(lowest, highest)
+}
+
+/// Pages to flush in a tick of `elapsed_ns`, never more than there are.
+pub fn tick_quota(pages_per_sec: u64, elapsed_ns: u64, dirty_pages: u64) -> u64 {
+    let elapsed = elapsed_ns.min(TICK_NS * 2);
+    let quota = (u128::from(pages_per_sec) * u128::from(elapsed)).div_ceil(1_000_000_000);
+    u64::try_from(quota).unwrap_or(u64::MAX).min(dirty_pages)
+}

@@ -1,0 +1,303 @@
+//! `Pages`: the page space with its pool, and the guard for reading.
+
+use crate::cleaner::Cleaner;
+use crate::dirty::Dirty;
+use crate::doublewrite::Doublewrite;
+use crate::extents::Growth;
+use crate::files::{DIRECTORY, Files};
+use crate::frames::{Frames, SharedGuard};
+use crate::pool::Supply;
+use crate::space::Space;
+use crate::translate::Translation;
+use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
+use evenkeel_format::page::{self, HEADER_BYTES, PageHeader};
+use evenkeel_format::space::Geometry;
+use evenkeel_io::{AlignedBuf, Event, Runtime};
+use evenkeel_log::Log;
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, OnceLock};
+
+/// Frames a pool must have.
+const FRAMES_MIN: usize = 64;
+/// Pages waiting to be prefetched, at most.
+const PREFETCH_MAX: usize = 256;
+
+/// How to open a page space.
+#[derive(Clone, Copy, Debug)]
+pub struct PagesOptions {
+    /// Bytes of a page: 4096, 8192 or 16384, fixed at creation.
+    pub page_size: usize,
+    /// Memory for frames.
+    pub pool_bytes: usize,
+    /// Protect pages against torn writes by writing them twice; off where the device writes a page
+    /// atomically.
+    pub doublewrite: bool,
+}
+
+/// How a page is going to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Likely to be used again.
+    Normal,
+    /// By a scan or a build: its frame is the next to be reused.
+    UseOnce,
+}
+
+/// The page space.
+pub struct Pages {
+    pub(crate) rt: Arc<Runtime>,
+    pub(crate) geometry: Geometry,
+    pub(crate) frames: Frames,
+    pub(crate) translation: Translation,
+    pub(crate) supply: Supply,
+    pub(crate) files: Files,
+    pub(crate) space: Space,
+    pub(crate) growth: Growth,
+    pub(crate) dirty: Dirty,
+    pub(crate) doublewrite: Doublewrite,
+    pub(crate) cleaner: Cleaner,
+    pub(crate) clean_event: Arc<Event>,
+    log: OnceLock<Arc<Log>>,
+    prefetch: Mutex<VecDeque<PageNo>>,
+    prefetch_event: Arc<Event>,
+}
+
+impl Pages {
+    fn new(rt: Arc<Runtime>, options: PagesOptions) -> Result<Pages> {
+        let geometry = Geometry::new(options.page_size)?;
+        let count = options.pool_bytes / options.page_size;
+        if count < FRAMES_MIN {
+            let bytes = FRAMES_MIN * options.page_size;
+            return Err(Error::new(Code::PoolTooSmall)
+                .with("pool_bytes", options.pool_bytes)
+                .with("at_least", bytes));
+        }
+        Ok(Pages {
+            frames: Frames::new(rt.clone(), count, options.page_size),
+            translation: Translation::new(geometry, count),
+            supply: Supply::new(count),
+            files: Files::new(rt.clone(), geometry),
+            space: Space::new(geometry),
+            growth: Growth::default(),
+            dirty: Dirty::default(),
+            doublewrite: Doublewrite::new(rt.clone(), geometry, options.doublewrite),
+            cleaner: Cleaner::default(),
+            clean_event: Arc::new(Event::new()),
+            log: OnceLock::new(),
+            prefetch: Mutex::new(VecDeque::new()),
+            prefetch_event: Arc::new(Event::new()),
+            geometry,
+            rt,
+        })
+    }
+
+    /// Makes an empty page space (durable when this returns). `attach_log` comes next.
+    ///
+    /// # Errors
+    /// `BadPageSize`, `PoolTooSmall`, and those of file creation.
+    pub fn create(rt: Arc<Runtime>, options: PagesOptions) -> Result<Arc<Pages>> {
+        let pages = Pages::new(rt, options)?;
+        pages.rt.env.create_dir(DIRECTORY)?;
+        pages.doublewrite.create()?;
+        pages.create_segment(0)?;
+        pages.rt.env.sync_dir("")?;
+        Ok(Arc::new(pages))
+    }
+
+    /// Opens a page space: restores torn pages from the doublewrite file first and syncs them
+    /// (B6), considering only copies at or after `redo_from`, where log replay begins: older copies
+    /// are stale. Page redo and then `attach_log` come next.
+    ///
+    /// # Errors
+    /// `BadPageSize`, `PoolTooSmall`, `FileMissing` and those of reading and writing files.
+    pub fn open(rt: Arc<Runtime>, options: PagesOptions, redo_from: Lsn) -> Result<Arc<Pages>> {
+        let pages = Pages::new(rt, options)?;
+        pages.open_segments()?;
+        pages.doublewrite.restore(&pages.files, redo_from)?;
+        Ok(Arc::new(pages))
+    }
+
+    /// Connects the log, once pages are as the log says: reads the space map and opens the space
+    /// for changes.
+    ///
+    /// # Errors
+    /// `SpaceDamaged` and those of reading pages.
+    pub fn attach_log(&self, log: Arc<Log>) -> Result<()> {
+        if self.log.set(log).is_err() {
+            return Err(Error::internal("the log is attached already"));
+        }
+        self.load_space()
+    }
+
+    /// The log, once it is attached.
+    pub(crate) fn log(&self) -> Result<&Arc<Log>> {
+        self.log.get().ok_or_else(|| Error::internal("pages have no log yet"))
+    }
+
+    /// The log, if it is attached.
+    pub(crate) fn log_if_attached(&self) -> Option<&Arc<Log>> {
+        self.log.get()
+    }
+
+    /// Latches a page for reading, reading it in if need be.
+    ///
+    /// # Errors
+    /// `PageChecksum`, `PageIdentity`, `PageUnwritten`, `PageVersion`, `PageBeyond` (each with file,
+    /// offset and page), `ReadFailed`. A reader that got the number from a page it no longer holds
+    /// validates that page's version before it believes in damage: the page may have been freed.
+    pub fn read(&self, page: PageNo, access: Access) -> Result<PageRead<'_>> {
+        let mut credits = 0;
+        loop {
+            if let Some(index) = self.translation.get(page) {
+                let guard = self.frames.shared(index);
+                if guard.facts().holds(page) {
+                    if access == Access::Normal {
+                        guard.facts().touch();
+                    }
+                    return Ok(PageRead { guard });
+                }
+            } else if let Some(guard) = self.load(page, &mut credits, access)? {
+                return Ok(PageRead { guard: guard.downgrade() });
+            }
+        }
+    }
+
+    /// True if the page of `token` is unchanged since (its version is the same) and nobody is
+    /// changing it now. Takes no latch.
+    pub fn is_current(&self, token: &PageToken) -> bool {
+        let facts = self.frames.facts(token.frame);
+        if facts.holds(token.page) {
+            return facts.version.load(Acquire) == token.version && !facts.is_write_latched();
+        }
+        // It may have moved to another frame, unchanged.
+        self.read(token.page, Access::Normal).is_ok_and(|p| p.version() == token.version)
+    }
+
+    /// Bytes of a page.
+    pub fn page_size(&self) -> usize {
+        self.geometry.page_size()
+    }
+
+    /// Bytes of a page that belong to its owner.
+    pub fn payload_size(&self) -> usize {
+        self.geometry.page_size() - HEADER_BYTES
+    }
+
+    /// Dirty pages of a tree, from a counter.
+    pub fn dirty_pages_of(&self, tree: TreeId) -> u64 {
+        self.dirty.of_tree(tree)
+    }
+
+    /// Dirty pages, from a counter.
+    pub fn dirty_pages(&self) -> u64 {
+        self.dirty.total()
+    }
+
+    /// No page on storage lacks a change older than this; `None`: none lacks any. A checkpointer
+    /// reads the log end first (B3).
+    pub fn oldest_dirty_lsn(&self) -> Option<Lsn> {
+        self.dirty.oldest()
+    }
+
+    /// Asks for pages to be read in ahead of use; a hint that a full queue drops.
+    pub fn prefetch(&self, pages: &[PageNo]) {
+        let mut queue = self.prefetch.lock();
+        let before = queue.len();
+        for page in pages {
+            if queue.len() < PREFETCH_MAX && self.translation.get(*page).is_none() {
+                queue.push_back(*page);
+            }
+        }
+        let grown = queue.len() > before;
+        drop(queue);
+        if grown {
+            self.prefetch_event.notify();
+        }
+    }
+
+    /// Reads one prefetched page in.
+    ///
+    /// # Errors
+    /// None: an unreadable page is left to whoever needs it.
+    pub fn prefetch_beat(&self) -> Result<evenkeel_base::Beat> {
+        let next = self.prefetch.lock().pop_front();
+        let Some(page) = next else { return Ok(evenkeel_base::Beat::Idle) };
+        drop(self.read(page, Access::UseOnce));
+        Ok(evenkeel_base::Beat::More)
+    }
+
+    /// Wakes the threads that drive `prefetch_beat`.
+    pub fn prefetch_event(&self) -> Arc<Event> {
+        self.prefetch_event.clone()
+    }
+
+    /// Reads a page's image from storage, past the pool, and verifies it. A page with changes that
+    /// are not written yet is verified in memory only: `None`.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn check_page(&self, page: PageNo) -> Result<Option<PageHeader>> {
+        let resident = self.translation.get(page).map(|index| self.frames.shared(index));
+        if let Some(guard) = resident.filter(|guard| guard.facts().holds(page)) {
+            let facts = guard.facts();
+            if facts.dirty.load(Acquire) != 0 || facts.writing.load(Acquire) {
+                return Ok(None);
+            }
+        }
+        let mut image = AlignedBuf::new(self.page_size());
+        Ok(Some(*self.files.read(page, &mut image)?.header()))
+    }
+}
+
+/// A page latched for reading; derefs to the payload.
+pub struct PageRead<'a> {
+    pub(crate) guard: SharedGuard<'a>,
+}
+
+/// A page's version, to find out later whether it changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageToken {
+    page: PageNo,
+    frame: u32,
+    version: u64,
+}
+
+impl PageToken {
+    /// The page.
+    pub fn page_no(&self) -> PageNo {
+        self.page
+    }
+}
+
+impl PageRead<'_> {
+    /// Its number.
+    pub fn page_no(&self) -> PageNo {
+        page::page_no(self.guard.bytes())
+    }
+    /// LSN of the last record applied to it.
+    pub fn lsn(&self) -> Lsn {
+        page::lsn(self.guard.bytes())
+    }
+    /// The tree that owns it.
+    pub fn tree(&self) -> TreeId {
+        page::tree(self.guard.bytes())
+    }
+    /// Changes with every change of the page and never goes back, also when the page leaves the
+    /// pool and returns.
+    pub fn version(&self) -> u64 {
+        self.guard.facts().version.load(Acquire)
+    }
+    /// What `Pages::is_current` needs.
+    pub fn token(&self) -> PageToken {
+        PageToken { page: self.page_no(), frame: self.guard.index(), version: self.version() }
+    }
+}
+
+impl Deref for PageRead<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.guard.bytes()[HEADER_BYTES..]
+    }
+}

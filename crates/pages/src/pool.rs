@@ -1,0 +1,269 @@
+//! Supply of frames: the free list, the clock, reading pages in.
+//!
+//! A *credit* is the right to one free frame: `available` counts free frames nobody has a credit
+//! for. Frames are pushed to the list before `available` grows and popped only by holders of a
+//! credit, so a pop with a credit always succeeds. Invariants: the foreground never writes a page;
+//! it may take one clean victim by a bounded search, else it waits on the event (P4).
+
+use crate::frames::ExclusiveGuard;
+use crate::{Access, Pages};
+use evenkeel_base::{Beat, Cause, Error, PageNo, Result, metrics::Metric, sync::Mutex};
+use evenkeel_io::Event;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
+
+/// Frames a foreground search for a clean victim looks at.
+const FOREGROUND_SEARCH: usize = 64;
+/// Frames a supply beat looks at.
+const BEAT_SEARCH: usize = 1024;
+/// Cold dirty frames that wait for the cleaner, at most.
+const COLD_MAX: usize = 512;
+
+pub(crate) struct Supply {
+    free: Mutex<Vec<u32>>,
+    available: AtomicI64,
+    hand: AtomicUsize,
+    /// Below this the provider is woken.
+    low: i64,
+    /// It works up to this.
+    high: i64,
+    woken: AtomicBool,
+    /// Notified when frames become free or evictable.
+    pub freed: Arc<Event>,
+    /// Wakes the provider.
+    pub event: Arc<Event>,
+    /// Dirty frames the clock met: to be written ahead of need.
+    pub cold: Mutex<Vec<u32>>,
+}
+
+impl Supply {
+    pub fn new(frames: usize) -> Supply {
+        let low = (frames / 32).clamp(4, 4096) as i64;
+        Supply {
+            free: Mutex::new((0..frames as u32).rev().collect()),
+            available: AtomicI64::new(frames as i64),
+            hand: AtomicUsize::new(0),
+            low,
+            high: low * 2,
+            woken: AtomicBool::new(false),
+            freed: Arc::new(Event::new()),
+            event: Arc::new(Event::new()),
+            cold: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Free frames without an owner.
+    pub fn available(&self) -> i64 {
+        self.available.load(SeqCst)
+    }
+
+    /// Free frames the provider still owes.
+    pub fn need(&self) -> u64 {
+        (self.high - self.available()).max(0) as u64
+    }
+
+    /// True if the provider should work.
+    pub fn is_low(&self) -> bool {
+        self.available() < self.low
+    }
+
+    fn try_credits(&self, n: i64) -> bool {
+        let take = |now: i64| (now >= n).then_some(now - n);
+        if self.available.fetch_update(SeqCst, SeqCst, take).is_err() {
+            return false;
+        }
+        self.wake_if_low();
+        true
+    }
+
+    fn wake_if_low(&self) {
+        if self.is_low() && !self.woken.swap(true, SeqCst) {
+            self.event.notify();
+        }
+    }
+
+    /// Gives credits back.
+    pub fn return_credits(&self, n: usize) {
+        if n > 0 {
+            self.available.fetch_add(n as i64, SeqCst);
+            self.freed.notify();
+        }
+    }
+
+    fn pop(&self) -> Result<u32> {
+        self.free.lock().pop().ok_or_else(|| Error::internal("a credit without a free frame"))
+    }
+
+    /// Puts a free frame on the list.
+    pub fn push(&self, frame: u32) {
+        self.free.lock().push(frame);
+        self.return_credits(1);
+    }
+}
+
+/// What the clock did with a frame.
+enum Clock {
+    Freed,
+    Cold,
+    Kept,
+}
+
+impl Pages {
+    /// Takes the right to `n` free frames; may wait (free_frame).
+    ///
+    /// # Errors
+    /// `WritesStopped` when writes have stopped and only dirty pages are left.
+    pub(crate) fn take_credits(&self, n: usize) -> Result<()> {
+        if n == 0 || self.supply.try_credits(n as i64) {
+            return Ok(());
+        }
+        loop {
+            let seen = self.supply.freed.now();
+            let mut search = FOREGROUND_SEARCH;
+            if self.rt.health.is_failed() {
+                // No write will clean a page any more: look at every frame, twice for the clock.
+                search = self.frames.count() * 2;
+            }
+            for _ in 0..search {
+                if self.supply.available() >= n as i64 {
+                    break;
+                }
+                self.clock_step();
+            }
+            if self.supply.try_credits(n as i64) {
+                return Ok(());
+            }
+            self.rt.health.check_writable()?;
+            self.supply.woken.store(true, SeqCst);
+            self.supply.event.notify();
+            self.rt.wait(&self.supply.freed, seen, None, Cause::FreeFrame);
+        }
+    }
+
+    /// A free frame, latched, for the holder of a credit.
+    pub(crate) fn take_frame(&self) -> Result<ExclusiveGuard<'_>> {
+        Ok(self.frames.exclusive(self.supply.pop()?))
+    }
+
+    /// Empties a latched frame whose page is installed, and puts it on the free list.
+    pub(crate) fn release_frame(&self, mut guard: ExclusiveGuard<'_>) {
+        if let Some(page) = guard.facts().page() {
+            self.translation.remove(page);
+        }
+        guard.set_page(None);
+        let facts = guard.facts();
+        facts.loading.store(false, Relaxed);
+        facts.fresh.store(false, Relaxed);
+        facts.referenced.store(0, Relaxed);
+        let index = guard.index();
+        drop(guard);
+        self.supply.push(index);
+    }
+
+    /// Reads a page in, given a credit in `credits` (taken if there is none). `None`: somebody else
+    /// brought it in meanwhile. Concurrent readers find the latched frame and wait for the read.
+    pub(crate) fn load(
+        &self,
+        page: PageNo,
+        credits: &mut usize,
+        access: Access,
+    ) -> Result<Option<ExclusiveGuard<'_>>> {
+        if *credits == 0 {
+            self.take_credits(1)?;
+        } else {
+            *credits -= 1;
+        }
+        let mut guard = self.take_frame()?;
+        guard.set_page(Some(page));
+        guard.facts().loading.store(true, Relaxed);
+        if self.geometry.extent_of(page).is_none()
+            || self.translation.install(page, guard.index()).is_err()
+        {
+            // Not installed, so the entry of this page belongs to another frame (or to none).
+            guard.set_page(None);
+            self.release_frame(guard);
+            return match self.geometry.extent_of(page) {
+                Some(_) => Ok(None),
+                None => Err(Error::new(evenkeel_base::Code::PageBeyond).with("page", page)),
+            };
+        }
+        self.rt.step();
+        let read = self.files.read(page, guard.bytes_mut()).map(|seen| *seen.header());
+        let facts = guard.facts();
+        facts.loading.store(false, Relaxed);
+        match read {
+            Ok(header) => {
+                facts.version.store(header.lsn.0, Release);
+                facts.fresh.store(false, Relaxed);
+                facts.referenced.store(u8::from(access == Access::Normal), Relaxed);
+                Ok(Some(guard))
+            }
+            Err(error) => {
+                self.release_frame(guard);
+                Err(error)
+            }
+        }
+    }
+
+    /// Moves the clock on by one frame.
+    fn clock_step(&self) -> Clock {
+        let index = self.supply.hand.fetch_add(1, Relaxed) % self.frames.count();
+        let index = index as u32;
+        let facts = self.frames.facts(index);
+        if facts.page().is_none() || facts.is_latched() || facts.pins.load(Acquire) != 0 {
+            return Clock::Kept;
+        }
+        if facts.referenced.swap(0, Relaxed) != 0 || facts.writing.load(Acquire) {
+            return Clock::Kept;
+        }
+        if facts.dirty.load(Acquire) != 0 {
+            let mut cold = self.supply.cold.lock();
+            if cold.len() < COLD_MAX {
+                cold.push(index);
+            }
+            return Clock::Cold;
+        }
+        let Some(guard) = self.frames.try_exclusive(index) else { return Clock::Kept };
+        if facts.page().is_none()
+            || facts.pins.load(Acquire) != 0
+            || facts.dirty.load(Acquire) != 0
+            || facts.writing.load(Acquire)
+        {
+            return Clock::Kept;
+        }
+        self.rt.metrics.add(Metric::Evictions, 1);
+        self.release_frame(guard);
+        Clock::Freed
+    }
+
+    /// One step of the frame provider: frees clean cold frames and hands dirty cold ones to the
+    /// cleaner. Idle above the high-water mark, and when only the cleaner can help.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn supply_beat(&self) -> Result<Beat> {
+        self.rt.step();
+        self.supply.woken.store(false, SeqCst);
+        let (mut freed, mut cold) = (0, 0);
+        for _ in 0..BEAT_SEARCH.min(self.frames.count() * 2) {
+            if self.supply.need() == 0 || cold >= COLD_MAX / 2 {
+                break;
+            }
+            match self.clock_step() {
+                Clock::Freed => freed += 1,
+                Clock::Cold => cold += 1,
+                Clock::Kept => {}
+            }
+        }
+        self.rt.metrics.set(Metric::FreeFrames, self.supply.available().max(0) as u64);
+        if cold > 0 {
+            self.clean_event.notify();
+        }
+        Ok(if freed > 0 && self.supply.need() > 0 { Beat::More } else { Beat::Idle })
+    }
+
+    /// Wakes the frame provider.
+    pub fn supply_event(&self) -> Arc<Event> {
+        self.supply.event.clone()
+    }
+}
