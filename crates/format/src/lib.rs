@@ -15,8 +15,8 @@ pub mod run;
 pub mod space;
 pub mod superblock;
 pub mod types;
-pub mod wal;
 pub mod undo;
+pub mod wal;
 
 pub use codec::{Reader, put_bytes, put_varint};
 pub use key::{KeyPart, prefix_successor};

@@ -241,6 +241,11 @@ pub fn row_version(row: &[u8]) -> Result<u16> {
     u16::try_from(r.varint()?).map_err(|_| r.bad("row format beyond 16 bits"))
 }
 
+/// True if some value of the row lies in overflow pages.
+pub fn has_references(row: &[u8]) -> bool {
+    row.first().is_some_and(|flags| flags & HAS_REFERENCES != 0)
+}
+
 /// Gives out single columns of a row without decoding the others.
 #[derive(Clone, Copy, Debug)]
 pub struct RowReader<'l, 'r> {

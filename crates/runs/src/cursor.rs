@@ -8,7 +8,7 @@
 
 use crate::source::{Direction, Merger};
 use crate::{Runs, source::Item};
-use evenkeel_base::{IndexId, Result, Snapshot, metrics::Metric};
+use evenkeel_base::{IndexId, Result, Snapshot, TxnId, metrics::Metric};
 use evenkeel_format::record::entry_op;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -98,6 +98,7 @@ pub struct IndexCursor {
     value: Vec<u8>,
     done: bool,
     skipped: u64,
+    undecided: Option<TxnId>,
 }
 
 impl IndexCursor {
@@ -127,7 +128,14 @@ impl IndexCursor {
             value: Vec::new(),
             done,
             skipped: 0,
+            undecided: None,
         }
+    }
+
+    /// A transaction that has an undecided entry, INS or DEL, among those passed so far, the
+    /// snapshot's own apart: a locking read waits for it and reads again (A7).
+    pub fn undecided(&self) -> Option<TxnId> {
+        self.undecided
     }
 
     /// Releases memtables and files until the next call: call it before returning to a client that
@@ -209,8 +217,15 @@ impl IndexCursor {
         }
     }
 
-    fn judge(&self, item: &Item<'_>) -> bool {
-        item.version.is_visible(&self.snapshot, self.runs.commits())
+    fn judge(&mut self, item: &Item<'_>) -> bool {
+        let visible = item.version.is_visible(&self.snapshot, self.runs.commits());
+        if !visible && self.undecided.is_none() {
+            let (stamp, state) = item.version.state(self.runs.commits());
+            if state.is_undecided() && stamp.txn != self.snapshot.own {
+                self.undecided = Some(stamp.txn);
+            }
+        }
+        visible
     }
 
     fn is_stale(&self) -> bool {

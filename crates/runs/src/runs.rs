@@ -224,6 +224,11 @@ impl Runs {
         self.unique.lock(&self.rt, index, key)
     }
 
+    /// Latches the slots of all unique keys of a row, without deadlock (D5).
+    pub fn unique_slots(&self, keys: &[(IndexId, &[u8])]) -> Vec<UniqueGuard> {
+        self.unique.lock_all(&self.rt, keys)
+    }
+
     /// One step of flushing generations.
     ///
     /// # Errors

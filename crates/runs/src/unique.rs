@@ -14,6 +14,11 @@ struct Slot {
     freed: Arc<Event>,
 }
 
+fn slot_of(index: IndexId, key: &[u8]) -> usize {
+    let hash = hash_key(key) ^ u64::from(index.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 32) as usize % SLOTS
+}
+
 /// The slots of one database.
 pub(crate) struct UniqueSlots {
     slots: Box<[Slot]>,
@@ -27,8 +32,22 @@ impl UniqueSlots {
 
     /// Latches the slot of a key; waits while another holds it.
     pub(crate) fn lock(self: &Arc<Self>, rt: &Runtime, index: IndexId, key: &[u8]) -> UniqueGuard {
-        let hash = hash_key(key) ^ u64::from(index.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let number = (hash >> 32) as usize % SLOTS;
+        self.lock_slot(rt, slot_of(index, key))
+    }
+
+    /// Latches the slots of several keys, each once, in the one order that all threads follow.
+    pub(crate) fn lock_all(
+        self: &Arc<Self>,
+        rt: &Runtime,
+        keys: &[(IndexId, &[u8])],
+    ) -> Vec<UniqueGuard> {
+        let mut slots: Vec<usize> = keys.iter().map(|(index, key)| slot_of(*index, key)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots.into_iter().map(|number| self.lock_slot(rt, number)).collect()
+    }
+
+    fn lock_slot(self: &Arc<Self>, rt: &Runtime, number: usize) -> UniqueGuard {
         let slot = &self.slots[number];
         rt.wait_until(&slot.freed, Cause::RowLock, || {
             slot.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()

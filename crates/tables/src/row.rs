@@ -3,7 +3,7 @@
 
 use crate::shape::Shape;
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_format::{Field, Value, ValueRef};
+use evenkeel_format::{ColumnType, Field, Value, ValueRef};
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -99,9 +99,14 @@ impl Row {
         self.row.extend_from_slice(row);
     }
 
-    /// Row bytes of a table row.
-    pub(crate) fn row_bytes(&self) -> &[u8] {
-        &self.row
+    /// True if the row bytes refer to overflow pages.
+    pub(crate) fn has_references(&self) -> bool {
+        matches!(self.source, Source::Table) && evenkeel_format::row::has_references(&self.row)
+    }
+
+    /// The type of the column at `position`.
+    pub(crate) fn column_type(&self, position: usize) -> Option<ColumnType> {
+        self.shape.as_ref()?.columns.get(position).map(|c| c.entry.ty)
     }
 
     /// Columns of a table row that lie in overflow pages: (position, reference).

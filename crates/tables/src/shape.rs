@@ -202,6 +202,15 @@ impl Shape {
         })
     }
 
+    /// The index at a position. # Errors: `IndexMissing`.
+    pub fn index_at(&self, position: usize) -> Result<&IndexShape> {
+        self.indexes.get(position).ok_or_else(|| {
+            Error::new(Code::IndexMissing)
+                .with("table", &self.def.name)
+                .with("position", position)
+        })
+    }
+
     /// Appends the clustered key of a row. # Errors: `KeyTooLong`, and what encoding gives.
     pub fn encode_key<'v>(
         &self,
