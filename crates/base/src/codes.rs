@@ -60,6 +60,13 @@ codes! {
     PoolTooSmall = Invalid, "the page pool is too small", "raise memory_size";
     SpaceLimit = Full, "the page space has reached its largest size of 16 TiB", "remove data or use a second database";
     // -- tree
+    ValueTooLong = Invalid, "a value is longer than 4 GiB - 1", "split the value";
+    TreeDamaged = Corrupt, "a tree's pages do not lead to the key", "run evenkeel check; restore from a backup";
+    TreeOpMisfit = Corrupt, "a logged change does not fit its page", "restore from a backup; report the message and the log";
+    TreeGone = NotFound, "a tree does not exist (any more)", "open the table again";
+    TreeNotEmpty = Invalid, "a bulk load needs an empty tree", "load into a new table";
+    KeysNotAscending = Invalid, "the rows of a bulk load are not in key order", "sort them first; every key may come once";
+    OverflowDamaged = Corrupt, "a long value's pages are not where its row says", "run evenkeel check; restore from a backup";
     // -- runs
     // -- txn
     DeadlockVictim = Deadlock, "a deadlock was broken by giving this transaction up", "roll back and repeat the transaction";

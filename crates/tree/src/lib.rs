@@ -1,1 +1,46 @@
-//! The clustered B+tree over mini-transactions.
+//! The clustered B+tree over mini-transactions (architecture 4.8, protocols B2, B4, E1, E4-E6).
+//!
+//! # Shape
+//! The root is a fixed inner page from the start: its page number never changes, growing and
+//! shrinking move its content. Leaves have no links to each other: fences say where a neighbour
+//! begins and the parent says which page it is. Values too long for a leaf are in overflow pages.
+//!
+//! # Latch order
+//! 1. A reader holds one latch at a time. It accepts a page only if kind, tree, level and fences
+//!    fit its search, and starts again at the root if they do not.
+//! 2. A row change latches its leaf only (exclusively).
+//! 3. A structure change latches from the root's side to the leaves' side, left to right on one
+//!    level, then pages it has just allocated, which nobody else can reach.
+//!
+//! So no two threads wait for each other. Why rule 1 is enough without validating the parent
+//! again: a page that left the tree is marked as no node before its latch is released, and a new
+//! page becomes visible together with its parent's slot; so a node of this tree whose level and
+//! fences fit *is* the node that the tree has there.
+//!
+//! # Changes
+//! A row change is one log record and changes one leaf. If the row does not fit, room is made
+//! first by mini-transactions of their own (compaction, split), holding nothing of the row change;
+//! then the row change starts again. Everything is reserved (log, frames) before the first latch.
+#![forbid(unsafe_code)]
+
+mod bulk;
+mod check;
+mod compact;
+mod cursor;
+mod estimate;
+pub mod overflow;
+mod reclaim;
+mod merge;
+mod redo;
+mod split;
+mod tree;
+mod write;
+
+pub use bulk::BulkLoad;
+pub use check::{Problem, TreeReport};
+pub use cursor::{Cursor, Direction};
+pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
+pub use redo::TreeRedo;
+pub use tree::{Tree, Trees};
+pub use write::{Decision, LeafOp, LeafRow};
+

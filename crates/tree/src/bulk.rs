@@ -1,0 +1,166 @@
+//! Bulk load: builds the leaves of an empty tree directly from rows in key order, then the levels
+//! above them. The root is written last, so the tree is empty until `finish` and complete after.
+
+use crate::split::range_bytes;
+use crate::tree::{Goal, Tree, change_image};
+use crate::write::{LeafRow, fence_reserve};
+use evenkeel_base::{Code, Error, PageNo, Result};
+use evenkeel_format::node::{
+    InnerCell, KIND_NONE, LeafCell, Node, NodeMut, SLOT_BYTES, separator,
+};
+use evenkeel_pages::Access;
+
+/// A leaf is full for a bulk load when less than this share of it is free: room for updates.
+const FREE_SHARE: usize = 16;
+
+/// The node of a level that is being filled.
+struct Filling {
+    page: Vec<u8>,
+    /// Nodes of this level written so far.
+    written: u64,
+}
+
+/// A bulk load in progress. Dropped before `finish`, it leaves an empty tree and pages that only
+/// `Tree::drop_all` frees.
+pub struct BulkLoad<'t> {
+    tree: &'t Tree,
+    /// From the leaves up.
+    levels: Vec<Filling>,
+    last_key: Vec<u8>,
+    last_page: Option<PageNo>,
+    rows: u64,
+}
+
+impl Tree {
+    /// Starts a bulk load into this tree, which must be empty and unused by others.
+    ///
+    /// # Errors
+    /// `TreeNotEmpty`; those of pages.
+    pub fn bulk_load(&self) -> Result<BulkLoad<'_>> {
+        let leaf = self.find(Goal::Last, 0, Access::Normal)?;
+        let node = Node::parse(&leaf)?;
+        if node.count() != 0 || !node.low().is_empty() {
+            return Err(Error::new(Code::TreeNotEmpty).with("tree", self.id()));
+        }
+        drop(leaf);
+        let mut load = BulkLoad {
+            tree: self,
+            levels: Vec::new(),
+            last_key: Vec::new(),
+            last_page: None,
+            rows: 0,
+        };
+        load.begin_level(b"")?;
+        Ok(load)
+    }
+}
+
+impl BulkLoad<'_> {
+    fn begin_level(&mut self, low: &[u8]) -> Result<()> {
+        let mut page = vec![0; self.tree.pages().payload_size()];
+        NodeMut::format(&mut page, self.levels.len() as u8, low, None)?;
+        self.levels.push(Filling { page, written: 0 });
+        Ok(())
+    }
+
+    /// Appends a row; keys must ascend.
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `RowTooLong`, `KeysNotAscending`; those of log and pages.
+    pub fn push(&mut self, key: &[u8], row: LeafRow<'_>) -> Result<()> {
+        self.tree.check_lengths(key, row.row)?;
+        if self.rows > 0 && key <= self.last_key.as_slice() {
+            return Err(Error::new(Code::KeysNotAscending).with("tree", self.tree.id()));
+        }
+        let cell = LeafCell { flags: row.flags, stamp: row.stamp, row: row.row };
+        let node = Node::parse(&self.levels[0].page)?;
+        let need = SLOT_BYTES + cell.cell_bytes(key.len()) + fence_reserve(&node, key);
+        let spare = node.payload_bytes() / FREE_SHARE;
+        if node.count() > 0 && node.free_bytes() < need + spare {
+            let sep = separator(&self.last_key, key).to_vec();
+            self.write_node(0, &sep)?;
+        }
+        let mut node = NodeMut::parse(&mut self.levels[0].page)?;
+        let at = node.node().count();
+        if !node.insert_leaf(at, key, &cell) {
+            return Err(Error::internal("a row does not fit an empty leaf"));
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Writes the filling node of a level, which ends at `high`, and begins the next one there.
+    fn write_node(&mut self, level: usize, high: &[u8]) -> Result<()> {
+        let filling = &mut self.levels[level];
+        let mut node = NodeMut::parse(&mut filling.page)?;
+        let count = node.node().count();
+        node.truncate(count, Some(high))?;
+        self.store(level)?;
+        NodeMut::format(&mut self.levels[level].page, level as u8, high, None)?;
+        Ok(())
+    }
+
+    /// Writes the filling node of a level to a new page and hands that to the level above.
+    fn store(&mut self, level: usize) -> Result<()> {
+        let mut reserved = self.tree.reserve_log()?;
+        let mut mtr = self.tree.pages().begin(2)?;
+        let slot = mtr.alloc(self.tree.id(), self.last_page)?;
+        let page = mtr.page_no(slot);
+        let filling = &mut self.levels[level];
+        let mut node = NodeMut::parse(&mut filling.page)?;
+        let low = node.node().low().to_vec();
+        change_image(&mut mtr, slot, &mut node)
+            .map_err(|e| self.tree.trees().rt.health.fail(e))?;
+        mtr.commit(&mut reserved);
+        filling.written += 1;
+        self.last_page = Some(page);
+        self.add_child(level + 1, &low, page)
+    }
+
+    fn add_child(&mut self, level: usize, key: &[u8], child: PageNo) -> Result<()> {
+        if level == self.levels.len() {
+            self.begin_level(key)?;
+        }
+        let cell = InnerCell { child, dead_since: None };
+        let node = Node::parse(&self.levels[level].page)?;
+        let need = SLOT_BYTES + cell.cell_bytes(key.len());
+        let used = range_bytes(&node, 0..node.count(), node.low(), None);
+        // The high fence, when it comes, is the key that no longer fits.
+        if used + need + key.len() > node.payload_bytes() {
+            self.write_node(level, key)?;
+        }
+        let mut node = NodeMut::parse(&mut self.levels[level].page)?;
+        let at = node.node().count();
+        if node.insert_inner(at, key, &cell) {
+            Ok(())
+        } else {
+            Err(Error::internal("a child does not fit an empty node"))
+        }
+    }
+
+    /// Ends the load: writes the right edge and the root. Gives the number of rows.
+    ///
+    /// # Errors
+    /// Of log and pages.
+    pub fn finish(mut self) -> Result<u64> {
+        let mut level = 0;
+        while level == 0 || level + 1 < self.levels.len() || self.levels[level].written > 0 {
+            self.store(level)?;
+            level += 1;
+        }
+        let tree = self.tree;
+        let mut reserved = tree.reserve_log()?;
+        let mut mtr = tree.pages().begin(3)?;
+        let root = mtr.write(tree.root())?;
+        let old_leaf = Node::parse(mtr.page(root))?.inner_cell(0)?.child;
+        let old_leaf = mtr.write(old_leaf)?;
+        let mut top = NodeMut::parse(&mut self.levels[level].page)?;
+        mtr.free(old_leaf)?;
+        mtr.page_mut(old_leaf)[0] = KIND_NONE;
+        change_image(&mut mtr, root, &mut top).map_err(|e| tree.trees().rt.health.fail(e))?;
+        mtr.commit(&mut reserved);
+        Ok(self.rows)
+    }
+}

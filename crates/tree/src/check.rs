@@ -1,0 +1,198 @@
+//! Checking a tree while it is in use: every node's own invariants, levels, fences against the
+//! parent's slots, that no page is reached twice; counts and fill on the way.
+
+use crate::tree::{Goal, Tree};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Error, Kind, PageNo, Result};
+use evenkeel_format::node::Node;
+use evenkeel_pages::{Access, PageToken};
+use std::collections::HashSet;
+
+/// A finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The page concerned.
+    pub page: PageNo,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TreeReport {
+    /// Empty if the tree is sound.
+    pub problems: Vec<Problem>,
+    /// Levels, leaves included.
+    pub levels: u32,
+    /// Inner nodes.
+    pub inner_pages: u64,
+    /// Leaves.
+    pub leaf_pages: u64,
+    /// Cells of leaves.
+    pub rows: u64,
+    /// Cells marked deleted.
+    pub rows_deleted: u64,
+    /// Bytes used in leaves.
+    pub leaf_bytes_used: u64,
+    /// Bytes of leaves.
+    pub leaf_bytes: u64,
+}
+
+impl TreeReport {
+    /// Share of the leaves' bytes in use, in percent.
+    pub fn fill_percent(&self) -> f64 {
+        100.0 * self.leaf_bytes_used as f64 / self.leaf_bytes.max(1) as f64
+    }
+}
+
+/// Problems that a report lists at most.
+const PROBLEMS_MAX: usize = 100;
+/// How often a child that does not fit its parent is looked at again: it may just have changed.
+const LOOKS: usize = 100;
+
+struct Check<'t> {
+    tree: &'t Tree,
+    report: TreeReport,
+    seen: HashSet<PageNo>,
+    /// Structure changes when the check began: pages may have moved since.
+    changes: u64,
+}
+
+impl Tree {
+    /// Checks the whole tree, one latch at a time.
+    ///
+    /// # Errors
+    /// Only what keeps it from going on (I/O); damage is in the report.
+    pub fn check(&self) -> Result<TreeReport> {
+        let mut check = Check {
+            tree: self,
+            report: TreeReport::default(),
+            seen: HashSet::new(),
+            changes: self.structure_changes(),
+        };
+        let root = self.pages().read(self.root(), Access::Normal)?;
+        let level = match Node::parse(&root) {
+            Ok(node) if root.tree() == self.id() && node.level() > 0 => {
+                check.one(self.root(), &node);
+                node.level()
+            }
+            _ => {
+                check.problem(self.root(), "the root is no inner node of this tree");
+                return Ok(check.report);
+            }
+        };
+        drop(root);
+        check.report.levels = u32::from(level) + 1;
+        for level in (1..=level).rev() {
+            check.level(level)?;
+        }
+        Ok(check.report)
+    }
+
+    fn structure_changes(&self) -> u64 {
+        let metrics = &self.trees().rt.metrics;
+        metrics.get(Metric::Splits) + metrics.get(Metric::LeafMerges)
+    }
+}
+
+impl Check<'_> {
+    fn problem(&mut self, page: PageNo, what: impl Into<String>) {
+        if self.report.problems.len() < PROBLEMS_MAX {
+            self.report.problems.push(Problem { page, what: what.into() });
+        }
+    }
+
+    /// Walks the inner nodes of one level by their fences and checks their children.
+    fn level(&mut self, level: u8) -> Result<()> {
+        let mut low = Vec::new();
+        let mut looks = 0;
+        loop {
+            let page = match self.tree.find(Goal::At(&low), level, Access::UseOnce) {
+                Ok(page) => page,
+                Err(e) if e.kind() == Kind::Corrupt => {
+                    self.problem(PageNo(page_of(&e)), e.to_string());
+                    return Ok(());
+                }
+                Err(e) => return Err(e),
+            };
+            let (token, copy) = (page.token(), page.to_vec());
+            drop(page);
+            let node = Node::parse(&copy)?;
+            let Some(undone) = self.children(&node, &low, token, looks == LOOKS)? else {
+                looks = 0;
+                match node.high() {
+                    Some(high) => low = high.to_vec(),
+                    None => return Ok(()),
+                }
+                continue;
+            };
+            // The parent changed meanwhile: look again from the child that did not fit.
+            looks += 1;
+            low = undone;
+            self.tree.trees().rt.step();
+        }
+    }
+
+    /// Checks the children of an inner node from the one that covers `low` on. Gives the key of
+    /// the first that does not fit, if the parent has changed since it was copied.
+    fn children(
+        &mut self,
+        node: &Node<'_>,
+        low: &[u8],
+        parent: PageToken,
+        last_look: bool,
+    ) -> Result<Option<Vec<u8>>> {
+        for slot in node.child_slot(low)..node.count() {
+            let key = node.key(slot);
+            let next = if slot + 1 < node.count() { Some(node.key(slot + 1)) } else { None };
+            let high = next.as_deref().or(node.high());
+            let child = node.inner_cell(slot).map(|cell| cell.child);
+            let misfit = match child.and_then(|no| Ok((no, self.tree.pages().read(no, Access::UseOnce)?))) {
+                Ok((no, page)) => match Node::parse(&page) {
+                    Ok(child) => {
+                        let fits = page.tree() == self.tree.id()
+                            && child.level() + 1 == node.level()
+                            && child.low() == key
+                            && child.high() == high;
+                        if fits {
+                            self.one(no, &child);
+                            continue;
+                        }
+                        (no, "tree, level or fences do not fit the parent".to_string())
+                    }
+                    Err(e) => (no, e.to_string()),
+                },
+                Err(e) if e.kind() == Kind::Corrupt => (PageNo(page_of(&e)), e.to_string()),
+                Err(e) => return Err(e),
+            };
+            if !last_look && !self.tree.pages().is_current(&parent) {
+                return Ok(Some(key));
+            }
+            self.problem(misfit.0, misfit.1);
+        }
+        Ok(None)
+    }
+
+    fn one(&mut self, page: PageNo, node: &Node<'_>) {
+        if let Err(e) = node.check() {
+            self.problem(page, e.context("why").unwrap_or("damaged").to_string());
+        }
+        if !self.seen.insert(page) && self.tree.structure_changes() == self.changes {
+            self.problem(page, "reached twice");
+        }
+        if !node.is_leaf() {
+            self.report.inner_pages += 1;
+            return;
+        }
+        self.report.leaf_pages += 1;
+        self.report.rows += node.count() as u64;
+        self.report.rows_deleted += node.dead_count() as u64;
+        self.report.leaf_bytes_used += node.used_bytes() as u64;
+        self.report.leaf_bytes += node.payload_bytes() as u64;
+    }
+}
+
+/// The page that an error names.
+fn page_of(error: &Error) -> u64 {
+    error.context("page").and_then(|page| page.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,125 @@
+//! Compaction of a leaf (B4): stamps that every snapshot sees past are dropped, deleted rows that
+//! no snapshot sees are removed. The record lists the slots; it is appended after the commit
+//! records it relies on, because a transaction's state changes only after its record's append.
+
+use crate::tree::{Tree, change};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{CommitTable, Lsn, Result, Stamp, TxnId, TxnState};
+use evenkeel_format::node::{Node, SLOT_BYTES};
+use evenkeel_format::record::cell_flags::{DELETED, STAMPED};
+use evenkeel_format::tree_op::{COMPACT_REMOVE, TreeOp};
+
+/// Bytes that dropping a stamp gains.
+const STAMP_GAIN: usize = 12;
+
+/// What compacting a leaf would do.
+#[derive(Default, Debug)]
+pub(crate) struct Compaction {
+    items: Vec<u8>,
+    /// Bytes gained.
+    pub(crate) gain: usize,
+    /// Cells removed.
+    pub(crate) removed: usize,
+    /// Deleted cells that must stay for now.
+    pub(crate) kept: usize,
+    /// If all cells that stay are deleted and committed: since when no snapshot sees a row.
+    pub(crate) dead_since: Option<Lsn>,
+}
+
+/// Whether a cell's history is over for everyone.
+enum Age {
+    /// Every snapshot sees past it.
+    Settled,
+    /// Committed, but a snapshot may not see it.
+    Young(Lsn),
+    /// Undecided, or waiting to be reverted.
+    Open,
+}
+
+fn age(commits: &dyn CommitTable, horizon: Lsn, stamp: Stamp) -> Age {
+    match commits.state(stamp.txn) {
+        TxnState::Committed(_) if commits.is_dead(stamp) => Age::Open,
+        TxnState::Committed(cts) if cts <= horizon => Age::Settled,
+        TxnState::Committed(cts) => Age::Young(cts),
+        TxnState::Active | TxnState::Prepared | TxnState::Aborted => Age::Open,
+    }
+}
+
+/// Plans the compaction of a leaf.
+///
+/// # Errors
+/// `BadEncoding`.
+pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compaction> {
+    let horizon = commits.horizon();
+    let mut plan = Compaction::default();
+    let mut all_dead = Some(Lsn::ZERO);
+    let mut open_txn = TxnId::ZERO;
+    for slot in 0..node.count() {
+        let cell = node.leaf_cell(slot)?;
+        let deleted = cell.flags & DELETED != 0;
+        let age = if cell.flags & STAMPED == 0 {
+            Age::Settled
+        } else if cell.stamp.txn == open_txn {
+            Age::Open
+        } else {
+            age(commits, horizon, cell.stamp)
+        };
+        match age {
+            Age::Settled if deleted => {
+                plan.items.extend((slot as u16 | COMPACT_REMOVE).to_le_bytes());
+                plan.gain += node.cell_len(slot) + SLOT_BYTES;
+                plan.removed += 1;
+                continue;
+            }
+            Age::Settled if cell.flags & STAMPED != 0 => {
+                plan.items.extend((slot as u16).to_le_bytes());
+                plan.gain += STAMP_GAIN;
+            }
+            // A large transaction asks for its state once per leaf, not once per row.
+            Age::Open if !matches!(commits.state(cell.stamp.txn), TxnState::Committed(_)) => {
+                open_txn = cell.stamp.txn;
+            }
+            _ => {}
+        }
+        plan.kept += usize::from(deleted);
+        all_dead = match age {
+            Age::Young(cts) if deleted => all_dead.map(|since| since.max(cts)),
+            _ => None,
+        };
+    }
+    plan.dead_since = all_dead.filter(|_| plan.kept > 0);
+    Ok(plan)
+}
+
+impl Tree {
+    /// Compacts the leaf of `key` if that makes room for a cell of `cell_bytes` beside its key
+    /// and gains a sixteenth of the page: less is not worth a record, and a split follows soon.
+    pub(crate) fn compact_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
+        let need = SLOT_BYTES + cell_bytes + 2 * key.len();
+        self.compact(key, |node, plan| {
+            plan.gain >= node.payload_bytes() / 16 && node.free_bytes() + plan.gain >= need
+        })
+    }
+
+    /// Compacts the leaf of `key` if `wanted` says so.
+    pub(crate) fn compact(
+        &self,
+        key: &[u8],
+        wanted: impl Fn(&Node<'_>, &Compaction) -> bool,
+    ) -> Result<bool> {
+        let page = self.leaf_no(key)?;
+        let mut reserved = self.reserve_log()?;
+        let mut mtr = self.pages().begin(1)?;
+        let Some(slot) = self.write_node(&mut mtr, page, 0, key)? else { return Ok(false) };
+        let node = Node::parse(mtr.page(slot))?;
+        let plan = plan(&*self.trees().commits, &node)?;
+        if plan.items.is_empty() || !wanted(&node, &plan) {
+            return Ok(false);
+        }
+        change(&mut mtr, slot, &TreeOp::Compact(&plan.items))
+            .map_err(|e| self.trees().rt.health.fail(e))?;
+        mtr.commit(&mut reserved);
+        self.trees().rt.metrics.add(Metric::Compactions, 1);
+        Ok(true)
+    }
+}

@@ -1,0 +1,308 @@
+//! A cursor: copies one leaf at a time and holds no latch, frame or view between calls. It goes
+//! from leaf to leaf by fences, so it survives any structure change; rows that change behind its
+//! copy are judged by the reader's snapshot, which must be registered before `seek` (a reader
+//! without a snapshot, such as a locking read, takes the key here and the row from `Tree::get`).
+
+use crate::tree::{Goal, Tree};
+use crate::write::LeafRow;
+use evenkeel_base::{Code, Error, Lsn, PageNo, Result};
+use evenkeel_format::node::Node;
+use evenkeel_pages::Access;
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+/// Which way a cursor goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Backward,
+}
+
+/// Leaves that a scan asks to be read ahead.
+const PREFETCH_LEAVES: usize = 16;
+/// Leaves in a row before a scan reads ahead.
+const SCAN_LEAVES: usize = 2;
+/// A scan that starts again this often without progress met damage.
+const RESTARTS_MAX: usize = 1_000;
+
+/// Walks the rows of a tree in key order, deleted ones included.
+pub struct Cursor {
+    tree: Tree,
+    direction: Direction,
+    access: Access,
+    /// Subtrees dead since this or earlier are skipped unread (E6).
+    skip_dead_at: Option<Lsn>,
+    /// Copy of the present leaf's payload.
+    leaf: Vec<u8>,
+    /// Forward: the next slot. Backward: one above the next slot.
+    slot: usize,
+    /// Leaves loaded since `seek`.
+    leaves: usize,
+    /// Leaves still ahead that were asked for.
+    ahead: usize,
+    key: Vec<u8>,
+    goal: Vec<u8>,
+    done: bool,
+}
+
+impl Tree {
+    /// A cursor; `seek` comes first.
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            tree: self.clone(),
+            direction: Direction::Forward,
+            access: Access::Normal,
+            skip_dead_at: None,
+            leaf: Vec::new(),
+            slot: 0,
+            leaves: 0,
+            ahead: 0,
+            key: Vec::new(),
+            goal: Vec::new(),
+            done: true,
+        }
+    }
+}
+
+impl Cursor {
+    /// For scans and builds: leaves are taken as used once (A5).
+    pub fn set_use_once(&mut self, use_once: bool) {
+        self.access = if use_once { Access::UseOnce } else { Access::Normal };
+    }
+
+    /// The reader's snapshot position: leaves that hold no row for it may be skipped unread.
+    /// Only for readers who see nothing but committed rows at or below it and their own.
+    pub fn set_snapshot(&mut self, at: Option<Lsn>) {
+        self.skip_dead_at = at;
+    }
+
+    /// Goes before the first row that `bound` admits in this direction. `Unbounded` is the first
+    /// row (forward) or the last (backward); `Included(k)` and `Excluded(k)` start at `k` or
+    /// beside it.
+    ///
+    /// # Errors
+    /// Of pages.
+    pub fn seek(&mut self, bound: Bound<&[u8]>, direction: Direction) -> Result<()> {
+        self.direction = direction;
+        (self.leaves, self.ahead, self.done) = (0, 0, false);
+        match (direction, bound) {
+            (Direction::Forward, Bound::Unbounded) => self.load(Goal::At(b"")),
+            (Direction::Forward, Bound::Included(key)) => {
+                self.load(Goal::At(key))?;
+                self.place(key, |slot, _| slot)
+            }
+            (Direction::Forward, Bound::Excluded(key)) => {
+                self.load(Goal::At(key))?;
+                self.place(key, |slot, equal| slot + usize::from(equal))
+            }
+            (Direction::Backward, Bound::Unbounded) => self.load(Goal::Last),
+            (Direction::Backward, Bound::Included(key)) => {
+                self.load(Goal::At(key))?;
+                self.place(key, |slot, equal| slot + usize::from(equal))
+            }
+            (Direction::Backward, Bound::Excluded(key)) if key.is_empty() => {
+                self.done = true;
+                Ok(())
+            }
+            (Direction::Backward, Bound::Excluded(key)) => {
+                self.load(Goal::Before(key))?;
+                self.place(key, |slot, _| slot)
+            }
+        }
+    }
+
+    /// Sets the slot from where a key is; a leaf beyond the key (dead ones were skipped) keeps
+    /// the slot that `load` chose.
+    fn place(&mut self, key: &[u8], slot: impl FnOnce(usize, bool) -> usize) -> Result<()> {
+        if self.done {
+            return Ok(());
+        }
+        let node = Node::parse(&self.leaf)?;
+        if node.covers(key) || node.covers_before(key) {
+            let (at, equal) = node.lower_bound(key);
+            self.slot = slot(at, equal);
+        }
+        Ok(())
+    }
+
+    /// The next row: its key and cell, valid until the next call. `None` at the end.
+    ///
+    /// # Errors
+    /// Of pages.
+    #[expect(clippy::should_implement_trait, reason = "lends from the cursor, and may fail")]
+    pub fn next(&mut self) -> Result<Option<(&[u8], LeafRow<'_>)>> {
+        while !self.done {
+            let node = Node::parse(&self.leaf)?;
+            let slot = match self.direction {
+                Direction::Forward if self.slot < node.count() => self.slot,
+                Direction::Backward if self.slot > 0 => self.slot - 1,
+                _ => {
+                    self.next_leaf()?;
+                    continue;
+                }
+            };
+            self.slot = if self.direction == Direction::Forward { slot + 1 } else { slot };
+            let node = Node::parse(&self.leaf)?;
+            self.key.clear();
+            node.key_to(slot, &mut self.key);
+            return Ok(Some((&self.key, node.leaf_cell(slot)?.into())));
+        }
+        Ok(None)
+    }
+
+    fn next_leaf(&mut self) -> Result<()> {
+        let node = Node::parse(&self.leaf)?;
+        let mut goal = std::mem::take(&mut self.goal);
+        goal.clear();
+        match self.direction {
+            Direction::Forward => match node.high() {
+                Some(high) => goal.extend_from_slice(high),
+                None => self.done = true,
+            },
+            Direction::Backward => {
+                goal.extend_from_slice(node.low());
+                self.done = goal.is_empty();
+            }
+        }
+        let result = match self.direction {
+            _ if self.done => Ok(()),
+            Direction::Forward => self.load(Goal::At(&goal)),
+            Direction::Backward => self.load(Goal::Before(&goal)),
+        };
+        self.goal = goal;
+        result
+    }
+
+    /// Copies the leaf of the goal, or the next one behind dead leaves; `done` if there is none.
+    fn load(&mut self, goal: Goal<'_>) -> Result<()> {
+        let mut behind: Option<Vec<u8>> = None;
+        let mut restarts = 0;
+        loop {
+            let goal = match (&behind, self.direction) {
+                (None, _) => goal,
+                (Some(key), Direction::Forward) => Goal::At(key),
+                (Some(key), Direction::Backward) => Goal::Before(key),
+            };
+            match self.load_once(goal)? {
+                Loaded::Yes => return Ok(()),
+                Loaded::Skipped(Some(key)) => behind = Some(key),
+                Loaded::Skipped(None) => {
+                    self.done = true;
+                    return Ok(());
+                }
+                Loaded::Again => restarts += 1,
+            }
+            if restarts > RESTARTS_MAX {
+                return Err(Error::new(Code::TreeDamaged)
+                    .with("tree", self.tree.id())
+                    .with("why", "a scan finds no leaf"));
+            }
+            self.tree.trees().rt.step();
+        }
+    }
+
+    fn load_once(&mut self, goal: Goal<'_>) -> Result<Loaded> {
+        let tree = self.tree.clone();
+        let parent = tree.find(goal, 1, Access::Normal)?;
+        let node = Node::parse(&parent)?;
+        let mut slot = goal.child_slot(&node);
+        while self.is_dead(&node, slot)? {
+            let next = match self.direction {
+                Direction::Forward => slot + 1,
+                Direction::Backward => slot.wrapping_sub(1),
+            };
+            if next >= node.count() {
+                let behind = match self.direction {
+                    Direction::Forward => node.high(),
+                    Direction::Backward => Some(node.low()).filter(|low| !low.is_empty()),
+                };
+                return Ok(Loaded::Skipped(behind.map(<[u8]>::to_vec)));
+            }
+            slot = next;
+        }
+        let skipped = slot != goal.child_slot(&node);
+        let (page, key) = (node.inner_cell(slot)?.child, node.key(slot));
+        self.read_ahead(&node, slot);
+        drop(parent);
+        let goal = if skipped { Goal::At(&key) } else { goal };
+        self.copy(page, goal)
+    }
+
+    fn copy(&mut self, page: PageNo, goal: Goal<'_>) -> Result<Loaded> {
+        let tree = &self.tree;
+        let leaf = match tree.pages().read(page, self.access) {
+            Ok(leaf) => leaf,
+            // Freed meanwhile, or damaged: `find` tells which.
+            Err(_) => tree.find(goal, 0, self.access)?,
+        };
+        match Node::parse(&leaf) {
+            Ok(node) if tree.accepts(leaf.tree(), &node, goal, 0) => {
+                self.leaf.clear();
+                self.leaf.extend_from_slice(&leaf);
+                self.slot = if self.direction == Direction::Forward { 0 } else { node.count() };
+                self.leaves += 1;
+                tree.note_scan(leaf.page_no(), &node);
+                Ok(Loaded::Yes)
+            }
+            _ => Ok(Loaded::Again),
+        }
+    }
+
+    fn is_dead(&self, node: &Node<'_>, slot: usize) -> Result<bool> {
+        let Some(at) = self.skip_dead_at else { return Ok(false) };
+        Ok(node.inner_cell(slot)?.dead_since.is_some_and(|since| since <= at))
+    }
+
+    /// Asks for the leaves after `slot` once this has become a scan.
+    fn read_ahead(&mut self, node: &Node<'_>, slot: usize) {
+        if self.leaves < SCAN_LEAVES || self.ahead > PREFETCH_LEAVES / 2 {
+            self.ahead = self.ahead.saturating_sub(1);
+            return;
+        }
+        let mut pages = [PageNo::ZERO; PREFETCH_LEAVES];
+        let mut count = 0;
+        for (i, page) in pages.iter_mut().enumerate() {
+            let next = match self.direction {
+                Direction::Forward => Some(slot + 1 + i),
+                Direction::Backward => slot.checked_sub(1 + i),
+            };
+            let cell = next.filter(|s| *s < node.count()).map(|s| node.inner_cell(s));
+            let Some(Ok(cell)) = cell else { break };
+            *page = cell.child;
+            count = i + 1;
+        }
+        self.tree.pages().prefetch(&pages[..count]);
+        self.ahead = count;
+    }
+
+    /// Goes on behind a key in the direction of the last `seek`.
+    ///
+    /// # Errors
+    /// Of pages.
+    pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
+        self.seek(Bound::Excluded(key), self.direction)
+    }
+
+    /// True if `key` lies behind `end` in this direction: where a bounded scan stops.
+    pub fn is_past(&self, key: &[u8], end: Bound<&[u8]>) -> bool {
+        let (end, included) = match end {
+            Bound::Unbounded => return false,
+            Bound::Included(end) => (end, true),
+            Bound::Excluded(end) => (end, false),
+        };
+        match key.cmp(end) {
+            Ordering::Equal => !included,
+            Ordering::Greater => self.direction == Direction::Forward,
+            Ordering::Less => self.direction == Direction::Backward,
+        }
+    }
+}
+
+enum Loaded {
+    Yes,
+    Again,
+    /// Everything up to this key is dead for this reader; `None`: up to the end.
+    Skipped(Option<Vec<u8>>),
+}

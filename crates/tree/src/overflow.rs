@@ -1,0 +1,231 @@
+//! Long values in chains of overflow pages (E4). A chain is written once, by one operation whose
+//! stamp it carries, never changed, and freed by whoever owns the row version that refers to it.
+//! Streams in and out, a page at a time; a value has at most 4 GiB - 1 bytes.
+//!
+//! Each page is logged as it is written. A chain whose writer dies before its row record is
+//! appended is unreachable; `OverflowWriter::abandon` frees it when the writer gives up.
+
+use crate::tree::{Tree, change};
+use evenkeel_base::{Code, Error, PageNo, Result, Stamp};
+use evenkeel_format::node::KIND_NONE;
+use evenkeel_format::overflow::{OVERFLOW_HEADER_BYTES, OverflowPage};
+use evenkeel_format::tree_op::TreeOp;
+use evenkeel_pages::Access;
+
+pub use evenkeel_format::overflow::OverflowRef;
+pub(crate) use evenkeel_format::overflow::set_next;
+
+/// Writes one value.
+pub struct OverflowWriter {
+    tree: Tree,
+    owner: Stamp,
+    head: Option<PageNo>,
+    last: Option<PageNo>,
+    position: u32,
+    len: u64,
+    data: Vec<u8>,
+}
+
+impl OverflowWriter {
+    /// Starts a value that operation `owner` stores in `tree`.
+    pub fn new(tree: &Tree, owner: Stamp) -> OverflowWriter {
+        let data = Vec::with_capacity(data_bytes_max(tree));
+        OverflowWriter { tree: tree.clone(), owner, head: None, last: None, position: 0, len: 0, data }
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// `ValueTooLong` beyond 4 GiB - 1; those of log and pages.
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        if self.len + bytes.len() as u64 > u64::from(u32::MAX) {
+            return Err(Error::new(Code::ValueTooLong)
+                .with("bytes", self.len + bytes.len() as u64)
+                .with("limit", u32::MAX));
+        }
+        let max = data_bytes_max(&self.tree);
+        while !bytes.is_empty() {
+            if self.data.len() == max {
+                self.flush()?;
+            }
+            let (now, rest) = bytes.split_at(bytes.len().min(max - self.data.len()));
+            self.data.extend_from_slice(now);
+            self.len += now.len() as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes the page that is full, and links it behind the one before.
+    fn flush(&mut self) -> Result<()> {
+        let tree = &self.tree;
+        let mut reserved = tree.reserve_log()?;
+        let mut mtr = tree.pages().begin(2)?;
+        let last = self.last.map(|last| mtr.write(last)).transpose()?;
+        let slot = mtr.alloc(tree.id(), self.last)?;
+        let page = mtr.page_no(slot);
+        let (owner, position) = (self.owner, self.position);
+        let mut bytes = Vec::with_capacity(OVERFLOW_HEADER_BYTES + self.data.len());
+        OverflowPage { next: None, owner, position, data: &self.data }.encode(&mut bytes);
+        let mut apply = || {
+            change(&mut mtr, slot, &TreeOp::Overflow(&bytes))?;
+            last.map_or(Ok(()), |last| change(&mut mtr, last, &TreeOp::OverflowNext(page)))
+        };
+        apply().map_err(|e| tree.trees().rt.health.fail(e))?;
+        mtr.commit(&mut reserved);
+        self.head.get_or_insert(page);
+        self.last = Some(page);
+        self.position += 1;
+        self.data.clear();
+        Ok(())
+    }
+
+    /// Ends the value.
+    ///
+    /// # Errors
+    /// Of log and pages.
+    pub fn finish(mut self) -> Result<OverflowRef> {
+        if self.head.is_none() || !self.data.is_empty() {
+            self.flush()?;
+        }
+        self.reference()
+    }
+
+    fn reference(&self) -> Result<OverflowRef> {
+        let head = self.head.ok_or_else(|| Error::internal("an overflow chain without pages"))?;
+        Ok(OverflowRef { head, len: self.len as u32, owner: self.owner })
+    }
+
+    /// Gives up and frees what was written.
+    ///
+    /// # Errors
+    /// Of log and pages.
+    pub fn abandon(self) -> Result<()> {
+        if self.head.is_some() { free(&self.tree, &self.reference()?) } else { Ok(()) }
+    }
+}
+
+/// Reads one value.
+pub struct OverflowReader {
+    tree: Tree,
+    value: OverflowRef,
+    next: Option<PageNo>,
+    position: u32,
+    /// Bytes of the value not read from pages yet.
+    rest: u32,
+    data: Vec<u8>,
+    at: usize,
+}
+
+impl OverflowReader {
+    /// Starts reading a value of `tree`.
+    pub fn new(tree: &Tree, value: OverflowRef) -> OverflowReader {
+        OverflowReader {
+            tree: tree.clone(),
+            value,
+            next: Some(value.head),
+            position: 0,
+            rest: value.len,
+            data: Vec::new(),
+            at: 0,
+        }
+    }
+
+    /// Fills part of `buf`; 0 at the end of the value.
+    ///
+    /// # Errors
+    /// `OverflowDamaged` if the chain is not the one referred to; those of pages.
+    pub fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        if self.at == self.data.len() && self.rest > 0 {
+            self.fetch()?;
+        }
+        let n = buf.len().min(self.data.len() - self.at);
+        buf[..n].copy_from_slice(&self.data[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+
+    /// Appends the rest of the value.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn read_to_end(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        loop {
+            out.extend_from_slice(&self.data[self.at..]);
+            self.at = self.data.len();
+            if self.rest == 0 {
+                return Ok(());
+            }
+            self.fetch()?;
+        }
+    }
+
+    fn fetch(&mut self) -> Result<()> {
+        let page = self.next.ok_or_else(|| damaged(&self.tree, &self.value, "ends too early"))?;
+        let read = self.tree.pages().read(page, Access::UseOnce)?;
+        let part = OverflowPage::parse(&read)?;
+        let fits = read.tree() == self.tree.id()
+            && part.owner == self.value.owner
+            && part.position == self.position
+            && (1..=self.rest as usize).contains(&part.data.len());
+        if !fits {
+            return Err(damaged(&self.tree, &self.value, "a page of another chain"));
+        }
+        self.data.clear();
+        self.data.extend_from_slice(part.data);
+        self.at = 0;
+        self.rest -= part.data.len() as u32;
+        self.next = part.next;
+        self.position += 1;
+        Ok(())
+    }
+}
+
+/// Frees a chain. Interrupted at any point (error, crash) it can be repeated: the pages behind the
+/// first go one by one, the first goes last. Does nothing if the chain is already gone.
+///
+/// # Errors
+/// Of log and pages.
+pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
+    loop {
+        let mut reserved = tree.reserve_log()?;
+        let mut mtr = tree.pages().begin(3)?;
+        let head = mtr.write(value.head)?;
+        let next = match OverflowPage::parse(mtr.page(head)) {
+            Ok(page) if mtr.tree(head) == tree.id() && owns(value, &page, 0) => page.next,
+            _ => return Ok(()),
+        };
+        let Some(next) = next else {
+            mtr.free(head)?;
+            mtr.page_mut(head)[0] = KIND_NONE;
+            mtr.commit(&mut reserved);
+            return Ok(());
+        };
+        let slot = mtr.write(next)?;
+        let page = OverflowPage::parse(mtr.page(slot))?;
+        if page.owner != value.owner || mtr.tree(slot) != tree.id() {
+            return Err(damaged(tree, value, "a page of another chain"));
+        }
+        let behind = page.next.unwrap_or(PageNo::ZERO);
+        mtr.free(slot)?;
+        change(&mut mtr, head, &TreeOp::OverflowNext(behind))
+            .map_err(|e| tree.trees().rt.health.fail(e))?;
+        mtr.page_mut(slot)[0] = KIND_NONE;
+        mtr.commit(&mut reserved);
+    }
+}
+
+fn owns(value: &OverflowRef, page: &OverflowPage<'_>, position: u32) -> bool {
+    page.owner == value.owner && page.position == position
+}
+
+fn damaged(tree: &Tree, value: &OverflowRef, why: &'static str) -> Error {
+    Error::new(Code::OverflowDamaged)
+        .with("tree", tree.id())
+        .with("page", value.head)
+        .with("why", why)
+}
+
+fn data_bytes_max(tree: &Tree) -> usize {
+    tree.pages().payload_size() - OVERFLOW_HEADER_BYTES
+}

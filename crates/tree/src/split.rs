@@ -1,0 +1,246 @@
+//! Making room: splits of leaves and inner nodes, growth of the root. Each is one
+//! mini-transaction that leaves the tree whole, so a crash or an error in between loses nothing.
+
+use crate::tree::{Goal, Tree, change, change_image};
+use crate::write::fence_reserve;
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Code, Error, Result};
+use evenkeel_format::node::{
+    HEADER_BYTES, InnerCell, LEVELS_MAX, Node, NodeMut, SLOT_BYTES, common_prefix, separator,
+};
+use evenkeel_format::tree_op::TreeOp;
+use evenkeel_pages::Access;
+use std::borrow::Cow;
+
+/// Frames of a structure change: parent, node, its new sibling, and what allocating touches.
+const SPLIT_FRAMES: usize = 4;
+
+/// Where to cut a node: slots that stay, and the low fence of the new right sibling.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    keep: usize,
+    sep: Vec<u8>,
+}
+
+/// Decides whether and where to cut a node found under its latch; `None`: no need any more.
+type Plan<'p> = &'p dyn Fn(&Node<'_>) -> Option<Cut>;
+
+impl Tree {
+    /// Makes room in the leaf of `key` for a cell of `cell_bytes` beside its key: by compaction
+    /// if that gains something worth a record, else by a split.
+    pub(crate) fn make_room(&self, key: &[u8], cell_bytes: usize) -> Result<()> {
+        if self.compact_for(key, cell_bytes)? {
+            return Ok(());
+        }
+        self.split(0, key, &|node| cut_leaf(node, key, cell_bytes))
+    }
+
+    fn split(&self, level: u8, key: &[u8], plan: Plan<'_>) -> Result<()> {
+        loop {
+            let node = self.find(Goal::At(key), level, Access::Normal)?;
+            let is_root = node.page_no() == self.root();
+            drop(node);
+            if is_root {
+                return self.grow_root(level, plan);
+            }
+            match self.split_once(level, key, plan)? {
+                Split::Done => return Ok(()),
+                Split::Again => self.trees().rt.step(),
+                Split::ParentFull(bytes) => {
+                    self.split(level + 1, key, &|node| cut_inner(node, bytes))?;
+                }
+            }
+        }
+    }
+
+    fn split_once(&self, level: u8, key: &[u8], plan: Plan<'_>) -> Result<Split> {
+        let parent_no = self.find(Goal::At(key), level + 1, Access::Normal)?.page_no();
+        let mut reserved = self.reserve_log()?;
+        let mut mtr = self.pages().begin(SPLIT_FRAMES)?;
+        let Some(parent) = self.write_node(&mut mtr, parent_no, level + 1, key)? else {
+            return Ok(Split::Again);
+        };
+        let node = Node::parse(mtr.page(parent))?;
+        let child_no = node.inner_cell(node.child_slot(key))?.child;
+        let Some(left) = self.write_node(&mut mtr, child_no, level, key)? else {
+            return Ok(Split::Again);
+        };
+        let Some(cut) = plan(&Node::parse(mtr.page(left))?) else { return Ok(Split::Done) };
+        let parent_node = Node::parse(mtr.page(parent))?;
+        let suffix = cut.sep.len() - parent_node.prefix().len();
+        if child_cell_bytes(suffix) > parent_node.free_bytes() {
+            return Ok(Split::ParentFull(child_cell_bytes(cut.sep.len())));
+        }
+        let right = mtr.alloc(self.id(), Some(child_no))?;
+        let right_no = mtr.page_no(right);
+        let mut page = vec![0; mtr.page(left).len()];
+        let old = Node::parse(mtr.page(left))?;
+        let mut node = NodeMut::format(&mut page, level, &cut.sep, old.high())?;
+        node.append_from(&old, cut.keep..old.count())?;
+        // All checks are done: what follows cannot fail on a sound page.
+        let mut apply = || {
+            change_image(&mut mtr, right, &mut node)?;
+            change(&mut mtr, left, &TreeOp::Truncate { keep: cut.keep, high: &cut.sep })?;
+            change(&mut mtr, parent, &TreeOp::InsertChild { child: right_no, key: &cut.sep })
+        };
+        apply().map_err(|e| self.trees().rt.health.fail(e))?;
+        mtr.commit(&mut reserved);
+        self.trees().rt.metrics.add(Metric::Splits, 1);
+        Ok(Split::Done)
+    }
+
+    /// Moves the root's content one level down; the caller then splits what is below.
+    fn grow_root(&self, level: u8, plan: Plan<'_>) -> Result<()> {
+        let mut reserved = self.reserve_log()?;
+        let mut mtr = self.pages().begin(SPLIT_FRAMES)?;
+        let root = mtr.write(self.root())?;
+        let node = Node::parse(mtr.page(root))?;
+        if node.level() != level || plan(&node).is_none() {
+            return Ok(());
+        }
+        if level == LEVELS_MAX {
+            return Err(Error::new(Code::TreeDamaged).with("tree", self.id()).with("level", level));
+        }
+        let mut page = mtr.page(root).to_vec();
+        let mut old = NodeMut::parse(&mut page)?;
+        let mut page = vec![0; mtr.page(root).len()];
+        let mut new = NodeMut::format(&mut page, level + 1, b"", None)?;
+        let child = mtr.alloc(self.id(), Some(self.root()))?;
+        new.insert_inner(0, b"", &InnerCell { child: mtr.page_no(child), dead_since: None });
+        let mut apply = || {
+            change_image(&mut mtr, child, &mut old)?;
+            change_image(&mut mtr, root, &mut new)
+        };
+        apply().map_err(|e| self.trees().rt.health.fail(e))?;
+        mtr.commit(&mut reserved);
+        Ok(())
+    }
+}
+
+enum Split {
+    Done,
+    Again,
+    /// The parent has no room for a slot and cell of this size.
+    ParentFull(usize),
+}
+
+/// Slot and cell of a child whose key has a suffix of this length.
+fn child_cell_bytes(suffix_len: usize) -> usize {
+    SLOT_BYTES + InnerCell { child: Default::default(), dead_since: None }.cell_bytes(suffix_len)
+}
+
+/// Bytes of a node with these fences that holds `cells` slots, cells and prefixes of `n` keys.
+fn node_bytes(low: &[u8], high: Option<&[u8]>, n: usize, cells: usize) -> usize {
+    let (high_len, prefix) = high.map_or((0, 0), |high| (high.len(), common_prefix(low, high)));
+    HEADER_BYTES + low.len() + high_len + cells - n * prefix
+}
+
+/// Bytes of a node with these fences and a range of `node`'s cells.
+pub(crate) fn range_bytes(
+    node: &Node<'_>,
+    range: std::ops::Range<usize>,
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> usize {
+    node_bytes(low, high, range.len(), node.packed_bytes(range, 0))
+}
+
+/// Cuts an inner node that lacks `bytes` for a child. At the right edge all but the last child
+/// stay, so that ascending inserts fill inner nodes too.
+fn cut_inner(node: &Node<'_>, bytes: usize) -> Option<Cut> {
+    let count = node.count();
+    if node.free_bytes() >= bytes || count < 2 {
+        return None;
+    }
+    let middle = if node.high().is_none() { count - 1 } else { count / 2 };
+    let cut = |keep: usize| Cut { keep, sep: node.key(keep) };
+    let right_fits = |cut: &Cut| {
+        let cells = cut.keep..count;
+        range_bytes(node, cells, &cut.sep, node.high()) <= node.payload_bytes()
+    };
+    // With the last child alone the right half always fits; the left half always does.
+    Some(Some(cut(middle)).filter(right_fits).unwrap_or_else(|| cut(count - 1)))
+}
+
+/// The cells of a leaf as they would be with the new cell among them.
+struct Incoming<'a> {
+    node: &'a Node<'a>,
+    key: &'a [u8],
+    /// Slot, cell and whole key.
+    bytes: usize,
+    at: usize,
+    found: bool,
+}
+
+impl Incoming<'_> {
+    fn count(&self) -> usize {
+        self.node.count() + usize::from(!self.found)
+    }
+    /// The old slot at or behind virtual slot `i`.
+    fn old(&self, i: usize) -> usize {
+        if !self.found && i > self.at { i - 1 } else { i }
+    }
+    fn key(&self, i: usize) -> Cow<'_, [u8]> {
+        if i == self.at { Cow::Borrowed(self.key) } else { Cow::Owned(self.node.key(self.old(i))) }
+    }
+    fn bytes(&self, i: usize) -> usize {
+        if i == self.at {
+            return self.bytes;
+        }
+        SLOT_BYTES + self.node.cell_len(self.old(i)) + self.node.prefix().len()
+    }
+    /// Cuts before virtual slot `b`, if both halves fit a page.
+    fn cut(&self, b: usize, left: usize, total: usize) -> Option<Cut> {
+        let (low, high) = (self.node.low(), self.node.high());
+        let (before, behind) = (self.key(b - 1), self.key(b));
+        if before >= behind {
+            return None; // Damaged: `check` will name it.
+        }
+        let sep = separator(&before, &behind);
+        let fence = fence_reserve(self.node, self.key);
+        let page = self.node.payload_bytes();
+        let left_bytes = node_bytes(low, Some(sep), b, left);
+        let right_bytes = node_bytes(sep, high, self.count() - b, total - left) + fence;
+        let fits = left_bytes <= page && right_bytes <= page;
+        // The new cell itself is not there yet: count the old slots on the left.
+        let keep = if !self.found && b > self.at { b - 1 } else { b };
+        fits.then(|| Cut { keep, sep: sep.to_vec() })
+    }
+}
+
+/// Cuts a leaf so that `key` with a cell of `cell_bytes` beside it fits: behind the last row for
+/// ascending inserts, else near the middle of the bytes. `None`: it fits already.
+fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
+    let (at, found) = node.lower_bound(key);
+    let bytes = SLOT_BYTES + cell_bytes + key.len();
+    let new = Incoming { node, key, bytes, at, found };
+    let n = new.count();
+    let needed = (0..n).map(|i| new.bytes(i)).sum::<usize>();
+    let needed = node_bytes(node.low(), node.high(), n, needed) + fence_reserve(node, key);
+    if needed <= node.payload_bytes() {
+        return None;
+    }
+    // Sizes left of each cut, and the cuts in the order of preference.
+    let mut left = Vec::with_capacity(n);
+    let mut sum = 0;
+    for i in 0..n {
+        left.push(sum);
+        sum += new.bytes(i);
+    }
+    let mut cuts: Vec<usize> = (1..n).collect();
+    let appends = !found && at == node.count();
+    let distance = |b: usize| if appends { n - b } else { left[b].abs_diff(sum / 2) };
+    cuts.sort_by_key(|b| distance(*b));
+    let best = cuts.iter().find_map(|b| new.cut(*b, left[*b], sum));
+    best.or_else(|| cut_without(node))
+}
+
+/// A cut that only halves what is there: the next attempt has more room.
+fn cut_without(node: &Node<'_>) -> Option<Cut> {
+    let keep = node.count() / 2;
+    if keep == 0 {
+        return None;
+    }
+    let (before, behind) = (node.key(keep - 1), node.key(keep));
+    (before < behind).then(|| Cut { keep, sep: separator(&before, &behind).to_vec() })
+}

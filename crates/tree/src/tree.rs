@@ -1,0 +1,281 @@
+//! A tree: creating, opening, searching.
+
+use crate::reclaim::ReclaimQueue;
+use crate::redo::apply;
+use crate::write::LeafRow;
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Beat, Code, CommitTable, Error, Kind, PageNo, Result, TreeId};
+use evenkeel_format::node::{self, InnerCell, Node, NodeMut};
+use evenkeel_format::tree_op::TreeOp;
+use evenkeel_io::{Event, Runtime};
+use evenkeel_log::{Log, Reserved, Share};
+use evenkeel_pages::{Access, Mtr, PageRead, Pages};
+use std::sync::Arc;
+
+/// Searches that start again this often without success met damage, not other writers.
+const RESTARTS_MAX: usize = 1_000;
+/// The same for pages that cannot be read: a page may be freed between its parent and itself.
+const READ_RETRIES_MAX: usize = 8;
+
+/// What all trees of one database share.
+pub struct Trees {
+    pub(crate) rt: Arc<Runtime>,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) commits: Arc<dyn CommitTable>,
+    pub(crate) reclaim: ReclaimQueue,
+}
+
+impl Trees {
+    /// The trees in `pages`, logged in `log`.
+    pub fn new(
+        rt: Arc<Runtime>,
+        pages: Arc<Pages>,
+        log: Arc<Log>,
+        commits: Arc<dyn CommitTable>,
+    ) -> Arc<Trees> {
+        Arc::new(Trees { rt, pages, log, commits, reclaim: ReclaimQueue::default() })
+    }
+
+    /// Makes an empty tree: a root with one leaf, one mini-transaction.
+    ///
+    /// # Errors
+    /// Of log and pages: `WritesStopped`, `DiskFull`, I/O.
+    pub fn create(self: &Arc<Self>, id: TreeId) -> Result<Tree> {
+        let mut reserved = self.log.reserve(4 * self.pages.page_size(), Share::User)?;
+        let mut mtr = self.pages.begin(3)?;
+        let root_slot = mtr.alloc(id, None)?;
+        let leaf_slot = mtr.alloc(id, Some(mtr.page_no(root_slot)))?;
+        let mut page = vec![0; self.pages.payload_size()];
+        let mut leaf = NodeMut::format(&mut page, 0, b"", None)?;
+        change_image(&mut mtr, leaf_slot, &mut leaf)?;
+        let child = InnerCell { child: mtr.page_no(leaf_slot), dead_since: None };
+        let mut page = vec![0; self.pages.payload_size()];
+        let mut root = NodeMut::format(&mut page, 1, b"", None)?;
+        root.insert_inner(0, b"", &child);
+        change_image(&mut mtr, root_slot, &mut root)?;
+        let root = mtr.page_no(root_slot);
+        mtr.commit(&mut reserved);
+        Ok(self.open(id, root))
+    }
+
+    /// The tree with this root.
+    pub fn open(self: &Arc<Self>, id: TreeId, root: PageNo) -> Tree {
+        let inner = Inner { trees: self.clone(), id, root, edge: Mutex::default() };
+        Tree { inner: Arc::new(inner) }
+    }
+
+    /// One beat of reclaiming leaves that lost their rows (E6).
+    ///
+    /// # Errors
+    /// As a write.
+    pub fn reclaim_beat(self: &Arc<Self>) -> Result<Beat> {
+        crate::reclaim::beat(self)
+    }
+
+    /// Notified when there is something to reclaim. Beats are also due when the purge horizon has
+    /// risen; the caller looks once a second while the queue is not empty.
+    pub fn reclaim_event(&self) -> Arc<Event> {
+        self.reclaim.event()
+    }
+
+    /// Leaves waiting to be reclaimed.
+    pub fn reclaim_len(&self) -> usize {
+        self.reclaim.len()
+    }
+}
+
+/// Where a search goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal<'k> {
+    /// The node that covers the key.
+    At(&'k [u8]),
+    /// The node that covers the greatest key below.
+    Before(&'k [u8]),
+    /// The node at the right edge.
+    Last,
+}
+
+impl Goal<'_> {
+    pub(crate) fn child_slot(&self, node: &Node<'_>) -> usize {
+        match self {
+            Goal::At(key) => node.child_slot(key),
+            Goal::Before(key) => node.child_slot_before(key),
+            Goal::Last => node.count().saturating_sub(1),
+        }
+    }
+
+    fn is_in(&self, node: &Node<'_>) -> bool {
+        match self {
+            Goal::At(key) => node.covers(key),
+            Goal::Before(key) => node.covers_before(key),
+            Goal::Last => node.high().is_none(),
+        }
+    }
+}
+
+/// The right edge as it was last seen: the leaf without a high fence and its low fence.
+#[derive(Default)]
+pub(crate) struct Edge {
+    pub(crate) page: Option<PageNo>,
+    pub(crate) low: Vec<u8>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) id: TreeId,
+    pub(crate) root: PageNo,
+    /// A hint only: the leaf is verified under its latch.
+    pub(crate) edge: Mutex<Edge>,
+}
+
+/// A clustered tree. Clones are handles of the same tree.
+#[derive(Clone)]
+pub struct Tree {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl Tree {
+    /// The tree's id.
+    pub fn id(&self) -> TreeId {
+        self.inner.id
+    }
+
+    /// The root page; never changes.
+    pub fn root(&self) -> PageNo {
+        self.inner.root
+    }
+
+    /// Longest key.
+    pub fn key_bytes_max(&self) -> usize {
+        node::key_bytes_max(self.pages().page_size())
+    }
+
+    /// Longest row that a leaf takes; store longer ones with `OverflowWriter`.
+    pub fn row_bytes_max(&self) -> usize {
+        node::row_bytes_max(self.pages().page_size())
+    }
+
+    /// Frees all pages of the tree in O(extents) (E2). Nobody may use the tree afterwards.
+    ///
+    /// # Errors
+    /// Of log and pages.
+    pub fn drop_all(&self) -> Result<()> {
+        self.trees().reclaim.forget(self.trees(), self.id());
+        self.pages().free_tree(self.id())
+    }
+
+    pub(crate) fn pages(&self) -> &Arc<Pages> {
+        &self.inner.trees.pages
+    }
+
+    pub(crate) fn trees(&self) -> &Arc<Trees> {
+        &self.inner.trees
+    }
+
+    /// Log space for one structure change.
+    pub(crate) fn reserve_log(&self) -> Result<Reserved> {
+        let page = self.pages().page_size();
+        self.trees().log.reserve(4 * page + 1024, Share::User)
+    }
+
+    /// Calls `f` with the row of `key` under the leaf's latch.
+    ///
+    /// # Errors
+    /// Of pages: I/O, `Corrupt`.
+    pub fn get(&self, key: &[u8], f: &mut dyn FnMut(Option<LeafRow<'_>>)) -> Result<()> {
+        let page = self.find(Goal::At(key), 0, Access::Normal)?;
+        let leaf = Node::parse(&page)?;
+        match leaf.lower_bound(key) {
+            (slot, true) => f(Some(leaf.leaf_cell(slot)?.into())),
+            _ => f(None),
+        }
+        Ok(())
+    }
+
+    /// True if a page is the node of this tree that the goal asks for.
+    pub(crate) fn accepts(&self, tree: TreeId, node: &Node<'_>, goal: Goal<'_>, level: u8) -> bool {
+        tree == self.id() && node.level() == level && goal.is_in(node)
+    }
+
+    /// Latches the node of `level` that the goal asks for.
+    pub(crate) fn find(&self, goal: Goal<'_>, level: u8, access: Access) -> Result<PageRead<'_>> {
+        let mut read_errors = 0;
+        for _ in 0..RESTARTS_MAX {
+            match self.find_once(goal, level, access) {
+                Ok(Some(page)) => return Ok(page),
+                Ok(None) => {}
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
+                    read_errors += 1;
+                    if read_errors > READ_RETRIES_MAX {
+                        return Err(e.with("tree", self.id()));
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+            self.trees().rt.step();
+        }
+        Err(Error::new(Code::TreeDamaged)
+            .with("tree", self.id())
+            .with("level", level)
+            .with("why", "no path leads to the key"))
+    }
+
+    fn find_once(&self, goal: Goal<'_>, level: u8, access: Access) -> Result<Option<PageRead<'_>>> {
+        let mut page = self.pages().read(self.root(), Access::Normal)?;
+        if page.tree() != self.id() {
+            return Err(Error::new(Code::TreeGone).with("tree", self.id()));
+        }
+        let mut at = Node::parse(&page)?.level();
+        if at < level {
+            return Ok(None);
+        }
+        while at > level {
+            let node = Node::parse(&page)?;
+            let child = node.inner_cell(goal.child_slot(&node))?.child;
+            drop(page);
+            at -= 1;
+            page = self.pages().read(child, if at == 0 { access } else { Access::Normal })?;
+            match Node::parse(&page) {
+                Ok(node) if self.accepts(page.tree(), &node, goal, at) => {}
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(page))
+    }
+
+    /// Page number of the leaf for a key, unlatched.
+    pub(crate) fn leaf_no(&self, key: &[u8]) -> Result<PageNo> {
+        let parent = self.find(Goal::At(key), 1, Access::Normal)?;
+        let node = Node::parse(&parent)?;
+        Ok(node.inner_cell(node.child_slot(key))?.child)
+    }
+
+    /// Latches the node of `level` that covers `key` exclusively. `None`: search again.
+    pub(crate) fn write_node(&self, mtr: &mut Mtr<'_>, page: PageNo, level: u8, key: &[u8]) -> Fixed {
+        let slot = mtr.write(page)?;
+        match Node::parse(mtr.page(slot)) {
+            Ok(node) if self.accepts(mtr.tree(slot), &node, Goal::At(key), level) => Ok(Some(slot)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// A latched page of a mini-transaction, if it was the right one.
+pub(crate) type Fixed = Result<Option<usize>>;
+
+/// Applies an op to a latched page and logs it.
+pub(crate) fn change(mtr: &mut Mtr<'_>, slot: usize, op: &TreeOp<'_>) -> Result<()> {
+    apply(op, mtr.page_mut(slot))?;
+    let mut payload = Vec::new();
+    op.encode(&mut payload);
+    mtr.op(slot, op.number(), &payload);
+    Ok(())
+}
+
+/// Gives a latched page the content of a node and logs it.
+pub(crate) fn change_image(mtr: &mut Mtr<'_>, slot: usize, node: &mut NodeMut<'_>) -> Result<()> {
+    let (slots, cells) = node.image();
+    let image = [slots, cells].concat();
+    change(mtr, slot, &TreeOp::Image(&image))
+}

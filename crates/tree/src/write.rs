@@ -1,0 +1,279 @@
+//! Changing one row: decide, make room, prepare, log, all under one leaf latch but for making room.
+
+use crate::redo::put_row;
+use crate::tree::{Fixed, Tree};
+use evenkeel_base::{Code, Error, Lsn, PageNo, Result, Stamp};
+use evenkeel_format::node::{LeafCell, Node, NodeMut, SLOT_BYTES};
+use evenkeel_format::record::{LeafChange, RecordKind, cell_flags};
+use evenkeel_log::Reserved;
+use evenkeel_pages::Mtr;
+use std::cell::Cell;
+
+/// A row in a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafRow<'a> {
+    /// `record::cell_flags`.
+    pub flags: u8,
+    /// Zero unless `STAMPED`.
+    pub stamp: Stamp,
+    /// The row's bytes.
+    pub row: &'a [u8],
+}
+
+impl<'a> From<LeafCell<'a>> for LeafRow<'a> {
+    fn from(cell: LeafCell<'a>) -> LeafRow<'a> {
+        LeafRow { flags: cell.flags, stamp: cell.stamp, row: cell.row }
+    }
+}
+
+/// What a row change does to its cell.
+#[derive(Clone, Copy, Debug)]
+pub enum Decision<'a> {
+    /// Nothing.
+    Stop,
+    /// The cell becomes this.
+    Put {
+        /// ROW or REVERT.
+        kind: RecordKind,
+        /// `record::cell_flags`; the stamp is kept only with `STAMPED`.
+        flags: u8,
+        /// Who made this version.
+        stamp: Stamp,
+        /// The row's bytes.
+        row: &'a [u8],
+    },
+    /// The cell goes; it must exist.
+    Remove {
+        /// ROW or REVERT.
+        kind: RecordKind,
+    },
+}
+
+/// A row change, called back under the exclusive latch of its leaf.
+pub trait LeafOp {
+    /// Looks at the present cell and says what to do. Changes nothing outside: it may be called
+    /// again, after room was made or the leaf changed.
+    ///
+    /// # Errors
+    /// End the write with nothing changed.
+    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<Decision<'a>>;
+
+    /// Called exactly once, when the change is certain: pushes undo, pins the generation. Returns
+    /// the logical half of the record. Must neither wait nor fail.
+    fn prepare(&mut self, current: Option<LeafRow<'_>>) -> &[u8];
+
+    /// Called after the record was appended, the latch still held. Must neither wait nor fail.
+    fn logged(&mut self, lsn: Lsn);
+}
+
+thread_local! {
+    /// Scratch for the record body, so that a write does not allocate.
+    static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// How one attempt ended.
+enum Attempt {
+    Done(bool),
+    /// The cell needs this many bytes beside its key.
+    NoRoom(usize),
+    /// The parent says that the leaf is dead: it must not say so when a row arrives (E6).
+    Marked,
+}
+
+/// The change as decided, with the physical half of its record in the scratch.
+struct Change {
+    kind: RecordKind,
+    flags: u8,
+    stamp: Stamp,
+    row_len: usize,
+}
+
+impl Change {
+    fn is_remove(&self) -> bool {
+        self.flags & cell_flags::REMOVE != 0
+    }
+
+    fn cell<'r>(&self, row: &'r [u8]) -> LeafCell<'r> {
+        LeafCell { flags: self.flags, stamp: self.stamp, row }
+    }
+}
+
+impl Tree {
+    /// Changes the row of `key` as `op` decides. `reserved` pays for the op's own record: its
+    /// key, row, logical half and 40 bytes; structure changes reserve for themselves. No latch
+    /// may be held by the caller. Returns false if `op` decided to stop.
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `RowTooLong`, those of `op.decide`, of log and pages; nothing has changed.
+    pub fn write(&self, key: &[u8], reserved: &mut Reserved, op: &mut dyn LeafOp) -> Result<bool> {
+        self.check_lengths(key, &[])?;
+        let mut body = BODY.take();
+        let done = self.write_with(key, reserved, op, &mut body);
+        BODY.set(body);
+        done
+    }
+
+    fn write_with(
+        &self,
+        key: &[u8],
+        reserved: &mut Reserved,
+        op: &mut dyn LeafOp,
+        body: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let mut hint = self.edge_for(key);
+        loop {
+            let hinted = hint.is_some();
+            let mut mtr = self.pages().begin(1)?;
+            let Some(slot) = self.write_leaf(&mut mtr, hint.take(), key)? else {
+                drop(mtr);
+                self.trees().rt.step();
+                continue;
+            };
+            match self.attempt(mtr, slot, key, reserved, op, body, hinted)? {
+                Attempt::Done(changed) => return Ok(changed),
+                Attempt::NoRoom(bytes) => self.make_room(key, bytes)?,
+                Attempt::Marked => self.clear_dead(key)?,
+            }
+        }
+    }
+
+    /// Latches the leaf of a key, by the hint if there is one.
+    fn write_leaf(&self, mtr: &mut Mtr<'_>, hint: Option<PageNo>, key: &[u8]) -> Fixed {
+        match hint {
+            Some(page) => match self.write_node(mtr, page, 0, key) {
+                // A hint may lead to a page that was freed.
+                Err(_) => Ok(None),
+                fixed => fixed,
+            },
+            None => {
+                let page = self.leaf_no(key)?;
+                self.write_node(mtr, page, 0, key)
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one step of write_with, split for length")]
+    fn attempt(
+        &self,
+        mut mtr: Mtr<'_>,
+        slot: usize,
+        key: &[u8],
+        reserved: &mut Reserved,
+        op: &mut dyn LeafOp,
+        body: &mut Vec<u8>,
+        hinted: bool,
+    ) -> Result<Attempt> {
+        let node = Node::parse(mtr.page(slot))?;
+        let (at, found) = node.lower_bound_append(key);
+        let old = if found { Some(node.leaf_cell(at)?) } else { None };
+        let page = mtr.page_no(slot);
+        let Some(change) = self.decide(op, old, page, key, body)? else {
+            return Ok(Attempt::Done(false));
+        };
+        let row = body.len() - change.row_len..body.len();
+        if node.is_marked_dead() {
+            return Ok(Attempt::Marked);
+        }
+        let cell = change.cell(&body[row.clone()]);
+        if !change.is_remove() && !fits(&node, at, found, key, &cell) {
+            return Ok(Attempt::NoRoom(cell.cell_bytes(0)));
+        }
+        let appended = at == node.count() && node.high().is_none();
+        if appended && !hinted {
+            self.remember_edge(page, node.low());
+        }
+        // From here on nothing waits and nothing fails (B2, B3).
+        body.extend_from_slice(op.prepare(old.map(LeafRow::from)));
+        let done = if change.is_remove() {
+            NodeMut::parse(mtr.page_mut(slot)).map(|mut node| node.remove(at))
+        } else {
+            put_row(mtr.page_mut(slot), at, found, key, &change.cell(&body[row]))
+        };
+        done.map_err(|e| self.trees().rt.health.fail(e))?;
+        if change.flags & (cell_flags::REMOVE | cell_flags::DELETED) != 0 {
+            self.note_delete(page, mtr.page(slot));
+        }
+        mtr.commit_record(reserved, change.kind, &[body], |lsn| op.logged(lsn));
+        Ok(Attempt::Done(true))
+    }
+
+    /// Asks `op` and encodes the physical half of its record into `body`.
+    fn decide(
+        &self,
+        op: &mut dyn LeafOp,
+        old: Option<LeafCell<'_>>,
+        page: PageNo,
+        key: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<Option<Change>> {
+        let (kind, flags, stamp, row) = match op.decide(old.map(LeafRow::from))? {
+            Decision::Stop => return Ok(None),
+            Decision::Put { kind, flags, stamp, row } => (kind, flags, stamp, row),
+            Decision::Remove { .. } if old.is_none() => {
+                return Err(Error::internal("a row change removes a row that is not there"));
+            }
+            Decision::Remove { kind } => (kind, cell_flags::REMOVE, Stamp::default(), &[][..]),
+        };
+        self.check_lengths(&[], row)?;
+        let stamp = if flags & cell_flags::STAMPED != 0 { stamp } else { Stamp::default() };
+        body.clear();
+        LeafChange { page, tree: self.id(), flags, stamp, key, row, logical: &[] }.encode(body);
+        Ok(Some(Change { kind, flags, stamp, row_len: row.len() }))
+    }
+
+    /// # Errors: `KeyTooLong`, `RowTooLong`.
+    pub(crate) fn check_lengths(&self, key: &[u8], row: &[u8]) -> Result<()> {
+        let too_long = |code, len, max| {
+            Err(Error::new(code).with("tree", self.id()).with("bytes", len).with("limit", max))
+        };
+        if key.len() > self.key_bytes_max() {
+            return too_long(Code::KeyTooLong, key.len(), self.key_bytes_max());
+        }
+        if row.len() > self.row_bytes_max() {
+            return too_long(Code::RowTooLong, row.len(), self.row_bytes_max());
+        }
+        Ok(())
+    }
+
+    /// The leaf at the right edge, if the key is known to belong there.
+    fn edge_for(&self, key: &[u8]) -> Option<PageNo> {
+        let edge = self.inner.edge.lock();
+        edge.page.filter(|_| key >= edge.low.as_slice())
+    }
+
+    fn remember_edge(&self, page: PageNo, low: &[u8]) {
+        let mut edge = self.inner.edge.lock();
+        edge.page = Some(page);
+        edge.low.clear();
+        edge.low.extend_from_slice(low);
+    }
+}
+
+/// Bytes that stay free in a leaf at the right edge for the high fence it gets when the next leaf
+/// begins behind it, so that a full leaf can be left full.
+pub(crate) fn fence_reserve(node: &Node<'_>, key: &[u8]) -> usize {
+    match (node.high(), node.count().checked_sub(1)) {
+        (None, Some(last)) => node.suffix(last).len().max(key.len()) + 1,
+        (None, None) => key.len() + 1,
+        (Some(_), _) => 0,
+    }
+}
+
+/// True if the cell fits at the place that `lower_bound` gave.
+pub(crate) fn fits(
+    node: &Node<'_>,
+    at: usize,
+    found: bool,
+    key: &[u8],
+    cell: &LeafCell<'_>,
+) -> bool {
+    let need = cell.cell_bytes(key.len() - node.prefix().len());
+    let fence = fence_reserve(node, key);
+    if found {
+        let old = node.cell_len(at);
+        need <= old || need + fence <= old + node.free_bytes()
+    } else {
+        need + fence + SLOT_BYTES <= node.free_bytes()
+    }
+}
+
