@@ -91,7 +91,7 @@ impl SimDisk {
     }
 }
 
-/// Where the order of unsynced changes is cut by `Torn`: those before survive, the one at it in part.
+/// Where `Torn` cuts the order of unsynced changes: those before survive, the one at it in part.
 #[derive(Clone, Copy)]
 struct Cut(u64);
 

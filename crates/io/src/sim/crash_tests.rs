@@ -6,8 +6,7 @@ const SECTORS: usize = 32;
 const LEN: usize = SECTORS * SECTOR;
 
 fn quiet(disk: &SimDisk) -> Arc<dyn Env> {
-    let options = SimOptions { latency: false, ..SimOptions::new(1) };
-    SimEnv::on(disk.clone(), options).env()
+    SimEnv::on(disk.clone(), SimOptions::quiet(1)).env()
 }
 
 /// A file `a` of durable ones; over it eight unsynced writes of the values 2..=9, in order from its

@@ -76,6 +76,12 @@ impl SimOptions {
             latency: true,
         }
     }
+
+    /// For tests of files alone: no thread but the waiting one is ever chosen without need, and I/O
+    /// takes no time.
+    pub fn quiet(seed: u64) -> SimOptions {
+        SimOptions { seed, step_switch: 0, wait_switch: 0, io_switch: 0, latency: false }
+    }
 }
 
 /// How uneven the threads of a simulation are.
@@ -83,7 +89,7 @@ impl SimOptions {
 struct Moods {
     /// One time in this many switches a thread's share of the turns changes (0: all are equal).
     uneven: u64,
-    /// A step that switches holds its thread up for up to 20 ms one time in this many (0: never).
+    /// A step that switches holds its thread up for up to 1 ms one time in this many (0: never).
     hold_up: u64,
 }
 
@@ -91,7 +97,7 @@ impl Moods {
     fn new(options: &SimOptions) -> Moods {
         let mut rng = Rng::new(options.seed ^ 0x300d);
         let mut draw = |from: [u64; 3]| from[rng.below(3) as usize];
-        let moods = Moods { uneven: draw([0, 16, 256]), hold_up: draw([0, 64, 1024]) };
+        let moods = Moods { uneven: draw([0, 16, 256]), hold_up: draw([0, 256, 4096]) };
         if options.step_switch == 0 { Moods { uneven: 0, hold_up: 0 } } else { moods }
     }
 }

@@ -25,7 +25,7 @@ const WAITS_AFTER_CRASH: u32 = 16;
 /// Waits while unwinding, or of an outside thread after the end, that mean it never finishes.
 const WAITS_AT_END: u32 = 100_000;
 /// An outside thread that waits this long while nothing is scheduled reports a hang.
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 
 /// The payload with which a wait unwinds a thread of a crashed or stopped simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,6 @@ enum Late {
     GoOn,
     Unwind,
     Panic(String),
-    Abort(String),
 }
 
 struct Table {
@@ -281,13 +280,13 @@ impl Scheduler {
     }
 
     /// A point where another thread may run, one time in `one_in`; rarely this one is held up for
-    /// up to 20 ms, as by an operating system that runs others first.
+    /// up to 1 ms, as by an operating system that runs others first.
     pub fn step(self: &Arc<Self>, one_in: u64, never: &Arc<Event>) {
         if !self.rng.one_in(one_in) {
             return;
         }
         if self.rng.one_in(self.moods.hold_up) {
-            let time = Duration::from_nanos(self.rng.below(20_000_000));
+            let time = Duration::from_micros(1 << self.rng.below(11));
             self.wait(never, never.now(), Some(time), Cause::Unexplained);
             return;
         }
@@ -371,10 +370,6 @@ impl Scheduler {
             Late::GoOn => {}
             Late::Unwind => std::panic::resume_unwind(Box::new(Unwound)),
             Late::Panic(why) => panic!("{why}"),
-            Late::Abort(why) => {
-                eprintln!("a thread waits for ever while unwinding: {why}");
-                std::process::abort();
-            }
         }
     }
 
@@ -383,7 +378,9 @@ impl Scheduler {
         let late = table.slots[me].late_waits;
         let over = late > if ending { WAITS_AT_END } else { WAITS_AFTER_CRASH };
         if std::thread::panicking() {
-            return if late > WAITS_AT_END { Late::Abort(self.why(table)) } else { Late::GoOn };
+            // A panic while unwinding ends the process, with its text.
+            let why = || format!("waits for ever while unwinding: {}", self.why(table));
+            return if late > WAITS_AT_END { Late::Panic(why()) } else { Late::GoOn };
         }
         if table.slots[me].role != Role::Outside {
             return if ending || over { Late::Unwind } else { Late::GoOn };
@@ -438,8 +435,8 @@ impl Scheduler {
     }
 
     fn block(&self, turn: &Turn, outside: bool) {
+        let mut switches = if outside { self.table.lock().switches } else { 0 };
         let mut mine = turn.mine.lock();
-        let mut switches = 0;
         while !*mine {
             if !outside {
                 turn.condvar.wait(&mut mine);
@@ -502,7 +499,7 @@ impl Scheduler {
     fn change_weights(&self, table: &mut Table) {
         if self.rng.one_in(self.moods.uneven) {
             let one = self.rng.below(table.slots.len() as u64) as usize;
-            table.slots[one].weight = 1 << (2 * self.rng.below(4));
+            table.slots[one].weight = 1 << (2 * self.rng.below(3));
         }
     }
 
