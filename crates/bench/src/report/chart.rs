@@ -83,10 +83,10 @@ impl Chart {
     /// Appends it to the page.
     pub fn draw(&self, page: &mut String) {
         let axis = Axis::new(self.scale, self.highest());
+        let class = if self.highest() > 0.0 { "chart" } else { "chart empty" };
         let _ = write!(
             page,
-            "<figure class=\"chart\" data-chart=\"{}\">\n<figcaption>{} \
-             <output></output></figcaption>\n",
+            "<figure class=\"{class}\" data-chart=\"{}\">\n<figcaption>{}</figcaption>\n",
             self.id,
             escape(&self.title)
         );
@@ -116,7 +116,7 @@ impl Chart {
         let _ = write!(
             page,
             "\n</svg>\n</div>\n<div class=\"seconds\"><span>0</span><span>{}</span>\
-             <span>{width} s</span></div>\n</figure>\n",
+             <span>{width} s</span></div>\n<output></output>\n</figure>\n",
             width / 2
         );
     }
@@ -156,6 +156,8 @@ impl Chart {
         let text = if text.is_empty() { "0".to_string() } else { text.join(", ") };
         let _ =
             write!(page, "\n<g data-second=\"{}\" data-text=\"{}\">", second + 1, escape(&text));
+        // Gaps between narrow bars would only shimmer.
+        let gap = if self.seconds > 120 { 0.0 } else { 0.05 };
         let mut below = 0.0;
         for (i, series) in self.series.iter().enumerate() {
             let value = series.at(second);
@@ -166,7 +168,7 @@ impl Chart {
             below = to;
             let (from, to) = (HEIGHT * axis.share(from), HEIGHT * axis.share(to));
             if to > from {
-                let inset = if self.form == Form::Pair && i == 1 { 0.25 } else { 0.05 };
+                let inset = if self.form == Form::Pair && i == 1 { 0.25 } else { gap };
                 let _ = write!(
                     page,
                     "<rect class=\"c{}\" x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" \

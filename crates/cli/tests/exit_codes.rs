@@ -1,0 +1,90 @@
+//! The command as a user runs it: exit codes, what goes to stdout, and files left behind.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn evenkeel(dir: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.current_dir(dir).args(line.split_whitespace());
+    command
+}
+
+fn run(dir: &Path, line: &str) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = evenkeel(dir, line).output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn a_run_prints_seconds_and_removes_the_default_directory() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let line = "bench --engine null --rows 1k,1k --durability 0 --seconds 1 --steps l.i0,l.x,q9.1 \
+                --json a.json --report a.html";
+    let (code, out, err) = run(dir.path(), line);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = out.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(lines[0].starts_with("i_sec\tt_sec\t") && lines.len() >= 4);
+    assert!(lines.iter().all(|line| line.split('\t').count() == 17), "{out}");
+    assert_eq!(out.matches("i_sec").count(), 1);
+    assert!(!dir.path().join("evenkeel-bench").exists());
+    let (code, out, _) = run(dir.path(), "bench diff a.json a.json");
+    assert!(code == Some(0) && out.contains("rows/s") && out.contains("1.00"), "{out}");
+    assert_eq!(run(dir.path(), "bench report a.json b.html").0, Some(0));
+    let pages = ["a.html", "b.html"].map(|f| std::fs::read(dir.path().join(f)).expect("written"));
+    assert!(pages[0] == pages[1] && pages[0].len() > 1000);
+}
+
+#[test]
+fn errors_have_their_exit_code_and_say_what_to_do() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::create_dir(dir.path().join("full")).expect("writable");
+    std::fs::write(dir.path().join("full/x"), "mine").expect("writable");
+    let cases = [
+        ("bench --rows x,y", 2, "--rows"),
+        ("bench --nonsense", 2, "--nonsense"),
+        ("bench --engine other", 2, "--engine"),
+        ("bench --engine null --dir full", 2, "not empty"),
+        ("bench --engine mariadb://127.0.0.1/test", 3, "no client"),
+        ("bench --engine null --dir full/x/y", 1, "full/x/y"),
+        ("bench diff missing.json missing.json", 1, "missing.json"),
+        ("bench diff full/x full/x", 1, "full/x"),
+        ("", 2, "Usage"),
+    ];
+    for (line, wanted, part) in cases {
+        let (code, _, err) = run(dir.path(), line);
+        assert!(code == Some(wanted) && err.contains(part), "{line}: {code:?} {err}");
+    }
+    assert_eq!(std::fs::read(dir.path().join("full/x")).expect("kept"), b"mine");
+}
+
+#[test]
+fn ctrl_c_ends_the_run_with_130_and_the_json() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let line = "bench --engine null --steps l.i0:60s --durability 0 --json c.json";
+    let child = evenkeel(dir.path(), line).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut child = child;
+    let out = child.stdout.take().expect("piped");
+    // The second line of numbers: the step is running.
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(out));
+    let seconds = lines.by_ref().filter(|l| l.as_ref().is_ok_and(|l| !l.starts_with('#')));
+    assert_eq!(seconds.take(2).count(), 2);
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill is there").success());
+    lines.for_each(drop);
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let json = std::fs::read_to_string(dir.path().join("c.json")).expect("written");
+    assert!(json.contains("\"interrupted\":true") && json.contains("\"name\":\"l.i0\""));
+    assert!(!dir.path().join("evenkeel-bench").exists());
+}
+
+#[test]
+fn help_tells_defaults_and_units() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (code, out, _) = run(dir.path(), "bench --help");
+    assert_eq!(code, Some(0));
+    let parts = ["[default: 2M,500k]", "[default: 256M]", "1024-based", "seconds", "130", "l.i0"];
+    for part in parts {
+        assert!(out.contains(part), "{part} in\n{out}");
+    }
+    assert!(run(dir.path(), "--help").1.contains("check"));
+}
