@@ -431,19 +431,31 @@ impl State {
         self.inodes.retain(|ino, inode| !inode.is_released() || named.contains(ino));
     }
 
-    /// Applies a change to a file if there is space for it.
+    /// Applies a change to a file. Of a write for which there is no space some of what fits is
+    /// applied all the same, as file systems do.
     fn apply(&mut self, ino: Ino, path: &str, op: DataOp) -> Result<()> {
-        let (capacity, used) = (self.capacity_blocks, self.used_blocks);
+        let free = self.capacity_blocks.map_or(u64::MAX, |c| c.saturating_sub(self.used_blocks));
+        let part = self.rng.next_u64();
+        let inode = self.inode(ino, path)?;
+        let needs = op.needs(&inode.live);
+        if needs <= free || needs == 0 {
+            self.apply_in_space(ino, path, op)?;
+            return Ok(());
+        }
+        if let Some(fitting) = op.part_within(&inode.live, free, part) {
+            self.apply_in_space(ino, path, fitting)?;
+        }
+        Err(failure(Code::DiskFull, path, "simulated ENOSPC"))
+    }
+
+    fn apply_in_space(&mut self, ino: Ino, path: &str, op: DataOp) -> Result<()> {
         let seq = self.seq;
         let inode = self.inode(ino, path)?;
-        if capacity.is_some_and(|c| used + op.needs(&inode.live) > c && op.needs(&inode.live) > 0) {
-            return Err(failure(Code::DiskFull, path, "simulated ENOSPC"));
-        }
         let before = inode.live.allocated();
         inode.apply(seq, op);
         let after = inode.live.allocated();
         self.seq += 1;
-        self.used_blocks = used + after - before;
+        self.used_blocks = self.used_blocks + after - before;
         Ok(())
     }
 }

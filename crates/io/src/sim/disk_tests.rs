@@ -278,6 +278,22 @@ fn capacity_bounds_blocks_and_space_comes_back() {
 }
 
 #[test]
+fn a_write_without_space_may_be_applied_in_part() {
+    let mut lens = std::collections::BTreeSet::new();
+    for seed in 0..100 {
+        let disk = SimDisk::new(seed);
+        disk.set_capacity(Some(2 * 4096));
+        let file = quiet(&disk).open("a", OpenMode::READ_WRITE).expect("open");
+        assert_eq!(code(file.write_at(&[1; 4 * 4096], 0)), Some(Code::DiskFull));
+        let content = disk.content("a").expect("there");
+        assert!(content.len() <= 2 * 4096 && content.iter().all(|b| *b == 1), "seed {seed}");
+        assert!(disk.used_bytes() <= 2 * 4096);
+        lens.insert(content.len());
+    }
+    assert!(lens.contains(&0) && lens.contains(&8192) && lens.len() > 8, "{lens:?}");
+}
+
+#[test]
 fn locks_end_with_the_handle_and_with_the_machine() {
     let disk = SimDisk::new(1);
     let mode = OpenMode { lock: true, ..OpenMode::READ_WRITE };

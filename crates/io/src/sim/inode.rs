@@ -53,6 +53,21 @@ impl DataOp {
             DataOp::SetLen(_) | DataOp::Punch { .. } => 0,
         }
     }
+
+    /// The first sectors of a write, as many as `part` draws, if they need no more than `free`
+    /// blocks.
+    pub fn part_within(&self, to: &Blocks, free: u64, part: u64) -> Option<DataOp> {
+        let DataOp::Write { offset, data } = self else { return None };
+        let len = (part % (data.len().div_ceil(SECTOR) as u64)) as usize * SECTOR;
+        if len == 0 || to.missing(*offset, len as u64) > free {
+            return None;
+        }
+        let data = match data {
+            Data::Bytes(bytes) => Data::Bytes(bytes[..len].into()),
+            Data::Zeros(_) => Data::Zeros(len),
+        };
+        Some(DataOp::Write { offset: *offset, data })
+    }
 }
 
 /// Applies bytes `from..end` of a write.

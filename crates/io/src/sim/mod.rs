@@ -17,6 +17,7 @@
 
 mod crash;
 mod disk;
+mod explore;
 mod fault;
 mod inode;
 mod names;
@@ -27,10 +28,13 @@ mod crash_tests;
 #[cfg(test)]
 mod disk_tests;
 #[cfg(test)]
+mod explore_tests;
+#[cfg(test)]
 mod sched_tests;
 
 pub use crash::CrashPolicy;
 pub use disk::{SimDisk, is_crash};
+pub use explore::{Explore, Explored, Survivor};
 pub use fault::{Fault, FaultKind, When};
 pub use inode::SECTOR;
 pub use sched::Unwound;

@@ -1,0 +1,85 @@
+//! The enumeration finds what a careless program loses, and lets a careful one pass.
+use super::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Replaces the content of `a` by writing a new file and renaming it; `careful` also syncs.
+fn replace(sim: &SimEnv, value: u8, careful: bool) -> Result<()> {
+    let env = sim.env();
+    let file = env.open("a.new", OpenMode::READ_WRITE)?;
+    file.write_at(&[value; 2048], 0)?;
+    if careful {
+        file.sync()?;
+    }
+    env.rename("a.new", "a")?;
+    env.sync_dir("")
+}
+
+fn explore(seed: u64, careful: bool) -> Explored {
+    let script = move |sim: &SimEnv, promised: &Arc<AtomicU64>| {
+        for value in 1..=4 {
+            if replace(sim, value, careful).is_err() {
+                return;
+            }
+            promised.store(u64::from(value), Ordering::SeqCst);
+        }
+    };
+    let check = |sim: &SimEnv, promised: &AtomicU64, which: Survivor| {
+        let promised = promised.load(Ordering::SeqCst) as u8;
+        let content = sim.disk().content("a").unwrap_or_default();
+        let value = content.first().copied().unwrap_or(0);
+        let whole = content.is_empty() || content == [value; 2048];
+        assert!(whole && (promised..=promised + 1).contains(&value), "{which}: {value}");
+    };
+    Explore { rounds: 4, ..Explore::new(seed) }.run(&SimDisk::new(seed), script, check)
+}
+
+#[test]
+fn a_careful_program_passes_every_crash() {
+    let explored = explore(1, true);
+    // Five changes each (create, write, sync, rename, sync_dir), and the run without a crash.
+    assert_eq!(explored.points, 4 * 5 + 1);
+    assert!(explored.survivors > 60 && explored.states > 20, "{explored:?}");
+    assert_eq!(explored, explore(1, true), "repeatable");
+}
+
+#[test]
+fn a_careless_program_is_caught() {
+    let result = catch_unwind(AssertUnwindSafe(|| explore(1, false)));
+    let text = panic_text(&*result.expect_err("no sync before the rename")).unwrap_or_default();
+    assert!(text.contains("seed 1, crash in change"), "{text}");
+}
+
+#[test]
+fn threads_and_strides() {
+    let script = |sim: &SimEnv, acknowledged: &Arc<AtomicU64>| {
+        let (env, acknowledged) = (sim.env(), acknowledged.clone());
+        let Ok(file) = env.open("log", OpenMode::READ_WRITE) else { return };
+        if env.sync_dir("").is_err() {
+            return;
+        }
+        let session = |id: u64| {
+            let (file, acknowledged) = (file.clone(), acknowledged.clone());
+            Box::new(move || {
+                for i in 0..4 {
+                    let at = (id * 4 + i) * SECTOR as u64;
+                    if file.write_at(&[1; SECTOR], at).and_then(|()| file.sync()).is_err() {
+                        return;
+                    }
+                    acknowledged.fetch_add(1, Ordering::SeqCst);
+                }
+            }) as Session
+        };
+        sim.run((0..3).map(session).collect());
+    };
+    let check = |sim: &SimEnv, acknowledged: &AtomicU64, which: Survivor| {
+        let content = sim.disk().content("log").unwrap_or_default();
+        let there = content.chunks(SECTOR).filter(|s| *s == [1; SECTOR]).count() as u64;
+        assert!(there >= acknowledged.load(Ordering::SeqCst), "{which}");
+    };
+    for seed in 0..10 {
+        let explore = Explore { stride: 5, ..Explore::new(seed) };
+        let explored = explore.run(&SimDisk::new(seed), script, check);
+        assert!((4..=7).contains(&explored.points), "{explored:?}");
+    }
+}
