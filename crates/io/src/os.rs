@@ -55,27 +55,32 @@ impl Task for Thread {
     }
 }
 
-/// Binds this thread to one of the CPUs it may use, the `choice`-th. The threads of a simulation
-/// run one at a time: on one CPU a hand-over costs a third of what it costs between two. Where it
-/// is refused nothing changes.
-pub(crate) fn bind_to_cpu(choice: u64) {
+/// The CPU that this thread runs on now.
+pub(crate) fn current_cpu() -> usize {
+    // SAFETY: plain system call without arguments.
+    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}
+
+/// Runs `spawn` with this thread bound to one CPU: threads that it starts stay bound to it. The
+/// threads of a simulation run one at a time, and on one CPU a hand-over costs a third of what it
+/// costs between two. Where binding is refused, `spawn` runs all the same.
+pub(crate) fn spawn_on<R>(cpu: usize, spawn: impl FnOnce() -> R) -> R {
     const SIZE: usize = size_of::<libc::cpu_set_t>();
     // SAFETY: `cpu_set_t` is plain data, for which zeros are a valid value.
-    let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let (mut before, mut one): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
     // SAFETY: the set is ours and of the size given.
-    if unsafe { libc::sched_getaffinity(0, SIZE, &mut allowed) } != 0 {
-        return;
+    let known = unsafe { libc::sched_getaffinity(0, SIZE, &mut before) } == 0 && cpu < SIZE * 8;
+    if known {
+        // SAFETY: `cpu` is below the number of bits of the set, which is ours.
+        unsafe {
+            libc::CPU_SET(cpu, &mut one);
+            libc::sched_setaffinity(0, SIZE, &one);
+        }
     }
-    // SAFETY: `cpu` is below the number of bits of the set.
-    let cpus = (0..SIZE * 8).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) });
-    let count = cpus.clone().count() as u64;
-    let Some(cpu) = cpus.clone().nth(choice.checked_rem(count).unwrap_or(0) as usize) else {
-        return;
-    };
-    // SAFETY: as above.
-    unsafe {
-        let mut one: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut one);
-        libc::sched_setaffinity(0, SIZE, &one);
+    let result = spawn();
+    if known {
+        // SAFETY: the set is what the system gave above.
+        unsafe { libc::sched_setaffinity(0, SIZE, &before) };
     }
+    result
 }

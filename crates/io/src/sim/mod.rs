@@ -242,7 +242,9 @@ impl SimEnv {
             panicked.store(panic.is_some(), Ordering::SeqCst);
             scheduler.end(slot, panic);
         };
-        match std::thread::Builder::new().name(name.to_string()).spawn(thread) {
+        let cpu = *self.scheduler.cpu.get_or_init(crate::os::current_cpu);
+        let builder = std::thread::Builder::new().name(name.to_string());
+        match crate::os::spawn_on(cpu, || builder.spawn(thread)) {
             Ok(_) => Ok(task),
             Err(e) => {
                 self.scheduler.end(slot, None);

@@ -17,7 +17,7 @@ use evenkeel_base::sync::{Condvar, Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Waits that a thread may do after the crash before a wait unwinds it.
@@ -118,6 +118,8 @@ pub(super) struct Scheduler {
     pub disk: SimDisk,
     pub rng: SharedRng,
     clock: AtomicU64,
+    /// Where all started threads run.
+    pub cpu: OnceLock<usize>,
     table: Mutex<Table>,
     /// Notified at the end of every thread.
     pub ended: Arc<Event>,
@@ -158,6 +160,7 @@ impl Scheduler {
             moods: Moods::new(&options),
             rng: SharedRng::new(options.seed),
             clock: AtomicU64::new(1_000_000_000),
+            cpu: OnceLock::new(),
             table: Mutex::new(Table {
                 slots: Vec::new(),
                 holder: None,
@@ -234,7 +237,6 @@ impl Scheduler {
     /// First call of a started thread: waits for its first turn.
     pub fn begin(self: &Arc<Self>, slot: usize) {
         self.remember(slot, false);
-        crate::os::bind_to_cpu(self.id.wrapping_add(u64::from(std::process::id())));
         self.sleep(self.table.lock(), slot);
     }
 
