@@ -68,6 +68,9 @@ codes! {
     KeysNotAscending = Invalid, "the rows of a bulk load are not in key order", "sort them first; every key may come once";
     OverflowDamaged = Corrupt, "a long value's pages are not where its row says", "run evenkeel check; restore from a backup";
     // -- runs
+    RunDamaged = Corrupt, "an index file is damaged", "drop and create the index again, or restore from a backup";
+    RunVersionUnknown = Version, "an index file has an unknown format version", "open it with a newer version of the engine";
+    IndexGone = NotFound, "the index does not exist", "it was dropped: use another index";
     // -- txn
     DeadlockVictim = Deadlock, "a deadlock was broken by giving this transaction up", "roll back and repeat the transaction";
     LockWaitTimeout = LockTimeout, "a lock was not granted in time", "repeat the statement, or raise the lock wait timeout";

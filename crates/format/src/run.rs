@@ -1,21 +1,148 @@
-//! Run files: blocks, filters, footers.
+//! Run files (`runs/NNNNNNNN.run`): sorted slices of secondary indexes. Written once, front to back.
+//!
+//! ```text
+//! file:    slices, one after the other; footer envelope at a multiple of 4096; zeros; trailer in
+//!          the last 40 bytes of the last multiple of 4096
+//! slice:   data envelopes, 1 fence envelope, 0 or 1 filter envelope
+//! trailer: magic u64, version u32, crc32c u32 (of bytes 16..40, seeded with the magic's crc),
+//!          file number u64, footer offset u64, footer length u32, zero u32
+//!
+//! envelope (32 bytes, then the stored bytes)
+//!  0  crc32c u32, of (position u64, bytes 4..32, stored bytes): bound to file, place and identity
+//!  4  kind u8         1 data, 2 fences, 3 filter, 4 footer
+//!  5  codec u8        0 as it is, 1 LZ4 block
+//!  6  flags u8        1: has pending entries (D1)
+//!  7  zero u8
+//!  8  stored length u32
+//! 12  raw length u32
+//! 16  index id u32    (0 in a footer)
+//! 20  block number in its slice u32
+//! 24  file number u64
+//! ```
+//! The raw layouts: `block` (data), `fences`, `filter`, `footer`; the list of live files and runs in
+//! manifest records: `manifest`.
 
-/// A stable 64-bit hash of a key (filters, hash slots).
-pub fn hash_key(key: &[u8]) -> u64 {
-    const K: u64 = 0x9fb2_1c65_1e98_df25;
-    let mut h = (key.len() as u64).wrapping_mul(K) ^ 0x2545_f491_4f6c_dd1d;
-    let mut words = key.chunks_exact(8);
-    for word in &mut words {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(word);
-        h = mix(h ^ u64::from_le_bytes(bytes)).wrapping_mul(K);
-    }
-    let mut last = [0; 8];
-    last[..words.remainder().len()].copy_from_slice(words.remainder());
-    mix(mix(h ^ u64::from_le_bytes(last)).wrapping_mul(K))
+mod block;
+mod fences;
+mod filter;
+mod footer;
+mod manifest;
+#[cfg(test)]
+mod tests;
+
+pub use block::{BlockBuilder, DataBlock, RunEntry, RunVersion};
+pub use fences::{Fences, FencesBuilder};
+pub use filter::{Filter, FilterBuilder, hash_key};
+pub use footer::{SliceInfo, Trailer, decode_footer, encode_footer};
+pub use manifest::{ManifestOp, decode_manifest, encode_manifest};
+
+use crate::Reader;
+use evenkeel_base::{Code, Error, IndexId, Result, crc32c};
+
+/// Raw bytes of a data block before it is closed.
+pub const BLOCK_BYTES: usize = 16 << 10;
+/// An entry (key, pk and value together) is at most this long.
+pub const ENTRY_BYTES_MAX: usize = 512 << 10;
+/// Raw bytes of a data block at most.
+pub const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + 2 * ENTRY_BYTES_MAX;
+/// Raw bytes of fences, a filter or a footer at most.
+pub const META_BYTES_MAX: usize = 256 << 20;
+/// Length of an envelope's head.
+pub const ENVELOPE: usize = 32;
+/// Format version of run files.
+pub const RUN_VERSION: u32 = 1;
+
+/// What an envelope holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EnvelopeKind {
+    /// Entries.
+    Data = 1,
+    /// First keys of the blocks of a slice.
+    Fences = 2,
+    /// Bloom filter of a slice.
+    Filter = 3,
+    /// Descriptions of all slices.
+    Footer = 4,
 }
 
-fn mix(mut h: u64) -> u64 {
-    h = (h ^ (h >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    h ^ (h >> 29)
+/// Identity of an envelope: where it must be and what it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnvelopeId {
+    /// What it holds.
+    pub kind: EnvelopeKind,
+    /// Its file.
+    pub file: u64,
+    /// Its position in the file.
+    pub position: u64,
+    /// Its index.
+    pub index: IndexId,
+    /// Its number in the slice.
+    pub number: u32,
+}
+
+/// An opened envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// True if `stored` is an LZ4 block.
+    pub is_lz4: bool,
+    /// True if entries are pending.
+    pub has_pending: bool,
+    /// Length when decompressed, checked against the limit of its kind.
+    pub raw_len: usize,
+    /// Stored bytes.
+    pub stored: &'a [u8],
+}
+
+/// Builds the head of an envelope.
+pub fn seal(id: EnvelopeId, envelope: &Envelope<'_>) -> [u8; ENVELOPE] {
+    let mut head = [0; ENVELOPE];
+    head[4] = id.kind as u8;
+    head[5] = u8::from(envelope.is_lz4);
+    head[6] = u8::from(envelope.has_pending);
+    head[8..12].copy_from_slice(&(envelope.stored.len() as u32).to_le_bytes());
+    head[12..16].copy_from_slice(&(envelope.raw_len as u32).to_le_bytes());
+    head[16..20].copy_from_slice(&id.index.0.to_le_bytes());
+    head[20..24].copy_from_slice(&id.number.to_le_bytes());
+    head[24..32].copy_from_slice(&id.file.to_le_bytes());
+    let crc = envelope_crc(id.position, &head[4..], envelope.stored);
+    head[..4].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+fn envelope_crc(position: u64, head: &[u8], stored: &[u8]) -> u32 {
+    crc32c(crc32c(crc32c(0, &position.to_le_bytes()), head), stored)
+}
+
+/// Checks and opens an envelope at the start of `bytes` (more may follow).
+///
+/// # Errors
+/// `RunDamaged` if checksum, identity or lengths are wrong.
+pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
+    let damaged = |why: &str| {
+        Error::new(Code::RunDamaged)
+            .with("file", format_args!("runs/{:08}.run", id.file))
+            .with("position", id.position)
+            .with("index", id.index)
+            .with("why", why)
+    };
+    let (head, rest) =
+        bytes.split_at_checked(ENVELOPE).ok_or_else(|| damaged("ends in an envelope"))?;
+    let mut r = Reader::new(head, "run envelope");
+    let (crc, kind, codec, flags, zero) = (r.u32()?, r.u8()?, r.u8()?, r.u8()?, r.u8()?);
+    let (stored_len, raw_len) = (r.u32()? as usize, r.u32()? as usize);
+    let (index, number, file) = (r.u32()?, r.u32()?, r.u64()?);
+    let stored = rest.get(..stored_len).ok_or_else(|| damaged("ends in stored bytes"))?;
+    if envelope_crc(id.position, &head[4..], stored) != crc {
+        return Err(damaged("checksum"));
+    }
+    let same = kind == id.kind as u8 && file == id.file && index == id.index.0;
+    if !same || number != id.number || codec > 1 || flags > 1 || zero != 0 {
+        return Err(damaged("identity"));
+    }
+    let max = if id.kind == EnvelopeKind::Data { BLOCK_BYTES_MAX } else { META_BYTES_MAX };
+    if raw_len > max || (codec == 0 && raw_len != stored_len) {
+        return Err(damaged("length"));
+    }
+    Ok(Envelope { is_lz4: codec == 1, has_pending: flags == 1, raw_len, stored })
 }

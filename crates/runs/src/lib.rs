@@ -17,18 +17,32 @@
 //! [`Runs::needs`] is false for it.
 
 mod build;
+mod cache;
+mod chain;
+mod credit;
 mod cursor;
+mod file;
+mod flush;
+mod latch;
 mod memtable;
+mod merge;
+mod policy;
+mod restore;
+mod run_iter;
 mod runs;
-
 mod skiplist;
 mod source;
+mod state;
+#[cfg(test)]
+mod tests;
 mod unique;
+mod writer;
 
 pub use build::{BuiltPart, DuplicateKey, RunBuilder};
+pub use credit::MemReserved;
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
-pub use runs::{MemReserved, Runs, entry_bytes};
+pub use runs::{Runs, entry_bytes};
 pub use source::Direction;
 pub use unique::UniqueGuard;
 
@@ -62,10 +76,16 @@ pub struct IndexSpec {
 pub struct IndexStats {
     /// Runs.
     pub runs: u64,
+    /// Their segments.
+    pub segments: u64,
     /// Entries in runs, deleted and superseded ones included.
     pub run_entries: u64,
+    /// Deletions among them.
+    pub run_deletes: u64,
     /// Bytes of its runs on storage.
     pub run_bytes: u64,
+    /// Bytes of its fences and filters in memory.
+    pub resident_bytes: u64,
     /// Entries in memtables, of all indexes.
     pub memtable_entries: u64,
 }

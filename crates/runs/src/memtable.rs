@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) struct Memtable {
-    pub number: Generation,
+    number: AtomicU64,
     list: SkipList,
     pins: AtomicU32,
     sealed: AtomicBool,
@@ -24,7 +24,7 @@ impl Memtable {
     /// `unpinned` is notified when the last pin of the sealed generation goes.
     pub(crate) fn new(number: Generation, unpinned: Arc<Event>) -> Memtable {
         Memtable {
-            number,
+            number: AtomicU64::new(number.0),
             list: SkipList::new(),
             pins: AtomicU32::new(0),
             sealed: AtomicBool::new(false),
@@ -33,6 +33,15 @@ impl Memtable {
             bytes: AtomicU64::new(0),
             unpinned,
         }
+    }
+
+    pub(crate) fn number(&self) -> Generation {
+        Generation(self.number.load(Ordering::SeqCst))
+    }
+
+    /// Recovery: it takes the entries of this generation, too.
+    pub(crate) fn raise_number(&self, number: Generation) {
+        self.number.fetch_max(number.0, Ordering::SeqCst);
     }
 
     /// A pin; `log_end` was read before. The caller keeps hand-over out (state lock).
@@ -91,7 +100,7 @@ pub struct GenPin {
 impl GenPin {
     /// The generation's number, for the row record.
     pub fn generation(&self) -> Generation {
-        self.memtable.number
+        self.memtable.number()
     }
 
     pub(crate) fn memtable(&self) -> &Memtable {

@@ -1,21 +1,31 @@
 //! The component: indexes, generations, views. Locking: `state` guards short memory work only;
 //! nothing waits, reads or writes under it.
 
+use crate::cache::BlockCache;
+use crate::cursor::prefix_end;
+use crate::file::Run;
+use crate::flush::FlushJob;
+use crate::latch::Latch;
 use crate::memtable::{GenPin, MemIter, Memtable};
+use crate::merge::MergeJob;
+use crate::restore::Restoring;
+use crate::run_iter::{Loader, RunIter};
 use crate::skiplist::{NewEntry, node_bytes_max};
 use crate::source::{Direction, Merger, Source};
+use crate::state::State;
 use crate::unique::{UniqueGuard, UniqueSlots};
-use crate::{BuiltPart, CheckReport, DuplicateKey, RunBuilder};
-use crate::{IndexCursor, IndexSpec, IndexStats, KeyRange, ManifestLog, RunsOptions};
-use evenkeel_base::sync::RwLock;
+use crate::{CheckReport, DuplicateKey, IndexCursor, IndexSpec, IndexStats, KeyRange};
+use crate::{ManifestLog, MemReserved, RunBuilder, RunsOptions};
+use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{
-    Beat, CommitTable, Generation, IndexId, Lsn, Result, Snapshot, Stamp, TxnId, TxnState,
+    Code, CommitTable, Error, Generation, IndexId, Lsn, Result, Snapshot, Stamp, TxnState,
     metrics::{Metric, Metrics},
 };
-use evenkeel_format::record::{Entry, entry_op};
+use evenkeel_format::record::Entry;
+use evenkeel_format::run::hash_key;
 use evenkeel_io::{Event, Runtime};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Memtable bytes an entry needs at most: what to [`Runs::reserve`] for it.
@@ -23,59 +33,47 @@ pub const fn entry_bytes(key: usize, pk: usize, value: usize) -> usize {
     node_bytes_max(key, pk, value)
 }
 
-/// Reserved memtable bytes; what is left returns when dropped.
-pub struct MemReserved {
-    pub(crate) runs: Arc<Runs>,
-    pub(crate) bytes: u64,
-}
-
-impl MemReserved {
-    /// Bytes still reserved.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for MemReserved {
-    fn drop(&mut self) {
-        self.runs.reserved.fetch_sub(self.bytes, Ordering::SeqCst);
-    }
-}
-
-pub(crate) struct Index {
-    pub unique_key: bool,
-    pub building: bool,
-    pub valid_from: Lsn,
-}
-
-pub(crate) struct State {
-    /// Newest first; [0] is active.
-    pub memtables: Arc<Vec<Arc<Memtable>>>,
-    pub indexes: HashMap<IndexId, Index>,
-}
-
 /// What a reader of one index reads.
 pub(crate) struct View {
     pub memtables: Arc<Vec<Arc<Memtable>>>,
+    pub runs: Arc<Vec<Arc<Run>>>,
     pub version: u64,
 }
 
 /// All secondary indexes of one database.
 pub struct Runs {
-    rt: Arc<Runtime>,
-    options: RunsOptions,
+    pub(crate) rt: Arc<Runtime>,
+    pub(crate) options: RunsOptions,
     commits: Arc<dyn CommitTable>,
-    log: OnceLock<Arc<dyn ManifestLog>>,
+    pub(crate) log: OnceLock<Arc<dyn ManifestLog>>,
     pub(crate) state: RwLock<State>,
-    version: AtomicU64,
+    pub(crate) version: AtomicU64,
     pub(crate) reserved: AtomicU64,
-    flush_event: Arc<Event>,
-    merge_event: Arc<Event>,
+    pub(crate) next_file: AtomicU64,
+    /// Held from choosing manifest edits until they are in the view.
+    pub(crate) manifest: Latch,
+    /// The log end before the edits now being appended; `u64::MAX`: none.
+    pub(crate) manifest_low: AtomicU64,
+    pub(crate) restoring: Mutex<Restoring>,
+    /// Held by the thread in `flush_beat`.
+    pub(crate) flushing: Latch,
+    pub(crate) flush_job: Mutex<Option<Box<FlushJob>>>,
+    pub(crate) merge_jobs: Mutex<Vec<Box<MergeJob>>>,
+    pub(crate) flush_event: Arc<Event>,
+    pub(crate) merge_event: Arc<Event>,
+    /// Memtable space or merge credit came.
+    pub(crate) space_event: Arc<Event>,
+    pub(crate) in_debt: AtomicBool,
+    pub(crate) debtors: AtomicU64,
+    pub(crate) credit: AtomicU64,
+    pub(crate) seen_entries: AtomicU64,
+    pub(crate) seen_at_ns: AtomicU64,
+    cache: Arc<BlockCache>,
     unique: Arc<UniqueSlots>,
 }
 
 impl Runs {
-    /// A component without indexes or runs; `attach_log`, then `restore`.
+    /// A component without indexes or runs; `attach_log`, then restore (see the crate's head).
     ///
     /// # Errors
     /// Of making the directory.
@@ -87,7 +85,13 @@ impl Runs {
         rt.env.create_dir("runs")?;
         let flush_event = Arc::new(Event::new());
         let active = Arc::new(Memtable::new(Generation(1), flush_event.clone()));
-        let state = State { memtables: Arc::new(vec![active]), indexes: HashMap::new() };
+        let state = State {
+            memtables: Arc::new(vec![active]),
+            indexes: HashMap::new(),
+            files: BTreeMap::new(),
+            doomed: Vec::new(),
+            flushed: Generation::ZERO,
+        };
         Ok(Arc::new(Runs {
             rt,
             options,
@@ -96,8 +100,22 @@ impl Runs {
             state: RwLock::new(state),
             version: AtomicU64::new(1),
             reserved: AtomicU64::new(0),
+            next_file: AtomicU64::new(1),
+            manifest: Latch::default(),
+            manifest_low: AtomicU64::new(u64::MAX),
+            restoring: Mutex::default(),
+            flushing: Latch::default(),
+            flush_job: Mutex::default(),
+            merge_jobs: Mutex::default(),
             flush_event,
-            merge_event: Arc::new(Event::new()),
+            merge_event: Arc::default(),
+            space_event: Arc::default(),
+            in_debt: AtomicBool::new(false),
+            debtors: AtomicU64::new(0),
+            credit: AtomicU64::new(0),
+            seen_entries: AtomicU64::new(0),
+            seen_at_ns: AtomicU64::new(0),
+            cache: Arc::new(BlockCache::new(options.cache_bytes)),
             unique: UniqueSlots::new(),
         }))
     }
@@ -107,35 +125,19 @@ impl Runs {
         let _ = self.log.set(log);
     }
 
-    /// Makes an index known (at open and at CREATE INDEX).
+    /// Makes an index known (at open and at CREATE INDEX), before its first entry.
     pub fn add_index(&self, spec: IndexSpec) {
-        let index = Index {
-            unique_key: spec.unique_key,
-            building: spec.building,
-            valid_from: spec.valid_from,
-        };
-        self.state.write().indexes.insert(spec.id, index);
-        self.version.fetch_add(1, Ordering::SeqCst);
+        let mut state = self.state.write();
+        let index = state.indexes.entry(spec.id).or_default();
+        index.known = true;
+        index.unique_key = spec.unique_key;
+        index.building = spec.building;
+        index.valid_from = spec.valid_from;
+        self.changed(&state);
     }
 
-    /// Forgets an index and its runs: O(files).
-    ///
-    /// # Errors
-    /// Of writing the manifest record.
-    pub fn drop_index(&self, index: IndexId) -> Result<()> {
-        self.state.write().indexes.remove(&index);
-        self.version.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// Reserves memtable bytes (sum of [`entry_bytes`]); may delay or wait (G1), so hold no latch.
-    ///
-    /// # Errors
-    /// `ReadOnly` after a failed write.
-    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemReserved> {
-        self.rt.health.check_writable()?;
-        self.reserved.fetch_add(bytes as u64, Ordering::SeqCst);
-        Ok(MemReserved { runs: self.clone(), bytes: bytes as u64 })
+    pub(crate) fn next_file(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::SeqCst)
     }
 
     /// Pins the active generation: in an operation's last step, before it reserves its LSN (B3).
@@ -168,6 +170,7 @@ impl Runs {
         reserved.bytes -= paid;
         self.reserved.fetch_sub(paid, Ordering::SeqCst);
         self.rt.metrics.add(Metric::MemtableEntries, 1);
+        self.rt.metrics.add(Metric::MemtableBytes, bytes);
     }
 
     /// A cursor over a range of an index.
@@ -181,6 +184,9 @@ impl Runs {
         direction: Direction,
         snapshot: Snapshot,
     ) -> Result<IndexCursor> {
+        if !self.state.read().indexes.contains_key(&index) {
+            return Err(Error::new(Code::IndexGone).with("index", index));
+        }
         Ok(IndexCursor::new(self.clone(), index, range, direction, snapshot))
     }
 
@@ -198,7 +204,17 @@ impl Runs {
         let view = self.view(index)?;
         let mut bound = index.0.to_be_bytes().to_vec();
         bound.extend_from_slice(key);
-        let mut merger = Merger::new(self.sources(&view, index, key, None), Direction::Forward);
+        let end = prefix_end(key);
+        let (hash, mut sources) = (hash_key(key), Vec::new());
+        for memtable in &*view.memtables {
+            sources.push(Source::Memory(MemIter::of_index(memtable.clone(), index)));
+        }
+        for run in &*view.runs {
+            if self.may_contain(run, key, end.as_deref(), hash)? {
+                sources.push(self.run_source(run, key, end.as_deref()));
+            }
+        }
+        let mut merger = Merger::new(sources, Direction::Forward);
         merger.seek(index, Some(&bound))?;
         let mut decided: Option<Vec<u8>> = None;
         while let Some(item) = merger.top() {
@@ -219,30 +235,34 @@ impl Runs {
         Ok(())
     }
 
+    /// False if no segment of the run can hold column bytes with this hash.
+    fn may_contain(&self, run: &Run, key: &[u8], end: Option<&[u8]>, hash: u64) -> Result<bool> {
+        let from = run.segments.partition_point(|s| &s.info.max_key[..] < key);
+        for segment in &run.segments[from..] {
+            if end.is_some_and(|end| &segment.info.min_key[..] >= end) {
+                break;
+            }
+            let Some(filter) = &segment.meta()?.filter else { return Ok(true) };
+            self.rt.metrics.add(Metric::FilterProbes, 1);
+            if filter.may_contain(hash) {
+                return Ok(true);
+            }
+        }
+        self.rt.metrics.add(Metric::FilterSkips, 1);
+        Ok(false)
+    }
+
     /// Latches the hash slot of a unique key (D5).
     pub fn unique_slot(&self, index: IndexId, key: &[u8]) -> UniqueGuard {
-        self.unique.lock(&self.rt, index, key)
+        self.unique.lock(&self.rt, UniqueSlots::slot_of(index, key))
     }
 
-    /// Latches the slots of all unique keys of a row, without deadlock (D5).
+    /// Latches the hash slots of several unique keys, each once and in one order, so that two row
+    /// operations never wait for each other in a circle.
     pub fn unique_slots(&self, keys: &[(IndexId, &[u8])]) -> Vec<UniqueGuard> {
-        self.unique.lock_all(&self.rt, keys)
-    }
-
-    /// One step of flushing generations.
-    ///
-    /// # Errors
-    /// Of writing; a failed write of engine state also latches `health`.
-    pub fn flush_beat(&self) -> Result<Beat> {
-        Ok(Beat::Idle)
-    }
-
-    /// One step of merging runs.
-    ///
-    /// # Errors
-    /// Of reading and writing.
-    pub fn merge_beat(&self) -> Result<Beat> {
-        Ok(Beat::Idle)
+        let slots = keys.iter().map(|(index, key)| UniqueSlots::slot_of(*index, key));
+        let slots: BTreeSet<usize> = slots.collect();
+        slots.into_iter().map(|slot| self.unique.lock(&self.rt, slot)).collect()
     }
 
     /// Notified when there may be something to flush.
@@ -255,65 +275,18 @@ impl Runs {
         self.merge_event.clone()
     }
 
-    /// The lowest LSN an unflushed entry may have. Read the log end first, then this (B3); `None`:
+    /// The lowest LSN an unflushed entry or a manifest edit not yet in the view may have. Read the log end first, then this (B3); `None`:
     /// nothing below that log end is unflushed.
     pub fn low_lsn(&self) -> Option<Lsn> {
-        self.state.read().memtables.iter().filter_map(|m| m.low_lsn()).min()
-    }
-
-    /// Recovery: inserts the entries of a row record unless their generation was flushed. Apply all
-    /// manifest records of the log first.
-    ///
-    /// # Errors
-    /// `BadEncoding` for entries beyond the limits.
-    pub fn replay_row(
-        &self,
-        lsn: Lsn,
-        _generation: Generation,
-        stamp: Stamp,
-        pk: &[u8],
-        entries: &[Entry<'_>],
-    ) -> Result<()> {
-        let memtable = self.state.read().memtables[0].clone();
-        memtable.lower(lsn);
-        for e in entries {
-            let (index, op, key, value) = (e.index, e.op, e.key, e.value);
-            memtable.insert(&NewEntry { index, op, stamp, lsn, key, pk, value });
-        }
-        Ok(())
-    }
-
-    /// Ends recovery: nothing is replayed or restored after it. Files of no run are removed.
-    ///
-    /// # Errors
-    /// Of reading run files.
-    pub fn finish_restore(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// True while an aborted transaction, whose ABORT record is at `end`, may have entries in an
-    /// unflushed generation or a run: its id must stay in the commit table (A5).
-    pub fn needs(&self, _txn: TxnId, end: Lsn) -> bool {
-        self.low_lsn().is_some_and(|low| low <= end)
+        let state = self.state.read();
+        let low = state.memtables.iter().filter_map(|m| m.low_lsn()).min();
+        let manifest = Lsn(self.manifest_low.load(Ordering::SeqCst));
+        Some(low.unwrap_or(Lsn::MAX).min(manifest)).filter(|low| *low != Lsn::MAX)
     }
 
     /// A builder of an index that is BUILDING; `arena_bytes` is the memory it sorts in.
     pub fn build(self: &Arc<Self>, index: IndexId, arena_bytes: usize) -> RunBuilder {
         RunBuilder::new(self.clone(), index, arena_bytes)
-    }
-
-    /// Makes built runs the oldest of their index, at once and durably; the index stays BUILDING
-    /// until [`Runs::set_valid`]. Returns the LSN of the manifest record.
-    ///
-    /// # Errors
-    /// Of writing.
-    pub fn install(&self, index: IndexId, parts: Vec<BuiltPart>) -> Result<Lsn> {
-        let memtable = self.state.read().memtables[0].clone();
-        let (op, stamp, lsn) = (entry_op::INS, Stamp::default(), Lsn::ZERO);
-        for (key, pk, value) in parts.iter().flat_map(|part| &part.entries) {
-            memtable.insert(&NewEntry { index, op, stamp, lsn, key, pk, value });
-        }
-        Ok(self.log.get().map_or(Lsn::ZERO, |log| log.end()))
     }
 
     /// The index is VALID from this timestamp on: DEL entries may go, FRESH ones younger than it
@@ -349,69 +322,127 @@ impl Runs {
         Ok(None)
     }
 
-    /// Rows in a range, estimated from fences; never 0 unless certain.
-    pub fn estimate(&self, _index: IndexId, _range: &KeyRange) -> u64 {
-        let memtables = self.state.read().memtables.clone();
-        memtables.iter().map(|m| m.entries()).sum::<u64>()
+    /// Rows in a range, estimated from fences and memtable sizes; never 0 unless certain.
+    ///
+    /// # Errors
+    /// Of reading fences.
+    pub fn estimate(&self, index: IndexId, range: &KeyRange) -> Result<u64> {
+        let view = self.view(index)?;
+        let (low, high) = range.resolve();
+        if high.as_ref().is_some_and(|high| *high <= low) {
+            return Ok(0);
+        }
+        let mut rows = 0;
+        for segment in view.runs.iter().flat_map(|r| &r.segments) {
+            let info = &segment.info;
+            let is_above = high.as_ref().is_some_and(|high| info.min_key >= *high);
+            if info.max_key < low || is_above {
+                continue;
+            }
+            let fences = &segment.meta()?.fences;
+            let from = fences.block_of(&low);
+            let to = high.as_ref().map_or(fences.blocks() - 1, |h| fences.block_of(h));
+            // Half of the first and half of the last block, on average.
+            let halves = 1 + 2 * u64::from(to.saturating_sub(from));
+            let net = info.entries.saturating_sub(2 * info.deletes).max(1);
+            rows += (net * halves / (2 * u64::from(info.blocks))).max(1);
+        }
+        let has_memory = view.memtables.iter().any(|m| m.entries() > 0);
+        Ok(if rows == 0 && has_memory { 1 } else { rows })
     }
 
     /// Reads every block of an index: checksums, order, counts.
     ///
     /// # Errors
-    /// `Corrupt` naming the first damage.
-    pub fn check(&self, _index: IndexId) -> Result<CheckReport> {
-        Ok(CheckReport::default())
+    /// `Corrupt` naming the first damage; `NotFound`.
+    pub fn check(&self, index: IndexId) -> Result<CheckReport> {
+        let mut report = CheckReport::default();
+        for run in &*self.view(index)?.runs {
+            let loader = Loader::sequential(&self.rt, 1 << 20, Metric::RunBlockReadBytes);
+            let mut iter = RunIter::new(run.clone(), loader, &[], None);
+            iter.seek_at_least(&[])?;
+            let (mut last, mut entries) = (Vec::new(), 0);
+            while iter.is_valid() {
+                if iter.key() < &last[..] {
+                    return Err(Error::new(Code::RunDamaged)
+                        .with("index", index)
+                        .with("run", run.number)
+                        .with("why", "keys are out of order"));
+                }
+                last.clear();
+                last.extend_from_slice(iter.key());
+                entries += 1;
+                iter.next()?;
+            }
+            if entries != run.entries {
+                return Err(Error::new(Code::RunDamaged)
+                    .with("index", index)
+                    .with("run", run.number)
+                    .with("why", format_args!("{entries} entries, {} expected", run.entries)));
+            }
+            report.entries += entries;
+            report.blocks += run.segments.iter().map(|s| u64::from(s.info.blocks)).sum::<u64>();
+            report.bytes += run.bytes;
+        }
+        Ok(report)
     }
 
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        self.rt.health.check_writable()
-    }
-
-    /// The list of runs, for a checkpoint.
-    pub fn snapshot_blob(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    /// Restores the list of runs from a checkpoint.
-    ///
-    /// # Errors
-    /// `BadEncoding`.
-    pub fn restore(&self, _blob: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    /// Applies a manifest record found in the log.
-    ///
-    /// # Errors
-    /// `BadEncoding`.
-    pub fn apply_manifest(&self, _body: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    /// Figures of an index.
-    pub fn stats(&self, _index: IndexId) -> IndexStats {
-        let memtables = self.state.read().memtables.clone();
+    /// Figures of an index; zeros if there is none.
+    pub fn stats(&self, index: IndexId) -> IndexStats {
+        let state = self.state.read();
+        let runs = state.indexes.get(&index).map(|i| i.runs.clone()).unwrap_or_default();
         IndexStats {
-            memtable_entries: memtables.iter().map(|m| m.entries()).sum(),
-            ..IndexStats::default()
+            runs: runs.len() as u64,
+            segments: runs.iter().map(|r| r.segments.len() as u64).sum(),
+            run_entries: runs.iter().map(|r| r.entries).sum(),
+            run_deletes: runs.iter().map(|r| r.deletes).sum(),
+            run_bytes: runs.iter().map(|r| r.bytes).sum(),
+            resident_bytes: {
+                let segments = runs.iter().flat_map(|r| &r.segments);
+                segments.map(|s| s.meta_memory() as u64).sum()
+            },
+            memtable_entries: state.memtables.iter().map(|m| m.entries()).sum(),
         }
     }
 
-    pub(crate) fn view(&self, _index: IndexId) -> Result<View> {
+    /// Memory in use: (memtables, cached blocks).
+    pub fn memory(&self) -> (u64, u64) {
+        let memtables = self.state.read().memtables.clone();
+        (memtables.iter().map(|m| m.arena_bytes()).sum(), self.cache.bytes())
+    }
+
+    /// The most runs any index has now.
+    pub fn runs_max(&self) -> usize {
+        self.state.read().most_runs()
+    }
+
+    pub(crate) fn view(&self, index: IndexId) -> Result<View> {
         let state = self.state.read();
         let version = self.version.load(Ordering::SeqCst);
-        Ok(View { memtables: state.memtables.clone(), version })
+        match state.indexes.get(&index) {
+            None => Err(Error::new(Code::IndexGone).with("index", index)),
+            Some(index) => {
+                let (memtables, runs) = (state.memtables.clone(), index.runs.clone());
+                Ok(View { memtables, runs, version })
+            }
+        }
+    }
+
+    fn run_source(&self, run: &Arc<Run>, low: &[u8], high: Option<&[u8]>) -> Source {
+        let loader = Loader::Cached { rt: self.rt.clone(), cache: self.cache.clone() };
+        Source::Run(Box::new(RunIter::new(run.clone(), loader, low, high)))
     }
 
     pub(crate) fn sources(
         &self,
         view: &View,
         index: IndexId,
-        _low: &[u8],
-        _high: Option<&[u8]>,
+        low: &[u8],
+        high: Option<&[u8]>,
     ) -> Vec<Source> {
         let memory = |m: &Arc<Memtable>| Source::Memory(MemIter::of_index(m.clone(), index));
-        view.memtables.iter().map(memory).collect()
+        let memory = view.memtables.iter().filter(|m| m.entries() > 0).map(memory);
+        memory.chain(view.runs.iter().map(|run| self.run_source(run, low, high))).collect()
     }
 
     pub(crate) fn view_version(&self) -> u64 {

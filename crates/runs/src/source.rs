@@ -2,7 +2,9 @@
 //! equals (A3): the order of `sources` is their age, newest first.
 
 use crate::memtable::MemIter;
+use crate::run_iter::RunIter;
 use evenkeel_base::{CommitTable, IndexId, Lsn, Result, Snapshot, Stamp, TxnState};
+use evenkeel_format::run::RunVersion;
 use std::cmp::Ordering;
 
 /// The time of an entry.
@@ -53,6 +55,7 @@ pub enum Direction {
 
 pub(crate) enum Source {
     Memory(MemIter),
+    Run(Box<RunIter>),
 }
 
 impl Source {
@@ -71,9 +74,14 @@ impl Source {
                 }
                 Ok(())
             }
+            Source::Run(iter) => match direction {
+                Direction::Forward => iter.seek_at_least(bound.map_or(&[], |b| &b[4..])),
+                Direction::Reverse => iter.seek_below(bound.map(|b| &b[4..])),
+            },
         }
     }
 
+    #[inline]
     pub(crate) fn item(&self) -> Option<Item<'_>> {
         match self {
             Source::Memory(iter) => iter.get().map(|node| Item {
@@ -83,6 +91,16 @@ impl Source {
                 op: node.op,
                 version: Version::Stamped(node.stamp),
             }),
+            Source::Run(iter) => iter.is_valid().then(|| Item {
+                key: iter.key(),
+                pk_len: iter.entry().pk_len as usize,
+                value: iter.value(),
+                op: iter.entry().op,
+                version: match iter.entry().version {
+                    RunVersion::Committed(cts) => Version::Committed(cts),
+                    RunVersion::Pending(stamp) => Version::Stamped(stamp),
+                },
+            }),
         }
     }
 
@@ -90,6 +108,8 @@ impl Source {
         match (self, direction) {
             (Source::Memory(iter), Direction::Forward) => iter.next(),
             (Source::Memory(iter), Direction::Reverse) => iter.previous(),
+            (Source::Run(iter), Direction::Forward) => return iter.next(),
+            (Source::Run(iter), Direction::Reverse) => return iter.previous(),
         }
         Ok(())
     }

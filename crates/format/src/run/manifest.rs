@@ -1,0 +1,70 @@
+//! Manifest records and the part of a checkpoint that lists runs: the same list of edits.
+//!
+//! ```text
+//! edits, each: op u8, then
+//!  1 ADD_FILE     file varint     its slices are live
+//!  2 REMOVE_FILE  file varint     no slice of it is live
+//!  3 REMOVE_RUN   index varint, run varint   slices of this run are dead (their file may live on)
+//!  4 FLUSHED      generation varint   this generation and all before it are in runs
+//!  5 DROP_INDEX   index varint    all slices of the index, of any file, are dead
+//!  6 NEXT_FILE    file varint     file numbers below were given out
+//! ```
+
+use crate::{Reader, put_varint};
+use evenkeel_base::{Generation, IndexId, Result};
+
+/// One edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManifestOp {
+    /// The slices of a file are live.
+    AddFile(u64),
+    /// No slice of a file is live.
+    RemoveFile(u64),
+    /// The slices of a run are dead.
+    RemoveRun(IndexId, u64),
+    /// A generation and all before it are in runs.
+    Flushed(Generation),
+    /// Every slice of an index is dead.
+    DropIndex(IndexId),
+    /// File numbers below this were given out.
+    NextFile(u64),
+}
+
+/// Encodes edits.
+pub fn encode_manifest(ops: &[ManifestOp]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for op in ops {
+        let (kind, first, second) = match *op {
+            ManifestOp::AddFile(file) => (1, file, None),
+            ManifestOp::RemoveFile(file) => (2, file, None),
+            ManifestOp::RemoveRun(index, run) => (3, u64::from(index.0), Some(run)),
+            ManifestOp::Flushed(generation) => (4, generation.0, None),
+            ManifestOp::DropIndex(index) => (5, u64::from(index.0), None),
+            ManifestOp::NextFile(file) => (6, file, None),
+        };
+        out.push(kind);
+        put_varint(&mut out, first);
+        if let Some(second) = second {
+            put_varint(&mut out, second);
+        }
+    }
+    out
+}
+
+/// Decodes edits. # Errors: `BadEncoding`.
+pub fn decode_manifest(body: &[u8]) -> Result<Vec<ManifestOp>> {
+    let mut r = Reader::new(body, "manifest");
+    let mut ops = Vec::new();
+    while !r.is_empty() {
+        ops.push(match r.u8()? {
+            1 => ManifestOp::AddFile(r.varint()?),
+            2 => ManifestOp::RemoveFile(r.varint()?),
+            3 => ManifestOp::RemoveRun(IndexId(r.varint32()?), r.varint()?),
+            4 => ManifestOp::Flushed(Generation(r.varint()?)),
+            5 => ManifestOp::DropIndex(IndexId(r.varint32()?)),
+            6 => ManifestOp::NextFile(r.varint()?),
+            _ => return Err(r.bad("unknown edit")),
+        });
+    }
+    Ok(ops)
+}

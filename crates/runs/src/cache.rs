@@ -1,0 +1,138 @@
+//! Decompressed run blocks in memory: shards of a hash map and a clock.
+
+use evenkeel_base::sync::Mutex;
+use evenkeel_format::run::DataBlock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SHARDS: usize = 16;
+
+type Key = (u64, u64);
+
+struct Slot {
+    key: Key,
+    block: Arc<DataBlock>,
+    used: AtomicBool,
+}
+
+#[derive(Default)]
+struct Shard {
+    map: HashMap<Key, usize, std::hash::BuildHasherDefault<KeyHasher>>,
+    slots: Vec<Slot>,
+    hand: usize,
+    bytes: usize,
+}
+
+/// Keys are file number and position: mixing them is enough.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl std::hash::Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        let mixed = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+/// The cache. Blocks are named by (file, position of the envelope).
+pub(crate) struct BlockCache {
+    shards: Vec<Mutex<Shard>>,
+    shard_bytes: usize,
+}
+
+impl BlockCache {
+    pub(crate) fn new(bytes: u64) -> BlockCache {
+        BlockCache {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shard_bytes: (bytes as usize / SHARDS).max(64 << 10),
+        }
+    }
+
+    fn shard(&self, key: Key) -> &Mutex<Shard> {
+        let mixed = (key.0.wrapping_mul(31) ^ (key.1 >> 12)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+
+    pub(crate) fn get(&self, file: u64, position: u64) -> Option<Arc<DataBlock>> {
+        let shard = self.shard((file, position)).lock();
+        let slot = &shard.slots[*shard.map.get(&(file, position))?];
+        slot.used.store(true, Ordering::Relaxed);
+        Some(slot.block.clone())
+    }
+
+    pub(crate) fn put(&self, file: u64, position: u64, block: Arc<DataBlock>) {
+        let key = (file, position);
+        let mut freed = Vec::new();
+        let mut shard = self.shard(key).lock();
+        if shard.map.contains_key(&key) {
+            return;
+        }
+        shard.bytes += block.memory();
+        while shard.bytes > self.shard_bytes && !shard.slots.is_empty() {
+            freed.push(shard.evict());
+        }
+        let at = shard.slots.len();
+        shard.slots.push(Slot { key, block, used: AtomicBool::new(false) });
+        shard.map.insert(key, at);
+        drop(shard);
+    }
+
+    /// Bytes held now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shards.iter().map(|s| s.lock().bytes as u64).sum()
+    }
+}
+
+impl Shard {
+    /// Takes out the first slot the hand finds unused since it last passed.
+    fn evict(&mut self) -> Arc<DataBlock> {
+        loop {
+            self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
+            if !self.slots[self.hand].used.swap(false, Ordering::Relaxed) {
+                break;
+            }
+        }
+        let slot = self.slots.swap_remove(self.hand);
+        self.map.remove(&slot.key);
+        if let Some(moved) = self.slots.get(self.hand) {
+            self.map.insert(moved.key, self.hand);
+        }
+        self.bytes -= slot.block.memory();
+        slot.block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_base::Lsn;
+    use evenkeel_format::run::{BlockBuilder, RunVersion};
+
+    #[test]
+    fn stays_within_its_bytes_and_keeps_what_is_used() {
+        let cache = BlockCache::new(16 * (64 << 10));
+        let mut builder = BlockBuilder::new(Lsn::ZERO);
+        for i in 0..100u32 {
+            builder.push(&i.to_be_bytes(), 1, 1, RunVersion::Committed(Lsn::ZERO), b"value");
+        }
+        let raw = builder.finish().to_vec();
+        let block = || Arc::new(DataBlock::parse(raw.clone().into()).expect("parses"));
+        cache.put(0, 0, block());
+        for i in 1..5000u64 {
+            cache.put(i, i << 12, block());
+            assert!(cache.get(0, 0).is_some());
+            assert!(cache.get(i, i << 12).is_some());
+        }
+        assert!(cache.bytes() <= 17 * (64 << 10));
+        assert!(cache.get(1, 1 << 12).is_none());
+    }
+}

@@ -1,0 +1,197 @@
+//! Reserving memtable bytes (G1): hand-over, delays, waits for memtable space and merge credit.
+//!
+//! Memory: at most three generations. With two sealed ones waiting, an operation is delayed in
+//! proportion to its bytes and to how full the active one is (at most 1 ms); when that is full, it
+//! waits for a flush. Debt: once an index has `RUNS_TRIGGER` runs, ingest spends credit that merges
+//! issue as they go: a merge of B bytes that removes k runs pays for 0.9 k generations, so runs
+//! never reach the limit and a wait is as long as the merging of the operation's own share.
+
+use crate::Runs;
+use crate::file::Run;
+use crate::memtable::Memtable;
+use crate::policy::RUNS_TRIGGER;
+use crate::state::State;
+use evenkeel_base::{Cause, Code, Error, Generation, Lsn, Result};
+use evenkeel_format::run::ENTRY_BYTES_MAX;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const GENERATIONS_MAX: usize = 3;
+const DELAY_NS_MAX: u64 = 1_000_000;
+/// A slow guess of the flush rate, for delays: 100 MB/s.
+const NS_PER_BYTE: u64 = 10;
+
+/// Reserved memtable bytes; what is left returns when dropped.
+pub struct MemReserved {
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) bytes: u64,
+}
+
+impl MemReserved {
+    /// Bytes still reserved.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for MemReserved {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.runs.reserved.fetch_sub(self.bytes, Ordering::SeqCst);
+        }
+    }
+}
+
+enum Room {
+    Taken,
+    /// Taken, after a delay in proportion.
+    Tight(u64),
+    Full,
+}
+
+impl Runs {
+    /// Reserves memtable bytes (sum of [`crate::entry_bytes`]); may delay or wait (G1), so hold no
+    /// latch.
+    ///
+    /// # Errors
+    /// `WritesStopped` after a failed write; `EntryTooLong` beyond what a generation takes.
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemReserved> {
+        let wanted = bytes as u64;
+        if bytes > 64 * ENTRY_BYTES_MAX {
+            return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
+        }
+        self.rt.health.check_writable()?;
+        if self.in_debt.load(Ordering::Relaxed) {
+            self.rt.wait_until(&self.space_event, Cause::MergeDebt, || {
+                self.rt.health.is_failed() || self.spend_credit(wanted)
+            });
+        }
+        let mut tight = 0;
+        let mut take = || match self.take_room(wanted) {
+            Room::Taken => true,
+            Room::Tight(ns) => {
+                tight = ns;
+                true
+            }
+            Room::Full => false,
+        };
+        if !take() {
+            let mut taken = false;
+            self.rt.wait_until(&self.space_event, Cause::MemtableFull, || {
+                taken = take();
+                taken || self.rt.health.is_failed()
+            });
+            if !taken {
+                self.rt.health.check_writable()?;
+            }
+        }
+        let reserved = MemReserved { runs: self.clone(), bytes: wanted };
+        self.rt.health.check_writable()?;
+        if tight > 0 {
+            self.rt.delay(Duration::from_nanos(tight), Cause::MemtableFull);
+        }
+        Ok(reserved)
+    }
+
+    fn take_room(&self, wanted: u64) -> Room {
+        let limit = self.options.generation_bytes;
+        let before = self.reserved.fetch_add(wanted, Ordering::SeqCst);
+        let (active, count) = {
+            let state = self.state.read();
+            (state.memtables[0].clone(), state.memtables.len())
+        };
+        let used = active.bytes() + before + wanted;
+        // One operation may exceed a generation of its own.
+        if used > limit && active.bytes() > 0 {
+            if count == GENERATIONS_MAX {
+                self.reserved.fetch_sub(wanted, Ordering::SeqCst);
+                return Room::Full;
+            }
+            self.hand_over(&active);
+            return Room::Taken;
+        }
+        if count < GENERATIONS_MAX {
+            return Room::Taken;
+        }
+        let ns = (wanted * NS_PER_BYTE).saturating_mul(2 * used) / limit.max(1);
+        Room::Tight(ns.clamp(1, DELAY_NS_MAX))
+    }
+
+    /// Seals `active` and activates a new generation, unless somebody did.
+    fn hand_over(&self, active: &Arc<Memtable>) {
+        {
+            let mut state = self.state.write();
+            let state: &mut State = &mut state;
+            if !Arc::ptr_eq(&state.memtables[0], active) {
+                return;
+            }
+            active.seal();
+            let number = Generation(active.number().0 + 1);
+            let new = Arc::new(Memtable::new(number, self.flush_event.clone()));
+            Arc::make_mut(&mut state.memtables).insert(0, new);
+            self.changed(state);
+        }
+        self.flush_event.notify();
+    }
+
+    /// Hands over a generation whose low LSN holds half of the log (B3).
+    pub(crate) fn hand_over_old(&self) {
+        let Some(log) = self.log.get() else { return };
+        let (active, count) = {
+            let state = self.state.read();
+            (state.memtables[0].clone(), state.memtables.len())
+        };
+        let age = |low: Lsn| log.end().0.saturating_sub(low.0);
+        let is_old = active.low_lsn().is_some_and(|low| age(low) > log.capacity() / 2);
+        if is_old && count < GENERATIONS_MAX {
+            self.hand_over(&active);
+        }
+    }
+
+    /// Hands over the active generation if it has entries: before a clean shutdown, and in tests.
+    pub fn seal_active(&self) {
+        let active = self.state.read().memtables[0].clone();
+        if active.entries() > 0 {
+            self.hand_over(&active);
+        }
+    }
+
+    fn spend_credit(&self, bytes: u64) -> bool {
+        if !self.in_debt.load(Ordering::SeqCst) {
+            return true;
+        }
+        let spend = |credit: u64| credit.checked_sub(bytes);
+        self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
+    }
+
+    /// Credit for `done` of `total` bytes of a merge of `inputs`.
+    pub(crate) fn issue_credit(&self, done: u64, inputs: &[Arc<Run>], total: u64) {
+        if !self.in_debt.load(Ordering::SeqCst) {
+            return;
+        }
+        let pays = (inputs.len() as u64 - 1) * self.options.generation_bytes / 10 * 9;
+        let indexes = self.debtors.load(Ordering::SeqCst).max(1);
+        let credit = (u128::from(pays) * u128::from(done) / u128::from(total.max(1))) as u64;
+        self.credit.fetch_add(credit / indexes, Ordering::SeqCst);
+        self.space_event.notify();
+    }
+
+    /// The view changed (state lock held): a new version, and whether ingest needs credit.
+    pub(crate) fn changed(&self, state: &State) {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        let is_debtor = |runs: usize| runs >= RUNS_TRIGGER;
+        let debtors = state.indexes.values().filter(|i| is_debtor(i.runs.len())).count() as u64;
+        self.debtors.store(debtors, Ordering::SeqCst);
+        if debtors == 0 {
+            self.credit.store(0, Ordering::SeqCst);
+        }
+        self.in_debt.store(debtors > 0, Ordering::SeqCst);
+    }
+
+    /// A merge cannot go on (a damaged run): ingest must not wait for it.
+    pub(crate) fn forgive_debt(&self) {
+        self.credit.store(u64::MAX / 2, Ordering::SeqCst);
+        self.space_event.notify();
+    }
+}

@@ -1,0 +1,192 @@
+//! Flushing a generation (D1): the whole of it into one file, a slice per index, in beats; then the
+//! manifest record, and when that is durable the runs take the generation's place in every view.
+
+use crate::Runs;
+use crate::chain::{Chain, Rules};
+use crate::file::RunFile;
+use crate::memtable::{MemIter, Memtable};
+use crate::source::{Item, Version};
+use crate::writer::{RunWriter, SliceStart};
+use evenkeel_base::{Beat, Cause, Code, IndexId, Lsn, Result, metrics::Metric};
+use evenkeel_format::run::ManifestOp;
+use evenkeel_io::Class;
+use std::sync::Arc;
+
+const BEAT_ENTRIES: usize = 4096;
+
+/// A flush under way.
+pub(crate) struct FlushJob {
+    memtable: Arc<Memtable>,
+    iter: MemIter,
+    writer: RunWriter,
+    /// The index of the present slice; `None` before the first or for a dropped index.
+    index: Option<IndexId>,
+    is_dropped: bool,
+    chain: Chain,
+}
+
+impl Runs {
+    /// One step of flushing generations, at most some 100 KiB of output.
+    ///
+    /// # Errors
+    /// Of writing. `DiskFull` loses nothing: the flush starts again with a later beat. Any other
+    /// failure latches `health`.
+    pub fn flush_beat(&self) -> Result<Beat> {
+        self.hand_over_old();
+        if self.rt.health.is_failed() {
+            return Ok(Beat::Idle);
+        }
+        let _one = self.flushing.lock(&self.rt, Cause::Idle);
+        let taken = self.flush_job.lock().take();
+        let job = match taken {
+            Some(job) => Some(job),
+            None => self.begin_flush().map_err(|e| self.write_failed(e))?,
+        };
+        let Some(mut job) = job else { return Ok(Beat::Idle) };
+        match self.flush_some(&mut job) {
+            Ok(false) => {
+                *self.flush_job.lock() = Some(job);
+                return Ok(Beat::More);
+            }
+            Ok(true) => {}
+            Err(error) => {
+                job.writer.abandon();
+                self.space_event.notify();
+                return Err(self.write_failed(error));
+            }
+        }
+        let FlushJob { memtable, writer, .. } = *job;
+        self.finish_flush(&memtable, writer).map_err(|e| self.write_failed(e))?;
+        Ok(Beat::More)
+    }
+
+    /// Latches a failed write, except a full disk.
+    pub(crate) fn write_failed(&self, error: evenkeel_base::Error) -> evenkeel_base::Error {
+        match error.code() {
+            Code::DiskFull | Code::WritesStopped => error,
+            _ => self.rt.health.fail(error),
+        }
+    }
+
+    /// Begins with the oldest sealed generation, if nobody has it pinned.
+    fn begin_flush(&self) -> Result<Option<Box<FlushJob>>> {
+        let memtables = self.state.read().memtables.clone();
+        let Some(oldest) = memtables.last().filter(|_| memtables.len() > 1) else {
+            return Ok(None);
+        };
+        if oldest.is_pinned() {
+            return Ok(None);
+        }
+        let number = self.next_file();
+        let metric = Metric::RunFlushBytes;
+        let writer = RunWriter::create(&self.rt, number, Class::MemtableFlush, metric)?;
+        Ok(Some(Box::new(FlushJob {
+            memtable: oldest.clone(),
+            iter: MemIter::of_all(oldest.clone()),
+            writer,
+            index: None,
+            is_dropped: false,
+            chain: Chain::new(Rules {
+                building: false,
+                valid_from: Lsn::ZERO,
+                bottom: false,
+                horizon: Lsn::ZERO,
+            }),
+        })))
+    }
+
+    /// Writes some entries; true at the end.
+    fn flush_some(&self, job: &mut FlushJob) -> Result<bool> {
+        for _ in 0..BEAT_ENTRIES {
+            let Some(node) = job.iter.get() else {
+                let writer = &mut job.writer;
+                job.chain.end(self.commits(), &mut |k, p, op, v, value| {
+                    writer.push(k, p, op, v, value)
+                })?;
+                return Ok(true);
+            };
+            let (prefix, key) = node.full_key.split_at(4);
+            let index = IndexId(u32::from_be_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]));
+            let writer = &mut job.writer;
+            if job.index != Some(index) {
+                job.chain.end(self.commits(), &mut |k, p, op, v, value| {
+                    writer.push(k, p, op, v, value)
+                })?;
+                writer.end()?;
+                job.index = Some(index);
+                job.is_dropped =
+                    !self.begin_slice(index, &job.memtable, writer, &mut job.chain.rules);
+            }
+            if !job.is_dropped {
+                let item = Item {
+                    key,
+                    pk_len: node.pk_len,
+                    value: node.value,
+                    op: node.op,
+                    version: Version::Stamped(node.stamp),
+                };
+                job.chain.push(&item, self.commits(), &mut |k, p, op, v, value| {
+                    writer.push(k, p, op, v, value)
+                })?;
+            }
+            job.iter.next();
+        }
+        Ok(false)
+    }
+
+    /// False if the index was dropped.
+    fn begin_slice(
+        &self,
+        index: IndexId,
+        memtable: &Memtable,
+        writer: &mut RunWriter,
+        rules: &mut Rules,
+    ) -> bool {
+        let state = self.state.read();
+        let Some(known) = state.indexes.get(&index).filter(|i| i.known) else { return false };
+        rules.building = known.building;
+        rules.valid_from = known.valid_from;
+        writer.begin(SliceStart {
+            index,
+            run: 0,
+            age_low: memtable.number(),
+            age_high: memtable.number(),
+            base_cts: memtable.low_lsn().unwrap_or_default(),
+            unique_key: known.unique_key,
+        });
+        true
+    }
+
+    fn finish_flush(&self, memtable: &Arc<Memtable>, writer: RunWriter) -> Result<()> {
+        let mut added = None;
+        if let Some(written) = writer.finish()? {
+            self.rt.env.sync_dir("runs")?;
+            added = Some((RunFile::open(&self.rt, written.number)?, written.slices));
+        }
+        let _edit = self.manifest.lock(&self.rt, Cause::Idle);
+        let mut ops = vec![ManifestOp::Flushed(memtable.number())];
+        if let Some((file, slices)) = &added {
+            let state = self.state.read();
+            if slices.iter().any(|s| state.indexes.contains_key(&s.index)) {
+                ops.push(ManifestOp::AddFile(file.number));
+            }
+        }
+        self.rt.step();
+        self.append_manifest(&ops)?;
+        {
+            let mut state = self.state.write();
+            if let Some((file, slices)) = added {
+                state.add_file(&file, slices);
+            }
+            Arc::make_mut(&mut state.memtables).retain(|m| !Arc::ptr_eq(m, memtable));
+            state.flushed = state.flushed.max(memtable.number());
+            self.changed(&state);
+        }
+        self.manifest_done();
+        self.rt.metrics.add(Metric::MemtableFlushes, 1);
+        self.rt.metrics.sub(Metric::MemtableBytes, memtable.bytes());
+        self.space_event.notify();
+        self.merge_event.notify();
+        Ok(())
+    }
+}

@@ -1,0 +1,378 @@
+//! Merging runs (D3): jobs cut in beats of at most 1 MiB, one job per range of neighbouring runs.
+//! The outputs take the place of the inputs at the end of a job, in one manifest record; until then
+//! they are orphans that a restart removes.
+
+use crate::Runs;
+use crate::chain::{Chain, Rules};
+use crate::file::{Run, RunFile, Segment};
+use crate::policy::{pick_ingest, pick_rest};
+use crate::run_iter::{Loader, RunIter};
+use crate::source::{Direction, Merger, Source};
+use crate::state::{LiveFile, State};
+use crate::writer::{RunWriter, SliceStart, Written};
+use evenkeel_base::{Beat, Cause, Code, IndexId, Kind, Lsn, Result, metrics::Metric};
+use evenkeel_format::run::ManifestOp;
+use evenkeel_io::Class;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const BEAT_BYTES: u64 = 1 << 20;
+const BEAT_ENTRIES: u64 = 16 << 10;
+/// A run is cut into files of about this size.
+pub(crate) const SEGMENT_BYTES: u64 = 48 << 20;
+pub(crate) const READ_AHEAD: usize = 256 << 10;
+/// Without new entries for this long, indexes are merged to rest.
+const REST_AFTER_NS: u64 = 1_000_000_000;
+
+/// A merge under way.
+pub(crate) struct MergeJob {
+    index: IndexId,
+    inputs: Vec<Arc<Run>>,
+    bytes: u64,
+    left: u64,
+    is_bottom: bool,
+    merger: Merger,
+    chain: Chain,
+    start: SliceStart,
+    writer: Option<RunWriter>,
+    outputs: Vec<Written>,
+    last_key: Vec<u8>,
+}
+
+impl MergeJob {
+    fn abandon(self) -> Vec<u64> {
+        if let Some(writer) = self.writer {
+            writer.abandon();
+        }
+        self.outputs.iter().map(|o| o.number).collect()
+    }
+}
+
+impl Runs {
+    /// One step of merging runs.
+    ///
+    /// # Errors
+    /// Of reading and writing; a failed write latches `health`, a full disk does not.
+    pub fn merge_beat(&self) -> Result<Beat> {
+        if self.rt.health.is_failed() {
+            return Ok(Beat::Idle);
+        }
+        self.remove_doomed();
+        let may_rest = self.is_resting();
+        self.merge_step(may_rest)
+    }
+
+    /// Merges every index to rest, whatever goes on.
+    ///
+    /// # Errors
+    /// As `merge_beat`.
+    pub fn merge_to_rest(&self) -> Result<()> {
+        while self.merge_step(true)? == Beat::More {
+            self.rt.step();
+        }
+        self.remove_doomed();
+        Ok(())
+    }
+
+    /// How long an idle merge thread may wait for its event before the next beat; `None`: forever.
+    pub fn next_merge_in(&self) -> Option<Duration> {
+        let state = self.state.read();
+        let work = |runs: &[Arc<Run>]| pick_rest(&sizes(runs)).is_some();
+        let more = !state.doomed.is_empty() || state.indexes.values().any(|i| work(&i.runs));
+        more.then_some(Duration::from_nanos(REST_AFTER_NS))
+    }
+
+    /// True if no entry came for a while.
+    fn is_resting(&self) -> bool {
+        let now = self.now_ns();
+        let entries = self.rt.metrics.get(Metric::MemtableEntries);
+        if self.seen_entries.swap(entries, Ordering::SeqCst) != entries {
+            self.seen_at_ns.store(now, Ordering::SeqCst);
+            return false;
+        }
+        now.saturating_sub(self.seen_at_ns.load(Ordering::SeqCst)) >= REST_AFTER_NS
+    }
+
+    fn merge_step(&self, may_rest: bool) -> Result<Beat> {
+        self.begin_merges(may_rest)?;
+        // The job with the least left: runs go soonest (Luo and Carey 2019).
+        let job = {
+            let mut jobs = self.merge_jobs.lock();
+            let least = (0..jobs.len()).min_by_key(|i| jobs[*i].left);
+            least.map(|i| jobs.swap_remove(i))
+        };
+        let Some(mut job) = job else { return Ok(Beat::Idle) };
+        if self.is_gone(&job) {
+            self.give_up(*job);
+            return Ok(Beat::More);
+        }
+        let before = job.left;
+        match self.merge_some(&mut job) {
+            Ok(false) => {
+                self.issue_credit(before - job.left, &job.inputs, job.bytes);
+                self.merge_jobs.lock().push(job);
+                Ok(Beat::More)
+            }
+            Ok(true) => {
+                let inputs = job.inputs.clone();
+                self.finish_merge(*job).map_err(|e| self.write_failed(e))?;
+                self.issue_credit(before, &inputs, inputs.iter().map(|r| r.bytes).sum());
+                Ok(Beat::More)
+            }
+            Err(error) if matches!(error.code(), Code::DiskFull | Code::WritesStopped) => {
+                self.give_up(*job);
+                Err(error)
+            }
+            Err(error) => {
+                // A damaged input: these runs stay as they are (marked as being merged), the rest
+                // goes on, and ingest must not wait for this merge.
+                self.forgive_debt();
+                self.remove_files(job.abandon());
+                Err(if error.kind() == Kind::Corrupt { error } else { self.write_failed(error) })
+            }
+        }
+    }
+
+    fn is_gone(&self, job: &MergeJob) -> bool {
+        !self.state.read().indexes.contains_key(&job.index)
+    }
+
+    fn give_up(&self, job: MergeJob) {
+        let numbers: Vec<u64> = job.inputs.iter().map(|r| r.number).collect();
+        let index = job.index;
+        self.remove_files(job.abandon());
+        if let Some(index) = self.state.write().indexes.get_mut(&index) {
+            index.merging.retain(|n| !numbers.contains(n));
+        }
+    }
+
+    fn remove_files(&self, numbers: Vec<u64>) {
+        for number in numbers {
+            let path = crate::file::path(number);
+            if let Err(error) = self.rt.env.remove(&path) {
+                log::warn!("{path}: cannot be removed, goes at the next start: {error}");
+            }
+        }
+    }
+
+    /// Starts jobs wherever the policy asks for one.
+    fn begin_merges(&self, may_rest: bool) -> Result<()> {
+        let mut chosen = Vec::new();
+        {
+            let mut state = self.state.write();
+            let State { indexes, .. } = &mut *state;
+            for (id, index) in indexes {
+                while let Some(range) = choose(&index.runs, &index.merging, may_rest) {
+                    let inputs = index.runs[range.clone()].to_vec();
+                    index.merging.extend(inputs.iter().map(|r| r.number));
+                    let is_bottom = range.end == index.runs.len();
+                    let rules = Rules {
+                        building: index.building,
+                        valid_from: index.valid_from,
+                        bottom: is_bottom,
+                        horizon: Lsn::ZERO,
+                    };
+                    chosen.push((*id, inputs, rules, index.unique_key));
+                }
+            }
+        }
+        for (index, inputs, rules, unique_key) in chosen {
+            let numbers: Vec<u64> = inputs.iter().map(|r| r.number).collect();
+            match self.begin_merge(index, inputs, rules, unique_key) {
+                Ok(job) => self.merge_jobs.lock().push(Box::new(job)),
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    self.forgive_debt();
+                    return Err(error);
+                }
+                Err(error) => {
+                    if let Some(index) = self.state.write().indexes.get_mut(&index) {
+                        index.merging.retain(|n| !numbers.contains(n));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_merge(
+        &self,
+        index: IndexId,
+        inputs: Vec<Arc<Run>>,
+        mut rules: Rules,
+        unique_key: bool,
+    ) -> Result<MergeJob> {
+        rules.horizon = self.commits().horizon();
+        let ahead = if inputs.len() > 16 { READ_AHEAD / 2 } else { READ_AHEAD };
+        let source = |run: &Arc<Run>| {
+            let loader = Loader::sequential(&self.rt, ahead, Metric::MergeReadBytes);
+            Source::Run(Box::new(RunIter::new(run.clone(), loader, &[], None)))
+        };
+        let mut merger = Merger::new(inputs.iter().map(source).collect(), Direction::Forward);
+        merger.seek(index, None)?;
+        let bytes = inputs.iter().map(|r| r.bytes).sum();
+        let base = inputs.iter().flat_map(|r| &r.segments).map(|s| s.info.base_cts).min();
+        let start = SliceStart {
+            index,
+            run: 0,
+            age_low: inputs.iter().map(|r| r.age_low).min().unwrap_or_default(),
+            age_high: inputs.iter().map(|r| r.age_high).max().unwrap_or_default(),
+            base_cts: base.unwrap_or_default(),
+            unique_key,
+        };
+        Ok(MergeJob {
+            index,
+            bytes,
+            left: bytes,
+            is_bottom: rules.bottom,
+            merger,
+            chain: Chain::new(rules),
+            start,
+            writer: None,
+            outputs: Vec::new(),
+            last_key: Vec::new(),
+            inputs,
+        })
+    }
+
+    /// Merges for a beat; true at the end.
+    fn merge_some(&self, job: &mut MergeJob) -> Result<bool> {
+        let entries: u64 = job.inputs.iter().map(|r| r.entries).sum();
+        let average = (job.bytes / entries.max(1)).max(1);
+        let count = (BEAT_BYTES / 2 / average).clamp(1, BEAT_ENTRIES);
+        let MergeJob { merger, chain, start, writer, outputs, last_key, .. } = job;
+        let mut sink = |key: &[u8], pk_len: usize, op, version, value: &[u8]| {
+            self.emit(start, writer, outputs, last_key, (key, pk_len, op, version, value))
+        };
+        for _ in 0..count {
+            let Some(item) = merger.top() else {
+                chain.end(self.commits(), &mut sink)?;
+                if let Some(writer) = job.writer.take() {
+                    job.outputs.extend(writer.finish()?);
+                }
+                return Ok(true);
+            };
+            chain.push(&item, self.commits(), &mut sink)?;
+            merger.advance()?;
+        }
+        job.left = job.left.saturating_sub(count * average).max(1);
+        Ok(false)
+    }
+
+    fn emit(
+        &self,
+        start: &mut SliceStart,
+        writer: &mut Option<RunWriter>,
+        outputs: &mut Vec<Written>,
+        last_key: &mut Vec<u8>,
+        (key, pk_len, op, version, value): Entry<'_>,
+    ) -> Result<()> {
+        let is_full = writer.as_ref().is_some_and(|w| w.bytes() >= SEGMENT_BYTES);
+        // All versions of a key stay in one segment.
+        if is_full && last_key != key {
+            if let Some(full) = writer.take() {
+                outputs.extend(full.finish()?);
+            }
+        }
+        let writer = match writer {
+            Some(writer) => writer,
+            None => {
+                let number = self.next_file();
+                if start.run == 0 {
+                    start.run = number;
+                }
+                let metric = Metric::MergeWriteBytes;
+                let mut new = RunWriter::create(&self.rt, number, Class::Merge, metric)?;
+                new.begin(*start);
+                writer.insert(new)
+            }
+        };
+        last_key.clear();
+        last_key.extend_from_slice(key);
+        writer.push(key, pk_len, op, version, value)
+    }
+
+    fn finish_merge(&self, job: MergeJob) -> Result<()> {
+        let MergeJob { index, inputs, outputs, is_bottom, .. } = job;
+        let mut segments = Vec::new();
+        let mut files = Vec::new();
+        let mut ops = Vec::new();
+        if !outputs.is_empty() {
+            self.rt.env.sync_dir("runs")?;
+        }
+        for output in outputs {
+            let file = RunFile::open(&self.rt, output.number)?;
+            ops.push(ManifestOp::AddFile(output.number));
+            for info in output.slices {
+                segments.push(Arc::new(Segment::new(file.clone(), info)));
+            }
+            files.push(file);
+        }
+        if !self.replace(index, &inputs, Run::new(segments).map(Arc::new), &files, ops)? {
+            self.state.write().doomed.extend(files);
+            return Ok(());
+        }
+        self.rt.metrics.add(Metric::Merges, 1);
+        if is_bottom {
+            self.rt.metrics.add(Metric::MergesBottom, 1);
+        }
+        self.merge_event.notify();
+        self.space_event.notify();
+        Ok(())
+    }
+
+    /// Puts `output` in the place of `inputs`: manifest first, then the view. False (and nothing
+    /// done) if the index was dropped meanwhile.
+    fn replace(
+        &self,
+        index: IndexId,
+        inputs: &[Arc<Run>],
+        output: Option<Arc<Run>>,
+        files: &[Arc<RunFile>],
+        mut ops: Vec<ManifestOp>,
+    ) -> Result<bool> {
+        let _edit = self.manifest.lock(&self.rt, Cause::Idle);
+        if !self.state.read().indexes.contains_key(&index) {
+            return Ok(false);
+        }
+        ops.extend(inputs.iter().map(|run| ManifestOp::RemoveRun(index, run.number)));
+        ops.extend(self.state.read().files_left_empty(inputs).map(ManifestOp::RemoveFile));
+        self.rt.step();
+        self.append_manifest(&ops)?;
+        {
+            let mut state = self.state.write();
+            for file in files {
+                let live = LiveFile { file: file.clone(), live: 1, dead: Vec::new() };
+                state.files.insert(file.number, live);
+            }
+            state.replace_runs(index, inputs, output);
+            self.changed(&state);
+        }
+        self.manifest_done();
+        Ok(true)
+    }
+}
+
+type Entry<'a> = (&'a [u8], usize, u8, evenkeel_format::run::RunVersion, &'a [u8]);
+
+fn sizes(runs: &[Arc<Run>]) -> Vec<u64> {
+    runs.iter().map(|r| r.bytes).collect()
+}
+
+/// The next merge of an index, among runs (newest first) that are not being merged.
+fn choose(runs: &[Arc<Run>], merging: &[u64], may_rest: bool) -> Option<Range<usize>> {
+    let free = |r: &Arc<Run>| !merging.contains(&r.number);
+    let mut start = 0;
+    while start < runs.len() {
+        let len = runs[start..].iter().take_while(|r| free(r)).count();
+        let end = start + len;
+        let found = pick_ingest(&sizes(&runs[start..end]), end == runs.len(), runs.len());
+        if let Some(range) = found {
+            return Some(start + range.start..start + range.end);
+        }
+        start = end + 1;
+    }
+    if may_rest && merging.is_empty() { pick_rest(&sizes(runs)) } else { None }
+}

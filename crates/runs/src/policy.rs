@@ -1,0 +1,143 @@
+//! Which runs to merge: pure functions of the sizes of the runs, newest first.
+//!
+//! Under ingest, size-tiered: four or more neighbours of like size become one; the tiers go into
+//! the bottom run (the oldest) when they hold half of its bytes. At rest: until at most 3 runs are
+//! left and the tiers hold at most 1/8 of the bottom (D3).
+
+use std::ops::Range;
+
+/// Neighbours of like size that are merged.
+const TIER_RUNS: usize = 4;
+/// A neighbour is of like size if it is at most this many times the largest before it.
+const LIKE: u64 = 2;
+/// Runs beyond which anything cheap is merged.
+const RUNS_HIGH: usize = 9;
+/// Runs from which on ingest needs credit: with two sealed generations waiting, the limit is 12.
+pub(crate) const RUNS_TRIGGER: usize = 10;
+const RUNS_AT_REST: usize = 3;
+
+/// The merge to begin under ingest among neighbours `sizes` (newest first, none being merged);
+/// `has_bottom` if the oldest run of the index is the last of them; `total` counts all its runs.
+pub(crate) fn pick_ingest(sizes: &[u64], has_bottom: bool, total: usize) -> Option<Range<usize>> {
+    let tiers = if has_bottom { sizes.len().saturating_sub(1) } else { sizes.len() };
+    if let Some(range) = like_neighbours(&sizes[..tiers]) {
+        return Some(range);
+    }
+    if has_bottom && sizes.len() >= TIER_RUNS {
+        let above: u64 = sizes[..tiers].iter().sum();
+        if above.saturating_mul(2) >= sizes[tiers] {
+            return Some(0..sizes.len());
+        }
+    }
+    if total > RUNS_HIGH { cheapest(sizes) } else { None }
+}
+
+/// The first window of at least `TIER_RUNS` runs, each at most `LIKE` times the largest before.
+fn like_neighbours(sizes: &[u64]) -> Option<Range<usize>> {
+    for start in 0..sizes.len() {
+        let (mut end, mut largest) = (start + 1, sizes[start]);
+        while end < sizes.len() && sizes[end] <= largest.saturating_mul(LIKE) {
+            largest = largest.max(sizes[end]);
+            end += 1;
+        }
+        if end - start >= TIER_RUNS {
+            return Some(start..end);
+        }
+    }
+    None
+}
+
+/// The window with the fewest bytes for each run that goes.
+fn cheapest(sizes: &[u64]) -> Option<Range<usize>> {
+    let mut best: Option<(u64, Range<usize>)> = None;
+    for start in 0..sizes.len() {
+        let mut bytes = sizes[start];
+        for end in start + 2..=sizes.len() {
+            bytes += sizes[end - 1];
+            let cost = bytes / (end - start - 1) as u64;
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, start..end));
+            }
+        }
+    }
+    best.map(|(_, range)| range)
+}
+
+/// The merge to begin at rest; no run of the index is being merged.
+pub(crate) fn pick_rest(sizes: &[u64]) -> Option<Range<usize>> {
+    let (bottom, tiers) = sizes.split_last()?;
+    let above: u64 = tiers.iter().sum();
+    if !tiers.is_empty() && above.saturating_mul(8) > *bottom {
+        return Some(0..sizes.len());
+    }
+    (sizes.len() > RUNS_AT_REST).then_some(0..tiers.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn table() {
+        assert_eq!(pick_ingest(&[], true, 0), None);
+        assert_eq!(pick_ingest(&[1, 1, 1, 100], true, 4), None);
+        assert_eq!(pick_ingest(&[1, 1, 1, 1, 100], true, 5), Some(0..4));
+        assert_eq!(pick_ingest(&[1, 4, 4, 4, 4, 100], true, 6), Some(1..5));
+        assert_eq!(pick_ingest(&[1, 1, 1, 1, 4], true, 5), Some(0..4));
+        assert_eq!(pick_ingest(&[1, 1, 1, 5], true, 4), Some(0..4));
+        assert_eq!(pick_ingest(&[1, 1, 1, 1, 4, 16], false, 12), Some(0..4));
+        assert_eq!(pick_rest(&[5]), None);
+        assert_eq!(pick_rest(&[1, 1, 100]), None);
+        assert_eq!(pick_rest(&[1, 1, 1, 100]), Some(0..3));
+        assert_eq!(pick_rest(&[20, 100]), Some(0..2));
+    }
+
+    /// Flushes of one unit each, every merge done at once.
+    fn ingest(flushes: usize) -> (usize, f64) {
+        let (mut runs, mut written, mut most) = (Vec::<u64>::new(), 0u64, 0);
+        for _ in 0..flushes {
+            runs.insert(0, 1000);
+            written += 1000;
+            while let Some(range) = pick_ingest(&runs, true, runs.len()) {
+                let sum = runs[range.clone()].iter().sum();
+                written += sum;
+                runs.splice(range, [sum]);
+            }
+            most = most.max(runs.len());
+        }
+        (most, written as f64 / (flushes as f64 * 1000.0))
+    }
+
+    #[test]
+    fn steady_ingest_is_bounded_in_runs_and_bytes() {
+        for flushes in [10, 50, 128, 400, 1000] {
+            let (most, passes) = ingest(flushes);
+            assert!(most < RUNS_TRIGGER, "{flushes} flushes: {most} runs");
+            assert!(passes <= 9.0, "{flushes} flushes: each byte written {passes} times");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn picks_are_windows_of_two_or_more(sizes in prop::collection::vec(1u64..1_000_000, 0..20), bottom: bool) {
+            for range in [pick_ingest(&sizes, bottom, sizes.len()), pick_rest(&sizes)].into_iter().flatten() {
+                prop_assert!(range.len() >= 2 && range.end <= sizes.len());
+            }
+            if sizes.len() > RUNS_HIGH {
+                prop_assert!(pick_ingest(&sizes, bottom, sizes.len()).is_some());
+            }
+        }
+
+        #[test]
+        fn rest_comes_to_rest(mut sizes in prop::collection::vec(1u64..1_000_000, 1..20)) {
+            for _ in 0..3 {
+                let Some(range) = pick_rest(&sizes) else { break };
+                let sum = sizes[range.clone()].iter().sum();
+                sizes.splice(range, [sum]);
+            }
+            prop_assert_eq!(pick_rest(&sizes), None);
+            prop_assert!(sizes.len() <= 3);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Manifest: appending edits, checkpoint part, recovery.
+//!
+//! Edits are sets, so applying a record again that a checkpoint already includes changes nothing in
+//! the end: every later record is applied again too.
+
+use crate::Runs;
+use crate::file::{Run, RunFile, Segment, number_of, path};
+use crate::skiplist::NewEntry;
+use crate::state::{LiveFile, State};
+use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, Stamp, TxnId};
+use evenkeel_format::record::Entry;
+use evenkeel_format::run::{ENTRY_BYTES_MAX, ManifestOp, decode_manifest, encode_manifest};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The list of runs while it is being restored.
+#[derive(Default)]
+pub(crate) struct Restoring {
+    files: BTreeSet<u64>,
+    removed: HashSet<(IndexId, u64)>,
+    dropped: HashSet<IndexId>,
+    flushed: Generation,
+    next_file: u64,
+}
+
+impl Runs {
+    /// Appends edits and waits until they are durable; the caller holds the manifest latch, applies
+    /// them and calls `manifest_done`. Without a log (tests, tools) they are only in memory.
+    pub(crate) fn append_manifest(&self, ops: &[ManifestOp]) -> Result<Lsn> {
+        let Some(log) = self.log.get() else { return Ok(Lsn::ZERO) };
+        self.manifest_low.store(log.end().0, Ordering::SeqCst);
+        let appended = log.append_manifest(&encode_manifest(ops));
+        if appended.is_err() {
+            self.manifest_done();
+        }
+        appended
+    }
+
+    /// The edits appended last are in the view.
+    pub(crate) fn manifest_done(&self) {
+        self.manifest_low.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// The list of runs, for a checkpoint. Read the log end first, then `low_lsn`, then this: an
+    /// edit that is in neither lies behind that log end.
+    pub fn snapshot_blob(&self) -> Vec<u8> {
+        encode_manifest(&self.state.read().edits(self.next_file.load(Ordering::SeqCst)))
+    }
+
+    /// Restores the list of runs from a checkpoint.
+    ///
+    /// # Errors
+    /// `BadEncoding`.
+    pub fn restore(&self, blob: &[u8]) -> Result<()> {
+        self.apply_manifest(blob)
+    }
+
+    /// Applies a manifest record found in the log. All of them come before the first `replay_row`.
+    ///
+    /// # Errors
+    /// `BadEncoding`.
+    pub fn apply_manifest(&self, body: &[u8]) -> Result<()> {
+        let ops = decode_manifest(body)?;
+        let flushed = {
+            let mut restoring = self.restoring.lock();
+            for op in ops {
+                match op {
+                    ManifestOp::AddFile(file) => {
+                        restoring.files.insert(file);
+                        restoring.next_file = restoring.next_file.max(file.saturating_add(1));
+                    }
+                    ManifestOp::RemoveFile(file) => {
+                        restoring.files.remove(&file);
+                    }
+                    ManifestOp::RemoveRun(index, run) => {
+                        restoring.removed.insert((index, run));
+                    }
+                    ManifestOp::Flushed(g) => restoring.flushed = restoring.flushed.max(g),
+                    ManifestOp::DropIndex(index) => {
+                        restoring.dropped.insert(index);
+                    }
+                    ManifestOp::NextFile(file) => {
+                        restoring.next_file = restoring.next_file.max(file);
+                    }
+                }
+            }
+            restoring.flushed
+        };
+        let mut state = self.state.write();
+        state.flushed = flushed;
+        state.memtables[0].raise_number(Generation(flushed.0.saturating_add(1)));
+        Ok(())
+    }
+
+    /// Recovery: inserts the entries of a row record unless their generation was flushed.
+    ///
+    /// # Errors
+    /// `EntryTooLong` for entries beyond the limits.
+    pub fn replay_row(
+        &self,
+        lsn: Lsn,
+        generation: Generation,
+        stamp: Stamp,
+        pk: &[u8],
+        entries: &[Entry<'_>],
+    ) -> Result<()> {
+        let (memtable, flushed) = {
+            let state = self.state.read();
+            (state.memtables[0].clone(), state.flushed)
+        };
+        if generation <= flushed || entries.is_empty() {
+            return Ok(());
+        }
+        memtable.raise_number(generation);
+        memtable.lower(lsn);
+        for e in entries {
+            let (index, op, key, value) = (e.index, e.op, e.key, e.value);
+            if key.len() + pk.len() + value.len() > ENTRY_BYTES_MAX {
+                return Err(Error::new(Code::EntryTooLong).with("index", index));
+            }
+            memtable.insert(&NewEntry { index, op, stamp, lsn, key, pk, value });
+        }
+        Ok(())
+    }
+
+    /// Ends recovery: opens the files of all runs and removes the others. Call it once, also in a
+    /// new directory, before the first flush.
+    ///
+    /// # Errors
+    /// `FileMissing`, `RunDamaged` naming the file.
+    pub fn finish_restore(&self) -> Result<()> {
+        let restoring = std::mem::take(&mut *self.restoring.lock());
+        let mut runs: BTreeMap<(IndexId, u64), Vec<Arc<Segment>>> = BTreeMap::new();
+        let mut files = BTreeMap::new();
+        for number in &restoring.files {
+            let file = RunFile::open(&self.rt, *number)?;
+            let mut live = LiveFile { file: file.clone(), live: 0, dead: Vec::new() };
+            for info in file.slices()? {
+                let key = (info.index, info.run);
+                if restoring.removed.contains(&key) || restoring.dropped.contains(&info.index) {
+                    live.dead.push(key);
+                } else {
+                    live.live += 1;
+                    runs.entry(key).or_default().push(Arc::new(Segment::new(file.clone(), info)));
+                }
+            }
+            if live.live > 0 {
+                files.insert(*number, live);
+            }
+        }
+        let mut next_file = restoring.next_file.max(1);
+        for name in self.rt.env.list("runs")? {
+            let Some(number) = number_of(&name) else { continue };
+            next_file = next_file.max(number.saturating_add(1));
+            if !files.contains_key(&number) {
+                log::info!("{}: of no run, removed", path(number));
+                self.rt.env.remove(&path(number))?;
+            }
+        }
+        self.next_file.store(next_file, Ordering::SeqCst);
+        let mut state = self.state.write();
+        state.files = files;
+        for ((index, _), segments) in runs {
+            state.indexes.entry(index).or_default().add_runs(Run::new(segments).map(Arc::new));
+        }
+        self.changed(&state);
+        Ok(())
+    }
+
+    /// Drops the runs of every index for which `add_index` was not called: after the catalog was
+    /// read. A crash may lie between a DROP and the removal of its runs.
+    ///
+    /// # Errors
+    /// Of writing the manifest record.
+    pub fn drop_unknown(&self) -> Result<()> {
+        let unknown: Vec<IndexId> = {
+            let state = self.state.read();
+            state.indexes.iter().filter(|(_, i)| !i.known).map(|(id, _)| *id).collect()
+        };
+        unknown.into_iter().try_for_each(|index| self.drop_index(index))
+    }
+
+    /// Forgets an index and its runs, durably: O(files). Readers that have its files open finish.
+    ///
+    /// # Errors
+    /// Of writing the manifest record: the index is gone from memory all the same, and
+    /// `drop_unknown` removes its runs at the next open.
+    pub fn drop_index(&self, index: IndexId) -> Result<()> {
+        let _edit = self.manifest.lock(&self.rt, Cause::Schema);
+        let runs = match self.state.read().indexes.get(&index) {
+            Some(index) => index.runs.clone(),
+            None => return Ok(()),
+        };
+        let mut ops = vec![ManifestOp::DropIndex(index)];
+        ops.extend(self.state.read().files_left_empty(&runs).map(ManifestOp::RemoveFile));
+        if !runs.is_empty() {
+            self.append_manifest(&ops)?;
+        }
+        let mut state = self.state.write();
+        state.drop_index(index);
+        self.changed(&state);
+        drop(state);
+        self.manifest_done();
+        self.merge_event.notify();
+        Ok(())
+    }
+
+    /// True while a transaction that aborted, with its ABORT record at `end`, may have entries in an
+    /// unflushed generation or a run: its id must stay in the commit table (A5).
+    pub fn needs(&self, txn: TxnId, end: Lsn) -> bool {
+        self.low_lsn().is_some_and(|low| low <= end) || self.state.read().is_pending(txn)
+    }
+
+    /// Removes files that no view holds any more.
+    pub(crate) fn remove_doomed(&self) {
+        let mut free = Vec::new();
+        {
+            let State { doomed, .. } = &mut *self.state.write();
+            let mut i = 0;
+            while i < doomed.len() {
+                if Arc::strong_count(&doomed[i]) == 1 {
+                    free.push(doomed.swap_remove(i));
+                } else {
+                    i += 1;
+                }
+            }
+        }
+        for file in free {
+            let path = path(file.number);
+            drop(file);
+            if let Err(error) = self.rt.env.remove(&path) {
+                log::warn!("{path}: cannot be removed, goes at the next start: {error}");
+            }
+        }
+    }
+}

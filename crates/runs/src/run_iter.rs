@@ -1,0 +1,294 @@
+//! Walks a run in either direction: through the block cache (readers) or in large sequential reads
+//! past it (merges, checks).
+
+use crate::cache::BlockCache;
+use crate::file::{Run, Segment};
+use evenkeel_base::{Error, Lsn, Result, metrics::Metric};
+use evenkeel_format::run::{DataBlock, RunEntry, RunVersion};
+use evenkeel_io::{AlignedBuf, Class, Runtime};
+use std::sync::Arc;
+
+/// Where blocks come from.
+pub(crate) enum Loader {
+    /// The cache, filled one block at a time.
+    Cached { rt: Arc<Runtime>, cache: Arc<BlockCache> },
+    /// Reads of this many bytes ahead; `metric` counts them.
+    Sequential { rt: Arc<Runtime>, ahead: usize, metric: Metric, span: Option<Span> },
+}
+
+/// Bytes read ahead: of a file, from a position.
+pub(crate) struct Span {
+    file: u64,
+    start: u64,
+    buf: AlignedBuf,
+}
+
+impl Loader {
+    pub(crate) fn sequential(rt: &Arc<Runtime>, ahead: usize, metric: Metric) -> Loader {
+        Loader::Sequential { rt: rt.clone(), ahead, metric, span: None }
+    }
+
+    fn load(&mut self, segment: &Segment, number: u32) -> Result<Arc<DataBlock>> {
+        let (position, len) = segment.meta()?.fences.place(number);
+        let file = segment.file.number;
+        match self {
+            Loader::Cached { rt, cache } => {
+                if let Some(block) = cache.get(file, position) {
+                    return Ok(block);
+                }
+                let (block, bytes) = segment.read_block(number)?;
+                rt.metrics.add(Metric::RunBlockReads, 1);
+                rt.metrics.add(Metric::RunBlockReadBytes, bytes);
+                let block = Arc::new(block);
+                cache.put(file, position, block.clone());
+                Ok(block)
+            }
+            Loader::Sequential { rt, ahead, metric, span } => {
+                let end = position + u64::from(len);
+                let inside = |s: &Span| {
+                    s.file == file && s.start <= position && end <= s.start + s.buf.len() as u64
+                };
+                if !span.as_ref().is_some_and(inside) {
+                    let data_end = segment.info.position + segment.info.data_len;
+                    let want = (*ahead as u64).min(data_end - position).max(u64::from(len));
+                    rt.governor.grant(Class::Merge, want, true, rt.env.now_ns());
+                    let (buf, at) = segment.file.read(position, want as usize)?;
+                    rt.metrics.add(*metric, buf.len() as u64);
+                    *span = Some(Span { file, start: position - at as u64, buf });
+                }
+                let Some(span) = span else {
+                    return Err(Error::internal("no span of a run file"));
+                };
+                let at = (position - span.start) as usize;
+                let bytes = &span.buf[at..at + len as usize];
+                Ok(Arc::new(segment.decode(number, position, bytes)?))
+            }
+        }
+    }
+}
+
+/// An iterator over a run. Positioned on an entry while `is_valid`.
+pub(crate) struct RunIter {
+    run: Arc<Run>,
+    loader: Loader,
+    /// Blocks wholly below or at/above these are not read.
+    low: Box<[u8]>,
+    high: Option<Box<[u8]>>,
+    segment: usize,
+    number: u32,
+    block: Option<Arc<DataBlock>>,
+    key: Vec<u8>,
+    entry: RunEntry,
+    valid: bool,
+    /// Reverse: the entries of the present restart not yet visited, with the ends of their keys.
+    group: Vec<(u32, u32, RunEntry)>,
+    group_keys: Vec<u8>,
+    restart: u32,
+}
+
+const NO_ENTRY: RunEntry = RunEntry {
+    op: 0,
+    version: RunVersion::Committed(Lsn::ZERO),
+    value_at: 0,
+    value_len: 0,
+    pk_len: 0,
+    next: 0,
+};
+
+impl RunIter {
+    pub(crate) fn new(run: Arc<Run>, loader: Loader, low: &[u8], high: Option<&[u8]>) -> RunIter {
+        RunIter {
+            run,
+            loader,
+            low: low.into(),
+            high: high.map(Into::into),
+            segment: 0,
+            number: 0,
+            block: None,
+            key: Vec::new(),
+            entry: NO_ENTRY,
+            valid: false,
+            group: Vec::new(),
+            group_keys: Vec::new(),
+            restart: 0,
+        }
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.valid
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub(crate) fn entry(&self) -> &RunEntry {
+        &self.entry
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], |block| block.value(&self.entry))
+    }
+
+    fn load(&mut self) -> Result<Arc<DataBlock>> {
+        let segment = self.run.segments[self.segment].clone();
+        let block = self.loader.load(&segment, self.number)?;
+        self.block = Some(block.clone());
+        Ok(block)
+    }
+
+    fn decode(&mut self, block: &DataBlock, at: u32) -> Result<()> {
+        self.entry = block.decode(at, &mut self.key, self.entry.pk_len)?;
+        Ok(())
+    }
+
+    /// To the first entry at or above `bound`.
+    pub(crate) fn seek_at_least(&mut self, bound: &[u8]) -> Result<()> {
+        self.valid = false;
+        let segments = &self.run.segments;
+        self.segment = segments.partition_point(|s| &s.info.max_key[..] < bound);
+        if self.segment == segments.len() || self.is_above(&segments[self.segment].info.min_key) {
+            return Ok(());
+        }
+        self.number = segments[self.segment].meta()?.fences.block_of(bound);
+        let block = self.load()?;
+        let mut at = block.restart(block.restart_before(bound)?);
+        self.key.clear();
+        while at < block.end() {
+            self.decode(&block, at)?;
+            if &self.key[..] >= bound {
+                self.valid = true;
+                return Ok(());
+            }
+            at = self.entry.next;
+        }
+        self.next_block()
+    }
+
+    fn is_above(&self, key: &[u8]) -> bool {
+        self.high.as_ref().is_some_and(|high| key >= &high[..])
+    }
+
+    /// To the next entry.
+    pub(crate) fn next(&mut self) -> Result<()> {
+        let Some(block) = self.block.as_ref() else {
+            self.valid = false;
+            return Ok(());
+        };
+        if self.entry.next < block.end() {
+            self.entry = block.decode(self.entry.next, &mut self.key, self.entry.pk_len)?;
+            return Ok(());
+        }
+        self.next_block()
+    }
+
+    fn next_block(&mut self) -> Result<()> {
+        self.valid = false;
+        let segments = &self.run.segments;
+        let fences = &segments[self.segment].meta()?.fences;
+        if self.number + 1 < fences.blocks() {
+            if self.is_above(fences.key(self.number + 1)) {
+                return Ok(());
+            }
+            self.number += 1;
+        } else {
+            let next = self.segment + 1;
+            if next == segments.len() || self.is_above(&segments[next].info.min_key) {
+                return Ok(());
+            }
+            self.segment = next;
+            self.number = 0;
+        }
+        let block = self.load()?;
+        self.key.clear();
+        self.decode(&block, block.start())?;
+        self.valid = true;
+        Ok(())
+    }
+
+    /// To the last entry below `bound` (`None`: the last).
+    pub(crate) fn seek_below(&mut self, bound: Option<&[u8]>) -> Result<()> {
+        self.valid = false;
+        self.group.clear();
+        let segments = &self.run.segments;
+        let below = |s: &Arc<Segment>| bound.is_none_or(|b| &s.info.min_key[..] < b);
+        let Some(last) = segments.partition_point(below).checked_sub(1) else { return Ok(()) };
+        if segments[last].info.max_key[..] < self.low[..] {
+            return Ok(());
+        }
+        self.segment = last;
+        let fences = &segments[last].meta()?.fences;
+        self.number = bound.map_or(fences.blocks() - 1, |b| fences.block_of(b));
+        let block = self.load()?;
+        self.restart = match bound {
+            Some(bound) => block.restart_before(bound)?,
+            None => block.restarts() - 1,
+        };
+        self.fill_group(&block)?;
+        if let Some(bound) = bound {
+            while self
+                .group
+                .last()
+                .is_some_and(|g| &self.group_keys[g.0 as usize..g.1 as usize] >= bound)
+            {
+                self.group.pop();
+            }
+        }
+        self.previous()
+    }
+
+    /// Decodes the entries of the present restart.
+    fn fill_group(&mut self, block: &DataBlock) -> Result<()> {
+        self.group.clear();
+        self.group_keys.clear();
+        let (mut at, end) = (block.restart(self.restart), block.restart(self.restart + 1));
+        let (mut key, mut pk_len) = (Vec::new(), 0);
+        while at < end {
+            let entry = block.decode(at, &mut key, pk_len)?;
+            (at, pk_len) = (entry.next, entry.pk_len);
+            let start = self.group_keys.len() as u32;
+            self.group_keys.extend_from_slice(&key);
+            self.group.push((start, self.group_keys.len() as u32, entry));
+        }
+        Ok(())
+    }
+
+    /// To the entry before (after `seek_below` only).
+    pub(crate) fn previous(&mut self) -> Result<()> {
+        loop {
+            if let Some((start, end, entry)) = self.group.pop() {
+                self.key.clear();
+                self.key.extend_from_slice(&self.group_keys[start as usize..end as usize]);
+                self.entry = entry;
+                self.valid = true;
+                return Ok(());
+            }
+            self.valid = false;
+            let Some(mut block) = self.block.clone() else { return Ok(()) };
+            if self.restart > 0 {
+                self.restart -= 1;
+            } else {
+                let segments = &self.run.segments;
+                // The blocks before hold no key above the fence of this one.
+                let fence = segments[self.segment].meta()?.fences.key(self.number);
+                if self.number > 0 && fence < &self.low[..] {
+                    return Ok(());
+                }
+                if self.number > 0 {
+                    self.number -= 1;
+                } else {
+                    if self.segment == 0
+                        || segments[self.segment - 1].info.max_key[..] < self.low[..]
+                    {
+                        return Ok(());
+                    }
+                    self.segment -= 1;
+                    self.number = segments[self.segment].meta()?.fences.blocks() - 1;
+                }
+                block = self.load()?;
+                self.restart = block.restarts() - 1;
+            }
+            self.fill_group(&block)?;
+        }
+    }
+}

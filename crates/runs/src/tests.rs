@@ -1,0 +1,6 @@
+//! Tests of the whole component: a history model, and a small commit table and log to stand in for
+//! `txn` and `log`.
+
+mod model;
+mod parts;
+mod rig;

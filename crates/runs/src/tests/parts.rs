@@ -1,0 +1,1 @@
+//! Parts: build, unique slots, credit, drop.

@@ -1,0 +1,140 @@
+//! A commit table, a log of manifest records, and a database directory.
+
+use crate::{ManifestLog, Runs, RunsOptions};
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Beat, CommitTable, Lsn, Result, Stamp, TxnId, TxnState, UndoNo};
+use evenkeel_io::{Env, RealEnv, Runtime};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Default)]
+pub(super) struct Commits {
+    pub inner: Mutex<CommitsInner>,
+}
+
+#[derive(Default)]
+pub(super) struct CommitsInner {
+    pub states: HashMap<TxnId, TxnState>,
+    pub dead: HashMap<TxnId, Vec<(u32, u32)>>,
+    pub snapshots: Vec<Lsn>,
+    pub published: Lsn,
+}
+
+impl Commits {
+    pub(super) fn set(&self, txn: TxnId, state: TxnState) {
+        let mut inner = self.inner.lock();
+        inner.states.insert(txn, state);
+        if let TxnState::Committed(cts) = state {
+            inner.published = inner.published.max(cts);
+        }
+    }
+
+    /// Operations from..=to of a transaction are reverted.
+    pub(super) fn revert(&self, txn: TxnId, from: u32, to: u32) {
+        self.inner.lock().dead.entry(txn).or_default().push((from, to));
+    }
+}
+
+impl CommitTable for Commits {
+    fn state(&self, txn: TxnId) -> TxnState {
+        self.inner.lock().states.get(&txn).copied().unwrap_or(TxnState::Committed(Lsn::ZERO))
+    }
+    fn is_dead(&self, stamp: Stamp) -> bool {
+        let inner = self.inner.lock();
+        if inner.states.get(&stamp.txn) == Some(&TxnState::Aborted) {
+            return true;
+        }
+        let dead = inner.dead.get(&stamp.txn);
+        dead.is_some_and(|d| d.iter().any(|(a, b)| (*a..=*b).contains(&stamp.undo_no.0)))
+    }
+    fn horizon(&self) -> Lsn {
+        let inner = self.inner.lock();
+        inner.snapshots.iter().copied().min().unwrap_or(inner.published)
+    }
+    fn snapshot_between(&self, low: Lsn, high: Lsn) -> bool {
+        self.inner.lock().snapshots.iter().any(|s| low <= *s && *s < high)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct TestLog {
+    pub end: AtomicU64,
+    pub records: Mutex<Vec<(Lsn, Vec<u8>)>>,
+}
+
+impl TestLog {
+    pub(super) fn next(&self) -> Lsn {
+        Lsn(self.end.fetch_add(10, Ordering::SeqCst))
+    }
+}
+
+impl ManifestLog for TestLog {
+    fn end(&self) -> Lsn {
+        Lsn(self.end.load(Ordering::SeqCst))
+    }
+    fn capacity(&self) -> u64 {
+        1 << 40
+    }
+    fn append_manifest(&self, body: &[u8]) -> Result<Lsn> {
+        let lsn = self.next();
+        self.records.lock().push((lsn, body.to_vec()));
+        Ok(lsn)
+    }
+}
+
+pub(super) struct Rig {
+    pub dir: tempfile::TempDir,
+    pub rt: Arc<Runtime>,
+    pub commits: Arc<Commits>,
+    pub log: Arc<TestLog>,
+    pub runs: Arc<Runs>,
+    pub options: RunsOptions,
+}
+
+impl Rig {
+    pub(super) fn new(generation_bytes: u64) -> Rig {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let options = RunsOptions { generation_bytes, cache_bytes: 8 << 20 };
+        let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())) as Arc<dyn Env>);
+        let commits = Arc::new(Commits::default());
+        let log = Arc::new(TestLog { end: AtomicU64::new(1000), ..TestLog::default() });
+        let runs = Runs::create(rt.clone(), options, commits.clone()).expect("creates");
+        runs.attach_log(log.clone());
+        runs.finish_restore().expect("starts");
+        Rig { dir, rt, commits, log, runs, options }
+    }
+
+    /// A new component over the same directory, nothing restored yet.
+    pub(super) fn reopen(&mut self) {
+        self.rt = Runtime::new(Arc::new(RealEnv::new(self.dir.path())) as Arc<dyn Env>);
+        self.runs =
+            Runs::create(self.rt.clone(), self.options, self.commits.clone()).expect("opens");
+        self.runs.attach_log(self.log.clone());
+    }
+
+    pub(super) fn flush(&self) {
+        self.runs.seal_active();
+        while self.runs.flush_beat().expect("flushes") == Beat::More {}
+    }
+}
+
+pub(super) fn stamp(txn: u64, undo_no: u32) -> Stamp {
+    Stamp { txn: TxnId(txn), undo_no: UndoNo(undo_no) }
+}
+
+/// A repeatable random number generator (SplitMix64).
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
