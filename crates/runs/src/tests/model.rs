@@ -55,7 +55,7 @@ fn column(n: u64) -> Vec<u8> {
 impl Model {
     fn new(seed: u64) -> Model {
         let rig = Rig::new(24 << 10);
-        let mut model = Model {
+        let model = Model {
             rig,
             random: Random(seed),
             history: BTreeMap::new(),
