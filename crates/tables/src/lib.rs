@@ -1,16 +1,39 @@
 //! Catalog, row and key work, table operations under transactions, constraints, online DDL.
 //!
-//! A [`Store`](store::Store) is all tables of one database over the layers below: rows in clustered
-//! trees (`tree`), secondary indexes in `runs`, versions, locks and outcomes in `txn`, one log. A
-//! row operation is one log record; its index entries ride in it (architecture 4.4).
+//! A [`Store`] is all tables of one database over the layers below: rows in clustered trees
+//! (`tree`), secondary indexes in `runs`, versions, locks and outcomes in `txn`, one log. A row
+//! operation is one log record; its index entries ride in it (architecture 4.4). [`Transaction`]
+//! is where rows are read and changed.
+#![forbid(unsafe_code)]
 
+mod auto;
+mod build;
+pub mod catalog;
+mod ddl;
+mod latch;
+mod op;
+mod overflow;
 pub mod range;
+mod read;
 pub mod row;
+mod scan;
 pub mod schema;
 pub mod shape;
+mod store;
+mod table;
+mod transaction;
+mod write;
 
+pub use build::{BuildPhase, BuildProgress};
 pub use evenkeel_format::{ColumnType, Value, ValueRef};
+pub use evenkeel_tree::Direction;
+pub use evenkeel_txn::Mode;
 pub use range::{ByteRange, Range};
+pub use read::LockWait;
 pub use row::Row;
+pub use scan::{IndexScan, Locking, Scan};
 pub use schema::{ColumnSpec, IndexSpec, PartSpec, TableDef, TableSpec};
 pub use shape::Shape;
+pub use store::{Store, StoreOptions, StoreParts, replay};
+pub use table::{Table, TableState};
+pub use transaction::{Access, Isolation, Transaction};

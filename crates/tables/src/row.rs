@@ -3,7 +3,7 @@
 
 use crate::shape::Shape;
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_format::{ColumnType, Field, Value, ValueRef};
+use evenkeel_format::{Value, ValueRef};
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -104,24 +104,9 @@ impl Row {
         matches!(self.source, Source::Table) && evenkeel_format::row::has_references(&self.row)
     }
 
-    /// The type of the column at `position`.
-    pub(crate) fn column_type(&self, position: usize) -> Option<ColumnType> {
-        self.shape.as_ref()?.columns.get(position).map(|c| c.entry.ty)
-    }
-
-    /// Columns of a table row that lie in overflow pages: (position, reference).
-    pub(crate) fn references(&self) -> Result<Vec<(usize, Vec<u8>)>> {
-        let (Source::Table, Some(shape)) = (&self.source, &self.shape) else {
-            return Ok(Vec::new());
-        };
-        let view = shape.view(&self.key, &self.row)?;
-        let mut found = Vec::new();
-        for position in 0..shape.columns.len() {
-            if let Field::Reference(bytes) = view.field(position)? {
-                found.push((position, bytes.to_vec()));
-            }
-        }
-        Ok(found)
+    /// The stored bytes of a table row.
+    pub(crate) fn row_bytes(&self) -> &[u8] {
+        &self.row
     }
 
     /// Puts the value of a column that lay in overflow pages.

@@ -6,7 +6,7 @@ use crate::schema::{IndexDef, TableDef};
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result};
 use evenkeel_format::catalog::{ColumnEntry, IndexState, PartEntry};
 use evenkeel_format::row::RowReader;
-use evenkeel_format::{Field, KeyPart, RowColumn, RowLayout, ValueRef, limits, row_version};
+use evenkeel_format::{Field, KeyPart, RowColumn, RowLayout, Value, ValueRef, limits, row_version};
 use std::sync::{Arc, OnceLock};
 
 /// A column inside a key.
@@ -64,6 +64,18 @@ impl IndexShape {
                 .with("index", &self.name)
                 .with("state", "being built")),
         }
+    }
+
+    /// True if some part of the encoded key is NULL. # Errors: `BadEncoding`.
+    pub fn has_null(&self, key: &[u8]) -> Result<bool> {
+        let mut rest = key;
+        for part in &self.parts {
+            if part.part.is_null(rest)? {
+                return Ok(true);
+            }
+            rest = part.part.skip(rest)?;
+        }
+        Ok(false)
     }
 
     /// Do changes check its uniqueness.
@@ -205,9 +217,7 @@ impl Shape {
     /// The index at a position. # Errors: `IndexMissing`.
     pub fn index_at(&self, position: usize) -> Result<&IndexShape> {
         self.indexes.get(position).ok_or_else(|| {
-            Error::new(Code::IndexMissing)
-                .with("table", &self.def.name)
-                .with("position", position)
+            Error::new(Code::IndexMissing).with("table", &self.def.name).with("position", position)
         })
     }
 
@@ -281,7 +291,7 @@ impl Shape {
     /// Reads a stored row. # Errors: `BadEncoding`.
     pub fn view<'s>(&'s self, key: &'s [u8], row: &'s [u8]) -> Result<RowView<'s>> {
         let version = self.version(row_version(row)?)?;
-        Ok(RowView { shape: self, key, version, reader: version.layout.read(row)? })
+        Ok(RowView { shape: self, key, version, reader: version.layout.read(row)?, loaded: &[] })
     }
 
     /// Checks values given for a whole row. # Errors: `TooManyValues`.
@@ -302,9 +312,17 @@ pub struct RowView<'s> {
     key: &'s [u8],
     version: &'s Version,
     reader: RowReader<'s, 's>,
+    loaded: &'s [(usize, Value)],
 }
 
 impl<'s> RowView<'s> {
+    /// Gives it the values that lie in overflow pages.
+    #[must_use]
+    pub fn with_loaded(mut self, loaded: &'s [(usize, Value)]) -> RowView<'s> {
+        self.loaded = loaded;
+        self
+    }
+
     /// What is stored for the column at `position`. # Errors: `BadEncoding`, `ColumnMissing`.
     pub fn field(&self, position: usize) -> Result<Field<'s>> {
         let column = self
@@ -325,11 +343,14 @@ impl<'s> RowView<'s> {
         }
     }
 
-    /// The value of a column that is not in overflow pages. # Errors: as `field`.
+    /// The value of a column that is not in overflow pages, or was loaded. # Errors: as `field`.
     pub fn value(&self, position: usize) -> Result<ValueRef<'s>> {
         match self.field(position)? {
             Field::Value(value) => Ok(value),
-            Field::Reference(_) => Err(Error::internal("a value in overflow pages read in place")),
+            Field::Reference(_) => match self.loaded.iter().find(|l| l.0 == position) {
+                Some((_, value)) => Ok(value.as_ref()),
+                None => Err(Error::internal("a value in overflow pages was not loaded")),
+            },
         }
     }
 }

@@ -1,0 +1,296 @@
+//! The catalog: rows of a system table, written like any other row in a transaction, and the
+//! tables in memory that are made from them.
+//!
+//! The system table is clustered on (table, kind, item); `format::catalog` has the bodies. Rows of
+//! table 0 are the next ids. Who changes it: DDL, one at a time; counters, under their own latch.
+
+use crate::range::Range;
+use crate::row::Row;
+use crate::schema::{ColumnDef, ColumnSpec, IndexDef, TableDef, TableSpec};
+use crate::shape::Shape;
+use crate::store::Store;
+use crate::table::{Counter, Table, TableState};
+use crate::transaction::{Access, Isolation, Transaction};
+use evenkeel_base::sync::RwLock;
+use evenkeel_base::{Code, Error, IndexId, Lsn, Result, TableId, TreeId};
+use evenkeel_format::catalog::{
+    ColumnEntry, IndexEntry, TableEntry, decode_counter, encode_counter, entry_kind,
+};
+use evenkeel_format::{ColumnType, ValueRef};
+use evenkeel_runs::IndexSpec as RunSpec;
+use evenkeel_tree::{Direction, Tree};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The system table.
+pub(crate) const TABLE: TableId = TableId(1);
+/// Its tree.
+pub const TREE: TreeId = TreeId(1);
+
+/// Items of table 0: the next ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextId {
+    Table = 0,
+    Tree = 1,
+    Index = 2,
+}
+
+/// First ids given to users' tables, trees and indexes.
+const FIRST_ID: u64 = 16;
+
+/// Counter items of a table.
+pub(crate) const AUTO_INCREMENT: u32 = 0;
+pub(crate) const HIDDEN_ID: u32 = 1;
+
+/// The tables in memory.
+pub(crate) struct Catalog {
+    /// The system table itself.
+    pub table: Arc<Table>,
+    by_name: RwLock<BTreeMap<String, Arc<Table>>>,
+    next: [Counter; 3],
+}
+
+fn system_def(tree: &Tree, page_size: usize) -> Result<TableDef> {
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("table", ColumnType::UInt32))
+        .column(ColumnSpec::new("kind", ColumnType::UInt8))
+        .column(ColumnSpec::new("item", ColumnType::UInt32))
+        .column(ColumnSpec::new("name", ColumnType::Text { max: 255 }))
+        .column(ColumnSpec::new("body", ColumnType::Bytes { max: 2048 }))
+        .primary_key(&["table", "kind", "item"]);
+    let mut def = TableDef::new(TABLE, "catalog", &spec, || IndexId::ZERO, page_size)?;
+    def.entry.tree = tree.id();
+    def.entry.root = tree.root();
+    Ok(def)
+}
+
+impl Catalog {
+    pub fn new(tree: Tree, page_size: usize) -> Result<Catalog> {
+        let def = Arc::new(system_def(&tree, page_size)?);
+        let shape = Arc::new(Shape::new(def, 1, page_size)?);
+        let table = Table::new(TableState { shape, tree }, 0, 0);
+        Ok(Catalog {
+            table,
+            by_name: RwLock::default(),
+            next: [(); 3].map(|()| Counter::new(FIRST_ID)),
+        })
+    }
+
+    pub fn find(&self, name: &str) -> Option<Arc<Table>> {
+        self.by_name.read().get(name).cloned()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.by_name.read().keys().cloned().collect()
+    }
+
+    /// The table that lives in a tree.
+    pub fn by_tree(&self, tree: TreeId) -> Option<Arc<Table>> {
+        let tables = self.by_name.read();
+        tables.values().find(|t| t.state().tree.id() == tree).cloned()
+    }
+
+    pub fn put(&self, name: &str, table: Arc<Table>) {
+        self.by_name.write().insert(name.to_string(), table);
+    }
+
+    pub fn remove(&self, name: &str) {
+        self.by_name.write().remove(name);
+    }
+}
+
+/// Rows of one table while the catalog is read.
+#[derive(Default)]
+struct Loading {
+    name: String,
+    entry: Option<TableEntry>,
+    columns: Vec<ColumnDef>,
+    indexes: Vec<IndexDef>,
+    counters: [u64; 2],
+}
+
+fn damaged(table: u32, what: &str) -> Error {
+    Error::new(Code::CatalogDamaged).with("table", table).with("what", what)
+}
+
+fn key_of(row: &Row) -> Result<(u32, u8, u32)> {
+    match (row.value(0)?, row.value(1)?, row.value(2)?) {
+        (ValueRef::UInt(table), ValueRef::UInt(kind), ValueRef::UInt(item)) => {
+            Ok((table as u32, kind as u8, item as u32))
+        }
+        _ => Err(damaged(0, "key of another type")),
+    }
+}
+
+impl Loading {
+    fn take(&mut self, table: u32, kind: u8, item: u32, name: &str, body: &[u8]) -> Result<()> {
+        match kind {
+            entry_kind::TABLE => {
+                self.name = name.to_string();
+                self.entry = Some(TableEntry::decode(body)?);
+            }
+            entry_kind::COLUMN => {
+                let id = u16::try_from(item).map_err(|_| damaged(table, "column id"))?;
+                let entry = ColumnEntry::decode(body)?;
+                self.columns.push(ColumnDef { id, name: name.to_string(), entry });
+            }
+            entry_kind::INDEX => {
+                let entry = IndexEntry::decode(body)?;
+                self.indexes.push(IndexDef { id: IndexId(item), name: name.to_string(), entry });
+            }
+            entry_kind::COUNTER => match self.counters.get_mut(item as usize) {
+                Some(counter) => *counter = decode_counter(body)?,
+                None => return Err(damaged(table, "unknown counter")),
+            },
+            _ => return Err(damaged(table, "unknown kind of entry")),
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Reads the catalog: tables, next ids, counters.
+    pub(crate) fn load_catalog(self: &Arc<Self>) -> Result<()> {
+        let mut txn = self.begin(Isolation::RepeatableRead, Access::ReadOnly);
+        let mut scan = txn.scan(&self.catalog.table, Range::ALL, Direction::Forward)?;
+        let mut row = Row::new();
+        let mut tables: BTreeMap<u32, Loading> = BTreeMap::new();
+        while scan.next(&mut row)? {
+            let (table, kind, item) = key_of(&row)?;
+            let (ValueRef::Text(name), ValueRef::Bytes(body)) = (row.value(3)?, row.value(4)?)
+            else {
+                return Err(damaged(table, "columns of another type"));
+            };
+            if table == 0 {
+                match self.catalog.next.get(item as usize) {
+                    Some(next) if kind == entry_kind::COUNTER => {
+                        next.restart(decode_counter(body)?)
+                    }
+                    _ => return Err(damaged(0, "unknown next id")),
+                }
+                continue;
+            }
+            tables.entry(table).or_default().take(table, kind, item, name, body)?;
+        }
+        for (id, loading) in tables {
+            self.open_table(TableId(id), loading)?;
+        }
+        Ok(())
+    }
+
+    fn open_table(self: &Arc<Self>, id: TableId, loading: Loading) -> Result<()> {
+        let entry = loading.entry.ok_or_else(|| damaged(id.0, "no table entry"))?;
+        let tree = self.trees.open(entry.tree, entry.root);
+        let Loading { name, mut columns, indexes, counters, .. } = loading;
+        columns.sort_by_key(|c| c.id);
+        let def = TableDef { id, name: name.clone(), entry, columns, indexes };
+        for index in &def.indexes {
+            self.runs.add_index(run_spec(index));
+        }
+        let shape = Arc::new(Shape::new(Arc::new(def), 1, self.pages.page_size())?);
+        self.tree_of.write().insert(tree.id(), tree.clone());
+        let table = Table::new(TableState { shape, tree }, counters[0], counters[1]);
+        self.catalog.put(&name, table);
+        Ok(())
+    }
+
+    /// A transaction that changes the catalog.
+    pub(crate) fn catalog_txn(self: &Arc<Self>) -> Transaction {
+        self.begin(Isolation::ReadCommitted, Access::ReadWrite)
+    }
+
+    /// Sets a row of the catalog.
+    pub(crate) fn put_entry(
+        &self,
+        txn: &mut Transaction,
+        key: (u32, u8, u32),
+        name: &str,
+        body: &[u8],
+    ) -> Result<()> {
+        let values = [
+            ValueRef::from(key.0),
+            ValueRef::from(key.1),
+            ValueRef::from(key.2),
+            ValueRef::Text(name),
+            ValueRef::Bytes(body),
+        ];
+        txn.upsert(&self.catalog.table, &values, &[(3, values[3]), (4, values[4])])?;
+        Ok(())
+    }
+
+    /// Removes a row of the catalog.
+    pub(crate) fn remove_entry(&self, txn: &mut Transaction, key: (u32, u8, u32)) -> Result<()> {
+        let key = [ValueRef::from(key.0), ValueRef::from(key.1), ValueRef::from(key.2)];
+        txn.delete(&self.catalog.table, &key)?;
+        Ok(())
+    }
+
+    /// Writes all rows of a table's definition.
+    pub(crate) fn put_table(&self, txn: &mut Transaction, def: &TableDef) -> Result<()> {
+        let mut body = Vec::new();
+        def.entry.encode(&mut body);
+        self.put_entry(txn, (def.id.0, entry_kind::TABLE, 0), &def.name, &body)?;
+        for column in &def.columns {
+            body.clear();
+            column.entry.encode(&mut body)?;
+            let key = (def.id.0, entry_kind::COLUMN, u32::from(column.id));
+            self.put_entry(txn, key, &column.name, &body)?;
+        }
+        for index in &def.indexes {
+            self.put_index(txn, def.id, index)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the row of an index.
+    pub(crate) fn put_index(
+        &self,
+        txn: &mut Transaction,
+        table: TableId,
+        index: &IndexDef,
+    ) -> Result<()> {
+        let mut body = Vec::new();
+        index.entry.encode(&mut body);
+        self.put_entry(txn, (table.0, entry_kind::INDEX, index.id.0), &index.name, &body)
+    }
+
+    /// The next id of a kind, never given out before.
+    pub(crate) fn next_id(self: &Arc<Self>, which: NextId) -> Result<u32> {
+        let raise = |high| self.log_counter(TableId::ZERO, which as u32, high);
+        let id = self.next_number(&self.catalog.next[which as usize], &raise)?;
+        u32::try_from(id).map_err(|_| {
+            Error::new(Code::DefinitionInvalid).with("why", "all 32-bit ids are used up")
+        })
+    }
+
+    /// Raises a counter of a table in a transaction of its own: it does not go back when the
+    /// user's transaction does. A later commit of the user makes it durable, being behind it.
+    pub(crate) fn log_counter(
+        self: &Arc<Self>,
+        table: TableId,
+        item: u32,
+        high: u64,
+    ) -> Result<()> {
+        let mut txn = self.catalog_txn();
+        let mut body = Vec::new();
+        encode_counter(high, &mut body);
+        self.put_entry(&mut txn, (table.0, entry_kind::COUNTER, item), "", &body)?;
+        txn.commit_ordered()?;
+        Ok(())
+    }
+
+    /// The next hidden id of a table.
+    pub(crate) fn next_hidden(self: &Arc<Self>, table: &Arc<Table>) -> Result<u64> {
+        let raise = |high| self.log_counter(table.id(), HIDDEN_ID, high);
+        self.next_number(&table.hidden, &raise)
+    }
+}
+
+/// How `runs` is told of an index.
+pub(crate) fn run_spec(index: &IndexDef) -> RunSpec {
+    let (building, valid_from) = match index.entry.state {
+        evenkeel_format::catalog::IndexState::Valid(from) => (false, from),
+        _ => (true, Lsn::ZERO),
+    };
+    RunSpec { id: index.id, unique_key: index.entry.unique, building, valid_from }
+}

@@ -1,0 +1,330 @@
+//! Schema changes: create, drop, rename, truncate; columns; dropping an index. Adding indexes is in
+//! `build`.
+//!
+//! One schema change of a table runs at a time. Each is a transaction on the catalog's rows, durable before it
+//! takes effect in memory; what a crash leaves behind without a catalog row (a tree, runs) is
+//! removed at the next start. No row is rewritten.
+
+use crate::catalog::{NextId, run_spec};
+use crate::latch::EventGuard;
+use crate::schema::{ColumnSpec, TableDef, TableSpec, check_name};
+use crate::shape::Shape;
+use crate::store::Store;
+use crate::table::{Table, TableState};
+use crate::transaction::Transaction;
+use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, TableId, TreeId};
+use evenkeel_format::catalog::{IndexState, entry_kind};
+use evenkeel_format::limits;
+use evenkeel_log::Durability;
+use evenkeel_tree::Tree;
+use std::sync::Arc;
+
+impl Store {
+    /// Makes a table.
+    ///
+    /// # Errors
+    /// `TableExists`, and whatever is wrong with the definition, by its own code.
+    pub fn create_table(self: &Arc<Self>, name: &str, spec: &TableSpec) -> Result<Arc<Table>> {
+        let _names = self.names.lock_for(&self.rt, Cause::Schema, self.options.lock_wait)?;
+        self.check_free(name)?;
+        let page_size = self.pages.page_size();
+        // Checked with ids that do not matter before any are used.
+        TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, page_size)?;
+        let id = TableId(self.next_id(NextId::Table)?);
+        let mut def = TableDef::new(id, name, spec, || IndexId::ZERO, page_size)?;
+        self.number_indexes(&mut def)?;
+        let tree = self.new_tree(&mut def)?;
+        let shape = Arc::new(Shape::new(Arc::new(def), 1, page_size)?);
+        let made = self.change_catalog(|txn| self.put_table(txn, &shape.def));
+        if let Err(error) = made {
+            self.forget_tree(&tree);
+            return Err(error);
+        }
+        for index in &shape.def.indexes {
+            self.runs.add_index(run_spec(index));
+        }
+        let table = Table::new(TableState { shape, tree }, 0, 0);
+        self.catalog.put(name, table.clone());
+        Ok(table)
+    }
+
+    fn check_free(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        match self.catalog.find(name) {
+            Some(_) => Err(Error::new(Code::TableExists).with("table", name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Holds a table for one schema change.
+    pub(crate) fn lock_ddl<'t>(&self, name: &str, table: &'t Arc<Table>) -> Result<EventGuard<'t>> {
+        let guard = table.ddl.lock_for(&self.rt, Cause::Schema, self.options.lock_wait)?;
+        // It may have been dropped or renamed meanwhile.
+        match self.catalog.find(name) {
+            Some(now) if Arc::ptr_eq(&now, table) => Ok(guard),
+            _ => Err(Error::new(Code::TableMissing).with("table", name)),
+        }
+    }
+
+    /// Gives all indexes new ids; they are valid from the beginning.
+    fn number_indexes(self: &Arc<Self>, def: &mut TableDef) -> Result<()> {
+        for index in &mut def.indexes {
+            index.id = IndexId(self.next_id(NextId::Index)?);
+            index.entry.state = IndexState::Valid(Lsn::ZERO);
+        }
+        Ok(())
+    }
+
+    fn new_tree(self: &Arc<Self>, def: &mut TableDef) -> Result<Tree> {
+        let tree = self.trees.create(TreeId(self.next_id(NextId::Tree)?))?;
+        def.entry.tree = tree.id();
+        def.entry.root = tree.root();
+        self.tree_of.write().insert(tree.id(), tree.clone());
+        Ok(tree)
+    }
+
+    /// Gives a tree's pages back; what fails here is made good at the next start.
+    fn forget_tree(&self, tree: &Tree) {
+        self.tree_of.write().remove(&tree.id());
+        if let Err(error) = tree.drop_all() {
+            log::warn!("tree {}: pages not freed: {error}", tree.id());
+        }
+    }
+
+    fn forget_index(&self, id: IndexId) {
+        if let Err(error) = self.runs.drop_index(id) {
+            log::warn!("index {id}: runs not dropped: {error}");
+        }
+    }
+
+    /// Runs a change of the catalog in a transaction and makes it durable. Returns its timestamp.
+    pub(crate) fn change_catalog(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Transaction) -> Result<()>,
+    ) -> Result<Lsn> {
+        let mut txn = self.catalog_txn();
+        change(&mut txn)?;
+        txn.commit(Durability::Sync)
+    }
+
+    /// Drops a table: waits for transactions that use it, then frees its space in O(extents).
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`.
+    pub fn drop_table(self: &Arc<Self>, name: &str) -> Result<()> {
+        let table = self.table(name)?;
+        let _ddl = self.lock_ddl(name, &table)?;
+        table.close(&self.rt, self.options.lock_wait)?;
+        let state = table.state();
+        let done = self.change_catalog(|txn| self.remove_table(txn, &state.shape.def));
+        if let Err(error) = done {
+            table.reopen(false);
+            return Err(error);
+        }
+        self.catalog.remove(name);
+        table.reopen(true);
+        for index in &state.shape.def.indexes {
+            self.forget_index(index.id);
+        }
+        self.forget_tree(&state.tree);
+        Ok(())
+    }
+
+    fn remove_table(&self, txn: &mut Transaction, def: &TableDef) -> Result<()> {
+        for column in &def.columns {
+            self.remove_entry(txn, (def.id.0, entry_kind::COLUMN, u32::from(column.id)))?;
+        }
+        for index in &def.indexes {
+            self.remove_entry(txn, (def.id.0, entry_kind::INDEX, index.id.0))?;
+        }
+        for counter in 0..2 {
+            self.remove_entry(txn, (def.id.0, entry_kind::COUNTER, counter))?;
+        }
+        self.remove_entry(txn, (def.id.0, entry_kind::TABLE, 0))
+    }
+
+    /// Renames a table.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableExists`, `NameInvalid`.
+    pub fn rename_table(self: &Arc<Self>, from: &str, to: &str) -> Result<()> {
+        let table = self.table(from)?;
+        let _ddl = self.lock_ddl(from, &table)?;
+        let _names = self.names.lock_for(&self.rt, Cause::Schema, self.options.lock_wait)?;
+        self.check_free(to)?;
+        let mut def = (*table.shape().def).clone();
+        def.name = to.to_string();
+        self.redefine(&table, def)?;
+        self.catalog.remove(from);
+        self.catalog.put(to, table.clone());
+        Ok(())
+    }
+
+    /// Empties a table: waits for transactions that use it, then gives it a new tree and new
+    /// indexes. Its auto-increment goes on.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`.
+    pub fn truncate_table(self: &Arc<Self>, name: &str) -> Result<()> {
+        let table = self.table(name)?;
+        let _ddl = self.lock_ddl(name, &table)?;
+        table.close(&self.rt, self.options.lock_wait)?;
+        let done = self.truncate_closed(&table);
+        table.reopen(false);
+        done
+    }
+
+    fn truncate_closed(self: &Arc<Self>, table: &Arc<Table>) -> Result<()> {
+        let old = table.state();
+        let mut def = (*old.shape.def).clone();
+        let tree = self.new_tree(&mut def)?;
+        self.number_indexes(&mut def)?;
+        let done = self.change_catalog(|txn| {
+            for index in &old.shape.def.indexes {
+                self.remove_entry(txn, (def.id.0, entry_kind::INDEX, index.id.0))?;
+            }
+            self.put_table(txn, &def)
+        });
+        if let Err(error) = done {
+            self.forget_tree(&tree);
+            return Err(error);
+        }
+        for index in &def.indexes {
+            self.runs.add_index(run_spec(index));
+        }
+        let shape = self.next_shape(&old.shape, def)?;
+        table.publish(&self.rt, TableState { shape, tree });
+        for index in &old.shape.def.indexes {
+            self.forget_index(index.id);
+        }
+        self.forget_tree(&old.tree);
+        Ok(())
+    }
+
+    pub(crate) fn next_shape(&self, old: &Shape, def: TableDef) -> Result<Arc<Shape>> {
+        let shape = Shape::new(Arc::new(def), old.epoch + 1, self.pages.page_size())?;
+        Ok(Arc::new(shape))
+    }
+
+    /// Makes a changed definition durable, then publishes it.
+    fn redefine(self: &Arc<Self>, table: &Arc<Table>, def: TableDef) -> Result<()> {
+        let old = table.state();
+        let shape = self.next_shape(&old.shape, def)?;
+        self.change_catalog(|txn| self.put_table(txn, &shape.def))?;
+        table.publish(&self.rt, TableState { shape, tree: old.tree.clone() });
+        Ok(())
+    }
+
+    /// A definition in the next row format.
+    fn next_format(&self, table: &Table) -> Result<TableDef> {
+        let mut def = (*table.shape().def).clone();
+        if def.entry.row_version >= limits::ROW_VERSIONS_MAX {
+            return Err(Error::new(Code::TooManyColumns)
+                .with("in", "row formats")
+                .with("limit", limits::ROW_VERSIONS_MAX));
+        }
+        def.entry.row_version += 1;
+        Ok(def)
+    }
+
+    /// Adds a column at the end; rows that are there show its default. No row is rewritten.
+    ///
+    /// # Errors
+    /// `TableMissing`, and whatever is wrong with the column, by its own code.
+    pub fn add_column(self: &Arc<Self>, table: &str, column: &ColumnSpec) -> Result<()> {
+        let (name, table) = (table, self.table(table)?);
+        let _ddl = self.lock_ddl(name, &table)?;
+        let needs_value = !column.nullable && column.default.is_none();
+        if needs_value || column.auto_increment {
+            let why = "a column added later needs a default or to be nullable";
+            return Err(Error::new(Code::DefinitionInvalid)
+                .with("column", &column.name)
+                .with("why", why));
+        }
+        let mut def = self.next_format(&table)?;
+        def.push_column(column)?;
+        self.redefine(&table, def)
+    }
+
+    /// Drops a column that is in no key. No row is rewritten.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`, `ColumnInUse`, `DefinitionInvalid` for the last column.
+    pub fn drop_column(self: &Arc<Self>, table: &str, column: &str) -> Result<()> {
+        let (name, table) = (table, self.table(table)?);
+        let _ddl = self.lock_ddl(name, &table)?;
+        let mut def = self.next_format(&table)?;
+        let id = def.column(column)?.id;
+        let in_key =
+            |parts: &[evenkeel_format::catalog::PartEntry]| parts.iter().any(|p| p.column == id);
+        if in_key(&def.entry.primary) || def.indexes.iter().any(|i| in_key(&i.entry.parts)) {
+            return Err(Error::new(Code::ColumnInUse).with("column", column));
+        }
+        if def.columns.iter().filter(|c| c.is_live()).count() == 1 {
+            let why = "a table needs a column";
+            return Err(Error::new(Code::DefinitionInvalid).with("why", why));
+        }
+        if def.entry.auto_increment == Some(id) {
+            def.entry.auto_increment = None;
+        }
+        let version = def.entry.row_version;
+        for column in def.columns.iter_mut().filter(|c| c.id == id) {
+            column.entry.dropped_in = version;
+        }
+        self.redefine(&table, def)
+    }
+
+    /// Renames a column.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`, `ColumnExists`, `NameInvalid`.
+    pub fn rename_column(self: &Arc<Self>, table: &str, from: &str, to: &str) -> Result<()> {
+        let (name, table) = (table, self.table(table)?);
+        let _ddl = self.lock_ddl(name, &table)?;
+        check_name(to)?;
+        let mut def = (*table.shape().def).clone();
+        let id = def.column(from)?.id;
+        if def.column(to).is_ok() {
+            return Err(Error::new(Code::ColumnExists).with("column", to));
+        }
+        for column in def.columns.iter_mut().filter(|c| c.id == id) {
+            column.name = to.to_string();
+        }
+        self.redefine(&table, def)
+    }
+
+    /// Drops an index: waits for transactions that use the table, then frees its runs.
+    ///
+    /// # Errors
+    /// `TableMissing`, `IndexMissing`, `TableBusy`, `ColumnInUse` for a primary key.
+    pub fn drop_index(self: &Arc<Self>, table: &str, index: &str) -> Result<()> {
+        let (name, table) = (table, self.table(table)?);
+        let _ddl = self.lock_ddl(name, &table)?;
+        let mut def = (*table.shape().def).clone();
+        let dropped = def.index(index)?.clone();
+        if dropped.entry.primary {
+            return Err(Error::new(Code::ColumnInUse).with("index", index));
+        }
+        def.indexes.retain(|i| i.id != dropped.id);
+        table.close(&self.rt, self.options.lock_wait)?;
+        let done = self.publish_without(&table, def, dropped.id);
+        table.reopen(false);
+        done?;
+        self.forget_index(dropped.id);
+        Ok(())
+    }
+
+    fn publish_without(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        def: TableDef,
+        index: IndexId,
+    ) -> Result<()> {
+        let old = table.state();
+        let shape = self.next_shape(&old.shape, def)?;
+        let key = (shape.def.id.0, entry_kind::INDEX, index.0);
+        self.change_catalog(|txn| self.remove_entry(txn, key))?;
+        table.publish(&self.rt, TableState { shape, tree: old.tree.clone() });
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! The last step of a row operation under the leaf latch (`tree::LeafOp`): look at the present
+//! cell, stop with a reason if somebody is in the way, else push undo, pin the memtable generation,
+//! log, and insert the index entries.
+//!
+//! Invariants: `decide` changes nothing; the schema epoch is pinned from the deciding look to the
+//! last index entry (F1); all space was reserved before (B2).
+
+use crate::table::{EpochPin, Table};
+use evenkeel_base::{CommitTable, TreeId};
+use evenkeel_base::{Generation, IndexId, Lsn, Result, Stamp, TxnId, TxnState};
+use evenkeel_format::record::{
+    Before, Entry, RecordKind, RowKind, RowLogical, cell_flags, encode_revert,
+};
+use evenkeel_format::{put_bytes, put_varint};
+use evenkeel_runs::{GenPin, MemReserved, Runs, entry_bytes};
+use evenkeel_tree::{Decision, LeafOp, LeafRow};
+use evenkeel_txn::{Space, TxnRef, Txns};
+use std::ops::Range;
+
+/// Why a row operation stopped under the latch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It did not.
+    #[default]
+    No,
+    /// Another transaction changed the row and is undecided: wait for it.
+    Undecided(TxnId),
+    /// Others hold locks on the key or on a range around it: wait for them.
+    Locked,
+    /// An aborted transaction's change is in the way: revert it.
+    Aborted(Stamp),
+    /// The row is not as it was when the operation was made ready: start again.
+    Changed,
+    /// The schema changed: start again with the new one.
+    Schema,
+    /// A live row has this key.
+    Duplicate,
+    /// The version is younger than the transaction's snapshot.
+    Conflict(TxnId),
+}
+
+/// Index entries of one row operation, encoded once: as the record holds them.
+#[derive(Default)]
+pub(crate) struct Entries {
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+    memory: usize,
+}
+
+struct Item {
+    index: IndexId,
+    op: u8,
+    key: Range<usize>,
+}
+
+impl Entries {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.items.clear();
+        self.memory = 0;
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, index: IndexId, op: u8, key: &[u8], pk_len: usize) {
+        let key_len = key.len();
+        put_varint(&mut self.bytes, u64::from(index.0));
+        self.bytes.push(op);
+        put_bytes(&mut self.bytes, key);
+        let key = self.bytes.len() - key_len..self.bytes.len();
+        // Keys give back every column, so nothing is stored beside them.
+        put_bytes(&mut self.bytes, &[]);
+        self.items.push(Item { index, op, key });
+        self.memory += entry_bytes(key_len, pk_len, 0);
+    }
+
+    fn entry(&self, item: &Item) -> Entry<'_> {
+        let key = &self.bytes[item.key.clone()];
+        Entry { index: item.index, op: item.op, key, value: &[] }
+    }
+
+    /// The entries.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.items.iter().map(|item| self.entry(item))
+    }
+
+    /// Bytes they take in the record.
+    pub fn log_bytes(&self) -> usize {
+        self.bytes.len() + 4
+    }
+
+    /// Bytes they take in the memtable.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory
+    }
+}
+
+/// What the operation wants to find.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Expect<'a> {
+    /// No live row (INSERT).
+    Nothing,
+    /// Exactly this live version (UPDATE, DELETE).
+    Version {
+        /// Its stamp as found.
+        stamp: Stamp,
+        /// Its row bytes as found.
+        row: &'a [u8],
+    },
+}
+
+/// The services a row operation calls.
+pub(crate) struct Services<'a> {
+    pub runs: &'a Runs,
+    pub txns: &'a Txns,
+}
+
+/// One row operation.
+pub(crate) struct RowOp<'a> {
+    pub services: Services<'a>,
+    pub table: &'a Table,
+    pub tree: TreeId,
+    pub epoch: u64,
+    pub txn: &'a TxnRef,
+    /// The transaction's snapshot, if it holds one (A6).
+    pub snapshot: Option<Lsn>,
+    pub kind: RowKind,
+    pub expect: Expect<'a>,
+    pub key: &'a [u8],
+    pub row: &'a [u8],
+    /// `cell_flags::OVERFLOW` or 0.
+    pub row_flags: u8,
+    pub entries: &'a Entries,
+    pub memory: &'a mut MemReserved,
+    /// Scratch for the logical half.
+    pub logical: &'a mut Vec<u8>,
+    pub stop: Stop,
+    pub epoch_pin: Option<EpochPin<'a>>,
+    pub gen_pin: Option<GenPin>,
+    pub stamp: Stamp,
+    pub lsn: Lsn,
+}
+
+impl RowOp<'_> {
+    /// Who or what is in the way, if anything.
+    fn look(&self, current: Option<LeafRow<'_>>) -> Stop {
+        if let Some(cell) = &current
+            && let Some(stop) = self.look_at_stamp(cell)
+        {
+            return stop;
+        }
+        if !self.services.txns.check_write(self.txn, Space::Tree(self.tree), self.key).is_empty() {
+            return Stop::Locked;
+        }
+        let live = current.filter(|c| c.flags & cell_flags::DELETED == 0);
+        match (self.expect, live) {
+            (Expect::Nothing, None) => Stop::No,
+            (Expect::Nothing, Some(_)) => Stop::Duplicate,
+            (Expect::Version { stamp, row }, Some(cell)) if same(cell.stamp, stamp, self) => {
+                if cell.row == row { Stop::No } else { Stop::Changed }
+            }
+            (Expect::Version { .. }, _) => Stop::Changed,
+        }
+    }
+
+    fn look_at_stamp(&self, cell: &LeafRow<'_>) -> Option<Stop> {
+        let stamp = cell.stamp;
+        if cell.flags & cell_flags::STAMPED == 0 || stamp.txn == self.txn.id() {
+            return None;
+        }
+        match self.services.txns.state(stamp.txn) {
+            TxnState::Active | TxnState::Prepared => Some(Stop::Undecided(stamp.txn)),
+            TxnState::Aborted => Some(Stop::Aborted(stamp)),
+            TxnState::Committed(_) if self.services.txns.is_dead(stamp) => {
+                Some(Stop::Aborted(stamp))
+            }
+            TxnState::Committed(cts) => {
+                let live = cell.flags & cell_flags::DELETED == 0;
+                let duplicate = live && matches!(self.expect, Expect::Nothing);
+                let younger = self.snapshot.is_some_and(|at| cts > at);
+                (younger && !duplicate).then_some(Stop::Conflict(stamp.txn))
+            }
+        }
+    }
+}
+
+/// The same version: a compaction may have dropped the stamp of a committed one meanwhile.
+fn same(now: Stamp, before: Stamp, op: &RowOp<'_>) -> bool {
+    now == before || (now == Stamp::default() && before.txn != op.txn.id())
+}
+
+impl LeafOp for RowOp<'_> {
+    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<Decision<'a>> {
+        self.epoch_pin = None;
+        self.stop = self.look(current);
+        if self.stop == Stop::No {
+            self.epoch_pin = self.table.pin(self.epoch);
+            if self.epoch_pin.is_none() {
+                self.stop = Stop::Schema;
+            }
+        }
+        if self.stop != Stop::No {
+            return Ok(Decision::Stop);
+        }
+        let deleted = if self.kind == RowKind::Delete { cell_flags::DELETED } else { 0 };
+        Ok(Decision::Put {
+            kind: RecordKind::Row,
+            flags: cell_flags::STAMPED | self.row_flags | deleted,
+            stamp: self.txn.next_stamp(),
+            row: self.row,
+        })
+    }
+
+    fn prepare(&mut self, current: Option<LeafRow<'_>>) -> &[u8] {
+        let before = current.map(|c| Before { flags: c.flags, stamp: c.stamp, row: c.row });
+        let txns = self.services.txns;
+        self.stamp = txns.push_undo(self.txn, self.kind, self.tree, self.key, before.clone());
+        let pin = self.services.runs.pin();
+        let generation: Generation = pin.generation();
+        self.gen_pin = Some(pin);
+        self.logical.clear();
+        let (table, kind) = (self.table.id(), self.kind);
+        RowLogical { table, generation, kind, before, entries: Vec::new() }.encode(self.logical);
+        // In place of "no entries", the last byte, the entries as they were encoded when made.
+        self.logical.pop();
+        put_varint(self.logical, self.entries.items.len() as u64);
+        self.logical.extend_from_slice(&self.entries.bytes);
+        self.logical
+    }
+
+    fn logged(&mut self, lsn: Lsn) {
+        self.lsn = lsn;
+        if let Some(pin) = self.gen_pin.take() {
+            for entry in self.entries.iter() {
+                self.services.runs.insert(&pin, self.memory, &entry, self.key, self.stamp, lsn);
+            }
+        }
+        self.epoch_pin = None;
+    }
+}
+
+/// Reverts one operation: a compensation record that names it (A1, B6).
+pub(crate) struct RevertOp<'a> {
+    /// The operation to revert.
+    pub stamp: Stamp,
+    /// What was there before: flags, stamp, row.
+    pub before: Option<(u8, Stamp, &'a [u8])>,
+    /// Scratch for the logical half.
+    pub logical: Vec<u8>,
+    /// The row bytes that were there, if they name overflow chains.
+    pub reverted: Vec<u8>,
+}
+
+impl LeafOp for RevertOp<'_> {
+    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<Decision<'a>> {
+        let here =
+            current.is_some_and(|c| c.flags & cell_flags::STAMPED != 0 && c.stamp == self.stamp);
+        if !here {
+            // Reverted before: reverting is idempotent.
+            return Ok(Decision::Stop);
+        }
+        let kind = RecordKind::Revert;
+        Ok(match self.before {
+            Some((flags, stamp, row)) => Decision::Put { kind, flags, stamp, row },
+            None => Decision::Remove { kind },
+        })
+    }
+
+    fn prepare(&mut self, current: Option<LeafRow<'_>>) -> &[u8] {
+        if let Some(cell) = current.filter(|c| c.flags & cell_flags::OVERFLOW != 0) {
+            self.reverted.extend_from_slice(cell.row);
+        }
+        self.logical.clear();
+        encode_revert(&mut self.logical, self.stamp);
+        &self.logical
+    }
+
+    fn logged(&mut self, _lsn: Lsn) {}
+}
+
+/// Bytes of log that a row record may take.
+pub(crate) fn record_bytes(key: usize, row: usize, before: usize, entries: usize) -> usize {
+    key + row + before + entries + 128
+}

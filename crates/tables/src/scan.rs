@@ -1,0 +1,452 @@
+//! Scans of a table in primary key order and of an index in its order, both ways.
+//!
+//! A plain scan holds a snapshot and a key, nothing else: no latch, no frame, no view of the runs
+//! between calls (D6). A locking scan locks its range first where the level asks for it, then looks
+//! at the newest version of each row under its leaf latch, and re-checks the key there (A7).
+
+use crate::range::{ByteRange, Range};
+use crate::read::{LockWait, Locked, View};
+use crate::row::Row;
+use crate::store::Store;
+use crate::table::{Table, TableState, Use};
+use crate::transaction::{Isolation, Transaction};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{CommitTable, IndexId, Lsn, Result, Snapshot};
+use evenkeel_format::record::{cell_flags, entry_op};
+use evenkeel_runs::{IndexCursor, KeyRange};
+use evenkeel_tree::{Cursor, Direction};
+use evenkeel_txn::{Mode, Policy, Space};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows of a non-covering index scan that are fetched together, in the order of their primary key.
+const FETCH_ROWS: usize = 64;
+
+/// A scan at a snapshot in primary key order.
+pub struct Scan {
+    store: Arc<Store>,
+    state: Arc<TableState>,
+    view: View,
+    cursor: Cursor,
+    range: ByteRange,
+    direction: Direction,
+    started: bool,
+    done: bool,
+}
+
+impl Scan {
+    /// Reads the next row; false at the end.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
+        row.clear();
+        if self.done {
+            return Ok(false);
+        }
+        if !self.started {
+            self.started = true;
+            seek(&mut self.cursor, &self.range, self.direction)?;
+        }
+        let commits: &dyn CommitTable = &*self.store.txns;
+        while let Some((key, cell)) = self.cursor.next()? {
+            if is_past(&self.range, self.direction, key) {
+                break;
+            }
+            if self.view.sees_leaf(&cell, commits) {
+                if cell.flags & cell_flags::DELETED != 0 {
+                    continue;
+                }
+                row.set_table(&self.state.shape, key, cell.row);
+            } else {
+                let tree = self.state.tree.id();
+                match self.view.older(&self.store, tree, key, cell.stamp)? {
+                    Some(bytes) => row.set_table(&self.state.shape, key, &bytes),
+                    None => continue,
+                }
+            }
+            self.store.load_references(&self.state, row)?;
+            self.store.rt.metrics.add(Metric::RowsRead, 1);
+            return Ok(true);
+        }
+        self.done = true;
+        Ok(false)
+    }
+}
+
+fn seek(cursor: &mut Cursor, range: &ByteRange, direction: Direction) -> Result<()> {
+    match (direction, &range.upper) {
+        (Direction::Forward, _) if range.lower.is_empty() => {
+            cursor.seek(Bound::Unbounded, direction)
+        }
+        (Direction::Forward, _) => cursor.seek(Bound::Included(&range.lower), direction),
+        (Direction::Backward, None) => cursor.seek(Bound::Unbounded, direction),
+        (Direction::Backward, Some(upper)) => cursor.seek(Bound::Excluded(upper), direction),
+    }
+}
+
+fn is_past(range: &ByteRange, direction: Direction, key: &[u8]) -> bool {
+    match direction {
+        Direction::Forward => range.upper.as_ref().is_some_and(|u| key >= &u[..]),
+        Direction::Backward => key < &range.lower[..],
+    }
+}
+
+/// A scan of an index at a snapshot.
+pub struct IndexScan {
+    store: Arc<Store>,
+    state: Arc<TableState>,
+    /// Position of the index in the shape.
+    index: usize,
+    view: View,
+    cursor: IndexCursor,
+    /// The caller wants no more than the columns of the entry.
+    keys_only: bool,
+    /// Fetched rows, last first; of a non-covering scan.
+    fetched: Vec<Row>,
+    spare: Vec<Row>,
+    end: bool,
+}
+
+impl IndexScan {
+    /// Reads the next row; false at the end. An index-only scan gives the columns of the index and
+    /// of the primary key.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
+        row.clear();
+        if self.keys_only {
+            let Some(entry) = self.cursor.next()? else { return Ok(false) };
+            row.set_index(&self.state.shape, self.index, entry.key, entry.pk)?;
+            self.store.rt.metrics.add(Metric::RowsRead, 1);
+            return Ok(true);
+        }
+        loop {
+            if let Some(mut found) = self.fetched.pop() {
+                std::mem::swap(row, &mut found);
+                self.spare.push(found);
+                self.store.rt.metrics.add(Metric::RowsRead, 1);
+                return Ok(true);
+            }
+            if self.end {
+                return Ok(false);
+            }
+            self.fetch()?;
+        }
+    }
+
+    /// Collects primary keys, fetches their rows in key order, keeps them in index order.
+    fn fetch(&mut self) -> Result<()> {
+        let mut keys: Vec<(Vec<u8>, Vec<u8>, usize)> = Vec::with_capacity(FETCH_ROWS);
+        while keys.len() < FETCH_ROWS {
+            match self.cursor.next()? {
+                Some(entry) => keys.push((entry.pk.to_vec(), entry.key.to_vec(), keys.len())),
+                None => {
+                    self.end = true;
+                    break;
+                }
+            }
+        }
+        keys.sort_unstable();
+        let mut rows: Vec<(usize, Row)> = Vec::with_capacity(keys.len());
+        for (pk, key, at) in &keys {
+            let mut row = self.spare.pop().unwrap_or_default();
+            let found = self.store.read(&self.state, pk, &self.view, &mut row)?;
+            // A dirty read may meet a row that has moved on since its entry.
+            if found && (!self.view.dirty || self.has_key(&row, key)?) {
+                self.store.load_references(&self.state, &mut row)?;
+                rows.push((*at, row));
+            } else {
+                self.spare.push(row);
+            }
+        }
+        rows.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
+        self.fetched.extend(rows.into_iter().map(|(_, row)| row));
+        Ok(())
+    }
+
+    fn has_key(&self, row: &Row, key: &[u8]) -> Result<bool> {
+        row_has_key(&self.state, self.index, row, key)
+    }
+
+    /// Lets go of memtables and files until the next call: before an idle client is answered (D6).
+    pub fn park(&mut self) {
+        self.cursor.park();
+    }
+}
+
+fn row_has_key(state: &TableState, index: usize, row: &Row, key: &[u8]) -> Result<bool> {
+    let mut now = Vec::with_capacity(key.len());
+    let shape = &state.shape;
+    shape.indexes[index].encode(&|i| row.value(i), row.key().len(), &mut now)?;
+    Ok(now == key)
+}
+
+fn index_direction(direction: Direction) -> evenkeel_runs::Direction {
+    match direction {
+        Direction::Forward => evenkeel_runs::Direction::Forward,
+        Direction::Backward => evenkeel_runs::Direction::Reverse,
+    }
+}
+
+fn key_range(range: &ByteRange) -> KeyRange {
+    KeyRange {
+        lower: match range.lower.is_empty() {
+            true => Bound::Unbounded,
+            false => Bound::Included(range.lower.clone()),
+        },
+        upper: range.upper.clone().map_or(Bound::Unbounded, Bound::Excluded),
+    }
+}
+
+/// What a locking scan locks and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Locking {
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// What to do about rows others hold.
+    pub wait: LockWait,
+}
+
+impl Transaction {
+    /// A scan of the rows whose primary key lies in `range`; with SERIALIZABLE use `scan_locked`,
+    /// which `reads_lock` says.
+    ///
+    /// # Errors
+    /// What is wrong with the range.
+    pub fn scan(
+        &mut self,
+        table: &Arc<Table>,
+        range: Range<'_>,
+        direction: Direction,
+    ) -> Result<Scan> {
+        self.enter(table, Use::Read)?;
+        let view = self.view()?;
+        let state = table.state();
+        let range = state.shape.byte_range(&state.shape.key, range)?;
+        let mut cursor = state.tree.cursor();
+        if !view.dirty {
+            cursor.set_snapshot(Some(view.snapshot.at));
+        }
+        cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
+        let (store, done) = (self.store.clone(), range.is_empty());
+        Ok(Scan { store, state, view, cursor, range, direction, started: false, done })
+    }
+
+    /// A scan of the index at position `index` of the shape. `keys_only`: the caller wants only
+    /// columns of the index and the primary key, so the table is not visited.
+    ///
+    /// # Errors
+    /// `IndexTooYoung`, `IndexMissing` while it is being built, what is wrong with the range.
+    pub fn index_scan(
+        &mut self,
+        table: &Arc<Table>,
+        index: usize,
+        range: Range<'_>,
+        direction: Direction,
+        keys_only: bool,
+    ) -> Result<IndexScan> {
+        self.enter(table, Use::Read)?;
+        let view = self.view()?;
+        let state = table.state();
+        let shape = &state.shape;
+        let index_shape = shape.index_at(index)?;
+        index_shape.check_readable(view.snapshot.at)?;
+        let range = shape.byte_range(&index_shape.parts, range)?;
+        let direction = index_direction(direction);
+        let runs = &self.store.runs;
+        let cursor = runs.cursor(index_shape.id, &key_range(&range), direction, view.snapshot)?;
+        // READ UNCOMMITTED re-checks the key on the row (A7).
+        let keys_only = keys_only && !view.dirty;
+        let store = self.store.clone();
+        let (fetched, spare) = (Vec::new(), Vec::new());
+        let end = range.is_empty();
+        Ok(IndexScan { store, state, index, view, cursor, keys_only, fetched, spare, end })
+    }
+
+    /// The primary key bytes of the row that has these key bytes in a unique index, by its newest
+    /// committed or own entry; waits for an undecided one.
+    pub(crate) fn current_pk(&mut self, index: IndexId, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut found = self.current_pks(index, key, LockWait::Wait)?;
+        Ok(found.pop())
+    }
+
+    /// Primary keys of the rows that have these key bytes, by their newest entries.
+    fn current_pks(&mut self, index: IndexId, key: &[u8], wait: LockWait) -> Result<Vec<Vec<u8>>> {
+        loop {
+            let store = self.store.clone();
+            let me = self.inner.id();
+            let (mut live, mut undecided) = (Vec::new(), None);
+            store.runs.current(index, key, &mut |pk, op, stamp, state| {
+                let other = stamp.txn.0 != 0 && stamp.txn != me;
+                if other && state.is_undecided() {
+                    undecided = Some(stamp.txn);
+                    return wait == LockWait::Skip;
+                }
+                if op & entry_op::INS != 0 {
+                    live.push(pk.to_vec());
+                }
+                true
+            })?;
+            match (undecided, wait) {
+                (Some(other), LockWait::Wait) => self.wait_txn(other)?,
+                (Some(other), LockWait::NoWait) => return Err(self.not_available(other)),
+                _ => return Ok(live),
+            }
+        }
+    }
+
+    /// Locks and reads the newest versions of the rows whose primary key lies in `range`, in
+    /// order; `f` returns false to stop. SERIALIZABLE locks the whole range first.
+    ///
+    /// # Errors
+    /// `RowChanged`, lock errors, what is wrong with the range, and what `f` returns.
+    pub fn scan_locked(
+        &mut self,
+        table: &Arc<Table>,
+        range: Range<'_>,
+        direction: Direction,
+        locking: Locking,
+        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
+    ) -> Result<()> {
+        self.enter(table, Use::Write)?;
+        let state = table.state();
+        let range = state.shape.byte_range(&state.shape.key, range)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.lock_byte_range(Space::Tree(state.tree.id()), &range, locking)?;
+        let mut cursor = state.tree.cursor();
+        seek(&mut cursor, &range, direction)?;
+        let (mut key, mut row) = (Vec::new(), Row::new());
+        loop {
+            key.clear();
+            match cursor.next()? {
+                Some((next, _)) if !is_past(&range, direction, next) => key.extend_from_slice(next),
+                _ => return Ok(()),
+            }
+            let Locking { mode, wait } = locking;
+            let locked =
+                self.statement(|t| t.lock_row(&state, &key, mode, wait, false, &mut row))?;
+            if locked != Locked::Row {
+                continue;
+            }
+            self.store.load_references(&state, &mut row)?;
+            self.store.rt.metrics.add(Metric::RowsRead, 1);
+            if !f(self, &row)? {
+                return Ok(());
+            }
+            // The row's leaf may have changed while `f` worked or the lock was waited for.
+            cursor.resume_after(&key)?;
+        }
+    }
+
+    fn lock_byte_range(&mut self, space: Space, range: &ByteRange, locking: Locking) -> Result<()> {
+        if self.isolation != Isolation::Serializable {
+            return Ok(());
+        }
+        let lower = match range.lower.is_empty() {
+            true => Bound::Unbounded,
+            false => Bound::Included(&range.lower[..]),
+        };
+        let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let policy = match locking.wait {
+            LockWait::NoWait => Policy::NoWait,
+            // A range is one lock: what cannot be left out row by row is waited for.
+            LockWait::Wait | LockWait::Skip => Policy::Wait(self.deadline()),
+        };
+        let store = self.store.clone();
+        store.txns.lock_range(&self.inner, space, (lower, upper), locking.mode, policy)?;
+        Ok(())
+    }
+
+    /// Locks and reads the newest versions of the rows whose key of the index at position `index`
+    /// lies in `range`, in the order of the index; `f` returns false to stop.
+    ///
+    /// # Errors
+    /// As `scan_locked`; `IndexMissing` while the index is being built.
+    pub fn index_scan_locked(
+        &mut self,
+        table: &Arc<Table>,
+        index: usize,
+        range: Range<'_>,
+        direction: Direction,
+        locking: Locking,
+        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
+    ) -> Result<()> {
+        self.enter(table, Use::Write)?;
+        let state = table.state();
+        let shape = &state.shape;
+        let index_shape = shape.index_at(index)?;
+        index_shape.check_readable(Lsn::MAX)?;
+        let mut range = shape.byte_range(&index_shape.parts, range)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let id = index_shape.id;
+        self.lock_byte_range(Space::Index(id), &range, locking)?;
+        let mut row = Row::new();
+        loop {
+            let batch = self.current_entries(id, &range, direction, locking.wait)?;
+            let Some((last_key, last_pk)) = batch.last().cloned() else { return Ok(()) };
+            for (key, pk) in batch {
+                let Locking { mode, wait } = locking;
+                let locked =
+                    self.statement(|t| t.lock_row(&state, &pk, mode, wait, false, &mut row))?;
+                if locked != Locked::Row || !row_has_key(&state, index, &row, &key)? {
+                    continue;
+                }
+                self.store.load_references(&state, &mut row)?;
+                self.store.rt.metrics.add(Metric::RowsRead, 1);
+                if !f(self, &row)? {
+                    return Ok(());
+                }
+            }
+            let mut at = last_key;
+            at.extend_from_slice(&last_pk);
+            match direction {
+                // The next byte string above this (key, pk).
+                Direction::Forward => {
+                    at.push(0);
+                    range.lower = at;
+                }
+                Direction::Backward => range.upper = Some(at),
+            }
+            if range.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Some entries from the beginning of the range, as they are now: committed and own. Another
+    /// transaction's undecided entry counts as a locked row (A7).
+    fn current_entries(
+        &mut self,
+        index: IndexId,
+        range: &ByteRange,
+        direction: Direction,
+        wait: LockWait,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let direction = index_direction(direction);
+        loop {
+            let guard = self.store.txns.snapshot();
+            let own = self.inner.id();
+            let snapshot = Snapshot { at: Lsn::MAX, own, own_below: self.inner.mark() };
+            let range = key_range(range);
+            let mut cursor = self.store.runs.cursor(index, &range, direction, snapshot)?;
+            let mut batch = Vec::with_capacity(FETCH_ROWS);
+            while batch.len() < FETCH_ROWS {
+                let Some(entry) = cursor.next()? else { break };
+                batch.push((entry.key.to_vec(), entry.pk.to_vec()));
+            }
+            let undecided = cursor.undecided();
+            drop((cursor, guard));
+            match (undecided, wait) {
+                (None, _) | (_, LockWait::Skip) => return Ok(batch),
+                (Some(other), LockWait::NoWait) => return Err(self.not_available(other)),
+                (Some(other), LockWait::Wait) => self.wait_txn(other)?,
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! `Store`: all tables of one open database over the layers below. The facade makes the layers,
+//! recovers them, and gives them to `Store::create` (a new database) or `Store::open`.
+//!
+//! Order at open, for the facade:
+//! 1. `Txns::restore`, `Runs::restore`; page redo and manifests in one scan of the log;
+//! 2. `replay` of every record (transactions; index entries to the memtable);
+//! 3. `attach_log`, `Runs::finish_restore`, `Txns::finish_recovery`;
+//! 4. `Store::open`, which reads the catalog through undo and makes the indexes known to `runs`.
+
+use crate::catalog::{self, Catalog};
+use crate::latch::EventLatch;
+use crate::op::RevertOp;
+use crate::table::{Counter, Table};
+use crate::transaction::{Access, Isolation, Transaction};
+use evenkeel_base::sync::RwLock;
+use evenkeel_base::{
+    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnState,
+};
+use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, cell_flags};
+use evenkeel_format::undo::UndoRecord;
+use evenkeel_io::Runtime;
+use evenkeel_log::{Durability, Log, Share};
+use evenkeel_pages::Pages;
+use evenkeel_runs::Runs;
+use evenkeel_tree::{Tree, Trees};
+use evenkeel_txn::{RevertRow, Txns};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The layers of one database.
+#[derive(Clone)]
+pub struct StoreParts {
+    /// Shared by all.
+    pub rt: Arc<Runtime>,
+    /// The log.
+    pub log: Arc<Log>,
+    /// The page space.
+    pub pages: Arc<Pages>,
+    /// The secondary indexes.
+    pub runs: Arc<Runs>,
+    /// The transactions.
+    pub txns: Arc<Txns>,
+}
+
+/// Settings.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// How long a statement waits for a lock, and a schema change for transactions.
+    pub lock_wait: Duration,
+    /// Memory of one index build (F4).
+    pub build_arena_bytes: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions { lock_wait: Duration::from_secs(50), build_arena_bytes: 64 << 20 }
+    }
+}
+
+/// All tables of one database.
+pub struct Store {
+    pub(crate) rt: Arc<Runtime>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) txns: Arc<Txns>,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) options: StoreOptions,
+    pub(crate) catalog: Catalog,
+    /// Held while a table name comes into being.
+    pub(crate) names: EventLatch,
+    /// Open trees by id, for reverting.
+    pub(crate) tree_of: RwLock<HashMap<TreeId, Tree>>,
+    next_user: AtomicU64,
+}
+
+impl Store {
+    /// A new database: makes the catalog's tree.
+    ///
+    /// # Errors
+    /// Of log and pages.
+    pub fn create(parts: StoreParts, options: StoreOptions) -> Result<Arc<Store>> {
+        let trees = trees(&parts);
+        let tree = trees.create(catalog::TREE)?;
+        Store::assemble(parts, trees, options, tree)
+    }
+
+    /// Opens an existing database after redo: reads the catalog and makes its indexes known to
+    /// `runs`. Transactions may be undecided or not reverted; readers resolve them through undo.
+    ///
+    /// # Errors
+    /// `CatalogDamaged`, of storage.
+    pub fn open(
+        parts: StoreParts,
+        options: StoreOptions,
+        catalog_root: PageNo,
+    ) -> Result<Arc<Store>> {
+        let trees = trees(&parts);
+        let tree = trees.open(catalog::TREE, catalog_root);
+        let store = Store::assemble(parts, trees, options, tree)?;
+        store.load_catalog()?;
+        Ok(store)
+    }
+
+    fn assemble(
+        parts: StoreParts,
+        trees: Arc<Trees>,
+        options: StoreOptions,
+        tree: Tree,
+    ) -> Result<Arc<Store>> {
+        let catalog = Catalog::new(tree.clone(), parts.pages.page_size())?;
+        let tree_of = RwLock::new(HashMap::from([(tree.id(), tree)]));
+        let StoreParts { rt, log, pages, runs, txns } = parts;
+        let (names, next_user) = (EventLatch::default(), AtomicU64::new(1));
+        Ok(Arc::new(Store {
+            rt,
+            log,
+            pages,
+            runs,
+            txns,
+            trees,
+            options,
+            catalog,
+            names,
+            tree_of,
+            next_user,
+        }))
+    }
+
+    /// Root page of the catalog's tree: the superblock keeps it.
+    pub fn catalog_root(&self) -> PageNo {
+        self.catalog.table.state().tree.root()
+    }
+
+    /// Begins a transaction.
+    pub fn begin(self: &Arc<Self>, isolation: Isolation, access: Access) -> Transaction {
+        let number = self.next_user.fetch_add(1, Ordering::Relaxed);
+        Transaction::new(self.clone(), isolation, access, number)
+    }
+
+    /// A table by name.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn table(&self, name: &str) -> Result<Arc<Table>> {
+        self.catalog.find(name).ok_or_else(|| Error::new(Code::TableMissing).with("table", name))
+    }
+
+    /// Names of all tables, sorted.
+    pub fn table_names(&self) -> Vec<String> {
+        self.catalog.names()
+    }
+
+    /// The trees, for their background beats.
+    pub fn trees(&self) -> &Arc<Trees> {
+        &self.trees
+    }
+
+    /// Reverts some rows of aborted transactions.
+    ///
+    /// # Errors
+    /// Tried again by the next beat.
+    pub fn revert_beat(&self) -> Result<Beat> {
+        self.txns.revert_beat(self)
+    }
+
+    /// Commits a prepared transaction.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn commit_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
+        if let Some(lsn) = self.txns.commit_prepared(xid)? {
+            self.log.wait_commit(lsn, durability)?;
+        }
+        Ok(())
+    }
+
+    /// Rolls a prepared transaction back.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.txns.rollback_prepared(xid)
+    }
+
+    pub(crate) fn tree(&self, id: TreeId) -> Option<Tree> {
+        self.tree_of.read().get(&id).cloned()
+    }
+
+    /// A writer met an aborted change on a row: reverts it now (B6).
+    pub(crate) fn revert_on_touch(&self, tree: &Tree, key: &[u8], stamp: Stamp) -> Result<()> {
+        // The snapshot keeps the undo of what is aborted now (A5).
+        let _guard = self.txns.snapshot();
+        let mut still = false;
+        tree.get(key, &mut |cell| {
+            still = cell.is_some_and(|c| {
+                let stamped = c.flags & cell_flags::STAMPED != 0 && c.stamp == stamp;
+                stamped
+                    && (self.txns.is_dead(stamp) || self.txns.state(stamp.txn) == TxnState::Aborted)
+            });
+        })?;
+        if !still {
+            return Ok(());
+        }
+        let copy = self.txns.undo_copy(stamp)?;
+        self.revert_in(tree, stamp, &copy.record()?)
+    }
+
+    fn revert_in(&self, tree: &Tree, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+        let before = record.before.as_ref().map(|b| (b.flags, b.stamp, b.row));
+        let bytes = record.key.len() + before.map_or(0, |b| b.2.len()) + 128;
+        let mut reserved = self.log.reserve(bytes, Share::System)?;
+        let mut op = RevertOp { stamp, before, logical: Vec::new(), reverted: Vec::new() };
+        tree.write(record.key, &mut reserved, &mut op)?;
+        self.free_chains(tree, &op.reverted, stamp)
+    }
+
+    /// The next number of a counter, whose high-water mark is raised in the catalog in steps.
+    pub(crate) fn next_number(
+        &self,
+        counter: &Counter,
+        raise: &dyn Fn(u64) -> Result<()>,
+    ) -> Result<u64> {
+        let number = counter.next.fetch_add(1, Ordering::SeqCst);
+        self.raise_above(counter, number, raise)?;
+        Ok(number)
+    }
+
+    /// Sees to it that `number` lies below the logged high-water mark.
+    pub(crate) fn raise_above(
+        &self,
+        counter: &Counter,
+        number: u64,
+        raise: &dyn Fn(u64) -> Result<()>,
+    ) -> Result<()> {
+        while number >= counter.logged.load(Ordering::SeqCst) {
+            let _raising = counter.raise.lock(&self.rt, Cause::RowLock);
+            let logged = counter.logged.load(Ordering::SeqCst);
+            if number < logged {
+                break;
+            }
+            let step = (number / 4).clamp(64, 1 << 16);
+            let high = number.saturating_add(step);
+            raise(high)?;
+            counter.logged.store(high, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+fn trees(parts: &StoreParts) -> Arc<Trees> {
+    let StoreParts { rt, log, pages, txns, .. } = parts.clone();
+    Trees::new(rt, pages, log, txns)
+}
+
+impl RevertRow for Store {
+    fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+        match self.tree(record.tree) {
+            Some(tree) => self.revert_in(&tree, stamp, record),
+            // Its table was dropped.
+            None => Ok(()),
+        }
+    }
+}
+
+/// Gives a record of the log to the layers that live from it, page redo apart: index entries to
+/// the memtable, everything to the transactions. Call it in log order, once `runs` knows its
+/// manifest.
+///
+/// # Errors
+/// `BadEncoding`.
+pub fn replay(runs: &Runs, txns: &Txns, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+    if kind == RecordKind::Row {
+        let change = LeafChange::decode(body)?;
+        let logical = RowLogical::decode(change.logical)?;
+        if !logical.entries.is_empty() {
+            let RowLogical { generation, entries, .. } = &logical;
+            runs.replay_row(lsn, *generation, change.stamp, change.key, entries)?;
+        }
+    }
+    txns.replay_record(lsn, kind, body)
+}

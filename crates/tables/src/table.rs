@@ -1,0 +1,248 @@
+//! A table handle: its present state (shape and tree), the schema epoch that row operations pin in
+//! their final step (F1), and the transactions that use it.
+//!
+//! Who may change what: only DDL, one at a time per database, publishes a new state. A row
+//! operation loads the state at its start and pins its epoch under the leaf latch; if the epoch has
+//! moved on meanwhile, it starts again with the new state.
+
+use crate::latch::{EventLatch, wait_for};
+use crate::shape::Shape;
+use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_base::{Cause, Code, Error, Result, TableId};
+use evenkeel_io::{Event, Runtime};
+use evenkeel_tree::Tree;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a row operation works with.
+pub struct TableState {
+    /// The definition, compiled.
+    pub shape: Arc<Shape>,
+    /// The clustered tree.
+    pub tree: Tree,
+}
+
+/// A number that is handed out and never goes back: its high-water mark is in the catalog.
+#[derive(Default)]
+pub(crate) struct Counter {
+    /// The next number.
+    pub next: AtomicU64,
+    /// Numbers below this may be handed out: the catalog says so.
+    pub logged: AtomicU64,
+    /// Held by who raises `logged`.
+    pub raise: EventLatch,
+}
+
+impl Counter {
+    /// A counter that goes on at `high`, which must be what the catalog says (or the first number).
+    pub fn new(high: u64) -> Counter {
+        let high = AtomicU64::new(high.max(1));
+        let logged = AtomicU64::new(high.load(Ordering::Relaxed));
+        Counter { next: high, logged, raise: EventLatch::default() }
+    }
+
+    /// Goes on at `high`.
+    pub fn restart(&self, high: u64) {
+        self.next.store(high, Ordering::SeqCst);
+        self.logged.store(high, Ordering::SeqCst);
+    }
+}
+
+/// How a transaction uses a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Use {
+    /// It reads.
+    Read,
+    /// It may have changed rows.
+    Write,
+}
+
+#[derive(Default)]
+struct Users {
+    /// A schema change keeps new transactions out.
+    closed: bool,
+    /// Dropped: nobody may use it again.
+    gone: bool,
+    by_txn: BTreeMap<u64, Use>,
+}
+
+/// A table of an open database.
+pub struct Table {
+    id: TableId,
+    state: RwLock<Arc<TableState>>,
+    epoch: AtomicU64,
+    pins: [AtomicU64; 2],
+    pins_gone: Arc<Event>,
+    users: Mutex<Users>,
+    users_changed: Arc<Event>,
+    pub(crate) auto: Counter,
+    pub(crate) hidden: Counter,
+    /// One schema change at a time.
+    pub(crate) ddl: EventLatch,
+    build_failed: AtomicBool,
+}
+
+impl Table {
+    pub(crate) fn new(state: TableState, auto: u64, hidden: u64) -> Arc<Table> {
+        Arc::new(Table {
+            id: state.shape.def.id,
+            epoch: AtomicU64::new(state.shape.epoch),
+            state: RwLock::new(Arc::new(state)),
+            pins: Default::default(),
+            pins_gone: Arc::default(),
+            users: Mutex::default(),
+            users_changed: Arc::default(),
+            auto: Counter::new(auto),
+            hidden: Counter::new(hidden),
+            ddl: EventLatch::default(),
+            build_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// Its present state.
+    pub fn state(&self) -> Arc<TableState> {
+        self.state.read().clone()
+    }
+
+    /// Its present shape.
+    pub fn shape(&self) -> Arc<Shape> {
+        self.state.read().shape.clone()
+    }
+
+    /// Pins the epoch of a row operation's final step; `None` if the schema has changed.
+    pub(crate) fn pin(&self, epoch: u64) -> Option<EpochPin<'_>> {
+        let pin = EpochPin { table: self, slot: (epoch & 1) as usize };
+        self.pins[pin.slot].fetch_add(1, Ordering::SeqCst);
+        (self.epoch.load(Ordering::SeqCst) == epoch).then_some(pin)
+    }
+
+    /// Publishes a new state and waits until no row operation is in its final step with the old
+    /// one (F1: the barrier).
+    pub(crate) fn publish(&self, rt: &Runtime, state: TableState) {
+        let old = {
+            let mut present = self.state.write();
+            let old = present.shape.epoch;
+            let epoch = state.shape.epoch;
+            assert!(epoch == old + 1, "schema changes of a table are made one at a time");
+            *present = Arc::new(state);
+            self.epoch.store(epoch, Ordering::SeqCst);
+            old
+        };
+        let slot = &self.pins[(old & 1) as usize];
+        rt.wait_until(&self.pins_gone, Cause::Schema, || slot.load(Ordering::SeqCst) == 0);
+    }
+
+    /// Registers a transaction's use. While a schema change keeps the table closed, waits.
+    ///
+    /// # Errors
+    /// `TableBusy` when that takes too long, `TableMissing` once it is dropped.
+    pub(crate) fn enter(&self, rt: &Runtime, txn: u64, how: Use, timeout: Duration) -> Result<()> {
+        let mut gone = false;
+        let waited = wait_for(rt, &self.users_changed, Cause::Schema, timeout, || {
+            let mut users = self.users.lock();
+            gone = users.gone;
+            let known = users.by_txn.contains_key(&txn);
+            if gone || (users.closed && !known) {
+                return gone;
+            }
+            let entry = users.by_txn.entry(txn).or_insert(how);
+            *entry = (*entry).max(how);
+            true
+        });
+        if gone {
+            return Err(Error::new(Code::TableMissing).with("table", &self.shape().def.name));
+        }
+        waited.map_err(|e| e.with("table", &self.shape().def.name))
+    }
+
+    /// A transaction has ended.
+    pub(crate) fn leave(&self, txn: u64) {
+        self.users.lock().by_txn.remove(&txn);
+        self.users_changed.notify();
+    }
+
+    /// Keeps new transactions out and waits until those inside have ended.
+    ///
+    /// # Errors
+    /// `TableBusy`: the table is open again.
+    pub(crate) fn close(&self, rt: &Runtime, timeout: Duration) -> Result<()> {
+        self.users.lock().closed = true;
+        let alone = || self.users.lock().by_txn.is_empty();
+        wait_for(rt, &self.users_changed, Cause::Schema, timeout, alone).map_err(|e| {
+            self.reopen(false);
+            e.with("table", &self.shape().def.name)
+        })
+    }
+
+    /// Lets transactions in again, or tells them that the table is gone.
+    pub(crate) fn reopen(&self, gone: bool) {
+        let mut users = self.users.lock();
+        users.closed = false;
+        users.gone = gone;
+        drop(users);
+        self.users_changed.notify();
+    }
+
+    /// Waits until every transaction that may have changed the table by now has ended; new ones are
+    /// not held up (F1). `check` may end the wait with an error.
+    ///
+    /// # Errors
+    /// `TableBusy`, or what `check` says.
+    pub(crate) fn wait_writers(
+        &self,
+        rt: &Runtime,
+        timeout: Duration,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let writers = |users: &Users| -> BTreeSet<u64> {
+            users.by_txn.iter().filter(|(_, u)| **u == Use::Write).map(|(t, _)| *t).collect()
+        };
+        let before = writers(&self.users.lock());
+        let mut stopped = None;
+        let waited = wait_for(rt, &self.users_changed, Cause::Schema, timeout, || {
+            stopped = check().err();
+            stopped.is_some() || writers(&self.users.lock()).is_disjoint(&before)
+        });
+        match stopped {
+            Some(error) => Err(error),
+            None => waited.map_err(|e| e.with("table", &self.shape().def.name)),
+        }
+    }
+
+    /// A change met a duplicate in a unique index that is being proved (F3).
+    pub(crate) fn fail_build(&self) {
+        self.build_failed.store(true, Ordering::SeqCst);
+    }
+
+    /// Did a change meet such a duplicate.
+    pub(crate) fn build_failed(&self) -> bool {
+        self.build_failed.load(Ordering::SeqCst)
+    }
+
+    /// The next build begins anew.
+    pub(crate) fn clear_build_failed(&self) {
+        self.build_failed.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Holds a schema epoch during the final step of a row operation.
+pub(crate) struct EpochPin<'a> {
+    table: &'a Table,
+    slot: usize,
+}
+
+impl Drop for EpochPin<'_> {
+    fn drop(&mut self) {
+        let pins = &self.table.pins[self.slot];
+        if pins.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.table.pins_gone.notify();
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! A transaction of one session: isolation, statement marks, savepoints, commit and rollback.
+//! Dropping it rolls back. Row work is in `write`, `read` and `scan`.
+
+use crate::read::View;
+use crate::store::Store;
+use crate::table::{Table, Use};
+use crate::write::{Buffers, Space};
+use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot, TxnId, UndoNo};
+use evenkeel_log::Durability;
+use evenkeel_txn::{Deadline, RolledBack, SnapshotGuard, TxnRef};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Isolation level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Reads the newest versions, decided or not.
+    ReadUncommitted,
+    /// A snapshot per statement.
+    ReadCommitted,
+    /// One snapshot, taken at the first plain read; first updater wins.
+    #[default]
+    RepeatableRead,
+    /// Reads lock what they read.
+    Serializable,
+}
+
+/// May the transaction write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Yes.
+    #[default]
+    ReadWrite,
+    /// No: locking reads and changes fail.
+    ReadOnly,
+}
+
+/// A transaction.
+pub struct Transaction {
+    pub(crate) store: Arc<Store>,
+    pub(crate) inner: TxnRef,
+    pub(crate) isolation: Isolation,
+    access: Access,
+    /// Names it among the users of tables.
+    number: u64,
+    snapshot: Option<Arc<SnapshotGuard>>,
+    used: Vec<(Arc<Table>, Use)>,
+    pub(crate) buffers: Buffers,
+    savepoints: Vec<(String, UndoNo)>,
+    lock_wait: Duration,
+    ended: bool,
+}
+
+impl Transaction {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        isolation: Isolation,
+        access: Access,
+        number: u64,
+    ) -> Transaction {
+        let inner = store.txns.begin();
+        let lock_wait = store.options.lock_wait;
+        Transaction {
+            store,
+            inner,
+            isolation,
+            access,
+            number,
+            snapshot: None,
+            used: Vec::new(),
+            buffers: Buffers::default(),
+            savepoints: Vec::new(),
+            lock_wait,
+            ended: false,
+        }
+    }
+
+    /// Its id; zero before its first write or lock.
+    pub fn id(&self) -> TxnId {
+        self.inner.id()
+    }
+
+    /// The shared part, for cancelling it from another thread.
+    pub fn handle(&self) -> TxnRef {
+        self.inner.clone()
+    }
+
+    /// The store it works in.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Sets how long it waits for locks.
+    pub fn set_lock_wait(&mut self, lock_wait: Duration) {
+        self.lock_wait = lock_wait;
+    }
+
+    /// True once it was committed or rolled back.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.store.txns.deadline(self.lock_wait)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.ended { Err(Error::new(Code::TransactionEnded)) } else { Ok(()) }
+    }
+
+    /// Notes that it uses a table; waits while a schema change keeps the table closed.
+    pub(crate) fn enter(&mut self, table: &Arc<Table>, how: Use) -> Result<()> {
+        if how == Use::Write && self.access == Access::ReadOnly {
+            return Err(Error::new(Code::OpenedReadOnly).with("what", "transaction"));
+        }
+        self.check_open()?;
+        let known = self.used.iter_mut().find(|(t, _)| Arc::ptr_eq(t, table));
+        match known {
+            Some((_, have)) if *have >= how => Ok(()),
+            Some((_, have)) => {
+                table.enter(&self.store.rt, self.number, how, self.lock_wait)?;
+                *have = how;
+                Ok(())
+            }
+            None => {
+                table.enter(&self.store.rt, self.number, how, self.lock_wait)?;
+                self.used.push((table.clone(), how));
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes its snapshot now (WITH CONSISTENT SNAPSHOT) rather than at the first plain read.
+    ///
+    /// # Errors
+    /// `TransactionEnded`.
+    pub fn take_snapshot(&mut self) -> Result<Lsn> {
+        self.check_open()?;
+        let store = &self.store;
+        let guard = self.snapshot.get_or_insert_with(|| Arc::new(store.txns.snapshot()));
+        Ok(guard.at())
+    }
+
+    /// The snapshot it holds, which conflicts are judged by (A6).
+    pub(crate) fn snapshot_at(&self) -> Option<Lsn> {
+        self.snapshot.as_ref().map(|s| s.at())
+    }
+
+    /// True if plain reads lock.
+    pub(crate) fn reads_lock(&self) -> bool {
+        self.isolation == Isolation::Serializable && self.access == Access::ReadWrite
+    }
+
+    /// What a plain read sees now.
+    pub(crate) fn view(&mut self) -> Result<View> {
+        self.check_open()?;
+        let guard = match self.isolation {
+            Isolation::ReadUncommitted | Isolation::ReadCommitted => match &self.snapshot {
+                Some(guard) => guard.clone(),
+                None => Arc::new(self.store.txns.snapshot()),
+            },
+            Isolation::RepeatableRead | Isolation::Serializable => {
+                self.take_snapshot()?;
+                match &self.snapshot {
+                    Some(guard) => guard.clone(),
+                    None => return Err(Error::internal("a snapshot was taken and is gone")),
+                }
+            }
+        };
+        let dirty = self.isolation == Isolation::ReadUncommitted;
+        let at = if dirty { Lsn::MAX } else { guard.at() };
+        let snapshot = Snapshot { at, own: self.inner.id(), own_below: self.inner.mark() };
+        Ok(View { snapshot, dirty, _guard: Some(guard) })
+    }
+
+    /// Waits for another transaction to be decided.
+    pub(crate) fn wait_txn(&mut self, other: TxnId) -> Result<()> {
+        self.store.txns.wait_for(&self.inner, other, self.deadline())
+    }
+
+    pub(crate) fn not_available(&self, by: TxnId) -> Error {
+        Error::new(Code::LockNotAvailable).with("held_by", by)
+    }
+
+    /// Runs a statement: if it fails, the rows it has changed are as before.
+    pub(crate) fn statement<R>(
+        &mut self,
+        body: impl FnOnce(&mut Transaction) -> Result<R>,
+    ) -> Result<R> {
+        self.check_open()?;
+        let mark = self.inner.mark();
+        let done = body(self);
+        self.buffers.space = Space::default();
+        self.buffers.rows_left = 0;
+        let Err(error) = done else { return done };
+        if error.kind() == Kind::Deadlock {
+            // Others wait for what it holds: let go of everything.
+            self.end_aborted()?;
+        } else if self.inner.mark() > mark {
+            self.revert_to(mark)?;
+        }
+        Err(error)
+    }
+
+    /// Begins a statement made of several calls; `rollback_statement` undoes them.
+    pub fn statement_mark(&self) -> UndoNo {
+        self.inner.mark()
+    }
+
+    /// Undoes everything since `statement_mark`.
+    ///
+    /// # Errors
+    /// If rows cannot be reverted the whole transaction is rolled back.
+    pub fn rollback_statement(&mut self, mark: UndoNo) -> Result<()> {
+        self.check_open()?;
+        self.revert_to(mark)
+    }
+
+    fn revert_to(&mut self, mark: UndoNo) -> Result<()> {
+        let store = self.store.clone();
+        match store.txns.rollback_to(&self.inner, mark, &*store) {
+            Ok(RolledBack::ToMark) => Ok(()),
+            // Too many rows, or they cannot be reverted now: the background does it (B6).
+            Ok(RolledBack::Transaction) => {
+                self.finish();
+                Ok(())
+            }
+            Err(error) => {
+                self.finish();
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets a savepoint; one of the same name is replaced.
+    ///
+    /// # Errors
+    /// `TransactionEnded`.
+    pub fn savepoint(&mut self, name: &str) -> Result<()> {
+        self.check_open()?;
+        self.savepoints.retain(|(n, _)| n != name);
+        self.savepoints.push((name.to_string(), self.inner.mark()));
+        Ok(())
+    }
+
+    /// Undoes everything since a savepoint, which stays.
+    ///
+    /// # Errors
+    /// `SavepointMissing`.
+    pub fn rollback_to(&mut self, name: &str) -> Result<()> {
+        self.check_open()?;
+        let at = self.find_savepoint(name)?;
+        let mark = self.savepoints[at].1;
+        self.savepoints.truncate(at + 1);
+        self.revert_to(mark)
+    }
+
+    /// Forgets a savepoint and those after it; its changes stay.
+    ///
+    /// # Errors
+    /// `SavepointMissing`.
+    pub fn release_savepoint(&mut self, name: &str) -> Result<()> {
+        self.check_open()?;
+        let at = self.find_savepoint(name)?;
+        self.savepoints.truncate(at);
+        Ok(())
+    }
+
+    fn find_savepoint(&self, name: &str) -> Result<usize> {
+        let at = self.savepoints.iter().position(|(n, _)| n == name);
+        at.ok_or_else(|| Error::new(Code::SavepointMissing).with("savepoint", name))
+    }
+
+    /// Commits and waits until that is as durable as asked. Returns the commit timestamp; zero if
+    /// it changed nothing.
+    ///
+    /// # Errors
+    /// `WritesStopped`: it may or may not be committed after a restart.
+    pub fn commit(mut self, durability: Durability) -> Result<Lsn> {
+        let cts = self.commit_ordered()?;
+        if cts != Lsn::ZERO {
+            self.store.log.wait_commit(cts, durability)?;
+        }
+        Ok(cts)
+    }
+
+    /// The ordered part of commit (A2, B5): it is in effect, not yet durable.
+    ///
+    /// # Errors
+    /// `TransactionEnded`.
+    pub fn commit_ordered(&mut self) -> Result<Lsn> {
+        self.check_open()?;
+        let cts = self.store.txns.commit(&self.inner)?;
+        self.finish();
+        Ok(cts.unwrap_or(Lsn::ZERO))
+    }
+
+    /// Rolls back.
+    ///
+    /// # Errors
+    /// `TransactionEnded`.
+    pub fn rollback(mut self) -> Result<()> {
+        self.check_open()?;
+        self.end_aborted()
+    }
+
+    /// Prepares it for two-phase commit: durable when this returns; then commit it by its id
+    /// through `Store::commit_prepared` or roll it back.
+    ///
+    /// # Errors
+    /// `TransactionEnded`, those of the log.
+    pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+        self.check_open()?;
+        if !self.store.txns.prepare(&self.inner, xid)? {
+            self.finish();
+        }
+        self.snapshot = None;
+        Ok(())
+    }
+
+    fn end_aborted(&mut self) -> Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        let aborted = self.store.txns.abort(&self.inner);
+        self.finish();
+        aborted.map(|_| ())
+    }
+
+    /// Lets go of everything it holds beside rows and locks.
+    fn finish(&mut self) {
+        self.ended = true;
+        self.snapshot = None;
+        for (table, _) in self.used.drain(..) {
+            table.leave(self.number);
+        }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Err(error) = self.end_aborted()
+        {
+            log::warn!("rollback: {error}");
+        }
+    }
+}

@@ -1,0 +1,685 @@
+//! Row changes: insert, insert_or_ignore, upsert, update, delete.
+//!
+//! A change is made ready outside any latch (row and entries encoded, unique keys checked, space
+//! reserved), then handed to the tree as one operation that looks again under the leaf latch
+//! (`op`). Whatever is in the way is waited for or reverted with no latch held, and the change is
+//! made ready again.
+
+use crate::op::{Entries, Expect, RowOp, Services, Stop, record_bytes};
+use crate::overflow;
+use crate::read::newest_stop;
+use crate::shape::{IndexShape, RowView, Shape};
+use crate::table::{Table, TableState, Use};
+use crate::transaction::Transaction;
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Code, Error, Lsn, Result, Stamp};
+use evenkeel_format::catalog::IndexState;
+use evenkeel_format::record::{RowKind, cell_flags, entry_op};
+use evenkeel_format::undo::UndoRecord;
+use evenkeel_format::{Field, ValueRef};
+use evenkeel_log::{Reserved, Share};
+use evenkeel_runs::{MemReserved, UniqueGuard};
+use evenkeel_tree::OverflowRef;
+use std::sync::Arc;
+
+/// What to do about a row that has one of the keys already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnDuplicate {
+    /// Fail with `DuplicateKey`.
+    Fail,
+    /// Leave that row and say so.
+    Keep,
+}
+
+/// What an insert did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// The row is in; the value its auto-increment column was given.
+    Done(Option<u64>),
+    /// A row with this clustered key has the primary or a unique key already.
+    Found(Vec<u8>),
+}
+
+/// Space reserved for a statement's row operations, in steps.
+#[derive(Default)]
+pub(crate) struct Space {
+    log: Option<(Reserved, usize)>,
+    memory: Option<MemReserved>,
+}
+
+/// Buffers of one session, reused from row to row.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    pub key: Vec<u8>,
+    pub row: Vec<u8>,
+    pub old_row: Vec<u8>,
+    pub entries: Entries,
+    pub part: Vec<u8>,
+    pub old_part: Vec<u8>,
+    pub logical: Vec<u8>,
+    /// Unique keys to check: (position of the index, key bytes).
+    pub unique: Vec<(usize, Vec<u8>)>,
+    pub space: Space,
+    /// Overflow chains written for the prepared row.
+    pub chains: Vec<OverflowRef>,
+    /// Rows that this statement is still going to write: space is reserved for as many.
+    pub rows_left: usize,
+}
+
+/// How the current version of a row was found.
+pub(crate) enum Current {
+    /// No live row.
+    Absent,
+    /// A live row; its bytes are in the buffer.
+    Live(Stamp, u8),
+}
+
+impl Transaction {
+    /// Inserts a row; `values` are all columns in order, NULL in the auto-increment column takes
+    /// the next number. Returns that number.
+    ///
+    /// # Errors
+    /// `DuplicateKey`, `RowChanged`, lock errors, and what is wrong with the values.
+    pub fn insert(&mut self, table: &Arc<Table>, values: &[ValueRef<'_>]) -> Result<Option<u64>> {
+        self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Fail)? {
+            Inserted::Done(number) => Ok(number),
+            Inserted::Found(_) => Err(Error::internal("a duplicate was neither kept nor refused")),
+        })
+    }
+
+    /// Inserts rows as one statement: all or none. Returns the number given to the first row.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn insert_many<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
+    ) -> Result<Option<u64>> {
+        self.statement(|txn| {
+            let (mut first, mut left) = (None, rows.len());
+            for values in rows {
+                txn.buffers.rows_left = left;
+                left = left.saturating_sub(1);
+                if let Inserted::Done(number) = txn.insert_row(table, values, OnDuplicate::Fail)? {
+                    first = first.or(number);
+                }
+            }
+            Ok(first)
+        })
+    }
+
+    /// Inserts a row unless one of its keys is taken; true if it was inserted.
+    ///
+    /// # Errors
+    /// As `insert`, duplicates excepted.
+    pub fn insert_or_ignore(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+    ) -> Result<bool> {
+        self.statement(|txn| {
+            let done = txn.insert_row(table, values, OnDuplicate::Keep)?;
+            Ok(matches!(done, Inserted::Done(_)))
+        })
+    }
+
+    /// Inserts a row, or changes the row that has one of its keys by `changes` (all its columns if
+    /// there are none); true if it was inserted.
+    ///
+    /// # Errors
+    /// As `insert` and `update`.
+    pub fn upsert(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        self.statement(|txn| {
+            loop {
+                let found = match txn.insert_row(table, values, OnDuplicate::Keep)? {
+                    Inserted::Done(_) => return Ok(true),
+                    Inserted::Found(key) => key,
+                };
+                let all: Vec<(usize, ValueRef<'_>)>;
+                let changes = match changes.is_empty() {
+                    false => changes,
+                    true => {
+                        // An auto-increment column without a value keeps the row's own.
+                        all = values.iter().copied().enumerate().collect();
+                        let auto = table.shape().auto_increment;
+                        &all.iter()
+                            .copied()
+                            .filter(|(i, v)| Some(*i) != auto || !v.is_null())
+                            .collect::<Vec<_>>()[..]
+                    }
+                };
+                if txn.update_row(table, &found, changes)? {
+                    return Ok(false);
+                }
+            }
+        })
+    }
+
+    /// Changes columns of the row with this primary key; false if there is none.
+    ///
+    /// # Errors
+    /// `DuplicateKey`, `RowChanged`, lock errors, and what is wrong with the values.
+    pub fn update(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[ValueRef<'_>],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        let Some(key) = self.find_key(table, key)? else { return Ok(false) };
+        self.update_by_key(table, &key, changes)
+    }
+
+    /// Changes columns of the row with these clustered key bytes (`Row::key`).
+    ///
+    /// # Errors
+    /// As `update`.
+    pub fn update_by_key(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        self.statement(|txn| txn.update_row(table, key, changes))
+    }
+
+    /// Deletes the row with this primary key; false if there is none.
+    ///
+    /// # Errors
+    /// `RowChanged`, lock errors.
+    pub fn delete(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>]) -> Result<bool> {
+        let Some(key) = self.find_key(table, key)? else { return Ok(false) };
+        self.delete_by_key(table, &key)
+    }
+
+    /// Deletes the row with these clustered key bytes (`Row::key`).
+    ///
+    /// # Errors
+    /// As `delete`.
+    pub fn delete_by_key(&mut self, table: &Arc<Table>, key: &[u8]) -> Result<bool> {
+        self.statement(|txn| txn.delete_row(table, key))
+    }
+
+    fn insert_row(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+        on_duplicate: OnDuplicate,
+    ) -> Result<Inserted> {
+        self.enter(table, Use::Write)?;
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let done = self.insert_with(table, values, on_duplicate, &mut buffers);
+        self.buffers = buffers;
+        if matches!(done, Ok(Inserted::Done(_))) {
+            self.store.rt.metrics.add(Metric::RowsInserted, 1);
+        }
+        done
+    }
+
+    fn insert_with(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+        on_duplicate: OnDuplicate,
+        b: &mut Buffers,
+    ) -> Result<Inserted> {
+        let mut number = None;
+        let mut hidden = None;
+        loop {
+            let state = table.state();
+            let shape = &state.shape;
+            shape.check_values(values)?;
+            let auto = shape.auto_increment;
+            if let Some(column) = auto {
+                number = self.auto_number(table, shape, column, values[column], number)?;
+            }
+            let value = |i: usize| match number {
+                Some(n) if Some(i) == auto => Ok(ValueRef::UInt(n)),
+                _ => Ok(values[i]),
+            };
+            b.key.clear();
+            if shape.key.is_empty() {
+                let id = match hidden {
+                    Some(id) => id,
+                    None => self.store.next_hidden(table)?,
+                };
+                hidden = Some(id);
+                b.key.extend_from_slice(&id.to_be_bytes());
+            } else {
+                shape.encode_key(&value, &mut b.key)?;
+            }
+            self.encode_row(&state, &|i| value(i).map(Field::Value), b)?;
+            b.entries.clear();
+            b.unique.clear();
+            for (at, index) in shape.indexes.iter().enumerate() {
+                b.part.clear();
+                let full = index.encode(&value, b.key.len(), &mut b.part)?;
+                b.entries.push(index.id, entry_op::INS | entry_op::FRESH, &b.part, b.key.len());
+                if full && index.checks_unique() {
+                    b.unique.push((at, b.part.clone()));
+                }
+            }
+            let kind = RowKind::Insert;
+            match self.apply(table, &state, kind, None, b)? {
+                Applied::Done => return Ok(Inserted::Done(number)),
+                Applied::Again => {}
+                Applied::Duplicate(index, pk) => match on_duplicate {
+                    OnDuplicate::Keep => return Ok(Inserted::Found(pk)),
+                    OnDuplicate::Fail => return Err(duplicate(shape, index, values)),
+                },
+            }
+        }
+    }
+
+    /// The present version of a row, its bytes in `row`: newest committed or own. Waits for an
+    /// undecided one, reverts an aborted one.
+    pub(crate) fn read_current(
+        &mut self,
+        state: &TableState,
+        key: &[u8],
+        row: &mut Vec<u8>,
+    ) -> Result<Current> {
+        loop {
+            let store = self.store.clone();
+            let (me, snapshot) = (self.inner.id(), self.snapshot_at());
+            let mut stop = Stop::No;
+            let mut found = Current::Absent;
+            state.tree.get(key, &mut |cell| {
+                let Some(cell) = cell else { return };
+                if cell.flags & cell_flags::STAMPED != 0 && cell.stamp.txn != me {
+                    stop = newest_stop(&store, cell.stamp, snapshot);
+                }
+                if stop == Stop::No && cell.flags & cell_flags::DELETED == 0 {
+                    row.clear();
+                    row.extend_from_slice(cell.row);
+                    found = Current::Live(cell.stamp, cell.flags);
+                }
+            })?;
+            if stop == Stop::No {
+                return Ok(found);
+            }
+            self.give_way(state, key, stop)?;
+        }
+    }
+
+    fn update_row(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        self.enter(table, Use::Write)?;
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let done = self.update_with(table, key, changes, &mut buffers);
+        self.buffers = buffers;
+        if matches!(done, Ok(true)) {
+            self.store.rt.metrics.add(Metric::RowsUpdated, 1);
+        }
+        done
+    }
+
+    fn update_with(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        changes: &[(usize, ValueRef<'_>)],
+        b: &mut Buffers,
+    ) -> Result<bool> {
+        loop {
+            let state = table.state();
+            let shape = &state.shape;
+            let mut old_row = std::mem::take(&mut b.old_row);
+            let current = self.read_current(&state, key, &mut old_row);
+            b.old_row = old_row;
+            let Current::Live(stamp, flags) = current? else { return Ok(false) };
+            let old_row = b.old_row.clone();
+            let loaded = overflow::load(&state.tree, shape, key, &old_row)?;
+            let old = shape.view(key, &old_row)?.with_loaded(&loaded);
+            let changed = |i: usize| changes.iter().rev().find(|c| c.0 == i).map(|c| c.1);
+            if let Some((i, _)) = changes.iter().find(|c| c.0 >= shape.columns.len()) {
+                return Err(Error::new(Code::ColumnMissing).with("position", i));
+            }
+            let value = |i: usize| changed(i).map_or_else(|| old.value(i), Ok);
+            b.key.clear();
+            if shape.key.is_empty() {
+                b.key.extend_from_slice(key);
+            } else {
+                shape.encode_key(&value, &mut b.key)?;
+            }
+            if b.key != key {
+                return self.move_row(table, &state, key, &old, &value, b);
+            }
+            let field = |i: usize| changed(i).map_or_else(|| old.field(i), |v| Ok(Field::Value(v)));
+            self.encode_row(&state, &field, b)?;
+            b.entries.clear();
+            b.unique.clear();
+            for (at, index) in shape.indexes.iter().enumerate() {
+                let touched = index.parts.iter().any(|p| changed(p.column).is_some());
+                if touched {
+                    diff_entry(index, at, &old, &value, b)?;
+                }
+            }
+            let expect = Some((stamp, flags));
+            match self.apply(table, &state, RowKind::Update, expect, b)? {
+                Applied::Done => return Ok(true),
+                Applied::Again => {}
+                Applied::Duplicate(index, _) => {
+                    return Err(duplicate_key(shape, index));
+                }
+            }
+        }
+    }
+
+    /// An update that changes the clustered key: delete and insert in one statement.
+    fn move_row<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        key: &[u8],
+        old: &RowView<'v>,
+        value: &impl Fn(usize) -> Result<ValueRef<'v>>,
+        b: &mut Buffers,
+    ) -> Result<bool> {
+        let columns = state.shape.columns.len();
+        let values = (0..columns).map(|i| Ok(value(i)?.to_owned())).collect::<Result<Vec<_>>>()?;
+        let _ = old;
+        if !self.delete_with(table, key, b)? {
+            return Ok(false);
+        }
+        let values: Vec<ValueRef<'_>> = values.iter().map(|v| v.as_ref()).collect();
+        self.insert_with(table, &values, OnDuplicate::Fail, b)?;
+        Ok(true)
+    }
+
+    fn delete_row(&mut self, table: &Arc<Table>, key: &[u8]) -> Result<bool> {
+        self.enter(table, Use::Write)?;
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let done = self.delete_with(table, key, &mut buffers);
+        self.buffers = buffers;
+        if matches!(done, Ok(true)) {
+            self.store.rt.metrics.add(Metric::RowsDeleted, 1);
+        }
+        done
+    }
+
+    fn delete_with(&mut self, table: &Arc<Table>, key: &[u8], b: &mut Buffers) -> Result<bool> {
+        loop {
+            let state = table.state();
+            let mut old_row = std::mem::take(&mut b.old_row);
+            let current = self.read_current(&state, key, &mut old_row);
+            b.old_row = old_row;
+            let Current::Live(stamp, flags) = current? else { return Ok(false) };
+            b.key.clear();
+            b.key.extend_from_slice(key);
+            b.row.clear();
+            b.chains.clear();
+            b.entries.clear();
+            b.unique.clear();
+            if !state.shape.indexes.is_empty() {
+                let loaded = overflow::load(&state.tree, &state.shape, key, &b.old_row)?;
+                let old = state.shape.view(key, &b.old_row)?.with_loaded(&loaded);
+                for index in &state.shape.indexes {
+                    b.part.clear();
+                    index.encode(&|i| old.value(i), key.len(), &mut b.part)?;
+                    b.entries.push(index.id, entry_op::DEL, &b.part, key.len());
+                }
+            }
+            let expect = Some((stamp, flags));
+            match self.apply(table, &state, RowKind::Delete, expect, b)? {
+                Applied::Done => return Ok(true),
+                Applied::Again | Applied::Duplicate(..) => {}
+            }
+        }
+    }
+}
+
+/// Cell flags of row bytes.
+fn row_flags(row: &[u8]) -> u8 {
+    if evenkeel_format::row::has_references(row) { cell_flags::OVERFLOW } else { 0 }
+}
+
+/// How an attempt to apply a prepared change ended.
+pub(crate) enum Applied {
+    /// It is in.
+    Done,
+    /// Something was in the way and is not any more: make it ready again.
+    Again,
+    /// A row with this clustered key has the key: of the index at this position, or the primary.
+    Duplicate(Option<usize>, Vec<u8>),
+}
+
+/// Index entries for a changed key: DEL of the old one, INS of the new one (A4: by bytes).
+fn diff_entry<'v>(
+    index: &IndexShape,
+    at: usize,
+    old: &RowView<'v>,
+    value: &impl Fn(usize) -> Result<ValueRef<'v>>,
+    b: &mut Buffers,
+) -> Result<()> {
+    b.part.clear();
+    b.old_part.clear();
+    index.encode(&|i| old.value(i), b.key.len(), &mut b.old_part)?;
+    let full = index.encode(value, b.key.len(), &mut b.part)?;
+    if b.part == b.old_part {
+        return Ok(());
+    }
+    b.entries.push(index.id, entry_op::DEL, &b.old_part, b.key.len());
+    b.entries.push(index.id, entry_op::INS | entry_op::FRESH, &b.part, b.key.len());
+    if full && index.checks_unique() {
+        b.unique.push((at, b.part.clone()));
+    }
+    Ok(())
+}
+
+#[cold]
+fn duplicate(shape: &Shape, index: Option<usize>, values: &[ValueRef<'_>]) -> Error {
+    let parts = index.map_or(&shape.key, |i| &shape.indexes[i].parts);
+    let shown: Vec<String> = parts.iter().map(|p| values[p.column].brief()).collect();
+    duplicate_key(shape, index).with("key", shown.join(", "))
+}
+
+#[cold]
+fn duplicate_key(shape: &Shape, index: Option<usize>) -> Error {
+    let name = index.map_or("primary", |i| &shape.indexes[i].name);
+    Error::new(Code::DuplicateKey).with("table", &shape.def.name).with("index", name)
+}
+
+impl Transaction {
+    /// Applies the change that the buffers hold. `expect` is the version it was made from (stamp
+    /// and flags; its row is in `old_row`); none for an insert.
+    fn apply(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        kind: RowKind,
+        expect: Option<(Stamp, u8)>,
+        b: &mut Buffers,
+    ) -> Result<Applied> {
+        let applied = self.apply_once(table, state, kind, expect, b);
+        if !b.chains.is_empty() && !matches!(applied, Ok(Applied::Done)) {
+            self.drop_chains(&state.tree, b)?;
+        }
+        applied
+    }
+
+    fn apply_once(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        kind: RowKind,
+        expect: Option<(Stamp, u8)>,
+        b: &mut Buffers,
+    ) -> Result<Applied> {
+        self.reserve(expect.is_some(), b)?;
+        let guards = match self.check_unique(table, state, b)? {
+            Ok(guards) => guards,
+            Err(applied) => return Ok(applied),
+        };
+        let (stop, lsn) = self.write_op(table, state, kind, expect, b)?;
+        drop(guards);
+        match stop {
+            Stop::No => {
+                debug_assert!(lsn > Lsn::ZERO);
+                b.chains.clear();
+                self.after_write(b)?;
+                Ok(Applied::Done)
+            }
+            Stop::Duplicate => Ok(Applied::Duplicate(None, b.key.clone())),
+            stop => {
+                self.give_way(state, &b.key, stop)?;
+                Ok(Applied::Again)
+            }
+        }
+    }
+
+    fn write_op(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        kind: RowKind,
+        expect: Option<(Stamp, u8)>,
+        b: &mut Buffers,
+    ) -> Result<(Stop, Lsn)> {
+        let (Some((log, _)), Some(memory)) = (&mut b.space.log, &mut b.space.memory) else {
+            return Err(Error::internal("a row operation without reserved space"));
+        };
+        let expect = match expect {
+            None => Expect::Nothing,
+            Some((stamp, _)) => Expect::Version { stamp, row: &b.old_row },
+        };
+        let mut op = RowOp {
+            services: Services { runs: &self.store.runs, txns: &self.store.txns },
+            table,
+            tree: state.tree.id(),
+            epoch: state.shape.epoch,
+            txn: &self.inner,
+            snapshot: self.snapshot_at(),
+            kind,
+            expect,
+            key: &b.key,
+            row: &b.row,
+            row_flags: row_flags(&b.row),
+            entries: &b.entries,
+            memory,
+            logical: &mut b.logical,
+            stop: Stop::No,
+            epoch_pin: None,
+            gen_pin: None,
+            stamp: Stamp::default(),
+            lsn: Lsn::ZERO,
+        };
+        state.tree.write(&b.key, log, &mut op)?;
+        Ok((std::mem::take(&mut op.stop), op.lsn))
+    }
+
+    /// Reserves log, memtable and undo space for the prepared change, and in one go for as many
+    /// more of the statement (B2). May wait; no latch is held.
+    fn reserve(&mut self, update: bool, b: &mut Buffers) -> Result<()> {
+        let before = if update { b.old_row.len() } else { 0 };
+        let log = record_bytes(b.key.len(), b.row.len(), before, b.entries.log_bytes());
+        let memory = b.entries.memory_bytes();
+        let rows = b.rows_left.clamp(1, 256);
+        let left = b.space.log.as_ref().map_or(0, |(_, left)| *left);
+        if left < log {
+            b.space.log = None;
+            let bytes = (log * rows).min(evenkeel_log::RECORD_BYTES_MAX).max(log);
+            b.space.log = Some((self.store.log.reserve(bytes, Share::User)?, bytes));
+        }
+        if let Some((_, left)) = &mut b.space.log {
+            *left -= log;
+        }
+        if b.space.memory.as_ref().is_none_or(|m| (m.bytes() as usize) < memory) {
+            b.space.memory = None;
+            b.space.memory = Some(self.store.runs.reserve(memory * rows)?);
+        }
+        let undo = UndoRecord::encoded_len_max(b.key.len(), before);
+        self.store.txns.reserve_undo(&self.inner, undo)
+    }
+
+    /// Checks unique keys (D5): their slots stay latched until the row is written.
+    fn check_unique(
+        &mut self,
+        table: &Table,
+        state: &Arc<TableState>,
+        b: &Buffers,
+    ) -> Result<std::result::Result<Vec<UniqueGuard>, Applied>> {
+        if b.unique.is_empty() {
+            return Ok(Ok(Vec::new()));
+        }
+        let store = self.store.clone();
+        let keys: Vec<_> =
+            b.unique.iter().map(|(at, key)| (state.shape.indexes[*at].id, &key[..])).collect();
+        let guards = store.runs.unique_slots(&keys);
+        for (at, key) in &b.unique {
+            let index = &state.shape.indexes[*at];
+            let me = self.inner.id();
+            let (mut live, mut undecided) = (None, None);
+            store.runs.current(index.id, key, &mut |pk, op, stamp, state| {
+                if stamp.txn != me && stamp.txn.0 != 0 && state.is_undecided() {
+                    undecided = Some(stamp.txn);
+                    return false;
+                }
+                if op & entry_op::INS != 0 && pk != &b.key[..] {
+                    live = Some(pk.to_vec());
+                }
+                true
+            })?;
+            if let Some(other) = undecided {
+                drop(guards);
+                self.wait_txn(other)?;
+                return Ok(Err(Applied::Again));
+            }
+            if let Some(pk) = live {
+                if index.state != IndexState::Checking {
+                    return Ok(Err(Applied::Duplicate(Some(*at), pk)));
+                }
+                // The build fails, the statement goes on (F3).
+                table.fail_build();
+            }
+            let space = evenkeel_txn::Space::Index(index.id);
+            if !store.txns.check_write(&self.inner, space, key).is_empty() {
+                drop(guards);
+                store.txns.wait_write(&self.inner, space, key, self.deadline())?;
+                return Ok(Err(Applied::Again));
+            }
+        }
+        Ok(Ok(guards))
+    }
+
+    /// Range locks on indexes: the writer has inserted, now it checks (A7).
+    fn after_write(&mut self, b: &Buffers) -> Result<()> {
+        for entry in b.entries.iter() {
+            let space = evenkeel_txn::Space::Index(entry.index);
+            if !self.store.txns.check_write(&self.inner, space, entry.key).is_empty() {
+                let deadline = self.deadline();
+                self.store.txns.wait_write(&self.inner, space, entry.key, deadline)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is in the way of a row operation, with no latch held.
+    pub(crate) fn give_way(&mut self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
+        match stop {
+            Stop::No | Stop::Changed | Stop::Schema | Stop::Duplicate => Ok(()),
+            Stop::Undecided(other) => self.wait_txn(other),
+            Stop::Locked => {
+                let space = evenkeel_txn::Space::Tree(state.tree.id());
+                let deadline = self.deadline();
+                self.store.txns.wait_write(&self.inner, space, key, deadline)
+            }
+            Stop::Aborted(stamp) => self.store.revert_on_touch(&state.tree, key, stamp),
+            Stop::Conflict(other) => {
+                self.store.rt.metrics.add(Metric::Conflicts, 1);
+                Err(Error::new(Code::RowChanged)
+                    .with("table", &state.shape.def.name)
+                    .with("by", other))
+            }
+        }
+    }
+}
