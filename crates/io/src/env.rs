@@ -77,7 +77,8 @@ pub trait Task: Send {
 
 /// The outside world. Ten methods.
 pub trait Env: Send + Sync + 'static {
-    /// Opens a file.
+    /// Opens a file. # Errors: `FileMissing`, `NoPermission`, `DirectoryBusy` (`lock`: another
+    /// holds it), `DiskFull`, `FileOpen`.
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
     /// Names (not paths) of the entries of a directory, sorted; empty if it does not exist.
     fn list(&self, dir: &str) -> Result<Vec<String>>;

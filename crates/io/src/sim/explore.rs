@@ -2,9 +2,10 @@
 //! each change with the crash in it, and every surviving disk, one per policy and round, is handed
 //! to a check. For tests of every layer that writes files.
 
-use super::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
+use super::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash, panic_text};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Which crash points and survivors to try.
@@ -72,7 +73,11 @@ impl Explore {
             disk.crash_at_change(change);
             let sim = SimEnv::on(disk, SimOptions::new(self.seed));
             let notes = Arc::new(T::default());
-            let _ = catch_crash(|| script(&sim, &notes));
+            let run = catch_unwind(AssertUnwindSafe(|| catch_crash(|| script(&sim, &notes))));
+            if let Err(payload) = run {
+                let text = panic_text(&*payload).unwrap_or_default();
+                panic!("seed {}, crash in change {change}, the script: {text}", self.seed);
+            }
             let crashed = sim.is_crashed();
             sim.disk().crash_now();
             sim.stop();

@@ -51,6 +51,18 @@ fn a_careless_program_is_caught() {
 }
 
 #[test]
+fn a_panic_of_the_script_names_the_crash_point() {
+    let script = |sim: &SimEnv, _: &Arc<()>| {
+        replace(sim, 1, true).expect("a program that takes no error");
+    };
+    let run = || Explore::new(4).run(&SimDisk::new(1), script, |_, (), _| {});
+    let text = panic_text(&*catch_unwind(AssertUnwindSafe(run)).expect_err("panics"));
+    assert!(
+        text.is_some_and(|t| t.starts_with("seed 4, crash in change 1, the script: a program"))
+    );
+}
+
+#[test]
 fn threads_and_strides() {
     let script = |sim: &SimEnv, acknowledged: &Arc<AtomicU64>| {
         let (env, acknowledged) = (sim.env(), acknowledged.clone());

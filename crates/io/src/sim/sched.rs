@@ -337,7 +337,7 @@ impl Scheduler {
         }
     }
 
-    /// True if the threads of a role have all ended.
+    /// True if these threads have all ended.
     pub fn all_ended(&self, slots: &[usize]) -> bool {
         let table = self.table.lock();
         slots.iter().all(|s| matches!(table.slots[*s].state, State::Done))
