@@ -5,9 +5,7 @@ use crate::split::range_bytes;
 use crate::tree::{Goal, Tree, change_image};
 use crate::write::{LeafRow, fence_reserve};
 use evenkeel_base::{Code, Error, PageNo, Result};
-use evenkeel_format::node::{
-    InnerCell, KIND_NONE, LeafCell, Node, NodeMut, SLOT_BYTES, separator,
-};
+use evenkeel_format::node::{InnerCell, KIND_NONE, LeafCell, Node, NodeMut, SLOT_BYTES, separator};
 use evenkeel_pages::Access;
 
 /// A leaf is full for a bulk load when less than this share of it is free: room for updates.
@@ -111,8 +109,7 @@ impl BulkLoad<'_> {
         let filling = &mut self.levels[level];
         let mut node = NodeMut::parse(&mut filling.page)?;
         let low = node.node().low().to_vec();
-        change_image(&mut mtr, slot, &mut node)
-            .map_err(|e| self.tree.trees().rt.health.fail(e))?;
+        change_image(&mut mtr, slot, &mut node).map_err(|e| self.tree.trees().rt.health.fail(e))?;
         mtr.commit(&mut reserved);
         filling.written += 1;
         self.last_page = Some(page);

@@ -147,24 +147,25 @@ impl Check<'_> {
             let next = if slot + 1 < node.count() { Some(node.key(slot + 1)) } else { None };
             let high = next.as_deref().or(node.high());
             let child = node.inner_cell(slot).map(|cell| cell.child);
-            let misfit = match child.and_then(|no| Ok((no, self.tree.pages().read(no, Access::UseOnce)?))) {
-                Ok((no, page)) => match Node::parse(&page) {
-                    Ok(child) => {
-                        let fits = page.tree() == self.tree.id()
-                            && child.level() + 1 == node.level()
-                            && child.low() == key
-                            && child.high() == high;
-                        if fits {
-                            self.one(no, &child);
-                            continue;
+            let misfit =
+                match child.and_then(|no| Ok((no, self.tree.pages().read(no, Access::UseOnce)?))) {
+                    Ok((no, page)) => match Node::parse(&page) {
+                        Ok(child) => {
+                            let fits = page.tree() == self.tree.id()
+                                && child.level() + 1 == node.level()
+                                && child.low() == key
+                                && child.high() == high;
+                            if fits {
+                                self.one(no, &child);
+                                continue;
+                            }
+                            (no, "tree, level or fences do not fit the parent".to_string())
                         }
-                        (no, "tree, level or fences do not fit the parent".to_string())
-                    }
-                    Err(e) => (no, e.to_string()),
-                },
-                Err(e) if e.kind() == Kind::Corrupt => (PageNo(page_of(&e)), e.to_string()),
-                Err(e) => return Err(e),
-            };
+                        Err(e) => (no, e.to_string()),
+                    },
+                    Err(e) if e.kind() == Kind::Corrupt => (PageNo(page_of(&e)), e.to_string()),
+                    Err(e) => return Err(e),
+                };
             if !last_look && !self.tree.pages().is_current(&parent) {
                 return Ok(Some(key));
             }

@@ -28,9 +28,9 @@ mod check;
 mod compact;
 mod cursor;
 mod estimate;
+mod merge;
 pub mod overflow;
 mod reclaim;
-mod merge;
 mod redo;
 mod split;
 mod tree;
@@ -43,4 +43,3 @@ pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
 pub use redo::TreeRedo;
 pub use tree::{Tree, Trees};
 pub use write::{Decision, LeafOp, LeafRow};
-

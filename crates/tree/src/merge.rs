@@ -28,10 +28,14 @@ enum Join {
 }
 
 enum Step {
-    Joined { parent_thin: bool },
+    Joined {
+        parent_thin: bool,
+    },
     Left,
     /// The parent has no other child.
-    OnlyChild { parent_is_root: bool },
+    OnlyChild {
+        parent_is_root: bool,
+    },
 }
 
 impl Tree {
@@ -191,8 +195,7 @@ impl Tree {
         new_left.append_from(&left, 0..from_left)?;
         new_left.append_from(&right, 0..from_right)?;
         let mut page = vec![0; left.payload_bytes()];
-        let mut new_right =
-            NodeMut::format(&mut page, left.level(), &halves.sep, high.as_deref())?;
+        let mut new_right = NodeMut::format(&mut page, left.level(), &halves.sep, high.as_deref())?;
         new_right.append_from(&left, from_left..left.count())?;
         new_right.append_from(&right, from_right..right.count())?;
         let right_no = mtr.page_no(at.right);

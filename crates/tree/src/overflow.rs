@@ -30,7 +30,15 @@ impl OverflowWriter {
     /// Starts a value that operation `owner` stores in `tree`.
     pub fn new(tree: &Tree, owner: Stamp) -> OverflowWriter {
         let data = Vec::with_capacity(data_bytes_max(tree));
-        OverflowWriter { tree: tree.clone(), owner, head: None, last: None, position: 0, len: 0, data }
+        OverflowWriter {
+            tree: tree.clone(),
+            owner,
+            head: None,
+            last: None,
+            position: 0,
+            len: 0,
+            data,
+        }
     }
 
     /// Appends bytes.

@@ -43,11 +43,8 @@ pub(crate) fn put_row(
     cell: &LeafCell<'_>,
 ) -> Result<()> {
     let mut node = NodeMut::parse(page)?;
-    let done = if found {
-        node.replace_leaf(slot, key, cell)
-    } else {
-        node.insert_leaf(slot, key, cell)
-    };
+    let done =
+        if found { node.replace_leaf(slot, key, cell) } else { node.insert_leaf(slot, key, cell) };
     if done { Ok(()) } else { Err(misfit("the row does not fit")) }
 }
 

@@ -252,7 +252,13 @@ impl Tree {
     }
 
     /// Latches the node of `level` that covers `key` exclusively. `None`: search again.
-    pub(crate) fn write_node(&self, mtr: &mut Mtr<'_>, page: PageNo, level: u8, key: &[u8]) -> Fixed {
+    pub(crate) fn write_node(
+        &self,
+        mtr: &mut Mtr<'_>,
+        page: PageNo,
+        level: u8,
+        key: &[u8],
+    ) -> Fixed {
         let slot = mtr.write(page)?;
         match Node::parse(mtr.page(slot)) {
             Ok(node) if self.accepts(mtr.tree(slot), &node, Goal::At(key), level) => Ok(Some(slot)),

@@ -276,4 +276,3 @@ pub(crate) fn fits(
         need + fence + SLOT_BYTES <= node.free_bytes()
     }
 }
-
