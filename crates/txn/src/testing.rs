@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub const TREE: TreeId = TreeId(1);
 
 pub struct World {
-    pub dir: tempfile::TempDir,
+    _dir: Option<tempfile::TempDir>,
     pub rt: Arc<Runtime>,
     pub log: Arc<Log>,
     pub txns: Arc<Txns>,
@@ -26,16 +26,29 @@ pub fn small() -> TxnOptions {
 }
 
 pub fn log_options(epoch: u32) -> LogOptions {
-    LogOptions { log_bytes: 32 << 20, buffer_bytes: 1 << 20, epoch }
+    LogOptions { log_bytes: 4 << 20, buffer_bytes: 256 << 10, epoch }
 }
 
 pub fn world(options: TxnOptions) -> World {
     let dir = tempfile::tempdir().expect("a directory");
     let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())));
+    let mut world = world_on(rt, options);
+    world._dir = Some(dir);
+    world
+}
+
+impl World {
+    pub fn of(rt: Arc<Runtime>, log: Arc<Log>, txns: Arc<Txns>) -> World {
+        World { _dir: None, rt, log, txns }
+    }
+}
+
+/// A new database in any environment.
+pub fn world_on(rt: Arc<Runtime>, options: TxnOptions) -> World {
     let log = Log::create(rt.clone(), log_options(1), Lsn(0)).expect("a log");
     let txns = Txns::create(rt.clone(), options);
     txns.attach_log(log.clone());
-    World { dir, rt, log, txns }
+    World::of(rt, log, txns)
 }
 
 /// A cell: flags, stamp, row.
@@ -46,36 +59,30 @@ pub struct Cell {
     pub row: Vec<u8>,
 }
 
-/// A record as the log would have it.
-pub type Logged = (Lsn, RecordKind, Vec<u8>);
-
 /// Rows in memory that behave like leaves: one cell per key, changed under a mutex together with
 /// undo and the log.
 pub struct Rows {
     pub txns: Arc<Txns>,
     pub log: Arc<Log>,
     pub cells: Mutex<BTreeMap<Vec<u8>, Cell>>,
-    pub records: Mutex<Vec<Logged>>,
 }
 
 impl Rows {
     pub fn new(w: &World) -> Rows {
-        Rows {
-            txns: w.txns.clone(),
-            log: w.log.clone(),
-            cells: Mutex::default(),
-            records: Mutex::default(),
-        }
+        Rows::over(w.txns.clone(), w.log.clone(), BTreeMap::new())
     }
 
-    fn append(&self, kind: RecordKind, body: Vec<u8>) -> Lsn {
-        let mut space = self.log.reserve(body.len(), Share::User).expect("log space");
-        let lsn = self.log.append(&mut space, kind, &[&body]);
-        self.records.lock().push((lsn, kind, body));
-        lsn
+    pub fn over(txns: Arc<Txns>, log: Arc<Log>, cells: BTreeMap<Vec<u8>, Cell>) -> Rows {
+        Rows { txns, log, cells: Mutex::new(cells) }
     }
 
-    fn change(&self, kind: RecordKind, key: &[u8], cell: Option<&Cell>, logical: &[u8]) {
+    fn change(
+        &self,
+        kind: RecordKind,
+        key: &[u8],
+        cell: Option<&Cell>,
+        logical: &[u8],
+    ) -> Result<()> {
         let gone = Cell { flags: cell_flags::REMOVE, stamp: Stamp::default(), row: Vec::new() };
         let cell = cell.unwrap_or(&gone);
         let change = LeafChange {
@@ -89,7 +96,9 @@ impl Rows {
         };
         let mut body = Vec::new();
         change.encode(&mut body);
-        self.append(kind, body);
+        let mut space = self.log.reserve(body.len(), Share::User)?;
+        self.log.append(&mut space, kind, &[&body]);
+        Ok(())
     }
 
     /// Writes `row` (None: deletes), or gives the transaction that holds the row.
@@ -129,7 +138,7 @@ impl Rows {
             entries: Vec::new(),
         }
         .encode(&mut logical);
-        self.change(RecordKind::Row, key, Some(&cell), &logical);
+        self.change(RecordKind::Row, key, Some(&cell), &logical)?;
         cells.insert(key.to_vec(), cell);
         Ok(Ok(stamp))
     }
@@ -140,8 +149,7 @@ impl Rows {
 
     fn revert_in(&self, cells: &mut BTreeMap<Vec<u8>, Cell>, stamp: Stamp) -> Result<()> {
         let copy = self.txns.undo_copy(stamp)?;
-        self.revert_record(cells, stamp, &copy.record()?);
-        Ok(())
+        self.revert_record(cells, stamp, &copy.record()?)
     }
 
     fn revert_record(
@@ -149,9 +157,9 @@ impl Rows {
         cells: &mut BTreeMap<Vec<u8>, Cell>,
         stamp: Stamp,
         record: &UndoRecord<'_>,
-    ) {
+    ) -> Result<()> {
         if cells.get(record.key).is_none_or(|c| c.stamp != stamp) {
-            return;
+            return Ok(());
         }
         let old = record.before.as_ref().map(|b| Cell {
             flags: b.flags,
@@ -160,11 +168,12 @@ impl Rows {
         });
         let mut logical = Vec::new();
         encode_revert(&mut logical, stamp);
-        self.change(RecordKind::Revert, record.key, old.as_ref(), &logical);
+        self.change(RecordKind::Revert, record.key, old.as_ref(), &logical)?;
         match old {
             Some(cell) => cells.insert(record.key.to_vec(), cell),
             None => cells.remove(record.key),
         };
+        Ok(())
     }
 
     /// What `snapshot` sees of a key.
@@ -180,31 +189,11 @@ impl Rows {
     pub fn revert_all(&self) {
         while self.txns.revert_beat(self).expect("reverts") == Beat::More {}
     }
-
-    /// Commits and notes the record.
-    pub fn commit(&self, t: &TxnRef) -> Option<Lsn> {
-        let lsn = self.txns.commit(t).expect("commits")?;
-        self.note(lsn, RecordKind::Commit, t);
-        Some(lsn)
-    }
-
-    pub fn note(&self, lsn: Lsn, kind: RecordKind, t: &TxnRef) {
-        let mut body = Vec::new();
-        evenkeel_format::record::encode_txn(&mut body, t.id());
-        self.records.lock().push((lsn, kind, body));
-    }
-
-    pub fn abort(&self, t: &TxnRef) {
-        let lsn = self.log.end();
-        self.txns.abort(t).expect("aborts");
-        self.note(lsn, RecordKind::Abort, t);
-    }
 }
 
 impl RevertRow for Rows {
     fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
-        self.revert_record(&mut self.cells.lock(), stamp, record);
-        Ok(())
+        self.revert_record(&mut self.cells.lock(), stamp, record)
     }
 }
 
@@ -225,3 +214,13 @@ impl Random {
     }
 }
 
+/// A simulated machine that never switches threads: the test's own thread drives it.
+pub fn quiet(seed: u64) -> evenkeel_io::sim::SimOptions {
+    evenkeel_io::sim::SimOptions {
+        seed,
+        step_switch: 0,
+        wait_switch: 1 << 40,
+        io_switch: 1 << 40,
+        latency: false,
+    }
+}
