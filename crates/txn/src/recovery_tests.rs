@@ -10,6 +10,7 @@ use evenkeel_format::record::cell_flags;
 use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, catch_crash, is_crash};
 use evenkeel_log::{Log, LogEnd, Replay, replay};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 type Key = Vec<u8>;
 type WriteSet = BTreeMap<Key, Option<Vec<u8>>>;
@@ -30,6 +31,16 @@ struct Model {
     /// Acknowledged up to here.
     durable: Mutex<Lsn>,
     prepared: Mutex<BTreeMap<Vec<u8>, WriteSet>>,
+    met: Met,
+}
+
+/// How often what is to be tested was met.
+#[derive(Default)]
+struct Met {
+    commits: AtomicU64,
+    losers: AtomicU64,
+    prepared: AtomicU64,
+    from_segments: AtomicU64,
 }
 
 struct Running {
@@ -150,6 +161,12 @@ fn state_of(w: &World, rows: &Rows) -> BTreeMap<Key, Vec<u8>> {
 
 /// Checks what came back after a crash; what the crash cut off leaves the model.
 fn check(w: &World, rows: &Rows, end: LogEnd, model: &Model, seed: u64) {
+    let count = |met: &AtomicU64, n: usize| met.fetch_add(n as u64, Ordering::Relaxed);
+    count(&model.met.losers, w.txns.reverting_count());
+    count(&model.met.prepared, w.txns.prepared_xids().len());
+    let from_segments = w.txns.all_undos().iter().filter(|u| !u.synced().is_empty()).count();
+    count(&model.met.from_segments, from_segments);
+    count(&model.met.commits, model.commits.lock().len());
     let durable = *model.durable.lock();
     assert!(end.end > durable, "seed {seed}: an acknowledged commit is lost");
     model.commits.lock().retain(|(lsn, _)| *lsn < end.end);
@@ -196,9 +213,8 @@ fn live(seed: u64, f: impl FnOnce() -> Result<()>) {
     }
 }
 
-fn crash_and_recover(seed: u64) {
+fn crash_and_recover(seed: u64, model: &Model) {
     let mut random = Random(seed);
-    let model = Model::default();
 
     let policies = CrashPolicy::ALL;
     let mut sim = SimEnv::on(SimDisk::new(seed), quiet(seed));
@@ -210,14 +226,14 @@ fn crash_and_recover(seed: u64) {
             let rows = Rows::new(&w);
             model.checkpoint.lock().lsn = w.log.end();
             sim.disk().crash_at_change(sim.disk().changes() + 1 + random.below(60));
-            live(seed, || play(&w, &rows, &model, &mut random, 150));
+            live(seed, || play(&w, &rows, model, &mut random, 150));
         } else {
             let from = model.checkpoint.lock().clone();
             let (w, rows, end) = recover(rt, &from, life);
-            check(&w, &rows, end, &model, seed);
-            decide(&w, &rows, &model, &mut random);
+            check(&w, &rows, end, model, seed);
+            decide(&w, &rows, model, &mut random);
             sim.disk().crash_at_change(sim.disk().changes() + 1 + random.below(60));
-            live(seed, || play(&w, &rows, &model, &mut random, 150));
+            live(seed, || play(&w, &rows, model, &mut random, 150));
         }
         let policy = policies[random.below(policies.len() as u64) as usize];
         let after = sim.crash(policy, random.next());
@@ -227,9 +243,18 @@ fn crash_and_recover(seed: u64) {
 
 #[test]
 fn committed_rows_and_nothing_else_after_each_crash() {
-    for seed in 0..150 {
-        crash_and_recover(seed);
+    let mut met = [0; 4];
+    for seed in 0..1000 {
+        let model = Model::default();
+        crash_and_recover(seed, &model);
+        let m = &model.met;
+        for (sum, one) in met.iter_mut().zip([&m.commits, &m.losers, &m.prepared, &m.from_segments])
+        {
+            *sum += one.load(Ordering::Relaxed);
+        }
     }
+    eprintln!("{met:?}");
+    assert!(met.iter().all(|n| *n > 100), "{met:?}");
 }
 
 /// A transaction that is far older than the checkpoint is reverted with undo from segments alone.

@@ -61,12 +61,14 @@ fn cycle_of(n: usize) {
                 let deadline = w.txns.deadline(Duration::from_secs(50));
                 let other = t[(i + 1) % n].id();
                 let result = w.txns.wait_for(&t[i], other, deadline);
-                if result.is_err() {
+                let failed = result.is_err();
+                // Told before the other one is let go.
+                send.send((i, result.map_err(|e| e.kind()))).expect("listens");
+                if failed {
                     w.txns.abort(&t[i]).expect("aborts");
                 } else {
                     w.txns.commit(&t[i]).expect("commits");
                 }
-                send.send((i, result.map_err(|e| e.kind()))).expect("listens");
             });
         }
         let order: Vec<_> = (0..n).map(|_| ended.recv().expect("a result")).collect();
