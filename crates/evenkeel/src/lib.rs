@@ -1,1 +1,59 @@
 //! Evenkeel: a storage engine that keeps an even keel under sustained writes.
+//!
+//! Tables with secondary indexes and transactions, in a directory that one process owns:
+//!
+//! ```
+//! use evenkeel::{Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options, TableSpec};
+//! use evenkeel::ValueRef::{Int, Text};
+//!
+//! # fn main() -> evenkeel::Result<()> {
+//! let db = Database::open_with("unused", Options::in_memory())?;
+//! let spec = TableSpec::new()
+//!     .column(ColumnSpec::new("id", ColumnType::Int64))
+//!     .column(ColumnSpec::new("name", ColumnType::Text { max: 100 }))
+//!     .primary_key(&["id"])
+//!     .index(IndexSpec::new("by_name", &["name"]));
+//! db.create_table("people", &spec)?;
+//!
+//! let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+//! txn.table("people")?.insert(&[Int(1), Text("Ada")])?;
+//! txn.commit()?;
+//!
+//! let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+//! let mut people = txn.table("people")?;
+//! let row = people.get(&[Int(1)])?.expect("just inserted");
+//! assert_eq!(row.get("name")?, Text("Ada"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Database::open`] recovers what a crash left behind: every acknowledged commit is there, no
+//! other one is half there. Errors are one type, [`Error`], whose [`Kind`] says what to do.
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod database;
+mod engine;
+mod options;
+mod recovery;
+mod stats;
+mod superfile;
+mod supervisor;
+mod txn;
+
+pub use database::Database;
+pub use evenkeel_base::stall::StallFigures;
+pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
+pub use evenkeel_tables::{
+    Access, BuildPhase, BuildProgress, ColumnSpec, ColumnType, Direction, IndexSpec, Isolation,
+    LockWait, PartSpec, Range, Row, TableDef, TableSpec, Value, ValueRef,
+};
+pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
+pub use recovery::RecoveryReport;
+pub use stats::{CheckReport, IndexStats, Stats, TableStats};
+pub use txn::{IndexRef, IndexScan, Scan, TableRef, Txn};
+
+/// The environment: for users' own tests and for the simulator.
+pub mod io {
+    pub use evenkeel_io::{AlignedBuf, Env, Event, File, OpenMode, RealEnv, Runtime, Task, Woken};
+}

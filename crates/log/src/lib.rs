@@ -7,13 +7,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod admission;
 mod buffer;
-mod commit;
 pub mod log;
 pub mod replay;
 mod segments;
-mod shared;
 mod space;
 
 #[cfg(test)]

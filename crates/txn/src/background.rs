@@ -68,7 +68,7 @@ impl Txns {
             .filter(|undo| undo.has_records_in_memory())
             .map(|undo| (undo.memory(), undo))
             .collect();
-        largest.sort_by_key(|(memory, _)| std::cmp::Reverse(*memory));
+        largest.sort_by(|a, b| b.0.cmp(&a.0));
         let mut gained = 0;
         let mut batch: Vec<(Arc<TxnUndo>, Vec<Arc<Body>>)> = Vec::new();
         let mut bytes = 0;

@@ -28,6 +28,3 @@ pub use txn::{Phase, Txn, TxnRef};
 pub use txns::{SnapshotGuard, TxnOptions, Txns};
 pub use versions::UndoCopy;
 pub use waits::Deadline;
-
-#[cfg(test)]
-mod testing;

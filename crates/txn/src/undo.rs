@@ -159,7 +159,7 @@ impl TxnUndo {
         let found = {
             let chunks = self.chunks.lock();
             if chunks.open.records > 0 && no >= chunks.open.first {
-                return copy(&chunks.open, no, out);
+                return Ok(copy(&chunks.open, no, out)?);
             }
             let after = chunks.sealed.partition_point(|c| c.first <= no);
             let Some(chunk) = after.checked_sub(1).map(|i| &chunks.sealed[i]) else {

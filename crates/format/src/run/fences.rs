@@ -74,8 +74,7 @@ impl Fences {
         for _ in 0..count {
             let shared = r.varint()? as usize;
             let suffix = r.bytes()?;
-            if shared > last.len() || fences.keys.len() + shared > super::META_BYTES_MAX
-            {
+            if shared > last.len() || fences.keys.len() + shared > super::META_BYTES_MAX {
                 return Err(r.bad("shared prefix"));
             }
             let start = fences.keys.len();

@@ -1,0 +1,117 @@
+//! The continuous fuzzy checkpoint (architecture 4.5, protocols B3, B4, C2). It writes no page: it
+//! finds the lowest log position that is still needed, records the run list and the undecided
+//! transactions in the log, and names that record in the superblock.
+//!
+//! ```text
+//! redo position <= min(oldest dirty page, low LSN of the oldest unflushed generation, undo horizon)
+//!               <= log end when the checkpoint began <= LSN of its record < durable
+//! ```
+
+use crate::superfile::SuperFile;
+use evenkeel_base::{Beat, Error, Lsn, Result, metrics::Metric};
+use evenkeel_format::record::RecordKind;
+use evenkeel_format::superblock::{CHECKPOINT_PART_BYTES, encode_part_head, encode_sections};
+use evenkeel_io::Runtime;
+use evenkeel_log::{Log, Share};
+use evenkeel_pages::Pages;
+use evenkeel_runs::Runs;
+use evenkeel_txn::Txns;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Section of `Runs`.
+pub(crate) const SECTION_RUNS: u8 = 1;
+/// Section of `Txns`.
+pub(crate) const SECTION_TXNS: u8 = 2;
+
+/// Writes checkpoint records.
+pub(crate) struct Recorder {
+    pub rt: Arc<Runtime>,
+    pub log: Arc<Log>,
+    pub pages: Arc<Pages>,
+    pub runs: Arc<Runs>,
+    pub txns: Arc<Txns>,
+}
+
+impl Recorder {
+    /// Writes a checkpoint into the log; the redo position and the LSN of the record, durable.
+    ///
+    /// # Errors
+    /// `Full` if there is no room even for system records, those of the log.
+    pub(crate) fn record(&self) -> Result<(Lsn, Lsn)> {
+        // The log end comes first: whatever is dirtied or activated later starts at or after it.
+        let mut redo = self.log.end();
+        let needed = [self.pages.oldest_dirty_lsn(), self.runs.low_lsn()];
+        for lsn in needed.into_iter().flatten() {
+            redo = redo.min(lsn);
+        }
+        self.txns.checkpoint_undo(redo)?;
+        let sections = vec![
+            (SECTION_RUNS, self.runs.snapshot_blob()),
+            (SECTION_TXNS, self.txns.checkpoint_blob()),
+        ];
+        let (first, last) = self.append(&encode_sections(&sections))?;
+        self.log.wait_durable(last)?;
+        Ok((redo.min(first), first))
+    }
+
+    /// Appends the parts; the LSNs of the first and the last.
+    fn append(&self, bytes: &[u8]) -> Result<(Lsn, Lsn)> {
+        let parts: Vec<&[u8]> = bytes.chunks(CHECKPOINT_PART_BYTES).collect();
+        let mut range: Option<(Lsn, Lsn)> = None;
+        for (i, part) in parts.iter().enumerate() {
+            let head = encode_part_head(i, parts.len());
+            let mut reserved = self.log.reserve(head.len() + part.len(), Share::System)?;
+            let lsn = self.log.append(&mut reserved, RecordKind::Checkpoint, &[&head, part]);
+            range = Some((range.map_or(lsn, |r| r.0), lsn));
+        }
+        range.ok_or_else(|| Error::internal("a checkpoint without parts"))
+    }
+}
+
+/// Takes checkpoints: the one thread that calls `beat`, or whoever closes the database.
+pub(crate) struct Checkpointer {
+    recorder: Recorder,
+    superfile: SuperFile,
+    /// Log end at the last checkpoint, so that an idle database takes none.
+    last_end: AtomicU64,
+}
+
+impl Checkpointer {
+    pub(crate) fn new(recorder: Recorder, superfile: SuperFile) -> Checkpointer {
+        let last_end = AtomicU64::new(recorder.log.end().0);
+        Checkpointer { recorder, superfile, last_end }
+    }
+
+    /// Takes a checkpoint if the log has grown by 1/16 of its capacity since the last one.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub(crate) fn beat(&self) -> Result<Beat> {
+        let log = &self.recorder.log;
+        let grown = log.end().0.saturating_sub(self.last_end.load(Ordering::Relaxed));
+        if grown >= log.capacity() / 16 {
+            self.take(false)?;
+        }
+        Ok(Beat::Idle)
+    }
+
+    /// Takes a checkpoint now; `clean` marks the database as closed.
+    ///
+    /// # Errors
+    /// `WritesStopped`; `Full`; those of the log and the superblock.
+    pub(crate) fn take(&self, clean: bool) -> Result<()> {
+        let Recorder { rt, log, .. } = &self.recorder;
+        rt.health.check_writable()?;
+        let (redo, checkpoint) = self.recorder.record()?;
+        self.superfile.update(rt, |s| {
+            s.checkpoint = checkpoint;
+            s.redo = redo;
+            s.clean = clean;
+        })?;
+        log.set_checkpoint(redo)?;
+        self.last_end.store(log.end().0, Ordering::Relaxed);
+        rt.metrics.add(Metric::Checkpoints, 1);
+        Ok(())
+    }
+}

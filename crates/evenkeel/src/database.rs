@@ -1,0 +1,218 @@
+//! The database as users see it.
+
+use crate::engine::Engine;
+use crate::options::Options;
+use crate::recovery::RecoveryReport;
+use crate::txn::{Txn, check_writable};
+use evenkeel_base::{Code, Error, Result};
+use evenkeel_tables::{
+    Access, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableDef, TableSpec,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// An open database. Cheap to clone; the last clone closes it.
+///
+/// One process owns a directory. All methods may be called from any thread.
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Database {
+    /// Opens the database in a directory, which is created if it is missing or empty.
+    ///
+    /// # Errors
+    /// `DirectoryBusy`, `NotADatabase`, `DirectoryNotEmpty`, `NewerFormat`, damage found by recovery,
+    /// and those of the file system.
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path, Options::default())
+    }
+
+    /// Opens the database with options.
+    ///
+    /// # Errors
+    /// As `open`, and `OptionOutOfRange`, `PageSizeMismatch`.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        Ok(Database { engine: Engine::open(path.as_ref(), options)? })
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// `DatabaseClosed`; `OpenedReadOnly`; `WritesStopped` for one that writes.
+    pub fn begin(&self, isolation: Isolation, access: Access) -> Result<Txn> {
+        self.check_open()?;
+        if access == Access::ReadWrite {
+            check_writable(&self.engine)?;
+        }
+        let inner = self.engine.store.begin(isolation, access);
+        Ok(Txn::new(inner, self.engine.clone()))
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.engine.closed.load(Ordering::Acquire) {
+            return Err(Error::new(Code::DatabaseClosed));
+        }
+        Ok(())
+    }
+
+    fn check_ddl(&self) -> Result<()> {
+        self.check_open()?;
+        check_writable(&self.engine)?;
+        self.engine.rt.health.check_writable()
+    }
+
+    /// Makes a table.
+    ///
+    /// # Errors
+    /// `TableExists`, and faults of the definition (each names the column or limit).
+    pub fn create_table(&self, name: &str, spec: &TableSpec) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.create_table(name, spec).map(|_| ())
+    }
+
+    /// Removes a table; its space goes back to the file system in the background.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.drop_table(name)
+    }
+
+    /// Renames a table.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableExists`, `TableBusy`.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.rename_table(from, to)
+    }
+
+    /// Removes all rows of a table at once.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`.
+    pub fn truncate(&self, name: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.truncate_table(name)
+    }
+
+    /// Adds indexes to a table in one pass over it, while others read and write.
+    ///
+    /// # Errors
+    /// `TableMissing`, `IndexExists`, `DuplicateInBuild`, `TableBusy`.
+    pub fn add_indexes(&self, table: &str, specs: &[IndexSpec]) -> Result<()> {
+        self.add_indexes_with(table, specs, &BuildProgress::default())
+    }
+
+    /// The same; `progress` shows how far it is and cancels it from another thread.
+    ///
+    /// # Errors
+    /// As `add_indexes`, and `BuildCancelled`; nothing is left behind then.
+    pub fn add_indexes_with(
+        &self,
+        table: &str,
+        specs: &[IndexSpec],
+        progress: &BuildProgress,
+    ) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.add_indexes(table, specs, progress)
+    }
+
+    /// Removes an index.
+    ///
+    /// # Errors
+    /// `TableMissing`, `IndexMissing`, `TableBusy`.
+    pub fn drop_index(&self, table: &str, index: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.drop_index(table, index)
+    }
+
+    /// Adds a column at the end, without rewriting rows.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnExists`, faults of the definition.
+    pub fn add_column(&self, table: &str, column: &ColumnSpec) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.add_column(table, column)
+    }
+
+    /// Removes a column, without rewriting rows.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`, and if a key uses it.
+    pub fn drop_column(&self, table: &str, column: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.drop_column(table, column)
+    }
+
+    /// Renames a column.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`, `ColumnExists`.
+    pub fn rename_column(&self, table: &str, from: &str, to: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.rename_column(table, from, to)
+    }
+
+    /// Names of all tables, sorted.
+    pub fn tables(&self) -> Vec<String> {
+        self.engine.store.table_names()
+    }
+
+    /// The definition of a table.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn definition(&self, table: &str) -> Result<Arc<TableDef>> {
+        Ok(self.engine.store.table(table)?.shape().def.clone())
+    }
+
+    /// Ids of prepared transactions, those found by recovery included.
+    pub fn prepared(&self) -> Vec<Vec<u8>> {
+        self.engine.txns.prepared_xids()
+    }
+
+    /// Commits a prepared transaction.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.engine.store.commit_prepared(xid, self.engine.options.durability)
+    }
+
+    /// Rolls a prepared transaction back.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.engine.store.rollback_prepared(xid)
+    }
+
+    /// What recovery did when the database was opened.
+    pub fn recovery(&self) -> RecoveryReport {
+        self.engine.recovery
+    }
+
+    /// Takes a checkpoint now: the log before it is not needed for recovery.
+    ///
+    /// # Errors
+    /// `WritesStopped`, `Full`.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.pages.flush_all()?;
+        self.engine.checkpointer.take(false)
+    }
+
+    /// Closes the database: writes what is dirty and takes a last checkpoint, so that the next open
+    /// has nothing to recover. Dropping the last clone does the same but can only log an error.
+    ///
+    /// # Errors
+    /// What stopped writes; nothing acknowledged is lost, the next open recovers.
+    pub fn close(self) -> Result<()> {
+        self.engine.close()
+    }
+}

@@ -1,0 +1,321 @@
+//! The parts of an open database, made in the order that recovery needs, and its background
+//! threads. Order of closing: threads first, then dirty pages, then the last checkpoint.
+
+use crate::checkpoint::{Checkpointer, Recorder};
+use crate::options::{Options, Shares};
+use crate::recovery::{Recovery, RecoveryReport};
+use crate::superfile::{SUPER_FILE, SuperFile};
+use crate::supervisor::Supervisor;
+use evenkeel_base::{Beat, Code, CommitTable, Error, Lsn, PageNo, Result};
+use evenkeel_format::superblock::Superblock;
+use evenkeel_io::{File, OpenMode, Runtime};
+use evenkeel_log::{Log, LogOptions};
+use evenkeel_pages::{Pages, PagesOptions};
+use evenkeel_runs::{Runs, RunsOptions};
+use evenkeel_tables::{Store, StoreOptions, StoreParts};
+use evenkeel_txn::{TxnOptions, Txns};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const LOCK_FILE: &str = "evenkeel.lock";
+/// Exists while a database is being created.
+const CREATING_FILE: &str = "evenkeel.creating";
+
+/// An open database.
+pub(crate) struct Engine {
+    pub rt: Arc<Runtime>,
+    pub log: Arc<Log>,
+    pub pages: Arc<Pages>,
+    pub runs: Arc<Runs>,
+    pub txns: Arc<Txns>,
+    pub store: Arc<Store>,
+    pub checkpointer: Arc<Checkpointer>,
+    pub supervisor: Supervisor,
+    pub options: Options,
+    pub recovery: RecoveryReport,
+    pub closed: AtomicBool,
+    _lock: Arc<dyn File>,
+}
+
+/// The layers before they are connected to a log.
+struct Parts {
+    rt: Arc<Runtime>,
+    pages: Arc<Pages>,
+    txns: Arc<Txns>,
+    runs: Arc<Runs>,
+    shares: Shares,
+}
+
+impl Parts {
+    fn new(
+        rt: &Arc<Runtime>,
+        options: &Options,
+        page_size: u32,
+        redo_from: Option<Lsn>,
+    ) -> Result<Parts> {
+        let shares = options.shares();
+        let pages_options = PagesOptions {
+            page_size: page_size as usize,
+            pool_bytes: shares.pool_bytes as usize,
+            doublewrite: options.doublewrite,
+        };
+        let pages = match redo_from {
+            None => Pages::create(rt.clone(), pages_options)?,
+            Some(redo) => Pages::open(rt.clone(), pages_options, redo)?,
+        };
+        let txn_options = TxnOptions {
+            undo_bytes: shares.undo_bytes as usize,
+            lock_bytes: shares.lock_bytes as usize,
+            ..TxnOptions::default()
+        };
+        let txns = Txns::create(rt.clone(), txn_options);
+        let runs_options = RunsOptions {
+            generation_bytes: shares.generation_bytes,
+            cache_bytes: shares.cache_bytes,
+        };
+        let commits: Arc<dyn CommitTable> = txns.clone();
+        let runs = Runs::create(rt.clone(), runs_options, commits)?;
+        Ok(Parts { rt: rt.clone(), pages, txns, runs, shares })
+    }
+
+    /// Begins a log epoch at `start` and connects every layer to it.
+    fn connect(&self, epoch: u32, start: Lsn) -> Result<Arc<Log>> {
+        let log_options = LogOptions {
+            log_bytes: self.shares.log_bytes,
+            buffer_bytes: self.shares.log_buffer_bytes as usize,
+            epoch,
+        };
+        let log = Log::create(self.rt.clone(), log_options, start)?;
+        self.pages.attach_log(log.clone())?;
+        self.txns.attach_log(log.clone());
+        self.runs.attach_log(log.clone());
+        Ok(log)
+    }
+
+    fn recorder(&self, log: &Arc<Log>) -> Recorder {
+        Recorder {
+            rt: self.rt.clone(),
+            log: log.clone(),
+            pages: self.pages.clone(),
+            runs: self.runs.clone(),
+            txns: self.txns.clone(),
+        }
+    }
+
+    fn store_parts(&self, log: &Arc<Log>) -> StoreParts {
+        StoreParts {
+            rt: self.rt.clone(),
+            log: log.clone(),
+            pages: self.pages.clone(),
+            runs: self.runs.clone(),
+            txns: self.txns.clone(),
+        }
+    }
+}
+
+impl Engine {
+    /// Opens or creates the database at `path`.
+    pub(crate) fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
+        options.check()?;
+        let rt = Runtime::new(options.environment(path));
+        let start = rt.env.now_ns();
+        let names = rt.env.list("")?;
+        let exists = names.iter().any(|n| n == SUPER_FILE);
+        if !exists {
+            check_may_create(path, &options, &names)?;
+        }
+        rt.env.create_dir("")?;
+        let lock_mode = OpenMode { lock: true, ..OpenMode::READ_WRITE };
+        let lock = rt.env.open(LOCK_FILE, lock_mode)?;
+        let mut engine = if exists {
+            Engine::open_existing(rt, options, lock)?
+        } else {
+            Engine::create(rt, options, lock)?
+        };
+        engine.recovery.ns = engine.rt.env.now_ns().saturating_sub(start);
+        let engine = Arc::new(engine);
+        engine.start_threads()?;
+        Ok(engine)
+    }
+
+    /// Makes a new database. The superblock comes last: a directory with the marker file and
+    /// without a superblock is a creation that was cut short, and is begun anew.
+    fn create(rt: Arc<Runtime>, options: Options, lock: Arc<dyn File>) -> Result<Engine> {
+        rt.env.open(CREATING_FILE, OpenMode::READ_WRITE)?.sync()?;
+        rt.env.sync_dir("")?;
+        for dir in ["wal", "pages", "runs", "undo"] {
+            for name in rt.env.list(dir)? {
+                rt.env.remove(&format!("{dir}/{name}"))?;
+            }
+        }
+        let page_size = options.page_size_to_create();
+        let parts = Parts::new(&rt, &options, page_size, None)?;
+        let log = parts.connect(1, Lsn::ZERO)?;
+        parts.runs.finish_restore()?;
+        let store = Store::create(parts.store_parts(&log), store_options(&options, &parts.shares))?;
+        let recorder = parts.recorder(&log);
+        let (redo, checkpoint) = recorder.record()?;
+        let superblock = Superblock {
+            sequence: 1,
+            database_id: rt.env.random(),
+            page_size,
+            epoch: 1,
+            clean: false,
+            checkpoint,
+            redo,
+            catalog_root: store.catalog_root(),
+        };
+        let superfile = SuperFile::create(&rt, superblock)?;
+        log.set_checkpoint(redo)?;
+        rt.env.remove(CREATING_FILE)?;
+        Ok(Engine::assemble(parts, recorder, store, superfile, options, lock))
+    }
+
+    fn open_existing(rt: Arc<Runtime>, options: Options, lock: Arc<dyn File>) -> Result<Engine> {
+        let superfile = SuperFile::open(&rt, true)?;
+        let superblock = superfile.get();
+        if let Some(asked) = options.page_size
+            && asked != superblock.page_size
+        {
+            return Err(Error::new(Code::PageSizeMismatch)
+                .with("asked", asked)
+                .with("database", superblock.page_size));
+        }
+        let parts = Parts::new(&rt, &options, superblock.page_size, Some(superblock.redo))?;
+        let mut report = RecoveryReport { clean: superblock.clean, ..RecoveryReport::default() };
+        let recovery = Recovery {
+            rt: &rt,
+            pages: &parts.pages,
+            runs: &parts.runs,
+            txns: &parts.txns,
+            superblock: superblock.clone(),
+        };
+        let end = recovery.run(&mut report)?;
+        let epoch = end.epoch.max(superblock.epoch) + 1;
+        let log = parts.connect(epoch, end.end)?;
+        log.set_checkpoint(superblock.redo)?;
+        parts.runs.finish_restore()?;
+        parts.txns.finish_recovery()?;
+        let store_options = store_options(&options, &parts.shares);
+        let root: PageNo = superblock.catalog_root;
+        let store = Store::open(parts.store_parts(&log), store_options, root)?;
+        parts.runs.drop_unknown()?;
+        superfile.update(&rt, |s| {
+            s.clean = false;
+            s.epoch = epoch;
+        })?;
+        let recorder = parts.recorder(&log);
+        let mut engine = Engine::assemble(parts, recorder, store, superfile, options, lock);
+        engine.recovery = report;
+        Ok(engine)
+    }
+
+    fn assemble(
+        parts: Parts,
+        recorder: Recorder,
+        store: Arc<Store>,
+        superfile: SuperFile,
+        options: Options,
+        lock: Arc<dyn File>,
+    ) -> Engine {
+        let Parts { rt, pages, txns, runs, .. } = parts;
+        let log = recorder.log.clone();
+        let checkpointer = Arc::new(Checkpointer::new(recorder, superfile));
+        Engine {
+            supervisor: Supervisor::new(rt.clone()),
+            rt,
+            log,
+            pages,
+            runs,
+            txns,
+            store,
+            checkpointer,
+            options,
+            recovery: RecoveryReport::default(),
+            closed: AtomicBool::new(false),
+            _lock: lock,
+        }
+    }
+
+    fn start_threads(&self) -> Result<()> {
+        let (sup, log) = (&self.supervisor, &self.log);
+        let l = log.clone();
+        let l2 = log.clone();
+        sup.start_timed("ek-log", log.event(), move || l.beat(), move || l2.next_beat_in())?;
+        let p = self.pages.clone();
+        sup.start("ek-cleaner", p.clean_event(), move || p.clean_beat())?;
+        let p = self.pages.clone();
+        sup.start("ek-frames", p.supply_event(), move || p.supply_beat())?;
+        let p = self.pages.clone();
+        sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
+        let p = self.pages.clone();
+        sup.start("ek-prefetch", p.prefetch_event(), move || p.prefetch_beat())?;
+        let r = self.runs.clone();
+        sup.start("ek-flush", r.flush_event(), move || r.flush_beat())?;
+        let r = self.runs.clone();
+        sup.start("ek-merge", r.merge_event(), move || r.merge_beat())?;
+        let t = self.store.trees().clone();
+        sup.start("ek-leaves", t.reclaim_event(), move || t.reclaim_beat())?;
+        let c = self.checkpointer.clone();
+        sup.start("ek-checkpoint", log.pressure(), move || c.beat())?;
+        let (s, t, r) = (self.store.clone(), self.txns.clone(), self.runs.clone());
+        sup.start("ek-undo", self.txns.event(), move || {
+            let mut beat = s.revert_beat()?;
+            for more in [t.spill_beat()?, t.purge_beat(r.low_lsn())?] {
+                if more == Beat::More {
+                    beat = more;
+                }
+            }
+            Ok(beat)
+        })
+    }
+
+    /// Closes: stops the threads, writes what is dirty, takes a last checkpoint. Transactions still
+    /// open are undecided at the next open and are rolled back there.
+    ///
+    /// # Errors
+    /// What stopped writes, or a failed write: the database recovers at the next open.
+    pub(crate) fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.supervisor.stop()?;
+        self.rt.health.check_writable()?;
+        self.pages.flush_all()?;
+        self.checkpointer.take(true)?;
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            log::error!("closing: {error}");
+        }
+    }
+}
+
+fn store_options(options: &Options, shares: &Shares) -> StoreOptions {
+    StoreOptions {
+        lock_wait: options.lock_wait_timeout,
+        build_arena_bytes: shares.build_bytes as usize,
+    }
+}
+
+/// # Errors
+/// `FileMissing` where `create` is off, `DirectoryNotEmpty` where something else lies there.
+fn check_may_create(path: &Path, options: &Options, names: &[String]) -> Result<()> {
+    if !options.create || options.read_only {
+        return Err(Error::new(Code::NotADatabase).with("directory", path.display()));
+    }
+    let begun = names.iter().any(|n| n == CREATING_FILE);
+    if let Some(other) = names.iter().find(|n| *n != LOCK_FILE)
+        && !begun
+    {
+        return Err(Error::new(Code::DirectoryNotEmpty)
+            .with("directory", path.display())
+            .with("found", other));
+    }
+    Ok(())
+}

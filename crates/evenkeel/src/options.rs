@@ -1,0 +1,248 @@
+//! Options of a database: one table of settings (name, type, unit, range, default, when it may change,
+//! meaning) checks the values and generates `docs/reference/settings.md`. Components, such as the
+//! environment, come by builder method and are not settings.
+
+use evenkeel_base::{Code, Error, Result};
+use evenkeel_io::{Env, RealEnv};
+use std::{path::Path, sync::Arc, time::Duration};
+
+pub use evenkeel_log::Durability;
+
+/// Mebibyte.
+const MIB: u64 = 1 << 20;
+
+/// One setting, for checks and documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Name.
+    pub name: &'static str,
+    /// Unit.
+    pub unit: &'static str,
+    /// Smallest value.
+    pub min: u64,
+    /// Largest value.
+    pub max: u64,
+    /// Default.
+    pub default: u64,
+    /// `create`: fixed when the database is created; `open`: chosen at each open; `online`: may
+    /// change while open.
+    pub when: &'static str,
+    /// Meaning, and when to change it.
+    pub doc: &'static str,
+}
+
+/// Every numeric setting.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "memory_size",
+        unit: "bytes",
+        min: 16 * MIB,
+        max: 1 << 44,
+        default: 256 * MIB,
+        when: "open",
+        doc: "The one memory budget: page frames, memtables, run blocks, filters, log buffer, undo. \
+              Raise it until the working set fits.",
+    },
+    Setting {
+        name: "log_size",
+        unit: "bytes",
+        min: 32 * MIB,
+        max: 1 << 40,
+        default: 512 * MIB,
+        when: "open",
+        doc: "Largest length of the log between the checkpoint and its end. More means fewer page \
+              writes and a longer recovery.",
+    },
+    Setting {
+        name: "page_size",
+        unit: "bytes",
+        min: 4096,
+        max: 16384,
+        default: 4096,
+        when: "create",
+        doc: "Size of a page: 4096, 8192 or 16384. Larger pages suit scans, smaller ones random \
+              updates.",
+    },
+    Setting {
+        name: "durability",
+        unit: "mode",
+        min: 0,
+        max: 2,
+        default: 1,
+        when: "open",
+        doc: "1: a commit returns when it is synced; 2: when it is written, synced each second; 0: \
+              at once, written and synced each second.",
+    },
+    Setting {
+        name: "lock_wait_timeout",
+        unit: "milliseconds",
+        min: 0,
+        max: 1_073_741_824_000,
+        default: 50_000,
+        when: "open",
+        doc: "Longest wait for another transaction's lock. Deadlocks are found at once, whatever it \
+              says.",
+    },
+    Setting {
+        name: "doublewrite",
+        unit: "0 or 1",
+        min: 0,
+        max: 1,
+        default: 1,
+        when: "open",
+        doc: "Write pages twice so that a torn write can be repaired. Turn it off only on a device \
+              that writes a page atomically.",
+    },
+];
+
+/// How to open a database. `Default` suits a small application; every value is checked at open.
+#[derive(Clone)]
+pub struct Options {
+    /// See `SETTINGS`.
+    pub memory_size: u64,
+    /// See `SETTINGS`.
+    pub log_size: u64,
+    /// See `SETTINGS`; `None` takes the size of the existing database, or the default.
+    pub page_size: Option<u32>,
+    /// When a commit returns.
+    pub durability: Durability,
+    /// Longest wait for a lock.
+    pub lock_wait_timeout: Duration,
+    /// Write pages twice.
+    pub doublewrite: bool,
+    /// Open without writing anything; fails if the database needs recovery.
+    pub read_only: bool,
+    /// Create the database if the directory is empty or missing.
+    pub create: bool,
+    pub(crate) env: Option<Arc<dyn Env>>,
+    pub(crate) geometry: Geometry,
+}
+
+/// Sizes that tests make small so that rare paths become common.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Geometry {
+    /// Bytes of one memtable generation.
+    pub generation_bytes: Option<u64>,
+    /// Bytes of the buffer pool.
+    pub pool_bytes: Option<u64>,
+    /// Bytes of the log; may be below the minimum of `log_size`.
+    pub log_bytes: Option<u64>,
+    /// Bytes of undo kept in memory.
+    pub undo_bytes: Option<u64>,
+}
+
+fn default_of(name: &str) -> u64 {
+    SETTINGS.iter().find(|s| s.name == name).map_or(0, |s| s.default)
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            memory_size: default_of("memory_size"),
+            log_size: default_of("log_size"),
+            page_size: None,
+            durability: Durability::Sync,
+            lock_wait_timeout: Duration::from_millis(default_of("lock_wait_timeout")),
+            doublewrite: default_of("doublewrite") == 1,
+            read_only: false,
+            create: true,
+            env: None,
+            geometry: Geometry::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Options with every value at its default.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// A database in memory, gone when it is dropped: for tests.
+    pub fn in_memory() -> Options {
+        Options::default().env(Arc::new(evenkeel_io::MemEnv::new()))
+    }
+
+    /// Uses `env` instead of the operating system's files: a simulated disk, or memory.
+    #[must_use]
+    pub fn env(mut self, env: Arc<dyn Env>) -> Options {
+        self.env = Some(env);
+        self
+    }
+
+    /// Small sizes for tests.
+    #[must_use]
+    pub fn geometry(mut self, geometry: Geometry) -> Options {
+        self.geometry = geometry;
+        self
+    }
+
+    /// The environment to use for the database at `path`.
+    pub(crate) fn environment(&self, path: &Path) -> Arc<dyn Env> {
+        self.env.clone().unwrap_or_else(|| Arc::new(RealEnv::new(path)))
+    }
+
+    /// The page size of a database to be created.
+    pub(crate) fn page_size_to_create(&self) -> u32 {
+        self.page_size.unwrap_or(default_of("page_size") as u32)
+    }
+
+    /// # Errors
+    /// `OptionOutOfRange` naming the option, its value and its range.
+    pub(crate) fn check(&self) -> Result<()> {
+        let page_size = u64::from(self.page_size_to_create());
+        let values = [
+            ("memory_size", self.memory_size),
+            ("log_size", self.log_size),
+            ("page_size", page_size),
+            ("lock_wait_timeout", self.lock_wait_timeout.as_millis() as u64),
+        ];
+        for (name, value) in values {
+            let Some(setting) = SETTINGS.iter().find(|s| s.name == name) else { continue };
+            let whole = name != "page_size" || value.is_power_of_two();
+            if value < setting.min || value > setting.max || !whole {
+                return Err(Error::new(Code::OptionOutOfRange)
+                    .with("option", name)
+                    .with("value", value)
+                    .with("min", setting.min)
+                    .with("max", setting.max)
+                    .with("unit", setting.unit));
+            }
+        }
+        Ok(())
+    }
+
+    /// How the one memory budget is divided (protocol G3).
+    pub(crate) fn shares(&self) -> Shares {
+        let memory = self.memory_size;
+        let generation = (memory / 8).clamp(2 * MIB, 256 * MIB);
+        let log_buffer = (memory / 32).clamp(MIB, 8 * MIB);
+        let undo = memory / 16;
+        let filters = memory / 8;
+        let cache = memory / 8;
+        let fixed = memory / 4 + log_buffer + undo + filters + cache;
+        Shares {
+            generation_bytes: self.geometry.generation_bytes.unwrap_or(generation),
+            log_buffer_bytes: log_buffer,
+            log_bytes: self.geometry.log_bytes.unwrap_or(self.log_size),
+            undo_bytes: self.geometry.undo_bytes.unwrap_or(undo),
+            lock_bytes: memory / 32,
+            cache_bytes: cache,
+            pool_bytes: self.geometry.pool_bytes.unwrap_or(memory.saturating_sub(fixed)),
+            build_bytes: (memory / 4).min(256 * MIB),
+        }
+    }
+}
+
+/// The parts of `memory_size`, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    pub generation_bytes: u64,
+    pub log_buffer_bytes: u64,
+    pub log_bytes: u64,
+    pub undo_bytes: u64,
+    pub lock_bytes: u64,
+    pub cache_bytes: u64,
+    pub pool_bytes: u64,
+    pub build_bytes: u64,
+}

@@ -1,0 +1,144 @@
+//! Opening a directory (protocol B6): superblock, doublewrite, checkpoint, two passes over the log.
+//! Every step is idempotent: recovery may be killed at any point and begun again.
+//!
+//! Order: 1. doublewrite copies are restored and synced (by `Pages::open`). 2. First pass from the
+//! redo position: the checkpoint's parts, page formats and frees, edits of the run list. 3. The
+//! checkpoint's sections and the edits behind them are applied. 4. Second pass: page redo, memtable
+//! entries of generations not flushed, undo and outcomes of transactions. 5. A new log epoch begins
+//! behind the last record; transactions without an outcome are aborted and reverted in the
+//! background.
+
+use crate::checkpoint::{SECTION_RUNS, SECTION_TXNS};
+use evenkeel_base::{Code, Error, Lsn, Result};
+use evenkeel_format::record::RecordKind;
+use evenkeel_format::superblock::{Superblock, decode_part, decode_sections};
+use evenkeel_io::Runtime;
+use evenkeel_log::{LogEnd, Replay, replay};
+use evenkeel_pages::{PageRedo, Pages};
+use evenkeel_runs::Runs;
+use evenkeel_tree::TreeRedo;
+use evenkeel_txn::Txns;
+use std::sync::Arc;
+
+/// What recovery did, for the log and for tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Log records read.
+    pub records: u64,
+    /// Bytes of log between the redo position and its end.
+    pub log_bytes: u64,
+    /// Row operations replayed.
+    pub rows: u64,
+    /// True if the database had been closed.
+    pub clean: bool,
+    /// Nanoseconds from open to ready.
+    pub ns: u64,
+}
+
+/// The components that recovery fills.
+pub(crate) struct Recovery<'a> {
+    pub rt: &'a Arc<Runtime>,
+    pub pages: &'a Arc<Pages>,
+    pub runs: &'a Arc<Runs>,
+    pub txns: &'a Arc<Txns>,
+    pub superblock: Superblock,
+}
+
+struct FirstPass<'a> {
+    redo: PageRedo<'a>,
+    checkpoint: Lsn,
+    parts: Vec<Vec<u8>>,
+    parts_expected: u64,
+    manifests: Vec<Vec<u8>>,
+    records: u64,
+}
+
+impl Replay for FirstPass<'_> {
+    fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        self.records += 1;
+        match kind {
+            RecordKind::Checkpoint if lsn >= self.checkpoint => self.checkpoint_part(body)?,
+            RecordKind::Manifest => self.manifests.push(body.to_vec()),
+            _ => {}
+        }
+        self.redo.scan(lsn, kind, body)
+    }
+}
+
+impl FirstPass<'_> {
+    /// Takes the parts of the checkpoint that the superblock names; later ones did not count yet.
+    fn checkpoint_part(&mut self, body: &[u8]) -> Result<()> {
+        let (part, parts, bytes) = decode_part(body)?;
+        let next = self.parts.len() as u64;
+        if self.parts_expected != 0 && next == self.parts_expected {
+            return Ok(());
+        }
+        if part != next {
+            return Err(Error::new(Code::CheckpointMissing).with("part", part).with("of", parts));
+        }
+        self.parts_expected = parts;
+        self.parts.push(bytes.to_vec());
+        Ok(())
+    }
+}
+
+struct SecondPass<'a, 'b> {
+    of: &'a Recovery<'b>,
+    redo: PageRedo<'b>,
+    rows: u64,
+}
+
+impl Replay for SecondPass<'_, '_> {
+    fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        self.redo.apply(lsn, kind, body)?;
+        self.rows += u64::from(kind == RecordKind::Row);
+        evenkeel_tables::replay(self.of.runs, self.of.txns, lsn, kind, body)
+    }
+}
+
+impl Recovery<'_> {
+    /// Runs both passes; the log's end, from which a new epoch begins.
+    ///
+    /// # Errors
+    /// Those of the log, pages, runs and transactions; `CheckpointMissing`.
+    pub(crate) fn run(&self, report: &mut RecoveryReport) -> Result<LogEnd> {
+        let (redo_from, checkpoint) = (self.superblock.redo, self.superblock.checkpoint);
+        let mut first = FirstPass {
+            redo: PageRedo::new(self.pages, &TreeRedo),
+            checkpoint,
+            parts: Vec::new(),
+            parts_expected: 0,
+            manifests: Vec::new(),
+            records: 0,
+        };
+        let end = replay(self.rt, redo_from, None, &mut first)?;
+        report.records = first.records;
+        report.log_bytes = end.end.0.saturating_sub(redo_from.0);
+        self.restore_checkpoint(&first)?;
+        for body in &first.manifests {
+            self.runs.apply_manifest(body)?;
+        }
+        let mut second = SecondPass { of: self, redo: first.redo, rows: 0 };
+        replay(self.rt, redo_from, Some(end.end), &mut second)?;
+        report.rows = second.rows;
+        Ok(end)
+    }
+
+    fn restore_checkpoint(&self, first: &FirstPass<'_>) -> Result<()> {
+        if first.parts_expected == 0 || first.parts.len() as u64 != first.parts_expected {
+            return Err(Error::new(Code::CheckpointMissing).with("lsn", first.checkpoint));
+        }
+        let bytes = first.parts.concat();
+        for (id, section) in decode_sections(&bytes)? {
+            match id {
+                SECTION_RUNS => self.runs.restore(section)?,
+                SECTION_TXNS => self.txns.restore(section)?,
+                _ => {
+                    let error = Error::new(Code::BadEncoding).with("what", "checkpoint section");
+                    return Err(error.with("section", id));
+                }
+            }
+        }
+        Ok(())
+    }
+}

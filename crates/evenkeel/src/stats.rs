@@ -1,0 +1,98 @@
+//! Figures of an open database: counters and gauges, waits by cause, tables and indexes; and the
+//! check of everything against everything.
+
+use crate::Database;
+use evenkeel_base::stall::StallFigures;
+use evenkeel_base::{Cause, Result, metrics::Metric};
+use std::ops::Bound;
+
+/// Counters, gauges and waits at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// (name, unit, value) of every metric, in the order of `Metric::ALL`.
+    pub metrics: Vec<(&'static str, &'static str, u64)>,
+    /// Foreground waits by cause.
+    pub stalls: Vec<(&'static str, StallFigures)>,
+    /// Bytes of log that recovery would read now.
+    pub log_age_bytes: u64,
+}
+
+impl Stats {
+    /// The value of a metric.
+    pub fn get(&self, metric: Metric) -> u64 {
+        self.metrics.get(metric as usize).map_or(0, |m| m.2)
+    }
+}
+
+/// Figures of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Name.
+    pub name: String,
+    /// Rows, estimated.
+    pub rows_estimate: u64,
+    /// Its indexes.
+    pub indexes: Vec<IndexStats>,
+}
+
+/// Figures of an index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexStats {
+    /// Name.
+    pub name: String,
+    /// Runs.
+    pub runs: u64,
+    /// Entries in runs, deleted and superseded ones included.
+    pub run_entries: u64,
+    /// Bytes of its runs.
+    pub run_bytes: u64,
+}
+
+/// What a check found; no problems means clean.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Rows read.
+    pub rows: u64,
+    /// Index entries compared with their rows.
+    pub entries: u64,
+    /// One line per problem, naming table, index, page or file.
+    pub problems: Vec<String>,
+}
+
+impl Database {
+    /// Counters, gauges and waits now.
+    pub fn stats(&self) -> Stats {
+        let rt = &self.engine.rt;
+        let metric = |m: &Metric| (m.name(), m.unit(), rt.metrics.get(*m));
+        let stall = |c: &Cause| (c.name(), rt.stalls.get(*c));
+        Stats {
+            metrics: Metric::ALL.iter().map(metric).collect(),
+            stalls: Cause::ALL.iter().filter(|c| **c != Cause::Idle).map(stall).collect(),
+            log_age_bytes: self.engine.log.age(),
+        }
+    }
+
+    /// Figures of every table.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn table_stats(&self) -> Result<Vec<TableStats>> {
+        let mut tables = Vec::new();
+        for name in self.tables() {
+            let state = self.engine.store.table(&name)?.state();
+            let mut stats = TableStats { name, ..TableStats::default() };
+            stats.rows_estimate = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
+            for index in &state.shape.def.indexes {
+                let runs = self.engine.runs.stats(index.id);
+                stats.indexes.push(IndexStats {
+                    name: index.name.clone(),
+                    runs: runs.runs,
+                    run_entries: runs.run_entries,
+                    run_bytes: runs.run_bytes,
+                });
+            }
+            tables.push(stats);
+        }
+        Ok(tables)
+    }
+}

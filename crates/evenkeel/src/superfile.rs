@@ -1,0 +1,83 @@
+//! The superblock file: read at open, one slot rewritten at each checkpoint and at open and close.
+//! Invariant: the slot not being written is whole and names a checkpoint that is still in the log.
+
+use evenkeel_base::{Code, Error, Result, sync::Mutex};
+use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
+use evenkeel_io::{AlignedBuf, File, OpenMode, Runtime};
+use std::sync::Arc;
+
+/// Name of the superblock file.
+pub(crate) const SUPER_FILE: &str = "evenkeel.super";
+
+/// The superblock and its file.
+pub(crate) struct SuperFile {
+    file: Arc<dyn File>,
+    state: Mutex<Superblock>,
+}
+
+impl SuperFile {
+    /// Writes a new file with both slots and makes it durable.
+    ///
+    /// # Errors
+    /// Those of the environment.
+    pub(crate) fn create(rt: &Runtime, first: Superblock) -> Result<SuperFile> {
+        let file = rt.env.open(SUPER_FILE, OpenMode::READ_WRITE)?;
+        file.allocate(0, 2 * SLOT_BYTES as u64)?;
+        let mut older = first.clone();
+        older.sequence = first.sequence.saturating_sub(1);
+        for slot in [older, first.clone()] {
+            write_slot(&*file, &slot)?;
+        }
+        file.sync()?;
+        rt.env.sync_dir("")?;
+        Ok(SuperFile { file, state: Mutex::new(first) })
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// `NotADatabase`, `NewerFormat`, those of the environment.
+    pub(crate) fn open(rt: &Runtime, write: bool) -> Result<SuperFile> {
+        let mode = if write { OpenMode::READ_WRITE } else { OpenMode::READ };
+        let file = rt.env.open(SUPER_FILE, OpenMode { create: false, ..mode })?;
+        let len = file.len()?.min(2 * SLOT_BYTES as u64) as usize;
+        let mut bytes = vec![0; len];
+        file.read_at(&mut bytes, 0)?;
+        let state = Superblock::choose(&bytes).map_err(|e| e.with("file", SUPER_FILE))?;
+        Ok(SuperFile { file, state: Mutex::new(state) })
+    }
+
+    /// The present superblock.
+    pub(crate) fn get(&self) -> Superblock {
+        self.state.lock().clone()
+    }
+
+    /// Changes the superblock and makes it durable. One caller at a time (the checkpointer, or open
+    /// and close when it does not run).
+    ///
+    /// # Errors
+    /// Those of the environment; a failed write or sync latches `rt.health`.
+    pub(crate) fn update(&self, rt: &Runtime, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let mut next = self.get();
+        change(&mut next);
+        next.sequence += 1;
+        if next.redo > next.checkpoint {
+            return Err(Error::internal("redo position beyond the checkpoint"));
+        }
+        let written = write_slot(&*self.file, &next).and_then(|()| self.file.sync());
+        if let Err(error) = written {
+            if error.code() == Code::DiskFull {
+                return Err(error);
+            }
+            return Err(rt.health.fail(error));
+        }
+        *self.state.lock() = next;
+        Ok(())
+    }
+}
+
+fn write_slot(file: &dyn File, slot: &Superblock) -> Result<()> {
+    let mut buf = AlignedBuf::new(SLOT_BYTES);
+    buf.copy_from_slice(&slot.encode());
+    file.write_at(&buf, (slot.sequence % 2) * SLOT_BYTES as u64)
+}

@@ -1,0 +1,369 @@
+//! Transactions as users see them: a transaction gives table handles, those give rows.
+//!
+//! Dropping a [`Txn`] rolls it back. Errors of kind `Conflict`, `Deadlock` and `LockTimeout` are
+//! raised by the statement, never by `commit`; after the first two the transaction should be rolled
+//! back and repeated.
+
+use crate::engine::Engine;
+use evenkeel_base::{Code, Error, Lsn, Result};
+use evenkeel_tables::{
+    Direction, LockWait, Locking, Mode, Range, Row, Table, Transaction, ValueRef,
+};
+use std::ops::Bound;
+use std::sync::Arc;
+
+pub use evenkeel_tables::{IndexScan, Scan};
+
+/// A transaction. `Send`, used by one thread at a time.
+pub struct Txn {
+    inner: Transaction,
+    engine: Arc<Engine>,
+}
+
+impl Txn {
+    pub(crate) fn new(inner: Transaction, engine: Arc<Engine>) -> Txn {
+        Txn { inner, engine }
+    }
+
+    /// A handle of a table for this transaction.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn table(&mut self, name: &str) -> Result<TableRef<'_>> {
+        let table = self.engine.store.table(name)?;
+        Ok(TableRef { txn: &mut self.inner, table })
+    }
+
+    /// Commits; returns when that is as durable as the database's durability says. The commit
+    /// timestamp, zero if nothing was changed.
+    ///
+    /// # Errors
+    /// `WritesStopped`: whether it is committed shows at the next open.
+    pub fn commit(self) -> Result<Lsn> {
+        let durability = self.engine.options.durability;
+        self.inner.commit(durability)
+    }
+
+    /// Rolls back, like dropping it.
+    ///
+    /// # Errors
+    /// `TransactionEnded`.
+    pub fn rollback(self) -> Result<()> {
+        self.inner.rollback()
+    }
+
+    /// Takes the snapshot now instead of at the first read.
+    ///
+    /// # Errors
+    /// `TransactionEnded`.
+    pub fn take_snapshot(&mut self) -> Result<Lsn> {
+        self.inner.take_snapshot()
+    }
+
+    /// Sets a savepoint; one of the same name is replaced.
+    ///
+    /// # Errors
+    /// `TransactionEnded`.
+    pub fn savepoint(&mut self, name: &str) -> Result<()> {
+        self.inner.savepoint(name)
+    }
+
+    /// Undoes everything since a savepoint, which stays.
+    ///
+    /// # Errors
+    /// `SavepointMissing`.
+    pub fn rollback_to(&mut self, name: &str) -> Result<()> {
+        self.inner.rollback_to(name)
+    }
+
+    /// Forgets a savepoint; its changes stay.
+    ///
+    /// # Errors
+    /// `SavepointMissing`.
+    pub fn release_savepoint(&mut self, name: &str) -> Result<()> {
+        self.inner.release_savepoint(name)
+    }
+
+    /// First phase of a two-phase commit: durable when it returns. Finish it with
+    /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`.
+    ///
+    /// # Errors
+    /// `XidTooLong`, `XidInUse`, those of the log.
+    pub fn prepare(mut self, xid: &[u8]) -> Result<()> {
+        self.inner.prepare(xid)
+    }
+
+    /// Sets how long this transaction waits for locks.
+    pub fn set_lock_wait(&mut self, time: std::time::Duration) {
+        self.inner.set_lock_wait(time);
+    }
+
+    /// Cancels the transaction's waits from another thread: its statement fails with `Cancelled`.
+    pub fn canceller(&self) -> impl Fn() + Send + Sync + 'static {
+        let handle = self.inner.handle();
+        move || handle.cancel()
+    }
+}
+
+/// A table in a transaction. Keys are the values of the primary key's columns, rows the values of
+/// all columns in order.
+pub struct TableRef<'t> {
+    txn: &'t mut Transaction,
+    table: Arc<Table>,
+}
+
+impl<'t> TableRef<'t> {
+    /// Inserts a row; the number its auto-increment column got, if it has one.
+    ///
+    /// # Errors
+    /// `DuplicateKey` naming the index; `ValueType`, `ValueRange`, `NullValue`; lock errors.
+    pub fn insert(&mut self, row: &[ValueRef<'_>]) -> Result<Option<u64>> {
+        self.txn.insert(&self.table, row)
+    }
+
+    /// Inserts rows as one statement: all or, on an error, none. The number that the first row's
+    /// auto-increment column got, if there is one.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn insert_many<'v>(
+        &mut self,
+        rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
+    ) -> Result<Option<u64>> {
+        self.txn.insert_many(&self.table, rows)
+    }
+
+    /// Inserts a row unless one of its unique keys exists; true if it was inserted.
+    ///
+    /// # Errors
+    /// As `insert`, but for `DuplicateKey`.
+    pub fn insert_or_ignore(&mut self, row: &[ValueRef<'_>]) -> Result<bool> {
+        self.txn.insert_or_ignore(&self.table, row)
+    }
+
+    /// Inserts a row, or changes the one that has its key: by `changes`, or to `row` if there are
+    /// none. True if it was inserted.
+    ///
+    /// # Errors
+    /// As `insert` and `update`.
+    pub fn upsert(
+        &mut self,
+        row: &[ValueRef<'_>],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        self.txn.upsert(&self.table, row, changes)
+    }
+
+    /// Changes columns (position, value) of a row; false if there is none.
+    ///
+    /// # Errors
+    /// `DuplicateKey`; `RowChanged` (kind `Conflict`); lock errors; faults of the values.
+    pub fn update(
+        &mut self,
+        key: &[ValueRef<'_>],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        self.txn.update(&self.table, key, changes)
+    }
+
+    /// Deletes a row; false if there is none.
+    ///
+    /// # Errors
+    /// `RowChanged` (kind `Conflict`); lock errors.
+    pub fn delete(&mut self, key: &[ValueRef<'_>]) -> Result<bool> {
+        self.txn.delete(&self.table, key)
+    }
+
+    /// Reads a row.
+    ///
+    /// # Errors
+    /// Of storage; faults of the key.
+    pub fn get(&mut self, key: &[ValueRef<'_>]) -> Result<Option<Row>> {
+        let mut row = Row::new();
+        Ok(self.txn.get(&self.table, key, &mut row)?.then_some(row))
+    }
+
+    /// Reads a row into a reused buffer; false if there is none.
+    ///
+    /// # Errors
+    /// As `get`.
+    pub fn get_into(&mut self, key: &[ValueRef<'_>], row: &mut Row) -> Result<bool> {
+        self.txn.get(&self.table, key, row)
+    }
+
+    /// Reads many rows, in the order of their keys; `f` gets each key's position and row.
+    ///
+    /// # Errors
+    /// As `get`, and what `f` returns.
+    pub fn get_many(
+        &mut self,
+        keys: &[&[ValueRef<'_>]],
+        f: &mut dyn FnMut(usize, &Row) -> Result<()>,
+    ) -> Result<()> {
+        self.txn.get_many(&self.table, keys, f)
+    }
+
+    /// Locks a row for writing and reads its newest version.
+    ///
+    /// # Errors
+    /// `RowChanged`; lock errors.
+    pub fn get_for_update(
+        &mut self,
+        key: &[ValueRef<'_>],
+        wait: LockWait,
+        row: &mut Row,
+    ) -> Result<bool> {
+        self.txn.get_locked(&self.table, key, Mode::Exclusive, wait, row)
+    }
+
+    /// Locks a row against changes and reads its newest version.
+    ///
+    /// # Errors
+    /// As `get_for_update`.
+    pub fn get_for_share(
+        &mut self,
+        key: &[ValueRef<'_>],
+        wait: LockWait,
+        row: &mut Row,
+    ) -> Result<bool> {
+        self.txn.get_locked(&self.table, key, Mode::Shared, wait, row)
+    }
+
+    /// The rows of a range of the primary key, in order.
+    ///
+    /// # Errors
+    /// Faults of the range.
+    pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<Scan> {
+        self.txn.scan(&self.table, range, direction)
+    }
+
+    /// Locks and reads the newest version of each row of a range; `f` returns false to stop.
+    ///
+    /// # Errors
+    /// `RowChanged`, lock errors, what `f` returns.
+    pub fn scan_for_update(
+        &mut self,
+        range: Range<'_>,
+        direction: Direction,
+        wait: LockWait,
+        f: &mut dyn FnMut(&Row) -> Result<bool>,
+    ) -> Result<()> {
+        let locking = Locking { mode: Mode::Exclusive, wait };
+        self.txn.scan_locked(&self.table, range, direction, locking, &mut |_, row| f(row))
+    }
+
+    /// The first row by primary key.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn first(&mut self) -> Result<Option<Row>> {
+        self.end(Direction::Forward)
+    }
+
+    /// The last row by primary key.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn last(&mut self) -> Result<Option<Row>> {
+        self.end(Direction::Backward)
+    }
+
+    fn end(&mut self, direction: Direction) -> Result<Option<Row>> {
+        let mut row = Row::new();
+        let mut scan = self.scan(Range::ALL, direction)?;
+        Ok(scan.next(&mut row)?.then_some(row))
+    }
+
+    /// About how many rows a range of the primary key holds; never 0 unless certain.
+    ///
+    /// # Errors
+    /// Of storage; faults of the range.
+    pub fn count_estimate(&mut self, range: Range<'_>) -> Result<u64> {
+        let state = self.table.state();
+        let bytes = state.shape.byte_range(&state.shape.key, range)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let upper = bytes.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        state.tree.estimate(Bound::Included(&bytes.lower), upper)
+    }
+
+    /// An index of the table.
+    ///
+    /// # Errors
+    /// `IndexMissing`.
+    pub fn index(self, name: &str) -> Result<IndexRef<'t>> {
+        let position = self.table.shape().index(name)?;
+        Ok(IndexRef { txn: self.txn, table: self.table, position, keys_only: false })
+    }
+
+    /// The definition of the table.
+    pub fn definition(&self) -> Arc<evenkeel_tables::TableDef> {
+        self.table.shape().def.clone()
+    }
+}
+
+/// An index in a transaction.
+pub struct IndexRef<'t> {
+    txn: &'t mut Transaction,
+    table: Arc<Table>,
+    position: usize,
+    keys_only: bool,
+}
+
+impl IndexRef<'_> {
+    /// Reads only columns of the index and of the primary key: the table is not visited.
+    #[must_use]
+    pub fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+
+    /// The rows of a range, in the order of the index.
+    ///
+    /// # Errors
+    /// `IndexTooYoung` for a snapshot older than the index; faults of the range.
+    pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<IndexScan> {
+        self.txn.index_scan(&self.table, self.position, range, direction, self.keys_only)
+    }
+
+    /// The first row of a range.
+    ///
+    /// # Errors
+    /// As `scan`.
+    pub fn first(&mut self, range: Range<'_>) -> Result<Option<Row>> {
+        let mut row = Row::new();
+        Ok(self.scan(range, Direction::Forward)?.next(&mut row)?.then_some(row))
+    }
+
+    /// Locks and reads the newest version of each row of a range; `f` returns false to stop.
+    ///
+    /// # Errors
+    /// `RowChanged`, lock errors, what `f` returns.
+    pub fn scan_for_update(
+        &mut self,
+        range: Range<'_>,
+        wait: LockWait,
+        f: &mut dyn FnMut(&Row) -> Result<bool>,
+    ) -> Result<()> {
+        let locking = Locking { mode: Mode::Exclusive, wait };
+        let forward = Direction::Forward;
+        self.txn.index_scan_locked(
+            &self.table,
+            self.position,
+            range,
+            forward,
+            locking,
+            &mut |_, row| f(row),
+        )
+    }
+}
+
+/// # Errors
+/// `OpenedReadOnly`.
+pub(crate) fn check_writable(engine: &Engine) -> Result<()> {
+    if engine.options.read_only {
+        return Err(Error::new(Code::OpenedReadOnly).with("what", "database"));
+    }
+    Ok(())
+}

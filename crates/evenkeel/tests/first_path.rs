@@ -1,0 +1,107 @@
+//! The main path end to end: create, load, index, commit, close, crash, reopen.
+
+use evenkeel::ValueRef::{Int, Text};
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Direction, IndexSpec, Isolation, Options, Range, Row,
+    TableSpec,
+};
+
+fn spec() -> TableSpec {
+    TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("city", ColumnType::Int32))
+        .column(ColumnSpec::new("name", ColumnType::Text { max: 100 }))
+        .primary_key(&["id"])
+}
+
+fn load(db: &Database, from: i64, to: i64) {
+    for batch in (from..to).step_by(50) {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        let mut table = txn.table("t").expect("table");
+        for id in batch..(batch + 50).min(to) {
+            let name = format!("name-{id}");
+            let row = [Int(id), Int((id * 7919) % 101), Text(&name)];
+            table.insert(&row).expect("insert");
+        }
+        txn.commit().expect("commit");
+    }
+}
+
+fn verify(db: &Database, rows: i64, indexed: bool) {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let mut table = txn.table("t").expect("table");
+    let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scan");
+    let mut row = Row::new();
+    let mut n = 0;
+    while scan.next(&mut row).expect("row") {
+        assert_eq!(row.get("id").expect("id"), Int(n));
+        n += 1;
+    }
+    assert_eq!(n, rows);
+    if !indexed {
+        return;
+    }
+    let mut index = table.index("by_city").expect("index").keys_only();
+    let mut scan = index.scan(Range::ALL, Direction::Forward).expect("scan");
+    let (mut n, mut last) = (0, (i64::MIN, i64::MIN));
+    while scan.next(&mut row).expect("entry") {
+        let (Int(city), Int(id)) = (row.get("city").expect("city"), row.get("id").expect("id"))
+        else {
+            panic!("types")
+        };
+        assert_eq!(city, (id * 7919) % 101);
+        assert!((city, id) > last);
+        last = (city, id);
+        n += 1;
+    }
+    assert_eq!(n, rows);
+}
+
+#[test]
+fn load_index_load_close_and_reopen() {
+    let dir = tempfile::tempdir().expect("dir");
+    let db = Database::open(dir.path()).expect("open");
+    db.create_table("t", &spec()).expect("create");
+    load(&db, 0, 20_000);
+    verify(&db, 20_000, false);
+    db.add_indexes("t", &[IndexSpec::new("by_city", &["city"])]).expect("add index");
+    verify(&db, 20_000, true);
+    load(&db, 20_000, 30_000);
+    verify(&db, 30_000, true);
+    db.close().expect("close");
+    let db = Database::open(dir.path()).expect("reopen");
+    assert!(db.recovery().clean);
+    verify(&db, 30_000, true);
+}
+
+#[test]
+fn a_process_that_dies_loses_nothing_acknowledged() {
+    let dir = tempfile::tempdir().expect("dir");
+    let db = Database::open(dir.path()).expect("open");
+    let spec = spec().index(IndexSpec::new("by_city", &["city"]));
+    db.create_table("t", &spec).expect("create");
+    load(&db, 0, 5_000);
+    // The files as a kill would leave them.
+    let copy = tempfile::tempdir().expect("dir");
+    copy_dir(dir.path(), copy.path());
+    drop(db);
+    let db = Database::open_with(copy.path(), Options::new()).expect("recover");
+    assert!(!db.recovery().clean);
+    assert!(db.recovery().rows > 0);
+    verify(&db, 5_000, true);
+    load(&db, 5_000, 6_000);
+    verify(&db, 6_000, true);
+}
+
+fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
+    for entry in std::fs::read_dir(from).expect("list") {
+        let entry = entry.expect("entry");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            std::fs::create_dir(&target).expect("mkdir");
+            copy_dir(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), &target).expect("copy");
+        }
+    }
+}
