@@ -49,10 +49,16 @@ impl Runtime {
     ) -> Woken {
         let start = self.env.now_ns();
         let woken = self.env.wait(event, seen, timeout, cause);
-        if cause != Cause::Idle && !BACKGROUND.get() {
-            self.stalls.record(cause, self.env.now_ns().saturating_sub(start));
-        }
+        self.stalled(cause, self.env.now_ns().saturating_sub(start));
         woken
+    }
+
+    /// Counts time that this thread spent on something other than a wait for an event, such as a
+    /// read; like `wait`, unless the thread is a background one.
+    pub fn stalled(&self, cause: Cause, ns: u64) {
+        if cause != Cause::Idle && !BACKGROUND.get() {
+            self.stalls.record(cause, ns);
+        }
     }
 
     /// Waits until `ready` says so; `ready` is checked before and after every notification.

@@ -352,7 +352,7 @@ impl Pages {
         let batch = BATCH_BYTES / self.page_size();
         while self.supply.available() < frames {
             self.rt.health.check_writable()?;
-            self.supply_beat()?;
+            self.search(frames);
             if self.supply.available() < frames {
                 let cold = self.take_cold(batch);
                 self.flush_batch(cold, batch / 4)?;

@@ -19,10 +19,12 @@ pub(crate) fn bucket_of(lsn: Lsn) -> u64 {
     lsn.0 / BUCKET_BYTES
 }
 
-#[derive(Default)]
 struct Bucket {
     /// Pages that count here.
     pages: u64,
+    /// No change counted here is older: the least log end at which a page joined, so a position
+    /// where a record begins.
+    low: Lsn,
     /// Frames that joined and were not handed to a cleaner; may name frames cleaned since.
     frames: Vec<u32>,
 }
@@ -41,11 +43,13 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
-    /// A page became dirty. True if it is the first of its bucket.
-    pub fn join(&self, bucket: u64, frame: u32, tree: TreeId) -> bool {
+    /// A page became dirty at log end `end`. True if it is the first of its bucket.
+    pub fn join(&self, end: Lsn, frame: u32, tree: TreeId) -> bool {
         let mut inner = self.inner.lock();
-        let entry = inner.buckets.entry(bucket).or_default();
+        let new = || Bucket { pages: 0, low: end, frames: Vec::new() };
+        let entry = inner.buckets.entry(bucket_of(end)).or_insert_with(new);
         entry.pages += 1;
+        entry.low = entry.low.min(end);
         entry.frames.push(frame);
         let first = entry.pages == 1;
         *inner.trees.entry(tree).or_default() += 1;
@@ -90,7 +94,7 @@ impl Dirty {
 
     /// No dirty page has a change older than this.
     pub fn oldest(&self) -> Option<Lsn> {
-        self.inner.lock().buckets.keys().next().map(|b| Lsn(b * BUCKET_BYTES))
+        self.inner.lock().buckets.values().next().map(|b| b.low)
     }
 
     /// Pages in buckets that begin below `lsn`.

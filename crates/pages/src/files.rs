@@ -77,7 +77,7 @@ impl Files {
         let start = self.rt.env.now_ns();
         let result = file.read_at(buf, offset);
         let ns = self.rt.env.now_ns().saturating_sub(start);
-        self.rt.stalls.record(Cause::PageRead, ns);
+        self.rt.stalled(Cause::PageRead, ns);
         self.rt.metrics.add(Metric::PageReads, 1);
         self.rt.metrics.add(Metric::PageReadBytes, buf.len() as u64);
         match result {

@@ -23,6 +23,17 @@ mod redo;
 mod space;
 mod translate;
 
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod pacing_tests;
+#[cfg(test)]
+mod pages_tests;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod space_tests;
+
 pub use mtr::Mtr;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
 pub use redo::{PageRedo, RedoApply, RedoStats};

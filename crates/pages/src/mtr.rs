@@ -27,6 +27,7 @@ struct Slot<'a> {
     page: PageNo,
     changed: bool,
     fresh: bool,
+    freed: bool,
 }
 
 /// A mini-transaction. Dropping it without commit gives its allocations back; pages it was given to
@@ -75,7 +76,7 @@ impl Pages {
             let bucket = dirty::bucket_of(end);
             facts.tree.store(tree.0, Relaxed);
             facts.dirty.store(bucket + 1, Release);
-            if self.dirty.join(bucket, index, tree) {
+            if self.dirty.join(end, index, tree) {
                 self.clean_event.notify();
             }
         }
@@ -95,7 +96,7 @@ impl<'a> Mtr<'a> {
     }
 
     fn push(&mut self, guard: ExclusiveGuard<'a>, page: PageNo) -> usize {
-        self.slots.push(Slot { guard, page, changed: false, fresh: false });
+        self.slots.push(Slot { guard, page, changed: false, fresh: false, freed: false });
         self.slots.len() - 1
     }
 
@@ -283,8 +284,7 @@ impl<'a> Mtr<'a> {
             _ => self.pages.geometry.map_of(extent).0,
         })?;
         self.changes.push(change);
-        // Its version moves on, so that whoever remembers the page notices.
-        self.slots[slot].changed = true;
+        self.slots[slot].freed = true;
         Ok(())
     }
 
@@ -403,7 +403,8 @@ impl<'a> Mtr<'a> {
         let pages = self.pages;
         let mut slots = std::mem::take(&mut self.slots);
         let log = pages.log().expect("a mini-transaction begins after attach_log");
-        let changed = || slots.iter().filter(|s| s.changed).map(|s| &s.guard);
+        // The version of a freed page moves on too, so that whoever remembers it notices.
+        let changed = || slots.iter().filter(|s| s.changed || s.freed).map(|s| &s.guard);
         let any = changed().next().is_some() || !maps.is_empty();
         let end = log.end();
         for guard in changed().chain(maps.iter().map(|(_, guard)| guard)) {
@@ -411,7 +412,7 @@ impl<'a> Mtr<'a> {
             pages.join_dirty(guard.facts(), guard.index(), end, tree);
         }
         let lsn = append(log, any);
-        let changed = slots.iter_mut().filter(|s| s.changed).map(|s| &mut s.guard);
+        let changed = slots.iter_mut().filter(|s| s.changed || s.freed).map(|s| &mut s.guard);
         for guard in changed.chain(maps.iter_mut().map(|(_, guard)| guard)) {
             page::set_lsn(guard.bytes_mut(), lsn);
             guard.facts().version.store(lsn.0, Release);

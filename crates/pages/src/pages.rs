@@ -195,8 +195,8 @@ impl Pages {
         self.dirty.total()
     }
 
-    /// No page on storage lacks a change older than this; `None`: none lacks any. A checkpointer
-    /// reads the log end first (B3).
+    /// No page on storage lacks a change older than this, a position where a record begins; `None`:
+    /// none lacks any. A checkpointer reads the log end first (B3).
     pub fn oldest_dirty_lsn(&self) -> Option<Lsn> {
         self.dirty.oldest()
     }
@@ -239,15 +239,24 @@ impl Pages {
     /// # Errors
     /// As `read`.
     pub fn check_page(&self, page: PageNo) -> Result<Option<PageHeader>> {
-        let resident = self.translation.get(page).map(|index| self.frames.shared(index));
-        if let Some(guard) = resident.filter(|guard| guard.facts().holds(page)) {
-            let facts = guard.facts();
-            if facts.dirty.load(Acquire) != 0 || facts.writing.load(Acquire) {
-                return Ok(None);
-            }
+        if self.is_being_changed(page) {
+            return Ok(None);
         }
         let mut image = AlignedBuf::new(self.page_size());
-        Ok(Some(*self.files.read(page, &mut image)?.header()))
+        match self.files.read(page, &mut image) {
+            Ok(seen) => Ok(Some(*seen.header())),
+            // A write may have begun since; then the image was read in the middle of it.
+            Err(_) if self.is_being_changed(page) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_being_changed(&self, page: PageNo) -> bool {
+        let Some(index) = self.translation.get(page) else { return false };
+        let guard = self.frames.shared(index);
+        let facts = guard.facts();
+        let changed = facts.dirty.load(Acquire) != 0 || facts.writing.load(Acquire);
+        facts.holds(page) && changed
     }
 }
 

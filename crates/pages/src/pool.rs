@@ -7,7 +7,7 @@
 
 use crate::frames::ExclusiveGuard;
 use crate::{Access, Pages};
-use evenkeel_base::{Beat, Cause, Error, PageNo, Result, metrics::Metric, sync::Mutex};
+use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric, sync::Mutex};
 use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
@@ -28,6 +28,8 @@ pub(crate) struct Supply {
     /// It works up to this.
     high: i64,
     woken: AtomicBool,
+    /// A provider is at work. Before (while the database opens) every thread helps itself.
+    provided: AtomicBool,
     /// Notified when frames become free or evictable.
     pub freed: Arc<Event>,
     /// Wakes the provider.
@@ -46,6 +48,7 @@ impl Supply {
             low,
             high: low * 2,
             woken: AtomicBool::new(false),
+            provided: AtomicBool::new(false),
             freed: Arc::new(Event::new()),
             event: Arc::new(Event::new()),
             cold: Mutex::new(Vec::new()),
@@ -55,11 +58,6 @@ impl Supply {
     /// Free frames without an owner.
     pub fn available(&self) -> i64 {
         self.available.load(SeqCst)
-    }
-
-    /// Free frames the provider still owes.
-    pub fn need(&self) -> u64 {
-        (self.high - self.available()).max(0) as u64
     }
 
     /// True if the provider should work.
@@ -120,8 +118,8 @@ impl Pages {
         loop {
             let seen = self.supply.freed.now();
             let mut search = FOREGROUND_SEARCH;
-            if self.rt.health.is_failed() {
-                // No write will clean a page any more: look at every frame, twice for the clock.
+            if self.rt.health.is_failed() || !self.supply.provided.load(Relaxed) {
+                // Nobody else will free a frame: look at each, twice for the clock.
                 search = self.frames.count() * 2;
             }
             for _ in 0..search {
@@ -168,6 +166,9 @@ impl Pages {
         credits: &mut usize,
         access: Access,
     ) -> Result<Option<ExclusiveGuard<'_>>> {
+        if self.geometry.extent_of(page).is_none() {
+            return Err(Error::new(Code::PageBeyond).with("page", page));
+        }
         if *credits == 0 {
             self.take_credits(1)?;
         } else {
@@ -176,16 +177,11 @@ impl Pages {
         let mut guard = self.take_frame()?;
         guard.set_page(Some(page));
         guard.facts().loading.store(true, Relaxed);
-        if self.geometry.extent_of(page).is_none()
-            || self.translation.install(page, guard.index()).is_err()
-        {
-            // Not installed, so the entry of this page belongs to another frame (or to none).
+        if self.translation.install(page, guard.index()).is_err() {
+            // Another frame holds the page: this one was never its.
             guard.set_page(None);
             self.release_frame(guard);
-            return match self.geometry.extent_of(page) {
-                Some(_) => Ok(None),
-                None => Err(Error::new(evenkeel_base::Code::PageBeyond).with("page", page)),
-            };
+            return Ok(None);
         }
         self.rt.step();
         let read = self.files.read(page, guard.bytes_mut()).map(|seen| *seen.header());
@@ -243,10 +239,23 @@ impl Pages {
     /// None at present.
     pub fn supply_beat(&self) -> Result<Beat> {
         self.rt.step();
+        self.supply.provided.store(true, Relaxed);
         self.supply.woken.store(false, SeqCst);
+        let (freed, cold) = self.search(self.supply.high);
+        self.rt.metrics.set(Metric::FreeFrames, self.supply.available().max(0) as u64);
+        if cold > 0 {
+            self.clean_event.notify();
+        }
+        let needed = self.supply.available() < self.supply.high;
+        Ok(if freed > 0 && needed { Beat::More } else { Beat::Idle })
+    }
+
+    /// Moves the clock on until `wanted` frames are free, by a bounded number of frames. Returns
+    /// how many it freed and how many were dirty.
+    pub(crate) fn search(&self, wanted: i64) -> (usize, usize) {
         let (mut freed, mut cold) = (0, 0);
         for _ in 0..BEAT_SEARCH.min(self.frames.count() * 2) {
-            if self.supply.need() == 0 || cold >= COLD_MAX / 2 {
+            if self.supply.available() >= wanted || cold >= COLD_MAX / 2 {
                 break;
             }
             match self.clock_step() {
@@ -255,11 +264,7 @@ impl Pages {
                 Clock::Kept => {}
             }
         }
-        self.rt.metrics.set(Metric::FreeFrames, self.supply.available().max(0) as u64);
-        if cold > 0 {
-            self.clean_event.notify();
-        }
-        Ok(if freed > 0 && self.supply.need() > 0 { Beat::More } else { Beat::Idle })
+        (freed, cold)
     }
 
     /// Wakes the frame provider.

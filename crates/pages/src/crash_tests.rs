@@ -1,0 +1,254 @@
+//! Crashes at every call to the disk, under every policy of what survives, and recovery from each:
+//! every durable mini-transaction is there, whole, and nothing of the others.
+//!
+//! Model: the effects of mini-transactions by LSN. After a crash the log says where it ends; the
+//! pages must be as the effects below that position make them.
+
+use crate::Access;
+use crate::rig::{self, Rig, put};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Lsn, PageNo, Result, TreeId};
+use evenkeel_io::Rng;
+use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
+use evenkeel_log::Share;
+use std::collections::BTreeMap;
+
+const FRAMES: usize = 96;
+const LOG_BYTES: u64 = 1 << 20;
+
+/// What one mini-transaction did to one page: its content begins with this byte, or it is gone.
+type Effect = (PageNo, Option<(u32, u8)>);
+
+/// What is known from outside the machine.
+#[derive(Default, Clone)]
+struct Outside {
+    created: bool,
+    /// Effects in order of LSN.
+    effects: Vec<(Lsn, Vec<Effect>)>,
+    /// Everything at or below this is durable.
+    acked: Lsn,
+    /// Where redo starts.
+    redo_from: Lsn,
+    /// A tree whose drop has begun and is not known to be complete and durable.
+    dropping: Option<u32>,
+    torn_repaired: u64,
+}
+
+impl Outside {
+    fn pages(&self) -> BTreeMap<PageNo, (u32, u8)> {
+        let mut pages = BTreeMap::new();
+        for (page, state) in self.effects.iter().flat_map(|(_, effects)| effects) {
+            match state {
+                Some(state) => pages.insert(*page, *state),
+                None => pages.remove(page),
+            };
+        }
+        pages
+    }
+}
+
+/// A machine that the test's own thread drives.
+fn quiet(disk: SimDisk, seed: u64) -> SimEnv {
+    let options = SimOptions {
+        seed,
+        step_switch: 0,
+        wait_switch: 1 << 40,
+        io_switch: 1 << 40,
+        latency: false,
+    };
+    SimEnv::on(disk, options)
+}
+
+/// One mini-transaction by chance; `effects` tells what it did.
+fn mutate(
+    rig: &Rig,
+    rng: &mut Rng,
+    known: &BTreeMap<PageNo, (u32, u8)>,
+    effects: &mut Vec<Effect>,
+) -> Result<Lsn> {
+    let any = |rng: &mut Rng| {
+        let nth = rng.below(known.len().max(1) as u64) as usize;
+        known.iter().nth(nth).map(|(page, state)| (*page, state.0))
+    };
+    let byte = rng.below(255) as u8 + 1;
+    rig.pages.make_room(24)?;
+    let mut reserved = rig.log.reserve(32 << 10, Share::User)?;
+    match (rng.below(10), any(rng)) {
+        (0..4, Some((page, tree))) => {
+            let mut mtr = rig.pages.begin(1)?;
+            let slot = mtr.write(page)?;
+            put(&mut mtr, slot, 0, &[byte; 4000]);
+            effects.push((page, Some((tree, byte))));
+            Ok(mtr.commit(&mut reserved))
+        }
+        (4, Some((page, _))) => {
+            let mut mtr = rig.pages.begin(2)?;
+            let slot = mtr.write(page)?;
+            mtr.free(slot)?;
+            effects.push((page, None));
+            Ok(mtr.commit(&mut reserved))
+        }
+        (5, Some((page, _))) => {
+            let tree = rng.below(3) as u32 + 1;
+            let mut mtr = rig.pages.begin(8)?;
+            for i in 0..rng.below(6) as u8 + 1 {
+                let slot = mtr.alloc(TreeId(tree), Some(page))?;
+                put(&mut mtr, slot, 0, &[byte.wrapping_add(i); 4000]);
+                effects.push((mtr.page_no(slot), Some((tree, byte.wrapping_add(i)))));
+            }
+            Ok(mtr.commit(&mut reserved))
+        }
+        _ => {
+            let tree = rng.below(3) as u32 + 1;
+            let mut mtr = rig.pages.begin(2)?;
+            let slot = mtr.alloc(TreeId(tree), None)?;
+            put(&mut mtr, slot, 0, &[byte; 4000]);
+            effects.push((mtr.page_no(slot), Some((tree, byte))));
+            Ok(mtr.commit(&mut reserved))
+        }
+    }
+}
+
+/// Works until the script ends or the machine crashes; `out` is right at every moment.
+fn work(rig: &Rig, out: &Mutex<Outside>, rng: &mut Rng, steps: u64) -> Result<()> {
+    for _ in 0..steps {
+        match rng.below(16) {
+            0 => {
+                // Writes a part of what is dirty.
+                rig.pages.flush_batch(Vec::new(), 1 + rng.below(40) as usize)?;
+            }
+            1 => {
+                let from = rig.checkpoint()?;
+                rig.log.set_checkpoint(from)?;
+                let mut out = out.lock();
+                out.redo_from = out.redo_from.max(from);
+            }
+            2 => {
+                let end = rig.log.end();
+                rig.log.wait_durable(end)?;
+                let mut out = out.lock();
+                out.acked = out.effects.last().map_or(Lsn(0), |(lsn, _)| *lsn);
+            }
+            3 if rng.below(4) == 0 => {
+                let tree = 1 + rng.below(3) as u32;
+                out.lock().dropping = Some(tree);
+                finish_drop(rig, out, tree)?;
+            }
+            4 => {
+                rig.pages.reclaim_beat()?;
+            }
+            _ => {
+                let known = out.lock().pages();
+                let mut effects = Vec::new();
+                let lsn = mutate(rig, rng, &known, &mut effects)?;
+                out.lock().effects.push((lsn, effects));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Drops a tree (again, after a crash) and makes it durable: a drop is several mini-transactions.
+fn finish_drop(rig: &Rig, out: &Mutex<Outside>, tree: u32) -> Result<()> {
+    rig.pages.free_tree(TreeId(tree))?;
+    let end = rig.log.end();
+    rig.log.wait_durable(end)?;
+    let mut out = out.lock();
+    let gone = out.pages().into_iter().filter(|(_, state)| state.0 == tree);
+    let gone = gone.map(|(page, _)| (page, None)).collect();
+    let last = out.effects.last().map_or(Lsn(0), |(lsn, _)| *lsn);
+    out.effects.push((last, gone));
+    (out.acked, out.dropping) = (last, None);
+    Ok(())
+}
+
+/// Recovers from what survived and compares.
+fn recover(sim: &SimEnv, out: &mut Outside, epoch: u32, what: &str) -> Result<Rig> {
+    let rt = sim.runtime();
+    let (rig, end) = rig::recover(rt.clone(), FRAMES, LOG_BYTES, out.redo_from, epoch)?;
+    out.torn_repaired += rt.metrics.get(Metric::TornPagesRepaired);
+    let nothing_lost = out.acked == Lsn(0) || out.acked < end.end;
+    assert!(nothing_lost, "{what}: acknowledged records lost");
+    out.effects.retain(|(lsn, _)| *lsn < end.end);
+    let pages = out.pages();
+    let certain = pages.iter().filter(|(_, (tree, _))| Some(*tree) != out.dropping);
+    for (page, (tree, byte)) in certain {
+        let read = rig.pages.read(*page, Access::UseOnce)?;
+        let (seen, wanted) = ((read.tree(), read[0]), (TreeId(*tree), *byte));
+        assert_eq!(seen, wanted, "{what}: page {page} at {}", read.lsn());
+        assert!(read[..4000].iter().all(|b| b == byte), "{what}: page {page} is half changed");
+    }
+    if out.dropping.is_none() {
+        assert_eq!(rig.pages.space_stats().pages, pages.len() as u64, "{what}: pages in use");
+    }
+    Ok(rig)
+}
+
+/// Lives until the script ends or a crash; returns false if creation did not finish.
+fn live(sim: &SimEnv, out: &Mutex<Outside>, rng: &mut Rng, epoch: u32, what: &str) -> Result<()> {
+    let mut known = out.lock().clone();
+    let rig = if known.created {
+        let rig = recover(sim, &mut known, epoch, what)?;
+        let dropping = known.dropping;
+        *out.lock() = known;
+        if let Some(tree) = dropping {
+            finish_drop(&rig, out, tree)?;
+        }
+        rig
+    } else {
+        rig::create(sim.runtime(), FRAMES, LOG_BYTES)?
+    };
+    out.lock().created = true;
+    work(&rig, out, rng, 150)
+}
+
+/// Three lives: a crash at call `call` of the first, at a random call of the second (which may be
+/// in the middle of recovery), and a last recovery that nothing disturbs.
+fn lives(seed: u64, call: u64, policy: CrashPolicy, torn: &mut u64) -> bool {
+    let mut rng = Rng::new(seed);
+    let out = Mutex::new(Outside::default());
+    let mut disk = SimDisk::new(seed);
+    let mut crashed = false;
+    for life in 0..2u32 {
+        let what = format!("seed {seed} call {call} life {life} {policy:?}");
+        let sim = quiet(disk.clone(), seed + u64::from(life));
+        let at = if life == 0 { call } else { 1 + rng.below(150) };
+        sim.disk().crash_at(sim.disk().calls() + at);
+        let result = catch_crash(|| live(&sim, &out, &mut rng, life, &what));
+        if let Some(Err(error)) = &result {
+            assert!(sim.is_crashed(), "{what}: {error}");
+        }
+        crashed |= life == 0 && sim.is_crashed();
+        sim.disk().crash_now();
+        disk = sim.disk().crash(policy, rng.below(1 << 40));
+        if !out.lock().created {
+            return crashed;
+        }
+    }
+    let what = format!("seed {seed} call {call} last life {policy:?}");
+    let mut known = out.lock().clone();
+    let sim = quiet(disk, seed);
+    if let Err(error) = recover(&sim, &mut known, 5, &what) {
+        panic!("{what}: {error}");
+    }
+    *torn += known.torn_repaired;
+    crashed
+}
+
+#[test]
+fn crash_at_every_call() {
+    let (mut states, mut torn) = (0, 0);
+    for call in 1.. {
+        let mut crashed = false;
+        for (i, policy) in CrashPolicy::ALL.iter().enumerate() {
+            crashed |= lives(call * 100 + i as u64, call, *policy, &mut torn);
+            states += 2;
+        }
+        if !crashed {
+            println!("{call} calls, {states} surviving disks, {torn} torn pages repaired");
+            assert!(call > 100 && torn > 20);
+            return;
+        }
+    }
+}

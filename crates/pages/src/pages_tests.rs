@@ -1,0 +1,226 @@
+//! The pool with real threads: consistency under eviction, one read per page, frames and latches.
+
+use crate::rig::{self, Rig, put};
+use crate::{Access, Pages};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Cause, Code, Lsn, PageNo, Result, TreeId};
+use evenkeel_io::{MemEnv, Rng, Runtime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const LOG_BYTES: u64 = 64 << 20;
+
+fn rig(frames: usize) -> (Arc<MemEnv>, Rig) {
+    let env = Arc::new(MemEnv::new());
+    let rig = rig::create(Runtime::new(env.clone()), frames, LOG_BYTES).expect("creates");
+    (env, rig)
+}
+
+/// Runs the checkpointer's part, so that the log does not fill.
+fn checkpoint(rig: &Rig) {
+    let at = rig.checkpoint().expect("durable");
+    rig.log.set_checkpoint(at).expect("moves");
+}
+
+fn count(page: &[u8]) -> u64 {
+    let first = u64::from_le_bytes(page[..8].try_into().expect("8 bytes"));
+    let all = page[..4000].chunks_exact(8).all(|w| w == &page[..8]);
+    assert!(all, "a page seen half changed");
+    first
+}
+
+#[test]
+fn threads_on_few_frames_see_whole_pages() -> Result<()> {
+    const PAGES: u64 = 300;
+    let (env, rig) = rig(96);
+    let stop = rig.background();
+    let mut pages = Vec::new();
+    for _ in 0..PAGES {
+        pages.push(rig.alloc(7, pages.last().copied(), 0)?.0);
+    }
+    let written = AtomicU64::new(0);
+    let seed = 42;
+    println!("seed {seed}");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (rig, pages, written) = (&rig, &pages, &written);
+            scope.spawn(move || worker(rig, pages, written, seed + thread));
+        }
+    });
+    let value = |p: &PageNo| count(&rig.pages.read(*p, Access::Normal).expect("reads"));
+    let total: u64 = pages.iter().map(value).sum();
+    assert_eq!(total, written.load(Ordering::Relaxed));
+    assert!(rig.rt.metrics.get(Metric::Evictions) > PAGES);
+    assert!(rig.pages.translation.leaves_in_use() <= 96);
+    stop.end();
+    rig.pages.flush_all()?;
+    assert_eq!((rig.pages.dirty_pages(), rig.pages.oldest_dirty_lsn()), (0, None));
+    let m = &rig.rt.metrics;
+    assert!(m.get(Metric::FlushDone) <= m.get(Metric::FlushRequested) + 512);
+    drop(rig);
+    let again = Pages::open(Runtime::new(env), rig::options(96), Lsn(0))?;
+    let value = |p: &PageNo| count(&again.read(*p, Access::Normal).expect("reads"));
+    let total: u64 = pages.iter().map(value).sum();
+    assert_eq!(total, written.load(Ordering::Relaxed));
+    Ok(())
+}
+
+fn worker(rig: &Rig, pages: &[PageNo], written: &AtomicU64, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for i in 0..3000u64 {
+        let page = pages[rng.below(pages.len() as u64) as usize];
+        if rng.below(3) == 0 {
+            let lsn = rig.mtr(1, |mtr| {
+                let slot = mtr.write(page)?;
+                let value = count(mtr.page(slot)) + 1;
+                put(mtr, slot, 0, &value.to_le_bytes().repeat(500));
+                Ok(())
+            });
+            lsn.expect("commits");
+            written.fetch_add(1, Ordering::Relaxed);
+        } else {
+            let access = if rng.below(4) == 0 { Access::UseOnce } else { Access::Normal };
+            let read = rig.pages.read(page, access).expect("reads");
+            assert_eq!((read.page_no(), read.tree()), (page, TreeId(7)));
+            count(&read);
+        }
+        if i % 256 == 0 {
+            checkpoint(rig);
+        }
+    }
+}
+
+#[test]
+fn concurrent_readers_read_a_page_once() -> Result<()> {
+    let (env, rig) = rig(64);
+    let (page, _) = rig.alloc(1, None, 9)?;
+    rig.pages.flush_all()?;
+    let rt = Runtime::new(env);
+    let again = Pages::open(rt.clone(), rig::options(64), Lsn(0))?;
+    let before = rt.metrics.get(Metric::PageReads);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(again.read(page, Access::Normal).expect("reads")[0], 9));
+        }
+    });
+    assert_eq!(rt.metrics.get(Metric::PageReads), before + 1);
+    Ok(())
+}
+
+#[test]
+fn a_dropped_mini_transaction_changed_nothing() -> Result<()> {
+    let (_, rig) = rig(64);
+    let (before, free) = (rig.pages.space_stats(), rig.pages.supply.available());
+    for _ in 0..3 {
+        let mut mtr = rig.pages.begin(8)?;
+        for _ in 0..6 {
+            mtr.alloc(TreeId(3), None)?;
+        }
+        drop(mtr);
+        let after = rig.pages.space_stats();
+        assert_eq!((after.pages, after.trees), (before.pages, before.trees));
+        assert_eq!((rig.pages.dirty_pages(), rig.pages.supply.available()), (0, free));
+    }
+    assert!(!rig.rt.health.is_failed());
+    Ok(())
+}
+
+#[test]
+fn versions_never_go_back() -> Result<()> {
+    let (_, rig) = rig(64);
+    let (page, _) = rig.alloc(1, None, 1)?;
+    let token = rig.pages.read(page, Access::Normal)?.token();
+    assert!(rig.pages.is_current(&token));
+    rig.mtr(1, |mtr| {
+        let slot = mtr.write(page)?;
+        assert!(!rig.pages.is_current(&token), "somebody may be changing it");
+        mtr.free(slot)
+    })?;
+    assert!(!rig.pages.is_current(&token));
+    let (again, _) = rig.alloc(2, None, 2)?;
+    assert_eq!(again, page, "a freed page is used again");
+    assert!(!rig.pages.is_current(&token));
+    let newer = rig.pages.read(page, Access::Normal)?.token();
+    rig.pages.flush_all()?;
+    for round in 0..200 {
+        rig.alloc(5, None, round as u8)?;
+        rig.pages.make_room(8)?;
+    }
+    assert!(rig.pages.is_current(&newer), "unchanged, wherever its frame is");
+    Ok(())
+}
+
+#[test]
+fn a_read_latch_becomes_a_write_latch() -> Result<()> {
+    let (_, rig) = rig(64);
+    let (page, _) = rig.alloc(1, None, 1)?;
+    let mut mtr = rig.pages.begin(0)?;
+    let (slot, unchanged) = mtr.read_to_write(rig.pages.read(page, Access::Normal)?)?;
+    assert!(unchanged);
+    assert_eq!(mtr.write(page)?, slot, "the same slot");
+    drop(mtr);
+    assert_eq!(rig.pages.read(page, Access::Normal)?[0], 1);
+    Ok(())
+}
+
+#[test]
+fn dirty_counts_are_kept_up() -> Result<()> {
+    let (_, rig) = rig(256);
+    for i in 0..40u32 {
+        rig.alloc(1 + i % 2, None, 1)?;
+    }
+    assert_eq!(rig.pages.dirty_pages_of(TreeId(1)), 20);
+    assert_eq!(rig.pages.dirty_pages_of(TreeId(2)), 20);
+    let sum: u64 = rig.pages.dirty.histogram().iter().map(|(_, n)| n).sum();
+    assert_eq!(sum, rig.pages.dirty_pages());
+    assert!(rig.pages.oldest_dirty_lsn().is_some_and(|lsn| lsn <= rig.log.end()));
+    rig.pages.flush_all()?;
+    assert_eq!(rig.pages.dirty_pages_of(TreeId(1)), 0);
+    assert!(rig.pages.dirty.histogram().is_empty());
+    Ok(())
+}
+
+#[test]
+fn wrong_options_and_pages_are_refused() {
+    let rt = Runtime::new(Arc::new(MemEnv::new()));
+    let code = |options| Pages::create(rt.clone(), options).err().map(|e| e.code());
+    let good = rig::options(64);
+    assert_eq!(code(crate::PagesOptions { page_size: 5000, ..good }), Some(Code::BadPageSize));
+    assert_eq!(code(rig::options(63)), Some(Code::PoolTooSmall));
+    assert_eq!(
+        Pages::open(rt.clone(), good, Lsn(0)).err().map(|e| e.code()),
+        Some(Code::FileMissing)
+    );
+    let (_, rig) = rig(64);
+    let free = rig.pages.supply.available();
+    for page in [10_000_000, u64::MAX] {
+        let error = rig.pages.read(PageNo(page), Access::Normal).err().expect("beyond");
+        assert_eq!(error.code(), Code::PageBeyond);
+    }
+    assert_eq!(rig.pages.supply.available(), free, "no frame is lost");
+}
+
+#[test]
+fn a_drop_gives_the_space_back() -> Result<()> {
+    let (env, rig) = rig(1024);
+    for _ in 0..700 {
+        rig.alloc(9, None, 3)?;
+    }
+    rig.alloc(8, None, 4)?;
+    rig.pages.flush_all()?;
+    let (full, reads) = (env.used_bytes(), rig.rt.metrics.get(Metric::PageReads));
+    rig.pages.free_tree(TreeId(9))?;
+    assert_eq!(rig.pages.trees(), vec![TreeId(8)]);
+    while rig.pages.reclaim_beat()? == evenkeel_base::Beat::More {}
+    let stats = rig.pages.space_stats();
+    assert_eq!((stats.pages, stats.pending_extents), (1, 0));
+    assert!(stats.punched_extents >= 2);
+    assert!(env.used_bytes() + (2 << 20) <= full + (1 << 16));
+    assert_eq!(rig.rt.metrics.get(Metric::PageReads), reads, "no page of it was read");
+    for _ in 0..700 {
+        rig.alloc(9, None, 3)?;
+    }
+    assert_eq!(rig.pages.space_stats().extents, stats.extents, "the space is used again");
+    assert_eq!(rig.rt.stalls.get(Cause::FreeFrame).count, 0);
+    Ok(())
+}
