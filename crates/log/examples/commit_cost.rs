@@ -4,7 +4,7 @@
 use evenkeel_base::{Lsn, Result, metrics::Metric};
 use evenkeel_format::record::RecordKind;
 use evenkeel_io::{AlignedBuf, OpenMode, RealEnv, Runtime};
-use evenkeel_log::{Log, LogOptions, Share};
+use evenkeel_log::{Log, LogOptions, Replay, Share, replay};
 use std::sync::Arc;
 
 const BODY: usize = 10_000;
@@ -108,5 +108,32 @@ fn main() -> Result<()> {
             reserves / n as u64
         );
     }
+    scan(&rt, &log, &body)
+}
+
+/// How fast replay reads.
+fn scan(rt: &Arc<Runtime>, log: &Log, body: &[u8]) -> Result<()> {
+    log.wait_durable(log.end())?;
+    let from = log.durable();
+    log.set_checkpoint(from)?;
+    for _ in 0..20_000 {
+        let mut r = log.reserve(BODY, Share::User)?;
+        log.append(&mut r, RecordKind::Row, &[body]);
+    }
+    log.wait_durable(log.end())?;
+    let start = rt.env.now_ns();
+    let mut count = Count(0);
+    replay(rt, from, None, &mut count)?;
+    let seconds = (rt.env.now_ns() - start) as f64 / 1e9;
+    let mib = (log.end().0 - from.0) as f64 / (1 << 20) as f64;
+    println!("replay of {} records, {mib:.0} MiB: {:.0} MiB/s", count.0, mib / seconds);
     Ok(())
+}
+
+struct Count(u64);
+impl Replay for Count {
+    fn record(&mut self, _lsn: Lsn, _kind: RecordKind, _body: &[u8]) -> Result<()> {
+        self.0 += 1;
+        Ok(())
+    }
 }

@@ -237,6 +237,11 @@ fn sessions(seed: u64) -> (u64, u64) {
     if seed.is_multiple_of(2) {
         sim.disk().crash_at(sim.disk().calls() + 1 + rng.below(250));
     }
+    if seed % 4 == 1 {
+        // An error that only one of two syncs sees must not let the other acknowledge.
+        let when = When::Nth(1 + rng.below(30));
+        sim.disk().inject(Fault::on("wal/0", FaultKind::SyncError, when));
+    }
     let background = (rt.clone(), log.clone());
     rt.spawn("log", move || {
         let (rt, log) = background;
@@ -280,6 +285,10 @@ fn session(rt: &Runtime, log: &Log, out: &Mutex<Outside>, rng: &mut Rng) {
             out.lock().appended.push((lsn, body.clone()));
         });
         drop(r);
+        if rng.below(6) == 0 {
+            // Long enough for the beat's sync to meet those of leaders.
+            rt.delay(std::time::Duration::from_millis(400), Cause::Idle);
+        }
         rt.step();
         let done = match rng.below(8) {
             0 => log.wait_commit(lsn, Durability::Write),
