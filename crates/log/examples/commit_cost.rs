@@ -1,5 +1,5 @@
 //! What a commit and an append cost, beside a bare loop of write and fdatasync:
-//! `cargo run --release -p evenkeel-log --example commit_cost [directory]`.
+//! `cargo run --release -p evenkeel-log --example commit_cost [new directory]`.
 
 use evenkeel_base::{Lsn, Result, metrics::Metric};
 use evenkeel_format::record::RecordKind;

@@ -167,6 +167,12 @@ impl Segments {
                     .with("lsn", start));
             }
         }
+        if let Some(first) = found.first()
+            && first.header.first_block > block_of(start).max(1)
+        {
+            let path = segment_path(first.header.number.saturating_sub(1));
+            return Err(Error::new(Code::LogMissing).with("file", path).with("lsn", start));
+        }
         table.segments = found.into();
         Ok(match table.segments.front() {
             Some(first) => lsn_of(first.header.first_block).min(start),
