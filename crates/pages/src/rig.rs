@@ -113,7 +113,11 @@ impl Rig {
     pub fn checkpoint(&self) -> Result<Lsn> {
         let end = self.log.end();
         let from = self.pages.oldest_dirty_lsn().map_or(end, |oldest| oldest.min(end));
-        self.log.wait_durable(end)?;
+        // Redo may start at the first position of an epoch only once the epoch has a durable record
+        // there: the checkpoint's own.
+        let mut reserved = self.log.reserve(1, Share::Checkpoint)?;
+        let lsn = self.log.append(&mut reserved, RecordKind::Checkpoint, &[b"-"]);
+        self.log.wait_durable(lsn)?;
         Ok(from)
     }
 
