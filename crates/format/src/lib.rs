@@ -8,6 +8,7 @@ pub mod codec;
 pub mod key;
 pub mod limits;
 pub mod node;
+mod node_edit;
 pub mod overflow;
 pub mod page;
 pub mod record;

@@ -12,6 +12,7 @@
 //! 39 mark dead     u8: the parent's slot says "dead since" (1) or no longer (0)
 //! 40 overflow      the bytes of an overflow page up to the end of its data (see `overflow`)
 //! 41 next          the page that follows this overflow page, varint
+//! 42 prefix        length of the prefix of a leaf at the right edge, varint
 //! ```
 //!
 //! "bytes" are a varint length and that many bytes. Slots count before the op.
@@ -70,6 +71,8 @@ pub enum TreeOp<'a> {
     Overflow(&'a [u8]),
     /// The next page of an overflow page.
     OverflowNext(PageNo),
+    /// Length of the prefix of a leaf at the right edge.
+    Prefix(usize),
 }
 
 impl<'a> TreeOp<'a> {
@@ -86,6 +89,7 @@ impl<'a> TreeOp<'a> {
             TreeOp::MarkDead(_) => 39,
             TreeOp::Overflow(_) => 40,
             TreeOp::OverflowNext(_) => 41,
+            TreeOp::Prefix(_) => 42,
         }
     }
 
@@ -117,6 +121,7 @@ impl<'a> TreeOp<'a> {
             }
             TreeOp::MarkDead(dead) => out.push(u8::from(dead)),
             TreeOp::OverflowNext(next) => put_varint(out, next.0),
+            TreeOp::Prefix(len) => put_varint(out, len as u64),
         }
     }
 
@@ -142,6 +147,7 @@ impl<'a> TreeOp<'a> {
             }
             39 => TreeOp::MarkDead(r.u8()? != 0),
             41 => TreeOp::OverflowNext(PageNo(r.varint()?)),
+            42 => TreeOp::Prefix(slot(&mut r)?),
             _ => return Err(r.bad("unknown op")),
         };
         r.finish()?;
@@ -168,6 +174,7 @@ mod tests {
             TreeOp::Fences { low: b"", high: Some(b"h") },
             TreeOp::MarkDead(true),
             TreeOp::OverflowNext(PageNo(1 << 40)),
+            TreeOp::Prefix(300),
         ];
         for op in ops {
             let mut bytes = Vec::new();

@@ -5,7 +5,9 @@ use crate::split::range_bytes;
 use crate::tree::{Goal, Tree, change_image};
 use crate::write::{LeafRow, fence_reserve};
 use evenkeel_base::{Code, Error, PageNo, Result};
-use evenkeel_format::node::{InnerCell, KIND_NONE, LeafCell, Node, NodeMut, SLOT_BYTES, separator};
+use evenkeel_format::node::{
+    InnerCell, KIND_NONE, LeafCell, Node, NodeMut, SLOT_BYTES, common_prefix, separator,
+};
 use evenkeel_pages::Access;
 
 /// A leaf is full for a bulk load when less than this share of it is free: room for updates.
@@ -71,13 +73,7 @@ impl BulkLoad<'_> {
             return Err(Error::new(Code::KeysNotAscending).with("tree", self.tree.id()));
         }
         let cell = LeafCell { flags: row.flags, stamp: row.stamp, row: row.row };
-        let node = Node::parse(&self.levels[0].page)?;
-        let need = SLOT_BYTES + cell.cell_bytes(key.len()) + fence_reserve(&node, key);
-        let spare = node.payload_bytes() / FREE_SHARE;
-        if node.count() > 0 && node.free_bytes() < need + spare {
-            let sep = separator(&self.last_key, key).to_vec();
-            self.write_node(0, &sep)?;
-        }
+        self.make_room(key, &cell)?;
         let mut node = NodeMut::parse(&mut self.levels[0].page)?;
         let at = node.node().count();
         if !node.insert_leaf(at, key, &cell) {
@@ -89,15 +85,56 @@ impl BulkLoad<'_> {
         Ok(())
     }
 
-    /// Writes the filling node of a level, which ends at `high`, and begins the next one there.
-    fn write_node(&mut self, level: usize, high: &[u8]) -> Result<()> {
-        let filling = &mut self.levels[level];
-        let mut node = NodeMut::parse(&mut filling.page)?;
-        let count = node.node().count();
-        node.truncate(count, Some(high))?;
-        self.store(level)?;
-        NodeMut::format(&mut self.levels[level].page, level as u8, high, None)?;
+    /// Ends the filling leaf if a row does not fit it any more.
+    fn make_room(&mut self, key: &[u8], cell: &LeafCell<'_>) -> Result<()> {
+        let fits = |node: &Node<'_>| {
+            let need = SLOT_BYTES + cell.cell_bytes(key.len()) + fence_reserve(node, key);
+            let spare = node.payload_bytes() / FREE_SHARE;
+            node.count() == 0 || key.starts_with(node.prefix()) && node.free_bytes() >= need + spare
+        };
+        let page = &mut self.levels[0].page;
+        if fits(&Node::parse(page)?) {
+            return Ok(());
+        }
+        let mut node = NodeMut::parse(page)?;
+        let (low, prefix) = (node.node().low(), node.node().prefix().len());
+        let shared = common_prefix(low, key);
+        let loss = node.node().count() * prefix.saturating_sub(shared);
+        if shared != prefix && loss <= node.node().free_bytes() {
+            node.set_prefix(shared)?;
+        }
+        while !fits(&Node::parse(&self.levels[0].page)?) {
+            let (keep, sep) = self.leaf_end(key)?;
+            self.write_node(0, keep, &sep)?;
+        }
         Ok(())
+    }
+
+    /// How many rows the filling leaf keeps, all if possible, and its high fence: with a fence in
+    /// front of `key` its prefix may become shorter, and not every row fits any more.
+    fn leaf_end(&self, key: &[u8]) -> Result<(usize, Vec<u8>)> {
+        let node = Node::parse(&self.levels[0].page)?;
+        let count = node.count();
+        for keep in (1..=count).rev() {
+            let next = if keep == count { key.to_vec() } else { node.key(keep) };
+            let sep = separator(&node.key(keep - 1), &next).to_vec();
+            if range_bytes(&node, 0..keep, node.low(), Some(&sep)) <= node.payload_bytes() {
+                return Ok((keep, sep));
+            }
+        }
+        Err(Error::internal("a row does not fit a leaf of its own"))
+    }
+
+    /// Writes the first `keep` cells of a level's filling node, which ends at `high`; the next one
+    /// begins there with the rest.
+    fn write_node(&mut self, level: usize, keep: usize, high: &[u8]) -> Result<()> {
+        let old = self.levels[level].page.clone();
+        let old = Node::parse(&old)?;
+        NodeMut::parse(&mut self.levels[level].page)?.truncate(keep, Some(high))?;
+        self.store(level)?;
+        let page = &mut self.levels[level].page;
+        let mut next = NodeMut::format(page, level as u8, high, None)?;
+        next.append_from(&old, keep..old.count())
     }
 
     /// Writes the filling node of a level to a new page and hands that to the level above.
@@ -126,7 +163,8 @@ impl BulkLoad<'_> {
         let used = range_bytes(&node, 0..node.count(), node.low(), None);
         // The high fence, when it comes, is the key that no longer fits.
         if used + need + key.len() > node.payload_bytes() {
-            self.write_node(level, key)?;
+            let count = node.count();
+            self.write_node(level, count, key)?;
         }
         let mut node = NodeMut::parse(&mut self.levels[level].page)?;
         let at = node.node().count();

@@ -3,14 +3,18 @@
 //! records it relies on, because a transaction's state changes only after its record's append.
 
 use crate::tree::{Tree, change};
+use crate::write::fence_reserve;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, Lsn, Result, Stamp, TxnId, TxnState};
-use evenkeel_format::node::{Node, SLOT_BYTES};
+use evenkeel_format::node::{Node, SLOT_BYTES, common_prefix};
 use evenkeel_format::record::cell_flags::{DELETED, STAMPED};
 use evenkeel_format::tree_op::{COMPACT_REMOVE, TreeOp};
 
 /// Bytes that dropping a stamp gains.
 const STAMP_GAIN: usize = 12;
+
+/// Rewriting a leaf must gain this share of a page: less is not worth a record.
+const WORTH_SHARE: usize = 16;
 
 /// What compacting a leaf would do.
 #[derive(Default, Debug)]
@@ -97,8 +101,34 @@ impl Tree {
     pub(crate) fn compact_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
         let need = SLOT_BYTES + cell_bytes + 2 * key.len();
         self.compact(key, |node, plan| {
-            plan.gain >= node.payload_bytes() / 16 && node.free_bytes() + plan.gain >= need
+            plan.gain >= node.payload_bytes() / WORTH_SHARE && node.free_bytes() + plan.gain >= need
         })
+    }
+
+    /// Gives a full leaf at the right edge the prefix that its keys and `key` share, if that makes
+    /// room for a cell: a longer one if that gains enough, a shorter one if `key` needs it.
+    /// (Elsewhere the fences say the prefix.)
+    pub(crate) fn fit_prefix_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
+        let page = self.leaf_no(key)?;
+        let mut reserved = self.reserve_log()?;
+        let mut mtr = self.pages().begin(1)?;
+        let Some(slot) = self.write_node(&mut mtr, page, 0, key)? else { return Ok(false) };
+        let node = Node::parse(mtr.page(slot))?;
+        let (Some(last), None) = (node.count().checked_sub(1), node.high()) else {
+            return Ok(false);
+        };
+        let greatest = node.key(last).max(key.to_vec());
+        let len = common_prefix(node.low(), &greatest);
+        let gain = node.count() * len.saturating_sub(node.prefix().len());
+        let loss = node.count() * node.prefix().len().saturating_sub(len);
+        let need = SLOT_BYTES + cell_bytes + key.len() - len + fence_reserve(&node, key) + loss;
+        let worth = loss > 0 || gain >= node.payload_bytes() / WORTH_SHARE;
+        if !worth || node.free_bytes() + gain < need {
+            return Ok(false);
+        }
+        change(&mut mtr, slot, &TreeOp::Prefix(len)).map_err(|e| self.trees().rt.health.fail(e))?;
+        mtr.commit(&mut reserved);
+        Ok(true)
     }
 
     /// Compacts the leaf of `key` if `wanted` says so.

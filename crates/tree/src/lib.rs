@@ -43,3 +43,6 @@ pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
 pub use redo::TreeRedo;
 pub use tree::{Tree, Trees};
 pub use write::{Decision, LeafOp, LeafRow};
+
+#[cfg(test)]
+mod tests;

@@ -129,8 +129,9 @@ impl Tree {
     /// A row of this leaf was deleted.
     pub(crate) fn note_delete(&self, leaf: PageNo, payload: &[u8]) {
         let Ok(node) = Node::parse(payload) else { return };
-        let thin = node.used_bytes() < node.payload_bytes() / 2;
-        if thin || node.dead_count() == node.count() {
+        let live = node.count().saturating_sub(node.dead_count());
+        // Cells taken as equally long: bytes of live rows below half a page.
+        if live * node.used_bytes() <= node.count() * node.payload_bytes() / 2 {
             self.ask_reclaim(leaf, Lsn::ZERO);
         }
     }

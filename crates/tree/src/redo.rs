@@ -78,6 +78,7 @@ pub(crate) fn apply(op: &TreeOp<'_>, page: &mut [u8]) -> Result<()> {
             }
             None => Err(misfit("overflow page of another size")),
         },
+        TreeOp::Prefix(len) => NodeMut::parse(page)?.set_prefix(len),
         TreeOp::OverflowNext(next) => crate::overflow::set_next(page, next),
     }
 }

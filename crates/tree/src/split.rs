@@ -29,7 +29,7 @@ impl Tree {
     /// Makes room in the leaf of `key` for a cell of `cell_bytes` beside its key: by compaction
     /// if that gains something worth a record, else by a split.
     pub(crate) fn make_room(&self, key: &[u8], cell_bytes: usize) -> Result<()> {
-        if self.compact_for(key, cell_bytes)? {
+        if self.compact_for(key, cell_bytes)? || self.fit_prefix_for(key, cell_bytes)? {
             return Ok(());
         }
         self.split(0, key, &|node| cut_leaf(node, key, cell_bytes))

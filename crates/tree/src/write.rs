@@ -253,7 +253,7 @@ impl Tree {
 /// begins behind it, so that a full leaf can be left full.
 pub(crate) fn fence_reserve(node: &Node<'_>, key: &[u8]) -> usize {
     match (node.high(), node.count().checked_sub(1)) {
-        (None, Some(last)) => node.suffix(last).len().max(key.len()) + 1,
+        (None, Some(last)) => (node.prefix().len() + node.suffix(last).len()).max(key.len()) + 1,
         (None, None) => key.len() + 1,
         (Some(_), _) => 0,
     }
@@ -267,7 +267,8 @@ pub(crate) fn fits(
     key: &[u8],
     cell: &LeafCell<'_>,
 ) -> bool {
-    let need = cell.cell_bytes(key.len() - node.prefix().len());
+    let Some(suffix) = key.strip_prefix(node.prefix()) else { return false };
+    let need = cell.cell_bytes(suffix.len());
     let fence = fence_reserve(node, key);
     if found {
         let old = node.cell_len(at);

@@ -1,0 +1,351 @@
+//! Changing tree nodes: the second half of `node`, which has the layout and the rules.
+
+use crate::node::{
+    FLAG_DEAD, FLAG_NO_HIGH, HEADER_BYTES, InnerCell, KIND_INNER, KIND_LEAF, LEVELS_MAX, LeafCell,
+    Node, SLOT_BYTES, bad, common_prefix, head_of, put_u16, u16_at,
+};
+use crate::record::cell_flags::DELETED;
+use evenkeel_base::Result;
+
+/// A node for changing.
+pub struct NodeMut<'a> {
+    bytes: &'a mut [u8],
+}
+
+impl<'a> NodeMut<'a> {
+    /// Reads the header. # Errors: `BadEncoding`.
+    pub fn parse(bytes: &'a mut [u8]) -> Result<NodeMut<'a>> {
+        Node::parse(bytes)?;
+        Ok(NodeMut { bytes })
+    }
+
+    /// Makes an empty node. # Errors: `BadEncoding` if the fences do not fit.
+    pub fn format(
+        bytes: &'a mut [u8],
+        level: u8,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> Result<NodeMut<'a>> {
+        let high_len = high.map_or(0, <[u8]>::len);
+        let len = bytes.len();
+        let fits = (HEADER_BYTES + low.len() + high_len..=usize::from(u16::MAX)).contains(&len);
+        if !fits || level > LEVELS_MAX {
+            return Err(bad("fences do not fit the page"));
+        }
+        let cells_end = len - low.len() - high_len;
+        bytes[..HEADER_BYTES].fill(0);
+        bytes[0] = if level == 0 { KIND_LEAF } else { KIND_INNER };
+        bytes[1] = level;
+        bytes[2] = if high.is_none() { FLAG_NO_HIGH } else { 0 };
+        put_u16(bytes, 8, cells_end);
+        put_u16(bytes, 12, low.len());
+        put_u16(bytes, 14, high_len);
+        put_u16(bytes, 16, high.map_or(0, |high| common_prefix(low, high)));
+        bytes[cells_end..len - high_len].copy_from_slice(low);
+        bytes[len - high_len..].copy_from_slice(high.unwrap_or(&[]));
+        Ok(NodeMut { bytes })
+    }
+
+    /// The node for reading.
+    pub fn node(&self) -> Node<'_> {
+        match Node::parse(self.bytes) {
+            Ok(node) => node,
+            // `parse` or `format` accepted these bytes and every change keeps the header valid.
+            Err(_) => unreachable!("a node became unreadable by its own change"),
+        }
+    }
+
+    fn set_slot(&mut self, i: usize, head: u32, at: usize, len: usize) {
+        let slot = &mut self.bytes[HEADER_BYTES + SLOT_BYTES * i..][..SLOT_BYTES];
+        slot[..4].copy_from_slice(&head.to_le_bytes());
+        put_u16(slot, 4, at);
+        put_u16(slot, 6, len);
+    }
+
+    /// Moves `cells_start` and `holes` so that the cell's bytes are free.
+    fn free_cell(&mut self, at: usize, len: usize) {
+        let (start, holes) = (u16_at(self.bytes, 8), u16_at(self.bytes, 10));
+        if at == start && len <= self.bytes.len() - start {
+            put_u16(self.bytes, 8, start + len);
+        } else {
+            put_u16(self.bytes, 10, (holes + len).min(self.bytes.len()));
+        }
+    }
+
+    /// Finds place for a cell beside `slots` slots; `None` if it does not fit.
+    fn take_cell(&mut self, slots: usize, len: usize) -> Option<usize> {
+        let slots_end = HEADER_BYTES + SLOT_BYTES * slots;
+        if u16_at(self.bytes, 8) < slots_end + len {
+            if u16_at(self.bytes, 8) + u16_at(self.bytes, 10) < slots_end + len {
+                return None;
+            }
+            self.defragment();
+            // Damaged counts: the holes were not there.
+            if u16_at(self.bytes, 8) < slots_end + len {
+                return None;
+            }
+        }
+        let at = u16_at(self.bytes, 8) - len;
+        put_u16(self.bytes, 8, at);
+        Some(at)
+    }
+
+    /// Moves the cells together, so that the holes become free bytes.
+    fn defragment(&mut self) {
+        let old = self.bytes.to_vec();
+        let Ok(node) = Node::parse(&old) else { return };
+        let mut at = node.cells_end;
+        for i in 0..node.count() {
+            let (head, _, len) = node.slot(i);
+            let cell = node.cell(i);
+            let slots_end = HEADER_BYTES + SLOT_BYTES * node.count();
+            if cell.len() != len || at < slots_end + len {
+                return self.bytes.copy_from_slice(&old);
+            }
+            at -= len;
+            self.bytes[at..at + len].copy_from_slice(cell);
+            self.set_slot(i, head, at, len);
+        }
+        put_u16(self.bytes, 8, at);
+        put_u16(self.bytes, 10, 0);
+    }
+
+    /// Inserts slot `i` with a cell of `len` bytes that `write` fills. False if it does not fit.
+    fn insert_cell(
+        &mut self,
+        i: usize,
+        key: &[u8],
+        len: impl FnOnce(usize) -> usize,
+        write: impl FnOnce(&mut [u8], &[u8]),
+    ) -> bool {
+        let count = u16_at(self.bytes, 4);
+        let suffix = key.strip_prefix(self.node().prefix());
+        let (Some(suffix), true) = (suffix, i <= count) else { return false };
+        let len = len(suffix.len());
+        let Some(at) = self.take_cell(count + 1, len) else { return false };
+        write(&mut self.bytes[at..at + len], suffix);
+        let from = HEADER_BYTES + SLOT_BYTES * i;
+        self.bytes.copy_within(from..HEADER_BYTES + SLOT_BYTES * count, from + SLOT_BYTES);
+        self.set_slot(i, head_of(suffix), at, len);
+        put_u16(self.bytes, 4, count + 1);
+        true
+    }
+
+    /// Replaces the cell of slot `i`, whose key is `key`. False if it does not fit.
+    fn replace_cell(
+        &mut self,
+        i: usize,
+        key: &[u8],
+        len: impl FnOnce(usize) -> usize,
+        write: impl FnOnce(&mut [u8], &[u8]),
+    ) -> bool {
+        let node = self.node();
+        let (head, old_at, old_len) = node.slot(i);
+        let (count, free) = (node.count(), node.free_bytes());
+        let inside = old_at >= node.cells_start && old_at + old_len <= node.cells_end;
+        let Some(suffix) = key.strip_prefix(node.prefix()) else { return false };
+        let len = len(suffix.len());
+        if i >= count || !inside || len > old_len + free {
+            return false;
+        }
+        let at = if len <= old_len {
+            let holes = u16_at(self.bytes, 10) + old_len - len;
+            put_u16(self.bytes, 10, holes.min(self.bytes.len()));
+            old_at
+        } else {
+            // An empty cell survives defragmenting; the new place is found without it.
+            self.free_cell(old_at, old_len);
+            self.set_slot(i, head, old_at, 0);
+            match self.take_cell(count, len) {
+                Some(at) => at,
+                None => return false,
+            }
+        };
+        write(&mut self.bytes[at..at + len], suffix);
+        self.set_slot(i, head, at, len);
+        true
+    }
+
+    fn count_dead(&mut self, before: u8, after: u8) {
+        let dead = u16_at(self.bytes, 6) + usize::from(after & DELETED != 0);
+        put_u16(self.bytes, 6, dead.saturating_sub(usize::from(before & DELETED != 0)));
+    }
+
+    fn flags(&self, i: usize) -> u8 {
+        self.node().cell(i).first().copied().unwrap_or(0)
+    }
+
+    /// Inserts a leaf cell at slot `i`, where `lower_bound` put the key. False if it does not fit.
+    pub fn insert_leaf(&mut self, i: usize, key: &[u8], cell: &LeafCell<'_>) -> bool {
+        let done =
+            self.insert_cell(i, key, |n| cell.cell_bytes(n), |out, suffix| cell.write(out, suffix));
+        if done {
+            self.count_dead(0, cell.flags);
+        }
+        done
+    }
+
+    /// Replaces the leaf cell of slot `i`, whose key is `key`. False if it does not fit.
+    pub fn replace_leaf(&mut self, i: usize, key: &[u8], cell: &LeafCell<'_>) -> bool {
+        let before = self.flags(i);
+        let done = self.replace_cell(
+            i,
+            key,
+            |n| cell.cell_bytes(n),
+            |out, suffix| cell.write(out, suffix),
+        );
+        if done {
+            self.count_dead(before, cell.flags);
+        }
+        done
+    }
+
+    /// Inserts a child at slot `i`. False if it does not fit.
+    pub fn insert_inner(&mut self, i: usize, key: &[u8], cell: &InnerCell) -> bool {
+        self.insert_cell(i, key, |n| cell.cell_bytes(n), |out, suffix| cell.write(out, suffix))
+    }
+
+    /// Replaces the child of slot `i`, keeping its key. False if it does not fit.
+    pub fn replace_inner(&mut self, i: usize, cell: &InnerCell) -> bool {
+        let key = self.node().key(i);
+        self.replace_cell(i, &key, |n| cell.cell_bytes(n), |out, suffix| cell.write(out, suffix))
+    }
+
+    /// Removes slot `i`; nothing if there is none.
+    pub fn remove(&mut self, i: usize) {
+        let node = self.node();
+        let (count, leaf) = (node.count(), node.is_leaf());
+        let (_, at, len) = node.slot(i);
+        if i >= count {
+            return;
+        }
+        if leaf {
+            self.count_dead(self.flags(i), 0);
+        }
+        self.free_cell(at, len);
+        let to = HEADER_BYTES + SLOT_BYTES * i;
+        self.bytes.copy_within(to + SLOT_BYTES..HEADER_BYTES + SLOT_BYTES * count, to);
+        put_u16(self.bytes, 4, count - 1);
+    }
+
+    /// Sets whether the parent's slot of this leaf says "dead since".
+    pub fn mark_dead(&mut self, dead: bool) {
+        self.bytes[2] = (self.bytes[2] & !FLAG_DEAD) | if dead { FLAG_DEAD } else { 0 };
+    }
+
+    /// Appends the cells of a range of another node, whose keys are above all keys here.
+    /// # Errors: `BadEncoding` if they do not fit.
+    pub fn append_from(&mut self, from: &Node<'_>, range: std::ops::Range<usize>) -> Result<()> {
+        let mut key = Vec::new();
+        for i in range {
+            key.clear();
+            from.key_to(i, &mut key);
+            let at = u16_at(self.bytes, 4);
+            let done = if from.is_leaf() {
+                self.insert_leaf(at, &key, &from.leaf_cell(i)?)
+            } else {
+                self.insert_inner(at, &key, &from.inner_cell(i)?)
+            };
+            if !done {
+                return Err(bad("cells do not fit"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the first `keep` slots and gives the node a new high fence (the left half of a
+    /// split). # Errors: `BadEncoding`, with the node unchanged.
+    pub fn truncate(&mut self, keep: usize, high: Option<&[u8]>) -> Result<()> {
+        let old = self.bytes.to_vec();
+        let node = Node::parse(&old)?;
+        let keep = keep.min(node.count());
+        self.rebuild(&old, node.low(), high, 0, |to| to.append_from(&node, 0..keep))
+    }
+
+    /// Gives the node new fences, keeping all cells. # Errors: `BadEncoding`, node unchanged.
+    pub fn set_fences(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        let old = self.bytes.to_vec();
+        let node = Node::parse(&old)?;
+        self.rebuild(&old, low, high, 0, |to| to.append_from(&node, 0..node.count()))
+    }
+
+    /// Gives a node at the right edge a prefix of this length of its low fence, which all its keys
+    /// must share. # Errors: `BadEncoding`, node unchanged.
+    pub fn set_prefix(&mut self, len: usize) -> Result<()> {
+        let old = self.bytes.to_vec();
+        let node = Node::parse(&old)?;
+        if node.high().is_some() || len > node.low().len() {
+            return Err(bad("a prefix that the fences do not allow"));
+        }
+        self.rebuild(&old, node.low(), None, len, |to| to.append_from(&node, 0..node.count()))
+    }
+
+    /// Writes the node anew from an edited list of its leaf cells: `edit` gives the cell to keep,
+    /// or `None` to drop it. # Errors: `BadEncoding`, node unchanged.
+    pub fn compact<'c>(
+        &mut self,
+        old: &'c [u8],
+        mut edit: impl FnMut(usize, LeafCell<'c>) -> Option<LeafCell<'c>>,
+    ) -> Result<()> {
+        let node = Node::parse(old)?;
+        let high = node.high();
+        self.rebuild(old, node.low(), high, node.prefix().len(), |to| {
+            let mut key = Vec::new();
+            for i in 0..node.count() {
+                if let Some(cell) = edit(i, node.leaf_cell(i)?) {
+                    key.clear();
+                    node.key_to(i, &mut key);
+                    if !to.insert_leaf(u16_at(to.bytes, 4), &key, &cell) {
+                        return Err(bad("cells do not fit"));
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn rebuild(
+        &mut self,
+        old: &[u8],
+        low: &[u8],
+        high: Option<&[u8]>,
+        edge_prefix: usize,
+        fill: impl FnOnce(&mut NodeMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let fill_all = || {
+            let mut to = NodeMut::format(self.bytes, old[1], low, high)?;
+            to.bytes[2] |= old[2] & FLAG_DEAD;
+            if high.is_none() {
+                put_u16(to.bytes, 16, edge_prefix);
+            }
+            fill(&mut to)
+        };
+        let done = fill_all();
+        if done.is_err() {
+            self.bytes.copy_from_slice(old);
+        }
+        done
+    }
+
+    /// The node's bytes without its free bytes: slots part and cells part, moved together first.
+    pub fn image(&mut self) -> (&[u8], &[u8]) {
+        self.defragment();
+        let slots_end = HEADER_BYTES + SLOT_BYTES * u16_at(self.bytes, 4);
+        (&self.bytes[..slots_end], &self.bytes[u16_at(self.bytes, 8)..])
+    }
+
+    /// Makes the node that `image` gave. # Errors: `BadEncoding` if it is none.
+    pub fn from_image(bytes: &'a mut [u8], image: &[u8]) -> Result<NodeMut<'a>> {
+        let slots_end = HEADER_BYTES + SLOT_BYTES * u16_at(image, 4);
+        let (Some(slots), Some(cells)) = (image.get(..slots_end), image.get(slots_end..)) else {
+            return Err(bad("image ends too early"));
+        };
+        if image.len() > bytes.len() || bytes.len() - cells.len() != u16_at(image, 8) {
+            return Err(bad("image of another page size"));
+        }
+        let cells_start = bytes.len() - cells.len();
+        bytes[..slots_end].copy_from_slice(slots);
+        bytes[cells_start..].copy_from_slice(cells);
+        NodeMut::parse(bytes)
+    }
+}

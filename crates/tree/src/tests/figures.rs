@@ -1,0 +1,87 @@
+//! Figures that the design promises: fill after appends, storage reads of a cold update; and, when
+//! asked for, times.
+
+use super::*;
+use evenkeel_base::metrics::Metric;
+use evenkeel_io::{MemEnv, RealEnv};
+
+#[test]
+fn appends_leave_full_leaves() {
+    let db = Db::create(Arc::new(MemEnv::new()), 4_096);
+    let tree = db.tree();
+    (0..50_000u64).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 60])));
+    let report = check(&tree);
+    assert_eq!(report.rows, 50_000);
+    assert!(report.fill_percent() >= 97.0, "{report:?}");
+}
+
+#[test]
+fn a_cold_random_update_reads_one_leaf() {
+    let dir = tempfile::tempdir().unwrap();
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new(dir.path()));
+    let db = Db::create(env.clone(), 4_096);
+    let tree = db.tree();
+    const ROWS: u64 = 100_000;
+    (0..ROWS).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 60])));
+    let root = tree.root();
+    let leaves = check(&tree).leaf_pages;
+    drop(tree);
+    db.pages.flush_all().unwrap();
+    db.stop();
+    // Inner nodes fit the pool, leaves do not.
+    let db = Db::open(env, 256);
+    let tree = db.trees.open(TREE, root);
+    let warm = || (0..ROWS).step_by(3_000).for_each(|n| _ = get(&tree, &n.to_be_bytes()));
+    warm();
+    let before = db.rt.metrics.get(Metric::PageReads);
+    let mut rand = Rand(5);
+    const UPDATES: u64 = 2_000;
+    for _ in 0..UPDATES {
+        db.put(&tree, &rand.below(ROWS).to_be_bytes(), plain(&[8; 60]));
+    }
+    let reads = db.rt.metrics.get(Metric::PageReads) - before;
+    // A few leaves are found in the pool; a few inner nodes may leave it.
+    assert!(leaves > 1_500 && reads > UPDATES / 2, "{reads} reads of {leaves} leaves");
+    assert!(reads as f64 <= 1.05 * UPDATES as f64, "{reads} reads for {UPDATES} updates");
+}
+
+/// Times, for `cargo test --release -- --ignored --nocapture times`.
+#[test]
+#[ignore = "prints times"]
+fn times() {
+    let dir =
+        tempfile::tempdir_in(std::env::var("TREE_BENCH_DIR").unwrap_or("/tmp".into())).unwrap();
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new(dir.path()));
+    let db = Db::create_sized(env, 60_000, 1 << 30);
+    let tree = db.tree();
+    const ROWS: u64 = 1_000_000;
+    let start = std::time::Instant::now();
+    for n in 0..ROWS {
+        db.put(&tree, &n.to_be_bytes(), Put { flags: 0, txn: 5, row: &[7; 60] });
+    }
+    println!("append insert: {} ns", start.elapsed().as_nanos() as u64 / ROWS);
+    let mut rand = Rand(1);
+    let mut found = 0u64;
+    let start = std::time::Instant::now();
+    for _ in 0..ROWS {
+        let key = rand.below(ROWS).to_be_bytes();
+        tree.get(&key, &mut |row| found += u64::from(row.is_some())).unwrap();
+    }
+    println!("cached get:    {} ns", start.elapsed().as_nanos() as u64 / ROWS);
+    assert_eq!(found, ROWS);
+    let start = std::time::Instant::now();
+    for _ in 0..ROWS {
+        db.put(&tree, &rand.below(ROWS).to_be_bytes(), Put { flags: 0, txn: 5, row: &[8; 60] });
+    }
+    println!("cached update: {} ns", start.elapsed().as_nanos() as u64 / ROWS);
+    let start = std::time::Instant::now();
+    let mut cursor = tree.cursor();
+    cursor.seek(Bound::Unbounded, Direction::Forward).unwrap();
+    let mut rows = 0;
+    while cursor.next().unwrap().is_some() {
+        rows += 1;
+    }
+    println!("scan:          {} ns per row", start.elapsed().as_nanos() as u64 / rows);
+    let report = check(&tree);
+    println!("fill {:.1}%, {} levels", report.fill_percent(), report.levels);
+}

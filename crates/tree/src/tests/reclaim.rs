@@ -1,0 +1,137 @@
+//! Compaction, reclaiming of leaves, "dead since".
+
+use super::*;
+use evenkeel_base::metrics::Metric;
+use evenkeel_io::MemEnv;
+
+const DELETED: u8 = cell_flags::DELETED;
+
+fn key(n: u64) -> [u8; 8] {
+    n.to_be_bytes()
+}
+
+/// Leaves that a snapshot reader loads until it finds a live row.
+fn first_live(db: &Db, tree: &Tree, at: Option<Lsn>) -> (Option<u64>, u64) {
+    let mut cursor = tree.cursor();
+    cursor.set_snapshot(at);
+    cursor.seek(Bound::Unbounded, Direction::Forward).unwrap();
+    let mut skipped = 0;
+    while let Some((key, row)) = cursor.next().unwrap() {
+        if row.flags & DELETED == 0 {
+            return (Some(u64::from_be_bytes(key.try_into().unwrap())), skipped);
+        }
+        skipped += 1;
+    }
+    assert!(!db.rt.health.is_failed());
+    (None, skipped)
+}
+
+#[test]
+fn the_low_end_is_found_at_once_after_mass_deletes() {
+    let db = Db::create(Arc::new(MemEnv::new()), 4_096);
+    let tree = db.tree();
+    const ROWS: u64 = 60_000;
+    (0..ROWS).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 60])));
+    let before = check(&tree);
+    assert!(before.levels >= 3);
+    for n in 0..ROWS - 100 {
+        db.put(&tree, &key(n), Put { flags: DELETED, txn: 9, row: &[7; 60] });
+    }
+    db.reclaim();
+    let after = check(&tree);
+    assert_eq!(first_live(&db, &tree, None), (Some(ROWS - 100), 0));
+    assert_eq!(after.rows, 100);
+    assert!(after.leaf_pages <= 4, "{after:?}");
+    assert!(after.inner_pages <= 3, "{after:?}");
+    assert_eq!(db.trees.reclaim_len(), 0);
+    // And everything.
+    (ROWS - 100..ROWS).for_each(|n| {
+        db.put(&tree, &key(n), Put { flags: DELETED, txn: 9, row: &[7; 60] });
+    });
+    db.reclaim();
+    let empty = check(&tree);
+    assert_eq!((empty.rows, empty.leaf_pages, empty.levels), (0, 1, 2));
+    (0..1_000).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 60])));
+    assert_eq!(check(&tree).rows, 1_000);
+}
+
+#[test]
+fn random_deletes_leave_no_thin_leaves() {
+    let db = Db::create(Arc::new(MemEnv::new()), 4_096);
+    let tree = db.tree();
+    (0..30_000).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 60])));
+    let before = check(&tree);
+    let mut rand = Rand(11);
+    let mut gone = std::collections::BTreeSet::new();
+    while gone.len() < 27_000 {
+        let n = rand.below(30_000);
+        if gone.insert(n) {
+            db.put(&tree, &key(n), Put { flags: DELETED, txn: 9, row: &[7; 60] });
+        }
+    }
+    db.reclaim();
+    let after = check(&tree);
+    assert!(after.rows - after.rows_deleted == 3_000);
+    assert!(after.leaf_pages * 4 < before.leaf_pages, "{before:?} {after:?}");
+}
+
+#[test]
+fn a_snapshot_keeps_rows_and_younger_readers_skip_them() {
+    let db = Db::create(Arc::new(MemEnv::new()), 1_024);
+    let tree = db.tree();
+    const ROWS: u64 = 5_000;
+    (0..ROWS).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 60])));
+    db.commits.states.lock().insert(TxnId(9), TxnState::Active);
+    for n in 0..ROWS - 10 {
+        db.put(&tree, &key(n), Put { flags: DELETED, txn: 9, row: &[7; 60] });
+    }
+    db.reclaim();
+    assert_eq!(check(&tree).rows, ROWS, "nothing is decided");
+    // Committed at 100, but a snapshot at 50 holds the horizon.
+    db.commits.states.lock().insert(TxnId(9), TxnState::Committed(Lsn(100)));
+    db.commits.horizon.store(50, Ordering::SeqCst);
+    db.reclaim();
+    assert_eq!(check(&tree).rows, ROWS);
+    let (first, skipped) = first_live(&db, &tree, Some(Lsn(100)));
+    assert_eq!(first, Some(ROWS - 10));
+    assert!(skipped < 100, "{skipped} dead rows were read");
+    assert_eq!(first_live(&db, &tree, Some(Lsn(99))), (Some(ROWS - 10), ROWS - 10));
+    // A row that arrives in a dead leaf is seen.
+    db.put(&tree, &key(77), plain(b"new"));
+    assert_eq!(first_live(&db, &tree, Some(Lsn(100))).0, Some(77));
+    check(&tree);
+    // The snapshot ends.
+    db.commits.horizon.store(100, Ordering::SeqCst);
+    db.reclaim();
+    assert_eq!(check(&tree).rows, 11);
+    assert_eq!(first_live(&db, &tree, None), (Some(77), 0));
+}
+
+#[test]
+fn a_scan_over_dead_rows_asks_for_compaction() {
+    let db = Db::create(Arc::new(MemEnv::new()), 256);
+    let tree = db.tree();
+    (0..45).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 40])));
+    db.commits.states.lock().insert(TxnId(9), TxnState::Committed(Lsn(10)));
+    (0..40).for_each(|n| _ = db.put(&tree, &key(n), Put { flags: DELETED, txn: 9, row: &[] }));
+    db.reclaim();
+    db.commits.horizon.store(10, Ordering::SeqCst);
+    assert_eq!(first_live(&db, &tree, None), (Some(40), 40));
+    db.reclaim();
+    assert_eq!(first_live(&db, &tree, None), (Some(40), 0));
+    assert_eq!(db.rt.metrics.get(Metric::Compactions), 1);
+}
+
+#[test]
+fn a_full_leaf_drops_settled_stamps_before_it_splits() {
+    let db = Db::create(Arc::new(MemEnv::new()), 256);
+    let tree = db.tree();
+    db.commits.states.lock().insert(TxnId(9), TxnState::Active);
+    db.commits.horizon.store(1_000, Ordering::SeqCst);
+    (0..2_000).for_each(|n| _ = db.put(&tree, &key(n), Put { flags: 0, txn: 1, row: &[7; 40] }));
+    let settled = check(&tree);
+    let other = db.trees.create(TreeId(8)).unwrap();
+    (0..2_000).for_each(|n| _ = db.put(&other, &key(n), Put { flags: 0, txn: 9, row: &[7; 40] }));
+    let open = check(&other);
+    assert!(settled.leaf_pages * 10 < open.leaf_pages * 9, "{settled:?} {open:?}");
+}
