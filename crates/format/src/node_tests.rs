@@ -1,5 +1,7 @@
 //! Tests of nodes: random changes against a map, splits, images, damage.
 
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -102,7 +102,7 @@ impl Cursor {
                 self.load(Goal::At(key))?;
                 self.place(key, |slot, equal| slot + usize::from(equal))
             }
-            (Direction::Backward, Bound::Excluded(key)) if key.is_empty() => {
+            (Direction::Backward, Bound::Excluded(b"")) => {
                 self.done = true;
                 Ok(())
             }

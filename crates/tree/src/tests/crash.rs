@@ -35,7 +35,8 @@ fn work(db: &Db, tree: &Tree, seed: u64, made: &mpsc::Sender<Change>) -> Result<
     Ok(())
 }
 
-fn crash_once(seed: u64, policy: CrashPolicy) {
+/// Gives the changes made and those that survived.
+fn crash_once(seed: u64, policy: CrashPolicy) -> (usize, usize) {
     println!("seed {seed}");
     let sim = SimEnv::new(seed);
     let (send, made) = mpsc::channel();
@@ -52,17 +53,19 @@ fn crash_once(seed: u64, policy: CrashPolicy) {
         let _ = work(&db, &tree, seed, &send);
     })]);
     let after = sim.crash(policy, seed);
-    let Ok(root) = root.try_recv() else { return };
+    let Ok(root) = root.try_recv() else { return (0, 0) };
     let made: Vec<Change> = made.try_iter().collect();
-    let (env, end) = (after.env(), mpsc::channel());
+    let (env, end, count) = (after.env(), mpsc::channel(), made.len());
     after.run(vec![Box::new(move || {
-        let db = Db::open(env, 64);
+        let db = Db::open(env, 256);
         let tree = db.trees.open(TREE, root);
         check(&tree);
         let mut model = BTreeMap::new();
         // The new log begins at the end of the old one.
         let durable = db.replayed_to;
+        let mut survived = 0;
         for (_, key, row) in made.into_iter().filter(|(lsn, _, _)| *lsn < durable) {
+            survived += 1;
             match row {
                 Some(row) => model.insert(key, row),
                 None => model.remove(&key),
@@ -72,14 +75,20 @@ fn crash_once(seed: u64, policy: CrashPolicy) {
         let found = scan(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         assert_eq!(found.len(), expected.len());
         assert!(found == expected);
-        let _ = end.0.send(());
+        let _ = end.0.send(survived);
     })]);
-    end.1.try_recv().expect("the check after the crash ran");
+    (count, end.1.try_recv().expect("the check after the crash ran"))
 }
 
 #[test]
 fn replay_gives_the_durable_tree() {
-    for seed in 0..12 {
-        crash_once(seed, CrashPolicy::LoseAll);
+    use CrashPolicy::{KeepAll, LoseAll, Mixed, RandomSectors, Reordered, Torn};
+    let (mut made, mut survived) = (0, 0);
+    for seed in 0..60 {
+        let policy = [LoseAll, KeepAll, Mixed, RandomSectors, Reordered, Torn][seed as usize % 6];
+        let (m, s) = crash_once(seed, policy);
+        (made, survived) = (made + m, survived + s);
     }
+    println!("{survived} of {made} changes survived");
+    assert!(survived > 5_000 && made > survived);
 }

@@ -21,28 +21,33 @@ fn a_cold_random_update_reads_one_leaf() {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new(dir.path()));
     let db = Db::create(env.clone(), 4_096);
     let tree = db.tree();
-    const ROWS: u64 = 100_000;
+    const ROWS: u64 = 200_000;
+    const UPDATES: u64 = 3_000;
     (0..ROWS).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 60])));
     let root = tree.root();
     let leaves = check(&tree).leaf_pages;
     drop(tree);
     db.pages.flush_all().unwrap();
     db.stop();
-    // Inner nodes fit the pool, leaves do not.
-    let db = Db::open(env, 256);
+    // Inner nodes fit the pool well, leaves do not.
+    let db = Db::open(env, 1_024);
     let tree = db.trees.open(TREE, root);
-    let warm = || (0..ROWS).step_by(3_000).for_each(|n| _ = get(&tree, &n.to_be_bytes()));
-    warm();
-    let before = db.rt.metrics.get(Metric::PageReads);
+    (0..ROWS).step_by(2_000).for_each(|n| _ = get(&tree, &n.to_be_bytes()));
     let mut rand = Rand(5);
-    const UPDATES: u64 = 2_000;
-    for _ in 0..UPDATES {
+    let mut reads = [0u64; 3];
+    for i in 0..UPDATES {
+        if i % 100 == 0 {
+            // A cleaner that keeps up: among dirty leaves the clean inner nodes would be victims.
+            db.pages.flush_all().unwrap();
+        }
+        let before = db.rt.metrics.get(Metric::PageReads);
         db.put(&tree, &rand.below(ROWS).to_be_bytes(), plain(&[8; 60]));
+        let read = db.rt.metrics.get(Metric::PageReads) - before;
+        reads[read.min(2) as usize] += 1;
     }
-    let reads = db.rt.metrics.get(Metric::PageReads) - before;
-    // A few leaves are found in the pool; a few inner nodes may leave it.
-    assert!(leaves > 1_500 && reads > UPDATES / 2, "{reads} reads of {leaves} leaves");
-    assert!(reads as f64 <= 1.05 * UPDATES as f64, "{reads} reads for {UPDATES} updates");
+    // Some leaves are found in the pool; an inner node may leave it now and then.
+    assert!(leaves > 3_000 && reads[1] > UPDATES / 2, "{reads:?} of {leaves} leaves");
+    assert!(reads[2] * 50 <= UPDATES, "{reads:?}");
 }
 
 /// Times, for `cargo test --release -- --ignored --nocapture times`.

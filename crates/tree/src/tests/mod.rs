@@ -1,5 +1,6 @@
 //! Tests of the tree over real pages and a real log: a small database, a commit table to set by
 //! hand, row operations.
+#![allow(clippy::unwrap_used)]
 
 mod concurrent;
 mod crash;

@@ -101,7 +101,7 @@ fn run(steps: Vec<Step>) {
                 db.log.wait_durable(Lsn(db.log.end().0 - 1)).unwrap();
                 drop(tree);
                 db.stop();
-                db = Db::open(env.clone(), 64);
+                db = Db::open(env.clone(), 256);
                 tree = db.trees.open(TREE, root);
                 check(&tree);
             }
@@ -127,9 +127,9 @@ fn remove(db: &Db, tree: &Tree, model: &mut Model, key: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn agrees_with_a_map(steps in proptest::collection::vec(step(), 1..60)) {
+    fn agrees_with_a_map(steps in proptest::collection::vec(step(), 1..120)) {
         run(steps);
     }
 }
