@@ -35,7 +35,10 @@ impl Txns {
             return Ok(Beat::Idle);
         }
         let turn = self.files.turn();
-        let spilled = self.spill_largest(&turn);
+        let spilled = match self.pack_some(&turn) {
+            Ok(0) => self.spill_largest(&turn),
+            packed => packed,
+        };
         drop(turn);
         let result = match spilled {
             Ok(gained) => {
@@ -61,6 +64,17 @@ impl Txns {
         }
     }
 
+    fn pack_some(&self, turn: &Turn<'_>) -> Result<usize> {
+        let mut gained = 0;
+        while gained < WRITE_BYTES {
+            match self.pack_history(turn)? {
+                0 => break,
+                more => gained += more,
+            }
+        }
+        Ok(gained)
+    }
+
     fn spill_largest(&self, turn: &Turn<'_>) -> Result<usize> {
         let mut largest: Vec<(usize, Arc<TxnUndo>)> = self
             .all_undos()
@@ -68,7 +82,7 @@ impl Txns {
             .filter(|undo| undo.has_records_in_memory())
             .map(|undo| (undo.memory(), undo))
             .collect();
-        largest.sort_by(|a, b| b.0.cmp(&a.0));
+        largest.sort_by_key(|(memory, _)| std::cmp::Reverse(*memory));
         let mut gained = 0;
         let mut batch: Vec<(Arc<TxnUndo>, Vec<Arc<Body>>)> = Vec::new();
         let mut bytes = 0;
@@ -166,7 +180,7 @@ impl Txns {
         let after_horizon = Lsn(horizon.0.saturating_add(1));
         let trimmed = self.states.trim(after_horizon.min(generation_low.unwrap_or(Lsn::MAX)));
         let removed = self.files.remove_unused()?;
-        let more = freed == BEAT_TXNS;
+        let more = freed >= BEAT_TXNS;
         Ok(if more || trimmed || removed { Beat::More } else { Beat::Idle })
     }
 
@@ -174,24 +188,23 @@ impl Txns {
     /// outcome has to be durable as well.
     fn free_history(&self, horizon: Lsn) -> usize {
         let durable = self.log().map(|log| log.durable()).unwrap_or_default();
-        let gone: Vec<TxnId> = {
-            let mut history = self.history.lock();
-            let ready = history.iter().take_while(|(lsn, _)| *lsn <= horizon && *lsn < durable);
-            let n = ready.take(BEAT_TXNS).count();
-            history.drain(..n).map(|(_, id)| id).collect()
-        };
-        for id in &gone {
-            self.free_undo(*id);
+        let gone = |lsn: Lsn| lsn <= horizon && lsn < durable;
+        let mut freed = self.packs.free(gone);
+        for queue in [&self.history, &self.kept] {
+            let ids: Vec<TxnId> = {
+                let mut queue = queue.lock();
+                let ready = queue.iter().take(BEAT_TXNS).take_while(|(lsn, _)| gone(*lsn));
+                let n = ready.count();
+                queue.drain(..n).map(|(_, id)| id).collect()
+            };
+            ids.iter().for_each(|id| self.free_undo(*id));
+            freed += ids.len();
         }
-        gone.len()
+        freed
     }
 
-    /// Ended transactions whose undo is kept for snapshots.
+    /// Ended transactions whose undo is kept for snapshots, those in packs not counted.
     pub fn history_len(&self) -> usize {
-        self.history.lock().len()
+        self.history.lock().len() + self.kept.lock().len()
     }
 }
-
-#[cfg(test)]
-#[path = "background_tests.rs"]
-mod background_tests;

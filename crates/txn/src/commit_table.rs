@@ -417,10 +417,6 @@ impl CommitStates {
     pub fn has_dead(&self, id: TxnId) -> bool {
         self.dead.read().contains_key(&id)
     }
-
-    pub fn is_pinned(&self, id: TxnId) -> bool {
-        self.facts.read().pins.contains_key(&id)
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 mod background;
 mod commit_table;
 mod locks;
+mod packs;
 mod recovery;
 mod revert;
 mod snapshots;
@@ -28,3 +29,6 @@ pub use txn::{Phase, Txn, TxnRef};
 pub use txns::{SnapshotGuard, TxnOptions, Txns};
 pub use versions::UndoCopy;
 pub use waits::Deadline;
+
+#[cfg(test)]
+mod testing;

@@ -75,14 +75,16 @@ impl Txns {
         let id = t.id();
         let live: Vec<u32> =
             (mark.0..below.0).filter(|no| !self.states.is_dead(id, UndoNo(*no))).collect();
-        self.states.add_dead(id, mark, below);
         let Some(undo) = t.undo.get() else { return Ok(RolledBack::ToMark) };
         for no in live.into_iter().rev() {
             if let Err(error) = self.revert_one(id, undo, UndoNo(no), revert) {
+                // Only what is reverted is dead: the background does the rest.
+                self.states.add_dead(id, UndoNo(no + 1), below);
                 self.abort(t)?;
                 return Err(error);
             }
         }
+        self.states.add_dead(id, mark, below);
         Ok(RolledBack::ToMark)
     }
 

@@ -1,1 +1,105 @@
-//! Tests.
+//! Statements and savepoints revert eagerly, transactions in the background.
+
+use crate::testing::*;
+use crate::*;
+use evenkeel_base::{Beat, Code, CommitTable, Error, Result, Stamp, TxnState, UndoNo};
+use evenkeel_format::undo::UndoRecord;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[test]
+fn a_savepoint_takes_back_what_came_after_it() {
+    let w = world(small());
+    let rows = Rows::new(&w);
+    let t = w.txns.begin();
+    rows.write(&t, b"a", b"1");
+    let outer = t.mark();
+    rows.write(&t, b"a", b"2");
+    let inner = t.mark();
+    rows.write(&t, b"b", b"1");
+    assert_eq!(w.txns.rollback_to(&t, inner, &rows).expect("reverts"), RolledBack::ToMark);
+    rows.write(&t, b"c", b"1");
+    let guard = w.txns.snapshot();
+    let own = |key: &[u8]| rows.read(key, &guard.view(&t));
+    assert_eq!((own(b"a"), own(b"b"), own(b"c")), (Some(b"2".to_vec()), None, Some(b"1".to_vec())));
+    w.txns.rollback_to(&t, outer, &rows).expect("reverts");
+    assert_eq!((own(b"a"), own(b"c")), (Some(b"1".to_vec()), None));
+    let dead = |no| w.txns.is_dead(Stamp { txn: t.id(), undo_no: UndoNo(no) });
+    assert_eq!([1, 2, 3, 4, 5].map(dead), [false, true, true, true, false]);
+    assert_eq!(t.mark(), UndoNo(5), "numbers are never reused");
+    w.txns.rollback_to(&t, t.mark(), &rows).expect("nothing to revert");
+    w.txns.commit(&t).expect("commits");
+    assert!(dead(3), "also after the commit");
+    assert_eq!(rows.read(b"a", &w.txns.snapshot().committed()), Some(b"1".to_vec()));
+}
+
+#[test]
+fn a_large_statement_aborts_the_transaction() {
+    let w = world(TxnOptions { eager_revert_rows: 5, ..small() });
+    let rows = Rows::new(&w);
+    let t = w.txns.begin();
+    let mark = t.mark();
+    for n in 0..6u8 {
+        rows.write(&t, &[n], b"v");
+    }
+    assert_eq!(w.txns.rollback_to(&t, mark, &rows).expect("aborts"), RolledBack::Transaction);
+    assert_eq!((t.phase(), w.txns.state(t.id())), (Phase::Aborted, TxnState::Aborted));
+    rows.revert_all();
+    assert!(rows.cells.lock().is_empty());
+}
+
+#[test]
+fn an_aborted_transaction_is_reverted_on_touch_and_behind() {
+    let w = world(small());
+    let rows = Rows::new(&w);
+    let t = w.txns.begin();
+    for n in 0..1000u32 {
+        rows.write(&t, &n.to_be_bytes(), b"v");
+    }
+    w.txns.abort(&t).expect("aborts");
+    let next = w.txns.begin();
+    rows.write(&next, &5u32.to_be_bytes(), b"w");
+    w.txns.commit(&next).expect("commits");
+    assert_eq!(w.txns.reverting_count(), 1);
+    rows.revert_all();
+    assert_eq!(w.txns.reverting_count(), 0);
+    assert_eq!(rows.cells.lock().len(), 1);
+    assert_eq!(w.txns.state(t.id()), TxnState::Aborted, "a memtable may hold its entries");
+}
+
+/// Fails while told to.
+struct Failing<'a>(&'a Rows, AtomicBool);
+
+impl RevertRow for Failing<'_> {
+    fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+        match self.1.load(Ordering::Relaxed) && stamp.undo_no <= UndoNo(2) {
+            true => Err(Error::new(Code::DiskFull)),
+            false => self.0.revert(stamp, record),
+        }
+    }
+}
+
+#[test]
+fn a_revert_without_space_is_put_off() {
+    let w = world(small());
+    let rows = Rows::new(&w);
+    let t = w.txns.begin();
+    for n in 0..4u8 {
+        rows.write(&t, &[n], b"v");
+    }
+    let failing = Failing(&rows, AtomicBool::new(true));
+    w.txns.abort(&t).expect("aborts");
+    assert_eq!(w.txns.revert_beat(&failing).expect_err("full").code(), Code::DiskFull);
+    assert_eq!(rows.cells.lock().len(), 2);
+    failing.1.store(false, Ordering::Relaxed);
+    while w.txns.revert_beat(&failing).expect("reverts") == Beat::More {}
+    assert_eq!((rows.cells.lock().len(), w.txns.reverting_count()), (0, 0));
+
+    let t = w.txns.begin();
+    let mark = t.mark();
+    rows.write(&t, b"k", b"v");
+    failing.1.store(true, Ordering::Relaxed);
+    assert!(w.txns.rollback_to(&t, mark, &failing).is_err());
+    assert_eq!(t.phase(), Phase::Aborted, "a statement that cannot be reverted takes it along");
+    rows.revert_all();
+    assert!(rows.cells.lock().is_empty());
+}

@@ -7,6 +7,7 @@
 
 use crate::commit_table::CommitStates;
 use crate::locks::LockTable;
+use crate::packs::Packs;
 use crate::revert::Reverting;
 use crate::snapshots::{Place, Snapshots};
 use crate::undo::TxnUndo;
@@ -75,6 +76,9 @@ pub struct Txns {
     work: Arc<Event>,
     /// Ended transactions, by the LSN of their COMMIT or END, whose undo is not freed yet.
     pub(crate) history: Mutex<VecDeque<(Lsn, TxnId)>>,
+    /// Those that do not go into packs.
+    pub(crate) kept: Mutex<VecDeque<(Lsn, TxnId)>>,
+    pub(crate) packs: Packs,
     pub(crate) reverting: Mutex<BTreeMap<TxnId, Reverting>>,
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, TxnRef>>,
     pub(crate) recovering: Mutex<BTreeMap<TxnId, crate::recovery::Recovering>>,
@@ -143,6 +147,8 @@ impl Txns {
             spill_stuck: AtomicBool::new(false),
             work: Arc::default(),
             history: Mutex::default(),
+            kept: Mutex::default(),
+            packs: Packs::default(),
             reverting: Mutex::default(),
             prepared: Mutex::default(),
             recovering: Mutex::default(),

@@ -5,6 +5,7 @@
 //! file drops its memory when room is needed. The oldest chunks are saved first, so what is saved
 //! is always a prefix.
 
+use crate::packs::SMALL_BYTES;
 use crate::undo_files::{SavedAt, UndoFiles};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Result, TxnId, UndoNo};
@@ -159,7 +160,7 @@ impl TxnUndo {
         let found = {
             let chunks = self.chunks.lock();
             if chunks.open.records > 0 && no >= chunks.open.first {
-                return Ok(copy(&chunks.open, no, out)?);
+                return copy(&chunks.open, no, out);
             }
             let after = chunks.sealed.partition_point(|c| c.first <= no);
             let Some(chunk) = after.checked_sub(1).map(|i| &chunks.sealed[i]) else {
@@ -265,6 +266,13 @@ impl TxnUndo {
             0 => chunks.sealed.last().map_or(UndoNo::ZERO, |c| c.last),
             _ => chunks.open.last,
         }
+    }
+
+    /// All records, if they are few and in memory. The transaction has ended.
+    pub fn small_records(&self) -> Option<Vec<u8>> {
+        let chunks = self.chunks.lock();
+        let small = chunks.sealed.is_empty() && chunks.open.bytes.len() <= SMALL_BYTES;
+        small.then(|| chunks.open.bytes.clone())
     }
 
     /// Gives memory and file space back. Nobody needs these records any more.

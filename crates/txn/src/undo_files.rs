@@ -263,9 +263,4 @@ impl UndoFiles {
         }
         Ok(!unused.is_empty())
     }
-
-    /// Forgets the current segment, so that it can be removed when its chunks are freed.
-    pub fn retire_current(&self, _turn: &Turn<'_>) {
-        self.writer.lock().current = None;
-    }
 }

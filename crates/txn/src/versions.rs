@@ -7,12 +7,12 @@
 use crate::txns::Txns;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
-    CommitTable, Error, Lsn, OldVersion, Result, Snapshot, Stamp, TreeId, TxnState, UndoNo,
-    VersionSource,
+    CommitTable, Error, Lsn, OldVersion, Result, Snapshot, Stamp, TreeId, TxnState, VersionSource,
 };
 use evenkeel_format::record::cell_flags;
-use evenkeel_format::undo::{UndoRecord, find_record};
+use evenkeel_format::undo::UndoRecord;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A skip pointer spans so many versions.
 const SPAN: usize = 64;
@@ -22,12 +22,19 @@ const POINTERS_MAX: usize = 1 << 14;
 #[derive(Default)]
 pub(crate) struct SkipPointers {
     from: Mutex<HashMap<Stamp, (Lsn, Stamp)>>,
+    /// Versions looked at by walks.
+    pub steps: AtomicU64,
 }
 
 impl SkipPointers {
     fn get(&self, from: Stamp, at: Lsn) -> Option<Stamp> {
         let (low, to) = *self.from.lock().get(&from)?;
         (at < low).then_some(to)
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.from.lock().len()
     }
 
     fn add(&self, from: Stamp, low: Lsn, to: Stamp) {
@@ -51,13 +58,8 @@ impl UndoCopy {
     /// # Errors
     /// `BadEncoding`.
     pub fn record(&self) -> Result<UndoRecord<'_>> {
-        find_record(&self.bytes, UndoNo::ZERO.max(self.number()?))?
-            .ok_or_else(|| Error::internal("empty undo record"))
-    }
-
-    fn number(&self) -> Result<UndoNo> {
         match evenkeel_format::undo::records(&self.bytes).next() {
-            Some(record) => Ok(record?.undo_no),
+            Some(record) => record,
             None => Err(Error::internal("empty undo record")),
         }
     }
@@ -82,7 +84,7 @@ impl Txns {
             Some(undo) => undo.fetch(stamp.undo_no, &self.files, &mut copy.bytes)?,
             None => false,
         };
-        if !found {
+        if !found && !self.fetch_packed(stamp, &mut copy.bytes)? {
             let error = Error::internal("undo of this operation is gone");
             return Err(error.with("txn", stamp.txn).with("undo_no", stamp.undo_no));
         }
@@ -109,6 +111,7 @@ impl Txns {
             } else {
                 self.follow(&mut trail, stamp);
             }
+            self.skips.steps.fetch_add(1, Ordering::Relaxed);
             let version = self.before(tree, key, stamp)?;
             // No stamp: visible to all, or there was no row before.
             if snapshot.sees(version.stamp, self) {
