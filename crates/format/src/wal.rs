@@ -1,8 +1,8 @@
 //! Log segments, blocks and record frames.
 //!
 //! The log is one stream of payload bytes; an LSN is a position in it. Payload lies in blocks of
-//! 512 bytes, 480 of them payload: LSN `l` is in block `l / 480` at payload offset `l % 480`. Blocks
-//! lie in segment files `wal/NNNNNNNN.wal` (number in decimal). A block is written once (B1).
+//! 512 bytes, 480 of them payload: LSN `l` is in block `l / 480` at payload offset `l % 480`.
+//! Blocks lie in segment files `wal/NNNNNNNN.wal` (decimal number). A block is written once (B1).
 //!
 //! ```text
 //! segment    0..4096 header, then its blocks: block b at 4096 + (b - first_block) * 512
@@ -12,7 +12,8 @@
 //! block      0 crc32c u32 of 4..512   4 epoch u32   8 block u64   16 durable u64
 //!           24 data_len u16: payload bytes in use, below 480 only where a flush padded
 //!           26 first_record u16: payload offset of the first record that begins here, 0xffff: none
-//!           28 flags u8: 1 = first block of its epoch (it holds no data)   29..32 zero   32..512 payload
+//!           28 flags u8: 1 = first block of its epoch, which holds no data   29..32 zero
+//!           32..512 payload
 //! record     len u32 (body bytes), kind u8, body; runs on through as many blocks as it needs
 //! ```
 //!

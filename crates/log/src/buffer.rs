@@ -96,6 +96,9 @@ impl Buffer {
 
     /// Adds chunks until `room() >= bytes`.
     pub(crate) fn grow(&mut self, bytes: u64) {
+        if self.room() >= bytes {
+            return;
+        }
         while self.room() < bytes {
             self.free.push(Chunk::new(self.chunk_blocks));
             self.chunks += 1;

@@ -7,10 +7,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod admission;
 mod buffer;
+mod commit;
 pub mod log;
 pub mod replay;
 mod segments;
+mod shared;
 mod space;
 
 #[cfg(test)]

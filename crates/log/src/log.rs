@@ -1,23 +1,21 @@
 //! The log: reservation, append, group commit.
 //!
-//! One short mutex orders appends: position, copy into the buffer, and the caller's closure. Two
-//! roles are held without a mutex: the *leader* takes the buffer, writes it and syncs (one at a
-//! time; meanwhile the next group gathers); the *syncer* syncs files (the leader, or the beat of
-//! each second). Waiters of a group are woken together when it is done; the first waiter of the
-//! next group, and only he, is woken to lead it. No timer takes part.
+//! One short mutex orders appends: position, copy into the buffer, and the caller's closure. Waiting
+//! for space is in `admission`, waiting for durability in `commit`.
 //!
 //! After the first failed write or sync the log is latched (`rt.health`): nothing is written any
 //! more, appends still succeed, waits fail.
 
-use crate::buffer::{Buffer, Chunk};
+use crate::buffer::Buffer;
+use crate::commit::Goal;
 use crate::segments::{Segments, segment_bytes};
-use crate::space::{Lack, Limits, Space};
+use crate::shared::{Shared, State, notify};
+use crate::space::{Limits, Space};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{self, BLOCK, BLOCKS_ALIGN, FRAME, PAYLOAD, SEGMENT_HEADER, lsn_of};
 use evenkeel_io::{Event, Runtime};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,15 +24,13 @@ use std::time::Duration;
 const RECORDS_PER_TOKEN: u64 = 16;
 /// Modes 0 and 2 are synced this long after the first commit that is not.
 const LAZY: Duration = Duration::from_secs(1);
-/// A thread that waits for log space looks this often whether writes have stopped.
-const HEALTH_CHECK: Duration = Duration::from_millis(100);
 
 /// How to start a log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
     /// Cap on the bytes of all segments.
     pub log_bytes: u64,
-    /// Memory for records not written yet.
+    /// Memory for records not written yet; more than the largest reservation of users.
     pub buffer_bytes: usize,
     /// Epoch of this start: larger than any epoch before, and not 0.
     pub epoch: u32,
@@ -75,72 +71,11 @@ pub struct Log {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    rt: Arc<Runtime>,
-    epoch: u32,
-    /// First block of the epoch, and the position it took over from.
-    start: (u64, Lsn),
-    limits: Limits,
-    segments: Segments,
-    state: Mutex<State>,
-    end: AtomicU64,
-    written: AtomicU64,
-    durable: AtomicU64,
-    checkpoint: AtomicU64,
-    /// When the oldest commit of modes 0 and 2 not synced yet was made; 0: there is none.
-    lazy_since: AtomicU64,
-    /// Background work.
-    work: Arc<Event>,
-    /// The checkpointer.
-    pressure: Arc<Event>,
-    /// Groups, by the parity of their number.
-    group_done: [Arc<Event>; 2],
-    /// The designated leader of the next group.
-    lead_next: Arc<Event>,
-    /// The syncer role has become free.
-    sync_free: Arc<Event>,
-}
-
-struct State {
-    buffer: Buffer,
-    space: Space,
-    /// Waiting reservations of User, System and Checkpoint, first come first served.
-    queues: [VecDeque<Waiting>; 3],
-    next_ticket: u64,
-    /// There is a leader; his group has this number, ends here, and will be synced.
-    leading: bool,
-    group: u64,
-    group_end: Lsn,
-    group_syncs: bool,
-    next_leader: bool,
-    syncing: bool,
-    preparing: bool,
-    /// An empty list with room for a group.
-    spare: Vec<Chunk>,
-}
-
-struct Waiting {
-    ticket: u64,
-    event: Arc<Event>,
-}
-
-/// How far a waiter wants his record.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Goal {
-    Written,
-    Durable,
-}
-
-/// What a waiter does next.
-enum Turn {
-    Lead,
-    Wait { event: Arc<Event>, seen: u64, designated: bool },
-}
-
 impl Log {
     /// Starts a new epoch at the first block boundary at or behind `start`: in a new directory
     /// (`Lsn(0)`) or after `replay` (exactly its `LogEnd::end`). Everything below is synced first,
-    /// then the first block of the epoch is. The checkpoint is taken to be where the oldest segment begins: call `set_checkpoint`.
+    /// then the first block of the epoch is. The checkpoint is taken to be where the oldest segment
+    /// begins: call `set_checkpoint`.
     ///
     /// # Errors
     /// Those of the environment; `LogMissing`, `LogDamaged`, `LogVersion`.
@@ -180,7 +115,8 @@ impl Log {
             state: Mutex::new(State::new(buffer, space)),
             end: AtomicU64::new(start_lsn.0),
             written: AtomicU64::new(start_lsn.0),
-            durable: AtomicU64::new(start_lsn.0),
+            // Blocks of the first write must not vouch for the gap in front of them.
+            durable: AtomicU64::new(from.0),
             checkpoint: AtomicU64::new(oldest.0),
             lazy_since: AtomicU64::new(0),
             work: Arc::default(),
@@ -213,7 +149,7 @@ impl Log {
         }
         let admitted = {
             let mut state = s.state.lock();
-            let largest = state.space.largest();
+            let largest = state.space.largest(share);
             if n > largest {
                 return Err(Error::new(Code::LogTooLarge)
                     .with("bytes", bytes)
@@ -390,7 +326,6 @@ impl Log {
         self.shared.pressure.clone()
     }
 }
-
 impl Drop for Reserved {
     fn drop(&mut self) {
         let fronts = {
@@ -399,347 +334,5 @@ impl Drop for Reserved {
             state.fronts()
         };
         notify(fronts);
-    }
-}
-
-fn notify(events: [Option<Arc<Event>>; 3]) {
-    events.into_iter().flatten().for_each(|event| event.notify());
-}
-
-impl State {
-    fn new(buffer: Buffer, space: Space) -> State {
-        State {
-            group_end: buffer.end(),
-            buffer,
-            space,
-            queues: Default::default(),
-            next_ticket: 0,
-            leading: false,
-            group: 0,
-            group_syncs: false,
-            next_leader: false,
-            syncing: false,
-            preparing: false,
-            spare: Vec::with_capacity(128),
-        }
-    }
-
-    /// Counts a reservation if nothing is missing.
-    fn admit(&mut self, share: Share, n: u64) -> Option<Lack> {
-        let end = self.buffer.end();
-        let lack = self.space.lack(end, share, n);
-        if lack.is_none() {
-            let need = self.space.buffer_need(end, n);
-            self.buffer.grow(need);
-            self.space.take(share, n);
-        }
-        lack
-    }
-
-    /// The events of those first in their queues.
-    fn fronts(&self) -> [Option<Arc<Event>>; 3] {
-        self.queues.each_ref().map(|q| q.front().map(|w| w.event.clone()))
-    }
-
-    fn leave(&mut self, share: Share, ticket: u64) {
-        self.queues[share as usize].retain(|w| w.ticket != ticket);
-    }
-
-    /// Becomes leader if there is none.
-    fn take_lead(&mut self) -> bool {
-        if self.leading {
-            return false;
-        }
-        self.leading = true;
-        self.group += 1;
-        true
-    }
-}
-
-impl Shared {
-    /// Prepares the first segments: one to write to and two ahead. On a full disk the first one
-    /// is enough to open; users cannot write then.
-    fn prepare_first(&self) -> Result<()> {
-        self.note_prepared();
-        let end = Lsn(self.end.load(Ordering::Acquire));
-        while self.segments.wants_first(end) {
-            match self.prepare() {
-                Err(e) if e.code() == Code::DiskFull && self.segments.prepared().end > end => {
-                    log::warn!("no space to prepare log segments: {e}");
-                    break;
-                }
-                other => other?,
-            };
-        }
-        Ok(())
-    }
-
-    /// Admission learns where the segments end.
-    fn note_prepared(&self) {
-        let prepared = self.segments.prepared();
-        let mut state = self.state.lock();
-        state.space.prepared = prepared.end;
-        state.space.prepared_user = prepared.user;
-    }
-
-    fn checkpoint_lsn(&self) -> Lsn {
-        Lsn(self.checkpoint.load(Ordering::Acquire))
-    }
-
-    fn wants_segment(&self) -> bool {
-        let reach = {
-            let state = self.state.lock();
-            state.space.reach(state.buffer.end(), 0)
-        };
-        self.segments.wants_more(reach, self.checkpoint_lsn())
-    }
-
-    /// One step of preparing a segment; false if somebody else is at it.
-    fn prepare(&self) -> Result<bool> {
-        if std::mem::replace(&mut self.state.lock().preparing, true) {
-            return Ok(false);
-        }
-        let start = lsn_of(self.start.0);
-        let result = self.segments.prepare_step(start, self.checkpoint_lsn());
-        self.note_prepared();
-        let fronts = {
-            let mut state = self.state.lock();
-            state.preparing = false;
-            state.fronts()
-        };
-        notify(fronts);
-        match result {
-            Ok(_) => Ok(true),
-            Err(error) if error.code() == Code::DiskFull => Err(error),
-            Err(error) => Err(self.fail(error)),
-        }
-    }
-
-    /// Latches and wakes everybody.
-    fn fail(&self, error: Error) -> Error {
-        let error = self.rt.health.fail(error);
-        let all: Vec<Arc<Event>> = {
-            let state = self.state.lock();
-            state.queues.iter().flatten().map(|w| w.event.clone()).collect()
-        };
-        all.iter().for_each(|event| event.notify());
-        self.group_done.iter().for_each(|event| event.notify());
-        self.lead_next.notify();
-        self.sync_free.notify();
-        error
-    }
-
-    /// The slow path of `reserve`: first come, first served in each share.
-    fn reserve_waiting(&self, share: Share, n: u64) -> Result<()> {
-        let event = Arc::new(Event::new());
-        let ticket = {
-            let mut state = self.state.lock();
-            state.next_ticket += 1;
-            let ticket = state.next_ticket;
-            state.queues[share as usize].push_back(Waiting { ticket, event: event.clone() });
-            ticket
-        };
-        let result = self.wait_for_space(share, n, ticket, &event);
-        let fronts = {
-            let mut state = self.state.lock();
-            state.leave(share, ticket);
-            state.fronts()
-        };
-        notify(fronts);
-        result
-    }
-
-    fn wait_for_space(&self, share: Share, n: u64, ticket: u64, event: &Arc<Event>) -> Result<()> {
-        loop {
-            let seen = event.now();
-            self.rt.health.check_writable()?;
-            let (lack, reach) = {
-                let mut state = self.state.lock();
-                let front = state.queues[share as usize].front().map(|w| w.ticket);
-                let lack = if front == Some(ticket) { state.admit(share, n) } else { None };
-                if front == Some(ticket) && lack.is_none() {
-                    return Ok(());
-                }
-                (lack, state.space.reach(state.buffer.end(), n))
-            };
-            match lack {
-                Some(Lack::Buffer) if self.try_lead(false)? => continue,
-                Some(Lack::Segments)
-                    if self.segments.wants_more(reach, self.checkpoint_lsn())
-                        && self.prepare()? =>
-                {
-                    continue;
-                }
-                Some(Lack::Age | Lack::Segments) if share == Share::Checkpoint => {
-                    return Err(Error::new(Code::LogFull).with("bytes", n));
-                }
-                Some(Lack::Age | Lack::Segments) => self.pressure.notify(),
-                Some(Lack::Buffer) | None => {}
-            }
-            self.rt.wait(event, seen, Some(HEALTH_CHECK), Cause::LogSpace);
-        }
-    }
-
-    fn reached(&self, lsn: Lsn, goal: Goal) -> bool {
-        let position = match goal {
-            Goal::Written => &self.written,
-            Goal::Durable => &self.durable,
-        };
-        position.load(Ordering::Acquire) > lsn.0
-    }
-
-    /// Waits, or leads the group that takes the record there.
-    fn wait(&self, lsn: Lsn, goal: Goal) -> Result<()> {
-        let end = self.end.load(Ordering::Acquire);
-        let lsn = lsn.min(Lsn(end.saturating_sub(1)));
-        let mut designated = false;
-        loop {
-            if self.reached(lsn, goal) {
-                if designated {
-                    self.hand_over_lead();
-                }
-                return Ok(());
-            }
-            self.rt.health.check_writable()?;
-            match self.next_turn(lsn, goal, designated) {
-                Turn::Lead => {
-                    designated = false;
-                    self.lead(goal == Goal::Durable)?;
-                }
-                Turn::Wait { event, seen, designated: now } => {
-                    designated = now;
-                    if !self.reached(lsn, goal) && !self.rt.health.is_failed() {
-                        self.rt.wait(&event, seen, None, Cause::LogSync);
-                    }
-                }
-            }
-        }
-    }
-
-    fn next_turn(&self, lsn: Lsn, goal: Goal, designated: bool) -> Turn {
-        let mut state = self.state.lock();
-        let covered = lsn < state.group_end && (state.group_syncs || goal == Goal::Written);
-        if (designated || !state.next_leader) && state.take_lead() {
-            state.next_leader = false;
-            return Turn::Lead;
-        }
-        if state.leading && covered && !designated {
-            let event = self.group_done[(state.group % 2) as usize].clone();
-            return Turn::Wait { seen: event.now(), event, designated: false };
-        }
-        if designated || !state.next_leader {
-            state.next_leader = true;
-            let event = self.lead_next.clone();
-            return Turn::Wait { seen: event.now(), event, designated: true };
-        }
-        let event = self.group_done[((state.group + 1) % 2) as usize].clone();
-        Turn::Wait { seen: event.now(), event, designated: false }
-    }
-
-    /// The designated leader needs nothing any more: the group chooses another one.
-    fn hand_over_lead(&self) {
-        self.state.lock().next_leader = false;
-        self.group_done.iter().for_each(|event| event.notify());
-    }
-
-    /// Leads one group if nobody does; false if somebody does.
-    fn try_lead(&self, sync: bool) -> Result<bool> {
-        let lead = self.state.lock().take_lead();
-        if lead {
-            self.lead(sync)?;
-        }
-        Ok(lead)
-    }
-
-    /// The leader's work: take the buffer, write, sync, wake.
-    fn lead(&self, sync: bool) -> Result<()> {
-        self.rt.step();
-        let (group, end) = {
-            let mut state = self.state.lock();
-            let mut group = std::mem::take(&mut state.spare);
-            let align = self.segments.align();
-            state.buffer.seal(align, &mut group);
-            state.group_end = state.buffer.end();
-            state.group_syncs = sync;
-            self.end.store(state.group_end.0, Ordering::Release);
-            (group, state.group_end)
-        };
-        let result = self.write_group(group, end).and_then(|()| match sync {
-            true => self.sync_written(),
-            false => Ok(()),
-        });
-        let (done, fronts, next) = {
-            let mut state = self.state.lock();
-            state.leading = false;
-            let done = self.group_done[(state.group % 2) as usize].clone();
-            (done, state.fronts(), state.next_leader)
-        };
-        done.notify();
-        if next {
-            self.lead_next.notify();
-        }
-        notify(fronts);
-        result
-    }
-
-    /// Writes a group and gives its chunks back.
-    fn write_group(&self, mut group: Vec<Chunk>, end: Lsn) -> Result<()> {
-        let durable = Lsn(self.durable.load(Ordering::Acquire));
-        let mut result = self.rt.health.check_writable();
-        for chunk in &mut group {
-            if result.is_ok() {
-                chunk.finish(self.epoch, durable, self.start);
-                result = self
-                    .segments
-                    .write(chunk.first_block(), chunk.used())
-                    .map_err(|error| self.fail(error));
-            }
-        }
-        let mut state = self.state.lock();
-        state.buffer.give_back(&mut group);
-        state.spare = group;
-        if result.is_ok() {
-            state.space.written = end;
-            self.written.store(end.0, Ordering::Release);
-        }
-        result
-    }
-
-    /// Syncs what is written; one thread at a time, so that an error is never missed.
-    fn sync_written(&self) -> Result<()> {
-        self.rt.wait_until(&self.sync_free, Cause::LogSync, || {
-            !std::mem::replace(&mut self.state.lock().syncing, true)
-        });
-        let from = self.durable.load(Ordering::Acquire);
-        let to = self.written.load(Ordering::Acquire);
-        let result = self.rt.health.check_writable().and_then(|()| {
-            self.rt.step();
-            self.segments.sync(Lsn(from), Lsn(to)).map_err(|error| self.fail(error))
-        });
-        if result.is_ok() {
-            self.durable.fetch_max(to, Ordering::AcqRel);
-        }
-        self.state.lock().syncing = false;
-        self.sync_free.notify();
-        result
-    }
-
-    /// The sync of modes 0 and 2.
-    fn lazy_sync(&self) -> Result<()> {
-        // Commits from here on start a second of their own.
-        self.lazy_since.store(0, Ordering::Release);
-        let end = self.end.load(Ordering::Acquire);
-        self.wait(Lsn(end.saturating_sub(1)), Goal::Written)?;
-        self.sync_written()?;
-        self.group_done.iter().for_each(|event| event.notify());
-        self.lead_next.notify();
-        Ok(())
-    }
-
-    /// True if half of the buffer waits to be written and nobody writes.
-    fn buffer_fills(&self) -> bool {
-        let state = self.state.lock();
-        let unwritten = state.buffer.end().0 - state.space.written.0;
-        !state.leading && unwritten > state.space.buffer / 2
     }
 }

@@ -1,8 +1,8 @@
 //! Read-only scan of the log: recovery, offline check and backup apply are its users.
 //!
 //! The scan follows blocks by number. It ends at the first block that is not a valid one of this
-//! place, or belongs to an older epoch; it goes on into a younger epoch only at a block that says it
-//! is the first of its epoch and took over where the complete records end. At the end every
+//! place, or belongs to an older epoch; it goes on into a younger epoch only at a block that says
+//! it is the first of its epoch and took over where the complete records end. At the end every
 //! block behind is looked at: one of its place that states a durable position beyond the end proves
 //! that the log was damaged, not cut (B1), and the scan fails.
 
@@ -27,7 +27,7 @@ pub trait Replay {
 /// Where a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
-    /// First position behind the last complete record: `Log::create` starts from here.
+    /// Behind the last complete record and its padding: `Log::create` starts from here.
     pub end: Lsn,
     /// Epoch of the last block seen; 0 if there was none.
     pub epoch: u32,
@@ -152,6 +152,10 @@ impl Scan {
         }
         if data.len() < PAYLOAD && !self.pending.is_empty() {
             return Err(damaged("a record runs into padding"));
+        }
+        if self.pending.is_empty() {
+            // Also an empty block may be durable: the next epoch begins behind it.
+            self.end.end = lsn_of(header.block + 1);
         }
         Ok(true)
     }

@@ -374,6 +374,8 @@ impl SegmentTable {
     fn next_header(&self, file_bytes: u64, start: Lsn) -> SegmentHeader {
         let first_block = match self.segments.back() {
             Some(last) => last.header.end_block(),
+            // A new directory's log begins with block 0, wherever its first epoch does.
+            None if block_of(start) <= BLOCKS_ALIGN => 0,
             None => block_of(start) / BLOCKS_ALIGN * BLOCKS_ALIGN,
         };
         let blocks = (file_bytes - SEGMENT_HEADER as u64) / BLOCK as u64;

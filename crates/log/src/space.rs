@@ -111,9 +111,10 @@ impl Space {
         }
     }
 
-    /// The largest reservation.
-    pub(crate) fn largest(&self) -> u64 {
-        (self.buffer / 2).min(self.limits.user / 2)
+    /// The largest reservation: what fits once all others have gone through.
+    pub(crate) fn largest(&self, share: Share) -> u64 {
+        let log = self.limits.user / 2;
+        if share == Share::User { log.min(self.buffer - 2 * self.pad) } else { log }
     }
 
     /// Buffer room needed if `n` more were reserved.
@@ -159,5 +160,45 @@ impl Space {
 
     fn of(&mut self, share: Share) -> &mut u64 {
         if share == Share::User { &mut self.user } else { &mut self.system }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delay_follows_bytes_and_age() {
+        let limits = Limits::new(512 << 20, 32 << 20);
+        let (target, user) = (limits.target(), limits.user);
+        assert_eq!((user, target), (384 << 20, 288 << 20));
+        assert_eq!(limits.delay(target, 1 << 20), None);
+        assert_eq!(limits.delay(user, 4096), Some(Duration::from_millis(1)));
+        assert_eq!(limits.delay(user * 2, 1 << 30), Some(Duration::from_millis(1)));
+        assert_eq!(limits.delay((target + user) / 2, 2048), Some(Duration::from_micros(250)));
+        assert_eq!(limits.delay(target + 1000, 100), None, "too short to sleep");
+    }
+
+    #[test]
+    fn shares_have_their_parts() {
+        let mut space = Space::new(Limits::new(1 << 20, 64 << 10), Lsn(480), 480, 64 << 10);
+        (space.prepared, space.prepared_user) = (Lsn(4 << 20), Lsn(4 << 20));
+        let end = Lsn(480 + space.limits.user - 1000);
+        space.written = end;
+        assert_eq!(space.lack(end, Share::User, 1000), None);
+        assert_eq!(space.lack(end, Share::User, 1001), Some(Lack::Age));
+        assert_eq!(space.lack(end, Share::System, 1000 + (64 << 10)), None);
+        assert_eq!(space.lack(end, Share::System, 1001 + (64 << 10)), Some(Lack::Age));
+        assert_eq!(space.lack(end, Share::Checkpoint, 1000 + (128 << 10)), None);
+        // Open transactions never take buffer room from users.
+        for _ in 0..100 {
+            space.take(Share::System, 1000);
+        }
+        space.checkpoint = end;
+        assert_eq!(space.lack(end, Share::User, 60_000), None);
+        assert_eq!(space.lack(Lsn(end.0 + 60_000), Share::User, 6000), Some(Lack::Buffer));
+        space.prepared_user = Lsn(end.0 + 100_000);
+        assert_eq!(space.lack(end, Share::User, 1000), Some(Lack::Segments));
+        assert_eq!(space.lack(end, Share::System, 1000), None);
     }
 }

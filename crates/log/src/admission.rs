@@ -1,0 +1,126 @@
+//! The waiting side of admission (G1): first come, first served in each share, and the preparing of
+//! segments that a reservation may need.
+//!
+//! A waiter is woken by its own event whenever it may be its turn: space became free, a segment
+//! stands, the one before it is gone. The first in a queue helps itself where it can: it writes the
+//! buffer, prepares a segment; for the age of the log it waits for the checkpointer.
+
+use crate::log::Share;
+use crate::shared::{Shared, Waiting, notify};
+use crate::space::Lack;
+use evenkeel_base::{Cause, Code, Error, Lsn, Result};
+use evenkeel_format::wal::lsn_of;
+use evenkeel_io::Event;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A thread that waits for log space looks this often whether writes have stopped.
+const HEALTH_CHECK: Duration = Duration::from_millis(100);
+
+impl Shared {
+    /// Prepares the first segments: one to write to and two ahead. On a full disk the first one
+    /// is enough to open; users cannot write then.
+    pub(crate) fn prepare_first(&self) -> Result<()> {
+        self.note_prepared();
+        let end = Lsn(self.end.load(Ordering::Acquire));
+        while self.segments.wants_first(end) {
+            match self.prepare() {
+                Err(e) if e.code() == Code::DiskFull && self.segments.prepared().end > end => {
+                    log::warn!("no space to prepare log segments: {e}");
+                    break;
+                }
+                other => other?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Admission learns where the segments end.
+    fn note_prepared(&self) {
+        let prepared = self.segments.prepared();
+        let mut state = self.state.lock();
+        state.space.prepared = prepared.end;
+        state.space.prepared_user = prepared.user;
+    }
+
+    pub(crate) fn wants_segment(&self) -> bool {
+        let reach = {
+            let state = self.state.lock();
+            state.space.reach(state.buffer.end(), 0)
+        };
+        self.segments.wants_more(reach, self.checkpoint_lsn())
+    }
+
+    /// One step of preparing a segment; false if somebody else is at it.
+    pub(crate) fn prepare(&self) -> Result<bool> {
+        if std::mem::replace(&mut self.state.lock().preparing, true) {
+            return Ok(false);
+        }
+        let start = lsn_of(self.start.0);
+        let result = self.segments.prepare_step(start, self.checkpoint_lsn());
+        self.note_prepared();
+        let fronts = {
+            let mut state = self.state.lock();
+            state.preparing = false;
+            state.fronts()
+        };
+        notify(fronts);
+        match result {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Code::DiskFull => Err(error),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// The slow path of `reserve`: first come, first served in each share.
+    pub(crate) fn reserve_waiting(&self, share: Share, n: u64) -> Result<()> {
+        let event = Arc::new(Event::new());
+        let ticket = {
+            let mut state = self.state.lock();
+            state.next_ticket += 1;
+            let ticket = state.next_ticket;
+            state.queues[share as usize].push_back(Waiting { ticket, event: event.clone() });
+            ticket
+        };
+        let result = self.wait_for_space(share, n, ticket, &event);
+        let fronts = {
+            let mut state = self.state.lock();
+            state.leave(share, ticket);
+            state.fronts()
+        };
+        notify(fronts);
+        result
+    }
+
+    fn wait_for_space(&self, share: Share, n: u64, ticket: u64, event: &Arc<Event>) -> Result<()> {
+        loop {
+            let seen = event.now();
+            self.rt.health.check_writable()?;
+            let (lack, reach) = {
+                let mut state = self.state.lock();
+                let front = state.queues[share as usize].front().map(|w| w.ticket);
+                let lack = if front == Some(ticket) { state.admit(share, n) } else { None };
+                if front == Some(ticket) && lack.is_none() {
+                    return Ok(());
+                }
+                (lack, state.space.reach(state.buffer.end(), n))
+            };
+            match lack {
+                Some(Lack::Buffer) if self.try_lead(false)? => continue,
+                Some(Lack::Segments)
+                    if self.segments.wants_more(reach, self.checkpoint_lsn())
+                        && self.prepare()? =>
+                {
+                    continue;
+                }
+                Some(Lack::Age | Lack::Segments) if share == Share::Checkpoint => {
+                    return Err(Error::new(Code::LogFull).with("bytes", n));
+                }
+                Some(Lack::Age | Lack::Segments) => self.pressure.notify(),
+                Some(Lack::Buffer) | None => {}
+            }
+            self.rt.wait(event, seen, Some(HEALTH_CHECK), Cause::LogSpace);
+        }
+    }
+}

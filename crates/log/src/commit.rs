@@ -1,0 +1,193 @@
+//! Group commit: who writes and syncs for whom.
+//!
+//! The *leader* takes the buffer, writes it and syncs, one at a time; meanwhile the next group
+//! gathers. Waiters of a group are woken together when it is done; of the next group only its first
+//! waiter, the *designated* leader, is woken, to lead at once: no timer takes part, and nobody is
+//! woken in vain. The *syncer* role is taken for each sync, by a leader or by the beat of modes 0
+//! and 2: two syncs at once could hide an error from one of them. Both roles are flags, not locks:
+//! no mutex is held across I/O or waits. A commit of mode 2 that comes while a leader syncs waits
+//! for that sync.
+
+use crate::buffer::Chunk;
+use crate::shared::{Shared, notify};
+use evenkeel_base::{Cause, Lsn, Result};
+use evenkeel_io::Event;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How far a waiter wants his record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    Written,
+    Durable,
+}
+
+/// What a waiter does next.
+enum Turn {
+    Lead,
+    Wait { event: Arc<Event>, seen: u64, designated: bool },
+}
+impl Shared {
+    fn reached(&self, lsn: Lsn, goal: Goal) -> bool {
+        let position = match goal {
+            Goal::Written => &self.written,
+            Goal::Durable => &self.durable,
+        };
+        position.load(Ordering::Acquire) > lsn.0
+    }
+
+    /// Waits, or leads the group that takes the record there.
+    pub(crate) fn wait(&self, lsn: Lsn, goal: Goal) -> Result<()> {
+        let end = self.end.load(Ordering::Acquire);
+        let lsn = lsn.min(Lsn(end.saturating_sub(1)));
+        let mut designated = false;
+        loop {
+            if self.reached(lsn, goal) {
+                if designated {
+                    self.hand_over_lead();
+                }
+                return Ok(());
+            }
+            self.rt.health.check_writable()?;
+            match self.next_turn(lsn, goal, designated) {
+                Turn::Lead => {
+                    designated = false;
+                    self.lead(goal == Goal::Durable)?;
+                }
+                Turn::Wait { event, seen, designated: now } => {
+                    designated = now;
+                    if !self.reached(lsn, goal) && !self.rt.health.is_failed() {
+                        self.rt.wait(&event, seen, None, Cause::LogSync);
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_turn(&self, lsn: Lsn, goal: Goal, designated: bool) -> Turn {
+        let mut state = self.state.lock();
+        let covered = lsn < state.group_end && (state.group_syncs || goal == Goal::Written);
+        if (designated || !state.next_leader) && state.take_lead() {
+            state.next_leader = false;
+            return Turn::Lead;
+        }
+        if state.leading && covered && !designated {
+            let event = self.group_done[(state.group % 2) as usize].clone();
+            return Turn::Wait { seen: event.now(), event, designated: false };
+        }
+        if designated || !state.next_leader {
+            state.next_leader = true;
+            let event = self.lead_next.clone();
+            return Turn::Wait { seen: event.now(), event, designated: true };
+        }
+        let event = self.group_done[((state.group + 1) % 2) as usize].clone();
+        Turn::Wait { seen: event.now(), event, designated: false }
+    }
+
+    /// The designated leader needs nothing any more: the group chooses another one.
+    fn hand_over_lead(&self) {
+        self.state.lock().next_leader = false;
+        self.group_done.iter().for_each(|event| event.notify());
+    }
+
+    /// Leads one group if nobody does; false if somebody does.
+    pub(crate) fn try_lead(&self, sync: bool) -> Result<bool> {
+        let lead = self.state.lock().take_lead();
+        if lead {
+            self.lead(sync)?;
+        }
+        Ok(lead)
+    }
+
+    /// The leader's work: take the buffer, write, sync, wake.
+    fn lead(&self, sync: bool) -> Result<()> {
+        self.rt.step();
+        let (group, end) = {
+            let mut state = self.state.lock();
+            let mut group = std::mem::take(&mut state.spare);
+            let align = self.segments.align();
+            state.buffer.seal(align, &mut group);
+            state.group_end = state.buffer.end();
+            state.group_syncs = sync;
+            self.end.store(state.group_end.0, Ordering::Release);
+            (group, state.group_end)
+        };
+        let result = self.write_group(group, end).and_then(|()| match sync {
+            true => self.sync_written(),
+            false => Ok(()),
+        });
+        let (done, fronts, next) = {
+            let mut state = self.state.lock();
+            state.leading = false;
+            let done = self.group_done[(state.group % 2) as usize].clone();
+            (done, state.fronts(), state.next_leader)
+        };
+        done.notify();
+        if next {
+            self.lead_next.notify();
+        }
+        notify(fronts);
+        result
+    }
+
+    /// Writes a group and gives its chunks back.
+    fn write_group(&self, mut group: Vec<Chunk>, end: Lsn) -> Result<()> {
+        let durable = Lsn(self.durable.load(Ordering::Acquire));
+        let mut result = self.rt.health.check_writable();
+        for chunk in &mut group {
+            if result.is_ok() {
+                chunk.finish(self.epoch, durable, self.start);
+                result = self
+                    .segments
+                    .write(chunk.first_block(), chunk.used())
+                    .map_err(|error| self.fail(error));
+            }
+        }
+        let mut state = self.state.lock();
+        state.buffer.give_back(&mut group);
+        state.spare = group;
+        if result.is_ok() {
+            state.space.written = end;
+            self.written.store(end.0, Ordering::Release);
+        }
+        result
+    }
+
+    /// Syncs what is written; one thread at a time, so that an error is never missed.
+    fn sync_written(&self) -> Result<()> {
+        self.rt.wait_until(&self.sync_free, Cause::LogSync, || {
+            !std::mem::replace(&mut self.state.lock().syncing, true)
+        });
+        let from = self.durable.load(Ordering::Acquire);
+        let to = self.written.load(Ordering::Acquire);
+        let result = self.rt.health.check_writable().and_then(|()| {
+            self.rt.step();
+            self.segments.sync(Lsn(from), Lsn(to)).map_err(|error| self.fail(error))
+        });
+        if result.is_ok() {
+            self.durable.fetch_max(to, Ordering::AcqRel);
+        }
+        self.state.lock().syncing = false;
+        self.sync_free.notify();
+        result
+    }
+
+    /// The sync of modes 0 and 2.
+    pub(crate) fn lazy_sync(&self) -> Result<()> {
+        // Commits from here on start a second of their own.
+        self.lazy_since.store(0, Ordering::Release);
+        let end = self.end.load(Ordering::Acquire);
+        self.wait(Lsn(end.saturating_sub(1)), Goal::Written)?;
+        self.sync_written()?;
+        self.group_done.iter().for_each(|event| event.notify());
+        self.lead_next.notify();
+        Ok(())
+    }
+
+    /// True if half of the buffer waits to be written and nobody writes.
+    pub(crate) fn buffer_fills(&self) -> bool {
+        let state = self.state.lock();
+        let unwritten = state.buffer.end().0 - state.space.written.0;
+        !state.leading && unwritten > state.space.buffer / 2
+    }
+}

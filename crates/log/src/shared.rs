@@ -1,0 +1,135 @@
+//! What the parts of the log share: positions, the state behind the one short mutex, events.
+//!
+//! `state` is locked for memory work only, never across a wait, a step or I/O; it is taken before
+//! the tables of `segments`, never after.
+
+use crate::buffer::{Buffer, Chunk};
+use crate::log::Share;
+use crate::segments::Segments;
+use crate::space::{Lack, Limits, Space};
+use evenkeel_base::{Error, Lsn, sync::Mutex};
+use evenkeel_io::{Event, Runtime};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) struct Shared {
+    pub(crate) rt: Arc<Runtime>,
+    pub(crate) epoch: u32,
+    /// First block of the epoch, and the position it took over from.
+    pub(crate) start: (u64, Lsn),
+    pub(crate) limits: Limits,
+    pub(crate) segments: Segments,
+    pub(crate) state: Mutex<State>,
+    pub(crate) end: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) durable: AtomicU64,
+    pub(crate) checkpoint: AtomicU64,
+    /// When the oldest commit of modes 0 and 2 not synced yet was made; 0: there is none.
+    pub(crate) lazy_since: AtomicU64,
+    /// Background work.
+    pub(crate) work: Arc<Event>,
+    /// The checkpointer.
+    pub(crate) pressure: Arc<Event>,
+    /// Groups, by the parity of their number.
+    pub(crate) group_done: [Arc<Event>; 2],
+    /// The designated leader of the next group.
+    pub(crate) lead_next: Arc<Event>,
+    /// The syncer role has become free.
+    pub(crate) sync_free: Arc<Event>,
+}
+
+pub(crate) struct State {
+    pub(crate) buffer: Buffer,
+    pub(crate) space: Space,
+    /// Waiting reservations of User, System and Checkpoint, first come first served.
+    pub(crate) queues: [VecDeque<Waiting>; 3],
+    pub(crate) next_ticket: u64,
+    /// There is a leader; his group has this number, ends here, and will be synced.
+    pub(crate) leading: bool,
+    pub(crate) group: u64,
+    pub(crate) group_end: Lsn,
+    pub(crate) group_syncs: bool,
+    pub(crate) next_leader: bool,
+    pub(crate) syncing: bool,
+    pub(crate) preparing: bool,
+    /// An empty list with room for a group.
+    pub(crate) spare: Vec<Chunk>,
+}
+
+pub(crate) struct Waiting {
+    pub(crate) ticket: u64,
+    pub(crate) event: Arc<Event>,
+}
+/// Wakes the first of each queue.
+pub(crate) fn notify(events: [Option<Arc<Event>>; 3]) {
+    events.into_iter().flatten().for_each(|event| event.notify());
+}
+impl State {
+    pub(crate) fn new(buffer: Buffer, space: Space) -> State {
+        State {
+            group_end: buffer.end(),
+            buffer,
+            space,
+            queues: Default::default(),
+            next_ticket: 0,
+            leading: false,
+            group: 0,
+            group_syncs: false,
+            next_leader: false,
+            syncing: false,
+            preparing: false,
+            spare: Vec::with_capacity(128),
+        }
+    }
+
+    /// Counts a reservation if nothing is missing.
+    pub(crate) fn admit(&mut self, share: Share, n: u64) -> Option<Lack> {
+        let end = self.buffer.end();
+        let lack = self.space.lack(end, share, n);
+        if lack.is_none() {
+            let need = self.space.buffer_need(end, n);
+            self.buffer.grow(need);
+            self.space.take(share, n);
+        }
+        lack
+    }
+
+    /// The events of those first in their queues.
+    pub(crate) fn fronts(&self) -> [Option<Arc<Event>>; 3] {
+        self.queues.each_ref().map(|q| q.front().map(|w| w.event.clone()))
+    }
+
+    pub(crate) fn leave(&mut self, share: Share, ticket: u64) {
+        self.queues[share as usize].retain(|w| w.ticket != ticket);
+    }
+
+    /// Becomes leader if there is none.
+    pub(crate) fn take_lead(&mut self) -> bool {
+        if self.leading {
+            return false;
+        }
+        self.leading = true;
+        self.group += 1;
+        true
+    }
+}
+impl Shared {
+    pub(crate) fn checkpoint_lsn(&self) -> Lsn {
+        Lsn(self.checkpoint.load(Ordering::Acquire))
+    }
+
+    /// Latches and wakes everybody.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        let error = self.rt.health.fail(error);
+        let all: Vec<Arc<Event>> = {
+            let state = self.state.lock();
+            state.queues.iter().flatten().map(|w| w.event.clone()).collect()
+        };
+        all.iter().for_each(|event| event.notify());
+        self.group_done.iter().for_each(|event| event.notify());
+        self.lead_next.notify();
+        self.sync_free.notify();
+        error
+    }
+}
