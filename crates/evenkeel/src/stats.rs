@@ -3,7 +3,8 @@
 
 use crate::Database;
 use evenkeel_base::stall::StallFigures;
-use evenkeel_base::{Cause, Result, metrics::Metric};
+use evenkeel_base::{Cause, Code, Result, metrics::Metric};
+pub use evenkeel_tables::TableCheck as CheckReport;
 use std::ops::Bound;
 
 /// Counters, gauges and waits at one moment.
@@ -48,17 +49,6 @@ pub struct IndexStats {
     pub run_bytes: u64,
 }
 
-/// What a check found; no problems means clean.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckReport {
-    /// Rows read.
-    pub rows: u64,
-    /// Index entries compared with their rows.
-    pub entries: u64,
-    /// One line per problem, naming table, index, page or file.
-    pub problems: Vec<String>,
-}
-
 impl Database {
     /// Counters, gauges and waits now.
     pub fn stats(&self) -> Stats {
@@ -94,5 +84,26 @@ impl Database {
             tables.push(stats);
         }
         Ok(tables)
+    }
+
+    /// Checks every table: tree structure, files of indexes, and each index against the rows, both
+    /// directions. Writers go on. No problems means clean.
+    ///
+    /// # Errors
+    /// What keeps the check from going on; damage is in the report.
+    pub fn check(&self) -> Result<CheckReport> {
+        let mut all = CheckReport::default();
+        for name in self.tables() {
+            match self.engine.store.check_table(&name) {
+                Ok(one) => {
+                    all.rows += one.rows;
+                    all.entries += one.entries;
+                    all.problems.extend(one.problems);
+                }
+                Err(error) if error.code() == Code::TableMissing => {}
+                Err(error) => all.problems.push(format!("table {name}: {error}")),
+            }
+        }
+        Ok(all)
     }
 }

@@ -38,6 +38,8 @@ fn verify(db: &Database, rows: i64, indexed: bool) {
         n += 1;
     }
     assert_eq!(n, rows);
+    let check = db.check().expect("check");
+    assert_eq!((check.rows, check.problems.len()), (rows as u64, 0), "{:?}", check.problems);
     if !indexed {
         return;
     }

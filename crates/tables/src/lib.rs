@@ -9,6 +9,7 @@
 mod auto;
 mod build;
 pub mod catalog;
+mod check;
 mod ddl;
 mod latch;
 mod op;
@@ -24,6 +25,7 @@ mod table;
 mod transaction;
 mod write;
 
+pub use check::TableCheck;
 pub use build::{BuildPhase, BuildProgress};
 pub use evenkeel_format::{ColumnType, Value, ValueRef};
 pub use evenkeel_tree::Direction;

@@ -1,0 +1,188 @@
+//! Checks a table against itself: the tree's structure, the files of its indexes, and every index
+//! against the rows as multisets of (key bytes, primary key), both directions, at one snapshot.
+//!
+//! One pass sums a hash per index over the rows and over the entries; only where the sums differ do
+//! further passes look for the first entries and rows concerned.
+
+use crate::Store;
+use crate::row::Row;
+use crate::shape::IndexShape;
+use crate::table::TableState;
+use crate::transaction::{Access, Isolation, Transaction};
+use evenkeel_base::{Lsn, Result, Snapshot};
+use evenkeel_runs::{Direction as RunsDirection, KeyRange};
+use evenkeel_tree::Direction;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+
+/// Problems listed at most for each index.
+const PROBLEMS_MAX: usize = 10;
+
+/// What a check of one table found; no problems means clean.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableCheck {
+    /// Rows read.
+    pub rows: u64,
+    /// Index entries read, one direction.
+    pub entries: u64,
+    /// One line per problem.
+    pub problems: Vec<String>,
+}
+
+/// Order-independent sum of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    count: u64,
+    hash: u128,
+}
+
+impl Sum {
+    fn add(&mut self, key: &[u8], pk: &[u8]) {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_usize(key.len());
+        hasher.write(key);
+        hasher.write(pk);
+        self.count += 1;
+        self.hash = self.hash.wrapping_add(u128::from(hasher.finish()));
+    }
+}
+
+struct Checker<'s> {
+    store: &'s Arc<Store>,
+    txn: Transaction,
+    state: Arc<TableState>,
+    snapshot: Snapshot,
+    name: String,
+    report: TableCheck,
+}
+
+impl Store {
+    /// Checks a table at the present moment; writers go on.
+    ///
+    /// # Errors
+    /// `TableMissing`; what keeps the check itself from going on. Damage is in the report.
+    pub fn check_table(self: &Arc<Self>, name: &str) -> Result<TableCheck> {
+        let mut txn = self.begin(Isolation::RepeatableRead, Access::ReadOnly);
+        let at = txn.take_snapshot()?;
+        let state = self.table(name)?.state();
+        let report = TableCheck::default();
+        let (snapshot, name) = (Snapshot::committed_at(at), name.to_string());
+        let mut checker = Checker { store: self, txn, state, snapshot, name, report };
+        checker.run(at)?;
+        Ok(checker.report)
+    }
+}
+
+impl Checker<'_> {
+    fn run(&mut self, at: Lsn) -> Result<()> {
+        for problem in self.state.tree.check()?.problems {
+            self.problem(format!("page {}: {}", problem.page, problem.what));
+        }
+        let state = self.state.clone();
+        let readable = |i: &&IndexShape| i.check_readable(at).is_ok();
+        let indexes: Vec<&IndexShape> = state.shape.indexes.iter().filter(readable).collect();
+        let wanted = self.sums_of_rows(&indexes)?;
+        for (index, rows) in indexes.into_iter().zip(wanted) {
+            if let Err(error) = self.store.runs.check(index.id) {
+                self.problem(format!("index {}: {error}", index.name));
+                continue;
+            }
+            let forward = self.sum_of_index(index, RunsDirection::Forward)?;
+            let reverse = self.sum_of_index(index, RunsDirection::Reverse)?;
+            self.report.entries += forward.count;
+            if forward != reverse {
+                let (a, b) = (forward.count, reverse.count);
+                self.problem(format!("index {}: {a} entries forward, {b} back", index.name));
+            }
+            if forward != rows {
+                let (a, b) = (rows.count, forward.count);
+                self.problem(format!("index {}: {a} rows, {b} entries", index.name));
+                self.name_differences(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn problem(&mut self, what: String) {
+        let table = &self.name;
+        self.report.problems.push(format!("table {table}: {what}"));
+    }
+
+    /// Calls `f` with every row of the snapshot.
+    fn rows(&mut self, f: &mut dyn FnMut(&mut Self, &Row) -> Result<()>) -> Result<()> {
+        let table = self.store.table(&self.name)?;
+        let mut scan = self.txn.scan(&table, crate::Range::ALL, Direction::Forward)?;
+        let mut row = Row::new();
+        while scan.next(&mut row)? {
+            f(self, &row)?;
+        }
+        Ok(())
+    }
+
+    fn sums_of_rows(&mut self, indexes: &[&IndexShape]) -> Result<Vec<Sum>> {
+        let mut sums = vec![Sum::default(); indexes.len()];
+        let mut key = Vec::new();
+        self.rows(&mut |check, row| {
+            check.report.rows += 1;
+            for (index, sum) in indexes.iter().zip(&mut sums) {
+                key.clear();
+                index.encode(&|column| row.value(column), row.key().len(), &mut key)?;
+                sum.add(&key, row.key());
+            }
+            Ok(())
+        })?;
+        Ok(sums)
+    }
+
+    fn sum_of_index(&self, index: &IndexShape, direction: RunsDirection) -> Result<Sum> {
+        let runs = &self.store.runs;
+        let mut cursor = runs.cursor(index.id, &KeyRange::all(), direction, self.snapshot)?;
+        let mut sum = Sum::default();
+        while let Some(entry) = cursor.next()? {
+            sum.add(entry.key, entry.pk);
+        }
+        Ok(sum)
+    }
+
+    /// Names the first entries without their row and the first rows without their entry.
+    fn name_differences(&mut self, index: &IndexShape) -> Result<()> {
+        let runs = self.store.runs.clone();
+        let mut cursor =
+            runs.cursor(index.id, &KeyRange::all(), RunsDirection::Forward, self.snapshot)?;
+        let table = self.store.table(&self.name)?;
+        let (mut row, mut key, mut named) = (Row::new(), Vec::new(), 0);
+        while let Some(entry) = cursor.next()? {
+            let found = self.txn.get_by_key(&table, entry.pk, &mut row)?;
+            key.clear();
+            if found {
+                index.encode(&|column| row.value(column), entry.pk.len(), &mut key)?;
+            }
+            if (!found || key != entry.key) && named < PROBLEMS_MAX {
+                named += 1;
+                let (pk, has) = (hex(entry.pk), if found { "has another key" } else { "is missing" });
+                self.problem(format!("index {}: entry of pk {pk}: its row {has}", index.name));
+            }
+        }
+        let (snapshot, name) = (self.snapshot, index.name.clone());
+        let (mut key, mut named) = (Vec::new(), 0);
+        self.rows(&mut |check, row| {
+            key.clear();
+            index.encode(&|column| row.value(column), row.key().len(), &mut key)?;
+            let mut range = key.clone();
+            range.extend_from_slice(row.key());
+            let forward = RunsDirection::Forward;
+            let mut at = runs.cursor(index.id, &KeyRange::prefix(&range), forward, snapshot)?;
+            let found = matches!(at.next()?, Some(e) if e.key == key && e.pk == row.key());
+            if !found && named < PROBLEMS_MAX {
+                named += 1;
+                let pk = hex(row.key());
+                check.problem(format!("index {name}: row of pk {pk} has no entry"));
+            }
+            Ok(())
+        })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
