@@ -22,6 +22,8 @@ const LOCK_FILE: &str = "evenkeel.lock";
 /// Exists while a database is being created.
 const CREATING_FILE: &str = "evenkeel.creating";
 
+type Lock = Option<Arc<dyn File>>;
+
 /// An open database.
 pub(crate) struct Engine {
     pub rt: Arc<Runtime>,
@@ -35,7 +37,7 @@ pub(crate) struct Engine {
     pub options: Options,
     pub recovery: RecoveryReport,
     pub closed: AtomicBool,
-    _lock: Arc<dyn File>,
+    _lock: Lock,
 }
 
 /// The layers before they are connected to a log.
@@ -126,8 +128,7 @@ impl Engine {
             check_may_create(path, &options, &names)?;
         }
         rt.env.create_dir("")?;
-        let lock_mode = OpenMode { lock: true, ..OpenMode::READ_WRITE };
-        let lock = rt.env.open(LOCK_FILE, lock_mode)?;
+        let lock = take_lock(path, &options, &rt)?;
         let mut engine = if exists {
             Engine::open_existing(rt, options, lock)?
         } else {
@@ -141,7 +142,7 @@ impl Engine {
 
     /// Makes a new database. The superblock comes last: a directory with the marker file and
     /// without a superblock is a creation that was cut short, and is begun anew.
-    fn create(rt: Arc<Runtime>, options: Options, lock: Arc<dyn File>) -> Result<Engine> {
+    fn create(rt: Arc<Runtime>, options: Options, lock: Lock) -> Result<Engine> {
         rt.env.open(CREATING_FILE, OpenMode::READ_WRITE)?.sync()?;
         rt.env.sync_dir("")?;
         for dir in ["wal", "pages", "runs", "undo"] {
@@ -172,7 +173,7 @@ impl Engine {
         Ok(Engine::assemble(parts, recorder, store, superfile, options, lock))
     }
 
-    fn open_existing(rt: Arc<Runtime>, options: Options, lock: Arc<dyn File>) -> Result<Engine> {
+    fn open_existing(rt: Arc<Runtime>, options: Options, lock: Lock) -> Result<Engine> {
         let superfile = SuperFile::open(&rt, true)?;
         let superblock = superfile.get();
         if let Some(asked) = options.page_size
@@ -217,7 +218,7 @@ impl Engine {
         store: Arc<Store>,
         superfile: SuperFile,
         options: Options,
-        lock: Arc<dyn File>,
+        lock: Lock,
     ) -> Engine {
         let Parts { rt, pages, txns, runs, .. } = parts;
         let log = recorder.log.clone();
@@ -293,6 +294,21 @@ impl Drop for Engine {
         if let Err(error) = self.close() {
             log::error!("closing: {error}");
         }
+    }
+}
+
+/// One process owns a directory; a read-only open locks it too, without writing to it.
+fn take_lock(path: &Path, options: &Options, rt: &Runtime) -> Result<Lock> {
+    if !options.read_only {
+        let mode = OpenMode { lock: true, ..OpenMode::READ_WRITE };
+        return rt.env.open(LOCK_FILE, mode).map(Some);
+    }
+    let mode = OpenMode { lock: true, ..OpenMode::READ };
+    match options.base_environment(path).open(LOCK_FILE, mode) {
+        Ok(file) => Ok(Some(file)),
+        // A copy without the file: nobody else can have it open.
+        Err(error) if error.code() == Code::FileMissing => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

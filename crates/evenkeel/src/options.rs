@@ -3,7 +3,7 @@
 //! environment, come by builder method and are not settings.
 
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_io::{Env, RealEnv};
+use evenkeel_io::{Env, OverlayEnv, RealEnv};
 use std::{path::Path, sync::Arc, time::Duration};
 
 pub use evenkeel_log::Durability;
@@ -110,12 +110,14 @@ pub struct Options {
     pub lock_wait_timeout: Duration,
     /// Write pages twice.
     pub doublewrite: bool,
-    /// Open without writing anything; fails if the database needs recovery.
+    /// Open without writing a byte: what recovery changes stays in memory.
     pub read_only: bool,
     /// Create the database if the directory is empty or missing.
     pub create: bool,
-    pub(crate) env: Option<Arc<dyn Env>>,
-    pub(crate) geometry: Geometry,
+    /// Where files lie; `None` is the operating system.
+    pub env: Option<Arc<dyn Env>>,
+    /// Small sizes for tests.
+    pub geometry: Geometry,
 }
 
 /// Sizes that tests make small so that rare paths become common.
@@ -177,9 +179,15 @@ impl Options {
         self
     }
 
+    /// The environment that holds the files of the database at `path`.
+    pub(crate) fn base_environment(&self, path: &Path) -> Arc<dyn Env> {
+        self.env.clone().unwrap_or_else(|| Arc::new(RealEnv::new(path)))
+    }
+
     /// The environment to use for the database at `path`.
     pub(crate) fn environment(&self, path: &Path) -> Arc<dyn Env> {
-        self.env.clone().unwrap_or_else(|| Arc::new(RealEnv::new(path)))
+        let env = self.base_environment(path);
+        if self.read_only { Arc::new(OverlayEnv::new(env)) } else { env }
     }
 
     /// The page size of a database to be created.

@@ -87,12 +87,36 @@ fn a_process_that_dies_loses_nothing_acknowledged() {
     let copy = tempfile::tempdir().expect("dir");
     copy_dir(dir.path(), copy.path());
     drop(db);
+    let before = listing(copy.path());
+    let read_only = Options { read_only: true, ..Options::new() };
+    let db = Database::open_with(copy.path(), read_only).expect("open read-only");
+    verify(&db, 5_000, true);
+    assert!(db.begin(Isolation::RepeatableRead, Access::ReadWrite).is_err());
+    assert!(Database::open(copy.path()).is_err(), "one process, one opener");
+    db.close().expect("close");
+    assert_eq!(listing(copy.path()), before, "a read-only open wrote something");
     let db = Database::open_with(copy.path(), Options::new()).expect("recover");
     assert!(!db.recovery().clean);
     assert!(db.recovery().rows > 0);
     verify(&db, 5_000, true);
     load(&db, 5_000, 6_000);
     verify(&db, 6_000, true);
+}
+
+fn listing(dir: &std::path::Path) -> Vec<(String, u64, std::time::SystemTime)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("list") {
+        let entry = entry.expect("entry");
+        let meta = entry.metadata().expect("metadata");
+        if meta.is_dir() {
+            all.extend(listing(&entry.path()));
+        } else {
+            let name = entry.path().display().to_string();
+            all.push((name, meta.len(), meta.modified().expect("time")));
+        }
+    }
+    all.sort();
+    all
 }
 
 fn copy_dir(from: &std::path::Path, to: &std::path::Path) {

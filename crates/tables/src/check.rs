@@ -159,7 +159,8 @@ impl Checker<'_> {
             }
             if (!found || key != entry.key) && named < PROBLEMS_MAX {
                 named += 1;
-                let (pk, has) = (hex(entry.pk), if found { "has another key" } else { "is missing" });
+                let (pk, has) =
+                    (hex(entry.pk), if found { "has another key" } else { "is missing" });
                 self.problem(format!("index {}: entry of pk {pk}: its row {has}", index.name));
             }
         }

@@ -25,8 +25,8 @@ mod table;
 mod transaction;
 mod write;
 
-pub use check::TableCheck;
 pub use build::{BuildPhase, BuildProgress};
+pub use check::TableCheck;
 pub use evenkeel_format::{ColumnType, Value, ValueRef};
 pub use evenkeel_tree::Direction;
 pub use evenkeel_txn::Mode;
