@@ -17,25 +17,36 @@ use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-const CHUNK: usize = 1 << 20;
-const CHUNKS_MAX: usize = 1 << 14;
+/// Large pages where the system gives them: a search touches a few dozen places.
+const CHUNK: usize = 2 << 20;
+const CHUNKS_MAX: usize = 1 << 13;
 const HEIGHT_MAX: usize = 12;
 const ALIGN: usize = 8;
 
-// Node layout: fixed part, links (u32 each), key, value.
-const LSN: usize = 0;
+// Node layout. Links (u32 each, level 0 last) lie before the node's address, so that a comparison
+// and the step to the next node touch one cache line. From the address on: key length, pk length,
+// key; then, 8-aligned: LSN, transaction, undo number, value length, op; then the value.
+const PK_LEN: usize = 4;
+const KEY: usize = 8;
+const TAIL: usize = 25;
+// Offsets in the tail.
 const TXN: usize = 8;
 const UNDO: usize = 16;
-const KEY_LEN: usize = 20;
-const PK_LEN: usize = 24;
-const VALUE_LEN: usize = 28;
-const OP: usize = 32;
-const HEIGHT: usize = 33;
-const LINKS: usize = 36;
+const VALUE_LEN: usize = 20;
+const OP: usize = 24;
 
 /// Bytes one entry takes at most, given the lengths of its parts.
 pub(crate) const fn node_bytes_max(key: usize, pk: usize, value: usize) -> usize {
-    (LINKS + 4 * HEIGHT_MAX + 4 + key + pk + value).next_multiple_of(ALIGN)
+    node_bytes(HEIGHT_MAX, 4 + key + pk, value)
+}
+
+const fn links_bytes(height: usize) -> usize {
+    (4 * height).next_multiple_of(ALIGN)
+}
+
+const fn node_bytes(height: usize, key: usize, value: usize) -> usize {
+    let tail = (KEY + key).next_multiple_of(ALIGN);
+    (links_bytes(height) + tail + TAIL + value).next_multiple_of(ALIGN)
 }
 
 /// What an insert brings.
@@ -69,7 +80,29 @@ pub(crate) struct NodeRef<'a> {
     pub value: &'a [u8],
     pub op: u8,
     pub stamp: Stamp,
+    #[cfg(test)]
     pub lsn: Lsn,
+}
+
+/// A key to search for: its first 16 bytes as two numbers spare most calls of memcmp.
+#[derive(Clone, Copy)]
+struct Search<'a> {
+    head: Option<[u64; 2]>,
+    key: &'a [u8],
+    lsn: u64,
+}
+
+impl<'a> Search<'a> {
+    #[inline]
+    fn new(key: &'a [u8], lsn: u64) -> Search<'a> {
+        Search { head: key.first_chunk().map(head_of), key, lsn }
+    }
+}
+
+#[inline]
+fn head_of(bytes: &[u8; 16]) -> [u64; 2] {
+    let n = u128::from_be_bytes(*bytes);
+    [(n >> 64) as u64, n as u64]
 }
 
 pub(crate) struct SkipList {
@@ -146,11 +179,13 @@ impl SkipList {
         // Position 0 of the arena is no node: the large ones start ALIGN into their chunk.
         let count = (size + ALIGN).div_ceil(CHUNK);
         assert!(first + count <= CHUNKS_MAX, "memtable arena beyond its reservation");
-        let Ok(layout) = Layout::from_size_align(count * CHUNK, 64) else {
+        let Ok(layout) = Layout::from_size_align(count * CHUNK, CHUNK) else {
             unreachable!("a chunk count is bounded by CHUNKS_MAX")
         };
         // SAFETY: the layout has a size above zero.
         let Some(base) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        // SAFETY: the range is the allocation just made; the call is advice and may fail.
+        unsafe { libc::madvise(base.as_ptr().cast(), count * CHUNK, libc::MADV_HUGEPAGE) };
         owned.push(Owned(base, layout));
         for i in 0..count {
             // SAFETY: i * CHUNK is inside the allocation of count * CHUNK bytes.
@@ -182,42 +217,62 @@ impl SkipList {
         }
         // SAFETY: the node has more than `level` links (it was reached at this level, or is the new
         // node with `level` below its height); they are 4-aligned and only used as atomics.
-        unsafe { AtomicU32::from_ptr(self.ptr(node).add(LINKS + 4 * level).cast::<u32>()) }
+        unsafe { AtomicU32::from_ptr(self.ptr(node).sub(4 * (level + 1)).cast::<u32>()) }
     }
 
     #[inline]
-    fn key_of(&self, node: u32) -> (&[u8], u64) {
+    fn key_of(&self, node: u32) -> &[u8] {
         let p = self.ptr(node);
-        // SAFETY: the fixed part and the key were written before the node was published and never
-        // change; the arena lives as long as `self`.
-        unsafe {
-            let key_len = p.add(KEY_LEN).cast::<u32>().read() as usize;
-            let height = p.add(HEIGHT).read() as usize;
-            let key = std::slice::from_raw_parts(p.add(LINKS + 4 * height), key_len);
-            (key, p.add(LSN).cast::<u64>().read())
-        }
+        // SAFETY: lengths and key were written before the node was published and never change; the
+        // arena lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(p.add(KEY), p.cast::<u32>().read() as usize) }
+    }
+
+    #[inline]
+    fn tail_of(&self, node: u32) -> *mut u8 {
+        let tail = (KEY + self.key_of(node).len()).next_multiple_of(ALIGN);
+        // SAFETY: the tail lies inside the node, behind its key.
+        unsafe { self.ptr(node).add(tail) }
+    }
+
+    #[inline]
+    fn lsn_of(&self, node: u32) -> u64 {
+        // SAFETY: as in `key_of`; the tail starts with the LSN and is 8-aligned.
+        unsafe { self.tail_of(node).cast::<u64>().read() }
     }
 
     /// The content of a node.
     pub(crate) fn get(&self, node: Node) -> NodeRef<'_> {
-        let (full_key, lsn) = self.key_of(node.0);
-        let p = self.ptr(node.0);
-        // SAFETY: as in `key_of`; the value follows the key.
+        let (p, tail) = (self.ptr(node.0), self.tail_of(node.0));
+        // SAFETY: as in `key_of`; the value follows the tail.
         unsafe {
-            let value_len = p.add(VALUE_LEN).cast::<u32>().read() as usize;
-            let value_at = full_key.as_ptr().add(full_key.len());
+            let value_len = tail.add(VALUE_LEN).cast::<u32>().read() as usize;
             NodeRef {
-                full_key,
+                full_key: self.key_of(node.0),
                 pk_len: p.add(PK_LEN).cast::<u32>().read() as usize,
-                value: std::slice::from_raw_parts(value_at, value_len),
-                op: p.add(OP).read(),
+                value: std::slice::from_raw_parts(tail.add(TAIL), value_len),
+                op: tail.add(OP).read(),
                 stamp: Stamp {
-                    txn: TxnId(p.add(TXN).cast::<u64>().read()),
-                    undo_no: UndoNo(p.add(UNDO).cast::<u32>().read()),
+                    txn: TxnId(tail.add(TXN).cast::<u64>().read()),
+                    undo_no: UndoNo(tail.add(UNDO).cast::<u32>().read()),
                 },
-                lsn: Lsn(lsn),
+                #[cfg(test)]
+                lsn: Lsn(self.lsn_of(node.0)),
             }
         }
+    }
+
+    /// Hides a cache miss of the level below behind the comparison at this one.
+    #[inline]
+    fn prefetch(&self, node: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if node != 0 {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch has no effect but on caches; the address is a node's.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.ptr(node).cast_const().cast()) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = node;
     }
 
     fn random_height(&self) -> usize {
@@ -230,50 +285,60 @@ impl SkipList {
 
     fn write_node(&self, e: &NewEntry<'_>, height: usize) -> u32 {
         let key_len = 4 + e.key.len() + e.pk.len();
-        let size = LINKS + 4 * height + key_len + e.value.len();
-        let node = (self.allocate(size) / ALIGN) as u32;
+        let at = self.allocate(node_bytes(height, key_len, e.value.len())) + links_bytes(height);
+        let node = (at / ALIGN) as u32;
         let p = self.ptr(node);
-        // SAFETY: `allocate` gave `size` bytes to this thread alone; every write is inside them
-        // and aligned (the node is 8-aligned).
+        // SAFETY: `allocate` gave the bytes of the node to this thread alone; every write is inside
+        // them and aligned (node and tail are 8-aligned, links 4-aligned).
         unsafe {
-            p.add(LSN).cast::<u64>().write(e.lsn.0);
-            p.add(TXN).cast::<u64>().write(e.stamp.txn.0);
-            p.add(UNDO).cast::<u32>().write(e.stamp.undo_no.0);
-            p.add(KEY_LEN).cast::<u32>().write(key_len as u32);
-            p.add(PK_LEN).cast::<u32>().write(e.pk.len() as u32);
-            p.add(VALUE_LEN).cast::<u32>().write(e.value.len() as u32);
-            p.add(OP).write(e.op);
-            p.add(HEIGHT).write(height as u8);
-            p.add(HEIGHT + 1).cast::<[u8; 2]>().write([0; 2]);
             for level in 0..height {
-                p.add(LINKS + 4 * level).cast::<u32>().write(0);
+                p.sub(4 * (level + 1)).cast::<u32>().write(0);
             }
-            let mut at = p.add(LINKS + 4 * height);
-            for part in [&e.index.0.to_be_bytes()[..], e.key, e.pk, e.value] {
-                at.copy_from_nonoverlapping(part.as_ptr(), part.len());
-                at = at.add(part.len());
+            p.cast::<u32>().write(key_len as u32);
+            p.add(PK_LEN).cast::<u32>().write(e.pk.len() as u32);
+            let mut to = p.add(KEY);
+            for part in [&e.index.0.to_be_bytes()[..], e.key, e.pk] {
+                to.copy_from_nonoverlapping(part.as_ptr(), part.len());
+                to = to.add(part.len());
             }
+            let tail = p.add((KEY + key_len).next_multiple_of(ALIGN));
+            tail.cast::<u64>().write(e.lsn.0);
+            tail.add(TXN).cast::<u64>().write(e.stamp.txn.0);
+            tail.add(UNDO).cast::<u32>().write(e.stamp.undo_no.0);
+            tail.add(VALUE_LEN).cast::<u32>().write(e.value.len() as u32);
+            tail.add(OP).write(e.op);
+            tail.add(TAIL).copy_from_nonoverlapping(e.value.as_ptr(), e.value.len());
         }
         node
     }
 
     #[inline]
-    fn is_before(&self, node: u32, key: &[u8], lsn: u64) -> bool {
-        let (node_key, node_lsn) = self.key_of(node);
-        match node_key.cmp(key) {
+    fn is_before(&self, node: u32, search: &Search<'_>) -> bool {
+        let key = self.key_of(node);
+        if let (Some(a), Some(b)) = (key.first_chunk().map(head_of), search.head) {
+            if a != b {
+                return a < b;
+            }
+        }
+        match key.cmp(search.key) {
             Order::Less => true,
             Order::Greater => false,
-            Order::Equal => node_lsn > lsn,
+            Order::Equal => self.lsn_of(node) > search.lsn,
         }
     }
 
-    /// From `from` at `level`: the last node before (key, lsn) and the one after it.
+    /// From `from` at `level`: the last node before the key and the one after it. `bound` is known
+    /// not to be before it.
     #[inline]
-    fn step(&self, from: u32, level: usize, key: &[u8], lsn: u64) -> (u32, u32) {
+    fn step(&self, from: u32, level: usize, search: &Search<'_>, bound: u32) -> (u32, u32) {
         let mut previous = from;
         loop {
             let next = self.link(previous, level).load(Ordering::Acquire);
-            if next == 0 || !self.is_before(next, key, lsn) {
+            if level > 0 {
+                // If `next` is not before the key, the search goes on here.
+                self.prefetch(self.link(previous, level - 1).load(Ordering::Relaxed));
+            }
+            if next == bound || next == 0 || !self.is_before(next, search) {
                 return (previous, next);
             }
             previous = next;
@@ -284,13 +349,14 @@ impl SkipList {
     pub(crate) fn insert(&self, entry: &NewEntry<'_>) -> usize {
         let height = self.random_height();
         let node = self.write_node(entry, height);
-        let (key, lsn) = self.key_of(node);
+        let key = self.key_of(node);
+        let search = Search::new(key, entry.lsn.0);
         let top = self.height.fetch_max(height, Ordering::Relaxed).max(height);
         let mut splice = [(0u32, 0u32); HEIGHT_MAX];
-        let mut from = 0;
+        let mut at = (0, 0);
         for level in (0..top).rev() {
-            splice[level] = self.step(from, level, key, lsn);
-            from = splice[level].0;
+            at = self.step(at.0, level, &search, at.1);
+            splice[level] = at;
         }
         for (level, at) in splice.iter_mut().enumerate().take(height) {
             loop {
@@ -305,20 +371,19 @@ impl SkipList {
                 if swap.is_ok() {
                     break;
                 }
-                *at = self.step(previous, level, key, lsn);
+                *at = self.step(previous, level, &search, 0);
             }
         }
-        LINKS + 4 * height + key.len() + entry.value.len()
+        node_bytes(height, key.len(), entry.value.len())
     }
 
     fn find_last_before(&self, key: &[u8], lsn: u64) -> (u32, u32) {
-        let mut from = 0;
-        let mut found = (0, 0);
+        let search = Search::new(key, lsn);
+        let mut at = (0, 0);
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
-            found = self.step(from, level, key, lsn);
-            from = found.0;
+            at = self.step(at.0, level, &search, at.1);
         }
-        found
+        at
     }
 
     /// The first node at or after `key` (the newest of an equal key).
@@ -338,8 +403,7 @@ impl SkipList {
 
     /// The node before this one, found from the top.
     pub(crate) fn previous(&self, node: Node) -> Node {
-        let (key, lsn) = self.key_of(node.0);
-        Node(self.find_last_before(key, lsn).0)
+        Node(self.find_last_before(self.key_of(node.0), self.lsn_of(node.0)).0)
     }
 
     /// The first node.
