@@ -271,10 +271,11 @@ impl Runs {
     ) -> Result<()> {
         let is_full = writer.as_ref().is_some_and(|w| w.bytes() >= SEGMENT_BYTES);
         // All versions of a key stay in one segment.
-        if is_full && last_key != key {
-            if let Some(full) = writer.take() {
-                outputs.extend(full.finish()?);
-            }
+        if is_full
+            && last_key != key
+            && let Some(full) = writer.take()
+        {
+            outputs.extend(full.finish()?);
         }
         let writer = match writer {
             Some(writer) => writer,

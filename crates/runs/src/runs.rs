@@ -24,7 +24,7 @@ use evenkeel_base::{
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
 use evenkeel_io::{Event, Runtime};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -83,11 +83,12 @@ impl Runs {
         commits: Arc<dyn CommitTable>,
     ) -> Result<Arc<Runs>> {
         rt.env.create_dir("runs")?;
+        rt.env.sync_dir("")?;
         let flush_event = Arc::new(Event::new());
         let active = Arc::new(Memtable::new(Generation(1), flush_event.clone()));
         let state = State {
             memtables: Arc::new(vec![active]),
-            indexes: HashMap::new(),
+            indexes: BTreeMap::new(),
             files: BTreeMap::new(),
             doomed: Vec::new(),
             flushed: Generation::ZERO,

@@ -5,7 +5,7 @@ use crate::file::{Run, RunFile, Segment};
 use crate::memtable::Memtable;
 use evenkeel_base::{Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// An index and its runs.
@@ -42,7 +42,7 @@ pub(crate) struct LiveFile {
 pub(crate) struct State {
     /// Newest first; [0] is active.
     pub memtables: Arc<Vec<Arc<Memtable>>>,
-    pub indexes: HashMap<IndexId, Index>,
+    pub indexes: BTreeMap<IndexId, Index>,
     pub files: BTreeMap<u64, LiveFile>,
     /// Files without a live slice, removed when no reader has them open.
     pub doomed: Vec<Arc<RunFile>>,

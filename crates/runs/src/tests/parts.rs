@@ -1,1 +1,166 @@
-//! Parts: build, unique slots, credit, drop.
+//! Parts: builds, duplicates, unique slots, garbage, damage, a full disk.
+
+use super::rig::{Rig, stamp};
+use crate::{Direction, IndexSpec, KeyRange, entry_bytes};
+use evenkeel_base::{Beat, Code, IndexId, Kind, Lsn, Snapshot, TxnId, TxnState};
+use evenkeel_format::record::{Entry, entry_op};
+
+fn spec(id: u32, unique_key: bool, building: bool) -> IndexSpec {
+    IndexSpec { id: IndexId(id), unique_key, building, valid_from: Lsn::ZERO }
+}
+
+impl Rig {
+    /// One committed operation of a transaction of its own.
+    fn put(&self, index: u32, op: u8, key: &[u8], pk: &[u8]) {
+        let mut reserved = self.runs.reserve(entry_bytes(key.len(), pk.len(), 0)).expect("space");
+        let pin = self.runs.pin();
+        let lsn = self.log.next();
+        let entry = Entry { index: IndexId(index), op, key, value: b"" };
+        self.runs.insert(&pin, &mut reserved, &entry, pk, stamp(lsn.0, 1), lsn);
+        self.commits.set(TxnId(lsn.0), TxnState::Committed(self.log.next()));
+    }
+
+    fn count(&self, index: u32) -> usize {
+        let (range, all) = (KeyRange::all(), Snapshot::committed_at(Lsn::MAX));
+        let mut cursor =
+            self.runs.cursor(IndexId(index), &range, Direction::Forward, all).expect("opens");
+        let mut count = 0;
+        while cursor.next().expect("reads").is_some() {
+            count += 1;
+        }
+        count
+    }
+}
+
+#[test]
+fn fresh_rows_and_their_deletes_leave_nothing() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    for n in 0..2000u32 {
+        rig.put(1, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
+    }
+    rig.flush();
+    for n in 0..2000u32 {
+        rig.put(1, entry_op::DEL, &n.to_be_bytes(), b"p");
+    }
+    rig.flush();
+    assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).run_entries), (0, 4000));
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!(rig.runs.stats(IndexId(1)).run_entries, 0);
+    assert_eq!(rig.runs.state.read().files.len(), 0);
+}
+
+#[test]
+fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, true));
+    // A row the scan will have seen is made and deleted while the index is being built.
+    rig.put(1, entry_op::INS | entry_op::FRESH, b"k5", b"p");
+    rig.put(1, entry_op::DEL, b"k5", b"p");
+    rig.flush();
+    rig.put(1, entry_op::INS | entry_op::FRESH, b"k9", b"p");
+    rig.flush();
+    rig.runs.merge_to_rest().expect("merges");
+    let mut builders = [rig.runs.build(IndexId(1), 1 << 16), rig.runs.build(IndexId(1), 1 << 16)];
+    for n in 0..20_000u32 {
+        let key = [b"m", &n.wrapping_mul(2654435761).to_be_bytes()[..]].concat();
+        builders[n as usize % 2].push(&key, &n.to_be_bytes(), b"v").expect("writes");
+    }
+    builders[0].push(b"k5", b"p", b"").expect("writes");
+    let parts = builders.map(|b| b.finish().expect("writes"));
+    rig.runs.install(IndexId(1), parts.into()).expect("installs");
+    assert_eq!(rig.count(1), 20_001);
+    rig.runs.set_valid(IndexId(1), rig.log.next());
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!(rig.count(1), 20_001);
+    assert!(rig.runs.stats(IndexId(1)).runs <= 3);
+    rig.runs.check(IndexId(1)).expect("sound");
+}
+
+#[test]
+fn a_build_not_installed_leaves_no_file() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, true));
+    let mut builder = rig.runs.build(IndexId(1), 1 << 16);
+    for n in 0..20_000u32 {
+        builder.push(&n.to_be_bytes(), b"p", b"").expect("writes");
+    }
+    assert!(!rig.rt.env.list("runs").expect("lists").is_empty());
+    drop(builder);
+    assert!(rig.rt.env.list("runs").expect("lists").is_empty());
+}
+
+#[test]
+fn duplicates_are_found_across_runs() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, true, false));
+    for n in 0..500u32 {
+        rig.put(1, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
+    }
+    rig.flush();
+    let find = || {
+        let all = Snapshot::committed_at(Lsn::MAX);
+        rig.runs.find_duplicate(IndexId(1), all, &|_| false).expect("reads")
+    };
+    assert_eq!(find(), None);
+    rig.put(1, entry_op::INS | entry_op::FRESH, &77u32.to_be_bytes(), b"q");
+    let found = find().expect("a duplicate");
+    assert_eq!((&found.key[..], &found.first_pk[..]), (&77u32.to_be_bytes()[..], &b"p"[..]));
+}
+
+#[test]
+fn filters_spare_reads_of_absent_keys() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, true, false));
+    for n in 0..3000u32 {
+        rig.put(1, entry_op::INS | entry_op::FRESH, &(2 * n).to_be_bytes(), b"p");
+    }
+    rig.flush();
+    let reads = || rig.rt.metrics.get(evenkeel_base::metrics::Metric::RunBlockReads);
+    let before = reads();
+    for n in 0..1000u32 {
+        let key = (2 * n + 1).to_be_bytes();
+        rig.runs.current(IndexId(1), &key, &mut |_, _, _, _| panic!("absent")).expect("reads");
+    }
+    assert!(reads() - before <= 5, "{} blocks read", reads() - before);
+}
+
+#[test]
+fn an_index_that_was_dropped_is_gone_also_under_a_cursor() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    for n in 0..2000u32 {
+        rig.put(1, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
+    }
+    rig.flush();
+    let (range, all) = (KeyRange::all(), Snapshot::committed_at(Lsn::MAX));
+    let mut cursor = rig.runs.cursor(IndexId(1), &range, Direction::Forward, all).expect("opens");
+    assert!(cursor.next().expect("reads").is_some());
+    rig.runs.drop_index(IndexId(1)).expect("drops");
+    assert_eq!(cursor.next().err().map(|e| e.kind()), Some(Kind::NotFound));
+    drop(cursor);
+    assert_eq!(rig.runs.merge_beat().expect("idle"), Beat::Idle);
+    assert!(rig.rt.env.list("runs").expect("lists").is_empty());
+}
+
+#[test]
+fn damage_is_an_error_and_stops_only_its_index() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    rig.runs.add_index(spec(2, false, false));
+    for round in 0..2 {
+        for n in 0..3000u32 {
+            rig.put(1 + round, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
+        }
+        rig.flush();
+    }
+    let name = rig.rt.env.list("runs").expect("lists")[0].clone();
+    let path = rig.dir.path().join("runs").join(name);
+    let mut bytes = std::fs::read(&path).expect("reads");
+    bytes[200] ^= 1;
+    std::fs::write(&path, bytes).expect("writes");
+    let error = rig.runs.check(IndexId(1)).expect_err("damaged");
+    assert_eq!(error.code(), Code::RunDamaged);
+    rig.runs.check(IndexId(2)).expect("sound");
+    assert_eq!(rig.count(2), 3000);
+}
