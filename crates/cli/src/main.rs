@@ -82,7 +82,8 @@ fn main() -> ExitCode {
                 Err(error) => end("bench", Err(error)),
             },
         },
-        Command::Check(directory) | Command::Stat(directory) => not_there(&directory),
+        Command::Check(directory) => show(&directory, evenkeel_tools::check(&directory.dir)),
+        Command::Stat(directory) => show(&directory, evenkeel_tools::stat(&directory.dir)),
     }
 }
 
@@ -96,8 +97,11 @@ fn end(command: &str, result: Result<(), BenchError>) -> ExitCode {
     }
 }
 
-fn not_there(directory: &Directory) -> ExitCode {
-    let form = if directory.json { "as JSON" } else { "as text" };
-    eprintln!("evenkeel: {}: this build cannot look at it {form}", directory.dir.display());
-    ExitCode::from(2)
+fn show(directory: &Directory, found: evenkeel_tools::Found) -> ExitCode {
+    if directory.json {
+        println!("{:#}", found.json);
+    } else {
+        print!("{}", found.text);
+    }
+    ExitCode::from(found.outcome.exit_code())
 }

@@ -10,7 +10,9 @@
 use crate::superfile::SuperFile;
 use evenkeel_base::{Beat, Error, Lsn, Result, metrics::Metric};
 use evenkeel_format::record::RecordKind;
-use evenkeel_format::superblock::{CHECKPOINT_PART_BYTES, encode_part_head, encode_sections};
+use evenkeel_format::superblock::{
+    CHECKPOINT_PART_BYTES, Superblock, encode_part_head, encode_sections,
+};
 use evenkeel_io::Runtime;
 use evenkeel_log::{Log, Share};
 use evenkeel_pages::Pages;
@@ -81,6 +83,11 @@ impl Checkpointer {
     pub(crate) fn new(recorder: Recorder, superfile: SuperFile) -> Checkpointer {
         let last_end = AtomicU64::new(recorder.log.end().0);
         Checkpointer { recorder, superfile, last_end }
+    }
+
+    /// The present superblock.
+    pub(crate) fn superblock(&self) -> Superblock {
+        self.superfile.get()
     }
 
     /// Takes a checkpoint if the log has grown by 1/16 of its capacity since the last one.

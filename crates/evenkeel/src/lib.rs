@@ -50,7 +50,7 @@ pub use evenkeel_tables::{
 };
 pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
 pub use recovery::RecoveryReport;
-pub use stats::{CheckReport, IndexStats, Stats, TableStats};
+pub use stats::{CheckReport, IndexStats, Info, Stats, TableStats};
 pub use txn::{IndexRef, IndexScan, Scan, TableRef, Txn};
 
 /// The environment: for users' own tests and for the simulator.

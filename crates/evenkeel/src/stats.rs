@@ -5,6 +5,7 @@ use crate::Database;
 use evenkeel_base::stall::StallFigures;
 use evenkeel_base::{Cause, Code, Result, metrics::Metric};
 pub use evenkeel_tables::TableCheck as CheckReport;
+use evenkeel_format::superblock;
 use std::ops::Bound;
 
 /// Counters, gauges and waits at one moment.
@@ -25,6 +26,27 @@ impl Stats {
     }
 }
 
+/// What the superblock and the log say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// Drawn at creation.
+    pub database_id: u64,
+    /// True if the database had been closed before it was opened.
+    pub clean: bool,
+    /// Epoch of the log.
+    pub epoch: u32,
+    /// Where replay would start now.
+    pub redo_lsn: u64,
+    /// The newest checkpoint.
+    pub checkpoint_lsn: u64,
+    /// End of the log.
+    pub log_end_lsn: u64,
+    /// Format versions: superblock, page, log, run, catalog.
+    pub versions: [u16; 5],
+}
+
 /// Figures of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableStats {
@@ -32,6 +54,10 @@ pub struct TableStats {
     pub name: String,
     /// Rows, estimated.
     pub rows_estimate: u64,
+    /// Leaf pages of its tree.
+    pub leaf_pages: u64,
+    /// Bytes used in leaves, per 1,000 bytes of leaf.
+    pub fill_per_mille: u64,
     /// Its indexes.
     pub indexes: Vec<IndexStats>,
 }
@@ -62,7 +88,28 @@ impl Database {
         }
     }
 
-    /// Figures of every table.
+    /// What the superblock and the log say now.
+    pub fn info(&self) -> Info {
+        let superblock = self.engine.checkpointer.superblock();
+        Info {
+            page_size: superblock.page_size,
+            database_id: superblock.database_id,
+            clean: self.engine.recovery.clean,
+            epoch: superblock.epoch,
+            redo_lsn: superblock.redo.0,
+            checkpoint_lsn: superblock.checkpoint.0,
+            log_end_lsn: self.engine.log.end().0,
+            versions: [
+                superblock::SUPERBLOCK_VERSION,
+                superblock::PAGE_VERSION,
+                superblock::LOG_VERSION,
+                superblock::RUN_VERSION,
+                superblock::CATALOG_VERSION,
+            ],
+        }
+    }
+
+    /// Figures of every table; reads the inner pages and leaves of its trees.
     ///
     /// # Errors
     /// Of storage.
@@ -72,6 +119,9 @@ impl Database {
             let state = self.engine.store.table(&name)?.state();
             let mut stats = TableStats { name, ..TableStats::default() };
             stats.rows_estimate = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
+            let tree = state.tree.check()?;
+            stats.leaf_pages = tree.leaf_pages;
+            stats.fill_per_mille = 1000 * tree.leaf_bytes_used / tree.leaf_bytes.max(1);
             for index in &state.shape.def.indexes {
                 let runs = self.engine.runs.stats(index.id);
                 stats.indexes.push(IndexStats {

@@ -1,1 +1,155 @@
-//! Offline tools: check and stat.
+//! Offline tools: `check` and `stat` of a database that no process has open. Both open it read-only
+//! over an overlay, so recovery runs in memory and not a byte of the directory changes.
+#![forbid(unsafe_code)]
+
+use evenkeel::{Database, Error, Kind, Options};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// How a tool ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Clean, or done.
+    Clean,
+    /// Damage was found.
+    Damaged,
+    /// It could not look.
+    CouldNot,
+}
+
+impl Outcome {
+    /// The exit code of the process.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Clean => 0,
+            Outcome::Damaged => 1,
+            Outcome::CouldNot => 2,
+        }
+    }
+}
+
+/// What a tool found: for people and for programs.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Lines to print.
+    pub text: String,
+    /// The same as JSON.
+    pub json: Value,
+}
+
+fn open(dir: &Path) -> Result<Database, Error> {
+    Database::open_with(dir, Options { read_only: true, create: false, ..Options::default() })
+}
+
+fn failed(dir: &Path, error: &Error) -> Found {
+    let outcome = match error.kind() {
+        Kind::Corrupt => Outcome::Damaged,
+        _ => Outcome::CouldNot,
+    };
+    let problem = error.to_string();
+    Found {
+        outcome,
+        text: format!("{}: {problem}\n", dir.display()),
+        json: json!({"directory": dir.display().to_string(), "clean": false,
+            "checked": outcome == Outcome::Damaged, "problems": [problem]}),
+    }
+}
+
+/// Checks superblock, log, pages and runs by recovering them in memory, every tree's structure, and
+/// every index against its table in both directions.
+pub fn check(dir: &Path) -> Found {
+    let checked = open(dir).and_then(|db| {
+        let report = db.check()?;
+        Ok((report, db.recovery(), db.tables().len()))
+    });
+    let (report, recovery, tables) = match checked {
+        Ok(found) => found,
+        Err(error) => return failed(dir, &error),
+    };
+    let clean = report.problems.is_empty();
+    let mut text = format!(
+        "{}: {tables} tables, {} rows, {} index entries; log {} records\n",
+        dir.display(),
+        report.rows,
+        report.entries,
+        recovery.records
+    );
+    for problem in &report.problems {
+        text.push_str(problem);
+        text.push('\n');
+    }
+    text.push_str(if clean { "clean\n" } else { "DAMAGED: restore from a backup\n" });
+    let json = json!({
+        "directory": dir.display().to_string(),
+        "clean": clean,
+        "checked": true,
+        "tables": tables,
+        "rows": report.rows,
+        "entries": report.entries,
+        "log_records": recovery.records,
+        "problems": report.problems,
+    });
+    Found { outcome: if clean { Outcome::Clean } else { Outcome::Damaged }, text, json }
+}
+
+/// Versions, tables and indexes, log range, space by kind of file.
+pub fn stat(dir: &Path) -> Found {
+    match open(dir).and_then(|db| stat_of(&db, dir)) {
+        Ok(found) => found,
+        Err(error) => failed(dir, &error),
+    }
+}
+
+fn stat_of(db: &Database, dir: &Path) -> Result<Found, Error> {
+    let info = db.info();
+    let mut text = String::new();
+    let closed = if info.clean { "closed cleanly" } else { "not closed: recovery at next open" };
+    text += &format!("{}: page size {}, {closed}\n", dir.display(), info.page_size);
+    let versions = info.versions;
+    text += &format!("versions (superblock, page, log, run, catalog): {versions:?}\n");
+    let (redo, end) = (info.redo_lsn, info.log_end_lsn);
+    text += &format!("log: epoch {}, redo {redo}, end {end}\n", info.epoch);
+    let mut tables = Vec::new();
+    for table in db.table_stats()? {
+        let (rows, pages) = (table.rows_estimate, table.leaf_pages);
+        let fill = table.fill_per_mille as f64 / 10.0;
+        text += &format!("table {}: ~{rows} rows, {pages} leaves, {fill} % full\n", table.name);
+        let mut indexes = Vec::new();
+        for index in &table.indexes {
+            let (runs, bytes, entries) = (index.runs, index.run_bytes, index.run_entries);
+            let name = &index.name;
+            text += &format!("  index {name}: {runs} runs, {entries} entries, {bytes} bytes\n");
+            indexes.push(json!({"name": name, "runs": runs, "entries": entries, "bytes": bytes}));
+        }
+        tables.push(json!({"name": table.name, "rows_estimate": rows, "leaf_pages": pages,
+            "fill_per_mille": table.fill_per_mille, "indexes": indexes}));
+    }
+    let mut space = serde_json::Map::new();
+    for kind in ["pages", "runs", "wal", "undo"] {
+        let bytes = allocated_bytes(&dir.join(kind));
+        text += &format!("space {kind}: {bytes} bytes\n");
+        space.insert(kind.to_string(), json!(bytes));
+    }
+    let json = json!({
+        "directory": dir.display().to_string(),
+        "page_size": info.page_size,
+        "database_id": format!("{:016x}", info.database_id),
+        "clean": info.clean,
+        "versions": {"superblock": versions[0], "page": versions[1], "log": versions[2],
+            "run": versions[3], "catalog": versions[4]},
+        "log": {"epoch": info.epoch, "redo_lsn": redo, "checkpoint_lsn": info.checkpoint_lsn,
+            "end_lsn": end},
+        "tables": tables,
+        "space_bytes": space,
+    });
+    Ok(Found { outcome: Outcome::Clean, text, json })
+}
+
+/// Allocated bytes (blocks, not lengths) of the files of a directory.
+fn allocated_bytes(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    entries.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.blocks() * 512).sum()
+}
