@@ -20,7 +20,7 @@ impl Source {
     /// True for files that hold nothing but tests.
     pub fn is_test_file(&self) -> bool {
         let inside = |dir: &str| self.path.contains(dir);
-        self.path.ends_with("_tests.rs") || inside("/tests/") || inside("/benches/")
+        self.path.ends_with("_tests.rs") || inside("/tests/") || inside("/examples/")
     }
 
     /// Lines with their numbers up to the inline test module, if there is one.

@@ -27,8 +27,8 @@ fn go(dir: &Path, line: &str) -> Result<RunResult, BenchError> {
 fn every_step_counts_its_rows_and_seconds() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let store = dir.path().join("store");
-    let line = "--rows 10k,2k --clients 2 --deletes --durability 2 --steps l.i0,l.x,l.i1,l.i2,q50.1 \
-                --seconds 2 --open-loop 50 --snapshot-seconds 1 --memory 16M";
+    let line = "--rows 10k,2k --clients 2 --deletes --durability 2 --memory 16M --seconds 2 \
+                --steps l.i0,l.x,l.i1,l.i2,q50.1 --open-loop 50 --snapshot-seconds 1";
     let result = go(&store, line).expect("the run ends well");
     let names: Vec<&str> = result.steps.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["l.i0", "l.x", "l.i1", "l.i1@50", "l.i2", "l.i2@50", "q50.1"]);

@@ -4,8 +4,8 @@
 use crate::Database;
 use evenkeel_base::stall::StallFigures;
 use evenkeel_base::{Cause, Code, Result, metrics::Metric};
-pub use evenkeel_tables::TableCheck as CheckReport;
 use evenkeel_format::superblock;
+pub use evenkeel_tables::TableCheck as CheckReport;
 use std::ops::Bound;
 
 /// Counters, gauges and waits at one moment.

@@ -9,6 +9,7 @@ use crate::engine::{Bytes, OWN_CAUSES, causes};
 use crate::error::BenchError;
 use crate::result::{Machine, RunResult, Second, StepResult};
 use chart::{Chart, Form, Scale, Series};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use text::{bytes, count, escape, micros, ratio};
@@ -136,7 +137,8 @@ fn section(page: &mut String, number: usize, step: &StepResult) {
     let seconds = step.per_second.len();
     let _ = write!(
         page,
-        "<section id=\"step-{number}\" data-step=\"{}\" data-seconds=\"{seconds}\">\n<h2>Step {}</h2>\n",
+        "<section id=\"step-{number}\" data-step=\"{}\" data-seconds=\"{seconds}\">\n\
+         <h2>Step {}</h2>\n",
         escape(&step.name),
         escape(&step.name)
     );
@@ -164,7 +166,7 @@ fn charts(step: &StepResult) -> Vec<Chart> {
         all.push(Chart::bars(&format!("worst-{kind}"), &title, worst, Scale::Micros));
     }
     let details = &step.per_second_details;
-    let series = |names: Vec<&str>, from: &std::collections::BTreeMap<String, Vec<u64>>| {
+    let series = |names: Vec<&str>, from: &BTreeMap<String, Vec<u64>>| {
         let values = |name: &str| from.get(name).cloned().unwrap_or_default();
         let all = names.into_iter().enumerate();
         let all = all.map(|(i, name)| Series::new(name, i, &values(name)));
