@@ -106,7 +106,7 @@ impl RowMaker {
             self.now = unix_seconds();
         }
         self.made += 1;
-        row.transactionid = self.keys[0].map(|k| k.key(n) as i64);
+        row.transactionid = self.keys[0].map(|k| k.key(n) as i64 + 1);
         row.productid = self.column(1, n, PRODUCTS);
         row.cashregisterid = self.column(2, n, REGISTERS);
         row.price = self.column(3, n, PRICES);
@@ -167,7 +167,7 @@ impl QueryMaker {
         if self.points {
             return Query::Points(std::array::from_fn(|_| {
                 let n = low + self.rng.below(high.saturating_sub(low).max(1));
-                self.keys[0].map_or(n + 1, |k| k.key(n)) as i64
+                self.keys[0].map_or(n + 1, |k| k.key(n) + 1) as i64
             }));
         }
         let index = self.rng.below(3) as usize;

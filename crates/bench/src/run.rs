@@ -122,12 +122,12 @@ fn steps(
     mut state: State,
 ) -> Result<RunResult, BenchError> {
     let machine = machine::describe(&options.dir, options.direct_io)?;
-    // Written first: it marks the directory as one that may be removed.
-    state.write(&options.dir)?;
     let mut live = Live::default();
     let begun = Instant::now();
     let engine = open(options)?;
     let open_ms = begun.elapsed().as_secs_f64() * 1e3;
+    // Not before: an engine may want an empty directory. It marks one that may be removed.
+    state.write(&options.dir)?;
     let version = engine.version();
     live.line(&format!("# engine {} {version}", options.engine));
     live.line(&format!("# patterns {}", options.patterns));

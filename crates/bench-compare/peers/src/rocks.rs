@@ -1,7 +1,7 @@
 //! RocksDB, tuned for this work: direct reads, flushes and compactions, LZ4, Bloom filters of 10
 //! bits, partitioned index and filters in the block cache, dynamic level sizes, write buffers of
-//! 64 MiB, 2 background jobs; a column family per index; plain `WriteBatch`, no transactions. An index is
-//! built by iterator, external sort, `SstFileWriter` and ingestion.
+//! 64 MiB, 2 background jobs; a column family per index; plain `WriteBatch`, no transactions. An
+//! index is built by iterator, external sort, `SstFileWriter` and ingestion.
 
 use crate::kv::{Batch, Fill, SPACES, Sorted, Store, Visit};
 use evenkeel_base::Cause;

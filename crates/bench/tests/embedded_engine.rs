@@ -1,0 +1,77 @@
+//! The whole path of a run on the embedded engine: what the benchmark counted is what is stored.
+
+use clap::Parser;
+use evenkeel::{Access, Database, Direction, Isolation, Range, Row, ValueRef};
+use evenkeel_bench::{Flags, RunResult, open_engine, run};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+fn go(dir: &Path, line: &str) -> RunResult {
+    let dir = dir.to_str().expect("plain path");
+    let words = ["bench", "--memory", "16M", "--durability", "2", "--dir", dir].into_iter();
+    let line = Line::try_parse_from(words.chain(line.split_whitespace()));
+    let options = line.expect("flags are known").flags.options().expect("flags are valid");
+    run(&options, &open_engine, &AtomicBool::new(false)).expect("the run ends well")
+}
+
+/// Counts the entries of the table and of each index.
+fn counts(dir: &Path, table: &str) -> Vec<u64> {
+    let db = Database::open(dir).expect("opens");
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let mut row = Row::new();
+    let mut scan = txn.table(table).expect("there").scan(Range::ALL, Direction::Forward);
+    let scan = scan.as_mut().expect("scans");
+    let mut counts = vec![0];
+    while scan.next(&mut row).expect("reads") {
+        assert!(matches!(row.get("transactionid"), Ok(ValueRef::Int(id)) if id > 0));
+        counts[0] += 1;
+    }
+    for name in ["marketsegment", "registersegment", "pdc"] {
+        let index = txn.table(table).expect("there").index(name).expect("there");
+        let mut scan = index.keys_only().scan(Range::ALL, Direction::Forward).expect("scans");
+        let mut n = 0;
+        while scan.next(&mut row).expect("reads") {
+            n += 1;
+        }
+        counts.push(n);
+    }
+    counts
+}
+
+#[test]
+fn what_was_counted_is_stored() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = dir.path().join("store");
+    let line = "--rows 4k,1k --clients 2 --deletes --steps l.i0,l.x,l.i1,q100.1 --seconds 1 \
+                --snapshot-seconds 1";
+    let result = go(&store, line);
+    let rows: Vec<u64> = result.steps.iter().map(|s| s.rows).collect();
+    assert_eq!(rows[..3], [8000, 8000, 2000]);
+    assert_eq!(result.steps[2].rows_deleted, 2000);
+    assert!(result.steps[3].queries_per_s > 0.0 && result.steps[0].bytes.wal > 0);
+    let left = 4000 + result.steps[3].rows / 2 - result.steps[3].rows_deleted / 2;
+    for table in ["purchases1", "purchases2"] {
+        let counts = counts(&store, table);
+        assert!(counts.iter().all(|n| *n == counts[0]), "{counts:?}");
+        assert!(counts[0].abs_diff(left) <= 50, "{counts:?}, wanted about {left}");
+    }
+    let result = go(&store, "--rows 4k,1k --clients 2 --steps l.i1,q10.1 --seconds 1 --queries pk");
+    assert_eq!((result.steps[0].rows, result.steps[0].rows_deleted), (2000, 0));
+    assert!(result.steps[1].op.query.n > 0);
+}
+
+#[test]
+fn made_patterns_are_stored_too() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let line = "--rows 3k,1k --steps l.i0,l.x,l.i1 --pattern pk=inf \
+                --pattern marketsegment=nAsc:2,nDesc:1 --pattern pdc=inf";
+    let result = go(&dir.path().join("store"), line);
+    assert_eq!(result.patterns["pk"], "inf");
+    assert_eq!(counts(&dir.path().join("store"), "purchases1"), [4000; 4]);
+}
