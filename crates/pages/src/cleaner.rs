@@ -260,10 +260,13 @@ impl Pages {
         result.map(|()| done)
     }
 
-    /// Copies a dirty page for writing. A page whose last write is still under way is left for
-    /// later.
+    /// Copies a dirty page for writing. A page that is being changed, or whose last write is still
+    /// under way, is left for later: cleaning never waits for a latch.
     fn capture(&self, frame: u32, image: &mut [u8]) -> Option<Item> {
-        let guard = self.frames.shared(frame);
+        let Some(guard) = self.frames.try_shared(frame) else {
+            self.requeue(frame);
+            return None;
+        };
         let facts = guard.facts();
         let page = facts.page()?;
         if facts.writing.load(Acquire) {

@@ -178,6 +178,13 @@ impl Frames {
         }
     }
 
+    /// Latches a frame for reading unless somebody may be writing to it.
+    pub fn try_shared(&self, index: u32) -> Option<SharedGuard<'_>> {
+        let take = |now: u32| (now & (EXCLUSIVE | WRITER_WAITING) == 0).then_some(now + 1);
+        let taken = self.facts(index).latch.fetch_update(Acquire, Relaxed, take);
+        taken.ok().map(|_| SharedGuard { frames: self, index })
+    }
+
     /// Latches a frame for writing.
     pub fn exclusive(&self, index: u32) -> ExclusiveGuard<'_> {
         let mut spins = 0;

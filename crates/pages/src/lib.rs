@@ -26,6 +26,8 @@ mod translate;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod pacing_tests;
 #[cfg(test)]
 mod pages_tests;

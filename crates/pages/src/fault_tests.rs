@@ -1,0 +1,331 @@
+//! Interleavings under the seeded scheduler, rot, failed writes and syncs, full disks.
+
+use crate::Access;
+use crate::rig::{self, Rig, put};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Cause, Code, Kind, Lsn, PageNo, Result, TreeId};
+use evenkeel_io::sim::{
+    CrashPolicy, Fault, FaultKind, Session, SimDisk, SimEnv, SimOptions, When, catch_crash,
+};
+use evenkeel_io::{Rng, Runtime};
+use evenkeel_log::Share;
+use std::sync::Arc;
+
+const FRAMES: usize = 64;
+const LOG_BYTES: u64 = 1 << 20;
+
+fn quiet(disk: SimDisk, seed: u64) -> SimEnv {
+    let options = SimOptions {
+        seed,
+        step_switch: 0,
+        wait_switch: 1 << 40,
+        io_switch: 1 << 40,
+        latency: false,
+    };
+    SimEnv::on(disk, options)
+}
+
+/// Content of a page of the sessions test: one number, all over.
+fn number(page: &[u8]) -> u64 {
+    let first = u64::from_le_bytes(page[..8].try_into().expect("8 bytes"));
+    assert!(page[..4000].chunks_exact(8).all(|w| w == &page[..8]), "seen half changed");
+    first
+}
+
+/// Moves 1 from one page to another in one mini-transaction, so the sum stays.
+fn transfer(rig: &Rig, a: PageNo, b: PageNo) -> Result<Lsn> {
+    let mut reserved = rig.log.reserve(10 << 10, Share::User)?;
+    let mut mtr = rig.pages.begin(2)?;
+    // Latches are taken in order of page number.
+    let low = mtr.write(a.min(b))?;
+    let high = mtr.write(a.max(b))?;
+    let (from, to) = if a < b { (low, high) } else { (high, low) };
+    let (x, y) = (number(mtr.page(from)), number(mtr.page(to)));
+    put(&mut mtr, from, 0, &x.wrapping_sub(1).to_le_bytes().repeat(500));
+    put(&mut mtr, to, 0, &y.wrapping_add(1).to_le_bytes().repeat(500));
+    Ok(mtr.commit(&mut reserved))
+}
+
+#[derive(Default)]
+struct Known {
+    redo_from: Lsn,
+    transfers: u64,
+}
+
+/// Keeps the log from filling: its buckets are wider than this small log, so the law alone would
+/// not.
+fn checkpointer(rig: &Arc<Rig>, known: &Arc<Mutex<Known>>) {
+    let (rt, rig, known) = (rig.rt.clone(), rig.clone(), known.clone());
+    let body = move || {
+        let pressure = rig.log.pressure();
+        while !rig.rt.health.is_failed() {
+            let seen = pressure.now();
+            if rig.log.beat().is_err() {
+                return;
+            }
+            if rig.log.age() > rig.log.age_target() / 2 {
+                let Ok(_) = rig.pages.flush_batch(Vec::new(), 100) else { return };
+                let Ok(from) = rig.checkpoint() else { return };
+                let Ok(()) = rig.log.set_checkpoint(from) else { return };
+                let mut known = known.lock();
+                known.redo_from = known.redo_from.max(from);
+                continue;
+            }
+            let time = Some(std::time::Duration::from_millis(5));
+            rig.rt.wait(&pressure, seen, time, Cause::Idle);
+        }
+    };
+    rt.spawn("checkpoint", body).expect("a thread");
+}
+
+/// Sessions on few frames with all background threads; half of the runs end in a crash.
+fn sessions(seed: u64) -> (u64, u64) {
+    let sim = SimEnv::new(seed);
+    let rt = sim.runtime();
+    let setup = catch_crash(|| -> Result<(Rig, Vec<PageNo>)> {
+        let rig = rig::create(rt.clone(), FRAMES, LOG_BYTES)?;
+        let mut pages = Vec::new();
+        for _ in 0..150 {
+            rig.pages.make_room(8)?;
+            pages.push(rig.alloc(1, pages.last().copied(), 0)?.0);
+            rig.mtr(1, |mtr| {
+                let slot = mtr.write(pages[pages.len() - 1])?;
+                put(mtr, slot, 0, &1000u64.to_le_bytes().repeat(500));
+                Ok(())
+            })?;
+        }
+        rig.log.wait_durable(rig.log.end())?;
+        let from = rig.checkpoint()?;
+        rig.log.set_checkpoint(from)?;
+        Ok((rig, pages))
+    });
+    let (rig, pages) = match setup {
+        Some(Ok(done)) => (Arc::new(done.0), Arc::new(done.1)),
+        other => panic!("seed {seed}: {:?}", other.map(|r| r.err())),
+    };
+    let known = Arc::new(Mutex::new(Known { redo_from: rig.log.checkpoint_lsn(), transfers: 0 }));
+    let mut rng = Rng::new(seed);
+    if seed.is_multiple_of(2) {
+        sim.disk().crash_at(sim.disk().calls() + 20 + rng.below(600));
+    }
+    let stop = rig.background();
+    checkpointer(&rig, &known);
+    let bodies: Vec<Session> = (0..4)
+        .map(|i| {
+            let (rig, pages, known) = (rig.clone(), pages.clone(), known.clone());
+            let mut rng = Rng::new(seed * 8 + i + 1);
+            Box::new(move || session(&rig, &pages, &known, &mut rng)) as Session
+        })
+        .collect();
+    sim.run(bodies);
+    assert!(
+        !rt.health.is_failed() || sim.is_crashed(),
+        "seed {seed}: {:?}",
+        rt.health.first_error()
+    );
+    let evictions = rt.metrics.get(Metric::Evictions);
+    assert!(rt.metrics.get(Metric::FlushDone) <= rt.metrics.get(Metric::FlushRequested) + 600);
+    drop(stop);
+    let after = sim.crash(CrashPolicy::ALL[(seed % 9) as usize], seed);
+    let survivor = quiet(after.disk().clone(), seed);
+    let from = known.lock().redo_from;
+    let recovered = rig::recover(survivor.runtime(), FRAMES, LOG_BYTES, from, 1);
+    let (again, _) = recovered.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    let values = pages.iter().map(|p| {
+        let page = again.pages.read(*p, Access::Normal);
+        number(&page.unwrap_or_else(|e| panic!("seed {seed}: {e}")))
+    });
+    assert_eq!(values.sum::<u64>(), 150 * 1000, "seed {seed}: half a mini-transaction");
+    (known.lock().transfers, evictions)
+}
+
+fn session(rig: &Rig, pages: &[PageNo], known: &Mutex<Known>, rng: &mut Rng) {
+    for _ in 0..40 {
+        let mut any = || pages[rng.below(pages.len() as u64) as usize];
+        let (a, b) = (any(), any());
+        let kind = rng.below(8);
+        if kind < 4 && a != b {
+            let Ok(lsn) = transfer(rig, a, b) else { return };
+            known.lock().transfers += 1;
+            if kind == 0 && rig.log.wait_durable(lsn).is_err() {
+                return;
+            }
+        } else if kind == 7 && rng.below(4) == 0 {
+            let Ok(from) = rig.checkpoint() else { return };
+            if rig.log.set_checkpoint(from).is_err() {
+                return;
+            }
+            let mut known = known.lock();
+            known.redo_from = known.redo_from.max(from);
+        } else {
+            match rig.pages.read(a, Access::Normal) {
+                Ok(page) => drop(number(&page)),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+#[test]
+fn sessions_under_every_interleaving() {
+    let (mut transfers, mut evictions) = (0, 0);
+    for seed in 0..120 {
+        let (t, e) = sessions(seed);
+        transfers += t;
+        evictions += e;
+    }
+    println!("{transfers} transfers, {evictions} evictions");
+    assert!(transfers > 1000 && evictions > 1000);
+}
+
+/// A closed page space of 60 pages of tree 1, each full of its ordinal.
+fn closed() -> Result<(SimDisk, Vec<PageNo>, Lsn)> {
+    let sim = quiet(SimDisk::new(3), 3);
+    let rig = rig::create(sim.runtime(), 128, LOG_BYTES)?;
+    let mut pages = Vec::new();
+    for i in 0..60 {
+        pages.push(rig.alloc(1, None, i)?.0);
+    }
+    rig.pages.flush_all()?;
+    let from = rig.checkpoint()?;
+    let disk = sim.disk().crash(CrashPolicy::KeepAll, 1);
+    Ok((disk, pages, from))
+}
+
+#[test]
+fn rot_is_found_and_named() -> Result<()> {
+    let (disk, pages, from) = closed()?;
+    let mut rng = Rng::new(11);
+    for round in 0..300u64 {
+        let page = pages[rng.below(60) as usize];
+        let disk = disk.crash(CrashPolicy::KeepAll, round);
+        let offset = page.0 * 4096 + rng.below(4096);
+        assert!(disk.flip_bit("pages/000000.pg", offset, rng.below(8) as u8));
+        let sim = quiet(disk, round);
+        let (rig, _) = rig::recover(sim.runtime(), 128, LOG_BYTES, from, 1)?;
+        for wanted in &pages {
+            let checked = rig.pages.check_page(*wanted);
+            let read = rig.pages.read(*wanted, Access::Normal);
+            if *wanted != page {
+                assert!(checked?.is_some() && read.is_ok());
+                continue;
+            }
+            for error in [checked.err(), read.err()] {
+                let error = error.expect("found");
+                assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+                assert_eq!(error.context("file"), Some("pages/000000.pg"));
+                assert_eq!(error.context("page"), Some(&*page.to_string()));
+                assert_eq!(error.context("offset"), Some(&*(page.0 * 4096).to_string()));
+            }
+        }
+        assert_eq!(rig.rt.metrics.get(Metric::TornPagesRepaired), 0, "no copy is young enough");
+    }
+    Ok(())
+}
+
+#[test]
+fn misplaced_and_stale_pages_are_found() -> Result<()> {
+    let (disk, pages, from) = closed()?;
+    let content = disk.content("pages/000000.pg").expect("there");
+    let at = |page: PageNo| page.0 as usize * 4096;
+    let image = content[at(pages[5])..at(pages[5]) + 4096].to_vec();
+    assert!(disk.corrupt("pages/000000.pg", at(pages[9]) as u64, &image));
+    let sim = quiet(disk, 1);
+    let (rig, _) = rig::recover(sim.runtime(), 128, LOG_BYTES, from, 1)?;
+    let error = rig.pages.read(pages[9], Access::Normal).err().expect("misdirected");
+    assert_eq!(error.code(), Code::PageIdentity);
+    assert!(rig.pages.read(pages[5], Access::Normal).is_ok());
+    Ok(())
+}
+
+fn dirty(sim: &SimEnv, rt: &Arc<Runtime>) -> Result<(Rig, PageNo)> {
+    let rig = rig::create(rt.clone(), 128, LOG_BYTES)?;
+    let (page, _) = rig.alloc(1, None, 1)?;
+    rig.pages.flush_all()?;
+    rig.mtr(1, |mtr| {
+        let slot = mtr.write(page)?;
+        put(mtr, slot, 0, &[2; 64]);
+        Ok(())
+    })?;
+    sim.disk().clear_faults();
+    Ok((rig, page))
+}
+
+#[test]
+fn a_failed_write_or_sync_stops_writes_and_loses_nothing() -> Result<()> {
+    for (file, kind) in [
+        ("pages/", FaultKind::WriteError),
+        ("pages/", FaultKind::ShortWrite),
+        ("pages/", FaultKind::SyncError),
+        ("dw", FaultKind::WriteError),
+        ("dw", FaultKind::SyncError),
+    ] {
+        let sim = quiet(SimDisk::new(5), 5);
+        let rt = sim.runtime();
+        let (rig, page) = dirty(&sim, &rt)?;
+        sim.disk().inject(Fault::on(file, kind, When::Nth(1)));
+        assert!(rig.pages.flush_all().is_err(), "{file} {kind:?}");
+        assert!(rt.health.is_failed());
+        assert_eq!(rig.pages.begin(1).err().map(|e| e.kind()), Some(Kind::ReadOnly));
+        assert_eq!(rig.pages.clean_beat()?, evenkeel_base::Beat::Idle);
+        // The page stays readable and counted: no checkpoint can pass it.
+        assert_eq!(rig.pages.read(page, Access::Normal)?[0], 2);
+        let oldest = rig.pages.oldest_dirty_lsn().expect("is dirty");
+        rig.log.wait_durable(rig.log.end())?;
+        let disk = sim.disk().crash(CrashPolicy::RandomSectors, 7);
+        let again = quiet(disk, 6);
+        let (rig, _) = rig::recover(again.runtime(), 128, LOG_BYTES, oldest, 1)?;
+        assert_eq!(rig.pages.read(page, Access::Normal)?[0], 2, "{file} {kind:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_the_statement_and_passes() -> Result<()> {
+    let sim = quiet(SimDisk::new(5), 5);
+    let rig = rig::create(sim.runtime(), 1024, LOG_BYTES)?;
+    sim.disk().set_capacity(Some(sim.disk().used_bytes() + (2 << 20)));
+    let mut made = 0;
+    let error = loop {
+        rig.pages.make_room(16)?;
+        match rig.alloc(1, None, 1) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+        assert!(made < 2000);
+    };
+    assert_eq!(error.code(), Code::DiskFull);
+    assert!(!rig.rt.health.is_failed());
+    let stats = rig.pages.space_stats();
+    assert_eq!(stats.pages, made);
+    sim.disk().set_capacity(None);
+    rig.alloc(1, None, 1)?;
+    rig.pages.flush_all()?;
+    assert_eq!(rig.pages.space_stats().pages, made + 1);
+    Ok(())
+}
+
+#[test]
+fn the_cleaner_waits_out_a_full_disk() -> Result<()> {
+    for file in ["pages/", "dw"] {
+        let sim = quiet(SimDisk::new(5), 5);
+        let rt = sim.runtime();
+        let (rig, page) = dirty(&sim, &rt)?;
+        let (before, oldest) = (rig.pages.dirty_pages(), rig.pages.oldest_dirty_lsn());
+        sim.disk().inject(Fault::on(file, FaultKind::NoSpace, When::From(1)));
+        assert_eq!(rig.pages.flush_all().err().map(|e| e.code()), Some(Code::DiskFull));
+        assert!(!rt.health.is_failed());
+        assert_eq!((rig.pages.dirty_pages(), rig.pages.oldest_dirty_lsn()), (before, oldest));
+        sim.disk().clear_faults();
+        rig.mtr(1, |mtr| {
+            let slot = mtr.write(page)?;
+            put(mtr, slot, 0, &[3; 64]);
+            Ok(())
+        })?;
+        rig.pages.flush_all()?;
+        assert_eq!(rig.pages.dirty_pages_of(TreeId(1)), 0);
+        assert_eq!(rig.pages.oldest_dirty_lsn(), None);
+    }
+    Ok(())
+}
