@@ -36,6 +36,9 @@ pub use row::Row;
 pub use scan::{IndexScan, Locking, Scan};
 pub use schema::{ColumnSpec, IndexSpec, PartSpec, TableDef, TableSpec};
 pub use shape::Shape;
-pub use store::{Store, StoreOptions, StoreParts, replay};
+pub use store::{Store, StoreOptions, StoreParts, replay, replay_entries};
 pub use table::{Table, TableState};
 pub use transaction::{Access, Isolation, Transaction};
+
+#[cfg(test)]
+mod tests;

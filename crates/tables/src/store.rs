@@ -2,10 +2,11 @@
 //! recovers them, and gives them to `Store::create` (a new database) or `Store::open`.
 //!
 //! Order at open, for the facade:
-//! 1. `Txns::restore`, `Runs::restore`; page redo and manifests in one scan of the log;
-//! 2. `replay` of every record (transactions; index entries to the memtable);
-//! 3. `attach_log`, `Runs::finish_restore`, `Txns::finish_recovery`;
-//! 4. `Store::open`, which reads the catalog through undo and makes the indexes known to `runs`.
+//! 1. `Txns::restore`, `Runs::restore`; one scan of the log for page redo, `Runs::apply_manifest`
+//!    and `Txns::replay_record`;
+//! 2. the log of the new epoch, `attach_log` everywhere, `Txns::finish_recovery`;
+//! 3. `Store::open`: reads the catalog through undo and makes its indexes known to `runs`;
+//! 4. a second scan: [`replay_entries`] of every record; then `Runs::finish_restore`.
 
 use crate::catalog::{self, Catalog};
 use crate::latch::EventLatch;
@@ -265,20 +266,28 @@ impl RevertRow for Store {
     }
 }
 
-/// Gives a record of the log to the layers that live from it, page redo apart: index entries to
-/// the memtable, everything to the transactions. Call it in log order, once `runs` knows its
-/// manifest.
+/// Gives the index entries of a log record to the memtable, in log order.
+///
+/// # Errors
+/// `BadEncoding`.
+pub fn replay_entries(runs: &Runs, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+    if kind != RecordKind::Row {
+        return Ok(());
+    }
+    let change = LeafChange::decode(body)?;
+    let logical = RowLogical::decode(change.logical)?;
+    if logical.entries.is_empty() {
+        return Ok(());
+    }
+    runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)
+}
+
+/// Gives a log record to the transactions and its index entries to the memtable: for an open in
+/// one scan, where `runs` knows its indexes already.
 ///
 /// # Errors
 /// `BadEncoding`.
 pub fn replay(runs: &Runs, txns: &Txns, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
-    if kind == RecordKind::Row {
-        let change = LeafChange::decode(body)?;
-        let logical = RowLogical::decode(change.logical)?;
-        if !logical.entries.is_empty() {
-            let RowLogical { generation, entries, .. } = &logical;
-            runs.replay_row(lsn, *generation, change.stamp, change.key, entries)?;
-        }
-    }
+    replay_entries(runs, lsn, kind, body)?;
     txns.replay_record(lsn, kind, body)
 }

@@ -166,11 +166,15 @@ impl Cursor {
                 self.done = goal.is_empty();
             }
         }
-        let result = match self.direction {
+        let mut result = match self.direction {
             _ if self.done => Ok(()),
             Direction::Forward => self.load(Goal::At(&goal)),
             Direction::Backward => self.load(Goal::Before(&goal)),
         };
+        if result.is_ok() {
+            // The next leaf may have been merged with the one just left: begin behind that.
+            result = self.place(&goal, |slot, _| slot);
+        }
         self.goal = goal;
         result
     }

@@ -1,0 +1,192 @@
+//! Schema changes: tables, columns, indexes built while writers go on.
+
+use super::*;
+use evenkeel_base::Code;
+use evenkeel_io::Rng;
+use std::sync::atomic::AtomicU64;
+
+fn filled(db: &Db, name: &str, rows: i64) -> Arc<Table> {
+    let mut spec = spec();
+    spec.indexes.clear();
+    let table = db.store.create_table(name, &spec).unwrap();
+    let mut txn = db.begin();
+    let values: Vec<[ValueRef<'_>; 4]> =
+        (0..rows).map(|i| row_values(i, i % 10, Some("text"), Some(i))).collect();
+    txn.insert_many(&table, values.iter().map(|v| &v[..])).unwrap();
+    commit(txn);
+    table
+}
+
+fn indexes() -> Vec<IndexSpec> {
+    spec().indexes
+}
+
+#[test]
+fn tables_come_go_and_change_names() {
+    let db = Db::new();
+    filled(&db, "one", 50);
+    let exists = db.store.create_table("one", &spec()).err().unwrap();
+    assert_eq!(exists.code(), Code::TableExists);
+    db.store.rename_table("one", "two").unwrap();
+    assert_eq!(db.store.table("one").err().unwrap().code(), Code::TableMissing);
+    let table = db.store.table("two").unwrap();
+    assert_eq!(all_rows(&mut db.begin(), &table, Direction::Forward).len(), 50);
+    db.store.truncate_table("two").unwrap();
+    let mut txn = db.begin();
+    assert!(all_rows(&mut txn, &table, Direction::Forward).is_empty());
+    txn.insert(&table, &row_values(1, 1, None, None)).unwrap();
+    commit(txn);
+    check_indexes(&mut db.begin(), &table);
+    db.store.drop_table("two").unwrap();
+    assert_eq!(db.store.table_names(), Vec::<String>::new());
+    let gone = db.begin().insert(&table, &row_values(2, 1, None, None)).unwrap_err();
+    assert_eq!(gone.code(), Code::TableMissing);
+}
+
+#[test]
+fn a_table_in_use_is_not_dropped() {
+    let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let table = filled(&db, "t", 5);
+    let mut user = db.begin();
+    user.update(&table, &[1i64.into()], &[(1, 5i64.into())]).unwrap();
+    assert_eq!(db.store.drop_table("t").unwrap_err().code(), Code::TableBusy);
+    assert_eq!(db.store.truncate_table("t").unwrap_err().code(), Code::TableBusy);
+    // It goes on being usable, by this transaction and by others.
+    user.update(&table, &[2i64.into()], &[(1, 5i64.into())]).unwrap();
+    db.begin().update(&table, &[3i64.into()], &[(1, 5i64.into())]).unwrap();
+    commit(user);
+    db.store.drop_table("t").unwrap();
+}
+
+#[test]
+fn columns_come_and_go_without_rewriting_rows() {
+    let db = Db::new();
+    let table = filled(&db, "t", 20);
+    let mut old = db.begin();
+    let before = all_rows(&mut old, &table, Direction::Forward);
+    drop(old);
+    let needs = db.store.add_column("t", &ColumnSpec::new("d", ColumnType::Int32)).unwrap_err();
+    assert_eq!(needs.code(), Code::DefinitionInvalid);
+    let d = ColumnSpec::new("d", ColumnType::Int32).default_value(7i64);
+    db.store.add_column("t", &d).unwrap();
+    let mut txn = db.begin();
+    let rows = all_rows(&mut txn, &table, Direction::Forward);
+    assert!(rows.iter().zip(&before).all(|(n, o)| n[..4] == o[..] && n[4] == Value::Int(7)));
+    txn.update(&table, &[3i64.into()], &[(4, 8i64.into())]).unwrap();
+    commit(txn);
+    db.store
+        .add_indexes("t", &[IndexSpec::new("by_d", &["d"])], &BuildProgress::default())
+        .unwrap();
+    assert_eq!(db.store.drop_column("t", "d").unwrap_err().code(), Code::ColumnInUse);
+    assert_eq!(db.store.drop_column("t", "id").unwrap_err().code(), Code::ColumnInUse);
+    db.store.drop_column("t", "b").unwrap();
+    db.store.rename_column("t", "d", "e").unwrap();
+    assert_eq!(table.shape().column("e").unwrap(), 3);
+    let mut txn = db.begin();
+    check_indexes(&mut txn, &table);
+    let rows = all_rows(&mut txn, &table, Direction::Forward);
+    assert_eq!(rows[3], [Value::Int(3), Value::Int(3), Value::Int(3), Value::Int(8)]);
+    assert_eq!(rows[4][3], Value::Int(7));
+    txn.insert(&table, &[100i64.into(), 1i64.into(), ValueRef::Null, 5i64.into()]).unwrap();
+    check_indexes(&mut txn, &table);
+    commit(txn);
+    db.store.drop_index("t", "by_d").unwrap();
+    assert_eq!(table.shape().indexes.len(), 0);
+}
+
+#[test]
+fn an_index_is_built_over_existing_rows() {
+    let db = Db::new();
+    let table = filled(&db, "t", 3000);
+    let mut old = db.begin();
+    old.take_snapshot().unwrap();
+    let mut txn = db.begin();
+    txn.delete(&table, &[7i64.into()]).unwrap();
+    commit(txn);
+    let progress = BuildProgress::default();
+    db.store.add_indexes("t", &indexes(), &progress).unwrap();
+    assert_eq!((progress.phase(), progress.rows_done()), (BuildPhase::Done, 3000));
+    let mut txn = db.begin();
+    check_indexes(&mut txn, &table);
+    // A snapshot older than VALID may not use it.
+    let scan = old.index_scan(&table, 0, Range::ALL, Direction::Forward, true);
+    assert_eq!(scan.err().unwrap().code(), Code::IndexTooYoung);
+    let twice = db.store.add_indexes("t", &indexes()[..1], &progress).unwrap_err();
+    assert_eq!(twice.code(), Code::IndexExists);
+}
+
+#[test]
+fn duplicates_and_cancelling_leave_nothing_behind() {
+    let db = Db::new();
+    let table = filled(&db, "t", 100);
+    let unique = [IndexSpec::new("u", &["a"]).unique(), IndexSpec::new("v", &["b"])];
+    let progress = BuildProgress::default();
+    let error = db.store.add_indexes("t", &unique, &progress).unwrap_err();
+    assert_eq!(error.code(), Code::DuplicateInBuild);
+    let progress = BuildProgress::default();
+    progress.cancel();
+    let error = db.store.add_indexes("t", &unique[1..], &progress).unwrap_err();
+    assert_eq!(error.code(), Code::BuildCancelled);
+    assert_eq!(table.shape().indexes.len(), 0);
+    let mut txn = db.begin();
+    txn.insert(&table, &row_values(500, 1, None, None)).unwrap();
+    commit(txn);
+    db.store.add_indexes("t", &unique[1..], &BuildProgress::default()).unwrap();
+    check_indexes(&mut db.begin(), &table);
+}
+
+/// Writers with savepoints and rollbacks go on while indexes are built and dropped again and again.
+#[test]
+fn indexes_are_built_while_writers_go_on() {
+    let db = Db::new();
+    let table = filled(&db, "t", 300);
+    let stop = AtomicBool::new(false);
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (db, table, stop, written) = (&db, &table, &stop, &written);
+            scope.spawn(move || {
+                let mut rng = Rng::new(thread);
+                while !stop.load(Ordering::SeqCst) {
+                    let mut txn = db.begin();
+                    for _ in 0..rng.below(6) {
+                        // Each thread has its own ids and unique keys.
+                        let id = (rng.below(120) * 3 + thread) as i64;
+                        let a = rng.below(10) as i64;
+                        let done = match rng.below(4) {
+                            0 => txn.delete(table, &[id.into()]),
+                            1 => txn.savepoint("s").map(|()| true),
+                            2 => match txn.rollback_to("s") {
+                                Err(e) if e.code() == Code::SavepointMissing => Ok(true),
+                                other => other.map(|()| true),
+                            },
+                            _ => txn.upsert(table, &row_values(id, a, Some("t"), Some(id)), &[]),
+                        };
+                        done.unwrap();
+                        written.fetch_add(1, Ordering::SeqCst);
+                    }
+                    match rng.below(4) {
+                        0 => txn.rollback().unwrap(),
+                        _ => drop(txn.commit(Durability::Lazy).map(|_| ()).unwrap()),
+                    }
+                }
+            });
+        }
+        for round in 0..12 {
+            let before = written.load(Ordering::SeqCst);
+            db.store.add_indexes("t", &indexes(), &BuildProgress::default()).unwrap();
+            check_indexes(&mut db.begin(), &table);
+            for index in indexes() {
+                db.store.drop_index("t", &index.name).unwrap();
+            }
+            while written.load(Ordering::SeqCst) < before + 50 {
+                std::thread::yield_now();
+            }
+            println!("round {round}: {} changes", written.load(Ordering::SeqCst) - before);
+        }
+        db.store.add_indexes("t", &indexes(), &BuildProgress::default()).unwrap();
+        stop.store(true, Ordering::SeqCst);
+    });
+    check_indexes(&mut db.begin(), &table);
+}
