@@ -147,7 +147,7 @@ fn inserts(dir: &str) -> Result<()> {
 }
 
 fn scans(dir: &str) -> Result<()> {
-    for count in [1, 3, 8, 12] {
+    for count in [1, 3, 8, 9] {
         let mut bed = Bed::new(dir, 1 << 30, 512 << 20)?;
         for row in 0..600_000 {
             bed.insert_row(row, 1)?;

@@ -62,6 +62,10 @@ impl Runs {
             return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
         }
         self.rt.health.check_writable()?;
+        // Looked at now and then: the flush thread sleeps while no generation is full.
+        if self.reservations.fetch_add(1, Ordering::Relaxed).is_multiple_of(64) {
+            self.hand_over_old();
+        }
         if self.in_debt.load(Ordering::Relaxed) {
             self.rt.wait_until(&self.space_event, Cause::MergeDebt, || {
                 self.rt.health.is_failed() || self.spend_credit(wanted)

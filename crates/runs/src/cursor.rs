@@ -181,6 +181,7 @@ impl IndexCursor {
     ///
     /// # Errors
     /// Of reading and decoding storage; `NotFound` if the index was dropped.
+    #[allow(clippy::should_implement_trait)] // It lends from the cursor; an iterator cannot.
     pub fn next(&mut self) -> Result<Option<EntryRef<'_>>> {
         let found = !self.done && self.advance()?;
         if self.skipped > 0 {

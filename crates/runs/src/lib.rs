@@ -42,7 +42,7 @@ pub use build::{BuiltPart, DuplicateKey, RunBuilder};
 pub use credit::MemReserved;
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
-pub use runs::{Runs, entry_bytes};
+pub use runs::{CurrentFn, Runs, entry_bytes};
 pub use source::Direction;
 pub use unique::UniqueGuard;
 

@@ -8,7 +8,7 @@ use crate::file::{Run, RunFile, Segment};
 use crate::policy::{pick_ingest, pick_rest};
 use crate::run_iter::{Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
-use crate::state::{LiveFile, State};
+use crate::state::{Index, LiveFile, State};
 use crate::writer::{RunWriter, SliceStart, Written};
 use evenkeel_base::{Beat, Cause, Code, IndexId, Kind, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
@@ -79,8 +79,9 @@ impl Runs {
     /// How long an idle merge thread may wait for its event before the next beat; `None`: forever.
     pub fn next_merge_in(&self) -> Option<Duration> {
         let state = self.state.read();
-        let work = |runs: &[Arc<Run>]| pick_rest(&sizes(runs)).is_some();
-        let more = !state.doomed.is_empty() || state.indexes.values().any(|i| work(&i.runs));
+        // Runs that stay marked as being merged are damaged, or a job has them already.
+        let work = |i: &Index| i.merging.is_empty() && pick_rest(&sizes(&i.runs)).is_some();
+        let more = !state.doomed.is_empty() || state.indexes.values().any(work);
         more.then_some(Duration::from_nanos(REST_AFTER_NS))
     }
 
@@ -105,7 +106,7 @@ impl Runs {
         };
         let Some(mut job) = job else { return Ok(Beat::Idle) };
         if self.is_gone(&job) {
-            self.give_up(*job);
+            self.give_up(job);
             return Ok(Beat::More);
         }
         let before = job.left;
@@ -117,12 +118,12 @@ impl Runs {
             }
             Ok(true) => {
                 let inputs = job.inputs.clone();
-                self.finish_merge(*job).map_err(|e| self.write_failed(e))?;
+                self.finish_merge(job).map_err(|e| self.write_failed(e))?;
                 self.issue_credit(before, &inputs, inputs.iter().map(|r| r.bytes).sum());
                 Ok(Beat::More)
             }
             Err(error) if matches!(error.code(), Code::DiskFull | Code::WritesStopped) => {
-                self.give_up(*job);
+                self.give_up(job);
                 Err(error)
             }
             Err(error) => {
@@ -181,7 +182,7 @@ impl Runs {
         for (index, inputs, rules, unique_key) in chosen {
             let numbers: Vec<u64> = inputs.iter().map(|r| r.number).collect();
             match self.begin_merge(index, inputs, rules, unique_key) {
-                Ok(job) => self.merge_jobs.lock().push(Box::new(job)),
+                Ok(job) => self.merge_jobs.lock().push(job),
                 Err(error) if error.kind() == Kind::Corrupt => {
                     self.forgive_debt();
                     return Err(error);

@@ -7,7 +7,9 @@ use crate::Runs;
 use crate::file::{Run, RunFile, Segment, number_of, path};
 use crate::skiplist::NewEntry;
 use crate::state::{LiveFile, State};
-use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, Stamp, TxnId};
+use evenkeel_base::{
+    Cause, Code, Error, Generation, IndexId, Lsn, Result, Stamp, TxnId, metrics::Metric,
+};
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::{ENTRY_BYTES_MAX, ManifestOp, decode_manifest, encode_manifest};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -119,7 +121,8 @@ impl Runs {
             if key.len() + pk.len() + value.len() > ENTRY_BYTES_MAX {
                 return Err(Error::new(Code::EntryTooLong).with("index", index));
             }
-            memtable.insert(&NewEntry { index, op, stamp, lsn, key, pk, value });
+            let bytes = memtable.insert(&NewEntry { index, op, stamp, lsn, key, pk, value });
+            self.rt.metrics.add(Metric::MemtableBytes, bytes as u64);
         }
         Ok(())
     }

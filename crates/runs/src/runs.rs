@@ -33,6 +33,9 @@ pub const fn entry_bytes(key: usize, pk: usize, value: usize) -> usize {
     node_bytes_max(key, pk, value)
 }
 
+/// Takes (pk, op, stamp, state) of a key's newest entry; false stops.
+pub type CurrentFn<'a> = dyn FnMut(&[u8], u8, Stamp, TxnState) -> bool + 'a;
+
 /// What a reader of one index reads.
 pub(crate) struct View {
     pub memtables: Arc<Vec<Arc<Memtable>>>,
@@ -49,6 +52,7 @@ pub struct Runs {
     pub(crate) state: RwLock<State>,
     pub(crate) version: AtomicU64,
     pub(crate) reserved: AtomicU64,
+    pub(crate) reservations: AtomicU64,
     pub(crate) next_file: AtomicU64,
     /// Held from choosing manifest edits until they are in the view.
     pub(crate) manifest: Latch,
@@ -58,7 +62,7 @@ pub struct Runs {
     /// Held by the thread in `flush_beat`.
     pub(crate) flushing: Latch,
     pub(crate) flush_job: Mutex<Option<Box<FlushJob>>>,
-    pub(crate) merge_jobs: Mutex<Vec<Box<MergeJob>>>,
+    pub(crate) merge_jobs: Mutex<Vec<MergeJob>>,
     pub(crate) flush_event: Arc<Event>,
     pub(crate) merge_event: Arc<Event>,
     /// Memtable space or merge credit came.
@@ -101,6 +105,7 @@ impl Runs {
             state: RwLock::new(state),
             version: AtomicU64::new(1),
             reserved: AtomicU64::new(0),
+            reservations: AtomicU64::new(0),
             next_file: AtomicU64::new(1),
             manifest: Latch::default(),
             manifest_low: AtomicU64::new(u64::MAX),
@@ -196,12 +201,7 @@ impl Runs {
     ///
     /// # Errors
     /// Of reading and decoding storage.
-    pub fn current(
-        &self,
-        index: IndexId,
-        key: &[u8],
-        f: &mut dyn FnMut(&[u8], u8, Stamp, TxnState) -> bool,
-    ) -> Result<()> {
+    pub fn current(&self, index: IndexId, key: &[u8], f: &mut CurrentFn<'_>) -> Result<()> {
         let view = self.view(index)?;
         let mut bound = index.0.to_be_bytes().to_vec();
         bound.extend_from_slice(key);

@@ -315,10 +315,10 @@ impl SkipList {
     #[inline]
     fn is_before(&self, node: u32, search: &Search<'_>) -> bool {
         let key = self.key_of(node);
-        if let (Some(a), Some(b)) = (key.first_chunk().map(head_of), search.head) {
-            if a != b {
-                return a < b;
-            }
+        if let (Some(a), Some(b)) = (key.first_chunk().map(head_of), search.head)
+            && a != b
+        {
+            return a < b;
         }
         match key.cmp(search.key) {
             Order::Less => true,

@@ -359,7 +359,7 @@ type Seen = (Vec<u8>, Vec<u8>, Vec<u8>);
 #[test]
 fn histories_match_the_model() {
     let first = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
-    let seeds = first.map_or(0..6, |s: u64| s..s + 1);
+    let seeds = first.map_or(0..4, |s: u64| s..s + 1);
     for seed in seeds {
         eprintln!("seed {seed}");
         Model::new(seed).run(5000);
