@@ -13,8 +13,9 @@ use evenkeel_format::tree_op::{COMPACT_REMOVE, TreeOp};
 /// Bytes that dropping a stamp gains.
 const STAMP_GAIN: usize = 12;
 
-/// Rewriting a leaf must gain this share of a page: less is not worth a record.
-const WORTH_SHARE: usize = 16;
+/// Rewriting a leaf must gain this share of a page: less is not worth a record. Small, because a
+/// split costs more and leaves two leaves half full.
+const WORTH_SHARE: usize = 64;
 
 /// What compacting a leaf would do.
 #[derive(Default, Debug)]
@@ -97,7 +98,7 @@ pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compact
 
 impl Tree {
     /// Compacts the leaf of `key` if that makes room for a cell of `cell_bytes` beside its key
-    /// and gains a sixteenth of the page: less is not worth a record, and a split follows soon.
+    /// and is worth a record.
     pub(crate) fn compact_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
         let need = SLOT_BYTES + cell_bytes + 2 * key.len();
         self.compact(key, |node, plan| {

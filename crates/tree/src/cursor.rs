@@ -227,11 +227,20 @@ impl Cursor {
             slot = next;
         }
         let skipped = slot != goal.child_slot(&node);
-        let (page, key) = (node.inner_cell(slot)?.child, node.key(slot));
+        let page = node.inner_cell(slot)?.child;
+        // Where the dead leaves end.
+        let edge = match self.direction {
+            _ if !skipped => Vec::new(),
+            Direction::Forward => node.key(slot),
+            Direction::Backward => node.key(slot + 1),
+        };
         self.read_ahead(&node, slot);
         drop(parent);
-        let goal = if skipped { Goal::At(&key) } else { goal };
-        self.copy(page, goal)
+        match self.direction {
+            _ if !skipped => self.copy(page, goal),
+            Direction::Forward => self.copy(page, Goal::At(&edge)),
+            Direction::Backward => self.copy(page, Goal::Before(&edge)),
+        }
     }
 
     fn copy(&mut self, page: PageNo, goal: Goal<'_>) -> Result<Loaded> {
@@ -245,7 +254,11 @@ impl Cursor {
             Ok(node) if tree.accepts(leaf.tree(), &node, goal, 0) => {
                 self.leaf.clear();
                 self.leaf.extend_from_slice(&leaf);
-                self.slot = if self.direction == Direction::Forward { 0 } else { node.count() };
+                // The leaf may have been merged with what the cursor has passed already.
+                self.slot = match goal {
+                    Goal::At(key) | Goal::Before(key) => node.lower_bound(key).0,
+                    Goal::Last => node.count(),
+                };
                 self.leaves += 1;
                 tree.note_scan(leaf.page_no(), &node);
                 Ok(Loaded::Yes)
