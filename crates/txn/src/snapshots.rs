@@ -32,6 +32,13 @@ thread_local! {
 }
 static NEXT_HINT: AtomicUsize = AtomicUsize::new(0);
 
+/// Lets other threads in between, in tests only: the races here are a few instructions wide.
+#[inline(always)]
+fn pause() {
+    #[cfg(test)]
+    std::thread::yield_now();
+}
+
 /// Place of a registered snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -69,7 +76,9 @@ impl Snapshots {
     pub fn register(&self) -> (Place, Lsn) {
         let low = self.horizon.load(Ordering::SeqCst) | RISING;
         let place = self.claim(low);
+        pause();
         let at = self.published.load(Ordering::SeqCst);
+        pause();
         self.slot(place).store(at, Ordering::SeqCst);
         (place, Lsn(at))
     }
@@ -89,6 +98,7 @@ impl Snapshots {
     }
 
     fn claim(&self, value: u64) -> Place {
+        pause();
         let (mut block, mut slot) = HINT.get();
         if block == usize::MAX {
             (block, slot) = (0, NEXT_HINT.fetch_add(1, Ordering::Relaxed) % FIRST_BLOCK);
@@ -131,6 +141,7 @@ impl Snapshots {
     /// Every commit timestamp at or below this is visible to all present and future snapshots.
     pub fn horizon(&self) -> Lsn {
         let published = self.published.load(Ordering::SeqCst);
+        pause();
         let low = self.values().map(|v| v & !RISING).fold(published, u64::min);
         Lsn(self.horizon.fetch_max(low, Ordering::SeqCst).max(low))
     }
