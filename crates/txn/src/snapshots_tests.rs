@@ -92,7 +92,7 @@ fn no_snapshot_below_a_horizon() {
         .map(|_| {
             let (s, freed) = (s.clone(), freed.clone());
             std::thread::spawn(move || {
-                for _ in 0..30_000 {
+                for _ in 0..10_000 {
                     let (place, at) = s.register();
                     for _ in 0..3 {
                         let freed = freed.load(Ordering::SeqCst);
