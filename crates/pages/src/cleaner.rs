@@ -208,7 +208,8 @@ impl Pages {
         while out.len() < count {
             if draining.is_empty() {
                 let Some((_, mut frames)) = self.dirty.take_oldest() else { return };
-                frames.sort_by_key(|f| std::cmp::Reverse(self.frames.facts(*f).page()));
+                // Cached: a frame may change hands while the list is sorted.
+                frames.sort_by_cached_key(|f| std::cmp::Reverse(self.frames.facts(*f).page()));
                 *draining = frames;
             }
             let keep = draining.len() - draining.len().min(count - out.len());
@@ -228,7 +229,7 @@ impl Pages {
         let most = BATCH_BYTES / self.page_size();
         let wanted = (frames.len() + count).min(most);
         self.take_old(wanted, &mut frames);
-        frames.sort_by_key(|f| self.frames.facts(*f).page());
+        frames.sort_by_cached_key(|f| self.frames.facts(*f).page());
         frames.dedup();
         let mut newest = Lsn::ZERO;
         let mut items: Vec<Item> = Vec::with_capacity(frames.len());
