@@ -63,7 +63,7 @@ impl Recorder {
         let mut range: Option<(Lsn, Lsn)> = None;
         for (i, part) in parts.iter().enumerate() {
             let head = encode_part_head(i, parts.len());
-            let mut reserved = self.log.reserve(head.len() + part.len(), Share::System)?;
+            let mut reserved = self.log.reserve(head.len() + part.len(), Share::Checkpoint)?;
             let lsn = self.log.append(&mut reserved, RecordKind::Checkpoint, &[&head, part]);
             range = Some((range.map_or(lsn, |r| r.0), lsn));
         }

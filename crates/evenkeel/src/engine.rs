@@ -255,7 +255,9 @@ impl Engine {
         let r = self.runs.clone();
         sup.start("ek-flush", r.flush_event(), move || r.flush_beat())?;
         let r = self.runs.clone();
-        sup.start("ek-merge", r.merge_event(), move || r.merge_beat())?;
+        let r2 = r.clone();
+        let rest = move || r2.next_merge_in();
+        sup.start_timed("ek-merge", r.merge_event(), move || r.merge_beat(), rest)?;
         let t = self.store.trees().clone();
         sup.start("ek-leaves", t.reclaim_event(), move || t.reclaim_beat())?;
         let c = self.checkpointer.clone();
