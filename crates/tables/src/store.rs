@@ -75,6 +75,8 @@ pub struct Store {
     /// Open trees by id, for reverting.
     pub(crate) tree_of: RwLock<HashMap<TreeId, Tree>>,
     next_user: AtomicU64,
+    /// Trees made since the start have ids from here on.
+    pub(crate) new_trees_from: AtomicU64,
 }
 
 impl Store {
@@ -127,6 +129,7 @@ impl Store {
             names,
             tree_of,
             next_user,
+            new_trees_from: AtomicU64::new(0),
         }))
     }
 
@@ -157,6 +160,24 @@ impl Store {
     /// The trees, for their background beats.
     pub fn trees(&self) -> &Arc<Trees> {
         &self.trees
+    }
+
+    /// Frees trees that no table owns: what a crash in a schema change left behind. Once after
+    /// `open`, when the background runs (it takes log space). Returns how many.
+    ///
+    /// # Errors
+    /// Of log and pages; the next start tries again.
+    pub fn remove_orphans(&self) -> Result<usize> {
+        let below = self.new_trees_from.load(Ordering::SeqCst);
+        let mut removed = 0;
+        for tree in self.pages.trees() {
+            // Trees made since the start are above: an id is logged as used before its tree is made.
+            if u64::from(tree.0) < below && self.tree(tree).is_none() {
+                self.pages.free_tree(tree)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 
     /// Reverts some rows of aborted transactions.
