@@ -171,7 +171,7 @@ impl Store {
         let below = self.new_trees_from.load(Ordering::SeqCst);
         let mut removed = 0;
         for tree in self.pages.trees() {
-            // Trees made since the start are above: an id is logged as used before its tree is made.
+            // Trees made since the start are above: ids are logged as used before that.
             if u64::from(tree.0) < below && self.tree(tree).is_none() {
                 self.pages.free_tree(tree)?;
                 removed += 1;
