@@ -1,10 +1,10 @@
 //! The database as users see it.
 
 use crate::engine::Engine;
-use crate::options::Options;
+use crate::options::{Durability, Options};
 use crate::recovery::RecoveryReport;
 use crate::txn::{Txn, check_writable};
-use evenkeel_base::{Code, Error, Result};
+use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
     Access, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableDef, TableSpec,
 };
@@ -182,6 +182,26 @@ impl Database {
     /// `XidUnknown`.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
         self.engine.store.commit_prepared(xid, self.engine.options.durability)
+    }
+
+    /// The ordered half of the same, as [`Txn::commit_ordered`]: its timestamp.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn commit_prepared_ordered(&self, xid: &[u8]) -> Result<Lsn> {
+        self.engine.store.commit_prepared_ordered(xid)
+    }
+
+    /// Waits until the commit with this timestamp, and so every earlier one, is as durable as
+    /// `durability` says.
+    ///
+    /// # Errors
+    /// `WritesStopped`: whether it is committed shows at the next open.
+    pub fn wait_durable(&self, commit: Lsn, durability: Durability) -> Result<()> {
+        match commit {
+            Lsn::ZERO => Ok(()),
+            lsn => self.engine.log.wait_commit(lsn, durability),
+        }
     }
 
     /// Rolls a prepared transaction back.

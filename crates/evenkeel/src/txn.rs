@@ -44,6 +44,16 @@ impl Txn {
         self.inner.commit(durability)
     }
 
+    /// The ordered half of a commit: in effect, visible to others and timestamped, not yet durable.
+    /// [`Database::wait_durable`](crate::Database::wait_durable) is the other half; between the two
+    /// the caller may order it in a log of his own.
+    ///
+    /// # Errors
+    /// `TransactionEnded`.
+    pub fn commit_ordered(mut self) -> Result<Lsn> {
+        self.inner.commit_ordered()
+    }
+
     /// Rolls back, like dropping it.
     ///
     /// # Errors

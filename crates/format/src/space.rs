@@ -387,29 +387,4 @@ mod tests {
         assert_eq!(g.owner(&owners[HEADER_BYTES..], 77).expect("decodes"), TreeId(4));
         assert_eq!(g.owner(&owners[HEADER_BYTES..], 0).expect("decodes"), SPACE_TREE);
     }
-
-    #[test]
-    fn hostile_ops_and_pages_give_errors() {
-        let g = Geometry::new(4096).expect("a size");
-        let mut state = 88172645463325252u64;
-        let mut next = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        let mut images = g.new_segment(3);
-        for _ in 0..20_000 {
-            let payload: Vec<u8> = (0..next() % 16).map(|_| next() as u8).collect();
-            let at = next() as usize % images.len();
-            let (no, image) = &mut images[at];
-            let no = *no;
-            let _ = g.apply(1 + (next() % 8) as u8, &payload, no, image);
-            assert_eq!((page::page_no(image), image.len()), (no, 4096));
-            let _ = g.descriptor(&image[HEADER_BYTES..], next() as u16);
-            let _ = g.owner(&image[..(next() % 64) as usize], next() as u32 % 256);
-            let _ = g.extent_in_map(PageNo(next()), next() as u16);
-            let _ = g.apply(0, &payload, no, &mut vec![0; 4096]);
-        }
-    }
 }

@@ -13,7 +13,7 @@ use crate::latch::EventLatch;
 use crate::op::RevertOp;
 use crate::table::{Counter, Table};
 use crate::transaction::{Access, Isolation, Transaction};
-use evenkeel_base::sync::RwLock;
+use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnState,
 };
@@ -74,9 +74,9 @@ pub struct Store {
     pub(crate) names: EventLatch,
     /// Open trees by id, for reverting.
     pub(crate) tree_of: RwLock<HashMap<TreeId, Tree>>,
+    /// Tables that prepared transactions use, by XID, and as which user.
+    prepared_use: Mutex<HashMap<Vec<u8>, (u64, Vec<Arc<Table>>)>>,
     next_user: AtomicU64,
-    /// Trees made since the start have ids from here on.
-    pub(crate) new_trees_from: AtomicU64,
 }
 
 impl Store {
@@ -128,8 +128,8 @@ impl Store {
             catalog,
             names,
             tree_of,
+            prepared_use: Mutex::default(),
             next_user,
-            new_trees_from: AtomicU64::new(0),
         }))
     }
 
@@ -162,24 +162,6 @@ impl Store {
         &self.trees
     }
 
-    /// Frees trees that no table owns: what a crash in a schema change left behind. Once after
-    /// `open`, when the background runs (it takes log space). Returns how many.
-    ///
-    /// # Errors
-    /// Of log and pages; the next start tries again.
-    pub fn remove_orphans(&self) -> Result<usize> {
-        let below = self.new_trees_from.load(Ordering::SeqCst);
-        let mut removed = 0;
-        for tree in self.pages.trees() {
-            // Trees made since the start are above: ids are logged as used before that.
-            if u64::from(tree.0) < below && self.tree(tree).is_none() {
-                self.pages.free_tree(tree)?;
-                removed += 1;
-            }
-        }
-        Ok(removed)
-    }
-
     /// Reverts some rows of aborted transactions.
     ///
     /// # Errors
@@ -193,10 +175,20 @@ impl Store {
     /// # Errors
     /// `XidUnknown`.
     pub fn commit_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
-        if let Some(lsn) = self.txns.commit_prepared(xid)? {
-            self.log.wait_commit(lsn, durability)?;
+        match self.commit_prepared_ordered(xid)? {
+            Lsn::ZERO => Ok(()),
+            lsn => self.log.wait_commit(lsn, durability),
         }
-        Ok(())
+    }
+
+    /// The ordered part of the same (B5): in effect, not yet durable. Its timestamp.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn commit_prepared_ordered(&self, xid: &[u8]) -> Result<Lsn> {
+        let cts = self.txns.commit_prepared(xid)?;
+        self.end_use(xid);
+        Ok(cts.unwrap_or(Lsn::ZERO))
     }
 
     /// Rolls a prepared transaction back.
@@ -204,7 +196,21 @@ impl Store {
     /// # Errors
     /// `XidUnknown`.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
-        self.txns.rollback_prepared(xid)
+        self.txns.rollback_prepared(xid)?;
+        self.end_use(xid);
+        Ok(())
+    }
+
+    /// Keeps tables in use by a prepared transaction until it is decided.
+    pub(crate) fn keep_in_use(&self, xid: &[u8], user: u64, tables: Vec<Arc<Table>>) {
+        self.prepared_use.lock().insert(xid.to_vec(), (user, tables));
+    }
+
+    fn end_use(&self, xid: &[u8]) {
+        let Some((user, tables)) = self.prepared_use.lock().remove(xid) else { return };
+        for table in tables {
+            table.leave(user);
+        }
     }
 
     pub(crate) fn tree(&self, id: TreeId) -> Option<Tree> {

@@ -311,11 +311,16 @@ impl Transaction {
     /// `TransactionEnded`, those of the log.
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
         self.check_open()?;
-        if !self.store.txns.prepare(&self.inner, xid)? {
+        let done = self.store.txns.prepare(&self.inner, xid);
+        if self.store.txns.prepared(xid).is_ok_and(|t| Arc::ptr_eq(&t, &self.inner)) {
+            // It lives on without this object, and so does its use of tables (E2).
+            let used = self.used.drain(..).map(|(table, _)| table).collect();
+            self.store.keep_in_use(xid, self.number, used);
+            self.finish();
+        } else if matches!(done, Ok(false)) {
             self.finish();
         }
-        self.snapshot = None;
-        Ok(())
+        done.map(|_| ())
     }
 
     fn end_aborted(&mut self) -> Result<()> {

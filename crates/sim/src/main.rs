@@ -1,0 +1,25 @@
+//! Replays seeds: `evenkeel-sim SEED`, or `evenkeel-sim FROM TO`.
+
+use evenkeel_sim::run::Config;
+use evenkeel_sim::{Events, run_seed};
+use std::sync::Arc;
+
+fn main() -> std::process::ExitCode {
+    let args: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    let from = args.first().copied().unwrap_or(1);
+    let to = args.get(1).copied().unwrap_or(from);
+    let events = Arc::new(Events::default());
+    let mut failed = 0;
+    if std::env::var_os("RUST_BACKTRACE").is_none_or(|v| v == "0") {
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    for seed in from..=to {
+        let outcome = run_seed(seed, Config::default(), &events);
+        if let Some(why) = outcome.failure {
+            failed += 1;
+            println!("seed {seed}: {why}");
+        }
+    }
+    println!("{events}\n{} seeds, {failed} failed", to - from + 1);
+    std::process::ExitCode::from(u8::from(failed > 0))
+}

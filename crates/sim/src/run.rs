@@ -1,0 +1,379 @@
+//! One seed: a database that is opened, worked on, and then closed or crashed, several times over.
+//! Each time it is opened everything is verified.
+
+use crate::events::Events;
+use crate::model::{Model, Table};
+use crate::schema::{TABLES, describe};
+use crate::session::Session;
+use crate::values::{Sizes, table_spec};
+use crate::verify::{Trouble, check_at, check_recovered};
+use crate::world::{Shape, World};
+use evenkeel::{Access, Database, Geometry, Isolation, Options};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::sim::{CrashPolicy, Session as Thread, SimOptions, catch_crash};
+use evenkeel_io::{Rng, SimDisk, SimEnv};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+/// What a seed is to reach. The default is everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Times the database is opened.
+    pub opens: u64,
+    /// Operations of all sessions together.
+    pub ops: u64,
+    /// Schema changes.
+    pub ddl: bool,
+    /// Two-phase commits.
+    pub xa: bool,
+    /// I/O errors and want of space.
+    pub faults: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { opens: 4, ops: 2_000, ddl: true, xa: true, faults: true }
+    }
+}
+
+/// What a seed did.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+    /// Hash of the schedule: equal for equal runs.
+    pub trace: u64,
+    /// I/O calls.
+    pub calls: u64,
+}
+
+/// How the time between two opens ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Close,
+    Crash,
+    /// The machine crashes at this change of the disk, if it comes to it.
+    CrashAt(u64),
+}
+
+struct Run<'e> {
+    seed: u64,
+    rng: Rng,
+    shape: Shape,
+    config: Config,
+    disk: SimDisk,
+    model: Arc<Mutex<Model>>,
+    events: &'e Arc<Events>,
+    counter: u64,
+    outcome: Outcome,
+    /// Kept until its machine has ended: the last handle closes it.
+    opened: Arc<Mutex<Option<Database>>>,
+}
+
+fn draw_shape(rng: &mut Rng, config: &Config) -> Shape {
+    let sessions = 3 + rng.below(3) as usize;
+    let one_of = |rng: &mut Rng, from: &[u64]| from[rng.below(from.len() as u64) as usize];
+    Shape {
+        sessions,
+        ops: config.ops / config.opens / sessions as u64,
+        keys: one_of(rng, &[12, 60, 300, 1_000]),
+        sizes: Sizes {
+            text: one_of(rng, &[5, 60, 400]),
+            large_one_in: one_of(rng, &[0, 0, 20]),
+            unique: one_of(rng, &[30, 500, 100_000]),
+        },
+        ddl_one_in: if config.ddl { one_of(rng, &[0, 10, 40]) } else { 0 },
+        xa_one_in: if config.xa { one_of(rng, &[0, 4, 12]) } else { 0 },
+        lazy_one_in: one_of(rng, &[0, 2, 5]),
+        statements: one_of(rng, &[2, 5, 12]),
+        deletes: one_of(rng, &[1, 4, 10]),
+    }
+}
+
+/// Runs a seed.
+pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
+    let mut rng = Rng::new(seed);
+    let shape = draw_shape(&mut rng, &config);
+    let mut run = Run {
+        seed,
+        shape,
+        config,
+        disk: SimDisk::new(rng.next_u64()),
+        model: Arc::default(),
+        events,
+        counter: 0,
+        rng,
+        outcome: Outcome::default(),
+        opened: Arc::default(),
+    };
+    for open in 0..config.opens {
+        if let Err(why) = run.one_open() {
+            run.outcome.failure = Some(format!("open {open}: {why}"));
+            break;
+        }
+    }
+    run.outcome
+}
+
+impl Run<'_> {
+    fn options(&mut self, sim: &SimEnv) -> Options {
+        let geometry = Geometry {
+            generation_bytes: Some(64 << 10),
+            pool_bytes: Some(64 * 4096),
+            log_bytes: Some(1 << 20),
+            undo_bytes: Some(64 << 10),
+        };
+        let mut options = Options::new().env(sim.env()).geometry(geometry);
+        options.lock_wait_timeout = Duration::from_millis(20 + self.rng.below(2_000));
+        options
+    }
+
+    fn sim(&mut self) -> SimEnv {
+        let disk = self.disk.clone();
+        SimEnv::on(disk, SimOptions::new(self.rng.next_u64()))
+    }
+
+    fn draw_end(&mut self) -> End {
+        match self.rng.below(6) {
+            0 => End::Close,
+            1 => End::Crash,
+            2 => End::CrashAt(1 + self.rng.below(60)),
+            _ => End::CrashAt(1 + self.rng.below(1_500)),
+        }
+    }
+
+    /// Opens, verifies, works, and closes or crashes.
+    fn one_open(&mut self) -> Result<(), String> {
+        let sim = self.sim();
+        let end = self.draw_end();
+        if let End::CrashAt(change) = end {
+            sim.disk().crash_at_change(change);
+        }
+        let options = self.options(&sim);
+        let mut world = None;
+        let done = self.live(&sim, options, end, &mut world);
+        self.outcome.trace ^= sim.trace_hash();
+        self.outcome.calls += sim.disk().calls();
+        self.survive(&sim, done == Ok(true));
+        let db = self.opened.lock().take();
+        drop_world((world, db));
+        done.map(|_| ())
+    }
+
+    /// Everything up to the end of the machine; true if the database was closed.
+    fn live(
+        &mut self,
+        sim: &SimEnv,
+        options: Options,
+        end: End,
+        slot: &mut Option<Arc<World>>,
+    ) -> Result<bool, String> {
+        let Some(world) = self.open_and_verify(sim, options)? else { return Ok(false) };
+        *slot = Some(world.clone());
+        let mut closed = false;
+        if !sim.is_crashed() {
+            self.work(sim, &world)?;
+        }
+        if !sim.is_crashed() {
+            self.verify_live(sim, &world)?;
+        }
+        if end == End::Close && !sim.is_crashed() {
+            closed = self.close(sim, &world)?;
+        }
+        self.count(&world);
+        Ok(closed)
+    }
+
+    /// Ends the machine and keeps what survives.
+    fn survive(&mut self, sim: &SimEnv, closed: bool) {
+        sim.disk().clear_faults();
+        sim.disk().crash_now();
+        sim.stop();
+        let policies = CrashPolicy::ALL;
+        let policy = policies[self.rng.below(policies.len() as u64) as usize];
+        self.events.hit(if closed { "closed and reopened" } else { crash_name(policy) });
+        self.disk = sim.disk().crash(policy, self.rng.next_u64());
+    }
+
+    fn open_and_verify(
+        &mut self,
+        sim: &SimEnv,
+        options: Options,
+    ) -> Result<Option<Arc<World>>, String> {
+        let slot = self.opened.clone();
+        let (into, model, events) = (slot.clone(), self.model.clone(), self.events.clone());
+        let on = sim.clone();
+        self.thread(sim, "open", move || {
+            let db = match Database::open_with("db", options) {
+                Ok(db) => db,
+                Err(_) if on.is_crashed() => {
+                    events.hit("crash while opening");
+                    return;
+                }
+                Err(error) => panic!("open: {error}"),
+            };
+            *into.lock() = Some(db.clone());
+            let mut work = model.lock().clone();
+            match check_recovered(&db, &mut work) {
+                Ok(lost) => {
+                    events.add("commit lost that nobody was told of", lost);
+                    *model.lock() = work;
+                    make_tables(&db, &model, &on);
+                }
+                Err(_) if on.is_crashed() => {}
+                Err(Trouble::Error(error)) => panic!("after recovery: {error}"),
+                Err(Trouble::Differs(what)) => panic!("after recovery: {what}"),
+            }
+        })?;
+        let db = slot.lock().clone();
+        let Some(db) = db else { return Ok(None) };
+        let world = World {
+            db,
+            model: self.model.clone(),
+            events: self.events.clone(),
+            sim: sim.clone(),
+            shape: self.shape,
+            faulty: AtomicBool::new(false),
+            may_be_full: AtomicBool::new(false),
+            counter: AtomicU64::new(self.counter),
+        };
+        Ok(Some(Arc::new(world)))
+    }
+
+    fn work(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<(), String> {
+        let mut threads: Vec<Thread> = Vec::new();
+        for _ in 0..self.shape.sessions {
+            let session = Session::new(world.clone(), self.rng.next_u64());
+            threads.push(Box::new(move || session.run()));
+        }
+        let done = sim.try_run(threads);
+        self.counter = world.next() + 1;
+        done
+    }
+
+    /// Everything against the model, in the open database.
+    fn verify_live(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<(), String> {
+        let world = world.clone();
+        self.thread(sim, "verify", move || {
+            let model = world.model.lock().clone();
+            let done = world.db.begin(Isolation::RepeatableRead, Access::ReadOnly);
+            let done = done.and_then(|mut txn| {
+                let at = txn.take_snapshot()?.0;
+                Ok(check_at(&mut txn, &world.db, &model, at, true))
+            });
+            match done {
+                Ok(Ok(())) => {}
+                _ if world.sim.is_crashed() => {}
+                Ok(Err(Trouble::Differs(what))) => panic!("at the end: {what}"),
+                Ok(Err(Trouble::Error(error))) | Err(error) => panic!("at the end: {error}"),
+            }
+        })
+    }
+
+    fn close(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<bool, String> {
+        let (db, at) = (world.db.clone(), sim.clone());
+        let closed = Arc::new(AtomicBool::new(false));
+        let done = closed.clone();
+        self.thread(sim, "close", move || match db.close() {
+            Ok(()) => done.store(true, std::sync::atomic::Ordering::SeqCst),
+            Err(_) if at.is_crashed() => {}
+            Err(error) => panic!("close: {error}"),
+        })?;
+        let closed = closed.load(std::sync::atomic::Ordering::SeqCst);
+        if closed {
+            let mut model = self.model.lock();
+            let last = model.last();
+            model.ack(last);
+        }
+        Ok(closed)
+    }
+
+    fn thread(
+        &self,
+        sim: &SimEnv,
+        what: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), String> {
+        let run = AssertUnwindSafe(|| sim.try_run(vec![Box::new(body)]));
+        match catch_unwind(|| catch_crash(run)) {
+            Ok(Some(done)) => done.map_err(|why| format!("{what}: {why}")),
+            Ok(None) => Ok(()),
+            Err(_) => Err(format!("{what}: the driver panicked")),
+        }
+    }
+
+    fn count(&self, world: &World) {
+        let stats = world.db.stats();
+        for (metric, name) in METRIC_EVENTS {
+            self.events.add(name, stats.get(*metric));
+        }
+        let report = world.db.recovery();
+        self.events.add("row replayed", report.rows);
+        self.events.add("opened after a clean close", u64::from(report.clean));
+        self.events.add("recovered", u64::from(!report.clean && report.records > 0));
+    }
+}
+
+/// Metrics that are events.
+const METRIC_EVENTS: &[(Metric, &str)] = &[
+    (Metric::WalRotations, "log segment begun"),
+    (Metric::WalSyncs, "log synced"),
+    (Metric::PageReads, "page read"),
+    (Metric::PageWrites, "page written"),
+    (Metric::Checkpoints, "checkpoint taken"),
+    (Metric::Evictions, "frame taken from a clean page"),
+    (Metric::TornPagesRepaired, "torn page repaired"),
+    (Metric::Splits, "page split"),
+    (Metric::Compactions, "leaf compacted"),
+    (Metric::LeafMerges, "leaf merged or unlinked"),
+    (Metric::MemtableFlushes, "memtable flushed"),
+    (Metric::Merges, "runs merged"),
+    (Metric::MergesBottom, "runs merged into the bottom"),
+    (Metric::FilterSkips, "run skipped by its filter"),
+    (Metric::EntriesSkipped, "dead index entry skipped"),
+    (Metric::BuildWriteBytes, "bytes of an index built"),
+    (Metric::Rollbacks, "rollback"),
+    (Metric::LockWaits, "row lock waited for"),
+    (Metric::UndoSpilledBytes, "undo spilled"),
+    (Metric::Conflicts, "conflict raised"),
+];
+
+fn crash_name(policy: CrashPolicy) -> &'static str {
+    match policy {
+        CrashPolicy::LoseAll => "crash: unsynced lost",
+        CrashPolicy::KeepAll => "crash: all kept",
+        CrashPolicy::RandomSectors => "crash: random sectors",
+        CrashPolicy::RandomBlocks => "crash: random blocks",
+        CrashPolicy::Reordered => "crash: writes reordered",
+        CrashPolicy::Torn => "crash: torn write",
+        CrashPolicy::OldSize => "crash: old sizes",
+        CrashPolicy::OldNames => "crash: old names",
+        CrashPolicy::Mixed => "crash: mixed",
+    }
+}
+
+/// Makes the tables that are missing; each is in doubt until it is there.
+fn make_tables(db: &Database, model: &Mutex<Model>, sim: &SimEnv) {
+    let set = |name: &str, table: Table| model.lock().tables.insert(name.to_string(), table);
+    for name in TABLES {
+        if model.lock().tables.get(*name).is_some_and(|t| t.tree != 0) {
+            continue;
+        }
+        set(name, Table { in_doubt: true, ..Table::default() });
+        match db.create_table(name, &table_spec(name)) {
+            Ok(()) => {
+                set(name, describe(db, name));
+            }
+            Err(_) if sim.is_crashed() => return,
+            Err(error) => panic!("create table {name}: {error}"),
+        }
+    }
+}
+
+/// Drops the last handle of a database whose machine has crashed.
+fn drop_world(world: (Option<Arc<World>>, Option<Database>)) {
+    let _ = catch_unwind(AssertUnwindSafe(|| catch_crash(|| drop(world))));
+}

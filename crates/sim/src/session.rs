@@ -1,0 +1,287 @@
+//! A session: a simulated thread that runs random transactions and compares everything it is told
+//! with the model. Statements that change rows are in `change`, those that read in `look`, schema
+//! changes in `schema`.
+
+use crate::model::{Own, Phase, Prepared};
+use crate::world::{Verdict, World};
+use evenkeel::{Access, Durability, Error, Isolation, TableDef, Txn};
+use evenkeel_io::Rng;
+use std::sync::Arc;
+
+/// An open transaction and what the model knows of it.
+pub struct Open {
+    /// The engine's side.
+    pub txn: Txn,
+    /// What it has done.
+    pub own: Own,
+    /// Its level.
+    pub level: Isolation,
+    /// Its snapshot, once it has one.
+    pub at: Option<u64>,
+    savepoints: Vec<(String, usize)>,
+    statements: u64,
+}
+
+/// A session.
+pub struct Session {
+    /// Shared with the others.
+    pub world: Arc<World>,
+    /// Its own random numbers.
+    pub rng: Rng,
+    open: Option<Open>,
+}
+
+/// Outcome of a step: go on, or the machine has crashed.
+pub type Step = Result<(), Crashed>;
+
+/// The machine has crashed, the session is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Crashed;
+
+impl Session {
+    /// A session with its own seed.
+    pub fn new(world: Arc<World>, seed: u64) -> Session {
+        Session { world, rng: Rng::new(seed), open: None }
+    }
+
+    /// Runs all its operations.
+    pub fn run(mut self) {
+        for _ in 0..self.world.shape.ops {
+            if self.world.sim.is_crashed() || self.step().is_err() {
+                return;
+            }
+        }
+        let _ = self.end_rollback();
+    }
+
+    fn step(&mut self) -> Step {
+        let shape = self.world.shape;
+        let Some(open) = self.open.take() else {
+            if self.rng.one_in(shape.ddl_one_in) {
+                return self.change_schema();
+            }
+            if !self.world.model.lock().prepared.is_empty() && self.rng.one_in(6) {
+                return self.finish_prepared();
+            }
+            return self.begin();
+        };
+        self.open = Some(open);
+        match self.rng.below(2 * shape.statements + 2) {
+            0 => self.end(),
+            1 if self.rng.one_in(2) => self.savepoint_step(),
+            n if n % 2 == 0 => self.change(),
+            _ => self.look(),
+        }
+    }
+
+    fn begin(&mut self) -> Step {
+        let level = match self.rng.below(5) {
+            0 | 1 => Isolation::ReadCommitted,
+            2 => Isolation::Serializable,
+            _ => Isolation::RepeatableRead,
+        };
+        match self.world.db.begin(level, Access::ReadWrite) {
+            Ok(txn) => {
+                let (own, at) = (Own::default(), None);
+                let open = Open { txn, own, level, at, savepoints: Vec::new(), statements: 0 };
+                self.open = Some(open);
+                Ok(())
+            }
+            Err(error) => self.failed("begin", &error),
+        }
+    }
+
+    /// The open transaction.
+    pub fn open(&mut self) -> &mut Open {
+        let open = self.open.as_mut().expect("a transaction is open");
+        open.statements += 1;
+        open
+    }
+
+    /// Handles an error of a statement.
+    pub fn failed(&mut self, what: &str, error: &Error) -> Step {
+        match self.world.judge(what, error) {
+            Verdict::Crashed => Err(Crashed),
+            Verdict::Ended => {
+                self.open = None;
+                Ok(())
+            }
+            Verdict::Statement if self.open.is_some() && self.rng.one_in(2) => self.end_rollback(),
+            Verdict::Statement => Ok(()),
+        }
+    }
+
+    /// Takes the snapshot of a transaction that has one, before a plain read.
+    pub fn snapshot(&mut self) -> Result<Option<u64>, Error> {
+        let open = self.open();
+        if open.level == Isolation::ReadCommitted {
+            return Ok(None);
+        }
+        let at = open.txn.take_snapshot()?.0;
+        assert!(open.at.is_none_or(|before| before == at), "the snapshot moved to {at}");
+        open.at = Some(at);
+        Ok(Some(at))
+    }
+
+    /// The definition of a table of the model that exists now, by chance.
+    pub fn some_table(&mut self) -> Option<(String, Arc<TableDef>)> {
+        let names: Vec<String> = {
+            let model = self.world.model.lock();
+            model.tables.iter().filter(|(_, t)| t.tree != 0).map(|(n, _)| n.clone()).collect()
+        };
+        let at = self.rng.below(names.len() as u64) as usize;
+        let name = names.get(at)?.clone();
+        let def = self.world.db.definition(&name).ok()?;
+        Some((name, def))
+    }
+
+    fn end(&mut self) -> Step {
+        let shape = self.world.shape;
+        match self.rng.below(8) {
+            0 => self.end_rollback(),
+            _ if self.rng.one_in(shape.xa_one_in) => self.end_prepare(),
+            _ => self.end_commit(),
+        }
+    }
+
+    fn end_commit(&mut self) -> Step {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let lazy = self.rng.one_in(self.world.shape.lazy_one_in);
+        let lazy_mode = if self.rng.one_in(2) { Durability::Lazy } else { Durability::Write };
+        let durability = if lazy { lazy_mode } else { Durability::Sync };
+        let Open { txn, own, .. } = open;
+        let cts = match txn.commit_ordered() {
+            Ok(cts) => cts,
+            Err(error) => return self.failed("commit", &error),
+        };
+        {
+            let mut model = self.world.model.lock();
+            if cts.0 == 0 {
+                let nothing = model.changes_nothing(&own.effects);
+                assert!(nothing, "commit says that nothing changed, but rows have");
+            } else {
+                model.commit(cts.0, own.effects);
+            }
+        }
+        if cts.0 == 0 {
+            return Ok(());
+        }
+        if let Err(error) = self.world.db.wait_durable(cts, durability) {
+            self.world.events.hit("commit in doubt");
+            return self.failed("wait for a commit", &error);
+        }
+        if durability == Durability::Sync {
+            self.world.model.lock().ack(cts.0);
+        } else {
+            self.world.events.hit("commit without waiting for the sync");
+        }
+        Ok(())
+    }
+
+    /// Rolls the open transaction back, if there is one.
+    pub fn end_rollback(&mut self) -> Step {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        if !open.own.effects.is_empty() {
+            self.world.events.hit("transaction rolled back");
+        }
+        if self.rng.one_in(4) {
+            drop(open);
+            return Ok(());
+        }
+        match open.txn.rollback() {
+            Ok(()) => Ok(()),
+            Err(error) => self.failed("rollback", &error),
+        }
+    }
+
+    fn end_prepare(&mut self) -> Step {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let Open { txn, own, .. } = open;
+        if own.effects.is_empty() {
+            return Ok(());
+        }
+        let xid = format!("xa-{}", self.world.next()).into_bytes();
+        let prepared = Prepared { effects: own.effects, phase: Phase::Asked };
+        self.world.model.lock().prepared.insert(xid.clone(), prepared);
+        match txn.prepare(&xid) {
+            Ok(()) => {
+                self.world.events.hit("transaction prepared");
+                let here = self.world.db.prepared().contains(&xid);
+                let mut model = self.world.model.lock();
+                if here && let Some(p) = model.prepared.get_mut(&xid) {
+                    p.phase = Phase::Sure;
+                } else {
+                    let gone = model.prepared.remove(&xid);
+                    let nothing = gone.is_some_and(|p| model.changes_nothing(&p.effects));
+                    assert!(nothing, "a transaction with changes was prepared and is gone");
+                }
+                Ok(())
+            }
+            Err(error) => self.failed("prepare", &error),
+        }
+    }
+
+    fn finish_prepared(&mut self) -> Step {
+        let (xid, prepared) = {
+            let mut model = self.world.model.lock();
+            let sure = model.prepared.iter_mut().find(|(_, p)| p.phase == Phase::Sure);
+            let Some((xid, prepared)) = sure else { return Ok(()) };
+            prepared.phase = Phase::Asked;
+            (xid.clone(), prepared.clone())
+        };
+        let set = |phase: Phase| {
+            if let Some(p) = self.world.model.lock().prepared.get_mut(&xid) {
+                p.phase = phase;
+            }
+        };
+        if self.rng.one_in(2) {
+            return match self.world.db.rollback_prepared(&xid) {
+                Ok(()) => {
+                    self.world.events.hit("prepared transaction rolled back");
+                    set(Phase::RolledBack);
+                    Ok(())
+                }
+                Err(error) => self.failed("roll a prepared transaction back", &error),
+            };
+        }
+        let cts = match self.world.db.commit_prepared_ordered(&xid) {
+            Ok(cts) => cts,
+            Err(error) => return self.failed("commit a prepared transaction", &error),
+        };
+        set(Phase::Committed(cts.0));
+        self.world.model.lock().commit(cts.0, prepared.effects);
+        self.world.events.hit("prepared transaction committed");
+        match self.world.db.wait_durable(cts, Durability::Sync) {
+            Ok(()) => {
+                self.world.model.lock().ack(cts.0);
+                Ok(())
+            }
+            Err(error) => self.failed("wait for a prepared commit", &error),
+        }
+    }
+
+    fn savepoint_step(&mut self) -> Step {
+        let name = format!("s{}", self.rng.below(4));
+        let back = self.rng.one_in(2);
+        let open = self.open();
+        if !back {
+            open.savepoints.retain(|(n, _)| *n != name);
+            open.savepoints.push((name.clone(), open.own.mark()));
+            return match open.txn.savepoint(&name) {
+                Ok(()) => Ok(()),
+                Err(error) => self.failed("savepoint", &error),
+            };
+        }
+        let Some(at) = open.savepoints.iter().position(|(n, _)| *n == name) else { return Ok(()) };
+        open.savepoints.truncate(at + 1);
+        let mark = open.savepoints[at].1;
+        match open.txn.rollback_to(&name) {
+            Ok(()) => {
+                open.own.back_to(mark);
+                self.world.events.hit("rolled back to a savepoint");
+                Ok(())
+            }
+            Err(error) => self.failed("rollback to a savepoint", &error),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What the sessions of one run share: the database, the model, counted events, and which errors
+//! are to be expected. The model is locked only between calls of the engine.
+
+use crate::events::Events;
+use crate::model::Model;
+use crate::values::Sizes;
+use evenkeel::{Database, Error, Kind};
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::SimEnv;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the workload of a seed is like. Drawn from the seed, so that many seeds try many kinds.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Sessions.
+    pub sessions: usize,
+    /// Operations of each session between two opens.
+    pub ops: u64,
+    /// Row numbers lie below this.
+    pub keys: u64,
+    /// How values are drawn.
+    pub sizes: Sizes,
+    /// One step in this many is a schema change (0: none).
+    pub ddl_one_in: u64,
+    /// One end of a transaction in this many is a two-phase commit (0: none).
+    pub xa_one_in: u64,
+    /// One commit in this many does not wait for the sync (0: none).
+    pub lazy_one_in: u64,
+    /// Transactions have about this many statements.
+    pub statements: u64,
+    /// Weight of deletes.
+    pub deletes: u64,
+}
+
+/// Shared by the sessions of a run.
+pub struct World {
+    /// The database; taken out when it is closed.
+    pub db: Database,
+    /// The model.
+    pub model: Arc<Mutex<Model>>,
+    /// Counts.
+    pub events: Arc<Events>,
+    /// The simulation.
+    pub sim: SimEnv,
+    /// The workload.
+    pub shape: Shape,
+    /// I/O errors are being injected: writes may stop.
+    pub faulty: AtomicBool,
+    /// Space is short at times.
+    pub may_be_full: AtomicBool,
+    /// Names savepoints, XIDs and columns.
+    pub counter: AtomicU64,
+}
+
+/// What an error means for the session that got it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The machine has crashed.
+    Crashed,
+    /// The statement failed, the transaction goes on.
+    Statement,
+    /// The transaction is gone.
+    Ended,
+}
+
+impl World {
+    /// A number not used before in this run.
+    pub fn next(&self) -> u64 {
+        self.counter.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Judges an error that an operation may get from others' doing.
+    ///
+    /// # Panics
+    /// If nothing explains it.
+    pub fn judge(&self, what: &str, error: &Error) -> Verdict {
+        if self.sim.is_crashed() {
+            return Verdict::Crashed;
+        }
+        let events = &self.events;
+        let code = error.code().name();
+        match error.kind() {
+            Kind::Deadlock => {
+                events.hit("deadlock found");
+                Verdict::Ended
+            }
+            Kind::Conflict => Verdict::Statement,
+            Kind::LockTimeout => {
+                events.hit(match code {
+                    "TableBusy" => "table busy",
+                    "LockNotAvailable" => "lock not available at once",
+                    _ => "lock wait timed out",
+                });
+                Verdict::Statement
+            }
+            Kind::Full if self.may_be_full.load(Ordering::Relaxed) => {
+                events.hit("write refused for want of space");
+                Verdict::Statement
+            }
+            Kind::ReadOnly | Kind::Io if self.faulty.load(Ordering::Relaxed) => {
+                events.hit(match code {
+                    "WritesStopped" => "writes stopped after an I/O error",
+                    "ReadFailed" => "read error returned",
+                    _ => "I/O error returned",
+                });
+                Verdict::Ended
+            }
+            _ if matches!(code, "TransactionEnded" | "TxnEnded") => {
+                events.hit("transaction ended by a failed undo");
+                Verdict::Ended
+            }
+            _ if self.shape.ddl_one_in > 0
+                && matches!(code, "TableMissing" | "IndexMissing" | "TooManyValues") =>
+            {
+                events.hit("schema changed under a statement");
+                Verdict::Statement
+            }
+            _ => panic!("{what}: {error}"),
+        }
+    }
+}
