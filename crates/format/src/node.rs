@@ -109,6 +109,15 @@ pub(crate) fn head_of(suffix: &[u8]) -> u32 {
     }
 }
 
+/// Compares as slices do, without a call for the first eight bytes: integers share heads.
+fn cmp_bytes(a: &[u8], b: &[u8]) -> Ordering {
+    match (a.first_chunk::<8>(), b.first_chunk::<8>()) {
+        (Some(x), Some(y)) if x != y => u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y)),
+        (Some(_), Some(_)) => a[8..].cmp(&b[8..]),
+        _ => a.cmp(b),
+    }
+}
+
 /// Length of the longest common prefix.
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
@@ -344,7 +353,7 @@ impl<'a> Node<'a> {
         let (mut from, mut to) = (0, self.slots.len());
         while from < to {
             let mid = from.midpoint(to);
-            let ord = self.slot(mid).0.cmp(&head).then_with(|| self.suffix(mid).cmp(suffix));
+            let ord = self.slot(mid).0.cmp(&head).then_with(|| cmp_bytes(self.suffix(mid), suffix));
             match ord {
                 Ordering::Less => from = mid + 1,
                 Ordering::Greater => to = mid,

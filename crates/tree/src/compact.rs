@@ -100,9 +100,15 @@ impl Tree {
     /// Compacts the leaf of `key` if that makes room for a cell of `cell_bytes` beside its key
     /// and is worth a record.
     pub(crate) fn compact_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
-        let need = SLOT_BYTES + cell_bytes + 2 * key.len();
         self.compact(key, |node, plan| {
-            plan.gain >= node.payload_bytes() / WORTH_SHARE && node.free_bytes() + plan.gain >= need
+            let cell = cell_bytes + key.len() - node.prefix().len().min(key.len());
+            let (need, worth) = match node.lower_bound(key) {
+                // An update often needs a stamp only. The old cell's may be part of the gain.
+                (slot, true) => (cell + STAMP_GAIN - node.cell_len(slot).min(cell), 2 * STAMP_GAIN),
+                (_, false) => (cell + SLOT_BYTES, node.payload_bytes() / WORTH_SHARE),
+            };
+            let room = node.free_bytes() + plan.gain;
+            plan.gain >= worth && room >= need + fence_reserve(node, key)
         })
     }
 
