@@ -1,6 +1,6 @@
 # make deps | bench | test | test-release | profile | check | docs. See README.md.
 SHELL := /bin/bash
-.PHONY: deps bench test test-release profile check docs
+.PHONY: deps bench bench-compare test test-release profile check docs
 
 deps:
 	@bash scripts/deps.sh
@@ -9,6 +9,11 @@ deps:
 bench: deps
 	cargo build --release -p evenkeel-cli
 	target/release/evenkeel bench $(ARGS)
+
+# Evenkeel beside other embedded engines in alternating rounds; ARGS="--engines evenkeel,null,redb".
+bench-compare:
+	@bash scripts/deps.sh compare
+	cargo run --release -p evenkeel-bench-compare -- $(ARGS)
 
 # Everything a change must pass.
 test: deps

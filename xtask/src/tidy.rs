@@ -44,7 +44,7 @@ const OUTSIDE: &[(&str, &str)] = &[
 ];
 
 /// Crates that may hold `unsafe`.
-const UNSAFE: &[&str] = &["io", "pages", "runs", "capi"];
+const UNSAFE: &[&str] = &["io", "pages", "runs", "capi", "bench-compare"];
 
 /// Every finding.
 pub fn check(root: &Path) -> Vec<String> {
@@ -98,7 +98,7 @@ fn words(source: &Source, problems: &mut Vec<String>) {
         }
         let code = code(line);
         if code.contains("allow(unsafe_code)") && !UNSAFE.contains(&package) {
-            find(number, "unsafe", "only in io, pages, runs and capi");
+            find(number, "unsafe", "only in io, pages, runs, capi and bench-compare");
         }
         if !ENGINE.contains(&package) {
             continue;

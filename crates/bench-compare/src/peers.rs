@@ -26,7 +26,7 @@ pub fn build(engines: &[String]) -> Result<PathBuf, BenchError> {
         |dir| PathBuf::from(dir).join("peers"),
     );
     let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--release", "--locked", "--manifest-path"]).arg(root.join("Cargo.toml"));
+    cargo.args(["build", "--release", "--manifest-path"]).arg(root.join("Cargo.toml"));
     cargo.arg("--target-dir").arg(&target).args(["--features", &wanted.join(",")]);
     if wanted.contains(&"rocksdb") {
         let library = library_dir().ok_or_else(|| {

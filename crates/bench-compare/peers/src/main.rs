@@ -1,11 +1,19 @@
 //! The insert benchmark on one other embedded engine: `evenkeel-bench-peers --engine rocksdb` with
 //! the flags of `evenkeel bench`. Which engines are built in is a matter of features.
 
+#[cfg(feature = "fjall")]
+mod fjall_store;
 mod keys;
 mod kv;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(feature = "redb")]
+mod redb_store;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 mod sort;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use clap::Parser;
 use evenkeel_bench::{BenchError, Engine, Flags, Options, main_with};
@@ -19,10 +27,27 @@ struct Cli {
     flags: Flags,
 }
 
+/// The adapters over `kv` are unused in a build without any of their stores.
+#[allow(dead_code)]
+fn over<S: kv::Store + 'static>(
+    store: S,
+    options: &Options,
+) -> Result<Box<dyn Engine>, BenchError> {
+    Ok(Box::new(kv::KvEngine::new(store, options)?))
+}
+
 fn open(options: &Options) -> Result<Box<dyn Engine>, BenchError> {
     match options.engine.as_str() {
         #[cfg(feature = "rocksdb")]
-        "rocksdb" => Ok(Box::new(kv::KvEngine::new(rocks::Rocks::open(options)?, options)?)),
+        "rocksdb" => over(rocks::Rocks::open(options)?, options),
+        #[cfg(feature = "redb")]
+        "redb" => over(redb_store::Redb::open(options)?, options),
+        #[cfg(feature = "fjall")]
+        "fjall" => over(fjall_store::Fjall::open(options)?, options),
+        #[cfg(feature = "lmdb")]
+        "lmdb" => over(lmdb::Lmdb::open(options)?, options),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Box::new(sqlite::Sqlite::open(options)?)),
         other => Err(BenchError::Usage(format!("--engine: '{other}' is not built in"))),
     }
 }
