@@ -1,5 +1,5 @@
-//! Dirty tracking by age (architecture 4.3): a page joins the bucket of the log position at which it
-//! became dirty (LSN / 4 MiB). Counters per bucket and per tree are kept up, so every question is
+//! Dirty tracking by age (architecture 4.3): a page joins the bucket of the log position at which
+//! it became dirty (LSN / 4 MiB). Counters per bucket and per tree are kept up, so every question is
 //! answered from counters: nothing walks the dirty pages, there is no flush list.
 //!
 //! The mutex guards a few map operations per clean -> dirty transition and per finished write; a

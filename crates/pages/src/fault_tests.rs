@@ -10,6 +10,7 @@ use evenkeel_io::sim::{
 };
 use evenkeel_io::{Rng, Runtime};
 use evenkeel_log::Share;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const FRAMES: usize = 64;
@@ -51,6 +52,9 @@ fn transfer(rig: &Rig, a: PageNo, b: PageNo) -> Result<Lsn> {
 struct Known {
     redo_from: Lsn,
     transfers: u64,
+    /// Pages that sessions own besides, each in a tree of its own.
+    owned: BTreeSet<PageNo>,
+    drops: u64,
 }
 
 /// Keeps the log from filling: its buckets are wider than this small log, so the law alone would
@@ -79,32 +83,36 @@ fn checkpointer(rig: &Arc<Rig>, known: &Arc<Mutex<Known>>) {
     rt.spawn("checkpoint", body).expect("a thread");
 }
 
+/// 150 pages with 1,000 each, durable.
+fn prepare(rt: Arc<Runtime>) -> Result<(Rig, Vec<PageNo>)> {
+    let rig = rig::create(rt, FRAMES, LOG_BYTES)?;
+    let mut pages = Vec::new();
+    for _ in 0..150 {
+        rig.pages.make_room(8)?;
+        pages.push(rig.alloc(1, pages.last().copied(), 0)?.0);
+        rig.mtr(1, |mtr| {
+            let slot = mtr.write(pages[pages.len() - 1])?;
+            put(mtr, slot, 0, &1000u64.to_le_bytes().repeat(500));
+            Ok(())
+        })?;
+    }
+    rig.log.wait_durable(rig.log.end())?;
+    let from = rig.checkpoint()?;
+    rig.log.set_checkpoint(from)?;
+    Ok((rig, pages))
+}
+
 /// Sessions on few frames with all background threads; half of the runs end in a crash.
 fn sessions(seed: u64) -> (u64, u64) {
     let sim = SimEnv::new(seed);
     let rt = sim.runtime();
-    let setup = catch_crash(|| -> Result<(Rig, Vec<PageNo>)> {
-        let rig = rig::create(rt.clone(), FRAMES, LOG_BYTES)?;
-        let mut pages = Vec::new();
-        for _ in 0..150 {
-            rig.pages.make_room(8)?;
-            pages.push(rig.alloc(1, pages.last().copied(), 0)?.0);
-            rig.mtr(1, |mtr| {
-                let slot = mtr.write(pages[pages.len() - 1])?;
-                put(mtr, slot, 0, &1000u64.to_le_bytes().repeat(500));
-                Ok(())
-            })?;
-        }
-        rig.log.wait_durable(rig.log.end())?;
-        let from = rig.checkpoint()?;
-        rig.log.set_checkpoint(from)?;
-        Ok((rig, pages))
-    });
+    let setup = catch_crash(|| prepare(rt.clone()));
     let (rig, pages) = match setup {
         Some(Ok(done)) => (Arc::new(done.0), Arc::new(done.1)),
         other => panic!("seed {seed}: {:?}", other.map(|r| r.err())),
     };
-    let known = Arc::new(Mutex::new(Known { redo_from: rig.log.checkpoint_lsn(), transfers: 0 }));
+    let known =
+        Arc::new(Mutex::new(Known { redo_from: rig.log.checkpoint_lsn(), ..Known::default() }));
     let mut rng = Rng::new(seed);
     if seed.is_multiple_of(2) {
         sim.disk().crash_at(sim.disk().calls() + 20 + rng.below(600));
@@ -115,7 +123,7 @@ fn sessions(seed: u64) -> (u64, u64) {
         .map(|i| {
             let (rig, pages, known) = (rig.clone(), pages.clone(), known.clone());
             let mut rng = Rng::new(seed * 8 + i + 1);
-            Box::new(move || session(&rig, &pages, &known, &mut rng)) as Session
+            Box::new(move || session(&rig, &pages, &known, &mut rng, 10 + i as u32)) as Session
         })
         .collect();
     sim.run(bodies);
@@ -124,6 +132,10 @@ fn sessions(seed: u64) -> (u64, u64) {
         "seed {seed}: {:?}",
         rt.health.first_error()
     );
+    if !sim.is_crashed() {
+        let owned = known.lock().owned.len() as u64;
+        assert_eq!(rig.pages.space_stats().pages, 150 + owned, "seed {seed}");
+    }
     let evictions = rt.metrics.get(Metric::Evictions);
     assert!(rt.metrics.get(Metric::FlushDone) <= rt.metrics.get(Metric::FlushRequested) + 600);
     drop(stop);
@@ -137,10 +149,68 @@ fn sessions(seed: u64) -> (u64, u64) {
         number(&page.unwrap_or_else(|e| panic!("seed {seed}: {e}")))
     });
     assert_eq!(values.sum::<u64>(), 150 * 1000, "seed {seed}: half a mini-transaction");
+    again.pages.flush_all().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    let at = again.checkpoint().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    again.log.set_checkpoint(at).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    let orphans: Vec<TreeId> = again.pages.trees().into_iter().filter(|t| t.0 != 1).collect();
+    for tree in orphans {
+        again.pages.free_tree(tree).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    assert_eq!(again.pages.space_stats().pages, 150, "seed {seed}: pages of nobody");
     (known.lock().transfers, evictions)
 }
 
-fn session(rig: &Rig, pages: &[PageNo], known: &Mutex<Known>, rng: &mut Rng) {
+/// Allocates or frees pages of the session's own tree, or drops the tree.
+fn own_pages(
+    rig: &Rig,
+    known: &Mutex<Known>,
+    rng: &mut Rng,
+    tree: u32,
+    mine: &mut Vec<PageNo>,
+) -> Result<()> {
+    match rng.below(8) {
+        0 => {
+            known.lock().owned.retain(|page| !mine.contains(page));
+            known.lock().drops += 1;
+            mine.clear();
+            rig.pages.free_tree(TreeId(tree))
+        }
+        1 | 2 if !mine.is_empty() => {
+            let page = mine.swap_remove(rng.below(mine.len() as u64) as usize);
+            let mut reserved = rig.log.reserve(4096, Share::User)?;
+            let mut mtr = rig.pages.begin(2)?;
+            let slot = mtr.write(page)?;
+            assert_eq!((mtr.tree(slot), mtr.page(slot)[0]), (TreeId(tree), tree as u8));
+            mtr.free(slot)?;
+            known.lock().owned.remove(&page);
+            mtr.commit(&mut reserved);
+            Ok(())
+        }
+        _ => {
+            let mut reserved = rig.log.reserve(8192, Share::User)?;
+            let count = 1 + rng.below(12) as usize;
+            let mut mtr = rig.pages.begin(count)?;
+            let mut taken = Vec::new();
+            for _ in 0..count {
+                let slot = mtr.alloc(TreeId(tree), mine.last().copied())?;
+                put(&mut mtr, slot, 0, &[tree as u8; 8]);
+                taken.push(mtr.page_no(slot));
+            }
+            if rng.below(4) == 0 {
+                return Ok(()); // Dropped: nothing happened.
+            }
+            mtr.commit(&mut reserved);
+            for page in taken {
+                assert!(known.lock().owned.insert(page), "{page} has two owners");
+                mine.push(page);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn session(rig: &Rig, pages: &[PageNo], known: &Mutex<Known>, rng: &mut Rng, tree: u32) {
+    let mut mine = Vec::new();
     for _ in 0..40 {
         let mut any = || pages[rng.below(pages.len() as u64) as usize];
         let (a, b) = (any(), any());
@@ -149,6 +219,10 @@ fn session(rig: &Rig, pages: &[PageNo], known: &Mutex<Known>, rng: &mut Rng) {
             let Ok(lsn) = transfer(rig, a, b) else { return };
             known.lock().transfers += 1;
             if kind == 0 && rig.log.wait_durable(lsn).is_err() {
+                return;
+            }
+        } else if kind == 5 {
+            if own_pages(rig, known, rng, tree, &mut mine).is_err() {
                 return;
             }
         } else if kind == 7 && rng.below(4) == 0 {
@@ -170,7 +244,7 @@ fn session(rig: &Rig, pages: &[PageNo], known: &Mutex<Known>, rng: &mut Rng) {
 #[test]
 fn sessions_under_every_interleaving() {
     let (mut transfers, mut evictions) = (0, 0);
-    for seed in 0..120 {
+    for seed in 0..150 {
         let (t, e) = sessions(seed);
         transfers += t;
         evictions += e;

@@ -417,6 +417,9 @@ impl<'a> Mtr<'a> {
             page::set_lsn(guard.bytes_mut(), lsn);
             guard.facts().version.store(lsn.0, Release);
         }
+        if self.changes.is_empty() {
+            return lsn;
+        }
         pages.space.commit(&self.changes, lsn);
         if self.changes.iter().any(|c| matches!(c, Change::Give { .. })) {
             pages.reclaim_event().notify();
@@ -441,7 +444,9 @@ impl Drop for Mtr<'_> {
                 pages.rt.health.fail(error.with("page", slot.page));
             }
         }
-        pages.space.abort(&std::mem::take(&mut self.changes));
+        if !self.changes.is_empty() {
+            pages.space.abort(&std::mem::take(&mut self.changes));
+        }
         self.pins.clear();
         pages.supply.return_credits(self.credits);
     }

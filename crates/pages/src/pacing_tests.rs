@@ -133,6 +133,7 @@ proptest! {
     {
         let quota = tick_quota(rate, ns, dirty);
         prop_assert!(quota <= dirty);
-        prop_assert!(u128::from(quota) <= u128::from(rate) * 2 * u128::from(TICK_NS) / 1_000_000_000 + 1);
+        let two_ticks = u128::from(rate) * 2 * u128::from(TICK_NS) / 1_000_000_000;
+        prop_assert!(u128::from(quota) <= two_ticks + 1);
     }
 }

@@ -1,6 +1,7 @@
 //! Page redo: two passes over the log (E2, B6). The first collects where each page's life begins
 //! (its last format) or ends (its last free); the second applies what is newer than the page on
-//! storage. Records of a former life are skipped unread, so a bad image before a format is no error.
+//! storage. Records of a former life are skipped unread, so a bad image before a format is no
+//! error.
 //!
 //! Idempotent: a page is changed only by records above its LSN. The second pass may run in parts,
 //! several threads each applying the pages of one part.

@@ -1,13 +1,13 @@
 //! Who owns which page: the space map in memory, built at open from the map and owners pages.
 //!
-//! A mini-transaction picks pages here at once (so nobody else gets them) and logs the change of the
-//! map pages in its own record at commit; [`Space::commit`] then makes it final, and
+//! A mini-transaction picks pages here at once (so nobody else gets them) and logs the change of
+//! the map pages in its own record at commit; [`Space::commit`] then makes it final, and
 //! [`Space::abort`] takes it back. Extents that a mini-transaction takes are private to it until it
 //! commits, so nobody builds on an extent whose record may never be written.
 //!
 //! Life of an extent: blocks reserved -> `ready` -> owned -> freed (`pending`, with the LSN of its
-//! record) -> record durable, no frame left, blocks punched -> `punched` -> blocks reserved again ->
-//! `ready` (E2).
+//! record) -> record durable, no frame left, blocks punched -> `punched` -> blocks reserved again
+//! -> `ready` (E2).
 
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::space::{ExtentState, Geometry, TREE_FRAGMENTS};

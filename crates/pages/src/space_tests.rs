@@ -1,4 +1,4 @@
-//! The space map against a model: who owns which page, through commits, aborts, drops and reopening.
+//! The space map against a model: who owns which page, through commits, aborts, drops, reopening.
 
 use crate::rig::{self, Rig};
 use crate::{Access, Pages};

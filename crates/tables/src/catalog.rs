@@ -21,6 +21,7 @@ use evenkeel_runs::IndexSpec as RunSpec;
 use evenkeel_tree::{Direction, Tree};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The system table.
 pub(crate) const TABLE: TableId = TableId(1);
@@ -175,6 +176,8 @@ impl Store {
         for (id, loading) in tables {
             self.open_table(TableId(id), loading)?;
         }
+        let trees = self.catalog.next[NextId::Tree as usize].next.load(Ordering::SeqCst);
+        self.new_trees_from.store(trees, Ordering::SeqCst);
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! Schema changes: create, drop, rename, truncate; columns; dropping an index. Adding indexes is in
 //! `build`.
 //!
-//! One schema change of a table runs at a time. Each is a transaction on the catalog's rows, durable before it
-//! takes effect in memory; what a crash leaves behind without a catalog row (a tree, runs) is
-//! removed at the next start. No row is rewritten.
+//! One schema change of a table runs at a time. Each is a transaction on the catalog's rows,
+//! durable before it takes effect in memory; what a crash leaves behind without a catalog row
+//! (a tree, runs) is removed after the next start. No row is rewritten.
 
 use crate::catalog::{NextId, run_spec};
 use crate::latch::EventGuard;

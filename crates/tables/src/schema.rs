@@ -356,8 +356,10 @@ impl TableDef {
         Ok(())
     }
 
-    /// Adds an index. # Errors: `IndexExists`, `TooManyIndexes`, `TooManyKeyParts`, `ColumnMissing`,
-    /// `DefinitionInvalid`.
+    /// Adds an index.
+    ///
+    /// # Errors
+    /// `IndexExists`, `TooManyIndexes`, `TooManyKeyParts`, `ColumnMissing`, `DefinitionInvalid`.
     pub fn push_index(&mut self, spec: &IndexSpec, id: IndexId, state: IndexState) -> Result<()> {
         check_name(&spec.name)?;
         too_many(Code::TooManyIndexes, &self.name, self.indexes.len() + 1, limits::INDEXES_MAX)?;

@@ -77,6 +77,8 @@ pub struct Store {
     /// Tables that prepared transactions use, by XID, and as which user.
     prepared_use: Mutex<HashMap<Vec<u8>, (u64, Vec<Arc<Table>>)>>,
     next_user: AtomicU64,
+    /// Trees made since the start have ids from here on.
+    pub(crate) new_trees_from: AtomicU64,
 }
 
 impl Store {
@@ -130,6 +132,7 @@ impl Store {
             tree_of,
             prepared_use: Mutex::default(),
             next_user,
+            new_trees_from: AtomicU64::new(0),
         }))
     }
 
@@ -160,6 +163,24 @@ impl Store {
     /// The trees, for their background beats.
     pub fn trees(&self) -> &Arc<Trees> {
         &self.trees
+    }
+
+    /// Frees trees that no table owns: what a crash in a schema change left behind. Once after
+    /// `open`, when the background runs (it takes log space). Returns how many.
+    ///
+    /// # Errors
+    /// Of log and pages; the next start tries again.
+    pub fn remove_orphans(&self) -> Result<usize> {
+        let below = self.new_trees_from.load(Ordering::SeqCst);
+        let mut removed = 0;
+        for tree in self.pages.trees() {
+            // Trees made since the start are above: ids are logged as used before that.
+            if u64::from(tree.0) < below && self.tree(tree).is_none() {
+                self.pages.free_tree(tree)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 
     /// Reverts some rows of aborted transactions.

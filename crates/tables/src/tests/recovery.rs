@@ -39,16 +39,19 @@ fn a_stopped_database_opens_again() {
         &[ValueRef::Null, 1i64.into(), ValueRef::Null, ValueRef::Null, ValueRef::Null],
     )
     .unwrap();
+    // A schema change that got no further than its tree.
+    let orphan = db.store.next_id(crate::catalog::NextId::Tree).unwrap();
+    db.store.trees().create(evenkeel_base::TreeId(orphan)).unwrap();
     // What the open transaction wrote is in the log, its end is not.
     db.store.log.wait_durable(Lsn(db.store.log.end().0 - 1)).unwrap();
     let rows = all_rows(&mut db.begin(), &table, Direction::Forward);
-    // A prepared transaction outlives the object; an open one would be rolled back.
-    drop(prepared);
-    std::mem::forget(open);
+    std::mem::forget((prepared, open));
     drop(db);
 
     let db = Db::open(env, SMALL, root);
     assert_eq!(db.store.table_names(), ["empty", "t"]);
+    assert_eq!(db.store.remove_orphans().unwrap(), 1, "the tree without a table");
+    assert_eq!(db.store.remove_orphans().unwrap(), 0);
     let table = db.store.table("t").unwrap();
     let mut txn = db.begin();
     assert_eq!(all_rows(&mut txn, &table, Direction::Forward), rows);

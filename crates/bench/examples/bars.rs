@@ -1,0 +1,326 @@
+//! Figures of the bars that the insert benchmark does not give: point reads (E5), random updates
+//! (E6), recovery (E9), deletes from the low end (E10), a long snapshot (E11), opening, closing and
+//! idling (E12).
+//!
+//! `cargo run --release -p evenkeel-bench --example bars -- DIR [e5 e6 e9 e10 e11 e12] [--scale N]`
+//! Sizes are those of a short run; `--scale 10` comes near the sizes of the bars.
+
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Direction, Isolation, Metric, Options, Range, Result,
+    Row, TableSpec,
+};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const ROW: [u8; 60] = [7; 60];
+
+fn spec() -> TableSpec {
+    TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("n", ColumnType::Int64))
+        .column(ColumnSpec::new("data", ColumnType::Bytes { max: 200 }))
+        .primary_key(&["id"])
+}
+
+fn begin(db: &Database) -> Result<evenkeel::Txn> {
+    db.begin(Isolation::RepeatableRead, Access::ReadWrite)
+}
+
+fn load(db: &Database, rows: i64) -> Result<()> {
+    db.create_table("t", &spec())?;
+    for first in (0..rows).step_by(1000) {
+        let mut txn = begin(db)?;
+        let mut table = txn.table("t")?;
+        for id in first..(first + 1000).min(rows) {
+            table.insert(&[Int(id), Int(id), Bytes(&ROW)])?;
+        }
+        txn.commit()?;
+    }
+    Ok(())
+}
+
+struct Rng(u64);
+impl Rng {
+    fn below(&mut self, n: i64) -> i64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as i64
+    }
+}
+
+fn lazy(memory: u64) -> Options {
+    let mut options = Options::new();
+    options.memory_size = memory;
+    options.durability = evenkeel::Durability::Lazy;
+    options
+}
+
+fn fresh(dir: &Path) -> std::io::Result<()> {
+    if dir.exists() { std::fs::remove_dir_all(dir) } else { Ok(()) }
+}
+
+fn e5(dir: &Path, scale: i64) -> Result<()> {
+    let rows = 400_000 * scale;
+    let db = Database::open_with(dir, lazy((256 << 20) * (1 + scale as u64 / 4)))?;
+    load(&db, rows)?;
+    let (mut rng, mut row) = (Rng(42), Row::new());
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let mut table = txn.table("t")?;
+    let mut read = |n: u32| -> Result<f64> {
+        let start = Instant::now();
+        let mut sum = 0i64;
+        for _ in 0..n {
+            let id = rng.below(rows);
+            if table.get_into(&[Int(id)], &mut row)?
+                && let Int(v) = row.value(1)?
+            {
+                sum = sum.wrapping_add(v);
+            }
+        }
+        std::hint::black_box(sum);
+        Ok(start.elapsed().as_nanos() as f64 / f64::from(n))
+    };
+    read(rows as u32)?;
+    let inside = read(1_000_000)?;
+    let (mut rng, mut row) = (Rng(43), Row::new());
+    let start = Instant::now();
+    for _ in 0..500_000 {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+        txn.table("t")?.get_into(&[Int(rng.below(rows))], &mut row)?;
+        txn.commit()?;
+    }
+    let alone = start.elapsed().as_nanos() as f64 / 500_000.0;
+    println!(
+        "E5 point read, {rows} rows cached: {inside:.0} ns, with begin and commit {alone:.0} ns"
+    );
+    Ok(())
+}
+
+fn e6(dir: &Path, scale: i64) -> Result<()> {
+    let rows = 1_000_000 * scale;
+    let mut options = lazy(16 << 20);
+    options.durability = evenkeel::Durability::Write;
+    let db = Database::open_with(dir, options)?;
+    load(&db, rows)?;
+    let before = db.stats();
+    let (mut rng, start) = (Rng(7), Instant::now());
+    let (mut updates, seconds) = (0u64, 10 * scale as u64);
+    let (mut last, mut rates) = (0, Vec::new());
+    while start.elapsed() < Duration::from_secs(seconds) {
+        let mut txn = begin(&db)?;
+        let id = rng.below(rows);
+        txn.table("t")?.update(&[Int(id)], &[(1, Int(updates as i64))])?;
+        txn.commit()?;
+        updates += 1;
+        if start.elapsed().as_secs() as usize > rates.len() {
+            rates.push(updates - last);
+            last = updates;
+        }
+    }
+    let after = db.stats();
+    let grown = |m: Metric| (after.get(m) - before.get(m)) as f64 / updates as f64;
+    let bytes = grown(Metric::FileWriteBytes);
+    rates.sort_unstable();
+    let (worst, median) = (rates.first().copied(), rates.get(rates.len() / 2).copied());
+    println!(
+        "E6 random updates, {rows} rows, 16 MiB: {:.0}/s, {bytes:.0} bytes written and {:.2} page \
+         reads each; worst second {worst:?}, median {median:?}",
+        updates as f64 / seconds as f64,
+        grown(Metric::PageReads)
+    );
+    for (cause, stall) in after.stalls.iter().filter(|s| s.1.us > 0) {
+        println!("   waits {cause}: {} ms, longest {} ms", stall.us / 1000, stall.max_us / 1000);
+    }
+    Ok(())
+}
+
+/// Run as a child with the work to lose; the parent kills it and times the next open.
+fn e9_child(dir: &Path, scale: i64) -> Result<()> {
+    let mut options = lazy(256 << 20);
+    options.log_size = 4 << 30;
+    let db = Database::open_with(dir, options)?;
+    load(&db, 1_000_000 * scale)?;
+    println!("loaded");
+    std::thread::park();
+    Ok(())
+}
+
+fn e9(dir: &Path, scale: i64) -> Result<()> {
+    use std::io::{BufRead, BufReader};
+    let exe = std::env::current_exe().expect("own path");
+    let scale_text = scale.to_string();
+    let mut child = std::process::Command::new(exe)
+        .args([&dir.display().to_string(), "e9child", "--scale", &scale_text])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("start a child");
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("piped");
+    BufReader::new(stdout).read_line(&mut line).expect("the child's word");
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    let start = Instant::now();
+    let mut options = Options::new();
+    options.log_size = 4 << 30;
+    let db = Database::open_with(dir, options)?;
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let found = txn.table("t")?.last()?.is_some();
+    let (time, report) = (start.elapsed(), db.recovery());
+    println!(
+        "E9 kill -9, {} MiB of log, {} records: first query after {:.2} s (found: {found})",
+        report.log_bytes >> 20,
+        report.records,
+        time.as_secs_f64()
+    );
+    Ok(())
+}
+
+fn e10(dir: &Path, scale: i64) -> Result<()> {
+    let rows = 500_000 * scale;
+    let db = Database::open_with(dir, lazy(64 << 20))?;
+    load(&db, rows)?;
+    let mut slowest = Duration::ZERO;
+    for first in (0..rows - 1000).step_by(1000) {
+        let mut txn = begin(&db)?;
+        let mut table = txn.table("t")?;
+        for id in first..first + 1000 {
+            table.delete(&[Int(id)])?;
+        }
+        txn.commit()?;
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+        let start = Instant::now();
+        let row = txn.table("t")?.first()?.expect("rows are left");
+        slowest = slowest.max(start.elapsed());
+        assert_eq!(row.get("id")?, Int(first + 1000));
+    }
+    println!("E10 min(pk) while {rows} rows go from the low end: slowest {slowest:?}");
+    Ok(())
+}
+
+fn e11(dir: &Path, scale: i64) -> Result<()> {
+    let rows = 100_000;
+    let mut options = lazy(256 << 20);
+    options.durability = evenkeel::Durability::Write;
+    let db = Database::open_with(dir, options)?;
+    load(&db, rows)?;
+    let mut rng = Rng(5);
+    let mut run = |seconds: u64| -> Result<f64> {
+        let (start, mut n) = (Instant::now(), 0u64);
+        while start.elapsed() < Duration::from_secs(seconds) {
+            let mut txn = begin(&db)?;
+            txn.table("t")?.update(&[Int(rng.below(rows))], &[(1, Int(n as i64))])?;
+            txn.commit()?;
+            n += 1;
+        }
+        Ok(n as f64 / seconds as f64)
+    };
+    let seconds = 10 * scale as u64;
+    run(seconds)?;
+    let without = run(seconds)?;
+    let mut held = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    held.take_snapshot()?;
+    run(seconds)?;
+    let with = run(seconds)?;
+    let mut scan = held.table("t")?.scan(Range::ALL, Direction::Forward)?;
+    let (mut row, mut n) = (Row::new(), 0);
+    while scan.next(&mut row)? {
+        n += 1;
+    }
+    let ratio = with / without;
+    println!(
+        "E11 updates/s {without:.0} without, {with:.0} with a snapshot held ({ratio:.2}); it still reads {n} rows"
+    );
+    Ok(())
+}
+
+fn e12(dir: &Path) -> Result<()> {
+    let empty = dir.join("empty");
+    let db = Database::open(&empty)?;
+    db.close()?;
+    let start = Instant::now();
+    let db = Database::open(&empty)?;
+    let opened = start.elapsed();
+    std::thread::sleep(Duration::from_millis(1500));
+    let (before, switches) = (db.stats(), voluntary_switches());
+    std::thread::sleep(Duration::from_secs(3));
+    let (after, woken) = (db.stats(), voluntary_switches() - switches);
+    let writes = after.get(Metric::FileWrites) - before.get(Metric::FileWrites);
+    let kib = allocated(&empty) / 1024;
+    db.close()?;
+    let full = dir.join("full");
+    let db = Database::open_with(&full, lazy(256 << 20))?;
+    load(&db, 1_000_000)?;
+    let dirty = db.stats().get(Metric::DirtyPages);
+    let start = Instant::now();
+    db.close()?;
+    let closed = start.elapsed();
+    println!(
+        "E12 open of an empty store {opened:?}, {kib} KiB; idle 3 s: {woken} wake-ups, {writes} \
+         writes; close with {dirty} dirty pages {closed:?}"
+    );
+    Ok(())
+}
+
+/// Voluntary context switches of all other threads.
+fn voluntary_switches() -> u64 {
+    let mut sum = 0;
+    let own = std::process::id().to_string();
+    for task in std::fs::read_dir("/proc/self/task").expect("threads").flatten() {
+        if task.file_name().to_string_lossy() == own {
+            continue;
+        }
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        sum += line.and_then(|l| l.trim().parse::<u64>().ok()).unwrap_or(0);
+    }
+    sum
+}
+
+fn allocated(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(dir).expect("directory").flatten();
+    entries
+        .map(|e| match e.metadata() {
+            Ok(m) if m.is_dir() => allocated(&e.path()),
+            Ok(m) => m.blocks() * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+fn main() -> Result<()> {
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let mut scale = 1;
+    if let Some(i) = args.iter().position(|a| a == "--scale") {
+        scale = args.get(i + 1).and_then(|s| s.parse().ok()).unwrap_or(1);
+        args.truncate(i);
+    }
+    let Some(dir) = args.first().cloned() else {
+        eprintln!("usage: bars DIR [e5 e6 e9 e10 e11 e12] [--scale N]");
+        std::process::exit(2);
+    };
+    let dir = Path::new(&dir);
+    let all = ["e5", "e6", "e9", "e10", "e11", "e12"].map(String::from);
+    let wanted = if args.len() > 1 { args[1..].to_vec() } else { all.to_vec() };
+    for bar in wanted {
+        let own = dir.join(&bar);
+        match bar.as_str() {
+            "e9child" => return e9_child(dir, scale),
+            _ => fresh(&own).expect("an empty directory"),
+        }
+        std::fs::create_dir_all(&own).expect("a directory");
+        match bar.as_str() {
+            "e5" => e5(&own, scale)?,
+            "e6" => e6(&own, scale)?,
+            "e9" => e9(&own, scale)?,
+            "e10" => e10(&own, scale)?,
+            "e11" => e11(&own, scale)?,
+            "e12" => e12(&own)?,
+            other => eprintln!("unknown bar {other}"),
+        }
+        fresh(&own).expect("cleaning up");
+    }
+    Ok(())
+}
