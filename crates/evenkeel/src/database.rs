@@ -48,7 +48,8 @@ impl Database {
             check_writable(&self.engine)?;
         }
         let inner = self.engine.store.begin(isolation, access);
-        Ok(Txn::new(inner, self.engine.clone()))
+        let reads_lock = isolation == Isolation::Serializable && access == Access::ReadWrite;
+        Ok(Txn::new(inner, self.engine.clone(), reads_lock))
     }
 
     fn check_open(&self) -> Result<()> {

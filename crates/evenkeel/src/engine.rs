@@ -263,9 +263,18 @@ impl Engine {
         let c = self.checkpointer.clone();
         sup.start("ek-checkpoint", log.pressure(), move || c.beat())?;
         let (s, t, r) = (self.store.clone(), self.txns.clone(), self.runs.clone());
+        let l = log.clone();
+        let mut orphans = true;
         sup.start("ek-undo", self.txns.event(), move || {
+            if std::mem::take(&mut orphans) {
+                s.remove_orphans()?;
+            }
             let mut beat = s.revert_beat()?;
-            for more in [t.spill_beat()?, t.purge_beat(r.low_lsn())?] {
+            // Without an unflushed generation one may begin at the log's end: read that first, or
+            // an id could leave the table while a generation still needs it (A5).
+            let end = l.end();
+            let low = r.low_lsn().unwrap_or(end);
+            for more in [t.spill_beat()?, t.purge_beat(Some(low))?] {
                 if more == Beat::More {
                     beat = more;
                 }

@@ -12,17 +12,67 @@ use evenkeel_tables::{
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub use evenkeel_tables::{IndexScan, Scan};
+/// What a read of a SERIALIZABLE transaction that may write locks.
+const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
+
+/// Rows of a range, one after the other.
+///
+/// In a SERIALIZABLE transaction that may write, the call that makes it locks the whole range and
+/// reads its rows; otherwise rows are read at the snapshot as they are asked for.
+pub struct Scan(Rows<evenkeel_tables::Scan>);
+
+/// Rows of a range of an index; see [`Scan`].
+pub struct IndexScan(Rows<evenkeel_tables::IndexScan>);
+
+enum Rows<S> {
+    Snapshot(S),
+    Locked(std::vec::IntoIter<Row>),
+}
+
+impl<S> Rows<S> {
+    fn next(&mut self, row: &mut Row, next: fn(&mut S, &mut Row) -> Result<bool>) -> Result<bool> {
+        match self {
+            Rows::Snapshot(scan) => next(scan, row),
+            Rows::Locked(rows) => {
+                let found = rows.next();
+                let any = found.is_some();
+                *row = found.unwrap_or_default();
+                Ok(any)
+            }
+        }
+    }
+}
+
+impl Scan {
+    /// Reads the next row into a reused buffer; false at the end.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
+        self.0.next(row, evenkeel_tables::Scan::next)
+    }
+}
+
+impl IndexScan {
+    /// Reads the next row into a reused buffer; false at the end.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
+        self.0.next(row, evenkeel_tables::IndexScan::next)
+    }
+}
 
 /// A transaction. `Send`, used by one thread at a time.
 pub struct Txn {
     inner: Transaction,
     engine: Arc<Engine>,
+    reads_lock: bool,
 }
 
 impl Txn {
-    pub(crate) fn new(inner: Transaction, engine: Arc<Engine>) -> Txn {
-        Txn { inner, engine }
+    pub(crate) fn new(inner: Transaction, engine: Arc<Engine>, reads_lock: bool) -> Txn {
+        Txn { inner, engine, reads_lock }
     }
 
     /// A handle of a table for this transaction.
@@ -31,7 +81,7 @@ impl Txn {
     /// `TableMissing`.
     pub fn table(&mut self, name: &str) -> Result<TableRef<'_>> {
         let table = self.engine.store.table(name)?;
-        Ok(TableRef { txn: &mut self.inner, table })
+        Ok(TableRef { txn: &mut self.inner, table, reads_lock: self.reads_lock })
     }
 
     /// Commits; returns when that is as durable as the database's durability says. The commit
@@ -120,6 +170,7 @@ impl Txn {
 pub struct TableRef<'t> {
     txn: &'t mut Transaction,
     table: Arc<Table>,
+    reads_lock: bool,
 }
 
 impl<'t> TableRef<'t> {
@@ -244,7 +295,15 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// Faults of the range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<Scan> {
-        self.txn.scan(&self.table, range, direction)
+        if !self.reads_lock {
+            return Ok(Scan(Rows::Snapshot(self.txn.scan(&self.table, range, direction)?)));
+        }
+        let mut rows = Vec::new();
+        self.txn.scan_locked(&self.table, range, direction, SHARED, &mut |_, row| {
+            rows.push(row.clone());
+            Ok(true)
+        })?;
+        Ok(Scan(Rows::Locked(rows.into_iter())))
     }
 
     /// Locks and reads the newest version of each row of a range; `f` returns false to stop.
@@ -304,7 +363,8 @@ impl<'t> TableRef<'t> {
     /// `IndexMissing`.
     pub fn index(self, name: &str) -> Result<IndexRef<'t>> {
         let position = self.table.shape().index(name)?;
-        Ok(IndexRef { txn: self.txn, table: self.table, position, keys_only: false })
+        let (table, reads_lock) = (self.table, self.reads_lock);
+        Ok(IndexRef { txn: self.txn, table, position, keys_only: false, reads_lock })
     }
 
     /// The definition of the table.
@@ -319,6 +379,7 @@ pub struct IndexRef<'t> {
     table: Arc<Table>,
     position: usize,
     keys_only: bool,
+    reads_lock: bool,
 }
 
 impl IndexRef<'_> {
@@ -334,7 +395,17 @@ impl IndexRef<'_> {
     /// # Errors
     /// `IndexTooYoung` for a snapshot older than the index; faults of the range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<IndexScan> {
-        self.txn.index_scan(&self.table, self.position, range, direction, self.keys_only)
+        let (table, at) = (&self.table, self.position);
+        if !self.reads_lock {
+            let scan = self.txn.index_scan(table, at, range, direction, self.keys_only)?;
+            return Ok(IndexScan(Rows::Snapshot(scan)));
+        }
+        let mut rows = Vec::new();
+        self.txn.index_scan_locked(table, at, range, direction, SHARED, &mut |_, row| {
+            rows.push(row.clone());
+            Ok(true)
+        })?;
+        Ok(IndexScan(Rows::Locked(rows.into_iter())))
     }
 
     /// The first row of a range.

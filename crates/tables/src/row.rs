@@ -6,7 +6,7 @@ use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::{Value, ValueRef};
 use std::sync::Arc;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 enum Source {
     #[default]
     Empty,
@@ -17,7 +17,7 @@ enum Source {
 }
 
 /// A row buffer.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Row {
     shape: Option<Arc<Shape>>,
     source: Source,
