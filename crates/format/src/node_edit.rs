@@ -2,7 +2,7 @@
 
 use crate::node::{
     FLAG_DEAD, FLAG_NO_HIGH, HEADER_BYTES, InnerCell, KIND_INNER, KIND_LEAF, LEVELS_MAX, LeafCell,
-    Node, SLOT_BYTES, bad, common_prefix, head_of, put_u16, u16_at,
+    Node, SLOT_BYTES, bad, common_prefix, head_of, put_u16, strip_prefix, u16_at,
 };
 use crate::record::cell_flags::DELETED;
 use evenkeel_base::Result;
@@ -119,7 +119,7 @@ impl<'a> NodeMut<'a> {
         write: impl FnOnce(&mut [u8], &[u8]),
     ) -> bool {
         let count = u16_at(self.bytes, 4);
-        let suffix = key.strip_prefix(self.node().prefix());
+        let suffix = strip_prefix(key, self.node().prefix());
         let (Some(suffix), true) = (suffix, i <= count) else { return false };
         let len = len(suffix.len());
         let Some(at) = self.take_cell(count + 1, len) else { return false };
@@ -143,7 +143,7 @@ impl<'a> NodeMut<'a> {
         let (head, old_at, old_len) = node.slot(i);
         let (count, free) = (node.count(), node.free_bytes());
         let inside = old_at >= node.cells_start && old_at + old_len <= node.cells_end;
-        let Some(suffix) = key.strip_prefix(node.prefix()) else { return false };
+        let Some(suffix) = strip_prefix(key, node.prefix()) else { return false };
         let len = len(suffix.len());
         if i >= count || !inside || len > old_len + free {
             return false;

@@ -46,7 +46,7 @@ fn cell(flags: u8, row: &[u8]) -> LeafCell<'_> {
     LeafCell { flags, stamp, row }
 }
 
-fn compare(bytes: &[u8], model: &Model) {
+fn agrees(bytes: &[u8], model: &Model) {
     let node = Node::parse(bytes).unwrap();
     node.check().unwrap();
     assert_eq!(node.count(), model.len());
@@ -89,10 +89,10 @@ fn split(bytes: &mut [u8], model: &mut Model, at: usize) {
     let mut other = NodeMut::format(&mut page, 0, &sep, old.high()).unwrap();
     other.append_from(&old, keep..old.count()).unwrap();
     let right: Model = model.split_off(&sep);
-    compare(&page, &right);
+    agrees(&page, &right);
     let mut node = NodeMut::parse(bytes).unwrap();
     node.truncate(keep, Some(&sep)).unwrap();
-    compare(bytes, model);
+    agrees(bytes, model);
     // And together again, through an image.
     let left = bytes.to_vec();
     let mut whole = NodeMut::format(bytes, 0, LOW, Some(HIGH)).unwrap();
@@ -136,7 +136,7 @@ proptest! {
                     model.values_mut().for_each(|(flags, _)| *flags &= !STAMPED);
                 }
             }
-            compare(&page, &model);
+            agrees(&page, &model);
         }
     }
 
@@ -201,6 +201,21 @@ fn inner_children_partition_the_range() {
     assert_eq!(slots(b"zz"), (3, 3));
     assert_eq!(node.inner_cell(2).unwrap().dead_since, Some(Lsn(7)));
     assert!(node.covers(b"zz") && !node.covers(b"a") && !node.covers_before(b"b"));
+}
+
+proptest! {
+    #[test]
+    fn compares_as_slices_do(
+        a in proptest::collection::vec(0..3u8, 0..20),
+        b in proptest::collection::vec(0..3u8, 0..20),
+        cut in 0..20usize,
+    ) {
+        let c = [&a[..cut.min(a.len())], &b].concat();
+        for (a, b) in [(&a, &b), (&a, &c), (&c, &a), (&a, &a)] {
+            prop_assert_eq!(compare(a, b), a.cmp(b));
+            prop_assert_eq!(strip_prefix(a, b), a.strip_prefix(b.as_slice()));
+        }
+    }
 }
 
 #[test]

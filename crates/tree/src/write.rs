@@ -3,7 +3,7 @@
 use crate::redo::put_row;
 use crate::tree::{Fixed, Tree};
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, Stamp};
-use evenkeel_format::node::{LeafCell, Node, NodeMut, SLOT_BYTES};
+use evenkeel_format::node::{LeafCell, Node, NodeMut, SLOT_BYTES, strip_prefix};
 use evenkeel_format::record::{LeafChange, RecordKind, cell_flags};
 use evenkeel_log::Reserved;
 use evenkeel_pages::Mtr;
@@ -267,7 +267,7 @@ pub(crate) fn fits(
     key: &[u8],
     cell: &LeafCell<'_>,
 ) -> bool {
-    let Some(suffix) = key.strip_prefix(node.prefix()) else { return false };
+    let Some(suffix) = strip_prefix(key, node.prefix()) else { return false };
     let need = cell.cell_bytes(suffix.len());
     let fence = fence_reserve(node, key);
     if found {
