@@ -138,8 +138,7 @@ impl Shared {
             if result.is_ok() {
                 chunk.finish(self.epoch, durable, self.start);
                 result = self
-                    .segments
-                    .write(chunk.first_block(), chunk.used())
+                    .on_device(|| self.segments.write(chunk.first_block(), chunk.used()))
                     .map_err(|error| self.fail(error));
             }
         }
@@ -153,6 +152,14 @@ impl Shared {
         result
     }
 
+    /// The leader waits for the device where the others wait for him: the same cause.
+    fn on_device<R>(&self, f: impl FnOnce() -> R) -> R {
+        let start = self.rt.env.now_ns();
+        let result = f();
+        self.rt.stalled(Cause::LogSync, self.rt.env.now_ns().saturating_sub(start));
+        result
+    }
+
     /// Syncs what is written; one thread at a time, so that an error is never missed.
     fn sync_written(&self) -> Result<()> {
         self.rt.wait_until(&self.sync_free, Cause::LogSync, || {
@@ -162,7 +169,8 @@ impl Shared {
         let to = self.written.load(Ordering::Acquire);
         let result = self.rt.health.check_writable().and_then(|()| {
             self.rt.step();
-            self.segments.sync(Lsn(from), Lsn(to)).map_err(|error| self.fail(error))
+            let synced = self.on_device(|| self.segments.sync(Lsn(from), Lsn(to)));
+            synced.map_err(|error| self.fail(error))
         });
         if result.is_ok() {
             self.durable.fetch_max(to, Ordering::AcqRel);
