@@ -57,7 +57,7 @@ fn crash_once(seed: u64, policy: CrashPolicy) -> (usize, usize) {
     let made: Vec<Change> = made.try_iter().collect();
     let (env, end, count) = (after.env(), mpsc::channel(), made.len());
     after.run(vec![Box::new(move || {
-        let db = Db::open(env, 256);
+        let db = Db::open(env, 64);
         let tree = db.trees.open(TREE, root);
         check(&tree);
         let mut model = BTreeMap::new();

@@ -38,7 +38,10 @@ fn step() -> impl Strategy<Value = Step> {
 fn key(n: u64) -> Vec<u8> {
     let tail = (n * 7919 % 130) as usize;
     let mut key = format!("{:04}", n).into_bytes();
-    key.extend(std::iter::repeat_n(b'a' + (n % 3) as u8, tail * usize::from(n % 5 == 0) * 6));
+    key.extend(std::iter::repeat_n(
+        b'a' + (n % 3) as u8,
+        tail * usize::from(n.is_multiple_of(5)) * 6,
+    ));
     key
 }
 
@@ -101,7 +104,7 @@ fn run(steps: Vec<Step>) {
                 db.log.wait_durable(Lsn(db.log.end().0 - 1)).unwrap();
                 drop(tree);
                 db.stop();
-                db = Db::open(env.clone(), 256);
+                db = Db::open(env.clone(), 64);
                 tree = db.trees.open(TREE, root);
                 check(&tree);
             }
