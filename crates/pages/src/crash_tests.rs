@@ -11,7 +11,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Lsn, PageNo, Result, TreeId};
 use evenkeel_io::Rng;
 use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
-use evenkeel_log::Share;
+use evenkeel_log::{LogEnd, Share};
 use std::collections::BTreeMap;
 
 const FRAMES: usize = 96;
@@ -164,42 +164,47 @@ fn finish_drop(rig: &Rig, out: &Mutex<Outside>, tree: u32) -> Result<()> {
 }
 
 /// Recovers from what survived and compares.
-fn recover(sim: &SimEnv, out: &mut Outside, epoch: u32, what: &str) -> Result<Rig> {
+fn recover(sim: &SimEnv, out: &Mutex<Outside>, epoch: u32, what: &str) -> Result<Rig> {
     let rt = sim.runtime();
-    let (rig, end) = rig::recover(rt.clone(), FRAMES, LOG_BYTES, out.redo_from, epoch)?;
-    out.torn_repaired += rt.metrics.get(Metric::TornPagesRepaired);
-    let nothing_lost = out.acked == Lsn(0) || out.acked < end.end;
-    assert!(nothing_lost, "{what}: acknowledged records lost");
-    out.effects.retain(|(lsn, _)| *lsn < end.end);
-    let pages = out.pages();
-    let certain = pages.iter().filter(|(_, (tree, _))| Some(*tree) != out.dropping);
+    // What the log does not hold is gone for good as soon as a new epoch may begin.
+    let found = |end: LogEnd| {
+        let mut out = out.lock();
+        let nothing_lost = out.acked == Lsn(0) || out.acked < end.end;
+        assert!(nothing_lost, "{what}: acknowledged records lost");
+        out.effects.retain(|(lsn, _)| *lsn < end.end);
+    };
+    let from = out.lock().redo_from;
+    let (rig, _) = rig::recover_with(rt.clone(), FRAMES, LOG_BYTES, from, epoch, found)?;
+    let known = {
+        let mut out = out.lock();
+        out.torn_repaired += rt.metrics.get(Metric::TornPagesRepaired);
+        out.clone()
+    };
+    let pages = known.pages();
+    let certain = pages.iter().filter(|(_, (tree, _))| Some(*tree) != known.dropping);
     for (page, (tree, byte)) in certain {
         let read = rig.pages.read(*page, Access::UseOnce)?;
         let (seen, wanted) = ((read.tree(), read[0]), (TreeId(*tree), *byte));
         assert_eq!(seen, wanted, "{what}: page {page} at {}", read.lsn());
         assert!(read[..4000].iter().all(|b| b == byte), "{what}: page {page} is half changed");
     }
-    if out.dropping.is_none() {
+    if known.dropping.is_none() {
         assert_eq!(rig.pages.space_stats().pages, pages.len() as u64, "{what}: pages in use");
     }
     Ok(rig)
 }
 
-/// Lives until the script ends or a crash; returns false if creation did not finish.
+/// Lives until the script ends or a crash.
 fn live(sim: &SimEnv, out: &Mutex<Outside>, rng: &mut Rng, epoch: u32, what: &str) -> Result<()> {
-    let mut known = out.lock().clone();
-    let rig = if known.created {
-        let rig = recover(sim, &mut known, epoch, what)?;
-        let dropping = known.dropping;
-        *out.lock() = known;
-        if let Some(tree) = dropping {
-            finish_drop(&rig, out, tree)?;
-        }
-        rig
-    } else {
-        rig::create(sim.runtime(), FRAMES, LOG_BYTES)?
+    let Outside { created, dropping, .. } = out.lock().clone();
+    let rig = match created {
+        true => recover(sim, out, epoch, what)?,
+        false => rig::create(sim.runtime(), FRAMES, LOG_BYTES)?,
     };
     out.lock().created = true;
+    if let Some(tree) = dropping {
+        finish_drop(&rig, out, tree)?;
+    }
     work(&rig, out, rng, 150)
 }
 
@@ -227,12 +232,11 @@ fn lives(seed: u64, call: u64, policy: CrashPolicy, torn: &mut u64) -> bool {
         }
     }
     let what = format!("seed {seed} call {call} last life {policy:?}");
-    let mut known = out.lock().clone();
     let sim = quiet(disk, seed);
-    if let Err(error) = recover(&sim, &mut known, 5, &what) {
+    if let Err(error) = recover(&sim, &out, 5, &what) {
         panic!("{what}: {error}");
     }
-    *torn += known.torn_repaired;
+    *torn += out.lock().torn_repaired;
     crashed
 }
 

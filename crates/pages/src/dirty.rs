@@ -1,6 +1,6 @@
 //! Dirty tracking by age (architecture 4.3): a page joins the bucket of the log position at which
-//! it became dirty (LSN / 4 MiB). Counters per bucket and per tree are kept up, so every question is
-//! answered from counters: nothing walks the dirty pages, there is no flush list.
+//! it became dirty (LSN / 4 MiB). Counters per bucket and per tree are kept up, so every question
+//! is answered from counters: nothing walks the dirty pages, there is no flush list.
 //!
 //! The mutex guards a few map operations per clean -> dirty transition and per finished write; a
 //! page that is dirty already takes no lock. Invariant: a page is counted in a bucket from before

@@ -3,12 +3,12 @@
 //! restart (P3).
 //!
 //! `rate = over / H + next + supply`, where `over` are the dirty pages older than the target age
-//! (or beyond the target share of the pool), `next` those the log will push over it within a second at
-//! its present speed, `supply` cold dirty pages the clock met. H is the time in which the excess is
-//! to go: 10 s just above the target, 1 s at the trigger, so the limit is never reached while the
-//! device keeps up. The rate moves by at most a factor of two per tick.
+//! (or beyond the target share of the pool), `next` those the log will push over it within a
+//! second at its present speed, `supply` cold dirty pages the clock met. H is the time in which the
+//! excess is to go: 10 s just above the target, 1 s at the trigger, so the limit is never reached
+//! while the device keeps up. The rate moves by at most a factor of two per tick.
 
-/// Seconds between two evaluations.
+/// Nanoseconds between two evaluations.
 pub const TICK_NS: u64 = 100_000_000;
 /// H at the target.
 const HORIZON_MAX: f64 = 10.0;

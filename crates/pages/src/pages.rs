@@ -145,8 +145,8 @@ impl Pages {
     ///
     /// # Errors
     /// `PageChecksum`, `PageIdentity`, `PageUnwritten`, `PageVersion`, `PageBeyond` (each with
-    /// file, offset and page), `ReadFailed`. A reader that got the number from a page it no longer holds
-    /// validates that page's version before it believes in damage: the page may have been freed.
+    /// file, offset and page), `ReadFailed`. A reader that got the number from a page it no longer
+    /// holds validates that page's version before it believes in damage: the page may be freed.
     pub fn read(&self, page: PageNo, access: Access) -> Result<PageRead<'_>> {
         let mut credits = 0;
         loop {

@@ -78,10 +78,23 @@ pub fn recover(
     from: Lsn,
     epoch: u32,
 ) -> Result<(Rig, LogEnd)> {
+    recover_with(rt, frames, log_bytes, from, epoch, |_| ())
+}
+
+/// The same; `found` learns where the log ends before anything new is written to it.
+pub fn recover_with(
+    rt: Arc<Runtime>,
+    frames: usize,
+    log_bytes: u64,
+    from: Lsn,
+    epoch: u32,
+    found: impl FnOnce(LogEnd),
+) -> Result<(Rig, LogEnd)> {
     let pages = Pages::open(rt.clone(), options(frames), from)?;
     let mut redo = PageRedo::new(&pages, &Bytes);
     replay(&rt, from, None, &mut Pass { redo: &mut redo, second: false })?;
     let end = replay(&rt, from, None, &mut Pass { redo: &mut redo, second: true })?;
+    found(end);
     let log = Log::create(rt.clone(), log_options(log_bytes, end.epoch.max(epoch) + 1), end.end)?;
     log.set_checkpoint(from)?;
     pages.attach_log(log.clone())?;
