@@ -117,32 +117,64 @@ impl Bed {
     }
 }
 
-fn inserts(dir: &str) -> Result<()> {
-    let mut bed = Bed::new(dir, 1 << 30, 64 << 20)?;
-    let start = bed.ns();
-    let (mut rows, mut mark) = (0, (0, start));
-    while bed.runs.memory().0 < 32 << 20 {
-        for _ in 0..10_000 {
-            bed.insert_row(rows, 3)?;
-            rows += 1;
+/// CPU time of this thread: wall time says little on a busy machine.
+fn cpu_ns() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default()
+}
+
+/// Inserts until `bytes` of memory are in use: the number of entries, and the CPU time per entry,
+/// in all and of the last quarter.
+fn fill(bed: &mut Bed, bytes: u64) -> Result<(u64, f64, f64)> {
+    let start = cpu_ns();
+    let (mut row, mut mark) = (0, (0, start));
+    while bed.runs.memory().0 < bytes {
+        for _ in 0..1000 {
+            bed.insert_row(row, 3)?;
+            row += 1;
         }
-        if bed.runs.memory().0 < 24 << 20 {
-            mark = (rows, bed.ns());
+        if bed.runs.memory().0 < bytes / 4 * 3 {
+            mark = (row, cpu_ns());
         }
     }
-    let all = (bed.ns() - start) as f64 / (rows * 3) as f64;
-    let last = (bed.ns() - mark.1) as f64 / ((rows - mark.0) * 3) as f64;
-    println!("memtable insert, 3 indexes, to 32 MiB: {all:.0} ns/entry, last quarter {last:.0}");
-    let (start, entries) = (bed.ns(), rows * 3);
-    bed.runs.seal_active();
-    while bed.runs.flush_beat()? == Beat::More {}
-    let seconds = (bed.ns() - start) as f64 / 1e9;
-    let bytes = bed.get(Metric::RunFlushBytes);
-    println!(
-        "flush: {:.2}M entries/s, {:.1} bytes/entry",
-        entries as f64 / seconds / 1e6,
-        bytes as f64 / entries as f64
-    );
+    let end = cpu_ns();
+    let per = |ns: u64, rows: u64| ns as f64 / (rows * 3) as f64;
+    Ok((row * 3, per(end - start, row), per(end - mark.1, row - mark.0)))
+}
+
+fn inserts(dir: &str) -> Result<()> {
+    for mib in [8, 32, 128] {
+        let mut bed = Bed::new(dir, 1 << 30, 64 << 20)?;
+        let (entries, all, last) = fill(&mut bed, mib << 20)?;
+        println!(
+            "memtable insert, 3 indexes, to {mib} MiB: {all:.0} ns CPU/entry, last quarter \
+             {last:.0}; {:.0} bytes/entry",
+            bed.runs.memory().0 as f64 / entries as f64
+        );
+        let start = cpu_ns();
+        bed.runs.seal_active();
+        while bed.runs.flush_beat()? == Beat::More {}
+        let ns = (cpu_ns() - start) as f64 / entries as f64;
+        let bytes = bed.get(Metric::RunFlushBytes) as f64 / entries as f64;
+        println!("flush: {ns:.0} ns CPU/entry, {bytes:.1} bytes/entry");
+    }
+    let bed = Bed::new(dir, 1 << 30, 64 << 20)?;
+    let results = std::thread::scope(|s| {
+        let bed = &bed;
+        let fill = |i: u64| {
+            let (rt, log, runs) = (bed.rt.clone(), bed.log.clone(), bed.runs.clone());
+            fill(&mut Bed { rt, log, runs, random: bed.random + i }, 32 << 20)
+        };
+        let threads = [1, 2].map(|i| s.spawn(move || fill(i)));
+        threads.map(|thread| thread.join().expect("inserts"))
+    });
+    for result in results {
+        let (entries, all, last) = result?;
+        println!(
+            "one of two threads, together to 32 MiB: {all:.0} ns CPU/entry, last quarter \
+             {last:.0}; {entries} entries"
+        );
+    }
     Ok(())
 }
 

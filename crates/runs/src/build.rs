@@ -246,7 +246,7 @@ impl Runs {
             }
         }
         let mut merger = Merger::new(sources, Direction::Forward);
-        merger.seek(index, None)?;
+        merger.seek(None)?;
         let mut out = Output::new(self, index)?;
         while let Some(item) = merger.top() {
             let pushed = out.push(item.key, item.pk_len, item.value);

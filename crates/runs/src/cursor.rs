@@ -156,7 +156,7 @@ impl IndexCursor {
         let view = self.runs.view(self.index)?;
         self.view_version = view.version;
         self.view_until_ns = self.runs.now_ns() + VIEW_NS_MAX;
-        let mut bound = self.index.0.to_be_bytes().to_vec();
+        let mut bound = Vec::new();
         let mut bounded = true;
         match self.direction {
             Direction::Forward if self.has_key => {
@@ -172,7 +172,7 @@ impl IndexCursor {
         }
         let sources = self.runs.sources(&view, self.index, &self.low, self.high.as_deref());
         let mut merger = Merger::new(sources, self.direction);
-        merger.seek(self.index, bounded.then_some(&bound))?;
+        merger.seek(bounded.then_some(&bound))?;
         self.merger = Some(merger);
         Ok(())
     }

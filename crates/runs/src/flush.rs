@@ -105,8 +105,7 @@ impl Runs {
                 })?;
                 return Ok(true);
             };
-            let (prefix, key) = node.full_key.split_at(4);
-            let index = IndexId(u32::from_be_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]));
+            let index = job.iter.index();
             let writer = &mut job.writer;
             if job.index != Some(index) {
                 job.chain.end(self.commits(), &mut |k, p, op, v, value| {
@@ -119,7 +118,7 @@ impl Runs {
             }
             if !job.is_dropped {
                 let item = Item {
-                    key,
+                    key: node.key,
                     pk_len: node.pk_len,
                     value: node.value,
                     op: node.op,

@@ -16,6 +16,7 @@
 //! For `txn` (A5): the id of an aborted transaction may leave the commit table only when
 //! [`Runs::needs`] is false for it.
 
+mod arena;
 mod build;
 mod cache;
 mod chain;
@@ -24,13 +25,15 @@ mod cursor;
 mod file;
 mod flush;
 mod latch;
+mod leaves;
+#[cfg(test)]
+mod leaves_tests;
 mod memtable;
 mod merge;
 mod policy;
 mod restore;
 mod run_iter;
 mod runs;
-mod skiplist;
 mod source;
 mod state;
 #[cfg(test)]

@@ -1,17 +1,33 @@
-//! A memtable generation: a skip list, the pins of operations still writing to it, and its low LSN.
+//! A memtable generation: its entries in an arena, ordered by index; the pins of operations still
+//! writing to it; its low LSN.
 //!
 //! Invariants (B3): every operation pins the generation before it reserves its LSN, so no entry has
 //! an LSN below `low`; a sealed generation gets no new pins and is flushed only when it has none.
 
-use crate::skiplist::{NewEntry, Node, NodeRef, SkipList};
+use crate::arena::{Arena, Node};
+use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
 use evenkeel_base::{Generation, IndexId, Lsn};
 use evenkeel_io::Event;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Indexes are found by a hash of their id, without a lock.
+const BUCKETS: usize = 64;
+/// Entries brought into the caches ahead of a reader.
+const AHEAD: usize = 6;
+
+type Bucket = OnceLock<Box<Slot>>;
+
+struct Slot {
+    index: IndexId,
+    leaves: Arc<Leaves>,
+    next: Bucket,
+}
 
 pub(crate) struct Memtable {
     number: AtomicU64,
-    list: SkipList,
+    arena: Arena,
+    indexes: [Bucket; BUCKETS],
     pins: AtomicU32,
     sealed: AtomicBool,
     low: AtomicU64,
@@ -25,7 +41,8 @@ impl Memtable {
     pub(crate) fn new(number: Generation, unpinned: Arc<Event>) -> Memtable {
         Memtable {
             number: AtomicU64::new(number.0),
-            list: SkipList::new(),
+            arena: Arena::default(),
+            indexes: [const { OnceLock::new() }; BUCKETS],
             pins: AtomicU32::new(0),
             sealed: AtomicBool::new(false),
             low: AtomicU64::new(u64::MAX),
@@ -70,11 +87,47 @@ impl Memtable {
         self.low.fetch_min(lsn.0, Ordering::SeqCst);
     }
 
+    /// Inserts an entry and returns the bytes it is charged.
     pub(crate) fn insert(&self, entry: &NewEntry<'_>) -> usize {
-        let bytes = self.list.insert(entry);
+        let node = entry.write(&self.arena);
+        self.leaves_to_fill(entry.index).insert(&self.arena, node);
+        let bytes = charge(entry.key.len(), entry.pk.len(), entry.value.len());
         self.entries.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         bytes
+    }
+
+    fn bucket(&self, index: IndexId) -> &Bucket {
+        &self.indexes[index.0 as usize % BUCKETS]
+    }
+
+    #[inline]
+    fn leaves_to_fill(&self, index: IndexId) -> &Leaves {
+        let mut bucket = self.bucket(index);
+        loop {
+            let slot = bucket.get_or_init(|| {
+                let leaves = Arc::<Leaves>::default();
+                Box::new(Slot { index, leaves, next: Bucket::new() })
+            });
+            if slot.index == index {
+                return &slot.leaves;
+            }
+            bucket = &slot.next;
+        }
+    }
+
+    fn slots_of(bucket: &Bucket) -> impl Iterator<Item = &Slot> {
+        let first = bucket.get().map(Box::as_ref);
+        std::iter::successors(first, |slot| slot.next.get().map(Box::as_ref))
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.indexes.iter().flat_map(Memtable::slots_of)
+    }
+
+    fn leaves(&self, index: IndexId) -> Option<Arc<Leaves>> {
+        let mut slots = Memtable::slots_of(self.bucket(index));
+        slots.find(|slot| slot.index == index).map(|slot| slot.leaves.clone())
     }
 
     pub(crate) fn entries(&self) -> u64 {
@@ -86,9 +139,10 @@ impl Memtable {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of its arena in use.
-    pub(crate) fn arena_bytes(&self) -> u64 {
-        self.list.bytes() as u64
+    /// Bytes of its arena and leaves in use.
+    pub(crate) fn memory(&self) -> u64 {
+        let leaves: usize = self.slots().map(|slot| slot.leaves.bytes()).sum();
+        (self.arena.bytes() + leaves) as u64
     }
 }
 
@@ -117,59 +171,99 @@ impl Drop for GenPin {
     }
 }
 
-/// Walks the entries of one index, or of all, in either direction.
+/// Walks the entries of one index, or of all, in either direction. It copies references to a
+/// stretch of entries, at most a leaf, under the leaf's lock and holds no lock between calls: it
+/// meets every entry there was when the stretch was copied, and may miss younger ones.
 pub(crate) struct MemIter {
     memtable: Arc<Memtable>,
-    /// Only entries with this prefix; empty: all.
-    prefix: [u8; 4],
-    whole: bool,
-    node: Node,
+    index: IndexId,
+    leaves: Option<Arc<Leaves>>,
+    stretch: Vec<Node>,
+    /// In `stretch`; at its end: not positioned.
+    at: usize,
+    /// Indexes to go on with, the next one last.
+    others: Vec<(IndexId, Arc<Leaves>)>,
 }
 
 impl MemIter {
     /// Over one index; not positioned yet.
     pub(crate) fn of_index(memtable: Arc<Memtable>, index: IndexId) -> MemIter {
-        MemIter { memtable, prefix: index.0.to_be_bytes(), whole: false, node: Node::NONE }
+        let (leaves, stretch, others) = (None, Vec::new(), Vec::new());
+        MemIter { memtable, index, leaves, stretch, at: 0, others }
     }
 
-    /// Over all entries, at the first.
+    /// Over all entries, by index, at the first: of a generation without writers.
     pub(crate) fn of_all(memtable: Arc<Memtable>) -> MemIter {
-        let node = memtable.list.first();
-        MemIter { memtable, prefix: [0; 4], whole: true, node }
+        let mut others: Vec<_> =
+            memtable.slots().map(|slot| (slot.index, slot.leaves.clone())).collect();
+        others.sort_unstable_by_key(|(index, _)| std::cmp::Reverse(*index));
+        let mut iter = MemIter::of_index(memtable, IndexId(0));
+        iter.others = others;
+        iter.next_index();
+        iter
     }
 
-    fn keep_inside(&mut self) {
-        if !self.node.is_none() && !self.whole {
-            let at = self.memtable.list.get(self.node);
-            if at.full_key[..4] != self.prefix {
-                self.node = Node::NONE;
-            }
+    /// The index of the present entry.
+    pub(crate) fn index(&self) -> IndexId {
+        self.index
+    }
+
+    fn next_index(&mut self) {
+        while self.at == self.stretch.len()
+            && let Some((index, leaves)) = self.others.pop()
+        {
+            self.index = index;
+            leaves.copy_at_least(&self.memtable.arena, &[], &mut self.stretch);
+            self.leaves = Some(leaves);
+            self.at = 0;
         }
     }
 
-    /// To the first entry with a full key (index id first) at or above `full_key`.
-    pub(crate) fn seek_at_least(&mut self, full_key: &[u8]) {
-        self.node = self.memtable.list.first_at_least(full_key);
-        self.keep_inside();
+    /// To the first entry with a key at or above `key`.
+    pub(crate) fn seek_at_least(&mut self, key: &[u8]) {
+        self.leaves = self.leaves.take().or_else(|| self.memtable.leaves(self.index));
+        if let Some(leaves) = &self.leaves {
+            leaves.copy_at_least(&self.memtable.arena, key, &mut self.stretch);
+        }
+        self.at = 0;
     }
 
-    /// To the last entry with a full key below `full_key`.
-    pub(crate) fn seek_below(&mut self, full_key: &[u8]) {
-        self.node = self.memtable.list.last_below(full_key);
-        self.keep_inside();
+    /// To the last entry with a key below `key` (`None`: the last).
+    pub(crate) fn seek_below(&mut self, key: Option<&[u8]>) {
+        self.leaves = self.leaves.take().or_else(|| self.memtable.leaves(self.index));
+        if let Some(leaves) = &self.leaves {
+            leaves.copy_below(&self.memtable.arena, key, &mut self.stretch);
+        }
+        self.at = self.stretch.len().saturating_sub(1);
     }
 
+    #[inline]
     pub(crate) fn next(&mut self) {
-        self.node = self.memtable.list.next(self.node);
-        self.keep_inside();
+        if self.at + 1 < self.stretch.len() {
+            self.at += 1;
+            if let Some(node) = self.stretch.get(self.at + AHEAD) {
+                self.memtable.arena.prefetch(*node);
+            }
+        } else if let (Some(last), Some(leaves)) = (self.stretch.last().copied(), &self.leaves) {
+            leaves.copy_after(&self.memtable.arena, last, &mut self.stretch);
+            self.at = 0;
+            self.next_index();
+        }
     }
 
+    #[inline]
     pub(crate) fn previous(&mut self) {
-        self.node = self.memtable.list.previous(self.node);
-        self.keep_inside();
+        if self.at > 0 {
+            self.at -= 1;
+        } else if let (Some(first), Some(leaves)) = (self.stretch.first().copied(), &self.leaves) {
+            leaves.copy_before(&self.memtable.arena, first, &mut self.stretch);
+            self.at = self.stretch.len().saturating_sub(1);
+        }
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> Option<NodeRef<'_>> {
-        (!self.node.is_none()).then(|| self.memtable.list.get(self.node))
+        let node = self.stretch.get(self.at)?;
+        Some(NodeRef::read(&self.memtable.arena, *node))
     }
 }

@@ -212,7 +212,7 @@ impl Runs {
             Source::Run(Box::new(RunIter::new(run.clone(), loader, &[], None)))
         };
         let mut merger = Merger::new(inputs.iter().map(source).collect(), Direction::Forward);
-        merger.seek(index, None)?;
+        merger.seek(None)?;
         let bytes = inputs.iter().map(|r| r.bytes).sum();
         let base = inputs.iter().flat_map(|r| &r.segments).map(|s| s.info.base_cts).min();
         let start = SliceStart {

@@ -5,7 +5,7 @@
 
 use crate::Runs;
 use crate::file::{Run, RunFile, Segment, number_of, path};
-use crate::skiplist::NewEntry;
+use crate::leaves::NewEntry;
 use crate::state::{LiveFile, State};
 use evenkeel_base::{
     Cause, Code, Error, Generation, IndexId, Lsn, Result, Stamp, TxnId, metrics::Metric,

@@ -6,11 +6,11 @@ use crate::cursor::prefix_end;
 use crate::file::Run;
 use crate::flush::FlushJob;
 use crate::latch::Latch;
+use crate::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
 use crate::merge::MergeJob;
 use crate::restore::Restoring;
 use crate::run_iter::{Loader, RunIter};
-use crate::skiplist::{NewEntry, node_bytes_max};
 use crate::source::{Direction, Merger, Source};
 use crate::state::State;
 use crate::unique::{UniqueGuard, UniqueSlots};
@@ -28,9 +28,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Memtable bytes an entry needs at most: what to [`Runs::reserve`] for it.
+/// Memtable bytes of an entry: what to [`Runs::reserve`] for it.
 pub const fn entry_bytes(key: usize, pk: usize, value: usize) -> usize {
-    node_bytes_max(key, pk, value)
+    charge(key, pk, value)
 }
 
 /// Takes (pk, op, stamp, state) of a key's newest entry; false stops.
@@ -203,8 +203,6 @@ impl Runs {
     /// Of reading and decoding storage.
     pub fn current(&self, index: IndexId, key: &[u8], f: &mut CurrentFn<'_>) -> Result<()> {
         let view = self.view(index)?;
-        let mut bound = index.0.to_be_bytes().to_vec();
-        bound.extend_from_slice(key);
         let end = prefix_end(key);
         let (hash, mut sources) = (hash_key(key), Vec::new());
         for memtable in &*view.memtables {
@@ -216,7 +214,7 @@ impl Runs {
             }
         }
         let mut merger = Merger::new(sources, Direction::Forward);
-        merger.seek(index, Some(&bound))?;
+        merger.seek(Some(key))?;
         let mut decided: Option<Vec<u8>> = None;
         while let Some(item) = merger.top() {
             if !item.key.starts_with(key) {
@@ -409,7 +407,7 @@ impl Runs {
     /// Memory in use: (memtables, cached blocks).
     pub fn memory(&self) -> (u64, u64) {
         let memtables = self.state.read().memtables.clone();
-        (memtables.iter().map(|m| m.arena_bytes()).sum(), self.cache.bytes())
+        (memtables.iter().map(|m| m.memory()).sum(), self.cache.bytes())
     }
 
     /// The most runs any index has now.

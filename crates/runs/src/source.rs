@@ -3,7 +3,7 @@
 
 use crate::memtable::MemIter;
 use crate::run_iter::RunIter;
-use evenkeel_base::{CommitTable, IndexId, Lsn, Result, Snapshot, Stamp, TxnState};
+use evenkeel_base::{CommitTable, Lsn, Result, Snapshot, Stamp, TxnState};
 use evenkeel_format::run::RunVersion;
 use std::cmp::Ordering;
 
@@ -59,33 +59,25 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Forward: to the first entry at or above `bound`. Reverse: to the last below it (`None`: the
-    /// end of the index). `bound` is a full key (index id first).
-    fn seek(&mut self, index: IndexId, bound: Option<&[u8]>, direction: Direction) -> Result<()> {
-        match self {
-            Source::Memory(iter) => {
-                let start = index.0.to_be_bytes();
-                match (direction, bound) {
-                    (Direction::Forward, bound) => iter.seek_at_least(bound.unwrap_or(&start)),
-                    (Direction::Reverse, Some(bound)) => iter.seek_below(bound),
-                    (Direction::Reverse, None) => {
-                        iter.seek_below(&index.0.saturating_add(1).to_be_bytes());
-                    }
-                }
-                Ok(())
+    /// Forward: to the first entry at or above `bound` (`None`: the first). Reverse: to the last
+    /// below it (`None`: the last).
+    fn seek(&mut self, bound: Option<&[u8]>, direction: Direction) -> Result<()> {
+        match (self, direction) {
+            (Source::Memory(iter), Direction::Forward) => iter.seek_at_least(bound.unwrap_or(&[])),
+            (Source::Memory(iter), Direction::Reverse) => iter.seek_below(bound),
+            (Source::Run(iter), Direction::Forward) => {
+                return iter.seek_at_least(bound.unwrap_or(&[]));
             }
-            Source::Run(iter) => match direction {
-                Direction::Forward => iter.seek_at_least(bound.map_or(&[], |b| &b[4..])),
-                Direction::Reverse => iter.seek_below(bound.map(|b| &b[4..])),
-            },
+            (Source::Run(iter), Direction::Reverse) => return iter.seek_below(bound),
         }
+        Ok(())
     }
 
     #[inline]
     pub(crate) fn item(&self) -> Option<Item<'_>> {
         match self {
             Source::Memory(iter) => iter.get().map(|node| Item {
-                key: &node.full_key[4..],
+                key: node.key,
                 pk_len: node.pk_len,
                 value: node.value,
                 op: node.op,
@@ -128,10 +120,10 @@ impl Merger {
     }
 
     /// Seeks every source (see `Source::seek`).
-    pub(crate) fn seek(&mut self, index: IndexId, bound: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn seek(&mut self, bound: Option<&[u8]>) -> Result<()> {
         self.heap.clear();
         for source in &mut self.sources {
-            source.seek(index, bound, self.direction)?;
+            source.seek(bound, self.direction)?;
         }
         self.rebuild();
         Ok(())

@@ -5,3 +5,5 @@ mod crash;
 mod model;
 mod parts;
 mod rig;
+
+pub(crate) use rig::Random;

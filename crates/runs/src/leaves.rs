@@ -1,0 +1,346 @@
+//! The ordered structure of one index of a memtable generation: leaves, each a sorted array of key
+//! heads and entries behind a short mutex, under a directory of separators. Nothing is ever removed.
+//!
+//! Order: key bytes (column bytes, then pk) by memcmp, then LSN *descending* (newest first), then
+//! the younger entry first: a total order. Column bytes are prefix-free, so the concatenation sorts
+//! like the tuple. A head is the first 16 bytes of a key as a number; keys are compared in the
+//! arena only where heads are equal.
+//!
+//! Invariants: leaf i holds the entries at or above separator i - 1 and below separator i; a leaf is
+//! locked only under the directory's lock, and separators and the number of leaves change only
+//! under its exclusive one; no leaf is empty but the only one of an empty index. Every lock guards
+//! memory work alone. Only `memtable` may call this.
+
+use crate::arena::{Arena, Node, item_bytes};
+use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_base::{IndexId, Lsn, Stamp, TxnId, UndoNo};
+use std::cmp::Ordering as Order;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Entries of a leaf.
+const LEAF: usize = 256;
+/// What an entry is charged for its slot: 20 bytes in leaves that are 70 % full.
+const SLOT_BYTES: usize = 28;
+
+// An item of the arena: head, key (column bytes, pk), value.
+const TXN: usize = 8;
+const UNDO: usize = 16;
+const KEY_LEN: usize = 20;
+const PK_LEN: usize = 24;
+const OP: usize = 28;
+const HEAD: usize = 29;
+
+/// Bytes one entry is charged, given the lengths of its parts.
+pub(crate) const fn charge(key: usize, pk: usize, value: usize) -> usize {
+    item_bytes(HEAD + key + pk + value) + SLOT_BYTES
+}
+
+/// What an insert brings.
+pub(crate) struct NewEntry<'a> {
+    pub index: IndexId,
+    pub op: u8,
+    pub stamp: Stamp,
+    pub lsn: Lsn,
+    pub key: &'a [u8],
+    pub pk: &'a [u8],
+    pub value: &'a [u8],
+}
+
+impl NewEntry<'_> {
+    /// Writes the entry into the arena.
+    pub(crate) fn write(&self, arena: &Arena) -> Node {
+        let mut head = [0; HEAD];
+        head[..TXN].copy_from_slice(&self.lsn.0.to_le_bytes());
+        head[TXN..UNDO].copy_from_slice(&self.stamp.txn.0.to_le_bytes());
+        head[UNDO..KEY_LEN].copy_from_slice(&self.stamp.undo_no.0.to_le_bytes());
+        let key_len = (self.key.len() + self.pk.len()) as u32;
+        head[KEY_LEN..PK_LEN].copy_from_slice(&key_len.to_le_bytes());
+        head[PK_LEN..OP].copy_from_slice(&(self.pk.len() as u32).to_le_bytes());
+        head[OP] = self.op;
+        arena.push([&head, self.key, self.pk, self.value])
+    }
+}
+
+/// An entry in the arena.
+#[derive(Clone, Copy)]
+pub(crate) struct NodeRef<'a> {
+    /// Column bytes, pk.
+    pub key: &'a [u8],
+    pub pk_len: usize,
+    pub value: &'a [u8],
+    pub op: u8,
+    pub stamp: Stamp,
+    pub lsn: Lsn,
+}
+
+#[inline]
+fn u64_at(bytes: &[u8; HEAD], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+#[inline]
+fn u32_at(bytes: &[u8; HEAD], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+impl<'a> NodeRef<'a> {
+    #[inline]
+    pub(crate) fn read(arena: &'a Arena, node: Node) -> NodeRef<'a> {
+        let (head, bytes) = arena.get(node).split_first_chunk().expect("an entry has a head");
+        let (key, value) = bytes.split_at(u32_at(head, KEY_LEN) as usize);
+        NodeRef {
+            key,
+            pk_len: u32_at(head, PK_LEN) as usize,
+            value,
+            op: head[OP],
+            stamp: Stamp { txn: TxnId(u64_at(head, TXN)), undo_no: UndoNo(u32_at(head, UNDO)) },
+            lsn: Lsn(u64_at(head, 0)),
+        }
+    }
+}
+
+/// A place in the order, between entries: before the first that is not before it.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    head: u128,
+    key: &'a [u8],
+    lsn: u64,
+    node: u32,
+}
+
+impl<'a> Place<'a> {
+    /// Before every entry with `key` or a greater one.
+    fn at_key(key: &'a [u8]) -> Place<'a> {
+        Place { head: head_of(key), key, lsn: u64::MAX, node: u32::MAX }
+    }
+
+    fn before(arena: &'a Arena, node: Node) -> Place<'a> {
+        let entry = NodeRef::read(arena, node);
+        let (key, lsn) = (entry.key, entry.lsn.0);
+        Place { head: head_of(key), key, lsn, node: node.number() }
+    }
+
+    fn after(arena: &'a Arena, node: Node) -> Place<'a> {
+        let place = Place::before(arena, node);
+        Place { node: place.node - 1, ..place }
+    }
+
+    /// Given equal heads: true if the entry lies before this place.
+    fn is_behind(&self, arena: &Arena, node: Node) -> bool {
+        let entry = NodeRef::read(arena, node);
+        match entry.key.cmp(self.key) {
+            Order::Less => true,
+            Order::Greater => false,
+            Order::Equal => (entry.lsn.0, node.number()) > (self.lsn, self.node),
+        }
+    }
+
+    /// How many of these entries lie before this place.
+    #[inline]
+    fn find(&self, arena: &Arena, heads: &[u128], nodes: &[Node]) -> usize {
+        let low = heads.partition_point(|head| *head < self.head);
+        if heads.get(low) != Some(&self.head) {
+            return low;
+        }
+        let ties = heads[low..].partition_point(|head| *head == self.head);
+        low + nodes[low..low + ties].partition_point(|node| self.is_behind(arena, *node))
+    }
+}
+
+#[inline]
+fn head_of(key: &[u8]) -> u128 {
+    match key.first_chunk() {
+        Some(head) => u128::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 16];
+            head[..key.len()].copy_from_slice(key);
+            u128::from_be_bytes(head)
+        }
+    }
+}
+
+/// Sorted entries.
+struct Leaf {
+    heads: [u128; LEAF],
+    nodes: [Node; LEAF],
+    len: usize,
+}
+
+impl Leaf {
+    fn new() -> Box<Mutex<Leaf>> {
+        Box::new(Mutex::new(Leaf { heads: [0; LEAF], nodes: [Node::NONE; LEAF], len: 0 }))
+    }
+
+    #[inline]
+    fn find(&self, arena: &Arena, place: &Place<'_>) -> usize {
+        place.find(arena, &self.heads[..self.len], &self.nodes[..self.len])
+    }
+
+    #[inline]
+    fn insert(&mut self, at: usize, head: u128, node: Node) {
+        self.heads.copy_within(at..self.len, at + 1);
+        self.nodes.copy_within(at..self.len, at + 1);
+        self.heads[at] = head;
+        self.nodes[at] = node;
+        self.len += 1;
+    }
+
+    /// Moves the entries from `at` on to a new leaf.
+    fn split_off(&mut self, at: usize) -> Box<Mutex<Leaf>> {
+        let mut right = Leaf::new();
+        let to = right.get_mut();
+        to.len = self.len - at;
+        to.heads[..to.len].copy_from_slice(&self.heads[at..self.len]);
+        to.nodes[..to.len].copy_from_slice(&self.nodes[at..self.len]);
+        self.len = at;
+        right
+    }
+}
+
+/// Leaves, with the separators between them.
+struct Directory {
+    heads: Vec<u128>,
+    nodes: Vec<Node>,
+    leaves: Vec<Box<Mutex<Leaf>>>,
+}
+
+impl Directory {
+    #[inline]
+    fn find(&self, arena: &Arena, place: &Place<'_>) -> usize {
+        place.find(arena, &self.heads, &self.nodes)
+    }
+
+    /// Adds a leaf at `at`, its first entry being its separator.
+    fn add(&mut self, at: usize, mut leaf: Box<Mutex<Leaf>>) {
+        let first = leaf.get_mut();
+        self.heads.insert(at - 1, first.heads[0]);
+        self.nodes.insert(at - 1, first.nodes[0]);
+        self.leaves.insert(at, leaf);
+    }
+
+    /// Inserts where no room may be. A full leaf is halved; at its end and at its beginning,
+    /// where keys arrive in order, it stays full and the next or a new one takes the entry.
+    fn insert(&mut self, arena: &Arena, place: &Place<'_>, node: Node) {
+        let i = self.find(arena, place);
+        let leaf = self.leaves[i].get_mut();
+        let at = leaf.find(arena, place);
+        if leaf.len < LEAF {
+            leaf.insert(at, place.head, node);
+        } else if at < LEAF {
+            let right = leaf.split_off(if at == 0 { 0 } else { LEAF / 2 });
+            self.add(i + 1, right);
+            let (i, at) = if at <= LEAF / 2 { (i, at) } else { (i + 1, at - LEAF / 2) };
+            self.leaves[i].get_mut().insert(at, place.head, node);
+        } else {
+            // Room of the next leaf is used first: descending keys must not get a leaf each.
+            match self.leaves.get_mut(i + 1).map(|next| next.get_mut()) {
+                Some(next) if next.len < LEAF => {
+                    next.insert(0, place.head, node);
+                    self.heads[i] = place.head;
+                    self.nodes[i] = node;
+                }
+                _ => {
+                    let mut new = Leaf::new();
+                    new.get_mut().insert(0, place.head, node);
+                    self.add(i + 1, new);
+                }
+            }
+        }
+    }
+}
+
+/// The entries of one index.
+pub(crate) struct Leaves {
+    directory: RwLock<Directory>,
+    count: AtomicUsize,
+}
+
+impl Default for Leaves {
+    fn default() -> Leaves {
+        let (heads, nodes, leaves) = (Vec::new(), Vec::new(), vec![Leaf::new()]);
+        let directory = RwLock::new(Directory { heads, nodes, leaves });
+        Leaves { directory, count: AtomicUsize::new(1) }
+    }
+}
+
+impl Leaves {
+    /// Bytes of the leaves.
+    pub(crate) fn bytes(&self) -> usize {
+        self.count.load(Ordering::Relaxed) * size_of::<Mutex<Leaf>>()
+    }
+
+    /// Inserts an entry of the arena.
+    pub(crate) fn insert(&self, arena: &Arena, node: Node) {
+        let place = Place::before(arena, node);
+        {
+            let directory = self.directory.read();
+            let mut leaf = directory.leaves[directory.find(arena, &place)].lock();
+            if leaf.len < LEAF {
+                let at = leaf.find(arena, &place);
+                leaf.insert(at, place.head, node);
+                return;
+            }
+        }
+        let mut directory = self.directory.write();
+        directory.insert(arena, &place, node);
+        self.count.store(directory.leaves.len(), Ordering::Relaxed);
+    }
+
+    /// Copies the entries from a place on, up to the end of a leaf; none at the end.
+    fn copy_from(&self, arena: &Arena, place: &Place<'_>, out: &mut Vec<Node>) {
+        out.clear();
+        let directory = self.directory.read();
+        let from = directory.find(arena, place);
+        for leaf in &directory.leaves[from..] {
+            let leaf = leaf.lock();
+            out.extend_from_slice(&leaf.nodes[leaf.find(arena, place)..leaf.len]);
+            if !out.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Copies the entries before a place, from the beginning of a leaf on; none at the beginning.
+    fn copy_to(&self, arena: &Arena, place: &Place<'_>, out: &mut Vec<Node>) {
+        out.clear();
+        let directory = self.directory.read();
+        let last = directory.find(arena, place);
+        for leaf in directory.leaves[..=last].iter().rev() {
+            let leaf = leaf.lock();
+            out.extend_from_slice(&leaf.nodes[..leaf.find(arena, place)]);
+            if !out.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Copies a stretch of entries that starts with the first at or above `key`.
+    pub(crate) fn copy_at_least(&self, arena: &Arena, key: &[u8], out: &mut Vec<Node>) {
+        self.copy_from(arena, &Place::at_key(key), out);
+    }
+
+    /// Copies a stretch of entries that starts right after `node`.
+    pub(crate) fn copy_after(&self, arena: &Arena, node: Node, out: &mut Vec<Node>) {
+        self.copy_from(arena, &Place::after(arena, node), out);
+    }
+
+    /// Copies a stretch of entries that ends with the last below `key` (`None`: the last).
+    pub(crate) fn copy_below(&self, arena: &Arena, key: Option<&[u8]>, out: &mut Vec<Node>) {
+        match key {
+            Some(key) => self.copy_to(arena, &Place::at_key(key), out),
+            None => {
+                out.clear();
+                let directory = self.directory.read();
+                if let Some(leaf) = directory.leaves.last() {
+                    let leaf = leaf.lock();
+                    out.extend_from_slice(&leaf.nodes[..leaf.len]);
+                }
+            }
+        }
+    }
+
+    /// Copies a stretch of entries that ends right before `node`.
+    pub(crate) fn copy_before(&self, arena: &Arena, node: Node, out: &mut Vec<Node>) {
+        self.copy_to(arena, &Place::before(arena, node), out);
+    }
+}
