@@ -17,6 +17,7 @@ use evenkeel_txn::{TxnOptions, Txns};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const LOCK_FILE: &str = "evenkeel.lock";
 /// Exists while a database is being created.
@@ -259,7 +260,10 @@ impl Engine {
         let rest = move || r2.next_merge_in();
         sup.start_timed("ek-merge", r.merge_event(), move || r.merge_beat(), rest)?;
         let t = self.store.trees().clone();
-        sup.start("ek-leaves", t.reclaim_event(), move || t.reclaim_beat())?;
+        let t2 = t.clone();
+        // A rising horizon raises no event: look again each second while leaves wait for it.
+        let rest = move || (t2.reclaim_len() > 0).then_some(Duration::from_secs(1));
+        sup.start_timed("ek-leaves", t.reclaim_event(), move || t.reclaim_beat(), rest)?;
         let c = self.checkpointer.clone();
         sup.start("ek-checkpoint", log.pressure(), move || c.beat())?;
         let (s, t, r) = (self.store.clone(), self.txns.clone(), self.runs.clone());
