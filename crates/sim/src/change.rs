@@ -88,6 +88,9 @@ impl Session {
         if self.world.sim.is_crashed() {
             return self.failed(what, error);
         }
+        let number = self.open().number;
+        self.world
+            .trace(|| format!("txn {number}: {what} of {} {}: {error}", target.name, target.id));
         match error.kind() {
             Kind::Duplicate => {
                 self.world.events.hit(match error.context("index") == Some(UNIQUE) {
@@ -128,6 +131,8 @@ impl Session {
         if let Some(row) = &row {
             self.check_is_unique(target, key, row);
         }
+        let number = self.open().number;
+        self.world.trace(|| format!("txn {number}: {key:?} = {}", short(row.as_ref())));
         self.open().own.set(key, row);
     }
 

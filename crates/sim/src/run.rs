@@ -217,7 +217,11 @@ impl Run<'_> {
             };
             *into.lock() = Some(db.clone());
             let mut work = model.lock().clone();
-            match check_recovered(&db, &mut work) {
+            let checked = check_recovered(&db, &mut work);
+            if std::env::var_os("EVENKEEL_SIM_TRACE").is_some() {
+                eprintln!("opened: {checked:?}, {:?}", db.recovery());
+            }
+            match checked {
                 Ok(lost) => {
                     events.add("commit lost that nobody was told of", lost);
                     *model.lock() = work;

@@ -54,6 +54,7 @@ impl Session {
 
     fn schema_changed(&mut self, name: &str, what: &'static str, done: Result<(), Error>) -> Step {
         let world = self.world.clone();
+        world.trace(|| format!("schema: {name}: {what}: {:?}", done.as_ref().err()));
         let failed = match &done {
             Ok(()) => {
                 world.events.hit(what);

@@ -19,7 +19,8 @@ pub struct Open {
     /// Its snapshot, once it has one.
     pub at: Option<u64>,
     savepoints: Vec<(String, usize)>,
-    statements: u64,
+    /// Names it in a trace.
+    pub number: u64,
 }
 
 /// A session.
@@ -83,7 +84,8 @@ impl Session {
         match self.world.db.begin(level, Access::ReadWrite) {
             Ok(txn) => {
                 let (own, at) = (Own::default(), None);
-                let open = Open { txn, own, level, at, savepoints: Vec::new(), statements: 0 };
+                let (number, savepoints) = (self.world.next(), Vec::new());
+                let open = Open { txn, own, level, at, savepoints, number };
                 self.open = Some(open);
                 Ok(())
             }
@@ -93,9 +95,7 @@ impl Session {
 
     /// The open transaction.
     pub fn open(&mut self) -> &mut Open {
-        let open = self.open.as_mut().expect("a transaction is open");
-        open.statements += 1;
-        open
+        self.open.as_mut().expect("a transaction is open")
     }
 
     /// Handles an error of a statement.
@@ -103,6 +103,8 @@ impl Session {
         match self.world.judge(what, error) {
             Verdict::Crashed => Err(Crashed),
             Verdict::Ended => {
+                let number = self.open.as_ref().map_or(0, |o| o.number);
+                self.world.trace(|| format!("txn {number}: {what} ended it: {error}"));
                 self.open = None;
                 Ok(())
             }
@@ -149,7 +151,7 @@ impl Session {
         let lazy = self.rng.one_in(self.world.shape.lazy_one_in);
         let lazy_mode = if self.rng.one_in(2) { Durability::Lazy } else { Durability::Write };
         let durability = if lazy { lazy_mode } else { Durability::Sync };
-        let Open { txn, own, .. } = open;
+        let Open { txn, own, number, .. } = open;
         let cts = match txn.commit_ordered() {
             Ok(cts) => cts,
             Err(error) => return self.failed("commit", &error),
@@ -163,6 +165,7 @@ impl Session {
                 model.commit(cts.0, own.effects);
             }
         }
+        self.world.trace(|| format!("txn {number}: committed at {}", cts.0));
         if cts.0 == 0 {
             return Ok(());
         }
@@ -181,6 +184,7 @@ impl Session {
     /// Rolls the open transaction back, if there is one.
     pub fn end_rollback(&mut self) -> Step {
         let Some(open) = self.open.take() else { return Ok(()) };
+        self.world.trace(|| format!("txn {}: rolled back", open.number));
         if !open.own.effects.is_empty() {
             self.world.events.hit("transaction rolled back");
         }
@@ -196,11 +200,12 @@ impl Session {
 
     fn end_prepare(&mut self) -> Step {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let Open { txn, own, .. } = open;
+        let Open { txn, own, number, .. } = open;
         if own.effects.is_empty() {
             return Ok(());
         }
         let xid = format!("xa-{}", self.world.next()).into_bytes();
+        self.world.trace(|| format!("txn {number}: prepares {}", xid.escape_ascii()));
         let prepared = Prepared { effects: own.effects, phase: Phase::Asked };
         self.world.model.lock().prepared.insert(xid.clone(), prepared);
         match txn.prepare(&xid) {
@@ -278,6 +283,8 @@ impl Session {
         match open.txn.rollback_to(&name) {
             Ok(()) => {
                 open.own.back_to(mark);
+                let number = open.number;
+                self.world.trace(|| format!("txn {number}: back to a savepoint"));
                 self.world.events.hit("rolled back to a savepoint");
                 Ok(())
             }

@@ -65,6 +65,14 @@ pub enum Verdict {
 }
 
 impl World {
+    /// Prints what happens if `EVENKEEL_SIM_TRACE` is set.
+    pub fn trace(&self, what: impl FnOnce() -> String) {
+        static ON: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        if *ON.get_or_init(|| std::env::var_os("EVENKEEL_SIM_TRACE").is_some()) {
+            eprintln!("{}", what());
+        }
+    }
+
     /// A number not used before in this run.
     pub fn next(&self) -> u64 {
         self.counter.fetch_add(1, Ordering::Relaxed)
