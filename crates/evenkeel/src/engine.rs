@@ -278,7 +278,8 @@ impl Engine {
             // an id could leave the table while a generation still needs it (A5).
             let end = l.end();
             let low = r.low_lsn().unwrap_or(end);
-            for more in [t.spill_beat()?, t.purge_beat(Some(low))?] {
+            let pending = |id| r.is_pending(id);
+            for more in [t.spill_beat()?, t.purge_beat_but(Some(low), &pending)?] {
                 if more == Beat::More {
                     beat = more;
                 }

@@ -209,10 +209,10 @@ impl Runs {
         Ok(())
     }
 
-    /// True while a transaction that aborted, with its ABORT record at `end`, may have entries in an
-    /// unflushed generation or a run: its id must stay in the commit table (A5).
-    pub fn needs(&self, txn: TxnId, end: Lsn) -> bool {
-        self.low_lsn().is_some_and(|low| low <= end) || self.state.read().is_pending(txn)
+    /// True while a run has pending entries of the transaction: its id must stay in the commit
+    /// table (A5).
+    pub fn is_pending(&self, txn: TxnId) -> bool {
+        self.state.read().is_pending(txn)
     }
 
     /// Removes files that no view holds any more.

@@ -39,10 +39,13 @@ impl Session {
         if self.rng.one_in(2) { Direction::Forward } else { Direction::Backward }
     }
 
-    /// States that a plain read may have seen: the snapshot, or those since it began.
-    fn states(&self, at: Option<u64>, low: u64) -> Vec<u64> {
+    /// States that a plain read may have seen: the snapshot, or those since it began. What a
+    /// SERIALIZABLE one has read is locked: the newest.
+    fn states(&mut self, at: Option<u64>, low: u64) -> Vec<u64> {
+        let serializable = self.open().level == Isolation::Serializable;
         match at {
             Some(at) => vec![at],
+            None if serializable => vec![self.world.model.lock().last()],
             None => {
                 let model = self.world.model.lock();
                 model.states(low, model.last())
@@ -160,7 +163,7 @@ impl Session {
         let open = self.open();
         let mut read = match read_table(&mut open.txn, &target.name, range, direction) {
             Ok(read) => read,
-            Err(error) => return self.failed("scan", &error),
+            Err(error) => return self.lock_failed("scan", &error),
         };
         if direction == Direction::Backward {
             read.reverse();
@@ -228,7 +231,7 @@ impl Session {
                 self.world.events.hit("index too young for a snapshot");
                 return Ok(());
             }
-            Err(error) => return self.failed("index scan", &error),
+            Err(error) => return self.lock_failed("index scan", &error),
         };
         self.world.events.hit(if keys_only { "index scanned alone" } else { "index scanned" });
         read.sort();

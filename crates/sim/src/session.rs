@@ -116,7 +116,7 @@ impl Session {
     /// Takes the snapshot of a transaction that has one, before a plain read.
     pub fn snapshot(&mut self) -> Result<Option<u64>, Error> {
         let open = self.open();
-        if open.level == Isolation::ReadCommitted {
+        if open.level != Isolation::RepeatableRead {
             return Ok(None);
         }
         let at = open.txn.take_snapshot()?.0;

@@ -175,10 +175,23 @@ impl Txns {
     /// # Errors
     /// Those of removing a file: tried again by the next beat.
     pub fn purge_beat(&self, generation_low: Option<Lsn>) -> Result<Beat> {
+        self.purge_beat_but(generation_low, &|_| false)
+    }
+
+    /// As `purge_beat`; the outcome of ids for which `keep` holds is still needed: runs have
+    /// pending entries of theirs (A5, D1).
+    ///
+    /// # Errors
+    /// As `purge_beat`.
+    pub fn purge_beat_but(
+        &self,
+        generation_low: Option<Lsn>,
+        keep: &dyn Fn(TxnId) -> bool,
+    ) -> Result<Beat> {
         let horizon = self.horizon();
         let freed = self.free_history(horizon);
         let after_horizon = Lsn(horizon.0.saturating_add(1));
-        let trimmed = self.states.trim(after_horizon.min(generation_low.unwrap_or(Lsn::MAX)));
+        let trimmed = self.states.trim_but(after_horizon.min(generation_low.unwrap_or(Lsn::MAX)), keep);
         let removed = self.files.remove_unused()?;
         let more = freed >= BEAT_TXNS;
         Ok(if more || trimmed || removed { Beat::More } else { Beat::Idle })

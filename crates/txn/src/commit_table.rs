@@ -148,7 +148,7 @@ impl CommitStates {
         while number.saturating_sub(self.floor.load(Ordering::Acquire) / SEGMENT_IDS)
             >= SEGMENTS_MAX as u64
         {
-            self.retire_lowest(&mut free, &|_, _| false);
+            self.retire_lowest(&mut free, &|_, _, _| false);
         }
         let physical = free.recycled.pop().unwrap_or_else(|| {
             free.used += 1;
@@ -296,11 +296,22 @@ impl CommitStates {
 
     /// Lets ids leave (A5): `gone` is a position below which neither a snapshot nor an unflushed
     /// generation needs a timestamp. Returns true if something left.
+    #[cfg(test)]
     pub fn trim(&self, gone: Lsn) -> bool {
-        let may_leave = |state: TxnState, ended: Option<Lsn>| match state {
-            TxnState::Committed(cts) => cts < gone,
-            TxnState::Aborted => ended.is_some_and(|lsn| lsn < gone),
-            TxnState::Active | TxnState::Prepared => false,
+        self.trim_but(gone, &|_| false)
+    }
+
+    /// As `trim`; ids stay for which `keep` holds: runs have pending entries of theirs (D1).
+    pub fn trim_but(&self, gone: Lsn, keep: &dyn Fn(TxnId) -> bool) -> bool {
+        let may_leave = |id: TxnId, state: TxnState, ended: Option<Lsn>| {
+            let over = match state {
+                TxnState::Committed(cts) => cts < gone,
+                TxnState::Aborted => ended.is_some_and(|lsn| lsn < gone),
+                TxnState::Active | TxnState::Prepared => false,
+            };
+            // A committed one without dead ranges reads the same when it is absent.
+            let plain = matches!(state, TxnState::Committed(_)) && !self.has_dead(id);
+            over && (plain || !keep(id))
         };
         let mut left = false;
         {
@@ -314,7 +325,7 @@ impl CommitStates {
         let Facts { exceptions, pins, .. } = &mut *facts;
         let mut removed = Vec::new();
         exceptions.retain(|id, e| {
-            let keep = pins.contains_key(id) || !may_leave(e.state, e.ended);
+            let keep = pins.contains_key(id) || !may_leave(*id, e.state, e.ended);
             if !keep {
                 removed.push(*id);
             }
@@ -350,7 +361,7 @@ impl CommitStates {
     fn retire_lowest(
         &self,
         free: &mut FreeList,
-        may_leave: &dyn Fn(TxnState, Option<Lsn>) -> bool,
+        may_leave: &dyn Fn(TxnId, TxnState, Option<Lsn>) -> bool,
     ) {
         let floor = self.floor.load(Ordering::Acquire);
         let number = floor / SEGMENT_IDS;
@@ -362,7 +373,7 @@ impl CommitStates {
             let word = self.slot(id).map_or(ACTIVE, |(slot, _)| slot.load(Ordering::Acquire));
             let state = decode(word);
             let ended = facts.aborted.remove(&id).flatten();
-            if may_leave(state, ended) && !facts.pins.contains_key(&id) {
+            if may_leave(id, state, ended) && !facts.pins.contains_key(&id) {
                 if word & DEAD != 0 {
                     removed.push(id);
                 }
@@ -384,12 +395,15 @@ impl CommitStates {
         }
     }
 
-    /// The ids that a checkpoint must name: those in `undecided`, aborted ones, pinned ones.
+    /// The ids that a checkpoint must name: those in `undecided`, aborted ones, pinned ones, and
+    /// those with dead ranges, which pending entries in runs may need.
     pub fn for_checkpoint(&self, undecided: &[TxnId]) -> Vec<(TxnId, Exception, Vec<DeadRange>)> {
+        let with_dead: Vec<TxnId> = self.dead.read().keys().copied().collect();
         let facts = self.facts.read();
         let aborted = facts.exceptions.iter().filter(|(_, e)| e.state == TxnState::Aborted);
         let mut ids: BTreeSet<TxnId> = undecided.iter().copied().collect();
         ids.extend(aborted.map(|(id, _)| *id));
+        ids.extend(with_dead);
         ids.extend(facts.aborted.keys().chain(facts.pins.keys()).copied());
         let known = |id: TxnId| match facts.exceptions.get(&id) {
             Some(exception) => Some(exception.clone()),
