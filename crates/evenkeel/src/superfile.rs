@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// Name of the superblock file.
 pub(crate) const SUPER_FILE: &str = "evenkeel.super";
 
+/// Its name while it is being made.
+const NEW_SUPER_FILE: &str = "evenkeel.super.new";
+
 /// The superblock and its file.
 pub(crate) struct SuperFile {
     file: Arc<dyn File>,
@@ -16,12 +19,13 @@ pub(crate) struct SuperFile {
 }
 
 impl SuperFile {
-    /// Writes a new file with both slots and makes it durable.
+    /// Writes a new file with both slots and makes it durable. It gets its name when it is whole: a
+    /// name may survive a crash that its content does not.
     ///
     /// # Errors
     /// Those of the environment.
     pub(crate) fn create(rt: &Runtime, first: Superblock) -> Result<SuperFile> {
-        let file = rt.env.open(SUPER_FILE, OpenMode::READ_WRITE)?;
+        let file = rt.env.open(NEW_SUPER_FILE, OpenMode::READ_WRITE)?;
         file.allocate(0, 2 * SLOT_BYTES as u64)?;
         let mut older = first.clone();
         older.sequence = first.sequence.saturating_sub(1);
@@ -29,7 +33,9 @@ impl SuperFile {
             write_slot(&*file, &slot)?;
         }
         file.sync()?;
+        rt.env.rename(NEW_SUPER_FILE, SUPER_FILE)?;
         rt.env.sync_dir("")?;
+        let file = rt.env.open(SUPER_FILE, OpenMode::READ_WRITE)?;
         Ok(SuperFile { file, state: Mutex::new(first) })
     }
 

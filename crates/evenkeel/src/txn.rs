@@ -360,8 +360,10 @@ impl<'t> TableRef<'t> {
     /// An index of the table.
     ///
     /// # Errors
-    /// `IndexMissing`.
+    /// `IndexMissing`, `TableBusy` while a schema change takes too long.
     pub fn index(self, name: &str) -> Result<IndexRef<'t>> {
+        // First: a schema change must not move the index between here and the scan.
+        self.txn.use_table(&self.table)?;
         let position = self.table.shape().index(name)?;
         let (table, reads_lock) = (self.table, self.reads_lock);
         Ok(IndexRef { txn: self.txn, table, position, keys_only: false, reads_lock })

@@ -130,6 +130,15 @@ impl Transaction {
         }
     }
 
+    /// Uses a table from now on: until the transaction ends, no schema change moves or removes its
+    /// indexes, so positions found in its shape stay right.
+    ///
+    /// # Errors
+    /// `TableBusy`, `TableMissing`, `TransactionEnded`.
+    pub fn use_table(&mut self, table: &Arc<Table>) -> Result<()> {
+        self.enter(table, Use::Read)
+    }
+
     /// Takes its snapshot now (WITH CONSISTENT SNAPSHOT) rather than at the first plain read.
     ///
     /// # Errors

@@ -191,7 +191,8 @@ impl Txns {
         let horizon = self.horizon();
         let freed = self.free_history(horizon);
         let after_horizon = Lsn(horizon.0.saturating_add(1));
-        let trimmed = self.states.trim_but(after_horizon.min(generation_low.unwrap_or(Lsn::MAX)), keep);
+        let trimmed =
+            self.states.trim_but(after_horizon.min(generation_low.unwrap_or(Lsn::MAX)), keep);
         let removed = self.files.remove_unused()?;
         let more = freed >= BEAT_TXNS;
         Ok(if more || trimmed || removed { Beat::More } else { Beat::Idle })

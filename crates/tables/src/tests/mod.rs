@@ -206,7 +206,8 @@ impl Actors {
             s.txns.spill_beat()?;
             let end = s.log.end();
             let low = s.runs.low_lsn().unwrap_or(end);
-            let purged = s.txns.purge_beat_but(Some(low), &|id| s.runs.is_pending(id))? == Beat::More;
+            let purged =
+                s.txns.purge_beat_but(Some(low), &|id| s.runs.is_pending(id))? == Beat::More;
             Ok(if more || purged { Beat::More } else { Beat::Idle })
         });
         let s = store.clone();
