@@ -29,7 +29,7 @@ const FIGURES: [Figure; 13] = [
     ("own_wait_share_max", own_wait_share),
 ];
 
-/// The highest share of the clients' time that the engine's own causes took in any counted second.
+/// The highest share of one client's time that the engine's own causes took in a counted second.
 fn own_wait_share(step: &StepResult) -> Option<f64> {
     use evenkeel_bench::engine::OWN_CAUSES;
     step.worst_second_ratio?;

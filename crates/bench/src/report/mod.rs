@@ -52,10 +52,10 @@ fn head(page: &mut String, run: &RunResult) {
     if run.interrupted {
         page.push_str("<p class=\"warn\">Interrupted: the last step is not complete.</p>\n");
     }
-    let _ = write!(
+    let _ = writeln!(
         page,
         "<p>Version {}. {cores} cores, {} of memory, {}, direct I/O {}; writing and syncing 4 KiB \
-         takes {} (median), {} (99%). Peak memory {}, space {}.</p>\n",
+         takes {} (median), {} (99%). Peak memory {}, space {}.</p>",
         escape(&run.version),
         bytes(*memory_bytes as f64),
         escape(filesystem),
