@@ -42,11 +42,7 @@ impl Recorder {
     /// `Full` if there is no room even for system records, those of the log.
     pub(crate) fn record(&self) -> Result<(Lsn, Lsn)> {
         // The log end comes first: whatever is dirtied or activated later starts at or after it.
-        let mut redo = self.log.end();
-        let needed = [self.pages.oldest_dirty_lsn(), self.runs.low_lsn()];
-        for lsn in needed.into_iter().flatten() {
-            redo = redo.min(lsn);
-        }
+        let redo = self.redo_now();
         self.txns.checkpoint_undo(redo)?;
         let sections = vec![
             (SECTION_RUNS, self.runs.snapshot_blob()),
@@ -55,6 +51,16 @@ impl Recorder {
         let (first, last) = self.append(&encode_sections(&sections))?;
         self.log.wait_durable(last)?;
         Ok((redo.min(first), first))
+    }
+
+    /// The lowest log position that pages and generations still need.
+    fn redo_now(&self) -> Lsn {
+        let mut redo = self.log.end();
+        let needed = [self.pages.oldest_dirty_lsn(), self.runs.low_lsn()];
+        for lsn in needed.into_iter().flatten() {
+            redo = redo.min(lsn);
+        }
+        redo
     }
 
     /// Appends the parts; the LSNs of the first and the last.
@@ -90,14 +96,17 @@ impl Checkpointer {
         self.superfile.get()
     }
 
-    /// Takes a checkpoint if the log has grown by 1/16 of its capacity since the last one.
+    /// Takes a checkpoint if the log has grown by 1/16 of its capacity since the last one, or if
+    /// one would free as much: after recovery the log may be full, so that nothing makes it grow.
     ///
     /// # Errors
     /// Those of `take`.
     pub(crate) fn beat(&self) -> Result<Beat> {
         let log = &self.recorder.log;
         let grown = log.end().0.saturating_sub(self.last_end.load(Ordering::Relaxed));
-        if grown >= log.capacity() / 16 {
+        let step = log.capacity() / 16;
+        let freed = || self.recorder.redo_now().0.saturating_sub(log.checkpoint_lsn().0);
+        if grown >= step || (log.age() >= step && freed() >= step) {
             self.take(false)?;
         }
         Ok(Beat::Idle)

@@ -246,7 +246,9 @@ impl Engine {
         let l2 = log.clone();
         sup.start_timed("ek-log", log.event(), move || l.beat(), move || l2.next_beat_in())?;
         let p = self.pages.clone();
-        sup.start("ek-cleaner", p.clean_event(), move || p.clean_beat())?;
+        let p2 = p.clone();
+        let rest = move || p2.next_clean_in();
+        sup.start_timed("ek-cleaner", p.clean_event(), move || p.clean_beat(), rest)?;
         let p = self.pages.clone();
         sup.start("ek-frames", p.supply_event(), move || p.supply_beat())?;
         let p = self.pages.clone();

@@ -132,6 +132,12 @@ impl Pages {
         self.clean_event.clone()
     }
 
+    /// How long the thread that drives `clean_beat` may sleep: pages grow old without an event, by
+    /// what is appended to a bucket that has pages already.
+    pub fn next_clean_in(&self) -> Option<Duration> {
+        (self.dirty.total() > 0).then_some(Duration::from_nanos(2 * TICK_NS))
+    }
+
     /// Writes every dirty page: for a clean shutdown, and for tests. No mini-transaction may run.
     ///
     /// # Errors
