@@ -109,6 +109,13 @@ fn counters(stats: &Stats) -> Counters {
     events.log_rotations = stats.get(Metric::WalRotations);
     counters.flush_requested = stats.get(Metric::FlushRequested);
     counters.flush_done = stats.get(Metric::FlushDone);
+    let why = [
+        ("age", Metric::FlushWhyAge),
+        ("dirty share", Metric::FlushWhyShare),
+        ("log ahead", Metric::FlushWhyNext),
+        ("frame supply", Metric::FlushWhySupply),
+    ];
+    counters.flush_why = why.map(|(name, m)| (name.to_string(), stats.get(m))).into();
     for (name, figures) in &stats.stalls {
         if let Some(cause) = Cause::ALL.iter().find(|cause| cause.name() == *name) {
             counters.stalls.add(*cause, figures.us);

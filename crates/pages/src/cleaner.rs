@@ -109,6 +109,7 @@ impl Pages {
             return Ok(Beat::More);
         }
         self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64);
+        self.rt.metrics.add(Metric::FlushWhySupply, cold.len() as u64);
         match self.flush_batch(cold, quota as usize) {
             Ok(0) => {
                 // All of it is latched or being written by another worker.
@@ -175,10 +176,20 @@ impl Pages {
         let quota = pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
         // What the last tick left over is not carried on: the law sees it as dirty pages.
         let left = self.cleaner.quota.swap(quota, SeqCst);
-        self.rt.metrics.add(Metric::FlushRequested, quota.saturating_sub(left));
+        let asked = quota.saturating_sub(left);
+        self.rt.metrics.add(Metric::FlushRequested, asked);
+        self.note_why(pacing::terms(&load).divide(asked));
         self.rt.metrics.set(Metric::DirtyPages, load.dirty_pages);
         *pacer = Pacer { tick_ns: now.max(1), end, rate };
         (rate, TICK_NS)
+    }
+
+    fn note_why(&self, why: pacing::Terms) {
+        let metrics = &self.rt.metrics;
+        metrics.add(Metric::FlushWhyAge, why.age);
+        metrics.add(Metric::FlushWhyShare, why.share);
+        metrics.add(Metric::FlushWhyNext, why.next);
+        metrics.add(Metric::FlushWhySupply, why.supply);
     }
 
     fn load_now(&self, end: Lsn, capacity: u64, log_bytes_per_sec: u64, previous: u64) -> Load {

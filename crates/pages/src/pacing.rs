@@ -51,8 +51,37 @@ fn urgency(value: u64, target: u64, trigger: u64) -> f64 {
     ((value - target) as f64 / span as f64).min(1.0)
 }
 
-/// The rate that the load asks for, before the slew limit.
-pub fn wanted_pages_per_sec(load: &Load) -> u64 {
+/// Why the law asks: its terms, pages per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Pages older than the target age.
+    pub age: u64,
+    /// Pages beyond the pool's dirty share, where those are more.
+    pub share: u64,
+    /// Pages that the log pushes over the target age within a second.
+    pub next: u64,
+    /// Cold dirty pages whose frames are wanted.
+    pub supply: u64,
+}
+
+impl Terms {
+    /// The rate they ask for together.
+    pub fn sum(&self) -> u64 {
+        self.age + self.share + self.next + self.supply
+    }
+
+    /// Divides a quota of pages among the terms, in proportion.
+    pub fn divide(&self, quota: u64) -> Terms {
+        let sum = u128::from(self.sum().max(1));
+        let part = |term: u64| (u128::from(term) * u128::from(quota) / sum) as u64;
+        let (share, next, supply) = (part(self.share), part(self.next), part(self.supply));
+        let age = if self.age == 0 { 0 } else { quota - share - next - supply };
+        Terms { age, share, next, supply }
+    }
+}
+
+/// What the load asks for, by term.
+pub fn terms(load: &Load) -> Terms {
     let dirty_over = load.dirty_pages.saturating_sub(load.dirty_target_pages);
     let over = load.over_pages.max(dirty_over).min(load.dirty_pages);
     let by_age = urgency(load.age_bytes, load.age_target_bytes, load.age_trigger_bytes);
@@ -60,7 +89,18 @@ pub fn wanted_pages_per_sec(load: &Load) -> u64 {
     let horizon = HORIZON_MAX - (HORIZON_MAX - HORIZON_MIN) * by_age.max(by_share);
     let excess = (over as f64 / horizon).ceil() as u64;
     let ticks_per_sec = 1_000_000_000 / TICK_NS;
-    excess + load.next_pages + load.supply_pages * ticks_per_sec
+    let aged = load.over_pages >= dirty_over;
+    Terms {
+        age: if aged { excess } else { 0 },
+        share: if aged { 0 } else { excess },
+        next: load.next_pages,
+        supply: load.supply_pages * ticks_per_sec,
+    }
+}
+
+/// The rate that the load asks for, before the slew limit.
+pub fn wanted_pages_per_sec(load: &Load) -> u64 {
+    terms(load).sum()
 }
 
 /// The rate for the next tick: what is wanted, slew-limited.

@@ -1,6 +1,6 @@
 //! The pacing law by table and by property.
 
-use crate::pacing::{Load, TICK_NS, pages_per_sec, tick_quota, wanted_pages_per_sec};
+use crate::pacing::{Load, TICK_NS, pages_per_sec, terms, tick_quota, wanted_pages_per_sec};
 use proptest::prelude::*;
 
 fn idle() -> Load {
@@ -135,5 +135,17 @@ proptest! {
         prop_assert!(quota <= dirty);
         let two_ticks = u128::from(rate) * 2 * u128::from(TICK_NS) / 1_000_000_000;
         prop_assert!(u128::from(quota) <= two_ticks + 1);
+    }
+
+    #[test]
+    fn a_quota_is_divided_whole_among_the_terms_that_asked(load in loads(), quota in 0..1u64 << 30) {
+        let asked = terms(&load);
+        let why = asked.divide(quota);
+        for (term, part) in [(asked.age, why.age), (asked.share, why.share),
+            (asked.next, why.next), (asked.supply, why.supply)] {
+            prop_assert!(term > 0 || part == 0);
+        }
+        prop_assert!(why.sum() <= quota);
+        prop_assert!(asked.age == 0 || why.sum() == quota);
     }
 }
