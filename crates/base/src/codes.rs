@@ -117,6 +117,7 @@ codes! {
     OptionOutOfRange = Invalid, "an option is out of its range", "choose a value inside the range";
     PageSizeMismatch = Invalid, "the database was created with another page size", "leave page_size out, or dump and load into a new database";
     OpenedReadOnly = ReadOnly, "the database or transaction is read-only", "open it, or begin the transaction, for writing";
+    RowsNotSorted = Invalid, "the rows of a bulk load do not come in ascending order of the primary key", "sort them, or insert them";
     DatabaseClosed = Invalid, "the database is closed", "open it again";
     CheckpointMissing = Corrupt, "the checkpoint named by the superblock is not in the log", "restore from a backup";
 }

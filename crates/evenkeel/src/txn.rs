@@ -7,7 +7,7 @@
 use crate::engine::Engine;
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Direction, LockWait, Locking, Mode, Range, Row, Table, Transaction, ValueRef,
+    Direction, LockWait, Locking, Mode, Range, Row, Table, Transaction, Value, ValueRef,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -192,6 +192,43 @@ impl<'t> TableRef<'t> {
         rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
     ) -> Result<Option<u64>> {
         self.txn.insert_many(&self.table, rows)
+    }
+
+    /// Inserts rows that come in ascending order of the primary key, as one statement, and returns
+    /// how many: they are appended at the right edge of the tree, whose leaves are left full, and
+    /// nothing is kept of them here. The rows are part of the transaction like any others.
+    ///
+    /// # Errors
+    /// `RowsNotSorted` naming the row; as `insert`. Nothing of the load is left then.
+    pub fn bulk_load<R: AsRef<[Value]>>(
+        &mut self,
+        rows: impl IntoIterator<Item = R>,
+    ) -> Result<u64> {
+        let mark = self.txn.statement_mark();
+        let loaded = self.load_sorted(rows);
+        if loaded.is_err() {
+            self.txn.rollback_statement(mark)?;
+        }
+        loaded
+    }
+
+    fn load_sorted<R: AsRef<[Value]>>(&mut self, rows: impl IntoIterator<Item = R>) -> Result<u64> {
+        let shape = self.table.shape();
+        let (mut last, mut key, mut count) = (Vec::new(), Vec::new(), 0);
+        for row in rows {
+            let values: Vec<ValueRef<'_>> = row.as_ref().iter().map(Value::as_ref).collect();
+            shape.check_values(&values)?;
+            key.clear();
+            shape.encode_key(&|column| Ok(values[column]), &mut key)?;
+            if count > 0 && !shape.key.is_empty() && key <= last {
+                let error = Error::new(Code::RowsNotSorted).with("table", &shape.def.name);
+                return Err(error.with("row", count));
+            }
+            std::mem::swap(&mut last, &mut key);
+            self.txn.insert(&self.table, &values)?;
+            count += 1;
+        }
+        Ok(count)
     }
 
     /// Inserts a row unless one of its unique keys exists; true if it was inserted.

@@ -131,3 +131,22 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
         }
     }
 }
+
+#[test]
+fn a_bulk_load_is_all_or_nothing() {
+    use evenkeel::{Code, Value};
+    let db = Database::open_with("memory", Options::in_memory()).expect("open");
+    db.create_table("t", &spec()).expect("create");
+    let row = |id: i64| {
+        let city = (id * 7919) % 101;
+        vec![Value::Int(id), Value::Int(city), Value::Text(format!("name-{id}"))]
+    };
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let loaded = txn.table("t").expect("table").bulk_load((0..3000).map(row));
+    assert_eq!(loaded.expect("load"), 3000);
+    let wrong = (3000..3500).chain([17]).map(row);
+    let error = txn.table("t").expect("table").bulk_load(wrong).expect_err("not sorted");
+    assert_eq!((error.code(), error.context("row")), (Code::RowsNotSorted, Some("500")));
+    txn.commit().expect("commit");
+    verify(&db, 3000, false);
+}
