@@ -11,11 +11,11 @@
 use crate::catalog::{self, Catalog};
 use crate::latch::EventLatch;
 use crate::op::RevertOp;
-use crate::table::{Counter, Table};
+use crate::table::{Counter, Table, Use};
 use crate::transaction::{Access, Isolation, Transaction};
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{
-    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnState,
+    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnState, UndoNo,
 };
 use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, cell_flags};
 use evenkeel_format::undo::UndoRecord;
@@ -25,7 +25,7 @@ use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;
 use evenkeel_tree::{Tree, Trees};
 use evenkeel_txn::{RevertRow, Txns};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -106,7 +106,34 @@ impl Store {
         let tree = trees.open(catalog::TREE, catalog_root);
         let store = Store::assemble(parts, trees, options, tree)?;
         store.load_catalog()?;
+        store.adopt_prepared()?;
         Ok(store)
+    }
+
+    /// Transactions found prepared use the tables they have changed until they are decided: schema
+    /// changes wait for them (E2, F1).
+    fn adopt_prepared(&self) -> Result<()> {
+        for xid in self.txns.prepared_xids() {
+            let txn = self.txns.prepared(&xid)?;
+            let mut trees = BTreeSet::new();
+            for no in 1..=txn.undo_count() {
+                let stamp = Stamp { txn: txn.id(), undo_no: UndoNo(no) };
+                if !self.txns.is_dead(stamp) {
+                    trees.insert(self.txns.undo_copy(stamp)?.record()?.tree);
+                }
+            }
+            let user = self.next_user.fetch_add(1, Ordering::Relaxed);
+            let mut used = Vec::new();
+            for name in self.table_names() {
+                let table = self.table(&name)?;
+                if trees.contains(&table.state().tree.id()) {
+                    table.enter(&self.rt, user, Use::Write, self.options.lock_wait)?;
+                    used.push(table);
+                }
+            }
+            self.keep_in_use(&xid, user, used);
+        }
+        Ok(())
     }
 
     fn assemble(
