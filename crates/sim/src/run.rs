@@ -8,14 +8,16 @@ use crate::session::Session;
 use crate::values::{Sizes, table_spec};
 use crate::verify::{Trouble, check_at, check_recovered};
 use crate::world::{Shape, World};
-use evenkeel::{Access, Database, Geometry, Isolation, Options};
+use evenkeel::{Access, Cause, Database, Geometry, Isolation, Kind, Options};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
-use evenkeel_io::sim::{CrashPolicy, Session as Thread, SimOptions, catch_crash};
-use evenkeel_io::{Rng, SimDisk, SimEnv};
+use evenkeel_io::sim::{
+    CrashPolicy, Fault, FaultKind, Session as Thread, SimOptions, When, catch_crash,
+};
+use evenkeel_io::{Event, Rng, SimDisk, SimEnv};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a seed is to reach. The default is everything.
@@ -175,7 +177,10 @@ impl Run<'_> {
         *slot = Some(world.clone());
         let mut closed = false;
         if !sim.is_crashed() {
+            self.arm(sim, &world);
             self.work(sim, &world)?;
+            sim.disk().clear_faults();
+            self.space_comes_back(sim, &world)?;
         }
         if !sim.is_crashed() {
             self.verify_live(sim, &world)?;
@@ -206,9 +211,23 @@ impl Run<'_> {
         let slot = self.opened.clone();
         let (into, model, events) = (slot.clone(), self.model.clone(), self.events.clone());
         let on = sim.clone();
+        let faulty = self.config.faults && self.rng.one_in(12);
+        if faulty {
+            let kinds = [FaultKind::ReadError, FaultKind::WriteError, FaultKind::SyncError];
+            let kind = kinds[self.rng.below(3) as usize];
+            sim.disk().inject(Fault::new(kind, When::Nth(1 + self.rng.below(40))));
+        }
         self.thread(sim, "open", move || {
-            let db = match Database::open_with("db", options) {
+            let opened = Database::open_with("db", options);
+            on.disk().clear_faults();
+            let db = match opened {
                 Ok(db) => db,
+                Err(error) if on.disk().faults_struck() > 0 && !on.is_crashed() => {
+                    let io = matches!(error.kind(), Kind::Io | Kind::ReadOnly);
+                    assert!(io, "open with an I/O error: {error}");
+                    events.hit("EIO in recovery");
+                    return;
+                }
                 Err(_) if on.is_crashed() => {
                     events.hit("crash while opening");
                     return;
@@ -240,15 +259,71 @@ impl Run<'_> {
             events: self.events.clone(),
             sim: sim.clone(),
             shape: self.shape,
-            faulty: AtomicBool::new(false),
+            faulty: AtomicBool::new(sim.disk().faults_struck() > 0),
             may_be_full: AtomicBool::new(false),
             counter: AtomicU64::new(self.counter),
         };
         Ok(Some(Arc::new(world)))
     }
 
+    /// Injects faults in some runs.
+    fn arm(&mut self, sim: &SimEnv, world: &World) {
+        if !self.config.faults {
+            return;
+        }
+        let rng = &mut self.rng;
+        let nth = When::Nth(1 + rng.below(400));
+        let kind = match rng.below(24) {
+            0 => FaultKind::WriteError,
+            1 => FaultKind::ShortWrite,
+            2 => FaultKind::SyncError,
+            3 => FaultKind::NameError,
+            4 => {
+                let chance = When::Chance(1_000 + rng.below(20_000) as u32);
+                sim.disk().inject(Fault::new(FaultKind::ReadError, chance));
+                world.faulty.store(true, Ordering::SeqCst);
+                return;
+            }
+            5 | 6 => {
+                let room = rng.below(3) * (64 << 10);
+                sim.disk().set_capacity(Some(sim.disk().used_bytes() + room));
+                world.may_be_full.store(true, Ordering::SeqCst);
+                return;
+            }
+            _ => return,
+        };
+        sim.disk().inject(Fault::new(kind, nth));
+        world.faulty.store(true, Ordering::SeqCst);
+    }
+
+    /// After space was short: it comes back, and work goes on without a restart.
+    fn space_comes_back(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<(), String> {
+        if !world.may_be_full.load(Ordering::SeqCst) || sim.is_crashed() {
+            return Ok(());
+        }
+        sim.disk().set_capacity(None);
+        let env = sim.env();
+        self.thread(sim, "rest", move || {
+            let never = Arc::new(Event::new());
+            env.wait(&never, never.now(), Some(Duration::from_secs(2)), Cause::Idle);
+        })?;
+        if sim.is_crashed() {
+            return Ok(());
+        }
+        world.may_be_full.store(false, Ordering::SeqCst);
+        self.work(sim, world)?;
+        if !sim.is_crashed() {
+            self.events.hit("work went on after space came back");
+        }
+        Ok(())
+    }
+
     fn work(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<(), String> {
         let mut threads: Vec<Thread> = Vec::new();
+        if self.rng.one_in(2) {
+            let (world, wait) = (world.clone(), Duration::from_micros(1 << self.rng.below(18)));
+            threads.push(Box::new(move || audit(&world, wait)));
+        }
         for _ in 0..self.shape.sessions {
             let session = Session::new(world.clone(), self.rng.next_u64());
             threads.push(Box::new(move || session.run()));
@@ -269,6 +344,9 @@ impl Run<'_> {
                 Ok(check_at(&mut txn, &world.db, &model, at, true))
             });
             match done {
+                Ok(Ok(())) if world.faulty.load(Ordering::SeqCst) => {
+                    world.events.hit("read everything after faults");
+                }
                 Ok(Ok(())) => {}
                 _ if world.sim.is_crashed() => {}
                 Ok(Err(Trouble::Differs(what))) => panic!("at the end: {what}"),
@@ -279,14 +357,16 @@ impl Run<'_> {
 
     fn close(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<bool, String> {
         let (db, at) = (world.db.clone(), sim.clone());
+        let faulty = world.faulty.load(Ordering::SeqCst);
         let closed = Arc::new(AtomicBool::new(false));
         let done = closed.clone();
         self.thread(sim, "close", move || match db.close() {
-            Ok(()) => done.store(true, std::sync::atomic::Ordering::SeqCst),
+            Ok(()) => done.store(true, Ordering::SeqCst),
             Err(_) if at.is_crashed() => {}
+            Err(_) if faulty => {}
             Err(error) => panic!("close: {error}"),
         })?;
-        let closed = closed.load(std::sync::atomic::Ordering::SeqCst);
+        let closed = closed.load(Ordering::SeqCst);
         if closed {
             let mut model = self.model.lock();
             let last = model.last();
@@ -371,7 +451,7 @@ fn make_tables(db: &Database, model: &Mutex<Model>, sim: &SimEnv) {
             Ok(()) => {
                 set(name, describe(db, name));
             }
-            Err(_) if sim.is_crashed() => return,
+            Err(_) if sim.is_crashed() || sim.disk().faults_struck() > 0 => return,
             Err(error) => panic!("create table {name}: {error}"),
         }
     }
@@ -380,4 +460,26 @@ fn make_tables(db: &Database, model: &Mutex<Model>, sim: &SimEnv) {
 /// Drops the last handle of a database whose machine has crashed.
 fn drop_world(world: (Option<Arc<World>>, Option<Database>)) {
     let _ = catch_unwind(AssertUnwindSafe(|| catch_crash(|| drop(world))));
+}
+
+/// Holds a snapshot for a while, then reads everything at it.
+fn audit(world: &World, wait: Duration) {
+    let begun = world.db.begin(Isolation::RepeatableRead, Access::ReadOnly);
+    let done = begun.and_then(|mut txn| {
+        let at = txn.take_snapshot()?.0;
+        let (env, never) = (world.sim.env(), Arc::new(Event::new()));
+        env.wait(&never, never.now(), Some(wait), Cause::Idle);
+        let model = world.model.lock().clone();
+        let late = model.last() > at;
+        Ok((check_at(&mut txn, &world.db, &model, at, false), at, late))
+    });
+    match done {
+        Ok((Ok(()), _, true)) => world.events.hit("old snapshot read in full"),
+        Ok((Ok(()), _, false)) => {}
+        _ if world.sim.is_crashed() => {}
+        Ok((Err(Trouble::Differs(what)), at, _)) => panic!("snapshot {at}: {what}"),
+        Ok((Err(Trouble::Error(error)), ..)) | Err(error) => {
+            world.judge("old snapshot", &error);
+        }
+    }
 }

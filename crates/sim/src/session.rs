@@ -61,6 +61,9 @@ impl Session {
             if self.rng.one_in(shape.ddl_one_in) {
                 return self.change_schema();
             }
+            if self.rng.one_in(60) {
+                return self.checkpoint();
+            }
             if !self.world.model.lock().prepared.is_empty() && self.rng.one_in(6) {
                 return self.finish_prepared();
             }
@@ -72,6 +75,16 @@ impl Session {
             1 if self.rng.one_in(2) => self.savepoint_step(),
             n if n % 2 == 0 => self.change(),
             _ => self.look(),
+        }
+    }
+
+    fn checkpoint(&mut self) -> Step {
+        match self.world.db.checkpoint() {
+            Ok(()) => {
+                self.world.events.hit("checkpoint asked for");
+                Ok(())
+            }
+            Err(error) => self.failed("checkpoint", &error),
         }
     }
 
