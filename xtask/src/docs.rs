@@ -1,6 +1,6 @@
 //! Writes `docs/reference` from the tables in the code, and tells where it has drifted from them.
 
-use crate::tables::{Entry, entries};
+use crate::tables::{Entry, constants, entries, number, structures};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,12 @@ use std::path::Path;
 /// One generated page: file name and how its text comes from the repository.
 type Page = (&'static str, fn(&Path) -> String);
 
-const PAGES: &[Page] = &[("errors.md", errors), ("metrics.md", metrics)];
+const PAGES: &[Page] = &[
+    ("errors.md", errors),
+    ("limits.md", limits),
+    ("metrics.md", metrics),
+    ("settings.md", settings),
+];
 
 /// Writes every page. Returns what could not be written.
 pub fn write(root: &Path) -> Vec<String> {
@@ -69,6 +74,41 @@ fn metrics(root: &Path) -> String {
     let causes = table(root, "crates/base/src/stall.rs", "causes", ',');
     rows(&mut page, &causes, "Cause | A thread waits", |e| {
         format!("`{}` | {}", e.values.join(""), e.doc)
+    });
+    page
+}
+
+fn settings(root: &Path) -> String {
+    let from = "crates/evenkeel/src/options.rs";
+    let mut page = head("Settings", from);
+    page.push_str(
+        "\nFields of `Options`. *create*: fixed when the database is created; *open*: chosen at\n\
+         each open; *online*: may change while open. A value outside its range is refused at open\n\
+         (`OptionOutOfRange`).\n\n\
+         | Name | Unit | Default | Least | Most | When | Meaning |\n\
+         | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    let text = fs::read_to_string(root.join(from)).unwrap_or_default();
+    for setting in structures(&text, "pub const SETTINGS: &[Setting] = &[") {
+        let field = |name: &str| {
+            let found = setting.iter().find(|(n, _)| n == name);
+            let value = found.map_or("", |(_, value)| value);
+            number(value).unwrap_or_else(|| value.to_string())
+        };
+        let cells = ["unit", "default", "min", "max", "when", "doc"].map(field).join(" | ");
+        let _ = writeln!(page, "| `{}` | {cells} |", field("name"));
+    }
+    page
+}
+
+fn limits(root: &Path) -> String {
+    let from = "crates/format/src/limits.rs";
+    let mut page = head("Limits", from);
+    page.push_str("\nWhat goes beyond is refused with an error that names the limit.\n");
+    let text = fs::read_to_string(root.join(from)).unwrap_or_default();
+    rows(&mut page, &constants(&text), "Name | Limit | What", |e| {
+        let value = e.values.join("");
+        format!("`{}` | {} | {}", e.name, number(&value).unwrap_or(value), e.doc)
     });
     page
 }

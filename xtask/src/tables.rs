@@ -69,9 +69,92 @@ fn values(text: &str) -> Vec<String> {
     all
 }
 
+/// The structures `Name { field: value, ... }` between `start` and a line `];`, field by field.
+pub fn structures(text: &str, start: &str) -> Vec<Vec<(String, String)>> {
+    let Some((_, behind)) = text.split_once(start) else { return Vec::new() };
+    // A string literal that goes on in the next line.
+    let joined: Vec<&str> = behind.lines().map(str::trim).take_while(|l| *l != "];").collect();
+    let joined = joined.join("\n").replace("\\\n", "");
+    let mut found: Vec<Vec<(String, String)>> = Vec::new();
+    for line in joined.lines() {
+        if line.ends_with('{') {
+            found.push(Vec::new());
+        } else if let (Some(fields), Some((name, value))) = (found.last_mut(), line.split_once(':'))
+        {
+            let value = value.trim().trim_end_matches(',').trim_matches('"');
+            fields.push((name.to_string(), value.to_string()));
+        } else if let (Some(value), true) = (last_value(&mut found), line.starts_with('"')) {
+            // A literal on the line below its name.
+            *value = line.trim_end_matches(',').trim_matches('"').to_string();
+        }
+    }
+    found
+}
+
+fn last_value(found: &mut [Vec<(String, String)>]) -> Option<&mut String> {
+    found.last_mut()?.last_mut().map(|field| &mut field.1)
+}
+
+/// The constants `pub const NAME: Type = value;` with their doc comments.
+pub fn constants(text: &str) -> Vec<Entry> {
+    let (mut found, mut doc) = (Vec::new(), String::new());
+    for line in text.lines() {
+        if let Some(text) = line.strip_prefix("///") {
+            doc = format!("{doc} {}", text.trim()).trim().to_string();
+        } else if let Some(rest) = line.strip_prefix("pub const ")
+            && let Some((name, value)) = rest.trim_end_matches(';').split_once(" = ")
+        {
+            let name = name.split(':').next().unwrap_or("").to_string();
+            let (section, doc) = (String::new(), std::mem::take(&mut doc));
+            found.push(Entry { section, doc, name, values: vec![value.to_string()] });
+        }
+    }
+    found
+}
+
+/// A number as people read it, from an expression such as `16 * MIB`, `64 << 10` or `u32::MAX`.
+pub fn number(expression: &str) -> Option<String> {
+    let word = |w: &str| match w.replace('_', "").as_str() {
+        "MIB" => Some(1 << 20),
+        "u32::MAX" => Some(u64::from(u32::MAX)),
+        other => other.parse().ok(),
+    };
+    let words: Vec<&str> = expression.split(' ').collect();
+    let value: u64 = match words[..] {
+        [a] => word(a)?,
+        [a, "*", b] => word(a)?.checked_mul(word(b)?)?,
+        [a, "<<", b] => word(a)?.checked_shl(u32::try_from(word(b)?).ok()?)?,
+        _ => return None,
+    };
+    let digits = value.to_string();
+    let mut grouped = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    Some(grouped)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_structures_constants_and_numbers() {
+        let text = "const S: &[S] = &[\n    S {\n        a: \"x, y\",\n        b: 2 * MIB,\n        \
+                    doc: \"one \\\n            two: 2.\",\n    },\n];\n";
+        let found = structures(text, "const S: &[S] = &[");
+        let field = |i: usize| (found[0][i].0.as_str(), found[0][i].1.as_str());
+        assert_eq!([field(0), field(1)], [("a", "x, y"), ("b", "2 * MIB")]);
+        assert_eq!((field(2), found.len()), (("doc", "one two: 2."), 1));
+        let found = constants("/// The most.\npub const A_MAX: u16 = 64 << 10;\n");
+        assert_eq!((found[0].name.as_str(), found[0].doc.as_str()), ("A_MAX", "The most."));
+        assert_eq!(number(&found[0].values[0]).as_deref(), Some("65,536"));
+        assert_eq!(number("16 * MIB").as_deref(), Some("16,777,216"));
+        assert_eq!(number("f(x)"), None);
+    }
 
     #[test]
     fn reads_entries_with_sections_and_commas_in_text() {

@@ -57,3 +57,8 @@ pub use txn::{IndexRef, IndexScan, Scan, TableRef, Txn};
 pub mod io {
     pub use evenkeel_io::{AlignedBuf, Env, Event, File, OpenMode, RealEnv, Runtime, Task, Woken};
 }
+
+/// The examples of the guide, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/embedding.md")]
+struct Guide;

@@ -1,6 +1,6 @@
-//! The second decoder, `tools/decode.py`, is written from `docs/format` alone. It must list the same
-//! rows and index entries of a closed directory as the library did before it was closed. Needs
-//! `python3`.
+//! The second decoder, `tools/decode.py`, is written from `docs/format` alone. It must list the
+//! same rows and index entries of a closed directory as the library did before it was closed.
+//! Needs `python3`.
 
 use evenkeel::ValueRef::{
     self, Bool, Bytes, Date, DateTime, Decimal, Float, Int, Null, Text, UInt,
@@ -102,6 +102,41 @@ fn compare(db: Database, dir: &Path) {
     assert!(found.len() > 10_000, "{} lines", found.len());
 }
 
+/// A value of each type of `every_type`.
+const HIGH: [ValueRef<'static>; 14] = [
+    Bool(true),
+    Int(127),
+    UInt(65_535),
+    Int(i32::MAX as i64),
+    UInt(u64::MAX),
+    Float(1.5),
+    Float(f64::MAX),
+    Decimal(99, 1),
+    Decimal(10_i128.pow(29), 6),
+    Bytes(&[255, 0, 1]),
+    Bytes(&[0, 255, 0, 0]),
+    Text("n\u{e4}h\0e"),
+    Date(20_000),
+    DateTime(1 << 50),
+];
+/// And another.
+const LOW: [ValueRef<'static>; 14] = [
+    Bool(false),
+    Int(-128),
+    UInt(0),
+    Int(i32::MIN as i64),
+    UInt(0),
+    Float(-1.5),
+    Float(f64::NEG_INFINITY),
+    Decimal(-99, 1),
+    Decimal(-(10_i128.pow(29)), 6),
+    Bytes(&[0, 0, 0]),
+    Bytes(&[]),
+    Text(""),
+    Date(-20_000),
+    DateTime(-(1 << 50)),
+];
+
 /// Every type, as a column, as a key part in both directions, NULL and not.
 fn every_type(db: &Database) {
     let types = [
@@ -131,41 +166,9 @@ fn every_type(db: &Database) {
     }
     let spec = spec.primary_key(&["name desc", "number"]);
     db.create_table("types", &spec).expect("create");
-    let high: [ValueRef<'_>; 14] = [
-        Bool(true),
-        Int(127),
-        UInt(65_535),
-        Int(i64::from(i32::MAX)),
-        UInt(u64::MAX),
-        Float(1.5),
-        Float(f64::MAX),
-        Decimal(99, 1),
-        Decimal(10_i128.pow(29), 6),
-        Bytes(&[255, 0, 1]),
-        Bytes(&[0, 255, 0, 0]),
-        Text("n\u{e4}h\0e"),
-        Date(20_000),
-        DateTime(1 << 50),
-    ];
-    let low: [ValueRef<'_>; 14] = [
-        Bool(false),
-        Int(-128),
-        UInt(0),
-        Int(i64::from(i32::MIN)),
-        UInt(0),
-        Float(-1.5),
-        Float(f64::NEG_INFINITY),
-        Decimal(-99, 1),
-        Decimal(-(10_i128.pow(29)), 6),
-        Bytes(&[0, 0, 0]),
-        Bytes(&[]),
-        Text(""),
-        Date(-20_000),
-        DateTime(-(1 << 50)),
-    ];
     let mut txn = begin(db);
     let mut table = txn.table("types").expect("table");
-    for (number, values) in [(-1, high), (0, low), (1, [Null; 14])] {
+    for (number, values) in [(-1, HIGH), (0, LOW), (1, [Null; 14])] {
         for name in ["", "a\0b", "zz"] {
             let mut row = vec![Text(name), Int(number)];
             row.extend(values);

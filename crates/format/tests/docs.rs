@@ -1,7 +1,7 @@
-//! The pages of `docs/format` against the code. A table behind `<!-- layout: NAME -->` must describe
-//! without gaps the bytes that the encoder of that structure writes: every field is read from them at
-//! the documented place and compared. Behind `<!-- numbers: NAME -->` each number must be the
-//! constant it names. Both fail when either side changes alone.
+//! The pages of `docs/format` against the code. A table behind `<!-- layout: NAME -->` must
+//! describe without gaps the bytes that the encoder of that structure writes: every field is read
+//! from them at the documented place and compared. Behind `<!-- numbers: NAME -->` each number must
+//! be the constant it names. Both fail when either side changes alone.
 
 use evenkeel_base::{IndexId, Lsn, PageNo, Stamp, TreeId, TxnId, UndoNo, crc32c};
 use evenkeel_format::catalog::entry_kind;
