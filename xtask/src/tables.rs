@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn reads_structures_constants_and_numbers() {
-        let text = "const S: &[S] = &[\n    S {\n        a: \"x, y\",\n        b: 2 * MIB,\n        \
+        let text = "const S: &[S] = &[\n    S {\n        a: \"x, y\",\n        b: 2 * MIB,\n     \
                     doc: \"one \\\n            two: 2.\",\n    },\n];\n";
         let found = structures(text, "const S: &[S] = &[");
         let field = |i: usize| (found[0][i].0.as_str(), found[0][i].1.as_str());

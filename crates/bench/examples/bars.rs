@@ -230,7 +230,8 @@ fn e11(dir: &Path, scale: i64) -> Result<()> {
     }
     let ratio = with / without;
     println!(
-        "E11 updates/s {without:.0} without, {with:.0} with a snapshot held ({ratio:.2}); it still reads {n} rows"
+        "E11 updates/s {without:.0} without, {with:.0} with a snapshot held ({ratio:.2}); it still \
+         reads {n} rows"
     );
     Ok(())
 }

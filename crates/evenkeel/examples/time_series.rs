@@ -59,8 +59,8 @@ fn count_from(db: &Database, least: f64) -> Result<u64> {
     Ok(count)
 }
 
-/// Deletes what is older than `time`, a thousand rows in each transaction, so that neither locks nor
-/// undo grow with the table.
+/// Deletes what is older than `time`, a thousand rows in each transaction, so that neither locks
+/// nor undo grow with the table.
 fn forget_before(db: &Database, time: i64) -> Result<u64> {
     let mut deleted = 0;
     loop {

@@ -3,7 +3,7 @@
 //! transactions in the log, and names that record in the superblock.
 //!
 //! ```text
-//! redo position <= min(oldest dirty page, low LSN of the oldest unflushed generation, undo horizon)
+//! redo position <= min(oldest dirty page, low LSN of the oldest unflushed generation)
 //!               <= log end when the checkpoint began <= LSN of its record < durable
 //! ```
 

@@ -24,8 +24,8 @@ impl Database {
     /// Opens the database in a directory, which is created if it is missing or empty.
     ///
     /// # Errors
-    /// `DirectoryBusy`, `NotADatabase`, `DirectoryNotEmpty`, `NewerFormat`, damage found by recovery,
-    /// and those of the file system.
+    /// `DirectoryBusy`, `NotADatabase`, `DirectoryNotEmpty`, `NewerFormat`, damage found by
+    /// recovery, and those of the file system.
     pub fn open(path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path, Options::default())
     }

@@ -3,8 +3,10 @@
 //! Tables with secondary indexes and transactions, in a directory that one process owns:
 //!
 //! ```
-//! use evenkeel::{Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options, TableSpec};
 //! use evenkeel::ValueRef::{Int, Text};
+//! use evenkeel::{
+//!     Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options, TableSpec,
+//! };
 //!
 //! # fn main() -> evenkeel::Result<()> {
 //! let db = Database::open_with("unused", Options::in_memory())?;

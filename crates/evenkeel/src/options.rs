@@ -1,6 +1,6 @@
-//! Options of a database: one table of settings (name, type, unit, range, default, when it may change,
-//! meaning) checks the values and generates `docs/reference/settings.md`. Components, such as the
-//! environment, come by builder method and are not settings.
+//! Options of a database: one table of settings (name, type, unit, range, default, when it may
+//! change, meaning) checks the values and generates `docs/reference/settings.md`. Components, such
+//! as the environment, come by builder method and are not settings.
 
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_io::{Env, OverlayEnv, RealEnv};
@@ -40,8 +40,8 @@ pub const SETTINGS: &[Setting] = &[
         max: 1 << 44,
         default: 256 * MIB,
         when: "open",
-        doc: "The one memory budget: page frames, memtables, run blocks, filters, log buffer, undo. \
-              Raise it until the working set fits.",
+        doc: "The one memory budget: page frames, memtables, run blocks, filters, log buffer, \
+              undo. Raise it until the working set fits.",
     },
     Setting {
         name: "log_size",
@@ -80,8 +80,8 @@ pub const SETTINGS: &[Setting] = &[
         max: 1_073_741_824_000,
         default: 50_000,
         when: "open",
-        doc: "Longest wait for another transaction's lock. Deadlocks are found at once, whatever it \
-              says.",
+        doc: "Longest wait for another transaction's lock. Deadlocks are found at once, whatever \
+              it says.",
     },
     Setting {
         name: "doublewrite",

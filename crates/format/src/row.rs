@@ -1,12 +1,13 @@
 //! Rows: one codec that knows column types, so that tools and other formats can read them.
 //!
 //! ```text
-//! flags u8      bits 0-1: width of the ends (0: 1 byte, 1: 2, 2: 4); bit 2: some value is a reference
+//! flags u8      bits 0-1: width of the ends (0: 1 byte, 1: 2, 2: 4);
+//!               bit 2: some value is a reference
 //! version       varint, the row format of the table this row was written in
 //! null bitmap   one bit per nullable column of that format, set = NULL
 //! fixed part    the fixed-length columns at fixed offsets, little-endian; zeros for NULL
-//! ends          per variable column the end of its bytes, counted from the first; with bit 2 the top
-//!               bit of an end says: these bytes are a reference to overflow pages
+//! ends          per variable column the end of its bytes, counted from the first; with bit 2 the
+//!               top bit of an end says: these bytes are a reference to overflow pages
 //! variable part
 //! ```
 //!

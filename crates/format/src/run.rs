@@ -1,4 +1,5 @@
-//! Run files (`runs/NNNNNNNN.run`): sorted slices of secondary indexes. Written once, front to back.
+//! Run files (`runs/NNNNNNNN.run`): sorted slices of secondary indexes, written once, front to
+//! back.
 //!
 //! ```text
 //! file:    slices, one after the other; footer envelope at a multiple of 4096; zeros; trailer in
@@ -19,8 +20,8 @@
 //! 20  block number in its slice u32
 //! 24  file number u64
 //! ```
-//! The raw layouts: `block` (data), `fences`, `filter`, `footer`; the list of live files and runs in
-//! manifest records: `manifest`.
+//! The raw layouts: `block` (data), `fences`, `filter`, `footer`; the list of live files and runs
+//! in manifest records: `manifest`.
 
 mod block;
 mod fences;

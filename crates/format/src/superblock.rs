@@ -21,8 +21,8 @@
 //!  64  catalog root page u64       8
 //! ```
 //!
-//! CHECKPOINT record body: part varint (from 0), parts varint, bytes. The joined bytes are sections:
-//! id u8, bytes; each section belongs to one component.
+//! CHECKPOINT record body: part varint (from 0), parts varint, bytes. The joined bytes are
+//! sections: id u8, bytes; each section belongs to one component.
 
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, crc32c};

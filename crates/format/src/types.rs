@@ -294,7 +294,7 @@ impl ColumnType {
         }
     }
 
-    /// The bytes of a value of a byte type, its length checked. # Errors: `ValueType`, `ValueRange`.
+    /// The bytes of a value of a byte type, length checked. # Errors: `ValueType`, `ValueRange`.
     pub fn to_bytes<'a>(self, value: ValueRef<'a>) -> Result<&'a [u8]> {
         let (bytes, fits) = match (self, value) {
             (ColumnType::FixedBytes { len }, ValueRef::Bytes(b)) => (b, b.len() == len as usize),

@@ -98,7 +98,7 @@ fn varint_len(value: u64) -> u64 {
     u64::from((64 - value.leading_zeros()).max(1).div_ceil(7))
 }
 
-/// Walks the records of a chunk from `bytes` on. # Errors: `BadEncoding` in an item; it is the last.
+/// Walks the records of a chunk from `bytes` on. # Errors: `BadEncoding` in an item, the last.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<UndoRecord<'_>>> {
     let mut r = Reader::new(bytes, "undo chunk");
     std::iter::from_fn(move || {

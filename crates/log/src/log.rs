@@ -1,7 +1,7 @@
 //! The log: reservation, append, group commit.
 //!
-//! One short mutex orders appends: position, copy into the buffer, and the caller's closure. Waiting
-//! for space is in `admission`, waiting for durability in `commit`.
+//! One short mutex orders appends: position, copy into the buffer, and the caller's closure.
+//! Waiting for space is in `admission`, waiting for durability in `commit`.
 //!
 //! After the first failed write or sync the log is latched (`rt.health`): nothing is written any
 //! more, appends still succeed, waits fail.

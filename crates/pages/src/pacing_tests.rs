@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quota_is_divided_whole_among_the_terms_that_asked(load in loads(), quota in 0..1u64 << 30) {
+    fn a_quota_is_divided_whole_among_terms_that_asked(load in loads(), quota in 0..1u64 << 30) {
         let asked = terms(&load);
         let why = asked.divide(quota);
         for (term, part) in [(asked.age, why.age), (asked.share, why.share),

@@ -229,7 +229,8 @@ fn ingest(dir: &str, rows: u64, generation_bytes: u64) -> Result<()> {
     let (flushed, merged) = (bed.get(Metric::RunFlushBytes), bed.get(Metric::MergeWriteBytes));
     let read = bed.get(Metric::MergeReadBytes);
     println!(
-        "ingest {rows} rows, generation {} MiB, {} flushes, {} merges ({} bottom), at most {most} runs:",
+        "ingest {rows} rows, generation {} MiB, {} flushes, {} merges ({} bottom), at most \
+         {most} runs:",
         generation_bytes >> 20,
         bed.get(Metric::MemtableFlushes),
         bed.get(Metric::Merges),

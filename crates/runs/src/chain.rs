@@ -1,8 +1,8 @@
 //! What flushes and merges keep of the versions of one (index, key, pk) (A3, D1, D4, F2).
 //!
 //! A chain is walked from old to new. Reverted entries go; decided ones get their timestamp;
-//! undecided ones stay pending and hide nothing. Two neighbours, both committed and with no snapshot
-//! between them, combine into one:
+//! undecided ones stay pending and hide nothing. Two neighbours, both committed and with no
+//! snapshot between them, combine into one:
 //!
 //! | newer | older | become |
 //! |---|---|---|

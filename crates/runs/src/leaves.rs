@@ -1,13 +1,13 @@
 //! The ordered structure of one index of a memtable generation: leaves, each a sorted array of key
-//! heads and entries behind a short mutex, under a directory of separators. Nothing is ever removed.
+//! heads and entries behind a short mutex, under a directory of separators. Nothing is removed.
 //!
 //! Order: key bytes (column bytes, then pk) by memcmp, then LSN *descending* (newest first), then
 //! the younger entry first: a total order. Column bytes are prefix-free, so the concatenation sorts
 //! like the tuple. A head is the first 16 bytes of a key as a number; keys are compared in the
 //! arena only where heads are equal.
 //!
-//! Invariants: leaf i holds the entries at or above separator i - 1 and below separator i; a leaf is
-//! locked only under the directory's lock, and separators and the number of leaves change only
+//! Invariants: leaf i holds the entries at or above separator i - 1 and below separator i; a leaf
+//! is locked only under the directory's lock, and separators and the number of leaves change only
 //! under its exclusive one; no leaf is empty but the only one of an empty index. Every lock guards
 //! memory work alone. Only `memtable` may call this.
 

@@ -120,8 +120,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn picks_are_windows_of_two_or_more(sizes in prop::collection::vec(1u64..1_000_000, 0..20), bottom: bool) {
-            for range in [pick_ingest(&sizes, bottom, sizes.len()), pick_rest(&sizes)].into_iter().flatten() {
+        fn picks_are_windows_of_two_or_more(
+            sizes in prop::collection::vec(1u64..1_000_000, 0..20),
+            bottom: bool,
+        ) {
+            let picks = [pick_ingest(&sizes, bottom, sizes.len()), pick_rest(&sizes)];
+            for range in picks.into_iter().flatten() {
                 prop_assert!(range.len() >= 2 && range.end <= sizes.len());
             }
             if sizes.len() > RUNS_HIGH {

@@ -274,8 +274,8 @@ impl Runs {
         self.merge_event.clone()
     }
 
-    /// The lowest LSN an unflushed entry or a manifest edit not yet in the view may have. Read the log end first, then this (B3); `None`:
-    /// nothing below that log end is unflushed.
+    /// The lowest LSN an unflushed entry or a manifest edit not yet in the view may have. Read the
+    /// log end first, then this (B3); `None`: nothing below that log end is unflushed.
     pub fn low_lsn(&self) -> Option<Lsn> {
         let state = self.state.read();
         let low = state.memtables.iter().filter_map(|m| m.low_lsn()).min();

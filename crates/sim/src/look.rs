@@ -256,8 +256,8 @@ impl Session {
             let key = key_of(&def, odd);
             let history = (model.history(key), own.get(&key).map(|r| short(r.as_ref())));
             panic!(
-                "row {odd}: {history:?}, index {}.{index} {direction:?} (keys only {keys_only}) at {at:?} of {states:?}: \
-                 missing {lost:?}, too much {extra:?}, {} read, {} expected",
+                "row {odd}: {history:?}, index {}.{index} {direction:?} (keys only {keys_only}) at \
+                 {at:?} of {states:?}: missing {lost:?}, too much {extra:?}, {} read, {} expected",
                 target.name,
                 read.len(),
                 want.len()

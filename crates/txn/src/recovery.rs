@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! blob:  version u8 = 1, next id varint, next segment varint, count varint, transactions
-//! txn:   id varint, state u8 (0 active, 1 prepared, 2 committed, 3 aborted), cts or END lsn varint,
-//!        first lsn varint, revert below varint, operations varint, xid bytes,
+//! txn:   id varint, state u8 (0 active, 1 prepared, 2 committed, 3 aborted), cts or END lsn
+//!        varint, first lsn varint, revert below varint, operations varint, xid bytes,
 //!        ranges varint, (from varint, below varint)...,
 //!        chunks varint, (first varint, last varint, segment varint, offset varint, len varint)...
 //! ```

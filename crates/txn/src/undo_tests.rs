@@ -113,7 +113,7 @@ fn writers_wait_for_room_and_spilling_makes_it() {
     });
 }
 
-/// The directory is per chunk: five million operations in 16 MiB of memory_size (an eighth is undo).
+/// The directory is per chunk: five million operations in 16 MiB of memory_size (1/8 is undo).
 #[test]
 fn five_million_operations_in_little_memory() {
     let w = world(TxnOptions { undo_bytes: 2 << 20, ..small() });
