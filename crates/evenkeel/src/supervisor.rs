@@ -11,11 +11,14 @@ use std::time::Duration;
 /// How long an actor rests after the disk was found full.
 const FULL_DISK_REST: Duration = Duration::from_millis(200);
 
+/// A thread and the event that wakes it.
+type Actor = (Arc<Event>, Box<dyn Task>);
+
 /// Starts and stops the background threads.
 pub(crate) struct Supervisor {
     rt: Arc<Runtime>,
     stop: Arc<AtomicBool>,
-    tasks: Mutex<Vec<(Arc<Event>, Box<dyn Task>)>>,
+    tasks: Mutex<Vec<Actor>>,
 }
 
 impl Supervisor {

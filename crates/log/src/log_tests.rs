@@ -623,7 +623,7 @@ fn segments_on_disk() -> Result<()> {
         log.wait_durable(lsn)?;
     }
     rt.env.remove("wal/00000001.wal")?;
-    let error = read(&rt, Lsn(0)).err().expect("an error");
+    let error = read(&rt, Lsn(0)).expect_err("an error");
     assert_eq!((error.code(), error.context("file")), (Code::LogMissing, Some("wal/00000001.wal")));
     Ok(())
 }

@@ -60,6 +60,9 @@ impl Default for StoreOptions {
     }
 }
 
+/// A user's number and the tables it uses.
+type PreparedUse = (u64, Vec<Arc<Table>>);
+
 /// All tables of one database.
 pub struct Store {
     pub(crate) rt: Arc<Runtime>,
@@ -75,7 +78,7 @@ pub struct Store {
     /// Open trees by id, for reverting.
     pub(crate) tree_of: RwLock<HashMap<TreeId, Tree>>,
     /// Tables that prepared transactions use, by XID, and as which user.
-    prepared_use: Mutex<HashMap<Vec<u8>, (u64, Vec<Arc<Table>>)>>,
+    prepared_use: Mutex<HashMap<Vec<u8>, PreparedUse>>,
     next_user: AtomicU64,
     /// Trees made since the start have ids from here on.
     pub(crate) new_trees_from: AtomicU64,

@@ -8,7 +8,9 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-fn entries() -> Vec<(Vec<u8>, usize, u8, RunVersion, Vec<u8>)> {
+type Item = (Vec<u8>, usize, u8, RunVersion, Vec<u8>);
+
+fn entries() -> Vec<Item> {
     let mut x = 5;
     let mut keys: Vec<Vec<u8>> = (0..400)
         .map(|_| {
@@ -37,7 +39,7 @@ fn block() -> Vec<u8> {
     builder.finish().to_vec()
 }
 
-fn read_all(block: &DataBlock) -> Result<Vec<(Vec<u8>, usize, u8, RunVersion, Vec<u8>)>> {
+fn read_all(block: &DataBlock) -> Result<Vec<Item>> {
     let (mut at, mut key, mut pk_len) = (block.start(), Vec::new(), 0);
     let mut all = Vec::new();
     while at < block.end() {
