@@ -12,13 +12,14 @@
 //! memory work alone. Only `memtable` may call this.
 
 use crate::arena::{Arena, Node, item_bytes};
-use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_base::sync::{Mutex, MutexGuard, RwLock};
 use evenkeel_base::{IndexId, Lsn, Stamp, TxnId, UndoNo};
 use std::cmp::Ordering as Order;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Entries of a leaf.
 const LEAF: usize = 256;
+const WAYS: usize = 8;
 /// What an entry is charged for its slot: 20 bytes in leaves that are 70 % full.
 const SLOT_BYTES: usize = 28;
 
@@ -138,7 +139,7 @@ impl<'a> Place<'a> {
     /// How many of these entries lie before this place.
     #[inline]
     fn find(&self, arena: &Arena, heads: &[u128], nodes: &[Node]) -> usize {
-        let low = heads.partition_point(|head| *head < self.head);
+        let low = count_below(heads, self.head);
         if heads.get(low) != Some(&self.head) {
             return low;
         }
@@ -147,8 +148,24 @@ impl<'a> Place<'a> {
     }
 }
 
+/// How many of these sorted numbers lie below `head`. Eight ways at a time: the loads of a round do
+/// not wait for each other, and most of them miss the nearer caches.
 #[inline]
-fn head_of(key: &[u8]) -> u128 {
+fn count_below(mut heads: &[u128], head: u128) -> usize {
+    let mut below = 0;
+    while heads.len() > WAYS {
+        let step = heads.len().div_ceil(WAYS);
+        let part = step * heads.iter().step_by(step).skip(1).filter(|h| **h < head).count();
+        heads = &heads[part..heads.len().min(part + step)];
+        below += part;
+    }
+    below + heads.iter().filter(|h| **h < head).count()
+}
+
+/// The first 16 bytes of a key as a number, zeros behind a shorter one: where two heads differ, they
+/// are in the order of their keys.
+#[inline]
+pub(crate) fn head_of(key: &[u8]) -> u128 {
     match key.first_chunk() {
         Some(head) => u128::from_be_bytes(*head),
         None => {
@@ -159,18 +176,37 @@ fn head_of(key: &[u8]) -> u128 {
     }
 }
 
-/// Sorted entries.
+/// Sorted entries. The length is last, beside the lock's state.
+#[repr(C)]
 struct Leaf {
     heads: [u128; LEAF],
     nodes: [Node; LEAF],
     len: usize,
 }
 
-impl Leaf {
-    fn new() -> Box<Mutex<Leaf>> {
-        Box::new(Mutex::new(Leaf { heads: [0; LEAF], nodes: [Node::NONE; LEAF], len: 0 }))
+/// A leaf on cache lines of its own.
+#[derive(Default)]
+#[repr(align(64))]
+struct Slot(Mutex<Leaf>);
+
+impl Default for Leaf {
+    fn default() -> Leaf {
+        Leaf { heads: [0; LEAF], nodes: [Node::NONE; LEAF], len: 0 }
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Leaf> {
+        self.0.lock()
     }
 
+    fn get_mut(&mut self) -> &mut Leaf {
+        self.0.get_mut()
+    }
+}
+
+impl Leaf {
     #[inline]
     fn find(&self, arena: &Arena, place: &Place<'_>) -> usize {
         place.find(arena, &self.heads[..self.len], &self.nodes[..self.len])
@@ -186,8 +222,8 @@ impl Leaf {
     }
 
     /// Moves the entries from `at` on to a new leaf.
-    fn split_off(&mut self, at: usize) -> Box<Mutex<Leaf>> {
-        let mut right = Leaf::new();
+    fn split_off(&mut self, at: usize) -> Box<Slot> {
+        let mut right = Box::<Slot>::default();
         let to = right.get_mut();
         to.len = self.len - at;
         to.heads[..to.len].copy_from_slice(&self.heads[at..self.len]);
@@ -201,7 +237,7 @@ impl Leaf {
 struct Directory {
     heads: Vec<u128>,
     nodes: Vec<Node>,
-    leaves: Vec<Box<Mutex<Leaf>>>,
+    leaves: Vec<Box<Slot>>,
 }
 
 impl Directory {
@@ -211,7 +247,7 @@ impl Directory {
     }
 
     /// Adds a leaf at `at`, its first entry being its separator.
-    fn add(&mut self, at: usize, mut leaf: Box<Mutex<Leaf>>) {
+    fn add(&mut self, at: usize, mut leaf: Box<Slot>) {
         let first = leaf.get_mut();
         self.heads.insert(at - 1, first.heads[0]);
         self.nodes.insert(at - 1, first.nodes[0]);
@@ -240,7 +276,7 @@ impl Directory {
                     self.nodes[i] = node;
                 }
                 _ => {
-                    let mut new = Leaf::new();
+                    let mut new = Box::<Slot>::default();
                     new.get_mut().insert(0, place.head, node);
                     self.add(i + 1, new);
                 }
@@ -257,7 +293,7 @@ pub(crate) struct Leaves {
 
 impl Default for Leaves {
     fn default() -> Leaves {
-        let (heads, nodes, leaves) = (Vec::new(), Vec::new(), vec![Leaf::new()]);
+        let (heads, nodes, leaves) = (Vec::new(), Vec::new(), vec![Box::<Slot>::default()]);
         let directory = RwLock::new(Directory { heads, nodes, leaves });
         Leaves { directory, count: AtomicUsize::new(1) }
     }
@@ -266,7 +302,7 @@ impl Default for Leaves {
 impl Leaves {
     /// Bytes of the leaves.
     pub(crate) fn bytes(&self) -> usize {
-        self.count.load(Ordering::Relaxed) * size_of::<Mutex<Leaf>>()
+        self.count.load(Ordering::Relaxed) * size_of::<Slot>()
     }
 
     /// Inserts an entry of the arena.
