@@ -220,15 +220,17 @@ impl Options {
         Ok(())
     }
 
-    /// How the one memory budget is divided (protocol G3).
+    /// How the one memory budget is divided (protocol G3): memtables 1/4, run blocks 5/16, undo 1/16,
+    /// fences and filters 1/16, the log buffer 1/32, page frames the rest (at least 9/32). The division
+    /// is fixed while open: frames and run blocks do not lend to each other yet (RFC 0004).
     pub(crate) fn shares(&self) -> Shares {
         let memory = self.memory_size;
         let generation = (memory / 8).clamp(2 * MIB, 256 * MIB);
         let log_buffer = (memory / 32).clamp(MIB, 8 * MIB);
         let undo = memory / 16;
-        let filters = memory / 8;
-        let cache = memory / 8;
-        let fixed = memory / 4 + log_buffer + undo + filters + cache;
+        let resident = memory / 16;
+        let cache = memory / 16 * 5;
+        let fixed = memory / 4 + log_buffer + undo + resident + cache;
         Shares {
             generation_bytes: self.geometry.generation_bytes.unwrap_or(generation),
             log_buffer_bytes: log_buffer,
