@@ -220,8 +220,10 @@ impl Options {
         Ok(())
     }
 
-    /// How the one memory budget is divided (protocol G3): memtables 1/4, run blocks 5/16, undo 1/16,
-    /// fences and filters 1/16, the log buffer 1/32, page frames the rest (at least 9/32). The division
+    /// How the one memory budget is divided (protocol G3): memtables 1/4, run blocks 5/16, undo
+    /// 1/16,
+    /// fences and filters 1/16, the log buffer 1/32, page frames the rest (at least 9/32). The
+    /// division
     /// is fixed while open: frames and run blocks do not lend to each other yet (RFC 0004).
     pub(crate) fn shares(&self) -> Shares {
         let memory = self.memory_size;

@@ -162,7 +162,8 @@ fn count_below(mut heads: &[u128], head: u128) -> usize {
     below + heads.iter().filter(|h| **h < head).count()
 }
 
-/// The first 16 bytes of a key as a number, zeros behind a shorter one: where two heads differ, they
+/// The first 16 bytes of a key as a number, zeros behind a shorter one: where two heads differ,
+/// they
 /// are in the order of their keys.
 #[inline]
 pub(crate) fn head_of(key: &[u8]) -> u128 {
