@@ -24,6 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("archive", &["evenkeel"]),
     ("cli", &["bench", "lab", "tools", "archive"]),
     ("sim", &["evenkeel", "tools"]),
+    ("trust", &["evenkeel", "tools"]),
     ("bench-compare", &["bench"]),
     ("xtask", &[]),
 ];

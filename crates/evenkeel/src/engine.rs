@@ -240,6 +240,7 @@ impl Engine {
         }
     }
 
+    /// Who provides is started before who waits for it: they are stopped in the opposite order.
     fn start_threads(&self) -> Result<()> {
         let (sup, log) = (&self.supervisor, &self.log);
         let l = log.clone();
@@ -249,6 +250,8 @@ impl Engine {
         let p2 = p.clone();
         let rest = move || p2.next_clean_in();
         sup.start_timed("ek-cleaner", p.clean_event(), move || p.clean_beat(), rest)?;
+        let c = self.checkpointer.clone();
+        sup.start("ek-checkpoint", log.pressure(), move || c.beat())?;
         let p = self.pages.clone();
         sup.start("ek-frames", p.supply_event(), move || p.supply_beat())?;
         let p = self.pages.clone();
@@ -266,8 +269,6 @@ impl Engine {
         // A rising horizon raises no event: look again each second while leaves wait for it.
         let rest = move || (t2.reclaim_len() > 0).then_some(Duration::from_secs(1));
         sup.start_timed("ek-leaves", t.reclaim_event(), move || t.reclaim_beat(), rest)?;
-        let c = self.checkpointer.clone();
-        sup.start("ek-checkpoint", log.pressure(), move || c.beat())?;
         let (s, t, r) = (self.store.clone(), self.txns.clone(), self.runs.clone());
         let l = log.clone();
         let mut orphans = true;

@@ -11,19 +11,22 @@ use std::time::Duration;
 /// How long an actor rests after the disk was found full.
 const FULL_DISK_REST: Duration = Duration::from_millis(200);
 
-/// A thread and the event that wakes it.
-type Actor = (Arc<Event>, Box<dyn Task>);
-
 /// Starts and stops the background threads.
 pub(crate) struct Supervisor {
     rt: Arc<Runtime>,
+    tasks: Mutex<Vec<Running>>,
+}
+
+/// A thread, how it is told to stop, and what wakes it.
+struct Running {
     stop: Arc<AtomicBool>,
-    tasks: Mutex<Vec<Actor>>,
+    event: Arc<Event>,
+    task: Box<dyn Task>,
 }
 
 impl Supervisor {
     pub(crate) fn new(rt: Arc<Runtime>) -> Supervisor {
-        Supervisor { rt, stop: Arc::new(AtomicBool::new(false)), tasks: Mutex::new(Vec::new()) }
+        Supervisor { rt, tasks: Mutex::new(Vec::new()) }
     }
 
     /// Runs `beat` in a thread of its own, woken by `event`.
@@ -50,7 +53,8 @@ impl Supervisor {
         mut beat: impl FnMut() -> Result<Beat> + Send + 'static,
         rest: impl Fn() -> Option<Duration> + Send + 'static,
     ) -> Result<()> {
-        let (rt, stop, wake) = (Arc::clone(&self.rt), Arc::clone(&self.stop), Arc::clone(&event));
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (rt, stop, wake) = (Arc::clone(&self.rt), Arc::clone(&stopped), Arc::clone(&event));
         let task = self.rt.spawn(name, move || {
             let mut reported: Option<Code> = None;
             while !stop.load(Ordering::Acquire) {
@@ -78,22 +82,21 @@ impl Supervisor {
                 }
             }
         })?;
-        self.tasks.lock().push((event, task));
+        self.tasks.lock().push(Running { stop: stopped, event, task });
         Ok(())
     }
 
-    /// Ends every thread after its present beat.
+    /// Ends every thread after its present beat, the one started last first: a beat may wait for
+    /// what threads started before it provide (log space, frames), so those run on until it is done.
     ///
     /// # Errors
     /// `Internal` if one of them panicked.
     pub(crate) fn stop(&self) -> Result<()> {
-        self.stop.store(true, Ordering::Release);
         let tasks = std::mem::take(&mut *self.tasks.lock());
-        for (event, _) in &tasks {
-            event.notify();
-        }
         let mut result = Ok(());
-        for (_, task) in tasks {
+        for Running { stop, event, task } in tasks.into_iter().rev() {
+            stop.store(true, Ordering::Release);
+            event.notify();
             if let Err(error) = task.join() {
                 result = Err(error);
             }

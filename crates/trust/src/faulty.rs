@@ -1,0 +1,208 @@
+//! Memory files that can be made to fail, with real threads and time: for errors that a healthy
+//! machine does not give. Also what a test does to files behind the engine's back.
+
+use evenkeel_base::{Cause, Code, Error, Result};
+use evenkeel_io::{Env, Event, File, MemEnv, OpenMode, Task, Woken};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What may fail, on paths with a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Reads.
+    Read,
+    /// Writes and changes of length.
+    Write,
+    /// Syncs.
+    Sync,
+}
+
+/// Switches of an environment; all off at first.
+#[derive(Default)]
+pub struct Faults {
+    /// Calls on paths with this prefix fail with this code.
+    failing: Mutex<Option<(Op, String, Code)>>,
+    /// New threads are refused.
+    pub no_threads: AtomicBool,
+    /// Bytes that files may take; 0: no limit.
+    pub capacity: AtomicU64,
+    /// Calls that failed for want of space.
+    pub full: AtomicU64,
+}
+
+impl Faults {
+    /// Makes calls on paths with this prefix fail; `None` ends it.
+    pub fn fail(&self, fault: Option<(Op, &str, Code)>) {
+        let fault = fault.map(|(op, path, code)| (op, path.to_string(), code));
+        *self.failing.lock().expect("not poisoned") = fault;
+    }
+
+    fn check(&self, op: Op, path: &str) -> Result<()> {
+        match &*self.failing.lock().expect("not poisoned") {
+            Some((bad, prefix, code)) if *bad == op && path.starts_with(prefix) => {
+                Err(Error::new(*code).with("file", path).with("os", "made to fail"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Memory files with faults.
+#[derive(Clone)]
+pub struct FaultyEnv {
+    inner: Arc<MemEnv>,
+    faults: Arc<Faults>,
+}
+
+impl FaultyEnv {
+    /// An environment without files or faults.
+    pub fn new() -> (Arc<FaultyEnv>, Arc<Faults>) {
+        let faults = Arc::new(Faults::default());
+        let env = FaultyEnv { inner: Arc::new(MemEnv::new()), faults: faults.clone() };
+        (Arc::new(env), faults)
+    }
+
+    /// Bytes that the files take.
+    pub fn used_bytes(&self) -> u64 {
+        self.inner.used_bytes()
+    }
+
+    /// A copy of all files, in an environment without faults.
+    pub fn copy(&self) -> Arc<MemEnv> {
+        copy(&*self.inner)
+    }
+}
+
+/// Every file of the database: directory part and name joined.
+pub fn paths(env: &dyn Env) -> Vec<String> {
+    let mut all = Vec::new();
+    for dir in ["", "pages", "runs", "undo", "wal"] {
+        for name in env.list(dir).unwrap_or_default() {
+            let path = if dir.is_empty() { name.clone() } else { format!("{dir}/{name}") };
+            if env.open(&path, OpenMode::READ).is_ok() {
+                all.push(path);
+            }
+        }
+    }
+    all
+}
+
+/// The bytes of a file. Panics if it cannot be read.
+pub fn content(env: &dyn Env, path: &str) -> Vec<u8> {
+    let file = env.open(path, OpenMode::READ).expect("the file is there");
+    let mut bytes = vec![0; file.len().expect("a length") as usize];
+    file.read_at(&mut bytes, 0).expect("it can be read");
+    bytes
+}
+
+/// Puts bytes in a file's place. Panics if it cannot be written.
+pub fn replace(env: &dyn Env, path: &str, bytes: &[u8]) {
+    let file = env.open(path, OpenMode::READ_WRITE).expect("the file opens");
+    file.set_len(bytes.len() as u64).expect("its length is set");
+    // Holes stay holes: a page file is sparse.
+    for (i, block) in bytes.chunks(4096).enumerate() {
+        file.write_at(block, i as u64 * 4096).expect("it is written");
+    }
+}
+
+/// A copy of all files.
+pub fn copy(env: &dyn Env) -> Arc<MemEnv> {
+    let to = MemEnv::new();
+    for path in paths(env) {
+        replace(&to, &path, &content(env, &path));
+    }
+    Arc::new(to)
+}
+
+struct FaultyFile {
+    inner: Arc<dyn File>,
+    env: FaultyEnv,
+    path: String,
+}
+
+impl FaultyFile {
+    /// Refuses what would grow the files beyond the capacity.
+    fn space(&self, offset: u64, len: u64) -> Result<()> {
+        let capacity = self.env.faults.capacity.load(SeqCst);
+        if capacity == 0 {
+            return Ok(());
+        }
+        // Overwriting takes no space; what lies beyond the present length does.
+        let grows = (offset + len).saturating_sub(self.inner.len()?);
+        if grows > 0 && self.env.used_bytes() + grows > capacity {
+            self.env.faults.full.fetch_add(1, SeqCst);
+            return Err(Error::new(Code::DiskFull).with("file", &self.path));
+        }
+        Ok(())
+    }
+}
+
+impl File for FaultyFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.env.faults.check(Op::Read, &self.path)?;
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.env.faults.check(Op::Write, &self.path)?;
+        self.space(offset, buf.len() as u64)?;
+        self.inner.write_at(buf, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.env.faults.check(Op::Sync, &self.path)?;
+        self.inner.sync()
+    }
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.env.faults.check(Op::Write, &self.path)?;
+        self.inner.set_len(len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.env.faults.check(Op::Write, &self.path)?;
+        self.space(offset, len)?;
+        self.inner.allocate(offset, len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.punch(offset, len)
+    }
+}
+
+impl Env for FaultyEnv {
+    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        let inner = self.inner.open(path, mode)?;
+        Ok(Arc::new(FaultyFile { inner, env: self.clone(), path: path.to_string() }))
+    }
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+    fn remove(&self, path: &str) -> Result<()> {
+        self.inner.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn create_dir(&self, dir: &str) -> Result<()> {
+        self.inner.create_dir(dir)
+    }
+    fn sync_dir(&self, dir: &str) -> Result<()> {
+        self.faults.check(Op::Sync, dir)?;
+        self.inner.sync_dir(dir)
+    }
+    fn now_ns(&self) -> u64 {
+        self.inner.now_ns()
+    }
+    fn random(&self) -> u64 {
+        self.inner.random()
+    }
+    fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, cause: Cause) -> Woken {
+        self.inner.wait(event, seen, time, cause)
+    }
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
+        if self.faults.no_threads.load(SeqCst) {
+            return Err(Error::new(Code::ThreadSpawn).with("thread", name));
+        }
+        self.inner.spawn(name, body)
+    }
+}

@@ -1,0 +1,6 @@
+//! What the trust rungs share: the work that the killed process does and its parent foretells, and
+//! the bodies of the fuzz targets as plain functions. Test code: no other crate uses it.
+#![forbid(unsafe_code)]
+
+pub mod faulty;
+pub mod work;

@@ -1,0 +1,117 @@
+//! The work of a process that is going to be killed. Each session owns its rows, and what its n-th
+//! transaction does follows from (session, n) alone, so the state after n commits can be foretold
+//! without having watched: no commit lost, none half there, none that was never made.
+
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{
+    ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Options, Result, TableRef, TableSpec,
+};
+use evenkeel_io::rng::mix;
+use std::collections::BTreeMap;
+
+/// Sessions that write.
+pub const SESSIONS: i64 = 3;
+/// Rows that a session may own, its marker included.
+const ROWS: u64 = 400;
+/// Bytes that a row carries beside its numbers.
+const PAD: usize = 120;
+
+/// A change of one row of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The row is there with this value.
+    Put(i64, i64),
+    /// The row is gone.
+    Delete(i64),
+}
+
+/// The rows of a session: id to (number of the transaction that wrote it, value).
+pub type Rows = BTreeMap<i64, (i64, i64)>;
+
+/// What the n-th transaction of a session does (from 1); the last one is always its marker.
+pub fn changes(session: i64, n: i64) -> Vec<Change> {
+    let base = mix(mix(session as u64 + 1) ^ n as u64);
+    let count = 1 + base % 9;
+    let mut all: Vec<Change> = (0..count)
+        .map(|i| {
+            let r = mix(base ^ (i + 1));
+            let id = (1 + r % (ROWS - 1)) as i64 * SESSIONS + session;
+            if (r >> 32).is_multiple_of(4) {
+                Change::Delete(id)
+            } else {
+                Change::Put(id, ((r >> 20) % 1000) as i64)
+            }
+        })
+        .collect();
+    all.push(Change::Put(session, n));
+    all
+}
+
+/// Applies the n-th transaction of a session to its rows.
+pub fn foretell(rows: &mut Rows, session: i64, n: i64) {
+    for change in changes(session, n) {
+        match change {
+            Change::Put(id, value) => rows.insert(id, (n, value)),
+            Change::Delete(id) => rows.remove(&id),
+        };
+    }
+}
+
+/// Makes the changes in a table.
+///
+/// # Errors
+/// Those of the statements.
+pub fn write(table: &mut TableRef<'_>, session: i64, n: i64) -> Result<()> {
+    for change in changes(session, n) {
+        match change {
+            Change::Put(id, value) => {
+                let pad = vec![(mix(value as u64) & 0xff) as u8; (value as usize * 7) % PAD];
+                table.upsert(&[Int(id), Int(session), Int(n), Int(value), Bytes(&pad)], &[])?;
+            }
+            Change::Delete(id) => {
+                table.delete(&[Int(id)])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The table, its first indexes in place.
+pub fn table() -> TableSpec {
+    TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("session", ColumnType::Int32))
+        .column(ColumnSpec::new("n", ColumnType::Int64))
+        .column(ColumnSpec::new("value", ColumnType::Int64))
+        .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 1000 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_value", &["value", "n"]))
+        .index(IndexSpec::new("by_n", &["session", "n desc", "id"]).unique())
+}
+
+/// Indexes that come and go while sessions write.
+pub fn extra_indexes() -> Vec<IndexSpec> {
+    vec![IndexSpec::new("x_pad", &["pad"]), IndexSpec::new("x_value", &["value desc"])]
+}
+
+/// Small sizes, so that flushes, merges, checkpoints and log rotation are frequent.
+pub fn options() -> Options {
+    Options::default().geometry(Geometry {
+        generation_bytes: Some(64 << 10),
+        pool_bytes: Some(1 << 20),
+        log_bytes: Some(4 << 20),
+        undo_bytes: Some(256 << 10),
+    })
+}
+
+/// Opens the database of a directory with these sizes, and makes the table if it is missing.
+///
+/// # Errors
+/// Those of opening.
+pub fn open(dir: &std::path::Path) -> Result<Database> {
+    let db = Database::open_with(dir, options())?;
+    if db.tables().is_empty() {
+        db.create_table("t", &table())?;
+    }
+    Ok(db)
+}

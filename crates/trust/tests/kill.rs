@@ -1,0 +1,220 @@
+//! A process that writes is killed (SIGKILL) at random moments, again and again, in one directory:
+//! while it recovers, while it builds and drops indexes, while memtables are flushed and merged.
+//! After each kill: every acknowledged commit is there, no other one is half there, and every index
+//! equals its table, both directions. `EVENKEEL_SEED` repeats a run's moments, `EVENKEEL_KILLS` is
+//! their number.
+
+use evenkeel::ValueRef::Int;
+use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
+use evenkeel_io::Rng;
+use evenkeel_trust::work::{self, Rows, SESSIONS};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// What the child said before it died.
+#[derive(Debug, Default)]
+struct Told {
+    opened: bool,
+    recovered_records: u64,
+    acknowledged: [i64; SESSIONS as usize],
+    in_build: bool,
+    in_drop: bool,
+    flushes: u64,
+    merges: u64,
+    checkpoints: u64,
+}
+
+impl Told {
+    fn line(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let n = |i: usize| words[i].parse::<u64>().expect("a number");
+        match words[0] {
+            "R" => (self.opened, self.recovered_records) = (true, n(1)),
+            "A" => self.acknowledged[n(1) as usize] = n(2) as i64,
+            "B" => (self.in_build, self.in_drop) = (true, false),
+            "V" => {
+                (self.in_build, self.in_drop) = (false, true);
+                (self.flushes, self.merges, self.checkpoints) = (n(1), n(2), n(3));
+            }
+            "D" => self.in_drop = false,
+            _ => panic!("the writing process failed: {line}"),
+        }
+    }
+}
+
+fn start(dir: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_evenkeel-trust-child"))
+        .args(["write", &dir.display().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the child starts")
+}
+
+/// Lets a child write and kills it: so long after its start, or after it has opened the database.
+fn kill_after(dir: &Path, wait: Duration, opened: bool) -> Told {
+    let mut child = start(dir);
+    let out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (tell, told) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in out.lines() {
+            // The last line may be cut where nobody has read the pipe; none is: writes are atomic.
+            let _ = tell.send(line.expect("text"));
+        }
+    });
+    let mut all = Told::default();
+    if opened {
+        all.line(&told.recv_timeout(Duration::from_secs(60)).expect("it opens in a minute"));
+    }
+    std::thread::sleep(wait);
+    child.kill().expect("killed");
+    child.wait().expect("gone");
+    reader.join().expect("the pipe is read to its end");
+    told.iter().for_each(|line| all.line(&line));
+    all
+}
+
+/// All rows by the table or by an index, as (id, (n, value)).
+fn rows_of(txn: &mut evenkeel::Txn, index: Option<(&str, bool)>) -> Vec<(i64, i64, i64)> {
+    let mut row = Row::new();
+    let mut all = Vec::new();
+    let int = |row: &Row, name: &str| match row.get(name).expect("a column") {
+        Int(n) => n,
+        other => panic!("not a number: {other:?}"),
+    };
+    let mut table = txn.table("t").expect("table");
+    match index {
+        None => {
+            let mut scan = table.scan(Range::ALL, Direction::Backward).expect("scan");
+            while scan.next(&mut row).expect("row") {
+                all.push((int(&row, "id"), int(&row, "n"), int(&row, "value")));
+            }
+        }
+        Some((name, keys_only)) => {
+            let mut index = table.index(name).expect("index");
+            if keys_only {
+                index = index.keys_only();
+            }
+            let mut scan = index.scan(Range::ALL, Direction::Backward).expect("scan");
+            while scan.next(&mut row).expect("row") {
+                let value = if keys_only && name == "by_n" { 0 } else { int(&row, "value") };
+                all.push((int(&row, "id"), int(&row, "n"), value));
+            }
+        }
+    }
+    all.sort_unstable();
+    all
+}
+
+/// Table, index-only and through-the-table reads agree in this transaction's snapshot.
+fn agree(txn: &mut evenkeel::Txn) -> Vec<(i64, i64, i64)> {
+    let table = rows_of(txn, None);
+    for name in ["by_value", "by_n"] {
+        assert_eq!(rows_of(txn, Some((name, false))), table, "{name} through the table");
+        let keys = rows_of(txn, Some((name, true)));
+        let wanted =
+            table.iter().map(|(id, n, value)| (*id, *n, if name == "by_n" { 0 } else { *value }));
+        assert_eq!(keys, wanted.collect::<Vec<_>>(), "{name} alone");
+    }
+    table
+}
+
+/// The state is that of `known` moved on to what each session's marker says.
+fn verify(db: &Database, known: &mut [(i64, Rows)], told: &Told) {
+    let check = db.check().expect("check");
+    assert!(check.problems.is_empty(), "{:#?}", check.problems);
+    if db.tables().is_empty() {
+        assert_eq!(told.acknowledged, [0; SESSIONS as usize]);
+        return;
+    }
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let mut found: Vec<Rows> = vec![Rows::new(); SESSIONS as usize];
+    for (id, n, value) in agree(&mut txn) {
+        found[(id % SESSIONS) as usize].insert(id, (n, value));
+    }
+    for (session, ((at, rows), found)) in known.iter_mut().zip(found).enumerate() {
+        let session = session as i64;
+        let acknowledged = told.acknowledged[session as usize].max(*at);
+        let reached = found.get(&session).map_or(0, |(n, _)| *n);
+        assert!(reached >= acknowledged, "session {session}: {acknowledged} told, {reached} there");
+        assert!(reached <= acknowledged + 1, "session {session}: {reached} was never made");
+        while *at < reached {
+            *at += 1;
+            work::foretell(rows, session, *at);
+        }
+        assert!(*rows == found, "session {session}: the rows are not those of commit {reached}");
+    }
+}
+
+/// Writes between snapshots; each snapshot still reads, by every way, what it read at first.
+fn older_snapshots(db: &Database) {
+    let mut held = Vec::new();
+    for round in 0..4 {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+        let rows = agree(&mut txn);
+        held.push((txn, rows));
+        let mut writer = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        for id in (0..60).map(|i| 5_000_000 + i * (round + 1)) {
+            let row = [Int(id), Int(9), Int(round), Int(id % 97), evenkeel::ValueRef::Bytes(b"x")];
+            writer.table("t").expect("table").upsert(&row, &[]).expect("upsert");
+        }
+        writer.commit().expect("commit");
+    }
+    for (txn, rows) in &mut held {
+        assert_eq!(agree(txn), *rows);
+    }
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let mut table = txn.table("t").expect("table");
+    for id in 5_000_000..5_000_300 {
+        table.delete(&[Int(id)]).expect("delete");
+    }
+    txn.commit().expect("commit");
+    drop(held);
+}
+
+#[test]
+fn killed_again_and_again_nothing_acknowledged_is_lost() {
+    let seed = number("EVENKEEL_SEED", std::process::id().into());
+    let kills = number("EVENKEEL_KILLS", 56);
+    println!("EVENKEEL_SEED={seed} EVENKEEL_KILLS={kills}");
+    let mut rng = Rng::new(seed);
+    let dir = tempfile::tempdir().expect("directory");
+    let mut known: Vec<(i64, Rows)> = vec![(0, Rows::new()); SESSIONS as usize];
+    let (mut in_recovery, mut in_build, mut in_drop) = (0, 0, 0);
+    let (mut replayed, mut flushes, mut merges, mut checkpoints) = (0, 0, 0, 0);
+    for round in 0..kills {
+        let early = round % 4 == 3;
+        let most = if early { 60_000 } else { 700_000 };
+        let told = kill_after(dir.path(), Duration::from_micros(rng.below(most)), !early);
+        in_recovery += u64::from(!told.opened);
+        in_build += u64::from(told.in_build);
+        in_drop += u64::from(told.in_drop);
+        replayed += u64::from(told.recovered_records > 0);
+        flushes += told.flushes;
+        merges += told.merges;
+        checkpoints += told.checkpoints;
+        if round % 8 == 6 {
+            // The parent goes on in the same directory, and closes it.
+            let db = Database::open_with(dir.path(), work::options()).expect("reopens");
+            verify(&db, &mut known, &told);
+            older_snapshots(&db);
+            db.close().expect("closes");
+        } else if dir.path().join("evenkeel.super").exists() {
+            let options = Options { read_only: true, ..work::options() };
+            verify(&Database::open_with(dir.path(), options).expect("opens"), &mut known, &told);
+        }
+    }
+    let commits: i64 = known.iter().map(|(n, _)| n).sum();
+    println!(
+        "{kills} kills: {in_recovery} before it had opened, {in_build} in ADD INDEX, {in_drop} in \
+         DROP INDEX; {replayed} recoveries read log; {commits} commits, none lost; {flushes} \
+         flushes, {merges} merges, {checkpoints} checkpoints"
+    );
+    assert!(kills < 50 || (in_recovery > 0 && in_build > 0 && merges > 0 && replayed > 0));
+}
