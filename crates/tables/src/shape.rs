@@ -272,9 +272,12 @@ impl Shape {
     ) -> Result<()> {
         let version = self.version(self.def.entry.row_version)?;
         let failed = std::cell::RefCell::new(None);
+        // Columns are asked for one by one: the last one is the one that does not fit.
+        let last = std::cell::Cell::new(0);
         let encoded = version.layout.encode(
             |slot| {
                 let position = version.positions[slot].map_or(0, usize::from);
+                last.set(position);
                 field(position).unwrap_or_else(|e| {
                     failed.borrow_mut().get_or_insert(e);
                     Field::Value(ValueRef::Null)
@@ -284,7 +287,10 @@ impl Shape {
         );
         match failed.into_inner() {
             Some(error) => Err(error),
-            None => encoded.map_err(|e| e.with("table", &self.def.name)),
+            None => encoded.map_err(|e| {
+                let column = self.columns.get(last.get()).map_or("", |c| &c.name);
+                e.with("table", &self.def.name).with("column", column)
+            }),
         }
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 /// Codes that only bytes with right checksums and wrong content give, or only a store too large to
 /// make: they are the answer to a bug or to an attacker.
 const ELSEWHERE: &[(Code, &str)] = &[
+    (Code::KeyTooLong, "a guard: definitions that allow longer keys get a hidden id (E5)"),
     (Code::SpaceDamaged, "a space map of right checksum that contradicts itself: rot test"),
     (Code::SpaceLimit, "needs 16 TiB of pages"),
     (Code::ValueTooLong, "needs a value of 4 GiB; columns refuse longer ones as ValueRange"),

@@ -1,5 +1,5 @@
-//! A process for the trust rungs to kill or to measure. `write DIR`: sessions commit for ever, each
-//! commit is told on standard output once it is acknowledged.
+//! A process for the trust rungs to kill or to measure. `write DIR [N]`: sessions commit for ever
+//! (or N times each), each commit is told on standard output once it is acknowledged.
 #![forbid(unsafe_code)]
 
 use evenkeel::ValueRef::Int;
@@ -14,7 +14,7 @@ fn main() {
         ["write", dir] => write(Path::new(dir), i64::MAX),
         ["write", dir, commits] => write(Path::new(dir), commits.parse().unwrap_or(1000)),
         _ => {
-            say("usage: write DIR");
+            say("usage: write DIR [N]");
             std::process::exit(2);
         }
     };
@@ -38,10 +38,8 @@ fn write(dir: &Path, last: i64) -> Result<()> {
         let db = db.clone();
         threads.push(std::thread::spawn(move || session_loop(&db, session, last)));
     }
-    if std::env::var("NOIDX").is_err() {
     let changer = db.clone();
     threads.push(std::thread::spawn(move || index_loop(&changer, last)));
-    }
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
@@ -95,7 +93,9 @@ fn index_loop(db: &Database, last: i64) -> Result<()> {
         }
     }
     for i in 0.. {
-        if last < i64::MAX && i > last / 10 { break; }
+        if last < i64::MAX && i > last / 10 {
+            break;
+        }
         say("B");
         db.add_indexes("t", &specs)?;
         let stats = db.stats();
