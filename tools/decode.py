@@ -173,19 +173,18 @@ class State:
         dead = any(low <= operation < below for low, below in self.ranges.get(txn, []))
         return outcome == 2 and stamp not in self.reverted and not dead
     def version_before(self, stamp):
-        if stamp in self.before:
-            return self.before[stamp]
         for first, last, segment, offset, length in self.chunks.get(stamp[0], []):
-            if first <= stamp[1] <= last:
+            if first <= stamp[1] <= last and stamp not in self.before:
                 data = read(self.path, f"undo/{segment:08}.undo", offset, length)
                 need(at("<I", data)[0] == crc32c(struct.pack("<QQ", segment, offset), data[4:]), "undo frame")
                 frame = Reader(data, 24)
                 while frame.left():
                     r = Reader(frame.bytes())
                     number, _, flags, _, _ = r.varint(), r.number(1), r.number(1), r.varint(), r.bytes()
-                    if number == stamp[1]:
-                        return (flags & ~0x40, r.varints(2), r.bytes()) if flags & 0x40 else None
-        raise SystemExit(f"decode: no undo of operation {stamp}")
+                    before = (flags & ~0x40, r.varints(2), r.bytes()) if flags & 0x40 else None
+                    self.before[stamp[0], number] = before
+        need(stamp in self.before, f"no undo of operation {stamp}")
+        return self.before[stamp]
 
 # ---- pages and trees: page.md
 class Pages:
