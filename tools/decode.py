@@ -85,7 +85,7 @@ def superblock(path):
 def log_blocks(path):
     """A function from a block's number to (epoch, durable, flags, data), or None; the last block + 1."""
     segments = []
-    for name in os.listdir(os.path.join(path, "wal")):
+    for name in filter(lambda name: name[:-4].isdigit(), os.listdir(os.path.join(path, "wal"))):
         head = read(path, f"wal/{name}", 0, 4096)
         magic, version, crc, _, first, count = at("<8sIIQQQ", head)
         right = crc == crc32c(head[:12], b"\0" * 4, head[16:])

@@ -5,6 +5,7 @@
 mod docs;
 mod layers;
 mod licences;
+mod links;
 mod source;
 mod tables;
 mod tidy;
