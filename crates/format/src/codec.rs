@@ -44,11 +44,13 @@ impl<'a> Reader<'a> {
     }
 
     /// The error for these bytes.
+    #[cold]
     pub fn bad(&self, why: &str) -> Error {
         Error::new(Code::BadEncoding).with("what", self.what).with("why", why)
     }
 
     /// The next `n` bytes. # Errors: `BadEncoding` past the end (all methods).
+    #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         match self.rest.split_at_checked(n) {
             Some((head, rest)) => {
@@ -60,6 +62,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.take(1)?[0])
     }
@@ -83,6 +86,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
@@ -100,11 +104,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint that fits 32 bits.
+    #[inline]
     pub fn varint32(&mut self) -> Result<u32> {
         u32::try_from(self.varint()?).map_err(|_| self.bad("number beyond 32 bits"))
     }
 
     /// Length-prefixed bytes.
+    #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
         let n = self.varint()?;
         match usize::try_from(n) {

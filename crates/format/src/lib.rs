@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod codec;
+pub mod head;
 pub mod key;
 pub mod limits;
 pub mod node;

@@ -3,13 +3,13 @@
 
 use crate::Runs;
 use crate::file::{Run, RunFile, Segment, path};
-use crate::leaves::head_of;
 use crate::merge::{READ_AHEAD, SEGMENT_BYTES};
 use crate::run_iter::{Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::LiveFile;
 use crate::writer::{RunWriter, SliceStart, Written};
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
+use evenkeel_format::head::head_of;
 use evenkeel_format::record::entry_op;
 use evenkeel_format::run::{ENTRY_BYTES_MAX, ManifestOp, RunVersion};
 use evenkeel_io::Class;

@@ -14,12 +14,12 @@
 use crate::arena::{Arena, Node, item_bytes};
 use evenkeel_base::sync::{Mutex, MutexGuard, RwLock};
 use evenkeel_base::{IndexId, Lsn, Stamp, TxnId, UndoNo};
+use evenkeel_format::head::{count_below, head_of};
 use std::cmp::Ordering as Order;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Entries of a leaf.
 const LEAF: usize = 256;
-const WAYS: usize = 8;
 /// What an entry is charged for its slot: 20 bytes in leaves that are 70 % full.
 const SLOT_BYTES: usize = 28;
 
@@ -145,35 +145,6 @@ impl<'a> Place<'a> {
         }
         let ties = heads[low..].partition_point(|head| *head == self.head);
         low + nodes[low..low + ties].partition_point(|node| self.is_behind(arena, *node))
-    }
-}
-
-/// How many of these sorted numbers lie below `head`. Eight ways at a time: the loads of a round do
-/// not wait for each other, and most of them miss the nearer caches.
-#[inline]
-fn count_below(mut heads: &[u128], head: u128) -> usize {
-    let mut below = 0;
-    while heads.len() > WAYS {
-        let step = heads.len().div_ceil(WAYS);
-        let part = step * heads.iter().step_by(step).skip(1).filter(|h| **h < head).count();
-        heads = &heads[part..heads.len().min(part + step)];
-        below += part;
-    }
-    below + heads.iter().filter(|h| **h < head).count()
-}
-
-/// The first 16 bytes of a key as a number, zeros behind a shorter one: where two heads differ,
-/// they
-/// are in the order of their keys.
-#[inline]
-pub(crate) fn head_of(key: &[u8]) -> u128 {
-    match key.first_chunk() {
-        Some(head) => u128::from_be_bytes(*head),
-        None => {
-            let mut head = [0; 16];
-            head[..key.len()].copy_from_slice(key);
-            u128::from_be_bytes(head)
-        }
     }
 }
 

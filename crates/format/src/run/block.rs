@@ -12,8 +12,10 @@
 //! timestamp nor stamp is visible to everyone.
 
 use super::{BLOCK_BYTES_MAX, ENTRY_BYTES_MAX};
+use crate::head::{count_below, head_of};
 use crate::{Reader, put_bytes, put_varint, record::entry_op};
 use evenkeel_base::{Lsn, Result, Stamp, TxnId, UndoNo};
+use std::sync::OnceLock;
 
 const RESTART_EVERY: u32 = 16;
 const HEAD: usize = 8;
@@ -178,6 +180,8 @@ pub struct DataBlock {
     base: u64,
     entries_end: u32,
     restarts: u32,
+    /// Heads of the restarts' keys, once a key was searched: they lie together.
+    heads: OnceLock<Box<[u128]>>,
 }
 
 impl DataBlock {
@@ -204,12 +208,12 @@ impl DataBlock {
             last = at;
         }
         let entries_end = entries_end as u32;
-        Ok(DataBlock { raw, base, entries_end, restarts })
+        Ok(DataBlock { raw, base, entries_end, restarts, heads: OnceLock::new() })
     }
 
-    /// Bytes it takes in memory.
+    /// Bytes it takes in memory at most.
     pub fn memory(&self) -> usize {
-        self.raw.len() + size_of::<DataBlock>()
+        self.raw.len() + size_of::<DataBlock>() + self.restarts as usize * size_of::<u128>()
     }
 
     /// Number of restarts, at least 1.
@@ -289,17 +293,30 @@ impl DataBlock {
         Ok(RunEntry { op, version, value_at, value_len: value.len() as u32, pk_len, next })
     }
 
+    fn heads(&self) -> Result<&[u128]> {
+        if let Some(heads) = self.heads.get() {
+            return Ok(heads);
+        }
+        let heads: Result<Box<[u128]>> =
+            (0..self.restarts).map(|i| Ok(head_of(self.restart_key(i)?))).collect();
+        let heads = heads?;
+        Ok(self.heads.get_or_init(|| heads))
+    }
+
     /// The last restart whose key is below `key`, 0 if none is. # Errors: `BadEncoding`.
     pub fn restart_before(&self, key: &[u8]) -> Result<u32> {
-        let (mut low, mut high) = (0, self.restarts);
-        while low + 1 < high {
-            let middle = low + (high - low) / 2;
-            if self.restart_key(middle)? < key {
-                low = middle;
+        let (heads, head) = (self.heads()?, head_of(key));
+        let mut below = count_below(heads, head);
+        // Equal heads: the keys decide.
+        let mut high = below + heads[below..].iter().take_while(|h| **h == head).count();
+        while below < high {
+            let middle = below + (high - below) / 2;
+            if self.restart_key(middle as u32)? < key {
+                below = middle + 1;
             } else {
                 high = middle;
             }
         }
-        Ok(low)
+        Ok(below.saturating_sub(1) as u32)
     }
 }
