@@ -35,6 +35,7 @@ impl Session {
         };
         let index = INDEXES[self.rng.below(INDEXES.len() as u64) as usize];
         let default = self.rng.below(50) as i64;
+        world.trace(|| format!("schema: {name}: begins, index {index}"));
         let db = &world.db;
         let (what, done) = match self.rng.below(10) {
             _ if !exists => ("table created", db.create_table(name, &table_spec(name))),

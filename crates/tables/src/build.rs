@@ -125,6 +125,7 @@ impl Store {
         if built.is_err() {
             self.abandon(&table, &added);
         }
+        table.clear_build();
         progress.enter(BuildPhase::Done);
         built
     }
@@ -264,7 +265,8 @@ impl Store {
         // state in memory says the same.
         let from = self.txns.published();
         let def = with_states(table, added, IndexState::Valid(from));
-        if table.build_failed() {
+        // From here on a duplicate fails the statement that brings it, not the build.
+        if !table.decide_build() {
             return Err(Error::new(Code::DuplicateInBuild).with("table", &def.name));
         }
         self.change_catalog(|txn| {
@@ -286,7 +288,6 @@ impl Store {
         if let Err(error) = self.publish_def(table, def) {
             log::warn!("table {}: {error}", table.id());
         }
-        table.clear_build_failed();
         for id in added {
             if let Err(error) = self.runs.drop_index(*id) {
                 log::warn!("index {id}: runs not dropped: {error}");

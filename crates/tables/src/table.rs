@@ -13,7 +13,7 @@ use evenkeel_io::{Event, Runtime};
 use evenkeel_tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a row operation works with.
@@ -68,6 +68,10 @@ struct Users {
     by_txn: BTreeMap<u64, Use>,
 }
 
+const BUILD_OPEN: u8 = 0;
+const BUILD_FAILED: u8 = 1;
+const BUILD_DECIDED: u8 = 2;
+
 /// A table of an open database.
 pub struct Table {
     id: TableId,
@@ -81,7 +85,8 @@ pub struct Table {
     pub(crate) hidden: Counter,
     /// One schema change at a time.
     pub(crate) ddl: EventLatch,
-    build_failed: AtomicBool,
+    /// How a build in the table stands: `BUILD_*`.
+    build: AtomicU8,
 }
 
 impl Table {
@@ -97,7 +102,7 @@ impl Table {
             auto: Counter::new(auto),
             hidden: Counter::new(hidden),
             ddl: EventLatch::default(),
-            build_failed: AtomicBool::new(false),
+            build: AtomicU8::new(BUILD_OPEN),
         })
     }
 
@@ -216,19 +221,28 @@ impl Table {
         }
     }
 
-    /// A change met a duplicate in a unique index that is being proved (F3).
-    pub(crate) fn fail_build(&self) {
-        self.build_failed.store(true, Ordering::SeqCst);
+    /// A change met a duplicate in a unique index that is being proved (F3): the build fails. False
+    /// if it is decided already that the index becomes valid: then the change fails.
+    pub(crate) fn fail_build(&self) -> bool {
+        let open = BUILD_OPEN;
+        let set = |to| self.build.compare_exchange(open, to, Ordering::SeqCst, Ordering::SeqCst);
+        set(BUILD_FAILED).map_or_else(|now| now == BUILD_FAILED, |_| true)
     }
 
     /// Did a change meet such a duplicate.
     pub(crate) fn build_failed(&self) -> bool {
-        self.build_failed.load(Ordering::SeqCst)
+        self.build.load(Ordering::SeqCst) == BUILD_FAILED
+    }
+
+    /// The build is to become valid, unless a change has met a duplicate: false then.
+    pub(crate) fn decide_build(&self) -> bool {
+        let (open, decided) = (BUILD_OPEN, BUILD_DECIDED);
+        self.build.compare_exchange(open, decided, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// The next build begins anew.
-    pub(crate) fn clear_build_failed(&self) {
-        self.build_failed.store(false, Ordering::SeqCst);
+    pub(crate) fn clear_build(&self) {
+        self.build.store(BUILD_OPEN, Ordering::SeqCst);
     }
 }
 

@@ -635,11 +635,10 @@ impl Transaction {
                 return Ok(Err(Applied::Again));
             }
             if let Some(pk) = live {
-                if index.state != IndexState::Checking {
+                // In a build: the build fails, the statement goes on (F3).
+                if index.state != IndexState::Checking || !table.fail_build() {
                     return Ok(Err(Applied::Duplicate(Some(*at), pk)));
                 }
-                // The build fails, the statement goes on (F3).
-                table.fail_build();
             }
             let space = evenkeel_txn::Space::Index(index.id);
             if !store.txns.check_write(&self.inner, space, key).is_empty() {
