@@ -87,7 +87,7 @@ impl Supervisor {
     }
 
     /// Ends every thread after its present beat, the one started last first: a beat may wait for
-    /// what threads started before it provide (log space, frames), so those run on until it is done.
+    /// what threads started before it provide (log space, frames), so those run on until then.
     ///
     /// # Errors
     /// `Internal` if one of them panicked.

@@ -27,7 +27,7 @@ fn table(page: &str, marker: &str) -> Vec<Vec<String>> {
     let lines = behind.lines().skip_while(|line| !line.starts_with('|'));
     let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
     let cells = |line: &str| line.trim_matches('|').split('|').map(|c| c.trim().into()).collect();
-    rows.map(|line| cells(line)).collect()
+    rows.map(cells).collect()
 }
 
 /// The name in backticks that a cell begins with.
