@@ -38,7 +38,8 @@ fn seeds() {
     failures.sort();
     if let Some((seed, why)) = failures.first() {
         panic!(
-            "{} of {count} seeds failed.\nseed {seed}: {why}\nreplay: cargo run -p evenkeel-sim -- {seed}",
+            "{} of {count} seeds failed.\nseed {seed}: {why}\n\
+             replay: cargo run -p evenkeel-sim -- {seed}",
             failures.len()
         );
     }
