@@ -27,6 +27,8 @@ struct State {
 }
 
 struct Layered {
+    /// As it was opened, for messages.
+    path: String,
     base: Option<Arc<dyn File>>,
     over: RwLock<Over>,
 }
@@ -64,7 +66,7 @@ impl OverlayEnv {
         };
         let len = base.len()?;
         let over = RwLock::new(Over { len, base_len: len, blocks: BTreeMap::new() });
-        let file = Arc::new(Layered { base: Some(base), over });
+        let file = Arc::new(Layered { path: path.to_string(), base: Some(base), over });
         state.files.insert(path.to_string(), file.clone());
         Ok(Some(file))
     }
@@ -111,7 +113,8 @@ impl File for Layered {
         let over = self.over.read();
         let end = offset + buf.len() as u64;
         if end > over.len {
-            return Err(Error::new(Code::ReadShort).with("offset", offset).with("len", buf.len()));
+            let error = Error::new(Code::ReadShort).with("file", &self.path);
+            return Err(error.with("offset", offset).with("len", buf.len()));
         }
         self.read_below(&over, buf, offset)?;
         for (block, content) in over.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)) {
@@ -172,7 +175,7 @@ impl Env for OverlayEnv {
             Some(file) => Ok(file),
             None if mode.create => {
                 let over = RwLock::new(Over { len: 0, base_len: 0, blocks: BTreeMap::new() });
-                let file = Arc::new(Layered { base: None, over });
+                let file = Arc::new(Layered { path: path.to_string(), base: None, over });
                 state.files.insert(path.to_string(), file.clone());
                 Ok(file)
             }

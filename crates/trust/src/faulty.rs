@@ -23,6 +23,8 @@ pub enum Op {
 pub struct Faults {
     /// Calls on paths with this prefix fail with this code.
     failing: Mutex<Option<(Op, String, Code)>>,
+    /// Nothing changes any more, as if the process had been killed.
+    pub frozen: AtomicBool,
     /// New threads are refused.
     pub no_threads: AtomicBool,
     /// Bytes that files may take; 0: no limit.
@@ -38,7 +40,17 @@ impl Faults {
         *self.failing.lock().expect("not poisoned") = fault;
     }
 
+    fn frozen(&self, path: &str) -> Result<()> {
+        if self.frozen.load(SeqCst) {
+            return Err(Error::new(Code::WriteFailed).with("file", path).with("os", "frozen"));
+        }
+        Ok(())
+    }
+
     fn check(&self, op: Op, path: &str) -> Result<()> {
+        if op != Op::Read {
+            self.frozen(path)?;
+        }
         match &*self.failing.lock().expect("not poisoned") {
             Some((bad, prefix, code)) if *bad == op && path.starts_with(prefix) => {
                 Err(Error::new(*code).with("file", path).with("os", "made to fail"))
@@ -165,6 +177,7 @@ impl File for FaultyFile {
         self.inner.allocate(offset, len)
     }
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.env.faults.frozen(&self.path)?;
         self.inner.punch(offset, len)
     }
 }
@@ -178,9 +191,11 @@ impl Env for FaultyEnv {
         self.inner.list(dir)
     }
     fn remove(&self, path: &str) -> Result<()> {
+        self.faults.frozen(path)?;
         self.inner.remove(path)
     }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.faults.frozen(from)?;
         self.inner.rename(from, to)
     }
     fn create_dir(&self, dir: &str) -> Result<()> {

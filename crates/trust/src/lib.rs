@@ -3,4 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod faulty;
+pub mod fuzz;
+pub mod mutate;
 pub mod work;

@@ -2,19 +2,24 @@
 //! (or N times each), each commit is told on standard output once it is acknowledged.
 #![forbid(unsafe_code)]
 
-use evenkeel::ValueRef::Int;
-use evenkeel::{Access, Database, Isolation, Metric, Result};
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Metric, Options, Result,
+    TableSpec,
+};
 use evenkeel_trust::work;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[1..] {
         ["write", dir] => write(Path::new(dir), i64::MAX),
         ["write", dir, commits] => write(Path::new(dir), commits.parse().unwrap_or(1000)),
+        ["update", dir, rows] => update(Path::new(dir), rows.parse().unwrap_or(1000)),
         _ => {
-            say("usage: write DIR [N]");
+            say("usage: write DIR [N] | update DIR ROWS");
             std::process::exit(2);
         }
     };
@@ -50,6 +55,77 @@ fn write(dir: &Path, last: i64) -> Result<()> {
     let check = db.check()?;
     say(&format!("C {} {} {:#?}", check.rows, check.entries, check.problems));
     Ok(())
+}
+
+/// With the least memory: loads rows, changes all of them in one transaction, rolls that back,
+/// writes and reads a large value, drops the table. Tells peak memory and disk use.
+fn update(dir: &Path, rows: i64) -> Result<()> {
+    let options = Options { memory_size: 16 << 20, log_size: 64 << 20, ..Options::default() };
+    let db = Database::open_with(dir, options)?;
+    let column = ColumnSpec::new;
+    let spec = TableSpec::new()
+        .column(column("id", ColumnType::Int64))
+        .column(column("value", ColumnType::Int64))
+        .column(column("pad", ColumnType::Bytes { max: 200 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_value", &["value"]));
+    db.create_table("t", &spec)?;
+    for from in (0..rows).step_by(1000) {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        let mut table = txn.table("t")?;
+        for id in from..(from + 1000).min(rows) {
+            table.insert(&[Int(id), Int(id), Bytes(&[id as u8; 60])])?;
+        }
+        txn.commit()?;
+    }
+    say(&format!("loaded {}", peak_kib()));
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    let mut table = txn.table("t")?;
+    for id in 0..rows {
+        table.update(&[Int(id)], &[(1, Int(-id - 1))])?;
+    }
+    say(&format!("updated {}", peak_kib()));
+    txn.rollback()?;
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    for id in (0..rows).step_by(997) {
+        let row = txn.table("t")?.get(&[Int(id)])?;
+        let same = row.is_some_and(|row| matches!(row.value(1), Ok(Int(v)) if v == id));
+        if !same {
+            return Err(evenkeel::Error::new(evenkeel::Code::Internal).with("row", id));
+        }
+    }
+    drop(txn);
+    let check = db.check()?;
+    say(&format!("reverted {} {} {}", peak_kib(), check.rows, check.problems.len()));
+    say(&format!("before {}", allocated_kib(dir)));
+    db.drop_table("t")?;
+    let start = Instant::now();
+    let pages = dir.join("pages");
+    while allocated_kib(&pages) > 4096 && start.elapsed() < Duration::from_secs(20) {
+        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    say(&format!("dropped {} {}", allocated_kib(&pages), peak_kib()));
+    db.close()
+}
+
+/// The most memory this process has had, KiB.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// Blocks that a directory's files take, KiB.
+fn allocated_kib(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let sizes = entries.flatten().map(|e| match e.metadata() {
+        Ok(m) if m.is_dir() => allocated_kib(&e.path()),
+        Ok(m) => m.blocks() / 2,
+        Err(_) => 0,
+    });
+    sizes.sum()
 }
 
 /// Commits one transaction after the other, going on behind the last one found.

@@ -79,6 +79,16 @@ fn closed() -> Arc<MemEnv> {
     env
 }
 
+/// The same as a kill leaves it.
+fn killed() -> Arc<MemEnv> {
+    let (env, faults) = FaultyEnv::new();
+    let db = Database::open_with("dir", small(env.clone())).expect("opens");
+    fill(&db);
+    faults.frozen.store(true, SeqCst);
+    drop(db);
+    env.copy()
+}
+
 fn small(env: Arc<dyn Env>) -> Options {
     let generation_bytes = Some(64 << 10);
     on(env).geometry(Geometry { generation_bytes, ..Geometry::default() })
@@ -302,10 +312,7 @@ pub const ALL: &[Provocation] = &[
         spoiled("evenkeel.super", |bytes| bytes.fill(7))
     }),
     (Code::LogDamaged, &["lsn="], || {
-        let env = Arc::new(MemEnv::new());
-        let db = Database::open_with("dir", small(env.clone())).expect("opens");
-        fill(&db);
-        let copy = faulty::copy(&*env);
+        let copy = killed();
         let path = "wal/00000001.wal";
         let mut bytes = faulty::content(&*copy, path);
         bytes[wal::SEGMENT_HEADER + 200 * wal::BLOCK + 77] ^= 4;
@@ -313,10 +320,7 @@ pub const ALL: &[Provocation] = &[
         open_and_read(copy)
     }),
     (Code::LogMissing, &["file="], || {
-        let env = Arc::new(MemEnv::new());
-        let db = Database::open_with("dir", small(env.clone())).expect("opens");
-        fill(&db);
-        let copy = faulty::copy(&*env);
+        let copy = killed();
         copy.remove("wal/00000001.wal").expect("removes");
         open_and_read(copy)
     }),

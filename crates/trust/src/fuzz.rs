@@ -1,0 +1,591 @@
+//! The fuzz targets as plain functions: each takes bytes that an attacker may have written and must
+//! come back without a panic, in bounded memory and time. Checksums keep out accidents, not
+//! attackers, so where a checksum guards a decoder the target also runs with it made right.
+
+use crate::faulty;
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{Access, Database, Direction, Geometry, Isolation, Options, Range, Row};
+use evenkeel_base::{Lsn, PageNo, Result, TxnId, UndoNo, crc32c};
+use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
+use evenkeel_format::{
+    ColumnType, KeyPart, RowColumn, RowLayout, catalog, node, overflow, page, run, space,
+    superblock, tree_op, types, undo, wal,
+};
+use evenkeel_io::{Env, MemEnv, Runtime};
+use evenkeel_log::Replay;
+use evenkeel_pages::RedoApply as _;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A target: its name and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target but `open` and `operations`, which cost more.
+pub const DECODERS: &[Target] = &[
+    ("superblock", superblock),
+    ("catalog_row", catalog_row),
+    ("page", page_image),
+    ("wal_record", wal_record),
+    ("wal_segment", wal_segment),
+    ("run_block", run_block),
+    ("run_footer", run_footer),
+    ("row", row),
+    ("key", key),
+    ("undo_segment", undo_segment),
+];
+
+fn fix_crc(bytes: &mut [u8], at: usize, from: usize) {
+    if bytes.len() >= from.max(at + 4) {
+        let crc = crc32c(0, &bytes[from..]);
+        bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// Both slots of the superblock file, and a checkpoint's sections.
+pub fn superblock(data: &[u8]) {
+    let _ = superblock::Superblock::choose(data);
+    let mut fixed = data.to_vec();
+    for slot in fixed.chunks_mut(superblock::SLOT_BYTES) {
+        fix_crc(slot, 8, 12);
+    }
+    let _ = superblock::Superblock::choose(&fixed);
+    let _ = superblock::decode_sections(data);
+    let _ = superblock::decode_part(data);
+}
+
+/// Bodies of catalog rows.
+pub fn catalog_row(data: &[u8]) {
+    let _ = catalog::TableEntry::decode(data);
+    if let Ok(column) = catalog::ColumnEntry::decode(data) {
+        let _ = column.ty.check();
+    }
+    let _ = catalog::IndexEntry::decode(data);
+    let _ = catalog::decode_counter(data);
+}
+
+/// A page: image, tree node, space map.
+pub fn page_image(data: &[u8]) {
+    let _ = page::RawPage(data).verify(PageNo(0));
+    let mut fixed = data.to_vec();
+    if fixed.len() >= page::HEADER_BYTES {
+        page::seal(&mut fixed);
+        let _ = page::RawPage(&fixed).verify(page::page_no(&fixed));
+        node_payload(&fixed[page::HEADER_BYTES..]);
+        if let Ok(geometry) = space::Geometry::new(4096) {
+            for slot in 0..geometry.map_slots() as u16 + 2 {
+                let _ = geometry.descriptor(&fixed[page::HEADER_BYTES..], slot);
+            }
+            let _ = geometry.segments(&fixed[page::HEADER_BYTES..]);
+            let _ = geometry.owner(&fixed[page::HEADER_BYTES..], 300);
+        }
+    }
+    let _ = overflow::OverflowRef::decode(data);
+}
+
+/// Everything a reader does with a node, whether or not its check holds.
+fn node_payload(payload: &[u8]) {
+    let Ok(node) = node::Node::parse(payload) else { return };
+    let _ = node.check();
+    let probe = [0x80, 0, 0, 0, 0, 0, 1, 7];
+    let mut key = Vec::new();
+    for i in 0..node.count() {
+        key.clear();
+        node.key_to(i, &mut key);
+        let _ = (node.cmp_key(i, &probe), node.cell_len(i));
+        let _ = if node.is_leaf() {
+            node.leaf_cell(i).map(|_| ())
+        } else {
+            node.inner_cell(i).map(|_| ())
+        };
+    }
+    let _ = (node.lower_bound(&probe), node.lower_bound_append(&probe), node.covers(&probe));
+    let _ = (node.free_bytes(), node.used_bytes(), node.dead_count());
+    if !node.is_leaf() && node.count() > 0 {
+        let _ = (node.child_slot(&probe), node.child_slot_before(&probe));
+    }
+}
+
+/// A record body, as each kind; page ops are applied to an empty leaf and to what came before.
+pub fn wal_record(data: &[u8]) {
+    if let Ok(change) = LeafChange::decode(data) {
+        let _ = RowLogical::decode(change.logical);
+        let _ = record::decode_revert(change.logical);
+        let mut image = empty_leaf();
+        for kind in [RecordKind::Row, RecordKind::Revert] {
+            let _ = evenkeel_tree::TreeRedo.apply_row(kind, &change, &mut image);
+        }
+        node_payload(&image);
+    }
+    let mut image = empty_leaf();
+    let Ok(geometry) = space::Geometry::new(4096) else { return };
+    let mut map = geometry.new_segment(0).swap_remove(0).1;
+    for op in record::page_ops(data).take(1000) {
+        let Ok(op) = op else { break };
+        if op.op < 32 {
+            let _ = geometry.apply(op.op, op.payload, PageNo(0), &mut map);
+        } else {
+            let _ = tree_op::TreeOp::decode(op.op, op.payload);
+            let _ = evenkeel_tree::TreeRedo.apply(op.op, op.payload, &mut image);
+            node_payload(&image);
+        }
+    }
+    let _ = record::decode_txn(data);
+    let _ = run::decode_manifest(data);
+    let _ = superblock::decode_part(data);
+}
+
+/// The payload of a leaf without rows: what its format op makes of zeros.
+fn empty_leaf() -> Vec<u8> {
+    vec![0; 4096 - page::HEADER_BYTES]
+}
+
+struct Ignore(u64);
+
+impl Replay for Ignore {
+    fn record(&mut self, _: Lsn, _: RecordKind, body: &[u8]) -> Result<()> {
+        self.0 += body.len() as u64;
+        Ok(())
+    }
+}
+
+/// A segment file as the whole log, its checksums made right.
+pub fn wal_segment(data: &[u8]) {
+    let mut fixed = data.to_vec();
+    if fixed.len() >= wal::SEGMENT_HEADER {
+        let _ = wal::SegmentHeader::decode(&fixed[..wal::SEGMENT_HEADER]);
+        let (header, blocks) = fixed.split_at_mut(wal::SEGMENT_HEADER);
+        header[12..16].fill(0);
+        let crc = crc32c(0, header);
+        header[12..16].copy_from_slice(&crc.to_le_bytes());
+        for block in blocks.chunks_exact_mut(wal::BLOCK) {
+            fix_crc(block, 0, 4);
+            let _ = wal::BlockHeader::decode(block);
+        }
+    }
+    for bytes in [data, &fixed[..]] {
+        let env = MemEnv::new();
+        faulty::replace(&env, "wal/00000001.wal", bytes);
+        let rt = Runtime::new(Arc::new(env));
+        let _ = evenkeel_log::replay(&rt, Lsn(960), None, &mut Ignore(0));
+    }
+}
+
+/// A data block, decompressed, and its envelope.
+pub fn run_block(data: &[u8]) {
+    if let Ok(block) = run::DataBlock::parse(data.to_vec().into()) {
+        let (mut at, mut key, mut pk_len) = (block.start(), Vec::new(), 0);
+        while at < block.end() {
+            let Ok(entry) = block.decode(at, &mut key, pk_len) else { break };
+            let _ = block.value(&entry);
+            assert!(entry.next > at, "a decoder must move on");
+            (at, pk_len) = (entry.next, entry.pk_len);
+        }
+        for i in 0..block.restarts().min(2000) {
+            let _ = (block.restart(i), block.restart_key(i).is_ok());
+        }
+        let _ = block.restart_before(b"middle");
+    }
+}
+
+/// Footer, trailer, fences, filter, manifest.
+pub fn run_footer(data: &[u8]) {
+    let _ = run::decode_footer(data);
+    let _ = run::Trailer::decode(data, 1);
+    if data.len() == run::Trailer::LEN {
+        let mut fixed = data.to_vec();
+        let crc = crc32c(crc32c(0, &fixed[..12]), &fixed[16..]);
+        fixed[12..16].copy_from_slice(&crc.to_le_bytes());
+        let _ = run::Trailer::decode(&fixed, 1);
+    }
+    if let Ok(fences) = run::Fences::decode(data, 0, 1 << 20) {
+        for block in 0..fences.blocks().min(2000) {
+            let _ = (fences.key(block), fences.place(block));
+        }
+        let _ = fences.block_of(b"middle");
+    }
+    if let Ok(filter) = run::Filter::decode(data.to_vec().into()) {
+        let hits =
+            (0..50).filter(|i: &u64| filter.may_contain(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        assert!(hits.count() <= 50);
+    }
+    let _ = run::decode_manifest(data);
+}
+
+/// One column of each type.
+pub fn layout() -> RowLayout {
+    let columns = TYPES.iter().enumerate().map(|(i, ty)| {
+        let (id, nullable) = (i as u16, i % 2 == 0);
+        RowColumn { id, ty: *ty, nullable }
+    });
+    RowLayout::new(1, columns.collect())
+}
+
+/// Every shape of type.
+pub const TYPES: [ColumnType; 12] = [
+    ColumnType::Bool,
+    ColumnType::Int8,
+    ColumnType::UInt16,
+    ColumnType::Int32,
+    ColumnType::Int64,
+    ColumnType::Float64,
+    ColumnType::Decimal { precision: 20, scale: 3 },
+    ColumnType::FixedBytes { len: 5 },
+    ColumnType::Bytes { max: 100 },
+    ColumnType::Text { max: 100 },
+    ColumnType::Date,
+    ColumnType::DateTime,
+];
+
+/// A row.
+pub fn row(data: &[u8]) {
+    let _ = evenkeel_format::row_version(data);
+    let layout = layout();
+    if let Ok(reader) = layout.read(data) {
+        for i in 0..TYPES.len() + 1 {
+            if let Ok(evenkeel_format::Field::Reference(bytes)) = reader.field(i) {
+                let _ = overflow::OverflowRef::decode(bytes);
+            }
+        }
+    }
+}
+
+/// A key of every type, ascending and descending.
+pub fn key(data: &[u8]) {
+    for ty in TYPES {
+        for (nullable, desc) in [(false, false), (true, false), (true, true)] {
+            let part = KeyPart { ty, nullable, desc };
+            if let Ok((value, rest)) = part.decode(data) {
+                // What decodes encodes to a key that decodes to the same value.
+                let mut again = Vec::new();
+                if part.encode(value.as_ref(), &mut again).is_ok() {
+                    let (same, _) = part.decode(&again).unwrap_or((types::Value::Null, &[]));
+                    let is_nan = matches!(value, types::Value::Float(f) if f.is_nan());
+                    assert!(is_nan || same == value, "{value:?} is {same:?}");
+                }
+                assert!(rest.len() <= data.len());
+            }
+            let _ = (part.skip(data).is_ok(), part.is_null(data), part.decode_scalar(data));
+        }
+    }
+}
+
+/// An undo segment: header, frame, records.
+pub fn undo_segment(data: &[u8]) {
+    let _ = undo::check_segment_header(data, 1);
+    let id =
+        undo::FrameId { segment: 1, offset: 0, txn: TxnId(7), first: UndoNo(0), last: UndoNo(9) };
+    let _ = undo::check_frame(data, &id);
+    let _ = undo::find_record(data, UndoNo(3));
+    for record in undo::records(data).take(10_000) {
+        if record.is_err() {
+            break;
+        }
+    }
+}
+
+/// Opens a directory of any bytes, and reads everything if it opens.
+///
+/// # Errors
+/// The first error: all that may come of it, beside nothing at all.
+pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
+    let generation_bytes = Some(64 << 10);
+    let geometry = Geometry {
+        generation_bytes,
+        pool_bytes: Some(1 << 20),
+        log_bytes: Some(1 << 20),
+        ..Geometry::default()
+    };
+    let memory_size = 16 << 20;
+    let options = Options { read_only: true, memory_size, ..Options::default() };
+    let db = Database::open_with("dir", options.env(env).geometry(geometry))?;
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let (mut rows, mut row) = (Vec::new(), Row::new());
+    let int = |row: &Row, at| match row.value(at) {
+        Ok(Int(n)) => Ok(n),
+        Ok(_) => Ok(i64::MIN),
+        Err(error) => Err(error),
+    };
+    let mut scan = txn.table("t")?.scan(Range::ALL, Direction::Forward)?;
+    while scan.next(&mut row)? {
+        rows.push((int(&row, 0)?, int(&row, 1)?));
+        row.value(2)?;
+    }
+    let mut by_index = Vec::new();
+    let mut scan =
+        txn.table("t")?.index("by_value")?.keys_only().scan(Range::ALL, Direction::Backward)?;
+    while scan.next(&mut row)? {
+        by_index.push((int(&row, 0)?, int(&row, 1)?));
+    }
+    by_index.sort_unstable();
+    let mut sorted = rows.clone();
+    sorted.sort_unstable();
+    if by_index != sorted {
+        return Err(evenkeel_base::Error::internal("index and table differ"));
+    }
+    Ok(rows)
+}
+
+/// Bytes as a program of row operations, transactions and savepoints against a map.
+pub fn operations(db: &Database, data: &[u8]) {
+    let mut model: BTreeMap<i64, i64> = BTreeMap::new();
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    {
+        // An empty table: what an earlier program left goes first.
+        let mut ids = Vec::new();
+        let mut scan = txn.table("t").and_then(|mut t| t.scan(Range::ALL, Direction::Forward));
+        let mut row = Row::new();
+        let scan = scan.as_mut().expect("a scan");
+        while scan.next(&mut row).expect("a row") {
+            ids.extend(row.value(0).ok().and_then(|v| if let Int(n) = v { Some(n) } else { None }));
+        }
+        for id in ids {
+            txn.table("t").expect("there").delete(&[Int(id)]).expect("deletes");
+        }
+        txn.commit().expect("commits");
+    }
+    let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let mut txn = begin();
+    let (mut own, mut saved) = (model.clone(), model.clone());
+    txn.savepoint("s").expect("set");
+    for step in data.chunks(3).take(200) {
+        let at = |i| step.get(i).copied().unwrap_or(0);
+        let (id, value) = (i64::from(at(1) % 32), i64::from(at(2)));
+        let row = [Int(id), Int(value), Bytes(&step[..1])];
+        match at(0) % 12 {
+            0..=2 => {
+                let done = txn.table("t").expect("there").insert(&row);
+                assert_eq!(done.is_ok(), !own.contains_key(&id), "{done:?}");
+                own.entry(id).or_insert(value);
+            }
+            3 | 4 => {
+                txn.table("t").expect("there").upsert(&row, &[]).expect("upserts");
+                own.insert(id, value);
+            }
+            5 => {
+                let mut table = txn.table("t").expect("there");
+                let done = table.update(&[Int(id)], &[(1, Int(value))]).expect("updates");
+                assert_eq!(done, own.contains_key(&id));
+                own.entry(id).and_modify(|v| *v = value);
+            }
+            6 | 7 => {
+                let done = txn.table("t").expect("there").delete(&[Int(id)]).expect("deletes");
+                assert_eq!(done, own.remove(&id).is_some());
+            }
+            8 => {
+                txn.savepoint("s").expect("set");
+                saved = own.clone();
+            }
+            9 => {
+                txn.rollback_to("s").expect("set before");
+                own = saved.clone();
+            }
+            10 => {
+                txn.commit().expect("commits");
+                model = own.clone();
+                txn = begin();
+                txn.savepoint("s").expect("set");
+                saved = own.clone();
+            }
+            _ => {
+                txn.rollback().expect("rolls back");
+                own = model.clone();
+                txn = begin();
+                txn.savepoint("s").expect("set");
+                saved = own.clone();
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    let mut row = Row::new();
+    let index = txn.table("t").and_then(|t| t.index("by_value"));
+    let scan = index.and_then(|i| i.keys_only().scan(Range::ALL, Direction::Forward));
+    let mut scan = scan.expect("a scan");
+    while scan.next(&mut row).expect("a row") {
+        if let (Ok(Int(id)), Ok(Int(value))) = (row.value(0), row.value(1)) {
+            found.insert(id, value);
+        }
+    }
+    assert_eq!(found, own, "the index is not what the operations made");
+}
+
+/// A small store with rows, runs, log and map pages, closed or as a kill would leave it, and its
+/// rows.
+pub fn store(closed: bool) -> (Arc<MemEnv>, Vec<(i64, i64)>) {
+    let (env, faults) = faulty::FaultyEnv::new();
+    let geometry = Geometry {
+        generation_bytes: Some(64 << 10),
+        pool_bytes: Some(1 << 20),
+        log_bytes: Some(1 << 20),
+        ..Geometry::default()
+    };
+    let options = Options { memory_size: 16 << 20, ..Options::default() };
+    let options = options.env(env.clone()).geometry(geometry);
+    let db = Database::open_with("dir", options).expect("opens");
+    db.create_table("t", &small_table()).expect("creates");
+    let mut rows = Vec::new();
+    for batch in 0..12i64 {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let mut table = txn.table("t").expect("there");
+        for id in batch * 100..batch * 100 + 100 {
+            let value = id * 7919 % 1009;
+            table.insert(&[Int(id), Int(value), Bytes(&[id as u8; 60])]).expect("inserts");
+            rows.push((id, value));
+        }
+        txn.commit().expect("commits");
+    }
+    if closed {
+        db.close().expect("closes");
+        return (env.copy(), rows);
+    }
+    db.checkpoint().expect("a checkpoint");
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let mut table = txn.table("t").expect("there");
+    for id in 1200..1260 {
+        table.insert(&[Int(id), Int(id), Bytes(&[1; 60])]).expect("inserts");
+        rows.push((id, id));
+    }
+    txn.commit().expect("commits");
+    faults.frozen.store(true, std::sync::atomic::Ordering::SeqCst);
+    drop(db);
+    (env.copy(), rows)
+}
+
+/// The table of `store` and `operations`.
+pub fn small_table() -> evenkeel::TableSpec {
+    let column = evenkeel::ColumnSpec::new;
+    evenkeel::TableSpec::new()
+        .column(column("id", ColumnType::Int64))
+        .column(column("value", ColumnType::Int64))
+        .column(column("pad", ColumnType::Bytes { max: 100 }))
+        .primary_key(&["id"])
+        .index(evenkeel::IndexSpec::new("by_value", &["value"]))
+}
+
+struct Bodies(Vec<Vec<u8>>);
+
+impl Replay for Bodies {
+    fn record(&mut self, _: Lsn, _: RecordKind, body: &[u8]) -> Result<()> {
+        if self.0.len() < 600 {
+            self.0.push(body.to_vec());
+        }
+        Ok(())
+    }
+}
+
+/// Inputs to begin with, by target: parts of a real store.
+pub fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let (env, _) = store(false);
+    let read = |path: &str| faulty::content(&*env, path);
+    let paths = faulty::paths(&*env);
+    let of = |prefix: &str| paths.iter().filter(|p| p.starts_with(prefix)).cloned().collect();
+    match target {
+        "superblock" => vec![read("evenkeel.super")],
+        "page" => read("pages/000000.pg").chunks(4096).map(<[u8]>::to_vec).collect(),
+        "wal_segment" => {
+            let mut bytes = first_segment();
+            bytes.truncate(4096 + 24 * 512);
+            vec![bytes]
+        }
+        "run_block" => vec![block(40, false), block(300, true)],
+        "run_footer" => {
+            let runs: Vec<String> = of("runs/");
+            let mut all = run_parts();
+            for bytes in runs.iter().map(|path| read(path)) {
+                all.extend(
+                    bytes.len().checked_sub(run::Trailer::LEN).map(|at| bytes[at..].to_vec()),
+                );
+            }
+            all
+        }
+        "undo_segment" | "wal_record" | "catalog_row" | "row" | "key" => {
+            let rt = Runtime::new(env.clone());
+            let super_bytes = read("evenkeel.super");
+            let from = superblock::Superblock::choose(&super_bytes).map_or(Lsn(960), |s| s.redo);
+            let mut bodies = Bodies(Vec::new());
+            let _ = evenkeel_log::replay(&rt, from, None, &mut bodies);
+            let mut all = bodies.0;
+            all.extend(parts());
+            all
+        }
+        _ => vec![(0..=255).collect()],
+    }
+}
+
+fn block(entries: u64, pending: bool) -> Vec<u8> {
+    let mut builder = run::BlockBuilder::new(Lsn(1000));
+    for i in 0..entries {
+        let key = [&i.to_be_bytes()[..], b"column", &(i * 3).to_be_bytes()].concat();
+        let stamp = evenkeel_base::Stamp { txn: TxnId(i + 1), undo_no: UndoNo(2) };
+        let version = match pending && i % 5 == 0 {
+            true => run::RunVersion::Pending(stamp),
+            false => run::RunVersion::Committed(Lsn(1000 + i)),
+        };
+        builder.push(&key, 8, record::entry_op::INS, version, &key[..(i % 9) as usize]);
+    }
+    builder.finish().to_vec()
+}
+
+/// The first log segment of a new database.
+fn first_segment() -> Vec<u8> {
+    let env = Arc::new(MemEnv::new());
+    let options = Options::default().env(env.clone());
+    let db = Database::open_with("dir", options).expect("opens");
+    db.create_table("t", &small_table()).expect("creates");
+    faulty::content(&*env, "wal/00000001.wal")
+}
+
+/// A footer, fences, a filter, a manifest.
+fn run_parts() -> Vec<Vec<u8>> {
+    let (mut fences, mut filter) = (run::FencesBuilder::default(), run::FilterBuilder::default());
+    let keys: Vec<[u8; 8]> = (0..200u64).map(|i| (i * 977).to_be_bytes()).collect();
+    for (i, key) in keys.iter().enumerate() {
+        let before = i.checked_sub(1).map(|i| &keys[i][..]);
+        fences.push(before, key, 4000 + i as u32);
+        filter.push(key);
+    }
+    let edits = [run::ManifestOp::AddFile(7), run::ManifestOp::RemoveFile(300)];
+    let slice = run::SliceInfo {
+        blocks: 3,
+        data_len: 9000,
+        min_key: b"a".to_vec(),
+        max_key: b"z".to_vec(),
+        pending: vec![TxnId(4), TxnId(9)],
+        ..run::SliceInfo::default()
+    };
+    let footer = run::encode_footer(&[slice.clone(), slice]);
+    vec![footer, fences.finish(), filter.finish(), run::encode_manifest(&edits)]
+}
+
+/// Encoded rows, keys, undo records and catalog bodies.
+fn parts() -> Vec<Vec<u8>> {
+    use evenkeel_format::{Field, ValueRef};
+    let mut all = Vec::new();
+    let values = [
+        ValueRef::Bool(true),
+        Int(-3),
+        Int(9),
+        Int(70_000),
+        Int(-1 << 40),
+        ValueRef::Float(1.5),
+        ValueRef::Decimal(123_456, 3),
+        Bytes(b"fixed"),
+        Bytes(b"a\0b"),
+        ValueRef::Text("text"),
+        ValueRef::Date(9000),
+        ValueRef::DateTime(1 << 50),
+    ];
+    let mut row = Vec::new();
+    if layout().encode(|i| Field::Value(values[i]), &mut row).is_ok() {
+        all.push(row);
+    }
+    for (ty, value) in TYPES.into_iter().zip(values) {
+        for desc in [false, true] {
+            let mut key = Vec::new();
+            if (KeyPart { ty, nullable: desc, desc }).encode(value, &mut key).is_ok() {
+                all.push(key);
+            }
+        }
+    }
+    all.push(undo::segment_header(1).to_vec());
+    all
+}
