@@ -12,4 +12,19 @@ lib=$(dirname "$(find /usr/lib -name librocksdb.so | head -n 1)")
 rung 1-peers env ROCKSDB_LIB_DIR="$lib" cargo test --quiet --target-dir target/peers \
     --manifest-path crates/bench-compare/peers/Cargo.toml \
     --features rocksdb,sqlite,lmdb,redb,fjall
+
+# The trust rungs at their release sizes.
+rung 4-fuzz env EVENKEEL_FUZZ=50 cargo test --quiet --release -p evenkeel-trust --test fuzz
+rung 5-rot env EVENKEEL_ROT=50000 cargo test --quiet --release -p evenkeel-trust --test rot
+rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 \
+    cargo test --quiet --release -p evenkeel-trust --test limits
+rung 7-kills env EVENKEEL_KILLS=500 cargo test --quiet --release -p evenkeel-trust --test kill
+# Coverage-guided fuzzing needs the nightly compiler and cargo-fuzz; it runs where they are.
+if command -v cargo-fuzz >/dev/null; then
+    for target in superblock catalog_row page wal_record wal_segment run_block run_footer row key \
+        undo_segment; do
+        rung "4-cargo-fuzz-$target" env EVENKEEL_TARGET="$target" \
+            cargo +nightly fuzz run decoder -- -max_total_time=600
+    done
+fi
 rungs_done

@@ -325,24 +325,34 @@ pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
     Ok(rows)
 }
 
+/// What an earlier program left goes first.
+fn delete_all(db: &Database) {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    for id in by_index(&mut txn).into_keys() {
+        txn.table("t").expect("there").delete(&[Int(id)]).expect("deletes");
+    }
+    txn.commit().expect("commits");
+}
+
+/// The rows by their index alone: id to value.
+fn by_index(txn: &mut evenkeel::Txn) -> BTreeMap<i64, i64> {
+    let mut found = BTreeMap::new();
+    let mut row = Row::new();
+    let index = txn.table("t").and_then(|t| t.index("by_value"));
+    let scan = index.and_then(|i| i.keys_only().scan(Range::ALL, Direction::Forward));
+    let mut scan = scan.expect("a scan");
+    while scan.next(&mut row).expect("a row") {
+        if let (Ok(Int(id)), Ok(Int(value))) = (row.value(0), row.value(1)) {
+            found.insert(id, value);
+        }
+    }
+    found
+}
+
 /// Bytes as a program of row operations, transactions and savepoints against a map.
 pub fn operations(db: &Database, data: &[u8]) {
     let mut model: BTreeMap<i64, i64> = BTreeMap::new();
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-    {
-        // An empty table: what an earlier program left goes first.
-        let mut ids = Vec::new();
-        let mut scan = txn.table("t").and_then(|mut t| t.scan(Range::ALL, Direction::Forward));
-        let mut row = Row::new();
-        let scan = scan.as_mut().expect("a scan");
-        while scan.next(&mut row).expect("a row") {
-            ids.extend(row.value(0).ok().and_then(|v| if let Int(n) = v { Some(n) } else { None }));
-        }
-        for id in ids {
-            txn.table("t").expect("there").delete(&[Int(id)]).expect("deletes");
-        }
-        txn.commit().expect("commits");
-    }
+    delete_all(db);
     let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     let mut txn = begin();
     let (mut own, mut saved) = (model.clone(), model.clone());
@@ -395,16 +405,7 @@ pub fn operations(db: &Database, data: &[u8]) {
             }
         }
     }
-    let mut found = BTreeMap::new();
-    let mut row = Row::new();
-    let index = txn.table("t").and_then(|t| t.index("by_value"));
-    let scan = index.and_then(|i| i.keys_only().scan(Range::ALL, Direction::Forward));
-    let mut scan = scan.expect("a scan");
-    while scan.next(&mut row).expect("a row") {
-        if let (Ok(Int(id)), Ok(Int(value))) = (row.value(0), row.value(1)) {
-            found.insert(id, value);
-        }
-    }
+    let found = by_index(&mut txn);
     assert_eq!(found, own, "the index is not what the operations made");
 }
 

@@ -75,7 +75,7 @@ fn every_changed_unit_is_detected() {
                 let bad = spoil(&mut rng, slot, other);
                 let is_whole = bad == slot || bad == other;
                 let decoded = superblock::Superblock::decode(&bad);
-                (!is_whole).then(|| !matches!(decoded, Ok(Some(_))))
+                (!is_whole).then_some(!matches!(decoded, Ok(Some(_))))
             }
             _ => {
                 let at = any(&mut rng, blocks.len());

@@ -1,0 +1,158 @@
+//! What runs out: memory, disk, and the limits of keys, rows and values, at the limit and one
+//! beyond. `EVENKEEL_UPDATE_ROWS` is the size of the great update (5M in the release ladder).
+
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{
+    Access, Code, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Kind, Options,
+    TableSpec,
+};
+use evenkeel_format::limits;
+use evenkeel_trust::faulty::FaultyEnv;
+use std::process::Command;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn a_great_update_and_its_rollback_stay_within_memory() {
+    let rows = number("EVENKEEL_UPDATE_ROWS", 100_000);
+    let dir = tempfile::tempdir().expect("directory");
+    let out = Command::new(env!("CARGO_BIN_EXE_evenkeel-trust-child"))
+        .args(["update", &dir.path().display().to_string(), &rows.to_string()])
+        .output()
+        .expect("the child runs");
+    let text = String::from_utf8(out.stdout).expect("text");
+    println!("{rows} rows\n{text}");
+    assert!(out.status.success(), "{text}");
+    let find = |word: &str, i: usize| -> u64 {
+        let line = text.lines().find(|l| l.starts_with(word)).expect("the line");
+        line.split(' ').nth(i).and_then(|n| n.parse().ok()).expect("a number")
+    };
+    assert_eq!((find("reverted", 2), find("reverted", 3)), (rows, 0));
+    let bar_kib = 16 * 1024 * 11 / 10 + 64 * 1024;
+    assert!(find("dropped", 3) <= bar_kib, "peak over {bar_kib} KiB");
+    assert!(find("dropped", 1) <= find("dropped", 2) / 2, "DROP gave too little back");
+}
+
+/// A disk that becomes full at many points: statements fail with `DiskFull`, nothing acknowledged
+/// is lost, and once there is space writes go on in the same open database.
+#[test]
+fn a_full_disk_stops_writes_until_there_is_space() {
+    let mut met = 0;
+    for round in 0..12u64 {
+        let (env, faults) = FaultyEnv::new();
+        let geometry = Geometry {
+            generation_bytes: Some(64 << 10),
+            pool_bytes: Some(1 << 20),
+            log_bytes: Some(1 << 20),
+            ..Geometry::default()
+        };
+        let lock_wait_timeout = Duration::from_secs(5);
+        let options = Options { lock_wait_timeout, ..Options::default() };
+        let options = options.env(env.clone()).geometry(geometry);
+        let db = Database::open_with("dir", options.clone()).expect("opens");
+        let spec = TableSpec::new()
+            .column(ColumnSpec::new("id", ColumnType::Int64))
+            .column(ColumnSpec::new("value", ColumnType::Int64))
+            .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 400 }))
+            .primary_key(&["id"])
+            .index(IndexSpec::new("by_value", &["value"]));
+        db.create_table("t", &spec).expect("creates");
+        let write = |id: i64| -> evenkeel::Result<()> {
+            let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+            let mut table = txn.table("t")?;
+            for row in id * 10..id * 10 + 10 {
+                table.insert(&[Int(row), Int(row % 37), Bytes(&[7; 300])])?;
+            }
+            txn.commit().map(|_| ())
+        };
+        let mut acknowledged = 0;
+        faults.capacity.store(env.used_bytes() + round * 170_000, SeqCst);
+        let mut refused = None;
+        std::thread::scope(|scope| {
+            let (done, over) = std::sync::mpsc::channel::<()>();
+            scope.spawn(|| {
+                for id in 0..400 {
+                    if let Err(error) = write(id) {
+                        refused = Some(error);
+                        break;
+                    }
+                    acknowledged += 1;
+                }
+                drop(done);
+            });
+            // A writer that waits for log space on a full disk goes on when there is some.
+            let _ = over.recv_timeout(Duration::from_millis(1500));
+            faults.capacity.store(0, SeqCst);
+        });
+        met += u64::from(faults.full.load(SeqCst) > 0);
+        if let Some(error) = &refused {
+            assert_eq!(error.kind(), Kind::Full, "round {round}: {error}");
+        }
+        for id in 1000..1010 {
+            write(id).unwrap_or_else(|e| panic!("round {round}: writes do not go on: {e}"));
+        }
+        let rows = (acknowledged + 10) * 10;
+        let check = db.check().expect("check");
+        assert_eq!((check.rows, check.problems.len()), (rows, 0), "{:?}", check.problems);
+        db.close().expect("closes");
+        let check = Database::open_with("dir", options).expect("reopens").check().expect("check");
+        assert_eq!((check.rows, check.problems.len()), (rows, 0), "{:?}", check.problems);
+    }
+    println!("12 disks, {met} found full");
+    assert!(met >= 6);
+}
+
+/// Each limit at its value and one beyond.
+#[test]
+fn limits_hold_at_the_limit_and_one_beyond() {
+    let db = Database::open_with("dir", Options::in_memory()).expect("opens");
+    let wide = |columns: usize| {
+        let id = ColumnSpec::new("c0", ColumnType::Int8);
+        (1..columns).fold(TableSpec::new().column(id).primary_key(&["c0"]), |spec, i| {
+            spec.column(ColumnSpec::new(&format!("c{i}"), ColumnType::Int8).nullable())
+        })
+    };
+    let parts = |n: usize| (1..=n).map(|i| format!("c{i}")).collect::<Vec<_>>();
+    let over = |n: usize| {
+        let names = parts(n);
+        wide(40).index(IndexSpec::new("i", &names.iter().map(String::as_str).collect::<Vec<_>>()))
+    };
+    let many = |n: usize| {
+        (0..n).fold(wide(2), |spec, i| spec.index(IndexSpec::new(&format!("i{i}"), &["c1"])))
+    };
+    let tries = [
+        (wide(limits::COLUMNS_MAX), wide(limits::COLUMNS_MAX + 1), Code::TooManyColumns),
+        (over(limits::KEY_PARTS_MAX), over(limits::KEY_PARTS_MAX + 1), Code::TooManyKeyParts),
+        (many(limits::INDEXES_MAX), many(limits::INDEXES_MAX + 1), Code::TooManyIndexes),
+    ];
+    for (at, beyond, code) in tries {
+        db.create_table("limit", &at).unwrap_or_else(|e| panic!("{code:?} at the limit: {e}"));
+        db.drop_table("limit").expect("drops");
+        assert_eq!(db.create_table("limit", &beyond).expect_err("beyond").code(), code);
+    }
+    let name = |n: usize| "n".repeat(n);
+    db.create_table(&name(limits::NAME_BYTES_MAX), &wide(2)).expect("at the limit");
+    let beyond = db.create_table(&name(limits::NAME_BYTES_MAX + 1), &wide(2));
+    assert_eq!(beyond.expect_err("beyond").code(), Code::NameInvalid);
+    // The longest index entry: column bytes with their terminator, clustered key, stored bytes.
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("text", ColumnType::Bytes { max: 1 << 20 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("i", &["text"]));
+    db.create_table("long", &spec).expect("creates");
+    let insert = |id: i64, bytes: usize| {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        txn.table("long")?.insert(&[Int(id), Bytes(&vec![b'x'; bytes])])?;
+        txn.commit()
+    };
+    let longest = limits::INDEX_ENTRY_BYTES_MAX - 2 - 8;
+    insert(1, longest).expect("at the limit");
+    assert_eq!(insert(2, longest + 1).expect_err("beyond").code(), Code::EntryTooLong);
+    let check = db.check().expect("check");
+    assert_eq!((check.rows, check.problems.len()), (1, 0), "{:?}", check.problems);
+}
