@@ -11,6 +11,9 @@ pub use evenkeel_log::Durability;
 /// Mebibyte.
 const MIB: u64 = 1 << 20;
 
+/// Threads of one index build at most.
+const BUILD_THREADS_MAX: usize = 4;
+
 /// One setting, for checks and documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -188,6 +191,12 @@ impl Options {
     pub(crate) fn environment(&self, path: &Path) -> Arc<dyn Env> {
         let env = self.base_environment(path);
         if self.read_only { Arc::new(OverlayEnv::new(env)) } else { env }
+    }
+
+    /// Threads of one index build. A given environment has no known number of cores; it may be
+    /// simulated, where the same number everywhere makes runs repeat.
+    pub(crate) fn build_threads(&self) -> usize {
+        if self.env.is_some() { 2 } else { evenkeel_io::real::cores().min(BUILD_THREADS_MAX) }
     }
 
     /// The page size of a database to be created.

@@ -30,6 +30,11 @@ pub struct RealEnv {
     warned: Arc<AtomicBool>,
 }
 
+/// Cores of this machine that the process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
 impl RealEnv {
     /// An environment rooted at `root`, which need not exist yet (`create_dir("")` makes it).
     pub fn new(root: impl AsRef<Path>) -> RealEnv {

@@ -67,6 +67,11 @@ impl Files {
         RawPage(buf).verify(page).map_err(|e| self.at(e, page))
     }
 
+    /// Reads consecutive pages from `first` on, unverified, all in one segment.
+    pub fn read_run(&self, first: PageNo, images: &mut [u8]) -> Result<()> {
+        self.read_raw(first, images)
+    }
+
     fn read_raw(&self, page: PageNo, buf: &mut [u8]) -> Result<()> {
         let beyond = || self.at(Error::new(Code::PageBeyond).with("page", page), page);
         if self.geometry.extent_of(page).is_none() {
@@ -78,7 +83,8 @@ impl Files {
         let result = file.read_at(buf, offset);
         let ns = self.rt.env.now_ns().saturating_sub(start);
         self.rt.stalled(Cause::PageRead, ns);
-        self.rt.metrics.add(Metric::PageReads, 1);
+        let pages = buf.len() / self.geometry.page_size();
+        self.rt.metrics.add(Metric::PageReads, pages as u64);
         self.rt.metrics.add(Metric::PageReadBytes, buf.len() as u64);
         match result {
             Err(e) if e.code() == Code::ReadShort => Err(beyond().caused_by(e)),

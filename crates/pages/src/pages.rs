@@ -21,8 +21,10 @@ use std::sync::{Arc, OnceLock};
 
 /// Frames a pool must have.
 const FRAMES_MIN: usize = 64;
-/// Pages waiting to be prefetched, at most.
-const PREFETCH_MAX: usize = 256;
+/// Pages waiting to be prefetched, at most; also at most an eighth of the pool.
+const PREFETCH_MAX: usize = 512;
+/// Pages read at once by a prefetch, at most; also at most a sixteenth of the pool.
+const PREFETCH_RUN: usize = 32;
 
 /// How to open a page space.
 #[derive(Clone, Copy, Debug)]
@@ -158,10 +160,42 @@ impl Pages {
                     }
                     return Ok(PageRead { guard });
                 }
-            } else if let Some(guard) = self.load(page, &mut credits, access)? {
+                continue;
+            }
+            if access == Access::UseOnce && self.read_queued(page) {
+                continue;
+            }
+            if let Some(guard) = self.load(page, &mut credits, access)? {
                 return Ok(PageRead { guard: guard.downgrade() });
             }
         }
+    }
+
+    /// A scan that has caught up with its prefetch reads the run itself. False if the page was not
+    /// asked for, or cannot be read this way.
+    fn read_queued(&self, page: PageNo) -> bool {
+        let run = {
+            let mut queue = self.prefetch.lock();
+            let at = queue.iter().position(|p| *p == page);
+            at.map(|at| self.take_run(&mut queue, at))
+        };
+        run.is_some_and(|(first, count)| self.load_run(first, count).is_ok())
+    }
+
+    /// Takes the neighbouring pages of one segment from a place of the queue on, as many as one
+    /// read shall bring.
+    fn take_run(&self, queue: &mut VecDeque<PageNo>, at: usize) -> (PageNo, usize) {
+        let limit = PREFETCH_RUN.min(self.frames.count() / 16).max(1);
+        let first = queue[at];
+        let mut count = 1;
+        while count < limit
+            && (first.0 + count as u64) % self.geometry.segment_pages() != 0
+            && queue.get(at + count) == Some(&PageNo(first.0 + count as u64))
+        {
+            count += 1;
+        }
+        queue.drain(at..at + count);
+        (first, count)
     }
 
     /// True if the page of `token` is unchanged since (its version is the same) and nobody is
@@ -203,10 +237,11 @@ impl Pages {
 
     /// Asks for pages to be read in ahead of use; a hint that a full queue drops.
     pub fn prefetch(&self, pages: &[PageNo]) {
+        let limit = PREFETCH_MAX.min(self.frames.count() / 8);
         let mut queue = self.prefetch.lock();
         let before = queue.len();
         for page in pages {
-            if queue.len() < PREFETCH_MAX && self.translation.get(*page).is_none() {
+            if queue.len() < limit && self.translation.get(*page).is_none() {
                 queue.push_back(*page);
             }
         }
@@ -217,14 +252,21 @@ impl Pages {
         }
     }
 
-    /// Reads one prefetched page in.
+    /// Reads one run of neighbouring pages in that were asked for.
     ///
     /// # Errors
     /// None: an unreadable page is left to whoever needs it.
     pub fn prefetch_beat(&self) -> Result<evenkeel_base::Beat> {
-        let next = self.prefetch.lock().pop_front();
-        let Some(page) = next else { return Ok(evenkeel_base::Beat::Idle) };
-        drop(self.read(page, Access::UseOnce));
+        let (first, count) = {
+            let mut queue = self.prefetch.lock();
+            if queue.is_empty() {
+                return Ok(evenkeel_base::Beat::Idle);
+            }
+            self.take_run(&mut queue, 0)
+        };
+        if let Err(error) = self.load_run(first, count) {
+            log::debug!("pages {first} to {}: not read ahead: {error}", first.0 + count as u64);
+        }
         Ok(evenkeel_base::Beat::More)
     }
 

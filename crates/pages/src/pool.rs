@@ -8,7 +8,8 @@
 use crate::frames::ExclusiveGuard;
 use crate::{Access, Pages};
 use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric, sync::Mutex};
-use evenkeel_io::Event;
+use evenkeel_format::page::RawPage;
+use evenkeel_io::{AlignedBuf, Event};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
 
@@ -199,6 +200,53 @@ impl Pages {
                 Err(error)
             }
         }
+    }
+
+    /// Reads neighbouring pages of one segment in with one read, as used once; those that are there
+    /// already are left alone, those that do not verify are left to whoever needs them.
+    pub(crate) fn load_run(&self, first: PageNo, count: usize) -> Result<()> {
+        self.take_credits(count)?;
+        let mut guards = Vec::with_capacity(count);
+        for page in (first.0..).take(count).map(PageNo) {
+            let beyond = self.geometry.extent_of(page).is_none();
+            if beyond || self.translation.get(page).is_some() {
+                self.supply.return_credits(1);
+                continue;
+            }
+            let mut guard = self.take_frame()?;
+            guard.set_page(Some(page));
+            guard.facts().loading.store(true, Relaxed);
+            if self.translation.install(page, guard.index()).is_err() {
+                guard.set_page(None);
+                self.release_frame(guard);
+                continue;
+            }
+            guards.push((page, guard));
+        }
+        let Some(start) = guards.first().map(|(page, _)| *page) else { return Ok(()) };
+        let end = guards.last().map_or(start.0, |(page, _)| page.0) + 1;
+        self.rt.step();
+        let size = self.page_size();
+        let mut images = AlignedBuf::new((end - start.0) as usize * size);
+        let read = self.files.read_run(start, &mut images);
+        for (page, mut guard) in guards {
+            let at = (page.0 - start.0) as usize * size;
+            let image = &images[at..at + size];
+            let header = match RawPage(image).verify(page) {
+                Ok(seen) if read.is_ok() => *seen.header(),
+                _ => {
+                    self.release_frame(guard);
+                    continue;
+                }
+            };
+            guard.bytes_mut().copy_from_slice(image);
+            let facts = guard.facts();
+            facts.loading.store(false, Relaxed);
+            facts.version.store(header.lsn.0, Release);
+            facts.fresh.store(false, Relaxed);
+            facts.referenced.store(0, Relaxed);
+        }
+        read
     }
 
     /// Moves the clock on by one frame.

@@ -5,7 +5,10 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, CommitTable, IndexId, Lsn, Result, Snapshot, Stamp, TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::{Env, RealEnv, Runtime};
-use evenkeel_runs::{Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, entry_bytes};
+use evenkeel_runs::{
+    BuiltPart, Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, Unsorted,
+    entry_bytes,
+};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -256,17 +259,28 @@ fn ingest(dir: &str, rows: u64, generation_bytes: u64) -> Result<()> {
 fn build(dir: &str, rows: u64) -> Result<()> {
     let mut bed = Bed::new(dir, 32 << 20, 16 << 20)?;
     let start = bed.ns();
-    let mut builders: Vec<_> = (1..=3).map(|i| bed.runs.build(IndexId(i), 24 << 20)).collect();
+    let mut pieces: Vec<_> = (1..=3).map(|i| (Unsorted::new(IndexId(i)), Vec::new())).collect();
+    let mut built: Vec<Vec<BuiltPart>> = (1..=3).map(|_| Vec::new()).collect();
     let mut key = Vec::new();
     for row in 0..rows {
         for index in 1..=3u32 {
             bed.key(index, &mut key);
-            builders[index as usize - 1].push(&key, &row.to_be_bytes(), b"")?;
+            let (piece, sorted) = &mut pieces[index as usize - 1];
+            piece.push(&key, &row.to_be_bytes(), b"")?;
+            if piece.bytes() >= 1 << 20 {
+                sorted.push(piece.sort()?);
+            }
+            let full = sorted.len() == 36;
+            if full || row + 1 == rows {
+                sorted.push(piece.sort()?);
+                let plan = bed.runs.plan_run(IndexId(index), std::mem::take(sorted), 1)?;
+                plan.write(0, &|| Ok(()))?;
+                built[index as usize - 1].push(plan.finish());
+            }
         }
     }
-    for builder in builders {
-        let index = builder.index();
-        bed.runs.install(index, vec![builder.finish()?])?;
+    for (index, parts) in (1..).zip(built) {
+        bed.runs.install(IndexId(index), parts, &|| Ok(()))?;
     }
     let seconds = (bed.ns() - start) as f64 / 1e9;
     println!(

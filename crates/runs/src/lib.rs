@@ -41,7 +41,7 @@ mod tests;
 mod unique;
 mod writer;
 
-pub use build::{BuiltPart, DuplicateKey, RunBuilder};
+pub use build::{BuiltPart, DuplicateKey, RunPlan, Sorted, Unsorted};
 pub use credit::MemReserved;
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;

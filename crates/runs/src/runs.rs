@@ -15,7 +15,7 @@ use crate::source::{Direction, Merger, Source};
 use crate::state::State;
 use crate::unique::{UniqueGuard, UniqueSlots};
 use crate::{CheckReport, DuplicateKey, IndexCursor, IndexSpec, IndexStats, KeyRange};
-use crate::{ManifestLog, MemReserved, RunBuilder, RunsOptions};
+use crate::{ManifestLog, MemReserved, RunsOptions};
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{
     Code, CommitTable, Error, Generation, IndexId, Lsn, Result, Snapshot, Stamp, TxnState,
@@ -283,11 +283,6 @@ impl Runs {
         Some(low.unwrap_or(Lsn::MAX).min(manifest)).filter(|low| *low != Lsn::MAX)
     }
 
-    /// A builder of an index that is BUILDING; `arena_bytes` is the memory it sorts in.
-    pub fn build(self: &Arc<Self>, index: IndexId, arena_bytes: usize) -> RunBuilder {
-        RunBuilder::new(self.clone(), index, arena_bytes)
-    }
-
     /// The index is VALID from this timestamp on: DEL entries may go, FRESH ones younger than it
     /// annihilate (D4, F2).
     pub fn set_valid(&self, index: IndexId, from: Lsn) {
@@ -298,25 +293,33 @@ impl Runs {
     }
 
     /// One merge pass over everything: the first two live rows with equal column bytes (F3).
-    /// `skip` says which column bytes may repeat (NULL in them).
+    /// `skip` says which column bytes may repeat (NULL in them); `check` may end the pass with an
+    /// error.
     ///
     /// # Errors
-    /// Of reading storage.
+    /// Of reading storage; what `check` says.
     pub fn find_duplicate(
         self: &Arc<Self>,
         index: IndexId,
         snapshot: Snapshot,
         skip: &dyn Fn(&[u8]) -> bool,
+        check: &dyn Fn() -> Result<()>,
     ) -> Result<Option<DuplicateKey>> {
         let mut cursor = self.cursor(index, &KeyRange::all(), Direction::Forward, snapshot)?;
-        let (mut key, mut first_pk) = (None::<Vec<u8>>, Vec::new());
+        let (mut key, mut first_pk, mut count) = (Vec::new(), Vec::new(), 0u64);
         while let Some(entry) = cursor.next()? {
-            if key.as_deref() == Some(entry.key) && !skip(entry.key) {
-                let (key, second_pk) = (entry.key.to_vec(), entry.pk.to_vec());
+            if count > 0 && key == entry.key && !skip(entry.key) {
+                let second_pk = entry.pk.to_vec();
                 return Ok(Some(DuplicateKey { key, first_pk, second_pk }));
             }
-            key = Some(entry.key.to_vec());
-            first_pk = entry.pk.to_vec();
+            key.clear();
+            key.extend_from_slice(entry.key);
+            first_pk.clear();
+            first_pk.extend_from_slice(entry.pk);
+            count += 1;
+            if count % 4096 == 0 {
+                check()?;
+            }
         }
         Ok(None)
     }

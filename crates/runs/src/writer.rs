@@ -64,7 +64,11 @@ impl RunWriter {
         metric: Metric,
     ) -> Result<RunWriter> {
         let file = rt.env.open(&path(number), OpenMode::READ_WRITE.direct())?;
-        file.set_len(0)?;
+        if let Err(error) = file.set_len(0) {
+            drop(file);
+            remove(rt, number);
+            return Err(error);
+        }
         Ok(RunWriter {
             rt: rt.clone(),
             number,
@@ -283,10 +287,15 @@ impl RunWriter {
 
     /// Removes the unfinished file.
     pub(crate) fn abandon(self) {
-        let (rt, path) = (self.rt.clone(), path(self.number));
+        let (rt, number) = (self.rt.clone(), self.number);
         drop(self);
-        if let Err(error) = rt.env.remove(&path) {
-            log::warn!("{path}: cannot be removed, goes at the next start: {error}");
-        }
+        remove(&rt, number);
+    }
+}
+
+fn remove(rt: &Runtime, number: u64) {
+    let path = path(number);
+    if let Err(error) = rt.env.remove(&path) {
+        log::warn!("{path}: cannot be removed, goes at the next start: {error}");
     }
 }

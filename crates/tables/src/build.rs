@@ -2,8 +2,8 @@
 //!
 //! 1. Barrier: the indexes are published as BUILDING at a new schema epoch; from now on every row
 //!    operation writes their entries. Transactions that changed the table before are waited for.
-//! 2. One scan of the table takes the latest committed version of each row and gives its entries
-//!    to sorters; their runs become the oldest of each index.
+//! 2. One scan of the table, by several threads, takes the latest committed version of each row and
+//!    sorts its entries (`scan`); their runs become the oldest of each index.
 //! 3. For unique indexes a second barrier makes changes check them too (a duplicate marks the build
 //!    failed, the statement goes on), then one pass over the index proves uniqueness.
 //! 4. One transaction on the catalog makes them VALID; older snapshots may not use them.
@@ -13,21 +13,17 @@
 //! before 4 leaves runs without a catalog row, which are dropped.
 
 use crate::catalog::{NextId, run_spec};
-use crate::overflow;
 use crate::schema::{IndexDef, IndexSpec, TableDef};
 use crate::store::Store;
 use crate::table::{Table, TableState};
-use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Snapshot, TxnId, UndoNo};
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_format::catalog::IndexState;
-use evenkeel_format::record::cell_flags;
-use evenkeel_runs::RunBuilder;
-use evenkeel_tree::Direction;
-use std::ops::Bound;
+use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// Rows read under one registered snapshot: undo is not held back for the whole scan.
-const SNAPSHOT_ROWS: u64 = 1024;
+mod scan;
 
 /// Phase of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +35,7 @@ pub enum BuildPhase {
     Waiting = 1,
     /// Reading the table.
     Scanning = 2,
-    /// Writing what is left of the runs.
+    /// Writing what was read as runs; reading may go on afterwards.
     Writing = 3,
     /// Proving uniqueness.
     Checking = 4,
@@ -47,19 +43,27 @@ pub enum BuildPhase {
     Done = 5,
 }
 
-/// Progress of a build, and the way to cancel it from another thread.
-#[derive(Default)]
+/// Progress of a build, and the way to cancel it from another thread. Clones are handles of the
+/// same build.
+#[derive(Clone, Default)]
 pub struct BuildProgress {
+    inner: Arc<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
     phase: AtomicU8,
     rows_done: AtomicU64,
     rows_total: AtomicU64,
     cancelled: AtomicBool,
+    /// What the build waits for, to be woken by `cancel`.
+    waits_for: Mutex<Option<Arc<Event>>>,
 }
 
 impl BuildProgress {
     /// Where it is.
     pub fn phase(&self) -> BuildPhase {
-        match self.phase.load(Ordering::Relaxed) {
+        match self.inner.phase.load(Ordering::Relaxed) {
             0 => BuildPhase::Idle,
             1 => BuildPhase::Waiting,
             2 => BuildPhase::Scanning,
@@ -71,25 +75,37 @@ impl BuildProgress {
 
     /// Rows read so far.
     pub fn rows_done(&self) -> u64 {
-        self.rows_done.load(Ordering::Relaxed)
+        self.inner.rows_done.load(Ordering::Relaxed)
     }
 
     /// Rows the table had at the beginning, estimated.
     pub fn rows_total(&self) -> u64 {
-        self.rows_total.load(Ordering::Relaxed)
+        self.inner.rows_total.load(Ordering::Relaxed)
     }
 
     /// Ends the build with `BuildCancelled`, leaving nothing behind.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::SeqCst);
+        self.inner.cancelled.store(true, Ordering::SeqCst);
+        let event = self.inner.waits_for.lock().clone();
+        if let Some(event) = event {
+            event.notify();
+        }
     }
 
-    fn enter(&self, phase: BuildPhase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
+    pub(crate) fn add_rows(&self, rows: u64) {
+        self.inner.rows_done.fetch_add(rows, Ordering::Relaxed);
     }
 
-    fn check(&self) -> Result<()> {
-        match self.cancelled.load(Ordering::SeqCst) {
+    pub(crate) fn set_total(&self, rows: u64) {
+        self.inner.rows_total.store(rows, Ordering::Relaxed);
+    }
+
+    pub(crate) fn enter(&self, phase: BuildPhase) {
+        self.inner.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.inner.cancelled.load(Ordering::SeqCst) {
             true => Err(Error::new(Code::BuildCancelled)),
             false => Ok(()),
         }
@@ -139,9 +155,8 @@ impl Store {
     ) -> Result<()> {
         self.publish_def(table, def)?;
         progress.enter(BuildPhase::Waiting);
-        let wait = self.options.lock_wait;
-        table.wait_writers(&self.rt, wait, &|| progress.check())?;
-        self.build_runs(table, added, progress)?;
+        self.wait_writers(table, progress)?;
+        scan::build_runs(self, &table.state(), added, progress)?;
         if self.added(table, added).iter().any(|i| i.entry.unique) {
             self.prove_unique(table, added, progress)?;
         }
@@ -154,86 +169,20 @@ impl Store {
         def.indexes.iter().filter(|i| added.contains(&i.id)).cloned().collect()
     }
 
+    /// The wait of a barrier: a lock wait with timeout, ended at once by `cancel` (F1).
+    fn wait_writers(&self, table: &Table, progress: &BuildProgress) -> Result<()> {
+        *progress.inner.waits_for.lock() = Some(table.users_event());
+        let waited = table.wait_writers(&self.rt, self.options.lock_wait, &|| progress.check());
+        *progress.inner.waits_for.lock() = None;
+        waited
+    }
+
     /// Publishes a definition in memory only.
     fn publish_def(&self, table: &Table, def: TableDef) -> Result<()> {
         let old = table.state();
         let shape = self.next_shape(&old.shape, def)?;
         table.publish(&self.rt, TableState { shape, tree: old.tree.clone() });
         Ok(())
-    }
-
-    /// The scan: one pass over the table for all indexes.
-    fn build_runs(
-        self: &Arc<Self>,
-        table: &Arc<Table>,
-        added: &[IndexId],
-        progress: &BuildProgress,
-    ) -> Result<()> {
-        let state = table.state();
-        let arena = self.options.build_arena_bytes / added.len().max(1);
-        let mut builders: Vec<RunBuilder> =
-            added.iter().map(|id| self.runs.build(*id, arena)).collect();
-        let total = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
-        progress.rows_total.store(total, Ordering::Relaxed);
-        progress.enter(BuildPhase::Scanning);
-        let mut from: Option<Vec<u8>> = None;
-        loop {
-            progress.check()?;
-            self.rt.step();
-            from = self.scan_slice(&state, from, &mut builders, progress)?;
-            if from.is_none() {
-                break;
-            }
-        }
-        progress.enter(BuildPhase::Writing);
-        for builder in builders {
-            let index = builder.index();
-            let part = builder.finish()?;
-            progress.check()?;
-            self.runs.install(index, vec![part])?;
-        }
-        Ok(())
-    }
-
-    /// Reads some rows after `from`; returns the last key, none at the end.
-    fn scan_slice(
-        &self,
-        state: &TableState,
-        from: Option<Vec<u8>>,
-        builders: &mut [RunBuilder],
-        progress: &BuildProgress,
-    ) -> Result<Option<Vec<u8>>> {
-        // Registered before the first leaf is read: undo and ids stay (A5).
-        let _guard = self.txns.snapshot();
-        let newest = Snapshot { at: Lsn::MAX, own: TxnId::ZERO, own_below: UndoNo::ZERO };
-        let mut cursor = state.tree.cursor();
-        cursor.set_use_once(true);
-        match &from {
-            Some(key) => cursor.seek(Bound::Excluded(key), Direction::Forward)?,
-            None => cursor.seek(Bound::Unbounded, Direction::Forward)?,
-        }
-        let mut part = Vec::new();
-        let mut rows = 0;
-        while let Some((key, cell)) = cursor.next()? {
-            let stamped = cell.flags & cell_flags::STAMPED != 0;
-            if !stamped || newest.sees(cell.stamp, &*self.txns) {
-                if cell.flags & cell_flags::DELETED == 0 {
-                    push_entries(state, key, cell.row, builders, &mut part)?;
-                }
-            } else {
-                let tree = state.tree.id();
-                let version = self.txns.visible_before(tree, key, cell.stamp, &newest)?;
-                if let Some(row) = version.row {
-                    push_entries(state, key, &row, builders, &mut part)?;
-                }
-            }
-            rows += 1;
-            progress.rows_done.fetch_add(1, Ordering::Relaxed);
-            if rows == SNAPSHOT_ROWS {
-                return Ok(Some(key.to_vec()));
-            }
-        }
-        Ok(None)
     }
 
     /// F3: from here on changes check the indexes; then a pass at a snapshot proves that no two
@@ -246,13 +195,15 @@ impl Store {
     ) -> Result<()> {
         progress.enter(BuildPhase::Checking);
         self.publish_def(table, with_states(table, added, IndexState::Checking))?;
-        table.wait_writers(&self.rt, self.options.lock_wait, &|| progress.check())?;
+        self.wait_writers(table, progress)?;
         let state = table.state();
         for index in state.shape.indexes.iter().filter(|i| added.contains(&i.id) && i.unique) {
             progress.check()?;
             let guard = self.txns.snapshot();
             let has_null = |key: &[u8]| index.has_null(key).unwrap_or(false);
-            let found = self.runs.find_duplicate(index.id, guard.committed(), &has_null)?;
+            let snapshot = guard.committed();
+            let check = || progress.check();
+            let found = self.runs.find_duplicate(index.id, snapshot, &has_null, &check)?;
             if found.is_some() || table.build_failed() {
                 return Err(Error::new(Code::DuplicateInBuild).with("index", &index.name));
             }
@@ -303,23 +254,4 @@ fn with_states(table: &Table, added: &[IndexId], state: IndexState) -> TableDef 
         index.entry.state = state;
     }
     def
-}
-
-fn push_entries(
-    state: &TableState,
-    key: &[u8],
-    row: &[u8],
-    builders: &mut [RunBuilder],
-    part: &mut Vec<u8>,
-) -> Result<()> {
-    let loaded = overflow::load(&state.tree, &state.shape, key, row)?;
-    let view = state.shape.view(key, row)?.with_loaded(&loaded);
-    for builder in builders {
-        let index = state.shape.indexes.iter().find(|i| i.id == builder.index());
-        let index = index.ok_or_else(|| Error::internal("a build of an unknown index"))?;
-        part.clear();
-        index.encode(&|i| view.value(i), key.len(), part)?;
-        builder.push(part, key, &[])?;
-    }
-    Ok(())
 }

@@ -52,11 +52,17 @@ pub struct StoreOptions {
     pub lock_wait: Duration,
     /// Memory of one index build (F4).
     pub build_arena_bytes: usize,
+    /// Threads of one index build, its caller included.
+    pub build_threads: usize,
 }
 
 impl Default for StoreOptions {
     fn default() -> StoreOptions {
-        StoreOptions { lock_wait: Duration::from_secs(50), build_arena_bytes: 64 << 20 }
+        StoreOptions {
+            lock_wait: Duration::from_secs(50),
+            build_arena_bytes: 64 << 20,
+            build_threads: 2,
+        }
     }
 }
 

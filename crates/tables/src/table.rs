@@ -196,7 +196,9 @@ impl Table {
     }
 
     /// Waits until every transaction that may have changed the table by now has ended; new ones are
-    /// not held up (F1). `check` may end the wait with an error.
+    /// not held up (F1). Each is waited for as for a lock: `timeout` counts from the last of them
+    /// that ended. `check` may end the wait with an error; it is asked at each notification of
+    /// `users_event`.
     ///
     /// # Errors
     /// `TableBusy`, or what `check` says.
@@ -206,19 +208,31 @@ impl Table {
         timeout: Duration,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let writers = |users: &Users| -> BTreeSet<u64> {
-            users.by_txn.iter().filter(|(_, u)| **u == Use::Write).map(|(t, _)| *t).collect()
+        let left = |of: Option<&BTreeSet<u64>>| -> BTreeSet<u64> {
+            let users = self.users.lock();
+            let writers = users.by_txn.iter().filter(|(_, u)| **u == Use::Write).map(|(t, _)| *t);
+            writers.filter(|t| of.is_none_or(|of| of.contains(t))).collect()
         };
-        let before = writers(&self.users.lock());
-        let mut stopped = None;
-        let waited = wait_for(rt, &self.users_changed, Cause::Schema, timeout, || {
-            stopped = check().err();
-            stopped.is_some() || writers(&self.users.lock()).is_disjoint(&before)
-        });
-        match stopped {
-            Some(error) => Err(error),
-            None => waited.map_err(|e| e.with("table", &self.shape().def.name)),
+        let mut before = left(None);
+        while !before.is_empty() {
+            let (mut stopped, mut now) = (None, BTreeSet::new());
+            let waited = wait_for(rt, &self.users_changed, Cause::Schema, timeout, || {
+                stopped = check().err();
+                now = left(Some(&before));
+                stopped.is_some() || now.len() < before.len()
+            });
+            if let Some(error) = stopped {
+                return Err(error);
+            }
+            waited.map_err(|e| e.with("table", &self.shape().def.name))?;
+            before = now;
         }
+        check()
+    }
+
+    /// Notified when a transaction that used the table has ended.
+    pub(crate) fn users_event(&self) -> Arc<Event> {
+        self.users_changed.clone()
     }
 
     /// A change met a duplicate in a unique index that is being proved (F3): the build fails. False

@@ -22,7 +22,9 @@ pub enum Direction {
 
 /// Leaves that a scan asks to be read ahead.
 const PREFETCH_LEAVES: usize = 16;
-/// Leaves in a row before a scan reads ahead.
+/// The same where leaves are used once: such a scan goes through to its end.
+const PREFETCH_LEAVES_ONCE: usize = 64;
+/// Leaves in a row before another scan reads ahead.
 const SCAN_LEAVES: usize = 2;
 /// A scan that starts again this often without progress met damage.
 const RESTARTS_MAX: usize = 1_000;
@@ -274,13 +276,17 @@ impl Cursor {
 
     /// Asks for the leaves after `slot` once this has become a scan.
     fn read_ahead(&mut self, node: &Node<'_>, slot: usize) {
-        if self.leaves < SCAN_LEAVES || self.ahead > PREFETCH_LEAVES / 2 {
+        let (leaves, window) = match self.access {
+            Access::Normal => (SCAN_LEAVES, PREFETCH_LEAVES),
+            Access::UseOnce => (0, PREFETCH_LEAVES_ONCE),
+        };
+        if self.leaves < leaves || self.ahead > window / 2 {
             self.ahead = self.ahead.saturating_sub(1);
             return;
         }
-        let mut pages = [PageNo::ZERO; PREFETCH_LEAVES];
+        let mut pages = [PageNo::ZERO; PREFETCH_LEAVES_ONCE];
         let mut count = 0;
-        for (i, page) in pages.iter_mut().enumerate() {
+        for (i, page) in pages.iter_mut().take(window).enumerate() {
             let next = match self.direction {
                 Direction::Forward => Some(slot + 1 + i),
                 Direction::Backward => slot.checked_sub(1 + i),
@@ -292,6 +298,21 @@ impl Cursor {
         }
         self.tree.pages().prefetch(&pages[..count]);
         self.ahead = count;
+    }
+
+    /// The key of the row that `next` gave last.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// True if `next` goes to another leaf. A scan that takes the newest committed version of each
+    /// row may let its snapshot go here, once it has registered the next one (A5).
+    pub fn is_between_leaves(&self) -> bool {
+        let count = Node::parse(&self.leaf).map_or(0, |node| node.count());
+        match self.direction {
+            Direction::Forward => self.slot >= count,
+            Direction::Backward => self.slot == 0,
+        }
     }
 
     /// Goes on behind a key in the direction of the last `seek`.

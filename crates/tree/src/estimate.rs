@@ -1,4 +1,5 @@
 //! Estimates of row counts by two bounded dives: one path per bound, counts of the nodes on them.
+//! Keys that split a tree into ranges of similar size, from its inner nodes.
 
 use crate::tree::{Goal, Tree};
 use evenkeel_base::Result;
@@ -79,6 +80,45 @@ impl Tree {
                 return Ok(path);
             }
             level -= 1;
+        }
+    }
+
+    /// Keys that split the rows into about `ranges` ranges of similar size, ascending; fewer if the
+    /// tree is small. Reads at most about `ranges` inner nodes.
+    ///
+    /// # Errors
+    /// Of pages.
+    pub fn split_points(&self, ranges: usize) -> Result<Vec<Vec<u8>>> {
+        let mut level = Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level();
+        let mut keys = Vec::new();
+        while level > 0 && keys.len() + 1 < ranges {
+            keys = self.separators(level)?;
+            level -= 1;
+        }
+        let children = keys.len() + 1;
+        let mut chosen: Vec<usize> = (1..ranges).map(|i| i * children / ranges).collect();
+        chosen.retain(|at| *at > 0);
+        chosen.dedup();
+        Ok(chosen.into_iter().map(|at| std::mem::take(&mut keys[at - 1])).collect())
+    }
+
+    /// Where the children of the inner nodes of a level begin, but for the first.
+    fn separators(&self, level: u8) -> Result<Vec<Vec<u8>>> {
+        let (mut keys, mut from) = (Vec::<Vec<u8>>::new(), Vec::new());
+        loop {
+            let page = self.find(Goal::At(&from), level, Access::Normal)?;
+            let node = Node::parse(&page)?;
+            for slot in 0..node.count() {
+                let key = node.key(slot);
+                // Nodes may have been merged meanwhile: never back.
+                if keys.last().map_or(&[][..], |k| k) < &key[..] {
+                    keys.push(key);
+                }
+            }
+            match node.high() {
+                Some(high) => from = high.to_vec(),
+                None => return Ok(keys),
+            }
         }
     }
 }

@@ -2,7 +2,9 @@
 //! and an index dropped: afterwards every row of the log is found once, and no orphan file is left.
 
 use super::rig::{Commits, Random, TestLog, stamp};
-use crate::{Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, entry_bytes};
+use crate::{
+    Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, Unsorted, entry_bytes,
+};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Generation, IndexId, Lsn, Result, Snapshot, TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
@@ -63,12 +65,17 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
         flush(&runs)?;
         while runs.merge_beat()? == Beat::More {}
         if round == 2 {
-            let mut builder = runs.build(IndexId(3), 64 << 10);
-            for n in BUILT..BUILT + 3000 {
-                builder.push(&key(n), &n.to_be_bytes(), b"")?;
+            let mut parts = Vec::new();
+            for from in [BUILT, BUILT + 1500] {
+                let mut piece = Unsorted::new(IndexId(3));
+                for n in from..from + 1500 {
+                    piece.push(&key(n), &n.to_be_bytes(), b"")?;
+                }
+                let plan = runs.plan_run(IndexId(3), vec![piece.sort()?], 2)?;
+                (0..plan.parts()).try_for_each(|part| plan.write(part, &|| Ok(())))?;
+                parts.push(plan.finish());
             }
-            let part = builder.finish()?;
-            runs.install(IndexId(3), vec![part])?;
+            runs.install(IndexId(3), parts, &|| Ok(()))?;
             *notes.built.lock() = true;
         }
         if round == 3 {

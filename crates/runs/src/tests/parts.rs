@@ -1,8 +1,8 @@
 //! Parts: builds, duplicates, unique slots, garbage, damage, a full disk.
 
 use super::rig::{Rig, stamp};
-use crate::{Direction, IndexSpec, KeyRange, entry_bytes};
-use evenkeel_base::{Beat, Code, IndexId, Kind, Lsn, Snapshot, TxnId, TxnState};
+use crate::{BuiltPart, Direction, IndexSpec, KeyRange, Sorted, Unsorted, entry_bytes};
+use evenkeel_base::{Beat, Code, Error, IndexId, Kind, Lsn, Snapshot, TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
 
 fn spec(id: u32, unique_key: bool, building: bool) -> IndexSpec {
@@ -61,14 +61,27 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     rig.put(1, entry_op::INS | entry_op::FRESH, b"k9", b"p");
     rig.flush();
     rig.runs.merge_to_rest().expect("merges");
-    let mut builders = [rig.runs.build(IndexId(1), 1 << 16), rig.runs.build(IndexId(1), 1 << 16)];
+    let mut pieces = Vec::new();
+    let mut piece = Unsorted::new(IndexId(1));
     for n in 0..20_000u32 {
         let key = [b"m", &n.wrapping_mul(2654435761).to_be_bytes()[..]].concat();
-        builders[n as usize % 2].push(&key, &n.to_be_bytes(), b"v").expect("writes");
+        piece.push(&key, &n.to_be_bytes(), b"v").expect("short");
+        if n == 7 {
+            piece.push(b"k5", b"p", b"").expect("short");
+        }
+        if piece.bytes() > 1 << 14 {
+            pieces.push(piece.sort().expect("sorts"));
+        }
     }
-    builders[0].push(b"k5", b"p", b"").expect("writes");
-    let parts = builders.map(|b| b.finish().expect("writes"));
-    rig.runs.install(IndexId(1), parts.into()).expect("installs");
+    pieces.push(piece.sort().expect("sorts"));
+    let mut runs = Vec::new();
+    // Eleven runs, in one to three parts: more than a build leaves.
+    while !pieces.is_empty() {
+        let rest = pieces.split_off(pieces.len().min(4));
+        runs.push(built(&rig, std::mem::replace(&mut pieces, rest), 1 + runs.len() % 3));
+    }
+    assert!(runs.len() > 8, "{} runs", runs.len());
+    rig.runs.install(IndexId(1), runs, &|| Ok(())).expect("installs");
     assert_eq!(rig.count(1), 20_001);
     rig.runs.set_valid(IndexId(1), rig.log.next());
     rig.runs.merge_to_rest().expect("merges");
@@ -77,16 +90,29 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     rig.runs.check(IndexId(1)).expect("sound");
 }
 
+/// A run of index 1.
+fn built(rig: &Rig, pieces: Vec<Sorted>, parts: usize) -> BuiltPart {
+    let plan = rig.runs.plan_run(IndexId(1), pieces, parts).expect("plans");
+    (0..plan.parts()).for_each(|part| plan.write(part, &|| Ok(())).expect("writes"));
+    plan.finish()
+}
+
 #[test]
 fn a_build_not_installed_leaves_no_file() {
     let rig = Rig::new(1 << 20);
     rig.runs.add_index(spec(1, false, true));
-    let mut builder = rig.runs.build(IndexId(1), 1 << 16);
+    let mut piece = Unsorted::new(IndexId(1));
     for n in 0..20_000u32 {
-        builder.push(&n.to_be_bytes(), b"p", b"").expect("writes");
+        piece.push(&n.to_be_bytes(), b"p", b"").expect("short");
     }
-    assert!(!rig.rt.env.list("runs").expect("lists").is_empty());
-    drop(builder);
+    let plan = rig.runs.plan_run(IndexId(1), vec![piece.sort().expect("sorts")], 3);
+    let plan = plan.expect("plans");
+    assert_eq!(plan.parts(), 3);
+    plan.write(0, &|| Ok(())).expect("writes");
+    let stopped = plan.write(1, &|| Err(Error::new(Code::BuildCancelled))).unwrap_err();
+    assert_eq!(stopped.code(), Code::BuildCancelled);
+    assert_eq!(rig.rt.env.list("runs").expect("lists").len(), 1);
+    drop(plan);
     assert!(rig.rt.env.list("runs").expect("lists").is_empty());
 }
 
@@ -100,7 +126,7 @@ fn duplicates_are_found_across_runs() {
     rig.flush();
     let find = || {
         let all = Snapshot::committed_at(Lsn::MAX);
-        rig.runs.find_duplicate(IndexId(1), all, &|_| false).expect("reads")
+        rig.runs.find_duplicate(IndexId(1), all, &|_| false, &|| Ok(())).expect("reads")
     };
     assert_eq!(find(), None);
     rig.put(1, entry_op::INS | entry_op::FRESH, &77u32.to_be_bytes(), b"q");

@@ -69,7 +69,8 @@ fn figures() {
         frames: 60_000,
         log_bytes: 1 << 30,
         generation_bytes: 64 << 20,
-        lock_wait: Duration::from_secs(5),
+        build_arena_bytes: 64 << 20,
+        ..SMALL
     };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let mut rng = Rng::new(1);

@@ -2,6 +2,7 @@
 //! background actors on threads; stop and open again, with or without a crash.
 
 mod basic;
+mod build;
 mod ddl;
 mod figures;
 mod isolation;
@@ -31,6 +32,8 @@ pub struct Sizes {
     pub log_bytes: u64,
     pub generation_bytes: u64,
     pub lock_wait: Duration,
+    pub build_arena_bytes: usize,
+    pub build_threads: usize,
 }
 
 pub const SMALL: Sizes = Sizes {
@@ -38,6 +41,8 @@ pub const SMALL: Sizes = Sizes {
     log_bytes: 64 << 20,
     generation_bytes: 64 << 10,
     lock_wait: Duration::from_secs(5),
+    build_arena_bytes: 1 << 20,
+    build_threads: 3,
 };
 
 /// A store with its background threads.
@@ -95,7 +100,11 @@ fn parts(rt: &Arc<Runtime>, sizes: Sizes) -> (Arc<Runs>, Arc<Txns>) {
 }
 
 fn store_options(sizes: Sizes) -> StoreOptions {
-    StoreOptions { lock_wait: sizes.lock_wait, build_arena_bytes: 1 << 20 }
+    StoreOptions {
+        lock_wait: sizes.lock_wait,
+        build_arena_bytes: sizes.build_arena_bytes,
+        build_threads: sizes.build_threads,
+    }
 }
 
 impl Db {

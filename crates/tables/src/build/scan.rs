@@ -1,0 +1,292 @@
+//! The scan of an index build: several threads read disjoint key ranges of the table, sort the
+//! entries of all its new indexes in one arena and write them as runs (F4).
+//!
+//! It goes in turns of two steps, each done by all threads: *collect* until the arena is full or the
+//! table is read, then *write* what was collected as one run per index, cut by key into a part per
+//! thread. Between the steps only this module's caller runs, so no thread waits for another with
+//! work in hand. Work is taken from a list, so any number of helpers, even none, gets it done; an
+//! error of one is found by the others within a few rows.
+
+use super::{BuildPhase, BuildProgress};
+use crate::overflow;
+use crate::store::Store;
+use crate::table::TableState;
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Snapshot, TxnId, UndoNo};
+use evenkeel_format::record::cell_flags;
+use evenkeel_runs::{BuiltPart, RunPlan, Sorted, Unsorted};
+use evenkeel_tree::{Direction, LeafRow};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Rows read under one registered snapshot, about: undo is not held back for the whole scan.
+const SNAPSHOT_ROWS: u64 = 1024;
+/// Ranges per thread: so many that all threads end at about the same time.
+const RANGES_PER_THREAD: usize = 16;
+/// Pieces of the arena that one thread fills for one index, at least.
+const PIECES: usize = 16;
+/// Bytes of a piece: it is sorted in the cache of a core.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+const PIECE_BYTES_MIN: usize = 4 << 10;
+
+/// Keys still to be read: behind or from `from`, below `to`.
+struct KeyRange {
+    from: Bound<Vec<u8>>,
+    to: Option<Vec<u8>>,
+}
+
+/// What the threads of a build share.
+struct Scan {
+    store: Arc<Store>,
+    state: Arc<TableState>,
+    progress: BuildProgress,
+    /// Positions of the new indexes in the table's shape.
+    indexes: Vec<usize>,
+    /// Last first.
+    todo: Mutex<Vec<KeyRange>>,
+    /// Sorted pieces by index, and their bytes.
+    pieces: Mutex<Vec<Vec<Sorted>>>,
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    piece_bytes: usize,
+    /// The first error of a thread; the others end then.
+    error: Mutex<Option<Error>>,
+    failed: AtomicBool,
+}
+
+/// Reads the table and makes its entries the oldest runs of the indexes in `added`.
+pub(super) fn build_runs(
+    store: &Arc<Store>,
+    state: &Arc<TableState>,
+    added: &[IndexId],
+    progress: &BuildProgress,
+) -> Result<()> {
+    let threads = store.options.build_threads.max(1);
+    let scan = Arc::new(Scan::new(store, state, added, progress, threads)?);
+    let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
+    loop {
+        progress.enter(BuildPhase::Scanning);
+        scan.in_parallel(threads, Scan::collect)?;
+        progress.enter(BuildPhase::Writing);
+        for (built, part) in built.iter_mut().zip(scan.write(added, threads)?) {
+            built.push(part);
+        }
+        if scan.todo.lock().is_empty() {
+            break;
+        }
+    }
+    for (index, parts) in added.iter().zip(built) {
+        progress.check()?;
+        store.runs.install(*index, parts, &|| progress.check())?;
+    }
+    Ok(())
+}
+
+impl Scan {
+    fn new(
+        store: &Arc<Store>,
+        state: &Arc<TableState>,
+        added: &[IndexId],
+        progress: &BuildProgress,
+        threads: usize,
+    ) -> Result<Scan> {
+        let unknown = || Error::internal("a build of an unknown index");
+        let position =
+            |id: &IndexId| state.shape.indexes.iter().position(|i| i.id == *id).ok_or_else(unknown);
+        let indexes = added.iter().map(position).collect::<Result<Vec<_>>>()?;
+        progress.set_total(state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?);
+        let mut todo = Vec::new();
+        let mut from = Bound::Unbounded;
+        for key in state.tree.split_points(threads * RANGES_PER_THREAD)? {
+            let start = std::mem::replace(&mut from, Bound::Included(key.clone()));
+            todo.push(KeyRange { from: start, to: Some(key) });
+        }
+        todo.push(KeyRange { from, to: None });
+        todo.reverse();
+        let arena = store.options.build_arena_bytes;
+        let open = indexes.len() * threads;
+        let piece_bytes = (arena / (PIECES * open)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+        Ok(Scan {
+            store: store.clone(),
+            state: state.clone(),
+            progress: progress.clone(),
+            todo: Mutex::new(todo),
+            pieces: Mutex::new(indexes.iter().map(|_| Vec::new()).collect()),
+            bytes: AtomicUsize::new(0),
+            // Each thread has an open piece per index, and a copy of one while it is sorted.
+            bytes_max: arena.saturating_sub(piece_bytes * (open + threads)),
+            piece_bytes,
+            indexes,
+            error: Mutex::default(),
+            failed: AtomicBool::new(false),
+        })
+    }
+
+    /// Runs `work` in this thread and in helpers; the first error of any of them.
+    fn in_parallel(
+        self: &Arc<Self>,
+        threads: usize,
+        work: impl Fn(&Scan) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<()> {
+        let (scan, work) = (self.clone(), Arc::new(work));
+        let run = move || {
+            if let Err(error) = work(&scan) {
+                scan.error.lock().get_or_insert(error);
+                scan.failed.store(true, Ordering::SeqCst);
+            }
+        };
+        let mut helpers = Vec::new();
+        for _ in 1..threads {
+            match self.store.rt.spawn("ek-build", run.clone()) {
+                Ok(task) => helpers.push(task),
+                // Work is taken from a list: those who are there do it.
+                Err(error) => log::warn!("an index build goes on with fewer threads: {error}"),
+            }
+        }
+        run();
+        let joined: Vec<Result<()>> = helpers.into_iter().map(|task| task.join()).collect();
+        match self.error.lock().take() {
+            Some(error) => Err(error),
+            None => joined.into_iter().collect(),
+        }
+    }
+
+    /// Shall a thread go on.
+    fn check(&self) -> Result<()> {
+        if self.failed.load(Ordering::Relaxed) {
+            // Not reported: the first error is.
+            return Err(Error::new(Code::BuildCancelled));
+        }
+        self.progress.check()
+    }
+
+    /// Takes ranges and reads them until none is left or the arena is full.
+    fn collect(&self) -> Result<()> {
+        let shape = &self.state.shape;
+        let open = self.indexes.iter().map(|i| Unsorted::new(shape.indexes[*i].id)).collect();
+        let mut collector = Collector { scan: self, open, key: Vec::new() };
+        loop {
+            let Some(range) = self.todo.lock().pop() else { break };
+            if let Some(rest) = collector.read(range)? {
+                self.todo.lock().push(rest);
+                break;
+            }
+        }
+        (0..collector.open.len()).try_for_each(|i| collector.seal(i))
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bytes_max
+    }
+
+    /// Writes what was collected as one run per index; the arena is empty then.
+    fn write(self: &Arc<Self>, added: &[IndexId], threads: usize) -> Result<Vec<BuiltPart>> {
+        let pieces: Vec<Vec<Sorted>> = self.pieces.lock().iter_mut().map(std::mem::take).collect();
+        let mut plans: Vec<RunPlan> = Vec::new();
+        for (index, pieces) in added.iter().zip(pieces) {
+            plans.push(self.store.runs.plan_run(*index, pieces, threads)?);
+        }
+        let parts = |(i, plan): (usize, &RunPlan)| (0..plan.parts()).map(move |part| (i, part));
+        let work: Vec<(usize, usize)> = plans.iter().enumerate().flat_map(parts).collect();
+        let (plans, next) = (Arc::new(plans), AtomicUsize::new(0));
+        let shared = plans.clone();
+        self.in_parallel(threads, move |scan| {
+            while let Some((plan, part)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                scan.check()?;
+                shared[*plan].write(*part, &|| {
+                    scan.store.rt.step();
+                    scan.check()
+                })?;
+            }
+            Ok(())
+        })?;
+        self.bytes.store(0, Ordering::Relaxed);
+        Ok(plans.iter().map(RunPlan::finish).collect())
+    }
+}
+
+/// One thread's part of a collecting step.
+struct Collector<'s> {
+    scan: &'s Scan,
+    /// By index.
+    open: Vec<Unsorted>,
+    key: Vec<u8>,
+}
+
+impl Collector<'_> {
+    /// Reads a range; what is left of it if the arena is full.
+    fn read(&mut self, range: KeyRange) -> Result<Option<KeyRange>> {
+        let (scan, store, state) = (self.scan, &self.scan.store, &self.scan.state);
+        // Registered before a leaf is read, as long as its copy is used: undo and ids stay (A5).
+        let mut guard = store.txns.snapshot();
+        let mut cursor = state.tree.cursor();
+        cursor.set_use_once(true);
+        cursor.seek(range.from.as_ref().map(Vec::as_slice), Direction::Forward)?;
+        let mut rows = 0;
+        while let Some((key, cell)) = cursor.next()? {
+            if range.to.as_deref().is_some_and(|to| key >= to) {
+                break;
+            }
+            self.take(key, &cell)?;
+            rows += 1;
+            let full = scan.is_full();
+            if !full && (rows < SNAPSHOT_ROWS || !cursor.is_between_leaves()) {
+                continue;
+            }
+            scan.progress.add_rows(std::mem::take(&mut rows));
+            scan.check()?;
+            store.rt.step();
+            if full {
+                let from = Bound::Excluded(cursor.key().to_vec());
+                return Ok(Some(KeyRange { from, to: range.to }));
+            }
+            guard = store.txns.snapshot();
+        }
+        drop(guard);
+        scan.progress.add_rows(rows);
+        scan.check()?;
+        Ok(None)
+    }
+
+    /// Takes the latest committed version of a row.
+    fn take(&mut self, key: &[u8], cell: &LeafRow<'_>) -> Result<()> {
+        let newest = Snapshot { at: Lsn::MAX, own: TxnId::ZERO, own_below: UndoNo::ZERO };
+        let txns = &self.scan.store.txns;
+        let stamped = cell.flags & cell_flags::STAMPED != 0;
+        if stamped && !newest.sees(cell.stamp, &**txns) {
+            let tree = self.scan.state.tree.id();
+            return match txns.visible_before(tree, key, cell.stamp, &newest)?.row {
+                Some(row) => self.push(key, &row),
+                None => Ok(()),
+            };
+        }
+        match cell.flags & cell_flags::DELETED {
+            0 => self.push(key, cell.row),
+            _ => Ok(()),
+        }
+    }
+
+    fn push(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
+        let scan = self.scan;
+        let shape = &scan.state.shape;
+        let loaded = overflow::load(&scan.state.tree, shape, key, row)?;
+        let view = shape.view(key, row)?.with_loaded(&loaded);
+        for (i, position) in scan.indexes.iter().enumerate() {
+            self.key.clear();
+            shape.indexes[*position].encode(&|i| view.value(i), key.len(), &mut self.key)?;
+            self.open[i].push(&self.key, key, &[])?;
+            if self.open[i].bytes() >= scan.piece_bytes {
+                self.seal(i)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, i: usize) -> Result<()> {
+        let sorted = self.open[i].sort()?;
+        self.scan.bytes.fetch_add(sorted.bytes(), Ordering::Relaxed);
+        self.scan.pieces.lock()[i].push(sorted);
+        Ok(())
+    }
+}

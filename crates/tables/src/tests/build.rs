@@ -1,0 +1,187 @@
+//! Index builds: threads, arenas, cancelling and failing at any moment.
+
+use super::*;
+use evenkeel_base::Code;
+use evenkeel_io::Rng;
+use evenkeel_io::sim::{Fault, FaultKind, SimEnv, SimOptions, When};
+use std::collections::BTreeSet;
+
+/// A table without indexes; `c` is unique.
+fn filled(db: &Db, rows: i64) -> Arc<Table> {
+    let mut spec = spec();
+    spec.indexes.clear();
+    let table = db.store.create_table("t", &spec).unwrap();
+    let mut txn = db.begin();
+    for i in 0..rows {
+        let text = "text".repeat((i % 7) as usize);
+        txn.insert(&table, &row_values(i, i * 7919 % 10, Some(&text), Some(i))).unwrap();
+    }
+    commit(txn);
+    table
+}
+
+fn build(db: &Db, progress: &BuildProgress) -> Result<()> {
+    db.store.add_indexes("t", &spec().indexes, progress)
+}
+
+/// No file of a run is left, once a merge that had begun has ended.
+fn assert_no_runs(db: &Db) {
+    let files = || db.store.rt.env.list("runs").unwrap();
+    for _ in 0..200 {
+        if files().is_empty() {
+            return;
+        }
+        db.store.rt.delay(Duration::from_millis(10), Cause::Idle);
+    }
+    panic!("left behind: {:?}", files());
+}
+
+/// Runs `body` in a simulation.
+fn simulated(seed: u64, body: impl FnOnce(&SimEnv) + Send + 'static) {
+    let sim = SimEnv::on(evenkeel_io::SimDisk::new(seed), SimOptions::new(seed));
+    let inside = sim.clone();
+    sim.run(vec![Box::new(move || body(&inside))]);
+    sim.stop();
+}
+
+#[test]
+fn any_number_of_threads_and_arenas_gives_the_same_index() {
+    for (threads, arena) in [(1, 1 << 20), (2, 1 << 20), (4, 1 << 20), (1, 1), (3, 64 << 10)] {
+        let sizes =
+            Sizes { build_threads: threads, build_arena_bytes: arena, frames: 512, ..SMALL };
+        let db = Db::create(Arc::new(MemEnv::new()), sizes);
+        let table = filled(&db, 12_000);
+        let mut txn = db.begin();
+        for id in (0..12_000i64).step_by(5) {
+            txn.delete(&table, &[id.into()]).unwrap();
+        }
+        txn.update(&table, &[3i64.into()], &[(1, 77i64.into())]).unwrap();
+        commit(txn);
+        let progress = BuildProgress::default();
+        build(&db, &progress).unwrap();
+        assert!((9_600..=12_000).contains(&progress.rows_done()), "{}", progress.rows_done());
+        check_indexes(&mut db.begin(), &table);
+        for index in &table.shape().indexes {
+            db.store.runs.check(index.id).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_failed_write_in_any_thread_leaves_nothing() {
+    let mut struck = 0;
+    for seed in 0..24 {
+        let hits = Arc::new(Mutex::new(0));
+        let seen = hits.clone();
+        simulated(seed, move |sim| {
+            let sizes = Sizes { build_arena_bytes: 64 << 10, ..SMALL };
+            let db = Db::create(sim.env(), sizes);
+            let table = filled(&db, 4_000);
+            let mut rng = Rng::new(seed);
+            let kind = [FaultKind::WriteError, FaultKind::SyncError, FaultKind::NoSpace];
+            let fault =
+                Fault::on("runs/", kind[rng.below(3) as usize], When::Nth(1 + rng.below(30)));
+            sim.disk().inject(fault);
+            let built = build(&db, &BuildProgress::default());
+            let struck = sim.disk().faults_struck() > 0;
+            *seen.lock() = usize::from(struck);
+            sim.disk().clear_faults();
+            assert_eq!(built.is_err(), struck, "{built:?}");
+            if let Err(error) = built {
+                assert_ne!(error.code(), Code::BuildCancelled);
+                assert_eq!(table.shape().indexes.len(), 0);
+                assert_no_runs(&db);
+                if !db.store.rt.health.is_failed() {
+                    build(&db, &BuildProgress::default()).unwrap();
+                }
+            }
+            check_indexes(&mut db.begin(), &table);
+        });
+        struck += *hits.lock();
+    }
+    assert!(struck >= 8, "{struck} of 24 builds failed");
+}
+
+#[test]
+fn cancelling_at_any_moment_leaves_nothing() {
+    let mut phases = BTreeSet::new();
+    for seed in 0..30 {
+        let at = Arc::new(Mutex::new(None));
+        let seen = at.clone();
+        simulated(seed, move |sim| {
+            let sizes = Sizes { build_arena_bytes: 64 << 10, frames: 64, ..SMALL };
+            let db = Db::create(sim.env(), sizes);
+            let table = filled(&db, 5_000);
+            let mut writer = db.begin();
+            writer.update(&table, &[5i64.into()], &[(1, 6i64.into())]).unwrap();
+            let progress = BuildProgress::default();
+            let (other, rt) = (progress.clone(), db.store.rt.clone());
+            let mut rng = Rng::new(seed);
+            let target = [BuildPhase::Scanning, BuildPhase::Writing, BuildPhase::Checking];
+            let target = target[seed as usize % 3] as u8;
+            let (commit_at, turns) = (rng.below(3_000), rng.below(4));
+            let canceller = db.store.rt.spawn("cancel", move || {
+                rt.delay(Duration::from_micros(commit_at), Cause::Idle);
+                commit(writer);
+                let mut left = turns;
+                while other.phase() != BuildPhase::Done {
+                    (0..32).for_each(|_| rt.step());
+                    if other.phase() as u8 == target {
+                        if left == 0 {
+                            break;
+                        }
+                        left -= 1;
+                    }
+                    rt.delay(Duration::from_micros(30), Cause::Idle);
+                }
+                *seen.lock() = Some(other.phase() as u8);
+                other.cancel();
+            });
+            let built = build(&db, &progress);
+            canceller.unwrap().join().unwrap();
+            if let Err(error) = built {
+                assert_eq!(error.code(), Code::BuildCancelled);
+                assert_eq!(table.shape().indexes.len(), 0);
+                assert_no_runs(&db);
+                build(&db, &BuildProgress::default()).unwrap();
+            }
+            check_indexes(&mut db.begin(), &table);
+        });
+        println!("seed {seed}: cancelled in {:?}", *at.lock());
+        phases.extend(*at.lock());
+    }
+    let scanning = BuildPhase::Scanning as u8..=BuildPhase::Checking as u8;
+    assert!(scanning.clone().all(|p| phases.contains(&p)), "cancelled in {phases:?}");
+}
+
+#[test]
+fn a_build_waits_for_old_writers_and_is_cancelled_while_it_waits() {
+    simulated(7, |sim| {
+        let sizes = Sizes { lock_wait: Duration::from_secs(2), ..SMALL };
+        let db = Db::create(sim.env(), sizes);
+        let table = filled(&db, 100);
+        let rt = db.store.rt.clone();
+        let mut writer = db.begin();
+        writer.delete(&table, &[5i64.into()]).unwrap();
+        let start = rt.env.now_ns();
+        let error = build(&db, &BuildProgress::default()).unwrap_err();
+        assert_eq!(error.code(), Code::TableBusy);
+        assert!(rt.env.now_ns() - start >= 2_000_000_000);
+        assert!(rt.stalls.get(Cause::Schema).us >= 1_900_000);
+        let progress = BuildProgress::default();
+        let (other, rt2) = (progress.clone(), rt.clone());
+        let canceller = rt.spawn("cancel", move || {
+            rt2.delay(Duration::from_millis(300), Cause::Idle);
+            other.cancel();
+        });
+        let start = rt.env.now_ns();
+        let error = build(&db, &progress).unwrap_err();
+        assert_eq!(error.code(), Code::BuildCancelled);
+        assert!(rt.env.now_ns() - start < 1_000_000_000, "a cancelled wait ends at once");
+        canceller.unwrap().join().unwrap();
+        assert_eq!(table.shape().indexes.len(), 0);
+        commit(writer);
+        build(&db, &BuildProgress::default()).unwrap();
+        check_indexes(&mut db.begin(), &table);
+    });
+}
