@@ -1,11 +1,11 @@
 //! The scan of an index build: several threads read disjoint key ranges of the table, sort the
 //! entries of all its new indexes in one arena and write them as runs (F4).
 //!
-//! It goes in turns of two steps, each done by all threads: *collect* until the arena is full or the
-//! table is read, then *write* what was collected as one run per index, cut by key into a part per
-//! thread. Between the steps only this module's caller runs, so no thread waits for another with
-//! work in hand. Work is taken from a list, so any number of helpers, even none, gets it done; an
-//! error of one is found by the others within a few rows.
+//! It goes in turns of two steps, each done by all threads: *collect* until the arena is full or
+//! the table is read, then *write* what was collected as one run per index, cut by key into a part
+//! per thread. Between the steps only this module's caller runs, so no thread waits for another
+//! with work in hand. Work is taken from a list, so any number of helpers, even none, gets it done;
+//! an error of one is found by the others within a few rows.
 
 use super::{BuildPhase, BuildProgress};
 use crate::overflow;
