@@ -17,6 +17,7 @@ use evenkeel_io::Runtime;
 use evenkeel_log::{Log, Share};
 use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;
+use evenkeel_tables::Chains;
 use evenkeel_txn::Txns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const SECTION_RUNS: u8 = 1;
 /// Section of `Txns`.
 pub(crate) const SECTION_TXNS: u8 = 2;
+/// Section of `Chains`.
+pub(crate) const SECTION_CHAINS: u8 = 3;
 
 /// Writes checkpoint records.
 pub(crate) struct Recorder {
@@ -33,6 +36,7 @@ pub(crate) struct Recorder {
     pub pages: Arc<Pages>,
     pub runs: Arc<Runs>,
     pub txns: Arc<Txns>,
+    pub chains: Arc<Chains>,
 }
 
 impl Recorder {
@@ -47,6 +51,7 @@ impl Recorder {
         let sections = vec![
             (SECTION_RUNS, self.runs.snapshot_blob()),
             (SECTION_TXNS, self.txns.checkpoint_blob()),
+            (SECTION_CHAINS, self.chains.checkpoint_blob()),
         ];
         let (first, last) = self.append(&encode_sections(&sections))?;
         self.log.wait_durable(last)?;

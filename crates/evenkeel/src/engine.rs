@@ -12,7 +12,7 @@ use evenkeel_io::{File, OpenMode, Runtime};
 use evenkeel_log::{Log, LogOptions};
 use evenkeel_pages::{Pages, PagesOptions};
 use evenkeel_runs::{Runs, RunsOptions};
-use evenkeel_tables::{Store, StoreOptions, StoreParts};
+use evenkeel_tables::{Chains, Store, StoreOptions, StoreParts};
 use evenkeel_txn::{TxnOptions, Txns};
 use std::path::Path;
 use std::sync::Arc;
@@ -46,6 +46,7 @@ struct Parts {
     rt: Arc<Runtime>,
     pages: Arc<Pages>,
     txns: Arc<Txns>,
+    chains: Arc<Chains>,
     runs: Arc<Runs>,
     shares: Shares,
 }
@@ -79,7 +80,8 @@ impl Parts {
         };
         let commits: Arc<dyn CommitTable> = txns.clone();
         let runs = Runs::create(rt.clone(), runs_options, commits)?;
-        Ok(Parts { rt: rt.clone(), pages, txns, runs, shares })
+        let chains = Arc::<Chains>::default();
+        Ok(Parts { rt: rt.clone(), pages, txns, chains, runs, shares })
     }
 
     /// Begins a log epoch at `start` and connects every layer to it.
@@ -103,6 +105,7 @@ impl Parts {
             pages: self.pages.clone(),
             runs: self.runs.clone(),
             txns: self.txns.clone(),
+            chains: self.chains.clone(),
         }
     }
 
@@ -113,6 +116,7 @@ impl Parts {
             pages: self.pages.clone(),
             runs: self.runs.clone(),
             txns: self.txns.clone(),
+            chains: self.chains.clone(),
         }
     }
 }
@@ -191,6 +195,7 @@ impl Engine {
             pages: &parts.pages,
             runs: &parts.runs,
             txns: &parts.txns,
+            chains: &parts.chains,
             superblock: superblock.clone(),
         };
         let end = recovery.run(&mut report)?;
@@ -272,7 +277,10 @@ impl Engine {
         let (s, t, r) = (self.store.clone(), self.txns.clone(), self.runs.clone());
         let l = log.clone();
         let mut orphans = true;
-        sup.start("ek-undo", self.txns.event(), move || {
+        let s2 = s.clone();
+        // Chains wait for snapshots to end, which raises no event.
+        let rest = move || (s2.chains_waiting() > 0).then_some(Duration::from_secs(1));
+        let undo = move || {
             if std::mem::take(&mut orphans) {
                 s.remove_orphans()?;
             }
@@ -282,13 +290,14 @@ impl Engine {
             let end = l.end();
             let low = r.low_lsn().unwrap_or(end);
             let pending = |id| r.is_pending(id);
-            for more in [t.spill_beat()?, t.purge_beat_but(Some(low), &pending)?] {
+            for more in [t.spill_beat()?, t.purge_beat_but(Some(low), &pending)?, s.chain_beat()?] {
                 if more == Beat::More {
                     beat = more;
                 }
             }
             Ok(beat)
-        })
+        };
+        sup.start_timed("ek-undo", self.txns.event(), undo, rest)
     }
 
     /// Closes: stops the threads, writes what is dirty, takes a last checkpoint. Transactions still

@@ -48,7 +48,8 @@ pub use evenkeel_base::stall::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
 pub use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, ColumnSpec, ColumnType, Direction, IndexSpec, Isolation,
-    LockWait, PartSpec, Range, Row, TableDef, TableSpec, Value, ValueRef,
+    LargeReader, LargeValue, LockWait, PartSpec, Range, Row, TableDef, TableSpec, Value, ValueRef,
+    ValueWriter,
 };
 pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
 pub use recovery::RecoveryReport;

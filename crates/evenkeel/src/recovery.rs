@@ -8,7 +8,7 @@
 //! behind the last record; transactions without an outcome are aborted and reverted in the
 //! background.
 
-use crate::checkpoint::{SECTION_RUNS, SECTION_TXNS};
+use crate::checkpoint::{SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{Superblock, decode_part, decode_sections};
@@ -16,6 +16,7 @@ use evenkeel_io::Runtime;
 use evenkeel_log::{LogEnd, Replay, replay};
 use evenkeel_pages::{PageRedo, Pages};
 use evenkeel_runs::Runs;
+use evenkeel_tables::Chains;
 use evenkeel_tree::TreeRedo;
 use evenkeel_txn::Txns;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub(crate) struct Recovery<'a> {
     pub pages: &'a Arc<Pages>,
     pub runs: &'a Arc<Runs>,
     pub txns: &'a Arc<Txns>,
+    pub chains: &'a Arc<Chains>,
     pub superblock: Superblock,
 }
 
@@ -92,7 +94,8 @@ impl Replay for SecondPass<'_, '_> {
     fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
         self.redo.apply(lsn, kind, body)?;
         self.rows += u64::from(kind == RecordKind::Row);
-        evenkeel_tables::replay(self.of.runs, self.of.txns, lsn, kind, body)
+        let Recovery { runs, txns, chains, .. } = self.of;
+        evenkeel_tables::replay(runs, txns, chains, lsn, kind, body)
     }
 }
 
@@ -133,6 +136,7 @@ impl Recovery<'_> {
             match id {
                 SECTION_RUNS => self.runs.restore(section)?,
                 SECTION_TXNS => self.txns.restore(section)?,
+                SECTION_CHAINS => self.chains.restore(section)?,
                 _ => {
                     let error = Error::new(Code::BadEncoding).with("what", "checkpoint section");
                     return Err(error.with("section", id));

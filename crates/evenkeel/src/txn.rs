@@ -7,7 +7,8 @@
 use crate::engine::Engine;
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Direction, LockWait, Locking, Mode, Range, Row, Table, Transaction, Value, ValueRef,
+    Direction, LargeValue, LockWait, Locking, Mode, Range, Row, Table, Transaction, Value,
+    ValueRef, ValueWriter,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -262,6 +263,66 @@ impl<'t> TableRef<'t> {
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
         self.txn.update(&self.table, key, changes)
+    }
+
+    /// Begins a long value for a column of bytes or text, written as a stream before its row, for
+    /// [`insert_large`](TableRef::insert_large) or [`update_large`](TableRef::update_large). It is
+    /// never in memory as a whole. A value that no row takes is freed.
+    ///
+    /// ```
+    /// # use evenkeel::{Access, ColumnSpec, ColumnType, Database, Isolation, Options, TableSpec};
+    /// # use std::io::{Read, Write};
+    /// # let db = Database::open_with("/large", Options::in_memory())?;
+    /// # let spec = TableSpec::new()
+    /// #     .column(ColumnSpec::new("id", ColumnType::Int64))
+    /// #     .column(ColumnSpec::new("film", ColumnType::Bytes { max: u32::MAX }).nullable())
+    /// #     .primary_key(&["id"]);
+    /// # db.create_table("films", &spec)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    /// let mut films = txn.table("films")?;
+    /// let mut film = films.large_value()?;
+    /// for part in 0..100u8 {
+    ///     film.write_all(&[part; 10_000])?;
+    /// }
+    /// let film = film.finish()?;
+    /// films.insert_large(&[7i64.into(), evenkeel::ValueRef::Null], vec![(1, film)])?;
+    /// let row = films.get(&[7i64.into()])?.expect("it was inserted");
+    /// let mut first = [0; 4];
+    /// row.open_large(1)?.read_exact(&mut first)?;
+    /// txn.commit()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `TransactionEnded`; those of storage.
+    pub fn large_value(&mut self) -> Result<ValueWriter> {
+        self.txn.large_value(&self.table)
+    }
+
+    /// As `insert`, with long values for columns (position, value), whose place in `row` is not
+    /// looked at. On an error they are given up.
+    ///
+    /// # Errors
+    /// As `insert`; `EntryTooLong` for a column of a key or index.
+    pub fn insert_large(
+        &mut self,
+        row: &[ValueRef<'_>],
+        large: Vec<(usize, LargeValue)>,
+    ) -> Result<Option<u64>> {
+        self.txn.insert_large(&self.table, row, large)
+    }
+
+    /// As `update`, with long values for columns (position, value). On an error they are given up.
+    ///
+    /// # Errors
+    /// As `update`; `EntryTooLong` for a column of a key or index.
+    pub fn update_large(
+        &mut self,
+        key: &[ValueRef<'_>],
+        changes: &[(usize, ValueRef<'_>)],
+        large: Vec<(usize, LargeValue)>,
+    ) -> Result<bool> {
+        self.txn.update_large(&self.table, key, changes, large)
     }
 
     /// Deletes a row; false if there is none.

@@ -12,6 +12,9 @@
 //! 32  data
 //! ```
 //!
+//! A row record lists the chains that changed hands with it: edits of 25 bytes, a tag (1: the new
+//! row took the chain over; 2: the row before gave it up) and the reference.
+//!
 //! Owner and position are repeated in every page, so that a stale reference or a misdirected page
 //! is noticed instead of read.
 
@@ -53,6 +56,43 @@ impl OverflowRef {
         r.finish()?;
         Ok(OverflowRef { head, len, owner })
     }
+}
+
+/// What a row record does to a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainEdit {
+    /// The new row is the first to name the chain.
+    Adopted(OverflowRef),
+    /// The row before named the chain, the new one does not.
+    Superseded(OverflowRef),
+}
+
+impl ChainEdit {
+    /// Appends the edit.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let (tag, chain) = match self {
+            ChainEdit::Adopted(chain) => (1, chain),
+            ChainEdit::Superseded(chain) => (2, chain),
+        };
+        out.push(tag);
+        chain.encode(out);
+    }
+}
+
+/// The edits of a row record. # Errors: `BadEncoding`.
+pub fn edits(bytes: &[u8]) -> Result<Vec<ChainEdit>> {
+    let mut r = Reader::new(bytes, "chain edits");
+    let mut edits = Vec::with_capacity(bytes.len() / (OVERFLOW_REF_BYTES + 1));
+    while !r.is_empty() {
+        let tag = r.u8()?;
+        let chain = OverflowRef::decode(r.take(OVERFLOW_REF_BYTES)?)?;
+        edits.push(match tag {
+            1 => ChainEdit::Adopted(chain),
+            2 => ChainEdit::Superseded(chain),
+            _ => return Err(r.bad("tag")),
+        });
+    }
+    Ok(edits)
 }
 
 /// An overflow page for reading.
@@ -127,5 +167,10 @@ mod tests {
         assert_eq!(bytes.len(), OVERFLOW_REF_BYTES);
         assert_eq!(OverflowRef::decode(&bytes).expect("decodes"), reference);
         assert!(OverflowRef::decode(&bytes[1..]).is_err());
+        let list = [ChainEdit::Adopted(reference), ChainEdit::Superseded(reference)];
+        let mut bytes = Vec::new();
+        list.iter().for_each(|edit| edit.encode(&mut bytes));
+        assert_eq!(edits(&bytes).expect("decodes"), list);
+        assert!(edits(&bytes[1..]).is_err());
     }
 }

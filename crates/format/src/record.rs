@@ -8,6 +8,7 @@
 //!                            undo_no varint), key bytes, row bytes, logical...
 //! ROW logical:    table varint, generation varint, kind u8, before_flags u8,
 //!                 [before stamp, before row bytes]  if before_flags has PRESENT
+//!                 [chains bytes]                    if before_flags has CHAINS (`overflow`)
 //!                 entry count varint, entries: index varint, op u8, key bytes, value bytes
 //! REVERT logical: reverted stamp (txn varint, undo_no varint)
 //! PAGE:           page ops: page varint, op u8, payload bytes ...
@@ -64,6 +65,8 @@ pub mod cell_flags {
     pub const REMOVE: u8 = 0x80;
     /// Only in `before_flags`: there was a cell.
     pub const PRESENT: u8 = 0x40;
+    /// Only in `before_flags` of a ROW record: overflow chains changed hands.
+    pub const CHAINS: u8 = 0x20;
 }
 
 /// The physical half of a ROW or REVERT record: the new content of one leaf cell.
@@ -178,6 +181,8 @@ pub struct RowLogical<'a> {
     pub kind: RowKind,
     /// The cell it replaced, if there was one.
     pub before: Option<Before<'a>>,
+    /// Overflow chains that the new row took over and the old one gave up (`overflow::edits`).
+    pub chains: &'a [u8],
     /// Its index entries.
     pub entries: Vec<Entry<'a>>,
 }
@@ -188,13 +193,17 @@ impl<'a> RowLogical<'a> {
         put_varint(out, u64::from(self.table.0));
         put_varint(out, self.generation.0);
         out.push(self.kind as u8);
+        let chains = if self.chains.is_empty() { 0 } else { cell_flags::CHAINS };
         match &self.before {
-            None => out.push(0),
+            None => out.push(chains),
             Some(before) => {
-                out.push(before.flags | cell_flags::PRESENT);
+                out.push(before.flags | cell_flags::PRESENT | chains);
                 put_stamp(out, before.stamp);
                 put_bytes(out, before.row);
             }
+        }
+        if chains != 0 {
+            put_bytes(out, self.chains);
         }
         put_varint(out, self.entries.len() as u64);
         for entry in &self.entries {
@@ -219,10 +228,12 @@ impl<'a> RowLogical<'a> {
         let flags = r.u8()?;
         let before = if flags & cell_flags::PRESENT != 0 {
             let stamp = stamp(&mut r)?;
-            Some(Before { flags: flags & !cell_flags::PRESENT, stamp, row: r.bytes()? })
+            let flags = flags & !(cell_flags::PRESENT | cell_flags::CHAINS);
+            Some(Before { flags, stamp, row: r.bytes()? })
         } else {
             None
         };
+        let chains = if flags & cell_flags::CHAINS != 0 { r.bytes()? } else { &[] };
         let count = r.varint()?;
         let mut entries = Vec::new();
         for _ in 0..count {
@@ -230,7 +241,7 @@ impl<'a> RowLogical<'a> {
             entries.push(Entry { index, op: r.u8()?, key: r.bytes()?, value: r.bytes()? });
         }
         r.finish()?;
-        Ok(RowLogical { table, generation, kind, before, entries })
+        Ok(RowLogical { table, generation, kind, before, chains, entries })
     }
 }
 
@@ -313,6 +324,7 @@ mod tests {
             generation: Generation(3),
             kind: RowKind::Update,
             before: Some(Before { flags: 2, stamp: Stamp::default(), row: b"old" }),
+            chains: b"edits",
             entries: vec![Entry { index: IndexId(9), op: 5, key: b"k", value: b"" }],
         };
         let mut half = Vec::new();

@@ -224,6 +224,16 @@ impl Pages {
         self.space.trees()
     }
 
+    /// The pages of a tree that are in use, in no order. For checks.
+    pub fn used_by(&self, tree: TreeId) -> Vec<evenkeel_base::PageNo> {
+        self.space.used_by(tree)
+    }
+
+    /// True if the page is in use and the tree's.
+    pub fn is_used_by(&self, page: evenkeel_base::PageNo, tree: TreeId) -> bool {
+        self.space.is_used_by(page, tree)
+    }
+
     /// Figures of the page space.
     pub fn space_stats(&self) -> SpaceStats {
         self.space.stats()

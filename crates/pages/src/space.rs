@@ -115,6 +115,11 @@ fn next_bit(bits: &Bits, from: u32, accept: impl Fn(u32) -> bool) -> Option<u32>
     (from..256).chain(0..from).find(set)
 }
 
+fn is_used(extent: &Extent, index: u32) -> bool {
+    let (word, mask) = bit(index);
+    extent.free.as_ref().is_none_or(|free| free[word] & mask == 0)
+}
+
 impl State {
     fn extent(&mut self, extent: u32) -> Option<&mut Extent> {
         self.extents.get_mut(extent as usize)
@@ -399,6 +404,29 @@ impl Space {
         let incarnation = |e: &u32| state.extents.get(*e as usize).map_or(0, |e| e.incarnation);
         let extents = owned.extents.iter().map(|e| (*e, incarnation(e))).collect();
         (owned.fragments.iter().copied().collect(), extents)
+    }
+
+    /// The pages of a tree that are in use.
+    pub fn used_by(&self, tree: TreeId) -> Vec<PageNo> {
+        let state = self.state.lock();
+        let Some(owned) = state.trees.get(&tree) else { return Vec::new() };
+        let mut pages: Vec<PageNo> = owned.fragments.iter().copied().collect();
+        for extent in &owned.extents {
+            let Some(e) = state.extents.get(*extent as usize) else { continue };
+            let used = (0..self.geometry.extent_pages()).filter(|i| is_used(e, *i));
+            pages.extend(used.map(|i| self.geometry.page_at(*extent, i)));
+        }
+        pages
+    }
+
+    /// True if the page is in use and the tree's.
+    pub fn is_used_by(&self, page: PageNo, tree: TreeId) -> bool {
+        let state = self.state.lock();
+        let Some(owned) = state.trees.get(&tree) else { return false };
+        let Some((extent, index)) = self.geometry.extent_of(page) else { return false };
+        owned.fragments.contains(&page)
+            || (owned.extents.contains(&extent)
+                && state.extents.get(extent as usize).is_some_and(|e| is_used(e, index)))
     }
 
     /// Trees that own pages.

@@ -11,12 +11,16 @@ use crate::table::TableState;
 use crate::transaction::{Access, Isolation, Transaction};
 use evenkeel_base::{Lsn, Result, Snapshot};
 use evenkeel_runs::{Direction as RunsDirection, KeyRange};
-use evenkeel_tree::Direction;
+use evenkeel_tree::{Direction, Problem, overflow};
 use std::hash::{DefaultHasher, Hasher};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Problems listed at most for each index.
 const PROBLEMS_MAX: usize = 10;
+
+/// Problems of pages listed at most.
+const PAGE_PROBLEMS_MAX: usize = 100;
 
 /// What a check of one table found; no problems means clean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,9 +79,7 @@ impl Store {
 
 impl Checker<'_> {
     fn run(&mut self, at: Lsn) -> Result<()> {
-        for problem in self.state.tree.check()?.problems {
-            self.problem(format!("page {}: {}", problem.page, problem.what));
-        }
+        self.pages()?;
         let state = self.state.clone();
         let readable = |i: &&IndexShape| i.check_readable(at).is_ok();
         let indexes: Vec<&IndexShape> = state.shape.indexes.iter().filter(readable).collect();
@@ -99,6 +101,45 @@ impl Checker<'_> {
                 self.problem(format!("index {}: {a} rows, {b} entries", index.name));
                 self.name_differences(index)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The tree's structure; and every page in use is a node of it, or of a chain that a row names
+    /// or that waits to be adopted or freed.
+    ///
+    /// Writers go on meanwhile, so a page counts only if it has not changed since before: what is
+    /// in use is listed first, what may name it is looked at from then on.
+    fn pages(&mut self) -> Result<()> {
+        let state = self.state.clone();
+        let (tree, pages) = (&state.tree, &self.store.pages);
+        let began = self.store.log.end();
+        let used = pages.used_by(tree.id());
+        let mut chains = self.store.chains.of_tree(tree.id());
+        let (report, mut reached) = tree.check_reach()?;
+        let mut cursor = tree.cursor();
+        cursor.seek(Bound::Unbounded, Direction::Forward)?;
+        while let Some((_, cell)) = cursor.next()? {
+            chains.extend(state.shape.chains(cell.row)?);
+        }
+        chains.extend(self.store.chains.of_tree(tree.id()));
+        for chain in chains {
+            overflow::pages(tree, &chain, &mut |page| {
+                reached.insert(page);
+            })?;
+        }
+        let mut problems = report.problems;
+        for page in used {
+            if reached.contains(&page) || !pages.is_used_by(page, tree.id()) {
+                continue;
+            }
+            if pages.read(page, evenkeel_pages::Access::UseOnce)?.lsn() < began {
+                let what = "in use and unreachable".to_string();
+                problems.push(Problem { page, what });
+            }
+        }
+        for problem in problems.iter().take(PAGE_PROBLEMS_MAX) {
+            self.problem(format!("page {}: {}", problem.page, problem.what));
         }
         Ok(())
     }

@@ -9,8 +9,10 @@
 mod auto;
 mod build;
 pub mod catalog;
+mod chains;
 mod check;
 mod ddl;
+mod large;
 mod latch;
 mod op;
 mod overflow;
@@ -26,10 +28,12 @@ mod transaction;
 mod write;
 
 pub use build::{BuildPhase, BuildProgress};
+pub use chains::Chains;
 pub use check::TableCheck;
 pub use evenkeel_format::{ColumnType, Value, ValueRef};
 pub use evenkeel_tree::Direction;
 pub use evenkeel_txn::Mode;
+pub use large::{LargeReader, LargeValue, ValueWriter};
 pub use range::{ByteRange, Range};
 pub use read::LockWait;
 pub use row::Row;

@@ -5,9 +5,11 @@
 //! Invariants: `decide` changes nothing; the schema epoch is pinned from the deciding look to the
 //! last index entry (F1); all space was reserved before (B2).
 
+use crate::chains::Chains;
 use crate::table::{EpochPin, Table};
 use evenkeel_base::{CommitTable, TreeId};
 use evenkeel_base::{Generation, IndexId, Lsn, Result, Stamp, TxnId, TxnState};
+use evenkeel_format::overflow::ChainEdit;
 use evenkeel_format::record::{
     Before, Entry, RecordKind, RowKind, RowLogical, cell_flags, encode_revert,
 };
@@ -112,6 +114,7 @@ pub(crate) enum Expect<'a> {
 pub(crate) struct Services<'a> {
     pub runs: &'a Runs,
     pub txns: &'a Txns,
+    pub chains: &'a Chains,
 }
 
 /// One row operation.
@@ -130,6 +133,8 @@ pub(crate) struct RowOp<'a> {
     /// `cell_flags::OVERFLOW` or 0.
     pub row_flags: u8,
     pub entries: &'a Entries,
+    /// Chains that change hands with the row.
+    pub edits: &'a [ChainEdit],
     pub memory: &'a mut MemReserved,
     /// Scratch for the logical half.
     pub logical: &'a mut Vec<u8>,
@@ -219,7 +224,10 @@ impl LeafOp for RowOp<'_> {
         self.gen_pin = Some(pin);
         self.logical.clear();
         let (table, kind) = (self.table.id(), self.kind);
-        RowLogical { table, generation, kind, before, entries: Vec::new() }.encode(self.logical);
+        let mut edits = Vec::new();
+        self.edits.iter().for_each(|edit| edit.encode(&mut edits));
+        RowLogical { table, generation, kind, before, chains: &edits, entries: Vec::new() }
+            .encode(self.logical);
         // In place of "no entries", the last byte, the entries as they were encoded when made.
         self.logical.pop();
         put_varint(self.logical, self.entries.items.len() as u64);
@@ -229,6 +237,9 @@ impl LeafOp for RowOp<'_> {
 
     fn logged(&mut self, lsn: Lsn) {
         self.lsn = lsn;
+        if !self.edits.is_empty() {
+            self.services.chains.logged(self.stamp, self.tree, self.edits);
+        }
         if let Some(pin) = self.gen_pin.take() {
             for entry in self.entries.iter() {
                 self.services.runs.insert(&pin, self.memory, &entry, self.key, self.stamp, lsn);
@@ -246,8 +257,8 @@ pub(crate) struct RevertOp<'a> {
     pub before: Option<(u8, Stamp, &'a [u8])>,
     /// Scratch for the logical half.
     pub logical: Vec<u8>,
-    /// The row bytes that were there, if they name overflow chains.
-    pub reverted: Vec<u8>,
+    /// What the operation superseded is the row's again.
+    pub chains: &'a Chains,
 }
 
 impl LeafOp for RevertOp<'_> {
@@ -265,16 +276,15 @@ impl LeafOp for RevertOp<'_> {
         })
     }
 
-    fn prepare(&mut self, current: Option<LeafRow<'_>>) -> &[u8] {
-        if let Some(cell) = current.filter(|c| c.flags & cell_flags::OVERFLOW != 0) {
-            self.reverted.extend_from_slice(cell.row);
-        }
+    fn prepare(&mut self, _current: Option<LeafRow<'_>>) -> &[u8] {
         self.logical.clear();
         encode_revert(&mut self.logical, self.stamp);
         &self.logical
     }
 
-    fn logged(&mut self, _lsn: Lsn) {}
+    fn logged(&mut self, _lsn: Lsn) {
+        self.chains.reverted(self.stamp);
+    }
 }
 
 /// Bytes of log that a row record may take.

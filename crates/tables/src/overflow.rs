@@ -4,6 +4,7 @@
 //! A chain belongs to the operation that wrote it and is named only by row versions. A row that
 //! keeps a value in an update keeps its chain.
 
+use crate::large::Chain;
 use crate::row::Row;
 use crate::shape::Shape;
 use crate::store::Store;
@@ -13,24 +14,33 @@ use crate::write::Buffers;
 use evenkeel_base::{Code, Error, Result, Stamp};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_format::{Field, Value, row};
-use evenkeel_tree::{OverflowReader, OverflowRef, OverflowWriter, Tree, overflow};
+use evenkeel_tree::{OverflowReader, OverflowRef, Tree, overflow};
+use evenkeel_txn::SnapshotGuard;
+use std::sync::Arc;
+
+/// Longer values are not read with their row, but when they are asked for.
+pub(crate) const LOAD_BYTES_MAX: u32 = 1 << 20;
+
+/// Buffer of a copy.
+const COPY_BYTES: usize = 16 << 10;
 
 /// A value shorter than this stays in the row.
 const SHORT_BYTES: usize = 64;
 
-fn read_chain(tree: &Tree, reference: &[u8]) -> Result<Vec<u8>> {
-    let reference = OverflowRef::decode(reference)?;
+pub(crate) fn read_chain(tree: &Tree, reference: OverflowRef) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity((reference.len as usize).min(1 << 20));
     OverflowReader::new(tree, reference).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The values of a stored row that lie in overflow pages: (position, value).
+/// The values of a stored row that lie in overflow pages, for the columns `wanted` says:
+/// (position, value).
 pub(crate) fn load(
     tree: &Tree,
     shape: &Shape,
     key: &[u8],
     bytes: &[u8],
+    wanted: &dyn Fn(usize, u32) -> bool,
 ) -> Result<Vec<(usize, Value)>> {
     let mut loaded = Vec::new();
     if !row::has_references(bytes) {
@@ -39,43 +49,63 @@ pub(crate) fn load(
     let view = shape.view(key, bytes)?;
     for position in 0..shape.columns.len() {
         if let Field::Reference(reference) = view.field(position)? {
-            let chain = read_chain(tree, reference)?;
-            let ty = shape.columns[position].entry.ty;
-            loaded.push((position, ty.from_bytes(&chain)?.to_owned()));
+            let reference = OverflowRef::decode(reference)?;
+            if wanted(position, reference.len) {
+                let chain = read_chain(tree, reference)?;
+                let ty = shape.columns[position].entry.ty;
+                loaded.push((position, ty.from_bytes(&chain)?.to_owned()));
+            }
         }
     }
     Ok(loaded)
 }
 
 impl Store {
-    /// Reads values that lie in overflow pages into the row.
-    pub(crate) fn load_references(&self, state: &TableState, row: &mut Row) -> Result<()> {
-        if row.has_references() {
-            let loaded = load(&state.tree, &state.shape, row.key(), row.row_bytes())?;
-            for (position, value) in loaded {
-                row.set_value(position, value);
-            }
+    /// Reads the values that lie in overflow pages into the row; the longest ones when they are
+    /// asked for, kept by `guard`, the snapshot that the row was read at. Without one the caller
+    /// has the row locked.
+    pub(crate) fn load_references(
+        &self,
+        state: &TableState,
+        row: &mut Row,
+        guard: Option<&Arc<SnapshotGuard>>,
+    ) -> Result<()> {
+        if !row.has_references() {
+            return Ok(());
         }
-        Ok(())
+        let short = |_: usize, len: u32| len <= LOAD_BYTES_MAX;
+        let loaded = load(&state.tree, &state.shape, row.key(), row.row_bytes(), &short)?;
+        for (position, value) in loaded {
+            row.set_value(position, value);
+        }
+        let guard = || guard.cloned().unwrap_or_else(|| Arc::new(self.txns.snapshot()));
+        row.keep_source(&state.tree, &guard)
     }
 
-    /// Frees the chains that an operation which was reverted had written: those of its row whose
-    /// owner it is.
-    pub(crate) fn free_chains(&self, tree: &Tree, row: &[u8], owner: Stamp) -> Result<()> {
-        if !row::has_references(row) {
+    /// Frees the chains that an operation brought into its row, before it is reverted. A crash or a
+    /// failure in between does no harm: it is done again, and nobody reads a reverted version.
+    pub(crate) fn free_adopted(
+        &self,
+        tree: &Tree,
+        stamp: Stamp,
+        record: &UndoRecord<'_>,
+    ) -> Result<()> {
+        let mut row = Vec::new();
+        tree.get(record.key, &mut |cell| {
+            if let Some(cell) = cell.filter(|c| c.stamp == stamp && row::has_references(c.row)) {
+                row.extend_from_slice(cell.row);
+            }
+        })?;
+        if row.is_empty() {
             return Ok(());
         }
         let Some(table) = self.catalog.by_tree(tree.id()) else { return Ok(()) };
-        let state = table.state();
-        // The key is not needed to find references.
-        let view = state.shape.view(&[], row)?;
-        for position in 0..state.shape.columns.len() {
-            let stored = state.shape.columns[position].from_key.is_none();
-            if stored && let Field::Reference(reference) = view.field(position)? {
-                let reference = OverflowRef::decode(reference)?;
-                if reference.owner == owner {
-                    overflow::free(tree, &reference)?;
-                }
+        let shape = table.shape();
+        let before = record.before.as_ref().map_or(&[][..], |before| before.row);
+        let kept = shape.chains(before)?;
+        for chain in shape.chains(&row)? {
+            if !kept.contains(&chain) {
+                overflow::free(tree, &chain)?;
             }
         }
         Ok(())
@@ -116,9 +146,6 @@ impl Transaction {
             }
         }
         long.sort_unstable();
-        // The chains carry the operation's stamp, so it needs its id now.
-        let undo = UndoRecord::encoded_len_max(b.key.len(), 0);
-        self.store.txns.reserve_undo(&self.inner, undo)?;
         let mut moved: Vec<(usize, Vec<u8>)> = Vec::new();
         let mut left = too_long;
         while left > limit {
@@ -142,7 +169,7 @@ impl Transaction {
         if encoded.is_ok() && b.row.len() <= limit {
             return Ok(());
         }
-        self.drop_chains(&state.tree, b)?;
+        self.drop_chains(b);
         encoded?;
         Err(Error::new(Code::RowTooLong)
             .with("table", &shape.def.name)
@@ -151,26 +178,33 @@ impl Transaction {
     }
 
     fn write_chain(&mut self, tree: &Tree, bytes: &[u8], b: &mut Buffers) -> Result<Vec<u8>> {
-        let mut writer = OverflowWriter::new(tree, self.inner.next_stamp());
-        if let Err(error) = writer.write(bytes) {
-            if let Err(second) = writer.abandon() {
-                log::warn!("overflow chain not freed: {second}");
-            }
-            self.drop_chains(tree, b)?;
-            return Err(error);
+        let mut writer = self.chain_writer(tree)?;
+        let written = writer.write(bytes).and_then(|()| writer.finish());
+        if written.is_err() {
+            self.drop_chains(b);
         }
-        let chain = writer.finish()?;
+        let chain = written?;
         let mut reference = Vec::new();
-        chain.encode(&mut reference);
+        chain.reference().encode(&mut reference);
         b.chains.push(chain);
         Ok(reference)
     }
 
-    /// Frees the chains of a change that was not applied.
-    pub(crate) fn drop_chains(&mut self, tree: &Tree, b: &mut Buffers) -> Result<()> {
-        for chain in b.chains.drain(..) {
-            overflow::free(tree, &chain)?;
+    /// Copies a chain, a page at a time.
+    pub(crate) fn copy_chain(&mut self, tree: &Tree, reference: &[u8]) -> Result<Chain> {
+        let mut reader = OverflowReader::new(tree, OverflowRef::decode(reference)?);
+        let mut writer = self.chain_writer(tree)?;
+        let mut buffer = vec![0; COPY_BYTES];
+        loop {
+            match reader.read(&mut buffer)? {
+                0 => return writer.finish(),
+                n => writer.write(&buffer[..n])?,
+            }
         }
-        Ok(())
+    }
+
+    /// Gives up the chains of a change that was not applied.
+    pub(crate) fn drop_chains(&mut self, b: &mut Buffers) {
+        b.chains.clear();
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct View {
     /// READ UNCOMMITTED: the newest version, whoever made it, unless it was reverted.
     pub dirty: bool,
     /// Keeps the snapshot registered.
-    pub _guard: Option<Arc<SnapshotGuard>>,
+    pub guard: Option<Arc<SnapshotGuard>>,
 }
 
 impl View {
@@ -169,7 +169,7 @@ impl Transaction {
         let state = table.state();
         let found = self.store.read(&state, key, &view, row)?;
         if found {
-            self.store.load_references(&state, row)?;
+            self.store.load_references(&state, row, view.guard.as_ref())?;
             self.store.rt.metrics.add(Metric::RowsRead, 1);
         }
         Ok(found)
@@ -237,7 +237,7 @@ impl Transaction {
         let absent = self.isolation == Isolation::Serializable;
         let locked = self.statement(|t| t.lock_row(&state, key, mode, wait, absent, row))?;
         if locked == Locked::Row {
-            self.store.load_references(&state, row)?;
+            self.store.load_references(&state, row, None)?;
             self.store.rt.metrics.add(Metric::RowsRead, 1);
         }
         Ok(locked == Locked::Row)

@@ -1,10 +1,14 @@
 //! `Row`: a buffer for one row handed to a caller, reused from row to row. It is filled from a
 //! table row (columns are decoded when asked for) or from an index entry that covers them.
 
+use crate::large::LargeReader;
+use crate::overflow::read_chain;
 use crate::shape::Shape;
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_format::{Value, ValueRef};
-use std::sync::Arc;
+use evenkeel_format::{Field, Value, ValueRef};
+use evenkeel_tree::{OverflowRef, Tree};
+use evenkeel_txn::SnapshotGuard;
+use std::sync::{Arc, OnceLock};
 
 #[derive(Clone, Default)]
 enum Source {
@@ -24,6 +28,17 @@ pub struct Row {
     key: Vec<u8>,
     row: Vec<u8>,
     values: Vec<Option<Value>>,
+    /// Where values are that were not read with the row.
+    large: Option<Large>,
+}
+
+/// Long values that are read when they are asked for.
+#[derive(Clone)]
+struct Large {
+    tree: Tree,
+    /// Keeps them.
+    guard: Arc<SnapshotGuard>,
+    read: Vec<(usize, OverflowRef, OnceLock<Value>)>,
 }
 
 impl Row {
@@ -56,7 +71,10 @@ impl Row {
         match (&self.source, &self.shape) {
             (Source::Table, Some(shape)) => match self.values.get(position) {
                 Some(Some(value)) => Ok(value.as_ref()),
-                _ => shape.view(&self.key, &self.row)?.value(position),
+                _ => match self.large(position) {
+                    Some(large) => self.read_large(shape, large),
+                    None => shape.view(&self.key, &self.row)?.value(position),
+                },
             },
             (Source::Index, _) => match self.values.get(position) {
                 Some(Some(value)) => Ok(value.as_ref()),
@@ -64,6 +82,61 @@ impl Row {
             },
             _ => Err(missing()),
         }
+    }
+
+    fn large(&self, position: usize) -> Option<&(usize, OverflowRef, OnceLock<Value>)> {
+        self.large.as_ref()?.read.iter().find(|large| large.0 == position)
+    }
+
+    fn read_large<'r>(
+        &'r self,
+        shape: &Shape,
+        large: &'r (usize, OverflowRef, OnceLock<Value>),
+    ) -> Result<ValueRef<'r>> {
+        let (position, reference, cell) = large;
+        if let (None, Some(source)) = (cell.get(), &self.large) {
+            let bytes = read_chain(&source.tree, *reference)?;
+            let _ = cell.set(shape.columns[*position].entry.ty.from_bytes(&bytes)?.to_owned());
+        }
+        let value = cell.get().map(Value::as_ref);
+        value.ok_or_else(|| Error::internal("a long value was not read"))
+    }
+
+    /// The value of a column of bytes or text as a stream, which holds one page of it at a time. It
+    /// goes on giving the value of this version, whatever becomes of the row meanwhile.
+    ///
+    /// # Errors
+    /// `ColumnMissing`; `ValueType` for NULL and other types.
+    pub fn open_large(&self, position: usize) -> Result<LargeReader> {
+        if let (Some(source), Some((_, reference, _))) = (&self.large, self.large(position)) {
+            return Ok(LargeReader::chain(&source.tree, *reference, source.guard.clone()));
+        }
+        match self.value(position)? {
+            ValueRef::Bytes(bytes) => Ok(LargeReader::bytes(bytes)),
+            ValueRef::Text(text) => Ok(LargeReader::bytes(text.as_bytes())),
+            _ => Err(Error::new(Code::ValueType).with("position", position)),
+        }
+    }
+
+    /// Notes where the values are that were not loaded.
+    pub(crate) fn keep_source(
+        &mut self,
+        tree: &Tree,
+        guard: &dyn Fn() -> Arc<SnapshotGuard>,
+    ) -> Result<()> {
+        let Some(shape) = self.shape.clone() else { return Ok(()) };
+        let view = shape.view(&self.key, &self.row)?;
+        let mut read = Vec::new();
+        for position in 0..shape.columns.len() {
+            if let Field::Reference(reference) = view.field(position)?
+                && !matches!(self.values.get(position), Some(Some(_)))
+            {
+                read.push((position, OverflowRef::decode(reference)?, OnceLock::new()));
+            }
+        }
+        let any = !read.is_empty();
+        self.large = any.then(|| Large { tree: tree.clone(), guard: guard(), read });
+        Ok(())
     }
 
     /// The value of a column by name. # Errors: as `value`.
@@ -86,12 +159,14 @@ impl Row {
     /// Empties it.
     pub(crate) fn clear(&mut self) {
         self.source = Source::Empty;
+        self.large = None;
     }
 
     /// Takes a table row.
     pub(crate) fn set_table(&mut self, shape: &Arc<Shape>, key: &[u8], row: &[u8]) {
         self.keep_shape(shape);
         self.source = Source::Table;
+        self.large = None;
         self.values.clear();
         self.key.clear();
         self.key.extend_from_slice(key);
@@ -127,6 +202,7 @@ impl Row {
     ) -> Result<()> {
         self.keep_shape(shape);
         self.source = Source::Index;
+        self.large = None;
         self.key.clear();
         self.key.extend_from_slice(pk);
         self.values.clear();

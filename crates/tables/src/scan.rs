@@ -65,7 +65,7 @@ impl Scan {
                     None => continue,
                 }
             }
-            self.store.load_references(&self.state, row)?;
+            self.store.load_references(&self.state, row, self.view.guard.as_ref())?;
             self.store.rt.metrics.add(Metric::RowsRead, 1);
             return Ok(true);
         }
@@ -155,7 +155,8 @@ impl IndexScan {
             let found = self.store.read(&self.state, pk, &self.view, &mut row)?;
             // A dirty read may meet a row that has moved on since its entry.
             if found && (!self.view.dirty || self.has_key(&row, key)?) {
-                self.store.load_references(&self.state, &mut row)?;
+                let guard = self.view.guard.as_ref();
+                self.store.load_references(&self.state, &mut row, guard)?;
                 rows.push((*at, row));
             } else {
                 self.spare.push(row);
@@ -332,7 +333,7 @@ impl Transaction {
             if locked != Locked::Row {
                 continue;
             }
-            self.store.load_references(&state, &mut row)?;
+            self.store.load_references(&state, &mut row, None)?;
             self.store.rt.metrics.add(Metric::RowsRead, 1);
             if !f(self, &row)? {
                 return Ok(());
@@ -397,7 +398,7 @@ impl Transaction {
                 if locked != Locked::Row || !row_has_key(&state, index, &row, &key)? {
                     continue;
                 }
-                self.store.load_references(&state, &mut row)?;
+                self.store.load_references(&state, &mut row, None)?;
                 self.store.rt.metrics.add(Metric::RowsRead, 1);
                 if !f(self, &row)? {
                     return Ok(());

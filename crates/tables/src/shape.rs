@@ -5,6 +5,7 @@
 use crate::schema::{IndexDef, TableDef};
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result};
 use evenkeel_format::catalog::{ColumnEntry, IndexState, PartEntry};
+use evenkeel_format::overflow::OverflowRef;
 use evenkeel_format::row::RowReader;
 use evenkeel_format::{Field, KeyPart, RowColumn, RowLayout, Value, ValueRef, limits, row_version};
 use std::sync::{Arc, OnceLock};
@@ -298,6 +299,29 @@ impl Shape {
     pub fn view<'s>(&'s self, key: &'s [u8], row: &'s [u8]) -> Result<RowView<'s>> {
         let version = self.version(row_version(row)?)?;
         Ok(RowView { shape: self, key, version, reader: version.layout.read(row)?, loaded: &[] })
+    }
+
+    /// True if the clustered key or some index has the column at `position`.
+    pub fn is_indexed(&self, position: usize) -> bool {
+        self.key.iter().any(|k| k.column == position)
+            || self.indexes.iter().any(|i| i.parts.iter().any(|p| p.column == position))
+    }
+
+    /// The overflow chains that a stored row names, those of dropped columns too.
+    /// # Errors: `BadEncoding`.
+    pub fn chains(&self, row: &[u8]) -> Result<Vec<OverflowRef>> {
+        let mut chains = Vec::new();
+        if row.is_empty() || !evenkeel_format::row::has_references(row) {
+            return Ok(chains);
+        }
+        let layout = &self.version(row_version(row)?)?.layout;
+        let reader = layout.read(row)?;
+        for slot in 0..layout.columns().len() {
+            if let Field::Reference(reference) = reader.field(slot)? {
+                chains.push(OverflowRef::decode(reference)?);
+            }
+        }
+        Ok(chains)
     }
 
     /// Checks values given for a whole row. # Errors: `TooManyValues`.

@@ -9,6 +9,7 @@
 //! 4. a second scan: [`replay_entries`] of every record; then `Runs::finish_restore`.
 
 use crate::catalog::{self, Catalog};
+use crate::chains::Chains;
 use crate::latch::EventLatch;
 use crate::op::RevertOp;
 use crate::table::{Counter, Table, Use};
@@ -43,6 +44,8 @@ pub struct StoreParts {
     pub runs: Arc<Runs>,
     /// The transactions.
     pub txns: Arc<Txns>,
+    /// Overflow chains that wait to be adopted or freed.
+    pub chains: Arc<Chains>,
 }
 
 /// Settings.
@@ -76,6 +79,7 @@ pub struct Store {
     pub(crate) pages: Arc<Pages>,
     pub(crate) runs: Arc<Runs>,
     pub(crate) txns: Arc<Txns>,
+    pub(crate) chains: Arc<Chains>,
     pub(crate) trees: Arc<Trees>,
     pub(crate) options: StoreOptions,
     pub(crate) catalog: Catalog,
@@ -114,6 +118,7 @@ impl Store {
         let trees = trees(&parts);
         let tree = trees.open(catalog::TREE, catalog_root);
         let store = Store::assemble(parts, trees, options, tree)?;
+        store.chains.writers_are_gone();
         store.load_catalog()?;
         store.adopt_prepared()?;
         Ok(store)
@@ -153,7 +158,7 @@ impl Store {
     ) -> Result<Arc<Store>> {
         let catalog = Catalog::new(tree.clone(), parts.pages.page_size())?;
         let tree_of = RwLock::new(HashMap::from([(tree.id(), tree)]));
-        let StoreParts { rt, log, pages, runs, txns } = parts;
+        let StoreParts { rt, log, pages, runs, txns, chains } = parts;
         let (names, next_user) = (EventLatch::default(), AtomicU64::new(1));
         Ok(Arc::new(Store {
             rt,
@@ -161,6 +166,7 @@ impl Store {
             pages,
             runs,
             txns,
+            chains,
             trees,
             options,
             catalog,
@@ -294,12 +300,13 @@ impl Store {
     }
 
     fn revert_in(&self, tree: &Tree, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+        self.free_adopted(tree, stamp, record)?;
         let before = record.before.as_ref().map(|b| (b.flags, b.stamp, b.row));
         let bytes = record.key.len() + before.map_or(0, |b| b.2.len()) + 128;
         let mut reserved = self.log.reserve(bytes, Share::System)?;
-        let mut op = RevertOp { stamp, before, logical: Vec::new(), reverted: Vec::new() };
+        let mut op = RevertOp { stamp, before, logical: Vec::new(), chains: &self.chains };
         tree.write(record.key, &mut reserved, &mut op)?;
-        self.free_chains(tree, &op.reverted, stamp)
+        Ok(())
     }
 
     /// The next number of a counter, whose high-water mark is raised in the catalog in steps.
@@ -366,12 +373,20 @@ pub fn replay_entries(runs: &Runs, lsn: Lsn, kind: RecordKind, body: &[u8]) -> R
     runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)
 }
 
-/// Gives a log record to the transactions and its index entries to the memtable: for an open in
-/// one scan, where `runs` knows its indexes already.
+/// Gives a log record to the transactions, to the list of overflow chains, and its index entries to
+/// the memtable: for an open in one scan, where `runs` knows its indexes already.
 ///
 /// # Errors
 /// `BadEncoding`.
-pub fn replay(runs: &Runs, txns: &Txns, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+pub fn replay(
+    runs: &Runs,
+    txns: &Txns,
+    chains: &Chains,
+    lsn: Lsn,
+    kind: RecordKind,
+    body: &[u8],
+) -> Result<()> {
     replay_entries(runs, lsn, kind, body)?;
+    chains.replay(kind, body)?;
     txns.replay_record(lsn, kind, body)
 }

@@ -179,7 +179,7 @@ impl Transaction {
         let dirty = self.isolation == Isolation::ReadUncommitted;
         let at = if dirty { Lsn::MAX } else { guard.at() };
         let snapshot = Snapshot { at, own: self.inner.id(), own_below: self.inner.mark() };
-        Ok(View { snapshot, dirty, _guard: Some(guard) })
+        Ok(View { snapshot, dirty, guard: Some(guard) })
     }
 
     /// Waits for another transaction to be decided.

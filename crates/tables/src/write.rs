@@ -5,6 +5,7 @@
 //! (`op`). Whatever is in the way is waited for or reverted with no latch held, and the change is
 //! made ready again.
 
+use crate::large::{self, Chain, Given, LargeValue};
 use crate::op::{Entries, Expect, RowOp, Services, Stop, record_bytes};
 use crate::overflow;
 use crate::read::newest_stop;
@@ -14,12 +15,13 @@ use crate::transaction::Transaction;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Lsn, Result, Stamp};
 use evenkeel_format::catalog::IndexState;
+use evenkeel_format::overflow::{ChainEdit, OVERFLOW_REF_BYTES};
 use evenkeel_format::record::{RowKind, cell_flags, entry_op};
 use evenkeel_format::undo::UndoRecord;
-use evenkeel_format::{Field, ValueRef};
+use evenkeel_format::{Field, Value, ValueRef};
 use evenkeel_log::{Reserved, Share};
 use evenkeel_runs::{MemReserved, UniqueGuard};
-use evenkeel_tree::OverflowRef;
+use evenkeel_txn::SnapshotGuard;
 use std::sync::Arc;
 
 /// What to do about a row that has one of the keys already.
@@ -61,7 +63,11 @@ pub(crate) struct Buffers {
     pub unique: Vec<(usize, Vec<u8>)>,
     pub space: Space,
     /// Overflow chains written for the prepared row.
-    pub chains: Vec<OverflowRef>,
+    pub chains: Vec<Chain>,
+    /// Long values that the statement gives for columns, written ahead.
+    pub given: Vec<Given>,
+    /// Chains that change hands with the prepared row.
+    pub edits: Vec<ChainEdit>,
     /// Rows that this statement is still going to write: space is reserved for as many.
     pub rows_left: usize,
 }
@@ -85,6 +91,48 @@ impl Transaction {
             Inserted::Done(number) => Ok(number),
             Inserted::Found(_) => Err(Error::internal("a duplicate was neither kept nor refused")),
         })
+    }
+
+    /// As `insert`, with long values written ahead for some columns, whose place in `values` is not
+    /// looked at. If it fails they are given up.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn insert_large(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+        large: Vec<(usize, LargeValue)>,
+    ) -> Result<Option<u64>> {
+        self.with_large(table, &large, |txn| txn.insert(table, values))
+    }
+
+    /// As `update`, with long values written ahead for some columns. If it fails they are given up.
+    ///
+    /// # Errors
+    /// As `update`.
+    pub fn update_large(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[ValueRef<'_>],
+        changes: &[(usize, ValueRef<'_>)],
+        large: Vec<(usize, LargeValue)>,
+    ) -> Result<bool> {
+        self.with_large(table, &large, |txn| txn.update(table, key, changes))
+    }
+
+    fn with_large<R>(
+        &mut self,
+        table: &Arc<Table>,
+        large: &[(usize, LargeValue)],
+        body: impl FnOnce(&mut Transaction) -> Result<R>,
+    ) -> Result<R> {
+        // Before the check: from here on the table keeps its columns and indexes in place.
+        self.enter(table, Use::Write)?;
+        self.buffers.given = large::check(table, large)?;
+        let done = body(self);
+        self.buffers.given.clear();
+        done
     }
 
     /// Inserts rows as one statement: all or none. Returns the number given to the first row.
@@ -230,6 +278,7 @@ impl Transaction {
     ) -> Result<Inserted> {
         let mut number = None;
         let mut hidden = None;
+        let given = std::mem::take(&mut b.given);
         loop {
             let state = table.state();
             let shape = &state.shape;
@@ -253,7 +302,12 @@ impl Transaction {
             } else {
                 shape.encode_key(&value, &mut b.key)?;
             }
-            self.encode_row(&state, &|i| value(i).map(Field::Value), b)?;
+            let field = |i: usize| match given.iter().find(|g| g.position == i) {
+                Some(given) => Ok(Field::Reference(&given.bytes)),
+                None => value(i).map(Field::Value),
+            };
+            self.encode_row(&state, &field, b)?;
+            list_edits(shape, None, &given, b)?;
             b.entries.clear();
             b.unique.clear();
             for (at, index) in shape.indexes.iter().enumerate() {
@@ -330,6 +384,8 @@ impl Transaction {
         changes: &[(usize, ValueRef<'_>)],
         b: &mut Buffers,
     ) -> Result<bool> {
+        let given = std::mem::take(&mut b.given);
+        let mut guard = None;
         loop {
             let state = table.state();
             let shape = &state.shape;
@@ -337,8 +393,12 @@ impl Transaction {
             let current = self.read_current(&state, key, &mut old_row);
             b.old_row = old_row;
             let Current::Live(stamp, flags) = current? else { return Ok(false) };
+            if self.keep_chains(&b.old_row, &mut guard) {
+                continue;
+            }
             let old_row = b.old_row.clone();
-            let loaded = overflow::load(&state.tree, shape, key, &old_row)?;
+            let wanted = |i: usize, _: u32| shape.is_indexed(i);
+            let loaded = overflow::load(&state.tree, shape, key, &old_row, &wanted)?;
             let old = shape.view(key, &old_row)?.with_loaded(&loaded);
             let changed = |i: usize| changes.iter().rev().find(|c| c.0 == i).map(|c| c.1);
             if let Some((i, _)) = changes.iter().find(|c| c.0 >= shape.columns.len()) {
@@ -352,10 +412,15 @@ impl Transaction {
                 shape.encode_key(&value, &mut b.key)?;
             }
             if b.key != key {
-                return self.move_row(table, &state, key, &old, &value, b);
+                b.given = given;
+                return self.move_row(table, &state, key, &old, &changed, b);
             }
-            let field = |i: usize| changed(i).map_or_else(|| old.field(i), |v| Ok(Field::Value(v)));
+            let field = |i: usize| match given.iter().find(|g| g.position == i) {
+                Some(given) => Ok(Field::Reference(&given.bytes)),
+                None => changed(i).map_or_else(|| old.field(i), |v| Ok(Field::Value(v))),
+            };
             self.encode_row(&state, &field, b)?;
+            list_edits(shape, Some(&old_row), &given, b)?;
             b.entries.clear();
             b.unique.clear();
             for (at, index) in shape.indexes.iter().enumerate() {
@@ -375,24 +440,57 @@ impl Transaction {
         }
     }
 
-    /// An update that changes the clustered key: delete and insert in one statement.
+    /// Reading a row's chains without a lock takes a snapshot from before the row was read. True if
+    /// there was none: the row is to be read again.
+    fn keep_chains(&self, row: &[u8], guard: &mut Option<SnapshotGuard>) -> bool {
+        let again = guard.is_none() && evenkeel_format::row::has_references(row);
+        if again {
+            *guard = Some(self.store.txns.snapshot());
+        }
+        again
+    }
+
+    /// An update that changes the clustered key: delete and insert in one statement. Chains that
+    /// the row keeps are copied: each belongs to one key.
     fn move_row<'v>(
         &mut self,
         table: &Arc<Table>,
         state: &Arc<TableState>,
         key: &[u8],
         old: &RowView<'v>,
-        value: &impl Fn(usize) -> Result<ValueRef<'v>>,
+        changed: &impl Fn(usize) -> Option<ValueRef<'v>>,
         b: &mut Buffers,
     ) -> Result<bool> {
-        let columns = state.shape.columns.len();
-        let values = (0..columns).map(|i| Ok(value(i)?.to_owned())).collect::<Result<Vec<_>>>()?;
-        let _ = old;
+        let mut given = std::mem::take(&mut b.given);
+        let (mut values, mut copies) = (Vec::new(), Vec::new());
+        for position in 0..state.shape.columns.len() {
+            let taken = given.iter().any(|g| g.position == position);
+            values.push(match (taken, changed(position)) {
+                (true, _) => Value::Null,
+                (false, Some(value)) => value.to_owned(),
+                (false, None) => match old.field(position)? {
+                    Field::Reference(_) if state.shape.is_indexed(position) => {
+                        old.value(position)?.to_owned()
+                    }
+                    Field::Reference(reference) => {
+                        let chain = self.copy_chain(&state.tree, reference)?;
+                        let mut bytes = Vec::new();
+                        chain.reference().encode(&mut bytes);
+                        given.push(Given { position, bytes });
+                        copies.push(chain);
+                        Value::Null
+                    }
+                    Field::Value(value) => value.to_owned(),
+                },
+            });
+        }
         if !self.delete_with(table, key, b)? {
             return Ok(false);
         }
         let values: Vec<ValueRef<'_>> = values.iter().map(|v| v.as_ref()).collect();
+        b.given = given;
         self.insert_with(table, &values, OnDuplicate::Fail, b)?;
+        drop(copies);
         Ok(true)
     }
 
@@ -408,20 +506,29 @@ impl Transaction {
     }
 
     fn delete_with(&mut self, table: &Arc<Table>, key: &[u8], b: &mut Buffers) -> Result<bool> {
+        let mut guard = None;
         loop {
             let state = table.state();
             let mut old_row = std::mem::take(&mut b.old_row);
             let current = self.read_current(&state, key, &mut old_row);
             b.old_row = old_row;
             let Current::Live(stamp, flags) = current? else { return Ok(false) };
+            if self.keep_chains(&b.old_row, &mut guard) {
+                continue;
+            }
             b.key.clear();
             b.key.extend_from_slice(key);
             b.row.clear();
             b.chains.clear();
+            let old_row = std::mem::take(&mut b.old_row);
+            let listed = list_edits(&state.shape, Some(&old_row), &[], b);
+            b.old_row = old_row;
+            listed?;
             b.entries.clear();
             b.unique.clear();
             if !state.shape.indexes.is_empty() {
-                let loaded = overflow::load(&state.tree, &state.shape, key, &b.old_row)?;
+                let wanted = |i: usize, _: u32| state.shape.is_indexed(i);
+                let loaded = overflow::load(&state.tree, &state.shape, key, &b.old_row, &wanted)?;
                 let old = state.shape.view(key, &b.old_row)?.with_loaded(&loaded);
                 for index in &state.shape.indexes {
                     b.part.clear();
@@ -436,6 +543,21 @@ impl Transaction {
             }
         }
     }
+}
+
+/// Lists the chains that the prepared row in `b` takes over, and those of `old` that it gives up.
+fn list_edits(shape: &Shape, old: Option<&[u8]>, given: &[Given], b: &mut Buffers) -> Result<()> {
+    b.edits.clear();
+    let old = shape.chains(old.unwrap_or_default())?;
+    if old.is_empty() && given.is_empty() && b.chains.is_empty() {
+        return Ok(());
+    }
+    let new = shape.chains(&b.row)?;
+    let gone = old.iter().filter(|chain| !new.contains(chain));
+    b.edits.extend(gone.map(|chain| ChainEdit::Superseded(*chain)));
+    let adopted = new.iter().filter(|chain| !old.contains(chain));
+    b.edits.extend(adopted.map(|chain| ChainEdit::Adopted(*chain)));
+    Ok(())
 }
 
 /// Cell flags of row bytes.
@@ -501,9 +623,8 @@ impl Transaction {
         b: &mut Buffers,
     ) -> Result<Applied> {
         let applied = self.apply_once(table, state, kind, expect, b);
-        if !b.chains.is_empty() && !matches!(applied, Ok(Applied::Done)) {
-            self.drop_chains(&state.tree, b)?;
-        }
+        // Those that the row has adopted are not given up by that.
+        b.chains.clear();
         applied
     }
 
@@ -525,7 +646,6 @@ impl Transaction {
         match stop {
             Stop::No => {
                 debug_assert!(lsn > Lsn::ZERO);
-                b.chains.clear();
                 self.after_write(b)?;
                 Ok(Applied::Done)
             }
@@ -553,7 +673,11 @@ impl Transaction {
             Some((stamp, _)) => Expect::Version { stamp, row: &b.old_row },
         };
         let mut op = RowOp {
-            services: Services { runs: &self.store.runs, txns: &self.store.txns },
+            services: Services {
+                runs: &self.store.runs,
+                txns: &self.store.txns,
+                chains: &self.store.chains,
+            },
             table,
             tree: state.tree.id(),
             epoch: state.shape.epoch,
@@ -565,6 +689,7 @@ impl Transaction {
             row: &b.row,
             row_flags: row_flags(&b.row),
             entries: &b.entries,
+            edits: &b.edits,
             memory,
             logical: &mut b.logical,
             stop: Stop::No,
@@ -581,7 +706,8 @@ impl Transaction {
     /// more of the statement (B2). May wait; no latch is held.
     fn reserve(&mut self, update: bool, b: &mut Buffers) -> Result<()> {
         let before = if update { b.old_row.len() } else { 0 };
-        let log = record_bytes(b.key.len(), b.row.len(), before, b.entries.log_bytes());
+        let edits = b.edits.len() * (OVERFLOW_REF_BYTES + 1) + 4;
+        let log = record_bytes(b.key.len(), b.row.len(), before, b.entries.log_bytes() + edits);
         let memory = b.entries.memory_bytes();
         let rows = b.rows_left.clamp(1, 256);
         let left = b.space.log.as_ref().map_or(0, |(_, left)| *left);

@@ -64,6 +64,14 @@ impl Tree {
     /// # Errors
     /// Only what keeps it from going on (I/O); damage is in the report.
     pub fn check(&self) -> Result<TreeReport> {
+        Ok(self.check_reach()?.0)
+    }
+
+    /// As `check`; also gives the nodes reached.
+    ///
+    /// # Errors
+    /// As `check`.
+    pub fn check_reach(&self) -> Result<(TreeReport, HashSet<PageNo>)> {
         let mut check = Check {
             tree: self,
             report: TreeReport::default(),
@@ -78,7 +86,7 @@ impl Tree {
             }
             _ => {
                 check.problem(self.root(), "the root is no inner node of this tree");
-                return Ok(check.report);
+                return Ok((check.report, check.seen));
             }
         };
         drop(root);
@@ -86,7 +94,7 @@ impl Tree {
         for level in (1..=level).rev() {
             check.level(level)?;
         }
-        Ok(check.report)
+        Ok((check.report, check.seen))
     }
 
     fn structure_changes(&self) -> u64 {

@@ -2,8 +2,10 @@
 //! stamp it carries, never changed, and freed by whoever owns the row version that refers to it.
 //! Streams in and out, a page at a time; a value has at most 4 GiB - 1 bytes.
 //!
-//! Each page is logged as it is written. A chain whose writer dies before its row record is
-//! appended is unreachable; `OverflowWriter::abandon` frees it when the writer gives up.
+//! Each page is logged as it is written, with room reserved for it alone, so a value of any length
+//! neither fills the log in one go nor lies in memory. A chain whose writer dies before its row
+//! record is appended is unreachable: whoever gives a `watch` learns of the first page before it is
+//! logged and can free it later.
 
 use crate::tree::{Tree, change};
 use evenkeel_base::{Code, Error, PageNo, Result, Stamp};
@@ -24,7 +26,11 @@ pub struct OverflowWriter {
     position: u32,
     len: u64,
     data: Vec<u8>,
+    watch: Option<Watch>,
 }
+
+/// Told the first page of a chain before its record is appended.
+pub type Watch = Box<dyn FnMut(PageNo) + Send>;
 
 impl OverflowWriter {
     /// Starts a value that operation `owner` stores in `tree`.
@@ -38,7 +44,25 @@ impl OverflowWriter {
             position: 0,
             len: 0,
             data,
+            watch: None,
         }
+    }
+
+    /// Has `watch` called once, under the first page's latch: it must not wait.
+    #[must_use]
+    pub fn watched(mut self, watch: Watch) -> OverflowWriter {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// Bytes written.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True if nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Appends bytes.
@@ -72,6 +96,9 @@ impl OverflowWriter {
         let last = self.last.map(|last| mtr.write(last)).transpose()?;
         let slot = mtr.alloc(tree.id(), self.last)?;
         let page = mtr.page_no(slot);
+        if let Some(mut watch) = self.watch.take() {
+            watch(page);
+        }
         let (owner, position) = (self.owner, self.position);
         let mut bytes = Vec::with_capacity(OVERFLOW_HEADER_BYTES + self.data.len());
         OverflowPage { next: None, owner, position, data: &self.data }.encode(&mut bytes);
@@ -196,6 +223,10 @@ impl OverflowReader {
 /// Of log and pages.
 pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
     loop {
+        // The page of a chain that is gone may have no image any more.
+        if !tree.pages().is_used_by(value.head, tree.id()) {
+            return Ok(());
+        }
         let mut reserved = tree.reserve_log()?;
         let mut mtr = tree.pages().begin(3)?;
         let head = mtr.write(value.head)?;
@@ -203,6 +234,7 @@ pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
             Ok(page) if mtr.tree(head) == tree.id() && owns(value, &page, 0) => page.next,
             _ => return Ok(()),
         };
+        tree.trees().rt.step();
         let Some(next) = next else {
             mtr.free(head)?;
             mtr.page_mut(head)[0] = KIND_NONE;
@@ -221,6 +253,26 @@ pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
         mtr.page_mut(slot)[0] = KIND_NONE;
         mtr.commit(&mut reserved);
     }
+}
+
+/// The pages of a chain, as far as it is the one referred to: for checks, while others may free it.
+///
+/// # Errors
+/// Of pages; a chain cut short is no error.
+pub fn pages(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Result<()> {
+    let (mut at, mut left) = (Some(value.head), u64::from(value.len) + 1);
+    while let Some(page) = at.filter(|page| tree.pages().is_used_by(*page, tree.id())) {
+        let read = tree.pages().read(page, Access::UseOnce)?;
+        let part = match OverflowPage::parse(&read) {
+            Ok(part) if read.tree() == tree.id() && part.owner == value.owner => part,
+            _ => return Ok(()),
+        };
+        f(page);
+        left = left.saturating_sub(part.data.len() as u64);
+        // A chain being written has no length yet: then its pages end it.
+        at = part.next.filter(|_| left > 0);
+    }
+    Ok(())
 }
 
 fn owns(value: &OverflowRef, page: &OverflowPage<'_>, position: u32) -> bool {

@@ -135,6 +135,7 @@ impl Rows {
             generation: evenkeel_base::Generation(1),
             kind,
             before,
+            chains: &[],
             entries: Vec::new(),
         }
         .encode(&mut logical);

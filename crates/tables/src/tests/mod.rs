@@ -6,6 +6,7 @@ mod build;
 mod ddl;
 mod figures;
 mod isolation;
+mod large;
 mod model;
 mod recovery;
 
@@ -57,6 +58,7 @@ struct First<'a, 'b> {
     redo: &'a mut PageRedo<'b>,
     runs: &'a Runs,
     txns: &'a Txns,
+    chains: &'a Chains,
 }
 
 impl Replay for First<'_, '_> {
@@ -65,6 +67,7 @@ impl Replay for First<'_, '_> {
             self.runs.apply_manifest(body)?;
         }
         self.redo.scan(lsn, kind, body)?;
+        self.chains.replay(kind, body)?;
         self.txns.replay_record(lsn, kind, body)
     }
 }
@@ -121,7 +124,8 @@ impl Db {
         pages.attach_log(log.clone()).unwrap();
         runs.attach_log(log.clone());
         txns.attach_log(log.clone());
-        let parts = StoreParts { rt, log, pages, runs, txns };
+        let chains = Arc::<Chains>::default();
+        let parts = StoreParts { rt, log, pages, runs, txns, chains };
         let (events, tasks) = (Vec::new(), Vec::new());
         let stop = Arc::new(AtomicBool::new(false));
         let mut actors = Actors { stop: stop.clone(), events, tasks };
@@ -140,7 +144,8 @@ impl Db {
         txns.restore(&[]).unwrap();
         let mut redo = PageRedo::new(&pages, &TreeRedo);
         let from = Lsn(0);
-        let mut first = First { redo: &mut redo, runs: &runs, txns: &txns };
+        let chains = Arc::<Chains>::default();
+        let mut first = First { redo: &mut redo, runs: &runs, txns: &txns, chains: &chains };
         let end = replay(&rt, from, None, &mut first).unwrap();
         replay(&rt, from, Some(end.end), &mut Second(&mut redo)).unwrap();
         drop(redo);
@@ -149,7 +154,7 @@ impl Db {
         runs.attach_log(log.clone());
         txns.attach_log(log.clone());
         txns.finish_recovery().unwrap();
-        let parts = StoreParts { rt, log, pages, runs, txns };
+        let parts = StoreParts { rt, log, pages, runs, txns, chains };
         let stop = Arc::new(AtomicBool::new(false));
         let (events, tasks) = (Vec::new(), Vec::new());
         let mut actors = Actors { stop: stop.clone(), events, tasks };
@@ -212,6 +217,7 @@ impl Actors {
         let s = store.clone();
         self.drive(&rt, "purge", s.txns.event(), move || {
             let more = s.revert_beat()? == Beat::More;
+            let more = s.chain_beat()? == Beat::More || more;
             s.txns.spill_beat()?;
             let end = s.log.end();
             let low = s.runs.low_lsn().unwrap_or(end);

@@ -1,0 +1,310 @@
+//! Long values: around each limit, as streams, through update, delete, rollback, savepoint and a
+//! crash; after each no page is in use that nothing names.
+
+use super::*;
+use std::io::{Read, Write};
+
+const PLENTY: Sizes = Sizes { frames: 1024, ..SMALL };
+
+fn films() -> TableSpec {
+    let bytes = ColumnType::Bytes { max: u32::MAX };
+    TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("n", ColumnType::Int32))
+        .column(ColumnSpec::new("film", bytes).nullable())
+        .column(ColumnSpec::new("text", ColumnType::Text { max: 1 << 20 }).nullable())
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_n", &["n"]))
+}
+
+fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 % 251) as u8 ^ seed).collect()
+}
+
+fn row(id: i64, film: &[u8]) -> [ValueRef<'_>; 4] {
+    [id.into(), 1i64.into(), ValueRef::Bytes(film), ValueRef::Text("t")]
+}
+
+fn film(db: &Db, table: &Arc<Table>, id: i64) -> Option<Vec<u8>> {
+    let mut row = Row::new();
+    let found = db.begin().get(table, &[id.into()], &mut row).unwrap();
+    found.then(|| match row.value(2).unwrap() {
+        ValueRef::Bytes(bytes) => bytes.to_vec(),
+        other => panic!("{other:?}"),
+    })
+}
+
+/// No problem, also no page that nothing names.
+fn sound(db: &Db) {
+    let report = db.store.check_table("films").unwrap();
+    assert_eq!(report.problems, [""; 0]);
+}
+
+/// Waits until the background has freed what it may; gives the pages in use.
+fn settled(db: &Db, table: &Arc<Table>) -> usize {
+    let rt = &db.store.rt;
+    let event = Arc::new(Event::new());
+    for _ in 0..2000 {
+        if db.store.chains_waiting() == 0 && db.store.txns.reverting_count() == 0 {
+            break;
+        }
+        db.store.txns.event().notify();
+        rt.wait(&event, event.now(), Some(Duration::from_millis(5)), Cause::Idle);
+    }
+    assert_eq!(db.store.chains_waiting(), 0);
+    sound(db);
+    db.store.pages.used_by(table.state().tree.id()).len()
+}
+
+fn stream(txn: &mut Transaction, table: &Arc<Table>, len: usize, seed: u8) -> LargeValue {
+    let mut writer = txn.large_value(table).unwrap();
+    for part in bytes(len, seed).chunks(10_007) {
+        writer.write_all(part).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+#[test]
+fn values_around_the_limits_of_a_row_and_of_a_read_come_back() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let limit = table.state().tree.row_bytes_max();
+    let quarter = PAGE / 4;
+    let mut lens = vec![0, 1, 63, 64, (1 << 20) - 1, 1 << 20, (1 << 20) + 1];
+    lens.extend(quarter - 40..quarter + 2);
+    lens.extend(limit - 40..limit + 2);
+    for (id, len) in lens.iter().enumerate() {
+        let mut txn = db.begin();
+        txn.insert(&table, &row(id as i64, &bytes(*len, 3))).unwrap();
+        commit(txn);
+    }
+    for (id, len) in lens.iter().enumerate() {
+        assert!(film(&db, &table, id as i64) == Some(bytes(*len, 3)), "{len} bytes");
+    }
+    sound(&db);
+    let mut txn = db.begin();
+    (0..lens.len()).for_each(|id| assert!(txn.delete(&table, &[(id as i64).into()]).unwrap()));
+    commit(txn);
+    settled(&db, &table);
+}
+
+#[test]
+fn what_an_update_or_delete_gives_up_is_freed_when_no_snapshot_needs_it() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let mut txn = db.begin();
+    txn.insert(&table, &row(1, &bytes(100_000, 1))).unwrap();
+    txn.insert(&table, &row(2, &bytes(50_000, 2))).unwrap();
+    commit(txn);
+    let before = settled(&db, &table);
+
+    let mut old = db.begin();
+    old.take_snapshot().unwrap();
+    let mut txn = db.begin();
+    txn.update(&table, &[1i64.into()], &[(2, ValueRef::Bytes(&bytes(100_000, 9)))]).unwrap();
+    // A column beside it: the chain stays.
+    txn.update(&table, &[2i64.into()], &[(1, 7i64.into())]).unwrap();
+    commit(txn);
+    let mut txn = db.begin();
+    txn.delete(&table, &[2i64.into()]).unwrap();
+    commit(txn);
+    assert_eq!(db.store.chains_waiting(), 2);
+    assert_eq!(db.store.chain_beat().unwrap(), Beat::Idle, "a snapshot needs both");
+    sound(&db);
+    let mut row = Row::new();
+    assert!(old.get(&table, &[1i64.into()], &mut row).unwrap());
+    assert!(row.value(2).unwrap() == ValueRef::Bytes(&bytes(100_000, 1)));
+    assert!(old.get(&table, &[2i64.into()], &mut row).unwrap());
+    assert!(row.value(2).unwrap() == ValueRef::Bytes(&bytes(50_000, 2)));
+    old.rollback().unwrap();
+    assert!(settled(&db, &table) < before);
+    assert!(film(&db, &table, 1) == Some(bytes(100_000, 9)));
+    assert_eq!(film(&db, &table, 2), None);
+}
+
+#[test]
+fn rollbacks_free_what_they_wrote_and_keep_what_was() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let mut txn = db.begin();
+    txn.insert(&table, &row(1, &bytes(90_000, 1))).unwrap();
+    commit(txn);
+    let before = settled(&db, &table);
+    let new = bytes(80_000, 5);
+    let mut txn = db.begin();
+    txn.savepoint("s").unwrap();
+    txn.update(&table, &[1i64.into()], &[(2, ValueRef::Bytes(&new))]).unwrap();
+    txn.update(&table, &[1i64.into()], &[(2, ValueRef::Bytes(&bytes(70_000, 6)))]).unwrap();
+    txn.insert(&table, &row(2, &new)).unwrap();
+    sound(&db);
+    txn.rollback_to("s").unwrap();
+    assert_eq!(settled(&db, &table), before);
+    let duplicate = txn.insert(&table, &row(1, &new)).unwrap_err();
+    assert_eq!(duplicate.code(), evenkeel_base::Code::DuplicateKey);
+    assert_eq!(settled(&db, &table), before);
+    // The key changes, the chain is copied.
+    txn.update(&table, &[1i64.into()], &[(0, 4i64.into())]).unwrap();
+    sound(&db);
+    txn.delete(&table, &[4i64.into()]).unwrap();
+    txn.rollback().unwrap();
+    assert_eq!(settled(&db, &table), before);
+    assert!(film(&db, &table, 1) == Some(bytes(90_000, 1)));
+    let mut txn = db.begin();
+    txn.update(&table, &[1i64.into()], &[(0, 4i64.into())]).unwrap();
+    commit(txn);
+    assert_eq!(settled(&db, &table), before);
+    assert!(film(&db, &table, 4) == Some(bytes(90_000, 1)));
+}
+
+#[test]
+fn values_stream_in_and_out() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let mut txn = db.begin();
+    let empty = settled(&db, &table);
+    drop(stream(&mut txn, &table, 300_000, 1));
+    let mut unfinished = txn.large_value(&table).unwrap();
+    unfinished.write_all(&bytes(100_000, 1)).unwrap();
+    drop(unfinished);
+    assert_eq!(settled(&db, &table), empty, "no row took them");
+
+    let len = 3 << 20;
+    let large = stream(&mut txn, &table, len, 2);
+    sound(&db);
+    let values = [1i64.into(), 1i64.into(), ValueRef::Null, ValueRef::Null];
+    txn.insert_large(&table, &values, vec![(2, large)]).unwrap();
+    let small = stream(&mut txn, &table, 5, 3);
+    let text = {
+        let mut w = txn.large_value(&table).unwrap();
+        w.write_all(&[0xc3]).unwrap();
+        w.write_all(&[0xa4, b'x']).unwrap();
+        w.finish().unwrap()
+    };
+    txn.update_large(&table, &[1i64.into()], &[(1, 2i64.into())], vec![(3, text)]).unwrap();
+    let wrong = stream(&mut txn, &table, 5, 3);
+    assert!(txn.update_large(&table, &[1i64.into()], &[], vec![(1, wrong)]).is_err());
+    let broken = {
+        let mut w = txn.large_value(&table).unwrap();
+        w.write_all(&[0xc3]).unwrap();
+        w.finish().unwrap()
+    };
+    assert!(txn.update_large(&table, &[1i64.into()], &[], vec![(3, broken)]).is_err());
+    let values = [2i64.into(), 1i64.into(), ValueRef::Null, ValueRef::Null];
+    txn.insert_large(&table, &values, vec![(2, small)]).unwrap();
+    commit(txn);
+    settled(&db, &table);
+
+    let mut txn = db.begin();
+    let mut row = Row::new();
+    assert!(txn.get(&table, &[1i64.into()], &mut row).unwrap());
+    assert_eq!(row.get("text").unwrap(), ValueRef::Text("äx"));
+    let mut reader = row.open_large(2).unwrap();
+    txn.rollback().unwrap();
+    let mut other = db.begin();
+    other.delete(&table, &[1i64.into()]).unwrap();
+    commit(other);
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).unwrap();
+    assert!(read == bytes(len, 2), "an open stream keeps its version");
+    drop(reader);
+    row = Row::new();
+    assert_eq!(row.len(), 0);
+    settled(&db, &table);
+    assert_eq!(film(&db, &table, 2), Some(bytes(5, 3)));
+}
+
+#[test]
+fn after_a_crash_no_chain_is_lost_and_none_leaks() {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let db = Db::create(env.clone(), PLENTY);
+    let root = db.store.catalog_root();
+    let table = db.store.create_table("films", &films()).unwrap();
+    let mut txn = db.begin();
+    for id in 1..=4 {
+        txn.insert(&table, &row(id, &bytes(40_000, id as u8))).unwrap();
+    }
+    commit(txn);
+    let four = settled(&db, &table);
+    let keep = db.store.txns.snapshot();
+    let mut txn = db.begin();
+    txn.update(&table, &[1i64.into()], &[(2, ValueRef::Bytes(&bytes(40_000, 9)))]).unwrap();
+    txn.delete(&table, &[2i64.into()]).unwrap();
+    commit(txn);
+    let mut open = db.begin();
+    open.update(&table, &[3i64.into()], &[(2, ValueRef::Bytes(&bytes(70_000, 8)))]).unwrap();
+    open.insert(&table, &row(5, &bytes(60_000, 8))).unwrap();
+    let mut prepared = db.begin();
+    prepared.update(&table, &[4i64.into()], &[(2, ValueRef::Bytes(&bytes(40_000, 7)))]).unwrap();
+    prepared.prepare(b"x").unwrap();
+    let ahead = stream(&mut open, &table, 90_000, 1);
+    let mut cut = open.large_value(&table).unwrap();
+    cut.write_all(&bytes(33_000, 1)).unwrap();
+    db.store.log.wait_durable(Lsn(db.store.log.end().0 - 1)).unwrap();
+    std::mem::forget((open, prepared, ahead, cut, keep));
+    drop(db);
+
+    let db = Db::open(env, PLENTY, root);
+    let table = db.store.table("films").unwrap();
+    sound(&db);
+    let wait = Arc::new(Event::new());
+    for _ in 0..2000 {
+        if db.store.chains_waiting() == 1 && db.store.txns.reverting_count() == 0 {
+            break;
+        }
+        db.store.txns.event().notify();
+        db.store.rt.wait(&wait, wait.now(), Some(Duration::from_millis(5)), Cause::Idle);
+    }
+    assert_eq!(db.store.chains_waiting(), 1, "what the prepared one gives up");
+    sound(&db);
+    db.store.commit_prepared(b"x", Durability::Sync).unwrap();
+    let three = settled(&db, &table);
+    assert_eq!(four - three, 10, "the pages of one film");
+    for (id, seed) in [(1, 9), (3, 3), (4, 7)] {
+        assert!(film(&db, &table, id) == Some(bytes(40_000, seed)), "film {id}");
+    }
+    assert_eq!((film(&db, &table, 2), film(&db, &table, 5)), (None, None));
+}
+
+#[test]
+fn the_list_of_chains_survives_in_a_checkpoint() {
+    let stamp = |txn| evenkeel_base::Stamp {
+        txn: evenkeel_base::TxnId(txn),
+        undo_no: evenkeel_base::UndoNo(1),
+    };
+    let chain = |head, txn| evenkeel_tree::OverflowRef {
+        head: evenkeel_base::PageNo(head),
+        len: 9,
+        owner: stamp(txn),
+    };
+    let tree = evenkeel_base::TreeId(7);
+    let chains = Chains::default();
+    chains.begin(evenkeel_base::PageNo(5), tree, stamp(1));
+    let superseded = evenkeel_format::overflow::ChainEdit::Superseded(chain(6, 1));
+    chains.logged(stamp(2), tree, &[superseded]);
+    let blob = chains.checkpoint_blob();
+    let again = Chains::default();
+    again.restore(&blob).unwrap();
+    assert_eq!(again.checkpoint_blob(), blob);
+    // What the checkpoint says and the log repeats counts once.
+    again.logged(stamp(2), tree, &[superseded]);
+    assert_eq!(again.waiting(), 1);
+    again.reverted(stamp(2));
+    assert_eq!(again.waiting(), 0);
+    (0..blob.len()).for_each(|cut| drop(Chains::default().restore(&blob[..cut])));
+    assert!(Chains::default().restore(&blob[..blob.len() - 1]).is_err());
+}
+
+#[test]
+fn a_page_that_nothing_names_is_reported() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let tree = table.state().tree.clone();
+    let mut lost = evenkeel_tree::OverflowWriter::new(&tree, evenkeel_base::Stamp::default());
+    lost.write(&[1; 9_000]).unwrap();
+    let lost = lost.finish().unwrap();
+    let problems = db.store.check_table("films").unwrap().problems;
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    assert!(problems.iter().all(|p| p.ends_with("in use and unreachable")), "{problems:?}");
+    evenkeel_tree::overflow::free(&tree, &lost).unwrap();
+    sound(&db);
+}
