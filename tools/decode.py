@@ -155,8 +155,8 @@ class State:
             return self.reverted.add(r.varints(2))
         self.seen.add(stamp[0])
         _, generation, _, flags = r.varint(), r.varint(), r.number(1), r.number(1)
-        self.before[stamp] = (flags & ~0x40, r.varints(2), r.bytes()) if flags & 0x40 else None
-        for _ in range(r.varint()):
+        self.before[stamp] = (flags & ~0x60, r.varints(2), r.bytes()) if flags & 0x40 else None
+        for _ in range((flags & 0x20 and r.bytes(), r.varint())[1]):  # 0x20: chains that changed hands
             index, op, columns, _ = r.varint(), r.number(1), r.bytes(), r.bytes()
             self.entries.append((lsn, generation, index, op, columns, key, stamp))
     def transactions(self, r):
