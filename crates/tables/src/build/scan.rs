@@ -270,7 +270,8 @@ impl Collector<'_> {
     fn push(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
         let scan = self.scan;
         let shape = &scan.state.shape;
-        let loaded = overflow::load(&scan.state.tree, shape, key, row)?;
+        let loaded =
+            overflow::load(&scan.state.tree, shape, key, row, &|i, _| shape.is_indexed(i))?;
         let view = shape.view(key, row)?.with_loaded(&loaded);
         for (i, position) in scan.indexes.iter().enumerate() {
             self.key.clear();
