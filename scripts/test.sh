@@ -9,7 +9,9 @@ rung 0-lints cargo clippy --quiet --workspace --all-targets -- -D warnings
 if command -v cargo-deny >/dev/null; then
     rung 0-licences cargo deny --offline check licenses bans sources
 fi
-rung 1-tests cargo test --quiet --workspace
+rung 1-tests cargo test --quiet --workspace --exclude evenkeel-sim
+# Seeds, events and states are printed; EVENKEEL_SIM_SEEDS and EVENKEEL_SIM_ROUNDS say how many.
+rung 2-simulator cargo test --quiet -p evenkeel-sim -- --nocapture --test-threads 1
 rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-report bash scripts/test-report.sh
 rungs_done

@@ -6,6 +6,7 @@
 //! (`verify`). `run` ties it together; `events` counts what was reached.
 #![forbid(unsafe_code)]
 
+pub mod actor;
 mod change;
 pub mod events;
 mod look;

@@ -22,8 +22,8 @@ impl From<Error> for Trouble {
     }
 }
 
-/// Rows of a table as read.
-pub type Rows = BTreeMap<i64, Row>;
+/// Rows of a table in the order they were read.
+pub type InOrder = Vec<(i64, Row)>;
 
 fn row_values(row: &evenkeel::Row) -> Result<(i64, Row), Error> {
     let id = id_of(&V::from_engine(row.value(0)?));
@@ -100,7 +100,7 @@ pub fn difference(
             return Some(format!("row {id}: read {have}, expected {want}"));
         }
     }
-    read.is_sorted_by_key(|(id, _)| *id).then_some(None).unwrap_or(Some("order".to_string()))
+    (!read.is_sorted_by_key(|(id, _)| *id)).then(|| "order".to_string())
 }
 
 /// Checks one table and its indexes in a transaction whose snapshot is `at`.
@@ -228,7 +228,7 @@ pub fn check_recovered(db: &Database, model: &mut Model) -> Result<u64, Trouble>
     check_schema(db, model)?;
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     txn.take_snapshot()?;
-    let mut read: Vec<(Arc<TableDef>, Vec<(i64, Row)>)> = Vec::new();
+    let mut read: Vec<(Arc<TableDef>, InOrder)> = Vec::new();
     for name in db.tables() {
         let rows = read_table(&mut txn, &name, Range::ALL, Direction::Forward)?;
         read.push((db.definition(&name)?, rows));

@@ -37,11 +37,9 @@ fn seeds() {
     let mut failures = failures.into_inner().expect("failures");
     failures.sort();
     if let Some((seed, why)) = failures.first() {
-        panic!(
-            "{} of {count} seeds failed.\nseed {seed}: {why}\n\
-             replay: cargo run -p evenkeel-sim -- {seed}",
-            failures.len()
-        );
+        let failed = failures.len();
+        let replay = format!("replay: cargo run --profile test -p evenkeel-sim -- {seed}");
+        panic!("{failed} of {count} seeds failed.\nseed {seed}: {why}\n{replay}");
     }
     let missing = events.missing(EXPECTED);
     assert!(count < 600 || missing.is_empty(), "never happened: {missing:?}");

@@ -1,0 +1,165 @@
+//! One session that does exactly what a script says and keeps the model informed: for crash
+//! scripts and planted faults.
+
+use crate::model::{Effects, Model, Own, Phase, Prepared};
+use crate::schema::describe;
+use crate::values::{V, key_value, table_spec};
+use crate::verify::key_of;
+use evenkeel::{
+    Access, Database, Durability, Error, Geometry, Isolation, Options, Result, Txn, ValueRef,
+};
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::SimEnv;
+
+/// Small sizes: rare paths become common.
+pub const SMALL: Geometry = Geometry {
+    generation_bytes: Some(64 << 10),
+    pool_bytes: Some(64 * 4096),
+    log_bytes: Some(1 << 20),
+    undo_bytes: Some(64 << 10),
+};
+
+/// Opens the database of a simulation.
+///
+/// # Errors
+/// Of opening.
+pub fn open(sim: &SimEnv, geometry: Geometry) -> Result<Database> {
+    Database::open_with("db", Options::new().env(sim.env()).geometry(geometry))
+}
+
+/// A session with its model.
+pub struct Actor<'a> {
+    /// The database.
+    pub db: Database,
+    /// What it must hold.
+    pub model: &'a Mutex<Model>,
+    open: Option<(Txn, Own)>,
+    marks: Vec<usize>,
+}
+
+impl<'a> Actor<'a> {
+    /// A session of this database.
+    pub fn new(db: Database, model: &'a Mutex<Model>) -> Actor<'a> {
+        Actor { db, model, open: None, marks: Vec::new() }
+    }
+
+    /// Makes a table.
+    ///
+    /// # Errors
+    /// Of the engine; likewise all below.
+    pub fn create(&mut self, name: &str) -> Result<()> {
+        self.schema(name, |db| db.create_table(name, &table_spec(name)))
+    }
+
+    /// Runs a schema change of a table.
+    pub fn schema(&mut self, name: &str, f: impl FnOnce(&Database) -> Result<()>) -> Result<()> {
+        self.model.lock().tables.entry(name.to_string()).or_default().in_doubt = true;
+        f(&self.db)?;
+        let table = describe(&self.db, name);
+        self.model.lock().tables.insert(name.to_string(), table);
+        Ok(())
+    }
+
+    fn txn(&mut self) -> Result<&mut (Txn, Own)> {
+        if self.open.is_none() {
+            let txn = self.db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+            self.open = Some((txn, Own::default()));
+        }
+        self.open.as_mut().ok_or_else(|| Error::internal("no transaction"))
+    }
+
+    /// Writes a row whole: number, a, text of this length, u.
+    pub fn put(&mut self, name: &str, id: i64, a: i64, len: usize, u: Option<i64>) -> Result<()> {
+        let text = V::Text("x".repeat(len));
+        let row = vec![V::Int(a), text, u.map_or(V::Null, V::Int)];
+        let key = key_value(name, id);
+        let model_key = key_of(&*self.db.definition(name)?, id);
+        let (txn, own) = self.txn()?;
+        let values: Vec<ValueRef<'_>> = std::iter::once(&key).chain(&row).map(V::value).collect();
+        txn.table(name)?.upsert(&values, &[])?;
+        own.set(model_key, Some(row));
+        Ok(())
+    }
+
+    /// Deletes a row.
+    pub fn delete(&mut self, name: &str, id: i64) -> Result<()> {
+        let key = key_value(name, id);
+        let model_key = key_of(&*self.db.definition(name)?, id);
+        let (txn, own) = self.txn()?;
+        if txn.table(name)?.delete(&[key.value()])? {
+            own.set(model_key, None);
+        }
+        Ok(())
+    }
+
+    /// Sets the savepoint "s".
+    pub fn savepoint(&mut self) -> Result<()> {
+        let (txn, own) = self.txn()?;
+        txn.savepoint("s")?;
+        let mark = own.mark();
+        self.marks.push(mark);
+        Ok(())
+    }
+
+    /// Goes back to it.
+    pub fn back(&mut self) -> Result<()> {
+        let mark = self.marks.pop().unwrap_or(0);
+        let (txn, own) = self.txn()?;
+        txn.rollback_to("s")?;
+        own.back_to(mark);
+        Ok(())
+    }
+
+    /// Commits durably.
+    pub fn commit(&mut self) -> Result<()> {
+        let Some((txn, own)) = self.open.take() else { return Ok(()) };
+        let cts = txn.commit_ordered()?;
+        if cts.0 != 0 {
+            self.model.lock().commit(cts.0, own.effects);
+        }
+        self.db.wait_durable(cts, Durability::Sync)?;
+        self.model.lock().ack(cts.0);
+        Ok(())
+    }
+
+    /// Rolls back.
+    pub fn rollback(&mut self) -> Result<()> {
+        match self.open.take() {
+            Some((txn, _)) => txn.rollback(),
+            None => Ok(()),
+        }
+    }
+
+    /// Prepares for two-phase commit.
+    pub fn prepare(&mut self, xid: &str) -> Result<()> {
+        let Some((txn, own)) = self.open.take() else { return Ok(()) };
+        let prepared = Prepared { effects: own.effects, phase: Phase::Asked };
+        self.model.lock().prepared.insert(xid.into(), prepared);
+        txn.prepare(xid.as_bytes())?;
+        self.phase(xid, Phase::Sure);
+        Ok(())
+    }
+
+    fn phase(&self, xid: &str, phase: Phase) -> Effects {
+        let mut model = self.model.lock();
+        let Some(p) = model.prepared.get_mut(xid.as_bytes()) else { return Effects::new() };
+        p.phase = phase;
+        p.effects.clone()
+    }
+
+    /// Decides a prepared transaction.
+    pub fn decide(&mut self, xid: &str, commit: bool) -> Result<()> {
+        self.phase(xid, Phase::Asked);
+        if !commit {
+            self.db.rollback_prepared(xid.as_bytes())?;
+            self.phase(xid, Phase::RolledBack);
+            return Ok(());
+        }
+        let cts = self.db.commit_prepared_ordered(xid.as_bytes())?;
+        let effects = self.phase(xid, Phase::Committed(cts.0));
+        self.model.lock().commit(cts.0, effects);
+        self.db.wait_durable(cts, Durability::Sync)?;
+        self.model.lock().ack(cts.0);
+        Ok(())
+    }
+}

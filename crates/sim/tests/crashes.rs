@@ -1,0 +1,253 @@
+//! Rung 2 of the ladder: scripts that crash at each change of the disk in turn, and for each crash
+//! the disks that may survive it; each is opened and verified in full.
+
+use evenkeel::{Error, Geometry, Result};
+use evenkeel_base::Cause;
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::sim::{CrashPolicy, Explore, Explored, SimOptions};
+use evenkeel_io::{Event, SimDisk, SimEnv};
+use evenkeel_sim::actor::{Actor, SMALL, open};
+use evenkeel_sim::model::Model;
+use evenkeel_sim::values::index_spec;
+use evenkeel_sim::verify::check_recovered;
+use std::sync::Arc;
+use std::time::Duration;
+
+const T: &str = "num0";
+
+/// Name, one crash point in this many, sizes, rows at the beginning, body.
+type Scripted = (&'static str, u64, Geometry, i64, Script);
+type Script = fn(&SimEnv, &mut Actor<'_>) -> Result<()>;
+
+fn rest(sim: &SimEnv, ms: u64) {
+    let never = Arc::new(Event::new());
+    sim.env().wait(&never, never.now(), Some(Duration::from_millis(ms)), Cause::Idle);
+}
+
+/// A disk after some work and a close, or a crash, and its model.
+fn base(rows: i64, geometry: Geometry, closed: bool) -> (SimDisk, Model) {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let model = Mutex::new(Model::default());
+    let mut actor = Actor::new(open(&sim, geometry).expect("create"), &model);
+    actor.create(T).expect("table");
+    for id in 0..rows {
+        actor.put(T, id, id % 7, 20, Some(id)).expect("put");
+        if id % 10 == 9 {
+            actor.commit().expect("commit");
+        }
+    }
+    actor.commit().expect("commit");
+    let db = actor.db.clone();
+    if closed {
+        db.clone().close().expect("close");
+    } else {
+        sim.disk().crash_now();
+    }
+    let disk = sim.disk().crash(CrashPolicy::KeepAll, 1);
+    sim.disk().crash_now();
+    sim.stop();
+    let _ = evenkeel_io::sim::catch_crash(|| drop(actor));
+    drop(db);
+    let model = model.into_inner();
+    (disk, model)
+}
+
+fn explore(seed: u64, &(name, stride, geometry, rows, script): &Scripted) -> Explored {
+    let start = base(rows, geometry, name != "recovery");
+    Explore { seed, stride, rounds: 2 }.run(
+        &start.0,
+        |sim, notes: &Arc<Mutex<Model>>| {
+            *notes.lock() = start.1.clone();
+            let run = || -> Result<()> {
+                let mut actor = Actor::new(open(sim, geometry)?, notes);
+                script(sim, &mut actor)?;
+                actor.db.close()
+            };
+            match run() {
+                Err(error) if !sim.is_crashed() => panic!("{name}: {error}"),
+                _ => {}
+            }
+        },
+        |sim, notes, which| {
+            let mut model = notes.lock().clone();
+            let done = open(sim, geometry).map_err(|e: Error| e.to_string()).and_then(|db| {
+                let done = check_recovered(&db, &mut model).map_err(|t| format!("{t:?}"));
+                drop(db);
+                done
+            });
+            if let Err(why) = done {
+                panic!(
+                    "script {name}, {which}: {why}\nreplay: EVENKEEL_SIM_SCRIPT='{name}' \
+                     EVENKEEL_SIM_FROM={seed} cargo test -p evenkeel-sim --test crashes"
+                );
+            }
+        },
+    )
+}
+
+fn inserts(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    for id in 100..112 {
+        a.put(T, id, 1, 50, Some(id))?;
+        a.commit()?;
+    }
+    Ok(())
+}
+
+fn bulk(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    for id in 100..500 {
+        a.put(T, id, id, 100, Some(id))?;
+    }
+    a.commit()
+}
+
+fn updates_and_deletes(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    for id in 0..20 {
+        a.put(T, id, 9, 120, Some(1000 + id))?;
+        a.delete(T, 20 + id)?;
+        a.commit()?;
+    }
+    a.put(T, 3, 3, 3, None)?;
+    a.rollback()
+}
+
+fn checkpoints(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    for round in 0..3 {
+        for id in 0..20 {
+            a.put(T, id * 5, round, 200, Some(10_000 + 100 * round + id))?;
+        }
+        a.commit()?;
+        a.db.checkpoint()?;
+    }
+    Ok(())
+}
+
+fn fill(sim: &SimEnv, a: &mut Actor<'_>, batches: i64) -> Result<()> {
+    for batch in 0..batches {
+        for id in 0..30 {
+            a.put(T, (batch * 37 + id * 13) % 700, batch, 10, Some((batch + 1) * 100_000 + id))?;
+        }
+        a.commit()?;
+        rest(sim, 5);
+    }
+    Ok(())
+}
+
+fn flush(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    fill(sim, a, 8)
+}
+
+fn merge(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    fill(sim, a, 24)?;
+    rest(sim, 500);
+    Ok(())
+}
+
+fn rotation(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    for id in 0..300 {
+        a.put(T, id, 1, 900, None)?;
+        a.commit()?;
+    }
+    Ok(())
+}
+
+fn add_index(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    let specs = [index_spec("by_ba"), index_spec("by_u")];
+    a.schema(T, |db| db.add_indexes(T, &specs))?;
+    a.put(T, 1, 5, 5, Some(77_777))?;
+    a.commit()?;
+    a.schema(T, |db| db.drop_index(T, "uq_u"))?;
+    a.schema(T, |db| db.add_indexes(T, &[index_spec("uq_u")]))
+}
+
+fn drops(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    a.schema(T, |db| db.drop_index(T, "by_a"))?;
+    a.create("num1")?;
+    a.put("num1", 1, 1, 10, Some(1))?;
+    a.commit()?;
+    a.schema(T, |db| db.truncate(T))?;
+    a.put(T, 1, 1, 10, Some(1))?;
+    a.commit()?;
+    a.schema("num1", |db| db.drop_table("num1"))?;
+    rest(sim, 20);
+    a.schema(T, |db| db.drop_table(T))
+}
+
+fn large_transaction(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    for id in 0..60 {
+        a.put(T, id, 4, 900, Some(id))?;
+    }
+    a.savepoint()?;
+    for id in 0..30 {
+        a.put(T, id, 5, 30, Some(5_000 + id))?;
+        a.delete(T, 60 + id)?;
+    }
+    a.back()?;
+    a.put(T, 99, 6, 6, None)?;
+    a.commit()?;
+    for id in 0..60 {
+        a.put(T, id, 7, 700, Some(id))?;
+    }
+    a.rollback()
+}
+
+fn two_phases(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    for (round, commit) in [(0, true), (1, false), (2, true)] {
+        let xid = format!("x{round}");
+        a.put(T, round, 8, 80, Some(8_000 + round))?;
+        a.delete(T, 50 + round)?;
+        a.prepare(&xid)?;
+        a.put(T, 80 + round, 1, 1, None)?;
+        a.commit()?;
+        if round == 1 {
+            a.db.checkpoint()?;
+        }
+        a.decide(&xid, commit)?;
+    }
+    a.put(T, 10, 8, 80, Some(9_999))?;
+    a.prepare("left")
+}
+
+fn nothing(sim: &SimEnv, _: &mut Actor<'_>) -> Result<()> {
+    rest(sim, 20);
+    Ok(())
+}
+
+#[test]
+fn scripts_at_every_change() {
+    let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
+    let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
+    let scripts: &[Scripted] = &[
+        ("insert", 1, SMALL, 40, inserts),
+        ("bulk", 1, SMALL, 40, bulk),
+        ("update and delete", 1, SMALL, 60, updates_and_deletes),
+        ("page flush and checkpoint", 1, SMALL, 100, checkpoints),
+        ("memtable flush", 2, tiny, 50, flush),
+        ("merge", 5, tiny, 50, merge),
+        ("log rotation", 20, SMALL, 20, rotation),
+        ("add index", 1, SMALL, 100, add_index),
+        ("drop", 1, SMALL, 100, drops),
+        ("large transaction", 1, undo, 100, large_transaction),
+        ("two-phase commit", 1, SMALL, 100, two_phases),
+        ("recovery", 1, SMALL, 300, nothing),
+    ];
+    let var = |name: &str| std::env::var(name).ok();
+    let only = var("EVENKEEL_SIM_SCRIPT").unwrap_or_default();
+    let number = |name: &str| var(name).and_then(|v| v.parse::<u64>().ok());
+    let from = number("EVENKEEL_SIM_FROM").unwrap_or(1);
+    let rounds = number("EVENKEEL_SIM_ROUNDS").unwrap_or(if only.is_empty() { 12 } else { 1 });
+    let mut all = Explored::default();
+    for script in scripts.iter().filter(|s| s.0.contains(&only)) {
+        let mut one = Explored::default();
+        for seed in from..from + rounds {
+            let explored = explore(seed, script);
+            one.points += explored.points;
+            one.states += explored.states;
+            one.survivors += explored.survivors;
+        }
+        println!("{:>6} points {:>6} states  {}", one.points, one.states, script.0);
+        all.points += one.points;
+        all.states += one.states;
+        all.survivors += one.survivors;
+    }
+    println!("{:>6} points {:>6} states in all", all.points, all.states);
+}
