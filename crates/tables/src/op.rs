@@ -259,6 +259,7 @@ pub(crate) struct RevertOp<'a> {
     pub logical: Vec<u8>,
     /// What the operation superseded is the row's again.
     pub chains: &'a Chains,
+    pub txns: &'a Txns,
 }
 
 impl LeafOp for RevertOp<'_> {
@@ -282,7 +283,10 @@ impl LeafOp for RevertOp<'_> {
         &self.logical
     }
 
+    /// Dead while the page is still latched: a checkpoint that lies behind the record, and so
+    /// behind the page's write, has the dead range.
     fn logged(&mut self, _lsn: Lsn) {
+        self.txns.note_reverted(self.stamp);
         self.chains.reverted(self.stamp);
     }
 }

@@ -304,7 +304,8 @@ impl Store {
         let before = record.before.as_ref().map(|b| (b.flags, b.stamp, b.row));
         let bytes = record.key.len() + before.map_or(0, |b| b.2.len()) + 128;
         let mut reserved = self.log.reserve(bytes, Share::System)?;
-        let mut op = RevertOp { stamp, before, logical: Vec::new(), chains: &self.chains };
+        let (logical, chains) = (Vec::new(), &*self.chains);
+        let mut op = RevertOp { stamp, before, logical, chains, txns: &self.txns };
         tree.write(record.key, &mut reserved, &mut op)?;
         Ok(())
     }

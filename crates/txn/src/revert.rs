@@ -88,6 +88,15 @@ impl Txns {
         Ok(RolledBack::ToMark)
     }
 
+    /// The compensation record of this operation is in the log (A1): from now on no checkpoint
+    /// may miss that it is dead. Called under the leaf latch. What an aborted transaction did is
+    /// dead anyway.
+    pub fn note_reverted(&self, stamp: Stamp) {
+        if self.states.state(stamp.txn).is_undecided() {
+            self.states.add_dead(stamp.txn, stamp.undo_no, UndoNo(stamp.undo_no.0 + 1));
+        }
+    }
+
     fn revert_one(
         &self,
         id: TxnId,

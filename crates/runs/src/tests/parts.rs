@@ -50,6 +50,34 @@ fn fresh_rows_and_their_deletes_leave_nothing() {
     assert_eq!(rig.runs.state.read().files.len(), 0);
 }
 
+/// Protocol A3: an INS whose timestamp is gone (its transaction has left the commit table) is
+/// younger than the DEL before it that still has one.
+#[test]
+fn age_decides_before_timestamps() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    rig.put(1, entry_op::INS, b"k1", b"p");
+    rig.flush();
+    rig.put(1, entry_op::DEL, b"k1", b"p");
+    rig.flush();
+    rig.put(1, entry_op::INS, b"k1", b"p");
+    let youngest = rig.commits.inner.lock().states.keys().copied().max().expect("a transaction");
+    rig.commits.inner.lock().states.remove(&youngest);
+    assert_eq!(rig.count(1), 1, "in the memtable");
+    rig.flush();
+    assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).runs), (1, 3), "in a run of its own");
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).runs), (1, 1), "merged with the DEL");
+    // And inside one generation.
+    rig.put(1, entry_op::DEL, b"k2", b"p");
+    rig.put(1, entry_op::INS, b"k2", b"p");
+    let youngest = rig.commits.inner.lock().states.keys().copied().max().expect("a transaction");
+    rig.commits.inner.lock().states.remove(&youngest);
+    assert_eq!(rig.count(1), 2);
+    rig.flush();
+    assert_eq!(rig.count(1), 2);
+}
+
 #[test]
 fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     let rig = Rig::new(1 << 20);

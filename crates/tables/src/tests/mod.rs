@@ -8,6 +8,7 @@ mod figures;
 mod isolation;
 mod large;
 mod model;
+mod protocols;
 mod recovery;
 
 use crate::*;

@@ -1,0 +1,285 @@
+//! Failures that the protocols exist to prevent, each brought about on purpose
+//! (`docs/internals/protocol-tests.md`).
+
+use super::*;
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{CommitTable, Stamp, TxnId, UndoNo};
+use evenkeel_format::undo::UndoRecord;
+use evenkeel_io::sim::{CrashPolicy, SimEnv};
+use evenkeel_txn::RevertRow;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+
+fn fill(db: &Db, rows: i64) -> Arc<Table> {
+    let table = db.store.create_table("t", &spec()).unwrap();
+    let mut txn = db.begin();
+    for id in 0..rows {
+        txn.insert(&table, &row_values(id, 1, Some("old"), Some(id))).unwrap();
+    }
+    commit(txn);
+    table
+}
+
+/// Where a checkpoint lets redo begin, and what it says of transactions.
+struct Checkpoint {
+    redo: Lsn,
+    blob: Vec<u8>,
+}
+
+fn checkpoint(db: &Db) -> Checkpoint {
+    let store = &db.store;
+    store.pages.flush_all().unwrap();
+    let mut redo = store.log.end();
+    for needed in [store.pages.oldest_dirty_lsn(), store.runs.low_lsn()].into_iter().flatten() {
+        redo = redo.min(needed);
+    }
+    store.txns.checkpoint_undo(redo).unwrap();
+    Checkpoint { redo, blob: store.txns.checkpoint_blob() }
+}
+
+/// Reverts rows, with a checkpoint behind the third.
+struct CheckpointWithin<'a> {
+    db: &'a Db,
+    reverted: AtomicUsize,
+    taken: Mutex<Option<Checkpoint>>,
+}
+
+impl RevertRow for CheckpointWithin<'_> {
+    fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+        self.db.store.revert(stamp, record)?;
+        if self.reverted.fetch_add(1, Ordering::SeqCst) == 2 {
+            *self.taken.lock() = Some(checkpoint(self.db));
+        }
+        Ok(())
+    }
+}
+
+struct Outcomes<'a>(&'a Txns);
+
+impl Replay for Outcomes<'_> {
+    fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        self.0.replay_record(lsn, kind, body)
+    }
+}
+
+/// A1: entries of a rolled-back statement lie in a run; a checkpoint falls into the rollback; the
+/// transaction commits; after a crash all that the statement did is dead.
+#[test]
+fn a_checkpoint_within_a_rollback_forgets_nothing_of_it() {
+    let db = Db::new();
+    let table = fill(&db, 50);
+    let mut txn = db.begin();
+    txn.update(&table, &[0i64.into()], &[(1, 2i64.into())]).unwrap();
+    let mark = txn.inner.mark();
+    for id in 1..7i64 {
+        txn.update(&table, &[id.into()], &[(1, 2i64.into())]).unwrap();
+    }
+    let below = txn.inner.mark();
+    db.store.runs.seal_active();
+    while db.store.runs.low_lsn().is_some() {
+        db.store.runs.flush_beat().unwrap();
+    }
+    let (reverted, taken) = (AtomicUsize::new(0), Mutex::default());
+    let revert = CheckpointWithin { db: &db, reverted, taken };
+    db.store.txns.rollback_to(&txn.inner, mark, &revert).unwrap();
+    let id = txn.inner.id();
+    commit(txn);
+    assert_eq!(revert.reverted.load(Ordering::SeqCst), 6);
+    let Checkpoint { redo, blob } = revert.taken.lock().take().expect("a checkpoint");
+
+    let after = Txns::create(db.store.rt.clone(), TxnOptions::default());
+    after.restore(&blob).unwrap();
+    replay(&db.store.rt, redo, None, &mut Outcomes(&after)).unwrap();
+    let dead = |txns: &Txns, no: u32| txns.is_dead(Stamp { txn: id, undo_no: UndoNo(no) });
+    for no in 1..below.0 {
+        assert_eq!(dead(&after, no), no >= mark.0, "operation {no} of {below:?}");
+        assert_eq!(dead(&db.store.txns, no), no >= mark.0);
+    }
+    check_indexes(&mut db.begin(), &table);
+}
+
+/// B2: a writer waits for memtable space, which only a flush can make. The flush, a checkpoint and
+/// readers need nothing that the writer holds: no position in the log, no latch.
+#[test]
+fn a_writer_that_waits_for_memory_holds_nothing() {
+    const ROWS: i64 = 6000;
+    let sim = SimEnv::new(2);
+    let env = sim.env();
+    sim.run(vec![Box::new(move || {
+        let db = Db::create(env, SMALL);
+        let table = fill(&db, 10);
+        let (store, written) = (db.store.clone(), Arc::new(AtomicUsize::new(0)));
+        // While somebody has a generation pinned it is not flushed.
+        let pin = store.runs.pin();
+        let (table2, count) = (table.clone(), written.clone());
+        let (store2, rt) = (store.clone(), store.rt.clone());
+        let writer = move || {
+            let mut txn = store2.begin(Isolation::RepeatableRead, Access::ReadWrite);
+            for id in 100..100 + ROWS {
+                txn.insert(&table2, &row_values(id, 7, Some("new"), None)).unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+            commit(txn);
+        };
+        let writer = rt.spawn("writer", writer).unwrap();
+        rt.delay(Duration::from_secs(60), Cause::Idle);
+        let stuck = written.load(Ordering::SeqCst);
+        assert!(stuck > 0 && stuck < ROWS as usize, "the writer waits: {stuck} rows");
+        // Another thread does it, so that a failure is no hang.
+        let (done, looked) = (Arc::new(AtomicBool::new(false)), db.begin());
+        let (done2, table2, store2) = (done.clone(), table.clone(), store.clone());
+        let look = move || {
+            let mut looked = looked;
+            store2.log.wait_durable(Lsn(store2.log.end().0 - 1)).unwrap();
+            let mut reserved = store2.log.reserve(64, evenkeel_log::Share::System).unwrap();
+            let lsn = store2.log.append(&mut reserved, RecordKind::End, &[&[1]]);
+            store2.log.wait_durable(lsn).unwrap();
+            store2.pages.flush_all().unwrap();
+            assert_eq!(all_rows(&mut looked, &table2, Direction::Forward).len(), 10);
+            done2.store(true, Ordering::SeqCst);
+        };
+        let look = rt.spawn("looker", look).unwrap();
+        rt.delay(Duration::from_secs(60), Cause::Idle);
+        assert!(done.load(Ordering::SeqCst), "the waiting writer holds what others need");
+        look.join().unwrap();
+        assert_eq!(written.load(Ordering::SeqCst), stuck, "it still waits");
+        drop(pin);
+        writer.join().unwrap();
+        let mut txn = db.begin();
+        assert_eq!(all_rows(&mut txn, &table, Direction::Forward).len(), 10 + ROWS as usize);
+        check_indexes(&mut txn, &table);
+    })]);
+}
+
+/// B4: a transaction changes rows on many pages, and pages that compaction may rid of its stamps
+/// are written before its commit is waited for. After a crash all of it is there, or nothing.
+fn stamps_and_crash(committed: bool) {
+    const ROWS: i64 = 200;
+    // No flush of a generation may sync the log meanwhile.
+    const SIZES: Sizes = Sizes { frames: 1024, generation_bytes: 8 << 20, ..SMALL };
+    let sim = SimEnv::new(4);
+    let (env, disk) = (sim.env(), sim.disk().clone());
+    let (send, root) = mpsc::channel();
+    sim.run(vec![Box::new(move || {
+        let db = Db::create(env, SIZES);
+        let table = fill(&db, ROWS);
+        let _ = send.send(db.store.catalog_root());
+        let mut txn = db.begin();
+        for id in 0..ROWS {
+            txn.update(&table, &[id.into()], &[(1, 2i64.into())]).unwrap();
+        }
+        let id: TxnId = txn.inner.id();
+        let mut cts = None;
+        if committed {
+            let lsn = txn.commit(Durability::Lazy).unwrap();
+            assert!(!db.store.log.is_durable(lsn));
+            cts = Some(lsn);
+        } else {
+            std::mem::forget(txn);
+        }
+        assert_eq!(db.store.txns.state(id).is_undecided(), !committed);
+        // Leaves fill up, so that they are compacted.
+        let compactions = || db.store.rt.metrics.get(Metric::Compactions);
+        let before = compactions();
+        let mut other = db.begin();
+        for id in ROWS..4 * ROWS {
+            other.insert(&table, &row_values(-id, 3, Some("other"), None)).unwrap();
+        }
+        for id in 0..ROWS {
+            let long = ValueRef::Text("a text that is a good deal longer than before");
+            let done = other.update(&table, &[id.into()], &[(2, long)]);
+            assert!(committed || done.is_err(), "a row of an undecided transaction");
+            if !committed {
+                break;
+            }
+        }
+        assert!(!committed || compactions() > before, "stamps were dropped");
+        std::mem::forget(other);
+        assert!(cts.is_none_or(|cts| !db.store.log.is_durable(cts)), "the log is behind");
+        db.store.pages.flush_all().unwrap();
+        if let Some(cts) = cts {
+            assert!(db.store.log.is_durable(cts), "pages were written ahead of the log");
+        }
+        disk.crash_now();
+        std::mem::forget(db);
+    })]);
+    let after = sim.crash(CrashPolicy::LoseAll, 4);
+    let root = root.try_recv().expect("the table was made");
+    let (env, (send, end)) = (after.env(), mpsc::channel());
+    after.run(vec![Box::new(move || {
+        let db = Db::open(env, SIZES, root);
+        let table = db.store.table("t").unwrap();
+        let mut txn = db.begin();
+        let expected = if committed { 2 } else { 1 };
+        let rows = all_rows(&mut txn, &table, Direction::Forward);
+        assert_eq!(rows.len(), ROWS as usize);
+        let other = |row: &&Vec<Value>| row[1] != Value::Int(expected);
+        assert_eq!(rows.iter().filter(other).count(), 0, "half a transaction");
+        check_indexes(&mut txn, &table);
+        let _ = send.send(());
+    })]);
+    end.try_recv().expect("the check ran");
+}
+
+#[test]
+fn a_dropped_stamp_never_outruns_its_commit() {
+    stamps_and_crash(false);
+    stamps_and_crash(true);
+}
+
+/// F3: a duplicate comes while the index is on its way from proved to VALID. Either the build fails
+/// or the statement does.
+#[test]
+fn no_duplicate_slips_in_between_proof_and_valid() {
+    let mut outcomes = [0; 3];
+    for seed in 0..60u64 {
+        let sim = SimEnv::new(seed);
+        let env = sim.env();
+        let (send, outcome) = mpsc::channel();
+        sim.run(vec![Box::new(move || {
+            let db = Db::create(env, SMALL);
+            let table = fill_plain(&db);
+            let (store, progress) = (db.store.clone(), Arc::new(BuildProgress::default()));
+            let (seen, table2) = (progress.clone(), table.clone());
+            let rt = store.rt.clone();
+            let inserted = Arc::new(AtomicBool::new(false));
+            let result = inserted.clone();
+            let writer = move || {
+                while !matches!(seen.phase(), BuildPhase::Checking | BuildPhase::Done) {
+                    store.rt.delay(Duration::from_micros(20), Cause::Idle);
+                }
+                store.rt.delay(Duration::from_micros(1 + seed * 97 % 4000), Cause::Idle);
+                let mut txn = store.begin(Isolation::RepeatableRead, Access::ReadWrite);
+                let done = txn.insert(&table2, &[100i64.into(), 3i64.into()]);
+                result.store(done.is_ok(), Ordering::SeqCst);
+                commit(txn);
+            };
+            let writer = rt.spawn("writer", writer).unwrap();
+            let unique = IndexSpec::new("by_a", &["a"]).unique();
+            let built = db.store.add_indexes("t", &[unique], &progress).is_ok();
+            writer.join().unwrap();
+            let _ = send.send((built, inserted.load(Ordering::SeqCst)));
+        })]);
+        match outcome.try_recv().expect("the build ended") {
+            (true, true) => panic!("seed {seed}: a VALID unique index with a duplicate"),
+            (true, false) => outcomes[0] += 1,
+            (false, true) => outcomes[1] += 1,
+            (false, false) => outcomes[2] += 1,
+        }
+    }
+    assert!(outcomes[0] > 0, "no seed came late enough: {outcomes:?}");
+}
+
+fn fill_plain(db: &Db) -> Arc<Table> {
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("a", ColumnType::Int64))
+        .primary_key(&["id"]);
+    let table = db.store.create_table("t", &spec).unwrap();
+    let mut txn = db.begin();
+    for id in 0..10i64 {
+        txn.insert(&table, &[id.into(), id.into()]).unwrap();
+    }
+    commit(txn);
+    table
+}
