@@ -6,6 +6,7 @@ mod docs;
 mod layers;
 mod licences;
 mod links;
+mod rules;
 mod source;
 mod tables;
 mod tidy;
