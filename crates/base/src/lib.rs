@@ -7,6 +7,7 @@ pub mod error;
 pub mod health;
 pub mod ids;
 pub mod metrics;
+pub mod plant;
 pub mod stall;
 pub mod sync;
 pub mod visibility;

@@ -75,7 +75,10 @@ impl Snapshot {
             return stamp.undo_no < self.own_below && !table.is_dead(stamp);
         }
         match table.state(stamp.txn) {
-            TxnState::Committed(cts) => cts <= self.at && !table.is_dead(stamp),
+            TxnState::Committed(cts) => {
+                let planted = crate::plant::is(crate::plant::Fault::ReadTooNew);
+                (cts <= self.at || planted) && !table.is_dead(stamp)
+            }
             TxnState::Active | TxnState::Prepared | TxnState::Aborted => false,
         }
     }

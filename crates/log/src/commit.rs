@@ -169,6 +169,9 @@ impl Shared {
         let to = self.written.load(Ordering::Acquire);
         let result = self.rt.health.check_writable().and_then(|()| {
             self.rt.step();
+            if evenkeel_base::plant::is(evenkeel_base::plant::Fault::FsyncSkipped) {
+                return Ok(());
+            }
             let synced = self.on_device(|| self.segments.sync(Lsn(from), Lsn(to)));
             synced.map_err(|error| self.fail(error))
         });

@@ -307,7 +307,9 @@ impl Pages {
     }
 
     fn write_batch(&self, space: &mut Workspace, items: &[Item], newest: Lsn) -> Result<()> {
-        if let Some(log) = self.log_if_attached() {
+        if let Some(log) = self.log_if_attached()
+            && !evenkeel_base::plant::is(evenkeel_base::plant::Fault::PageBeforeLog)
+        {
             log.wait_durable(newest)?;
         }
         self.rt.health.check_writable()?;
@@ -323,7 +325,9 @@ impl Pages {
         }
         let pages: Vec<(PageNo, bool)> = items.iter().map(|i| (i.page, !i.fresh)).collect();
         let Workspace { region, head, images } = space;
-        self.doublewrite.write(*region, head, &images[..items.len() * size], &pages)?;
+        if !evenkeel_base::plant::is(evenkeel_base::plant::Fault::DoublewriteSkipped) {
+            self.doublewrite.write(*region, head, &images[..items.len() * size], &pages)?;
+        }
         self.rt.step();
         let mut segments = BTreeSet::new();
         let mut at = 0;

@@ -101,7 +101,8 @@ impl Chain {
             }
         }
         let mut oldest = 0;
-        if self.rules.bottom && !self.rules.building {
+        let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::DelDropped);
+        if (self.rules.bottom && !self.rules.building) || planted {
             let drops = |l: &Link| l.op & DEL != 0 && matches!(l.version, RunVersion::Committed(_));
             oldest = self.kept.iter().take_while(|l| drops(l)).count();
         }

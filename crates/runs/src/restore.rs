@@ -111,7 +111,8 @@ impl Runs {
             let state = self.state.read();
             (state.memtables[0].clone(), state.flushed)
         };
-        if generation <= flushed || entries.is_empty() {
+        let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::MemtableNotRebuilt);
+        if generation <= flushed || entries.is_empty() || planted {
             return Ok(());
         }
         memtable.raise_number(generation);

@@ -242,7 +242,9 @@ impl LeafOp for RowOp<'_> {
         }
         if let Some(pin) = self.gen_pin.take() {
             for entry in self.entries.iter() {
-                self.services.runs.insert(&pin, self.memory, &entry, self.key, self.stamp, lsn);
+                if !evenkeel_base::plant::is(evenkeel_base::plant::Fault::EntryNotWritten) {
+                    self.services.runs.insert(&pin, self.memory, &entry, self.key, self.stamp, lsn);
+                }
             }
         }
         self.epoch_pin = None;

@@ -351,6 +351,9 @@ fn trees(parts: &StoreParts) -> Arc<Trees> {
 impl RevertRow for Store {
     fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
         match self.tree(record.tree) {
+            Some(_) if evenkeel_base::plant::is(evenkeel_base::plant::Fault::UndoStepSkipped) => {
+                Ok(())
+            }
             Some(tree) => self.revert_in(&tree, stamp, record),
             // Its table was dropped.
             None => Ok(()),

@@ -760,7 +760,9 @@ impl Transaction {
                 self.wait_txn(other)?;
                 return Ok(Err(Applied::Again));
             }
-            if let Some(pk) = live {
+            if let Some(pk) = live.filter(|_| {
+                !evenkeel_base::plant::is(evenkeel_base::plant::Fault::UniqueNotChecked)
+            }) {
                 // In a build: the build fails, the statement goes on (F3).
                 if index.state != IndexState::Checking || !table.fail_build() {
                     return Ok(Err(Applied::Duplicate(Some(*at), pk)));

@@ -135,7 +135,7 @@ impl Txns {
         let reverting = self.reverting.lock();
         old.extend(reverting.values().filter(|r| r.first_lsn < below).map(|r| r.undo.clone()));
         drop(reverting);
-        if old.is_empty() {
+        if old.is_empty() || evenkeel_base::plant::is(evenkeel_base::plant::Fault::UndoNotSaved) {
             return Ok(());
         }
         self.rt.step();

@@ -1,0 +1,72 @@
+//! Faults planted on purpose, to see that the tests catch them: off, and compiled to nothing,
+//! without the feature `plant`. One fault at a time is armed, for the whole process.
+
+/// A fault that a layer can be made to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// The log is not synced before a commit is acknowledged.
+    FsyncSkipped = 1,
+    /// A commit is acknowledged before its record is written.
+    AcknowledgedEarly,
+    /// Pages are written in place without a doublewrite copy.
+    DoublewriteSkipped,
+    /// A page is written before the log that describes it.
+    PageBeforeLog,
+    /// A merge that is not at the bottom drops DEL entries.
+    DelDropped,
+    /// A reverted row stays as it is.
+    UndoStepSkipped,
+    /// A snapshot sees commits it must not see.
+    ReadTooNew,
+    /// The last entry of a row operation is not written to its index.
+    EntryNotWritten,
+    /// Recovery does not rebuild the memtable.
+    MemtableNotRebuilt,
+    /// Row locks are not taken.
+    LockNotTaken,
+    /// Unique keys are not looked up before a write.
+    UniqueNotChecked,
+    /// The checkpoint forgets the undo of open transactions.
+    UndoNotSaved,
+}
+
+impl Fault {
+    /// Every fault.
+    pub const ALL: &'static [Fault] = &[
+        Fault::FsyncSkipped,
+        Fault::AcknowledgedEarly,
+        Fault::DoublewriteSkipped,
+        Fault::PageBeforeLog,
+        Fault::DelDropped,
+        Fault::UndoStepSkipped,
+        Fault::ReadTooNew,
+        Fault::EntryNotWritten,
+        Fault::MemtableNotRebuilt,
+        Fault::LockNotTaken,
+        Fault::UniqueNotChecked,
+        Fault::UndoNotSaved,
+    ];
+}
+
+#[cfg(feature = "plant")]
+static ARMED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Arms a fault, or none.
+#[cfg(feature = "plant")]
+pub fn arm(fault: Option<Fault>) {
+    ARMED.store(fault.map_or(0, |f| f as u8), std::sync::atomic::Ordering::SeqCst);
+}
+
+/// True if the fault is armed.
+#[cfg(feature = "plant")]
+pub fn is(fault: Fault) -> bool {
+    ARMED.load(std::sync::atomic::Ordering::Relaxed) == fault as u8
+}
+
+/// Never: there are no planted faults in this build.
+#[cfg(not(feature = "plant"))]
+#[inline(always)]
+pub const fn is(_: Fault) -> bool {
+    false
+}
