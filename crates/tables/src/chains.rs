@@ -7,7 +7,8 @@
 //! what it adopted before its REVERT record, and what it superseded is the row's again.
 //!
 //! Each step shows in the log: the first page's own op begins a chain, a ROW record lists what it
-//! adopts and supersedes, a REVERT names the operation it undoes. The checkpoint holds what is begun
+//! adopts and supersedes, a REVERT names the operation it undoes. The checkpoint holds what is
+//! begun
 //! and what is superseded. So after a crash the checkpoint's list and one scan from the redo
 //! position give this list again: whatever is begun then has lost its writer.
 //!

@@ -6,21 +6,19 @@
 //! made ready again.
 
 use crate::large::{self, Chain, Given, LargeValue};
-use crate::op::{Entries, Expect, RowOp, Services, Stop, record_bytes};
+use crate::op::{Entries, Stop};
 use crate::overflow;
 use crate::read::newest_stop;
 use crate::shape::{IndexShape, RowView, Shape};
 use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, Error, Lsn, Result, Stamp};
-use evenkeel_format::catalog::IndexState;
-use evenkeel_format::overflow::{ChainEdit, OVERFLOW_REF_BYTES};
+use evenkeel_base::{Code, Error, Result, Stamp};
+use evenkeel_format::overflow::ChainEdit;
 use evenkeel_format::record::{RowKind, cell_flags, entry_op};
-use evenkeel_format::undo::UndoRecord;
 use evenkeel_format::{Field, Value, ValueRef};
-use evenkeel_log::{Reserved, Share};
-use evenkeel_runs::{MemReserved, UniqueGuard};
+use evenkeel_log::Reserved;
+use evenkeel_runs::MemReserved;
 use evenkeel_txn::SnapshotGuard;
 use std::sync::Arc;
 
@@ -45,8 +43,8 @@ pub(crate) enum Inserted {
 /// Space reserved for a statement's row operations, in steps.
 #[derive(Default)]
 pub(crate) struct Space {
-    log: Option<(Reserved, usize)>,
-    memory: Option<MemReserved>,
+    pub(crate) log: Option<(Reserved, usize)>,
+    pub(crate) memory: Option<MemReserved>,
 }
 
 /// Buffers of one session, reused from row to row.
@@ -561,7 +559,7 @@ fn list_edits(shape: &Shape, old: Option<&[u8]>, given: &[Given], b: &mut Buffer
 }
 
 /// Cell flags of row bytes.
-fn row_flags(row: &[u8]) -> u8 {
+pub(crate) fn row_flags(row: &[u8]) -> u8 {
     if evenkeel_format::row::has_references(row) { cell_flags::OVERFLOW } else { 0 }
 }
 
@@ -609,204 +607,4 @@ fn duplicate(shape: &Shape, index: Option<usize>, values: &[ValueRef<'_>]) -> Er
 fn duplicate_key(shape: &Shape, index: Option<usize>) -> Error {
     let name = index.map_or("primary", |i| &shape.indexes[i].name);
     Error::new(Code::DuplicateKey).with("table", &shape.def.name).with("index", name)
-}
-
-impl Transaction {
-    /// Applies the change that the buffers hold. `expect` is the version it was made from (stamp
-    /// and flags; its row is in `old_row`); none for an insert.
-    fn apply(
-        &mut self,
-        table: &Arc<Table>,
-        state: &Arc<TableState>,
-        kind: RowKind,
-        expect: Option<(Stamp, u8)>,
-        b: &mut Buffers,
-    ) -> Result<Applied> {
-        let applied = self.apply_once(table, state, kind, expect, b);
-        // Those that the row has adopted are not given up by that.
-        b.chains.clear();
-        applied
-    }
-
-    fn apply_once(
-        &mut self,
-        table: &Arc<Table>,
-        state: &Arc<TableState>,
-        kind: RowKind,
-        expect: Option<(Stamp, u8)>,
-        b: &mut Buffers,
-    ) -> Result<Applied> {
-        self.reserve(expect.is_some(), b)?;
-        let guards = match self.check_unique(table, state, b)? {
-            Ok(guards) => guards,
-            Err(applied) => return Ok(applied),
-        };
-        let (stop, lsn) = self.write_op(table, state, kind, expect, b)?;
-        drop(guards);
-        match stop {
-            Stop::No => {
-                debug_assert!(lsn > Lsn::ZERO);
-                self.after_write(b)?;
-                Ok(Applied::Done)
-            }
-            Stop::Duplicate => Ok(Applied::Duplicate(None, b.key.clone())),
-            stop => {
-                self.give_way(state, &b.key, stop)?;
-                Ok(Applied::Again)
-            }
-        }
-    }
-
-    fn write_op(
-        &mut self,
-        table: &Arc<Table>,
-        state: &Arc<TableState>,
-        kind: RowKind,
-        expect: Option<(Stamp, u8)>,
-        b: &mut Buffers,
-    ) -> Result<(Stop, Lsn)> {
-        let (Some((log, _)), Some(memory)) = (&mut b.space.log, &mut b.space.memory) else {
-            return Err(Error::internal("a row operation without reserved space"));
-        };
-        let expect = match expect {
-            None => Expect::Nothing,
-            Some((stamp, _)) => Expect::Version { stamp, row: &b.old_row },
-        };
-        let mut op = RowOp {
-            services: Services {
-                runs: &self.store.runs,
-                txns: &self.store.txns,
-                chains: &self.store.chains,
-            },
-            table,
-            tree: state.tree.id(),
-            epoch: state.shape.epoch,
-            txn: &self.inner,
-            snapshot: self.snapshot_at(),
-            kind,
-            expect,
-            key: &b.key,
-            row: &b.row,
-            row_flags: row_flags(&b.row),
-            entries: &b.entries,
-            edits: &b.edits,
-            memory,
-            logical: &mut b.logical,
-            stop: Stop::No,
-            epoch_pin: None,
-            gen_pin: None,
-            stamp: Stamp::default(),
-            lsn: Lsn::ZERO,
-        };
-        state.tree.write(&b.key, log, &mut op)?;
-        Ok((std::mem::take(&mut op.stop), op.lsn))
-    }
-
-    /// Reserves log, memtable and undo space for the prepared change, and in one go for as many
-    /// more of the statement (B2). May wait; no latch is held.
-    fn reserve(&mut self, update: bool, b: &mut Buffers) -> Result<()> {
-        let before = if update { b.old_row.len() } else { 0 };
-        let edits = b.edits.len() * (OVERFLOW_REF_BYTES + 1) + 4;
-        let log = record_bytes(b.key.len(), b.row.len(), before, b.entries.log_bytes() + edits);
-        let memory = b.entries.memory_bytes();
-        let rows = b.rows_left.clamp(1, 256);
-        let left = b.space.log.as_ref().map_or(0, |(_, left)| *left);
-        if left < log {
-            b.space.log = None;
-            let bytes = (log * rows).min(evenkeel_log::RECORD_BYTES_MAX).max(log);
-            b.space.log = Some((self.store.log.reserve(bytes, Share::User)?, bytes));
-        }
-        if let Some((_, left)) = &mut b.space.log {
-            *left -= log;
-        }
-        if b.space.memory.as_ref().is_none_or(|m| (m.bytes() as usize) < memory) {
-            b.space.memory = None;
-            b.space.memory = Some(self.store.runs.reserve(memory * rows)?);
-        }
-        let undo = UndoRecord::encoded_len_max(b.key.len(), before);
-        self.store.txns.reserve_undo(&self.inner, undo)
-    }
-
-    /// Checks unique keys (D5): their slots stay latched until the row is written.
-    fn check_unique(
-        &mut self,
-        table: &Table,
-        state: &Arc<TableState>,
-        b: &Buffers,
-    ) -> Result<std::result::Result<Vec<UniqueGuard>, Applied>> {
-        if b.unique.is_empty() {
-            return Ok(Ok(Vec::new()));
-        }
-        let store = self.store.clone();
-        let keys: Vec<_> =
-            b.unique.iter().map(|(at, key)| (state.shape.indexes[*at].id, &key[..])).collect();
-        let guards = store.runs.unique_slots(&keys);
-        for (at, key) in &b.unique {
-            let index = &state.shape.indexes[*at];
-            let me = self.inner.id();
-            let (mut live, mut undecided) = (None, None);
-            store.runs.current(index.id, key, &mut |pk, op, stamp, state| {
-                if stamp.txn != me && stamp.txn.0 != 0 && state.is_undecided() {
-                    undecided = Some(stamp.txn);
-                    return false;
-                }
-                if op & entry_op::INS != 0 && pk != &b.key[..] {
-                    live = Some(pk.to_vec());
-                }
-                true
-            })?;
-            if let Some(other) = undecided {
-                drop(guards);
-                self.wait_txn(other)?;
-                return Ok(Err(Applied::Again));
-            }
-            if let Some(pk) = live.filter(|_| {
-                !evenkeel_base::plant::is(evenkeel_base::plant::Fault::UniqueNotChecked)
-            }) {
-                // In a build: the build fails, the statement goes on (F3).
-                if index.state != IndexState::Checking || !table.fail_build() {
-                    return Ok(Err(Applied::Duplicate(Some(*at), pk)));
-                }
-            }
-            let space = evenkeel_txn::Space::Index(index.id);
-            if !store.txns.check_write(&self.inner, space, key).is_empty() {
-                drop(guards);
-                store.txns.wait_write(&self.inner, space, key, self.deadline())?;
-                return Ok(Err(Applied::Again));
-            }
-        }
-        Ok(Ok(guards))
-    }
-
-    /// Range locks on indexes: the writer has inserted, now it checks (A7).
-    fn after_write(&mut self, b: &Buffers) -> Result<()> {
-        for entry in b.entries.iter() {
-            let space = evenkeel_txn::Space::Index(entry.index);
-            if !self.store.txns.check_write(&self.inner, space, entry.key).is_empty() {
-                let deadline = self.deadline();
-                self.store.txns.wait_write(&self.inner, space, entry.key, deadline)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes what is in the way of a row operation, with no latch held.
-    pub(crate) fn give_way(&mut self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
-        match stop {
-            Stop::No | Stop::Changed | Stop::Schema | Stop::Duplicate => Ok(()),
-            Stop::Undecided(other) => self.wait_txn(other),
-            Stop::Locked => {
-                let space = evenkeel_txn::Space::Tree(state.tree.id());
-                let deadline = self.deadline();
-                self.store.txns.wait_write(&self.inner, space, key, deadline)
-            }
-            Stop::Aborted(stamp) => self.store.revert_on_touch(&state.tree, key, stamp),
-            Stop::Conflict(other) => {
-                self.store.rt.metrics.add(Metric::Conflicts, 1);
-                Err(Error::new(Code::RowChanged)
-                    .with("table", &state.shape.def.name)
-                    .with("by", other))
-            }
-        }
-    }
 }
