@@ -189,7 +189,7 @@ impl Pages {
         let first = queue[at];
         let mut count = 1;
         while count < limit
-            && (first.0 + count as u64) % self.geometry.segment_pages() != 0
+            && !(first.0 + count as u64).is_multiple_of(self.geometry.segment_pages())
             && queue.get(at + count) == Some(&PageNo(first.0 + count as u64))
         {
             count += 1;

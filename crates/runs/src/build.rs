@@ -441,7 +441,7 @@ impl Runs {
         while let Some(item) = merger.top() {
             let pushed = out.push(item.key, item.pk_len, item.value);
             count = count.wrapping_add(1);
-            let go_on = if count % CHECK_EVERY == 0 { check() } else { Ok(()) };
+            let go_on = if count.is_multiple_of(CHECK_EVERY) { check() } else { Ok(()) };
             if let Err(error) = pushed.and(go_on).and_then(|()| merger.advance()) {
                 out.abandon();
                 return Err(error);
