@@ -12,7 +12,6 @@ lib=$(dirname "$(find /usr/lib -name librocksdb.so | head -n 1)")
 rung 1-peers env ROCKSDB_LIB_DIR="$lib" cargo test --quiet --target-dir target/peers \
     --manifest-path crates/bench-compare/peers/Cargo.toml \
     --features rocksdb,sqlite,lmdb,redb,fjall
-rung 1-large-value cargo test --quiet --release -p evenkeel --test large_values -- --ignored
 
 # The trust rungs at their release sizes.
 rung 4-fuzz env EVENKEEL_FUZZ=50 cargo test --quiet --release -p evenkeel-trust --test fuzz

@@ -38,7 +38,7 @@ pub(crate) struct Cleaner {
     /// Pages that may be flushed until the next tick.
     quota: AtomicU64,
     /// Frames of the bucket being drained, last page first.
-    draining: Mutex<Vec<u32>>,
+    draining: Mutex<Draining>,
     spare: Mutex<Spare>,
 }
 
@@ -55,6 +55,13 @@ struct Item {
     bucket: u64,
     tree: TreeId,
     fresh: bool,
+}
+
+/// The bucket being drained and its frames left, last page first.
+#[derive(Default)]
+struct Draining {
+    bucket: u64,
+    frames: Vec<u32>,
 }
 
 impl Cleaner {
@@ -219,18 +226,36 @@ impl Pages {
         cold.split_off(keep)
     }
 
-    /// Up to `count` frames of the oldest buckets.
+    /// Up to `count` frames of the oldest buckets. Frames that have left the bucket they were
+    /// listed
+    /// in (written as cold ones, or holding another page by now) do not count: the law asks for as
+    /// many pages as are old, and must get those. A frame that is dirty again is listed where it
+    /// is.
     fn take_old(&self, count: usize, out: &mut Vec<u32>) {
         let mut draining = self.cleaner.draining.lock();
         while out.len() < count {
-            if draining.is_empty() {
-                let Some((_, mut frames)) = self.dirty.take_oldest() else { return };
+            let older = match draining.frames.is_empty() {
+                true => self.dirty.take_below(u64::MAX),
+                // Put back there because somebody held their latch.
+                false => self.dirty.take_below(draining.bucket),
+            };
+            if let Some((bucket, mut frames)) = older {
                 // Cached: a frame may change hands while the list is sorted.
                 frames.sort_by_cached_key(|f| std::cmp::Reverse(self.frames.facts(*f).page()));
-                *draining = frames;
+                let rest = std::mem::replace(&mut *draining, Draining { bucket, frames });
+                for frame in rest.frames {
+                    self.dirty.requeue(rest.bucket, frame);
+                }
+            } else if draining.frames.is_empty() {
+                return;
             }
-            let keep = draining.len() - draining.len().min(count - out.len());
-            out.extend(draining.drain(keep..));
+            while out.len() < count
+                && let Some(frame) = draining.frames.pop()
+            {
+                if self.frames.facts(frame).dirty.load(Acquire) == draining.bucket + 1 {
+                    out.push(frame);
+                }
+            }
         }
     }
 

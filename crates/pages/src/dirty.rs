@@ -103,10 +103,11 @@ impl Dirty {
         inner.buckets.range(..lsn.0.div_ceil(BUCKET_BYTES)).map(|(_, b)| b.pages).sum()
     }
 
-    /// The frames of the oldest bucket that has any to hand out.
-    pub fn take_oldest(&self) -> Option<(u64, Vec<u32>)> {
+    /// The frames of the oldest bucket below `limit` that has any to hand out.
+    pub fn take_below(&self, limit: u64) -> Option<(u64, Vec<u32>)> {
         let mut inner = self.inner.lock();
-        let (bucket, entry) = inner.buckets.iter_mut().find(|(_, b)| !b.frames.is_empty())?;
+        let mut below = inner.buckets.range_mut(..limit);
+        let (bucket, entry) = below.find(|(_, b)| !b.frames.is_empty())?;
         Some((*bucket, std::mem::take(&mut entry.frames)))
     }
 
