@@ -2,7 +2,8 @@
 # Installs the Debian packages that the build and the tests need. As root or with `sudo -n`; else
 # prints the one command and exits 3. Does nothing, and needs no network, when all are there.
 set -u
-packages=(chromium python3 gcc libc6-dev ca-certificates)
+packages=(chromium python3 gcc libc6-dev ca-certificates
+    mariadb-server-core mariadb-client-core postgresql util-linux)
 if [ "${1:-}" = compare ]; then
     packages+=(librocksdb-dev clang libclang-dev g++)
 elif [ "${1:-}" = profile ]; then

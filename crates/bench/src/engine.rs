@@ -2,6 +2,7 @@
 //! thread's use of one table. An adapter is a thin file over this; it holds no workload logic.
 
 use crate::error::BenchError;
+use crate::machine::Server;
 use crate::rows::{Query, Row};
 use evenkeel_base::Cause;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,11 @@ pub trait Engine: Send + Sync {
     fn version(&self) -> String;
     /// Its own options in force, and statistics where it has some, for the JSON.
     fn details(&self) -> serde_json::Value;
+    /// The server that does the work, if it is another process: its use of CPU, memory and storage
+    /// is measured instead of this process's.
+    fn server(&self) -> Option<Server> {
+        None
+    }
     /// Creates the table of `client` with its primary key only.
     ///
     /// # Errors

@@ -3,9 +3,9 @@
 //!
 //! `flags` (the command line) -> `options` (checked) -> `run` (all steps on one engine), which uses
 //! `step` (threads and seconds of one step), `worker` (one thread's loop), `rows` and `pattern`
-//! (what is written), `engine` (what is measured: `null`, `embedded`), and yields `result` (the
-//! JSON), which `report` draws and `diff` compares. Wall time comes from `Instant` here: this is a
-//! client, not the engine.
+//! (what is written), `engine` (what is measured: `null`, `embedded`, servers in `sql`), and yields
+//! `result` (the JSON), which `report` draws and `diff` compares. Wall time comes from `Instant`
+//! here: this is a client, not the engine.
 
 pub mod diff;
 pub mod embedded;
@@ -23,6 +23,7 @@ pub mod response;
 pub mod result;
 pub mod rows;
 pub mod run;
+pub mod sql;
 pub mod state;
 pub mod step;
 pub mod worker;

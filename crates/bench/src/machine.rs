@@ -7,7 +7,7 @@ use crate::result::Machine;
 use evenkeel_io::{AlignedBuf, Env, IO_ALIGN, OpenMode, RealEnv};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Writes and syncs that the sync probe makes at most, and the time it may take.
@@ -108,27 +108,85 @@ pub struct Usage {
     pub cpu_us: f64,
 }
 
-/// Reads what this process has used so far.
-pub fn usage() -> Usage {
-    let io = read("/proc/self/io");
-    Usage {
-        read_bytes: field(&io, "read_bytes:"),
-        written_bytes: field(&io, "write_bytes:"),
-        cpu_us: cpu_us(&read("/proc/self/stat")),
+/// A server's process and directory, where they are on this machine and may be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Its process; others may be its children.
+    pub pid: Option<u32>,
+    /// Where its data are.
+    pub dir: Option<PathBuf>,
+}
+
+impl Server {
+    /// Of a directory and the process named in the first line of a file.
+    pub fn new(dir: &str, pid_file: &Path) -> Server {
+        let text = fs::read_to_string(pid_file).unwrap_or_default();
+        let pid = text.lines().next().and_then(|line| line.trim().parse().ok());
+        let dir = Some(PathBuf::from(dir)).filter(|dir| fs::read_dir(dir).is_ok());
+        Server { pid, dir }
+    }
+}
+
+/// Reads what the store has used so far: this process, or a server and its children. What a child
+/// used that has ended is counted with its parent.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    /// None: this process.
+    server: Option<Server>,
+    dir: PathBuf,
+}
+
+impl Meter {
+    /// Of a store in a directory, or of the server that has it.
+    pub fn new(server: Option<Server>, dir: &Path) -> Meter {
+        let dir = match &server {
+            Some(server) => server.dir.clone().unwrap_or_default(),
+            None => dir.to_path_buf(),
+        };
+        Meter { server, dir }
+    }
+
+    /// Directories of the processes in `/proc`; none for a server elsewhere.
+    fn processes(&self) -> Vec<String> {
+        let Some(server) = &self.server else { return vec!["/proc/self".to_string()] };
+        let Some(pid) = server.pid else { return Vec::new() };
+        let root = format!("/proc/{pid}");
+        let children = read(&format!("{root}/task/{pid}/children"));
+        let children = children.split_whitespace().map(|child| format!("/proc/{child}"));
+        std::iter::once(root.clone()).chain(children).collect()
+    }
+
+    /// What it has used so far.
+    pub fn usage(&self) -> Usage {
+        self.processes().iter().fold(Usage::default(), |sum, process| {
+            let io = read(&format!("{process}/io"));
+            Usage {
+                read_bytes: sum.read_bytes + field(&io, "read_bytes:"),
+                written_bytes: sum.written_bytes + field(&io, "write_bytes:"),
+                cpu_us: sum.cpu_us + cpu_us(&read(&format!("{process}/stat"))),
+            }
+        })
+    }
+
+    /// Peak resident memory in bytes (VmHWM; of a server's processes the sum, with shared pages).
+    pub fn peak_memory_bytes(&self) -> u64 {
+        let peak = |process: &String| field(&read(&format!("{process}/status")), "VmHWM:") * 1024;
+        self.processes().iter().map(peak).sum()
+    }
+
+    /// Allocated bytes of its directory.
+    pub fn space_bytes(&self) -> u64 {
+        space_bytes(&self.dir)
     }
 }
 
 fn cpu_us(stat: &str) -> f64 {
-    // The command name may hold spaces; it ends with the last bracket. utime and stime follow.
+    // The command name may hold spaces; it ends with the last bracket. utime and stime follow, then
+    // those of children that have ended.
     let rest = stat.rsplit(')').next().unwrap_or("");
     let ticks: f64 =
-        rest.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<f64>().ok()).sum();
+        rest.split_whitespace().skip(11).take(4).filter_map(|n| n.parse::<f64>().ok()).sum();
     ticks * 1e6 / TICKS_PER_SECOND
-}
-
-/// Peak resident memory of this process in bytes (VmHWM).
-pub fn peak_memory_bytes() -> u64 {
-    field(&read("/proc/self/status"), "VmHWM:") * 1024
 }
 
 /// CPU time of the whole machine so far: (stolen by the host, all).
@@ -176,8 +234,8 @@ mod tests {
         assert_eq!(field("a: 1\nVmHWM:\t  12 kB\n", "VmHWM:"), 12);
         assert_eq!(field("a: 1", "b:"), 0);
         assert_eq!(steal("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1"), (8, 36));
-        let stat = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0";
-        assert_eq!(cpu_us(stat), 2e6);
+        let stat = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 30 20 0";
+        assert_eq!(cpu_us(stat), 2.5e6);
     }
 
     #[test]
@@ -190,6 +248,13 @@ mod tests {
         fs::write(dir.path().join("x"), vec![1u8; 100_000]).expect("writable");
         fs::File::open(dir.path().join("x")).expect("there").sync_all().expect("synced");
         assert!(space_bytes(dir.path()) >= 100_000);
-        assert!(peak_memory_bytes() > 1 << 20 && usage().written_bytes < u64::MAX);
+        let meter = Meter::new(None, dir.path());
+        assert!(meter.space_bytes() >= 100_000 && meter.peak_memory_bytes() > 1 << 20);
+        let used = meter.usage();
+        let itself = Server { pid: Some(std::process::id()), dir: None };
+        let same = Meter::new(Some(itself), dir.path());
+        assert!(same.usage().cpu_us >= used.cpu_us && same.peak_memory_bytes() > 1 << 20);
+        let elsewhere = Meter::new(Some(Server::default()), dir.path());
+        assert_eq!((elsewhere.space_bytes(), elsewhere.processes().len()), (0, 0));
     }
 }

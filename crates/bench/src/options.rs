@@ -3,6 +3,7 @@
 use crate::error::BenchError;
 use crate::flags::Flags;
 use crate::pattern::Patterns;
+use crate::sql::without_password;
 use std::path::PathBuf;
 
 /// What a step does.
@@ -179,7 +180,7 @@ impl Flags {
             "queries": self.queries, "pattern": patterns.to_string(),
             "open_loop": self.open_loop, "snapshot_seconds": self.snapshot_seconds,
             "seed": self.seed, "page_size": self.page_size, "direct_io": self.direct_io,
-            "engine": self.engine,
+            "engine": without_password(&self.engine),
         })
     }
 

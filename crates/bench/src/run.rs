@@ -3,9 +3,11 @@
 use crate::engine::Engine;
 use crate::error::BenchError;
 use crate::live::{HEADER, Live};
+use crate::machine::Meter;
 use crate::options::{Options, Step, StepKind};
 use crate::pattern::NAMES;
 use crate::result::{FORMAT, RunResult, StepResult};
+use crate::sql::{mariadb::MariaDb, postgres::Postgres, without_password};
 use crate::state::{self, Loaded, State};
 use crate::step::Stage;
 use crate::worker::{Pace, Progress};
@@ -29,14 +31,13 @@ pub type Opener = dyn Fn(&Options) -> Result<Box<dyn Engine>, BenchError>;
 /// Opens the engine that the options name.
 ///
 /// # Errors
-/// `Usage` for an unknown name, `Missing` for one that this build has no client for.
+/// `Usage` for an unknown name, `Missing` for a server that does not answer.
 pub fn open_engine(options: &Options) -> Result<Box<dyn Engine>, BenchError> {
     match options.engine.as_str() {
         "evenkeel" => embedded::open(options),
         "null" => Ok(Box::new(null::NullEngine::open(options)?)),
-        url if url.starts_with("mariadb://") || url.starts_with("postgres://") => {
-            Err(BenchError::Missing(format!("this build has no client for {url}")))
-        }
+        url if url.starts_with("mariadb://") => Ok(Box::new(MariaDb::open(options)?)),
+        url if url.starts_with("postgres://") => Ok(Box::new(Postgres::open(options)?)),
         other => Err(BenchError::Usage(format!(
             "--engine: '{other}': evenkeel, null, mariadb://... or postgres://..."
         ))),
@@ -129,10 +130,12 @@ fn steps(
     // Not before: an engine may want an empty directory. It marks one that may be removed.
     state.write(&options.dir)?;
     let version = engine.version();
-    live.line(&format!("# engine {} {version}", options.engine));
+    let meter = Meter::new(engine.server(), &options.dir);
+    let shown = without_password(&options.engine);
+    live.line(&format!("# engine {shown} {version}"));
     live.line(&format!("# patterns {}", options.patterns));
     live.line(HEADER);
-    let done = all_steps(options, &*engine, interrupted, &mut state, &mut live)?;
+    let done = all_steps(options, &*engine, &meter, interrupted, &mut state, &mut live)?;
     let engine_details = engine.details();
     let closing = Instant::now();
     engine.close()?;
@@ -144,7 +147,7 @@ fn steps(
     let patterns = NAMES.iter().zip(options.patterns.0);
     Ok(RunResult {
         format: FORMAT,
-        engine: options.engine.clone(),
+        engine: shown,
         version,
         interrupted: interrupted.load(Relaxed),
         machine,
@@ -152,8 +155,8 @@ fn steps(
         engine_details,
         patterns: patterns.map(|(name, p)| (name.to_string(), p.to_string())).collect(),
         steps: done,
-        space_bytes: machine::space_bytes(&options.dir),
-        peak_memory_bytes: machine::peak_memory_bytes(),
+        space_bytes: meter.space_bytes(),
+        peak_memory_bytes: meter.peak_memory_bytes(),
         open_ms,
         close_ms,
         stalls,
@@ -163,6 +166,7 @@ fn steps(
 fn all_steps(
     options: &Options,
     engine: &dyn Engine,
+    meter: &Meter,
     interrupted: &AtomicBool,
     state: &mut State,
     live: &mut Live,
@@ -178,7 +182,7 @@ fn all_steps(
             break;
         }
         let steps_after = options.steps.len() - i - 1;
-        let stage = Stage { engine, options, clients: &clients, interrupted, steps_after };
+        let stage = Stage { engine, meter, options, clients: &clients, interrupted, steps_after };
         prepare(step, engine, options, state)?;
         let rows = if step.seconds.is_some() { TIMED_ROWS } else { step.rows };
         let mut one = |step: &Step, pace| {

@@ -4,6 +4,7 @@
 
 use crate::error::BenchError;
 use crate::options::Options;
+use crate::sql::without_password;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ impl State {
     /// The state of an empty directory.
     pub fn new(options: &Options) -> State {
         State {
-            engine: options.engine.clone(),
+            engine: without_password(&options.engine),
             patterns: options.patterns.to_string(),
             indexed: false,
             clients: vec![Loaded::default(); options.clients],

@@ -4,7 +4,7 @@ use crate::engine::{Bytes, Counters, Engine, causes};
 use crate::error::BenchError;
 use crate::figures::evenness;
 use crate::live::{Interval, Live};
-use crate::machine::{self, Usage};
+use crate::machine::{self, Meter, Usage};
 use crate::options::{Options, Step, StepKind};
 use crate::response::Response;
 use crate::result::{Ops, SecondDetails, StepResult};
@@ -25,6 +25,8 @@ const RATE_MET: f64 = 0.95;
 pub struct Stage<'a> {
     /// The store.
     pub engine: &'a dyn Engine,
+    /// Its use of the machine.
+    pub meter: &'a Meter,
     /// The run.
     pub options: &'a Options,
     /// Every client's table.
@@ -43,7 +45,7 @@ impl Stage<'_> {
     /// # Errors
     /// The first error of any of its threads.
     pub fn run(&self, step: &Step, pace: Pace, live: &mut Live) -> Result<StepResult, BenchError> {
-        let usage = machine::usage();
+        let usage = self.meter.usage();
         let meters = Meters::new();
         let mut recorder = Recorder::new(self, step, &meters);
         let context = Context {
@@ -125,7 +127,7 @@ impl Stage<'_> {
     ) -> StepResult {
         let meters = recorder.meters;
         let grown = self.engine.counters().since(&recorder.first);
-        let used = machine::usage();
+        let used = self.meter.usage();
         let ended = measured.iter().map(|m| m.ended).max().unwrap_or_default();
         let seconds = ended.as_secs_f64().max(1e-9);
         let (op, every) = responses(measured);
@@ -164,7 +166,7 @@ impl Stage<'_> {
             flush_requested: grown.flush_requested,
             flush_done: grown.flush_done,
             cpu_us_per_row: (used.cpu_us - before.cpu_us) / per,
-            space_bytes: machine::space_bytes(&self.options.dir),
+            space_bytes: self.meter.space_bytes(),
             retries: std::array::from_fn(|k| meters.retries[k].load(Relaxed)),
             stalls: grown.stalls.by_name(),
             per_second: recorder.seconds,

@@ -44,7 +44,7 @@ fn errors_have_their_exit_code_and_say_what_to_do() {
         ("bench --nonsense", 2, "--nonsense"),
         ("bench --engine other", 2, "--engine"),
         ("bench --engine null --dir full", 2, "not empty"),
-        ("bench --engine mariadb://127.0.0.1/test", 3, "no client"),
+        ("bench --engine mariadb://127.0.0.1:1/test", 3, "mariadb://127.0.0.1:1/test"),
         ("bench --engine null --dir full/x/y", 1, "full/x/y"),
         ("bench diff missing.json missing.json", 1, "missing.json"),
         ("bench diff full/x full/x", 1, "full/x"),
