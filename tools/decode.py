@@ -16,9 +16,10 @@ for n in range(256):
     CRC_TABLE.append(n)
 def crc32c(*pieces):
     crc = 0xFFFFFFFF
-    for byte in b"".join(pieces):
+    for byte in crc32c.database + b"".join(pieces):
         crc = (crc >> 8) ^ CRC_TABLE[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
+crc32c.database = b""  # its id: all checksums but those of the superblock begin with it
 def read(path, name, start=0, length=-1):
     with open(os.path.join(path, name), "rb") as file:
         file.seek(start)
@@ -72,12 +73,12 @@ def lz4(data, raw_len):
 
 # ---- superblock and log: superblock.md, wal.md
 def superblock(path):
-    """Page size, LSN of the checkpoint, redo LSN, root of the catalog."""
+    """Page size, database id, LSN of the checkpoint, redo LSN, root of the catalog."""
     data, best = read(path, "evenkeel.super"), None
     for slot in (data[:4096], data[4096:8192]):
         if slot[:8] == b"EVENKEEL" and at("<I", slot, 8)[0] == crc32c(slot[12:]):
             need(at("<5H", slot, 12) == (1, 1, 1, 1, 1), "unknown version")
-            flags, page_size, _, sequence, _, *rest = at("<HIIQQQQQ", slot, 22)
+            flags, page_size, _, sequence, *rest = at("<HIIQ8sQQQ", slot, 22)
             best = max(best or (0,), (sequence, flags, page_size, *rest))
     need(best and best[1] & 1, "not a database, or not closed cleanly")
     return best[2:]
@@ -87,8 +88,8 @@ def log_blocks(path):
     segments = []
     for name in filter(lambda name: name[:-4].isdigit(), os.listdir(os.path.join(path, "wal"))):
         head = read(path, f"wal/{name}", 0, 4096)
-        magic, version, crc, _, first, count = at("<8sIIQQQ", head)
-        right = crc == crc32c(head[:12], b"\0" * 4, head[16:])
+        magic, version, crc, _, first, count, own = at("<8sIIQQQ8s", head)
+        right = own == crc32c.database and crc == crc32c(head[:12], b"\0" * 4, head[16:])
         need(magic == b"EVKNWAL\0" and version == 1 and right, f"{name}: no log segment")
         segments.append((first, count, f"wal/{name}"))
     def get(block):
@@ -381,7 +382,7 @@ def index_entries(path, state):
     return {index: sorted(k for k, exists in known.items() if exists) for index, known in decided.items()}
 
 def main(path):
-    page_size, checkpoint, redo, root = superblock(path)
+    page_size, crc32c.database, checkpoint, redo, root = superblock(path)
     state = State(path, checkpoint, redo)
     pages, entries = Pages(path, page_size, state), index_entries(path, state)
     for table in catalog(pages, root):

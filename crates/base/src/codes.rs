@@ -43,6 +43,7 @@ codes! {
     BadEncoding = Corrupt, "stored bytes do not decode", "run evenkeel check; restore from a backup if it reports damage";
     NewerFormat = Version, "the files were written by another format version", "open them with the version of Evenkeel that wrote them, or dump and load";
     NotADatabase = Invalid, "not an Evenkeel database: no valid superblock", "check the path; if it is one, restore evenkeel.super from a backup";
+    OtherDatabase = Corrupt, "a file belongs to another database", "put the files of one database together again, or restore from a backup";
     // -- log
     LogDamaged = Corrupt, "the log is damaged below a position it states to be durable", "restore from a backup; evenkeel check names what can still be read";
     LogMissing = Corrupt, "a log segment is missing", "restore the file, or restore from a backup";

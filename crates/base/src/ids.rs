@@ -34,6 +34,10 @@ id!(
     Lsn(u64)
 );
 id!(
+    /// Drawn at random when a database is created; every checksum of its files begins with it.
+    DatabaseId(u64)
+);
+id!(
     /// Transaction id. 0 is no transaction. Ids grow, also across restarts.
     TxnId(u64)
 );
@@ -61,3 +65,10 @@ id!(
     /// Memtable generation number, from 1.
     Generation(u64)
 );
+
+impl DatabaseId {
+    /// CRC-32C of this id and `bytes`: what is another database's does not pass for its own.
+    pub fn crc32c(self, bytes: &[u8]) -> u32 {
+        crate::crc32c(crate::crc32c(0, &self.0.to_le_bytes()), bytes)
+    }
+}

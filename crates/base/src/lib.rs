@@ -16,7 +16,7 @@ pub use beat::Beat;
 pub use codes::Code;
 pub use error::{Error, Kind, Result};
 pub use health::Health;
-pub use ids::{Generation, IndexId, Lsn, PageNo, TableId, TreeId, TxnId, UndoNo};
+pub use ids::{DatabaseId, Generation, IndexId, Lsn, PageNo, TableId, TreeId, TxnId, UndoNo};
 pub use stall::{Cause, Stalls};
 pub use visibility::{CommitTable, OldVersion, Snapshot, Stamp, TxnState, VersionSource};
 

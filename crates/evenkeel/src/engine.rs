@@ -6,7 +6,7 @@ use crate::options::{Options, Shares};
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::superfile::{SUPER_FILE, SuperFile};
 use crate::supervisor::Supervisor;
-use evenkeel_base::{Beat, Code, CommitTable, Error, Lsn, PageNo, Result};
+use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::Superblock;
 use evenkeel_io::{File, OpenMode, Runtime};
 use evenkeel_log::{Log, LogOptions};
@@ -155,6 +155,7 @@ impl Engine {
                 rt.env.remove(&format!("{dir}/{name}"))?;
             }
         }
+        rt.set_database(DatabaseId(rt.env.random()));
         let page_size = options.page_size_to_create();
         let parts = Parts::new(&rt, &options, page_size, None)?;
         let log = parts.connect(1, Lsn::ZERO)?;
@@ -164,7 +165,7 @@ impl Engine {
         let (redo, checkpoint) = recorder.record()?;
         let superblock = Superblock {
             sequence: 1,
-            database_id: rt.env.random(),
+            database_id: rt.database(),
             page_size,
             epoch: 1,
             clean: false,
@@ -188,6 +189,9 @@ impl Engine {
                 .with("asked", asked)
                 .with("database", superblock.page_size));
         }
+        rt.set_database(superblock.database_id);
+        // Before pages are read: files put together from two databases are told by their log.
+        evenkeel_log::check_segments(&rt, superblock.redo)?;
         let parts = Parts::new(&rt, &options, superblock.page_size, Some(superblock.redo))?;
         let mut report = RecoveryReport { clean: superblock.clean, ..RecoveryReport::default() };
         let recovery = Recovery {

@@ -59,7 +59,7 @@ impl Replay for FirstPass<'_> {
     fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
         self.records += 1;
         match kind {
-            RecordKind::Checkpoint if lsn >= self.checkpoint => self.checkpoint_part(body)?,
+            RecordKind::Checkpoint => self.checkpoint_part(lsn, body)?,
             RecordKind::Manifest => self.manifests.push(body.to_vec()),
             _ => {}
         }
@@ -68,13 +68,15 @@ impl Replay for FirstPass<'_> {
 }
 
 impl FirstPass<'_> {
-    /// Takes the parts of the checkpoint that the superblock names; later ones did not count yet.
-    fn checkpoint_part(&mut self, body: &[u8]) -> Result<()> {
-        let (part, parts, bytes) = decode_part(body)?;
+    /// Takes the parts of the checkpoint that the superblock names, which begins exactly there:
+    /// another one belongs to another redo position. Later ones did not count yet.
+    fn checkpoint_part(&mut self, lsn: Lsn, body: &[u8]) -> Result<()> {
         let next = self.parts.len() as u64;
-        if self.parts_expected != 0 && next == self.parts_expected {
+        let begun = self.parts_expected != 0;
+        if (!begun && lsn != self.checkpoint) || (begun && next == self.parts_expected) {
             return Ok(());
         }
+        let (part, parts, bytes) = decode_part(body)?;
         if part != next {
             return Err(Error::new(Code::CheckpointMissing).with("part", part).with("of", parts));
         }

@@ -93,7 +93,7 @@ impl Database {
         let superblock = self.engine.checkpointer.superblock();
         Info {
             page_size: superblock.page_size,
-            database_id: superblock.database_id,
+            database_id: superblock.database_id.0,
             clean: self.engine.recovery.clean,
             epoch: superblock.epoch,
             redo_lsn: superblock.redo.0,

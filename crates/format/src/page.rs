@@ -3,14 +3,15 @@
 //! [`VerifiedPage`], and every read goes through it.
 //!
 //! ```text
-//!  0 crc32c u32 over bytes 4..   8 page_no u64      24 tree u32          32 reserved, zero
+//!  0 crc32c u32 (below)          8 page_no u64      24 tree u32          32 reserved, zero
 //!  4 version u8, 5 kind u8      16 page_lsn u64     28 incarnation u32   40 payload
 //!  6 reserved u16
 //! ```
-//! Page number, incarnation and LSN lie under the checksum, and the page number is compared with
-//! the one asked for: bit rot, torn writes and misdirected writes are all detected.
+//! The checksum is that of the database id and bytes 4.. of the page: page number, incarnation and
+//! LSN lie under it, and the page number is compared with the one asked for. So bit rot, torn and
+//! misdirected writes and pages of another database are all detected.
 
-use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, crc32c};
+use evenkeel_base::{Code, DatabaseId, Error, Lsn, PageNo, Result, TreeId};
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 40;
@@ -108,8 +109,8 @@ pub fn kind(page: &[u8]) -> Option<PageKind> {
 }
 
 /// Puts the checksum: the last step before the image is written.
-pub fn seal(page: &mut [u8]) {
-    let crc = crc32c(0, &page[4..]);
+pub fn seal(page: &mut [u8], database: DatabaseId) {
+    let crc = database.crc32c(&page[4..]);
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
@@ -135,13 +136,13 @@ impl<'a> RawPage<'a> {
     /// # Errors
     /// `PageUnwritten` (all zero), `PageChecksum`, `PageIdentity`, `PageVersion`; the caller adds
     /// file and offset.
-    pub fn verify(self, page_no: PageNo) -> Result<VerifiedPage<'a>> {
+    pub fn verify(self, page_no: PageNo, database: DatabaseId) -> Result<VerifiedPage<'a>> {
         let bytes = self.0;
         let fault = |code| Error::new(code).with("page", page_no);
         if bytes.len() < HEADER_BYTES {
             return Err(fault(Code::PageChecksum).with("bytes", bytes.len()));
         }
-        let (wanted, found) = (u32_at(bytes, 0), crc32c(0, &bytes[4..]));
+        let (wanted, found) = (u32_at(bytes, 0), database.crc32c(&bytes[4..]));
         if wanted != found {
             if self.is_zero() {
                 return Err(fault(Code::PageUnwritten));
@@ -185,6 +186,8 @@ impl<'a> VerifiedPage<'a> {
 mod tests {
     use super::*;
 
+    const DB: DatabaseId = DatabaseId(5);
+
     fn sample() -> Vec<u8> {
         let mut page = vec![0; 4096];
         let header = PageHeader {
@@ -196,23 +199,23 @@ mod tests {
         };
         format(&mut page, &header);
         page[100] = 42;
-        seal(&mut page);
+        seal(&mut page, DB);
         page
     }
 
     #[test]
     fn round_trip_and_identity() {
         let page = sample();
-        let seen = RawPage(&page).verify(PageNo(77)).expect("is right");
+        let seen = RawPage(&page).verify(PageNo(77), DB).expect("is right");
         assert_eq!((seen.header().lsn, seen.header().tree), (Lsn(5), TreeId(3)));
         assert_eq!((seen.header().incarnation, seen.payload()[60]), (9, 42));
-        let error = RawPage(&page).verify(PageNo(78)).err().expect("misdirected");
+        let error = RawPage(&page).verify(PageNo(78), DB).err().expect("misdirected");
         assert_eq!(error.code(), Code::PageIdentity);
         assert_eq!(
-            RawPage(&[0; 4096]).verify(PageNo(1)).err().map(|e| e.code()),
+            RawPage(&[0; 4096]).verify(PageNo(1), DB).err().map(|e| e.code()),
             Some(Code::PageUnwritten)
         );
-        assert!(RawPage(&[]).verify(PageNo(0)).is_err());
+        assert!(RawPage(&[]).verify(PageNo(0), DB).is_err());
     }
 
     #[test]
@@ -221,16 +224,16 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut page = good.clone();
             page[bit / 8] ^= 1 << (bit % 8);
-            assert!(RawPage(&page).verify(PageNo(77)).is_err(), "bit {bit}");
+            assert!(RawPage(&page).verify(PageNo(77), DB).is_err(), "bit {bit}");
         }
         let mut newer = good.clone();
         set_lsn(&mut newer, Lsn(6));
         newer[4000] = 1;
-        seal(&mut newer);
+        seal(&mut newer, DB);
         for sector in 1..8 {
             let mut torn = newer.clone();
             torn[sector * 512..].copy_from_slice(&good[sector * 512..]);
-            assert!(RawPage(&torn).verify(PageNo(77)).is_err(), "sector {sector}");
+            assert!(RawPage(&torn).verify(PageNo(77), DB).is_err(), "sector {sector}");
         }
     }
 }

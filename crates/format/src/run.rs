@@ -5,11 +5,12 @@
 //! file:    slices, one after the other; footer envelope at a multiple of 4096; zeros; trailer in
 //!          the last 40 bytes of the last multiple of 4096
 //! slice:   data envelopes, 1 fence envelope, 0 or 1 filter envelope
-//! trailer: magic u64, version u32, crc32c u32 (of bytes 16..40, seeded with the magic's crc),
+//! trailer: magic u64, version u32, crc32c u32 (of database id, bytes 0..12 and 16..40),
 //!          file number u64, footer offset u64, footer length u32, zero u32
 //!
 //! envelope (32 bytes, then the stored bytes)
-//!  0  crc32c u32, of (position u64, bytes 4..32, stored bytes): bound to file, place and identity
+//!  0  crc32c u32, of (database id u64, position u64, bytes 4..32, stored bytes): bound to
+//!                 database, file, place and identity
 //!  4  kind u8         1 data, 2 fences, 3 filter, 4 footer
 //!  5  codec u8        0 as it is, 1 LZ4 block
 //!  6  flags u8        1: has pending entries (D1)
@@ -38,7 +39,7 @@ pub use footer::{SliceInfo, Trailer, decode_footer, encode_footer};
 pub use manifest::{ManifestOp, decode_manifest, encode_manifest};
 
 use crate::Reader;
-use evenkeel_base::{Code, Error, IndexId, Result, crc32c};
+use evenkeel_base::{Code, DatabaseId, Error, IndexId, Result, crc32c};
 
 /// Raw bytes of a data block before it is closed.
 pub const BLOCK_BYTES: usize = 16 << 10;
@@ -70,6 +71,8 @@ pub enum EnvelopeKind {
 /// Identity of an envelope: where it must be and what it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvelopeId {
+    /// Whose it is.
+    pub database: DatabaseId,
     /// What it holds.
     pub kind: EnvelopeKind,
     /// Its file.
@@ -106,13 +109,13 @@ pub fn seal(id: EnvelopeId, envelope: &Envelope<'_>) -> [u8; ENVELOPE] {
     head[16..20].copy_from_slice(&id.index.0.to_le_bytes());
     head[20..24].copy_from_slice(&id.number.to_le_bytes());
     head[24..32].copy_from_slice(&id.file.to_le_bytes());
-    let crc = envelope_crc(id.position, &head[4..], envelope.stored);
+    let crc = envelope_crc(id, &head[4..], envelope.stored);
     head[..4].copy_from_slice(&crc.to_le_bytes());
     head
 }
 
-fn envelope_crc(position: u64, head: &[u8], stored: &[u8]) -> u32 {
-    crc32c(crc32c(crc32c(0, &position.to_le_bytes()), head), stored)
+fn envelope_crc(id: EnvelopeId, head: &[u8], stored: &[u8]) -> u32 {
+    crc32c(crc32c(id.database.crc32c(&id.position.to_le_bytes()), head), stored)
 }
 
 /// Checks and opens an envelope at the start of `bytes` (more may follow).
@@ -134,7 +137,7 @@ pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
     let (stored_len, raw_len) = (r.u32()? as usize, r.u32()? as usize);
     let (index, number, file) = (r.u32()?, r.u32()?, r.u64()?);
     let stored = rest.get(..stored_len).ok_or_else(|| damaged("ends in stored bytes"))?;
-    if envelope_crc(id.position, &head[4..], stored) != crc {
+    if envelope_crc(id, &head[4..], stored) != crc {
         return Err(damaged("checksum"));
     }
     let same = kind == id.kind as u8 && file == id.file && index == id.index.0;

@@ -25,7 +25,7 @@
 //! sections: id u8, bytes; each section belongs to one component.
 
 use crate::{Reader, put_bytes, put_varint};
-use evenkeel_base::{Code, Error, Lsn, PageNo, Result, crc32c};
+use evenkeel_base::{Code, DatabaseId, Error, Lsn, PageNo, Result, crc32c};
 
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 4096;
@@ -59,7 +59,7 @@ pub struct Superblock {
     /// Grows by one with each write.
     pub sequence: u64,
     /// Drawn at creation; binds all files of a database together.
-    pub database_id: u64,
+    pub database_id: DatabaseId,
     /// Page size in bytes.
     pub page_size: u32,
     /// Epoch of the log that is being written.
@@ -87,7 +87,7 @@ impl Superblock {
         out.extend_from_slice(&self.page_size.to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
         for value in
-            [self.sequence, self.database_id, self.checkpoint.0, self.redo.0, self.catalog_root.0]
+            [self.sequence, self.database_id.0, self.checkpoint.0, self.redo.0, self.catalog_root.0]
         {
             out.extend_from_slice(&value.to_le_bytes());
         }
@@ -123,7 +123,7 @@ impl Superblock {
         let page_size = r.u32()?;
         let epoch = r.u32()?;
         let sequence = r.u64()?;
-        let database_id = r.u64()?;
+        let database_id = DatabaseId(r.u64()?);
         Ok(Some(Superblock {
             sequence,
             database_id,
@@ -198,7 +198,7 @@ mod tests {
     fn sample(sequence: u64) -> Superblock {
         Superblock {
             sequence,
-            database_id: 77,
+            database_id: DatabaseId(77),
             page_size: 4096,
             epoch: 3,
             clean: true,

@@ -5,15 +5,16 @@
 //! record:  len varint (of what follows), undo_no varint, kind u8, before_flags u8, tree varint,
 //!          key bytes, [before stamp (txn varint, undo_no varint), before row bytes] if PRESENT
 //! segment: header of 32 bytes, then frames one after the other
-//! header:  magic 8, version u32, segment u64, zero u64, crc32c u32 of the 28 bytes before it
-//! frame:   crc32c u32 of the rest and of (segment u64, offset u64), len u32 (payload),
+//! header:  magic 8, version u32, segment u64, zero u64, crc32c u32 of the database id and the 28
+//!          bytes before it
+//! frame:   crc32c u32 of (database id u64, segment u64, offset u64, the rest), len u32 (payload),
 //!          txn u64, first undo_no u32, last undo_no u32, then the payload: records
 //! ```
-//! A frame's checksum is bound to its place, so a misdirected write is found.
+//! A frame's checksum is bound to its place and database, so a misdirected write is found.
 
 use crate::record::{Before, RowKind, cell_flags};
 use crate::{Reader, put_bytes, put_varint};
-use evenkeel_base::{Result, Stamp, TreeId, TxnId, UndoNo, crc32c};
+use evenkeel_base::{DatabaseId, Result, Stamp, TreeId, TxnId, UndoNo, crc32c};
 
 /// First bytes of an undo segment.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"EVKLUNDO";
@@ -132,18 +133,18 @@ pub fn find_record(bytes: &[u8], wanted: UndoNo) -> Result<Option<UndoRecord<'_>
 }
 
 /// The header of a segment.
-pub fn segment_header(segment: u64) -> [u8; SEGMENT_HEADER_LEN] {
+pub fn segment_header(segment: u64, database: DatabaseId) -> [u8; SEGMENT_HEADER_LEN] {
     let mut out = [0; SEGMENT_HEADER_LEN];
     out[..8].copy_from_slice(&SEGMENT_MAGIC);
     out[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
     out[12..20].copy_from_slice(&segment.to_le_bytes());
-    let crc = crc32c(0, &out[..28]);
+    let crc = database.crc32c(&out[..28]);
     out[28..].copy_from_slice(&crc.to_le_bytes());
     out
 }
 
 /// Checks the header of segment number `segment`. # Errors: `BadEncoding`.
-pub fn check_segment_header(bytes: &[u8], segment: u64) -> Result<()> {
+pub fn check_segment_header(bytes: &[u8], segment: u64, database: DatabaseId) -> Result<()> {
     let mut r = Reader::new(bytes, "undo segment header");
     let head = r.take(28)?;
     let crc = r.u32()?;
@@ -151,7 +152,7 @@ pub fn check_segment_header(bytes: &[u8], segment: u64) -> Result<()> {
     if h.take(8)? != SEGMENT_MAGIC {
         return Err(h.bad("not an undo segment"));
     }
-    if crc32c(0, head) != crc {
+    if database.crc32c(head) != crc {
         return Err(h.bad("checksum"));
     }
     if h.u32()? != SEGMENT_VERSION {
@@ -166,6 +167,8 @@ pub fn check_segment_header(bytes: &[u8], segment: u64) -> Result<()> {
 /// Where a frame lies and whose records it holds: its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameId {
+    /// Whose undo it is.
+    pub database: DatabaseId,
     /// Segment number.
     pub segment: u64,
     /// Offset of the frame header in the segment.
@@ -179,7 +182,7 @@ pub struct FrameId {
 }
 
 fn frame_crc(id: &FrameId, rest: &[u8], payload: &[u8]) -> u32 {
-    let place = crc32c(crc32c(0, &id.segment.to_le_bytes()), &id.offset.to_le_bytes());
+    let place = crc32c(id.database.crc32c(&id.segment.to_le_bytes()), &id.offset.to_le_bytes());
     crc32c(crc32c(place, rest), payload)
 }
 

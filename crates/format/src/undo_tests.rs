@@ -3,6 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
+const DB: DatabaseId = DatabaseId(5);
+
 fn record(no: u32, key: &[u8], row: Option<&[u8]>) -> Vec<u8> {
     let before = row.map(|row| Before {
         flags: cell_flags::STAMPED,
@@ -16,7 +18,14 @@ fn record(no: u32, key: &[u8], row: Option<&[u8]>) -> Vec<u8> {
 }
 
 fn frame_of(payload: &[u8]) -> (FrameId, Vec<u8>) {
-    let id = FrameId { segment: 7, offset: 32, txn: TxnId(11), first: UndoNo(1), last: UndoNo(9) };
+    let id = FrameId {
+        database: DB,
+        segment: 7,
+        offset: 32,
+        txn: TxnId(11),
+        first: UndoNo(1),
+        last: UndoNo(9),
+    };
     let mut bytes = frame_header(&id, payload).to_vec();
     bytes.extend_from_slice(payload);
     (id, bytes)
@@ -38,13 +47,13 @@ fn finds_each_record_of_a_chunk() {
 
 #[test]
 fn a_segment_header_is_bound_to_its_number() {
-    let header = segment_header(12);
-    check_segment_header(&header, 12).expect("own number");
-    assert!(check_segment_header(&header, 13).is_err());
+    let header = segment_header(12, DB);
+    check_segment_header(&header, 12, DB).expect("own number");
+    assert!(check_segment_header(&header, 13, DB).is_err());
     for at in 0..header.len() {
         let mut bad = header;
         bad[at] ^= 1;
-        assert!(check_segment_header(&bad, 12).is_err(), "byte {at}");
+        assert!(check_segment_header(&bad, 12, DB).is_err(), "byte {at}");
     }
 }
 
@@ -104,6 +113,6 @@ proptest! {
         let _ = records(&bytes).count();
         let (id, _) = frame_of(b"");
         let _ = check_frame(&bytes, &id);
-        let _ = check_segment_header(&bytes, 1);
+        let _ = check_segment_header(&bytes, 1, DB);
     }
 }

@@ -8,8 +8,8 @@
 //! segment    0..4096 header, then its blocks: block b at 4096 + (b - first_block) * 512
 //! header     0 magic "EVKNWAL\0"  8 version u32   12 crc32c u32 of 0..4096, itself as zero
 //!           16 number u64        24 first_block u64, a multiple of 8
-//!           32 blocks u64, a multiple of 8         40..4096 zero
-//! block      0 crc32c u32 of 4..512   4 epoch u32   8 block u64   16 durable u64
+//!           32 blocks u64, a multiple of 8         40 database id u64   48..4096 zero
+//! block      0 crc32c u32 (below)     4 epoch u32   8 block u64   16 durable u64
 //!           24 data_len u16: payload bytes in use, below 480 only where a flush padded
 //!           26 first_record u16: payload offset of the first record that begins here, 0xffff: none
 //!           28 flags u8: 1 = first block of its epoch, which holds no data   29..32 zero
@@ -17,12 +17,13 @@
 //! record     len u32 (body bytes), kind u8, body; runs on through as many blocks as it needs
 //! ```
 //!
-//! `durable`: every record below it was known to be durable when the block was written; in the
-//! first block of an epoch, the position from which that epoch took over. Behind `data_len` nothing
-//! follows in the block: the next record begins in the next block. All numbers are little-endian.
+//! Checksums begin with the database id; a block's goes on with its bytes 4..512. `durable`: every
+//! record below it was known to be durable when the block was written; in the first block of an
+//! epoch, the position from which that epoch took over. Behind `data_len` nothing follows in the
+//! block: the next record begins in the next block. All numbers are little-endian.
 
 use crate::record::RecordKind;
-use evenkeel_base::{Code, Error, Lsn, Result, crc32c};
+use evenkeel_base::{Code, DatabaseId, Error, Lsn, Result, crc32c};
 
 /// Bytes of a block.
 pub const BLOCK: usize = 512;
@@ -88,7 +89,7 @@ pub struct BlockHeader {
 impl BlockHeader {
     /// Writes the header and the checksum into a block whose payload is final.
     /// Panics if `block` is not of `BLOCK` bytes.
-    pub fn seal(&self, block: &mut [u8]) {
+    pub fn seal(&self, block: &mut [u8], database: DatabaseId) {
         assert!(block.len() == BLOCK && usize::from(self.data_len) <= PAYLOAD);
         block[4..8].copy_from_slice(&self.epoch.to_le_bytes());
         block[8..16].copy_from_slice(&self.block.to_le_bytes());
@@ -97,13 +98,13 @@ impl BlockHeader {
         block[26..28].copy_from_slice(&self.first_record.to_le_bytes());
         block[28] = self.flags;
         block[29..32].fill(0);
-        let crc = crc32c(0, &block[4..]);
+        let crc = database.crc32c(&block[4..]);
         block[0..4].copy_from_slice(&crc.to_le_bytes());
     }
 
     /// The header of a block, if these bytes are one: length, checksum and every field hold.
-    pub fn decode(block: &[u8]) -> Option<BlockHeader> {
-        if block.len() != BLOCK || crc32c(0, &block[4..]) != u32_at(block, 0) {
+    pub fn decode(block: &[u8], database: DatabaseId) -> Option<BlockHeader> {
+        if block.len() != BLOCK || database.crc32c(&block[4..]) != u32_at(block, 0) {
             return None;
         }
         let header = BlockHeader {
@@ -135,6 +136,8 @@ pub struct SegmentHeader {
     pub first_block: u64,
     /// How many blocks it holds.
     pub blocks: u64,
+    /// Whose log it is a part of.
+    pub database: DatabaseId,
 }
 
 impl SegmentHeader {
@@ -163,7 +166,8 @@ impl SegmentHeader {
         out[16..24].copy_from_slice(&self.number.to_le_bytes());
         out[24..32].copy_from_slice(&self.first_block.to_le_bytes());
         out[32..40].copy_from_slice(&self.blocks.to_le_bytes());
-        let crc = crc32c(0, out);
+        out[40..48].copy_from_slice(&self.database.0.to_le_bytes());
+        let crc = self.database.crc32c(out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
     }
 
@@ -173,7 +177,8 @@ impl SegmentHeader {
         if bytes.len() != SEGMENT_HEADER || bytes[0..8] != MAGIC {
             return Err(bad("no log segment"));
         }
-        let crc = crc32c(crc32c(crc32c(0, &bytes[..12]), &[0; 4]), &bytes[16..]);
+        let database = DatabaseId(u64_at(bytes, 40));
+        let crc = crc32c(crc32c(database.crc32c(&bytes[..12]), &[0; 4]), &bytes[16..]);
         if crc != u32_at(bytes, 12) {
             return Err(bad("checksum"));
         }
@@ -185,6 +190,7 @@ impl SegmentHeader {
             number: u64_at(bytes, 16),
             first_block: u64_at(bytes, 24),
             blocks: u64_at(bytes, 32),
+            database,
         };
         let aligned = header.first_block.is_multiple_of(BLOCKS_ALIGN)
             && header.blocks.is_multiple_of(BLOCKS_ALIGN);
@@ -228,6 +234,8 @@ pub fn split_record(bytes: &[u8]) -> Result<Option<(RecordKind, &[u8])>> {
 mod tests {
     use super::*;
 
+    const DB: DatabaseId = DatabaseId(5);
+
     fn next(seed: &mut u64) -> u64 {
         *seed ^= *seed << 13;
         *seed ^= *seed >> 7;
@@ -257,17 +265,17 @@ mod tests {
             flags: EPOCH_START,
         };
         let mut block = vec![0xabu8; BLOCK];
-        header.seal(&mut block);
+        header.seal(&mut block, DB);
         assert_eq!(
             block[4..29],
             [4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0, 0x55, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 1]
         );
-        assert_eq!(BlockHeader::decode(&block), Some(header));
-        let segment = SegmentHeader { number: 3, first_block: 16, blocks: 8 };
+        assert_eq!(BlockHeader::decode(&block, DB), Some(header));
+        let segment = SegmentHeader { number: 3, first_block: 16, blocks: 8, database: DB };
         let mut bytes = vec![0xcd; SEGMENT_HEADER];
         segment.encode(&mut bytes);
         assert_eq!(&bytes[..12], b"EVKNWAL\0\x01\0\0\0");
-        assert_eq!((bytes[16], bytes[24], bytes[32], bytes[40]), (3, 16, 8, 0));
+        assert_eq!((bytes[16], bytes[24], bytes[32], bytes[40], bytes[48]), (3, 16, 8, 5, 0));
         assert_eq!(SegmentHeader::decode(&bytes).expect("decodes"), segment);
         assert_eq!(segment.offset_of(17), 4096 + 512);
     }
@@ -285,9 +293,9 @@ mod tests {
             first_record: 3,
             flags: 0,
         };
-        header.seal(&mut block);
+        header.seal(&mut block, DB);
         let mut segment = vec![0; SEGMENT_HEADER];
-        SegmentHeader { number: 1, first_block: 8, blocks: 800 }.encode(&mut segment);
+        SegmentHeader { number: 1, first_block: 8, blocks: 800, database: DB }.encode(&mut segment);
         let mut record = frame(RecordKind::Row, 20).to_vec();
         record.extend([1; 20]);
         for _ in 0..20_000 {
@@ -300,15 +308,15 @@ mod tests {
                 r[next(&mut seed) as usize % rl] ^= bit;
             }
             let cut = next(&mut seed) as usize;
-            assert!(b == block || BlockHeader::decode(&b).is_none());
-            assert!(BlockHeader::decode(&b[..cut % BLOCK]).is_none());
+            assert!(b == block || BlockHeader::decode(&b, DB).is_none());
+            assert!(BlockHeader::decode(&b[..cut % BLOCK], DB).is_none());
             assert!(s == segment || SegmentHeader::decode(&s).is_err());
             assert!(SegmentHeader::decode(&s[..cut % SEGMENT_HEADER]).is_err());
             let _ = split_record(&r[..cut % (record.len() + 1)]);
             // A right checksum over wrong fields: harmless, too.
-            let crc = crc32c(0, &b[4..]);
+            let crc = DB.crc32c(&b[4..]);
             b[..4].copy_from_slice(&crc.to_le_bytes());
-            if let Some(h) = BlockHeader::decode(&b) {
+            if let Some(h) = BlockHeader::decode(&b, DB) {
                 assert!(usize::from(h.data_len) <= PAYLOAD);
             }
         }

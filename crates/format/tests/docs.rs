@@ -3,7 +3,7 @@
 //! from them at the documented place and compared. Behind `<!-- numbers: NAME -->` each number must
 //! be the constant it names. Both fail when either side changes alone.
 
-use evenkeel_base::{IndexId, Lsn, PageNo, Stamp, TreeId, TxnId, UndoNo, crc32c};
+use evenkeel_base::{DatabaseId, IndexId, Lsn, PageNo, Stamp, TreeId, TxnId, UndoNo, crc32c};
 use evenkeel_format::catalog::entry_kind;
 use evenkeel_format::node::{self, InnerCell, NodeMut};
 use evenkeel_format::overflow::{self, OverflowPage, OverflowRef};
@@ -62,6 +62,10 @@ fn text(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
 }
 
+const DB: DatabaseId = DatabaseId(0x1112_1314_1516_1718);
+/// What the checksums of all files but the superblock begin with.
+const ID: [u8; 8] = DB.0.to_le_bytes();
+
 fn crc(pieces: &[&[u8]]) -> u64 {
     u64::from(pieces.iter().fold(0, |crc, piece| crc32c(crc, piece)))
 }
@@ -70,7 +74,7 @@ fn crc(pieces: &[&[u8]]) -> u64 {
 fn superblocks() {
     let slot = Superblock {
         sequence: 0x0102_0304_0506_0708,
-        database_id: 0x1112_1314_1516_1718,
+        database_id: DB,
         page_size: 8192,
         epoch: 0x2122_2324,
         clean: true,
@@ -92,7 +96,7 @@ fn superblocks() {
         ("page size", 8192),
         ("log epoch", slot.epoch.into()),
         ("sequence", slot.sequence),
-        ("database id", slot.database_id),
+        ("database id", DB.0),
         ("checkpoint", slot.checkpoint.0),
         ("redo", slot.redo.0),
         ("catalog root", slot.catalog_root.0),
@@ -113,15 +117,17 @@ fn logs() {
     ];
     numbers("wal.md", "wal", &constants);
     let mut bytes = vec![0; wal::SEGMENT_HEADER];
-    let header = SegmentHeader { number: 0x0102_0304, first_block: 0x1000, blocks: 0x2000 };
+    let header =
+        SegmentHeader { number: 0x0102_0304, first_block: 0x1000, blocks: 0x2000, database: DB };
     header.encode(&mut bytes);
     let fields = [
         ("magic", text(b"EVKNWAL\0")),
         ("version", wal::WAL_VERSION.into()),
-        ("crc", crc(&[&bytes[..12], &[0; 4], &bytes[16..]])),
+        ("crc", crc(&[&ID, &bytes[..12], &[0; 4], &bytes[16..]])),
         ("number", header.number),
         ("first block", header.first_block),
         ("blocks", header.blocks),
+        ("database id", DB.0),
     ];
     layout("wal.md", "segment", &bytes, &fields);
     let header = BlockHeader {
@@ -133,9 +139,9 @@ fn logs() {
         flags: 1,
     };
     let mut bytes = vec![0xab; wal::BLOCK];
-    header.seal(&mut bytes);
+    header.seal(&mut bytes, DB);
     let fields = [
-        ("crc", crc(&[&bytes[4..]])),
+        ("crc", crc(&[&ID, &bytes[4..]])),
         ("epoch", header.epoch.into()),
         ("block", header.block),
         ("durable", header.durable.0),
@@ -180,9 +186,9 @@ fn pages() {
     };
     let mut bytes = vec![0xab; 4096];
     page::format(&mut bytes, &header);
-    page::seal(&mut bytes);
+    page::seal(&mut bytes, DB);
     let fields = [
-        ("crc", crc(&[&bytes[4..]])),
+        ("crc", crc(&[&ID, &bytes[4..]])),
         ("version", page::PAGE_VERSION.into()),
         ("kind", 3),
         ("reserved", 0),
@@ -278,11 +284,11 @@ fn runs() {
     ];
     numbers("run.md", "run", &constants);
     let trailer = Trailer { file: 0x0102, footer_position: 0x0304_0506, footer_len: 0x0708 };
-    let bytes = trailer.encode();
+    let bytes = trailer.encode(DB);
     let fields = [
         ("magic", text(b"EVKLRUN\x01")),
         ("version", run::RUN_VERSION.into()),
-        ("crc", crc(&[&bytes[..12], &bytes[16..]])),
+        ("crc", crc(&[&ID, &bytes[..12], &bytes[16..]])),
         ("file", trailer.file),
         ("footer position", trailer.footer_position),
         ("footer length", trailer.footer_len.into()),
@@ -290,11 +296,12 @@ fn runs() {
     ];
     layout("run.md", "trailer", &bytes, &fields);
     let kind = EnvelopeKind::Fences;
-    let id = EnvelopeId { kind, file: 0x0102, position: 0x0304, index: IndexId(5), number: 6 };
+    let (index, number) = (IndexId(5), 6);
+    let id = EnvelopeId { database: DB, kind, file: 0x0102, position: 0x0304, index, number };
     let envelope = Envelope { is_lz4: true, has_pending: true, raw_len: 99, stored: b"stored" };
     let bytes = run::seal(id, &envelope);
     let fields = [
-        ("crc", crc(&[&id.position.to_le_bytes(), &bytes[4..], b"stored"])),
+        ("crc", crc(&[&ID, &id.position.to_le_bytes(), &bytes[4..], b"stored"])),
         ("kind", 2),
         ("codec", 1),
         ("flags", 1),
@@ -337,21 +344,22 @@ fn undo_segments() {
         ("frame payload", undo::FRAME_PAYLOAD_MAX as u64),
     ];
     numbers("undo.md", "undo", &constants);
-    let bytes = undo::segment_header(0x0102_0304);
+    let bytes = undo::segment_header(0x0102_0304, DB);
     let fields = [
         ("magic", text(&undo::SEGMENT_MAGIC)),
         ("version", undo::SEGMENT_VERSION.into()),
         ("segment", 0x0102_0304),
         ("zero", 0),
-        ("crc", crc(&[&bytes[..28]])),
+        ("crc", crc(&[&ID, &bytes[..28]])),
     ];
     layout("undo.md", "undo segment", &bytes, &fields);
     let (first, last) = (UndoNo(0x0304), UndoNo(0x0506));
-    let id = FrameId { segment: 7, offset: 32, txn: TxnId(0x0102), first, last };
+    let txn = TxnId(0x0102);
+    let id = FrameId { database: DB, segment: 7, offset: 32, txn, first, last };
     let bytes = undo::frame_header(&id, b"payload");
     let place = [id.segment.to_le_bytes(), id.offset.to_le_bytes()].concat();
     let fields = [
-        ("crc", crc(&[&place, &bytes[4..], b"payload"])),
+        ("crc", crc(&[&ID, &place, &bytes[4..], b"payload"])),
         ("length", 7),
         ("transaction", id.txn.0),
         ("first", first.0.into()),

@@ -2,7 +2,8 @@
 
 use crate::counting::CountingEnv;
 use crate::{Env, Event, Governor, PriorityGovernor, Task, Woken};
-use evenkeel_base::{Cause, Health, Result, Stalls, metrics::Metrics};
+use evenkeel_base::{Cause, DatabaseId, Health, Result, Stalls, metrics::Metrics};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 /// Shared by all components of one database.
@@ -18,6 +19,7 @@ pub struct Runtime {
     /// Asked before background I/O.
     pub governor: Box<dyn Governor>,
     never: Arc<Event>,
+    database: AtomicU64,
 }
 
 thread_local! {
@@ -35,7 +37,18 @@ impl Runtime {
             health: Health::default(),
             governor: Box::new(PriorityGovernor),
             never: Arc::new(Event::new()),
+            database: AtomicU64::new(0),
         })
+    }
+
+    /// The database whose files these are: bound into their checksums.
+    pub fn database(&self) -> DatabaseId {
+        DatabaseId(self.database.load(Ordering::Relaxed))
+    }
+
+    /// Says which database it is, before any other of its files is read or written.
+    pub fn set_database(&self, id: DatabaseId) {
+        self.database.store(id.0, Ordering::Relaxed);
     }
 
     /// Waits for an event under a named cause; counted unless the thread is a background one or

@@ -6,7 +6,7 @@
 //! being filled and the last one of the flush under way. With `chunks_for(bytes)` chunks, `bytes`
 //! payload not written yet always fit; who appends has reserved them.
 
-use evenkeel_base::Lsn;
+use evenkeel_base::{DatabaseId, Lsn};
 use evenkeel_format::wal::{
     BLOCK, BLOCK_HEADER, BlockHeader, NO_RECORD, PAYLOAD, block_of, lsn_of,
 };
@@ -36,7 +36,13 @@ impl Chunk {
 
     /// Puts in what is known only now, and the checksums. `start` is the first block of the epoch
     /// and the position it took over from.
-    pub(crate) fn finish(&mut self, epoch: u32, durable: Lsn, start: (u64, Lsn)) {
+    pub(crate) fn finish(
+        &mut self,
+        database: DatabaseId,
+        epoch: u32,
+        durable: Lsn,
+        start: (u64, Lsn),
+    ) {
         let blocks = self.bytes[..self.used_blocks * BLOCK].chunks_exact_mut(BLOCK);
         for (number, block) in (self.first_block..).zip(blocks) {
             let is_start = number == start.0;
@@ -48,7 +54,7 @@ impl Chunk {
                 first_record: u16::from_le_bytes([block[26], block[27]]),
                 flags: u8::from(is_start) * evenkeel_format::wal::EPOCH_START,
             }
-            .seal(block);
+            .seal(block, database);
         }
     }
 

@@ -136,7 +136,7 @@ impl Shared {
         let mut result = self.rt.health.check_writable();
         for chunk in &mut group {
             if result.is_ok() {
-                chunk.finish(self.epoch, durable, self.start);
+                chunk.finish(self.rt.database(), self.epoch, durable, self.start);
                 result = self
                     .on_device(|| self.segments.write(chunk.first_block(), chunk.used()))
                     .map_err(|error| self.fail(error));

@@ -86,6 +86,15 @@ pub fn replay(rt: &Runtime, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay) 
     Ok(scan.end)
 }
 
+/// Looks at the headers of the segments that a scan from `from` would read.
+///
+/// # Errors
+/// `OtherDatabase` if one is another database's; `LogDamaged`, `LogMissing`, `LogVersion`,
+/// `BadEncoding`; those of the environment.
+pub fn check_segments(rt: &Runtime, from: Lsn) -> Result<()> {
+    crate::segments::read_headers(rt, Some(from)).map(drop)
+}
+
 /// Blocks to records.
 struct Scan {
     /// Bytes of a record not complete yet.
@@ -211,7 +220,7 @@ impl Blocks<'_> {
         }
         let at = (block - self.first) as usize * BLOCK;
         let bytes = &self.buffer[at..at + BLOCK];
-        Ok(BlockHeader::decode(bytes)
+        Ok(BlockHeader::decode(bytes, self.rt.database())
             .filter(|header| header.block == block)
             .map(|header| (header, &bytes[BLOCK_HEADER..])))
     }

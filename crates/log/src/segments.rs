@@ -8,7 +8,7 @@
 //! thread at a time prepares.
 
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, Error, Lsn, Result, sync::Mutex};
+use evenkeel_base::{Code, DatabaseId, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::wal::{
     BLOCK, BLOCKS_ALIGN, SEGMENT_HEADER, SegmentHeader, block_of, lsn_of, segment_number,
     segment_path,
@@ -94,6 +94,12 @@ pub(crate) fn read_headers(rt: &Runtime, from: Option<Lsn>) -> Result<Vec<Segmen
         file.read_at(&mut bytes, 0)?;
         let header = SegmentHeader::decode(&bytes).map_err(|e| e.with("file", &path))?;
         let damaged = |why| Error::new(Code::LogDamaged).with("file", &path).with("why", why);
+        if header.database != rt.database() {
+            return Err(Error::new(Code::OtherDatabase)
+                .with("file", &path)
+                .with("found", format_args!("{:016x}", header.database.0))
+                .with("database", format_args!("{:016x}", rt.database().0)));
+        }
         if header.number != number {
             return Err(damaged("its header has another number"));
         }
@@ -247,7 +253,8 @@ impl Segments {
                 Ok(false)
             }
             Ok(true) => {
-                let header = self.table.lock().next_header(growing.bytes, start);
+                let header =
+                    self.table.lock().next_header(growing.bytes, start, self.rt.database());
                 write_header(&*growing.file, header)?;
                 self.publish(NEW, header, growing.file)?;
                 Ok(true)
@@ -300,7 +307,8 @@ impl Segments {
                 let Some(old) = table.segments.pop_front() else { return Ok(false) };
                 let too_many = table.bytes() + self.segment_bytes > self.log_bytes;
                 let fits = old.header.file_bytes() >= self.next_bytes(&table) && !too_many;
-                let header = table.next_header(old.header.file_bytes(), checkpoint);
+                let bytes = old.header.file_bytes();
+                let header = table.next_header(bytes, checkpoint, self.rt.database());
                 (old, fits.then_some(header))
             };
             let path = segment_path(old.header.number);
@@ -371,7 +379,7 @@ impl SegmentTable {
         self.segments.front().is_some_and(|s| lsn_of(s.header.end_block()) <= checkpoint)
     }
 
-    fn next_header(&self, file_bytes: u64, start: Lsn) -> SegmentHeader {
+    fn next_header(&self, file_bytes: u64, start: Lsn, database: DatabaseId) -> SegmentHeader {
         let first_block = match self.segments.back() {
             Some(last) => last.header.end_block(),
             // A new directory's log begins with block 0, wherever its first epoch does.
@@ -379,7 +387,7 @@ impl SegmentTable {
             None => block_of(start) / BLOCKS_ALIGN * BLOCKS_ALIGN,
         };
         let blocks = (file_bytes - SEGMENT_HEADER as u64) / BLOCK as u64;
-        SegmentHeader { number: self.next_number, first_block, blocks }
+        SegmentHeader { number: self.next_number, first_block, blocks, database }
     }
 }
 

@@ -340,7 +340,7 @@ impl Pages {
         self.rt.health.check_writable()?;
         let size = self.page_size();
         for image in space.images[..items.len() * size].chunks_exact_mut(size) {
-            page::seal(image);
+            page::seal(image, self.rt.database());
         }
         let bytes = (items.len() * size) as u64;
         let start = self.rt.env.now_ns();

@@ -3,15 +3,15 @@
 //!
 //! ```text
 //! region (two of them): head 4 KiB, then the images of a batch (1 MiB), each with its checksum
-//! head: magic u32, crc32c u32 of bytes 8.., page size u32, count u32, page numbers u64 x count
-//!       (u64::MAX: the image at this place belongs to an older batch)
+//! head: magic u32, crc32c u32 of (database id, bytes 8..), page size u32, count u32,
+//!       page numbers u64 x count (u64::MAX: the image at this place belongs to an older batch)
 //! ```
 //! A region is used again only when the batch is synced in place. A copy older than the point where
 //! redo begins is stale: its batch was synced in place before the checkpoint could pass, and what
 //! was written since may have taken no copy; [`Doublewrite::restore`] leaves it alone.
 
 use crate::files::Files;
-use evenkeel_base::{Code, Error, Lsn, PageNo, Result, crc32c, metrics::Metric};
+use evenkeel_base::{Code, Error, Lsn, PageNo, Result, metrics::Metric};
 use evenkeel_format::Reader;
 use evenkeel_format::page::RawPage;
 use evenkeel_format::space::Geometry;
@@ -78,7 +78,7 @@ impl Doublewrite {
         head[..4].copy_from_slice(&MAGIC.to_le_bytes());
         head[8..12].copy_from_slice(&(self.geometry.page_size() as u32).to_le_bytes());
         head[12..16].copy_from_slice(&(pages.len() as u32).to_le_bytes());
-        let crc = crc32c(0, &head[8..]);
+        let crc = self.rt.database().crc32c(&head[8..]);
         head[4..8].copy_from_slice(&crc.to_le_bytes());
         let start = Self::offset(region);
         file.write_at(head, start)?;
@@ -143,7 +143,7 @@ impl Doublewrite {
         }
         let mut r = Reader::new(&head, "doublewrite head");
         let (magic, crc, size, count) = (r.u32()?, r.u32()?, r.u32()?, r.u32()? as usize);
-        let whole = magic == MAGIC && crc == crc32c(0, &head[8..]);
+        let whole = magic == MAGIC && crc == self.rt.database().crc32c(&head[8..]);
         let page_size = self.geometry.page_size();
         if !whole || size as usize != page_size || count > BATCH_BYTES / page_size {
             // Torn while it was being written: nothing of that batch was written in place yet.
@@ -157,7 +157,7 @@ impl Doublewrite {
             {
                 continue;
             }
-            let Ok(verified) = RawPage(&image).verify(page) else { continue };
+            let Ok(verified) = RawPage(&image).verify(page, self.rt.database()) else { continue };
             let lsn = verified.header().lsn;
             let newer = copies.get(&page).is_none_or(|(other, _)| *other < lsn);
             if lsn >= redo_from && newer {

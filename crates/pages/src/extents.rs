@@ -95,7 +95,7 @@ impl Pages {
         for (at, (_, image)) in images.iter().enumerate() {
             let place = &mut buf[at * size..(at + 1) * size];
             place.copy_from_slice(image);
-            page::seal(place);
+            page::seal(place, self.rt.database());
         }
         file.write_at(&buf, 0)?;
         file.sync().map_err(|e| self.rt.health.fail(e))?;

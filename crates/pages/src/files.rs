@@ -64,7 +64,7 @@ impl Files {
     /// Reads a page and verifies it. # Errors: as `RawPage::verify`; `PageBeyond`; `ReadFailed`.
     pub fn read<'a>(&self, page: PageNo, buf: &'a mut [u8]) -> Result<VerifiedPage<'a>> {
         self.read_raw(page, buf)?;
-        RawPage(buf).verify(page).map_err(|e| self.at(e, page))
+        RawPage(buf).verify(page, self.rt.database()).map_err(|e| self.at(e, page))
     }
 
     /// Reads consecutive pages from `first` on, unverified, all in one segment.

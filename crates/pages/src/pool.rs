@@ -232,7 +232,7 @@ impl Pages {
         for (page, mut guard) in guards {
             let at = (page.0 - start.0) as usize * size;
             let image = &images[at..at + size];
-            let header = match RawPage(image).verify(page) {
+            let header = match RawPage(image).verify(page, self.rt.database()) {
                 Ok(seen) if read.is_ok() => *seen.header(),
                 _ => {
                     self.release_frame(guard);

@@ -3,7 +3,7 @@
 //! A run is a list of segments with disjoint ascending key ranges. Fences and filter of a segment
 //! are read at first use and stay.
 
-use evenkeel_base::{Code, Error, Generation, IndexId, Result};
+use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Result};
 use evenkeel_format::run::{
     DataBlock, ENVELOPE, EnvelopeId, EnvelopeKind, Fences, Filter, SliceInfo, Trailer,
     decode_footer, open,
@@ -25,13 +25,14 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 /// doomed ones until then).
 pub(crate) struct RunFile {
     pub number: u64,
+    database: DatabaseId,
     file: Arc<dyn File>,
 }
 
 impl RunFile {
     pub(crate) fn open(rt: &Runtime, number: u64) -> Result<Arc<RunFile>> {
         let file = rt.env.open(&path(number), OpenMode::READ.direct())?;
-        Ok(Arc::new(RunFile { number, file }))
+        Ok(Arc::new(RunFile { number, database: rt.database(), file }))
     }
 
     /// Reads aligned around `position..position + len`; the second value is where it starts in the
@@ -58,12 +59,13 @@ impl RunFile {
             return Err(Error::new(Code::ReadShort).with("file", path(self.number)));
         };
         let (buf, _) = self.read(last, IO_ALIGN)?;
-        let trailer = Trailer::decode(&buf[IO_ALIGN - Trailer::LEN..], self.number)?;
+        let trailer = Trailer::decode(&buf[IO_ALIGN - Trailer::LEN..], self.number, self.database)?;
         let end = trailer.footer_position.checked_add(u64::from(trailer.footer_len));
         if end.is_none_or(|end| end > len) {
             return Err(Error::new(Code::RunDamaged).with("file", path(self.number)));
         }
         let id = EnvelopeId {
+            database: self.database,
             kind: EnvelopeKind::Footer,
             file: self.number,
             position: trailer.footer_position,
@@ -114,7 +116,8 @@ impl Segment {
     }
 
     fn id(&self, kind: EnvelopeKind, position: u64, number: u32) -> EnvelopeId {
-        EnvelopeId { kind, file: self.file.number, position, index: self.info.index, number }
+        let RunFile { number: file, database, .. } = *self.file;
+        EnvelopeId { database, kind, file, position, index: self.info.index, number }
     }
 
     /// Fences and filter, read at first use.

@@ -139,7 +139,8 @@ impl RunWriter {
         let packed = packed.filter(|n| *n < raw.len() - raw.len() / 16);
         let stored = packed.map_or(raw, |n| &scratch[..n]);
         let position = self.position();
-        let id = EnvelopeId { kind, file: self.number, position, index, number };
+        let database = self.rt.database();
+        let id = EnvelopeId { database, kind, file: self.number, position, index, number };
         let is_lz4 = packed.is_some();
         let head = seal(id, &Envelope { is_lz4, has_pending, raw_len: raw.len(), stored });
         let result = self.put(&head).and_then(|()| self.put(stored));
@@ -278,7 +279,7 @@ impl RunWriter {
         let footer_len = self.put_envelope(EnvelopeKind::Footer, IndexId::ZERO, 0, &raw, false)?;
         self.pad(IO_ALIGN - Trailer::LEN)?;
         let trailer = Trailer { file: self.number, footer_position, footer_len };
-        self.put(&trailer.encode())?;
+        self.put(&trailer.encode(self.rt.database()))?;
         if self.filled > 0 {
             self.write_out()?;
         }

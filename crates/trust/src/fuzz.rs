@@ -3,9 +3,10 @@
 //! attackers, so where a checksum guards a decoder the target also runs with it made right.
 
 use crate::faulty;
+use crate::stores::small_options;
 use evenkeel::ValueRef::{Bytes, Int};
-use evenkeel::{Access, Database, Direction, Geometry, Isolation, Options, Range, Row};
-use evenkeel_base::{Lsn, PageNo, Result, TxnId, UndoNo, crc32c};
+use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
+use evenkeel_base::{DatabaseId, Lsn, PageNo, Result, TxnId, UndoNo, crc32c};
 use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
 use evenkeel_format::{
     ColumnType, KeyPart, RowColumn, RowLayout, catalog, node, overflow, page, run, space,
@@ -33,6 +34,9 @@ pub const DECODERS: &[Target] = &[
     ("key", key),
     ("undo_segment", undo_segment),
 ];
+
+/// The database of inputs that are not of a whole directory; a runtime's before it is told.
+const DB: DatabaseId = DatabaseId::ZERO;
 
 fn fix_crc(bytes: &mut [u8], at: usize, from: usize) {
     if bytes.len() >= from.max(at + 4) {
@@ -65,11 +69,11 @@ pub fn catalog_row(data: &[u8]) {
 
 /// A page: image, tree node, space map.
 pub fn page_image(data: &[u8]) {
-    let _ = page::RawPage(data).verify(PageNo(0));
+    let _ = page::RawPage(data).verify(PageNo(0), DB);
     let mut fixed = data.to_vec();
     if fixed.len() >= page::HEADER_BYTES {
-        page::seal(&mut fixed);
-        let _ = page::RawPage(&fixed).verify(page::page_no(&fixed));
+        page::seal(&mut fixed, DB);
+        let _ = page::RawPage(&fixed).verify(page::page_no(&fixed), DB);
         node_payload(&fixed[page::HEADER_BYTES..]);
         if let Ok(geometry) = space::Geometry::new(4096) {
             for slot in 0..geometry.map_slots() as u16 + 2 {
@@ -155,11 +159,13 @@ pub fn wal_segment(data: &[u8]) {
         let _ = wal::SegmentHeader::decode(&fixed[..wal::SEGMENT_HEADER]);
         let (header, blocks) = fixed.split_at_mut(wal::SEGMENT_HEADER);
         header[12..16].fill(0);
-        let crc = crc32c(0, header);
+        header[40..48].copy_from_slice(&DB.0.to_le_bytes());
+        let crc = DB.crc32c(header);
         header[12..16].copy_from_slice(&crc.to_le_bytes());
         for block in blocks.chunks_exact_mut(wal::BLOCK) {
-            fix_crc(block, 0, 4);
-            let _ = wal::BlockHeader::decode(block);
+            let crc = DB.crc32c(&block[4..]);
+            block[..4].copy_from_slice(&crc.to_le_bytes());
+            let _ = wal::BlockHeader::decode(block, DB);
         }
     }
     for bytes in [data, &fixed[..]] {
@@ -190,12 +196,12 @@ pub fn run_block(data: &[u8]) {
 /// Footer, trailer, fences, filter, manifest.
 pub fn run_footer(data: &[u8]) {
     let _ = run::decode_footer(data);
-    let _ = run::Trailer::decode(data, 1);
+    let _ = run::Trailer::decode(data, 1, DB);
     if data.len() == run::Trailer::LEN {
         let mut fixed = data.to_vec();
-        let crc = crc32c(crc32c(0, &fixed[..12]), &fixed[16..]);
+        let crc = crc32c(DB.crc32c(&fixed[..12]), &fixed[16..]);
         fixed[12..16].copy_from_slice(&crc.to_le_bytes());
-        let _ = run::Trailer::decode(&fixed, 1);
+        let _ = run::Trailer::decode(&fixed, 1, DB);
     }
     if let Ok(fences) = run::Fences::decode(data, 0, 1 << 20) {
         for block in 0..fences.blocks().min(2000) {
@@ -271,9 +277,15 @@ pub fn key(data: &[u8]) {
 
 /// An undo segment: header, frame, records.
 pub fn undo_segment(data: &[u8]) {
-    let _ = undo::check_segment_header(data, 1);
-    let id =
-        undo::FrameId { segment: 1, offset: 0, txn: TxnId(7), first: UndoNo(0), last: UndoNo(9) };
+    let _ = undo::check_segment_header(data, 1, DB);
+    let id = undo::FrameId {
+        database: DB,
+        segment: 1,
+        offset: 0,
+        txn: TxnId(7),
+        first: UndoNo(0),
+        last: UndoNo(9),
+    };
     let _ = undo::check_frame(data, &id);
     let _ = undo::find_record(data, UndoNo(3));
     for record in undo::records(data).take(10_000) {
@@ -288,16 +300,8 @@ pub fn undo_segment(data: &[u8]) {
 /// # Errors
 /// The first error: all that may come of it, beside nothing at all.
 pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
-    let generation_bytes = Some(64 << 10);
-    let geometry = Geometry {
-        generation_bytes,
-        pool_bytes: Some(1 << 20),
-        log_bytes: Some(1 << 20),
-        ..Geometry::default()
-    };
-    let memory_size = 16 << 20;
-    let options = Options { read_only: true, memory_size, ..Options::default() };
-    let db = Database::open_with("dir", options.env(env).geometry(geometry))?;
+    let options = Options { read_only: true, ..small_options(env) };
+    let db = Database::open_with("dir", options)?;
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     let (mut rows, mut row) = (Vec::new(), Row::new());
     let int = |row: &Row, at| match row.value(at) {
@@ -409,49 +413,7 @@ pub fn operations(db: &Database, data: &[u8]) {
     assert_eq!(found, own, "the index is not what the operations made");
 }
 
-/// A small store with rows, runs, log and map pages, closed or as a kill would leave it, and its
-/// rows.
-pub fn store(closed: bool) -> (Arc<MemEnv>, Vec<(i64, i64)>) {
-    let (env, faults) = faulty::FaultyEnv::new();
-    let geometry = Geometry {
-        generation_bytes: Some(64 << 10),
-        pool_bytes: Some(1 << 20),
-        log_bytes: Some(1 << 20),
-        ..Geometry::default()
-    };
-    let options = Options { memory_size: 16 << 20, ..Options::default() };
-    let options = options.env(env.clone()).geometry(geometry);
-    let db = Database::open_with("dir", options).expect("opens");
-    db.create_table("t", &small_table()).expect("creates");
-    let mut rows = Vec::new();
-    for batch in 0..12i64 {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-        let mut table = txn.table("t").expect("there");
-        for id in batch * 100..batch * 100 + 100 {
-            let value = id * 7919 % 1009;
-            table.insert(&[Int(id), Int(value), Bytes(&[id as u8; 60])]).expect("inserts");
-            rows.push((id, value));
-        }
-        txn.commit().expect("commits");
-    }
-    if closed {
-        db.close().expect("closes");
-        return (env.copy(), rows);
-    }
-    db.checkpoint().expect("a checkpoint");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-    let mut table = txn.table("t").expect("there");
-    for id in 1200..1260 {
-        table.insert(&[Int(id), Int(id), Bytes(&[1; 60])]).expect("inserts");
-        rows.push((id, id));
-    }
-    txn.commit().expect("commits");
-    faults.frozen.store(true, std::sync::atomic::Ordering::SeqCst);
-    drop(db);
-    (env.copy(), rows)
-}
-
-/// The table of `store` and `operations`.
+/// The table of stores and of `operations`.
 pub fn small_table() -> evenkeel::TableSpec {
     let column = evenkeel::ColumnSpec::new;
     evenkeel::TableSpec::new()
@@ -475,7 +437,7 @@ impl Replay for Bodies {
 
 /// Inputs to begin with, by target: parts of a real store.
 pub fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let (env, _) = store(false);
+    let env = crate::stores::store(0, false).files;
     let read = |path: &str| faulty::content(&*env, path);
     let paths = faulty::paths(&*env);
     let of = |prefix: &str| paths.iter().filter(|p| p.starts_with(prefix)).cloned().collect();
@@ -501,7 +463,9 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
         "undo_segment" | "wal_record" | "catalog_row" | "row" | "key" => {
             let rt = Runtime::new(env.clone());
             let super_bytes = read("evenkeel.super");
-            let from = superblock::Superblock::choose(&super_bytes).map_or(Lsn(960), |s| s.redo);
+            let chosen = superblock::Superblock::choose(&super_bytes);
+            let (from, database) = chosen.map_or((Lsn(960), DB), |s| (s.redo, s.database_id));
+            rt.set_database(database);
             let mut bodies = Bodies(Vec::new());
             let _ = evenkeel_log::replay(&rt, from, None, &mut bodies);
             let mut all = bodies.0;
@@ -587,6 +551,6 @@ fn parts() -> Vec<Vec<u8>> {
             }
         }
     }
-    all.push(undo::segment_header(1).to_vec());
+    all.push(undo::segment_header(1, DB).to_vec());
     all
 }

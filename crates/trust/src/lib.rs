@@ -5,4 +5,5 @@
 pub mod faulty;
 pub mod fuzz;
 pub mod mutate;
+pub mod stores;
 pub mod work;

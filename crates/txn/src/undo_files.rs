@@ -155,7 +155,7 @@ impl UndoFiles {
         let number = self.next_number.fetch_add(1, Ordering::AcqRel);
         self.rt.env.create_dir(DIR)?;
         let file = self.rt.env.open(&path(number), OpenMode::READ_WRITE)?;
-        file.write_at(&segment_header(number), 0)?;
+        file.write_at(&segment_header(number, self.rt.database()), 0)?;
         let segment = Arc::new(Segment {
             number,
             file: Some(file),
@@ -182,7 +182,8 @@ impl UndoFiles {
         for (txn, body) in chunks {
             let offset = start + bytes.len() as u64;
             let segment = current.segment.number;
-            let id = FrameId { segment, offset, txn: *txn, first: body.first, last: body.last };
+            let (first, last, database) = (body.first, body.last, self.rt.database());
+            let id = FrameId { database, segment, offset, txn: *txn, first, last };
             bytes.extend_from_slice(&frame_header(&id, &body.bytes));
             bytes.extend_from_slice(&body.bytes);
             let len = (FRAME_HEADER_LEN + body.bytes.len()) as u32;
@@ -239,7 +240,8 @@ impl UndoFiles {
         };
         let mut bytes = vec![0; at.len as usize];
         file.read_at(&mut bytes, at.offset)?;
-        let id = FrameId { segment: number, offset: at.offset, txn, first, last };
+        let database = self.rt.database();
+        let id = FrameId { database, segment: number, offset: at.offset, txn, first, last };
         check_frame(&bytes, &id)
             .map_err(|e| e.with("file", path(number)).with("offset", at.offset))?;
         bytes.drain(..FRAME_HEADER_LEN);

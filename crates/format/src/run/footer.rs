@@ -11,7 +11,7 @@
 
 use super::{META_BYTES_MAX, RUN_VERSION};
 use crate::{Reader, put_bytes, put_varint};
-use evenkeel_base::{Code, Error, Generation, IndexId, Lsn, Result, TxnId, crc32c};
+use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Lsn, Result, TxnId, crc32c};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"EVKLRUN\x01");
 
@@ -149,20 +149,20 @@ impl Trailer {
     pub const LEN: usize = 40;
 
     /// Encodes.
-    pub fn encode(&self) -> [u8; Self::LEN] {
+    pub fn encode(&self, database: DatabaseId) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..8].copy_from_slice(&MAGIC.to_le_bytes());
         out[8..12].copy_from_slice(&RUN_VERSION.to_le_bytes());
         out[16..24].copy_from_slice(&self.file.to_le_bytes());
         out[24..32].copy_from_slice(&self.footer_position.to_le_bytes());
         out[32..36].copy_from_slice(&self.footer_len.to_le_bytes());
-        let crc = crc32c(crc32c(0, &out[..12]), &out[16..]);
+        let crc = crc32c(database.crc32c(&out[..12]), &out[16..]);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
         out
     }
 
     /// Decodes. # Errors: `RunDamaged`, `RunVersionUnknown`.
-    pub fn decode(bytes: &[u8], file: u64) -> Result<Trailer> {
+    pub fn decode(bytes: &[u8], file: u64, database: DatabaseId) -> Result<Trailer> {
         let damaged = |why| {
             Error::new(Code::RunDamaged)
                 .with("file", format_args!("runs/{file:08}.run"))
@@ -173,7 +173,7 @@ impl Trailer {
         let trailer = Trailer { file: r.u64()?, footer_position: r.u64()?, footer_len: r.u32()? };
         r.u32()?;
         r.finish()?;
-        if magic != MAGIC || crc32c(crc32c(0, &bytes[..12]), &bytes[16..]) != crc {
+        if magic != MAGIC || crc32c(database.crc32c(&bytes[..12]), &bytes[16..]) != crc {
             return Err(damaged("trailer checksum"));
         }
         if version != RUN_VERSION {

@@ -3,6 +3,8 @@
 use super::*;
 use evenkeel_base::{Generation, Lsn, Stamp, TxnId, UndoNo};
 
+const DB: DatabaseId = DatabaseId(5);
+
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     *state >> 33
@@ -105,8 +107,8 @@ fn fences_filter_footer_manifest_round_trip() {
     let slices = vec![slice.clone(), slice];
     assert_eq!(decode_footer(&encode_footer(&slices)).expect("decodes"), slices);
     let trailer = Trailer { file: 8, footer_position: 4096, footer_len: 77 };
-    assert_eq!(Trailer::decode(&trailer.encode(), 8).expect("decodes"), trailer);
-    assert!(Trailer::decode(&trailer.encode(), 9).is_err());
+    assert_eq!(Trailer::decode(&trailer.encode(DB), 8, DB).expect("decodes"), trailer);
+    assert!(Trailer::decode(&trailer.encode(DB), 9, DB).is_err());
     let ops = [
         ManifestOp::AddFile(300),
         ManifestOp::RemoveFile(2),
@@ -121,6 +123,7 @@ fn fences_filter_footer_manifest_round_trip() {
 #[test]
 fn envelopes_are_bound_to_their_place() {
     let id = EnvelopeId {
+        database: DB,
         kind: EnvelopeKind::Data,
         file: 3,
         position: 4096,
@@ -160,7 +163,7 @@ fn mutated_bytes_never_panic() {
         filter.finish(),
         encode_footer(&[slice]),
         encode_manifest(&[ManifestOp::RemoveRun(IndexId(1), 9)]),
-        Trailer { file: 8, footer_position: 4096, footer_len: 77 }.encode().to_vec(),
+        Trailer { file: 8, footer_position: 4096, footer_len: 77 }.encode(DB).to_vec(),
     ];
     let mut x = 99;
     for round in 0..60_000 {
@@ -187,7 +190,7 @@ fn mutated_bytes_never_panic() {
             }
             3 => drop(decode_footer(&bytes)),
             4 => drop(decode_manifest(&bytes)),
-            _ => drop(Trailer::decode(&bytes, 8)),
+            _ => drop(Trailer::decode(&bytes, 8, DB)),
         }
     }
 }

@@ -6,8 +6,8 @@ use evenkeel::{
     Access, BuildProgress, Code, ColumnSpec, ColumnType, Database, Error, Geometry, IndexSpec,
     Isolation, LockWait, Options, Row, TableSpec, Txn, Value,
 };
-use evenkeel_base::{Lsn, PageNo, crc32c};
-use evenkeel_format::superblock::SLOT_BYTES;
+use evenkeel_base::{DatabaseId, Lsn, PageNo, crc32c};
+use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
 use evenkeel_format::{limits, page, wal};
 use evenkeel_io::{Env, MemEnv, OpenMode, RealEnv, Runtime};
 use evenkeel_log::{Log, LogOptions, Share};
@@ -129,23 +129,30 @@ fn open_and_read(env: Arc<dyn Env>) -> Error {
     panic!("nothing was found wrong")
 }
 
+/// Whose files these are: checksums begin with it.
+fn database(env: &dyn Env) -> DatabaseId {
+    let slots = faulty::content(env, "evenkeel.super");
+    Superblock::choose(&slots).expect("a superblock").database_id
+}
+
 /// A closed database with a file changed.
-fn spoiled(prefix: &str, change: impl Fn(&mut Vec<u8>)) -> Error {
+fn spoiled(prefix: &str, change: impl Fn(&mut Vec<u8>, DatabaseId)) -> Error {
     let env = closed();
+    let database = database(&*env);
     for path in faulty::paths(&*env).iter().filter(|p| p.starts_with(prefix)) {
         let mut bytes = faulty::content(&*env, path);
-        change(&mut bytes);
+        change(&mut bytes, database);
         faulty::replace(&*env, path, &bytes);
     }
     open_and_read(env)
 }
 
 /// The pages of trees in the page file, changed.
-fn leaves(change: impl Fn(&mut [u8], usize)) -> Error {
-    spoiled("pages/", |bytes| {
+fn leaves(change: impl Fn(&mut [u8], usize, DatabaseId)) -> Error {
+    spoiled("pages/", |bytes, db| {
         for (i, image) in bytes.chunks_exact_mut(4096).enumerate() {
             if page::kind(image) == Some(page::PageKind::Tree) {
-                change(image, i);
+                change(image, i, db);
             }
         }
     })
@@ -240,7 +247,7 @@ fn wide(columns: usize) -> TableSpec {
 }
 
 fn versions(at: usize) -> Error {
-    spoiled("evenkeel.super", |bytes| {
+    spoiled("evenkeel.super", |bytes, _| {
         for slot in bytes.chunks_exact_mut(SLOT_BYTES) {
             slot[at] = 9;
             let crc = crc32c(0, &slot[12..]);
@@ -309,7 +316,7 @@ pub const ALL: &[Provocation] = &[
     }),
     (Code::NewerFormat, &["part=superblock", "found=9", "known=1"], || versions(12)),
     (Code::NotADatabase, &["file=evenkeel.super"], || {
-        spoiled("evenkeel.super", |bytes| bytes.fill(7))
+        spoiled("evenkeel.super", |bytes, _| bytes.fill(7))
     }),
     (Code::LogDamaged, &["lsn="], || {
         let copy = killed();
@@ -331,12 +338,18 @@ pub const ALL: &[Provocation] = &[
         }
         open_and_read(env)
     }),
+    (Code::OtherDatabase, &["file=wal/", "found=", "database="], || {
+        let (env, other) = (closed(), closed());
+        let stranger = faulty::content(&*other, "evenkeel.super");
+        faulty::replace(&*env, "evenkeel.super", &stranger);
+        open_and_read(env)
+    }),
     (Code::LogVersion, &["9"], || {
-        spoiled("wal/", |bytes| {
+        spoiled("wal/", |bytes, db| {
             let header = &mut bytes[..wal::SEGMENT_HEADER];
             header[8] = 9;
             header[12..16].fill(0);
-            let crc = crc32c(0, header);
+            let crc = db.crc32c(header);
             header[12..16].copy_from_slice(&crc.to_le_bytes());
         })
     }),
@@ -354,18 +367,18 @@ pub const ALL: &[Provocation] = &[
             log.append(&mut space, kind, &[&[0; 30_000]]);
         }
     }),
-    (Code::PageChecksum, &["page=", "file="], || leaves(|image, _| image[2000] ^= 1)),
+    (Code::PageChecksum, &["page=", "file="], || leaves(|image, _, _| image[2000] ^= 1)),
     (Code::PageIdentity, &["page=", "found="], || {
-        leaves(|image, i| {
+        leaves(|image, i, db| {
             image[8..16].copy_from_slice(&(i as u64 + 7).to_le_bytes());
-            page::seal(image);
+            page::seal(image, db);
         })
     }),
-    (Code::PageUnwritten, &["page="], || leaves(|image, _| image.fill(0))),
+    (Code::PageUnwritten, &["page="], || leaves(|image, _, _| image.fill(0))),
     (Code::PageVersion, &["page=", "version=9"], || {
-        leaves(|image, _| {
+        leaves(|image, _, db| {
             image[4] = 9;
-            page::seal(image);
+            page::seal(image, db);
         })
     }),
     (Code::PageBeyond, &["page="], || {
@@ -385,7 +398,7 @@ pub const ALL: &[Provocation] = &[
         failed(Database::open_with("dir", Options::in_memory().geometry(geometry)))
     }),
     (Code::RunDamaged, &["file=runs/"], || {
-        spoiled("runs/", |bytes| bytes.iter_mut().skip(100).step_by(500).for_each(|b| *b ^= 1))
+        spoiled("runs/", |bytes, _| bytes.iter_mut().skip(100).step_by(500).for_each(|b| *b ^= 1))
     }),
     (Code::RunVersionUnknown, &["file=", "v=9"], run_version),
     (Code::DeadlockVictim, &[], deadlock),
@@ -550,11 +563,11 @@ fn row_too_long() -> Error {
 }
 
 fn run_version() -> Error {
-    spoiled("runs/", |bytes| {
+    spoiled("runs/", |bytes, db| {
         let at = bytes.len() - evenkeel_format::run::Trailer::LEN;
         let trailer = &mut bytes[at..];
         trailer[8] = 9;
-        let crc = crc32c(crc32c(0, &trailer[..12]), &trailer[16..]);
+        let crc = crc32c(db.crc32c(&trailer[..12]), &trailer[16..]);
         trailer[12..16].copy_from_slice(&crc.to_le_bytes());
     })
 }
