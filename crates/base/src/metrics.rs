@@ -80,6 +80,8 @@ metrics! {
     LockWaits = "lock_waits", "count", "Waits for row locks";
     UndoBytes = "undo_bytes", "bytes", "Bytes of undo in memory now (gauge)";
     UndoSpilledBytes = "undo_spilled_bytes", "bytes", "Bytes of undo written to files";
+    RevertingTxns = "reverting_txns", "count", "Aborted transactions whose rows are not all reverted now (gauge)";
+    RowsReverted = "rows_reverted", "rows", "Row operations reverted";
     // -- tables
     RowsRead = "rows_read", "rows", "Rows returned by reads";
     RowsInserted = "rows_inserted", "rows", "Rows inserted";

@@ -108,6 +108,8 @@ impl Checkpointer {
     /// Those of `take`.
     pub(crate) fn beat(&self) -> Result<Beat> {
         let log = &self.recorder.log;
+        // A generation may hold the log that nobody adds to any more.
+        self.recorder.runs.hand_over_old();
         let grown = log.end().0.saturating_sub(self.last_end.load(Ordering::Relaxed));
         let step = log.capacity() / 16;
         let freed = || self.recorder.redo_now().0.saturating_sub(log.checkpoint_lsn().0);

@@ -141,9 +141,9 @@ impl Log {
         let s = &self.shared;
         s.rt.health.check_writable()?;
         let n = bytes as u64 + RECORDS_PER_TOKEN * FRAME as u64;
-        if share == Share::User && self.age() > s.limits.target() {
+        if share != Share::Checkpoint && self.age() > s.limits.target() {
             s.pressure.notify();
-            if let Some(delay) = s.limits.delay(self.age(), n) {
+            if let Some(delay) = s.limits.delay(self.age(), n).filter(|_| share == Share::User) {
                 s.rt.delay(delay, Cause::LogSpace);
             }
         }
@@ -329,6 +329,14 @@ impl Log {
     /// checkpointer waits for it.
     pub fn pressure(&self) -> Arc<Event> {
         self.shared.pressure.clone()
+    }
+
+    /// Something that held the log was written: with the log beyond its target age the
+    /// checkpointer is to look again.
+    pub fn checkpoint_may_move(&self) {
+        if self.age() > self.age_target() {
+            self.shared.pressure.notify();
+        }
     }
 }
 impl Drop for Reserved {

@@ -379,6 +379,9 @@ impl Pages {
             self.dirty.leave(item.bucket, item.tree);
             self.frames.facts(item.frame).writing.store(false, Release);
         }
+        if let Some(log) = self.log_if_attached() {
+            log.checkpoint_may_move();
+        }
     }
 
     /// The disk is full: the pages are dirty as before, in their old bucket.

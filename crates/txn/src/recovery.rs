@@ -358,6 +358,7 @@ impl Txns {
                         reverting.below = reverting.below.min(below);
                     }
                     self.reverting.lock().insert(id, reverting);
+                    self.note_reverting();
                 }
                 TxnState::Committed(_) => {
                     return Err(Error::internal("a committed transaction was recovered"));

@@ -4,7 +4,8 @@
 use crate::txns::{OUTCOME_BYTES, Txns};
 use crate::undo::TxnUndo;
 use crate::{TxnRef, UndoCopy};
-use evenkeel_base::{Beat, Error, Lsn, Result, Stamp, TxnId, UndoNo};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Beat, Code, Error, Lsn, Result, Stamp, TxnId, UndoNo};
 use evenkeel_format::record::{RecordKind, encode_txn};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_log::Share;
@@ -109,7 +110,9 @@ impl Txns {
             let error = Error::internal("an operation has no undo record");
             return Err(error.with("txn", id).with("undo_no", no));
         }
-        revert.revert(Stamp { txn: id, undo_no: no }, &copy.record()?)
+        revert.revert(Stamp { txn: id, undo_no: no }, &copy.record()?)?;
+        self.rt.metrics.add(Metric::RowsReverted, 1);
+        Ok(())
     }
 
     /// Reverts some rows of an aborted transaction; the last one is followed by its END record.
@@ -117,6 +120,10 @@ impl Txns {
     /// # Errors
     /// Those of `revert` and of the log: tried again by the next beat.
     pub fn revert_beat(&self, revert: &dyn RevertRow) -> Result<Beat> {
+        if self.reverting.lock().is_empty() {
+            return Ok(Beat::Idle);
+        }
+        self.wait_like_a_user()?;
         let Some((id, undo, below)) = self.take_reverting() else { return Ok(Beat::Idle) };
         let to = below.0.saturating_sub(BEAT_ROWS).max(1);
         let mut reverted = below;
@@ -144,6 +151,16 @@ impl Txns {
         result.map(|()| Beat::More)
     }
 
+    /// Reverts draw on the part of the log that users cannot have, so they would go on while users
+    /// wait for space. A beat takes its turn among those first. (On a full disk it does not: once
+    /// all is reverted, undo files go.)
+    fn wait_like_a_user(&self) -> Result<()> {
+        match self.log()?.reserve(0, Share::User) {
+            Err(error) if error.code() != Code::DiskFull => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn take_reverting(&self) -> Option<(TxnId, Arc<TxnUndo>, UndoNo)> {
         let mut reverting = self.reverting.lock();
         let (id, item) = reverting.iter_mut().find(|(_, r)| !r.busy)?;
@@ -160,8 +177,13 @@ impl Txns {
             self.states.set_ended(id, lsn);
         });
         self.reverting.lock().remove(&id);
+        self.note_reverting();
         self.remember(lsn, id);
         Ok(())
+    }
+
+    pub(crate) fn note_reverting(&self) {
+        self.rt.metrics.set(Metric::RevertingTxns, self.reverting_count() as u64);
     }
 
     /// Aborted transactions whose rows are not all reverted.

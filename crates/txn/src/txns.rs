@@ -427,6 +427,7 @@ impl Txns {
         if let Some(reverting) = self.reverting.lock().get_mut(&id) {
             reverting.busy = false;
         }
+        self.note_reverting();
         self.rt.metrics.add(Metric::Rollbacks, 1);
         Ok(())
     }
