@@ -34,6 +34,7 @@ metrics! {
     WalRecords = "wal_records", "count", "Records appended to the log";
     WalSyncs = "wal_syncs", "count", "Syncs of the log";
     WalRotations = "wal_rotations", "count", "Log segments begun";
+    WalRecycled = "wal_recycled", "count", "Log segments used again behind the checkpoint";
     // -- pages
     PageReads = "page_reads", "count", "Pages read from storage";
     PageReadBytes = "page_read_bytes", "bytes", "Bytes of pages read from storage";
@@ -60,6 +61,8 @@ metrics! {
     MemtableEntries = "memtable_entries", "count", "Entries written to memtables";
     MemtableFlushes = "memtable_flushes", "count", "Memtable generations flushed";
     RunFlushBytes = "run_flush_bytes", "bytes", "Bytes written by memtable flushes";
+    MergesBegun = "merges_begun", "count", "Merges begun";
+    MergesGivenUp = "merges_given_up", "count", "Merges given up: the index was dropped or the disk is full";
     Merges = "merges", "count", "Merges finished";
     MergesBottom = "merges_bottom", "count", "Merges finished into a bottom run";
     MergeReadBytes = "merge_read_bytes", "bytes", "Bytes read by merges";
@@ -74,6 +77,7 @@ metrics! {
     // -- txn
     Commits = "commits", "count", "Transactions committed";
     Rollbacks = "rollbacks", "count", "Transactions rolled back";
+    RevertsOnTouch = "reverts_on_touch", "count", "Changes of aborted transactions reverted by a writer that met them";
     Conflicts = "conflicts", "count", "Snapshot conflicts raised";
     Deadlocks = "deadlocks", "count", "Deadlocks found";
     LockTimeouts = "lock_timeouts", "count", "Lock waits timed out";

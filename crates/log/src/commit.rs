@@ -48,7 +48,13 @@ impl Shared {
                 }
                 return Ok(());
             }
-            self.rt.health.check_writable()?;
+            if let Err(stopped) = self.rt.health.check_writable() {
+                // Somebody else may have stopped the writes: nobody leads those who wait for me.
+                if designated {
+                    self.hand_over_lead();
+                }
+                return Err(stopped);
+            }
             match self.next_turn(lsn, goal, designated) {
                 Turn::Lead => {
                     designated = false;

@@ -3,7 +3,7 @@
 use crate::{Durability, Log, LogEnd, LogOptions, Replay, Share, replay};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Beat, Cause, Code, Lsn, Result};
+use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{BLOCK, SEGMENT_HEADER, segment_number};
 use evenkeel_io::sim::{
@@ -256,13 +256,21 @@ fn sessions(seed: u64) -> (u64, u64) {
         }
     })
     .expect("a thread");
-    let bodies: Vec<Session> = (0..4)
+    let mut bodies: Vec<Session> = (0..4)
         .map(|i| {
             let (rt, log, out) = (rt.clone(), log.clone(), out.clone());
             let mut rng = Rng(seed * 8 + i + 1);
             Box::new(move || session(&rt, &log, &out, &mut rng)) as Session
         })
         .collect();
+    if seed % 4 == 3 {
+        // Another layer stops the writes, at any moment of a group's life.
+        let (rt, ms) = (rt.clone(), 1 + rng.below(60));
+        bodies.push(Box::new(move || {
+            rt.delay(std::time::Duration::from_millis(ms), Cause::Idle);
+            let _ = rt.health.fail(Error::new(Code::SyncFailed));
+        }));
+    }
     sim.run(bodies);
     let commits = out.lock().appended.len() as u64;
     let syncs = rt.metrics.get(Metric::WalSyncs);

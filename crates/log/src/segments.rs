@@ -321,6 +321,7 @@ impl Segments {
             self.rt.env.sync_dir(DIR)?;
             write_header(&*old.file, header)?;
             self.publish(RECYCLE, header, old.file)?;
+            self.rt.metrics.add(Metric::WalRecycled, 1);
             return Ok(true);
         }
     }

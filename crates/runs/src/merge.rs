@@ -141,6 +141,7 @@ impl Runs {
     }
 
     fn give_up(&self, job: MergeJob) {
+        self.rt.metrics.add(Metric::MergesGivenUp, 1);
         let numbers: Vec<u64> = job.inputs.iter().map(|r| r.number).collect();
         let index = job.index;
         self.remove_files(job.abandon());
@@ -215,6 +216,7 @@ impl Runs {
         merger.seek(None)?;
         let bytes = inputs.iter().map(|r| r.bytes).sum();
         let base = inputs.iter().flat_map(|r| &r.segments).map(|s| s.info.base_cts).min();
+        self.rt.metrics.add(Metric::MergesBegun, 1);
         let start = SliceStart {
             index,
             run: 0,
@@ -314,6 +316,7 @@ impl Runs {
         }
         if !self.replace(index, &inputs, Run::new(segments).map(Arc::new), &files, ops)? {
             self.state.write().doomed.extend(files);
+            self.rt.metrics.add(Metric::MergesGivenUp, 1);
             return Ok(());
         }
         self.rt.metrics.add(Metric::Merges, 1);

@@ -34,6 +34,7 @@ impl Session {
             _ => self.rng.below(keys),
         };
         let low = self.world.model.lock().last();
+        self.world.op();
         Some(Target { name, def, id: id as i64, low })
     }
 

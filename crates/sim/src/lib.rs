@@ -9,6 +9,7 @@
 pub mod actor;
 mod change;
 pub mod events;
+pub mod expected;
 mod look;
 pub mod model;
 pub mod run;

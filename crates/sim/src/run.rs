@@ -2,6 +2,7 @@
 //! Each time it is opened everything is verified.
 
 use crate::events::Events;
+use crate::expected::{METRIC_EVENTS, crash_name, crashed_in};
 use crate::model::{Model, Table};
 use crate::schema::{TABLES, describe};
 use crate::session::Session;
@@ -9,8 +10,7 @@ use crate::values::{Sizes, table_spec};
 use crate::verify::{Trouble, check_at, check_recovered};
 use crate::world::{Shape, World};
 use evenkeel::{Access, Cause, Database, Geometry, Isolation, Kind, Options};
-use evenkeel_base::metrics::Metric;
-use evenkeel_base::sync::Mutex;
+use evenkeel_base::{metrics::Metric, sync::Mutex};
 use evenkeel_io::sim::{
     CrashPolicy, Fault, FaultKind, Session as Thread, SimOptions, When, catch_crash,
 };
@@ -23,9 +23,9 @@ use std::time::Duration;
 /// What a seed is to reach. The default is everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Times the database is opened.
+    /// Times the database is opened at least.
     pub opens: u64,
-    /// Operations of all sessions together.
+    /// Operations of all sessions together at least: it is opened again until they are done.
     pub ops: u64,
     /// Schema changes.
     pub ddl: bool,
@@ -50,7 +50,16 @@ pub struct Outcome {
     pub trace: u64,
     /// I/O calls.
     pub calls: u64,
+    /// Operations that sessions began: transactions, statements, ends, schema changes.
+    pub ops: u64,
+    /// Sessions between any two opens.
+    pub sessions: u64,
+    /// Times the database was opened.
+    pub opens: u64,
 }
+
+/// More lives than any seed needs.
+const OPENS_MAX: u64 = 200;
 
 /// How the time between two opens ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +118,15 @@ pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
         outcome: Outcome::default(),
         opened: Arc::default(),
     };
-    for open in 0..config.opens {
+    run.outcome.sessions = shape.sessions as u64;
+    while run.outcome.opens < config.opens || run.outcome.ops < config.ops {
         if let Err(why) = run.one_open() {
-            run.outcome.failure = Some(format!("open {open}: {why}"));
+            run.outcome.failure = Some(format!("open {}: {why}", run.outcome.opens));
+            break;
+        }
+        run.outcome.opens += 1;
+        if run.outcome.opens > OPENS_MAX {
+            run.outcome.failure = Some("too few operations in too many lives".to_string());
             break;
         }
     }
@@ -137,6 +152,10 @@ impl Run<'_> {
     }
 
     fn draw_end(&mut self) -> End {
+        // A seed that crashes soon again and again gets a life to work in.
+        if self.outcome.opens > 3 * self.config.opens {
+            return End::Close;
+        }
         match self.rng.below(6) {
             0 => End::Close,
             1 => End::Crash,
@@ -196,6 +215,9 @@ impl Run<'_> {
         sim.disk().set_capacity(None);
         sim.disk().crash_now();
         sim.stop();
+        if let Some(path) = sim.disk().crashed_in() {
+            self.events.hit(crashed_in(&path));
+        }
         let policies = CrashPolicy::ALL;
         let policy = policies[self.rng.below(policies.len() as u64) as usize];
         self.events.hit(if closed { "closed and reopened" } else { crash_name(policy) });
@@ -209,6 +231,10 @@ impl Run<'_> {
     ) -> Result<Option<Arc<World>>, String> {
         let slot = self.opened.clone();
         let (into, model, events) = (slot.clone(), self.model.clone(), self.events.clone());
+        let cut = match sim.disk().paths().iter().any(|p| p.ends_with("evenkeel.super")) {
+            true => "recovery cut by crash",
+            false => "creation cut by crash",
+        };
         let on = sim.clone();
         let faulty = self.config.faults && self.rng.one_in(12);
         if faulty {
@@ -228,7 +254,7 @@ impl Run<'_> {
                     return;
                 }
                 Err(_) if on.is_crashed() => {
-                    events.hit("crash while opening");
+                    events.hit(cut);
                     return;
                 }
                 Err(error) => panic!("open: {error}"),
@@ -242,6 +268,7 @@ impl Run<'_> {
             match checked {
                 Ok(lost) => {
                     events.add("commit lost that nobody was told of", lost);
+                    events.add("prepared transaction recovered", work.prepared.len() as u64);
                     *model.lock() = work;
                     make_tables(&db, &model, &on);
                 }
@@ -259,7 +286,9 @@ impl Run<'_> {
             sim: sim.clone(),
             shape: self.shape,
             faulty: AtomicBool::new(sim.disk().faults_struck() > 0),
+            syncs_fail: AtomicBool::new(false),
             may_be_full: AtomicBool::new(false),
+            ops: AtomicU64::new(0),
             counter: AtomicU64::new(self.counter),
         };
         Ok(Some(Arc::new(world)))
@@ -292,6 +321,7 @@ impl Run<'_> {
             _ => return,
         };
         sim.disk().inject(Fault::new(kind, nth));
+        world.syncs_fail.store(kind == FaultKind::SyncError, Ordering::SeqCst);
         world.faulty.store(true, Ordering::SeqCst);
     }
 
@@ -312,7 +342,7 @@ impl Run<'_> {
         world.may_be_full.store(false, Ordering::SeqCst);
         self.work(sim, world)?;
         if !sim.is_crashed() {
-            self.events.hit("work went on after space came back");
+            self.events.hit("disk full met and survived");
         }
         Ok(())
     }
@@ -329,6 +359,7 @@ impl Run<'_> {
         }
         let done = sim.try_run(threads);
         self.counter = world.next() + 1;
+        self.outcome.ops += world.ops.swap(0, Ordering::SeqCst);
         done
     }
 
@@ -393,126 +424,15 @@ impl Run<'_> {
         for (metric, name) in METRIC_EVENTS {
             self.events.add(name, stats.get(*metric));
         }
+        let merging = stats.get(Metric::MergesBegun);
+        let ended = stats.get(Metric::Merges) + stats.get(Metric::MergesGivenUp);
+        if world.sim.is_crashed() && merging > ended {
+            self.events.hit("merge cut by crash");
+        }
         let report = world.db.recovery();
         self.events.add("row replayed", report.rows);
         self.events.add("opened after a clean close", u64::from(report.clean));
         self.events.add("recovered", u64::from(!report.clean && report.records > 0));
-    }
-}
-
-/// Events that a run over many seeds must reach.
-pub const EXPECTED: &[&str] = &[
-    "EIO in recovery",
-    "checkpoint asked for",
-    "checkpoint taken",
-    "closed and reopened",
-    "column added",
-    "commit in doubt",
-    "commit lost that nobody was told of",
-    "commit without waiting for the sync",
-    "conflict raised",
-    "crash while opening",
-    "crash: all kept",
-    "crash: mixed",
-    "crash: old names",
-    "crash: old sizes",
-    "crash: random blocks",
-    "crash: random sectors",
-    "crash: torn write",
-    "crash: unsynced lost",
-    "crash: writes reordered",
-    "dead index entry skipped",
-    "deadlock found",
-    "frame taken from a clean page",
-    "index built",
-    "index dropped",
-    "index scanned",
-    "index scanned alone",
-    "insert ignored",
-    "leaf compacted",
-    "leaf merged or unlinked",
-    "lock not available at once",
-    "lock wait timed out",
-    "locked row or no row skipped",
-    "log segment begun",
-    "log synced",
-    "memtable flushed",
-    "old snapshot read in full",
-    "opened after a clean close",
-    "page read",
-    "page split",
-    "page written",
-    "prepared transaction committed",
-    "prepared transaction rolled back",
-    "primary key duplicate refused",
-    "range scanned",
-    "range scanned for update",
-    "read everything after faults",
-    "recovered",
-    "rollback",
-    "rolled back to a savepoint",
-    "row lock waited for",
-    "row locked S",
-    "row locked X",
-    "row replayed",
-    "run skipped by its filter",
-    "runs merged",
-    "runs merged into the bottom",
-    "schema changed under a statement",
-    "serializable read",
-    "snapshot conflict",
-    "snapshot conflict of a locking read",
-    "statement undone for a duplicate",
-    "table busy",
-    "table created",
-    "table dropped",
-    "table truncated",
-    "transaction prepared",
-    "transaction rolled back",
-    "two indexes built in one pass",
-    "undo spilled",
-    "unique duplicate refused",
-    "upsert changed a row",
-    "work went on after space came back",
-    "write refused for want of space",
-    "writes stopped after an I/O error",
-];
-
-/// Metrics that are events.
-const METRIC_EVENTS: &[(Metric, &str)] = &[
-    (Metric::WalRotations, "log segment begun"),
-    (Metric::WalSyncs, "log synced"),
-    (Metric::PageReads, "page read"),
-    (Metric::PageWrites, "page written"),
-    (Metric::Checkpoints, "checkpoint taken"),
-    (Metric::Evictions, "frame taken from a clean page"),
-    (Metric::TornPagesRepaired, "torn page repaired"),
-    (Metric::Splits, "page split"),
-    (Metric::Compactions, "leaf compacted"),
-    (Metric::LeafMerges, "leaf merged or unlinked"),
-    (Metric::MemtableFlushes, "memtable flushed"),
-    (Metric::Merges, "runs merged"),
-    (Metric::MergesBottom, "runs merged into the bottom"),
-    (Metric::FilterSkips, "run skipped by its filter"),
-    (Metric::EntriesSkipped, "dead index entry skipped"),
-    (Metric::BuildWriteBytes, "bytes of an index built"),
-    (Metric::Rollbacks, "rollback"),
-    (Metric::LockWaits, "row lock waited for"),
-    (Metric::UndoSpilledBytes, "undo spilled"),
-    (Metric::Conflicts, "conflict raised"),
-];
-
-fn crash_name(policy: CrashPolicy) -> &'static str {
-    match policy {
-        CrashPolicy::LoseAll => "crash: unsynced lost",
-        CrashPolicy::KeepAll => "crash: all kept",
-        CrashPolicy::RandomSectors => "crash: random sectors",
-        CrashPolicy::RandomBlocks => "crash: random blocks",
-        CrashPolicy::Reordered => "crash: writes reordered",
-        CrashPolicy::Torn => "crash: torn write",
-        CrashPolicy::OldSize => "crash: old sizes",
-        CrashPolicy::OldNames => "crash: old names",
-        CrashPolicy::Mixed => "crash: mixed",
     }
 }
 

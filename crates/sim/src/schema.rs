@@ -4,7 +4,8 @@
 use crate::model::Table;
 use crate::session::{Session, Step};
 use crate::values::{INDEXES, added_column, index_spec, table_spec};
-use evenkeel::{Database, Error, Kind};
+use crate::world::World;
+use evenkeel::{Database, Error, IndexSpec, Kind};
 
 /// Tables there may be.
 pub const TABLES: &[&str] = &["num0", "num1", "text0"];
@@ -17,6 +18,17 @@ pub fn describe(db: &Database, name: &str) -> Table {
         table.indexes = def.indexes.iter().map(|i| i.name.clone()).collect();
     }
     table
+}
+
+/// A build that goes on; counts the crash that ends it.
+struct Building<'a>(&'a World);
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        if self.0.sim.is_crashed() {
+            self.0.events.hit("build cut by crash");
+        }
+    }
 }
 
 impl Session {
@@ -37,6 +49,11 @@ impl Session {
         let default = self.rng.below(50) as i64;
         world.trace(|| format!("schema: {name}: begins, index {index}"));
         let db = &world.db;
+        world.op();
+        let build = |specs: &[IndexSpec]| {
+            let _cut = Building(&world);
+            db.add_indexes(name, specs)
+        };
         let (what, done) = match self.rng.below(10) {
             _ if !exists => ("table created", db.create_table(name, &table_spec(name))),
             0 => ("table dropped", db.drop_table(name)),
@@ -46,9 +63,9 @@ impl Session {
             5 => {
                 let other = INDEXES[self.rng.below(INDEXES.len() as u64) as usize];
                 let both = [index_spec(index), index_spec(other)];
-                ("two indexes built in one pass", db.add_indexes(name, &both))
+                ("two indexes built in one pass", build(&both))
             }
-            _ => ("index built", db.add_indexes(name, &[index_spec(index)])),
+            _ => ("index built", build(&[index_spec(index)])),
         };
         self.schema_changed(name, what, done)
     }

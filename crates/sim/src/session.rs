@@ -79,6 +79,7 @@ impl Session {
     }
 
     fn checkpoint(&mut self) -> Step {
+        self.world.op();
         match self.world.db.checkpoint() {
             Ok(()) => {
                 self.world.events.hit("checkpoint asked for");
@@ -94,6 +95,7 @@ impl Session {
             2 => Isolation::Serializable,
             _ => Isolation::RepeatableRead,
         };
+        self.world.op();
         match self.world.db.begin(level, Access::ReadWrite) {
             Ok(txn) => {
                 let (own, at) = (Own::default(), None);
@@ -152,6 +154,7 @@ impl Session {
 
     fn end(&mut self) -> Step {
         let shape = self.world.shape;
+        self.world.op();
         match self.rng.below(8) {
             0 => self.end_rollback(),
             _ if self.rng.one_in(shape.xa_one_in) => self.end_prepare(),
@@ -247,6 +250,7 @@ impl Session {
             prepared.phase = Phase::Asked;
             (xid.clone(), prepared.clone())
         };
+        self.world.op();
         let set = |phase: Phase| {
             if let Some(p) = self.world.model.lock().prepared.get_mut(&xid) {
                 p.phase = phase;
@@ -281,8 +285,10 @@ impl Session {
     fn savepoint_step(&mut self) -> Step {
         let name = format!("s{}", self.rng.below(4));
         let back = self.rng.one_in(2);
+        let world = self.world.clone();
         let open = self.open();
         if !back {
+            world.op();
             open.savepoints.retain(|(n, _)| *n != name);
             open.savepoints.push((name.clone(), open.own.mark()));
             return match open.txn.savepoint(&name) {
@@ -293,6 +299,7 @@ impl Session {
         let Some(at) = open.savepoints.iter().position(|(n, _)| *n == name) else { return Ok(()) };
         open.savepoints.truncate(at + 1);
         let mark = open.savepoints[at].1;
+        world.op();
         match open.txn.rollback_to(&name) {
             Ok(()) => {
                 open.own.back_to(mark);

@@ -47,10 +47,14 @@ pub struct World {
     pub shape: Shape,
     /// I/O errors are being injected: writes may stop.
     pub faulty: AtomicBool,
+    /// The error that is injected is a failed sync.
+    pub syncs_fail: AtomicBool,
     /// Space is short at times.
     pub may_be_full: AtomicBool,
     /// Names savepoints, XIDs and columns.
     pub counter: AtomicU64,
+    /// Operations begun.
+    pub ops: AtomicU64,
 }
 
 /// What an error means for the session that got it.
@@ -71,6 +75,11 @@ impl World {
         if *ON.get_or_init(|| std::env::var_os("EVENKEEL_SIM_TRACE").is_some()) {
             eprintln!("{}", what());
         }
+    }
+
+    /// Counts an operation.
+    pub fn op(&self) {
+        self.ops.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A number not used before in this run.
@@ -108,6 +117,9 @@ impl World {
             }
             Kind::ReadOnly | Kind::Io if self.faulty.load(Ordering::Relaxed) => {
                 events.hit(match code {
+                    "WritesStopped" if self.syncs_fail.load(Ordering::Relaxed) => {
+                        "failed sync latched"
+                    }
                     "WritesStopped" => "writes stopped after an I/O error",
                     "ReadFailed" => "read error returned",
                     _ => "I/O error returned",

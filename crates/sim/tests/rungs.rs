@@ -1,20 +1,25 @@
 //! Rung 1 of the ladder: seeds of the simulator, on as many threads as the machine has cores.
-//! `EVENKEEL_SIM_SEEDS` says how many (default 600), `EVENKEEL_SIM_FROM` where they begin.
+//! `EVENKEEL_SIM_SEEDS` says how many (default 2,000), `EVENKEEL_SIM_FROM` where they begin.
 
-use evenkeel_sim::run::{Config, EXPECTED};
-use evenkeel_sim::{Events, run_seed};
+use evenkeel_sim::expected::EXPECTED;
+use evenkeel_sim::run::Config;
+use evenkeel_sim::{Events, Outcome, run_seed};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// What every change must pass: operations of a seed, its sessions, and seeds.
+const OPS: u64 = 2_000;
+const SESSIONS: u64 = 3;
+const SEEDS: u64 = 2_000;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-#[test]
-fn seeds() {
-    let (first, count) = (number("EVENKEEL_SIM_FROM", 1), number("EVENKEEL_SIM_SEEDS", 600));
-    let (next, events) = (AtomicU64::new(first), Arc::new(Events::default()));
-    let failures = Mutex::new(Vec::new());
+/// Runs seeds on every core; outcomes by seed.
+fn run_all(first: u64, count: u64, events: &Arc<Events>) -> Vec<(u64, Outcome)> {
+    let next = AtomicU64::new(first);
+    let outcomes = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get().min(8));
     std::panic::set_hook(Box::new(|_| {}));
     std::thread::scope(|scope| {
@@ -25,24 +30,40 @@ fn seeds() {
                     if seed >= first + count {
                         return;
                     }
-                    if let Some(why) = run_seed(seed, Config::default(), &events).failure {
-                        failures.lock().expect("failures").push((seed, why));
-                    }
+                    let outcome = run_seed(seed, Config::default(), events);
+                    outcomes.lock().expect("outcomes").push((seed, outcome));
                 }
             });
         }
     });
     let _ = std::panic::take_hook();
+    let mut outcomes = outcomes.into_inner().expect("outcomes");
+    outcomes.sort_by_key(|(seed, _)| *seed);
+    outcomes
+}
+
+#[test]
+fn seeds() {
+    let (first, count) = (number("EVENKEEL_SIM_FROM", 1), number("EVENKEEL_SIM_SEEDS", SEEDS));
+    let events = Arc::new(Events::default());
+    let outcomes = run_all(first, count, &events);
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(|(_, o)| of(o)).sum::<u64>();
+    let (ops, opens) = (sum(|o| o.ops), sum(|o| o.opens));
     println!("{events}{} different events in {count} seeds", events.distinct());
-    let mut failures = failures.into_inner().expect("failures");
-    failures.sort();
+    println!("{ops} operations, {opens} opens, {} I/O calls", sum(|o| o.calls));
+    let failures: Vec<_> =
+        outcomes.iter().filter_map(|(s, o)| Some((s, o.failure.as_ref()?))).collect();
     if let Some((seed, why)) = failures.first() {
         let failed = failures.len();
         let replay = format!("replay: cargo run --profile test -p evenkeel-sim -- {seed}");
         panic!("{failed} of {count} seeds failed.\nseed {seed}: {why}\n{replay}");
     }
+    for (seed, outcome) in &outcomes {
+        let (ops, sessions) = (outcome.ops, outcome.sessions);
+        assert!(ops >= OPS && sessions >= SESSIONS, "seed {seed}: {ops} by {sessions} sessions");
+    }
     let missing = events.missing(EXPECTED);
-    assert!(count < 600 || missing.is_empty(), "never happened: {missing:?}");
+    assert!(count < SEEDS || missing.is_empty(), "never happened: {missing:?}");
 }
 
 #[test]

@@ -74,7 +74,8 @@ impl Store {
             return Ok(());
         }
         let short = |_: usize, len: u32| len <= LOAD_BYTES_MAX;
-        let loaded = load(&state.tree, &state.shape, row.key(), row.row_bytes(), &short)?;
+        let shape = row.shape().unwrap_or(&state.shape).clone();
+        let loaded = load(&state.tree, &shape, row.key(), row.row_bytes(), &short)?;
         for (position, value) in loaded {
             row.set_value(position, value);
         }

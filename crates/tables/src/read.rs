@@ -91,14 +91,14 @@ impl Store {
             if !view.sees_leaf(&cell, commits) {
                 older = Some(cell.stamp);
             } else if cell.flags & cell_flags::DELETED == 0 {
-                row.set_table(&state.shape, key, cell.row);
+                row.set_table(&self.shape_for(state, cell.row), key, cell.row);
                 found = true;
             }
         })?;
         if let Some(stamp) = older
             && let Some(bytes) = view.older(self, state.tree.id(), key, stamp)?
         {
-            row.set_table(&state.shape, key, &bytes);
+            row.set_table(&self.shape_for(state, &bytes), key, &bytes);
             found = true;
         }
         Ok(found)
@@ -321,7 +321,7 @@ impl Transaction {
             }
             outcome = Some(match live {
                 Some(cell) => {
-                    row.set_table(&state.shape, key, cell.row);
+                    row.set_table(&store.shape_for(state, cell.row), key, cell.row);
                     Locked::Row
                 }
                 None => Locked::Absent,

@@ -150,6 +150,11 @@ impl Row {
         (0..self.len()).map(|i| Ok(self.value(i)?.to_owned())).collect()
     }
 
+    /// The shape it was filled with.
+    pub(crate) fn shape(&self) -> Option<&Arc<Shape>> {
+        self.shape.as_ref()
+    }
+
     fn keep_shape(&mut self, shape: &Arc<Shape>) {
         if !self.shape.as_ref().is_some_and(|s| Arc::ptr_eq(s, shape)) {
             self.shape = Some(shape.clone());

@@ -57,11 +57,13 @@ impl Scan {
                 if cell.flags & cell_flags::DELETED != 0 {
                     continue;
                 }
-                row.set_table(&self.state.shape, key, cell.row);
+                row.set_table(&self.store.shape_for(&self.state, cell.row), key, cell.row);
             } else {
                 let tree = self.state.tree.id();
                 match self.view.older(&self.store, tree, key, cell.stamp)? {
-                    Some(bytes) => row.set_table(&self.state.shape, key, &bytes),
+                    Some(bytes) => {
+                        row.set_table(&self.store.shape_for(&self.state, &bytes), key, &bytes);
+                    }
                     None => continue,
                 }
             }
@@ -179,8 +181,11 @@ impl IndexScan {
 
 fn row_has_key(state: &TableState, index: usize, row: &Row, key: &[u8]) -> Result<bool> {
     let mut now = Vec::with_capacity(key.len());
-    let shape = &state.shape;
-    shape.indexes[index].encode(&|i| row.value(i), row.key().len(), &mut now)?;
+    // The row may be in a later format, where positions differ.
+    let shape = row.shape().unwrap_or(&state.shape);
+    let id = state.shape.indexes[index].id;
+    let Some(index) = shape.indexes.iter().find(|i| i.id == id) else { return Ok(false) };
+    index.encode(&|i| row.value(i), row.key().len(), &mut now)?;
     Ok(now == key)
 }
 

@@ -295,6 +295,11 @@ impl Shape {
         }
     }
 
+    /// True if the row's format is not a later one than this shape knows.
+    pub(crate) fn is_as_new_as(&self, row: &[u8]) -> bool {
+        row_version(row).is_ok_and(|number| usize::from(number) < self.versions.len())
+    }
+
     /// Reads a stored row. # Errors: `BadEncoding`.
     pub fn view<'s>(&'s self, key: &'s [u8], row: &'s [u8]) -> Result<RowView<'s>> {
         let version = self.version(row_version(row)?)?;

@@ -12,11 +12,13 @@ use crate::catalog::{self, Catalog};
 use crate::chains::Chains;
 use crate::latch::EventLatch;
 use crate::op::RevertOp;
-use crate::table::{Counter, Table, Use};
+use crate::shape::Shape;
+use crate::table::{Counter, Table, TableState, Use};
 use crate::transaction::{Access, Isolation, Transaction};
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnState, UndoNo,
+    metrics::Metric,
 };
 use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, cell_flags};
 use evenkeel_format::undo::UndoRecord;
@@ -26,6 +28,7 @@ use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;
 use evenkeel_tree::{Tree, Trees};
 use evenkeel_txn::{RevertRow, Txns};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -280,6 +283,18 @@ impl Store {
         self.tree_of.read().get(&id).cloned()
     }
 
+    /// The shape to read a stored row with. Whoever reads the newest version, not that of a
+    /// snapshot, may meet one in a format that came after his state of the table; the state that
+    /// brought the format was published before any row was written in it.
+    pub(crate) fn shape_for<'s>(&self, state: &'s TableState, row: &[u8]) -> Cow<'s, Arc<Shape>> {
+        if !state.shape.is_as_new_as(row)
+            && let Some(table) = self.catalog.by_tree(state.tree.id())
+        {
+            return Cow::Owned(table.shape());
+        }
+        Cow::Borrowed(&state.shape)
+    }
+
     /// A writer met an aborted change on a row: reverts it now (B6).
     pub(crate) fn revert_on_touch(&self, tree: &Tree, key: &[u8], stamp: Stamp) -> Result<()> {
         // The snapshot keeps the undo of what is aborted now (A5).
@@ -295,6 +310,7 @@ impl Store {
         if !still {
             return Ok(());
         }
+        self.rt.metrics.add(Metric::RevertsOnTouch, 1);
         let copy = self.txns.undo_copy(stamp)?;
         self.revert_in(tree, stamp, &copy.record()?)
     }

@@ -47,6 +47,8 @@ pub(super) struct State {
     crash_at_call: u64,
     crash_at_change: u64,
     crashed: bool,
+    /// The file or directory of the call in flight at the crash.
+    crashed_in: Option<String>,
 }
 
 /// What a call is.
@@ -95,6 +97,7 @@ impl SimDisk {
             crash_at_call: u64::MAX,
             crash_at_change: u64::MAX,
             crashed: false,
+            crashed_in: None,
         })
     }
 
@@ -161,6 +164,11 @@ impl SimDisk {
     /// True after the crash.
     pub fn is_crashed(&self) -> bool {
         self.shared.crashed.load(Ordering::SeqCst)
+    }
+
+    /// Path of the call in which it crashed, if it crashed in one.
+    pub fn crashed_in(&self) -> Option<String> {
+        self.with(|s| s.crashed_in.clone())
     }
 
     /// Arms a fault.
@@ -267,6 +275,7 @@ impl SimDisk {
         let crashes = state.calls >= state.crash_at_call || state.changes >= state.crash_at_change;
         if crashes {
             state.crashed = true;
+            state.crashed_in = Some(path.to_string());
             self.shared.crashed.store(true, Ordering::SeqCst);
             if call == Call::Look {
                 return Err(failure(code, path, CRASHED));

@@ -27,6 +27,11 @@ const WAITS_AT_END: u32 = 100_000;
 /// An outside thread that waits this long while nothing is scheduled reports a hang.
 const HANG: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 
+/// Background threads that run on for so long, by the virtual clock or by turns, while every other
+/// thread waits without a time limit: what those wait for never comes.
+const FUTILE_NS: u64 = 600_000_000_000;
+const FUTILE_TURNS: u64 = 2_000_000;
+
 /// The payload with which a wait unwinds a thread of a crashed or stopped simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unwound;
@@ -106,6 +111,8 @@ struct Table {
     mode: Mode,
     switches: u64,
     trace: u64,
+    /// Turn and time of the last choice of a thread that is not of the background.
+    driven: (u64, u64),
     /// An outside thread was told why the simulation failed.
     reported: bool,
 }
@@ -167,6 +174,7 @@ impl Scheduler {
                 mode: Mode::Running,
                 switches: 0,
                 trace: mix(options.seed),
+                driven: (0, 0),
                 reported: false,
             }),
             ended: Arc::new(Event::new()),
@@ -479,6 +487,11 @@ impl Scheduler {
         })?;
         table.switches += 1;
         let now = self.clock.load(Ordering::Relaxed);
+        if table.slots[next].role != Role::Background {
+            table.driven = (table.switches, now);
+        } else if !ending && table.is_futile(now) {
+            self.give_up(table, from);
+        }
         table.trace = mix(table.trace ^ now.rotate_left(16) ^ next as u64);
         Some(next)
     }
@@ -534,6 +547,19 @@ impl Scheduler {
 }
 
 impl Table {
+    /// True if the background runs on and on, and nobody whom it serves can.
+    fn is_futile(&self, now: u64) -> bool {
+        let (turn, time) = self.driven;
+        if self.switches - turn < FUTILE_TURNS && now - time < FUTILE_NS {
+            return false;
+        }
+        self.slots.iter().all(|slot| match &slot.state {
+            State::Waiting(wait) => slot.role == Role::Background || wait.deadline.is_none(),
+            State::Ready => slot.role == Role::Background,
+            State::Done => true,
+        })
+    }
+
     fn add(&mut self, name: &str, role: Role) -> usize {
         self.slots.push(Slot {
             name: format!("{name}#{}", self.slots.len()),

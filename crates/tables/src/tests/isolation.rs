@@ -124,6 +124,45 @@ fn writers_wait_for_each_other() {
     }
 }
 
+/// Who waits for a row reads it in the format it has then, which may be later than his wait.
+#[test]
+fn a_column_is_added_while_a_lock_is_waited_for() {
+    let db = Db::new();
+    let table = two_rows(&db);
+    let d = ColumnSpec::new("d", ColumnType::Int32).default_value(7i64);
+    let mut first = db.begin();
+    set_a(&mut first, &table, 1, 50).unwrap();
+    std::thread::scope(|scope| {
+        let (db, table) = (&db, &table);
+        let wait = |by_index: bool| {
+            let mut txn = db.begin();
+            let mut row = Row::new();
+            let locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
+            let mut keep = |_: &mut Transaction, found: &Row| {
+                row = found.clone();
+                Ok(true)
+            };
+            let (all, forward) = (Range::ALL, Direction::Forward);
+            match by_index {
+                true => txn.index_scan_locked(table, 0, all, forward, locking, &mut keep).unwrap(),
+                false => txn.scan_locked(table, all, forward, locking, &mut keep).unwrap(),
+            }
+            row.values().unwrap().len()
+        };
+        let waiters = [scope.spawn(move || wait(false)), scope.spawn(move || wait(true))];
+        while db.store.txns.waiting() < 2 {
+            std::thread::yield_now();
+        }
+        db.store.add_column("t", &d).unwrap();
+        for id in [1i64, 2] {
+            let change = [(table.shape().column("d").unwrap(), ValueRef::Int(8))];
+            first.update(table, &[id.into()], &change).unwrap();
+        }
+        commit(first);
+        assert_eq!(waiters.map(|w| w.join().unwrap()), [5, 5]);
+    });
+}
+
 #[test]
 fn a_deadlock_is_found_and_the_victim_is_rolled_back() {
     let db = Db::new();
