@@ -22,5 +22,9 @@ pub const DECIMAL_DIGITS_MAX: u8 = 38;
 pub const FIXED_BYTES_MAX: u16 = 255;
 /// Bytes of one value (4 GiB - 1).
 pub const VALUE_BYTES_MAX: u32 = u32::MAX;
+/// Bytes of the XID of a prepared transaction.
+pub const XID_BYTES_MAX: usize = 1_024;
+/// Row operations of one transaction.
+pub const OPERATIONS_MAX: u32 = 4_000_000_000;
 /// Row formats of a table: one more with each column added or dropped.
 pub const ROW_VERSIONS_MAX: u16 = 16_000;

@@ -104,10 +104,17 @@ impl Pages {
         Ok(())
     }
 
-    fn add_segment(&self, segment: u32) -> Result<()> {
-        if segment >= MAX_SEGMENTS {
-            return Err(Error::new(Code::SpaceLimit));
+    /// # Errors
+    /// `SpaceLimit` for a segment beyond the last one.
+    pub(crate) fn check_segment(&self, segment: u32) -> Result<()> {
+        if segment < MAX_SEGMENTS {
+            return Ok(());
         }
+        Err(Error::new(Code::SpaceLimit).with("segments", segment).with("limit", MAX_SEGMENTS))
+    }
+
+    fn add_segment(&self, segment: u32) -> Result<()> {
+        self.check_segment(segment)?;
         self.create_segment(segment)?;
         // System share: an allocation may be waiting for this with pages latched.
         let mut reserved = self.log()?.reserve(SPACE_LOG_BYTES, Share::System)?;

@@ -2,8 +2,8 @@
 
 use crate::rig::{self, Rig};
 use crate::{Access, Pages};
-use evenkeel_base::{PageNo, Result, TreeId};
-use evenkeel_format::space::TREE_FRAGMENTS;
+use evenkeel_base::{Code, PageNo, Result, TreeId};
+use evenkeel_format::space::{MAX_SEGMENTS, TREE_FRAGMENTS};
 use evenkeel_io::{MemEnv, Runtime};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,4 +187,15 @@ fn segments_follow_one_another() -> Result<()> {
 fn pages_are_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Pages>();
+}
+
+#[test]
+fn the_page_space_ends_at_its_limit() {
+    let rig = rig::create(Runtime::new(Arc::new(MemEnv::new())), 64, 1 << 20).expect("creates");
+    rig.pages.check_segment(MAX_SEGMENTS - 1).expect("the last one");
+    let error = rig.pages.check_segment(MAX_SEGMENTS).expect_err("one beyond");
+    let text = error.to_string();
+    assert_eq!(error.code(), Code::SpaceLimit);
+    assert!(text.starts_with(Code::SpaceLimit.text()), "{text}");
+    assert!(text.contains("limit=16384"), "{text}");
 }

@@ -14,7 +14,6 @@ use crate::table::{Table, TableState};
 use crate::transaction::Transaction;
 use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, TableId, TreeId};
 use evenkeel_format::catalog::{IndexState, entry_kind};
-use evenkeel_format::limits;
 use evenkeel_log::Durability;
 use evenkeel_tree::Tree;
 use std::sync::Arc;
@@ -218,12 +217,7 @@ impl Store {
     /// A definition in the next row format.
     fn next_format(&self, table: &Table) -> Result<TableDef> {
         let mut def = (*table.shape().def).clone();
-        if def.entry.row_version >= limits::ROW_VERSIONS_MAX {
-            return Err(Error::new(Code::TooManyColumns)
-                .with("in", "row formats")
-                .with("limit", limits::ROW_VERSIONS_MAX));
-        }
-        def.entry.row_version += 1;
+        def.raise_format()?;
         Ok(def)
     }
 

@@ -252,6 +252,18 @@ impl TableDef {
         })
     }
 
+    /// Begins the next row format.
+    ///
+    /// # Errors
+    /// `TooManyColumns` if there were too many.
+    pub(crate) fn raise_format(&mut self) -> Result<()> {
+        let formats = usize::from(self.entry.row_version) + 1;
+        let limit = usize::from(limits::ROW_VERSIONS_MAX);
+        too_many(Code::TooManyColumns, "row formats", formats, limit)?;
+        self.entry.row_version += 1;
+        Ok(())
+    }
+
     /// Adds a column in the present row format (the caller raises it for an existing table).
     ///
     /// # Errors
@@ -300,12 +312,18 @@ impl TableDef {
         if let Some(value) = &spec.default {
             let part = KeyPart { ty: spec.ty, nullable: spec.nullable, desc: false };
             part.encode(value.as_ref(), &mut bytes).map_err(name)?;
+            let long = match value {
+                Value::Bytes(bytes) => bytes.len(),
+                Value::Text(text) => text.len(),
+                _ => 0,
+            };
+            if long > limits::DEFAULT_BYTES_MAX {
+                let error = Error::new(Code::DefinitionInvalid).with("why", "default too long");
+                let error = error.with("bytes", long).with("limit", limits::DEFAULT_BYTES_MAX);
+                return Err(name(error));
+            }
         }
-        entry.encode(&mut bytes).map_err(name)?;
-        if bytes.len() > 2 * limits::DEFAULT_BYTES_MAX {
-            return Err(name(Error::new(Code::DefinitionInvalid).with("why", "default too long")));
-        }
-        Ok(())
+        entry.encode(&mut bytes).map_err(name)
     }
 
     fn parts(&self, specs: &[PartSpec], what: &str) -> Result<Vec<PartEntry>> {

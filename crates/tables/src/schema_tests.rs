@@ -46,8 +46,33 @@ fn limits_hold_at_the_limit_and_one_beyond() {
         let text = ColumnSpec::new("c", ColumnType::Text { max: 9999 });
         TableSpec::new().column(text.default_value("x".repeat(n)))
     };
-    assert_eq!(code(&default(limits::DEFAULT_BYTES_MAX - 30)), None);
-    assert_eq!(code(&default(limits::DEFAULT_BYTES_MAX + 30)), Some(Code::DefinitionInvalid));
+    assert_eq!(code(&default(limits::DEFAULT_BYTES_MAX)), None);
+    assert_eq!(code(&default(limits::DEFAULT_BYTES_MAX + 1)), Some(Code::DefinitionInvalid));
+    let typed = |ty| TableSpec::new().column(ColumnSpec::new("c", ty));
+    let decimal = |precision| typed(ColumnType::Decimal { precision, scale: 0 });
+    assert_eq!(code(&decimal(limits::DECIMAL_DIGITS_MAX)), None);
+    assert_eq!(code(&decimal(limits::DECIMAL_DIGITS_MAX + 1)), Some(Code::DefinitionInvalid));
+    let fixed = |len| typed(ColumnType::FixedBytes { len });
+    assert_eq!(code(&fixed(limits::FIXED_BYTES_MAX)), None);
+    assert_eq!(code(&fixed(limits::FIXED_BYTES_MAX + 1)), Some(Code::DefinitionInvalid));
+}
+
+#[test]
+fn a_table_that_changed_often_meets_its_limits() {
+    let mut def = define(&columns(1), 4096).expect("defines");
+    let spec = |i: usize| ColumnSpec::new(&format!("later{i}"), ColumnType::Int32).nullable();
+    for i in 1..limits::COLUMNS_EVER_MAX {
+        def.push_column(&spec(i)).expect("at the limit");
+        def.columns[i].entry.dropped_in = 1;
+    }
+    assert_eq!(def.columns.len(), limits::COLUMNS_EVER_MAX);
+    let beyond = def.push_column(&spec(limits::COLUMNS_EVER_MAX + 1)).expect_err("one beyond");
+    assert_eq!(beyond.code(), Code::TooManyColumns);
+    assert_eq!(beyond.context("in"), Some("columns ever"));
+    def.entry.row_version = limits::ROW_VERSIONS_MAX - 1;
+    def.raise_format().expect("at the limit");
+    let beyond = def.raise_format().expect_err("limits::ROW_VERSIONS_MAX + 1");
+    assert_eq!((beyond.code(), beyond.context("in")), (Code::TooManyColumns, Some("row formats")));
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 use crate::tree::{Tree, change};
 use evenkeel_base::{Code, Error, PageNo, Result, Stamp};
+use evenkeel_format::limits::VALUE_BYTES_MAX;
 use evenkeel_format::node::KIND_NONE;
 use evenkeel_format::overflow::{OVERFLOW_HEADER_BYTES, OverflowPage};
 use evenkeel_format::tree_op::TreeOp;
@@ -70,11 +71,7 @@ impl OverflowWriter {
     /// # Errors
     /// `ValueTooLong` beyond 4 GiB - 1; those of log and pages.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
-        if self.len + bytes.len() as u64 > u64::from(u32::MAX) {
-            return Err(Error::new(Code::ValueTooLong)
-                .with("bytes", self.len + bytes.len() as u64)
-                .with("limit", u32::MAX));
-        }
+        check_len(self.len + bytes.len() as u64)?;
         let max = data_bytes_max(&self.tree);
         while !bytes.is_empty() {
             if self.data.len() == max {
@@ -273,6 +270,16 @@ pub fn pages(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Res
         at = part.next.filter(|_| left > 0);
     }
     Ok(())
+}
+
+/// # Errors
+/// `ValueTooLong`.
+pub(crate) fn check_len(bytes: u64) -> Result<()> {
+    if bytes <= u64::from(VALUE_BYTES_MAX) {
+        return Ok(());
+    }
+    let error = Error::new(Code::ValueTooLong).with("bytes", bytes);
+    Err(error.with("limit", VALUE_BYTES_MAX))
 }
 
 fn owns(value: &OverflowRef, page: &OverflowPage<'_>, position: u32) -> bool {

@@ -150,9 +150,38 @@ fn limits_hold_at_the_limit_and_one_beyond() {
         txn.table("long")?.insert(&[Int(id), Bytes(&vec![b'x'; bytes])])?;
         txn.commit()
     };
-    let longest = limits::INDEX_ENTRY_BYTES_MAX - 2 - 8;
-    insert(1, longest).expect("at the limit");
-    assert_eq!(insert(2, longest + 1).expect_err("beyond").code(), Code::EntryTooLong);
+    let other = 2 + 8;
+    insert(1, limits::INDEX_ENTRY_BYTES_MAX - other).expect("at the limit");
+    let beyond = insert(2, limits::INDEX_ENTRY_BYTES_MAX + 1 - other).expect_err("beyond");
+    assert_eq!(beyond.code(), Code::EntryTooLong);
+    // A default of as many bytes as it may have, each of which takes two in a key.
+    let column = |bytes: usize| {
+        ColumnSpec::new("d", ColumnType::Bytes { max: 9999 }).default_value(vec![0u8; bytes])
+    };
+    db.add_column("long", &column(limits::DEFAULT_BYTES_MAX)).expect("at the limit");
+    let beyond = db.create_table("d", &wide(2).column(column(limits::DEFAULT_BYTES_MAX + 1)));
+    assert_eq!(beyond.expect_err("beyond").code(), Code::DefinitionInvalid);
     let check = db.check().expect("check");
     assert_eq!((check.rows, check.problems.len()), (1, 0), "{:?}", check.problems);
+}
+
+/// Each constant of `format::limits` is met by a test, at the limit and one beyond.
+#[test]
+fn every_limit_has_its_test() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).expect("it is there");
+    let tests: String = [
+        "tables/src/schema_tests.rs",
+        "tables/src/shape_tests.rs",
+        "tree/src/tests/model.rs",
+        "txn/src/txns_tests.rs",
+        "trust/tests/limits.rs",
+    ]
+    .map(read)
+    .concat();
+    let limits = read("format/src/limits.rs");
+    let names = limits.lines().filter_map(|l| l.strip_prefix("pub const ")?.split(':').next());
+    let without: Vec<&str> =
+        names.filter(|name| !tests.contains(&format!("limits::{name} + 1"))).collect();
+    assert!(without.is_empty(), "not tried one beyond: {without:?}");
 }

@@ -19,6 +19,7 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Cause, Code, CommitTable, Error, Lsn, Result, Snapshot, Stamp};
 use evenkeel_base::{TreeId, TxnId, TxnState};
+use evenkeel_format::limits::{OPERATIONS_MAX, XID_BYTES_MAX};
 use evenkeel_format::record::{Before, RecordKind, RowKind, encode_prepare, encode_txn};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::{Event, Runtime};
@@ -30,8 +31,6 @@ use std::sync::{Arc, OnceLock};
 const SHARDS: usize = 64;
 /// Upper bound of the body of COMMIT, ABORT and END.
 pub(crate) const OUTCOME_BYTES: usize = 16;
-/// Longest XID.
-const XID_BYTES_MAX: usize = 1024;
 /// Ended transactions whose undo waits to be freed before the purge is woken.
 const HISTORY_WAKE: usize = 256;
 
@@ -253,8 +252,10 @@ impl Txns {
     /// `TxnEnded`, `TxnTooLong`, `WritesStopped`, `DiskFull`, `StatementCancelled`.
     pub fn reserve_undo(&self, t: &TxnRef, bytes: usize) -> Result<()> {
         t.check_open()?;
-        if t.undo_count() >= u32::MAX - 1 {
-            return Err(Error::new(Code::TxnTooLong).with("operations", t.undo_count()));
+        if t.undo_count() >= OPERATIONS_MAX {
+            return Err(Error::new(Code::TxnTooLong)
+                .with("operations", t.undo_count())
+                .with("limit", OPERATIONS_MAX));
         }
         let undo = match t.undo.get() {
             Some(undo) => undo,

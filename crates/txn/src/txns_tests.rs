@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::*;
 use evenkeel_base::Kind;
+use evenkeel_format::limits;
 
 #[test]
 fn a_transaction_without_changes_writes_nothing() {
@@ -67,8 +68,13 @@ fn prepared_transactions_are_decided_by_xid() {
     let other = w.txns.begin();
     rows.write(&other, b"k", b"v");
     assert_eq!(w.txns.prepare(&other, b"x1").expect_err("taken").code(), Code::XidInUse);
-    let long = vec![0; XID_BYTES_MAX + 1];
+    let long = vec![0; limits::XID_BYTES_MAX + 1];
     assert_eq!(w.txns.prepare(&other, &long).expect_err("too long").code(), Code::XidTooLong);
+    let longest = vec![0; limits::XID_BYTES_MAX];
+    let last = w.txns.begin();
+    rows.write(&last, b"k2", b"v");
+    w.txns.prepare(&last, &longest).expect("at the limit");
+    w.txns.rollback_prepared(&longest).expect("rolls back");
     assert_eq!(w.txns.prepared_xids(), [b"x1".to_vec(), b"x2".to_vec()]);
     w.txns.commit_prepared(b"x1").expect("commits").expect("changed");
     w.txns.rollback_prepared(b"x2").expect("rolls back");
@@ -177,4 +183,21 @@ fn cost_of_begin_and_snapshot() {
         let ns = (w.rt.env.now_ns() - start) / u64::from(N);
         eprintln!("begin + 1 undo + commit + purge: {ns} ns");
     }
+}
+
+#[test]
+fn a_transaction_ends_at_its_last_operation() {
+    let w = world(small());
+    let rows = Rows::new(&w);
+    let t = w.txns.begin();
+    rows.write(&t, b"k", b"v");
+    t.set_undo_count(limits::OPERATIONS_MAX - 1);
+    w.txns.reserve_undo(&t, 10).expect("the last one, the limit");
+    t.set_undo_count(limits::OPERATIONS_MAX);
+    let error = w.txns.reserve_undo(&t, 10).expect_err("limits::OPERATIONS_MAX + 1");
+    let text = error.to_string();
+    assert_eq!(error.code(), Code::TxnTooLong);
+    assert!(text.starts_with(Code::TxnTooLong.text()), "{text}");
+    assert!(text.contains("operations=4000000000") && text.contains("limit="), "{text}");
+    w.txns.commit(&t).expect("it can still end");
 }

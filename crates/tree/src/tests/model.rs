@@ -2,6 +2,8 @@
 //! smaller than the tree.
 
 use super::*;
+use evenkeel_base::Code;
+use evenkeel_format::limits;
 use evenkeel_io::MemEnv;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -152,7 +154,8 @@ fn long_keys_and_rows_at_the_limit() {
         put(&db, &tree, &mut model, key, row_max);
     }
     check_all(&tree, &model);
-    let long = vec![0; key_max + 1];
+    let long = vec![0; PAGE / limits::CLUSTERED_KEY_PAGE_SHARE + 1];
+    assert_eq!(long.len(), key_max + 1);
     assert_eq!(db.write(&tree, &long, Some(plain(b""))).unwrap_err().code().name(), "KeyTooLong");
     let long = vec![0; row_max + 1];
     assert_eq!(db.write(&tree, b"k", Some(plain(&long))).unwrap_err().code().name(), "RowTooLong");
@@ -214,4 +217,13 @@ fn overflow_values_stream_in_and_out() {
     let mut writer = OverflowWriter::new(&tree, owner);
     writer.write(&[1; 9_000]).unwrap();
     writer.abandon().unwrap();
+}
+
+#[test]
+fn a_value_ends_at_the_limit() {
+    let limit = u64::from(limits::VALUE_BYTES_MAX);
+    overflow::check_len(limit).unwrap();
+    let beyond = overflow::check_len(limit + 1).unwrap_err();
+    assert_eq!(beyond.code(), Code::ValueTooLong);
+    assert_eq!(beyond.context("bytes"), Some("4294967296"), "limits::VALUE_BYTES_MAX + 1");
 }

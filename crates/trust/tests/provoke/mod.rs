@@ -1,5 +1,7 @@
 //! One provocation per error: a misuse of the public API, a fault of the environment, or a crafted
-//! file.
+//! file. What lies below the public API is in `layers`.
+
+pub mod layers;
 
 use evenkeel::ValueRef::{Int, Null, Text};
 use evenkeel::{

@@ -1,0 +1,231 @@
+//! Provocations below the public API: layers used as no caller uses them, and files that only an
+//! attacker makes: every checksum right, the content wrong.
+
+use super::{
+    Provocation, begin, closed, column, database, failed, log_options, memory, open_and_read,
+    small, spec, write,
+};
+use evenkeel::ValueRef::{Bytes, Int, Null, Text};
+use evenkeel::{
+    Code, ColumnSpec, ColumnType, Database, Error, IndexSpec, LockWait, Options, Row, TableSpec,
+};
+use evenkeel_base::{IndexId, Lsn, Stamp, TreeId};
+use evenkeel_format::catalog::entry_kind;
+use evenkeel_format::node::{Node, NodeMut};
+use evenkeel_format::overflow::KIND_OVERFLOW;
+use evenkeel_format::page::{self, HEADER_BYTES};
+use evenkeel_format::record::RecordKind;
+use evenkeel_io::{MemEnv, Runtime};
+use evenkeel_log::{Log, Share};
+use evenkeel_pages::{Pages, PagesOptions, RedoApply as _};
+use evenkeel_runs::{KeyRange, Runs, RunsOptions};
+use evenkeel_tree::{Decision, LeafOp, LeafRow, OverflowWriter, Tree, TreeRedo, Trees};
+use evenkeel_trust::faulty;
+use evenkeel_txn::{TxnOptions, Txns};
+use std::sync::Arc;
+
+/// The layers of a new database without the facade.
+struct Layers {
+    rt: Arc<Runtime>,
+    log: Arc<Log>,
+    pages: Arc<Pages>,
+    txns: Arc<Txns>,
+    trees: Arc<Trees>,
+}
+
+fn layers() -> Layers {
+    let rt = Runtime::new(Arc::new(MemEnv::new()));
+    let options = PagesOptions { page_size: 4096, pool_bytes: 1 << 20, doublewrite: true };
+    let pages = Pages::create(rt.clone(), options).expect("pages");
+    let log = Log::create(rt.clone(), log_options(), Lsn(0)).expect("a log");
+    pages.attach_log(log.clone()).expect("attached");
+    while pages.supply_beat().expect("frames") == evenkeel_base::Beat::More {}
+    let txns = Txns::create(rt.clone(), TxnOptions::default());
+    txns.attach_log(log.clone());
+    let trees = Trees::new(rt.clone(), pages.clone(), log.clone(), txns.clone());
+    Layers { rt, log, pages, txns, trees }
+}
+
+impl Layers {
+    fn tree(&self) -> Tree {
+        self.trees.create(TreeId(7)).expect("a tree")
+    }
+
+    fn put(&self, tree: &Tree, key: &[u8]) -> evenkeel::Result<bool> {
+        let mut reserved = self.log.reserve(20_000, Share::User)?;
+        tree.write(key, &mut reserved, &mut Put)
+    }
+}
+
+/// Puts an empty row.
+struct Put;
+
+impl LeafOp for Put {
+    fn decide<'a>(&'a mut self, _: Option<LeafRow<'_>>) -> evenkeel::Result<Decision<'a>> {
+        let (kind, stamp) = (RecordKind::Row, Stamp::default());
+        Ok(Decision::Put { kind, flags: 0, stamp, row: b"" })
+    }
+    fn prepare(&mut self, _: Option<LeafRow<'_>>) -> &[u8] {
+        b""
+    }
+    fn logged(&mut self, _: Lsn) {}
+}
+
+/// Rows of a bulk load.
+fn load(keys: &[&[u8]]) -> Error {
+    let layers = layers();
+    let tree = layers.tree();
+    let mut load = tree.bulk_load().expect("it is empty");
+    let row = LeafRow { flags: 0, stamp: Stamp::default(), row: b"" };
+    let pushed = keys.iter().try_for_each(|key| load.push(key, row));
+    failed(pushed)
+}
+
+/// What reading says of a closed database whose tree pages were changed and sealed again.
+fn forged(env: Arc<MemEnv>, change: impl Fn(&mut [u8])) -> Error {
+    let database = database(&*env);
+    for path in faulty::paths(&*env).iter().filter(|p| p.starts_with("pages/")) {
+        let mut bytes = faulty::content(&*env, path);
+        for image in bytes.chunks_exact_mut(4096) {
+            if page::kind(image) == Some(page::PageKind::Tree) {
+                change(image);
+                page::seal(image, database);
+            }
+        }
+        faulty::replace(&*env, path, &bytes);
+    }
+    open_and_read(env)
+}
+
+/// Takes the columns out of every leaf that looks like the catalog's.
+fn without_columns(image: &mut [u8]) {
+    let Ok(mut node) = NodeMut::parse(&mut image[HEADER_BYTES..]) else { return };
+    if !node.node().is_leaf() {
+        return;
+    }
+    for slot in (0..node.node().count()).rev() {
+        let key = node.node().key(slot);
+        // Key of a catalog row: table u32, kind u8, item u32.
+        if key.len() == 9 && key[4] == entry_kind::COLUMN && key[..4] != [0; 4] {
+            node.remove(slot);
+        }
+    }
+}
+
+/// A closed database with a long value.
+fn closed_with_long_value() -> Arc<MemEnv> {
+    let env = Arc::new(MemEnv::new());
+    let db = Database::open_with("dir", small(env.clone())).expect("opens");
+    let spec = TableSpec::new()
+        .column(column("id"))
+        .column(ColumnSpec::new("long", ColumnType::Bytes { max: 1 << 20 }))
+        .primary_key(&["id"]);
+    db.create_table("t", &spec).expect("creates");
+    write(&db, |txn| txn.table("t")?.insert(&[Int(1), Bytes(&[7; 50_000])]).map(|_| ()));
+    db.close().expect("closes");
+    env
+}
+
+fn locks_full() -> Error {
+    let options = Options { memory_size: 16 << 20, ..Options::in_memory() };
+    let db = Database::open_with("dir", options).expect("opens");
+    db.create_table("t", &spec()).expect("creates");
+    write(&db, |txn| {
+        let mut table = txn.table("t")?;
+        (0..20_000).try_for_each(|id| table.insert(&[Int(id), Null, Text("x")]).map(|_| ()))
+    });
+    let mut txn = begin(&db);
+    let (mut table, mut row) = (txn.table("t").expect("there"), Row::new());
+    let lock = |id| table.get_for_update(&[Int(id)], LockWait::Wait, &mut row).map(|_| ());
+    failed((0..20_000).try_for_each(lock))
+}
+
+/// Provocations by layer.
+pub const ALL: &[Provocation] = &[
+    (Code::KeyTooLong, &["tree=7", "bytes=900", "limit="], || {
+        let layers = layers();
+        failed(layers.put(&layers.tree(), &[b'k'; 900]))
+    }),
+    (Code::SpaceDamaged, &["page=", "why=free twice"], || {
+        let layers = layers();
+        let root = layers.tree().root();
+        let mut reserved = layers.log.reserve(20_000, Share::User).expect("room");
+        let mut mtr = layers.pages.begin(1).expect("a frame");
+        let slot = mtr.write(root).expect("the root");
+        mtr.free(slot).expect("freed");
+        mtr.commit(&mut reserved);
+        let mut mtr = layers.pages.begin(1).expect("a frame");
+        let slot = mtr.write(root).expect("its frame is there still");
+        failed(mtr.free(slot))
+    }),
+    (Code::ValueTooLong, &["bytes=4294967296", "limit=4294967295"], || {
+        // Zeros of the operating system: nobody touches them.
+        let zeros = vec![0; 1 << 32];
+        let layers = layers();
+        failed(OverflowWriter::new(&layers.tree(), Stamp::default()).write(&zeros))
+    }),
+    (Code::TreeDamaged, &["tree=", "why="], || {
+        forged(closed(), |image| {
+            if Node::parse(&image[HEADER_BYTES..]).is_ok_and(|node| node.is_leaf()) {
+                image[24] ^= 0x40;
+            }
+        })
+    }),
+    (Code::TreeOpMisfit, &["why="], || {
+        let layers = layers();
+        let root = layers.tree().root();
+        let mut image =
+            layers.pages.read(root, evenkeel_pages::Access::Normal).expect("it").to_vec();
+        failed(TreeRedo.apply(34, &[200, 1, 5, 0], &mut image))
+    }),
+    (Code::TreeGone, &["tree=7"], || {
+        let layers = layers();
+        let tree = layers.tree();
+        tree.drop_all().expect("drops");
+        // Another tree takes its root's page.
+        let _ = layers.trees.create(TreeId(8)).expect("another tree");
+        failed(tree.get(b"key", &mut |_| {}))
+    }),
+    (Code::TreeNotEmpty, &["tree=7"], || {
+        let layers = layers();
+        let tree = layers.tree();
+        layers.put(&tree, b"key").expect("puts");
+        failed(tree.bulk_load().map(|_| ()))
+    }),
+    (Code::KeysNotAscending, &["tree=7"], || load(&[b"a", b"c", b"b"])),
+    (Code::OverflowDamaged, &["page=", "why=a page of another chain"], || {
+        forged(closed_with_long_value(), |image| {
+            if image[HEADER_BYTES] == KIND_OVERFLOW {
+                image[HEADER_BYTES + 16] ^= 1;
+            }
+        })
+    }),
+    (Code::IndexGone, &["index=9"], || {
+        let layers = layers();
+        let options = RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 };
+        let runs = Runs::create(layers.rt.clone(), options, layers.txns.clone()).expect("runs");
+        let snapshot = layers.txns.snapshot().committed();
+        let direction = evenkeel_runs::Direction::Forward;
+        failed(runs.cursor(IndexId(9), &KeyRange::all(), direction, snapshot).map(|_| ()))
+    }),
+    (Code::TxnEnded, &["txn=", "state=committed"], || {
+        let txns = layers().txns;
+        let txn = txns.begin();
+        txns.commit(&txn).expect("commits");
+        failed(txns.commit(&txn))
+    }),
+    (Code::LocksFull, &["bytes=", "limit="], locks_full),
+    (Code::CatalogDamaged, &["table=t", "what=a key names an unknown column"], || {
+        forged(closed(), without_columns)
+    }),
+    (Code::IndexTooYoung, &["index=later"], || {
+        let db = memory();
+        let mut txn = begin(&db);
+        txn.take_snapshot().expect("taken");
+        write(&db, |txn| txn.table("t")?.delete(&[Int(1)]).map(|_| ()));
+        db.add_indexes("t", &[IndexSpec::new("later", &["name"])]).expect("builds");
+        let mut index = txn.table("t").expect("there").index("later").expect("there");
+        let all = evenkeel::Range::ALL;
+        failed(index.scan(all, evenkeel::Direction::Forward).map(|_| ()))
+    }),
+];
