@@ -50,6 +50,18 @@ impl KeyPart {
         Ok(())
     }
 
+    /// For whole numbers of at most 8 bytes: what the stored bits are combined with by XOR to become,
+    /// big-endian, the encoded value. `None` for other types.
+    pub fn bits_flip(&self) -> Option<u64> {
+        let len = self.ty.fixed_len().filter(|len| *len <= 8)?;
+        let float = matches!(self.ty, ColumnType::Float32 | ColumnType::Float64);
+        if float || !self.ty.is_scalar() {
+            return None;
+        }
+        let all = u64::MAX >> (64 - 8 * len);
+        Some(self.ty.ordered_bits(0) as u64 ^ if self.desc { all } else { 0 })
+    }
+
     fn encode_value(&self, value: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
         if self.ty.is_scalar() {
             let bits = self.ty.ordered_bits(self.ty.to_bits(value)?);

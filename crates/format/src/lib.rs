@@ -24,5 +24,5 @@ pub mod wal;
 
 pub use codec::{Reader, put_bytes, put_varint};
 pub use key::{KeyPart, prefix_successor};
-pub use row::{Field, RowColumn, RowLayout, RowReader, row_version};
+pub use row::{Field, FixedPlace, RowColumn, RowLayout, RowReader, row_version};
 pub use types::{ColumnType, Value, ValueRef};

@@ -54,6 +54,17 @@ struct Slot {
     null_bit: Option<u16>,
 }
 
+/// Where every row of a format holds a column of fixed length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedPlace {
+    /// From the first byte of the row.
+    pub at: usize,
+    /// Length.
+    pub len: usize,
+    /// The byte and the bit of it that say NULL.
+    pub null: Option<(usize, u8)>,
+}
+
 /// The layout of one row format, computed from its columns.
 #[derive(Clone, Debug)]
 pub struct RowLayout {
@@ -104,6 +115,18 @@ impl RowLayout {
     /// Its columns in order.
     pub fn columns(&self) -> &[RowColumn] {
         &self.columns
+    }
+
+    /// The place of the i-th column, if it is one of fixed length.
+    pub fn fixed_place(&self, i: usize) -> Option<FixedPlace> {
+        let mut version = Vec::new();
+        put_varint(&mut version, u64::from(self.version));
+        let bitmap_at = 1 + version.len();
+        let slot = self.slots.get(i)?;
+        let Place::Fixed { offset, len } = slot.place else { return None };
+        let null = slot.null_bit.map(|bit| (bitmap_at + usize::from(bit / 8), 1 << (bit % 8)));
+        let at = bitmap_at + self.bitmap_len + offset as usize;
+        Some(FixedPlace { at, len: usize::from(len), null })
     }
 
     /// Appends a row; `field(i)` gives the value of the i-th column of the format.

@@ -12,176 +12,22 @@ use crate::state::LiveFile;
 use crate::writer::{RunWriter, SliceStart, Written};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
-use evenkeel_format::head::head_of;
 use evenkeel_format::record::entry_op;
-use evenkeel_format::run::{ENTRY_BYTES_MAX, ManifestOp, RunVersion};
-use evenkeel_format::{Reader, put_varint};
+use evenkeel_format::run::{ManifestOp, RunVersion};
 use evenkeel_io::Class;
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 use std::sync::Arc;
+
+mod packed;
+mod pieces;
+mod plain;
+
+use pieces::Ordered;
+pub use pieces::{Sorted, Unsorted};
 
 /// Runs a build may leave; with more, they are merged once (F4).
 const RUNS_MAX: usize = 8;
-/// A sorted piece notes the position of every so many entries, for cutting it by key.
-const MARK_EVERY: usize = 64;
 /// Entries written between two questions whether to go on.
 const CHECK_EVERY: u32 = 4096;
-
-/// Entries of one index in any order, in memory: what one thread collects before it sorts.
-pub struct Unsorted {
-    index: IndexId,
-    /// Entries: varint lengths of key with pk, pk and value, then the bytes.
-    arena: Vec<u8>,
-    /// First 12 bytes of the key (big-endian), then 32 bits of position.
-    order: Vec<u128>,
-}
-
-impl Unsorted {
-    /// Collects entries of an index.
-    pub fn new(index: IndexId) -> Unsorted {
-        Unsorted { index, arena: Vec::new(), order: Vec::new() }
-    }
-
-    /// The index.
-    pub fn index(&self) -> IndexId {
-        self.index
-    }
-
-    /// Memory in use.
-    pub fn bytes(&self) -> usize {
-        self.arena.len() + self.order.len() * size_of::<u128>()
-    }
-
-    /// Takes an entry; each (key, pk) once in all pieces of an index.
-    ///
-    /// # Errors
-    /// `EntryTooLong`; `Internal` beyond 4 GiB.
-    pub fn push(&mut self, key: &[u8], pk: &[u8], value: &[u8]) -> Result<()> {
-        let bytes = key.len() + pk.len() + value.len();
-        if bytes > ENTRY_BYTES_MAX || pk.len() > usize::from(u16::MAX) {
-            return Err(Error::new(Code::EntryTooLong).with("index", self.index));
-        }
-        let at = u32::try_from(self.arena.len());
-        let at = at.map_err(|_| Error::internal("a piece of a build beyond 4 GiB"))?;
-        put_varint(&mut self.arena, (key.len() + pk.len()) as u64);
-        put_varint(&mut self.arena, pk.len() as u64);
-        put_varint(&mut self.arena, value.len() as u64);
-        let start = self.arena.len();
-        self.arena.extend_from_slice(key);
-        self.arena.extend_from_slice(pk);
-        let first = head_of(&self.arena[start..]) >> 32 << 32;
-        self.arena.extend_from_slice(value);
-        self.order.push(first | u128::from(at));
-        Ok(())
-    }
-
-    /// Sorts the entries and leaves this empty, with its memory.
-    ///
-    /// # Errors
-    /// None but `Internal`.
-    pub fn sort(&mut self) -> Result<Sorted> {
-        let arena = &self.arena[..];
-        // Compared in full only where the first bytes are equal.
-        self.order.sort_unstable_by(|a, b| {
-            let full = |at: u128| Item::read(&arena[at as u32 as usize..]).map(|i| i.key);
-            (a >> 32).cmp(&(b >> 32)).then_with(|| full(*a).ok().cmp(&full(*b).ok()))
-        });
-        // Laid out anew in order: whoever merges reads front to back.
-        let mut sorted = Sorted { bytes: Vec::with_capacity(arena.len()), marks: Vec::new() };
-        for (n, at) in self.order.iter().enumerate() {
-            if n % MARK_EVERY == 0 {
-                sorted.marks.push(sorted.bytes.len() as u32);
-            }
-            let entry = &arena[*at as u32 as usize..];
-            let len = entry.len() - Item::read(entry)?.rest.len();
-            sorted.bytes.extend_from_slice(&entry[..len]);
-        }
-        self.arena.clear();
-        self.order.clear();
-        Ok(sorted)
-    }
-}
-
-/// Entries in order, in memory.
-pub struct Sorted {
-    bytes: Vec<u8>,
-    /// Positions of every `MARK_EVERY`th entry.
-    marks: Vec<u32>,
-}
-
-impl Sorted {
-    /// Memory in use.
-    pub fn bytes(&self) -> usize {
-        self.bytes.len() + self.marks.len() * size_of::<u32>()
-    }
-
-    /// Position of the first entry not below `key`.
-    fn position(&self, key: &[u8]) -> Result<usize> {
-        let below =
-            |mark: &u32| Item::read(&self.bytes[*mark as usize..]).is_ok_and(|item| item.key < key);
-        let mark = self.marks.partition_point(below).saturating_sub(1);
-        let mut at = self.marks.get(mark).map_or(0, |m| *m as usize);
-        while at < self.bytes.len() {
-            let item = Item::read(&self.bytes[at..])?;
-            if item.key >= key {
-                break;
-            }
-            at = self.bytes.len() - item.rest.len();
-        }
-        Ok(at)
-    }
-}
-
-/// An entry at the head of a sorted piece. Ordered so that the greatest has the lowest key.
-struct Item<'a> {
-    head: u128,
-    /// Column bytes and pk.
-    key: &'a [u8],
-    pk_len: usize,
-    value: &'a [u8],
-    rest: &'a [u8],
-}
-
-impl<'a> Item<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Item<'a>> {
-        // Short lengths, one byte each, are the rule.
-        if let [key_len, pk_len, value_len, rest @ ..] = bytes
-            && (key_len | pk_len | value_len) & 0x80 == 0
-            && let Some((key, rest)) = rest.split_at_checked(usize::from(*key_len))
-            && let Some((value, rest)) = rest.split_at_checked(usize::from(*value_len))
-        {
-            let pk_len = usize::from(*pk_len);
-            return Ok(Item { head: head_of(key), key, pk_len, value, rest });
-        }
-        let mut r = Reader::new(bytes, "entry of a build");
-        let (key_len, pk_len) = (r.varint()? as usize, r.varint()? as usize);
-        let value_len = r.varint()? as usize;
-        let (key, value) = (r.take(key_len)?, r.take(value_len)?);
-        Ok(Item { head: head_of(key), key, pk_len, value, rest: r.rest() })
-    }
-}
-
-impl Ord for Item<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.head.cmp(&self.head).then_with(|| other.key.cmp(self.key))
-    }
-}
-
-impl PartialOrd for Item<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Item<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for Item<'_> {}
 
 /// What a build wrote: give all parts of an index to [`Runs::install`]. Dropped without that, its
 /// files are removed.
@@ -206,16 +52,14 @@ impl Drop for BuiltPart {
 pub struct RunPlan {
     runs: Arc<Runs>,
     start: SliceStart,
-    pieces: Vec<Sorted>,
-    /// Per part, where it begins in each piece; one more for the end.
-    cuts: Vec<Vec<usize>>,
+    entries: Ordered,
     done: Mutex<Vec<(usize, BuiltPart)>>,
 }
 
 impl RunPlan {
     /// Number of parts.
     pub fn parts(&self) -> usize {
-        self.cuts.len() - 1
+        self.entries.parts()
     }
 
     /// Writes a part. `check` may end it with an error; nothing of the part stays then.
@@ -223,18 +67,21 @@ impl RunPlan {
     /// # Errors
     /// Of writing, or what `check` says.
     pub fn write(&self, part: usize, check: &dyn Fn() -> Result<()>) -> Result<()> {
-        let mut heap = BinaryHeap::new();
-        for (i, piece) in self.pieces.iter().enumerate() {
-            let bytes = &piece.bytes[self.cuts[part][i]..self.cuts[part + 1][i]];
-            if !bytes.is_empty() {
-                heap.push(Item::read(bytes)?);
+        let mut out: Option<Output<'_>> = None;
+        let mut count = 0;
+        let written = self.entries.read(part, |key, pk_len, value| {
+            let out = match &mut out {
+                Some(out) => out,
+                None => out.insert(Output::new(&self.runs, self.start)?),
+            };
+            count += 1;
+            if count % CHECK_EVERY == 0 {
+                check()?;
             }
-        }
-        if heap.is_empty() {
-            return Ok(());
-        }
-        let mut out = Output::new(&self.runs, self.start)?;
-        if let Err(error) = merge_pieces(heap, &mut out, check) {
+            out.push(key, pk_len, value)
+        });
+        let Some(out) = out else { return written };
+        if let Err(error) = written {
             out.abandon();
             return Err(error);
         }
@@ -254,27 +101,6 @@ impl RunPlan {
         let sorted = if run.is_empty() { Vec::new() } else { vec![run] };
         BuiltPart { runs: self.runs.clone(), sorted }
     }
-}
-
-fn merge_pieces(
-    mut heap: BinaryHeap<Item<'_>>,
-    out: &mut Output<'_>,
-    check: &dyn Fn() -> Result<()>,
-) -> Result<()> {
-    let mut count = 0;
-    while let Some(mut top) = heap.peek_mut() {
-        out.push(top.key, top.pk_len, top.value)?;
-        if top.rest.is_empty() {
-            PeekMut::pop(top);
-        } else {
-            *top = Item::read(top.rest)?;
-        }
-        count += 1;
-        if count % CHECK_EVERY == 0 {
-            check()?;
-        }
-    }
-    Ok(())
 }
 
 /// A run being written: files of `SEGMENT_BYTES`.
@@ -334,21 +160,9 @@ impl Runs {
         pieces: Vec<Sorted>,
         parts: usize,
     ) -> Result<RunPlan> {
-        let mut samples = Vec::new();
-        for piece in &pieces {
-            for mark in &piece.marks {
-                samples.push(Item::read(&piece.bytes[*mark as usize..])?.key);
-            }
-        }
-        samples.sort_unstable();
-        let mut cuts = vec![vec![0; pieces.len()]];
-        for part in 1..parts {
-            let Some(key) = samples.get(part * samples.len() / parts) else { continue };
-            cuts.push(pieces.iter().map(|p| p.position(key)).collect::<Result<_>>()?);
-        }
-        cuts.push(pieces.iter().map(|p| p.bytes.len()).collect());
+        let entries = Ordered::new(pieces, parts)?;
         let start = self.build_start(index);
-        Ok(RunPlan { runs: self.clone(), start, pieces, cuts, done: Mutex::default() })
+        Ok(RunPlan { runs: self.clone(), start, entries, done: Mutex::default() })
     }
 
     fn build_start(&self, index: IndexId) -> SliceStart {

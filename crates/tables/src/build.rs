@@ -23,6 +23,7 @@ use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+mod keys;
 mod scan;
 
 /// Phase of a build.

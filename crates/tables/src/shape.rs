@@ -7,7 +7,9 @@ use evenkeel_base::{Code, Error, IndexId, Lsn, Result};
 use evenkeel_format::catalog::{ColumnEntry, IndexState, PartEntry};
 use evenkeel_format::overflow::OverflowRef;
 use evenkeel_format::row::RowReader;
-use evenkeel_format::{Field, KeyPart, RowColumn, RowLayout, Value, ValueRef, limits, row_version};
+use evenkeel_format::{
+    Field, FixedPlace, KeyPart, RowColumn, RowLayout, Value, ValueRef, limits, row_version,
+};
 use std::sync::{Arc, OnceLock};
 
 /// A column inside a key.
@@ -199,6 +201,12 @@ impl Shape {
             let positions = columns.iter().map(|c| live(c.id)).collect();
             Version { layout: RowLayout::new(number, columns), slots, positions }
         }))
+    }
+
+    /// Where rows of a format hold the live column at `position`, if at a fixed place.
+    pub(crate) fn fixed_place(&self, version: u16, position: usize) -> Option<FixedPlace> {
+        let version = self.version(version).ok()?;
+        version.layout.fixed_place(usize::from((*version.slots.get(position)?)?))
     }
 
     /// Position of a live column. # Errors: `ColumnMissing`.

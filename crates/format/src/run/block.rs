@@ -107,9 +107,14 @@ impl BlockBuilder {
         if restart || pk_len != self.last_pk_len {
             flags |= PK_LEN;
         }
-        self.raw.push(flags);
-        put_varint(&mut self.raw, shared as u64);
-        put_varint(&mut self.raw, (key.len() - shared) as u64);
+        if (shared | key.len()) < 0x80 {
+            // One byte each: the rule.
+            self.raw.extend_from_slice(&[flags, shared as u8, (key.len() - shared) as u8]);
+        } else {
+            self.raw.push(flags);
+            put_varint(&mut self.raw, shared as u64);
+            put_varint(&mut self.raw, (key.len() - shared) as u64);
+        }
         if flags & PK_LEN != 0 {
             put_varint(&mut self.raw, pk_len as u64);
         }
@@ -170,7 +175,17 @@ impl BlockBuilder {
 }
 
 pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let mut at = 0;
+    while let (Some(x), Some(y)) = (a[at..].first_chunk(), b[at..].first_chunk()) {
+        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differ != 0 {
+            return at + differ.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
 }
 
 /// A data block to read. Restart offsets are checked when it is parsed, entries when decoded.

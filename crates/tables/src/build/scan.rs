@@ -7,6 +7,7 @@
 //! with work in hand. Work is taken from a list, so any number of helpers, even none, gets it done;
 //! an error of one is found by the others within a few rows.
 
+use super::keys::KeyCopier;
 use super::{BuildPhase, BuildProgress};
 use crate::overflow;
 use crate::store::Store;
@@ -41,8 +42,8 @@ struct Scan {
     store: Arc<Store>,
     state: Arc<TableState>,
     progress: BuildProgress,
-    /// Positions of the new indexes in the table's shape.
-    indexes: Vec<usize>,
+    /// Positions of the new indexes in the table's shape, and how their keys are copied from rows.
+    indexes: Vec<(usize, Option<KeyCopier>)>,
     /// Last first.
     todo: Mutex<Vec<KeyRange>>,
     /// Sorted pieces by index, and their bytes.
@@ -94,7 +95,9 @@ impl Scan {
         let unknown = || Error::internal("a build of an unknown index");
         let position =
             |id: &IndexId| state.shape.indexes.iter().position(|i| i.id == *id).ok_or_else(unknown);
-        let indexes = added.iter().map(position).collect::<Result<Vec<_>>>()?;
+        let positions = added.iter().map(position).collect::<Result<Vec<_>>>()?;
+        let copier = |i: usize| KeyCopier::new(&state.shape, &state.shape.indexes[i]);
+        let indexes: Vec<_> = positions.into_iter().map(|i| (i, copier(i))).collect();
         progress.set_total(state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?);
         let mut todo = Vec::new();
         let mut from = Bound::Unbounded;
@@ -164,7 +167,7 @@ impl Scan {
     /// Takes ranges and reads them until none is left or the arena is full.
     fn collect(&self) -> Result<()> {
         let shape = &self.state.shape;
-        let open = self.indexes.iter().map(|i| Unsorted::new(shape.indexes[*i].id)).collect();
+        let open = self.indexes.iter().map(|i| Unsorted::new(shape.indexes[i.0].id)).collect();
         let mut collector = Collector { scan: self, open, key: Vec::new() };
         loop {
             let Some(range) = self.todo.lock().pop() else { break };
@@ -269,19 +272,42 @@ impl Collector<'_> {
 
     fn push(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
         let scan = self.scan;
+        let mut to_decode = 0u64;
+        for (i, (_, copier)) in scan.indexes.iter().enumerate() {
+            self.key.clear();
+            match copier {
+                Some(copier) if copier.copy(key, row, &mut self.key) => self.add(i, key)?,
+                _ => to_decode |= 1 << i,
+            }
+        }
+        if to_decode != 0 { self.push_decoded(key, row, to_decode) } else { Ok(()) }
+    }
+
+    /// Makes the keys of the indexes in the set `wanted` value by value.
+    fn push_decoded(&mut self, key: &[u8], row: &[u8], wanted: u64) -> Result<()> {
+        let scan = self.scan;
         let shape = &scan.state.shape;
         let loaded =
             overflow::load(&scan.state.tree, shape, key, row, &|i, _| shape.is_indexed(i))?;
         let view = shape.view(key, row)?.with_loaded(&loaded);
-        for (i, position) in scan.indexes.iter().enumerate() {
-            self.key.clear();
-            shape.indexes[*position].encode(&|i| view.value(i), key.len(), &mut self.key)?;
-            self.open[i].push(&self.key, key, &[])?;
-            if self.open[i].bytes() >= scan.piece_bytes {
-                self.seal(i)?;
+        for (i, (position, _)) in scan.indexes.iter().enumerate() {
+            if wanted & 1 << i != 0 {
+                self.key.clear();
+                shape.indexes[*position].encode(&|i| view.value(i), key.len(), &mut self.key)?;
+                self.add(i, key)?;
             }
         }
         Ok(())
+    }
+
+    /// Takes the key made last as an entry of an index.
+    #[inline]
+    fn add(&mut self, i: usize, pk: &[u8]) -> Result<()> {
+        self.open[i].push(&self.key, pk, &[])?;
+        match self.open[i].bytes() >= self.scan.piece_bytes {
+            true => self.seal(i),
+            false => Ok(()),
+        }
     }
 
     fn seal(&mut self, i: usize) -> Result<()> {

@@ -1,0 +1,151 @@
+//! What index builds collect and sort: packed where the keys allow it, else as they are. A
+//! collector begins packed and changes over for good at the first entry that does not fit.
+
+use super::packed::{Packed, SortedPacked, Stretches};
+use super::plain::{Cut, Plain, SortedPlain};
+use evenkeel_base::{Code, Error, IndexId, Result};
+use evenkeel_format::run::ENTRY_BYTES_MAX;
+
+/// Entries of one index in any order, in memory: what one thread collects before it sorts.
+pub struct Unsorted {
+    index: IndexId,
+    packed: Packed,
+    plain: Option<Plain>,
+    key: Vec<u8>,
+}
+
+impl Unsorted {
+    /// Collects entries of an index.
+    pub fn new(index: IndexId) -> Unsorted {
+        Unsorted { index, packed: Packed::new(), plain: None, key: Vec::new() }
+    }
+
+    /// The index.
+    pub fn index(&self) -> IndexId {
+        self.index
+    }
+
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        self.packed.bytes() + self.plain.as_ref().map_or(0, Plain::bytes)
+    }
+
+    /// Takes an entry; each (key, pk) once in all pieces of an index.
+    ///
+    /// # Errors
+    /// `EntryTooLong`; `Internal` beyond 4 GiB.
+    #[inline]
+    pub fn push(&mut self, key: &[u8], pk: &[u8], value: &[u8]) -> Result<()> {
+        if self.plain.is_none() && value.is_empty() && self.packed.push(key, pk) {
+            return Ok(());
+        }
+        self.push_plain(key, pk, value)
+    }
+
+    fn push_plain(&mut self, key: &[u8], pk: &[u8], value: &[u8]) -> Result<()> {
+        let bytes = key.len() + pk.len() + value.len();
+        if bytes > ENTRY_BYTES_MAX || pk.len() > usize::from(u16::MAX) {
+            return Err(Error::new(Code::EntryTooLong).with("index", self.index));
+        }
+        let plain = self.plain.get_or_insert_default();
+        self.packed.drain(|key, pk_len| plain.push(key, pk_len, &[]))?;
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.key.extend_from_slice(pk);
+        plain.push(&self.key, pk.len(), value)
+    }
+
+    /// Sorts the entries and leaves this empty, with its memory.
+    ///
+    /// # Errors
+    /// None but `Internal`.
+    pub fn sort(&mut self) -> Result<Sorted> {
+        Ok(Sorted(match &mut self.plain {
+            None => Piece::Packed(self.packed.sort()),
+            Some(plain) => Piece::Plain(plain.sort()?),
+        }))
+    }
+}
+
+/// Entries in order, in memory.
+pub struct Sorted(Piece);
+
+enum Piece {
+    Packed(SortedPacked),
+    Plain(SortedPlain),
+}
+
+impl Sorted {
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        match &self.0 {
+            Piece::Packed(piece) => piece.bytes(),
+            Piece::Plain(piece) => piece.bytes(),
+        }
+    }
+}
+
+/// The entries of a run in order, cut by key into parts that several threads read side by side.
+pub(super) enum Ordered {
+    Packed(Stretches, usize),
+    Plain(Cut),
+}
+
+impl Ordered {
+    /// Cuts into about `parts` parts of equal size.
+    ///
+    /// # Errors
+    /// None but `Internal`.
+    pub(super) fn new(pieces: Vec<Sorted>, parts: usize) -> Result<Ordered> {
+        let (mut packed, mut plain) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            match piece.0 {
+                Piece::Packed(piece) if piece.numbers.is_empty() => {}
+                Piece::Packed(piece) => packed.push(piece),
+                Piece::Plain(piece) => plain.push(piece),
+            }
+        }
+        if plain.is_empty() {
+            match Stretches::new(packed) {
+                Ok(stretches) => {
+                    let parts = parts.clamp(1, stretches.count());
+                    return Ok(Ordered::Packed(stretches, parts));
+                }
+                Err(pieces) => packed = pieces,
+            }
+        }
+        for piece in packed {
+            let mut unpacked = Plain::default();
+            piece.each(|key, pk_len| unpacked.push(key, pk_len, &[]))?;
+            plain.push(unpacked.sort()?);
+        }
+        Ok(Ordered::Plain(Cut::new(plain, parts)?))
+    }
+
+    /// Number of parts.
+    pub(super) fn parts(&self) -> usize {
+        match self {
+            Ordered::Packed(_, parts) => *parts,
+            Ordered::Plain(cut) => cut.parts(),
+        }
+    }
+
+    /// Hands the entries of a part in order to `take`: (key with pk, length of pk, value).
+    pub(super) fn read(
+        &self,
+        part: usize,
+        mut take: impl FnMut(&[u8], usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        match self {
+            Ordered::Plain(cut) => cut.read(part, take),
+            Ordered::Packed(stretches, parts) => {
+                let cut = |part: usize| part * stretches.count() / parts;
+                let mut numbers = Vec::new();
+                for stretch in cut(part)..cut(part + 1) {
+                    stretches.read(stretch, &mut numbers, |key, pk_len| take(key, pk_len, &[]))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
