@@ -7,8 +7,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Isolation, Metric, Options, Range, Result,
-    Row, TableSpec,
+    Access, ColumnSpec, ColumnType, Database, Direction, IndexSpec, Isolation, Metric, Options,
+    Range, Result, Row, TableSpec,
 };
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -136,12 +136,41 @@ fn e6(dir: &Path, scale: i64) -> Result<()> {
     Ok(())
 }
 
-/// Run as a child with the work to lose; the parent kills it and times the next open.
+/// The table of the insert benchmark with its three indexes.
+fn indexed_spec() -> TableSpec {
+    let int = |name| ColumnSpec::new(name, ColumnType::Int32);
+    TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(int("register"))
+        .column(int("customer"))
+        .column(int("product"))
+        .column(int("price"))
+        .column(ColumnSpec::new("data", ColumnType::Bytes { max: 200 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("market", &["product", "customer", "price"]))
+        .index(IndexSpec::new("register", &["register", "customer", "price"]))
+        .index(IndexSpec::new("price", &["price", "customer"]))
+}
+
+/// Run as a child with the work to lose: inserts with three indexes, 50 rows each; the parent kills
+/// it and times the next open.
 fn e9_child(dir: &Path, scale: i64) -> Result<()> {
     let mut options = lazy(256 << 20);
     options.log_size = 4 << 30;
     let db = Database::open_with(dir, options)?;
-    load(&db, 1_000_000 * scale)?;
+    db.create_table("t", &indexed_spec())?;
+    let mut rng = Rng(9);
+    for first in (0..1_000_000 * scale).step_by(50) {
+        let mut txn = begin(&db)?;
+        let mut table = txn.table("t")?;
+        for id in first..first + 50 {
+            let mut int = |below| Int(rng.below(below));
+            let (register, customer) = (int(1000), int(100_000));
+            let (product, price) = (int(10_000), int(500));
+            table.insert(&[Int(id), register, customer, product, price, Bytes(&ROW[..15])])?;
+        }
+        txn.commit()?;
+    }
     println!("loaded");
     std::thread::park();
     Ok(())

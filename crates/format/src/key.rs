@@ -50,8 +50,8 @@ impl KeyPart {
         Ok(())
     }
 
-    /// For whole numbers of at most 8 bytes: what the stored bits are combined with by XOR to become,
-    /// big-endian, the encoded value. `None` for other types.
+    /// For whole numbers of at most 8 bytes: what the stored bits are combined with by XOR to
+    /// become, big-endian, the encoded value. `None` for other types.
     pub fn bits_flip(&self) -> Option<u64> {
         let len = self.ty.fixed_len().filter(|len| *len <= 8)?;
         let float = matches!(self.ty, ColumnType::Float32 | ColumnType::Float64);

@@ -1,7 +1,8 @@
 //! Index builds: entries in any order, sorted piece by piece in memory, the pieces merged and
 //! written as the oldest runs of their index, without timestamps (F2, F4). Several threads may
 //! collect and sort side by side, and then write the parts of a run side by side. Whoever drives
-//! the build bounds the memory: pieces tell their size.
+//! the build bounds the memory: pieces tell their size. Keys that allow it are packed into numbers
+//! (`packed`), others are kept as they are (`plain`).
 
 use crate::Runs;
 use crate::file::{Run, RunFile, Segment, path};

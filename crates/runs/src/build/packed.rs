@@ -54,8 +54,8 @@ impl Packing {
     fn widened(&self, key: &Padded) -> Option<Packing> {
         let mut wider = *self;
         wider.count = 0;
-        for at in 0..self.len {
-            if self.mask[at] == 0 || key[at] != self.template[at] {
+        for (at, byte) in key.iter().enumerate().take(self.len) {
+            if self.mask[at] == 0 || *byte != self.template[at] {
                 *wider.places.get_mut(wider.count)? = at as u8;
                 wider.count += 1;
                 (wider.template[at], wider.mask[at]) = (0, 0);
