@@ -13,7 +13,7 @@ rung 1-peers env ROCKSDB_LIB_DIR="$lib" cargo test --quiet --target-dir target/p
     --manifest-path crates/bench-compare/peers/Cargo.toml \
     --features rocksdb,sqlite,lmdb,redb,fjall
 
-# Fails while the open defect of large values stands: the limit keeps it from hanging.
+# The limit keeps a defect from hanging.
 rung 1-large-value timeout 900 \
     cargo test --quiet --release -p evenkeel --test large_values -- --ignored
 

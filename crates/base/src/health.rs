@@ -9,17 +9,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Health {
     failed: AtomicBool,
     first: Mutex<Option<Error>>,
+    wakers: Mutex<Vec<Waker>>,
 }
 
+/// Wakes those who wait for something that a failure makes impossible.
+type Waker = Box<dyn Fn() + Send + Sync>;
+
 impl Health {
-    /// Latches `error` as the reason why writes stop (the first one stays) and returns it.
+    /// Latches `error` as the reason why writes stop (the first one stays), wakes those who wait,
+    /// and returns it. The caller holds no mutex that a waker takes.
     pub fn fail(&self, error: Error) -> Error {
-        let mut first = self.first.lock();
-        if first.is_none() {
-            *first = Some(error.clone());
+        let is_first = {
+            let mut first = self.first.lock();
+            let is_first = first.is_none();
+            first.get_or_insert_with(|| error.clone());
+            self.failed.store(true, Ordering::SeqCst);
+            is_first
+        };
+        if is_first {
+            self.wakers.lock().iter().for_each(|wake| wake());
         }
-        self.failed.store(true, Ordering::Release);
         error
+    }
+
+    /// Has `wake` called once writes stop; at once if they have. So whoever waits for background
+    /// work by event, and checks `is_failed` when woken, needs no timer. It must be short and must
+    /// not fail or register anything here.
+    pub fn on_failure(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let mut wakers = self.wakers.lock();
+        if self.is_failed() {
+            drop(wakers);
+            wake();
+        } else {
+            wakers.push(Box::new(wake));
+        }
     }
 
     /// True once a write or sync has failed.

@@ -101,22 +101,40 @@ impl Checkpointer {
         self.superfile.get()
     }
 
-    /// Takes a checkpoint if the log has grown by 1/16 of its capacity since the last one, or if
-    /// one would free as much: after recovery the log may be full, so that nothing makes it grow.
+    /// Sets to work who holds the checkpoint up, then takes one if the log has grown by 1/16 of its
+    /// capacity since the last one, if one would free as much (after recovery the log may be full,
+    /// so that nothing makes it grow), or if it is what operations that wait for log space need.
     ///
     /// # Errors
     /// Those of `take`.
     pub(crate) fn beat(&self) -> Result<Beat> {
-        let log = &self.recorder.log;
-        // A generation may hold the log that nobody adds to any more.
-        self.recorder.runs.hand_over_old();
-        let grown = log.end().0.saturating_sub(self.last_end.load(Ordering::Relaxed));
+        let Recorder { log, .. } = &self.recorder;
+        self.press();
         let step = log.capacity() / 16;
-        let freed = || self.recorder.redo_now().0.saturating_sub(log.checkpoint_lsn().0);
-        if grown >= step || (log.age() >= step && freed() >= step) {
+        let (end, last) = (log.end(), Lsn(self.last_end.load(Ordering::Relaxed)));
+        let redo = self.recorder.redo_now();
+        let freed = redo.0.saturating_sub(log.checkpoint_lsn().0);
+        let is_needed = freed > 0 && log.needed().is_some_and(|needed| redo >= needed);
+        if end.0 >= last.0 + step || (log.age() >= step && freed >= step) || is_needed {
             self.take(false)?;
         }
+        log.wake_at(Lsn(self.last_end.load(Ordering::Relaxed) + step));
         Ok(Beat::Idle)
+    }
+
+    /// Whoever holds the checkpoint below the position it should have reached goes to work: the
+    /// active generation is handed over, the cleaner looks at its oldest pages. Each reports with
+    /// the event of this thread when it has come further, so an operation that waits for log space
+    /// has always somebody who works for it, or is itself the one that others wait for. (Undo of
+    /// open transactions is saved by the checkpoint, duties to free chains are listed in it:
+    /// neither holds it up.)
+    fn press(&self) {
+        let Recorder { log, pages, runs, .. } = &self.recorder;
+        runs.hand_over_old();
+        if let Some(needed) = log.needed() {
+            runs.hand_over_below(needed);
+        }
+        pages.press();
     }
 
     /// Takes a checkpoint now; `clean` marks the database as closed.

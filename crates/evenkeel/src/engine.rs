@@ -63,6 +63,7 @@ impl Parts {
             page_size: page_size as usize,
             pool_bytes: shares.pool_bytes as usize,
             doublewrite: options.doublewrite,
+            log_bytes: shares.log_bytes,
         };
         let pages = match redo_from {
             None => Pages::create(rt.clone(), pages_options)?,
@@ -267,9 +268,8 @@ impl Engine {
         sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
         let p = self.pages.clone();
         sup.start("ek-prefetch", p.prefetch_event(), move || p.prefetch_beat())?;
-        let (r, l) = (self.runs.clone(), log.clone());
-        let flush = move || r.flush_beat().inspect(|_| l.checkpoint_may_move());
-        sup.start("ek-flush", self.runs.flush_event(), flush)?;
+        let r = self.runs.clone();
+        sup.start("ek-flush", r.flush_event(), move || r.flush_beat())?;
         let r = self.runs.clone();
         let r2 = r.clone();
         let rest = move || r2.next_merge_in();

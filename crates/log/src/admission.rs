@@ -2,8 +2,10 @@
 //! segments that a reservation may need.
 //!
 //! A waiter is woken by its own event whenever it may be its turn: space became free, a segment
-//! stands, the one before it is gone. The first in a queue helps itself where it can: it writes the
-//! buffer, prepares a segment; for the age of the log it waits for the checkpointer.
+//! stands, the one before it is gone, writes have stopped. The first in a queue helps itself where
+//! it can: it writes the buffer, prepares a segment. For the age of the log it wakes the
+//! checkpointer, which finds in `Log::needed` how far it has to come and sets those to work who
+//! hold it up; each step of theirs wakes it again. So no timer takes part.
 
 use crate::log::Share;
 use crate::shared::{Shared, Waiting, notify};
@@ -13,10 +15,6 @@ use evenkeel_format::wal::lsn_of;
 use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-/// A thread that waits for log space looks this often whether writes have stopped.
-const HEALTH_CHECK: Duration = Duration::from_millis(100);
 
 impl Shared {
     /// Prepares the first segments: one to write to and two ahead. On a full disk the first one
@@ -69,7 +67,7 @@ impl Shared {
         match result {
             Ok(_) => Ok(true),
             Err(error) if error.code() == Code::DiskFull => Err(error),
-            Err(error) => Err(self.fail(error)),
+            Err(error) => Err(self.rt.health.fail(error)),
         }
     }
 
@@ -80,7 +78,7 @@ impl Shared {
             let mut state = self.state.lock();
             state.next_ticket += 1;
             let ticket = state.next_ticket;
-            state.queues[share as usize].push_back(Waiting { ticket, event: event.clone() });
+            state.queues[share as usize].push_back(Waiting { ticket, n, event: event.clone() });
             ticket
         };
         let result = self.wait_for_space(share, n, ticket, &event);
@@ -120,7 +118,7 @@ impl Shared {
                 Some(Lack::Age | Lack::Segments) => self.pressure.notify(),
                 Some(Lack::Buffer) | None => {}
             }
-            self.rt.wait(event, seen, Some(HEALTH_CHECK), Cause::LogSpace);
+            self.rt.wait(event, seen, None, Cause::LogSpace);
         }
     }
 }

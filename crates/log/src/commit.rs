@@ -145,7 +145,7 @@ impl Shared {
                 chunk.finish(self.rt.database(), self.epoch, durable, self.start);
                 result = self
                     .on_device(|| self.segments.write(chunk.first_block(), chunk.used()))
-                    .map_err(|error| self.fail(error));
+                    .map_err(|error| self.rt.health.fail(error));
             }
         }
         let mut state = self.state.lock();
@@ -179,7 +179,7 @@ impl Shared {
                 return Ok(());
             }
             let synced = self.on_device(|| self.segments.sync(Lsn(from), Lsn(to)));
-            synced.map_err(|error| self.fail(error))
+            synced.map_err(|error| self.rt.health.fail(error))
         });
         if result.is_ok() {
             self.durable.fetch_max(to, Ordering::AcqRel);

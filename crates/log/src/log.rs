@@ -121,6 +121,7 @@ impl Log {
             lazy_since: AtomicU64::new(0),
             work: Arc::default(),
             pressure: Arc::default(),
+            pressure_at: AtomicU64::new(0),
             group_done: Default::default(),
             lead_next: Arc::default(),
             sync_free: Arc::default(),
@@ -129,7 +130,14 @@ impl Log {
         // The epoch is on disk before anything relies on it: old blocks behind never count again.
         shared.state.lock().buffer.put_empty_block();
         shared.try_lead(true)?;
-        Ok(Arc::new(Log { shared: Arc::new(shared) }))
+        let shared = Arc::new(shared);
+        let weak = Arc::downgrade(&shared);
+        shared.rt.health.on_failure(move || {
+            if let Some(shared) = weak.upgrade() {
+                shared.wake_all();
+            }
+        });
+        Ok(Arc::new(Log { shared }))
     }
 
     /// Reserves space for records whose bodies are `bytes` together. May wait (`log_space`); the
@@ -141,11 +149,10 @@ impl Log {
         let s = &self.shared;
         s.rt.health.check_writable()?;
         let n = bytes as u64 + RECORDS_PER_TOKEN * FRAME as u64;
-        if share != Share::Checkpoint && self.age() > s.limits.target() {
-            s.pressure.notify();
-            if let Some(delay) = s.limits.delay(self.age(), n).filter(|_| share == Share::User) {
-                s.rt.delay(delay, Cause::LogSpace);
-            }
+        if share == Share::User
+            && let Some(delay) = s.limits.delay(self.age(), n)
+        {
+            s.rt.delay(delay, Cause::LogSpace);
         }
         let admitted = {
             let mut state = s.state.lock();
@@ -192,9 +199,15 @@ impl Log {
         }
         state.space.consume(r.share, used);
         r.left -= used;
-        s.end.store(state.buffer.end().0, Ordering::Release);
+        let end = state.buffer.end().0;
+        s.end.store(end, Ordering::Release);
         let result = f(lsn);
         drop(state);
+        if end >= s.pressure_at.load(Ordering::Relaxed)
+            && s.pressure_at.swap(u64::MAX, Ordering::SeqCst) != u64::MAX
+        {
+            s.pressure.notify();
+        }
         s.rt.metrics.add(Metric::WalRecords, 1);
         (lsn, result)
     }
@@ -325,18 +338,34 @@ impl Log {
         (since != 0).then(|| LAZY.saturating_sub(waited))
     }
 
-    /// Notified when the age passes its target and whenever an operation waits for log space: the
-    /// checkpointer waits for it.
+    /// The event of the checkpointer. Notified when the end passes the position of `wake_at`, when
+    /// an operation waits for log space, and by those who hold the checkpoint up (dirty pages,
+    /// generations) whenever they have come further.
     pub fn pressure(&self) -> Arc<Event> {
         self.shared.pressure.clone()
     }
 
-    /// Something that held the log was written: with the log beyond its target age the
-    /// checkpointer is to look again.
-    pub fn checkpoint_may_move(&self) {
-        if self.age() > self.age_target() {
+    /// Has the checkpointer woken when the end of the log passes `lsn`.
+    pub fn wake_at(&self, lsn: Lsn) {
+        self.shared.pressure_at.store(lsn.0, Ordering::SeqCst);
+        if self.end() >= lsn && self.shared.pressure_at.swap(u64::MAX, Ordering::SeqCst) != u64::MAX
+        {
             self.shared.pressure.notify();
         }
+    }
+
+    /// The checkpoint that operations need who wait for log space now; `None` if none waits for
+    /// that.
+    pub fn needed(&self) -> Option<Lsn> {
+        self.shared.state.lock().needed()
+    }
+
+    /// The position that the checkpoint should have reached: what holds it below is required work,
+    /// to be done at once (G2). It is what waiting operations need, or the age from which on
+    /// operations are delayed.
+    pub fn required(&self) -> Lsn {
+        let aged = Lsn(self.end().0.saturating_sub(self.age_target()));
+        self.needed().map_or(aged, |needed| needed.max(aged))
     }
 }
 impl Drop for Reserved {

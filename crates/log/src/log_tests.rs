@@ -423,6 +423,39 @@ fn space_is_shared_in_order() -> Result<()> {
     Ok(())
 }
 
+/// Whoever waits for log space is woken when writes stop, by an event: no timer takes part.
+#[test]
+fn waiting_ends_when_writes_stop() -> Result<()> {
+    let sim = SimEnv::new(6);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
+    while let Ok(mut r) = log.reserve(1000, Share::Checkpoint) {
+        log.append(&mut r, RecordKind::Row, &[&[1; 1000]]);
+        log.wait_durable(log.end())?;
+    }
+    let mut bodies: Vec<Session> = Vec::new();
+    let ended = Arc::new(Mutex::new(0));
+    for share in [Share::User, Share::System, Share::User] {
+        let (log, ended) = (log.clone(), ended.clone());
+        bodies.push(Box::new(move || {
+            let code = log.reserve(1000, share).err().map(|e| e.code());
+            assert_eq!(code, Some(Code::WritesStopped));
+            *ended.lock() += 1;
+        }));
+    }
+    let (rt2, ended2) = (rt.clone(), ended.clone());
+    bodies.push(Box::new(move || {
+        rt2.delay(std::time::Duration::from_secs(10), Cause::Idle);
+        assert_eq!(*ended2.lock(), 0, "they wait");
+        rt2.health.fail(evenkeel_base::Error::new(Code::WriteFailed).with("file", "pages/1"));
+    }));
+    sim.run(bodies);
+    assert_eq!(*ended.lock(), 3);
+    let waits = rt.stalls.get(Cause::LogSpace);
+    assert!(waits.count <= 6, "{} waits: somebody looks now and then", waits.count);
+    Ok(())
+}
+
 /// On a full disk users get an error before the ballast is touched; commits go on; when space is
 /// back, so do users. The log is not latched.
 #[test]

@@ -7,7 +7,7 @@ use crate::buffer::{Buffer, Chunk};
 use crate::log::Share;
 use crate::segments::Segments;
 use crate::space::{Lack, Limits, Space};
-use evenkeel_base::{Error, Lsn, sync::Mutex};
+use evenkeel_base::{Lsn, sync::Mutex};
 use evenkeel_io::{Event, Runtime};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,8 +29,9 @@ pub(crate) struct Shared {
     pub(crate) lazy_since: AtomicU64,
     /// Background work.
     pub(crate) work: Arc<Event>,
-    /// The checkpointer.
+    /// The checkpointer; also woken when the end passes `pressure_at`.
     pub(crate) pressure: Arc<Event>,
+    pub(crate) pressure_at: AtomicU64,
     /// Groups, by the parity of their number.
     pub(crate) group_done: [Arc<Event>; 2],
     /// The designated leader of the next group.
@@ -59,6 +60,8 @@ pub(crate) struct State {
 
 pub(crate) struct Waiting {
     pub(crate) ticket: u64,
+    /// Bytes.
+    pub(crate) n: u64,
     pub(crate) event: Arc<Event>,
 }
 /// Wakes the first of each queue.
@@ -100,6 +103,17 @@ impl State {
         self.queues.each_ref().map(|q| q.front().map(|w| w.event.clone()))
     }
 
+    /// The checkpoint that those first in their queues need, if the age of the log holds them up.
+    pub(crate) fn needed(&self) -> Option<Lsn> {
+        let end = self.buffer.end();
+        let of = |share: Share| {
+            let first = self.queues[share as usize].front()?;
+            let needed = self.space.needed(end, share, first.n);
+            (needed > self.space.checkpoint).then_some(needed)
+        };
+        [Share::User, Share::System].into_iter().filter_map(of).max()
+    }
+
     pub(crate) fn leave(&mut self, share: Share, ticket: u64) {
         self.queues[share as usize].retain(|w| w.ticket != ticket);
     }
@@ -119,9 +133,8 @@ impl Shared {
         Lsn(self.checkpoint.load(Ordering::Acquire))
     }
 
-    /// Latches and wakes everybody.
-    pub(crate) fn fail(&self, error: Error) -> Error {
-        let error = self.rt.health.fail(error);
+    /// Writes have stopped, here or elsewhere: wakes everybody.
+    pub(crate) fn wake_all(&self) {
         let all: Vec<Arc<Event>> = {
             let state = self.state.lock();
             state.queues.iter().flatten().map(|w| w.event.clone()).collect()
@@ -130,6 +143,5 @@ impl Shared {
         self.group_done.iter().for_each(|event| event.notify());
         self.lead_next.notify();
         self.sync_free.notify();
-        error
     }
 }

@@ -141,6 +141,12 @@ impl Space {
         (self.reach(end, n) > prepared).then_some(Lack::Segments)
     }
 
+    /// The checkpoint with which the age of the log would admit `n` bytes more.
+    pub(crate) fn needed(&self, end: Lsn, share: Share, n: u64) -> Lsn {
+        let reach = end.0 + self.user + self.system + n;
+        Lsn(reach.saturating_sub(self.limits.of(share)))
+    }
+
     /// Counts a reservation.
     pub(crate) fn take(&mut self, share: Share, n: u64) {
         *self.of(share) += n;

@@ -17,7 +17,9 @@ fn time(what: &str, count: u64, mut f: impl FnMut(u64)) {
 
 fn main() -> Result<()> {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
-    let options = PagesOptions { page_size: 4096, pool_bytes: 64 << 20, doublewrite: true };
+    let log_bytes = 512 << 20;
+    let options =
+        PagesOptions { page_size: 4096, pool_bytes: 64 << 20, doublewrite: true, log_bytes };
     let pages = Pages::create(rt.clone(), options)?;
     let log_options = LogOptions { log_bytes: 512 << 20, buffer_bytes: 16 << 20, epoch: 1 };
     let log = Log::create(rt.clone(), log_options, Lsn(0))?;

@@ -18,6 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
+/// A required page that is latched is tried again after this.
+const RETRY_NS: u64 = 1_000_000;
+
 /// What a cleaner works with; its number names its doublewrite region.
 struct Workspace {
     region: usize,
@@ -105,8 +108,11 @@ impl Pages {
         }
         let batch = BATCH_BYTES / self.page_size();
         let cold = self.take_cold(batch);
-        let (rate, next_tick_ns) = self.tick();
-        let quota = self.cleaner.take_quota((batch - cold.len()) as u64);
+        let (rate, mut next_tick_ns) = self.tick();
+        let room = (batch - cold.len()) as u64;
+        let paced = self.cleaner.take_quota(room);
+        let required = self.required_pages();
+        let quota = paced.max(required.min(room));
         if cold.is_empty() && quota == 0 {
             if rate == 0 {
                 return Ok(Beat::Idle);
@@ -115,8 +121,12 @@ impl Pages {
             self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
             return Ok(Beat::More);
         }
-        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64);
+        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64 + quota - paced);
         self.rt.metrics.add(Metric::FlushWhySupply, cold.len() as u64);
+        self.rt.metrics.add(Metric::FlushWhyAge, quota - paced);
+        if required > 0 {
+            next_tick_ns = next_tick_ns.min(RETRY_NS);
+        }
         match self.flush_batch(cold, quota as usize) {
             Ok(0) => {
                 // All of it is latched or being written by another worker.
@@ -132,6 +142,20 @@ impl Pages {
                 Ok(Beat::More)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Pages that hold up a checkpoint which is due: operations wait for log space, or are delayed.
+    /// They are written batch after batch, at the speed of the device, whatever the law says (G2):
+    /// it looks ten times a second, and a small log is filled within one look.
+    fn required_pages(&self) -> u64 {
+        self.log_if_attached().map_or(0, |log| self.dirty.older_than(log.required()))
+    }
+
+    /// Has the cleaner look now whether pages hold up the checkpoint.
+    pub fn press(&self) {
+        if self.required_pages() > 0 {
+            self.clean_event.notify();
         }
     }
 
@@ -376,11 +400,8 @@ impl Pages {
 
     fn written(&self, items: Vec<Item>) {
         for item in items {
-            self.dirty.leave(item.bucket, item.tree);
+            self.left_bucket(item.bucket, item.tree);
             self.frames.facts(item.frame).writing.store(false, Release);
-        }
-        if let Some(log) = self.log_if_attached() {
-            log.checkpoint_may_move();
         }
     }
 
@@ -390,7 +411,7 @@ impl Pages {
             let guard = self.frames.shared(item.frame);
             let facts = guard.facts();
             if let Some(newer) = facts.dirty.swap(item.bucket + 1, AcqRel).checked_sub(1) {
-                self.dirty.leave(newer, TreeId(facts.tree.load(Relaxed)));
+                self.left_bucket(newer, TreeId(facts.tree.load(Relaxed)));
             }
             facts.tree.store(item.tree.0, Relaxed);
             facts.fresh.fetch_or(item.fresh, Relaxed);

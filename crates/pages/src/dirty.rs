@@ -1,6 +1,7 @@
 //! Dirty tracking by age (architecture 4.3): a page joins the bucket of the log position at which
-//! it became dirty (LSN / 4 MiB). Counters per bucket and per tree are kept up, so every question
-//! is answered from counters: nothing walks the dirty pages, there is no flush list.
+//! it became dirty (LSN / 4 MiB; a 128th of the log where that is less, so that a small log has as
+//! many steps of age as a large one). Counters per bucket and per tree are kept up, so every
+//! question is answered from counters: nothing walks the dirty pages, there is no flush list.
 //!
 //! The mutex guards a few map operations per clean -> dirty transition and per finished write; a
 //! page that is dirty already takes no lock. Invariant: a page is counted in a bucket from before
@@ -11,13 +12,12 @@ use evenkeel_base::{Lsn, TreeId, sync::Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Bytes of log per bucket.
-pub const BUCKET_BYTES: u64 = 4 << 20;
-
-/// The bucket of a log position.
-pub(crate) fn bucket_of(lsn: Lsn) -> u64 {
-    lsn.0 / BUCKET_BYTES
-}
+/// Bytes of log per bucket, at most.
+const BUCKET_BYTES_MAX: u64 = 4 << 20;
+/// At least.
+const BUCKET_BYTES_MIN: u64 = 4 << 10;
+/// Buckets in the whole log, at least.
+const BUCKETS: u64 = 128;
 
 struct Bucket {
     /// Pages that count here.
@@ -36,18 +36,32 @@ struct Inner {
 }
 
 /// All dirty pages, as counters.
-#[derive(Default)]
 pub(crate) struct Dirty {
+    bucket_bytes: u64,
     inner: Mutex<Inner>,
     total: AtomicU64,
 }
 
 impl Dirty {
+    /// None yet; the log has at most this many bytes.
+    pub fn new(log_bytes: u64) -> Dirty {
+        Dirty {
+            bucket_bytes: (log_bytes / BUCKETS).clamp(BUCKET_BYTES_MIN, BUCKET_BYTES_MAX),
+            inner: Mutex::default(),
+            total: AtomicU64::new(0),
+        }
+    }
+
+    /// The bucket of a log position.
+    pub fn bucket_of(&self, lsn: Lsn) -> u64 {
+        lsn.0 / self.bucket_bytes
+    }
+
     /// A page became dirty at log end `end`. True if it is the first of its bucket.
     pub fn join(&self, end: Lsn, frame: u32, tree: TreeId) -> bool {
         let mut inner = self.inner.lock();
         let new = || Bucket { pages: 0, low: end, frames: Vec::new() };
-        let entry = inner.buckets.entry(bucket_of(end)).or_insert_with(new);
+        let entry = inner.buckets.entry(self.bucket_of(end)).or_insert_with(new);
         entry.pages += 1;
         entry.low = entry.low.min(end);
         entry.frames.push(frame);
@@ -64,12 +78,14 @@ impl Dirty {
         }
     }
 
-    /// Its write is durable, or it was dropped.
-    pub fn leave(&self, bucket: u64, tree: TreeId) {
+    /// Its write is durable, or it was dropped. True if the oldest change is a younger one now.
+    pub fn leave(&self, bucket: u64, tree: TreeId) -> bool {
         let mut inner = self.inner.lock();
+        let mut was_oldest = false;
         if let Some(entry) = inner.buckets.get_mut(&bucket) {
             entry.pages -= 1;
             if entry.pages == 0 {
+                was_oldest = inner.buckets.keys().next() == Some(&bucket);
                 inner.buckets.remove(&bucket);
             }
         }
@@ -80,6 +96,7 @@ impl Dirty {
             }
         }
         self.total.fetch_sub(1, Relaxed);
+        was_oldest
     }
 
     /// Dirty pages.
@@ -100,7 +117,7 @@ impl Dirty {
     /// Pages in buckets that begin below `lsn`.
     pub fn older_than(&self, lsn: Lsn) -> u64 {
         let inner = self.inner.lock();
-        inner.buckets.range(..lsn.0.div_ceil(BUCKET_BYTES)).map(|(_, b)| b.pages).sum()
+        inner.buckets.range(..lsn.0.div_ceil(self.bucket_bytes)).map(|(_, b)| b.pages).sum()
     }
 
     /// The frames of the oldest bucket below `limit` that has any to hand out.

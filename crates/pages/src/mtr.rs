@@ -8,7 +8,7 @@
 
 use crate::frames::{ExclusiveGuard, Frame, Pin};
 use crate::space::{Change, Pick};
-use crate::{Access, PageRead, Pages, dirty};
+use crate::{Access, PageRead, Pages};
 use evenkeel_base::{Error, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::page::{self, HEADER_BYTES, PageKind};
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
@@ -73,7 +73,7 @@ impl Pages {
     /// Enters a changed frame into the bucket of the log end, if it was clean.
     pub(crate) fn join_dirty(&self, facts: &Frame, index: u32, end: Lsn, tree: TreeId) {
         if facts.dirty.load(Acquire) == 0 {
-            let bucket = dirty::bucket_of(end);
+            let bucket = self.dirty.bucket_of(end);
             facts.tree.store(tree.0, Relaxed);
             facts.dirty.store(bucket + 1, Release);
             if self.dirty.join(end, index, tree) {
@@ -82,10 +82,19 @@ impl Pages {
         }
     }
 
+    /// A page leaves a bucket: when the oldest change goes, the checkpoint may move.
+    pub(crate) fn left_bucket(&self, bucket: u64, tree: TreeId) {
+        if self.dirty.leave(bucket, tree)
+            && let Some(log) = self.log_if_attached()
+        {
+            log.pressure().notify();
+        }
+    }
+
     /// Drops the unwritten changes of a latched frame whose page is nobody's any more.
     pub(crate) fn drop_dirty(&self, facts: &Frame) {
         if let Some(bucket) = facts.dirty.swap(0, AcqRel).checked_sub(1) {
-            self.dirty.leave(bucket, TreeId(facts.tree.load(Relaxed)));
+            self.left_bucket(bucket, TreeId(facts.tree.load(Relaxed)));
         }
     }
 }

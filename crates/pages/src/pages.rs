@@ -36,6 +36,8 @@ pub struct PagesOptions {
     /// Protect pages against torn writes by writing them twice; off where the device writes a page
     /// atomically.
     pub doublewrite: bool,
+    /// Cap of the log, from which follows how finely the age of dirty pages is told.
+    pub log_bytes: u64,
 }
 
 /// How a page is going to be used.
@@ -76,14 +78,17 @@ impl Pages {
                 .with("pool_bytes", options.pool_bytes)
                 .with("at_least", bytes));
         }
+        let supply = Supply::new(count);
+        let freed = supply.freed.clone();
+        rt.health.on_failure(move || freed.notify());
         Ok(Pages {
             frames: Frames::new(rt.clone(), count, options.page_size),
             translation: Translation::new(geometry, count),
-            supply: Supply::new(count),
+            supply,
             files: Files::new(rt.clone(), geometry),
             space: Space::new(geometry),
             growth: Growth::default(),
-            dirty: Dirty::default(),
+            dirty: Dirty::new(options.log_bytes),
             doublewrite: Doublewrite::new(rt.clone(), geometry, options.doublewrite),
             cleaner: Cleaner::default(),
             clean_event: Arc::new(Event::new()),

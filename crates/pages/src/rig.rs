@@ -35,7 +35,8 @@ pub fn put(mtr: &mut Mtr<'_>, slot: usize, at: u16, bytes: &[u8]) {
 }
 
 pub fn options(frames: usize) -> PagesOptions {
-    PagesOptions { page_size: 4096, pool_bytes: frames * 4096, doublewrite: true }
+    let log_bytes = 1 << 20;
+    PagesOptions { page_size: 4096, pool_bytes: frames * 4096, doublewrite: true, log_bytes }
 }
 
 pub fn log_options(log_bytes: u64, epoch: u32) -> LogOptions {

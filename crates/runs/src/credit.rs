@@ -62,10 +62,6 @@ impl Runs {
             return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
         }
         self.rt.health.check_writable()?;
-        // Looked at now and then: the flush thread sleeps while no generation is full.
-        if self.reservations.fetch_add(1, Ordering::Relaxed).is_multiple_of(64) {
-            self.hand_over_old();
-        }
         if self.in_debt.load(Ordering::Relaxed) {
             self.rt.wait_until(&self.space_event, Cause::MergeDebt, || {
                 self.rt.health.is_failed() || self.spend_credit(wanted)
@@ -139,17 +135,22 @@ impl Runs {
         self.flush_event.notify();
     }
 
-    /// Hands over a generation whose low LSN holds half of the log (B3). Also called by whoever
-    /// checkpoints: a log that grows without index entries wakes nobody here.
+    /// Hands over a generation whose low LSN holds half of the log (B3). The checkpointer calls
+    /// this as the log grows, so it happens also when nothing is inserted any more.
     pub fn hand_over_old(&self) {
         let Some(log) = self.log.get() else { return };
+        self.hand_over_below(Lsn(log.end().0.saturating_sub(log.capacity() / 2)));
+    }
+
+    /// Hands over the active generation if its low LSN is below a position that the checkpoint
+    /// shall reach. Those sealed already are being flushed; with the most there may be, this one's
+    /// turn comes when one of them is done.
+    pub fn hand_over_below(&self, lsn: Lsn) {
         let (active, count) = {
             let state = self.state.read();
             (state.memtables[0].clone(), state.memtables.len())
         };
-        let age = |low: Lsn| log.end().0.saturating_sub(low.0);
-        let is_old = active.low_lsn().is_some_and(|low| age(low) > log.capacity() / 2);
-        if is_old && count < GENERATIONS_MAX {
+        if count < GENERATIONS_MAX && active.low_lsn().is_some_and(|low| low < lsn) {
             self.hand_over(&active);
         }
     }

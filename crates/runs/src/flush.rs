@@ -63,7 +63,7 @@ impl Runs {
     /// Latches a failed write, except a full disk.
     pub(crate) fn write_failed(&self, error: evenkeel_base::Error) -> evenkeel_base::Error {
         match error.code() {
-            Code::DiskFull | Code::WritesStopped => error,
+            Code::DiskFull | Code::LogFull | Code::WritesStopped => error,
             _ => self.rt.health.fail(error),
         }
     }

@@ -99,11 +99,14 @@ pub trait ManifestLog: Send + Sync {
     fn end(&self) -> Lsn;
     /// Bytes the log may hold.
     fn capacity(&self) -> u64;
-    /// Appends a manifest record from the system's share and waits until it is durable.
+    /// Appends a manifest record, from the part that only such records and checkpoints may use, and
+    /// waits until it is durable. Never waits for log space: that may be waiting for this record.
     ///
     /// # Errors
     /// Of the log.
     fn append_manifest(&self, body: &[u8]) -> Result<Lsn>;
+    /// The lowest LSN that is needed has become a higher one: the checkpoint may move.
+    fn low_lsn_moved(&self) {}
 }
 
 /// What [`Runs::check`] read.
@@ -125,9 +128,12 @@ impl ManifestLog for evenkeel_log::Log {
         evenkeel_log::Log::capacity(self)
     }
     fn append_manifest(&self, body: &[u8]) -> Result<Lsn> {
-        let mut reserved = self.reserve(body.len(), evenkeel_log::Share::System)?;
+        let mut reserved = self.reserve(body.len(), evenkeel_log::Share::Checkpoint)?;
         let lsn = self.append(&mut reserved, RecordKind::Manifest, &[body]);
         self.wait_durable(lsn)?;
         Ok(lsn)
+    }
+    fn low_lsn_moved(&self) {
+        self.pressure().notify();
     }
 }

@@ -122,7 +122,9 @@ impl Runs {
                 self.issue_credit(before, &inputs, inputs.iter().map(|r| r.bytes).sum());
                 Ok(Beat::More)
             }
-            Err(error) if matches!(error.code(), Code::DiskFull | Code::WritesStopped) => {
+            Err(error)
+                if matches!(error.code(), Code::DiskFull | Code::LogFull | Code::WritesStopped) =>
+            {
                 self.give_up(job);
                 Err(error)
             }

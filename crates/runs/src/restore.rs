@@ -39,9 +39,12 @@ impl Runs {
         appended
     }
 
-    /// The edits appended last are in the view.
+    /// The edits appended last are in the view, and so is the flush they told of.
     pub(crate) fn manifest_done(&self) {
         self.manifest_low.store(u64::MAX, Ordering::SeqCst);
+        if let Some(log) = self.log.get() {
+            log.low_lsn_moved();
+        }
     }
 
     /// The list of runs, for a checkpoint. Read the log end first, then `low_lsn`, then this: an

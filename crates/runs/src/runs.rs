@@ -52,7 +52,6 @@ pub struct Runs {
     pub(crate) state: RwLock<State>,
     pub(crate) version: AtomicU64,
     pub(crate) reserved: AtomicU64,
-    pub(crate) reservations: AtomicU64,
     pub(crate) next_file: AtomicU64,
     /// Held from choosing manifest edits until they are in the view.
     pub(crate) manifest: Latch,
@@ -97,6 +96,9 @@ impl Runs {
             doomed: Vec::new(),
             flushed: Generation::ZERO,
         };
+        let space_event = Arc::new(Event::new());
+        let space = space_event.clone();
+        rt.health.on_failure(move || space.notify());
         Ok(Arc::new(Runs {
             rt,
             options,
@@ -105,7 +107,6 @@ impl Runs {
             state: RwLock::new(state),
             version: AtomicU64::new(1),
             reserved: AtomicU64::new(0),
-            reservations: AtomicU64::new(0),
             next_file: AtomicU64::new(1),
             manifest: Latch::default(),
             manifest_low: AtomicU64::new(u64::MAX),
@@ -115,7 +116,7 @@ impl Runs {
             merge_jobs: Mutex::default(),
             flush_event,
             merge_event: Arc::default(),
-            space_event: Arc::default(),
+            space_event,
             in_debt: AtomicBool::new(false),
             debtors: AtomicU64::new(0),
             credit: AtomicU64::new(0),

@@ -147,6 +147,11 @@ fn rotation(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
         a.put(T, id, 1, 900, None)?;
         a.commit()?;
     }
+    // Long values: more log in one operation than any of the bounds looks ahead.
+    for id in 0..40 {
+        a.put(T, id, 1, 12_000, None)?;
+        a.commit()?;
+    }
     Ok(())
 }
 

@@ -129,6 +129,9 @@ impl Txns {
     /// An empty table. For an existing database `restore`, `replay_record`, `attach_log` and
     /// `finish_recovery` follow, in this order; for a new one `attach_log`.
     pub fn create(rt: Arc<Runtime>, options: TxnOptions) -> Arc<Txns> {
+        let room = Arc::new(Event::new());
+        let waiters = room.clone();
+        rt.health.on_failure(move || waiters.notify());
         Arc::new(Txns {
             files: UndoFiles::new(rt.clone()),
             rt,
@@ -141,7 +144,7 @@ impl Txns {
             active: std::array::from_fn(|_| Mutex::default()),
             undos: std::array::from_fn(|_| RwLock::default()),
             undo_used: AtomicUsize::new(0),
-            room: Arc::default(),
+            room,
             spill_error: Mutex::default(),
             spill_stuck: AtomicBool::new(false),
             work: Arc::default(),

@@ -94,7 +94,12 @@ fn log_options(sizes: Sizes, epoch: u32) -> LogOptions {
 }
 
 fn pages_options(sizes: Sizes) -> PagesOptions {
-    PagesOptions { page_size: PAGE, pool_bytes: sizes.frames * PAGE, doublewrite: true }
+    PagesOptions {
+        page_size: PAGE,
+        pool_bytes: sizes.frames * PAGE,
+        doublewrite: true,
+        log_bytes: sizes.log_bytes,
+    }
 }
 
 fn parts(rt: &Arc<Runtime>, sizes: Sizes) -> (Arc<Runs>, Arc<Txns>) {

@@ -68,7 +68,8 @@ fn log_options(epoch: u32, log_bytes: u64) -> LogOptions {
 }
 
 fn pages_options(frames: usize) -> PagesOptions {
-    PagesOptions { page_size: PAGE, pool_bytes: frames * PAGE, doublewrite: true }
+    let log_bytes = 64 << 20;
+    PagesOptions { page_size: PAGE, pool_bytes: frames * PAGE, doublewrite: true, log_bytes }
 }
 
 /// Redo of everything since `from`, in the two passes that `PageRedo` asks for.

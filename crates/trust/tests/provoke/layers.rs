@@ -35,7 +35,8 @@ struct Layers {
 
 fn layers() -> Layers {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
-    let options = PagesOptions { page_size: 4096, pool_bytes: 1 << 20, doublewrite: true };
+    let (pool_bytes, log_bytes) = (1 << 20, 1 << 20);
+    let options = PagesOptions { page_size: 4096, pool_bytes, doublewrite: true, log_bytes };
     let pages = Pages::create(rt.clone(), options).expect("pages");
     let log = Log::create(rt.clone(), log_options(), Lsn(0)).expect("a log");
     pages.attach_log(log.clone()).expect("attached");

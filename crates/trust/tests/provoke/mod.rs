@@ -386,8 +386,12 @@ pub const ALL: &[Provocation] = &[
     (Code::PageBeyond, &["page="], || {
         let rt = Runtime::new(Arc::new(MemEnv::new()));
         let pool_bytes = 1 << 20;
-        let options =
-            evenkeel_pages::PagesOptions { page_size: 4096, pool_bytes, doublewrite: true };
+        let options = evenkeel_pages::PagesOptions {
+            page_size: 4096,
+            pool_bytes,
+            doublewrite: true,
+            log_bytes: 1 << 20,
+        };
         let pages = evenkeel_pages::Pages::create(rt.clone(), options).expect("pages");
         pages.attach_log(Log::create(rt, log_options(), Lsn(0)).expect("a log")).expect("attached");
         failed(pages.read(PageNo(u64::MAX), evenkeel_pages::Access::Normal).map(|_| ()))
