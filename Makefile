@@ -1,6 +1,6 @@
-# make deps | bench | test | test-release | profile | check | docs. See README.md.
+# make deps | bench | test | test-release | plugin | sql | profile | check | docs. See README.md.
 SHELL := /bin/bash
-.PHONY: deps bench bench-compare test test-release profile check docs
+.PHONY: deps bench bench-compare test test-release plugin sql profile check docs
 
 deps:
 	@bash scripts/deps.sh
@@ -14,6 +14,14 @@ bench: deps
 bench-compare:
 	@bash scripts/deps.sh compare
 	cargo run --release -p evenkeel-bench-compare -- $(ARGS)
+
+# ENGINE=EVENKEEL for the MariaDB server that is installed: target/plugin/ha_evenkeel.so.
+plugin:
+	@bash plugin/mariadb/build.sh
+
+# A private server with the engine loaded, and a client on it.
+sql: deps plugin
+	@bash scripts/sql.sh
 
 # Everything a change must pass.
 test: deps

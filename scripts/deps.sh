@@ -2,8 +2,9 @@
 # Installs the Debian packages that the build and the tests need. As root or with `sudo -n`; else
 # prints the one command and exits 3. Does nothing, and needs no network, when all are there.
 set -u
+cd "$(dirname "$0")/.." || exit 1
 packages=(chromium python3 gcc libc6-dev ca-certificates
-    mariadb-server-core mariadb-client-core postgresql util-linux)
+    g++ postgresql util-linux)
 if [ "${1:-}" = compare ]; then
     packages+=(librocksdb-dev clang libclang-dev g++)
 elif [ "${1:-}" = profile ]; then
@@ -19,7 +20,9 @@ for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' \
         || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+if [ ${#missing[@]} -eq 0 ]; then
+    exec bash scripts/mariadb.sh install
+fi
 
 run=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -39,3 +42,4 @@ echo "installing: ${missing[*]}" >&2
         echo "could not install: ${missing[*]}" >&2
         exit 3
     }
+exec bash scripts/mariadb.sh install

@@ -14,4 +14,5 @@ rung 1-tests cargo test --quiet --workspace --exclude evenkeel-sim
 rung 2-simulator cargo test --quiet -p evenkeel-sim -- --nocapture --test-threads 1
 rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-report bash scripts/test-report.sh
+rung 1-plugin bash -c 'bash plugin/mariadb/build.sh && bash scripts/test-plugin.sh'
 rungs_done

@@ -388,6 +388,47 @@ impl<'t> TableRef<'t> {
         self.txn.get_locked(&self.table, key, Mode::Shared, wait, row)
     }
 
+    /// Reads the row with these clustered key bytes ([`Row::key`]) into `row`; false if there is
+    /// none.
+    ///
+    /// # Errors
+    /// As `get`.
+    pub fn get_by_key(&mut self, key: &[u8], row: &mut Row) -> Result<bool> {
+        self.txn.get_by_key(&self.table, key, row)
+    }
+
+    /// As `get_for_update`, by clustered key bytes.
+    ///
+    /// # Errors
+    /// As `get_for_update`.
+    pub fn lock_by_key(&mut self, key: &[u8], wait: LockWait, row: &mut Row) -> Result<bool> {
+        self.txn.lock_by_key(&self.table, key, Mode::Exclusive, wait, row)
+    }
+
+    /// As `get_for_share`, by clustered key bytes.
+    ///
+    /// # Errors
+    /// As `get_for_share`.
+    pub fn share_by_key(&mut self, key: &[u8], wait: LockWait, row: &mut Row) -> Result<bool> {
+        self.txn.lock_by_key(&self.table, key, Mode::Shared, wait, row)
+    }
+
+    /// As `update`, by clustered key bytes.
+    ///
+    /// # Errors
+    /// As `update`.
+    pub fn update_by_key(&mut self, key: &[u8], changes: &[(usize, ValueRef<'_>)]) -> Result<bool> {
+        self.txn.update_by_key(&self.table, key, changes)
+    }
+
+    /// As `delete`, by clustered key bytes.
+    ///
+    /// # Errors
+    /// As `delete`.
+    pub fn delete_by_key(&mut self, key: &[u8]) -> Result<bool> {
+        self.txn.delete_by_key(&self.table, key)
+    }
+
     /// The rows of a range of the primary key, in order.
     ///
     /// # Errors

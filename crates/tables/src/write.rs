@@ -320,11 +320,32 @@ impl Transaction {
             match self.apply(table, &state, kind, None, b)? {
                 Applied::Done => return Ok(Inserted::Done(number)),
                 Applied::Again => {}
-                Applied::Duplicate(index, pk) => match on_duplicate {
-                    OnDuplicate::Keep => return Ok(Inserted::Found(pk)),
-                    OnDuplicate::Fail => return Err(duplicate(shape, index, values)),
-                },
+                Applied::Duplicate(index, pk) => {
+                    let (index, pk) = self.first_duplicate(&state, index, pk, b)?;
+                    match on_duplicate {
+                        OnDuplicate::Keep => return Ok(Inserted::Found(pk)),
+                        OnDuplicate::Fail => return Err(duplicate(shape, index, values)),
+                    }
+                }
             }
+        }
+    }
+
+    /// Of the keys of the prepared row that are taken, the first: the primary key, if it is, though
+    /// unique indexes are looked at before the row is written (A1).
+    fn first_duplicate(
+        &mut self,
+        state: &TableState,
+        index: Option<usize>,
+        pk: Vec<u8>,
+        b: &mut Buffers,
+    ) -> Result<(Option<usize>, Vec<u8>)> {
+        if index.is_none() || state.shape.key.is_empty() {
+            return Ok((index, pk));
+        }
+        match self.read_current(state, &b.key, &mut b.old_row)? {
+            Current::Live(..) => Ok((None, b.key.clone())),
+            Current::Absent => Ok((index, pk)),
         }
     }
 

@@ -58,6 +58,9 @@ fn duplicates_fail_the_statement_only() {
     assert_eq!((pk.code(), pk.context("index")), (Code::DuplicateKey, Some("primary")));
     let unique = txn.insert(&table, &row_values(101, 1, None, Some(1003))).unwrap_err();
     assert_eq!((unique.code(), unique.context("index")), (Code::DuplicateKey, Some("by_c")));
+    // Both taken: the primary key is the first.
+    let both = txn.insert(&table, &row_values(3, 1, None, Some(1004))).unwrap_err();
+    assert_eq!((both.code(), both.context("index")), (Code::DuplicateKey, Some("primary")));
     let own = txn.insert(&table, &row_values(101, 1, None, Some(5000))).unwrap_err();
     assert_eq!(own.code(), Code::DuplicateKey);
     // Half a statement is undone.

@@ -1,0 +1,309 @@
+//! A database and its tables, and what recovery leaves prepared.
+
+use crate::value::{EkBytes, EkError, fence};
+use evenkeel::{
+    ColumnSpec, ColumnType, Database, Durability, IndexSpec, Lsn, Options, PartSpec, Result,
+    TableSpec,
+};
+use std::time::Duration;
+
+/// An open database.
+pub struct EkDatabase(pub(crate) Database);
+
+/// How to open it; 0 is a default.
+#[repr(C)]
+pub struct EkOptions {
+    /// Bytes.
+    pub memory_size: u64,
+    /// Bytes.
+    pub log_size: u64,
+    /// Bytes.
+    pub page_size: u32,
+    /// 0, 1 or 2, as the option of that name.
+    pub durability: u8,
+}
+
+/// The durability of a number: 0, 1, 2 mean what they mean to MariaDB's users.
+pub(crate) fn durability(number: u8) -> Durability {
+    match number {
+        0 => Durability::Lazy,
+        2 => Durability::Write,
+        _ => Durability::Sync,
+    }
+}
+
+/// Opens the database in a directory, which is made if it is missing; null on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_open(
+    path: EkBytes,
+    options: *const EkOptions,
+    error: *mut EkError,
+) -> *mut EkDatabase {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, std::ptr::null_mut(), || {
+            let mut chosen = Options::new();
+            if let Some(given) = options.as_ref() {
+                if given.memory_size > 0 {
+                    chosen.memory_size = given.memory_size;
+                }
+                if given.log_size > 0 {
+                    chosen.log_size = given.log_size;
+                }
+                chosen.page_size = Some(given.page_size).filter(|size| *size > 0);
+                chosen.durability = durability(given.durability);
+            }
+            let db = Database::open_with(path.text()?, chosen)?;
+            Ok(Box::into_raw(Box::new(EkDatabase(db))))
+        })
+    }
+}
+
+/// Closes the database and frees the handle; 0, or -1 on error.
+///
+/// # Safety
+/// `db` came from `ek_open` and is not used again; nor are transactions of it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_close(db: *mut EkDatabase, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let db = Box::from_raw(db);
+        fence(error, -1, || db.0.close().map(|()| 0))
+    }
+}
+
+/// Columns are NULL-able.
+pub const EK_NULLABLE: u8 = 1;
+/// Filled with the next number where NULL is given.
+pub const EK_AUTO_INCREMENT: u8 = 2;
+
+/// A column to be made.
+#[repr(C)]
+pub struct EkColumn {
+    /// Its name.
+    pub name: EkBytes,
+    /// Its type, by the number that the catalog stores (`docs/format/page.md`).
+    pub type_code: u8,
+    /// `EK_NULLABLE`, `EK_AUTO_INCREMENT`.
+    pub flags: u8,
+    /// First parameter of the type.
+    pub a: u32,
+    /// Second parameter of the type.
+    pub b: u32,
+}
+
+/// A part of a key to be made.
+#[repr(C)]
+pub struct EkPart {
+    /// Position of the column.
+    pub column: u16,
+    /// Not 0: descending.
+    pub desc: u8,
+}
+
+/// An index to be made.
+#[repr(C)]
+pub struct EkIndex {
+    /// Its name.
+    pub name: EkBytes,
+    /// Its parts.
+    pub parts: *const EkPart,
+    /// How many.
+    pub parts_len: usize,
+    /// Not 0: unique.
+    pub unique: u8,
+}
+
+unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> &'a [T] {
+    if ptr.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: by contract of the caller.
+    unsafe { std::slice::from_raw_parts(ptr, len) }
+}
+
+unsafe fn parts(given: &[EkPart], columns: &[ColumnSpec]) -> Result<Vec<PartSpec>> {
+    let one = |part: &EkPart| {
+        let column = columns.get(usize::from(part.column));
+        let column = column.ok_or_else(|| {
+            evenkeel::Error::new(evenkeel::Code::ColumnMissing).with("position", part.column)
+        })?;
+        Ok(PartSpec { column: column.name.clone(), desc: part.desc != 0 })
+    };
+    given.iter().map(one).collect()
+}
+
+/// Creates a table; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_create_table(
+    db: *const EkDatabase,
+    name: EkBytes,
+    columns: *const EkColumn,
+    columns_len: usize,
+    primary: *const EkPart,
+    primary_len: usize,
+    indexes: *const EkIndex,
+    indexes_len: usize,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let mut spec = TableSpec::new();
+            for column in slice(columns, columns_len) {
+                let ty = ColumnType::from_code(column.type_code, column.a, column.b);
+                let ty = ty.ok_or_else(|| {
+                    evenkeel::Error::new(evenkeel::Code::DefinitionInvalid)
+                        .with("type", column.type_code)
+                })?;
+                let mut made = ColumnSpec::new(column.name.text()?, ty);
+                made.nullable = column.flags & EK_NULLABLE != 0;
+                made.auto_increment = column.flags & EK_AUTO_INCREMENT != 0;
+                spec.columns.push(made);
+            }
+            spec.primary = parts(slice(primary, primary_len), &spec.columns)?;
+            for index in slice(indexes, indexes_len) {
+                spec.indexes.push(IndexSpec {
+                    name: index.name.text()?.to_string(),
+                    parts: parts(slice(index.parts, index.parts_len), &spec.columns)?,
+                    unique: index.unique != 0,
+                });
+            }
+            (*db).0.create_table(name.text()?, &spec).map(|()| 0)
+        })
+    }
+}
+
+/// Drops a table; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_drop_table(
+    db: *const EkDatabase,
+    name: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.drop_table(name.text()?).map(|()| 0)) }
+}
+
+/// Renames a table; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_rename_table(
+    db: *const EkDatabase,
+    from: EkBytes,
+    to: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.rename_table(from.text()?, to.text()?).map(|()| 0)) }
+}
+
+/// Empties a table; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_truncate(
+    db: *const EkDatabase,
+    name: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.truncate(name.text()?).map(|()| 0)) }
+}
+
+/// 1 if there is a table of this name, else 0.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_table_exists(db: *const EkDatabase, name: EkBytes) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), 0, || Ok(i32::from((*db).0.definition(name.text()?).is_ok())))
+    }
+}
+
+/// Calls `each` with the id of every prepared transaction.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_prepared(
+    db: *const EkDatabase,
+    context: *mut std::ffi::c_void,
+    each: unsafe extern "C" fn(*mut std::ffi::c_void, EkBytes),
+) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || {
+            for xid in (*db).0.prepared() {
+                each(context, EkBytes::of(&xid));
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Commits a prepared transaction in order, without waiting: its timestamp, 0 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_commit_prepared(
+    db: *const EkDatabase,
+    xid: EkBytes,
+    error: *mut EkError,
+) -> u64 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, 0, || (*db).0.commit_prepared_ordered(xid.get()).map(|lsn| lsn.0)) }
+}
+
+/// Rolls a prepared transaction back; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_rollback_prepared(
+    db: *const EkDatabase,
+    xid: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.rollback_prepared(xid.get()).map(|()| 0)) }
+}
+
+/// Waits until a commit is as durable as asked; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_wait_durable(
+    db: *const EkDatabase,
+    commit: u64,
+    durability_mode: u8,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            (*db).0.wait_durable(Lsn(commit), durability(durability_mode)).map(|()| 0)
+        })
+    }
+}
+
+/// How long a transaction waits for locks.
+pub(crate) fn milliseconds(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}

@@ -1,0 +1,489 @@
+//! Transactions, rows and scans.
+
+use crate::database::{EkDatabase, milliseconds};
+use crate::value::{EkBytes, EkError, EkValue, fence, values};
+use evenkeel::{
+    Access, Code, Direction, Error, IndexScan, Isolation, LockWait, Range, Result, Row, Scan, Txn,
+    ValueRef,
+};
+use std::ops::Bound;
+
+/// A transaction; empty once it was ended.
+pub struct EkTxn(Option<Txn>);
+
+impl EkTxn {
+    fn get(&mut self) -> Result<&mut Txn> {
+        self.0.as_mut().ok_or_else(|| Error::new(Code::TransactionEnded))
+    }
+}
+
+/// A row buffer.
+pub struct EkRow(Row);
+
+/// READ UNCOMMITTED.
+pub const EK_READ_UNCOMMITTED: u8 = 0;
+/// READ COMMITTED.
+pub const EK_READ_COMMITTED: u8 = 1;
+/// REPEATABLE READ.
+pub const EK_REPEATABLE_READ: u8 = 2;
+/// SERIALIZABLE.
+pub const EK_SERIALIZABLE: u8 = 3;
+
+/// Begins a transaction; null on error. Free it with `ek_commit`, `ek_rollback` or `ek_prepare`.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_begin(
+    db: *const EkDatabase,
+    isolation: u8,
+    lock_wait_ms: u64,
+    error: *mut EkError,
+) -> *mut EkTxn {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, std::ptr::null_mut(), || {
+            let isolation = match isolation {
+                EK_READ_UNCOMMITTED => Isolation::ReadUncommitted,
+                EK_READ_COMMITTED => Isolation::ReadCommitted,
+                EK_SERIALIZABLE => Isolation::Serializable,
+                _ => Isolation::RepeatableRead,
+            };
+            let mut txn = (*db).0.begin(isolation, Access::ReadWrite)?;
+            txn.set_lock_wait(milliseconds(lock_wait_ms));
+            Ok(Box::into_raw(Box::new(EkTxn(Some(txn)))))
+        })
+    }
+}
+
+/// Takes the snapshot now; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_take_snapshot(txn: *mut EkTxn, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*txn).get()?.take_snapshot().map(|_| 0)) }
+}
+
+/// Sets how long it waits for locks from now on.
+///
+/// # Safety
+/// `txn` is a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_set_lock_wait(txn: *mut EkTxn, ms: u64) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        if let Some(txn) = (*txn).0.as_mut() {
+            txn.set_lock_wait(milliseconds(ms));
+        }
+    }
+}
+
+/// A function that cancels the transaction's waits from another thread.
+pub struct EkCanceller(Box<dyn Fn() + Send + Sync>);
+
+/// Makes a canceller; free it with `ek_canceller_free`. Null if the transaction has ended.
+///
+/// # Safety
+/// `txn` is a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_canceller(txn: *mut EkTxn) -> *mut EkCanceller {
+    // SAFETY: by contract of the caller.
+    match unsafe { (*txn).0.as_ref() } {
+        Some(txn) => Box::into_raw(Box::new(EkCanceller(Box::new(txn.canceller())))),
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// Cancels what the transaction waits for; from any thread.
+///
+/// # Safety
+/// `canceller` was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_cancel(canceller: *const EkCanceller) {
+    // SAFETY: by contract of the caller.
+    unsafe { ((*canceller).0)() }
+}
+
+/// Frees a canceller.
+///
+/// # Safety
+/// `canceller` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_canceller_free(canceller: *mut EkCanceller) {
+    // SAFETY: by contract of the caller.
+    drop(unsafe { Box::from_raw(canceller) });
+}
+
+/// Commits in order, without waiting, and frees the handle: the timestamp (0 if nothing changed)
+/// through `commit`; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call; `txn` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_commit(txn: *mut EkTxn, commit: *mut u64, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let txn = Box::from_raw(txn);
+        fence(error, -1, || {
+            let txn = txn.0.ok_or_else(|| Error::new(Code::TransactionEnded))?;
+            *commit = txn.commit_ordered()?.0;
+            Ok(0)
+        })
+    }
+}
+
+/// Rolls back and frees the handle; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call; `txn` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_rollback(txn: *mut EkTxn, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let txn = Box::from_raw(txn);
+        fence(error, -1, || match txn.0 {
+            Some(txn) => match txn.rollback() {
+                // A deadlock rolled it back already.
+                Err(e) if e.code() == Code::TransactionEnded => Ok(0),
+                done => done.map(|()| 0),
+            },
+            None => Ok(0),
+        })
+    }
+}
+
+/// Prepares under an id, durably, and frees the handle; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call; `txn` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_prepare(txn: *mut EkTxn, xid: EkBytes, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let txn = Box::from_raw(txn);
+        fence(error, -1, || {
+            let txn = txn.0.ok_or_else(|| Error::new(Code::TransactionEnded))?;
+            txn.prepare(xid.get()).map(|()| 0)
+        })
+    }
+}
+
+/// Sets a savepoint, rolls back to one, or forgets one; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_savepoint(
+    txn: *mut EkTxn,
+    name: EkBytes,
+    what: u8,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let (txn, name) = ((*txn).get()?, name.text()?);
+            match what {
+                0 => txn.savepoint(name),
+                1 => txn.rollback_to(name),
+                _ => txn.release_savepoint(name),
+            }
+            .map(|()| 0)
+        })
+    }
+}
+
+/// Inserts a row of all columns; the number its auto-increment column got through `number`. 0, or
+/// -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_insert(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    row: *const EkValue,
+    row_len: usize,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let row = values(row, row_len);
+            (*txn).get()?.table(table.text()?)?.insert(&row).map(|_| 0)
+        })
+    }
+}
+
+/// Changes columns of the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_update(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    key: EkBytes,
+    columns: *const u16,
+    new: *const EkValue,
+    len: usize,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let columns = std::slice::from_raw_parts(columns, len);
+            let changes: Vec<(usize, ValueRef<'_>)> =
+                columns.iter().map(|c| usize::from(*c)).zip(values(new, len)).collect();
+            let mut table = (*txn).get()?.table(table.text()?)?;
+            table.update_by_key(key.get(), &changes).map(i32::from)
+        })
+    }
+}
+
+/// Deletes the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_delete(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    key: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            (*txn).get()?.table(table.text()?)?.delete_by_key(key.get()).map(i32::from)
+        })
+    }
+}
+
+/// Rows are read at the snapshot.
+pub const EK_LOCK_NONE: u8 = 0;
+/// Rows are locked against changes.
+pub const EK_LOCK_SHARED: u8 = 1;
+/// Rows are locked for a change.
+pub const EK_LOCK_EXCLUSIVE: u8 = 2;
+/// Added to a lock: rows that others hold are left out.
+pub const EK_LOCK_SKIP: u8 = 4;
+
+fn wait(lock: u8) -> LockWait {
+    if lock & EK_LOCK_SKIP != 0 { LockWait::Skip } else { LockWait::Wait }
+}
+
+/// Makes a row buffer; free it with `ek_row_free`.
+#[unsafe(no_mangle)]
+pub extern "C" fn ek_row_new() -> *mut EkRow {
+    Box::into_raw(Box::new(EkRow(Row::new())))
+}
+
+/// Frees a row buffer.
+///
+/// # Safety
+/// `row` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_free(row: *mut EkRow) {
+    // SAFETY: by contract of the caller.
+    drop(unsafe { Box::from_raw(row) });
+}
+
+/// The clustered key bytes of the row, until the buffer is filled again.
+///
+/// # Safety
+/// `row` is a row buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_key(row: *const EkRow) -> EkBytes {
+    // SAFETY: by contract of the caller.
+    EkBytes::of(unsafe { (*row).0.key() })
+}
+
+/// The value of a column, until the buffer is filled again; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_value(
+    row: *const EkRow,
+    column: u32,
+    value: *mut EkValue,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            *value = EkValue::of((*row).0.value(column as usize)?);
+            Ok(0)
+        })
+    }
+}
+
+/// Reads the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_get(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    key: EkBytes,
+    lock: u8,
+    row: *mut EkRow,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let mut table = (*txn).get()?.table(table.text()?)?;
+            let row = &mut (*row).0;
+            match lock & !EK_LOCK_SKIP {
+                EK_LOCK_SHARED => table.share_by_key(key.get(), wait(lock), row),
+                EK_LOCK_EXCLUSIVE => table.lock_by_key(key.get(), wait(lock), row),
+                _ => table.get_by_key(key.get(), row),
+            }
+            .map(i32::from)
+        })
+    }
+}
+
+/// A bound is not there.
+pub const EK_UNBOUNDED: u8 = 0;
+/// A bound takes in every key that starts with its values.
+pub const EK_INCLUDED: u8 = 1;
+/// A bound leaves out every key that starts with its values.
+pub const EK_EXCLUDED: u8 = 2;
+
+/// A bound of a range: values of the first parts of a key.
+#[repr(C)]
+pub struct EkBound {
+    /// `EK_UNBOUNDED`, `EK_INCLUDED` or `EK_EXCLUDED`.
+    pub kind: u8,
+    /// The values.
+    pub values: *const EkValue,
+    /// How many.
+    pub len: usize,
+}
+
+/// # Safety
+/// Its pointers are valid while the result is used.
+unsafe fn bound<'v>(bound: &EkBound, to: &'v mut Vec<ValueRef<'v>>) -> Bound<&'v [ValueRef<'v>]> {
+    // SAFETY: by contract of the caller.
+    *to = unsafe { values(bound.values, bound.len) };
+    match bound.kind {
+        EK_INCLUDED => Bound::Included(to),
+        EK_EXCLUDED => Bound::Excluded(to),
+        _ => Bound::Unbounded,
+    }
+}
+
+enum Rows {
+    Table(Scan),
+    Index(IndexScan),
+}
+
+/// A scan.
+pub struct EkScan {
+    rows: Rows,
+}
+
+/// Only columns of the index and the primary key are wanted.
+pub const EK_SCAN_KEYS_ONLY: u8 = 1;
+/// From the upper bound down.
+pub const EK_SCAN_BACKWARD: u8 = 2;
+
+/// Begins a scan of the primary key (`index` empty) or of an index; null on error. Free it with
+/// `ek_scan_free`.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_scan(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    index: EkBytes,
+    lower: *const EkBound,
+    upper: *const EkBound,
+    flags: u8,
+    error: *mut EkError,
+) -> *mut EkScan {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, std::ptr::null_mut(), || {
+            let (mut from, mut to) = (Vec::new(), Vec::new());
+            let range = Range { lower: bound(&*lower, &mut from), upper: bound(&*upper, &mut to) };
+            let back = flags & EK_SCAN_BACKWARD != 0;
+            let direction = if back { Direction::Backward } else { Direction::Forward };
+            let mut table = (*txn).get()?.table(table.text()?)?;
+            let name = index.text()?;
+            let rows = if name.is_empty() {
+                Rows::Table(table.scan(range, direction)?)
+            } else {
+                let mut index = table.index(name)?;
+                if flags & EK_SCAN_KEYS_ONLY != 0 {
+                    index = index.keys_only();
+                }
+                Rows::Index(index.scan(range, direction)?)
+            };
+            Ok(Box::into_raw(Box::new(EkScan { rows })))
+        })
+    }
+}
+
+/// Reads the next row: 1, 0 at the end, -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_scan_next(
+    scan: *mut EkScan,
+    row: *mut EkRow,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let row = &mut (*row).0;
+            match &mut (*scan).rows {
+                Rows::Table(scan) => scan.next(row),
+                Rows::Index(scan) => scan.next(row),
+            }
+            .map(i32::from)
+        })
+    }
+}
+
+/// Frees a scan.
+///
+/// # Safety
+/// `scan` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_scan_free(scan: *mut EkScan) {
+    // SAFETY: by contract of the caller.
+    drop(unsafe { Box::from_raw(scan) });
+}
+
+/// About how many rows lie in a range of the primary key or an index; -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_estimate(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    lower: *const EkBound,
+    upper: *const EkBound,
+    error: *mut EkError,
+) -> i64 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let (mut from, mut to) = (Vec::new(), Vec::new());
+            let range = Range { lower: bound(&*lower, &mut from), upper: bound(&*upper, &mut to) };
+            let rows = (*txn).get()?.table(table.text()?)?.count_estimate(range)?;
+            Ok(i64::try_from(rows).unwrap_or(i64::MAX))
+        })
+    }
+}

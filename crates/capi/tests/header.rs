@@ -1,0 +1,113 @@
+//! `plugin/mariadb/capi.h` says what this crate has: the same functions with as many parameters,
+//! and structures of the same size and layout, asked of a C compiler.
+
+use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart};
+use evenkeel_capi::transaction::EkBound;
+use evenkeel_capi::{EkBytes, EkError, EkValue};
+use std::collections::BTreeMap;
+use std::fs;
+use std::mem::{offset_of, size_of};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Name and number of parameters of each function that `begin` introduces.
+fn functions(text: &str, begin: &str) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for part in text.split(begin).skip(1) {
+        let Some((name, rest)) = part.split_once('(') else { continue };
+        if !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+            continue;
+        }
+        // Parameters that are functions themselves hold brackets.
+        let (mut depth, mut count, mut any) = (1, 1, false);
+        for c in rest.chars() {
+            match c {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                ',' if depth == 1 => count += 1,
+                c if !c.is_whitespace() => any = true,
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+        let inside = rest.trim_start();
+        let none = !any || inside.starts_with("void)") || inside.starts_with(')');
+        found.insert(format!("ek_{name}"), if none { 0 } else { count });
+    }
+    found
+}
+
+#[test]
+fn the_header_declares_every_function() {
+    let header = fs::read_to_string(root().join("plugin/mariadb/capi.h")).expect("is there");
+    let header = header.replace("*ek_", " ek_").replace(" ek_", "\u{1}");
+    let declared = functions(&header, "\u{1}");
+    let mut defined = BTreeMap::new();
+    for file in ["database.rs", "transaction.rs"] {
+        let text = fs::read_to_string(root().join("crates/capi/src").join(file)).expect("is there");
+        // A trailing comma ends a list over several lines.
+        let text = text.replace(",\n)", "\n)");
+        defined.extend(functions(&text, "extern \"C\" fn ek_"));
+    }
+    assert!(defined.len() > 30);
+    for (name, parameters) in &defined {
+        assert_eq!(declared.get(name), Some(parameters), "{name} in capi.h");
+    }
+}
+
+#[test]
+fn structures_have_the_layout_that_c_gives_them() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let program = r#"
+#include <stdio.h>
+#include "capi.h"
+int main(void)
+{
+  printf("%zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(ek_bytes), sizeof(ek_value), sizeof(ek_error),
+         sizeof(ek_options), sizeof(ek_column), sizeof(ek_part), sizeof(ek_index),
+         sizeof(ek_bound));
+  printf("%zu %zu %zu %zu %zu %zu\n", offsetof(ek_value, bytes), offsetof(ek_error, text),
+         offsetof(ek_column, a), offsetof(ek_index, unique), offsetof(ek_bound, len),
+         offsetof(ek_options, durability));
+  return 0;
+}
+"#;
+    fs::write(dir.path().join("layout.c"), program).expect("writable");
+    let binary = dir.path().join("layout");
+    let done = Command::new("gcc")
+        .arg("-I")
+        .arg(root().join("plugin/mariadb"))
+        .arg(dir.path().join("layout.c"))
+        .arg("-o")
+        .arg(&binary)
+        .status();
+    assert!(done.expect("`make deps` installs gcc").success());
+    let output = Command::new(&binary).output().expect("runs");
+    let sizes = [
+        size_of::<EkBytes>(),
+        size_of::<EkValue>(),
+        size_of::<EkError>(),
+        size_of::<EkOptions>(),
+        size_of::<EkColumn>(),
+        size_of::<EkPart>(),
+        size_of::<EkIndex>(),
+        size_of::<EkBound>(),
+    ];
+    let offsets = [
+        offset_of!(EkValue, bytes),
+        offset_of!(EkError, text),
+        offset_of!(EkColumn, a),
+        offset_of!(EkIndex, unique),
+        offset_of!(EkBound, len),
+        offset_of!(EkOptions, durability),
+    ];
+    let line = |n: &[usize]| n.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+    let wanted = format!("{}\n{}\n", line(&sizes), line(&offsets));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
+}

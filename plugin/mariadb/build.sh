@@ -1,0 +1,41 @@
+#!/bin/bash
+# Builds target/plugin/ha_evenkeel.so for the MariaDB server that is installed here, and changes
+# nothing else. Exit codes: 0 built, 1 failed, 3 something is missing (the message says what to do).
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+out=${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin}
+headers=$(bash scripts/mariadb.sh headers) || exit $?
+generated=/usr/include/mariadb/server
+server=$(mariadbd --version | sed -E 's/.*Ver ([0-9.]+)-.*/\1/')
+source=$(. "$headers/VERSION" && echo "$MYSQL_VERSION_MAJOR.$MYSQL_VERSION_MINOR.$MYSQL_VERSION_PATCH")
+declared=$(sed -n 's/^#define MYSQL_SERVER_VERSION[^"]*"\([0-9.]*\).*/\1/p' \
+    "$generated/mysql_version.h" 2>/dev/null)
+if [ "$server" != "$source" ] || [ "$server" != "$declared" ]; then
+    echo "plugin: server $server, headers $source and $declared differ: run make deps" >&2
+    exit 3
+fi
+cargo build --quiet --release -p evenkeel-capi || exit 1
+mkdir -p "$out/gen" "$out/obj"
+cp "$headers/include/probes_mysql_nodtrace.h.in" "$out/gen/probes_mysql_nodtrace.h"
+flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
+    -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DMYSQL_SERVER -DDBUG_OFF -DNDEBUG
+    -I"$out/gen" -isystem "$headers/include" -isystem "$headers/sql"
+    -isystem "$headers/include/mysql" -isystem "$headers/wsrep-lib/include"
+    -isystem "$headers/wsrep-lib/wsrep-API/v26" -isystem "$headers/libmariadb/include"
+    -isystem "$headers/tpool" -isystem "$generated" -isystem "$headers")
+pids=()
+for file in plugin/mariadb/*.cc; do
+    object=$out/obj/$(basename "$file" .cc).o
+    if [ ! -f "$object" ] || [ -n "$(find plugin/mariadb -newer "$object" -name '*.[ch]*' | head -1)" ]; then
+        g++ "${flags[@]}" -c "$file" -o "$object" &
+        pids+=($!)
+    fi
+done
+for pid in "${pids[@]}"; do wait "$pid" || exit 1; done
+library=$(dirname "$(find /usr/lib -name libmysqlservices.a | head -1)")
+g++ -shared -o "$out/ha_evenkeel.so.new" "$out"/obj/*.o "$target/release/libevenkeel_capi.a" \
+    -L"$library" -lmysqlservices -Wl,--version-script=plugin/mariadb/evenkeel.map \
+    -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,-z,nodelete -lpthread -ldl -lm || exit 1
+mv "$out/ha_evenkeel.so.new" "$out/ha_evenkeel.so"
+echo "$out/ha_evenkeel.so, for MariaDB $server"

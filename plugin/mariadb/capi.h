@@ -1,0 +1,97 @@
+/* The engine's C interface: crates/capi declares the same in Rust, where each function is documented;
+   a test of that crate compares the two. */
+#ifndef EVENKEEL_CAPI_H
+#define EVENKEEL_CAPI_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ek_database ek_database;
+typedef struct ek_txn ek_txn;
+typedef struct ek_row ek_row;
+typedef struct ek_scan_handle ek_scan_handle;
+typedef struct ek_canceller_handle ek_canceller_handle;
+
+typedef struct { const uint8_t *ptr; size_t len; } ek_bytes;
+
+enum { EK_NULL= 0, EK_INT= 1, EK_UINT= 2, EK_FLOAT= 3, EK_BYTES= 4 };
+typedef struct { uint8_t kind; uint64_t bits; ek_bytes bytes; } ek_value;
+
+enum ek_kind
+{
+  EK_OK= 0, EK_CONFLICT, EK_DEADLOCK, EK_LOCK_TIMEOUT, EK_DUPLICATE, EK_FULL, EK_READ_ONLY,
+  EK_INVALID, EK_NOT_FOUND, EK_CORRUPT, EK_BUSY, EK_VERSION, EK_INTERNAL, EK_CANCELLED
+};
+typedef struct { int32_t kind; char index[256]; char text[512]; } ek_error;
+
+typedef struct
+{
+  uint64_t memory_size, log_size;
+  uint32_t page_size;
+  uint8_t durability;
+} ek_options;
+
+ek_database *ek_open(ek_bytes path, const ek_options *options, ek_error *error);
+int32_t ek_close(ek_database *db, ek_error *error);
+
+enum { EK_NULLABLE= 1, EK_AUTO_INCREMENT= 2 };
+typedef struct { ek_bytes name; uint8_t type_code, flags; uint32_t a, b; } ek_column;
+typedef struct { uint16_t column; uint8_t desc; } ek_part;
+typedef struct { ek_bytes name; const ek_part *parts; size_t parts_len; uint8_t unique; } ek_index;
+
+int32_t ek_create_table(const ek_database *db, ek_bytes name, const ek_column *columns,
+                        size_t columns_len, const ek_part *primary, size_t primary_len,
+                        const ek_index *indexes, size_t indexes_len, ek_error *error);
+int32_t ek_drop_table(const ek_database *db, ek_bytes name, ek_error *error);
+int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to, ek_error *error);
+int32_t ek_truncate(const ek_database *db, ek_bytes name, ek_error *error);
+int32_t ek_table_exists(const ek_database *db, ek_bytes name);
+void ek_prepared(const ek_database *db, void *context, void (*each)(void *context, ek_bytes xid));
+uint64_t ek_commit_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
+int32_t ek_rollback_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
+int32_t ek_wait_durable(const ek_database *db, uint64_t commit, uint8_t durability_mode,
+                        ek_error *error);
+
+enum { EK_READ_UNCOMMITTED= 0, EK_READ_COMMITTED= 1, EK_REPEATABLE_READ= 2, EK_SERIALIZABLE= 3 };
+ek_txn *ek_begin(const ek_database *db, uint8_t isolation, uint64_t lock_wait_ms, ek_error *error);
+int32_t ek_take_snapshot(ek_txn *txn, ek_error *error);
+void ek_set_lock_wait(ek_txn *txn, uint64_t ms);
+ek_canceller_handle *ek_canceller(ek_txn *txn);
+void ek_cancel(const ek_canceller_handle *canceller);
+void ek_canceller_free(ek_canceller_handle *canceller);
+int32_t ek_commit(ek_txn *txn, uint64_t *commit, ek_error *error);
+int32_t ek_rollback(ek_txn *txn, ek_error *error);
+int32_t ek_prepare(ek_txn *txn, ek_bytes xid, ek_error *error);
+enum { EK_SAVEPOINT_SET= 0, EK_SAVEPOINT_ROLLBACK= 1, EK_SAVEPOINT_RELEASE= 2 };
+int32_t ek_savepoint(ek_txn *txn, ek_bytes name, uint8_t what, ek_error *error);
+
+int32_t ek_insert(ek_txn *txn, ek_bytes table, const ek_value *row, size_t row_len,
+                  ek_error *error);
+int32_t ek_update(ek_txn *txn, ek_bytes table, ek_bytes key, const uint16_t *columns,
+                  const ek_value *values, size_t len, ek_error *error);
+int32_t ek_delete(ek_txn *txn, ek_bytes table, ek_bytes key, ek_error *error);
+
+enum { EK_LOCK_NONE= 0, EK_LOCK_SHARED= 1, EK_LOCK_EXCLUSIVE= 2, EK_LOCK_SKIP= 4 };
+ek_row *ek_row_new(void);
+void ek_row_free(ek_row *row);
+ek_bytes ek_row_key(const ek_row *row);
+int32_t ek_row_value(const ek_row *row, uint32_t column, ek_value *value, ek_error *error);
+int32_t ek_get(ek_txn *txn, ek_bytes table, ek_bytes key, uint8_t lock, ek_row *row,
+               ek_error *error);
+
+enum { EK_UNBOUNDED= 0, EK_INCLUDED= 1, EK_EXCLUDED= 2 };
+typedef struct { uint8_t kind; const ek_value *values; size_t len; } ek_bound;
+enum { EK_SCAN_KEYS_ONLY= 1, EK_SCAN_BACKWARD= 2 };
+ek_scan_handle *ek_scan(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
+                        const ek_bound *upper, uint8_t flags, ek_error *error);
+int32_t ek_scan_next(ek_scan_handle *scan, ek_row *row, ek_error *error);
+void ek_scan_free(ek_scan_handle *scan);
+int64_t ek_estimate(ek_txn *txn, ek_bytes table, const ek_bound *lower, const ek_bound *upper,
+                    ek_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,23 @@
+/* Columns: how a field of the server is stored, and values from and into record buffers. */
+#ifndef EVENKEEL_COLUMNS_H
+#define EVENKEEL_COLUMNS_H
+#include "server.h"
+
+/* How a field is stored. */
+struct Column
+{
+  enum How { AS_INT, AS_UINT, AS_LITTLE_ENDIAN, AS_FLOAT, AS_FIXED, AS_CHARS, AS_VARIABLE, AS_BLOB };
+  How how;
+  uint8_t type_code;
+  uint32_t a, b;
+
+  static Column of(const Field *field);
+  /* True if its byte order is its order: what a key of it needs. */
+  static bool orders_by_bytes(const Field *field);
+};
+
+/* The value of `field` in `record`; its bytes stay where they are, or go to `scratch`. */
+ek_value value_of(const Field *field, const uchar *record, String *scratch);
+/* Puts a value into `record`; bytes of a BLOB go to `blobs`. */
+bool put_value(Field *field, uchar *record, const ek_value &value, MEM_ROOT *blobs);
+#endif

@@ -1,0 +1,117 @@
+/* A table in use by a statement. */
+#ifndef HA_EVENKEEL_H
+#define HA_EVENKEEL_H
+#include "engine.h"
+#include <string>
+#include <vector>
+
+/* What the uses of a table share. */
+class Table_share_data : public Handler_share
+{
+public:
+  std::atomic<ulonglong> next_number{0};
+  std::atomic<longlong> rows{-1};
+};
+
+class ha_evenkeel : public handler
+{
+public:
+  ha_evenkeel(handlerton *hton, TABLE_SHARE *share) : handler(hton, share)
+  {
+    init_alloc_root(PSI_NOT_INSTRUMENTED, &m_blobs, 4096, 0, MYF(0));
+  }
+  ~ha_evenkeel() override { free_root(&m_blobs, MYF(0)); }
+
+  Table_flags table_flags() const override;
+  ulong index_flags(uint index, uint part, bool all_parts) const override;
+  const char *index_type(uint) override { return "BTREE"; }
+  uint max_supported_keys() const override { return 64; }
+  uint max_supported_key_length() const override { return 3072; }
+  uint max_supported_key_part_length() const override { return 3072; }
+  uint lock_count() const override { return 0; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+
+  int open(const char *name, int mode, uint test) override;
+  int close() override;
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *info) override;
+  int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  int delete_all_rows() override { return HA_ERR_WRONG_COMMAND; }
+
+  int write_row(const uchar *record) override;
+  int update_row(const uchar *old_record, const uchar *new_record) override;
+  int delete_row(const uchar *record) override;
+
+  int rnd_init(bool scan) override;
+  int rnd_end() override;
+  int rnd_next(uchar *record) override;
+  int rnd_pos(uchar *record, uchar *position) override;
+  void position(const uchar *record) override;
+
+  int index_init(uint index, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *record, const uchar *key, key_part_map parts,
+                     enum ha_rkey_function flag) override;
+  int index_next(uchar *record) override;
+  int index_next_same(uchar *record, const uchar *key, uint key_len) override;
+  int index_prev(uchar *record) override;
+  int index_first(uchar *record) override;
+  int index_last(uchar *record) override;
+  ha_rows records_in_range(uint index, const key_range *min, const key_range *max,
+                           page_range *pages) override;
+
+  int info(uint what) override;
+  int extra(enum ha_extra_function what) override;
+  int reset() override;
+  int external_lock(THD *thd, int lock_type) override;
+  int start_stmt(THD *thd, thr_lock_type lock_type) override;
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
+                          ulonglong *first, ulonglong *given) override;
+  int reset_auto_increment(ulonglong value) override;
+
+private:
+  typedef std::vector<ek_value> Values;
+  /* Some first parts of a key as a bound. */
+  struct Bound
+  {
+    uint8_t kind= EK_UNBOUNDED;
+    Values values;
+    ek_bound get() const { return {kind, values.data(), values.size()}; }
+  };
+
+  Table_share_data *shared();
+  int fail(const ek_error &error);
+  ek_bytes name() const { return ek_text(m_name); }
+  std::string index_name(uint index) const;
+  bool is_primary(uint index) const { return index == table_share->primary_key; }
+  Values key_values(uint index, const uchar *key, key_part_map parts);
+  int open_scan(const Bound &lower, const Bound &upper, bool backward);
+  void close_scan();
+  int next(uchar *record);
+  bool moved(const ek_row *then, const ek_row *now);
+  int fill(uchar *record, const ek_row *row, bool key_only);
+  bool key_holds(uint field) const;
+  int turn(uchar *record, bool backward);
+  ulonglong highest_number();
+
+  std::string m_name;
+  /* Field number -> column, -1 for one that is not stored. */
+  std::vector<int> m_columns;
+  ek_row *m_row= nullptr;
+  ek_row *m_locked_row= nullptr;
+  ek_scan_handle *m_scan= nullptr;
+  bool m_backward= false;
+  /* The scan ends with the prefix it was opened for; `index_next` goes on behind it. */
+  bool m_prefix_only= false;
+  Bound m_prefix;
+  bool m_key_only= false;
+  uint8_t m_lock= EK_LOCK_NONE;
+  /* Clustered key of the row in the record buffer. */
+  std::string m_key;
+  uint m_duplicate= 0;
+  MEM_ROOT m_blobs;
+  std::vector<uchar> m_scratch;
+};
+#endif

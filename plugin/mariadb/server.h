@@ -1,0 +1,13 @@
+/* What every file of the plugin takes from the server, in the order it wants. */
+#ifndef EVENKEEL_SERVER_H
+#define EVENKEEL_SERVER_H
+#include <my_global.h>
+#include <mysql/plugin.h>
+#include <sql_class.h>
+#include <handler.h>
+#include <field.h>
+#include <table.h>
+#include <key.h>
+#include <log.h>
+#include "capi.h"
+#endif

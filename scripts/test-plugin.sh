@@ -1,0 +1,27 @@
+#!/bin/bash
+# SQL scripts of plugin/mariadb/tests on EVENKEEL and on InnoDB, in one private server: what they
+# print must be the same. Prints "N passed, N failed".
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export EVENKEEL_SQL_DIR
+EVENKEEL_SQL_DIR=$(mktemp -d)
+trap 'rm -rf "$EVENKEEL_SQL_DIR"' EXIT
+passed=0 failed=0
+for script in plugin/mariadb/tests/*.sql; do
+    for engine in InnoDB EVENKEEL; do
+        { echo "create or replace database x; use x; set default_storage_engine=$engine;"
+            cat "$script"; } \
+            | timeout 300 bash scripts/sql.sh --force --table --default-character-set=utf8mb4 \
+                >"$EVENKEEL_SQL_DIR/$engine.out" 2>&1
+        sed -i -e '/max_open_files/d' -e 's/at line [0-9]*//' "$EVENKEEL_SQL_DIR/$engine.out"
+    done
+    if [ "$(wc -l <"$EVENKEEL_SQL_DIR/InnoDB.out")" -gt 20 ] \
+        && diff "$EVENKEEL_SQL_DIR/InnoDB.out" "$EVENKEEL_SQL_DIR/EVENKEEL.out"; then
+        passed=$((passed + 1))
+    else
+        echo "differs: $script" >&2
+        failed=$((failed + 1))
+    fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
