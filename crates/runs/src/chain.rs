@@ -12,8 +12,9 @@
 //! | DEL | INS or DEL | DEL |
 //!
 //! Entries of one transaction share its timestamp, so no snapshot is between them: they collapse.
-//! FRESH counts only if the INS is not older than its index's VALID, and never while BUILDING: the
-//! build's runs may hold the row beneath. At the bottom nothing lies beneath: a DEL there goes.
+//! FRESH counts only if the INS is younger than its index's VALID, and never while BUILDING: the
+//! build's runs may hold the row beneath. The scan of a build takes what is committed up to VALID,
+//! its own timestamp included. At the bottom nothing lies beneath: a DEL there goes.
 
 use crate::source::{Item, Version};
 use evenkeel_base::{CommitTable, Lsn, Result, TxnState};
@@ -25,12 +26,19 @@ use evenkeel_format::run::RunVersion;
 pub(crate) struct Rules {
     /// The build of the index is not installed: DEL stays, nothing annihilates.
     pub building: bool,
-    /// FRESH counts from this timestamp on.
+    /// FRESH counts above this timestamp; zero: the index is as old as its table, it always counts.
     pub valid_from: Lsn,
     /// The oldest run of the index is among the inputs.
     pub bottom: bool,
     /// Timestamps at or below may go in the bottom run.
     pub horizon: Lsn,
+}
+
+impl Rules {
+    /// May a FRESH INS of this timestamp go with its DEL: does no build's run hold it as well.
+    fn fresh_counts(&self, cts: Lsn) -> bool {
+        !self.building && (cts > self.valid_from || self.valid_from == Lsn::ZERO)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,8 +156,7 @@ impl Chain {
             if low < high && commits.snapshot_between(low, high) {
                 return;
             }
-            let counts = !self.rules.building && low >= self.rules.valid_from;
-            let fresh = counts && older.op & (INS | FRESH) == INS | FRESH;
+            let fresh = self.rules.fresh_counts(low) && older.op & (INS | FRESH) == INS | FRESH;
             self.kept.truncate(self.kept.len() - 2);
             if newer.op & INS != 0 {
                 let op = if fresh { INS | FRESH } else { INS };

@@ -203,36 +203,56 @@ impl Runs {
     /// # Errors
     /// Of reading and decoding storage.
     pub fn current(&self, index: IndexId, key: &[u8], f: &mut CurrentFn<'_>) -> Result<()> {
-        let view = self.view(index)?;
-        let end = prefix_end(key);
-        let (hash, mut sources) = (hash_key(key), Vec::new());
-        for memtable in &*view.memtables {
-            sources.push(Source::Memory(MemIter::of_index(memtable.clone(), index)));
-        }
-        for run in &*view.runs {
-            if self.may_contain(run, key, end.as_deref(), hash)? {
-                sources.push(self.run_source(run, key, end.as_deref()));
-            }
-        }
-        let mut merger = Merger::new(sources, Direction::Forward);
-        merger.seek(Some(key))?;
         let mut decided: Option<Vec<u8>> = None;
-        while let Some(item) = merger.top() {
-            if !item.key.starts_with(key) {
-                break;
-            }
-            let pk = &item.key[item.key.len() - item.pk_len..];
+        while !self.current_in_view(index, key, &mut decided, f)? {}
+        Ok(())
+    }
+
+    /// Goes on behind the key that was decided last; false if the view changed meanwhile. As with
+    /// cursors an entry counts only if its view was still the present one after it was judged: else
+    /// a reverted one may have been dropped by a flush and its id forgotten (A5).
+    fn current_in_view(
+        &self,
+        index: IndexId,
+        key: &[u8],
+        decided: &mut Option<Vec<u8>>,
+        f: &mut CurrentFn<'_>,
+    ) -> Result<bool> {
+        let view = self.view(index)?;
+        let mut merger = Merger::new(self.sources_of_key(&view, index, key)?, Direction::Forward);
+        match decided {
+            None => merger.seek(Some(key))?,
+            Some(last) => merger.seek(Some(&[&last[..], &[0]].concat()))?,
+        }
+        while let Some(item) = merger.top().filter(|item| item.key.starts_with(key)) {
             let (stamp, state) = item.version.state(&*self.commits);
             let dead = state == TxnState::Aborted || self.commits.is_dead(stamp);
-            if !dead && decided.as_deref() != Some(pk) {
-                decided = Some(pk.to_vec());
+            if !dead && decided.as_deref() != Some(item.key) {
+                if self.view_version() != view.version {
+                    return Ok(false);
+                }
+                *decided = Some(item.key.to_vec());
+                let pk = &item.key[item.key.len() - item.pk_len..];
                 if !f(pk, item.op, stamp, state) {
                     break;
                 }
             }
             merger.advance()?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// What may hold entries with these column bytes.
+    fn sources_of_key(&self, view: &View, index: IndexId, key: &[u8]) -> Result<Vec<Source>> {
+        let (end, hash) = (prefix_end(key), hash_key(key));
+        let memory = |m: &Arc<Memtable>| Source::Memory(MemIter::of_index(m.clone(), index));
+        let mut sources: Vec<Source> = view.memtables.iter().map(memory).collect();
+        for run in &*view.runs {
+            if self.may_contain(run, key, end.as_deref(), hash)? {
+                sources.push(self.run_source(run, key, end.as_deref()));
+            }
+        }
+        Ok(sources)
     }
 
     /// False if no segment of the run can hold column bytes with this hash.

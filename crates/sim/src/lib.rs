@@ -14,6 +14,7 @@ mod look;
 pub mod model;
 pub mod run;
 pub mod schema;
+pub mod seeds;
 pub mod session;
 pub mod values;
 pub mod verify;

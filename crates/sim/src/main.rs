@@ -1,10 +1,13 @@
-//! Replays seeds: `evenkeel-sim SEED`, or `evenkeel-sim FROM TO`.
+//! Replays seeds: `evenkeel-sim SEED`, or `evenkeel-sim FROM TO`; with `builds` before them those
+//! of index builds among rollbacks.
 
 use evenkeel_sim::run::Config;
 use evenkeel_sim::{Events, run_seed};
 use std::sync::Arc;
 
 fn main() -> std::process::ExitCode {
+    let builds = std::env::args().nth(1).is_some_and(|a| a == "builds");
+    let config = if builds { Config::builds() } else { Config::default() };
     let args: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
     let from = args.first().copied().unwrap_or(1);
     let to = args.get(1).copied().unwrap_or(from);
@@ -14,7 +17,7 @@ fn main() -> std::process::ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
     }
     for seed in from..=to {
-        let outcome = run_seed(seed, Config::default(), &events);
+        let outcome = run_seed(seed, config, &events);
         if let Some(why) = outcome.failure {
             failed += 1;
             println!("seed {seed}: {why}");

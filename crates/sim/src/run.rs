@@ -33,11 +33,20 @@ pub struct Config {
     pub xa: bool,
     /// I/O errors and want of space.
     pub faults: bool,
+    /// Nothing but index builds among savepoints and rollbacks.
+    pub builds: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { opens: 4, ops: 2_000, ddl: true, xa: true, faults: true }
+        Config { opens: 4, ops: 2_000, ddl: true, xa: true, faults: true, builds: false }
+    }
+}
+
+impl Config {
+    /// Index builds among savepoints, partial rollbacks, aborts, flushes, merges and crashes.
+    pub fn builds() -> Config {
+        Config { opens: 3, ops: 1_200, faults: false, builds: true, ..Config::default() }
     }
 }
 
@@ -84,6 +93,9 @@ struct Run<'e> {
 }
 
 fn draw_shape(rng: &mut Rng, config: &Config) -> Shape {
+    if config.builds {
+        return draw_builds(rng, config);
+    }
     let sessions = 3 + rng.below(3) as usize;
     let one_of = |rng: &mut Rng, from: &[u64]| from[rng.below(from.len() as u64) as usize];
     Shape {
@@ -100,6 +112,29 @@ fn draw_shape(rng: &mut Rng, config: &Config) -> Shape {
         lazy_one_in: one_of(rng, &[0, 2, 5]),
         statements: one_of(rng, &[2, 5, 12]),
         deletes: one_of(rng, &[1, 4, 10]),
+        builds: false,
+    }
+}
+
+/// Few rows, changed again and again, and short transactions that go back to savepoints.
+fn draw_builds(rng: &mut Rng, config: &Config) -> Shape {
+    let one_of = |rng: &mut Rng, from: &[u64]| from[rng.below(from.len() as u64) as usize];
+    let sessions = 2 + rng.below(3) as usize;
+    Shape {
+        sessions,
+        ops: config.ops / config.opens / sessions as u64,
+        keys: one_of(rng, &[3, 12, 60, 200]),
+        sizes: Sizes {
+            text: one_of(rng, &[5, 60]),
+            large_one_in: 0,
+            unique: one_of(rng, &[30, 100_000]),
+        },
+        ddl_one_in: one_of(rng, &[2, 4, 8]),
+        xa_one_in: if config.xa { one_of(rng, &[0, 0, 6]) } else { 0 },
+        lazy_one_in: one_of(rng, &[0, 2]),
+        statements: one_of(rng, &[1, 3, 8]),
+        deletes: one_of(rng, &[1, 6]),
+        builds: true,
     }
 }
 
@@ -135,8 +170,12 @@ pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
 
 impl Run<'_> {
     fn options(&mut self, sim: &SimEnv) -> Options {
+        let generation = match self.config.builds {
+            true => 4 << (10 + self.rng.below(5)),
+            false => 64 << 10,
+        };
         let geometry = Geometry {
-            generation_bytes: Some(64 << 10),
+            generation_bytes: Some(generation),
             pool_bytes: Some(64 * 4096),
             log_bytes: Some(1 << 20),
             undo_bytes: Some(64 << 10),
@@ -460,7 +499,7 @@ fn drop_world(world: (Option<Arc<World>>, Option<Database>)) {
 }
 
 /// Holds a snapshot for a while, then reads everything at it.
-fn audit(world: &World, wait: Duration) {
+pub(crate) fn audit(world: &World, wait: Duration) {
     let begun = world.db.begin(Isolation::RepeatableRead, Access::ReadOnly);
     let done = begun.and_then(|mut txn| {
         let at = txn.take_snapshot()?.0;

@@ -2,10 +2,12 @@
 //! after a crash in the midst of it.
 
 use crate::model::Table;
+use crate::run::audit;
 use crate::session::{Session, Step};
 use crate::values::{INDEXES, added_column, index_spec, table_spec};
 use crate::world::World;
 use evenkeel::{Database, Error, IndexSpec, Kind};
+use std::time::Duration;
 
 /// Tables there may be.
 pub const TABLES: &[&str] = &["num0", "num1", "text0"];
@@ -34,7 +36,8 @@ impl Drop for Building<'_> {
 impl Session {
     /// Runs one schema change on a table that no other session changes now.
     pub fn change_schema(&mut self) -> Step {
-        let name = TABLES[self.rng.below(TABLES.len() as u64) as usize];
+        let tables = if self.world.shape.builds { 1 } else { TABLES.len() as u64 };
+        let name = TABLES[self.rng.below(tables) as usize];
         let world = self.world.clone();
         let exists = {
             let mut model = world.model.lock();
@@ -54,7 +57,11 @@ impl Session {
             let _cut = Building(&world);
             db.add_indexes(name, specs)
         };
-        let (what, done) = match self.rng.below(10) {
+        let change = match world.shape.builds {
+            true => 3 + 2 * self.rng.below(3),
+            false => self.rng.below(10),
+        };
+        let (what, done) = match change {
             _ if !exists => ("table created", db.create_table(name, &table_spec(name))),
             0 => ("table dropped", db.drop_table(name)),
             1 => ("table truncated", db.truncate(name)),
@@ -98,6 +105,10 @@ impl Session {
             return outcome;
         }
         *table = describe(&world.db, name);
+        drop(model);
+        if world.shape.builds && done.is_ok() {
+            audit(&world, Duration::ZERO);
+        }
         outcome
     }
 }

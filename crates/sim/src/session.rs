@@ -70,6 +70,13 @@ impl Session {
             return self.begin();
         };
         self.open = Some(open);
+        if shape.builds {
+            return match self.rng.below(2 * shape.statements + 2) {
+                0 => self.end(),
+                n if n <= shape.statements => self.savepoint_step(),
+                _ => self.change(),
+            };
+        }
         match self.rng.below(2 * shape.statements + 2) {
             0 => self.end(),
             1 if self.rng.one_in(2) => self.savepoint_step(),
@@ -146,6 +153,7 @@ impl Session {
             let model = self.world.model.lock();
             model.tables.iter().filter(|(_, t)| t.tree != 0).map(|(n, _)| n.clone()).collect()
         };
+        let names = if self.world.shape.builds { &names[..names.len().min(1)] } else { &names[..] };
         let at = self.rng.below(names.len() as u64) as usize;
         let name = names.get(at)?.clone();
         let def = self.world.db.definition(&name).ok()?;
@@ -155,7 +163,8 @@ impl Session {
     fn end(&mut self) -> Step {
         let shape = self.world.shape;
         self.world.op();
-        match self.rng.below(8) {
+        let ends = if shape.builds { 3 } else { 8 };
+        match self.rng.below(ends) {
             0 => self.end_rollback(),
             _ if self.rng.one_in(shape.xa_one_in) => self.end_prepare(),
             _ => self.end_commit(),
@@ -283,7 +292,8 @@ impl Session {
     }
 
     fn savepoint_step(&mut self) -> Step {
-        let name = format!("s{}", self.rng.below(4));
+        let names = if self.world.shape.builds { 2 } else { 4 };
+        let name = format!("s{}", self.rng.below(names));
         let back = self.rng.one_in(2);
         let world = self.world.clone();
         let open = self.open();

@@ -31,6 +31,9 @@ pub struct Shape {
     pub statements: u64,
     /// Weight of deletes.
     pub deletes: u64,
+    /// Only builds, savepoints and rollbacks: one table, many partial rollbacks, no reads in
+    /// transactions, everything compared after each build.
+    pub builds: bool,
 }
 
 /// Shared by the sessions of a run.

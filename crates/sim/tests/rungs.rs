@@ -3,50 +3,20 @@
 
 use evenkeel_sim::expected::EXPECTED;
 use evenkeel_sim::run::Config;
+use evenkeel_sim::seeds::{number, run_all};
 use evenkeel_sim::{Events, Outcome, run_seed};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// What every change must pass: operations of a seed, its sessions, and seeds.
 const OPS: u64 = 2_000;
 const SESSIONS: u64 = 3;
 const SEEDS: u64 = 2_000;
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
-
-/// Runs seeds on every core; outcomes by seed.
-fn run_all(first: u64, count: u64, events: &Arc<Events>) -> Vec<(u64, Outcome)> {
-    let next = AtomicU64::new(first);
-    let outcomes = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().min(8));
-    std::panic::set_hook(Box::new(|_| {}));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count {
-                        return;
-                    }
-                    let outcome = run_seed(seed, Config::default(), events);
-                    outcomes.lock().expect("outcomes").push((seed, outcome));
-                }
-            });
-        }
-    });
-    let _ = std::panic::take_hook();
-    let mut outcomes = outcomes.into_inner().expect("outcomes");
-    outcomes.sort_by_key(|(seed, _)| *seed);
-    outcomes
-}
-
 #[test]
 fn seeds() {
     let (first, count) = (number("EVENKEEL_SIM_FROM", 1), number("EVENKEEL_SIM_SEEDS", 200));
     let events = Arc::new(Events::default());
-    let outcomes = run_all(first, count, &events);
+    let outcomes = run_all(first, count, Config::default(), &events);
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(|(_, o)| of(o)).sum::<u64>();
     let (ops, opens) = (sum(|o| o.ops), sum(|o| o.opens));
     println!("{events}{} different events in {count} seeds", events.distinct());

@@ -151,7 +151,7 @@ impl Transaction {
             let index = &state.shape.indexes[*at];
             let me = self.inner.id();
             let (mut live, mut undecided) = (None, None);
-            store.runs.current(index.id, key, &mut |pk, op, stamp, state| {
+            let looked = store.runs.current(index.id, key, &mut |pk, op, stamp, state| {
                 if stamp.txn != me && stamp.txn.0 != 0 && state.is_undecided() {
                     undecided = Some(stamp.txn);
                     return false;
@@ -160,7 +160,14 @@ impl Transaction {
                     live = Some(pk.to_vec());
                 }
                 true
-            })?;
+            });
+            match looked {
+                // Its build was given up meanwhile: make the change ready without it.
+                Err(error) if error.code() == Code::IndexGone && table.has_moved_on(state) => {
+                    return Ok(Err(Applied::Again));
+                }
+                looked => looked?,
+            }
             if let Some(other) = undecided {
                 drop(guards);
                 self.wait_txn(other)?;

@@ -121,6 +121,11 @@ impl Table {
         self.state.read().shape.clone()
     }
 
+    /// True if a later state than this one is in force.
+    pub(crate) fn has_moved_on(&self, from: &TableState) -> bool {
+        self.epoch.load(Ordering::SeqCst) != from.shape.epoch
+    }
+
     /// Pins the epoch of a row operation's final step; `None` if the schema has changed.
     pub(crate) fn pin(&self, epoch: u64) -> Option<EpochPin<'_>> {
         let pin = EpochPin { table: self, slot: (epoch & 1) as usize };

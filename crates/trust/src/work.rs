@@ -1,6 +1,7 @@
 //! The work of a process that is going to be killed. Each session owns its rows, and what its n-th
-//! transaction does follows from (session, n) alone, so the state after n commits can be foretold
-//! without having watched: no commit lost, none half there, none that was never made.
+//! transaction does follows from the kind of work, the session and n alone, so the state after n
+//! commits can be foretold without having watched: no commit lost, none half there, none that was
+//! never made.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -11,10 +12,34 @@ use std::collections::BTreeMap;
 
 /// Sessions that write.
 pub const SESSIONS: i64 = 3;
-/// Rows that a session may own, its marker included.
-const ROWS: u64 = 400;
 /// Bytes that a row carries beside its numbers.
 const PAD: usize = 120;
+
+/// What the work is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Rows that a session may own, its marker included.
+    rows: u64,
+    /// One transaction in so many goes back to a savepoint before it commits.
+    pub back_one_in: i64,
+    /// After one transaction in so many another one is rolled back.
+    pub abort_one_in: i64,
+}
+
+/// Many rows.
+pub const WIDE: Kind = Kind { name: "wide", rows: 400, back_one_in: 7, abort_one_in: 5 };
+/// Few rows, changed again and again, with as many rollbacks as commits: what an index that is
+/// being built has taken is changed and deleted at once.
+pub const NARROW: Kind = Kind { name: "narrow", rows: 12, back_one_in: 2, abort_one_in: 2 };
+
+impl Kind {
+    /// By its name.
+    pub fn named(name: &str) -> Option<Kind> {
+        [WIDE, NARROW].into_iter().find(|kind| kind.name == name)
+    }
+}
 
 /// A change of one row of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +54,13 @@ pub enum Change {
 pub type Rows = BTreeMap<i64, (i64, i64)>;
 
 /// What the n-th transaction of a session does (from 1); the last one is always its marker.
-pub fn changes(session: i64, n: i64) -> Vec<Change> {
+pub fn changes(kind: Kind, session: i64, n: i64) -> Vec<Change> {
     let base = mix(mix(session as u64 + 1) ^ n as u64);
     let count = 1 + base % 9;
     let mut all: Vec<Change> = (0..count)
         .map(|i| {
             let r = mix(base ^ (i + 1));
-            let id = (1 + r % (ROWS - 1)) as i64 * SESSIONS + session;
+            let id = (1 + r % (kind.rows - 1)) as i64 * SESSIONS + session;
             if (r >> 32).is_multiple_of(4) {
                 Change::Delete(id)
             } else {
@@ -48,8 +73,8 @@ pub fn changes(session: i64, n: i64) -> Vec<Change> {
 }
 
 /// Applies the n-th transaction of a session to its rows.
-pub fn foretell(rows: &mut Rows, session: i64, n: i64) {
-    for change in changes(session, n) {
+pub fn foretell(kind: Kind, rows: &mut Rows, session: i64, n: i64) {
+    for change in changes(kind, session, n) {
         match change {
             Change::Put(id, value) => rows.insert(id, (n, value)),
             Change::Delete(id) => rows.remove(&id),
@@ -61,8 +86,8 @@ pub fn foretell(rows: &mut Rows, session: i64, n: i64) {
 ///
 /// # Errors
 /// Those of the statements.
-pub fn write(table: &mut TableRef<'_>, session: i64, n: i64) -> Result<()> {
-    for change in changes(session, n) {
+pub fn write(kind: Kind, table: &mut TableRef<'_>, session: i64, n: i64) -> Result<()> {
+    for change in changes(kind, session, n) {
         match change {
             Change::Put(id, value) => {
                 let pad = vec![(mix(value as u64) & 0xff) as u8; (value as usize * 7) % PAD];

@@ -1,9 +1,12 @@
 //! Parts: builds, duplicates, unique slots, garbage, damage, a full disk.
 
-use super::rig::{Rig, stamp};
-use crate::{BuiltPart, Direction, IndexSpec, KeyRange, Sorted, Unsorted, entry_bytes};
-use evenkeel_base::{Beat, Code, Error, IndexId, Kind, Lsn, Snapshot, TxnId, TxnState};
+use super::rig::{Commits, Rig, stamp};
+use crate::{BuiltPart, Direction, IndexSpec, KeyRange, Runs, Sorted, Unsorted, entry_bytes};
+use evenkeel_base::{Beat, Code, CommitTable, Error, IndexId, Kind, Lsn, Snapshot, Stamp};
+use evenkeel_base::{TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 fn spec(id: u32, unique_key: bool, building: bool) -> IndexSpec {
     IndexSpec { id: IndexId(id), unique_key, building, valid_from: Lsn::ZERO }
@@ -116,6 +119,91 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     assert_eq!(rig.count(1), 20_001);
     assert!(rig.runs.stats(IndexId(1)).runs <= 3);
     rig.runs.check(IndexId(1)).expect("sound");
+}
+
+/// Protocol D4: the scan of a build takes what is committed up to VALID, its own timestamp
+/// included. A FRESH INS of just that timestamp is in the build's run, so its DEL must stay.
+#[test]
+fn an_insert_of_the_timestamp_of_valid_is_not_fresh() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, true));
+    rig.put(1, entry_op::INS | entry_op::FRESH, b"k5", b"p");
+    let valid = rig.commits.inner.lock().published;
+    let mut piece = Unsorted::new(IndexId(1));
+    piece.push(b"k5", b"p", b"").expect("short");
+    let run = built(&rig, vec![piece.sort().expect("sorts")], 1);
+    rig.runs.install(IndexId(1), vec![run], &|| Ok(())).expect("installs");
+    rig.runs.set_valid(IndexId(1), valid);
+    rig.put(1, entry_op::DEL, b"k5", b"p");
+    rig.put(1, entry_op::INS | entry_op::FRESH, b"k6", b"p");
+    rig.put(1, entry_op::DEL, b"k6", b"p");
+    assert_eq!(rig.count(1), 0);
+    rig.flush();
+    assert_eq!(rig.count(1), 0, "the entry of the build came alive");
+    let entries = rig.runs.stats(IndexId(1)).run_entries;
+    assert_eq!(entries, 2, "the younger pair has left nothing");
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).run_entries), (0, 0));
+}
+
+/// A commit table in which the first question is the moment when a flush drops what an aborted
+/// transaction did, and its id leaves (A5).
+struct Leaving {
+    commits: Arc<Commits>,
+    aborted: TxnId,
+    runs: OnceLock<Weak<Runs>>,
+    armed: AtomicBool,
+}
+
+impl CommitTable for Leaving {
+    fn state(&self, txn: TxnId) -> TxnState {
+        if self.armed.swap(false, Ordering::SeqCst) {
+            let runs = self.runs.get().and_then(Weak::upgrade).expect("open");
+            runs.seal_active();
+            while runs.flush_beat().expect("flushes") == Beat::More {}
+            self.commits.inner.lock().states.remove(&self.aborted);
+        }
+        self.commits.state(txn)
+    }
+    fn is_dead(&self, stamp: Stamp) -> bool {
+        self.commits.is_dead(stamp)
+    }
+    fn horizon(&self) -> Lsn {
+        self.commits.horizon()
+    }
+    fn snapshot_between(&self, low: Lsn, high: Lsn) -> bool {
+        self.commits.snapshot_between(low, high)
+    }
+}
+
+/// Protocol A5, D5: while a unique key is looked up, a flush drops the DEL of an aborted
+/// transaction and its id leaves the commit table. The live row is found all the same.
+#[test]
+fn a_unique_check_survives_a_flush_in_its_midst() {
+    let mut rig = Rig::new(1 << 20);
+    let aborted = TxnId(7);
+    let (runs, armed) = (OnceLock::new(), AtomicBool::new(false));
+    let commits = Arc::new(Leaving { commits: rig.commits.clone(), aborted, runs, armed });
+    rig.runs = Runs::create(rig.rt.clone(), rig.options, commits.clone()).expect("creates");
+    rig.runs.attach_log(rig.log.clone());
+    rig.runs.finish_restore().expect("starts");
+    let _ = commits.runs.set(Arc::downgrade(&rig.runs));
+    rig.runs.add_index(spec(1, true, false));
+    rig.put(1, entry_op::INS, b"k", b"p");
+    let mut reserved = rig.runs.reserve(entry_bytes(1, 1, 0)).expect("space");
+    let pin = rig.runs.pin();
+    let entry = Entry { index: IndexId(1), op: entry_op::DEL, key: b"k", value: b"" };
+    rig.runs.insert(&pin, &mut reserved, &entry, b"p", stamp(aborted.0, 1), rig.log.next());
+    drop((pin, reserved));
+    rig.commits.set(aborted, TxnState::Aborted);
+    commits.armed.store(true, Ordering::SeqCst);
+    let mut found = Vec::new();
+    let mut note = |pk: &[u8], op: u8, _: Stamp, _: TxnState| {
+        found.push((pk.to_vec(), op));
+        true
+    };
+    rig.runs.current(IndexId(1), b"k", &mut note).expect("reads");
+    assert_eq!(found, [(b"p".to_vec(), entry_op::INS)]);
 }
 
 /// A run of index 1.

@@ -1,5 +1,6 @@
-//! A process for the trust rungs to kill or to measure. `write DIR [N]`: sessions commit for ever
-//! (or N times each), each commit is told on standard output once it is acknowledged.
+//! A process for the trust rungs to kill or to measure. `write DIR KIND [N]`: sessions
+//! commit for ever (or N times each), each commit is told on standard output once it is
+//! acknowledged.
 #![forbid(unsafe_code)]
 
 use evenkeel::ValueRef::{Bytes, Int};
@@ -7,7 +8,7 @@ use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Metric, Options, Result,
     TableSpec,
 };
-use evenkeel_trust::work;
+use evenkeel_trust::work::{self, Kind};
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,13 +16,12 @@ use std::time::{Duration, Instant};
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[1..] {
-        ["write", dir] => write(Path::new(dir), i64::MAX),
-        ["write", dir, commits] => write(Path::new(dir), commits.parse().unwrap_or(1000)),
-        ["update", dir, rows] => update(Path::new(dir), rows.parse().unwrap_or(1000)),
-        _ => {
-            say("usage: write DIR [N] | update DIR ROWS");
-            std::process::exit(2);
+        ["write", dir, kind] => write(Path::new(dir), named(kind), i64::MAX),
+        ["write", dir, kind, commits] => {
+            write(Path::new(dir), named(kind), commits.parse().unwrap_or(1000))
         }
+        ["update", dir, rows] => update(Path::new(dir), rows.parse().unwrap_or(1000)),
+        _ => usage(),
     };
     if let Err(error) = done {
         say(&format!("E {error}"));
@@ -29,19 +29,28 @@ fn main() {
     }
 }
 
+fn named(kind: &str) -> Kind {
+    Kind::named(kind).unwrap_or_else(|| usage())
+}
+
+fn usage() -> ! {
+    say("usage: write DIR wide|narrow [N] | update DIR ROWS");
+    std::process::exit(2);
+}
+
 /// One line in one system call, so that a kill leaves it whole or out.
 fn say(line: &str) {
     let _ = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
 }
 
-fn write(dir: &Path, last: i64) -> Result<()> {
+fn write(dir: &Path, kind: Kind, last: i64) -> Result<()> {
     let db = work::open(dir)?;
     let records = db.recovery().records;
     say(&format!("R {records}"));
     let mut threads = Vec::new();
     for session in 0..work::SESSIONS {
         let db = db.clone();
-        threads.push(std::thread::spawn(move || session_loop(&db, session, last)));
+        threads.push(std::thread::spawn(move || session_loop(&db, kind, session, last)));
     }
     let changer = db.clone();
     threads.push(std::thread::spawn(move || index_loop(&changer, last)));
@@ -129,7 +138,7 @@ fn allocated_kib(dir: &Path) -> u64 {
 }
 
 /// Commits one transaction after the other, going on behind the last one found.
-fn session_loop(db: &Database, session: i64, last: i64) -> Result<()> {
+fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()> {
     let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
     let marker = txn.table("t")?.get(&[Int(session)])?;
     let mut n = match marker.map(|row| row.value(3).map(|v| v.to_owned())).transpose()? {
@@ -140,18 +149,18 @@ fn session_loop(db: &Database, session: i64, last: i64) -> Result<()> {
     while n < last {
         n += 1;
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-        work::write(&mut txn.table("t")?, session, n)?;
-        if n % 7 == 0 {
+        work::write(kind, &mut txn.table("t")?, session, n)?;
+        if n % kind.back_one_in == 0 {
             // What a savepoint takes back must not come alive again.
             txn.savepoint("s")?;
-            work::write(&mut txn.table("t")?, session, n + 1_000_000)?;
+            work::write(kind, &mut txn.table("t")?, session, n + 1_000_000)?;
             txn.rollback_to("s")?;
         }
         txn.commit()?;
         say(&format!("A {session} {n}"));
-        if n % 5 == 0 {
+        if n % kind.abort_one_in == 0 {
             let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-            work::write(&mut txn.table("t")?, session, n + 2_000_000)?;
+            work::write(kind, &mut txn.table("t")?, session, n + 2_000_000)?;
             txn.rollback()?;
         }
     }

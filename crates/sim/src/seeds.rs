@@ -1,0 +1,42 @@
+//! Many seeds on as many threads as the machine has cores, for tests.
+
+use crate::run::Config;
+use crate::{Events, Outcome, run_seed};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A number from the environment.
+pub fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// Runs seeds on every core; outcomes by seed.
+pub fn run_all(
+    first: u64,
+    count: u64,
+    config: Config,
+    events: &Arc<Events>,
+) -> Vec<(u64, Outcome)> {
+    let next = AtomicU64::new(first);
+    let outcomes = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().min(8));
+    std::panic::set_hook(Box::new(|_| {}));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        return;
+                    }
+                    let outcome = run_seed(seed, config, events);
+                    outcomes.lock().expect("outcomes").push((seed, outcome));
+                }
+            });
+        }
+    });
+    let _ = std::panic::take_hook();
+    let mut outcomes = outcomes.into_inner().expect("outcomes");
+    outcomes.sort_by_key(|(seed, _)| *seed);
+    outcomes
+}
