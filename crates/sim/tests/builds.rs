@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 /// What the seeds must reach together.
 const EXPECTED: &[&str] = &[
+    "build cut by crash",
     "build refused for duplicates",
     "closed and reopened",
-    "crash while opening",
     "index built",
     "memtable flushed",
     "prepared transaction committed",
     "prepared transaction rolled back",
     "recovered",
+    "recovery cut by crash",
     "rolled back to a savepoint",
     "runs merged into the bottom",
     "statement undone for a duplicate",

@@ -11,7 +11,7 @@ use evenkeel_trust::work::{self, Kind, NARROW, Rows, SESSIONS, WIDE};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 fn number(name: &str, default: u64) -> u64 {
@@ -189,7 +189,12 @@ fn indexes_built_among_rollbacks_survive_kills() {
     run(NARROW, 24);
 }
 
+/// One at a time: between fork and exec a child of one run holds the lock file that the parent has
+/// open in the other's directory.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn run(kind: Kind, kills: u64) {
+    let _turn = TURN.lock();
     let seed = number("EVENKEEL_SEED", std::process::id().into());
     let kills = number("EVENKEEL_KILLS", kills);
     println!("EVENKEEL_SEED={seed} EVENKEEL_KILLS={kills} {}", kind.name);
