@@ -17,8 +17,8 @@ fn root() -> PathBuf {
 /// Name and number of parameters of each function that `begin` introduces.
 fn functions(text: &str, begin: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
-    for part in text.split(begin).skip(1) {
-        let Some((name, rest)) = part.split_once('(') else { continue };
+    for (at, _) in text.match_indices(begin) {
+        let Some((name, rest)) = text[at + begin.len()..].split_once('(') else { continue };
         if !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
             continue;
         }
