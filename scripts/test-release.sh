@@ -23,12 +23,6 @@ rung 5-rot env EVENKEEL_ROT=50000 cargo test --quiet --release -p evenkeel-trust
 rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 \
     cargo test --quiet --release -p evenkeel-trust --test limits
 rung 7-kills env EVENKEEL_KILLS=500 cargo test --quiet --release -p evenkeel-trust --test kill
-# Coverage-guided fuzzing needs the nightly compiler and cargo-fuzz; it runs where they are.
-if command -v cargo-fuzz >/dev/null; then
-    for target in superblock catalog_row page wal_record wal_segment run_block run_footer row key \
-        undo_segment; do
-        rung "4-cargo-fuzz-$target" env EVENKEEL_TARGET="$target" \
-            cargo +nightly fuzz run decoder -- -max_total_time=600
-    done
-fi
+# Coverage-guided, a minute for each target; longer by EVENKEEL_FUZZ_SECONDS.
+rung 4-cargo-fuzz bash scripts/fuzz.sh "${EVENKEEL_FUZZ_SECONDS:-60}"
 rungs_done

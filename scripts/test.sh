@@ -12,6 +12,8 @@ fi
 rung 1-tests cargo test --quiet --workspace --exclude evenkeel-sim
 # Seeds, events and states are printed; EVENKEEL_SIM_SEEDS and EVENKEEL_SIM_ROUNDS say how many.
 rung 2-simulator cargo test --quiet -p evenkeel-sim -- --nocapture --test-threads 1
+# Faults planted on purpose, each caught by the rung named for it; prints the table.
+rung 2-planted cargo test --quiet -p evenkeel-sim --features plant --test planted -- --nocapture
 rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-report bash scripts/test-report.sh
 rung 1-plugin bash -c 'bash plugin/mariadb/build.sh && bash scripts/test-plugin.sh'

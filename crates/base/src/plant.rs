@@ -29,6 +29,10 @@ pub enum Fault {
     UniqueNotChecked,
     /// The checkpoint forgets the undo of open transactions.
     UndoNotSaved,
+    /// Pages that were written before are not written again: the next read serves the old image.
+    StalePageServed,
+    /// An extent is given back while one page of it is in use.
+    UsedExtentFreed,
 }
 
 impl Fault {
@@ -46,6 +50,8 @@ impl Fault {
         Fault::LockNotTaken,
         Fault::UniqueNotChecked,
         Fault::UndoNotSaved,
+        Fault::StalePageServed,
+        Fault::UsedExtentFreed,
     ];
 }
 

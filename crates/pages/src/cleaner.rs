@@ -383,8 +383,11 @@ impl Pages {
         let joins = |a: &Item, b: &Item| {
             b.page.0 == a.page.0 + 1 && self.files.place(a.page).0 == self.files.place(b.page).0
         };
+        let is_lost = evenkeel_base::plant::is(evenkeel_base::plant::Fault::StalePageServed);
         for run in items.chunk_by(joins) {
-            self.files.write(run[0].page, &images[at * size..(at + run.len()) * size])?;
+            if !is_lost || run.iter().any(|item| item.fresh) {
+                self.files.write(run[0].page, &images[at * size..(at + run.len()) * size])?;
+            }
             segments.insert(self.files.place(run[0].page).0);
             at += run.len();
         }

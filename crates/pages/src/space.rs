@@ -296,7 +296,9 @@ impl Space {
         let mut state = self.state.lock();
         for (extent, count) in freed {
             let Some(e) = state.extent(extent) else { continue };
-            if e.used == count && !private.contains(&extent) {
+            let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::UsedExtentFreed);
+            let is_empty = e.used == count || (planted && e.used == count + 1);
+            if is_empty && !private.contains(&extent) {
                 let (tree, incarnation) = (e.tree, e.incarnation);
                 e.free = None;
                 if let Some(owned) = state.trees.get_mut(&tree) {

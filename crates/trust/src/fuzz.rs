@@ -16,12 +16,15 @@ use evenkeel_io::{Env, MemEnv, Runtime};
 use evenkeel_log::Replay;
 use evenkeel_pages::RedoApply as _;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A target: its name and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target but `open` and `operations`, which cost more.
+/// The targets that work on a database each time, so that a run costs a thousand times as much.
+pub const DATABASES: &[Target] = &[("open", crate::hostile::open), ("operations", programs)];
+
+/// The other targets.
 pub const DECODERS: &[Target] = &[
     ("superblock", superblock),
     ("catalog_row", catalog_row),
@@ -329,6 +332,16 @@ pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
     Ok(rows)
 }
 
+/// `operations` on a database in memory that stays open.
+fn programs(data: &[u8]) {
+    static DB: LazyLock<Database> = LazyLock::new(|| {
+        let db = Database::open_with("dir", evenkeel::Options::in_memory()).expect("opens");
+        db.create_table("t", &small_table()).expect("creates");
+        db
+    });
+    operations(&DB, data);
+}
+
 /// What an earlier program left goes first.
 fn delete_all(db: &Database) {
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
@@ -442,6 +455,7 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
     let paths = faulty::paths(&*env);
     let of = |prefix: &str| paths.iter().filter(|p| p.starts_with(prefix)).cloned().collect();
     match target {
+        "open" => crate::hostile::corpus(),
         "superblock" => vec![read("evenkeel.super")],
         "page" => read("pages/000000.pg").chunks(4096).map(<[u8]>::to_vec).collect(),
         "wal_segment" => {

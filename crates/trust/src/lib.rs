@@ -4,6 +4,7 @@
 
 pub mod faulty;
 pub mod fuzz;
+pub mod hostile;
 pub mod mutate;
 pub mod stores;
 pub mod work;

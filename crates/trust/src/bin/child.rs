@@ -1,13 +1,14 @@
 //! A process for the trust rungs to kill or to measure. `write DIR KIND [N]`: sessions
 //! commit for ever (or N times each), each commit is told on standard output once it is
-//! acknowledged.
+//! acknowledged. `corpus` writes the inputs that a fuzz target begins with.
 #![forbid(unsafe_code)]
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Metric, Options, Result,
-    TableSpec,
+    Access, Code, ColumnSpec, ColumnType, Database, Error, IndexSpec, Isolation, Metric, Options,
+    Result, TableSpec,
 };
+use evenkeel_trust::fuzz;
 use evenkeel_trust::work::{self, Kind};
 use std::io::Write as _;
 use std::path::Path;
@@ -21,6 +22,7 @@ fn main() {
             write(Path::new(dir), named(kind), commits.parse().unwrap_or(1000))
         }
         ["update", dir, rows] => update(Path::new(dir), rows.parse().unwrap_or(1000)),
+        ["corpus", target, dir] => corpus(target, Path::new(dir)),
         _ => usage(),
     };
     if let Err(error) = done {
@@ -34,8 +36,18 @@ fn named(kind: &str) -> Kind {
 }
 
 fn usage() -> ! {
-    say("usage: write DIR wide|narrow [N] | update DIR ROWS");
+    say("usage: write DIR wide|narrow [N] | update DIR ROWS | corpus TARGET DIR");
     std::process::exit(2);
+}
+
+/// Writes the inputs that a fuzz target begins with as files.
+fn corpus(target: &str, dir: &Path) -> Result<()> {
+    let io = |e: std::io::Error| Error::new(Code::WriteFailed).caused_by(e);
+    std::fs::create_dir_all(dir).map_err(io)?;
+    for (i, input) in fuzz::corpus(target).iter().enumerate() {
+        std::fs::write(dir.join(format!("seed-{i:04}")), input).map_err(io)?;
+    }
+    Ok(())
 }
 
 /// One line in one system call, so that a kill leaves it whole or out.

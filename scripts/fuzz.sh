@@ -1,0 +1,33 @@
+#!/bin/bash
+# Coverage-guided fuzzing with the pinned stable compiler: fuzz.sh [SECONDS [TARGET...]], each target
+# for 60 seconds. Sanitizer and coverage are unstable options, hence RUSTC_BOOTSTRAP. Inputs that
+# fail are left in fuzz/artifacts; the corpus grows in fuzz/corpus and is not committed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+shift || true
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(superblock catalog_row page wal_record wal_segment run_block
+    run_footer row key undo_segment operations open)
+command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz
+export RUSTC_BOOTSTRAP=1
+export CARGO_TARGET_DIR=${EVENKEEL_FUZZ_TARGET_DIR:-$PWD/target/fuzz}
+cargo build --quiet --release -p evenkeel-trust
+cargo fuzz build decoder
+failed=()
+for target in "${targets[@]}"; do
+    corpus=fuzz/corpus/$target
+    mkdir -p "$corpus" "fuzz/artifacts/$target"
+    "$CARGO_TARGET_DIR/release/evenkeel-trust-child" corpus "$target" "$corpus"
+    log=fuzz/artifacts/$target.log
+    if EVENKEEL_TARGET=$target cargo fuzz run decoder "$corpus" -- -max_total_time="$seconds" \
+        -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="fuzz/artifacts/$target/" >"$log" 2>&1; then
+        echo "$target: $(grep -o 'number_of_executed_units: [0-9]*' "$log" | cut -d ' ' -f 2) runs"
+    else
+        failed+=("$target")
+        tail -n 40 "$log"
+        echo "$target: FAILED, see $log"
+    fi
+done
+[ ${#failed[@]} -eq 0 ] || { echo "failed: ${failed[*]}"; exit 1; }
