@@ -38,6 +38,7 @@ mod database;
 mod engine;
 mod options;
 mod recovery;
+mod second_pass;
 mod stats;
 mod superfile;
 mod supervisor;

@@ -2,13 +2,14 @@
 //! Every step is idempotent: recovery may be killed at any point and begun again.
 //!
 //! Order: 1. doublewrite copies are restored and synced (by `Pages::open`). 2. First pass from the
-//! redo position: the checkpoint's parts, page formats and frees, edits of the run list. 3. The
-//! checkpoint's sections and the edits behind them are applied. 4. Second pass: page redo, memtable
-//! entries of generations not flushed, undo and outcomes of transactions. 5. A new log epoch begins
-//! behind the last record; transactions without an outcome are aborted and reverted in the
-//! background.
+//! redo position: the checkpoint's parts, page formats and frees, edits of the run list, commits.
+//! 3. The checkpoint's sections and the edits behind them are applied. 4. Second pass: page redo
+//! side by side with memtable entries of generations not flushed, undo of transactions that have
+//! not committed, and outcomes (`second_pass`). 5. A new log epoch begins behind the last record;
+//! transactions without an outcome are aborted and reverted in the background.
 
 use crate::checkpoint::{SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
+use crate::second_pass;
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{Superblock, decode_part, decode_sections};
@@ -18,7 +19,7 @@ use evenkeel_pages::{PageRedo, Pages};
 use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
 use evenkeel_tree::TreeRedo;
-use evenkeel_txn::Txns;
+use evenkeel_txn::{CommittedIds, Txns};
 use std::sync::Arc;
 
 /// What recovery did, for the log and for tests.
@@ -52,6 +53,7 @@ struct FirstPass<'a> {
     parts: Vec<Vec<u8>>,
     parts_expected: u64,
     manifests: Vec<Vec<u8>>,
+    committed: CommittedIds,
     records: u64,
 }
 
@@ -63,6 +65,7 @@ impl Replay for FirstPass<'_> {
             RecordKind::Manifest => self.manifests.push(body.to_vec()),
             _ => {}
         }
+        self.committed.scan(kind, body)?;
         self.redo.scan(lsn, kind, body)
     }
 }
@@ -86,21 +89,6 @@ impl FirstPass<'_> {
     }
 }
 
-struct SecondPass<'a, 'b> {
-    of: &'a Recovery<'b>,
-    redo: PageRedo<'b>,
-    rows: u64,
-}
-
-impl Replay for SecondPass<'_, '_> {
-    fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
-        self.redo.apply(lsn, kind, body)?;
-        self.rows += u64::from(kind == RecordKind::Row);
-        let Recovery { runs, txns, chains, .. } = self.of;
-        evenkeel_tables::replay(runs, txns, chains, lsn, kind, body)
-    }
-}
-
 impl Recovery<'_> {
     /// Runs both passes; the log's end, from which a new epoch begins.
     ///
@@ -114,6 +102,7 @@ impl Recovery<'_> {
             parts: Vec::new(),
             parts_expected: 0,
             manifests: Vec::new(),
+            committed: CommittedIds::default(),
             records: 0,
         };
         let end = replay(self.rt, redo_from, None, &mut first)?;
@@ -123,9 +112,9 @@ impl Recovery<'_> {
         for body in &first.manifests {
             self.runs.apply_manifest(body)?;
         }
-        let mut second = SecondPass { of: self, redo: first.redo, rows: 0 };
-        replay(self.rt, redo_from, Some(end.end), &mut second)?;
-        report.rows = second.rows;
+        self.txns.expect_committed(std::mem::take(&mut first.committed));
+        let lives = first.redo.into_lives();
+        report.rows = second_pass::run(self, redo_from, end.end, &lives)?;
         Ok(end)
     }
 

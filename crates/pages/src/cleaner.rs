@@ -423,8 +423,8 @@ impl Pages {
         }
     }
 
-    /// Makes room for redo, which has no background threads: writes and evicts until some frames
-    /// are free.
+    /// Makes room for redo, whose threads have no background threads beside them: writes and evicts
+    /// until some frames are free.
     pub(crate) fn make_room(&self, frames: i64) -> Result<()> {
         let batch = BATCH_BYTES / self.page_size();
         while self.supply.available() < frames {
@@ -432,6 +432,10 @@ impl Pages {
             self.search(frames);
             if self.supply.available() < frames {
                 let cold = self.take_cold(batch);
+                if cold.is_empty() {
+                    // Another thread of redo is writing them.
+                    self.rt.step();
+                }
                 self.flush_batch(cold, batch / 4)?;
             }
         }

@@ -38,7 +38,7 @@ mod space_tests;
 
 pub use mtr::Mtr;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
-pub use redo::{PageRedo, RedoApply, RedoStats};
+pub use redo::{PageLives, PageRedo, RedoApply, RedoStats};
 pub use space::SpaceStats;
 
 /// Bytes of log to reserve for each page that a mini-transaction allocates or frees, on top of the

@@ -13,6 +13,7 @@ use evenkeel_format::page::{self, HEADER_BYTES};
 use evenkeel_format::record::{LeafChange, PageOp, RecordKind, page_ops};
 use evenkeel_format::space::{self, op};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Frames kept free while redo runs.
@@ -35,14 +36,20 @@ pub struct RedoStats {
     pub skipped: u64,
 }
 
-/// Replays the log onto pages, between `Pages::open` and `Pages::attach_log`.
-pub struct PageRedo<'a> {
-    pages: &'a Pages,
-    apply: &'a dyn RedoApply,
+/// What the first pass finds: where the present life of pages begins.
+#[derive(Debug, Default)]
+pub struct PageLives {
     /// First LSN that counts for a page.
     page_from: HashMap<PageNo, Lsn>,
     /// The same for all pages of an extent.
     extent_from: HashMap<u32, Lsn>,
+}
+
+/// Replays the log onto pages, between `Pages::open` and `Pages::attach_log`.
+pub struct PageRedo<'a> {
+    pages: &'a Pages,
+    apply: &'a dyn RedoApply,
+    lives: Arc<PageLives>,
     applied: AtomicU64,
     skipped: AtomicU64,
 }
@@ -53,14 +60,19 @@ type Touched<'a> = Vec<(PageNo, Option<ExclusiveGuard<'a>>)>;
 impl<'a> PageRedo<'a> {
     /// A redo of `pages` that leaves ops from 32 on to `apply`.
     pub fn new(pages: &'a Pages, apply: &'a dyn RedoApply) -> PageRedo<'a> {
-        PageRedo {
-            pages,
-            apply,
-            page_from: HashMap::new(),
-            extent_from: HashMap::new(),
-            applied: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
-        }
+        PageRedo::after(pages, apply, Arc::default())
+    }
+
+    /// For the second pass: one that knows what the first pass found. Several may work side by
+    /// side, each on its own part of the pages.
+    pub fn after(pages: &'a Pages, apply: &'a dyn RedoApply, lives: Arc<PageLives>) -> Self {
+        let (applied, skipped) = (AtomicU64::new(0), AtomicU64::new(0));
+        PageRedo { pages, apply, lives, applied, skipped }
+    }
+
+    /// What the first pass has found, once it is over.
+    pub fn into_lives(self) -> Arc<PageLives> {
+        self.lives
     }
 
     /// First pass: notes formats and frees. Records come in order of LSN.
@@ -73,23 +85,25 @@ impl<'a> PageRedo<'a> {
         }
         let g = self.pages.geometry;
         let after = Lsn(lsn.0 + 1);
+        let shared = || Error::internal("a first pass beside a second");
+        let lives = Arc::get_mut(&mut self.lives).ok_or_else(shared)?;
         for item in page_ops(body) {
             let PageOp { page, op, payload } = item?;
             match op {
                 op::FORMAT => {
-                    self.page_from.insert(page, lsn);
+                    lives.page_from.insert(page, lsn);
                 }
                 op::EXTENT => {
                     let (slot, state) = space::decode_extent(payload)?;
                     if state == space::ExtentState::Free as u8 {
-                        self.extent_from.insert(g.extent_in_map(page, slot)?, after);
+                        lives.extent_from.insert(g.extent_in_map(page, slot)?, after);
                     }
                 }
                 op::USED => {
                     let (slot, index, used) = space::decode_used(payload)?;
                     if !used {
                         let extent = g.extent_in_map(page, slot)?;
-                        self.page_from.insert(g.page_at(extent, u32::from(index)), after);
+                        lives.page_from.insert(g.page_at(extent, u32::from(index)), after);
                     }
                 }
                 op::OWNER => {
@@ -97,7 +111,7 @@ impl<'a> PageRedo<'a> {
                     if owner.0 == 0
                         && let Some((extent, _)) = g.extent_of(page)
                     {
-                        self.page_from.insert(g.page_at(extent, u32::from(index)), after);
+                        lives.page_from.insert(g.page_at(extent, u32::from(index)), after);
                     }
                 }
                 _ => {}
@@ -190,7 +204,7 @@ impl<'a> PageRedo<'a> {
         let Some((extent, _)) = self.pages.geometry.extent_of(page) else {
             return Err(Error::new(evenkeel_base::Code::PageBeyond).with("page", page));
         };
-        let from = self.page_from.get(&page).max(self.extent_from.get(&extent));
+        let from = self.lives.page_from.get(&page).max(self.lives.extent_from.get(&extent));
         Ok(from.is_none_or(|from| lsn >= *from))
     }
 

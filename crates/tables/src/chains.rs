@@ -202,11 +202,7 @@ impl Chains {
             RecordKind::Page => self.replay_page(body),
             RecordKind::Row => {
                 let change = LeafChange::decode(body)?;
-                let logical = RowLogical::decode(change.logical)?;
-                if !logical.chains.is_empty() {
-                    self.logged(change.stamp, change.tree, &edits(logical.chains)?);
-                }
-                Ok(())
+                self.replay_row(&change, &RowLogical::decode(change.logical)?)
             }
             RecordKind::Revert => {
                 let change = LeafChange::decode(body)?;
@@ -215,6 +211,17 @@ impl Chains {
             }
             _ => Ok(()),
         }
+    }
+
+    pub(crate) fn replay_row(
+        &self,
+        change: &LeafChange<'_>,
+        logical: &RowLogical<'_>,
+    ) -> Result<()> {
+        if !logical.chains.is_empty() {
+            self.logged(change.stamp, change.tree, &edits(logical.chains)?);
+        }
+        Ok(())
     }
 
     fn replay_page(&self, body: &[u8]) -> Result<()> {

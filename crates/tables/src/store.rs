@@ -406,7 +406,15 @@ pub fn replay(
     kind: RecordKind,
     body: &[u8],
 ) -> Result<()> {
-    replay_entries(runs, lsn, kind, body)?;
-    chains.replay(kind, body)?;
-    txns.replay_record(lsn, kind, body)
+    if kind != RecordKind::Row {
+        chains.replay(kind, body)?;
+        return txns.replay_record(lsn, kind, body);
+    }
+    let change = LeafChange::decode(body)?;
+    let logical = RowLogical::decode(change.logical)?;
+    if !logical.entries.is_empty() {
+        runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)?;
+    }
+    chains.replay_row(&change, &logical)?;
+    txns.replay_row(lsn, &change, &logical)
 }

@@ -24,6 +24,7 @@ mod versions;
 mod waits;
 
 pub use locks::{Grant, KeyBounds, Mode, Policy, Space};
+pub use recovery::CommittedIds;
 pub use revert::{RevertRow, RolledBack};
 pub use txn::{Phase, Txn, TxnRef};
 pub use txns::{SnapshotGuard, TxnOptions, Txns};

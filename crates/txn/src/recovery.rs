@@ -20,7 +20,7 @@ use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, decode_revert,
 use evenkeel_format::undo::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, UndoRecord};
 use evenkeel_format::{Reader, put_bytes, put_varint};
 use evenkeel_log::Share;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 const BLOB_VERSION: u8 = 1;
@@ -34,6 +34,30 @@ pub(crate) struct Recovering {
     operations: u32,
     /// Aborted: operations from here on are reverted already.
     revert_below: Option<UndoNo>,
+}
+
+/// Ids of the transactions whose COMMIT record a first pass over the log has met: a bit per id.
+#[derive(Default)]
+pub struct CommittedIds {
+    words: HashMap<u64, u64>,
+}
+
+impl CommittedIds {
+    /// Takes a log record of any kind.
+    ///
+    /// # Errors
+    /// `BadEncoding`.
+    pub fn scan(&mut self, kind: RecordKind, body: &[u8]) -> Result<()> {
+        if kind == RecordKind::Commit {
+            let (id, _) = decode_txn(body)?;
+            *self.words.entry(id.0 / 64).or_default() |= 1 << (id.0 % 64);
+        }
+        Ok(())
+    }
+
+    fn contains(&self, id: TxnId) -> bool {
+        self.words.get(&(id.0 / 64)).is_some_and(|word| word >> (id.0 % 64) & 1 == 1)
+    }
 }
 
 /// One transaction of the blob.
@@ -223,6 +247,12 @@ impl Txns {
         self.recovering.lock().insert(t.id, recovering);
     }
 
+    /// Names the transactions that the log says are committed, before the first `replay_record`:
+    /// their undo is not kept. Without this it is, until their commit is met.
+    pub fn expect_committed(&self, ids: CommittedIds) {
+        *self.committed.lock() = ids;
+    }
+
     /// Takes one record of the log behind the checkpoint, in log order; kinds that do not concern
     /// transactions are ignored.
     ///
@@ -230,7 +260,10 @@ impl Txns {
     /// `BadEncoding`; those of spilling undo.
     pub fn replay_record(&self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
         match kind {
-            RecordKind::Row => self.replay_row(lsn, body),
+            RecordKind::Row => {
+                let change = LeafChange::decode(body)?;
+                self.replay_row(lsn, &change, &RowLogical::decode(change.logical)?)
+            }
             RecordKind::Revert => {
                 let reverted = decode_revert(LeafChange::decode(body)?.logical)?;
                 self.replay_revert(reverted);
@@ -269,9 +302,16 @@ impl Txns {
         }
     }
 
-    fn replay_row(&self, lsn: Lsn, body: &[u8]) -> Result<()> {
-        let change = LeafChange::decode(body)?;
-        let logical = RowLogical::decode(change.logical)?;
+    /// A ROW record: as `replay_record`, for one that is decoded already.
+    ///
+    /// # Errors
+    /// Those of spilling undo.
+    pub fn replay_row(
+        &self,
+        lsn: Lsn,
+        change: &LeafChange<'_>,
+        logical: &RowLogical<'_>,
+    ) -> Result<()> {
         let Stamp { txn: id, undo_no } = change.stamp;
         if id == TxnId::ZERO {
             return Ok(());
@@ -294,9 +334,9 @@ impl Txns {
         };
         self.states.saw_id(id);
         // What the checkpoint's segments hold is there already.
-        if undo_no > undo.last() {
+        if undo_no > undo.last() && !self.committed.lock().contains(id) {
             let (kind, tree) = (logical.kind, change.tree);
-            let before = logical.before;
+            let before = logical.before.clone();
             let record = UndoRecord { undo_no, kind, tree, key: change.key, before };
             undo.push(&record, &self.undo_used);
         }
@@ -340,6 +380,7 @@ impl Txns {
     /// Those of the log.
     pub fn finish_recovery(&self) -> Result<()> {
         self.states.finish_ids();
+        *self.committed.lock() = CommittedIds::default();
         let recovering = std::mem::take(&mut *self.recovering.lock());
         for (id, t) in recovering {
             match t.state {

@@ -81,6 +81,7 @@ pub struct Txns {
     pub(crate) reverting: Mutex<BTreeMap<TxnId, Reverting>>,
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, TxnRef>>,
     pub(crate) recovering: Mutex<BTreeMap<TxnId, crate::recovery::Recovering>>,
+    pub(crate) committed: Mutex<crate::recovery::CommittedIds>,
     pub(crate) skips: SkipPointers,
 }
 
@@ -154,6 +155,7 @@ impl Txns {
             reverting: Mutex::default(),
             prepared: Mutex::default(),
             recovering: Mutex::default(),
+            committed: Mutex::default(),
             skips: SkipPointers::default(),
         })
     }

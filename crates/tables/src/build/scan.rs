@@ -63,7 +63,8 @@ pub(super) fn build_runs(
     added: &[IndexId],
     progress: &BuildProgress,
 ) -> Result<()> {
-    let threads = store.options.build_threads.max(1);
+    // One more than cores: while one waits for storage, the others work.
+    let threads = store.options.build_threads.max(1) + 1;
     let scan = Arc::new(Scan::new(store, state, added, progress, threads)?);
     let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
     loop {
@@ -77,11 +78,15 @@ pub(super) fn build_runs(
             break;
         }
     }
-    for (index, parts) in added.iter().zip(built) {
-        progress.check()?;
-        store.runs.install(*index, parts, &|| progress.check())?;
-    }
-    Ok(())
+    // Where many runs were written, installing merges them first.
+    let todo: Mutex<Vec<_>> = Mutex::new(added.iter().copied().zip(built).collect());
+    scan.in_parallel(threads.min(added.len()), move |scan| {
+        loop {
+            let Some((index, parts)) = todo.lock().pop() else { return Ok(()) };
+            scan.check()?;
+            scan.store.runs.install(index, parts, &|| scan.check())?;
+        }
+    })
 }
 
 impl Scan {
