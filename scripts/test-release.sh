@@ -15,7 +15,9 @@ rung 1-peers env ROCKSDB_LIB_DIR="$lib" cargo test --quiet --target-dir target/p
 
 # The limit keeps a defect from hanging.
 rung 1-large-value timeout 900 \
-    cargo test --quiet --release -p evenkeel --test large_values -- --ignored
+    cargo test --quiet --release -p evenkeel --test large_values -- --ignored a_value
+rung 1-small-log timeout 1800 env EVENKEEL_OPS=10000000 \
+    cargo test --quiet --release -p evenkeel --test large_values -- --ignored --nocapture small_op
 
 # The trust rungs at their release sizes.
 rung 4-fuzz env EVENKEEL_FUZZ=50 cargo test --quiet --release -p evenkeel-trust --test fuzz

@@ -1,5 +1,6 @@
-//! The latch of a failed write or fsync (principle 6): writes stop with the first error, reads go
-//! on. Set once, never cleared while the database is open.
+//! Who may write. The latch of a failed write or fsync (principle 6): writes stop with the first
+//! error, reads go on; set once, never cleared while the database is open. Besides, users' writes
+//! are refused while the disk is full (G4), and nobody waits any more once the database closes.
 
 use crate::{Code, Error, Result, sync::Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Health {
     failed: AtomicBool,
     first: Mutex<Option<Error>>,
+    refused: AtomicBool,
+    refusal: Mutex<Option<Error>>,
+    closing: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
@@ -27,21 +31,66 @@ impl Health {
             is_first
         };
         if is_first {
-            self.wakers.lock().iter().for_each(|wake| wake());
+            self.wake();
         }
         error
     }
 
-    /// Has `wake` called once writes stop; at once if they have. So whoever waits for background
-    /// work by event, and checks `is_failed` when woken, needs no timer. It must be short and must
-    /// not fail or register anything here.
+    fn wake(&self) {
+        self.wakers.lock().iter().for_each(|wake| wake());
+    }
+
+    /// Has `wake` called when writes stop or are refused, and when the database closes. So whoever
+    /// waits for background work by event, and asks when woken, needs no timer. It must be short
+    /// and must not fail or register anything here.
     pub fn on_failure(&self, wake: impl Fn() + Send + Sync + 'static) {
-        let mut wakers = self.wakers.lock();
+        self.wakers.lock().push(Box::new(wake));
         if self.is_failed() {
-            drop(wakers);
-            wake();
-        } else {
-            wakers.push(Box::new(wake));
+            self.wake();
+        }
+    }
+
+    /// Refuses users' writes with `error` until `allow`; background work goes on.
+    pub fn refuse(&self, error: Error) {
+        *self.refusal.lock() = Some(error);
+        self.refused.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Users may write again.
+    pub fn allow(&self) {
+        self.refused.store(false, Ordering::SeqCst);
+        *self.refusal.lock() = None;
+    }
+
+    /// The database closes: whoever waits for background work gives up.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Ok while users may write.
+    ///
+    /// # Errors
+    /// `WritesStopped`; what users' writes are refused with.
+    pub fn check_user(&self) -> Result<()> {
+        self.check_writable()?;
+        if self.refused.load(Ordering::Acquire)
+            && let Some(error) = self.refusal.lock().clone()
+        {
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Ok while it makes sense to wait for background work.
+    ///
+    /// # Errors
+    /// `DatabaseClosed`.
+    pub fn check_open(&self) -> Result<()> {
+        match self.closing.load(Ordering::Acquire) {
+            true => Err(Error::new(Code::DatabaseClosed)),
+            false => Ok(()),
         }
     }
 

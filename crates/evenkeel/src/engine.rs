@@ -1,6 +1,7 @@
 //! The parts of an open database, made in the order that recovery needs, and its background
 //! threads. Order of closing: threads first, then dirty pages, then the last checkpoint.
 
+use crate::ballast::Ballast;
 use crate::checkpoint::{Checkpointer, Recorder};
 use crate::options::{Options, Shares};
 use crate::recovery::{Recovery, RecoveryReport};
@@ -35,6 +36,8 @@ pub(crate) struct Engine {
     pub store: Arc<Store>,
     pub checkpointer: Arc<Checkpointer>,
     pub supervisor: Supervisor,
+    /// None where nothing is written.
+    ballast: Option<Arc<Ballast>>,
     pub options: Options,
     pub recovery: RecoveryReport,
     pub closed: AtomicBool,
@@ -140,6 +143,10 @@ impl Engine {
         } else {
             Engine::create(rt, options, lock)?
         };
+        if !engine.options.read_only {
+            let bytes = engine.options.shares().ballast_bytes;
+            engine.ballast = Some(Ballast::open(&engine.rt, bytes)?);
+        }
         engine.recovery.ns = engine.rt.env.now_ns().saturating_sub(start);
         let engine = Arc::new(engine);
         engine.start_threads()?;
@@ -244,6 +251,7 @@ impl Engine {
             store,
             checkpointer,
             options,
+            ballast: None,
             recovery: RecoveryReport::default(),
             closed: AtomicBool::new(false),
             _lock: lock,
@@ -261,7 +269,7 @@ impl Engine {
         let rest = move || p2.next_clean_in();
         sup.start_timed("ek-cleaner", p.clean_event(), move || p.clean_beat(), rest)?;
         let c = self.checkpointer.clone();
-        sup.start("ek-checkpoint", log.pressure(), move || c.beat())?;
+        sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", move || c.beat()))?;
         let p = self.pages.clone();
         sup.start("ek-frames", p.supply_event(), move || p.supply_beat())?;
         let p = self.pages.clone();
@@ -269,11 +277,15 @@ impl Engine {
         let p = self.pages.clone();
         sup.start("ek-prefetch", p.prefetch_event(), move || p.prefetch_beat())?;
         let r = self.runs.clone();
-        sup.start("ek-flush", r.flush_event(), move || r.flush_beat())?;
+        sup.start("ek-flush", r.flush_event(), self.required("flush", move || r.flush_beat()))?;
         let r = self.runs.clone();
         let r2 = r.clone();
         let rest = move || r2.next_merge_in();
         sup.start_timed("ek-merge", r.merge_event(), move || r.merge_beat(), rest)?;
+        if let Some(b) = self.ballast.clone() {
+            let b2 = b.clone();
+            sup.start_timed("ek-ballast", b.event(), move || b.beat(), move || b2.rest())?;
+        }
         let t = self.store.trees().clone();
         let t2 = t.clone();
         // A rising horizon raises no event: look again each second while leaves wait for it.
@@ -289,20 +301,38 @@ impl Engine {
             if std::mem::take(&mut orphans) {
                 s.remove_orphans()?;
             }
-            let mut beat = s.revert_beat()?;
+            let reverted = s.revert_beat();
             // Without an unflushed generation one may begin at the log's end: read that first, or
             // an id could leave the table while a generation still needs it (A5).
             let end = l.end();
             let low = r.low_lsn().unwrap_or(end);
             let pending = |id| r.is_pending(id);
-            for more in [t.spill_beat()?, t.purge_beat_but(Some(low), &pending)?, s.chain_beat()?] {
-                if more == Beat::More {
-                    beat = more;
-                }
-            }
-            Ok(beat)
+            // Each runs even if one finds the disk full: the others may free what it lacks.
+            let others = [t.spill_beat(), t.purge_beat_but(Some(low), &pending), s.chain_beat()];
+            others.into_iter().fold(reverted, |all, one| match (all, one) {
+                (Err(error), _) | (_, Err(error)) => Err(error),
+                (Ok(Beat::More), _) | (_, Ok(Beat::More)) => Ok(Beat::More),
+                _ => Ok(Beat::Idle),
+            })
         };
+        let undo = self.required("undo", undo);
         sup.start_timed("ek-undo", self.txns.event(), undo, rest)
+    }
+
+    /// Work that must go on when the disk is full may use the ballast.
+    fn required(
+        &self,
+        name: &'static str,
+        mut beat: impl FnMut() -> Result<Beat> + Send + 'static,
+    ) -> impl FnMut() -> Result<Beat> + Send + 'static {
+        let ballast = self.ballast.clone();
+        move || {
+            let result = beat();
+            if let Some(ballast) = &ballast {
+                ballast.note(name, &result);
+            }
+            result
+        }
     }
 
     /// Closes: stops the threads, writes what is dirty, takes a last checkpoint. Transactions still
@@ -314,11 +344,18 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // Threads that wait for what cannot come (log space, with the disk full) give up.
+        self.rt.health.close();
         self.supervisor.stop()?;
         self.rt.health.check_writable()?;
         self.pages.flush_all()?;
-        self.checkpointer.take(true)?;
-        Ok(())
+        match (self.checkpointer.take(true), &self.ballast) {
+            (Err(error), Some(ballast)) if error.code() == Code::DiskFull => {
+                ballast.give(&error);
+                self.checkpointer.take(true)
+            }
+            (done, _) => done,
+        }
     }
 }
 

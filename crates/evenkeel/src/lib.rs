@@ -33,6 +33,7 @@
 //! other one is half there. Errors are one type, [`Error`], whose [`Kind`] says what to do.
 #![forbid(unsafe_code)]
 
+mod ballast;
 mod checkpoint;
 mod database;
 mod engine;

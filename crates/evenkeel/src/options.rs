@@ -251,6 +251,9 @@ impl Options {
             cache_bytes: cache,
             pool_bytes: self.geometry.pool_bytes.unwrap_or(memory.saturating_sub(fixed)),
             build_bytes: (memory / 4).min(256 * MIB),
+            ballast_bytes: (self.geometry.generation_bytes.unwrap_or(generation)
+                + self.geometry.undo_bytes.unwrap_or(undo))
+            .clamp(MIB / 4, 12 * MIB),
         }
     }
 }
@@ -266,4 +269,6 @@ pub(crate) struct Shares {
     pub cache_bytes: u64,
     pub pool_bytes: u64,
     pub build_bytes: u64,
+    /// On disk: a generation in a run file and the undo of open transactions, or 12 MiB.
+    pub ballast_bytes: u64,
 }

@@ -4,6 +4,7 @@ use evenkeel::{Access, ColumnSpec, ColumnType, Database, Isolation, Options, Tab
 use std::io::{Read, Write};
 
 const PART: usize = 64 << 10;
+const MEMORY: u64 = 16 << 20;
 
 fn part(number: usize) -> Vec<u8> {
     (0..PART).map(|i| ((i * 31) ^ (number * 7)) as u8).collect()
@@ -22,7 +23,7 @@ fn stream_through(parts: usize) {
     let path = dir.path();
     let options = || {
         let mut options = Options::new();
-        options.memory_size = 16 << 20;
+        options.memory_size = MEMORY;
         options.log_size = 32 << 20;
         options
     };
@@ -32,7 +33,6 @@ fn stream_through(parts: usize) {
         .column(ColumnSpec::new("film", ColumnType::Bytes { max: u32::MAX }).nullable())
         .primary_key(&["id"]);
     db.create_table("films", &spec).expect("table");
-    let before = peak();
 
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     let mut films = txn.table("films").expect("table");
@@ -58,8 +58,8 @@ fn stream_through(parts: usize) {
     drop((reader, row));
     assert!(films.delete(&[1i64.into()]).expect("delete"));
     txn.commit().expect("commit");
-    let grown = peak().saturating_sub(before);
-    assert!(grown < 48 << 20, "{grown} bytes of memory more");
+    let bar = (MEMORY + MEMORY / 10) + (64 << 20);
+    assert!(peak() <= bar, "{} bytes of memory, the bar is {bar}", peak());
     let report = db.check().expect("check");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
@@ -74,4 +74,51 @@ fn a_value_of_64_mib_streams_through_16_mib_of_memory() {
 #[ignore = "writes 1 GiB"]
 fn a_value_of_1_gib_streams_through_16_mib_of_memory() {
     stream_through((1 << 30) / PART);
+}
+
+/// Small updates all over a table several times the pool, with the smallest log: nothing of the
+/// time may pass without any. `EVENKEEL_OPS` says how many (10M in the release ladder).
+#[test]
+#[ignore = "runs for minutes"]
+fn small_operations_never_stand_still_with_the_smallest_log() {
+    const KEYS: u64 = 400_000;
+    let ops: u64 = std::env::var("EVENKEEL_OPS").map_or(1_000_000, |v| v.parse().expect("number"));
+    let dir = tempfile::tempdir().expect("dir");
+    let mut options = Options::new();
+    options.memory_size = MEMORY;
+    options.log_size = 32 << 20;
+    options.durability = evenkeel::Durability::Lazy;
+    let db = Database::open_with(dir.path(), options).expect("open");
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("n", ColumnType::Int64))
+        .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 100 }))
+        .primary_key(&["id"])
+        .index(evenkeel::IndexSpec::new("by_n", &["n"]));
+    db.create_table("t", &spec).expect("table");
+    let start = std::time::Instant::now();
+    let mut per_second: Vec<u64> = Vec::new();
+    for batch in 0..ops / 100 {
+        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begin");
+        let mut t = txn.table("t").expect("table");
+        for i in 0..100 {
+            let op = batch * 100 + i;
+            // The first pass inserts in order, the others update all over.
+            let id = if op < KEYS { op } else { op.wrapping_mul(7_919_777) % KEYS };
+            let row = [(id as i64).into(), (op as i64).into(), ValueRef::Bytes(&[op as u8; 60])];
+            t.upsert(&row, &[]).expect("upsert");
+        }
+        txn.commit().expect("commit");
+        let second = start.elapsed().as_secs() as usize;
+        per_second.resize(per_second.len().max(second + 1), 0);
+        per_second[second] += 100;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let least = per_second[..per_second.len() - 1].iter().min().copied().unwrap_or(0);
+    let stats = db.stats();
+    let (_, space) = stats.stalls.iter().find(|(name, _)| *name == "log_space").expect("cause");
+    println!("{ops} operations in {seconds:.1} s, least in a second {least}, log_space {space:?}");
+    assert!(per_second.len() < 3 || least > 0, "{per_second:?}");
+    let report = db.check().expect("check");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
 }

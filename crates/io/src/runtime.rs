@@ -74,6 +74,23 @@ impl Runtime {
         }
     }
 
+    /// Ok if this thread may begin a write: users are refused while the disk is full.
+    ///
+    /// # Errors
+    /// `WritesStopped`, `DiskFull`.
+    pub fn check_write(&self) -> Result<()> {
+        if BACKGROUND.get() { self.health.check_writable() } else { self.health.check_user() }
+    }
+
+    /// Ok if this thread may wait for background work before it writes.
+    ///
+    /// # Errors
+    /// As `check_write`; `DatabaseClosed`.
+    pub fn check_wait(&self) -> Result<()> {
+        self.check_write()?;
+        self.health.check_open()
+    }
+
     /// Waits until `ready` says so; `ready` is checked before and after every notification.
     pub fn wait_until(&self, event: &Arc<Event>, cause: Cause, mut ready: impl FnMut() -> bool) {
         loop {

@@ -94,7 +94,14 @@ impl Shared {
     fn wait_for_space(&self, share: Share, n: u64, ticket: u64, event: &Arc<Event>) -> Result<()> {
         loop {
             let seen = event.now();
-            self.rt.health.check_writable()?;
+            match share {
+                Share::User => self.rt.check_wait()?,
+                Share::System => {
+                    self.rt.health.check_writable()?;
+                    self.rt.health.check_open()?;
+                }
+                Share::Checkpoint => self.rt.health.check_writable()?,
+            }
             let (lack, reach) = {
                 let mut state = self.state.lock();
                 let front = state.queues[share as usize].front().map(|w| w.ticket);

@@ -144,10 +144,14 @@ impl Log {
     /// caller holds no latch.
     ///
     /// # Errors
-    /// `WritesStopped`; `DiskFull` if no segment can be prepared; `LogTooLarge`; `LogFull`.
+    /// `WritesStopped`; `DiskFull` if no segment can be prepared, or users are refused for that;
+    /// `LogTooLarge`; `LogFull`; `DatabaseClosed` where it would have to wait.
     pub fn reserve(&self, bytes: usize, share: Share) -> Result<Reserved> {
         let s = &self.shared;
-        s.rt.health.check_writable()?;
+        match share {
+            Share::User => s.rt.check_write()?,
+            Share::System | Share::Checkpoint => s.rt.health.check_writable()?,
+        }
         let n = bytes as u64 + RECORDS_PER_TOKEN * FRAME as u64;
         if share == Share::User
             && let Some(delay) = s.limits.delay(self.age(), n)
@@ -262,6 +266,12 @@ impl Log {
     /// Replay starts here after a crash.
     pub fn checkpoint_lsn(&self) -> Lsn {
         Lsn(self.shared.checkpoint.load(Ordering::Acquire))
+    }
+
+    /// The most that an operation should reserve ahead for others of its statement: eight sessions
+    /// that do fit side by side.
+    pub fn batch_bytes(&self) -> usize {
+        (self.shared.state.lock().space.largest(Share::User) / 8) as usize
     }
 
     /// Tells that replay will never need records below `lsn` again (the checkpoint is durable).

@@ -55,17 +55,16 @@ impl Runs {
     /// latch.
     ///
     /// # Errors
-    /// `WritesStopped` after a failed write; `EntryTooLong` beyond what a generation takes.
+    /// `WritesStopped` after a failed write; `EntryTooLong` beyond what a generation takes;
+    /// `DiskFull` if flushes or merges find no space.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemReserved> {
         let wanted = bytes as u64;
         if bytes > 64 * ENTRY_BYTES_MAX {
             return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
         }
-        self.rt.health.check_writable()?;
+        self.rt.check_write()?;
         if self.in_debt.load(Ordering::Relaxed) {
-            self.rt.wait_until(&self.space_event, Cause::MergeDebt, || {
-                self.rt.health.is_failed() || self.spend_credit(wanted)
-            });
+            self.wait_for(Cause::MergeDebt, || self.spend_credit(wanted))?;
         }
         let mut tight = 0;
         let mut take = || match self.take_room(wanted) {
@@ -77,21 +76,30 @@ impl Runs {
             Room::Full => false,
         };
         if !take() {
-            let mut taken = false;
-            self.rt.wait_until(&self.space_event, Cause::MemtableFull, || {
-                taken = take();
-                taken || self.rt.health.is_failed()
-            });
-            if !taken {
-                self.rt.health.check_writable()?;
-            }
+            self.wait_for(Cause::MemtableFull, take)?;
         }
         let reserved = MemReserved { runs: self.clone(), bytes: wanted };
-        self.rt.health.check_writable()?;
         if tight > 0 {
             self.rt.delay(Duration::from_nanos(tight), Cause::MemtableFull);
         }
         Ok(reserved)
+    }
+
+    /// Waits for flushes or merges, unless that is in vain.
+    fn wait_for(&self, cause: Cause, mut ready: impl FnMut() -> bool) -> Result<()> {
+        loop {
+            let seen = self.space_event.now();
+            if ready() {
+                return Ok(());
+            }
+            self.rt.check_wait()?;
+            if cause == Cause::MergeDebt
+                && let Some(error) = self.merge_full.lock().clone()
+            {
+                return Err(error);
+            }
+            self.rt.wait(&self.space_event, seen, None, cause);
+        }
     }
 
     fn take_room(&self, wanted: u64) -> Room {

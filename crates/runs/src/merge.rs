@@ -120,12 +120,16 @@ impl Runs {
                 let inputs = job.inputs.clone();
                 self.finish_merge(job).map_err(|e| self.write_failed(e))?;
                 self.issue_credit(before, &inputs, inputs.iter().map(|r| r.bytes).sum());
+                *self.merge_full.lock() = None;
                 Ok(Beat::More)
             }
             Err(error)
                 if matches!(error.code(), Code::DiskFull | Code::LogFull | Code::WritesStopped) =>
             {
                 self.give_up(job);
+                // Ingest must not wait for a merge that finds no space.
+                *self.merge_full.lock() = Some(error.clone());
+                self.space_event.notify();
                 Err(error)
             }
             Err(error) => {

@@ -66,6 +66,8 @@ pub struct Runs {
     pub(crate) merge_event: Arc<Event>,
     /// Memtable space or merge credit came.
     pub(crate) space_event: Arc<Event>,
+    /// Why merges make no progress: there is no space.
+    pub(crate) merge_full: Mutex<Option<Error>>,
     pub(crate) in_debt: AtomicBool,
     pub(crate) debtors: AtomicU64,
     pub(crate) credit: AtomicU64,
@@ -117,6 +119,7 @@ impl Runs {
             flush_event,
             merge_event: Arc::default(),
             space_event,
+            merge_full: Mutex::default(),
             in_debt: AtomicBool::new(false),
             debtors: AtomicU64::new(0),
             credit: AtomicU64::new(0),

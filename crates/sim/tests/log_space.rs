@@ -11,7 +11,7 @@ use evenkeel_io::{Event, SimDisk};
 use evenkeel_sim::actor::SMALL;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn rest(sim: &SimEnv, ms: u64) {
@@ -22,7 +22,7 @@ fn rest(sim: &SimEnv, ms: u64) {
 /// Runs sessions that must all be over within `limit` of simulated time; else the machine crashes
 /// and the test fails instead of hanging.
 fn within(sim: &SimEnv, limit: Duration, mut sessions: Vec<Session>) {
-    let left = Arc::new(std::sync::atomic::AtomicUsize::new(sessions.len()));
+    let left = Arc::new(AtomicUsize::new(sessions.len()));
     let late = Arc::new(AtomicBool::new(false));
     for body in &mut sessions {
         let (left, inner) = (left.clone(), std::mem::replace(body, Box::new(|| ())));
@@ -137,4 +137,104 @@ fn updates(db: &Database, me: i64) -> Result<()> {
         }
     }
     Ok(())
+}
+
+const ROWS: i64 = 5;
+
+/// Rows `batch * 5 ..`, one in three with a long value.
+fn write(db: &Database, batch: i64) -> Result<()> {
+    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    let mut t = txn.table("t")?;
+    for id in batch * ROWS..(batch + 1) * ROWS {
+        let pad = vec![batch as u8; if id % 3 == 0 { 9000 } else { 300 }];
+        t.insert(&[id.into(), (id % 37).into(), ValueRef::Bytes(&pad)])?;
+    }
+    txn.commit().map(|_| ())
+}
+
+fn full_disk_table(db: &Database) -> Result<()> {
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("n", ColumnType::Int64))
+        .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 10_000 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_n", &["n"]));
+    db.create_table("t", &spec)
+}
+
+/// Writes until the disk is full, which must be an error and no wait. Then either there is space
+/// again and writes go on without a restart, or the database is closed as it is.
+fn full_disk(sim: &SimEnv, db: &Database, acknowledged: &AtomicI64) -> bool {
+    let refused = loop {
+        let batch = acknowledged.load(Ordering::SeqCst);
+        match write(db, batch) {
+            Ok(()) => acknowledged.fetch_add(1, Ordering::SeqCst),
+            Err(error) => break error,
+        };
+        assert!(batch < 3000, "the disk never becomes full");
+    };
+    assert_eq!(refused.kind(), evenkeel::Kind::Full, "{refused}");
+    if sim.env().random().is_multiple_of(2) {
+        // A writer that is in when the database closes must not keep it.
+        let mut left = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+        if let Ok(mut t) = left.table("t") {
+            let _ = t.insert(&[(-1i64).into(), 1i64.into(), ValueRef::Bytes(&[1; 9000])]);
+        }
+        match db.clone().close() {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.kind(), evenkeel::Kind::Full, "{error}"),
+        }
+        return false;
+    }
+    sim.disk().set_capacity(None);
+    let mut tries = 0;
+    while let Err(error) = write(db, acknowledged.load(Ordering::SeqCst)) {
+        assert_eq!(error.kind(), evenkeel::Kind::Full, "{error}");
+        tries += 1;
+        assert!(tries < 100, "writes do not go on: {error}");
+        rest(sim, 100);
+    }
+    acknowledged.fetch_add(1, Ordering::SeqCst);
+    for _ in 0..20 {
+        write(db, acknowledged.fetch_add(1, Ordering::SeqCst)).expect("writes go on");
+    }
+    true
+}
+
+/// The disk becomes full at any point of a workload that flushes, merges and checkpoints.
+#[test]
+fn a_full_disk_is_an_error_and_never_a_wait() {
+    let (mut went_on, mut closed) = (0, 0);
+    for seed in 1..=40u64 {
+        let sim = SimEnv::on(SimDisk::new(seed), evenkeel_io::sim::SimOptions::new(seed));
+        let db = open(&sim, SMALL);
+        full_disk_table(&db).expect("table");
+        let acknowledged = Arc::new(AtomicI64::new(0));
+        let (sim2, sim3, db2, count) = (sim.clone(), sim.clone(), db.clone(), acknowledged.clone());
+        let going = Arc::new(AtomicBool::new(false));
+        let goes_on = going.clone();
+        let writer: Session = Box::new(move || {
+            goes_on.store(full_disk(&sim2, &db2, &count), Ordering::SeqCst);
+        });
+        let filler: Session = Box::new(move || {
+            rest(&sim3, seed * 7);
+            sim3.disk().set_capacity(Some(sim3.disk().used_bytes() + seed % 5 * 50_000));
+        });
+        within(&sim, Duration::from_secs(120), vec![writer, filler]);
+        sim.disk().set_capacity(None);
+        let rows = (acknowledged.load(Ordering::SeqCst) * ROWS) as u64;
+        let db = match going.load(Ordering::SeqCst) {
+            true => db,
+            false => {
+                drop(db);
+                open(&sim, SMALL)
+            }
+        };
+        let check = db.check().expect("check");
+        assert_eq!((check.rows, check.problems.len()), (rows, 0), "{:?}", check.problems);
+        *if going.load(Ordering::SeqCst) { &mut went_on } else { &mut closed } += 1;
+        drop(db);
+    }
+    println!("{went_on} went on when there was space, {closed} were closed full");
+    assert!(went_on > 5 && closed > 5);
 }

@@ -6,7 +6,7 @@
 use crate::op::{Expect, RowOp, Services, Stop, record_bytes};
 use crate::table::{Table, TableState};
 use crate::transaction::Transaction;
-use crate::write::{Applied, Buffers, row_flags};
+use crate::write::{Applied, Buffers, Space, row_flags};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Lsn, Result, Stamp};
 use evenkeel_format::catalog::IndexState;
@@ -57,6 +57,10 @@ impl Transaction {
             }
             Stop::Duplicate => Ok(Applied::Duplicate(None, b.key.clone())),
             stop => {
+                if matches!(stop, Stop::Undecided(_) | Stop::Locked) {
+                    // Whoever is in the way may need that space to end.
+                    b.space = Space::default();
+                }
                 self.give_way(state, &b.key, stop)?;
                 Ok(Applied::Again)
             }
@@ -119,7 +123,7 @@ impl Transaction {
         let left = b.space.log.as_ref().map_or(0, |(_, left)| *left);
         if left < log {
             b.space.log = None;
-            let bytes = (log * rows).min(evenkeel_log::RECORD_BYTES_MAX).max(log);
+            let bytes = (log * rows).min(self.store.log.batch_bytes()).max(log);
             b.space.log = Some((self.store.log.reserve(bytes, Share::User)?, bytes));
         }
         if let Some((_, left)) = &mut b.space.log {
@@ -133,21 +137,23 @@ impl Transaction {
         self.store.txns.reserve_undo(&self.inner, undo)
     }
 
-    /// Checks unique keys (D5): their slots stay latched until the row is written.
+    /// Checks unique keys (D5): their slots stay latched until the row is written. Who has to wait
+    /// for another transaction returns the reserved space first, which that one may need to end.
     pub(crate) fn check_unique(
         &mut self,
         table: &Table,
         state: &Arc<TableState>,
-        b: &Buffers,
+        b: &mut Buffers,
     ) -> Result<std::result::Result<Vec<UniqueGuard>, Applied>> {
-        if b.unique.is_empty() {
+        let Buffers { unique, key: row_key, space: reserved, .. } = b;
+        if unique.is_empty() {
             return Ok(Ok(Vec::new()));
         }
         let store = self.store.clone();
         let keys: Vec<_> =
-            b.unique.iter().map(|(at, key)| (state.shape.indexes[*at].id, &key[..])).collect();
+            unique.iter().map(|(at, key)| (state.shape.indexes[*at].id, &key[..])).collect();
         let guards = store.runs.unique_slots(&keys);
-        for (at, key) in &b.unique {
+        for (at, key) in unique.iter() {
             let index = &state.shape.indexes[*at];
             let me = self.inner.id();
             let (mut live, mut undecided) = (None, None);
@@ -156,7 +162,7 @@ impl Transaction {
                     undecided = Some(stamp.txn);
                     return false;
                 }
-                if op & entry_op::INS != 0 && pk != &b.key[..] {
+                if op & entry_op::INS != 0 && pk != &row_key[..] {
                     live = Some(pk.to_vec());
                 }
                 true
@@ -170,6 +176,7 @@ impl Transaction {
             }
             if let Some(other) = undecided {
                 drop(guards);
+                *reserved = Space::default();
                 self.wait_txn(other)?;
                 return Ok(Err(Applied::Again));
             }
@@ -183,6 +190,7 @@ impl Transaction {
             let space = evenkeel_txn::Space::Index(index.id);
             if !store.txns.check_write(&self.inner, space, key).is_empty() {
                 drop(guards);
+                *reserved = Space::default();
                 store.txns.wait_write(&self.inner, space, key, self.deadline())?;
                 return Ok(Err(Applied::Again));
             }
@@ -191,11 +199,13 @@ impl Transaction {
     }
 
     /// Range locks on indexes: the writer has inserted, now it checks (A7).
-    pub(crate) fn after_write(&mut self, b: &Buffers) -> Result<()> {
-        for entry in b.entries.iter() {
+    pub(crate) fn after_write(&mut self, b: &mut Buffers) -> Result<()> {
+        let Buffers { entries, space: reserved, .. } = b;
+        for entry in entries.iter() {
             let space = evenkeel_txn::Space::Index(entry.index);
             if !self.store.txns.check_write(&self.inner, space, entry.key).is_empty() {
                 let deadline = self.deadline();
+                *reserved = Space::default();
                 self.store.txns.wait_write(&self.inner, space, entry.key, deadline)?;
             }
         }

@@ -275,7 +275,7 @@ impl Txns {
     }
 
     fn start_write<'a>(&self, t: &'a TxnRef) -> Result<&'a Arc<TxnUndo>> {
-        self.rt.health.check_writable()?;
+        self.rt.check_write()?;
         let log = self.log()?;
         let space = log.reserve(OUTCOME_BYTES, Share::System)?;
         *t.outcome_space.lock() = Some(space);
@@ -293,7 +293,7 @@ impl Txns {
                 return Ok(());
             }
             t.check_cancel()?;
-            self.rt.health.check_writable()?;
+            self.rt.check_wait()?;
             if let Some(error) = self.spill_error.lock().clone() {
                 return Err(error);
             }

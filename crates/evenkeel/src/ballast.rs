@@ -1,0 +1,134 @@
+//! The ballast (protocol G4): a file whose blocks are kept for background work that must go on when
+//! the disk is full: flushing a generation, saving undo for a checkpoint, reverting.
+//!
+//! Held: users' writes fail for want of space by themselves, before these blocks are touched. When
+//! required background work finds the disk full, user writes are refused first, then the blocks go
+//! back to the file system, and the work is tried again. Once all of it is done and the blocks can
+//! be had again, users go on. (Two log segments are kept back in the same way by the log itself.)
+
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Beat, Code, Error, Result};
+use evenkeel_io::{Event, File, OpenMode, Runtime};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const BALLAST_FILE: &str = "evenkeel.ballast";
+/// A ballast given away is asked back this often.
+const REST: Duration = Duration::from_millis(500);
+
+/// The reserve of blocks.
+pub(crate) struct Ballast {
+    rt: Arc<Runtime>,
+    file: Arc<dyn File>,
+    bytes: u64,
+    state: Mutex<State>,
+    event: Arc<Event>,
+}
+
+#[derive(Default)]
+struct State {
+    held: bool,
+    /// Actors that found the disk full and have not ended their work since.
+    stuck: BTreeSet<&'static str>,
+}
+
+impl Ballast {
+    /// Takes the blocks. On a disk that is full already the database opens all the same, and user
+    /// writes are refused until they can be had.
+    ///
+    /// # Errors
+    /// Those of the environment but `DiskFull`.
+    pub(crate) fn open(rt: &Arc<Runtime>, bytes: u64) -> Result<Arc<Ballast>> {
+        let file = rt.env.open(BALLAST_FILE, OpenMode::READ_WRITE)?;
+        let ballast = Arc::new(Ballast {
+            rt: rt.clone(),
+            file,
+            bytes,
+            state: Mutex::default(),
+            event: Arc::default(),
+        });
+        if let Err(error) = ballast.take() {
+            if error.code() != Code::DiskFull {
+                return Err(error);
+            }
+            rt.health.refuse(error);
+        }
+        Ok(ballast)
+    }
+
+    fn take(&self) -> Result<()> {
+        let taken = self.file.allocate(0, self.bytes).and_then(|()| self.file.sync());
+        if let Err(error) = taken {
+            // Some of it may have been had.
+            self.file.set_len(0)?;
+            return Err(error);
+        }
+        let gone = {
+            let mut state = self.state.lock();
+            state.held = state.stuck.is_empty();
+            !state.held
+        };
+        if gone { self.file.set_len(0) } else { Ok(()) }
+    }
+
+    /// Refuses user writes and gives the blocks to whoever can use them.
+    pub(crate) fn give(&self, error: &Error) {
+        self.rt.health.refuse(error.clone());
+        let held = std::mem::replace(&mut self.state.lock().held, false);
+        if held {
+            log::warn!("the disk is full, user writes are refused: {error}");
+            let given = self.file.set_len(0).and_then(|()| self.file.sync());
+            if let Err(error) = given {
+                log::error!("giving the ballast away: {error}");
+            }
+            self.event.notify();
+        }
+    }
+
+    /// What a beat of an actor whose work is required found out about the disk. An actor is stuck
+    /// until it has nothing left to do.
+    pub(crate) fn note(&self, actor: &'static str, result: &Result<Beat>) {
+        match result {
+            Err(error) if error.code() == Code::DiskFull => {
+                self.state.lock().stuck.insert(actor);
+                self.give(error);
+            }
+            Ok(Beat::Idle) if self.state.lock().stuck.remove(actor) => self.event.notify(),
+            _ => {}
+        }
+    }
+
+    /// Asks the blocks back when nobody needs them any more; then users go on.
+    ///
+    /// # Errors
+    /// Those of the environment but `DiskFull`.
+    pub(crate) fn beat(&self) -> Result<Beat> {
+        let wanted = {
+            let state = self.state.lock();
+            !state.held && state.stuck.is_empty()
+        };
+        if !wanted || self.rt.health.is_failed() {
+            return Ok(Beat::Idle);
+        }
+        match self.take() {
+            Err(error) if error.code() != Code::DiskFull => return Err(error),
+            _ => {}
+        }
+        if self.state.lock().held {
+            log::info!("there is space again, user writes go on");
+            self.rt.health.allow();
+        }
+        Ok(Beat::Idle)
+    }
+
+    /// How long the thread that drives `beat` may rest.
+    pub(crate) fn rest(&self) -> Option<Duration> {
+        (!self.state.lock().held).then_some(REST)
+    }
+
+    /// Wakes the thread that drives `beat`.
+    pub(crate) fn event(&self) -> Arc<Event> {
+        self.event.clone()
+    }
+}
