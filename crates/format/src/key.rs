@@ -89,6 +89,7 @@ impl KeyPart {
     }
 
     /// Splits the encoded part off `key`: (is it NULL, its value bytes, the rest).
+    #[inline]
     fn split<'k>(&self, key: &'k [u8]) -> Result<(bool, &'k [u8], &'k [u8])> {
         let flip = if self.desc { 0xff } else { 0 };
         let mut rest = key;
@@ -155,7 +156,27 @@ impl KeyPart {
         }
     }
 
+    #[inline]
     fn scalar(&self, bytes: &[u8]) -> ValueRef<'static> {
+        // The usual widths and types: without 128-bit work.
+        let flip = if self.desc { u64::MAX } else { 0 };
+        let (bits, unused) = match *bytes {
+            [a, b, c, d] => (u64::from(u32::from_be_bytes([a, b, c, d])), 32),
+            [a, b, c, d, e, f, g, h] => (u64::from_be_bytes([a, b, c, d, e, f, g, h]), 0),
+            _ => return self.scalar_of_any_width(bytes),
+        };
+        let high = (bits ^ flip) << unused;
+        let signed = ((high ^ 1 << 63) as i64) >> unused;
+        match self.ty {
+            ColumnType::Int32 | ColumnType::Int64 => ValueRef::Int(signed),
+            ColumnType::UInt32 | ColumnType::UInt64 => ValueRef::UInt(high >> unused),
+            ColumnType::Date => ValueRef::Date(signed as i32),
+            ColumnType::DateTime => ValueRef::DateTime(signed),
+            _ => self.scalar_of_any_width(bytes),
+        }
+    }
+
+    fn scalar_of_any_width(&self, bytes: &[u8]) -> ValueRef<'static> {
         let flip = if self.desc { 0xff } else { 0 };
         let mut be = [0u8; 16];
         for (to, from) in be[16 - bytes.len()..].iter_mut().zip(bytes) {
@@ -166,6 +187,7 @@ impl KeyPart {
 
     /// Decodes the first part of `key`, of a scalar type, without copying.
     /// # Errors: `BadEncoding`, also for a type of bytes.
+    #[inline]
     pub fn decode_scalar(&self, key: &[u8]) -> Result<ValueRef<'static>> {
         let (null, bytes, _) = self.split(key)?;
         if null {

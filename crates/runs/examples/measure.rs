@@ -201,7 +201,7 @@ fn scans(dir: &str) -> Result<()> {
                 let range = KeyRange { lower: Bound::Included(low), upper: Bound::Unbounded };
                 let snapshot = Snapshot::committed_at(Lsn::MAX);
                 let mut cursor =
-                    bed.runs.cursor(IndexId(1), &range, Direction::Forward, snapshot)?;
+                    bed.runs.cursor(IndexId(1), range, Direction::Forward, snapshot)?;
                 for _ in 0..10 {
                     entries += usize::from(cursor.next()?.is_some());
                 }

@@ -245,8 +245,7 @@ impl Runs {
         for written in parts.iter().flat_map(|p| &p.sorted) {
             if let Some(run) = self.open_built(written)?.0 {
                 let loader = Loader::sequential(&self.rt, READ_AHEAD, Metric::BuildReadBytes);
-                let iter = RunIter::new(Arc::new(run), loader, &[], None);
-                sources.push(Source::Run(Box::new(iter)));
+                sources.push(Source::Run(RunIter::new(Arc::new(run), loader, Arc::default())));
             }
         }
         let mut merger = Merger::new(sources, Direction::Forward);

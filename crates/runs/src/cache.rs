@@ -86,6 +86,12 @@ impl BlockCache {
         drop(shard);
     }
 
+    /// Empties it.
+    #[cfg(test)]
+    pub(crate) fn clear(&self) {
+        self.shards.iter().for_each(|shard| *shard.lock() = Shard::default());
+    }
+
     /// Bytes held now.
     pub(crate) fn bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.lock().bytes as u64).sum()

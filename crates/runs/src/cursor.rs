@@ -5,7 +5,11 @@
 //! [`IndexCursor::park`], it takes the present view and seeks behind its last key. An entry is
 //! returned only if the view was still the present one after its visibility was judged: so a
 //! transaction whose entries a flush has dropped may leave the commit table (A5).
+//!
+//! Forward, the caller gets the bytes where they lie, in a block or a memtable; the cursor moves on
+//! at the next call, and copies the key only when it lets go of the view.
 
+use crate::run_iter::Bounds;
 use crate::source::{Direction, Merger};
 use crate::{Runs, source::Item};
 use evenkeel_base::{IndexId, Result, Snapshot, TxnId, metrics::Metric};
@@ -41,16 +45,16 @@ impl KeyRange {
     }
 
     /// As plain byte bounds: from `low` on, below `high` (`None`: to the end).
-    pub(crate) fn resolve(&self) -> (Vec<u8>, Option<Vec<u8>>) {
-        let low = match &self.lower {
+    pub(crate) fn resolve(self) -> (Vec<u8>, Option<Vec<u8>>) {
+        let low = match self.lower {
             Bound::Unbounded => Some(Vec::new()),
-            Bound::Included(key) => Some(key.clone()),
-            Bound::Excluded(key) => prefix_end(key),
+            Bound::Included(key) => Some(key),
+            Bound::Excluded(key) => prefix_end(&key),
         };
-        let high = match &self.upper {
+        let high = match self.upper {
             Bound::Unbounded => None,
-            Bound::Included(key) => prefix_end(key),
-            Bound::Excluded(key) => Some(key.clone()),
+            Bound::Included(key) => prefix_end(&key),
+            Bound::Excluded(key) => Some(key),
         };
         // No prefix end above the lower bound: an empty range.
         match low {
@@ -75,8 +79,30 @@ pub struct EntryRef<'a> {
     pub key: &'a [u8],
     /// Clustered key.
     pub pk: &'a [u8],
+    /// Column bytes and clustered key together.
+    pub key_and_pk: &'a [u8],
     /// Stored bytes.
     pub value: &'a [u8],
+}
+
+impl<'a> EntryRef<'a> {
+    fn new(key_and_pk: &'a [u8], pk_len: usize, value: &'a [u8]) -> EntryRef<'a> {
+        let (key, pk) = key_and_pk.split_at(key_and_pk.len() - pk_len);
+        EntryRef { key, pk, key_and_pk, value }
+    }
+}
+
+/// How far the cursor is, beside where its merger stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// At the beginning of the range.
+    Start,
+    /// Forward: at `key`, not decided yet.
+    At,
+    /// `key` is decided: behind it.
+    Behind,
+    /// Forward: the merger stands on the entry that was returned last.
+    Lent,
 }
 
 /// A cursor over one index.
@@ -85,16 +111,16 @@ pub struct IndexCursor {
     index: IndexId,
     snapshot: Snapshot,
     direction: Direction,
-    low: Vec<u8>,
-    high: Option<Vec<u8>>,
+    bounds: Arc<Bounds>,
     merger: Option<Merger>,
     view_version: u64,
+    /// Zero: not known yet.
     view_until_ns: u64,
     calls: u32,
-    /// The last key that was decided (returned, or found deleted).
+    place: Place,
+    /// What `place` refers to; in reverse also the entry that was returned last.
     key: Vec<u8>,
     pk_len: usize,
-    has_key: bool,
     value: Vec<u8>,
     done: bool,
     skipped: u64,
@@ -105,7 +131,7 @@ impl IndexCursor {
     pub(crate) fn new(
         runs: Arc<Runs>,
         index: IndexId,
-        range: &KeyRange,
+        range: KeyRange,
         direction: Direction,
         snapshot: Snapshot,
     ) -> IndexCursor {
@@ -116,15 +142,14 @@ impl IndexCursor {
             index,
             snapshot,
             direction,
-            low,
-            high,
+            bounds: Arc::new(Bounds { low, high }),
             merger: None,
             view_version: 0,
             view_until_ns: 0,
             calls: 0,
+            place: Place::Start,
             key: Vec::new(),
             pk_len: 0,
-            has_key: false,
             value: Vec::new(),
             done,
             skipped: 0,
@@ -141,38 +166,57 @@ impl IndexCursor {
     /// Releases memtables and files until the next call: call it before returning to a client that
     /// may stay idle (D6).
     pub fn park(&mut self) {
+        self.keep_place();
         self.merger = None;
+    }
+
+    /// Copies the key that the merger stands on, if the place is there.
+    fn keep_place(&mut self) {
+        if self.place == Place::Lent
+            && let Some(item) = self.merger.as_ref().and_then(Merger::top)
+        {
+            self.key.clear();
+            self.key.extend_from_slice(item.key);
+            self.place = Place::Behind;
+        }
     }
 
     fn is_view_old(&mut self) -> bool {
+        if self.merger.is_none() || self.is_stale() {
+            return true;
+        }
         self.calls = self.calls.wrapping_add(1);
-        self.merger.is_none()
-            || self.runs.view_version() != self.view_version
-            || (self.calls.is_multiple_of(CLOCK_EVERY) && self.runs.now_ns() > self.view_until_ns)
+        if !self.calls.is_multiple_of(CLOCK_EVERY) {
+            return false;
+        }
+        let now = self.runs.now_ns();
+        if self.view_until_ns == 0 {
+            self.view_until_ns = now + VIEW_NS_MAX;
+        }
+        now > self.view_until_ns
+    }
+
+    fn is_stale(&self) -> bool {
+        self.runs.view_version() != self.view_version
     }
 
     fn take_view(&mut self) -> Result<()> {
-        self.merger = None;
+        self.park();
         let view = self.runs.view(self.index)?;
         self.view_version = view.version;
-        self.view_until_ns = self.runs.now_ns() + VIEW_NS_MAX;
-        let mut bound = Vec::new();
-        let mut bounded = true;
-        match self.direction {
-            Direction::Forward if self.has_key => {
-                bound.extend_from_slice(&self.key);
-                bound.push(0);
-            }
-            Direction::Forward => bound.extend_from_slice(&self.low),
-            Direction::Reverse if self.has_key => bound.extend_from_slice(&self.key),
-            Direction::Reverse => match &self.high {
-                Some(high) => bound.extend_from_slice(high),
-                None => bounded = false,
-            },
+        self.view_until_ns = 0;
+        if self.place == Place::Behind && self.direction == Direction::Forward {
+            self.key.push(0);
+            self.place = Place::At;
         }
-        let sources = self.runs.sources(&view, self.index, &self.low, self.high.as_deref());
+        let bound = match (self.place, self.direction) {
+            (Place::Start, Direction::Forward) => Some(&self.bounds.low),
+            (Place::Start, Direction::Reverse) => self.bounds.high.as_ref(),
+            _ => Some(&self.key),
+        };
+        let sources = self.runs.sources(&view, self.index, &self.bounds);
         let mut merger = Merger::new(sources, self.direction);
-        merger.seek(bounded.then_some(&bound))?;
+        merger.seek(bound.map(Vec::as_slice))?;
         self.merger = Some(merger);
         Ok(())
     }
@@ -183,41 +227,52 @@ impl IndexCursor {
     /// Of reading and decoding storage; `NotFound` if the index was dropped.
     #[allow(clippy::should_implement_trait)] // It lends from the cursor; an iterator cannot.
     pub fn next(&mut self) -> Result<Option<EntryRef<'_>>> {
-        let found = !self.done && self.advance()?;
+        let found = !self.done && self.find()?;
+        if !found {
+            self.done = true;
+            self.merger = None;
+            self.count_skipped();
+            return Ok(None);
+        }
+        if self.place != Place::Lent {
+            return Ok(Some(EntryRef::new(&self.key, self.pk_len, &self.value)));
+        }
+        let top = self.merger.as_ref().and_then(Merger::top);
+        Ok(top.map(|item| EntryRef::new(item.key, item.pk_len, item.value)))
+    }
+
+    fn count_skipped(&mut self) {
         if self.skipped > 0 {
             self.runs.metrics().add(Metric::EntriesSkipped, self.skipped);
             self.skipped = 0;
         }
-        if !found {
-            self.done = true;
-            self.merger = None;
-            return Ok(None);
-        }
-        let (key, pk) = self.key.split_at(self.key.len() - self.pk_len);
-        Ok(Some(EntryRef { key, pk, value: &self.value }))
     }
 
-    fn advance(&mut self) -> Result<bool> {
+    /// Goes to the next visible live entry; false at the end. After an error it is where it was.
+    fn find(&mut self) -> Result<bool> {
         loop {
             if self.is_view_old() {
                 self.take_view()?;
             }
             let Some(mut merger) = self.merger.take() else { continue };
             let step = match self.direction {
-                Direction::Forward => self.forward(&mut merger)?,
-                Direction::Reverse => self.reverse(&mut merger)?,
+                Direction::Forward => self.forward(&mut merger),
+                Direction::Reverse => self.reverse(&mut merger),
             };
+            self.merger = Some(merger);
             match step {
-                Step::Live => {
-                    self.merger = Some(merger);
-                    return Ok(true);
+                Ok(Step::Live) => return Ok(true),
+                Ok(Step::End) => return Ok(false),
+                Ok(Step::Stale) => {}
+                Err(error) => {
+                    self.park();
+                    return Err(error);
                 }
-                Step::End => return Ok(false),
-                Step::Stale => {}
             }
         }
     }
 
+    #[inline]
     fn judge(&mut self, item: &Item<'_>) -> bool {
         let visible = item.version.is_visible(&self.snapshot, self.runs.commits());
         if !visible && self.undecided.is_none() {
@@ -229,47 +284,41 @@ impl IndexCursor {
         visible
     }
 
-    fn is_stale(&self) -> bool {
-        self.runs.view_version() != self.view_version
-    }
-
     fn forward(&mut self, merger: &mut Merger) -> Result<Step> {
-        while let Some(item) = merger.top() {
-            if self.high.as_ref().is_some_and(|high| item.key >= &high[..]) {
+        if self.place == Place::Lent {
+            self.skipped += merger.next_key()?;
+        }
+        loop {
+            // From here on the merger is past the last key returned, and no key is kept: if the
+            // view changes, the search goes on at the key that it stands on.
+            let Some(item) = merger.top() else { return Ok(Step::End) };
+            if self.bounds.is_above(item.key) {
                 return Ok(Step::End);
             }
-            let decided = self.has_key && item.key == self.key;
-            if decided || !self.judge(&item) {
-                self.skipped += 1;
-                merger.advance()?;
-                continue;
-            }
-            if self.is_stale() {
-                return Ok(Step::Stale);
+            let visible = self.judge(&item);
+            if visible && !self.is_stale() && item.op & entry_op::INS != 0 {
+                self.place = Place::Lent;
+                return Ok(Step::Live);
             }
             self.key.clear();
             self.key.extend_from_slice(item.key);
-            self.pk_len = item.pk_len;
-            self.has_key = true;
-            let live = item.op & entry_op::INS != 0;
-            if live {
-                self.value.clear();
-                self.value.extend_from_slice(item.value);
-            }
-            merger.advance()?;
-            if live {
-                return Ok(Step::Live);
+            self.place = Place::At;
+            if self.is_stale() {
+                return Ok(Step::Stale);
             }
             self.skipped += 1;
+            if visible {
+                self.skipped += merger.next_key()?;
+            } else {
+                merger.advance()?;
+            }
         }
-        Ok(Step::End)
     }
-
     /// The entries of a key arrive oldest first: the last visible one decides.
     fn reverse(&mut self, merger: &mut Merger) -> Result<Step> {
         let mut key = Vec::new();
         while let Some(item) = merger.top() {
-            if item.key < &self.low[..] {
+            if item.key < &self.bounds.low[..] {
                 return Ok(Step::End);
             }
             key.clear();
@@ -294,7 +343,7 @@ impl IndexCursor {
             }
             std::mem::swap(&mut self.key, &mut key);
             self.pk_len = pk_len;
-            self.has_key = true;
+            self.place = Place::Behind;
             if live {
                 return Ok(Step::Live);
             }
@@ -304,8 +353,14 @@ impl IndexCursor {
     }
 }
 
+impl Drop for IndexCursor {
+    fn drop(&mut self) {
+        self.count_skipped();
+    }
+}
+
 enum Step {
-    /// `key` and `value` hold the next entry.
+    /// The merger stands on the next entry (forward), or `key` and `value` hold it (reverse).
     Live,
     End,
     /// The view changed while judging: take it again.

@@ -181,6 +181,8 @@ pub(crate) struct MemIter {
     stretch: Vec<Node>,
     /// In `stretch`; at its end: not positioned.
     at: usize,
+    /// Where the last step forward began.
+    before: Option<Node>,
     /// Indexes to go on with, the next one last.
     others: Vec<(IndexId, Arc<Leaves>)>,
 }
@@ -189,7 +191,7 @@ impl MemIter {
     /// Over one index; not positioned yet.
     pub(crate) fn of_index(memtable: Arc<Memtable>, index: IndexId) -> MemIter {
         let (leaves, stretch, others) = (None, Vec::new(), Vec::new());
-        MemIter { memtable, index, leaves, stretch, at: 0, others }
+        MemIter { memtable, index, leaves, stretch, at: 0, before: None, others }
     }
 
     /// Over all entries, by index, at the first: of a generation without writers.
@@ -239,16 +241,31 @@ impl MemIter {
 
     #[inline]
     pub(crate) fn next(&mut self) {
+        let Some(before) = self.stretch.get(self.at).copied() else { return };
         if self.at + 1 < self.stretch.len() {
             self.at += 1;
             if let Some(node) = self.stretch.get(self.at + AHEAD) {
                 self.memtable.arena.prefetch(*node);
             }
-        } else if let (Some(last), Some(leaves)) = (self.stretch.last().copied(), &self.leaves) {
-            leaves.copy_after(&self.memtable.arena, last, &mut self.stretch);
+        } else if let Some(leaves) = &self.leaves {
+            leaves.copy_after(&self.memtable.arena, before, &mut self.stretch);
             self.at = 0;
             self.next_index();
         }
+        self.before = Some(before);
+    }
+
+    /// After `next`: the present entry has the key of the one before it.
+    #[inline]
+    pub(crate) fn repeats(&self) -> bool {
+        let key = |node| NodeRef::read(&self.memtable.arena, node).key;
+        self.before.is_some_and(|before| self.key() == Some(key(before)))
+    }
+
+    /// The present key.
+    #[inline]
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.get().map(|node| node.key)
     }
 
     #[inline]

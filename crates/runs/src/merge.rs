@@ -5,8 +5,8 @@
 use crate::Runs;
 use crate::chain::{Chain, Rules};
 use crate::file::{Run, RunFile, Segment};
-use crate::policy::{pick_ingest, pick_rest};
-use crate::run_iter::{Loader, RunIter};
+use crate::policy::{Spare, pick_ingest, pick_rest, spare_beside};
+use crate::run_iter::{Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::{Index, LiveFile, State};
 use crate::writer::{RunWriter, SliceStart, Written};
@@ -23,8 +23,18 @@ const BEAT_ENTRIES: u64 = 16 << 10;
 /// A run is cut into files of about this size.
 pub(crate) const SEGMENT_BYTES: u64 = 48 << 20;
 pub(crate) const READ_AHEAD: usize = 256 << 10;
-/// Without new entries for this long, indexes are merged to rest.
-const REST_AFTER_NS: u64 = 1_000_000_000;
+/// Ingest is measured over this long at least.
+const INGEST_WINDOW_NS: u64 = 1_000_000_000;
+/// No entry is charged less in a memtable.
+const ENTRY_BYTES_LEAST: u64 = 32;
+
+/// How fast entries come in.
+#[derive(Default)]
+pub(crate) struct Ingest {
+    entries: u64,
+    at_ns: u64,
+    spare: Option<Spare>,
+}
 
 /// A merge under way.
 pub(crate) struct MergeJob {
@@ -60,8 +70,7 @@ impl Runs {
             return Ok(Beat::Idle);
         }
         self.remove_doomed();
-        let may_rest = self.is_resting();
-        self.merge_step(may_rest)
+        self.merge_step(self.spare())
     }
 
     /// Merges every index to rest, whatever goes on.
@@ -69,7 +78,7 @@ impl Runs {
     /// # Errors
     /// As `merge_beat`.
     pub fn merge_to_rest(&self) -> Result<()> {
-        while self.merge_step(true)? == Beat::More {
+        while self.merge_step(Spare::All)? == Beat::More {
             self.rt.step();
         }
         self.remove_doomed();
@@ -82,22 +91,30 @@ impl Runs {
         // Runs that stay marked as being merged are damaged, or a job has them already.
         let work = |i: &Index| i.merging.is_empty() && pick_rest(&sizes(&i.runs)).is_some();
         let more = !state.doomed.is_empty() || state.indexes.values().any(work);
-        more.then_some(Duration::from_nanos(REST_AFTER_NS))
+        more.then_some(Duration::from_nanos(INGEST_WINDOW_NS))
     }
 
-    /// True if no entry came for a while.
-    fn is_resting(&self) -> bool {
+    /// What may be merged beyond the needs of ingest, by what came in over the last second.
+    fn spare(&self) -> Spare {
         let now = self.now_ns();
         let entries = self.rt.metrics.get(Metric::MemtableEntries);
-        if self.seen_entries.swap(entries, Ordering::SeqCst) != entries {
-            self.seen_at_ns.store(now, Ordering::SeqCst);
-            return false;
+        let mut ingest = self.ingest.lock();
+        let ns = now.saturating_sub(ingest.at_ns);
+        if ns >= INGEST_WINDOW_NS {
+            let new = entries - ingest.entries;
+            let average = {
+                let active = self.state.read().memtables[0].clone();
+                (active.bytes() / active.entries().max(1)).max(ENTRY_BYTES_LEAST)
+            };
+            let rate = u128::from(new * average) * 1_000_000_000 / u128::from(ns);
+            ingest.spare = Some(spare_beside(rate as u64, self.options.generation_bytes));
+            (ingest.entries, ingest.at_ns) = (entries, now);
         }
-        now.saturating_sub(self.seen_at_ns.load(Ordering::SeqCst)) >= REST_AFTER_NS
+        ingest.spare.unwrap_or(Spare::None)
     }
 
-    fn merge_step(&self, may_rest: bool) -> Result<Beat> {
-        self.begin_merges(may_rest)?;
+    fn merge_step(&self, spare: Spare) -> Result<Beat> {
+        self.begin_merges(spare)?;
         // The job with the least left: runs go soonest (Luo and Carey 2019).
         let job = {
             let mut jobs = self.merge_jobs.lock();
@@ -166,15 +183,21 @@ impl Runs {
     }
 
     /// Starts jobs wherever the policy asks for one.
-    fn begin_merges(&self, may_rest: bool) -> Result<()> {
+    fn begin_merges(&self, spare: Spare) -> Result<()> {
         let mut chosen = Vec::new();
         {
             let mut state = self.state.write();
             let State { indexes, .. } = &mut *state;
             for (id, index) in indexes {
+                let may_rest = match spare {
+                    Spare::None => false,
+                    Spare::Read => index.read.load(Ordering::Relaxed),
+                    Spare::All => true,
+                };
                 while let Some(range) = choose(&index.runs, &index.merging, may_rest) {
                     let inputs = index.runs[range.clone()].to_vec();
                     index.merging.extend(inputs.iter().map(|r| r.number));
+                    index.read.store(false, Ordering::Relaxed);
                     let is_bottom = range.end == index.runs.len();
                     let rules = Rules {
                         building: index.building,
@@ -214,9 +237,10 @@ impl Runs {
     ) -> Result<MergeJob> {
         rules.horizon = self.commits().horizon();
         let ahead = if inputs.len() > 16 { READ_AHEAD / 2 } else { READ_AHEAD };
+        let all = Arc::<Bounds>::default();
         let source = |run: &Arc<Run>| {
             let loader = Loader::sequential(&self.rt, ahead, Metric::MergeReadBytes);
-            Source::Run(Box::new(RunIter::new(run.clone(), loader, &[], None)))
+            Source::Run(RunIter::new(run.clone(), loader, all.clone()))
         };
         let mut merger = Merger::new(inputs.iter().map(source).collect(), Direction::Forward);
         merger.seek(None)?;

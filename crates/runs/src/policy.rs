@@ -16,6 +16,32 @@ const RUNS_HIGH: usize = 9;
 pub(crate) const RUNS_TRIGGER: usize = 10;
 const RUNS_AT_REST: usize = 3;
 
+/// Ingest is slow if a generation takes this long to fill, or below `SLOW_BYTES_PER_SEC`.
+const SLOW_GENERATION_SEC: u64 = 16;
+const SLOW_BYTES_PER_SEC: u64 = 256 << 10;
+
+/// Which indexes may be merged further than ingest asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spare {
+    /// None: ingest needs what there is.
+    None,
+    /// Those that were read since they were last merged: ingest is slow.
+    Read,
+    /// All: there is no ingest.
+    All,
+}
+
+/// What may be merged to rest while entries come in at this rate.
+pub(crate) fn spare_beside(bytes_per_sec: u64, generation_bytes: u64) -> Spare {
+    match bytes_per_sec {
+        0 => Spare::All,
+        rate if rate <= SLOW_BYTES_PER_SEC.max(generation_bytes / SLOW_GENERATION_SEC) => {
+            Spare::Read
+        }
+        _ => Spare::None,
+    }
+}
+
 /// The merge to begin under ingest among neighbours `sizes` (newest first, none being merged);
 /// `has_bottom` if the oldest run of the index is the last of them; `total` counts all its runs.
 pub(crate) fn pick_ingest(sizes: &[u64], has_bottom: bool, total: usize) -> Option<Range<usize>> {
@@ -70,7 +96,14 @@ pub(crate) fn pick_rest(sizes: &[u64]) -> Option<Range<usize>> {
     if !tiers.is_empty() && above.saturating_mul(8) > *bottom {
         return Some(0..sizes.len());
     }
-    (sizes.len() > RUNS_AT_REST).then_some(0..tiers.len())
+    if sizes.len() <= RUNS_AT_REST {
+        return None;
+    }
+    // The oldest tier stays as it is while it is much larger: small runs come one by one.
+    let younger = tiers.len() - 1;
+    let small: u64 = tiers[..younger].iter().sum();
+    let end = if small.saturating_mul(2) >= tiers[younger] { tiers.len() } else { younger };
+    Some(0..end)
 }
 
 #[cfg(test)]
@@ -91,6 +124,17 @@ mod tests {
         assert_eq!(pick_rest(&[1, 1, 100]), None);
         assert_eq!(pick_rest(&[1, 1, 1, 100]), Some(0..3));
         assert_eq!(pick_rest(&[20, 100]), Some(0..2));
+        assert_eq!(pick_rest(&[1, 1, 9, 100]), Some(0..2));
+        assert_eq!(pick_rest(&[1, 4, 4, 100]), Some(0..3));
+    }
+
+    #[test]
+    fn spare_depends_on_ingest() {
+        assert_eq!(spare_beside(0, 32 << 20), Spare::All);
+        assert_eq!(spare_beside(2 << 20, 32 << 20), Spare::Read);
+        assert_eq!(spare_beside(3 << 20, 32 << 20), Spare::None);
+        assert_eq!(spare_beside(200 << 10, 2 << 20), Spare::Read);
+        assert_eq!(spare_beside(300 << 10, 2 << 20), Spare::None);
     }
 
     /// Flushes of one unit each, every merge done at once.

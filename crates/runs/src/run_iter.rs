@@ -11,9 +11,29 @@ use std::sync::Arc;
 /// Where blocks come from.
 pub(crate) enum Loader {
     /// The cache, filled one block at a time.
-    Cached { rt: Arc<Runtime>, cache: Arc<BlockCache> },
+    Cached(Arc<Blocks>),
     /// Reads of this many bytes ahead; `metric` counts them.
     Sequential { rt: Arc<Runtime>, ahead: usize, metric: Metric, span: Option<Span> },
+}
+
+/// Run blocks for readers.
+pub(crate) struct Blocks {
+    pub rt: Arc<Runtime>,
+    pub cache: BlockCache,
+}
+
+/// A range of keys: at or above `low`, below `high` (`None`: to the end).
+#[derive(Default)]
+pub(crate) struct Bounds {
+    pub low: Vec<u8>,
+    pub high: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    #[inline]
+    pub(crate) fn is_above(&self, key: &[u8]) -> bool {
+        self.high.as_ref().is_some_and(|high| key >= &high[..])
+    }
 }
 
 /// Bytes read ahead: of a file, from a position.
@@ -32,7 +52,8 @@ impl Loader {
         let (position, len) = segment.meta()?.fences.place(number);
         let file = segment.file.number;
         match self {
-            Loader::Cached { rt, cache } => {
+            Loader::Cached(blocks) => {
+                let Blocks { rt, cache } = &**blocks;
                 if let Some(block) = cache.get(file, position) {
                     return Ok(block);
                 }
@@ -71,9 +92,8 @@ impl Loader {
 pub(crate) struct RunIter {
     run: Arc<Run>,
     loader: Loader,
-    /// Blocks wholly below or at/above these are not read.
-    low: Box<[u8]>,
-    high: Option<Box<[u8]>>,
+    /// Blocks wholly outside are not read.
+    bounds: Arc<Bounds>,
     segment: usize,
     number: u32,
     block: Option<Arc<DataBlock>>,
@@ -93,19 +113,22 @@ const NO_ENTRY: RunEntry = RunEntry {
     value_len: 0,
     pk_len: 0,
     next: 0,
+    repeats: false,
 };
 
+/// Most keys fit.
+const KEY_BYTES: usize = 64;
+
 impl RunIter {
-    pub(crate) fn new(run: Arc<Run>, loader: Loader, low: &[u8], high: Option<&[u8]>) -> RunIter {
+    pub(crate) fn new(run: Arc<Run>, loader: Loader, bounds: Arc<Bounds>) -> RunIter {
         RunIter {
             run,
             loader,
-            low: low.into(),
-            high: high.map(Into::into),
+            bounds,
             segment: 0,
             number: 0,
             block: None,
-            key: Vec::new(),
+            key: Vec::with_capacity(KEY_BYTES),
             entry: NO_ENTRY,
             valid: false,
             group: Vec::new(),
@@ -131,15 +154,9 @@ impl RunIter {
     }
 
     fn load(&mut self) -> Result<Arc<DataBlock>> {
-        let segment = self.run.segments[self.segment].clone();
-        let block = self.loader.load(&segment, self.number)?;
+        let block = self.loader.load(&self.run.segments[self.segment], self.number)?;
         self.block = Some(block.clone());
         Ok(block)
-    }
-
-    fn decode(&mut self, block: &DataBlock, at: u32) -> Result<()> {
-        self.entry = block.decode(at, &mut self.key, self.entry.pk_len)?;
-        Ok(())
     }
 
     /// To the first entry at or above `bound`.
@@ -147,15 +164,17 @@ impl RunIter {
         self.valid = false;
         let segments = &self.run.segments;
         self.segment = segments.partition_point(|s| &s.info.max_key[..] < bound);
-        if self.segment == segments.len() || self.is_above(&segments[self.segment].info.min_key) {
+        let Some(segment) = segments.get(self.segment) else { return Ok(()) };
+        if self.bounds.is_above(&segment.info.min_key) {
             return Ok(());
         }
-        self.number = segments[self.segment].meta()?.fences.block_of(bound);
-        let block = self.load()?;
+        self.number = segment.meta()?.fences.block_of(bound);
+        let block = self.loader.load(segment, self.number)?;
+        let block = &**self.block.insert(block);
         let mut at = block.restart(block.restart_before(bound)?);
         self.key.clear();
         while at < block.end() {
-            self.decode(&block, at)?;
+            self.entry = block.decode(at, &mut self.key, self.entry.pk_len)?;
             if &self.key[..] >= bound {
                 self.valid = true;
                 return Ok(());
@@ -165,11 +184,8 @@ impl RunIter {
         self.next_block()
     }
 
-    fn is_above(&self, key: &[u8]) -> bool {
-        self.high.as_ref().is_some_and(|high| key >= &high[..])
-    }
-
-    /// To the next entry.
+    /// To the next entry. If that fails it stands where it stood.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         let Some(block) = self.block.as_ref() else {
             self.valid = false;
@@ -183,25 +199,26 @@ impl RunIter {
     }
 
     fn next_block(&mut self) -> Result<()> {
-        self.valid = false;
         let segments = &self.run.segments;
         let fences = &segments[self.segment].meta()?.fences;
-        if self.number + 1 < fences.blocks() {
-            if self.is_above(fences.key(self.number + 1)) {
-                return Ok(());
-            }
-            self.number += 1;
+        let is_inside = self.number + 1 < fences.blocks();
+        let next = self.segment + 1;
+        let (segment, number, above) = if is_inside {
+            let number = self.number + 1;
+            (self.segment, number, self.bounds.is_above(fences.key(number)))
         } else {
-            let next = self.segment + 1;
-            if next == segments.len() || self.is_above(&segments[next].info.min_key) {
-                return Ok(());
-            }
-            self.segment = next;
-            self.number = 0;
+            let after = segments.get(next);
+            (next, 0, after.is_none_or(|s| self.bounds.is_above(&s.info.min_key)))
+        };
+        if above {
+            self.valid = false;
+            return Ok(());
         }
-        let block = self.load()?;
-        self.key.clear();
-        self.decode(&block, block.start())?;
+        let block = self.loader.load(&segments[segment], number)?;
+        // A block begins with a restart: checked, for the key of the one before is still there.
+        block.restart_key(0)?;
+        self.entry = block.decode(block.start(), &mut self.key, self.entry.pk_len)?;
+        (self.segment, self.number, self.block) = (segment, number, Some(block));
         self.valid = true;
         Ok(())
     }
@@ -213,7 +230,7 @@ impl RunIter {
         let segments = &self.run.segments;
         let below = |s: &Arc<Segment>| bound.is_none_or(|b| &s.info.min_key[..] < b);
         let Some(last) = segments.partition_point(below).checked_sub(1) else { return Ok(()) };
-        if segments[last].info.max_key[..] < self.low[..] {
+        if segments[last].info.max_key[..] < self.bounds.low[..] {
             return Ok(());
         }
         self.segment = last;
@@ -224,7 +241,7 @@ impl RunIter {
             Some(bound) => block.restart_before(bound)?,
             None => block.restarts() - 1,
         };
-        self.fill_group(&block)?;
+        self.fill_group()?;
         if let Some(bound) = bound {
             while self
                 .group
@@ -238,9 +255,10 @@ impl RunIter {
     }
 
     /// Decodes the entries of the present restart.
-    fn fill_group(&mut self, block: &DataBlock) -> Result<()> {
+    fn fill_group(&mut self) -> Result<()> {
         self.group.clear();
         self.group_keys.clear();
+        let Some(block) = &self.block else { return Ok(()) };
         let (mut at, end) = (block.restart(self.restart), block.restart(self.restart + 1));
         let (mut key, mut pk_len) = (Vec::new(), 0);
         while at < end {
@@ -264,31 +282,32 @@ impl RunIter {
                 return Ok(());
             }
             self.valid = false;
-            let Some(mut block) = self.block.clone() else { return Ok(()) };
+            if self.block.is_none() {
+                return Ok(());
+            }
             if self.restart > 0 {
                 self.restart -= 1;
             } else {
                 let segments = &self.run.segments;
                 // The blocks before hold no key above the fence of this one.
                 let fence = segments[self.segment].meta()?.fences.key(self.number);
-                if self.number > 0 && fence < &self.low[..] {
+                if self.number > 0 && fence < &self.bounds.low[..] {
                     return Ok(());
                 }
                 if self.number > 0 {
                     self.number -= 1;
                 } else {
                     if self.segment == 0
-                        || segments[self.segment - 1].info.max_key[..] < self.low[..]
+                        || segments[self.segment - 1].info.max_key[..] < self.bounds.low[..]
                     {
                         return Ok(());
                     }
                     self.segment -= 1;
                     self.number = segments[self.segment].meta()?.fences.blocks() - 1;
                 }
-                block = self.load()?;
-                self.restart = block.restarts() - 1;
+                self.restart = self.load()?.restarts() - 1;
             }
-            self.fill_group(&block)?;
+            self.fill_group()?;
         }
     }
 }

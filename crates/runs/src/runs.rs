@@ -8,9 +8,9 @@ use crate::flush::FlushJob;
 use crate::latch::Latch;
 use crate::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
-use crate::merge::MergeJob;
+use crate::merge::{Ingest, MergeJob};
 use crate::restore::Restoring;
-use crate::run_iter::{Loader, RunIter};
+use crate::run_iter::{Blocks, Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::State;
 use crate::unique::{UniqueGuard, UniqueSlots};
@@ -71,9 +71,8 @@ pub struct Runs {
     pub(crate) in_debt: AtomicBool,
     pub(crate) debtors: AtomicU64,
     pub(crate) credit: AtomicU64,
-    pub(crate) seen_entries: AtomicU64,
-    pub(crate) seen_at_ns: AtomicU64,
-    cache: Arc<BlockCache>,
+    pub(crate) ingest: Mutex<Ingest>,
+    blocks: Arc<Blocks>,
     unique: Arc<UniqueSlots>,
 }
 
@@ -101,6 +100,8 @@ impl Runs {
         let space_event = Arc::new(Event::new());
         let space = space_event.clone();
         rt.health.on_failure(move || space.notify());
+        let cache = BlockCache::new(options.cache_bytes);
+        let blocks = Arc::new(Blocks { rt: rt.clone(), cache });
         Ok(Arc::new(Runs {
             rt,
             options,
@@ -123,9 +124,8 @@ impl Runs {
             in_debt: AtomicBool::new(false),
             debtors: AtomicU64::new(0),
             credit: AtomicU64::new(0),
-            seen_entries: AtomicU64::new(0),
-            seen_at_ns: AtomicU64::new(0),
-            cache: Arc::new(BlockCache::new(options.cache_bytes)),
+            ingest: Mutex::default(),
+            blocks,
             unique: UniqueSlots::new(),
         }))
     }
@@ -190,12 +190,15 @@ impl Runs {
     pub fn cursor(
         self: &Arc<Self>,
         index: IndexId,
-        range: &KeyRange,
+        range: KeyRange,
         direction: Direction,
         snapshot: Snapshot,
     ) -> Result<IndexCursor> {
-        if !self.state.read().indexes.contains_key(&index) {
-            return Err(Error::new(Code::IndexGone).with("index", index));
+        match self.state.read().indexes.get(&index) {
+            None => return Err(Error::new(Code::IndexGone).with("index", index)),
+            // Merges prefer what is read: without dirtying the cache line each time.
+            Some(index) if index.read.load(Ordering::Relaxed) => {}
+            Some(index) => index.read.store(true, Ordering::Relaxed),
         }
         Ok(IndexCursor::new(self.clone(), index, range, direction, snapshot))
     }
@@ -250,9 +253,10 @@ impl Runs {
         let (end, hash) = (prefix_end(key), hash_key(key));
         let memory = |m: &Arc<Memtable>| Source::Memory(MemIter::of_index(m.clone(), index));
         let mut sources: Vec<Source> = view.memtables.iter().map(memory).collect();
+        let bounds = Arc::new(Bounds { low: key.to_vec(), high: end.clone() });
         for run in &*view.runs {
             if self.may_contain(run, key, end.as_deref(), hash)? {
-                sources.push(self.run_source(run, key, end.as_deref()));
+                sources.push(self.run_source(run, &bounds));
             }
         }
         Ok(sources)
@@ -329,7 +333,7 @@ impl Runs {
         skip: &dyn Fn(&[u8]) -> bool,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<Option<DuplicateKey>> {
-        let mut cursor = self.cursor(index, &KeyRange::all(), Direction::Forward, snapshot)?;
+        let mut cursor = self.cursor(index, KeyRange::all(), Direction::Forward, snapshot)?;
         let (mut key, mut first_pk, mut count) = (Vec::new(), Vec::new(), 0u64);
         while let Some(entry) = cursor.next()? {
             if count > 0 && key == entry.key && !skip(entry.key) {
@@ -354,7 +358,7 @@ impl Runs {
     /// Of reading fences.
     pub fn estimate(&self, index: IndexId, range: &KeyRange) -> Result<u64> {
         let view = self.view(index)?;
-        let (low, high) = range.resolve();
+        let (low, high) = range.clone().resolve();
         if high.as_ref().is_some_and(|high| *high <= low) {
             return Ok(0);
         }
@@ -385,7 +389,7 @@ impl Runs {
         let mut report = CheckReport::default();
         for run in &*self.view(index)?.runs {
             let loader = Loader::sequential(&self.rt, 1 << 20, Metric::RunBlockReadBytes);
-            let mut iter = RunIter::new(run.clone(), loader, &[], None);
+            let mut iter = RunIter::new(run.clone(), loader, Arc::default());
             iter.seek_at_least(&[])?;
             let (mut last, mut entries) = (Vec::new(), 0);
             while iter.is_valid() {
@@ -434,7 +438,13 @@ impl Runs {
     /// Memory in use: (memtables, cached blocks).
     pub fn memory(&self) -> (u64, u64) {
         let memtables = self.state.read().memtables.clone();
-        (memtables.iter().map(|m| m.memory()).sum(), self.cache.bytes())
+        (memtables.iter().map(|m| m.memory()).sum(), self.blocks.cache.bytes())
+    }
+
+    /// Empties the block cache.
+    #[cfg(test)]
+    pub(crate) fn drop_cache(&self) {
+        self.blocks.cache.clear();
     }
 
     /// The most runs any index has now.
@@ -454,21 +464,18 @@ impl Runs {
         }
     }
 
-    fn run_source(&self, run: &Arc<Run>, low: &[u8], high: Option<&[u8]>) -> Source {
-        let loader = Loader::Cached { rt: self.rt.clone(), cache: self.cache.clone() };
-        Source::Run(Box::new(RunIter::new(run.clone(), loader, low, high)))
+    fn run_source(&self, run: &Arc<Run>, bounds: &Arc<Bounds>) -> Source {
+        let loader = Loader::Cached(self.blocks.clone());
+        Source::Run(RunIter::new(run.clone(), loader, bounds.clone()))
     }
 
-    pub(crate) fn sources(
-        &self,
-        view: &View,
-        index: IndexId,
-        low: &[u8],
-        high: Option<&[u8]>,
-    ) -> Vec<Source> {
-        let memory = |m: &Arc<Memtable>| Source::Memory(MemIter::of_index(m.clone(), index));
-        let memory = view.memtables.iter().filter(|m| m.entries() > 0).map(memory);
-        memory.chain(view.runs.iter().map(|run| self.run_source(run, low, high))).collect()
+    pub(crate) fn sources(&self, view: &View, index: IndexId, bounds: &Arc<Bounds>) -> Vec<Source> {
+        let mut sources = Vec::with_capacity(view.memtables.len() + view.runs.len());
+        for memtable in view.memtables.iter().filter(|m| m.entries() > 0) {
+            sources.push(Source::Memory(MemIter::of_index(memtable.clone(), index)));
+        }
+        sources.extend(view.runs.iter().map(|run| self.run_source(run, bounds)));
+        sources
     }
 
     pub(crate) fn view_version(&self) -> u64 {

@@ -4,6 +4,7 @@
 use crate::memtable::MemIter;
 use crate::run_iter::RunIter;
 use evenkeel_base::{CommitTable, Lsn, Result, Snapshot, Stamp, TxnState};
+use evenkeel_format::head::head_of;
 use evenkeel_format::run::RunVersion;
 use std::cmp::Ordering;
 
@@ -53,9 +54,11 @@ pub enum Direction {
     Reverse,
 }
 
+/// The variants are of like use: a box would cost each reader an allocation for each run.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Source {
     Memory(MemIter),
-    Run(Box<RunIter>),
+    Run(RunIter),
 }
 
 impl Source {
@@ -71,6 +74,23 @@ impl Source {
             (Source::Run(iter), Direction::Reverse) => return iter.seek_below(bound),
         }
         Ok(())
+    }
+
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Source::Memory(iter) => iter.key(),
+            Source::Run(iter) => iter.is_valid().then(|| iter.key()),
+        }
+    }
+
+    /// After a step forward: the present entry has the key of the one before.
+    #[inline]
+    fn repeats(&self) -> bool {
+        match self {
+            Source::Memory(iter) => iter.repeats(),
+            Source::Run(iter) => iter.is_valid() && iter.entry().repeats,
+        }
     }
 
     #[inline]
@@ -96,6 +116,7 @@ impl Source {
         }
     }
 
+    #[inline]
     fn advance(&mut self, direction: Direction) -> Result<()> {
         match (self, direction) {
             (Source::Memory(iter), Direction::Forward) => iter.next(),
@@ -107,16 +128,25 @@ impl Source {
     }
 }
 
-/// A merge of sources: a binary heap of source numbers.
+/// A source that stands on an entry.
+#[derive(Clone, Copy)]
+struct Standing {
+    /// Head of its key: most comparisons end here.
+    head: u128,
+    source: u32,
+}
+
+/// A merge of sources: a binary heap of those that stand on an entry.
 pub(crate) struct Merger {
     sources: Vec<Source>,
-    heap: Vec<u32>,
+    heap: Vec<Standing>,
     direction: Direction,
 }
 
 impl Merger {
     pub(crate) fn new(sources: Vec<Source>, direction: Direction) -> Merger {
-        Merger { sources, heap: Vec::new(), direction }
+        let heap = Vec::with_capacity(sources.len());
+        Merger { sources, heap, direction }
     }
 
     /// Seeks every source (see `Source::seek`).
@@ -125,38 +155,38 @@ impl Merger {
         for source in &mut self.sources {
             source.seek(bound, self.direction)?;
         }
-        self.rebuild();
-        Ok(())
-    }
-
-    /// Builds the heap from where the sources stand.
-    pub(crate) fn rebuild(&mut self) {
-        self.heap.clear();
-        for i in 0..self.sources.len() {
-            if self.sources[i].item().is_some() {
-                self.heap.push(i as u32);
+        for (i, source) in (0..).zip(&self.sources) {
+            if let Some(key) = source.key() {
+                self.heap.push(Standing { head: head_of(key), source: i });
             }
         }
         for i in (0..self.heap.len() / 2).rev() {
             self.sift(i);
         }
+        Ok(())
+    }
+
+    fn key(&self, of: Standing) -> &[u8] {
+        self.sources[of.source as usize].key().unwrap_or(&[])
     }
 
     /// True if source `a` comes before `b`. Forward: newest first among equal keys; reverse: oldest
     /// first, so that the last visible one of a key is the newest.
-    fn precedes(&self, a: u32, b: u32) -> bool {
-        let (Some(x), Some(y)) = (self.sources[a as usize].item(), self.sources[b as usize].item())
-        else {
-            return false;
+    #[inline]
+    fn precedes(&self, a: Standing, b: Standing) -> bool {
+        let order = match a.head.cmp(&b.head) {
+            Ordering::Equal => self.key(a).cmp(self.key(b)),
+            order => order,
         };
-        match (x.key.cmp(y.key), self.direction) {
-            (Ordering::Equal, Direction::Forward) => a < b,
-            (Ordering::Equal, Direction::Reverse) => a > b,
+        match (order, self.direction) {
+            (Ordering::Equal, Direction::Forward) => a.source < b.source,
+            (Ordering::Equal, Direction::Reverse) => a.source > b.source,
             (order, Direction::Forward) => order == Ordering::Less,
             (order, Direction::Reverse) => order == Ordering::Greater,
         }
     }
 
+    #[inline]
     fn sift(&mut self, mut at: usize) {
         loop {
             let left = 2 * at + 1;
@@ -177,18 +207,42 @@ impl Merger {
     }
 
     /// The first entry in order.
+    #[inline]
     pub(crate) fn top(&self) -> Option<Item<'_>> {
-        self.heap.first().and_then(|i| self.sources[*i as usize].item())
+        self.heap.first().and_then(|first| self.sources[first.source as usize].item())
     }
 
-    /// Goes on to the next entry. After an error the merger must be sought again.
+    /// Goes on to the next entry. If that fails the merger stands where it stood.
+    #[inline]
     pub(crate) fn advance(&mut self) -> Result<()> {
-        let Some(first) = self.heap.first().copied() else { return Ok(()) };
-        self.sources[first as usize].advance(self.direction)?;
-        if self.sources[first as usize].item().is_none() {
-            self.heap.swap_remove(0);
+        let Some(first) = self.heap.first_mut() else { return Ok(()) };
+        let source = &mut self.sources[first.source as usize];
+        source.advance(self.direction)?;
+        match source.key() {
+            Some(key) => first.head = head_of(key),
+            None => {
+                self.heap.swap_remove(0);
+            }
         }
         self.sift(0);
         Ok(())
+    }
+
+    /// Forward: goes on to the next key, past all older entries of the present one. Returns how
+    /// many those were. If that fails the merger stands on an entry of the present key.
+    pub(crate) fn next_key(&mut self) -> Result<u64> {
+        let mut older = 0;
+        while let Some(first) = self.heap.first().copied() {
+            // Who else has this key stands right below the top of the heap.
+            let is_same =
+                |other: &Standing| other.head == first.head && self.key(*other) == self.key(first);
+            let others = self.heap.iter().skip(1).take(2).any(is_same);
+            self.advance()?;
+            if !others && !self.sources[first.source as usize].repeats() {
+                break;
+            }
+            older += 1;
+        }
+        Ok(older)
     }
 }

@@ -7,6 +7,7 @@ use evenkeel_base::{Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// An index and its runs.
 #[derive(Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Index {
     pub valid_from: Lsn,
     /// Newest first (A3).
     pub runs: Arc<Vec<Arc<Run>>>,
+    /// It was read by a cursor since its last merge began.
+    pub read: AtomicBool,
     /// Numbers of runs that are inputs of merges under way.
     pub merging: Vec<u64>,
 }

@@ -177,7 +177,7 @@ impl Checker<'_> {
 
     fn sum_of_index(&self, index: &IndexShape, direction: RunsDirection) -> Result<Sum> {
         let runs = &self.store.runs;
-        let mut cursor = runs.cursor(index.id, &KeyRange::all(), direction, self.snapshot)?;
+        let mut cursor = runs.cursor(index.id, KeyRange::all(), direction, self.snapshot)?;
         let mut sum = Sum::default();
         while let Some(entry) = cursor.next()? {
             sum.add(entry.key, entry.pk);
@@ -189,7 +189,7 @@ impl Checker<'_> {
     fn name_differences(&mut self, index: &IndexShape) -> Result<()> {
         let runs = self.store.runs.clone();
         let mut cursor =
-            runs.cursor(index.id, &KeyRange::all(), RunsDirection::Forward, self.snapshot)?;
+            runs.cursor(index.id, KeyRange::all(), RunsDirection::Forward, self.snapshot)?;
         let table = self.store.table(&self.name)?;
         let (mut row, mut key, mut named) = (Row::new(), Vec::new(), 0);
         while let Some(entry) = cursor.next()? {
@@ -213,7 +213,7 @@ impl Checker<'_> {
             let mut range = key.clone();
             range.extend_from_slice(row.key());
             let forward = RunsDirection::Forward;
-            let mut at = runs.cursor(index.id, &KeyRange::prefix(&range), forward, snapshot)?;
+            let mut at = runs.cursor(index.id, KeyRange::prefix(&range), forward, snapshot)?;
             let found = matches!(at.next()?, Some(e) if e.key == key && e.pk == row.key());
             if !found && named < PROBLEMS_MAX {
                 named += 1;

@@ -6,6 +6,7 @@ use crate::overflow::read_chain;
 use crate::shape::Shape;
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::{Field, Value, ValueRef};
+use evenkeel_runs::EntryRef;
 use evenkeel_tree::{OverflowRef, Tree};
 use evenkeel_txn::SnapshotGuard;
 use std::sync::{Arc, OnceLock};
@@ -16,8 +17,9 @@ enum Source {
     Empty,
     /// `key` and `row` hold a table row.
     Table,
-    /// `values` holds the columns of an index entry, by position.
-    Index,
+    /// `row` holds an index entry, whose primary key begins at `pk_at`. Columns of fixed places are
+    /// decoded when asked for; other entries have them in `values`, by position.
+    Index { index: usize, pk_at: usize },
 }
 
 /// A row buffer.
@@ -49,7 +51,10 @@ impl Row {
 
     /// The clustered key bytes.
     pub fn key(&self) -> &[u8] {
-        &self.key
+        match self.source {
+            Source::Index { pk_at, .. } => &self.row[pk_at..],
+            _ => &self.key,
+        }
     }
 
     /// Number of columns; 0 while empty.
@@ -76,9 +81,15 @@ impl Row {
                     None => shape.view(&self.key, &self.row)?.value(position),
                 },
             },
-            (Source::Index, _) => match self.values.get(position) {
-                Some(Some(value)) => Ok(value.as_ref()),
-                _ => Err(missing()),
+            (Source::Index { index, .. }, Some(shape)) => match &shape.indexes[*index].places {
+                Some(places) => match places.get(position) {
+                    Some(Some((at, part))) => part.decode_scalar(&self.row[*at..]),
+                    _ => Err(missing()),
+                },
+                None => match self.values.get(position) {
+                    Some(Some(value)) => Ok(value.as_ref()),
+                    _ => Err(missing()),
+                },
             },
             _ => Err(missing()),
         }
@@ -202,27 +213,26 @@ impl Row {
         &mut self,
         shape: &Arc<Shape>,
         index: usize,
-        key: &[u8],
-        pk: &[u8],
+        entry: &EntryRef<'_>,
     ) -> Result<()> {
         self.keep_shape(shape);
-        self.source = Source::Index;
+        self.source = Source::Index { index, pk_at: entry.key.len() };
         self.large = None;
-        self.key.clear();
-        self.key.extend_from_slice(pk);
+        self.row.clear();
+        self.row.extend_from_slice(entry.key_and_pk);
+        let parts = &shape.indexes[index].parts;
+        if shape.indexes[index].places.is_some() {
+            return Ok(());
+        }
         self.values.clear();
         self.values.resize(shape.columns.len(), None);
-        let mut rest = key;
-        for part in &shape.indexes[index].parts {
-            let (value, tail) = part.part.decode(rest)?;
-            self.values[part.column] = Some(value);
-            rest = tail;
-        }
-        let mut rest = pk;
-        for part in &shape.key {
-            let (value, tail) = part.part.decode(rest)?;
-            self.values[part.column] = Some(value);
-            rest = tail;
+        for (parts, bytes) in [(parts, entry.key), (&shape.key, entry.pk)] {
+            let mut rest = bytes;
+            for part in parts {
+                let (value, tail) = part.part.decode(rest)?;
+                self.values[part.column] = Some(value);
+                rest = tail;
+            }
         }
         Ok(())
     }

@@ -108,6 +108,14 @@ pub struct IndexScan {
     fetched: Vec<Row>,
     spare: Vec<Row>,
     end: bool,
+    /// Rows given, not counted yet.
+    rows: u64,
+}
+
+impl Drop for IndexScan {
+    fn drop(&mut self) {
+        self.store.rt.metrics.add(Metric::RowsRead, self.rows);
+    }
 }
 
 impl IndexScan {
@@ -120,15 +128,15 @@ impl IndexScan {
         row.clear();
         if self.keys_only {
             let Some(entry) = self.cursor.next()? else { return Ok(false) };
-            row.set_index(&self.state.shape, self.index, entry.key, entry.pk)?;
-            self.store.rt.metrics.add(Metric::RowsRead, 1);
+            row.set_index(&self.state.shape, self.index, &entry)?;
+            self.rows += 1;
             return Ok(true);
         }
         loop {
             if let Some(mut found) = self.fetched.pop() {
                 std::mem::swap(row, &mut found);
                 self.spare.push(found);
-                self.store.rt.metrics.add(Metric::RowsRead, 1);
+                self.rows += 1;
                 return Ok(true);
             }
             if self.end {
@@ -196,13 +204,13 @@ fn index_direction(direction: Direction) -> evenkeel_runs::Direction {
     }
 }
 
-fn key_range(range: &ByteRange) -> KeyRange {
+fn key_range(range: ByteRange) -> KeyRange {
     KeyRange {
         lower: match range.lower.is_empty() {
             true => Bound::Unbounded,
-            false => Bound::Included(range.lower.clone()),
+            false => Bound::Included(range.lower),
         },
-        upper: range.upper.clone().map_or(Bound::Unbounded, Bound::Excluded),
+        upper: range.upper.map_or(Bound::Unbounded, Bound::Excluded),
     }
 }
 
@@ -260,15 +268,16 @@ impl Transaction {
         let index_shape = shape.index_at(index)?;
         index_shape.check_readable(view.snapshot.at)?;
         let range = shape.byte_range(&index_shape.parts, range)?;
+        let end = range.is_empty();
         let direction = index_direction(direction);
         let runs = &self.store.runs;
-        let cursor = runs.cursor(index_shape.id, &key_range(&range), direction, view.snapshot)?;
+        let cursor = runs.cursor(index_shape.id, key_range(range), direction, view.snapshot)?;
         // READ UNCOMMITTED re-checks the key on the row (A7).
         let keys_only = keys_only && !view.dirty;
         let store = self.store.clone();
         let (fetched, spare) = (Vec::new(), Vec::new());
-        let end = range.is_empty();
-        Ok(IndexScan { store, state, index, view, cursor, keys_only, fetched, spare, end })
+        let rows = 0;
+        Ok(IndexScan { store, state, index, view, cursor, keys_only, fetched, spare, end, rows })
     }
 
     /// The primary key bytes of the row that has these key bytes in a unique index, by its newest
@@ -439,8 +448,8 @@ impl Transaction {
             let guard = self.store.txns.snapshot();
             let own = self.inner.id();
             let snapshot = Snapshot { at: Lsn::MAX, own, own_below: self.inner.mark() };
-            let range = key_range(range);
-            let mut cursor = self.store.runs.cursor(index, &range, direction, snapshot)?;
+            let range = key_range(range.clone());
+            let mut cursor = self.store.runs.cursor(index, range, direction, snapshot)?;
             let mut batch = Vec::with_capacity(FETCH_ROWS);
             while batch.len() < FETCH_ROWS {
                 let Some(entry) = cursor.next()? else { break };

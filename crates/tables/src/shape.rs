@@ -55,6 +55,25 @@ pub struct IndexShape {
     pub state: IndexState,
     /// Its columns.
     pub parts: Vec<KeyColumn>,
+    /// Where in an entry (key, then clustered key) each column lies, if no part varies in length.
+    pub(crate) places: Option<Vec<Option<(usize, KeyPart)>>>,
+}
+
+/// See `IndexShape::places`.
+fn places(
+    columns: usize,
+    parts: &[KeyColumn],
+    key: &[KeyColumn],
+) -> Option<Vec<Option<(usize, KeyPart)>>> {
+    let (mut places, mut at) = (vec![None; columns], 0);
+    for KeyColumn { column, part } in parts.iter().chain(key) {
+        if part.nullable || !part.ty.is_scalar() {
+            return None;
+        }
+        places[*column] = Some((at, *part));
+        at += part.ty.fixed_len()?;
+    }
+    Some(places)
 }
 
 impl IndexShape {
@@ -169,7 +188,8 @@ impl Shape {
         let compile = |i: &IndexDef| -> Result<IndexShape> {
             let parts = key_columns(&i.entry.parts)?;
             let (id, name) = (i.id, i.name.clone());
-            Ok(IndexShape { id, name, unique: i.entry.unique, state: i.entry.state, parts })
+            let places = places(live.len(), &parts, &key);
+            Ok(IndexShape { id, name, unique: i.entry.unique, state: i.entry.state, parts, places })
         };
         let indexes = def.indexes.iter().map(compile).collect::<Result<_>>()?;
         let auto = def.entry.auto_increment;

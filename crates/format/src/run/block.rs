@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 
 const RESTART_EVERY: u32 = 16;
 const HEAD: usize = 8;
+const INS_FRESH: u8 = entry_op::INS | entry_op::FRESH;
 const OPS: u8 = entry_op::INS | entry_op::DEL | entry_op::FRESH;
 const TIMESTAMP: u8 = 8;
 const PENDING: u8 = 16;
@@ -49,6 +50,8 @@ pub struct RunEntry {
     pub pk_len: u32,
     /// Where the next entry starts.
     pub next: u32,
+    /// Its key is that of the entry before: an older version of it.
+    pub repeats: bool,
 }
 
 /// Builds a data block.
@@ -174,6 +177,16 @@ impl BlockBuilder {
     }
 }
 
+/// Keeps the first `shared` bytes of `key` and appends `suffix`; true if that changes nothing.
+#[inline]
+fn replace_end(key: &mut Vec<u8>, shared: usize, suffix: &[u8]) -> bool {
+    let end = &key[shared..];
+    let repeats = end.len() == suffix.len() && end.first() == suffix.first() && end == suffix;
+    key.truncate(shared);
+    key.extend_from_slice(suffix);
+    repeats
+}
+
 pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);
@@ -276,9 +289,30 @@ impl DataBlock {
     }
 
     /// Decodes the entry at `at` (below `end`). `key` and `pk_len` hold those of the entry before
-    /// and get this one's. # Errors: `BadEncoding`.
+    /// and get this one's; they stay as they are if it fails. # Errors: `BadEncoding`.
     #[inline]
     pub fn decode(&self, at: u32, key: &mut Vec<u8>, pk_len: u32) -> Result<RunEntry> {
+        let entries = &self.raw[..self.entries_end as usize];
+        let bytes = entries.get(at as usize..).unwrap_or(&[]);
+        // The usual entry of a bottom run: short, and nothing beside its key.
+        if let [flags, shared, suffix, rest @ ..] = bytes
+            && matches!(*flags, entry_op::INS | entry_op::DEL | INS_FRESH)
+            && (*shared | *suffix) < 0x80
+            && let (shared, suffix) = (usize::from(*shared), usize::from(*suffix))
+            && shared <= key.len()
+            && shared + suffix >= pk_len as usize
+            && let Some(suffix) = rest.get(..suffix)
+        {
+            let repeats = replace_end(key, shared, suffix);
+            let next = at + 3 + suffix.len() as u32;
+            let version = RunVersion::Committed(Lsn::ZERO);
+            let (op, value_at, value_len) = (*flags, next, 0);
+            return Ok(RunEntry { op, version, value_at, value_len, pk_len, next, repeats });
+        }
+        self.decode_any(at, key, pk_len)
+    }
+
+    fn decode_any(&self, at: u32, key: &mut Vec<u8>, pk_len: u32) -> Result<RunEntry> {
         let entries = &self.raw[..self.entries_end as usize];
         let mut r = Reader::new(entries.get(at as usize..).unwrap_or(&[]), "run block");
         let flags = r.u8()?;
@@ -289,8 +323,6 @@ impl DataBlock {
             return Err(r.bad("key length"));
         }
         let suffix = r.take(suffix)?;
-        key.truncate(shared);
-        key.extend_from_slice(suffix);
         let value = if flags & VALUE != 0 { r.bytes()? } else { &[] };
         let value_at = (entries.len() - r.rest().len() - value.len()) as u32;
         let version = if flags & TIMESTAMP != 0 {
@@ -305,7 +337,9 @@ impl DataBlock {
             return Err(r.bad("flags"));
         }
         let next = (entries.len() - r.rest().len()) as u32;
-        Ok(RunEntry { op, version, value_at, value_len: value.len() as u32, pk_len, next })
+        let repeats = replace_end(key, shared, suffix);
+        let value_len = value.len() as u32;
+        Ok(RunEntry { op, version, value_at, value_len, pk_len, next, repeats })
     }
 
     fn heads(&self) -> Result<&[u128]> {

@@ -7,6 +7,7 @@
 //! Fences are prefix-coded against the fence before.
 
 use super::block::shared_prefix;
+use crate::head::{count_below, head_of};
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::Result;
 
@@ -57,6 +58,7 @@ pub struct Fences {
     keys: Vec<u8>,
     ends: Vec<u32>,
     positions: Vec<u64>,
+    heads: Vec<u128>,
 }
 
 impl Fences {
@@ -85,6 +87,7 @@ impl Fences {
             fences.keys.extend_from_within(last.start..last.start + shared);
             fences.keys.extend_from_slice(suffix);
             last = start..fences.keys.len();
+            fences.heads.push(head_of(&fences.keys[last.clone()]));
             fences.ends.push(fences.keys.len() as u32);
             at += u64::from(r.varint32()?);
             fences.positions.push(at);
@@ -115,20 +118,24 @@ impl Fences {
 
     /// The last block whose fence is below `key` (0 if none): the first that may hold it.
     pub fn block_of(&self, key: &[u8]) -> u32 {
-        let (mut low, mut high) = (0, self.blocks());
-        while low + 1 < high {
-            let middle = low + (high - low) / 2;
-            if self.key(middle) < key {
-                low = middle;
+        let head = head_of(key);
+        let mut below = count_below(&self.heads, head);
+        // Equal heads: the keys decide.
+        let mut high = below + self.heads[below..].partition_point(|h| *h == head);
+        while below < high {
+            let middle = below + (high - below) / 2;
+            if self.key(middle as u32) < key {
+                below = middle + 1;
             } else {
                 high = middle;
             }
         }
-        low
+        below.saturating_sub(1) as u32
     }
 
     /// Bytes it takes in memory.
     pub fn memory(&self) -> usize {
-        self.keys.capacity() + 4 * self.ends.capacity() + 8 * self.positions.capacity()
+        let heads = size_of::<u128>() * self.heads.capacity();
+        self.keys.capacity() + 4 * self.ends.capacity() + 8 * self.positions.capacity() + heads
     }
 }

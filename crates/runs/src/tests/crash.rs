@@ -116,7 +116,7 @@ fn reopen(rt: Arc<Runtime>, notes: &Notes) -> Result<Arc<Runs>> {
 
 fn rows(runs: &Arc<Runs>, index: u32) -> Result<Vec<u64>> {
     let snapshot = Snapshot::committed_at(Lsn::MAX);
-    let mut cursor = runs.cursor(IndexId(index), &KeyRange::all(), Direction::Forward, snapshot)?;
+    let mut cursor = runs.cursor(IndexId(index), KeyRange::all(), Direction::Forward, snapshot)?;
     let mut found = Vec::new();
     while let Some(entry) = cursor.next()? {
         let mut pk = [0; 8];

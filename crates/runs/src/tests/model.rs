@@ -235,7 +235,7 @@ impl Model {
                 let mut cursor = self
                     .rig
                     .runs
-                    .cursor(IndexId(index), &range, direction, snapshot)
+                    .cursor(IndexId(index), range.clone(), direction, snapshot)
                     .expect("opens");
                 let mut found = Vec::new();
                 while let Some(e) = cursor.next().expect("reads") {

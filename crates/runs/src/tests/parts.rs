@@ -25,8 +25,10 @@ impl Rig {
 
     fn count(&self, index: u32) -> usize {
         let (range, all) = (KeyRange::all(), Snapshot::committed_at(Lsn::MAX));
-        let mut cursor =
-            self.runs.cursor(IndexId(index), &range, Direction::Forward, all).expect("opens");
+        let mut cursor = self
+            .runs
+            .cursor(IndexId(index), range.clone(), Direction::Forward, all)
+            .expect("opens");
         let mut count = 0;
         while cursor.next().expect("reads").is_some() {
             count += 1;
@@ -276,7 +278,7 @@ fn an_index_that_was_dropped_is_gone_also_under_a_cursor() {
     }
     rig.flush();
     let (range, all) = (KeyRange::all(), Snapshot::committed_at(Lsn::MAX));
-    let mut cursor = rig.runs.cursor(IndexId(1), &range, Direction::Forward, all).expect("opens");
+    let mut cursor = rig.runs.cursor(IndexId(1), range, Direction::Forward, all).expect("opens");
     assert!(cursor.next().expect("reads").is_some());
     rig.runs.drop_index(IndexId(1)).expect("drops");
     assert_eq!(cursor.next().err().map(|e| e.kind()), Some(Kind::NotFound));
@@ -305,4 +307,59 @@ fn damage_is_an_error_and_stops_only_its_index() {
     assert_eq!(error.code(), Code::RunDamaged);
     rig.runs.check(IndexId(2)).expect("sound");
     assert_eq!(rig.count(2), 3000);
+}
+
+/// A cursor that failed stands where it stood: once the file can be read again it goes on.
+#[test]
+fn a_cursor_goes_on_after_a_failed_read() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    for round in 0..2u8 {
+        for n in 0..20_000u32 {
+            let op = if round == 0 { entry_op::INS | entry_op::FRESH } else { entry_op::INS };
+            rig.put(1, op, &(n * 7).to_be_bytes(), &[b'p', n as u8 % 3]);
+        }
+        rig.flush();
+    }
+    let paths: Vec<_> = {
+        let names = rig.rt.env.list("runs").expect("lists");
+        names.iter().map(|name| rig.dir.path().join("runs").join(name)).collect()
+    };
+    let sound: Vec<_> = paths.iter().map(|path| std::fs::read(path).expect("reads")).collect();
+    let write = |damage: u8| {
+        rig.runs.drop_cache();
+        for (path, bytes) in paths.iter().zip(&sound) {
+            let blocks = bytes.len() - 4096;
+            let mut bytes = bytes.clone();
+            bytes[..blocks].iter_mut().for_each(|b| *b ^= damage);
+            std::fs::write(path, bytes).expect("writes");
+        }
+    };
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let all = Snapshot::committed_at(Lsn::MAX);
+        let mut cursor =
+            rig.runs.cursor(IndexId(1), KeyRange::all(), direction, all).expect("opens");
+        let (mut found, mut errors, mut damage_at) = (Vec::new(), 0, 0);
+        loop {
+            if found.len() == damage_at {
+                write(0x55);
+            }
+            match cursor.next() {
+                Ok(None) => break,
+                Ok(Some(entry)) => found.push(entry.key_and_pk.to_vec()),
+                Err(_) => {
+                    write(0);
+                    errors += 1;
+                    damage_at = found.len() + 100;
+                }
+            }
+        }
+        write(0);
+        assert!(errors > 5, "{errors} errors, {direction:?}");
+        assert_eq!(found.len(), 20_000, "{direction:?}");
+        assert!(found.is_sorted_by(|a, b| match direction {
+            Direction::Forward => a < b,
+            Direction::Reverse => a > b,
+        }));
+    }
 }
