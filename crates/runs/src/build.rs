@@ -182,7 +182,7 @@ impl Runs {
     /// with an error. Returns the LSN of the manifest record.
     ///
     /// # Errors
-    /// Of writing; `IndexGone`; what `check` says. Nothing stays behind.
+    /// Of writing; `IndexGone`; what `check` says. Nothing stays behind, unless writes have stopped.
     pub fn install(
         self: &Arc<Self>,
         index: IndexId,
@@ -205,7 +205,17 @@ impl Runs {
             return Err(Error::new(Code::IndexGone).with("index", index));
         }
         self.rt.step();
-        let lsn = self.append_manifest(&ops)?;
+        let lsn = match self.append_manifest(&ops) {
+            Ok(lsn) => lsn,
+            Err(error) => {
+                // The record may be in the log, and durable, though its sync failed: its files
+                // stay. If it is not, they go at the next open.
+                if self.rt.health.is_failed() {
+                    parts.iter_mut().for_each(|part| part.sorted.clear());
+                }
+                return Err(error);
+            }
+        };
         {
             let mut state = self.state.write();
             for file in files {

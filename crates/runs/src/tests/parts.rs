@@ -234,6 +234,26 @@ fn a_build_not_installed_leaves_no_file() {
     assert!(rig.rt.env.list("runs").expect("lists").is_empty());
 }
 
+/// The record that installs a build may be durable although its sync failed: the files it names
+/// must still be there at the next open.
+#[test]
+fn a_build_whose_record_may_be_durable_keeps_its_files() {
+    let mut rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, true));
+    let mut piece = Unsorted::new(IndexId(1));
+    (0..1000u32).for_each(|n| piece.push(&n.to_be_bytes(), b"p", b"").expect("short"));
+    let part = built(&rig, vec![piece.sort().expect("sorts")], 1);
+    rig.log.sync_fails.store(true, Ordering::SeqCst);
+    let _ = rig.rt.health.fail(Error::new(Code::WriteFailed));
+    rig.runs.install(IndexId(1), vec![part], &|| Ok(())).expect_err("the sync failed");
+    rig.reopen();
+    let records = rig.log.records.lock().clone();
+    records.iter().for_each(|(_, body)| rig.runs.apply_manifest(body).expect("applies"));
+    rig.runs.add_index(spec(1, false, false));
+    rig.runs.finish_restore().expect("its files are there");
+    assert_eq!(rig.count(1), 1000);
+}
+
 #[test]
 fn duplicates_are_found_across_runs() {
     let rig = Rig::new(1 << 20);

@@ -2,11 +2,11 @@
 
 use crate::{ManifestLog, Runs, RunsOptions};
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Beat, CommitTable, Lsn, Result, Stamp, TxnId, TxnState, UndoNo};
+use evenkeel_base::{Beat, Code, CommitTable, Error, Lsn, Result, Stamp, TxnId, TxnState, UndoNo};
 use evenkeel_io::{Env, RealEnv, Runtime};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[derive(Default)]
 pub(super) struct Commits {
@@ -61,6 +61,8 @@ impl CommitTable for Commits {
 pub(super) struct TestLog {
     pub end: AtomicU64,
     pub records: Mutex<Vec<(Lsn, Vec<u8>)>>,
+    /// The sync of a record fails, though it is in the log.
+    pub sync_fails: AtomicBool,
 }
 
 impl TestLog {
@@ -79,7 +81,10 @@ impl ManifestLog for TestLog {
     fn append_manifest(&self, body: &[u8]) -> Result<Lsn> {
         let lsn = self.next();
         self.records.lock().push((lsn, body.to_vec()));
-        Ok(lsn)
+        match self.sync_fails.load(Ordering::SeqCst) {
+            true => Err(Error::new(Code::WritesStopped)),
+            false => Ok(lsn),
+        }
     }
 }
 

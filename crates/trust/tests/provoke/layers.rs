@@ -207,7 +207,7 @@ pub const ALL: &[Provocation] = &[
         let runs = Runs::create(layers.rt.clone(), options, layers.txns.clone()).expect("runs");
         let snapshot = layers.txns.snapshot().committed();
         let direction = evenkeel_runs::Direction::Forward;
-        failed(runs.cursor(IndexId(9), &KeyRange::all(), direction, snapshot).map(|_| ()))
+        failed(runs.cursor(IndexId(9), KeyRange::all(), direction, snapshot).map(|_| ()))
     }),
     (Code::TxnEnded, &["txn=", "state=committed"], || {
         let txns = layers().txns;
