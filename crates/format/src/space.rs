@@ -12,9 +12,10 @@
 //! owners page payload: tree u32 per page of the extent (0: free)
 //! ```
 
-use crate::{Reader, page};
+use crate::{Reader, page, put_varint};
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId};
 use page::{HEADER_BYTES, PageHeader, PageKind};
+use std::ops::Range;
 
 /// Bytes of a segment file.
 pub const SEGMENT_BYTES: u64 = 1 << 30;
@@ -45,6 +46,9 @@ pub mod op {
     pub const USED: u8 = 3;
     /// Names the owner of a fragment page: page u16, tree u32.
     pub const OWNER: u8 = 4;
+    /// Names pages whose content was written without redo and is durable (E3), in the record that
+    /// makes them reachable: ranges of (first page varint, count varint). Changes nothing.
+    pub const UNLOGGED: u8 = 5;
 }
 
 /// What an extent is for.
@@ -232,6 +236,9 @@ impl Geometry {
             page::format(page, &header);
             return Ok(());
         }
+        if op == op::UNLOGGED {
+            return decode_unlogged(payload).map(|_| ());
+        }
         let wanted = if op == op::OWNER { PageKind::Owners } else { PageKind::SpaceMap };
         if page::kind(page) != Some(wanted) {
             return Err(r.bad("a space op on a page of another kind").with("page", page_no));
@@ -339,6 +346,30 @@ pub fn decode_owner(payload: &[u8]) -> Result<(u16, TreeId)> {
     Ok((r.u16()?, TreeId(r.u32()?)))
 }
 
+/// Payload of an UNLOGGED op; the pages ascend.
+pub fn encode_unlogged(pages: &[PageNo]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for range in pages.chunk_by(|a, b| a.0 + 1 == b.0) {
+        put_varint(&mut out, range[0].0);
+        put_varint(&mut out, range.len() as u64);
+    }
+    out
+}
+
+/// The ranges of an UNLOGGED op. # Errors: `BadEncoding`.
+pub fn decode_unlogged(payload: &[u8]) -> Result<Vec<Range<u64>>> {
+    let mut r = Reader::new(payload, "space op");
+    let (mut ranges, mut least) = (Vec::new(), 0);
+    while !r.rest().is_empty() {
+        let (first, count) = (r.varint()?, r.varint()?);
+        let end = first.checked_add(count).filter(|end| first >= least && *end <= 1 << 44);
+        let Some(end) = end else { return Err(r.bad("pages out of order")) };
+        ranges.push(first..end);
+        least = end;
+    }
+    Ok(ranges)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,6 +389,16 @@ mod tests {
             assert_eq!(g.extent_of(PageNo(u64::MAX)), None);
         }
         assert!(Geometry::new(5000).is_err());
+    }
+
+    #[test]
+    fn unlogged_pages_are_named_in_ranges() {
+        let pages = [3, 4, 5, 9, 200, 201].map(PageNo);
+        let payload = encode_unlogged(&pages);
+        assert_eq!(payload.len(), 7);
+        assert_eq!(decode_unlogged(&payload).expect("decodes"), [3..6, 9..10, 200..202]);
+        assert!(decode_unlogged(&[9, 1, 3, 1]).is_err(), "descending");
+        assert!(decode_unlogged(&[9]).is_err(), "cut short");
     }
 
     #[test]

@@ -189,6 +189,30 @@ impl Pages {
         Ok(())
     }
 
+    /// Writes the dirty pages among `pages`, which are all that `tree` has and nobody is changing,
+    /// and waits until they are durable.
+    ///
+    /// # Errors
+    /// As `clean_beat`; `DiskFull`.
+    pub fn flush_tree(&self, tree: TreeId, pages: &[PageNo]) -> Result<()> {
+        loop {
+            let seen = self.supply.freed.now();
+            for some in pages.chunks(BATCH_BYTES / self.page_size()) {
+                self.rt.health.check_writable()?;
+                let frames = some.iter().filter_map(|page| self.translation.get(*page));
+                let dirty = |frame: &u32| self.frames.facts(*frame).dirty.load(Acquire) != 0;
+                let done = self.flush_batch(frames.filter(dirty).collect(), 0)?;
+                self.rt.metrics.add(Metric::FlushRequested, done as u64);
+            }
+            if self.dirty_pages_of(tree) == 0 {
+                return Ok(());
+            }
+            // The rest are being written by others.
+            let time = Some(Duration::from_millis(10));
+            self.rt.wait(&self.supply.freed, seen, time, Cause::DeviceSlow);
+        }
+    }
+
     /// Evaluates the law if a tick has passed. Returns the rate and the time to the next tick.
     fn tick(&self) -> (u64, u64) {
         let Some(log) = self.log_if_attached() else { return (0, TICK_NS) };

@@ -332,6 +332,26 @@ impl<'a> Mtr<'a> {
         &mut slot.guard.bytes_mut()[HEADER_BYTES..]
     }
 
+    /// Gives a page allocated by this mini-transaction a payload that is not logged (E3). The page
+    /// must be durable ([`Pages::flush_tree`]) before a record makes it reachable and names it.
+    pub fn write_unlogged(&mut self, slot: usize, payload: &[u8]) -> Result<()> {
+        let slot = &mut self.slots[slot];
+        if !slot.fresh || payload.len() != slot.guard.bytes().len() - HEADER_BYTES {
+            return Err(Error::internal("an unlogged write of a page that is not new"));
+        }
+        slot.guard.bytes_mut()[HEADER_BYTES..].copy_from_slice(payload);
+        Ok(())
+    }
+
+    /// Names unlogged pages, ascending, in this mini-transaction's record, which makes them
+    /// reachable from the page of a slot.
+    pub fn name_unlogged(&mut self, slot: usize, pages: &[PageNo]) {
+        let slot = &mut self.slots[slot];
+        slot.changed = true;
+        let payload = space::encode_unlogged(pages);
+        put_page_op(&mut self.ops, PageOp { page: slot.page, op: op::UNLOGGED, payload: &payload });
+    }
+
     /// Queues a redo op (from 32 on) for the page of a slot.
     pub fn op(&mut self, slot: usize, op: u8, payload: &[u8]) {
         debug_assert!(op >= 32, "ops below 32 belong to the page space");

@@ -12,7 +12,7 @@ use evenkeel_base::{Error, Lsn, PageNo, Result};
 use evenkeel_format::page::{self, HEADER_BYTES};
 use evenkeel_format::record::{LeafChange, PageOp, RecordKind, page_ops};
 use evenkeel_format::space::{self, op};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -43,6 +43,8 @@ pub struct PageLives {
     page_from: HashMap<PageNo, Lsn>,
     /// The same for all pages of an extent.
     extent_from: HashMap<u32, Lsn>,
+    /// Pages whose content is not in the log (E3): a bad image of one is an error.
+    unlogged: HashSet<u64>,
 }
 
 /// Replays the log onto pages, between `Pages::open` and `Pages::attach_log`.
@@ -92,6 +94,10 @@ impl<'a> PageRedo<'a> {
             match op {
                 op::FORMAT => {
                     lives.page_from.insert(page, lsn);
+                    lives.unlogged.remove(&page.0);
+                }
+                op::UNLOGGED => {
+                    lives.unlogged.extend(space::decode_unlogged(payload)?.into_iter().flatten());
                 }
                 op::EXTENT => {
                     let (slot, state) = space::decode_extent(payload)?;
@@ -212,7 +218,8 @@ impl<'a> PageRedo<'a> {
     fn touch(&self, lsn: Lsn, page: PageNo, format: bool, touched: &mut Touched<'a>) -> Result<()> {
         let mut guard = None;
         if self.counts(lsn, page)? {
-            guard = Some(self.latch(page, format)?);
+            let from_nothing = format && !self.lives.unlogged.contains(&page.0);
+            guard = Some(self.latch(page, from_nothing)?);
         }
         let newer = |g: &ExclusiveGuard<'_>| page::lsn(g.bytes()) < lsn;
         if let Some(g) = guard.take_if(|g| newer(g)) {

@@ -3,32 +3,31 @@
 
 use crate::catalog::AUTO_INCREMENT;
 use crate::shape::Shape;
+use crate::store::Store;
 use crate::table::Table;
-use crate::transaction::Transaction;
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::ValueRef;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Transaction {
+impl Store {
     /// The number for the auto-increment column at `column`: the next one where NULL is given
     /// (`had`: the one it was given in an earlier attempt), none where a value is given.
     pub(crate) fn auto_number(
-        &mut self,
+        self: &Arc<Self>,
         table: &Arc<Table>,
         shape: &Shape,
         column: usize,
         given: ValueRef<'_>,
         had: Option<u64>,
     ) -> Result<Option<u64>> {
-        let store = self.store.clone();
-        let raise = |high| store.log_counter(table.id(), AUTO_INCREMENT, high);
+        let raise = |high| self.log_counter(table.id(), AUTO_INCREMENT, high);
         let given = match given {
             ValueRef::Null => {
                 if had.is_some() {
                     return Ok(had);
                 }
-                let number = store.next_number(&table.auto, &raise)?;
+                let number = self.next_number(&table.auto, &raise)?;
                 if number > shape.columns[column].entry.ty.integer_max() {
                     return Err(Error::new(Code::AutoIncrementSpent)
                         .with("table", &shape.def.name)
@@ -43,7 +42,7 @@ impl Transaction {
         // Numbers go on above a value that was given.
         if given >= table.auto.next.load(Ordering::SeqCst) && given < u64::MAX {
             table.auto.next.fetch_max(given + 1, Ordering::SeqCst);
-            store.raise_above(&table.auto, given, &raise)?;
+            self.raise_above(&table.auto, given, &raise)?;
         }
         Ok(None)
     }

@@ -17,14 +17,18 @@ use crate::schema::{IndexDef, IndexSpec, TableDef};
 use crate::store::Store;
 use crate::table::{Table, TableState};
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Code, Error, IndexId, Result};
+use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Snapshot, TreeId, TxnId, UndoNo};
 use evenkeel_format::catalog::IndexState;
+use evenkeel_format::record::cell_flags;
 use evenkeel_io::Event;
+use evenkeel_tree::LeafRow;
+use evenkeel_txn::Txns;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 mod keys;
-mod scan;
+pub(crate) mod scan;
 
 /// Phase of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +201,18 @@ impl Store {
         progress.enter(BuildPhase::Checking);
         self.publish_def(table, with_states(table, added, IndexState::Checking))?;
         self.wait_writers(table, progress)?;
-        let state = table.state();
+        self.check_duplicates(&table.state(), added, progress, &|| table.build_failed())
+    }
+
+    /// Reads the unique ones of the added indexes at a snapshot; two rows of one key, or what
+    /// `failed` says, are an error.
+    pub(crate) fn check_duplicates(
+        &self,
+        state: &TableState,
+        added: &[IndexId],
+        progress: &BuildProgress,
+        failed: &dyn Fn() -> bool,
+    ) -> Result<()> {
         for index in state.shape.indexes.iter().filter(|i| added.contains(&i.id) && i.unique) {
             progress.check()?;
             let guard = self.txns.snapshot();
@@ -205,7 +220,7 @@ impl Store {
             let snapshot = guard.committed();
             let check = || progress.check();
             let found = self.runs.find_duplicate(index.id, snapshot, &has_null, &check)?;
-            if found.is_some() || table.build_failed() {
+            if found.is_some() || failed() {
                 return Err(Error::new(Code::DuplicateInBuild).with("index", &index.name));
             }
         }
@@ -255,4 +270,22 @@ fn with_states(table: &Table, added: &[IndexId], state: IndexState) -> TableDef 
         index.entry.state = state;
     }
     def
+}
+
+/// The latest committed version of a row, from its cell; the caller's snapshot is older than the
+/// cell's copy (A5).
+pub(crate) fn newest_committed<'c>(
+    txns: &Txns,
+    tree: TreeId,
+    key: &[u8],
+    cell: &LeafRow<'c>,
+) -> Result<Option<Cow<'c, [u8]>>> {
+    let newest = Snapshot { at: Lsn::MAX, own: TxnId::ZERO, own_below: UndoNo::ZERO };
+    let stamped = cell.flags & cell_flags::STAMPED != 0;
+    if stamped && !newest.sees(cell.stamp, txns) {
+        let before = txns.visible_before(tree, key, cell.stamp, &newest)?;
+        return Ok(before.row.map(Cow::Owned));
+    }
+    let deleted = cell.flags & cell_flags::DELETED != 0;
+    Ok((!deleted).then_some(Cow::Borrowed(cell.row)))
 }

@@ -175,29 +175,55 @@ impl Store {
 
     fn truncate_closed(self: &Arc<Self>, table: &Arc<Table>) -> Result<()> {
         let old = table.state();
+        let new = self.successor(&old)?;
+        if let Err(error) = self.replace_in_catalog(&old, &new.shape.def) {
+            self.forget(&new);
+            return Err(error);
+        }
+        for index in &new.shape.def.indexes {
+            self.runs.add_index(run_spec(index));
+        }
+        self.replace(table, &old, &new);
+        Ok(())
+    }
+
+    /// The same table with an empty tree and new indexes, which nobody knows yet.
+    pub(crate) fn successor(self: &Arc<Self>, old: &TableState) -> Result<Arc<TableState>> {
         let mut def = (*old.shape.def).clone();
-        let tree = self.new_tree(&mut def)?;
         self.number_indexes(&mut def)?;
-        let done = self.change_catalog(|txn| {
+        let tree = self.new_tree(&mut def)?;
+        let shape = self.next_shape(&old.shape, def)?;
+        Ok(Arc::new(TableState { shape, tree }))
+    }
+
+    /// Makes a successor durable.
+    pub(crate) fn replace_in_catalog(
+        self: &Arc<Self>,
+        old: &TableState,
+        def: &TableDef,
+    ) -> Result<()> {
+        self.change_catalog(|txn| {
             for index in &old.shape.def.indexes {
                 self.remove_entry(txn, (def.id.0, entry_kind::INDEX, index.id.0))?;
             }
-            self.put_table(txn, &def)
-        });
-        if let Err(error) = done {
-            self.forget_tree(&tree);
-            return Err(error);
-        }
-        for index in &def.indexes {
-            self.runs.add_index(run_spec(index));
-        }
-        let shape = self.next_shape(&old.shape, def)?;
+            self.put_table(txn, def)
+        })?;
+        Ok(())
+    }
+
+    /// Puts a successor in the place of a table's state; the old one's space is given back.
+    pub(crate) fn replace(&self, table: &Table, old: &TableState, new: &TableState) {
+        let (shape, tree) = (new.shape.clone(), new.tree.clone());
         table.publish(&self.rt, TableState { shape, tree });
-        for index in &old.shape.def.indexes {
+        self.forget(old);
+    }
+
+    /// Gives the space of a state back that is no table's.
+    pub(crate) fn forget(&self, state: &TableState) {
+        for index in &state.shape.def.indexes {
             self.forget_index(index.id);
         }
-        self.forget_tree(&old.tree);
-        Ok(())
+        self.forget_tree(&state.tree);
     }
 
     pub(crate) fn next_shape(&self, old: &Shape, def: TableDef) -> Result<Arc<Shape>> {

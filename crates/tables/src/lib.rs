@@ -15,6 +15,7 @@ mod check;
 mod ddl;
 mod large;
 mod latch;
+mod load;
 mod op;
 mod overflow;
 pub mod range;

@@ -283,7 +283,7 @@ impl Transaction {
             shape.check_values(values)?;
             let auto = shape.auto_increment;
             if let Some(column) = auto {
-                number = self.auto_number(table, shape, column, values[column], number)?;
+                number = self.store.auto_number(table, shape, column, values[column], number)?;
             }
             let value = |i: usize| match number {
                 Some(n) if Some(i) == auto => Ok(ValueRef::UInt(n)),

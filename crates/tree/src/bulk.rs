@@ -1,5 +1,7 @@
-//! Bulk load: builds the leaves of an empty tree directly from rows in key order, then the levels
-//! above them. The root is written last, so the tree is empty until `finish` and complete after.
+//! Bulk load: builds the leaves of an empty tree directly from rows in key order, full, then the
+//! levels above them. Only that the pages were allocated is logged, not what is on them (E3): they
+//! are made durable before the record of the root, which is written last and names them. So the
+//! tree is empty until `finish` and complete after.
 
 use crate::split::range_bytes;
 use crate::tree::{Goal, Tree, change_image};
@@ -10,8 +12,9 @@ use evenkeel_format::node::{
 };
 use evenkeel_pages::Access;
 
-/// A leaf is full for a bulk load when less than this share of it is free: room for updates.
-const FREE_SHARE: usize = 16;
+/// Pages that one record names, and the most bytes that the name of one takes.
+const NAMES_MAX: usize = 100_000;
+const NAME_BYTES: usize = 8;
 
 /// The node of a level that is being filled.
 struct Filling {
@@ -27,7 +30,8 @@ pub struct BulkLoad<'t> {
     /// From the leaves up.
     levels: Vec<Filling>,
     last_key: Vec<u8>,
-    last_page: Option<PageNo>,
+    /// Pages written so far.
+    pages: Vec<PageNo>,
     rows: u64,
 }
 
@@ -47,7 +51,7 @@ impl Tree {
             tree: self,
             levels: Vec::new(),
             last_key: Vec::new(),
-            last_page: None,
+            pages: Vec::new(),
             rows: 0,
         };
         load.begin_level(b"")?;
@@ -89,8 +93,7 @@ impl BulkLoad<'_> {
     fn make_room(&mut self, key: &[u8], cell: &LeafCell<'_>) -> Result<()> {
         let fits = |node: &Node<'_>| {
             let need = SLOT_BYTES + cell.cell_bytes(key.len()) + fence_reserve(node, key);
-            let spare = node.payload_bytes() / FREE_SHARE;
-            node.count() == 0 || key.starts_with(node.prefix()) && node.free_bytes() >= need + spare
+            node.count() == 0 || key.starts_with(node.prefix()) && node.free_bytes() >= need
         };
         let page = &mut self.levels[0].page;
         if fits(&Node::parse(page)?) {
@@ -141,15 +144,14 @@ impl BulkLoad<'_> {
     fn store(&mut self, level: usize) -> Result<()> {
         let mut reserved = self.tree.reserve_log()?;
         let mut mtr = self.tree.pages().begin(2)?;
-        let slot = mtr.alloc(self.tree.id(), self.last_page)?;
+        let slot = mtr.alloc(self.tree.id(), self.pages.last().copied())?;
         let page = mtr.page_no(slot);
         let filling = &mut self.levels[level];
-        let mut node = NodeMut::parse(&mut filling.page)?;
-        let low = node.node().low().to_vec();
-        change_image(&mut mtr, slot, &mut node).map_err(|e| self.tree.trees().rt.health.fail(e))?;
+        let low = Node::parse(&filling.page)?.low().to_vec();
+        mtr.write_unlogged(slot, &filling.page)?;
         mtr.commit(&mut reserved);
         filling.written += 1;
-        self.last_page = Some(page);
+        self.pages.push(page);
         self.add_child(level + 1, &low, page)
     }
 
@@ -175,6 +177,16 @@ impl BulkLoad<'_> {
         }
     }
 
+    /// Names pages in a record of their own: those for which there is no room in the root's.
+    fn name(&self, pages: &[PageNo]) -> Result<()> {
+        let mut reserved = self.tree.reserve_log_and(pages.len() * NAME_BYTES)?;
+        let mut mtr = self.tree.pages().begin(1)?;
+        let root = mtr.write(self.tree.root())?;
+        mtr.name_unlogged(root, pages);
+        mtr.commit(&mut reserved);
+        Ok(())
+    }
+
     /// Ends the load: writes the right edge and the root. Gives the number of rows.
     ///
     /// # Errors
@@ -186,14 +198,27 @@ impl BulkLoad<'_> {
             level += 1;
         }
         let tree = self.tree;
-        let mut reserved = tree.reserve_log()?;
+        let old_leaf = {
+            let root = tree.pages().read(tree.root(), Access::Normal)?;
+            Node::parse(&root)?.inner_cell(0)?.child
+        };
+        let mut durable = self.pages.clone();
+        durable.extend([tree.root(), old_leaf]);
+        tree.pages().flush_tree(tree.id(), &durable)?;
+        self.pages.sort_unstable();
+        let mut names = self.pages.chunks(NAMES_MAX).peekable();
+        while let Some(some) = names.next_if(|some| some.len() == NAMES_MAX) {
+            self.name(some)?;
+        }
+        let names = names.next().unwrap_or_default();
+        let mut reserved = tree.reserve_log_and(names.len() * NAME_BYTES)?;
         let mut mtr = tree.pages().begin(3)?;
         let root = mtr.write(tree.root())?;
-        let old_leaf = Node::parse(mtr.page(root))?.inner_cell(0)?.child;
         let old_leaf = mtr.write(old_leaf)?;
         let mut top = NodeMut::parse(&mut self.levels[level].page)?;
         mtr.free(old_leaf)?;
         mtr.page_mut(old_leaf)[0] = KIND_NONE;
+        mtr.name_unlogged(root, names);
         change_image(&mut mtr, root, &mut top).map_err(|e| tree.trees().rt.health.fail(e))?;
         mtr.commit(&mut reserved);
         Ok(self.rows)

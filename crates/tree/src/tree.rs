@@ -175,8 +175,13 @@ impl Tree {
 
     /// Log space for one structure change.
     pub(crate) fn reserve_log(&self) -> Result<Reserved> {
+        self.reserve_log_and(0)
+    }
+
+    /// The same, and so many bytes more.
+    pub(crate) fn reserve_log_and(&self, bytes: usize) -> Result<Reserved> {
         let page = self.pages().page_size();
-        self.trees().log.reserve(4 * page + 1024, Share::User)
+        self.trees().log.reserve(4 * page + 1024 + bytes, Share::User)
     }
 
     /// Calls `f` with the row of `key` under the leaf's latch.

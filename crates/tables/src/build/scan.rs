@@ -8,13 +8,12 @@
 //! an error of one is found by the others within a few rows.
 
 use super::keys::KeyCopier;
-use super::{BuildPhase, BuildProgress};
+use super::{BuildPhase, BuildProgress, newest_committed};
 use crate::overflow;
 use crate::store::Store;
 use crate::table::TableState;
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Snapshot, TxnId, UndoNo};
-use evenkeel_format::record::cell_flags;
+use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_runs::{BuiltPart, RunPlan, Sorted, Unsorted};
 use evenkeel_tree::{Direction, LeafRow};
 use std::ops::Bound;
@@ -57,7 +56,7 @@ struct Scan {
 }
 
 /// Reads the table and makes its entries the oldest runs of the indexes in `added`.
-pub(super) fn build_runs(
+pub(crate) fn build_runs(
     store: &Arc<Store>,
     state: &Arc<TableState>,
     added: &[IndexId],
@@ -259,19 +258,10 @@ impl Collector<'_> {
 
     /// Takes the latest committed version of a row.
     fn take(&mut self, key: &[u8], cell: &LeafRow<'_>) -> Result<()> {
-        let newest = Snapshot { at: Lsn::MAX, own: TxnId::ZERO, own_below: UndoNo::ZERO };
-        let txns = &self.scan.store.txns;
-        let stamped = cell.flags & cell_flags::STAMPED != 0;
-        if stamped && !newest.sees(cell.stamp, &**txns) {
-            let tree = self.scan.state.tree.id();
-            return match txns.visible_before(tree, key, cell.stamp, &newest)?.row {
-                Some(row) => self.push(key, &row),
-                None => Ok(()),
-            };
-        }
-        match cell.flags & cell_flags::DELETED {
-            0 => self.push(key, cell.row),
-            _ => Ok(()),
+        let (txns, tree) = (&self.scan.store.txns, self.scan.state.tree.id());
+        match newest_committed(txns, tree, key, cell)? {
+            Some(row) => self.push(key, &row),
+            None => Ok(()),
         }
     }
 

@@ -1,0 +1,77 @@
+//! Loading a table, crashed at each change of the disk: it is there in full or not at all, and in
+//! full once the load has returned.
+
+use evenkeel::{Database, Error, Result, Value};
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::sim::{CrashPolicy, Explore, SimOptions};
+use evenkeel_io::{SimDisk, SimEnv};
+use evenkeel_sim::actor::{SMALL, open};
+use evenkeel_sim::values::table_spec;
+use std::sync::Arc;
+
+const T: &str = "num0";
+const ROWS: i64 = 600;
+
+fn rows() -> impl Iterator<Item = Vec<Value>> {
+    (0..ROWS).map(|id| {
+        let text = "x".repeat((id % 90) as usize);
+        vec![Value::Int(id), Value::Int(id % 7), Value::Text(text), Value::Int(id)]
+    })
+}
+
+/// An empty table on a disk.
+fn base() -> SimDisk {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let db = open(&sim, SMALL).expect("create");
+    db.create_table(T, &table_spec(T)).expect("table");
+    db.close().expect("close");
+    let disk = sim.disk().crash(CrashPolicy::KeepAll, 1);
+    sim.disk().crash_now();
+    sim.stop();
+    disk
+}
+
+fn count(db: &Database) -> Result<u64> {
+    let check = db.check()?;
+    match check.problems.is_empty() {
+        true => Ok(check.rows),
+        false => Err(Error::internal(format!("{:?}", check.problems))),
+    }
+}
+
+#[test]
+fn a_load_is_there_in_full_or_not_at_all() {
+    let start = base();
+    let (mut full, mut none) = (0, 0);
+    let counts = Mutex::new((&mut full, &mut none));
+    let explored = Explore { seed: 3, stride: 1, rounds: 2 }.run(
+        &start,
+        |sim, loaded: &Arc<Mutex<bool>>| {
+            let run = || -> Result<()> {
+                let db = open(sim, SMALL)?;
+                assert_eq!(db.load_table(T, rows())?, ROWS as u64);
+                *loaded.lock() = true;
+                db.close()
+            };
+            match run() {
+                Err(error) if !sim.is_crashed() => panic!("{error}"),
+                _ => {}
+            }
+        },
+        |sim, loaded, which| {
+            let found = open(sim, SMALL).and_then(|db| count(&db)).unwrap_or_else(|error| {
+                panic!("{which}: {error}");
+            });
+            let mut counts = counts.lock();
+            match found {
+                0 if !*loaded.lock() => *counts.1 += 1,
+                _ => {
+                    assert_eq!(found, ROWS as u64, "{which}");
+                    *counts.0 += 1;
+                }
+            }
+        },
+    );
+    println!("{} points, {} states; {full} loaded, {none} not", explored.points, explored.states);
+    assert!(explored.points > 20 && full > 0 && none > 0);
+}

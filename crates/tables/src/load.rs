@@ -1,0 +1,176 @@
+//! Loading an empty table at once: leaves are built one behind the other from rows in key order,
+//! into a tree of their own; the table's indexes are then built over it as by ADD INDEX; one
+//! transaction on the catalog puts tree and indexes in the place of the old ones.
+//!
+//! Nobody else uses the table meanwhile. A crash or an error before the catalog's commit leaves the
+//! table as it was; what was written then belongs to no table and goes at the next start, as with
+//! every schema change.
+
+use crate::build::{BuildProgress, newest_committed, scan};
+use crate::catalog::run_spec;
+use crate::shape::Shape;
+use crate::store::Store;
+use crate::table::{Table, TableState};
+use evenkeel_base::{Code, Error, IndexId, Result, Stamp};
+use evenkeel_format::{Field, Value, ValueRef};
+use evenkeel_tree::{BulkLoad, Direction, LeafRow};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows between two questions whether to go on.
+const CHECK_EVERY: u64 = 1024;
+
+impl Store {
+    /// Fills an empty table with rows in ascending order of the primary key; their number. All or
+    /// nothing; durable when this returns. Waits for the transactions that use the table and keeps
+    /// others out of it.
+    ///
+    /// # Errors
+    /// `TreeNotEmpty`, `RowsNotSorted` naming the row, `DuplicateInBuild`, `RowTooLong` (a row that
+    /// does not fit a leaf must be inserted), faults of the values, `TableMissing`, `TableBusy`,
+    /// `BuildCancelled`.
+    pub fn load_table<R: AsRef<[Value]>>(
+        self: &Arc<Self>,
+        name: &str,
+        rows: impl IntoIterator<Item = R>,
+        progress: &BuildProgress,
+    ) -> Result<u64> {
+        let table = self.table(name)?;
+        let _ddl = self.lock_ddl(name, &table)?;
+        table.close(&self.rt, self.options.lock_wait)?;
+        let _closed = Closed(&table);
+        self.load_closed(&table, &mut rows.into_iter(), progress)
+    }
+
+    fn load_closed<R: AsRef<[Value]>>(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        rows: &mut dyn Iterator<Item = R>,
+        progress: &BuildProgress,
+    ) -> Result<u64> {
+        let old = table.state();
+        self.check_empty(&old)?;
+        let new = self.successor(&old)?;
+        for index in &new.shape.def.indexes {
+            self.runs.add_index(run_spec(index));
+        }
+        let filled = self.fill(table, &new, rows, progress);
+        let done = filled.and_then(|count| {
+            progress.check()?;
+            self.replace_in_catalog(&old, &new.shape.def)?;
+            Ok(count)
+        });
+        match done {
+            Ok(count) => {
+                self.replace(table, &old, &new);
+                Ok(count)
+            }
+            Err(error) => {
+                self.forget(&new);
+                Err(error)
+            }
+        }
+    }
+
+    fn check_empty(&self, state: &TableState) -> Result<()> {
+        let guard = self.txns.snapshot();
+        let mut cursor = state.tree.cursor();
+        cursor.seek(Bound::Unbounded, Direction::Forward)?;
+        while let Some((key, cell)) = cursor.next()? {
+            if newest_committed(&self.txns, state.tree.id(), key, &cell)?.is_some() {
+                let name = &state.shape.def.name;
+                return Err(Error::new(Code::TreeNotEmpty).with("table", name));
+            }
+        }
+        drop(guard);
+        Ok(())
+    }
+
+    fn fill<R: AsRef<[Value]>>(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        new: &Arc<TableState>,
+        rows: &mut dyn Iterator<Item = R>,
+        progress: &BuildProgress,
+    ) -> Result<u64> {
+        let mut loader = Loader {
+            store: self,
+            table,
+            shape: &new.shape,
+            tree: new.tree.bulk_load()?,
+            key: Vec::new(),
+            row: Vec::new(),
+            count: 0,
+        };
+        for row in rows {
+            loader.push(row.as_ref())?;
+            if loader.count.is_multiple_of(CHECK_EVERY) {
+                progress.check()?;
+                self.rt.step();
+            }
+        }
+        let count = loader.tree.finish()?;
+        let ids: Vec<IndexId> = new.shape.def.indexes.iter().map(|index| index.id).collect();
+        if count > 0 && !ids.is_empty() {
+            scan::build_runs(self, new, &ids, progress)?;
+            self.check_duplicates(new, &ids, progress, &|| false)?;
+        }
+        Ok(count)
+    }
+}
+
+/// Opens the table again, also if the caller's iterator panics.
+struct Closed<'a>(&'a Table);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.reopen(false);
+    }
+}
+
+/// Rows on their way into the new tree.
+struct Loader<'a> {
+    store: &'a Arc<Store>,
+    table: &'a Arc<Table>,
+    shape: &'a Shape,
+    tree: BulkLoad<'a>,
+    key: Vec<u8>,
+    row: Vec<u8>,
+    count: u64,
+}
+
+impl Loader<'_> {
+    fn push(&mut self, values: &[Value]) -> Result<()> {
+        let shape = self.shape;
+        let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
+        shape.check_values(&values)?;
+        let auto = shape.auto_increment;
+        let number = match auto {
+            Some(column) => {
+                self.store.auto_number(self.table, shape, column, values[column], None)?
+            }
+            None => None,
+        };
+        let value = |i: usize| match number {
+            Some(n) if Some(i) == auto => Ok(ValueRef::UInt(n)),
+            _ => Ok(values[i]),
+        };
+        self.key.clear();
+        if shape.key.is_empty() {
+            self.key.extend_from_slice(&self.store.next_hidden(self.table)?.to_be_bytes());
+        } else {
+            shape.encode_key(&value, &mut self.key)?;
+        }
+        self.row.clear();
+        shape.encode_row(&|i| value(i).map(Field::Value), &mut self.row)?;
+        let row = LeafRow { flags: 0, stamp: Stamp::default(), row: &self.row };
+        let named = |e: Error| match e.code() {
+            Code::KeysNotAscending => Error::new(Code::RowsNotSorted),
+            _ => e,
+        };
+        let pushed = self.tree.push(&self.key, row).map_err(named);
+        pushed.map_err(|e| e.with("table", &shape.def.name).with("row", self.count))?;
+        self.count += 1;
+        Ok(())
+    }
+}
