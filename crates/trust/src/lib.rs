@@ -6,5 +6,6 @@ pub mod faulty;
 pub mod fuzz;
 pub mod hostile;
 pub mod mutate;
+pub mod panics;
 pub mod stores;
 pub mod work;

@@ -6,26 +6,11 @@ use evenkeel::{Database, Options};
 use evenkeel_io::Rng;
 use evenkeel_trust::fuzz::{self, Target};
 use evenkeel_trust::mutate::mutate;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use evenkeel_trust::panics;
 use std::time::{Duration, Instant};
 
 fn times() -> u64 {
     std::env::var("EVENKEEL_FUZZ").ok().and_then(|v| v.parse().ok()).unwrap_or(1)
-}
-
-/// Panics so far, of background threads too.
-fn panics() -> u64 {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            COUNT.fetch_add(1, SeqCst);
-            before(info);
-        }));
-    });
-    COUNT.load(SeqCst)
 }
 
 fn run((name, body): &Target, count: u64) {
@@ -39,8 +24,8 @@ fn run((name, body): &Target, count: u64) {
         let (first, other) = (pick(&mut rng), pick(&mut rng));
         let input = mutate(&mut rng, first, other);
         let before = Instant::now();
-        let (seen, done) = (panics(), std::panic::catch_unwind(|| body(&input)));
-        assert!(done.is_ok() && panics() == seen, "{name}: seed {seed} panics");
+        let (seen, done) = (panics::count(), std::panic::catch_unwind(|| body(&input)));
+        assert!(done.is_ok() && panics::count() == seen, "{name}: seed {seed} panics");
         assert!(before.elapsed() < Duration::from_secs(1), "{name}: seed {seed} takes too long");
     }
     println!("{name}: {} inputs, {count} mutations in {:?}", corpus.len(), start.elapsed());

@@ -12,7 +12,7 @@ use evenkeel_format::{page, superblock, wal};
 use evenkeel_io::{Env, Rng};
 use evenkeel_trust::mutate::mutate;
 use evenkeel_trust::stores::{self, LAST_ROWS, Store};
-use evenkeel_trust::{faulty, fuzz};
+use evenkeel_trust::{faulty, fuzz, panics};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -222,7 +222,8 @@ fn one_damage(store: &Store, foreign: &Store, seed: u64, tally: &mut Tally) -> R
         return Ok(());
     };
     let place = format!("store {}, round {}: {what}", seed >> 32, seed as u32);
-    let Ok(read) = catch_unwind(AssertUnwindSafe(|| fuzz::open(copy))) else {
+    let (seen, read) = (panics::count(), catch_unwind(AssertUnwindSafe(|| fuzz::open(copy))));
+    let Some(read) = read.ok().filter(|_| panics::count() == seen) else {
         panic!("{place}: panics");
     };
     match read {
