@@ -5,8 +5,8 @@
 //! loop { let seen = event.now(); if condition() { break } rt.wait(&event, seen, None, cause); }
 //! ```
 
-use evenkeel_base::sync::{Condvar, Mutex};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// An event that threads wait for through `Env::wait`.

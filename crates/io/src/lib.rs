@@ -16,6 +16,7 @@ pub mod real;
 pub mod rng;
 pub mod runtime;
 pub mod sim;
+mod sync;
 
 pub use buf::AlignedBuf;
 pub use env::{Env, File, OpenMode, Task, Woken};

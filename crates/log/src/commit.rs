@@ -9,9 +9,8 @@
 //! for that sync.
 
 use crate::buffer::Chunk;
-use crate::shared::{Shared, notify};
+use crate::shared::{Event, Shared, notify};
 use evenkeel_base::{Cause, Lsn, Result};
-use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

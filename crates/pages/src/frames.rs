@@ -8,6 +8,7 @@
 //! must not latch a frame twice.
 #![allow(unsafe_code)]
 
+use crate::latch::{Attempt, Latch};
 use evenkeel_base::{Cause, PageNo};
 use evenkeel_io::{Event, IO_ALIGN, Runtime};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -15,10 +16,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
-const EXCLUSIVE: u32 = 1 << 31;
-const WAITING: u32 = 1 << 30;
-const WRITER_WAITING: u32 = 1 << 29;
-const READERS: u32 = WRITER_WAITING - 1;
 const SPINS: u32 = 64;
 const EVENT_SHARDS: usize = 64;
 
@@ -26,7 +23,7 @@ const EVENT_SHARDS: usize = 64;
 #[repr(align(64))]
 #[derive(Default)]
 pub(crate) struct Frame {
-    latch: AtomicU32,
+    latch: Latch,
     /// Holders that need the page resident without latching it.
     pub pins: AtomicU32,
     /// Page number + 1; 0 while the frame is free.
@@ -64,11 +61,11 @@ impl Frame {
     }
     /// True while someone holds the right to change the page.
     pub fn is_write_latched(&self) -> bool {
-        self.latch.load(Acquire) & EXCLUSIVE != 0
+        self.latch.is_exclusive()
     }
     /// True if someone has or wants the latch.
     pub fn is_latched(&self) -> bool {
-        self.latch.load(Relaxed) != 0
+        self.latch.is_used()
     }
 }
 
@@ -144,14 +141,12 @@ impl Frames {
         &self.events[index as usize % EVENT_SHARDS]
     }
 
-    /// Waits until the latch may have changed, if it is `blocked` now.
-    fn wait(&self, index: u32, announce: u32, blocked: impl Fn(u32) -> bool) {
+    /// Waits until the latch may have changed, if `announce` finds that it must.
+    fn wait(&self, index: u32, announce: impl Fn(&Latch) -> bool) {
         let frame = self.facts(index);
         let event = self.event(index);
         let seen = event.now();
-        let now = frame.latch.load(SeqCst);
-        if blocked(now) && frame.latch.compare_exchange(now, now | announce, SeqCst, SeqCst).is_ok()
-        {
+        if announce(&frame.latch) {
             let loading = frame.loading.load(Relaxed);
             let cause = if loading { Cause::PageRead } else { Cause::PageLatch };
             self.rt.wait(event, seen, None, cause);
@@ -161,28 +156,29 @@ impl Frames {
     /// Latches a frame for reading.
     pub fn shared(&self, index: u32) -> SharedGuard<'_> {
         let latch = &self.facts(index).latch;
-        let blocked = |state: u32| state & (EXCLUSIVE | WRITER_WAITING) != 0;
         let mut spins = 0;
         loop {
-            let now = latch.load(Relaxed);
-            if !blocked(now) {
-                if latch.compare_exchange_weak(now, now + 1, Acquire, Relaxed).is_ok() {
-                    return SharedGuard { frames: self, index };
+            match latch.shared() {
+                Attempt::Taken => return SharedGuard { frames: self, index },
+                Attempt::Lost => {}
+                Attempt::Blocked if spins < SPINS => {
+                    spins += 1;
+                    std::hint::spin_loop();
                 }
-            } else if spins < SPINS {
-                spins += 1;
-                std::hint::spin_loop();
-            } else {
-                self.wait(index, WAITING, blocked);
+                Attempt::Blocked => self.wait(index, Latch::announce_reader),
             }
         }
     }
 
     /// Latches a frame for reading unless somebody may be writing to it.
     pub fn try_shared(&self, index: u32) -> Option<SharedGuard<'_>> {
-        let take = |now: u32| (now & (EXCLUSIVE | WRITER_WAITING) == 0).then_some(now + 1);
-        let taken = self.facts(index).latch.fetch_update(Acquire, Relaxed, take);
-        taken.ok().map(|_| SharedGuard { frames: self, index })
+        loop {
+            match self.facts(index).latch.shared() {
+                Attempt::Taken => return Some(SharedGuard { frames: self, index }),
+                Attempt::Lost => {}
+                Attempt::Blocked => return None,
+            }
+        }
     }
 
     /// Latches a frame for writing.
@@ -196,39 +192,25 @@ impl Frames {
                 spins += 1;
                 std::hint::spin_loop();
             } else {
-                self.wait(index, WRITER_WAITING, |s| s & (EXCLUSIVE | READERS) != 0);
+                self.wait(index, Latch::announce_writer);
             }
         }
     }
 
     /// Latches a frame for writing if nobody has it.
     pub fn try_exclusive(&self, index: u32) -> Option<ExclusiveGuard<'_>> {
-        let latch = &self.facts(index).latch;
-        let now = latch.load(Relaxed);
-        if now & (EXCLUSIVE | READERS) != 0
-            || latch.compare_exchange(now, now | EXCLUSIVE, Acquire, Relaxed).is_err()
-        {
-            return None;
-        }
-        Some(ExclusiveGuard { frames: self, index })
+        let taken = self.facts(index).latch.exclusive();
+        taken.then(|| ExclusiveGuard { frames: self, index })
     }
 
     fn unlock_shared(&self, index: u32) {
-        let latch = &self.facts(index).latch;
-        let before = latch.fetch_sub(1, SeqCst);
-        if before & READERS == 1 && before & (WAITING | WRITER_WAITING) != 0 {
-            latch.fetch_and(!(WAITING | WRITER_WAITING), SeqCst);
+        if self.facts(index).latch.unlock_shared() {
             self.event(index).notify();
         }
     }
 
     fn unlock_exclusive(&self, index: u32, readers: u32) {
-        let latch = &self.facts(index).latch;
-        let mut now = latch.load(Relaxed);
-        while let Err(other) = latch.compare_exchange_weak(now, readers, SeqCst, Relaxed) {
-            now = other;
-        }
-        if now & (WAITING | WRITER_WAITING) != 0 {
+        if self.facts(index).latch.unlock_exclusive(readers) {
             self.event(index).notify();
         }
     }
@@ -255,12 +237,7 @@ impl<'a> SharedGuard<'a> {
     }
     /// Turns into an exclusive guard if no other reader has the frame.
     pub fn try_upgrade(self) -> Result<ExclusiveGuard<'a>, SharedGuard<'a>> {
-        let latch = &self.facts().latch;
-        let now = latch.load(Relaxed);
-        let wanted = (now & !READERS) | EXCLUSIVE;
-        if now & (READERS | EXCLUSIVE) == 1
-            && latch.compare_exchange(now, wanted, Acquire, Relaxed).is_ok()
-        {
+        if self.facts().latch.upgrade() {
             let guard = ExclusiveGuard { frames: self.frames, index: self.index };
             std::mem::forget(self);
             return Ok(guard);

@@ -15,12 +15,14 @@ mod doublewrite;
 mod extents;
 mod files;
 mod frames;
+mod latch;
 mod mtr;
 pub mod pacing;
 mod pages;
 mod pool;
 mod redo;
 mod space;
+mod sync;
 mod translate;
 
 #[cfg(test)]

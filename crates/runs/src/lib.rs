@@ -30,12 +30,14 @@ mod leaves;
 mod leaves_tests;
 mod memtable;
 mod merge;
+mod pins;
 mod policy;
 mod restore;
 mod run_iter;
 mod runs;
 mod source;
 mod state;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod unique;

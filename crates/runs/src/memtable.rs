@@ -6,9 +6,10 @@
 
 use crate::arena::{Arena, Node};
 use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
+use crate::pins::Pins;
 use evenkeel_base::{Generation, IndexId, Lsn};
 use evenkeel_io::Event;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Indexes are found by a hash of their id, without a lock.
@@ -28,9 +29,7 @@ pub(crate) struct Memtable {
     number: AtomicU64,
     arena: Arena,
     indexes: [Bucket; BUCKETS],
-    pins: AtomicU32,
-    sealed: AtomicBool,
-    low: AtomicU64,
+    pins: Pins,
     entries: AtomicU64,
     bytes: AtomicU64,
     unpinned: Arc<Event>,
@@ -43,9 +42,7 @@ impl Memtable {
             number: AtomicU64::new(number.0),
             arena: Arena::default(),
             indexes: [const { OnceLock::new() }; BUCKETS],
-            pins: AtomicU32::new(0),
-            sealed: AtomicBool::new(false),
-            low: AtomicU64::new(u64::MAX),
+            pins: Pins::default(),
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             unpinned,
@@ -63,28 +60,26 @@ impl Memtable {
 
     /// A pin; `log_end` was read before. The caller keeps hand-over out (state lock).
     pub(crate) fn pin(self: &Arc<Self>, log_end: Lsn) -> GenPin {
-        self.pins.fetch_add(1, Ordering::SeqCst);
-        self.low.fetch_min(log_end.0, Ordering::SeqCst);
+        self.pins.pin(log_end.0);
         GenPin { memtable: self.clone() }
     }
 
     /// No pin comes after this (state lock held exclusively).
     pub(crate) fn seal(&self) {
-        self.sealed.store(true, Ordering::SeqCst);
+        self.pins.seal();
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
-        self.pins.load(Ordering::SeqCst) > 0
+        self.pins.is_pinned()
     }
 
     /// The lowest LSN an entry may have; `None` while never pinned.
     pub(crate) fn low_lsn(&self) -> Option<Lsn> {
-        let low = self.low.load(Ordering::SeqCst);
-        (low != u64::MAX).then_some(Lsn(low))
+        self.pins.low().map(Lsn)
     }
 
     pub(crate) fn lower(&self, lsn: Lsn) {
-        self.low.fetch_min(lsn.0, Ordering::SeqCst);
+        self.pins.lower(lsn.0);
     }
 
     /// Inserts an entry and returns the bytes it is charged.
@@ -164,8 +159,7 @@ impl GenPin {
 
 impl Drop for GenPin {
     fn drop(&mut self) {
-        let last = self.memtable.pins.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last && self.memtable.sealed.load(Ordering::SeqCst) {
+        if self.memtable.pins.unpin() {
             self.memtable.unpinned.notify();
         }
     }

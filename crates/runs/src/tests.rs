@@ -1,6 +1,7 @@
 //! Tests of the whole component: a history model, and a small commit table and log to stand in for
 //! `txn` and `log`.
 
+mod builds;
 mod crash;
 mod model;
 mod parts;

@@ -10,6 +10,7 @@ pub mod actor;
 mod change;
 pub mod events;
 pub mod expected;
+pub mod interleave;
 mod look;
 pub mod model;
 pub mod run;

@@ -5,6 +5,7 @@
 //! operation loads the state at its start and pins its epoch under the leaf latch; if the epoch has
 //! moved on meanwhile, it starts again with the new state.
 
+use crate::gate::Gate;
 use crate::latch::{EventLatch, wait_for};
 use crate::shape::Shape;
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -76,8 +77,7 @@ const BUILD_DECIDED: u8 = 2;
 pub struct Table {
     id: TableId,
     state: RwLock<Arc<TableState>>,
-    epoch: AtomicU64,
-    pins: [AtomicU64; 2],
+    gate: Gate,
     pins_gone: Arc<Event>,
     users: Mutex<Users>,
     users_changed: Arc<Event>,
@@ -93,9 +93,8 @@ impl Table {
     pub(crate) fn new(state: TableState, auto: u64, hidden: u64) -> Arc<Table> {
         Arc::new(Table {
             id: state.shape.def.id,
-            epoch: AtomicU64::new(state.shape.epoch),
+            gate: Gate::new(state.shape.epoch),
             state: RwLock::new(Arc::new(state)),
-            pins: Default::default(),
             pins_gone: Arc::default(),
             users: Mutex::default(),
             users_changed: Arc::default(),
@@ -123,14 +122,14 @@ impl Table {
 
     /// True if a later state than this one is in force.
     pub(crate) fn has_moved_on(&self, from: &TableState) -> bool {
-        self.epoch.load(Ordering::SeqCst) != from.shape.epoch
+        !self.gate.is_open(from.shape.epoch)
     }
 
     /// Pins the epoch of a row operation's final step; `None` if the schema has changed.
     pub(crate) fn pin(&self, epoch: u64) -> Option<EpochPin<'_>> {
-        let pin = EpochPin { table: self, slot: (epoch & 1) as usize };
-        self.pins[pin.slot].fetch_add(1, Ordering::SeqCst);
-        (self.epoch.load(Ordering::SeqCst) == epoch).then_some(pin)
+        let entered = self.gate.enter(epoch);
+        let pin = EpochPin { table: self, epoch };
+        entered.then_some(pin)
     }
 
     /// Publishes a new state and waits until no row operation is in its final step with the old
@@ -142,11 +141,10 @@ impl Table {
             let epoch = state.shape.epoch;
             assert!(epoch == old + 1, "schema changes of a table are made one at a time");
             *present = Arc::new(state);
-            self.epoch.store(epoch, Ordering::SeqCst);
+            self.gate.open(epoch);
             old
         };
-        let slot = &self.pins[(old & 1) as usize];
-        rt.wait_until(&self.pins_gone, Cause::Schema, || slot.load(Ordering::SeqCst) == 0);
+        rt.wait_until(&self.pins_gone, Cause::Schema, || self.gate.is_empty(old));
     }
 
     /// Registers a transaction's use. While a schema change keeps the table closed, waits.
@@ -268,13 +266,12 @@ impl Table {
 /// Holds a schema epoch during the final step of a row operation.
 pub(crate) struct EpochPin<'a> {
     table: &'a Table,
-    slot: usize,
+    epoch: u64,
 }
 
 impl Drop for EpochPin<'_> {
     fn drop(&mut self) {
-        let pins = &self.table.pins[self.slot];
-        if pins.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.table.gate.leave(self.epoch) {
             self.table.pins_gone.notify();
         }
     }

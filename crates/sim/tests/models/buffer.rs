@@ -1,0 +1,45 @@
+//! For the model of group commit: what the log's `commit` needs of a buffer.
+
+use evenkeel_base::Lsn;
+
+/// Bytes of a group.
+pub(crate) struct Chunk(u64);
+
+impl Chunk {
+    pub(crate) fn finish<T>(&mut self, _: u64, _: u32, _: Lsn, _: T) {}
+
+    /// Stands for the group's end.
+    pub(crate) fn first_block(&self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn used(&self) -> &[u8] {
+        &[]
+    }
+}
+
+/// Records not written yet.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    end: u64,
+}
+
+impl Buffer {
+    /// Appends a record.
+    pub(crate) fn push(&mut self) -> Lsn {
+        self.end += 1;
+        Lsn(self.end - 1)
+    }
+
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn(self.end)
+    }
+
+    pub(crate) fn seal(&mut self, _: usize, group: &mut Vec<Chunk>) {
+        group.push(Chunk(self.end));
+    }
+
+    pub(crate) fn give_back(&mut self, group: &mut Vec<Chunk>) {
+        group.clear();
+    }
+}

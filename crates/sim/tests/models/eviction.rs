@@ -1,0 +1,168 @@
+//! (a) The latch of a frame and eviction: readers, a writer and the clock on one frame. The word is
+//! the engine's (`pages/src/latch.rs`), waiting is as in `pages/src/frames.rs`, eviction as in
+//! `pages/src/pool.rs`: whoever latches a frame for a page compares the page afterwards.
+
+use crate::event::Event;
+use crate::page_latch::{Attempt, Latch};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::{model, start};
+use evenkeel_sim::interleave::Thread;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Planted {
+    #[default]
+    Nothing,
+    /// The event is looked at after the wait was announced.
+    SeenTooLate,
+    /// The page is not compared behind the latch.
+    PageNotCompared,
+    /// The clock takes dirty frames.
+    DirtyEvicted,
+}
+
+/// What another page holds.
+const OTHER: u64 = 100;
+
+#[derive(Default)]
+struct Frame {
+    latch: Latch,
+    event: Event,
+    page: AtomicU64,
+    dirty: AtomicBool,
+    /// Both halves of the page: always equal for whoever holds the latch.
+    halves: [AtomicU64; 2],
+    planted: Planted,
+}
+
+impl Frame {
+    fn wait(&self, announce: impl Fn(&Latch) -> bool) {
+        let mut seen = self.event.now();
+        if announce(&self.latch) {
+            if self.planted == Planted::SeenTooLate {
+                seen = self.event.now();
+            }
+            self.event.block(seen, None);
+        }
+    }
+
+    fn shared(&self) {
+        loop {
+            match self.latch.shared() {
+                Attempt::Taken => return,
+                Attempt::Lost => {}
+                Attempt::Blocked => self.wait(Latch::announce_reader),
+            }
+        }
+    }
+
+    fn exclusive(&self) {
+        while !self.latch.exclusive() {
+            self.wait(Latch::announce_writer);
+        }
+    }
+
+    fn unlock_shared(&self) {
+        if self.latch.unlock_shared() {
+            self.event.notify();
+        }
+    }
+
+    fn unlock_exclusive(&self, readers: u32) {
+        if self.latch.unlock_exclusive(readers) {
+            self.event.notify();
+        }
+    }
+
+    fn is_page(&self, page: u64) -> bool {
+        self.page.load(SeqCst) == page || self.planted == Planted::PageNotCompared
+    }
+
+    fn check(&self) -> u64 {
+        let [a, b] = &self.halves;
+        let (a, b) = (a.load(SeqCst), b.load(SeqCst));
+        assert_eq!(a, b, "half a change was read");
+        assert!(a < OTHER, "another page was read");
+        a
+    }
+}
+
+fn read(frame: &Frame) {
+    frame.shared();
+    if frame.is_page(0) {
+        frame.check();
+    }
+    frame.unlock_shared();
+}
+
+fn write(frame: &Frame) {
+    frame.exclusive();
+    if frame.is_page(0) {
+        let next = frame.check() + 1;
+        frame.halves.iter().for_each(|half| half.store(next, SeqCst));
+        frame.dirty.store(true, SeqCst);
+    }
+    frame.unlock_exclusive(0);
+}
+
+/// Reads, and changes if it is the only reader; stays as a reader.
+fn read_and_upgrade(frame: &Frame) {
+    frame.shared();
+    if frame.is_page(0) && frame.latch.upgrade() {
+        let next = frame.check() + 1;
+        frame.halves.iter().for_each(|half| half.store(next, SeqCst));
+        frame.dirty.store(true, SeqCst);
+        frame.unlock_exclusive(1);
+        assert!(frame.check() >= next);
+    }
+    frame.unlock_shared();
+}
+
+/// A step of the clock: a clean frame gets another page, and is read in under the latch.
+fn evict(frame: &Frame) {
+    if frame.latch.is_used() || !frame.latch.exclusive() {
+        return;
+    }
+    let dirty = frame.dirty.load(SeqCst);
+    if !dirty || frame.planted == Planted::DirtyEvicted {
+        assert!(!dirty, "a change was thrown away");
+        frame.page.store(1, SeqCst);
+        frame.halves.iter().for_each(|half| half.store(OTHER, SeqCst));
+    }
+    frame.unlock_exclusive(0);
+}
+
+fn run(threads: &'static [fn(&Frame)], planted: Planted) {
+    model("latch and eviction", || {
+        let frame = Arc::new(Frame { planted, ..Frame::default() });
+        let all: Vec<Thread> = threads.iter().map(|f| start(&frame, f)).collect();
+        all.into_iter().for_each(Thread::join);
+        assert!(!frame.latch.is_used(), "the latch stays taken or announced");
+    });
+}
+
+#[test]
+fn readers_a_writer_and_the_clock() {
+    run(&[read, write, evict], Planted::Nothing);
+    run(&[read, write, write], Planted::Nothing);
+    run(&[read_and_upgrade, write, read], Planted::Nothing);
+    run(&[read_and_upgrade, read_and_upgrade, evict], Planted::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "nobody can go on")]
+fn a_counter_read_too_late_is_found() {
+    run(&[read, write, write], Planted::SeenTooLate);
+}
+
+#[test]
+#[should_panic(expected = "another page was read")]
+fn a_page_not_compared_is_found() {
+    run(&[read, write, evict], Planted::PageNotCompared);
+}
+
+#[test]
+#[should_panic(expected = "a change was thrown away")]
+fn a_dirty_victim_is_found() {
+    run(&[read, write, evict], Planted::DirtyEvicted);
+}

@@ -1,0 +1,68 @@
+//! (b) Group commit: the log's own `commit`, on a device that remembers. Nobody returns before his
+//! record is durable, syncs never overlap, an error reaches everybody, and nobody waits for ever.
+
+use crate::commit::Goal;
+use crate::shared::{Device, Shared};
+use crate::sync::atomic::Ordering;
+use crate::{model, start};
+use evenkeel_base::Lsn;
+use evenkeel_sim::interleave::Thread;
+use std::sync::Arc;
+
+fn append(log: &Shared) -> Lsn {
+    let mut state = log.state.lock();
+    let lsn = state.buffer.push();
+    log.end.store(lsn.0 + 1, Ordering::SeqCst);
+    lsn
+}
+
+fn durable(log: &Shared) {
+    let lsn = append(log);
+    let waited = log.wait(lsn, Goal::Durable);
+    let synced = log.segments.synced.load(Ordering::SeqCst);
+    match waited {
+        Ok(()) => assert!(synced > lsn.0, "acknowledged at {synced}, the record is {lsn}"),
+        Err(_) => assert!(log.segments.fails_at > 0, "an error out of nowhere"),
+    }
+}
+
+fn written(log: &Shared) {
+    let lsn = append(log);
+    let waited = log.wait(lsn, Goal::Written);
+    assert!(waited.is_err() || log.written.load(Ordering::SeqCst) > lsn.0);
+}
+
+fn lazy(log: &Shared) {
+    append(log);
+    let end = log.end.load(Ordering::SeqCst);
+    let synced = log.lazy_sync();
+    assert!(synced.is_err() || log.segments.synced.load(Ordering::SeqCst) >= end);
+}
+
+fn run(name: &str, threads: &'static [fn(&Shared)], device: fn() -> Device) {
+    model(name, || {
+        let log = Arc::new(Shared { segments: device(), ..Shared::default() });
+        let all: Vec<Thread> = threads.iter().map(|f| start(&log, f)).collect();
+        all.into_iter().for_each(Thread::join);
+        let state = log.state.lock();
+        assert!(!state.leading && !state.syncing, "a role stays taken");
+    });
+}
+
+#[test]
+fn commits_in_groups() {
+    run("commits", &[durable, durable, durable], Device::default);
+    run("commits of all modes", &[durable, written, lazy], Device::default);
+}
+
+#[test]
+fn a_failed_sync_reaches_everybody() {
+    run("failing sync", &[durable, durable, durable], || Device::failing_at(1));
+    run("second sync fails", &[durable, written, durable], || Device::failing_at(2));
+}
+
+#[test]
+#[should_panic(expected = "acknowledged at")]
+fn a_sync_that_is_skipped_is_found() {
+    run("skipped sync", &[durable, durable], Device::skipping_syncs);
+}

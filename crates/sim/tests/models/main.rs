@@ -1,0 +1,98 @@
+//! Models of the engine's handshakes, taken through the schedules of a few threads, all that have
+//! one preemption and many drawn with more: the page latch and eviction, group commit, the
+//! hand-over of generations, the barriers of an index build. The engine's own files are compiled
+//! here against locks and atomics that are scheduling points; around them stand the same steps as
+//! in the engine, in short. Each model has planted faults, which it must find.
+
+mod sync {
+    pub(crate) use evenkeel_sim::interleave::sync::*;
+}
+
+#[path = "../../../io/src/event.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the engine uses more of it")]
+mod event;
+
+#[path = "../../../pages/src/latch.rs"]
+#[allow(dead_code, reason = "as above")]
+mod page_latch;
+
+#[path = "../../../runs/src/pins.rs"]
+#[allow(dead_code, reason = "as above")]
+mod pins;
+
+#[path = "../../../tables/src/gate.rs"]
+mod gate;
+
+/// The log's file, over what `shared` and `buffer` here give it.
+#[path = "../../../log/src/commit.rs"]
+#[allow(dead_code, reason = "as above")]
+mod commit;
+
+mod barrier;
+mod buffer;
+mod eviction;
+mod group_commit;
+mod hand_over;
+mod shared;
+
+use evenkeel_sim::interleave::{Thread, explore, sample, spawn};
+use event::Event;
+use std::sync::Arc;
+
+/// Waits as `Runtime::wait_until` does.
+fn wait_until(event: &Event, mut condition: impl FnMut() -> bool) {
+    loop {
+        let seen = event.now();
+        if condition() {
+            return;
+        }
+        event.block(seen, None);
+    }
+}
+
+/// Starts a thread with a handle of what all share.
+fn start<T: Send + Sync + 'static>(of: &Arc<T>, f: impl FnOnce(&T) + Send + 'static) -> Thread {
+    let of = of.clone();
+    spawn(move || f(&of))
+}
+
+/// All schedules with one preemption, then many drawn with more.
+fn model(name: &str, body: impl Fn()) {
+    let schedules = explore(1, &body);
+    println!("{name}: {schedules} schedules with one preemption, {DRAWS} drawn with up to four");
+    sample(DRAWS, 4, body);
+}
+
+const DRAWS: u64 = 1_500;
+
+/// The explorer itself: an update that is not atomic is lost in some schedule.
+#[test]
+#[should_panic(expected = "one was lost")]
+fn a_lost_update_is_found() {
+    use crate::sync::atomic::{AtomicU64, Ordering};
+    explore(1, || {
+        let n = Arc::new(AtomicU64::new(0));
+        let add = |n: &AtomicU64| n.store(n.load(Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let threads = [start(&n, add), start(&n, add)];
+        threads.into_iter().for_each(Thread::join);
+        assert_eq!(n.load(Ordering::SeqCst), 2, "one was lost");
+    });
+}
+
+/// And a wake-up that comes before the wait is a state in which nobody can go on.
+#[test]
+#[should_panic(expected = "nobody can go on")]
+fn a_lost_wake_up_is_found() {
+    use crate::sync::atomic::{AtomicBool, Ordering};
+    explore(2, || {
+        let shared = Arc::new((AtomicBool::new(false), Event::new()));
+        let waiter = start(&shared, |(done, event)| {
+            if !done.load(Ordering::SeqCst) {
+                event.block(event.now(), None);
+            }
+        });
+        shared.0.store(true, Ordering::SeqCst);
+        shared.1.notify();
+        waiter.join();
+    });
+}
