@@ -182,7 +182,8 @@ impl Runs {
     /// with an error. Returns the LSN of the manifest record.
     ///
     /// # Errors
-    /// Of writing; `IndexGone`; what `check` says. Nothing stays behind, unless writes have stopped.
+    /// Of writing; `IndexGone`; what `check` says. Nothing stays behind, unless writes have
+    /// stopped.
     pub fn install(
         self: &Arc<Self>,
         index: IndexId,
