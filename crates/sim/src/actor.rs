@@ -1,12 +1,13 @@
 //! One session that does exactly what a script says and keeps the model informed: for crash
 //! scripts and planted faults.
 
+use crate::kind::Kind;
 use crate::model::{Effects, Model, Own, Phase, Prepared};
 use crate::schema::describe;
-use crate::values::{V, key_value, table_spec};
+use crate::values::{B, V, table_spec, whole};
 use crate::verify::key_of;
 use evenkeel::{
-    Access, Database, Durability, Error, Geometry, Isolation, Options, Result, Txn, ValueRef,
+    Access, Database, Durability, Error, Geometry, Isolation, Options, Result, Txn, Value, ValueRef,
 };
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::SimEnv;
@@ -72,21 +73,64 @@ impl<'a> Actor<'a> {
     pub fn put(&mut self, name: &str, id: i64, a: i64, len: usize, u: Option<i64>) -> Result<()> {
         let text = V::Text("x".repeat(len));
         let row = vec![V::Int(a), text, u.map_or(V::Null, V::Int)];
-        let key = key_value(name, id);
-        let model_key = key_of(&*self.db.definition(name)?, id);
+        let key = Kind::of(name).key(id);
+        let def = self.db.definition(name)?;
+        let model_key = key_of(&def, id);
         let (txn, own) = self.txn()?;
-        let values: Vec<ValueRef<'_>> = std::iter::once(&key).chain(&row).map(V::value).collect();
-        txn.table(name)?.upsert(&values, &[])?;
+        txn.table(name)?.upsert(&whole(&def, &key, &row), &[])?;
         own.set(model_key, Some(row));
+        Ok(())
+    }
+
+    /// Loads new rows in the order of their keys.
+    pub fn load(&mut self, name: &str, ids: std::ops::Range<i64>, len: usize) -> Result<()> {
+        let def = self.db.definition(name)?;
+        let row = |id: i64| vec![V::Int(id), V::Text("l".repeat(len)), V::Int(id)];
+        let owned = |id: i64| -> Vec<Value> {
+            let (key, row) = (Kind::of(name).key(id), row(id));
+            whole(&def, &key, &row).into_iter().map(ValueRef::to_owned).collect()
+        };
+        let (txn, own) = self.txn()?;
+        txn.table(name)?.bulk_load(ids.clone().map(owned))?;
+        ids.for_each(|id| own.set(key_of(&def, id), Some(row(id))));
+        Ok(())
+    }
+
+    /// Replaces the text of a row by one written as a stream.
+    pub fn stream(&mut self, name: &str, id: i64, len: usize) -> Result<()> {
+        let def = self.db.definition(name)?;
+        let key = Kind::of(name).key(id);
+        let key: Vec<ValueRef<'_>> = key.iter().map(V::value).collect();
+        let model_key = key_of(&def, id);
+        let known = {
+            let model = self.model.lock();
+            model.row_at(model_key, model.last()).cloned()
+        };
+        let (txn, own) = self.txn()?;
+        let mut table = txn.table(name)?;
+        let mut stream = table.large_value()?;
+        let text = "s".repeat(len);
+        for piece in text.as_bytes().chunks(5_000) {
+            stream.append(piece)?;
+        }
+        let large = vec![(key.len() + B, stream.finish()?)];
+        let row = own.effects.get(&model_key).cloned().flatten().or(known);
+        if table.update_large(&key, &[], large)?
+            && let Some(mut row) = row
+        {
+            row[B] = V::Text(text);
+            own.set(model_key, Some(row));
+        }
         Ok(())
     }
 
     /// Deletes a row.
     pub fn delete(&mut self, name: &str, id: i64) -> Result<()> {
-        let key = key_value(name, id);
+        let key = Kind::of(name).key(id);
+        let key: Vec<ValueRef<'_>> = key.iter().map(V::value).collect();
         let model_key = key_of(&*self.db.definition(name)?, id);
         let (txn, own) = self.txn()?;
-        if txn.table(name)?.delete(&[key.value()])? {
+        if txn.table(name)?.delete(&key)? {
             own.set(model_key, None);
         }
         Ok(())

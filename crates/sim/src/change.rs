@@ -1,10 +1,13 @@
 //! Statements that change rows, and what must hold when they succeed or fail.
 
+use crate::kind::Kind;
 use crate::model::{Key, Model};
 use crate::session::{Session, Step};
-use crate::values::{COLUMNS, Row, UNIQUE, V, key_value, pad, random_row, random_value, short};
+use crate::values::{
+    B, BASE, Row, U, UNIQUE, V, live, random_row, random_value, short, value_at, whole,
+};
 use crate::verify::key_of;
-use evenkeel::{Code, Error, Kind, TableDef, ValueRef};
+use evenkeel::{Code, Error, LargeValue, TableDef, TableRef, Value, ValueRef};
 use std::sync::Arc;
 
 /// Where a statement works.
@@ -17,10 +20,31 @@ pub struct Target {
     pub id: i64,
     /// Newest commit before the statement.
     pub low: u64,
+    /// Moment of the unsure rows before the statement.
+    pub moment: u64,
 }
 
-fn whole<'v>(key: &'v V, row: &'v [V]) -> Vec<ValueRef<'v>> {
-    std::iter::once(key).chain(row).map(V::value).collect()
+impl Target {
+    /// The kind of the table.
+    pub fn kind(&self) -> Kind {
+        Kind::of(&self.name)
+    }
+
+    /// The key columns of the row.
+    pub fn key(&self) -> Vec<V> {
+        self.kind().key(self.id)
+    }
+
+    /// The same for another row.
+    pub fn with_id(&self, id: i64) -> Target {
+        let (name, def) = (self.name.clone(), self.def.clone());
+        Target { name, def, id, low: self.low, moment: self.moment }
+    }
+}
+
+/// For the engine.
+pub fn refs(values: &[V]) -> Vec<ValueRef<'_>> {
+    values.iter().map(V::value).collect()
 }
 
 impl Session {
@@ -34,27 +58,35 @@ impl Session {
             _ => self.rng.below(keys),
         };
         let low = self.world.model.lock().last();
+        let moment = self.world.unsure.lock().now();
         self.world.op();
-        Some(Target { name, def, id: id as i64, low })
+        Some(Target { name, def, id: id as i64, low, moment })
     }
 
     /// Runs one statement that changes rows.
     pub fn change(&mut self) -> Step {
-        let Some(target) = self.target() else { return Ok(()) };
+        let Some(mut target) = self.target() else { return Ok(()) };
         let deletes = self.world.shape.deletes;
-        match self.rng.below(10 + deletes) {
+        let mut what = self.rng.below(11 + deletes);
+        if !target.kind().has_key() {
+            // Numbers of a heap are never used twice.
+            target.id = self.world.next() as i64;
+            what %= 6;
+        }
+        self.touch(target.id);
+        match what {
             0..=2 => self.insert(target),
             3 => self.insert_or_ignore(target),
             4 => self.insert_many(target),
-            5 => self.upsert(target),
-            6..=9 => self.update(target),
+            5 => self.bulk_load(target),
+            6 => self.upsert(target),
+            7..=10 => self.update(target),
             _ => self.delete(target),
         }
     }
 
     fn row_for(&mut self, target: &Target) -> Row {
-        let columns = target.def.columns.len() - 1;
-        random_row(&mut self.rng, columns, self.world.shape.sizes)
+        random_row(&mut self.rng, &target.def, self.world.shape.sizes)
     }
 
     /// The definition now: fixed while the transaction uses the table, columns apart.
@@ -63,6 +95,13 @@ impl Session {
             Ok(def) => key_of(&def, target.id),
             Err(_) => key_of(&target.def, target.id),
         }
+    }
+
+    /// True if columns have come or gone since the statement began: which value went where is not
+    /// known then, and the transaction is rolled back.
+    fn is_other_format(&self, target: &Target) -> bool {
+        let now = self.world.db.definition(&target.name);
+        now.is_ok_and(|now| live(&now) != live(&target.def))
     }
 
     /// The newest version of a row that this transaction has locked.
@@ -93,7 +132,7 @@ impl Session {
         self.world
             .trace(|| format!("txn {number}: {what} of {} {}: {error}", target.name, target.id));
         match error.kind() {
-            Kind::Duplicate => {
+            evenkeel::Kind::Duplicate => {
                 self.world.events.hit(match error.context("index") == Some(UNIQUE) {
                     true => "unique duplicate refused",
                     false => "primary key duplicate refused",
@@ -101,7 +140,7 @@ impl Session {
                 self.check_duplicate(what, target, row, error);
                 Ok(())
             }
-            Kind::Conflict => {
+            evenkeel::Kind::Conflict => {
                 self.world.events.hit("snapshot conflict");
                 let at = self.open().at;
                 assert!(at.is_some(), "{what}: a conflict without a snapshot: {error}");
@@ -115,8 +154,8 @@ impl Session {
         let key = self.key(target);
         let own = self.open().own.effects.clone();
         let model = self.world.model.lock();
-        let u = row.get(COLUMNS - 2).filter(|u| **u != V::Null);
-        let has_u = |r: &Row| u.is_some() && r.get(COLUMNS - 2) == u;
+        let u = row.get(U).filter(|u| **u != V::Null);
+        let has_u = |r: &Row| u.is_some() && r.get(U) == u;
         let mine = own.iter().any(|(k, row)| {
             row.as_ref().is_some_and(|r| k.0 == key.0 && (k.1 == key.1 || has_u(r)))
         });
@@ -138,7 +177,7 @@ impl Session {
     }
 
     fn check_is_unique(&mut self, target: &Target, key: Key, row: &Row) {
-        let u = row.get(COLUMNS - 2);
+        let u = row.get(U);
         if u.is_none_or(|u| *u == V::Null) || !self.has_unique(target) {
             return;
         }
@@ -149,7 +188,7 @@ impl Session {
         let mut all = theirs.map(|(id, r)| (*id, *r)).chain(
             own.iter().filter(|(k, _)| k.0 == key.0).filter_map(|(k, r)| Some((k.1, r.as_ref()?))),
         );
-        if let Some((id, _)) = all.find(|(id, r)| *id != key.1 && r.get(COLUMNS - 2) == u) {
+        if let Some((id, _)) = all.find(|(id, r)| *id != key.1 && r.get(U) == u) {
             panic!("row {key:?} was written with u {u:?}, which row {id} has");
         }
     }
@@ -162,11 +201,38 @@ impl Session {
             && target.def.index(UNIQUE).is_ok()
     }
 
+    /// Writes some values of b as streams of their own, before the row.
+    fn streamed(
+        &mut self,
+        target: &Target,
+        value: Option<&V>,
+    ) -> Result<Vec<(usize, LargeValue)>, Error> {
+        let Some(V::Text(text)) = value else { return Ok(Vec::new()) };
+        let long = self.world.shape.sizes.large_one_in > 0 && text.len() >= 1_000;
+        let indexed = target.def.indexes.iter().any(|i| i.name == "by_b");
+        if !long || indexed || self.rng.one_in(2) {
+            return Ok(Vec::new());
+        }
+        let piece = 1 + self.rng.below(9_000) as usize;
+        let mut stream = self.open().txn.table(&target.name)?.large_value()?;
+        for bytes in text.as_bytes().chunks(piece) {
+            stream.append(bytes)?;
+        }
+        self.world.events.hit("long value written as a stream");
+        Ok(vec![(target.kind().key_columns() + B, stream.finish()?)])
+    }
+
     fn insert(&mut self, target: Target) -> Step {
         let row = self.row_for(&target);
-        let key = key_value(&target.name, target.id);
-        let open = self.open();
-        let done = open.txn.table(&target.name).and_then(|mut t| t.insert(&whole(&key, &row)));
+        let (key, def) = (target.key(), target.def.clone());
+        let done = self.streamed(&target, row.get(B)).and_then(|large| {
+            let values = whole(&def, &key, &row);
+            let mut table = self.open().txn.table(&target.name)?;
+            match large.is_empty() {
+                true => table.insert(&values),
+                false => table.insert_large(&values, large),
+            }
+        });
         match done {
             Ok(_) => self.inserted("insert", &target, row),
             Err(error) => self.change_failed("insert", &target, &row, &error),
@@ -174,20 +240,28 @@ impl Session {
     }
 
     fn inserted(&mut self, what: &str, target: &Target, row: Row) -> Step {
+        if self.is_other_format(target) {
+            return self.end_rollback();
+        }
         let key = self.key(target);
         let before = self.newest(key);
         assert!(before.is_none(), "{what} of {key:?} over {}", short(before.as_ref()));
-        self.check_no_conflict(what, key);
+        if target.kind().is_clustered() {
+            self.check_no_conflict(what, key);
+        } else if self.open().at.is_some_and(|at| self.world.model.lock().newest(key) > at) {
+            // Another row than the one that had the key and has gone: both would be seen.
+            return self.end_rollback();
+        }
         self.note(target, key, Some(row));
         Ok(())
     }
 
     fn insert_or_ignore(&mut self, target: Target) -> Step {
         let row = self.row_for(&target);
-        let key = key_value(&target.name, target.id);
+        let key = target.key();
         let open = self.open();
         let table = open.txn.table(&target.name);
-        match table.and_then(|mut t| t.insert_or_ignore(&whole(&key, &row))) {
+        match table.and_then(|mut t| t.insert_or_ignore(&whole(&target.def, &key, &row))) {
             Ok(true) => self.inserted("insert or ignore", &target, row),
             Ok(false) => {
                 self.world.events.hit("insert ignored");
@@ -201,52 +275,79 @@ impl Session {
 
     fn insert_many(&mut self, target: Target) -> Step {
         let n = 2 + self.rng.below(12) as i64;
-        let rows: Vec<Row> = (0..n).map(|_| self.row_for(&target)).collect();
-        let keys: Vec<V> = (0..n).map(|i| key_value(&target.name, target.id + i)).collect();
-        let values: Vec<Vec<ValueRef<'_>>> =
-            keys.iter().zip(&rows).map(|(key, row)| whole(key, row)).collect();
-        let open = self.open();
-        let table = open.txn.table(&target.name);
-        let done = table.and_then(|mut t| t.insert_many(values.iter().map(|v| &v[..])));
-        match done {
-            Ok(_) => {
-                for (i, row) in rows.into_iter().enumerate() {
-                    let at = Target { id: target.id + i as i64, ..self.same(&target) };
-                    self.inserted("insert many", &at, row)?;
+        self.insert_rows("insert many", &target, n, |mut table, rows| {
+            let rows: Vec<Vec<ValueRef<'_>>> =
+                rows.iter().map(|r| r.iter().map(Value::as_ref).collect()).collect();
+            table.insert_many(rows.iter().map(|r| &r[..])).map(|_| ())
+        })
+    }
+
+    fn bulk_load(&mut self, target: Target) -> Step {
+        let n = 1 + self.rng.below(60) as i64;
+        self.insert_rows("bulk load", &target, n, |mut table, rows| {
+            table.bulk_load(rows).map(|loaded| assert_eq!(loaded, rows.len() as u64))
+        })
+    }
+
+    /// Inserts rows as one statement, in the order of the key.
+    fn insert_rows(
+        &mut self,
+        what: &'static str,
+        target: &Target,
+        n: i64,
+        f: impl FnOnce(TableRef<'_>, &[Vec<Value>]) -> Result<(), Error>,
+    ) -> Step {
+        let kind = target.kind();
+        let mut ids: Vec<i64> = (target.id..target.id + n).collect();
+        if !kind.has_key() {
+            ids = ids.iter().map(|_| self.world.next() as i64).collect();
+        }
+        ids.sort_by_key(|id| kind.rank(*id));
+        ids.iter().for_each(|id| self.touch(*id));
+        let rows: Vec<Row> = ids.iter().map(|_| self.row_for(target)).collect();
+        let owned = |(id, row): (&i64, &Row)| -> Vec<Value> {
+            let key = kind.key(*id);
+            whole(&target.def, &key, row).into_iter().map(ValueRef::to_owned).collect()
+        };
+        let values: Vec<Vec<Value>> = ids.iter().zip(&rows).map(owned).collect();
+        let table = self.open().txn.table(&target.name);
+        match table.and_then(|table| f(table, &values)) {
+            Ok(()) => {
+                self.world.events.hit(what);
+                for (id, row) in ids.into_iter().zip(rows) {
+                    if self.is_open() {
+                        self.inserted(what, &target.with_id(id), row)?;
+                    }
                 }
                 Ok(())
             }
-            Err(error) if error.kind() == Kind::Duplicate => {
+            Err(error) if error.kind() == evenkeel::Kind::Duplicate => {
                 self.world.events.hit("statement undone for a duplicate");
                 Ok(())
             }
-            Err(error) => self.failed("insert many", &error),
+            Err(error) => self.failed(what, &error),
         }
-    }
-
-    fn same(&self, target: &Target) -> Target {
-        Target { name: target.name.clone(), def: target.def.clone(), ..*target }
     }
 
     fn upsert(&mut self, target: Target) -> Step {
         let mut row = self.row_for(&target);
         // Only the primary key may clash: which row is meant is then certain.
-        row[COLUMNS - 2] = V::Null;
-        let key = key_value(&target.name, target.id);
+        row[U] = V::Null;
+        let key = target.key();
         let change = random_value(&mut self.rng, 0, self.world.shape.sizes);
         let by_change = self.rng.one_in(2);
-        let changes = [(1, change.value())];
+        let changes = [(target.kind().key_columns(), change.value())];
         let changes = if by_change { &changes[..] } else { &[] };
         let open = self.open();
         let table = open.txn.table(&target.name);
-        match table.and_then(|mut t| t.upsert(&whole(&key, &row), changes)) {
+        match table.and_then(|mut t| t.upsert(&whole(&target.def, &key, &row), changes)) {
             Ok(true) => self.inserted("upsert", &target, row),
             Ok(false) => {
                 self.world.events.hit("upsert changed a row");
                 if by_change {
-                    return self.updated("upsert", &target, &[(1, change)]);
+                    return self.updated("upsert", &target, &[(0, change)]);
                 }
-                let all: Vec<_> = row.into_iter().enumerate().map(|(i, v)| (i + 1, v)).collect();
+                let all: Vec<_> = row.into_iter().enumerate().collect();
                 self.updated("upsert", &target, &all)
             }
             Err(error) => self.change_failed("upsert", &target, &row, &error),
@@ -254,26 +355,35 @@ impl Session {
     }
 
     fn update(&mut self, target: Target) -> Step {
-        let columns = target.def.columns.len() as u64;
+        let places: Vec<usize> = live(&target.def).into_iter().flatten().collect();
         let mut changes: Vec<(usize, V)> = Vec::new();
         for _ in 0..=self.rng.below(2) {
-            let column = 1 + self.rng.below(columns - 1) as usize;
-            if changes.iter().all(|(c, _)| *c != column) {
-                let value = random_value(&mut self.rng, column - 1, self.world.shape.sizes);
-                changes.push((column, value));
+            let at = places[self.rng.below(places.len() as u64) as usize];
+            if changes.iter().all(|(c, _)| *c != at) {
+                let value = random_value(&mut self.rng, at, self.world.shape.sizes);
+                changes.push((at, value));
             }
         }
-        let key = key_value(&target.name, target.id);
-        let refs: Vec<_> = changes.iter().map(|(c, v)| (*c, v.value())).collect();
-        let open = self.open();
-        let done = open.txn.table(&target.name).and_then(|mut t| t.update(&[key.value()], &refs));
+        let key = target.key();
+        let b = changes.iter().find(|(at, _)| *at == B).map(|(_, b)| b.clone());
+        let done = self.streamed(&target, b.as_ref()).and_then(|large| {
+            let first = target.kind().key_columns();
+            let position = |at: usize| places.iter().position(|p| *p == at).unwrap_or(0) + first;
+            let plain = changes.iter().filter(|(at, _)| large.is_empty() || *at != B);
+            let values: Vec<_> = plain.map(|(at, v)| (position(*at), v.value())).collect();
+            let mut table = self.open().txn.table(&target.name)?;
+            match large.is_empty() {
+                true => table.update(&refs(&key), &values),
+                false => table.update_large(&refs(&key), &values, large),
+            }
+        });
         match done {
             Ok(true) => self.updated("update", &target, &changes),
             Ok(false) => self.must_be_absent("update", &target),
             Err(error) => {
-                let mut row = vec![V::Null; COLUMNS - 1];
-                for (column, value) in changes.iter().filter(|(c, _)| *c < COLUMNS) {
-                    row[column - 1] = value.clone();
+                let mut row = vec![V::Null; BASE];
+                for (at, value) in changes.iter().filter(|(at, _)| *at < BASE) {
+                    row[*at] = value.clone();
                 }
                 self.change_failed("update", &target, &row, &error)
             }
@@ -281,23 +391,27 @@ impl Session {
     }
 
     fn updated(&mut self, what: &str, target: &Target, changes: &[(usize, V)]) -> Step {
+        if self.is_other_format(target) {
+            return self.end_rollback();
+        }
         let key = self.key(target);
         let Some(mut row) = self.newest(key) else { panic!("{what} of {key:?}: no such row") };
         self.check_no_conflict(what, key);
-        for (column, value) in changes {
-            if row.len() < *column {
-                pad(&mut row, &target.def);
+        for (at, value) in changes {
+            while row.len() <= *at {
+                let next = value_at(&row, &target.def, row.len());
+                row.push(next);
             }
-            row[column - 1] = value.clone();
+            row[*at] = value.clone();
         }
         self.note(target, key, Some(row));
         Ok(())
     }
 
     fn delete(&mut self, target: Target) -> Step {
-        let key = key_value(&target.name, target.id);
+        let key = target.key();
         let open = self.open();
-        let done = open.txn.table(&target.name).and_then(|mut t| t.delete(&[key.value()]));
+        let done = open.txn.table(&target.name).and_then(|mut t| t.delete(&refs(&key)));
         match done {
             Ok(true) => {
                 let key = self.key(&target);

@@ -48,6 +48,8 @@ pub struct Table {
     pub tree: u64,
     /// Its indexes.
     pub indexes: BTreeSet<String>,
+    /// Its columns, by id and name.
+    pub columns: Vec<(u16, String)>,
     /// A schema change has begun whose outcome is not known: any state before or after is right.
     pub in_doubt: bool,
     /// A session changes it now.

@@ -4,7 +4,7 @@
 use crate::events::Events;
 use crate::expected::{METRIC_EVENTS, crash_name, crashed_in};
 use crate::model::{Model, Table};
-use crate::schema::{TABLES, describe};
+use crate::schema::describe;
 use crate::session::Session;
 use crate::values::{Sizes, table_spec};
 use crate::verify::{Trouble, check_at, check_recovered};
@@ -112,6 +112,8 @@ fn draw_shape(rng: &mut Rng, config: &Config) -> Shape {
         lazy_one_in: one_of(rng, &[0, 2, 5]),
         statements: one_of(rng, &[2, 5, 12]),
         deletes: one_of(rng, &[1, 4, 10]),
+        // Numbers and one or two other kinds.
+        tables: 1 | 1 << rng.below(5) | 1 << rng.below(5),
         builds: false,
     }
 }
@@ -134,6 +136,7 @@ fn draw_builds(rng: &mut Rng, config: &Config) -> Shape {
         lazy_one_in: one_of(rng, &[0, 2]),
         statements: one_of(rng, &[1, 3, 8]),
         deletes: one_of(rng, &[1, 6]),
+        tables: 1,
         builds: true,
     }
 }
@@ -164,6 +167,12 @@ pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
             run.outcome.failure = Some("too few operations in too many lives".to_string());
             break;
         }
+    }
+    if run.outcome.failure.is_none()
+        && config.faults
+        && let Err(why) = run.rot()
+    {
+        run.outcome.failure = Some(format!("rot: {why}"));
     }
     run.outcome
 }
@@ -213,12 +222,30 @@ impl Run<'_> {
         let options = self.options(&sim);
         let mut world = None;
         let done = self.live(&sim, options, end, &mut world);
+        let done = match sim.panics().first() {
+            Some(panic) if done.is_ok() => Err(panic.clone()),
+            _ => done,
+        };
         self.outcome.trace ^= sim.trace_hash();
         self.outcome.calls += sim.disk().calls();
         self.survive(&sim, done == Ok(true));
         let db = self.opened.lock().take();
         drop_world((world, db));
         done.map(|_| ())
+    }
+
+    /// Damages the files of the last survivor and opens it.
+    fn rot(&mut self) -> Result<(), String> {
+        let Some(damaged) = crate::rot::damage(&self.disk, &mut self.rng) else { return Ok(()) };
+        let sim = self.sim();
+        let options = self.options(&sim);
+        let (model, events, on) = (self.model.clone(), self.events.clone(), sim.clone());
+        let done = self.thread(&sim, "open", move || {
+            crate::rot::check(&on, options, (&model, &events), &damaged);
+        });
+        sim.disk().crash_now();
+        sim.stop();
+        done
     }
 
     /// Everything up to the end of the machine; true if the database was closed.
@@ -274,7 +301,7 @@ impl Run<'_> {
             true => "recovery cut by crash",
             false => "creation cut by crash",
         };
-        let on = sim.clone();
+        let (on, shape) = (sim.clone(), self.shape);
         let faulty = self.config.faults && self.rng.one_in(12);
         if faulty {
             let kinds = [FaultKind::ReadError, FaultKind::WriteError, FaultKind::SyncError];
@@ -309,7 +336,7 @@ impl Run<'_> {
                     events.add("commit lost that nobody was told of", lost);
                     events.add("prepared transaction recovered", work.prepared.len() as u64);
                     *model.lock() = work;
-                    make_tables(&db, &model, &on);
+                    make_tables(&db, &shape, &model, &on);
                 }
                 Err(_) if on.is_crashed() => {}
                 Err(Trouble::Error(error)) => panic!("after recovery: {error}"),
@@ -317,7 +344,11 @@ impl Run<'_> {
             }
         })?;
         let db = slot.lock().clone();
-        let Some(db) = db else { return Ok(None) };
+        Ok(db.map(|db| self.world(sim, db)))
+    }
+
+    /// What the sessions of this life share.
+    fn world(&self, sim: &SimEnv, db: Database) -> Arc<World> {
         let world = World {
             db,
             model: self.model.clone(),
@@ -328,9 +359,15 @@ impl Run<'_> {
             syncs_fail: AtomicBool::new(false),
             may_be_full: AtomicBool::new(false),
             ops: AtomicU64::new(0),
+            unsure: Mutex::default(),
             counter: AtomicU64::new(self.counter),
         };
-        Ok(Some(Arc::new(world)))
+        // A dirty read sees what is prepared.
+        for prepared in self.model.lock().prepared.values() {
+            let mut unsure = world.unsure.lock();
+            prepared.effects.keys().for_each(|(_, id)| unsure.touch(*id));
+        }
+        Arc::new(world)
     }
 
     /// Injects faults in some runs.
@@ -476,10 +513,12 @@ impl Run<'_> {
 }
 
 /// Makes the tables that are missing; each is in doubt until it is there.
-fn make_tables(db: &Database, model: &Mutex<Model>, sim: &SimEnv) {
+fn make_tables(db: &Database, shape: &Shape, model: &Mutex<Model>, sim: &SimEnv) {
     let set = |name: &str, table: Table| model.lock().tables.insert(name.to_string(), table);
-    for name in TABLES {
-        if model.lock().tables.get(*name).is_some_and(|t| t.tree != 0) {
+    for name in shape.tables() {
+        let twin = name.replace('0', "1");
+        let is_there = |n: &str| model.lock().tables.get(n).is_some_and(|t| t.tree != 0);
+        if is_there(name) || is_there(&twin) {
             continue;
         }
         set(name, Table { in_doubt: true, ..Table::default() });

@@ -6,11 +6,8 @@ use crate::run::audit;
 use crate::session::{Session, Step};
 use crate::values::{INDEXES, added_column, index_spec, table_spec};
 use crate::world::World;
-use evenkeel::{Database, Error, IndexSpec, Kind};
+use evenkeel::{Code, Database, Error, IndexSpec, Kind};
 use std::time::Duration;
-
-/// Tables there may be.
-pub const TABLES: &[&str] = &["num0", "num1", "text0"];
 
 /// The table as the engine has it.
 pub fn describe(db: &Database, name: &str) -> Table {
@@ -18,6 +15,7 @@ pub fn describe(db: &Database, name: &str) -> Table {
     if let Ok(def) = db.definition(name) {
         table.tree = u64::from(def.entry.tree.0);
         table.indexes = def.indexes.iter().map(|i| i.name.clone()).collect();
+        table.columns = def.live_columns().iter().map(|c| (c.id, c.name.clone())).collect();
     }
     table
 }
@@ -36,45 +34,83 @@ impl Drop for Building<'_> {
 impl Session {
     /// Runs one schema change on a table that no other session changes now.
     pub fn change_schema(&mut self) -> Step {
-        let tables = if self.world.shape.builds { 1 } else { TABLES.len() as u64 };
-        let name = TABLES[self.rng.below(tables) as usize];
         let world = self.world.clone();
-        let exists = {
-            let mut model = world.model.lock();
-            let table = model.tables.entry(name.to_string()).or_default();
-            if table.is_busy {
-                return Ok(());
-            }
-            (table.is_busy, table.in_doubt) = (true, true);
-            table.tree != 0
-        };
-        let index = INDEXES[self.rng.below(INDEXES.len() as u64) as usize];
-        let default = self.rng.below(50) as i64;
-        world.trace(|| format!("schema: {name}: begins, index {index}"));
-        let db = &world.db;
+        let names = world.shape.tables();
+        let name = names[self.rng.below(names.len() as u64) as usize];
+        let twin = twin_of(name);
+        // A table under its other name is found there.
+        let name = if world.exists(&twin) { twin } else { name.to_string() };
+        if !world.begin_change(&name) {
+            return Ok(());
+        }
         world.op();
+        let index = self.some_index_name();
+        world.trace(|| format!("schema: {name}: begins, index {index}"));
         let build = |specs: &[IndexSpec]| {
             let _cut = Building(&world);
-            db.add_indexes(name, specs)
+            world.db.add_indexes(&name, specs)
         };
+        let db = &world.db;
         let change = match world.shape.builds {
-            true => 3 + 2 * self.rng.below(3),
-            false => self.rng.below(10),
+            true => [3, 9, 10][self.rng.below(3) as usize],
+            false => self.rng.below(14),
         };
         let (what, done) = match change {
-            _ if !exists => ("table created", db.create_table(name, &table_spec(name))),
-            0 => ("table dropped", db.drop_table(name)),
-            1 => ("table truncated", db.truncate(name)),
-            2 | 3 => ("index dropped", db.drop_index(name, index)),
-            4 => ("column added", db.add_column(name, &added_column(default))),
-            5 => {
-                let other = INDEXES[self.rng.below(INDEXES.len() as u64) as usize];
-                let both = [index_spec(index), index_spec(other)];
+            _ if !world.exists(&name) => {
+                ("table created", db.create_table(&name, &table_spec(&name)))
+            }
+            0 => ("table dropped", db.drop_table(&name)),
+            1 => ("table truncated", db.truncate(&name)),
+            2 | 3 => ("index dropped", db.drop_index(&name, index)),
+            4 | 5 => {
+                let column = added_column(world.next(), self.rng.below(50) as i64);
+                ("column added", db.add_column(&name, &column))
+            }
+            6 => ("column dropped", self.with_column(&name, |c| db.drop_column(&name, c))),
+            7 => {
+                let to = format!("y{}", world.next());
+                let rename = |c: &str| db.rename_column(&name, c, &to);
+                ("column renamed", self.with_column(&name, rename))
+            }
+            8 => return self.rename_table(&name),
+            9 => {
+                let both = [index_spec(index), index_spec(self.some_index_name())];
                 ("two indexes built in one pass", build(&both))
             }
             _ => ("index built", build(&[index_spec(index)])),
         };
-        self.schema_changed(name, what, done)
+        self.schema_changed(&name, what, done)
+    }
+
+    fn some_index_name(&mut self) -> &'static str {
+        // Long texts do not fit into an entry.
+        let n = INDEXES.len() - usize::from(self.world.shape.sizes.large_one_in > 0);
+        INDEXES[self.rng.below(n as u64) as usize]
+    }
+
+    /// Does something with a column that was added, if there is one.
+    fn with_column(
+        &mut self,
+        name: &str,
+        f: impl FnOnce(&str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let columns = describe(&self.world.db, name).columns;
+        let added: Vec<_> = columns.iter().filter(|c| c.1.starts_with(['x', 'y'])).collect();
+        let at = self.rng.below(added.len() as u64) as usize;
+        added.get(at).map_or(Err(Error::new(Code::ColumnMissing)), |c| f(&c.1))
+    }
+
+    fn rename_table(&mut self, name: &str) -> Step {
+        let world = self.world.clone();
+        let to = twin_of(name);
+        if !world.begin_change(&to) {
+            world.end_change(name);
+            return Ok(());
+        }
+        let done = world.db.rename_table(name, &to);
+        let renamed = done.is_ok();
+        self.schema_changed(&to, "table renamed", done.clone())?;
+        self.schema_changed(name, "table renamed away", if renamed { Ok(()) } else { done })
     }
 
     fn schema_changed(&mut self, name: &str, what: &'static str, done: Result<(), Error>) -> Step {
@@ -111,4 +147,10 @@ impl Session {
         }
         outcome
     }
+}
+
+/// The other name of a table.
+fn twin_of(name: &str) -> String {
+    let (stem, number) = name.split_at(name.len() - 1);
+    format!("{stem}{}", if number == "0" { "1" } else { "0" })
 }

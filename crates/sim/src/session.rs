@@ -19,6 +19,8 @@ pub struct Open {
     /// Its snapshot, once it has one.
     pub at: Option<u64>,
     savepoints: Vec<(String, usize)>,
+    /// Rows it has tried to change.
+    touched: Vec<i64>,
     /// Names it in a trace.
     pub number: u64,
 }
@@ -97,9 +99,10 @@ impl Session {
     }
 
     fn begin(&mut self) -> Step {
-        let level = match self.rng.below(5) {
-            0 | 1 => Isolation::ReadCommitted,
-            2 => Isolation::Serializable,
+        let level = match self.rng.below(12) {
+            0 => Isolation::ReadUncommitted,
+            1..=4 => Isolation::ReadCommitted,
+            5 | 6 => Isolation::Serializable,
             _ => Isolation::RepeatableRead,
         };
         self.world.op();
@@ -107,7 +110,8 @@ impl Session {
             Ok(txn) => {
                 let (own, at) = (Own::default(), None);
                 let (number, savepoints) = (self.world.next(), Vec::new());
-                let open = Open { txn, own, level, at, savepoints, number };
+                let touched = Vec::new();
+                let open = Open { txn, own, level, at, savepoints, touched, number };
                 self.open = Some(open);
                 Ok(())
             }
@@ -118,6 +122,17 @@ impl Session {
     /// The open transaction.
     pub fn open(&mut self) -> &mut Open {
         self.open.as_mut().expect("a transaction is open")
+    }
+
+    /// True if a transaction is open.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Notes that a statement is about to change a row.
+    pub fn touch(&mut self, id: i64) {
+        self.world.unsure.lock().touch(id);
+        self.open().touched.push(id);
     }
 
     /// Handles an error of a statement.
@@ -176,7 +191,7 @@ impl Session {
         let lazy = self.rng.one_in(self.world.shape.lazy_one_in);
         let lazy_mode = if self.rng.one_in(2) { Durability::Lazy } else { Durability::Write };
         let durability = if lazy { lazy_mode } else { Durability::Sync };
-        let Open { txn, own, number, .. } = open;
+        let Open { txn, own, number, touched, .. } = open;
         let cts = match txn.commit_ordered() {
             Ok(cts) => cts,
             Err(error) => return self.failed("commit", &error),
@@ -189,6 +204,8 @@ impl Session {
             } else {
                 model.commit(cts.0, own.effects);
             }
+            let mut unsure = self.world.unsure.lock();
+            touched.iter().for_each(|id| unsure.commit(*id));
         }
         self.world.trace(|| format!("txn {number}: committed at {}", cts.0));
         if cts.0 == 0 {

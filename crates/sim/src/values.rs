@@ -1,8 +1,11 @@
-//! Values of the simulated tables, and how they go to the engine and come back. Every table has the
-//! columns id (key), a, b, u and then added ones named `x` and their default.
+//! Values of the simulated tables, and how they go to the engine and come back. Every table has
+//! its key columns, then a, b, u, and then columns that are added, renamed and dropped. A row of
+//! the model holds the values behind the key by column id.
 
+use crate::kind::Kind;
 use evenkeel::{ColumnSpec, ColumnType, IndexSpec, TableDef, TableSpec, Value, ValueRef};
 use evenkeel_io::Rng;
+use std::cmp::Ordering;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,13 +16,19 @@ pub enum V {
     Int(i64),
     /// A text.
     Text(String),
+    /// Not there: of a column that was dropped, or that the reader did not know.
+    Gone,
 }
 
-/// Values of the columns behind the key.
+/// Values behind the key, by column id less the number of key columns.
 pub type Row = Vec<V>;
 
-/// Columns that every table has.
-pub const COLUMNS: usize = 4;
+/// Values behind the key that every table has.
+pub const BASE: usize = 3;
+/// Place of u among them.
+pub const U: usize = 2;
+/// Place of b among them.
+pub const B: usize = 1;
 /// Name of the unique index.
 pub const UNIQUE: &str = "uq_u";
 
@@ -27,7 +36,7 @@ impl V {
     /// For the engine.
     pub fn value(&self) -> ValueRef<'_> {
         match self {
-            V::Null => ValueRef::Null,
+            V::Null | V::Gone => ValueRef::Null,
             V::Int(i) => ValueRef::Int(*i),
             V::Text(t) => ValueRef::Text(t),
         }
@@ -44,81 +53,114 @@ impl V {
     }
 }
 
-/// The key column's value: a number, or in text tables a long text of the same order.
-pub fn key_value(table: &str, id: i64) -> V {
-    if table.starts_with("text") {
-        let tail = "k".repeat((id.unsigned_abs() as usize * 7) % 90);
-        V::Text(format!("{id:06}{tail}"))
-    } else {
-        V::Int(id)
-    }
-}
-
-/// The number of a key value.
-pub fn id_of(value: &V) -> i64 {
-    match value {
-        V::Int(i) => *i,
-        V::Text(t) => t.get(..6).and_then(|d| d.parse().ok()).unwrap_or(i64::MIN),
-        V::Null => i64::MIN,
-    }
-}
-
 /// The definition of a table by its name.
 pub fn table_spec(table: &str) -> TableSpec {
-    let key = match table.starts_with("text") {
-        true => ColumnType::Text { max: 100 },
-        false => ColumnType::Int64,
-    };
-    TableSpec::new()
-        .column(ColumnSpec::new("id", key))
+    Kind::of(table)
+        .spec()
         .column(ColumnSpec::new("a", ColumnType::Int32).nullable())
-        .column(ColumnSpec::new("b", ColumnType::Text { max: 400_000 }).nullable())
+        .column(ColumnSpec::new("b", ColumnType::Text { max: 2_000_000 }).nullable())
         .column(ColumnSpec::new("u", ColumnType::Int64).nullable())
-        .primary_key(&["id"])
         .index(index_spec("by_a"))
         .index(index_spec(UNIQUE))
 }
 
-/// Every index there may be.
-pub const INDEXES: &[&str] = &["by_a", "by_ba", UNIQUE, "by_u"];
+/// Every index there may be; the last one only where texts are short.
+pub const INDEXES: &[&str] = &["by_a", "by_ba", UNIQUE, "by_u", "by_b"];
 
 /// The definition of an index by its name.
 pub fn index_spec(index: &str) -> IndexSpec {
     match index {
         "by_a" => IndexSpec::new("by_a", &["a"]),
         "by_ba" => IndexSpec::new("by_ba", &["u", "a desc"]),
+        "by_b" => IndexSpec::new("by_b", &["b desc", "a"]),
         UNIQUE => IndexSpec::new(UNIQUE, &["u"]).unique(),
         other => IndexSpec::new(other, &["u desc"]),
     }
 }
 
 /// A column to add, by number.
-pub fn added_column(default: i64) -> ColumnSpec {
-    let column = ColumnSpec::new(&format!("x{default}"), ColumnType::Int64).nullable();
+pub fn added_column(number: u64, default: i64) -> ColumnSpec {
+    let column = ColumnSpec::new(&format!("x{number}"), ColumnType::Int64).nullable();
     column.default_value(Value::Int(default))
 }
 
-/// Fills columns that were added after the row was written.
-pub fn pad(row: &mut Row, def: &TableDef) {
-    while row.len() + 1 < def.columns.len() {
-        let name = &def.columns[row.len() + 1].name;
-        let default = name.strip_prefix('x').and_then(|n| n.parse().ok());
-        row.push(default.map_or(V::Null, V::Int));
+/// Places of the live columns: `Err` of a key column, `Ok` of a value.
+pub fn live(def: &TableDef) -> Vec<Result<usize, usize>> {
+    let keys = Kind::of(&def.name).key_columns();
+    let place = |id: u16| usize::from(id).checked_sub(keys).ok_or(usize::from(id));
+    def.live_columns().iter().map(|c| place(c.id)).collect()
+}
+
+/// A whole row for the engine.
+pub fn whole<'v>(def: &TableDef, key: &'v [V], row: &'v [V]) -> Vec<ValueRef<'v>> {
+    let value = |place: Result<usize, usize>| match place {
+        Ok(at) => row.get(at).map_or(ValueRef::Null, V::value),
+        Err(at) => key[at].value(),
+    };
+    live(def).into_iter().map(value).collect()
+}
+
+/// What a column that was added after a row was written has in it.
+fn default_of(def: &TableDef, at: usize) -> V {
+    let id = Kind::of(&def.name).key_columns() + at;
+    let column = def.columns.iter().find(|c| usize::from(c.id) == id);
+    match column.map(|c| c.entry.default.as_ref()) {
+        Some(Some(value)) => V::from_engine(value.as_ref()),
+        Some(None) => V::Null,
+        None => V::Gone,
     }
 }
 
-/// A padded copy.
-pub fn padded(row: &Row, def: &TableDef) -> Row {
-    let mut row = row.clone();
-    pad(&mut row, def);
-    row
+/// The value at a place of a row.
+pub fn value_at(row: &Row, def: &TableDef, at: usize) -> V {
+    row.get(at).cloned().unwrap_or_else(|| default_of(def, at))
 }
 
-/// Positions (in the whole row) of an index's columns.
-pub fn index_columns(def: &TableDef, index: &str) -> Vec<usize> {
+/// True if a row read is the row expected. Columns that one of them does not know do not count.
+pub fn same(read: Option<&Row>, want: Option<&Row>, def: &TableDef) -> bool {
+    let (read, want) = match (read, want) {
+        (None, None) => return true,
+        (Some(read), Some(want)) => (read, want),
+        _ => return false,
+    };
+    read.iter().enumerate().all(|(at, r)| {
+        let same = |w: &V| *r == V::Gone || *w == V::Gone || r == w;
+        want.get(at).map_or_else(|| same(&default_of(def, at)), same)
+    })
+}
+
+/// One part of an index: where its value is, and whether it is descending.
+pub type Part = (Result<usize, usize>, bool);
+
+/// The parts of an index.
+pub fn index_parts(def: &TableDef, index: &str) -> Vec<Part> {
     let Ok(index) = def.index(index) else { return Vec::new() };
-    let position = |id: u16| def.columns.iter().position(|c| c.id == id);
-    index.entry.parts.iter().filter_map(|p| position(p.column)).collect()
+    let keys = Kind::of(&def.name).key_columns();
+    let place = |id: u16| usize::from(id).checked_sub(keys).ok_or(usize::from(id));
+    index.entry.parts.iter().map(|p| (place(p.column), p.desc)).collect()
+}
+
+/// The entry of a row in an index.
+pub fn entry_of(def: &TableDef, parts: &[Part], id: i64, row: &Row) -> (Vec<V>, i64) {
+    let key = Kind::of(&def.name).key(id);
+    let value = |part: &Part| match part.0 {
+        Ok(at) => value_at(row, def, at),
+        Err(at) => key[at].clone(),
+    };
+    (parts.iter().map(value).collect(), id)
+}
+
+/// Orders entries as the index does; of tables without a clustered key only by the columns.
+pub fn compare(kind: Kind, parts: &[Part], a: &(Vec<V>, i64), b: &(Vec<V>, i64)) -> Ordering {
+    let one = |(i, part): (usize, &Part)| {
+        let order = a.0[i].cmp(&b.0[i]);
+        if part.1 { order.reverse() } else { order }
+    };
+    let columns = parts.iter().enumerate().map(one).find(|o| *o != Ordering::Equal);
+    columns.unwrap_or_else(|| match kind.is_clustered() {
+        true => kind.rank(a.1).cmp(&kind.rank(b.1)),
+        false => Ordering::Equal,
+    })
 }
 
 /// How large values are drawn.
@@ -132,25 +174,34 @@ pub struct Sizes {
     pub unique: u64,
 }
 
-/// A random row with `columns` columns, the key not counted.
-pub fn random_row(rng: &mut Rng, columns: usize, sizes: Sizes) -> Row {
-    (0..columns).map(|c| random_value(rng, c, sizes)).collect()
+/// A random row for the live columns.
+pub fn random_row(rng: &mut Rng, def: &TableDef, sizes: Sizes) -> Row {
+    let mut row = Row::new();
+    for at in live(def).into_iter().flatten() {
+        row.resize(at, V::Gone);
+        row.push(random_value(rng, at, sizes));
+    }
+    row
 }
 
 /// A random value for the column at this place behind the key.
-pub fn random_value(rng: &mut Rng, column: usize, sizes: Sizes) -> V {
-    match column {
+pub fn random_value(rng: &mut Rng, at: usize, sizes: Sizes) -> V {
+    match at {
         0 if rng.one_in(8) => V::Null,
         0 => V::Int(rng.below(20) as i64 - 5),
-        1 if rng.one_in(8) => V::Null,
-        1 => {
+        B if rng.one_in(8) => V::Null,
+        B => {
             let large = rng.one_in(sizes.large_one_in);
-            let len = if large { 2_000 + rng.below(20_000) } else { rng.below(sizes.text + 1) };
+            let len = match large {
+                true if rng.one_in(20) => 200_000 + rng.below(800_000),
+                true => 2_000 + rng.below(20_000),
+                false => rng.below(sizes.text + 1),
+            };
             let letter = char::from(b'a' + rng.below(26) as u8);
             V::Text(letter.to_string().repeat(len as usize))
         }
-        2 if rng.one_in(4) => V::Null,
-        2 => V::Int(rng.below(sizes.unique) as i64),
+        U if rng.one_in(4) => V::Null,
+        U => V::Int(rng.below(sizes.unique) as i64),
         _ => V::Int(rng.below(1000) as i64),
     }
 }
@@ -162,6 +213,7 @@ pub fn short(row: Option<&Row>) -> String {
         V::Text(t) => format!("{}*{}", t.get(..1).unwrap_or(""), t.len()),
         V::Int(i) => i.to_string(),
         V::Null => "NULL".to_string(),
+        V::Gone => "-".to_string(),
     };
     row.iter().map(one).collect::<Vec<_>>().join(",")
 }

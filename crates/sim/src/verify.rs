@@ -2,7 +2,8 @@
 //! the commits whose fate a crash left open are there.
 
 use crate::model::{Key, Model, Phase};
-use crate::values::{COLUMNS, Row, UNIQUE, V, id_of, index_columns, padded, short};
+use crate::read::{How, InOrder, difference, entries_differ, entries_of, read_index, read_table};
+use crate::values::{Row, U, UNIQUE, V, index_parts};
 use evenkeel::{Access, Code, Database, Direction, Error, Isolation, Range, TableDef, Txn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,169 +23,60 @@ impl From<Error> for Trouble {
     }
 }
 
-/// Rows of a table in the order they were read.
-pub type InOrder = Vec<(i64, Row)>;
-
-fn row_values(row: &evenkeel::Row) -> Result<(i64, Row), Error> {
-    let id = id_of(&V::from_engine(row.value(0)?));
-    let values = (1..row.len()).map(|i| Ok(V::from_engine(row.value(i)?)));
-    Ok((id, values.collect::<Result<Row, Error>>()?))
-}
-
-/// Reads rows of a range in one direction, in the order they come.
-///
-/// # Errors
-/// Of the engine.
-pub fn read_table(
-    txn: &mut Txn,
-    name: &str,
-    range: Range<'_>,
-    direction: Direction,
-) -> Result<Vec<(i64, Row)>, Error> {
-    let mut scan = txn.table(name)?.scan(range, direction)?;
-    let mut row = evenkeel::Row::new();
-    let mut rows = Vec::new();
-    while scan.next(&mut row)? {
-        rows.push(row_values(&row)?);
-    }
-    Ok(rows)
-}
-
-/// Reads an index in one direction: the values of `columns` (positions in the row).
-///
-/// # Errors
-/// Of the engine.
-pub fn read_index(
-    txn: &mut Txn,
-    name: &str,
-    index: (&str, &[usize]),
-    direction: Direction,
-    keys_only: bool,
-) -> Result<Vec<(Vec<V>, i64)>, Error> {
-    let mut index_ref = txn.table(name)?.index(index.0)?;
-    if keys_only {
-        index_ref = index_ref.keys_only();
-    }
-    let mut scan = index_ref.scan(Range::ALL, direction)?;
-    let mut row = evenkeel::Row::new();
-    let mut entries = Vec::new();
-    while scan.next(&mut row)? {
-        let values = index.1.iter().map(|c| Ok(V::from_engine(row.value(*c)?)));
-        let values = values.collect::<Result<Vec<V>, Error>>()?;
-        entries.push((values, id_of(&V::from_engine(row.value(0)?))));
-    }
-    Ok(entries)
-}
-
-/// The first difference between rows read and rows expected.
-pub fn difference(
-    read: &[(i64, Row)],
-    expected: &BTreeMap<i64, &Row>,
-    def: &TableDef,
-) -> Option<String> {
-    let found: BTreeMap<i64, &Row> = read.iter().map(|(id, row)| (*id, row)).collect();
-    if found.len() != read.len() {
-        return Some(format!("{} rows have {} keys", read.len(), found.len()));
-    }
-    let ids: BTreeSet<i64> = found.keys().chain(expected.keys()).copied().collect();
-    for id in ids {
-        let (have, want) = (found.get(&id), expected.get(&id));
-        let (mut have, mut want) = (have.map(|r| padded(r, def)), want.map(|r| padded(r, def)));
-        // A column may have been added since the definition was looked up.
-        if let (Some(have), Some(want)) = (&mut have, &mut want) {
-            have.truncate(want.len());
-            want.truncate(have.len());
-        }
-        if have != want {
-            let (have, want) = (short(have.as_ref()), short(want.as_ref()));
-            return Some(format!("row {id}: read {have}, expected {want}"));
-        }
-    }
-    (!read.is_sorted_by_key(|(id, _)| *id)).then(|| "order".to_string())
-}
-
 /// Checks one table and its indexes in a transaction whose snapshot is `at`.
 ///
 /// # Errors
 /// A difference, or what the engine returned.
 pub fn check_table(
     txn: &mut Txn,
-    name: &str,
     def: &TableDef,
     expected: &BTreeMap<i64, &Row>,
     strict: bool,
 ) -> Result<(), Trouble> {
-    let differs = |what: String| Trouble::Differs(format!("table {name}: {what}"));
-    let forward = read_table(txn, name, Range::ALL, Direction::Forward)?;
-    if let Some(what) = difference(&forward, expected, def) {
-        return Err(differs(what));
-    }
-    let mut backward = read_table(txn, name, Range::ALL, Direction::Backward)?;
-    backward.reverse();
-    if forward != backward {
-        let (f, b) = (forward.len(), backward.len());
-        return Err(differs(format!("{f} rows forward, {b} backward, or others")));
+    let differs = |what: String| Trouble::Differs(format!("table {}: {what}", def.name));
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut rows = read_table(txn, def, Range::ALL, direction)?;
+        if direction == Direction::Backward {
+            rows.reverse();
+        }
+        if let Some(what) = difference(&rows, expected, def) {
+            return Err(differs(format!("{direction:?}: {what}")));
+        }
     }
     for index in &def.indexes {
-        check_index(txn, name, def, &index.name, expected, strict)?;
+        check_index(txn, def, &index.name, expected, strict)?;
     }
     Ok(())
 }
 
 fn check_index(
     txn: &mut Txn,
-    name: &str,
     def: &TableDef,
     index: &str,
     expected: &BTreeMap<i64, &Row>,
     strict: bool,
 ) -> Result<(), Trouble> {
-    let columns = index_columns(def, index);
-    let entry = |id: i64, row: &Row| -> (Vec<V>, i64) {
-        (columns.iter().map(|c| row[c - 1].clone()).collect(), id)
-    };
-    let mut want: Vec<_> = expected.iter().map(|(id, row)| entry(*id, row)).collect();
-    want.sort();
-    let mut first: Option<Vec<(Vec<V>, i64)>> = None;
+    let parts = index_parts(def, index);
+    let want = entries_of(def, &parts, expected);
     for (direction, keys_only) in [
         (Direction::Forward, true),
         (Direction::Backward, true),
         (Direction::Forward, false),
         (Direction::Backward, false),
     ] {
-        let read = read_index(txn, name, (index, &columns), direction, keys_only);
-        let mut read = match read {
+        let how = How { index, parts: &parts, range: Range::ALL, direction, keys_only };
+        let read = match read_index(txn, def, how) {
             Err(error) if error.code() == Code::IndexTooYoung => return Ok(()),
             // A schema change goes on.
             Err(error) if error.code() == Code::IndexMissing && !strict => return Ok(()),
             other => other?,
         };
-        if direction == Direction::Backward {
-            read.reverse();
+        if let Some(what) = entries_differ(def, &parts, direction, read, &want) {
+            let how = format!("index {}.{index}, {direction:?}, keys only {keys_only}", def.name);
+            return Err(Trouble::Differs(format!("{how}: {what}")));
         }
-        let how = format!("index {name}.{index}, {direction:?}, keys only {keys_only}");
-        let mut sorted = read.clone();
-        sorted.sort();
-        if sorted != want {
-            return Err(Trouble::Differs(format!("{how}: {}", entries_differ(&sorted, &want))));
-        }
-        if first.as_ref().is_some_and(|f| *f != read) {
-            return Err(Trouble::Differs(format!("{how}: another order than forward")));
-        }
-        first.get_or_insert(read);
     }
     Ok(())
-}
-
-fn entries_differ(read: &[(Vec<V>, i64)], want: &[(Vec<V>, i64)]) -> String {
-    let show = |e: Option<&(Vec<V>, i64)>| match e {
-        Some((values, id)) => format!("({}) -> {id}", short(Some(values))),
-        None => "end".to_string(),
-    };
-    let at = read.iter().zip(want).position(|(r, w)| r != w);
-    let at = at.unwrap_or(read.len().min(want.len()));
-    let (r, w) = (show(read.get(at)), show(want.get(at)));
-    format!("{} entries, expected {}; entry {at} is {r}, expected {w}", read.len(), want.len())
 }
 
 /// Checks every table of the model at a fixed timestamp in a transaction with that snapshot.
@@ -207,10 +99,7 @@ pub fn check_at(
         };
         let def = db.definition(&name)?;
         let expected = model.table_at(u64::from(def.entry.tree.0), at);
-        let padded: BTreeMap<i64, Row> =
-            expected.iter().map(|(id, row)| (*id, crate::values::padded(row, &def))).collect();
-        let expected = padded.iter().map(|(id, row)| (*id, row)).collect();
-        check_table(txn, &name, &def, &expected, strict)?;
+        check_table(txn, &def, &expected, strict)?;
     }
     Ok(())
 }
@@ -230,8 +119,9 @@ pub fn check_recovered(db: &Database, model: &mut Model) -> Result<u64, Trouble>
     txn.take_snapshot()?;
     let mut read: Vec<(Arc<TableDef>, InOrder)> = Vec::new();
     for name in db.tables() {
-        let rows = read_table(&mut txn, &name, Range::ALL, Direction::Forward)?;
-        read.push((db.definition(&name)?, rows));
+        let def = db.definition(&name)?;
+        let rows = read_table(&mut txn, &def, Range::ALL, Direction::Forward)?;
+        read.push((def, rows));
     }
     let mut first = None;
     let candidates = model.candidates();
@@ -266,12 +156,7 @@ fn check_schema(db: &Database, model: &mut Model) -> Result<(), Trouble> {
         }
     }
     for (name, table) in &mut model.tables {
-        let mut found = crate::model::Table::default();
-        if names.contains(name) {
-            let def = db.definition(name)?;
-            found.tree = u64::from(def.entry.tree.0);
-            found.indexes = def.indexes.iter().map(|i| i.name.clone()).collect();
-        }
+        let found = crate::schema::describe(db, name);
         table.is_busy = false;
         if !table.in_doubt && found != *table {
             let what = format!("table {name}: found {found:?}, expected {table:?}");
@@ -325,7 +210,7 @@ fn check_unique(model: &Model, db: &Database) -> Result<(), Trouble> {
         }
         let mut seen: BTreeMap<i64, i64> = BTreeMap::new();
         for (id, row) in model.table_at(u64::from(def.entry.tree.0), 0) {
-            if let Some(V::Int(u)) = row.get(COLUMNS - 2)
+            if let Some(V::Int(u)) = row.get(U)
                 && let Some(other) = seen.insert(*u, id)
             {
                 let what = format!("table {name}: rows {other} and {id} have u = {u}");

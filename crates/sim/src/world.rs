@@ -2,11 +2,13 @@
 //! are to be expected. The model is locked only between calls of the engine.
 
 use crate::events::Events;
+use crate::kind::NAMES;
 use crate::model::Model;
 use crate::values::Sizes;
 use evenkeel::{Database, Error, Kind};
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::SimEnv;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -34,6 +36,51 @@ pub struct Shape {
     /// Only builds, savepoints and rollbacks: one table, many partial rollbacks, no reads in
     /// transactions, everything compared after each build.
     pub builds: bool,
+    /// Which kinds of tables there are, by bit.
+    pub tables: u8,
+}
+
+impl Shape {
+    /// The names of its tables.
+    pub fn tables(&self) -> Vec<&'static str> {
+        let first = NAMES.iter().filter(|name| name.ends_with('0')).enumerate();
+        first.filter(|(i, _)| self.tables >> i & 1 == 1).map(|(_, name)| *name).collect()
+    }
+}
+
+/// Rows that a transaction has changed, or tried to, without having committed: what a READ
+/// UNCOMMITTED transaction sees of them is not known. By number, whatever the table.
+#[derive(Debug, Default)]
+pub struct Unsure {
+    /// Open changes, and the moment of the last change or commit.
+    rows: BTreeMap<i64, (u64, u64)>,
+    moment: u64,
+}
+
+impl Unsure {
+    /// A moment to compare with.
+    pub fn now(&self) -> u64 {
+        self.moment
+    }
+
+    /// A transaction begins to change a row.
+    pub fn touch(&mut self, id: i64) {
+        self.moment += 1;
+        let row = self.rows.entry(id).or_default();
+        *row = (row.0 + 1, self.moment);
+    }
+
+    /// Its transaction has committed.
+    pub fn commit(&mut self, id: i64) {
+        self.moment += 1;
+        let row = self.rows.entry(id).or_default();
+        *row = (row.0.saturating_sub(1), self.moment);
+    }
+
+    /// True if a read that began at this moment may have seen anything in the row.
+    pub fn since(&self, id: i64, moment: u64) -> bool {
+        self.rows.get(&id).is_some_and(|row| row.0 > 0 || row.1 > moment)
+    }
 }
 
 /// Shared by the sessions of a run.
@@ -58,6 +105,8 @@ pub struct World {
     pub counter: AtomicU64,
     /// Operations begun.
     pub ops: AtomicU64,
+    /// Rows with changes that are not committed.
+    pub unsure: Mutex<Unsure>,
 }
 
 /// What an error means for the session that got it.
@@ -78,6 +127,28 @@ impl World {
         if *ON.get_or_init(|| std::env::var_os("EVENKEEL_SIM_TRACE").is_some()) {
             eprintln!("{}", what());
         }
+    }
+
+    /// True if the model has a table of this name.
+    pub fn exists(&self, name: &str) -> bool {
+        self.model.lock().tables.get(name).is_some_and(|t| t.tree != 0)
+    }
+
+    /// Notes that a schema change of this table begins; false if another one goes on.
+    pub fn begin_change(&self, name: &str) -> bool {
+        let mut model = self.model.lock();
+        let table = model.tables.entry(name.to_string()).or_default();
+        if table.is_busy {
+            return false;
+        }
+        (table.is_busy, table.in_doubt) = (true, true);
+        true
+    }
+
+    /// Nothing came of it.
+    pub fn end_change(&self, name: &str) {
+        let table = crate::schema::describe(&self.db, name);
+        self.model.lock().tables.insert(name.to_string(), table);
     }
 
     /// Counts an operation.
@@ -134,7 +205,15 @@ impl World {
                 Verdict::Ended
             }
             _ if self.shape.ddl_one_in > 0
-                && matches!(code, "TableMissing" | "IndexMissing" | "TooManyValues") =>
+                && matches!(
+                    code,
+                    "TableMissing"
+                        | "IndexMissing"
+                        | "ColumnMissing"
+                        | "TooManyValues"
+                        | "ValueType"
+                        | "TreeGone"
+                ) =>
             {
                 events.hit("schema changed under a statement");
                 Verdict::Statement

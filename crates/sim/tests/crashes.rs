@@ -10,10 +10,15 @@ use evenkeel_sim::actor::{Actor, SMALL, open};
 use evenkeel_sim::model::Model;
 use evenkeel_sim::values::index_spec;
 use evenkeel_sim::verify::check_recovered;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 const T: &str = "num0";
+
+/// Seeds of each script, and disks that all together must leave, different in their bytes.
+const ROUNDS: u64 = 12;
+const STATES: usize = 10_000;
 
 /// Name, one crash point in this many, sizes, rows at the beginning, body.
 type Scripted = (&'static str, u64, Geometry, i64, Script);
@@ -94,10 +99,36 @@ fn inserts(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
 }
 
 fn bulk(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
-    for id in 100..500 {
+    a.load(T, 100..400, 100)?;
+    a.commit()?;
+    for id in 400..500 {
         a.put(T, id, id, 100, Some(id))?;
     }
     a.commit()
+}
+
+/// Long values: written with their rows and as streams, replaced, reverted, deleted.
+fn chains(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    a.put(T, 1, 1, 30_000, Some(1))?;
+    a.put(T, 2, 1, 9_000, Some(2))?;
+    a.commit()?;
+    a.stream(T, 1, 50_000)?;
+    a.commit()?;
+    a.savepoint()?;
+    a.stream(T, 2, 20_000)?;
+    a.put(T, 3, 1, 12_000, Some(3))?;
+    a.back()?;
+    a.put(T, 4, 4, 7_000, None)?;
+    a.commit()?;
+    a.db.checkpoint()?;
+    a.delete(T, 1)?;
+    a.stream(T, 4, 15_000)?;
+    a.rollback()?;
+    a.delete(T, 1)?;
+    a.put(T, 2, 2, 5, None)?;
+    a.commit()?;
+    rest(sim, 50);
+    Ok(())
 }
 
 fn updates_and_deletes(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
@@ -232,6 +263,7 @@ fn scripts_at_every_change() {
         ("add index", 1, SMALL, 100, add_index),
         ("drop", 1, SMALL, 100, drops),
         ("large transaction", 1, undo, 100, large_transaction),
+        ("overflow chains", 2, SMALL, 20, chains),
         ("two-phase commit", 1, SMALL, 100, two_phases),
         ("recovery", 1, SMALL, 300, nothing),
     ];
@@ -239,20 +271,20 @@ fn scripts_at_every_change() {
     let only = var("EVENKEEL_SIM_SCRIPT").unwrap_or_default();
     let number = |name: &str| var(name).and_then(|v| v.parse::<u64>().ok());
     let from = number("EVENKEEL_SIM_FROM").unwrap_or(1);
-    let rounds = number("EVENKEEL_SIM_ROUNDS").unwrap_or(if only.is_empty() { 12 } else { 1 });
-    let mut all = Explored::default();
+    let rounds = number("EVENKEEL_SIM_ROUNDS").unwrap_or(if only.is_empty() { ROUNDS } else { 1 });
+    let (mut all, mut points) = (BTreeSet::new(), 0);
     for script in scripts.iter().filter(|s| s.0.contains(&only)) {
-        let mut one = Explored::default();
+        let (mut states, mut tried) = (BTreeSet::new(), 0);
         for seed in from..from + rounds {
             let explored = explore(seed, script);
-            one.points += explored.points;
-            one.states += explored.states;
-            one.survivors += explored.survivors;
+            tried += explored.points;
+            states.extend(explored.states);
         }
-        println!("{:>6} points {:>6} states  {}", one.points, one.states, script.0);
-        all.points += one.points;
-        all.states += one.states;
-        all.survivors += one.survivors;
+        println!("{tried:>6} points {:>6} states  {}", states.len(), script.0);
+        points += tried;
+        all.append(&mut states);
     }
-    println!("{:>6} points {:>6} states in all", all.points, all.states);
+    println!("{points:>6} points {:>6} different states in all", all.len());
+    let whole = only.is_empty() && rounds >= ROUNDS;
+    assert!(!whole || all.len() >= STATES, "{} states, fewer than {STATES}", all.len());
 }

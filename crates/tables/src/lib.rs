@@ -19,6 +19,7 @@ mod latch;
 mod load;
 mod op;
 mod overflow;
+mod primary;
 pub mod range;
 mod read;
 pub mod row;

@@ -5,18 +5,23 @@
 //! keeps a value in an update keeps its chain.
 
 use crate::large::Chain;
+use crate::read::View;
 use crate::row::Row;
 use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::TableState;
 use crate::transaction::Transaction;
 use crate::write::Buffers;
-use evenkeel_base::{Code, Error, Result, Stamp};
+use evenkeel_base::{Cause, Code, Error, Kind, Result, Stamp};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_format::{Field, Value, row};
 use evenkeel_tree::{OverflowReader, OverflowRef, Tree, overflow};
 use evenkeel_txn::SnapshotGuard;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a dirty read looks again for a long value that is being reverted.
+const DIRTY_TRIES: usize = 1_000;
 
 /// Longer values are not read with their row, but when they are asked for.
 pub(crate) const LOAD_BYTES_MAX: u32 = 1 << 20;
@@ -81,6 +86,30 @@ impl Store {
         }
         let guard = || guard.cloned().unwrap_or_else(|| Arc::new(self.txns.snapshot()));
         row.keep_source(&state.tree, &guard)
+    }
+
+    /// As `load_references` of a row that `view` has found; false if it is gone. A dirty read may
+    /// meet a version whose chains go because it is being reverted: it reads the row again, and
+    /// gives the revert time to follow.
+    pub(crate) fn load_in_view(
+        &self,
+        state: &TableState,
+        view: &View,
+        row: &mut Row,
+    ) -> Result<bool> {
+        for _ in 0..DIRTY_TRIES {
+            match self.load_references(state, row, view.guard.as_ref()) {
+                Err(error) if view.dirty && error.kind() == Kind::Corrupt => {}
+                done => return done.map(|()| true),
+            }
+            let key = row.key().to_vec();
+            row.clear();
+            if !self.read(state, &key, view, row)? {
+                return Ok(false);
+            }
+            self.rt.delay(Duration::from_millis(1), Cause::RowLock);
+        }
+        self.load_references(state, row, view.guard.as_ref()).map(|()| true)
     }
 
     /// Frees the chains that an operation brought into its row, before it is reverted. A crash or a

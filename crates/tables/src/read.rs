@@ -12,7 +12,6 @@ use crate::table::{Table, TableState, Use};
 use crate::transaction::{Isolation, Transaction};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, Error, Result, Snapshot, Stamp, TreeId, TxnState, VersionSource};
-use evenkeel_format::ValueRef;
 use evenkeel_format::record::cell_flags;
 use evenkeel_tree::LeafRow;
 use evenkeel_txn::{Grant, Mode, Policy, SnapshotGuard, Space};
@@ -117,48 +116,10 @@ pub(crate) enum Locked {
 }
 
 impl Transaction {
-    /// The clustered key bytes for values of the primary key; of a table clustered on a hidden id
-    /// found through the primary key's index. `None` if there is no such row (hidden id only).
-    pub(crate) fn find_key(
-        &mut self,
-        table: &Arc<Table>,
-        values: &[ValueRef<'_>],
-    ) -> Result<Option<Vec<u8>>> {
-        let state = table.state();
-        let shape = &state.shape;
-        let mut key = Vec::new();
-        if !shape.key.is_empty() {
-            check_full(shape, values.len(), shape.key.len())?;
-            shape.encode_prefix(&shape.key, values, &mut key)?;
-            return Ok(Some(key));
-        }
-        let primary = shape.def.indexes.iter().position(|i| i.entry.primary);
-        let primary = primary.ok_or_else(|| {
-            Error::new(evenkeel_base::Code::IndexMissing)
-                .with("table", &shape.def.name)
-                .with("index", "primary")
-        })?;
-        let index = &shape.indexes[primary];
-        check_full(shape, values.len(), index.parts.len())?;
-        shape.encode_prefix(&index.parts, values, &mut key)?;
-        self.enter(table, Use::Read)?;
-        self.current_pk(index.id, &key)
-    }
-
-    /// Reads the row with this primary key into `row`; false if there is none.
-    ///
-    /// # Errors
-    /// What is wrong with the key; with SERIALIZABLE also lock errors.
-    pub fn get(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>], row: &mut Row) -> Result<bool> {
-        row.clear();
-        let Some(key) = self.find_key(table, key)? else { return Ok(false) };
-        self.get_by_key(table, &key, row)
-    }
-
     /// Reads the row with these clustered key bytes (`Row::key`).
     ///
     /// # Errors
-    /// As `get`.
+    /// With SERIALIZABLE lock errors.
     pub fn get_by_key(&mut self, table: &Arc<Table>, key: &[u8], row: &mut Row) -> Result<bool> {
         row.clear();
         self.enter(table, Use::Read)?;
@@ -166,57 +127,23 @@ impl Transaction {
             return self.lock_by_key(table, key, Mode::Shared, LockWait::Wait, row);
         }
         let view = self.view()?;
-        let state = table.state();
-        let found = self.store.read(&state, key, &view, row)?;
+        self.get_in_view(&table.state(), key, &view, row)
+    }
+
+    /// As `get_by_key`, of a plain read.
+    pub(crate) fn get_in_view(
+        &mut self,
+        state: &TableState,
+        key: &[u8],
+        view: &View,
+        row: &mut Row,
+    ) -> Result<bool> {
+        let found =
+            self.store.read(state, key, view, row)? && self.store.load_in_view(state, view, row)?;
         if found {
-            self.store.load_references(&state, row, view.guard.as_ref())?;
             self.store.rt.metrics.add(Metric::RowsRead, 1);
         }
         Ok(found)
-    }
-
-    /// Reads many rows by primary key; calls `f` with the position of each key that has a row.
-    ///
-    /// # Errors
-    /// As `get`, and what `f` returns.
-    pub fn get_many(
-        &mut self,
-        table: &Arc<Table>,
-        keys: &[&[ValueRef<'_>]],
-        f: &mut dyn FnMut(usize, &Row) -> Result<()>,
-    ) -> Result<()> {
-        let mut encoded = Vec::with_capacity(keys.len());
-        for (i, key) in keys.iter().enumerate() {
-            if let Some(key) = self.find_key(table, key)? {
-                encoded.push((key, i));
-            }
-        }
-        encoded.sort();
-        let mut row = Row::new();
-        for (key, i) in encoded {
-            if self.get_by_key(table, &key, &mut row)? {
-                f(i, &row)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Locks the row with this primary key and reads its newest version; false if there is none
-    /// or it is left out.
-    ///
-    /// # Errors
-    /// `RowChanged`, lock errors, what is wrong with the key.
-    pub fn get_locked(
-        &mut self,
-        table: &Arc<Table>,
-        key: &[ValueRef<'_>],
-        mode: Mode,
-        wait: LockWait,
-        row: &mut Row,
-    ) -> Result<bool> {
-        row.clear();
-        let Some(key) = self.find_key(table, key)? else { return Ok(false) };
-        self.lock_by_key(table, &key, mode, wait, row)
     }
 
     /// Locks the row with these clustered key bytes and reads its newest version.
@@ -351,7 +278,7 @@ pub(crate) fn newest_stop(
     }
 }
 
-fn check_full(shape: &Shape, have: usize, want: usize) -> Result<()> {
+pub(crate) fn check_full(shape: &Shape, have: usize, want: usize) -> Result<()> {
     if have == want {
         return Ok(());
     }

@@ -67,7 +67,9 @@ impl Scan {
                     None => continue,
                 }
             }
-            self.store.load_references(&self.state, row, self.view.guard.as_ref())?;
+            if !self.store.load_in_view(&self.state, &self.view, row)? {
+                continue;
+            }
             self.store.rt.metrics.add(Metric::RowsRead, 1);
             return Ok(true);
         }
@@ -164,9 +166,8 @@ impl IndexScan {
             let mut row = self.spare.pop().unwrap_or_default();
             let found = self.store.read(&self.state, pk, &self.view, &mut row)?;
             // A dirty read may meet a row that has moved on since its entry.
+            let found = found && self.store.load_in_view(&self.state, &self.view, &mut row)?;
             if found && (!self.view.dirty || self.has_key(&row, key)?) {
-                let guard = self.view.guard.as_ref();
-                self.store.load_references(&self.state, &mut row, guard)?;
                 rows.push((*at, row));
             } else {
                 self.spare.push(row);
@@ -280,15 +281,13 @@ impl Transaction {
         Ok(IndexScan { store, state, index, view, cursor, keys_only, fetched, spare, end, rows })
     }
 
-    /// The primary key bytes of the row that has these key bytes in a unique index, by its newest
-    /// committed or own entry; waits for an undecided one.
-    pub(crate) fn current_pk(&mut self, index: IndexId, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut found = self.current_pks(index, key, LockWait::Wait)?;
-        Ok(found.pop())
-    }
-
     /// Primary keys of the rows that have these key bytes, by their newest entries.
-    fn current_pks(&mut self, index: IndexId, key: &[u8], wait: LockWait) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn current_pks(
+        &mut self,
+        index: IndexId,
+        key: &[u8],
+        wait: LockWait,
+    ) -> Result<Vec<Vec<u8>>> {
         loop {
             let store = self.store.clone();
             let me = self.inner.id();
@@ -357,7 +356,12 @@ impl Transaction {
         }
     }
 
-    fn lock_byte_range(&mut self, space: Space, range: &ByteRange, locking: Locking) -> Result<()> {
+    pub(crate) fn lock_byte_range(
+        &mut self,
+        space: Space,
+        range: &ByteRange,
+        locking: Locking,
+    ) -> Result<()> {
         if self.isolation != Isolation::Serializable {
             return Ok(());
         }

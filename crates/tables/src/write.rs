@@ -207,20 +207,6 @@ impl Transaction {
         })
     }
 
-    /// Changes columns of the row with this primary key; false if there is none.
-    ///
-    /// # Errors
-    /// `DuplicateKey`, `RowChanged`, lock errors, and what is wrong with the values.
-    pub fn update(
-        &mut self,
-        table: &Arc<Table>,
-        key: &[ValueRef<'_>],
-        changes: &[(usize, ValueRef<'_>)],
-    ) -> Result<bool> {
-        let Some(key) = self.find_key(table, key)? else { return Ok(false) };
-        self.update_by_key(table, &key, changes)
-    }
-
     /// Changes columns of the row with these clustered key bytes (`Row::key`).
     ///
     /// # Errors
@@ -232,15 +218,6 @@ impl Transaction {
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
         self.statement(|txn| txn.update_row(table, key, changes))
-    }
-
-    /// Deletes the row with this primary key; false if there is none.
-    ///
-    /// # Errors
-    /// `RowChanged`, lock errors.
-    pub fn delete(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>]) -> Result<bool> {
-        let Some(key) = self.find_key(table, key)? else { return Ok(false) };
-        self.delete_by_key(table, &key)
     }
 
     /// Deletes the row with these clustered key bytes (`Row::key`).
@@ -411,8 +388,13 @@ impl Transaction {
             let mut old_row = std::mem::take(&mut b.old_row);
             let current = self.read_current(&state, key, &mut old_row);
             b.old_row = old_row;
-            let Current::Live(stamp, flags) = current? else { return Ok(false) };
-            if self.keep_chains(&b.old_row, &mut guard) {
+            let Current::Live(stamp, flags) = current? else {
+                b.given = given;
+                return Ok(false);
+            };
+            // Again with the present state if its format came while the row was waited for.
+            let is_later = !state.shape.is_as_new_as(&b.old_row);
+            if is_later || self.keep_chains(&b.old_row, &mut guard) {
                 continue;
             }
             let old_row = b.old_row.clone();
@@ -532,7 +514,9 @@ impl Transaction {
             let current = self.read_current(&state, key, &mut old_row);
             b.old_row = old_row;
             let Current::Live(stamp, flags) = current? else { return Ok(false) };
-            if self.keep_chains(&b.old_row, &mut guard) {
+            // Again with the present state if its format came while the row was waited for.
+            let is_later = !state.shape.is_as_new_as(&b.old_row);
+            if is_later || self.keep_chains(&b.old_row, &mut guard) {
                 continue;
             }
             b.key.clear();

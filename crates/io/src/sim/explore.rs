@@ -40,14 +40,14 @@ impl fmt::Display for Survivor {
 }
 
 /// What was tried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
     /// Crash points.
     pub points: u64,
     /// Surviving disks checked.
     pub survivors: u64,
     /// Different ones among them, by hash.
-    pub states: u64,
+    pub states: BTreeSet<u64>,
 }
 
 impl Explore {
@@ -66,7 +66,6 @@ impl Explore {
         check: impl Fn(&SimEnv, &T, Survivor),
     ) -> Explored {
         let mut explored = Explored::default();
-        let mut seen = BTreeSet::new();
         let mut change = 1 + self.seed % self.stride.max(1);
         loop {
             let disk = start.crash(CrashPolicy::KeepAll, self.seed);
@@ -89,7 +88,7 @@ impl Explore {
                     let which = Survivor { seed: self.seed, change, policy: *policy, round };
                     let after = sim.disk().crash(*policy, self.seed ^ round.rotate_left(32));
                     let hash = after.hash();
-                    seen.insert(hash);
+                    explored.states.insert(hash);
                     if checked.insert(hash) {
                         explored.survivors += 1;
                         let after = SimEnv::on(after, SimOptions::new(self.seed));
@@ -103,7 +102,6 @@ impl Explore {
             }
             change += self.stride.max(1);
         }
-        explored.states = seen.len() as u64;
         explored
     }
 }

@@ -214,6 +214,11 @@ impl SimEnv {
         self.scheduler.failure().map_or(Ok(()), Err)
     }
 
+    /// What threads of the background said when they panicked: they end nothing but themselves.
+    pub fn panics(&self) -> Vec<String> {
+        self.scheduler.panics()
+    }
+
     /// Ends the simulation: every thread unwinds at its next wait; returns when all have ended.
     /// The disk stays as it is.
     pub fn stop(&self) {

@@ -113,6 +113,8 @@ struct Table {
     trace: u64,
     /// Turn and time of the last choice of a thread that is not of the background.
     driven: (u64, u64),
+    /// What threads of the background said when they panicked.
+    panics: Vec<String>,
     /// An outside thread was told why the simulation failed.
     reported: bool,
 }
@@ -175,6 +177,7 @@ impl Scheduler {
                 switches: 0,
                 trace: mix(options.seed),
                 driven: (0, 0),
+                panics: Vec::new(),
                 reported: false,
             }),
             ended: Arc::new(Event::new()),
@@ -204,6 +207,11 @@ impl Scheduler {
         let why = why.clone();
         table.reported = true;
         Some(why)
+    }
+
+    /// Texts of the panics in the background so far.
+    pub fn panics(&self) -> Vec<String> {
+        self.table.lock().panics.clone()
     }
 
     fn known_slot(&self) -> Option<usize> {
@@ -260,6 +268,7 @@ impl Scheduler {
                 table.mode = Mode::Ending(Some(text));
             } else {
                 log::error!("{text}");
+                table.panics.push(text);
             }
         }
         self.ended.notify();

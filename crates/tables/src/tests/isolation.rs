@@ -124,14 +124,60 @@ fn writers_wait_for_each_other() {
     }
 }
 
+/// A table clustered on a hidden id: its primary key is found in an index, which a plain read reads
+/// at its snapshot and without waiting, whatever has become of the key since.
+#[test]
+fn a_long_primary_key_is_read_at_the_snapshot() {
+    let db = Db::new();
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Text { max: 2_000 }))
+        .column(ColumnSpec::new("a", ColumnType::Int64))
+        .primary_key(&["id"]);
+    let table = db.store.create_table("long", &spec).unwrap();
+    let key = [ValueRef::Text("k")];
+    let put = |a: i64| {
+        let mut txn = db.begin();
+        txn.delete(&table, &key).unwrap();
+        txn.insert(&table, &[key[0], a.into()]).unwrap();
+        commit(txn);
+    };
+    let read = |txn: &mut Transaction| {
+        let mut row = Row::new();
+        let found = txn.get(&table, &key, &mut row).unwrap();
+        found.then(|| row.value(1).unwrap().to_owned())
+    };
+    put(1);
+    let mut old = db.begin();
+    assert_eq!(read(&mut old), Some(Value::Int(1)));
+    put(2);
+    assert_eq!(read(&mut old), Some(Value::Int(1)), "another row has the key now");
+    let mut other = db.begin();
+    other.delete(&table, &key).unwrap();
+    assert_eq!(read(&mut db.begin()), Some(Value::Int(2)), "no wait for who deletes it");
+    let mut row = Row::new();
+    let refused = db.begin().get_locked(&table, &key, Mode::Shared, LockWait::NoWait, &mut row);
+    assert_eq!(refused.map_err(|e| e.code()), Err(Code::LockNotAvailable));
+    commit(other);
+    assert_eq!(read(&mut db.begin()), None);
+    assert_eq!(read(&mut old), Some(Value::Int(1)), "nobody has it now");
+    let gone = old.update(&table, &key, &[(1, 5i64.into())]).map_err(|e| e.code());
+    assert_eq!(gone, Err(Code::RowChanged));
+}
+
 /// Who waits for a row reads it in the format it has then, which may be later than his wait.
 #[test]
 fn a_column_is_added_while_a_lock_is_waited_for() {
     let db = Db::new();
     let table = two_rows(&db);
+    let mut txn = db.begin();
+    txn.insert(&table, &row_values(3, 30, None, Some(3))).unwrap();
+    txn.insert(&table, &row_values(4, 40, None, Some(4))).unwrap();
+    commit(txn);
     let d = ColumnSpec::new("d", ColumnType::Int32).default_value(7i64);
     let mut first = db.begin();
-    set_a(&mut first, &table, 1, 50).unwrap();
+    for id in [1, 3, 4] {
+        set_a(&mut first, &table, id, 50).unwrap();
+    }
     std::thread::scope(|scope| {
         let (db, table) = (&db, &table);
         let wait = |by_index: bool| {
@@ -150,16 +196,19 @@ fn a_column_is_added_while_a_lock_is_waited_for() {
             row.values().unwrap().len()
         };
         let waiters = [scope.spawn(move || wait(false)), scope.spawn(move || wait(true))];
-        while db.store.txns.waiting() < 2 {
+        let update = scope.spawn(move || set_a(&mut db.begin(), table, 3, 60).unwrap());
+        let delete = scope.spawn(move || db.begin().delete(table, &[4i64.into()]).unwrap());
+        while db.store.txns.waiting() < 4 {
             std::thread::yield_now();
         }
         db.store.add_column("t", &d).unwrap();
-        for id in [1i64, 2] {
+        for id in [1i64, 2, 3, 4] {
             let change = [(table.shape().column("d").unwrap(), ValueRef::Int(8))];
             first.update(table, &[id.into()], &change).unwrap();
         }
         commit(first);
         assert_eq!(waiters.map(|w| w.join().unwrap()), [5, 5]);
+        assert!(update.join().unwrap() && delete.join().unwrap());
     });
 }
 

@@ -1,0 +1,233 @@
+//! Rows by primary key: the clustered key itself, or, in a table clustered on a hidden id, found
+//! through the primary key's index.
+//!
+//! Such an index is read as the row will be: by a plain read at its snapshot and without waiting,
+//! by a locking read or a change as it is now (A7). Between the index and the row another row may
+//! take the key; then the search begins again.
+
+use crate::read::{LockWait, View, check_full};
+use crate::row::Row;
+use crate::scan::Locking;
+use crate::table::{Table, TableState, Use};
+use crate::transaction::{Isolation, Transaction};
+use evenkeel_base::{Code, Error, IndexId, Result, Snapshot};
+use evenkeel_format::record::entry_op;
+use evenkeel_format::{ValueRef, prefix_successor};
+use evenkeel_runs::{Direction, KeyRange};
+use evenkeel_txn::{Mode, Space};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What the values of a primary key say.
+enum Primary {
+    /// The clustered key.
+    Clustered(Vec<u8>),
+    /// Key bytes in the primary key's index.
+    Indexed(IndexId, Vec<u8>),
+}
+
+impl TableState {
+    fn primary(&self, values: &[ValueRef<'_>]) -> Result<Primary> {
+        let (shape, mut key) = (&self.shape, Vec::new());
+        if !shape.key.is_empty() {
+            check_full(shape, values.len(), shape.key.len())?;
+            shape.encode_prefix(&shape.key, values, &mut key)?;
+            return Ok(Primary::Clustered(key));
+        }
+        let primary = shape.def.indexes.iter().position(|i| i.entry.primary);
+        let primary = primary.ok_or_else(|| {
+            Error::new(Code::IndexMissing).with("table", &shape.def.name).with("index", "primary")
+        })?;
+        let index = &shape.indexes[primary];
+        check_full(shape, values.len(), index.parts.len())?;
+        shape.encode_prefix(&index.parts, values, &mut key)?;
+        Ok(Primary::Indexed(index.id, key))
+    }
+}
+
+impl Transaction {
+    /// Reads the row with this primary key into `row`; false if there is none.
+    ///
+    /// # Errors
+    /// What is wrong with the key; with SERIALIZABLE also lock errors.
+    pub fn get(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>], row: &mut Row) -> Result<bool> {
+        row.clear();
+        self.enter(table, Use::Read)?;
+        if self.reads_lock() {
+            return self.get_locked(table, key, Mode::Shared, LockWait::Wait, row);
+        }
+        let view = self.view()?;
+        let state = table.state();
+        let key = match state.primary(key)? {
+            Primary::Clustered(key) => Some(key),
+            Primary::Indexed(index, key) => self.visible_pk(index, &key, &view)?,
+        };
+        key.map_or(Ok(false), |key| self.get_in_view(&state, &key, &view, row))
+    }
+
+    /// Reads many rows by primary key, in its order; calls `f` with the position of each key that
+    /// has a row.
+    ///
+    /// # Errors
+    /// As `get`, and what `f` returns.
+    pub fn get_many(
+        &mut self,
+        table: &Arc<Table>,
+        keys: &[&[ValueRef<'_>]],
+        f: &mut dyn FnMut(usize, &Row) -> Result<()>,
+    ) -> Result<()> {
+        self.enter(table, Use::Read)?;
+        let state = table.state();
+        let mut sorted = Vec::with_capacity(keys.len());
+        for (i, key) in keys.iter().enumerate() {
+            sorted.push(match state.primary(key)? {
+                Primary::Clustered(bytes) => (bytes, true, i),
+                Primary::Indexed(_, bytes) => (bytes, false, i),
+            });
+        }
+        sorted.sort();
+        let mut row = Row::new();
+        for (bytes, is_clustered, i) in sorted {
+            let found = match is_clustered {
+                true => self.get_by_key(table, &bytes, &mut row)?,
+                false => self.get(table, keys[i], &mut row)?,
+            };
+            if found {
+                f(i, &row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks the row with this primary key and reads its newest version; false if there is none
+    /// or it is left out.
+    ///
+    /// # Errors
+    /// `RowChanged`, lock errors, what is wrong with the key.
+    pub fn get_locked(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[ValueRef<'_>],
+        mode: Mode,
+        wait: LockWait,
+        row: &mut Row,
+    ) -> Result<bool> {
+        row.clear();
+        let locking = Locking { mode, wait };
+        self.with_current(table, key, locking, |txn, key| {
+            txn.lock_by_key(table, key, mode, wait, row)
+        })
+    }
+
+    /// Changes columns of the row with this primary key; false if there is none.
+    ///
+    /// # Errors
+    /// `DuplicateKey`, `RowChanged`, lock errors, and what is wrong with the values.
+    pub fn update(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[ValueRef<'_>],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+        self.with_current(table, key, locking, |txn, key| txn.update_by_key(table, key, changes))
+    }
+
+    /// Deletes the row with this primary key; false if there is none.
+    ///
+    /// # Errors
+    /// `RowChanged`, lock errors.
+    pub fn delete(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>]) -> Result<bool> {
+        let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+        self.with_current(table, key, locking, |txn, key| txn.delete_by_key(table, key))
+    }
+
+    /// Does something with the row that has this primary key now; false if there is none. `f`
+    /// returns false if the row is not there (any more).
+    fn with_current(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+        locking: Locking,
+        mut f: impl FnMut(&mut Transaction, &[u8]) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut tried: Option<Vec<u8>> = None;
+        loop {
+            let (index, key) = match table.state().primary(values)? {
+                Primary::Clustered(key) => return f(self, &key),
+                Primary::Indexed(..) => {
+                    self.enter(table, Use::Write)?;
+                    // In use, the table keeps its indexes.
+                    match table.state().primary(values)? {
+                        Primary::Clustered(key) => return f(self, &key),
+                        Primary::Indexed(index, key) => (index, key),
+                    }
+                }
+            };
+            let Some(pk) = self.present_pk(index, &key, locking)? else { return Ok(false) };
+            if f(self, &pk)? {
+                return Ok(true);
+            }
+            if tried.as_ref() == Some(&pk) {
+                return Ok(false);
+            }
+            tried = Some(pk);
+        }
+    }
+
+    /// The row under a primary key now. Of a transaction with a snapshot also one that has gone
+    /// since: to change or lock it is a conflict, which is found at the row (A6).
+    fn present_pk(
+        &mut self,
+        index: IndexId,
+        key: &[u8],
+        locking: Locking,
+    ) -> Result<Option<Vec<u8>>> {
+        if self.isolation == Isolation::Serializable {
+            // An absent key stays absent.
+            let mut upper = key.to_vec();
+            let upper = prefix_successor(&mut upper).then_some(upper);
+            let range = crate::range::ByteRange { lower: key.to_vec(), upper };
+            self.lock_byte_range(Space::Index(index), &range, locking)?;
+        }
+        let mut found = self.current_pks(index, key, locking.wait)?;
+        if let Some(pk) = found.pop() {
+            return Ok(Some(pk));
+        }
+        let Some(at) = self.snapshot_at() else { return Ok(None) };
+        let snapshot = Snapshot { at, own: self.inner.id(), own_below: self.inner.mark() };
+        self.first_pk(index, key, snapshot)
+    }
+
+    /// The row that a plain read finds under a primary key. Its own row comes before the one it
+    /// replaced in a later state than the snapshot's.
+    fn visible_pk(&mut self, index: IndexId, key: &[u8], view: &View) -> Result<Option<Vec<u8>>> {
+        let me = self.inner.id();
+        let (mut own, mut any) = (None, None);
+        self.store.runs.current(index, key, &mut |pk, op, stamp, _| {
+            if op & entry_op::INS != 0 {
+                any = Some(pk.to_vec());
+                if stamp.txn == me && me.0 != 0 {
+                    own = Some(pk.to_vec());
+                }
+            }
+            own.is_none()
+        })?;
+        if own.is_some() || (view.dirty && any.is_some()) {
+            return Ok(own.or(any));
+        }
+        self.first_pk(index, key, view.snapshot)
+    }
+
+    fn first_pk(&self, index: IndexId, key: &[u8], snapshot: Snapshot) -> Result<Option<Vec<u8>>> {
+        let mut upper = key.to_vec();
+        let upper = match prefix_successor(&mut upper) {
+            true => Bound::Excluded(upper),
+            false => Bound::Unbounded,
+        };
+        let range = KeyRange { lower: Bound::Included(key.to_vec()), upper };
+        let runs = &self.store.runs;
+        let mut cursor = runs.cursor(index, range, Direction::Forward, snapshot)?;
+        Ok(cursor.next()?.map(|entry| entry.pk.to_vec()))
+    }
+}
