@@ -10,7 +10,7 @@ use crate::supervisor::Supervisor;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::Superblock;
 use evenkeel_io::{File, OpenMode, Runtime};
-use evenkeel_log::{Log, LogOptions};
+use evenkeel_log::{Durability, Log, LogOptions};
 use evenkeel_pages::{Pages, PagesOptions};
 use evenkeel_runs::{Runs, RunsOptions};
 use evenkeel_tables::{Chains, Store, StoreOptions, StoreParts};
@@ -89,13 +89,19 @@ impl Parts {
     }
 
     /// Begins a log epoch at `start` and connects every layer to it.
-    fn connect(&self, epoch: u32, start: Lsn) -> Result<Arc<Log>> {
+    fn connect(&self, epoch: u32, start: Lsn, durability: Durability) -> Result<Arc<Log>> {
         let log_options = LogOptions {
             log_bytes: self.shares.log_bytes,
             buffer_bytes: self.shares.log_buffer_bytes as usize,
             epoch,
         };
-        let log = Log::create(self.rt.clone(), log_options, start)?;
+        let log = match durability {
+            Durability::Sync => Log::create(self.rt.clone(), log_options, start)?,
+            // Commits wait for the write at most: it need not wait for the device.
+            Durability::Write | Durability::Lazy => {
+                Log::create_buffered(self.rt.clone(), log_options, start)?
+            }
+        };
         self.pages.attach_log(log.clone())?;
         self.txns.attach_log(log.clone());
         self.runs.attach_log(log.clone());
@@ -166,7 +172,7 @@ impl Engine {
         rt.set_database(DatabaseId(rt.env.random()));
         let page_size = options.page_size_to_create();
         let parts = Parts::new(&rt, &options, page_size, None)?;
-        let log = parts.connect(1, Lsn::ZERO)?;
+        let log = parts.connect(1, Lsn::ZERO, options.durability)?;
         parts.runs.finish_restore()?;
         let store = Store::create(parts.store_parts(&log), store_options(&options, &parts.shares))?;
         let recorder = parts.recorder(&log);
@@ -212,7 +218,7 @@ impl Engine {
         };
         let end = recovery.run(&mut report)?;
         let epoch = end.epoch.max(superblock.epoch) + 1;
-        let log = parts.connect(epoch, end.end)?;
+        let log = parts.connect(epoch, end.end, options.durability)?;
         log.set_checkpoint(superblock.redo)?;
         parts.runs.finish_restore()?;
         parts.txns.finish_recovery()?;

@@ -83,6 +83,15 @@ impl Log {
         Log::create_aligned(rt, opts, start, 1)
     }
 
+    /// `create` with writes through the system's page cache: where commits wait for the write only
+    /// (mode 2), the write costs a copy then, not a turn of the device.
+    ///
+    /// # Errors
+    /// As `create`.
+    pub fn create_buffered(rt: Arc<Runtime>, opts: LogOptions, start: Lsn) -> Result<Arc<Log>> {
+        Log::begin(rt, opts, start, 1, false)
+    }
+
     /// `create` with writes padded to at least `align_blocks` blocks: to measure what it costs.
     #[doc(hidden)]
     pub fn create_aligned(
@@ -91,8 +100,18 @@ impl Log {
         from: Lsn,
         align_blocks: u64,
     ) -> Result<Arc<Log>> {
+        Log::begin(rt, opts, from, align_blocks, true)
+    }
+
+    fn begin(
+        rt: Arc<Runtime>,
+        opts: LogOptions,
+        from: Lsn,
+        align_blocks: u64,
+        direct: bool,
+    ) -> Result<Arc<Log>> {
         assert!(opts.epoch != 0, "epoch 0 means none");
-        let (segments, oldest) = Segments::open(&rt, opts.log_bytes, from, align_blocks)?;
+        let (segments, oldest) = Segments::open(&rt, opts.log_bytes, from, align_blocks, direct)?;
         let align = segments.align();
         // Block 0 stays unused: LSN 0 means "none".
         let start = from.0.div_ceil(PAYLOAD as u64).max(1).next_multiple_of(align);

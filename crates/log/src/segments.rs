@@ -25,8 +25,6 @@ const PROBE: &str = "wal/probe.tmp";
 const STEP: u64 = 1 << 20;
 /// Size of the first segments: a new directory stays small.
 const FIRST_SEGMENT: u64 = 4 << 20;
-const EXISTING: OpenMode =
-    OpenMode { create: false, exclusive: false, write: true, direct: true, lock: false };
 
 /// Bytes of a segment file for a log of `log_bytes` (B1; below 32 MiB, in tests, a sixteenth).
 pub(crate) fn segment_bytes(log_bytes: u64) -> u64 {
@@ -75,6 +73,8 @@ pub(crate) struct Segments {
     log_bytes: u64,
     /// Writes are multiples of this many blocks.
     align: u64,
+    /// Written past the system's page cache.
+    direct: bool,
 }
 
 /// The headers of the segments in a directory, in order, without those below `from` that do not
@@ -131,6 +131,7 @@ impl Segments {
         log_bytes: u64,
         start: Lsn,
         align_min: u64,
+        direct: bool,
     ) -> Result<(Segments, Lsn)> {
         rt.env.create_dir(DIR)?;
         for name in [NEW, RECYCLE, PROBE] {
@@ -145,6 +146,7 @@ impl Segments {
             segment_bytes: segment_bytes(log_bytes),
             log_bytes: log_bytes.max(8 * segment_bytes(log_bytes)),
             align,
+            direct,
         };
         let oldest = segments.adopt(start)?;
         Ok((segments, oldest))
@@ -155,7 +157,8 @@ impl Segments {
         let start_block = block_of(start).next_multiple_of(BLOCKS_ALIGN);
         let mut found = Vec::new();
         for header in read_headers(&self.rt, None)? {
-            let file = self.rt.env.open(&segment_path(header.number), EXISTING)?;
+            let mode = OpenMode { create: false, direct: self.direct, ..OpenMode::READ_WRITE };
+            let file = self.rt.env.open(&segment_path(header.number), mode)?;
             // What replay has read may never have been synced.
             if header.first_block <= start_block {
                 file.sync()?;
@@ -270,7 +273,8 @@ impl Segments {
     fn begin_growing(&self) -> Result<Growing> {
         let bytes = self.next_bytes(&self.table.lock());
         self.rt.env.remove(NEW)?;
-        let file = self.rt.env.open(NEW, OpenMode::READ_WRITE.direct())?;
+        let mode = OpenMode { direct: self.direct, ..OpenMode::READ_WRITE };
+        let file = self.rt.env.open(NEW, mode)?;
         Ok(Growing { file, bytes, done: 0 })
     }
 
