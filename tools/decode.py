@@ -137,6 +137,8 @@ class State:
             r = Reader(body)
             if kind in (2, 3):
                 self.row_record(lsn, kind, r)
+            elif kind == 10:
+                self.rows_record(lsn, r)
             elif kind in (4, 5):
                 self.outcome[r.varint()] = 2 if kind == 4 else 3
             elif kind == 8:
@@ -160,6 +162,16 @@ class State:
         for _ in range((flags & 0x20 and r.bytes(), r.varint())[1]):  # 0x20: chains that changed hands
             index, op, columns, _ = r.varint(), r.number(1), r.bytes(), r.bytes()
             self.entries.append((lsn, generation, index, op, columns, key, stamp))
+    def rows_record(self, lsn, r):
+        _, _, txn, operation, _, generation = r.varints(6)
+        heads, key = [(r.varint(), r.number(1)) for _ in range(r.varint())], b""
+        self.seen.add(txn)
+        while r.left():
+            key, _ = key[: r.varint()] + r.bytes(), r.bytes()
+            self.before[txn, operation] = None
+            for index, op in heads:
+                self.entries.append((lsn, generation, index, op, r.bytes(), key, (txn, operation)))
+            operation += 1
     def transactions(self, r):
         need(r.number(1) == 1 and r.varints(2), "unknown list of transactions")
         for _ in range(r.varint()):

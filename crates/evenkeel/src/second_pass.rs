@@ -9,6 +9,7 @@ use crate::recovery::Recovery;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
+use evenkeel_format::rows::each_row;
 use evenkeel_io::{Event, Runtime, Task};
 use evenkeel_log::{Replay, replay};
 use evenkeel_pages::{PageLives, PageRedo, Pages};
@@ -136,7 +137,14 @@ struct Reader<'a, 'b> {
 
 impl Replay for Reader<'_, '_> {
     fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
-        self.rows += u64::from(kind == RecordKind::Row);
+        match kind {
+            RecordKind::Row => self.rows += 1,
+            RecordKind::Rows => each_row(kind, body, &mut |_, _| {
+                self.rows += 1;
+                Ok(())
+            })?,
+            _ => {}
+        }
         self.stretch.push(lsn, kind, body);
         if self.stretch.bytes.len() >= STRETCH_BYTES { self.hand_on() } else { Ok(()) }
     }

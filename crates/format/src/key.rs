@@ -63,6 +63,16 @@ impl KeyPart {
     }
 
     fn encode_value(&self, value: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
+        if let Some(number) = self.ty.to_number(value) {
+            // The plain case, without arithmetic in 128 bits: sign flipped, big-endian.
+            match self.ty.fixed_len() {
+                Some(8) => out.extend_from_slice(&(number ^ i64::MIN).to_be_bytes()),
+                Some(4) => out.extend_from_slice(&(number as i32 ^ i32::MIN).to_be_bytes()),
+                Some(2) => out.extend_from_slice(&(number as i16 ^ i16::MIN).to_be_bytes()),
+                _ => out.push((number as i8 ^ i8::MIN) as u8),
+            }
+            return Ok(());
+        }
         if self.ty.is_scalar() {
             let bits = self.ty.ordered_bits(self.ty.to_bits(value)?);
             let len = self.ty.fixed_len().unwrap_or(16);

@@ -14,6 +14,7 @@ pub mod overflow;
 pub mod page;
 pub mod record;
 pub mod row;
+pub mod rows;
 pub mod run;
 pub mod space;
 pub mod superblock;

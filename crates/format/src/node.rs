@@ -65,6 +65,8 @@ const STAMP_BYTES: usize = 12;
 const LEAF_CELL_BYTES: usize = 3;
 /// Bytes of an inner cell beside the timestamp and the suffix.
 const INNER_CELL_BYTES: usize = 9;
+/// Bytes of a cell in front of its suffix, at most: those of an inner cell with a timestamp.
+pub(crate) const FIXED_BYTES_MAX: usize = INNER_CELL_BYTES + 8;
 /// Levels of a tree at most: enough for 2^64 rows at the smallest fan-out.
 pub const LEVELS_MAX: u8 = 32;
 
@@ -165,16 +167,23 @@ impl LeafCell<'_> {
     }
 
     pub(crate) fn write(&self, out: &mut [u8], suffix: &[u8]) {
+        let (fixed, len) = self.fixed(suffix.len());
+        out[..len].copy_from_slice(&fixed[..len]);
+        out[len..len + suffix.len()].copy_from_slice(suffix);
+        out[len + suffix.len()..].copy_from_slice(self.row);
+    }
+
+    /// What comes before the suffix, and its length.
+    pub(crate) fn fixed(&self, suffix_len: usize) -> ([u8; FIXED_BYTES_MAX], usize) {
+        let mut out = [0; FIXED_BYTES_MAX];
         out[0] = self.flags;
-        put_u16(out, 1, suffix.len());
-        let mut at = LEAF_CELL_BYTES;
-        if self.flags & STAMPED != 0 {
-            out[at..at + 8].copy_from_slice(&self.stamp.txn.0.to_le_bytes());
-            out[at + 8..at + 12].copy_from_slice(&self.stamp.undo_no.0.to_le_bytes());
-            at += STAMP_BYTES;
+        put_u16(&mut out, 1, suffix_len);
+        if self.flags & STAMPED == 0 {
+            return (out, LEAF_CELL_BYTES);
         }
-        out[at..at + suffix.len()].copy_from_slice(suffix);
-        out[at + suffix.len()..].copy_from_slice(self.row);
+        out[3..11].copy_from_slice(&self.stamp.txn.0.to_le_bytes());
+        out[11..15].copy_from_slice(&self.stamp.undo_no.0.to_le_bytes());
+        (out, LEAF_CELL_BYTES + STAMP_BYTES)
     }
 }
 
@@ -327,15 +336,23 @@ impl<'a> Node<'a> {
 
     /// What follows the prefix in the key of a slot; empty if the cell is damaged.
     pub fn suffix(&self, i: usize) -> &'a [u8] {
+        self.cell_parts(i).map_or(&[], |(_, suffix, _)| suffix)
+    }
+
+    /// A cell cut in what comes before its key suffix, the suffix, and the rest; `None` if it is
+    /// damaged.
+    pub(crate) fn cell_parts(&self, i: usize) -> Option<(&'a [u8], &'a [u8], &'a [u8])> {
         let cell = self.cell(i);
-        let Some(&flags) = cell.first() else { return &[] };
+        let flags = *cell.first()?;
         let (start, end) = if self.is_leaf() {
             let start = LEAF_CELL_BYTES + if flags & STAMPED != 0 { STAMP_BYTES } else { 0 };
             (start, start + u16_at(cell, 1))
         } else {
             (INNER_CELL_BYTES + if flags & INNER_DEAD != 0 { 8 } else { 0 }, cell.len())
         };
-        cell.get(start..end).unwrap_or(&[])
+        let (head, rest) = cell.split_at_checked(end)?;
+        let (fixed, suffix) = head.split_at_checked(start)?;
+        Some((fixed, suffix, rest))
     }
 
     /// Appends the key of a slot.

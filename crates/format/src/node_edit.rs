@@ -1,8 +1,9 @@
 //! Changing tree nodes: the second half of `node`, which has the layout and the rules.
 
 use crate::node::{
-    FLAG_DEAD, FLAG_NO_HIGH, HEADER_BYTES, InnerCell, KIND_INNER, KIND_LEAF, LEVELS_MAX, LeafCell,
-    Node, SLOT_BYTES, bad, common_prefix, head_of, put_u16, strip_prefix, u16_at,
+    FIXED_BYTES_MAX, FLAG_DEAD, FLAG_NO_HIGH, HEADER_BYTES, InnerCell, KIND_INNER, KIND_LEAF,
+    LEVELS_MAX, LeafCell, Node, SLOT_BYTES, bad, common_prefix, head_of, put_u16, strip_prefix,
+    u16_at,
 };
 use crate::record::cell_flags::DELETED;
 use evenkeel_base::Result;
@@ -233,21 +234,70 @@ impl<'a> NodeMut<'a> {
         self.bytes[2] = (self.bytes[2] & !FLAG_DEAD) | if dead { FLAG_DEAD } else { 0 };
     }
 
-    /// Appends the cells of a range of another node, whose keys are above all keys here.
-    /// # Errors: `BadEncoding` if they do not fit.
+    /// Appends a cell behind all others: `fixed`, the key suffix in two parts, the rest. False if
+    /// it does not fit.
+    fn push_cell(&mut self, fixed: &[u8], suffix: [&[u8]; 2], rest: &[u8]) -> bool {
+        let count = u16_at(self.bytes, 4);
+        let suffix_len = suffix[0].len() + suffix[1].len();
+        let len = fixed.len() + suffix_len + rest.len();
+        let Some(at) = self.take_cell(count + 1, len) else { return false };
+        let mut to = at;
+        for part in [fixed, suffix[0], suffix[1], rest] {
+            if !part.is_empty() {
+                self.bytes[to..to + part.len()].copy_from_slice(part);
+                to += part.len();
+            }
+        }
+        let head = head_of(&self.bytes[at + fixed.len()..][..suffix_len]);
+        self.set_slot(count, head, at, len);
+        put_u16(self.bytes, 4, count + 1);
+        true
+    }
+
+    /// Appends a leaf cell whose key is above all keys here: what `insert_leaf` behind the last
+    /// slot does. False if it does not fit.
+    pub fn push_leaf(&mut self, key: &[u8], cell: &LeafCell<'_>) -> bool {
+        let Some(suffix) = strip_prefix(key, self.node().prefix()) else { return false };
+        let (fixed, len) = cell.fixed(suffix.len());
+        let done = self.push_cell(&fixed[..len], [&[], suffix], cell.row);
+        if done {
+            self.count_dead(0, cell.flags);
+        }
+        done
+    }
+
+    /// Appends the cells of a range of another node of the same level, whose keys are above all
+    /// keys here. # Errors: `BadEncoding` if they do not fit.
     pub fn append_from(&mut self, from: &Node<'_>, range: std::ops::Range<usize>) -> Result<()> {
-        let mut key = Vec::new();
+        let node = self.node();
+        let (leaf, prefix, old) = (node.is_leaf(), node.prefix().len(), from.prefix());
+        let prefix_at = node.cells_end;
+        // Both start with the shorter prefix; the rest of the old one is put back (`lead`), or the
+        // rest of the new one is cut off each suffix.
+        let shared = prefix.min(old.len());
+        if leaf != from.is_leaf() || node.prefix()[..shared] != old[..shared] {
+            return Err(bad("cells of another kind of node"));
+        }
+        let (lead, cut) = (&old[shared..], prefix - shared);
         for i in range {
-            key.clear();
-            from.key_to(i, &mut key);
-            let at = u16_at(self.bytes, 4);
-            let done = if from.is_leaf() {
-                self.insert_leaf(at, &key, &from.leaf_cell(i)?)
-            } else {
-                self.insert_inner(at, &key, &from.inner_cell(i)?)
+            let Some((start, suffix, rest)) = from.cell_parts(i) else {
+                return Err(bad("cell outside the page"));
             };
-            if !done {
+            let more = &self.bytes[prefix_at + shared..prefix_at + prefix];
+            if cut > 0 && suffix.get(..cut) != Some(more) {
                 return Err(bad("cells do not fit"));
+            }
+            let suffix = [lead, &suffix[cut..]];
+            let mut fixed = [0; FIXED_BYTES_MAX];
+            fixed[..start.len()].copy_from_slice(start);
+            if leaf {
+                put_u16(&mut fixed, 1, lead.len() + suffix[1].len());
+            }
+            if !self.push_cell(&fixed[..start.len()], suffix, rest) {
+                return Err(bad("cells do not fit"));
+            }
+            if leaf {
+                self.count_dead(0, fixed[0]);
             }
         }
         Ok(())
@@ -290,15 +340,17 @@ impl<'a> NodeMut<'a> {
         let node = Node::parse(old)?;
         let high = node.high();
         self.rebuild(old, node.low(), high, node.prefix().len(), |to| {
-            let mut key = Vec::new();
+            if to.node().prefix() != node.prefix() {
+                return Err(bad("prefix does not fit the fences"));
+            }
             for i in 0..node.count() {
-                if let Some(cell) = edit(i, node.leaf_cell(i)?) {
-                    key.clear();
-                    node.key_to(i, &mut key);
-                    if !to.insert_leaf(u16_at(to.bytes, 4), &key, &cell) {
-                        return Err(bad("cells do not fit"));
-                    }
+                let Some(cell) = edit(i, node.leaf_cell(i)?) else { continue };
+                let suffix = node.suffix(i);
+                let (fixed, len) = cell.fixed(suffix.len());
+                if !to.push_cell(&fixed[..len], [&[], suffix], cell.row) {
+                    return Err(bad("cells do not fit"));
                 }
+                to.count_dead(0, cell.flags);
             }
             Ok(())
         })
@@ -329,7 +381,9 @@ impl<'a> NodeMut<'a> {
 
     /// The node's bytes without its free bytes: slots part and cells part, moved together first.
     pub fn image(&mut self) -> (&[u8], &[u8]) {
-        self.defragment();
+        if u16_at(self.bytes, 10) > 0 {
+            self.defragment();
+        }
         let slots_end = HEADER_BYTES + SLOT_BYTES * u16_at(self.bytes, 4);
         (&self.bytes[..slots_end], &self.bytes[u16_at(self.bytes, 8)..])
     }

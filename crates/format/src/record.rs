@@ -11,6 +11,7 @@
 //!                 [chains bytes]                    if before_flags has CHAINS (`overflow`)
 //!                 entry count varint, entries: index varint, op u8, key bytes, value bytes
 //! REVERT logical: reverted stamp (txn varint, undo_no varint)
+//! ROWS:           several inserts into one leaf, see `rows`
 //! PAGE:           page ops: page varint, op u8, payload bytes ...
 //! COMMIT, ABORT, END: txn varint
 //! PREPARE:        txn varint, xid bytes
@@ -41,13 +42,15 @@ pub enum RecordKind {
     Manifest = 8,
     /// A part of a checkpoint (`evenkeel` owns the body).
     Checkpoint = 9,
+    /// Several inserts of one transaction into one leaf (`rows`).
+    Rows = 10,
 }
 
 impl RecordKind {
     /// Decodes a kind. # Errors: none; unknown kinds give `None`.
     pub fn from_u8(value: u8) -> Option<RecordKind> {
         use RecordKind::*;
-        [Page, Row, Revert, Commit, Abort, End, Prepare, Manifest, Checkpoint]
+        [Page, Row, Revert, Commit, Abort, End, Prepare, Manifest, Checkpoint, Rows]
             .into_iter()
             .find(|k| *k as u8 == value)
     }

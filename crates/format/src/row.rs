@@ -249,7 +249,14 @@ impl RowLayout {
 }
 
 fn put_fixed(ty: ColumnType, value: ValueRef<'_>, out: &mut [u8]) -> Result<()> {
-    if ty.is_scalar() {
+    if let Some(number) = ty.to_number(value) {
+        // The plain case, without arithmetic in 128 bits.
+        match out.len() {
+            8 => out.copy_from_slice(&number.to_le_bytes()),
+            4 => out.copy_from_slice(&(number as i32).to_le_bytes()),
+            len => out.copy_from_slice(&number.to_le_bytes()[..len]),
+        }
+    } else if ty.is_scalar() {
         let len = out.len();
         out.copy_from_slice(&ty.to_bits(value)?.to_le_bytes()[..len]);
     } else {

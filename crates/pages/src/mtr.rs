@@ -375,7 +375,7 @@ impl<'a> Mtr<'a> {
     }
 
     /// The same with a record of the caller's that tells the change of the pages by itself (ROW,
-    /// REVERT); `f` runs inside the log's ordered section. No ops are queued.
+    /// REVERT); `f` runs with its LSN while the pages are still latched. No ops are queued.
     pub fn commit_record<R>(
         mut self,
         reserved: &mut Reserved,
@@ -386,8 +386,8 @@ impl<'a> Mtr<'a> {
         debug_assert!(self.ops.is_empty() && self.changes.is_empty(), "ops need a PAGE record");
         let mut result = None;
         let lsn = self.finish(Vec::new(), |log, _| {
-            let (lsn, value) = log.append_with(reserved, kind, body, f);
-            result = Some(value);
+            let lsn = log.append(reserved, kind, body);
+            result = Some(f(lsn));
             lsn
         });
         (lsn, result.expect("the record was appended"))

@@ -11,6 +11,7 @@ use crate::{Access, Pages};
 use evenkeel_base::{Error, Lsn, PageNo, Result};
 use evenkeel_format::page::{self, HEADER_BYTES};
 use evenkeel_format::record::{LeafChange, PageOp, RecordKind, page_ops};
+use evenkeel_format::rows::{each_row, rows_page};
 use evenkeel_format::space::{self, op};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ const ROOM: i64 = 16;
 pub trait RedoApply: Send + Sync {
     /// Applies a page op (from 32 on) to a payload. # Errors: it does not fit the page.
     fn apply(&self, op: u8, payload: &[u8], page: &mut [u8]) -> Result<()>;
-    /// Applies the change of one leaf cell (ROW, REVERT). # Errors: it does not fit the page.
+    /// Applies the change of one leaf cell (ROW, REVERT, each of ROWS).
+    /// # Errors: it does not fit the page.
     fn apply_row(&self, kind: RecordKind, change: &LeafChange<'_>, page: &mut [u8]) -> Result<()>;
 }
 
@@ -153,6 +155,19 @@ impl<'a> PageRedo<'a> {
                     let item = item?;
                     if item.page.0 % parts == part {
                         self.apply_op(lsn, &item, &mut touched)?;
+                    }
+                }
+            }
+            RecordKind::Rows => {
+                let page = rows_page(body)?;
+                if page.0 % parts == part {
+                    self.touch(lsn, page, false, &mut touched)?;
+                    if let Some((_, Some(guard))) = touched.last_mut() {
+                        let payload = &mut guard.bytes_mut()[HEADER_BYTES..];
+                        each_row(kind, body, &mut |change, _| {
+                            self.apply.apply_row(kind, change, payload)
+                        })
+                        .map_err(|e| e.with("page", page).with("lsn", lsn))?;
                     }
                 }
             }

@@ -8,7 +8,7 @@ use crate::table::{Table, TableState};
 use crate::transaction::Transaction;
 use crate::write::{Applied, Buffers, Space, row_flags};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, Error, Lsn, Result, Stamp};
+use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Stamp};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::overflow::OVERFLOW_REF_BYTES;
 use evenkeel_format::record::{RowKind, entry_op};
@@ -210,6 +210,14 @@ impl Transaction {
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn check_range_locks(&mut self, index: IndexId, key: &[u8]) -> Result<()> {
+        let space = evenkeel_txn::Space::Index(index);
+        if self.store.txns.check_write(&self.inner, space, key).is_empty() {
+            return Ok(());
+        }
+        self.store.txns.wait_write(&self.inner, space, key, self.deadline())
     }
 
     /// Removes what is in the way of a row operation, with no latch held.

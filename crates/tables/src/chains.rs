@@ -209,6 +209,7 @@ impl Chains {
                 self.reverted(decode_revert(change.logical)?);
                 Ok(())
             }
+            // A row with chains has a record of its own.
             _ => Ok(()),
         }
     }

@@ -8,6 +8,7 @@
 
 mod apply;
 mod auto;
+mod batch;
 mod build;
 pub mod catalog;
 mod chains;

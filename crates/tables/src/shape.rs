@@ -256,11 +256,12 @@ impl Shape {
         value: &impl Fn(usize) -> Result<ValueRef<'v>>,
         out: &mut Vec<u8>,
     ) -> Result<()> {
+        let start = out.len();
         for key in &self.key {
             let encoded = key.part.encode(value(key.column)?, out);
             encoded.map_err(|e| e.with("column", &self.columns[key.column].name))?;
         }
-        self.check_key(out)
+        self.check_key(&out[start..])
     }
 
     fn check_key(&self, key: &[u8]) -> Result<()> {
@@ -316,16 +317,39 @@ impl Shape {
         );
         match failed.into_inner() {
             Some(error) => Err(error),
-            None => encoded.map_err(|e| {
-                let column = self.columns.get(last.get()).map_or("", |c| &c.name);
-                e.with("table", &self.def.name).with("column", column)
-            }),
+            None => encoded.map_err(|e| self.of_column(e, last.get())),
         }
     }
 
     /// True if the row's format is not a later one than this shape knows.
     pub(crate) fn is_as_new_as(&self, row: &[u8]) -> bool {
         row_version(row).is_ok_and(|number| usize::from(number) < self.versions.len())
+    }
+
+    /// Appends the row bytes in the present format, where every value is at hand.
+    /// # Errors: what encoding a value gives.
+    pub fn encode_values<'v>(
+        &self,
+        value: &impl Fn(usize) -> ValueRef<'v>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let version = self.version(self.def.entry.row_version)?;
+        let last = std::cell::Cell::new(0);
+        let encoded = version.layout.encode(
+            |slot| {
+                let position = version.positions[slot].map_or(0, usize::from);
+                last.set(position);
+                Field::Value(value(position))
+            },
+            out,
+        );
+        encoded.map_err(|e| self.of_column(e, last.get()))
+    }
+
+    #[cold]
+    fn of_column(&self, error: Error, column: usize) -> Error {
+        let column = self.columns.get(column).map_or("", |c| &c.name);
+        error.with("table", &self.def.name).with("column", column)
     }
 
     /// Reads a stored row. # Errors: `BadEncoding`.

@@ -20,7 +20,8 @@ use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnState, UndoNo,
     metrics::Metric,
 };
-use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, cell_flags};
+use evenkeel_format::record::{RecordKind, cell_flags};
+use evenkeel_format::rows::each_row;
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::Runtime;
 use evenkeel_log::{Durability, Log, Share};
@@ -382,15 +383,12 @@ impl RevertRow for Store {
 /// # Errors
 /// `BadEncoding`.
 pub fn replay_entries(runs: &Runs, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
-    if kind != RecordKind::Row {
-        return Ok(());
-    }
-    let change = LeafChange::decode(body)?;
-    let logical = RowLogical::decode(change.logical)?;
-    if logical.entries.is_empty() {
-        return Ok(());
-    }
-    runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)
+    each_row(kind, body, &mut |change, logical| {
+        if logical.entries.is_empty() {
+            return Ok(());
+        }
+        runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)
+    })
 }
 
 /// Gives a log record to the transactions, to the list of overflow chains, and its index entries to
@@ -406,15 +404,15 @@ pub fn replay(
     kind: RecordKind,
     body: &[u8],
 ) -> Result<()> {
-    if kind != RecordKind::Row {
+    if !matches!(kind, RecordKind::Row | RecordKind::Rows) {
         chains.replay(kind, body)?;
         return txns.replay_record(lsn, kind, body);
     }
-    let change = LeafChange::decode(body)?;
-    let logical = RowLogical::decode(change.logical)?;
-    if !logical.entries.is_empty() {
-        runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)?;
-    }
-    chains.replay_row(&change, &logical)?;
-    txns.replay_row(lsn, &change, &logical)
+    each_row(kind, body, &mut |change, logical| {
+        if !logical.entries.is_empty() {
+            runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)?;
+        }
+        chains.replay_row(change, logical)?;
+        txns.replay_row(lsn, change, logical)
+    })
 }

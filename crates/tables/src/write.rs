@@ -5,6 +5,7 @@
 //! (`op`). Whatever is in the way is waited for or reverted with no latch held, and the change is
 //! made ready again.
 
+use crate::batch::Batch;
 use crate::large::{self, Chain, Given, LargeValue};
 use crate::op::{Entries, Stop};
 use crate::overflow;
@@ -68,6 +69,8 @@ pub(crate) struct Buffers {
     pub edits: Vec<ChainEdit>,
     /// Rows that this statement is still going to write: space is reserved for as many.
     pub rows_left: usize,
+    /// Rows that are inserted together.
+    pub batch: Batch,
 }
 
 /// How the current version of a row was found.
@@ -85,7 +88,7 @@ impl Transaction {
     /// # Errors
     /// `DuplicateKey`, `RowChanged`, lock errors, and what is wrong with the values.
     pub fn insert(&mut self, table: &Arc<Table>, values: &[ValueRef<'_>]) -> Result<Option<u64>> {
-        self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Fail)? {
+        self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Fail, None)? {
             Inserted::Done(number) => Ok(number),
             Inserted::Found(_) => Err(Error::internal("a duplicate was neither kept nor refused")),
         })
@@ -133,28 +136,6 @@ impl Transaction {
         done
     }
 
-    /// Inserts rows as one statement: all or none. Returns the number given to the first row.
-    ///
-    /// # Errors
-    /// As `insert`.
-    pub fn insert_many<'v>(
-        &mut self,
-        table: &Arc<Table>,
-        rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
-    ) -> Result<Option<u64>> {
-        self.statement(|txn| {
-            let (mut first, mut left) = (None, rows.len());
-            for values in rows {
-                txn.buffers.rows_left = left;
-                left = left.saturating_sub(1);
-                if let Inserted::Done(number) = txn.insert_row(table, values, OnDuplicate::Fail)? {
-                    first = first.or(number);
-                }
-            }
-            Ok(first)
-        })
-    }
-
     /// Inserts a row unless one of its keys is taken; true if it was inserted.
     ///
     /// # Errors
@@ -165,7 +146,7 @@ impl Transaction {
         values: &[ValueRef<'_>],
     ) -> Result<bool> {
         self.statement(|txn| {
-            let done = txn.insert_row(table, values, OnDuplicate::Keep)?;
+            let done = txn.insert_row(table, values, OnDuplicate::Keep, None)?;
             Ok(matches!(done, Inserted::Done(_)))
         })
     }
@@ -183,7 +164,7 @@ impl Transaction {
     ) -> Result<bool> {
         self.statement(|txn| {
             loop {
-                let found = match txn.insert_row(table, values, OnDuplicate::Keep)? {
+                let found = match txn.insert_row(table, values, OnDuplicate::Keep, None)? {
                     Inserted::Done(_) => return Ok(true),
                     Inserted::Found(key) => key,
                 };
@@ -228,15 +209,17 @@ impl Transaction {
         self.statement(|txn| txn.delete_row(table, key))
     }
 
-    fn insert_row(
+    /// Inserts a row; `number` is what its auto-increment column was given before, if it was.
+    pub(crate) fn insert_row(
         &mut self,
         table: &Arc<Table>,
         values: &[ValueRef<'_>],
         on_duplicate: OnDuplicate,
+        number: Option<u64>,
     ) -> Result<Inserted> {
         self.enter(table, Use::Write)?;
         let mut buffers = std::mem::take(&mut self.buffers);
-        let done = self.insert_with(table, values, on_duplicate, &mut buffers);
+        let done = self.insert_with(table, values, on_duplicate, number, &mut buffers);
         self.buffers = buffers;
         if matches!(done, Ok(Inserted::Done(_))) {
             self.store.rt.metrics.add(Metric::RowsInserted, 1);
@@ -249,9 +232,9 @@ impl Transaction {
         table: &Arc<Table>,
         values: &[ValueRef<'_>],
         on_duplicate: OnDuplicate,
+        mut number: Option<u64>,
         b: &mut Buffers,
     ) -> Result<Inserted> {
-        let mut number = None;
         let mut hidden = None;
         let given = std::mem::take(&mut b.given);
         loop {
@@ -490,7 +473,7 @@ impl Transaction {
         }
         let values: Vec<ValueRef<'_>> = values.iter().map(|v| v.as_ref()).collect();
         b.given = given;
-        self.insert_with(table, &values, OnDuplicate::Fail, b)?;
+        self.insert_with(table, &values, OnDuplicate::Fail, None, b)?;
         drop(copies);
         Ok(true)
     }

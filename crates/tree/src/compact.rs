@@ -2,13 +2,14 @@
 //! no snapshot sees are removed. The record lists the slots; it is appended after the commit
 //! records it relies on, because a transaction's state changes only after its record's append.
 
-use crate::tree::{Tree, change};
+use crate::tree::{Goal, Tree, change};
 use crate::write::fence_reserve;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, Lsn, Result, Stamp, TxnId, TxnState};
 use evenkeel_format::node::{Node, SLOT_BYTES, common_prefix};
 use evenkeel_format::record::cell_flags::{DELETED, STAMPED};
 use evenkeel_format::tree_op::{COMPACT_REMOVE, TreeOp};
+use evenkeel_pages::Access;
 
 /// Bytes that dropping a stamp gains.
 const STAMP_GAIN: usize = 12;
@@ -41,8 +42,8 @@ enum Age {
     Open,
 }
 
-fn age(commits: &dyn CommitTable, horizon: Lsn, stamp: Stamp) -> Age {
-    match commits.state(stamp.txn) {
+fn age(commits: &dyn CommitTable, horizon: Lsn, stamp: Stamp, state: TxnState) -> Age {
+    match state {
         TxnState::Committed(_) if commits.is_dead(stamp) => Age::Open,
         TxnState::Committed(cts) if cts <= horizon => Age::Settled,
         TxnState::Committed(cts) => Age::Young(cts),
@@ -58,16 +59,18 @@ pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compact
     let horizon = commits.horizon();
     let mut plan = Compaction::default();
     let mut all_dead = Some(Lsn::ZERO);
-    let mut open_txn = TxnId::ZERO;
+    // A transaction is asked for its state once, not for each of its rows.
+    let (mut txn, mut state) = (TxnId::ZERO, TxnState::Committed(Lsn::ZERO));
     for slot in 0..node.count() {
         let cell = node.leaf_cell(slot)?;
         let deleted = cell.flags & DELETED != 0;
         let age = if cell.flags & STAMPED == 0 {
             Age::Settled
-        } else if cell.stamp.txn == open_txn {
-            Age::Open
         } else {
-            age(commits, horizon, cell.stamp)
+            if cell.stamp.txn != txn {
+                (txn, state) = (cell.stamp.txn, commits.state(cell.stamp.txn));
+            }
+            age(commits, horizon, cell.stamp, state)
         };
         match age {
             Age::Settled if deleted => {
@@ -79,10 +82,6 @@ pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compact
             Age::Settled if cell.flags & STAMPED != 0 => {
                 plan.items.extend((slot as u16).to_le_bytes());
                 plan.gain += STAMP_GAIN;
-            }
-            // A large transaction asks for its state once per leaf, not once per row.
-            Age::Open if !matches!(commits.state(cell.stamp.txn), TxnState::Committed(_)) => {
-                open_txn = cell.stamp.txn;
             }
             _ => {}
         }
@@ -96,7 +95,34 @@ pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compact
     Ok(plan)
 }
 
+/// True if the leaf at the right edge, where keys ascend and so do the transactions, begins with a
+/// stamp that must stay: those behind it must, too.
+fn is_young(commits: &dyn CommitTable, node: &Node<'_>) -> Result<bool> {
+    for slot in 0..node.count() {
+        let cell = node.leaf_cell(slot)?;
+        if cell.flags & STAMPED != 0 {
+            let state = commits.state(cell.stamp.txn);
+            return Ok(!matches!(age(commits, commits.horizon(), cell.stamp, state), Age::Settled));
+        }
+    }
+    Ok(node.dead_count() == 0)
+}
+
 impl Tree {
+    /// True if neither compaction nor another prefix may help a full leaf at the right edge that
+    /// `key` is to be appended to.
+    pub(crate) fn is_full_edge(&self, key: &[u8]) -> Result<bool> {
+        let page = self.find(Goal::At(key), 0, Access::Normal)?;
+        let node = Node::parse(&page)?;
+        let appends = node.high().is_none() && node.lower_bound_append(key).0 == node.count();
+        let prefix = common_prefix(node.low(), key);
+        let gain = node.count() * prefix.saturating_sub(node.prefix().len());
+        Ok(appends
+            && prefix >= node.prefix().len()
+            && gain < node.payload_bytes() / WORTH_SHARE
+            && is_young(&*self.trees().commits, &node)?)
+    }
+
     /// Compacts the leaf of `key` if that makes room for a cell of `cell_bytes` beside its key
     /// and is worth a record.
     pub(crate) fn compact_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
@@ -121,16 +147,18 @@ impl Tree {
         let mut mtr = self.pages().begin(1)?;
         let Some(slot) = self.write_node(&mut mtr, page, 0, key)? else { return Ok(false) };
         let node = Node::parse(mtr.page(slot))?;
-        let (Some(last), None) = (node.count().checked_sub(1), node.high()) else {
+        if node.high().is_some() {
             return Ok(false);
-        };
-        let greatest = node.key(last).max(key.to_vec());
+        }
+        let last = node.count().checked_sub(1).map(|last| node.key(last));
+        let greatest = last.unwrap_or_default().max(key.to_vec());
         let len = common_prefix(node.low(), &greatest);
         let gain = node.count() * len.saturating_sub(node.prefix().len());
         let loss = node.count() * node.prefix().len().saturating_sub(len);
         let need = SLOT_BYTES + cell_bytes + key.len() - len + fence_reserve(&node, key) + loss;
-        let worth = loss > 0 || gain >= node.payload_bytes() / WORTH_SHARE;
-        if !worth || node.free_bytes() + gain < need {
+        let shorter = len < node.prefix().len();
+        let worth = shorter || gain >= node.payload_bytes() / WORTH_SHARE;
+        if len == node.prefix().len() || !worth || node.free_bytes() + gain < need {
             return Ok(false);
         }
         change(&mut mtr, slot, &TreeOp::Prefix(len)).map_err(|e| self.trees().rt.health.fail(e))?;

@@ -18,7 +18,8 @@
 //! fences fit *is* the node that the tree has there.
 //!
 //! # Changes
-//! A row change is one log record and changes one leaf. If the row does not fit, room is made
+//! A row change is one log record and changes one leaf; several inserts into one leaf may share one
+//! (`insert`). If the row does not fit, room is made
 //! first by mini-transactions of their own (compaction, split), holding nothing of the row change;
 //! then the row change starts again. Everything is reserved (log, frames) before the first latch.
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ mod check;
 mod compact;
 mod cursor;
 mod estimate;
+mod insert;
 mod merge;
 pub mod overflow;
 mod reclaim;
@@ -39,6 +41,7 @@ mod write;
 pub use bulk::BulkLoad;
 pub use check::{Problem, TreeReport};
 pub use cursor::{Cursor, Direction};
+pub use insert::{LeafInserts, NewRow, RowsCommon};
 pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
 pub use redo::TreeRedo;
 pub use tree::{Tree, Trees};

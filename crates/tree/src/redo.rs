@@ -17,7 +17,7 @@ impl RedoApply for TreeRedo {
     }
 
     fn apply_row(&self, _: RecordKind, change: &LeafChange<'_>, page: &mut [u8]) -> Result<()> {
-        let (slot, found) = Node::parse(page)?.lower_bound(change.key);
+        let (slot, found) = Node::parse(page)?.lower_bound_append(change.key);
         if change.flags & cell_flags::REMOVE == 0 {
             let cell = LeafCell { flags: change.flags, stamp: change.stamp, row: change.row };
             return put_row(page, slot, found, change.key, &cell);
@@ -30,7 +30,7 @@ impl RedoApply for TreeRedo {
     }
 }
 
-fn misfit(why: &'static str) -> Error {
+pub(crate) fn misfit(why: &'static str) -> Error {
     Error::new(Code::TreeOpMisfit).with("why", why)
 }
 

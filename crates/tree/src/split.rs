@@ -29,7 +29,8 @@ impl Tree {
     /// Makes room in the leaf of `key` for a cell of `cell_bytes` beside its key: by compaction
     /// if that gains something worth a record, else by a split.
     pub(crate) fn make_room(&self, key: &[u8], cell_bytes: usize) -> Result<()> {
-        if self.compact_for(key, cell_bytes)? || self.fit_prefix_for(key, cell_bytes)? {
+        let full = self.is_full_edge(key)?;
+        if !full && (self.compact_for(key, cell_bytes)? || self.fit_prefix_for(key, cell_bytes)?) {
             return Ok(());
         }
         self.split(0, key, &|node| cut_leaf(node, key, cell_bytes))
@@ -76,6 +77,10 @@ impl Tree {
         let mut page = vec![0; mtr.page(left).len()];
         let old = Node::parse(mtr.page(left))?;
         let mut node = NodeMut::format(&mut page, level, &cut.sep, old.high())?;
+        if level == 0 && cut.keep == old.count() && old.high().is_none() {
+            // Ascending keys: what follows shares a little less than what was there.
+            node.set_prefix(common_prefix(old.low(), &cut.sep).saturating_sub(1))?;
+        }
         node.append_from(&old, cut.keep..old.count())?;
         // All checks are done: what follows cannot fail on a sound page.
         let mut apply = || {

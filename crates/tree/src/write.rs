@@ -3,7 +3,7 @@
 use crate::redo::put_row;
 use crate::tree::{Fixed, Tree};
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, Stamp};
-use evenkeel_format::node::{LeafCell, Node, NodeMut, SLOT_BYTES, strip_prefix};
+use evenkeel_format::node::{LeafCell, Node, NodeMut, SLOT_BYTES, compare, strip_prefix};
 use evenkeel_format::record::{LeafChange, RecordKind, cell_flags};
 use evenkeel_log::Reserved;
 use evenkeel_pages::Mtr;
@@ -68,7 +68,7 @@ pub trait LeafOp {
 
 thread_local! {
     /// Scratch for the record body, so that a write does not allocate.
-    static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    pub(crate) static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// How one attempt ended.
@@ -138,7 +138,7 @@ impl Tree {
     }
 
     /// Latches the leaf of a key, by the hint if there is one.
-    fn write_leaf(&self, mtr: &mut Mtr<'_>, hint: Option<PageNo>, key: &[u8]) -> Fixed {
+    pub(crate) fn write_leaf(&self, mtr: &mut Mtr<'_>, hint: Option<PageNo>, key: &[u8]) -> Fixed {
         match hint {
             Some(page) => match self.write_node(mtr, page, 0, key) {
                 // A hint may lead to a page that was freed.
@@ -236,12 +236,12 @@ impl Tree {
     }
 
     /// The leaf at the right edge, if the key is known to belong there.
-    fn edge_for(&self, key: &[u8]) -> Option<PageNo> {
+    pub(crate) fn edge_for(&self, key: &[u8]) -> Option<PageNo> {
         let edge = self.inner.edge.lock();
-        edge.page.filter(|_| key >= edge.low.as_slice())
+        edge.page.filter(|_| compare(&edge.low, key).is_le())
     }
 
-    fn remember_edge(&self, page: PageNo, low: &[u8]) {
+    pub(crate) fn remember_edge(&self, page: PageNo, low: &[u8]) {
         let mut edge = self.inner.edge.lock();
         edge.page = Some(page);
         edge.low.clear();

@@ -8,6 +8,7 @@ use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
 use evenkeel_base::{DatabaseId, Lsn, PageNo, Result, TxnId, UndoNo, crc32c};
 use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
+use evenkeel_format::rows;
 use evenkeel_format::{
     ColumnType, KeyPart, RowColumn, RowLayout, catalog, node, overflow, page, run, space,
     superblock, tree_op, types, undo, wal,
@@ -124,6 +125,11 @@ pub fn wal_record(data: &[u8]) {
         node_payload(&image);
     }
     let mut image = empty_leaf();
+    let _ = rows::rows_page(data);
+    let _ = rows::each_row(RecordKind::Rows, data, &mut |change, _| {
+        evenkeel_tree::TreeRedo.apply_row(RecordKind::Rows, change, &mut image)
+    });
+    node_payload(&image);
     let Ok(geometry) = space::Geometry::new(4096) else { return };
     let mut map = geometry.new_segment(0).swap_remove(0).1;
     for op in record::page_ops(data).take(1000) {

@@ -541,6 +541,11 @@ impl Txns {
         blockers
     }
 
+    /// True if somebody holds or asks for a lock of the table: else `check_write` gives nobody.
+    pub fn has_locks(&self) -> bool {
+        self.locks.count.load(Ordering::SeqCst) > 0
+    }
+
     /// Waits until `check_write` gives nobody.
     ///
     /// # Errors

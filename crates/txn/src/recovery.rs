@@ -17,6 +17,7 @@ use crate::undo_files::{SavedAt, Segment};
 use crate::{Phase, Txn};
 use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, Stamp, TxnId, TxnState, UndoNo};
 use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, decode_revert, decode_txn};
+use evenkeel_format::rows::each_row;
 use evenkeel_format::undo::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, UndoRecord};
 use evenkeel_format::{Reader, put_bytes, put_varint};
 use evenkeel_log::Share;
@@ -260,9 +261,8 @@ impl Txns {
     /// `BadEncoding`; those of spilling undo.
     pub fn replay_record(&self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
         match kind {
-            RecordKind::Row => {
-                let change = LeafChange::decode(body)?;
-                self.replay_row(lsn, &change, &RowLogical::decode(change.logical)?)
+            RecordKind::Row | RecordKind::Rows => {
+                each_row(kind, body, &mut |change, logical| self.replay_row(lsn, change, logical))
             }
             RecordKind::Revert => {
                 let reverted = decode_revert(LeafChange::decode(body)?.logical)?;
@@ -302,7 +302,7 @@ impl Txns {
         }
     }
 
-    /// A ROW record: as `replay_record`, for one that is decoded already.
+    /// An operation of a ROW or ROWS record: as `replay_record`, for one that is decoded already.
     ///
     /// # Errors
     /// Those of spilling undo.

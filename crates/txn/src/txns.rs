@@ -256,8 +256,16 @@ impl Txns {
     /// # Errors
     /// `TxnEnded`, `TxnTooLong`, `WritesStopped`, `DiskFull`, `StatementCancelled`.
     pub fn reserve_undo(&self, t: &TxnRef, bytes: usize) -> Result<()> {
+        self.reserve_undo_rows(t, bytes, 1)
+    }
+
+    /// The same for several operations of `bytes` together.
+    ///
+    /// # Errors
+    /// As `reserve_undo`.
+    pub fn reserve_undo_rows(&self, t: &TxnRef, bytes: usize, rows: usize) -> Result<()> {
         t.check_open()?;
-        if t.undo_count() >= OPERATIONS_MAX {
+        if t.undo_count().saturating_add(rows as u32) > OPERATIONS_MAX {
             return Err(Error::new(Code::TxnTooLong)
                 .with("operations", t.undo_count())
                 .with("limit", OPERATIONS_MAX));
@@ -270,7 +278,7 @@ impl Txns {
             self.wake_background();
             self.wait_for_room(t, bytes)?;
         }
-        undo.reserve(bytes, &self.undo_used);
+        undo.reserve(bytes, rows, &self.undo_used);
         Ok(())
     }
 
@@ -319,6 +327,21 @@ impl Txns {
         undo.push(&record, &self.undo_used);
         t.set_undo_count(stamp.undo_no.0);
         stamp
+    }
+
+    /// Appends the undo records of inserts where no cell was, and gives the stamp of the first; the
+    /// others have the numbers behind it. As `push_undo`.
+    pub fn push_undo_inserts(
+        &self,
+        t: &TxnRef,
+        tree: TreeId,
+        keys: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Stamp {
+        let first = t.next_stamp();
+        let undo = t.undo.get_or_init(|| self.add_undo(first.txn));
+        let last = undo.push_inserts(first.undo_no, tree, keys, &self.undo_used);
+        t.set_undo_count(last.0);
+        first
     }
 
     /// Commits. `None`: it changed nothing and wrote no record; else the caller waits with

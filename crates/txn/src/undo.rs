@@ -8,7 +8,8 @@
 use crate::packs::SMALL_BYTES;
 use crate::undo_files::{SavedAt, UndoFiles};
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Result, TxnId, UndoNo};
+use evenkeel_base::{Result, TreeId, TxnId, UndoNo};
+use evenkeel_format::record::RowKind;
 use evenkeel_format::undo::{UndoRecord, find_record};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,8 +114,8 @@ impl TxnUndo {
         }
     }
 
-    /// Makes room so that pushing a record of `bytes` allocates nothing.
-    pub fn reserve(&self, bytes: usize, used: &AtomicUsize) {
+    /// Makes room so that pushing so many records of `bytes` together allocates nothing.
+    pub fn reserve(&self, bytes: usize, records: usize, used: &AtomicUsize) {
         let mut chunks = self.chunks.lock();
         if chunks.open.bytes.len() + bytes > CHUNK_BYTES && chunks.open.records > 0 {
             self.seal(&mut chunks, used);
@@ -125,9 +126,33 @@ impl TxnUndo {
             let want = (len * 2).clamp(len + bytes, CHUNK_BYTES.max(len + bytes));
             chunks.open.bytes.reserve_exact(want - len);
         }
-        chunks.open.marks.reserve(1);
+        chunks.open.marks.reserve(records / MARK_EVERY as usize + 1);
         let after = chunks.open.memory();
         self.count(used, before, after);
+    }
+
+    /// Appends the records of inserts, numbered from `first` on; gives the last number.
+    pub fn push_inserts(
+        &self,
+        first: UndoNo,
+        tree: TreeId,
+        keys: &mut dyn Iterator<Item = &[u8]>,
+        used: &AtomicUsize,
+    ) -> UndoNo {
+        let mut chunks = self.chunks.lock();
+        let before = chunks.open.memory();
+        let mut undo_no = first;
+        for key in keys {
+            let kind = RowKind::Insert;
+            chunks.open.push(&UndoRecord { undo_no, kind, tree, key, before: None });
+            undo_no = UndoNo(undo_no.0 + 1);
+        }
+        let after = chunks.open.memory();
+        self.count(used, before, after);
+        if chunks.open.bytes.len() >= CHUNK_BYTES {
+            self.seal(&mut chunks, used);
+        }
+        UndoNo(undo_no.0 - 1)
     }
 
     /// Appends a record; its number is larger than any before.

@@ -1,0 +1,434 @@
+//! Inserting several rows as one statement: the rows are made ready one after the other, as long as
+//! their keys ascend, then handed to the tree, which puts as many of them into a leaf at a time as
+//! fit it, under one latch and in one record.
+//!
+//! A row that something is in the way of (a cell at its key, another's lock, a schema change) is
+//! inserted by itself, as `insert` does, which waits, reverts or fails; so are rows with overflow
+//! chains and rows of tables with unique indexes.
+
+use crate::shape::Shape;
+use crate::table::{EpochPin, Table, TableState, Use};
+use crate::transaction::Transaction;
+use crate::write::{Inserted, OnDuplicate};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Code, IndexId, Lsn, Result, Stamp, TreeId};
+use evenkeel_format::record::{Entry, entry_op};
+use evenkeel_format::rows::{ROWS_HEAD_BYTES, ROWS_ROW_BYTES};
+use evenkeel_format::undo::UndoRecord;
+use evenkeel_format::{Reader, ValueRef, put_bytes};
+use evenkeel_log::Share;
+use evenkeel_runs::{GenPin, MemReserved, Runs, entry_bytes};
+use evenkeel_tree::{LeafInserts, NewRow, RowsCommon};
+use evenkeel_txn::{Space, TxnRef, Txns};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows of a batch, at most.
+const BATCH_ROWS: usize = 256;
+/// A batch is handed over at this size; a row of this size goes by itself.
+const BATCH_BYTES: usize = 32 << 10;
+/// What a row is taken to need when memory is made ready.
+const ROW_BYTES: usize = 128;
+/// Bytes of a record's frame, and of an entry in its list of entries.
+const FRAME_BYTES: usize = 8;
+const HEAD_BYTES: usize = 6;
+
+/// Rows made ready, in memory that is used again.
+#[derive(Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    rows: Vec<Place>,
+    /// Index and op of each row's entries.
+    entries: Vec<(IndexId, u8)>,
+    /// Scratch for the key of an entry.
+    part: Vec<u8>,
+    memory: usize,
+}
+
+/// Where a row's key, row and tail (`NewRow`) begin and end in the bytes.
+#[derive(Clone, Copy)]
+struct Place {
+    start: u32,
+    key: u32,
+    row: u32,
+    tail: u32,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
+        self.memory = 0;
+    }
+
+    #[inline]
+    fn row(&self, i: usize) -> NewRow<'_> {
+        let Place { start, key, row, tail } = self.rows[i];
+        let part = |from, to| &self.bytes[from as usize..to as usize];
+        NewRow { key: part(start, key), row: part(key, row), tail: part(row, tail) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() == BATCH_ROWS || self.bytes.len() >= BATCH_BYTES
+    }
+
+    /// Makes a row ready. False: it is to be inserted by itself.
+    ///
+    /// # Errors
+    /// What is wrong with the values; the row is not in the batch then.
+    fn add<'v>(
+        &mut self,
+        state: &TableState,
+        value: &impl Fn(usize) -> ValueRef<'v>,
+    ) -> Result<bool> {
+        let start = self.bytes.len();
+        let added = self.add_at(start, state, value);
+        if !matches!(added, Ok(true)) {
+            self.bytes.truncate(start);
+        }
+        match added {
+            // Its longest values go to overflow chains.
+            Err(error) if error.code() == Code::RowTooLong => Ok(false),
+            added => added,
+        }
+    }
+
+    fn add_at<'v>(
+        &mut self,
+        start: usize,
+        state: &TableState,
+        value: &impl Fn(usize) -> ValueRef<'v>,
+    ) -> Result<bool> {
+        let shape = &state.shape;
+        shape.encode_key(&|i| Ok(value(i)), &mut self.bytes)?;
+        let key = self.bytes.len();
+        shape.encode_values(value, &mut self.bytes)?;
+        let row = self.bytes.len();
+        if row - key > state.tree.row_bytes_max() || row - start > BATCH_BYTES {
+            return Ok(false);
+        }
+        let mut memory = 0;
+        for index in &shape.indexes {
+            self.part.clear();
+            index.encode(&|i| Ok(value(i)), key - start, &mut self.part)?;
+            put_bytes(&mut self.bytes, &self.part);
+            memory += entry_bytes(self.part.len(), key - start, 0);
+        }
+        let tail = self.bytes.len();
+        if tail - start > BATCH_BYTES {
+            return Ok(false);
+        }
+        self.memory += memory;
+        let [start, key, row, tail] = [start, key, row, tail].map(|at| at as u32);
+        self.rows.push(Place { start, key, row, tail });
+        Ok(true)
+    }
+
+    /// True if the last row's key is not above the key of the one before it.
+    fn last_is_out_of_order(&self) -> bool {
+        match self.rows.len().checked_sub(2) {
+            Some(before) => self.row(before + 1).key <= self.row(before).key,
+            None => false,
+        }
+    }
+
+    /// Takes the last row back.
+    fn pop(&mut self, pk_len_of: &Shape) {
+        let Some(place) = self.rows.pop() else { return };
+        let pk_len = (place.key - place.start) as usize;
+        let mut tail = Reader::new(&self.bytes[place.row as usize..place.tail as usize], "entries");
+        for _ in &pk_len_of.indexes {
+            let len = tail.bytes().map_or(0, <[u8]>::len);
+            self.memory -= entry_bytes(len, pk_len, 0);
+        }
+        self.bytes.truncate(place.start as usize);
+    }
+
+    /// Log bytes that the rows from the `from`-th on may take, each in a record of its own.
+    fn log_bytes(&self, from: usize) -> usize {
+        let beside = ROWS_HEAD_BYTES + ROWS_ROW_BYTES + FRAME_BYTES;
+        let beside = beside + self.entries.len() * HEAD_BYTES;
+        let start = self.rows.get(from).map_or(self.bytes.len(), |place| place.start as usize);
+        self.bytes.len() - start + (self.rows.len() - from) * beside
+    }
+
+    fn undo_bytes(&self, from: usize) -> usize {
+        let key = |p: &Place| UndoRecord::encoded_len_max((p.key - p.start) as usize, 0);
+        self.rows[from..].iter().map(key).sum()
+    }
+}
+
+impl Transaction {
+    /// Inserts rows as one statement: all or none. Returns the number given to the first row.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn insert_many<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
+    ) -> Result<Option<u64>> {
+        self.statement(|txn| {
+            txn.enter(table, Use::Write)?;
+            let mut batch = std::mem::take(&mut txn.buffers.batch);
+            batch.clear();
+            let done = txn.insert_in_batches(table, rows, &mut batch);
+            txn.buffers.batch = batch;
+            done
+        })
+    }
+
+    fn insert_in_batches<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
+        batch: &mut Batch,
+    ) -> Result<Option<u64>> {
+        let mut state = table.state();
+        // What the rows of the batch were made from.
+        let mut made: Vec<Made<'v>> = Vec::with_capacity(rows.len().min(BATCH_ROWS));
+        batch.rows.reserve(rows.len().min(BATCH_ROWS));
+        batch.bytes.reserve((rows.len() * ROW_BYTES).min(BATCH_BYTES));
+        let mut first = None;
+        for values in rows {
+            let shape = &state.shape;
+            shape.check_values(values)?;
+            let row = match shape.auto_increment {
+                None => Made { values, number: None },
+                Some(column) => {
+                    let number =
+                        self.store.auto_number(table, shape, column, values[column], None)?;
+                    Made { values, number }
+                }
+            };
+            first = first.or(row.number);
+            if !self.add_to_batch(table, &state, &row, batch, &mut made)? {
+                self.flush_batch(table, &state, batch, &mut made)?;
+                self.insert_made(table, &row)?;
+            }
+            if batch.is_full() {
+                self.flush_batch(table, &state, batch, &mut made)?;
+            }
+            if batch.rows.is_empty() {
+                state = table.state();
+            }
+        }
+        self.flush_batch(table, &state, batch, &mut made)?;
+        Ok(first)
+    }
+
+    /// Adds a row to the batch, which is handed over before if the row's key lies before it. False:
+    /// it is to be inserted by itself.
+    fn add_to_batch<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        row: &Made<'v>,
+        batch: &mut Batch,
+        made: &mut Vec<Made<'v>>,
+    ) -> Result<bool> {
+        let shape = &state.shape;
+        if batch.rows.is_empty() {
+            batch.entries.clear();
+            let entry =
+                |index: &crate::shape::IndexShape| (index.id, entry_op::INS | entry_op::FRESH);
+            batch.entries.extend(shape.indexes.iter().map(entry));
+        }
+        if shape.key.is_empty() || shape.indexes.iter().any(|index| index.checks_unique()) {
+            return Ok(false);
+        }
+        let value = |i: usize| row.value(shape, i);
+        match batch.add(state, &value) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(error) => {
+                // A fault of a row before it comes first.
+                self.flush_batch(table, state, batch, made)?;
+                return Err(error);
+            }
+        }
+        if batch.last_is_out_of_order() {
+            batch.pop(shape);
+            self.flush_batch(table, state, batch, made)?;
+            if !batch.add(state, &value)? {
+                return Ok(false);
+            }
+        }
+        made.push(*row);
+        Ok(true)
+    }
+
+    fn insert_made(&mut self, table: &Arc<Table>, row: &Made<'_>) -> Result<()> {
+        let done = self.insert_row(table, row.values, OnDuplicate::Fail, row.number);
+        // The next batch reserves for itself, holding nothing.
+        self.buffers.space = Default::default();
+        let done = done?;
+        debug_assert!(matches!(done, Inserted::Done(_)), "a duplicate is an error");
+        Ok(())
+    }
+
+    /// Inserts the rows of the batch and empties it.
+    fn flush_batch(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        batch: &mut Batch,
+        made: &mut Vec<Made<'_>>,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < batch.rows.len() {
+            let before = done;
+            let gone = self.put_batch(table, state, batch, &mut done);
+            self.store.rt.metrics.add(Metric::RowsInserted, (done - before) as u64);
+            gone?;
+            // The next one is waited for by itself, with nothing reserved; after a schema change
+            // every one is, which makes it ready anew.
+            while done < batch.rows.len() {
+                self.insert_made(table, &made[done])?;
+                done += 1;
+                if table.shape().epoch == state.shape.epoch {
+                    break;
+                }
+            }
+        }
+        self.after_batch(batch)?;
+        batch.clear();
+        made.clear();
+        Ok(())
+    }
+
+    /// Inserts rows of the batch from the `done`-th on until one is held back.
+    fn put_batch(
+        &mut self,
+        table: &Table,
+        state: &TableState,
+        batch: &Batch,
+        done: &mut usize,
+    ) -> Result<()> {
+        let store = self.store.clone();
+        let (rows, from) = (batch.rows.len() - *done, *done);
+        let mut log = store.log.reserve(batch.log_bytes(from), Share::User)?;
+        let mut memory = match batch.memory {
+            0 => None,
+            bytes => Some(store.runs.reserve(bytes)?),
+        };
+        store.txns.reserve_undo_rows(&self.inner, batch.undo_bytes(from), rows)?;
+        let mut op = BatchOp {
+            runs: &store.runs,
+            txns: &store.txns,
+            table,
+            tree: state.tree.id(),
+            epoch: state.shape.epoch,
+            txn: &self.inner,
+            batch,
+            memory: memory.as_mut(),
+            epoch_pin: None,
+            gen_pin: None,
+            first: Stamp::default(),
+        };
+        while *done < batch.rows.len() {
+            match state.tree.insert_rows(*done, &mut log, &mut op)? {
+                0 => break,
+                count => *done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Range locks on indexes: the writer has inserted, now it checks (A7).
+    fn after_batch(&mut self, batch: &Batch) -> Result<()> {
+        if batch.entries.is_empty() || !self.store.txns.has_locks() {
+            return Ok(());
+        }
+        for i in 0..batch.rows.len() {
+            let mut tail = Reader::new(batch.row(i).tail, "entries");
+            for (index, _) in &batch.entries {
+                self.check_range_locks(*index, tail.bytes()?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a row of a batch was made from: its values and the number it was given.
+#[derive(Clone, Copy)]
+struct Made<'v> {
+    values: &'v [ValueRef<'v>],
+    number: Option<u64>,
+}
+
+impl<'v> Made<'v> {
+    #[inline]
+    fn value(&self, shape: &Shape, i: usize) -> ValueRef<'v> {
+        match self.number {
+            Some(number) if shape.auto_increment == Some(i) => ValueRef::UInt(number),
+            // As many values as columns: checked.
+            _ => self.values[i],
+        }
+    }
+}
+
+/// The last step of the rows of a batch, under the latch of a leaf.
+struct BatchOp<'a> {
+    runs: &'a Runs,
+    txns: &'a Txns,
+    table: &'a Table,
+    tree: TreeId,
+    epoch: u64,
+    txn: &'a TxnRef,
+    batch: &'a Batch,
+    memory: Option<&'a mut MemReserved>,
+    epoch_pin: Option<EpochPin<'a>>,
+    gen_pin: Option<GenPin>,
+    first: Stamp,
+}
+
+impl LeafInserts for BatchOp<'_> {
+    fn len(&self) -> usize {
+        self.batch.rows.len()
+    }
+
+    fn row(&self, i: usize) -> NewRow<'_> {
+        self.batch.row(i)
+    }
+
+    fn allows(&self, i: usize) -> bool {
+        let key = self.batch.row(i).key;
+        self.txns.check_write(self.txn, Space::Tree(self.tree), key).is_empty()
+    }
+
+    fn enter(&mut self) -> bool {
+        self.epoch_pin = self.table.pin(self.epoch);
+        self.epoch_pin.is_some()
+    }
+
+    fn prepare(&mut self, rows: Range<usize>) -> RowsCommon<'_> {
+        let mut keys = rows.map(|i| self.batch.row(i).key);
+        self.first = self.txns.push_undo_inserts(self.txn, self.tree, &mut keys);
+        let pin = self.runs.pin();
+        let generation = pin.generation();
+        self.gen_pin = Some(pin);
+        let (first, table, entries) = (self.first, self.table.id(), &self.batch.entries[..]);
+        RowsCommon { first, table, generation, entries }
+    }
+
+    fn logged(&mut self, rows: Range<usize>, lsn: Lsn) {
+        let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::EntryNotWritten);
+        if let (Some(pin), Some(memory), false) = (&self.gen_pin, &mut self.memory, planted) {
+            let mut stamp = self.first;
+            for i in rows {
+                let NewRow { key: pk, tail, .. } = self.batch.row(i);
+                let mut tail = Reader::new(tail, "entries");
+                for (index, op) in &self.batch.entries {
+                    // Encoded here, so it decodes.
+                    let Ok(key) = tail.bytes() else { break };
+                    let entry = Entry { index: *index, op: *op, key, value: &[] };
+                    self.runs.insert(pin, memory, &entry, pk, stamp, lsn);
+                }
+                stamp.undo_no.0 += 1;
+            }
+        }
+        self.gen_pin = None;
+        self.epoch_pin = None;
+    }
+}
