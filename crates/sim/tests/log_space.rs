@@ -238,3 +238,47 @@ fn a_full_disk_is_an_error_and_never_a_wait() {
     println!("{went_on} went on when there was space, {closed} were closed full");
     assert!(went_on > 5 && closed > 5);
 }
+
+/// Statements of many rows that wait for a row keep no log space meanwhile: the transaction that
+/// has the row needs it to end.
+#[test]
+fn who_waits_for_a_row_holds_no_log_space() {
+    let sim = SimEnv::on(SimDisk::new(3), evenkeel_io::sim::SimOptions::new(3));
+    let db = open(&sim, SMALL);
+    full_disk_table(&db).expect("table");
+    let (first, sim2) = (db.clone(), sim.clone());
+    let mut sessions: Vec<Session> = vec![Box::new(move || {
+        let insert = || -> Result<()> {
+            let mut txn = first.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+            let mut t = txn.table("t")?;
+            t.insert(&[0i64.into(), 0i64.into(), ValueRef::Bytes(&[0; 900])])?;
+            rest(&sim2, 2000);
+            for id in 1..100i64 {
+                t.insert(&[id.into(), id.into(), ValueRef::Bytes(&[0; 900])])?;
+            }
+            txn.rollback()
+        };
+        insert().expect("the holder goes on");
+    })];
+    for me in 1..=4i64 {
+        let (db, sim) = (db.clone(), sim.clone());
+        sessions.push(Box::new(move || {
+            rest(&sim, 100);
+            let pad = [1; 900];
+            // The first row is the one that the holder has.
+            let ids = (0..250).map(|i| if i == 0 { 0 } else { me * 1000 + i });
+            let rows: Vec<[ValueRef<'_>; 3]> =
+                ids.map(|id| [id.into(), id.into(), ValueRef::Bytes(&pad)]).collect();
+            let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+            let many = txn.table("t").and_then(|mut t| t.insert_many(rows.iter().map(|r| &r[..])));
+            match many {
+                Ok(_) => drop(txn.commit().expect("commits")),
+                Err(error) => assert_eq!(error.kind(), evenkeel::Kind::Duplicate, "{error}"),
+            }
+        }));
+    }
+    // A lock is waited for 50 s.
+    within(&sim, Duration::from_secs(30), sessions);
+    assert_eq!(db.check().expect("check").rows, 250);
+    drop(db);
+}
