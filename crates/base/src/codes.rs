@@ -116,6 +116,8 @@ codes! {
     // -- evenkeel
     DirectoryNotEmpty = Invalid, "the directory holds other files and no database", "give an empty directory or a database";
     OptionOutOfRange = Invalid, "an option is out of its range", "choose a value inside the range";
+    SettingUnknown = Invalid, "there is no setting of this name", "see docs/reference/settings.md";
+    SettingFixed = Invalid, "the setting cannot change while the database is open", "give it when the database is opened or created";
     PageSizeMismatch = Invalid, "the database was created with another page size", "leave page_size out, or dump and load into a new database";
     OpenedReadOnly = ReadOnly, "the database or transaction is read-only", "open it, or begin the transaction, for writing";
     RowsNotSorted = Invalid, "the rows of a bulk load do not come in ascending order of the primary key", "sort them, or insert them";

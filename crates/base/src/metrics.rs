@@ -29,6 +29,18 @@ metrics! {
     FileWrites = "file_writes", "count", "Writes issued to files";
     FileWriteBytes = "file_write_bytes", "bytes", "Bytes written to files";
     FileSyncs = "file_syncs", "count", "Syncs issued to files";
+    GovernorAskedSupply = "governor_asked_supply_bytes", "bytes", "Background I/O asked for to supply frames";
+    GovernorGrantedSupply = "governor_granted_supply_bytes", "bytes", "Background I/O granted to supply frames";
+    GovernorAskedCheckpoint = "governor_asked_checkpoint_bytes", "bytes", "Background I/O asked for to advance the checkpoint";
+    GovernorGrantedCheckpoint = "governor_granted_checkpoint_bytes", "bytes", "Background I/O granted to advance the checkpoint";
+    GovernorAskedFlush = "governor_asked_flush_bytes", "bytes", "Background I/O asked for to flush memtables";
+    GovernorGrantedFlush = "governor_granted_flush_bytes", "bytes", "Background I/O granted to flush memtables";
+    GovernorAskedMerge = "governor_asked_merge_bytes", "bytes", "Background I/O asked for by merges";
+    GovernorGrantedMerge = "governor_granted_merge_bytes", "bytes", "Background I/O granted to merges";
+    GovernorAskedDdl = "governor_asked_ddl_bytes", "bytes", "Background I/O asked for by index builds and to give space back";
+    GovernorGrantedDdl = "governor_granted_ddl_bytes", "bytes", "Background I/O granted to index builds and to give space back";
+    GovernorAskedColumnar = "governor_asked_columnar_bytes", "bytes", "Background I/O asked for by columnar chunks and the archive";
+    GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks and the archive";
     // -- log
     WalBytes = "wal_bytes", "bytes", "Bytes written to the log, padding included";
     WalRecords = "wal_records", "count", "Records appended to the log";
@@ -50,6 +62,7 @@ metrics! {
     Checkpoints = "checkpoints", "count", "Checkpoints taken";
     DirtyPages = "dirty_pages", "pages", "Dirty pages now (gauge)";
     FreeFrames = "free_frames", "frames", "Free frames now (gauge)";
+    PoolFrames = "pool_frames", "frames", "Frames of the pool that have memory (gauge)";
     Evictions = "evictions", "count", "Frames taken from clean pages";
     TornPagesRepaired = "torn_pages_repaired", "count", "Pages restored from the doublewrite file";
     // -- tree

@@ -39,7 +39,7 @@ causes! {
     RowLock = "row_lock",
     /// For a schema change barrier.
     Schema = "schema",
-    /// A single device operation took most of the time.
+    /// For a write that another thread does: undo that leaves memory, a segment file that grows.
     DeviceSlow = "device_slow",
     /// Wall time that no recorded wait and no CPU time explains.
     Unexplained = "unexplained",

@@ -52,7 +52,7 @@ impl Database {
         Ok(Txn::new(inner, self.engine.clone(), reads_lock))
     }
 
-    fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         if self.engine.closed.load(Ordering::Acquire) {
             return Err(Error::new(Code::DatabaseClosed));
         }
@@ -213,7 +213,7 @@ impl Database {
     /// # Errors
     /// `XidUnknown`.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
-        self.engine.store.commit_prepared(xid, self.engine.options.durability)
+        self.engine.store.commit_prepared(xid, self.engine.present.durability())
     }
 
     /// The ordered half of the same, as [`Txn::commit_ordered`]: its timestamp.

@@ -3,8 +3,10 @@
 
 use crate::ballast::Ballast;
 use crate::checkpoint::{Checkpointer, Recorder};
-use crate::options::{Options, Shares};
+use crate::options::Options;
 use crate::recovery::{Recovery, RecoveryReport};
+use crate::set::Present;
+use crate::shares::Shares;
 use crate::superfile::{SUPER_FILE, SuperFile};
 use crate::supervisor::Supervisor;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
@@ -38,7 +40,9 @@ pub(crate) struct Engine {
     pub supervisor: Supervisor,
     /// None where nothing is written.
     ballast: Option<Arc<Ballast>>,
+    /// As given at open; `present` has what may change.
     pub options: Options,
+    pub present: Present,
     pub recovery: RecoveryReport,
     pub closed: AtomicBool,
     _lock: Lock,
@@ -52,6 +56,7 @@ struct Parts {
     chains: Arc<Chains>,
     runs: Arc<Runs>,
     shares: Shares,
+    log_bytes: u64,
 }
 
 impl Parts {
@@ -61,12 +66,13 @@ impl Parts {
         page_size: u32,
         redo_from: Option<Lsn>,
     ) -> Result<Parts> {
-        let shares = options.shares();
+        let shares = Shares::of(options.memory_size).with(&options.geometry);
+        let log_bytes = options.geometry.log_bytes.unwrap_or(options.log_size);
         let pages_options = PagesOptions {
             page_size: page_size as usize,
             pool_bytes: shares.pool_bytes as usize,
             doublewrite: options.doublewrite,
-            log_bytes: shares.log_bytes,
+            log_bytes,
         };
         let pages = match redo_from {
             None => Pages::create(rt.clone(), pages_options)?,
@@ -85,13 +91,13 @@ impl Parts {
         let commits: Arc<dyn CommitTable> = txns.clone();
         let runs = Runs::create(rt.clone(), runs_options, commits)?;
         let chains = Arc::<Chains>::default();
-        Ok(Parts { rt: rt.clone(), pages, txns, chains, runs, shares })
+        Ok(Parts { rt: rt.clone(), pages, txns, chains, runs, shares, log_bytes })
     }
 
     /// Begins a log epoch at `start` and connects every layer to it.
     fn connect(&self, epoch: u32, start: Lsn, durability: Durability) -> Result<Arc<Log>> {
         let log_options = LogOptions {
-            log_bytes: self.shares.log_bytes,
+            log_bytes: self.log_bytes,
             buffer_bytes: self.shares.log_buffer_bytes as usize,
             epoch,
         };
@@ -136,6 +142,9 @@ impl Engine {
     pub(crate) fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
         options.check()?;
         let rt = Runtime::new(options.environment(path));
+        if options.env.is_none() {
+            rt.explain();
+        }
         let start = rt.env.now_ns();
         let names = rt.env.list("")?;
         let exists = names.iter().any(|n| n == SUPER_FILE);
@@ -150,8 +159,8 @@ impl Engine {
             Engine::create(rt, options, lock)?
         };
         if !engine.options.read_only {
-            let bytes = engine.options.shares().ballast_bytes;
-            engine.ballast = Some(Ballast::open(&engine.rt, bytes)?);
+            let shares = Shares::of(engine.options.memory_size).with(&engine.options.geometry);
+            engine.ballast = Some(Ballast::open(&engine.rt, shares.ballast_bytes())?);
         }
         engine.recovery.ns = engine.rt.env.now_ns().saturating_sub(start);
         let engine = Arc::new(engine);
@@ -256,6 +265,11 @@ impl Engine {
             txns,
             store,
             checkpointer,
+            present: Present::new(
+                options.memory_size,
+                options.durability,
+                options.lock_wait_timeout,
+            ),
             options,
             ballast: None,
             recovery: RecoveryReport::default(),
@@ -277,7 +291,9 @@ impl Engine {
         let c = self.checkpointer.clone();
         sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", move || c.beat()))?;
         let p = self.pages.clone();
-        sup.start("ek-frames", p.supply_event(), move || p.supply_beat())?;
+        let p2 = p.clone();
+        let rest = move || p2.next_supply_in();
+        sup.start_timed("ek-frames", p.supply_event(), move || p.supply_beat(), rest)?;
         let p = self.pages.clone();
         sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
         let p = self.pages.clone();

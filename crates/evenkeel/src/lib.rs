@@ -40,6 +40,8 @@ mod engine;
 mod options;
 mod recovery;
 mod second_pass;
+mod set;
+mod shares;
 mod stats;
 mod superfile;
 mod supervisor;

@@ -34,6 +34,26 @@ pub struct Setting {
     pub doc: &'static str,
 }
 
+impl Setting {
+    /// # Errors
+    /// `OptionOutOfRange` naming the option, its value and its range.
+    pub(crate) fn check(&self, value: u64) -> Result<()> {
+        if (self.min..=self.max).contains(&value) {
+            return Ok(());
+        }
+        Err(self.out_of_range(value))
+    }
+
+    fn out_of_range(&self, value: u64) -> Error {
+        Error::new(Code::OptionOutOfRange)
+            .with("option", self.name)
+            .with("value", value)
+            .with("min", self.min)
+            .with("max", self.max)
+            .with("unit", self.unit)
+    }
+}
+
 /// Every numeric setting.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -42,7 +62,7 @@ pub const SETTINGS: &[Setting] = &[
         min: 16 * MIB,
         max: 1 << 44,
         default: 256 * MIB,
-        when: "open",
+        when: "online",
         doc: "The one memory budget: page frames, memtables, run blocks, filters, log buffer, \
               undo. Raise it until the working set fits.",
     },
@@ -72,7 +92,7 @@ pub const SETTINGS: &[Setting] = &[
         min: 0,
         max: 2,
         default: 1,
-        when: "open",
+        when: "online",
         doc: "1: a commit returns when it is synced; 2: when it is written, synced each second; 0: \
               at once, written and synced each second.",
     },
@@ -82,7 +102,7 @@ pub const SETTINGS: &[Setting] = &[
         min: 0,
         max: 1_073_741_824_000,
         default: 50_000,
-        when: "open",
+        when: "online",
         doc: "Longest wait for another transaction's lock. Deadlocks are found at once, whatever \
               it says.",
     },
@@ -216,59 +236,11 @@ impl Options {
         ];
         for (name, value) in values {
             let Some(setting) = SETTINGS.iter().find(|s| s.name == name) else { continue };
-            let whole = name != "page_size" || value.is_power_of_two();
-            if value < setting.min || value > setting.max || !whole {
-                return Err(Error::new(Code::OptionOutOfRange)
-                    .with("option", name)
-                    .with("value", value)
-                    .with("min", setting.min)
-                    .with("max", setting.max)
-                    .with("unit", setting.unit));
+            if name == "page_size" && !value.is_power_of_two() {
+                return Err(setting.out_of_range(value));
             }
+            setting.check(value)?;
         }
         Ok(())
     }
-
-    /// How the one memory budget is divided (protocol G3): memtables 1/4, run blocks 5/16, undo
-    /// 1/16,
-    /// fences and filters 1/16, the log buffer 1/32, page frames the rest (at least 9/32). The
-    /// division
-    /// is fixed while open: frames and run blocks do not lend to each other yet (RFC 0004).
-    pub(crate) fn shares(&self) -> Shares {
-        let memory = self.memory_size;
-        let generation = (memory / 8).clamp(2 * MIB, 256 * MIB);
-        let log_buffer = (memory / 32).clamp(MIB, 8 * MIB);
-        let undo = memory / 16;
-        let resident = memory / 16;
-        let cache = memory / 16 * 5;
-        let fixed = memory / 4 + log_buffer + undo + resident + cache;
-        Shares {
-            generation_bytes: self.geometry.generation_bytes.unwrap_or(generation),
-            log_buffer_bytes: log_buffer,
-            log_bytes: self.geometry.log_bytes.unwrap_or(self.log_size),
-            undo_bytes: self.geometry.undo_bytes.unwrap_or(undo),
-            lock_bytes: memory / 32,
-            cache_bytes: cache,
-            pool_bytes: self.geometry.pool_bytes.unwrap_or(memory.saturating_sub(fixed)),
-            build_bytes: (memory / 4).min(256 * MIB),
-            ballast_bytes: (self.geometry.generation_bytes.unwrap_or(generation)
-                + self.geometry.undo_bytes.unwrap_or(undo))
-            .clamp(MIB / 4, 12 * MIB),
-        }
-    }
-}
-
-/// The parts of `memory_size`, bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shares {
-    pub generation_bytes: u64,
-    pub log_buffer_bytes: u64,
-    pub log_bytes: u64,
-    pub undo_bytes: u64,
-    pub lock_bytes: u64,
-    pub cache_bytes: u64,
-    pub pool_bytes: u64,
-    pub build_bytes: u64,
-    /// On disk: a generation in a run file and the undo of open transactions, or 12 MiB.
-    pub ballast_bytes: u64,
 }

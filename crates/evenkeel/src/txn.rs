@@ -20,10 +20,16 @@ const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
 ///
 /// In a SERIALIZABLE transaction that may write, the call that makes it locks the whole range and
 /// reads its rows; otherwise rows are read at the snapshot as they are asked for.
-pub struct Scan(Rows<evenkeel_tables::Scan>);
+pub struct Scan {
+    rows: Rows<evenkeel_tables::Scan>,
+    begun: bool,
+}
 
 /// Rows of a range of an index; see [`Scan`].
-pub struct IndexScan(Rows<evenkeel_tables::IndexScan>);
+pub struct IndexScan {
+    rows: Rows<evenkeel_tables::IndexScan>,
+    begun: bool,
+}
 
 enum Rows<S> {
     Snapshot(S),
@@ -45,23 +51,67 @@ impl<S> Rows<S> {
 }
 
 impl Scan {
+    fn new(rows: Rows<evenkeel_tables::Scan>) -> Self {
+        Self { rows, begun: false }
+    }
+
     /// Reads the next row into a reused buffer; false at the end.
     ///
     /// # Errors
     /// Of storage.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
-        self.0.next(row, evenkeel_tables::Scan::next)
+        if !std::mem::replace(&mut self.begun, true) {
+            return self.first(row);
+        }
+        self.rows.next(row, evenkeel_tables::Scan::next)
+    }
+
+    /// Where nearly all reading and waiting of a short scan is: measured.
+    fn first(&mut self, row: &mut Row) -> Result<bool> {
+        self.rows.next(row, |scan, row| {
+            let rt = scan.store().runtime().clone();
+            let operation = rt.operation();
+            let found = scan.next(row);
+            rt.operation_ends(operation);
+            found
+        })
     }
 }
 
 impl IndexScan {
+    fn new(rows: Rows<evenkeel_tables::IndexScan>) -> Self {
+        Self { rows, begun: false }
+    }
+
     /// Reads the next row into a reused buffer; false at the end.
     ///
     /// # Errors
     /// Of storage.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
-        self.0.next(row, evenkeel_tables::IndexScan::next)
+        if !std::mem::replace(&mut self.begun, true) {
+            return self.first(row);
+        }
+        self.rows.next(row, evenkeel_tables::IndexScan::next)
     }
+
+    /// Where nearly all reading and waiting of a short scan is: measured.
+    fn first(&mut self, row: &mut Row) -> Result<bool> {
+        self.rows.next(row, |scan, row| {
+            let rt = scan.store().runtime().clone();
+            let operation = rt.operation();
+            let found = scan.next(row);
+            rt.operation_ends(operation);
+            found
+        })
+    }
+}
+
+/// Runs an operation and accounts for its time (G6).
+fn timed<R>(txn: &mut Transaction, f: impl FnOnce(&mut Transaction) -> R) -> R {
+    let operation = txn.store().runtime().operation();
+    let result = f(txn);
+    txn.store().runtime().operation_ends(operation);
+    result
 }
 
 /// A transaction. `Send`, used by one thread at a time.
@@ -91,8 +141,11 @@ impl Txn {
     /// # Errors
     /// `WritesStopped`: whether it is committed shows at the next open.
     pub fn commit(self) -> Result<Lsn> {
-        let durability = self.engine.options.durability;
-        self.inner.commit(durability)
+        let durability = self.engine.present.durability();
+        let operation = self.engine.rt.operation();
+        let committed = self.inner.commit(durability);
+        self.engine.rt.operation_ends(operation);
+        committed
     }
 
     /// The ordered half of a commit: in effect, visible to others and timestamped, not yet durable.
@@ -134,7 +187,7 @@ impl Txn {
     /// # Errors
     /// `SavepointMissing`.
     pub fn rollback_to(&mut self, name: &str) -> Result<()> {
-        self.inner.rollback_to(name)
+        timed(&mut self.inner, |txn| txn.rollback_to(name))
     }
 
     /// Forgets a savepoint; its changes stay.
@@ -180,7 +233,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// `DuplicateKey` naming the index; `ValueType`, `ValueRange`, `NullValue`; lock errors.
     pub fn insert(&mut self, row: &[ValueRef<'_>]) -> Result<Option<u64>> {
-        self.txn.insert(&self.table, row)
+        timed(self.txn, |txn| txn.insert(&self.table, row))
     }
 
     /// Inserts rows as one statement: all or, on an error, none. The number that the first row's
@@ -192,7 +245,7 @@ impl<'t> TableRef<'t> {
         &mut self,
         rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
     ) -> Result<Option<u64>> {
-        self.txn.insert_many(&self.table, rows)
+        timed(self.txn, |txn| txn.insert_many(&self.table, rows))
     }
 
     /// Inserts rows that come in ascending order of the primary key, as one statement, and returns
@@ -237,7 +290,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// As `insert`, but for `DuplicateKey`.
     pub fn insert_or_ignore(&mut self, row: &[ValueRef<'_>]) -> Result<bool> {
-        self.txn.insert_or_ignore(&self.table, row)
+        timed(self.txn, |txn| txn.insert_or_ignore(&self.table, row))
     }
 
     /// Inserts a row, or changes the one that has its key: by `changes`, or to `row` if there are
@@ -250,7 +303,7 @@ impl<'t> TableRef<'t> {
         row: &[ValueRef<'_>],
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
-        self.txn.upsert(&self.table, row, changes)
+        timed(self.txn, |txn| txn.upsert(&self.table, row, changes))
     }
 
     /// Changes columns (position, value) of a row; false if there is none.
@@ -262,7 +315,7 @@ impl<'t> TableRef<'t> {
         key: &[ValueRef<'_>],
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
-        self.txn.update(&self.table, key, changes)
+        timed(self.txn, |txn| txn.update(&self.table, key, changes))
     }
 
     /// Begins a long value for a column of bytes or text, written as a stream before its row, for
@@ -309,7 +362,7 @@ impl<'t> TableRef<'t> {
         row: &[ValueRef<'_>],
         large: Vec<(usize, LargeValue)>,
     ) -> Result<Option<u64>> {
-        self.txn.insert_large(&self.table, row, large)
+        timed(self.txn, |txn| txn.insert_large(&self.table, row, large))
     }
 
     /// As `update`, with long values for columns (position, value). On an error they are given up.
@@ -322,7 +375,7 @@ impl<'t> TableRef<'t> {
         changes: &[(usize, ValueRef<'_>)],
         large: Vec<(usize, LargeValue)>,
     ) -> Result<bool> {
-        self.txn.update_large(&self.table, key, changes, large)
+        timed(self.txn, |txn| txn.update_large(&self.table, key, changes, large))
     }
 
     /// Deletes a row; false if there is none.
@@ -330,7 +383,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// `RowChanged` (kind `Conflict`); lock errors.
     pub fn delete(&mut self, key: &[ValueRef<'_>]) -> Result<bool> {
-        self.txn.delete(&self.table, key)
+        timed(self.txn, |txn| txn.delete(&self.table, key))
     }
 
     /// Reads a row.
@@ -339,7 +392,7 @@ impl<'t> TableRef<'t> {
     /// Of storage; faults of the key.
     pub fn get(&mut self, key: &[ValueRef<'_>]) -> Result<Option<Row>> {
         let mut row = Row::new();
-        Ok(self.txn.get(&self.table, key, &mut row)?.then_some(row))
+        Ok(timed(self.txn, |txn| txn.get(&self.table, key, &mut row))?.then_some(row))
     }
 
     /// Reads a row into a reused buffer; false if there is none.
@@ -347,7 +400,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// As `get`.
     pub fn get_into(&mut self, key: &[ValueRef<'_>], row: &mut Row) -> Result<bool> {
-        self.txn.get(&self.table, key, row)
+        timed(self.txn, |txn| txn.get(&self.table, key, row))
     }
 
     /// Reads many rows, in the order of their keys; `f` gets each key's position and row.
@@ -372,7 +425,7 @@ impl<'t> TableRef<'t> {
         wait: LockWait,
         row: &mut Row,
     ) -> Result<bool> {
-        self.txn.get_locked(&self.table, key, Mode::Exclusive, wait, row)
+        timed(self.txn, |txn| txn.get_locked(&self.table, key, Mode::Exclusive, wait, row))
     }
 
     /// Locks a row against changes and reads its newest version.
@@ -385,7 +438,7 @@ impl<'t> TableRef<'t> {
         wait: LockWait,
         row: &mut Row,
     ) -> Result<bool> {
-        self.txn.get_locked(&self.table, key, Mode::Shared, wait, row)
+        timed(self.txn, |txn| txn.get_locked(&self.table, key, Mode::Shared, wait, row))
     }
 
     /// Reads the row with these clustered key bytes ([`Row::key`]) into `row`; false if there is
@@ -435,14 +488,14 @@ impl<'t> TableRef<'t> {
     /// Faults of the range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<Scan> {
         if !self.reads_lock {
-            return Ok(Scan(Rows::Snapshot(self.txn.scan(&self.table, range, direction)?)));
+            return Ok(Scan::new(Rows::Snapshot(self.txn.scan(&self.table, range, direction)?)));
         }
         let mut rows = Vec::new();
         self.txn.scan_locked(&self.table, range, direction, SHARED, &mut |_, row| {
             rows.push(row.clone());
             Ok(true)
         })?;
-        Ok(Scan(Rows::Locked(rows.into_iter())))
+        Ok(Scan::new(Rows::Locked(rows.into_iter())))
     }
 
     /// Locks and reads the newest version of each row of a range; `f` returns false to stop.
@@ -539,14 +592,14 @@ impl IndexRef<'_> {
         let (table, at) = (&self.table, self.position);
         if !self.reads_lock {
             let scan = self.txn.index_scan(table, at, range, direction, self.keys_only)?;
-            return Ok(IndexScan(Rows::Snapshot(scan)));
+            return Ok(IndexScan::new(Rows::Snapshot(scan)));
         }
         let mut rows = Vec::new();
         self.txn.index_scan_locked(table, at, range, direction, SHARED, &mut |_, row| {
             rows.push(row.clone());
             Ok(true)
         })?;
-        Ok(IndexScan(Rows::Locked(rows.into_iter())))
+        Ok(IndexScan::new(Rows::Locked(rows.into_iter())))
     }
 
     /// The first row of a range.

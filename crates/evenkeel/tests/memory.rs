@@ -2,10 +2,10 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Metric, Options,
-    TableSpec,
+    Access, Code, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Metric,
+    Options, TableSpec,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs `body` in a thread and gives up on it: what is tested here may wait without end.
 fn within(time: Duration, body: impl FnOnce() + Send + 'static) {
@@ -72,4 +72,85 @@ fn a_rollback_larger_than_the_log_ends_and_users_get_log_space_meanwhile() {
         let check = db.check().expect("checks");
         assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
     });
+}
+
+/// Rows that were changed under any size of memory are all there, and a smaller size is reached.
+#[test]
+fn memory_size_changes_under_load() {
+    within(Duration::from_secs(120), || {
+        const ROWS: i64 = 20_000;
+        let options = Options { memory_size: 64 << 20, ..Options::in_memory() };
+        let db = Database::open_with("dir", options).expect("opens");
+        table(&db);
+        load(&db, ROWS);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for round in 1..4 {
+                    let access = Access::ReadWrite;
+                    let mut txn = db.begin(Isolation::ReadCommitted, access).expect("begins");
+                    let mut t = txn.table("t").expect("table");
+                    for id in 0..ROWS {
+                        let change = [(1, Int(id + round * ROWS))];
+                        assert!(t.update(&[Int(id)], &change).expect("updates"));
+                    }
+                    txn.commit().expect("commits");
+                }
+            });
+            let mut mib = 16;
+            while !writer.is_finished() {
+                mib = 16 + (mib * 7) % 130;
+                db.set("memory_size", mib << 20).expect("any size in the range");
+                std::thread::yield_now();
+            }
+        });
+        db.set("memory_size", 16 << 20).expect("the least");
+        assert_eq!(db.setting("memory_size").expect("known"), 16 << 20);
+        let most = (16 << 20) / 4 / 4096;
+        let start = Instant::now();
+        while db.stats().get(Metric::PoolFrames) > most {
+            assert!(start.elapsed() < Duration::from_secs(60), "frames are not given back");
+            std::thread::yield_now();
+        }
+        db.set("memory_size", 256 << 20).expect("more than at open");
+        assert!(db.stats().get(Metric::PoolFrames) > (256 << 20) / 5 / 4096);
+        let check = db.check().expect("checks");
+        assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
+    });
+}
+
+#[test]
+fn settings_change_while_open_or_say_why_not() {
+    let db = Database::open_with("dir", Options::in_memory()).expect("opens");
+    table(&db);
+    load(&db, 10);
+    assert_eq!(db.setting("lock_wait_timeout").expect("known"), 50_000);
+    db.set("lock_wait_timeout", 0).expect("may change");
+    let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let (mut one, mut other) = (begin(), begin());
+    one.table("t").expect("table").update(&[Int(1)], &[(1, Int(5))]).expect("updates");
+    let refused = other.table("t").expect("table").update(&[Int(1)], &[(1, Int(6))]);
+    assert_eq!(refused.expect_err("locked").code(), Code::LockWaitTimeout);
+    drop((one, other));
+    // Durability 0: a commit waits for no sync.
+    db.set("durability", 0).expect("may change");
+    let syncs = db.stats().get(Metric::WalSyncs);
+    for id in 20..40 {
+        let mut txn = begin();
+        txn.table("t").expect("table").insert(&[Int(id), Int(id), Bytes(b"")]).expect("inserts");
+        txn.commit().expect("commits");
+    }
+    assert!(db.stats().get(Metric::WalSyncs) < syncs + 20);
+    for (name, value, code) in [
+        ("memory_size", 1, Code::OptionOutOfRange),
+        ("durability", 3, Code::OptionOutOfRange),
+        ("log_size", 64 << 20, Code::SettingFixed),
+        ("page_size", 8192, Code::SettingFixed),
+        ("nothing", 0, Code::SettingUnknown),
+    ] {
+        assert_eq!(db.set(name, value).expect_err(name).code(), code);
+    }
+    for setting in evenkeel::SETTINGS {
+        let value = db.setting(setting.name).expect("each has a value");
+        assert!((setting.min..=setting.max).contains(&value), "{}", setting.name);
+    }
 }

@@ -1,5 +1,14 @@
 //! The governor of background I/O (architecture 4.13, protocol G2). Every background read or write
 //! asks it first. Required work is never cut; the surplus is shaped.
+//!
+//! The law has two pure halves. [`budget`] says how many bytes per second background work may ask
+//! of the device: as much as it likes while the device is no slower than it was, less when each
+//! byte takes longer. [`divide`] gives the budget to the classes: required work first, then each
+//! class its minimum share, then what is left in order of priority. Only device time counts, never
+//! a wait for other work, and the budget moves by at most a factor of two per tick.
+
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::sync::Mutex;
 
 /// Classes of background I/O, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,9 +21,40 @@ pub enum Class {
     MemtableFlush,
     /// Merges of runs.
     Merge,
-    /// Index builds.
+    /// Index builds, and space given back to the file system.
     Ddl,
+    /// Columnar chunks and the archive.
+    Columnar,
 }
+
+impl Class {
+    /// All classes, most urgent first.
+    pub const ALL: [Class; CLASSES] = [
+        Class::FrameSupply,
+        Class::Checkpoint,
+        Class::MemtableFlush,
+        Class::Merge,
+        Class::Ddl,
+        Class::Columnar,
+    ];
+
+    /// The counters of bytes asked for and of bytes granted.
+    pub const fn metrics(self) -> (Metric, Metric) {
+        match self {
+            Class::FrameSupply => (Metric::GovernorAskedSupply, Metric::GovernorGrantedSupply),
+            Class::Checkpoint => {
+                (Metric::GovernorAskedCheckpoint, Metric::GovernorGrantedCheckpoint)
+            }
+            Class::MemtableFlush => (Metric::GovernorAskedFlush, Metric::GovernorGrantedFlush),
+            Class::Merge => (Metric::GovernorAskedMerge, Metric::GovernorGrantedMerge),
+            Class::Ddl => (Metric::GovernorAskedDdl, Metric::GovernorGrantedDdl),
+            Class::Columnar => (Metric::GovernorAskedColumnar, Metric::GovernorGrantedColumnar),
+        }
+    }
+}
+
+/// Number of classes.
+pub const CLASSES: usize = 6;
 
 /// Decides when background I/O may go.
 pub trait Governor: Send + Sync {
@@ -26,13 +66,176 @@ pub trait Governor: Send + Sync {
     fn report(&self, class: Class, bytes: u64, device_ns: u64);
 }
 
-/// The first governor: grants everything; urgent classes are served by their own threads first.
-#[derive(Default)]
-pub struct PriorityGovernor;
+/// Nanoseconds between two evaluations of the law.
+pub const TICK_NS: u64 = 100_000_000;
+/// Each class has a right to one part in so many of the budget.
+pub const MIN_SHARE: u64 = 16;
+/// A budget without bound.
+pub const UNLIMITED: u64 = u64::MAX;
+/// The device may take this many times its best time for a byte before the surplus is cut.
+const SLOWER: u64 = 4;
+/// The budget never falls below the best rate by more.
+const CUT_MAX: u64 = 64;
+/// Longest wait for one grant: whatever the law says, work goes on.
+const WAIT_MAX_NS: u64 = 100_000_000;
+/// Fewer bytes in a tick say nothing about the device.
+const SAMPLE_BYTES: u64 = 256 << 10;
+
+/// What a class asks for, bytes per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// What keeps a resource inside its limit.
+    pub required: u64,
+    /// The rest.
+    pub surplus: u64,
+}
+
+/// Divides a budget (bytes per second) among the surplus of the classes. Required work has gone
+/// through already and counts against the budget; the minimum shares do not depend on it.
+pub fn divide(budget: u64, demand: &[Demand; CLASSES]) -> [u64; CLASSES] {
+    if budget == UNLIMITED {
+        return [UNLIMITED; CLASSES];
+    }
+    let least = budget / MIN_SHARE;
+    let mut rates = demand.map(|d| d.surplus.min(least));
+    let taken = |sum: u64, n: u64| sum.saturating_add(n);
+    let required = demand.iter().map(|d| d.required).fold(0, taken);
+    let mut left = budget.saturating_sub(rates.iter().copied().fold(required, taken));
+    for (rate, demand) in rates.iter_mut().zip(demand) {
+        let more = (demand.surplus - *rate).min(left);
+        *rate += more;
+        left -= more;
+    }
+    // Whoever asks for the first time, or for more than before, is not held to zero.
+    rates.map(|rate| rate.max(least).max(1))
+}
+
+/// The budget for the next tick. `best` is the best rate of the device, bytes per second; `slower`
+/// how many times longer than then a byte takes now, in sixteenths (16: as good as ever).
+pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
+    let free = SLOWER * 16;
+    let wanted = match slower <= free {
+        true => UNLIMITED,
+        false => {
+            // What the device gives now, and of that a part the smaller the slower it is.
+            let now = u128::from(best) * 16 / u128::from(slower);
+            ((now * u128::from(free) / u128::from(slower)) as u64).max(best / CUT_MAX).max(1)
+        }
+    };
+    let highest = previous.saturating_mul(2);
+    // Coming down from no bound, it starts at the best rate; going up it ends there.
+    let lowest = if previous == UNLIMITED { best.max(1) } else { previous / 2 };
+    match wanted.clamp(lowest.min(highest), highest) {
+        rate if rate >= best.saturating_mul(2) => UNLIMITED,
+        rate => rate,
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sample {
+    bytes: u64,
+    ns: u64,
+    /// The least nanoseconds for 64 KiB; 0: not known. It rises slowly, for devices change.
+    best: u64,
+}
+
+impl Sample {
+    /// Ends a tick; how many times longer than the best, in sixteenths.
+    fn slower(&mut self) -> Option<u64> {
+        let (bytes, ns) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.ns));
+        if bytes < SAMPLE_BYTES {
+            (self.bytes, self.ns) = (bytes, ns);
+            return None;
+        }
+        let now = (ns.saturating_mul(65536) / bytes).max(1);
+        self.best = match self.best {
+            0 => now,
+            best => now.min(best + best / 256 + 1),
+        };
+        Some(now.saturating_mul(16) / self.best)
+    }
+
+    fn rate(&self) -> u64 {
+        65_536_000_000_000u64.checked_div(self.best).unwrap_or(0)
+    }
+}
+
+struct State {
+    tick_ns: u64,
+    budget: u64,
+    asked: [Demand; CLASSES],
+    rates: [u64; CLASSES],
+    /// When the class has used up what it was granted.
+    free_at_ns: [u64; CLASSES],
+    samples: [Sample; CLASSES],
+}
+
+impl State {
+    fn tick(&mut self, now_ns: u64) {
+        let elapsed = now_ns.saturating_sub(self.tick_ns);
+        if elapsed < TICK_NS {
+            return;
+        }
+        let per_sec = |n: u64| (u128::from(n) * 1_000_000_000 / u128::from(elapsed)) as u64;
+        let demand = std::mem::take(&mut self.asked)
+            .map(|d| Demand { required: per_sec(d.required), surplus: per_sec(d.surplus) });
+        let slower = self.samples.iter_mut().filter_map(Sample::slower).max().unwrap_or(16);
+        let best = self.samples.iter().map(Sample::rate).max().unwrap_or(0);
+        self.budget = if best == 0 { UNLIMITED } else { budget(self.budget, best, slower) };
+        self.rates = divide(self.budget, &demand);
+        self.tick_ns = now_ns;
+    }
+}
+
+/// Grants by priority of classes: see the head of this file.
+pub struct PriorityGovernor {
+    state: Mutex<State>,
+}
+
+impl Default for PriorityGovernor {
+    fn default() -> Self {
+        let state = State {
+            tick_ns: 0,
+            budget: UNLIMITED,
+            asked: Default::default(),
+            rates: [UNLIMITED; CLASSES],
+            free_at_ns: [0; CLASSES],
+            samples: Default::default(),
+        };
+        PriorityGovernor { state: Mutex::new(state) }
+    }
+}
 
 impl Governor for PriorityGovernor {
-    fn grant(&self, _class: Class, _bytes: u64, _required: bool, _now_ns: u64) -> u64 {
-        0
+    fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64 {
+        let mut state = self.state.lock();
+        state.tick(now_ns);
+        let class = class as usize;
+        if required {
+            state.asked[class].required += bytes;
+            return 0;
+        }
+        state.asked[class].surplus += bytes;
+        if state.rates[class] == UNLIMITED {
+            state.free_at_ns[class] = now_ns;
+            return 0;
+        }
+        let takes = u128::from(bytes) * 1_000_000_000 / u128::from(state.rates[class]);
+        let start = state.free_at_ns[class].max(now_ns);
+        let wait = (start - now_ns).min(WAIT_MAX_NS);
+        let takes = u64::try_from(takes).unwrap_or(u64::MAX).min(WAIT_MAX_NS);
+        state.free_at_ns[class] = now_ns + wait + takes;
+        wait
     }
-    fn report(&self, _class: Class, _bytes: u64, _device_ns: u64) {}
+
+    fn report(&self, class: Class, bytes: u64, device_ns: u64) {
+        let mut state = self.state.lock();
+        let sample = &mut state.samples[class as usize];
+        sample.bytes += bytes;
+        sample.ns += device_ns;
+    }
 }
+
+#[cfg(test)]
+#[path = "governor_tests.rs"]
+mod governor_tests;

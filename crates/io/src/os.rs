@@ -84,3 +84,42 @@ pub(crate) fn spawn_on<R>(cpu: usize, spawn: impl FnOnce() -> R) -> R {
     }
     result
 }
+
+/// Gives the whole pages inside `bytes` back to the system: they read as zeros (memory of the
+/// process) from now on, and take no memory until they are written. A hint that may do nothing.
+pub fn give_back(bytes: &mut [u8]) {
+    let skip = bytes.as_ptr().align_offset(crate::IO_ALIGN).min(bytes.len());
+    let inner = &mut bytes[skip..];
+    let len = inner.len() / crate::IO_ALIGN * crate::IO_ALIGN;
+    if len > 0 {
+        // SAFETY: the range is whole pages inside a slice that we borrow exclusively; whatever they
+        // read as afterwards is a valid value of `u8`.
+        unsafe { libc::madvise(inner.as_mut_ptr().cast(), len, libc::MADV_DONTNEED) };
+    }
+}
+
+/// The processor's tick counter, or what is nearest to it; never zero.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 processor has the counter.
+        unsafe { core::arch::x86_64::_rdtsc() | 1 }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_nanos() as u64 | 1
+    }
+}
+
+/// Processor time of this thread, nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is ours.
+    let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    if done != 0 {
+        return 0;
+    }
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}

@@ -1,8 +1,10 @@
 //! What every component of one database shares: its environment, waits by cause, metrics, health.
 
 use crate::counting::CountingEnv;
-use crate::{Env, Event, Governor, PriorityGovernor, Task, Woken};
+use crate::explain::note_explained;
+use crate::{Class, Env, Event, Governor, PriorityGovernor, Task, Woken};
 use evenkeel_base::{Cause, DatabaseId, Health, Result, Stalls, metrics::Metrics};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{cell::Cell, sync::Arc, time::Duration};
 
@@ -18,6 +20,8 @@ pub struct Runtime {
     pub health: Health,
     /// Asked before background I/O.
     pub governor: Box<dyn Governor>,
+    /// Operations are measured for what nothing explains.
+    pub(crate) explaining: AtomicBool,
     never: Arc<Event>,
     database: AtomicU64,
 }
@@ -35,7 +39,8 @@ impl Runtime {
             stalls: Stalls::default(),
             metrics,
             health: Health::default(),
-            governor: Box::new(PriorityGovernor),
+            governor: Box::new(PriorityGovernor::default()),
+            explaining: AtomicBool::new(false),
             never: Arc::new(Event::new()),
             database: AtomicU64::new(0),
         })
@@ -70,6 +75,7 @@ impl Runtime {
     /// read; like `wait`, unless the thread is a background one.
     pub fn stalled(&self, cause: Cause, ns: u64) {
         if cause != Cause::Idle && !BACKGROUND.get() {
+            note_explained(ns);
             self.stalls.record(cause, ns);
         }
     }
@@ -106,6 +112,18 @@ impl Runtime {
     pub fn delay(&self, time: Duration, cause: Cause) {
         let seen = self.never.now();
         self.wait(&self.never, seen, Some(time), cause);
+    }
+
+    /// Asks the governor for background I/O and waits as long as it says; hold no latch.
+    /// `required`: it keeps a resource inside its limit (G2).
+    pub fn ask(&self, class: Class, bytes: u64, required: bool) {
+        let (asked, granted) = class.metrics();
+        self.metrics.add(asked, bytes);
+        let pause = self.governor.grant(class, bytes, required, self.env.now_ns());
+        if pause > 0 {
+            self.delay(Duration::from_nanos(pause), Cause::Governor);
+        }
+        self.metrics.add(granted, bytes);
     }
 
     /// A point where the simulator may let another thread run; nothing in a real environment.

@@ -315,6 +315,7 @@ impl Pages {
             }
             return Ok(0);
         };
+        let class = if cold.len() > count { Class::FrameSupply } else { Class::Checkpoint };
         let mut frames = cold;
         let most = BATCH_BYTES / self.page_size();
         let wanted = (frames.len() + count).min(most);
@@ -333,7 +334,7 @@ impl Pages {
         }
         let result = match items.is_empty() {
             true => Ok(()),
-            false => self.write_batch(&mut space, &items, newest),
+            false => self.write_batch(&mut space, &items, newest, class),
         };
         self.cleaner.spare.lock().idle.push(space);
         let done = items.len();
@@ -345,7 +346,7 @@ impl Pages {
             }
         }
         self.supply.freed.notify();
-        if self.supply.is_low() {
+        if self.supply.is_low() || self.is_shrinking() {
             self.supply.event.notify();
         }
         result.map(|()| done)
@@ -379,7 +380,13 @@ impl Pages {
         }
     }
 
-    fn write_batch(&self, space: &mut Workspace, items: &[Item], newest: Lsn) -> Result<()> {
+    fn write_batch(
+        &self,
+        space: &mut Workspace,
+        items: &[Item],
+        newest: Lsn,
+        class: Class,
+    ) -> Result<()> {
         if let Some(log) = self.log_if_attached()
             && !evenkeel_base::plant::is(evenkeel_base::plant::Fault::PageBeforeLog)
         {
@@ -392,10 +399,7 @@ impl Pages {
         }
         let bytes = (items.len() * size) as u64;
         let start = self.rt.env.now_ns();
-        let pause = self.rt.governor.grant(Class::Checkpoint, bytes, true, start);
-        if pause > 0 {
-            self.rt.delay(Duration::from_nanos(pause), Cause::Governor);
-        }
+        self.rt.ask(class, bytes, true);
         let pages: Vec<(PageNo, bool)> = items.iter().map(|i| (i.page, !i.fresh)).collect();
         let Workspace { region, head, images } = space;
         if !evenkeel_base::plant::is(evenkeel_base::plant::Fault::DoublewriteSkipped) {
@@ -420,7 +424,7 @@ impl Pages {
             self.files.segment(segment)?.sync()?;
         }
         let ns = self.rt.env.now_ns().saturating_sub(start);
-        self.rt.governor.report(Class::Checkpoint, bytes, ns);
+        self.rt.governor.report(class, bytes, ns);
         self.rt.metrics.add(Metric::FlushDone, items.len() as u64);
         Ok(())
     }

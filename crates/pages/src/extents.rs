@@ -300,11 +300,7 @@ impl Pages {
 
     fn punch(&self, extent: u32) {
         let bytes = evenkeel_format::space::EXTENT_BYTES;
-        let now = self.rt.env.now_ns();
-        let pause = self.rt.governor.grant(Class::Checkpoint, bytes, false, now);
-        if pause > 0 {
-            self.rt.delay(Duration::from_nanos(pause), Cause::Governor);
-        }
+        self.rt.ask(Class::Ddl, bytes, false);
         if let Err(error) = self.files.punch(extent) {
             // The blocks stay; the extent is as reusable as if they had gone.
             log::warn!("extent {extent}: its blocks cannot be given back: {error}");

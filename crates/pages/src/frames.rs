@@ -8,13 +8,14 @@
 //! must not latch a frame twice.
 #![allow(unsafe_code)]
 
+use crate::banks::Banks;
 use crate::latch::{Attempt, Latch};
 use evenkeel_base::{Cause, PageNo};
 use evenkeel_io::{Event, IO_ALIGN, Runtime};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 const SPINS: u32 = 64;
 const EVENT_SHARDS: usize = 64;
@@ -101,10 +102,24 @@ impl Drop for Arena {
     }
 }
 
-/// All frames.
-pub(crate) struct Frames {
+/// Frames made together.
+struct Bank {
     arena: Arena,
     facts: Box<[Frame]>,
+}
+
+impl Bank {
+    fn new(count: usize, page_size: usize) -> Bank {
+        let facts = (0..count).map(|_| Frame::default()).collect();
+        Bank { arena: Arena::new(count * page_size), facts }
+    }
+}
+
+/// All frames. Those from `count` on are not to be used: they are being emptied, or are empty and
+/// without memory (`resize`).
+pub(crate) struct Frames {
+    banks: Banks<Bank>,
+    count: AtomicUsize,
     page_size: usize,
     events: Vec<Arc<Event>>,
     rt: Arc<Runtime>,
@@ -113,28 +128,56 @@ pub(crate) struct Frames {
 impl Frames {
     pub fn new(rt: Arc<Runtime>, count: usize, page_size: usize) -> Frames {
         Frames {
-            arena: Arena::new(count * page_size),
-            facts: (0..count).map(|_| Frame::default()).collect(),
+            banks: Banks::new(count, Bank::new(count, page_size)),
+            count: AtomicUsize::new(count),
             page_size,
             events: (0..EVENT_SHARDS).map(|_| Arc::new(Event::new())).collect(),
             rt,
         }
     }
 
+    /// Frames to be used: those below this number.
     pub fn count(&self) -> usize {
-        self.facts.len()
+        self.count.load(Relaxed)
+    }
+
+    /// Says how many are to be used; there are as many (`grow`).
+    pub fn set_count(&self, count: usize) {
+        self.count.store(count.min(self.made()), Relaxed);
+    }
+
+    /// Frames ever made.
+    pub fn made(&self) -> usize {
+        self.banks.len()
+    }
+
+    /// Makes frames until there are at least `count`.
+    pub fn grow(&self, count: usize) {
+        self.banks.grow(count, |added| Bank::new(added, self.page_size));
+    }
+
+    #[inline]
+    fn bank(&self, index: u32) -> (&Bank, usize) {
+        match self.banks.find(index as usize) {
+            Some(found) => found,
+            None => panic!("frame {index} was never made"),
+        }
     }
 
     /// The facts of a frame.
+    #[inline]
     pub fn facts(&self, index: u32) -> &Frame {
-        &self.facts[index as usize]
+        let (bank, at) = self.bank(index);
+        &bank.facts[at]
     }
 
     fn bytes_at(&self, index: u32) -> *mut u8 {
-        assert!((index as usize) < self.facts.len());
-        let offset = self.arena.first + index as usize * self.page_size;
-        // SAFETY: the arena holds `count * page_size` bytes behind `first`, and `index < count`.
-        unsafe { self.arena.raw.as_ptr().add(offset) }
+        let (bank, at) = self.bank(index);
+        assert!(at < bank.facts.len());
+        let offset = bank.arena.first + at * self.page_size;
+        // SAFETY: the arena holds `facts.len() * page_size` bytes behind `first`, and `at` is below
+        // that number of frames.
+        unsafe { bank.arena.raw.as_ptr().add(offset) }
     }
 
     fn event(&self, index: u32) -> &Arc<Event> {
@@ -279,6 +322,10 @@ impl<'a> ExclusiveGuard<'a> {
     /// Names the page in this frame (`None`: it becomes free).
     pub fn set_page(&mut self, page: Option<PageNo>) {
         self.facts().page.store(page.map_or(0, |p| p.0 + 1), Release);
+    }
+    /// Gives the memory of an empty frame back to the system; it reads as zeros from then on.
+    pub fn discard(&mut self) {
+        evenkeel_io::give_back(self.bytes_mut());
     }
     /// Turns into a shared guard without letting go.
     pub fn downgrade(self) -> SharedGuard<'a> {

@@ -9,6 +9,7 @@
 //! - [`PageRedo`] replays the log onto pages at start.
 #![deny(unsafe_code)]
 
+mod banks;
 mod cleaner;
 mod dirty;
 mod doublewrite;
@@ -21,6 +22,7 @@ pub mod pacing;
 mod pages;
 mod pool;
 mod redo;
+mod resize;
 mod space;
 mod sync;
 mod translate;

@@ -7,6 +7,7 @@ use crate::extents::Growth;
 use crate::files::{DIRECTORY, Files};
 use crate::frames::{Frames, SharedGuard};
 use crate::pool::Supply;
+use crate::resize::Resizing;
 use crate::space::Space;
 use crate::translate::Translation;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, OnceLock};
 
 /// Frames a pool must have.
-const FRAMES_MIN: usize = 64;
+pub(crate) const FRAMES_MIN: usize = 64;
 /// Pages waiting to be prefetched, at most; also at most an eighth of the pool.
 const PREFETCH_MAX: usize = 512;
 /// Pages read at once by a prefetch, at most; also at most a sixteenth of the pool.
@@ -56,6 +57,7 @@ pub struct Pages {
     pub(crate) frames: Frames,
     pub(crate) translation: Translation,
     pub(crate) supply: Supply,
+    pub(crate) resizing: Resizing,
     pub(crate) files: Files,
     pub(crate) space: Space,
     pub(crate) growth: Growth,
@@ -68,16 +70,21 @@ pub struct Pages {
     prefetch_event: Arc<Event>,
 }
 
+/// # Errors: `PoolTooSmall`.
+pub(crate) fn check_pool(pool_bytes: usize, page_size: usize) -> Result<()> {
+    let least = FRAMES_MIN * page_size;
+    if pool_bytes < least {
+        let error = Error::new(Code::PoolTooSmall).with("pool_bytes", pool_bytes);
+        return Err(error.with("at_least", least));
+    }
+    Ok(())
+}
+
 impl Pages {
     fn new(rt: Arc<Runtime>, options: PagesOptions) -> Result<Pages> {
         let geometry = Geometry::new(options.page_size)?;
         let count = options.pool_bytes / options.page_size;
-        if count < FRAMES_MIN {
-            let bytes = FRAMES_MIN * options.page_size;
-            return Err(Error::new(Code::PoolTooSmall)
-                .with("pool_bytes", options.pool_bytes)
-                .with("at_least", bytes));
-        }
+        check_pool(options.pool_bytes, options.page_size)?;
         let supply = Supply::new(count);
         let freed = supply.freed.clone();
         rt.health.on_failure(move || freed.notify());
@@ -85,6 +92,7 @@ impl Pages {
             frames: Frames::new(rt.clone(), count, options.page_size),
             translation: Translation::new(geometry, count),
             supply,
+            resizing: Resizing::default(),
             files: Files::new(rt.clone(), geometry),
             space: Space::new(geometry),
             growth: Growth::default(),

@@ -5,13 +5,14 @@
 //! credit, so a pop with a credit always succeeds. Invariants: the foreground never writes a page;
 //! it may take one clean victim by a bounded search, else it waits on the event (P4).
 
-use crate::frames::ExclusiveGuard;
+use crate::frames::{ExclusiveGuard, Frames};
 use crate::{Access, Pages};
 use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric, sync::Mutex};
 use evenkeel_format::page::RawPage;
 use evenkeel_io::{AlignedBuf, Event};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
+use std::time::Duration;
 
 /// Frames a foreground search for a clean victim looks at.
 const FOREGROUND_SEARCH: usize = 64;
@@ -19,15 +20,23 @@ const FOREGROUND_SEARCH: usize = 64;
 const BEAT_SEARCH: usize = 1024;
 /// Cold dirty frames that wait for the cleaner, at most.
 const COLD_MAX: usize = 512;
+/// A pool that shrinks looks again this often at frames that were in use.
+const SHRINK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Frames without a page.
+#[derive(Default)]
+pub(crate) struct Lists {
+    pub free: Vec<u32>,
+    /// Not to be used, and without memory.
+    pub retired: Vec<u32>,
+}
 
 pub(crate) struct Supply {
-    free: Mutex<Vec<u32>>,
+    pub lists: Mutex<Lists>,
     available: AtomicI64,
     hand: AtomicUsize,
-    /// Below this the provider is woken.
-    low: i64,
-    /// It works up to this.
-    high: i64,
+    /// Below this the provider is woken; it works up to twice as many.
+    low: AtomicI64,
     woken: AtomicBool,
     /// A provider is at work. Before (while the database opens) every thread helps itself.
     provided: AtomicBool,
@@ -41,19 +50,30 @@ pub(crate) struct Supply {
 
 impl Supply {
     pub fn new(frames: usize) -> Supply {
-        let low = (frames / 32).clamp(4, 4096) as i64;
-        Supply {
-            free: Mutex::new((0..frames as u32).rev().collect()),
+        let free = (0..frames as u32).rev().collect();
+        let supply = Supply {
+            lists: Mutex::new(Lists { free, retired: Vec::new() }),
             available: AtomicI64::new(frames as i64),
             hand: AtomicUsize::new(0),
-            low,
-            high: low * 2,
+            low: AtomicI64::new(0),
             woken: AtomicBool::new(false),
             provided: AtomicBool::new(false),
             freed: Arc::new(Event::new()),
             event: Arc::new(Event::new()),
             cold: Mutex::new(Vec::new()),
-        }
+        };
+        supply.set_marks(frames);
+        supply
+    }
+
+    /// Sets the marks for a pool of so many frames.
+    pub fn set_marks(&self, frames: usize) {
+        self.low.store((frames / 32).clamp(4, 4096) as i64, Relaxed);
+    }
+
+    /// The low-water mark.
+    pub fn low(&self) -> i64 {
+        self.low.load(Relaxed)
     }
 
     /// Free frames without an owner.
@@ -63,7 +83,20 @@ impl Supply {
 
     /// True if the provider should work.
     pub fn is_low(&self) -> bool {
-        self.available() < self.low
+        self.available() < self.low()
+    }
+
+    /// Takes up to `n` credits and leaves at least the low-water mark; how many.
+    pub fn take_spare(&self, n: i64) -> i64 {
+        let mut taken = 0;
+        let low = self.low();
+        let take = |now: i64| {
+            taken = (now - low).clamp(0, n);
+            Some(now - taken)
+        };
+        // The closure never refuses.
+        let _ = self.available.fetch_update(SeqCst, SeqCst, take);
+        taken
     }
 
     fn try_credits(&self, n: i64) -> bool {
@@ -90,18 +123,32 @@ impl Supply {
     }
 
     fn pop(&self) -> Result<u32> {
-        self.free.lock().pop().ok_or_else(|| Error::internal("a credit without a free frame"))
+        let frame = self.lists.lock().free.pop();
+        frame.ok_or_else(|| Error::internal("a credit without a free frame"))
     }
 
-    /// Puts a free frame on the list.
-    pub fn push(&self, frame: u32) {
-        self.free.lock().push(frame);
+    /// Puts a free frame on its list: one that is not to be used any more on that of the retired.
+    /// Such a frame must be `discarded`: false if it is not.
+    #[must_use]
+    pub fn push(&self, frame: u32, frames: &Frames, discarded: bool) -> bool {
+        {
+            let mut lists = self.lists.lock();
+            if frame as usize >= frames.count() {
+                if discarded {
+                    lists.retired.push(frame);
+                }
+                return discarded;
+            }
+            lists.free.push(frame);
+        }
         self.return_credits(1);
+        true
     }
 }
 
 /// What the clock did with a frame.
-enum Clock {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
     Freed,
     Cold,
     Kept,
@@ -155,8 +202,16 @@ impl Pages {
         facts.fresh.store(false, Relaxed);
         facts.referenced.store(0, Relaxed);
         let index = guard.index();
+        let mut discarded = index as usize >= self.frames.count();
+        if discarded {
+            guard.discard();
+        }
         drop(guard);
-        self.supply.push(index);
+        while !self.supply.push(index, &self.frames, discarded) {
+            // The pool became smaller just now.
+            self.frames.exclusive(index).discard();
+            discarded = true;
+        }
     }
 
     /// Reads a page in, given a credit in `credits` (taken if there is none). `None`: somebody else
@@ -252,12 +307,20 @@ impl Pages {
     /// Moves the clock on by one frame.
     fn clock_step(&self) -> Clock {
         let index = self.supply.hand.fetch_add(1, Relaxed) % self.frames.count();
-        let index = index as u32;
+        let facts = self.frames.facts(index as u32);
+        if facts.page().is_some() && facts.referenced.swap(0, Relaxed) != 0 {
+            return Clock::Kept;
+        }
+        self.evict(index as u32)
+    }
+
+    /// Empties a frame if its page is clean and nobody has it.
+    pub(crate) fn evict(&self, index: u32) -> Clock {
         let facts = self.frames.facts(index);
         if facts.page().is_none() || facts.is_latched() || facts.pins.load(Acquire) != 0 {
             return Clock::Kept;
         }
-        if facts.referenced.swap(0, Relaxed) != 0 || facts.writing.load(Acquire) {
+        if facts.writing.load(Acquire) {
             return Clock::Kept;
         }
         if facts.dirty.load(Acquire) != 0 {
@@ -289,13 +352,15 @@ impl Pages {
         self.rt.step();
         self.supply.provided.store(true, Relaxed);
         self.supply.woken.store(false, SeqCst);
-        let (freed, cold) = self.search(self.supply.high);
+        let high = self.supply.low() * 2;
+        let shrunk = self.shrink_some();
+        let (freed, cold) = self.search(high);
         self.rt.metrics.set(Metric::FreeFrames, self.supply.available().max(0) as u64);
         if cold > 0 {
             self.clean_event.notify();
         }
-        let needed = self.supply.available() < self.supply.high;
-        Ok(if freed > 0 && needed { Beat::More } else { Beat::Idle })
+        let needed = self.supply.available() < high;
+        Ok(if shrunk || (freed > 0 && needed) { Beat::More } else { Beat::Idle })
     }
 
     /// Moves the clock on until `wanted` frames are free, by a bounded number of frames. Returns
@@ -313,6 +378,12 @@ impl Pages {
             }
         }
         (freed, cold)
+    }
+
+    /// How long the thread that drives `supply_beat` may sleep: a frame that shall go may have been
+    /// latched, and being let go raises no event.
+    pub fn next_supply_in(&self) -> Option<Duration> {
+        self.is_shrinking().then_some(SHRINK_AGAIN)
     }
 
     /// Wakes the frame provider.

@@ -8,6 +8,7 @@
 //!
 //! [`install`]: Translation::install
 
+use crate::banks::Banks;
 use evenkeel_base::{PageNo, sync::Mutex};
 use evenkeel_format::space::{Geometry, MAX_SEGMENTS};
 use std::sync::OnceLock;
@@ -22,12 +23,16 @@ fn words(count: usize) -> Words {
     (0..count).map(|_| AtomicU32::new(0)).collect()
 }
 
+fn no_words(chunks: usize) -> Box<[OnceLock<Words>]> {
+    (0..chunks).map(|_| OnceLock::new()).collect()
+}
+
 pub(crate) struct Translation {
     segment_pages: u64,
     /// Per segment: leaf number + 1 for each 64 pages.
     segments: Box<[OnceLock<Words>]>,
     /// Leaves: frame + 1 for each page.
-    chunks: Box<[OnceLock<Words>]>,
+    chunks: Banks<Box<[OnceLock<Words>]>>,
     leaves: Mutex<Leaves>,
 }
 
@@ -44,9 +49,19 @@ impl Translation {
         Translation {
             segment_pages: geometry.segment_pages(),
             segments: (0..MAX_SEGMENTS).map(|_| OnceLock::new()).collect(),
-            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            chunks: Banks::new(chunks, no_words(chunks)),
             leaves: Mutex::new(Leaves::default()),
         }
+    }
+
+    /// Makes room for the pages of so many frames, before the first of them is used.
+    pub fn grow(&self, frames: usize) {
+        self.chunks.grow(frames.div_ceil(CHUNK_LEAVES), no_words);
+    }
+
+    fn chunk(&self, leaf: usize) -> Option<&OnceLock<Words>> {
+        let (bank, at) = self.chunks.find(leaf / CHUNK_LEAVES)?;
+        bank.get(at)
     }
 
     fn place(&self, page: PageNo) -> (usize, usize, usize) {
@@ -57,7 +72,7 @@ impl Translation {
     /// The entry of page `at` of leaf number `leaf`; the chunk exists once the leaf was given out.
     fn entry(&self, leaf: u32, at: usize) -> Option<&AtomicU32> {
         let leaf = leaf as usize;
-        let chunk = self.chunks.get(leaf / CHUNK_LEAVES)?.get()?;
+        let chunk = self.chunk(leaf)?.get()?;
         chunk.get(leaf % CHUNK_LEAVES * LEAF_PAGES + at)
     }
 
@@ -83,8 +98,8 @@ impl Translation {
                 });
                 // A leaf is given out only with a page in it, so there are never more leaves than
                 // frames, which is what the chunks are made for.
-                self.chunks[leaf as usize / CHUNK_LEAVES]
-                    .get_or_init(|| words(CHUNK_LEAVES * LEAF_PAGES));
+                let Some(chunk) = self.chunk(leaf as usize) else { return Err(frame) };
+                chunk.get_or_init(|| words(CHUNK_LEAVES * LEAF_PAGES));
                 segment[leaf_at].store(leaf + 1, Release);
                 leaf
             }

@@ -10,12 +10,11 @@ use crate::merge::{READ_AHEAD, SEGMENT_BYTES};
 use crate::run_iter::{Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::LiveFile;
-use crate::writer::{RunWriter, SliceStart, Written};
+use crate::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::record::entry_op;
 use evenkeel_format::run::{ManifestOp, RunVersion};
-use evenkeel_io::Class;
 use std::sync::Arc;
 
 mod packed;
@@ -115,7 +114,7 @@ struct Output<'a> {
 impl<'a> Output<'a> {
     fn new(runs: &'a Arc<Runs>, start: SliceStart) -> Result<Output<'a>> {
         let number = runs.next_file();
-        let writer = RunWriter::create(&runs.rt, number, Class::Ddl, Metric::BuildWriteBytes)?;
+        let writer = RunWriter::create(&runs.rt, number, Purpose::BUILD, Metric::BuildWriteBytes)?;
         let mut output = Output { runs, start, writer, done: Vec::new() };
         output.writer.begin(start);
         Ok(output)
@@ -125,7 +124,7 @@ impl<'a> Output<'a> {
         if self.writer.bytes() >= SEGMENT_BYTES {
             let number = self.runs.next_file();
             let metric = Metric::BuildWriteBytes;
-            let new = RunWriter::create(&self.runs.rt, number, Class::Ddl, metric)?;
+            let new = RunWriter::create(&self.runs.rt, number, Purpose::BUILD, metric)?;
             self.done.extend(std::mem::replace(&mut self.writer, new).finish()?);
             self.writer.begin(self.start);
         }
@@ -255,7 +254,12 @@ impl Runs {
         let mut sources = Vec::new();
         for written in parts.iter().flat_map(|p| &p.sorted) {
             if let Some(run) = self.open_built(written)?.0 {
-                let loader = Loader::sequential(&self.rt, READ_AHEAD, Metric::BuildReadBytes);
+                let loader = Loader::sequential(
+                    &self.rt,
+                    READ_AHEAD,
+                    Metric::BuildReadBytes,
+                    Purpose::BUILD,
+                );
                 sources.push(Source::Run(RunIter::new(Arc::new(run), loader, Arc::default())));
             }
         }

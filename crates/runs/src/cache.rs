@@ -4,7 +4,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_format::run::DataBlock;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const SHARDS: usize = 16;
 
@@ -46,14 +46,37 @@ impl std::hash::Hasher for KeyHasher {
 /// The cache. Blocks are named by (file, position of the envelope).
 pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
-    shard_bytes: usize,
+    shard_bytes: AtomicUsize,
+}
+
+fn shard_bytes(bytes: u64) -> usize {
+    (bytes as usize / SHARDS).max(64 << 10)
 }
 
 impl BlockCache {
     pub(crate) fn new(bytes: u64) -> BlockCache {
         BlockCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            shard_bytes: (bytes as usize / SHARDS).max(64 << 10),
+            shard_bytes: AtomicUsize::new(shard_bytes(bytes)),
+        }
+    }
+
+    /// Changes how much it may hold. A cache that holds more gives it up as blocks come in, or by
+    /// `trim`.
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        self.shard_bytes.store(shard_bytes(bytes), Ordering::Relaxed);
+    }
+
+    /// Gives up what it holds beyond that now.
+    pub(crate) fn trim(&self) {
+        for shard in &self.shards {
+            let mut freed = Vec::new();
+            let mut shard = shard.lock();
+            while shard.bytes > self.shard_bytes.load(Ordering::Relaxed) && !shard.slots.is_empty()
+            {
+                freed.push(shard.evict());
+            }
+            drop(shard);
         }
     }
 
@@ -77,7 +100,7 @@ impl BlockCache {
             return;
         }
         shard.bytes += block.memory();
-        while shard.bytes > self.shard_bytes && !shard.slots.is_empty() {
+        while shard.bytes > self.shard_bytes.load(Ordering::Relaxed) && !shard.slots.is_empty() {
             freed.push(shard.evict());
         }
         let at = shard.slots.len();
@@ -140,5 +163,11 @@ mod tests {
         }
         assert!(cache.bytes() <= 17 * (64 << 10));
         assert!(cache.get(1, 1 << 12).is_none());
+        cache.set_bytes(16 * (256 << 10));
+        (5000..20_000u64).for_each(|i| cache.put(i, i << 12, block()));
+        assert!(cache.bytes() > 16 * (200 << 10), "it may hold more now");
+        cache.set_bytes(16 * (64 << 10));
+        cache.trim();
+        assert!(cache.bytes() <= 16 * (64 << 10), "and less again");
     }
 }

@@ -103,7 +103,7 @@ impl Runs {
     }
 
     fn take_room(&self, wanted: u64) -> Room {
-        let limit = self.options.generation_bytes;
+        let limit = self.generation_bytes();
         let before = self.reserved.fetch_add(wanted, Ordering::SeqCst);
         let (active, count) = {
             let state = self.state.read();
@@ -184,7 +184,7 @@ impl Runs {
         if !self.in_debt.load(Ordering::SeqCst) {
             return;
         }
-        let pays = (inputs.len() as u64 - 1) * self.options.generation_bytes / 10 * 9;
+        let pays = (inputs.len() as u64 - 1) * self.generation_bytes() / 10 * 9;
         let indexes = self.debtors.load(Ordering::SeqCst).max(1);
         let credit = (u128::from(pays) * u128::from(done) / u128::from(total.max(1))) as u64;
         self.credit.fetch_add(credit / indexes, Ordering::SeqCst);
@@ -194,6 +194,10 @@ impl Runs {
     /// The view changed (state lock held): a new version, and whether ingest needs credit.
     pub(crate) fn changed(&self, state: &State) {
         self.version.fetch_add(1, Ordering::SeqCst);
+        // Two generations are the memtables' own share; a third stands on memory of run blocks.
+        let beyond = state.memtables.len().saturating_sub(2) as u64 * self.generation_bytes();
+        self.lent_memtables.store(beyond, Ordering::Relaxed);
+        self.set_cache();
         let is_debtor = |runs: usize| runs >= RUNS_TRIGGER;
         let debtors = state.indexes.values().filter(|i| is_debtor(i.runs.len())).count() as u64;
         self.debtors.store(debtors, Ordering::SeqCst);

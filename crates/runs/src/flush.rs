@@ -6,10 +6,9 @@ use crate::chain::{Chain, Rules};
 use crate::file::RunFile;
 use crate::memtable::{MemIter, Memtable};
 use crate::source::{Item, Version};
-use crate::writer::{RunWriter, SliceStart};
+use crate::writer::{Purpose, RunWriter, SliceStart};
 use evenkeel_base::{Beat, Cause, Code, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
-use evenkeel_io::Class;
 use std::sync::Arc;
 
 const BEAT_ENTRIES: usize = 4096;
@@ -79,7 +78,7 @@ impl Runs {
         }
         let number = self.next_file();
         let metric = Metric::RunFlushBytes;
-        let writer = RunWriter::create(&self.rt, number, Class::MemtableFlush, metric)?;
+        let writer = RunWriter::create(&self.rt, number, Purpose::FLUSH, metric)?;
         Ok(Some(Box::new(FlushJob {
             memtable: oldest.clone(),
             iter: MemIter::of_all(oldest.clone()),

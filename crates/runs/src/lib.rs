@@ -47,7 +47,7 @@ pub use build::{BuiltPart, DuplicateKey, RunPlan, Sorted, Unsorted};
 pub use credit::MemReserved;
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
-pub use runs::{CurrentFn, Runs, entry_bytes};
+pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
 pub use unique::UniqueGuard;
 

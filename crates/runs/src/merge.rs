@@ -9,10 +9,9 @@ use crate::policy::{Spare, pick_ingest, pick_rest, spare_beside};
 use crate::run_iter::{Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::{Index, LiveFile, State};
-use crate::writer::{RunWriter, SliceStart, Written};
+use crate::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::{Beat, Cause, Code, IndexId, Kind, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
-use evenkeel_io::Class;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,6 +42,7 @@ pub(crate) struct MergeJob {
     bytes: u64,
     left: u64,
     is_bottom: bool,
+    purpose: Purpose,
     merger: Merger,
     chain: Chain,
     start: SliceStart,
@@ -107,7 +107,7 @@ impl Runs {
                 (active.bytes() / active.entries().max(1)).max(ENTRY_BYTES_LEAST)
             };
             let rate = u128::from(new * average) * 1_000_000_000 / u128::from(ns);
-            ingest.spare = Some(spare_beside(rate as u64, self.options.generation_bytes));
+            ingest.spare = Some(spare_beside(rate as u64, self.generation_bytes()));
             (ingest.entries, ingest.at_ns) = (entries, now);
         }
         ingest.spare.unwrap_or(Spare::None)
@@ -194,7 +194,12 @@ impl Runs {
                     Spare::Read => index.read.load(Ordering::Relaxed),
                     Spare::All => true,
                 };
-                while let Some(range) = choose(&index.runs, &index.merging, may_rest) {
+                loop {
+                    // What the policy wants under ingest keeps the runs inside their limit (G2).
+                    let needed = choose(&index.runs, &index.merging, false);
+                    let required = needed.is_some();
+                    let rest = || choose(&index.runs, &index.merging, may_rest);
+                    let Some(range) = needed.or_else(rest) else { break };
                     let inputs = index.runs[range.clone()].to_vec();
                     index.merging.extend(inputs.iter().map(|r| r.number));
                     index.read.store(false, Ordering::Relaxed);
@@ -205,13 +210,13 @@ impl Runs {
                         bottom: is_bottom,
                         horizon: Lsn::ZERO,
                     };
-                    chosen.push((*id, inputs, rules, index.unique_key));
+                    chosen.push((*id, inputs, rules, index.unique_key, required));
                 }
             }
         }
-        for (index, inputs, rules, unique_key) in chosen {
+        for (index, inputs, rules, unique_key, required) in chosen {
             let numbers: Vec<u64> = inputs.iter().map(|r| r.number).collect();
-            match self.begin_merge(index, inputs, rules, unique_key) {
+            match self.begin_merge(index, inputs, rules, unique_key, required) {
                 Ok(job) => self.merge_jobs.lock().push(job),
                 Err(error) if error.kind() == Kind::Corrupt => {
                     self.forgive_debt();
@@ -234,12 +239,14 @@ impl Runs {
         inputs: Vec<Arc<Run>>,
         mut rules: Rules,
         unique_key: bool,
+        required: bool,
     ) -> Result<MergeJob> {
+        let purpose = Purpose::merge(required);
         rules.horizon = self.commits().horizon();
         let ahead = if inputs.len() > 16 { READ_AHEAD / 2 } else { READ_AHEAD };
         let all = Arc::<Bounds>::default();
         let source = |run: &Arc<Run>| {
-            let loader = Loader::sequential(&self.rt, ahead, Metric::MergeReadBytes);
+            let loader = Loader::sequential(&self.rt, ahead, Metric::MergeReadBytes, purpose);
             Source::Run(RunIter::new(run.clone(), loader, all.clone()))
         };
         let mut merger = Merger::new(inputs.iter().map(source).collect(), Direction::Forward);
@@ -260,6 +267,7 @@ impl Runs {
             bytes,
             left: bytes,
             is_bottom: rules.bottom,
+            purpose,
             merger,
             chain: Chain::new(rules),
             start,
@@ -275,9 +283,16 @@ impl Runs {
         let entries: u64 = job.inputs.iter().map(|r| r.entries).sum();
         let average = (job.bytes / entries.max(1)).max(1);
         let count = (BEAT_BYTES / 2 / average).clamp(1, BEAT_ENTRIES);
-        let MergeJob { merger, chain, start, writer, outputs, last_key, .. } = job;
+        let MergeJob { merger, chain, start, writer, outputs, last_key, purpose, .. } = job;
+        let purpose = *purpose;
         let mut sink = |key: &[u8], pk_len: usize, op, version, value: &[u8]| {
-            self.emit(start, writer, outputs, last_key, (key, pk_len, op, version, value))
+            self.emit(
+                (start, purpose),
+                writer,
+                outputs,
+                last_key,
+                (key, pk_len, op, version, value),
+            )
         };
         for _ in 0..count {
             let Some(item) = merger.top() else {
@@ -296,7 +311,7 @@ impl Runs {
 
     fn emit(
         &self,
-        start: &mut SliceStart,
+        (start, purpose): (&mut SliceStart, Purpose),
         writer: &mut Option<RunWriter>,
         outputs: &mut Vec<Written>,
         last_key: &mut Vec<u8>,
@@ -318,7 +333,7 @@ impl Runs {
                     start.run = number;
                 }
                 let metric = Metric::MergeWriteBytes;
-                let mut new = RunWriter::create(&self.rt, number, Class::Merge, metric)?;
+                let mut new = RunWriter::create(&self.rt, number, purpose, metric)?;
                 new.begin(*start);
                 writer.insert(new)
             }

@@ -3,9 +3,10 @@
 
 use crate::cache::BlockCache;
 use crate::file::{Run, Segment};
+use crate::writer::Purpose;
 use evenkeel_base::{Error, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::{DataBlock, RunEntry, RunVersion};
-use evenkeel_io::{AlignedBuf, Class, Runtime};
+use evenkeel_io::{AlignedBuf, Runtime};
 use std::sync::Arc;
 
 /// Where blocks come from.
@@ -13,7 +14,13 @@ pub(crate) enum Loader {
     /// The cache, filled one block at a time.
     Cached(Arc<Blocks>),
     /// Reads of this many bytes ahead; `metric` counts them.
-    Sequential { rt: Arc<Runtime>, ahead: usize, metric: Metric, span: Option<Span> },
+    Sequential {
+        rt: Arc<Runtime>,
+        ahead: usize,
+        metric: Metric,
+        purpose: Purpose,
+        span: Option<Span>,
+    },
 }
 
 /// Run blocks for readers.
@@ -44,8 +51,13 @@ pub(crate) struct Span {
 }
 
 impl Loader {
-    pub(crate) fn sequential(rt: &Arc<Runtime>, ahead: usize, metric: Metric) -> Loader {
-        Loader::Sequential { rt: rt.clone(), ahead, metric, span: None }
+    pub(crate) fn sequential(
+        rt: &Arc<Runtime>,
+        ahead: usize,
+        metric: Metric,
+        purpose: Purpose,
+    ) -> Loader {
+        Loader::Sequential { rt: rt.clone(), ahead, metric, purpose, span: None }
     }
 
     fn load(&mut self, segment: &Segment, number: u32) -> Result<Arc<DataBlock>> {
@@ -64,7 +76,7 @@ impl Loader {
                 cache.put(file, position, block.clone());
                 Ok(block)
             }
-            Loader::Sequential { rt, ahead, metric, span } => {
+            Loader::Sequential { rt, ahead, metric, purpose, span } => {
                 let end = position + u64::from(len);
                 let inside = |s: &Span| {
                     s.file == file && s.start <= position && end <= s.start + s.buf.len() as u64
@@ -72,8 +84,11 @@ impl Loader {
                 if !span.as_ref().is_some_and(inside) {
                     let data_end = segment.info.position + segment.info.data_len;
                     let want = (*ahead as u64).min(data_end - position).max(u64::from(len));
-                    rt.governor.grant(Class::Merge, want, true, rt.env.now_ns());
+                    rt.ask(purpose.class, want, purpose.required);
+                    let start = rt.env.now_ns();
                     let (buf, at) = segment.file.read(position, want as usize)?;
+                    let ns = rt.env.now_ns().saturating_sub(start);
+                    rt.governor.report(purpose.class, want, ns);
                     rt.metrics.add(*metric, buf.len() as u64);
                     *span = Some(Span { file, start: position - at as u64, buf });
                 }

@@ -14,6 +14,7 @@ use crate::run_iter::{Blocks, Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::State;
 use crate::unique::{UniqueGuard, UniqueSlots};
+use crate::writer::Purpose;
 use crate::{CheckReport, DuplicateKey, IndexCursor, IndexSpec, IndexStats, KeyRange};
 use crate::{ManifestLog, MemReserved, RunsOptions};
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -43,10 +44,27 @@ pub(crate) struct View {
     pub version: u64,
 }
 
+/// Memory of run blocks that somebody else has.
+pub struct Lent {
+    runs: Arc<Runs>,
+    bytes: u64,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.runs.lent_builds.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.runs.set_cache();
+    }
+}
+
 /// All secondary indexes of one database.
 pub struct Runs {
     pub(crate) rt: Arc<Runtime>,
-    pub(crate) options: RunsOptions,
+    generation_bytes: AtomicU64,
+    cache_bytes: AtomicU64,
+    /// Memory of run blocks that others have now: a third generation, an index build.
+    pub(crate) lent_memtables: AtomicU64,
+    lent_builds: AtomicU64,
     commits: Arc<dyn CommitTable>,
     pub(crate) log: OnceLock<Arc<dyn ManifestLog>>,
     pub(crate) state: RwLock<State>,
@@ -104,7 +122,10 @@ impl Runs {
         let blocks = Arc::new(Blocks { rt: rt.clone(), cache });
         Ok(Arc::new(Runs {
             rt,
-            options,
+            generation_bytes: AtomicU64::new(options.generation_bytes),
+            cache_bytes: AtomicU64::new(options.cache_bytes),
+            lent_memtables: AtomicU64::new(0),
+            lent_builds: AtomicU64::new(0),
             commits,
             log: OnceLock::new(),
             state: RwLock::new(state),
@@ -128,6 +149,36 @@ impl Runs {
             blocks,
             unique: UniqueSlots::new(),
         }))
+    }
+
+    /// Bytes of one memtable generation.
+    pub(crate) fn generation_bytes(&self) -> u64 {
+        self.generation_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the shares of memory while open: the active generation is handed over at the new
+    /// size, blocks beyond the new share are given up.
+    pub fn set_memory(&self, options: RunsOptions) {
+        self.generation_bytes.store(options.generation_bytes, Ordering::Relaxed);
+        self.cache_bytes.store(options.cache_bytes, Ordering::Relaxed);
+        self.set_cache();
+        self.blocks.cache.trim();
+        self.space_event.notify();
+    }
+
+    /// Lends memory of run blocks, to an index build, until the guard is dropped.
+    pub fn lend(self: &Arc<Self>, bytes: u64) -> Lent {
+        self.lent_builds.fetch_add(bytes, Ordering::Relaxed);
+        self.set_cache();
+        self.blocks.cache.trim();
+        Lent { runs: self.clone(), bytes }
+    }
+
+    /// What run blocks may take now.
+    pub(crate) fn set_cache(&self) {
+        let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let lent = load(&self.lent_memtables) + load(&self.lent_builds);
+        self.blocks.cache.set_bytes(load(&self.cache_bytes).saturating_sub(lent));
     }
 
     /// Gives it the log, once: manifest records go there.
@@ -388,7 +439,8 @@ impl Runs {
     pub fn check(&self, index: IndexId) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         for run in &*self.view(index)?.runs {
-            let loader = Loader::sequential(&self.rt, 1 << 20, Metric::RunBlockReadBytes);
+            let loader =
+                Loader::sequential(&self.rt, 1 << 20, Metric::RunBlockReadBytes, Purpose::CHECK);
             let mut iter = RunIter::new(run.clone(), loader, Arc::default());
             iter.seek_at_least(&[])?;
             let (mut last, mut entries) = (Vec::new(), 0);

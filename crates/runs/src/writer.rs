@@ -39,10 +39,29 @@ struct OpenSlice {
     pending: BTreeSet<TxnId>,
 }
 
+/// What the governor is told about I/O of runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose {
+    pub class: Class,
+    /// It keeps memtables or the number of runs inside their limits (G2).
+    pub required: bool,
+}
+
+impl Purpose {
+    pub const FLUSH: Purpose = Purpose { class: Class::MemtableFlush, required: true };
+    pub const BUILD: Purpose = Purpose { class: Class::Ddl, required: false };
+    /// A user waits for it and for nothing else.
+    pub const CHECK: Purpose = Purpose { class: Class::Ddl, required: true };
+
+    pub fn merge(required: bool) -> Purpose {
+        Purpose { class: Class::Merge, required }
+    }
+}
+
 pub(crate) struct RunWriter {
     rt: Arc<Runtime>,
     number: u64,
-    class: Class,
+    purpose: Purpose,
     metric: Metric,
     file: Arc<dyn File>,
     buf: AlignedBuf,
@@ -60,7 +79,7 @@ impl RunWriter {
     pub(crate) fn create(
         rt: &Arc<Runtime>,
         number: u64,
-        class: Class,
+        purpose: Purpose,
         metric: Metric,
     ) -> Result<RunWriter> {
         let file = rt.env.open(&path(number), OpenMode::READ_WRITE.direct())?;
@@ -72,7 +91,7 @@ impl RunWriter {
         Ok(RunWriter {
             rt: rt.clone(),
             number,
-            class,
+            purpose,
             metric,
             file,
             buf: AlignedBuf::new(WRITE_BYTES),
@@ -109,11 +128,11 @@ impl RunWriter {
 
     fn write_out(&mut self) -> Result<()> {
         let rt = &self.rt;
-        rt.governor.grant(self.class, self.filled as u64, true, rt.env.now_ns());
+        rt.ask(self.purpose.class, self.filled as u64, self.purpose.required);
         let start = rt.env.now_ns();
         self.file.write_at(&self.buf[..self.filled], self.written)?;
         let ns = rt.env.now_ns().saturating_sub(start);
-        rt.governor.report(self.class, self.filled as u64, ns);
+        rt.governor.report(self.purpose.class, self.filled as u64, ns);
         rt.metrics.add(self.metric, self.filled as u64);
         self.written += self.filled as u64;
         self.filled = 0;

@@ -177,7 +177,7 @@ impl Store {
     /// The wait of a barrier: a lock wait with timeout, ended at once by `cancel` (F1).
     fn wait_writers(&self, table: &Table, progress: &BuildProgress) -> Result<()> {
         *progress.inner.waits_for.lock() = Some(table.users_event());
-        let waited = table.wait_writers(&self.rt, self.options.lock_wait, &|| progress.check());
+        let waited = table.wait_writers(&self.rt, self.lock_wait(), &|| progress.check());
         *progress.inner.waits_for.lock() = None;
         waited
     }

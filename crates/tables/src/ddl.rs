@@ -24,7 +24,7 @@ impl Store {
     /// # Errors
     /// `TableExists`, and whatever is wrong with the definition, by its own code.
     pub fn create_table(self: &Arc<Self>, name: &str, spec: &TableSpec) -> Result<Arc<Table>> {
-        let _names = self.names.lock_for(&self.rt, Cause::Schema, self.options.lock_wait)?;
+        let _names = self.names.lock_for(&self.rt, Cause::Schema, self.lock_wait())?;
         self.check_free(name)?;
         let page_size = self.pages.page_size();
         // Checked with ids that do not matter before any are used.
@@ -57,7 +57,7 @@ impl Store {
 
     /// Holds a table for one schema change.
     pub(crate) fn lock_ddl<'t>(&self, name: &str, table: &'t Arc<Table>) -> Result<EventGuard<'t>> {
-        let guard = table.ddl.lock_for(&self.rt, Cause::Schema, self.options.lock_wait)?;
+        let guard = table.ddl.lock_for(&self.rt, Cause::Schema, self.lock_wait())?;
         // It may have been dropped or renamed meanwhile.
         match self.catalog.find(name) {
             Some(now) if Arc::ptr_eq(&now, table) => Ok(guard),
@@ -113,7 +113,7 @@ impl Store {
     pub fn drop_table(self: &Arc<Self>, name: &str) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table)?;
-        table.close(&self.rt, self.options.lock_wait)?;
+        table.close(&self.rt, self.lock_wait())?;
         let state = table.state();
         let done = self.change_catalog(|txn| self.remove_table(txn, &state.shape.def));
         if let Err(error) = done {
@@ -149,7 +149,7 @@ impl Store {
     pub fn rename_table(self: &Arc<Self>, from: &str, to: &str) -> Result<()> {
         let table = self.table(from)?;
         let _ddl = self.lock_ddl(from, &table)?;
-        let _names = self.names.lock_for(&self.rt, Cause::Schema, self.options.lock_wait)?;
+        let _names = self.names.lock_for(&self.rt, Cause::Schema, self.lock_wait())?;
         self.check_free(to)?;
         let mut def = (*table.shape().def).clone();
         def.name = to.to_string();
@@ -167,7 +167,7 @@ impl Store {
     pub fn truncate_table(self: &Arc<Self>, name: &str) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table)?;
-        table.close(&self.rt, self.options.lock_wait)?;
+        table.close(&self.rt, self.lock_wait())?;
         let done = self.truncate_closed(&table);
         table.reopen(false);
         done
@@ -326,7 +326,7 @@ impl Store {
             return Err(Error::new(Code::ColumnInUse).with("index", index));
         }
         def.indexes.retain(|i| i.id != dropped.id);
-        table.close(&self.rt, self.options.lock_wait)?;
+        table.close(&self.rt, self.lock_wait())?;
         let done = self.publish_without(&table, def, dropped.id);
         table.reopen(false);
         done?;

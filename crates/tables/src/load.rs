@@ -37,7 +37,7 @@ impl Store {
     ) -> Result<u64> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table)?;
-        table.close(&self.rt, self.options.lock_wait)?;
+        table.close(&self.rt, self.lock_wait())?;
         let _closed = Closed(&table);
         self.load_closed(&table, &mut rows.into_iter(), progress)
     }

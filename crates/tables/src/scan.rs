@@ -35,6 +35,11 @@ pub struct Scan {
 }
 
 impl Scan {
+    /// The store it reads.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
     /// Reads the next row; false at the end.
     ///
     /// # Errors
@@ -121,6 +126,11 @@ impl Drop for IndexScan {
 }
 
 impl IndexScan {
+    /// The store it reads.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
     /// Reads the next row; false at the end. An index-only scan gives the columns of the index and
     /// of the primary key.
     ///

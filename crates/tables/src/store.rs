@@ -85,7 +85,9 @@ pub struct Store {
     pub(crate) txns: Arc<Txns>,
     pub(crate) chains: Arc<Chains>,
     pub(crate) trees: Arc<Trees>,
-    pub(crate) options: StoreOptions,
+    lock_wait_ns: AtomicU64,
+    build_arena_bytes: AtomicU64,
+    pub(crate) build_threads: usize,
     pub(crate) catalog: Catalog,
     /// Held while a table name comes into being.
     pub(crate) names: EventLatch,
@@ -145,7 +147,7 @@ impl Store {
             for name in self.table_names() {
                 let table = self.table(&name)?;
                 if trees.contains(&table.state().tree.id()) {
-                    table.enter(&self.rt, user, Use::Write, self.options.lock_wait)?;
+                    table.enter(&self.rt, user, Use::Write, self.lock_wait())?;
                     used.push(table);
                 }
             }
@@ -172,7 +174,9 @@ impl Store {
             txns,
             chains,
             trees,
-            options,
+            lock_wait_ns: AtomicU64::new(nanos(options.lock_wait)),
+            build_arena_bytes: AtomicU64::new(options.build_arena_bytes as u64),
+            build_threads: options.build_threads,
             catalog,
             names,
             tree_of,
@@ -180,6 +184,30 @@ impl Store {
             next_user,
             new_trees_from: AtomicU64::new(0),
         }))
+    }
+
+    /// How long statements and schema changes wait, if their transaction says nothing else.
+    pub(crate) fn lock_wait(&self) -> Duration {
+        Duration::from_nanos(self.lock_wait_ns.load(Ordering::Relaxed))
+    }
+
+    /// Changes that for transactions and schema changes that begin from now on.
+    pub fn set_lock_wait(&self, time: Duration) {
+        self.lock_wait_ns.store(nanos(time), Ordering::Relaxed);
+    }
+
+    pub(crate) fn build_arena_bytes(&self) -> usize {
+        self.build_arena_bytes.load(Ordering::Relaxed) as usize
+    }
+
+    /// Changes the memory of index builds that begin from now on.
+    pub fn set_build_arena(&self, bytes: usize) {
+        self.build_arena_bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The environment, metrics and waits it shares with all others.
+    pub fn runtime(&self) -> &Arc<Runtime> {
+        &self.rt
     }
 
     /// Root page of the catalog's tree: the superblock keeps it.
@@ -346,7 +374,7 @@ impl Store {
         raise: &dyn Fn(u64) -> Result<()>,
     ) -> Result<()> {
         while number >= counter.logged.load(Ordering::SeqCst) {
-            let _raising = counter.raise.lock(&self.rt, Cause::RowLock);
+            let _raising = counter.raise.lock(&self.rt, Cause::Schema);
             let logged = counter.logged.load(Ordering::SeqCst);
             if number < logged {
                 break;
@@ -358,6 +386,10 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn trees(parts: &StoreParts) -> Arc<Trees> {

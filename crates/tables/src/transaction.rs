@@ -59,7 +59,7 @@ impl Transaction {
         number: u64,
     ) -> Transaction {
         let inner = store.txns.begin();
-        let lock_wait = store.options.lock_wait;
+        let lock_wait = store.lock_wait();
         Transaction {
             store,
             inner,

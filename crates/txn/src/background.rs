@@ -17,7 +17,7 @@ const BEAT_TXNS: usize = 1024;
 impl Txns {
     /// Above this, undo is spilled.
     pub(crate) fn spill_trigger(&self) -> usize {
-        self.options.undo_bytes / 4 * 3
+        self.undo_bytes_max() / 4 * 3
     }
 
     /// Memory of undo now.

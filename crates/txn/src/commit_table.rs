@@ -41,7 +41,6 @@ struct Facts {
     exceptions: BTreeMap<TxnId, Exception>,
     /// Aborted ids that still have a slot, with their END record.
     aborted: BTreeMap<TxnId, Option<Lsn>>,
-    pins: BTreeMap<TxnId, u32>,
 }
 
 pub(crate) struct CommitStates {
@@ -275,25 +274,6 @@ impl CommitStates {
         self.dead.read().get(&id).cloned().unwrap_or_default()
     }
 
-    pub fn pin(&self, ids: &[TxnId]) {
-        let mut facts = self.facts.write();
-        for id in ids {
-            *facts.pins.entry(*id).or_insert(0) += 1;
-        }
-    }
-
-    pub fn unpin(&self, ids: &[TxnId]) {
-        let mut facts = self.facts.write();
-        for id in ids {
-            if let Some(count) = facts.pins.get_mut(id) {
-                *count -= 1;
-                if *count == 0 {
-                    facts.pins.remove(id);
-                }
-            }
-        }
-    }
-
     /// Lets ids leave (A5): `gone` is a position below which neither a snapshot nor an unflushed
     /// generation needs a timestamp. Returns true if something left.
     #[cfg(test)]
@@ -322,10 +302,9 @@ impl CommitStates {
             }
         }
         let mut facts = self.facts.write();
-        let Facts { exceptions, pins, .. } = &mut *facts;
         let mut removed = Vec::new();
-        exceptions.retain(|id, e| {
-            let keep = pins.contains_key(id) || !may_leave(*id, e.state, e.ended);
+        facts.exceptions.retain(|id, e| {
+            let keep = !may_leave(*id, e.state, e.ended);
             if !keep {
                 removed.push(*id);
             }
@@ -373,7 +352,7 @@ impl CommitStates {
             let word = self.slot(id).map_or(ACTIVE, |(slot, _)| slot.load(Ordering::Acquire));
             let state = decode(word);
             let ended = facts.aborted.remove(&id).flatten();
-            if may_leave(id, state, ended) && !facts.pins.contains_key(&id) {
+            if may_leave(id, state, ended) {
                 if word & DEAD != 0 {
                     removed.push(id);
                 }
@@ -395,8 +374,8 @@ impl CommitStates {
         }
     }
 
-    /// The ids that a checkpoint must name: those in `undecided`, aborted ones, pinned ones, and
-    /// those with dead ranges, which pending entries in runs may need.
+    /// The ids that a checkpoint must name: those in `undecided`, aborted ones, and those with
+    /// dead ranges, which pending entries in runs may need.
     pub fn for_checkpoint(&self, undecided: &[TxnId]) -> Vec<(TxnId, Exception, Vec<DeadRange>)> {
         let with_dead: Vec<TxnId> = self.dead.read().keys().copied().collect();
         let facts = self.facts.read();
@@ -404,7 +383,7 @@ impl CommitStates {
         let mut ids: BTreeSet<TxnId> = undecided.iter().copied().collect();
         ids.extend(aborted.map(|(id, _)| *id));
         ids.extend(with_dead);
-        ids.extend(facts.aborted.keys().chain(facts.pins.keys()).copied());
+        ids.extend(facts.aborted.keys().copied());
         let known = |id: TxnId| match facts.exceptions.get(&id) {
             Some(exception) => Some(exception.clone()),
             None => self.word(id).map(|word| Exception {

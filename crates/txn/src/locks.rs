@@ -103,7 +103,7 @@ pub(crate) struct LockTable {
     range_count: AtomicUsize,
     next_ticket: AtomicU64,
     bytes: AtomicUsize,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
 }
 
 /// Space prefix; keys of one space are contiguous and ordered.
@@ -192,8 +192,12 @@ impl LockTable {
             range_count: AtomicUsize::new(0),
             next_ticket: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
-            bytes_max,
+            bytes_max: AtomicUsize::new(bytes_max),
         }
+    }
+
+    pub fn set_bytes_max(&self, bytes: usize) {
+        self.bytes_max.store(bytes, Ordering::Relaxed);
     }
 
     fn shard(&self, full: &[u8]) -> &Mutex<Shard> {
@@ -287,10 +291,11 @@ impl LockTable {
 
     fn check_memory(&self) -> Result<()> {
         let bytes = self.bytes.load(Ordering::Relaxed);
-        if bytes < self.bytes_max {
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        if bytes < bytes_max {
             return Ok(());
         }
-        Err(Error::new(Code::LocksFull).with("bytes", bytes).with("limit", self.bytes_max))
+        Err(Error::new(Code::LocksFull).with("bytes", bytes).with("limit", bytes_max))
     }
 
     /// Registers a range; `None` if `txn` holds one that covers it.

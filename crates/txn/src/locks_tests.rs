@@ -182,7 +182,7 @@ fn a_million_changed_rows_need_no_lock_memory() {
         w.txns.reserve_undo(&t, 64).expect("room");
         assert!(w.txns.check_write(&t, T, &key).is_empty());
         w.txns.push_undo(&t, evenkeel_format::record::RowKind::Insert, TREE, &key, None);
-        while w.txns.undo_bytes() > w.txns.options.undo_bytes / 2 {
+        while w.txns.undo_bytes() > w.txns.undo_bytes_max() / 2 {
             if w.txns.spill_beat().expect("spills") == evenkeel_base::Beat::Idle {
                 break;
             }

@@ -340,7 +340,7 @@ impl Txns {
             let record = UndoRecord { undo_no, kind, tree, key: change.key, before };
             undo.push(&record, &self.undo_used);
         }
-        while self.undo_bytes() > self.options.undo_bytes && self.spill_beat()? == Beat::More {}
+        while self.undo_bytes() > self.undo_bytes_max() && self.spill_beat()? == Beat::More {}
         Ok(())
     }
 

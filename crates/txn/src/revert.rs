@@ -69,7 +69,7 @@ impl Txns {
         if mark >= below {
             return Ok(RolledBack::ToMark);
         }
-        if below.0 - mark.0 > self.options.eager_revert_rows {
+        if below.0 - mark.0 > self.eager_revert_rows {
             self.abort(t)?;
             return Ok(RolledBack::Transaction);
         }

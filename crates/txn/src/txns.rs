@@ -56,7 +56,8 @@ type Shards<T> = [T; SHARDS];
 /// The transactions of one database.
 pub struct Txns {
     pub(crate) rt: Arc<Runtime>,
-    pub(crate) options: TxnOptions,
+    pub(crate) eager_revert_rows: u32,
+    undo_bytes_max: AtomicUsize,
     log: OnceLock<Arc<Log>>,
     pub(crate) states: CommitStates,
     pub(crate) snapshots: Arc<Snapshots>,
@@ -136,7 +137,8 @@ impl Txns {
         Arc::new(Txns {
             files: UndoFiles::new(rt.clone()),
             rt,
-            options,
+            eager_revert_rows: options.eager_revert_rows,
+            undo_bytes_max: AtomicUsize::new(options.undo_bytes),
             log: OnceLock::new(),
             states: CommitStates::new(),
             snapshots: Arc::new(Snapshots::new()),
@@ -158,6 +160,20 @@ impl Txns {
             committed: Mutex::default(),
             skips: SkipPointers::default(),
         })
+    }
+
+    /// Memory for undo now.
+    pub(crate) fn undo_bytes_max(&self) -> usize {
+        self.undo_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Changes the shares of memory while open. What is beyond a smaller one is spilled; locks that
+    /// are held stay.
+    pub fn set_memory(&self, undo_bytes: usize, lock_bytes: usize) {
+        self.undo_bytes_max.store(undo_bytes, Ordering::Relaxed);
+        self.locks.set_bytes_max(lock_bytes);
+        self.room.notify();
+        self.wake_background();
     }
 
     /// Gives the log to write to. Snapshots from now on see everything committed before.
@@ -297,7 +313,7 @@ impl Txns {
             let seen = self.room.now();
             let used = self.undo_used.load(Ordering::Relaxed);
             let stuck = self.spill_stuck.load(Ordering::SeqCst);
-            if used + bytes <= self.options.undo_bytes || stuck {
+            if used + bytes <= self.undo_bytes_max() || stuck {
                 return Ok(());
             }
             t.check_cancel()?;
@@ -306,7 +322,7 @@ impl Txns {
                 return Err(error);
             }
             self.wake_background();
-            self.rt.wait(&self.room, seen, None, Cause::FreeFrame);
+            self.rt.wait(&self.room, seen, None, Cause::DeviceSlow);
         }
     }
 
@@ -527,17 +543,6 @@ impl Txns {
     /// `XidUnknown`.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
         self.abort(&self.prepared(xid)?)
-    }
-
-    /// Ids that runs name in pending entries stay in the table until unpinned (D1, A5).
-    pub fn pin_ids(&self, ids: &[TxnId]) {
-        self.states.pin(ids);
-    }
-
-    /// Takes pins back.
-    pub fn unpin(&self, ids: &[TxnId]) {
-        self.states.unpin(ids);
-        self.wake_background();
     }
 }
 

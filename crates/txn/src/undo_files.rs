@@ -114,7 +114,7 @@ impl UndoFiles {
 
     /// Waits for the right to write.
     pub fn turn(&self) -> Turn<'_> {
-        self.rt.wait_until(&self.turn_over, Cause::Governor, || {
+        self.rt.wait_until(&self.turn_over, Cause::DeviceSlow, || {
             !self.busy.swap(true, Ordering::SeqCst)
         });
         Turn(self)

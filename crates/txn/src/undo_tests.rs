@@ -38,7 +38,7 @@ fn each_record_is_found_wherever_it_is() {
         }
     }
     assert!(w.txns.undo_bytes() <= 1 << 20);
-    assert!(w.txns.options.undo_bytes < N as usize * 150, "it was spilled");
+    assert!(w.txns.undo_bytes_max() < N as usize * 150, "it was spilled");
     for no in (1..=N).step_by(13).chain([N]) {
         check(&w, &t, no, &row_of(no));
     }

@@ -63,7 +63,9 @@ pub(crate) fn build_runs(
     progress: &BuildProgress,
 ) -> Result<()> {
     // One more than cores: while one waits for storage, the others work.
-    let threads = store.options.build_threads.max(1) + 1;
+    let threads = store.build_threads.max(1) + 1;
+    // Run blocks lend the arena for the whole statement (F4, G3).
+    let _lent = store.runs.lend(store.build_arena_bytes() as u64);
     let scan = Arc::new(Scan::new(store, state, added, progress, threads)?);
     let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
     loop {
@@ -111,7 +113,7 @@ impl Scan {
         }
         todo.push(KeyRange { from, to: None });
         todo.reverse();
-        let arena = store.options.build_arena_bytes;
+        let arena = store.build_arena_bytes();
         let open = indexes.len() * threads;
         let piece_bytes = (arena / (PIECES * open)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
         Ok(Scan {

@@ -507,6 +507,10 @@ pub const ALL: &[Provocation] = &[
     (Code::OptionOutOfRange, &["option=memory_size", "value=1,", "min=16777216"], || {
         failed(Database::open_with("dir", Options { memory_size: 1, ..Options::in_memory() }))
     }),
+    (Code::SettingUnknown, &["setting=colour"], || failed(memory().set("colour", 1))),
+    (Code::SettingFixed, &["setting=page_size", "chosen=create"], || {
+        failed(memory().set("page_size", 8192))
+    }),
     (Code::PageSizeMismatch, &["asked=8192", "database=4096"], || {
         let options = Options { page_size: Some(8192), ..on(closed()) };
         failed(Database::open_with("dir", options))

@@ -1,0 +1,117 @@
+//! The law of the governor as tables and properties, and the governor over a simulated device.
+
+use super::*;
+use crate::Rng;
+
+fn demand(required: [u64; CLASSES], surplus: [u64; CLASSES]) -> [Demand; CLASSES] {
+    std::array::from_fn(|i| Demand { required: required[i], surplus: surplus[i] })
+}
+
+#[test]
+fn division_table() {
+    let none = [0; CLASSES];
+    let ask = |surplus| demand(none, surplus);
+    // Below the budget everyone gets what he asks, and never less than his share of 100.
+    assert_eq!(divide(1600, &ask([200, 0, 0, 300, 0, 0])), [200, 100, 100, 300, 100, 100]);
+    // Above it: minimum shares, then by priority.
+    assert_eq!(divide(1600, &ask([0, 0, 0, 9000, 9000, 0]))[3..], [1500, 100, 100]);
+    assert_eq!(divide(1600, &ask([9000; 6])), [1100, 100, 100, 100, 100, 100]);
+    // Required work has gone through: only the minimum shares are left.
+    let full = demand([0, 5000, 0, 0, 0, 0], [0, 0, 0, 9000, 9000, 0]);
+    assert_eq!(divide(1600, &full)[3..], [100, 100, 100]);
+    assert_eq!(divide(UNLIMITED, &full), [UNLIMITED; CLASSES]);
+}
+
+#[test]
+fn division_keeps_its_promises() {
+    let seed = 7;
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    for _ in 0..20_000 {
+        let mut number = || match rng.below(4) {
+            0 => 0,
+            1 => rng.below(1000),
+            2 => rng.below(1 << 30),
+            _ => rng.below(1 << 40),
+        };
+        let (budget, more) = (16 + number(), number());
+        let required: [u64; CLASSES] = std::array::from_fn(|_| number());
+        let surplus: [u64; CLASSES] = std::array::from_fn(|_| number());
+        let demand = demand(required, surplus);
+        let rates = divide(budget, &demand);
+        let least = budget / MIN_SHARE;
+        let useful: Vec<u64> = rates.iter().zip(surplus).map(|(r, s)| *r.min(&s)).collect();
+        // Nobody is starved; nobody who asks for less than the minimum is cut.
+        assert!(useful.iter().zip(surplus).all(|(u, s)| *u >= s.min(least)));
+        // Together with the required work they stay inside, but for the minimum shares.
+        let sum: u64 = useful.iter().sum();
+        let left = budget.saturating_sub(required.iter().sum());
+        assert!(sum <= left.max(least * CLASSES as u64));
+        // A class gets more than its minimum only if every more urgent one has all it asks for.
+        for low in 1..CLASSES {
+            if useful[low] > least {
+                assert!((0..low).all(|high| useful[high] == surplus[high]), "{demand:?}");
+            }
+        }
+        // More budget takes nothing from anyone.
+        let wider = divide(budget + more, &demand);
+        assert!(rates.iter().zip(wider).all(|(r, w)| *r <= w));
+    }
+}
+
+#[test]
+fn budget_table() {
+    const MB: u64 = 1_000_000;
+    let best = 400 * MB;
+    assert_eq!(budget(UNLIMITED, best, 16), UNLIMITED, "as good as ever");
+    assert_eq!(budget(UNLIMITED, best, 64), UNLIMITED, "four times slower is still its own load");
+    assert_eq!(budget(UNLIMITED, best, 640), best, "down from no bound: the best rate first");
+    assert_eq!(budget(best, best, 640), best / 2, "then at most half a tick");
+    assert_eq!(
+        budget(best / 16, best, 128),
+        best / 16,
+        "eight times slower: half of what it gives"
+    );
+    assert_eq!(budget(best / 16, best, 16), best / 8, "up again: twice a tick");
+    assert_eq!(budget(best, best, 16), UNLIMITED);
+    let mut down = best;
+    for _ in 0..40 {
+        down = budget(down, best, u64::MAX / 32);
+    }
+    assert_eq!(down, best / CUT_MAX, "never to nothing");
+}
+
+/// A device of which somebody else takes more and more: background work asks for all of it.
+#[test]
+fn merges_give_way_to_a_busy_device_and_required_work_does_not() {
+    let governor = PriorityGovernor::default();
+    let (mut now, mut merged, mut built) = (0u64, Vec::new(), Vec::new());
+    for second in 0..30u64 {
+        // Nanoseconds for 1 MiB: ten times as long in the seconds 10 to 19.
+        let device = if (10..20).contains(&second) { 40_000_000 } else { 4_000_000 };
+        let (end, mut merge, mut build) = ((second + 1) * 1_000_000_000, 0u64, 0u64);
+        let (mut merge_at, mut build_at) = (now, now);
+        while now < end {
+            assert_eq!(governor.grant(Class::Checkpoint, 1 << 20, true, now), 0);
+            governor.report(Class::Checkpoint, 1 << 20, device);
+            if merge_at <= now {
+                merge_at = now + governor.grant(Class::Merge, 1 << 20, false, now).max(1);
+                governor.report(Class::Merge, 1 << 20, device);
+                merge += 1;
+            }
+            if build_at <= now {
+                build_at = now + governor.grant(Class::Ddl, 1 << 20, false, now).max(1);
+                governor.report(Class::Ddl, 1 << 20, device);
+                build += 1;
+            }
+            now += device;
+        }
+        merged.push(merge);
+        built.push(build);
+    }
+    println!("MiB a second: merges {merged:?}, builds {built:?}");
+    assert_eq!(merged[5], 250, "alone on the device: nothing is cut");
+    assert!(merged[15] < 25 && merged[15] >= 8, "cut, and not to nothing: {}", merged[15]);
+    assert!(built[15] >= 8, "a minimum share for the least urgent");
+    assert!(merged[25] > 200, "all of it again");
+}

@@ -1,0 +1,118 @@
+//! The pool grows and shrinks while it is in use (G3): `memory_size` may change.
+//!
+//! Growing makes frames, or takes back retired ones, at once. Shrinking says which frames are not
+//! to be used any more, those from the new count on; the frame provider empties them in beats:
+//! clean pages are evicted, dirty ones go to the cleaner first, and the memory of an empty frame is
+//! given back to the system. Nobody waits, and a frame in use stays until its user lets go.
+//!
+//! Invariant: a retired frame holds no page, is on no other list, and its number is at or above
+//! the count at the time it was retired; both change under the mutex of the lists.
+
+use crate::Pages;
+use crate::pages::check_pool;
+use crate::pool::Clock;
+use evenkeel_base::{Result, metrics::Metric, sync::Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+/// Frames that one beat looks at.
+const BEAT_FRAMES: usize = 1024;
+
+#[derive(Default)]
+pub(crate) struct Resizing {
+    one: Mutex<()>,
+    hand: AtomicUsize,
+}
+
+impl Pages {
+    /// Makes the pool this large. Growing is done when this returns; shrinking is begun, and done
+    /// by `supply_beat` and `clean_beat`.
+    ///
+    /// # Errors
+    /// `PoolTooSmall`.
+    pub fn resize(&self, pool_bytes: usize) -> Result<()> {
+        check_pool(pool_bytes, self.page_size())?;
+        let count = pool_bytes / self.page_size();
+        let _one = self.resizing.one.lock();
+        let made = self.frames.made();
+        self.translation.grow(count);
+        self.frames.grow(count);
+        let usable = {
+            let mut lists = self.supply.lists.lock();
+            lists.retired.extend(made as u32..self.frames.made() as u32);
+            self.frames.set_count(count);
+            let (back, retired) =
+                lists.retired.iter().partition::<Vec<u32>, _>(|f| (**f as usize) < count);
+            lists.retired = retired;
+            lists.free.extend(&back);
+            back.len()
+        };
+        self.supply.set_marks(count);
+        self.supply.return_credits(usable);
+        self.note_frames();
+        self.supply.event.notify();
+        self.clean_event.notify();
+        Ok(())
+    }
+
+    /// Frames that have memory: as many as the pool shall have, or more while it shrinks.
+    pub fn frames_with_memory(&self) -> usize {
+        self.frames.made() - self.supply.lists.lock().retired.len()
+    }
+
+    /// True while frames are to be emptied.
+    pub(crate) fn is_shrinking(&self) -> bool {
+        self.frames.count() < self.frames.made() && self.frames.count() < self.frames_with_memory()
+    }
+
+    fn note_frames(&self) {
+        let frames = self.frames_with_memory() as u64;
+        self.rt.metrics.set(Metric::PoolFrames, frames);
+    }
+
+    /// Empties some of the frames that are not to be used; true if it got anywhere.
+    pub(crate) fn shrink_some(&self) -> bool {
+        if !self.is_shrinking() {
+            return false;
+        }
+        let before = self.frames_with_memory();
+        self.retire_free();
+        let (count, made) = (self.frames.count(), self.frames.made());
+        let mut dirty = false;
+        for _ in 0..BEAT_FRAMES.min(made - count) {
+            let step = self.resizing.hand.fetch_add(1, Relaxed);
+            let frame = count + step % (made - count);
+            dirty |= self.evict(frame as u32) == Clock::Cold;
+        }
+        if dirty {
+            self.clean_event.notify();
+        }
+        self.note_frames();
+        self.frames_with_memory() < before
+    }
+
+    /// Retires frames of the free list.
+    fn retire_free(&self) {
+        let mut spare = self.supply.take_spare(BEAT_FRAMES as i64);
+        let mut gone = Vec::new();
+        {
+            let mut lists = self.supply.lists.lock();
+            let count = self.frames.count();
+            lists.free.retain(|frame| {
+                let goes = spare > 0 && *frame as usize >= count;
+                if goes {
+                    spare -= 1;
+                    gone.push(*frame);
+                }
+                !goes
+            });
+        }
+        self.supply.return_credits(spare as usize);
+        for frame in gone {
+            self.release_frame(self.frames.exclusive(frame));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "resize_tests.rs"]
+mod resize_tests;
