@@ -226,7 +226,11 @@ pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
         }
         let mut reserved = tree.reserve_log()?;
         let mut mtr = tree.pages().begin(3)?;
-        let head = mtr.write(value.head)?;
+        let head = match mtr.write(value.head) {
+            // Whoever else reverts the operation may have freed it since: its blocks are gone.
+            Err(_) if !tree.pages().is_used_by(value.head, tree.id()) => return Ok(()),
+            head => head?,
+        };
         let next = match OverflowPage::parse(mtr.page(head)) {
             Ok(page) if mtr.tree(head) == tree.id() && owns(value, &page, 0) => page.next,
             _ => return Ok(()),
@@ -259,7 +263,10 @@ pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
 pub fn pages(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Result<()> {
     let (mut at, mut left) = (Some(value.head), u64::from(value.len) + 1);
     while let Some(page) = at.filter(|page| tree.pages().is_used_by(*page, tree.id())) {
-        let read = tree.pages().read(page, Access::UseOnce)?;
+        let read = match tree.pages().read(page, Access::UseOnce) {
+            Err(_) if !tree.pages().is_used_by(page, tree.id()) => return Ok(()),
+            read => read?,
+        };
         let part = match OverflowPage::parse(&read) {
             Ok(part) if read.tree() == tree.id() && part.owner == value.owner => part,
             _ => return Ok(()),
