@@ -1,5 +1,5 @@
 //! Rung 1 of the ladder: seeds of the simulator, on as many threads as the machine has cores.
-//! `EVENKEEL_SIM_SEEDS` says how many (default 200), `EVENKEEL_SIM_FROM` where they begin.
+//! `EVENKEEL_SIM_SEEDS` says how many (default 2,000), `EVENKEEL_SIM_FROM` where they begin.
 
 use evenkeel_sim::expected::EXPECTED;
 use evenkeel_sim::run::Config;
@@ -14,7 +14,7 @@ const SEEDS: u64 = 2_000;
 
 #[test]
 fn seeds() {
-    let (first, count) = (number("EVENKEEL_SIM_FROM", 1), number("EVENKEEL_SIM_SEEDS", 200));
+    let (first, count) = (number("EVENKEEL_SIM_FROM", 1), number("EVENKEEL_SIM_SEEDS", SEEDS));
     let events = Arc::new(Events::default());
     let outcomes = run_all(first, count, Config::default(), &events);
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(|(_, o)| of(o)).sum::<u64>();

@@ -7,7 +7,8 @@
 use crate::txns::Txns;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
-    CommitTable, Error, Lsn, OldVersion, Result, Snapshot, Stamp, TreeId, TxnState, VersionSource,
+    Code, CommitTable, Error, Lsn, OldVersion, Result, Snapshot, Stamp, TreeId, TxnState,
+    VersionSource,
 };
 use evenkeel_format::record::cell_flags;
 use evenkeel_format::undo::UndoRecord;
@@ -77,7 +78,8 @@ impl Txns {
     /// The undo record of an operation: what a writer needs who reverts a row on touch.
     ///
     /// # Errors
-    /// `Internal` if the undo was freed: nobody who may see the stamp needs it.
+    /// `LogDamaged` if it is not there: whoever may see the stamp needs it, so nothing frees it
+    /// before; a log that has lost its end behind a page that was written never had it.
     pub fn undo_copy(&self, stamp: Stamp) -> Result<UndoCopy> {
         let mut copy = UndoCopy::default();
         let found = match self.undo_of_txn(stamp.txn) {
@@ -85,7 +87,8 @@ impl Txns {
             None => false,
         };
         if !found && !self.fetch_packed(stamp, &mut copy.bytes)? {
-            let error = Error::internal("undo of this operation is gone");
+            let error =
+                Error::new(Code::LogDamaged).with("what", "undo of an operation is missing");
             return Err(error.with("txn", stamp.txn).with("undo_no", stamp.undo_no));
         }
         Ok(copy)
