@@ -373,9 +373,10 @@ static int evenkeel_recover(handlerton *, XID *list, uint len)
 static int evenkeel_commit_by_xid(handlerton *, XID *xid)
 {
   ek_error error;
+  error.kind= EK_OK;
   const std::string id= xid_bytes(xid);
   const uint64_t commit= ek_commit_prepared(evenkeel_db, ek_text(id), &error);
-  if (!commit)
+  if (error.kind != EK_OK)
     return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
   return ek_wait_durable(evenkeel_db, commit, 1, &error) ? XAER_RMERR : XA_OK;
 }

@@ -358,8 +358,9 @@ int ha_evenkeel::next(uchar *record)
       return HA_ERR_END_OF_FILE;
     if (m_lock == EK_LOCK_NONE)
       return fill(record, m_row, m_key_only);
-    const int locked= ek_get(begun(ha_thd(), &error), name(), ek_row_key(m_row), m_lock,
-                             m_locked_row, &error);
+    ek_txn *txn= begun(ha_thd(), &error);
+    const int locked= !txn ? -1 : ek_get(txn, name(), ek_row_key(m_row), m_lock, m_locked_row,
+                                         &error);
     if (locked < 0)
       return fail(error);
     if (locked && !moved(m_row, m_locked_row))

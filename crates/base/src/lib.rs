@@ -4,7 +4,6 @@
 pub mod beat;
 pub mod codes;
 pub mod error;
-pub mod ghosts;
 pub mod health;
 pub mod ids;
 pub mod metrics;
@@ -16,7 +15,6 @@ pub mod visibility;
 pub use beat::Beat;
 pub use codes::Code;
 pub use error::{Error, Kind, Result};
-pub use ghosts::Ghosts;
 pub use health::Health;
 pub use ids::{DatabaseId, Generation, IndexId, Lsn, PageNo, TableId, TreeId, TxnId, UndoNo};
 pub use stall::{Cause, Stalls};

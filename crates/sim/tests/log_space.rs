@@ -240,7 +240,8 @@ fn a_full_disk_is_an_error_and_never_a_wait() {
 }
 
 /// Statements of many rows that wait for a row keep no log space meanwhile: the transaction that
-/// has the row needs it to end.
+/// has the row needs it to end. It passes as well where they keep it, as no schedule met so far
+/// needs that space: it shows that such waits end, not that the space is given back.
 #[test]
 fn who_waits_for_a_row_holds_no_log_space() {
     let sim = SimEnv::on(SimDisk::new(3), evenkeel_io::sim::SimOptions::new(3));
