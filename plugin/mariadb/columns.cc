@@ -229,3 +229,9 @@ bool put_value(Field *field, uchar *record, const ek_value &value, MEM_ROOT *blo
     ptr[i]= (uchar)(value.bits >> (8 * i));
   return false;
 }
+
+bool same(const ek_value &a, const ek_value &b)
+{
+  return a.kind == b.kind && a.bits == b.bits && a.bytes.len == b.bytes.len &&
+         (a.bytes.len == 0 || memcmp(a.bytes.ptr, b.bytes.ptr, a.bytes.len) == 0);
+}

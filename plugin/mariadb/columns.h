@@ -20,4 +20,6 @@ struct Column
 ek_value value_of(const Field *field, const uchar *record, String *scratch);
 /* Puts a value into `record`; bytes of a BLOB go to `blobs`. */
 bool put_value(Field *field, uchar *record, const ek_value &value, MEM_ROOT *blobs);
+/* Have two values of one column the same bytes. */
+bool same(const ek_value &a, const ek_value &b);
 #endif

@@ -2,6 +2,7 @@
 #ifndef HA_EVENKEEL_H
 #define HA_EVENKEEL_H
 #include "engine.h"
+#include "transaction.h"
 #include <string>
 #include <vector>
 

@@ -1,0 +1,97 @@
+/* Tables made, dropped, renamed, emptied. */
+#include "ha_evenkeel.h"
+#include "columns.h"
+
+static int refuse(const char *what)
+{
+  my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Table storage engine 'EVENKEEL' does not support "
+                  "%s yet", MYF(0), what);
+  return HA_WRONG_CREATE_OPTION;
+}
+
+/* The parts of a key; a reason if it cannot be one. */
+static const char *key_parts(const KEY *key, const std::vector<int> &columns,
+                             std::vector<ek_part> *parts)
+{
+  if (key->algorithm == HA_KEY_ALG_FULLTEXT || key->algorithm == HA_KEY_ALG_RTREE)
+    return "FULLTEXT and SPATIAL indexes";
+  if (key->algorithm == HA_KEY_ALG_LONG_HASH)
+    return "unique keys over long columns";
+  for (uint i= 0; i < key->user_defined_key_parts; i++)
+  {
+    const KEY_PART_INFO *part= &key->key_part[i];
+    const int column= columns[part->fieldnr - 1];
+    if (column < 0)
+      return "indexes of virtual columns";
+    if (part->key_part_flag & HA_PART_KEY_SEG)
+      return "indexes of a prefix of a column";
+    if (!Column::orders_by_bytes(part->field))
+      return "indexes of columns with a collation other than binary";
+    parts->push_back({(uint16_t) column, (uint8_t)((part->key_part_flag & HA_REVERSE_SORT) != 0)});
+  }
+  return nullptr;
+}
+
+int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
+{
+  List_iterator_fast<Key> keys(info->alter_info->key_list);
+  while (Key *key= keys++)
+    if (key->type == Key::FOREIGN_KEY)
+      return refuse("foreign keys");
+  std::vector<ek_column> columns;
+  std::vector<int> position;
+  for (Field **f= form->field; *f; f++)
+  {
+    Field *field= *f;
+    position.push_back(field->stored_in_db() ? (int) columns.size() : -1);
+    if (!field->stored_in_db())
+      continue;
+    const Column column= Column::of(field);
+    const uint8_t flags= field->real_maybe_null() ? EK_NULLABLE : 0;
+    const ek_bytes name= {(const uint8_t *) field->field_name.str, field->field_name.length};
+    columns.push_back({name, column.type_code, flags, column.a, column.b});
+  }
+  std::vector<ek_part> primary;
+  std::vector<std::vector<ek_part>> parts(form->s->keys);
+  std::vector<ek_index> indexes;
+  for (uint i= 0; i < form->s->keys; i++)
+  {
+    const KEY *key= &form->key_info[i];
+    if (const char *why= key_parts(key, position, &parts[i]))
+      return refuse(why);
+    if (i == form->s->primary_key)
+      primary= parts[i];
+    else
+      indexes.push_back({{(const uint8_t *) key->name.str, key->name.length}, parts[i].data(),
+                         parts[i].size(), (uint8_t)((key->flags & HA_NOSAME) != 0)});
+  }
+  const std::string made= table_name(path);
+  ek_error error;
+  if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
+                      primary.size(), indexes.data(), indexes.size(), &error))
+    return handler_error(ha_thd(), error);
+  return 0;
+}
+
+int ha_evenkeel::delete_table(const char *path)
+{
+  return evenkeel_hton->drop_table(evenkeel_hton, path);
+}
+
+int ha_evenkeel::rename_table(const char *from, const char *to)
+{
+  ek_error error;
+  const std::string old_name= table_name(from), new_name= table_name(to);
+  if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name), &error))
+    return handler_error(ha_thd(), error);
+  return 0;
+}
+
+int ha_evenkeel::truncate()
+{
+  ek_error error;
+  if (ek_truncate(evenkeel_db, name(), &error))
+    return fail(error);
+  shared()->next_number= 0;
+  return 0;
+}

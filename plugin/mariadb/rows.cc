@@ -1,0 +1,114 @@
+/* Rows changed, and rows into records. */
+#include "ha_evenkeel.h"
+#include "columns.h"
+
+int ha_evenkeel::write_row(const uchar *record)
+{
+  if (table->next_number_field && record == table->record[0])
+    if (int error= update_auto_increment())
+      return error;
+  Values row;
+  for (Field **field= table->field; *field; field++)
+    if ((*field)->stored_in_db())
+      row.push_back(value_of(*field, record, nullptr));
+  ek_error error;
+  ek_txn *txn= begun(ha_thd(), &error);
+  if (!txn || ek_insert(txn, name(), row.data(), row.size(), &error))
+    return fail(error);
+  if (table->found_next_number_field && record == table->record[0])
+  {
+    /* A number that was given goes on from there. */
+    Field *field= table->found_next_number_field;
+    const longlong n= field->val_int();
+    if (n > 0 || (field->flags & UNSIGNED_FLAG))
+    {
+      std::atomic<ulonglong> &next= shared()->next_number;
+      ulonglong have= next.load();
+      while (have != 0 && have <= (ulonglong) n &&
+             !next.compare_exchange_weak(have, (ulonglong) n + 1)) {}
+    }
+  }
+  return 0;
+}
+
+int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
+{
+  std::vector<uint16_t> columns;
+  Values values;
+  for (Field **field= table->field; *field; field++)
+  {
+    const int column= m_columns[(*field)->field_index];
+    if (column < 0)
+      continue;
+    const ek_value now= value_of(*field, new_record, nullptr);
+    if (!same(value_of(*field, old_record, nullptr), now))
+    {
+      columns.push_back((uint16_t) column);
+      values.push_back(now);
+    }
+  }
+  if (columns.empty())
+    return HA_ERR_RECORD_IS_THE_SAME;
+  ek_error error;
+  ek_txn *txn= begun(ha_thd(), &error);
+  const int done= !txn ? -1 : ek_update(txn, name(), ek_text(m_key), columns.data(),
+                                         values.data(), columns.size(), &error);
+  if (done < 0)
+    return fail(error);
+  return done ? 0 : HA_ERR_KEY_NOT_FOUND;
+}
+
+int ha_evenkeel::delete_row(const uchar *)
+{
+  ek_error error;
+  ek_txn *txn= begun(ha_thd(), &error);
+  const int done= !txn ? -1 : ek_delete(txn, name(), ek_text(m_key), &error);
+  if (done < 0)
+    return fail(error);
+  return done ? 0 : HA_ERR_KEY_NOT_FOUND;
+}
+
+/* -- rows into records -- */
+
+/* Does an entry of the active index give the field. */
+bool ha_evenkeel::key_holds(uint field) const
+{
+  const uint keys[]= {active_index, table_share->primary_key};
+  for (uint index : keys)
+  {
+    if (index >= MAX_KEY)
+      continue;
+    const KEY *key= &table->key_info[index];
+    for (uint i= 0; i < key->user_defined_key_parts; i++)
+      if ((uint) key->key_part[i].fieldnr == field + 1)
+        return true;
+  }
+  return false;
+}
+
+int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
+{
+  const ek_bytes key= ek_row_key(row);
+  m_key.assign((const char *) key.ptr, key.len);
+  free_root(&m_blobs, MYF(MY_MARK_BLOCKS_FREE));
+  for (Field **f= table->field; *f; f++)
+  {
+    Field *field= *f;
+    const int column= m_columns[field->field_index];
+    if (column < 0 || !bitmap_is_set(table->read_set, field->field_index))
+      continue;
+    if (key_only && !key_holds(field->field_index))
+      continue;
+    ek_value value;
+    ek_error error;
+    if (ek_row_value(row, (uint32_t) column, &value, &error))
+      return fail(error);
+    if (put_value(field, record, value, &m_blobs))
+    {
+      sql_print_error("EVENKEEL: table %s: column %s does not fit its type", m_name.c_str(),
+                      field->field_name.str);
+      return HA_ERR_CRASHED;
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,13 @@
+/* The settings of the plugin, `evenkeel_*`. */
+#ifndef EVENKEEL_SETTINGS_H
+#define EVENKEEL_SETTINGS_H
+#include "server.h"
+
+extern ulonglong memory_size, log_size;
+extern uint flush_at_commit;
+extern char *data_dir;
+extern st_mysql_sys_var *settings[];
+
+/* How long the connection's statements wait for a lock of a row. */
+uint64_t lock_wait_ms(THD *thd);
+#endif

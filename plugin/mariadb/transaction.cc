@@ -1,0 +1,209 @@
+/* Each connection's transaction: begin, statements, savepoints, rollback, KILL, its errors. */
+#include "transaction.h"
+#include "settings.h"
+
+/* Guards every connection's canceller against KILL from another thread. */
+static mysql_mutex_t cancel_mutex;
+
+static const std::string statement_mark= "#statement";
+
+void transactions_init() { mysql_mutex_init(0, &cancel_mutex, MY_MUTEX_INIT_FAST); }
+
+void transactions_end() { mysql_mutex_destroy(&cancel_mutex); }
+
+bool in_transaction(THD *thd)
+{
+  return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+Trx *trx_of(THD *thd)
+{
+  Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
+  if (!trx)
+  {
+    trx= new Trx;
+    thd_set_ha_data(thd, evenkeel_hton, trx);
+  }
+  return trx;
+}
+
+ek_txn *begun(THD *thd, ek_error *error)
+{
+  Trx *trx= trx_of(thd);
+  if (!trx->txn)
+  {
+    static const uint8_t levels[]= {EK_READ_UNCOMMITTED, EK_READ_COMMITTED, EK_REPEATABLE_READ,
+                                    EK_SERIALIZABLE};
+    trx->isolation= levels[thd_tx_isolation(thd)];
+    /* A statement alone that changes rows holds no snapshot: it waits, and never conflicts. */
+    if (trx->isolation == EK_REPEATABLE_READ && !in_transaction(thd) && trx->statement_locks)
+      trx->isolation= EK_READ_COMMITTED;
+    trx->txn= ek_begin(evenkeel_db, trx->isolation, lock_wait_ms(thd), error);
+    if (!trx->txn)
+      return nullptr;
+    trx->prepared= trx->committed= false;
+    trx->commit= 0;
+    mysql_mutex_lock(&cancel_mutex);
+    trx->canceller= ek_canceller(trx->txn);
+    mysql_mutex_unlock(&cancel_mutex);
+    if (ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_SET, error))
+      return nullptr;
+  }
+  return trx->txn;
+}
+
+void ended(Trx *trx)
+{
+  trx->txn= nullptr;
+  mysql_mutex_lock(&cancel_mutex);
+  if (trx->canceller)
+    ek_canceller_free(trx->canceller);
+  trx->canceller= nullptr;
+  mysql_mutex_unlock(&cancel_mutex);
+}
+
+void statement_enters(THD *thd, bool locks)
+{
+  Trx *trx= trx_of(thd);
+  if (trx->tables_locked++ == 0)
+  {
+    trx->statement_locks= false;
+    if (trx->txn)
+    {
+      ek_error error;
+      ek_set_lock_wait(trx->txn, lock_wait_ms(thd));
+      ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_SET, &error);
+    }
+  }
+  trx->statement_locks|= locks;
+  trans_register_ha(thd, false, evenkeel_hton, 0);
+  if (in_transaction(thd))
+    trans_register_ha(thd, true, evenkeel_hton, 0);
+}
+
+void statement_leaves(THD *thd)
+{
+  Trx *trx= trx_of(thd);
+  if (trx->tables_locked > 0)
+    trx->tables_locked--;
+}
+
+int handler_error(THD *thd, const ek_error &error)
+{
+  switch (error.kind)
+  {
+  case EK_CONFLICT: return HA_ERR_RECORD_CHANGED;
+  case EK_DEADLOCK:
+    thd->mark_transaction_to_rollback(true);
+    return HA_ERR_LOCK_DEADLOCK;
+  case EK_LOCK_TIMEOUT:
+    thd->mark_transaction_to_rollback(false);
+    return HA_ERR_LOCK_WAIT_TIMEOUT;
+  case EK_DUPLICATE: return HA_ERR_FOUND_DUPP_KEY;
+  case EK_FULL: return HA_ERR_RECORD_FILE_FULL;
+  case EK_READ_ONLY: return HA_ERR_TABLE_READONLY;
+  case EK_CORRUPT:
+    sql_print_error("EVENKEEL: %s", error.text);
+    return HA_ERR_CRASHED;
+  case EK_CANCELLED: return HA_ERR_ABORTED_BY_USER;
+  default:
+    my_printf_error(ER_GET_ERRMSG, "EVENKEEL: %s", MYF(0), error.text);
+    return HA_ERR_GENERIC;
+  }
+}
+
+int evenkeel_rollback(handlerton *, THD *thd, bool all)
+{
+  Trx *trx= trx_of(thd);
+  ek_error error;
+  int failed= 0;
+  if (all || !in_transaction(thd))
+  {
+    if (trx->prepared)
+      failed= ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), &error);
+    else if (trx->txn)
+    {
+      ek_txn *txn= trx->txn;
+      ended(trx);
+      failed= ek_rollback(txn, &error);
+    }
+    trx->prepared= trx->committed= false;
+    thd_wakeup_subsequent_commits(thd, 1);
+  }
+  else if (trx->txn)
+    failed= ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_ROLLBACK, &error);
+  if (!failed)
+    return 0;
+  report("rollback", error);
+  return HA_ERR_ROLLBACK;
+}
+
+/* Savepoints have the address of the server's record of them as their name. */
+static int savepoint(THD *thd, void *sv, uint8_t what)
+{
+  Trx *trx= trx_of(thd);
+  ek_error error;
+  ek_txn *txn= begun(thd, &error);
+  if (!txn)
+    return handler_error(thd, error);
+  char name[32];
+  snprintf(name, sizeof name, "%p", sv);
+  if (ek_savepoint(trx->txn, ek_text(name), what, &error))
+    return handler_error(thd, error);
+  return 0;
+}
+
+int evenkeel_savepoint_set(handlerton *, THD *thd, void *sv)
+{
+  return savepoint(thd, sv, EK_SAVEPOINT_SET);
+}
+
+int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv)
+{
+  return savepoint(thd, sv, EK_SAVEPOINT_ROLLBACK);
+}
+
+int evenkeel_savepoint_release(handlerton *, THD *thd, void *sv)
+{
+  return savepoint(thd, sv, EK_SAVEPOINT_RELEASE);
+}
+
+bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *) { return true; }
+
+int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
+{
+  ek_error error;
+  ek_txn *txn= begun(thd, &error);
+  if (!txn || ek_take_snapshot(txn, &error))
+    return handler_error(thd, error);
+  trans_register_ha(thd, true, evenkeel_hton, 0);
+  return 0;
+}
+
+int evenkeel_close_connection(handlerton *, THD *thd)
+{
+  Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
+  if (!trx)
+    return 0;
+  if (trx->txn)
+  {
+    ek_error error;
+    ek_txn *txn= trx->txn;
+    ended(trx);
+    ek_rollback(txn, &error);
+  }
+  mysql_mutex_lock(&cancel_mutex);
+  thd_set_ha_data(thd, evenkeel_hton, nullptr);
+  mysql_mutex_unlock(&cancel_mutex);
+  delete trx;
+  return 0;
+}
+
+void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
+{
+  mysql_mutex_lock(&cancel_mutex);
+  Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
+  if (trx && trx->canceller)
+    ek_cancel(trx->canceller);
+  mysql_mutex_unlock(&cancel_mutex);
+}

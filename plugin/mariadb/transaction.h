@@ -1,0 +1,52 @@
+/* Each connection's transaction. */
+#ifndef EVENKEEL_TRANSACTION_H
+#define EVENKEEL_TRANSACTION_H
+#include "engine.h"
+
+/* A connection's transaction. Made at the first use of a table, freed with the connection. */
+struct Trx
+{
+  ek_txn *txn= nullptr;
+  /* Cancels its waits; read by KILL in other threads, under the lock of `kill_query`. */
+  ek_canceller_handle *canceller= nullptr;
+  uint8_t isolation= EK_REPEATABLE_READ;
+  /* Tables in use by the present statement. */
+  uint tables_locked= 0;
+  /* The present statement changes or locks rows. */
+  bool statement_locks= false;
+  /* Prepared under this id: then `txn` is gone, the engine keeps it. */
+  bool prepared= false;
+  std::string xid;
+  /* Set by the ordered half of a commit. */
+  bool committed= false;
+  uint64_t commit= 0;
+};
+
+/* The transaction of a connection, begun if need be; null with an error. */
+ek_txn *begun(THD *thd, ek_error *error);
+/* The connection's record, made if need be. */
+Trx *trx_of(THD *thd);
+/* A statement uses one more table, or ends its use of one. */
+void statement_enters(THD *thd, bool locks);
+void statement_leaves(THD *thd);
+/* What the statement failed with, as the server's number; tells the server about rolled back
+   transactions. */
+int handler_error(THD *thd, const ek_error &error);
+/* True if the connection's transaction goes on after the statement. */
+bool in_transaction(THD *thd);
+/* The connection's transaction has ended, or is about to: nobody cancels it from here on. */
+void ended(Trx *trx);
+
+void transactions_init();
+void transactions_end();
+
+/* For the server. */
+int evenkeel_rollback(handlerton *, THD *thd, bool all);
+int evenkeel_savepoint_set(handlerton *, THD *thd, void *sv);
+int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv);
+int evenkeel_savepoint_release(handlerton *, THD *thd, void *sv);
+bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *thd);
+int evenkeel_start_consistent_snapshot(handlerton *, THD *thd);
+int evenkeel_close_connection(handlerton *, THD *thd);
+void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels level);
+#endif

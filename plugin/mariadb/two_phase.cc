@@ -1,0 +1,170 @@
+/* Commit, alone and in two phases with the binlog or under a user's XA id; what recovery finds. */
+#include "two_phase.h"
+#include "settings.h"
+#include "transaction.h"
+#include <vector>
+
+/* The newest commit that may not be durable yet. */
+static std::atomic<uint64_t> newest_commit;
+
+/* X/Open's codes for what became of a transaction. */
+enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
+
+/* Two-phase ids as bytes: format, the two lengths, both parts. */
+static std::string xid_bytes(const XID *xid)
+{
+  std::string out;
+  for (int i= 0; i < 4; i++)
+    out.push_back((char)(xid->formatID >> (8 * i)));
+  out.push_back((char) xid->gtrid_length);
+  out.push_back((char) xid->bqual_length);
+  out.append(xid->data, xid->gtrid_length + xid->bqual_length);
+  return out;
+}
+
+static bool xid_from(const std::string &bytes, XID *xid)
+{
+  if (bytes.size() < 6)
+    return false;
+  const uchar *p= (const uchar *) bytes.data();
+  const size_t parts= (size_t) p[4] + p[5];
+  if (parts != bytes.size() - 6 || parts > XIDDATASIZE)
+    return false;
+  xid->null();
+  xid->set(sint4korr(p), bytes.data() + 6, p[4], bytes.data() + 6 + p[4], p[5]);
+  return true;
+}
+
+int evenkeel_prepare(handlerton *, THD *thd, bool all)
+{
+  Trx *trx= trx_of(thd);
+  if (!trx->txn || (!all && in_transaction(thd)))
+    return 0;
+  XID xid;
+  thd_get_xid(thd, (MYSQL_XID *) &xid);
+  trx->xid= xid_bytes(&xid);
+  ek_error error;
+  ek_txn *txn= trx->txn;
+  ended(trx);
+  if (ek_prepare(txn, ek_text(trx->xid), &error))
+  {
+    report("prepare", error);
+    return handler_error(thd, error);
+  }
+  trx->prepared= true;
+  return 0;
+}
+
+/* The ordered half: in effect, visible; never waits, never fails. */
+void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
+{
+  Trx *trx= trx_of(thd);
+  if (trx->committed || (!all && in_transaction(thd)))
+    return;
+  ek_error error;
+  error.text[0]= 0;
+  if (trx->prepared)
+    trx->commit= ek_commit_prepared(evenkeel_db, ek_text(trx->xid), &error);
+  else if (trx->txn)
+  {
+    ek_txn *txn= trx->txn;
+    ended(trx);
+    ek_commit(txn, &trx->commit, &error);
+  }
+  if (error.text[0])
+    report("commit", error);
+  trx->committed= true;
+}
+
+int evenkeel_commit(handlerton *hton, THD *thd, bool all)
+{
+  Trx *trx= trx_of(thd);
+  if (!all && in_transaction(thd))
+    return 0;
+  const bool two_phases= trx->prepared;
+  const bool ordered= trx->committed;
+  if (!ordered)
+    evenkeel_commit_ordered(hton, thd, all);
+  thd_wakeup_subsequent_commits(thd, 0);
+  const uint64_t commit= trx->commit;
+  trx->prepared= trx->committed= false;
+  trx->commit= 0;
+  if (!commit)
+    return 0;
+  uint64_t newest= newest_commit.load();
+  while (newest < commit && !newest_commit.compare_exchange_weak(newest, commit)) {}
+  /* The binlog has the decision: its checkpoint makes ours durable later. */
+  if (two_phases && ordered)
+    return 0;
+  ek_error error;
+  if (ek_wait_durable(evenkeel_db, commit, (uint8_t) flush_at_commit, &error))
+  {
+    report("commit", error);
+    return handler_error(thd, error);
+  }
+  return 0;
+}
+
+static void collect(void *context, ek_bytes xid)
+{
+  ((std::vector<std::string> *) context)->emplace_back((const char *) xid.ptr, xid.len);
+}
+
+/* Called again as long as it fills the list: each id is given once. */
+int evenkeel_recover(handlerton *, XID *list, uint len)
+{
+  static std::vector<std::string> found;
+  static size_t given= 0;
+  if (given == 0)
+  {
+    found.clear();
+    ek_prepared(evenkeel_db, &found, collect);
+  }
+  uint count= 0;
+  while (count < len && given < found.size())
+    if (xid_from(found[given++], &list[count]))
+      count++;
+  if (count < len)
+    given= 0;
+  return (int) count;
+}
+
+int evenkeel_commit_by_xid(handlerton *, XID *xid)
+{
+  ek_error error;
+  error.kind= EK_OK;
+  const std::string id= xid_bytes(xid);
+  const uint64_t commit= ek_commit_prepared(evenkeel_db, ek_text(id), &error);
+  if (error.kind != EK_OK)
+    return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
+  return ek_wait_durable(evenkeel_db, commit, 1, &error) ? XAER_RMERR : XA_OK;
+}
+
+int evenkeel_rollback_by_xid(handlerton *, XID *xid)
+{
+  ek_error error;
+  const std::string id= xid_bytes(xid);
+  if (ek_rollback_prepared(evenkeel_db, ek_text(id), &error))
+    return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
+  return XA_OK;
+}
+
+void evenkeel_checkpoint_request(void *cookie)
+{
+  ek_error error;
+  const uint64_t commit= newest_commit.load();
+  if (commit && ek_wait_durable(evenkeel_db, commit, 1, &error))
+  {
+    /* Never notified: the binlog keeps what we may need after a restart. */
+    report("checkpoint of the binlog", error);
+    return;
+  }
+  commit_checkpoint_notify_ha(cookie);
+}
+
+bool evenkeel_flush_logs(handlerton *)
+{
+  ek_error error;
+  const uint64_t commit= newest_commit.load();
+  return commit && ek_wait_durable(evenkeel_db, commit, 1, &error);
+}

@@ -1,0 +1,14 @@
+/* Commit, alone and in two phases; all of it is called by the server. */
+#ifndef EVENKEEL_TWO_PHASE_H
+#define EVENKEEL_TWO_PHASE_H
+#include "engine.h"
+
+int evenkeel_prepare(handlerton *, THD *thd, bool all);
+void evenkeel_commit_ordered(handlerton *, THD *thd, bool all);
+int evenkeel_commit(handlerton *, THD *thd, bool all);
+int evenkeel_recover(handlerton *, XID *list, uint len);
+int evenkeel_commit_by_xid(handlerton *, XID *xid);
+int evenkeel_rollback_by_xid(handlerton *, XID *xid);
+void evenkeel_checkpoint_request(void *cookie);
+bool evenkeel_flush_logs(handlerton *);
+#endif
