@@ -20,6 +20,8 @@ const INDEXES: [(&str, [&str; 3]); 3] = [
 /// The positions of their columns in the table.
 const POSITIONS: [[usize; 3]; 3] = [[4, 3, 5], [2, 3, 5], [5, 1, 3]];
 const COLUMNS: usize = 7;
+/// The position of `price`.
+const PRICE: usize = 5;
 
 /// Evenkeel.
 pub struct Embedded {
@@ -255,6 +257,31 @@ impl Session for EmbeddedSession<'_> {
                     }
                     found += 1;
                 }
+            }
+        }
+        Ok(found)
+    }
+
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+        let mut txn = self.begin(Access::ReadWrite)?;
+        let mut table = txn.table(&self.table).map_err(failure)?;
+        let mut changed = 0;
+        for id in ids {
+            let changes = [(COLUMNS - 1, ValueRef::Text(data))];
+            changed += u64::from(table.update(&[ValueRef::Int(*id)], &changes).map_err(failure)?);
+        }
+        txn.commit().map_err(failure)?;
+        Ok(changed)
+    }
+
+    fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {
+        let mut txn = self.begin(Access::ReadOnly)?;
+        let mut table = txn.table(&self.table).map_err(failure)?;
+        let mut found = 0;
+        for id in ids {
+            if table.get_into(&[ValueRef::Int(*id)], &mut self.row).map_err(failure)? {
+                black_box(self.row.value(PRICE).map_err(failure)?);
+                found += 1;
             }
         }
         Ok(found)

@@ -99,6 +99,18 @@ pub trait Session {
     /// # Errors
     /// As `insert`.
     fn query(&mut self, query: &Query) -> Result<u64, Failure>;
+    /// Sets `data` of the rows with these primary keys; one that is gone is left out. Returns the
+    /// rows changed.
+    ///
+    /// # Errors
+    /// As `insert`.
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure>;
+    /// Reads `price` of the rows with these primary keys, one after the other. Returns the rows
+    /// found.
+    ///
+    /// # Errors
+    /// As `insert`.
+    fn read(&mut self, ids: &[i64]) -> Result<u64, Failure>;
 }
 
 /// Bytes by what they were moved for.

@@ -25,16 +25,16 @@ pub struct Flags {
     #[arg(long, value_name = "0|1|2", default_value_t = 1)]
     pub durability: u8,
     /// Steps in order. q: two query steps per rate; q300.1: that one alone; l.i1:1800s: timed, in
-    /// seconds. Known: l.i0 l.x l.i1 l.i2 q qR.N
+    /// seconds. Known: l.i0 l.x l.i1 l.i2 u p q qR.N
     #[arg(long, value_name = "LIST", default_value = "l.i0,l.x,l.i1,q")]
     pub steps: String,
     /// Rates of the q steps: rows inserted per second and client while queries run
     #[arg(long, value_name = "LIST", default_value = "100,1000")]
     pub rates: String,
-    /// Length of each q step, seconds
+    /// Length of each q and p step, seconds
     #[arg(long, value_name = "S", default_value_t = 10)]
     pub seconds: u64,
-    /// Rows per transaction in l.i0, l.i1 (and q) and l.i2
+    /// Rows per transaction in l.i0 (and p), l.i1 (and q) and l.i2 (and u)
     #[arg(long, value_name = "A,B,C", default_value = "100,50,5")]
     pub batch: String,
     /// From l.i1 on, delete as many rows from the low end of the primary key as are inserted

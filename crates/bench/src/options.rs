@@ -20,6 +20,17 @@ pub enum StepKind {
         /// Rows per second and client.
         rate: u64,
     },
+    /// u: update random rows by primary key.
+    Update,
+    /// p: read random rows by primary key, one at a time.
+    Read,
+}
+
+impl StepKind {
+    /// Queries or reads are what the step is about.
+    pub fn reads(self) -> bool {
+        matches!(self, StepKind::Query { .. } | StepKind::Read)
+    }
 }
 
 /// One step of a run.
@@ -220,6 +231,11 @@ impl Flags {
                 "l.i2" => {
                     steps.push(Step { open_loop, ..plain(StepKind::Insert, batch[2], more / 10) });
                 }
+                "u" => steps.push(plain(StepKind::Update, batch[2], more)),
+                "p" => {
+                    let kind = plain(StepKind::Read, batch[0], 0);
+                    steps.push(Step { seconds: length, ..kind });
+                }
                 "q" => {
                     for rate in self.rates.split(',') {
                         let rate = count(rate).map_err(|e| usage("rates", &e))?;
@@ -236,7 +252,7 @@ impl Flags {
 fn query_rate(name: &str) -> Result<u64, BenchError> {
     let rate = name.strip_prefix('q').and_then(|rest| rest.split_once('.'));
     let rate = rate.filter(|(_, n)| n.parse::<u32>().is_ok()).and_then(|(r, _)| count(r).ok());
-    rate.ok_or_else(|| usage("steps", &format!("'{name}': one of l.i0 l.x l.i1 l.i2 q qR.N")))
+    rate.ok_or_else(|| usage("steps", &format!("'{name}': one of l.i0 l.x l.i1 l.i2 u p q qR.N")))
 }
 
 fn step_seconds(text: &str) -> Result<f64, BenchError> {
@@ -288,11 +304,13 @@ mod tests {
 
     #[test]
     fn steps_may_be_timed_or_single() {
-        let options = options("--steps l.i1:1800s,q300.1,q5.2:3s,l.i2 --open-loop 60 --rows 1M,1k");
-        let steps = options.expect("valid").steps;
+        let line = "--steps l.i1:1800s,q300.1,q5.2:3s,l.i2,u,p --open-loop 60 --rows 1M,1k";
+        let steps = options(line).expect("valid").steps;
         assert_eq!((steps[0].seconds, steps[0].open_loop), (Some(1800.0), Some(0.6)));
         assert_eq!(steps[1].kind, StepKind::Query { rate: 300 });
         assert_eq!((steps[2].seconds, steps[3].rows, steps[3].batch), (Some(3.0), 100, 5));
+        assert_eq!((steps[4].kind, steps[4].rows, steps[4].batch), (StepKind::Update, 1000, 5));
+        assert_eq!((steps[5].kind, steps[5].seconds), (StepKind::Read, Some(10.0)));
     }
 
     #[test]

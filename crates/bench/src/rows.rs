@@ -162,13 +162,21 @@ impl QueryMaker {
         QueryMaker { rng, keys: row_keys(patterns), points }
     }
 
+    /// The primary key of a random row of a table whose rows `low..high` are there.
+    pub fn id(&mut self, low: u64, high: u64) -> i64 {
+        let n = low + self.rng.below(high.saturating_sub(low).max(1));
+        self.keys[0].map_or(n + 1, |k| k.key(n) + 1) as i64
+    }
+
+    /// Another value of `data`, 20 bytes.
+    pub fn data(&mut self) -> String {
+        format!("{:020x}", self.rng.draw())
+    }
+
     /// The next query over a table whose rows `low..high` are there.
     pub fn draw(&mut self, low: u64, high: u64) -> Query {
         if self.points {
-            return Query::Points(std::array::from_fn(|_| {
-                let n = low + self.rng.below(high.saturating_sub(low).max(1));
-                self.keys[0].map_or(n + 1, |k| k.key(n) + 1) as i64
-            }));
+            return Query::Points(std::array::from_fn(|_| self.id(low, high)));
         }
         let index = self.rng.below(3) as usize;
         let domain = [PRODUCTS, REGISTERS, PRICES][index];

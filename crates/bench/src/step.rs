@@ -88,6 +88,15 @@ impl Stage<'_> {
                 }));
                 continue;
             }
+            let random = match context.step.kind {
+                StepKind::Update => Some(Context::updater as fn(&Context<'env>, usize) -> _),
+                StepKind::Read => Some(Context::reader as fn(&Context<'env>, usize) -> _),
+                _ => None,
+            };
+            if let Some(work) = random {
+                workers.push(scope.spawn(move || stop_on_error(work(context, client))));
+                continue;
+            }
             let later = context.step.kind != StepKind::Load;
             let mut inserted = None;
             if self.options.deletes && later {

@@ -262,6 +262,65 @@ impl Context<'_> {
         Ok(self.finish(measured))
     }
 
+    fn queries(&self, client: usize) -> QueryMaker {
+        // Each step draws other queries.
+        let step = self.step.name.bytes().fold(0u64, |n, b| n.wrapping_mul(31) + u64::from(b));
+        let options = self.options;
+        let seed = options.seed ^ (step << 20);
+        QueryMaker::new(seed, client, &options.patterns, options.point_queries)
+    }
+
+    /// Updates random rows until the rows or the time of the step are over. A row that is updated
+    /// counts as one inserted.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn updater(&self, client: usize) -> Result<Measured, BenchError> {
+        let mut session = self.engine.session(client)?;
+        let progress = &self.clients[client];
+        let (low, high) = (progress.deleted.load(Relaxed), progress.next.load(Relaxed));
+        let mut random = self.queries(client);
+        let mut measured = Measured::default();
+        let mut ids = vec![0; self.step.batch];
+        let mut left = if self.step.seconds.is_some() { u64::MAX } else { self.step.rows };
+        while left > 0 && !self.over() {
+            let count = ids.len().min(left as usize);
+            ids[..count].fill_with(|| random.id(low, high));
+            let data = random.data();
+            let begun = Instant::now();
+            let Some(changed) = self.repeat(INSERT, || session.update(&ids[..count], &data))?
+            else {
+                break;
+            };
+            let ns = self.meters.done(INSERT, changed, begun, Instant::now());
+            measured.response[INSERT].record(ns);
+            left -= count as u64;
+        }
+        Ok(self.finish(measured))
+    }
+
+    /// Reads random rows until the time of the step is over. A row read counts as a query; a
+    /// response time is that of a transaction.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn reader(&self, client: usize) -> Result<Measured, BenchError> {
+        let mut session = self.engine.session(client)?;
+        let progress = &self.clients[client];
+        let (low, high) = (progress.deleted.load(Relaxed), progress.next.load(Relaxed));
+        let mut random = self.queries(client);
+        let mut measured = Measured::default();
+        let mut ids = vec![0; self.step.batch];
+        while !self.over() {
+            ids.fill_with(|| random.id(low, high));
+            let begun = Instant::now();
+            let Some(found) = self.repeat(QUERY, || session.read(&ids))? else { break };
+            let ns = self.meters.done(QUERY, found, begun, Instant::now());
+            measured.response[QUERY].record(ns);
+        }
+        Ok(self.finish(measured))
+    }
+
     /// Queries until the time of the step is over.
     ///
     /// # Errors
@@ -269,11 +328,7 @@ impl Context<'_> {
     pub fn querier(&self, client: usize) -> Result<Measured, BenchError> {
         let mut session = self.engine.session(client)?;
         let progress = &self.clients[client];
-        let options = self.options;
-        // Each step draws other queries.
-        let step = self.step.name.bytes().fold(0u64, |n, b| n.wrapping_mul(31) + u64::from(b));
-        let seed = options.seed ^ (step << 20);
-        let mut queries = QueryMaker::new(seed, client, &options.patterns, options.point_queries);
+        let mut queries = self.queries(client);
         let mut measured = Measured::default();
         while !self.over() {
             let low = progress.deleted.load(Relaxed);

@@ -75,3 +75,33 @@ fn made_patterns_are_stored_too() {
     assert_eq!(result.patterns["pk"], "inf");
     assert_eq!(counts(&dir.path().join("store"), "purchases1"), [4000; 4]);
 }
+
+/// Values of `data` that updates leave: 20 hexadecimal digits.
+fn updated(dir: &Path, table: &str) -> u64 {
+    let db = Database::open(dir).expect("opens");
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let mut table = txn.table(table).expect("there");
+    let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scans");
+    let (mut row, mut n) = (Row::new(), 0);
+    while scan.next(&mut row).expect("reads") {
+        let Ok(ValueRef::Text(data)) = row.get("data") else { panic!("a text") };
+        n += u64::from(data.len() == 20 && data.bytes().all(|b| b.is_ascii_hexdigit()));
+    }
+    n
+}
+
+#[test]
+fn updates_and_reads_reach_the_rows_they_name() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = dir.path().join("store");
+    let result = go(&store, "--rows 1k,6k --steps l.i0,u,p:0.2s --batch 100,50,3");
+    let [load, update, read] = &result.steps[..] else { panic!("three steps") };
+    assert_eq!((load.rows, update.rows, read.rows), (1000, 6000, 0));
+    assert!(update.bytes.wal > 0 && update.op.insert.n == 2000 && update.op.query.n == 0);
+    // Every transaction of `p` found all the rows that it asked for.
+    assert!(read.op.query.n > 0);
+    assert_eq!((read.queries_per_s * read.seconds).round() as u64, 100 * read.op.query.n);
+    // 6,000 random draws of 1,000 rows leave out e^-6 of them.
+    let changed = updated(&store, "purchases1");
+    assert!((980..=1000).contains(&changed), "{changed}");
+}

@@ -28,10 +28,10 @@ fn every_step_counts_its_rows_and_seconds() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let store = dir.path().join("store");
     let line = "--rows 10k,2k --clients 2 --deletes --durability 2 --memory 16M --seconds 2 \
-                --steps l.i0,l.x,l.i1,l.i2,q50.1 --open-loop 50 --snapshot-seconds 1";
+                --steps l.i0,l.x,l.i1,l.i2,u,p,q50.1 --open-loop 50 --snapshot-seconds 1";
     let result = go(&store, line).expect("the run ends well");
     let names: Vec<&str> = result.steps.iter().map(|s| s.name.as_str()).collect();
-    assert_eq!(names, ["l.i0", "l.x", "l.i1", "l.i1@50", "l.i2", "l.i2@50", "q50.1"]);
+    assert_eq!(names, ["l.i0", "l.x", "l.i1", "l.i1@50", "l.i2", "l.i2@50", "u", "p", "q50.1"]);
     let rows: Vec<u64> = result.steps.iter().map(|s| s.rows).collect();
     assert_eq!(rows[..6], [20_000, 20_000, 4_000, 4_000, 400, 400]);
     assert_eq!(result.steps[0].rows_deleted, 0);
@@ -41,7 +41,10 @@ fn every_step_counts_its_rows_and_seconds() {
         assert!(step.op.insert_intended.is_some() == step.name.contains('@'), "{}", step.name);
     }
     assert_eq!(result.steps[2].op.insert.n, 80);
-    let query = &result.steps[6];
+    let (update, read) = (&result.steps[6], &result.steps[7]);
+    assert_eq!((update.rows, update.op.insert.n), (4_000, 800));
+    assert!(read.queries() && read.rows == 0);
+    let query = &result.steps[8];
     assert!(query.queries() && query.rate_met && query.rate_target == Some(50.0));
     assert_eq!((query.rows, query.per_second.len()), (200, 2));
     assert!(query.seconds >= 1.9 && query.queries_per_s > 0.0);

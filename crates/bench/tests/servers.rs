@@ -131,13 +131,16 @@ fn newest_postgres() -> PathBuf {
 
 fn every_step_runs(mut server: Server, version: &str) {
     let line = "--rows 5k,1k --batch 100,50,5 --deletes --seconds 1 --snapshot-seconds 1 \
-                --steps l.i0,l.x,l.i1,l.i2,q100.1";
+                --steps l.i0,l.x,l.i1,l.i2,u,p,q100.1";
     let store = server.dir.path().join("state");
     let result = server.first_run(&store, line);
     let rows: Vec<u64> = result.steps.iter().map(|s| s.rows).collect();
     assert_eq!(rows[..4], [5_000, 5_000, 1_000, 100]);
     assert_eq!((result.steps[2].rows_deleted, result.steps[3].rows_deleted), (1_000, 100));
-    let query = &result.steps[4];
+    let (update, read) = (&result.steps[4], &result.steps[5]);
+    assert_eq!((update.rows, update.op.insert.n), (1_000, 200));
+    assert_eq!((read.queries_per_s * read.seconds).round() as u64, 100 * read.op.query.n);
+    let query = &result.steps[6];
     assert!(query.queries() && query.queries_per_s > 1.0 && query.rate_met);
     assert!(result.version.contains(version), "{}", result.version);
     assert!(result.peak_memory_bytes > 10 << 20 && result.space_bytes > 1 << 20);

@@ -96,6 +96,20 @@ impl Store for Fjall {
         Ok(found)
     }
 
+    fn get_each(
+        &self,
+        space: usize,
+        keys: &mut dyn Iterator<Item = [u8; 8]>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError> {
+        for key in keys {
+            if let Some(value) = self.spaces[space].get(key).map_err(failed)? {
+                show(&value);
+            }
+        }
+        Ok(())
+    }
+
     fn load(&self, space: usize, keys: Box<Sorted<'_>>) -> Result<(), BenchError> {
         let mut batch = self.keyspace.batch();
         let mut pending = 0;

@@ -5,6 +5,8 @@ use evenkeel_bench::rows::Row;
 
 /// The longest key: price, date and time, customer, primary key.
 pub const KEY_MAX: usize = 24;
+/// Where `data` begins in a stored row.
+pub const DATA_AT: usize = 24;
 /// Lengths of the index keys.
 pub const KEY_BYTES: [usize; 3] = [20, 20, 24];
 

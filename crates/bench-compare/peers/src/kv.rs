@@ -1,7 +1,7 @@
 //! The benchmark's tables on any ordered key-value store: per client one space for the rows and
 //! three for the indexes, written together in one transaction of the store.
 
-use crate::keys::{Columns, KEY_BYTES, pk_of, write_row};
+use crate::keys::{Columns, DATA_AT, KEY_BYTES, pk_of, write_row};
 use crate::sort::Sorter;
 use evenkeel_bench::engine::{Deleted, Held};
 use evenkeel_bench::rows::{Query, RANGE_LIMIT, Row};
@@ -45,6 +45,14 @@ pub trait Store: Send + Sync {
     fn scan(&self, space: usize, from: &[u8], visit: &mut Visit<'_>) -> Result<(), BenchError>;
     /// Reads several values; returns how many were found.
     fn get_many(&self, space: usize, keys: &[[u8; 8]]) -> Result<u64, BenchError>;
+    /// Reads values one after the other, in one transaction where the store has them, and shows
+    /// each that is there.
+    fn get_each(
+        &self,
+        space: usize,
+        keys: &mut dyn Iterator<Item = [u8; 8]>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError>;
     /// Loads an empty space from its sorted keys, durably.
     fn load(&self, space: usize, keys: Box<Sorted<'_>>) -> Result<(), BenchError>;
     /// Holds a snapshot.
@@ -249,5 +257,35 @@ impl<S: Store> Session for KvSession<'_, S> {
                 Ok(found)
             }
         }
+    }
+
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+        let mut rows = Vec::with_capacity(ids.len());
+        let mut keys = ids.iter().map(|id| id.to_be_bytes());
+        self.store.get_each(self.base, &mut keys, &mut |value| rows.push(value.to_vec()))?;
+        let changed = rows.len() as u64;
+        let missing = || BenchError::Failed("a row to update is not there".into());
+        if rows.len() < ids.len() {
+            return Err(missing().into());
+        }
+        self.store.write(&mut |batch| {
+            for (id, row) in ids.iter().zip(&mut rows) {
+                row.truncate(DATA_AT);
+                row.extend_from_slice(data.as_bytes());
+                batch.put(self.base, &id.to_be_bytes(), row)?;
+            }
+            Ok(())
+        })?;
+        Ok(changed)
+    }
+
+    fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {
+        let mut found = 0;
+        let mut keys = ids.iter().map(|id| id.to_be_bytes());
+        self.store.get_each(self.base, &mut keys, &mut |value| {
+            black_box(Columns::read(value).price);
+            found += 1;
+        })?;
+        Ok(found)
     }
 }

@@ -109,6 +109,21 @@ impl Store for Lmdb {
         Ok(found)
     }
 
+    fn get_each(
+        &self,
+        space: usize,
+        keys: &mut dyn Iterator<Item = [u8; 8]>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError> {
+        let read = self.env.read_txn().map_err(failed)?;
+        for key in keys {
+            if let Some(value) = self.spaces[space].get(&read, &key).map_err(failed)? {
+                show(value);
+            }
+        }
+        Ok(())
+    }
+
     fn load(&self, space: usize, keys: Box<Sorted<'_>>) -> Result<(), BenchError> {
         let mut write = self.env.write_txn().map_err(failed)?;
         keys(&mut |key| {

@@ -121,6 +121,22 @@ impl Store for Redb {
         Ok(found)
     }
 
+    fn get_each(
+        &self,
+        space: usize,
+        keys: &mut dyn Iterator<Item = [u8; 8]>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError> {
+        let read = self.db.begin_read().map_err(failed)?;
+        let table = read.open_table(Definition::new(&name(space))).map_err(failed)?;
+        for key in keys {
+            if let Some(value) = table.get(key.as_slice()).map_err(failed)? {
+                show(value.value());
+            }
+        }
+        Ok(())
+    }
+
     fn load(&self, space: usize, keys: Box<Sorted<'_>>) -> Result<(), BenchError> {
         let transaction = self.db.begin_write().map_err(failed)?;
         {

@@ -253,6 +253,21 @@ impl Store for Rocks {
         Ok(count)
     }
 
+    fn get_each(
+        &self,
+        space: usize,
+        keys: &mut dyn Iterator<Item = [u8; 8]>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), BenchError> {
+        let handle = self.space(space)?;
+        for key in keys {
+            if let Some(value) = self.db.get_pinned_cf(handle, key).map_err(failed)? {
+                show(&value);
+            }
+        }
+        Ok(())
+    }
+
     fn load(&self, space: usize, keys: Box<Sorted<'_>>) -> Result<(), BenchError> {
         let mut paths = Vec::new();
         let mut writer: Option<(SstFileWriter<'_>, u64)> = None;

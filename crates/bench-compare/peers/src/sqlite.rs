@@ -178,6 +178,32 @@ impl Session for SqliteSession {
         Ok(deleted)
     }
 
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+        let mut changed = 0;
+        self.transaction(|connection, client| {
+            let sql = format!("UPDATE t{client} SET data = ?1 WHERE transactionid = ?2");
+            let mut update = connection.prepare_cached(&sql)?;
+            for id in ids {
+                changed += update.execute(params![data, id])? as u64;
+            }
+            Ok(())
+        })?;
+        Ok(changed)
+    }
+
+    fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {
+        let sql = format!("SELECT price FROM t{} WHERE transactionid = ?1", self.client);
+        let transaction = self.connection.transaction().map_err(failure)?;
+        let mut select = transaction.prepare_cached(&sql).map_err(failure)?;
+        let mut found = 0;
+        for id in ids {
+            let price: Option<i64> =
+                select.query_row([id], |r| r.get(0)).optional().map_err(failure)?;
+            found += u64::from(std::hint::black_box(price).is_some());
+        }
+        Ok(found)
+    }
+
     fn query(&mut self, query: &Query) -> Result<u64, Failure> {
         let client = self.client;
         match query {

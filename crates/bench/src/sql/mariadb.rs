@@ -203,6 +203,23 @@ impl Session for MariaDbSession {
         Ok(Deleted { rows: gone.len() as u64, last: gone.into_iter().max() })
     }
 
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+        DIALECT.update(&mut self.text, &self.table, ids, data);
+        self.conn.query_drop(&self.text).map_err(|error| failure(&self.text, &error))?;
+        Ok(ids.len() as u64)
+    }
+
+    fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {
+        let mut found = 0;
+        for id in ids {
+            DIALECT.read(&mut self.text, &self.table, *id);
+            let price: Option<i64> =
+                self.conn.query_first(&self.text).map_err(|error| failure(&self.text, &error))?;
+            found += u64::from(price.is_some());
+        }
+        Ok(found)
+    }
+
     fn query(&mut self, query: &Query) -> Result<u64, Failure> {
         DIALECT.query(&mut self.text, &self.table, query);
         let rows = self.conn.query_iter(&self.text).map_err(|error| failure(&self.text, &error))?;

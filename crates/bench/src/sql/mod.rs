@@ -133,6 +133,18 @@ impl Dialect {
         }
     }
 
+    fn update(self, text: &mut String, name: &str, ids: &[i64], data: &str) {
+        text.clear();
+        let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
+        let ids = ids.join(",");
+        let _ = write!(text, "update {name} set data = '{data}' where transactionid in ({ids})");
+    }
+
+    fn read(self, text: &mut String, name: &str, id: i64) {
+        text.clear();
+        let _ = write!(text, "select price from {name} where transactionid = {id}");
+    }
+
     fn query(self, text: &mut String, name: &str, query: &Query) {
         text.clear();
         let _ = match query {

@@ -194,6 +194,24 @@ impl Session for PostgresSession {
         Ok(Deleted { rows: gone, last })
     }
 
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+        DIALECT.update(&mut self.text, &self.table, ids, data);
+        let done = self.client.batch_execute(&self.text);
+        done.map_err(|error| failure(&self.text, &error))?;
+        Ok(ids.len() as u64)
+    }
+
+    fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {
+        let mut found = 0;
+        for id in ids {
+            DIALECT.read(&mut self.text, &self.table, *id);
+            found += self.rows(|row| {
+                black_box(row.get(0));
+            })?;
+        }
+        Ok(found)
+    }
+
     fn query(&mut self, query: &Query) -> Result<u64, Failure> {
         DIALECT.query(&mut self.text, &self.table, query);
         self.rows(|row| {
