@@ -1,54 +1,78 @@
-/* Numbers of AUTO_INCREMENT columns. */
+/* Numbers of AUTO_INCREMENT columns: the engine keeps the next one of each table. */
 #include "ha_evenkeel.h"
 
-/* The highest number in the column, read from its index. */
-ulonglong ha_evenkeel::highest_number()
+/* The number behind `number` in the series offset, offset + increment, ...; 0 if there is none. */
+static ulonglong next_in_series(ulonglong number, ulonglong offset, ulonglong increment)
 {
-  ek_error error;
-  ulonglong highest= 0;
-  ek_txn *txn= ek_begin(evenkeel_db, EK_READ_UNCOMMITTED, 0, &error);
-  if (!txn)
-    return 0;
-  const ek_bound none= {EK_UNBOUNDED, nullptr, 0};
-  const uint index= table_share->next_number_index;
-  const bool descending= table->key_info[index].key_part[0].key_part_flag & HA_REVERSE_SORT;
-  ek_row *row= ek_row_new();
-  ek_scan_handle *scan= ek_scan(txn, name(), ek_text(index_name(index)), &none, &none,
-                                descending ? 0 : EK_SCAN_BACKWARD, &error);
-  ek_value value;
-  const uint32_t column= (uint32_t) m_columns[table->found_next_number_field->field_index];
-  if (scan && ek_scan_next(scan, row, &error) == 1 && !ek_row_value(row, column, &value, &error))
-    highest= value.kind == EK_INT && (int64_t) value.bits < 0 ? 0 : value.bits;
-  if (scan)
-    ek_scan_free(scan);
-  ek_row_free(row);
-  ek_rollback(txn, &error);
-  return highest;
+  if (increment <= 1)
+    return number + 1;
+  if (number < offset)
+    return offset;
+  const ulonglong next= ((number - offset) / increment + 1) * increment + offset;
+  return next > number ? next : 0;
 }
 
 void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                                      ulonglong *first, ulonglong *given)
 {
-  std::atomic<ulonglong> &next= shared()->next_number;
-  ulonglong have= next.load();
-  if (have == 0)
+  *first= ULONGLONG_MAX;
+  *given= 0;
+  const ulonglong greatest= table->next_number_field->get_max_int_value();
+  if (ek_next_number(evenkeel_db, name()) > greatest)
+    return;
+  /* As InnoDB: an offset beyond the increment counts as none. */
+  if (offset > increment)
+    offset= 1;
+  ek_error error;
+  const ulonglong value= ek_reserve_numbers(evenkeel_db, name(), offset, increment, wanted, &error);
+  if (!value)
+    report("auto-increment", error);
+  else if (value <= greatest)
   {
-    const ulonglong start= highest_number() + 1;
-    next.compare_exchange_strong(have, start);
-    have= next.load();
+    *first= value;
+    *given= MY_MAX(wanted, 1);
   }
-  ulonglong from;
-  do
-  {
-    /* The next number of the series offset, offset + increment, ... */
-    from= have <= offset ? offset : offset + (have - offset + increment - 1) / increment * increment;
-  } while (!next.compare_exchange_weak(have, from + wanted * increment));
-  *first= from;
-  *given= wanted;
+}
+
+/* A row was written with a number: the next ones are above it. */
+int ha_evenkeel::number_written()
+{
+  const Field *field= table->found_next_number_field;
+  const longlong n= const_cast<Field *>(field)->val_int();
+  if (n <= 0 && !(field->flags & UNSIGNED_FLAG))
+    return 0;
+  const system_variables &settings= ha_thd()->variables;
+  const ulonglong next= next_in_series((ulonglong) n, settings.auto_increment_offset,
+                                       settings.auto_increment_increment);
+  ek_error error;
+  return next && ek_pass_number(evenkeel_db, name(), next - 1, &error) ? fail(error) : 0;
 }
 
 int ha_evenkeel::reset_auto_increment(ulonglong value)
 {
-  shared()->next_number= value;
+  ek_error error;
+  return ek_restart_numbers(evenkeel_db, name(), MY_MAX(value, 1), &error) ? fail(error) : 0;
+}
+
+void ha_evenkeel::update_create_info(HA_CREATE_INFO *info)
+{
+  if (!(info->used_fields & HA_CREATE_USED_AUTO))
+    info->auto_increment_value=
+      table->found_next_number_field ? ek_next_number(evenkeel_db, name()) : 0;
+}
+
+/* A new table begins where its definition, or the table it replaces, says. */
+int ha_evenkeel::begin_numbers(const std::string &made, const TABLE *form,
+                               const HA_CREATE_INFO *info)
+{
+  const int command= thd_sql_command(ha_thd());
+  const bool replaces= command == SQLCOM_ALTER_TABLE || command == SQLCOM_OPTIMIZE ||
+                       command == SQLCOM_CREATE_INDEX || command == SQLCOM_DROP_INDEX;
+  if (!form->found_next_number_field || info->auto_increment_value <= 1 ||
+      !(replaces || info->used_fields & HA_CREATE_USED_AUTO))
+    return 0;
+  ek_error error;
+  if (ek_restart_numbers(evenkeel_db, ek_text(made), info->auto_increment_value, &error))
+    return handler_error(ha_thd(), error);
   return 0;
 }

@@ -36,6 +36,6 @@ for pid in "${pids[@]}"; do wait "$pid" || exit 1; done
 library=$(dirname "$(find /usr/lib -name libmysqlservices.a | head -1)")
 g++ -shared -o "$out/ha_evenkeel.so.new" "$out"/obj/*.o "$target/release/libevenkeel_capi.a" \
     -L"$library" -lmysqlservices -Wl,--version-script=plugin/mariadb/evenkeel.map \
-    -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,-z,nodelete -lpthread -ldl -lm || exit 1
+    -Wl,-Bsymbolic -Wl,-z,nodelete -lpthread -ldl -lm || exit 1
 mv "$out/ha_evenkeel.so.new" "$out/ha_evenkeel.so"
 echo "$out/ha_evenkeel.so, for MariaDB $server"

@@ -53,6 +53,14 @@ uint64_t ek_commit_prepared(const ek_database *db, ek_bytes xid, ek_error *error
 int32_t ek_rollback_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
 int32_t ek_wait_durable(const ek_database *db, uint64_t commit, uint8_t durability_mode,
                         ek_error *error);
+uint64_t ek_reserve_numbers(const ek_database *db, ek_bytes table, uint64_t offset,
+                            uint64_t increment, uint64_t wanted, ek_error *error);
+int32_t ek_pass_number(const ek_database *db, ek_bytes table, uint64_t number, ek_error *error);
+uint64_t ek_next_number(const ek_database *db, ek_bytes table);
+int32_t ek_restart_numbers(const ek_database *db, ek_bytes table, uint64_t next, ek_error *error);
+void ek_watch_waits(const ek_database *db,
+                    void (*begins)(uint64_t waiter, const uint64_t *others, size_t len),
+                    void (*ends)(uint64_t waiter));
 
 enum { EK_READ_UNCOMMITTED= 0, EK_READ_COMMITTED= 1, EK_REPEATABLE_READ= 2, EK_SERIALIZABLE= 3 };
 ek_txn *ek_begin(const ek_database *db, uint8_t isolation, uint64_t lock_wait_ms, ek_error *error);
@@ -64,6 +72,9 @@ void ek_canceller_free(ek_canceller_handle *canceller);
 int32_t ek_commit(ek_txn *txn, uint64_t *commit, ek_error *error);
 int32_t ek_rollback(ek_txn *txn, ek_error *error);
 int32_t ek_prepare(ek_txn *txn, ek_bytes xid, ek_error *error);
+int32_t ek_is_ended(const ek_txn *txn);
+void ek_statement(ek_txn *txn, uint8_t begins);
+void ek_set_tag(const ek_txn *txn, uint64_t tag);
 enum { EK_SAVEPOINT_SET= 0, EK_SAVEPOINT_ROLLBACK= 1, EK_SAVEPOINT_RELEASE= 2 };
 int32_t ek_savepoint(ek_txn *txn, ek_bytes name, uint8_t what, ek_error *error);
 
@@ -83,9 +94,13 @@ int32_t ek_get(ek_txn *txn, ek_bytes table, ek_bytes key, uint8_t lock, ek_row *
 
 enum { EK_UNBOUNDED= 0, EK_INCLUDED= 1, EK_EXCLUDED= 2 };
 typedef struct { uint8_t kind; const ek_value *values; size_t len; } ek_bound;
-enum { EK_SCAN_KEYS_ONLY= 1, EK_SCAN_BACKWARD= 2 };
+enum { EK_SCAN_KEYS_ONLY= 1, EK_SCAN_BACKWARD= 2, EK_SCAN_PEEK= 4 };
 ek_scan_handle *ek_scan(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
                         const ek_bound *upper, uint8_t flags, ek_error *error);
+ek_scan_handle *ek_scan_locked(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
+                               const ek_bound *upper, uint8_t flags, uint8_t lock,
+                               ek_error *error);
+void ek_scan_unlock(ek_scan_handle *scan);
 int32_t ek_scan_next(ek_scan_handle *scan, ek_row *row, ek_error *error);
 void ek_scan_free(ek_scan_handle *scan);
 int64_t ek_estimate(ek_txn *txn, ek_bytes table, const ek_bound *lower, const ek_bound *upper,

@@ -70,7 +70,7 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), &error))
     return handler_error(ha_thd(), error);
-  return 0;
+  return begin_numbers(made, form, info);
 }
 
 int ha_evenkeel::delete_table(const char *path)
@@ -92,6 +92,5 @@ int ha_evenkeel::truncate()
   ek_error error;
   if (ek_truncate(evenkeel_db, name(), &error))
     return fail(error);
-  shared()->next_number= 0;
-  return 0;
+  return table->found_next_number_field ? reset_auto_increment(1) : 0;
 }

@@ -66,6 +66,7 @@ static int evenkeel_init(void *p)
     report("open", error);
     return 1;
   }
+  ek_watch_waits(evenkeel_db, wait_begins, wait_ends);
   evenkeel_hton= (handlerton *) p;
   handlerton *h= evenkeel_hton;
   h->create= evenkeel_create_handler;

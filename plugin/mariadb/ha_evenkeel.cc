@@ -62,7 +62,6 @@ int ha_evenkeel::open(const char *path, int, uint)
   for (Field **field= table->field; *field; field++)
     m_columns.push_back((*field)->stored_in_db() ? column++ : -1);
   m_row= ek_row_new();
-  m_locked_row= ek_row_new();
   m_scratch.resize(table_share->reclength);
   ref_length= 8 + sizeof(uint16);
   if (table_share->primary_key < MAX_KEY)
@@ -79,11 +78,10 @@ int ha_evenkeel::open(const char *path, int, uint)
 int ha_evenkeel::close()
 {
   close_scan();
+  end_own();
   if (m_row)
     ek_row_free(m_row);
-  if (m_locked_row)
-    ek_row_free(m_locked_row);
-  m_row= m_locked_row= nullptr;
+  m_row= nullptr;
   return 0;
 }
 
@@ -92,7 +90,7 @@ int ha_evenkeel::info(uint what)
   if (what & HA_STATUS_ERRKEY)
     errkey= m_duplicate;
   if (what & HA_STATUS_AUTO)
-    stats.auto_increment_value= MY_MAX(shared()->next_number.load(), 1);
+    stats.auto_increment_value= ek_next_number(evenkeel_db, name());
   if (what & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
   {
     const Bound all;
@@ -124,6 +122,8 @@ int ha_evenkeel::extra(enum ha_extra_function) { return 0; }
 int ha_evenkeel::reset()
 {
   close_scan();
+  end_own();
+  m_peek= false;
   m_key.clear();
   free_root(&m_blobs, MYF(0));
   return 0;

@@ -10,7 +10,6 @@
 class Table_share_data : public Handler_share
 {
 public:
-  std::atomic<ulonglong> next_number{0};
   std::atomic<longlong> rows{-1};
 };
 
@@ -48,6 +47,7 @@ public:
   int rnd_end() override;
   int rnd_next(uchar *record) override;
   int rnd_pos(uchar *record, uchar *position) override;
+  int rnd_pos_by_record(uchar *record) override;
   void position(const uchar *record) override;
 
   int index_init(uint index, bool sorted) override;
@@ -68,6 +68,10 @@ public:
   int external_lock(THD *thd, int lock_type) override;
   int start_stmt(THD *thd, thr_lock_type lock_type) override;
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
+  void try_semi_consistent_read(bool yes) override;
+  bool was_semi_consistent_read() override { return m_peeked; }
+  void unlock_row() override;
+  void update_create_info(HA_CREATE_INFO *info) override;
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                           ulonglong *first, ulonglong *given) override;
   int reset_auto_increment(ulonglong value) override;
@@ -91,17 +95,21 @@ private:
   int open_scan(const Bound &lower, const Bound &upper, bool backward);
   void close_scan();
   int next(uchar *record);
-  bool moved(const ek_row *then, const ek_row *now);
   int fill(uchar *record, const ek_row *row, bool key_only);
   bool key_holds(uint field) const;
   int turn(uchar *record, bool backward);
-  ulonglong highest_number();
+  ek_txn *transaction(ek_error *error);
+  void end_own();
+  int changed(bool row_read);
+  void reads_lock(THD *thd);
+  static uint8_t plain_read(THD *thd, thr_lock_type type);
+  int number_written();
+  int begin_numbers(const std::string &made, const TABLE *form, const HA_CREATE_INFO *info);
 
   std::string m_name;
   /* Field number -> column, -1 for one that is not stored. */
   std::vector<int> m_columns;
   ek_row *m_row= nullptr;
-  ek_row *m_locked_row= nullptr;
   ek_scan_handle *m_scan= nullptr;
   bool m_backward= false;
   /* The scan ends with the prefix it was opened for; `index_next` goes on behind it. */
@@ -109,6 +117,12 @@ private:
   Bound m_prefix;
   bool m_key_only= false;
   uint8_t m_lock= EK_LOCK_NONE;
+  /* The row in the record buffer is the one that the scan gave last; it is not locked. */
+  bool m_scan_row= false, m_peeked= false;
+  /* Rows that others hold are looked at before they are waited for. */
+  bool m_peek= false;
+  /* A sequence's own transaction. */
+  ek_txn *m_own= nullptr;
   /* Clustered key of the row in the record buffer. */
   std::string m_key;
   uint m_duplicate= 0;

@@ -1,42 +1,101 @@
-/* Which locks a statement takes, and where it begins and ends. */
+/* Which locks a statement takes, and where it begins. */
 #include "ha_evenkeel.h"
+
+/* The transaction that works on the table: a sequence has one of its own for each change, since
+   numbers that were given out do not come back by a rollback. */
+ek_txn *ha_evenkeel::transaction(ek_error *error)
+{
+  if (table_share->table_type != TABLE_TYPE_SEQUENCE)
+    return begun(ha_thd(), error);
+  if (!m_own)
+    m_own= ek_begin(evenkeel_db, EK_READ_COMMITTED, 1000, error);
+  return m_own;
+}
+
+void ha_evenkeel::end_own()
+{
+  ek_error error;
+  if (m_own)
+    ek_rollback(m_own, &error);
+  m_own= nullptr;
+}
 
 int ha_evenkeel::external_lock(THD *thd, int lock_type)
 {
   if (lock_type == F_UNLCK)
   {
     close_scan();
-    statement_leaves(thd);
+    end_own();
+    return 0;
   }
-  else
-  {
-    if (lock_type == F_WRLCK)
-      m_lock= (m_lock & EK_LOCK_SKIP) | EK_LOCK_EXCLUSIVE;
-    statement_enters(thd, m_lock != EK_LOCK_NONE);
-  }
+  if (lock_type == F_WRLCK)
+    m_lock= (m_lock & EK_LOCK_SKIP) | EK_LOCK_EXCLUSIVE;
+  reads_lock(thd);
+  statement_enters(thd, m_lock != EK_LOCK_NONE);
   return 0;
+}
+
+/* Plain reads of a SERIALIZABLE transaction lock. */
+void ha_evenkeel::reads_lock(THD *thd)
+{
+  if (m_lock == EK_LOCK_NONE && thd_tx_isolation(thd) == ISO_SERIALIZABLE && in_transaction(thd))
+    m_lock= EK_LOCK_SHARED;
 }
 
 int ha_evenkeel::start_stmt(THD *thd, thr_lock_type lock_type)
 {
-  m_lock= lock_type >= TL_FIRST_WRITE ? EK_LOCK_EXCLUSIVE
-        : lock_type == TL_READ_WITH_SHARED_LOCKS ? EK_LOCK_SHARED : EK_LOCK_NONE;
+  m_lock= lock_type >= TL_FIRST_WRITE ? EK_LOCK_EXCLUSIVE : plain_read(thd, lock_type);
+  reads_lock(thd);
   statement_enters(thd, m_lock != EK_LOCK_NONE);
-  statement_leaves(thd);
   return 0;
 }
 
-THR_LOCK_DATA **ha_evenkeel::store_lock(THD *, THR_LOCK_DATA **to, enum thr_lock_type type)
+/* The lock of a table that is only read. What a change is made from is locked from REPEATABLE READ
+   on, as other statements than SELECT do at every level. */
+uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
+{
+  const int command= thd_sql_command(thd);
+  if (type == TL_READ_WITH_SHARED_LOCKS)
+    return EK_LOCK_SHARED;
+  if (type == TL_READ_SKIP_LOCKED)
+    return EK_LOCK_SHARED | EK_LOCK_SKIP;
+  if (command == SQLCOM_CHECKSUM || command == SQLCOM_CREATE_SEQUENCE ||
+      command == SQLCOM_ANALYZE || command == SQLCOM_CHECK)
+    return EK_LOCK_NONE;
+  const bool lock_tables= type == TL_READ && thd_in_lock_tables(thd);
+  if (command == SQLCOM_SELECT && type != TL_READ_NO_INSERT && !lock_tables)
+    return EK_LOCK_NONE;
+  const bool makes_rows= command == SQLCOM_INSERT_SELECT || command == SQLCOM_REPLACE_SELECT ||
+                         command == SQLCOM_UPDATE || command == SQLCOM_CREATE_TABLE ||
+                         command == SQLCOM_SET_OPTION;
+  if (makes_rows && thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
+    return EK_LOCK_NONE;
+  return EK_LOCK_SHARED;
+}
+
+THR_LOCK_DATA **ha_evenkeel::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
 {
   if (type == TL_IGNORE)
     return to;
-  if (type == TL_READ_SKIP_LOCKED)
-    m_lock= EK_LOCK_SHARED | EK_LOCK_SKIP;
-  else if (type == TL_WRITE_SKIP_LOCKED)
+  if (type == TL_WRITE_SKIP_LOCKED)
     m_lock= EK_LOCK_EXCLUSIVE | EK_LOCK_SKIP;
   else if (type >= TL_FIRST_WRITE)
     m_lock= EK_LOCK_EXCLUSIVE;
   else
-    m_lock= type == TL_READ_WITH_SHARED_LOCKS ? EK_LOCK_SHARED : EK_LOCK_NONE;
+    m_lock= plain_read(thd, type);
   return to;
+}
+
+/* UPDATE and DELETE look at a row that another transaction holds as it was committed last, and wait
+   for it only if they want it: below REPEATABLE READ. */
+void ha_evenkeel::try_semi_consistent_read(bool yes)
+{
+  m_peek= yes && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED;
+}
+
+/* A row did not match: below REPEATABLE READ its lock goes. */
+void ha_evenkeel::unlock_row()
+{
+  if (m_scan && m_scan_row && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED)
+    ek_scan_unlock(m_scan);
 }

@@ -12,23 +12,28 @@ int ha_evenkeel::write_row(const uchar *record)
     if ((*field)->stored_in_db())
       row.push_back(value_of(*field, record, nullptr));
   ek_error error;
-  ek_txn *txn= begun(ha_thd(), &error);
+  ek_txn *txn= transaction(&error);
   if (!txn || ek_insert(txn, name(), row.data(), row.size(), &error))
     return fail(error);
-  if (table->found_next_number_field && record == table->record[0])
-  {
-    /* A number that was given goes on from there. */
-    Field *field= table->found_next_number_field;
-    const longlong n= field->val_int();
-    if (n > 0 || (field->flags & UNSIGNED_FLAG))
-    {
-      std::atomic<ulonglong> &next= shared()->next_number;
-      ulonglong have= next.load();
-      while (have != 0 && have <= (ulonglong) n &&
-             !next.compare_exchange_weak(have, (ulonglong) n + 1)) {}
-    }
-  }
-  return 0;
+  if (int failed= changed(false))
+    return failed;
+  return table->found_next_number_field && record == table->record[0] ? number_written() : 0;
+}
+
+/* A change is made. The stamp of a row that was read holds it now, not the lock of its scan. Rows of
+   a sequence are not part of the connection's transaction. */
+int ha_evenkeel::changed(bool row_read)
+{
+  if (row_read && m_scan && m_scan_row)
+    ek_scan_unlock(m_scan);
+  if (!m_own)
+    return 0;
+  ek_error error;
+  uint64_t commit;
+  close_scan();
+  ek_txn *own= m_own;
+  m_own= nullptr;
+  return ek_commit(own, &commit, &error) ? fail(error) : 0;
 }
 
 int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
@@ -50,21 +55,25 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
   if (columns.empty())
     return HA_ERR_RECORD_IS_THE_SAME;
   ek_error error;
-  ek_txn *txn= begun(ha_thd(), &error);
+  ek_txn *txn= transaction(&error);
   const int done= !txn ? -1 : ek_update(txn, name(), ek_text(m_key), columns.data(),
                                          values.data(), columns.size(), &error);
   if (done < 0)
     return fail(error);
+  if (int failed= changed(true))
+    return failed;
   return done ? 0 : HA_ERR_KEY_NOT_FOUND;
 }
 
 int ha_evenkeel::delete_row(const uchar *)
 {
   ek_error error;
-  ek_txn *txn= begun(ha_thd(), &error);
+  ek_txn *txn= transaction(&error);
   const int done= !txn ? -1 : ek_delete(txn, name(), ek_text(m_key), &error);
   if (done < 0)
     return fail(error);
+  if (int failed= changed(true))
+    return failed;
   return done ? 0 : HA_ERR_KEY_NOT_FOUND;
 }
 

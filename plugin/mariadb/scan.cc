@@ -6,7 +6,7 @@ int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward
 {
   close_scan();
   ek_error error;
-  ek_txn *txn= begun(ha_thd(), &error);
+  ek_txn *txn= transaction(&error);
   if (!txn)
     return fail(error);
   m_backward= backward;
@@ -15,7 +15,11 @@ int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward
   const uint8_t flags= (backward ? EK_SCAN_BACKWARD : 0) | (m_key_only ? EK_SCAN_KEYS_ONLY : 0);
   const std::string index= active_index < MAX_KEY ? index_name(active_index) : std::string();
   const ek_bound from= lower.get(), to= upper.get();
-  m_scan= ek_scan(txn, name(), ek_text(index), &from, &to, flags, &error);
+  if (m_lock == EK_LOCK_NONE || m_own)
+    m_scan= ek_scan(txn, name(), ek_text(index), &from, &to, flags, &error);
+  else
+    m_scan= ek_scan_locked(txn, name(), ek_text(index), &from, &to,
+                           flags | (m_peek ? EK_SCAN_PEEK : 0), m_lock, &error);
   return m_scan ? 0 : fail(error);
 }
 
@@ -24,50 +28,23 @@ void ha_evenkeel::close_scan()
   if (m_scan)
     ek_scan_free(m_scan);
   m_scan= nullptr;
-}
-
-/* Has the row other values of the active index than when the scan met it. */
-bool ha_evenkeel::moved(const ek_row *then, const ek_row *now)
-{
-  if (active_index >= MAX_KEY || is_primary(active_index))
-    return false;
-  const KEY *key= &table->key_info[active_index];
-  for (uint i= 0; i < key->user_defined_key_parts; i++)
-  {
-    const uint32_t column= (uint32_t) m_columns[key->key_part[i].fieldnr - 1];
-    ek_value a, b;
-    ek_error error;
-    if (ek_row_value(then, column, &a, &error) || ek_row_value(now, column, &b, &error) ||
-        !same(a, b))
-      return true;
-  }
-  return false;
+  m_scan_row= m_peeked= false;
 }
 
 int ha_evenkeel::next(uchar *record)
 {
+  m_peeked= false;
+  if (!m_scan)
+    return HA_ERR_END_OF_FILE;
   ek_error error;
-  for (;;)
-  {
-    if (!m_scan)
-      return HA_ERR_END_OF_FILE;
-    const int found= ek_scan_next(m_scan, m_row, &error);
-    if (found < 0)
-      return fail(error);
-    if (!found)
-      return HA_ERR_END_OF_FILE;
-    if (m_lock == EK_LOCK_NONE)
-      return fill(record, m_row, m_key_only);
-    ek_txn *txn= begun(ha_thd(), &error);
-    const int locked= !txn ? -1 : ek_get(txn, name(), ek_row_key(m_row), m_lock, m_locked_row,
-                                         &error);
-    if (locked < 0)
-      return fail(error);
-    if (locked && !moved(m_row, m_locked_row))
-      return fill(record, m_locked_row, false);
-    if (thd_kill_level(ha_thd()))
-      return HA_ERR_ABORTED_BY_USER;
-  }
+  const int found= ek_scan_next(m_scan, m_row, &error);
+  if (found < 0)
+    return fail(error);
+  if (!found)
+    return HA_ERR_END_OF_FILE;
+  m_peeked= found == 2;
+  m_scan_row= true;
+  return fill(record, m_row, m_key_only);
 }
 
 int ha_evenkeel::rnd_init(bool scan)
@@ -98,11 +75,29 @@ int ha_evenkeel::rnd_pos(uchar *record, uchar *position)
 {
   const uint len= uint2korr(position + ref_length - sizeof(uint16));
   ek_error error;
-  ek_txn *txn= begun(ha_thd(), &error);
-  const int found= !txn ? -1 : ek_get(txn, name(), {position, len}, m_lock, m_row, &error);
+  ek_txn *txn= transaction(&error);
+  const int found= !txn ? -1 : ek_get(txn, name(), {position, len}, m_own ? EK_LOCK_NONE : m_lock, m_row,
+                                        &error);
   if (found < 0)
     return fail(error);
+  m_scan_row= false;
   return found ? fill(record, m_row, false) : HA_ERR_KEY_NOT_FOUND;
+}
+
+/* The row with the primary key of `record`: a replica finds rows so. */
+int ha_evenkeel::rnd_pos_by_record(uchar *record)
+{
+  const KEY *primary= &table->key_info[table_share->primary_key];
+  Bound at;
+  at.kind= EK_INCLUDED;
+  for (uint i= 0; i < primary->user_defined_key_parts; i++)
+    at.values.push_back(value_of(primary->key_part[i].field, record, nullptr));
+  active_index= table_share->primary_key;
+  int error= open_scan(at, at, false);
+  active_index= MAX_KEY;
+  if (!error)
+    error= next(record);
+  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
 }
 
 int ha_evenkeel::index_init(uint index, bool)
@@ -250,7 +245,7 @@ ha_rows ha_evenkeel::records_in_range(uint index, const key_range *min, const ke
   }
   const ek_bound from= lower.get(), to= upper.get();
   ek_error error;
-  ek_txn *txn= begun(ha_thd(), &error);
+  ek_txn *txn= transaction(&error);
   const int64_t rows= txn ? ek_estimate(txn, name(), &from, &to, &error) : -1;
   return rows < 0 ? all : MY_MAX((ha_rows) rows, 1);
 }

@@ -1,9 +1,17 @@
 /* Each connection's transaction: begin, statements, savepoints, rollback, KILL, its errors. */
 #include "transaction.h"
 #include "settings.h"
+#include <mysql/service_thd_wait.h>
+#include <set>
 
-/* Guards every connection's canceller against KILL from another thread. */
+/* Of the server, which declares them only where InnoDB needs them. */
+extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
+extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
+
+/* Guards every connection's canceller against KILL from another thread, and `connections`. */
 static mysql_mutex_t cancel_mutex;
+/* Those that have a transaction's record. */
+static std::set<THD *> connections;
 
 static const std::string statement_mark= "#statement";
 
@@ -22,9 +30,35 @@ Trx *trx_of(THD *thd)
   if (!trx)
   {
     trx= new Trx;
+    mysql_mutex_lock(&cancel_mutex);
     thd_set_ha_data(thd, evenkeel_hton, trx);
+    connections.insert(thd);
+    mysql_mutex_unlock(&cancel_mutex);
   }
   return trx;
+}
+
+/* The engine's level for the connection's next transaction. */
+static uint8_t level(THD *thd, const Trx *trx)
+{
+  static const uint8_t levels[]= {EK_READ_UNCOMMITTED, EK_READ_COMMITTED, EK_REPEATABLE_READ,
+                                  EK_SERIALIZABLE};
+  const uint8_t of_session= levels[thd_tx_isolation(thd)];
+  /* A statement alone that only reads is serial by its snapshot. */
+  if (of_session == EK_SERIALIZABLE && !in_transaction(thd) && !trx->statement_locks)
+    return EK_REPEATABLE_READ;
+  return of_session;
+}
+
+/* A statement begins in the transaction: it can be undone alone, waits as long as the connection
+   says, and is cancelled by a KILL that has come already. */
+static int statement_begins(THD *thd, Trx *trx, ek_error *error)
+{
+  ek_set_lock_wait(trx->txn, lock_wait_ms(thd));
+  ek_statement(trx->txn, 1);
+  if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
+    ek_cancel(trx->canceller);
+  return ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_SET, error);
 }
 
 ek_txn *begun(THD *thd, ek_error *error)
@@ -32,21 +66,17 @@ ek_txn *begun(THD *thd, ek_error *error)
   Trx *trx= trx_of(thd);
   if (!trx->txn)
   {
-    static const uint8_t levels[]= {EK_READ_UNCOMMITTED, EK_READ_COMMITTED, EK_REPEATABLE_READ,
-                                    EK_SERIALIZABLE};
-    trx->isolation= levels[thd_tx_isolation(thd)];
-    /* A statement alone that changes rows holds no snapshot: it waits, and never conflicts. */
-    if (trx->isolation == EK_REPEATABLE_READ && !in_transaction(thd) && trx->statement_locks)
-      trx->isolation= EK_READ_COMMITTED;
+    trx->isolation= level(thd, trx);
     trx->txn= ek_begin(evenkeel_db, trx->isolation, lock_wait_ms(thd), error);
     if (!trx->txn)
       return nullptr;
+    ek_set_tag(trx->txn, (uint64_t) thd);
     trx->prepared= trx->committed= false;
     trx->commit= 0;
     mysql_mutex_lock(&cancel_mutex);
     trx->canceller= ek_canceller(trx->txn);
     mysql_mutex_unlock(&cancel_mutex);
-    if (ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_SET, error))
+    if (statement_begins(thd, trx, error))
       return nullptr;
   }
   return trx->txn;
@@ -65,15 +95,13 @@ void ended(Trx *trx)
 void statement_enters(THD *thd, bool locks)
 {
   Trx *trx= trx_of(thd);
-  if (trx->tables_locked++ == 0)
+  /* Not of a statement inside another one, such as a trigger's: they are undone together. */
+  if (!thd->ha_data[evenkeel_hton->slot].ha_info[0].is_started())
   {
     trx->statement_locks= false;
-    if (trx->txn)
-    {
-      ek_error error;
-      ek_set_lock_wait(trx->txn, lock_wait_ms(thd));
-      ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_SET, &error);
-    }
+    ek_error error;
+    if (trx->txn && !ek_is_ended(trx->txn))
+      statement_begins(thd, trx, &error);
   }
   trx->statement_locks|= locks;
   trans_register_ha(thd, false, evenkeel_hton, 0);
@@ -81,18 +109,19 @@ void statement_enters(THD *thd, bool locks)
     trans_register_ha(thd, true, evenkeel_hton, 0);
 }
 
-void statement_leaves(THD *thd)
+void statement_ends(Trx *trx)
 {
-  Trx *trx= trx_of(thd);
-  if (trx->tables_locked > 0)
-    trx->tables_locked--;
+  if (trx->txn)
+    ek_statement(trx->txn, 0);
 }
 
 int handler_error(THD *thd, const ek_error &error)
 {
   switch (error.kind)
   {
-  case EK_CONFLICT: return HA_ERR_RECORD_CHANGED;
+  case EK_CONFLICT:
+    thd->mark_transaction_to_rollback(true);
+    return HA_ERR_RECORD_CHANGED;
   case EK_DEADLOCK:
     thd->mark_transaction_to_rollback(true);
     return HA_ERR_LOCK_DEADLOCK;
@@ -131,7 +160,14 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
     thd_wakeup_subsequent_commits(thd, 1);
   }
   else if (trx->txn)
-    failed= ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_ROLLBACK, &error);
+  {
+    if (!ek_is_ended(trx->txn))
+      failed= ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_ROLLBACK, &error);
+    statement_ends(trx);
+    /* Of a long statement the whole transaction goes. */
+    if (ek_is_ended(trx->txn))
+      thd->mark_transaction_to_rollback(true);
+  }
   if (!failed)
     return 0;
   report("rollback", error);
@@ -193,6 +229,7 @@ int evenkeel_close_connection(handlerton *, THD *thd)
     ek_rollback(txn, &error);
   }
   mysql_mutex_lock(&cancel_mutex);
+  connections.erase(thd);
   thd_set_ha_data(thd, evenkeel_hton, nullptr);
   mysql_mutex_unlock(&cancel_mutex);
   delete trx;
@@ -206,4 +243,28 @@ void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
   if (trx && trx->canceller)
     ek_cancel(trx->canceller);
   mysql_mutex_unlock(&cancel_mutex);
+}
+
+void wait_begins(uint64_t waiter, const uint64_t *others, size_t len)
+{
+  THD *thd= (THD *) waiter;
+  /* A prepared transaction may be waited for by nobody of ours. */
+  if (!thd || thd != current_thd)
+    return;
+  thd_wait_begin(thd, THD_WAIT_ROW_LOCK);
+  if (!thd_need_wait_reports(thd))
+    return;
+  /* A replica's worker that waits for one that commits later: the server ends the other. */
+  mysql_mutex_lock(&cancel_mutex);
+  for (size_t i= 0; i < len; i++)
+    if (connections.count((THD *) others[i]))
+      thd_rpl_deadlock_check(thd, (THD *) others[i]);
+  mysql_mutex_unlock(&cancel_mutex);
+}
+
+void wait_ends(uint64_t waiter)
+{
+  THD *thd= (THD *) waiter;
+  if (thd && thd == current_thd)
+    thd_wait_end(thd);
 }

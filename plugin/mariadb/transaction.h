@@ -10,8 +10,6 @@ struct Trx
   /* Cancels its waits; read by KILL in other threads, under the lock of `kill_query`. */
   ek_canceller_handle *canceller= nullptr;
   uint8_t isolation= EK_REPEATABLE_READ;
-  /* Tables in use by the present statement. */
-  uint tables_locked= 0;
   /* The present statement changes or locks rows. */
   bool statement_locks= false;
   /* Prepared under this id: then `txn` is gone, the engine keeps it. */
@@ -26,9 +24,10 @@ struct Trx
 ek_txn *begun(THD *thd, ek_error *error);
 /* The connection's record, made if need be. */
 Trx *trx_of(THD *thd);
-/* A statement uses one more table, or ends its use of one. */
+/* The statement uses one more table. */
 void statement_enters(THD *thd, bool locks);
-void statement_leaves(THD *thd);
+/* The statement has ended, the transaction goes on. */
+void statement_ends(Trx *trx);
 /* What the statement failed with, as the server's number; tells the server about rolled back
    transactions. */
 int handler_error(THD *thd, const ek_error &error);
@@ -39,6 +38,10 @@ void ended(Trx *trx);
 
 void transactions_init();
 void transactions_end();
+
+/* For the engine: a wait of a transaction for others begins, or has ended. */
+void wait_begins(uint64_t waiter, const uint64_t *others, size_t len);
+void wait_ends(uint64_t waiter);
 
 /* For the server. */
 int evenkeel_rollback(handlerton *, THD *thd, bool all);

@@ -46,12 +46,13 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   ek_error error;
   ek_txn *txn= trx->txn;
   ended(trx);
-  if (ek_prepare(txn, ek_text(trx->xid), &error))
+  const int done= ek_prepare(txn, ek_text(trx->xid), &error);
+  if (done < 0)
   {
     report("prepare", error);
     return handler_error(thd, error);
   }
-  trx->prepared= true;
+  trx->prepared= done == 1;
   return 0;
 }
 
@@ -80,7 +81,10 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
 {
   Trx *trx= trx_of(thd);
   if (!all && in_transaction(thd))
+  {
+    statement_ends(trx);
     return 0;
+  }
   const bool two_phases= trx->prepared;
   const bool ordered= trx->committed;
   if (!ordered)

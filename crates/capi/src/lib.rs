@@ -7,9 +7,10 @@
 //! the functions named for it, and used by one thread at a time.
 //!
 //! `value` (values and errors), `database` (open, tables, two-phase recovery), `transaction`
-//! (begin to end, rows, scans).
+//! (begin to end, rows, scans), `number` (auto-increment, watched waits).
 
 pub mod database;
+pub mod number;
 pub mod transaction;
 pub mod value;
 

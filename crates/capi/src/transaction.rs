@@ -3,8 +3,8 @@
 use crate::database::{EkDatabase, milliseconds};
 use crate::value::{EkBytes, EkError, EkValue, fence, values};
 use evenkeel::{
-    Access, Code, Direction, Error, IndexScan, Isolation, LockWait, Range, Result, Row, Scan, Txn,
-    ValueRef,
+    Access, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan, Locking,
+    Mode, Range, Result, Row, Scan, Txn, ValueRef,
 };
 use std::ops::Bound;
 
@@ -154,7 +154,8 @@ pub unsafe extern "C" fn ek_rollback(txn: *mut EkTxn, error: *mut EkError) -> i3
     }
 }
 
-/// Prepares under an id, durably, and frees the handle; 0, or -1 on error.
+/// Prepares under an id, durably, and frees the handle: 1, 0 if it changed nothing and so has
+/// ended, -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call; `txn` is not used again.
@@ -165,8 +166,51 @@ pub unsafe extern "C" fn ek_prepare(txn: *mut EkTxn, xid: EkBytes, error: *mut E
         let txn = Box::from_raw(txn);
         fence(error, -1, || {
             let txn = txn.0.ok_or_else(|| Error::new(Code::TransactionEnded))?;
-            txn.prepare(xid.get()).map(|()| 0)
+            txn.prepare(xid.get()).map(i32::from)
         })
+    }
+}
+
+/// 1 if the transaction was rolled back: by a deadlock, or because a statement that failed was too
+/// long to be undone alone.
+///
+/// # Safety
+/// `txn` is a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_is_ended(txn: *const EkTxn) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { i32::from((*txn).0.as_ref().is_none_or(Txn::is_ended)) }
+}
+
+/// A statement of several calls begins (`begins` 1) or has ended (0): with READ COMMITTED its plain
+/// reads share one snapshot, and a cancellation of an earlier statement is over.
+///
+/// # Safety
+/// `txn` is a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_statement(txn: *mut EkTxn, begins: u8) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        if let Some(txn) = (*txn).0.as_mut() {
+            match begins {
+                0 => txn.end_statement(),
+                _ => txn.begin_statement(),
+            }
+        }
+    }
+}
+
+/// Names the transaction in `ek_watch_waits`.
+///
+/// # Safety
+/// `txn` is a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_set_tag(txn: *const EkTxn, tag: u64) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        if let Some(txn) = (*txn).0.as_ref() {
+            txn.set_tag(tag);
+        }
     }
 }
 
@@ -382,11 +426,13 @@ unsafe fn bound<'v>(bound: &EkBound, to: &'v mut Vec<ValueRef<'v>>) -> Bound<&'v
 enum Rows {
     Table(Scan),
     Index(IndexScan),
+    Locked(LockedScan),
 }
 
 /// A scan.
 pub struct EkScan {
     rows: Rows,
+    peek: bool,
 }
 
 /// Only columns of the index and the primary key are wanted.
@@ -427,12 +473,68 @@ pub unsafe extern "C" fn ek_scan(
                 }
                 Rows::Index(index.scan(range, direction)?)
             };
-            Ok(Box::into_raw(Box::new(EkScan { rows })))
+            Ok(Box::into_raw(Box::new(EkScan { rows, peek: false })))
         })
     }
 }
 
-/// Reads the next row: 1, 0 at the end, -1 on error.
+/// Rows that others hold are given as they were committed last, without a lock: see `ek_scan_next`.
+pub const EK_SCAN_PEEK: u8 = 4;
+
+/// Begins a scan that locks the newest versions of rows (`lock`: `EK_LOCK_SHARED` or
+/// `EK_LOCK_EXCLUSIVE`, with `EK_LOCK_SKIP` or not); null on error. Free it with `ek_scan_free`,
+/// before its transaction.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_scan_locked(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    index: EkBytes,
+    lower: *const EkBound,
+    upper: *const EkBound,
+    flags: u8,
+    lock: u8,
+    error: *mut EkError,
+) -> *mut EkScan {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, std::ptr::null_mut(), || {
+            let (mut from, mut to) = (Vec::new(), Vec::new());
+            let range = Range { lower: bound(&*lower, &mut from), upper: bound(&*upper, &mut to) };
+            let back = flags & EK_SCAN_BACKWARD != 0;
+            let direction = if back { Direction::Backward } else { Direction::Forward };
+            let shared = lock & !EK_LOCK_SKIP == EK_LOCK_SHARED;
+            let mode = if shared { Mode::Shared } else { Mode::Exclusive };
+            let locking = Locking { mode, wait: wait(lock) };
+            let mut table = (*txn).get()?.table(table.text()?)?;
+            let name = index.text()?;
+            let scan = match name.is_empty() {
+                true => table.locked_scan(range, direction, locking)?,
+                false => table.index(name)?.locked_scan(range, direction, locking)?,
+            };
+            let peek = flags & EK_SCAN_PEEK != 0;
+            Ok(Box::into_raw(Box::new(EkScan { rows: Rows::Locked(scan), peek })))
+        })
+    }
+}
+
+/// The row that a locking scan gave last is not wanted, or was changed: its lock goes, if the scan
+/// took it.
+///
+/// # Safety
+/// `scan` is a scan.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_scan_unlock(scan: *mut EkScan) {
+    // SAFETY: by contract of the caller.
+    if let Rows::Locked(scan) = unsafe { &mut (*scan).rows } {
+        scan.unlock();
+    }
+}
+
+/// Reads the next row: 1, 0 at the end, -1 on error. 2: the last committed version of a row that
+/// another transaction holds; the next call locks that row, unless `ek_scan_unlock` came before.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -446,11 +548,17 @@ pub unsafe extern "C" fn ek_scan_next(
     unsafe {
         fence(error, -1, || {
             let row = &mut (*row).0;
+            let peek = (*scan).peek;
             match &mut (*scan).rows {
-                Rows::Table(scan) => scan.next(row),
-                Rows::Index(scan) => scan.next(row),
+                Rows::Table(scan) => scan.next(row).map(i32::from),
+                Rows::Index(scan) => scan.next(row).map(i32::from),
+                Rows::Locked(scan) if peek => Ok(match scan.next_or_peek(row)? {
+                    Given::End => 0,
+                    Given::Locked => 1,
+                    Given::Peeked => 2,
+                }),
+                Rows::Locked(scan) => scan.next(row).map(i32::from),
             }
-            .map(i32::from)
         })
     }
 }

@@ -6,7 +6,7 @@ use crate::recovery::RecoveryReport;
 use crate::txn::{Txn, check_writable};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Access, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableDef, TableSpec, Value,
+    Access, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableDef, TableSpec, Value, WaitWatch,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -242,6 +242,55 @@ impl Database {
     /// `XidUnknown`.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
         self.engine.store.rollback_prepared(xid)
+    }
+
+    /// Calls `watch` around every wait of a transaction for others. Once per database.
+    pub fn watch_waits(&self, watch: Box<dyn WaitWatch>) {
+        self.engine.txns.watch_waits(watch);
+    }
+
+    /// Reserves `wanted` auto-increment numbers of the series `offset`, `offset + increment`, ...
+    /// of a table, for a caller that fills in the column himself: the first.
+    ///
+    /// # Errors
+    /// `TableMissing`, `AutoIncrementSpent`.
+    pub fn reserve_numbers(
+        &self,
+        table: &str,
+        offset: u64,
+        increment: u64,
+        wanted: u64,
+    ) -> Result<u64> {
+        let store = &self.engine.store;
+        store.reserve_numbers(&store.table(table)?, (offset, increment), wanted)
+    }
+
+    /// Numbers of the table go on above this one.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn pass_number(&self, table: &str, number: u64) -> Result<()> {
+        let store = &self.engine.store;
+        store.pass_number(&store.table(table)?, number)
+    }
+
+    /// The number that the table would hand out next.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn next_number(&self, table: &str) -> Result<u64> {
+        let table = self.engine.store.table(table)?;
+        Ok(self.engine.store.next_auto(&table))
+    }
+
+    /// Numbers of the table go on at this one, which may be lower than before.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn restart_numbers(&self, table: &str, next: u64) -> Result<()> {
+        self.check_ddl()?;
+        let store = &self.engine.store;
+        store.restart_numbers(&store.table(table)?, next)
     }
 
     /// What recovery did when the database was opened.

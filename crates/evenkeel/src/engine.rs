@@ -368,6 +368,12 @@ impl Engine {
         }
         // Threads that wait for what cannot come (log space, with the disk full) give up.
         self.rt.health.close();
+        if !self.options.read_only
+            && self.rt.health.check_writable().is_ok()
+            && let Err(error) = self.store.settle_numbers()
+        {
+            log::warn!("numbers of auto-increment columns will have a gap: {error}");
+        }
         self.supervisor.stop()?;
         self.rt.health.check_writable()?;
         self.pages.flush_all()?;

@@ -51,9 +51,9 @@ pub use database::Database;
 pub use evenkeel_base::stall::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
 pub use evenkeel_tables::{
-    Access, BuildPhase, BuildProgress, ColumnSpec, ColumnType, Direction, IndexSpec, Isolation,
-    LargeReader, LargeValue, LockWait, PartSpec, Range, Row, TableDef, TableSpec, Value, ValueRef,
-    ValueWriter,
+    Access, BuildPhase, BuildProgress, ColumnSpec, ColumnType, Direction, Given, IndexSpec,
+    Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking, Mode, PartSpec, Range, Row,
+    TableDef, TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
 };
 pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
 pub use recovery::RecoveryReport;

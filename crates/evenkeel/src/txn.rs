@@ -7,8 +7,8 @@
 use crate::engine::Engine;
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Direction, LargeValue, LockWait, Locking, Mode, Range, Row, Table, Transaction, Value,
-    ValueRef, ValueWriter,
+    Direction, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, Table, Transaction,
+    Value, ValueRef, ValueWriter,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
 
 /// Rows of a range, one after the other.
 ///
-/// In a SERIALIZABLE transaction that may write, the call that makes it locks the whole range and
-/// reads its rows; otherwise rows are read at the snapshot as they are asked for.
+/// In a SERIALIZABLE transaction that may write, the call that makes it locks the whole range, and
+/// rows are read as they are now; otherwise they are read at the snapshot.
 pub struct Scan {
     rows: Rows<evenkeel_tables::Scan>,
     begun: bool,
@@ -33,19 +33,14 @@ pub struct IndexScan {
 
 enum Rows<S> {
     Snapshot(S),
-    Locked(std::vec::IntoIter<Row>),
+    Locked(Box<LockedScan>),
 }
 
 impl<S> Rows<S> {
     fn next(&mut self, row: &mut Row, next: fn(&mut S, &mut Row) -> Result<bool>) -> Result<bool> {
         match self {
             Rows::Snapshot(scan) => next(scan, row),
-            Rows::Locked(rows) => {
-                let found = rows.next();
-                let any = found.is_some();
-                *row = found.unwrap_or_default();
-                Ok(any)
-            }
+            Rows::Locked(rows) => rows.next(row),
         }
     }
 }
@@ -203,13 +198,35 @@ impl Txn {
     ///
     /// # Errors
     /// `XidTooLong`, `XidInUse`, those of the log.
-    pub fn prepare(mut self, xid: &[u8]) -> Result<()> {
+    pub fn prepare(mut self, xid: &[u8]) -> Result<bool> {
         self.inner.prepare(xid)
     }
 
     /// Sets how long this transaction waits for locks.
     pub fn set_lock_wait(&mut self, time: std::time::Duration) {
         self.inner.set_lock_wait(time);
+    }
+
+    /// Begins a statement of several calls: with READ COMMITTED its plain reads share one snapshot,
+    /// and a cancellation of an earlier statement is over.
+    pub fn begin_statement(&mut self) {
+        self.inner.begin_statement();
+    }
+
+    /// Ends that statement.
+    pub fn end_statement(&mut self) {
+        self.inner.end_statement();
+    }
+
+    /// True once it was rolled back: by a deadlock, or because a statement that failed was too long
+    /// to be undone alone.
+    pub fn is_ended(&self) -> bool {
+        self.inner.is_ended()
+    }
+
+    /// A number by which [`Database::watch_waits`](crate::Database::watch_waits) names it.
+    pub fn set_tag(&self, tag: u64) {
+        self.inner.handle().set_tag(tag);
     }
 
     /// Cancels the transaction's waits from another thread: its statement fails with `Cancelled`.
@@ -490,12 +507,8 @@ impl<'t> TableRef<'t> {
         if !self.reads_lock {
             return Ok(Scan::new(Rows::Snapshot(self.txn.scan(&self.table, range, direction)?)));
         }
-        let mut rows = Vec::new();
-        self.txn.scan_locked(&self.table, range, direction, SHARED, &mut |_, row| {
-            rows.push(row.clone());
-            Ok(true)
-        })?;
-        Ok(Scan::new(Rows::Locked(rows.into_iter())))
+        let scan = self.txn.locked_scan(&self.table, range, direction, SHARED)?;
+        Ok(Scan::new(Rows::Locked(Box::new(scan))))
     }
 
     /// Locks and reads the newest version of each row of a range; `f` returns false to stop.
@@ -511,6 +524,19 @@ impl<'t> TableRef<'t> {
     ) -> Result<()> {
         let locking = Locking { mode: Mode::Exclusive, wait };
         self.txn.scan_locked(&self.table, range, direction, locking, &mut |_, row| f(row))
+    }
+
+    /// A scan that locks the newest version of each row of a range as it is asked for.
+    ///
+    /// # Errors
+    /// Lock errors, faults of the range.
+    pub fn locked_scan(
+        &mut self,
+        range: Range<'_>,
+        direction: Direction,
+        locking: Locking,
+    ) -> Result<LockedScan> {
+        self.txn.locked_scan(&self.table, range, direction, locking)
     }
 
     /// The first row by primary key.
@@ -594,12 +620,21 @@ impl IndexRef<'_> {
             let scan = self.txn.index_scan(table, at, range, direction, self.keys_only)?;
             return Ok(IndexScan::new(Rows::Snapshot(scan)));
         }
-        let mut rows = Vec::new();
-        self.txn.index_scan_locked(table, at, range, direction, SHARED, &mut |_, row| {
-            rows.push(row.clone());
-            Ok(true)
-        })?;
-        Ok(IndexScan::new(Rows::Locked(rows.into_iter())))
+        let scan = self.txn.locked_index_scan(table, at, range, direction, SHARED)?;
+        Ok(IndexScan::new(Rows::Locked(Box::new(scan))))
+    }
+
+    /// As [`TableRef::locked_scan`], in the order of the index.
+    ///
+    /// # Errors
+    /// Lock errors, faults of the range.
+    pub fn locked_scan(
+        &mut self,
+        range: Range<'_>,
+        direction: Direction,
+        locking: Locking,
+    ) -> Result<LockedScan> {
+        self.txn.locked_index_scan(&self.table, self.position, range, direction, locking)
     }
 
     /// The first row of a range.

@@ -251,7 +251,7 @@ impl Session {
         let prepared = Prepared { effects: own.effects, phase: Phase::Asked };
         self.world.model.lock().prepared.insert(xid.clone(), prepared);
         match txn.prepare(&xid) {
-            Ok(()) => {
+            Ok(_) => {
                 self.world.events.hit("transaction prepared");
                 let here = self.world.db.prepared().contains(&xid);
                 let mut model = self.world.model.lock();

@@ -7,7 +7,6 @@ use crate::op::{Expect, RowOp, Services, Stop, record_bytes};
 use crate::table::{Table, TableState};
 use crate::transaction::Transaction;
 use crate::write::{Applied, Buffers, Space, row_flags};
-use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Stamp};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::overflow::OVERFLOW_REF_BYTES;
@@ -222,21 +221,6 @@ impl Transaction {
 
     /// Removes what is in the way of a row operation, with no latch held.
     pub(crate) fn give_way(&mut self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
-        match stop {
-            Stop::No | Stop::Changed | Stop::Schema | Stop::Duplicate => Ok(()),
-            Stop::Undecided(other) => self.wait_txn(other),
-            Stop::Locked => {
-                let space = evenkeel_txn::Space::Tree(state.tree.id());
-                let deadline = self.deadline();
-                self.store.txns.wait_write(&self.inner, space, key, deadline)
-            }
-            Stop::Aborted(stamp) => self.store.revert_on_touch(&state.tree, key, stamp),
-            Stop::Conflict(other) => {
-                self.store.rt.metrics.add(Metric::Conflicts, 1);
-                Err(Error::new(Code::RowChanged)
-                    .with("table", &state.shape.def.name)
-                    .with("by", other))
-            }
-        }
+        self.locker().give_way(state, key, stop)
     }
 }

@@ -1,11 +1,14 @@
 //! Auto-increment: numbers are handed out from memory below a high-water mark in the catalog, which
-//! is raised in steps; so they never go back, neither by a rollback nor by a crash.
+//! is raised in steps; so they never go back, neither by a rollback nor by a crash. An orderly end
+//! writes the exact number, so that only a crash leaves a gap.
+//!
+//! Invariant: number handed out < `next` <= mark in the catalog, but for `restart_numbers`.
 
 use crate::catalog::AUTO_INCREMENT;
 use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::Table;
-use evenkeel_base::{Code, Error, Result};
+use evenkeel_base::{Cause, Code, Error, Result};
 use evenkeel_format::ValueRef;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,5 +48,87 @@ impl Store {
             self.raise_above(&table.auto, given, &raise)?;
         }
         Ok(None)
+    }
+
+    /// Reserves `wanted` numbers of the series `offset`, `offset + increment`, ...: the first.
+    ///
+    /// # Errors
+    /// `AutoIncrementSpent` when no number is left, of storage.
+    pub fn reserve_numbers(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        (offset, increment): (u64, u64),
+        wanted: u64,
+    ) -> Result<u64> {
+        let increment = increment.max(1);
+        let first_from = |have: u64| match have.checked_sub(offset) {
+            None => Some(offset),
+            Some(past) => {
+                past.div_ceil(increment).checked_mul(increment).and_then(|n| n.checked_add(offset))
+            }
+        };
+        let counter = &table.auto;
+        let mut have = counter.next.load(Ordering::SeqCst);
+        loop {
+            let first = first_from(have).filter(|first| *first < u64::MAX).ok_or_else(|| {
+                Error::new(Code::AutoIncrementSpent).with("table", &table.shape().def.name)
+            })?;
+            let next = first.saturating_add(wanted.max(1).saturating_mul(increment));
+            match counter.next.compare_exchange(have, next, Ordering::SeqCst, Ordering::SeqCst) {
+                Err(now) => have = now,
+                Ok(_) => {
+                    self.raise_numbers(table, next - 1)?;
+                    return Ok(first);
+                }
+            }
+        }
+    }
+
+    /// A row was given this number: the next ones are above it.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn pass_number(self: &Arc<Self>, table: &Arc<Table>, number: u64) -> Result<()> {
+        if number < table.auto.next.load(Ordering::SeqCst) || number == u64::MAX {
+            return Ok(());
+        }
+        table.auto.next.fetch_max(number + 1, Ordering::SeqCst);
+        self.raise_numbers(table, number)
+    }
+
+    fn raise_numbers(self: &Arc<Self>, table: &Arc<Table>, number: u64) -> Result<()> {
+        let raise = |high| self.log_counter(table.id(), AUTO_INCREMENT, high);
+        self.raise_above(&table.auto, number, &raise)
+    }
+
+    /// The number that would be handed out next.
+    pub fn next_auto(&self, table: &Table) -> u64 {
+        table.auto.next.load(Ordering::SeqCst)
+    }
+
+    /// Goes on at `next`, which may be lower than before: nobody inserts meanwhile.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn restart_numbers(self: &Arc<Self>, table: &Arc<Table>, next: u64) -> Result<()> {
+        let _raising = table.auto.raise.lock(&self.rt, Cause::Schema);
+        self.log_counter(table.id(), AUTO_INCREMENT, next)?;
+        table.auto.restart(next);
+        Ok(())
+    }
+
+    /// Before the end: the catalog gets the exact numbers.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn settle_numbers(self: &Arc<Self>) -> Result<()> {
+        for name in self.table_names() {
+            let Ok(table) = self.table(&name) else { continue };
+            let next = self.next_auto(&table);
+            if next != table.auto.logged.load(Ordering::SeqCst) {
+                self.restart_numbers(&table, next)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::read::{LockWait, View, check_full};
 use crate::row::Row;
 use crate::scan::Locking;
 use crate::table::{Table, TableState, Use};
-use crate::transaction::{Isolation, Transaction};
+use crate::transaction::Transaction;
 use evenkeel_base::{Code, Error, IndexId, Result, Snapshot};
 use evenkeel_format::record::entry_op;
 use evenkeel_format::{ValueRef, prefix_successor};
@@ -183,14 +183,15 @@ impl Transaction {
         key: &[u8],
         locking: Locking,
     ) -> Result<Option<Vec<u8>>> {
-        if self.isolation == Isolation::Serializable {
+        let mut found = self.current_pks(index, key, locking.wait)?;
+        if found.is_empty() && self.locker().locks_absent() {
             // An absent key stays absent.
             let mut upper = key.to_vec();
             let upper = prefix_successor(&mut upper).then_some(upper);
             let range = crate::range::ByteRange { lower: key.to_vec(), upper };
-            self.lock_byte_range(Space::Index(index), &range, locking)?;
+            self.locker().lock_range(Space::Index(index), &range, locking)?;
+            found = self.current_pks(index, key, locking.wait)?;
         }
-        let mut found = self.current_pks(index, key, locking.wait)?;
         if let Some(pk) = found.pop() {
             return Ok(Some(pk));
         }

@@ -1,20 +1,20 @@
 //! Reading single rows: at a snapshot, or the newest version under a lock.
 //!
 //! A snapshot read takes the leaf's version if it may see it, else walks older versions through
-//! undo. A locking read looks at the newest version: stamp check and lock-table insert happen under
-//! the leaf latch (A7); what is in the way is waited for with no latch held.
+//! undo. A locking read looks at the newest version (`locker`).
 
 use crate::op::Stop;
 use crate::row::Row;
+use crate::scan::Locking;
 use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
-use crate::transaction::{Isolation, Transaction};
+use crate::transaction::Transaction;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, Error, Result, Snapshot, Stamp, TreeId, TxnState, VersionSource};
 use evenkeel_format::record::cell_flags;
 use evenkeel_tree::LeafRow;
-use evenkeel_txn::{Grant, Mode, Policy, SnapshotGuard, Space};
+use evenkeel_txn::{Mode, SnapshotGuard};
 use std::sync::Arc;
 
 /// What to do about a row that another transaction has locked.
@@ -161,103 +161,14 @@ impl Transaction {
         row.clear();
         self.enter(table, Use::Write)?;
         let state = table.state();
-        let absent = self.isolation == Isolation::Serializable;
-        let locked = self.statement(|t| t.lock_row(&state, key, mode, wait, absent, row))?;
+        let (locker, locking) = (self.locker(), Locking { mode, wait });
+        let absent = locker.locks_absent();
+        let locked = self.statement(|_| locker.lock_row(&state, key, locking, absent, row))?;
         if locked == Locked::Row {
             self.store.load_references(&state, row, None)?;
             self.store.rt.metrics.add(Metric::RowsRead, 1);
         }
         Ok(locked == Locked::Row)
-    }
-
-    /// Locks a row and reads its newest version; with `absent` a missing key is locked too.
-    pub(crate) fn lock_row(
-        &mut self,
-        state: &TableState,
-        key: &[u8],
-        mode: Mode,
-        wait: LockWait,
-        absent: bool,
-        row: &mut Row,
-    ) -> Result<Locked> {
-        loop {
-            let (stop, outcome) = self.look_and_lock(state, key, mode, absent, row)?;
-            if let Some(outcome) = outcome {
-                return Ok(outcome);
-            }
-            let space = Space::Tree(state.tree.id());
-            match (stop, wait) {
-                (Stop::Undecided(_) | Stop::Locked, LockWait::Skip) => return Ok(Locked::Skipped),
-                (Stop::Undecided(by), LockWait::NoWait) => return Err(self.not_available(by)),
-                (Stop::Locked, _) => {
-                    let policy = match wait {
-                        LockWait::Wait => Policy::Wait(self.deadline()),
-                        LockWait::NoWait => Policy::NoWait,
-                        LockWait::Skip => Policy::Skip,
-                    };
-                    let store = self.store.clone();
-                    if store.txns.lock_row(&self.inner, space, key, mode, policy)? == Grant::Skipped
-                    {
-                        return Ok(Locked::Skipped);
-                    }
-                }
-                (stop, _) => self.give_way(state, key, stop)?,
-            }
-        }
-    }
-
-    /// Looks at the newest version and locks it, under one leaf latch.
-    fn look_and_lock(
-        &mut self,
-        state: &TableState,
-        key: &[u8],
-        mode: Mode,
-        absent: bool,
-        row: &mut Row,
-    ) -> Result<(Stop, Option<Locked>)> {
-        let (store, me) = (self.store.clone(), self.inner.id());
-        let snapshot = self.snapshot_at();
-        let space = Space::Tree(state.tree.id());
-        let (mut stop, mut outcome, mut failed) = (Stop::No, None, None);
-        state.tree.get(key, &mut |cell| {
-            let stamped = cell.filter(|c| c.flags & cell_flags::STAMPED != 0);
-            let own = stamped.is_some_and(|c| c.stamp.txn == me && me.0 != 0);
-            if let Some(cell) = stamped.filter(|_| !own) {
-                stop = newest_stop(&store, cell.stamp, snapshot);
-                if stop != Stop::No {
-                    return;
-                }
-            }
-            let live = cell.filter(|c| c.flags & cell_flags::DELETED == 0);
-            if live.is_none() && !absent {
-                outcome = Some(Locked::Absent);
-                return;
-            }
-            if !own {
-                match store.txns.try_lock_row(&self.inner, space, key, mode) {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => {
-                        stop = Stop::Locked;
-                        return;
-                    }
-                    Err(error) => {
-                        failed = Some(error);
-                        return;
-                    }
-                }
-            }
-            outcome = Some(match live {
-                Some(cell) => {
-                    row.set_table(&store.shape_for(state, cell.row), key, cell.row);
-                    Locked::Row
-                }
-                None => Locked::Absent,
-            });
-        })?;
-        match failed {
-            Some(error) => Err(error),
-            None => Ok((stop, outcome)),
-        }
     }
 }
 

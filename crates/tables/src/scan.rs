@@ -1,26 +1,26 @@
 //! Scans of a table in primary key order and of an index in its order, both ways.
 //!
 //! A plain scan holds a snapshot and a key, nothing else: no latch, no frame, no view of the runs
-//! between calls (D6). A locking scan locks its range first where the level asks for it, then looks
-//! at the newest version of each row under its leaf latch, and re-checks the key there (A7).
+//! between calls (D6). Scans that lock are in `locked_scan`.
 
+use crate::locker::not_available;
 use crate::range::{ByteRange, Range};
-use crate::read::{LockWait, Locked, View};
+use crate::read::{LockWait, View};
 use crate::row::Row;
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
-use crate::transaction::{Isolation, Transaction};
+use crate::transaction::Transaction;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{CommitTable, IndexId, Lsn, Result, Snapshot};
+use evenkeel_base::{CommitTable, IndexId, Result};
 use evenkeel_format::record::{cell_flags, entry_op};
 use evenkeel_runs::{IndexCursor, KeyRange};
 use evenkeel_tree::{Cursor, Direction};
-use evenkeel_txn::{Mode, Policy, Space};
+use evenkeel_txn::Mode;
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// Rows of a non-covering index scan that are fetched together, in the order of their primary key.
-const FETCH_ROWS: usize = 64;
+pub(crate) const FETCH_ROWS: usize = 64;
 
 /// A scan at a snapshot in primary key order.
 pub struct Scan {
@@ -83,7 +83,7 @@ impl Scan {
     }
 }
 
-fn seek(cursor: &mut Cursor, range: &ByteRange, direction: Direction) -> Result<()> {
+pub(crate) fn seek(cursor: &mut Cursor, range: &ByteRange, direction: Direction) -> Result<()> {
     match (direction, &range.upper) {
         (Direction::Forward, _) if range.lower.is_empty() => {
             cursor.seek(Bound::Unbounded, direction)
@@ -94,7 +94,7 @@ fn seek(cursor: &mut Cursor, range: &ByteRange, direction: Direction) -> Result<
     }
 }
 
-fn is_past(range: &ByteRange, direction: Direction, key: &[u8]) -> bool {
+pub(crate) fn is_past(range: &ByteRange, direction: Direction, key: &[u8]) -> bool {
     match direction {
         Direction::Forward => range.upper.as_ref().is_some_and(|u| key >= &u[..]),
         Direction::Backward => key < &range.lower[..],
@@ -198,7 +198,7 @@ impl IndexScan {
     }
 }
 
-fn row_has_key(state: &TableState, index: usize, row: &Row, key: &[u8]) -> Result<bool> {
+pub(crate) fn row_has_key(state: &TableState, index: usize, row: &Row, key: &[u8]) -> Result<bool> {
     let mut now = Vec::with_capacity(key.len());
     // The row may be in a later format, where positions differ.
     let shape = row.shape().unwrap_or(&state.shape);
@@ -208,14 +208,14 @@ fn row_has_key(state: &TableState, index: usize, row: &Row, key: &[u8]) -> Resul
     Ok(now == key)
 }
 
-fn index_direction(direction: Direction) -> evenkeel_runs::Direction {
+pub(crate) fn index_direction(direction: Direction) -> evenkeel_runs::Direction {
     match direction {
         Direction::Forward => evenkeel_runs::Direction::Forward,
         Direction::Backward => evenkeel_runs::Direction::Reverse,
     }
 }
 
-fn key_range(range: ByteRange) -> KeyRange {
+pub(crate) fn key_range(range: ByteRange) -> KeyRange {
     KeyRange {
         lower: match range.lower.is_empty() {
             true => Bound::Unbounded,
@@ -315,166 +315,8 @@ impl Transaction {
             })?;
             match (undecided, wait) {
                 (Some(other), LockWait::Wait) => self.wait_txn(other)?,
-                (Some(other), LockWait::NoWait) => return Err(self.not_available(other)),
+                (Some(other), LockWait::NoWait) => return Err(not_available(other)),
                 _ => return Ok(live),
-            }
-        }
-    }
-
-    /// Locks and reads the newest versions of the rows whose primary key lies in `range`, in
-    /// order; `f` returns false to stop. SERIALIZABLE locks the whole range first.
-    ///
-    /// # Errors
-    /// `RowChanged`, lock errors, what is wrong with the range, and what `f` returns.
-    pub fn scan_locked(
-        &mut self,
-        table: &Arc<Table>,
-        range: Range<'_>,
-        direction: Direction,
-        locking: Locking,
-        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
-    ) -> Result<()> {
-        self.enter(table, Use::Write)?;
-        let state = table.state();
-        let range = state.shape.byte_range(&state.shape.key, range)?;
-        if range.is_empty() {
-            return Ok(());
-        }
-        self.lock_byte_range(Space::Tree(state.tree.id()), &range, locking)?;
-        let mut cursor = state.tree.cursor();
-        seek(&mut cursor, &range, direction)?;
-        let (mut key, mut row) = (Vec::new(), Row::new());
-        loop {
-            key.clear();
-            match cursor.next()? {
-                Some((next, _)) if !is_past(&range, direction, next) => key.extend_from_slice(next),
-                _ => return Ok(()),
-            }
-            let Locking { mode, wait } = locking;
-            let locked =
-                self.statement(|t| t.lock_row(&state, &key, mode, wait, false, &mut row))?;
-            if locked != Locked::Row {
-                continue;
-            }
-            self.store.load_references(&state, &mut row, None)?;
-            self.store.rt.metrics.add(Metric::RowsRead, 1);
-            if !f(self, &row)? {
-                return Ok(());
-            }
-            // The row's leaf may have changed while `f` worked or the lock was waited for.
-            cursor.resume_after(&key)?;
-        }
-    }
-
-    pub(crate) fn lock_byte_range(
-        &mut self,
-        space: Space,
-        range: &ByteRange,
-        locking: Locking,
-    ) -> Result<()> {
-        if self.isolation != Isolation::Serializable {
-            return Ok(());
-        }
-        let lower = match range.lower.is_empty() {
-            true => Bound::Unbounded,
-            false => Bound::Included(&range.lower[..]),
-        };
-        let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let policy = match locking.wait {
-            LockWait::NoWait => Policy::NoWait,
-            // A range is one lock: what cannot be left out row by row is waited for.
-            LockWait::Wait | LockWait::Skip => Policy::Wait(self.deadline()),
-        };
-        let store = self.store.clone();
-        store.txns.lock_range(&self.inner, space, (lower, upper), locking.mode, policy)?;
-        Ok(())
-    }
-
-    /// Locks and reads the newest versions of the rows whose key of the index at position `index`
-    /// lies in `range`, in the order of the index; `f` returns false to stop.
-    ///
-    /// # Errors
-    /// As `scan_locked`; `IndexMissing` while the index is being built.
-    pub fn index_scan_locked(
-        &mut self,
-        table: &Arc<Table>,
-        index: usize,
-        range: Range<'_>,
-        direction: Direction,
-        locking: Locking,
-        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
-    ) -> Result<()> {
-        self.enter(table, Use::Write)?;
-        let state = table.state();
-        let shape = &state.shape;
-        let index_shape = shape.index_at(index)?;
-        index_shape.check_readable(Lsn::MAX)?;
-        let mut range = shape.byte_range(&index_shape.parts, range)?;
-        if range.is_empty() {
-            return Ok(());
-        }
-        let id = index_shape.id;
-        self.lock_byte_range(Space::Index(id), &range, locking)?;
-        let mut row = Row::new();
-        loop {
-            let batch = self.current_entries(id, &range, direction, locking.wait)?;
-            let Some((last_key, last_pk)) = batch.last().cloned() else { return Ok(()) };
-            for (key, pk) in batch {
-                let Locking { mode, wait } = locking;
-                let locked =
-                    self.statement(|t| t.lock_row(&state, &pk, mode, wait, false, &mut row))?;
-                if locked != Locked::Row || !row_has_key(&state, index, &row, &key)? {
-                    continue;
-                }
-                self.store.load_references(&state, &mut row, None)?;
-                self.store.rt.metrics.add(Metric::RowsRead, 1);
-                if !f(self, &row)? {
-                    return Ok(());
-                }
-            }
-            let mut at = last_key;
-            at.extend_from_slice(&last_pk);
-            match direction {
-                // The next byte string above this (key, pk).
-                Direction::Forward => {
-                    at.push(0);
-                    range.lower = at;
-                }
-                Direction::Backward => range.upper = Some(at),
-            }
-            if range.is_empty() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Some entries from the beginning of the range, as they are now: committed and own. Another
-    /// transaction's undecided entry counts as a locked row (A7).
-    fn current_entries(
-        &mut self,
-        index: IndexId,
-        range: &ByteRange,
-        direction: Direction,
-        wait: LockWait,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let direction = index_direction(direction);
-        loop {
-            let guard = self.store.txns.snapshot();
-            let own = self.inner.id();
-            let snapshot = Snapshot { at: Lsn::MAX, own, own_below: self.inner.mark() };
-            let range = key_range(range.clone());
-            let mut cursor = self.store.runs.cursor(index, range, direction, snapshot)?;
-            let mut batch = Vec::with_capacity(FETCH_ROWS);
-            while batch.len() < FETCH_ROWS {
-                let Some(entry) = cursor.next()? else { break };
-                batch.push((entry.key.to_vec(), entry.pk.to_vec()));
-            }
-            let undecided = cursor.undecided();
-            drop((cursor, guard));
-            match (undecided, wait) {
-                (None, _) | (_, LockWait::Skip) => return Ok(batch),
-                (Some(other), LockWait::NoWait) => return Err(self.not_available(other)),
-                (Some(other), LockWait::Wait) => self.wait_txn(other)?,
             }
         }
     }

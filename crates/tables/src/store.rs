@@ -17,8 +17,8 @@ use crate::table::{Counter, Table, TableState, Use};
 use crate::transaction::{Access, Isolation, Transaction};
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{
-    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnState, UndoNo,
-    metrics::Metric,
+    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnId, TxnState,
+    UndoNo, metrics::Metric,
 };
 use evenkeel_format::record::{RecordKind, cell_flags};
 use evenkeel_format::rows::each_row;
@@ -28,7 +28,7 @@ use evenkeel_log::{Durability, Log, Share};
 use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;
 use evenkeel_tree::{Tree, Trees};
-use evenkeel_txn::{RevertRow, Txns};
+use evenkeel_txn::{Phase, RevertRow, TxnRef, Txns};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -93,8 +93,8 @@ pub struct Store {
     pub(crate) names: EventLatch,
     /// Open trees by id, for reverting.
     pub(crate) tree_of: RwLock<HashMap<TreeId, Tree>>,
-    /// Tables that prepared transactions use, by XID, and as which user.
-    prepared_use: Mutex<HashMap<Vec<u8>, PreparedUse>>,
+    /// Tables that prepared transactions use, and as which user.
+    prepared_use: Mutex<HashMap<TxnId, PreparedUse>>,
     next_user: AtomicU64,
     /// Trees made since the start have ids from here on.
     pub(crate) new_trees_from: AtomicU64,
@@ -151,7 +151,7 @@ impl Store {
                     used.push(table);
                 }
             }
-            self.keep_in_use(&xid, user, used);
+            self.keep_in_use(&txn, user, used);
         }
         Ok(())
     }
@@ -281,8 +281,9 @@ impl Store {
     /// # Errors
     /// `XidUnknown`.
     pub fn commit_prepared_ordered(&self, xid: &[u8]) -> Result<Lsn> {
-        let cts = self.txns.commit_prepared(xid)?;
-        self.end_use(xid);
+        let txn = self.txns.prepared(xid)?;
+        let cts = self.txns.commit(&txn)?;
+        self.end_use(txn.id());
         Ok(cts.unwrap_or(Lsn::ZERO))
     }
 
@@ -291,18 +292,23 @@ impl Store {
     /// # Errors
     /// `XidUnknown`.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
-        self.txns.rollback_prepared(xid)?;
-        self.end_use(xid);
+        let txn = self.txns.prepared(xid)?;
+        self.txns.abort(&txn)?;
+        self.end_use(txn.id());
         Ok(())
     }
 
-    /// Keeps tables in use by a prepared transaction until it is decided.
-    pub(crate) fn keep_in_use(&self, xid: &[u8], user: u64, tables: Vec<Arc<Table>>) {
-        self.prepared_use.lock().insert(xid.to_vec(), (user, tables));
+    /// Keeps tables in use by a prepared transaction until it is decided. It may be already: then
+    /// whoever decided it has found no use to end.
+    pub(crate) fn keep_in_use(&self, txn: &TxnRef, user: u64, tables: Vec<Arc<Table>>) {
+        self.prepared_use.lock().insert(txn.id(), (user, tables));
+        if txn.phase() != Phase::Prepared {
+            self.end_use(txn.id());
+        }
     }
 
-    fn end_use(&self, xid: &[u8]) {
-        let Some((user, tables)) = self.prepared_use.lock().remove(xid) else { return };
+    fn end_use(&self, txn: TxnId) {
+        let Some((user, tables)) = self.prepared_use.lock().remove(&txn) else { return };
         for table in tables {
             table.leave(user);
         }

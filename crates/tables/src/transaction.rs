@@ -1,13 +1,14 @@
 //! A transaction of one session: isolation, statement marks, savepoints, commit and rollback.
 //! Dropping it rolls back. Row work is in `write`, `read` and `scan`.
 
+use crate::locker::Locker;
 use crate::read::View;
 use crate::store::Store;
 use crate::table::{Table, Use};
 use crate::write::{Buffers, Space};
 use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot, TxnId, UndoNo};
 use evenkeel_log::Durability;
-use evenkeel_txn::{Deadline, RolledBack, SnapshotGuard, TxnRef};
+use evenkeel_txn::{Deadline, Phase, RolledBack, SnapshotGuard, TxnRef};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,9 @@ pub struct Transaction {
     /// Names it among the users of tables.
     number: u64,
     snapshot: Option<Arc<SnapshotGuard>>,
+    /// READ COMMITTED, between `begin_statement` and `end_statement`: what the statement reads by,
+    /// from its first plain read on. Conflicts are not judged by it.
+    statement: Option<Option<Arc<SnapshotGuard>>>,
     used: Vec<(Arc<Table>, Use)>,
     pub(crate) buffers: Buffers,
     savepoints: Vec<(String, UndoNo)>,
@@ -67,6 +71,7 @@ impl Transaction {
             access,
             number,
             snapshot: None,
+            statement: None,
             used: Vec::new(),
             buffers: Buffers::default(),
             savepoints: Vec::new(),
@@ -97,7 +102,7 @@ impl Transaction {
 
     /// True once it was committed or rolled back.
     pub fn is_ended(&self) -> bool {
-        self.ended
+        self.check_open().is_err()
     }
 
     pub(crate) fn deadline(&self) -> Deadline {
@@ -105,7 +110,11 @@ impl Transaction {
     }
 
     fn check_open(&self) -> Result<()> {
-        if self.ended { Err(Error::new(Code::TransactionEnded)) } else { Ok(()) }
+        // A scan beside it may have met a deadlock.
+        match self.ended || self.inner.phase() != Phase::Open {
+            true => Err(Error::new(Code::TransactionEnded)),
+            false => Ok(()),
+        }
     }
 
     /// Notes that it uses a table; waits while a schema change keeps the table closed.
@@ -150,6 +159,26 @@ impl Transaction {
         Ok(guard.at())
     }
 
+    /// Begins a statement of several reads: with READ COMMITTED they share one snapshot. A
+    /// cancellation of an earlier statement is over.
+    pub fn begin_statement(&mut self) {
+        self.inner.clear_cancel();
+        self.statement = Some(None);
+    }
+
+    /// Ends the statement.
+    pub fn end_statement(&mut self) {
+        self.statement = None;
+    }
+
+    fn statement_snapshot(&mut self) -> Arc<SnapshotGuard> {
+        let new = || Arc::new(self.store.txns.snapshot());
+        match &mut self.statement {
+            Some(of_statement) => of_statement.get_or_insert_with(new).clone(),
+            None => new(),
+        }
+    }
+
     /// The snapshot it holds, which conflicts are judged by (A6).
     pub(crate) fn snapshot_at(&self) -> Option<Lsn> {
         self.snapshot.as_ref().map(|s| s.at())
@@ -166,7 +195,7 @@ impl Transaction {
         let guard = match self.isolation {
             Isolation::ReadUncommitted | Isolation::ReadCommitted => match &self.snapshot {
                 Some(guard) => guard.clone(),
-                None => Arc::new(self.store.txns.snapshot()),
+                None => self.statement_snapshot(),
             },
             Isolation::RepeatableRead | Isolation::Serializable => {
                 self.take_snapshot()?;
@@ -187,8 +216,11 @@ impl Transaction {
         self.store.txns.wait_for(&self.inner, other, self.deadline())
     }
 
-    pub(crate) fn not_available(&self, by: TxnId) -> Error {
-        Error::new(Code::LockNotAvailable).with("held_by", by)
+    /// Locks rows for it.
+    pub(crate) fn locker(&self) -> Locker {
+        let (store, inner) = (self.store.clone(), self.inner.clone());
+        let (isolation, snapshot) = (self.isolation, self.snapshot_at());
+        Locker { store, inner, isolation, snapshot, lock_wait: self.lock_wait, covered: false }
     }
 
     /// Runs a statement: if it fails, the rows it has changed are as before.
@@ -202,7 +234,7 @@ impl Transaction {
         self.buffers.space = Space::default();
         self.buffers.rows_left = 0;
         let Err(error) = done else { return done };
-        if error.kind() == Kind::Deadlock {
+        if error.kind() == Kind::Deadlock || self.inner.phase() != Phase::Open {
             // Others wait for what it holds: let go of everything.
             self.end_aborted()?;
         } else if self.inner.mark() > mark {
@@ -314,37 +346,36 @@ impl Transaction {
     }
 
     /// Prepares it for two-phase commit: durable when this returns; then commit it by its id
-    /// through `Store::commit_prepared` or roll it back.
+    /// through `Store::commit_prepared` or roll it back. False: it changed nothing and has ended.
     ///
     /// # Errors
     /// `TransactionEnded`, those of the log.
-    pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+    pub fn prepare(&mut self, xid: &[u8]) -> Result<bool> {
         self.check_open()?;
         let done = self.store.txns.prepare(&self.inner, xid);
-        if self.store.txns.prepared(xid).is_ok_and(|t| Arc::ptr_eq(&t, &self.inner)) {
+        if self.inner.phase() != Phase::Open {
             // It lives on without this object, and so does its use of tables (E2).
             let used = self.used.drain(..).map(|(table, _)| table).collect();
-            self.store.keep_in_use(xid, self.number, used);
-            self.finish();
-        } else if matches!(done, Ok(false)) {
+            self.store.keep_in_use(&self.inner, self.number, used);
             self.finish();
         }
-        done.map(|_| ())
+        done
     }
 
     fn end_aborted(&mut self) -> Result<()> {
         if self.ended {
             return Ok(());
         }
-        let aborted = self.store.txns.abort(&self.inner);
+        let open = self.inner.phase() == Phase::Open;
+        let aborted = if open { self.store.txns.abort(&self.inner) } else { Ok(()) };
         self.finish();
-        aborted.map(|_| ())
+        aborted
     }
 
     /// Lets go of everything it holds beside rows and locks.
     fn finish(&mut self) {
         self.ended = true;
-        self.snapshot = None;
+        (self.snapshot, self.statement) = (None, None);
         for (table, _) in self.used.drain(..) {
             table.leave(self.number);
         }

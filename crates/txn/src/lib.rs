@@ -29,7 +29,7 @@ pub use revert::{RevertRow, RolledBack};
 pub use txn::{Phase, Txn, TxnRef};
 pub use txns::{SnapshotGuard, TxnOptions, Txns};
 pub use versions::UndoCopy;
-pub use waits::Deadline;
+pub use waits::{Deadline, WaitWatch};
 
 #[cfg(test)]
 mod testing;

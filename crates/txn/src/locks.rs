@@ -94,6 +94,12 @@ pub(crate) struct HeldLocks {
     bytes: usize,
 }
 
+impl HeldLocks {
+    pub fn count(&self) -> usize {
+        self.points.len()
+    }
+}
+
 pub(crate) struct LockTable {
     shards: [Mutex<Shard>; SHARDS],
     /// By full lower bound's space prefix.

@@ -37,6 +37,8 @@ pub struct Txn {
     undo_count: AtomicU32,
     first_lsn: AtomicU64,
     cancelled: AtomicBool,
+    /// What its owner calls it.
+    tag: AtomicU64,
     /// Chosen as a deadlock victim; guarded by the graph's mutex.
     pub(crate) victim: AtomicBool,
     /// Log space of the COMMIT or ABORT record, taken at the first write.
@@ -60,6 +62,16 @@ impl Txn {
         TxnId(self.id.load(Ordering::Acquire))
     }
 
+    /// What its owner calls it; 0 if nothing.
+    pub fn tag(&self) -> u64 {
+        self.tag.load(Ordering::Relaxed)
+    }
+
+    /// Its owner calls it this.
+    pub fn set_tag(&self, tag: u64) {
+        self.tag.store(tag, Ordering::Relaxed);
+    }
+
     /// Where it stands.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
@@ -78,6 +90,11 @@ impl Txn {
     /// Operations so far: its work, when a deadlock needs a victim.
     pub fn undo_count(&self) -> u32 {
         self.undo_count.load(Ordering::Acquire)
+    }
+
+    /// Rows that it holds in the lock table now.
+    pub fn locked_rows(&self) -> usize {
+        self.locks.lock().count()
     }
 
     /// The stamp of the next operation. `Txns::reserve_undo` was called before.

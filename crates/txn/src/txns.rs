@@ -13,7 +13,7 @@ use crate::snapshots::{Place, Snapshots};
 use crate::undo::TxnUndo;
 use crate::undo_files::UndoFiles;
 use crate::versions::SkipPointers;
-use crate::waits::WaitGraph;
+use crate::waits::{WaitGraph, WaitWatch};
 use crate::{Phase, Txn, TxnRef};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -62,6 +62,7 @@ pub struct Txns {
     pub(crate) states: CommitStates,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) graph: WaitGraph,
+    pub(crate) watch: OnceLock<Box<dyn WaitWatch>>,
     pub(crate) locks: LockTable,
     active: Shards<Mutex<HashMap<TxnId, TxnRef>>>,
     undos: Shards<RwLock<HashMap<TxnId, Arc<TxnUndo>>>>,
@@ -143,6 +144,7 @@ impl Txns {
             states: CommitStates::new(),
             snapshots: Arc::new(Snapshots::new()),
             graph: WaitGraph::default(),
+            watch: OnceLock::new(),
             locks: LockTable::new(options.lock_bytes),
             active: std::array::from_fn(|_| Mutex::default()),
             undos: std::array::from_fn(|_| RwLock::default()),

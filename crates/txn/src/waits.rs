@@ -25,6 +25,15 @@ impl Deadline {
     pub const NEVER: Deadline = Deadline(None);
 }
 
+/// Told of waits of transactions for others, by their tags (`Txn::set_tag`; 0 without). Called by
+/// the waiter, with no latch or mutex of the engine held.
+pub trait WaitWatch: Send + Sync {
+    /// `waiter` is about to wait for `others`.
+    fn begins(&self, waiter: u64, others: &[u64]);
+    /// It has waited.
+    fn ends(&self, waiter: u64);
+}
+
 struct Node {
     txn: TxnRef,
     on: Vec<TxnId>,
@@ -145,7 +154,15 @@ impl Txns {
                 self.rt.metrics.add(Metric::LockWaits, 1);
                 waited = true;
             }
+            let watch = self.watch.get();
+            if let Some(watch) = watch {
+                let tag = |id: &TxnId| self.active(*id).map_or(0, |t| t.tag());
+                watch.begins(me.tag(), &on.iter().map(tag).collect::<Vec<_>>());
+            }
             self.rt.wait(me.wake(), seen, left, Cause::RowLock);
+            if let Some(watch) = watch {
+                watch.ends(me.tag());
+            }
             if !self.graph.leave(me) {
                 return Err(self.deadlock(me, &on));
             }
@@ -160,6 +177,11 @@ impl Txns {
     fn timed_out(&self, me: &Txn, on: &[TxnId]) -> Error {
         self.rt.metrics.add(Metric::LockTimeouts, 1);
         Error::new(Code::LockWaitTimeout).with("txn", me.id()).with("waits_for", on[0])
+    }
+
+    /// Calls `watch` around every wait from now on; the first one given stays.
+    pub fn watch_waits(&self, watch: Box<dyn WaitWatch>) {
+        let _ = self.watch.set(watch);
     }
 
     /// Transactions that wait for another one now.

@@ -7,6 +7,7 @@ mod ddl;
 mod figures;
 mod isolation;
 mod large;
+mod locking;
 mod many;
 mod model;
 mod protocols;

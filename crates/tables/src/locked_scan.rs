@@ -1,0 +1,470 @@
+//! Scans that lock: by clustered key or by an index, both ways, row by row as they are asked for.
+//!
+//! 1. Where the level asks for it (SERIALIZABLE) the whole range is locked first; then rows are
+//!    only waited for. A lookup of one unique key locks the key if there is no row (from REPEATABLE
+//!    READ on).
+//! 2. Keys come from a copied leaf or a batch of index entries; the row is looked at, locked and,
+//!    for an index, its key checked again under the leaf latch (A7). Nothing is held between two
+//!    calls.
+//! 3. Many row locks of one scan become a lock of the range they lie in, so that memory does not
+//!    grow with the rows.
+//!
+//! A peek (semi-consistent read) gives the last committed version of a row that another transaction
+//! holds, without a lock; the next call locks that row, unless `unlock` said that it is not wanted.
+
+use crate::locker::{Locker, not_available};
+use crate::range::{ByteRange, Range};
+use crate::read::{LockWait, Locked, View};
+use crate::row::Row;
+use crate::scan::{FETCH_ROWS, Locking, index_direction, is_past, key_range, row_has_key, seek};
+use crate::store::Store;
+use crate::table::{Table, TableState, Use};
+use crate::transaction::{Isolation, Transaction};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Code, IndexId, Lsn, Result, Snapshot};
+use evenkeel_tree::{Cursor, Direction};
+use evenkeel_txn::{Policy, Space};
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Row locks of a scan that become one lock of their range.
+const COALESCED_ROWS: usize = 1024;
+
+/// What a step of a scan gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// There are no more rows.
+    End,
+    /// A row, locked.
+    Locked,
+    /// The last committed version of a row that another transaction holds.
+    Peeked,
+}
+
+/// Where keys come from.
+enum Keys {
+    /// One clustered key; gone once it was looked at.
+    One(Option<Vec<u8>>),
+    /// The table's tree; not sought yet at first.
+    Tree { cursor: Box<Cursor>, sought: bool },
+    /// The index at this position; entries (key, clustered key) that were read ahead.
+    Index { at: usize, id: IndexId, ahead: VecDeque<(Vec<u8>, Vec<u8>)>, unique: Option<Vec<u8>> },
+}
+
+/// A scan that locks the rows it gives.
+pub struct LockedScan {
+    locker: Locker,
+    state: Arc<TableState>,
+    keys: Keys,
+    /// What is left of the range.
+    range: ByteRange,
+    direction: Direction,
+    locking: Locking,
+    /// Key of the index entry of the row given last; empty without an index.
+    entry_key: Vec<u8>,
+    /// Clustered key of the row given last.
+    here: Vec<u8>,
+    /// Its lock was taken by this scan.
+    took: bool,
+    /// It was given as a peek.
+    peeked: bool,
+    /// Locks taken that may become one of a range.
+    taken: Vec<Vec<u8>>,
+}
+
+impl LockedScan {
+    /// The store it reads.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.locker.store
+    }
+
+    /// Locks and reads the next row; false at the end.
+    ///
+    /// # Errors
+    /// `RowChanged`, lock errors (a deadlock has rolled the transaction back), of storage.
+    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
+        Ok(self.step(row, false)? == Given::Locked)
+    }
+
+    /// The same, but a row that another transaction holds is given as it was committed last, once.
+    /// Indexes are not peeked at.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub fn next_or_peek(&mut self, row: &mut Row) -> Result<Given> {
+        self.step(row, true)
+    }
+
+    /// The row given last is not wanted, or the transaction has changed it, which holds it as well:
+    /// its lock goes, if this scan took it.
+    pub fn unlock(&mut self) {
+        self.peeked = false;
+        if std::mem::replace(&mut self.took, false) {
+            let space = Space::Tree(self.state.tree.id());
+            self.locker.store.txns.unlock_row(&self.locker.inner, space, &self.here);
+            if self.taken.last() == Some(&self.here) {
+                self.taken.pop();
+            }
+        }
+    }
+
+    /// Goes on behind a row of the scan: its clustered key bytes, in an index behind the bytes of
+    /// its entry too (none without an index).
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn resume_after(&mut self, entry_key: &[u8], key: &[u8]) -> Result<()> {
+        (self.took, self.peeked) = (false, false);
+        match &mut self.keys {
+            Keys::One(left) => *left = None,
+            Keys::Tree { cursor, sought } => {
+                if !std::mem::replace(sought, true) {
+                    seek(cursor, &self.range, self.direction)?;
+                }
+                cursor.resume_after(key)?;
+            }
+            Keys::Index { ahead, .. } => {
+                ahead.clear();
+                cut(&mut self.range, self.direction, entry_key, key);
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry's key bytes (empty without an index) and the clustered key bytes of the row given
+    /// last, for `resume_after`.
+    pub fn place(&self) -> (&[u8], &[u8]) {
+        (&self.entry_key, &self.here)
+    }
+
+    fn step(&mut self, row: &mut Row, peek: bool) -> Result<Given> {
+        let given = self.find(row, peek);
+        self.locker.ends(given)
+    }
+
+    fn find(&mut self, row: &mut Row, peek: bool) -> Result<Given> {
+        row.clear();
+        self.took = false;
+        loop {
+            let again = std::mem::replace(&mut self.peeked, false);
+            if !again && !self.next_key()? {
+                return Ok(Given::End);
+            }
+            let peek = peek && !again && !matches!(self.keys, Keys::Index { .. });
+            match self.lock_here(row, peek)? {
+                Locked::Row => {}
+                Locked::Skipped if peek && self.locking.wait != LockWait::Skip => {
+                    if self.read_committed(row)? {
+                        self.peeked = true;
+                        return Ok(Given::Peeked);
+                    }
+                    continue;
+                }
+                _ => continue,
+            }
+            if let Keys::Index { at, .. } = self.keys
+                && !row_has_key(&self.state, at, row, &self.entry_key)?
+            {
+                continue;
+            }
+            self.store().load_references(&self.state, row, None)?;
+            self.store().rt.metrics.add(Metric::RowsRead, 1);
+            return Ok(Given::Locked);
+        }
+    }
+
+    /// Locks the row at `here` and reads it.
+    fn lock_here(&mut self, row: &mut Row, peek: bool) -> Result<Locked> {
+        let mut locking = self.locking;
+        if peek {
+            locking.wait = LockWait::Skip;
+        }
+        let one = matches!(self.keys, Keys::One(_));
+        let absent = one && self.locker.locks_absent();
+        let held = self.locker.inner.locked_rows();
+        let locked = self.locker.lock_row(&self.state, &self.here, locking, absent, row)?;
+        self.took = locked == Locked::Row && self.locker.inner.locked_rows() > held;
+        if self.took && matches!(self.keys, Keys::Tree { .. }) {
+            self.taken.push(self.here.clone());
+            if self.taken.len() > COALESCED_ROWS {
+                self.coalesce()?;
+            }
+        }
+        Ok(locked)
+    }
+
+    /// The locks of many rows, but for the last, become one of their range, unless another
+    /// transaction holds something in between.
+    fn coalesce(&mut self) -> Result<()> {
+        let last = self.taken.pop();
+        let (txns, me) = (&self.locker.store.txns, &self.locker.inner);
+        let space = Space::Tree(self.state.tree.id());
+        let (mut from, mut to) = (&self.taken[0], &self.taken[self.taken.len() - 1]);
+        if self.direction == Direction::Backward {
+            std::mem::swap(&mut from, &mut to);
+        }
+        let bounds = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        match txns.lock_range(me, space, bounds, self.locking.mode, Policy::NoWait) {
+            Ok(_) => self.taken.iter().for_each(|key| txns.unlock_row(me, space, key)),
+            Err(error) if error.code() == Code::LockNotAvailable => {}
+            Err(error) => return Err(error),
+        }
+        self.taken.clear();
+        self.taken.extend(last);
+        Ok(())
+    }
+
+    /// The last committed version of the row at `here`.
+    fn read_committed(&self, row: &mut Row) -> Result<bool> {
+        let store = &self.locker.store;
+        let guard = Arc::new(store.txns.snapshot());
+        let view = View { snapshot: guard.committed(), dirty: false, guard: Some(guard) };
+        Ok(store.read(&self.state, &self.here, &view, row)?
+            && store.load_in_view(&self.state, &view, row)?)
+    }
+
+    /// Puts the next key into `here` (and `entry_key`); false at the end.
+    fn next_key(&mut self) -> Result<bool> {
+        match &mut self.keys {
+            Keys::One(left) => {
+                let Some(key) = left.take() else { return Ok(false) };
+                self.here = key;
+                Ok(true)
+            }
+            Keys::Tree { cursor, sought } => {
+                match std::mem::replace(sought, true) {
+                    false => seek(cursor, &self.range, self.direction)?,
+                    // The leaf may have changed since its copy was made.
+                    true if !self.here.is_empty() => cursor.resume_after(&self.here)?,
+                    true => {}
+                }
+                match cursor.next()? {
+                    Some((key, _)) if !is_past(&self.range, self.direction, key) => {
+                        self.here.clear();
+                        self.here.extend_from_slice(key);
+                        Ok(true)
+                    }
+                    _ => Ok(false),
+                }
+            }
+            Keys::Index { ahead, .. } => {
+                if ahead.is_empty() {
+                    self.read_ahead()?;
+                }
+                let Keys::Index { ahead, .. } = &mut self.keys else { return Ok(false) };
+                let Some((key, pk)) = ahead.pop_front() else { return Ok(false) };
+                cut(&mut self.range, self.direction, &key, &pk);
+                (self.entry_key, self.here) = (key, pk);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Reads entries of the index ahead. If there is none under a unique key, locks the key.
+    fn read_ahead(&mut self) -> Result<()> {
+        let Keys::Index { id, unique, .. } = &mut self.keys else { return Ok(()) };
+        if self.range.is_empty() {
+            return Ok(());
+        }
+        let (id, absent) = (*id, unique.take());
+        let mut batch = self.current_entries(id)?;
+        if let (true, Some(_)) = (batch.is_empty(), absent) {
+            self.locker.lock_range(Space::Index(id), &self.range, self.locking)?;
+            batch = self.current_entries(id)?;
+        }
+        if let Keys::Index { ahead, .. } = &mut self.keys {
+            *ahead = batch;
+        }
+        Ok(())
+    }
+
+    /// Some entries from the beginning of the range, as they are now: committed and own. Another
+    /// transaction's undecided entry counts as a locked row (A7): those before it come first.
+    fn current_entries(&self, index: IndexId) -> Result<VecDeque<(Vec<u8>, Vec<u8>)>> {
+        let Locker { store, inner, .. } = &self.locker;
+        let wait = self.locking.wait;
+        loop {
+            inner.check_cancel()?;
+            let guard = store.txns.snapshot();
+            let snapshot = Snapshot { at: Lsn::MAX, own: inner.id(), own_below: inner.mark() };
+            let (range, direction) =
+                (key_range(self.range.clone()), index_direction(self.direction));
+            let mut cursor = store.runs.cursor(index, range, direction, snapshot)?;
+            let mut batch = VecDeque::with_capacity(FETCH_ROWS);
+            while batch.len() < FETCH_ROWS {
+                let entry = cursor.next()?.map(|entry| (entry.key.to_vec(), entry.pk.to_vec()));
+                let Some(entry) = entry else { break };
+                if wait != LockWait::Skip && cursor.undecided().is_some() {
+                    break;
+                }
+                batch.push_back(entry);
+            }
+            let undecided = cursor.undecided();
+            drop((cursor, guard));
+            match (undecided, wait) {
+                (None, _) | (_, LockWait::Skip) => return Ok(batch),
+                _ if !batch.is_empty() => return Ok(batch),
+                (Some(other), LockWait::NoWait) => return Err(not_available(other)),
+                (Some(other), LockWait::Wait) => self.locker.wait_txn(other)?,
+            }
+        }
+    }
+}
+
+/// Cuts off the range what comes up to the entry (key, pk), in the direction of the scan.
+fn cut(range: &mut ByteRange, direction: Direction, key: &[u8], pk: &[u8]) {
+    let mut at = [key, pk].concat();
+    match direction {
+        Direction::Forward => {
+            // The next byte string above.
+            at.push(0);
+            range.lower = at;
+        }
+        Direction::Backward => range.upper = Some(at),
+    }
+}
+
+/// The values of a range that is one prefix of a key.
+fn prefix_len(range: &Range<'_>) -> Option<usize> {
+    match (range.lower, range.upper) {
+        (Bound::Included(a), Bound::Included(b)) if a == b && a.iter().all(|v| !v.is_null()) => {
+            Some(a.len())
+        }
+        _ => None,
+    }
+}
+
+impl Transaction {
+    /// A scan that locks the newest versions of the rows whose primary key lies in `range`.
+    ///
+    /// # Errors
+    /// Lock errors, what is wrong with the range.
+    pub fn locked_scan(
+        &mut self,
+        table: &Arc<Table>,
+        range: Range<'_>,
+        direction: Direction,
+        locking: Locking,
+    ) -> Result<LockedScan> {
+        self.enter(table, Use::Write)?;
+        let state = table.state();
+        let parts = state.shape.key.len();
+        let one = prefix_len(&range).is_some_and(|len| len == parts && parts > 0);
+        let range = state.shape.byte_range(&state.shape.key, range)?;
+        let mut keys = Keys::One(None);
+        let space = Space::Tree(state.tree.id());
+        if one {
+            keys = Keys::One(Some(range.lower.clone()));
+        } else if !range.is_empty() {
+            let mut cursor = state.tree.cursor();
+            cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
+            keys = Keys::Tree { cursor: Box::new(cursor), sought: false };
+        }
+        self.locked_scan_of(state, keys, range, direction, locking, space)
+    }
+
+    /// The same of the rows whose key of the index at position `index` lies in `range`.
+    ///
+    /// # Errors
+    /// As `locked_scan`; `IndexMissing` while the index is being built.
+    pub fn locked_index_scan(
+        &mut self,
+        table: &Arc<Table>,
+        index: usize,
+        range: Range<'_>,
+        direction: Direction,
+        locking: Locking,
+    ) -> Result<LockedScan> {
+        self.enter(table, Use::Write)?;
+        let state = table.state();
+        let shape = state.shape.index_at(index)?;
+        shape.check_readable(Lsn::MAX)?;
+        let id = shape.id;
+        let unique = prefix_len(&range).is_some_and(|len| shape.unique && len == shape.parts.len());
+        let range = state.shape.byte_range(&shape.parts, range)?;
+        let unique = Some(range.lower.clone()).filter(|_| unique && self.locker().locks_absent());
+        let keys = Keys::Index { at: index, id, ahead: VecDeque::new(), unique };
+        self.locked_scan_of(state, keys, range, direction, locking, Space::Index(id))
+    }
+
+    fn locked_scan_of(
+        &mut self,
+        state: Arc<TableState>,
+        keys: Keys,
+        range: ByteRange,
+        direction: Direction,
+        locking: Locking,
+        space: Space,
+    ) -> Result<LockedScan> {
+        let mut locker = self.locker();
+        let serializable = self.isolation == Isolation::Serializable;
+        if serializable && !range.is_empty() && !matches!(keys, Keys::One(_)) {
+            self.statement(|_| locker.lock_range(space, &range, locking))?;
+            // The lock of a range of the index is not one of the rows.
+            locker.covered = matches!(keys, Keys::Tree { .. });
+        }
+        Ok(LockedScan {
+            locker,
+            state,
+            keys,
+            range,
+            direction,
+            locking,
+            entry_key: Vec::new(),
+            here: Vec::new(),
+            took: false,
+            peeked: false,
+            taken: Vec::new(),
+        })
+    }
+
+    /// Locks and reads the newest versions of the rows whose primary key lies in `range`, in
+    /// order; `f` returns false to stop. SERIALIZABLE locks the whole range first.
+    ///
+    /// # Errors
+    /// `RowChanged`, lock errors, what is wrong with the range, and what `f` returns.
+    pub fn scan_locked(
+        &mut self,
+        table: &Arc<Table>,
+        range: Range<'_>,
+        direction: Direction,
+        locking: Locking,
+        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
+    ) -> Result<()> {
+        let scan = self.locked_scan(table, range, direction, locking)?;
+        self.run_locked(scan, f)
+    }
+
+    /// Locks and reads the newest versions of the rows whose key of the index at position `index`
+    /// lies in `range`, in the order of the index; `f` returns false to stop.
+    ///
+    /// # Errors
+    /// As `scan_locked`; `IndexMissing` while the index is being built.
+    pub fn index_scan_locked(
+        &mut self,
+        table: &Arc<Table>,
+        index: usize,
+        range: Range<'_>,
+        direction: Direction,
+        locking: Locking,
+        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
+    ) -> Result<()> {
+        let scan = self.locked_index_scan(table, index, range, direction, locking)?;
+        self.run_locked(scan, f)
+    }
+
+    fn run_locked(
+        &mut self,
+        mut scan: LockedScan,
+        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
+    ) -> Result<()> {
+        let mut row = Row::new();
+        while scan.next(&mut row)? {
+            if !f(self, &row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

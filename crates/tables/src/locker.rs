@@ -1,0 +1,185 @@
+//! What a locking read needs of its transaction, apart from the transaction: so that a scan can be
+//! kept beside it. Stamp check and lock-table insert happen under the leaf latch (A7); what is in
+//! the way is waited for with no latch held. Conflicts are judged by the snapshot that the
+//! transaction held when the locker was made (A6).
+
+use crate::op::Stop;
+use crate::range::ByteRange;
+use crate::read::{LockWait, Locked, newest_stop};
+use crate::row::Row;
+use crate::scan::Locking;
+use crate::store::Store;
+use crate::table::TableState;
+use crate::transaction::Isolation;
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Code, Error, Kind, Lsn, Result, TxnId};
+use evenkeel_format::record::cell_flags;
+use evenkeel_txn::{Deadline, Grant, Mode, Phase, Policy, Space, TxnRef};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Locks rows and ranges for one transaction.
+pub(crate) struct Locker {
+    pub store: Arc<Store>,
+    pub inner: TxnRef,
+    pub isolation: Isolation,
+    pub snapshot: Option<Lsn>,
+    pub lock_wait: Duration,
+    /// A lock of a range covers the rows: they are waited for, and not locked one by one.
+    pub covered: bool,
+}
+
+impl Locker {
+    pub fn deadline(&self) -> Deadline {
+        self.store.txns.deadline(self.lock_wait)
+    }
+
+    /// Waits for another transaction to be decided.
+    pub fn wait_txn(&self, other: TxnId) -> Result<()> {
+        self.store.txns.wait_for(&self.inner, other, self.deadline())
+    }
+
+    /// True if a key that was looked for and is not there stays so.
+    pub fn locks_absent(&self) -> bool {
+        matches!(self.isolation, Isolation::RepeatableRead | Isolation::Serializable)
+    }
+
+    /// A deadlock ends the transaction: others wait for what it holds.
+    pub fn ends<R>(&self, done: Result<R>) -> Result<R> {
+        if done.as_ref().is_err_and(|e| e.kind() == Kind::Deadlock)
+            && self.inner.phase() == Phase::Open
+        {
+            self.store.txns.abort(&self.inner)?;
+        }
+        done
+    }
+
+    /// Locks a row and reads its newest version; with `absent` a missing key is locked too.
+    pub fn lock_row(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        locking: Locking,
+        absent: bool,
+        row: &mut Row,
+    ) -> Result<Locked> {
+        let Locking { mode, wait } = locking;
+        loop {
+            self.inner.check_cancel()?;
+            let (stop, outcome) = self.look_and_lock(state, key, mode, absent, row)?;
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
+            }
+            let space = Space::Tree(state.tree.id());
+            match (stop, wait) {
+                (Stop::Undecided(_) | Stop::Locked, LockWait::Skip) => return Ok(Locked::Skipped),
+                (Stop::Undecided(by), LockWait::NoWait) => return Err(not_available(by)),
+                (Stop::Locked, _) => {
+                    let policy = match wait {
+                        LockWait::Wait => Policy::Wait(self.deadline()),
+                        LockWait::NoWait => Policy::NoWait,
+                        LockWait::Skip => Policy::Skip,
+                    };
+                    let txns = &self.store.txns;
+                    if txns.lock_row(&self.inner, space, key, mode, policy)? == Grant::Skipped {
+                        return Ok(Locked::Skipped);
+                    }
+                }
+                (stop, _) => self.give_way(state, key, stop)?,
+            }
+        }
+    }
+
+    /// Looks at the newest version and locks it, under one leaf latch.
+    fn look_and_lock(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        mode: Mode,
+        absent: bool,
+        row: &mut Row,
+    ) -> Result<(Stop, Option<Locked>)> {
+        let (store, me) = (&self.store, self.inner.id());
+        let space = Space::Tree(state.tree.id());
+        let (mut stop, mut outcome, mut failed) = (Stop::No, None, None);
+        state.tree.get(key, &mut |cell| {
+            let stamped = cell.filter(|c| c.flags & cell_flags::STAMPED != 0);
+            let own = stamped.is_some_and(|c| c.stamp.txn == me && me.0 != 0);
+            if let Some(cell) = stamped.filter(|_| !own) {
+                stop = newest_stop(store, cell.stamp, self.snapshot);
+                if stop != Stop::No {
+                    return;
+                }
+            }
+            let live = cell.filter(|c| c.flags & cell_flags::DELETED == 0);
+            if live.is_none() && !absent {
+                outcome = Some(Locked::Absent);
+                return;
+            }
+            if !own && !self.covered {
+                match store.txns.try_lock_row(&self.inner, space, key, mode) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => {
+                        stop = Stop::Locked;
+                        return;
+                    }
+                    Err(error) => {
+                        failed = Some(error);
+                        return;
+                    }
+                }
+            }
+            outcome = Some(match live {
+                Some(cell) => {
+                    row.set_table(&store.shape_for(state, cell.row), key, cell.row);
+                    Locked::Row
+                }
+                None => Locked::Absent,
+            });
+        })?;
+        match failed {
+            Some(error) => Err(error),
+            None => Ok((stop, outcome)),
+        }
+    }
+
+    /// Removes what is in the way of a row operation, with no latch held.
+    pub fn give_way(&self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
+        match stop {
+            Stop::No | Stop::Changed | Stop::Schema | Stop::Duplicate => Ok(()),
+            Stop::Undecided(other) => self.wait_txn(other),
+            Stop::Locked => {
+                let space = Space::Tree(state.tree.id());
+                self.store.txns.wait_write(&self.inner, space, key, self.deadline())
+            }
+            Stop::Aborted(stamp) => self.store.revert_on_touch(&state.tree, key, stamp),
+            Stop::Conflict(other) => {
+                self.store.rt.metrics.add(Metric::Conflicts, 1);
+                Err(Error::new(Code::RowChanged)
+                    .with("table", &state.shape.def.name)
+                    .with("by", other))
+            }
+        }
+    }
+
+    /// Locks a range of keys.
+    pub fn lock_range(&self, space: Space, range: &ByteRange, locking: Locking) -> Result<()> {
+        let lower = match range.lower.is_empty() {
+            true => Bound::Unbounded,
+            false => Bound::Included(&range.lower[..]),
+        };
+        let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let policy = match locking.wait {
+            LockWait::NoWait => Policy::NoWait,
+            // A range is one lock: what cannot be left out row by row is waited for.
+            LockWait::Wait | LockWait::Skip => Policy::Wait(self.deadline()),
+        };
+        self.store.txns.lock_range(&self.inner, space, (lower, upper), locking.mode, policy)?;
+        Ok(())
+    }
+}
+
+pub(crate) fn not_available(by: TxnId) -> Error {
+    Error::new(Code::LockNotAvailable).with("held_by", by)
+}

@@ -1,0 +1,302 @@
+//! Scans that lock: what they give next to a model, in both directions, by key and by index; where
+//! they go on; which locks are left. Statements of several reads; numbers; decided while prepared.
+
+use super::*;
+use evenkeel_base::Code;
+use std::collections::BTreeMap;
+
+const EXCLUSIVE: Locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+
+/// Rows `0..n`; column `a` is a permutation of ten values.
+fn rows(db: &Db, n: i64) -> (Arc<Table>, BTreeMap<i64, i64>) {
+    let table = db.store.create_table("t", &spec()).unwrap();
+    let mut model = BTreeMap::new();
+    let mut txn = db.begin();
+    for id in 0..n {
+        let a = (id * 7) % 10;
+        txn.insert(&table, &row_values(id, a, None, Some(id))).unwrap();
+        model.insert(id, a);
+    }
+    commit(txn);
+    (table, model)
+}
+
+fn id_of(row: &Row) -> i64 {
+    match row.value(0).unwrap() {
+        ValueRef::Int(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn all(scan: &mut LockedScan) -> Vec<i64> {
+    let (mut row, mut ids) = (Row::new(), Vec::new());
+    while scan.next(&mut row).unwrap() {
+        ids.push(id_of(&row));
+    }
+    ids
+}
+
+/// Each range, direction and way in gives what the model says; going on behind any row gives the
+/// rest.
+#[test]
+fn locked_scans_against_a_model() {
+    let db = Db::new();
+    let (table, model) = rows(&db, 200);
+    let by_a = table.shape().index("by_a").unwrap();
+    for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
+        for backward in [false, true] {
+            let direction = if backward { Direction::Backward } else { Direction::Forward };
+            for (low, high) in [(0i64, 199i64), (17, 61), (50, 50), (300, 400)] {
+                let (from, to) = ([ValueRef::Int(low)], [ValueRef::Int(high)]);
+                let range = Range {
+                    lower: std::ops::Bound::Included(&from[..]),
+                    upper: std::ops::Bound::Included(&to[..]),
+                };
+                let mut txn = db.begin_at(isolation);
+                let mut wanted: Vec<i64> = model.range(low..=high).map(|(id, _)| *id).collect();
+                if backward {
+                    wanted.reverse();
+                }
+                let mut scan = txn.locked_scan(&table, range, direction, EXCLUSIVE).unwrap();
+                assert_eq!(all(&mut scan), wanted);
+                go_on(&mut txn, &table, None, range, direction, &wanted);
+
+                let mut wanted: Vec<(i64, i64)> = model.iter().map(|(id, a)| (*a, *id)).collect();
+                wanted.retain(|(a, _)| (low..=high).contains(a));
+                wanted.sort_unstable();
+                if backward {
+                    wanted.reverse();
+                }
+                let wanted: Vec<i64> = wanted.into_iter().map(|(_, id)| id).collect();
+                let mut scan =
+                    txn.locked_index_scan(&table, by_a, range, direction, EXCLUSIVE).unwrap();
+                assert_eq!(all(&mut scan), wanted);
+                go_on(&mut txn, &table, Some(by_a), range, direction, &wanted);
+                txn.rollback().unwrap();
+            }
+        }
+    }
+}
+
+fn go_on(
+    txn: &mut Transaction,
+    table: &Arc<Table>,
+    index: Option<usize>,
+    range: Range<'_>,
+    direction: Direction,
+    wanted: &[i64],
+) {
+    let mut open = || match index {
+        None => txn.locked_scan(table, range, direction, EXCLUSIVE).unwrap(),
+        Some(at) => txn.locked_index_scan(table, at, range, direction, EXCLUSIVE).unwrap(),
+    };
+    let (mut first, mut row) = (open(), Row::new());
+    for at in (0..wanted.len()).step_by(37) {
+        for _ in 0..if at == 0 { 1 } else { 37 } {
+            assert!(first.next(&mut row).unwrap());
+        }
+        let (entry, key) = first.place();
+        let mut second = open();
+        second.resume_after(entry, key).unwrap();
+        assert_eq!(all(&mut second), wanted[at + 1..]);
+    }
+}
+
+/// A scan meets what changes behind its back: inserts ahead are seen, deletes are not given.
+#[test]
+fn a_locked_scan_reads_what_is_there_now() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 10);
+    let mut txn = db.begin();
+    let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+    let mut row = Row::new();
+    assert!(scan.next(&mut row).unwrap());
+    let mut other = db.begin();
+    other.insert(&table, &row_values(100, 1, None, Some(100))).unwrap();
+    assert!(other.delete(&table, &[5i64.into()]).unwrap());
+    commit(other);
+    assert_eq!(all(&mut scan), [1, 2, 3, 4, 6, 7, 8, 9, 100]);
+}
+
+/// A peek gives the committed version without a lock, once; then the row is waited for, or not.
+#[test]
+fn peeking_at_rows_that_others_hold() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3);
+    let mut holder = db.begin();
+    holder.update(&table, &[1i64.into()], &[(1, 77i64.into())]).unwrap();
+    let mut txn = db.begin_at(Isolation::ReadCommitted);
+    txn.set_lock_wait(Duration::from_millis(20));
+    let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+    let mut row = Row::new();
+    assert_eq!(scan.next_or_peek(&mut row).unwrap(), Given::Locked);
+    assert_eq!(txn.handle().locked_rows(), 1);
+    scan.unlock();
+    assert_eq!(txn.handle().locked_rows(), 0);
+    assert_eq!(scan.next_or_peek(&mut row).unwrap(), Given::Peeked);
+    assert_eq!((id_of(&row), row.value(1).unwrap()), (1, ValueRef::Int(7)));
+    // Wanted: it is waited for.
+    let error = scan.next_or_peek(&mut row).unwrap_err();
+    assert_eq!(error.code(), Code::LockWaitTimeout);
+    let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+    scan.next_or_peek(&mut row).unwrap();
+    assert_eq!(scan.next_or_peek(&mut row).unwrap(), Given::Peeked);
+    // Not wanted: the next one.
+    scan.unlock();
+    assert_eq!(scan.next_or_peek(&mut row).unwrap(), Given::Locked);
+    assert_eq!(id_of(&row), 2);
+    commit(holder);
+    let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Backward, EXCLUSIVE).unwrap();
+    assert_eq!(all(&mut scan), [2, 1, 0]);
+}
+
+/// The locks of a long scan take bounded memory, and hold all the same.
+#[test]
+fn many_locks_become_those_of_ranges() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 6000);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut txn = db.begin();
+        let mut scan = txn.locked_scan(&table, Range::ALL, direction, EXCLUSIVE).unwrap();
+        assert_eq!(all(&mut scan).len(), 6000);
+        assert!(txn.handle().locked_rows() <= 1100, "{}", txn.handle().locked_rows());
+        let mut other = db.begin();
+        for id in [0i64, 1, 1024, 1025, 3000, 5998, 5999] {
+            let mut row = Row::new();
+            let locked =
+                other.get_locked(&table, &[id.into()], Mode::Shared, LockWait::NoWait, &mut row);
+            assert_eq!(locked.unwrap_err().code(), Code::LockNotAvailable, "row {id}");
+        }
+        txn.rollback().unwrap();
+        assert!(other.update(&table, &[3000i64.into()], &[(1, 5i64.into())]).unwrap());
+    }
+}
+
+/// A unique key that is not there stays so, from REPEATABLE READ on.
+#[test]
+fn absent_keys_are_locked() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3);
+    for (isolation, held) in [(Isolation::ReadCommitted, false), (Isolation::RepeatableRead, true)]
+    {
+        let mut txn = db.begin_at(isolation);
+        let key = [ValueRef::Int(50)];
+        let range = Range::prefix(&key);
+        let mut scan = txn.locked_scan(&table, range, Direction::Forward, EXCLUSIVE).unwrap();
+        assert!(!scan.next(&mut Row::new()).unwrap());
+        let mut other = db.begin();
+        other.set_lock_wait(Duration::from_millis(10));
+        let inserted = other.insert(&table, &row_values(50, 1, None, Some(50)));
+        assert_eq!(inserted.err().map(|e| e.code()), held.then_some(Code::LockWaitTimeout));
+        other.rollback().unwrap();
+    }
+}
+
+/// With READ COMMITTED a statement of several reads has one snapshot; conflicts do not come of it.
+#[test]
+fn one_snapshot_per_statement() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3);
+    let mut txn = db.begin_at(Isolation::ReadCommitted);
+    let read = |txn: &mut Transaction| {
+        let mut row = Row::new();
+        assert!(txn.get(&table, &[1i64.into()], &mut row).unwrap());
+        match row.value(1).unwrap() {
+            ValueRef::Int(a) => a,
+            other => panic!("{other:?}"),
+        }
+    };
+    let set = |a: i64| {
+        let mut other = db.begin();
+        assert!(other.update(&table, &[1i64.into()], &[(1, a.into())]).unwrap());
+        commit(other);
+    };
+    txn.begin_statement();
+    assert_eq!(read(&mut txn), 7);
+    set(70);
+    assert_eq!(read(&mut txn), 7);
+    assert!(txn.update(&table, &[1i64.into()], &[(1, 71i64.into())]).unwrap());
+    txn.end_statement();
+    assert_eq!(read(&mut txn), 71);
+    commit(txn);
+    let mut txn = db.begin_at(Isolation::ReadCommitted);
+    assert_eq!(read(&mut txn), 71);
+    set(72);
+    assert_eq!(read(&mut txn), 72);
+}
+
+/// A cancelled statement fails; the next one of the transaction does not.
+#[test]
+fn a_cancellation_ends_with_its_statement() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3);
+    let mut txn = db.begin();
+    txn.begin_statement();
+    txn.handle().cancel();
+    let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+    assert_eq!(scan.next(&mut Row::new()).unwrap_err().code(), Code::StatementCancelled);
+    txn.begin_statement();
+    let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+    assert_eq!(all(&mut scan), [0, 1, 2]);
+}
+
+/// A decision that comes before the table's use is handed over leaves no use behind.
+#[test]
+fn decided_before_the_use_is_kept() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3);
+    for commits in [true, false] {
+        let mut txn = db.begin();
+        txn.update(&table, &[1i64.into()], &[(1, 5i64.into())]).unwrap();
+        let inner = txn.handle();
+        assert!(db.store.txns.prepare(&inner, b"x").unwrap());
+        // Another session decides here.
+        match commits {
+            true => db.store.commit_prepared_ordered(b"x").map(|_| ()).unwrap(),
+            false => db.store.rollback_prepared(b"x").unwrap(),
+        }
+        let user = u64::MAX;
+        table.enter(&db.store.rt, user, crate::table::Use::Write, Duration::ZERO).unwrap();
+        db.store.keep_in_use(&inner, user, vec![table.clone()]);
+        drop(txn);
+        db.store.truncate_table("t").unwrap();
+        commit_rows(&db, &table);
+    }
+    // Prepared without changes: there is nothing to decide.
+    let mut txn = db.begin();
+    assert!(!txn.prepare(b"y").unwrap());
+    assert!(db.store.txns.prepared_xids().is_empty());
+}
+
+fn commit_rows(db: &Db, table: &Arc<Table>) {
+    let mut txn = db.begin();
+    txn.insert(table, &row_values(1, 1, None, Some(1))).unwrap();
+    commit(txn);
+}
+
+/// Numbers of a series, for a caller who fills in the column; they never go back.
+#[test]
+fn numbers_in_series() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 0);
+    let store = &db.store;
+    let reserve = |offset, increment, wanted| {
+        store.reserve_numbers(&table, (offset, increment), wanted).unwrap()
+    };
+    assert_eq!(reserve(1, 1, 1), 1);
+    assert_eq!(reserve(1, 1, 3), 2);
+    assert_eq!(reserve(1, 1, 1), 5);
+    // 3, 13, 23, ...
+    assert_eq!(reserve(3, 10, 2), 13);
+    assert_eq!(reserve(3, 10, 1), 33);
+    store.pass_number(&table, 40).unwrap();
+    store.pass_number(&table, 20).unwrap();
+    assert_eq!(store.next_auto(&table), 43);
+    store.pass_number(&table, 50).unwrap();
+    assert_eq!(reserve(1, 1, 1), 51);
+    store.pass_number(&table, u64::MAX - 1).unwrap();
+    let error = store.reserve_numbers(&table, (1, 1), 1).unwrap_err();
+    assert_eq!(error.code(), Code::AutoIncrementSpent);
+    store.restart_numbers(&table, 7).unwrap();
+    assert_eq!(store.reserve_numbers(&table, (1, 1), 1).unwrap(), 7);
+}

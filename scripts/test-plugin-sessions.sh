@@ -1,0 +1,29 @@
+#!/bin/bash
+# Scripts of several sessions (plugin/mariadb/tests/sessions) on EVENKEEL and on InnoDB, in one
+# private server: what they print must be the same, but where SCRIPT.evenkeel says what ours prints.
+# Prints "N passed, N failed". With arguments: those scripts only.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source scripts/private.sh
+private_begin
+private_start main
+passed=0 failed=0
+[ $# -gt 0 ] || set -- plugin/mariadb/tests/sessions/*.txt
+for script in "$@"; do
+    for engine in InnoDB EVENKEEL; do
+        private_sql main -e 'create or replace database x'
+        timeout 300 python3 scripts/sessions.py "$private_dir/main/socket" "$engine" "$script" \
+            >"$private_dir/$engine.out" 2>&1 || echo "ended with $?" >>"$private_dir/$engine.out"
+    done
+    wanted=$private_dir/InnoDB.out
+    [ -f "${script%.txt}.evenkeel" ] && wanted=${script%.txt}.evenkeel
+    if [ "$(wc -l <"$private_dir/InnoDB.out")" -gt 20 ] && diff "$wanted" "$private_dir/EVENKEEL.out"; then
+        passed=$((passed + 1))
+    else
+        echo "differs: $script" >&2
+        failed=$((failed + 1))
+    fi
+    [ -n "${EVENKEEL_KEEP:-}" ] && cp "$private_dir"/*.out "$EVENKEEL_KEEP"
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
