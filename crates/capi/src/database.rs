@@ -1,6 +1,6 @@
 //! A database and its tables, and what recovery leaves prepared.
 
-use crate::value::{EkBytes, EkError, fence};
+use crate::value::{EkBytes, EkError, fence, slice};
 use evenkeel::{
     ColumnSpec, ColumnType, Database, Durability, IndexSpec, Lsn, Options, PartSpec, Result,
     TableSpec,
@@ -95,6 +95,25 @@ pub struct EkColumn {
     pub b: u32,
 }
 
+impl EkColumn {
+    /// # Safety
+    /// Its name is there during the call.
+    ///
+    /// # Errors
+    /// `DefinitionInvalid` for a type that there is not.
+    pub(crate) unsafe fn spec(&self) -> Result<ColumnSpec> {
+        let ty = ColumnType::from_code(self.type_code, self.a, self.b);
+        let ty = ty.ok_or_else(|| {
+            evenkeel::Error::new(evenkeel::Code::DefinitionInvalid).with("type", self.type_code)
+        })?;
+        // SAFETY: by contract of the caller.
+        let mut spec = ColumnSpec::new(unsafe { self.name.text()? }, ty);
+        spec.nullable = self.flags & EK_NULLABLE != 0;
+        spec.auto_increment = self.flags & EK_AUTO_INCREMENT != 0;
+        Ok(spec)
+    }
+}
+
 /// A part of a key to be made.
 #[repr(C)]
 pub struct EkPart {
@@ -115,14 +134,6 @@ pub struct EkIndex {
     pub parts_len: usize,
     /// Not 0: unique.
     pub unique: u8,
-}
-
-unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> &'a [T] {
-    if ptr.is_null() || len == 0 {
-        return &[];
-    }
-    // SAFETY: by contract of the caller.
-    unsafe { std::slice::from_raw_parts(ptr, len) }
 }
 
 unsafe fn parts(given: &[EkPart], columns: &[ColumnSpec]) -> Result<Vec<PartSpec>> {
@@ -157,15 +168,7 @@ pub unsafe extern "C" fn ek_create_table(
         fence(error, -1, || {
             let mut spec = TableSpec::new();
             for column in slice(columns, columns_len) {
-                let ty = ColumnType::from_code(column.type_code, column.a, column.b);
-                let ty = ty.ok_or_else(|| {
-                    evenkeel::Error::new(evenkeel::Code::DefinitionInvalid)
-                        .with("type", column.type_code)
-                })?;
-                let mut made = ColumnSpec::new(column.name.text()?, ty);
-                made.nullable = column.flags & EK_NULLABLE != 0;
-                made.auto_increment = column.flags & EK_AUTO_INCREMENT != 0;
-                spec.columns.push(made);
+                spec.columns.push(column.spec()?);
             }
             spec.primary = parts(slice(primary, primary_len), &spec.columns)?;
             for index in slice(indexes, indexes_len) {

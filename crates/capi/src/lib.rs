@@ -7,9 +7,12 @@
 //! the functions named for it, and used by one thread at a time.
 //!
 //! `value` (values and errors), `database` (open, tables, two-phase recovery), `transaction`
-//! (begin to end, rows, scans), `number` (auto-increment, watched waits).
+//! (begin to end, rows, scans), `number` (auto-increment, watched waits), `alter` (changes of
+//! tables), `inspect` (figures, locks, checks).
 
+pub mod alter;
 pub mod database;
+pub mod inspect;
 pub mod number;
 pub mod transaction;
 pub mod value;

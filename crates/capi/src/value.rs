@@ -109,6 +109,16 @@ pub unsafe fn values<'a>(ptr: *const EkValue, len: usize) -> Vec<ValueRef<'a>> {
     unsafe { std::slice::from_raw_parts(ptr, len) }.iter().map(|v| unsafe { v.get() }).collect()
 }
 
+/// # Safety
+/// `ptr` points to `len` things (or is null), which are there while the result is used.
+pub(crate) unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> &'a [T] {
+    if ptr.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: by contract of the caller.
+    unsafe { std::slice::from_raw_parts(ptr, len) }
+}
+
 /// What kind of error it is: the engine's kinds by number.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

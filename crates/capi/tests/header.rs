@@ -1,7 +1,9 @@
 //! `plugin/mariadb/capi.h` says what this crate has: the same functions with as many parameters,
 //! and structures of the same size and layout, asked of a C compiler.
 
+use evenkeel_capi::alter::{EkChange, EkNewColumn, EkRename, EkWiden};
 use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart};
+use evenkeel_capi::inspect::EkTableInfo;
 use evenkeel_capi::transaction::EkBound;
 use evenkeel_capi::{EkBytes, EkError, EkValue};
 use std::collections::BTreeMap;
@@ -49,8 +51,8 @@ fn the_header_declares_every_function() {
     let header = header.replace("*ek_", " ek_").replace(" ek_", "\u{1}");
     let declared = functions(&header, "\u{1}");
     let mut defined = BTreeMap::new();
-    for file in ["database.rs", "number.rs", "transaction.rs"] {
-        let text = fs::read_to_string(root().join("crates/capi/src").join(file)).expect("is there");
+    for file in fs::read_dir(root().join("crates/capi/src")).expect("is there") {
+        let text = fs::read_to_string(file.expect("is there").path()).expect("is there");
         // A trailing comma ends a list over several lines.
         let text = text.replace(",\n)", "\n)");
         defined.extend(functions(&text, "extern \"C\" fn ek_"));
@@ -75,6 +77,10 @@ int main(void)
   printf("%zu %zu %zu %zu %zu %zu\n", offsetof(ek_value, bytes), offsetof(ek_error, text),
          offsetof(ek_column, a), offsetof(ek_index, unique), offsetof(ek_bound, len),
          offsetof(ek_options, durability));
+  printf("%zu %zu %zu %zu %zu\n", sizeof(ek_change), sizeof(ek_new_column), sizeof(ek_rename),
+         sizeof(ek_widen), sizeof(ek_table_info));
+  printf("%zu %zu %zu\n", offsetof(ek_change, add_columns_len), offsetof(ek_new_column, value),
+         offsetof(ek_table_info, index_bytes));
   return 0;
 }
 "#;
@@ -107,7 +113,20 @@ int main(void)
         offset_of!(EkBound, len),
         offset_of!(EkOptions, durability),
     ];
+    let change_sizes = [
+        size_of::<EkChange>(),
+        size_of::<EkNewColumn>(),
+        size_of::<EkRename>(),
+        size_of::<EkWiden>(),
+        size_of::<EkTableInfo>(),
+    ];
+    let change_offsets = [
+        offset_of!(EkChange, add_columns_len),
+        offset_of!(EkNewColumn, value),
+        offset_of!(EkTableInfo, index_bytes),
+    ];
     let line = |n: &[usize]| n.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
-    let wanted = format!("{}\n{}\n", line(&sizes), line(&offsets));
+    let lines = [line(&sizes), line(&offsets), line(&change_sizes), line(&change_offsets)];
+    let wanted = lines.join("\n") + "\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
 }

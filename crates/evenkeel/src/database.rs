@@ -6,7 +6,8 @@ use crate::recovery::RecoveryReport;
 use crate::txn::{Txn, check_writable};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Access, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableDef, TableSpec, Value, WaitWatch,
+    Access, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableChange, TableDef, TableSpec,
+    Value, WaitWatch,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -188,6 +189,33 @@ impl Database {
     pub fn rename_column(&self, table: &str, from: &str, to: &str) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.rename_column(table, from, to)
+    }
+
+    /// Changes columns and indexes of a table, all or nothing, without rewriting rows.
+    ///
+    /// ```
+    /// # use evenkeel::{ColumnSpec, ColumnType, Database, Options, TableChange, TableSpec};
+    /// # let db = Database::open_with("/alter", Options::in_memory())?;
+    /// let spec = TableSpec::new()
+    ///     .column(ColumnSpec::new("id", ColumnType::Int64))
+    ///     .column(ColumnSpec::new("name", ColumnType::Bytes { max: 20 }).nullable())
+    ///     .primary_key(&["id"]);
+    /// db.create_table("people", &spec)?;
+    /// let change = TableChange {
+    ///     rename_columns: vec![("name".into(), "called".into())],
+    ///     widen_columns: vec![("called".into(), 100)],
+    ///     add_columns: vec![ColumnSpec::new("age", ColumnType::Int32).nullable()],
+    ///     ..TableChange::default()
+    /// };
+    /// db.alter_table("people", &change)?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
+    pub fn alter_table(&self, table: &str, change: &TableChange) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.alter_table(table, change)
     }
 
     /// Names of all tables, sorted.

@@ -37,6 +37,7 @@ mod ballast;
 mod checkpoint;
 mod database;
 mod engine;
+mod inspect;
 mod options;
 mod recovery;
 mod second_pass;
@@ -52,9 +53,11 @@ pub use evenkeel_base::stall::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
 pub use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, ColumnSpec, ColumnType, Direction, Given, IndexSpec,
-    Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking, Mode, PartSpec, Range, Row,
-    TableDef, TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
+    Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking, Mode, PROVISIONAL, PartSpec,
+    Range, Row, TableChange, TableDef, TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
 };
+pub use evenkeel_txn::{Phase, TxnInfo};
+pub use inspect::{LockFigures, TableInfo};
 pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
 pub use recovery::RecoveryReport;
 pub use stats::{CheckReport, IndexStats, Info, Stats, TableStats};

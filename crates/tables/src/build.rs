@@ -61,6 +61,8 @@ struct Progress {
     rows_done: AtomicU64,
     rows_total: AtomicU64,
     cancelled: AtomicBool,
+    /// Clustered key of a row whose unique key another row has.
+    duplicate: Mutex<Vec<u8>>,
     /// What the build waits for, to be woken by `cancel`.
     waits_for: Mutex<Option<Arc<Event>>>,
 }
@@ -86,6 +88,12 @@ impl BuildProgress {
     /// Rows the table had at the beginning, estimated.
     pub fn rows_total(&self) -> u64 {
         self.inner.rows_total.load(Ordering::Relaxed)
+    }
+
+    /// After `DuplicateInBuild`, the clustered key of one of the rows; empty if a change that came
+    /// meanwhile brought the duplicate.
+    pub fn duplicate(&self) -> Vec<u8> {
+        self.inner.duplicate.lock().clone()
     }
 
     /// Ends the build with `BuildCancelled`, leaving nothing behind.
@@ -220,6 +228,9 @@ impl Store {
             let snapshot = guard.committed();
             let check = || progress.check();
             let found = self.runs.find_duplicate(index.id, snapshot, &has_null, &check)?;
+            if let Some(found) = &found {
+                (*progress.inner.duplicate.lock()).clone_from(&found.first_pk);
+            }
             if found.is_some() || failed() {
                 return Err(Error::new(Code::DuplicateInBuild).with("index", &index.name));
             }

@@ -1,5 +1,5 @@
-//! Schema changes: create, drop, rename, truncate; columns; dropping an index. Adding indexes is in
-//! `build`.
+//! Schema changes: create, drop, rename, truncate. Columns and dropping an index are in `alter`,
+//! adding indexes is in `build`.
 //!
 //! One schema change of a table runs at a time. Each is a transaction on the catalog's rows,
 //! durable before it takes effect in memory; what a crash leaves behind without a catalog row
@@ -7,7 +7,7 @@
 
 use crate::catalog::{NextId, run_spec};
 use crate::latch::EventGuard;
-use crate::schema::{ColumnSpec, TableDef, TableSpec, check_name};
+use crate::schema::{TableDef, TableSpec, check_name};
 use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::{Table, TableState};
@@ -90,7 +90,7 @@ impl Store {
         }
     }
 
-    fn forget_index(&self, id: IndexId) {
+    pub(crate) fn forget_index(&self, id: IndexId) {
         if let Err(error) = self.runs.drop_index(id) {
             log::warn!("index {id}: runs not dropped: {error}");
         }
@@ -153,7 +153,7 @@ impl Store {
         self.check_free(to)?;
         let mut def = (*table.shape().def).clone();
         def.name = to.to_string();
-        self.redefine(&table, def)?;
+        self.publish_change(&table, def, &[])?;
         self.catalog.remove(from);
         self.catalog.put(to, table.clone());
         Ok(())
@@ -229,122 +229,5 @@ impl Store {
     pub(crate) fn next_shape(&self, old: &Shape, def: TableDef) -> Result<Arc<Shape>> {
         let shape = Shape::new(Arc::new(def), old.epoch + 1, self.pages.page_size())?;
         Ok(Arc::new(shape))
-    }
-
-    /// Makes a changed definition durable, then publishes it.
-    fn redefine(self: &Arc<Self>, table: &Arc<Table>, def: TableDef) -> Result<()> {
-        let old = table.state();
-        let shape = self.next_shape(&old.shape, def)?;
-        self.change_catalog(|txn| self.put_table(txn, &shape.def))?;
-        table.publish(&self.rt, TableState { shape, tree: old.tree.clone() });
-        Ok(())
-    }
-
-    /// A definition in the next row format.
-    fn next_format(&self, table: &Table) -> Result<TableDef> {
-        let mut def = (*table.shape().def).clone();
-        def.raise_format()?;
-        Ok(def)
-    }
-
-    /// Adds a column at the end; rows that are there show its default. No row is rewritten.
-    ///
-    /// # Errors
-    /// `TableMissing`, and whatever is wrong with the column, by its own code.
-    pub fn add_column(self: &Arc<Self>, table: &str, column: &ColumnSpec) -> Result<()> {
-        let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_ddl(name, &table)?;
-        let needs_value = !column.nullable && column.default.is_none();
-        if needs_value || column.auto_increment {
-            let why = "a column added later needs a default or to be nullable";
-            return Err(Error::new(Code::DefinitionInvalid)
-                .with("column", &column.name)
-                .with("why", why));
-        }
-        let mut def = self.next_format(&table)?;
-        def.push_column(column)?;
-        self.redefine(&table, def)
-    }
-
-    /// Drops a column that is in no key. No row is rewritten.
-    ///
-    /// # Errors
-    /// `TableMissing`, `ColumnMissing`, `ColumnInUse`, `DefinitionInvalid` for the last column.
-    pub fn drop_column(self: &Arc<Self>, table: &str, column: &str) -> Result<()> {
-        let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_ddl(name, &table)?;
-        let mut def = self.next_format(&table)?;
-        let id = def.column(column)?.id;
-        let in_key =
-            |parts: &[evenkeel_format::catalog::PartEntry]| parts.iter().any(|p| p.column == id);
-        if in_key(&def.entry.primary) || def.indexes.iter().any(|i| in_key(&i.entry.parts)) {
-            return Err(Error::new(Code::ColumnInUse).with("column", column));
-        }
-        if def.columns.iter().filter(|c| c.is_live()).count() == 1 {
-            let why = "a table needs a column";
-            return Err(Error::new(Code::DefinitionInvalid).with("why", why));
-        }
-        if def.entry.auto_increment == Some(id) {
-            def.entry.auto_increment = None;
-        }
-        let version = def.entry.row_version;
-        for column in def.columns.iter_mut().filter(|c| c.id == id) {
-            column.entry.dropped_in = version;
-        }
-        self.redefine(&table, def)
-    }
-
-    /// Renames a column.
-    ///
-    /// # Errors
-    /// `TableMissing`, `ColumnMissing`, `ColumnExists`, `NameInvalid`.
-    pub fn rename_column(self: &Arc<Self>, table: &str, from: &str, to: &str) -> Result<()> {
-        let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_ddl(name, &table)?;
-        check_name(to)?;
-        let mut def = (*table.shape().def).clone();
-        let id = def.column(from)?.id;
-        if def.column(to).is_ok() {
-            return Err(Error::new(Code::ColumnExists).with("column", to));
-        }
-        for column in def.columns.iter_mut().filter(|c| c.id == id) {
-            column.name = to.to_string();
-        }
-        self.redefine(&table, def)
-    }
-
-    /// Drops an index: waits for transactions that use the table, then frees its runs.
-    ///
-    /// # Errors
-    /// `TableMissing`, `IndexMissing`, `TableBusy`, `ColumnInUse` for a primary key.
-    pub fn drop_index(self: &Arc<Self>, table: &str, index: &str) -> Result<()> {
-        let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_ddl(name, &table)?;
-        let mut def = (*table.shape().def).clone();
-        let dropped = def.index(index)?.clone();
-        if dropped.entry.primary {
-            return Err(Error::new(Code::ColumnInUse).with("index", index));
-        }
-        def.indexes.retain(|i| i.id != dropped.id);
-        table.close(&self.rt, self.lock_wait())?;
-        let done = self.publish_without(&table, def, dropped.id);
-        table.reopen(false);
-        done?;
-        self.forget_index(dropped.id);
-        Ok(())
-    }
-
-    fn publish_without(
-        self: &Arc<Self>,
-        table: &Arc<Table>,
-        def: TableDef,
-        index: IndexId,
-    ) -> Result<()> {
-        let old = table.state();
-        let shape = self.next_shape(&old.shape, def)?;
-        let key = (shape.def.id.0, entry_kind::INDEX, index.0);
-        self.change_catalog(|txn| self.remove_entry(txn, key))?;
-        table.publish(&self.rt, TableState { shape, tree: old.tree.clone() });
-        Ok(())
     }
 }

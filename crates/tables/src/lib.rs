@@ -6,6 +6,7 @@
 //! is where rows are read and changed.
 #![forbid(unsafe_code)]
 
+mod alter;
 mod apply;
 mod auto;
 mod batch;
@@ -35,6 +36,7 @@ mod table;
 mod transaction;
 mod write;
 
+pub use alter::{PROVISIONAL, TableChange};
 pub use build::{BuildPhase, BuildProgress};
 pub use chains::Chains;
 pub use check::TableCheck;

@@ -11,6 +11,7 @@
 
 mod background;
 mod commit_table;
+mod inspect;
 mod locks;
 mod packs;
 mod recovery;
@@ -23,6 +24,7 @@ mod undo_files;
 mod versions;
 mod waits;
 
+pub use inspect::{LockInfo, TxnInfo};
 pub use locks::{Grant, KeyBounds, Mode, Policy, Space};
 pub use recovery::CommittedIds;
 pub use revert::{RevertRow, RolledBack};

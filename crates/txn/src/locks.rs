@@ -8,6 +8,7 @@
 //! Writers call `check_write` under the leaf latch, after they have written (ranges) or before
 //! (points), and wait after letting the latch go.
 
+use crate::inspect::LockInfo;
 use crate::txns::Txns;
 use crate::{Deadline, TxnRef};
 use evenkeel_base::sync::Mutex;
@@ -423,6 +424,39 @@ impl LockTable {
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
+
+    /// Locks held and asked for, `limit` at most.
+    pub fn inspect(&self, limit: usize) -> Vec<LockInfo> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            for (full, point) in shard.lock().iter() {
+                let held = point.holders.iter().map(|h| (h, true));
+                for ((txn, mode), granted) in held.chain(point.queue.iter().map(|q| (q, false))) {
+                    found.extend(info(full, *txn, *mode, granted, false));
+                }
+            }
+            if found.len() >= limit {
+                break;
+            }
+        }
+        for range in self.ranges.lock().values().flatten() {
+            let lower = match &range.lower {
+                Bound::Included(key) | Bound::Excluded(key) => key.as_slice(),
+                Bound::Unbounded => &[],
+            };
+            found.extend(info(lower, range.owner, range.mode, range.granted, true));
+        }
+        found.truncate(limit);
+        found
+    }
+}
+
+/// `None` for a key without a space, which there is not.
+fn info(full: &[u8], txn: TxnId, mode: Mode, granted: bool, range: bool) -> Option<LockInfo> {
+    let (prefix, key) = full.split_at_checked(5)?;
+    let id = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
+    let space = if prefix[0] == 1 { Space::Tree(TreeId(id)) } else { Space::Index(IndexId(id)) };
+    Some(LockInfo { txn, space, mode, granted, range, key: key.to_vec() })
 }
 
 fn is_empty_range(lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {

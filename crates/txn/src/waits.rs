@@ -73,6 +73,11 @@ impl WaitGraph {
         !me.victim.swap(false, Ordering::Relaxed)
     }
 
+    /// Whom a transaction waits for.
+    pub fn waits_of(&self, id: TxnId) -> Vec<TxnId> {
+        self.nodes.lock().get(&id).map_or_else(Vec::new, |node| node.on.clone())
+    }
+
     /// Transactions that wait now.
     pub fn waiting(&self) -> usize {
         self.nodes.lock().len()

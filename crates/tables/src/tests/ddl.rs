@@ -124,6 +124,9 @@ fn duplicates_and_cancelling_leave_nothing_behind() {
     let progress = BuildProgress::default();
     let error = db.store.add_indexes("t", &unique, &progress).unwrap_err();
     assert_eq!(error.code(), Code::DuplicateInBuild);
+    let mut row = Row::new();
+    let key = progress.duplicate();
+    assert!(db.begin().get_by_key(&table, &key, &mut row).unwrap());
     let progress = BuildProgress::default();
     progress.cancel();
     let error = db.store.add_indexes("t", &unique[1..], &progress).unwrap_err();

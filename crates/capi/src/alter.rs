@@ -1,0 +1,297 @@
+//! Changes of a table: indexes built while others write, then one change of columns and names.
+
+use crate::database::{EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart};
+use crate::inspect::EkEachText;
+use crate::value::{EkBytes, EkError, EkValue, fence, slice};
+use evenkeel::{
+    BuildProgress, Code, ColumnSpec, Error, IndexSpec, PROVISIONAL, PartSpec, Result, TableChange,
+    TableDef, Value, ValueRef,
+};
+use std::ffi::c_void;
+
+/// Progress of a build of indexes, and the way to cancel it.
+pub struct EkBuild(BuildProgress);
+
+/// Makes the record of a build; free it with `ek_build_free`.
+#[unsafe(no_mangle)]
+pub extern "C" fn ek_build_new() -> *mut EkBuild {
+    Box::into_raw(Box::new(EkBuild(BuildProgress::default())))
+}
+
+/// Frees the record of a build that is over.
+///
+/// # Safety
+/// `build` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_build_free(build: *mut EkBuild) {
+    // SAFETY: by contract of the caller.
+    drop(unsafe { Box::from_raw(build) });
+}
+
+/// Cancels a build, from any thread.
+///
+/// # Safety
+/// `build` was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_build_cancel(build: *const EkBuild) {
+    // SAFETY: by contract of the caller.
+    unsafe { (*build).0.cancel() }
+}
+
+/// Its phase: 0 not begun, 1 waiting for transactions, 2 reading the table, 3 writing runs,
+/// 4 proving uniqueness, 5 done; and rows read of about how many. From any thread.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_build_progress(
+    build: *const EkBuild,
+    rows_done: *mut u64,
+    rows_total: *mut u64,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let progress = &(*build).0;
+        *rows_done = progress.rows_done();
+        *rows_total = progress.rows_total();
+        progress.phase() as i32
+    }
+}
+
+/// Calls `each` with the clustered key of a row whose unique key another row has, if that is why
+/// the build failed.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_build_duplicate(
+    build: *const EkBuild,
+    context: *mut c_void,
+    each: EkEachText,
+) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let key = (*build).0.duplicate();
+        if !key.is_empty() {
+            each(context, EkBytes::of(&key));
+        }
+    }
+}
+
+unsafe fn index_spec(index: &EkIndex, def: &TableDef) -> Result<IndexSpec> {
+    let live = def.live_columns();
+    // SAFETY: by contract of the caller.
+    let (parts, name) = unsafe { (slice(index.parts, index.parts_len), index.name.text()?) };
+    let part = |part: &EkPart| {
+        let column = live.get(usize::from(part.column));
+        let column =
+            column.ok_or_else(|| Error::new(Code::ColumnMissing).with("position", part.column))?;
+        Ok(PartSpec { column: column.name.clone(), desc: part.desc != 0 })
+    };
+    Ok(IndexSpec {
+        name: format!("{PROVISIONAL}{name}"),
+        parts: parts.iter().map(part).collect::<Result<_>>()?,
+        unique: index.unique != 0,
+    })
+}
+
+/// Builds indexes of a table while others read and write; parts name columns by their position in
+/// the table. Each gets its name with `#` before it, until `ek_alter_table` renames it; what a
+/// crash leaves behind `ek_drop_provisional` removes. 0, or -1 on error, when nothing is left.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_add_indexes(
+    db: *const EkDatabase,
+    table: EkBytes,
+    indexes: *const EkIndex,
+    indexes_len: usize,
+    build: *const EkBuild,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let (db, table) = (&(*db).0, table.text()?);
+            let def = db.definition(table)?;
+            let specs = slice(indexes, indexes_len).iter().map(|index| index_spec(index, &def));
+            let specs = specs.collect::<Result<Vec<_>>>()?;
+            db.add_indexes_with(table, &specs, &(*build).0).map(|()| 0)
+        })
+    }
+}
+
+/// Drops provisional indexes of every table, which a crash left behind; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_drop_provisional(db: *const EkDatabase, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let db = &(*db).0;
+            for table in db.tables() {
+                let def = db.definition(&table)?;
+                let names = def.indexes.iter().map(|i| i.name.clone());
+                let drop_indexes: Vec<_> = names.filter(|n| n.starts_with(PROVISIONAL)).collect();
+                if !drop_indexes.is_empty() {
+                    log::info!("table {table}: indexes of an ALTER that did not end are dropped");
+                    let change = TableChange { drop_indexes, ..TableChange::default() };
+                    db.alter_table(&table, &change)?;
+                }
+            }
+            Ok(0)
+        })
+    }
+}
+
+/// A pair of names.
+#[repr(C)]
+pub struct EkRename {
+    /// Before.
+    pub from: EkBytes,
+    /// After.
+    pub to: EkBytes,
+}
+
+/// A column whose greatest length grows.
+#[repr(C)]
+pub struct EkWiden {
+    /// Its name after the change.
+    pub name: EkBytes,
+    /// Its greatest length in bytes from now on.
+    pub max: u32,
+}
+
+/// A column to be added at the end.
+#[repr(C)]
+pub struct EkNewColumn {
+    /// It; `EK_AUTO_INCREMENT` is not for this.
+    pub column: EkColumn,
+    /// What rows that are there show.
+    pub value: EkValue,
+}
+
+/// A change of a table.
+#[repr(C)]
+pub struct EkChange {
+    /// Indexes to drop.
+    pub drop_indexes: *const EkBytes,
+    /// How many.
+    pub drop_indexes_len: usize,
+    /// Indexes to rename.
+    pub rename_indexes: *const EkRename,
+    /// How many.
+    pub rename_indexes_len: usize,
+    /// Columns to drop.
+    pub drop_columns: *const EkBytes,
+    /// How many.
+    pub drop_columns_len: usize,
+    /// Columns to rename.
+    pub rename_columns: *const EkRename,
+    /// How many.
+    pub rename_columns_len: usize,
+    /// Columns to widen.
+    pub widen_columns: *const EkWiden,
+    /// How many.
+    pub widen_columns_len: usize,
+    /// Columns to add.
+    pub add_columns: *const EkNewColumn,
+    /// How many.
+    pub add_columns_len: usize,
+}
+
+unsafe fn names(ptr: *const EkBytes, len: usize) -> Result<Vec<String>> {
+    // SAFETY: by contract of the caller.
+    unsafe { slice(ptr, len).iter().map(|name| Ok(name.text()?.to_string())).collect() }
+}
+
+unsafe fn renames(ptr: *const EkRename, len: usize) -> Result<Vec<(String, String)>> {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let pair = |r: &EkRename| Ok((r.from.text()?.to_string(), r.to.text()?.to_string()));
+        slice(ptr, len).iter().map(pair).collect()
+    }
+}
+
+fn owned(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Int(i) => Value::Int(i),
+        ValueRef::UInt(u) => Value::UInt(u),
+        ValueRef::Float(f) => Value::Float(f),
+        ValueRef::Bytes(b) => Value::Bytes(b.to_vec()),
+        _ => Value::Null,
+    }
+}
+
+unsafe fn new_column(new: &EkNewColumn) -> Result<ColumnSpec> {
+    // SAFETY: by contract of the caller.
+    let (mut spec, value) = unsafe { (new.column.spec()?, owned(new.value.get())) };
+    spec.default = Some(value).filter(|v| !matches!(v, Value::Null));
+    Ok(spec)
+}
+
+/// Changes a table, all or nothing, without rewriting rows; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_alter_table(
+    db: *const EkDatabase,
+    table: EkBytes,
+    change: *const EkChange,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let given = &*change;
+            let mut change = TableChange {
+                drop_indexes: names(given.drop_indexes, given.drop_indexes_len)?,
+                rename_indexes: renames(given.rename_indexes, given.rename_indexes_len)?,
+                drop_columns: names(given.drop_columns, given.drop_columns_len)?,
+                rename_columns: renames(given.rename_columns, given.rename_columns_len)?,
+                ..TableChange::default()
+            };
+            for column in slice(given.widen_columns, given.widen_columns_len) {
+                change.widen_columns.push((column.name.text()?.to_string(), column.max));
+            }
+            for column in slice(given.add_columns, given.add_columns_len) {
+                change.add_columns.push(new_column(column)?);
+            }
+            (*db).0.alter_table(table.text()?, &change).map(|()| 0)
+        })
+    }
+}
+
+/// The position of a column among the columns of a table, -1 if there is none; its type and
+/// flags through `to`, its name left out.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_column_of(
+    db: *const EkDatabase,
+    table: EkBytes,
+    column: EkBytes,
+    to: *mut EkColumn,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), -1, || {
+            let (def, name) = ((*db).0.definition(table.text()?)?, column.text()?);
+            let live = def.live_columns();
+            let exact = live.iter().position(|c| c.name == name);
+            // To the server, names that differ in case are one name.
+            let other = || live.iter().position(|c| c.name.to_lowercase() == name.to_lowercase());
+            let Some(at) = exact.or_else(other) else { return Ok(-1) };
+            let column = live[at];
+            let (type_code, a, b) = column.entry.ty.to_code();
+            let flags = if column.entry.nullable { EK_NULLABLE } else { 0 };
+            *to = EkColumn { name: EkBytes::NONE, type_code, flags, a, b };
+            Ok(at as i32)
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! What is going on: figures, settings, tables and indexes, transactions, locks, checks.
+
+use crate::database::EkDatabase;
+use crate::value::{EkBytes, EkError, fence};
+use evenkeel::Phase;
+use std::ffi::c_void;
+
+/// Changes a setting of the open database (`docs/reference/settings.md`); 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_set(
+    db: *const EkDatabase,
+    name: EkBytes,
+    value: u64,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.set(name.text()?, value).map(|()| 0)) }
+}
+
+/// One figure: its name, unit and value.
+pub type EkEachFigure = unsafe extern "C" fn(*mut c_void, EkBytes, EkBytes, u64);
+
+/// Calls `each` with every counter and gauge, always the same ones in the same order.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_figures(
+    db: *const EkDatabase,
+    context: *mut c_void,
+    each: EkEachFigure,
+) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || {
+            let db = &(*db).0;
+            let stats = db.stats();
+            let text = |s: &str| EkBytes::of(s.as_bytes());
+            for (name, unit, value) in &stats.metrics {
+                each(context, text(name), text(unit), *value);
+            }
+            for (cause, figures) in &stats.stalls {
+                for (what, unit, value) in [
+                    ("count", "count", figures.count),
+                    ("us", "microseconds", figures.us),
+                    ("max_us", "microseconds", figures.max_us),
+                ] {
+                    each(context, text(&format!("wait_{cause}_{what}")), text(unit), value);
+                }
+            }
+            let info = db.info();
+            for (name, unit, value) in [
+                ("log_age_bytes", "bytes", stats.log_age_bytes),
+                ("log_end", "bytes", info.log_end_lsn),
+                ("log_checkpoint", "bytes", info.checkpoint_lsn),
+                ("page_size", "bytes", u64::from(info.page_size)),
+                ("memory_size", "bytes", db.setting("memory_size")?),
+                ("log_size", "bytes", db.setting("log_size")?),
+            ] {
+                each(context, text(name), text(unit), value);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Waits of one cause: its name, how many, how many over 1 ms, microseconds in all, the longest.
+pub type EkEachWait = unsafe extern "C" fn(*mut c_void, EkBytes, u64, u64, u64, u64);
+
+/// Calls `each` with the waits of every cause.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_waits(db: *const EkDatabase, context: *mut c_void, each: EkEachWait) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || {
+            for (cause, f) in (*db).0.stats().stalls {
+                each(context, EkBytes::of(cause.as_bytes()), f.count, f.over_1ms, f.us, f.max_us);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Figures of a table.
+#[repr(C)]
+#[derive(Default)]
+pub struct EkTableInfo {
+    /// Its number in the catalog, never reused.
+    pub id: u32,
+    /// Clustered on a hidden id.
+    pub hidden_key: u32,
+    /// Rows, estimated.
+    pub rows_estimate: u64,
+    /// Columns.
+    pub columns: u64,
+    /// Formats that its rows may be in.
+    pub row_formats: u64,
+    /// Another number after each change of columns or indexes.
+    pub definition: u64,
+    /// Indexes.
+    pub indexes: u64,
+    /// Bytes of the runs of its indexes.
+    pub index_bytes: u64,
+}
+
+/// Figures of a table; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_table_figures(
+    db: *const EkDatabase,
+    table: EkBytes,
+    to: *mut EkTableInfo,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let info = (*db).0.table_info(table.text()?)?;
+            *to = EkTableInfo {
+                id: info.id,
+                hidden_key: u32::from(info.hidden_key),
+                rows_estimate: info.rows_estimate,
+                columns: info.columns,
+                row_formats: info.row_formats,
+                definition: info.definition,
+                indexes: info.indexes.len() as u64,
+                index_bytes: info.indexes.iter().map(|(index, _)| index.run_bytes).sum(),
+            };
+            Ok(0)
+        })
+    }
+}
+
+/// A text of somebody's, to be copied.
+pub type EkEachText = unsafe extern "C" fn(*mut c_void, EkBytes);
+
+/// Calls `each` with the name of every table.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_tables(db: *const EkDatabase, context: *mut c_void, each: EkEachText) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || {
+            (*db).0.tables().iter().for_each(|name| each(context, EkBytes::of(name.as_bytes())));
+            Ok(())
+        });
+    }
+}
+
+/// An index: its name, may it be read, its runs, their entries, their bytes.
+pub type EkEachIndex = unsafe extern "C" fn(*mut c_void, EkBytes, u8, u64, u64, u64);
+
+/// Calls `each` with every secondary index of a table; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_indexes(
+    db: *const EkDatabase,
+    table: EkBytes,
+    context: *mut c_void,
+    each: EkEachIndex,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            for (index, valid) in (*db).0.table_info(table.text()?)?.indexes {
+                let name = EkBytes::of(index.name.as_bytes());
+                let (runs, entries) = (index.runs, index.run_entries);
+                each(context, name, u8::from(valid), runs, entries, index.run_bytes);
+            }
+            Ok(0)
+        })
+    }
+}
+
+/// Checks a table, calling `each` with one line per problem; how many, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_check_table(
+    db: *const EkDatabase,
+    table: EkBytes,
+    context: *mut c_void,
+    each: EkEachText,
+    error: *mut EkError,
+) -> i64 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let report = (*db).0.check_table(table.text()?)?;
+            for problem in &report.problems {
+                each(context, EkBytes::of(problem.as_bytes()));
+            }
+            Ok(report.problems.len() as i64)
+        })
+    }
+}
+
+/// A transaction: its id, 1 if it is prepared, row operations, its id in two-phase commit, and a
+/// transaction it waits for (0: none).
+pub type EkEachTxn = unsafe extern "C" fn(*mut c_void, u64, u8, u64, EkBytes, u64);
+
+/// Calls `each` with every transaction that has changed or locked something.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_txns(db: *const EkDatabase, context: *mut c_void, each: EkEachTxn) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || {
+            for txn in (*db).0.transactions() {
+                let prepared = u8::from(txn.phase == Phase::Prepared);
+                let waits_for = txn.waits_for.first().map_or(0, |id| id.0);
+                let xid = EkBytes::of(&txn.xid);
+                each(context, txn.id.0, prepared, u64::from(txn.operations), xid, waits_for);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// A lock: transaction, table, index (empty: rows), 1 exclusive, 1 granted, 1 range, key bytes.
+pub type EkEachLock = unsafe extern "C" fn(*mut c_void, u64, EkBytes, EkBytes, u8, u8, u8, EkBytes);
+
+/// Calls `each` with locks on keys and ranges, `limit` at most.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_locks(
+    db: *const EkDatabase,
+    limit: usize,
+    context: *mut c_void,
+    each: EkEachLock,
+) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || {
+            for lock in (*db).0.locks(limit) {
+                let (table, index) = (lock.table.as_bytes(), lock.index.as_bytes());
+                let (x, granted) = (u8::from(lock.exclusive), u8::from(lock.granted));
+                let (table, index) = (EkBytes::of(table), EkBytes::of(index));
+                let key = EkBytes::of(&lock.key);
+                each(context, lock.txn, table, index, x, granted, u8::from(lock.range), key);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// 1 if writes have stopped because a write or sync failed, else 0.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_writes_stopped(db: *const EkDatabase) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(std::ptr::null_mut(), 0, || Ok(i32::from((*db).0.writes_stopped()))) }
+}
+
+/// Takes a checkpoint now; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_checkpoint(db: *const EkDatabase, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.checkpoint().map(|()| 0)) }
+}

@@ -1,0 +1,133 @@
+//! What is going on in an open database: one table's figures without reading it, a check of one
+//! table, transactions and locks.
+
+use crate::Database;
+use crate::stats::{CheckReport, IndexStats};
+use evenkeel_base::Result;
+use evenkeel_format::catalog::IndexState;
+use evenkeel_txn::{Mode, Space, TxnInfo};
+use std::ops::Bound;
+
+/// Figures of a table that cost a few page reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Number of the table in the catalog, never reused.
+    pub id: u32,
+    /// Rows, estimated.
+    pub rows_estimate: u64,
+    /// Columns.
+    pub columns: u64,
+    /// Formats that its rows may be in: columns were added or dropped this often, plus one.
+    pub row_formats: u64,
+    /// Clustered on a hidden id.
+    pub hidden_key: bool,
+    /// A number that is another after each change of its columns or indexes.
+    pub definition: u64,
+    /// Its indexes, and whether each may be read.
+    pub indexes: Vec<(IndexStats, bool)>,
+}
+
+/// A lock that is held or waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockFigures {
+    /// Transaction.
+    pub txn: u64,
+    /// Table; empty if it was dropped meanwhile.
+    pub table: String,
+    /// Index; empty for the rows themselves.
+    pub index: String,
+    /// Nobody else may lock it.
+    pub exclusive: bool,
+    /// False while it is waited for.
+    pub granted: bool,
+    /// A range of keys, not one.
+    pub range: bool,
+    /// The key as the engine encodes it, or the lower bound of the range.
+    pub key: Vec<u8>,
+}
+
+impl Database {
+    /// Figures of a table from its inner pages and the list of runs.
+    ///
+    /// # Errors
+    /// `TableMissing`, and of storage.
+    pub fn table_info(&self, table: &str) -> Result<TableInfo> {
+        let state = self.engine.store.table(table)?.state();
+        let def = &state.shape.def;
+        let indexes = def.indexes.iter().map(|index| {
+            let runs = self.engine.runs.stats(index.id);
+            let stats = IndexStats {
+                name: index.name.clone(),
+                runs: runs.runs,
+                run_entries: runs.run_entries,
+                run_bytes: runs.run_bytes,
+            };
+            (stats, matches!(index.entry.state, IndexState::Valid(_)))
+        });
+        Ok(TableInfo {
+            id: def.id.0,
+            rows_estimate: state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?,
+            columns: def.live_columns().len() as u64,
+            row_formats: u64::from(def.entry.row_version),
+            hidden_key: def.entry.hidden_key,
+            definition: def.fingerprint(),
+            indexes: indexes.collect(),
+        })
+    }
+
+    /// Checks one table: tree structure, files of indexes, and each index against the rows, both
+    /// directions. Writers go on. No problems means clean.
+    ///
+    /// # Errors
+    /// `TableMissing`; what keeps the check from going on.
+    pub fn check_table(&self, table: &str) -> Result<CheckReport> {
+        self.engine.store.check_table(table)
+    }
+
+    /// True once a failed write or sync has stopped writes: reads go on, the next open recovers.
+    pub fn writes_stopped(&self) -> bool {
+        self.engine.rt.health.check_writable().is_err()
+    }
+
+    /// Undecided transactions that have changed or locked something, by id.
+    pub fn transactions(&self) -> Vec<TxnInfo> {
+        self.engine.txns.inspect()
+    }
+
+    /// Locks on keys and ranges, `limit` at most. A changed row is locked by the change itself and
+    /// is not among them.
+    pub fn locks(&self, limit: usize) -> Vec<LockFigures> {
+        let states: Vec<_> = self
+            .tables()
+            .iter()
+            .filter_map(|name| Some(self.engine.store.table(name).ok()?.state()))
+            .collect();
+        let named = |space: Space| -> Option<(String, String)> {
+            states.iter().find_map(|state| {
+                let def = &state.shape.def;
+                match space {
+                    Space::Tree(id) => {
+                        (state.tree.id() == id).then(|| (def.name.clone(), String::new()))
+                    }
+                    Space::Index(id) => {
+                        let index = def.indexes.iter().find(|i| i.id == id)?;
+                        Some((def.name.clone(), index.name.clone()))
+                    }
+                }
+            })
+        };
+        let locks = self.engine.txns.inspect_locks(limit).into_iter().map(|lock| {
+            let (table, index) = named(lock.space).unwrap_or_default();
+            LockFigures {
+                txn: lock.txn.0,
+                table,
+                index,
+                exclusive: lock.mode == Mode::Exclusive,
+                granted: lock.granted,
+                range: lock.range,
+                key: lock.key,
+            }
+        });
+        locks.collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! Several changes of a table at once, and what can be looked at while a database is open.
+
+use evenkeel::ValueRef::{Bytes, Int, Null};
+use evenkeel::{
+    Access, Code, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options, Phase, Row,
+    TableChange, TableSpec,
+};
+
+fn made(db: &Database) {
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("a", ColumnType::Int32).nullable())
+        .column(ColumnSpec::new("b", ColumnType::Bytes { max: 3 }).nullable())
+        .column(ColumnSpec::new("c", ColumnType::Int32).nullable())
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_a", &["a"]))
+        .index(IndexSpec::new("by_b", &["b"]));
+    db.create_table("t", &spec).expect("makes");
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    for id in 0..100i64 {
+        txn.table("t")
+            .expect("is there")
+            .insert(&[Int(id), Int(id % 7), Bytes(b"xyz"), Int(1)])
+            .expect("fits");
+    }
+    txn.commit().expect("commits");
+}
+
+fn names(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect()
+}
+
+fn all() -> TableChange {
+    TableChange {
+        drop_indexes: vec!["by_a".into()],
+        rename_indexes: names(&[("by_b", "by_a")]),
+        drop_columns: vec!["c".into()],
+        rename_columns: names(&[("a", "b"), ("b", "a")]),
+        widen_columns: vec![("a".into(), 10)],
+        add_columns: vec![
+            ColumnSpec::new("c", ColumnType::Int64).nullable(),
+            ColumnSpec::new("d", ColumnType::Bytes { max: 5 }).default_value(&b"new"[..]),
+        ],
+    }
+}
+
+#[test]
+fn a_change_is_all_or_nothing_and_lasts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path()).expect("opens");
+    made(&db);
+    let before = db.definition("t").expect("is there");
+    let number = db.table_info("t").expect("is there").definition;
+    // The last part fails: nothing of it is in force.
+    let mut bad = all();
+    bad.add_columns.push(ColumnSpec::new("b", ColumnType::Int64).nullable());
+    let error = db.alter_table("t", &bad).expect_err("b is there twice");
+    assert_eq!(error.code(), Code::ColumnExists);
+    assert_eq!(db.definition("t").expect("is there"), before);
+    for (change, code) in [
+        (TableChange { drop_columns: vec!["b".into()], ..Default::default() }, Code::ColumnInUse),
+        (TableChange { drop_indexes: vec!["no".into()], ..Default::default() }, Code::IndexMissing),
+        (
+            TableChange { rename_indexes: names(&[("by_a", "by_b")]), ..Default::default() },
+            Code::IndexExists,
+        ),
+        (
+            TableChange { widen_columns: vec![("b".into(), 2)], ..Default::default() },
+            Code::DefinitionInvalid,
+        ),
+    ] {
+        assert_eq!(db.alter_table("t", &change).expect_err("refused").code(), code);
+    }
+    assert_eq!(db.table_info("t").expect("is there").definition, number);
+    db.alter_table("t", &all()).expect("changes");
+    let after = db.table_info("t").expect("is there");
+    assert_ne!(after.definition, number);
+    db.close().expect("closes");
+
+    let db = Database::open(dir.path()).expect("opens");
+    assert_eq!(db.table_info("t").expect("is there"), after);
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let mut table = txn.table("t").expect("is there");
+    let row = table.get(&[Int(9)]).expect("reads").expect("is there");
+    let shown: Vec<_> = ["id", "b", "a", "c", "d"].iter().map(|c| row.get(c).expect("c")).collect();
+    assert_eq!(shown, [Int(9), Int(2), Bytes(b"xyz"), Null, Bytes(b"new")]);
+    table.insert(&[Int(500), Int(1), Bytes(b"0123456789"), Int(5), Bytes(b"")]).expect("fits now");
+    let mut scan = table
+        .index("by_a")
+        .expect("is there")
+        .scan(evenkeel::Range::ALL, evenkeel::Direction::Forward)
+        .expect("scans");
+    let (mut row, mut rows) = (Row::new(), 0);
+    while scan.next(&mut row).expect("reads") {
+        rows += 1;
+    }
+    assert_eq!(rows, 101);
+    drop(scan);
+    txn.commit().expect("commits");
+    let report = db.check_table("t").expect("checks");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert_eq!(report.rows, 101);
+}
+
+#[test]
+fn provisional_indexes_do_not_count_as_a_change() {
+    let db = Database::open_with("/provisional", Options::in_memory()).expect("opens");
+    made(&db);
+    let number = db.table_info("t").expect("is there").definition;
+    db.add_indexes("t", &[IndexSpec::new("#by_c", &["c"])]).expect("builds");
+    let info = db.table_info("t").expect("is there");
+    assert_eq!((info.definition, info.indexes.len()), (number, 3));
+    let rename_indexes = names(&[("#by_c", "by_c")]);
+    let change = TableChange { rename_indexes, ..TableChange::default() };
+    assert!(!change.is_empty() && TableChange::default().is_empty());
+    db.alter_table("t", &change).expect("renames");
+    assert_ne!(db.table_info("t").expect("is there").definition, number);
+}
+
+#[test]
+fn transactions_and_locks_are_shown() {
+    let db = Database::open_with("/look", Options::in_memory()).expect("opens");
+    made(&db);
+    assert!(db.transactions().is_empty() && db.locks(10).is_empty());
+    let mut reader = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let wait = evenkeel::LockWait::Wait;
+    let mut row = Row::new();
+    reader.table("t").expect("is there").get_for_share(&[Int(4)], wait, &mut row).expect("locks");
+    let mut writer = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    writer.table("t").expect("is there").insert(&[Int(700), Null, Null, Null]).expect("inserts");
+    let seen = db.transactions();
+    assert_eq!(seen.iter().map(|t| t.operations).collect::<Vec<_>>(), [0, 1]);
+    assert!(seen.iter().all(|t| t.phase == Phase::Open && t.waits_for.is_empty()));
+    let locks = db.locks(10);
+    assert_eq!(locks.len(), 1);
+    let lock = &locks[0];
+    assert_eq!((lock.txn, lock.table.as_str(), lock.index.as_str()), (seen[0].id.0, "t", ""));
+    assert!(!lock.exclusive && lock.granted && !lock.range && !lock.key.is_empty());
+    let writer_id = seen[1].id.0;
+    let waiter = std::thread::spawn({
+        let (db, key) = (db.clone(), [Int(4)]);
+        move || {
+            let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+            let mut row = Row::new();
+            txn.table("t").expect("is there").get_for_update(&key, wait, &mut row).expect("locks")
+        }
+    });
+    let waits = || db.transactions().iter().any(|t| t.waits_for == [seen[0].id]);
+    while !waits() {
+        std::thread::yield_now();
+    }
+    let asked = db.locks(10).into_iter().filter(|l| !l.granted).collect::<Vec<_>>();
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].exclusive && asked[0].txn != writer_id);
+    reader.commit().expect("commits");
+    assert!(waiter.join().expect("ends"));
+    writer.rollback().expect("rolls back");
+    assert!(db.transactions().is_empty() && db.locks(10).is_empty());
+    assert!(!db.writes_stopped());
+}

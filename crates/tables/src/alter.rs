@@ -1,0 +1,270 @@
+//! Changes of a table's columns and indexes, several at once, without rewriting rows.
+//!
+//! A change is applied to a copy of the definition, made durable in one transaction on the catalog
+//! and published then: after a crash all of it is in force or nothing. Adding indexes to rows that
+//! are there is in `build`: it may give them a provisional name, which a change replaces.
+
+use crate::schema::{ColumnSpec, TableDef, check_name};
+use crate::store::Store;
+use crate::table::{Table, TableState};
+use evenkeel_base::{Code, Error, IndexId, Result};
+use evenkeel_format::ColumnType;
+use evenkeel_format::catalog::{PartEntry, entry_kind};
+use std::sync::Arc;
+
+/// What is to change, in the order of its fields.
+#[derive(Clone, Debug, Default)]
+pub struct TableChange {
+    /// Indexes to drop.
+    pub drop_indexes: Vec<String>,
+    /// Indexes to rename: (from, to).
+    pub rename_indexes: Vec<(String, String)>,
+    /// Columns to drop; none may be in a key that stays.
+    pub drop_columns: Vec<String>,
+    /// Columns to rename: (from, to), by the names before this change.
+    pub rename_columns: Vec<(String, String)>,
+    /// Columns of bytes or text, by the names after, whose greatest length grows.
+    pub widen_columns: Vec<(String, u32)>,
+    /// Columns to add at the end; rows that are there show their defaults.
+    pub add_columns: Vec<ColumnSpec>,
+}
+
+impl TableChange {
+    /// True if nothing is to change.
+    pub fn is_empty(&self) -> bool {
+        self.drop_indexes.is_empty()
+            && self.rename_indexes.is_empty()
+            && self.drop_columns.is_empty()
+            && self.rename_columns.is_empty()
+            && self.widen_columns.is_empty()
+            && self.add_columns.is_empty()
+    }
+
+    /// The changed definition, and the indexes that are gone.
+    fn apply(&self, old: &TableDef) -> Result<(TableDef, Vec<IndexId>)> {
+        let mut def = old.clone();
+        let mut gone = Vec::new();
+        for name in &self.drop_indexes {
+            gone.push(def.drop_index(name)?);
+        }
+        def.rename_indexes(&self.rename_indexes)?;
+        if !self.drop_columns.is_empty() || !self.add_columns.is_empty() {
+            def.raise_format()?;
+        }
+        for name in &self.drop_columns {
+            def.drop_column(name)?;
+        }
+        def.rename_columns(&self.rename_columns)?;
+        for (name, max) in &self.widen_columns {
+            def.widen_column(name, *max)?;
+        }
+        for column in &self.add_columns {
+            def.add_column(column)?;
+        }
+        if def.live_columns().is_empty() {
+            return Err(Error::new(Code::DefinitionInvalid).with("why", "a table needs a column"));
+        }
+        Ok((def, gone))
+    }
+}
+
+/// Indexes whose names begin so are provisional: built ahead of the change that renames or drops
+/// them.
+pub const PROVISIONAL: char = '#';
+
+fn invalid(column: &str, why: &str) -> Error {
+    Error::new(Code::DefinitionInvalid).with("column", column).with("why", why)
+}
+
+impl TableDef {
+    /// A number that is another after each change of columns or indexes, provisional ones apart.
+    pub fn fingerprint(&self) -> u64 {
+        let mut bytes = Vec::new();
+        for column in &self.columns {
+            bytes.extend_from_slice(column.name.as_bytes());
+            // Its default was encoded before, or the column would not be here.
+            if column.entry.encode(&mut bytes).is_err() {
+                bytes.push(0);
+            }
+        }
+        for index in self.indexes.iter().filter(|i| !i.name.starts_with(PROVISIONAL)) {
+            bytes.extend_from_slice(index.name.as_bytes());
+            bytes.extend_from_slice(&index.id.0.to_le_bytes());
+        }
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+    }
+
+    fn drop_index(&mut self, name: &str) -> Result<IndexId> {
+        let dropped = self.index(name)?;
+        if dropped.entry.primary {
+            return Err(Error::new(Code::ColumnInUse).with("index", name));
+        }
+        let id = dropped.id;
+        self.indexes.retain(|i| i.id != id);
+        Ok(id)
+    }
+
+    fn rename_indexes(&mut self, renames: &[(String, String)]) -> Result<()> {
+        let mut ids = Vec::new();
+        for (from, to) in renames {
+            check_name(to)?;
+            let index = self.index(from)?;
+            if index.entry.primary || to == "primary" {
+                return Err(Error::new(Code::ColumnInUse).with("index", from));
+            }
+            ids.push((index.id, to));
+        }
+        for index in &mut self.indexes {
+            if let Some((_, to)) = ids.iter().find(|(id, _)| *id == index.id) {
+                index.name = (*to).clone();
+            }
+        }
+        let twice = |name: &str| self.indexes.iter().filter(|i| i.name == name).count() > 1;
+        match renames.iter().find(|(_, to)| twice(to)) {
+            Some((_, to)) => Err(Error::new(Code::IndexExists).with("index", to)),
+            None => Ok(()),
+        }
+    }
+
+    fn drop_column(&mut self, name: &str) -> Result<()> {
+        let id = self.column(name)?.id;
+        let in_key = |parts: &[PartEntry]| parts.iter().any(|p| p.column == id);
+        if in_key(&self.entry.primary) || self.indexes.iter().any(|i| in_key(&i.entry.parts)) {
+            return Err(Error::new(Code::ColumnInUse).with("column", name));
+        }
+        if self.entry.auto_increment == Some(id) {
+            self.entry.auto_increment = None;
+        }
+        let version = self.entry.row_version;
+        for column in self.columns.iter_mut().filter(|c| c.id == id) {
+            column.entry.dropped_in = version;
+        }
+        Ok(())
+    }
+
+    fn rename_columns(&mut self, renames: &[(String, String)]) -> Result<()> {
+        let mut ids = Vec::new();
+        for (from, to) in renames {
+            check_name(to)?;
+            ids.push((self.column(from)?.id, to));
+        }
+        for column in &mut self.columns {
+            if let Some((_, to)) = ids.iter().find(|(id, _)| *id == column.id) {
+                column.name = (*to).clone();
+            }
+        }
+        let count =
+            |name: &str| self.columns.iter().filter(|c| c.is_live() && c.name == name).count();
+        match renames.iter().find(|(_, to)| count(to) > 1) {
+            Some((_, to)) => Err(Error::new(Code::ColumnExists).with("column", to)),
+            None => Ok(()),
+        }
+    }
+
+    /// Keys of such a column are encoded as before; only what bounds the clustered key's length
+    /// may not grow.
+    fn widen_column(&mut self, name: &str, max: u32) -> Result<()> {
+        let column = self.column(name)?;
+        let id = column.id;
+        if self.entry.primary.iter().any(|p| p.column == id) {
+            return Err(Error::new(Code::ColumnInUse).with("column", name));
+        }
+        let ty = match column.entry.ty {
+            ColumnType::Bytes { max: old } if old <= max => ColumnType::Bytes { max },
+            ColumnType::Text { max: old } if old <= max => ColumnType::Text { max },
+            _ => return Err(invalid(name, "only the length of bytes or text may grow")),
+        };
+        for column in self.columns.iter_mut().filter(|c| c.id == id) {
+            column.entry.ty = ty;
+        }
+        Ok(())
+    }
+
+    fn add_column(&mut self, column: &ColumnSpec) -> Result<()> {
+        let needs_value = !column.nullable && column.default.is_none();
+        if needs_value || column.auto_increment {
+            let why = "a column added later needs a default or to be nullable";
+            return Err(invalid(&column.name, why));
+        }
+        self.push_column(column)
+    }
+}
+
+impl Store {
+    /// Changes columns and indexes of a table, all or nothing. Where an index is dropped it waits
+    /// for transactions that use the table.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
+    pub fn alter_table(self: &Arc<Self>, table: &str, change: &TableChange) -> Result<()> {
+        let (name, table) = (table, self.table(table)?);
+        let _ddl = self.lock_ddl(name, &table)?;
+        let (def, gone) = change.apply(&table.shape().def)?;
+        if !gone.is_empty() {
+            table.close(&self.rt, self.lock_wait())?;
+        }
+        let done = self.publish_change(&table, def, &gone);
+        if !gone.is_empty() {
+            table.reopen(false);
+        }
+        done?;
+        gone.into_iter().for_each(|id| self.forget_index(id));
+        Ok(())
+    }
+
+    /// Makes a changed definition durable, then publishes it.
+    pub(crate) fn publish_change(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        def: TableDef,
+        gone: &[IndexId],
+    ) -> Result<()> {
+        let old = table.state();
+        let shape = self.next_shape(&old.shape, def)?;
+        self.change_catalog(|txn| {
+            for id in gone {
+                self.remove_entry(txn, (shape.def.id.0, entry_kind::INDEX, id.0))?;
+            }
+            self.put_table(txn, &shape.def)
+        })?;
+        table.publish(&self.rt, TableState { shape, tree: old.tree.clone() });
+        Ok(())
+    }
+
+    /// Adds a column at the end; rows that are there show its default. No row is rewritten.
+    ///
+    /// # Errors
+    /// `TableMissing`, and whatever is wrong with the column, by its own code.
+    pub fn add_column(self: &Arc<Self>, table: &str, column: &ColumnSpec) -> Result<()> {
+        let add_columns = vec![column.clone()];
+        self.alter_table(table, &TableChange { add_columns, ..TableChange::default() })
+    }
+
+    /// Drops a column that is in no key. No row is rewritten.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`, `ColumnInUse`, `DefinitionInvalid` for the last column.
+    pub fn drop_column(self: &Arc<Self>, table: &str, column: &str) -> Result<()> {
+        let drop_columns = vec![column.to_string()];
+        self.alter_table(table, &TableChange { drop_columns, ..TableChange::default() })
+    }
+
+    /// Renames a column.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`, `ColumnExists`, `NameInvalid`.
+    pub fn rename_column(self: &Arc<Self>, table: &str, from: &str, to: &str) -> Result<()> {
+        let rename_columns = vec![(from.to_string(), to.to_string())];
+        self.alter_table(table, &TableChange { rename_columns, ..TableChange::default() })
+    }
+
+    /// Drops an index: waits for transactions that use the table, then frees its runs.
+    ///
+    /// # Errors
+    /// `TableMissing`, `IndexMissing`, `TableBusy`, `ColumnInUse` for a primary key.
+    pub fn drop_index(self: &Arc<Self>, table: &str, index: &str) -> Result<()> {
+        let drop_indexes = vec![index.to_string()];
+        self.alter_table(table, &TableChange { drop_indexes, ..TableChange::default() })
+    }
+}
