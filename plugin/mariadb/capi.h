@@ -106,6 +106,68 @@ void ek_scan_free(ek_scan_handle *scan);
 int64_t ek_estimate(ek_txn *txn, ek_bytes table, const ek_bound *lower, const ek_bound *upper,
                     ek_error *error);
 
+typedef struct ek_build ek_build;
+ek_build *ek_build_new(void);
+void ek_build_free(ek_build *build);
+void ek_build_cancel(const ek_build *build);
+enum { EK_BUILD_IDLE= 0, EK_BUILD_WAITING, EK_BUILD_SCANNING, EK_BUILD_WRITING, EK_BUILD_CHECKING,
+       EK_BUILD_DONE };
+int32_t ek_build_progress(const ek_build *build, uint64_t *rows_done, uint64_t *rows_total);
+void ek_build_duplicate(const ek_build *build, void *context,
+                        void (*each)(void *context, ek_bytes key));
+int32_t ek_add_indexes(const ek_database *db, ek_bytes table, const ek_index *indexes,
+                       size_t indexes_len, const ek_build *build, ek_error *error);
+int32_t ek_drop_provisional(const ek_database *db, ek_error *error);
+typedef struct { ek_bytes from, to; } ek_rename;
+typedef struct { ek_bytes name; uint32_t max; } ek_widen;
+typedef struct { ek_column column; ek_value value; } ek_new_column;
+typedef struct
+{
+  const ek_bytes *drop_indexes;
+  size_t drop_indexes_len;
+  const ek_rename *rename_indexes;
+  size_t rename_indexes_len;
+  const ek_bytes *drop_columns;
+  size_t drop_columns_len;
+  const ek_rename *rename_columns;
+  size_t rename_columns_len;
+  const ek_widen *widen_columns;
+  size_t widen_columns_len;
+  const ek_new_column *add_columns;
+  size_t add_columns_len;
+} ek_change;
+int32_t ek_alter_table(const ek_database *db, ek_bytes table, const ek_change *change,
+                       ek_error *error);
+int32_t ek_column_of(const ek_database *db, ek_bytes table, ek_bytes column, ek_column *to);
+
+int32_t ek_set(const ek_database *db, ek_bytes name, uint64_t value, ek_error *error);
+void ek_figures(const ek_database *db, void *context,
+                void (*each)(void *context, ek_bytes name, ek_bytes unit, uint64_t value));
+void ek_waits(const ek_database *db, void *context,
+              void (*each)(void *context, ek_bytes cause, uint64_t count, uint64_t over_1ms,
+                           uint64_t us, uint64_t max_us));
+typedef struct
+{
+  uint32_t id, hidden_key;
+  uint64_t rows_estimate, columns, row_formats, definition, indexes, index_bytes;
+} ek_table_info;
+int32_t ek_table_figures(const ek_database *db, ek_bytes table, ek_table_info *to, ek_error *error);
+void ek_tables(const ek_database *db, void *context, void (*each)(void *context, ek_bytes name));
+int32_t ek_indexes(const ek_database *db, ek_bytes table, void *context,
+                   void (*each)(void *context, ek_bytes name, uint8_t valid, uint64_t runs,
+                                uint64_t entries, uint64_t bytes),
+                   ek_error *error);
+int64_t ek_check_table(const ek_database *db, ek_bytes table, void *context,
+                       void (*each)(void *context, ek_bytes problem), ek_error *error);
+void ek_txns(const ek_database *db, void *context,
+             void (*each)(void *context, uint64_t id, uint8_t prepared, uint64_t operations,
+                          ek_bytes xid, uint64_t waits_for));
+void ek_locks(const ek_database *db, size_t limit, void *context,
+              void (*each)(void *context, uint64_t txn, ek_bytes table, ek_bytes index,
+                           uint8_t exclusive, uint8_t granted, uint8_t range, ek_bytes key));
+int32_t ek_writes_stopped(const ek_database *db);
+int32_t ek_checkpoint(const ek_database *db, ek_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,6 @@
 /* Tables made, dropped, renamed, emptied. */
 #include "ha_evenkeel.h"
+#include "ddl.h"
 #include "columns.h"
 
 static int refuse(const char *what)
@@ -9,9 +10,7 @@ static int refuse(const char *what)
   return HA_WRONG_CREATE_OPTION;
 }
 
-/* The parts of a key; a reason if it cannot be one. */
-static const char *key_parts(const KEY *key, const std::vector<int> &columns,
-                             std::vector<ek_part> *parts)
+const char *key_parts(const KEY *key, const std::vector<int> &columns, std::vector<ek_part> *parts)
 {
   if (key->algorithm == HA_KEY_ALG_FULLTEXT || key->algorithm == HA_KEY_ALG_RTREE)
     return "FULLTEXT and SPATIAL indexes";
@@ -32,6 +31,15 @@ static const char *key_parts(const KEY *key, const std::vector<int> &columns,
   return nullptr;
 }
 
+bool in_a_key(const TABLE *table, const Field *field)
+{
+  for (uint i= 0; i < table->s->keys; i++)
+    for (uint j= 0; j < table->key_info[i].user_defined_key_parts; j++)
+      if (table->key_info[i].key_part[j].fieldnr == field->field_index + 1)
+        return true;
+  return false;
+}
+
 int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
   List_iterator_fast<Key> keys(info->alter_info->key_list);
@@ -47,7 +55,9 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     if (!field->stored_in_db())
       continue;
     const Column column= Column::of(field);
-    const uint8_t flags= field->real_maybe_null() ? EK_NULLABLE : 0;
+    /* What is in no key may be NULL for the engine: the server sees to NOT NULL, and taking that
+       away changes nothing that is stored. */
+    const uint8_t flags= field->real_maybe_null() || !in_a_key(form, field) ? EK_NULLABLE : 0;
     const ek_bytes name= {(const uint8_t *) field->field_name.str, field->field_name.length};
     columns.push_back({name, column.type_code, flags, column.a, column.b});
   }

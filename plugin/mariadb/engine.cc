@@ -1,10 +1,14 @@
 /* The plugin's entry: opening and closing, what the server calls. */
 #include "engine.h"
+#include "alter.h"
 #include "ha_evenkeel.h"
 #include "layout.h"
+#include "schema_tables.h"
 #include "settings.h"
+#include "status.h"
 #include "transaction.h"
 #include "two_phase.h"
+#include <vector>
 
 handlerton *evenkeel_hton;
 ek_database *evenkeel_db;
@@ -34,6 +38,33 @@ static int evenkeel_drop_table(handlerton *, const char *path)
 static handler *evenkeel_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
 {
   return new (root) ha_evenkeel(hton, share);
+}
+
+static void add_leftover(void *context, ek_bytes name)
+{
+  const std::string table((const char *) name.ptr, name.len);
+  const size_t slash= table.rfind('/');
+  if (table.compare(slash == std::string::npos ? 0 : slash + 1, 4, "#sql") == 0)
+    static_cast<std::vector<std::string> *>(context)->push_back(table);
+}
+
+/* The server has ended or taken back every statement that a crash cut off, and no temporary table
+   outlives it: what nobody knows goes. */
+static int evenkeel_ddl_recovered(handlerton *)
+{
+  ek_error error;
+  std::vector<std::string> leftovers;
+  ek_tables(evenkeel_db, &leftovers, add_leftover);
+  for (const std::string &table : leftovers)
+  {
+    sql_print_information("EVENKEEL: dropping table %s of a statement that did not end",
+                          table.c_str());
+    if (ek_drop_table(evenkeel_db, ek_text(table), &error))
+      report("drop of a table that a statement left", error);
+  }
+  if (ek_drop_provisional(evenkeel_db, &error))
+    report("indexes of an ALTER that did not end", error);
+  return 0;
 }
 
 static int evenkeel_close(handlerton *, enum ha_panic_function)
@@ -89,6 +120,9 @@ static int evenkeel_init(void *p)
   h->kill_query= evenkeel_kill_query;
   h->flush_logs= evenkeel_flush_logs;
   h->drop_table= evenkeel_drop_table;
+  h->check_version= evenkeel_check_version;
+  h->signal_ddl_recovery_done= evenkeel_ddl_recovered;
+  h->show_status= evenkeel_show_status;
   h->panic= evenkeel_close;
   h->tablefile_extensions= no_files;
   return 0;
@@ -102,12 +136,26 @@ static int evenkeel_deinit(void *)
 }
 
 static st_mysql_storage_engine engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+static st_mysql_information_schema schema= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+
+#define SCHEMA_TABLE(name, what, init) \
+  { \
+    MYSQL_INFORMATION_SCHEMA_PLUGIN, &schema, name, "The Evenkeel authors", what, \
+    PLUGIN_LICENSE_GPL, init, nullptr, 0x0001, nullptr, nullptr, "0.1", \
+    MariaDB_PLUGIN_MATURITY_BETA \
+  }
 
 maria_declare_plugin(evenkeel)
 {
   MYSQL_STORAGE_ENGINE_PLUGIN, &engine, "EVENKEEL", "The Evenkeel authors",
   "Transactional tables that keep their rate while indexes are kept up", PLUGIN_LICENSE_GPL,
-  evenkeel_init, evenkeel_deinit, 0x0001, nullptr, settings, "0.1",
+  evenkeel_init, evenkeel_deinit, 0x0001, status_variables, settings, "0.1",
   MariaDB_PLUGIN_MATURITY_BETA
-}
+},
+SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),
+SCHEMA_TABLE("EVENKEEL_INDEXES", "Secondary indexes and their runs", evenkeel_indexes_init),
+SCHEMA_TABLE("EVENKEEL_JOBS", "What runs in the background", evenkeel_jobs_init),
+SCHEMA_TABLE("EVENKEEL_STALLS", "Waits by cause", evenkeel_stalls_init),
+SCHEMA_TABLE("EVENKEEL_TRX", "Transactions that have changed or locked rows", evenkeel_trx_init),
+SCHEMA_TABLE("EVENKEEL_LOCKS", "Locks on keys and ranges", evenkeel_locks_init)
 maria_declare_plugin_end;

@@ -39,7 +39,8 @@ int ha_evenkeel::fail(const ek_error &error)
 {
   if (error.kind == EK_DUPLICATE)
   {
-    m_duplicate= table_share->primary_key;
+    /* An index that this statement's definition does not know is being built by an ALTER. */
+    m_duplicate= strcmp(error.index, "primary") == 0 ? table_share->primary_key : ~0U;
     for (uint i= 0; i < table_share->keys; i++)
       if (index_name(i) == error.index)
         m_duplicate= i;
@@ -57,10 +58,24 @@ int ha_evenkeel::open(const char *path, int, uint)
   m_name= table_name(path);
   if (!ek_table_exists(evenkeel_db, name()))
     return HA_ERR_NO_SUCH_TABLE;
-  int column= 0;
   m_columns.clear();
   for (Field **field= table->field; *field; field++)
-    m_columns.push_back((*field)->stored_in_db() ? column++ : -1);
+  {
+    m_columns.push_back(-1);
+    if (!(*field)->stored_in_db())
+      continue;
+    /* By name: an instant ALTER moves columns in the server's definition only. */
+    const LEX_CSTRING &column= (*field)->field_name;
+    ek_column there;
+    m_columns.back()= ek_column_of(evenkeel_db, name(),
+                                   {(const uint8_t *) column.str, column.length}, &there);
+    if (m_columns.back() < 0)
+    {
+      sql_print_error("EVENKEEL: table %s has no column %s: its definition in the server and in "
+                      "the engine differ", m_name.c_str(), column.str);
+      return HA_ERR_CRASHED;
+    }
+  }
   m_row= ek_row_new();
   m_scratch.resize(table_share->reclength);
   ref_length= 8 + sizeof(uint16);

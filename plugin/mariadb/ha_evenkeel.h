@@ -3,6 +3,7 @@
 #define HA_EVENKEEL_H
 #include "engine.h"
 #include "transaction.h"
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@ class Table_share_data : public Handler_share
 public:
   std::atomic<longlong> rows{-1};
 };
+
+class Build;
 
 class ha_evenkeel : public handler
 {
@@ -38,6 +41,21 @@ public:
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
   int delete_all_rows() override { return HA_ERR_WRONG_COMMAND; }
+
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
+                                                             Alter_inplace_info *info) override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
+  ulonglong table_version() const override;
+  bool can_convert_nocopy(const Field &field, const Column_definition &now) const override;
+  Compare_keys compare_key_parts(const Field &was, const Column_definition &now,
+                                 const KEY_PART_INFO &before,
+                                 const KEY_PART_INFO &after) const override;
+
+  int check(THD *thd, HA_CHECK_OPT *options) override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+  int optimize(THD *thd, HA_CHECK_OPT *options) override;
 
   int write_row(const uchar *record) override;
   int update_row(const uchar *old_record, const uchar *new_record) override;
@@ -78,6 +96,7 @@ public:
 
 private:
   typedef std::vector<ek_value> Values;
+  struct Change;
   /* Some first parts of a key as a bound. */
   struct Bound
   {
@@ -105,6 +124,13 @@ private:
   static uint8_t plain_read(THD *thd, thr_lock_type type);
   int number_written();
   int begin_numbers(const std::string &made, const TABLE *form, const HA_CREATE_INFO *info);
+  const char *not_in_place(TABLE *altered, Alter_inplace_info *info);
+  const char *plan_build(TABLE *altered, Alter_inplace_info *info,
+                         std::unique_ptr<Build> *planned);
+  bool read_into(TABLE *altered, Alter_inplace_info *info, const std::string &key);
+  void report_build(TABLE *altered, Alter_inplace_info *info, Build *build);
+  void plan_indexes(Alter_inplace_info *info, Change *change);
+  void plan_columns(TABLE *altered, Alter_inplace_info *info, Change *change);
 
   std::string m_name;
   /* Field number -> column, -1 for one that is not stored. */

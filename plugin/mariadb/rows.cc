@@ -7,10 +7,15 @@ int ha_evenkeel::write_row(const uchar *record)
   if (table->next_number_field && record == table->record[0])
     if (int error= update_auto_increment())
       return error;
-  Values row;
+  Values row(table_share->fields);
+  size_t stored= 0;
   for (Field **field= table->field; *field; field++)
     if ((*field)->stored_in_db())
-      row.push_back(value_of(*field, record, nullptr));
+    {
+      row[m_columns[(*field)->field_index]]= value_of(*field, record, nullptr);
+      stored++;
+    }
+  row.resize(stored);
   ek_error error;
   ek_txn *txn= transaction(&error);
   if (!txn || ek_insert(txn, name(), row.data(), row.size(), &error))
@@ -45,8 +50,13 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
     const int column= m_columns[(*field)->field_index];
     if (column < 0)
       continue;
+    /* What was not read is not in the old record: it changes if it is written. */
+    const uint index= (*field)->field_index;
+    const bool was_read= bitmap_is_set(table->read_set, index);
+    if (!was_read && !bitmap_is_set(table->write_set, index))
+      continue;
     const ek_value now= value_of(*field, new_record, nullptr);
-    if (!same(value_of(*field, old_record, nullptr), now))
+    if (!was_read || !same(value_of(*field, old_record, nullptr), now))
     {
       columns.push_back((uint16_t) column);
       values.push_back(now);

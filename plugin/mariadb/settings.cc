@@ -1,19 +1,61 @@
 /* The settings of the plugin, `evenkeel_*`. */
 #include "settings.h"
+#include "engine.h"
+#include <unistd.h>
 
 ulonglong memory_size, log_size;
 uint flush_at_commit;
 char *data_dir;
 
-static MYSQL_SYSVAR_ULONGLONG(memory_size, memory_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
-  "The one memory budget in bytes: pages, indexes, undo, log buffer. Default 256 MiB", nullptr,
-  nullptr, 256ULL << 20, 16ULL << 20, 1ULL << 44, 1ULL << 20);
+/* A quarter of the memory that this machine, or this container, has. */
+static ulonglong default_memory()
+{
+  ulonglong bytes= (ulonglong) sysconf(_SC_PHYS_PAGES) * (ulonglong) sysconf(_SC_PAGESIZE);
+  if (FILE *limit= fopen("/sys/fs/cgroup/memory.max", "re"))
+  {
+    ulonglong most;
+    if (fscanf(limit, "%llu", &most) == 1 && most < bytes)
+      bytes= most;
+    fclose(limit);
+  }
+  return MY_MAX(bytes / 4 >> 20, 16) << 20;
+}
+
+/* Gives the engine a new value; the old one stays where it refuses. */
+static bool give(THD *thd, const char *name, ulonglong value)
+{
+  ek_error error;
+  if (!evenkeel_db || !ek_set(evenkeel_db, ek_text(name), value, &error))
+    return true;
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "EVENKEEL: %s",
+                      error.text);
+  return false;
+}
+
+static void set_memory_size(THD *thd, st_mysql_sys_var *, void *to, const void *from)
+{
+  const ulonglong value= *static_cast<const ulonglong *>(from);
+  if (give(thd, "memory_size", value))
+    *static_cast<ulonglong *>(to)= value;
+}
+
+static void set_flush_at_commit(THD *thd, st_mysql_sys_var *, void *to, const void *from)
+{
+  const uint value= *static_cast<const uint *>(from);
+  if (give(thd, "durability", value))
+    *static_cast<uint *>(to)= value;
+}
+
+static MYSQL_SYSVAR_ULONGLONG(memory_size, memory_size, PLUGIN_VAR_RQCMDARG,
+  "Bytes: the one memory budget of pages, indexes, undo, log buffer and locks. Memory that is no "
+  "longer allowed is given back in the background. Default: a quarter of the machine's", nullptr,
+  set_memory_size, default_memory(), 16ULL << 20, 1ULL << 44, 1ULL << 20);
 static MYSQL_SYSVAR_ULONGLONG(log_size, log_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
-  "The greatest length of the log in bytes. Default 2 GiB", nullptr, nullptr, 2ULL << 30,
-  32ULL << 20, 1ULL << 40, 1ULL << 20);
+  "Bytes: the greatest length of the log. More means fewer writes of pages and a longer recovery",
+  nullptr, nullptr, 2ULL << 30, 32ULL << 20, 1ULL << 40, 1ULL << 20);
 static MYSQL_SYSVAR_UINT(flush_at_commit, flush_at_commit, PLUGIN_VAR_RQCMDARG,
-  "1: a commit is synced (default); 2: written, synced each second; 0: each second", nullptr,
-  nullptr, 1, 0, 2, 1);
+  "1: a commit is synced to the disk before it returns; 2: it is written, and synced each second; "
+  "0: it is written and synced each second", nullptr, set_flush_at_commit, 1, 0, 2, 0);
 static MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
   "Directory of the tables, below the server's data directory unless absolute", nullptr, nullptr,
   "#evenkeel");

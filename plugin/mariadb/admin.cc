@@ -1,0 +1,48 @@
+/* CHECK, ANALYZE and OPTIMIZE TABLE. */
+#include "ha_evenkeel.h"
+#include "transaction.h"
+
+struct Problems
+{
+  THD *thd;
+  const std::string &table;
+};
+
+static void problem(void *context, ek_bytes line)
+{
+  const Problems *problems= static_cast<const Problems *>(context);
+  const std::string text((const char *) line.ptr, line.len);
+  sql_print_error("EVENKEEL: CHECK TABLE %s: %s", problems->table.c_str(), text.c_str());
+  push_warning_printf(problems->thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "%s",
+                      text.c_str());
+}
+
+/* The structure of the tree, the files of the indexes, and each index against the rows, both
+   directions, at one snapshot: writers go on. */
+int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
+{
+  ek_error error;
+  Problems problems= {thd, m_name};
+  thd_proc_info(thd, "checking rows against indexes");
+  const int64_t found= ek_check_table(evenkeel_db, name(), &problems, problem, &error);
+  if (thd_kill_level(thd))
+    return HA_ADMIN_FAILED;
+  if (found < 0)
+  {
+    report("CHECK TABLE", error);
+    if (error.kind == EK_CORRUPT)
+      return HA_ADMIN_CORRUPT;
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "EVENKEEL: %s",
+                        error.text);
+    return HA_ADMIN_FAILED;
+  }
+  return found ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
+}
+
+int ha_evenkeel::analyze(THD *, HA_CHECK_OPT *)
+{
+  return info(HA_STATUS_CONST | HA_STATUS_VARIABLE) ? HA_ADMIN_FAILED : HA_ADMIN_OK;
+}
+
+/* Indexes are merged in the background; leaves become full again by copying the table. */
+int ha_evenkeel::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }

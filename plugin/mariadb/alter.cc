@@ -1,0 +1,589 @@
+/* ALTER TABLE in place: indexes are built beside readers and writers, columns change without
+   rewriting rows. What cannot be done so is left to the server's copying ALTER.
+
+   1. prepare (nobody else uses the table): the build of new indexes begins, under provisional
+      names; it returns when every writer from now on keeps them up (F1);
+   2. inplace (others read and write): waits for the build, shows its progress, heeds KILL;
+   3. commit (nobody else uses the table): one change of the engine's catalog gives the indexes
+      their names and does all the rest; `table_version` is another one from there on. */
+#include "ha_evenkeel.h"
+#include "alter.h"
+#include "columns.h"
+#include "ddl.h"
+#include "transaction.h"
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+static const std::string PROVISIONAL= "#";
+/* The engine's type of strings of bytes (docs/format/page.md). */
+static const uint8_t BYTES_CODE= 14;
+
+/* Nothing of it is stored: the new definition is the server's alone. */
+static const alter_table_operations METADATA=
+  ALTER_COLUMN_DEFAULT | ALTER_CHANGE_CREATE_OPTION | ALTER_RENAME | ALTER_CHANGE_INDEX_COMMENT |
+  ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_DROP_CHECK_CONSTRAINT |
+  ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER |
+  ALTER_STORED_COLUMN_ORDER | ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_COLUMN_FORMAT;
+/* One change of the engine's catalog. */
+static const alter_table_operations INSTANT=
+  ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NAME |
+  ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_NULLABLE | ALTER_RENAME_INDEX |
+  ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
+static const alter_table_operations BUILD=
+  ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
+
+/* A column of a default longer than this is added by copying (limits of the engine's catalog). */
+static const size_t DEFAULT_BYTES_MAX= 512;
+
+static ek_bytes text(const LEX_CSTRING &s) { return {(const uint8_t *) s.str, s.length}; }
+
+static bool equal(const LEX_CSTRING &a, const LEX_CSTRING &b)
+{
+  return a.length == b.length && memcmp(a.str, b.str, a.length) == 0;
+}
+
+/* -- builds under way -- */
+
+/* A build of indexes in a thread of its own. */
+class Build
+{
+public:
+  Build(THD *thd, const std::string &table) : thread_id(thd_get_thread_id(thd)), m_table(table)
+  {
+    m_build= ek_build_new();
+    error.kind= EK_OK;
+    error.text[0]= error.index[0]= 0;
+  }
+  ~Build()
+  {
+    if (m_thread.joinable())
+    {
+      ek_build_cancel(m_build);
+      m_thread.join();
+    }
+    ek_build_free(m_build);
+  }
+  void start()
+  {
+    m_thread= std::thread([this] {
+      std::vector<ek_index> given;
+      for (size_t i= 0; i < names.size(); i++)
+        given.push_back({ek_text(names[i]), parts[i].data(), parts[i].size(), unique[i]});
+      failed= ek_add_indexes(evenkeel_db, ek_text(m_table), given.data(), given.size(), m_build,
+                             &error) != 0;
+      done= true;
+    });
+  }
+  int32_t progress(uint64_t *rows, uint64_t *of) const
+  {
+    return ek_build_progress(m_build, rows, of);
+  }
+  void cancel() { ek_build_cancel(m_build); }
+  void join()
+  {
+    if (m_thread.joinable())
+      m_thread.join();
+  }
+  const std::string &table() const { return m_table; }
+  /* The clustered key of a row that has the unique key of another; empty if none is known. */
+  std::string duplicate() const
+  {
+    std::string key;
+    ek_build_duplicate(m_build, &key, [](void *to, ek_bytes bytes) {
+      static_cast<std::string *>(to)->assign((const char *) bytes.ptr, bytes.len);
+    });
+    return key;
+  }
+
+  std::vector<std::string> names;
+  std::vector<std::vector<ek_part>> parts;
+  std::vector<uint8_t> unique;
+  std::atomic<bool> done{false};
+  /* Once it is done. */
+  bool failed= false;
+  ek_error error;
+  const my_thread_id thread_id;
+
+private:
+  std::string m_table;
+  ek_build *m_build;
+  std::thread m_thread;
+};
+
+static std::mutex builds_mutex;
+static std::list<Build *> builds;
+
+static const char *const phases[]= {"not begun", "waiting for transactions",
+  "reading rows for new indexes", "writing new indexes", "proving that unique keys are unique",
+  "done"};
+
+void each_build(const std::function<void(const Build_figures &)> &each)
+{
+  std::lock_guard<std::mutex> guard(builds_mutex);
+  for (Build *build : builds)
+  {
+    Build_figures figures;
+    figures.thread_id= build->thread_id;
+    figures.table= build->table();
+    for (const std::string &name : build->names)
+      figures.indexes+= (figures.indexes.empty() ? "" : ", ") + name;
+    figures.phase= phases[build->progress(&figures.rows_done, &figures.rows_total)];
+    each(figures);
+  }
+}
+
+/* What an ALTER holds between its calls. */
+class Alter_context : public inplace_alter_handler_ctx
+{
+public:
+  ~Alter_context() override { drop_build(); }
+  void set_build(Build *made)
+  {
+    build.reset(made);
+    std::lock_guard<std::mutex> guard(builds_mutex);
+    builds.push_back(made);
+  }
+  void drop_build()
+  {
+    if (!build)
+      return;
+    {
+      std::lock_guard<std::mutex> guard(builds_mutex);
+      builds.remove(build.get());
+    }
+    build.reset();
+  }
+  std::unique_ptr<Build> build;
+};
+
+/* -- what is to change -- */
+
+/* The fields of the new definition beside the old fields that they were, null for new ones. */
+static std::vector<const Field *> old_fields(const Alter_inplace_info *info)
+{
+  std::vector<const Field *> old;
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (const Create_field *field= fields++)
+    old.push_back(field->field);
+  return old;
+}
+
+static const KEY *primary_of(const TABLE *table)
+{
+  const uint key= table->s->primary_key;
+  return key < MAX_KEY ? &table->key_info[key] : nullptr;
+}
+
+/* Is the primary key, declared or the first unique one without NULLs, the same after it. */
+static bool same_primary(const TABLE *before, const TABLE *after,
+                         const std::vector<const Field *> &old)
+{
+  const KEY *a= primary_of(before), *b= primary_of(after);
+  if (!a || !b)
+    return a == b;
+  if (a->user_defined_key_parts != b->user_defined_key_parts)
+    return false;
+  for (uint i= 0; i < a->user_defined_key_parts; i++)
+  {
+    const KEY_PART_INFO *p= &a->key_part[i], *q= &b->key_part[i];
+    const Field *was= old[q->fieldnr - 1];
+    if (!was || was->field_index + 1 != p->fieldnr ||
+        (p->key_part_flag & HA_REVERSE_SORT) != (q->key_part_flag & HA_REVERSE_SORT))
+      return false;
+  }
+  return true;
+}
+
+/* The value that rows which are there show for a new column; false if that is not one value. */
+static bool default_of(const Field *field, ek_value *value)
+{
+  if (field->default_value || (field->flags & AUTO_INCREMENT_FLAG))
+    return false;
+  const TABLE *table= field->table;
+  const uchar *record= table->s->default_values;
+  if (field->type() == MYSQL_TYPE_GEOMETRY && !field->real_maybe_null())
+    return false;
+  *value= value_of(field, record, nullptr);
+  return value->bytes.len <= DEFAULT_BYTES_MAX;
+}
+
+const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
+{
+  const alter_table_operations flags= info->handler_flags;
+  if (flags & ~(METADATA | INSTANT | BUILD))
+    return "this change";
+  if (table->part_info || altered->part_info)
+    return "a change of partitions at once";
+  if (table->versioned() || altered->versioned())
+    return "a change of a system-versioned table";
+  if (info->ignore)
+    return "ALTER IGNORE";
+  for (const TABLE *t : {table, altered})
+    for (Field **f= t->field; *f; f++)
+      if (!(*f)->stored_in_db() && in_a_key(t, *f))
+        return "a table with an index of a virtual column";
+  const std::vector<const Field *> old= old_fields(info);
+  if (!same_primary(table, altered, old))
+    return "another primary key";
+  const Field *number= altered->found_next_number_field;
+  const Field *number_before= number ? old[number->field_index] : nullptr;
+  if (number_before != (number ? table->found_next_number_field : nullptr))
+    return "another AUTO_INCREMENT column";
+  if ((info->create_info->used_fields & HA_CREATE_USED_AUTO) &&
+      info->create_info->auto_increment_value < ek_next_number(evenkeel_db, name()))
+    return "a lower AUTO_INCREMENT";
+  for (uint i= 0; altered->field[i]; i++)
+  {
+    const Field *field= altered->field[i], *was= old[i];
+    if (!field->stored_in_db())
+      continue;
+    const Column now= Column::of(field);
+    if (!was)
+    {
+      ek_value value;
+      if (info->error_if_not_empty || !default_of(field, &value))
+        return "a new column whose default is not one value";
+      continue;
+    }
+    const Column before= Column::of(was);
+    if (!was->stored_in_db() || now.how != before.how || now.type_code != before.type_code ||
+        (now.a != before.a && !(now.type_code == BYTES_CODE && now.a > before.a)))
+      return "another type of a column";
+    ek_column there;
+    if (ek_column_of(evenkeel_db, name(), text(was->field_name), &there) < 0)
+      return "a column that the engine does not know";
+    if (field->real_maybe_null() && !(there.flags & EK_NULLABLE))
+      return "NULL in a column of a key";
+    if (now.a > there.a && primary_of(table))
+      for (uint j= 0; j < primary_of(table)->user_defined_key_parts; j++)
+        if (primary_of(table)->key_part[j].fieldnr == was->field_index + 1)
+          return "a longer column of the primary key";
+  }
+  return nullptr;
+}
+
+enum_alter_inplace_result
+ha_evenkeel::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
+{
+  static thread_local char reason[96];
+  if (const char *why= not_in_place(altered, info))
+  {
+    snprintf(reason, sizeof reason, "EVENKEEL copies the table for %s", why);
+    info->unsupported_reason= reason;
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  if (!(info->handler_flags & BUILD))
+    return HA_ALTER_INPLACE_INSTANT;
+  std::unique_ptr<Build> build;
+  if (const char *why= plan_build(altered, info, &build))
+  {
+    snprintf(reason, sizeof reason, "EVENKEEL does not support %s", why);
+    info->unsupported_reason= reason;
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
+}
+
+/* The indexes to be built, as the table is before the change; a reason if that cannot be. */
+const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info,
+                                    std::unique_ptr<Build> *planned)
+{
+  /* Fields of the new definition -> columns as they are now. */
+  std::vector<int> columns;
+  for (const Field *was : old_fields(info))
+    columns.push_back(was && was->stored_in_db() ? m_columns[was->field_index] : -1);
+  planned->reset(new Build(ha_thd(), m_name));
+  Build &build= **planned;
+  for (uint i= 0; i < info->index_add_count; i++)
+  {
+    const KEY &added= info->key_info_buffer[info->index_add_buffer[i]];
+    for (uint j= 0; j < altered->s->keys; j++)
+    {
+      const KEY *key= &altered->key_info[j];
+      if (!equal(key->name, added.name))
+        continue;
+      for (uint k= 0; k < key->user_defined_key_parts; k++)
+        if (altered->field[key->key_part[k].fieldnr - 1]->stored_in_db() &&
+            columns[key->key_part[k].fieldnr - 1] < 0)
+          return "an index of a column of the same ALTER";
+      std::vector<ek_part> parts;
+      if (const char *why= key_parts(key, columns, &parts))
+        return why;
+      build.names.emplace_back(key->name.str, key->name.length);
+      build.parts.push_back(parts);
+      build.unique.push_back((key->flags & HA_NOSAME) != 0);
+    }
+  }
+  return nullptr;
+}
+
+/* -- the three phases -- */
+
+/* Waits until the build is done, or has got as far as `phase`: true if it failed. */
+static bool wait_build(THD *thd, Build *build, int32_t phase)
+{
+  int32_t shown= -1;
+  for (uint ms= 1; !build->done; ms= MY_MIN(2 * ms, 50))
+  {
+    uint64_t rows, of;
+    const int32_t now= build->progress(&rows, &of);
+    if (now >= phase && phase < EK_BUILD_DONE)
+      return false;
+    if (now != shown)
+    {
+      if (shown >= EK_BUILD_WAITING && now > shown)
+        thd_progress_next_stage(thd);
+      thd_proc_info(thd, phases[now]);
+      shown= now;
+    }
+    if (now == EK_BUILD_SCANNING)
+      thd_progress_report(thd, MY_MIN(rows, of), of);
+    if (thd_kill_level(thd))
+      build->cancel();
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  }
+  build->join();
+  return build->failed;
+}
+
+/* Reads the row with this clustered key into the record of the new definition. */
+bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std::string &key)
+{
+  ek_error error;
+  ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error);
+  if (!txn)
+    return false;
+  table->use_all_columns();
+  const bool found= ek_get(txn, name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
+                    !fill(table->record[0], m_row, false);
+  if (found)
+  {
+    const std::vector<const Field *> old= old_fields(info);
+    altered->use_all_columns();
+    for (uint i= 0; altered->field[i]; i++)
+      if (old[i] && old[i]->stored_in_db())
+      {
+        if (old[i]->is_null())
+          altered->field[i]->set_null();
+        else
+        {
+          altered->field[i]->set_notnull();
+          altered->field[i]->store_field(const_cast<Field *>(old[i]));
+        }
+      }
+  }
+  ek_rollback(txn, &error);
+  return found;
+}
+
+/* Tells the client why a build failed. */
+void ha_evenkeel::report_build(TABLE *altered, Alter_inplace_info *info, Build *build)
+{
+  const ek_error &error= build->error;
+  if (thd_kill_level(ha_thd()))
+    my_error(ER_QUERY_INTERRUPTED, MYF(0));
+  else if (error.kind == EK_BUSY)
+    my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+  else if (error.kind == EK_DUPLICATE)
+  {
+    const std::string index= error.index[0] == PROVISIONAL[0] ? error.index + 1 : error.index;
+    const std::string key= build->duplicate();
+    for (uint i= 0; i < altered->s->keys; i++)
+      if (index == altered->key_info[i].name.str && !key.empty() && read_into(altered, info, key))
+      {
+        print_keydup_error(altered, &altered->key_info[i], MYF(0));
+        return;
+      }
+    my_printf_error(ER_DUP_ENTRY, "Duplicate entry for key '%-.192s'", MYF(0), index.c_str());
+  }
+  else
+    print_error(handler_error(ha_thd(), error), MYF(0));
+}
+
+bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  if (!(info->handler_flags & BUILD))
+    return false;
+  THD *thd= ha_thd();
+  Alter_context *context= new Alter_context;
+  info->handler_ctx= context;
+  std::unique_ptr<Build> build;
+  if (plan_build(altered, info, &build))
+    return true;
+  context->set_build(build.release());
+  thd_progress_init(thd, EK_BUILD_CHECKING);
+  context->build->start();
+  if (!wait_build(thd, context->build.get(), EK_BUILD_SCANNING))
+    return false;
+  thd_progress_end(thd);
+  report_build(altered, info, context->build.get());
+  return true;
+}
+
+bool ha_evenkeel::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
+  if (!context || !context->build)
+    return false;
+  const bool failed= wait_build(ha_thd(), context->build.get(), EK_BUILD_DONE);
+  thd_progress_end(ha_thd());
+  if (failed)
+    report_build(altered, info, context->build.get());
+  return failed;
+}
+
+/* A change of the engine's catalog, with the names it points to. */
+struct ha_evenkeel::Change
+{
+  std::vector<ek_bytes> drop_indexes, drop_columns;
+  std::vector<ek_rename> rename_indexes, rename_columns;
+  std::vector<ek_widen> widen;
+  std::vector<ek_new_column> add;
+  std::list<std::string> names;
+
+  ek_bytes keep(const std::string &name)
+  {
+    names.push_back(name);
+    return ek_text(names.back());
+  }
+  ek_change get() const
+  {
+    return {drop_indexes.data(), drop_indexes.size(), rename_indexes.data(), rename_indexes.size(),
+            drop_columns.data(), drop_columns.size(), rename_columns.data(), rename_columns.size(),
+            widen.data(), widen.size(), add.data(), add.size()};
+  }
+  bool is_empty() const
+  {
+    return drop_indexes.empty() && rename_indexes.empty() && drop_columns.empty() &&
+           rename_columns.empty() && widen.empty() && add.empty();
+  }
+};
+
+void ha_evenkeel::plan_indexes(Alter_inplace_info *info, Change *change)
+{
+  const KEY *primary= primary_of(table);
+  for (uint i= 0; i < info->index_drop_count; i++)
+    if (info->index_drop_buffer[i] != primary)
+      change->drop_indexes.push_back(text(info->index_drop_buffer[i]->name));
+  for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
+    if (!primary || !equal(pair.old_key->name, primary->name))
+      change->rename_indexes.push_back({text(pair.old_key->name), text(pair.new_key->name)});
+  Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
+  if (context && context->build)
+    for (const std::string &name : context->build->names)
+      change->rename_indexes.push_back({change->keep(PROVISIONAL + name), ek_text(name)});
+}
+
+void ha_evenkeel::plan_columns(TABLE *altered, Alter_inplace_info *info, Change *change)
+{
+  const std::vector<const Field *> old= old_fields(info);
+  for (Field **f= table->field; *f; f++)
+    if ((*f)->stored_in_db() && std::find(old.begin(), old.end(), *f) == old.end())
+      change->drop_columns.push_back(text((*f)->field_name));
+  for (uint i= 0; altered->field[i]; i++)
+  {
+    const Field *field= altered->field[i], *was= old[i];
+    if (!field->stored_in_db())
+      continue;
+    const Column now= Column::of(field);
+    if (!was)
+    {
+      ek_value value;
+      default_of(field, &value);
+      change->add.push_back({{text(field->field_name), now.type_code, EK_NULLABLE, now.a, now.b},
+                             value});
+      continue;
+    }
+    if (!equal(was->field_name, field->field_name))
+      change->rename_columns.push_back({text(was->field_name), text(field->field_name)});
+    if (now.a > Column::of(was).a)
+      change->widen.push_back({text(field->field_name), now.a});
+  }
+}
+
+bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
+{
+  Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
+  Build *build= context ? context->build.get() : nullptr;
+  Change change;
+  if (commit)
+  {
+    plan_indexes(info, &change);
+    plan_columns(altered, info, &change);
+  }
+  else if (build)
+  {
+    build->cancel();
+    build->join();
+    if (build->done && !build->failed)
+      for (const std::string &name : build->names)
+        change.drop_indexes.push_back(change.keep(PROVISIONAL + name));
+  }
+  if (!change.is_empty())
+  {
+    const ek_change what= change.get();
+    ek_error error;
+    if (ek_alter_table(evenkeel_db, name(), &what, &error))
+    {
+      report(commit ? "ALTER TABLE" : "ALTER TABLE, taken back", error);
+      if (commit)
+        print_error(handler_error(ha_thd(), error), MYF(0));
+      return commit;
+    }
+  }
+  if (commit && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
+    reset_auto_increment(info->create_info->auto_increment_value);
+  info->group_commit_ctx= nullptr;
+  if (context)
+    context->drop_build();
+  return false;
+}
+
+/* -- what the server asks -- */
+
+ulonglong ha_evenkeel::table_version() const
+{
+  ek_error error;
+  ek_table_info info;
+  return ek_table_figures(evenkeel_db, name(), &info, &error) ? 0 : info.definition;
+}
+
+int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
+{
+  ek_error error;
+  ek_table_info info;
+  const std::string name= table_name(path);
+  if (ek_table_figures(evenkeel_db, ek_text(name), &info, &error))
+    return 2;
+  return info.definition == before ? 1 : 0;
+}
+
+/* Strings may grow: the bytes that are stored stay as they are. */
+bool ha_evenkeel::can_convert_nocopy(const Field &field, const Column_definition &now) const
+{
+  const enum_field_types type= field.real_type();
+  if (type != MYSQL_TYPE_VARCHAR && type != MYSQL_TYPE_STRING)
+    return false;
+  return now.type_handler()->real_field_type() == type && now.charset == field.charset() &&
+         now.length >= field.field_length && Column::of(&field).type_code == BYTES_CODE &&
+         (type == MYSQL_TYPE_VARCHAR || field.has_charset()) && !now.compression_method() &&
+         !field.compression_method();
+}
+
+Compare_keys ha_evenkeel::compare_key_parts(const Field &was, const Column_definition &now,
+                                            const KEY_PART_INFO &before,
+                                            const KEY_PART_INFO &after) const
+{
+  const Compare_keys plain= handler::compare_key_parts(was, now, before, after);
+  if (plain != Compare_keys::NotEqual)
+    return plain;
+  /* A whole column that has grown is the same key. */
+  const bool whole= before.length == was.key_length() && after.length >= now.length &&
+                    !(before.key_part_flag & HA_PART_KEY_SEG);
+  return whole && can_convert_nocopy(was, now) ? Compare_keys::EqualButKeyPartLength
+                                               : Compare_keys::NotEqual;
+}

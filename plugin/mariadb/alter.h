@@ -1,0 +1,19 @@
+/* What others see of ALTER TABLE in place. */
+#ifndef EVENKEEL_ALTER_H
+#define EVENKEEL_ALTER_H
+#include "engine.h"
+#include <functional>
+
+struct Build_figures
+{
+  my_thread_id thread_id;
+  std::string table, indexes, phase;
+  uint64_t rows_done, rows_total;
+};
+
+/* Builds of indexes that are under way. */
+void each_build(const std::function<void(const Build_figures &)> &each);
+
+/* For the server: 0 if the table is no more what it was when `before` was its version. */
+int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before);
+#endif

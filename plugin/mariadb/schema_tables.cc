@@ -1,0 +1,338 @@
+/* INFORMATION_SCHEMA.EVENKEEL_TABLES, _INDEXES, _JOBS, _STALLS, _TRX, _LOCKS. All want the
+   privilege PROCESS, as InnoDB's do. Rows are collected first and stored then, so that nothing of
+   the engine is held while the server writes. */
+#include "schema_tables.h"
+#include "alter.h"
+#include "engine.h"
+#include <sql_i_s.h>
+#include <sql_acl.h>
+#include <sql_show.h>
+#include <sql_table.h>
+
+/* Locks shown at most. */
+static const size_t LOCKS_MAX= 10000;
+
+/* A row: texts and numbers in the order of the columns. */
+struct Cell
+{
+  bool is_null= false, is_text= false;
+  std::string text;
+  ulonglong number= 0;
+  Cell(const std::string &t) : is_text(true), text(t) {}
+  Cell(const char *t) : is_text(true), text(t) {}
+  Cell(ulonglong n) : number(n) {}
+  Cell() : is_null(true) {}
+};
+typedef std::vector<Cell> Line;
+typedef std::vector<Line> Lines;
+
+static int store(THD *thd, TABLE *table, const Lines &lines)
+{
+  for (const Line &line : lines)
+  {
+    restore_record(table, s->default_values);
+    for (size_t i= 0; i < line.size(); i++)
+    {
+      Field *field= table->field[i];
+      const Cell &cell= line[i];
+      if (cell.is_null)
+      {
+        field->set_null();
+        continue;
+      }
+      field->set_notnull();
+      if (cell.is_text)
+        field->store(cell.text.data(), cell.text.size(), system_charset_info);
+      else
+        field->store(cell.number, true);
+    }
+    if (schema_table_store_record(thd, table))
+      return 1;
+  }
+  return 0;
+}
+
+static std::string string_of(ek_bytes b) { return std::string((const char *) b.ptr, b.len); }
+
+static std::string hex(ek_bytes b, size_t most)
+{
+  static const char digits[]= "0123456789abcdef";
+  std::string out;
+  for (size_t i= 0; i < MY_MIN(b.len, most); i++)
+  {
+    out.push_back(digits[b.ptr[i] >> 4]);
+    out.push_back(digits[b.ptr[i] & 15]);
+  }
+  return out;
+}
+
+/* The server's names of an engine's table, which has those of files. */
+static void server_names(const std::string &name, std::string *schema, std::string *table)
+{
+  char to[NAME_LEN + 1];
+  const size_t slash= name.rfind('/');
+  const std::string part= slash == std::string::npos ? std::string() : name.substr(0, slash);
+  const size_t begin= part.rfind('/');
+  const std::string db= begin == std::string::npos ? part : part.substr(begin + 1);
+  schema->assign(to, filename_to_tablename(db.c_str(), to, sizeof to, true));
+  const std::string rest= slash == std::string::npos ? name : name.substr(slash + 1);
+  table->assign(to, filename_to_tablename(rest.c_str(), to, sizeof to, true));
+}
+
+static bool refused(THD *thd)
+{
+  return !evenkeel_db || check_global_access(thd, PROCESS_ACL, true);
+}
+
+static void add_name(void *context, ek_bytes name)
+{
+  static_cast<std::vector<std::string> *>(context)->push_back(string_of(name));
+}
+
+static std::vector<std::string> names()
+{
+  std::vector<std::string> found;
+  ek_tables(evenkeel_db, &found, add_name);
+  return found;
+}
+
+/* -- TABLES -- */
+
+namespace Show {
+static ST_FIELD_INFO tables_fields[]= {
+  Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("TABLE_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("TABLE_ID", ULonglong(), NOT_NULL),
+  Column("ROWS_ESTIMATE", ULonglong(), NOT_NULL),
+  Column("COLUMNS", ULonglong(), NOT_NULL),
+  Column("ROW_FORMATS", ULonglong(), NOT_NULL),
+  Column("CLUSTERED_ON", Varchar(16), NOT_NULL),
+  Column("INDEXES", ULonglong(), NOT_NULL),
+  Column("INDEX_BYTES", ULonglong(), NOT_NULL),
+  CEnd()};
+}
+
+static int fill_tables(THD *thd, TABLE_LIST *tables, COND *)
+{
+  if (refused(thd))
+    return 0;
+  Lines lines;
+  for (const std::string &name : names())
+  {
+    ek_error error;
+    ek_table_info info;
+    if (ek_table_figures(evenkeel_db, ek_text(name), &info, &error))
+      continue;
+    std::string schema, table;
+    server_names(name, &schema, &table);
+    lines.push_back({schema, table, (ulonglong) info.id, info.rows_estimate, info.columns,
+                     info.row_formats, info.hidden_key ? "hidden id" : "primary key",
+                     info.indexes, info.index_bytes});
+  }
+  return store(thd, tables->table, lines);
+}
+
+/* -- INDEXES -- */
+
+namespace Show {
+static ST_FIELD_INFO indexes_fields[]= {
+  Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("TABLE_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("INDEX_NAME", Varchar(NAME_CHAR_LEN + 1), NOT_NULL),
+  Column("STATE", Varchar(8), NOT_NULL),
+  Column("RUNS", ULonglong(), NOT_NULL),
+  Column("RUN_ENTRIES", ULonglong(), NOT_NULL),
+  Column("RUN_BYTES", ULonglong(), NOT_NULL),
+  CEnd()};
+}
+
+struct Index_lines
+{
+  std::string schema, table;
+  Lines lines;
+};
+
+static void add_index(void *context, ek_bytes name, uint8_t valid, uint64_t runs, uint64_t entries,
+                      uint64_t bytes)
+{
+  Index_lines *found= static_cast<Index_lines *>(context);
+  found->lines.push_back({found->schema, found->table, string_of(name),
+                          valid ? "valid" : "building", runs, entries, bytes});
+}
+
+static int fill_indexes(THD *thd, TABLE_LIST *tables, COND *)
+{
+  if (refused(thd))
+    return 0;
+  Index_lines found;
+  for (const std::string &name : names())
+  {
+    ek_error error;
+    server_names(name, &found.schema, &found.table);
+    ek_indexes(evenkeel_db, ek_text(name), &found, add_index, &error);
+  }
+  return store(thd, tables->table, found.lines);
+}
+
+/* -- JOBS -- */
+
+namespace Show {
+static ST_FIELD_INFO jobs_fields[]= {
+  Column("KIND", Varchar(16), NOT_NULL),
+  Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NULLABLE),
+  Column("TABLE_NAME", Varchar(NAME_CHAR_LEN), NULLABLE),
+  Column("WHAT", Varchar(512), NULLABLE),
+  Column("PHASE", Varchar(64), NOT_NULL),
+  Column("DONE", ULonglong(), NULLABLE),
+  Column("TOTAL", ULonglong(), NULLABLE),
+  Column("UNIT", Varchar(16), NULLABLE),
+  Column("THREAD_ID", ULonglong(), NULLABLE),
+  CEnd()};
+}
+
+struct Background
+{
+  ulonglong merges= 0, reverts= 0;
+};
+
+static void background(void *context, ek_bytes name, ek_bytes, uint64_t value)
+{
+  Background *now= static_cast<Background *>(context);
+  const std::string figure= string_of(name);
+  if (figure == "merges_begun")
+    now->merges+= value;
+  else if (figure == "merges" || figure == "merges_given_up")
+    now->merges-= value;
+  else if (figure == "reverting_txns")
+    now->reverts= value;
+}
+
+static int fill_jobs(THD *thd, TABLE_LIST *tables, COND *)
+{
+  if (refused(thd))
+    return 0;
+  Lines lines;
+  each_build([&lines](const Build_figures &build) {
+    std::string schema, table;
+    server_names(build.table, &schema, &table);
+    lines.push_back({"index build", schema, table, build.indexes, build.phase, build.rows_done,
+                     build.rows_total, "rows", (ulonglong) build.thread_id});
+  });
+  Background now;
+  ek_figures(evenkeel_db, &now, background);
+  /* Counters are read one by one: the difference may be behind for a moment. */
+  if ((longlong) now.merges > 0)
+    lines.push_back({"merge", Cell(), Cell(), "runs of indexes", "merging", now.merges, Cell(),
+                     "merges", Cell()});
+  if (now.reverts)
+    lines.push_back({"revert", Cell(), Cell(), "rows of aborted transactions", "reverting",
+                     now.reverts, Cell(), "transactions", Cell()});
+  return store(thd, tables->table, lines);
+}
+
+/* -- STALLS -- */
+
+namespace Show {
+static ST_FIELD_INFO stalls_fields[]= {
+  Column("CAUSE", Varchar(32), NOT_NULL),
+  Column("WAITS", ULonglong(), NOT_NULL),
+  Column("WAITS_OVER_1MS", ULonglong(), NOT_NULL),
+  Column("TIME_US", ULonglong(), NOT_NULL),
+  Column("LONGEST_US", ULonglong(), NOT_NULL),
+  CEnd()};
+}
+
+static void add_wait(void *context, ek_bytes cause, uint64_t count, uint64_t over_1ms, uint64_t us,
+                     uint64_t max_us)
+{
+  static_cast<Lines *>(context)->push_back({string_of(cause), count, over_1ms, us, max_us});
+}
+
+static int fill_stalls(THD *thd, TABLE_LIST *tables, COND *)
+{
+  if (refused(thd))
+    return 0;
+  Lines lines;
+  ek_waits(evenkeel_db, &lines, add_wait);
+  return store(thd, tables->table, lines);
+}
+
+/* -- TRX -- */
+
+namespace Show {
+static ST_FIELD_INFO trx_fields[]= {
+  Column("TRX_ID", ULonglong(), NOT_NULL),
+  Column("STATE", Varchar(16), NOT_NULL),
+  Column("ROW_OPERATIONS", ULonglong(), NOT_NULL),
+  Column("WAITS_FOR", ULonglong(), NULLABLE),
+  Column("XID", Varchar(280), NULLABLE),
+  CEnd()};
+}
+
+static void add_txn(void *context, uint64_t id, uint8_t prepared, uint64_t operations, ek_bytes xid,
+                    uint64_t waits_for)
+{
+  const char *state= prepared ? "prepared" : waits_for ? "lock wait" : "running";
+  static_cast<Lines *>(context)->push_back({id, state, operations,
+                                            waits_for ? Cell(waits_for) : Cell(),
+                                            xid.len ? Cell(hex(xid, 140)) : Cell()});
+}
+
+static int fill_trx(THD *thd, TABLE_LIST *tables, COND *)
+{
+  if (refused(thd))
+    return 0;
+  Lines lines;
+  ek_txns(evenkeel_db, &lines, add_txn);
+  return store(thd, tables->table, lines);
+}
+
+/* -- LOCKS -- */
+
+namespace Show {
+static ST_FIELD_INFO locks_fields[]= {
+  Column("TRX_ID", ULonglong(), NOT_NULL),
+  Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("TABLE_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("INDEX_NAME", Varchar(NAME_CHAR_LEN + 1), NULLABLE),
+  Column("MODE", Varchar(1), NOT_NULL),
+  Column("KIND", Varchar(8), NOT_NULL),
+  Column("STATE", Varchar(8), NOT_NULL),
+  Column("KEY_BYTES", Varchar(128), NOT_NULL),
+  CEnd()};
+}
+
+static void add_lock(void *context, uint64_t txn, ek_bytes table, ek_bytes index, uint8_t exclusive,
+                     uint8_t granted, uint8_t range, ek_bytes key)
+{
+  std::string schema, name;
+  server_names(string_of(table), &schema, &name);
+  static_cast<Lines *>(context)->push_back({txn, schema, name,
+                                            index.len ? Cell(string_of(index)) : Cell(),
+                                            exclusive ? "X" : "S", range ? "range" : "key",
+                                            granted ? "held" : "waiting", hex(key, 64)});
+}
+
+static int fill_locks(THD *thd, TABLE_LIST *tables, COND *)
+{
+  if (refused(thd))
+    return 0;
+  Lines lines;
+  ek_locks(evenkeel_db, LOCKS_MAX, &lines, add_lock);
+  return store(thd, tables->table, lines);
+}
+
+static int init(void *p, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, COND *))
+{
+  ST_SCHEMA_TABLE *schema= (ST_SCHEMA_TABLE *) p;
+  schema->fields_info= fields;
+  schema->fill_table= fill;
+  return 0;
+}
+
+int evenkeel_tables_init(void *p) { return init(p, Show::tables_fields, fill_tables); }
+int evenkeel_indexes_init(void *p) { return init(p, Show::indexes_fields, fill_indexes); }
+int evenkeel_jobs_init(void *p) { return init(p, Show::jobs_fields, fill_jobs); }
+int evenkeel_stalls_init(void *p) { return init(p, Show::stalls_fields, fill_stalls); }
+int evenkeel_trx_init(void *p) { return init(p, Show::trx_fields, fill_trx); }
+int evenkeel_locks_init(void *p) { return init(p, Show::locks_fields, fill_locks); }
