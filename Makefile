@@ -1,6 +1,6 @@
-# make deps | bench | test | test-release | plugin | sql | profile | check | docs. See README.md.
+# make deps | bench | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
 SHELL := /bin/bash
-.PHONY: deps bench bench-compare test test-release plugin sql profile check docs
+.PHONY: deps bench bench-compare test test-release plugin install sql profile check docs
 
 deps:
 	@bash scripts/deps.sh
@@ -18,6 +18,11 @@ bench-compare:
 # ENGINE=EVENKEEL for the MariaDB server that is installed: target/plugin/ha_evenkeel.so.
 plugin:
 	@bash plugin/mariadb/build.sh
+
+# The plugin into the system's server, with a config file and a hook that builds it again after an
+# upgrade; as root. DESTDIR=... puts it elsewhere.
+install:
+	@bash scripts/install.sh
 
 # A private server with the engine loaded, and a client on it.
 sql: deps plugin

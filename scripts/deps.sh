@@ -4,12 +4,18 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 packages=(chromium python3 gcc libc6-dev ca-certificates
-    g++ postgresql util-linux)
+    g++ postgresql util-linux patch lsof perl libpcre2-posix3)
 if [ "${1:-}" = compare ]; then
     packages+=(librocksdb-dev clang libclang-dev g++)
 elif [ "${1:-}" = profile ]; then
     packages+=(linux-perf)
 fi
+
+server() {
+    bash scripts/mariadb.sh install || exit $?
+    bash scripts/mariadb.sh suite >/dev/null
+    exit $?
+}
 
 command -v cargo >/dev/null || {
     echo "a Rust toolchain is missing: install rustup, then run this again" >&2
@@ -21,7 +27,7 @@ for package in "${packages[@]}"; do
         || missing+=("$package")
 done
 if [ ${#missing[@]} -eq 0 ]; then
-    exec bash scripts/mariadb.sh install
+    server
 fi
 
 run=()
@@ -42,4 +48,4 @@ echo "installing: ${missing[*]}" >&2
         echo "could not install: ${missing[*]}" >&2
         exit 3
     }
-exec bash scripts/mariadb.sh install
+server

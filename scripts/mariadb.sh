@@ -1,6 +1,6 @@
 #!/bin/bash
 # The MariaDB server that the plugin is built for: its packages and the headers of the very same
-# version. Sourced by other scripts, or run: scripts/mariadb.sh install | headers | version
+# version. Sourced by other scripts, or run: scripts/mariadb.sh install | headers | suite | version
 #
 # A plugin loads only into the version it was built for, so packages and source must agree. Debian's
 # archives do not always have the source of their newest package: the newest version that has both
@@ -127,10 +127,35 @@ mariadb_headers() {
     echo "$mariadb_dir/${have%%-*}"
 }
 
+# Prints the folder of the server's own test suite, of the installed version: packages unpacked into
+# a place of our own, for installed they would bring a service and its accounts with them.
+mariadb_suite() {
+    local have upstream out package
+    have=$(installed_version)
+    [ -n "$have" ] || { say "no server is installed: run make deps"; return 3; }
+    upstream=${have#*:}
+    out=$mariadb_dir/suite-${upstream%%-*}
+    if [ ! -d "$out/usr/share/mysql/mysql-test" ]; then
+        rm -rf "$out.new" && mkdir -p "$out.new/deb" "$out.new/tree"
+        for package in mariadb-{server,client}{-core,} mariadb-test{,-data}; do
+            (cd "$out.new/deb" && apt-get -q download "$package=$have") >>"$out.log" 2>&1 || {
+                say "package $package of $have cannot be had: $(tail -1 "$out.log")"
+                return 3
+            }
+        done
+        for package in "$out.new"/deb/*.deb; do
+            dpkg-deb -x "$package" "$out.new/tree" || return 1
+        done
+        rm -rf "$out" && mv "$out.new/tree" "$out" && rm -rf "$out.new"
+    fi
+    echo "$out"
+}
+
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     case "${1:-}" in
         install) mariadb_install ;;
         headers) mariadb_headers ;;
+        suite) mariadb_suite ;;
         version) installed_version ;;
         *) sed -n '2,3p' "$0" >&2; exit 2 ;;
     esac

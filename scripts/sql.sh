@@ -1,7 +1,8 @@
 #!/bin/bash
 # A private MariaDB server with the engine loaded, in a directory of its own, and a client on it.
 # scripts/sql.sh [client options]; with standard input it runs that. The server ends with it.
-# EVENKEEL_SQL_DIR names the directory (target/sql; kept), EVENKEEL_SERVER_ARGS adds to the server's.
+# EVENKEEL_SQL_DIR names the directory (target/sql; kept), EVENKEEL_SERVER_ARGS adds to the server's,
+# EVENKEEL_PRELOAD is a library loaded before the server's own.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 dir=${EVENKEEL_SQL_DIR:-$PWD/target/sql}
@@ -22,7 +23,7 @@ ln -sf /usr/lib/mysql/plugin/*.so "$dir/plugins/" 2>/dev/null
 ln -sf "$plugin/ha_evenkeel.so" "$dir/plugins/"
 socket=$dir/socket
 # shellcheck disable=SC2086
-mariadbd --no-defaults "${user[@]}" --datadir="$dir/data" --socket="$socket" --skip-networking \
+LD_PRELOAD=${EVENKEEL_PRELOAD:-} mariadbd --no-defaults "${user[@]}" --datadir="$dir/data" --socket="$socket" --skip-networking \
     --plugin-dir="$dir/plugins" --plugin-maturity=beta --plugin-load-add=ha_evenkeel.so \
     --ignore-db-dirs='#evenkeel' --pid-file="$dir/pid" --log-error="$dir/error.log" \
     --tmpdir="$dir" ${EVENKEEL_SERVER_ARGS:-} &

@@ -1,0 +1,79 @@
+#!/bin/bash
+# Puts the plugin into the system's MariaDB server. scripts/install.sh [install | rebuild | remove]
+#   install  the plugin that `make plugin` built, a config file that loads it at startup, and a hook
+#            for apt that builds it again after an upgrade of the server
+#   rebuild  what the hook runs: builds and installs it if the server is another version
+#   remove   all of it; tables stay in the server's data directory
+# DESTDIR goes before every path, and then nothing outside of it is touched or restarted.
+# Exit codes: 0 done, 1 failed, 3 something is missing (the message says what).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+root=${DESTDIR:-}
+plugins=$root/usr/lib/mysql/plugin
+config=$root/etc/mysql/mariadb.conf.d/evenkeel.cnf
+hook=$root/etc/apt/apt.conf.d/90evenkeel
+state=$root/usr/local/lib/evenkeel
+built=${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin}/ha_evenkeel.so
+
+server_version() { mariadbd --version | sed -E 's/.*Ver ([^ ]+) .*/\1/'; }
+
+restart() {
+    [ -z "$root" ] && command -v systemctl >/dev/null && systemctl is-enabled -q mariadb 2>/dev/null \
+        && systemctl restart mariadb
+}
+
+install_all() {
+    [ -f "$built" ] || { echo "make plugin first" >&2; return 3; }
+    mkdir -p "$plugins" "$(dirname "$config")" "$(dirname "$hook")" "$state" 2>/dev/null \
+        && [ -w "$plugins" ] || { echo "run this as root: sudo make install" >&2; return 3; }
+    # Put in place at once: a server that runs has the old file open and keeps it.
+    cp "$built" "$plugins/.ha_evenkeel.so" && mv "$plugins/.ha_evenkeel.so" "$plugins/ha_evenkeel.so" \
+        || return 1
+    # A config that is there was perhaps changed by its owner.
+    [ -f "$config" ] || cat >"$config" <<'END'
+# ENGINE=EVENKEEL. Settings and what they mean: SHOW VARIABLES LIKE 'evenkeel%', docs/user/mariadb.md.
+[mariadbd]
+plugin_maturity = beta
+plugin_load_add = ha_evenkeel.so
+# The server does not start without the engine: its tables, and transactions that are prepared in
+# it, would be missing.
+evenkeel = FORCE_PLUS_PERMANENT
+ignore_db_dirs = "#evenkeel"
+#evenkeel_memory_size = 4G
+#evenkeel_log_size = 2G
+#evenkeel_flush_at_commit = 1
+END
+    cat >"$hook" <<END
+// Builds the Evenkeel plugin again when the MariaDB server was upgraded: it loads only into the very
+// version it was built for.
+DPkg::Post-Invoke { "[ ! -x $PWD/scripts/install.sh ] || PATH=$PATH $PWD/scripts/install.sh rebuild || true"; };
+END
+    server_version >"$state/version"
+    echo "installed for MariaDB $(server_version); restart the server to load it"
+}
+
+rebuild() {
+    [ -f "$state/version" ] || { echo "not installed" >&2; return 3; }
+    [ "$(server_version)" != "$(cat "$state/version")" ] || return 0
+    echo "evenkeel: the server is $(server_version) now: building the plugin for it" >&2
+    bash scripts/mariadb.sh headers >/dev/null && bash plugin/mariadb/build.sh >&2 && install_all >&2 || {
+        echo "evenkeel: no plugin for this version of the server yet, which does not start without" \
+            "it. Hold the server's packages back (apt-mark hold mariadb-server) or build it later" \
+            "with: $PWD/scripts/install.sh rebuild" >&2
+        return 1
+    }
+    restart || true
+}
+
+remove() {
+    rm -f "$plugins/ha_evenkeel.so" "$config" "$hook" "$state/version"
+    rmdir "$state" 2>/dev/null
+    echo "removed; tables are still in the server's data directory, in #evenkeel"
+}
+
+case "${1:-install}" in
+    install) install_all ;;
+    rebuild) rebuild ;;
+    remove) remove ;;
+    *) sed -n '2,8p' "$0" >&2; exit 2 ;;
+esac

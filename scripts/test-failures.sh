@@ -1,0 +1,119 @@
+#!/bin/bash
+# What users see when the disk is full, a sync fails or a page is damaged, in one private server whose
+# system calls fail on demand (plugin/mariadb/tests/failing.c). Prints "N passed, N failed".
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export EVENKEEL_SQL_DIR EVENKEEL_FAIL_DIR
+EVENKEEL_SQL_DIR=$(mktemp -d)
+EVENKEEL_FAIL_DIR=$EVENKEEL_SQL_DIR/fail
+trap 'rm -rf "$EVENKEEL_SQL_DIR"' EXIT
+mkdir "$EVENKEEL_FAIL_DIR"
+gcc -shared -fPIC -O1 -o "$EVENKEEL_SQL_DIR/failing.so" plugin/mariadb/tests/failing.c -ldl || exit 1
+log=$EVENKEEL_SQL_DIR/error.log
+passed=0 failed=0
+
+# Runs SQL on a fresh server; lines `\! touch FILE` make calls fail from there on.
+run() {
+    EVENKEEL_SERVER_ARGS="--evenkeel-log-size=32M --evenkeel-memory-size=16M ${args:-}" \
+        EVENKEEL_PRELOAD=$EVENKEEL_SQL_DIR/failing.so \
+        timeout 200 bash scripts/sql.sh --force --batch -N 2>&1
+}
+expect() {
+    local what=$1 pattern=$2 text=$3
+    if grep -qE "$pattern" <<<"$text"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'not seen: %s (%s) in:\n%s\n' "$what" "$pattern" "$text" >&2
+    fi
+}
+
+# 1. A full disk: changes fail, reads go on; with room again changes go on.
+out=$(run <<END
+create table t (id int primary key, b longblob) engine=evenkeel;
+create table u (id int primary key) engine=evenkeel;
+insert into t values (1, repeat('a', 100));
+\\! touch $EVENKEEL_FAIL_DIR/full
+insert into t select seq, repeat('b', 1000000) from seq_2_to_200;
+select 'rows', count(*) from t;
+\\! rm $EVENKEEL_FAIL_DIR/full
+insert into t values (500, 'again');
+insert into u values (1);
+select 'then', count(*) from t;
+do sleep(2);
+check table t;
+END
+)
+expect "error of a full disk" 'ERROR (1114|1021)' "$out"
+expect "reads on a full disk" $'rows\t1$' "$out"
+expect "changes with room again" $'then\t2$' "$out"
+expect "a sound table" $'check\tstatus\tOK' "$out"
+
+# 2. A failed sync: changes stop with an error, reads go on, the next start recovers.
+out=$(run <<END
+insert into u values (2);
+\\! touch $EVENKEEL_FAIL_DIR/sync
+insert into u values (3);
+insert into t values (501, 'no');
+\\! rm $EVENKEEL_FAIL_DIR/sync
+insert into t values (502, 'no');
+select 'rows', count(*) from t;
+show global status like 'Evenkeel_writes_stopped';
+END
+)
+expect "errors of a failed sync" 'ERROR .*' "$out"
+expect "changes stay stopped" '^ERROR 1036|^ERROR .* read.only' "$out"
+expect "reads after a failed sync" $'rows\t2$' "$out"
+expect "the status variable" $'Evenkeel_writes_stopped\t1' "$out"
+expect "the reason in the log" 'EVENKEEL' "$(grep -i 'sync' "$log")"
+out=$(run <<END
+select 'acknowledged', count(*) from u where id <= 2;
+insert into t values (503, 'yes');
+select 'rows', count(*) from t;
+check table t, u;
+END
+)
+expect "what was acknowledged" $'acknowledged\t2$' "$out"
+expect "changes after the restart" $'rows\t3$' "$out"
+
+# 3. A damaged page: its table is crashed, with file and page in the log; others go on.
+run >/dev/null <<END
+create table d (id int primary key, c varbinary(1000)) engine=evenkeel;
+insert into d select seq, concat('damage-me-', seq, repeat('x', 500)) from seq_1_to_3000;
+END
+python3 - "$EVENKEEL_SQL_DIR/data/#evenkeel" <<'END' || exit 1
+import glob, os, sys
+hit = 0
+for path in glob.glob(sys.argv[1] + "/**/*", recursive=True):
+    # The log is not read again after a clean end.
+    if os.path.isfile(path) and "log" not in os.path.basename(path) and "wal" not in path:
+        with open(path, "r+b") as f:
+            data = f.read()
+            at = data.find(b"damage-me-1500x")
+            while at >= 0:
+                f.seek(at)
+                f.write(b"DAMAGE")
+                hit += 1
+                print("damaged:", os.path.basename(path), at, file=sys.stderr)
+                at = data.find(b"damage-me-1500x", at + 1)
+sys.exit(0 if hit else 1)
+END
+: >"$log"
+out=$(run <<END
+select 'sum', sum(length(c)) from d;
+insert into u values (10);
+select 'others', count(*) from u;
+select 'point', id from d where id = 1;
+select 'damaged', left(c, 20) from d where id = 1500;
+check table d;
+check table u;
+END
+)
+expect "the error of a damaged page" 'ERROR .*(crashed|[Ii]ncorrect key file|damaged)' "$out"
+expect "other tables" $'others\t[34]$' "$out"
+expect "rows on other pages" $'point\t1$' "$out"
+expect "CHECK TABLE of it" $'d\tcheck\t(error|Warning)' "$out"
+expect "CHECK TABLE of another" $'u\tcheck\tstatus\tOK' "$out"
+expect "file and page in the log" 'EVENKEEL.*page' "$(grep EVENKEEL "$log")"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

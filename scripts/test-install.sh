@@ -1,0 +1,54 @@
+#!/bin/bash
+# `make install` into a directory of its own: a server starts with the config file and has the engine;
+# a plugin for another version is built again. Prints one line.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export DESTDIR
+DESTDIR=$(mktemp -d)
+server=
+trap '[ -n "$server" ] && kill "$server"; wait; rm -rf "$DESTDIR"' EXIT
+fail() { echo "install: $*" >&2; exit 1; }
+bash scripts/install.sh install >/dev/null || fail "does not install"
+config=$DESTDIR/etc/mysql/mariadb.conf.d/evenkeel.cnf
+user=()
+[ "$(id -u)" -eq 0 ] && user=(--user=root)
+mariadb-install-db --no-defaults "${user[@]}" --datadir="$DESTDIR/data" --skip-test-db \
+    --auth-root-authentication-method=normal >"$DESTDIR/log" 2>&1 || fail "$(tail -3 "$DESTDIR/log")"
+start() {
+    mariadbd --defaults-file="$config" "${user[@]}" --datadir="$DESTDIR/data" --tmpdir="$DESTDIR" \
+        --socket="$DESTDIR/socket" --skip-networking --plugin-dir="$DESTDIR/usr/lib/mysql/plugin" \
+        --pid-file="$DESTDIR/pid" --log-error="$DESTDIR/error.log" &
+    server=$!
+    for _ in $(seq 300); do
+        sql 'select 1' >/dev/null 2>&1 && return 0
+        kill -0 "$server" 2>/dev/null || { server=; return 1; }
+        sleep 0.1
+    done
+    return 1
+}
+sql() { mariadb --no-defaults --socket="$DESTDIR/socket" -uroot -N -e "$1"; }
+stop() { kill "$server"; wait "$server"; server=; }
+
+start || fail "the server does not start: $(tail -3 "$DESTDIR/error.log")"
+sql 'create database d; create table d.t (a int primary key) engine=evenkeel; insert into d.t values (7)' \
+    || fail "no table"
+[ "$(sql 'show databases' | grep -c evenkeel)" = 0 ] || fail "its directory is shown as a database"
+sql 'uninstall soname "ha_evenkeel"' 2>/dev/null && fail "it can be taken away from under its tables"
+stop
+# Without the plugin the server must not start: tables would be missing.
+mv "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so" "$DESTDIR/away"
+start 2>/dev/null && fail "it starts without the engine"
+mv "$DESTDIR/away" "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so"
+start || fail "it does not start again"
+[ "$(sql 'select a from d.t')" = 7 ] || fail "the row is gone"
+stop
+# Another version of the server: the hook builds and installs.
+bash scripts/install.sh rebuild 2>"$DESTDIR/log" || fail "rebuild"
+[ ! -s "$DESTDIR/log" ] || fail "it builds for the same version"
+echo 10.11.1 >"$DESTDIR/usr/local/lib/evenkeel/version"
+rm "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so"
+bash scripts/install.sh rebuild >"$DESTDIR/log" 2>&1 || fail "$(cat "$DESTDIR/log")"
+[ -f "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so" ] || fail "it was not built again"
+bash scripts/install.sh remove >/dev/null
+[ -z "$(find "$DESTDIR/etc" "$DESTDIR/usr" -type f)" ] || fail "something is left"
+echo "install: the server loads the engine, refuses to start without it, and it is built again"

@@ -1,0 +1,69 @@
+#!/bin/bash
+# The server's own test suites on ENGINE=EVENKEEL, through the overlay in plugin/mariadb/mysql-test.
+# scripts/test-mtr.sh [quick | all | engines | innodb | TEST...]; prints what failed, then the sums.
+# quick: own suite and storage_engine; all: the same with what is slow; engines: engines/funcs and
+# engines/iuds with EVENKEEL as default; innodb: storage_engine as InnoDB runs it, to compare.
+# TEST is a name as MTR has it: storage_engine-evenkeel.1st.
+# EVENKEEL_MTR_ARGS adds options; the servers' files are in EVENKEEL_MTR_DIR (target/mtr).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+plugin=${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin}/ha_evenkeel.so
+[ -f "$plugin" ] || { echo "make plugin first" >&2; exit 3; }
+suite=$(bash scripts/mariadb.sh suite) || exit $?
+dir=${EVENKEEL_MTR_DIR:-$PWD/target/mtr}
+mkdir -p "$dir"
+overlay=$PWD/plugin/mariadb/mysql-test
+# A tree of links of our own, so that runs of several working copies do not meet.
+tree=$dir/usr
+rm -rf "$tree"
+mkdir -p "$tree/lib/mysql/plugin" "$tree/share/mysql/mysql-test/plugin"
+link() { local file; for file in "$1"/*; do ln -sfn "$file" "$2/"; done; }
+ln -sfn "$suite/usr/bin" "$suite/usr/sbin" "$tree/"
+link "$suite/usr/lib/mysql/plugin" "$tree/lib/mysql/plugin"
+cp "$plugin" "$tree/lib/mysql/plugin/ha_evenkeel.so"
+for part in "$suite"/usr/share/mysql/*; do
+    [ "$(basename "$part")" = mysql-test ] || ln -sfn "$part" "$tree/share/mysql/"
+done
+tests=$suite/usr/share/mysql/mysql-test
+for part in "$tests"/*; do
+    case $(basename "$part") in plugin | suite) ;; *) ln -sfn "$part" "$tree/share/mysql/mysql-test/" ;; esac
+done
+# The server's results of storage_engine are older than the server.
+mkdir "$tree/share/mysql/mysql-test/suite"
+link "$tests/suite" "$tree/share/mysql/mysql-test/suite"
+rm "$tree/share/mysql/mysql-test/suite/storage_engine"
+cp -r "$tests/suite/storage_engine" "$tree/share/mysql/mysql-test/suite/"
+find "$tree/share/mysql/mysql-test/suite/storage_engine/" -name '*.result' \
+    -exec sed -i -f "$overlay/storage_engine/server-text.sed" {} +
+link "$tests/plugin" "$tree/share/mysql/mysql-test/plugin"
+ln -sfn "$overlay" "$tree/share/mysql/mysql-test/plugin/evenkeel"
+
+ours=storage_engine-evenkeel,storage_engine/trx-evenkeel,storage_engine/parts-evenkeel
+case "${1:-quick}" in
+    quick) what=(--suite="$ours,evenkeel") ;;
+    all) what=(--suite="$ours,evenkeel" --big-test) ;;
+    innodb)
+        what=(--suite=storage_engine-innobase,storage_engine/trx-innobase,storage_engine/parts-innobase)
+        ;;
+    engines)
+        what=(--suite=engines/funcs,engines/iuds --combination=--default-storage-engine=evenkeel
+            --mysqld=--plugin-load-add=ha_evenkeel.so --mysqld=--ignore-db-dirs=#evenkeel)
+        ;;
+    *) what=("$@") ;;
+esac
+cd "$tree/share/mysql/mysql-test" || exit 1
+# Servers of two workers; a failure is not tried again.
+# shellcheck disable=SC2086
+perl mtr --vardir="$dir/var" --force --max-test-fail=0 --retry=0 --parallel="${EVENKEEL_MTR_JOBS:-2}" \
+    --testcase-timeout=5 --suite-timeout=60 ${EVENKEEL_MTR_ARGS:-} "${what[@]}" >"$dir/log" 2>&1
+code=$?
+# MTR's own verdict also counts the server's remark that the plugin is beta.
+grep -q '^Completed: All' "$dir/log" && code=0
+if [ "${what[*]}" = "$*" ]; then
+    cat "$dir/log"
+    exit $code
+fi
+grep -E '\[ (fail|disabled|skipped) \]' "$dir/log"
+passed=$(grep -c '\[ pass \]' "$dir/log") failed=$(grep -c '\[ fail \]' "$dir/log")
+echo "$passed passed, $failed failed, $(grep -c '\[ disabled \]' "$dir/log") disabled: $dir/log"
+[ $code -eq 0 ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
