@@ -63,7 +63,7 @@ impl KeyPart {
     }
 
     fn encode_value(&self, value: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
-        if let Some(number) = self.ty.to_number(value) {
+        if let Some(number) = self.ty.to_number(&value) {
             // The plain case, without arithmetic in 128 bits: sign flipped, big-endian.
             match self.ty.fixed_len() {
                 Some(8) => out.extend_from_slice(&(number ^ i64::MIN).to_be_bytes()),

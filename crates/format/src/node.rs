@@ -65,8 +65,6 @@ const STAMP_BYTES: usize = 12;
 const LEAF_CELL_BYTES: usize = 3;
 /// Bytes of an inner cell beside the timestamp and the suffix.
 const INNER_CELL_BYTES: usize = 9;
-/// Bytes of a cell in front of its suffix, at most: those of an inner cell with a timestamp.
-pub(crate) const FIXED_BYTES_MAX: usize = INNER_CELL_BYTES + 8;
 /// Levels of a tree at most: enough for 2^64 rows at the smallest fan-out.
 pub const LEVELS_MAX: u8 = 32;
 
@@ -166,24 +164,18 @@ impl LeafCell<'_> {
         LEAF_CELL_BYTES + stamp + suffix_len + self.row.len()
     }
 
+    #[inline]
     pub(crate) fn write(&self, out: &mut [u8], suffix: &[u8]) {
-        let (fixed, len) = self.fixed(suffix.len());
-        out[..len].copy_from_slice(&fixed[..len]);
-        out[len..len + suffix.len()].copy_from_slice(suffix);
-        out[len + suffix.len()..].copy_from_slice(self.row);
-    }
-
-    /// What comes before the suffix, and its length.
-    pub(crate) fn fixed(&self, suffix_len: usize) -> ([u8; FIXED_BYTES_MAX], usize) {
-        let mut out = [0; FIXED_BYTES_MAX];
         out[0] = self.flags;
-        put_u16(&mut out, 1, suffix_len);
-        if self.flags & STAMPED == 0 {
-            return (out, LEAF_CELL_BYTES);
+        put_u16(out, 1, suffix.len());
+        let mut at = LEAF_CELL_BYTES;
+        if self.flags & STAMPED != 0 {
+            out[3..11].copy_from_slice(&self.stamp.txn.0.to_le_bytes());
+            out[11..15].copy_from_slice(&self.stamp.undo_no.0.to_le_bytes());
+            at += STAMP_BYTES;
         }
-        out[3..11].copy_from_slice(&self.stamp.txn.0.to_le_bytes());
-        out[11..15].copy_from_slice(&self.stamp.undo_no.0.to_le_bytes());
-        (out, LEAF_CELL_BYTES + STAMP_BYTES)
+        out[at..at + suffix.len()].copy_from_slice(suffix);
+        out[at + suffix.len()..].copy_from_slice(self.row);
     }
 }
 

@@ -1,9 +1,8 @@
 //! Changing tree nodes: the second half of `node`, which has the layout and the rules.
 
 use crate::node::{
-    FIXED_BYTES_MAX, FLAG_DEAD, FLAG_NO_HIGH, HEADER_BYTES, InnerCell, KIND_INNER, KIND_LEAF,
-    LEVELS_MAX, LeafCell, Node, SLOT_BYTES, bad, common_prefix, head_of, put_u16, strip_prefix,
-    u16_at,
+    FLAG_DEAD, FLAG_NO_HIGH, HEADER_BYTES, InnerCell, KIND_INNER, KIND_LEAF, LEVELS_MAX, LeafCell,
+    Node, SLOT_BYTES, bad, common_prefix, head_of, put_u16, strip_prefix, u16_at,
 };
 use crate::record::cell_flags::DELETED;
 use evenkeel_base::Result;
@@ -234,36 +233,27 @@ impl<'a> NodeMut<'a> {
         self.bytes[2] = (self.bytes[2] & !FLAG_DEAD) | if dead { FLAG_DEAD } else { 0 };
     }
 
-    /// Appends a cell behind all others: `fixed`, the key suffix in two parts, the rest. False if
-    /// it does not fit.
-    fn push_cell(&mut self, fixed: &[u8], suffix: [&[u8]; 2], rest: &[u8]) -> bool {
+    /// Appends a slot and place for its cell of `len` bytes behind all others. `None` if it does
+    /// not fit.
+    #[inline]
+    fn push_slot(&mut self, head: u32, len: usize) -> Option<&mut [u8]> {
         let count = u16_at(self.bytes, 4);
-        let suffix_len = suffix[0].len() + suffix[1].len();
-        let len = fixed.len() + suffix_len + rest.len();
-        let Some(at) = self.take_cell(count + 1, len) else { return false };
-        let mut to = at;
-        for part in [fixed, suffix[0], suffix[1], rest] {
-            if !part.is_empty() {
-                self.bytes[to..to + part.len()].copy_from_slice(part);
-                to += part.len();
-            }
-        }
-        let head = head_of(&self.bytes[at + fixed.len()..][..suffix_len]);
+        let at = self.take_cell(count + 1, len)?;
         self.set_slot(count, head, at, len);
         put_u16(self.bytes, 4, count + 1);
-        true
+        Some(&mut self.bytes[at..at + len])
     }
 
     /// Appends a leaf cell whose key is above all keys here: what `insert_leaf` behind the last
     /// slot does. False if it does not fit.
     pub fn push_leaf(&mut self, key: &[u8], cell: &LeafCell<'_>) -> bool {
         let Some(suffix) = strip_prefix(key, self.node().prefix()) else { return false };
-        let (fixed, len) = cell.fixed(suffix.len());
-        let done = self.push_cell(&fixed[..len], [&[], suffix], cell.row);
-        if done {
-            self.count_dead(0, cell.flags);
-        }
-        done
+        let Some(out) = self.push_slot(head_of(suffix), cell.cell_bytes(suffix.len())) else {
+            return false;
+        };
+        cell.write(out, suffix);
+        self.count_dead(0, cell.flags);
+        true
     }
 
     /// Appends the cells of a range of another node of the same level, whose keys are above all
@@ -279,25 +269,35 @@ impl<'a> NodeMut<'a> {
             return Err(bad("cells of another kind of node"));
         }
         let (lead, cut) = (&old[shared..], prefix - shared);
+        let mut whole = lead.to_vec();
         for i in range {
-            let Some((start, suffix, rest)) = from.cell_parts(i) else {
+            let Some((start, suffix, _)) = from.cell_parts(i) else {
                 return Err(bad("cell outside the page"));
             };
             let more = &self.bytes[prefix_at + shared..prefix_at + prefix];
             if cut > 0 && suffix.get(..cut) != Some(more) {
                 return Err(bad("cells do not fit"));
             }
-            let suffix = [lead, &suffix[cut..]];
-            let mut fixed = [0; FIXED_BYTES_MAX];
-            fixed[..start.len()].copy_from_slice(start);
-            if leaf {
-                put_u16(&mut fixed, 1, lead.len() + suffix[1].len());
-            }
-            if !self.push_cell(&fixed[..start.len()], suffix, rest) {
+            let suffix = &suffix[cut..];
+            let head = if lead.is_empty() {
+                head_of(suffix)
+            } else {
+                whole.truncate(lead.len());
+                whole.extend_from_slice(suffix);
+                head_of(&whole)
+            };
+            // The suffix and what follows it lie side by side.
+            let rest = &from.cell(i)[start.len() + cut..];
+            let len = start.len() + lead.len() + rest.len();
+            let Some(out) = self.push_slot(head, len) else {
                 return Err(bad("cells do not fit"));
-            }
+            };
+            out[..start.len()].copy_from_slice(start);
+            out[start.len()..start.len() + lead.len()].copy_from_slice(lead);
+            out[start.len() + lead.len()..].copy_from_slice(rest);
             if leaf {
-                self.count_dead(0, fixed[0]);
+                put_u16(out, 1, lead.len() + suffix.len());
+                self.count_dead(0, start[0]);
             }
         }
         Ok(())
@@ -306,10 +306,44 @@ impl<'a> NodeMut<'a> {
     /// Keeps the first `keep` slots and gives the node a new high fence (the left half of a
     /// split). # Errors: `BadEncoding`, with the node unchanged.
     pub fn truncate(&mut self, keep: usize, high: Option<&[u8]>) -> Result<()> {
+        if keep >= self.node().count() && high.is_some_and(|high| self.raise_fence(high)) {
+            return Ok(());
+        }
         let old = self.bytes.to_vec();
         let node = Node::parse(&old)?;
         let keep = keep.min(node.count());
         self.rebuild(&old, node.low(), high, 0, |to| to.append_from(&node, 0..keep))
+    }
+
+    /// Gives a node that keeps all cells a high fence that is not shorter than the one it has and
+    /// leaves its prefix as it is: the cells move down by the difference, nothing is written anew.
+    /// False, and nothing is done, if that is not so.
+    fn raise_fence(&mut self, high: &[u8]) -> bool {
+        let node = self.node();
+        let (count, len) = (node.count(), self.bytes.len());
+        let (start, cells_end) = (node.cells_start, node.cells_end);
+        let old_high = u16_at(self.bytes, 14);
+        let Some(more) = high.len().checked_sub(old_high) else { return false };
+        let inside = |i| {
+            let (_, at, len) = node.slot(i);
+            (start..=cells_end).contains(&at) && at + len <= cells_end
+        };
+        if start < HEADER_BYTES + SLOT_BYTES * count + more
+            || common_prefix(node.low(), high) != node.prefix().len()
+            || !(0..count).all(inside)
+        {
+            return false;
+        }
+        self.bytes.copy_within(start..len - old_high, start - more);
+        self.bytes[len - high.len()..].copy_from_slice(high);
+        for slot in self.bytes[HEADER_BYTES..][..SLOT_BYTES * count].chunks_exact_mut(SLOT_BYTES) {
+            let at = u16_at(slot, 4) - more;
+            put_u16(slot, 4, at);
+        }
+        put_u16(self.bytes, 8, start - more);
+        put_u16(self.bytes, 14, high.len());
+        self.bytes[2] &= !FLAG_NO_HIGH;
+        true
     }
 
     /// Gives the node new fences, keeping all cells. # Errors: `BadEncoding`, node unchanged.
@@ -346,10 +380,11 @@ impl<'a> NodeMut<'a> {
             for i in 0..node.count() {
                 let Some(cell) = edit(i, node.leaf_cell(i)?) else { continue };
                 let suffix = node.suffix(i);
-                let (fixed, len) = cell.fixed(suffix.len());
-                if !to.push_cell(&fixed[..len], [&[], suffix], cell.row) {
+                let len = cell.cell_bytes(suffix.len());
+                let Some(out) = to.push_slot(head_of(suffix), len) else {
                     return Err(bad("cells do not fit"));
-                }
+                };
+                cell.write(out, suffix);
                 to.count_dead(0, cell.flags);
             }
             Ok(())

@@ -243,3 +243,37 @@ fn layout_is_frozen() {
     ];
     assert_eq!(page[44..], expected);
 }
+
+#[test]
+fn a_fence_that_keeps_the_prefix_moves_the_cells_and_changes_nothing_else() {
+    let mut page = vec![0xaa; 400];
+    let mut node = NodeMut::format(&mut page, 0, b"key10", None).unwrap();
+    node.set_prefix(3).unwrap();
+    for (i, key) in [b"key11".as_slice(), b"key12", b"key13"].into_iter().enumerate() {
+        assert!(node.insert_leaf(i, key, &cell(i as u8 & DELETED, b"a row")));
+    }
+    node.mark_dead(true);
+    node.remove(0);
+    let all = |bytes: &[u8]| -> Vec<(Vec<u8>, u8, Vec<u8>)> {
+        let node = Node::parse(bytes).unwrap();
+        node.check().unwrap();
+        let of = |i| {
+            let cell = node.leaf_cell(i).unwrap();
+            (node.key(i), cell.flags, cell.row.to_vec())
+        };
+        (0..node.count()).map(of).collect()
+    };
+    let (before, old) = (all(&page), page.clone());
+    // Another prefix than before: written anew.
+    let mut anew = page.clone();
+    NodeMut::parse(&mut anew).unwrap().truncate(9, Some(b"kez")).unwrap();
+    // The same prefix: the cells are moved as they lie.
+    NodeMut::parse(&mut page).unwrap().truncate(2, Some(b"key2")).unwrap();
+    assert_eq!((all(&anew), all(&page)), (before.clone(), before));
+    let (was, anew, now) = (Node::parse(&old), Node::parse(&anew), Node::parse(&page));
+    let (was, anew, now) = (was.unwrap(), anew.unwrap(), now.unwrap());
+    assert_eq!((anew.high(), now.high()), (Some(b"kez".as_slice()), Some(b"key2".as_slice())));
+    assert_eq!((anew.prefix(), now.prefix()), (b"ke".as_slice(), b"key".as_slice()));
+    assert_eq!(now.free_bytes(), was.free_bytes() - 4);
+    assert!(now.is_marked_dead() && now.dead_count() == was.dead_count());
+}

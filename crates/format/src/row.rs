@@ -42,6 +42,40 @@ pub enum Field<'a> {
     Reference(&'a [u8]),
 }
 
+/// A `Field` by reference. Values are looked at where they lie: moving one about copies it piece by
+/// piece, and reading it back then waits for those stores, which costs more than encoding it.
+enum FieldRef<'a> {
+    Value(&'a ValueRef<'a>),
+    Reference(&'a [u8]),
+}
+
+/// What a row is encoded from: `with` shows the i-th field.
+trait Fields {
+    fn with<R>(&self, i: usize, look: impl FnOnce(FieldRef<'_>) -> R) -> R;
+}
+
+/// Fields that are made when asked for.
+struct Made<F>(F);
+
+impl<'v, F: Fn(usize) -> Field<'v>> Fields for Made<F> {
+    fn with<R>(&self, i: usize, look: impl FnOnce(FieldRef<'_>) -> R) -> R {
+        match &(self.0)(i) {
+            Field::Value(value) => look(FieldRef::Value(value)),
+            Field::Reference(bytes) => look(FieldRef::Reference(bytes)),
+        }
+    }
+}
+
+/// Values at hand.
+struct Lent<F>(F);
+
+impl<'a, F: Fn(usize) -> &'a ValueRef<'a>> Fields for Lent<F> {
+    #[inline]
+    fn with<R>(&self, i: usize, look: impl FnOnce(FieldRef<'_>) -> R) -> R {
+        look(FieldRef::Value((self.0)(i)))
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Fixed { offset: u32, len: u16 },
@@ -134,19 +168,32 @@ impl RowLayout {
     /// # Errors
     /// `ValueType`, `ValueRange`, `NullNotAllowed`: `out` is as before then.
     pub fn encode<'v>(&self, field: impl Fn(usize) -> Field<'v>, out: &mut Vec<u8>) -> Result<()> {
+        self.encode_fields(&Made(field), out)
+    }
+
+    /// The same of values that are at hand, none of them in overflow pages.
+    ///
+    /// # Errors
+    /// As `encode`.
+    #[inline]
+    pub fn encode_values<'v>(
+        &self,
+        value: impl Fn(usize) -> &'v ValueRef<'v>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.encode_fields(&Lent(value), out)
+    }
+
+    fn encode_fields(&self, fields: &impl Fields, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
-        let done = self.encode_inner(&field, out);
+        let done = self.encode_inner(fields, out);
         if done.is_err() {
             out.truncate(start);
         }
         done
     }
 
-    fn encode_inner<'v>(
-        &self,
-        field: &impl Fn(usize) -> Field<'v>,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
+    fn encode_inner(&self, fields: &impl Fields, out: &mut Vec<u8>) -> Result<()> {
         let flags_at = out.len();
         out.push(0);
         put_varint(out, u64::from(self.version));
@@ -155,33 +202,29 @@ impl RowLayout {
         out.resize(fixed_at + self.fixed_len, 0);
         let (mut total, mut references) = (0u64, false);
         for (i, (column, slot)) in self.columns.iter().zip(&self.slots).enumerate() {
-            let field = field(i);
-            match (field, slot.null_bit) {
-                (Field::Value(ValueRef::Null), None) => {
-                    return Err(Error::new(Code::NullNotAllowed));
+            fields.with(i, |field| -> Result<()> {
+                match (slot.place, field) {
+                    (_, FieldRef::Value(ValueRef::Null)) => match slot.null_bit {
+                        None => return Err(Error::new(Code::NullNotAllowed)),
+                        Some(bit) => out[bitmap_at + usize::from(bit / 8)] |= 1 << (bit % 8),
+                    },
+                    (Place::Fixed { offset, len }, FieldRef::Value(value)) => {
+                        let at = fixed_at + offset as usize;
+                        put_fixed(column.ty, value, &mut out[at..at + usize::from(len)])?;
+                    }
+                    (Place::Fixed { .. }, FieldRef::Reference(_)) => {
+                        return Err(Error::internal("a reference in a column of fixed length"));
+                    }
+                    (Place::Variable { .. }, FieldRef::Value(value)) => {
+                        total += column.ty.to_bytes(*value)?.len() as u64;
+                    }
+                    (Place::Variable { .. }, FieldRef::Reference(bytes)) => {
+                        total += bytes.len() as u64;
+                        references = true;
+                    }
                 }
-                (Field::Value(ValueRef::Null), Some(bit)) => {
-                    out[bitmap_at + usize::from(bit / 8)] |= 1 << (bit % 8);
-                    continue;
-                }
-                _ => {}
-            }
-            match (slot.place, field) {
-                (Place::Fixed { offset, len }, Field::Value(value)) => {
-                    let at = fixed_at + offset as usize;
-                    put_fixed(column.ty, value, &mut out[at..at + usize::from(len)])?;
-                }
-                (Place::Fixed { .. }, Field::Reference(_)) => {
-                    return Err(Error::internal("a reference in a column of fixed length"));
-                }
-                (Place::Variable { .. }, Field::Value(value)) => {
-                    total += column.ty.to_bytes(value)?.len() as u64;
-                }
-                (Place::Variable { .. }, Field::Reference(bytes)) => {
-                    total += bytes.len() as u64;
-                    references = true;
-                }
-            }
+                Ok(())
+            })?;
         }
         if self.variable_count > 0 {
             if total >= u64::from(REFERENCE) {
@@ -194,17 +237,12 @@ impl RowLayout {
                 _ => 2,
             };
             out[flags_at] = width | if references { HAS_REFERENCES } else { 0 };
-            self.encode_variable(field, width, out)?;
+            self.encode_variable(fields, width, out)?;
         }
         Ok(())
     }
 
-    fn encode_variable<'v>(
-        &self,
-        field: &impl Fn(usize) -> Field<'v>,
-        width: u8,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
+    fn encode_variable(&self, fields: &impl Fields, width: u8, out: &mut Vec<u8>) -> Result<()> {
         let width = 1usize << width;
         let mut end_at = out.len();
         out.resize(end_at + width * self.variable_count, 0);
@@ -213,15 +251,17 @@ impl RowLayout {
             if matches!(slot.place, Place::Fixed { .. }) {
                 continue;
             }
-            let mut mark = 0;
-            match field(i) {
-                Field::Value(ValueRef::Null) => {}
-                Field::Value(value) => out.extend_from_slice(column.ty.to_bytes(value)?),
-                Field::Reference(bytes) => {
-                    out.extend_from_slice(bytes);
-                    mark = REFERENCE;
+            let mark = fields.with(i, |field| -> Result<u32> {
+                match field {
+                    FieldRef::Value(ValueRef::Null) => {}
+                    FieldRef::Value(value) => out.extend_from_slice(column.ty.to_bytes(*value)?),
+                    FieldRef::Reference(bytes) => {
+                        out.extend_from_slice(bytes);
+                        return Ok(REFERENCE);
+                    }
                 }
-            }
+                Ok(0)
+            })?;
             let end = (out.len() - base) as u32 | mark;
             out[end_at..end_at + width].copy_from_slice(&end.to_le_bytes()[..width]);
             end_at += width;
@@ -248,7 +288,8 @@ impl RowLayout {
     }
 }
 
-fn put_fixed(ty: ColumnType, value: ValueRef<'_>, out: &mut [u8]) -> Result<()> {
+#[inline]
+fn put_fixed(ty: ColumnType, value: &ValueRef<'_>, out: &mut [u8]) -> Result<()> {
     if let Some(number) = ty.to_number(value) {
         // The plain case, without arithmetic in 128 bits.
         match out.len() {
@@ -258,9 +299,9 @@ fn put_fixed(ty: ColumnType, value: ValueRef<'_>, out: &mut [u8]) -> Result<()> 
         }
     } else if ty.is_scalar() {
         let len = out.len();
-        out.copy_from_slice(&ty.to_bits(value)?.to_le_bytes()[..len]);
+        out.copy_from_slice(&ty.to_bits(*value)?.to_le_bytes()[..len]);
     } else {
-        out.copy_from_slice(ty.to_bytes(value)?);
+        out.copy_from_slice(ty.to_bytes(*value)?);
     }
     Ok(())
 }

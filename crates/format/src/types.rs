@@ -200,14 +200,14 @@ impl ColumnType {
     /// The number of a value that a signed integer or time column holds as it is, if it fits: what
     /// `to_bits` gives, for the common case.
     #[inline]
-    pub(crate) fn to_number(self, value: ValueRef<'_>) -> Option<i64> {
+    pub(crate) fn to_number(self, value: &ValueRef<'_>) -> Option<i64> {
         use ColumnType::*;
         match (self, value) {
-            (Int64, ValueRef::Int(i)) | (DateTime, ValueRef::DateTime(i)) => Some(i),
-            (Int32, ValueRef::Int(i)) => i32::try_from(i).ok().map(i64::from),
-            (Int16, ValueRef::Int(i)) => i16::try_from(i).ok().map(i64::from),
-            (Int8, ValueRef::Int(i)) => i8::try_from(i).ok().map(i64::from),
-            (Int64, ValueRef::UInt(u)) => i64::try_from(u).ok(),
+            (Int64, ValueRef::Int(i)) | (DateTime, ValueRef::DateTime(i)) => Some(*i),
+            (Int32, ValueRef::Int(i)) => i32::try_from(*i).ok().map(i64::from),
+            (Int16, ValueRef::Int(i)) => i16::try_from(*i).ok().map(i64::from),
+            (Int8, ValueRef::Int(i)) => i8::try_from(*i).ok().map(i64::from),
+            (Int64, ValueRef::UInt(u)) => i64::try_from(*u).ok(),
             _ => None,
         }
     }

@@ -482,11 +482,13 @@ impl Drop for Mtr<'_> {
 }
 
 fn apply(pages: &Pages, guard: &mut ExclusiveGuard<'_>, page: PageNo, op: u8, payload: &[u8]) {
-    let lsn = page::lsn(guard.bytes());
+    // A page being formatted is not read: its frame may never have been touched, and reading first
+    // makes the system map it twice.
+    let lsn = (op != op::FORMAT).then(|| page::lsn(guard.bytes()));
     if let Err(error) = pages.geometry.apply(op, payload, page, guard.bytes_mut()) {
         pages.rt.health.fail(error);
     }
-    if op != op::FORMAT {
+    if let Some(lsn) = lsn {
         page::set_lsn(guard.bytes_mut(), lsn);
     }
 }

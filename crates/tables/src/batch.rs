@@ -12,6 +12,7 @@ use crate::transaction::Transaction;
 use crate::write::{Inserted, OnDuplicate};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, IndexId, Lsn, Result, Stamp, TreeId};
+use evenkeel_format::node::compare;
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_format::rows::{ROWS_HEAD_BYTES, ROWS_ROW_BYTES};
 use evenkeel_format::undo::UndoRecord;
@@ -79,7 +80,7 @@ impl Batch {
     fn add<'v>(
         &mut self,
         state: &TableState,
-        value: &impl Fn(usize) -> ValueRef<'v>,
+        value: &impl Fn(usize) -> &'v ValueRef<'v>,
     ) -> Result<bool> {
         let start = self.bytes.len();
         let added = self.add_at(start, state, value);
@@ -97,10 +98,10 @@ impl Batch {
         &mut self,
         start: usize,
         state: &TableState,
-        value: &impl Fn(usize) -> ValueRef<'v>,
+        value: &impl Fn(usize) -> &'v ValueRef<'v>,
     ) -> Result<bool> {
         let shape = &state.shape;
-        shape.encode_key(&|i| Ok(value(i)), &mut self.bytes)?;
+        shape.encode_key(&|i| Ok(*value(i)), &mut self.bytes)?;
         let key = self.bytes.len();
         shape.encode_values(value, &mut self.bytes)?;
         let row = self.bytes.len();
@@ -110,7 +111,7 @@ impl Batch {
         let mut memory = 0;
         for index in &shape.indexes {
             self.part.clear();
-            index.encode(&|i| Ok(value(i)), key - start, &mut self.part)?;
+            index.encode(&|i| Ok(*value(i)), key - start, &mut self.part)?;
             put_bytes(&mut self.bytes, &self.part);
             memory += entry_bytes(self.part.len(), key - start, 0);
         }
@@ -127,7 +128,7 @@ impl Batch {
     /// True if the last row's key is not above the key of the one before it.
     fn last_is_out_of_order(&self) -> bool {
         match self.rows.len().checked_sub(2) {
-            Some(before) => self.row(before + 1).key <= self.row(before).key,
+            Some(before) => compare(self.row(before + 1).key, self.row(before).key).is_le(),
             None => false,
         }
     }
@@ -194,11 +195,11 @@ impl Transaction {
             let shape = &state.shape;
             shape.check_values(values)?;
             let row = match shape.auto_increment {
-                None => Made { values, number: None },
+                None => Made { values, number: None, given: ValueRef::Null },
                 Some(column) => {
                     let number =
                         self.store.auto_number(table, shape, column, values[column], None)?;
-                    Made { values, number }
+                    Made { values, number, given: number.map_or(ValueRef::Null, ValueRef::UInt) }
                 }
             };
             first = first.or(row.number);
@@ -237,7 +238,8 @@ impl Transaction {
         if shape.key.is_empty() || shape.indexes.iter().any(|index| index.checks_unique()) {
             return Ok(false);
         }
-        let value = |i: usize| row.value(shape, i);
+        let auto = shape.auto_increment.filter(|_| row.number.is_some());
+        let value = |i: usize| row.value(auto, i);
         match batch.add(state, &value) {
             Ok(true) => {}
             Ok(false) => return Ok(false),
@@ -355,16 +357,15 @@ impl Transaction {
 struct Made<'v> {
     values: &'v [ValueRef<'v>],
     number: Option<u64>,
+    /// The number as a value.
+    given: ValueRef<'v>,
 }
 
 impl<'v> Made<'v> {
     #[inline]
-    fn value(&self, shape: &Shape, i: usize) -> ValueRef<'v> {
-        match self.number {
-            Some(number) if shape.auto_increment == Some(i) => ValueRef::UInt(number),
-            // As many values as columns: checked.
-            _ => self.values[i],
-        }
+    fn value(&self, auto: Option<usize>, i: usize) -> &ValueRef<'v> {
+        // As many values as columns: checked.
+        if auto == Some(i) { &self.given } else { &self.values[i] }
     }
 }
 

@@ -330,16 +330,16 @@ impl Shape {
     /// # Errors: what encoding a value gives.
     pub fn encode_values<'v>(
         &self,
-        value: &impl Fn(usize) -> ValueRef<'v>,
+        value: &impl Fn(usize) -> &'v ValueRef<'v>,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let version = self.version(self.def.entry.row_version)?;
         let last = std::cell::Cell::new(0);
-        let encoded = version.layout.encode(
+        let encoded = version.layout.encode_values(
             |slot| {
                 let position = version.positions[slot].map_or(0, usize::from);
                 last.set(position);
-                Field::Value(value(position))
+                value(position)
             },
             out,
         );

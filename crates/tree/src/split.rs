@@ -78,8 +78,7 @@ impl Tree {
         let old = Node::parse(mtr.page(left))?;
         let mut node = NodeMut::format(&mut page, level, &cut.sep, old.high())?;
         if level == 0 && cut.keep == old.count() && old.high().is_none() {
-            // Ascending keys: what follows shares a little less than what was there.
-            node.set_prefix(common_prefix(old.low(), &cut.sep).saturating_sub(1))?;
+            node.set_prefix(prefix_ahead(old.low(), &cut.sep))?;
         }
         node.append_from(&old, cut.keep..old.count())?;
         // All checks are done: what follows cannot fail on a sound page.
@@ -119,6 +118,29 @@ impl Tree {
         apply().map_err(|e| self.trees().rt.health.fail(e))?;
         mtr.commit(&mut reserved);
         Ok(())
+    }
+}
+
+/// The prefix for the leaf that begins at `sep` where keys ascend: what `sep` shares with a key
+/// that lies as far behind it, and a quarter more, as `low`, the beginning of the leaf before, lies
+/// in front. So the leaf needs no other prefix when it is full. A guess: a key without it shortens
+/// it.
+fn prefix_ahead(low: &[u8], sep: &[u8]) -> usize {
+    let shared = common_prefix(low, sep);
+    // The difference begins in the middle of eight bytes, so that a carry shows.
+    let from = shared.saturating_sub(4);
+    let number = |key: &[u8]| {
+        let mut bytes = [0; 8];
+        let part = &key[from.min(key.len())..key.len().min(from + 8)];
+        bytes[..part.len()].copy_from_slice(part);
+        u64::from_be_bytes(bytes)
+    };
+    let (before, now) = (number(low), number(sep));
+    let step = now.saturating_sub(before);
+    let ahead = step.checked_add(step / 4).and_then(|step| now.checked_add(step));
+    match ahead {
+        Some(ahead) => sep.len().min(from + (now ^ ahead).leading_zeros() as usize / 8),
+        None => shared.saturating_sub(1),
     }
 }
 
@@ -225,6 +247,14 @@ fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
     if needed <= node.payload_bytes() {
         return None;
     }
+    let appends = !found && at == node.count();
+    if appends && n > 1 {
+        // Ascending keys: the full leaf stays as it is.
+        let left = (0..n - 1).map(|i| new.bytes(i)).sum::<usize>();
+        if let Some(cut) = new.cut(n - 1, left, left + new.bytes(n - 1)) {
+            return Some(cut);
+        }
+    }
     // Sizes left of each cut, and the cuts in the order of preference.
     let mut left = Vec::with_capacity(n);
     let mut sum = 0;
@@ -233,7 +263,6 @@ fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
         sum += new.bytes(i);
     }
     let mut cuts: Vec<usize> = (1..n).collect();
-    let appends = !found && at == node.count();
     let distance = |b: usize| if appends { n - b } else { left[b].abs_diff(sum / 2) };
     cuts.sort_by_key(|b| distance(*b));
     let best = cuts.iter().find_map(|b| new.cut(*b, left[*b], sum));
@@ -248,4 +277,23 @@ fn cut_without(node: &Node<'_>) -> Option<Cut> {
     }
     let (before, behind) = (node.key(keep - 1), node.key(keep));
     (before < behind).then(|| Cut { keep, sep: separator(&before, &behind).to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_ahead_is_what_as_many_keys_will_share() {
+        let ahead = |low: u64, sep: u64| prefix_ahead(&low.to_be_bytes(), &sep.to_be_bytes());
+        assert_eq!(ahead(0x0100, 0x0140), 7, "the next leaf ends at 0x0190");
+        assert_eq!(ahead(0x01a0, 0x01e0), 6, "a carry");
+        assert_eq!(ahead(0xff_ff80, 0xff_ffc0), 4, "a long carry");
+        assert_eq!(ahead(1000 << 32, 1001 << 32), 3, "steps of 2^32");
+        assert_eq!(ahead(0, u64::MAX - 1), 0, "nothing can lie so far ahead");
+        assert_eq!(prefix_ahead(b"", b"abc"), 0);
+        assert_eq!(prefix_ahead(b"ab", b"ab\0"), 3, "no number tells the step");
+        let long = |last: &[u8]| [b"a long common beginning ".as_slice(), last].concat();
+        assert_eq!(prefix_ahead(&long(b"10"), &long(b"16")), 25);
+    }
 }
