@@ -43,6 +43,7 @@ metrics! {
     GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks and the archive";
     // -- log
     WalBytes = "wal_bytes", "bytes", "Bytes written to the log, padding included";
+    WalPreparedBytes = "wal_prepared_bytes", "bytes", "Bytes written to prepare log segments: zeros where commits wait for the sync, and headers";
     WalRecords = "wal_records", "count", "Records appended to the log";
     WalSyncs = "wal_syncs", "count", "Syncs of the log";
     WalRotations = "wal_rotations", "count", "Log segments begun";

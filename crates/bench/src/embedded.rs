@@ -78,7 +78,7 @@ fn values(row: &Row) -> [ValueRef<'_>; COLUMNS] {
         int(row.customerid),
         int(row.productid),
         int(row.price),
-        ValueRef::Text(std::str::from_utf8(row.data()).unwrap_or_default()),
+        ValueRef::Text(row.text()),
     ]
 }
 
@@ -103,6 +103,14 @@ fn counters(stats: &Stats) -> Counters {
     bytes.build_read = stats.get(Metric::BuildReadBytes);
     bytes.build_written = stats.get(Metric::BuildWriteBytes);
     bytes.foreground_read = stats.get(Metric::PageReadBytes) + stats.get(Metric::RunBlockReadBytes);
+    bytes.wal_prepared = stats.get(Metric::WalPreparedBytes);
+    bytes.undo = stats.get(Metric::UndoSpilledBytes);
+    // Whatever belongs to no class above: all bytes of files are counted where they are moved.
+    let read = bytes.foreground_read + bytes.merge_read + bytes.build_read;
+    bytes.other_read = stats.get(Metric::FileReadBytes).saturating_sub(read);
+    let run_written = bytes.run_flush + bytes.merge_written + bytes.build_written;
+    let written = bytes.wal + bytes.wal_prepared + bytes.page + bytes.doublewrite + bytes.undo;
+    bytes.other_written = stats.get(Metric::FileWriteBytes).saturating_sub(written + run_written);
     let events = &mut counters.events;
     events.memtable_flushes = stats.get(Metric::MemtableFlushes);
     events.merges = stats.get(Metric::Merges);

@@ -135,11 +135,19 @@ pub struct Bytes {
     pub build_written: u64,
     /// Read by foreground threads.
     pub foreground_read: u64,
+    /// Written to prepare log segments.
+    pub wal_prepared: u64,
+    /// Undo written to files.
+    pub undo: u64,
+    /// Read for other reasons: recovery, checks, the catalog.
+    pub other_read: u64,
+    /// Written for other reasons: superblock, heads of files.
+    pub other_written: u64,
 }
 
 impl Bytes {
     /// The names of the classes, in the order of `values`.
-    pub const NAMES: [&str; 9] = [
+    pub const NAMES: [&str; 13] = [
         "wal",
         "page",
         "doublewrite",
@@ -149,10 +157,14 @@ impl Bytes {
         "build_read",
         "build_written",
         "foreground_read",
+        "wal_prepared",
+        "undo",
+        "other_read",
+        "other_written",
     ];
 
     /// All classes.
-    pub fn values(&self) -> [u64; 9] {
+    pub fn values(&self) -> [u64; 13] {
         [
             self.wal,
             self.page,
@@ -163,13 +175,18 @@ impl Bytes {
             self.build_read,
             self.build_written,
             self.foreground_read,
+            self.wal_prepared,
+            self.undo,
+            self.other_read,
+            self.other_written,
         ]
     }
 
     /// The inverse of `values`.
-    pub fn from_values(v: [u64; 9]) -> Bytes {
+    pub fn from_values(v: [u64; 13]) -> Bytes {
         let [wal, page, doublewrite, run_flush, merge_read, merge_written, ..] = v;
-        let [.., build_read, build_written, foreground_read] = v;
+        let [_, _, _, _, _, _, build_read, build_written, foreground_read, ..] = v;
+        let [.., wal_prepared, undo, other_read, other_written] = v;
         Bytes {
             wal,
             page,
@@ -180,6 +197,10 @@ impl Bytes {
             build_read,
             build_written,
             foreground_read,
+            wal_prepared,
+            undo,
+            other_read,
+            other_written,
         }
     }
 }

@@ -28,7 +28,7 @@ pub mod state;
 pub mod step;
 pub mod worker;
 
-pub use engine::{Counters, Engine, Failure, Session};
+pub use engine::{Bytes, Counters, Engine, Failure, Session};
 pub use error::BenchError;
 pub use flags::Flags;
 pub use options::Options;

@@ -72,14 +72,18 @@ pub struct Row {
     pub productid: i32,
     /// `price`.
     pub price: i32,
-    data: [u8; 20],
-    data_len: u8,
+    data: String,
 }
 
 impl Row {
-    /// `data`: 10 to 20 bytes, about half of them random.
+    /// `data`: 10 to 20 letters, about half of them random.
+    pub fn text(&self) -> &str {
+        &self.data
+    }
+
+    /// The bytes of `data`.
     pub fn data(&self) -> &[u8] {
-        &self.data[..usize::from(self.data_len)]
+        self.data.as_bytes()
     }
 }
 
@@ -113,11 +117,11 @@ impl RowMaker {
         row.customerid = self.rng.below(CUSTOMERS) as i32;
         row.dateandtime = self.now;
         let bits = self.rng.draw();
-        row.data_len = 10 + (bits % 11) as u8;
-        let half = usize::from(row.data_len / 2);
-        for (i, byte) in row.data.iter_mut().enumerate() {
-            *byte = if i < half { b'a' + ((bits >> (4 + 5 * i)) % 26) as u8 } else { b'x' };
-        }
+        let len = 10 + (bits % 11) as usize;
+        row.data.clear();
+        let random = (0..len / 2).map(|i| char::from(b'a' + ((bits >> (4 + 5 * i)) % 26) as u8));
+        row.data.extend(random);
+        row.data.push_str(&"xxxxxxxxxx"[..len - len / 2]);
     }
 
     fn column(&mut self, index: usize, n: u64, domain: u64) -> i32 {

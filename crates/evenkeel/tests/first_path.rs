@@ -150,3 +150,24 @@ fn a_bulk_load_is_all_or_nothing() {
     txn.commit().expect("commit");
     verify(&db, 3000, false);
 }
+
+/// Allocated bytes of a directory's files.
+fn blocks_of(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let of = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.expect("entry").path();
+        let facts = std::fs::metadata(&path).expect("metadata");
+        if facts.is_dir() { blocks_of(&path) } else { facts.blocks() * 512 }
+    };
+    std::fs::read_dir(dir).expect("list").map(of).sum()
+}
+
+#[test]
+fn a_new_database_is_small() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = Database::open_with(dir.path(), Options::new()).expect("opens");
+    let bytes = blocks_of(dir.path());
+    // The bar is 40 MiB (E12). Ballast and log are there from the first moment.
+    assert!((13 << 20..=24 << 20).contains(&bytes), "{bytes} bytes");
+    db.close().expect("closes");
+}

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::values::{Sizes, table_spec};
 use crate::verify::{Trouble, check_at, check_recovered};
 use crate::world::{Shape, World};
-use evenkeel::{Access, Cause, Database, Geometry, Isolation, Kind, Options};
+use evenkeel::{Access, Cause, Database, Durability, Geometry, Isolation, Kind, Options};
 use evenkeel_base::{metrics::Metric, sync::Mutex};
 use evenkeel_io::sim::{
     CrashPolicy, Fault, FaultKind, Session as Thread, SimOptions, When, catch_crash,
@@ -191,6 +191,10 @@ impl Run<'_> {
         };
         let mut options = Options::new().env(sim.env()).geometry(geometry);
         options.lock_wait_timeout = Duration::from_millis(20 + self.rng.below(2_000));
+        // Sessions choose for each commit; this says how the log is written: past the system's page
+        // cache and zero-written before, or through it.
+        let directly = self.rng.below(2) == 0;
+        options.durability = if directly { Durability::Sync } else { Durability::Write };
         options
     }
 
@@ -325,6 +329,8 @@ impl Run<'_> {
                 }
                 Err(error) => panic!("open: {error}"),
             };
+            // However the log is written, commits are synced where a session does not say else.
+            db.set("durability", 1).expect("durability changes while open");
             *into.lock() = Some(db.clone());
             let mut work = model.lock().clone();
             let checked = check_recovered(&db, &mut work);

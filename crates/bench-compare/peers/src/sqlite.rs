@@ -146,7 +146,7 @@ impl Session for SqliteSession {
                     row.customerid,
                     row.productid,
                     row.price,
-                    std::str::from_utf8(row.data()).unwrap_or_default(),
+                    row.text(),
                 ])?;
             }
             Ok(())

@@ -109,7 +109,7 @@ impl Dialect {
                 let _ = write!(text, "{id},");
             }
             // Letters only: nothing to escape.
-            let data = std::str::from_utf8(row.data()).unwrap_or_default();
+            let data = row.text();
             let _ = write!(
                 text,
                 "{from_unix}({}),{},{},{},{},'{data}')",
