@@ -8,14 +8,15 @@
 //! a full disk does not: the pages are dirty again as before.
 
 use crate::Pages;
+use crate::dirty::Surroundings;
 use crate::doublewrite::{BATCH_BYTES, REGIONS};
-use crate::pacing::{self, Load, TICK_NS};
+use crate::pacing::{self, Quota, TICK_NS};
 use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
 use evenkeel_format::page;
 use evenkeel_io::{AlignedBuf, Class, Event, IO_ALIGN};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// A required page that is latched is tried again after this.
@@ -39,7 +40,7 @@ struct Pacer {
 pub(crate) struct Cleaner {
     pacer: Mutex<Pacer>,
     /// Pages that may be flushed until the next tick.
-    quota: AtomicU64,
+    quota: Quota,
     /// Frames of the bucket being drained, last page first.
     draining: Mutex<Draining>,
     spare: Mutex<Spare>,
@@ -68,17 +69,6 @@ struct Draining {
 }
 
 impl Cleaner {
-    fn take_quota(&self, max: u64) -> u64 {
-        let mut taken = 0;
-        let take = |now: u64| {
-            taken = now.min(max);
-            Some(now - taken)
-        };
-        // The closure never refuses.
-        let _ = self.quota.fetch_update(SeqCst, SeqCst, take);
-        taken
-    }
-
     fn workspace(&self, page_bytes: usize) -> Option<Workspace> {
         let mut spare = self.spare.lock();
         if let Some(space) = spare.idle.pop() {
@@ -110,7 +100,7 @@ impl Pages {
         let cold = self.take_cold(batch);
         let (rate, mut next_tick_ns) = self.tick();
         let room = (batch - cold.len()) as u64;
-        let paced = self.cleaner.take_quota(room);
+        let paced = self.cleaner.quota.take(room);
         let required = self.required_pages();
         let quota = paced.max(required.min(room));
         if cold.is_empty() && quota == 0 {
@@ -226,12 +216,18 @@ impl Pages {
         let written = if pacer.tick_ns == 0 { 0 } else { end.0.saturating_sub(pacer.end.0) };
         let log_bytes_per_sec =
             (u128::from(written) * 1_000_000_000 / u128::from(elapsed.max(1))) as u64;
-        let load = self.load_now(end, log.capacity(), log_bytes_per_sec, pacer.rate);
+        let load = self.dirty.load(&Surroundings {
+            end,
+            log_bytes: log.capacity(),
+            log_bytes_per_sec,
+            frames: self.frames.count() as u64,
+            supply_pages: self.supply.cold.lock().len() as u64,
+            previous_pages_per_sec: pacer.rate,
+        });
         let rate = pacing::pages_per_sec(&load);
         let quota = pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
         // What the last tick left over is not carried on: the law sees it as dirty pages.
-        let left = self.cleaner.quota.swap(quota, SeqCst);
-        let asked = quota.saturating_sub(left);
+        let asked = self.cleaner.quota.refill(quota);
         self.rt.metrics.add(Metric::FlushRequested, asked);
         self.note_why(pacing::terms(&load).divide(asked));
         self.rt.metrics.set(Metric::DirtyPages, load.dirty_pages);
@@ -247,27 +243,6 @@ impl Pages {
         metrics.add(Metric::FlushWhySupply, why.supply);
     }
 
-    fn load_now(&self, end: Lsn, capacity: u64, log_bytes_per_sec: u64, previous: u64) -> Load {
-        let frames = self.frames.count() as u64;
-        let age_target_bytes = capacity / 8 * 3;
-        let over_below = Lsn(end.0.saturating_sub(age_target_bytes));
-        let next_below = Lsn(over_below.0.saturating_add(log_bytes_per_sec));
-        let over_pages = self.dirty.older_than(over_below);
-        let oldest = self.dirty.oldest().unwrap_or(end);
-        Load {
-            dirty_pages: self.dirty.total(),
-            dirty_target_pages: frames / 4 * 3,
-            dirty_trigger_pages: frames / 8 * 7,
-            over_pages,
-            next_pages: self.dirty.older_than(next_below) - over_pages,
-            age_bytes: end.0.saturating_sub(oldest.0),
-            age_target_bytes,
-            age_trigger_bytes: capacity / 8 * 5,
-            supply_pages: self.supply.cold.lock().len() as u64,
-            previous_pages_per_sec: previous,
-        }
-    }
-
     pub(crate) fn take_cold(&self, max: usize) -> Vec<u32> {
         let mut cold = self.supply.cold.lock();
         let keep = cold.len() - cold.len().min(max);
@@ -275,10 +250,9 @@ impl Pages {
     }
 
     /// Up to `count` frames of the oldest buckets. Frames that have left the bucket they were
-    /// listed
-    /// in (written as cold ones, or holding another page by now) do not count: the law asks for as
-    /// many pages as are old, and must get those. A frame that is dirty again is listed where it
-    /// is.
+    /// listed in (written as cold ones, or holding another page by now) do not count: the law asks
+    /// for as many pages as are old, and must get those. A frame that is dirty again is listed
+    /// where it is.
     fn take_old(&self, count: usize, out: &mut Vec<u32>) {
         let mut draining = self.cleaner.draining.lock();
         while out.len() < count {

@@ -8,6 +8,7 @@
 //! its record is appended until its write is durable (B3); one that changes again while it is being
 //! written is counted in a newer bucket too.
 
+use crate::pacing::Load;
 use evenkeel_base::{Lsn, TreeId, sync::Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -29,14 +30,48 @@ struct Bucket {
     frames: Vec<u32>,
 }
 
+/// What the counters cost: entries of the two maps looked at under the mutex.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// By all calls.
+    pub all: u64,
+    /// By the call that looked at most.
+    pub most: u64,
+}
+
 #[derive(Default)]
 struct Inner {
     buckets: BTreeMap<u64, Bucket>,
     trees: HashMap<TreeId, u64>,
+    looks: Looks,
+}
+
+impl Inner {
+    fn looked(&mut self, entries: u64) {
+        self.looks.all += entries;
+        self.looks.most = self.looks.most.max(entries);
+    }
+}
+
+/// What the pacing law needs to know beside the dirty pages themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// End of the log.
+    pub end: Lsn,
+    /// Bytes the log may hold.
+    pub log_bytes: u64,
+    /// Bytes appended per second at present.
+    pub log_bytes_per_sec: u64,
+    /// Frames of the pool.
+    pub frames: u64,
+    /// Cold dirty pages whose frames are wanted.
+    pub supply_pages: u64,
+    /// The rate of the last tick.
+    pub previous_pages_per_sec: u64,
 }
 
 /// All dirty pages, as counters.
-pub(crate) struct Dirty {
+pub struct Dirty {
     bucket_bytes: u64,
     inner: Mutex<Inner>,
     total: AtomicU64,
@@ -67,13 +102,16 @@ impl Dirty {
         entry.frames.push(frame);
         let first = entry.pages == 1;
         *inner.trees.entry(tree).or_default() += 1;
+        inner.looked(2);
         self.total.fetch_add(1, Relaxed);
         first
     }
 
     /// Hands a frame out again that was taken and not written.
     pub fn requeue(&self, bucket: u64, frame: u32) {
-        if let Some(entry) = self.inner.lock().buckets.get_mut(&bucket) {
+        let mut inner = self.inner.lock();
+        inner.looked(1);
+        if let Some(entry) = inner.buckets.get_mut(&bucket) {
             entry.frames.push(frame);
         }
     }
@@ -95,6 +133,7 @@ impl Dirty {
                 inner.trees.remove(&tree);
             }
         }
+        inner.looked(2);
         self.total.fetch_sub(1, Relaxed);
         was_oldest
     }
@@ -106,26 +145,68 @@ impl Dirty {
 
     /// Dirty pages of a tree.
     pub fn of_tree(&self, tree: TreeId) -> u64 {
-        self.inner.lock().trees.get(&tree).copied().unwrap_or(0)
+        let mut inner = self.inner.lock();
+        inner.looked(1);
+        inner.trees.get(&tree).copied().unwrap_or(0)
     }
 
     /// No dirty page has a change older than this.
     pub fn oldest(&self) -> Option<Lsn> {
-        self.inner.lock().buckets.values().next().map(|b| b.low)
+        let mut inner = self.inner.lock();
+        inner.looked(1);
+        inner.buckets.values().next().map(|b| b.low)
     }
 
     /// Pages in buckets that begin below `lsn`.
     pub fn older_than(&self, lsn: Lsn) -> u64 {
-        let inner = self.inner.lock();
-        inner.buckets.range(..lsn.0.div_ceil(self.bucket_bytes)).map(|(_, b)| b.pages).sum()
+        let mut inner = self.inner.lock();
+        let (mut buckets, mut pages) = (0, 0);
+        for bucket in inner.buckets.range(..lsn.0.div_ceil(self.bucket_bytes)) {
+            buckets += 1;
+            pages += bucket.1.pages;
+        }
+        inner.looked(buckets);
+        pages
     }
 
     /// The frames of the oldest bucket below `limit` that has any to hand out.
     pub fn take_below(&self, limit: u64) -> Option<(u64, Vec<u32>)> {
         let mut inner = self.inner.lock();
-        let mut below = inner.buckets.range_mut(..limit);
-        let (bucket, entry) = below.find(|(_, b)| !b.frames.is_empty())?;
-        Some((*bucket, std::mem::take(&mut entry.frames)))
+        let mut looks = 0;
+        let taken = inner.buckets.range_mut(..limit).find_map(|(bucket, entry)| {
+            looks += 1;
+            let frames = std::mem::take(&mut entry.frames);
+            (!frames.is_empty()).then_some((*bucket, frames))
+        });
+        inner.looked(looks);
+        taken
+    }
+
+    /// What answering has cost so far.
+    pub fn looks(&self) -> Looks {
+        self.inner.lock().looks
+    }
+
+    /// What the pacing law looks at.
+    pub fn load(&self, around: &Surroundings) -> Load {
+        let age_target_bytes = around.log_bytes / 8 * 3;
+        let over_below = Lsn(around.end.0.saturating_sub(age_target_bytes));
+        let next_below = Lsn(over_below.0.saturating_add(around.log_bytes_per_sec));
+        let over_pages = self.older_than(over_below);
+        let oldest = self.oldest().unwrap_or(around.end);
+        Load {
+            dirty_pages: self.total(),
+            dirty_target_pages: around.frames / 4 * 3,
+            dirty_trigger_pages: around.frames / 8 * 7,
+            over_pages,
+            // A page that is added meanwhile joins a young bucket; one may have left an old one.
+            next_pages: self.older_than(next_below).saturating_sub(over_pages),
+            age_bytes: around.end.0.saturating_sub(oldest.0),
+            age_target_bytes,
+            age_trigger_bytes: around.log_bytes / 8 * 5,
+            supply_pages: around.supply_pages,
+            previous_pages_per_sec: around.previous_pages_per_sec,
+        }
     }
 
     /// Pages of each bucket, oldest first, for tests.

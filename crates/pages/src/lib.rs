@@ -7,11 +7,13 @@
 //!   dirty pages at the pace of [`pacing`]), [`Pages::supply_beat`] (keeps frames free) and
 //!   [`Pages::reclaim_beat`] (gives the space of freed extents back).
 //! - [`PageRedo`] replays the log onto pages at start.
+//! - [`dirty`], [`pacing`] and [`supply`] stand alone, so that `evenkeel lab` can drive them at any
+//!   size.
 #![deny(unsafe_code)]
 
 mod banks;
 mod cleaner;
-mod dirty;
+pub mod dirty;
 mod doublewrite;
 mod extents;
 mod files;
@@ -24,6 +26,7 @@ mod pool;
 mod redo;
 mod resize;
 mod space;
+pub mod supply;
 mod sync;
 mod translate;
 

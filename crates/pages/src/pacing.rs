@@ -8,6 +8,8 @@
 //! excess is to go: 10 s just above the target, 1 s at the trigger, so the limit is never reached
 //! while the device keeps up. The rate moves by at most a factor of two per tick.
 
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
 /// Nanoseconds between two evaluations.
 pub const TICK_NS: u64 = 100_000_000;
 /// H at the target.
@@ -116,4 +118,29 @@ pub fn tick_quota(pages_per_sec: u64, elapsed_ns: u64, dirty_pages: u64) -> u64 
     let elapsed = elapsed_ns.min(TICK_NS * 2);
     let quota = (u128::from(pages_per_sec) * u128::from(elapsed)).div_ceil(1_000_000_000);
     u64::try_from(quota).unwrap_or(u64::MAX).min(dirty_pages)
+}
+
+/// Pages that may be flushed until the next tick. All workers draw from it, so that what they do
+/// together is what the law says, whatever their number.
+#[derive(Debug, Default)]
+pub struct Quota(AtomicU64);
+
+impl Quota {
+    /// A new tick: what the last one left over is not carried on, the law sees it as dirty pages.
+    /// Returns how many pages this adds to what was asked for before.
+    pub fn refill(&self, pages: u64) -> u64 {
+        pages.saturating_sub(self.0.swap(pages, SeqCst))
+    }
+
+    /// A worker's part: at most `max`.
+    pub fn take(&self, max: u64) -> u64 {
+        let mut taken = 0;
+        let take = |now: u64| {
+            taken = now.min(max);
+            Some(now - taken)
+        };
+        // The closure never refuses.
+        let _ = self.0.fetch_update(SeqCst, SeqCst, take);
+        taken
+    }
 }

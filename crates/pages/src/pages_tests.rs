@@ -3,7 +3,7 @@
 use crate::rig::{self, Rig, put};
 use crate::{Access, Pages};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Cause, Code, Lsn, PageNo, Result, TreeId};
+use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId};
 use evenkeel_io::{MemEnv, Rng, Runtime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,6 +88,32 @@ fn worker(rig: &Rig, pages: &[PageNo], written: &AtomicU64, seed: u64) {
             checkpoint(rig);
         }
     }
+}
+
+#[test]
+fn the_provider_rests_only_when_every_frame_was_looked_at_twice() -> Result<()> {
+    const FRAMES: usize = 4096;
+    let (_, rig) = rig(FRAMES);
+    let mut last = None;
+    for _ in 0..FRAMES / 2 {
+        last = Some(rig.alloc(7, last, 0)?.0);
+        checkpoint(&rig);
+    }
+    rig.pages.flush_all()?;
+    // All pages are clean and were used just now, and nobody else is going to ask for a frame.
+    for frame in 0..FRAMES as u32 {
+        rig.pages.frames.facts(frame).touch();
+    }
+    let left = rig.pages.supply.available();
+    rig.pages.take_credits(left as usize)?;
+    assert_eq!(rig.pages.supply.available(), 0);
+    let mut beats = 0;
+    while rig.pages.supply_beat()? == Beat::More {
+        beats += 1;
+        assert!(beats < 100, "it ends");
+    }
+    assert!(rig.pages.supply.available() >= rig.pages.supply.high());
+    Ok(())
 }
 
 #[test]

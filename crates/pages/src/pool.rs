@@ -1,158 +1,19 @@
-//! Supply of frames: the free list, the clock, reading pages in.
-//!
-//! A *credit* is the right to one free frame: `available` counts free frames nobody has a credit
-//! for. Frames are pushed to the list before `available` grows and popped only by holders of a
-//! credit, so a pop with a credit always succeeds. Invariants: the foreground never writes a page;
-//! it may take one clean victim by a bounded search, else it waits on the event (P4).
+//! The pool at work: taking frames, the clock, reading pages in. Credits and marks are in
+//! [`supply`](crate::supply). Invariants: the foreground never writes a page; it may take one clean
+//! victim by a bounded search, else it waits on the event (P4).
 
-use crate::frames::{ExclusiveGuard, Frames};
+use crate::frames::ExclusiveGuard;
+use crate::supply::{BEAT_COLD, BEAT_SEARCH, COLD_MAX, Clock, FOREGROUND_SEARCH};
 use crate::{Access, Pages};
-use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric, sync::Mutex};
+use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric};
 use evenkeel_format::page::RawPage;
 use evenkeel_io::{AlignedBuf, Event};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// Frames a foreground search for a clean victim looks at.
-const FOREGROUND_SEARCH: usize = 64;
-/// Frames a supply beat looks at.
-const BEAT_SEARCH: usize = 1024;
-/// Cold dirty frames that wait for the cleaner, at most.
-const COLD_MAX: usize = 512;
 /// A pool that shrinks looks again this often at frames that were in use.
 const SHRINK_AGAIN: Duration = Duration::from_millis(100);
-
-/// Frames without a page.
-#[derive(Default)]
-pub(crate) struct Lists {
-    pub free: Vec<u32>,
-    /// Not to be used, and without memory.
-    pub retired: Vec<u32>,
-}
-
-pub(crate) struct Supply {
-    pub lists: Mutex<Lists>,
-    available: AtomicI64,
-    hand: AtomicUsize,
-    /// Below this the provider is woken; it works up to twice as many.
-    low: AtomicI64,
-    woken: AtomicBool,
-    /// A provider is at work. Before (while the database opens) every thread helps itself.
-    provided: AtomicBool,
-    /// Notified when frames become free or evictable.
-    pub freed: Arc<Event>,
-    /// Wakes the provider.
-    pub event: Arc<Event>,
-    /// Dirty frames the clock met: to be written ahead of need.
-    pub cold: Mutex<Vec<u32>>,
-}
-
-impl Supply {
-    pub fn new(frames: usize) -> Supply {
-        let free = (0..frames as u32).rev().collect();
-        let supply = Supply {
-            lists: Mutex::new(Lists { free, retired: Vec::new() }),
-            available: AtomicI64::new(frames as i64),
-            hand: AtomicUsize::new(0),
-            low: AtomicI64::new(0),
-            woken: AtomicBool::new(false),
-            provided: AtomicBool::new(false),
-            freed: Arc::new(Event::new()),
-            event: Arc::new(Event::new()),
-            cold: Mutex::new(Vec::new()),
-        };
-        supply.set_marks(frames);
-        supply
-    }
-
-    /// Sets the marks for a pool of so many frames.
-    pub fn set_marks(&self, frames: usize) {
-        self.low.store((frames / 32).clamp(4, 4096) as i64, Relaxed);
-    }
-
-    /// The low-water mark.
-    pub fn low(&self) -> i64 {
-        self.low.load(Relaxed)
-    }
-
-    /// Free frames without an owner.
-    pub fn available(&self) -> i64 {
-        self.available.load(SeqCst)
-    }
-
-    /// True if the provider should work.
-    pub fn is_low(&self) -> bool {
-        self.available() < self.low()
-    }
-
-    /// Takes up to `n` credits and leaves at least the low-water mark; how many.
-    pub fn take_spare(&self, n: i64) -> i64 {
-        let mut taken = 0;
-        let low = self.low();
-        let take = |now: i64| {
-            taken = (now - low).clamp(0, n);
-            Some(now - taken)
-        };
-        // The closure never refuses.
-        let _ = self.available.fetch_update(SeqCst, SeqCst, take);
-        taken
-    }
-
-    fn try_credits(&self, n: i64) -> bool {
-        let take = |now: i64| (now >= n).then_some(now - n);
-        if self.available.fetch_update(SeqCst, SeqCst, take).is_err() {
-            return false;
-        }
-        self.wake_if_low();
-        true
-    }
-
-    fn wake_if_low(&self) {
-        if self.is_low() && !self.woken.swap(true, SeqCst) {
-            self.event.notify();
-        }
-    }
-
-    /// Gives credits back.
-    pub fn return_credits(&self, n: usize) {
-        if n > 0 {
-            self.available.fetch_add(n as i64, SeqCst);
-            self.freed.notify();
-        }
-    }
-
-    fn pop(&self) -> Result<u32> {
-        let frame = self.lists.lock().free.pop();
-        frame.ok_or_else(|| Error::internal("a credit without a free frame"))
-    }
-
-    /// Puts a free frame on its list: one that is not to be used any more on that of the retired.
-    /// Such a frame must be `discarded`: false if it is not.
-    #[must_use]
-    pub fn push(&self, frame: u32, frames: &Frames, discarded: bool) -> bool {
-        {
-            let mut lists = self.lists.lock();
-            if frame as usize >= frames.count() {
-                if discarded {
-                    lists.retired.push(frame);
-                }
-                return discarded;
-            }
-            lists.free.push(frame);
-        }
-        self.return_credits(1);
-        true
-    }
-}
-
-/// What the clock did with a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clock {
-    Freed,
-    Cold,
-    Kept,
-}
 
 impl Pages {
     /// Takes the right to `n` free frames; may wait (free_frame).
@@ -170,12 +31,7 @@ impl Pages {
                 // Nobody else will free a frame: look at each, twice for the clock.
                 search = self.frames.count() * 2;
             }
-            for _ in 0..search {
-                if self.supply.available() >= n as i64 {
-                    break;
-                }
-                self.clock_step();
-            }
+            self.supply.search(search, n as i64, usize::MAX, || self.clock_step());
             if self.supply.try_credits(n as i64) {
                 return Ok(());
             }
@@ -344,40 +200,30 @@ impl Pages {
     }
 
     /// One step of the frame provider: frees clean cold frames and hands dirty cold ones to the
-    /// cleaner. Idle above the high-water mark, and when only the cleaner can help.
+    /// cleaner. Idle above the high-water mark, when only the cleaner can help, and when every
+    /// frame is in use.
     ///
     /// # Errors
     /// None at present.
     pub fn supply_beat(&self) -> Result<Beat> {
         self.rt.step();
-        self.supply.provided.store(true, Relaxed);
-        self.supply.woken.store(false, SeqCst);
-        let high = self.supply.low() * 2;
+        self.supply.begin_beat();
+        let high = self.supply.high();
         let shrunk = self.shrink_some();
         let (freed, cold) = self.search(high);
         self.rt.metrics.set(Metric::FreeFrames, self.supply.available().max(0) as u64);
         if cold > 0 {
             self.clean_event.notify();
         }
-        let needed = self.supply.available() < high;
-        Ok(if shrunk || (freed > 0 && needed) { Beat::More } else { Beat::Idle })
+        let goes_on = self.supply.goes_on((freed, cold), self.frames.count());
+        Ok(if shrunk || goes_on { Beat::More } else { Beat::Idle })
     }
 
     /// Moves the clock on until `wanted` frames are free, by a bounded number of frames. Returns
     /// how many it freed and how many were dirty.
     pub(crate) fn search(&self, wanted: i64) -> (usize, usize) {
-        let (mut freed, mut cold) = (0, 0);
-        for _ in 0..BEAT_SEARCH.min(self.frames.count() * 2) {
-            if self.supply.available() >= wanted || cold >= COLD_MAX / 2 {
-                break;
-            }
-            match self.clock_step() {
-                Clock::Freed => freed += 1,
-                Clock::Cold => cold += 1,
-                Clock::Kept => {}
-            }
-        }
-        (freed, cold)
+        let most = BEAT_SEARCH.min(self.frames.count() * 2);
+        self.supply.search(most, wanted, BEAT_COLD, || self.clock_step())
     }
 
     /// How long the thread that drives `supply_beat` may sleep: a frame that shall go may have been

@@ -10,7 +10,7 @@
 
 use crate::Pages;
 use crate::pages::check_pool;
-use crate::pool::Clock;
+use crate::supply::Clock;
 use evenkeel_base::{Result, metrics::Metric, sync::Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 

@@ -1,0 +1,220 @@
+//! The supply of free frames: credits, marks and events (P4), without the pages themselves, so that
+//! `evenkeel lab` can drive it.
+//!
+//! A *credit* is the right to one free frame: `available` counts free frames nobody has a credit
+//! for. Below the low-water mark the provider is woken by an event; it works up to the high one,
+//! twice as much. No timer takes part. Frames are pushed to the list before `available` grows and
+//! popped only by holders of a credit, so a pop with a credit always succeeds.
+
+use crate::frames::Frames;
+use evenkeel_base::{Error, Result, sync::Mutex};
+use evenkeel_io::Event;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
+
+/// Frames a foreground search for a clean victim looks at.
+pub const FOREGROUND_SEARCH: usize = 64;
+/// Frames a supply beat looks at.
+pub const BEAT_SEARCH: usize = 1024;
+/// Cold dirty frames that wait for the cleaner, at most.
+pub(crate) const COLD_MAX: usize = 512;
+/// Dirty frames met by one supply beat, at most.
+pub const BEAT_COLD: usize = COLD_MAX / 2;
+
+/// What the clock did with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Its page was clean and not in use: it is free.
+    Freed,
+    /// Its page is dirty: it is to be written.
+    Cold,
+    /// It stays.
+    Kept,
+}
+
+/// Frames without a page.
+#[derive(Default)]
+pub(crate) struct Lists {
+    pub free: Vec<u32>,
+    /// Not to be used, and without memory.
+    pub retired: Vec<u32>,
+}
+
+/// Credits for free frames, and who is woken when.
+pub struct Supply {
+    pub(crate) lists: Mutex<Lists>,
+    available: AtomicI64,
+    pub(crate) hand: AtomicUsize,
+    /// Frames looked at since the provider last found one it could use.
+    fruitless: AtomicUsize,
+    /// Below this the provider is woken; it works up to twice as many.
+    low: AtomicI64,
+    pub(crate) woken: AtomicBool,
+    /// A provider is at work. Before (while the database opens) every thread helps itself.
+    pub(crate) provided: AtomicBool,
+    /// Notified when frames become free or evictable.
+    pub(crate) freed: Arc<Event>,
+    /// Wakes the provider.
+    pub(crate) event: Arc<Event>,
+    /// Dirty frames the clock met: to be written ahead of need.
+    pub(crate) cold: Mutex<Vec<u32>>,
+}
+
+impl Supply {
+    /// For a pool of so many frames, all of them free.
+    pub fn new(frames: usize) -> Supply {
+        let free = (0..frames as u32).rev().collect();
+        let supply = Supply {
+            lists: Mutex::new(Lists { free, retired: Vec::new() }),
+            available: AtomicI64::new(frames as i64),
+            hand: AtomicUsize::new(0),
+            fruitless: AtomicUsize::new(0),
+            low: AtomicI64::new(0),
+            woken: AtomicBool::new(false),
+            provided: AtomicBool::new(false),
+            freed: Arc::new(Event::new()),
+            event: Arc::new(Event::new()),
+            cold: Mutex::new(Vec::new()),
+        };
+        supply.set_marks(frames);
+        supply
+    }
+
+    /// Sets the marks for a pool of so many frames.
+    pub fn set_marks(&self, frames: usize) {
+        self.low.store((frames / 32).clamp(4, 4096) as i64, Relaxed);
+    }
+
+    /// The low-water mark.
+    pub fn low(&self) -> i64 {
+        self.low.load(Relaxed)
+    }
+
+    /// Up to here the provider works.
+    pub fn high(&self) -> i64 {
+        self.low() * 2
+    }
+
+    /// Notified when the provider has something to do.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// The provider begins a step: from now on it can be woken again.
+    pub fn begin_beat(&self) {
+        self.provided.store(true, Relaxed);
+        self.woken.store(false, SeqCst);
+    }
+
+    /// Ends a provider's step that looked at up to `BEAT_SEARCH` of `frames`. True: another one,
+    /// for frames are wanted, and there is hope. A frame that was used is kept the first time
+    /// round, so every frame is looked at twice before it rests; dirty ones are left to the
+    /// cleaner, which wakes it.
+    pub fn goes_on(&self, (freed, cold): (usize, usize), frames: usize) -> bool {
+        let hope = if freed > 0 || cold > 0 {
+            self.fruitless.store(0, Relaxed);
+            freed > 0
+        } else {
+            let looked = self.fruitless.fetch_add(BEAT_SEARCH, Relaxed);
+            let hope = looked < frames * 2;
+            if !hope {
+                self.fruitless.store(0, Relaxed);
+            }
+            hope
+        };
+        hope && self.available() < self.high()
+    }
+
+    /// Moves a clock on by `step`, by at most `most` frames, until `wanted` frames are free or
+    /// `cold_most` dirty ones have been met. Returns how many it freed and how many were dirty.
+    pub fn search(
+        &self,
+        most: usize,
+        wanted: i64,
+        cold_most: usize,
+        mut step: impl FnMut() -> Clock,
+    ) -> (usize, usize) {
+        let (mut freed, mut cold) = (0, 0);
+        for _ in 0..most {
+            if self.available() >= wanted || cold >= cold_most {
+                break;
+            }
+            match step() {
+                Clock::Freed => freed += 1,
+                Clock::Cold => cold += 1,
+                Clock::Kept => {}
+            }
+        }
+        (freed, cold)
+    }
+
+    /// Free frames without an owner.
+    pub fn available(&self) -> i64 {
+        self.available.load(SeqCst)
+    }
+
+    /// True if the provider should work.
+    pub fn is_low(&self) -> bool {
+        self.available() < self.low()
+    }
+
+    /// Takes up to `n` credits and leaves at least the low-water mark; how many.
+    pub fn take_spare(&self, n: i64) -> i64 {
+        let mut taken = 0;
+        let low = self.low();
+        let take = |now: i64| {
+            taken = (now - low).clamp(0, n);
+            Some(now - taken)
+        };
+        // The closure never refuses.
+        let _ = self.available.fetch_update(SeqCst, SeqCst, take);
+        taken
+    }
+
+    /// Takes `n` credits if there are as many; wakes the provider when few are left.
+    pub fn try_credits(&self, n: i64) -> bool {
+        let take = |now: i64| (now >= n).then_some(now - n);
+        if self.available.fetch_update(SeqCst, SeqCst, take).is_err() {
+            return false;
+        }
+        self.wake_if_low();
+        true
+    }
+
+    fn wake_if_low(&self) {
+        if self.is_low() && !self.woken.swap(true, SeqCst) {
+            self.event.notify();
+        }
+    }
+
+    /// Gives credits back.
+    pub fn return_credits(&self, n: usize) {
+        if n > 0 {
+            self.available.fetch_add(n as i64, SeqCst);
+            self.freed.notify();
+        }
+    }
+
+    pub(crate) fn pop(&self) -> Result<u32> {
+        let frame = self.lists.lock().free.pop();
+        frame.ok_or_else(|| Error::internal("a credit without a free frame"))
+    }
+
+    /// Puts a free frame on its list: one that is not to be used any more on that of the retired.
+    /// Such a frame must be `discarded`: false if it is not.
+    #[must_use]
+    pub(crate) fn push(&self, frame: u32, frames: &Frames, discarded: bool) -> bool {
+        {
+            let mut lists = self.lists.lock();
+            if frame as usize >= frames.count() {
+                if discarded {
+                    lists.retired.push(frame);
+                }
+                return discarded;
+            }
+            lists.free.push(frame);
+        }
+        self.return_credits(1);
+        true
+    }
+}
