@@ -1,5 +1,6 @@
-"""The HTML report in a real browser: every second of the JSON is a mark in every chart of its step,
-every cause is there by name, the page makes no request and no error, and fits 1280 and 400 px.
+"""The HTML reports in a real browser. Of the benchmark: every second of the JSON is a mark in every
+chart of its step, every cause is there by name. Of the lab: every policy and every point is drawn.
+Every page makes no request and no error, and fits 1280 and 400 px.
 
 Usage: test_report.py EVENKEEL_BINARY OUTPUT_DIRECTORY"""
 
@@ -15,6 +16,7 @@ from browser import Browser  # noqa: E402
 
 CAUSES = ("log_sync log_space free_frame page_read page_latch memtable_full merge_debt governor "
           "row_lock schema device_slow unexplained").split()
+EXPERIMENTS = ["flush-scan", "restart-flush", "free-pages", "dirty-count", "fan-out"]
 passed, failed = 0, 0
 
 
@@ -85,12 +87,6 @@ def check(browser, run, html):
         drawn = set(browser.value("""[...document.querySelectorAll(
             '[data-chart=stalls] [data-series]')].map(s => s.innerText.trim())"""))
         expect(f"{name}: causes drawn", drawn, waited)
-        overflow = browser.value(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        expect(f"{name}: sideways scrolling", overflow, 0)
-        small = browser.value("""[...document.querySelectorAll('body *')].filter(e =>
-            e.innerText && parseFloat(getComputedStyle(e).fontSize) < 11).length""")
-        expect(f"{name}: text below 11 px", small, 0)
         point = browser.value("""(() => {
             const chart = document.querySelector('[data-step="l.i1"] [data-chart=rate-insert]');
             const svg = chart.querySelector('svg'), box = svg.getBoundingClientRect();
@@ -98,12 +94,57 @@ def check(browser, run, html):
                 {clientX: box.left + 1, clientY: box.top + 9}));
             return chart.querySelector('output').textContent})()""")
         expect(f"{name}: second under the pointer", point.startswith("second 1: "), True)
-        requests = [r["request"]["url"] for r in browser.seen("Network.requestWillBeSent")]
-        outside = [u for u in requests if not u.startswith(("file:", "data:"))]
-        expect(f"{name}: requests beyond the file", (outside, len(requests) <= 2), ([], True))
-        errors = browser.seen("Runtime.exceptionThrown") + browser.seen("Log.entryAdded")
-        errors += browser.seen("Runtime.consoleAPICalled")
-        expect(f"{name}: console", errors, [])
+        check_page(browser, name)
+        browser.screenshot(html.with_name(f"{html.stem}-{width}.png"))
+
+
+def lab_run(binary, out, experiment):
+    """A small run of an experiment."""
+    data, html = out / f"lab-{experiment}.json", out / f"lab-{experiment}.html"
+    command = [binary, "lab", experiment, "--scale", "100", "--json", str(data), "--report",
+               str(html)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return json.loads(data.read_text()), html
+
+
+def check_page(browser, name):
+    """What holds for every report: it fits, can be read, and asks for nothing."""
+    overflow = browser.value(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    expect(f"{name}: sideways scrolling", overflow, 0)
+    small = browser.value("""[...document.querySelectorAll('body *')].filter(e =>
+        e.innerText && parseFloat(getComputedStyle(e).fontSize) < 11).length""")
+    expect(f"{name}: text below 11 px", small, 0)
+    requests = [r["request"]["url"] for r in browser.seen("Network.requestWillBeSent")]
+    outside = [u for u in requests if not u.startswith(("file:", "data:"))]
+    expect(f"{name}: requests beyond the file", (outside, len(requests) <= 2), ([], True))
+    errors = browser.seen("Runtime.exceptionThrown") + browser.seen("Log.entryAdded")
+    errors += browser.seen("Runtime.consoleAPICalled")
+    expect(f"{name}: console", errors, [])
+
+
+def check_lab(browser, run, html):
+    """Opens the report of an experiment at both widths and compares it with its JSON."""
+    for width in (1280, 400):
+        name = f"{html.stem} at {width}"
+        browser.open(html.resolve().as_uri(), width)
+        drawn = browser.value("""[...document.querySelectorAll('figure')].map(f => [
+            f.dataset.chart, [...f.querySelectorAll('[data-line]')].map(l => l.innerText.trim()),
+            [...f.querySelectorAll('[data-points]')].map(l => +l.dataset.points)])""")
+        wanted = [[c["id"], [line["name"] for line in c["lines"]],
+                   [len(line["points"]) for line in c["lines"]]] for c in run["charts"]]
+        expect(f"{name}: charts", drawn, wanted)
+        cells = browser.value("""[...document.querySelectorAll('table tr')].map(
+            r => r.querySelectorAll('th, td').length)""")
+        expect(f"{name}: table", cells, [1 + len(run["policies"])] * (1 + len(run["columns"])))
+        inside = browser.value("""[...document.querySelectorAll('.plot')].every(p => {
+            const box = p.getBoundingClientRect();
+            return [...p.querySelectorAll('.line')].every(l => {
+                const line = l.getBoundingClientRect();
+                return line.top >= box.top - 4 && line.bottom <= box.bottom + 4 &&
+                    line.left >= box.left - 4 && line.right <= box.right + 4})})""")
+        expect(f"{name}: lines inside their charts", inside, True)
+        check_page(browser, name)
         browser.screenshot(html.with_name(f"{html.stem}-{width}.png"))
 
 
@@ -115,10 +156,13 @@ def main():
     (out / "rich.json").write_text(json.dumps(rich))
     convert = [binary, "bench", "report", str(out / "rich.json"), str(out / "rich.html")]
     subprocess.run(convert, check=True)
+    labs = [lab_run(binary, out, experiment) for experiment in EXPERIMENTS]
     browser = Browser()
     try:
         check(browser, run, out / "run.html")
         check(browser, rich, out / "rich.html")
+        for run, html in labs:
+            check_lab(browser, run, html)
     finally:
         browser.close()
     print(f"{passed} passed, {failed} failed")

@@ -1,9 +1,11 @@
 //! The `evenkeel` command: argument parsing only. `bench` runs the insert benchmark, `bench diff`
-//! compares two of its results, `check` and `stat` look at a database that no process has open.
+//! compares two of its results, `lab` reproduces reported failures, `check` and `stat` look at a
+//! database that no process has open.
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 something missing, 130 Ctrl-C.
 
 use clap::{Args, Parser, Subcommand};
 use evenkeel_bench::{BenchError, Flags, diff, main_with, open_engine, report};
+use evenkeel_lab::Experiment;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,6 +25,12 @@ enum Command {
     /// end of each step. Exit codes: 0 done, 1 error, 2 wrong usage, 3 something missing on this
     /// machine, 130 after Ctrl-C (the JSON is written all the same).
     Bench(Box<Bench>),
+    /// Reproduce a reported failure of page flushing beside what replaces it, in virtual time
+    ///
+    /// Prints a table; docs/lab.md explains each experiment. Exit codes: 0 done, 1 error, 2 wrong
+    /// usage.
+    #[command(subcommand)]
+    Lab(Experiment),
     /// Check every page, run and log block of a database that no process has open
     ///
     /// Exit codes: 0 clean, 1 damage, 2 could not check.
@@ -81,6 +89,16 @@ fn main() -> ExitCode {
                 Ok(options) => main_with(&options, &open_engine),
                 Err(error) => end("bench", Err(error)),
             },
+        },
+        Command::Lab(experiment) => match experiment.run() {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("evenkeel lab: {error}");
+                ExitCode::FAILURE
+            }
         },
         Command::Check(directory) => show(&directory, evenkeel_tools::check(&directory.dir)),
         Command::Stat(directory) => show(&directory, evenkeel_tools::stat(&directory.dir)),

@@ -48,6 +48,8 @@ fn errors_have_their_exit_code_and_say_what_to_do() {
         ("bench --engine null --dir full/x/y", 1, "full/x/y"),
         ("bench diff missing.json missing.json", 1, "missing.json"),
         ("bench diff full/x full/x", 1, "full/x"),
+        ("lab flush-scan --scale 0", 2, "--scale"),
+        ("lab flush-scan --scale 10000 --json full/x/y", 1, "full/x/y"),
         ("", 2, "Usage"),
     ];
     for (line, wanted, part) in cases {
@@ -87,4 +89,21 @@ fn help_tells_defaults_and_units() {
         assert!(out.contains(part), "{part} in\n{out}");
     }
     assert!(run(dir.path(), "--help").1.contains("check"));
+}
+
+#[test]
+fn an_experiment_prints_its_table_and_writes_what_it_is_asked_for() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let line = "lab flush-scan --scale 2000 --seed 9 --json a.json --report a.html";
+    let (code, out, err) = run(dir.path(), line);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let parts = ["seed 9", "restart", "hazard pointer", "optimistic", "evenkeel", "longest hold"];
+    for part in parts {
+        assert!(out.contains(part), "{part} in\n{out}");
+    }
+    let json = std::fs::read_to_string(dir.path().join("a.json")).expect("written");
+    assert!(json.contains("\"experiment\":\"flush-scan\"") && json.contains("\"seed\":9"));
+    let page = std::fs::read_to_string(dir.path().join("a.html")).expect("written");
+    assert!(page.contains("data-chart=\"throughput\"") && !page.contains("http://"));
+    assert_eq!(run(dir.path(), &line.replace(" --json a.json --report a.html", "")).1, out);
 }

@@ -1,0 +1,291 @@
+//! `lab fan-out` (P7): a table is divided into chunks by time, each with indexes of its own, and a
+//! query does not name the time. It must search every chunk, unless a chunk says beforehand that it
+//! has nothing to offer.
+
+use crate::outcome::{Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
+use evenkeel_base::Result;
+use evenkeel_io::Rng;
+use evenkeel_runs::{Asked, Summary, SummaryBuilder};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Sizes.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Chunks of the largest division.
+    pub chunks: u64,
+    /// Devices; each sends rows for one part of the time only.
+    pub devices: u64,
+    /// One part in so many.
+    pub device_life: u64,
+    /// An order number may be so many rows late.
+    pub late_rows: u64,
+    /// Queries of each kind.
+    pub queries: u64,
+    /// Entries in a page of an index.
+    pub page_entries: u64,
+}
+
+impl Setup {
+    /// The reported sizes, divided by `scale`.
+    pub fn new(scale: u64, seed: u64) -> Setup {
+        let scale = scale.max(1);
+        Setup {
+            seed,
+            rows: (2_000_000 / scale).max(1_000),
+            chunks: (10_000 / scale).max(10),
+            devices: (100_000 / scale).max(200),
+            device_life: 100,
+            late_rows: 100,
+            queries: 200,
+            page_entries: 400,
+        }
+    }
+
+    fn settings(&self) -> BTreeMap<String, Value> {
+        let all = json!({
+            "rows": self.rows,
+            "chunks": self.chunks,
+            "devices": self.devices,
+            "device_life": self.device_life,
+            "late_rows": self.late_rows,
+            "queries": self.queries,
+            "page_entries": self.page_entries,
+        });
+        all.as_object().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect()
+    }
+
+    /// (order number, device) of each row, by time.
+    fn table(&self) -> Vec<(u64, u64)> {
+        let mut rng = Rng::new(self.seed);
+        let alive = (self.devices / self.device_life).max(1);
+        let row = |at: u64| {
+            let device = (at * self.devices / self.rows + rng.below(alive)) % self.devices;
+            // Numbers of devices say nothing about when they were bought.
+            (at + rng.below(self.late_rows), evenkeel_io::rng::mix(device))
+        };
+        (0..self.rows).map(row).collect()
+    }
+}
+
+/// What a query asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// An order number: numbers grow with time, nearly.
+    Order,
+    /// A device: its rows are close to each other in time, its number says nothing about it.
+    Device,
+}
+
+/// What is known of a chunk before it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    Range,
+    RangeAndFilter,
+}
+
+const POLICIES: [(&str, Known); 3] = [
+    ("every chunk", Known::Nothing),
+    ("min/max", Known::Range),
+    ("min/max and Bloom filter", Known::RangeAndFilter),
+];
+
+/// One chunk: its index on one column, in order, and its summary.
+struct Part {
+    keys: Vec<u64>,
+    summary: Option<Summary>,
+}
+
+/// What queries cost, on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Cost {
+    chunks: f64,
+    pages: f64,
+    rows: f64,
+    memory: f64,
+}
+
+impl Part {
+    fn new(mut keys: Vec<u64>, known: Known) -> Result<Part> {
+        keys.sort_unstable();
+        let mut builder = SummaryBuilder::default();
+        if known != Known::Nothing {
+            keys.iter().for_each(|key| builder.push(&key.to_be_bytes()));
+        }
+        let summary = builder.finish(known == Known::RangeAndFilter)?;
+        Ok(Part { keys, summary })
+    }
+
+    fn may_hold(&self, asked: &Asked<'_>) -> bool {
+        self.summary.as_ref().is_none_or(|summary| summary.may_hold(asked))
+    }
+
+    /// Rows with this key, and pages of the index that were read to find them.
+    fn search(&self, key: u64, page_entries: u64) -> (u64, u64) {
+        let first = self.keys.partition_point(|k| *k < key);
+        let rows = self.keys[first..].iter().take_while(|k| **k == key).count() as u64;
+        let (mut pages, mut height) = ((self.keys.len() as u64).div_ceil(page_entries), 1);
+        while pages > 1 {
+            pages = pages.div_ceil(page_entries);
+            height += 1;
+        }
+        (rows, height + rows.saturating_sub(1) / page_entries)
+    }
+}
+
+/// The table in so many chunks, with one index on the column asked for.
+fn divide(table: &[(u64, u64)], kind: Kind, chunks: u64, known: Known) -> Result<Vec<Part>> {
+    let rows = (table.len() as u64).div_ceil(chunks).max(1) as usize;
+    let key = |row: &(u64, u64)| if kind == Kind::Order { row.0 } else { row.1 };
+    table.chunks(rows).map(|part| Part::new(part.iter().map(key).collect(), known)).collect()
+}
+
+fn ask(setup: &Setup, table: &[(u64, u64)], kind: Kind, parts: &[Part]) -> Cost {
+    let mut rng = Rng::new(setup.seed ^ 0xa5c);
+    let mut cost = Cost::default();
+    for _ in 0..setup.queries {
+        let row = table[rng.below(table.len() as u64) as usize];
+        let key = if kind == Kind::Order { row.0 } else { row.1 };
+        let bytes = key.to_be_bytes();
+        let asked = Asked::key(&bytes);
+        for part in parts.iter().filter(|part| part.may_hold(&asked)) {
+            let (rows, pages) = part.search(key, setup.page_entries);
+            cost.chunks += 1.0;
+            cost.pages += pages as f64;
+            cost.rows += rows as f64;
+        }
+    }
+    let summaries = parts.iter().filter_map(|p| p.summary.as_ref());
+    let memory = summaries.map(Summary::memory).sum::<usize>() as f64;
+    let each = setup.queries.max(1) as f64;
+    let Cost { chunks, pages, rows, .. } = cost;
+    Cost { chunks: chunks / each, pages: pages / each, rows: rows / each, memory }
+}
+
+const COLUMNS: [Column; 7] = [
+    Column { name: "chunks opened, by device", unit: Unit::Count },
+    Column { name: "pages read, by device", unit: Unit::Count },
+    Column { name: "rows found, by device", unit: Unit::Count },
+    Column { name: "chunks opened, by order number", unit: Unit::Count },
+    Column { name: "pages read, by order number", unit: Unit::Count },
+    Column { name: "rows found, by order number", unit: Unit::Count },
+    Column { name: "memory of the summaries", unit: Unit::Bytes },
+];
+
+/// 1, 10, 100, ... up to the number given.
+fn divisions(most: u64) -> Vec<u64> {
+    let mut all: Vec<u64> =
+        std::iter::successors(Some(1), |n| Some(n * 10)).take_while(|n| *n < most).collect();
+    all.push(most);
+    all
+}
+
+/// The experiment.
+///
+/// # Errors
+/// None but `Internal`.
+pub fn run(setup: &Setup) -> Result<Outcome> {
+    let table = setup.table();
+    let (mut policies, mut charts) = (Vec::new(), Vec::new());
+    for (name, _) in POLICIES {
+        policies.push(Policy { name: name.into(), values: Vec::new() });
+    }
+    let mut memory = [0.0; POLICIES.len()];
+    for (kind, id, title) in [
+        (Kind::Device, "device", "Index pages read by a query for one device, by chunks"),
+        (Kind::Order, "order", "Index pages read by a query for one order number, by chunks"),
+    ] {
+        let mut lines = Vec::new();
+        for (colour, (name, known)) in POLICIES.into_iter().enumerate() {
+            let mut points = Vec::new();
+            let mut last = Cost::default();
+            for chunks in divisions(setup.chunks) {
+                last = ask(setup, &table, kind, &divide(&table, kind, chunks, known)?);
+                points.push((chunks as f64, last.pages));
+            }
+            lines.push(Line { name: name.into(), colour, points });
+            let values = &mut policies[colour].values;
+            values.extend([last.chunks, last.pages, last.rows].map(Some));
+            memory[colour] += last.memory;
+        }
+        let axis = |name| Axis { name, unit: Unit::Count, log: true };
+        let (x, y) = (axis("chunks"), axis("pages read"));
+        charts.push(Chart { id, title: title.into(), x, y, lines });
+    }
+    for (policy, bytes) in policies.iter_mut().zip(memory) {
+        policy.values.push(Some(bytes));
+    }
+    Ok(Outcome {
+        format: FORMAT,
+        experiment: "fan-out",
+        title: "A query that does not say in which chunk to look",
+        question: "A table is divided by time into chunks with indexes of their own. What does a \
+                   query read that asks for a device, or for an order number, and names no time?",
+        seed: setup.seed,
+        settings: setup.settings(),
+        columns: COLUMNS.to_vec(),
+        policies,
+        charts,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_finds_the_rows_that_a_search_by_hand_finds() {
+        for seed in 0..3 {
+            let setup = Setup::new(1000, seed);
+            let table = setup.table();
+            for kind in [Kind::Order, Kind::Device] {
+                let mut rng = Rng::new(setup.seed ^ 0xa5c);
+                let key = |row: &(u64, u64)| if kind == Kind::Order { row.0 } else { row.1 };
+                let by_hand: u64 = (0..setup.queries)
+                    .map(|_| key(&table[rng.below(table.len() as u64) as usize]))
+                    .map(|asked| table.iter().filter(|row| key(row) == asked).count() as u64)
+                    .sum();
+                for (name, known) in POLICIES {
+                    for chunks in [1, 7, 100] {
+                        let parts = divide(&table, kind, chunks, known).expect("built");
+                        let rows = ask(&setup, &table, kind, &parts).rows;
+                        let wanted = by_hand as f64 / setup.queries as f64;
+                        assert_eq!(rows, wanted, "seed {seed} {name} {chunks} {kind:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn twice_the_chunks_are_twice_the_work_unless_they_are_pruned() {
+        let setup = Setup::new(20, 6);
+        let table = setup.table();
+        let opened = |kind, known, chunks| {
+            let parts = divide(&table, kind, chunks, known).expect("built");
+            ask(&setup, &table, kind, &parts).chunks
+        };
+        let (one, two) = (100, 200);
+        for kind in [Kind::Order, Kind::Device] {
+            assert_eq!(opened(kind, Known::Nothing, one), one as f64);
+            assert_eq!(opened(kind, Known::Nothing, two), two as f64);
+        }
+        // An order number is in one chunk, or in its neighbour if it was late.
+        assert!(opened(Kind::Order, Known::Range, two) < 2.5);
+        // The numbers of devices lie all over each chunk, so only a filter helps.
+        assert!(opened(Kind::Device, Known::Range, two) > 0.9 * two as f64);
+        assert!(opened(Kind::Device, Known::RangeAndFilter, two) < 0.1 * two as f64);
+    }
+
+    #[test]
+    fn it_repeats() {
+        let setup = Setup::new(500, 2);
+        let outcome = run(&setup).expect("it runs");
+        assert_eq!(run(&setup).expect("again").text(), outcome.text());
+    }
+}

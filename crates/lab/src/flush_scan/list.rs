@@ -1,0 +1,322 @@
+//! A flush list: dirty pages by the time of their first change, the newest at the head. The links
+//! are real; a tree of counts beside them says how many pages lie between two, so that a walk over
+//! millions of pages is counted without being made. Both ways of walking give the same numbers.
+//!
+//! Invariant: numbers of pages ascend from the tail to the head, for a page that becomes dirty goes
+//! to the head and a number is never given twice.
+
+use std::collections::BTreeSet;
+
+/// No page.
+const NONE: u32 = u32::MAX;
+
+/// Whether a page is under I/O, or held in its place by a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// Neither.
+    Free,
+    /// Being written.
+    Io,
+    /// Held by a scan.
+    Sticky,
+}
+
+#[derive(Clone, Copy)]
+struct Page {
+    older: u32,
+    newer: u32,
+    fix: Fix,
+    pins: u16,
+    own: bool,
+    listed: bool,
+}
+
+/// Where a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// At a page of the build.
+    Own(u32),
+    /// The budget is used up; this page was the last one looked at.
+    Budget(u32),
+    /// The head is behind it.
+    End,
+}
+
+/// Counts of listed pages by number (a Fenwick tree).
+#[derive(Default)]
+struct Counts {
+    sums: Vec<u32>,
+}
+
+impl Counts {
+    fn with(listed: impl Iterator<Item = bool>, capacity: usize) -> Counts {
+        let mut sums = vec![0; capacity + 1];
+        for (number, is) in listed.enumerate() {
+            sums[number + 1] = u32::from(is);
+        }
+        for at in 1..=capacity {
+            let above = at + (at & at.wrapping_neg());
+            if above <= capacity {
+                sums[above] += sums[at];
+            }
+        }
+        Counts { sums }
+    }
+
+    fn add(&mut self, number: u32, by: i32) {
+        let mut at = number as usize + 1;
+        while at < self.sums.len() {
+            self.sums[at] = self.sums[at].wrapping_add_signed(by);
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    /// Listed pages with a lower number.
+    fn below(&self, number: u32) -> u64 {
+        let (mut at, mut sum) = (number as usize, 0u64);
+        while at > 0 {
+            sum += u64::from(self.sums[at]);
+            at -= at & at.wrapping_neg();
+        }
+        sum
+    }
+
+    /// The page with exactly `rank` listed ones below it.
+    fn select(&self, rank: u64) -> u32 {
+        let (mut at, mut left) = (0usize, rank);
+        let mut step = (self.sums.len() - 1).next_power_of_two();
+        while step > 0 {
+            let next = at + step;
+            if next < self.sums.len() && u64::from(self.sums[next]) <= left {
+                at = next;
+                left -= u64::from(self.sums[next]);
+            }
+            step /= 2;
+        }
+        at as u32
+    }
+}
+
+/// The list.
+pub struct FlushList {
+    pages: Vec<Page>,
+    counts: Counts,
+    own: BTreeSet<u32>,
+    head: u32,
+    tail: u32,
+    len: u64,
+    /// Walks count instead of following the links.
+    jumps: bool,
+}
+
+impl FlushList {
+    /// A list of pages from the oldest to the newest; true: it belongs to the build.
+    pub fn new(own: impl IntoIterator<Item = bool>, jumps: bool) -> FlushList {
+        let mut list = FlushList {
+            pages: Vec::new(),
+            counts: Counts::default(),
+            own: BTreeSet::new(),
+            head: NONE,
+            tail: NONE,
+            len: 0,
+            jumps,
+        };
+        for own in own {
+            list.link(own);
+        }
+        list.recount();
+        list
+    }
+
+    fn recount(&mut self) {
+        let capacity = (self.pages.len() * 5 / 4).max(64);
+        self.counts = Counts::with(self.pages.iter().map(|p| p.listed), capacity);
+    }
+
+    fn link(&mut self, own: bool) -> u32 {
+        let number = self.pages.len() as u32;
+        let (older, newer) = (self.head, NONE);
+        self.pages.push(Page { older, newer, fix: Fix::Free, pins: 0, own, listed: true });
+        match older {
+            NONE => self.tail = number,
+            older => self.pages[older as usize].newer = number,
+        }
+        self.head = number;
+        self.len += 1;
+        if own {
+            self.own.insert(number);
+        }
+        number
+    }
+
+    /// A page becomes dirty.
+    pub fn push(&mut self) -> u32 {
+        let number = self.link(false);
+        if number as usize + 1 >= self.counts.sums.len() {
+            self.recount();
+        } else {
+            self.counts.add(number, 1);
+        }
+        number
+    }
+
+    /// A page is clean.
+    pub fn remove(&mut self, number: u32) {
+        let Page { older, newer, listed, own, .. } = self.pages[number as usize];
+        if !listed {
+            return;
+        }
+        match older {
+            NONE => self.tail = newer,
+            older => self.pages[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.head = older,
+            newer => self.pages[newer as usize].older = older,
+        }
+        self.pages[number as usize].listed = false;
+        self.len -= 1;
+        self.counts.add(number, -1);
+        if own {
+            self.own.remove(&number);
+        }
+    }
+
+    /// Pages in it.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Pages of the build in it.
+    pub fn own(&self) -> usize {
+        self.own.len()
+    }
+
+    /// The oldest page.
+    pub fn tail(&self) -> Option<u32> {
+        Some(self.tail).filter(|p| *p != NONE)
+    }
+
+    /// The page next to it towards the head (InnoDB's `prev`).
+    pub fn newer(&self, number: u32) -> Option<u32> {
+        Some(self.pages[number as usize].newer).filter(|p| *p != NONE)
+    }
+
+    /// True if the page is in the list.
+    pub fn is_listed(&self, number: u32) -> bool {
+        self.pages[number as usize].listed
+    }
+
+    /// The I/O-fix state of a page.
+    pub fn fix(&self, number: u32) -> Fix {
+        self.pages[number as usize].fix
+    }
+
+    /// Sets it.
+    pub fn set_fix(&mut self, number: u32, fix: Fix) {
+        self.pages[number as usize].fix = fix;
+    }
+
+    /// True if a thread uses the page.
+    pub fn is_pinned(&self, number: u32) -> bool {
+        self.pages[number as usize].pins > 0
+    }
+
+    /// A thread begins or ends to use the page.
+    pub fn pin(&mut self, number: u32, by: i16) {
+        let pins = &mut self.pages[number as usize].pins;
+        *pins = pins.wrapping_add_signed(by);
+    }
+
+    /// The page at this place, counted from the tail.
+    pub fn at(&self, rank: u64) -> Option<u32> {
+        (rank < self.len).then(|| self.counts.select(rank))
+    }
+
+    /// Looks at pages from `from` on towards the head, until one is the build's or `budget` are
+    /// looked at. Returns how many were.
+    pub fn walk(&self, from: u32, budget: u64) -> (u64, Stop) {
+        if self.jumps { self.jump(from, budget) } else { self.step(from, budget) }
+    }
+
+    fn step(&self, from: u32, budget: u64) -> (u64, Stop) {
+        let (mut at, mut looked) = (from, 0);
+        loop {
+            looked += 1;
+            let page = &self.pages[at as usize];
+            if page.own {
+                return (looked, Stop::Own(at));
+            }
+            if looked >= budget {
+                return (looked, Stop::Budget(at));
+            }
+            if page.newer == NONE {
+                return (looked, Stop::End);
+            }
+            at = page.newer;
+        }
+    }
+
+    fn jump(&self, from: u32, budget: u64) -> (u64, Stop) {
+        let rank = self.counts.below(from);
+        if let Some(own) = self.own.range(from..).next() {
+            let looked = self.counts.below(*own) - rank + 1;
+            if looked <= budget {
+                return (looked, Stop::Own(*own));
+            }
+        }
+        let left = self.len - rank;
+        if left >= budget {
+            return (budget, Stop::Budget(self.counts.select(rank + budget - 1)));
+        }
+        (left, Stop::End)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_io::Rng;
+
+    #[test]
+    fn counting_is_the_same_as_walking_and_as_a_model() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let first: Vec<bool> = (0..300).map(|_| rng.one_in(40)).collect();
+            let mut list = FlushList::new(first.iter().copied(), true);
+            let mut model: Vec<(u32, bool)> = (0..).zip(first).collect();
+            for _ in 0..600 {
+                match rng.below(3) {
+                    0 => model.push((list.push(), false)),
+                    1 if !model.is_empty() => {
+                        let (number, _) = model.remove(rng.below(model.len() as u64) as usize);
+                        list.remove(number);
+                        assert!(!list.is_listed(number));
+                    }
+                    _ if !model.is_empty() => {
+                        let place = rng.below(model.len() as u64) as usize;
+                        let budget = 1 + rng.below(40);
+                        let from = model[place].0;
+                        assert_eq!(list.at(place as u64), Some(from), "seed {seed}");
+                        let found = list.jump(from, budget);
+                        assert_eq!(found, list.step(from, budget), "seed {seed}");
+                        let rest = &model[place..];
+                        let most = rest.len().min(budget as usize);
+                        let wanted = match rest[..most].iter().position(|p| p.1) {
+                            Some(own) => (own as u64 + 1, Stop::Own(rest[own].0)),
+                            None if most as u64 == budget => {
+                                (budget, Stop::Budget(rest[most - 1].0))
+                            }
+                            None => (most as u64, Stop::End),
+                        };
+                        assert_eq!(found, wanted, "seed {seed}");
+                    }
+                    _ => {}
+                }
+                assert_eq!(list.len(), model.len() as u64);
+                assert_eq!(list.tail(), model.first().map(|p| p.0));
+                assert_eq!(list.own(), model.iter().filter(|p| p.1).count());
+            }
+        }
+    }
+}

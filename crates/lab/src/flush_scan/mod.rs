@@ -1,0 +1,218 @@
+//! `lab flush-scan` (P1, P2): an index was built through the page pool, unlogged, and its pages
+//! must be flushed before it may be used. How they are found among all dirty pages decides whether
+//! the writers notice.
+
+mod list;
+mod ours;
+mod policies;
+mod setup;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use crate::outcome::{Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
+use evenkeel_base::Result;
+use evenkeel_io::Rng;
+use list::FlushList;
+use policies::{Scan, Scanner, Tally};
+pub use setup::Setup;
+use world::World;
+
+const SECOND: f64 = 1e9;
+/// The policies with a flush list, by name.
+const SCANS: [(&str, Scan); 3] = [
+    ("restart", Scan::Restart),
+    ("hazard pointer", Scan::Hazard),
+    ("optimistic", Scan::Optimistic { latched: true }),
+];
+/// Name of ours.
+const OURS: &str = "evenkeel";
+
+/// Pages of one instance from the oldest to the newest, true for those of the build: it made them
+/// dirty last, among those that writers made dirty meanwhile.
+fn layout(setup: &Setup, instance: u64) -> Vec<bool> {
+    let part = |n: u64| n / setup.instances + u64::from(instance < n % setup.instances);
+    let (pages, own) = (part(setup.pages), part(setup.own));
+    let newest = (own * (1 + setup.mixed)).min(pages);
+    let mut rng = Rng::new(setup.seed ^ (instance << 32));
+    let mut left = own;
+    let place = |at| {
+        let rest = pages - at;
+        let is = rest <= newest && rng.below(rest) < left;
+        left -= u64::from(is);
+        is
+    };
+    (0..pages).map(place).collect()
+}
+
+/// What one policy did.
+struct Scanned {
+    tally: Tally,
+    /// From the first look to the last page; none: it did not end in time.
+    ddl_s: Option<f64>,
+    longest_ns: u64,
+    done: Vec<u64>,
+}
+
+fn run_scan(setup: &Setup, scan: Scan) -> Scanned {
+    let list = |instance| FlushList::new(layout(setup, instance), setup.jumps);
+    let mut world = World::new(setup, list(0));
+    world.let_go(setup.before_s * SECOND as u64);
+    let start = world.now;
+    let (mut tally, mut whole) = (Tally::default(), true);
+    for instance in 0..setup.instances {
+        if instance > 0 {
+            world.next_list(list(instance));
+        }
+        let (cost, ended) = Scanner::new(setup, &mut world).run(scan);
+        tally.add(&cost);
+        whole &= ended;
+    }
+    let ddl_s = whole.then_some((world.now - start) as f64 / SECOND);
+    let end = ((world.now as f64 / SECOND).ceil() as u64 + setup.before_s).max(setup.shown_s);
+    world.let_go(end * SECOND as u64 - world.now);
+    let mut done = std::mem::take(&mut world.done);
+    done.resize(end as usize, 0);
+    Scanned { tally, ddl_s, longest_ns: world.longest_ns, done }
+}
+
+/// Steps of a policy with nobody else around: what theory speaks of.
+fn quiet_steps(setup: &Setup, scan: Scan) -> u64 {
+    let alone =
+        Setup { writers: 0, before_s: 0, shown_s: 0, limit_s: u64::MAX >> 32, ..setup.clone() };
+    run_scan(&alone, scan).tally.steps
+}
+
+fn median(values: &[u64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).map_or(0.0, |v| *v as f64)
+}
+
+/// The whole seconds in which the pages were flushed, and the one around a short flush.
+fn worst(done: &[u64], from: u64, seconds: f64) -> f64 {
+    let to = (from as usize + seconds.ceil().max(1.0) as usize).min(done.len());
+    done[(from as usize).min(to)..to].iter().min().map_or(0.0, |v| *v as f64)
+}
+
+const COLUMNS: [Column; 11] = [
+    Column { name: "list entries looked at", unit: Unit::Count },
+    Column { name: "pages of the build flushed", unit: Unit::Count },
+    Column { name: "scans from the tail", unit: Unit::Count },
+    Column { name: "left to the second pass", unit: Unit::Count },
+    Column { name: "page locks taken", unit: Unit::Count },
+    Column { name: "longest hold of the mutex", unit: Unit::Seconds },
+    Column { name: "time for the DDL to flush", unit: Unit::Seconds },
+    Column { name: "bytes written for it", unit: Unit::Bytes },
+    Column { name: "transactions per second before", unit: Unit::PerSecond },
+    Column { name: "worst second meanwhile", unit: Unit::PerSecond },
+    Column { name: "worst / before", unit: Unit::Share },
+];
+
+fn scanned_row(setup: &Setup, scanned: &Scanned, scan: Scan) -> Vec<Option<f64>> {
+    let before = median(&scanned.done[..setup.before_s as usize]);
+    let during = scanned.ddl_s.unwrap_or(setup.limit_s as f64);
+    let worst = worst(&scanned.done, setup.before_s, during);
+    let count = |n: u64| Some(n as f64);
+    let is_optimistic = matches!(scan, Scan::Optimistic { .. });
+    vec![
+        count(scanned.tally.steps),
+        count(scanned.tally.flushed),
+        count(scanned.tally.scans),
+        is_optimistic.then_some(scanned.tally.missed as f64),
+        is_optimistic.then_some(scanned.tally.page_locks as f64),
+        Some(scanned.longest_ns as f64 / SECOND),
+        scanned.ddl_s,
+        count(scanned.tally.flushed * setup.page_bytes),
+        Some(before),
+        Some(worst),
+        Some(worst / before.max(1.0)),
+    ]
+}
+
+fn ours_row(setup: &Setup, ours: &ours::Ours, built: &ours::Built) -> Vec<Option<f64>> {
+    let before = median(&ours.done[..setup.before_s as usize]);
+    let seconds = built.bytes as f64 / setup.disk_bytes_per_sec as f64;
+    let worst = worst(&ours.done, setup.before_s, seconds);
+    let hold = setup.hold_ns + ours.looks_most * setup.step_ns;
+    vec![
+        Some(0.0),
+        Some(built.pages as f64),
+        Some(0.0),
+        None,
+        None,
+        Some(hold as f64 / SECOND),
+        Some(seconds),
+        Some(built.bytes as f64),
+        Some(before),
+        Some(worst),
+        Some(worst / before.max(1.0)),
+    ]
+}
+
+fn per_second(name: &str, colour: usize, done: &[u64]) -> Line {
+    let points = (0u32..).zip(done).map(|(at, v)| (f64::from(at), *v as f64));
+    Line { name: name.into(), colour, points: points.collect() }
+}
+
+/// Steps by number of dirty pages, doubling up to the size of the setup.
+fn growth(setup: &Setup) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (colour, (name, scan)) in SCANS.into_iter().enumerate() {
+        let points = (0..5).rev().map(|halvings| {
+            let smaller = Setup { pages: setup.pages >> halvings, ..setup.clone() };
+            (smaller.pages as f64, quiet_steps(&smaller, scan) as f64)
+        });
+        lines.push(Line { name: name.into(), colour, points: points.collect() });
+    }
+    lines
+}
+
+/// The experiment.
+///
+/// # Errors
+/// Of the engine, while it builds an index.
+pub fn run(setup: &Setup) -> Result<Outcome> {
+    let (mut policies, mut rates) = (Vec::new(), Vec::new());
+    for (colour, (name, scan)) in SCANS.into_iter().enumerate() {
+        let scanned = run_scan(setup, scan);
+        rates.push(per_second(name, colour, &scanned.done));
+        let values = scanned_row(setup, &scanned, scan);
+        policies.push(Policy { name: name.into(), values });
+    }
+    let built = ours::build(setup.own * setup.page_bytes, setup.seed)?;
+    let ours = ours::run(setup, setup.shown_s);
+    rates.push(per_second(OURS, SCANS.len(), &ours.done));
+    policies.push(Policy { name: OURS.into(), values: ours_row(setup, &ours, &built) });
+    let mut settings = setup.settings();
+    settings.insert("rows_indexed_by_evenkeel".into(), built.rows.into());
+    let axis = |name, unit, log| Axis { name, unit, log };
+    let charts = vec![
+        Chart {
+            id: "throughput",
+            title: "Transactions per second while the pages of a new index are flushed".into(),
+            x: axis("seconds", Unit::Seconds, false),
+            y: axis("transactions per second", Unit::PerSecond, false),
+            lines: rates,
+        },
+        Chart {
+            id: "growth",
+            title: "List entries looked at, by dirty pages in the pool".into(),
+            x: axis("dirty pages", Unit::Count, true),
+            y: axis("entries looked at", Unit::Count, true),
+            lines: growth(setup),
+        },
+    ];
+    Ok(Outcome {
+        format: FORMAT,
+        experiment: "flush-scan",
+        title: "Finding the pages of a new index among all dirty pages",
+        question: "An index was built through the page pool without redo; before it may be used, \
+                   its pages must reach the disk. What does it cost to find them, and who waits?",
+        seed: setup.seed,
+        settings,
+        columns: COLUMNS.to_vec(),
+        policies,
+        charts,
+    })
+}

@@ -1,0 +1,118 @@
+//! What a flush-scan experiment is given.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Sizes, times and rates; times in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Dirty pages, of all instances.
+    pub pages: u64,
+    /// Those of the new index.
+    pub own: u64,
+    /// Instances of the pool, each with a flush list and a mutex of its own.
+    pub instances: u64,
+    /// Threads that write.
+    pub writers: u64,
+    /// A transaction takes this long when it waits for nothing.
+    pub tx_ns: u64,
+    /// Pages that were clean and that a transaction makes dirty.
+    pub pages_per_tx: u64,
+    /// One page of a list is looked at.
+    pub step_ns: u64,
+    /// A scan lets the mutexes go after this many steps.
+    pub section_steps: u64,
+    /// ... for this long.
+    pub gap_ns: u64,
+    /// Anything but a scan holds the mutex this long per page.
+    pub hold_ns: u64,
+    /// A thread that finds the mutex taken looks again after this long.
+    pub poll_ns: u64,
+    /// ... and sleeps after this many looks.
+    pub polls: u64,
+    /// One that was woken runs after about this long.
+    pub wake_ns: u64,
+    /// Writing one page.
+    pub io_ns: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Bytes the disk writes per second.
+    pub disk_bytes_per_sec: u64,
+    /// Log written per transaction, bytes.
+    pub tx_log_bytes: u64,
+    /// Others' pages that became dirty while the index was built, per page of it.
+    pub mixed: u64,
+    /// Seconds before the index is to be flushed.
+    pub before_s: u64,
+    /// Seconds shown at least.
+    pub shown_s: u64,
+    /// An experiment ends after so many seconds.
+    pub limit_s: u64,
+    /// Walks of the list are counted, not made.
+    pub jumps: bool,
+}
+
+impl Setup {
+    /// The reported sizes, divided by `scale`.
+    pub fn new(scale: u64, seed: u64) -> Setup {
+        let scale = scale.max(1);
+        Setup {
+            seed,
+            pages: (8_000_000 / scale).max(64),
+            own: (3_000 / scale).max(8),
+            instances: 8,
+            writers: 64,
+            tx_ns: 4_000_000,
+            pages_per_tx: 1,
+            step_ns: 40,
+            section_steps: 1_024,
+            gap_ns: 200,
+            hold_ns: 300,
+            poll_ns: 4_000,
+            polls: 30,
+            wake_ns: 50_000,
+            io_ns: 200_000,
+            page_bytes: 16_384,
+            disk_bytes_per_sec: 350_000_000,
+            tx_log_bytes: 600,
+            mixed: 10,
+            before_s: 5,
+            shown_s: 30,
+            limit_s: 1_000,
+            jumps: true,
+        }
+    }
+
+    /// Pages the disk writes per second.
+    pub fn disk_pages_per_sec(&self) -> u64 {
+        self.disk_bytes_per_sec / self.page_bytes
+    }
+
+    /// For the report: every number.
+    pub fn settings(&self) -> BTreeMap<String, Value> {
+        let all = json!({
+            "pages": self.pages,
+            "own": self.own,
+            "instances": self.instances,
+            "writers": self.writers,
+            "tx_ns": self.tx_ns,
+            "pages_per_tx": self.pages_per_tx,
+            "step_ns": self.step_ns,
+            "section_steps": self.section_steps,
+            "gap_ns": self.gap_ns,
+            "hold_ns": self.hold_ns,
+            "poll_ns": self.poll_ns,
+            "polls": self.polls,
+            "wake_ns": self.wake_ns,
+            "io_ns": self.io_ns,
+            "page_bytes": self.page_bytes,
+            "disk_bytes_per_sec": self.disk_bytes_per_sec,
+            "tx_log_bytes": self.tx_log_bytes,
+            "mixed": self.mixed,
+            "limit_s": self.limit_s,
+        });
+        all.as_object().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect()
+    }
+}

@@ -1,0 +1,152 @@
+//! Steps against a brute-force count, their growth against theory, and the rules of the pass that
+//! pins.
+
+use super::list::{Fix, FlushList};
+use super::ours;
+use super::policies::{Scan, Scanner};
+use super::setup::Setup;
+use super::world::World;
+use super::{layout, quiet_steps, run, run_scan};
+
+/// A thousandth of the reported pages, with enough of the build among them.
+fn small(seed: u64) -> Setup {
+    Setup { own: 40, ..Setup::new(1000, seed) }
+}
+
+fn alone(setup: &Setup) -> Setup {
+    Setup { writers: 0, before_s: 0, shown_s: 0, limit_s: u64::MAX >> 32, ..setup.clone() }
+}
+
+/// Steps of a scan that begins at the tail again after each page, counted on a plain row of pages.
+fn restart_by_hand(mut pages: Vec<bool>) -> u64 {
+    let mut steps = 0;
+    loop {
+        let mut found = None;
+        for (at, own) in pages.iter().enumerate() {
+            steps += 1;
+            if *own {
+                found = Some(at);
+                break;
+            }
+        }
+        let Some(at) = found else { return steps };
+        pages.remove(at);
+    }
+}
+
+#[test]
+fn brute_force_counts_the_same_steps() {
+    for seed in 0..5 {
+        let setup = small(seed);
+        let (mut restart, mut once) = (0, 0);
+        for instance in 0..setup.instances {
+            let pages = layout(&setup, instance);
+            once += pages.len() as u64;
+            restart += restart_by_hand(pages);
+        }
+        assert_eq!(quiet_steps(&setup, Scan::Restart), restart, "seed {seed}");
+        assert_eq!(quiet_steps(&setup, Scan::Hazard), once, "seed {seed}");
+        // Nothing is missed, so the second pass looks at every page that is left once.
+        let twice = 2 * once - setup.own;
+        assert_eq!(quiet_steps(&setup, Scan::Optimistic { latched: true }), twice, "seed {seed}");
+    }
+}
+
+#[test]
+fn counted_walks_give_the_same_run_as_walks_on_the_links() {
+    for scan in [Scan::Restart, Scan::Hazard, Scan::Optimistic { latched: true }] {
+        let counted = Setup { own: 200, before_s: 0, shown_s: 2, ..Setup::new(100, 7) };
+        let walked = Setup { jumps: false, ..counted.clone() };
+        let (a, b) = (run_scan(&counted, scan), run_scan(&walked, scan));
+        assert_eq!((a.tally, a.done, a.longest_ns), (b.tally, b.done, b.longest_ns), "{scan:?}");
+        assert!(a.tally.flushed > counted.own / 2, "{scan:?}: {:?}", a.tally);
+    }
+}
+
+#[test]
+fn doubling_the_pages_doubles_the_steps_and_doubling_both_quadruples_those_of_restarting() {
+    let one = Setup { own: 160, ..Setup::new(100, 3) };
+    let two = Setup { pages: 2 * one.pages, ..one.clone() };
+    let both = Setup { own: 2 * one.own, ..two.clone() };
+    let grows = |scan, to: &Setup| quiet_steps(to, scan) as f64 / quiet_steps(&one, scan) as f64;
+    for (scan, by_pages, by_both) in [
+        (Scan::Restart, 2.0, 4.0),
+        (Scan::Hazard, 2.0, 2.0),
+        (Scan::Optimistic { latched: true }, 2.0, 2.0),
+    ] {
+        let (pages, both) = (grows(scan, &two), grows(scan, &both));
+        assert!((pages - by_pages).abs() < 0.1, "{scan:?}: pages doubled: {pages}");
+        assert!((both - by_both).abs() < 0.1, "{scan:?}: both doubled: {both}");
+    }
+}
+
+#[test]
+fn a_neighbour_in_use_or_under_io_is_left_to_the_second_pass() {
+    let setup = alone(&small(1));
+    for latched in [true, false] {
+        // Two pages of the build; the one to go on from after the first is being written.
+        let mut list = FlushList::new([false, true, false, false, true, false], false);
+        list.set_fix(2, Fix::Io);
+        list.pin(5, 1);
+        let mut world = World::new(&setup, list);
+        world.held(1);
+        // Its write ends while the page of the build is written, and it leaves the list.
+        let tally = {
+            let scanner = Scanner::new(&setup, &mut world);
+            scanner.world.ends_io(2, setup.io_ns / 2);
+            scanner.run(Scan::Optimistic { latched }).0
+        };
+        assert_eq!(tally.flushed, 2, "latched {latched}");
+        if latched {
+            assert_eq!((tally.missed, tally.lost), (2, 0));
+        } else {
+            assert_eq!(tally.lost, 1, "the state was read without its lock");
+        }
+    }
+}
+
+#[test]
+fn a_hazard_pointer_moves_on_with_the_page_that_leaves() {
+    let setup = alone(&small(1));
+    let list = FlushList::new([true, false, false, true], false);
+    let mut world = World::new(&setup, list);
+    world.held(1);
+    world.ends_io(1, setup.io_ns / 2);
+    let (tally, whole) = Scanner::new(&setup, &mut world).run(Scan::Hazard);
+    assert!(whole);
+    assert_eq!((tally.flushed, tally.scans, tally.steps), (2, 1, 3));
+}
+
+#[test]
+fn writers_come_to_a_stand_beside_the_restarting_scan_and_not_beside_ours() {
+    let mut setup = Setup::new(10, 11);
+    setup.own = 900;
+    setup.limit_s = 60;
+    setup.shown_s = 8;
+    let outcome = run(&setup).expect("the engine builds");
+    let ratio = |name| outcome.value(name, "worst / before").expect("a ratio");
+    assert!(ratio("restart") < 0.9 * ratio("evenkeel"), "{}", outcome.text());
+    assert!(ratio("evenkeel") > 0.9, "{}", outcome.text());
+    assert_eq!(outcome.value("evenkeel", "list entries looked at"), Some(0.0));
+    assert_eq!(run(&setup).expect("again").text(), outcome.text(), "it repeats");
+}
+
+#[test]
+fn a_build_by_the_engine_writes_its_index_and_no_page_of_it() {
+    let one = ours::build(1 << 20, 5).expect("built");
+    let two = ours::build(2 << 20, 5).expect("built");
+    assert!(one.bytes > 0 && one.pages < 64, "{one:?}");
+    let (bytes, rows) = (two.bytes as f64 / one.bytes as f64, two.rows as f64 / one.rows as f64);
+    assert!((bytes / rows - 1.0).abs() < 0.2, "{one:?} {two:?}");
+    assert!(two.pages < one.pages + 16, "pages do not grow with the index: {one:?} {two:?}");
+}
+
+#[test]
+fn buckets_look_at_the_same_few_entries_however_many_pages_are_dirty() {
+    let one = Setup { writers: 16, ..Setup::new(400, 2) };
+    let two = Setup { pages: 2 * one.pages, ..one.clone() };
+    let (one, two) = (ours::run(&one, 4), ours::run(&two, 4));
+    assert!(one.flushed > 0 && two.flushed > 0, "{one:?}");
+    let per_page = |o: &ours::Ours| o.looks as f64 / (o.joined + o.flushed) as f64;
+    assert!(per_page(&one) < 3.0 && per_page(&two) < 3.0, "{} {}", per_page(&one), per_page(&two));
+}

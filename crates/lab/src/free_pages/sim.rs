@@ -1,0 +1,222 @@
+//! Threads that read pages into a pool in virtual time. Who frees frames for them is a
+//! [`Provider`]: timers, or the engine's own supply.
+
+use super::setup::Setup;
+use evenkeel_io::Rng;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const SECOND: u64 = 1_000_000_000;
+/// The free frames are noted this often.
+const SAMPLE_NS: u64 = 100_000_000;
+
+/// What happens when.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// A thread wants a frame.
+    Want(u32),
+    /// The page of a thread is in this frame.
+    Read(u32, u32),
+    /// A worker of the provider runs.
+    Run(u32),
+    /// Pages are written.
+    Written(Vec<u32>),
+    /// The free frames are noted.
+    Sample,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Without a page.
+    Free,
+    /// Being read into.
+    Loading,
+    /// As on disk; true: used since the clock came by.
+    Clean(bool),
+    /// Changed.
+    Dirty,
+    /// Being written.
+    Writing,
+}
+
+/// What a thread gets that wants a frame.
+pub enum Got {
+    /// A frame.
+    Frame(u32),
+    /// Nothing: it sleeps so long and asks again.
+    Sleep(u64),
+    /// Nothing: the provider calls it.
+    Wait,
+}
+
+/// Figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Pages read in each second.
+    pub done: Vec<u64>,
+    /// Free frames, each tenth of a second.
+    pub free: Vec<u64>,
+    /// Times that a thread found no free frame.
+    pub waits: u64,
+    /// Time that threads waited for one.
+    pub waited_ns: u64,
+    /// The longest such wait.
+    pub longest_ns: u64,
+    /// Of that, time after a frame was free that could have been had.
+    pub asleep_ns: u64,
+    /// Runs of the background workers.
+    pub runs: u64,
+    /// Runs that found nothing to do.
+    pub idle_runs: u64,
+    /// Frames the background looked at.
+    pub looks: u64,
+    /// Frames the threads looked at themselves.
+    pub own_looks: u64,
+}
+
+/// All but the policy.
+pub struct World<'a> {
+    /// What it was given.
+    pub setup: &'a Setup,
+    /// Random numbers.
+    pub rng: Rng,
+    /// The present.
+    pub now: u64,
+    /// Every frame.
+    pub frames: Vec<Frame>,
+    /// What was measured.
+    pub figures: Figures,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    number: u64,
+    disk_free: u64,
+    since: Vec<Option<u64>>,
+}
+
+/// Who frees frames.
+pub trait Provider {
+    /// Before the first event.
+    fn start(&mut self, world: &mut World<'_>);
+    /// A thread wants a frame.
+    fn want(&mut self, world: &mut World<'_>, thread: u32) -> Got;
+    /// A page is in this frame now.
+    fn loaded(&mut self, world: &mut World<'_>, frame: u32);
+    /// A worker runs.
+    fn run(&mut self, world: &mut World<'_>, worker: u32);
+    /// Pages are written: their frames are clean.
+    fn written(&mut self, world: &mut World<'_>, frames: &[u32]);
+    /// Free frames.
+    fn free(&self) -> u64;
+}
+
+impl World<'_> {
+    /// Something happens at `time`.
+    pub fn at(&mut self, time: u64, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse((time, self.number, event)));
+    }
+
+    /// When the disk is done with so many pages more.
+    fn disk(&mut self, pages: u64) -> u64 {
+        let takes = pages * SECOND / self.setup.disk_pages_per_sec;
+        self.disk_free = self.disk_free.max(self.now) + takes;
+        self.disk_free + self.setup.io_ns
+    }
+
+    /// Writes pages.
+    pub fn write(&mut self, frames: Vec<u32>) {
+        for frame in &frames {
+            self.frames[*frame as usize] = Frame::Writing;
+        }
+        let end = self.disk(frames.len() as u64);
+        self.at(end, Event::Written(frames));
+    }
+
+    /// The thread has its frame: the page is read.
+    pub fn give(&mut self, thread: u32, frame: u32) {
+        if let Some(since) = self.since[thread as usize].take() {
+            let waited = self.now - since;
+            self.figures.waited_ns += waited;
+            self.figures.longest_ns = self.figures.longest_ns.max(waited);
+        }
+        self.frames[frame as usize] = Frame::Loading;
+        let end = self.disk(1);
+        self.at(end, Event::Read(thread, frame));
+    }
+
+    fn read(&mut self, thread: u32, frame: u32) {
+        let is_dirty = self.rng.one_in(self.setup.dirty_one_in);
+        let state = if is_dirty { Frame::Dirty } else { Frame::Clean(true) };
+        self.frames[frame as usize] = state;
+        self.figures.done[(self.now / SECOND) as usize] += 1;
+        let burst = self.setup.is_burst(self.now);
+        let think = if burst { self.setup.busy_ns } else { self.setup.quiet_ns };
+        let next = self.now + think / 2 + self.rng.below(think);
+        self.at(next, Event::Want(thread));
+    }
+}
+
+/// Runs threads and a provider.
+pub fn run(setup: &Setup, provider: &mut dyn Provider) -> Figures {
+    let mut rng = Rng::new(setup.seed ^ 0xf4ee);
+    let frame = |_| if rng.one_in(setup.dirty_one_in) { Frame::Dirty } else { Frame::Clean(false) };
+    let mut world = World {
+        setup,
+        now: 0,
+        frames: (0..setup.frames).map(frame).collect(),
+        rng,
+        figures: Figures { done: vec![0; setup.seconds as usize], ..Figures::default() },
+        events: BinaryHeap::new(),
+        number: 0,
+        disk_free: 0,
+        since: vec![None; setup.threads as usize],
+    };
+    provider.start(&mut world);
+    for thread in 0..setup.threads as u32 {
+        let first = world.rng.below(setup.quiet_ns);
+        world.at(first, Event::Want(thread));
+    }
+    world.at(0, Event::Sample);
+    while let Some(Reverse((time, _, event))) = world.events.pop() {
+        if time >= setup.seconds * SECOND {
+            break;
+        }
+        world.now = time;
+        match event {
+            Event::Want(thread) => match provider.want(&mut world, thread) {
+                Got::Frame(frame) => world.give(thread, frame),
+                missed => {
+                    if world.since[thread as usize].is_none() {
+                        world.since[thread as usize] = Some(time);
+                        world.figures.waits += 1;
+                    }
+                    if let Got::Sleep(ns) = missed {
+                        world.figures.asleep_ns += ns;
+                        world.at(time + ns, Event::Want(thread));
+                    }
+                }
+            },
+            Event::Read(thread, frame) => {
+                world.read(thread, frame);
+                provider.loaded(&mut world, frame);
+            }
+            Event::Run(worker) => provider.run(&mut world, worker),
+            Event::Written(frames) => {
+                for frame in &frames {
+                    world.frames[*frame as usize] = Frame::Clean(false);
+                }
+                provider.written(&mut world, &frames);
+            }
+            Event::Sample => {
+                world.figures.free.push(provider.free());
+                world.at(time + SAMPLE_NS, Event::Sample);
+            }
+        }
+    }
+    for since in world.since.iter().flatten() {
+        let waited = setup.seconds * SECOND - since;
+        world.figures.waited_ns += waited;
+        world.figures.longest_ns = world.figures.longest_ns.max(waited);
+    }
+    world.figures
+}

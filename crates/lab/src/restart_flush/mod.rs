@@ -1,0 +1,125 @@
+//! `lab restart-flush` (P3): after a crash the log is old and the law that says how many pages to
+//! flush has no history yet.
+
+mod law;
+mod setup;
+mod sim;
+#[cfg(test)]
+mod tests;
+
+use crate::outcome::{Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
+pub use setup::Setup;
+use sim::{Law, Seconds};
+
+/// The laws by name.
+const LAWS: [(&str, Law); 3] =
+    [("published", Law::Published), ("repaired", Law::Repaired), ("evenkeel", Law::Ours)];
+/// Without history the published law runs for so long.
+const FIRST_SECONDS: usize = law::AVERAGING_LOOPS as usize;
+
+const COLUMNS: [Column; 8] = [
+    Column { name: "pages requested per second, first 30 s", unit: Unit::PerSecond },
+    Column { name: "pages flushed per second, first 30 s", unit: Unit::PerSecond },
+    Column { name: "flushed / requested, first 30 s", unit: Unit::Share },
+    Column { name: "longest wait for the disk", unit: Unit::Seconds },
+    Column { name: "transactions per second, first 30 s", unit: Unit::PerSecond },
+    Column { name: "worst second of the first 30", unit: Unit::PerSecond },
+    Column { name: "transactions per second, last 10 s", unit: Unit::PerSecond },
+    Column { name: "worst / last 10 s", unit: Unit::Share },
+];
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Flushed / requested in the first seconds.
+fn overdone(seconds: &Seconds) -> f64 {
+    let first = FIRST_SECONDS.min(seconds.flushed.len());
+    mean(&seconds.flushed[..first]) / mean(&seconds.requested[..first]).max(1e-9)
+}
+
+fn row(seconds: &Seconds) -> Vec<Option<f64>> {
+    let first = FIRST_SECONDS.min(seconds.done.len());
+    let last = mean(&seconds.done[seconds.done.len().saturating_sub(10)..]);
+    let worst = seconds.done[..first].iter().copied().fold(f64::INFINITY, f64::min);
+    let values = [
+        mean(&seconds.requested[..first]),
+        mean(&seconds.flushed[..first]),
+        overdone(seconds),
+        seconds.queue.iter().copied().fold(0.0, f64::max),
+        mean(&seconds.done[..first]),
+        worst,
+        last,
+        worst / last.max(1e-9),
+    ];
+    values.map(Some).to_vec()
+}
+
+fn per_second(name: String, colour: usize, values: &[f64]) -> Line {
+    let points = (0u32..).zip(values).map(|(at, v)| (f64::from(at), *v));
+    Line { name, colour, points: points.collect() }
+}
+
+/// Flushed / requested by number of cleaners.
+fn by_cleaners(setup: &Setup) -> Vec<Line> {
+    let line = |(colour, (name, law)): (usize, (&str, Law))| {
+        let points = (0..7).map(|power| {
+            let cleaners = 1 << power;
+            let setup = Setup { cleaners, seconds: law::AVERAGING_LOOPS, ..setup.clone() };
+            (cleaners as f64, overdone(&sim::run(&setup, law)))
+        });
+        Line { name: name.into(), colour, points: points.collect() }
+    };
+    LAWS.into_iter().enumerate().map(line).collect()
+}
+
+/// The experiment.
+pub fn run(setup: &Setup) -> Outcome {
+    let (mut policies, mut rates, mut flushed) = (Vec::new(), Vec::new(), Vec::new());
+    for (colour, (name, law)) in LAWS.into_iter().enumerate() {
+        let seconds = sim::run(setup, law);
+        rates.push(per_second(name.into(), colour, &seconds.done));
+        let named = |what: &str| format!("{name}: {what}");
+        flushed.push(per_second(named("flushed"), colour, &seconds.flushed));
+        flushed.push(per_second(named("requested"), colour + LAWS.len(), &seconds.requested));
+        policies.push(Policy { name: name.into(), values: row(&seconds) });
+    }
+    let axis = |name, unit, log| Axis { name, unit, log };
+    let seconds = || axis("seconds after recovery", Unit::Seconds, false);
+    let charts = vec![
+        Chart {
+            id: "throughput",
+            title: "Transactions per second after a crash".into(),
+            x: seconds(),
+            y: axis("transactions per second", Unit::PerSecond, false),
+            lines: rates,
+        },
+        Chart {
+            id: "pages",
+            title: "Pages per second: requested by the law, and flushed".into(),
+            x: seconds(),
+            y: axis("pages per second", Unit::PerSecond, false),
+            lines: flushed,
+        },
+        Chart {
+            id: "cleaners",
+            title: "Pages flushed per page requested, first 30 s, by number of cleaners".into(),
+            x: axis("cleaners", Unit::Count, true),
+            y: axis("flushed / requested", Unit::Share, false),
+            lines: by_cleaners(setup),
+        },
+    ];
+    Outcome {
+        format: FORMAT,
+        experiment: "restart-flush",
+        title: "Flushing right after a crash",
+        question: "Recovery left an old log and many dirty pages. How many pages per second does \
+                   the law ask for while it has no history, how many are flushed, and what is left \
+                   of the disk for the users?",
+        seed: setup.seed,
+        settings: setup.settings(),
+        columns: COLUMNS.to_vec(),
+        policies,
+        charts,
+    }
+}

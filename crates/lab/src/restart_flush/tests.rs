@@ -1,0 +1,72 @@
+//! What the laws ask for against a count by hand, and what they leave to the users.
+
+use super::overdone;
+use super::run;
+use super::setup::Setup;
+use super::sim::{self, Law};
+
+#[test]
+fn the_published_law_flushes_as_many_times_its_budget_as_it_has_cleaners() {
+    // A disk that keeps up with anything shows the law alone.
+    for cleaners in [1, 2, 4] {
+        let setup = Setup {
+            cleaners,
+            disk_bytes_per_sec: 1 << 40,
+            async_pages: 1 << 20,
+            seconds: 2,
+            hot_pages: 10_000_000,
+            ..Setup::new(1, 3)
+        };
+        let share = |law| overdone(&sim::run(&setup, law));
+        let (published, repaired) = (share(Law::Published), share(Law::Repaired));
+        assert!((published - cleaners as f64).abs() < 0.1, "{cleaners} cleaners: {published}");
+        assert!((repaired - 1.0).abs() < 0.1, "{cleaners} cleaners: {repaired}");
+    }
+}
+
+#[test]
+fn ours_flushes_what_it_requests_whatever_the_number_of_cleaners() {
+    let mut flushed = Vec::new();
+    for cleaners in [1, 4, 16, 64] {
+        let setup = Setup { cleaners, ..Setup::new(1, 3) };
+        let seconds = sim::run(&setup, Law::Ours);
+        // What is asked for in one second may be done in the next, never more than was asked for.
+        let (mut done, mut asked) = (0.0, 0.0);
+        for (second, (more, wanted)) in seconds.flushed.iter().zip(&seconds.requested).enumerate() {
+            done += more;
+            asked += wanted;
+            assert!(done <= asked, "second {second}: {done} of {asked}");
+        }
+        assert!(done > 0.9 * asked, "{done} of {asked}");
+        flushed.push(seconds.flushed.iter().sum::<f64>());
+    }
+    let (least, most) = flushed.iter().fold((f64::MAX, 0f64), |(a, b), f| (a.min(*f), b.max(*f)));
+    assert!(most < 1.2 * least, "{flushed:?}");
+}
+
+#[test]
+fn users_keep_their_rate_with_ours_and_not_with_the_published_law() {
+    let setup = Setup::new(1, 5);
+    let outcome = run(&setup);
+    let ratio = |name| outcome.value(name, "worst / last 10 s").expect("a ratio");
+    assert!(ratio("published") < 0.5 * ratio("evenkeel"), "{}", outcome.text());
+    let share = |name| outcome.value(name, "flushed / requested, first 30 s").expect("a ratio");
+    assert!(share("published") > 4.0 && share("evenkeel") < 1.1, "{}", outcome.text());
+    // After five seconds it is as if there had been no crash.
+    let done = sim::run(&setup, Law::Ours).done;
+    let last = done[50..].iter().sum::<f64>() / 10.0;
+    assert!(done[5..].iter().all(|second| *second > 0.8 * last), "{done:?}");
+    assert_eq!(run(&Setup::new(1, 5)).text(), outcome.text(), "it repeats");
+}
+
+#[test]
+fn a_smaller_machine_shows_the_same_picture() {
+    for law in [Law::Published, Law::Ours] {
+        let share = |scale| {
+            let seconds = sim::run(&Setup { cleaners: 4, ..Setup::new(scale, 5) }, law);
+            seconds.done[..30].iter().sum::<f64>() / seconds.done[30..].iter().sum::<f64>()
+        };
+        let (large, small) = (share(1), share(10));
+        assert!((large / small - 1.0).abs() < 0.15, "{law:?}: {large} {small}");
+    }
+}

@@ -1,0 +1,66 @@
+//! The figures and pictures of `docs/lab.md` are what the experiments give at the reported sizes.
+//! `EVENKEEL_LAB_DOCS=write cargo test -p evenkeel-lab --test docs` writes them.
+
+use evenkeel_lab::{Outcome, dirty_count, fan_out, flush_scan, free_pages, report, restart_flush};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+static PAGE: Mutex<()> = Mutex::new(());
+
+/// The page with the table of an experiment in it.
+fn with_table(page: &str, outcome: &Outcome) -> String {
+    let begin = format!("<!-- {} -->\n", outcome.experiment);
+    let end = format!("<!-- end of {} -->", outcome.experiment);
+    let (before, rest) = page.split_once(&begin).expect("the page has a place for the table");
+    let (_, after) = rest.split_once(&end).expect("the place has an end");
+    format!("{before}{begin}\n{}\n{end}{after}", outcome.markdown())
+}
+
+/// Compares a file with what it must hold, or writes it.
+fn keep(path: &Path, wanted: &str, drifted: &mut Vec<PathBuf>) {
+    if std::env::var("EVENKEEL_LAB_DOCS").is_ok_and(|v| v == "write") {
+        fs::write(path, wanted).expect("written");
+    } else if fs::read_to_string(path).unwrap_or_default() != wanted {
+        drifted.push(path.to_path_buf());
+    }
+}
+
+fn check(outcome: &Outcome) {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut drifted = Vec::new();
+    for chart in &outcome.charts {
+        let name = format!("lab/{}-{}.svg", outcome.experiment, chart.id);
+        keep(&docs.join(name), &report::svg(chart), &mut drifted);
+    }
+    let path = docs.join("lab.md");
+    let _one_at_a_time = PAGE.lock().expect("no other test failed while writing");
+    let page = fs::read_to_string(&path).expect("the page is there");
+    keep(&path, &with_table(&page, outcome), &mut drifted);
+    assert!(drifted.is_empty(), "out of date, see the head of this file: {drifted:?}");
+}
+
+#[test]
+fn flush_scan() {
+    check(&flush_scan::run(&flush_scan::Setup::new(1, 42)).expect("it runs"));
+}
+
+#[test]
+fn restart_flush() {
+    check(&restart_flush::run(&restart_flush::Setup::new(1, 42)));
+}
+
+#[test]
+fn free_pages() {
+    check(&free_pages::run(&free_pages::Setup::new(1, 42)));
+}
+
+#[test]
+fn dirty_count() {
+    check(&dirty_count::run(&dirty_count::Setup::new(1, 42)));
+}
+
+#[test]
+fn fan_out() {
+    check(&fan_out::run(&fan_out::Setup::new(1, 42)).expect("it runs"));
+}
