@@ -93,7 +93,7 @@ private_follow() {
 private_caught_up() {
     local position
     position=$(private_sql "$2" -N -e 'select @@gtid_binlog_pos')
-    [ "$(private_sql "$1" -N -e "select master_gtid_wait('$position', 120)")" = 0 ] && return 0
+    [ "$(private_sql "$1" -N -e "select master_gtid_wait('$position', 60)")" = 0 ] && return 0
     private_sql "$1" -e 'show slave status\G' | grep -E 'Running|Error|Gtid' >&2
     return 1
 }

@@ -6,7 +6,9 @@ usage: sessions.py SOCKET ENGINE SCRIPT
 Lines of a script, for sessions of any name:
   a: statement;      runs it and prints what it gives; it must end within LIMIT seconds
   a> statement;      begins it; it must still be waiting after a moment
-  a<                 what that gave, within LIMIT seconds
+  a~ statement;      begins it; it may wait or not, which is printed
+  a<                 what that gave, within LIMIT seconds; nothing if it did not wait
+  each NAME x|y|z    the rest of the script, once for each, with @NAME@ replaced
   kill query a       KILL QUERY, or KILL CONNECTION with `kill connection a`
   quit a             the session's client ends
   sleep SECONDS
@@ -77,6 +79,20 @@ def show(name, text):
             print("%s= %s" % (name, line))
 
 
+def lines_of(script):
+    lines = [line.strip() for line in open(script, encoding="utf-8")]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    for at, line in enumerate(lines):
+        if line.startswith("each "):
+            _, name, values = line.split(None, 2)
+            for value in values.split("|"):
+                yield "== " + value
+                for rest in lines[at + 1:]:
+                    yield rest.replace("@%s@" % name, value)
+            return
+        yield line
+
+
 def main():
     socket, engine, script = sys.argv[1:4]
     sessions = {}
@@ -87,14 +103,14 @@ def main():
         return sessions[name]
 
     control = Session("control", socket, engine)
-    for line in open(script, encoding="utf-8"):
-        line = line.strip().replace("@ENGINE@", engine)
-        if not line or line.startswith("#"):
-            continue
+    for line in lines_of(script):
+        line = line.replace("@ENGINE@", engine)
         if not line.startswith(("sleep", "kill")):
             print(line.replace(engine, "@ENGINE@"))
         words = line.split()
-        if words[0] == "sleep":
+        if words[0] == "==":
+            pass
+        elif words[0] == "sleep":
             time.sleep(float(words[1]))
         elif words[0] == "kill":
             began = time.monotonic()
@@ -117,16 +133,28 @@ def main():
                 raise SystemExit("%s hangs" % one.name)
             show(one.name, text)
         else:
-            name, how, statement = re.match(r"(\w+)([:>])\s*(.*)", line).groups()
+            name, how, statement = re.match(r"(\w+)([:>~])\s*(.*)", line).groups()
             one = session(name)
+            if one.waiting is not None:
+                # In a session that waits a statement comes after what it waits for.
+                text = one.poll(0 if how == "~" else LIMIT)
+                if text is None and how == "~":
+                    print("%s still waits, left out" % name)
+                    continue
+                if text is None:
+                    raise SystemExit("%s hangs" % name)
+                show(name, text)
             if how == ":":
                 show(name, one.run(statement))
             else:
                 one.begin(statement)
                 text = one.poll(WAITS)
-                if text is not None:
+                if text is None and how == "~":
+                    print("%s waits" % name)
+                elif text is not None:
                     show(name, text)
-                    print("%s did not wait" % name)
+                    if how == ">":
+                        print("%s did not wait" % name)
         sys.stdout.flush()
     for one in list(sessions.values()) + [control]:
         one.process.stdin.close()

@@ -13,7 +13,8 @@ for script in plugin/mariadb/tests/*.sql; do
             cat "$script"; } \
             | timeout 300 bash scripts/sql.sh --force --table --default-character-set=utf8mb4 \
                 >"$EVENKEEL_SQL_DIR/$engine.out" 2>&1
-        sed -i -e '/max_open_files/d' -e 's/at line [0-9]*//' "$EVENKEEL_SQL_DIR/$engine.out"
+        sed -i -e '/max_open_files/d' -e 's/at line [0-9]*//' -e '/^+-[-+]*$/d' \
+            -e 's/EVENKEEL/InnoDB/g' -e 's/  *|/ |/g' "$EVENKEEL_SQL_DIR/$engine.out"
     done
     if [ "$(wc -l <"$EVENKEEL_SQL_DIR/InnoDB.out")" -gt 20 ] \
         && diff "$EVENKEEL_SQL_DIR/InnoDB.out" "$EVENKEEL_SQL_DIR/EVENKEEL.out"; then

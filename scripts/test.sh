@@ -18,5 +18,6 @@ rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-report bash scripts/test-report.sh
 rung 1-plugin bash -c 'bash plugin/mariadb/build.sh && bash scripts/test-plugin.sh'
 rung 1-plugin-sessions bash scripts/test-plugin-sessions.sh
+rung 1-plugin-two-phase bash scripts/test-plugin-two-phase.sh
 rung 1-plugin-crash bash scripts/test-plugin-crash.sh
 rungs_done

@@ -18,8 +18,14 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
   *first= ULONGLONG_MAX;
   *given= 0;
   const ulonglong greatest= table->next_number_field->get_max_int_value();
-  if (ek_next_number(evenkeel_db, name()) > greatest)
+  const ulonglong next= ek_next_number(evenkeel_db, name());
+  if (next > greatest)
+  {
+    /* None is left in the column: the server says so when it stores this one. */
+    *first= next;
+    *given= 1;
     return;
+  }
   /* As InnoDB: an offset beyond the increment counts as none. */
   if (offset > increment)
     offset= 1;

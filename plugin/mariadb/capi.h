@@ -102,6 +102,7 @@ ek_scan_handle *ek_scan_locked(ek_txn *txn, ek_bytes table, ek_bytes index, cons
                                ek_error *error);
 void ek_scan_unlock(ek_scan_handle *scan);
 int32_t ek_scan_next(ek_scan_handle *scan, ek_row *row, ek_error *error);
+int32_t ek_scan_resume(ek_scan_handle *scan, ek_bytes key, ek_error *error);
 void ek_scan_free(ek_scan_handle *scan);
 int64_t ek_estimate(ek_txn *txn, ek_bytes table, const ek_bound *lower, const ek_bound *upper,
                     ek_error *error);

@@ -143,3 +143,11 @@ int ha_evenkeel::reset()
   free_root(&m_blobs, MYF(0));
   return 0;
 }
+
+/* A partition and a table of the same definition may change places; other changes are judged by
+   what ALTER does. */
+bool ha_evenkeel::check_if_incompatible_data(HA_CREATE_INFO *, uint changes)
+{
+  const bool exchange= ha_thd()->lex->alter_info.partition_flags & ALTER_PARTITION_EXCHANGE;
+  return exchange && changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+}

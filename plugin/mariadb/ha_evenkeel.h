@@ -81,6 +81,7 @@ public:
                            page_range *pages) override;
 
   int info(uint what) override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   int extra(enum ha_extra_function what) override;
   int reset() override;
   int external_lock(THD *thd, int lock_type) override;

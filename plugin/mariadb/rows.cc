@@ -45,6 +45,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
 {
   std::vector<uint16_t> columns;
   Values values;
+  bool numbered= false;
   for (Field **field= table->field; *field; field++)
   {
     const int column= m_columns[(*field)->field_index];
@@ -60,6 +61,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
     {
       columns.push_back((uint16_t) column);
       values.push_back(now);
+      numbered|= *field == table->found_next_number_field;
     }
   }
   if (columns.empty())
@@ -72,6 +74,8 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
     return fail(error);
   if (int failed= changed(true))
     return failed;
+  if (done && numbered && new_record == table->record[0])
+    return number_written();
   return done ? 0 : HA_ERR_KEY_NOT_FOUND;
 }
 

@@ -50,6 +50,7 @@ int ha_evenkeel::next(uchar *record)
 int ha_evenkeel::rnd_init(bool scan)
 {
   close_scan();
+  m_key.clear();
   active_index= MAX_KEY;
   return scan ? open_scan(Bound(), Bound(), false) : 0;
 }
@@ -60,7 +61,20 @@ int ha_evenkeel::rnd_end()
   return 0;
 }
 
-int ha_evenkeel::rnd_next(uchar *record) { return next(record); }
+/* HANDLER reads on in another statement than it began in. */
+int ha_evenkeel::rnd_next(uchar *record)
+{
+  if (!m_scan && !m_key.empty())
+  {
+    const std::string here= m_key;
+    ek_error error;
+    if (int failed= open_scan(Bound(), Bound(), false))
+      return failed;
+    if (ek_scan_resume(m_scan, ek_text(here), &error))
+      return fail(error);
+  }
+  return next(record);
+}
 
 void ha_evenkeel::position(const uchar *)
 {

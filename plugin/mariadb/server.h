@@ -9,5 +9,6 @@
 #include <table.h>
 #include <key.h>
 #include <log.h>
+#include <sql_lex.h>
 #include "capi.h"
 #endif

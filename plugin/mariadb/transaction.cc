@@ -157,7 +157,6 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
       failed= ek_rollback(txn, &error);
     }
     trx->prepared= trx->committed= false;
-    thd_wakeup_subsequent_commits(thd, 1);
   }
   else if (trx->txn)
   {
@@ -208,6 +207,14 @@ bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *) { return true; }
 
 int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
 {
+  /* As InnoDB: other levels have no snapshot that a transaction could keep. */
+  if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
+  {
+    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
+                 "EVENKEEL: WITH CONSISTENT SNAPSHOT was ignored because this phrase can only be "
+                 "used with REPEATABLE READ isolation level.");
+    return 0;
+  }
   ek_error error;
   ek_txn *txn= begun(thd, &error);
   if (!txn || ek_take_snapshot(txn, &error))

@@ -563,6 +563,30 @@ pub unsafe extern "C" fn ek_scan_next(
     }
 }
 
+/// Goes on behind the row with these clustered key bytes, in a scan of the primary key; 0, or -1 on
+/// error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_scan_resume(
+    scan: *mut EkScan,
+    key: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            match &mut (*scan).rows {
+                Rows::Table(scan) => scan.resume_after(key.get())?,
+                Rows::Locked(scan) => scan.resume_after(&[], key.get())?,
+                Rows::Index(_) => return Err(Error::internal("an index scan is not resumed")),
+            }
+            Ok(0)
+        })
+    }
+}
+
 /// Frees a scan.
 ///
 /// # Safety

@@ -61,6 +61,17 @@ impl Scan {
         self.rows.next(row, evenkeel_tables::Scan::next)
     }
 
+    /// Goes on behind a row of the scan, by its clustered key bytes ([`Row::key`]).
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
+        match &mut self.rows {
+            Rows::Snapshot(scan) => scan.resume_after(key),
+            Rows::Locked(scan) => scan.resume_after(&[], key),
+        }
+    }
+
     /// Where nearly all reading and waiting of a short scan is: measured.
     fn first(&mut self, row: &mut Row) -> Result<bool> {
         self.rows.next(row, |scan, row| {

@@ -206,7 +206,8 @@ impl LockedScan {
         }
         let bounds = (Bound::Included(&from[..]), Bound::Included(&to[..]));
         match txns.lock_range(me, space, bounds, self.locking.mode, Policy::NoWait) {
-            Ok(_) => self.taken.iter().for_each(|key| txns.unlock_row(me, space, key)),
+            // The newest first: it is found at the end of what the transaction holds.
+            Ok(_) => self.taken.iter().rev().for_each(|key| txns.unlock_row(me, space, key)),
             Err(error) if error.code() == Code::LockNotAvailable => {}
             Err(error) => return Err(error),
         }

@@ -15,12 +15,15 @@ use evenkeel_base::{CommitTable, IndexId, Result};
 use evenkeel_format::record::{cell_flags, entry_op};
 use evenkeel_runs::{IndexCursor, KeyRange};
 use evenkeel_tree::{Cursor, Direction};
-use evenkeel_txn::Mode;
+use evenkeel_txn::{Mode, TxnRef};
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// Rows of a non-covering index scan that are fetched together, in the order of their primary key.
 pub(crate) const FETCH_ROWS: usize = 64;
+
+/// Rows that are passed unseen until a scan looks whether it was cancelled.
+const UNSEEN_ROWS: u32 = 1024;
 
 /// A scan at a snapshot in primary key order.
 pub struct Scan {
@@ -32,9 +35,24 @@ pub struct Scan {
     direction: Direction,
     started: bool,
     done: bool,
+    /// Whose statement it is: a cancellation ends it.
+    txn: TxnRef,
 }
 
 impl Scan {
+    /// Goes on behind a row of the scan, by its clustered key bytes.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
+        if !self.done {
+            self.started = true;
+            seek(&mut self.cursor, &self.range, self.direction)?;
+            self.cursor.resume_after(key)?;
+        }
+        Ok(())
+    }
+
     /// The store it reads.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
@@ -54,9 +72,14 @@ impl Scan {
             seek(&mut self.cursor, &self.range, self.direction)?;
         }
         let commits: &dyn CommitTable = &*self.store.txns;
+        let mut passed = 0u32;
         while let Some((key, cell)) = self.cursor.next()? {
             if is_past(&self.range, self.direction, key) {
                 break;
+            }
+            passed += 1;
+            if passed.is_multiple_of(UNSEEN_ROWS) {
+                self.txn.check_cancel()?;
             }
             if self.view.sees_leaf(&cell, commits) {
                 if cell.flags & cell_flags::DELETED != 0 {
@@ -256,7 +279,8 @@ impl Transaction {
         }
         cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
         let (store, done) = (self.store.clone(), range.is_empty());
-        Ok(Scan { store, state, view, cursor, range, direction, started: false, done })
+        let txn = self.inner.clone();
+        Ok(Scan { store, state, view, cursor, range, direction, started: false, done, txn })
     }
 
     /// A scan of the index at position `index` of the shape. `keys_only`: the caller wants only

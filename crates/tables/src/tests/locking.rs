@@ -102,6 +102,38 @@ fn go_on(
     }
 }
 
+/// A plain scan goes on behind any row too, and ends when it is cancelled on its way.
+#[test]
+fn plain_scans_go_on_and_are_cancelled() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3000);
+    for (direction, rest) in [(Direction::Forward, 2000), (Direction::Backward, 999)] {
+        let mut txn = db.begin();
+        let mut row = Row::new();
+        assert!(txn.get(&table, &[999i64.into()], &mut row).unwrap());
+        let mut scan = txn.scan(&table, Range::ALL, direction).unwrap();
+        scan.resume_after(row.key()).unwrap();
+        let mut count = 0;
+        while scan.next(&mut row).unwrap() {
+            count += 1;
+        }
+        assert_eq!(count, rest);
+    }
+    let mut old = db.begin();
+    old.take_snapshot().unwrap();
+    let mut txn = db.begin();
+    for id in 0..3000i64 {
+        assert!(txn.delete(&table, &[id.into()]).unwrap());
+    }
+    commit(txn);
+    let mut txn = db.begin();
+    let mut scan = txn.scan(&table, Range::ALL, Direction::Forward).unwrap();
+    txn.handle().cancel();
+    let error = scan.next(&mut Row::new()).unwrap_err();
+    assert_eq!(error.code(), Code::StatementCancelled);
+    drop(old);
+}
+
 /// A scan meets what changes behind its back: inserts ahead are seen, deletes are not given.
 #[test]
 fn a_locked_scan_reads_what_is_there_now() {
