@@ -28,6 +28,7 @@ pub struct Runtime {
 
 thread_local! {
     static BACKGROUND: Cell<bool> = const { Cell::new(false) };
+    static FREEING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Runtime {
@@ -85,7 +86,28 @@ impl Runtime {
     /// # Errors
     /// `WritesStopped`, `DiskFull`.
     pub fn check_write(&self) -> Result<()> {
-        if BACKGROUND.get() { self.health.check_writable() } else { self.health.check_user() }
+        match BACKGROUND.get() || FREEING.get() {
+            true => self.health.check_writable(),
+            false => self.health.check_user(),
+        }
+    }
+
+    /// Does a user's work that gives space back (DROP): it goes on where users' writes are refused
+    /// because the disk is full, and may use what is kept for work that ends that.
+    pub fn freeing<R>(&self, work: impl FnOnce() -> R) -> R {
+        struct Before(bool);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                FREEING.set(self.0);
+            }
+        }
+        let _before = Before(FREEING.replace(true));
+        work()
+    }
+
+    /// True within `freeing`.
+    pub fn is_freeing(&self) -> bool {
+        FREEING.get()
     }
 
     /// Ok if this thread may wait for background work before it writes.

@@ -102,17 +102,19 @@ impl Shared {
                 }
                 Share::Checkpoint => self.rt.health.check_writable()?,
             }
-            let (lack, reach) = {
+            let (lack, reach, unwritten) = {
                 let mut state = self.state.lock();
                 let front = state.queues[share as usize].front().map(|w| w.ticket);
                 let lack = if front == Some(ticket) { state.admit(share, n) } else { None };
                 if front == Some(ticket) && lack.is_none() {
                     return Ok(());
                 }
-                (lack, state.space.reach(state.buffer.end(), n))
+                let end = state.buffer.end();
+                (lack, state.space.reach(end, n), end > state.space.written)
             };
             match lack {
-                Some(Lack::Buffer) if self.try_lead(false)? => continue,
+                // Room that others have reserved and not used is theirs until they wake this one.
+                Some(Lack::Buffer) if unwritten && self.try_lead(false)? => continue,
                 Some(Lack::Segments)
                     if self.segments.wants_more(reach, self.checkpoint_lsn())
                         && self.prepare()? =>

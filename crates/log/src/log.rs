@@ -160,13 +160,18 @@ impl Log {
     }
 
     /// Reserves space for records whose bodies are `bytes` together. May wait (`log_space`); the
-    /// caller holds no latch.
+    /// caller holds no latch. Users who give space back (`Runtime::freeing`) have the system's
+    /// share.
     ///
     /// # Errors
     /// `WritesStopped`; `DiskFull` if no segment can be prepared, or users are refused for that;
     /// `LogTooLarge`; `LogFull`; `DatabaseClosed` where it would have to wait.
     pub fn reserve(&self, bytes: usize, share: Share) -> Result<Reserved> {
         let s = &self.shared;
+        let share = match share {
+            Share::User if s.rt.is_freeing() => Share::System,
+            share => share,
+        };
         match share {
             Share::User => s.rt.check_write()?,
             Share::System | Share::Checkpoint => s.rt.health.check_writable()?,
@@ -285,12 +290,6 @@ impl Log {
     /// Replay starts here after a crash.
     pub fn checkpoint_lsn(&self) -> Lsn {
         Lsn(self.shared.checkpoint.load(Ordering::Acquire))
-    }
-
-    /// The most that an operation should reserve ahead for others of its statement: eight sessions
-    /// that do fit side by side.
-    pub fn batch_bytes(&self) -> usize {
-        (self.shared.state.lock().space.largest(Share::User) / 8) as usize
     }
 
     /// Tells that replay will never need records below `lsn` again (the checkpoint is durable).

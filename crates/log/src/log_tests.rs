@@ -12,6 +12,7 @@ use evenkeel_io::sim::{
 };
 use evenkeel_io::{OpenMode, RealEnv, Runtime};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Records as appended or replayed.
 type Records = Vec<(Lsn, Vec<u8>)>;
@@ -366,6 +367,31 @@ fn rot_is_told_from_the_end() -> Result<()> {
 }
 
 /// Users wait in order for the checkpoint; others use their parts; nobody waits for nothing.
+/// Buffer room that another has reserved is waited for: there is nothing to write meanwhile.
+#[test]
+fn reserved_room_is_waited_for_without_work() -> Result<()> {
+    let sim = SimEnv::new(5);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
+    sim.run(vec![Box::new(move || {
+        let _ = append(&log, &[1; 100]);
+        let refused = log.reserve(1 << 40, Share::User).map(|_| ()).expect_err("more than all");
+        let limit: usize = refused.context("limit").and_then(|l| l.parse().ok()).expect("a limit");
+        let largest = (0..limit).rev().find_map(|bytes| log.reserve(bytes, Share::User).ok());
+        let (second, done) = (log.clone(), Arc::new(AtomicBool::new(false)));
+        let granted = done.clone();
+        let waiter = move || {
+            granted.store(second.reserve(1000, Share::User).is_ok(), Ordering::SeqCst);
+        };
+        let waiter = rt.spawn("waiter", waiter).expect("a thread");
+        rt.delay(std::time::Duration::from_secs(1), Cause::Idle);
+        assert!(!done.load(Ordering::SeqCst), "there is no room");
+        drop(largest);
+        assert!(waiter.join().is_ok() && done.load(Ordering::SeqCst));
+    })]);
+    Ok(())
+}
+
 #[test]
 fn space_is_shared_in_order() -> Result<()> {
     let sim = SimEnv::new(5);

@@ -13,6 +13,7 @@ pub mod expected;
 pub mod interleave;
 pub mod kind;
 mod look;
+mod memory;
 pub mod model;
 pub mod read;
 pub mod rot;

@@ -2,6 +2,7 @@
 //! of index builds among rollbacks.
 
 use evenkeel_sim::run::Config;
+use evenkeel_sim::seeds::run_on;
 use evenkeel_sim::{Events, run_seed};
 use std::sync::Arc;
 
@@ -16,12 +17,19 @@ fn main() -> std::process::ExitCode {
     if std::env::var_os("RUST_BACKTRACE").is_none_or(|v| v == "0") {
         std::panic::set_hook(Box::new(|_| {}));
     }
-    for seed in from..=to {
-        let outcome = run_seed(seed, config, &events);
-        if let Some(why) = outcome.failure {
+    let mut outcomes = match from == to {
+        true => vec![(from, run_seed(from, config, &events))],
+        false => run_on(1, (from, to + 1 - from), config, &events),
+    };
+    for (seed, outcome) in &outcomes {
+        if let Some(why) = &outcome.failure {
             failed += 1;
             println!("seed {seed}: {why}");
         }
+    }
+    outcomes.sort_by_key(|(_, o)| std::cmp::Reverse(o.resident));
+    for (seed, outcome) in outcomes.iter().filter(|(_, o)| o.resident > 0).take(5) {
+        println!("seed {seed}: {} MiB of memory", outcome.resident >> 20);
     }
     println!("{events}\n{} seeds, {failed} failed", to - from + 1);
     std::process::ExitCode::from(u8::from(failed > 0))

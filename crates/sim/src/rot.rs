@@ -1,6 +1,7 @@
-//! Damage to the files behind the engine's back, after the last life of a seed: the store must
-//! refuse what it cannot read, naming it, or give right rows. Of a damaged log a shorter history is
-//! right as well: its last blocks cannot be told from the end.
+//! Damage to the files behind the engine's back, after any life of a seed: the store must refuse
+//! what it cannot read, naming it, or give right rows. Of a damaged log a shorter history is right
+//! as well, since its last blocks cannot be told from the end; but not one that lacks a commit from
+//! before the first damaged block.
 //!
 //! What a lost write leaves is taken where the engine can know of it: in files written once.
 
@@ -8,14 +9,27 @@ use crate::events::Events;
 use crate::model::{Model, Phase};
 use crate::verify::{Trouble, check_recovered};
 use evenkeel::{Database, Error, Kind, Options};
-use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Lsn, sync::Mutex};
+use evenkeel_format::wal;
 use evenkeel_io::{Rng, SimDisk, SimEnv};
 use std::sync::Arc;
 
 const BLOCK: u64 = 4096;
+/// No commit record is longer.
+const COMMIT_BYTES: u64 = 256;
 
-/// Damages one file by chance; the path and the event if it is refused.
-pub fn damage(disk: &SimDisk, rng: &mut Rng) -> Option<(String, &'static str)> {
+/// What was done to a file.
+pub struct Damage {
+    /// The file.
+    pub path: String,
+    /// The event if it is refused.
+    refused: &'static str,
+    /// In a log segment: the first position that is hit, if any block of the log is.
+    log_from: Option<Lsn>,
+}
+
+/// Damages one file by chance.
+pub fn damage(disk: &SimDisk, rng: &mut Rng) -> Option<Damage> {
     let mut paths = disk.paths();
     paths.retain(|p| !p.ends_with(".lock") && disk.content(p).is_some_and(|c| !c.is_empty()));
     let path = paths.get(rng.below(paths.len() as u64) as usize)?.clone();
@@ -25,26 +39,55 @@ pub fn damage(disk: &SimDisk, rng: &mut Rng) -> Option<(String, &'static str)> {
     let block = rng.below(blocks.max(1)) * BLOCK;
     let part = |at: u64| &content[at as usize..(at + BLOCK).min(len) as usize];
     let once = path.contains("runs/");
-    match rng.below(4) {
+    let (refused, hit) = match rng.below(4) {
         0 => {
-            disk.truncate(&path, rng.below(len) / 512 * 512);
-            Some((path, "truncated file refused"))
+            let left = rng.below(len) / 512 * 512;
+            disk.truncate(&path, left);
+            ("truncated file refused", left..len)
         }
         1 if blocks > 1 => {
             let from = rng.below(blocks) * BLOCK;
             disk.corrupt(&path, block, part(from));
-            (part(from) != part(block)).then_some((path, "misdirected write refused"))
+            if part(from) == part(block) {
+                return None;
+            }
+            ("misdirected write refused", block..block + BLOCK)
         }
         2 if once => {
             let zeros = vec![0; part(block).len()];
             disk.corrupt(&path, block, &zeros);
-            (zeros != part(block)).then_some((path, "lost write refused"))
+            if zeros == part(block) {
+                return None;
+            }
+            ("lost write refused", block..block + BLOCK)
         }
         _ => {
-            disk.flip_bit(&path, rng.below(len), rng.below(8) as u8);
-            Some((path, "rotten block refused"))
+            let at = rng.below(len);
+            disk.flip_bit(&path, at, rng.below(8) as u8);
+            ("rotten block refused", at..at + 1)
         }
+    };
+    let log_from = if path.contains("wal/") { first_of_log(&content, hit) } else { None };
+    Some(Damage { path, refused, log_from })
+}
+
+/// The first position of the log in these bytes of a segment: blocks that are valid and at their
+/// place. With its header the whole segment is hit.
+fn first_of_log(segment: &[u8], hit: std::ops::Range<u64>) -> Option<Lsn> {
+    let head = segment.get(..wal::SEGMENT_HEADER)?;
+    let header = wal::SegmentHeader::decode(head).ok()?;
+    if hit.start < wal::SEGMENT_HEADER as u64 {
+        return Some(wal::lsn_of(header.first_block));
     }
+    let is_live = |block: &u64| {
+        let at = header.offset_of(*block) as usize;
+        let bytes = segment.get(at..at + wal::BLOCK).unwrap_or_default();
+        wal::BlockHeader::decode(bytes, header.database).is_some_and(|b| b.block == *block)
+    };
+    let place =
+        |at: u64| header.first_block + (at - wal::SEGMENT_HEADER as u64) / wal::BLOCK as u64;
+    let blocks = place(hit.start)..(place(hit.end - 1) + 1).min(header.end_block());
+    blocks.into_iter().find(is_live).map(wal::lsn_of)
 }
 
 /// Opens the damaged store and checks that it refuses or is right.
@@ -55,11 +98,13 @@ pub fn check(
     sim: &SimEnv,
     options: Options,
     (model, events): (&Mutex<Model>, &Arc<Events>),
-    (path, refused): &(String, &'static str),
+    damage: &Damage,
 ) {
     let mut model = model.lock().clone();
-    if path.contains("wal/") {
-        model.acked = 0;
+    let Damage { path, refused, log_from } = damage;
+    if let Some(from) = log_from {
+        // A commit record that begins before them may go on in the damaged blocks.
+        model.acked = model.acked.min(from.0.saturating_sub(COMMIT_BYTES));
         model.tables.values_mut().for_each(|table| table.in_doubt = true);
         model.prepared.values_mut().for_each(|p| p.phase = Phase::Asked);
     }

@@ -65,6 +65,8 @@ pub struct Outcome {
     pub sessions: u64,
     /// Times the database was opened.
     pub opens: u64,
+    /// Bytes of memory that the process had at most meanwhile, where it was measured.
+    pub resident: u64,
 }
 
 /// More lives than any seed needs.
@@ -172,7 +174,7 @@ pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
         && config.faults
         && let Err(why) = run.rot()
     {
-        run.outcome.failure = Some(format!("rot: {why}"));
+        run.outcome.failure = Some(format!("rot at the end: {why}"));
     }
     run.outcome
 }
@@ -235,13 +237,18 @@ impl Run<'_> {
         self.survive(&sim, done == Ok(true));
         let db = self.opened.lock().take();
         drop_world((world, db));
-        done.map(|_| ())
+        done?;
+        if self.config.faults && self.rng.one_in(4) {
+            self.rot().map_err(|why| format!("rot: {why}"))?;
+        }
+        Ok(())
     }
 
-    /// Damages the files of the last survivor and opens it.
+    /// Damages a copy of the survivor's files and opens that.
     fn rot(&mut self) -> Result<(), String> {
-        let Some(damaged) = crate::rot::damage(&self.disk, &mut self.rng) else { return Ok(()) };
-        let sim = self.sim();
+        let copy = self.disk.crash(CrashPolicy::KeepAll, 0);
+        let Some(damaged) = crate::rot::damage(&copy, &mut self.rng) else { return Ok(()) };
+        let sim = SimEnv::on(copy, SimOptions::new(self.rng.next_u64()));
         let options = self.options(&sim);
         let (model, events, on) = (self.model.clone(), self.events.clone(), sim.clone());
         let done = self.thread(&sim, "open", move || {

@@ -1,9 +1,10 @@
 //! Many seeds on as many threads as the machine has cores, for tests.
 
+use crate::memory::Memory;
 use crate::run::Config;
 use crate::{Events, Outcome, run_seed};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 /// A number from the environment.
 pub fn number(name: &str, default: u64) -> u64 {
@@ -17,23 +18,43 @@ pub fn run_all(
     config: Config,
     events: &Arc<Events>,
 ) -> Vec<(u64, Outcome)> {
+    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().min(8));
+    run_on(threads, (first, count), config, events)
+}
+
+/// The same on so many threads.
+pub fn run_on(
+    threads: usize,
+    (first, count): (u64, u64),
+    config: Config,
+    events: &Arc<Events>,
+) -> Vec<(u64, Outcome)> {
     let next = AtomicU64::new(first);
     let outcomes = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().min(8));
     std::panic::set_hook(Box::new(|_| {}));
+    let memory = Memory::default();
+    let (running, done) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
+        let watched = &memory;
+        scope.spawn(move || watched.watch(&done));
         for _ in 0..threads {
-            scope.spawn(|| {
+            let running = running.clone();
+            let (next, outcomes, memory) = (&next, &outcomes, &memory);
+            scope.spawn(move || {
+                let _running = running;
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= first + count {
                         return;
                     }
-                    let outcome = run_seed(seed, config, events);
+                    memory.begin(seed);
+                    let mut outcome = run_seed(seed, config, events);
+                    outcome.resident = memory.end(seed);
                     outcomes.lock().expect("outcomes").push((seed, outcome));
                 }
             });
         }
+        drop(running);
     });
     let _ = std::panic::take_hook();
     let mut outcomes = outcomes.into_inner().expect("outcomes");

@@ -21,6 +21,9 @@ fn seeds() {
     let (ops, opens) = (sum(|o| o.ops), sum(|o| o.opens));
     println!("{events}{} different events in {count} seeds", events.distinct());
     println!("{ops} operations, {opens} opens, {} I/O calls", sum(|o| o.calls));
+    if let Some((seed, most)) = outcomes.iter().max_by_key(|(_, o)| o.resident) {
+        println!("at most {} MiB of memory, with seed {seed}", most.resident >> 20);
+    }
     let failures: Vec<_> =
         outcomes.iter().filter_map(|(s, o)| Some((s, o.failure.as_ref()?))).collect();
     if let Some((seed, why)) = failures.first() {

@@ -265,6 +265,7 @@ impl Store {
     /// `TableMissing`, `IndexMissing`, `TableBusy`, `ColumnInUse` for a primary key.
     pub fn drop_index(self: &Arc<Self>, table: &str, index: &str) -> Result<()> {
         let drop_indexes = vec![index.to_string()];
-        self.alter_table(table, &TableChange { drop_indexes, ..TableChange::default() })
+        let change = TableChange { drop_indexes, ..TableChange::default() };
+        self.rt.freeing(|| self.alter_table(table, &change))
     }
 }

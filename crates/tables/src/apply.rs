@@ -6,15 +6,35 @@
 use crate::op::{Expect, RowOp, Services, Stop, record_bytes};
 use crate::table::{Table, TableState};
 use crate::transaction::Transaction;
-use crate::write::{Applied, Buffers, Space, row_flags};
-use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Stamp};
+use crate::write::{Applied, Buffers, row_flags};
+use evenkeel_base::{Code, IndexId, Lsn, Result, Stamp, TxnId};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::overflow::OVERFLOW_REF_BYTES;
 use evenkeel_format::record::{RowKind, entry_op};
 use evenkeel_format::undo::UndoRecord;
-use evenkeel_log::Share;
-use evenkeel_runs::UniqueGuard;
+use evenkeel_log::{Reserved, Share};
+use evenkeel_runs::{MemReserved, UniqueGuard};
 use std::sync::Arc;
+
+/// Space reserved for a row operation; given back before anybody is waited for.
+pub(crate) struct Space {
+    log: Reserved,
+    memory: MemReserved,
+}
+
+/// What the unique keys of a prepared row met.
+enum Unique {
+    /// Nothing; their slots are latched.
+    Free(Vec<UniqueGuard>),
+    /// A live row has the key of the index at this position.
+    Taken(usize, Vec<u8>),
+    /// The build of an index was given up: the change is to be made ready without it.
+    Gone,
+    /// An entry of a transaction that is undecided.
+    Undecided(TxnId),
+    /// Another's lock on the key at this place of the list.
+    Locked(usize),
+}
 
 impl Transaction {
     /// Applies the change that the buffers hold. `expect` is the version it was made from (stamp
@@ -41,25 +61,34 @@ impl Transaction {
         expect: Option<(Stamp, u8)>,
         b: &mut Buffers,
     ) -> Result<Applied> {
-        self.reserve(expect.is_some(), b)?;
-        let guards = match self.check_unique(table, state, b)? {
-            Ok(guards) => guards,
-            Err(applied) => return Ok(applied),
+        let mut space = self.reserve(expect.is_some(), b)?;
+        let (stop, lsn) = match self.check_unique(table, state, b)? {
+            Unique::Free(guards) => {
+                let done = self.write_op(table, state, kind, expect, b, &mut space)?;
+                drop(guards);
+                done
+            }
+            Unique::Taken(at, pk) => return Ok(Applied::Duplicate(Some(at), pk)),
+            Unique::Gone => return Ok(Applied::Again),
+            Unique::Undecided(other) => (Stop::Undecided(other), Lsn::ZERO),
+            Unique::Locked(at) => {
+                drop(space);
+                let index = state.shape.indexes[b.unique[at].0].id;
+                self.wait_for_key(index, &b.unique[at].1)?;
+                return Ok(Applied::Again);
+            }
         };
-        let (stop, lsn) = self.write_op(table, state, kind, expect, b)?;
-        drop(guards);
+        // Whoever is in the way may need it to end.
+        drop(space);
         match stop {
             Stop::No => {
                 debug_assert!(lsn > Lsn::ZERO);
-                self.after_write(b)?;
+                // Range locks on indexes: the writer has inserted, now it checks (A7).
+                b.entries.iter().try_for_each(|e| self.wait_for_key(e.index, e.key))?;
                 Ok(Applied::Done)
             }
             Stop::Duplicate => Ok(Applied::Duplicate(None, b.key.clone())),
             stop => {
-                if matches!(stop, Stop::Undecided(_) | Stop::Locked) {
-                    // Whoever is in the way may need that space to end.
-                    b.space = Space::default();
-                }
                 self.give_way(state, &b.key, stop)?;
                 Ok(Applied::Again)
             }
@@ -73,10 +102,8 @@ impl Transaction {
         kind: RowKind,
         expect: Option<(Stamp, u8)>,
         b: &mut Buffers,
+        space: &mut Space,
     ) -> Result<(Stop, Lsn)> {
-        let (Some((log, _)), Some(memory)) = (&mut b.space.log, &mut b.space.memory) else {
-            return Err(Error::internal("a row operation without reserved space"));
-        };
         let expect = match expect {
             None => Expect::Nothing,
             Some((stamp, _)) => Expect::Version { stamp, row: &b.old_row },
@@ -99,7 +126,7 @@ impl Transaction {
             row_flags: row_flags(&b.row),
             entries: &b.entries,
             edits: &b.edits,
-            memory,
+            memory: &mut space.memory,
             logical: &mut b.logical,
             stop: Stop::No,
             epoch_pin: None,
@@ -107,52 +134,40 @@ impl Transaction {
             stamp: Stamp::default(),
             lsn: Lsn::ZERO,
         };
-        state.tree.write(&b.key, log, &mut op)?;
+        state.tree.write(&b.key, &mut space.log, &mut op)?;
         Ok((std::mem::take(&mut op.stop), op.lsn))
     }
 
-    /// Reserves log, memtable and undo space for the prepared change, and in one go for as many
-    /// more of the statement (B2). May wait; no latch is held.
-    pub(crate) fn reserve(&mut self, update: bool, b: &mut Buffers) -> Result<()> {
+    /// Reserves log, memtable and undo space for the prepared change (B2). May wait; no latch is
+    /// held.
+    fn reserve(&mut self, update: bool, b: &Buffers) -> Result<Space> {
         let before = if update { b.old_row.len() } else { 0 };
         let edits = b.edits.len() * (OVERFLOW_REF_BYTES + 1) + 4;
         let log = record_bytes(b.key.len(), b.row.len(), before, b.entries.log_bytes() + edits);
-        let memory = b.entries.memory_bytes();
-        let rows = b.rows_left.clamp(1, 256);
-        let left = b.space.log.as_ref().map_or(0, |(_, left)| *left);
-        if left < log {
-            b.space.log = None;
-            let bytes = (log * rows).min(self.store.log.batch_bytes()).max(log);
-            b.space.log = Some((self.store.log.reserve(bytes, Share::User)?, bytes));
-        }
-        if let Some((_, left)) = &mut b.space.log {
-            *left -= log;
-        }
-        if b.space.memory.as_ref().is_none_or(|m| (m.bytes() as usize) < memory) {
-            b.space.memory = None;
-            b.space.memory = Some(self.store.runs.reserve(memory * rows)?);
-        }
+        let log = self.store.log.reserve(log, Share::User)?;
+        let memory = self.store.runs.reserve(b.entries.memory_bytes())?;
         let undo = UndoRecord::encoded_len_max(b.key.len(), before);
-        self.store.txns.reserve_undo(&self.inner, undo)
+        self.store.txns.reserve_undo(&self.inner, undo)?;
+        Ok(Space { log, memory })
     }
 
-    /// Checks unique keys (D5): their slots stay latched until the row is written. Who has to wait
-    /// for another transaction returns the reserved space first, which that one may need to end.
-    pub(crate) fn check_unique(
+    /// Checks unique keys (D5): their slots stay latched until the row is written. Waits for
+    /// nobody: the caller holds reserved space.
+    fn check_unique(
         &mut self,
         table: &Table,
         state: &Arc<TableState>,
-        b: &mut Buffers,
-    ) -> Result<std::result::Result<Vec<UniqueGuard>, Applied>> {
-        let Buffers { unique, key: row_key, space: reserved, .. } = b;
+        b: &Buffers,
+    ) -> Result<Unique> {
+        let Buffers { unique, key: row_key, .. } = b;
         if unique.is_empty() {
-            return Ok(Ok(Vec::new()));
+            return Ok(Unique::Free(Vec::new()));
         }
         let store = self.store.clone();
         let keys: Vec<_> =
             unique.iter().map(|(at, key)| (state.shape.indexes[*at].id, &key[..])).collect();
         let guards = store.runs.unique_slots(&keys);
-        for (at, key) in unique.iter() {
+        for (n, (at, key)) in unique.iter().enumerate() {
             let index = &state.shape.indexes[*at];
             let me = self.inner.id();
             let (mut live, mut undecided) = (None, None);
@@ -167,51 +182,31 @@ impl Transaction {
                 true
             });
             match looked {
-                // Its build was given up meanwhile: make the change ready without it.
                 Err(error) if error.code() == Code::IndexGone && table.has_moved_on(state) => {
-                    return Ok(Err(Applied::Again));
+                    return Ok(Unique::Gone);
                 }
                 looked => looked?,
             }
             if let Some(other) = undecided {
-                drop(guards);
-                *reserved = Space::default();
-                self.wait_txn(other)?;
-                return Ok(Err(Applied::Again));
+                return Ok(Unique::Undecided(other));
             }
             let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::UniqueNotChecked);
             if let Some(pk) = live.filter(|_| !planted) {
                 // In a build: the build fails, the statement goes on (F3).
                 if index.state != IndexState::Checking || !table.fail_build() {
-                    return Ok(Err(Applied::Duplicate(Some(*at), pk)));
+                    return Ok(Unique::Taken(*at, pk));
                 }
             }
             let space = evenkeel_txn::Space::Index(index.id);
             if !store.txns.check_write(&self.inner, space, key).is_empty() {
-                drop(guards);
-                *reserved = Space::default();
-                store.txns.wait_write(&self.inner, space, key, self.deadline())?;
-                return Ok(Err(Applied::Again));
+                return Ok(Unique::Locked(n));
             }
         }
-        Ok(Ok(guards))
+        Ok(Unique::Free(guards))
     }
 
-    /// Range locks on indexes: the writer has inserted, now it checks (A7).
-    pub(crate) fn after_write(&mut self, b: &mut Buffers) -> Result<()> {
-        let Buffers { entries, space: reserved, .. } = b;
-        for entry in entries.iter() {
-            let space = evenkeel_txn::Space::Index(entry.index);
-            if !self.store.txns.check_write(&self.inner, space, entry.key).is_empty() {
-                let deadline = self.deadline();
-                *reserved = Space::default();
-                self.store.txns.wait_write(&self.inner, space, entry.key, deadline)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn check_range_locks(&mut self, index: IndexId, key: &[u8]) -> Result<()> {
+    /// Waits for the locks of others on a key of an index, or a range with it.
+    pub(crate) fn wait_for_key(&mut self, index: IndexId, key: &[u8]) -> Result<()> {
         let space = evenkeel_txn::Space::Index(index);
         if self.store.txns.check_write(&self.inner, space, key).is_empty() {
             return Ok(());

@@ -261,10 +261,7 @@ impl Transaction {
     }
 
     fn insert_made(&mut self, table: &Arc<Table>, row: &Made<'_>) -> Result<()> {
-        let done = self.insert_row(table, row.values, OnDuplicate::Fail, row.number);
-        // The next batch reserves for itself, holding nothing.
-        self.buffers.space = Default::default();
-        let done = done?;
+        let done = self.insert_row(table, row.values, OnDuplicate::Fail, row.number)?;
         debug_assert!(matches!(done, Inserted::Done(_)), "a duplicate is an error");
         Ok(())
     }
@@ -345,7 +342,7 @@ impl Transaction {
         for i in 0..batch.rows.len() {
             let mut tail = Reader::new(batch.row(i).tail, "entries");
             for (index, _) in &batch.entries {
-                self.check_range_locks(*index, tail.bytes()?)?;
+                self.wait_for_key(*index, tail.bytes()?)?;
             }
         }
         Ok(())

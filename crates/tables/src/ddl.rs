@@ -1,7 +1,8 @@
 //! Schema changes: create, drop, rename, truncate. Columns and dropping an index are in `alter`,
 //! adding indexes is in `build`.
 //!
-//! One schema change of a table runs at a time. Each is a transaction on the catalog's rows,
+//! One schema change of a table runs at a time; those that give space back also while the disk is
+//! full (G4). Each is a transaction on the catalog's rows,
 //! durable before it takes effect in memory; what a crash leaves behind without a catalog row
 //! (a tree, runs) is removed after the next start. No row is rewritten.
 
@@ -111,6 +112,10 @@ impl Store {
     /// # Errors
     /// `TableMissing`, `TableBusy`.
     pub fn drop_table(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.rt.freeing(|| self.drop_table_now(name))
+    }
+
+    fn drop_table_now(self: &Arc<Self>, name: &str) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table)?;
         table.close(&self.rt, self.lock_wait())?;
@@ -168,7 +173,7 @@ impl Store {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table)?;
         table.close(&self.rt, self.lock_wait())?;
-        let done = self.truncate_closed(&table);
+        let done = self.rt.freeing(|| self.truncate_closed(&table));
         table.reopen(false);
         done
     }

@@ -5,7 +5,7 @@ use crate::locker::Locker;
 use crate::read::View;
 use crate::store::Store;
 use crate::table::{Table, Use};
-use crate::write::{Buffers, Space};
+use crate::write::Buffers;
 use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot, TxnId, UndoNo};
 use evenkeel_log::Durability;
 use evenkeel_txn::{Deadline, Phase, RolledBack, SnapshotGuard, TxnRef};
@@ -231,8 +231,6 @@ impl Transaction {
         self.check_open()?;
         let mark = self.inner.mark();
         let done = body(self);
-        self.buffers.space = Space::default();
-        self.buffers.rows_left = 0;
         let Err(error) = done else { return done };
         if error.kind() == Kind::Deadlock || self.inner.phase() != Phase::Open {
             // Others wait for what it holds: let go of everything.

@@ -18,8 +18,6 @@ use evenkeel_base::{Code, Error, Result, Stamp};
 use evenkeel_format::overflow::ChainEdit;
 use evenkeel_format::record::{RowKind, cell_flags, entry_op};
 use evenkeel_format::{Field, Value, ValueRef};
-use evenkeel_log::Reserved;
-use evenkeel_runs::MemReserved;
 use evenkeel_txn::SnapshotGuard;
 use std::sync::Arc;
 
@@ -41,13 +39,6 @@ pub(crate) enum Inserted {
     Found(Vec<u8>),
 }
 
-/// Space reserved for a statement's row operations, in steps.
-#[derive(Default)]
-pub(crate) struct Space {
-    pub(crate) log: Option<(Reserved, usize)>,
-    pub(crate) memory: Option<MemReserved>,
-}
-
 /// Buffers of one session, reused from row to row.
 #[derive(Default)]
 pub(crate) struct Buffers {
@@ -60,15 +51,12 @@ pub(crate) struct Buffers {
     pub logical: Vec<u8>,
     /// Unique keys to check: (position of the index, key bytes).
     pub unique: Vec<(usize, Vec<u8>)>,
-    pub space: Space,
     /// Overflow chains written for the prepared row.
     pub chains: Vec<Chain>,
     /// Long values that the statement gives for columns, written ahead.
     pub given: Vec<Given>,
     /// Chains that change hands with the prepared row.
     pub edits: Vec<ChainEdit>,
-    /// Rows that this statement is still going to write: space is reserved for as many.
-    pub rows_left: usize,
     /// Rows that are inserted together.
     pub batch: Batch,
 }

@@ -308,3 +308,32 @@ fn a_page_that_nothing_names_is_reported() {
     evenkeel_tree::overflow::free(&tree, &lost).unwrap();
     sound(&db);
 }
+
+/// A dirty read has found a version; before it reads the long values these are freed, since the
+/// version is reverted: it reads the row again.
+#[test]
+fn a_dirty_read_of_a_value_that_is_reverted_reads_the_row_again() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let mut txn = db.begin();
+    txn.insert(&table, &row(1, &bytes(90_000, 1))).unwrap();
+    commit(txn);
+    settled(&db, &table);
+    let mut writer = db.begin();
+    writer.update(&table, &[1i64.into()], &[(2, ValueRef::Bytes(&bytes(80_000, 2)))]).unwrap();
+    writer.insert(&table, &row(2, &bytes(70_000, 3))).unwrap();
+    let mut reader = db.begin_at(Isolation::ReadUncommitted);
+    let (view, state) = (reader.view().unwrap(), table.state());
+    let found = [1i64, 2].map(|id| {
+        let (mut key, mut row) = (Vec::new(), Row::new());
+        state.shape.encode_key(&|_| Ok(ValueRef::Int(id)), &mut key).unwrap();
+        assert!(db.store.read(&state, &key, &view, &mut row).unwrap(), "the new version of {id}");
+        row
+    });
+    writer.rollback().unwrap();
+    settled(&db, &table);
+    let [mut changed, mut inserted] = found;
+    assert!(db.store.load_in_view(&state, &view, &mut changed).unwrap());
+    assert!(changed.value(2).unwrap() == ValueRef::Bytes(&bytes(90_000, 1)));
+    assert!(!db.store.load_in_view(&state, &view, &mut inserted).unwrap(), "there is no such row");
+}

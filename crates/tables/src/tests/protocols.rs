@@ -3,9 +3,10 @@
 
 use super::*;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{CommitTable, Stamp, TxnId, UndoNo};
+use evenkeel_base::{Code, CommitTable, Stamp, TxnId, UndoNo};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::sim::{CrashPolicy, SimEnv};
+use evenkeel_log::Share;
 use evenkeel_txn::RevertRow;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -131,7 +132,7 @@ fn a_writer_that_waits_for_memory_holds_nothing() {
         let look = move || {
             let mut looked = looked;
             store2.log.wait_durable(Lsn(store2.log.end().0 - 1)).unwrap();
-            let mut reserved = store2.log.reserve(64, evenkeel_log::Share::System).unwrap();
+            let mut reserved = store2.log.reserve(64, Share::System).unwrap();
             let lsn = store2.log.append(&mut reserved, RecordKind::End, &[&[1]]);
             store2.log.wait_durable(lsn).unwrap();
             store2.pages.flush_all().unwrap();
@@ -149,6 +150,93 @@ fn a_writer_that_waits_for_memory_holds_nothing() {
         assert_eq!(all_rows(&mut txn, &table, Direction::Forward).len(), 10 + ROWS as usize);
         check_indexes(&mut txn, &table);
     })]);
+}
+
+/// The most log that an operation may reserve. It is granted only where nobody else holds any.
+fn largest_reservation(db: &Db) -> usize {
+    let refused = db.store.log.reserve(1 << 40, Share::User).map(|_| ()).unwrap_err();
+    let limit: usize = refused.context("limit").unwrap().parse().unwrap();
+    let granted = |bytes: &usize| db.store.log.reserve(*bytes, Share::User).is_ok();
+    (0..limit).map(|less| limit - less).find(granted).unwrap()
+}
+
+type Step = fn(&mut Transaction, &Arc<Table>) -> Result<()>;
+
+fn insert(txn: &mut Transaction, table: &Arc<Table>, id: i64, a: i64, c: i64) -> Result<()> {
+    txn.insert(table, &row_values(id, a, None, Some(c))).map(|_| ())
+}
+
+/// Locks a key of an index that no row has.
+fn lock_key(txn: &mut Transaction, table: &Arc<Table>, index: &str, key: i64) -> Result<()> {
+    let (index, key) = (table.shape().index(index).unwrap(), [ValueRef::Int(key)]);
+    let locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
+    let (range, forward) = (Range::prefix(&key), Direction::Forward);
+    txn.index_scan_locked(table, index, range, forward, locking, &mut |_, _| Ok(true))
+}
+
+/// Who has something first, and who waits for it.
+const WAITS: &[(&str, Step, Step)] = &[
+    ("a row", |t, at| insert(t, at, 100, 1, 100), |t, at| insert(t, at, 100, 1, 101)),
+    ("a unique key", |t, at| insert(t, at, 100, 1, 100), |t, at| insert(t, at, 101, 1, 100)),
+    (
+        "a locked row",
+        |t, at| t.get(at, &[100i64.into()], &mut Row::new()).map(|_| ()),
+        |t, at| insert(t, at, 100, 1, 100),
+    ),
+    ("a locked unique key", |t, at| lock_key(t, at, "by_c", 100), |t, at| insert(t, at, 9, 1, 100)),
+    ("a locked range", |t, at| lock_key(t, at, "by_a", 77), |t, at| insert(t, at, 9, 77, 50)),
+    (
+        "a row of several",
+        |t, _| {
+            let table = t.store.table("plain")?;
+            t.insert(&table, &[105i64.into(), 1i64.into()]).map(|_| ())
+        },
+        |t, _| {
+            let table = t.store.table("plain")?;
+            let rows: Vec<_> = (100..110i64).map(|id| [id.into(), id.into()]).collect();
+            t.insert_many(&table, rows.iter().map(|r: &[ValueRef<'_>; 2]| &r[..])).map(|_| ())
+        },
+    ),
+];
+
+/// B2: who waits for another transaction holds no log space, which that one may need to end.
+#[test]
+fn who_waits_for_another_holds_no_log_space() {
+    for (what, first, second) in WAITS {
+        let sim = SimEnv::new(3);
+        let env = sim.env();
+        sim.run(vec![Box::new(move || {
+            let db = Db::create(env, SMALL);
+            let table = fill(&db, 3);
+            fill_plain(&db, "plain");
+            let (store, rt, largest) =
+                (db.store.clone(), db.store.rt.clone(), largest_reservation(&db));
+            let mut holder = db.begin_at(Isolation::Serializable);
+            first(&mut holder, &table).unwrap();
+            let waiter = move || {
+                let mut txn = store.begin(Isolation::ReadCommitted, Access::ReadWrite);
+                second(&mut txn, &table).unwrap();
+                commit(txn);
+            };
+            let waiter = rt.spawn("waiter", waiter).unwrap();
+            rt.delay(Duration::from_millis(100), Cause::Idle);
+            assert_eq!(db.store.txns.waiting(), 1, "{what}");
+            // Another thread asks, so that a failure is no hang.
+            let (store, granted) = (db.store.clone(), Arc::new(AtomicBool::new(false)));
+            let done = granted.clone();
+            let ask = move || {
+                drop(store.log.reserve(largest, Share::User).unwrap());
+                done.store(true, Ordering::SeqCst);
+            };
+            let asker = rt.spawn("asker", ask).unwrap();
+            rt.delay(Duration::from_secs(1), Cause::Idle);
+            assert_eq!(db.store.txns.waiting(), 1, "{what}");
+            assert!(granted.load(Ordering::SeqCst), "who waits for {what} holds log space");
+            holder.rollback().unwrap();
+            waiter.join().unwrap();
+            asker.join().unwrap();
+        })]);
+    }
 }
 
 /// B4: a transaction changes rows on many pages, and pages that compaction may rid of its stamps
@@ -238,7 +326,7 @@ fn no_duplicate_slips_in_between_proof_and_valid() {
         let (send, outcome) = mpsc::channel();
         sim.run(vec![Box::new(move || {
             let db = Db::create(env, SMALL);
-            let table = fill_plain(&db);
+            let table = fill_plain(&db, "t");
             let (store, progress) = (db.store.clone(), Arc::new(BuildProgress::default()));
             let (seen, table2) = (progress.clone(), table.clone());
             let rt = store.rt.clone();
@@ -270,16 +358,74 @@ fn no_duplicate_slips_in_between_proof_and_valid() {
     assert!(outcomes[0] > 0, "no seed came late enough: {outcomes:?}");
 }
 
-fn fill_plain(db: &Db) -> Arc<Table> {
+fn fill_plain(db: &Db, name: &str) -> Arc<Table> {
     let spec = TableSpec::new()
         .column(ColumnSpec::new("id", ColumnType::Int64))
         .column(ColumnSpec::new("a", ColumnType::Int64))
         .primary_key(&["id"]);
-    let table = db.store.create_table("t", &spec).unwrap();
+    let table = db.store.create_table(name, &spec).unwrap();
     let mut txn = db.begin();
     for id in 0..10i64 {
         txn.insert(&table, &[id.into(), id.into()]).unwrap();
     }
     commit(txn);
     table
+}
+
+/// F3: a writer has made its change ready for an index that is being checked, and waits for log
+/// space; meanwhile the build is given up. He makes it ready again, without the index.
+#[test]
+fn a_build_given_up_is_no_error_of_a_writer() {
+    let sim = SimEnv::new(5);
+    let env = sim.env();
+    sim.run(vec![Box::new(move || {
+        let db = Db::create(env, SMALL);
+        let table = fill_plain(&db, "t");
+        let (store, rt) = (db.store.clone(), db.store.rt.clone());
+        let put = |id: i64| {
+            let mut txn = db.begin();
+            txn.insert(&table, &[id.into(), id.into()]).unwrap();
+            txn
+        };
+        // The first holds the build up before its scan, the second before its proof.
+        let first = put(200);
+        let progress = Arc::new(BuildProgress::default());
+        let reach = |phase: BuildPhase| {
+            rt.delay(Duration::from_millis(500), Cause::Idle);
+            assert_eq!(progress.phase(), phase);
+        };
+        let (watch, builder) = (progress.clone(), store.clone());
+        let build = move || {
+            let unique = IndexSpec::new("by_a", &["a"]).unique();
+            let done = builder.add_indexes("t", &[unique], &watch);
+            assert_eq!(done.map_err(|e| e.code()), Err(Code::BuildCancelled));
+        };
+        let build = rt.spawn("build", build).unwrap();
+        reach(BuildPhase::Waiting);
+        let second = put(201);
+        commit(first);
+        reach(BuildPhase::Checking);
+
+        let held = store.log.reserve(largest_reservation(&db), Share::User).unwrap();
+        let (late, into) = (Arc::new(Mutex::new(None)), table.clone());
+        let result = late.clone();
+        let write = move || {
+            let mut txn = store.begin(Isolation::RepeatableRead, Access::ReadWrite);
+            let done = txn.insert(&into, &[300i64.into(), 300i64.into()]).map(|_| ());
+            *result.lock() = Some(done);
+            commit(txn);
+        };
+        let writer = rt.spawn("writer", write).unwrap();
+        rt.delay(Duration::from_millis(100), Cause::Idle);
+        progress.cancel();
+        build.join().unwrap();
+        assert!(late.lock().is_none(), "it waits for log space");
+        drop(held);
+        writer.join().unwrap();
+        assert_eq!(late.lock().take().map(|d| d.map_err(|e| e.code())), Some(Ok(())));
+        commit(second);
+        let mut txn = db.begin();
+        assert_eq!(all_rows(&mut txn, &table, Direction::Forward).len(), 13);
+        check_indexes(&mut txn, &table);
+    })]);
 }

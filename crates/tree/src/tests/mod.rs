@@ -2,6 +2,7 @@
 //! hand, row operations.
 #![allow(clippy::unwrap_used)]
 
+mod chains;
 mod concurrent;
 mod crash;
 mod figures;

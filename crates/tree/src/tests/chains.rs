@@ -1,0 +1,64 @@
+//! Overflow chains that two free at a time: a writer that meets an aborted operation reverts it,
+//! and so does the background.
+
+use super::*;
+use evenkeel_base::Code;
+use evenkeel_io::sim::SimEnv;
+
+const OWNER: Stamp = Stamp { txn: TxnId(5), undo_no: UndoNo(2) };
+
+fn chain(tree: &Tree, len: usize) -> evenkeel_format::overflow::OverflowRef {
+    let mut writer = OverflowWriter::new(tree, OWNER);
+    writer.write(&vec![7; len]).unwrap();
+    writer.finish().unwrap()
+}
+
+/// Reserves log until a page operation would have to wait.
+fn all_log_space(db: &Db) -> evenkeel_log::Reserved {
+    let mut bytes = 1 << 20;
+    loop {
+        match db.log.reserve(bytes, Share::User) {
+            Ok(reserved) => return reserved,
+            Err(error) => assert_eq!(error.code(), Code::LogTooLarge, "{error}"),
+        }
+        bytes -= PAGE / 4;
+    }
+}
+
+/// While one waits for log space another frees the chain, whose extent is given back and punched:
+/// there is no page to latch any more, and nothing is damaged.
+#[test]
+fn a_chain_that_goes_while_log_space_is_waited_for_is_gone() {
+    let sim = SimEnv::new(1);
+    let env = sim.env();
+    sim.run(vec![Box::new(move || {
+        let db = Db::create(env, 2048);
+        let tree = db.tree();
+        // So long that the next page lies in an extent of the tree's own.
+        let (first, value) = (chain(&tree, 2 << 20), chain(&tree, 1000));
+        db.pages.flush_all().unwrap();
+        overflow::free(&tree, &first).unwrap();
+        let mut held = all_log_space(&db);
+        let (other, late) = (tree.clone(), Arc::new(Mutex::new(None)));
+        let result = late.clone();
+        let free = move || *result.lock() = Some(overflow::free(&other, &value));
+        let task = db.rt.spawn("late", free).unwrap();
+        db.rt.delay(Duration::from_secs(1), Cause::Idle);
+        assert!(late.lock().is_none(), "it waits for log space");
+
+        let mut mtr = db.pages.begin(3).unwrap();
+        let head = mtr.write(value.head).unwrap();
+        mtr.free(head).unwrap();
+        mtr.page_mut(head)[0] = 0;
+        let lsn = mtr.commit(&mut held);
+        db.log.wait_durable(lsn).unwrap();
+        while db.pages.reclaim_beat().unwrap() == Beat::More {}
+        let read = db.pages.read(value.head, evenkeel_pages::Access::Normal).map(|_| ());
+        assert_eq!(read.map_err(|e| e.code()), Err(Code::PageUnwritten), "it has no image");
+        drop(held);
+        task.join().unwrap();
+        let late = late.lock().take().expect("it has ended");
+        assert_eq!(late.map_err(|e| e.code()), Ok(()));
+        assert!(!db.rt.health.is_failed());
+    })]);
+}
