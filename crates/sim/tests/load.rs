@@ -79,3 +79,41 @@ fn a_load_is_there_in_full_or_not_at_all() {
     );
     assert!(explored.points > 20 && full > 0 && none > 0);
 }
+
+/// Pages of a load are not in the log (E3): while replay still goes over them a bad image is an
+/// error, not an empty page that redo begins with.
+#[test]
+fn a_damaged_page_of_a_load_is_an_error() {
+    let sim = SimEnv::on(base(), SimOptions::quiet(2));
+    let db = open(&sim, SMALL).expect("open");
+    assert_eq!(db.load_table(T, rows()).expect("loads"), ROWS as u64);
+    sim.disk().crash_now();
+    let loaded = sim.disk().crash(CrashPolicy::LoseAll, 2);
+    std::mem::forget(db);
+    sim.stop();
+    let (mut refused, mut harmless) = (0, 0);
+    let pages = loaded.paths().into_iter().find(|p| p.contains("pages/")).expect("pages");
+    let content = loaded.content(&pages).expect("content");
+    for (page, bytes) in content.chunks(4096).enumerate() {
+        if bytes.iter().all(|b| *b == 0) {
+            continue;
+        }
+        let disk = loaded.crash(CrashPolicy::KeepAll, 2);
+        disk.corrupt(&pages, page as u64 * 4096, &[0; 4096]);
+        let sim = SimEnv::on(disk, SimOptions::quiet(3));
+        match open(&sim, SMALL).and_then(|db| count(&db)) {
+            Ok(found) => {
+                assert_eq!(found, ROWS as u64, "page {page} is lost and nobody noticed");
+                harmless += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), evenkeel::Kind::Corrupt, "page {page}: {error}");
+                refused += 1;
+            }
+        }
+        sim.disk().crash_now();
+        sim.stop();
+    }
+    println!("{refused} pages refused, {harmless} written again by redo");
+    assert!(refused > 10, "{refused} pages refused, {harmless} written again by redo");
+}

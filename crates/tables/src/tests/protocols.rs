@@ -429,3 +429,34 @@ fn a_build_given_up_is_no_error_of_a_writer() {
         check_indexes(&mut txn, &table);
     })]);
 }
+
+/// G7: the check reports an index that has more than the rows say, or less.
+#[test]
+fn the_check_compares_indexes_with_rows() {
+    use evenkeel_format::record::{Entry, entry_op};
+    for (op, id) in [(entry_op::INS, 100i64), (entry_op::DEL, 3)] {
+        let db = Db::new();
+        let table = fill(&db, 20);
+        let mut other = db.begin();
+        let committed = other.inner.id();
+        other.insert(&table, &row_values(50, 5, None, Some(50))).unwrap();
+        commit(other);
+        let sound = db.store.check_table("t").unwrap();
+        assert_eq!((sound.rows, sound.problems), (21, Vec::<String>::new()));
+
+        let shape = table.shape();
+        let (index, values) = (&shape.indexes[0], row_values(id, 1, Some("old"), Some(id)));
+        let (mut pk, mut key) = (Vec::new(), Vec::new());
+        shape.encode_key(&|i| Ok(values[i]), &mut pk).unwrap();
+        index.encode(&|i| Ok(values[i]), pk.len(), &mut key).unwrap();
+        let entry = Entry { index: index.id, op, key: &key, value: &[] };
+        let mut memory = db.store.runs.reserve(1000).unwrap();
+        let stamp = Stamp { txn: committed, undo_no: UndoNo(9) };
+        let pin = db.store.runs.pin();
+        db.store.runs.insert(&pin, &mut memory, &entry, &pk, stamp, db.store.log.end());
+        drop(pin);
+        let found = db.store.check_table("t").unwrap();
+        let names = found.problems.iter().any(|p| p.contains(&index.name));
+        assert!(names, "op {op}: {:?}", found.problems);
+    }
+}
