@@ -262,8 +262,9 @@ def show(ty, data):
         return "f64:" + struct.pack(">d", *at("<f" if ty[0] == 10 else "<d", data)).hex()
     return {12: "dec:", 16: "date:", 17: "time:"}.get(ty[0], "") + str(number)
 
-def key_part(r, ty, nullable, descending):
-    """The first part of a key as text."""
+def key_part(r, ty, nullable, descending, lossy=False):
+    """The first part of a key as text; of a prefix or of weights the bytes."""
+    ty = (14, 0) if lossy else ty
     flip, size = 0xFF if descending else 0, fixed_len(ty)
     if nullable and r.number(1) ^ flip == 0:
         return "NULL"
@@ -281,12 +282,12 @@ def key_part(r, ty, nullable, descending):
     return show(ty, data)
 
 class Table:
-    """Columns: id -> (position, type, nullable, default, added in, dropped in). Parts: (column, descending)."""
+    """Columns: id -> (position, type, nullable, default, added in, dropped in). Parts: (column, descending, prefix or weights)."""
     def __init__(self):
         self.name, self.root, self.primary, self.columns, self.indexes = "", 0, [], {}, []
     def key_values(self, parts, data):
         r = Reader(data)
-        values = {c: key_part(r, self.columns[c][1], self.columns[c][2], d) for c, d in parts}
+        values = {c: key_part(r, self.columns[c][1], self.columns[c][2], d, lossy) for c, d, lossy in parts}
         need(not r.left(), "bytes behind a key")
         return values
     def values(self, key, row, pages):
@@ -316,13 +317,18 @@ def catalog(pages, root):
     system, tables = Table(), {}
     for i, ty in enumerate([(8,), (6,), (8,), (15, 255), (14, 2048)]):
         system.columns[i] = (i, ty, False, "NULL", 1, 0)
-    system.primary = [(0, 0), (1, 0), (2, 0)]
+    system.primary = [(0, 0, False), (1, 0, False), (2, 0, False)]
     for key, row in pages.rows(root):
         table_id, kind, item, name, body = system.values(key, row, pages).values()
         name, r = bytes.fromhex(name[2:]).decode(), Reader(bytes.fromhex(body[2:]))
         table = tables.setdefault(int(table_id), Table())
-        parts = lambda: [(r.varint(), r.number(1) & 1) for _ in range(r.varint())]
-        need(r.varint() == 1, "unknown layout of a catalog entry")
+        def part():
+            column, flags = r.varint(), r.number(1)
+            if flags & 2: r.varint()
+            if flags & 4: r.varint(), r.number(4)
+            return column, flags & 1, flags & 6 != 0
+        parts = lambda: [part() for _ in range(r.varint())]
+        need(r.varint() in ((1,) if kind in "24" else (1, 2)), "unknown layout of a catalog entry")
         if kind == "1":
             table.name, _, table.root, _, _, table.primary = name, r.varint(), r.varint(), r.number(1), r.varints(3), parts()
         elif kind == "2":

@@ -315,7 +315,7 @@ const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info,
         return why;
       build.names.emplace_back(key->name.str, key->name.length);
       build.parts.push_back(parts);
-      build.unique.push_back((key->flags & HA_NOSAME) != 0);
+      build.unique.push_back(is_unique(key));
     }
   }
   return nullptr;
@@ -570,7 +570,10 @@ bool ha_evenkeel::can_convert_nocopy(const Field &field, const Column_definition
     return false;
   return now.type_handler()->real_field_type() == type && now.charset == field.charset() &&
          now.length >= field.field_length && Column::of(&field).type_code == BYTES_CODE &&
-         (type == MYSQL_TYPE_VARCHAR || field.has_charset()) && !now.compression_method() &&
+         (type == MYSQL_TYPE_VARCHAR ||
+          /* Such values are stored with the spaces that fill them up. */
+          (field.has_charset() && !(field.charset()->state & MY_CS_NOPAD))) &&
+         !now.compression_method() &&
          !field.compression_method();
 }
 

@@ -28,9 +28,17 @@ typedef struct { int32_t kind; char index[256]; char text[512]; } ek_error;
 
 typedef struct
 {
+  int64_t (*weights)(uint16_t collation, uint32_t chars, ek_bytes value, uint8_t *out, size_t room);
+  uint64_t (*bytes_max)(uint16_t collation, uint32_t chars, uint32_t bytes);
+  int64_t (*checksum)(uint16_t collation);
+} ek_collations;
+
+typedef struct
+{
   uint64_t memory_size, log_size;
   uint32_t page_size;
   uint8_t durability;
+  const ek_collations *collations;
 } ek_options;
 
 ek_database *ek_open(ek_bytes path, const ek_options *options, ek_error *error);
@@ -38,7 +46,7 @@ int32_t ek_close(ek_database *db, ek_error *error);
 
 enum { EK_NULLABLE= 1, EK_AUTO_INCREMENT= 2 };
 typedef struct { ek_bytes name; uint8_t type_code, flags; uint32_t a, b; } ek_column;
-typedef struct { uint16_t column; uint8_t desc; } ek_part;
+typedef struct { uint16_t column, collation; uint32_t prefix; uint8_t desc; } ek_part;
 typedef struct { ek_bytes name; const ek_part *parts; size_t parts_len; uint8_t unique; } ek_index;
 
 int32_t ek_create_table(const ek_database *db, ek_bytes name, const ek_column *columns,
@@ -48,6 +56,7 @@ int32_t ek_drop_table(const ek_database *db, ek_bytes name, ek_error *error);
 int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to, ek_error *error);
 int32_t ek_truncate(const ek_database *db, ek_bytes name, ek_error *error);
 int32_t ek_table_exists(const ek_database *db, ek_bytes name);
+int32_t ek_is_clustered(const ek_database *db, ek_bytes name, ek_error *error);
 void ek_prepared(const ek_database *db, void *context, void (*each)(void *context, ek_bytes xid));
 uint64_t ek_commit_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
 int32_t ek_rollback_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
@@ -80,6 +89,7 @@ int32_t ek_savepoint(ek_txn *txn, ek_bytes name, uint8_t what, ek_error *error);
 
 int32_t ek_insert(ek_txn *txn, ek_bytes table, const ek_value *row, size_t row_len,
                   ek_error *error);
+ek_bytes ek_last_key(const ek_txn *txn);
 int32_t ek_update(ek_txn *txn, ek_bytes table, ek_bytes key, const uint16_t *columns,
                   const ek_value *values, size_t len, ek_error *error);
 int32_t ek_delete(ek_txn *txn, ek_bytes table, ek_bytes key, ek_error *error);
@@ -103,9 +113,11 @@ ek_scan_handle *ek_scan_locked(ek_txn *txn, ek_bytes table, ek_bytes index, cons
 void ek_scan_unlock(ek_scan_handle *scan);
 int32_t ek_scan_next(ek_scan_handle *scan, ek_row *row, ek_error *error);
 int32_t ek_scan_resume(ek_scan_handle *scan, ek_bytes key, ek_error *error);
+int32_t ek_scan_fetch(const ek_scan_handle *scan, const ek_row *entry, ek_row *row,
+                      ek_error *error);
 void ek_scan_free(ek_scan_handle *scan);
-int64_t ek_estimate(ek_txn *txn, ek_bytes table, const ek_bound *lower, const ek_bound *upper,
-                    ek_error *error);
+int64_t ek_estimate(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
+                    const ek_bound *upper, ek_error *error);
 
 typedef struct ek_build ek_build;
 ek_build *ek_build_new(void);

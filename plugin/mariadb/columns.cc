@@ -64,26 +64,6 @@ Column Column::of(const Field *field)
   }
 }
 
-bool Column::orders_by_bytes(const Field *field)
-{
-  switch (field->real_type())
-  {
-  case MYSQL_TYPE_STRING:
-  case MYSQL_TYPE_VARCHAR:
-  case MYSQL_TYPE_VAR_STRING:
-  case MYSQL_TYPE_TINY_BLOB:
-  case MYSQL_TYPE_MEDIUM_BLOB:
-  case MYSQL_TYPE_LONG_BLOB:
-  case MYSQL_TYPE_BLOB: return field->charset() == &my_charset_bin;
-  /* Formats of MySQL 5.5 and before. */
-  case MYSQL_TYPE_TIMESTAMP:
-  case MYSQL_TYPE_DATETIME:
-  case MYSQL_TYPE_TIME:
-  case MYSQL_TYPE_GEOMETRY: return false;
-  default: return true;
-  }
-}
-
 static ek_value bytes(const uchar *ptr, size_t len)
 {
   return {EK_BYTES, 0, {ptr, len}};
@@ -97,41 +77,58 @@ static uint64_t read_little_endian(const uchar *ptr, uint len)
   return n;
 }
 
-ek_value value_of(const Field *const_field, const uchar *record, String *scratch)
+static ek_value number(uint8_t kind, uint64_t bits)
 {
-  Field *field= const_cast<Field *>(const_field);
-  const my_ptrdiff_t offset= record - field->table->record[0];
-  if (field->is_null_in_record(record))
-    return {EK_NULL, 0, {nullptr, 0}};
-  const uchar *ptr= field->ptr + offset;
-  const Column column= Column::of(field);
-  switch (column.how)
+  return {kind, bits, {nullptr, 0}};
+}
+
+ek_value image_of(const Field *field, const uchar *ptr, size_t len)
+{
+  switch (Column::of(field).how)
   {
   case Column::AS_INT:
-  case Column::AS_UINT:
   {
-    field->move_field_offset(offset);
-    const longlong n= field->val_int();
-    field->move_field_offset(-offset);
-    return {(uint8_t)(column.how == Column::AS_INT ? EK_INT : EK_UINT), (uint64_t) n, {nullptr, 0}};
+    const uint unused= 64 - 8 * (uint) len;
+    const uint64_t bits= read_little_endian(ptr, (uint) len) << unused;
+    return number(EK_INT, (uint64_t)((int64_t) bits >> unused));
   }
-  case Column::AS_LITTLE_ENDIAN:
-    return {EK_UINT, read_little_endian(ptr, field->pack_length()), {nullptr, 0}};
+  case Column::AS_UINT:
+  case Column::AS_LITTLE_ENDIAN: return number(EK_UINT, read_little_endian(ptr, (uint) len));
   case Column::AS_FLOAT:
   {
-    field->move_field_offset(offset);
-    const double d= field->val_real();
-    field->move_field_offset(-offset);
+    double d;
+    if (field->real_type() == MYSQL_TYPE_FLOAT)
+    {
+      float f;
+      float4get(f, ptr);
+      d= f;
+    }
+    else
+      float8get(d, ptr);
     uint64_t bits;
     memcpy(&bits, &d, sizeof bits);
-    return {EK_FLOAT, bits, {nullptr, 0}};
+    return number(EK_FLOAT, bits);
   }
   case Column::AS_CHARS:
   {
-    /* Without the spaces that fill it up. */
+    /* Without the spaces that fill it up, unless its collation tells strings by them. */
     CHARSET_INFO *cs= field->charset();
-    return bytes(ptr, cs->lengthsp((const char *) ptr, field->pack_length()));
+    if (!(cs->state & MY_CS_NOPAD))
+      return bytes(ptr, cs->lengthsp((const char *) ptr, len));
+    return bytes(ptr, MY_MIN(len, cs->charpos(ptr, ptr + len, field->char_length())));
   }
+  default: return bytes(ptr, len);
+  }
+}
+
+ek_value value_of(const Field *field, const uchar *record, String *scratch)
+{
+  const my_ptrdiff_t offset= record - field->table->record[0];
+  if (field->is_null_in_record(record))
+    return number(EK_NULL, 0);
+  const uchar *ptr= field->ptr + offset;
+  switch (Column::of(field).how)
+  {
   case Column::AS_VARIABLE:
   {
     const Field_varstring *var= static_cast<const Field_varstring *>(field);
@@ -147,9 +144,8 @@ ek_value value_of(const Field *const_field, const uchar *record, String *scratch
     memcpy(&data, ptr + len_bytes, sizeof data);
     return bytes(data, len);
   }
-  case Column::AS_FIXED: break;
+  default: return image_of(field, ptr, field->pack_length());
   }
-  return bytes(ptr, field->pack_length());
 }
 
 static bool put_bytes(Field *field, uchar *ptr, const ek_value &value, MEM_ROOT *blobs)

@@ -12,12 +12,13 @@ struct Column
   uint32_t a, b;
 
   static Column of(const Field *field);
-  /* True if its byte order is its order: what a key of it needs. */
-  static bool orders_by_bytes(const Field *field);
 };
 
 /* The value of `field` in `record`; its bytes stay where they are, or go to `scratch`. */
 ek_value value_of(const Field *field, const uchar *record, String *scratch);
+/* The value of `field` whose image of `len` bytes, a prefix perhaps, is at `ptr`; not for BLOB and
+   VARCHAR, whose images have a length before them. */
+ek_value image_of(const Field *field, const uchar *ptr, size_t len);
 /* Puts a value into `record`; bytes of a BLOB go to `blobs`. */
 bool put_value(Field *field, uchar *record, const ek_value &value, MEM_ROOT *blobs);
 /* Have two values of one column the same bytes. */

@@ -10,25 +10,10 @@ static int refuse(const char *what)
   return HA_WRONG_CREATE_OPTION;
 }
 
-const char *key_parts(const KEY *key, const std::vector<int> &columns, std::vector<ek_part> *parts)
+/* The server itself checks long unique keys, through an index of their hashes. */
+uint8_t is_unique(const KEY *key)
 {
-  if (key->algorithm == HA_KEY_ALG_FULLTEXT || key->algorithm == HA_KEY_ALG_RTREE)
-    return "FULLTEXT and SPATIAL indexes";
-  if (key->algorithm == HA_KEY_ALG_LONG_HASH)
-    return "unique keys over long columns";
-  for (uint i= 0; i < key->user_defined_key_parts; i++)
-  {
-    const KEY_PART_INFO *part= &key->key_part[i];
-    const int column= columns[part->fieldnr - 1];
-    if (column < 0)
-      return "indexes of virtual columns";
-    if (part->key_part_flag & HA_PART_KEY_SEG)
-      return "indexes of a prefix of a column";
-    if (!Column::orders_by_bytes(part->field))
-      return "indexes of columns with a collation other than binary";
-    parts->push_back({(uint16_t) column, (uint8_t)((part->key_part_flag & HA_REVERSE_SORT) != 0)});
-  }
-  return nullptr;
+  return key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
 }
 
 bool in_a_key(const TABLE *table, const Field *field)
@@ -47,12 +32,11 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     if (key->type == Key::FOREIGN_KEY)
       return refuse("foreign keys");
   std::vector<ek_column> columns;
-  std::vector<int> position;
+  const std::vector<int> position= engine_columns(form);
   for (Field **f= form->field; *f; f++)
   {
     Field *field= *f;
-    position.push_back(field->stored_in_db() ? (int) columns.size() : -1);
-    if (!field->stored_in_db())
+    if (position[field->field_index] < 0)
       continue;
     const Column column= Column::of(field);
     /* What is in no key may be NULL for the engine: the server sees to NOT NULL, and taking that
@@ -73,7 +57,7 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
       primary= parts[i];
     else
       indexes.push_back({{(const uint8_t *) key->name.str, key->name.length}, parts[i].data(),
-                         parts[i].size(), (uint8_t)((key->flags & HA_NOSAME) != 0)});
+                         parts[i].size(), is_unique(key)});
   }
   const std::string made= table_name(path);
   ek_error error;

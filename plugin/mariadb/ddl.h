@@ -2,11 +2,10 @@
 #ifndef EVENKEEL_DDL_H
 #define EVENKEEL_DDL_H
 #include "server.h"
-#include <vector>
+#include "keys.h"
 
-/* The parts of a key over fields that lie in `columns` (-1: not stored); a reason if it cannot be
-   one. */
-const char *key_parts(const KEY *key, const std::vector<int> &columns, std::vector<ek_part> *parts);
+/* Does the engine see to its uniqueness. */
+uint8_t is_unique(const KEY *key);
 /* Is the field of the table a part of a key. */
 bool in_a_key(const TABLE *table, const Field *field);
 #endif

@@ -1,6 +1,7 @@
 /* The plugin's entry: opening and closing, what the server calls. */
 #include "engine.h"
 #include "alter.h"
+#include "collation.h"
 #include "ha_evenkeel.h"
 #include "layout.h"
 #include "schema_tables.h"
@@ -89,7 +90,7 @@ static int evenkeel_init(void *p)
     return 1;
   }
   transactions_init();
-  ek_options options= {memory_size, log_size, 0, (uint8_t) flush_at_commit};
+  ek_options options= {memory_size, log_size, 0, (uint8_t) flush_at_commit, &evenkeel_collations};
   ek_error error;
   evenkeel_db= ek_open(ek_text(data_dir), &options, &error);
   if (!evenkeel_db)

@@ -1,5 +1,6 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
+#include "keys.h"
 
 /* Bytes of a clustered key at most: a fifth of the largest page. */
 static const uint KEY_BYTES_MAX= 16384 / 5;
@@ -17,8 +18,10 @@ handler::Table_flags ha_evenkeel::table_flags() const
 ulong ha_evenkeel::index_flags(uint index, uint, bool) const
 {
   ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY;
-  if (index == table_share->primary_key)
+  if (is_clustered(index))
     flags|= HA_CLUSTERED_INDEX;
+  else
+    flags|= HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
   return flags;
 }
 
@@ -50,7 +53,9 @@ int ha_evenkeel::fail(const ek_error &error)
 
 std::string ha_evenkeel::index_name(uint index) const
 {
-  return is_primary(index) ? std::string() : std::string(table->key_info[index].name.str);
+  if (is_clustered(index))
+    return std::string();
+  return is_primary(index) ? "primary" : table->key_info[index].name.str;
 }
 
 int ha_evenkeel::open(const char *path, int, uint)
@@ -58,36 +63,60 @@ int ha_evenkeel::open(const char *path, int, uint)
   m_name= table_name(path);
   if (!ek_table_exists(evenkeel_db, name()))
     return HA_ERR_NO_SUCH_TABLE;
-  m_columns.clear();
+  m_columns= engine_columns(table);
+  m_stored.assign(m_columns.size(), false);
   for (Field **field= table->field; *field; field++)
   {
-    m_columns.push_back(-1);
-    if (!(*field)->stored_in_db())
+    int &place= m_columns[(*field)->field_index];
+    if (place < 0)
       continue;
     /* By name: an instant ALTER moves columns in the server's definition only. */
     const LEX_CSTRING &column= (*field)->field_name;
     ek_column there;
-    m_columns.back()= ek_column_of(evenkeel_db, name(),
-                                   {(const uint8_t *) column.str, column.length}, &there);
-    if (m_columns.back() < 0)
+    place= ek_column_of(evenkeel_db, name(), {(const uint8_t *) column.str, column.length}, &there);
+    if (place < 0 || (size_t) place >= m_stored.size())
     {
       sql_print_error("EVENKEEL: table %s has no column %s: its definition in the server and in "
                       "the engine differ", m_name.c_str(), column.str);
       return HA_ERR_CRASHED;
     }
+    m_stored[place]= (*field)->stored_in_db();
   }
+  ek_error error;
+  const int clustered= ek_is_clustered(evenkeel_db, name(), &error);
+  if (clustered < 0)
+    return fail(error);
+  m_clustered= clustered;
+  m_ranges.init(this, table);
   m_row= ek_row_new();
-  m_scratch.resize(table_share->reclength);
+  m_whole_row= ek_row_new();
   ref_length= 8 + sizeof(uint16);
-  if (table_share->primary_key < MAX_KEY)
+  if (table_share->primary_key < MAX_KEY && !m_clustered)
+    forget_primary_suffix();
+  else if (m_clustered)
   {
     const KEY *primary= &table->key_info[table_share->primary_key];
-    uint bytes= 0;
+    uint64_t bytes= 0;
     for (uint i= 0; i < primary->user_defined_key_parts; i++)
-      bytes+= 2 * primary->key_part[i].store_length + 3;
-    ref_length= MY_MIN(bytes, KEY_BYTES_MAX) + sizeof(uint16);
+      bytes+= key_part_bytes_max(&primary->key_part[i]);
+    ref_length= (uint) MY_MIN(bytes, KEY_BYTES_MAX) + sizeof(uint16);
   }
   return 0;
+}
+
+/* Where the primary key may be too long to cluster on, entries of other keys end with a hidden id:
+   they neither give the primary key nor are in its order. */
+void ha_evenkeel::forget_primary_suffix()
+{
+  for (uint i= 0; i < table_share->keys; i++)
+  {
+    KEY *key= &table->key_info[i];
+    key->ext_key_parts= key->user_defined_key_parts;
+    key->ext_key_flags= key->flags;
+    key->ext_key_part_map= 0;
+  }
+  for (Field **field= table->field; *field; field++)
+    (*field)->part_of_key= (*field)->part_of_key_not_clustered;
 }
 
 int ha_evenkeel::close()
@@ -96,7 +125,9 @@ int ha_evenkeel::close()
   end_own();
   if (m_row)
     ek_row_free(m_row);
-  m_row= nullptr;
+  if (m_whole_row)
+    ek_row_free(m_whole_row);
+  m_row= m_whole_row= nullptr;
   return 0;
 }
 
@@ -114,7 +145,7 @@ int ha_evenkeel::info(uint what)
     ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error);
     if (txn)
     {
-      const int64_t rows= ek_estimate(txn, name(), &from, &to, &error);
+      const int64_t rows= ek_estimate(txn, name(), {nullptr, 0}, &from, &to, &error);
       ek_rollback(txn, &error);
       stats.records= rows < 1 ? 1 : (ha_rows) rows;
     }
@@ -139,6 +170,7 @@ int ha_evenkeel::reset()
   close_scan();
   end_own();
   m_peek= false;
+  m_ranges.dsmrr_close();
   m_key.clear();
   free_root(&m_blobs, MYF(0));
   return 0;

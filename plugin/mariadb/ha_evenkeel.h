@@ -80,6 +80,19 @@ public:
   ha_rows records_in_range(uint index, const key_range *min, const key_range *max,
                            page_range *pages) override;
 
+  handler *clone(const char *name, MEM_ROOT *root) override;
+  Item *idx_cond_push(uint index, Item *condition) override;
+  bool rowid_filter_push(Rowid_filter *filter) override;
+  int multi_range_read_init(RANGE_SEQ_IF *ranges, void *parameter, uint count, uint mode,
+                            HANDLER_BUFFER *buffer) override;
+  int multi_range_read_next(range_id_t *range) override;
+  ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *ranges, void *parameter,
+                                      uint count, uint *bytes, uint *flags,
+                                      Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint index, uint count, uint keys, uint parts, uint *bytes,
+                                uint *flags, Cost_estimate *cost) override;
+  int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
+
   int info(uint what) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   int extra(enum ha_extra_function what) override;
@@ -111,12 +124,17 @@ private:
   ek_bytes name() const { return ek_text(m_name); }
   std::string index_name(uint index) const;
   bool is_primary(uint index) const { return index == table_share->primary_key; }
-  Values key_values(uint index, const uchar *key, key_part_map parts);
+  bool is_clustered(uint index) const { return is_primary(index) && m_clustered; }
+  void forget_primary_suffix();
+  Bound bound(uint8_t kind, const uchar *key, key_part_map parts) const;
+  void remember_prefix(const uchar *key, key_part_map parts);
   int open_scan(const Bound &lower, const Bound &upper, bool backward);
   void close_scan();
   int next(uchar *record);
   int fill(uchar *record, const ek_row *row, bool key_only);
   bool key_holds(uint field) const;
+  bool filters_entries() const;
+  int check_entry(uchar *record, bool *wanted);
   int turn(uchar *record, bool backward);
   ek_txn *transaction(ek_error *error);
   void end_own();
@@ -136,13 +154,23 @@ private:
   std::string m_name;
   /* Field number -> column, -1 for one that is not stored. */
   std::vector<int> m_columns;
+  /* Of each column of the engine: is it stored, to the server. */
+  std::vector<bool> m_stored;
+  /* Rows lie in the order of the primary key. */
+  bool m_clustered= true;
   ek_row *m_row= nullptr;
+  /* The row of an entry that the server wants. */
+  ek_row *m_whole_row= nullptr;
   ek_scan_handle *m_scan= nullptr;
   bool m_backward= false;
   /* The scan ends with the prefix it was opened for; `index_next` goes on behind it. */
   bool m_prefix_only= false;
-  Bound m_prefix;
+  std::string m_prefix;
+  key_part_map m_prefix_parts= 0;
   bool m_key_only= false;
+  /* Entries are shown to the server before their rows are read. */
+  bool m_filters= false;
+  DsMrr_impl m_ranges;
   uint8_t m_lock= EK_LOCK_NONE;
   /* The row in the record buffer is the one that the scan gave last; it is not locked. */
   bool m_scan_row= false, m_peeked= false;
@@ -154,6 +182,5 @@ private:
   std::string m_key;
   uint m_duplicate= 0;
   MEM_ROOT m_blobs;
-  std::vector<uchar> m_scratch;
 };
 #endif

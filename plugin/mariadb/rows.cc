@@ -1,6 +1,8 @@
 /* Rows changed, and rows into records. */
 #include "ha_evenkeel.h"
 #include "columns.h"
+#include "keys.h"
+#include <algorithm>
 
 int ha_evenkeel::write_row(const uchar *record)
 {
@@ -10,7 +12,7 @@ int ha_evenkeel::write_row(const uchar *record)
   Values row(table_share->fields);
   size_t stored= 0;
   for (Field **field= table->field; *field; field++)
-    if ((*field)->stored_in_db())
+    if (m_columns[(*field)->field_index] >= 0)
     {
       row[m_columns[(*field)->field_index]]= value_of(*field, record, nullptr);
       stored++;
@@ -20,6 +22,9 @@ int ha_evenkeel::write_row(const uchar *record)
   ek_txn *txn= transaction(&error);
   if (!txn || ek_insert(txn, name(), row.data(), row.size(), &error))
     return fail(error);
+  /* The server may take the row back, or ask where it is. */
+  const ek_bytes key= ek_last_key(txn);
+  m_key.assign((const char *) key.ptr, key.len);
   if (int failed= changed(false))
     return failed;
   return table->found_next_number_field && record == table->record[0] ? number_written() : 0;
@@ -51,9 +56,10 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
     const int column= m_columns[(*field)->field_index];
     if (column < 0)
       continue;
-    /* What was not read is not in the old record: it changes if it is written. */
+    /* What was not read is not in the old record: it changes if it is written. A virtual column may
+       be in it or not. */
     const uint index= (*field)->field_index;
-    const bool was_read= bitmap_is_set(table->read_set, index);
+    const bool was_read= bitmap_is_set(table->read_set, index) && (*field)->stored_in_db();
     if (!was_read && !bitmap_is_set(table->write_set, index))
       continue;
     const ek_value now= value_of(*field, new_record, nullptr);
@@ -64,7 +70,8 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
       numbered|= *field == table->found_next_number_field;
     }
   }
-  if (columns.empty())
+  const auto is_stored= [&](uint16_t c) { return m_stored[c]; };
+  if (std::none_of(columns.begin(), columns.end(), is_stored))
     return HA_ERR_RECORD_IS_THE_SAME;
   ek_error error;
   ek_txn *txn= transaction(&error);
@@ -96,15 +103,18 @@ int ha_evenkeel::delete_row(const uchar *)
 /* Does an entry of the active index give the field. */
 bool ha_evenkeel::key_holds(uint field) const
 {
-  const uint keys[]= {active_index, table_share->primary_key};
+  const uint keys[]= {active_index, m_clustered ? table_share->primary_key : MAX_KEY};
   for (uint index : keys)
   {
     if (index >= MAX_KEY)
       continue;
     const KEY *key= &table->key_info[index];
     for (uint i= 0; i < key->user_defined_key_parts; i++)
-      if ((uint) key->key_part[i].fieldnr == field + 1)
+    {
+      const KEY_PART_INFO *part= &key->key_part[i];
+      if ((uint) part->fieldnr == field + 1 && is_whole(part))
         return true;
+    }
   }
   return false;
 }
@@ -120,7 +130,8 @@ int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
     const int column= m_columns[field->field_index];
     if (column < 0 || !bitmap_is_set(table->read_set, field->field_index))
       continue;
-    if (key_only && !key_holds(field->field_index))
+    /* The server makes virtual columns itself, but not from an entry. */
+    if (key_only ? !key_holds(field->field_index) : !field->stored_in_db())
       continue;
     ek_value value;
     ek_error error;

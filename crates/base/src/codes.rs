@@ -98,6 +98,8 @@ codes! {
     TooManyIndexes = Invalid, "too many indexes", "drop one that is not used";
     TooManyKeyParts = Invalid, "too many key parts", "use at most 32 columns in a key";
     KeyTooLong = Invalid, "a clustered key is too long", "shorten the value, or use a larger page size";
+    CollationMissing = Invalid, "a key has a collation that is not known here", "open the database with the program that made the table (the MariaDB plugin)";
+    CollationChanged = Invalid, "a key was made by another version of its collation", "rebuild the table: ALTER TABLE ... FORCE";
     EntryTooLong = Invalid, "an index entry is too long", "shorten the values or index other columns";
     RowTooLong = Invalid, "a row is too long", "shorten its values";
     TooManyValues = Invalid, "the number of values is not the number of columns", "give one value per column";

@@ -86,7 +86,12 @@ unsafe fn index_spec(index: &EkIndex, def: &TableDef) -> Result<IndexSpec> {
         let column = live.get(usize::from(part.column));
         let column =
             column.ok_or_else(|| Error::new(Code::ColumnMissing).with("position", part.column))?;
-        Ok(PartSpec { column: column.name.clone(), desc: part.desc != 0 })
+        Ok(PartSpec {
+            column: column.name.clone(),
+            desc: part.desc != 0,
+            prefix: part.prefix,
+            collation: part.collation,
+        })
     };
     Ok(IndexSpec {
         name: format!("{PROVISIONAL}{name}"),

@@ -1,9 +1,10 @@
 //! A database and its tables, and what recovery leaves prepared.
 
+use crate::collations::{EkCollations, EmbeddedCollations};
 use crate::value::{EkBytes, EkError, fence, slice};
 use evenkeel::{
-    ColumnSpec, ColumnType, Database, Durability, IndexSpec, Lsn, Options, PartSpec, Result,
-    TableSpec,
+    Collations, ColumnSpec, ColumnType, Database, Durability, IndexSpec, Lsn, Options, PartSpec,
+    Result, TableSpec,
 };
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub struct EkOptions {
     pub page_size: u32,
     /// 0, 1 or 2, as the option of that name.
     pub durability: u8,
+    /// The embedding program's; may be null. Used until the process ends.
+    pub collations: *const EkCollations,
 }
 
 /// The durability of a number: 0, 1, 2 mean what they mean to MariaDB's users.
@@ -55,6 +58,10 @@ pub unsafe extern "C" fn ek_open(
                 }
                 chosen.page_size = Some(given.page_size).filter(|size| *size > 0);
                 chosen.durability = durability(given.durability);
+                if let Some(functions) = given.collations.as_ref() {
+                    let collations = Box::new(EmbeddedCollations::new(*functions));
+                    chosen.collations = Some(&*Box::leak(collations) as &dyn Collations);
+                }
             }
             let db = Database::open_with(path.text()?, chosen)?;
             Ok(Box::into_raw(Box::new(EkDatabase(db))))
@@ -119,6 +126,10 @@ impl EkColumn {
 pub struct EkPart {
     /// Position of the column.
     pub column: u16,
+    /// A collation of the embedding program; 0 for byte order.
+    pub collation: u16,
+    /// Only the first so many characters (bytes without a collation); 0 for all.
+    pub prefix: u32,
     /// Not 0: descending.
     pub desc: u8,
 }
@@ -142,7 +153,12 @@ unsafe fn parts(given: &[EkPart], columns: &[ColumnSpec]) -> Result<Vec<PartSpec
         let column = column.ok_or_else(|| {
             evenkeel::Error::new(evenkeel::Code::ColumnMissing).with("position", part.column)
         })?;
-        Ok(PartSpec { column: column.name.clone(), desc: part.desc != 0 })
+        Ok(PartSpec {
+            column: column.name.clone(),
+            desc: part.desc != 0,
+            prefix: part.prefix,
+            collation: part.collation,
+        })
     };
     given.iter().map(one).collect()
 }
@@ -235,6 +251,26 @@ pub unsafe extern "C" fn ek_table_exists(db: *const EkDatabase, name: EkBytes) -
     // SAFETY: by contract of the caller.
     unsafe {
         fence(std::ptr::null_mut(), 0, || Ok(i32::from((*db).0.definition(name.text()?).is_ok())))
+    }
+}
+
+/// 1 if the rows of a table are in the order of its primary key, 0 if it has none or clusters on a
+/// hidden id, since its key may be too long; -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_is_clustered(
+    db: *const EkDatabase,
+    name: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let def = (*db).0.definition(name.text()?)?;
+            Ok(i32::from(!def.entry.hidden_key))
+        })
     }
 }
 

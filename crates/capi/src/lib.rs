@@ -6,11 +6,12 @@
 //! handed out stays valid until the next call with the same handle; handles are made and freed by
 //! the functions named for it, and used by one thread at a time.
 //!
-//! `value` (values and errors), `database` (open, tables, two-phase recovery), `transaction`
-//! (begin to end, rows, scans), `number` (auto-increment, watched waits), `alter` (changes of
-//! tables), `inspect` (figures, locks, checks).
+//! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
+//! two-phase recovery), `transaction` (begin to end, rows, scans), `number` (auto-increment,
+//! watched waits), `alter` (changes of tables), `inspect` (figures, locks, checks).
 
 pub mod alter;
+pub mod collations;
 pub mod database;
 pub mod inspect;
 pub mod number;

@@ -261,6 +261,16 @@ pub unsafe extern "C" fn ek_insert(
     }
 }
 
+/// The clustered key bytes of the row inserted last, until the next call.
+///
+/// # Safety
+/// `txn` is a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_last_key(txn: *const EkTxn) -> EkBytes {
+    // SAFETY: by contract of the caller.
+    unsafe { (*txn).0.as_ref().map_or(EkBytes::NONE, |txn| EkBytes::of(txn.last_key())) }
+}
+
 /// Changes columns of the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
 ///
 /// # Safety
@@ -587,6 +597,27 @@ pub unsafe extern "C" fn ek_scan_resume(
     }
 }
 
+/// Reads the whole row of an entry that a scan of keys has given, as the scan sees it: 1, 0 if it
+/// has moved on, -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call; the rows are two.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_scan_fetch(
+    scan: *const EkScan,
+    entry: *const EkRow,
+    row: *mut EkRow,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || match &(*scan).rows {
+            Rows::Index(scan) => scan.fetch(&(*entry).0, &mut (*row).0).map(i32::from),
+            _ => Err(Error::internal("these rows are whole")),
+        })
+    }
+}
+
 /// Frees a scan.
 ///
 /// # Safety
@@ -597,7 +628,8 @@ pub unsafe extern "C" fn ek_scan_free(scan: *mut EkScan) {
     drop(unsafe { Box::from_raw(scan) });
 }
 
-/// About how many rows lie in a range of the primary key or an index; -1 on error.
+/// About how many rows lie in a range of the primary key (`index` empty) or of an index; -1 on
+/// error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -605,6 +637,7 @@ pub unsafe extern "C" fn ek_scan_free(scan: *mut EkScan) {
 pub unsafe extern "C" fn ek_estimate(
     txn: *mut EkTxn,
     table: EkBytes,
+    index: EkBytes,
     lower: *const EkBound,
     upper: *const EkBound,
     error: *mut EkError,
@@ -614,7 +647,11 @@ pub unsafe extern "C" fn ek_estimate(
         fence(error, -1, || {
             let (mut from, mut to) = (Vec::new(), Vec::new());
             let range = Range { lower: bound(&*lower, &mut from), upper: bound(&*upper, &mut to) };
-            let rows = (*txn).get()?.table(table.text()?)?.count_estimate(range)?;
+            let (mut table, name) = ((*txn).get()?.table(table.text()?)?, index.text()?);
+            let rows = match name.is_empty() {
+                true => table.count_estimate(range)?,
+                false => table.index(name)?.count_estimate(range)?,
+            };
             Ok(i64::try_from(rows).unwrap_or(i64::MAX))
         })
     }

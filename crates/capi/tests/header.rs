@@ -2,6 +2,7 @@
 //! and structures of the same size and layout, asked of a C compiler.
 
 use evenkeel_capi::alter::{EkChange, EkNewColumn, EkRename, EkWiden};
+use evenkeel_capi::collations::EkCollations;
 use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart};
 use evenkeel_capi::inspect::EkTableInfo;
 use evenkeel_capi::transaction::EkBound;
@@ -71,12 +72,15 @@ fn structures_have_the_layout_that_c_gives_them() {
 #include "capi.h"
 int main(void)
 {
-  printf("%zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(ek_bytes), sizeof(ek_value), sizeof(ek_error),
+  printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(ek_bytes),
+         sizeof(ek_value), sizeof(ek_error),
          sizeof(ek_options), sizeof(ek_column), sizeof(ek_part), sizeof(ek_index),
-         sizeof(ek_bound));
-  printf("%zu %zu %zu %zu %zu %zu\n", offsetof(ek_value, bytes), offsetof(ek_error, text),
+         sizeof(ek_bound), sizeof(ek_collations));
+  printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu\n", offsetof(ek_value, bytes),
+         offsetof(ek_error, text),
          offsetof(ek_column, a), offsetof(ek_index, unique), offsetof(ek_bound, len),
-         offsetof(ek_options, durability));
+         offsetof(ek_options, durability), offsetof(ek_options, collations),
+         offsetof(ek_part, prefix), offsetof(ek_part, desc));
   printf("%zu %zu %zu %zu %zu\n", sizeof(ek_change), sizeof(ek_new_column), sizeof(ek_rename),
          sizeof(ek_widen), sizeof(ek_table_info));
   printf("%zu %zu %zu\n", offsetof(ek_change, add_columns_len), offsetof(ek_new_column, value),
@@ -104,6 +108,7 @@ int main(void)
         size_of::<EkPart>(),
         size_of::<EkIndex>(),
         size_of::<EkBound>(),
+        size_of::<EkCollations>(),
     ];
     let offsets = [
         offset_of!(EkValue, bytes),
@@ -112,6 +117,9 @@ int main(void)
         offset_of!(EkIndex, unique),
         offset_of!(EkBound, len),
         offset_of!(EkOptions, durability),
+        offset_of!(EkOptions, collations),
+        offset_of!(EkPart, prefix),
+        offset_of!(EkPart, desc),
     ];
     let change_sizes = [
         size_of::<EkChange>(),

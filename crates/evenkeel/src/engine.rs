@@ -415,6 +415,7 @@ fn store_options(options: &Options, shares: &Shares) -> StoreOptions {
         lock_wait: options.lock_wait_timeout,
         build_arena_bytes: shares.build_bytes as usize,
         build_threads: options.build_threads(),
+        collations: options.collations,
     }
 }
 

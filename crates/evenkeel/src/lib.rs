@@ -51,6 +51,7 @@ mod txn;
 pub use database::Database;
 pub use evenkeel_base::stall::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
+pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, ColumnSpec, ColumnType, Direction, Given, IndexSpec,
     Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking, Mode, PROVISIONAL, PartSpec,

@@ -4,6 +4,7 @@
 
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_io::{Env, OverlayEnv, RealEnv};
+use evenkeel_tables::Collations;
 use std::{path::Path, sync::Arc, time::Duration};
 
 pub use evenkeel_log::Durability;
@@ -139,6 +140,8 @@ pub struct Options {
     pub create: bool,
     /// Where files lie; `None` is the operating system.
     pub env: Option<Arc<dyn Env>>,
+    /// Collations of keys; without them, tables that have such keys can be read by other keys only.
+    pub collations: Option<&'static dyn Collations>,
     /// Small sizes for tests.
     pub geometry: Geometry,
 }
@@ -172,6 +175,7 @@ impl Default for Options {
             read_only: false,
             create: true,
             env: None,
+            collations: None,
             geometry: Geometry::default(),
         }
     }

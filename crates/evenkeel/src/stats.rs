@@ -149,6 +149,7 @@ impl Database {
                     all.rows += one.rows;
                     all.entries += one.entries;
                     all.problems.extend(one.problems);
+                    all.notes.extend(one.notes);
                 }
                 Err(error) if error.code() == Code::TableMissing => {}
                 Err(error) => all.problems.push(format!("table {name}: {error}")),

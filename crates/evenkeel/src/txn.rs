@@ -85,6 +85,21 @@ impl Scan {
 }
 
 impl IndexScan {
+    /// Reads the whole row of an entry that an index-only scan has given, as the scan sees it;
+    /// false if READ UNCOMMITTED meets one that has moved on.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn fetch(&self, entry: &Row, row: &mut Row) -> Result<bool> {
+        match &self.rows {
+            Rows::Snapshot(scan) => scan.fetch_row(entry, row),
+            Rows::Locked(_) => {
+                row.clone_from(entry);
+                Ok(true)
+            }
+        }
+    }
+
     fn new(rows: Rows<evenkeel_tables::IndexScan>) -> Self {
         Self { rows, begun: false }
     }
@@ -238,6 +253,12 @@ impl Txn {
     /// A number by which [`Database::watch_waits`](crate::Database::watch_waits) names it.
     pub fn set_tag(&self, tag: u64) {
         self.inner.handle().set_tag(tag);
+    }
+
+    /// The clustered key bytes of the row that was inserted last; what they are after another
+    /// change is not said.
+    pub fn last_key(&self) -> &[u8] {
+        self.inner.last_key()
     }
 
     /// Cancels the transaction's waits from another thread: its statement fails with `Cancelled`.
@@ -646,6 +667,15 @@ impl IndexRef<'_> {
         locking: Locking,
     ) -> Result<LockedScan> {
         self.txn.locked_index_scan(&self.table, self.position, range, direction, locking)
+    }
+
+    /// About how many rows a range holds: counted if they are few, else estimated; never 0 unless
+    /// certain.
+    ///
+    /// # Errors
+    /// As `scan`.
+    pub fn count_estimate(&mut self, range: Range<'_>) -> Result<u64> {
+        self.txn.index_estimate(&self.table, self.position, range)
     }
 
     /// The first row of a range.

@@ -8,9 +8,11 @@
 //! column:  1, position varint, type (u8, varint, varint), flags u8 (1 nullable, 2 default),
 //!          added in varint, dropped in varint, [default: row-encoded bytes]
 //! index:   1, flags u8 (1 unique, 2 primary), state u8, valid from varint, parts
-//! parts:   count varint, (column id varint, flags u8 (1 descending))
+//! parts:   count varint, (column id varint, flags u8 (1 descending, 2 prefix, 4 collation),
+//!          [prefix varint], [collation varint, checksum u32])
 //! counter: 1, value varint
 //! ```
+//! Tables and indexes with a prefix or a collation in their parts begin with 2 instead of 1.
 
 use crate::types::{ColumnType, Value, ValueRef};
 use crate::{Reader, key::KeyPart, put_bytes, put_varint};
@@ -29,6 +31,17 @@ pub mod entry_kind {
 }
 
 const VERSION: u64 = 1;
+/// Of a body with parts that are not whole columns in byte order.
+const PARTS_VERSION: u64 = 2;
+
+/// The collation of a key part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartCollation {
+    /// Its number in the embedding program.
+    pub id: u16,
+    /// What `Collations::checksum` said when the key was made.
+    pub checksum: u32,
+}
 
 /// A part of a key: a column and its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +50,47 @@ pub struct PartEntry {
     pub column: u16,
     /// Descending.
     pub desc: bool,
+    /// The first so many characters (bytes without a collation), 0 for all.
+    pub prefix: u32,
+    /// Weights instead of bytes.
+    pub collation: Option<PartCollation>,
+}
+
+impl PartEntry {
+    /// A whole column in byte order.
+    pub fn whole(column: u16, desc: bool) -> PartEntry {
+        PartEntry { column, desc, prefix: 0, collation: None }
+    }
+}
+
+mod part_flags {
+    pub const DESC: u8 = 1;
+    pub const PREFIX: u8 = 2;
+    pub const COLLATION: u8 = 4;
+}
+
+fn parts_version(parts: &[PartEntry]) -> u64 {
+    let plain = parts.iter().all(|p| p.prefix == 0 && p.collation.is_none());
+    if plain { VERSION } else { PARTS_VERSION }
 }
 
 fn put_parts(out: &mut Vec<u8>, parts: &[PartEntry]) {
     put_varint(out, parts.len() as u64);
     for part in parts {
         put_varint(out, u64::from(part.column));
-        out.push(u8::from(part.desc));
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        out.push(
+            flag(part.desc, part_flags::DESC)
+                | flag(part.prefix > 0, part_flags::PREFIX)
+                | flag(part.collation.is_some(), part_flags::COLLATION),
+        );
+        if part.prefix > 0 {
+            put_varint(out, u64::from(part.prefix));
+        }
+        if let Some(collation) = part.collation {
+            put_varint(out, u64::from(collation.id));
+            out.extend_from_slice(&collation.checksum.to_le_bytes());
+        }
     }
 }
 
@@ -56,11 +103,30 @@ fn parts(r: &mut Reader<'_>) -> Result<Vec<PartEntry>> {
     if count > crate::limits::KEY_PARTS_MAX as u64 {
         return Err(r.bad("too many key parts"));
     }
-    (0..count).map(|_| Ok(PartEntry { column: u16_of(r)?, desc: r.u8()? & 1 != 0 })).collect()
+    (0..count).map(|_| part(r)).collect()
+}
+
+fn part(r: &mut Reader<'_>) -> Result<PartEntry> {
+    let (column, flags) = (u16_of(r)?, r.u8()?);
+    let has = |flag: u8| flags & flag != 0;
+    let prefix = if has(part_flags::PREFIX) { r.varint32()? } else { 0 };
+    let collation = match has(part_flags::COLLATION) {
+        true => Some(PartCollation { id: u16_of(r)?, checksum: r.u32()? }),
+        false => None,
+    };
+    Ok(PartEntry { column, desc: has(part_flags::DESC), prefix, collation })
 }
 
 fn version(r: &mut Reader<'_>) -> Result<()> {
     if r.varint()? == VERSION { Ok(()) } else { Err(r.bad("newer catalog format")) }
+}
+
+/// Of a body with parts.
+fn version_with_parts(r: &mut Reader<'_>) -> Result<()> {
+    match r.varint()? {
+        VERSION | PARTS_VERSION => Ok(()),
+        _ => Err(r.bad("newer catalog format")),
+    }
 }
 
 /// A table.
@@ -85,7 +151,7 @@ pub struct TableEntry {
 impl TableEntry {
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, VERSION);
+        put_varint(out, parts_version(&self.primary));
         put_varint(out, u64::from(self.tree.0));
         put_varint(out, self.root.0);
         out.push(u8::from(self.hidden_key));
@@ -98,7 +164,7 @@ impl TableEntry {
     /// Decodes. # Errors: `BadEncoding`.
     pub fn decode(body: &[u8]) -> Result<TableEntry> {
         let mut r = Reader::new(body, "catalog table");
-        version(&mut r)?;
+        version_with_parts(&mut r)?;
         let entry = TableEntry {
             tree: TreeId(r.varint32()?),
             root: PageNo(r.varint()?),
@@ -152,7 +218,7 @@ impl ColumnEntry {
     }
 
     fn default_part(&self) -> KeyPart {
-        KeyPart { ty: self.ty, nullable: true, desc: false }
+        KeyPart::whole(self.ty, true, false)
     }
 
     /// Decodes. # Errors: `BadEncoding`.
@@ -215,7 +281,7 @@ pub struct IndexEntry {
 impl IndexEntry {
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, VERSION);
+        put_varint(out, parts_version(&self.parts));
         out.push(u8::from(self.unique) | u8::from(self.primary) << 1);
         let (state, from) = match self.state {
             IndexState::Building => (0, 0),
@@ -230,7 +296,7 @@ impl IndexEntry {
     /// Decodes. # Errors: `BadEncoding`.
     pub fn decode(body: &[u8]) -> Result<IndexEntry> {
         let mut r = Reader::new(body, "catalog index");
-        version(&mut r)?;
+        version_with_parts(&mut r)?;
         let flags = r.u8()?;
         let (state, from) = (r.u8()?, Lsn(r.varint()?));
         let state = match state {
@@ -266,7 +332,18 @@ mod tests {
 
     #[test]
     fn entries_round_trip() {
-        let primary = vec![PartEntry { column: 3, desc: true }];
+        let collation = Some(PartCollation { id: 45, checksum: 0x1234_5678 });
+        let weighed = PartEntry { column: 700, desc: false, prefix: 300, collation };
+        for primary in [
+            vec![PartEntry::whole(3, true)],
+            vec![PartEntry { prefix: 0, desc: true, ..weighed }, PartEntry::whole(3, false)],
+            vec![weighed, PartEntry { column: 1, desc: true, prefix: 7, collation: None }],
+        ] {
+            round_trip(primary);
+        }
+    }
+
+    fn round_trip(primary: Vec<PartEntry>) {
         let table = TableEntry {
             tree: TreeId(5),
             root: PageNo(900),

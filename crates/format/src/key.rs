@@ -5,17 +5,19 @@
 //! scalar:                     big-endian bits, sign flipped; floats in total order
 //! fixed bytes:                the bytes
 //! bytes, text:                the bytes with 00 -> 00 FF, then 00 00
+//! prefix, weights:            the bytes of `collation::Form` in the same way
 //! descending part:            every byte of the part inverted
 //! ```
 //!
 //! Every part is self-delimiting, so no encoded key is a proper prefix of another of the same
 //! index, and a prefix of parts is a prefix of bytes.
 
+use crate::collation::Form;
 use crate::types::{ColumnType, Value, ValueRef};
 use evenkeel_base::{Code, Error, Result};
 
 /// How one part of a key is encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct KeyPart {
     /// Type of the column.
     pub ty: ColumnType,
@@ -23,12 +25,24 @@ pub struct KeyPart {
     pub nullable: bool,
     /// Descending order.
     pub desc: bool,
+    /// What of the column it holds.
+    pub form: Form,
 }
 
 impl KeyPart {
+    /// A part that holds the whole value.
+    pub const fn whole(ty: ColumnType, nullable: bool, desc: bool) -> KeyPart {
+        KeyPart { ty, nullable, desc, form: Form::Whole }
+    }
+
     /// The most bytes this part takes.
     pub fn bytes_max(&self) -> usize {
-        self.ty.key_bytes_max().saturating_add(usize::from(self.nullable))
+        self.form.bytes_max(self.ty).saturating_add(usize::from(self.nullable))
+    }
+
+    /// The length of a value that is always the same.
+    fn fixed_len(&self) -> Option<usize> {
+        if self.form.is_lossy() { None } else { self.ty.fixed_len() }
     }
 
     /// Appends the encoded value. # Errors: `ValueType`, `ValueRange`, `NullNotAllowed`.
@@ -63,6 +77,12 @@ impl KeyPart {
     }
 
     fn encode_value(&self, value: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
+        if self.form.is_lossy() {
+            let mut bytes = Vec::new();
+            self.form.append(self.ty, value, &mut bytes)?;
+            escape(&bytes, out);
+            return Ok(());
+        }
         if let Some(number) = self.ty.to_number(&value) {
             // The plain case, without arithmetic in 128 bits: sign flipped, big-endian.
             match self.ty.fixed_len() {
@@ -84,13 +104,7 @@ impl KeyPart {
             out.extend_from_slice(bytes);
             return Ok(());
         }
-        for (i, piece) in bytes.split(|b| *b == 0).enumerate() {
-            if i > 0 {
-                out.extend_from_slice(&[0, 0xff]);
-            }
-            out.extend_from_slice(piece);
-        }
-        out.extend_from_slice(&[0, 0]);
+        escape(bytes, out);
         Ok(())
     }
 
@@ -112,7 +126,7 @@ impl KeyPart {
                 _ => return Err(self.bad("unknown null byte")),
             }
         }
-        let len = match self.ty.fixed_len() {
+        let len = match self.fixed_len() {
             Some(len) => len,
             None => self.variable_len(rest, flip)?,
         };
@@ -137,7 +151,8 @@ impl KeyPart {
         Err(self.bad("no terminator"))
     }
 
-    /// Decodes the first part of `key`; returns the value and the rest. # Errors: `BadEncoding`.
+    /// Decodes the first part of `key`; returns the value and the rest. A part that does not hold
+    /// the whole value gives its bytes. # Errors: `BadEncoding`.
     pub fn decode<'k>(&self, key: &'k [u8]) -> Result<(Value, &'k [u8])> {
         let (null, bytes, rest) = self.split(key)?;
         if null {
@@ -148,7 +163,7 @@ impl KeyPart {
             return Ok((self.scalar(bytes).to_owned(), rest));
         }
         let mut out = Vec::with_capacity(bytes.len());
-        if self.ty.fixed_len().is_some() {
+        if self.fixed_len().is_some() {
             out.extend(bytes.iter().map(|b| b ^ flip));
         } else {
             let mut i = 0;
@@ -158,7 +173,7 @@ impl KeyPart {
             }
         }
         match self.ty {
-            ColumnType::Text { .. } => match String::from_utf8(out) {
+            ColumnType::Text { .. } if !self.form.is_lossy() => match String::from_utf8(out) {
                 Ok(text) => Ok((Value::Text(text), rest)),
                 Err(_) => Err(self.bad("text is no UTF-8")),
             },
@@ -218,6 +233,17 @@ impl KeyPart {
     pub fn is_null(&self, key: &[u8]) -> Result<bool> {
         Ok(self.split(key)?.0)
     }
+}
+
+/// Appends bytes and their end.
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    for (i, piece) in bytes.split(|b| *b == 0).enumerate() {
+        if i > 0 {
+            out.extend_from_slice(&[0, 0xff]);
+        }
+        out.extend_from_slice(piece);
+    }
+    out.extend_from_slice(&[0, 0]);
 }
 
 /// The smallest byte string above every string that starts with `prefix`, in place; false if there

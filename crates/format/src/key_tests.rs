@@ -1,6 +1,7 @@
 //! Keys: order is preserved, round trip, prefix-free, junk never panics.
 
 use super::*;
+use crate::collation::{Collations, Weigher};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 
@@ -84,6 +85,37 @@ fn raw() -> impl Strategy<Value = (i128, Vec<u8>, String, u8)> {
     )
 }
 
+/// Weights: half of each byte.
+struct Halved;
+
+impl Collations for Halved {
+    fn weights(&self, _: u16, chars: u32, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        out.extend(bytes.iter().take(chars as usize).map(|b| b / 2));
+        Ok(())
+    }
+
+    fn bytes_max(&self, _: u16, chars: u32, _: u32) -> usize {
+        2 * chars as usize
+    }
+
+    fn checksum(&self, _: u16) -> Option<u32> {
+        Some(1)
+    }
+}
+
+#[test]
+fn weights_want_their_collation() {
+    let ty = ColumnType::Bytes { max: 20 };
+    for (by, code) in
+        [(Weigher::Missing, Code::CollationMissing), (Weigher::Changed, Code::CollationChanged)]
+    {
+        let form = Form::Weights { collation: 7, chars: 0, by };
+        let part = KeyPart { form, ..KeyPart::whole(ty, false, false) };
+        let error = part.encode(ValueRef::Bytes(b"a"), &mut Vec::new()).unwrap_err();
+        assert_eq!((error.code(), error.context("collation")), (code, Some("7")));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
@@ -96,7 +128,7 @@ proptest! {
         let mut expected = Ordering::Equal;
         let mut values = Vec::new();
         for ((ty, nullable, desc), (a, b)) in columns.iter().zip(&raws) {
-            let part = KeyPart { ty: *ty, nullable: *nullable, desc: *desc };
+            let part = KeyPart::whole(*ty, *nullable, *desc);
             let make = |r: &(i128, Vec<u8>, String, u8)| {
                 if *nullable && r.3 == 0 { Value::Null } else { value(*ty, r.0, &r.1, &r.2) }
             };
@@ -122,10 +154,42 @@ proptest! {
         prop_assert!(rest.is_empty());
     }
 
+    /// Keys of prefixes and weights: order and equality of what they hold, whole parts behind them.
+    #[test]
+    fn lossy_parts_are_split_and_ordered(
+        a in prop::collection::vec(0u8..4, 0..9), b in prop::collection::vec(0u8..4, 0..9),
+        prefix in 1u32..5, weights: bool, desc: bool, nullable: bool,
+    ) {
+        let ty = ColumnType::Bytes { max: 20 };
+        let form = match weights {
+            false => Form::Prefix(prefix),
+            true => Form::Weights { collation: 1, chars: prefix, by: Weigher::By(&Halved) },
+        };
+        let part = KeyPart { form, ..KeyPart::whole(ty, nullable, desc) };
+        let cut = |v: &[u8]| v[..v.len().min(prefix as usize)].to_vec();
+        let seen = |v: &[u8]| -> Vec<u8> {
+            if weights { cut(v).iter().map(|c| c / 2).collect() } else { cut(v) }
+        };
+        let key = |v: &[u8]| {
+            let mut key = Vec::new();
+            part.encode(ValueRef::Bytes(v), &mut key).unwrap();
+            key.extend_from_slice(b"rest");
+            key
+        };
+        let order = seen(&a).cmp(&seen(&b));
+        let order = if desc { order.reverse() } else { order };
+        prop_assert_eq!(key(&a).cmp(&key(&b)), order);
+        let whole = key(&a);
+        prop_assert_eq!(part.skip(&whole).unwrap(), b"rest");
+        let (held, _) = part.decode(&whole).unwrap();
+        prop_assert_eq!(held, Value::Bytes(seen(&a)));
+        prop_assert!(whole.len() - 4 <= part.bytes_max());
+    }
+
     #[test]
     fn junk_never_panics(ty in column(), nullable: bool, desc: bool,
                          bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-        let part = KeyPart { ty, nullable, desc };
+        let part = KeyPart::whole(ty, nullable, desc);
         let _ = part.decode(&bytes);
         let _ = part.decode_scalar(&bytes);
     }

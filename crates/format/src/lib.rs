@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod codec;
+pub mod collation;
 pub mod head;
 pub mod key;
 pub mod limits;
@@ -24,6 +25,7 @@ pub mod undo;
 pub mod wal;
 
 pub use codec::{Reader, put_bytes, put_varint};
+pub use collation::{Collations, Form, Weigher};
 pub use key::{KeyPart, prefix_successor};
 pub use row::{Field, FixedPlace, RowColumn, RowLayout, RowReader, row_version};
 pub use types::{ColumnType, Value, ValueRef};

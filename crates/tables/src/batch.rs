@@ -4,7 +4,7 @@
 //!
 //! A row that something is in the way of (a cell at its key, another's lock, a schema change) is
 //! inserted by itself, as `insert` does, which waits, reverts or fails; so are rows with overflow
-//! chains and rows of tables with unique indexes.
+//! chains and rows of tables with unique indexes, or with indexes that keep values in entries.
 
 use crate::shape::Shape;
 use crate::table::{EpochPin, Table, TableState, Use};
@@ -235,7 +235,7 @@ impl Transaction {
                 |index: &crate::shape::IndexShape| (index.id, entry_op::INS | entry_op::FRESH);
             batch.entries.extend(shape.indexes.iter().map(entry));
         }
-        if shape.key.is_empty() || shape.indexes.iter().any(|index| index.checks_unique()) {
+        if shape.key.is_empty() || shape.indexes.iter().any(|i| i.checks_unique() || i.stores()) {
             return Ok(false);
         }
         let auto = shape.auto_increment.filter(|_| row.number.is_some());

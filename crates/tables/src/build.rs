@@ -144,7 +144,7 @@ impl Store {
         let mut added = Vec::new();
         for spec in specs {
             let id = IndexId(self.next_id(NextId::Index)?);
-            def.push_index(spec, id, IndexState::Building)?;
+            def.push_index(spec, id, IndexState::Building, self.rules)?;
             added.push(id);
         }
         for index in def.indexes.iter().filter(|i| added.contains(&i.id)) {

@@ -27,14 +27,14 @@ impl Store {
     pub fn create_table(self: &Arc<Self>, name: &str, spec: &TableSpec) -> Result<Arc<Table>> {
         let _names = self.names.lock_for(&self.rt, Cause::Schema, self.lock_wait())?;
         self.check_free(name)?;
-        let page_size = self.pages.page_size();
+        let rules = self.rules;
         // Checked with ids that do not matter before any are used.
-        TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, page_size)?;
+        TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, rules)?;
         let id = TableId(self.next_id(NextId::Table)?);
-        let mut def = TableDef::new(id, name, spec, || IndexId::ZERO, page_size)?;
+        let mut def = TableDef::new(id, name, spec, || IndexId::ZERO, rules)?;
         self.number_indexes(&mut def)?;
         let tree = self.new_tree(&mut def)?;
-        let shape = Arc::new(Shape::new(Arc::new(def), 1, page_size)?);
+        let shape = Arc::new(Shape::new(Arc::new(def), 1, rules)?);
         let made = self.change_catalog(|txn| self.put_table(txn, &shape.def));
         if let Err(error) = made {
             self.forget_tree(&tree);
@@ -232,7 +232,7 @@ impl Store {
     }
 
     pub(crate) fn next_shape(&self, old: &Shape, def: TableDef) -> Result<Arc<Shape>> {
-        let shape = Shape::new(Arc::new(def), old.epoch + 1, self.pages.page_size())?;
+        let shape = Shape::new(Arc::new(def), old.epoch + 1, self.rules)?;
         Ok(Arc::new(shape))
     }
 }

@@ -383,7 +383,7 @@ impl Transaction {
         shape.check_readable(Lsn::MAX)?;
         let id = shape.id;
         let unique = prefix_len(&range).is_some_and(|len| shape.unique && len == shape.parts.len());
-        let range = state.shape.byte_range(&shape.parts, range)?;
+        let range = state.shape.index_range(shape, range)?;
         let unique = Some(range.lower.clone()).filter(|_| unique && self.locker().locks_absent());
         let keys = Keys::Index { at: index, id, ahead: VecDeque::new(), unique };
         self.locked_scan_of(state, keys, range, direction, locking, Space::Index(id))

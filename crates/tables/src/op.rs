@@ -53,6 +53,7 @@ struct Item {
     index: IndexId,
     op: u8,
     key: Range<usize>,
+    value: Range<usize>,
 }
 
 impl Entries {
@@ -62,22 +63,22 @@ impl Entries {
         self.memory = 0;
     }
 
-    /// Adds an entry.
-    pub fn push(&mut self, index: IndexId, op: u8, key: &[u8], pk_len: usize) {
-        let key_len = key.len();
+    /// Adds an entry; `value` is what it keeps beside its key.
+    pub fn push(&mut self, index: IndexId, op: u8, key: &[u8], value: &[u8], pk_len: usize) {
+        let (key_len, value_len) = (key.len(), value.len());
         put_varint(&mut self.bytes, u64::from(index.0));
         self.bytes.push(op);
         put_bytes(&mut self.bytes, key);
         let key = self.bytes.len() - key_len..self.bytes.len();
-        // Keys give back every column, so nothing is stored beside them.
-        put_bytes(&mut self.bytes, &[]);
-        self.items.push(Item { index, op, key });
-        self.memory += entry_bytes(key_len, pk_len, 0);
+        put_bytes(&mut self.bytes, value);
+        let value = self.bytes.len() - value_len..self.bytes.len();
+        self.items.push(Item { index, op, key, value });
+        self.memory += entry_bytes(key_len, pk_len, value_len);
     }
 
     fn entry(&self, item: &Item) -> Entry<'_> {
         let key = &self.bytes[item.key.clone()];
-        Entry { index: item.index, op: item.op, key, value: &[] }
+        Entry { index: item.index, op: item.op, key, value: &self.bytes[item.value.clone()] }
     }
 
     /// The entries.

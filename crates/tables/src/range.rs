@@ -1,6 +1,6 @@
 //! Ranges of keys given by values for the first parts of a key, turned into byte bounds.
 
-use crate::shape::{KeyColumn, Shape};
+use crate::shape::{IndexShape, KeyColumn, Shape};
 use evenkeel_base::Result;
 use evenkeel_format::{ValueRef, prefix_successor};
 use std::ops::Bound;
@@ -52,6 +52,23 @@ impl ByteRange {
 }
 
 impl Shape {
+    /// The byte bounds of a range over entries of an index: a bound may go on, behind the values of
+    /// all its parts, with those of the clustered key.
+    ///
+    /// # Errors
+    /// As `byte_range`.
+    pub fn index_range(&self, index: &IndexShape, range: Range<'_>) -> Result<ByteRange> {
+        let given = |bound: Bound<&[ValueRef<'_>]>| match bound {
+            Bound::Included(values) | Bound::Excluded(values) => values.len(),
+            Bound::Unbounded => 0,
+        };
+        if given(range.lower).max(given(range.upper)) <= index.parts.len() {
+            return self.byte_range(&index.parts, range);
+        }
+        let parts: Vec<KeyColumn> = index.parts.iter().chain(&self.key).copied().collect();
+        self.byte_range(&parts, range)
+    }
+
     /// The byte bounds of a range over a key of these parts.
     ///
     /// # Errors

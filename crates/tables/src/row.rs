@@ -5,7 +5,7 @@ use crate::large::LargeReader;
 use crate::overflow::read_chain;
 use crate::shape::Shape;
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_format::{Field, Value, ValueRef};
+use evenkeel_format::{Field, Reader, Value, ValueRef};
 use evenkeel_runs::EntryRef;
 use evenkeel_tree::{OverflowRef, Tree};
 use evenkeel_txn::SnapshotGuard;
@@ -229,11 +229,23 @@ impl Row {
         for (parts, bytes) in [(parts, entry.key), (&shape.key, entry.pk)] {
             let mut rest = bytes;
             for part in parts {
+                if part.part.form.is_lossy() {
+                    rest = part.part.skip(rest)?;
+                    continue;
+                }
                 let (value, tail) = part.part.decode(rest)?;
                 self.values[part.column] = Some(value);
                 rest = tail;
             }
         }
-        Ok(())
+        let mut stored = Reader::new(entry.value, "index entry");
+        for column in &shape.indexes[index].stored {
+            let value = match stored.varint()?.checked_sub(1) {
+                None => Value::Null,
+                Some(len) => Value::Bytes(stored.take(len as usize)?.to_vec()),
+            };
+            self.values[*column] = Some(value);
+        }
+        stored.finish()
     }
 }

@@ -181,6 +181,17 @@ impl IndexScan {
         }
     }
 
+    /// Reads the row of an entry that the scan has given, as the scan sees it; false if READ
+    /// UNCOMMITTED meets one that has moved on.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn fetch_row(&self, entry: &Row, row: &mut Row) -> Result<bool> {
+        row.clear();
+        Ok(self.store.read(&self.state, entry.key(), &self.view, row)?
+            && self.store.load_in_view(&self.state, &self.view, row)?)
+    }
+
     /// Collects primary keys, fetches their rows in key order, keeps them in index order.
     fn fetch(&mut self) -> Result<()> {
         let mut keys: Vec<(Vec<u8>, Vec<u8>, usize)> = Vec::with_capacity(FETCH_ROWS);
@@ -302,7 +313,7 @@ impl Transaction {
         let shape = &state.shape;
         let index_shape = shape.index_at(index)?;
         index_shape.check_readable(view.snapshot.at)?;
-        let range = shape.byte_range(&index_shape.parts, range)?;
+        let range = shape.index_range(index_shape, range)?;
         let end = range.is_empty();
         let direction = index_direction(direction);
         let runs = &self.store.runs;

@@ -1,6 +1,7 @@
 //! Definitions: what a caller asks for (`TableSpec`, `ColumnSpec`, `IndexSpec`), what the catalog
 //! holds (`TableDef`), and the checks between the two (E5). No storage here.
 
+use crate::rules::KeyRules;
 use evenkeel_base::{Code, Error, IndexId, Result, TableId};
 use evenkeel_format::catalog::{ColumnEntry, IndexEntry, IndexState, PartEntry, TableEntry};
 use evenkeel_format::{ColumnType, KeyPart, Value, limits};
@@ -47,20 +48,24 @@ impl ColumnSpec {
 }
 
 /// A part of a key a caller asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartSpec {
     /// Column name.
     pub column: String,
     /// Descending.
     pub desc: bool,
+    /// Only the first so many characters (bytes without a collation); 0 for all.
+    pub prefix: u32,
+    /// A collation of the embedding program; 0 for byte order.
+    pub collation: u16,
 }
 
 impl From<&str> for PartSpec {
     /// Ascending, or descending for "name desc".
     fn from(text: &str) -> PartSpec {
         match text.strip_suffix(" desc") {
-            Some(column) => PartSpec { column: column.to_string(), desc: true },
-            None => PartSpec { column: text.to_string(), desc: false },
+            Some(column) => PartSpec { desc: true, ..PartSpec::from(column) },
+            None => PartSpec { column: text.to_string(), ..PartSpec::default() },
         }
     }
 }
@@ -198,8 +203,9 @@ impl TableDef {
         name: &str,
         spec: &TableSpec,
         mut next_index: impl FnMut() -> IndexId,
-        page_size: usize,
+        rules: impl Into<KeyRules>,
     ) -> Result<TableDef> {
+        let rules = rules.into();
         check_name(name)?;
         if spec.columns.is_empty() {
             return Err(Error::new(Code::DefinitionInvalid).with("why", "a table needs a column"));
@@ -218,9 +224,10 @@ impl TableDef {
         for column in &spec.columns {
             def.push_column(column)?;
         }
-        def.set_primary(&spec.primary, page_size, &mut next_index)?;
+        def.set_primary(&spec.primary, rules, &mut next_index)?;
         for index in &spec.indexes {
-            def.push_index(index, next_index(), IndexState::Valid(evenkeel_base::Lsn::ZERO))?;
+            let state = IndexState::Valid(evenkeel_base::Lsn::ZERO);
+            def.push_index(index, next_index(), state, rules)?;
         }
         Ok(def)
     }
@@ -310,7 +317,7 @@ impl TableDef {
         let mut bytes = Vec::new();
         let name = |e: Error| e.with("column", &spec.name);
         if let Some(value) = &spec.default {
-            let part = KeyPart { ty: spec.ty, nullable: spec.nullable, desc: false };
+            let part = KeyPart::whole(spec.ty, spec.nullable, false);
             part.encode(value.as_ref(), &mut bytes).map_err(name)?;
             let long = match value {
                 Value::Bytes(bytes) => bytes.len(),
@@ -326,18 +333,18 @@ impl TableDef {
         entry.encode(&mut bytes).map_err(name)
     }
 
-    fn parts(&self, specs: &[PartSpec], what: &str) -> Result<Vec<PartEntry>> {
+    fn parts(&self, specs: &[PartSpec], what: &str, rules: KeyRules) -> Result<Vec<PartEntry>> {
         too_many(Code::TooManyKeyParts, what, specs.len(), limits::KEY_PARTS_MAX)?;
         let mut parts: Vec<PartEntry> = Vec::with_capacity(specs.len());
         for spec in specs {
-            let column = self.column(&spec.column)?.id;
-            if parts.iter().any(|p| p.column == column) {
+            let column = self.column(&spec.column)?;
+            if parts.iter().any(|p| p.column == column.id) {
                 let why = "a column twice in one key";
                 return Err(Error::new(Code::DefinitionInvalid)
                     .with("index", what)
                     .with("why", why));
             }
-            parts.push(PartEntry { column, desc: spec.desc });
+            parts.push(rules.part(spec, column.id, column.entry.ty)?);
         }
         Ok(parts)
     }
@@ -345,10 +352,10 @@ impl TableDef {
     fn set_primary(
         &mut self,
         specs: &[PartSpec],
-        page_size: usize,
+        rules: KeyRules,
         next_index: &mut impl FnMut() -> IndexId,
     ) -> Result<()> {
-        let parts = self.parts(specs, "primary")?;
+        let parts = self.parts(specs, "primary", rules)?;
         for part in &parts {
             let column = &mut self.columns[usize::from(part.column)];
             if column.entry.nullable {
@@ -358,9 +365,10 @@ impl TableDef {
             }
         }
         let longest = parts.iter().fold(0usize, |sum, part| {
-            sum.saturating_add(self.columns[usize::from(part.column)].entry.ty.key_bytes_max())
+            let ty = self.columns[usize::from(part.column)].entry.ty;
+            sum.saturating_add(rules.form(part).bytes_max(ty))
         });
-        if !parts.is_empty() && longest <= page_size / limits::CLUSTERED_KEY_PAGE_SHARE {
+        if !parts.is_empty() && longest <= rules.key_bytes_max() {
             self.entry.primary = parts;
             return Ok(());
         }
@@ -377,14 +385,21 @@ impl TableDef {
     /// Adds an index.
     ///
     /// # Errors
-    /// `IndexExists`, `TooManyIndexes`, `TooManyKeyParts`, `ColumnMissing`, `DefinitionInvalid`.
-    pub fn push_index(&mut self, spec: &IndexSpec, id: IndexId, state: IndexState) -> Result<()> {
+    /// `IndexExists`, `TooManyIndexes`, `TooManyKeyParts`, `ColumnMissing`, `DefinitionInvalid`,
+    /// `CollationMissing`.
+    pub fn push_index(
+        &mut self,
+        spec: &IndexSpec,
+        id: IndexId,
+        state: IndexState,
+        rules: KeyRules,
+    ) -> Result<()> {
         check_name(&spec.name)?;
         too_many(Code::TooManyIndexes, &self.name, self.indexes.len() + 1, limits::INDEXES_MAX)?;
         if spec.name == "primary" || self.index(&spec.name).is_ok() {
             return Err(Error::new(Code::IndexExists).with("index", &spec.name));
         }
-        let parts = self.parts(&spec.parts, &spec.name)?;
+        let parts = self.parts(&spec.parts, &spec.name, rules)?;
         if parts.is_empty() {
             return Err(Error::new(Code::DefinitionInvalid)
                 .with("index", &spec.name)

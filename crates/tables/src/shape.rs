@@ -2,13 +2,15 @@
 //! index entry is made of and which columns it gives back. Immutable; a schema change makes a new
 //! one with a higher epoch (F1).
 
+use crate::rules::KeyRules;
 use crate::schema::{IndexDef, TableDef};
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result};
 use evenkeel_format::catalog::{ColumnEntry, IndexState, PartEntry};
 use evenkeel_format::overflow::OverflowRef;
 use evenkeel_format::row::RowReader;
 use evenkeel_format::{
-    Field, FixedPlace, KeyPart, RowColumn, RowLayout, Value, ValueRef, limits, row_version,
+    Field, FixedPlace, KeyPart, RowColumn, RowLayout, Value, ValueRef, limits, put_varint,
+    row_version,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -55,6 +57,9 @@ pub struct IndexShape {
     pub state: IndexState,
     /// Its columns.
     pub parts: Vec<KeyColumn>,
+    /// Columns whose values an entry keeps beside its key, since neither that nor the clustered key
+    /// gives them back.
+    pub stored: Vec<usize>,
     /// Where in an entry (key, then clustered key) each column lies, if no part varies in length.
     pub(crate) places: Option<Vec<Option<(usize, KeyPart)>>>,
 }
@@ -76,6 +81,20 @@ fn places(
     Some(places)
 }
 
+/// See `IndexShape::stored`.
+fn stored(parts: &[KeyColumn], key: &[KeyColumn]) -> Vec<usize> {
+    let mut stored = Vec::new();
+    let whole = |column: usize| {
+        parts.iter().chain(key).any(|p| p.column == column && !p.part.form.is_lossy())
+    };
+    for KeyColumn { column, part } in parts.iter().chain(key) {
+        if part.form.is_stored() && !whole(*column) && !stored.contains(column) {
+            stored.push(*column);
+        }
+    }
+    stored
+}
+
 impl IndexShape {
     /// May a snapshot at `at` read it. # Errors: `IndexTooYoung`, `IndexMissing` while building.
     pub fn check_readable(&self, at: Lsn) -> Result<()> {
@@ -86,6 +105,44 @@ impl IndexShape {
                 .with("index", &self.name)
                 .with("state", "being built")),
         }
+    }
+
+    /// True if an entry keeps values beside its key.
+    pub fn stores(&self) -> bool {
+        !self.stored.is_empty()
+    }
+
+    /// True if keys of it cannot be made here: a collation is missing or has changed.
+    pub fn is_opaque(&self) -> bool {
+        self.parts.iter().any(|p| p.part.form.is_missing())
+    }
+
+    /// True if an entry depends on the column at `position`.
+    pub fn depends_on(&self, position: usize) -> bool {
+        self.stored.contains(&position) || self.parts.iter().any(|p| p.column == position)
+    }
+
+    /// Appends the values that an entry keeps beside its key: per column 0 for NULL, or length + 1
+    /// and the bytes.
+    ///
+    /// # Errors
+    /// What getting a value gives; `ValueType`.
+    pub fn encode_stored<'v>(
+        &self,
+        value: &impl Fn(usize) -> Result<ValueRef<'v>>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        for column in &self.stored {
+            match value(*column)? {
+                ValueRef::Null => put_varint(out, 0),
+                ValueRef::Bytes(bytes) => {
+                    put_varint(out, bytes.len() as u64 + 1);
+                    out.extend_from_slice(bytes);
+                }
+                _ => return Err(Error::new(Code::ValueType).with("index", &self.name)),
+            }
+        }
+        Ok(())
     }
 
     /// True if some part of the encoded key is NULL. # Errors: `BadEncoding`.
@@ -153,7 +210,8 @@ pub struct Shape {
 
 impl Shape {
     /// Compiles `def`. # Errors: `CatalogDamaged` if it names columns that are not there.
-    pub fn new(def: Arc<TableDef>, epoch: u64, page_size: usize) -> Result<Shape> {
+    pub fn new(def: Arc<TableDef>, epoch: u64, rules: impl Into<KeyRules>) -> Result<Shape> {
+        let rules = rules.into();
         let live = def.live_columns();
         let damaged = |what: &str| {
             Error::new(Code::CatalogDamaged).with("table", &def.name).with("what", what)
@@ -163,8 +221,8 @@ impl Shape {
                 let column = live.iter().position(|c| c.id == part.column);
                 let column = column.ok_or_else(|| damaged("a key names an unknown column"))?;
                 let entry = &live[column].entry;
-                let part = KeyPart { ty: entry.ty, nullable: entry.nullable, desc: part.desc };
-                Ok(KeyColumn { column, part })
+                let (ty, nullable, form) = (entry.ty, entry.nullable, rules.form(part));
+                Ok(KeyColumn { column, part: KeyPart { ty, nullable, desc: part.desc, form } })
             };
             parts.iter().map(one).collect()
         };
@@ -189,13 +247,15 @@ impl Shape {
             let parts = key_columns(&i.entry.parts)?;
             let (id, name) = (i.id, i.name.clone());
             let places = places(live.len(), &parts, &key);
-            Ok(IndexShape { id, name, unique: i.entry.unique, state: i.entry.state, parts, places })
+            let stored = stored(&parts, &key);
+            let (unique, state) = (i.entry.unique, i.entry.state);
+            Ok(IndexShape { id, name, unique, state, parts, stored, places })
         };
         let indexes = def.indexes.iter().map(compile).collect::<Result<_>>()?;
         let auto = def.entry.auto_increment;
         let auto_increment = auto.and_then(|id| columns.iter().position(|c| c.id == id));
         let versions = (0..=def.entry.row_version).map(|_| OnceLock::new()).collect();
-        let key_bytes_max = page_size / limits::CLUSTERED_KEY_PAGE_SHARE;
+        let key_bytes_max = rules.key_bytes_max();
         let parts = (columns, key, indexes);
         let (columns, key, indexes) = parts;
         Ok(Shape { def, epoch, columns, key, indexes, auto_increment, key_bytes_max, versions })
@@ -361,7 +421,7 @@ impl Shape {
     /// True if the clustered key or some index has the column at `position`.
     pub fn is_indexed(&self, position: usize) -> bool {
         self.key.iter().any(|k| k.column == position)
-            || self.indexes.iter().any(|i| i.parts.iter().any(|p| p.column == position))
+            || self.indexes.iter().any(|i| i.depends_on(position))
     }
 
     /// The overflow chains that a stored row names, those of dropped columns too.

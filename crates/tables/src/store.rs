@@ -12,6 +12,7 @@ use crate::catalog::{self, Catalog};
 use crate::chains::Chains;
 use crate::latch::EventLatch;
 use crate::op::RevertOp;
+use crate::rules::KeyRules;
 use crate::shape::Shape;
 use crate::table::{Counter, Table, TableState, Use};
 use crate::transaction::{Access, Isolation, Transaction};
@@ -20,6 +21,7 @@ use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnId, TxnState,
     UndoNo, metrics::Metric,
 };
+use evenkeel_format::Collations;
 use evenkeel_format::record::{RecordKind, cell_flags};
 use evenkeel_format::rows::each_row;
 use evenkeel_format::undo::UndoRecord;
@@ -53,7 +55,7 @@ pub struct StoreParts {
 }
 
 /// Settings.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct StoreOptions {
     /// How long a statement waits for a lock, and a schema change for transactions.
     pub lock_wait: Duration,
@@ -61,6 +63,8 @@ pub struct StoreOptions {
     pub build_arena_bytes: usize,
     /// Threads of one index build, its caller included.
     pub build_threads: usize,
+    /// Of the embedding program.
+    pub collations: Option<&'static dyn Collations>,
 }
 
 impl Default for StoreOptions {
@@ -69,6 +73,7 @@ impl Default for StoreOptions {
             lock_wait: Duration::from_secs(50),
             build_arena_bytes: 64 << 20,
             build_threads: 2,
+            collations: None,
         }
     }
 }
@@ -88,6 +93,7 @@ pub struct Store {
     lock_wait_ns: AtomicU64,
     build_arena_bytes: AtomicU64,
     pub(crate) build_threads: usize,
+    pub(crate) rules: KeyRules,
     pub(crate) catalog: Catalog,
     /// Held while a table name comes into being.
     pub(crate) names: EventLatch,
@@ -162,6 +168,7 @@ impl Store {
         options: StoreOptions,
         tree: Tree,
     ) -> Result<Arc<Store>> {
+        let rules = KeyRules::new(parts.pages.page_size(), options.collations);
         let catalog = Catalog::new(tree.clone(), parts.pages.page_size())?;
         let tree_of = RwLock::new(HashMap::from([(tree.id(), tree)]));
         let StoreParts { rt, log, pages, runs, txns, chains } = parts;
@@ -177,6 +184,7 @@ impl Store {
             lock_wait_ns: AtomicU64::new(nanos(options.lock_wait)),
             build_arena_bytes: AtomicU64::new(options.build_arena_bytes as u64),
             build_threads: options.build_threads,
+            rules,
             catalog,
             names,
             tree_of,

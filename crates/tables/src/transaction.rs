@@ -56,6 +56,11 @@ pub struct Transaction {
 }
 
 impl Transaction {
+    /// The clustered key bytes of the row that was inserted last.
+    pub fn last_key(&self) -> &[u8] {
+        &self.buffers.key
+    }
+
     pub(crate) fn new(
         store: Arc<Store>,
         isolation: Isolation,

@@ -48,6 +48,9 @@ pub(crate) struct Buffers {
     pub entries: Entries,
     pub part: Vec<u8>,
     pub old_part: Vec<u8>,
+    /// Values that entries keep beside their keys.
+    pub stored: Vec<u8>,
+    pub old_stored: Vec<u8>,
     pub logical: Vec<u8>,
     /// Unique keys to check: (position of the index, key bytes).
     pub unique: Vec<(usize, Vec<u8>)>,
@@ -258,8 +261,11 @@ impl Transaction {
             b.unique.clear();
             for (at, index) in shape.indexes.iter().enumerate() {
                 b.part.clear();
+                b.stored.clear();
                 let full = index.encode(&value, b.key.len(), &mut b.part)?;
-                b.entries.push(index.id, entry_op::INS | entry_op::FRESH, &b.part, b.key.len());
+                index.encode_stored(&value, &mut b.stored)?;
+                let op = entry_op::INS | entry_op::FRESH;
+                b.entries.push(index.id, op, &b.part, &b.stored, b.key.len());
                 if full && index.checks_unique() {
                     b.unique.push((at, b.part.clone()));
                 }
@@ -396,8 +402,7 @@ impl Transaction {
             b.entries.clear();
             b.unique.clear();
             for (at, index) in shape.indexes.iter().enumerate() {
-                let touched = index.parts.iter().any(|p| changed(p.column).is_some());
-                if touched {
+                if changes.iter().any(|c| index.depends_on(c.0)) {
                     diff_entry(index, at, &old, &value, b)?;
                 }
             }
@@ -507,7 +512,7 @@ impl Transaction {
                 for index in &state.shape.indexes {
                     b.part.clear();
                     index.encode(&|i| old.value(i), key.len(), &mut b.part)?;
-                    b.entries.push(index.id, entry_op::DEL, &b.part, key.len());
+                    b.entries.push(index.id, entry_op::DEL, &b.part, &[], key.len());
                 }
             }
             let expect = Some((stamp, flags));
@@ -549,7 +554,8 @@ pub(crate) enum Applied {
     Duplicate(Option<usize>, Vec<u8>),
 }
 
-/// Index entries for a changed key: DEL of the old one, INS of the new one (A4: by bytes).
+/// Index entries for a changed key: DEL of the old one, INS of the new one; for an equal key with
+/// other stored bytes one INS that replaces (A4: by bytes).
 fn diff_entry<'v>(
     index: &IndexShape,
     at: usize,
@@ -559,13 +565,21 @@ fn diff_entry<'v>(
 ) -> Result<()> {
     b.part.clear();
     b.old_part.clear();
+    b.stored.clear();
+    b.old_stored.clear();
     index.encode(&|i| old.value(i), b.key.len(), &mut b.old_part)?;
     let full = index.encode(value, b.key.len(), &mut b.part)?;
+    index.encode_stored(&|i| old.value(i), &mut b.old_stored)?;
+    index.encode_stored(value, &mut b.stored)?;
     if b.part == b.old_part {
+        if b.stored != b.old_stored {
+            b.entries.push(index.id, entry_op::INS, &b.part, &b.stored, b.key.len());
+        }
         return Ok(());
     }
-    b.entries.push(index.id, entry_op::DEL, &b.old_part, b.key.len());
-    b.entries.push(index.id, entry_op::INS | entry_op::FRESH, &b.part, b.key.len());
+    b.entries.push(index.id, entry_op::DEL, &b.old_part, &[], b.key.len());
+    let op = entry_op::INS | entry_op::FRESH;
+    b.entries.push(index.id, op, &b.part, &b.stored, b.key.len());
     if full && index.checks_unique() {
         b.unique.push((at, b.part.clone()));
     }

@@ -80,6 +80,10 @@ pub fn check(dir: &Path) -> Found {
         text.push_str(problem);
         text.push('\n');
     }
+    for note in &report.notes {
+        text.push_str(note);
+        text.push('\n');
+    }
     text.push_str(if clean { "clean\n" } else { "DAMAGED: restore from a backup\n" });
     let json = json!({
         "directory": dir.display().to_string(),
@@ -88,6 +92,7 @@ pub fn check(dir: &Path) -> Found {
         "tables": tables,
         "rows": report.rows,
         "entries": report.entries,
+        "notes": report.notes,
         "log_records": recovery.records,
         "problems": report.problems,
     });

@@ -10,7 +10,7 @@ use evenkeel_base::{DatabaseId, Lsn, PageNo, Result, TxnId, UndoNo, crc32c};
 use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
 use evenkeel_format::rows;
 use evenkeel_format::{
-    ColumnType, KeyPart, RowColumn, RowLayout, catalog, node, overflow, page, run, space,
+    ColumnType, Form, KeyPart, RowColumn, RowLayout, catalog, node, overflow, page, run, space,
     superblock, tree_op, types, undo, wal,
 };
 use evenkeel_io::{Env, MemEnv, Runtime};
@@ -268,7 +268,11 @@ pub fn row(data: &[u8]) {
 pub fn key(data: &[u8]) {
     for ty in TYPES {
         for (nullable, desc) in [(false, false), (true, false), (true, true)] {
-            let part = KeyPart { ty, nullable, desc };
+            let prefix = KeyPart { form: Form::Prefix(3), ..KeyPart::whole(ty, nullable, desc) };
+            if let (false, Ok((_, rest))) = (ty.is_scalar(), prefix.decode(data)) {
+                assert!(rest.len() < data.len() && prefix.skip(data).is_ok());
+            }
+            let part = KeyPart::whole(ty, nullable, desc);
             if let Ok((value, rest)) = part.decode(data) {
                 // What decodes encodes to a key that decodes to the same value.
                 let mut again = Vec::new();
@@ -566,7 +570,7 @@ fn parts() -> Vec<Vec<u8>> {
     for (ty, value) in TYPES.into_iter().zip(values) {
         for desc in [false, true] {
             let mut key = Vec::new();
-            if (KeyPart { ty, nullable: desc, desc }).encode(value, &mut key).is_ok() {
+            if (KeyPart::whole(ty, desc, desc)).encode(value, &mut key).is_ok() {
                 all.push(key);
             }
         }

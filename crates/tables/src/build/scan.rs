@@ -174,7 +174,7 @@ impl Scan {
     fn collect(&self) -> Result<()> {
         let shape = &self.state.shape;
         let open = self.indexes.iter().map(|i| Unsorted::new(shape.indexes[i.0].id)).collect();
-        let mut collector = Collector { scan: self, open, key: Vec::new() };
+        let mut collector = Collector { scan: self, open, key: Vec::new(), stored: Vec::new() };
         loop {
             let Some(range) = self.todo.lock().pop() else { break };
             if let Some(rest) = collector.read(range)? {
@@ -221,6 +221,8 @@ struct Collector<'s> {
     /// By index.
     open: Vec<Unsorted>,
     key: Vec<u8>,
+    /// What the entry keeps beside its key.
+    stored: Vec<u8>,
 }
 
 impl Collector<'_> {
@@ -273,7 +275,10 @@ impl Collector<'_> {
         for (i, (_, copier)) in scan.indexes.iter().enumerate() {
             self.key.clear();
             match copier {
-                Some(copier) if copier.copy(key, row, &mut self.key) => self.add(i, key)?,
+                Some(copier) if copier.copy(key, row, &mut self.key) => {
+                    self.stored.clear();
+                    self.add(i, key)?;
+                }
                 _ => to_decode |= 1 << i,
             }
         }
@@ -290,7 +295,10 @@ impl Collector<'_> {
         for (i, (position, _)) in scan.indexes.iter().enumerate() {
             if wanted & 1 << i != 0 {
                 self.key.clear();
-                shape.indexes[*position].encode(&|i| view.value(i), key.len(), &mut self.key)?;
+                self.stored.clear();
+                let index = &shape.indexes[*position];
+                index.encode(&|i| view.value(i), key.len(), &mut self.key)?;
+                index.encode_stored(&|i| view.value(i), &mut self.stored)?;
                 self.add(i, key)?;
             }
         }
@@ -300,7 +308,7 @@ impl Collector<'_> {
     /// Takes the key made last as an entry of an index.
     #[inline]
     fn add(&mut self, i: usize, pk: &[u8]) -> Result<()> {
-        self.open[i].push(&self.key, pk, &[])?;
+        self.open[i].push(&self.key, pk, &self.stored)?;
         match self.open[i].bytes() >= self.scan.piece_bytes {
             true => self.seal(i),
             false => Ok(()),

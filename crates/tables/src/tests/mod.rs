@@ -3,6 +3,7 @@
 
 mod basic;
 mod build;
+mod collated;
 mod ddl;
 mod figures;
 mod isolation;
@@ -115,6 +116,7 @@ fn store_options(sizes: Sizes) -> StoreOptions {
         lock_wait: sizes.lock_wait,
         build_arena_bytes: sizes.build_arena_bytes,
         build_threads: sizes.build_threads,
+        collations: Some(&collated::FOLDED),
     }
 }
 

@@ -5,8 +5,8 @@ pub mod layers;
 
 use evenkeel::ValueRef::{Int, Null, Text};
 use evenkeel::{
-    Access, BuildProgress, Code, ColumnSpec, ColumnType, Database, Error, Geometry, IndexSpec,
-    Isolation, LockWait, Options, Row, TableSpec, Txn, Value,
+    Access, BuildProgress, Code, Collations, ColumnSpec, ColumnType, Database, Error, Geometry,
+    IndexSpec, Isolation, LockWait, Options, PartSpec, Row, TableSpec, Txn, Value,
 };
 use evenkeel_base::{DatabaseId, Lsn, PageNo, crc32c};
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
@@ -243,6 +243,53 @@ fn stopped(op: Op, code: Code) -> (Error, Error) {
     (first, failed(table.insert(&[Int(2), Null, Text("")])))
 }
 
+/// A table with an index in the order of a collation.
+fn collated() -> TableSpec {
+    let part = PartSpec { column: "name".into(), collation: 7, ..PartSpec::default() };
+    let index = IndexSpec { name: "by_name".into(), parts: vec![part], unique: false };
+    let name = ColumnSpec::new("name", ColumnType::Bytes { max: 9 });
+    TableSpec::new().column(column("id")).column(name).primary_key(&["id"]).index(index)
+}
+
+/// Collations in their first or second version.
+struct Version(u32);
+
+impl Collations for Version {
+    fn weights(
+        &self,
+        _collation: u16,
+        _chars: u32,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> evenkeel::Result<()> {
+        out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn bytes_max(&self, _collation: u16, _chars: u32, bytes: u32) -> usize {
+        2 * bytes as usize
+    }
+
+    fn checksum(&self, _collation: u16) -> Option<u32> {
+        Some(self.0)
+    }
+}
+
+fn collation_changed() -> Error {
+    let env = Arc::new(MemEnv::new());
+    let open = |by: &'static Version| {
+        let options = Options { collations: Some(by), ..on(env.clone()) };
+        Database::open_with("dir", options).expect("opens")
+    };
+    let db = open(&Version(1));
+    db.create_table("c", &collated()).expect("made");
+    db.close().expect("closes");
+    let db = open(&Version(2));
+    let mut txn = begin(&db);
+    let row = [Int(1), evenkeel::ValueRef::Bytes(b"x")];
+    failed(txn.table("c").expect("there").insert(&row))
+}
+
 fn wide(columns: usize) -> TableSpec {
     let first = TableSpec::new().column(column("id")).primary_key(&["id"]);
     (1..columns).fold(first, |spec, i| spec.column(column(&format!("c{i}")).nullable()))
@@ -440,6 +487,11 @@ pub const ALL: &[Provocation] = &[
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         create(wide(40).index(IndexSpec::new("long", &parts)))
     }),
+    (Code::CollationMissing, &["collation=7"], || {
+        let (db, spec) = (memory(), collated());
+        failed(db.create_table("c", &spec))
+    }),
+    (Code::CollationChanged, &["collation=7"], collation_changed),
     (Code::EntryTooLong, &["limit="], || long_value(&["name"], 70_000)),
     (Code::RowTooLong, &["bytes="], row_too_long),
     (Code::TooManyValues, &["2", "3"], || statement(|t| t.insert(&[Int(1), Int(2)]))),

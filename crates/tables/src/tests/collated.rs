@@ -1,0 +1,185 @@
+//! Indexes whose keys are weights of a collation, or prefixes.
+
+use super::*;
+use evenkeel_base::{Code, Result};
+use evenkeel_format::Collations;
+use evenkeel_format::catalog::PartCollation;
+use evenkeel_io::Rng;
+use std::collections::BTreeMap;
+
+/// Small letters equal capitals, spaces at the end count for nothing.
+pub(super) struct Folded;
+
+pub(super) static FOLDED: Folded = Folded;
+
+impl Collations for Folded {
+    fn weights(&self, _collation: u16, chars: u32, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let chars = if chars == 0 { bytes.len() } else { bytes.len().min(chars as usize) };
+        out.extend(bytes[..chars].trim_ascii_end().iter().map(u8::to_ascii_lowercase));
+        Ok(())
+    }
+
+    fn bytes_max(&self, _collation: u16, chars: u32, bytes: u32) -> usize {
+        2 * if chars == 0 { bytes } else { bytes.min(chars) } as usize
+    }
+
+    fn checksum(&self, collation: u16) -> Option<u32> {
+        (collation < 100).then_some(u32::from(collation))
+    }
+}
+
+/// (id, name) with unique (name folded), (first two bytes of name folded desc), (three bytes).
+fn table_spec() -> TableSpec {
+    let folded =
+        |prefix: u32, desc: bool| PartSpec { column: "name".into(), desc, prefix, collation: 8 };
+    let index = |name: &str, part: PartSpec, unique: bool| IndexSpec {
+        name: name.into(),
+        parts: vec![part],
+        unique,
+    };
+    TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("name", ColumnType::Bytes { max: 60 }).nullable())
+        .primary_key(&["id"])
+        .index(index("folded", folded(0, false), true))
+        .index(index("short", folded(2, true), false))
+        .index(index("bytes", PartSpec { prefix: 3, collation: 0, ..folded(0, false) }, false))
+}
+
+type State = BTreeMap<i64, Option<Vec<u8>>>;
+
+fn fold(name: &[u8]) -> Vec<u8> {
+    name.trim_ascii_end().to_ascii_lowercase()
+}
+
+fn random_name(rng: &mut Rng) -> Option<Vec<u8>> {
+    if rng.below(8) == 0 {
+        return None;
+    }
+    Some((0..rng.below(4)).map(|_| b"aAbB "[rng.below(5) as usize]).collect())
+}
+
+/// One random change; a name that another row has in any spelling is a duplicate.
+fn step(rng: &mut Rng, txn: &mut Transaction, table: &Arc<Table>, state: &mut State) {
+    let (id, name) = (rng.below(12) as i64, random_name(rng));
+    let value = name.as_deref().map_or(ValueRef::Null, ValueRef::Bytes);
+    let folded = name.as_deref().map(fold);
+    let same = |other: &Option<Vec<u8>>| folded.is_some() && other.as_deref().map(fold) == folded;
+    let taken = state.iter().any(|(other, n)| *other != id && same(n));
+    let there = state.contains_key(&id);
+    match rng.below(4) {
+        0 => {
+            assert_eq!(txn.delete(table, &[id.into()]).unwrap(), there);
+            state.remove(&id);
+        }
+        1 if there => match txn.update(table, &[id.into()], &[(1, value)]) {
+            Ok(found) => {
+                assert!(found && !taken);
+                state.insert(id, name);
+            }
+            Err(e) => assert!(taken && e.code() == Code::DuplicateKey, "{e}"),
+        },
+        _ => match txn.insert(table, &[id.into(), value]) {
+            Ok(_) => {
+                assert!(!taken && !there);
+                state.insert(id, name);
+            }
+            Err(e) => assert!((taken || there) && e.code() == Code::DuplicateKey, "{e}"),
+        },
+    }
+}
+
+/// The index gives the spelling of the row without a look at the table, in folded order.
+fn check(txn: &mut Transaction, table: &Arc<Table>, state: &State) {
+    check_indexes(txn, table);
+    let folded = |name: &Option<Vec<u8>>| name.as_deref().map(fold);
+    let mut want: Vec<_> = state.iter().map(|(id, n)| (folded(n), *id, n.clone())).collect();
+    want.sort();
+    let index = table.shape().index("folded").unwrap();
+    let mut scan = txn.index_scan(table, index, Range::ALL, Direction::Forward, true).unwrap();
+    let (mut row, mut found) = (Row::new(), Vec::new());
+    while scan.next(&mut row).unwrap() {
+        found.push(row.values().unwrap());
+    }
+    let want: Vec<Vec<Value>> = want
+        .into_iter()
+        .map(|(_, id, name)| vec![Value::Int(id), name.map_or(Value::Null, Value::Bytes)])
+        .collect();
+    assert_eq!(found, want);
+}
+
+#[test]
+fn random_changes_under_a_collation() {
+    for seed in 0..12 {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let db = Db::new();
+        let table = db.store.create_table("t", &table_spec()).unwrap();
+        let mut committed = State::new();
+        let mut kept: Option<(Transaction, State)> = None;
+        for round in 0..40 {
+            let (mut txn, mut state) = (db.begin(), committed.clone());
+            for _ in 0..rng.below(12) {
+                step(&mut rng, &mut txn, &table, &mut state);
+            }
+            check(&mut txn, &table, &state);
+            if rng.below(3) == 0 {
+                txn.rollback().unwrap();
+            } else {
+                commit(txn);
+                committed = state;
+            }
+            if round == 20 {
+                let mut reader = db.begin();
+                reader.take_snapshot().unwrap();
+                kept = Some((reader, committed.clone()));
+            }
+        }
+        let (mut reader, state) = kept.unwrap();
+        check(&mut reader, &table, &state);
+        reader.rollback().unwrap();
+        db.store.add_indexes("t", &[later()], &BuildProgress::default()).unwrap();
+        check_indexes(&mut db.begin(), &table);
+        let report = db.store.check_table("t").unwrap();
+        assert_eq!((report.problems, report.notes), (vec![], vec![]));
+    }
+}
+
+fn later() -> IndexSpec {
+    let part = PartSpec { column: "name".into(), desc: true, prefix: 0, collation: 9 };
+    IndexSpec { name: "later".into(), parts: vec![part], unique: false }
+}
+
+#[test]
+fn faults_of_definitions_are_refused() {
+    let db = Db::new();
+    let mut unknown = table_spec();
+    unknown.indexes[0].parts[0].collation = 100;
+    let error = db.store.create_table("t", &unknown).err().unwrap();
+    assert_eq!(error.code(), Code::CollationMissing);
+    let mut number = table_spec();
+    number.indexes[0].parts[0].column = "id".into();
+    let error = db.store.create_table("t", &number).err().unwrap();
+    assert_eq!(error.code(), Code::DefinitionInvalid);
+}
+
+#[test]
+fn without_its_collation_a_key_cannot_be_made() {
+    let db = Db::new();
+    let table = db.store.create_table("t", &table_spec()).unwrap();
+    let mut def = (*table.shape().def).clone();
+    let bare = Shape::new(Arc::new(def.clone()), 2, PAGE).unwrap();
+    assert!(bare.indexes[0].is_opaque() && bare.indexes[1].is_opaque());
+    assert!(!bare.indexes[2].is_opaque());
+    let name = |_: usize| Ok(ValueRef::Bytes(b"x"));
+    let error = bare.indexes[0].encode(&name, 0, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.code(), Code::CollationMissing);
+    // Another version of the collation than the keys were made with.
+    for part in def.indexes.iter_mut().flat_map(|i| &mut i.entry.parts) {
+        part.collation = part.collation.map(|c| PartCollation { checksum: c.checksum + 1, ..c });
+    }
+    let rules = rules::KeyRules::new(PAGE, Some(&FOLDED));
+    let changed = Shape::new(Arc::new(def), 2, rules).unwrap();
+    let error = changed.indexes[0].encode(&name, 0, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.code(), Code::CollationChanged);
+}

@@ -1,0 +1,244 @@
+#include "collation.h"
+#include <atomic>
+
+/* A collation's weights come in units of one length. A string is compared as its units, then, where
+   the collation pads, as spaces without end:
+
+     units     each in a code without byte 0 whose order is that of the units
+     spaces    a space, then what the run is followed by: 1 and its length if that is below a space,
+               3 and its length, falling, if above
+     the end   a space, then 2
+
+   So the end compares like spaces that never end. Without padding the end is nothing, which is below
+   everything. Collations of several levels have one such string after the other. */
+
+/* How a level's units are coded. */
+enum class Code { BYTE, SMALL, PAIR };
+
+struct Level
+{
+  uint flags;
+  uint unit;
+  uint32 space;
+  Code code;
+  bool pads;
+};
+
+/* Two collations of old trim spaces, and weigh all their levels in one string that ends by itself. */
+static bool is_czech(const CHARSET_INFO *cs) { return cs->number == 2 || cs->number == 34; }
+
+static uint32 unit_at(const uchar *p, uint unit)
+{
+  uint32 n= 0;
+  for (uint i= 0; i < unit; i++)
+    n= n << 8 | p[i];
+  return n;
+}
+
+static Level level_of(CHARSET_INFO *cs, uint number, bool multi, bool pads)
+{
+  Level level;
+  uchar space[8], weight[64];
+  const int len= cs->wc_mb(' ', space, space + sizeof space);
+  level.flags= multi ? 1U << number : 0;
+  level.unit= (uint) cs->strnxfrm(weight, sizeof weight, 1, space, len > 0 ? len : 0, level.flags);
+  if (level.unit < 1 || level.unit > 3)
+    level.unit= 1;
+  level.space= unit_at(weight, level.unit);
+  level.code= level.unit == 1 ? Code::BYTE : level.space < 0x100 || level.unit == 3 ? Code::SMALL
+                                                                                     : Code::PAIR;
+  level.pads= pads;
+  return level;
+}
+
+static void put(std::string *out, uint32 byte) { out->push_back((char) byte); }
+
+/* Appends a unit: bytes as they are but none 0; small numbers in one byte; others two by two. */
+static void put_unit(std::string *out, Code code, uint32 n)
+{
+  switch (code)
+  {
+  case Code::BYTE:
+    if (n < 0xfe)
+      return put(out, n + 1);
+    put(out, 0xff);
+    return put(out, n - 0xfd);
+  case Code::SMALL:
+    if (n < 0xde)
+      return put(out, n + 1);
+    n-= 0xde;
+    if (n < 14 * 255)
+    {
+      put(out, 0xdf + n / 255);
+      return put(out, n % 255 + 1);
+    }
+    n-= 14 * 255;
+    put(out, 0xed + n / (255 * 255));
+    put(out, n / 255 % 255 + 1);
+    return put(out, n % 255 + 1);
+  case Code::PAIR:
+    if (n < 254 * 255)
+    {
+      put(out, n / 255 + 1);
+      return put(out, n % 255 + 1);
+    }
+    n-= 254 * 255;
+    put(out, 0xff);
+    put(out, n / 255 + 1);
+    put(out, n % 255 + 1);
+  }
+}
+
+/* The length of a run of spaces, rising or falling. */
+static void put_run(std::string *out, size_t run, bool falling)
+{
+  const uint32 n= (uint32) MY_MIN(run, 0xfeff);
+  if (falling && n < 0xee)
+    return put(out, 0xff - n);
+  if (!falling && n < 0xee)
+    return put(out, n);
+  const uint32 shown= falling ? 0xfeff - n : n;
+  put(out, falling ? 0x10 : 0xee);
+  put(out, shown / 255 + 1);
+  put(out, shown % 255 + 1);
+}
+
+static void put_level(std::string *out, const Level &level, const uchar *weights, size_t len)
+{
+  const size_t units= len / level.unit;
+  auto at= [&](size_t i) { return unit_at(weights + i * level.unit, level.unit); };
+  if (!level.pads)
+  {
+    for (size_t i= 0; i < units; i++)
+      put_unit(out, level.code, at(i));
+    return;
+  }
+  size_t end= units;
+  while (end > 0 && at(end - 1) == level.space)
+    end--;
+  for (size_t i= 0; i < end;)
+  {
+    size_t next= i;
+    while (at(next) == level.space)
+      next++;
+    if (next > i)
+    {
+      const bool above= at(next) > level.space;
+      put_unit(out, level.code, level.space);
+      put(out, above ? 3 : 1);
+      put_run(out, next - i, above);
+    }
+    put_unit(out, level.code, at(next));
+    i= next + 1;
+  }
+  put_unit(out, level.code, level.space);
+  put(out, 2);
+}
+
+bool collation_has_weights(const CHARSET_INFO *cs)
+{
+  /* Encoded file names, which are of no column, and the two of Big5 in the order of strokes. */
+  const char *name= cs->coll_name.str;
+  return strcmp(name, "filename") && strncmp(name, "big5_chinese", 12);
+}
+
+bool collation_weights(uint16_t collation, uint32_t chars, const uchar *value, size_t len,
+                       std::string *out)
+{
+  CHARSET_INFO *cs= get_charset(collation, MYF(0));
+  if (!cs)
+    return false;
+  if (chars)
+    len= MY_MIN(len, cs->charpos(value, value + len, chars));
+  static thread_local std::string room;
+  if (is_czech(cs))
+    len= cs->lengthsp((const char *) value, len);
+  room.resize(MY_MAX(cs->strnxfrmlen(len + cs->mbmaxlen), 8 * (len + 8)) * 2);
+  uchar *weights= (uchar *) &room[0];
+  if (is_czech(cs))
+  {
+    const size_t n= cs->strnxfrm(weights, room.size(), (uint) room.size(), value, len, 0);
+    for (size_t i= 0; i < n; i++)
+      put_unit(out, Code::BYTE, weights[i]);
+    return true;
+  }
+  uint levels= cs->levels_for_order ? cs->levels_for_order : 1;
+  const bool multi= levels > 1;
+  bool pads= !(cs->state & MY_CS_NOPAD);
+  for (uint number= 0; levels; number++, levels>>= 1)
+  {
+    if (!(levels & 1))
+      continue;
+    const Level level= level_of(cs, number, multi, pads);
+    const size_t n= cs->strnxfrm(weights, room.size(), (uint) room.size(), value, len, level.flags);
+    put_level(out, level, weights, n);
+    if (!pads && levels > 1)
+      put(out, 0);
+    /* Only the first level of several tells strings by the spaces at their end. */
+    pads= true;
+  }
+  return true;
+}
+
+static int64_t ek_weights(uint16_t collation, uint32_t chars, ek_bytes value, uint8_t *out,
+                          size_t room)
+{
+  static thread_local std::string weights;
+  weights.clear();
+  if (!collation_weights(collation, chars, value.ptr, value.len, &weights))
+    return -1;
+  if (weights.size() <= room)
+    memcpy(out, weights.data(), weights.size());
+  return (int64_t) weights.size();
+}
+
+static uint64_t ek_bytes_max(uint16_t collation, uint32_t chars, uint32_t bytes)
+{
+  CHARSET_INFO *cs= get_charset(collation, MYF(0));
+  if (!cs)
+    return UINT64_MAX;
+  uint64_t count= bytes / cs->mbmaxlen;
+  if (chars)
+    count= MY_MIN(chars, bytes / cs->mbminlen);
+  /* Units of a character, three bytes each, or two where many come from one character. */
+  const uint multiply= MY_MAX(cs->strxfrm_multiply, 1);
+  const uint per_char= is_czech(cs) ? 2 * multiply : multiply >= 8 ? 2 * multiply
+                                    : 3 * MY_MAX(multiply, cs->mbmaxlen);
+  uint levels= 0;
+  for (uint l= cs->levels_for_order ? cs->levels_for_order : 1; l; l>>= 1)
+    levels+= l & 1;
+  return levels * (count * per_char + 8) + (is_czech(cs) ? 32 : 0);
+}
+
+/* Over the weights of every character alone and behind an 'a': enough to notice new tables. */
+static int64_t ek_checksum(uint16_t collation)
+{
+  static std::atomic<int64_t> known[MY_ALL_CHARSETS_SIZE];
+  const uint number= collation;
+  if (number >= MY_ALL_CHARSETS_SIZE)
+    return -1;
+  int64_t sum= known[number].load();
+  if (sum)
+    return sum;
+  CHARSET_INFO *cs= get_charset(number, MYF(0));
+  if (!cs)
+    return -1;
+  uint32 crc= 1;
+  std::string weights;
+  for (my_wc_t c= 1; c < 0x10000; c++)
+  {
+    uchar text[16];
+    const int first= cs->wc_mb('a', text, text + sizeof text);
+    const int len= first > 0 ? cs->wc_mb(c, text + first, text + sizeof text) : 0;
+    if (len <= 0)
+      continue;
+    weights.clear();
+    collation_weights(number, 0, text, first + len, &weights);
+    crc= my_crc32c(crc, weights.data(), weights.size());
+  }
+  sum= crc ? crc : 1;
+  known[number]= sum;
+  return sum;
+}
+
+const ek_collations evenkeel_collations= {ek_weights, ek_bytes_max, ek_checksum};

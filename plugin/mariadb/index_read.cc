@@ -1,0 +1,145 @@
+/* Reads of an index: to a key and on from there, both ways, and estimates of ranges. */
+#include "ha_evenkeel.h"
+#include "columns.h"
+#include "keys.h"
+
+int ha_evenkeel::index_init(uint index, bool)
+{
+  active_index= index;
+  m_prefix_only= false;
+  return 0;
+}
+
+int ha_evenkeel::index_end()
+{
+  close_scan();
+  active_index= MAX_KEY;
+  return 0;
+}
+
+ha_evenkeel::Bound ha_evenkeel::bound(uint8_t kind, const uchar *key, key_part_map parts) const
+{
+  Bound bound;
+  bound.values= key_values(table, active_index, key, parts);
+  bound.kind= kind;
+  return bound;
+}
+
+int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map parts,
+                                enum ha_rkey_function flag)
+{
+  if (!key)
+    return index_first(record);
+  const Bound at= bound(EK_INCLUDED, key, parts), beside= bound(EK_EXCLUDED, key, parts);
+  const Bound none;
+  m_prefix_only= false;
+  int error;
+  switch (flag)
+  {
+  case HA_READ_KEY_EXACT:
+  case HA_READ_PREFIX:
+    remember_prefix(key, parts);
+    error= open_scan(at, at, false);
+    break;
+  case HA_READ_PREFIX_LAST:
+    remember_prefix(key, parts);
+    error= open_scan(at, at, true);
+    break;
+  case HA_READ_KEY_OR_NEXT: error= open_scan(at, none, false); break;
+  case HA_READ_AFTER_KEY: error= open_scan(beside, none, false); break;
+  case HA_READ_BEFORE_KEY: error= open_scan(none, beside, true); break;
+  case HA_READ_KEY_OR_PREV:
+  case HA_READ_PREFIX_LAST_OR_PREV: error= open_scan(none, at, true); break;
+  default: return HA_ERR_UNSUPPORTED;
+  }
+  if (!error)
+    error= next(record);
+  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+}
+
+/* The scan that begins ends with this prefix. */
+void ha_evenkeel::remember_prefix(const uchar *key, key_part_map parts)
+{
+  m_prefix_only= true;
+  m_prefix_parts= parts;
+  m_prefix.assign((const char *) key, calculate_key_len(table, active_index, key, parts));
+}
+
+/* Goes on in a direction from the present row, past the end of a prefix too. */
+int ha_evenkeel::turn(uchar *record, bool backward)
+{
+  if (m_scan && m_backward == backward)
+  {
+    int error= next(record);
+    if (error != HA_ERR_END_OF_FILE || !m_prefix_only)
+      return error;
+    m_prefix_only= false;
+    const Bound past= bound(EK_EXCLUDED, (const uchar *) m_prefix.data(), m_prefix_parts);
+    error= backward ? open_scan(Bound(), past, true) : open_scan(past, Bound(), false);
+    return error ? error : next(record);
+  }
+  /* The other way: to the present entry again, and past it. */
+  const std::string here= m_key;
+  KEY *info= &table->key_info[active_index];
+  std::vector<uchar> image(info->key_length);
+  key_copy(image.data(), record, info, info->key_length);
+  const key_part_map all= make_prev_keypart_map(info->user_defined_key_parts);
+  const Bound at= bound(EK_INCLUDED, image.data(), all);
+  m_prefix_only= false;
+  int error= backward ? open_scan(Bound(), at, true) : open_scan(at, Bound(), false);
+  while (!error)
+  {
+    error= next(record);
+    if (!error && m_key == here)
+      return next(record);
+  }
+  return error;
+}
+
+int ha_evenkeel::index_next(uchar *record) { return turn(record, false); }
+
+int ha_evenkeel::index_prev(uchar *record) { return turn(record, true); }
+
+int ha_evenkeel::index_next_same(uchar *record, const uchar *key, uint key_len)
+{
+  int error= next(record);
+  if (!error && !m_prefix_only && key_cmp_if_same(table, key, active_index, key_len))
+    error= HA_ERR_END_OF_FILE;
+  return error;
+}
+
+int ha_evenkeel::index_first(uchar *record)
+{
+  m_prefix_only= false;
+  const int error= open_scan(Bound(), Bound(), false);
+  return error ? error : next(record);
+}
+
+int ha_evenkeel::index_last(uchar *record)
+{
+  m_prefix_only= false;
+  const int error= open_scan(Bound(), Bound(), true);
+  return error ? error : next(record);
+}
+
+ha_rows ha_evenkeel::records_in_range(uint index, const key_range *min, const key_range *max,
+                                      page_range *)
+{
+  Bound lower, upper;
+  if (min)
+  {
+    lower.values= key_values(table, index, min->key, min->keypart_map);
+    lower.kind= min->flag == HA_READ_AFTER_KEY ? EK_EXCLUDED : EK_INCLUDED;
+  }
+  if (max)
+  {
+    upper.values= key_values(table, index, max->key, max->keypart_map);
+    upper.kind= max->flag == HA_READ_BEFORE_KEY ? EK_EXCLUDED : EK_INCLUDED;
+  }
+  const ek_bound from= lower.get(), to= upper.get();
+  ek_error error;
+  ek_txn *txn= transaction(&error);
+  const std::string which= index_name(index);
+  const int64_t rows= !txn ? -1 : ek_estimate(txn, name(), ek_text(which), &from, &to, &error);
+  return rows < 0 ? HA_POS_ERROR : MY_MAX((ha_rows) rows, 1);
+}

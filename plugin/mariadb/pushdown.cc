@@ -1,0 +1,88 @@
+/* What the server hands down: conditions on index entries, rowid filters, batches of ranges. */
+#include "ha_evenkeel.h"
+
+Item *ha_evenkeel::idx_cond_push(uint index, Item *condition)
+{
+  /* Rows are at hand where the clustered key is: nothing is saved. */
+  if (is_clustered(index))
+    return condition;
+  pushed_idx_cond= condition;
+  pushed_idx_cond_keyno= index;
+  in_range_check_pushed_down= true;
+  return nullptr;
+}
+
+bool ha_evenkeel::rowid_filter_push(Rowid_filter *filter)
+{
+  pushed_rowid_filter= filter;
+  return false;
+}
+
+/* Are entries of the active index looked at before their rows are read. */
+bool ha_evenkeel::filters_entries() const
+{
+  if (active_index >= MAX_KEY || is_clustered(active_index))
+    return false;
+  return (pushed_idx_cond && pushed_idx_cond_keyno == active_index) ||
+         (pushed_rowid_filter && rowid_filter_is_active);
+}
+
+/* Asks the server about the entry in `m_row`: 0, or why the scan ends. */
+int ha_evenkeel::check_entry(uchar *record, bool *wanted)
+{
+  *wanted= false;
+  if (int error= fill(record, m_row, true))
+    return error;
+  check_result_t result= CHECK_POS;
+  if (pushed_idx_cond && pushed_idx_cond_keyno == active_index)
+    result= handler_index_cond_check(this);
+  if (result == CHECK_POS && pushed_rowid_filter && rowid_filter_is_active)
+    result= handler_rowid_filter_check(this);
+  switch (result)
+  {
+  case CHECK_NEG: return 0;
+  case CHECK_POS: *wanted= true; return 0;
+  case CHECK_OUT_OF_RANGE: return HA_ERR_END_OF_FILE;
+  case CHECK_ABORTED_BY_USER: return HA_ERR_ABORTED_BY_USER;
+  default: return HA_ERR_INTERNAL_ERROR;
+  }
+}
+
+handler *ha_evenkeel::clone(const char *name, MEM_ROOT *root)
+{
+  handler *made= handler::clone(name, root);
+  if (made)
+    static_cast<ha_evenkeel *>(made)->m_lock= m_lock;
+  return made;
+}
+
+int ha_evenkeel::multi_range_read_init(RANGE_SEQ_IF *ranges, void *parameter, uint count, uint mode,
+                                       HANDLER_BUFFER *buffer)
+{
+  return m_ranges.dsmrr_init(this, ranges, parameter, count, mode, buffer);
+}
+
+int ha_evenkeel::multi_range_read_next(range_id_t *range)
+{
+  return m_ranges.dsmrr_next(range);
+}
+
+ha_rows ha_evenkeel::multi_range_read_info_const(uint index, RANGE_SEQ_IF *ranges, void *parameter,
+                                                 uint count, uint *bytes, uint *flags,
+                                                 Cost_estimate *cost)
+{
+  m_ranges.init(this, table);
+  return m_ranges.dsmrr_info_const(index, ranges, parameter, count, bytes, flags, cost);
+}
+
+ha_rows ha_evenkeel::multi_range_read_info(uint index, uint count, uint keys, uint parts,
+                                           uint *bytes, uint *flags, Cost_estimate *cost)
+{
+  m_ranges.init(this, table);
+  return m_ranges.dsmrr_info(index, count, keys, parts, bytes, flags, cost);
+}
+
+int ha_evenkeel::multi_range_read_explain_info(uint mode, char *text, size_t size)
+{
+  return m_ranges.dsmrr_explain_info(mode, text, size);
+}

@@ -1,0 +1,62 @@
+-- Keys over columns with collations, prefixes, both directions; hidden primary keys; virtual columns.
+set names utf8mb4;
+create table c (id int primary key, v varchar(30) collate utf8mb4_general_ci, b varchar(30) collate utf8mb4_bin,
+  u varchar(30) collate utf8mb4_unicode_ci, n varchar(30) collate utf8mb4_nopad_bin, l char(10) character set latin1,
+  t text, key v(v), key b(b), key u(u desc), key n(n), key l(l), key t(t(5)), key vb(v(3), b desc));
+insert into c values (1,'abc','abc','abc','abc','abc','abcdef'),(2,'ABC','ABC','ABC','ABC','ABC','ABCDEG'),
+ (3,'abc ','abc ','abc ','abc ','abc ','abcde'),(4,'ab\tc','ab\tc','ab\tc','ab\tc','ab\tc','ab\tc'),
+ (5,'ab','ab','ab','ab','ab','ab'),(6,'','','','','',''),(7,null,null,null,null,null,null),
+ (8,'äbc','äbc','äbc','äbc','äbc','äbc'),(9,'😀x','😀x','😀x','😀x','x','😀x'),(10,'straße','straße','straße','straße','straße','straße'),
+ (11,'strasse','strasse','strasse','strasse','strasse','strasse'),(12,'ab\t','ab\t','ab\t','ab\t','ab\t','ab\t');
+select id, v from c force index(v) order by v, id; select id, hex(b) from c force index(b) order by b, id;
+select id, u from c force index(u) order by u desc, id; select id, hex(n) from c force index(n) order by n, id;
+select id, l from c force index(l) order by l, id;
+select v from c force index(v) where v='abc' order by id; select id from c force index(v) where v='Äbc' order by id;
+select id,b from c force index(b) where b='abc' order by id; select id from c force index(u) where u='STRASSE' order by id;
+select id from c force index(n) where n='abc'; select id from c force index(l) where l='abc' order by id;
+select id from c force index(t) where t='abcde' order by id; select id from c force index(t) where t like 'abc%' order by id;
+select id from c force index(v) where v between 'ab' and 'abd' order by v, id;
+select id from c force index(v) where v > 'ab' order by v desc, id desc;
+select id from c force index(u) where u < 'b' order by u, id;
+select id from c force index(vb) where v like 'ab%' order by id; select max(v), min(u), max(b) from c;
+update c set v='aBC' where id=1; select v from c force index(v) where v='abc' order by id;
+update c set v=upper(v), b=lower(b); select v from c force index(v) where v='abc' order by id; select hex(b) from c force index(b) order by b, id;
+delete from c where v='abc'; select id from c order by id;
+alter table c add unique key uq(v, id), add key vl(v desc, l); select v, id from c force index(vl) order by v desc, id;
+create table k (s varchar(40) collate utf8mb4_unicode_ci primary key, x int, key(x));
+insert into k values ('b',1),('A',2),('a b',3),('ä',4); insert into k values ('a',9),('c',5),('B ',7);
+insert ignore into k values ('a',9),('c',5),('B ',7);
+insert into k values ('C',1) on duplicate key update x=77; replace into k values ('B',11);
+select * from k order by s; select s, x from k force index(x) where x > 1 order by x; select * from k where s in ('a','B','zz') order by s;
+update k set s='Ä' where x=2; select * from k order by s; update k set s='d' where s='c'; select * from k order by s desc;
+delete from k where s='a'; select * from k order by s;
+create table h (s varchar(700) collate utf8mb4_unicode_ci, y varchar(20), z int, primary key(s), unique key(y), key(z)) character set utf8mb4;
+insert into h values (repeat('a',700),'one',1),('b','two',2),('c','three',2),('d',null,3),('e',null,1);
+insert into h values ('B','four',4); insert into h values ('f','ONE',1);
+insert ignore into h values ('B','four',4),('g','four',4),('h','TWO',1);
+select left(s,3), y, z from h order by s; select left(s,3), z from h force index(z) where z=2 order by s; select z, left(s,2) from h order by z, s;
+select z from h force index(z) where z>=1 order by z; select y from h where y='ONE'; select left(s,2) from h where s > 'b' order by s desc;
+update h set z=z+1 where s='b'; update h set s='bb' where s='b'; delete from h where s='c'; select left(s,3),y,z from h order by s;
+replace into h values ('bb','nine',9),('x','one',3); select left(s,3),y,z from h order by s;
+create table p (a varchar(20), b varbinary(20), c blob, unique key(a(3)), key(b(2) desc), key(c(4)));
+insert into p values ('abcd','abcd','abcdef'),('abd','ab','abcdee'),(null,'b','a'),(null,null,null); insert into p values ('ABCx','','');
+insert ignore into p values ('ABCx','',''),('abx','ac','abcd');
+select * from p force index(a) where a='abcd'; select * from p force index(a) where a like 'ab%' order by a; select hex(b) from p force index(b) where b >= 'ab' order by b desc;
+select c from p force index(c) where c='abcdef'; select c from p force index(c) where c between 'abcd' and 'abcdz' order by c;
+select c from p where c is null; delete from p where c='abcdef'; select * from p order by a,b;
+create table g (a int, b varchar(20) as (concat('x',a)) virtual, d int as (a*2) stored, key(b), key(d), key ab(b,a)) ;
+insert into g (a) values (3),(1),(2),(null); select b from g order by b; select a,b from g force index(ab) where b >= 'x2' order by b;
+update g set a=a+10 where a<3; select a,b,d from g order by b; select b from g where b='x11'; delete from g where b='x3'; select a,b,d from g order by d;
+create table lu (a text, b int, unique key(a), unique key(b)); insert into lu values ('one',1),('two',2),(null,3),(null,4);
+insert into lu values ('ONE',9); insert ignore into lu values ('one',10),('three',1),('four',5); replace into lu values ('two',20);
+insert into lu values ('one',30) on duplicate key update b=31; update lu set a='one' where b=5; select * from lu order by b;
+create table e (en enum('z','y','x'), st set('a','b','c'), bt bit(9), y year, key(en desc), key(st), key(bt), key(y desc, en));
+insert into e values ('z','a',b'101',2001),('x','a,c',b'1',1999),('y','',b'111111111',2001),(null,null,null,null);
+select en from e order by en desc; select st from e order by st; select hex(bt) from e where bt>1 order by bt; select y,en from e order by y desc,en; select en from e where en > 'y';
+create table f (a int, b int, c int, primary key(a,b), key(c)); insert into f values (1,1,5),(1,2,5),(2,1,5),(2,2,6),(3,1,5);
+select a,b from f force index(c) where c=5 and a=1; select a,b from f force index(c) where c=5 and a=2 and b=1; select a,b from f force index(c) where c=5 and a>1 order by a desc; select * from f force index(c) where c=5 and a in (1,3) order by a,b;
+create table fc (a varchar(9), b int, primary key(a), key(b)) collate utf8mb4_general_ci; insert into fc values ('x',1),('Y',1),('z',2);
+select a from fc force index(b) where b=1 and a='y'; select a,b from fc force index(b) where b=1 order by a; update fc set a='X' where a='x'; select a,b from fc force index(b) order by b,a;
+handler f open; handler f read c >= (5); handler f read c next; handler f read c prev; handler f read c = (6); handler f read c next; handler f read c last; handler f read c <= (5); handler f read c > (5); handler f read c < (6); handler f read c first; handler f close;
+select ordinal_position from information_schema.columns where table_name='fc' order by 1;
+drop table c,k,h,p,g,lu,e,f,fc;
