@@ -259,6 +259,10 @@ impl<'a> NodeMut<'a> {
     /// Appends the cells of a range of another node of the same level, whose keys are above all
     /// keys here. # Errors: `BadEncoding` if they do not fit.
     pub fn append_from(&mut self, from: &Node<'_>, range: std::ops::Range<usize>) -> Result<()> {
+        if range.is_empty() {
+            // Whatever the prefixes are.
+            return Ok(());
+        }
         let node = self.node();
         let (leaf, prefix, old) = (node.is_leaf(), node.prefix().len(), from.prefix());
         let prefix_at = node.cells_end;

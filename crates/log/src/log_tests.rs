@@ -683,7 +683,7 @@ fn segments_on_disk() -> Result<()> {
         let file = rt.env.open(&format!("wal/{name}"), OpenMode::READ).expect("opens");
         sum + file.len().expect("a length")
     });
-    assert_eq!((rt.env.list("wal")?.len(), bytes), (4, (4 + 4 + 4 + 8) << 20));
+    assert_eq!((rt.env.list("wal")?.len(), bytes), (4, (1 + 1 + 1 + 2) << 20));
     assert_eq!(log.beat()?, Beat::Idle);
     for _ in 0..9 {
         let lsn = append(&log, &vec![1; 1 << 19])?;
@@ -692,5 +692,29 @@ fn segments_on_disk() -> Result<()> {
     rt.env.remove("wal/00000001.wal")?;
     let error = read(&rt, Lsn(0)).expect_err("an error");
     assert_eq!((error.code(), error.context("file")), (Code::LogMissing, Some("wal/00000001.wal")));
+    Ok(())
+}
+
+/// Where commits do not sync, segments get their blocks and headers, and no zeros.
+#[test]
+fn a_buffered_log_is_not_zero_written() -> Result<()> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())));
+    let options = LogOptions { log_bytes: 512 << 20, buffer_bytes: 1 << 20, epoch: 1 };
+    let prepared = |rt: &Runtime| rt.metrics.get(evenkeel_base::metrics::Metric::WalPreparedBytes);
+    let log = Log::create_buffered(rt.clone(), options, Lsn(0))?;
+    while log.beat()? == Beat::More {}
+    assert_eq!((rt.env.list("wal")?.len(), prepared(&rt)), (4, 4 * 4096));
+    append(&log, &vec![1; 1 << 19])?;
+    let lsn = append(&log, &vec![2; 1 << 19])?;
+    log.wait_durable(lsn)?;
+    drop(log);
+    // Blocks never written end the log; another start, which writes directly, goes on behind them.
+    let (records, end) = read(&rt, Lsn(0))?;
+    assert_eq!(records.len(), 2);
+    let log = Log::create(rt.clone(), LogOptions { epoch: 2, ..options }, end.end)?;
+    let lsn = append(&log, b"third")?;
+    log.wait_durable(lsn)?;
+    assert_eq!(read(&rt, Lsn(0))?.0.len(), 3);
     Ok(())
 }
