@@ -5,7 +5,9 @@ alter table t add index ia (a), add unique index ub (b), algorithm=inplace, lock
 select count(*) from t force index (ia) where a = 3;
 select id from t force index (ub) where b = 'v77';
 insert into t values (1000, 1, 'v77', 1, null);
-alter table t add unique index ua (a);
+create table w (a int primary key, b int); insert into w values (1, 1), (2, 2), (3, 2);
+alter table w add unique index ub (b);
+drop table w;
 alter table t add index ib (c desc, a), drop index ia;
 select id, c, a from t force index (ib) where c > 990 order by c desc;
 select id from t where a = 3 and id < 40 order by id;
