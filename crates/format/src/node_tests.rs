@@ -277,3 +277,13 @@ fn a_fence_that_keeps_the_prefix_moves_the_cells_and_changes_nothing_else() {
     assert_eq!(now.free_bytes(), was.free_bytes() - 4);
     assert!(now.is_marked_dead() && now.dead_count() == was.dead_count());
 }
+
+#[test]
+fn appending_no_cells_asks_nothing_of_the_prefix() {
+    let (mut page, mut empty) = (vec![0; 4096], vec![0; 4096]);
+    NodeMut::format(&mut empty, 0, b"ab1", Some(b"ab9")).unwrap();
+    let mut node = NodeMut::format(&mut page, 0, b"xy1", Some(b"xy9")).unwrap();
+    let from = Node::parse(&empty).unwrap();
+    node.append_from(&from, 0..0).unwrap();
+    assert_eq!((node.node().count(), node.node().prefix()), (0, &b"xy"[..]));
+}

@@ -15,6 +15,23 @@ fn appends_leave_full_leaves() {
     assert!(report.fill_percent() >= 97.0, "{report:?}");
 }
 
+/// The leaf behind the last begins with a guess at its keys' prefix: wrong where a byte turns over,
+/// with no, one or many rows in it by then.
+#[test]
+fn appends_go_on_where_the_prefix_ahead_was_wrong() {
+    for (step, row_bytes) in [(1, 250), (1, 0), (60, 900), (255, 300), (4_099, 500)] {
+        let db = Db::create(Arc::new(MemEnv::new()), 4_096);
+        let tree = db.tree();
+        let key = |n: u32| (n * step).to_be_bytes();
+        for n in 0..12_000u32 {
+            db.put(&tree, &key(n), plain(&vec![7; row_bytes * n as usize % 997]));
+        }
+        assert_eq!(check(&tree).rows, 12_000, "step {step}");
+        let mut low = 0..12_000;
+        assert!(low.all(|n| get(&tree, &key(n)).is_some()), "step {step}");
+    }
+}
+
 #[test]
 fn a_cold_random_update_reads_one_leaf() {
     let dir = tempfile::tempdir().unwrap();
