@@ -9,7 +9,7 @@ rung 0-lints cargo clippy --quiet --workspace --all-targets -- -D warnings
 if command -v cargo-deny >/dev/null; then
     rung 0-licences cargo deny --offline check licenses bans sources
 fi
-rung 1-tests cargo test --quiet --workspace --exclude evenkeel-sim
+rung 1-tests cargo test --quiet --workspace --no-fail-fast --exclude evenkeel-sim
 # Seeds, events and states are printed; EVENKEEL_SIM_SEEDS and EVENKEEL_SIM_ROUNDS say how many.
 rung 2-simulator cargo test --quiet -p evenkeel-sim -- --nocapture --test-threads 1
 # Faults planted on purpose, each caught by the rung named for it; prints the table.

@@ -56,11 +56,12 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
     const int column= m_columns[(*field)->field_index];
     if (column < 0)
       continue;
-    /* What was not read is not in the old record: it changes if it is written. A virtual column may
-       be in it or not. */
+    /* What was not read is not in the old record: it changes if it is written. A virtual column is
+       computed anew where it is read or written, but its old value may not be in the old record. */
     const uint index= (*field)->field_index;
-    const bool was_read= bitmap_is_set(table->read_set, index) && (*field)->stored_in_db();
-    if (!was_read && !bitmap_is_set(table->write_set, index))
+    const bool is_read= bitmap_is_set(table->read_set, index);
+    const bool was_read= is_read && (*field)->stored_in_db();
+    if (!is_read && !bitmap_is_set(table->write_set, index))
       continue;
     const ek_value now= value_of(*field, new_record, nullptr);
     if (!was_read || !same(value_of(*field, old_record, nullptr), now))

@@ -108,6 +108,12 @@ impl KeyPart {
         Ok(())
     }
 
+    /// True if the part holds a whole value of a scalar type: at most 16 bytes.
+    #[inline]
+    fn is_number(&self) -> bool {
+        self.ty.is_scalar() && !self.form.is_lossy()
+    }
+
     fn bad(&self, why: &str) -> Error {
         Error::new(Code::BadEncoding).with("what", "key").with("type", self.ty).with("why", why)
     }
@@ -159,7 +165,7 @@ impl KeyPart {
             return Ok((Value::Null, rest));
         }
         let flip = if self.desc { 0xff } else { 0 };
-        if self.ty.is_scalar() {
+        if self.is_number() {
             return Ok((self.scalar(bytes).to_owned(), rest));
         }
         let mut out = Vec::with_capacity(bytes.len());
@@ -218,7 +224,7 @@ impl KeyPart {
         if null {
             return Ok(ValueRef::Null);
         }
-        if !self.ty.is_scalar() {
+        if !self.is_number() {
             return Err(self.bad("not a number"));
         }
         Ok(self.scalar(bytes))
