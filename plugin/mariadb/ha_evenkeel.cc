@@ -87,6 +87,8 @@ int ha_evenkeel::open(const char *path, int, uint)
   if (clustered < 0)
     return fail(error);
   m_clustered= clustered;
+  /* A scan of rows goes along the primary key: the server must not change that key while it scans. */
+  key_used_on_scan= clustered ? table_share->primary_key : MAX_KEY;
   m_ranges.init(this, table);
   m_row= ek_row_new();
   m_whole_row= ek_row_new();

@@ -41,12 +41,33 @@ pub struct RedoStats {
 /// What the first pass finds: where the present life of pages begins.
 #[derive(Debug, Default)]
 pub struct PageLives {
-    /// First LSN that counts for a page.
-    page_from: HashMap<PageNo, Lsn>,
-    /// The same for all pages of an extent.
-    extent_from: HashMap<u32, Lsn>,
+    /// The last format or free of a page.
+    pages: HashMap<PageNo, Life>,
+    /// The last free of an extent, and so of all its pages.
+    extents_freed: HashMap<u32, Lsn>,
     /// Pages whose content is not in the log (E3): a bad image of one is an error.
     unlogged: HashSet<u64>,
+}
+
+/// The last that the log says of a page.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    at: Lsn,
+    /// It was freed. Whoever held its latch then, such as the revert of a row of a table that is
+    /// dropped, may have written a record for it after that: nobody needs it.
+    is_over: bool,
+}
+
+impl PageLives {
+    /// The last that the log says of a page; none if it says nothing.
+    fn of(&self, page: PageNo, extent: u32) -> Option<Life> {
+        let own = self.pages.get(&page).copied();
+        let freed = self.extents_freed.get(&extent).map(|at| Life { at: *at, is_over: true });
+        match (own, freed) {
+            (Some(own), Some(freed)) => Some(if freed.at >= own.at { freed } else { own }),
+            (own, freed) => own.or(freed),
+        }
+    }
 }
 
 /// Replays the log onto pages, between `Pages::open` and `Pages::attach_log`.
@@ -88,30 +109,38 @@ impl<'a> PageRedo<'a> {
             return Ok(());
         }
         let g = self.pages.geometry;
-        let after = Lsn(lsn.0 + 1);
+        let freed = Life { at: lsn, is_over: true };
+        let begun = Life { at: lsn, is_over: false };
         let shared = || Error::internal("a first pass beside a second");
         let lives = Arc::get_mut(&mut self.lives).ok_or_else(shared)?;
         for item in page_ops(body) {
             let PageOp { page, op, payload } = item?;
             match op {
                 op::FORMAT => {
-                    lives.page_from.insert(page, lsn);
+                    lives.pages.insert(page, begun);
                     lives.unlogged.remove(&page.0);
                 }
                 op::UNLOGGED => {
-                    lives.unlogged.extend(space::decode_unlogged(payload)?.into_iter().flatten());
+                    for number in space::decode_unlogged(payload)?.into_iter().flatten() {
+                        lives.unlogged.insert(number);
+                        let page = PageNo(number);
+                        let life = g.extent_of(page).and_then(|(e, _)| lives.of(page, e));
+                        if life.is_some_and(|life| life.is_over) {
+                            lives.pages.insert(page, begun);
+                        }
+                    }
                 }
                 op::EXTENT => {
                     let (slot, state) = space::decode_extent(payload)?;
                     if state == space::ExtentState::Free as u8 {
-                        lives.extent_from.insert(g.extent_in_map(page, slot)?, after);
+                        lives.extents_freed.insert(g.extent_in_map(page, slot)?, lsn);
                     }
                 }
                 op::USED => {
                     let (slot, index, used) = space::decode_used(payload)?;
                     if !used {
                         let extent = g.extent_in_map(page, slot)?;
-                        lives.page_from.insert(g.page_at(extent, u32::from(index)), after);
+                        lives.pages.insert(g.page_at(extent, u32::from(index)), freed);
                     }
                 }
                 op::OWNER => {
@@ -119,7 +148,7 @@ impl<'a> PageRedo<'a> {
                     if owner.0 == 0
                         && let Some((extent, _)) = g.extent_of(page)
                     {
-                        lives.page_from.insert(g.page_at(extent, u32::from(index)), after);
+                        lives.pages.insert(g.page_at(extent, u32::from(index)), freed);
                     }
                 }
                 _ => {}
@@ -225,8 +254,8 @@ impl<'a> PageRedo<'a> {
         let Some((extent, _)) = self.pages.geometry.extent_of(page) else {
             return Err(Error::new(evenkeel_base::Code::PageBeyond).with("page", page));
         };
-        let from = self.lives.page_from.get(&page).max(self.lives.extent_from.get(&extent));
-        Ok(from.is_none_or(|from| lsn >= *from))
+        let life = self.lives.of(page, extent);
+        Ok(life.is_none_or(|life| !life.is_over && lsn >= life.at))
     }
 
     /// Latches the page of a record, if the record counts for it, and marks it dirty.
