@@ -77,7 +77,11 @@ impl SuperFile {
             }
             return Err(rt.health.fail(error));
         }
-        *self.state.lock() = next;
+        let mut state = self.state.lock();
+        if state.sequence + 1 != next.sequence {
+            return Err(Error::internal("two checkpoints at a time"));
+        }
+        *state = next;
         Ok(())
     }
 }

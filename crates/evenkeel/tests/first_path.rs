@@ -171,3 +171,16 @@ fn a_new_database_is_small() {
     assert!((13 << 20..=28 << 20).contains(&bytes), "{bytes} bytes");
     db.close().expect("closes");
 }
+
+/// Users may ask for checkpoints beside the background's and each other's.
+#[test]
+fn checkpoints_are_taken_one_at_a_time() {
+    let db = Database::open_with("db", Options::in_memory()).expect("opens");
+    db.create_table("t", &spec()).expect("creates");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..200).for_each(|_| db.checkpoint().expect("a checkpoint")));
+        }
+    });
+    db.close().expect("closes");
+}
