@@ -1,0 +1,398 @@
+#!/usr/bin/env python3
+"""Random statements on tables of InnoDB and EVENKEEL; what a client sees must be the same.
+
+    differential.py --socket S [--seed N] [--statements N] [--keep FILE]
+
+The statements come from the seed alone: the same seed makes the same ones again. Every statement
+goes to both engines, each in a database of its own; compared are results, counts of rows, warnings
+and error numbers. Prints counts by kind of statement and by result. Exit: 0 the same, 1 differences
+(the first ones are shown with the statements of their table), 2 the statements are not fit (too few
+change or return rows, too many fail, some column type and index kind and operation too rare).
+"""
+import argparse, collections, random, re, subprocess, sys
+
+COLLATIONS = """utf8mb4_general_ci utf8mb4_bin utf8mb4_unicode_ci utf8mb4_unicode_520_ci utf8mb4_nopad_bin
+utf8mb4_general_nopad_ci utf8mb4_unicode_nopad_ci utf8mb4_uca1400_as_cs utf8mb4_czech_ci utf8mb4_german2_ci
+utf8mb4_thai_520_w2 latin1_swedish_ci latin1_german2_ci latin1_bin latin2_czech_cs utf16_unicode_ci
+ucs2_general_ci utf32_general_ci cp932_japanese_ci big5_chinese_ci""".split()
+WORDS = ["", " ", "a", "A", "a ", "ab", "Ab", "abc", "ABC", "abd", "b", "b\t", "B", "ch", "cz", "h", "ss", "S",
+         "z", "zz", "a b", "a  b", "aa aa", "0", "10", "9", "x" * 30, "abcdefgh", "ABCDEFGH ", "!", "~"]
+WIDE = ["ä", "Ä", "ß", "é", "ö", "č"]
+
+class Type:
+    """A column type: its SQL, literals of it, whether keys of it may or must be prefixes."""
+    def __init__(self, name, sql, literal, prefix=None, key=True):
+        self.name, self.sql, self.literal, self.prefix, self.key = name, sql, literal, prefix, key
+
+def number(low, high):
+    return lambda r: str(r.choice([low, high, 0, 1, 2, 3, r.randint(low, high), r.randint(max(low, -9), 9)]))
+
+def text(wide):
+    words = WORDS + WIDE if wide else WORDS
+    return lambda r: "'" + r.choice(words) + (r.choice(words)[:3] if r.random() < 0.2 else "") + "'"
+
+def hexes(most):
+    return lambda r: "x'" + "".join(r.choice(["00", "01", "20", "61", "62", "ff"]) for _ in range(r.randint(0, most))) + "'"
+
+def date(r):
+    return f"{r.choice([1000, 1970, 1999, 2024, 9999])}-{r.randint(1, 12):02}-{r.randint(1, 28):02}"
+
+def clock(r, most):
+    return f"{r.randint(0, most):02}:{r.randint(0, 59):02}:{r.randint(0, 59):02}.{r.choice([0, 5, 123456, 999999]):06}"
+
+def types(r):
+    wide = lambda c: c.startswith("utf")
+    c, d = r.choice(COLLATIONS), r.choice(COLLATIONS)
+    charset = lambda c: f"character set {c.split('_')[0]} collate {c}"
+    return [
+        Type("tinyint", "tinyint", number(-128, 127)), Type("smallint", "smallint unsigned", number(0, 65535)),
+        Type("mediumint", "mediumint", number(-8388608, 8388607)), Type("int", "int", number(-2**31, 2**31 - 1)),
+        Type("bigint", "bigint", number(-2**63, 2**63 - 1)), Type("ubigint", "bigint unsigned", number(0, 2**64 - 1)),
+        Type("decimal", "decimal(12,3)", lambda r: f"{r.randint(-99999, 99999)}.{r.randint(0, 999):03}"),
+        Type("float", "float", lambda r: str(r.choice([0, -1.5, 0.25, 3, 1024, -7]))),
+        Type("double", "double", lambda r: repr(r.choice([0.0, -0.5, 1e100, -1e-9, 3.25, 7.0]))),
+        Type("date", "date", lambda r: f"'{date(r)}'"),
+        Type("datetime", f"datetime({r.choice([0, 3, 6])})", lambda r: f"'{date(r)} {clock(r, 23)}'"),
+        Type("timestamp", "timestamp(2) null", lambda r: f"'20{r.randint(10, 36)}-0{r.randint(1, 9)}-1{r.randint(0, 9)} {clock(r, 23)}'"),
+        Type("time", f"time({r.choice([0, 2, 6])})", lambda r: f"'{r.choice(['', '-'])}{clock(r, 838)[:15]}'"),
+        Type("year", "year", lambda r: str(r.choice([1901, 1999, 2024, 2155]))),
+        Type("char", f"char({r.choice([8, 40])}) {charset(c)}", text(wide(c)), r.choice([None, 3])),
+        Type("varchar", f"varchar({r.choice([40, 200])}) {charset(d)}", text(wide(d)), r.choice([None, None, 2, 5])),
+        Type("text", f"text {charset(c)}", text(wide(c)), r.choice([3, 10, 100])),
+        Type("binary", "binary(6)", hexes(6), r.choice([None, 2])),
+        Type("varbinary", "varbinary(30)", hexes(8), r.choice([None, 3])),
+        Type("blob", "blob", lambda r: r.choice([hexes(8)(r), f"repeat('{r.choice('ab')}', {r.choice([10, 5000, 70000])})"]), r.choice([2, 20])),
+        Type("enum", "enum('z','m','a')", lambda r: r.choice(["'z'", "'m'", "'a'"])),
+        Type("set", "set('p','q','r')", lambda r: r.choice(["''", "'p'", "'p,r'", "'q'", "'p,q,r'"])),
+        Type("bit", "bit(11)", lambda r: f"b'{r.randint(0, 2047):b}'"),
+        Type("json", "json", lambda r: r.choice(["'{}'", "'[1,2]'", "'{\"a\":\"b\"}'"]), 8),
+        Type("uuid", "uuid", lambda r: f"'{r.randint(0, 3):08x}-0000-1000-8000-{r.randint(0, 99):012x}'"),
+        Type("inet6", "inet6", lambda r: f"'::{r.randint(0, 99):x}'"),
+    ]
+
+class Table:
+    """A table as the generator believes it is; it need not be right, only the same for both engines."""
+    def __init__(self, number, r):
+        self.name, self.r, self.keys, self.next = f"t{number}", r, {}, 0
+        self.columns = {"id": Type("int", "int", lambda r: str(r.randint(0, 60)))}
+        self.generated = None
+        for ty in r.sample(types(r), r.randint(2, 5)):
+            self.columns[f"c{len(self.columns)}"] = ty
+
+    def key_part(self, name):
+        ty = self.columns[name]
+        return f"{name}({ty.prefix})" if ty.prefix else name
+
+    def add_key(self, kind=None):
+        """A random key: (name, definition)."""
+        r = self.r
+        data = [c for c in self.columns if c != "id"] + (["g"] if self.generated else [])
+        kind = kind or r.choice(["plain", "plain", "desc", "composite", "unique", "composite_desc", "generated", "long_unique"])
+        name = f"k{self.next}"
+        self.next += 1
+        if kind == "generated" and self.generated:
+            parts, kind = ["g"], "generated"
+        elif kind == "long_unique":
+            longs = [c for c in data if c in self.columns and self.columns[c].name in ("text", "blob")]
+            if not longs:
+                return None
+            self.keys[name] = (kind, [longs[0]])
+            return name, f"unique key {name} ({longs[0]})"
+        else:
+            kind = "plain" if kind == "generated" else kind
+            count = 2 if kind.startswith("composite") else 1
+            plain = [c for c in data if c != "g"]
+            parts = r.sample(plain, min(count, len(plain)))
+            if kind == "composite" and r.random() < 0.3:
+                parts.append("id")
+        part = lambda c: (c if c in ("g", "id") else self.key_part(c))
+        shown = [part(c) + (" desc" if "desc" in kind and (i == 0 or r.random() < 0.5) else "") for i, c in enumerate(parts)]
+        unique = "unique " if kind == "unique" else ""
+        self.keys[name] = (kind, parts)
+        return name, f"{unique}key {name} ({', '.join(shown)})"
+
+    def create(self):
+        r = self.r
+        lines = ["id int not null"] + [f"{c} {t.sql}" for c, t in self.columns.items() if c != "id"]
+        numbers = [c for c, t in self.columns.items() if t.name in ("tinyint", "smallint", "year") and c != "id"]
+        if numbers:
+            self.generated = numbers[0]
+            lines.append(f"g varchar(40) as (concat('v', {numbers[0]} div 3)) {r.choice(['virtual', 'virtual', 'stored'])}")
+        primary = r.choice(["id", "id", "id", "text", "composite", "none"])
+        strings = [c for c, t in self.columns.items() if t.name in ("char", "varchar")]
+        if primary == "text" and strings:
+            lines[list(self.columns).index(strings[0])] += " not null"
+            lines += [f"primary key ({strings[0]})"]
+            self.primary = [strings[0]]
+        elif primary == "composite":
+            other = [c for c, t in self.columns.items() if t.name in ("int", "bigint", "date", "enum", "tinyint") and c != "id"]
+            self.primary = (other[:1] or []) + ["id"]
+            for c in other[:1]:
+                lines[list(self.columns).index(c)] += " not null"
+            lines.append(f"primary key ({', '.join(self.primary)})")
+        elif primary == "none":
+            self.primary = []
+        else:
+            self.primary = ["id"]
+            lines.append(f"primary key (id{r.choice(['', '', ' desc'])})")
+        for _ in range(r.randint(1, 4)):
+            key = self.add_key()
+            if key:
+                lines.append(key[1])
+        return f"create table {self.name} ({', '.join(lines)})"
+
+    def all(self):
+        return list(self.columns) + (["g"] if self.generated else [])
+
+    def shown(self):
+        hexed = ("binary", "varbinary", "bit")
+        def one(c):
+            ty = self.columns.get(c)
+            if ty and ty.name == "blob":
+                return f"length({c}), crc32({c})"
+            if ty and ty.name in hexed + ("char", "varchar", "text"):
+                return f"hex({c})"
+            return c
+        return ", ".join(one(c) for c in self.all())
+
+    def total(self):
+        """An order without ties but of equal rows."""
+        return ", ".join(["id"] + [f"hex({c})" for c in self.all() if c != "id"])
+
+    def literal(self, c):
+        if self.r.random() < 0.08 and c not in self.primary and c != "id":
+            return "null"
+        return self.columns[c].literal(self.r)
+
+    def row(self):
+        return "(" + ", ".join(self.literal(c) for c in self.columns) + ")"
+
+    def where(self, key=None):
+        """A condition over the first parts of a key."""
+        r = self.r
+        if key:
+            kind, parts = self.keys[key]
+        else:
+            kind, parts = "primary", self.primary or ["id"]
+        out = []
+        for c in parts:
+            if c == "g":
+                lit = lambda: f"'v{r.randint(-3, 9)}'"
+            else:
+                lit = lambda c=c: self.columns[c].literal(r)
+            form = r.randrange(9)
+            if form <= 2:
+                out.append(f"{c} = {lit()}")
+                continue
+            if form == 3:
+                out.append(f"{c} in ({lit()}, {lit()}, {lit()})")
+            elif form == 4:
+                out.append(f"{c} between {lit()} and {lit()}")
+            elif form == 5 and c in self.columns and self.columns[c].name in ("char", "varchar", "text"):
+                out.append(f"{c} like '{r.choice('abAcz')}%'")
+            elif form == 6:
+                out.append(f"{c} is null" if r.random() < 0.4 else f"{c} <=> {lit()}")
+            else:
+                out.append(f"{c} {r.choice(['<', '<=', '>', '>='])} {lit()}")
+            break
+        return " and ".join(out)
+
+class Generator:
+    def __init__(self, seed):
+        self.r = random.Random(seed)
+        self.tables, self.made, self.in_transaction = {}, 0, False
+        self.triples = collections.Counter()
+
+    def table(self):
+        return self.tables[self.r.choice(sorted(self.tables))]
+
+    def note(self, table, operation, key=None):
+        keys = [key] if key else list(table.keys)
+        for k in keys:
+            kind, parts = table.keys[k]
+            for c in parts:
+                if c in table.columns:
+                    self.triples[table.columns[c].name, kind, operation] += 1
+
+    def statement(self):
+        """(kind, table or None, SQL) of the next statement."""
+        r = self.r
+        if len(self.tables) < 4 or r.random() < 0.004:
+            if len(self.tables) >= 7:
+                name = r.choice(sorted(self.tables))
+                del self.tables[name]
+                self.in_transaction = False
+                return "drop", name, f"drop table {name}"
+            table = Table(self.made, r)
+            self.made += 1
+            self.tables[table.name] = table
+            self.in_transaction = False
+            return "create", table.name, table.create()
+        table = self.table()
+        name, key = table.name, r.choice(sorted(table.keys)) if table.keys and r.random() < 0.8 else None
+        dice = r.random()
+        if dice < 0.20:
+            verb = r.choice(["insert", "insert", "insert ignore", "replace"])
+            rows = ", ".join(table.row() for _ in range(r.choice([1, 1, 3, 8])))
+            if verb != "insert" and r.random() < 0.5:
+                rows = table.row()
+            columns = ", ".join(table.columns)
+            end = ""
+            if verb == "insert" and r.random() < 0.3:
+                c = r.choice([c for c in table.columns if c != "id"])
+                end = f" on duplicate key update {c} = {table.literal(c)}"
+            self.note(table, "insert")
+            return verb + (" odku" if end else ""), name, f"{verb} into {name} ({columns}) values {rows}{end}"
+        if dice < 0.34:
+            c = r.choice([c for c in table.columns if c != "id" or r.random() < 0.3])
+            self.note(table, "update", key)
+            return "update", name, f"update {name} set {c} = {table.literal(c)} where {table.where(key)}"
+        if dice < 0.37:
+            self.note(table, "delete", key)
+            return "delete", name, f"delete from {name} where {table.where(key)}"
+        if dice < 0.60:
+            hint = f" force index ({key})" if key and table.keys[key][0] != "long_unique" else ""
+            self.note(table, "select", key)
+            return "select", name, f"select {table.shown()} from {name}{hint} where {table.where(key)} order by {table.total()}"
+        if dice < 0.72 and key and table.keys[key][0] != "long_unique":
+            parts = table.keys[key][1]
+            order = ", ".join(p + (r.choice([" desc", ""])) for p in parts)
+            self.note(table, "order", key)
+            limit = r.choice(["", "", " limit 5"])
+            shown = ", ".join(f"hex({p})" for p in parts)
+            if limit:
+                # Ties are told apart by the very values.
+                return "order", name, f"select {shown} from {name} force index ({key}) order by {order}, {', '.join(f'hex({p})' for p in parts)}{limit}"
+            return "order", name, f"select {shown} from {name} force index ({key}) order by {order}, {table.total()}"
+        if dice < 0.77:
+            c = r.choice(table.all())
+            self.note(table, "aggregate", key)
+            forms = [f"select count(*), count(distinct {c}), min(hex({c})), max(hex({c})) from {name}",
+                     f"select count(*) from {name} where {table.where(key)}",
+                     f"select count(*) n, min(id) from {name} group by {c} order by n, 2"]
+            return "aggregate", name, r.choice(forms)
+        if dice < 0.80:
+            other = self.table()
+            a, b = r.choice(table.all()), r.choice([c for c in other.columns if other.columns[c].name == "int"] or ["id"])
+            return "join", name, (f"select count(*), sum(x.id), sum(y.id) from {name} x join {other.name} y on x.id = y.{b} "
+                                  f"where x.id < {r.randint(5, 90)}")
+        if dice < 0.93:
+            if self.in_transaction:
+                what = r.random()
+                if what < 0.3:
+                    self.in_transaction = False
+                    return "transaction", None, r.choice(["commit", "rollback"])
+                return "transaction", None, r.choice([f"savepoint s{r.randint(0, 2)}", f"rollback to savepoint s{r.randint(0, 2)}"])
+            if r.random() < 0.5:
+                self.in_transaction = True
+                return "transaction", None, "begin"
+            return "checksum", name, f"checksum table {name}"
+        if dice < 0.945:
+            self.in_transaction = False
+            if r.random() < 0.5 and len(table.keys) > 1:
+                gone = r.choice(sorted(table.keys))
+                del table.keys[gone]
+                return "alter", name, f"alter table {name} drop key {gone}"
+            made = table.add_key() if len(table.keys) < 6 else None
+            if made:
+                return "alter", name, f"alter table {name} add {made[1]}"
+            return "alter", name, f"alter table {name} force"
+        if dice < 0.95:
+            self.in_transaction = False
+            if len(table.columns) < 9:
+                ty = r.choice(types(r))
+                c = f"c{len(table.columns)}"
+                sql = f"alter table {name} add column {c} {ty.sql}"
+                table.columns[c] = ty
+                return "alter", name, sql
+            return "truncate", name, f"truncate table {name}"
+        columns = ", ".join(table.columns)
+        shifted = ", ".join(["id + 61" if c == "id" else c for c in table.columns])
+        self.note(table, "insert")
+        if r.random() < 0.5:
+            return "insert select", name, f"insert ignore into {name} ({columns}) select {shifted} from {name} where id < {r.randint(0, 30)} order by {table.total()} limit 5"
+        return "delete", name, f"delete from {name} where id > 60"
+
+def run(args, engine, script):
+    command = ["mariadb", "--no-defaults", f"--socket={args.socket}", "-uroot", "--force", "-vvv", "--unbuffered",
+               "--default-character-set=utf8mb4"]
+    head = (f"create or replace database d_{engine.lower()} character set utf8mb4; use d_{engine.lower()};\n"
+            f"set default_storage_engine={engine}, innodb_lock_wait_timeout=5, autocommit=1;\n"
+            "set sql_mode='NO_ENGINE_SUBSTITUTION', optimizer_use_condition_selectivity=1;\n")
+    done = subprocess.run(command, input=(head + script).encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    text = done.stdout.decode(errors="replace")
+    answers, number = {}, None
+    for part in re.split(r"^--------------\nselect 'Q(\d+)'\n--------------\n", text, flags=re.M)[1:]:
+        if part.isdigit() and number is None:
+            number = int(part)
+            continue
+        body = part.split("1 row in set", 1)[-1].split("\n", 1)[-1] if "1 row in set" in part else part
+        answers[number] = body
+        number = None
+    return answers
+
+def clean(answer):
+    """What must be the same: rows, counts, error numbers."""
+    answer = re.sub(r"\(\d+\.\d+ sec\)", "", answer)
+    answer = re.sub(r"ERROR (\d+) \((\w+)\).*", r"ERROR \1", answer)
+    answer = re.sub(r"^--------------\n.*?\n--------------\n", "", answer, count=1, flags=re.M | re.S)
+    answer = re.sub(r"d_(innodb|evenkeel)", "d", answer)
+    answer = re.sub(r"^\+-[-+]*$", "", answer, flags=re.M)
+    answer = re.sub(r" +\|", " |", answer)
+    return "\n".join(line.rstrip() for line in answer.splitlines() if line.strip() and line.strip() != "Bye")
+
+def result(answer):
+    if "ERROR" in answer:
+        return "failed"
+    rows = re.search(r"(\d+) rows? affected", answer)
+    if rows:
+        return "changed" if int(rows.group(1)) else "nothing"
+    return "returned" if re.search(r"\d+ rows? in set", answer) else "nothing"
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--statements", type=int, default=50_000)
+    parser.add_argument("--keep")
+    args = parser.parse_args()
+    generator = Generator(args.seed)
+    statements = [generator.statement() for _ in range(args.statements)]
+    script = "".join(f"select 'Q{i}';\n{sql};\n" for i, (_, _, sql) in enumerate(statements))
+    if args.keep:
+        open(args.keep, "w").write("".join(f"{sql};\n" for _, _, sql in statements))
+    one, two = run(args, "InnoDB", script), run(args, "EVENKEEL", script)
+    kinds, results, different = collections.Counter(), collections.Counter(), []
+    both_failed, spoiled, fatal = 0, set(), False
+    for i, (kind, table, sql) in enumerate(statements):
+        a, b = clean(one.get(i, "(no answer)")), clean(two.get(i, "(no answer)"))
+        outcome = result(a)
+        kinds[kind, outcome] += 1
+        results[outcome] += 1
+        if kind == "create":
+            spoiled.discard(table)
+        if a != b and table not in spoiled:
+            different.append((i, a, b))
+            spoiled.add(table)
+    print(f"seed {args.seed}: {len(statements)} statements, {len(different)} tables or transactions differ")
+    for kind in sorted({k for k, _ in kinds}):
+        print(f"  {kind:14}" + "".join(f" {o} {kinds[kind, o]}" for o in ("changed", "returned", "nothing", "failed") if kinds[kind, o]))
+    total = max(sum(results.values()), 1)
+    useful = (results["changed"] + results["returned"]) / total
+    rare = sorted(t for t, n in generator.triples.items() if n < 5)
+    print(f"  change or return rows {useful:.0%}, fail {results['failed'] / total:.1%}; "
+          f"{len(generator.triples)} of type x index x operation, {len(rare)} of them below 5 times")
+    for i, a, b in different[:8]:
+        kind, table, sql = statements[i]
+        print(f"\n-- statement {i}: {sql[:600]}")
+        first = next((j for j in range(i, -1, -1) if statements[j][0] == "create" and statements[j][1] == table), None)
+        if first is not None:
+            print(f"-- table: {statements[first][2]}")
+        lines = list(__import__("difflib").unified_diff(a.splitlines(), b.splitlines(), "InnoDB", "EVENKEEL", n=1, lineterm=""))
+        print("\n".join(lines[:30]))
+    if different:
+        return 1
+    return 0 if useful >= 0.3 and results["failed"] <= 0.1 * total else 2
+
+if __name__ == "__main__":
+    sys.exit(main())
