@@ -13,14 +13,14 @@ use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{
     CHECKPOINT_PART_BYTES, Superblock, encode_part_head, encode_sections,
 };
-use evenkeel_io::{Event, Runtime};
+use evenkeel_io::{EventLatch, Runtime};
 use evenkeel_log::{Log, Share};
 use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
 use evenkeel_txn::Txns;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Section of `Runs`.
 pub(crate) const SECTION_RUNS: u8 = 1;
@@ -87,9 +87,8 @@ impl Recorder {
 pub(crate) struct Checkpointer {
     recorder: Recorder,
     superfile: SuperFile,
-    /// Somebody is taking one; `turn` says when no more.
-    busy: AtomicBool,
-    turn: Arc<Event>,
+    /// Held by who is taking one.
+    turn: EventLatch,
     /// Log end at the last checkpoint, so that an idle database takes none.
     last_end: AtomicU64,
 }
@@ -97,8 +96,7 @@ pub(crate) struct Checkpointer {
 impl Checkpointer {
     pub(crate) fn new(recorder: Recorder, superfile: SuperFile) -> Checkpointer {
         let last_end = AtomicU64::new(recorder.log.end().0);
-        let (busy, turn) = (AtomicBool::new(false), Arc::new(Event::new()));
-        Checkpointer { recorder, superfile, busy, turn, last_end }
+        Checkpointer { recorder, superfile, turn: EventLatch::default(), last_end }
     }
 
     /// The present superblock.
@@ -149,16 +147,8 @@ impl Checkpointer {
     pub(crate) fn take(&self, clean: bool) -> Result<()> {
         // Two at a time would write one slot of the superblock: the one whose bytes stay there may
         // need log that the other has let go.
-        let free = || self.busy.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
-        self.recorder.rt.wait_until(&self.turn, Cause::Idle, || free().is_ok());
-        let done = self.take_alone(clean);
-        self.busy.store(false, Ordering::Release);
-        self.turn.notify();
-        done
-    }
-
-    fn take_alone(&self, clean: bool) -> Result<()> {
         let Recorder { rt, log, .. } = &self.recorder;
+        let _turn = self.turn.lock(rt, Cause::LogSync);
         rt.health.check_writable()?;
         let (redo, checkpoint) = self.recorder.record()?;
         self.superfile.update(rt, |s| {

@@ -130,6 +130,30 @@ impl Runtime {
         }
     }
 
+    /// Waits until `ready` says so, not longer than `timeout`; false if it never did.
+    pub fn wait_at_most(
+        &self,
+        event: &Arc<Event>,
+        cause: Cause,
+        timeout: Duration,
+        mut ready: impl FnMut() -> bool,
+    ) -> bool {
+        let until = self.env.now_ns().saturating_add(timeout.as_nanos() as u64);
+        loop {
+            let seen = event.now();
+            if ready() {
+                return true;
+            }
+            let left = Duration::from_nanos(until.saturating_sub(self.env.now_ns()));
+            if left.is_zero() {
+                return false;
+            }
+            if self.wait(event, seen, Some(left), cause) == Woken::Timeout && !ready() {
+                return false;
+            }
+        }
+    }
+
     /// A pacing delay (G1: at most 1 ms per row operation), under a cause.
     pub fn delay(&self, time: Duration, cause: Cause) {
         let seen = self.never.now();

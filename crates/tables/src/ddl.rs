@@ -7,14 +7,14 @@
 //! (a tree, runs) is removed after the next start. No row is rewritten.
 
 use crate::catalog::{NextId, run_spec};
-use crate::latch::EventGuard;
 use crate::schema::{TableDef, TableSpec, check_name};
 use crate::shape::Shape;
 use crate::store::Store;
-use crate::table::{Table, TableState};
+use crate::table::{Table, TableState, busy};
 use crate::transaction::Transaction;
 use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, TableId, TreeId};
 use evenkeel_format::catalog::{IndexState, entry_kind};
+use evenkeel_io::{EventGuard, EventLatch};
 use evenkeel_log::Durability;
 use evenkeel_tree::Tree;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Store {
     /// # Errors
     /// `TableExists`, and whatever is wrong with the definition, by its own code.
     pub fn create_table(self: &Arc<Self>, name: &str, spec: &TableSpec) -> Result<Arc<Table>> {
-        let _names = self.names.lock_for(&self.rt, Cause::Schema, self.lock_wait())?;
+        let _names = self.lock(&self.names)?;
         self.check_free(name)?;
         let rules = self.rules;
         // Checked with ids that do not matter before any are used.
@@ -56,9 +56,15 @@ impl Store {
         }
     }
 
+    /// A latch of schema changes. # Errors: `TableBusy` when that takes too long.
+    fn lock<'l>(&self, latch: &'l EventLatch) -> Result<EventGuard<'l>> {
+        let wait = self.lock_wait();
+        latch.lock_for(&self.rt, Cause::Schema, wait).ok_or_else(|| busy(wait))
+    }
+
     /// Holds a table for one schema change.
     pub(crate) fn lock_ddl<'t>(&self, name: &str, table: &'t Arc<Table>) -> Result<EventGuard<'t>> {
-        let guard = table.ddl.lock_for(&self.rt, Cause::Schema, self.lock_wait())?;
+        let guard = self.lock(&table.ddl)?;
         // It may have been dropped or renamed meanwhile.
         match self.catalog.find(name) {
             Some(now) if Arc::ptr_eq(&now, table) => Ok(guard),
@@ -154,7 +160,7 @@ impl Store {
     pub fn rename_table(self: &Arc<Self>, from: &str, to: &str) -> Result<()> {
         let table = self.table(from)?;
         let _ddl = self.lock_ddl(from, &table)?;
-        let _names = self.names.lock_for(&self.rt, Cause::Schema, self.lock_wait())?;
+        let _names = self.lock(&self.names)?;
         self.check_free(to)?;
         let mut def = (*table.shape().def).clone();
         def.name = to.to_string();

@@ -18,7 +18,6 @@ mod ddl;
 mod estimate;
 mod gate;
 mod large;
-mod latch;
 mod load;
 mod locked_scan;
 mod locker;

@@ -10,7 +10,6 @@
 
 use crate::catalog::{self, Catalog};
 use crate::chains::Chains;
-use crate::latch::EventLatch;
 use crate::op::RevertOp;
 use crate::rules::KeyRules;
 use crate::shape::Shape;
@@ -25,7 +24,7 @@ use evenkeel_format::Collations;
 use evenkeel_format::record::{RecordKind, cell_flags};
 use evenkeel_format::rows::each_row;
 use evenkeel_format::undo::UndoRecord;
-use evenkeel_io::Runtime;
+use evenkeel_io::{EventLatch, Runtime};
 use evenkeel_log::{Durability, Log, Share};
 use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;

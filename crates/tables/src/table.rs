@@ -6,16 +6,20 @@
 //! moved on meanwhile, it starts again with the new state.
 
 use crate::gate::Gate;
-use crate::latch::{EventLatch, wait_for};
 use crate::shape::Shape;
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Cause, Code, Error, Result, TableId};
-use evenkeel_io::{Event, Runtime};
+use evenkeel_io::{Event, EventLatch, Runtime};
 use evenkeel_tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// A schema change, or a use of a table, waited in vain.
+pub(crate) fn busy(waited: Duration) -> Error {
+    Error::new(Code::TableBusy).with("waited_ms", waited.as_millis())
+}
 
 /// What a row operation works with.
 pub struct TableState {
@@ -153,7 +157,7 @@ impl Table {
     /// `TableBusy` when that takes too long, `TableMissing` once it is dropped.
     pub(crate) fn enter(&self, rt: &Runtime, txn: u64, how: Use, timeout: Duration) -> Result<()> {
         let mut gone = false;
-        let waited = wait_for(rt, &self.users_changed, Cause::Schema, timeout, || {
+        let waited = rt.wait_at_most(&self.users_changed, Cause::Schema, timeout, || {
             let mut users = self.users.lock();
             gone = users.gone;
             let known = users.by_txn.contains_key(&txn);
@@ -167,7 +171,11 @@ impl Table {
         if gone {
             return Err(Error::new(Code::TableMissing).with("table", &self.shape().def.name));
         }
-        waited.map_err(|e| e.with("table", &self.shape().def.name))
+        if waited { Ok(()) } else { Err(self.busy(timeout)) }
+    }
+
+    fn busy(&self, waited: Duration) -> Error {
+        busy(waited).with("table", &self.shape().def.name)
     }
 
     /// A transaction has ended.
@@ -183,10 +191,11 @@ impl Table {
     pub(crate) fn close(&self, rt: &Runtime, timeout: Duration) -> Result<()> {
         self.users.lock().closed = true;
         let alone = || self.users.lock().by_txn.is_empty();
-        wait_for(rt, &self.users_changed, Cause::Schema, timeout, alone).map_err(|e| {
-            self.reopen(false);
-            e.with("table", &self.shape().def.name)
-        })
+        if rt.wait_at_most(&self.users_changed, Cause::Schema, timeout, alone) {
+            return Ok(());
+        }
+        self.reopen(false);
+        Err(self.busy(timeout))
     }
 
     /// Lets transactions in again, or tells them that the table is gone.
@@ -219,7 +228,7 @@ impl Table {
         let mut before = left(None);
         while !before.is_empty() {
             let (mut stopped, mut now) = (None, BTreeSet::new());
-            let waited = wait_for(rt, &self.users_changed, Cause::Schema, timeout, || {
+            let waited = rt.wait_at_most(&self.users_changed, Cause::Schema, timeout, || {
                 stopped = check().err();
                 now = left(Some(&before));
                 stopped.is_some() || now.len() < before.len()
@@ -227,7 +236,9 @@ impl Table {
             if let Some(error) = stopped {
                 return Err(error);
             }
-            waited.map_err(|e| e.with("table", &self.shape().def.name))?;
+            if !waited {
+                return Err(self.busy(timeout));
+            }
             before = now;
         }
         check()

@@ -1,0 +1,48 @@
+//! A latch that may be held across waits and I/O: an event and a flag, never a mutex (so that a
+//! simulated thread that waits while holding it hands the baton on).
+
+use crate::{Event, Runtime};
+use evenkeel_base::Cause;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// An exclusive latch.
+#[derive(Default)]
+pub struct EventLatch {
+    held: AtomicBool,
+    freed: Arc<Event>,
+}
+
+/// Holds the latch until dropped.
+pub struct EventGuard<'a>(&'a EventLatch);
+
+impl EventLatch {
+    /// Waits for the latch.
+    pub fn lock(&self, rt: &Runtime, cause: Cause) -> EventGuard<'_> {
+        rt.wait_until(&self.freed, cause, || self.try_take());
+        EventGuard(self)
+    }
+
+    /// Waits for the latch, not longer than `timeout`: none if it was not to be had.
+    pub fn lock_for(
+        &self,
+        rt: &Runtime,
+        cause: Cause,
+        timeout: Duration,
+    ) -> Option<EventGuard<'_>> {
+        let taken = rt.wait_at_most(&self.freed, cause, timeout, || self.try_take());
+        taken.then_some(EventGuard(self))
+    }
+
+    fn try_take(&self) -> bool {
+        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Drop for EventGuard<'_> {
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::Release);
+        self.0.freed.notify();
+    }
+}
