@@ -270,16 +270,17 @@ impl Session for EmbeddedSession<'_> {
         Ok(found)
     }
 
-    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure> {
         let mut txn = self.begin(Access::ReadWrite)?;
         let mut table = txn.table(&self.table).map_err(failure)?;
-        let mut changed = 0;
         for id in ids {
             let changes = [(COLUMNS - 1, ValueRef::Text(data))];
-            changed += u64::from(table.update(&[ValueRef::Int(*id)], &changes).map_err(failure)?);
+            if !table.update(&[ValueRef::Int(*id)], &changes).map_err(failure)? {
+                return Err(BenchError::Failed(format!("row {id} to update is not there")).into());
+            }
         }
         txn.commit().map_err(failure)?;
-        Ok(changed)
+        Ok(())
     }
 
     fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {

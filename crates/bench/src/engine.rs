@@ -99,12 +99,12 @@ pub trait Session {
     /// # Errors
     /// As `insert`.
     fn query(&mut self, query: &Query) -> Result<u64, Failure>;
-    /// Sets `data` of the rows with these primary keys; one that is gone is left out. Returns the
-    /// rows changed.
+    /// Sets `data` of the rows with these primary keys, all of which are there. A key may come
+    /// twice.
     ///
     /// # Errors
     /// As `insert`.
-    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure>;
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure>;
     /// Reads `price` of the rows with these primary keys, one after the other. Returns the rows
     /// found.
     ///

@@ -257,10 +257,9 @@ impl Session for NullSession<'_> {
         Ok(0)
     }
 
-    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure> {
         // The value before and after.
-        self.shared.commit(ids.len() * (RECORD_BYTES + 2 * data.len()))?;
-        Ok(ids.len() as u64)
+        Ok(self.shared.commit(ids.len() * (RECORD_BYTES + 2 * data.len()))?)
     }
 
     fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {

@@ -277,22 +277,17 @@ impl Context<'_> {
     /// What the engine says.
     pub fn updater(&self, client: usize) -> Result<Measured, BenchError> {
         let mut session = self.engine.session(client)?;
-        let progress = &self.clients[client];
-        let (low, high) = (progress.deleted.load(Relaxed), progress.next.load(Relaxed));
-        let mut random = self.queries(client);
-        let mut measured = Measured::default();
-        let mut ids = vec![0; self.step.batch];
+        let (mut random, mut measured) = (RandomRows::new(self, client), Measured::default());
         let mut left = if self.step.seconds.is_some() { u64::MAX } else { self.step.rows };
         while left > 0 && !self.over() {
-            let count = ids.len().min(left as usize);
-            ids[..count].fill_with(|| random.id(low, high));
-            let data = random.data();
+            let count = self.step.batch.min(left as usize);
+            let data = random.draw.data();
+            let ids = random.ids(count);
             let begun = Instant::now();
-            let Some(changed) = self.repeat(INSERT, || session.update(&ids[..count], &data))?
-            else {
+            if self.repeat(INSERT, || session.update(ids, &data))?.is_none() {
                 break;
-            };
-            let ns = self.meters.done(INSERT, changed, begun, Instant::now());
+            }
+            let ns = self.meters.done(INSERT, count as u64, begun, Instant::now());
             measured.response[INSERT].record(ns);
             left -= count as u64;
         }
@@ -306,15 +301,11 @@ impl Context<'_> {
     /// What the engine says.
     pub fn reader(&self, client: usize) -> Result<Measured, BenchError> {
         let mut session = self.engine.session(client)?;
-        let progress = &self.clients[client];
-        let (low, high) = (progress.deleted.load(Relaxed), progress.next.load(Relaxed));
-        let mut random = self.queries(client);
-        let mut measured = Measured::default();
-        let mut ids = vec![0; self.step.batch];
+        let (mut random, mut measured) = (RandomRows::new(self, client), Measured::default());
         while !self.over() {
-            ids.fill_with(|| random.id(low, high));
+            let ids = random.ids(self.step.batch);
             let begun = Instant::now();
-            let Some(found) = self.repeat(QUERY, || session.read(&ids))? else { break };
+            let Some(found) = self.repeat(QUERY, || session.read(ids))? else { break };
             let ns = self.meters.done(QUERY, found, begun, Instant::now());
             measured.response[QUERY].record(ns);
         }
@@ -341,6 +332,29 @@ impl Context<'_> {
             measured.response[QUERY].record(ns);
         }
         Ok(self.finish(measured))
+    }
+}
+
+/// Draws rows that are there when a step begins.
+struct RandomRows {
+    draw: QueryMaker,
+    low: u64,
+    high: u64,
+    ids: Vec<i64>,
+}
+
+impl RandomRows {
+    fn new(context: &Context<'_>, client: usize) -> RandomRows {
+        let progress = &context.clients[client];
+        let (low, high) = (progress.deleted.load(Relaxed), progress.next.load(Relaxed));
+        RandomRows { draw: context.queries(client), low, high, ids: Vec::new() }
+    }
+
+    fn ids(&mut self, count: usize) -> &[i64] {
+        let RandomRows { draw, low, high, ids } = self;
+        ids.clear();
+        ids.extend((0..count).map(|_| draw.id(*low, *high)));
+        ids
     }
 }
 

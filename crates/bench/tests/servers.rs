@@ -129,7 +129,11 @@ fn newest_postgres() -> PathBuf {
     versions.flatten().map(|entry| entry.path().join("bin")).max().expect("a version")
 }
 
-fn every_step_runs(mut server: Server, version: &str) {
+/// Counts the rows of the first table that a statement finds.
+const UPDATED: &str = "select count(*) from purchases1 where data like '____________________' \
+                       and data not like '%x%'";
+
+fn every_step_runs(mut server: Server, version: &str, updated: fn(&str) -> u64) {
     let line = "--rows 5k,1k --batch 100,50,5 --deletes --seconds 1 --snapshot-seconds 1 \
                 --steps l.i0,l.x,l.i1,l.i2,u,p,q100.1";
     let store = server.dir.path().join("state");
@@ -140,6 +144,9 @@ fn every_step_runs(mut server: Server, version: &str) {
     let (update, read) = (&result.steps[4], &result.steps[5]);
     assert_eq!((update.rows, update.op.insert.n), (1_000, 200));
     assert_eq!((read.queries_per_s * read.seconds).round() as u64, 100 * read.op.query.n);
+    // Other rows have an x; 1,000 draws of 4,900 or more rows meet some twice.
+    let updated = updated(&server.url);
+    assert!((700..=1_000).contains(&updated), "{updated}");
     let query = &result.steps[6];
     assert!(query.queries() && query.queries_per_s > 1.0 && query.rate_met);
     assert!(result.version.contains(version), "{}", result.version);
@@ -155,12 +162,22 @@ fn every_step_runs(mut server: Server, version: &str) {
 
 #[test]
 fn mariadb_runs_every_step() {
-    every_step_runs(mariadb(), "MariaDB");
+    every_step_runs(mariadb(), "MariaDB", |url| {
+        use mysql::prelude::Queryable;
+        let url = url.replace("mariadb://", "mysql://");
+        let url = url.split("&engine").next().expect("an address");
+        let mut conn = mysql::Conn::new(mysql::Opts::from_url(url).expect("valid")).expect("there");
+        conn.query_first(UPDATED).expect("runs").expect("a row")
+    });
 }
 
 #[test]
 fn postgres_runs_every_step() {
-    every_step_runs(postgres(), ".");
+    every_step_runs(postgres(), ".", |url| {
+        let mut client = postgres::Client::connect(url, postgres::NoTls).expect("there");
+        let count: i64 = client.query_one(UPDATED, &[]).expect("runs").get(0);
+        count as u64
+    });
 }
 
 #[test]

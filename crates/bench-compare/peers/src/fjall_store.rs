@@ -88,14 +88,6 @@ impl Store for Fjall {
         Ok(())
     }
 
-    fn get_many(&self, space: usize, keys: &[[u8; 8]]) -> Result<u64, BenchError> {
-        let mut found = 0;
-        for key in keys {
-            found += u64::from(self.spaces[space].get(key).map_err(failed)?.is_some());
-        }
-        Ok(found)
-    }
-
     fn get_each(
         &self,
         space: usize,

@@ -44,7 +44,11 @@ pub trait Store: Send + Sync {
     /// Visits keys of a space from `from` on, at one snapshot.
     fn scan(&self, space: usize, from: &[u8], visit: &mut Visit<'_>) -> Result<(), BenchError>;
     /// Reads several values; returns how many were found.
-    fn get_many(&self, space: usize, keys: &[[u8; 8]]) -> Result<u64, BenchError>;
+    fn get_many(&self, space: usize, keys: &[[u8; 8]]) -> Result<u64, BenchError> {
+        let mut found = 0;
+        self.get_each(space, &mut keys.iter().copied(), &mut |_| found += 1)?;
+        Ok(found)
+    }
     /// Reads values one after the other, in one transaction where the store has them, and shows
     /// each that is there.
     fn get_each(
@@ -259,24 +263,21 @@ impl<S: Store> Session for KvSession<'_, S> {
         }
     }
 
-    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure> {
         let mut rows = Vec::with_capacity(ids.len());
         let mut keys = ids.iter().map(|id| id.to_be_bytes());
         self.store.get_each(self.base, &mut keys, &mut |value| rows.push(value.to_vec()))?;
-        let changed = rows.len() as u64;
-        let missing = || BenchError::Failed("a row to update is not there".into());
         if rows.len() < ids.len() {
-            return Err(missing().into());
+            return Err(BenchError::Failed("a row to update is not there".into()).into());
         }
-        self.store.write(&mut |batch| {
+        Ok(self.store.write(&mut |batch| {
             for (id, row) in ids.iter().zip(&mut rows) {
                 row.truncate(DATA_AT);
                 row.extend_from_slice(data.as_bytes());
                 batch.put(self.base, &id.to_be_bytes(), row)?;
             }
             Ok(())
-        })?;
-        Ok(changed)
+        })?)
     }
 
     fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {

@@ -100,15 +100,6 @@ impl Store for Lmdb {
         Ok(())
     }
 
-    fn get_many(&self, space: usize, keys: &[[u8; 8]]) -> Result<u64, BenchError> {
-        let read = self.env.read_txn().map_err(failed)?;
-        let mut found = 0;
-        for key in keys {
-            found += u64::from(self.spaces[space].get(&read, key).map_err(failed)?.is_some());
-        }
-        Ok(found)
-    }
-
     fn get_each(
         &self,
         space: usize,

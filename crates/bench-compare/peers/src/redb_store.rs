@@ -3,7 +3,7 @@
 use crate::kv::{Batch, Fill, SPACES, Sorted, Store, Visit};
 use evenkeel_bench::engine::Held;
 use evenkeel_bench::{BenchError, Counters, Options};
-use redb::{Database, Durability, ReadableTable, Table, TableDefinition, WriteTransaction};
+use redb::{Database, Durability, Table, TableDefinition, WriteTransaction};
 
 /// redb as a key-value store.
 pub struct Redb {
@@ -109,16 +109,6 @@ impl Store for Redb {
             }
         }
         Ok(())
-    }
-
-    fn get_many(&self, space: usize, keys: &[[u8; 8]]) -> Result<u64, BenchError> {
-        let read = self.db.begin_read().map_err(failed)?;
-        let table = read.open_table(Definition::new(&name(space))).map_err(failed)?;
-        let mut found = 0;
-        for key in keys {
-            found += u64::from(table.get(key.as_slice()).map_err(failed)?.is_some());
-        }
-        Ok(found)
     }
 
     fn get_each(

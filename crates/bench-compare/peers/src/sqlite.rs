@@ -178,17 +178,12 @@ impl Session for SqliteSession {
         Ok(deleted)
     }
 
-    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
-        let mut changed = 0;
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure> {
         self.transaction(|connection, client| {
             let sql = format!("UPDATE t{client} SET data = ?1 WHERE transactionid = ?2");
             let mut update = connection.prepare_cached(&sql)?;
-            for id in ids {
-                changed += update.execute(params![data, id])? as u64;
-            }
-            Ok(())
-        })?;
-        Ok(changed)
+            ids.iter().try_for_each(|id| update.execute(params![data, id]).map(|_| ()))
+        })
     }
 
     fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {

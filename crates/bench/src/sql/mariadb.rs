@@ -203,10 +203,9 @@ impl Session for MariaDbSession {
         Ok(Deleted { rows: gone.len() as u64, last: gone.into_iter().max() })
     }
 
-    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure> {
         DIALECT.update(&mut self.text, &self.table, ids, data);
-        self.conn.query_drop(&self.text).map_err(|error| failure(&self.text, &error))?;
-        Ok(ids.len() as u64)
+        self.conn.query_drop(&self.text).map_err(|error| failure(&self.text, &error))
     }
 
     fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {

@@ -194,11 +194,9 @@ impl Session for PostgresSession {
         Ok(Deleted { rows: gone, last })
     }
 
-    fn update(&mut self, ids: &[i64], data: &str) -> Result<u64, Failure> {
+    fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure> {
         DIALECT.update(&mut self.text, &self.table, ids, data);
-        let done = self.client.batch_execute(&self.text);
-        done.map_err(|error| failure(&self.text, &error))?;
-        Ok(ids.len() as u64)
+        self.client.batch_execute(&self.text).map_err(|error| failure(&self.text, &error))
     }
 
     fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {
