@@ -8,7 +8,7 @@
 //! ```
 
 use crate::superfile::SuperFile;
-use evenkeel_base::{Beat, Cause, Error, Lsn, Result, metrics::Metric};
+use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, metrics::Metric};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{
     CHECKPOINT_PART_BYTES, Superblock, encode_part_head, encode_sections,
@@ -20,7 +20,7 @@ use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
 use evenkeel_txn::Txns;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Section of `Runs`.
 pub(crate) const SECTION_RUNS: u8 = 1;
@@ -89,6 +89,8 @@ pub(crate) struct Checkpointer {
     superfile: SuperFile,
     /// Held by who is taking one.
     turn: EventLatch,
+    /// The last one was taken: one behind it would say that the database is open.
+    is_closed: AtomicBool,
     /// Log end at the last checkpoint, so that an idle database takes none.
     last_end: AtomicU64,
 }
@@ -96,7 +98,8 @@ pub(crate) struct Checkpointer {
 impl Checkpointer {
     pub(crate) fn new(recorder: Recorder, superfile: SuperFile) -> Checkpointer {
         let last_end = AtomicU64::new(recorder.log.end().0);
-        Checkpointer { recorder, superfile, turn: EventLatch::default(), last_end }
+        let is_closed = AtomicBool::new(false);
+        Checkpointer { recorder, superfile, turn: EventLatch::default(), is_closed, last_end }
     }
 
     /// The present superblock.
@@ -143,19 +146,23 @@ impl Checkpointer {
     /// Takes a checkpoint now; `clean` marks the database as closed.
     ///
     /// # Errors
-    /// `WritesStopped`; `Full`; those of the log and the superblock.
+    /// `WritesStopped`; `DatabaseClosed`; `Full`; those of the log and the superblock.
     pub(crate) fn take(&self, clean: bool) -> Result<()> {
         // Two at a time would write one slot of the superblock: the one whose bytes stay there may
         // need log that the other has let go.
         let Recorder { rt, log, .. } = &self.recorder;
         let _turn = self.turn.lock(rt, Cause::LogSync);
         rt.health.check_writable()?;
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::new(Code::DatabaseClosed));
+        }
         let (redo, checkpoint) = self.recorder.record()?;
         self.superfile.update(rt, |s| {
             s.checkpoint = checkpoint;
             s.redo = redo;
             s.clean = clean;
         })?;
+        self.is_closed.store(clean, Ordering::Relaxed);
         log.set_checkpoint(redo)?;
         self.last_end.store(log.end().0, Ordering::Relaxed);
         rt.metrics.add(Metric::Checkpoints, 1);

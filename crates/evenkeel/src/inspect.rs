@@ -6,6 +6,7 @@ use crate::stats::{CheckReport, IndexStats};
 use evenkeel_base::Result;
 use evenkeel_format::catalog::IndexState;
 use evenkeel_txn::{Mode, Space, TxnInfo};
+use std::collections::HashMap;
 use std::ops::Bound;
 
 /// Figures of a table that cost a few page reads.
@@ -102,6 +103,8 @@ impl Database {
             .iter()
             .filter_map(|name| Some(self.engine.store.table(name).ok()?.state()))
             .collect();
+        // Thousands of locks may be of one space.
+        let mut known: HashMap<Space, (String, String)> = HashMap::new();
         let named = |space: Space| -> Option<(String, String)> {
             states.iter().find_map(|state| {
                 let def = &state.shape.def;
@@ -117,7 +120,9 @@ impl Database {
             })
         };
         let locks = self.engine.txns.inspect_locks(limit).into_iter().map(|lock| {
-            let (table, index) = named(lock.space).unwrap_or_default();
+            let names = known.entry(lock.space);
+            let (table, index) =
+                names.or_insert_with(|| named(lock.space).unwrap_or_default()).clone();
             LockFigures {
                 txn: lock.txn.0,
                 table,

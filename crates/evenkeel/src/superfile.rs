@@ -79,7 +79,7 @@ impl SuperFile {
         }
         let mut state = self.state.lock();
         if state.sequence + 1 != next.sequence {
-            return Err(Error::internal("two checkpoints at a time"));
+            return Err(rt.health.fail(Error::internal("two checkpoints at a time")));
         }
         *state = next;
         Ok(())

@@ -221,6 +221,7 @@ impl Txn {
 
     /// First phase of a two-phase commit: durable when it returns. Finish it with
     /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`.
+    /// False: it changed nothing and has ended.
     ///
     /// # Errors
     /// `XidTooLong`, `XidInUse`, those of the log.

@@ -115,11 +115,11 @@ impl Shared {
             match lack {
                 // Room that others have reserved and not used is theirs until they wake this one.
                 Some(Lack::Buffer) if unwritten && self.try_lead(false)? => continue,
-                Some(Lack::Segments)
-                    if self.segments.wants_more(reach, self.checkpoint_lsn())
-                        && self.prepare()? =>
-                {
-                    continue;
+                Some(Lack::Segments) if self.segments.wants_more(reach, self.checkpoint_lsn()) => {
+                    if self.prepare()? {
+                        continue;
+                    }
+                    // Somebody else is at it, who wakes this one.
                 }
                 Some(Lack::Age | Lack::Segments) if share == Share::Checkpoint => {
                     return Err(Error::new(Code::LogFull).with("bytes", n));

@@ -366,7 +366,6 @@ fn rot_is_told_from_the_end() -> Result<()> {
     Ok(())
 }
 
-/// Users wait in order for the checkpoint; others use their parts; nobody waits for nothing.
 /// Buffer room that another has reserved is waited for: there is nothing to write meanwhile.
 #[test]
 fn reserved_room_is_waited_for_without_work() -> Result<()> {
@@ -392,6 +391,7 @@ fn reserved_room_is_waited_for_without_work() -> Result<()> {
     Ok(())
 }
 
+/// Users wait in order for the checkpoint; others use their parts; nobody waits for nothing.
 #[test]
 fn space_is_shared_in_order() -> Result<()> {
     let sim = SimEnv::new(5);
@@ -717,4 +717,28 @@ fn a_buffered_log_is_not_zero_written() -> Result<()> {
     log.wait_durable(lsn)?;
     assert_eq!(read(&rt, Lsn(0))?.0.len(), 3);
     Ok(())
+}
+
+/// Records of checkpoints wait for a segment that somebody else prepares; the log is full only when
+/// it is.
+#[test]
+fn a_checkpoint_waits_for_a_segment_that_another_prepares() {
+    for seed in 0..60 {
+        let sim = SimEnv::new(seed);
+        let rt = sim.runtime();
+        let log = Log::create(rt.clone(), options(1), Lsn(0)).expect("a log");
+        let mut bodies: Vec<Session> = Vec::new();
+        for share in [Share::User, Share::Checkpoint, Share::Checkpoint] {
+            let log = log.clone();
+            bodies.push(Box::new(move || {
+                while log.age() + (200 << 10) < log.capacity() {
+                    let mut r = log.reserve(12_000, share).expect("room");
+                    let lsn = log.append(&mut r, RecordKind::Row, &[&[2; 12_000]]);
+                    drop(r);
+                    log.wait_durable(lsn).expect("a sync");
+                }
+            }));
+        }
+        sim.run(bodies);
+    }
 }

@@ -122,7 +122,12 @@ impl Supply {
             }
             hope
         };
-        hope && self.available() < self.high()
+        let is_short = self.available() < self.high();
+        if !is_short {
+            // The next shortage is looked into from the beginning.
+            self.fruitless.store(0, Relaxed);
+        }
+        hope && is_short
     }
 
     /// Moves a clock on by `step`, by at most `most` frames, until `wanted` frames are free or

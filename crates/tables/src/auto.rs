@@ -42,11 +42,7 @@ impl Store {
             ValueRef::UInt(u) => u,
             _ => return Ok(None),
         };
-        // Numbers go on above a value that was given.
-        if given >= table.auto.next.load(Ordering::SeqCst) && given < u64::MAX {
-            table.auto.next.fetch_max(given + 1, Ordering::SeqCst);
-            self.raise_above(&table.auto, given, &raise)?;
-        }
+        self.pass_number(table, given)?;
         Ok(None)
     }
 
@@ -89,10 +85,13 @@ impl Store {
     /// # Errors
     /// Of storage.
     pub fn pass_number(self: &Arc<Self>, table: &Arc<Table>, number: u64) -> Result<()> {
-        if number < table.auto.next.load(Ordering::SeqCst) || number == u64::MAX {
+        if number == u64::MAX {
             return Ok(());
         }
-        table.auto.next.fetch_max(number + 1, Ordering::SeqCst);
+        // Somebody may have passed it who has not raised the mark yet, and may fail to.
+        if number >= table.auto.next.load(Ordering::SeqCst) {
+            table.auto.next.fetch_max(number + 1, Ordering::SeqCst);
+        }
         self.raise_numbers(table, number)
     }
 
@@ -124,11 +123,32 @@ impl Store {
     pub fn settle_numbers(self: &Arc<Self>) -> Result<()> {
         for name in self.table_names() {
             let Ok(table) = self.table(&name) else { continue };
-            let next = self.next_auto(&table);
-            if next != table.auto.logged.load(Ordering::SeqCst) {
-                self.restart_numbers(&table, next)?;
-            }
+            self.settle(&table)?;
         }
         Ok(())
+    }
+
+    /// Lowers the mark to the next number. Whoever is handed a number meanwhile is above the mark
+    /// and raises it behind this, or was below it and is seen here.
+    fn settle(self: &Arc<Self>, table: &Arc<Table>) -> Result<()> {
+        let counter = &table.auto;
+        let _raising = counter.raise.lock(&self.rt, Cause::Schema);
+        let before = counter.logged.load(Ordering::SeqCst);
+        let mut next = counter.next.load(Ordering::SeqCst);
+        loop {
+            counter.logged.store(next, Ordering::SeqCst);
+            match counter.next.load(Ordering::SeqCst) {
+                now if now == next => break,
+                now => next = now,
+            }
+        }
+        if next == before {
+            return Ok(());
+        }
+        let written = self.log_counter(table.id(), AUTO_INCREMENT, next);
+        if written.is_err() {
+            counter.logged.store(before, Ordering::SeqCst);
+        }
+        written
     }
 }

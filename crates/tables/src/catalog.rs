@@ -191,7 +191,7 @@ impl Store {
             self.runs.add_index(run_spec(index));
         }
         let shape = Arc::new(Shape::new(Arc::new(def), 1, self.rules)?);
-        self.tree_of.write().insert(tree.id(), tree.clone());
+        self.open_trees.insert(tree.clone());
         let table = Table::new(TableState { shape, tree }, counters[0], counters[1]);
         self.catalog.put(&name, table);
         Ok(())

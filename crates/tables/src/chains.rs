@@ -296,11 +296,12 @@ impl Chains {
 }
 
 impl Store {
-    /// Frees some chains that nobody needs any more.
+    /// Frees some chains that nobody needs any more, and trees that were in use when dropped.
     ///
     /// # Errors
     /// Of log and pages: tried again by the next beat.
     pub fn chain_beat(&self) -> Result<Beat> {
+        self.free_left_trees();
         let mut freed = 0;
         while freed < BEAT_CHAINS {
             let Some((begun, tree, chain)) = self.chains.next_abandoned() else { break };
@@ -331,7 +332,7 @@ impl Store {
 
     fn free_chain(&self, tree: TreeId, chain: &OverflowRef) -> Result<()> {
         // A tree that is not there was dropped, its chains with it.
-        let Some(tree) = self.tree(tree) else { return Ok(()) };
+        let Some(tree) = self.open_trees.enter(tree) else { return Ok(()) };
         match overflow::free(&tree, chain) {
             Err(error) if error.kind() == Kind::Corrupt => {
                 log::warn!("an overflow chain cannot be freed: {error}");

@@ -85,15 +85,28 @@ impl Store {
         let tree = self.trees.create(TreeId(self.next_id(NextId::Tree)?))?;
         def.entry.tree = tree.id();
         def.entry.root = tree.root();
-        self.tree_of.write().insert(tree.id(), tree.clone());
+        self.open_trees.insert(tree.clone());
         Ok(tree)
     }
 
-    /// Gives a tree's pages back; what fails here is made good at the next start.
+    /// Gives a tree's pages back, if somebody reverts rows of it when he has done so; what fails
+    /// here is made good at the next start.
     fn forget_tree(&self, tree: &Tree) {
-        self.tree_of.write().remove(&tree.id());
+        if self.open_trees.remove(&self.rt, tree, self.lock_wait()) {
+            self.free_tree(tree);
+        }
+    }
+
+    fn free_tree(&self, tree: &Tree) {
         if let Err(error) = tree.drop_all() {
             log::warn!("tree {}: pages not freed: {error}", tree.id());
+        }
+    }
+
+    /// Frees trees that were dropped while somebody was within them.
+    pub(crate) fn free_left_trees(&self) {
+        for tree in self.open_trees.left_ones() {
+            self.free_tree(&tree);
         }
     }
 

@@ -22,6 +22,7 @@ mod load;
 mod locked_scan;
 mod locker;
 mod op;
+mod open_trees;
 mod overflow;
 mod primary;
 pub mod range;

@@ -11,14 +11,15 @@
 use crate::catalog::{self, Catalog};
 use crate::chains::Chains;
 use crate::op::RevertOp;
+use crate::open_trees::OpenTrees;
 use crate::rules::KeyRules;
 use crate::shape::Shape;
 use crate::table::{Counter, Table, TableState, Use};
 use crate::transaction::{Access, Isolation, Transaction};
-use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
-    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnId, TxnState,
-    UndoNo, metrics::Metric,
+    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TxnId, TxnState, UndoNo,
+    metrics::Metric,
 };
 use evenkeel_format::Collations;
 use evenkeel_format::record::{RecordKind, cell_flags};
@@ -96,8 +97,7 @@ pub struct Store {
     pub(crate) catalog: Catalog,
     /// Held while a table name comes into being.
     pub(crate) names: EventLatch,
-    /// Open trees by id, for reverting.
-    pub(crate) tree_of: RwLock<HashMap<TreeId, Tree>>,
+    pub(crate) open_trees: OpenTrees,
     /// Tables that prepared transactions use, and as which user.
     prepared_use: Mutex<HashMap<TxnId, PreparedUse>>,
     next_user: AtomicU64,
@@ -169,7 +169,8 @@ impl Store {
     ) -> Result<Arc<Store>> {
         let rules = KeyRules::new(parts.pages.page_size(), options.collations);
         let catalog = Catalog::new(tree.clone(), parts.pages.page_size())?;
-        let tree_of = RwLock::new(HashMap::from([(tree.id(), tree)]));
+        let open_trees = OpenTrees::default();
+        open_trees.insert(tree);
         let StoreParts { rt, log, pages, runs, txns, chains } = parts;
         let (names, next_user) = (EventLatch::default(), AtomicU64::new(1));
         Ok(Arc::new(Store {
@@ -186,7 +187,7 @@ impl Store {
             rules,
             catalog,
             names,
-            tree_of,
+            open_trees,
             prepared_use: Mutex::default(),
             next_user,
             new_trees_from: AtomicU64::new(0),
@@ -256,7 +257,7 @@ impl Store {
         let mut removed = 0;
         for tree in self.pages.trees() {
             // Trees made since the start are above: ids are logged as used before that.
-            if u64::from(tree.0) < below && self.tree(tree).is_none() {
+            if u64::from(tree.0) < below && !self.open_trees.is_known(tree) {
                 self.pages.free_tree(tree)?;
                 removed += 1;
             }
@@ -319,10 +320,6 @@ impl Store {
         for table in tables {
             table.leave(user);
         }
-    }
-
-    pub(crate) fn tree(&self, id: TreeId) -> Option<Tree> {
-        self.tree_of.read().get(&id).cloned()
     }
 
     /// The shape to read a stored row with. Whoever reads the newest version, not that of a
@@ -412,7 +409,7 @@ fn trees(parts: &StoreParts) -> Arc<Trees> {
 
 impl RevertRow for Store {
     fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
-        match self.tree(record.tree) {
+        match self.open_trees.enter(record.tree) {
             Some(_) if evenkeel_base::plant::is(evenkeel_base::plant::Fault::UndoStepSkipped) => {
                 Ok(())
             }

@@ -430,16 +430,17 @@ impl LockTable {
         let mut found = Vec::new();
         for shard in &self.shards {
             for (full, point) in shard.lock().iter() {
+                if found.len() >= limit {
+                    break;
+                }
                 let held = point.holders.iter().map(|h| (h, true));
                 for ((txn, mode), granted) in held.chain(point.queue.iter().map(|q| (q, false))) {
                     found.extend(info(full, *txn, *mode, granted, false));
                 }
             }
-            if found.len() >= limit {
-                break;
-            }
         }
-        for range in self.ranges.lock().values().flatten() {
+        let room = limit.saturating_sub(found.len());
+        for range in self.ranges.lock().values().flatten().take(room) {
             let lower = match &range.lower {
                 Bound::Included(key) | Bound::Excluded(key) => key.as_slice(),
                 Bound::Unbounded => &[],

@@ -11,6 +11,7 @@ mod large;
 mod locking;
 mod many;
 mod model;
+mod numbers;
 mod protocols;
 mod recovery;
 

@@ -460,3 +460,33 @@ fn the_check_compares_indexes_with_rows() {
         assert!(names, "op {op}: {:?}", found.problems);
     }
 }
+
+/// E4, B6: a table is dropped while a row of it is being reverted. Its pages stay until that is
+/// over: a record behind the free of its page would be about nothing.
+#[test]
+fn pages_of_a_dropped_table_stay_while_somebody_reverts() {
+    let sim = SimEnv::new(6);
+    let env = sim.env();
+    sim.run(vec![Box::new(move || {
+        for lock_wait in [Duration::from_secs(5), Duration::from_millis(1)] {
+            let db = Db::create(env.clone(), Sizes { lock_wait, ..SMALL });
+            let tree = fill(&db, 50).state().tree.id();
+            let within = db.store.open_trees.enter(tree).expect("a tree");
+            let store = db.store.clone();
+            let dropper = move || store.drop_table("t").unwrap();
+            let dropper = db.store.rt.spawn("dropper", dropper).unwrap();
+            db.store.rt.delay(Duration::from_secs(1), Cause::Idle);
+            assert!(db.store.table("t").is_err(), "it is dropped");
+            assert!(db.store.pages.trees().contains(&tree), "its pages are in use");
+            assert!(db.store.open_trees.enter(tree).is_none(), "nobody enters it any more");
+            assert_eq!(db.store.remove_orphans().unwrap(), 0);
+            drop(within);
+            dropper.join().unwrap();
+            db.store.chain_beat().unwrap();
+            assert!(!db.store.pages.trees().contains(&tree), "its pages are free");
+            for file in env.list("").unwrap() {
+                let _ = env.remove(&file);
+            }
+        }
+    })]);
+}
