@@ -1,7 +1,7 @@
 //! `lab dirty-count` (P5): before an index of a table is rebuilt, the dirty pages of the table are
 //! counted, for a progress estimate. By visiting every dirty page, or from a counter that is kept.
 
-use crate::outcome::{Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
+use crate::outcome::{self, Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
 use evenkeel_base::{Lsn, TreeId};
 use evenkeel_io::Rng;
 use evenkeel_pages::dirty::Dirty;
@@ -47,15 +47,14 @@ impl Setup {
     }
 
     fn settings(&self) -> BTreeMap<String, Value> {
-        let all = json!({
+        outcome::settings(&json!({
             "tables": self.tables,
             "pages": self.pages,
             "instances": self.instances,
             "statements": self.statements,
             "queries_per_sec": self.queries_per_sec,
             "step_ns": self.step_ns,
-        });
-        all.as_object().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect()
+        }))
     }
 
     /// The table of each dirty page, in the order in which they became dirty.

@@ -2,7 +2,7 @@
 //! query does not name the time. It must search every chunk, unless a chunk says beforehand that it
 //! has nothing to offer.
 
-use crate::outcome::{Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
+use crate::outcome::{self, Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
 use evenkeel_base::Result;
 use evenkeel_io::Rng;
 use evenkeel_runs::{Asked, Summary, SummaryBuilder};
@@ -47,7 +47,7 @@ impl Setup {
     }
 
     fn settings(&self) -> BTreeMap<String, Value> {
-        let all = json!({
+        outcome::settings(&json!({
             "rows": self.rows,
             "chunks": self.chunks,
             "devices": self.devices,
@@ -55,8 +55,7 @@ impl Setup {
             "late_rows": self.late_rows,
             "queries": self.queries,
             "page_entries": self.page_entries,
-        });
-        all.as_object().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect()
+        }))
     }
 
     /// (order number, device) of each row, by time.

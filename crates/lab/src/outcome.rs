@@ -116,6 +116,14 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
+impl Line {
+    /// Values that are `step` apart in x, from 0 on.
+    pub fn each(name: &str, colour: usize, step: f64, values: impl Iterator<Item = f64>) -> Line {
+        let points = (0u32..).zip(values).map(|(at, v)| (f64::from(at) * step, v));
+        Line { name: name.into(), colour, points: points.collect() }
+    }
+}
+
 /// A chart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chart {
@@ -157,16 +165,16 @@ pub struct Outcome {
 /// The version of [`Outcome`].
 pub const FORMAT: u32 = 1;
 
+/// Settings by name, from a JSON object of them.
+pub fn settings(all: &Value) -> BTreeMap<String, Value> {
+    all.as_object().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect()
+}
+
 impl Outcome {
     /// A figure of a policy.
     pub fn value(&self, policy: &str, column: &str) -> Option<f64> {
         let at = self.columns.iter().position(|c| c.name == column)?;
         self.policies.iter().find(|p| p.name == policy)?.values[at]
-    }
-
-    /// A chart by its name.
-    pub fn chart(&self, id: &str) -> Option<&Chart> {
-        self.charts.iter().find(|chart| chart.id == id)
     }
 
     /// The figures as rows of cells: the head first, then one row per figure.

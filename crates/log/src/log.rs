@@ -8,13 +8,13 @@
 
 use crate::buffer::Buffer;
 use crate::commit::Goal;
-use crate::segments::{Segments, segment_bytes};
+use crate::segments::Segments;
 use crate::shared::{Shared, State, notify};
-use crate::space::{Limits, Space};
+use crate::space::{Limits, Space, payload};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
-use evenkeel_format::wal::{self, BLOCK, BLOCKS_ALIGN, FRAME, PAYLOAD, SEGMENT_HEADER, lsn_of};
+use evenkeel_format::wal::{self, BLOCK, BLOCKS_ALIGN, FRAME, PAYLOAD, lsn_of};
 use evenkeel_io::{Event, Runtime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,9 +116,7 @@ impl Log {
         // Block 0 stays unused: LSN 0 means "none".
         let start = from.0.div_ceil(PAYLOAD as u64).max(1).next_multiple_of(align);
         let start_lsn = lsn_of(start);
-        let payload = |bytes: u64| bytes / BLOCK as u64 * PAYLOAD as u64;
-        let segment = payload(segment_bytes(opts.log_bytes) - SEGMENT_HEADER as u64);
-        let limits = Limits::new(payload(opts.log_bytes).max(8 * segment), segment);
+        let limits = Limits::of_log(opts.log_bytes);
         let buffer_blocks = (opts.buffer_bytes / BLOCK) as u64;
         let chunk_blocks = (buffer_blocks / 16 / BLOCKS_ALIGN * BLOCKS_ALIGN).clamp(8, 512);
         let buffer_bytes = payload(buffer_blocks * BLOCK as u64).max(chunk_blocks * 4 * 480);

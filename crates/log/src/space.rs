@@ -11,7 +11,9 @@
 //! take buffer room from users: the buffer grows for them.
 
 use crate::log::Share;
+use crate::segments::segment_bytes;
 use evenkeel_base::Lsn;
+use evenkeel_format::wal::{BLOCK, PAYLOAD, SEGMENT_HEADER};
 use std::time::Duration;
 
 /// Longest delay of one operation between target and trigger (G1).
@@ -32,15 +34,26 @@ pub(crate) enum Lack {
     Age,
 }
 
+/// Bytes of records in so many bytes of blocks.
+pub(crate) fn payload(bytes: u64) -> u64 {
+    bytes / BLOCK as u64 * PAYLOAD as u64
+}
+
 /// Ages from which the shares wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub struct Limits {
     pub(crate) user: u64,
     pub(crate) system: u64,
     pub(crate) checkpoint: u64,
 }
 
 impl Limits {
+    /// Of a log of so many bytes on disk.
+    pub fn of_log(log_bytes: u64) -> Limits {
+        let segment = payload(segment_bytes(log_bytes) - SEGMENT_HEADER as u64);
+        Limits::new(payload(log_bytes).max(8 * segment), segment)
+    }
+
     /// `log` and `segment` in payload bytes. Live segments never exceed age + 2 segments; two more
     /// are prepared ahead. So a user's age stops at log - 4 segments.
     pub(crate) fn new(log: u64, segment: u64) -> Limits {
@@ -48,8 +61,13 @@ impl Limits {
         Limits { user: log - 4 * segment, system: log - 3 * segment, checkpoint: log - 2 * segment }
     }
 
+    /// The age at which users wait.
+    pub fn user(&self) -> u64 {
+        self.user
+    }
+
     /// The age below which nothing is delayed.
-    pub(crate) fn target(&self) -> u64 {
+    pub fn target(&self) -> u64 {
         self.user / 4 * 3
     }
 
@@ -62,7 +80,7 @@ impl Limits {
     }
 
     /// The delay of a user operation of `bytes` at this age: in proportion to both.
-    pub(crate) fn delay(&self, age: u64, bytes: u64) -> Option<Duration> {
+    pub fn delay(&self, age: u64, bytes: u64) -> Option<Duration> {
         let target = self.target();
         if age <= target {
             return None;

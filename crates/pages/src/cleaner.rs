@@ -10,6 +10,7 @@
 use crate::Pages;
 use crate::dirty::Surroundings;
 use crate::doublewrite::{BATCH_BYTES, REGIONS};
+use crate::pacer::Pacer;
 use crate::pacing::{self, Quota, TICK_NS};
 use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
 use evenkeel_format::page;
@@ -27,13 +28,6 @@ struct Workspace {
     region: usize,
     head: AlignedBuf,
     images: AlignedBuf,
-}
-
-#[derive(Default)]
-struct Pacer {
-    tick_ns: u64,
-    end: Lsn,
-    rate: u64,
 }
 
 #[derive(Default)]
@@ -208,31 +202,20 @@ impl Pages {
         let Some(log) = self.log_if_attached() else { return (0, TICK_NS) };
         let now = self.rt.env.now_ns();
         let mut pacer = self.cleaner.pacer.lock();
-        let elapsed = now.saturating_sub(pacer.tick_ns);
-        if elapsed < TICK_NS && pacer.tick_ns != 0 {
-            return (pacer.rate, TICK_NS - elapsed);
+        if let Some(next_ns) = pacer.next_in(now) {
+            return (pacer.rate(), next_ns);
         }
-        let end = log.end();
-        let written = if pacer.tick_ns == 0 { 0 } else { end.0.saturating_sub(pacer.end.0) };
-        let log_bytes_per_sec =
-            (u128::from(written) * 1_000_000_000 / u128::from(elapsed.max(1))) as u64;
-        let load = self.dirty.load(&Surroundings {
-            end,
+        let around = Surroundings {
+            end: log.end(),
             log_bytes: log.capacity(),
-            log_bytes_per_sec,
             frames: self.frames.count() as u64,
             supply_pages: self.supply.cold.lock().len() as u64,
-            previous_pages_per_sec: pacer.rate,
-        });
-        let rate = pacing::pages_per_sec(&load);
-        let quota = pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
-        // What the last tick left over is not carried on: the law sees it as dirty pages.
-        let asked = self.cleaner.quota.refill(quota);
-        self.rt.metrics.add(Metric::FlushRequested, asked);
-        self.note_why(pacing::terms(&load).divide(asked));
-        self.rt.metrics.set(Metric::DirtyPages, load.dirty_pages);
-        *pacer = Pacer { tick_ns: now.max(1), end, rate };
-        (rate, TICK_NS)
+        };
+        let tick = pacer.tick(now, around, &self.dirty, &self.cleaner.quota);
+        self.rt.metrics.add(Metric::FlushRequested, tick.asked);
+        self.note_why(pacing::terms(&tick.load).divide(tick.asked));
+        self.rt.metrics.set(Metric::DirtyPages, tick.load.dirty_pages);
+        (pacer.rate(), TICK_NS)
     }
 
     fn note_why(&self, why: pacing::Terms) {

@@ -60,14 +60,10 @@ pub struct Surroundings {
     pub end: Lsn,
     /// Bytes the log may hold.
     pub log_bytes: u64,
-    /// Bytes appended per second at present.
-    pub log_bytes_per_sec: u64,
     /// Frames of the pool.
     pub frames: u64,
     /// Cold dirty pages whose frames are wanted.
     pub supply_pages: u64,
-    /// The rate of the last tick.
-    pub previous_pages_per_sec: u64,
 }
 
 /// All dirty pages, as counters.
@@ -187,11 +183,16 @@ impl Dirty {
         self.inner.lock().looks
     }
 
-    /// What the pacing law looks at.
-    pub fn load(&self, around: &Surroundings) -> Load {
+    /// What the pacing law looks at, with the speed of the log and the rate of the last tick.
+    pub fn load(
+        &self,
+        around: &Surroundings,
+        log_bytes_per_sec: u64,
+        previous_pages_per_sec: u64,
+    ) -> Load {
         let age_target_bytes = around.log_bytes / 8 * 3;
         let over_below = Lsn(around.end.0.saturating_sub(age_target_bytes));
-        let next_below = Lsn(over_below.0.saturating_add(around.log_bytes_per_sec));
+        let next_below = Lsn(over_below.0.saturating_add(log_bytes_per_sec));
         let over_pages = self.older_than(over_below);
         let oldest = self.oldest().unwrap_or(around.end);
         Load {
@@ -205,7 +206,7 @@ impl Dirty {
             age_target_bytes,
             age_trigger_bytes: around.log_bytes / 8 * 5,
             supply_pages: around.supply_pages,
-            previous_pages_per_sec: around.previous_pages_per_sec,
+            previous_pages_per_sec,
         }
     }
 

@@ -7,8 +7,8 @@
 //!   dirty pages at the pace of [`pacing`]), [`Pages::supply_beat`] (keeps frames free) and
 //!   [`Pages::reclaim_beat`] (gives the space of freed extents back).
 //! - [`PageRedo`] replays the log onto pages at start.
-//! - [`dirty`], [`pacing`] and [`supply`] stand alone, so that `evenkeel lab` can drive them at any
-//!   size.
+//! - [`dirty`], [`pacing`], [`pacer`] and [`supply`] stand alone, so that `evenkeel lab` can drive
+//!   them at any size.
 #![deny(unsafe_code)]
 
 mod banks;
@@ -20,6 +20,7 @@ mod files;
 mod frames;
 mod latch;
 mod mtr;
+pub mod pacer;
 pub mod pacing;
 mod pages;
 mod pool;

@@ -17,7 +17,7 @@ pub const FOREGROUND_SEARCH: usize = 64;
 /// Frames a supply beat looks at.
 pub const BEAT_SEARCH: usize = 1024;
 /// Cold dirty frames that wait for the cleaner, at most.
-pub(crate) const COLD_MAX: usize = 512;
+pub const COLD_MAX: usize = 512;
 /// Dirty frames met by one supply beat, at most.
 pub const BEAT_COLD: usize = COLD_MAX / 2;
 

@@ -76,11 +76,14 @@ fn run_scan(setup: &Setup, scan: Scan) -> Scanned {
     Scanned { tally, ddl_s, longest_ns: world.longest_ns, done }
 }
 
+/// Nobody else around.
+fn alone(setup: &Setup) -> Setup {
+    Setup { writers: 0, before_s: 0, shown_s: 0, limit_s: u64::MAX >> 32, ..setup.clone() }
+}
+
 /// Steps of a policy with nobody else around: what theory speaks of.
 fn quiet_steps(setup: &Setup, scan: Scan) -> u64 {
-    let alone =
-        Setup { writers: 0, before_s: 0, shown_s: 0, limit_s: u64::MAX >> 32, ..setup.clone() };
-    run_scan(&alone, scan).tally.steps
+    run_scan(&alone(setup), scan).tally.steps
 }
 
 fn median(values: &[u64]) -> f64 {
@@ -96,7 +99,7 @@ fn worst(done: &[u64], from: u64, seconds: f64) -> f64 {
 }
 
 const COLUMNS: [Column; 11] = [
-    Column { name: "list entries looked at", unit: Unit::Count },
+    Column { name: "entries looked at", unit: Unit::Count },
     Column { name: "pages of the build flushed", unit: Unit::Count },
     Column { name: "scans from the tail", unit: Unit::Count },
     Column { name: "left to the second pass", unit: Unit::Count },
@@ -135,10 +138,12 @@ fn ours_row(setup: &Setup, ours: &ours::Ours, built: &ours::Built) -> Vec<Option
     let seconds = built.bytes as f64 / setup.disk_bytes_per_sec as f64;
     let worst = worst(&ours.done, setup.before_s, seconds);
     let hold = setup.hold_ns + ours.looks_most * setup.step_ns;
+    // What a page costs that becomes dirty or clean; those of the build do each once.
+    let each = ours.looks as f64 / (ours.joined + ours.flushed).max(1) as f64;
     vec![
-        Some(0.0),
+        Some((2.0 * each * built.pages as f64).round()),
         Some(built.pages as f64),
-        Some(0.0),
+        None,
         None,
         None,
         Some(hold as f64 / SECOND),
@@ -150,9 +155,8 @@ fn ours_row(setup: &Setup, ours: &ours::Ours, built: &ours::Built) -> Vec<Option
     ]
 }
 
-fn per_second(name: &str, colour: usize, done: &[u64]) -> Line {
-    let points = (0u32..).zip(done).map(|(at, v)| (f64::from(at), *v as f64));
-    Line { name: name.into(), colour, points: points.collect() }
+fn counts(done: &[u64]) -> impl Iterator<Item = f64> {
+    done.iter().map(|v| *v as f64)
 }
 
 /// Steps by number of dirty pages, doubling up to the size of the setup.
@@ -176,13 +180,13 @@ pub fn run(setup: &Setup) -> Result<Outcome> {
     let (mut policies, mut rates) = (Vec::new(), Vec::new());
     for (colour, (name, scan)) in SCANS.into_iter().enumerate() {
         let scanned = run_scan(setup, scan);
-        rates.push(per_second(name, colour, &scanned.done));
+        rates.push(Line::each(name, colour, 1.0, counts(&scanned.done)));
         let values = scanned_row(setup, &scanned, scan);
         policies.push(Policy { name: name.into(), values });
     }
     let built = ours::build(setup.own * setup.page_bytes, setup.seed)?;
     let ours = ours::run(setup, setup.shown_s);
-    rates.push(per_second(OURS, SCANS.len(), &ours.done));
+    rates.push(Line::each(OURS, SCANS.len(), 1.0, counts(&ours.done)));
     policies.push(Policy { name: OURS.into(), values: ours_row(setup, &ours, &built) });
     let mut settings = setup.settings();
     settings.insert("rows_indexed_by_evenkeel".into(), built.rows.into());
@@ -197,7 +201,7 @@ pub fn run(setup: &Setup) -> Result<Outcome> {
         },
         Chart {
             id: "growth",
-            title: "List entries looked at, by dirty pages in the pool".into(),
+            title: "Entries looked at, by dirty pages in the pool".into(),
             x: axis("dirty pages", Unit::Count, true),
             y: axis("entries looked at", Unit::Count, true),
             lines: growth(setup),

@@ -1,5 +1,5 @@
 //! What replaces the flush list: the engine's own buckets of dirty pages, driven at the same size
-//! by the same writers, and the engine's own index build, which never makes a page dirty.
+//! by the same writers, and the engine's own index build, which dirties one page: the catalog's.
 
 use super::setup::Setup;
 use evenkeel::{ColumnSpec, ColumnType, Database, IndexSpec, Metric, Options, TableSpec, Value};
@@ -7,7 +7,8 @@ use evenkeel_base::{Lsn, Result, TreeId};
 use evenkeel_io::sim::SimOptions;
 use evenkeel_io::{Rng, SimDisk, SimEnv};
 use evenkeel_pages::dirty::{Dirty, Surroundings};
-use evenkeel_pages::pacing::{self, Quota, TICK_NS};
+use evenkeel_pages::pacer::Pacer;
+use evenkeel_pages::pacing::{Quota, TICK_NS};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -70,7 +71,7 @@ pub struct Ours {
     pub done: Vec<u64>,
     /// The most entries looked at while the mutex was held once.
     pub looks_most: u64,
-    /// Entries looked at in all, and calls that looked.
+    /// Entries looked at in all.
     pub looks: u64,
     /// Pages that became dirty.
     pub joined: u64,
@@ -90,9 +91,8 @@ struct Pool<'a> {
     dirty: Dirty,
     rng: Rng,
     quota: Quota,
-    rate: u64,
+    pacer: Pacer,
     end: Lsn,
-    end_at_tick: Lsn,
     /// The tree of each page ever dirty; its number serves as frame.
     trees: Vec<TreeId>,
     draining: Vec<(u64, u32)>,
@@ -141,20 +141,9 @@ impl Pool<'_> {
     }
 
     fn batch(&mut self, time: u64, frames: u64, log_bytes: u64) {
-        if time.is_multiple_of(TICK_NS) {
-            let per_sec = SECOND / TICK_NS;
-            let around = Surroundings {
-                end: self.end,
-                log_bytes,
-                log_bytes_per_sec: (self.end.0 - self.end_at_tick.0) * per_sec,
-                frames,
-                supply_pages: 0,
-                previous_pages_per_sec: self.rate,
-            };
-            self.end_at_tick = self.end;
-            let load = self.locked(time, |pool| pool.dirty.load(&around)).1;
-            self.rate = pacing::pages_per_sec(&load);
-            self.quota.refill(pacing::tick_quota(self.rate, TICK_NS, load.dirty_pages));
+        if self.pacer.next_in(time).is_none() {
+            let around = Surroundings { end: self.end, log_bytes, frames, supply_pages: 0 };
+            self.locked(time, |pool| pool.pacer.tick(time, around, &pool.dirty, &pool.quota));
         }
         let most = (self.setup.disk_pages_per_sec() * BATCH_NS / SECOND).max(1);
         let mut wanted = self.quota.take(most);
@@ -192,9 +181,8 @@ pub fn run(setup: &Setup, seconds: u64) -> Ours {
         dirty: Dirty::new(log_bytes),
         rng: Rng::new(setup.seed ^ 0x0bc5),
         quota: Quota::default(),
-        rate: 0,
+        pacer: Pacer::default(),
         end: Lsn::ZERO,
-        end_at_tick: Lsn::ZERO,
         trees: Vec::new(),
         draining: Vec::new(),
         mutex_free: 0,
@@ -205,7 +193,6 @@ pub fn run(setup: &Setup, seconds: u64) -> Ours {
     for _ in 0..setup.pages {
         pool.join();
     }
-    pool.end_at_tick = pool.end;
     pool.ours.joined = 0;
     let before = pool.dirty.looks().all;
     for _ in 0..setup.writers {

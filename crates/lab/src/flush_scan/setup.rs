@@ -1,5 +1,6 @@
 //! What a flush-scan experiment is given.
 
+use crate::outcome;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -92,7 +93,7 @@ impl Setup {
 
     /// For the report: every number.
     pub fn settings(&self) -> BTreeMap<String, Value> {
-        let all = json!({
+        outcome::settings(&json!({
             "pages": self.pages,
             "own": self.own,
             "instances": self.instances,
@@ -112,7 +113,6 @@ impl Setup {
             "tx_log_bytes": self.tx_log_bytes,
             "mixed": self.mixed,
             "limit_s": self.limit_s,
-        });
-        all.as_object().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect()
+        }))
     }
 }

@@ -21,7 +21,7 @@ const COLUMNS: [Column; 11] = [
     Column { name: "times a thread found none", unit: Unit::Count },
     Column { name: "time threads waited for one", unit: Unit::Seconds },
     Column { name: "longest wait", unit: Unit::Seconds },
-    Column { name: "time threads slept on timers", unit: Unit::Seconds },
+    Column { name: "time of sleeps begun on timers", unit: Unit::Seconds },
     Column { name: "runs of the background", unit: Unit::Count },
     Column { name: "runs that found nothing to do", unit: Unit::Count },
     Column { name: "frames the background looked at", unit: Unit::Count },
@@ -55,11 +55,6 @@ fn row(figures: &Figures) -> Vec<Option<f64>> {
     values.map(Some).to_vec()
 }
 
-fn line(name: &str, colour: usize, values: &[u64], step: f64) -> Line {
-    let points = (0u32..).zip(values).map(|(at, v)| (f64::from(at) * step, *v as f64));
-    Line { name: name.into(), colour, points: points.collect() }
-}
-
 /// The experiment.
 pub fn run(setup: &Setup) -> Outcome {
     let all = [("timers", 0, timers(setup)), ("evenkeel", 3, events(setup))];
@@ -67,6 +62,9 @@ pub fn run(setup: &Setup) -> Outcome {
     let chart = |id, title: &str, y, lines| {
         let x = axis("seconds", Unit::Seconds);
         Chart { id, title: title.into(), x, y, lines }
+    };
+    let line = |name: &str, colour, values: &[u64], step| {
+        Line::each(name, colour, step, values.iter().map(|v| *v as f64))
     };
     let rates = all.iter().map(|(name, colour, f)| line(name, *colour, &f.done, 1.0));
     let free = all.iter().map(|(name, colour, f)| line(name, *colour, &f.free, 0.1));

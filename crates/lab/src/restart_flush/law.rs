@@ -30,7 +30,7 @@ pub struct State {
 /// What it says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The whole budget, which is also what is shown as requested.
+    /// What is shown as requested: the whole budget; repaired, the sum of the slots.
     pub pages: u64,
     /// What each instance's cleaner is told to flush.
     pub slots: Vec<u64>,
@@ -49,7 +49,7 @@ pub fn pct_for_lsn(state: &State) -> u64 {
 
 /// The request for a second. `older(instance)` counts its pages older than the target of
 /// `oldest + lsn_avg_rate x scan factor`. `repaired`: without an average, the budget is divided
-/// evenly, and what is told to the slots is what is budgeted.
+/// evenly, and what is shown is what the slots are told.
 pub fn request(state: &State, older: &[u64], repaired: bool) -> Request {
     let instances = older.len() as u64;
     let pct = pct_for_lsn(state);
@@ -64,7 +64,7 @@ pub fn request(state: &State, older: &[u64], repaired: bool) -> Request {
     } else {
         parts.iter().map(|part| part * pages / sum + 1).collect()
     };
-    Request { pages, slots }
+    Request { pages: if repaired { slots.iter().sum() } else { pages }, slots }
 }
 
 #[cfg(test)]
@@ -92,7 +92,8 @@ mod tests {
             };
             let (pages, sum) = told(false);
             assert_eq!(sum, instances as u64 * (pages + 1), "{instances} cleaners");
-            let (pages, sum) = told(true);
+            let (shown, sum) = told(true);
+            assert_eq!(shown, sum, "{instances} cleaners");
             assert!(sum <= pages + instances as u64, "{instances} cleaners: {sum} of {pages}");
         }
     }

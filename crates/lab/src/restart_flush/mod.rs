@@ -55,11 +55,6 @@ fn row(seconds: &Seconds) -> Vec<Option<f64>> {
     values.map(Some).to_vec()
 }
 
-fn per_second(name: String, colour: usize, values: &[f64]) -> Line {
-    let points = (0u32..).zip(values).map(|(at, v)| (f64::from(at), *v));
-    Line { name, colour, points: points.collect() }
-}
-
 /// Flushed / requested by number of cleaners.
 fn by_cleaners(setup: &Setup) -> Vec<Line> {
     let line = |(colour, (name, law)): (usize, (&str, Law))| {
@@ -78,10 +73,13 @@ pub fn run(setup: &Setup) -> Outcome {
     let (mut policies, mut rates, mut flushed) = (Vec::new(), Vec::new(), Vec::new());
     for (colour, (name, law)) in LAWS.into_iter().enumerate() {
         let seconds = sim::run(setup, law);
-        rates.push(per_second(name.into(), colour, &seconds.done));
-        let named = |what: &str| format!("{name}: {what}");
-        flushed.push(per_second(named("flushed"), colour, &seconds.flushed));
-        flushed.push(per_second(named("requested"), colour + LAWS.len(), &seconds.requested));
+        let line = |name: &str, colour, values: &[f64]| {
+            Line::each(name, colour, 1.0, values.iter().copied())
+        };
+        rates.push(line(name, colour, &seconds.done));
+        flushed.push(line(&format!("{name}: flushed"), colour, &seconds.flushed));
+        let other = colour + LAWS.len();
+        flushed.push(line(&format!("{name}: requested"), other, &seconds.requested));
         policies.push(Policy { name: name.into(), values: row(&seconds) });
     }
     let axis = |name, unit, log| Axis { name, unit, log };

@@ -1,5 +1,6 @@
 //! What a restart-flush experiment is given.
 
+use crate::outcome;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -86,7 +87,7 @@ impl Setup {
 
     /// For the report: every number.
     pub fn settings(&self) -> BTreeMap<String, Value> {
-        let all = json!({
+        outcome::settings(&json!({
             "cleaners": self.cleaners,
             "log_bytes": self.log_bytes,
             "first_age_pct": self.first_age_pct,
@@ -104,7 +105,6 @@ impl Setup {
             "async_pages": self.async_pages,
             "batch_pages": self.batch_pages,
             "seconds": self.seconds,
-        });
-        all.as_object().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect()
+        }))
     }
 }

@@ -5,8 +5,10 @@ use super::law::{self, State};
 use super::setup::Setup;
 use evenkeel_base::{Lsn, TreeId};
 use evenkeel_io::Rng;
+use evenkeel_log::Limits;
 use evenkeel_pages::dirty::{Dirty, Surroundings};
-use evenkeel_pages::pacing::{self, Quota};
+use evenkeel_pages::pacer::Pacer;
+use evenkeel_pages::pacing::Quota;
 use std::collections::VecDeque;
 
 /// One step of the virtual clock.
@@ -51,8 +53,11 @@ trait Flusher {
     fn age(&self, end: u64) -> u64;
     /// Evaluates the law if it is time; how many more pages it requests.
     fn tick(&mut self, now: u64, end: u64) -> u64;
-    /// Pages that cleaners hand to the disk now, given how many are under way.
-    fn submit(&mut self, under_way: u64) -> Vec<(u64, u32)>;
+    /// Pages that cleaners hand to the disk now, given how many are under way, and how many of
+    /// them they request beyond what the law did.
+    fn submit(&mut self, under_way: u64, end: u64) -> (Vec<(u64, u32)>, u64);
+    /// How long a transaction is delayed because the log is old, nanoseconds; none: it waits.
+    fn delay(&self, end: u64) -> Option<u64>;
     /// They are written.
     fn written(&mut self, pages: &[(u64, u32)]);
 }
@@ -113,7 +118,7 @@ impl Flusher for Lists<'_> {
         request.pages
     }
 
-    fn submit(&mut self, under_way: u64) -> Vec<(u64, u32)> {
+    fn submit(&mut self, under_way: u64, _end: u64) -> (Vec<(u64, u32)>, u64) {
         let mut room = self.setup.async_pages.saturating_sub(under_way);
         let mut batch = Vec::new();
         for (list, left) in self.lists.iter_mut().zip(&mut self.left) {
@@ -124,7 +129,11 @@ impl Flusher for Lists<'_> {
             }
         }
         self.writing += batch.len() as u64;
-        batch
+        (batch, 0)
+    }
+
+    fn delay(&self, end: u64) -> Option<u64> {
+        (self.age(end) < self.setup.log_bytes / 8 * 7).then_some(0)
     }
 
     fn written(&mut self, pages: &[(u64, u32)]) {
@@ -144,9 +153,8 @@ struct Buckets<'a> {
     setup: &'a Setup,
     dirty: Dirty,
     quota: Quota,
-    rate: u64,
-    next_ns: u64,
-    end_at_tick: u64,
+    pacer: Pacer,
+    limits: Limits,
     draining: Vec<(u64, u32)>,
     frame: u32,
 }
@@ -168,42 +176,62 @@ impl Flusher for Buckets<'_> {
     }
 
     fn tick(&mut self, now: u64, end: u64) -> u64 {
-        if now < self.next_ns {
+        if self.pacer.next_in(now).is_some() {
             return 0;
         }
-        let is_first = self.next_ns == 0;
-        self.next_ns = now + pacing::TICK_NS;
-        let written = if is_first { 0 } else { end - self.end_at_tick };
-        self.end_at_tick = end;
-        let load = self.dirty.load(&Surroundings {
+        let around = Surroundings {
             end: Lsn(end),
-            log_bytes: self.setup.log_bytes,
-            log_bytes_per_sec: written * (SECOND / pacing::TICK_NS),
+            log_bytes: self.limits.user(),
             frames: self.setup.hot_pages * 2,
             supply_pages: 0,
-            previous_pages_per_sec: self.rate,
-        });
-        self.rate = pacing::pages_per_sec(&load);
-        self.quota.refill(pacing::tick_quota(self.rate, pacing::TICK_NS, load.dirty_pages))
+        };
+        self.pacer.tick(now, around, &self.dirty, &self.quota).asked
     }
 
-    fn submit(&mut self, under_way: u64) -> Vec<(u64, u32)> {
-        let room = (self.setup.cleaners * self.setup.batch_pages).saturating_sub(under_way);
-        let mut batch = Vec::new();
-        for _ in 0..self.quota.take(room) {
-            if self.draining.is_empty() {
-                let Some((bucket, frames)) = self.dirty.take_below(u64::MAX) else { break };
-                self.draining = frames.into_iter().rev().map(|f| (bucket, f)).collect();
+    /// Beats of the cleaners that have no batch under way. As in the engine, pages that hold up the
+    /// checkpoint are written whatever the law says (G2), and counted as requested too.
+    fn submit(&mut self, under_way: u64, end: u64) -> (Vec<(u64, u32)>, u64) {
+        let required = Lsn(end.saturating_sub(self.limits.target()));
+        let mut left = (self.setup.cleaners * self.setup.batch_pages).saturating_sub(under_way);
+        let (mut batch, mut more) = (Vec::new(), 0);
+        while left > 0 {
+            let room = left.min(self.setup.batch_pages);
+            let paced = self.quota.take(room);
+            let quota = paced.max(self.dirty.older_than(required).min(room));
+            let done = self.take(quota, &mut batch);
+            more += quota - paced;
+            if done < room {
+                break;
             }
-            batch.extend(self.draining.pop());
+            left -= room;
         }
-        batch
+        (batch, more)
+    }
+
+    fn delay(&self, end: u64) -> Option<u64> {
+        let (age, bytes) = (self.age(end), self.setup.tx_log_bytes);
+        let delay = self.limits.delay(age, bytes).map_or(0, |delay| delay.as_nanos() as u64);
+        (age + bytes <= self.limits.user()).then_some(delay)
     }
 
     fn written(&mut self, pages: &[(u64, u32)]) {
         for (bucket, _) in pages {
             self.dirty.leave(*bucket, TREE);
         }
+    }
+}
+
+impl Buckets<'_> {
+    /// Takes up to `count` of the oldest pages; how many.
+    fn take(&mut self, count: u64, batch: &mut Vec<(u64, u32)>) -> u64 {
+        for taken in 0..count {
+            if self.draining.is_empty() {
+                let Some((bucket, frames)) = self.dirty.take_below(u64::MAX) else { return taken };
+                self.draining = frames.into_iter().rev().map(|f| (bucket, f)).collect();
+            }
+            batch.extend(self.draining.pop());
+        }
+        count
     }
 }
 
@@ -214,9 +242,8 @@ fn flusher<'a>(setup: &'a Setup, law: Law) -> Box<dyn Flusher + 'a> {
             setup,
             dirty: Dirty::new(setup.log_bytes),
             quota: Quota::default(),
-            rate: 0,
-            next_ns: 0,
-            end_at_tick: 0,
+            pacer: Pacer::default(),
+            limits: Limits::of_log(setup.log_bytes),
             draining: Vec::new(),
             frame: 0,
         }),
@@ -281,8 +308,10 @@ pub fn run(setup: &Setup, law: Law) -> Seconds {
             out.flushed[second] += pages.len() as f64;
             flusher.written(&pages);
         }
-        out.requested[second] += flusher.tick(now, end) as f64;
-        let batch = flusher.submit(pages_under_way);
+        // The clock of a machine does not begin with the server.
+        let asked = flusher.tick(SECOND + now, end);
+        let (batch, more) = flusher.submit(pages_under_way, end);
+        out.requested[second] += (asked + more) as f64;
         if !batch.is_empty() {
             disk_free = disk_free.max(now) + page_ns(batch.len() as u64);
             pages_under_way += batch.len() as u64;
@@ -291,10 +320,8 @@ pub fn run(setup: &Setup, law: Law) -> Seconds {
         // Whoever comes to the disk now waits for what is queued; each transaction comes so often.
         let queue = disk_free.saturating_sub(now);
         out.queue[second] = out.queue[second].max(queue as f64 / SECOND as f64);
-        if flusher.age(end) >= setup.log_bytes / 8 * 7 {
-            continue;
-        }
-        let takes = setup.tx_ns as f64 + setup.disk_visits * queue as f64;
+        let Some(delay) = flusher.delay(end) else { continue };
+        let takes = (setup.tx_ns + delay) as f64 + setup.disk_visits * queue as f64;
         let ended = done.whole(setup.connections as f64 * STEP_NS as f64 / takes);
         out.done[second] += ended as f64;
         disk_free = disk_free.max(now) + page_ns(reads.whole(ended as f64 * setup.reads));

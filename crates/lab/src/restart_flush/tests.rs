@@ -45,7 +45,7 @@ fn ours_flushes_what_it_requests_whatever_the_number_of_cleaners() {
 }
 
 #[test]
-fn users_keep_their_rate_with_ours_and_not_with_the_published_law() {
+fn the_worst_second_is_better_with_ours_and_five_seconds_on_all_is_as_ever() {
     let setup = Setup::new(1, 5);
     let outcome = run(&setup);
     let ratio = |name| outcome.value(name, "worst / last 10 s").expect("a ratio");

@@ -1,0 +1,97 @@
+//! The beat of the pacing law: when it is evaluated, and what carries over to the next time. No
+//! clock, no I/O: the cleaner drives it under its mutex, `evenkeel lab` in virtual time.
+//!
+//! Invariants: the law is evaluated at most once per tick; the first tick knows no speed of the
+//! log, takes it as zero, and gives a whole tick's quota; what a tick left over is not carried on.
+
+use crate::dirty::{Dirty, Surroundings};
+use crate::pacing::{self, Load, Quota, TICK_NS};
+use evenkeel_base::Lsn;
+
+/// The last tick.
+#[derive(Debug, Default)]
+pub struct Pacer {
+    /// When it was; 0: there was none.
+    tick_ns: u64,
+    /// End of the log then.
+    end: Lsn,
+    rate: u64,
+}
+
+/// What a tick found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// What the law looked at.
+    pub load: Load,
+    /// Pages that it asked for beyond what was left of the quota.
+    pub asked: u64,
+}
+
+impl Pacer {
+    /// Pages per second that the last tick asked for.
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Nanoseconds to the next tick; none: it is due.
+    pub fn next_in(&self, now_ns: u64) -> Option<u64> {
+        let elapsed = now_ns.saturating_sub(self.tick_ns);
+        (elapsed < TICK_NS && self.tick_ns != 0).then(|| TICK_NS - elapsed)
+    }
+
+    /// Evaluates the law and refills the quota.
+    pub fn tick(
+        &mut self,
+        now_ns: u64,
+        around: Surroundings,
+        dirty: &Dirty,
+        quota: &Quota,
+    ) -> Tick {
+        let elapsed = now_ns.saturating_sub(self.tick_ns);
+        let written = match self.tick_ns {
+            0 => 0,
+            _ => around.end.0.saturating_sub(self.end.0),
+        };
+        let log_bytes_per_sec =
+            (u128::from(written) * 1_000_000_000 / u128::from(elapsed.max(1))) as u64;
+        let load = dirty.load(&around, log_bytes_per_sec, self.rate);
+        let rate = pacing::pages_per_sec(&load);
+        // What the last tick left over is not carried on: the law sees it as dirty pages.
+        let asked = quota.refill(pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages));
+        *self = Pacer { tick_ns: now_ns.max(1), end: around.end, rate };
+        Tick { load, asked }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_base::TreeId;
+
+    fn around(end: u64) -> Surroundings {
+        Surroundings { end: Lsn(end), log_bytes: 8_000_000, frames: 100_000, supply_pages: 0 }
+    }
+
+    #[test]
+    fn a_tick_knows_what_was_written_since_the_last_one() {
+        let (dirty, quota, mut pacer) = (Dirty::new(8_000_000), Quota::default(), Pacer::default());
+        // One page for each 1,000 bytes of log: the target age is 3,000,000.
+        for frame in 0..3_000 {
+            dirty.join(Lsn(u64::from(frame) * 1_000), frame, TreeId(1));
+        }
+        let start = 5_000_000_000;
+        assert_eq!(pacer.next_in(start), None, "there was none yet");
+        let first = pacer.tick(start, around(3_000_000), &dirty, &quota);
+        assert_eq!((first.load.over_pages, first.load.next_pages, first.asked), (0, 0, 0));
+        assert_eq!(pacer.next_in(start + 1), Some(TICK_NS - 1));
+        assert_eq!(pacer.next_in(start + TICK_NS), None);
+        let second = pacer.tick(start + TICK_NS, around(3_100_000), &dirty, &quota);
+        // 1,000,000 bytes per second push 1,000 pages over the target, to a bucket.
+        let (over, next) = (second.load.over_pages, second.load.next_pages);
+        let bucket = 8_000 / 128 + 1;
+        assert!(over.abs_diff(100) <= bucket && next.abs_diff(1_000) <= bucket, "{over} {next}");
+        // As many as the rate gives in a tick, at most what may be asked for from a standing start.
+        assert_eq!((second.asked, pacer.rate()), (pacer.rate().div_ceil(10), 512));
+        assert_eq!(quota.take(u64::MAX), second.asked);
+    }
+}
