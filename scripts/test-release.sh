@@ -25,6 +25,9 @@ rung 5-rot env EVENKEEL_ROT=50000 cargo test --quiet --release -p evenkeel-trust
 rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 \
     cargo test --quiet --release -p evenkeel-trust --test limits
 rung 7-kills env EVENKEEL_KILLS=500 cargo test --quiet --release -p evenkeel-trust --test kill
+# Keys of every collation again, from a seed of this run's own, which the rung's line shows.
+rung 1-plugin bash plugin/mariadb/build.sh
+rung 1-plugin-collations env EVENKEEL_SEED="$RANDOM" EVENKEEL_PAIRS=20000 bash scripts/test-plugin.sh
 # Coverage-guided, a minute for each target; longer by EVENKEEL_FUZZ_SECONDS.
 rung 4-cargo-fuzz bash scripts/fuzz.sh "${EVENKEEL_FUZZ_SECONDS:-60}"
 rungs_done
