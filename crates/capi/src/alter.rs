@@ -2,7 +2,7 @@
 
 use crate::database::{EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart};
 use crate::inspect::EkEachText;
-use crate::value::{EkBytes, EkError, EkValue, fence, slice};
+use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{
     BuildProgress, Code, ColumnSpec, Error, IndexSpec, PROVISIONAL, PartSpec, Result, TableChange,
     TableDef, Value, ValueRef,
@@ -15,7 +15,7 @@ pub struct EkBuild(BuildProgress);
 /// Makes the record of a build; free it with `ek_build_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ek_build_new() -> *mut EkBuild {
-    Box::into_raw(Box::new(EkBuild(BuildProgress::default())))
+    catch(std::ptr::null_mut(), || Box::into_raw(Box::new(EkBuild(BuildProgress::default()))))
 }
 
 /// Frees the record of a build that is over.
@@ -25,7 +25,7 @@ pub extern "C" fn ek_build_new() -> *mut EkBuild {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_build_free(build: *mut EkBuild) {
     // SAFETY: by contract of the caller.
-    drop(unsafe { Box::from_raw(build) });
+    catch((), || drop(unsafe { Box::from_raw(build) }));
 }
 
 /// Cancels a build, from any thread.
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn ek_build_free(build: *mut EkBuild) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_build_cancel(build: *const EkBuild) {
     // SAFETY: by contract of the caller.
-    unsafe { (*build).0.cancel() }
+    catch((), || unsafe { (*build).0.cancel() });
 }
 
 /// Its phase: 0 not begun, 1 waiting for transactions, 2 reading the table, 3 writing runs,
@@ -50,12 +50,12 @@ pub unsafe extern "C" fn ek_build_progress(
     rows_total: *mut u64,
 ) -> i32 {
     // SAFETY: by contract of the caller.
-    unsafe {
+    catch(0, || unsafe {
         let progress = &(*build).0;
         *rows_done = progress.rows_done();
         *rows_total = progress.rows_total();
         progress.phase() as i32
-    }
+    })
 }
 
 /// Calls `each` with the clustered key of a row whose unique key another row has, if that is why
@@ -70,12 +70,12 @@ pub unsafe extern "C" fn ek_build_duplicate(
     each: EkEachText,
 ) {
     // SAFETY: by contract of the caller.
-    unsafe {
+    catch((), || unsafe {
         let key = (*build).0.duplicate();
         if !key.is_empty() {
             each(context, EkBytes::of(&key));
         }
-    }
+    });
 }
 
 unsafe fn index_spec(index: &EkIndex, def: &TableDef) -> Result<IndexSpec> {

@@ -1,7 +1,7 @@
 //! Numbers of auto-increment columns that the caller fills in, and waits that he watches.
 
 use crate::database::EkDatabase;
-use crate::value::{EkBytes, EkError, fence};
+use crate::value::{EkBytes, EkError, catch, fence};
 use evenkeel::WaitWatch;
 
 /// Reserves `wanted` numbers of the series `offset`, `offset + increment`, ...: the first, 0 on
@@ -96,5 +96,5 @@ pub unsafe extern "C" fn ek_watch_waits(
     ends: EkWaitEnds,
 ) {
     // SAFETY: by contract of the caller.
-    unsafe { (*db).0.watch_waits(Box::new(Watch { begins, ends })) }
+    catch((), || unsafe { (*db).0.watch_waits(Box::new(Watch { begins, ends })) });
 }

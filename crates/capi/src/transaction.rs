@@ -1,7 +1,7 @@
 //! Transactions, rows and scans.
 
 use crate::database::{EkDatabase, milliseconds};
-use crate::value::{EkBytes, EkError, EkValue, fence, values};
+use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice, values};
 use evenkeel::{
     Access, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan, Locking,
     Mode, Range, Result, Row, Scan, Txn, ValueRef,
@@ -73,11 +73,11 @@ pub unsafe extern "C" fn ek_take_snapshot(txn: *mut EkTxn, error: *mut EkError) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_set_lock_wait(txn: *mut EkTxn, ms: u64) {
     // SAFETY: by contract of the caller.
-    unsafe {
+    catch((), || unsafe {
         if let Some(txn) = (*txn).0.as_mut() {
             txn.set_lock_wait(milliseconds(ms));
         }
-    }
+    });
 }
 
 /// A function that cancels the transaction's waits from another thread.
@@ -90,10 +90,10 @@ pub struct EkCanceller(Box<dyn Fn() + Send + Sync>);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_canceller(txn: *mut EkTxn) -> *mut EkCanceller {
     // SAFETY: by contract of the caller.
-    match unsafe { (*txn).0.as_ref() } {
+    catch(std::ptr::null_mut(), || match unsafe { (*txn).0.as_ref() } {
         Some(txn) => Box::into_raw(Box::new(EkCanceller(Box::new(txn.canceller())))),
         None => std::ptr::null_mut(),
-    }
+    })
 }
 
 /// Cancels what the transaction waits for; from any thread.
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn ek_canceller(txn: *mut EkTxn) -> *mut EkCanceller {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_cancel(canceller: *const EkCanceller) {
     // SAFETY: by contract of the caller.
-    unsafe { ((*canceller).0)() }
+    catch((), || unsafe { ((*canceller).0)() });
 }
 
 /// Frees a canceller.
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn ek_cancel(canceller: *const EkCanceller) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_canceller_free(canceller: *mut EkCanceller) {
     // SAFETY: by contract of the caller.
-    drop(unsafe { Box::from_raw(canceller) });
+    catch((), || drop(unsafe { Box::from_raw(canceller) }));
 }
 
 /// Commits in order, without waiting, and frees the handle: the timestamp (0 if nothing changed)
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn ek_prepare(txn: *mut EkTxn, xid: EkBytes, error: *mut E
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_is_ended(txn: *const EkTxn) -> i32 {
     // SAFETY: by contract of the caller.
-    unsafe { i32::from((*txn).0.as_ref().is_none_or(Txn::is_ended)) }
+    catch(1, || unsafe { i32::from((*txn).0.as_ref().is_none_or(Txn::is_ended)) })
 }
 
 /// A statement of several calls begins (`begins` 1) or has ended (0): with READ COMMITTED its plain
@@ -190,14 +190,14 @@ pub unsafe extern "C" fn ek_is_ended(txn: *const EkTxn) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_statement(txn: *mut EkTxn, begins: u8) {
     // SAFETY: by contract of the caller.
-    unsafe {
+    catch((), || unsafe {
         if let Some(txn) = (*txn).0.as_mut() {
             match begins {
                 0 => txn.end_statement(),
                 _ => txn.begin_statement(),
             }
         }
-    }
+    });
 }
 
 /// Names the transaction in `ek_watch_waits`.
@@ -207,11 +207,11 @@ pub unsafe extern "C" fn ek_statement(txn: *mut EkTxn, begins: u8) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_set_tag(txn: *const EkTxn, tag: u64) {
     // SAFETY: by contract of the caller.
-    unsafe {
+    catch((), || unsafe {
         if let Some(txn) = (*txn).0.as_ref() {
             txn.set_tag(tag);
         }
-    }
+    });
 }
 
 /// Sets a savepoint, rolls back to one, or forgets one; 0, or -1 on error.
@@ -268,7 +268,9 @@ pub unsafe extern "C" fn ek_insert(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_last_key(txn: *const EkTxn) -> EkBytes {
     // SAFETY: by contract of the caller.
-    unsafe { (*txn).0.as_ref().map_or(EkBytes::NONE, |txn| EkBytes::of(txn.last_key())) }
+    catch(EkBytes::NONE, || unsafe {
+        (*txn).0.as_ref().map_or(EkBytes::NONE, |txn| EkBytes::of(txn.last_key()))
+    })
 }
 
 /// Changes columns of the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
@@ -288,9 +290,8 @@ pub unsafe extern "C" fn ek_update(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let columns = std::slice::from_raw_parts(columns, len);
-            let changes: Vec<(usize, ValueRef<'_>)> =
-                columns.iter().map(|c| usize::from(*c)).zip(values(new, len)).collect();
+            let columns = slice(columns, len).iter().map(|c| usize::from(*c));
+            let changes: Vec<(usize, ValueRef<'_>)> = columns.zip(values(new, len)).collect();
             let mut table = (*txn).get()?.table(table.text()?)?;
             table.update_by_key(key.get(), &changes).map(i32::from)
         })
@@ -332,7 +333,7 @@ fn wait(lock: u8) -> LockWait {
 /// Makes a row buffer; free it with `ek_row_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ek_row_new() -> *mut EkRow {
-    Box::into_raw(Box::new(EkRow(Row::new())))
+    catch(std::ptr::null_mut(), || Box::into_raw(Box::new(EkRow(Row::new()))))
 }
 
 /// Frees a row buffer.
@@ -342,7 +343,7 @@ pub extern "C" fn ek_row_new() -> *mut EkRow {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_row_free(row: *mut EkRow) {
     // SAFETY: by contract of the caller.
-    drop(unsafe { Box::from_raw(row) });
+    catch((), || drop(unsafe { Box::from_raw(row) }));
 }
 
 /// The clustered key bytes of the row, until the buffer is filled again.
@@ -352,7 +353,7 @@ pub unsafe extern "C" fn ek_row_free(row: *mut EkRow) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_row_key(row: *const EkRow) -> EkBytes {
     // SAFETY: by contract of the caller.
-    EkBytes::of(unsafe { (*row).0.key() })
+    catch(EkBytes::NONE, || EkBytes::of(unsafe { (*row).0.key() }))
 }
 
 /// The value of a column, until the buffer is filled again; 0, or -1 on error.
@@ -538,9 +539,11 @@ pub unsafe extern "C" fn ek_scan_locked(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_scan_unlock(scan: *mut EkScan) {
     // SAFETY: by contract of the caller.
-    if let Rows::Locked(scan) = unsafe { &mut (*scan).rows } {
-        scan.unlock();
-    }
+    catch((), || {
+        if let Rows::Locked(scan) = unsafe { &mut (*scan).rows } {
+            scan.unlock();
+        }
+    });
 }
 
 /// Reads the next row: 1, 0 at the end, -1 on error. 2: the last committed version of a row that
@@ -625,7 +628,7 @@ pub unsafe extern "C" fn ek_scan_fetch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_scan_free(scan: *mut EkScan) {
     // SAFETY: by contract of the caller.
-    drop(unsafe { Box::from_raw(scan) });
+    catch((), || drop(unsafe { Box::from_raw(scan) }));
 }
 
 /// About how many rows lie in a range of the primary key (`index` empty) or of an index; -1 on
@@ -654,5 +657,18 @@ pub unsafe extern "C" fn ek_estimate(
             };
             Ok(i64::try_from(rows).unwrap_or(i64::MAX))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the fence the process would abort.
+    #[test]
+    fn a_panic_ends_at_a_function_without_an_error() {
+        let canceller = EkCanceller(Box::new(|| panic!("planted")));
+        // SAFETY: it lives during the call.
+        unsafe { ek_cancel(&raw const canceller) };
     }
 }

@@ -195,6 +195,11 @@ fn copy(text: &str, to: &mut [u8]) {
     to[end] = 0;
 }
 
+/// Runs `body`, of a function that says no errors; what it gives, or `failed` after a panic.
+pub fn catch<R>(failed: R, body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(failed)
+}
+
 /// Runs `body`; an error or a panic goes to `error`, and `failed` is returned.
 ///
 /// # Safety

@@ -6,12 +6,13 @@ use evenkeel_capi::collations::EkCollations;
 use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart};
 use evenkeel_capi::inspect::EkTableInfo;
 use evenkeel_capi::transaction::EkBound;
-use evenkeel_capi::{EkBytes, EkError, EkValue};
+use evenkeel_capi::{EkBytes, EkError, EkValue, database, transaction};
 use std::collections::BTreeMap;
 use std::fs;
 use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::null;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -61,6 +62,63 @@ fn the_header_declares_every_function() {
     assert!(defined.len() > 30);
     for (name, parameters) in &defined {
         assert_eq!(declared.get(name), Some(parameters), "{name} in capi.h");
+    }
+}
+
+/// Each function is a fence: a panic in it ends there, not in the program.
+#[test]
+fn every_function_is_a_fence() {
+    let mut count = 0;
+    for file in fs::read_dir(root().join("crates/capi/src")).expect("is there") {
+        let text = fs::read_to_string(file.expect("is there").path()).expect("is there");
+        for (at, begin) in text.match_indices("extern \"C\" fn ek_") {
+            let rest = &text[at + begin.len()..];
+            let end = rest.find("\n}").expect("a function ends");
+            let fenced = rest[..end].contains("fence(") || rest[..end].contains("catch(");
+            assert!(fenced, "ek_{} has no fence", rest.split('(').next().unwrap_or(""));
+            count += 1;
+        }
+    }
+    assert!(count > 60, "{count} functions found");
+}
+
+/// A change of no columns, as C gives it, is one.
+#[test]
+fn no_columns_are_no_change() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("db");
+    let text = |text: &str| EkBytes::of(text.as_bytes());
+    // SAFETY: handles are used as their functions say; null is allowed where it is given.
+    unsafe {
+        let mut error: EkError = std::mem::zeroed();
+        let error = &raw mut error;
+        let db = database::ek_open(text(path.to_str().expect("a name")), null(), error);
+        assert!(!db.is_null(), "{:?}", (*error).kind);
+        let column = EkColumn { name: text("id"), type_code: 5, flags: 0, a: 0, b: 0 };
+        let part = EkPart { column: 0, collation: 0, prefix: 0, desc: 0 };
+        let made = database::ek_create_table(
+            db,
+            text("t"),
+            &raw const column,
+            1,
+            &raw const part,
+            1,
+            null(),
+            0,
+            error,
+        );
+        assert_eq!(made, 0, "{:?}", (*error).kind);
+        let txn = transaction::ek_begin(db, transaction::EK_REPEATABLE_READ, 1000, error);
+        let row = EkValue { kind: 1, bits: 7, bytes: EkBytes::NONE };
+        assert_eq!(transaction::ek_insert(txn, text("t"), &raw const row, 1, error), 0);
+        let key = transaction::ek_last_key(txn);
+        let key = key.get().to_vec();
+        let key = EkBytes::of(&key);
+        let changed = transaction::ek_update(txn, text("t"), key, null(), null(), 0, error);
+        assert_eq!(changed, 1);
+        let mut commit = 0;
+        assert_eq!(transaction::ek_commit(txn, &raw mut commit, error), 0);
+        assert_eq!(database::ek_close(db, error), 0);
     }
 }
 

@@ -257,7 +257,7 @@ fn encode(index: &IndexShape, row: &Row, key: &mut Vec<u8>, value: &mut Vec<u8>)
     if !index.is_opaque() {
         index.encode(&|column| row.value(column), row.key().len(), key)?;
     }
-    index.encode_stored(&|column| row.value(column), value)
+    index.put_stored(&|column| row.value(column), value)
 }
 
 fn hex(bytes: &[u8]) -> String {

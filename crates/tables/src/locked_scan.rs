@@ -1,13 +1,17 @@
 //! Scans that lock: by clustered key or by an index, both ways, row by row as they are asked for.
 //!
-//! 1. Where the level asks for it (SERIALIZABLE) the whole range is locked first; then rows are
-//!    only waited for. A lookup of one unique key locks the key if there is no row (from REPEATABLE
-//!    READ on).
-//! 2. Keys come from a copied leaf or a batch of index entries; the row is looked at, locked and,
-//!    for an index, its key checked again under the leaf latch (A7). Nothing is held between two
-//!    calls.
+//! 1. Where the level asks for it (SERIALIZABLE) the whole range is locked first; then rows of the
+//!    table are only waited for, those of an index locked too. A lookup of one unique key locks the
+//!    key if there is no row (from REPEATABLE READ on). A scan that leaves out what others hold
+//!    locks neither: just the rows it gives.
+//! 2. Keys come from a copied leaf or a batch of index entries; the row is looked at and locked
+//!    under the leaf latch (A7). By an index, its key is checked again behind that: a row that has
+//!    another one by now is let go and passed over. Nothing is latched between two calls.
 //! 3. Many row locks of one scan become a lock of the range they lie in, so that memory does not
 //!    grow with the rows.
+//!
+//! Rows that the transaction itself has put in since the scan was opened are not given (A6); those
+//! it has changed are given as they are now.
 //!
 //! A peek (semi-consistent read) gives the last committed version of a row that another transaction
 //! holds, without a lock; the next call locks that row, unless `unlock` said that it is not wanted.
@@ -49,7 +53,7 @@ enum Keys {
     /// The table's tree; not sought yet at first.
     Tree { cursor: Box<Cursor>, sought: bool },
     /// The index at this position; entries (key, clustered key) that were read ahead.
-    Index { at: usize, id: IndexId, ahead: VecDeque<(Vec<u8>, Vec<u8>)>, unique: Option<Vec<u8>> },
+    Index { at: usize, id: IndexId, ahead: VecDeque<(Vec<u8>, Vec<u8>)>, unique: Option<ByteRange> },
 }
 
 /// A scan that locks the rows it gives.
@@ -102,7 +106,8 @@ impl LockedScan {
         self.peeked = false;
         if std::mem::replace(&mut self.took, false) {
             let space = Space::Tree(self.state.tree.id());
-            self.locker.store.txns.unlock_row(&self.locker.inner, space, &self.here);
+            let mode = self.locking.mode;
+            self.locker.store.txns.unlock_row(&self.locker.inner, space, &self.here, mode);
             if self.taken.last() == Some(&self.here) {
                 self.taken.pop();
             }
@@ -116,6 +121,7 @@ impl LockedScan {
     /// Of storage.
     pub fn resume_after(&mut self, entry_key: &[u8], key: &[u8]) -> Result<()> {
         (self.took, self.peeked) = (false, false);
+        (self.entry_key, self.here) = (entry_key.to_vec(), key.to_vec());
         match &mut self.keys {
             Keys::One(left) => *left = None,
             Keys::Tree { cursor, sought } => {
@@ -146,6 +152,8 @@ impl LockedScan {
     fn find(&mut self, row: &mut Row, peek: bool) -> Result<Given> {
         row.clear();
         self.took = false;
+        // A row that a range lock covers is not locked itself, which would tell.
+        self.locker.inner.check_open()?;
         loop {
             let again = std::mem::replace(&mut self.peeked, false);
             if !again && !self.next_key()? {
@@ -166,6 +174,8 @@ impl LockedScan {
             if let Keys::Index { at, .. } = self.keys
                 && !row_has_key(&self.state, at, row, &self.entry_key)?
             {
+                // No row of the scan (any more).
+                self.unlock();
                 continue;
             }
             self.store().load_references(&self.state, row, None)?;
@@ -181,7 +191,7 @@ impl LockedScan {
             locking.wait = LockWait::Skip;
         }
         let one = matches!(self.keys, Keys::One(_));
-        let absent = one && self.locker.locks_absent();
+        let absent = one && self.locker.locks_absent(locking.wait);
         let held = self.locker.inner.locked_rows();
         let locked = self.locker.lock_row(&self.state, &self.here, locking, absent, row)?;
         self.took = locked == Locked::Row && self.locker.inner.locked_rows() > held;
@@ -207,7 +217,11 @@ impl LockedScan {
         let bounds = (Bound::Included(&from[..]), Bound::Included(&to[..]));
         match txns.lock_range(me, space, bounds, self.locking.mode, Policy::NoWait) {
             // The newest first: it is found at the end of what the transaction holds.
-            Ok(_) => self.taken.iter().rev().for_each(|key| txns.unlock_row(me, space, key)),
+            Ok(_) => self
+                .taken
+                .iter()
+                .rev()
+                .for_each(|key| txns.unlock_row(me, space, key, self.locking.mode)),
             Err(error) if error.code() == Code::LockNotAvailable => {}
             Err(error) => return Err(error),
         }
@@ -270,8 +284,8 @@ impl LockedScan {
         }
         let (id, absent) = (*id, unique.take());
         let mut batch = self.current_entries(id)?;
-        if let (true, Some(_)) = (batch.is_empty(), absent) {
-            self.locker.lock_range(Space::Index(id), &self.range, self.locking)?;
+        if let (true, Some(absent)) = (batch.is_empty(), absent) {
+            self.locker.lock_range(Space::Index(id), &absent, self.locking)?;
             batch = self.current_entries(id)?;
         }
         if let Keys::Index { ahead, .. } = &mut self.keys {
@@ -288,7 +302,8 @@ impl LockedScan {
         loop {
             inner.check_cancel()?;
             let guard = store.txns.snapshot();
-            let snapshot = Snapshot { at: Lsn::MAX, own: inner.id(), own_below: inner.mark() };
+            let snapshot =
+                Snapshot { at: Lsn::MAX, own: inner.id(), own_below: self.locker.own_below };
             let (range, direction) =
                 (key_range(self.range.clone()), index_direction(self.direction));
             let mut cursor = store.runs.cursor(index, range, direction, snapshot)?;
@@ -354,7 +369,7 @@ impl Transaction {
         let one = prefix_len(&range).is_some_and(|len| len == parts && parts > 0);
         let range = state.shape.byte_range(&state.shape.key, range)?;
         let mut keys = Keys::One(None);
-        let space = Space::Tree(state.tree.id());
+        let lock = (Space::Tree(state.tree.id()), range.clone());
         if one {
             keys = Keys::One(Some(range.lower.clone()));
         } else if !range.is_empty() {
@@ -362,7 +377,7 @@ impl Transaction {
             cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
             keys = Keys::Tree { cursor: Box::new(cursor), sought: false };
         }
-        self.locked_scan_of(state, keys, range, direction, locking, space)
+        self.locked_scan_of(state, keys, range, direction, locking, lock)
     }
 
     /// The same of the rows whose key of the index at position `index` lies in `range`.
@@ -383,10 +398,12 @@ impl Transaction {
         shape.check_readable(Lsn::MAX)?;
         let id = shape.id;
         let unique = prefix_len(&range).is_some_and(|len| shape.unique && len == shape.parts.len());
+        let covering = state.shape.index_lock_range(shape, range)?;
         let range = state.shape.index_range(shape, range)?;
-        let unique = Some(range.lower.clone()).filter(|_| unique && self.locker().locks_absent());
+        let absent = unique && self.locker().locks_absent(locking.wait);
+        let unique = absent.then(|| covering.clone());
         let keys = Keys::Index { at: index, id, ahead: VecDeque::new(), unique };
-        self.locked_scan_of(state, keys, range, direction, locking, Space::Index(id))
+        self.locked_scan_of(state, keys, range, direction, locking, (Space::Index(id), covering))
     }
 
     fn locked_scan_of(
@@ -396,12 +413,14 @@ impl Transaction {
         range: ByteRange,
         direction: Direction,
         locking: Locking,
-        space: Space,
+        (space, covering): (Space, ByteRange),
     ) -> Result<LockedScan> {
         let mut locker = self.locker();
-        let serializable = self.isolation == Isolation::Serializable;
-        if serializable && !range.is_empty() && !matches!(keys, Keys::One(_)) {
-            self.statement(|_| locker.lock_range(space, &range, locking))?;
+        locker.own_below = self.inner.mark();
+        // A range is one lock: what others hold in it cannot be left out.
+        let whole = self.isolation == Isolation::Serializable && locking.wait != LockWait::Skip;
+        if whole && !range.is_empty() && !matches!(keys, Keys::One(_)) {
+            self.statement(|_| locker.lock_range(space, &covering, locking))?;
             // The lock of a range of the index is not one of the rows.
             locker.covered = matches!(keys, Keys::Tree { .. });
         }

@@ -12,12 +12,20 @@ use crate::store::Store;
 use crate::table::TableState;
 use crate::transaction::Isolation;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, Error, Kind, Lsn, Result, TxnId};
+use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot, Stamp, TxnId, UndoNo};
 use evenkeel_format::record::cell_flags;
 use evenkeel_txn::{Deadline, Grant, Mode, Phase, Policy, Space, TxnRef};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What was found under the latch of a leaf.
+struct Looked {
+    stop: Stop,
+    outcome: Option<Locked>,
+    /// Who made the newest version, if the transaction itself did.
+    own: Option<Stamp>,
+}
 
 /// Locks rows and ranges for one transaction.
 pub(crate) struct Locker {
@@ -28,6 +36,8 @@ pub(crate) struct Locker {
     pub lock_wait: Duration,
     /// A lock of a range covers the rows: they are waited for, and not locked one by one.
     pub covered: bool,
+    /// Rows that came with its own operations from this one on are not there (A6: no Halloween).
+    pub own_below: UndoNo,
 }
 
 impl Locker {
@@ -40,9 +50,11 @@ impl Locker {
         self.store.txns.wait_for(&self.inner, other, self.deadline())
     }
 
-    /// True if a key that was looked for and is not there stays so.
-    pub fn locks_absent(&self) -> bool {
-        matches!(self.isolation, Isolation::RepeatableRead | Isolation::Serializable)
+    /// True if a key that was looked for and is not there stays so. Who leaves out what others hold
+    /// does not ask for that: he would have to wait for those who hold the key.
+    pub fn locks_absent(&self, wait: LockWait) -> bool {
+        wait != LockWait::Skip
+            && matches!(self.isolation, Isolation::RepeatableRead | Isolation::Serializable)
     }
 
     /// A deadlock ends the transaction: others wait for what it holds.
@@ -67,9 +79,15 @@ impl Locker {
         let Locking { mode, wait } = locking;
         loop {
             self.inner.check_cancel()?;
-            let (stop, outcome) = self.look_and_lock(state, key, mode, absent, row)?;
-            if let Some(outcome) = outcome {
-                return Ok(outcome);
+            let Looked { stop, outcome, own } =
+                self.look_and_lock(state, key, mode, absent, row)?;
+            match outcome {
+                Some(Locked::Row) if !self.was_there(state, key, own)? => {
+                    row.clear();
+                    return Ok(Locked::Absent);
+                }
+                Some(outcome) => return Ok(outcome),
+                None => {}
             }
             let space = Space::Tree(state.tree.id());
             match (stop, wait) {
@@ -99,13 +117,15 @@ impl Locker {
         mode: Mode,
         absent: bool,
         row: &mut Row,
-    ) -> Result<(Stop, Option<Locked>)> {
+    ) -> Result<Looked> {
         let (store, me) = (&self.store, self.inner.id());
         let space = Space::Tree(state.tree.id());
         let (mut stop, mut outcome, mut failed) = (Stop::No, None, None);
+        let mut own_stamp = None;
         state.tree.get(key, &mut |cell| {
             let stamped = cell.filter(|c| c.flags & cell_flags::STAMPED != 0);
             let own = stamped.is_some_and(|c| c.stamp.txn == me && me.0 != 0);
+            own_stamp = stamped.filter(|_| own).map(|c| c.stamp);
             if let Some(cell) = stamped.filter(|_| !own) {
                 stop = newest_stop(store, cell.stamp, self.snapshot);
                 if stop != Stop::No {
@@ -140,8 +160,20 @@ impl Locker {
         })?;
         match failed {
             Some(error) => Err(error),
-            None => Ok((stop, outcome)),
+            None => Ok(Looked { stop, outcome, own: own_stamp }),
         }
+    }
+
+    /// False if the row under `key`, whose newest version is an own one, came with operations that
+    /// are not seen.
+    fn was_there(&self, state: &TableState, key: &[u8], own: Option<Stamp>) -> Result<bool> {
+        let Some(stamp) = own.filter(|stamp| stamp.undo_no >= self.own_below) else {
+            return Ok(true);
+        };
+        let (own, own_below) = (self.inner.id(), self.own_below);
+        let seen = Snapshot { at: Lsn::MAX, own, own_below };
+        let before = self.store.txns.visible_before(state.tree.id(), key, stamp, &seen)?;
+        Ok(before.row.is_some())
     }
 
     /// Removes what is in the way of a row operation, with no latch held.
@@ -172,7 +204,6 @@ impl Locker {
         let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let policy = match locking.wait {
             LockWait::NoWait => Policy::NoWait,
-            // A range is one lock: what cannot be left out row by row is waited for.
             LockWait::Wait | LockWait::Skip => Policy::Wait(self.deadline()),
         };
         self.store.txns.lock_range(&self.inner, space, (lower, upper), locking.mode, policy)?;

@@ -184,7 +184,7 @@ impl Transaction {
         locking: Locking,
     ) -> Result<Option<Vec<u8>>> {
         let mut found = self.current_pks(index, key, locking.wait)?;
-        if found.is_empty() && self.locker().locks_absent() {
+        if found.is_empty() && self.locker().locks_absent(locking.wait) {
             // An absent key stays absent.
             let mut upper = key.to_vec();
             let upper = prefix_successor(&mut upper).then_some(upper);

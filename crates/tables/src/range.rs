@@ -51,6 +51,16 @@ impl ByteRange {
     }
 }
 
+/// A bound for the first `len` parts of a key: one that goes on lies within what they begin.
+fn cut<'v>(bound: Bound<&'v [ValueRef<'v>]>, len: usize) -> Bound<&'v [ValueRef<'v>]> {
+    match bound {
+        Bound::Included(values) | Bound::Excluded(values) if values.len() > len => {
+            Bound::Included(&values[..len])
+        }
+        bound => bound,
+    }
+}
+
 impl Shape {
     /// The byte bounds of a range over entries of an index: a bound may go on, behind the values of
     /// all its parts, with those of the clustered key.
@@ -67,6 +77,17 @@ impl Shape {
         }
         let parts: Vec<KeyColumn> = index.parts.iter().chain(&self.key).copied().collect();
         self.byte_range(&parts, range)
+    }
+
+    /// The byte bounds of the key bytes, without clustered keys, that entries in a range of an index
+    /// have: what a lock of the range holds, since writers look for locks by key bytes alone.
+    ///
+    /// # Errors
+    /// As `byte_range`.
+    pub fn index_lock_range(&self, index: &IndexShape, range: Range<'_>) -> Result<ByteRange> {
+        let len = index.parts.len();
+        let range = Range { lower: cut(range.lower, len), upper: cut(range.upper, len) };
+        self.byte_range(&index.parts, range)
     }
 
     /// The byte bounds of a range over a key of these parts.

@@ -162,7 +162,7 @@ impl Transaction {
         self.enter(table, Use::Write)?;
         let state = table.state();
         let (locker, locking) = (self.locker(), Locking { mode, wait });
-        let absent = locker.locks_absent();
+        let absent = locker.locks_absent(wait);
         let locked = self.statement(|_| locker.lock_row(&state, key, locking, absent, row))?;
         if locked == Locked::Row {
             self.store.load_references(&state, row, None)?;

@@ -122,12 +122,27 @@ impl IndexShape {
         self.stored.contains(&position) || self.parts.iter().any(|p| p.column == position)
     }
 
+    /// As `put_stored`, for a new entry whose key and clustered key take `keys_len` bytes.
+    ///
+    /// # Errors
+    /// As `put_stored`; `EntryTooLong`.
+    pub fn encode_stored<'v>(
+        &self,
+        value: &impl Fn(usize) -> Result<ValueRef<'v>>,
+        keys_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let start = out.len();
+        self.put_stored(value, out)?;
+        self.check_len(keys_len + out.len() - start)
+    }
+
     /// Appends the values that an entry keeps beside its key: per column 0 for NULL, or length + 1
     /// and the bytes.
     ///
     /// # Errors
     /// What getting a value gives; `ValueType`.
-    pub fn encode_stored<'v>(
+    pub fn put_stored<'v>(
         &self,
         value: &impl Fn(usize) -> Result<ValueRef<'v>>,
         out: &mut Vec<u8>,
@@ -143,6 +158,16 @@ impl IndexShape {
             }
         }
         Ok(())
+    }
+
+    fn check_len(&self, bytes: usize) -> Result<()> {
+        if bytes <= limits::INDEX_ENTRY_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::new(Code::EntryTooLong)
+            .with("index", &self.name)
+            .with("bytes", bytes)
+            .with("limit", limits::INDEX_ENTRY_BYTES_MAX))
     }
 
     /// True if some part of the encoded key is NULL. # Errors: `BadEncoding`.
@@ -179,13 +204,7 @@ impl IndexShape {
             full &= !value.is_null();
             part.part.encode(value, out)?;
         }
-        let bytes = out.len() - start + pk_len;
-        if bytes > limits::INDEX_ENTRY_BYTES_MAX {
-            return Err(Error::new(Code::EntryTooLong)
-                .with("index", &self.name)
-                .with("bytes", bytes)
-                .with("limit", limits::INDEX_ENTRY_BYTES_MAX));
-        }
+        self.check_len(out.len() - start + pk_len)?;
         Ok(full)
     }
 }

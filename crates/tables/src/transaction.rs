@@ -225,7 +225,8 @@ impl Transaction {
     pub(crate) fn locker(&self) -> Locker {
         let (store, inner) = (self.store.clone(), self.inner.clone());
         let (isolation, snapshot) = (self.isolation, self.snapshot_at());
-        Locker { store, inner, isolation, snapshot, lock_wait: self.lock_wait, covered: false }
+        let (lock_wait, covered, own_below) = (self.lock_wait, false, UndoNo(u32::MAX));
+        Locker { store, inner, isolation, snapshot, lock_wait, covered, own_below }
     }
 
     /// Runs a statement: if it fails, the rows it has changed are as before.

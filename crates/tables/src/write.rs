@@ -263,7 +263,7 @@ impl Transaction {
                 b.part.clear();
                 b.stored.clear();
                 let full = index.encode(&value, b.key.len(), &mut b.part)?;
-                index.encode_stored(&value, &mut b.stored)?;
+                index.encode_stored(&value, b.part.len() + b.key.len(), &mut b.stored)?;
                 let op = entry_op::INS | entry_op::FRESH;
                 b.entries.push(index.id, op, &b.part, &b.stored, b.key.len());
                 if full && index.checks_unique() {
@@ -569,8 +569,8 @@ fn diff_entry<'v>(
     b.old_stored.clear();
     index.encode(&|i| old.value(i), b.key.len(), &mut b.old_part)?;
     let full = index.encode(value, b.key.len(), &mut b.part)?;
-    index.encode_stored(&|i| old.value(i), &mut b.old_stored)?;
-    index.encode_stored(value, &mut b.stored)?;
+    index.put_stored(&|i| old.value(i), &mut b.old_stored)?;
+    index.encode_stored(value, b.part.len() + b.key.len(), &mut b.stored)?;
     if b.part == b.old_part {
         if b.stored != b.old_stored {
             b.entries.push(index.id, entry_op::INS, &b.part, &b.stored, b.key.len());

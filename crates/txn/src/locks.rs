@@ -282,6 +282,12 @@ impl LockTable {
         blockers
     }
 
+    /// How `me` holds a point.
+    fn held(&self, me: TxnId, full: &[u8]) -> Option<Mode> {
+        let shard = self.shard(full).lock();
+        shard.get(full)?.holders.iter().find(|(id, _)| *id == me).map(|(_, mode)| *mode)
+    }
+
     /// Removes `me` from a point, as holder or from its queue.
     fn leave_point(&self, me: TxnId, full: &[u8], holder: bool) {
         let mut shard = self.shard(full).lock();
@@ -606,9 +612,13 @@ impl Txns {
         self.block_on(me, deadline, &mut || self.check_write(me, space, key))
     }
 
-    /// Lets a row lock go before the end: READ COMMITTED does so for rows that did not match.
-    pub fn unlock_row(&self, me: &TxnRef, space: Space, key: &[u8]) {
+    /// Lets a row lock taken in this mode go before the end: READ COMMITTED does so for rows that
+    /// did not match. One that was raised since stays: whoever raised it wants it.
+    pub fn unlock_row(&self, me: &TxnRef, space: Space, key: &[u8], mode: Mode) {
         let full = full_key(space, key);
+        if self.locks.held(me.id(), &full).is_none_or(|held| held > mode) {
+            return;
+        }
         {
             let mut locks = me.locks.lock();
             let Some(at) = locks.points.iter().rposition(|k| **k == *full) else { return };

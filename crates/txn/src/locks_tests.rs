@@ -60,7 +60,7 @@ fn writers_respect_locks() {
     assert_eq!(w.txns.check_write(&b, T, b"k"), [a.id()]);
     assert!(w.txns.check_write(&a, T, b"k").is_empty(), "its own lock");
     assert!(w.txns.check_write(&b, T, b"j").is_empty());
-    w.txns.unlock_row(&a, T, b"k");
+    w.txns.unlock_row(&a, T, b"k", S);
     assert!(w.txns.check_write(&b, T, b"k").is_empty());
     w.txns.lock_range(&a, T, bounds(b"c", b"f"), S, Policy::NoWait).expect("granted");
     for (key, free) in [(&b"b"[..], true), (b"c", false), (b"ez", false), (b"f", true)] {

@@ -298,7 +298,8 @@ impl Collector<'_> {
                 self.stored.clear();
                 let index = &shape.indexes[*position];
                 index.encode(&|i| view.value(i), key.len(), &mut self.key)?;
-                index.encode_stored(&|i| view.value(i), &mut self.stored)?;
+                let keys_len = self.key.len() + key.len();
+                index.encode_stored(&|i| view.value(i), keys_len, &mut self.stored)?;
                 self.add(i, key)?;
             }
         }

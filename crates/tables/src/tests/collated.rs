@@ -183,3 +183,36 @@ fn without_its_collation_a_key_cannot_be_made() {
     let error = changed.indexes[0].encode(&name, 0, &mut Vec::new()).unwrap_err();
     assert_eq!(error.code(), Code::CollationChanged);
 }
+
+/// What an entry keeps beside its key counts for its length, at writing and in a build.
+#[test]
+fn stored_bytes_count_for_the_length_of_an_entry() {
+    let db = Db::new();
+    let folded = PartSpec { column: "name".into(), desc: false, prefix: 0, collation: 8 };
+    let index =
+        |name: &str| IndexSpec { name: name.into(), parts: vec![folded.clone()], unique: false };
+    let plain = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("name", ColumnType::Bytes { max: 1 << 20 }))
+        .primary_key(&["id"]);
+    let table = db.store.create_table("t", &plain.clone().index(index("folded"))).unwrap();
+    let unindexed = db.store.create_table("u", &plain).unwrap();
+    // The key is "a" and two bytes that end it, then the clustered key; stored are three bytes for
+    // the length and the value.
+    let other = 3 + 8 + 3;
+    let name = |len: usize| [&b"a"[..], &vec![b' '; len - 1]].concat();
+    let at = name(evenkeel_format::limits::INDEX_ENTRY_BYTES_MAX - other);
+    let beyond = name(evenkeel_format::limits::INDEX_ENTRY_BYTES_MAX - other + 1);
+    let mut txn = db.begin();
+    txn.insert(&table, &[1i64.into(), at[..].into()]).unwrap();
+    let long = txn.insert(&table, &[2i64.into(), beyond[..].into()]).unwrap_err();
+    assert_eq!(long.code(), Code::EntryTooLong);
+    let long = txn.update(&table, &[1i64.into()], &[(1, beyond[..].into())]).unwrap_err();
+    assert_eq!(long.code(), Code::EntryTooLong);
+    txn.insert(&unindexed, &[2i64.into(), beyond[..].into()]).unwrap();
+    commit(txn);
+    let built = db.store.add_indexes("u", &[index("late")], &BuildProgress::default());
+    let built = built.unwrap_err();
+    assert_eq!(built.code(), Code::EntryTooLong);
+    check_indexes(&mut db.begin(), &table);
+}

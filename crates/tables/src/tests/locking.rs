@@ -97,7 +97,12 @@ fn go_on(
         }
         let (entry, key) = first.place();
         let mut second = open();
+        // Whether it was at another row already or not.
+        if at % 2 == 0 {
+            assert!(second.next(&mut row).unwrap());
+        }
         second.resume_after(entry, key).unwrap();
+        assert_eq!(second.place(), first.place());
         assert_eq!(all(&mut second), wanted[at + 1..]);
     }
 }
@@ -132,6 +137,149 @@ fn plain_scans_go_on_and_are_cancelled() {
     let error = scan.next(&mut Row::new()).unwrap_err();
     assert_eq!(error.code(), Code::StatementCancelled);
     drop(old);
+}
+
+/// Rows that the transaction puts in behind the opening of a scan are not the scan's, whichever way
+/// it goes: one that moves its rows ahead ends. What it changes is given as it is.
+#[test]
+fn a_scan_does_not_meet_its_own_rows() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 100);
+    let by_a = table.shape().index("by_a").unwrap();
+    for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
+        let mut txn = db.begin_at(isolation);
+        // Its own of before are.
+        txn.insert(&table, &row_values(100, 3, None, None)).unwrap();
+        let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+        let (mut row, mut moved) = (Row::new(), Vec::new());
+        while scan.next(&mut row).unwrap() {
+            let id = id_of(&row);
+            assert!(txn.update(&table, &[id.into()], &[(0, (id + 1000).into())]).unwrap());
+            moved.push(id);
+            assert!(moved.len() < 200, "it meets what it moves");
+        }
+        assert_eq!(moved, (0..=100).collect::<Vec<_>>());
+        let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+        assert!(scan.next(&mut row).unwrap());
+        txn.update(&table, &[1050i64.into()], &[(1, 77i64.into())]).unwrap();
+        let ids = all(&mut scan);
+        assert_eq!(ids, (1001..=1100).collect::<Vec<_>>());
+
+        let mut scan =
+            txn.locked_index_scan(&table, by_a, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+        let mut raised = 0;
+        while scan.next(&mut row).unwrap() {
+            let (id, ValueRef::Int(a)) = (id_of(&row), row.value(1).unwrap()) else { panic!() };
+            txn.update(&table, &[id.into()], &[(1, (a + 1000).into())]).unwrap();
+            raised += 1;
+            assert!(raised < 200, "it meets what it moves");
+        }
+        assert_eq!(raised, 101);
+        check_indexes(&mut txn, &table);
+        txn.rollback().unwrap();
+    }
+}
+
+/// A scan of a transaction that has ended gives no rows, though a range lock covered them.
+#[test]
+fn a_scan_ends_with_its_transaction() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3);
+    for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
+        let mut txn = db.begin_at(isolation);
+        let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+        let mut row = Row::new();
+        assert!(scan.next(&mut row).unwrap());
+        commit(txn);
+        assert_eq!(scan.next(&mut row).unwrap_err().code(), Code::TxnEnded);
+    }
+}
+
+/// A row that lost the key of its entry before it was locked is not locked any more.
+#[test]
+fn rows_that_have_moved_on_are_let_go() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 200);
+    let by_a = table.shape().index("by_a").unwrap();
+    let mut txn = db.begin();
+    let key = [ValueRef::Int(0)];
+    let range = Range::prefix(&key);
+    let mut scan =
+        txn.locked_index_scan(&table, by_a, range, Direction::Forward, EXCLUSIVE).unwrap();
+    let mut row = Row::new();
+    assert!(scan.next(&mut row).unwrap());
+    let mut other = db.begin();
+    other.set_lock_wait(Duration::from_millis(10));
+    assert!(other.update(&table, &[100i64.into()], &[(1, 5i64.into())]).unwrap());
+    commit(other);
+    assert_eq!(all(&mut scan).len(), 18);
+    assert_eq!(txn.handle().locked_rows(), 19);
+    let mut other = db.begin();
+    other.set_lock_wait(Duration::from_millis(10));
+    assert!(other.update(&table, &[100i64.into()], &[(1, 6i64.into())]).unwrap());
+}
+
+/// A lock that was raised since the scan took it is neither let go nor lowered to that of a range.
+#[test]
+fn raised_locks_stay() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3000);
+    let shared = Locking { mode: Mode::Shared, wait: LockWait::Wait };
+    let mut txn = db.begin_at(Isolation::ReadCommitted);
+    let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, shared).unwrap();
+    let mut row = Row::new();
+    let raise = |txn: &mut Transaction, id: i64| {
+        let mut row = Row::new();
+        let (mode, wait) = (Mode::Exclusive, LockWait::Wait);
+        assert!(txn.get_locked(&table, &[id.into()], mode, wait, &mut row).unwrap());
+    };
+    assert!(scan.next(&mut row).unwrap());
+    raise(&mut txn, 0);
+    scan.unlock();
+    for _ in 0..10 {
+        assert!(scan.next(&mut row).unwrap());
+    }
+    raise(&mut txn, 7);
+    assert_eq!(all(&mut scan).len(), 2989);
+    assert!(txn.handle().locked_rows() < 1100);
+    let mut other = db.begin();
+    for (id, free) in [(0i64, false), (7, false), (8, true)] {
+        let (mode, wait) = (Mode::Shared, LockWait::NoWait);
+        let got = other.get_locked(&table, &[id.into()], mode, wait, &mut row);
+        assert_eq!(
+            got.map_err(|e| e.code()),
+            if free { Ok(true) } else { Err(Code::LockNotAvailable) }
+        );
+    }
+}
+
+/// A bound that goes on into the clustered key leaves no room for phantoms within one key.
+#[test]
+fn the_lock_of_a_range_takes_in_whole_keys() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 20);
+    let by_a = table.shape().index("by_a").unwrap();
+    let (low, high) = ([ValueRef::Int(3), ValueRef::Int(9)], [ValueRef::Int(7), ValueRef::Int(1)]);
+    use std::ops::Bound::{Excluded, Included};
+    for (lower, upper) in
+        [(Included(&low[..]), Included(&high[..])), (Excluded(&low[..]), Excluded(&high[..]))]
+    {
+        let range = Range { lower, upper };
+        let mut reader = db.begin_at(Isolation::Serializable);
+        let mut scan =
+            reader.locked_index_scan(&table, by_a, range, Direction::Forward, EXCLUSIVE).unwrap();
+        let before = all(&mut scan);
+        for (id, a, blocked) in [(110, 3, true), (-1, 7, true), (110, 2, false), (110, 8, false)] {
+            let mut writer = db.begin();
+            writer.set_lock_wait(Duration::from_millis(10));
+            let written = writer.insert(&table, &row_values(id, a, None, None));
+            assert_eq!(written.is_err(), blocked, "({id}, {a})");
+            writer.rollback().unwrap();
+        }
+        let mut scan =
+            reader.locked_index_scan(&table, by_a, range, Direction::Forward, EXCLUSIVE).unwrap();
+        assert_eq!(all(&mut scan), before);
+    }
 }
 
 /// A scan meets what changes behind its back: inserts ahead are seen, deletes are not given.
@@ -221,6 +369,47 @@ fn absent_keys_are_locked() {
         let inserted = other.insert(&table, &row_values(50, 1, None, Some(50)));
         assert_eq!(inserted.err().map(|e| e.code()), held.then_some(Code::LockWaitTimeout));
         other.rollback().unwrap();
+    }
+}
+
+/// Leaving out what others hold, a scan locks no key that is not there, and waits for nobody who
+/// does; at SERIALIZABLE it locks no range.
+#[test]
+fn skipping_locks_no_absent_keys() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 3);
+    let hidden = TableSpec::new()
+        .column(ColumnSpec::new("k", ColumnType::Bytes { max: 3000 }))
+        .primary_key(&["k"]);
+    let hidden = db.store.create_table("hidden", &hidden).unwrap();
+    assert!(hidden.shape().key.is_empty());
+    let by_c = table.shape().index("by_c").unwrap();
+    let skip = Locking { wait: LockWait::Skip, ..EXCLUSIVE };
+    let (key, name) = ([ValueRef::Int(50)], [ValueRef::Bytes(b"name")]);
+    let (range, forward) = (Range::prefix(&key), Direction::Forward);
+    for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
+        let mut txn = db.begin_at(isolation);
+        let mut row = Row::new();
+        let mut look = |txn: &mut Transaction| {
+            let mut scan = txn.locked_scan(&table, range, forward, skip).unwrap();
+            assert!(!scan.next(&mut row).unwrap());
+            let mut scan = txn.locked_index_scan(&table, by_c, range, forward, skip).unwrap();
+            assert!(!scan.next(&mut row).unwrap());
+            let mut scan = txn.locked_scan(&table, Range::from(&key), forward, skip).unwrap();
+            assert!(!scan.next(&mut row).unwrap());
+            let (mode, wait) = (skip.mode, skip.wait);
+            assert!(!txn.get_locked(&table, &key, mode, wait, &mut row).unwrap());
+            assert!(!txn.get_locked(&hidden, &name, mode, wait, &mut row).unwrap());
+        };
+        txn.set_lock_wait(Duration::from_millis(10));
+        look(&mut txn);
+        let mut other = db.begin();
+        other.set_lock_wait(Duration::from_millis(10));
+        other.insert(&table, &row_values(50, 1, None, Some(50))).unwrap();
+        other.insert(&hidden, &name).unwrap();
+        look(&mut txn);
+        other.rollback().unwrap();
+        assert_eq!(db.store.txns.lock_bytes(), 0);
     }
 }
 
