@@ -239,8 +239,7 @@ pub unsafe extern "C" fn ek_savepoint(
     }
 }
 
-/// Inserts a row of all columns; the number its auto-increment column got through `number`. 0, or
-/// -1 on error.
+/// Inserts a row of all columns; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -446,6 +445,38 @@ pub struct EkScan {
     peek: bool,
 }
 
+/// # Safety
+/// What names and bounds point to is there during the call.
+unsafe fn begin_scan(
+    txn: &mut Txn,
+    (table, index): (EkBytes, EkBytes),
+    (lower, upper): (&EkBound, &EkBound),
+    flags: u8,
+    locking: Option<Locking>,
+) -> Result<*mut EkScan> {
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    // SAFETY: by contract of the caller.
+    let (lower, upper, table, index) =
+        unsafe { (bound(lower, &mut from), bound(upper, &mut to), table.text()?, index.text()?) };
+    let range = Range { lower, upper };
+    let backward = flags & EK_SCAN_BACKWARD != 0;
+    let direction = if backward { Direction::Backward } else { Direction::Forward };
+    let mut table = txn.table(table)?;
+    let rows = match (index.is_empty(), locking) {
+        (true, None) => Rows::Table(table.scan(range, direction)?),
+        (true, Some(locking)) => Rows::Locked(table.locked_scan(range, direction, locking)?),
+        (false, None) if flags & EK_SCAN_KEYS_ONLY != 0 => {
+            Rows::Index(table.index(index)?.keys_only().scan(range, direction)?)
+        }
+        (false, None) => Rows::Index(table.index(index)?.scan(range, direction)?),
+        (false, Some(locking)) => {
+            Rows::Locked(table.index(index)?.locked_scan(range, direction, locking)?)
+        }
+    };
+    let peek = locking.is_some() && flags & EK_SCAN_PEEK != 0;
+    Ok(Box::into_raw(Box::new(EkScan { rows, peek })))
+}
+
 /// Only columns of the index and the primary key are wanted.
 pub const EK_SCAN_KEYS_ONLY: u8 = 1;
 /// From the upper bound down.
@@ -469,22 +500,7 @@ pub unsafe extern "C" fn ek_scan(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, std::ptr::null_mut(), || {
-            let (mut from, mut to) = (Vec::new(), Vec::new());
-            let range = Range { lower: bound(&*lower, &mut from), upper: bound(&*upper, &mut to) };
-            let back = flags & EK_SCAN_BACKWARD != 0;
-            let direction = if back { Direction::Backward } else { Direction::Forward };
-            let mut table = (*txn).get()?.table(table.text()?)?;
-            let name = index.text()?;
-            let rows = if name.is_empty() {
-                Rows::Table(table.scan(range, direction)?)
-            } else {
-                let mut index = table.index(name)?;
-                if flags & EK_SCAN_KEYS_ONLY != 0 {
-                    index = index.keys_only();
-                }
-                Rows::Index(index.scan(range, direction)?)
-            };
-            Ok(Box::into_raw(Box::new(EkScan { rows, peek: false })))
+            begin_scan((*txn).get()?, (table, index), (&*lower, &*upper), flags, None)
         })
     }
 }
@@ -512,21 +528,10 @@ pub unsafe extern "C" fn ek_scan_locked(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, std::ptr::null_mut(), || {
-            let (mut from, mut to) = (Vec::new(), Vec::new());
-            let range = Range { lower: bound(&*lower, &mut from), upper: bound(&*upper, &mut to) };
-            let back = flags & EK_SCAN_BACKWARD != 0;
-            let direction = if back { Direction::Backward } else { Direction::Forward };
             let shared = lock & !EK_LOCK_SKIP == EK_LOCK_SHARED;
             let mode = if shared { Mode::Shared } else { Mode::Exclusive };
-            let locking = Locking { mode, wait: wait(lock) };
-            let mut table = (*txn).get()?.table(table.text()?)?;
-            let name = index.text()?;
-            let scan = match name.is_empty() {
-                true => table.locked_scan(range, direction, locking)?,
-                false => table.index(name)?.locked_scan(range, direction, locking)?,
-            };
-            let peek = flags & EK_SCAN_PEEK != 0;
-            Ok(Box::into_raw(Box::new(EkScan { rows: Rows::Locked(scan), peek })))
+            let locking = Some(Locking { mode, wait: wait(lock) });
+            begin_scan((*txn).get()?, (table, index), (&*lower, &*upper), flags, locking)
         })
     }
 }

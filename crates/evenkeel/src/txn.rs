@@ -556,7 +556,7 @@ impl<'t> TableRef<'t> {
         f: &mut dyn FnMut(&Row) -> Result<bool>,
     ) -> Result<()> {
         let locking = Locking { mode: Mode::Exclusive, wait };
-        self.txn.scan_locked(&self.table, range, direction, locking, &mut |_, row| f(row))
+        self.txn.locked_scan(&self.table, range, direction, locking)?.each(f)
     }
 
     /// A scan that locks the newest version of each row of a range as it is asked for.
@@ -699,15 +699,7 @@ impl IndexRef<'_> {
         f: &mut dyn FnMut(&Row) -> Result<bool>,
     ) -> Result<()> {
         let locking = Locking { mode: Mode::Exclusive, wait };
-        let forward = Direction::Forward;
-        self.txn.index_scan_locked(
-            &self.table,
-            self.position,
-            range,
-            forward,
-            locking,
-            &mut |_, row| f(row),
-        )
+        self.locked_scan(range, Direction::Forward, locking)?.each(f)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The last step of a row operation: it is applied under the leaf latch and its entries go to the
-//! memtable; uniqueness is checked before, and a stop (another transaction's stamp, a lock, a
-//! schema
+//! memtable. Uniqueness is checked before; a stop (another transaction's stamp, a lock, a schema
 //! change) is waited for with nothing held, then it is tried again. Called by `write` only.
 
 use crate::op::{Expect, RowOp, Services, Stop, record_bytes};
@@ -53,7 +52,7 @@ impl Transaction {
         applied
     }
 
-    pub(crate) fn apply_once(
+    fn apply_once(
         &mut self,
         table: &Arc<Table>,
         state: &Arc<TableState>,
@@ -95,7 +94,7 @@ impl Transaction {
         }
     }
 
-    pub(crate) fn write_op(
+    fn write_op(
         &mut self,
         table: &Arc<Table>,
         state: &Arc<TableState>,

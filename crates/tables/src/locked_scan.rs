@@ -46,14 +46,17 @@ pub enum Given {
     Peeked,
 }
 
+/// An entry of an index that was read ahead: key, clustered key.
+type Ahead = (Vec<u8>, Vec<u8>);
+
 /// Where keys come from.
 enum Keys {
     /// One clustered key; gone once it was looked at.
     One(Option<Vec<u8>>),
     /// The table's tree; not sought yet at first.
     Tree { cursor: Box<Cursor>, sought: bool },
-    /// The index at this position; entries (key, clustered key) that were read ahead.
-    Index { at: usize, id: IndexId, ahead: VecDeque<(Vec<u8>, Vec<u8>)>, unique: Option<ByteRange> },
+    /// The index at this position; the keys to lock if there is no row.
+    Index { at: usize, id: IndexId, ahead: VecDeque<Ahead>, unique: Option<ByteRange> },
 }
 
 /// A scan that locks the rows it gives.
@@ -98,6 +101,20 @@ impl LockedScan {
     /// As `next`.
     pub fn next_or_peek(&mut self, row: &mut Row) -> Result<Given> {
         self.step(row, true)
+    }
+
+    /// Calls `f` with each row that is left, locked; it returns false to stop.
+    ///
+    /// # Errors
+    /// As `next`, and what `f` returns.
+    pub fn each(mut self, f: &mut dyn FnMut(&Row) -> Result<bool>) -> Result<()> {
+        let mut row = Row::new();
+        while self.next(&mut row)? {
+            if !f(&row)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The row given last is not wanted, or the transaction has changed it, which holds it as well:
@@ -296,7 +313,7 @@ impl LockedScan {
 
     /// Some entries from the beginning of the range, as they are now: committed and own. Another
     /// transaction's undecided entry counts as a locked row (A7): those before it come first.
-    fn current_entries(&self, index: IndexId) -> Result<VecDeque<(Vec<u8>, Vec<u8>)>> {
+    fn current_entries(&self, index: IndexId) -> Result<VecDeque<Ahead>> {
         let Locker { store, inner, .. } = &self.locker;
         let wait = self.locking.wait;
         loop {
@@ -437,54 +454,5 @@ impl Transaction {
             peeked: false,
             taken: Vec::new(),
         })
-    }
-
-    /// Locks and reads the newest versions of the rows whose primary key lies in `range`, in
-    /// order; `f` returns false to stop. SERIALIZABLE locks the whole range first.
-    ///
-    /// # Errors
-    /// `RowChanged`, lock errors, what is wrong with the range, and what `f` returns.
-    pub fn scan_locked(
-        &mut self,
-        table: &Arc<Table>,
-        range: Range<'_>,
-        direction: Direction,
-        locking: Locking,
-        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
-    ) -> Result<()> {
-        let scan = self.locked_scan(table, range, direction, locking)?;
-        self.run_locked(scan, f)
-    }
-
-    /// Locks and reads the newest versions of the rows whose key of the index at position `index`
-    /// lies in `range`, in the order of the index; `f` returns false to stop.
-    ///
-    /// # Errors
-    /// As `scan_locked`; `IndexMissing` while the index is being built.
-    pub fn index_scan_locked(
-        &mut self,
-        table: &Arc<Table>,
-        index: usize,
-        range: Range<'_>,
-        direction: Direction,
-        locking: Locking,
-        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
-    ) -> Result<()> {
-        let scan = self.locked_index_scan(table, index, range, direction, locking)?;
-        self.run_locked(scan, f)
-    }
-
-    fn run_locked(
-        &mut self,
-        mut scan: LockedScan,
-        f: &mut dyn FnMut(&mut Transaction, &Row) -> Result<bool>,
-    ) -> Result<()> {
-        let mut row = Row::new();
-        while scan.next(&mut row)? {
-            if !f(self, &row)? {
-                break;
-            }
-        }
-        Ok(())
     }
 }

@@ -79,8 +79,8 @@ impl Shape {
         self.byte_range(&parts, range)
     }
 
-    /// The byte bounds of the key bytes, without clustered keys, that entries in a range of an index
-    /// have: what a lock of the range holds, since writers look for locks by key bytes alone.
+    /// The byte bounds of the key bytes, without clustered keys, that entries in a range of an
+    /// index have: what a lock of the range holds, since writers look for locks by key bytes alone.
     ///
     /// # Errors
     /// As `byte_range`.

@@ -269,8 +269,8 @@ pub struct Locking {
 }
 
 impl Transaction {
-    /// A scan of the rows whose primary key lies in `range`; with SERIALIZABLE use `scan_locked`,
-    /// which `reads_lock` says.
+    /// A scan of the rows whose primary key lies in `range`; a read that locks, as those
+    /// of SERIALIZABLE do, is a `locked_scan`.
     ///
     /// # Errors
     /// What is wrong with the range.

@@ -184,15 +184,17 @@ fn a_column_is_added_while_a_lock_is_waited_for() {
             let mut txn = db.begin();
             let mut row = Row::new();
             let locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
-            let mut keep = |_: &mut Transaction, found: &Row| {
+            let mut keep = |found: &Row| {
                 row = found.clone();
                 Ok(true)
             };
             let (all, forward) = (Range::ALL, Direction::Forward);
             match by_index {
-                true => txn.index_scan_locked(table, 0, all, forward, locking, &mut keep).unwrap(),
-                false => txn.scan_locked(table, all, forward, locking, &mut keep).unwrap(),
+                true => txn.locked_index_scan(table, 0, all, forward, locking),
+                false => txn.locked_scan(table, all, forward, locking),
             }
+            .and_then(|scan| scan.each(&mut keep))
+            .unwrap();
             row.values().unwrap().len()
         };
         let waiters = [scope.spawn(move || wait(false)), scope.spawn(move || wait(true))];
@@ -256,17 +258,17 @@ fn locking_reads_wait_skip_and_refuse() {
     let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Skip };
     let ids = |txn: &mut Transaction, by_index: bool| {
         let mut ids = Vec::new();
-        let mut f = |_: &mut Transaction, row: &Row| {
+        let mut f = |row: &Row| {
             ids.push(row.value(0)?.to_owned());
             Ok(true)
         };
-        if by_index {
-            let index = table.shape().index("by_a").unwrap();
-            let (range, forward) = (Range::ALL, Direction::Forward);
-            txn.index_scan_locked(&table, index, range, forward, locking, &mut f).unwrap();
-        } else {
-            txn.scan_locked(&table, Range::ALL, Direction::Forward, locking, &mut f).unwrap();
-        }
+        let (range, forward) = (Range::ALL, Direction::Forward);
+        let by_a = table.shape().index("by_a").unwrap();
+        let scan = match by_index {
+            true => txn.locked_index_scan(&table, by_a, range, forward, locking),
+            false => txn.locked_scan(&table, range, forward, locking),
+        };
+        scan.unwrap().each(&mut f).unwrap();
         ids
     };
     let mut third = db.begin();
@@ -298,14 +300,13 @@ fn serializable_locks_ranges_and_absent_keys() {
     for by_index in [false, true] {
         let mut reader = db.begin_at(Isolation::Serializable);
         let from = [ValueRef::Int(15)];
-        let mut f = |_: &mut Transaction, _: &Row| Ok(true);
         let (range, forward) = (Range::from(&from), Direction::Forward);
-        if by_index {
-            let index = table.shape().index("by_a").unwrap();
-            reader.index_scan_locked(&table, index, range, forward, locking, &mut f).unwrap();
-        } else {
-            reader.scan_locked(&table, range, forward, locking, &mut f).unwrap();
-        }
+        let by_a = table.shape().index("by_a").unwrap();
+        let scan = match by_index {
+            true => reader.locked_index_scan(&table, by_a, range, forward, locking),
+            false => reader.locked_scan(&table, range, forward, locking),
+        };
+        scan.unwrap().each(&mut |_| Ok(true)).unwrap();
         let mut writer = db.begin();
         writer.set_lock_wait(Duration::from_millis(20));
         let inside = writer.insert(&table, &row_values(30, 30, None, None)).unwrap_err();

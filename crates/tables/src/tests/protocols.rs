@@ -171,7 +171,7 @@ fn lock_key(txn: &mut Transaction, table: &Arc<Table>, index: &str, key: i64) ->
     let (index, key) = (table.shape().index(index).unwrap(), [ValueRef::Int(key)]);
     let locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
     let (range, forward) = (Range::prefix(&key), Direction::Forward);
-    txn.index_scan_locked(table, index, range, forward, locking, &mut |_, _| Ok(true))
+    txn.locked_index_scan(table, index, range, forward, locking)?.each(&mut |_| Ok(true))
 }
 
 /// Who has something first, and who waits for it.
