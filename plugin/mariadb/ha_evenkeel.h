@@ -72,6 +72,8 @@ public:
   int index_end() override;
   int index_read_map(uchar *record, const uchar *key, key_part_map parts,
                      enum ha_rkey_function flag) override;
+  int read_range_first(const key_range *start, const key_range *end, bool equal,
+                       bool sorted) override;
   int index_next(uchar *record) override;
   int index_next_same(uchar *record, const uchar *key, uint key_len) override;
   int index_prev(uchar *record) override;
@@ -127,6 +129,7 @@ private:
   bool is_clustered(uint index) const { return is_primary(index) && m_clustered; }
   void forget_primary_suffix();
   Bound bound(uint8_t kind, const uchar *key, key_part_map parts) const;
+  Bound range_end() const;
   void remember_prefix(const uchar *key, key_part_map parts);
   int open_scan(const Bound &lower, const Bound &upper, bool backward);
   void close_scan();
@@ -167,6 +170,8 @@ private:
   bool m_prefix_only= false;
   std::string m_prefix;
   key_part_map m_prefix_parts= 0;
+  /* Where the range ends whose first row is read. */
+  const key_range *m_range_end= nullptr;
   bool m_key_only= false;
   /* Entries are shown to the server before their rows are read. */
   bool m_filters= false;

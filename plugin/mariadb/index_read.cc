@@ -25,6 +25,25 @@ ha_evenkeel::Bound ha_evenkeel::bound(uint8_t kind, const uchar *key, key_part_m
   return bound;
 }
 
+/* The first row of a range that ends somewhere: the scan that begins ends there too, and so does
+   what it locks. */
+int ha_evenkeel::read_range_first(const key_range *start, const key_range *end, bool equal,
+                                  bool sorted)
+{
+  m_range_end= end;
+  const int error= handler::read_range_first(start, end, equal, sorted);
+  m_range_end= nullptr;
+  return error;
+}
+
+ha_evenkeel::Bound ha_evenkeel::range_end() const
+{
+  if (!m_range_end)
+    return Bound();
+  return bound(m_range_end->flag == HA_READ_BEFORE_KEY ? EK_EXCLUDED : EK_INCLUDED,
+               m_range_end->key, m_range_end->keypart_map);
+}
+
 int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map parts,
                                 enum ha_rkey_function flag)
 {
@@ -45,8 +64,8 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
     remember_prefix(key, parts);
     error= open_scan(at, at, true);
     break;
-  case HA_READ_KEY_OR_NEXT: error= open_scan(at, none, false); break;
-  case HA_READ_AFTER_KEY: error= open_scan(beside, none, false); break;
+  case HA_READ_KEY_OR_NEXT: error= open_scan(at, range_end(), false); break;
+  case HA_READ_AFTER_KEY: error= open_scan(beside, range_end(), false); break;
   case HA_READ_BEFORE_KEY: error= open_scan(none, beside, true); break;
   case HA_READ_KEY_OR_PREV:
   case HA_READ_PREFIX_LAST_OR_PREV: error= open_scan(none, at, true); break;
@@ -111,7 +130,7 @@ int ha_evenkeel::index_next_same(uchar *record, const uchar *key, uint key_len)
 int ha_evenkeel::index_first(uchar *record)
 {
   m_prefix_only= false;
-  const int error= open_scan(Bound(), Bound(), false);
+  const int error= open_scan(Bound(), range_end(), false);
   return error ? error : next(record);
 }
 
