@@ -24,6 +24,8 @@ rung 4-fuzz env EVENKEEL_FUZZ=50 cargo test --quiet --release -p evenkeel-trust 
 rung 5-rot env EVENKEEL_ROT=50000 cargo test --quiet --release -p evenkeel-trust --test rot
 rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 \
     cargo test --quiet --release -p evenkeel-trust --test limits
+rung 3-cancelled-builds env EVENKEEL_CANCELLATIONS=120 \
+    cargo test --quiet --release -p evenkeel-tables --lib -- cancelling_at_any_moment
 rung 7-kills env EVENKEEL_KILLS=500 cargo test --quiet --release -p evenkeel-trust --test kill
 # Keys of every collation again, from a seed of this run's own, which the rung's line shows.
 rung 1-plugin bash plugin/mariadb/build.sh
