@@ -328,7 +328,7 @@ def catalog(pages, root):
             if flags & 4: r.varint(), r.number(4)
             return column, flags & 1, flags & 6 != 0
         parts = lambda: [part() for _ in range(r.varint())]
-        need(r.varint() in ((1,) if kind in "24" else (1, 2)), "unknown layout of a catalog entry")
+        need(r.varint() in ((1,) if kind in "245" else (1, 2)), "unknown layout of a catalog entry")
         if kind == "1":
             table.name, _, table.root, _, _, table.primary = name, r.varint(), r.varint(), r.number(1), r.varints(3), parts()
         elif kind == "2":

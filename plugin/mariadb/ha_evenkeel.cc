@@ -157,9 +157,22 @@ int ha_evenkeel::info(uint what)
     for (uint i= 0; i < table_share->keys; i++)
     {
       KEY *key= &table->key_info[i];
+      uint64_t rows[MAX_REF_PARTS];
+      const std::string which= index_name(i);
+      const uint known= ek_rows_per_key(evenkeel_db, name(), ek_text(which), rows,
+                                        array_elements(rows));
+      const bool is_unique= key->flags & HA_NOSAME;
+      const uint whole= is_unique ? key->user_defined_key_parts : key->ext_key_parts;
       for (uint j= 0; j < key->ext_key_parts; j++)
-        key->rec_per_key[j]= (key->flags & HA_NOSAME) && j + 1 >= key->user_defined_key_parts
-                               ? 1 : MY_MAX((ulong)(stats.records / (10 * (j + 1))), 1);
+      {
+        ulong &average= key->rec_per_key[j];
+        if (j + 1 >= whole && (is_unique || known))
+          average= 1;
+        else if (known)
+          average= (ulong) rows[MY_MIN(j, known - 1)];
+        else
+          average= MY_MAX((ulong)(stats.records / (10 * (j + 1))), 1);
+      }
     }
   }
   return 0;

@@ -8,13 +8,15 @@
 //!
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
 //! two-phase recovery), `transaction` (begin to end, rows, scans), `number` (auto-increment,
-//! watched waits), `alter` (changes of tables), `inspect` (figures, locks, checks).
+//! watched waits), `alter` (changes of tables), `inspect` (figures, locks, checks),
+//! `statistics` (of keys).
 
 pub mod alter;
 pub mod collations;
 pub mod database;
 pub mod inspect;
 pub mod number;
+pub mod statistics;
 pub mod transaction;
 pub mod value;
 

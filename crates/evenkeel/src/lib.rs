@@ -43,6 +43,7 @@ mod recovery;
 mod second_pass;
 mod set;
 mod shares;
+mod statistics;
 mod stats;
 mod superfile;
 mod supervisor;
@@ -61,6 +62,7 @@ pub use evenkeel_txn::{Phase, TxnInfo};
 pub use inspect::{LockFigures, TableInfo};
 pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
 pub use recovery::RecoveryReport;
+pub use statistics::KeyStatistics;
 pub use stats::{CheckReport, IndexStats, Info, Stats, TableStats};
 pub use txn::{IndexRef, IndexScan, Scan, TableRef, Txn};
 

@@ -11,6 +11,7 @@
 //! parts:   count varint, (column id varint, flags u8 (1 descending, 2 prefix, 4 collation),
 //!          [prefix varint], [collation varint, checksum u32])
 //! counter: 1, value varint
+//! statistics: 1, rows varint, count varint, (different values varint)
 //! ```
 //! Tables and indexes with a prefix or a collation in their parts begin with 2 instead of 1.
 
@@ -28,6 +29,8 @@ pub mod entry_kind {
     pub const INDEX: u8 = 3;
     /// A counter: of a table its auto-increment or hidden id, of table 0 the next ids.
     pub const COUNTER: u8 = 4;
+    /// What is known of the values of a key: of an index by its id, of the clustered key by 0.
+    pub const STATISTICS: u8 = 5;
 }
 
 const VERSION: u64 = 1;
@@ -326,9 +329,65 @@ pub fn decode_counter(body: &[u8]) -> Result<u64> {
     Ok(value)
 }
 
+/// How many different values the first parts of a key have, estimated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatisticsEntry {
+    /// Rows at that time.
+    pub rows: u64,
+    /// Different values of the first part, of the first two, and so on.
+    pub distinct: Vec<u64>,
+}
+
+impl StatisticsEntry {
+    /// Rows that share the values of the first `parts` parts, on average.
+    pub fn rows_per_key(&self, parts: usize) -> Option<u64> {
+        let distinct = *self.distinct.get(parts.checked_sub(1)?)?;
+        Some((self.rows + distinct / 2).checked_div(distinct)?.max(1))
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, VERSION);
+        put_varint(out, self.rows);
+        put_varint(out, self.distinct.len() as u64);
+        self.distinct.iter().for_each(|distinct| put_varint(out, *distinct));
+    }
+
+    /// Decodes. # Errors: `BadEncoding`.
+    pub fn decode(body: &[u8]) -> Result<StatisticsEntry> {
+        let mut r = Reader::new(body, "catalog statistics");
+        version(&mut r)?;
+        let (rows, count) = (r.varint()?, r.varint()?);
+        if count > crate::limits::KEY_PARTS_MAX as u64 {
+            return Err(r.bad("too many key parts"));
+        }
+        let distinct = (0..count).map(|_| r.varint()).collect::<Result<_>>()?;
+        r.finish()?;
+        Ok(StatisticsEntry { rows, distinct })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statistics_round_trip_and_give_averages() {
+        let entry = StatisticsEntry { rows: 1000, distinct: vec![3, 600, u64::MAX, 0] };
+        let mut body = Vec::new();
+        entry.encode(&mut body);
+        assert_eq!(StatisticsEntry::decode(&body).expect("decodes"), entry);
+        (0..body.len()).for_each(|n| assert!(StatisticsEntry::decode(&body[..n]).is_err()));
+        let averages: Vec<_> = (0..6).map(|parts| entry.rows_per_key(parts)).collect();
+        assert_eq!(averages, [None, Some(333), Some(2), Some(1), None, None]);
+        let mut long = Vec::new();
+        let parts = crate::limits::KEY_PARTS_MAX;
+        StatisticsEntry { rows: 1, distinct: vec![1; parts] }.encode(&mut long);
+        assert!(StatisticsEntry::decode(&long).is_ok());
+        long.clear();
+        StatisticsEntry { rows: 1, distinct: vec![1; parts + 1] }.encode(&mut long);
+        assert!(StatisticsEntry::decode(&long).is_err());
+    }
 
     #[test]
     fn entries_round_trip() {

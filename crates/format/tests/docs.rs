@@ -389,6 +389,7 @@ fn types_and_catalog() {
         ("column", entry_kind::COLUMN.into()),
         ("index", entry_kind::INDEX.into()),
         ("counter", entry_kind::COUNTER.into()),
+        ("statistics", entry_kind::STATISTICS.into()),
     ];
     numbers("row.md", "catalog", &kinds);
 }

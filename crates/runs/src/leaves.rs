@@ -18,6 +18,8 @@ use evenkeel_format::head::{count_below, head_of};
 use std::cmp::Ordering as Order;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Leaves whose entries an estimate counts.
+const COUNTED: usize = 64;
 /// Entries of a leaf.
 const LEAF: usize = 256;
 /// What an entry is charged for its slot: 20 bytes in leaves that are 70 % full.
@@ -292,6 +294,29 @@ impl Leaves {
         let mut directory = self.directory.write();
         directory.insert(arena, &place, node);
         self.count.store(directory.leaves.len(), Ordering::Relaxed);
+    }
+
+    /// About how many entries lie at or above `low` and below `high`.
+    pub(crate) fn estimate(&self, arena: &Arena, low: &[u8], high: Option<&[u8]>) -> u64 {
+        let directory = self.directory.read();
+        let place = |key| {
+            let place = Place::at_key(key);
+            let leaf = directory.find(arena, &place);
+            (leaf, directory.leaves[leaf].lock().find(arena, &place))
+        };
+        let (from, before) = place(low);
+        let (to, upto) = match high {
+            Some(high) => place(high),
+            None => {
+                let last = directory.leaves.len() - 1;
+                (last, directory.leaves[last].lock().len)
+            }
+        };
+        let between = directory.leaves.get(from..to).unwrap_or_default();
+        let counted = between.iter().take(COUNTED).map(|leaf| leaf.lock().len).sum::<usize>();
+        // On average leaves are 70 % full.
+        let beyond = between.len().saturating_sub(COUNTED) * LEAF * 7 / 10;
+        (counted + beyond + upto).saturating_sub(before) as u64
     }
 
     /// Copies the entries from a place on, up to the end of a leaf; none at the end.

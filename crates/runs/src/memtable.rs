@@ -125,6 +125,11 @@ impl Memtable {
         slots.find(|slot| slot.index == index).map(|slot| slot.leaves.clone())
     }
 
+    /// About how many entries of an index lie at or above `low` and below `high`.
+    pub(crate) fn estimate(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> u64 {
+        self.leaves(index).map_or(0, |leaves| leaves.estimate(&self.arena, low, high))
+    }
+
     pub(crate) fn entries(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
     }

@@ -403,7 +403,7 @@ impl Runs {
         Ok(None)
     }
 
-    /// Rows in a range, estimated from fences and memtable sizes; never 0 unless certain.
+    /// Rows in a range, estimated from fences and leaves of memtables; never 0 unless certain.
     ///
     /// # Errors
     /// Of reading fences.
@@ -428,8 +428,8 @@ impl Runs {
             let net = info.entries.saturating_sub(2 * info.deletes).max(1);
             rows += (net * halves / (2 * u64::from(info.blocks))).max(1);
         }
-        let has_memory = view.memtables.iter().any(|m| m.entries() > 0);
-        Ok(if rows == 0 && has_memory { 1 } else { rows })
+        let in_memory = |m: &Arc<Memtable>| m.estimate(index, &low, high.as_deref());
+        Ok(rows + view.memtables.iter().map(in_memory).sum::<u64>())
     }
 
     /// Reads every block of an index: checksums, order, counts.

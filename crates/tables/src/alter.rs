@@ -9,7 +9,7 @@ use crate::store::Store;
 use crate::table::{Table, TableState};
 use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_format::ColumnType;
-use evenkeel_format::catalog::{PartEntry, entry_kind};
+use evenkeel_format::catalog::PartEntry;
 use std::sync::Arc;
 
 /// What is to change, in the order of its fields.
@@ -224,7 +224,7 @@ impl Store {
         let shape = self.next_shape(&old.shape, def)?;
         self.change_catalog(|txn| {
             for id in gone {
-                self.remove_entry(txn, (shape.def.id.0, entry_kind::INDEX, id.0))?;
+                self.remove_index(txn, shape.def.id, *id)?;
             }
             self.put_table(txn, &shape.def)
         })?;

@@ -14,7 +14,8 @@ use crate::transaction::{Access, Isolation, Transaction};
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result, TableId, TreeId};
 use evenkeel_format::catalog::{
-    ColumnEntry, IndexEntry, TableEntry, decode_counter, encode_counter, entry_kind,
+    ColumnEntry, IndexEntry, StatisticsEntry, TableEntry, decode_counter, encode_counter,
+    entry_kind,
 };
 use evenkeel_format::{ColumnType, ValueRef};
 use evenkeel_runs::IndexSpec as RunSpec;
@@ -108,6 +109,7 @@ struct Loading {
     columns: Vec<ColumnDef>,
     indexes: Vec<IndexDef>,
     counters: [u64; 2],
+    statistics: BTreeMap<IndexId, StatisticsEntry>,
 }
 
 fn damaged(table: u32, what: &str) -> Error {
@@ -143,6 +145,9 @@ impl Loading {
                 Some(counter) => *counter = decode_counter(body)?,
                 None => return Err(damaged(table, "unknown counter")),
             },
+            entry_kind::STATISTICS => {
+                self.statistics.insert(IndexId(item), StatisticsEntry::decode(body)?);
+            }
             _ => return Err(damaged(table, "unknown kind of entry")),
         }
         Ok(())
@@ -184,7 +189,7 @@ impl Store {
     fn open_table(self: &Arc<Self>, id: TableId, loading: Loading) -> Result<()> {
         let entry = loading.entry.ok_or_else(|| damaged(id.0, "no table entry"))?;
         let tree = self.trees.open(entry.tree, entry.root);
-        let Loading { name, mut columns, indexes, counters, .. } = loading;
+        let Loading { name, mut columns, indexes, counters, statistics, .. } = loading;
         columns.sort_by_key(|c| c.id);
         let def = TableDef { id, name: name.clone(), entry, columns, indexes };
         for index in &def.indexes {
@@ -193,6 +198,7 @@ impl Store {
         let shape = Arc::new(Shape::new(Arc::new(def), 1, self.rules)?);
         self.open_trees.insert(tree.clone());
         let table = Table::new(TableState { shape, tree }, counters[0], counters[1]);
+        table.statistics.set(statistics);
         self.catalog.put(&name, table);
         Ok(())
     }
@@ -226,6 +232,17 @@ impl Store {
         let key = [ValueRef::from(key.0), ValueRef::from(key.1), ValueRef::from(key.2)];
         txn.delete(&self.catalog.table, &key)?;
         Ok(())
+    }
+
+    /// Removes what the catalog has of an index.
+    pub(crate) fn remove_index(
+        &self,
+        txn: &mut Transaction,
+        table: TableId,
+        index: IndexId,
+    ) -> Result<()> {
+        self.remove_entry(txn, (table.0, entry_kind::INDEX, index.0))?;
+        self.remove_entry(txn, (table.0, entry_kind::STATISTICS, index.0))
     }
 
     /// Writes all rows of a table's definition.

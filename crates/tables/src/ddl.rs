@@ -9,6 +9,7 @@
 use crate::catalog::{NextId, run_spec};
 use crate::schema::{TableDef, TableSpec, check_name};
 use crate::shape::Shape;
+use crate::statistics::CLUSTERED;
 use crate::store::Store;
 use crate::table::{Table, TableState, busy};
 use crate::transaction::Transaction;
@@ -17,6 +18,7 @@ use evenkeel_format::catalog::{IndexState, entry_kind};
 use evenkeel_io::{EventGuard, EventLatch};
 use evenkeel_log::Durability;
 use evenkeel_tree::Tree;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Store {
@@ -158,8 +160,9 @@ impl Store {
             self.remove_entry(txn, (def.id.0, entry_kind::COLUMN, u32::from(column.id)))?;
         }
         for index in &def.indexes {
-            self.remove_entry(txn, (def.id.0, entry_kind::INDEX, index.id.0))?;
+            self.remove_index(txn, def.id, index.id)?;
         }
+        self.remove_index(txn, def.id, CLUSTERED)?;
         for counter in 0..2 {
             self.remove_entry(txn, (def.id.0, entry_kind::COUNTER, counter))?;
         }
@@ -228,8 +231,9 @@ impl Store {
     ) -> Result<()> {
         self.change_catalog(|txn| {
             for index in &old.shape.def.indexes {
-                self.remove_entry(txn, (def.id.0, entry_kind::INDEX, index.id.0))?;
+                self.remove_index(txn, def.id, index.id)?;
             }
+            self.remove_index(txn, def.id, CLUSTERED)?;
             self.put_table(txn, def)
         })?;
         Ok(())
@@ -239,6 +243,7 @@ impl Store {
     pub(crate) fn replace(&self, table: &Table, old: &TableState, new: &TableState) {
         let (shape, tree) = (new.shape.clone(), new.tree.clone());
         table.publish(&self.rt, TableState { shape, tree });
+        table.statistics.set(BTreeMap::new());
         self.forget(old);
     }
 

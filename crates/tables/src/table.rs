@@ -7,6 +7,7 @@
 
 use crate::gate::Gate;
 use crate::shape::Shape;
+use crate::statistics::Statistics;
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Cause, Code, Error, Result, TableId};
 use evenkeel_io::{Event, EventLatch, Runtime};
@@ -91,6 +92,8 @@ pub struct Table {
     pub(crate) ddl: EventLatch,
     /// How a build in the table stands: `BUILD_*`.
     build: AtomicU8,
+    /// What is known of the values of its keys.
+    pub(crate) statistics: Statistics,
 }
 
 impl Table {
@@ -106,6 +109,7 @@ impl Table {
             hidden: Counter::new(hidden),
             ddl: EventLatch::default(),
             build: AtomicU8::new(BUILD_OPEN),
+            statistics: Statistics::default(),
         })
     }
 

@@ -1,5 +1,5 @@
 //! Estimates of row counts by two bounded dives: one path per bound, counts of the nodes on them.
-//! Keys that split a tree into ranges of similar size, from its inner nodes.
+//! Rows drawn at random. Keys that split a tree into ranges of similar size, from its inner nodes.
 
 use crate::tree::{Goal, Tree};
 use evenkeel_base::Result;
@@ -13,6 +13,20 @@ struct Place {
     slot: usize,
     count: usize,
     page: u64,
+    /// The node lies at the left or right edge of the tree, where nodes may hold few.
+    at_left: bool,
+    at_right: bool,
+}
+
+/// How many children or rows the nodes of a level between two paths have, about.
+fn typical(low: Place, high: Place) -> f64 {
+    let (low_count, high_count) = (low.count as f64, high.count as f64);
+    match (low.at_left, high.at_right) {
+        (true, true) => low_count.max(high_count),
+        (true, false) => high_count,
+        (false, true) => low_count,
+        (false, false) => (low_count + high_count) / 2.0,
+    }
 }
 
 impl Tree {
@@ -53,7 +67,7 @@ impl Tree {
             let beside = usize::from(!leaf);
             behind_low += low[i].count.saturating_sub(low[i].slot + beside) as f64 * rows;
             before_high += high[i].slot as f64 * rows;
-            rows *= ((low[i].count + high[i].count) as f64 / 2.0).max(1.0);
+            rows *= typical(low[i], high[i]).max(1.0);
         }
         let between = (high[fork].slot - low[fork].slot - 1) as f64 * rows;
         Ok(((behind_low + between + before_high) as u64).max(1))
@@ -75,10 +89,43 @@ impl Tree {
                     slot + usize::from(equal && behind)
                 }
             };
-            path.push(Place { slot, count: node.count(), page: page.page_no().0 });
+            path.push(Place {
+                slot,
+                count: node.count(),
+                page: page.page_no().0,
+                at_left: node.low().is_empty(),
+                at_right: node.high().is_none(),
+            });
             if level == 0 {
                 return Ok(path);
             }
+            level -= 1;
+        }
+    }
+
+    /// The key of a row drawn from the leaves, deleted ones not yet removed included, and how many
+    /// rows it stands for: one over the chance that it is drawn. `draw` gives a number below its
+    /// argument. `None` if the leaf it comes to is empty.
+    ///
+    /// # Errors
+    /// Of pages.
+    pub fn draw(&self, draw: &mut dyn FnMut(usize) -> usize) -> Result<Option<(Vec<u8>, f64)>> {
+        let mut level = Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level();
+        let (mut key, mut rows) = (Vec::new(), 1.0);
+        loop {
+            let page = self.find(Goal::At(&key), level, Access::Normal)?;
+            let node = Node::parse(&page)?;
+            if node.count() == 0 {
+                return Ok(None);
+            }
+            let slot = draw(node.count()).min(node.count() - 1);
+            rows *= node.count() as f64;
+            let below = node.key(slot);
+            if level == 0 {
+                return Ok(Some((below, rows)));
+            }
+            // The first child begins where its parent does.
+            key = if slot == 0 { node.low().to_vec() } else { below };
             level -= 1;
         }
     }

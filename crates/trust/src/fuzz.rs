@@ -69,6 +69,9 @@ pub fn catalog_row(data: &[u8]) {
     }
     let _ = catalog::IndexEntry::decode(data);
     let _ = catalog::decode_counter(data);
+    if let Ok(statistics) = catalog::StatisticsEntry::decode(data) {
+        let _ = statistics.rows_per_key(1);
+    }
 }
 
 /// A page: image, tree node, space map.

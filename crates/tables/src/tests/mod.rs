@@ -14,6 +14,7 @@ mod model;
 mod numbers;
 mod protocols;
 mod recovery;
+mod statistics;
 
 use crate::*;
 use evenkeel_base::sync::Mutex;

@@ -1,0 +1,48 @@
+//! Statistics of keys.
+
+use crate::database::EkDatabase;
+use crate::value::{EkBytes, EkError, fence};
+
+/// Finds out about how many rows share the values of the first parts of each key of a table, and
+/// keeps that; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_analyze(
+    db: *const EkDatabase,
+    table: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.analyze_table(table.text()?).map(|()| 0)) }
+}
+
+/// Writes how many rows share the values of the first part, the first two, ... of an index (empty:
+/// of the clustered key) to `rows`, `len` numbers at most. How many were written: 0 if `ek_analyze`
+/// has not looked since the key was made.
+///
+/// # Safety
+/// All pointers are valid during the call; `rows` has room for `len` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_rows_per_key(
+    db: *const EkDatabase,
+    table: EkBytes,
+    index: EkBytes,
+    rows: *mut u64,
+    len: usize,
+) -> u32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), 0, || {
+            let known = (*db).0.key_statistics(table.text()?, index.text()?)?.unwrap_or_default();
+            let averages = (1..=len).map_while(|parts| known.rows_per_key(parts));
+            let mut written = 0;
+            for average in averages {
+                *rows.add(written) = average;
+                written += 1;
+            }
+            Ok(written as u32)
+        })
+    }
+}
