@@ -356,6 +356,10 @@ def main():
     parser.add_argument("--statements", type=int, default=50_000)
     parser.add_argument("--keep")
     args = parser.parse_args()
+    engines = subprocess.run(["mariadb", "--no-defaults", f"--socket={args.socket}", "-uroot", "-N", "-e", "show engines"],
+                             stdout=subprocess.PIPE, check=True).stdout.decode()
+    if not re.search(r"^EVENKEEL\t(YES|DEFAULT)\t", engines, flags=re.M):
+        sys.exit("differential: the server has no engine EVENKEEL: InnoDB would be compared with itself")
     generator = Generator(args.seed)
     statements = [generator.statement() for _ in range(args.statements)]
     script = "".join(f"select 'Q{i}';\n{sql};\n" for i, (_, _, sql) in enumerate(statements))

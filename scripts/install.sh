@@ -15,6 +15,8 @@ hook=$root/etc/apt/apt.conf.d/90evenkeel
 state=$root/usr/local/lib/evenkeel
 built=${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin}/ha_evenkeel.so
 
+# A user's PATH may lack where servers are.
+[ -n "$root" ] || PATH=$PATH:/usr/sbin:/usr/local/sbin
 server_version() { mariadbd --version | sed -E 's/.*Ver ([^ ]+) .*/\1/'; }
 
 restart() {
@@ -23,7 +25,12 @@ restart() {
 }
 
 install_all() {
-    [ -f "$built" ] || { echo "make plugin first" >&2; return 3; }
+    local built_for
+    built_for=$(cat "$(dirname "$built")/version" 2>/dev/null)
+    if [ ! -f "$built" ] || [ "$built_for" != "$(server_version)" ]; then
+        echo "make plugin first: it is built for ${built_for:-no server}, not $(server_version)" >&2
+        return 3
+    fi
     mkdir -p "$plugins" "$(dirname "$config")" "$(dirname "$hook")" "$state" 2>/dev/null \
         && [ -w "$plugins" ] || { echo "run this as root: sudo make install" >&2; return 3; }
     # Put in place at once: a server that runs has the old file open and keeps it.
@@ -46,17 +53,28 @@ END
     cat >"$hook" <<END
 // Builds the Evenkeel plugin again when the MariaDB server was upgraded: it loads only into the very
 // version it was built for.
-DPkg::Post-Invoke { "[ ! -x $PWD/scripts/install.sh ] || PATH=$PATH $PWD/scripts/install.sh rebuild || true"; };
+DPkg::Post-Invoke { "[ ! -x '$PWD/scripts/install.sh' ] || '$PWD/scripts/install.sh' rebuild || true"; };
 END
-    server_version >"$state/version"
-    echo "installed for MariaDB $(server_version); restart the server to load it"
+    echo "$built_for" >"$state/version"
+    echo "installed for MariaDB $built_for; restart the server to load it"
+}
+
+# Builds as who the working copy belongs to, with that user's compiler: apt's hook is root, whose
+# files nobody else could build over.
+build_as_owner() {
+    local owner home run=()
+    owner=$(stat -c %U .) home=$(getent passwd "$(stat -c %u .)" | cut -d: -f6)
+    [ "$(id -u)" -ne 0 ] || [ "$owner" = root ] || run=(runuser -u "$owner" -- env HOME="$home")
+    PATH=$PATH:$home/.cargo/bin "${run[@]}" bash plugin/mariadb/build.sh
 }
 
 rebuild() {
     [ -f "$state/version" ] || { echo "not installed" >&2; return 3; }
+    # The server itself was taken away: there is nothing to build for.
+    command -v mariadbd >/dev/null || return 0
     [ "$(server_version)" != "$(cat "$state/version")" ] || return 0
     echo "evenkeel: the server is $(server_version) now: building the plugin for it" >&2
-    bash scripts/mariadb.sh headers >/dev/null && bash plugin/mariadb/build.sh >&2 && install_all >&2 || {
+    build_as_owner >&2 && install_all >&2 || {
         echo "evenkeel: no plugin for this version of the server yet, which does not start without" \
             "it. Hold the server's packages back (apt-mark hold mariadb-server) or build it later" \
             "with: $PWD/scripts/install.sh rebuild" >&2
@@ -66,8 +84,12 @@ rebuild() {
 }
 
 remove() {
-    rm -f "$plugins/ha_evenkeel.so" "$config" "$hook" "$state/version"
+    rm -f "$plugins/ha_evenkeel.so" "$config" "$hook" "$state/version" 2>/dev/null
     rmdir "$state" 2>/dev/null
+    if [ -e "$plugins/ha_evenkeel.so" ] || [ -e "$config" ] || [ -e "$hook" ]; then
+        echo "not removed: run this as root" >&2
+        return 3
+    fi
     echo "removed; tables are still in the server's data directory, in #evenkeel"
 }
 

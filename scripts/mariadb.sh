@@ -54,7 +54,7 @@ headers_of() {
     # Debian's own changes, where they touch a header.
     rm -rf "$out.debian" && mkdir -p "$out.debian"
     tar -xJf "$fetched/mariadb_$upstream-"*.debian.tar.xz -C "$out.debian" || return 1
-    if grep -lE '^\+\+\+ .*(include|sql)/.*\.h' "$out.debian"/debian/patches/*.patch 2>/dev/null; then
+    if grep -qE '^\+\+\+ .*(include|sql)/.*\.h' "$out.debian"/debian/patches/*.patch 2>/dev/null; then
         say "Debian patches headers of $version: they are not applied, so it is refused"
         return 1
     fi

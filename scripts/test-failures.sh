@@ -28,7 +28,7 @@ expect() {
     fi
 }
 
-# 1. A full disk: changes fail, reads go on; with room again changes go on.
+# 1. A full disk: changes fail, reads go on; soon after there is room again changes go on.
 out=$(run <<END
 create table t (id int primary key, b longblob) engine=evenkeel;
 create table u (id int primary key) engine=evenkeel;
@@ -37,10 +37,10 @@ insert into t values (1, repeat('a', 100));
 insert into t select seq, repeat('b', 1000000) from seq_2_to_200;
 select 'rows', count(*) from t;
 \\! rm $EVENKEEL_FAIL_DIR/full
+do sleep(3);
 insert into t values (500, 'again');
 insert into u values (1);
 select 'then', count(*) from t;
-do sleep(2);
 check table t;
 END
 )
@@ -49,10 +49,18 @@ expect "reads on a full disk" $'rows\t1$' "$out"
 expect "changes with room again" $'then\t2$' "$out"
 expect "a sound table" $'check\tstatus\tOK' "$out"
 
-# 2. A failed sync: changes stop with an error, reads go on, the next start recovers.
+# 2. A failed sync: changes stop with an error, reads go on, the next start recovers. COMMIT of what
+# was changed before says so too.
 out=$(run <<END
 insert into u values (2);
+create table w (id int primary key) engine=evenkeel;
+begin;
+insert into w values (1);
 \\! touch $EVENKEEL_FAIL_DIR/sync
+\\! mariadb --no-defaults --socket=$EVENKEEL_SQL_DIR/socket -uroot test -e 'insert into u values (30)'
+select 'committing';
+commit;
+select 'committed';
 insert into u values (3);
 insert into t values (501, 'no');
 \\! rm $EVENKEEL_FAIL_DIR/sync
@@ -62,6 +70,8 @@ show global status like 'Evenkeel_writes_stopped';
 END
 )
 expect "errors of a failed sync" 'ERROR .*' "$out"
+expect "COMMIT with changes stopped" 'ERROR 1180' \
+    "$(sed -n '/^committing$/,/^committed$/p' <<<"$out")"
 expect "changes stay stopped" '^ERROR 1036|^ERROR .* read.only' "$out"
 expect "reads after a failed sync" $'rows\t2$' "$out"
 expect "the status variable" $'Evenkeel_writes_stopped\t1' "$out"
@@ -76,7 +86,21 @@ END
 expect "what was acknowledged" $'acknowledged\t2$' "$out"
 expect "changes after the restart" $'rows\t3$' "$out"
 
-# 3. A damaged page: its table is crashed, with file and page in the log; others go on.
+# 3. No thread can be begun: the ALTER says so, the server goes on.
+out=$(run <<END
+create table h (id int primary key, a int) engine=evenkeel;
+insert into h values (1, 1);
+\\! touch $EVENKEEL_FAIL_DIR/thread
+alter table h add index ia (a), algorithm=nocopy;
+\\! rm $EVENKEEL_FAIL_DIR/thread
+alter table h add index ib (a), algorithm=nocopy;
+select 'went on', id from h force index (ib) where a = 1;
+END
+)
+expect "the error of a build without a thread" 'ERROR .*thread' "$out"
+expect "the server after it" $'went on\t1$' "$out"
+
+# 4. A damaged page: its table is crashed, with file and page in the log; others go on.
 run >/dev/null <<END
 create table d (id int primary key, c varbinary(1000)) engine=evenkeel;
 insert into d select seq, concat('damage-me-', seq, repeat('x', 500)) from seq_1_to_3000;

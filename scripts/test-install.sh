@@ -49,6 +49,25 @@ echo 10.11.1 >"$DESTDIR/usr/local/lib/evenkeel/version"
 rm "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so"
 bash scripts/install.sh rebuild >"$DESTDIR/log" 2>&1 || fail "$(cat "$DESTDIR/log")"
 [ -f "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so" ] || fail "it was not built again"
+# The server was taken away: nothing to build, no complaint.
+mkdir "$DESTDIR/bin"
+for tool in bash dirname cat; do ln -s "$(command -v $tool)" "$DESTDIR/bin/"; done
+echo 10.11.1 >"$DESTDIR/usr/local/lib/evenkeel/version"
+PATH=$DESTDIR/bin bash scripts/install.sh rebuild 2>"$DESTDIR/log" || fail "rebuild without a server"
+[ ! -s "$DESTDIR/log" ] || fail "without a server: $(cat "$DESTDIR/log")"
+# A plugin that was built for another server is not installed.
+cp -r "${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin}" "$DESTDIR/other"
+echo 10.11.1 >"$DESTDIR/other/version"
+EVENKEEL_PLUGIN_DIR=$DESTDIR/other bash scripts/install.sh install >"$DESTDIR/log" 2>&1 \
+    && fail "a plugin for another server is installed"
+grep -q 10.11.1 "$DESTDIR/log" || fail "does not say what it is built for"
+# Who may not remove it is told so.
+if [ "$(id -u)" -eq 0 ]; then
+    chmod 755 "$DESTDIR"
+    (cd / && runuser -u nobody -- env DESTDIR="$DESTDIR" bash -s remove) <scripts/install.sh \
+        >"$DESTDIR/log" 2>&1 && fail "says that it is removed"
+    grep -q root "$DESTDIR/log" || fail "does not say who may remove it: $(cat "$DESTDIR/log")"
+fi
 bash scripts/install.sh remove >/dev/null
 [ -z "$(find "$DESTDIR/etc" "$DESTDIR/usr" -type f)" ] || fail "something is left"
 echo "install: the server loads the engine, refuses to start without it, and it is built again"

@@ -72,6 +72,17 @@ load() {
             begin; delete from hidden; rollback; update hidden set a=-1 where a=$((n - 1));"
     done | private_sql source --database=test --force >/dev/null 2>&1
 }
+# Waits until the replica has applied something since it was asked first, or everything.
+applies() {
+    local before now
+    before=$(private_sql replica -N -e 'select @@gtid_slave_pos')
+    for _ in $(seq 600); do
+        now=$(private_sql replica -N -e 'select @@gtid_slave_pos')
+        [ "$now" = "$before" ] && [ "$now" != "$(ask 'select @@gtid_binlog_pos')" ] || return 0
+        sleep 0.05
+    done
+    fail "the replica applies nothing: it is at $now"
+}
 private_start replica "${replica_options[@]}"
 private_follow replica "$port"
 pids=()
@@ -81,7 +92,7 @@ for w in 1 2 3; do
 done
 kills=0
 for _ in 1 2 3; do
-    sleep 0.5
+    applies
     private_kill replica
     kills=$((kills + 1))
     private_start replica "${replica_options[@]}"

@@ -17,6 +17,11 @@ static void problem(void *context, ek_bytes line)
                       text.c_str());
 }
 
+static int32_t cancelled(void *context)
+{
+  return thd_kill_level(static_cast<const Problems *>(context)->thd) != THD_IS_NOT_KILLED;
+}
+
 /* The structure of the tree, the files of the indexes, and each index against the rows, both
    directions, at one snapshot: writers go on. */
 int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
@@ -24,8 +29,8 @@ int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
   ek_error error;
   Problems problems= {thd, m_name};
   thd_proc_info(thd, "checking rows against indexes");
-  const int64_t found= ek_check_table(evenkeel_db, name(), &problems, problem, &error);
-  if (thd_kill_level(thd))
+  const int64_t found= ek_check_table(evenkeel_db, name(), &problems, problem, cancelled, &error);
+  if (found < 0 && error.kind == EK_CANCELLED)
     return HA_ADMIN_FAILED;
   if (found < 0)
   {

@@ -16,9 +16,9 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
-static const std::string PROVISIONAL= "#";
 /* The engine's type of strings of bytes (docs/format/page.md). */
 static const uint8_t BYTES_CODE= 14;
 
@@ -46,6 +46,15 @@ static bool equal(const LEX_CSTRING &a, const LEX_CSTRING &b)
   return a.length == b.length && memcmp(a.str, b.str, a.length) == 0;
 }
 
+/* Of the name of an index that is being built, which no name of a user begins with: it is no
+   character of identifiers. As PROVISIONAL in crates/tables. */
+static const std::string PROVISIONAL= "\xF4\x8F\xBF\xBF";
+
+std::string without_mark(const std::string &index)
+{
+  return index.compare(0, PROVISIONAL.size(), PROVISIONAL) ? index : index.substr(PROVISIONAL.size());
+}
+
 /* -- builds under way -- */
 
 /* A build of indexes in a thread of its own. */
@@ -69,14 +78,16 @@ public:
   }
   void start()
   {
-    m_thread= std::thread([this] {
-      std::vector<ek_index> given;
-      for (size_t i= 0; i < names.size(); i++)
-        given.push_back({ek_text(names[i]), parts[i].data(), parts[i].size(), unique[i]});
-      failed= ek_add_indexes(evenkeel_db, ek_text(m_table), given.data(), given.size(), m_build,
-                             &error) != 0;
-      done= true;
-    });
+    try
+    {
+      m_thread= std::thread([this] { run(); });
+    }
+    catch (const std::system_error &e)
+    {
+      error.kind= EK_INTERNAL;
+      snprintf(error.text, sizeof error.text, "no thread for the build of an index: %s", e.what());
+      failed= done= true;
+    }
   }
   int32_t progress(uint64_t *rows, uint64_t *of) const
   {
@@ -109,6 +120,16 @@ public:
   const my_thread_id thread_id;
 
 private:
+  void run()
+  {
+    std::vector<ek_index> given;
+    for (size_t i= 0; i < names.size(); i++)
+      given.push_back({ek_text(names[i]), parts[i].data(), parts[i].size(), unique[i]});
+    failed= ek_add_indexes(evenkeel_db, ek_text(m_table), given.data(), given.size(), m_build,
+                           &error) != 0;
+    done= true;
+  }
+
   std::string m_table;
   ek_build *m_build;
   std::thread m_thread;
@@ -390,7 +411,7 @@ void ha_evenkeel::report_build(TABLE *altered, Alter_inplace_info *info, Build *
     my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   else if (error.kind == EK_DUPLICATE)
   {
-    const std::string index= error.index[0] == PROVISIONAL[0] ? error.index + 1 : error.index;
+    const std::string index= without_mark(error.index);
     const std::string key= build->duplicate();
     for (uint i= 0; i < altered->s->keys; i++)
       if (index == altered->key_info[i].name.str && !key.empty() && read_into(altered, info, key))
@@ -535,8 +556,14 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
       return commit;
     }
   }
+  /* Rows may have got greater numbers since the statement was looked at. */
   if (commit && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
-    reset_auto_increment(info->create_info->auto_increment_value);
+  {
+    ek_error error;
+    const ulonglong next= info->create_info->auto_increment_value;
+    if (next > 1 && ek_pass_number(evenkeel_db, name(), next - 1, &error))
+      report("ALTER TABLE ... AUTO_INCREMENT", error);
+  }
   info->group_commit_ctx= nullptr;
   if (context)
     context->drop_build();

@@ -14,6 +14,9 @@ struct Build_figures
 /* Builds of indexes that are under way. */
 void each_build(const std::function<void(const Build_figures &)> &each);
 
+/* An index's name without the mark of one that is being built. */
+std::string without_mark(const std::string &index);
+
 /* For the server: 0 if the table is no more what it was when `before` was its version. */
 int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before);
 #endif

@@ -6,6 +6,9 @@ static ulonglong next_in_series(ulonglong number, ulonglong offset, ulonglong in
 {
   if (increment <= 1)
     return number + 1;
+  /* As InnoDB: an offset beyond the increment counts for nothing. */
+  if (offset > increment)
+    offset= 0;
   if (number < offset)
     return offset;
   const ulonglong next= ((number - offset) / increment + 1) * increment + offset;
@@ -26,7 +29,7 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
     *given= 1;
     return;
   }
-  /* As InnoDB: an offset beyond the increment counts as none. */
+  /* An offset beyond the increment counts as none; the server makes of the number what it will. */
   if (offset > increment)
     offset= 1;
   ek_error error;

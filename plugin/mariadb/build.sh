@@ -16,7 +16,10 @@ if [ "$server" != "$source" ] || [ "$server" != "$declared" ]; then
     exit 3
 fi
 cargo build --quiet --release -p evenkeel-capi || exit 1
-mkdir -p "$out/gen" "$out/obj"
+# Objects of one version of the server are none of another's.
+built_for=$(mariadbd --version | sed -E 's/.*Ver ([^ ]+) .*/\1/')
+objects=$out/obj-$built_for
+mkdir -p "$out/gen" "$objects"
 cp "$headers/include/probes_mysql_nodtrace.h.in" "$out/gen/probes_mysql_nodtrace.h"
 flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
     -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DMYSQL_SERVER -DDBUG_OFF -DNDEBUG
@@ -24,9 +27,10 @@ flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
     -isystem "$headers/include/mysql" -isystem "$headers/wsrep-lib/include"
     -isystem "$headers/wsrep-lib/wsrep-API/v26" -isystem "$headers/libmariadb/include"
     -isystem "$headers/tpool" -isystem "$generated" -isystem "$headers")
-pids=()
+pids=() listed=()
 for file in plugin/mariadb/*.cc; do
-    object=$out/obj/$(basename "$file" .cc).o
+    object=$objects/$(basename "$file" .cc).o
+    listed+=("$object")
     if [ ! -f "$object" ] || [ -n "$(find plugin/mariadb -newer "$object" -name '*.[ch]*' | head -1)" ]; then
         g++ "${flags[@]}" -c "$file" -o "$object" &
         pids+=($!)
@@ -34,8 +38,9 @@ for file in plugin/mariadb/*.cc; do
 done
 for pid in "${pids[@]}"; do wait "$pid" || exit 1; done
 library=$(dirname "$(find /usr/lib -name libmysqlservices.a | head -1)")
-g++ -shared -o "$out/ha_evenkeel.so.new" "$out"/obj/*.o "$target/release/libevenkeel_capi.a" \
+g++ -shared -o "$out/ha_evenkeel.so.new" "${listed[@]}" "$target/release/libevenkeel_capi.a" \
     -L"$library" -lmysqlservices -Wl,--version-script=plugin/mariadb/evenkeel.map \
     -Wl,-Bsymbolic -Wl,-z,nodelete -lpthread -ldl -lm || exit 1
 mv "$out/ha_evenkeel.so.new" "$out/ha_evenkeel.so"
+echo "$built_for" >"$out/version"
 echo "$out/ha_evenkeel.so, for MariaDB $server"

@@ -171,7 +171,8 @@ int32_t ek_indexes(const ek_database *db, ek_bytes table, void *context,
                                 uint64_t entries, uint64_t bytes),
                    ek_error *error);
 int64_t ek_check_table(const ek_database *db, ek_bytes table, void *context,
-                       void (*each)(void *context, ek_bytes problem), ek_error *error);
+                       void (*each)(void *context, ek_bytes problem),
+                       int32_t (*cancelled)(void *context), ek_error *error);
 void ek_txns(const ek_database *db, void *context,
              void (*each)(void *context, uint64_t id, uint8_t prepared, uint64_t operations,
                           ek_bytes xid, uint64_t waits_for));

@@ -25,19 +25,6 @@ ulong ha_evenkeel::index_flags(uint index, uint, bool) const
   return flags;
 }
 
-Table_share_data *ha_evenkeel::shared()
-{
-  lock_shared_ha_data();
-  Table_share_data *data= static_cast<Table_share_data *>(get_ha_share_ptr());
-  if (!data)
-  {
-    data= new Table_share_data;
-    set_ha_share_ptr(data);
-  }
-  unlock_shared_ha_data();
-  return data;
-}
-
 int ha_evenkeel::fail(const ek_error &error)
 {
   if (error.kind == EK_DUPLICATE)

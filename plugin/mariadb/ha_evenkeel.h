@@ -7,13 +7,6 @@
 #include <string>
 #include <vector>
 
-/* What the uses of a table share. */
-class Table_share_data : public Handler_share
-{
-public:
-  std::atomic<longlong> rows{-1};
-};
-
 class Build;
 
 class ha_evenkeel : public handler
@@ -100,6 +93,7 @@ public:
   int extra(enum ha_extra_function what) override;
   int reset() override;
   int external_lock(THD *thd, int lock_type) override;
+  void init_table_handle_for_HANDLER() override;
   int start_stmt(THD *thd, thr_lock_type lock_type) override;
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
   void try_semi_consistent_read(bool yes) override;
@@ -121,7 +115,6 @@ private:
     ek_bound get() const { return {kind, values.data(), values.size()}; }
   };
 
-  Table_share_data *shared();
   int fail(const ek_error &error);
   ek_bytes name() const { return ek_text(m_name); }
   std::string index_name(uint index) const;
@@ -138,12 +131,14 @@ private:
   bool key_holds(uint field) const;
   bool filters_entries() const;
   int check_entry(uchar *record, bool *wanted);
+  int go_on(uchar *record, bool backward);
   int turn(uchar *record, bool backward);
   ek_txn *transaction(ek_error *error);
   void end_own();
   int changed(bool row_read);
   void reads_lock(THD *thd);
   static uint8_t plain_read(THD *thd, thr_lock_type type);
+  static uint8_t lock_of(THD *thd, thr_lock_type type);
   int number_written();
   int begin_numbers(const std::string &made, const TABLE *form, const HA_CREATE_INFO *info);
   const char *not_in_place(TABLE *altered, Alter_inplace_info *info);

@@ -84,33 +84,39 @@ void ha_evenkeel::remember_prefix(const uchar *key, key_part_map parts)
   m_prefix.assign((const char *) key, calculate_key_len(table, active_index, key, parts));
 }
 
-/* Goes on in a direction from the present row, past the end of a prefix too. */
+/* Goes on in the scan's direction, past the end of a prefix too. */
+int ha_evenkeel::go_on(uchar *record, bool backward)
+{
+  int error= next(record);
+  if (error != HA_ERR_END_OF_FILE || !m_prefix_only)
+    return error;
+  m_prefix_only= false;
+  const Bound past= bound(EK_EXCLUDED, (const uchar *) m_prefix.data(), m_prefix_parts);
+  error= backward ? open_scan(Bound(), past, true) : open_scan(past, Bound(), false);
+  return error ? error : next(record);
+}
+
+/* Goes on in a direction from the present row: the other way than before, or HANDLER in another
+   statement than before. The row may be gone: then its place among those of the same key, which lie
+   in the order of the clustered key, is where it was. */
 int ha_evenkeel::turn(uchar *record, bool backward)
 {
   if (m_scan && m_backward == backward)
-  {
-    int error= next(record);
-    if (error != HA_ERR_END_OF_FILE || !m_prefix_only)
-      return error;
-    m_prefix_only= false;
-    const Bound past= bound(EK_EXCLUDED, (const uchar *) m_prefix.data(), m_prefix_parts);
-    error= backward ? open_scan(Bound(), past, true) : open_scan(past, Bound(), false);
-    return error ? error : next(record);
-  }
-  /* The other way: to the present entry again, and past it. */
+    return go_on(record, backward);
   const std::string here= m_key;
   KEY *info= &table->key_info[active_index];
   std::vector<uchar> image(info->key_length);
   key_copy(image.data(), record, info, info->key_length);
   const key_part_map all= make_prev_keypart_map(info->user_defined_key_parts);
   const Bound at= bound(EK_INCLUDED, image.data(), all);
-  m_prefix_only= false;
-  int error= backward ? open_scan(Bound(), at, true) : open_scan(at, Bound(), false);
+  remember_prefix(image.data(), all);
+  int error= open_scan(at, at, backward);
   while (!error)
   {
-    error= next(record);
-    if (!error && m_key == here)
-      return next(record);
+    error= go_on(record, backward);
+    const int order= m_key.compare(here);
+    if (!m_prefix_only || (backward ? order < 0 : order > 0))
+      break;
   }
   return error;
 }

@@ -31,9 +31,11 @@ int ha_evenkeel::external_lock(THD *thd, int lock_type)
   if (lock_type == F_WRLCK)
     m_lock= (m_lock & EK_LOCK_SKIP) | EK_LOCK_EXCLUSIVE;
   reads_lock(thd);
-  statement_enters(thd, m_lock != EK_LOCK_NONE);
-  return 0;
+  return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }
+
+/* HANDLER reads as a plain SELECT does. */
+void ha_evenkeel::init_table_handle_for_HANDLER() { m_lock= EK_LOCK_NONE; }
 
 /* Plain reads of a SERIALIZABLE transaction lock. */
 void ha_evenkeel::reads_lock(THD *thd)
@@ -44,10 +46,16 @@ void ha_evenkeel::reads_lock(THD *thd)
 
 int ha_evenkeel::start_stmt(THD *thd, thr_lock_type lock_type)
 {
-  m_lock= lock_type >= TL_FIRST_WRITE ? EK_LOCK_EXCLUSIVE : plain_read(thd, lock_type);
+  m_lock= lock_of(thd, lock_type);
   reads_lock(thd);
-  statement_enters(thd, m_lock != EK_LOCK_NONE);
-  return 0;
+  return statement_enters(thd, m_lock != EK_LOCK_NONE);
+}
+
+uint8_t ha_evenkeel::lock_of(THD *thd, thr_lock_type type)
+{
+  if (type == TL_WRITE_SKIP_LOCKED)
+    return EK_LOCK_EXCLUSIVE | EK_LOCK_SKIP;
+  return type >= TL_FIRST_WRITE ? EK_LOCK_EXCLUSIVE : plain_read(thd, type);
 }
 
 /* The lock of a table that is only read. What a change is made from is locked from REPEATABLE READ
@@ -75,14 +83,8 @@ uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
 
 THR_LOCK_DATA **ha_evenkeel::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
 {
-  if (type == TL_IGNORE)
-    return to;
-  if (type == TL_WRITE_SKIP_LOCKED)
-    m_lock= EK_LOCK_EXCLUSIVE | EK_LOCK_SKIP;
-  else if (type >= TL_FIRST_WRITE)
-    m_lock= EK_LOCK_EXCLUSIVE;
-  else
-    m_lock= plain_read(thd, type);
+  if (type != TL_IGNORE)
+    m_lock= lock_of(thd, type);
   return to;
 }
 

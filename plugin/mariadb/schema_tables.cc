@@ -79,11 +79,6 @@ static void server_names(const std::string &name, std::string *schema, std::stri
   table->assign(to, filename_to_tablename(rest.c_str(), to, sizeof to, true));
 }
 
-static bool refused(THD *thd)
-{
-  return !evenkeel_db || check_global_access(thd, PROCESS_ACL, true);
-}
-
 static void add_name(void *context, ek_bytes name)
 {
   static_cast<std::vector<std::string> *>(context)->push_back(string_of(name));
@@ -112,11 +107,8 @@ static ST_FIELD_INFO tables_fields[]= {
   CEnd()};
 }
 
-static int fill_tables(THD *thd, TABLE_LIST *tables, COND *)
+static void collect_tables(Lines *lines)
 {
-  if (refused(thd))
-    return 0;
-  Lines lines;
   for (const std::string &name : names())
   {
     ek_error error;
@@ -125,11 +117,10 @@ static int fill_tables(THD *thd, TABLE_LIST *tables, COND *)
       continue;
     std::string schema, table;
     server_names(name, &schema, &table);
-    lines.push_back({schema, table, (ulonglong) info.id, info.rows_estimate, info.columns,
-                     info.row_formats, info.hidden_key ? "hidden id" : "primary key",
-                     info.indexes, info.index_bytes});
+    lines->push_back({schema, table, (ulonglong) info.id, info.rows_estimate, info.columns,
+                      info.row_formats, info.hidden_key ? "hidden id" : "primary key",
+                      info.indexes, info.index_bytes});
   }
-  return store(thd, tables->table, lines);
 }
 
 /* -- INDEXES -- */
@@ -156,14 +147,12 @@ static void add_index(void *context, ek_bytes name, uint8_t valid, uint64_t runs
                       uint64_t bytes)
 {
   Index_lines *found= static_cast<Index_lines *>(context);
-  found->lines.push_back({found->schema, found->table, string_of(name),
+  found->lines.push_back({found->schema, found->table, without_mark(string_of(name)),
                           valid ? "valid" : "building", runs, entries, bytes});
 }
 
-static int fill_indexes(THD *thd, TABLE_LIST *tables, COND *)
+static void collect_indexes(Lines *lines)
 {
-  if (refused(thd))
-    return 0;
   Index_lines found;
   for (const std::string &name : names())
   {
@@ -171,7 +160,7 @@ static int fill_indexes(THD *thd, TABLE_LIST *tables, COND *)
     server_names(name, &found.schema, &found.table);
     ek_indexes(evenkeel_db, ek_text(name), &found, add_index, &error);
   }
-  return store(thd, tables->table, found.lines);
+  *lines= found.lines;
 }
 
 /* -- JOBS -- */
@@ -207,27 +196,23 @@ static void background(void *context, ek_bytes name, ek_bytes, uint64_t value)
     now->reverts= value;
 }
 
-static int fill_jobs(THD *thd, TABLE_LIST *tables, COND *)
+static void collect_jobs(Lines *lines)
 {
-  if (refused(thd))
-    return 0;
-  Lines lines;
-  each_build([&lines](const Build_figures &build) {
+  each_build([lines](const Build_figures &build) {
     std::string schema, table;
     server_names(build.table, &schema, &table);
-    lines.push_back({"index build", schema, table, build.indexes, build.phase, build.rows_done,
-                     build.rows_total, "rows", (ulonglong) build.thread_id});
+    lines->push_back({"index build", schema, table, build.indexes, build.phase, build.rows_done,
+                      build.rows_total, "rows", (ulonglong) build.thread_id});
   });
   Background now;
   ek_figures(evenkeel_db, &now, background);
   /* Counters are read one by one: the difference may be behind for a moment. */
   if ((longlong) now.merges > 0)
-    lines.push_back({"merge", Cell(), Cell(), "runs of indexes", "merging", now.merges, Cell(),
-                     "merges", Cell()});
+    lines->push_back({"merge", Cell(), Cell(), "runs of indexes", "merging", now.merges, Cell(),
+                      "merges", Cell()});
   if (now.reverts)
-    lines.push_back({"revert", Cell(), Cell(), "rows of aborted transactions", "reverting",
-                     now.reverts, Cell(), "transactions", Cell()});
-  return store(thd, tables->table, lines);
+    lines->push_back({"revert", Cell(), Cell(), "rows of aborted transactions", "reverting",
+                      now.reverts, Cell(), "transactions", Cell()});
 }
 
 /* -- STALLS -- */
@@ -248,13 +233,9 @@ static void add_wait(void *context, ek_bytes cause, uint64_t count, uint64_t ove
   static_cast<Lines *>(context)->push_back({string_of(cause), count, over_1ms, us, max_us});
 }
 
-static int fill_stalls(THD *thd, TABLE_LIST *tables, COND *)
+static void collect_stalls(Lines *lines)
 {
-  if (refused(thd))
-    return 0;
-  Lines lines;
-  ek_waits(evenkeel_db, &lines, add_wait);
-  return store(thd, tables->table, lines);
+  ek_waits(evenkeel_db, lines, add_wait);
 }
 
 /* -- TRX -- */
@@ -278,13 +259,9 @@ static void add_txn(void *context, uint64_t id, uint8_t prepared, uint64_t opera
                                             xid.len ? Cell(hex(xid, 140)) : Cell()});
 }
 
-static int fill_trx(THD *thd, TABLE_LIST *tables, COND *)
+static void collect_trx(Lines *lines)
 {
-  if (refused(thd))
-    return 0;
-  Lines lines;
-  ek_txns(evenkeel_db, &lines, add_txn);
-  return store(thd, tables->table, lines);
+  ek_txns(evenkeel_db, lines, add_txn);
 }
 
 /* -- LOCKS -- */
@@ -307,32 +284,38 @@ static void add_lock(void *context, uint64_t txn, ek_bytes table, ek_bytes index
 {
   std::string schema, name;
   server_names(string_of(table), &schema, &name);
-  static_cast<Lines *>(context)->push_back({txn, schema, name,
-                                            index.len ? Cell(string_of(index)) : Cell(),
+  const Cell of_index= index.len ? Cell(without_mark(string_of(index))) : Cell();
+  static_cast<Lines *>(context)->push_back({txn, schema, name, of_index,
                                             exclusive ? "X" : "S", range ? "range" : "key",
                                             granted ? "held" : "waiting", hex(key, 64)});
 }
 
-static int fill_locks(THD *thd, TABLE_LIST *tables, COND *)
+static void collect_locks(Lines *lines)
 {
-  if (refused(thd))
+  ek_locks(evenkeel_db, LOCKS_MAX, lines, add_lock);
+}
+
+/* Nothing is shown to those who may not see what others do. */
+template <void (*collect)(Lines *)> static int fill(THD *thd, TABLE_LIST *tables, COND *)
+{
+  if (!evenkeel_db || check_global_access(thd, PROCESS_ACL, true))
     return 0;
   Lines lines;
-  ek_locks(evenkeel_db, LOCKS_MAX, &lines, add_lock);
+  collect(&lines);
   return store(thd, tables->table, lines);
 }
 
-static int init(void *p, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, COND *))
+template <void (*collect)(Lines *)> static int init(void *p, ST_FIELD_INFO *fields)
 {
   ST_SCHEMA_TABLE *schema= (ST_SCHEMA_TABLE *) p;
   schema->fields_info= fields;
-  schema->fill_table= fill;
+  schema->fill_table= fill<collect>;
   return 0;
 }
 
-int evenkeel_tables_init(void *p) { return init(p, Show::tables_fields, fill_tables); }
-int evenkeel_indexes_init(void *p) { return init(p, Show::indexes_fields, fill_indexes); }
-int evenkeel_jobs_init(void *p) { return init(p, Show::jobs_fields, fill_jobs); }
-int evenkeel_stalls_init(void *p) { return init(p, Show::stalls_fields, fill_stalls); }
-int evenkeel_trx_init(void *p) { return init(p, Show::trx_fields, fill_trx); }
-int evenkeel_locks_init(void *p) { return init(p, Show::locks_fields, fill_locks); }
+int evenkeel_tables_init(void *p) { return init<collect_tables>(p, Show::tables_fields); }
+int evenkeel_indexes_init(void *p) { return init<collect_indexes>(p, Show::indexes_fields); }
+int evenkeel_jobs_init(void *p) { return init<collect_jobs>(p, Show::jobs_fields); }
+int evenkeel_stalls_init(void *p) { return init<collect_stalls>(p, Show::stalls_fields); }
+int evenkeel_trx_init(void *p) { return init<collect_trx>(p, Show::trx_fields); }
+int evenkeel_locks_init(void *p) { return init<collect_locks>(p, Show::locks_fields); }

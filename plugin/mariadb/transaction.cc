@@ -66,8 +66,7 @@ ek_txn *begun(THD *thd, ek_error *error)
   Trx *trx= trx_of(thd);
   if (!trx->txn)
   {
-    trx->isolation= level(thd, trx);
-    trx->txn= ek_begin(evenkeel_db, trx->isolation, lock_wait_ms(thd), error);
+    trx->txn= ek_begin(evenkeel_db, level(thd, trx), lock_wait_ms(thd), error);
     if (!trx->txn)
       return nullptr;
     ek_set_tag(trx->txn, (uint64_t) thd);
@@ -92,7 +91,7 @@ void ended(Trx *trx)
   mysql_mutex_unlock(&cancel_mutex);
 }
 
-void statement_enters(THD *thd, bool locks)
+int statement_enters(THD *thd, bool locks)
 {
   Trx *trx= trx_of(thd);
   /* Not of a statement inside another one, such as a trigger's: they are undone together. */
@@ -100,13 +99,14 @@ void statement_enters(THD *thd, bool locks)
   {
     trx->statement_locks= false;
     ek_error error;
-    if (trx->txn && !ek_is_ended(trx->txn))
-      statement_begins(thd, trx, &error);
+    if (trx->txn && !ek_is_ended(trx->txn) && statement_begins(thd, trx, &error))
+      return handler_error(thd, error);
   }
   trx->statement_locks|= locks;
   trans_register_ha(thd, false, evenkeel_hton, 0);
   if (in_transaction(thd))
     trans_register_ha(thd, true, evenkeel_hton, 0);
+  return 0;
 }
 
 void statement_ends(Trx *trx)
@@ -156,7 +156,7 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
       ended(trx);
       failed= ek_rollback(txn, &error);
     }
-    trx->prepared= trx->committed= false;
+    trx->prepared= trx->committed= trx->commit_failed= false;
   }
   else if (trx->txn)
   {
@@ -195,7 +195,13 @@ int evenkeel_savepoint_set(handlerton *, THD *thd, void *sv)
 
 int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv)
 {
-  return savepoint(thd, sv, EK_SAVEPOINT_ROLLBACK);
+  const int error= savepoint(thd, sv, EK_SAVEPOINT_ROLLBACK);
+  const Trx *trx= trx_of(thd);
+  /* Where very much would have to be undone the whole transaction goes. */
+  if (error || !trx->txn || !ek_is_ended(trx->txn))
+    return error;
+  thd->mark_transaction_to_rollback(true);
+  return HA_ERR_ROLLBACK;
 }
 
 int evenkeel_savepoint_release(handlerton *, THD *thd, void *sv)

@@ -9,23 +9,24 @@ struct Trx
   ek_txn *txn= nullptr;
   /* Cancels its waits; read by KILL in other threads, under the lock of `kill_query`. */
   ek_canceller_handle *canceller= nullptr;
-  uint8_t isolation= EK_REPEATABLE_READ;
   /* The present statement changes or locks rows. */
   bool statement_locks= false;
   /* Prepared under this id: then `txn` is gone, the engine keeps it. */
   bool prepared= false;
   std::string xid;
-  /* Set by the ordered half of a commit. */
+  /* Set by the ordered half of a commit; its error, if it failed. */
   bool committed= false;
   uint64_t commit= 0;
+  bool commit_failed= false;
+  ek_error commit_error;
 };
 
 /* The transaction of a connection, begun if need be; null with an error. */
 ek_txn *begun(THD *thd, ek_error *error);
 /* The connection's record, made if need be. */
 Trx *trx_of(THD *thd);
-/* The statement uses one more table. */
-void statement_enters(THD *thd, bool locks);
+/* The statement uses one more table: 0, or the server's number of an error. */
+int statement_enters(THD *thd, bool locks);
 /* The statement has ended, the transaction goes on. */
 void statement_ends(Trx *trx);
 /* What the statement failed with, as the server's number; tells the server about rolled back

@@ -56,13 +56,13 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   return 0;
 }
 
-/* The ordered half: in effect, visible; never waits, never fails. */
+/* The ordered half: in effect, visible; never waits. `commit` says if it failed. */
 void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
 {
   Trx *trx= trx_of(thd);
   if (trx->committed || (!all && in_transaction(thd)))
     return;
-  ek_error error;
+  ek_error &error= trx->commit_error;
   error.text[0]= 0;
   if (trx->prepared)
     trx->commit= ek_commit_prepared(evenkeel_db, ek_text(trx->xid), &error);
@@ -72,7 +72,8 @@ void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
     ended(trx);
     ek_commit(txn, &trx->commit, &error);
   }
-  if (error.text[0])
+  trx->commit_failed= error.text[0] != 0;
+  if (trx->commit_failed)
     report("commit", error);
   trx->committed= true;
 }
@@ -91,8 +92,11 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
     evenkeel_commit_ordered(hton, thd, all);
   thd_wakeup_subsequent_commits(thd, 0);
   const uint64_t commit= trx->commit;
-  trx->prepared= trx->committed= false;
+  const bool failed= trx->commit_failed;
+  trx->prepared= trx->committed= trx->commit_failed= false;
   trx->commit= 0;
+  if (failed)
+    return handler_error(thd, trx->commit_error);
   if (!commit)
     return 0;
   uint64_t newest= newest_commit.load();

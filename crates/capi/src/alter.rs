@@ -4,8 +4,8 @@ use crate::database::{EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart};
 use crate::inspect::EkEachText;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{
-    BuildProgress, Code, ColumnSpec, Error, IndexSpec, PROVISIONAL, PartSpec, Result, TableChange,
-    TableDef, Value, ValueRef,
+    BuildProgress, Code, ColumnSpec, Database, Error, IndexSpec, PROVISIONAL, PartSpec, Result,
+    TableChange, TableDef, Value, ValueRef,
 };
 use std::ffi::c_void;
 
@@ -127,7 +127,19 @@ pub unsafe extern "C" fn ek_add_indexes(
     }
 }
 
-/// Drops provisional indexes of every table, which a crash left behind; 0, or -1 on error.
+fn drop_provisional(db: &Database, table: &str) -> Result<()> {
+    let def = db.definition(table)?;
+    let names = def.indexes.iter().map(|i| i.name.clone());
+    let drop_indexes: Vec<_> = names.filter(|n| n.starts_with(PROVISIONAL)).collect();
+    if drop_indexes.is_empty() {
+        return Ok(());
+    }
+    log::info!("table {table}: indexes of an ALTER that did not end are dropped");
+    db.alter_table(table, &TableChange { drop_indexes, ..TableChange::default() })
+}
+
+/// Drops provisional indexes of every table, which a crash left behind; 0, or -1 with the first
+/// error, which does not keep those of other tables.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -137,17 +149,11 @@ pub unsafe extern "C" fn ek_drop_provisional(db: *const EkDatabase, error: *mut 
     unsafe {
         fence(error, -1, || {
             let db = &(*db).0;
+            let mut done = Ok(0);
             for table in db.tables() {
-                let def = db.definition(&table)?;
-                let names = def.indexes.iter().map(|i| i.name.clone());
-                let drop_indexes: Vec<_> = names.filter(|n| n.starts_with(PROVISIONAL)).collect();
-                if !drop_indexes.is_empty() {
-                    log::info!("table {table}: indexes of an ALTER that did not end are dropped");
-                    let change = TableChange { drop_indexes, ..TableChange::default() };
-                    db.alter_table(&table, &change)?;
-                }
+                done = done.and(drop_provisional(db, &table).map(|()| 0));
             }
-            Ok(0)
+            done
         })
     }
 }

@@ -185,7 +185,8 @@ pub unsafe extern "C" fn ek_indexes(
     }
 }
 
-/// Checks a table, calling `each` with one line per problem; how many, or -1 on error.
+/// Checks a table, calling `each` with one line per problem; how many, or -1 on error: also soon
+/// after `cancelled` gives another number than 0.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -195,12 +196,14 @@ pub unsafe extern "C" fn ek_check_table(
     table: EkBytes,
     context: *mut c_void,
     each: EkEachText,
+    cancelled: unsafe extern "C" fn(*mut c_void) -> i32,
     error: *mut EkError,
 ) -> i64 {
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let report = (*db).0.check_table(table.text()?)?;
+            let is_cancelled = || cancelled(context) != 0;
+            let report = (*db).0.check_table_until(table.text()?, &is_cancelled)?;
             for problem in &report.problems {
                 each(context, EkBytes::of(problem.as_bytes()));
             }

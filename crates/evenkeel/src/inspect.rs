@@ -85,6 +85,18 @@ impl Database {
         self.engine.store.check_table(table)
     }
 
+    /// As `check_table`, ended soon after `cancelled` says so.
+    ///
+    /// # Errors
+    /// As `check_table`; `StatementCancelled`.
+    pub fn check_table_until(
+        &self,
+        table: &str,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<CheckReport> {
+        self.engine.store.check_table_until(table, cancelled)
+    }
+
     /// True once a failed write or sync has stopped writes: reads go on, the next open recovers.
     pub fn writes_stopped(&self) -> bool {
         self.engine.rt.health.check_writable().is_err()

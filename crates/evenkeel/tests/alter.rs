@@ -2,8 +2,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
-    Access, Code, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options, Phase, Row,
-    TableChange, TableSpec,
+    Access, Code, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options, PROVISIONAL,
+    Phase, Row, TableChange, TableSpec,
 };
 
 fn made(db: &Database) {
@@ -107,14 +107,44 @@ fn provisional_indexes_do_not_count_as_a_change() {
     let db = Database::open_with("/provisional", Options::in_memory()).expect("opens");
     made(&db);
     let number = db.table_info("t").expect("is there").definition;
-    db.add_indexes("t", &[IndexSpec::new("#by_c", &["c"])]).expect("builds");
+    let provisional = format!("{PROVISIONAL}by_c");
+    db.add_indexes("t", &[IndexSpec::new(&provisional, &["c"])]).expect("builds");
     let info = db.table_info("t").expect("is there");
     assert_eq!((info.definition, info.indexes.len()), (number, 3));
-    let rename_indexes = names(&[("#by_c", "by_c")]);
+    let rename_indexes = names(&[(provisional.as_str(), "by_c")]);
     let change = TableChange { rename_indexes, ..TableChange::default() };
     assert!(!change.is_empty() && TableChange::default().is_empty());
     db.alter_table("t", &change).expect("renames");
-    assert_ne!(db.table_info("t").expect("is there").definition, number);
+    let changed = db.table_info("t").expect("is there").definition;
+    assert_ne!(changed, number);
+    // A name that a user may give.
+    db.add_indexes("t", &[IndexSpec::new("#by_c", &["c"])]).expect("builds");
+    assert_ne!(db.table_info("t").expect("is there").definition, changed);
+}
+
+#[test]
+fn a_check_can_be_cancelled_at_any_moment() {
+    let db = Database::open_with("/cancelled", Options::in_memory()).expect("opens");
+    made(&db);
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    for id in 1000..2000 {
+        txn.table("t").expect("is there").insert(&[Int(id), Int(1), Null, Null]).expect("fits");
+    }
+    txn.commit().expect("commits");
+    let looks = std::cell::Cell::new(0);
+    let all = |most: u32| {
+        looks.set(0);
+        db.check_table_until("t", &|| {
+            looks.set(looks.get() + 1);
+            looks.get() > most
+        })
+    };
+    assert!(all(u32::MAX).expect("checks").problems.is_empty());
+    let asked = looks.get();
+    assert!(asked > 10, "{asked}");
+    for most in 0..asked {
+        assert_eq!(all(most).expect_err("cancelled").code(), Code::StatementCancelled);
+    }
 }
 
 #[test]

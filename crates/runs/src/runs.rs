@@ -29,6 +29,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// Entries between two looks at whether a check was cancelled.
+const ENTRIES_PER_POLL: u64 = 1024;
+
 /// Memtable bytes of an entry: what to [`Runs::reserve`] for it.
 pub const fn entry_bytes(key: usize, pk: usize, value: usize) -> usize {
     charge(key, pk, value)
@@ -437,6 +440,18 @@ impl Runs {
     /// # Errors
     /// `Corrupt` naming the first damage; `NotFound`.
     pub fn check(&self, index: IndexId) -> Result<CheckReport> {
+        self.check_until(index, &|| Ok(()))
+    }
+
+    /// As `check`; `poll` is asked now and then.
+    ///
+    /// # Errors
+    /// As `check`; that of `poll`.
+    pub fn check_until(
+        &self,
+        index: IndexId,
+        poll: &dyn Fn() -> Result<()>,
+    ) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         for run in &*self.view(index)?.runs {
             let loader =
@@ -454,6 +469,9 @@ impl Runs {
                 last.clear();
                 last.extend_from_slice(iter.key());
                 entries += 1;
+                if entries % ENTRIES_PER_POLL == 0 {
+                    poll()?;
+                }
                 iter.next()?;
             }
             if entries != run.entries {

@@ -69,8 +69,8 @@ impl TableChange {
 }
 
 /// Indexes whose names begin so are provisional: built ahead of the change that renames or drops
-/// them.
-pub const PROVISIONAL: char = '#';
+/// them. No user's name begins so: SQL's names end at U+FFFF.
+pub const PROVISIONAL: char = '\u{10FFFF}';
 
 fn invalid(column: &str, why: &str) -> Error {
     Error::new(Code::DefinitionInvalid).with("column", column).with("why", why)

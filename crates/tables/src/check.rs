@@ -9,7 +9,7 @@ use crate::row::Row;
 use crate::shape::IndexShape;
 use crate::table::TableState;
 use crate::transaction::{Access, Isolation, Transaction};
-use evenkeel_base::{Lsn, Result, Snapshot};
+use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot};
 use evenkeel_runs::{Direction as RunsDirection, KeyRange};
 use evenkeel_tree::{Direction, Problem, overflow};
 use std::hash::{DefaultHasher, Hasher};
@@ -21,6 +21,9 @@ const PROBLEMS_MAX: usize = 10;
 
 /// Problems of pages listed at most.
 const PAGE_PROBLEMS_MAX: usize = 100;
+
+/// Rows or entries between two looks at whether the check was cancelled.
+const ROWS_PER_POLL: u64 = 256;
 
 /// What a check of one table found; no problems means clean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +64,9 @@ struct Checker<'s> {
     snapshot: Snapshot,
     name: String,
     report: TableCheck,
+    cancelled: &'s dyn Fn() -> bool,
+    /// Rows and entries looked at.
+    looked: u64,
 }
 
 impl Store {
@@ -69,13 +75,30 @@ impl Store {
     /// # Errors
     /// `TableMissing`; what keeps the check itself from going on. Damage is in the report.
     pub fn check_table(self: &Arc<Self>, name: &str) -> Result<TableCheck> {
+        self.check_table_until(name, &|| false)
+    }
+
+    /// As `check_table`, ended where `cancelled` says so.
+    ///
+    /// # Errors
+    /// As `check_table`; `StatementCancelled` if it has found nothing until then.
+    pub fn check_table_until(
+        self: &Arc<Self>,
+        name: &str,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<TableCheck> {
         let mut txn = self.begin(Isolation::RepeatableRead, Access::ReadOnly);
         let at = txn.take_snapshot()?;
         let state = self.table(name)?.state();
         let report = TableCheck::default();
         let (snapshot, name) = (Snapshot::committed_at(at), name.to_string());
-        let mut checker = Checker { store: self, txn, state, snapshot, name, report };
-        checker.run(at)?;
+        let mut checker =
+            Checker { store: self, txn, state, snapshot, name, report, cancelled, looked: 0 };
+        match checker.run(at) {
+            // What it has found is worth more than that it did not end.
+            Err(e) if e.kind() == Kind::Cancelled && !checker.report.problems.is_empty() => {}
+            done => done?,
+        }
         Ok(checker.report)
     }
 }
@@ -88,7 +111,11 @@ impl Checker<'_> {
         let indexes: Vec<&IndexShape> = state.shape.indexes.iter().filter(readable).collect();
         let wanted = self.sums_of_rows(&indexes)?;
         for (index, rows) in indexes.into_iter().zip(wanted) {
-            if let Err(error) = self.store.runs.check(index.id) {
+            let poll = || poll(self.cancelled);
+            if let Err(error) = self.store.runs.check_until(index.id, &poll) {
+                if error.kind() == Kind::Cancelled {
+                    return Err(error);
+                }
                 self.problem(format!("index {}: {error}", index.name));
                 continue;
             }
@@ -126,10 +153,11 @@ impl Checker<'_> {
         let began = self.store.log.end();
         let used = pages.used_by(tree.id());
         let mut chains = self.store.chains.of_tree(tree.id());
-        let (report, mut reached) = tree.check_reach()?;
+        let (report, mut reached) = tree.check_reach(&|| poll(self.cancelled))?;
         let mut cursor = tree.cursor();
         cursor.seek(Bound::Unbounded, Direction::Forward)?;
         while let Some((_, cell)) = cursor.next()? {
+            self.looked_at_one()?;
             chains.extend(state.shape.chains(cell.row)?);
         }
         chains.extend(self.store.chains.of_tree(tree.id()));
@@ -154,6 +182,14 @@ impl Checker<'_> {
         Ok(())
     }
 
+    fn looked_at_one(&mut self) -> Result<()> {
+        self.looked += 1;
+        match self.looked.is_multiple_of(ROWS_PER_POLL) {
+            true => poll(self.cancelled),
+            false => Ok(()),
+        }
+    }
+
     fn problem(&mut self, what: String) {
         let table = &self.name;
         self.report.problems.push(format!("table {table}: {what}"));
@@ -165,6 +201,7 @@ impl Checker<'_> {
         let mut scan = self.txn.scan(&table, crate::Range::ALL, Direction::Forward)?;
         let mut row = Row::new();
         while scan.next(&mut row)? {
+            self.looked_at_one()?;
             f(self, &row)?;
         }
         Ok(())
@@ -190,6 +227,7 @@ impl Checker<'_> {
         let (mut sum, mut last) = (Sum::default(), Vec::new());
         let (mut unordered, is_opaque) = (0u64, index.is_opaque());
         while let Some(entry) = cursor.next()? {
+            self.looked_at_one()?;
             sum.add(if is_opaque { &[] } else { entry.key }, entry.pk, entry.value);
             let ascends = last.as_slice() < entry.key_and_pk;
             unordered +=
@@ -211,6 +249,7 @@ impl Checker<'_> {
         let table = self.store.table(&self.name)?;
         let (mut row, mut key, mut value, mut named) = (Row::new(), Vec::new(), Vec::new(), 0);
         while let Some(entry) = cursor.next()? {
+            self.looked_at_one()?;
             let found = self.txn.get_by_key(&table, entry.pk, &mut row)?;
             if found {
                 encode(index, &row, &mut key, &mut value)?;
@@ -247,6 +286,13 @@ impl Checker<'_> {
             }
             Ok(())
         })
+    }
+}
+
+fn poll(cancelled: &dyn Fn() -> bool) -> Result<()> {
+    match cancelled() {
+        true => Err(Error::new(Code::StatementCancelled)),
+        false => Ok(()),
     }
 }
 

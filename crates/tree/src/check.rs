@@ -56,6 +56,8 @@ struct Check<'t> {
     seen: HashSet<PageNo>,
     /// Structure changes when the check began: pages may have moved since.
     changes: u64,
+    /// Asked at every inner node; its error ends the check.
+    poll: &'t dyn Fn() -> Result<()>,
 }
 
 impl Tree {
@@ -64,19 +66,23 @@ impl Tree {
     /// # Errors
     /// Only what keeps it from going on (I/O); damage is in the report.
     pub fn check(&self) -> Result<TreeReport> {
-        Ok(self.check_reach()?.0)
+        Ok(self.check_reach(&|| Ok(()))?.0)
     }
 
-    /// As `check`; also gives the nodes reached.
+    /// As `check`; also gives the nodes reached. `poll` is asked now and then.
     ///
     /// # Errors
-    /// As `check`.
-    pub fn check_reach(&self) -> Result<(TreeReport, HashSet<PageNo>)> {
+    /// As `check`; that of `poll`.
+    pub fn check_reach(
+        &self,
+        poll: &dyn Fn() -> Result<()>,
+    ) -> Result<(TreeReport, HashSet<PageNo>)> {
         let mut check = Check {
             tree: self,
             report: TreeReport::default(),
             seen: HashSet::new(),
             changes: self.structure_changes(),
+            poll,
         };
         let root = self.pages().read(self.root(), Access::Normal)?;
         let level = match Node::parse(&root) {
@@ -115,6 +121,7 @@ impl Check<'_> {
         let mut low = Vec::new();
         let mut looks = 0;
         loop {
+            (self.poll)()?;
             let page = match self.tree.find(Goal::At(&low), level, Access::UseOnce) {
                 Ok(page) => page,
                 Err(e) if e.kind() == Kind::Corrupt => {

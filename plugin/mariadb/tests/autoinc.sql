@@ -56,3 +56,11 @@ select auto_increment from information_schema.tables where table_schema='x' and 
 create table noninc (id int primary key auto_increment, a int) select 5 as a;
 insert into noninc (a) values (6); select * from noninc order by id;
 drop table t, u, s, us, big, f, c, noninc;
+-- An offset beyond the increment counts for nothing where a row brings its own number.
+create table o (id int auto_increment primary key, a int);
+set auto_increment_increment=5, auto_increment_offset=1000;
+insert into o (a) values (1); insert into o values (77, 2);
+set auto_increment_increment=default, auto_increment_offset=default;
+show create table o;
+insert into o (a) values (3); select id from o where a=3;
+drop table o;

@@ -1,9 +1,10 @@
 /* Loaded before libc: makes the engine's files fail while control files exist in $EVENKEEL_FAIL_DIR.
-   full: files cannot grow (ENOSPC); sync: syncs fail (EIO). */
+   full: files cannot grow (ENOSPC); sync: syncs fail (EIO); thread: no thread can be begun (EAGAIN). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,4 +81,18 @@ int fsync(int fd)
     return -1;
   }
   return real(fd);
+}
+
+int pthread_create(pthread_t *to, const pthread_attr_t *attr, void *(*run)(void *), void *with)
+{
+  static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  char path[4096];
+  const char *dir= getenv("EVENKEEL_FAIL_DIR");
+  if (!real)
+    real= (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)) dlsym(
+      RTLD_NEXT, "pthread_create");
+  snprintf(path, sizeof path, "%s/thread", dir ? dir : "");
+  if (dir && access(path, F_OK) == 0)
+    return EAGAIN;
+  return real(to, attr, run, with);
 }

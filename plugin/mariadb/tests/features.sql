@@ -95,3 +95,15 @@ insert into l values (10,100); select * from log;
 insert into l2 select f(id) from l where id in (1,2,10); select * from l2 order by id;
 select * from log order by n; call pr(); select * from l2 order by id;
 drop function f; drop procedure pr; drop table l, l2, log;
+-- HANDLER goes on from the place of a row that is gone.
+create table t (id int primary key, a int, s varchar(10) collate utf8mb4_general_ci, key(a), key(s(2)));
+insert into t values (1,10,'aa'),(2,20,'bbx'),(3,20,'BBy'),(4,20,'bbz'),(5,30,'c'),(6,40,'d');
+handler t open; handler t read a = (20); delete from t where id=2; handler t read a next;
+delete from t where id=3; handler t read a prev; handler t read a last;
+delete from t where id=6; handler t read a prev; handler t read a next;
+insert into t values (2,20,'bbx'),(3,20,'BBy'),(6,40,'d');
+handler t read a = (20); handler t read a next; delete from t where id=3; handler t read a prev;
+handler t read a next; handler t read a next; handler t read a next;
+handler t read s first; handler t read s next; delete from t where id=2; handler t read s next;
+handler t read s prev; handler t read `primary` = (4); delete from t where id=4;
+handler t read `primary` prev; handler t read `primary` next; handler t close; drop table t;
