@@ -207,6 +207,13 @@ impl Leaf {
     }
 }
 
+/// How two entries lie to each other, whatever their heads are.
+fn order(arena: &Arena, a: Node, b: Node) -> Order {
+    let (left, right) = (NodeRef::read(arena, a), NodeRef::read(arena, b));
+    let newest_first = (right.lsn, b.number()).cmp(&(left.lsn, a.number()));
+    left.key.cmp(right.key).then(newest_first)
+}
+
 /// Leaves, with the separators between them.
 struct Directory {
     heads: Vec<u128>,
@@ -317,6 +324,36 @@ impl Leaves {
         // On average leaves are 70 % full.
         let beyond = between.len().saturating_sub(COUNTED) * LEAF * 7 / 10;
         (counted + beyond + upto).saturating_sub(before) as u64
+    }
+
+    /// Takes the entries of an index all at once, in any order: sorted, in full leaves.
+    pub(crate) fn fill(&self, arena: &Arena, nodes: Vec<Node>) {
+        let mut directory = self.directory.write();
+        if directory.leaves.iter_mut().any(|leaf| leaf.get_mut().len > 0) {
+            drop(directory);
+            nodes.into_iter().for_each(|node| self.insert(arena, node));
+            return;
+        }
+        // The first 8 bytes of a key decide nearly always, without a look at the arena.
+        let head = |node: Node| head_of(NodeRef::read(arena, node).key);
+        let mut sorted: Vec<(u64, Node)> =
+            nodes.into_iter().map(|node| ((head(node) >> 64) as u64, node)).collect();
+        sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| order(arena, a.1, b.1)));
+        for some in sorted.chunks(LEAF) {
+            let mut slot = Box::<Slot>::default();
+            let leaf = slot.get_mut();
+            for (at, (_, node)) in some.iter().enumerate() {
+                leaf.insert(at, head(*node), *node);
+            }
+            match directory.leaves[0].get_mut().len {
+                0 => directory.leaves[0] = slot,
+                _ => {
+                    let at = directory.leaves.len();
+                    directory.add(at, slot);
+                }
+            }
+        }
+        self.count.store(directory.leaves.len(), Ordering::Relaxed);
     }
 
     /// Copies the entries from a place on, up to the end of a leaf; none at the end.

@@ -17,6 +17,10 @@ struct Bed {
 }
 
 fn insert(arena: &Arena, leaves: &Leaves, key: &[u8], lsn: u64) {
+    leaves.insert(arena, entry(arena, key, lsn));
+}
+
+fn entry(arena: &Arena, key: &[u8], lsn: u64) -> Node {
     let (key, pk) = key.split_at(key.len() / 2);
     let entry = NewEntry {
         index: IndexId(1),
@@ -27,7 +31,7 @@ fn insert(arena: &Arena, leaves: &Leaves, key: &[u8], lsn: u64) {
         pk,
         value: &lsn.to_le_bytes()[..(lsn % 5) as usize],
     };
-    leaves.insert(arena, entry.write(arena));
+    entry.write(arena)
 }
 
 fn version(arena: &Arena, node: Node) -> (Vec<u8>, u64) {
@@ -88,6 +92,34 @@ fn random_key(random: &mut Random) -> Vec<u8> {
     let mut key = vec![[0, 7, 0xff][random.below(3) as usize]; common];
     key.extend((0..random.below(6)).map(|_| [0, 1, 0x80, 0xff][random.below(4) as usize]));
     key
+}
+
+/// B6: entries taken all at once lie in the same order, in full leaves; more may come.
+#[test]
+fn entries_taken_at_once_are_packed() {
+    for (seed, count) in [(0, 0), (1, 1), (2, 256), (3, 257), (4, 5000), (5, 5000)] {
+        println!("seed {seed}");
+        let mut random = Random(seed);
+        let mut bed = Bed::default();
+        let mut nodes = Vec::new();
+        for lsn in 1..=count {
+            let key = match seed {
+                4 => random_key(&mut random),
+                _ => random.below(1 << 40).to_be_bytes().repeat(2),
+            };
+            nodes.push(entry(&bed.arena, &key, lsn ^ 3));
+            bed.model.insert((key, u64::MAX - (lsn ^ 3)));
+        }
+        bed.leaves.fill(&bed.arena, nodes);
+        let probes: Vec<_> = (0..20).map(|_| random_key(&mut random)).collect();
+        bed.check(&probes);
+        let leaf = Leaves::default().bytes();
+        assert_eq!(bed.leaves.bytes(), leaf * (count as usize).div_ceil(256).max(1));
+        for lsn in 10_000..11_000 {
+            bed.insert(&random_key(&mut random), lsn);
+        }
+        bed.check(&probes);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use crate::arena::{Arena, Node};
 use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
 use crate::pins::Pins;
-use evenkeel_base::{Generation, IndexId, Lsn};
+use evenkeel_base::{Generation, IndexId, Lsn, sync::Mutex};
 use evenkeel_io::Event;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,9 +33,18 @@ pub(crate) struct Memtable {
     entries: AtomicU64,
     bytes: AtomicU64,
     unpinned: Arc<Event>,
+    /// Recovery: entries that nobody reads yet, to be sorted at its end (B6).
+    unsorted: Mutex<Option<Vec<(IndexId, Node)>>>,
 }
 
 impl Memtable {
+    /// The generation that recovery fills.
+    pub(crate) fn restoring(number: Generation, unpinned: Arc<Event>) -> Memtable {
+        let mut memtable = Memtable::new(number, unpinned);
+        memtable.unsorted = Mutex::new(Some(Vec::new()));
+        memtable
+    }
+
     /// `unpinned` is notified when the last pin of the sealed generation goes.
     pub(crate) fn new(number: Generation, unpinned: Arc<Event>) -> Memtable {
         Memtable {
@@ -46,6 +55,7 @@ impl Memtable {
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             unpinned,
+            unsorted: Mutex::default(),
         }
     }
 
@@ -66,6 +76,7 @@ impl Memtable {
 
     /// No pin comes after this (state lock held exclusively).
     pub(crate) fn seal(&self) {
+        self.pack();
         self.pins.seal();
     }
 
@@ -86,6 +97,31 @@ impl Memtable {
     pub(crate) fn insert(&self, entry: &NewEntry<'_>) -> usize {
         let node = entry.write(&self.arena);
         self.leaves_to_fill(entry.index).insert(&self.arena, node);
+        self.count(entry)
+    }
+
+    /// The same in recovery: until `pack` nobody reads, so nothing needs an order.
+    pub(crate) fn restore(&self, entry: &NewEntry<'_>) -> usize {
+        let mut unsorted = self.unsorted.lock();
+        let Some(list) = &mut *unsorted else {
+            drop(unsorted);
+            return self.insert(entry);
+        };
+        list.push((entry.index, entry.write(&self.arena)));
+        self.count(entry)
+    }
+
+    /// Sorts what `restore` took, index by index, into full leaves; from here on it inserts.
+    pub(crate) fn pack(&self) {
+        let Some(mut list) = self.unsorted.lock().take() else { return };
+        list.sort_by_key(|(index, _)| *index);
+        for some in list.chunk_by(|a, b| a.0 == b.0) {
+            let nodes = some.iter().map(|(_, node)| *node).collect();
+            self.leaves_to_fill(some[0].0).fill(&self.arena, nodes);
+        }
+    }
+
+    fn count(&self, entry: &NewEntry<'_>) -> usize {
         let bytes = charge(entry.key.len(), entry.pk.len(), entry.value.len());
         self.entries.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);

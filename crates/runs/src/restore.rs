@@ -98,7 +98,8 @@ impl Runs {
         Ok(())
     }
 
-    /// Recovery: inserts the entries of a row record unless their generation was flushed.
+    /// Recovery: takes the entries of a row record unless their generation was flushed. They are
+    /// sorted, and can be read, once `finish_restore` was called.
     ///
     /// # Errors
     /// `EntryTooLong` for entries beyond the limits.
@@ -125,14 +126,15 @@ impl Runs {
             if key.len() + pk.len() + value.len() > ENTRY_BYTES_MAX {
                 return Err(Error::new(Code::EntryTooLong).with("index", index));
             }
-            let bytes = memtable.insert(&NewEntry { index, op, stamp, lsn, key, pk, value });
+            let bytes = memtable.restore(&NewEntry { index, op, stamp, lsn, key, pk, value });
             self.rt.metrics.add(Metric::MemtableBytes, bytes as u64);
         }
         Ok(())
     }
 
-    /// Ends recovery: opens the files of all runs and removes the others. Call it once, also in a
-    /// new directory, before the first flush.
+    /// Ends recovery: opens the files of all runs and removes the others; sorts what was replayed
+    /// into a packed generation, which is flushed if it is beyond its size (B6). Call it once, also
+    /// in a new directory, before the first flush.
     ///
     /// # Errors
     /// `FileMissing`, `RunDamaged` naming the file.
@@ -171,7 +173,13 @@ impl Runs {
         for ((index, _), segments) in runs {
             state.indexes.entry(index).or_default().add_runs(Run::new(segments).map(Arc::new));
         }
+        let active = state.memtables[0].clone();
         self.changed(&state);
+        drop(state);
+        active.pack();
+        if active.bytes() >= self.generation_bytes() {
+            self.seal_active();
+        }
         Ok(())
     }
 

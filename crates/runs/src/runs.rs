@@ -110,7 +110,7 @@ impl Runs {
         rt.env.create_dir("runs")?;
         rt.env.sync_dir("")?;
         let flush_event = Arc::new(Event::new());
-        let active = Arc::new(Memtable::new(Generation(1), flush_event.clone()));
+        let active = Arc::new(Memtable::restoring(Generation(1), flush_event.clone()));
         let state = State {
             memtables: Arc::new(vec![active]),
             indexes: BTreeMap::new(),

@@ -1,8 +1,10 @@
 //! Parts: builds, duplicates, unique slots, garbage, damage, a full disk.
 
-use super::rig::{Commits, Rig, stamp};
+use super::rig::{Commits, Random, Rig, stamp};
 use crate::{BuiltPart, Direction, IndexSpec, KeyRange, Runs, Sorted, Unsorted, entry_bytes};
-use evenkeel_base::{Beat, Code, CommitTable, Error, IndexId, Kind, Lsn, Snapshot, Stamp};
+use evenkeel_base::{
+    Beat, Code, CommitTable, Error, Generation, IndexId, Kind, Lsn, Snapshot, Stamp,
+};
 use evenkeel_base::{TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -381,5 +383,39 @@ fn a_cursor_goes_on_after_a_failed_read() {
             Direction::Forward => a < b,
             Direction::Reverse => a > b,
         }));
+    }
+}
+
+/// B6: what recovery replays takes less memory than the generation it is made of, reads the same,
+/// and is flushed if it is beyond its size.
+#[test]
+fn recovery_packs_what_it_replays() {
+    for (generation_bytes, flushed) in [(8 << 20, false), (64 << 10, true)] {
+        let mut rig = Rig::new(8 << 20);
+        rig.options.generation_bytes = generation_bytes;
+        (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
+        let mut random = Random(7);
+        let mut records = Vec::new();
+        for _ in 0..20_000u32 {
+            let (index, key) = (1 + random.below(2) as u32, random.next().to_be_bytes());
+            rig.put(index, entry_op::INS, &key, b"p");
+            records.push((Lsn(rig.log.end.load(Ordering::SeqCst) - 20), index, key));
+        }
+        let (before, counts) = (rig.runs.memory().0, [1, 2].map(|index| rig.count(index)));
+        rig.reopen();
+        for (lsn, index, key) in records {
+            let entry = Entry { index: IndexId(index), op: entry_op::INS, key: &key, value: b"" };
+            let stamp = stamp(lsn.0, 1);
+            rig.runs.replay_row(lsn, Generation(1), stamp, b"p", &[entry]).expect("replays");
+        }
+        rig.runs.finish_restore().expect("starts");
+        (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
+        assert_eq!([1, 2].map(|index| rig.count(index)), counts);
+        let after = rig.runs.memory().0;
+        // 20 bytes of a slot in leaves that are 70 % full, or in full ones.
+        assert!(after + 20_000 * 5 < before, "{after} of {before}");
+        while rig.runs.flush_beat().expect("flushes") == Beat::More {}
+        let runs = [1, 2].map(|index| rig.runs.stats(IndexId(index)).runs);
+        assert_eq!((runs, [1, 2].map(|index| rig.count(index))), ([u64::from(flushed); 2], counts));
     }
 }
