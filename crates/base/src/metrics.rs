@@ -41,6 +41,8 @@ metrics! {
     GovernorGrantedDdl = "governor_granted_ddl_bytes", "bytes", "Background I/O granted to index builds and to give space back";
     GovernorAskedColumnar = "governor_asked_columnar_bytes", "bytes", "Background I/O asked for by columnar chunks and the archive";
     GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks and the archive";
+    CpuGivenWay = "cpu_given_way", "count", "Times that index builds and merges gave the processor away after 1 ms of work";
+    CpuSeatWaits = "cpu_seat_waits", "count", "Times that work nobody waits for waited because enough threads were at such work";
     // -- log
     WalBytes = "wal_bytes", "bytes", "Bytes written to the log, padding included";
     WalPreparedBytes = "wal_prepared_bytes", "bytes", "Bytes written to prepare log segments: zeros where commits wait for the sync, and headers";

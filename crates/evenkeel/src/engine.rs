@@ -25,6 +25,8 @@ use std::time::Duration;
 const LOCK_FILE: &str = "evenkeel.lock";
 /// Exists while a database is being created.
 const CREATING_FILE: &str = "evenkeel.creating";
+/// Work that nobody waits for waits for a seat for so long before it looks again.
+const SEAT_WAIT: Duration = Duration::from_millis(1);
 
 type Lock = Option<Arc<dyn File>>;
 
@@ -142,8 +144,10 @@ impl Engine {
     pub(crate) fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
         options.check()?;
         let rt = Runtime::new(options.environment(path));
+        // A given environment has no known number of cores.
         if options.env.is_none() {
             rt.explain();
+            rt.set_cores(evenkeel_io::real::cores());
         }
         let start = rt.env.now_ns();
         let names = rt.env.list("")?;
@@ -312,7 +316,12 @@ impl Engine {
         let t2 = t.clone();
         // A rising horizon raises no event: look again each second while leaves wait for it.
         let rest = move || (t2.reclaim_len() > 0).then_some(Duration::from_secs(1));
-        sup.start_timed("ek-leaves", t.reclaim_event(), move || t.reclaim_beat(), rest)?;
+        let rt = self.rt.clone();
+        let leaves = move || match rt.seat_for(SEAT_WAIT) {
+            Some(_seat) => t.reclaim_beat(),
+            None => Ok(Beat::More),
+        };
+        sup.start_timed("ek-leaves", self.store.trees().reclaim_event(), leaves, rest)?;
         let (s, t, r) = (self.store.clone(), self.txns.clone(), self.runs.clone());
         let l = log.clone();
         let mut orphans = true;

@@ -95,7 +95,8 @@ pub trait Env: Send + Sync + 'static {
     /// A random number.
     fn random(&self) -> u64;
     /// Waits until `event` has moved on from `seen` or the time is over. Never holding a `Mutex`.
-    /// Under simulation also the point where another thread may run, even if `event` has moved.
+    /// Without any time it gives the processor to whoever wants it. Under simulation also the point
+    /// where another thread may run, even if `event` has moved.
     fn wait(&self, event: &Arc<Event>, seen: u64, timeout: Option<Duration>, cause: Cause)
     -> Woken;
     /// Starts a thread. # Errors: `ThreadSpawn`.

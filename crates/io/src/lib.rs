@@ -5,6 +5,7 @@
 mod blocks;
 pub mod buf;
 mod counting;
+mod cpu;
 pub mod env;
 pub mod event;
 pub mod explain;
@@ -19,8 +20,10 @@ pub mod rng;
 pub mod runtime;
 pub mod sim;
 mod sync;
+pub mod ticking;
 
 pub use buf::AlignedBuf;
+pub use cpu::{SLICE_NS, Seat};
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
 pub use explain::Operation;
@@ -34,6 +37,7 @@ pub use real::RealEnv;
 pub use rng::{Rng, SharedRng};
 pub use runtime::Runtime;
 pub use sim::{CrashPolicy, SimDisk, SimEnv};
+pub use ticking::TickingEnv;
 
 /// Direct I/O needs offsets, lengths and buffers in multiples of this.
 pub const IO_ALIGN: usize = 4096;

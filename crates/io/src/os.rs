@@ -32,8 +32,12 @@ impl Os {
     }
 
     pub fn wait(&self, event: &Arc<Event>, seen: u64, timeout: Option<Duration>) -> Woken {
-        if timeout == Some(Duration::ZERO) || event.now() != seen {
+        if event.now() != seen {
             return Woken::Event;
+        }
+        if timeout == Some(Duration::ZERO) {
+            std::thread::yield_now();
+            return Woken::Timeout;
         }
         if event.block(seen, timeout) { Woken::Event } else { Woken::Timeout }
     }

@@ -1,6 +1,7 @@
 //! What every component of one database shares: its environment, waits by cause, metrics, health.
 
 use crate::counting::CountingEnv;
+use crate::cpu::Seats;
 use crate::explain::note_explained;
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Task, Woken};
 use evenkeel_base::{Cause, DatabaseId, Health, Result, Stalls, metrics::Metrics};
@@ -22,7 +23,8 @@ pub struct Runtime {
     pub governor: Box<dyn Governor>,
     /// Operations are measured for what nothing explains.
     pub(crate) explaining: AtomicBool,
-    never: Arc<Event>,
+    pub(crate) never: Arc<Event>,
+    pub(crate) seats: Seats,
     database: AtomicU64,
 }
 
@@ -43,6 +45,7 @@ impl Runtime {
             governor: Box::new(PriorityGovernor::default()),
             explaining: AtomicBool::new(false),
             never: Arc::new(Event::new()),
+            seats: Seats::default(),
             database: AtomicU64::new(0),
         })
     }
@@ -79,6 +82,11 @@ impl Runtime {
             note_explained(ns);
             self.stalls.record(cause, ns);
         }
+    }
+
+    /// True on threads started by `spawn`.
+    pub(crate) fn is_background() -> bool {
+        BACKGROUND.get()
     }
 
     /// Ok if this thread may begin a write: users are refused while the disk is full.

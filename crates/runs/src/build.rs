@@ -26,8 +26,8 @@ pub use pieces::{Sorted, Unsorted};
 
 /// Runs a build may leave; with more, they are merged once (F4).
 const RUNS_MAX: usize = 8;
-/// Entries written between two questions whether to go on.
-const CHECK_EVERY: u32 = 4096;
+/// Entries between two questions whether to go on: far less than 1 ms of work (F4).
+pub(crate) const CHECK_EVERY: u32 = 1024;
 
 /// What a build wrote: give all parts of an index to [`Runs::install`]. Dropped without that, its
 /// files are removed.
@@ -222,9 +222,7 @@ impl Runs {
                 let live = LiveFile { file: file.clone(), live: 1, dead: Vec::new() };
                 state.files.insert(file.number, live);
             }
-            if let Some(index) = state.indexes.get_mut(&index) {
-                index.add_runs(built);
-            }
+            state.add_runs(index, built);
             self.changed(&state);
         }
         self.manifest_done();

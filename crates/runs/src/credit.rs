@@ -198,8 +198,7 @@ impl Runs {
         let beyond = state.memtables.len().saturating_sub(2) as u64 * self.generation_bytes();
         self.lent_memtables.store(beyond, Ordering::Relaxed);
         self.set_cache();
-        let is_debtor = |runs: usize| runs >= RUNS_TRIGGER;
-        let debtors = state.indexes.values().filter(|i| is_debtor(i.runs.len())).count() as u64;
+        let debtors = state.run_counts().filter(|runs| *runs >= RUNS_TRIGGER).count() as u64;
         self.debtors.store(debtors, Ordering::SeqCst);
         if debtors == 0 {
             self.credit.store(0, Ordering::SeqCst);

@@ -3,12 +3,13 @@
 //! they are orphans that a restart removes.
 
 use crate::Runs;
+use crate::build::CHECK_EVERY;
 use crate::chain::{Chain, Rules};
 use crate::file::{Run, RunFile, Segment};
 use crate::policy::{Spare, pick_ingest, pick_rest, spare_beside};
 use crate::run_iter::{Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
-use crate::state::{Index, LiveFile, State};
+use crate::state::{LiveFile, State};
 use crate::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::{Beat, Cause, Code, IndexId, Kind, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
@@ -24,6 +25,9 @@ pub(crate) const SEGMENT_BYTES: u64 = 48 << 20;
 pub(crate) const READ_AHEAD: usize = 256 << 10;
 /// Ingest is measured over this long at least.
 const INGEST_WINDOW_NS: u64 = 1_000_000_000;
+/// Merging that nobody waits for waits for a seat for so long before it looks whether there is some
+/// that somebody waits for.
+const SEAT_WAIT: Duration = Duration::from_millis(1);
 /// No entry is charged less in a memtable.
 const ENTRY_BYTES_LEAST: u64 = 32;
 
@@ -87,11 +91,17 @@ impl Runs {
 
     /// How long an idle merge thread may wait for its event before the next beat; `None`: forever.
     pub fn next_merge_in(&self) -> Option<Duration> {
+        let more = !self.state.read().doomed.is_empty() || self.is_rest_wanted();
+        more.then_some(Duration::from_nanos(INGEST_WINDOW_NS))
+    }
+
+    /// Some index has more runs than at rest, and none of them is being merged.
+    fn is_rest_wanted(&self) -> bool {
         let state = self.state.read();
         // Runs that stay marked as being merged are damaged, or a job has them already.
-        let work = |i: &Index| i.merging.is_empty() && pick_rest(&sizes(&i.runs)).is_some();
-        let more = !state.doomed.is_empty() || state.indexes.values().any(work);
-        more.then_some(Duration::from_nanos(INGEST_WINDOW_NS))
+        let free = |id: &&IndexId| !state.merging.contains_key(id);
+        let runs = |id| state.indexes.get(id).map(|i| sizes(&i.runs));
+        state.several.iter().filter(free).filter_map(runs).any(|r| pick_rest(&r).is_some())
     }
 
     /// What may be merged beyond the needs of ingest, by what came in over the last second.
@@ -114,14 +124,31 @@ impl Runs {
     }
 
     fn merge_step(&self, spare: Spare) -> Result<Beat> {
-        self.begin_merges(spare)?;
+        let mut seat = self.rt.try_seat();
+        // Runs of a merge that waits for a seat would be missing where ingest needs one.
+        self.begin_merges(if seat.is_some() { spare } else { Spare::None })?;
         // The job with the least left: runs go soonest (Luo and Carey 2019).
         let job = {
             let mut jobs = self.merge_jobs.lock();
-            let least = (0..jobs.len()).min_by_key(|i| jobs[*i].left);
+            let must_wait = |job: &MergeJob| seat.is_none() && !job.purpose.required;
+            let least = (0..jobs.len()).min_by_key(|i| (must_wait(&jobs[*i]), jobs[*i].left));
             least.map(|i| jobs.swap_remove(i))
         };
+        let must_wait = match &job {
+            Some(job) => !job.purpose.required,
+            None => spare != Spare::None && self.is_rest_wanted(),
+        };
+        if must_wait && seat.is_none() {
+            self.merge_jobs.lock().extend(job);
+            // If it comes in time it is let go again: the beat begins anew.
+            drop(self.rt.seat_for(SEAT_WAIT));
+            return Ok(Beat::More);
+        }
         let Some(mut job) = job else { return Ok(Beat::Idle) };
+        if job.purpose.required {
+            seat = None;
+        }
+        let _seat = seat;
         if self.is_gone(&job) {
             self.give_up(job);
             return Ok(Beat::More);
@@ -168,9 +195,7 @@ impl Runs {
         let numbers: Vec<u64> = job.inputs.iter().map(|r| r.number).collect();
         let index = job.index;
         self.remove_files(job.abandon());
-        if let Some(index) = self.state.write().indexes.get_mut(&index) {
-            index.merging.retain(|n| !numbers.contains(n));
-        }
+        self.state.write().end_merging(index, &numbers);
     }
 
     fn remove_files(&self, numbers: Vec<u64>) {
@@ -187,8 +212,11 @@ impl Runs {
         let mut chosen = Vec::new();
         {
             let mut state = self.state.write();
-            let State { indexes, .. } = &mut *state;
-            for (id, index) in indexes {
+            let several: Vec<IndexId> = state.several.iter().copied().collect();
+            let State { indexes, merging, .. } = &mut *state;
+            for id in several {
+                let Some(index) = indexes.get_mut(&id) else { continue };
+                let mut busy = merging.remove(&id).unwrap_or_default();
                 let may_rest = match spare {
                     Spare::None => false,
                     Spare::Read => index.read.load(Ordering::Relaxed),
@@ -196,12 +224,12 @@ impl Runs {
                 };
                 loop {
                     // What the policy wants under ingest keeps the runs inside their limit (G2).
-                    let needed = choose(&index.runs, &index.merging, false);
+                    let needed = choose(&index.runs, &busy, false);
                     let required = needed.is_some();
-                    let rest = || choose(&index.runs, &index.merging, may_rest);
+                    let rest = || choose(&index.runs, &busy, may_rest);
                     let Some(range) = needed.or_else(rest) else { break };
                     let inputs = index.runs[range.clone()].to_vec();
-                    index.merging.extend(inputs.iter().map(|r| r.number));
+                    busy.extend(inputs.iter().map(|r| r.number));
                     index.read.store(false, Ordering::Relaxed);
                     let is_bottom = range.end == index.runs.len();
                     let rules = Rules {
@@ -210,7 +238,10 @@ impl Runs {
                         bottom: is_bottom,
                         horizon: Lsn::ZERO,
                     };
-                    chosen.push((*id, inputs, rules, index.unique_key, required));
+                    chosen.push((id, inputs, rules, index.unique_key, required));
+                }
+                if !busy.is_empty() {
+                    merging.insert(id, busy);
                 }
             }
         }
@@ -223,9 +254,7 @@ impl Runs {
                     return Err(error);
                 }
                 Err(error) => {
-                    if let Some(index) = self.state.write().indexes.get_mut(&index) {
-                        index.merging.retain(|n| !numbers.contains(n));
-                    }
+                    self.state.write().end_merging(index, &numbers);
                     return Err(error);
                 }
             }
@@ -294,7 +323,10 @@ impl Runs {
                 (key, pk_len, op, version, value),
             )
         };
-        for _ in 0..count {
+        for done in 0..count {
+            if !purpose.required && done.is_multiple_of(u64::from(CHECK_EVERY)) {
+                self.rt.give_way();
+            }
             let Some(item) = merger.top() else {
                 chain.end(self.commits(), &mut sink)?;
                 if let Some(writer) = job.writer.take() {

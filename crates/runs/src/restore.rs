@@ -171,7 +171,8 @@ impl Runs {
         let mut state = self.state.write();
         state.files = files;
         for ((index, _), segments) in runs {
-            state.indexes.entry(index).or_default().add_runs(Run::new(segments).map(Arc::new));
+            state.indexes.entry(index).or_default();
+            state.add_runs(index, Run::new(segments).map(Arc::new));
         }
         let active = state.memtables[0].clone();
         self.changed(&state);

@@ -1,6 +1,7 @@
 //! The component: indexes, generations, views. Locking: `state` guards short memory work only;
 //! nothing waits, reads or writes under it.
 
+use crate::build::CHECK_EVERY;
 use crate::cache::BlockCache;
 use crate::cursor::prefix_end;
 use crate::file::Run;
@@ -25,7 +26,7 @@ use evenkeel_base::{
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
 use evenkeel_io::{Event, Runtime};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -111,13 +112,7 @@ impl Runs {
         rt.env.sync_dir("")?;
         let flush_event = Arc::new(Event::new());
         let active = Arc::new(Memtable::restoring(Generation(1), flush_event.clone()));
-        let state = State {
-            memtables: Arc::new(vec![active]),
-            indexes: BTreeMap::new(),
-            files: BTreeMap::new(),
-            doomed: Vec::new(),
-            flushed: Generation::ZERO,
-        };
+        let state = State::new(active);
         let space_event = Arc::new(Event::new());
         let space = space_event.clone();
         rt.health.on_failure(move || space.notify());
@@ -388,7 +383,7 @@ impl Runs {
         check: &dyn Fn() -> Result<()>,
     ) -> Result<Option<DuplicateKey>> {
         let mut cursor = self.cursor(index, KeyRange::all(), Direction::Forward, snapshot)?;
-        let (mut key, mut first_pk, mut count) = (Vec::new(), Vec::new(), 0u64);
+        let (mut key, mut first_pk, mut count) = (Vec::new(), Vec::new(), 0u32);
         while let Some(entry) = cursor.next()? {
             if count > 0 && key == entry.key && !skip(entry.key) {
                 let second_pk = entry.pk.to_vec();
@@ -398,8 +393,8 @@ impl Runs {
             key.extend_from_slice(entry.key);
             first_pk.clear();
             first_pk.extend_from_slice(entry.pk);
-            count += 1;
-            if count % 4096 == 0 {
+            count = count.wrapping_add(1).max(1);
+            if count.is_multiple_of(CHECK_EVERY) {
                 check()?;
             }
         }

@@ -226,7 +226,10 @@ impl Store {
             let guard = self.txns.snapshot();
             let has_null = |key: &[u8]| index.has_null(key).unwrap_or(false);
             let snapshot = guard.committed();
-            let check = || progress.check();
+            let check = || {
+                self.rt.give_way();
+                progress.check()
+            };
             let found = self.runs.find_duplicate(index.id, snapshot, &has_null, &check)?;
             if let Some(found) = &found {
                 (*progress.inner.duplicate.lock()).clone_from(&found.first_pk);

@@ -320,6 +320,7 @@ impl Model {
 
     fn run(&mut self, steps: usize) {
         for _ in 0..steps {
+            self.rig.runs.state.read().check();
             match self.random.below(1000) {
                 0..=699 => self.write(),
                 700..=799 => self.end_txn(),

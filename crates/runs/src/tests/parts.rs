@@ -3,12 +3,14 @@
 use super::rig::{Commits, Random, Rig, stamp};
 use crate::{BuiltPart, Direction, IndexSpec, KeyRange, Runs, Sorted, Unsorted, entry_bytes};
 use evenkeel_base::{
-    Beat, Code, CommitTable, Error, Generation, IndexId, Kind, Lsn, Snapshot, Stamp,
+    Beat, Cause, Code, CommitTable, Error, Generation, IndexId, Kind, Lsn, Snapshot, Stamp,
 };
-use evenkeel_base::{TxnId, TxnState};
+use evenkeel_base::{TxnId, TxnState, metrics::Metric};
 use evenkeel_format::record::{Entry, entry_op};
+use evenkeel_io::Event;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 fn spec(id: u32, unique_key: bool, building: bool) -> IndexSpec {
     IndexSpec { id: IndexId(id), unique_key, building, valid_from: Lsn::ZERO }
@@ -386,6 +388,55 @@ fn a_cursor_goes_on_after_a_failed_read() {
     }
 }
 
+/// G2: merging that nobody waits for waits for its seat; what ingest needs goes on.
+#[test]
+fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
+    let rig = Rig::new(1 << 20);
+    let fill = |index: u32, runs: u32| {
+        rig.runs.add_index(spec(index, false, false));
+        for run in 0..runs {
+            for n in 0..100u32 {
+                rig.put(index, entry_op::INS, &(n * runs + run).to_be_bytes(), b"p");
+            }
+            rig.flush();
+        }
+    };
+    fill(1, 2);
+    let (rt, over) = (rig.rt.clone(), Arc::new(Event::new()));
+    let (taken, end) = (Arc::new(Event::new()), over.clone());
+    let told = taken.clone();
+    let other = rig.rt.spawn("other", move || {
+        let _seat = rt.try_seat().expect("free");
+        told.notify();
+        while end.now() == 0 {
+            rt.wait(&end, 0, None, Cause::Idle);
+        }
+    });
+    while taken.now() == 0 {
+        rig.rt.wait(&taken, 0, None, Cause::Idle);
+    }
+    let runs = rig.runs.clone();
+    let merging = rig.rt.spawn("merge", move || runs.merge_to_rest().expect("merges"));
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        for _ in 0..10_000 {
+            if done() {
+                return;
+            }
+            rig.rt.delay(Duration::from_millis(1), Cause::Idle);
+        }
+        panic!("never: {what}");
+    };
+    let metric = |metric| rig.rt.metrics.get(metric);
+    until("it waits", &|| metric(Metric::CpuSeatWaits) > 3);
+    fill(2, 4);
+    until("what ingest needs", &|| rig.runs.stats(IndexId(2)).runs == 1);
+    assert_eq!((rig.runs.stats(IndexId(1)).runs, metric(Metric::Merges)), (2, 1));
+    over.notify();
+    merging.expect("spawn").join().expect("join");
+    other.expect("spawn").join().expect("join");
+    assert_eq!((rig.runs.stats(IndexId(1)).runs, metric(Metric::Merges)), (1, 2));
+}
+
 /// B6: what recovery replays takes less memory than the generation it is made of, reads the same,
 /// and is flushed if it is beyond its size.
 #[test]
@@ -417,5 +468,48 @@ fn recovery_packs_what_it_replays() {
         while rig.runs.flush_beat().expect("flushes") == Beat::More {}
         let runs = [1, 2].map(|index| rig.runs.stats(IndexId(index)).runs);
         assert_eq!((runs, [1, 2].map(|index| rig.count(index))), ([u64::from(flushed); 2], counts));
+    }
+}
+
+/// D6: nothing stays for a cursor whose client is idle, and for one in use until its next call.
+#[test]
+fn a_cursor_pins_nothing_while_its_client_is_idle() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    let fill = |from: u32| {
+        (from..from + 500).for_each(|n| rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p"));
+    };
+    let files = || rig.rt.env.list("runs").expect("lists").len();
+    let all = Snapshot::committed_at(Lsn::MAX);
+    for (direction, parks) in [
+        (Direction::Forward, true),
+        (Direction::Reverse, true),
+        (Direction::Forward, false),
+        (Direction::Reverse, false),
+    ] {
+        let before = rig.count(1);
+        fill(before as u32);
+        rig.flush();
+        fill(before as u32 + 500);
+        let entries = rig.count(1);
+        assert_eq!(entries, before + 1000);
+        let generation = Arc::downgrade(&rig.runs.state.read().memtables[0]);
+        let range = KeyRange::all();
+        let mut cursor = rig.runs.cursor(IndexId(1), range, direction, all).expect("opens");
+        (0..10).for_each(|_| assert!(cursor.next().expect("reads").is_some()));
+        if parks {
+            cursor.park();
+        }
+        rig.flush();
+        rig.runs.merge_to_rest().expect("merges");
+        assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
+        assert_eq!((files() == 1, generation.upgrade().is_none()), (parks, parks));
+        let mut rest = usize::from(cursor.next().expect("reads").is_some());
+        rig.runs.merge_to_rest().expect("removes files");
+        assert_eq!((files(), generation.upgrade().is_none()), (1, true));
+        while cursor.next().expect("reads").is_some() {
+            rest += 1;
+        }
+        assert_eq!(rest, entries - 10);
     }
 }

@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Rows read under one registered snapshot, about: undo is not held back for the whole scan.
 const SNAPSHOT_ROWS: u64 = 1024;
+/// Rows read between two looks at the clock: is it time to give way (F4)?
+const CLOCK_ROWS: u64 = 64;
 /// Ranges per thread: so many that all threads end at about the same time.
 const RANGES_PER_THREAD: usize = 16;
 /// Pieces of the arena that one thread fills for one index, at least.
@@ -63,7 +65,10 @@ pub(crate) fn build_runs(
     progress: &BuildProgress,
 ) -> Result<()> {
     // One more than cores: while one waits for storage, the others work.
-    let threads = store.build_threads.max(1) + 1;
+    let fit = store.build_arena_bytes() / (4 * PIECE_BYTES_MIN * (added.len() + 1));
+    // But no more than have room for pieces: with the arena full of begun ones, each row would be
+    // a run.
+    let threads = (store.build_threads.max(1) + 1).min(fit.max(1));
     // Run blocks lend the arena for the whole statement (F4, G3).
     let _lent = store.runs.lend(store.build_arena_bytes() as u64);
     let scan = Arc::new(Scan::new(store, state, added, progress, threads)?);
@@ -161,8 +166,9 @@ impl Scan {
         }
     }
 
-    /// Shall a thread go on.
+    /// Shall a thread go on; it gives way to others each 1 ms.
     fn check(&self) -> Result<()> {
+        self.store.rt.give_way();
         if self.failed.load(Ordering::Relaxed) {
             // Not reported: the first error is.
             return Err(Error::new(Code::BuildCancelled));
@@ -234,7 +240,7 @@ impl Collector<'_> {
         let mut cursor = state.tree.cursor();
         cursor.set_use_once(true);
         cursor.seek(range.from.as_ref().map(Vec::as_slice), Direction::Forward)?;
-        let mut rows = 0;
+        let mut rows = 0u64;
         while let Some((key, cell)) = cursor.next()? {
             if range.to.as_deref().is_some_and(|to| key >= to) {
                 break;
@@ -242,6 +248,9 @@ impl Collector<'_> {
             self.take(key, &cell)?;
             rows += 1;
             let full = scan.is_full();
+            if rows.is_multiple_of(CLOCK_ROWS) {
+                store.rt.give_way();
+            }
             if !full && (rows < SNAPSHOT_ROWS || !cursor.is_between_leaves()) {
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use super::*;
 use evenkeel_base::Code;
+use evenkeel_base::metrics::Metric;
 use evenkeel_io::Rng;
 use evenkeel_io::sim::{Fault, FaultKind, SimEnv, SimOptions, When};
 use std::collections::BTreeSet;
@@ -67,6 +68,50 @@ fn any_number_of_threads_and_arenas_gives_the_same_index() {
     }
 }
 
+/// F4: each look at the clock is 1 ms later here, so every one of them ends a slice.
+#[test]
+fn a_build_gives_way_each_millisecond() {
+    let env = Arc::new(evenkeel_io::TickingEnv::new(Arc::new(MemEnv::new()), 1_000_000));
+    let sizes = Sizes { build_threads: 1, frames: 1024, ..SMALL };
+    let db = Db::create(env.clone(), sizes);
+    let rows = 12_000;
+    filled(&db, rows as i64);
+    let indexes = spec().indexes.len() as u64;
+    let before = env.yields();
+    build(&db, &BuildProgress::default()).unwrap();
+    let yields = env.yields() - before;
+    // Far less than 1 ms each: 64 rows read; 1024 entries written; of the unique index, once more
+    // 1024 read. Few are lost to the ends of ranges and parts.
+    let wanted = rows / 64 + indexes * (rows / 1024);
+    assert!(yields >= wanted * 9 / 10, "{yields} of {wanted}");
+}
+
+/// F4: the table is read once; an index is written once while it is below 8 arenas, else once more
+/// by one merge.
+#[test]
+fn a_build_reads_the_table_once_and_writes_each_index_once_or_twice() {
+    let rows = 12_000;
+    for (arena, passes) in [(4 << 20, 1), (64 << 10, 2)] {
+        let sizes = Sizes { build_arena_bytes: arena, frames: 1024, ..SMALL };
+        let db = Db::create(Arc::new(MemEnv::new()), sizes);
+        let table = filled(&db, rows);
+        let (metrics, progress) = (db.store.rt.metrics.clone(), BuildProgress::default());
+        build(&db, &progress).unwrap();
+        assert_eq!(progress.rows_done(), rows as u64, "arena {arena}: rows read");
+        let stats: Vec<_> =
+            table.shape().indexes.iter().map(|i| db.store.runs.stats(i.id)).collect();
+        let entries: u64 = stats.iter().map(|s| s.run_entries).sum();
+        assert_eq!(entries, rows as u64 * stats.len() as u64);
+        let bytes: u64 = stats.iter().map(|s| s.run_bytes).sum();
+        let written = metrics.get(Metric::BuildWriteBytes);
+        let read = metrics.get(Metric::BuildReadBytes);
+        // Files have footers, filters and fences beside their blocks; many small runs have more.
+        assert!(written >= bytes * passes, "arena {arena}: {written} written for {bytes}");
+        assert!(written < bytes * 3 * passes, "arena {arena}: {written} written for {bytes}");
+        assert_eq!(read > 0, passes == 2, "arena {arena}: {read} read");
+    }
+}
+
 #[test]
 fn a_failed_write_in_any_thread_leaves_nothing() {
     let mut struck = 0;
@@ -74,13 +119,13 @@ fn a_failed_write_in_any_thread_leaves_nothing() {
         let hits = Arc::new(Mutex::new(0));
         let seen = hits.clone();
         simulated(seed, move |sim| {
-            let sizes = Sizes { build_arena_bytes: 64 << 10, ..SMALL };
+            let sizes = Sizes { build_arena_bytes: 256 << 10, ..SMALL };
             let db = Db::create(sim.env(), sizes);
             let table = filled(&db, 4_000);
             let mut rng = Rng::new(seed);
             let kind = [FaultKind::WriteError, FaultKind::SyncError, FaultKind::NoSpace];
             let fault =
-                Fault::on("runs/", kind[rng.below(3) as usize], When::Nth(1 + rng.below(30)));
+                Fault::on("runs/", kind[rng.below(3) as usize], When::Nth(1 + rng.below(8)));
             sim.disk().inject(fault);
             let built = build(&db, &BuildProgress::default());
             let struck = sim.disk().faults_struck() > 0;

@@ -1,0 +1,83 @@
+//! Who works, and who gives way.
+use super::SLICE_NS;
+use crate::{Event, MemEnv, Runtime, SimEnv, TickingEnv};
+use evenkeel_base::{Cause, metrics::Metric};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[test]
+fn the_processor_is_given_away_once_in_a_slice() {
+    let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SLICE_NS / 10));
+    let rt = Runtime::new(env.clone());
+    (0..10).for_each(|_| rt.give_way());
+    assert_eq!(env.yields(), 0, "a slice has begun");
+    (0..1000).for_each(|_| rt.give_way());
+    // Ten looks at the clock to a slice.
+    assert_eq!(env.yields(), 100);
+    assert_eq!(rt.metrics.get(Metric::CpuGivenWay), 100);
+    // Steps are for the simulator only.
+    rt.step();
+    assert_eq!(env.yields(), 100);
+}
+
+/// Threads that work on seats: the most at a time, and beats done.
+fn at_work(seed: u64, cores: usize) -> (usize, usize) {
+    let sim = SimEnv::new(seed);
+    let rt = sim.runtime();
+    rt.set_cores(cores);
+    let working = Arc::new([const { AtomicUsize::new(0) }; 3]);
+    let threads = (0..6).map(|_| {
+        let (other, working) = (rt.clone(), working.clone());
+        let body = move || {
+            let mut left = 20;
+            while left > 0 {
+                let Some(_seat) = other.seat_for(Duration::from_millis(1)) else { continue };
+                let now = working[0].fetch_add(1, Ordering::SeqCst) + 1;
+                working[1].fetch_max(now, Ordering::SeqCst);
+                other.delay(Duration::from_micros(300), Cause::Idle);
+                working[0].fetch_sub(1, Ordering::SeqCst);
+                working[2].fetch_add(1, Ordering::SeqCst);
+                left -= 1;
+            }
+        };
+        rt.spawn("worker", body).expect("spawn")
+    });
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().for_each(|t| t.join().expect("join"));
+    (working[1].load(Ordering::SeqCst), working[2].load(Ordering::SeqCst))
+}
+
+#[test]
+fn as_many_work_for_nobody_as_a_quarter_of_the_cores() {
+    for seed in 0..4 {
+        for (cores, seats) in [(1, 1), (2, 1), (4, 1), (8, 2), (16, 4)] {
+            assert_eq!(at_work(seed, cores), (seats, 120), "seed {seed}, {cores} cores");
+        }
+    }
+}
+
+#[test]
+fn what_a_user_waits_for_needs_no_seat() {
+    let sim = SimEnv::new(1);
+    let rt = sim.runtime();
+    let other = rt.clone();
+    let (first, second) = (Arc::new(Event::new()), Arc::new(Event::new()));
+    let (taken, over) = (first.clone(), second.clone());
+    let task = rt.spawn("worker", move || {
+        let _seat = other.try_seat().expect("free");
+        assert!(other.try_seat().is_none());
+        taken.notify();
+        let seen = over.now();
+        if seen == 0 {
+            other.wait(&over, seen, None, Cause::Idle);
+        }
+    });
+    let seen = 0;
+    while first.now() == seen {
+        rt.wait(&first, seen, None, Cause::Idle);
+    }
+    assert!(rt.try_seat().is_some() && rt.seat_for(Duration::ZERO).is_some());
+    second.notify();
+    task.expect("spawn").join().expect("join");
+}

@@ -1,0 +1,65 @@
+//! An environment for tests of what happens each so often: its clock follows the work that looks at
+//! it, so such tests count and need no time.
+
+use crate::{Env, Event, File, OpenMode, Task, Woken};
+use evenkeel_base::{Cause, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// An environment whose clock moves on by so much each time it is looked at.
+pub struct TickingEnv {
+    inner: Arc<dyn Env>,
+    tick_ns: u64,
+    now_ns: AtomicU64,
+    yields: AtomicU64,
+}
+
+impl TickingEnv {
+    /// Another environment with such a clock.
+    pub fn new(inner: Arc<dyn Env>, tick_ns: u64) -> TickingEnv {
+        let now_ns = AtomicU64::new(1_000_000_000);
+        TickingEnv { inner, tick_ns, now_ns, yields: AtomicU64::new(0) }
+    }
+
+    /// Times that the processor was given away.
+    pub fn yields(&self) -> u64 {
+        self.yields.load(Ordering::SeqCst)
+    }
+}
+
+impl Env for TickingEnv {
+    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        self.inner.open(path, mode)
+    }
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+    fn remove(&self, path: &str) -> Result<()> {
+        self.inner.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn create_dir(&self, dir: &str) -> Result<()> {
+        self.inner.create_dir(dir)
+    }
+    fn sync_dir(&self, dir: &str) -> Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn now_ns(&self) -> u64 {
+        self.now_ns.fetch_add(self.tick_ns, Ordering::SeqCst)
+    }
+    fn random(&self) -> u64 {
+        self.inner.random()
+    }
+    fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, c: Cause) -> Woken {
+        if time == Some(Duration::ZERO) && event.now() == seen {
+            self.yields.fetch_add(1, Ordering::SeqCst);
+        }
+        self.inner.wait(event, seen, time, c)
+    }
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
+        self.inner.spawn(name, body)
+    }
+}
