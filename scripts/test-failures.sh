@@ -105,6 +105,8 @@ run >/dev/null <<END
 create table d (id int primary key, c varbinary(1000)) engine=evenkeel;
 insert into d select seq, concat('damage-me-', seq, repeat('x', 500)) from seq_1_to_3000;
 END
+# Once more: the log of the life that wrote the rows would mend the page.
+run >/dev/null <<<"select count(*) from d"
 python3 - "$EVENKEEL_SQL_DIR/data/#evenkeel" <<'END' || exit 1
 import glob, os, sys
 hit = 0
@@ -133,7 +135,7 @@ check table d;
 check table u;
 END
 )
-expect "the error of a damaged page" 'ERROR .*(crashed|[Ii]ncorrect key file|damaged)' "$out"
+expect "the error of a damaged page" 'ERROR 1034' "$out"
 expect "other tables" $'others\t[34]$' "$out"
 expect "rows on other pages" $'point\t1$' "$out"
 expect "CHECK TABLE of it" $'d\tcheck\t(error|Warning)' "$out"
