@@ -342,12 +342,13 @@ def clean(answer):
     return "\n".join(line.rstrip() for line in answer.splitlines() if line.strip() and line.strip() != "Bye")
 
 def result(answer):
+    # From the line's beginning: values may hold long runs of digits, which a search would try at each.
     if "ERROR" in answer:
         return "failed"
-    rows = re.search(r"(\d+) rows? affected", answer)
+    rows = re.search(r"^Query OK, (\d+) rows? affected", answer, flags=re.M)
     if rows:
         return "changed" if int(rows.group(1)) else "nothing"
-    return "returned" if re.search(r"\d+ rows? in set", answer) else "nothing"
+    return "returned" if re.search(r"^\d+ rows? in set", answer, flags=re.M) else "nothing"
 
 def main():
     parser = argparse.ArgumentParser()
