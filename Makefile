@@ -1,6 +1,6 @@
-# make deps | bench | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
+# make deps | bench | compare | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
 SHELL := /bin/bash
-.PHONY: deps bench bench-compare test test-release plugin install sql profile check docs
+.PHONY: deps bench bench-compare compare test test-release plugin install sql profile check docs
 
 deps:
 	@bash scripts/deps.sh
@@ -14,6 +14,13 @@ bench: deps
 bench-compare:
 	@bash scripts/deps.sh compare
 	cargo run --release -p evenkeel-bench-compare -- $(ARGS)
+
+# ENGINE=EVENKEEL beside InnoDB: sysbench, the insert benchmark, DDL under load, restart; a table and
+# out/compare.html. ARGS="--scale 1 --seconds 60" has the sizes of the bars.
+compare: plugin
+	@bash scripts/deps.sh servers
+	cargo build --quiet --release -p evenkeel-cli
+	python3 scripts/compare $(ARGS)
 
 # ENGINE=EVENKEEL for the MariaDB server that is installed: target/plugin/ha_evenkeel.so.
 plugin:

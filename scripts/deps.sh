@@ -7,6 +7,8 @@ packages=(chromium python3 gcc libc6-dev ca-certificates
     g++ postgresql util-linux patch lsof perl libpcre2-posix3)
 if [ "${1:-}" = compare ]; then
     packages+=(librocksdb-dev clang libclang-dev g++)
+elif [ "${1:-}" = servers ]; then
+    packages+=(sysbench)
 elif [ "${1:-}" = profile ]; then
     packages+=(linux-perf)
 fi

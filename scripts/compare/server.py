@@ -1,0 +1,117 @@
+"""Private MariaDB servers, one per engine, set as `benchmarks.md` says for a fair comparison. A
+server that is not being measured is paused, so that its background work disturbs nobody."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMON = ["--skip-networking", "--performance-schema=OFF", "--skip-log-bin", "--max-connections=300",
+          "--table-open-cache=20000", "--open-files-limit=30000", "--innodb-snapshot-isolation=ON"]
+
+
+def options_of(engine, cache):
+    """What a DBA gives an engine that has `cache` bytes; the other engine has its least."""
+    if engine == "InnoDB":
+        return [f"--innodb-buffer-pool-size={cache}", "--innodb-log-file-size=2G",
+                "--innodb-flush-method=O_DIRECT", "--innodb-max-dirty-pages-pct=90",
+                "--innodb-io-capacity=4000", "--innodb-io-capacity-max=20000",
+                "--innodb-flush-log-at-trx-commit=1", "--evenkeel-memory-size=16M",
+                "--evenkeel-log-size=32M"]
+    return [f"--evenkeel-memory-size={cache}", "--evenkeel-log-size=2G",
+            "--evenkeel-flush-at-commit=1", "--innodb-buffer-pool-size=8M"]
+
+
+class Server:
+    """One server in a directory of its own; `root` on a socket."""
+
+    def __init__(self, base, engine, cache):
+        self.engine, self.cache = engine, cache
+        self.dir = Path(base) / engine.lower()
+        self.socket = self.dir / "socket"
+        self.process = None
+        self.user = ["--user=root"] if os.getuid() == 0 else []
+
+    def start(self):
+        """Starts it and waits until it answers; the seconds that took."""
+        plugins = self.dir / "plugins"
+        if not (self.dir / "data" / "mysql").exists():
+            plugins.mkdir(parents=True)
+            subprocess.run(["mariadb-install-db", "--no-defaults", *self.user, "--skip-test-db",
+                            f"--datadir={self.dir}/data", "--auth-root-authentication-method=normal"],
+                           check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for library in Path("/usr/lib/mysql/plugin").glob("*.so"):
+                (plugins / library.name).symlink_to(library)
+            built = Path(os.environ.get("EVENKEEL_PLUGIN_DIR", ROOT / "target" / "plugin"))
+            ours = plugins / "ha_evenkeel.so"
+            ours.unlink(missing_ok=True)
+            ours.symlink_to(built / "ha_evenkeel.so")
+        begun = time.monotonic()
+        with open(self.dir / "out", "ab") as out:
+            self.process = subprocess.Popen(
+                ["mariadbd", "--no-defaults", *self.user, f"--datadir={self.dir}/data",
+                 f"--socket={self.socket}", f"--plugin-dir={plugins}", "--plugin-maturity=beta",
+                 "--plugin-load-add=ha_evenkeel.so", "--ignore-db-dirs=#evenkeel",
+                 f"--pid-file={self.dir}/pid", f"--log-error={self.dir}/error.log",
+                 f"--tmpdir={self.dir}", *COMMON, *options_of(self.engine, self.cache)],
+                stdout=out, stderr=out)
+        while self.sql("select 1", check=False) is None:
+            if self.process.poll() is not None:
+                tail = (self.dir / "error.log").read_text(errors="replace").splitlines()[-20:]
+                raise SystemExit(f"the server for {self.engine} did not start:\n" + "\n".join(tail))
+            if time.monotonic() - begun > 300:
+                raise SystemExit(f"the server for {self.engine} did not answer in 300 s")
+            time.sleep(0.02)
+        return time.monotonic() - begun
+
+    def sql(self, text, database="", check=True):
+        """What the client prints, as rows of fields; None if it fails and `check` is off."""
+        run = subprocess.run(["mariadb", "--no-defaults", f"--socket={self.socket}", "-uroot",
+                              "--batch", "--skip-column-names", f"--database={database}"],
+                             input=text, text=True, capture_output=True)
+        if run.returncode != 0:
+            if check:
+                raise SystemExit(f"{self.engine}: {text[:200]}: {run.stderr.strip()}")
+            return None
+        return [line.split("\t") for line in run.stdout.splitlines()]
+
+    def sql_later(self, text, database=""):
+        """A client at work: a process to wait for."""
+        client = subprocess.Popen(["mariadb", "--no-defaults", f"--socket={self.socket}", "-uroot",
+                                   "--batch", "--skip-column-names", f"--database={database}"],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
+        client.stdin.write(text)
+        client.stdin.close()
+        return client
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def written_bytes(self):
+        """Bytes its process has written to storage."""
+        io = Path(f"/proc/{self.process.pid}/io").read_text()
+        return int(re.search(r"^write_bytes: (\d+)", io, re.M)[1])
+
+    def peak_bytes(self):
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"^VmHWM:\s+(\d+)", status, re.M)[1]) * 1024
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.go_on()
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=120)
+            except subprocess.TimeoutExpired:
+                self.kill()

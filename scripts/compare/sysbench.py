@@ -1,0 +1,64 @@
+"""sysbench on one server: a run counts only without ignored errors and reconnects."""
+
+import re
+import statistics
+import subprocess
+
+
+def command(server, test, sizes, extra):
+    return ["sysbench", f"oltp_{test}", "--db-driver=mysql", f"--mysql-socket={server.socket}",
+            "--mysql-user=root", "--mysql-db=sbtest", f"--mysql_storage_engine={server.engine}",
+            f"--tables={sizes['tables']}", f"--table-size={sizes['rows']}", "--rand-type=uniform",
+            *extra]
+
+
+def prepare(server, sizes):
+    server.sql("create database if not exists sbtest")
+    made = subprocess.run(command(server, "read_write", sizes, ["--threads=2", "prepare"]),
+                          capture_output=True, text=True)
+    if made.returncode != 0:
+        raise SystemExit(f"sysbench prepare on {server.engine}: {made.stdout[-2000:]}{made.stderr}")
+
+
+class Run:
+    """A run under way; `result` waits for its end."""
+
+    def __init__(self, server, test, sizes, seconds, threads):
+        self.server, self.test = server, test
+        self.written = server.written_bytes()
+        self.process = subprocess.Popen(
+            command(server, test, sizes, [f"--threads={threads}", f"--time={seconds}",
+                                          "--report-interval=1", "--percentile=99", "run"]),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def result(self, may_fail=False):
+        text, _ = self.process.communicate()
+        found = re.search(r"transactions:\s+(\d+)\s+\(([\d.]+) per sec", text)
+        if not found:
+            if may_fail:
+                return {"per_second": seconds_of(text)}
+            raise SystemExit(f"sysbench {self.test} on {self.server.engine}:\n{text[-3000:]}")
+        number = lambda pattern: float(re.search(pattern, text)[1])
+        per_second = seconds_of(text)
+        inner = per_second[1:-1] or per_second or [0.0]
+        middle = statistics.median(inner)
+        transactions = int(found[1])
+        return {
+            "tps": float(found[2]),
+            "errors": int(number(r"ignored errors:\s+(\d+)")),
+            "reconnects": int(number(r"reconnects:\s+(\d+)")),
+            "p99_ms": number(r"99th percentile:\s+([\d.]+)"),
+            "max_ms": number(r"max:\s+([\d.]+)"),
+            "worst_second_ratio": min(inner) / middle if middle else 0.0,
+            "written_bytes_per_tx":
+                (self.server.written_bytes() - self.written) / max(transactions, 1),
+            "per_second": per_second,
+        }
+
+
+def seconds_of(text):
+    return [float(tps) for tps in re.findall(r"^\[ \d+s \].*? tps: ([\d.]+)", text, re.M)]
+
+
+def run(server, test, sizes, seconds, threads=16):
+    return Run(server, test, sizes, seconds, threads).result()
