@@ -120,6 +120,32 @@ int ha_evenkeel::close()
   return 0;
 }
 
+/* How many rows have the same values in the first parts of each key. */
+void ha_evenkeel::average_keys()
+{
+  m_averaged_rows= stats.records;
+  for (uint i= 0; i < table_share->keys; i++)
+  {
+    KEY *key= &table->key_info[i];
+    uint64_t rows[MAX_REF_PARTS];
+    const std::string which= index_name(i);
+    const uint known= ek_rows_per_key(evenkeel_db, name(), ek_text(which), rows,
+                                      array_elements(rows));
+    const bool is_unique= key->flags & HA_NOSAME;
+    const uint whole= is_unique ? key->user_defined_key_parts : key->ext_key_parts;
+    for (uint j= 0; j < key->ext_key_parts; j++)
+    {
+      ulong &average= key->rec_per_key[j];
+      if (j + 1 >= whole && (is_unique || known))
+        average= 1;
+      else if (known)
+        average= (ulong) rows[MY_MIN(j, known - 1)];
+      else
+        average= MY_MAX((ulong)(stats.records / (10 * (j + 1))), 1);
+    }
+  }
+}
+
 int ha_evenkeel::info(uint what)
 {
   if (what & HA_STATUS_ERRKEY)
@@ -128,39 +154,18 @@ int ha_evenkeel::info(uint what)
     stats.auto_increment_value= ek_next_number(evenkeel_db, name());
   if (what & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
   {
-    const Bound all;
-    const ek_bound from= all.get(), to= all.get();
     ek_error error;
-    ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error);
-    if (txn)
-    {
-      const int64_t rows= ek_estimate(txn, name(), {nullptr, 0}, &from, &to, &error);
-      ek_rollback(txn, &error);
-      stats.records= rows < 1 ? 1 : (ha_rows) rows;
-    }
+    const int64_t rows= ek_rows(evenkeel_db, name(), &error);
+    stats.records= rows < 1 ? 1 : (ha_rows) rows;
     stats.mean_rec_length= table_share->reclength;
     stats.data_file_length= stats.records * stats.mean_rec_length;
     stats.block_size= 4096;
-    for (uint i= 0; i < table_share->keys; i++)
-    {
-      KEY *key= &table->key_info[i];
-      uint64_t rows[MAX_REF_PARTS];
-      const std::string which= index_name(i);
-      const uint known= ek_rows_per_key(evenkeel_db, name(), ek_text(which), rows,
-                                        array_elements(rows));
-      const bool is_unique= key->flags & HA_NOSAME;
-      const uint whole= is_unique ? key->user_defined_key_parts : key->ext_key_parts;
-      for (uint j= 0; j < key->ext_key_parts; j++)
-      {
-        ulong &average= key->rec_per_key[j];
-        if (j + 1 >= whole && (is_unique || known))
-          average= 1;
-        else if (known)
-          average= (ulong) rows[MY_MIN(j, known - 1)];
-        else
-          average= MY_MAX((ulong)(stats.records / (10 * (j + 1))), 1);
-      }
-    }
+    /* Every statement comes here; averages change with the table's size and by ANALYZE, which opens
+       it anew. */
+    const ha_rows change= stats.records > m_averaged_rows ? stats.records - m_averaged_rows
+                                                          : m_averaged_rows - stats.records;
+    if ((what & HA_STATUS_CONST) || change > m_averaged_rows / 8)
+      average_keys();
   }
   return 0;
 }

@@ -116,6 +116,7 @@ private:
   };
 
   int fail(const ek_error &error);
+  void average_keys();
   ek_bytes name() const { return ek_text(m_name); }
   std::string index_name(uint index) const;
   bool is_primary(uint index) const { return index == table_share->primary_key; }
@@ -173,6 +174,7 @@ private:
   DsMrr_impl m_ranges;
   uint8_t m_lock= EK_LOCK_NONE;
   /* The row in the record buffer is the one that the scan gave last; it is not locked. */
+  ha_rows m_averaged_rows= 0;
   bool m_scan_row= false, m_peeked= false;
   /* Rows that others hold are looked at before they are waited for. */
   bool m_peek= false;

@@ -139,6 +139,25 @@ pub unsafe extern "C" fn ek_table_figures(
     }
 }
 
+/// About how many rows a table has, as cheaply as every statement may ask; -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_rows(
+    db: *const EkDatabase,
+    table: EkBytes,
+    error: *mut EkError,
+) -> i64 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let rows = (*db).0.rows_estimate(table.text()?)?;
+            Ok(i64::try_from(rows).unwrap_or(i64::MAX))
+        })
+    }
+}
+
 /// A text of somebody's, to be copied.
 pub type EkEachText = unsafe extern "C" fn(*mut c_void, EkBytes);
 

@@ -48,6 +48,16 @@ pub struct LockFigures {
 }
 
 impl Database {
+    /// About how many rows a table has, as cheaply as every statement may ask.
+    ///
+    /// # Errors
+    /// `TableMissing`, `DatabaseClosed`, of storage.
+    pub fn rows_estimate(&self, table: &str) -> Result<u64> {
+        self.check_open()?;
+        let store = &self.engine.store;
+        store.rows_estimate(&*store.table(table)?)
+    }
+
     /// Figures of a table from its inner pages and the list of runs.
     ///
     /// # Errors

@@ -2,14 +2,68 @@
 
 use crate::range::{ByteRange, Range};
 use crate::scan::key_range;
+use crate::store::Store;
 use crate::table::{Table, Use};
 use crate::transaction::Transaction;
 use evenkeel_base::{IndexId, Lsn, Result, Snapshot};
 use evenkeel_runs::Direction;
+use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries counted at most.
 const COUNTED_MAX: u64 = 128;
+/// A range that is estimated to hold this many is not counted.
+const ESTIMATED_MIN: u64 = 8 * COUNTED_MAX;
+/// The number of rows of a table that had this many is not estimated anew at each change.
+const STEADY_ROWS: u64 = 10_000;
+/// Log bytes by which it may be behind, per row: a row takes 60 bytes or more, so about one in
+/// seven can be new.
+const STEADY_LOG_BYTES: u64 = 8;
+
+/// A number of rows as it was at a position of the log.
+#[derive(Debug, Default)]
+pub(crate) struct RowsKnown {
+    rows: AtomicU64,
+    at: AtomicU64,
+}
+
+impl RowsKnown {
+    /// The number, if the log has not grown much since.
+    pub(crate) fn get(&self, end: Lsn) -> Option<u64> {
+        let at = self.at.load(Ordering::Acquire);
+        let rows = self.rows.load(Ordering::Relaxed);
+        let behind = if rows < STEADY_ROWS { 0 } else { rows.saturating_mul(STEADY_LOG_BYTES) };
+        (at != 0 && end.0.saturating_sub(at) <= behind).then_some(rows)
+    }
+
+    /// The rows are others now.
+    pub(crate) fn forget(&self) {
+        self.at.store(0, Ordering::Release);
+    }
+
+    fn set(&self, rows: u64, end: Lsn) {
+        self.rows.store(rows, Ordering::Relaxed);
+        self.at.store(end.0, Ordering::Release);
+    }
+}
+
+impl Store {
+    /// About how many rows a table has: exactly as estimated now for small ones and for those
+    /// nobody changes, a little behind for large ones.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn rows_estimate(&self, table: &Table) -> Result<u64> {
+        let end = self.log.end();
+        if let Some(rows) = table.rows_known.get(end) {
+            return Ok(rows);
+        }
+        let rows = table.state().tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
+        table.rows_known.set(rows, end);
+        Ok(rows)
+    }
+}
 
 impl Transaction {
     /// About how many rows lie in a range of an index; 0 only if there is none.
@@ -45,6 +99,10 @@ impl Transaction {
         let snapshot = Snapshot { at: Lsn::MAX, own, own_below: self.inner.mark() };
         let range = key_range(range);
         let runs = &self.store.runs;
+        let estimated = runs.estimate(index, &range)?;
+        if estimated >= ESTIMATED_MIN {
+            return Ok(estimated);
+        }
         let mut cursor = runs.cursor(index, range.clone(), Direction::Forward, snapshot)?;
         let mut counted = 0;
         while counted < counted_max {
@@ -55,6 +113,6 @@ impl Transaction {
             counted += 1;
         }
         drop((cursor, guard));
-        Ok(runs.estimate(index, &range)?.max(counted))
+        Ok(estimated.max(counted))
     }
 }

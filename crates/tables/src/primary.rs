@@ -5,6 +5,7 @@
 //! by a locking read or a change as it is now (A7). Between the index and the row another row may
 //! take the key; then the search begins again.
 
+use crate::range::Range;
 use crate::read::{LockWait, View, check_full};
 use crate::row::Row;
 use crate::scan::Locking;
@@ -27,6 +28,17 @@ enum Primary {
 }
 
 impl TableState {
+    /// True if a range of the table holds one clustered key.
+    pub(crate) fn is_point(&self, range: Range<'_>) -> bool {
+        let parts = &self.shape.key;
+        match (range.lower, range.upper) {
+            (Bound::Included(lower), Bound::Included(upper)) => {
+                !parts.is_empty() && lower.len() == parts.len() && lower == upper
+            }
+            _ => false,
+        }
+    }
+
     fn primary(&self, values: &[ValueRef<'_>]) -> Result<Primary> {
         let (shape, mut key) = (&self.shape, Vec::new());
         if !shape.key.is_empty() {

@@ -74,6 +74,21 @@ impl View {
 }
 
 impl Store {
+    /// Reads the row of `key` as `view` sees it, with its long values.
+    pub(crate) fn read_row(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        view: &View,
+        row: &mut Row,
+    ) -> Result<bool> {
+        let found = self.read(state, key, view, row)? && self.load_in_view(state, view, row)?;
+        if found {
+            self.rt.metrics.add(Metric::RowsRead, 1);
+        }
+        Ok(found)
+    }
+
     /// Reads the row of `key` as `view` sees it.
     pub(crate) fn read(
         &self,
@@ -138,12 +153,7 @@ impl Transaction {
         view: &View,
         row: &mut Row,
     ) -> Result<bool> {
-        let found =
-            self.store.read(state, key, view, row)? && self.store.load_in_view(state, view, row)?;
-        if found {
-            self.store.rt.metrics.add(Metric::RowsRead, 1);
-        }
-        Ok(found)
+        self.store.read_row(state, key, view, row)
     }
 
     /// Locks the row with these clustered key bytes and reads its newest version.

@@ -35,6 +35,8 @@ pub struct Scan {
     direction: Direction,
     started: bool,
     done: bool,
+    /// The range holds one key: its row is read where it lies, no leaf is copied.
+    point: bool,
     /// Whose statement it is: a cancellation ends it.
     txn: TxnRef,
 }
@@ -69,6 +71,10 @@ impl Scan {
         }
         if !self.started {
             self.started = true;
+            if self.point {
+                self.done = true;
+                return self.store.read_row(&self.state, &self.range.lower, &self.view, row);
+            }
             seek(&mut self.cursor, &self.range, self.direction)?;
         }
         let commits: &dyn CommitTable = &*self.store.txns;
@@ -283,6 +289,7 @@ impl Transaction {
         self.enter(table, Use::Read)?;
         let view = self.view()?;
         let state = table.state();
+        let point = state.is_point(range);
         let range = state.shape.byte_range(&state.shape.key, range)?;
         let mut cursor = state.tree.cursor();
         if !view.dirty {
@@ -291,7 +298,8 @@ impl Transaction {
         cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
         let (store, done) = (self.store.clone(), range.is_empty());
         let txn = self.inner.clone();
-        Ok(Scan { store, state, view, cursor, range, direction, started: false, done, txn })
+        let started = false;
+        Ok(Scan { store, state, view, cursor, range, direction, started, done, point, txn })
     }
 
     /// A scan of the index at position `index` of the shape. `keys_only`: the caller wants only

@@ -5,6 +5,7 @@
 //! operation loads the state at its start and pins its epoch under the leaf latch; if the epoch has
 //! moved on meanwhile, it starts again with the new state.
 
+use crate::estimate::RowsKnown;
 use crate::gate::Gate;
 use crate::shape::Shape;
 use crate::statistics::Statistics;
@@ -94,6 +95,8 @@ pub struct Table {
     build: AtomicU8,
     /// What is known of the values of its keys.
     pub(crate) statistics: Statistics,
+    /// What was last estimated.
+    pub(crate) rows_known: RowsKnown,
 }
 
 impl Table {
@@ -110,6 +113,7 @@ impl Table {
             ddl: EventLatch::default(),
             build: AtomicU8::new(BUILD_OPEN),
             statistics: Statistics::default(),
+            rows_known: RowsKnown::default(),
         })
     }
 
@@ -143,6 +147,7 @@ impl Table {
     /// Publishes a new state and waits until no row operation is in its final step with the old
     /// one (F1: the barrier).
     pub(crate) fn publish(&self, rt: &Runtime, state: TableState) {
+        self.rows_known.forget();
         let old = {
             let mut present = self.state.write();
             let old = present.shape.epoch;

@@ -257,3 +257,69 @@ fn long_values_go_to_overflow_pages() {
     let mut txn = db.begin();
     check_indexes(&mut txn, &table);
 }
+
+/// A scan of one key sees what a read of the key sees: the newest row, an older one, none.
+#[test]
+fn a_scan_of_one_key_is_a_read_of_it() {
+    let db = Db::new();
+    let table = fill(&db, 60);
+    let mut old = db.begin();
+    assert!(old.get(&table, &[0i64.into()], &mut Row::new()).unwrap());
+    let mut change = db.begin();
+    for id in 0..20i64 {
+        change.update(&table, &[id.into()], &[(1, 99i64.into())]).unwrap();
+        change.delete(&table, &[(id + 20).into()]).unwrap();
+    }
+    change.insert(&table, &row_values(1000, 7, None, None)).unwrap();
+    let check = |txn: &mut Transaction, found: usize| {
+        let mut seen = 0;
+        for id in (-1..61i64).chain([1000]) {
+            let key = [id.into()];
+            let (mut read, mut scanned) = (Row::new(), Row::new());
+            let is_there = txn.get(&table, &key, &mut read).unwrap();
+            for direction in [Direction::Forward, Direction::Backward] {
+                let mut scan = txn.scan(&table, Range::prefix(&key), direction).unwrap();
+                assert_eq!(scan.next(&mut scanned).unwrap(), is_there, "{id}");
+                if is_there {
+                    assert_eq!(scanned.values().unwrap(), read.values().unwrap());
+                }
+                assert!(!scan.next(&mut scanned).unwrap(), "one row");
+                let mut scan = txn.scan(&table, Range::prefix(&key), direction).unwrap();
+                scan.resume_after(read.key()).unwrap();
+                assert!(!is_there || !scan.next(&mut scanned).unwrap(), "behind it is none");
+            }
+            seen += usize::from(is_there);
+        }
+        assert_eq!(seen, found);
+    };
+    check(&mut old, 60);
+    check(&mut change, 41);
+    commit(change);
+    check(&mut db.begin(), 41);
+    check(&mut old, 60);
+}
+
+/// The number of rows is known without a look at the tree, and never that of another time.
+#[test]
+fn the_number_of_rows_follows_the_table() {
+    let db = Db::new();
+    let table = fill(&db, 100);
+    let rows = || db.store.rows_estimate(&table).unwrap();
+    let known = || table.rows_known.get(db.store.log.end());
+    assert_eq!((rows(), known()), (100, Some(100)), "nothing has changed");
+    let mut txn = db.begin();
+    txn.insert(&table, &row_values(1000, 7, None, None)).unwrap();
+    commit(txn);
+    assert_eq!((known(), rows()), (None, 101), "a small table has changed");
+    for first in (2000..42_000).step_by(1000) {
+        let values: Vec<_> =
+            (first..first + 1000).map(|id| row_values(id, 1, None, Some(id))).collect();
+        let mut txn = db.begin();
+        txn.insert_many(&table, values.iter().map(|v| &v[..])).unwrap();
+        commit(txn);
+    }
+    let many = rows();
+    assert!((15_000..80_000).contains(&many), "{many}");
+    db.store.truncate_table("t").unwrap();
+    assert!(rows() <= 1, "{}", rows());
+}
