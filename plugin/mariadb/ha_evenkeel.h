@@ -173,8 +173,9 @@ private:
   bool m_filters= false;
   DsMrr_impl m_ranges;
   uint8_t m_lock= EK_LOCK_NONE;
-  /* The row in the record buffer is the one that the scan gave last; it is not locked. */
+  /* For how many rows the keys were averaged. */
   ha_rows m_averaged_rows= 0;
+  /* The row in the record buffer is the one that the scan gave last; it is not locked. */
   bool m_scan_row= false, m_peeked= false;
   /* Rows that others hold are looked at before they are waited for. */
   bool m_peek= false;
