@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries counted at most.
 const COUNTED_MAX: u64 = 128;
-/// A range that is estimated to hold this many is not counted.
-const ESTIMATED_MIN: u64 = 8 * COUNTED_MAX;
+/// A range that is estimated to hold so many times what would be counted is not counted.
+const ESTIMATED_TIMES: u64 = 8;
 /// The number of rows of a table that had this many is not estimated anew at each change.
 const STEADY_ROWS: u64 = 10_000;
 /// Log bytes by which it may be behind, per row: a row takes 60 bytes or more, so about one in
@@ -100,7 +100,7 @@ impl Transaction {
         let range = key_range(range);
         let runs = &self.store.runs;
         let estimated = runs.estimate(index, &range)?;
-        if estimated >= ESTIMATED_MIN {
+        if estimated >= ESTIMATED_TIMES * counted_max {
             return Ok(estimated);
         }
         let mut cursor = runs.cursor(index, range.clone(), Direction::Forward, snapshot)?;
