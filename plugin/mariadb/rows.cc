@@ -131,8 +131,10 @@ int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
     const int column= m_columns[field->field_index];
     if (column < 0 || !bitmap_is_set(table->read_set, field->field_index))
       continue;
-    /* The server makes virtual columns itself, but not from an entry. */
-    if (key_only ? !key_holds(field->field_index) : !field->stored_in_db())
+    /* The server makes virtual columns itself, but not where it asked for entries only: a locked
+       scan has the whole row then. */
+    const bool made= !field->stored_in_db() && !keyread_enabled();
+    if (key_only ? !key_holds(field->field_index) : made)
       continue;
     ek_value value;
     ek_error error;
