@@ -188,6 +188,8 @@ impl LockedScan {
                 }
                 _ => continue,
             }
+            // A key may be made from values in overflow pages.
+            self.store().load_references(&self.state, row, None)?;
             if let Keys::Index { at, .. } = self.keys
                 && !row_has_key(&self.state, at, row, &self.entry_key)?
             {
@@ -195,7 +197,6 @@ impl LockedScan {
                 self.unlock();
                 continue;
             }
-            self.store().load_references(&self.state, row, None)?;
             self.store().rt.metrics.add(Metric::RowsRead, 1);
             return Ok(Given::Locked);
         }

@@ -57,6 +57,14 @@ create table f (a int, b int, c int, primary key(a,b), key(c)); insert into f va
 select a,b from f force index(c) where c=5 and a=1; select a,b from f force index(c) where c=5 and a=2 and b=1; select a,b from f force index(c) where c=5 and a>1 order by a desc; select * from f force index(c) where c=5 and a in (1,3) order by a,b;
 create table fc (a varchar(9), b int, primary key(a), key(b)) collate utf8mb4_general_ci; insert into fc values ('x',1),('Y',1),('z',2);
 select a from fc force index(b) where b=1 and a='y'; select a,b from fc force index(b) where b=1 order by a; update fc set a='X' where a='x'; select a,b from fc force index(b) order by b,a;
+-- Rows locked by an index over the beginning of long values; an index over numbers added where the primary key is text.
+create table lp (id int primary key, n int, b longblob, key nb(n, b(2) desc), key(b(3)));
+insert into lp values (1,1,repeat('a',70000)),(2,2,'x'),(3,3,repeat('b',5000)),(4,4,repeat('c',2000000));
+update lp force index(nb) set n=n+10 where n >= 2; update lp force index(b) set b=concat('c',b) where b >= 'bb'; select id,n,length(b) from lp force index(b) where b >= 'b' order by id for update;
+delete from lp where b like 'cc%'; select id,n,length(b),left(b,3) from lp order by id;
+create table ck (a varchar(9) primary key, b int, c bigint not null) collate utf8mb4_general_ci; insert into ck values ('Ab',1,1),('cD',2,2);
+alter table ck add key bc(b desc, c); select * from ck force index(bc) where b between 0 and 1; insert into ck values ('e',1,0); select * from ck force index(bc) order by b, c;
+update ck set a='AB' where b=1 and c=1; select a,b from ck force index(bc) order by b, a; drop table lp, ck;
 handler f open; handler f read c >= (5); handler f read c next; handler f read c prev; handler f read c = (6); handler f read c next; handler f read c last; handler f read c <= (5); handler f read c > (5); handler f read c < (6); handler f read c first; handler f close;
 select ordinal_position from information_schema.columns where table_name='fc' order by 1;
 drop table c,k,h,p,g,lu,e,f,fc;

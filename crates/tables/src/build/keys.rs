@@ -1,5 +1,6 @@
 //! Index keys straight from stored rows: where all columns of an index are whole numbers of fixed
-//! places, a key is copied from them without decoding the row.
+//! places and an entry keeps nothing beside its key, a key is copied from them without decoding the
+//! row.
 //!
 //! Invariant: what a [`KeyCopier`] appends is what `IndexShape::encode` appends for the same row.
 //! It is made for one row format; rows of another one are encoded value by value.
@@ -22,8 +23,12 @@ pub(super) struct KeyCopier {
 }
 
 impl KeyCopier {
-    /// For rows of the present format; `None` if some column needs decoding.
+    /// For rows of the present format; `None` if some column needs decoding, or an entry keeps
+    /// values beside its key (those of a clustered key that does not give them back).
     pub(super) fn new(shape: &Shape, index: &IndexShape) -> Option<KeyCopier> {
+        if index.stores() {
+            return None;
+        }
         let version = shape.def.entry.row_version;
         let source = |column: usize, part: &KeyPart| match shape.columns[column].from_key {
             Some(key_part) => Source::from_key(shape, key_part, part),

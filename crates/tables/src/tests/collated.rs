@@ -216,3 +216,35 @@ fn stored_bytes_count_for_the_length_of_an_entry() {
     assert_eq!(built.code(), Code::EntryTooLong);
     check_indexes(&mut db.begin(), &table);
 }
+
+/// A build of an index over whole numbers keeps what the clustered key does not give back.
+#[test]
+fn a_build_over_numbers_keeps_the_values_of_the_clustered_key() {
+    let db = Db::new();
+    let mut spec = TableSpec::new()
+        .column(ColumnSpec::new("name", ColumnType::Bytes { max: 60 }))
+        .column(ColumnSpec::new("n", ColumnType::Int32))
+        .primary_key(&["name"]);
+    spec.primary[0].collation = 8;
+    let table = db.store.create_table("t", &spec).unwrap();
+    let mut txn = db.begin();
+    for n in 0..100i64 {
+        txn.insert(&table, &[format!("Name {n}").as_bytes().into(), (n % 7).into()]).unwrap();
+    }
+    commit(txn);
+    let index = [IndexSpec::new("by_n", &["n desc"])];
+    db.store.add_indexes("t", &index, &BuildProgress::default()).unwrap();
+    let mut txn = db.begin();
+    let mut scan = txn.index_scan(&table, 0, Range::ALL, Direction::Forward, true).unwrap();
+    let (mut row, mut found) = (Row::new(), Vec::new());
+    while scan.next(&mut row).unwrap() {
+        found.push(format!("{:?}", row.values().unwrap()));
+    }
+    let rows = all_rows(&mut txn, &table, Direction::Forward);
+    let mut rows: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
+    assert_eq!(rows.len(), 100);
+    found.sort_unstable();
+    rows.sort_unstable();
+    assert_eq!(found, rows);
+    assert_eq!(db.store.check_table("t").unwrap().problems, [""; 0]);
+}

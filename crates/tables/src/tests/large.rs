@@ -337,3 +337,33 @@ fn a_dirty_read_of_a_value_that_is_reverted_reads_the_row_again() {
     assert!(changed.value(2).unwrap() == ValueRef::Bytes(&bytes(90_000, 1)));
     assert!(!db.store.load_in_view(&state, &view, &mut inserted).unwrap(), "there is no such row");
 }
+
+/// A scan that locks looks at the key of each row again: one made from a value in overflow pages.
+#[test]
+fn locking_by_an_index_over_the_beginning_of_long_values() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let mut spec = films().index(IndexSpec::new("by_film", &["n", "film"]));
+    spec.indexes[1].parts[1].prefix = 2;
+    let table = db.store.create_table("films", &spec).unwrap();
+    let mut txn = db.begin();
+    for (id, len) in [(1, 20), (2, 5_000), (3, 90_000), (4, 2 << 20)] {
+        txn.insert(&table, &row(id, &bytes(len, id as u8))).unwrap();
+    }
+    commit(txn);
+    let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+    let mut txn = db.begin();
+    let mut scan =
+        txn.locked_index_scan(&table, 1, Range::ALL, Direction::Forward, locking).unwrap();
+    let (mut row, mut found) = (Row::new(), Vec::new());
+    while scan.next(&mut row).unwrap() {
+        let ValueRef::Int(id) = row.value(0).unwrap() else { panic!() };
+        let ValueRef::Bytes(film) = row.value(2).unwrap() else { panic!() };
+        found.push((id, film.len()));
+        let moved = txn.update(&table, &[id.into()], &[(1, 2i64.into())]).unwrap();
+        assert!(moved, "{id}");
+    }
+    found.sort_unstable();
+    assert_eq!(found, [(1, 20), (2, 5_000), (3, 90_000), (4, 2 << 20)]);
+    commit(txn);
+    sound(&db);
+}
