@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -51,6 +52,8 @@ def main():
         if not shutil.which(tool):
             print(f"{tool} is missing: bash scripts/deps.sh servers", file=sys.stderr)
             return 3
+    # An end from outside ends the servers too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     flags.out.mkdir(parents=True, exist_ok=True)
     plan, rows, begun = Plan(flags), [], time.monotonic()
     seen = lambda line: print(f"{time.monotonic() - begun:6.0f} s  {line}", flush=True)

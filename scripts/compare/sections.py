@@ -29,11 +29,13 @@ class Pair:
     """The servers of both engines, of which one runs at a time."""
 
     def __init__(self, base, engines, cache):
-        self.servers = {}
-        for engine in engines:
-            server = Server(base, engine, cache)
-            server.start()
-            self.servers[engine] = server
+        self.servers = {engine: Server(base, engine, cache) for engine in engines}
+        try:
+            for server in self.servers.values():
+                server.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def each(self, work):
         """What `work(server)` gives, by engine; the others are paused meanwhile."""

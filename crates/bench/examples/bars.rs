@@ -63,7 +63,7 @@ fn fresh(dir: &Path) -> std::io::Result<()> {
 
 fn e5(dir: &Path, scale: i64) -> Result<()> {
     let rows = 400_000 * scale;
-    let db = Database::open_with(dir, lazy((256 << 20) * (1 + scale as u64 / 4)))?;
+    let db = Database::open_with(dir, lazy((256 << 20) * (1 + scale as u64)))?;
     load(&db, rows)?;
     let (mut rng, mut row) = (Rng(42), Row::new());
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
