@@ -155,6 +155,8 @@ private:
   std::vector<int> m_columns;
   /* Of each column of the engine: is it stored, to the server. */
   std::vector<bool> m_stored;
+  /* Of each field: is its value in the record that a row was put into last. */
+  std::vector<bool> m_filled;
   /* Rows lie in the order of the primary key. */
   bool m_clustered= true;
   ek_row *m_row= nullptr;

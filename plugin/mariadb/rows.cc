@@ -60,7 +60,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
        computed anew where it is read or written, but its old value may not be in the old record. */
     const uint index= (*field)->field_index;
     const bool is_read= bitmap_is_set(table->read_set, index);
-    const bool was_read= is_read && (*field)->stored_in_db();
+    const bool was_read= (is_read || m_filled[index]) && (*field)->stored_in_db();
     if (!is_read && !bitmap_is_set(table->write_set, index))
       continue;
     const ek_value now= value_of(*field, new_record, nullptr);
@@ -128,13 +128,17 @@ int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
   for (Field **f= table->field; *f; f++)
   {
     Field *field= *f;
-    const int column= m_columns[field->field_index];
-    if (column < 0 || !bitmap_is_set(table->read_set, field->field_index))
+    const uint index= field->field_index;
+    const int column= m_columns[index];
+    m_filled[index]= false;
+    /* What an UPDATE writes is read too: a row that gets the values it has is not changed. */
+    if (column < 0 || !(bitmap_is_set(table->read_set, index) ||
+                        bitmap_is_set(table->write_set, index)))
       continue;
     /* The server makes virtual columns itself, but not where it asked for entries only: a locked
        scan has the whole row then. */
     const bool made= !field->stored_in_db() && !keyread_enabled();
-    if (key_only ? !key_holds(field->field_index) : made)
+    if (key_only ? !key_holds(index) : made)
       continue;
     ek_value value;
     ek_error error;
@@ -146,6 +150,7 @@ int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
                       field->field_name.str);
       return HA_ERR_CRASHED;
     }
+    m_filled[index]= true;
   }
   return 0;
 }

@@ -51,3 +51,16 @@ select y from types order by y desc; select fl from types order by fl;
 select hex(bin) from types where bin is not null order by bin; select s from types order by s desc;
 rename table t to t2; select count(*) from t2;
 drop table t2, u, n, types;
+-- Rows that get the values they have are not changed, read or not.
+create table w (id int, a tinyint, c bigint unsigned, b blob, s varchar(20), n decimal(9,2), key(a));
+insert into w values (30,1,5,'b','s',1.5),(31,1,null,null,null,null),(30,2,5,'b','s',1.5),(30,3,null,repeat('x',20000),'','0');
+update w set id=30 where a<2; select row_count(); update w set c=5 where a<3; select row_count();
+update w set b='b' where a=2; select row_count(); update w set b=null, s=null where a=1; select row_count();
+update w set b=repeat('x',20000), s='' where a=3; select row_count(); update w set n=1.50, s='s' where a between 1 and 2; select row_count();
+update w set id=id, c=null where a=3 order by a; select row_count(); update w x, w y set x.c=5 where x.a=2 and y.a=x.a; select row_count();
+select id, a, c, left(b,3), length(b), s, n from w order by a, id, c, s; drop table w;
+create table w (id int primary key, a int unique, b int, c int) ; insert into w values (1,1,1,1),(2,2,2,2);
+update w set b=1 where id=1; select row_count(); update w set a=1, b=1 where id=1; select row_count();
+insert into w (id, a) values (1,9) on duplicate key update b=1; select row_count(); insert into w (id, a) values (1,9) on duplicate key update b=7; select row_count();
+replace into w values (1,1,7,1); select row_count(); replace into w values (3,2,2,2); select row_count(); update w set c=c, b=9 where a=2; select row_count();
+insert into w values (3,1,0,0) on duplicate key update c=values(c), a=a; select row_count(); update ignore w set a=1 where id=3; select row_count(); select * from w order by id; drop table w;
