@@ -286,6 +286,10 @@ class Generator:
             if r.random() < 0.5:
                 self.in_transaction = True
                 return "transaction", None, "begin"
+            if table.generated:
+                # CHECKSUM TABLE does not read generated columns: their NULL bits are what InnoDB's row cache leaves.
+                values = ", ".join(f"ifnull(hex({c}), '-')" for c in table.all())
+                return "checksum", name, f"select count(*), sum(crc32(concat_ws(' ', {values}))) from {name}"
             return "checksum", name, f"checksum table {name}"
         if dice < 0.945:
             self.in_transaction = False
