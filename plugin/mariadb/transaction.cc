@@ -206,6 +206,10 @@ int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv)
 
 int evenkeel_savepoint_release(handlerton *, THD *thd, void *sv)
 {
+  /* SAVEPOINT with a name that is there already: the server takes the old one back and at once sets it
+     anew, in the same record, which replaces ours. Those after it stay: a release would forget them. */
+  if (thd_sql_command(thd) == SQLCOM_SAVEPOINT)
+    return 0;
   return savepoint(thd, sv, EK_SAVEPOINT_RELEASE);
 }
 

@@ -211,7 +211,7 @@ impl Txn {
         timed(&mut self.inner, |txn| txn.rollback_to(name))
     }
 
-    /// Forgets a savepoint; its changes stay.
+    /// Forgets a savepoint and those set after it; their changes stay.
     ///
     /// # Errors
     /// `SavepointMissing`.

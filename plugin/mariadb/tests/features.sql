@@ -107,3 +107,23 @@ handler t read a next; handler t read a next; handler t read a next;
 handler t read s first; handler t read s next; delete from t where id=2; handler t read s next;
 handler t read s prev; handler t read `primary` = (4); delete from t where id=4;
 handler t read `primary` prev; handler t read `primary` next; handler t close; drop table t;
+-- A savepoint set again: those set between stay, also in prepared statements, procedures, functions.
+create table sv (a int primary key, b int);
+begin; insert into sv values (0,0); savepoint s0; insert into sv values (1,1); savepoint s2;
+insert into sv values (2,2); savepoint s0; insert into sv values (3,3); rollback to s2; select * from sv;
+insert into sv values (4,4); rollback to s2; rollback to s0; commit; select * from sv;
+begin; insert into sv values (5,5); savepoint a; savepoint b; insert into sv values (6,6); savepoint c;
+execute immediate 'savepoint a'; insert into sv values (7,7); release savepoint b; rollback to a; commit;
+select * from sv;
+delimiter |
+create procedure sp() begin savepoint a; insert into sv values (11,1); savepoint b;
+  insert into sv values (12,2); savepoint a; insert into sv values (13,3); rollback to b; end |
+create function sf() returns int begin savepoint a; insert into sv values (21,1); savepoint b;
+  insert into sv values (22,2); savepoint a; insert into sv values (23,3); rollback to b; return 1; end |
+delimiter ;
+begin; insert into sv values (10,0); call sp(); select * from sv; commit;
+begin; insert into sv values (20,0); savepoint a; savepoint b; select sf(); select * from sv;
+rollback to b; select * from sv; rollback to a; commit; select * from sv;
+begin; insert into sv values (30,0); savepoint x; savepoint y; savepoint x; savepoint y; savepoint x;
+insert into sv values (31,0); insert into sv values (32,0), (31,1); rollback to y; select * from sv;
+rollback; drop procedure sp; drop function sf; drop table sv;
