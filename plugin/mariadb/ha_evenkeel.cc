@@ -1,13 +1,29 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
+#include "ddl.h"
 #include "keys.h"
+#include <algorithm>
 
 /* Bytes of a clustered key at most: a fifth of the largest page. */
 static const uint KEY_BYTES_MAX= 16384 / 5;
 
+/* Does the table have unique keys that the engine checks beside ones that the server checks. */
+static bool mixes_unique_keys(const TABLE_SHARE *share)
+{
+  if (!share || !share->long_unique_table)
+    return false;
+  return std::any_of(share->key_info, share->key_info + share->keys,
+                     [](const KEY &key) { return is_unique(&key); });
+}
+
+/* The server takes the keys that it checks itself for checked first, but it looks at them after the
+   engine wrote the row. By that order it would make a REPLACE an update of the row in the way of
+   what it takes for the last key, though keys that are checked later may find other rows: told that
+   there is no order, it deletes and writes until no row is in the way. */
 handler::Table_flags ha_evenkeel::table_flags() const
 {
-  return HA_BINLOG_ROW_CAPABLE | HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
+  const Table_flags unordered= mixes_unique_keys(table_share) ? HA_DUPLICATE_KEY_NOT_IN_ORDER : 0;
+  return unordered | HA_BINLOG_ROW_CAPABLE | HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
          HA_PARTIAL_COLUMN_READ | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
          HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE |
          HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SQL_HANDLER |

@@ -50,6 +50,13 @@ update g set a=a+10 where a<3; select a,b,d from g order by b; select b from g w
 create table lu (a text, b int, unique key(a), unique key(b)); insert into lu values ('one',1),('two',2),(null,3),(null,4);
 insert into lu values ('ONE',9); insert ignore into lu values ('one',10),('three',1),('four',5); replace into lu values ('two',20);
 insert into lu values ('one',30) on duplicate key update b=31; update lu set a='one' where b=5; select * from lu order by b;
+-- REPLACE where keys that the server checks stand beside ones that the engine checks: every row in the way goes.
+create table lr (id int primary key, t text, unique key(t)); insert into lr values (1,'a'),(2,'b'); replace into lr values (1,'b'); select row_count(); select * from lr;
+replace into lr values (1,'c'),(3,'C'); select row_count(); insert into lr values (5,'e'),(6,'f'); replace into lr values (6,'e'),(5,'f'),(7,'e'); select row_count(); select * from lr order by id;
+insert into lr values (9,'E') on duplicate key update id=8; insert into lr values (5,'x') on duplicate key update t='e'; insert into lr values (8,'x') on duplicate key update t='y'; update lr set t='f' where id=8; update lr set t='F' where t='f'; update lr set t=concat(t,'1'); select * from lr order by id;
+create table lm (id int primary key, t text, u int, v text, unique key(t), unique key(u), unique key(v)); insert into lm values (1,'a',1,'a'),(2,'b',2,'b'),(3,'c',3,'c'),(4,'d',4,'d'),(5,'e',5,null);
+replace into lm values (1,'b',3,'d'); select row_count(); select * from lm order by id; begin; replace into lm values (7,'e',3,null),(1,'E',9,'d'); select * from lm order by id; rollback; select * from lm order by id;
+create table ln (t text, n int, unique key(t)); insert into ln values ('a',1),('b',2); replace into ln values ('A',3),('b',2); select row_count(); select * from ln order by n; drop table lr, lm, ln;
 create table e (en enum('z','y','x'), st set('a','b','c'), bt bit(9), y year, key(en desc), key(st), key(bt), key(y desc, en));
 insert into e values ('z','a',b'101',2001),('x','a,c',b'1',1999),('y','',b'111111111',2001),(null,null,null,null);
 select en from e order by en desc; select st from e order by st; select hex(bt) from e where bt>1 order by bt; select y,en from e order by y desc,en; select en from e where en > 'y';
