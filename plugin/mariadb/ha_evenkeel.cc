@@ -179,8 +179,8 @@ int ha_evenkeel::info(uint what)
     stats.mean_rec_length= table_share->reclength;
     stats.data_file_length= stats.records * stats.mean_rec_length;
     stats.block_size= 4096;
-    /* Every statement comes here; averages change with the table's size and by ANALYZE, which opens
-       it anew. */
+    /* Every statement comes here; averages change with the table's size and by ANALYZE, which asks
+       for the constant ones. */
     const ha_rows change= stats.records > m_averaged_rows ? stats.records - m_averaged_rows
                                                           : m_averaged_rows - stats.records;
     if ((what & HA_STATUS_CONST) || change > m_averaged_rows / 8)

@@ -342,7 +342,7 @@ impl StatisticsEntry {
     /// Rows that share the values of the first `parts` parts, on average.
     pub fn rows_per_key(&self, parts: usize) -> Option<u64> {
         let distinct = *self.distinct.get(parts.checked_sub(1)?)?;
-        Some((self.rows + distinct / 2).checked_div(distinct)?.max(1))
+        Some(self.rows.saturating_add(distinct / 2).checked_div(distinct)?.max(1))
     }
 
     /// Appends the body.
@@ -380,6 +380,8 @@ mod tests {
         (0..body.len()).for_each(|n| assert!(StatisticsEntry::decode(&body[..n]).is_err()));
         let averages: Vec<_> = (0..6).map(|parts| entry.rows_per_key(parts)).collect();
         assert_eq!(averages, [None, Some(333), Some(2), Some(1), None, None]);
+        let most = StatisticsEntry { rows: u64::MAX, distinct: vec![2] };
+        assert_eq!(most.rows_per_key(1), Some(u64::MAX / 2));
         let mut long = Vec::new();
         let parts = crate::limits::KEY_PARTS_MAX;
         StatisticsEntry { rows: 1, distinct: vec![1; parts] }.encode(&mut long);

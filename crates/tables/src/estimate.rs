@@ -5,11 +5,11 @@ use crate::scan::key_range;
 use crate::store::Store;
 use crate::table::{Table, Use};
 use crate::transaction::Transaction;
-use evenkeel_base::{IndexId, Lsn, Result, Snapshot};
+use evenkeel_base::sync::RwLock;
+use evenkeel_base::{IndexId, Lsn, Result, Snapshot, TreeId};
 use evenkeel_runs::Direction;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries counted at most.
 const COUNTED_MAX: u64 = 128;
@@ -21,30 +21,26 @@ const STEADY_ROWS: u64 = 10_000;
 /// seven can be new.
 const STEADY_LOG_BYTES: u64 = 8;
 
-/// A number of rows as it was at a position of the log.
-#[derive(Debug, Default)]
-pub(crate) struct RowsKnown {
-    rows: AtomicU64,
-    at: AtomicU64,
+/// How many rows a tree had at a position of the log.
+#[derive(Clone, Copy, Debug)]
+struct RowsAt {
+    tree: TreeId,
+    at: Lsn,
+    rows: u64,
 }
+
+/// What was last estimated of a table. TRUNCATE gives the table another tree, of which nothing is
+/// known then.
+#[derive(Debug, Default)]
+pub(crate) struct RowsKnown(RwLock<Option<RowsAt>>);
 
 impl RowsKnown {
     /// The number, if the log has not grown much since.
-    pub(crate) fn get(&self, end: Lsn) -> Option<u64> {
-        let at = self.at.load(Ordering::Acquire);
-        let rows = self.rows.load(Ordering::Relaxed);
-        let behind = if rows < STEADY_ROWS { 0 } else { rows.saturating_mul(STEADY_LOG_BYTES) };
-        (at != 0 && end.0.saturating_sub(at) <= behind).then_some(rows)
-    }
-
-    /// The rows are others now.
-    pub(crate) fn forget(&self) {
-        self.at.store(0, Ordering::Release);
-    }
-
-    fn set(&self, rows: u64, end: Lsn) {
-        self.rows.store(rows, Ordering::Relaxed);
-        self.at.store(end.0, Ordering::Release);
+    pub(crate) fn get(&self, tree: TreeId, end: Lsn) -> Option<u64> {
+        let known = (*self.0.read()).filter(|known| known.tree == tree)?;
+        let steady = known.rows >= STEADY_ROWS;
+        let behind = if steady { known.rows.saturating_mul(STEADY_LOG_BYTES) } else { 0 };
+        (end.0.saturating_sub(known.at.0) <= behind).then_some(known.rows)
     }
 }
 
@@ -55,12 +51,13 @@ impl Store {
     /// # Errors
     /// Of storage.
     pub fn rows_estimate(&self, table: &Table) -> Result<u64> {
-        let end = self.log.end();
-        if let Some(rows) = table.rows_known.get(end) {
+        let (at, state) = (self.log.end(), table.state());
+        let tree = state.tree.id();
+        if let Some(rows) = table.rows_known.get(tree, at) {
             return Ok(rows);
         }
-        let rows = table.state().tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
-        table.rows_known.set(rows, end);
+        let rows = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
+        *table.rows_known.0.write() = Some(RowsAt { tree, at, rows });
         Ok(rows)
     }
 }

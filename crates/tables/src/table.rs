@@ -147,7 +147,6 @@ impl Table {
     /// Publishes a new state and waits until no row operation is in its final step with the old
     /// one (F1: the barrier).
     pub(crate) fn publish(&self, rt: &Runtime, state: TableState) {
-        self.rows_known.forget();
         let old = {
             let mut present = self.state.write();
             let old = present.shape.epoch;
