@@ -65,6 +65,10 @@ metrics! {
     Checkpoints = "checkpoints", "count", "Checkpoints taken";
     DirtyPages = "dirty_pages", "pages", "Dirty pages now (gauge)";
     FreeFrames = "free_frames", "frames", "Free frames now (gauge)";
+    MemoryFrames = "memory_frames_bytes", "bytes", "Memory that page frames have now, lent memory included (gauge)";
+    MemoryBlocks = "memory_run_blocks_bytes", "bytes", "Memory that run blocks may use now, lent memory included (gauge)";
+    MemoryGeneration = "memory_generation_bytes", "bytes", "Size at which a memtable generation is full now; two of them are kept (gauge)";
+    MemoryMoves = "memory_moves", "count", "Times that frames, run blocks and memtables lent each other memory";
     PoolFrames = "pool_frames", "frames", "Frames of the pool that have memory (gauge)";
     Evictions = "evictions", "count", "Frames taken from clean pages";
     TornPagesRepaired = "torn_pages_repaired", "count", "Pages restored from the doublewrite file";

@@ -3,6 +3,7 @@
 
 use crate::ballast::Ballast;
 use crate::checkpoint::{Checkpointer, Recorder};
+use crate::lending::Lending;
 use crate::options::Options;
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::set::Present;
@@ -39,6 +40,7 @@ pub(crate) struct Engine {
     pub txns: Arc<Txns>,
     pub store: Arc<Store>,
     pub checkpointer: Arc<Checkpointer>,
+    pub lending: Arc<Lending>,
     pub supervisor: Supervisor,
     /// None where nothing is written.
     ballast: Option<Arc<Ballast>>,
@@ -203,7 +205,7 @@ impl Engine {
         let superfile = SuperFile::create(&rt, superblock)?;
         log.set_checkpoint(redo)?;
         rt.env.remove(CREATING_FILE)?;
-        Ok(Engine::assemble(parts, recorder, store, superfile, options, lock))
+        Engine::assemble(parts, recorder, store, superfile, options, lock)
     }
 
     fn open_existing(rt: Arc<Runtime>, options: Options, lock: Lock) -> Result<Engine> {
@@ -244,7 +246,7 @@ impl Engine {
             s.epoch = epoch;
         })?;
         let recorder = parts.recorder(&log);
-        let mut engine = Engine::assemble(parts, recorder, store, superfile, options, lock);
+        let mut engine = Engine::assemble(parts, recorder, store, superfile, options, lock)?;
         engine.recovery = report;
         Ok(engine)
     }
@@ -256,11 +258,13 @@ impl Engine {
         superfile: SuperFile,
         options: Options,
         lock: Lock,
-    ) -> Engine {
-        let Parts { rt, pages, txns, runs, .. } = parts;
+    ) -> Result<Engine> {
+        let Parts { rt, pages, txns, runs, shares, .. } = parts;
+        let lending = Lending::new(&rt, &pages, &runs, &shares)?;
         let log = recorder.log.clone();
         let checkpointer = Arc::new(Checkpointer::new(recorder, superfile));
-        Engine {
+        Ok(Engine {
+            lending,
             supervisor: Supervisor::new(rt.clone()),
             rt,
             log,
@@ -279,7 +283,7 @@ impl Engine {
             recovery: RecoveryReport::default(),
             closed: AtomicBool::new(false),
             _lock: lock,
-        }
+        })
     }
 
     /// Who provides is started before who waits for it: they are stopped in the opposite order.
@@ -308,6 +312,9 @@ impl Engine {
         let r2 = r.clone();
         let rest = move || r2.next_merge_in();
         sup.start_timed("ek-merge", r.merge_event(), move || r.merge_beat(), rest)?;
+        let m = self.lending.clone();
+        let m2 = m.clone();
+        sup.start_timed("ek-memory", m.event(), move || m.beat(), move || m2.rest())?;
         if let Some(b) = self.ballast.clone() {
             let b2 = b.clone();
             sup.start_timed("ek-ballast", b.event(), move || b.beat(), move || b2.rest())?;

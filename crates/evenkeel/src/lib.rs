@@ -33,11 +33,13 @@
 //! other one is half there. Errors are one type, [`Error`], whose [`Kind`] says what to do.
 #![forbid(unsafe_code)]
 
+mod balance;
 mod ballast;
 mod checkpoint;
 mod database;
 mod engine;
 mod inspect;
+mod lending;
 mod options;
 mod recovery;
 mod second_pass;

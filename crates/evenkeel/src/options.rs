@@ -157,6 +157,8 @@ pub struct Geometry {
     pub log_bytes: Option<u64>,
     /// Bytes of undo kept in memory.
     pub undo_bytes: Option<u64>,
+    /// Bytes of run blocks. Given together with the pool's, the two lend each other memory.
+    pub cache_bytes: Option<u64>,
 }
 
 fn default_of(name: &str) -> u64 {

@@ -5,7 +5,6 @@ use crate::engine::Engine;
 use crate::options::{Durability, SETTINGS, Setting};
 use crate::shares::Shares;
 use evenkeel_base::{Code, Error, Result, sync::Mutex};
-use evenkeel_runs::RunsOptions;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -58,11 +57,7 @@ impl Engine {
     /// background, for nobody waits while frames are emptied and undo is spilled.
     fn set_memory(&self, memory: u64) -> Result<()> {
         let shares = Shares::of(memory).with(&self.options.geometry);
-        self.pages.resize(shares.pool_bytes as usize)?;
-        self.runs.set_memory(RunsOptions {
-            generation_bytes: shares.generation_bytes,
-            cache_bytes: shares.cache_bytes,
-        });
+        self.lending.set(&shares)?;
         self.txns.set_memory(shares.undo_bytes as usize, shares.lock_bytes as usize);
         self.store.set_build_arena(shares.build_bytes as usize);
         Ok(())

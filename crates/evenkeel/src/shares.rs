@@ -1,10 +1,12 @@
 //! The one place that divides `memory_size` (protocol G3); `docs/guide/operations.md` shows the
 //! table. What grows with data or load has a share here; the sum is `memory_size`.
 //!
-//! Two borrowers stand beside the sum, on memory of run blocks: the third memtable generation,
-//! which lives only while two are being written, and the arena of an index build, for the length of
-//! the statement. Both at once go beyond by at most 1/16.
+//! This is the division at rest: frames, run blocks and memtables lend each other what they do not
+//! use (`balance`). Two borrowers stand beside the sum, on memory of run blocks: the third memtable
+//! generation, which lives only while two are being written, and the arena of an index build, for
+//! the length of the statement. Both at once go beyond by at most 1/16.
 
+use crate::balance::{Division, Lendable};
 use crate::options::Geometry;
 
 /// Mebibyte.
@@ -37,6 +39,21 @@ pub(crate) struct Shares {
     pub lock_bytes: u64,
     /// Borrowed: the arena of an index build.
     pub build_bytes: u64,
+    /// Frames, run blocks and memtables lend each other memory (`balance`); not where a test says
+    /// how large one of them is.
+    pub lends: bool,
+}
+
+/// Bytes of pages that frames of so many bytes hold.
+pub(crate) fn pool_bytes(frames_bytes: u64) -> u64 {
+    let whole = PAGE_BYTES_MIN + FRAME_BYTES;
+    frames_bytes / whole * PAGE_BYTES_MIN + frames_bytes % whole
+}
+
+/// Bytes of the frames that hold so many bytes of pages.
+pub(crate) fn frames_bytes(pool_bytes: u64) -> u64 {
+    let whole = PAGE_BYTES_MIN + FRAME_BYTES;
+    pool_bytes / PAGE_BYTES_MIN * whole + pool_bytes % PAGE_BYTES_MIN
 }
 
 impl Shares {
@@ -69,6 +86,7 @@ impl Shares {
             undo_bytes,
             lock_bytes,
             build_bytes: (memory / 4).min(256 * MIB),
+            lends: true,
         };
         assert_eq!(shares.sum(), memory, "shares of {memory} bytes");
         shares
@@ -86,8 +104,20 @@ impl Shares {
             pool_bytes: geometry.pool_bytes.unwrap_or(self.pool_bytes),
             generation_bytes: geometry.generation_bytes.unwrap_or(self.generation_bytes),
             undo_bytes: geometry.undo_bytes.unwrap_or(self.undo_bytes),
+            cache_bytes: geometry.cache_bytes.unwrap_or(self.cache_bytes),
+            lends: geometry.pool_bytes.is_some() == geometry.cache_bytes.is_some(),
             ..self
         }
+    }
+
+    /// What of it may be lent; frames keep at least `pool_bytes_min` bytes of pages.
+    pub(crate) fn lendable(&self, pool_bytes_min: u64) -> Lendable {
+        let base = Division {
+            frames: frames_bytes(self.pool_bytes),
+            blocks: self.cache_bytes,
+            generation: self.generation_bytes,
+        };
+        Lendable::new(base, frames_bytes(pool_bytes_min))
     }
 
     fn sum(&self) -> u64 {

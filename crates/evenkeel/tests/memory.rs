@@ -2,8 +2,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, Code, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Metric,
-    Options, TableSpec,
+    Access, Code, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation,
+    Metric, Options, Range, Row, TableSpec,
 };
 use std::time::{Duration, Instant};
 
@@ -31,10 +31,14 @@ fn table(db: &Database) {
 }
 
 fn load(db: &Database, rows: i64) {
-    for from in (0..rows).step_by(1000) {
+    load_more(db, 0..rows);
+}
+
+fn load_more(db: &Database, ids: std::ops::Range<i64>) {
+    for from in ids.clone().step_by(1000) {
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
         let mut t = txn.table("t").expect("table");
-        for id in from..(from + 1000).min(rows) {
+        for id in from..(from + 1000).min(ids.end) {
             t.insert(&[Int(id), Int(id), Bytes(&[id as u8; 60])]).expect("inserts");
         }
         txn.commit().expect("commits");
@@ -153,4 +157,68 @@ fn settings_change_while_open_or_say_why_not() {
         let value = db.setting(setting.name).expect("each has a value");
         assert!((setting.min..=setting.max).contains(&value), "{}", setting.name);
     }
+}
+
+const LENT_ROWS: i64 = 120_000;
+
+/// Looks each row up by its key, or each entry of the index: (pages, run blocks) read from storage.
+fn look_up_all(db: &Database, by_index: bool) -> (u64, u64) {
+    let stats = db.stats();
+    let before = (stats.get(Metric::PageReads), stats.get(Metric::RunBlockReads));
+    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
+    let mut row = Row::default();
+    for n in 0..LENT_ROWS {
+        let id = n * 7919 % LENT_ROWS;
+        let mut t = txn.table("t").expect("table");
+        if by_index {
+            let mut index = t.index("by_value").expect("index").keys_only();
+            let key = [Int(id)];
+            let mut scan = index.scan(Range::prefix(&key), Direction::Forward).expect("scans");
+            assert!(scan.next(&mut row).expect("reads"));
+        } else {
+            assert!(t.get(&[Int(id)]).expect("reads").is_some());
+        }
+    }
+    let stats = db.stats();
+    (stats.get(Metric::PageReads) - before.0, stats.get(Metric::RunBlockReads) - before.1)
+}
+
+/// Reads of a table that fits only in lent memory end without reading storage; reads by an index
+/// then take what they need; a memtable that fills has its own back.
+#[test]
+fn memory_goes_to_who_reads_and_back_to_who_writes() {
+    within(Duration::from_secs(120), || {
+        let options = Options { memory_size: 32 << 20, ..Options::in_memory() };
+        let db = Database::open_with("dir", options).expect("opens");
+        table(&db);
+        load(&db, LENT_ROWS);
+        let gauge = |metric| db.stats().get(metric);
+        let (frames, blocks) = (gauge(Metric::MemoryFrames), gauge(Metric::MemoryBlocks));
+        let generation = gauge(Metric::MemoryGeneration);
+        assert_eq!(generation, 4 << 20);
+
+        assert!(look_up_all(&db, false).0 > 1000, "the table does not fit at rest");
+        let mut passes = 0;
+        while look_up_all(&db, false).0 > 0 {
+            passes += 1;
+            assert!(passes < 20, "{:?}", db.stats().metrics);
+        }
+        assert!(gauge(Metric::MemoryFrames) > frames * 3 / 2, "frames were lent memory");
+        assert!(gauge(Metric::MemoryBlocks) < blocks / 2, "by run blocks");
+
+        while look_up_all(&db, true).1 > 0 {
+            passes += 1;
+            assert!(passes < 40, "{:?}", db.stats().metrics);
+        }
+
+        load_more(&db, LENT_ROWS..2 * LENT_ROWS);
+        assert!(gauge(Metric::MemtableFlushes) > 0);
+        while gauge(Metric::MemoryGeneration) < generation {
+            std::thread::yield_now();
+        }
+        let sum = gauge(Metric::MemoryFrames) + gauge(Metric::MemoryBlocks) + 2 * generation;
+        assert!(sum <= (32 << 20) / 32 * 26, "{sum}");
+        let check = db.check().expect("checks");
+        assert_eq!((check.rows, check.problems.len()), (2 * LENT_ROWS as u64, 0));
+    });
 }

@@ -13,7 +13,7 @@ use crate::translate::Translation;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::page::{self, HEADER_BYTES, PageHeader};
 use evenkeel_format::space::Geometry;
-use evenkeel_io::{AlignedBuf, Event, Runtime};
+use evenkeel_io::{AlignedBuf, Event, Ghosts, Runtime};
 use evenkeel_log::Log;
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -58,6 +58,7 @@ pub struct Pages {
     pub(crate) translation: Translation,
     pub(crate) supply: Supply,
     pub(crate) resizing: Resizing,
+    pub(crate) ghosts: Ghosts,
     pub(crate) files: Files,
     pub(crate) space: Space,
     pub(crate) growth: Growth,
@@ -93,6 +94,7 @@ impl Pages {
             translation: Translation::new(geometry, count),
             supply,
             resizing: Resizing::default(),
+            ghosts: Ghosts::default(),
             files: Files::new(rt.clone(), geometry),
             space: Space::new(geometry),
             growth: Growth::default(),

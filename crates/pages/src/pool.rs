@@ -95,6 +95,9 @@ impl Pages {
             self.release_frame(guard);
             return Ok(None);
         }
+        if access == Access::Normal {
+            self.ghosts.missed(page.0);
+        }
         self.rt.step();
         let read = self.files.read(page, guard.bytes_mut()).map(|seen| *seen.header());
         let facts = guard.facts();
@@ -195,6 +198,9 @@ impl Pages {
             return Clock::Kept;
         }
         self.rt.metrics.add(Metric::Evictions, 1);
+        if let Some(page) = facts.page() {
+            self.ghosts.evicted(page.0);
+        }
         self.release_frame(guard);
         Clock::Freed
     }

@@ -9,9 +9,10 @@
 //! the count at the time it was retired; both change under the mutex of the lists.
 
 use crate::Pages;
-use crate::pages::check_pool;
+use crate::pages::{FRAMES_MIN, check_pool};
 use crate::supply::Clock;
 use evenkeel_base::{Result, metrics::Metric, sync::Mutex};
+use evenkeel_io::Ghosts;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// Frames that one beat looks at.
@@ -52,6 +53,16 @@ impl Pages {
         self.supply.event.notify();
         self.clean_event.notify();
         Ok(())
+    }
+
+    /// The smallest pool, bytes of pages.
+    pub fn bytes_min(&self) -> usize {
+        FRAMES_MIN * self.page_size()
+    }
+
+    /// Pages that left the pool: what more frames would save.
+    pub fn ghosts(&self) -> &Ghosts {
+        &self.ghosts
     }
 
     /// Frames that have memory: as many as the pool shall have, or more while it shrinks.

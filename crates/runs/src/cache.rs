@@ -2,6 +2,7 @@
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_format::run::DataBlock;
+use evenkeel_io::Ghosts;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,6 +48,12 @@ impl std::hash::Hasher for KeyHasher {
 pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
     shard_bytes: AtomicUsize,
+    ghosts: Ghosts,
+}
+
+/// A block's name among the ghosts.
+fn ghost(key: Key) -> u64 {
+    key.0.rotate_left(40) ^ key.1
 }
 
 fn shard_bytes(bytes: u64) -> usize {
@@ -58,6 +65,7 @@ impl BlockCache {
         BlockCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             shard_bytes: AtomicUsize::new(shard_bytes(bytes)),
+            ghosts: Ghosts::default(),
         }
     }
 
@@ -72,10 +80,7 @@ impl BlockCache {
         for shard in &self.shards {
             let mut freed = Vec::new();
             let mut shard = shard.lock();
-            while shard.bytes > self.shard_bytes.load(Ordering::Relaxed) && !shard.slots.is_empty()
-            {
-                freed.push(shard.evict());
-            }
+            self.evict_beyond(&mut shard, &mut freed);
             drop(shard);
         }
     }
@@ -85,9 +90,28 @@ impl BlockCache {
         &self.shards[(mixed >> 60) as usize % SHARDS]
     }
 
+    /// Blocks that left the cache: what more memory would save.
+    pub(crate) fn ghosts(&self) -> &Ghosts {
+        &self.ghosts
+    }
+
+    fn evict_beyond(&self, shard: &mut Shard, freed: &mut Vec<Arc<DataBlock>>) {
+        while shard.bytes > self.shard_bytes.load(Ordering::Relaxed) && !shard.slots.is_empty() {
+            let (key, block) = shard.evict();
+            self.ghosts.evicted(ghost(key));
+            freed.push(block);
+        }
+    }
+
     pub(crate) fn get(&self, file: u64, position: u64) -> Option<Arc<DataBlock>> {
-        let shard = self.shard((file, position)).lock();
-        let slot = &shard.slots[*shard.map.get(&(file, position))?];
+        let key = (file, position);
+        let shard = self.shard(key).lock();
+        let Some(at) = shard.map.get(&key) else {
+            drop(shard);
+            self.ghosts.missed(ghost(key));
+            return None;
+        };
+        let slot = &shard.slots[*at];
         slot.used.store(true, Ordering::Relaxed);
         Some(slot.block.clone())
     }
@@ -100,9 +124,7 @@ impl BlockCache {
             return;
         }
         shard.bytes += block.memory();
-        while shard.bytes > self.shard_bytes.load(Ordering::Relaxed) && !shard.slots.is_empty() {
-            freed.push(shard.evict());
-        }
+        self.evict_beyond(&mut shard, &mut freed);
         let at = shard.slots.len();
         shard.slots.push(Slot { key, block, used: AtomicBool::new(false) });
         shard.map.insert(key, at);
@@ -123,7 +145,7 @@ impl BlockCache {
 
 impl Shard {
     /// Takes out the first slot the hand finds unused since it last passed.
-    fn evict(&mut self) -> Arc<DataBlock> {
+    fn evict(&mut self) -> (Key, Arc<DataBlock>) {
         loop {
             self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
             if !self.slots[self.hand].used.swap(false, Ordering::Relaxed) {
@@ -136,7 +158,7 @@ impl Shard {
             self.map.insert(moved.key, self.hand);
         }
         self.bytes -= slot.block.memory();
-        slot.block
+        (slot.key, slot.block)
     }
 }
 

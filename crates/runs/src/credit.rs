@@ -116,7 +116,10 @@ impl Runs {
                 self.reserved.fetch_sub(wanted, Ordering::SeqCst);
                 return Room::Full;
             }
-            self.hand_over(&active);
+            if self.hand_over(&active) {
+                self.handovers.fetch_add(1, Ordering::Relaxed);
+                self.ghosts().wake();
+            }
             return Room::Taken;
         }
         if count < GENERATIONS_MAX {
@@ -126,13 +129,13 @@ impl Runs {
         Room::Tight(ns.clamp(1, DELAY_NS_MAX))
     }
 
-    /// Seals `active` and activates a new generation, unless somebody did.
-    fn hand_over(&self, active: &Arc<Memtable>) {
+    /// Seals `active` and activates a new generation, unless somebody did: true if it did.
+    fn hand_over(&self, active: &Arc<Memtable>) -> bool {
         {
             let mut state = self.state.write();
             let state: &mut State = &mut state;
             if !Arc::ptr_eq(&state.memtables[0], active) {
-                return;
+                return false;
             }
             active.seal();
             let number = Generation(active.number().0 + 1);
@@ -141,6 +144,7 @@ impl Runs {
             self.changed(state);
         }
         self.flush_event.notify();
+        true
     }
 
     /// Hands over a generation whose low LSN holds half of the log (B3). The checkpointer calls

@@ -20,16 +20,20 @@ use crate::{CheckReport, DuplicateKey, IndexCursor, IndexSpec, IndexStats, KeyRa
 use crate::{ManifestLog, MemReserved, RunsOptions};
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{
-    Code, CommitTable, Error, Generation, IndexId, Lsn, Result, Snapshot, Stamp, TxnState,
+    Cause, Code, CommitTable, Error, Generation, IndexId, Lsn, Result, Snapshot, Stamp, TxnState,
     metrics::{Metric, Metrics},
 };
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
-use evenkeel_io::{Event, Runtime};
+use evenkeel_io::{Event, Ghosts, Runtime};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+/// Memory that is to be lent and not there yet is waited for so long, so often at most.
+const LEND_WAIT: Duration = Duration::from_millis(50);
+const LEND_WAITS_MAX: usize = 10;
 /// Entries between two looks at whether a check was cancelled.
 const ENTRIES_PER_POLL: u64 = 1024;
 
@@ -56,8 +60,9 @@ pub struct Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.runs.lent_builds.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.runs.lent_builds.fetch_sub(self.bytes, Ordering::SeqCst);
         self.runs.set_cache();
+        self.runs.ghosts().wake();
     }
 }
 
@@ -69,6 +74,8 @@ pub struct Runs {
     /// Memory of run blocks that others have now: a third generation, an index build.
     pub(crate) lent_memtables: AtomicU64,
     lent_builds: AtomicU64,
+    /// Generations handed over because they were full.
+    pub(crate) handovers: AtomicU64,
     commits: Arc<dyn CommitTable>,
     pub(crate) log: OnceLock<Arc<dyn ManifestLog>>,
     pub(crate) state: RwLock<State>,
@@ -124,6 +131,7 @@ impl Runs {
             cache_bytes: AtomicU64::new(options.cache_bytes),
             lent_memtables: AtomicU64::new(0),
             lent_builds: AtomicU64::new(0),
+            handovers: AtomicU64::new(0),
             commits,
             log: OnceLock::new(),
             state: RwLock::new(state),
@@ -164,12 +172,38 @@ impl Runs {
         self.space_event.notify();
     }
 
-    /// Lends memory of run blocks, to an index build, until the guard is dropped.
+    /// Lends memory of run blocks, to an index build, until the guard is dropped. Where page
+    /// frames have that memory (`ghosts` is woken), waits until they gave it back, but not for
+    /// long: frames in use may take their time.
     pub fn lend(self: &Arc<Self>, bytes: u64) -> Lent {
-        self.lent_builds.fetch_add(bytes, Ordering::Relaxed);
+        let lent = self.lent_builds.fetch_add(bytes, Ordering::SeqCst) + bytes;
         self.set_cache();
         self.blocks.cache.trim();
+        self.blocks.cache.ghosts().wake();
+        for _ in 0..LEND_WAITS_MAX {
+            let seen = self.space_event.now();
+            if self.cache_bytes.load(Ordering::SeqCst) >= lent {
+                break;
+            }
+            self.rt.wait(&self.space_event, seen, Some(LEND_WAIT), Cause::FreeFrame);
+        }
         Lent { runs: self.clone(), bytes }
+    }
+
+    /// Bytes lent to index builds now.
+    pub fn lent_to_builds(&self) -> u64 {
+        self.lent_builds.load(Ordering::SeqCst)
+    }
+
+    /// Generations handed over because they were full, since the start.
+    pub fn full_generations(&self) -> u64 {
+        self.handovers.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that left the cache: what more memory would save. Woken, too, when a full generation
+    /// is handed over and when memory is lent.
+    pub fn ghosts(&self) -> &Ghosts {
+        self.blocks.cache.ghosts()
     }
 
     /// What run blocks may take now.

@@ -18,6 +18,7 @@ pub const SMALL: Geometry = Geometry {
     pool_bytes: Some(64 * 4096),
     log_bytes: Some(1 << 20),
     undo_bytes: Some(64 << 10),
+    cache_bytes: None,
 };
 
 /// Opens the database of a simulation.

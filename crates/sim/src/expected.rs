@@ -123,6 +123,7 @@ pub const METRIC_EVENTS: &[(Metric, &str)] = &[
     (Metric::Checkpoints, "checkpoint taken"),
     (Metric::Evictions, "frame taken from a clean page"),
     (Metric::TornPagesRepaired, "torn page repaired"),
+    (Metric::MemoryMoves, "memory lent"),
     (Metric::Splits, "page split"),
     (Metric::Compactions, "leaf compacted"),
     (Metric::LeafMerges, "leaf merged or unlinked"),

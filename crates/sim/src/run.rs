@@ -190,6 +190,8 @@ impl Run<'_> {
             pool_bytes: Some(64 * 4096),
             log_bytes: Some(1 << 20),
             undo_bytes: Some(64 << 10),
+            // Some lives lend memory between frames and run blocks.
+            cache_bytes: (self.rng.below(3) == 0).then_some(256 << 10),
         };
         let mut options = Options::new().env(sim.env()).geometry(geometry);
         options.lock_wait_timeout = Duration::from_millis(20 + self.rng.below(2_000));

@@ -1,0 +1,117 @@
+//! The law of lending by tables and by properties.
+
+use super::*;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+const REST: Division = Division { frames: 56 * MIB, blocks: 80 * MIB, generation: 32 * MIB };
+
+fn lendable() -> Lendable {
+    Lendable::new(REST, MIB)
+}
+
+fn seen(frame_hits: u64, block_hits: u64) -> Seen {
+    Seen { frame_hits, block_hits, hits_per_step: 100, ..Seen::default() }
+}
+
+/// Applies the law with the same figures `times` times.
+fn often(now: Division, seen: &Seen, times: usize) -> Division {
+    (0..times).fold(now, |now, _| lendable().next(now, seen))
+}
+
+#[test]
+fn nothing_moves_without_need() {
+    let law = lendable();
+    for quiet in [seen(0, 0), seen(99, 0), seen(0, 99), seen(150, 100), seen(100, 199)] {
+        assert_eq!(law.next(REST, &quiet), REST, "{quiet:?}");
+    }
+    let busy = Seen { full_generations: 3, ..seen(150, 140) };
+    assert_eq!(law.next(REST, &busy), REST, "a generation at its size has nothing to get back");
+}
+
+#[test]
+fn who_reads_gets_a_step_at_a_time_and_then_all_that_may_be_lent() {
+    let law = lendable();
+    let one = law.next(REST, &seen(100, 50));
+    assert_eq!(one.frames, REST.frames + law.step);
+    assert_eq!(one.sum(), law.total);
+    // Patience: memtables lend after more reads than blocks do.
+    let some = often(REST, &seen(100, 0), 100);
+    assert_eq!((some.blocks, some.generation), (law.blocks_min, REST.generation));
+    let all = often(REST, &seen(400, 0), 100);
+    assert_eq!((all.blocks, all.generation), (law.blocks_min, law.generation_min));
+    assert_eq!(all.sum(), law.total);
+    let back = often(all, &seen(0, 400), 100);
+    assert_eq!((back.frames, back.generation), (law.frames_min, law.generation_min));
+    assert_eq!(back.sum(), law.total);
+}
+
+#[test]
+fn two_sides_in_need_share_what_memtables_lend() {
+    let all = often(REST, &seen(410, 400), 100);
+    assert_eq!(all.blocks, REST.blocks);
+    assert_eq!(all.generation, lendable().generation_min);
+    let full = Seen { memtable_bytes: 20 * MIB, ..seen(410, 400) };
+    assert_eq!(
+        lendable().next(REST, &full),
+        REST,
+        "half a generation would not hold what is there"
+    );
+}
+
+#[test]
+fn a_full_memtable_has_its_size_back_at_once() {
+    let all = often(REST, &seen(400, 0), 100);
+    let next = lendable().next(all, &Seen { full_generations: 1, ..seen(10_000, 0) });
+    assert_eq!(next.generation, REST.generation);
+    assert_eq!(next.sum(), lendable().total);
+    assert_eq!(next.blocks, lendable().blocks_min, "frames give back what they had of memtables");
+}
+
+#[test]
+fn a_build_has_what_is_lent_to_it() {
+    let law = lendable();
+    let all = often(REST, &seen(400, 0), 100);
+    let lent = Seen { lent_to_builds: 60 * MIB, ..seen(0, 0) };
+    let next = law.next(all, &lent);
+    assert_eq!(next.blocks, law.blocks_min + 60 * MIB);
+    assert_eq!(next.sum(), law.total);
+    // And while it has it, frames cannot take it, however much they read.
+    assert_eq!(
+        often(next, &Seen { lent_to_builds: 60 * MIB, ..seen(4000, 0) }, 50).blocks,
+        next.blocks
+    );
+}
+
+proptest! {
+    /// Whatever is seen, in whatever order: nobody has less than its least, all together never more
+    /// than there is, and nothing is left lying.
+    #[test]
+    fn parts_add_up_and_keep_to_their_least(
+        rest in (64u64..4000, 64u64..4000, 1u64..1000),
+        steps in prop::collection::vec((0u64..500, 0u64..500, 0u64..2, 0u64..40, 0u64..3), 1..60),
+    ) {
+        let [frames, blocks, generation] = [rest.0 << 16, rest.1 << 16, rest.2 << 16];
+        let base = Division { frames, blocks, generation };
+        let law = Lendable::new(base, 1 << 20);
+        let mut now = base;
+        for (frame_hits, block_hits, full_generations, filled, lent) in steps {
+            let seen = Seen {
+                frame_hits,
+                block_hits,
+                hits_per_step: 50,
+                full_generations,
+                memtable_bytes: filled * now.generation / 20,
+                lent_to_builds: lent * base.blocks / 3,
+            };
+            let next = law.next(now, &seen);
+            prop_assert_eq!(next.sum(), law.total, "{:?} {:?} -> {:?}", now, seen, next);
+            prop_assert!(next.frames >= law.frames_min && next.blocks >= law.blocks_min);
+            prop_assert!(next.generation >= law.generation_min);
+            prop_assert!(next.generation <= base.generation);
+            let blocks_least = (law.blocks_min + seen.lent_to_builds).min(base.blocks);
+            prop_assert!(next.blocks >= blocks_least, "{:?} {:?}", next, blocks_least);
+            now = next;
+        }
+    }
+}
