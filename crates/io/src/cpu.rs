@@ -91,12 +91,12 @@ impl Runtime {
         self.seats.take().then(|| Seat(Some(&self.seats)))
     }
 
-    /// The same; waits for one, not longer than `timeout`.
+    /// The same; waits for one under the cause `governor`, not longer than `timeout`.
     pub fn seat_for(&self, timeout: Duration) -> Option<Seat<'_>> {
         let mut seat = self.try_seat();
         if seat.is_none() {
             self.metrics.add(Metric::CpuSeatWaits, 1);
-            self.wait_at_most(&self.seats.freed, Cause::Idle, timeout, || {
+            self.wait_at_most(&self.seats.freed, Cause::Governor, timeout, || {
                 seat = self.try_seat();
                 seat.is_some()
             });

@@ -81,3 +81,18 @@ fn what_a_user_waits_for_needs_no_seat() {
     second.notify();
     task.expect("spawn").join().expect("join");
 }
+
+#[test]
+fn who_waits_for_a_seat_waits_for_the_governor() {
+    let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), 1000));
+    let rt = Runtime::new(env.clone());
+    let other = rt.clone();
+    let worker = rt.spawn("worker", move || {
+        let _seat = other.try_seat().expect("free");
+        assert!(other.seat_for(Duration::from_millis(1)).is_none());
+    });
+    worker.expect("spawn").join().expect("join");
+    assert_eq!(rt.metrics.get(Metric::CpuSeatWaits), 1);
+    assert!(env.waits(Cause::Governor) >= 1);
+    assert_eq!(env.waits(Cause::Idle), 0);
+}

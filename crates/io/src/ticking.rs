@@ -13,18 +13,24 @@ pub struct TickingEnv {
     tick_ns: u64,
     now_ns: AtomicU64,
     yields: AtomicU64,
+    waits: [AtomicU64; Cause::ALL.len()],
 }
 
 impl TickingEnv {
     /// Another environment with such a clock.
     pub fn new(inner: Arc<dyn Env>, tick_ns: u64) -> TickingEnv {
         let now_ns = AtomicU64::new(1_000_000_000);
-        TickingEnv { inner, tick_ns, now_ns, yields: AtomicU64::new(0) }
+        TickingEnv { inner, tick_ns, now_ns, yields: AtomicU64::new(0), waits: Default::default() }
     }
 
     /// Times that the processor was given away.
     pub fn yields(&self) -> u64 {
         self.yields.load(Ordering::SeqCst)
+    }
+
+    /// Waits under a cause.
+    pub fn waits(&self, cause: Cause) -> u64 {
+        self.waits[cause as usize].load(Ordering::SeqCst)
     }
 }
 
@@ -54,6 +60,7 @@ impl Env for TickingEnv {
         self.inner.random()
     }
     fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, c: Cause) -> Woken {
+        self.waits[c as usize].fetch_add(1, Ordering::SeqCst);
         if time == Some(Duration::ZERO) && event.now() == seen {
             self.yields.fetch_add(1, Ordering::SeqCst);
         }

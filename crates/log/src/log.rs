@@ -385,14 +385,6 @@ impl Log {
     pub fn needed(&self) -> Option<Lsn> {
         self.shared.state.lock().needed()
     }
-
-    /// The position that the checkpoint should have reached: what holds it below is required work,
-    /// to be done at once (G2). It is what waiting operations need, or the age from which on
-    /// operations are delayed.
-    pub fn required(&self) -> Lsn {
-        let aged = Lsn(self.end().0.saturating_sub(self.age_target()));
-        self.needed().map_or(aged, |needed| needed.max(aged))
-    }
 }
 impl Drop for Reserved {
     fn drop(&mut self) {

@@ -94,15 +94,17 @@ impl Pages {
         let cold = self.take_cold(batch);
         let (rate, mut next_tick_ns) = self.tick();
         let room = (batch - cold.len()) as u64;
-        let paced = self.cleaner.quota.take(room);
+        let now = self.rt.env.now_ns();
+        let paced = self.cleaner.quota.take(room, batch as u64, now);
         let required = self.required_pages();
         let quota = paced.max(required.min(room));
         if cold.is_empty() && quota == 0 {
             if rate == 0 {
                 return Ok(Beat::Idle);
             }
-            let time = Some(Duration::from_nanos(next_tick_ns));
-            self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
+            let more_in = self.cleaner.quota.next_in(batch as u64, now);
+            let time = Duration::from_nanos(more_in.unwrap_or(next_tick_ns).min(next_tick_ns));
+            self.rt.wait(&self.clean_event, seen, Some(time), Cause::Idle);
             return Ok(Beat::More);
         }
         self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64 + quota - paced);
@@ -129,11 +131,14 @@ impl Pages {
         }
     }
 
-    /// Pages that hold up a checkpoint which is due: operations wait for log space, or are delayed.
+    /// Pages that hold up a checkpoint which is due: operations wait for log space, or soon will.
     /// They are written batch after batch, at the speed of the device, whatever the law says (G2):
     /// it looks ten times a second, and a small log is filled within one look.
     fn required_pages(&self) -> u64 {
-        self.log_if_attached().map_or(0, |log| self.dirty.older_than(log.required()))
+        let Some(log) = self.log_if_attached() else { return 0 };
+        let age = self.cleaner.pacer.lock().required_age(log.capacity());
+        let aged = Lsn(log.end().0.saturating_sub(age));
+        self.dirty.older_than(log.needed().map_or(aged, |needed| needed.max(aged)))
     }
 
     /// Has the cleaner look now whether pages hold up the checkpoint.

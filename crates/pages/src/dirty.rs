@@ -8,7 +8,7 @@
 //! its record is appended until its write is durable (B3); one that changes again while it is being
 //! written is counted in a newer bucket too.
 
-use crate::pacing::Load;
+use crate::pacing::{DUE_HORIZONS_SEC, Load};
 use evenkeel_base::{Lsn, TreeId, sync::Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -191,6 +191,11 @@ impl Dirty {
         previous_pages_per_sec: u64,
     ) -> Load {
         let age_target_bytes = around.log_bytes / 8 * 3;
+        let age_trigger_bytes = around.log_bytes / 8 * 5;
+        let due_pages = DUE_HORIZONS_SEC.map(|sec| {
+            let end = around.end.0.saturating_add(log_bytes_per_sec.saturating_mul(sec));
+            self.older_than(Lsn(end.saturating_sub(age_trigger_bytes)))
+        });
         let over_below = Lsn(around.end.0.saturating_sub(age_target_bytes));
         let next_below = Lsn(over_below.0.saturating_add(log_bytes_per_sec));
         let over_pages = self.older_than(over_below);
@@ -204,7 +209,8 @@ impl Dirty {
             next_pages: self.older_than(next_below).saturating_sub(over_pages),
             age_bytes: around.end.0.saturating_sub(oldest.0),
             age_target_bytes,
-            age_trigger_bytes: around.log_bytes / 8 * 5,
+            age_trigger_bytes,
+            due_pages,
             supply_pages: around.supply_pages,
             previous_pages_per_sec,
         }

@@ -16,10 +16,12 @@ pub struct Pacer {
     /// End of the log then.
     end: Lsn,
     rate: u64,
+    /// Bytes per second that were written to the log between the last two ticks.
+    log_bytes_per_sec: u64,
 }
 
 /// What a tick found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
     /// What the law looked at.
     pub load: Load,
@@ -31,6 +33,11 @@ impl Pacer {
     /// Pages per second that the last tick asked for.
     pub fn rate(&self) -> u64 {
         self.rate
+    }
+
+    /// The age from which on pages are required to be written, at the last known speed of the log.
+    pub fn required_age(&self, limit_bytes: u64) -> u64 {
+        pacing::required_age(limit_bytes, self.log_bytes_per_sec)
     }
 
     /// Nanoseconds to the next tick; none: it is due.
@@ -57,8 +64,9 @@ impl Pacer {
         let load = dirty.load(&around, log_bytes_per_sec, self.rate);
         let rate = pacing::pages_per_sec(&load);
         // What the last tick left over is not carried on: the law sees it as dirty pages.
-        let asked = quota.refill(pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages));
-        *self = Pacer { tick_ns: now_ns.max(1), end: around.end, rate };
+        let pages = pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
+        let asked = quota.refill(pages, now_ns);
+        *self = Pacer { tick_ns: now_ns.max(1), end: around.end, rate, log_bytes_per_sec };
         Tick { load, asked }
     }
 }
@@ -92,6 +100,6 @@ mod tests {
         assert!(over.abs_diff(100) <= bucket && next.abs_diff(1_000) <= bucket, "{over} {next}");
         // As many as the rate gives in a tick, at most what may be asked for from a standing start.
         assert_eq!((second.asked, pacer.rate()), (pacer.rate().div_ceil(10), 512));
-        assert_eq!(quota.take(u64::MAX), second.asked);
+        assert_eq!(quota.take(u64::MAX, u64::MAX, start + TICK_NS), second.asked);
     }
 }

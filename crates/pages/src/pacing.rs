@@ -2,22 +2,33 @@
 //! No clock, no I/O and no average over the past, so it is right from the first tick after a
 //! restart (P3).
 //!
-//! `rate = over / H + next + supply`, where `over` are the dirty pages older than the target age
-//! (or beyond the target share of the pool), `next` those the log will push over it within a
-//! second at its present speed, `supply` cold dirty pages the clock met. H is the time in which the
-//! excess is to go: 10 s just above the target, 1 s at the trigger, so the limit is never reached
-//! while the device keeps up. The rate moves by at most a factor of two per tick.
+//! `rate = max(next + over / H, due) + share + supply`, where `over` are the dirty pages older than
+//! the target age, `next` those the log will push over it within a second at its present speed, and
+//! `due` the least rate with which no page grows older than the trigger: for each of a few horizons
+//! the pages that will be older by then, divided by it. So an old log, as a crash leaves it, is
+//! brought down over H = 30 s and not at once, and faster only where the trigger would be passed.
+//! `share` are pages beyond the target share of the pool, to go within 10 s at the target and 1 s
+//! at the trigger; `supply` cold dirty pages the clock met. The rate moves by at most a factor of
+//! two per tick.
+//!
+//! Beyond the trigger begins what is required (G2): [`required_age`].
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use evenkeel_base::sync::Mutex;
 
 /// Nanoseconds between two evaluations.
 pub const TICK_NS: u64 = 100_000_000;
-/// H at the target.
-const HORIZON_MAX: f64 = 10.0;
-/// H at the trigger and beyond.
-const HORIZON_MIN: f64 = 1.0;
+/// In so many seconds pages older than the target age are to go.
+const AGE_HORIZON: f64 = 30.0;
+/// Pages older than the trigger in so many seconds are to be gone by then.
+pub const DUE_HORIZONS_SEC: [u64; 3] = [10, 20, 40];
+/// In so many seconds pages beyond the target share are to go.
+const SHARE_HORIZON_MAX: f64 = 10.0;
+/// At the trigger.
+const SHARE_HORIZON_MIN: f64 = 1.0;
 /// The rate may always rise to this within one tick.
 const STEP_MIN: u64 = 512;
+/// Room that is left to a log, at least, when flushing becomes required.
+const REQUIRED_ROOM_MIN: u64 = 4 << 20;
 
 /// What the law looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +47,10 @@ pub struct Load {
     pub age_bytes: u64,
     /// Target age.
     pub age_target_bytes: u64,
-    /// Age at which the excess is to go within a second.
+    /// Age that no page is to reach.
     pub age_trigger_bytes: u64,
+    /// Pages that are older than the trigger in so many seconds, by horizon.
+    pub due_pages: [u64; DUE_HORIZONS_SEC.len()],
     /// Cold dirty pages waiting to be written so that their frames can be used.
     pub supply_pages: u64,
     /// The rate of the last tick.
@@ -84,20 +97,30 @@ impl Terms {
 
 /// What the load asks for, by term.
 pub fn terms(load: &Load) -> Terms {
-    let dirty_over = load.dirty_pages.saturating_sub(load.dirty_target_pages);
-    let over = load.over_pages.max(dirty_over).min(load.dirty_pages);
-    let by_age = urgency(load.age_bytes, load.age_target_bytes, load.age_trigger_bytes);
-    let by_share = urgency(load.dirty_pages, load.dirty_target_pages, load.dirty_trigger_pages);
-    let horizon = HORIZON_MAX - (HORIZON_MAX - HORIZON_MIN) * by_age.max(by_share);
-    let excess = (over as f64 / horizon).ceil() as u64;
+    let excess = |pages: u64, horizon: f64| (pages as f64 / horizon).ceil() as u64;
+    let over = load.over_pages.min(load.dirty_pages);
+    let due = load.due_pages.iter().zip(DUE_HORIZONS_SEC);
+    let due = due.map(|(pages, sec)| excess((*pages).min(load.dirty_pages), sec as f64)).max();
+    // Of the two the larger: what is due contains what the log pushes over the trigger.
+    let age = excess(over, AGE_HORIZON).max(due.unwrap_or(0).saturating_sub(load.next_pages));
+    let (target, trigger) = (load.dirty_target_pages, load.dirty_trigger_pages);
+    let urgency = urgency(load.dirty_pages, target, trigger);
+    let horizon = SHARE_HORIZON_MAX - (SHARE_HORIZON_MAX - SHARE_HORIZON_MIN) * urgency;
+    let share = excess(load.dirty_pages.saturating_sub(target), horizon);
     let ticks_per_sec = 1_000_000_000 / TICK_NS;
-    let aged = load.over_pages >= dirty_over;
     Terms {
-        age: if aged { excess } else { 0 },
-        share: if aged { 0 } else { excess },
+        age,
+        share: share.saturating_sub(age),
         next: load.next_pages,
         supply: load.supply_pages * ticks_per_sec,
     }
+}
+
+/// The age from which on pages are required to be written, at the speed of the device: where the
+/// log would come to its limit within half a second, a few looks of the law.
+pub fn required_age(limit_bytes: u64, log_bytes_per_sec: u64) -> u64 {
+    let room = (log_bytes_per_sec / 2).max(limit_bytes / 64).max(REQUIRED_ROOM_MIN);
+    limit_bytes - room.min(limit_bytes / 4)
 }
 
 /// The rate that the load asks for, before the slew limit.
@@ -120,27 +143,54 @@ pub fn tick_quota(pages_per_sec: u64, elapsed_ns: u64, dirty_pages: u64) -> u64 
     u64::try_from(quota).unwrap_or(u64::MAX).min(dirty_pages)
 }
 
-/// Pages that may be flushed until the next tick. All workers draw from it, so that what they do
-/// together is what the law says, whatever their number.
+/// How many pages of a tick's quota may have been begun `elapsed_ns` after the tick: a batch at
+/// once, then evenly, so that the device is never given a tick's work in one piece.
+pub fn issued(quota: u64, batch: u64, elapsed_ns: u64) -> u64 {
+    let batches = u128::from(quota.div_ceil(batch.max(1)));
+    let due = u128::from(elapsed_ns) * batches / u128::from(TICK_NS) + 1;
+    u64::try_from(due).unwrap_or(u64::MAX).saturating_mul(batch.max(1)).min(quota)
+}
+
 #[derive(Debug, Default)]
-pub struct Quota(AtomicU64);
+struct Issue {
+    since_ns: u64,
+    pages: u64,
+    taken: u64,
+}
+
+/// Pages that may be flushed until the next tick. All workers draw from it, so that what they do
+/// together is what the law says, whatever their number. Invariant: taken <= issued <= pages.
+#[derive(Debug, Default)]
+pub struct Quota(Mutex<Issue>);
 
 impl Quota {
     /// A new tick: what the last one left over is not carried on, the law sees it as dirty pages.
     /// Returns how many pages this adds to what was asked for before.
-    pub fn refill(&self, pages: u64) -> u64 {
-        pages.saturating_sub(self.0.swap(pages, SeqCst))
+    pub fn refill(&self, pages: u64, now_ns: u64) -> u64 {
+        let mut issue = self.0.lock();
+        let left = issue.pages - issue.taken;
+        *issue = Issue { since_ns: now_ns, pages, taken: 0 };
+        pages.saturating_sub(left)
     }
 
-    /// A worker's part: at most `max`.
-    pub fn take(&self, max: u64) -> u64 {
-        let mut taken = 0;
-        let take = |now: u64| {
-            taken = now.min(max);
-            Some(now - taken)
-        };
-        // The closure never refuses.
-        let _ = self.0.fetch_update(SeqCst, SeqCst, take);
-        taken
+    /// A worker's part: at most `max` of what is issued, in batches of `batch`.
+    pub fn take(&self, max: u64, batch: u64, now_ns: u64) -> u64 {
+        let mut issue = self.0.lock();
+        let due = issued(issue.pages, batch, now_ns.saturating_sub(issue.since_ns));
+        let part = due.saturating_sub(issue.taken).min(max);
+        issue.taken += part;
+        part
+    }
+
+    /// Nanoseconds until more is issued; none: it is all taken, or there is something now.
+    pub fn next_in(&self, batch: u64, now_ns: u64) -> Option<u64> {
+        let issue = self.0.lock();
+        if issue.taken >= issue.pages {
+            return None;
+        }
+        let batches = issue.pages.div_ceil(batch.max(1));
+        let next = u128::from(issue.taken / batch.max(1)) * u128::from(TICK_NS);
+        let at = issue.since_ns + next.div_ceil(u128::from(batches)) as u64;
+        (at > now_ns).then(|| at - now_ns)
     }
 }

@@ -1,6 +1,9 @@
 //! The pacing law by table and by property.
 
-use crate::pacing::{Load, TICK_NS, pages_per_sec, terms, tick_quota, wanted_pages_per_sec};
+use crate::pacing::{
+    DUE_HORIZONS_SEC, Load, Quota, TICK_NS, issued, pages_per_sec, required_age, terms, tick_quota,
+    wanted_pages_per_sec,
+};
 use proptest::prelude::*;
 
 fn idle() -> Load {
@@ -15,7 +18,7 @@ fn idle() -> Load {
 
 #[test]
 fn table() {
-    let rows: [(&str, Load, u64); 8] = [
+    let rows: [(&str, Load, u64); 9] = [
         ("nothing dirty", idle(), 0),
         ("dirty but young", Load { dirty_pages: 50_000, ..idle() }, 0),
         (
@@ -24,26 +27,118 @@ fn table() {
             900,
         ),
         (
-            "just above the target: a tenth of the excess",
-            Load { dirty_pages: 50_000, over_pages: 10_000, age_bytes: 3 << 27, ..idle() },
-            1_000,
+            "above the target: within 30 s",
+            Load { dirty_pages: 50_000, over_pages: 12_000, age_bytes: 4 << 27, ..idle() },
+            400,
         ),
         (
-            "at the trigger: all of it within a second",
-            Load { dirty_pages: 50_000, over_pages: 10_000, age_bytes: 5 << 27, ..idle() },
-            10_000,
+            "beyond the trigger, but the log stands: within 10 s what is beyond it",
+            Load { dirty_pages: 50_000, over_pages: 12_000, due_pages: [9_000; 3], ..idle() },
+            900,
         ),
         (
-            "half-way: 5.5 s",
-            Load { dirty_pages: 50_000, over_pages: 11_000, age_bytes: 4 << 27, ..idle() },
+            "the log will push over the trigger what must be gone by then",
+            Load {
+                dirty_pages: 90_000,
+                dirty_target_pages: 90_000,
+                over_pages: 12_000,
+                next_pages: 1_000,
+                due_pages: [9_000, 40_000, 60_000],
+                ..idle()
+            },
             2_000,
         ),
+        ("a little too much of the pool is dirty", Load { dirty_pages: 75_100, ..idle() }, 11),
         ("too much of the pool is dirty", Load { dirty_pages: 87_500, ..idle() }, 12_500),
         ("cold pages wait", Load { dirty_pages: 10, supply_pages: 7, ..idle() }, 70),
     ];
     for (what, load, wanted) in rows {
         assert_eq!(wanted_pages_per_sec(&load), wanted, "{what}");
     }
+}
+
+#[test]
+fn required_is_what_the_log_reaches_before_the_law_looks_again() {
+    let (mb, gb) = (1 << 20, 1 << 30);
+    for (what, limit, speed, age) in [
+        ("a log at rest", gb, 0, gb / 64 * 63),
+        ("256 MiB a second", gb, 256 * mb, gb - 128 * mb),
+        ("faster than anything", gb, 64 * gb, gb / 4 * 3),
+        ("a small log", 64 * mb, 0, 60 * mb),
+        ("the smallest", 16 * mb, 0, 12 * mb),
+    ] {
+        assert_eq!(required_age(limit, speed), age, "{what}");
+    }
+}
+
+/// A log in buckets, a device, writers that change other pages at an even speed; ticks of the law
+/// as the engine has them. Returns the highest age, and pages flushed each second.
+fn held_up(age_pct: u64, limit: u64, bytes_per_sec: u64, device: u64) -> (u64, Vec<u64>) {
+    const BUCKETS: u64 = 128;
+    let bucket = limit / BUCKETS;
+    let pages_per_bucket = bucket / 4096;
+    let mut buckets: std::collections::VecDeque<(u64, u64)> = (0..BUCKETS * age_pct / 100)
+        .map(|n| (4 * limit - (BUCKETS * age_pct / 100 - n) * bucket, pages_per_bucket))
+        .collect();
+    let (mut end, mut rate, mut oldest, mut flushed) = (4 * limit, 0, 0, vec![0; 60]);
+    for tick in 0..600 {
+        let older = |lsn: u64| buckets.iter().filter(|b| b.0 < lsn).map(|b| b.1).sum::<u64>();
+        let (target, trigger) = (limit / 8 * 3, limit / 8 * 5);
+        let speed = if tick == 0 { 0 } else { bytes_per_sec };
+        let age = end - buckets.front().map_or(end, |b| b.0);
+        oldest = oldest.max(age);
+        let over = older(end - target);
+        let load = Load {
+            dirty_pages: older(u64::MAX),
+            dirty_target_pages: u64::MAX,
+            dirty_trigger_pages: u64::MAX,
+            over_pages: over,
+            next_pages: older(end - target + speed) - over,
+            age_bytes: age,
+            age_target_bytes: target,
+            age_trigger_bytes: trigger,
+            due_pages: DUE_HORIZONS_SEC.map(|sec| older(end - trigger + speed * sec)),
+            supply_pages: 0,
+            previous_pages_per_sec: rate,
+        };
+        rate = pages_per_sec(&load);
+        let required = older(end - required_age(limit, speed).min(end));
+        let mut left = tick_quota(rate, TICK_NS, load.dirty_pages).max(required).min(device / 10);
+        flushed[tick / 10] += left;
+        while left > 0 && !buckets.is_empty() {
+            let part = buckets[0].1.min(left);
+            buckets[0].1 -= part;
+            left -= part;
+            if buckets[0].1 == 0 {
+                buckets.pop_front();
+            }
+        }
+        end += bytes_per_sec / 10;
+        let new = bytes_per_sec / 10 / 4096;
+        match buckets.back_mut() {
+            Some(last) if end - last.0 < bucket => last.1 += new,
+            _ => buckets.push_back((end, new)),
+        }
+    }
+    (oldest, flushed)
+}
+
+#[test]
+fn an_old_log_is_brought_down_without_taking_the_device() {
+    let limit = 1 << 30;
+    // 24 MB/s of log change 6,000 pages a second: that much must be flushed to stand still.
+    let (pace, device) = (24_576_000, 20_000);
+    for age_pct in [40, 60, 80, 90] {
+        let (oldest, flushed) = held_up(age_pct, limit, pace, device);
+        assert!(oldest <= limit / 100 * (age_pct + 4).max(45), "{age_pct}%: {oldest}");
+        let most = flushed.iter().max().expect("seconds");
+        assert!(*most < 13_000, "{age_pct}%: {flushed:?}");
+        let last = flushed.last().expect("seconds");
+        assert!(last.abs_diff(6_000) < 1_200, "{age_pct}%: {flushed:?}");
+    }
+    // Faster than the device can be held: the limit is met by required work, then by the writers.
+    let (oldest, flushed) = held_up(60, limit, 4 * pace, 24_000);
+    assert!(oldest <= limit && flushed.iter().all(|f| *f <= 24_000), "{oldest} {flushed:?}");
 }
 
 #[test]
@@ -66,7 +161,7 @@ fn the_first_tick_after_a_crash_needs_no_history() {
 fn a_restart_under_load_flushes_evenly() {
     // Four workers and a device of 20,000 pages/s; 60,000 old pages, 2,000 more come each second.
     let (mut old, mut rate, mut worst) = (60_000u64, 0, 0);
-    for tick in 0..300 {
+    for tick in 0..900 {
         old += 200;
         let load = Load {
             dirty_pages: old,
@@ -89,8 +184,10 @@ fn a_restart_under_load_flushes_evenly() {
 fn loads() -> impl Strategy<Value = Load> {
     let pages = 0..1_000_000u64;
     let ages = (0u64..1 << 32, 1u64..1 << 31, 1u64..1 << 31);
-    (pages.clone(), pages.clone(), pages.clone(), 0..1000u64, ages, pages).prop_map(
-        |(dirty, over, next, supply, (age, target, span), previous)| Load {
+    let due = prop::array::uniform3(pages.clone());
+    (pages.clone(), pages.clone(), pages.clone(), 0..1000u64, ages, (pages, due)).prop_map(
+        |(dirty, over, next, supply, (age, target, span), (previous, due))| Load {
+            due_pages: due,
             dirty_pages: dirty,
             over_pages: over.min(dirty),
             next_pages: next.min(dirty),
@@ -123,8 +220,12 @@ proptest! {
             ..load
         };
         prop_assert!(wanted_pages_per_sec(&worse) >= wanted_pages_per_sec(&load));
-        let older = Load { age_bytes: load.age_bytes + more * 4096, ..load };
-        prop_assert!(wanted_pages_per_sec(&older) >= wanted_pages_per_sec(&load));
+        let later = Load { due_pages: load.due_pages.map(|pages| pages + more), ..load };
+        prop_assert!(wanted_pages_per_sec(&later) >= wanted_pages_per_sec(&load));
+        // What must be gone by then, will be.
+        for (pages, sec) in load.due_pages.iter().zip(DUE_HORIZONS_SEC) {
+            prop_assert!(wanted_pages_per_sec(&load) * sec >= *pages.min(&load.dirty_pages));
+        }
     }
 
     #[test]
@@ -135,6 +236,35 @@ proptest! {
         prop_assert!(quota <= dirty);
         let two_ticks = u128::from(rate) * 2 * u128::from(TICK_NS) / 1_000_000_000;
         prop_assert!(u128::from(quota) <= two_ticks + 1);
+    }
+
+    #[test]
+    fn a_quota_is_issued_evenly_and_whole(quota in 0..100_000u64, batch in 1..512u64,
+        mut times in prop::collection::vec(0..2 * TICK_NS, 1..20))
+    {
+        prop_assert_eq!(issued(quota, batch, TICK_NS), quota);
+        times.sort_unstable();
+        let (all, mut taken) = (Quota::default(), 0);
+        prop_assert_eq!(all.refill(quota, 7), quota);
+        for elapsed in times {
+            let due = issued(quota, batch, elapsed);
+            // Never further than a batch ahead of the even pace, never behind it.
+            let even = u128::from(quota) * u128::from(elapsed.min(TICK_NS)) / u128::from(TICK_NS);
+            prop_assert!(u128::from(due) >= even);
+            prop_assert!(u128::from(due) <= even + 2 * u128::from(batch));
+            let part = all.take(u64::MAX, batch, 7 + elapsed);
+            prop_assert_eq!(taken + part, due.max(taken));
+            taken += part;
+            match all.next_in(batch, 7 + elapsed) {
+                None => prop_assert_eq!(taken, quota),
+                // Not a nanosecond before.
+                Some(ns) => {
+                    prop_assert!(issued(quota, batch, elapsed + ns) > due);
+                    prop_assert_eq!(issued(quota, batch, elapsed + ns - 1), due);
+                }
+            }
+        }
+        prop_assert_eq!(all.refill(quota, 9), taken);
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Pool<'_> {
             self.locked(time, |pool| pool.pacer.tick(time, around, &pool.dirty, &pool.quota));
         }
         let most = (self.setup.disk_pages_per_sec() * BATCH_NS / SECOND).max(1);
-        let mut wanted = self.quota.take(most);
+        let mut wanted = self.quota.take(most, most, time);
         let mut taken = Vec::new();
         while wanted > 0 {
             if self.draining.is_empty() {

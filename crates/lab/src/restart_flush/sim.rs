@@ -55,7 +55,7 @@ trait Flusher {
     fn tick(&mut self, now: u64, end: u64) -> u64;
     /// Pages that cleaners hand to the disk now, given how many are under way, and how many of
     /// them they request beyond what the law did.
-    fn submit(&mut self, under_way: u64, end: u64) -> (Vec<(u64, u32)>, u64);
+    fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<(u64, u32)>, u64);
     /// How long a transaction is delayed because the log is old, nanoseconds; none: it waits.
     fn delay(&self, end: u64) -> Option<u64>;
     /// They are written.
@@ -118,7 +118,7 @@ impl Flusher for Lists<'_> {
         request.pages
     }
 
-    fn submit(&mut self, under_way: u64, _end: u64) -> (Vec<(u64, u32)>, u64) {
+    fn submit(&mut self, _now: u64, under_way: u64, _end: u64) -> (Vec<(u64, u32)>, u64) {
         let mut room = self.setup.async_pages.saturating_sub(under_way);
         let mut batch = Vec::new();
         for (list, left) in self.lists.iter_mut().zip(&mut self.left) {
@@ -190,13 +190,13 @@ impl Flusher for Buckets<'_> {
 
     /// Beats of the cleaners that have no batch under way. As in the engine, pages that hold up the
     /// checkpoint are written whatever the law says (G2), and counted as requested too.
-    fn submit(&mut self, under_way: u64, end: u64) -> (Vec<(u64, u32)>, u64) {
-        let required = Lsn(end.saturating_sub(self.limits.target()));
+    fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<(u64, u32)>, u64) {
+        let required = Lsn(end.saturating_sub(self.pacer.required_age(self.limits.user())));
         let mut left = (self.setup.cleaners * self.setup.batch_pages).saturating_sub(under_way);
         let (mut batch, mut more) = (Vec::new(), 0);
         while left > 0 {
             let room = left.min(self.setup.batch_pages);
-            let paced = self.quota.take(room);
+            let paced = self.quota.take(room, self.setup.batch_pages, now);
             let quota = paced.max(self.dirty.older_than(required).min(room));
             let done = self.take(quota, &mut batch);
             more += quota - paced;
@@ -310,7 +310,7 @@ pub fn run(setup: &Setup, law: Law) -> Seconds {
         }
         // The clock of a machine does not begin with the server.
         let asked = flusher.tick(SECOND + now, end);
-        let (batch, more) = flusher.submit(pages_under_way, end);
+        let (batch, more) = flusher.submit(SECOND + now, pages_under_way, end);
         out.requested[second] += (asked + more) as f64;
         if !batch.is_empty() {
             disk_free = disk_free.max(now) + page_ns(batch.len() as u64);

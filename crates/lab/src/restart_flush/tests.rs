@@ -45,17 +45,14 @@ fn ours_flushes_what_it_requests_whatever_the_number_of_cleaners() {
 }
 
 #[test]
-fn the_worst_second_is_better_with_ours_and_five_seconds_on_all_is_as_ever() {
+fn with_ours_no_second_is_felt() {
     let setup = Setup::new(1, 5);
     let outcome = run(&setup);
     let ratio = |name| outcome.value(name, "worst / last 10 s").expect("a ratio");
     assert!(ratio("published") < 0.5 * ratio("evenkeel"), "{}", outcome.text());
     let share = |name| outcome.value(name, "flushed / requested, first 30 s").expect("a ratio");
     assert!(share("published") > 4.0 && share("evenkeel") < 1.1, "{}", outcome.text());
-    // After five seconds it is as if there had been no crash.
-    let done = sim::run(&setup, Law::Ours).done;
-    let last = done[50..].iter().sum::<f64>() / 10.0;
-    assert!(done[5..].iter().all(|second| *second > 0.8 * last), "{done:?}");
+    assert!(ratio("evenkeel") >= 0.9, "{}", outcome.text());
     assert_eq!(run(&Setup::new(1, 5)).text(), outcome.text(), "it repeats");
 }
 
@@ -68,5 +65,20 @@ fn a_smaller_machine_shows_the_same_picture() {
         };
         let (large, small) = (share(1), share(10));
         assert!((large / small - 1.0).abs() < 0.15, "{law:?}: {large} {small}");
+    }
+}
+
+#[test]
+fn no_second_after_a_crash_is_much_below_any_other_however_old_the_log_is() {
+    // 70% of the log on disk is within 4% of where writers wait: there they are delayed too (G1).
+    for (first_age_pct, least) in [(10, 0.9), (30, 0.9), (45, 0.9), (60, 0.9), (65, 0.9), (70, 0.8)]
+    {
+        let seconds = sim::run(&Setup { first_age_pct, ..Setup::new(1, 5) }, Law::Ours);
+        let last = seconds.done[50..].iter().sum::<f64>() / 10.0;
+        let worst = seconds.done.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(worst >= least * last, "{first_age_pct}%: {worst} of {last}: {:?}", seconds.done);
+        for (flushed, requested) in seconds.flushed.iter().zip(&seconds.requested) {
+            assert!(*flushed <= 1.1 * requested + 64.0, "{first_age_pct}%: {flushed} {requested}");
+        }
     }
 }
