@@ -61,7 +61,8 @@ impl Scan {
         self.rows.next(row, evenkeel_tables::Scan::next)
     }
 
-    /// Goes on behind a row of the scan, by its clustered key bytes ([`Row::key`]).
+    /// Goes on behind a row of the scan, by its clustered key bytes ([`Row::key`]), also after the
+    /// scan's end.
     ///
     /// # Errors
     /// Of storage.

@@ -11,7 +11,7 @@ use crate::file::Run;
 use crate::memtable::Memtable;
 use crate::policy::RUNS_TRIGGER;
 use crate::state::State;
-use evenkeel_base::{Cause, Code, Error, Generation, Lsn, Result};
+use evenkeel_base::{Cause, Code, Error, Generation, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ENTRY_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -195,9 +195,11 @@ impl Runs {
         self.space_event.notify();
     }
 
-    /// The view changed (state lock held): a new version, and whether ingest needs credit.
+    /// The view changed (state lock held): a new version, which no idle cursor keeps back (D6), and
+    /// whether ingest needs credit.
     pub(crate) fn changed(&self, state: &State) {
         self.version.fetch_add(1, Ordering::SeqCst);
+        self.rt.metrics.add(Metric::IndexViewsTaken, self.parked.clear());
         // Two generations are the memtables' own share; a third stands on memory of run blocks.
         let beyond = state.memtables.len().saturating_sub(2) as u64 * self.generation_bytes();
         self.lent_memtables.store(beyond, Ordering::Relaxed);

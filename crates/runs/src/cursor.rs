@@ -1,14 +1,16 @@
 //! A cursor over one index at a snapshot: merge of memtables and runs, visible live entries only,
 //! both directions, covering.
 //!
-//! It keeps a key, not a view (D6): when memtables or runs changed, after 100 ms, or after
-//! [`IndexCursor::park`], it takes the present view and seeks behind its last key. An entry is
+//! It keeps a key, not a view (D6): when memtables or runs changed, or after 100 ms, it takes the
+//! present view and seeks behind its last key. Parked ([`IndexCursor::park`]), it leaves its view
+//! where any change takes it away (`parked`); if nothing changed it goes on with it. An entry is
 //! returned only if the view was still the present one after its visibility was judged: so a
 //! transaction whose entries a flush has dropped may leave the commit table (A5).
 //!
 //! Forward, the caller gets the bytes where they lie, in a block or a memtable; the cursor moves on
 //! at the next call, and copies the key only when it lets go of the view.
 
+use crate::parked::Ticket;
 use crate::run_iter::Bounds;
 use crate::source::{Direction, Merger};
 use crate::{Runs, source::Item};
@@ -113,6 +115,8 @@ pub struct IndexCursor {
     direction: Direction,
     bounds: Arc<Bounds>,
     merger: Option<Merger>,
+    /// Where the merger is while parked.
+    ticket: Option<Ticket>,
     view_version: u64,
     /// Zero: not known yet.
     view_until_ns: u64,
@@ -144,6 +148,7 @@ impl IndexCursor {
             direction,
             bounds: Arc::new(Bounds { low, high }),
             merger: None,
+            ticket: None,
             view_version: 0,
             view_until_ns: 0,
             calls: 0,
@@ -163,25 +168,44 @@ impl IndexCursor {
         self.undecided
     }
 
-    /// Releases memtables and files until the next call: call it before returning to a client that
-    /// may stay idle (D6).
+    /// Leaves memtables and files to those who may want to be rid of them before the next call: to
+    /// be called before returning to a client that may stay idle (D6).
     pub fn park(&mut self) {
-        self.keep_place();
+        self.keep_key();
+        if let Some(merger) = self.merger.take() {
+            let (runs, version) = (&self.runs, self.view_version);
+            self.ticket = runs.parked.put(merger, || runs.view_version() != version);
+        }
+    }
+
+    /// Goes on with the view it left, or with none.
+    fn unpark(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.merger = self.runs.parked.take(&ticket);
+        }
+    }
+
+    /// Lets go of the view.
+    fn let_go(&mut self) {
+        self.keep_key();
         self.merger = None;
+        if self.place == Place::Lent {
+            self.place = Place::Behind;
+        }
     }
 
     /// Copies the key that the merger stands on, if the place is there.
-    fn keep_place(&mut self) {
+    fn keep_key(&mut self) {
         if self.place == Place::Lent
             && let Some(item) = self.merger.as_ref().and_then(Merger::top)
         {
             self.key.clear();
             self.key.extend_from_slice(item.key);
-            self.place = Place::Behind;
         }
     }
 
     fn is_view_old(&mut self) -> bool {
+        self.unpark();
         if self.merger.is_none() || self.is_stale() {
             return true;
         }
@@ -201,7 +225,7 @@ impl IndexCursor {
     }
 
     fn take_view(&mut self) -> Result<()> {
-        self.park();
+        self.let_go();
         let view = self.runs.view(self.index)?;
         self.view_version = view.version;
         self.view_until_ns = 0;
@@ -265,7 +289,7 @@ impl IndexCursor {
                 Ok(Step::End) => return Ok(false),
                 Ok(Step::Stale) => {}
                 Err(error) => {
-                    self.park();
+                    self.let_go();
                     return Err(error);
                 }
             }
@@ -355,6 +379,7 @@ impl IndexCursor {
 
 impl Drop for IndexCursor {
     fn drop(&mut self) {
+        self.unpark();
         self.count_skipped();
     }
 }

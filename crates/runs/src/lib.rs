@@ -30,6 +30,7 @@ mod leaves;
 mod leaves_tests;
 mod memtable;
 mod merge;
+mod parked;
 mod pins;
 mod policy;
 mod prune;

@@ -10,6 +10,7 @@ use crate::latch::Latch;
 use crate::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
 use crate::merge::{Ingest, MergeJob};
+use crate::parked::Parked;
 use crate::restore::Restoring;
 use crate::run_iter::{Blocks, Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
@@ -34,6 +35,10 @@ use std::time::Duration;
 /// Memory that is to be lent and not there yet is waited for so long, so often at most.
 const LEND_WAIT: Duration = Duration::from_millis(50);
 const LEND_WAITS_MAX: usize = 10;
+
+/// Views that idle cursors may leave; each holds a block of every run of its index in memory.
+const PARKED_MAX: usize = 128;
+
 /// Entries between two looks at whether a check was cancelled.
 const ENTRIES_PER_POLL: u64 = 1024;
 
@@ -103,6 +108,8 @@ pub struct Runs {
     pub(crate) ingest: Mutex<Ingest>,
     blocks: Arc<Blocks>,
     unique: Arc<UniqueSlots>,
+    /// Views of cursors whose clients may be idle; all of the present version.
+    pub(crate) parked: Parked<Merger>,
 }
 
 impl Runs {
@@ -154,6 +161,7 @@ impl Runs {
             ingest: Mutex::default(),
             blocks,
             unique: UniqueSlots::new(),
+            parked: Parked::new(PARKED_MAX),
         }))
     }
 

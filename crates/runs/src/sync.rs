@@ -1,4 +1,6 @@
-//! Where `pins` takes its atomics from: the models of `crates/sim/tests/models` compile it against
-//! others, whose every operation is a scheduling point.
+//! Where `pins` and `parked` take their locks and atomics from: the models of
+//! `crates/sim/tests/models` compile them against others, whose every operation is a scheduling
+//! point.
 
+pub(crate) use evenkeel_base::sync::Mutex;
 pub(crate) use std::sync::atomic;

@@ -46,6 +46,7 @@ pub const EXPECTED: &[&str] = &[
     "index scanned",
     "index scanned alone",
     "index scanned by a prefix",
+    "index scan stopped in its middle",
     "index too young for a snapshot",
     "insert ignored",
     "insert many",
@@ -109,6 +110,7 @@ pub const EXPECTED: &[&str] = &[
     "undo spilled",
     "unique duplicate refused",
     "upsert changed a row",
+    "view of an idle index scan taken",
     "write refused for want of space",
     "writes stopped after an I/O error",
 ];
@@ -132,6 +134,7 @@ pub const METRIC_EVENTS: &[(Metric, &str)] = &[
     (Metric::MergesBottom, "runs merged into the bottom"),
     (Metric::FilterSkips, "run skipped by its filter"),
     (Metric::EntriesSkipped, "dead index entry skipped"),
+    (Metric::IndexViewsTaken, "view of an idle index scan taken"),
     (Metric::BuildWriteBytes, "bytes of an index built"),
     (Metric::Rollbacks, "rollback"),
     (Metric::RevertsOnTouch, "loser reverted on touch"),

@@ -358,7 +358,15 @@ impl Session {
         let bound = value.as_ref().map(|v| [v.value()]);
         let range = bound.as_ref().map_or(Range::ALL, |v| Range::prefix(v));
         let how = How { index: &index, parts: &parts, range, direction, keys_only };
-        let read = match read_index(&mut self.open().txn, &target.def, how) {
+        // A client that stops in the middle of its scan, for others to go on (D6).
+        let (world, mut left) = (self.world.clone(), self.rng.below(200));
+        let mut idle = || {
+            if left == 0 {
+                world.idle();
+            }
+            left = left.wrapping_sub(1);
+        };
+        let read = match read_index(&mut self.open().txn, &target.def, how, &mut idle) {
             Ok(read) => read,
             Err(error) if error.code() == evenkeel::Code::IndexTooYoung => {
                 self.world.events.hit("index too young for a snapshot");

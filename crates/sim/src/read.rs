@@ -89,11 +89,16 @@ pub struct How<'a> {
     pub keys_only: bool,
 }
 
-/// Reads an index.
+/// Reads an index; `between` is called after each row.
 ///
 /// # Errors
 /// Of the engine.
-pub fn read_index(txn: &mut Txn, def: &TableDef, how: How<'_>) -> Result<Entries, Error> {
+pub fn read_index(
+    txn: &mut Txn,
+    def: &TableDef,
+    how: How<'_>,
+    between: &mut dyn FnMut(),
+) -> Result<Entries, Error> {
     let kind = Kind::of(&def.name);
     // The columns of a hidden key are in no entry: without the table the row cannot be told.
     let keys_only = how.keys_only && kind.is_clustered();
@@ -116,6 +121,7 @@ pub fn read_index(txn: &mut Txn, def: &TableDef, how: How<'_>) -> Result<Entries
             values.push(V::from_engine(row.value(position)?));
         }
         entries.push((values, kind.id(&key)));
+        between();
     }
     Ok(entries)
 }

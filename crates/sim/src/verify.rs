@@ -65,7 +65,7 @@ fn check_index(
         (Direction::Backward, false),
     ] {
         let how = How { index, parts: &parts, range: Range::ALL, direction, keys_only };
-        let read = match read_index(txn, def, how) {
+        let read = match read_index(txn, def, how, &mut || {}) {
             Err(error) if error.code() == Code::IndexTooYoung => return Ok(()),
             // A schema change goes on.
             Err(error) if error.code() == Code::IndexMissing && !strict => return Ok(()),

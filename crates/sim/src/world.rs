@@ -6,11 +6,15 @@ use crate::kind::NAMES;
 use crate::model::Model;
 use crate::values::Sizes;
 use evenkeel::{Database, Error, Kind};
-use evenkeel_base::sync::Mutex;
-use evenkeel_io::SimEnv;
+use evenkeel_base::{Cause, sync::Mutex};
+use evenkeel_io::{Event, SimEnv};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Enough for a flush.
+const IDLE: Duration = Duration::from_millis(20);
 
 /// What the workload of a seed is like. Drawn from the seed, so that many seeds try many kinds.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +158,14 @@ impl World {
     /// Counts an operation.
     pub fn op(&self) {
         self.ops.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A client that does nothing for a while, in the middle of an index scan.
+    pub fn idle(&self) {
+        let never = Arc::new(Event::new());
+        let seen = never.now();
+        self.sim.env().wait(&never, seen, Some(IDLE), Cause::Idle);
+        self.events.hit("index scan stopped in its middle");
     }
 
     /// A number not used before in this run.

@@ -20,7 +20,7 @@ use crate::locker::{Locker, not_available};
 use crate::range::{ByteRange, Range};
 use crate::read::{LockWait, Locked, View};
 use crate::row::Row;
-use crate::scan::{FETCH_ROWS, Locking, index_direction, is_past, key_range, row_has_key, seek};
+use crate::scan::{AHEAD_MAX, Locking, index_direction, is_past, key_range, row_has_key, seek};
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
 use crate::transaction::{Isolation, Transaction};
@@ -325,8 +325,8 @@ impl LockedScan {
             let (range, direction) =
                 (key_range(self.range.clone()), index_direction(self.direction));
             let mut cursor = store.runs.cursor(index, range, direction, snapshot)?;
-            let mut batch = VecDeque::with_capacity(FETCH_ROWS);
-            while batch.len() < FETCH_ROWS {
+            let mut batch = VecDeque::with_capacity(AHEAD_MAX);
+            while batch.len() < AHEAD_MAX {
                 let entry = cursor.next()?.map(|entry| (entry.key.to_vec(), entry.pk.to_vec()));
                 let Some(entry) = entry else { break };
                 if wait != LockWait::Skip && cursor.undecided().is_some() {

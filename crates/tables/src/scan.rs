@@ -1,7 +1,8 @@
 //! Scans of a table in primary key order and of an index in its order, both ways.
 //!
-//! A plain scan holds a snapshot and a key, nothing else: no latch, no frame, no view of the runs
-//! between calls (D6). Scans that lock are in `locked_scan`.
+//! A plain scan holds a snapshot and a key, nothing else: no latch and no frame between calls, and
+//! a view of the runs only for as long as nobody wants to be rid of it (D6). Scans that lock are in
+//! `locked_scan`.
 
 use crate::locker::not_available;
 use crate::range::{ByteRange, Range};
@@ -19,8 +20,12 @@ use evenkeel_txn::{Mode, TxnRef};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Rows of a non-covering index scan that are fetched together, in the order of their primary key.
-pub(crate) const FETCH_ROWS: usize = 64;
+/// The most rows that an index scan reads ahead; without an index-only read they are fetched in the
+/// order of their primary key.
+pub(crate) const AHEAD_MAX: usize = 64;
+
+/// How many it reads ahead at first.
+const AHEAD_FIRST: usize = 4;
 
 /// Rows that are passed unseen until a scan looks whether it was cancelled.
 const UNSEEN_ROWS: u32 = 1024;
@@ -42,17 +47,23 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Goes on behind a row of the scan, by its clustered key bytes.
+    /// Goes on behind a row, by its clustered key bytes, wherever the scan stands: also if it has
+    /// ended. In front of its range that is its beginning.
     ///
     /// # Errors
     /// Of storage.
     pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
-        if !self.done {
-            self.started = true;
-            seek(&mut self.cursor, &self.range, self.direction)?;
-            self.cursor.resume_after(key)?;
+        let in_front = match (self.direction, &self.range.upper) {
+            (Direction::Forward, _) => key < &self.range.lower[..],
+            (Direction::Backward, upper) => upper.as_ref().is_some_and(|upper| key >= &upper[..]),
+        };
+        self.started = !in_front;
+        self.done = self.range.is_empty() || self.point && !in_front;
+        if in_front || self.done {
+            return Ok(());
         }
-        Ok(())
+        seek(&mut self.cursor, &self.range, self.direction)?;
+        self.cursor.resume_after(key)
     }
 
     /// The store it reads.
@@ -130,7 +141,13 @@ pub(crate) fn is_past(range: &ByteRange, direction: Direction, key: &[u8]) -> bo
     }
 }
 
+/// An entry whose row is to be fetched: clustered key, key, place in the order of the index.
+type Wanted = (Vec<u8>, Vec<u8>, usize);
+
 /// A scan of an index at a snapshot.
+///
+/// It reads some entries ahead, and parks its cursor before it reads their rows or gives the first
+/// of them: whatever the client does next, memtables and files wait for nobody (D6).
 pub struct IndexScan {
     store: Arc<Store>,
     state: Arc<TableState>,
@@ -140,9 +157,14 @@ pub struct IndexScan {
     cursor: IndexCursor,
     /// The caller wants no more than the columns of the entry.
     keys_only: bool,
-    /// Fetched rows, last first; of a non-covering scan.
-    fetched: Vec<Row>,
-    spare: Vec<Row>,
+    /// Rows read ahead, in the order of the index: those from `at` on, below `filled`.
+    ahead: Vec<Row>,
+    at: usize,
+    filled: usize,
+    /// How many to read ahead next.
+    want: usize,
+    /// Entries whose rows are still to be fetched; of a non-covering scan.
+    wanted: Vec<Wanted>,
     end: bool,
     /// Rows given, not counted yet.
     rows: u64,
@@ -164,27 +186,22 @@ impl IndexScan {
     /// of the primary key.
     ///
     /// # Errors
-    /// Of storage.
+    /// Of storage. Where reading failed the next call tries again.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
         row.clear();
-        if self.keys_only {
-            let Some(entry) = self.cursor.next()? else { return Ok(false) };
-            row.set_index(&self.state.shape, self.index, &entry)?;
-            self.rows += 1;
-            return Ok(true);
-        }
-        loop {
-            if let Some(mut found) = self.fetched.pop() {
-                std::mem::swap(row, &mut found);
-                self.spare.push(found);
-                self.rows += 1;
-                return Ok(true);
-            }
-            if self.end {
+        while self.at == self.filled {
+            if self.end && self.wanted.is_empty() {
                 return Ok(false);
             }
-            self.fetch()?;
+            match self.keys_only {
+                true => self.read_entries()?,
+                false => self.fetch()?,
+            }
         }
+        std::mem::swap(row, &mut self.ahead[self.at]);
+        self.at += 1;
+        self.rows += 1;
+        Ok(true)
     }
 
     /// Reads the row of an entry that the scan has given, as the scan sees it; false if READ
@@ -198,43 +215,78 @@ impl IndexScan {
             && self.store.load_in_view(&self.state, &self.view, row)?)
     }
 
-    /// Collects primary keys, fetches their rows in key order, keeps them in index order.
-    fn fetch(&mut self) -> Result<()> {
-        let mut keys: Vec<(Vec<u8>, Vec<u8>, usize)> = Vec::with_capacity(FETCH_ROWS);
-        while keys.len() < FETCH_ROWS {
-            match self.cursor.next()? {
-                Some(entry) => keys.push((entry.pk.to_vec(), entry.key.to_vec(), keys.len())),
-                None => {
+    /// How many to read ahead now: few at first, for who wants few.
+    fn step(&mut self) -> usize {
+        let want = self.want;
+        self.want = (2 * want).min(AHEAD_MAX);
+        (self.at, self.filled) = (0, 0);
+        if self.ahead.len() < want {
+            self.ahead.resize_with(want, Row::new);
+        }
+        want
+    }
+
+    /// Reads entries ahead that are rows themselves.
+    fn read_entries(&mut self) -> Result<()> {
+        let want = self.step();
+        while self.filled < want {
+            let entry = match self.cursor.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => {
                     self.end = true;
-                    break;
+                    return Ok(());
                 }
-            }
+                // It comes again, behind the rows before it.
+                Err(_) if self.filled > 0 => break,
+                Err(error) => return Err(error),
+            };
+            self.ahead[self.filled].set_index(&self.state.shape, self.index, &entry)?;
+            self.filled += 1;
         }
-        keys.sort_unstable();
-        let mut rows: Vec<(usize, Row)> = Vec::with_capacity(keys.len());
-        for (pk, key, at) in &keys {
-            let mut row = self.spare.pop().unwrap_or_default();
-            let found = self.store.read(&self.state, pk, &self.view, &mut row)?;
-            // A dirty read may meet a row that has moved on since its entry.
-            let found = found && self.store.load_in_view(&self.state, &self.view, &mut row)?;
-            if found && (!self.view.dirty || self.has_key(&row, key)?) {
-                rows.push((*at, row));
-            } else {
-                self.spare.push(row);
-            }
-        }
-        rows.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
-        self.fetched.extend(rows.into_iter().map(|(_, row)| row));
+        self.cursor.park();
         Ok(())
     }
 
-    fn has_key(&self, row: &Row, key: &[u8]) -> Result<bool> {
-        row_has_key(&self.state, self.index, row, key)
+    /// Collects primary keys, fetches their rows in key order, keeps them in index order.
+    fn fetch(&mut self) -> Result<()> {
+        if self.wanted.is_empty() {
+            self.collect()?;
+        }
+        let mut found = [false; AHEAD_MAX];
+        for (pk, key, at) in &self.wanted {
+            let row = &mut self.ahead[*at];
+            // A dirty read may meet a row that has moved on since its entry.
+            found[*at] = self.store.read(&self.state, pk, &self.view, row)?
+                && self.store.load_in_view(&self.state, &self.view, row)?
+                && (!self.view.dirty || row_has_key(&self.state, self.index, row, key)?);
+        }
+        for (at, _) in found.iter().enumerate().filter(|(_, found)| **found) {
+            self.ahead.swap(self.filled, at);
+            self.filled += 1;
+        }
+        self.wanted.clear();
+        Ok(())
     }
 
-    /// Lets go of memtables and files until the next call: before an idle client is answered (D6).
-    pub fn park(&mut self) {
+    /// Collects the entries whose rows come next, in the order of their primary keys.
+    fn collect(&mut self) -> Result<()> {
+        let want = self.step();
+        while self.wanted.len() < want {
+            match self.cursor.next() {
+                Ok(Some(entry)) => {
+                    self.wanted.push((entry.pk.to_vec(), entry.key.to_vec(), self.wanted.len()));
+                }
+                Ok(None) => {
+                    self.end = true;
+                    break;
+                }
+                Err(_) if !self.wanted.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
         self.cursor.park();
+        self.wanted.sort_unstable();
+        Ok(())
     }
 }
 
@@ -328,10 +380,21 @@ impl Transaction {
         let cursor = runs.cursor(index_shape.id, key_range(range), direction, view.snapshot)?;
         // READ UNCOMMITTED re-checks the key on the row (A7).
         let keys_only = keys_only && !view.dirty;
-        let store = self.store.clone();
-        let (fetched, spare) = (Vec::new(), Vec::new());
-        let rows = 0;
-        Ok(IndexScan { store, state, index, view, cursor, keys_only, fetched, spare, end, rows })
+        Ok(IndexScan {
+            store: self.store.clone(),
+            state,
+            index,
+            view,
+            cursor,
+            keys_only,
+            ahead: Vec::new(),
+            at: 0,
+            filled: 0,
+            want: AHEAD_FIRST,
+            wanted: Vec::new(),
+            end,
+            rows: 0,
+        })
     }
 
     /// Primary keys of the rows that have these key bytes, by their newest entries.

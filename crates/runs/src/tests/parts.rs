@@ -1,7 +1,9 @@
 //! Parts: builds, duplicates, unique slots, garbage, damage, a full disk.
 
 use super::rig::{Commits, Random, Rig, stamp};
-use crate::{BuiltPart, Direction, IndexSpec, KeyRange, Runs, Sorted, Unsorted, entry_bytes};
+use crate::{
+    BuiltPart, Direction, IndexCursor, IndexSpec, KeyRange, Runs, Sorted, Unsorted, entry_bytes,
+};
 use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Generation, IndexId, Kind, Lsn, Snapshot, Stamp,
 };
@@ -471,7 +473,8 @@ fn recovery_packs_what_it_replays() {
     }
 }
 
-/// D6: nothing stays for a cursor whose client is idle, and for one in use until its next call.
+/// D6: nothing stays for a cursor whose client is idle once something changes, and for one in use
+/// until its next call.
 #[test]
 fn a_cursor_pins_nothing_while_its_client_is_idle() {
     let rig = Rig::new(1 << 20);
@@ -500,7 +503,10 @@ fn a_cursor_pins_nothing_while_its_client_is_idle() {
         if parks {
             cursor.park();
         }
+        let taken = rig.rt.metrics.get(Metric::IndexViewsTaken);
         rig.flush();
+        let taken = rig.rt.metrics.get(Metric::IndexViewsTaken) - taken;
+        assert_eq!(taken, u64::from(parks));
         rig.runs.merge_to_rest().expect("merges");
         assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
         assert_eq!((files() == 1, generation.upgrade().is_none()), (parks, parks));
@@ -512,4 +518,58 @@ fn a_cursor_pins_nothing_while_its_client_is_idle() {
         }
         assert_eq!(rest, entries - 10);
     }
+}
+
+/// Where nothing changed, a cursor goes on with the view it left, wherever it stood; one that is
+/// dropped, or whose slot others needed, leaves nothing there.
+#[test]
+fn a_parked_cursor_goes_on_with_the_view_it_left() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    for n in 0..300u32 {
+        rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p");
+        if n == 150 {
+            rig.flush();
+        }
+    }
+    let all = Snapshot::committed_at(Lsn::MAX);
+    let open =
+        |direction| rig.runs.cursor(IndexId(1), KeyRange::all(), direction, all).expect("opens");
+    let run = rig.runs.state.read().indexes[&IndexId(1)].runs[0].clone();
+    let views = || Arc::strong_count(&run) - 2;
+    let key = |cursor: &mut IndexCursor| {
+        cursor.next().expect("reads").map(|e| u32::from_be_bytes(e.key.try_into().expect("4")))
+    };
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let mut cursor = open(direction);
+        for n in 0..300 {
+            let expected = if direction == Direction::Forward { n } else { 299 - n };
+            assert_eq!(key(&mut cursor), Some(expected));
+            assert_eq!(views(), 1, "one view, taken once");
+            cursor.park();
+            cursor.park();
+            assert_eq!(views(), 1, "it stays while nothing changes");
+        }
+        assert_eq!((key(&mut cursor), views()), (None, 0));
+        let mut left = open(direction);
+        assert!(key(&mut left).is_some());
+        left.park();
+        drop(left);
+        assert_eq!(views(), 0, "a cursor that is dropped leaves nothing");
+    }
+    let mut cursors: Vec<IndexCursor> = (0..200).map(|_| open(Direction::Forward)).collect();
+    for (n, cursor) in cursors.iter_mut().enumerate() {
+        assert_eq!(key(cursor), Some(0));
+        cursor.park();
+        assert_eq!(views(), (n + 1).min(128), "no more than there are slots");
+    }
+    for n in 1..300 {
+        for cursor in &mut cursors {
+            assert_eq!(key(cursor), Some(n));
+            cursor.park();
+        }
+    }
+    assert_eq!(rig.rt.metrics.get(Metric::IndexViewsTaken), 0, "nothing changed");
+    drop(cursors);
+    assert_eq!(views(), 0);
 }

@@ -1,8 +1,9 @@
 //! Models of the engine's handshakes, taken through the schedules of a few threads, all that have
 //! one preemption and many drawn with more: the page latch and eviction, group commit, the
-//! hand-over of generations, the barriers of an index build. The engine's own files are compiled
-//! here against locks and atomics that are scheduling points; around them stand the same steps as
-//! in the engine, in short. Each model has planted faults, which it must find.
+//! hand-over of generations, the barriers of an index build, views of idle cursors. The engine's
+//! own files are compiled here against locks and atomics that are scheduling points; around them
+//! stand the same steps as in the engine, in short. Each model has planted faults, which it must
+//! find.
 
 mod sync {
     pub(crate) use evenkeel_sim::interleave::sync::*;
@@ -15,6 +16,9 @@ mod event;
 #[path = "../../../pages/src/latch.rs"]
 #[allow(dead_code, reason = "as above")]
 mod page_latch;
+
+#[path = "../../../runs/src/parked.rs"]
+mod parked;
 
 #[path = "../../../runs/src/pins.rs"]
 #[allow(dead_code, reason = "as above")]
@@ -33,6 +37,7 @@ mod buffer;
 mod eviction;
 mod group_commit;
 mod hand_over;
+mod idle_cursors;
 mod shared;
 
 use evenkeel_sim::interleave::{Thread, explore, sample, spawn};

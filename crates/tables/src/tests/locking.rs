@@ -4,6 +4,7 @@
 use super::*;
 use evenkeel_base::Code;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 const EXCLUSIVE: Locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
 
@@ -95,15 +96,70 @@ fn go_on(
         for _ in 0..if at == 0 { 1 } else { 37 } {
             assert!(first.next(&mut row).unwrap());
         }
-        let (entry, key) = first.place();
+        let (entry, key) = (first.place().0.to_vec(), first.place().1.to_vec());
         let mut second = open();
         // Whether it was at another row already or not.
         if at % 2 == 0 {
             assert!(second.next(&mut row).unwrap());
         }
-        second.resume_after(entry, key).unwrap();
+        second.resume_after(&entry, &key).unwrap();
         assert_eq!(second.place(), first.place());
         assert_eq!(all(&mut second), wanted[at + 1..]);
+        second.resume_after(&entry, &key).unwrap();
+        assert_eq!(all(&mut second), wanted[at + 1..], "after its end too");
+    }
+}
+
+/// A plain scan goes on behind any row, from wherever it stands: in its middle, at its end, before
+/// it began; in front of its range it begins anew.
+#[test]
+fn plain_scans_go_on_from_anywhere() {
+    let db = Db::new();
+    let (table, _) = rows(&db, 500);
+    let mut txn = db.begin();
+    let mut key_of = |id: i64| {
+        let mut row = Row::new();
+        assert!(txn.get(&table, &[id.into()], &mut row).unwrap());
+        row.key().to_vec()
+    };
+    let keys: Vec<Vec<u8>> = (0..500).map(&mut key_of).collect();
+    let (from, to) = ([100i64.into()], [400i64.into()]);
+    let range = Range { lower: Bound::Included(&from), upper: Bound::Included(&to) };
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut scan = txn.scan(&table, range, direction).unwrap();
+        let mut row = Row::new();
+        for step in 0..60usize {
+            let at = step * 173 % 500;
+            scan.resume_after(&keys[at]).unwrap();
+            let mut wanted: Vec<usize> = match direction {
+                Direction::Forward => (at + 1..500).collect(),
+                Direction::Backward => (0..at).rev().collect(),
+            };
+            wanted.retain(|id| (100..=400).contains(id));
+            // Every other time it stops on its way.
+            let take = if step % 2 == 0 { usize::MAX } else { 7 };
+            for id in wanted.iter().take(take) {
+                assert!(scan.next(&mut row).unwrap());
+                assert_eq!(row.key(), keys[*id], "{direction:?} behind {at}");
+            }
+            if take == usize::MAX {
+                assert!(!scan.next(&mut row).unwrap());
+                assert!(!scan.next(&mut row).unwrap(), "the end stays");
+            }
+        }
+    }
+    // A range of one key.
+    let one = [200i64.into()];
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut scan = txn.scan(&table, Range::prefix(&one), direction).unwrap();
+        let mut row = Row::new();
+        let in_front = if direction == Direction::Forward { 3 } else { 300 };
+        for _ in 0..2 {
+            assert!(scan.next(&mut row).unwrap() && !scan.next(&mut row).unwrap());
+            scan.resume_after(&keys[200]).unwrap();
+            assert!(!scan.next(&mut row).unwrap());
+            scan.resume_after(&keys[in_front]).unwrap();
+        }
     }
 }
 
