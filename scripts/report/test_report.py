@@ -60,6 +60,16 @@ def rich_run(run):
         "flush_why": {"age": [900] * 300, "next": [int(800 / w) for w in wave],
                       "supply": [200] * 300},
     }
+    names = ["dirty_pages", "over_pages", "age_bytes", "age_trigger_bytes"]
+    step["decisions"] = {
+        "flush": {"inputs": names, "outputs": ["pages_per_sec"], "made": [
+            [i, [9000, int(3000 / w), int(2e8 / w), int(3.2e8)], [int(2000 / w)]]
+            for i, w in enumerate(wave) for _ in range(10)]},
+        "merge": {"inputs": ["may_rest", "runs"], "outputs": ["first", "end", "required"], "made": [
+            [i, [1, 2e7, 2e7, 2e7, 2e7, 9e8], [0, 4, i % 2]] for i in range(0, 300, 7)]},
+    }
+    step["decisions"]["merge"]["made"] = [
+        [i, [int(n) for n in ins], outs] for i, ins, outs in step["decisions"]["merge"]["made"]]
     run["stalls"] = {c: sum(v) for c, v in step["per_second_details"]["stalls"].items()}
     return run
 
@@ -79,6 +89,13 @@ def check(browser, run, html):
             ids = {chart for of, chart, _ in charts if of == step}
             missing = {"bytes", "stalls", "flush", "why"} - ids
             expect(f"{name}: charts missing of {step}", missing, set())
+        for step in run["steps"]:
+            # Every second in which a law decided something has a bar in its chart.
+            for law, chart, seen in [("flush", "age", 2), ("merge", "merges", 1)]:
+                made = {d[0] for d in step.get("decisions", {}).get(law, {}).get("made", [])}
+                bars = browser.value(f"""document.querySelectorAll(
+                    '[data-step="{step["name"]}"] [data-chart={chart}] rect').length""")
+                expect(f"{name}: {chart} of {step['name']}", bars, seen * len(made))
         named = browser.value(
             "[...document.querySelectorAll('[data-cause]')].map(c => c.innerText.split(' ')[0])")
         expect(f"{name}: causes by name", named, CAUSES)

@@ -6,6 +6,7 @@ pub mod codes;
 pub mod error;
 pub mod health;
 pub mod ids;
+pub mod journal;
 pub mod metrics;
 pub mod plant;
 pub mod stall;

@@ -49,6 +49,7 @@ pub fn open(options: &Options) -> Result<Box<dyn Engine>, BenchError> {
         "doublewrite": chosen.doublewrite,
     });
     let db = Database::open_with(&options.dir, chosen)?;
+    db.keep_decisions(true);
     Ok(Box::new(Embedded { db, builds: Mutex::new(Vec::new()), settings }))
 }
 
@@ -184,6 +185,10 @@ impl Engine for Embedded {
         let builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
         counters.rows_indexed = builds.iter().map(|build| build.rows_done()).sum();
         counters
+    }
+
+    fn decisions(&self) -> Vec<evenkeel::Decision> {
+        self.db.take_decisions()
     }
 
     fn close(self: Box<Self>) -> Result<(), BenchError> {

@@ -5,6 +5,7 @@ use crate::error::BenchError;
 use crate::machine::Server;
 use crate::rows::{Query, Row};
 use evenkeel_base::Cause;
+use evenkeel_base::journal::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -70,6 +71,10 @@ pub trait Engine: Send + Sync {
     fn snapshot<'a>(&'a self, client: usize) -> Result<Box<dyn Held + 'a>, BenchError>;
     /// Counters since it was opened.
     fn counters(&self) -> Counters;
+    /// What the background decided since the last call; nothing of an engine that does not say.
+    fn decisions(&self) -> Vec<Decision> {
+        Vec::new()
+    }
     /// Clean shutdown.
     ///
     /// # Errors

@@ -114,6 +114,22 @@ pub struct SecondDetails {
     pub flush_why: BTreeMap<String, Vec<u64>>,
 }
 
+/// A decision: the second of the step, counted from 0, in which it was made; what the law looked
+/// at; what it said.
+pub type Made = (usize, Vec<u64>, Vec<u64>);
+
+/// The decisions of one law during a step: fed to the law again, the inputs give the outputs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Decisions {
+    /// Names of the inputs; the last one comes any number of times where there are more.
+    pub inputs: Vec<String>,
+    /// Names of the outputs.
+    pub outputs: Vec<String>,
+    /// In order.
+    pub made: Vec<Made>,
+}
+
 /// One step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StepResult {
@@ -185,6 +201,9 @@ pub struct StepResult {
     /// More about the same seconds.
     #[serde(default)]
     pub per_second_details: SecondDetails,
+    /// What the background decided, by law.
+    #[serde(default)]
+    pub decisions: BTreeMap<String, Decisions>,
 }
 
 impl StepResult {

@@ -7,8 +7,9 @@ use crate::live::{Interval, Live};
 use crate::machine::{self, Meter, Usage};
 use crate::options::{Options, Step, StepKind};
 use crate::response::Response;
-use crate::result::{Ops, SecondDetails, StepResult};
+use crate::result::{Decisions, Ops, SecondDetails, StepResult};
 use crate::worker::{Context, DELETE, INSERT, Measured, Meters, Pace, Progress, QUERY};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 use std::thread::{Scope, ScopedJoinHandle};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 const BATCHES_AHEAD: usize = 64;
 /// How long a Ctrl-C may go unnoticed.
 const TICK: Duration = Duration::from_millis(50);
+/// Decisions of a law in the JSON of a step, at most: half an hour of ten each second.
+const DECISIONS_MAX: usize = 18_000;
 /// A rate is met at this share of it.
 const RATE_MET: f64 = 0.95;
 
@@ -180,6 +183,7 @@ impl Stage<'_> {
             stalls: grown.stalls.by_name(),
             per_second: recorder.seconds,
             per_second_details: recorder.details,
+            decisions: recorder.decisions,
             ..StepResult::default()
         };
         let even = evenness(&result.rates());
@@ -232,12 +236,15 @@ struct Recorder<'a> {
     last_time: Duration,
     seconds: Vec<crate::result::Second>,
     details: SecondDetails,
+    decisions: BTreeMap<String, Decisions>,
     gap_ms: f64,
 }
 
 impl<'a> Recorder<'a> {
     fn new(stage: &'a Stage<'a>, step: &'a Step, meters: &'a Meters) -> Recorder<'a> {
         let first = stage.engine.counters();
+        // Those from before the step.
+        drop(stage.engine.decisions());
         Recorder {
             stage,
             step,
@@ -249,6 +256,7 @@ impl<'a> Recorder<'a> {
             last_time: Duration::ZERO,
             seconds: Vec::new(),
             details: SecondDetails::default(),
+            decisions: BTreeMap::new(),
             gap_ms: 0.0,
         }
     }
@@ -301,6 +309,7 @@ impl<'a> Recorder<'a> {
             self.seconds.push((ips, dps, qps, max_i, max_d, max_q, share, waited));
             self.detail(&grown);
         }
+        self.note_decisions(self.seconds.len().saturating_sub(1));
         (self.last, self.last_counts, self.last_time) = (counters, totals, now);
         self.last_steal = steal;
     }
@@ -322,6 +331,21 @@ impl<'a> Recorder<'a> {
         }
         details.flush_requested.push(grown.flush_requested);
         details.flush_done.push(grown.flush_done);
+    }
+
+    fn note_decisions(&mut self, second: usize) {
+        for decision in self.stage.engine.decisions() {
+            let law = decision.law;
+            let of_law = self.decisions.entry(law.name().to_string()).or_insert_with(|| {
+                let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+                let (inputs, outputs) = law.fields();
+                Decisions { inputs: names(inputs), outputs: names(outputs), made: Vec::new() }
+            });
+            // A long run keeps the first of them, enough to see how it came to its rate.
+            if of_law.made.len() < DECISIONS_MAX {
+                of_law.made.push((second, decision.inputs, decision.outputs));
+            }
+        }
     }
 
     fn progress(&self, live: &mut Live) {

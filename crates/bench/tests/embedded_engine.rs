@@ -105,3 +105,35 @@ fn updates_and_reads_reach_the_rows_they_name() {
     let changed = updated(&store, "purchases1");
     assert!((980..=1000).contains(&changed), "{changed}");
 }
+
+/// What the background decided during a run is in its JSON, and the laws say the same again.
+#[test]
+fn decisions_of_a_run_are_made_again_from_its_json() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let line = "--rows 40k,40k --steps l.i0,l.x,l.i1,u:3s";
+    let result = go(&dir.path().join("store"), line);
+    let text = serde_json::to_string(&result).expect("plain data");
+    let result: RunResult = serde_json::from_str(&text).expect("its own format");
+    let mut made = std::collections::BTreeMap::<&str, usize>::new();
+    for step in &result.steps {
+        for law in evenkeel::Law::ALL {
+            let Some(decisions) = step.decisions.get(law.name()) else { continue };
+            assert_eq!(decisions.outputs.len(), law.fields().1.len());
+            for (second, inputs, outputs) in &decisions.made {
+                assert!(*second < step.per_second.len().max(1), "{}: {second}", step.name);
+                assert_eq!(evenkeel::decide(law, inputs).as_ref(), Some(outputs), "{law:?}");
+                *made.entry(law.name()).or_default() += 1;
+            }
+        }
+    }
+    // Ten looks of the law a second while there are dirty pages; a law told wrong says otherwise.
+    assert!(made["flush"] >= 10 && made["merge"] >= 1 && made["governor"] >= 1, "{made:?}");
+    let decisions = &result.steps[3].decisions["flush"];
+    let (_, inputs, outputs) = decisions.made.last().expect("some");
+    let mut other = inputs.clone();
+    other[3] += 100_000;
+    other[0] += 100_000;
+    other[12] = 1 << 30;
+    assert_ne!(evenkeel::decide(evenkeel::Law::Flush, &other).as_ref(), Some(outputs));
+    assert_eq!(evenkeel::decide(evenkeel::Law::Flush, &inputs[1..]), None);
+}

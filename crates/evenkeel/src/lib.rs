@@ -37,6 +37,7 @@ mod balance;
 mod ballast;
 mod checkpoint;
 mod database;
+mod decisions;
 mod engine;
 mod inspect;
 mod lending;
@@ -52,6 +53,8 @@ mod supervisor;
 mod txn;
 
 pub use database::Database;
+pub use decisions::decide;
+pub use evenkeel_base::journal::{Decision, Law};
 pub use evenkeel_base::stall::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
 pub use evenkeel_tables::Collations;

@@ -7,8 +7,10 @@
 //! class its minimum share, then what is left in order of priority. Only device time counts, never
 //! a wait for other work, and the budget moves by at most a factor of two per tick.
 
+use evenkeel_base::journal::{Journal, Law};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
+use std::sync::Arc;
 
 /// Classes of background I/O, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,6 +133,22 @@ pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
     }
 }
 
+/// A decision of a tick: the budget, and the rate of each class. The inputs are those of
+/// [`budget`], then of [`divide`] the required work of each class and its surplus.
+///
+/// None: these are not inputs.
+pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
+    let [previous, best, slower, demand @ ..] = inputs else { return None };
+    let (required, surplus) = demand.split_at_checked(CLASSES)?;
+    if surplus.len() != CLASSES {
+        return None;
+    }
+    let demand: [Demand; CLASSES] =
+        std::array::from_fn(|i| Demand { required: required[i], surplus: surplus[i] });
+    let budget = if *best == 0 { UNLIMITED } else { budget(*previous, *best, *slower) };
+    Some([budget].into_iter().chain(divide(budget, &demand)).collect())
+}
+
 #[derive(Clone, Copy, Default)]
 struct Sample {
     bytes: u64,
@@ -171,7 +189,7 @@ struct State {
 }
 
 impl State {
-    fn tick(&mut self, now_ns: u64) {
+    fn tick(&mut self, now_ns: u64, journal: &Journal) {
         let elapsed = now_ns.saturating_sub(self.tick_ns);
         if elapsed < TICK_NS {
             return;
@@ -181,8 +199,15 @@ impl State {
             .map(|d| Demand { required: per_sec(d.required), surplus: per_sec(d.surplus) });
         let slower = self.samples.iter_mut().filter_map(Sample::slower).max().unwrap_or(16);
         let best = self.samples.iter().map(Sample::rate).max().unwrap_or(0);
-        self.budget = if best == 0 { UNLIMITED } else { budget(self.budget, best, slower) };
+        let previous = self.budget;
+        self.budget = if best == 0 { UNLIMITED } else { budget(previous, best, slower) };
         self.rates = divide(self.budget, &demand);
+        journal.note(Law::Governor, now_ns, || {
+            let required = demand.iter().map(|d| d.required);
+            let surplus = demand.iter().map(|d| d.surplus);
+            let inputs = [previous, best, slower].into_iter().chain(required).chain(surplus);
+            (inputs.collect(), [self.budget].into_iter().chain(self.rates).collect())
+        });
         self.tick_ns = now_ns;
     }
 }
@@ -190,10 +215,18 @@ impl State {
 /// Grants by priority of classes: see the head of this file.
 pub struct PriorityGovernor {
     state: Mutex<State>,
+    journal: Arc<Journal>,
 }
 
 impl Default for PriorityGovernor {
     fn default() -> Self {
+        PriorityGovernor::new(Arc::default())
+    }
+}
+
+impl PriorityGovernor {
+    /// Notes its decisions there.
+    pub fn new(journal: Arc<Journal>) -> Self {
         let state = State {
             tick_ns: 0,
             budget: UNLIMITED,
@@ -202,14 +235,14 @@ impl Default for PriorityGovernor {
             free_at_ns: [0; CLASSES],
             samples: Default::default(),
         };
-        PriorityGovernor { state: Mutex::new(state) }
+        PriorityGovernor { state: Mutex::new(state), journal }
     }
 }
 
 impl Governor for PriorityGovernor {
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64 {
         let mut state = self.state.lock();
-        state.tick(now_ns);
+        state.tick(now_ns, &self.journal);
         let class = class as usize;
         if required {
             state.asked[class].required += bytes;

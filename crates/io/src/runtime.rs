@@ -4,6 +4,7 @@ use crate::counting::CountingEnv;
 use crate::cpu::Seats;
 use crate::explain::note_explained;
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Task, Woken};
+use evenkeel_base::journal::Journal;
 use evenkeel_base::{Cause, DatabaseId, Health, Result, Stalls, metrics::Metrics};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,8 @@ pub struct Runtime {
     pub metrics: Arc<Metrics>,
     /// Set when a write failed.
     pub health: Health,
+    /// Decisions of the background, where somebody asked for them.
+    pub journal: Arc<Journal>,
     /// Asked before background I/O.
     pub governor: Box<dyn Governor>,
     /// Operations are measured for what nothing explains.
@@ -37,12 +40,14 @@ impl Runtime {
     /// A runtime over `env`.
     pub fn new(env: Arc<dyn Env>) -> Arc<Runtime> {
         let metrics = Arc::new(Metrics::default());
+        let journal = Arc::<Journal>::default();
         Arc::new(Runtime {
             env: Arc::new(CountingEnv::new(env, metrics.clone())),
             stalls: Stalls::default(),
             metrics,
             health: Health::default(),
-            governor: Box::new(PriorityGovernor::default()),
+            governor: Box::new(PriorityGovernor::new(journal.clone())),
+            journal,
             explaining: AtomicBool::new(false),
             never: Arc::new(Event::new()),
             seats: Seats::default(),

@@ -12,6 +12,7 @@ use crate::dirty::Surroundings;
 use crate::doublewrite::{BATCH_BYTES, REGIONS};
 use crate::pacer::Pacer;
 use crate::pacing::{self, Quota, TICK_NS};
+use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
 use evenkeel_format::page;
 use evenkeel_io::{AlignedBuf, Class, Event, IO_ALIGN};
@@ -218,6 +219,8 @@ impl Pages {
         };
         let tick = pacer.tick(now, around, &self.dirty, &self.cleaner.quota);
         self.rt.metrics.add(Metric::FlushRequested, tick.asked);
+        let rate = pacer.rate();
+        self.rt.journal.note(Law::Flush, now, || (tick.load.numbers(), vec![rate]));
         self.note_why(pacing::terms(&tick.load).divide(tick.asked));
         self.rt.metrics.set(Metric::DirtyPages, tick.load.dirty_pages);
         (pacer.rate(), TICK_NS)

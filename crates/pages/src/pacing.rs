@@ -57,6 +57,52 @@ pub struct Load {
     pub previous_pages_per_sec: u64,
 }
 
+impl Load {
+    /// As numbers, in the order of the fields; `due_pages` before `supply_pages`.
+    pub fn numbers(&self) -> Vec<u64> {
+        let mut all = vec![
+            self.dirty_pages,
+            self.dirty_target_pages,
+            self.dirty_trigger_pages,
+            self.over_pages,
+            self.next_pages,
+            self.age_bytes,
+            self.age_target_bytes,
+            self.age_trigger_bytes,
+        ];
+        all.extend(self.due_pages);
+        all.extend([self.supply_pages, self.previous_pages_per_sec]);
+        all
+    }
+
+    /// The inverse of `numbers`.
+    pub fn from_numbers(numbers: &[u64]) -> Option<Load> {
+        let [dirty, target, trigger, over, next, age, age_target, age_trigger, rest @ ..] = numbers
+        else {
+            return None;
+        };
+        let [due @ .., supply, previous] = rest else { return None };
+        Some(Load {
+            dirty_pages: *dirty,
+            dirty_target_pages: *target,
+            dirty_trigger_pages: *trigger,
+            over_pages: *over,
+            next_pages: *next,
+            age_bytes: *age,
+            age_target_bytes: *age_target,
+            age_trigger_bytes: *age_trigger,
+            due_pages: due.try_into().ok()?,
+            supply_pages: *supply,
+            previous_pages_per_sec: *previous,
+        })
+    }
+}
+
+/// The rate for a load given as numbers; none if they are not one.
+pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
+    Some(vec![pages_per_sec(&Load::from_numbers(inputs)?)])
+}
+
 /// 0 at the target, 1 at the trigger.
 fn urgency(value: u64, target: u64, trigger: u64) -> f64 {
     if value <= target {

@@ -49,6 +49,7 @@ pub use build::{BuiltPart, DuplicateKey, RunPlan, Sorted, Unsorted};
 pub use credit::MemReserved;
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
+pub use policy::decide_merge;
 pub use prune::{Asked, Summary, SummaryBuilder};
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;

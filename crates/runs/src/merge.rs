@@ -6,14 +6,14 @@ use crate::Runs;
 use crate::build::CHECK_EVERY;
 use crate::chain::{Chain, Rules};
 use crate::file::{Run, RunFile, Segment};
-use crate::policy::{Spare, pick_ingest, pick_rest, spare_beside};
+use crate::policy::{Spare, choose, numbers, pick_rest, spare_beside};
 use crate::run_iter::{Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::{LiveFile, State};
 use crate::writer::{Purpose, RunWriter, SliceStart, Written};
+use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Code, IndexId, Kind, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -210,6 +210,7 @@ impl Runs {
     /// Starts jobs wherever the policy asks for one.
     fn begin_merges(&self, spare: Spare) -> Result<()> {
         let mut chosen = Vec::new();
+        let now = self.now_ns();
         {
             let mut state = self.state.write();
             let several: Vec<IndexId> = state.several.iter().copied().collect();
@@ -224,10 +225,12 @@ impl Runs {
                 };
                 loop {
                     // What the policy wants under ingest keeps the runs inside their limit (G2).
-                    let needed = choose(&index.runs, &busy, false);
-                    let required = needed.is_some();
-                    let rest = || choose(&index.runs, &busy, may_rest);
-                    let Some(range) = needed.or_else(rest) else { break };
+                    let runs = index.runs.iter();
+                    let runs: Vec<_> = runs.map(|r| (r.bytes, busy.contains(&r.number))).collect();
+                    let Some((range, required)) = choose(&runs, may_rest) else { break };
+                    let said = [range.start as u64, range.end as u64, u64::from(required)];
+                    let what = || (numbers(&runs, may_rest), said.to_vec());
+                    self.rt.journal.note(Law::Merge, now, what);
                     let inputs = index.runs[range.clone()].to_vec();
                     busy.extend(inputs.iter().map(|r| r.number));
                     index.read.store(false, Ordering::Relaxed);
@@ -441,20 +444,4 @@ type Entry<'a> = (&'a [u8], usize, u8, evenkeel_format::run::RunVersion, &'a [u8
 
 fn sizes(runs: &[Arc<Run>]) -> Vec<u64> {
     runs.iter().map(|r| r.bytes).collect()
-}
-
-/// The next merge of an index, among runs (newest first) that are not being merged.
-fn choose(runs: &[Arc<Run>], merging: &[u64], may_rest: bool) -> Option<Range<usize>> {
-    let free = |r: &Arc<Run>| !merging.contains(&r.number);
-    let mut start = 0;
-    while start < runs.len() {
-        let len = runs[start..].iter().take_while(|r| free(r)).count();
-        let end = start + len;
-        let found = pick_ingest(&sizes(&runs[start..end]), end == runs.len(), runs.len());
-        if let Some(range) = found {
-            return Some(start + range.start..start + range.end);
-        }
-        start = end + 1;
-    }
-    if may_rest && merging.is_empty() { pick_rest(&sizes(runs)) } else { None }
 }

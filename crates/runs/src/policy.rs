@@ -42,6 +42,41 @@ pub(crate) fn spare_beside(bytes_per_sec: u64, generation_bytes: u64) -> Spare {
     }
 }
 
+/// The next merge of an index: which of its runs (bytes, newest first; true: being merged), and
+/// whether ingest needs it (G2). Only neighbours that are not being merged are joined.
+pub(crate) fn choose(runs: &[(u64, bool)], may_rest: bool) -> Option<(Range<usize>, bool)> {
+    let sizes = |runs: &[(u64, bool)]| runs.iter().map(|r| r.0).collect::<Vec<u64>>();
+    let mut start = 0;
+    while start < runs.len() {
+        let end = start + runs[start..].iter().take_while(|r| !r.1).count();
+        let found = pick_ingest(&sizes(&runs[start..end]), end == runs.len(), runs.len());
+        if let Some(range) = found {
+            return Some((start + range.start..start + range.end, true));
+        }
+        start = end + 1;
+    }
+    let is_free = runs.iter().all(|r| !r.1);
+    let rest = if may_rest && is_free { pick_rest(&sizes(runs)) } else { None };
+    rest.map(|range| (range, false))
+}
+
+/// What `choose` was given, as numbers.
+pub(crate) fn numbers(runs: &[(u64, bool)], may_rest: bool) -> Vec<u64> {
+    let runs = runs.iter().map(|(bytes, busy)| bytes * 2 + u64::from(*busy));
+    [u64::from(may_rest)].into_iter().chain(runs).collect()
+}
+
+/// What `choose` says to such numbers: first run, end, whether ingest needs it; nothing if nothing
+/// is to be merged. None: these are not its inputs.
+pub fn decide_merge(inputs: &[u64]) -> Option<Vec<u64>> {
+    let (may_rest, runs) = inputs.split_first()?;
+    let runs: Vec<(u64, bool)> = runs.iter().map(|r| (r / 2, r % 2 == 1)).collect();
+    let chosen = choose(&runs, *may_rest != 0);
+    Some(chosen.map_or(Vec::new(), |(range, required)| {
+        vec![range.start as u64, range.end as u64, u64::from(required)]
+    }))
+}
+
 /// The merge to begin under ingest among neighbours `sizes` (newest first, none being merged);
 /// `has_bottom` if the oldest run of the index is the last of them; `total` counts all its runs.
 pub(crate) fn pick_ingest(sizes: &[u64], has_bottom: bool, total: usize) -> Option<Range<usize>> {

@@ -1,0 +1,162 @@
+//! What the laws of the background decided, and from what: each decision as numbers, so that it can
+//! be exported, drawn, and fed back to the law. Off until somebody asks; then the newest
+//! [`DECISIONS_MAX`] that nobody has taken yet are kept.
+//!
+//! A law is a pure function from `inputs` to `outputs`; what the numbers are says [`Law::fields`].
+
+use crate::sync::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Decisions kept at most.
+pub const DECISIONS_MAX: usize = 16_384;
+
+/// A law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Law {
+    /// How many pages per second are flushed.
+    Flush,
+    /// Which runs are merged.
+    Merge,
+    /// How much background I/O may have, and which class of it.
+    Governor,
+}
+
+impl Law {
+    /// All laws.
+    pub const ALL: [Law; 3] = [Law::Flush, Law::Merge, Law::Governor];
+
+    /// Its name in JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Law::Flush => "flush",
+            Law::Merge => "merge",
+            Law::Governor => "governor",
+        }
+    }
+
+    /// Names of the inputs and of the outputs; the last input of a merge comes once per run.
+    pub const fn fields(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Law::Flush => (
+                &[
+                    "dirty_pages",
+                    "dirty_target_pages",
+                    "dirty_trigger_pages",
+                    "over_pages",
+                    "next_pages",
+                    "age_bytes",
+                    "age_target_bytes",
+                    "age_trigger_bytes",
+                    "due_pages_10s",
+                    "due_pages_20s",
+                    "due_pages_40s",
+                    "supply_pages",
+                    "previous_pages_per_sec",
+                ],
+                &["pages_per_sec"],
+            ),
+            Law::Merge => (
+                &["may_rest", "bytes_doubled_plus_one_if_being_merged"],
+                &["first_run", "end_run", "required"],
+            ),
+            Law::Governor => (
+                &[
+                    "previous_bytes_per_sec",
+                    "best_bytes_per_sec",
+                    "slower_sixteenths",
+                    "required_supply",
+                    "required_checkpoint",
+                    "required_flush",
+                    "required_merge",
+                    "required_ddl",
+                    "required_columnar",
+                    "surplus_supply",
+                    "surplus_checkpoint",
+                    "surplus_flush",
+                    "surplus_merge",
+                    "surplus_ddl",
+                    "surplus_columnar",
+                ],
+                &[
+                    "bytes_per_sec",
+                    "rate_supply",
+                    "rate_checkpoint",
+                    "rate_flush",
+                    "rate_merge",
+                    "rate_ddl",
+                    "rate_columnar",
+                ],
+            ),
+        }
+    }
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The law.
+    pub law: Law,
+    /// When, by the clock of the environment.
+    pub at_ns: u64,
+    /// What it looked at.
+    pub inputs: Vec<u64>,
+    /// What it said.
+    pub outputs: Vec<u64>,
+}
+
+/// Decisions not yet taken.
+#[derive(Default)]
+pub struct Journal {
+    on: AtomicBool,
+    decisions: Mutex<VecDeque<Decision>>,
+}
+
+impl Journal {
+    /// From now on decisions are kept, or no longer.
+    pub fn keep(&self, on: bool) {
+        self.on.store(on, Relaxed);
+        if !on {
+            self.decisions.lock().clear();
+        }
+    }
+
+    /// Notes a decision; `what` gives inputs and outputs and is not called while it is off.
+    pub fn note(&self, law: Law, at_ns: u64, what: impl FnOnce() -> (Vec<u64>, Vec<u64>)) {
+        if !self.on.load(Relaxed) {
+            return;
+        }
+        let (inputs, outputs) = what();
+        let mut decisions = self.decisions.lock();
+        if decisions.len() == DECISIONS_MAX {
+            decisions.pop_front();
+        }
+        decisions.push_back(Decision { law, at_ns, inputs, outputs });
+    }
+
+    /// The decisions since the last call, in the order in which they were made.
+    pub fn take(&self) -> Vec<Decision> {
+        std::mem::take(&mut *self.decisions.lock()).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_is_off_until_asked_for_and_bounded() {
+        let journal = Journal::default();
+        journal.note(Law::Flush, 1, || unreachable!("it is off"));
+        journal.keep(true);
+        for at_ns in 0..DECISIONS_MAX as u64 + 5 {
+            journal.note(Law::Merge, at_ns, || (vec![at_ns], vec![1]));
+        }
+        let taken = journal.take();
+        assert_eq!((taken.len(), taken[0].at_ns), (DECISIONS_MAX, 5));
+        assert!(journal.take().is_empty());
+        journal.note(Law::Merge, 1, || (vec![], vec![]));
+        journal.keep(false);
+        assert!(journal.take().is_empty());
+    }
+}
