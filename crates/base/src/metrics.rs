@@ -76,6 +76,7 @@ metrics! {
     Splits = "splits", "count", "Page splits";
     Compactions = "leaf_compactions", "count", "Leaves compacted in place";
     LeafMerges = "leaf_merges", "count", "Leaves merged or unlinked";
+    UnloggedValueBytes = "unlogged_value_bytes", "bytes", "Bytes of long values that went to their pages and not through the log";
     // -- runs
     MemtableBytes = "memtable_bytes", "bytes", "Bytes in memtables now (gauge)";
     MemtableEntries = "memtable_entries", "count", "Entries written to memtables";

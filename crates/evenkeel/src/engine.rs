@@ -431,6 +431,7 @@ fn store_options(options: &Options, shares: &Shares) -> StoreOptions {
         lock_wait: options.lock_wait_timeout,
         build_arena_bytes: shares.build_bytes as usize,
         build_threads: options.build_threads(),
+        logged_value_bytes: options.geometry.logged_value_bytes,
         collations: options.collations,
     }
 }

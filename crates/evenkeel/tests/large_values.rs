@@ -1,6 +1,8 @@
 //! Values far larger than memory go in and out as streams, and their space comes back.
 
-use evenkeel::{Access, ColumnSpec, ColumnType, Database, Isolation, Options, TableSpec, ValueRef};
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Isolation, Metric, Options, TableSpec, ValueRef,
+};
 use std::io::{Read, Write};
 
 const PART: usize = 64 << 10;
@@ -39,7 +41,13 @@ fn stream_through(parts: usize) {
     let mut film = films.large_value().expect("value");
     (0..parts).for_each(|n| film.write_all(&part(n)).expect("write"));
     let film = film.finish().expect("finish");
-    assert_eq!(film.len(), (parts * PART) as u64);
+    let bytes = (parts * PART) as u64;
+    assert_eq!(film.len(), bytes);
+    // The first MiB, and of the rest only where it lies.
+    let (logged, not) =
+        (db.stats().get(Metric::WalBytes), db.stats().get(Metric::UnloggedValueBytes));
+    assert!(not >= bytes - (2 << 20), "{not} bytes past the log");
+    assert!(logged <= (2 << 20) + bytes / 20, "{logged} bytes of log for {bytes} of a value");
     films.insert_large(&[1i64.into(), ValueRef::Null], vec![(1, film)]).expect("insert");
     txn.commit().expect("commit");
     drop(db);

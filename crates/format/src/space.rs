@@ -346,12 +346,18 @@ pub fn decode_owner(payload: &[u8]) -> Result<(u16, TreeId)> {
     Ok((r.u16()?, TreeId(r.u32()?)))
 }
 
-/// Payload of an UNLOGGED op; the pages ascend.
-pub fn encode_unlogged(pages: &[PageNo]) -> Vec<u8> {
+/// The ranges of ascending pages.
+pub fn ranges_of(pages: &[PageNo]) -> Vec<Range<u64>> {
+    let ranges = pages.chunk_by(|a, b| a.0 + 1 == b.0);
+    ranges.map(|range| range[0].0..range[0].0 + range.len() as u64).collect()
+}
+
+/// Payload of an UNLOGGED op; the ranges ascend.
+pub fn encode_unlogged(ranges: &[Range<u64>]) -> Vec<u8> {
     let mut out = Vec::new();
-    for range in pages.chunk_by(|a, b| a.0 + 1 == b.0) {
-        put_varint(&mut out, range[0].0);
-        put_varint(&mut out, range.len() as u64);
+    for range in ranges {
+        put_varint(&mut out, range.start);
+        put_varint(&mut out, range.end - range.start);
     }
     out
 }
@@ -394,7 +400,7 @@ mod tests {
     #[test]
     fn unlogged_pages_are_named_in_ranges() {
         let pages = [3, 4, 5, 9, 200, 201].map(PageNo);
-        let payload = encode_unlogged(&pages);
+        let payload = encode_unlogged(&ranges_of(&pages));
         assert_eq!(payload.len(), 7);
         assert_eq!(decode_unlogged(&payload).expect("decodes"), [3..6, 9..10, 200..202]);
         assert!(decode_unlogged(&[9, 1, 3, 1]).is_err(), "descending");

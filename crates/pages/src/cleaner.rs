@@ -17,6 +17,7 @@ use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId, metrics::Met
 use evenkeel_format::page;
 use evenkeel_io::{AlignedBuf, Class, Event, IO_ALIGN};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -201,6 +202,48 @@ impl Pages {
             let time = Some(Duration::from_millis(10));
             self.rt.wait(&self.supply.freed, seen, time, Cause::DeviceSlow);
         }
+    }
+
+    /// Writes those pages of some ranges that are dirty, and waits until all of them are durable.
+    /// Nobody changes them meanwhile.
+    ///
+    /// # Errors
+    /// As `clean_beat`; `DiskFull`.
+    pub fn flush_pages(&self, ranges: &[Range<u64>]) -> Result<()> {
+        let batch = BATCH_BYTES / self.page_size();
+        let mut pages = ranges.iter().cloned().flatten().map(PageNo);
+        loop {
+            let mut some: Vec<PageNo> = pages.by_ref().take(batch).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            loop {
+                self.rt.health.check_writable()?;
+                let seen = self.supply.freed.now();
+                some.retain(|page| self.is_unwritten(*page));
+                if some.is_empty() {
+                    break;
+                }
+                let frames = some.iter().filter_map(|page| self.translation.get(*page));
+                let done = self.flush_batch(frames.collect(), 0)?;
+                self.rt.metrics.add(Metric::FlushRequested, done as u64);
+                if done == 0 {
+                    // They are being written by others.
+                    let time = Some(Duration::from_millis(10));
+                    self.rt.wait(&self.supply.freed, seen, time, Cause::DeviceSlow);
+                }
+            }
+        }
+    }
+
+    /// True while the last change of a page is not durable. Behind the latch that whoever captures
+    /// the page holds: a page in between its dirty mark and its write is seen as neither.
+    fn is_unwritten(&self, page: PageNo) -> bool {
+        let Some(frame) = self.translation.get(page) else { return false };
+        let guard = self.frames.exclusive(frame);
+        let facts = guard.facts();
+        let volatile = facts.dirty.load(Acquire) != 0 || facts.writing.load(Acquire);
+        facts.holds(page) && volatile
     }
 
     /// Evaluates the law if a tick has passed. Returns the rate and the time to the next tick.

@@ -14,6 +14,7 @@ use evenkeel_format::page::{self, HEADER_BYTES, PageKind};
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_format::space::{self, ExtentState, op};
 use evenkeel_log::Reserved;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -333,7 +334,8 @@ impl<'a> Mtr<'a> {
     }
 
     /// Gives a page allocated by this mini-transaction a payload that is not logged (E3). The page
-    /// must be durable ([`Pages::flush_tree`]) before a record makes it reachable and names it.
+    /// must be durable ([`Pages::flush_tree`], [`Pages::flush_pages`]) before a record makes it
+    /// reachable and names it.
     pub fn write_unlogged(&mut self, slot: usize, payload: &[u8]) -> Result<()> {
         let slot = &mut self.slots[slot];
         if !slot.fresh || payload.len() != slot.guard.bytes().len() - HEADER_BYTES {
@@ -343,12 +345,12 @@ impl<'a> Mtr<'a> {
         Ok(())
     }
 
-    /// Names unlogged pages, ascending, in this mini-transaction's record, which makes them
-    /// reachable from the page of a slot.
-    pub fn name_unlogged(&mut self, slot: usize, pages: &[PageNo]) {
+    /// Names unlogged pages, in ascending ranges, in this mini-transaction's record: that of the
+    /// page of a slot, from which they are reached, or before it.
+    pub fn name_unlogged(&mut self, slot: usize, ranges: &[Range<u64>]) {
         let slot = &mut self.slots[slot];
         slot.changed = true;
-        let payload = space::encode_unlogged(pages);
+        let payload = space::encode_unlogged(ranges);
         put_page_op(&mut self.ops, PageOp { page: slot.page, op: op::UNLOGGED, payload: &payload });
     }
 

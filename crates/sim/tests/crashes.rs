@@ -252,6 +252,7 @@ fn nothing(sim: &SimEnv, _: &mut Actor<'_>) -> Result<()> {
 fn scripts_at_every_change() {
     let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
     let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
+    let unlogged = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };
     let scripts: &[Scripted] = &[
         ("insert", 1, SMALL, 40, inserts),
         ("bulk", 1, SMALL, 40, bulk),
@@ -264,6 +265,7 @@ fn scripts_at_every_change() {
         ("drop", 1, SMALL, 100, drops),
         ("large transaction", 1, undo, 100, large_transaction),
         ("overflow chains", 2, SMALL, 20, chains),
+        ("values not logged", 2, unlogged, 20, chains),
         ("two-phase commit", 1, SMALL, 100, two_phases),
         ("recovery", 1, SMALL, 300, nothing),
     ];

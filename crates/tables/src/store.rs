@@ -63,6 +63,8 @@ pub struct StoreOptions {
     pub build_arena_bytes: usize,
     /// Threads of one index build, its caller included.
     pub build_threads: usize,
+    /// Bytes of a long value that go through the log; the rest goes to its pages alone (E4).
+    pub logged_value_bytes: Option<u64>,
     /// Of the embedding program.
     pub collations: Option<&'static dyn Collations>,
 }
@@ -73,6 +75,7 @@ impl Default for StoreOptions {
             lock_wait: Duration::from_secs(50),
             build_arena_bytes: 64 << 20,
             build_threads: 2,
+            logged_value_bytes: None,
             collations: None,
         }
     }
@@ -111,7 +114,7 @@ impl Store {
     /// # Errors
     /// Of log and pages.
     pub fn create(parts: StoreParts, options: StoreOptions) -> Result<Arc<Store>> {
-        let trees = trees(&parts);
+        let trees = trees(&parts, &options);
         let tree = trees.create(catalog::TREE)?;
         Store::assemble(parts, trees, options, tree)
     }
@@ -126,7 +129,7 @@ impl Store {
         options: StoreOptions,
         catalog_root: PageNo,
     ) -> Result<Arc<Store>> {
-        let trees = trees(&parts);
+        let trees = trees(&parts, &options);
         let tree = trees.open(catalog::TREE, catalog_root);
         let store = Store::assemble(parts, trees, options, tree)?;
         store.chains.writers_are_gone();
@@ -402,9 +405,11 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn trees(parts: &StoreParts) -> Arc<Trees> {
+fn trees(parts: &StoreParts, options: &StoreOptions) -> Arc<Trees> {
     let StoreParts { rt, log, pages, txns, .. } = parts.clone();
-    Trees::new(rt, pages, log, txns)
+    let trees = Trees::new(rt, pages, log, txns);
+    options.logged_value_bytes.inspect(|bytes| trees.set_logged_value_bytes(*bytes));
+    trees
 }
 
 impl RevertRow for Store {

@@ -10,6 +10,7 @@ use evenkeel_base::{Code, Error, PageNo, Result};
 use evenkeel_format::node::{
     InnerCell, KIND_NONE, LeafCell, Node, NodeMut, SLOT_BYTES, common_prefix, separator,
 };
+use evenkeel_format::space::ranges_of;
 use evenkeel_pages::Access;
 
 /// Pages that one record names, and the most bytes that the name of one takes.
@@ -182,7 +183,7 @@ impl BulkLoad<'_> {
         let mut reserved = self.tree.reserve_log_and(pages.len() * NAME_BYTES)?;
         let mut mtr = self.tree.pages().begin(1)?;
         let root = mtr.write(self.tree.root())?;
-        mtr.name_unlogged(root, pages);
+        mtr.name_unlogged(root, &ranges_of(pages));
         mtr.commit(&mut reserved);
         Ok(())
     }
@@ -218,7 +219,7 @@ impl BulkLoad<'_> {
         let mut top = NodeMut::parse(&mut self.levels[level].page)?;
         mtr.free(old_leaf)?;
         mtr.page_mut(old_leaf)[0] = KIND_NONE;
-        mtr.name_unlogged(root, names);
+        mtr.name_unlogged(root, &ranges_of(names));
         change_image(&mut mtr, root, &mut top).map_err(|e| tree.trees().rt.health.fail(e))?;
         mtr.commit(&mut reserved);
         Ok(self.rows)

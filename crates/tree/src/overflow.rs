@@ -3,20 +3,32 @@
 //! Streams in and out, a page at a time; a value has at most 4 GiB - 1 bytes.
 //!
 //! Each page is logged as it is written, with room reserved for it alone, so a value of any length
-//! neither fills the log in one go nor lies in memory. A chain whose writer dies before its row
-//! record is appended is unreachable: whoever gives a `watch` learns of the first page before it is
-//! logged and can free it later.
+//! neither fills the log in one go nor lies in memory. Of what lies behind the first MiB only the
+//! chain is logged, not the data (E4): every page's place, owner and position, so that redo finds
+//! the chain whole and can free it, and `finish` makes the pages durable and then names them in a
+//! record (E3). The record that makes the chain reachable, that of its row, comes after that.
+//!
+//! A chain whose writer dies before its row record is appended is unreachable: whoever gives a
+//! `watch` learns of the first page before it is logged and can free it later.
 
 use crate::tree::{Tree, change};
-use evenkeel_base::{Code, Error, PageNo, Result, Stamp};
+use evenkeel_base::{Code, Error, PageNo, Result, Stamp, metrics::Metric};
 use evenkeel_format::limits::VALUE_BYTES_MAX;
 use evenkeel_format::node::KIND_NONE;
 use evenkeel_format::overflow::{OVERFLOW_HEADER_BYTES, OverflowPage};
 use evenkeel_format::tree_op::TreeOp;
-use evenkeel_pages::Access;
+use evenkeel_pages::{Access, Mtr};
+use std::ops::Range;
 
 pub use evenkeel_format::overflow::OverflowRef;
 pub(crate) use evenkeel_format::overflow::set_next;
+
+/// Bytes of a value whose pages are logged with their data.
+pub(crate) const LOGGED_VALUE_BYTES: u64 = 1 << 20;
+
+/// Ranges of pages that one record names, and the most bytes that the name of one takes.
+const NAMES_MAX: usize = 50_000;
+const NAME_BYTES: usize = 16;
 
 /// Writes one value.
 pub struct OverflowWriter {
@@ -27,6 +39,8 @@ pub struct OverflowWriter {
     position: u32,
     len: u64,
     data: Vec<u8>,
+    /// Pages whose data is not in the log.
+    unlogged: Vec<Range<u64>>,
     watch: Option<Watch>,
 }
 
@@ -45,6 +59,7 @@ impl OverflowWriter {
             position: 0,
             len: 0,
             data,
+            unlogged: Vec::new(),
             watch: None,
         }
     }
@@ -97,14 +112,25 @@ impl OverflowWriter {
             watch(page);
         }
         let (owner, position) = (self.owner, self.position);
-        let mut bytes = Vec::with_capacity(OVERFLOW_HEADER_BYTES + self.data.len());
-        OverflowPage { next: None, owner, position, data: &self.data }.encode(&mut bytes);
+        let content = OverflowPage { next: None, owner, position, data: &self.data };
+        let before = self.len - self.data.len() as u64;
+        let logged = before < tree.trees().logged_value_bytes();
         let mut apply = || {
-            change(&mut mtr, slot, &TreeOp::Overflow(&bytes))?;
+            match logged {
+                true => change(&mut mtr, slot, &TreeOp::Overflow(&encoded(&content)))?,
+                false => put_unlogged(&mut mtr, slot, &content)?,
+            }
             last.map_or(Ok(()), |last| change(&mut mtr, last, &TreeOp::OverflowNext(page)))
         };
         apply().map_err(|e| tree.trees().rt.health.fail(e))?;
         mtr.commit(&mut reserved);
+        if !logged {
+            tree.trees().rt.metrics.add(Metric::UnloggedValueBytes, self.data.len() as u64);
+            match self.unlogged.last_mut() {
+                Some(range) if range.end == page.0 => range.end += 1,
+                _ => self.unlogged.push(page.0..page.0 + 1),
+            }
+        }
         self.head.get_or_insert(page);
         self.last = Some(page);
         self.position += 1;
@@ -120,7 +146,24 @@ impl OverflowWriter {
         if self.head.is_none() || !self.data.is_empty() {
             self.flush()?;
         }
+        self.make_durable()?;
         self.reference()
+    }
+
+    /// Makes durable what is not in the log, and names it.
+    fn make_durable(&mut self) -> Result<()> {
+        let Some(head) = self.head.filter(|_| !self.unlogged.is_empty()) else { return Ok(()) };
+        let tree = &self.tree;
+        self.unlogged.sort_unstable_by_key(|range| range.start);
+        tree.pages().flush_pages(&self.unlogged)?;
+        for names in self.unlogged.chunks(NAMES_MAX) {
+            let mut reserved = tree.reserve_log_and(names.len() * NAME_BYTES)?;
+            let mut mtr = tree.pages().begin(1)?;
+            let slot = mtr.write(head)?;
+            mtr.name_unlogged(slot, names);
+            mtr.commit(&mut reserved);
+        }
+        Ok(())
     }
 
     fn reference(&self) -> Result<OverflowRef> {
@@ -287,6 +330,25 @@ pub(crate) fn check_len(bytes: u64) -> Result<()> {
     }
     let error = Error::new(Code::ValueTooLong).with("bytes", bytes);
     Err(error.with("limit", VALUE_BYTES_MAX))
+}
+
+fn encoded(page: &OverflowPage<'_>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(OVERFLOW_HEADER_BYTES + page.data.len());
+    page.encode(&mut bytes);
+    bytes
+}
+
+/// Writes a new page of which only what is before the data is logged.
+fn put_unlogged(mtr: &mut Mtr<'_>, slot: usize, content: &OverflowPage<'_>) -> Result<()> {
+    let mut payload = encoded(content);
+    payload.resize(mtr.page(slot).len(), 0);
+    mtr.write_unlogged(slot, &payload)?;
+    let head = encoded(&OverflowPage { data: &[], ..*content });
+    let op = TreeOp::Overflow(&head);
+    payload.clear();
+    op.encode(&mut payload);
+    mtr.op(slot, op.number(), &payload);
+    Ok(())
 }
 
 fn owns(value: &OverflowRef, page: &OverflowPage<'_>, position: u32) -> bool {

@@ -1,5 +1,6 @@
 //! A tree: creating, opening, searching.
 
+use crate::overflow::LOGGED_VALUE_BYTES;
 use crate::reclaim::ReclaimQueue;
 use crate::redo::apply;
 use crate::write::LeafRow;
@@ -11,6 +12,7 @@ use evenkeel_io::{Event, Runtime};
 use evenkeel_log::{Log, Reserved, Share};
 use evenkeel_pages::{Access, Mtr, PageRead, Pages};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Searches that start again this often without success met damage, not other writers.
 const RESTARTS_MAX: usize = 1_000;
@@ -24,6 +26,7 @@ pub struct Trees {
     pub(crate) log: Arc<Log>,
     pub(crate) commits: Arc<dyn CommitTable>,
     pub(crate) reclaim: ReclaimQueue,
+    logged_value_bytes: AtomicU64,
 }
 
 impl Trees {
@@ -34,7 +37,18 @@ impl Trees {
         log: Arc<Log>,
         commits: Arc<dyn CommitTable>,
     ) -> Arc<Trees> {
-        Arc::new(Trees { rt, pages, log, commits, reclaim: ReclaimQueue::default() })
+        let reclaim = ReclaimQueue::default();
+        let logged_value_bytes = AtomicU64::new(LOGGED_VALUE_BYTES);
+        Arc::new(Trees { rt, pages, log, commits, reclaim, logged_value_bytes })
+    }
+
+    /// Changes how much of a long value goes through the log: for tests.
+    pub fn set_logged_value_bytes(&self, bytes: u64) {
+        self.logged_value_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn logged_value_bytes(&self) -> u64 {
+        self.logged_value_bytes.load(Ordering::Relaxed)
     }
 
     /// Makes an empty tree: a root with one leaf, one mini-transaction.

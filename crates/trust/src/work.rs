@@ -126,7 +126,7 @@ pub fn options() -> Options {
         pool_bytes: Some(1 << 20),
         log_bytes: Some(4 << 20),
         undo_bytes: Some(256 << 10),
-        cache_bytes: None,
+        ..Geometry::default()
     })
 }
 

@@ -118,6 +118,7 @@ fn store_options(sizes: Sizes) -> StoreOptions {
         lock_wait: sizes.lock_wait,
         build_arena_bytes: sizes.build_arena_bytes,
         build_threads: sizes.build_threads,
+        logged_value_bytes: None,
         collations: Some(&collated::FOLDED),
     }
 }
