@@ -5,8 +5,8 @@
 //! loop { let seen = event.now(); if condition() { break } rt.wait(&event, seen, None, cause); }
 //! ```
 
+use crate::sync::Parking;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// An event that threads wait for through `Env::wait`.
@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 pub struct Event {
     count: AtomicU64,
     waiters: AtomicU32,
-    mutex: Mutex<()>,
-    condvar: Condvar,
+    parking: Parking,
 }
 
 impl Event {
@@ -33,8 +32,7 @@ impl Event {
     pub fn notify(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
-            drop(self.mutex.lock());
-            self.condvar.notify_all();
+            self.parking.wake_all(&self.count);
         }
     }
 
@@ -43,20 +41,14 @@ impl Event {
     pub fn block(&self, seen: u64, timeout: Option<Duration>) -> bool {
         let deadline = timeout.map(|t| Instant::now() + t);
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        let mut guard = self.mutex.lock();
         let mut woken = true;
         while self.now() == seen {
-            match deadline {
-                None => self.condvar.wait(&mut guard),
-                Some(d) => {
-                    if self.condvar.wait_until(&mut guard, d).timed_out() && self.now() == seen {
-                        woken = false;
-                        break;
-                    }
-                }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                woken = false;
+                break;
             }
+            self.parking.sleep(&self.count, seen, deadline);
         }
-        drop(guard);
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         woken
     }

@@ -9,12 +9,16 @@ mod cpu;
 pub mod env;
 pub mod event;
 pub mod explain;
+#[cfg(target_os = "linux")]
+mod futex;
 mod ghosts;
 pub mod governor;
 mod latch;
 pub mod mem;
 mod os;
 pub mod overlay;
+#[cfg(not(target_os = "linux"))]
+mod parking;
 pub mod probe;
 pub mod real;
 pub mod rng;

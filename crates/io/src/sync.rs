@@ -1,5 +1,10 @@
 //! Where `event` takes its locks and atomics from: the models of `crates/sim/tests/models` compile
 //! it against others, whose every operation is a scheduling point.
 
+#[cfg(target_os = "linux")]
+pub(crate) use crate::futex::Parking;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use crate::parking::Parking;
+#[cfg(not(target_os = "linux"))]
 pub(crate) use evenkeel_base::sync::{Condvar, Mutex};
 pub(crate) use std::sync::atomic;

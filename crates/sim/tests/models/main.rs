@@ -6,12 +6,16 @@
 //! find.
 
 mod sync {
+    pub(crate) use super::parking::Parking;
     pub(crate) use evenkeel_sim::interleave::sync::*;
 }
 
 #[path = "../../../io/src/event.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the engine uses more of it")]
 mod event;
+
+#[path = "../../../io/src/parking.rs"]
+mod parking;
 
 #[path = "../../../pages/src/latch.rs"]
 #[allow(dead_code, reason = "as above")]

@@ -1,0 +1,88 @@
+//! How threads sleep until a counter moves on, on Linux: all are woken with one system call, and
+//! none has to take a mutex after the other as with a condition variable (after a group commit that
+//! was a chain of as many switches as there were waiters). Only `event` calls it.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+/// The system compares 32 bits: the low ones. A thread would sleep on if just 2^32 notifications
+/// came between its look at the counter and its sleep.
+#[derive(Default)]
+pub(crate) struct Parking;
+
+/// The word of `count` that changes with each notification.
+fn word(count: &AtomicU64) -> *const u32 {
+    let low = usize::from(cfg!(target_endian = "big"));
+    count.as_ptr().cast::<u32>().cast_const().wrapping_add(low)
+}
+
+impl Parking {
+    /// Sleeps until somebody wakes all, but not if `count` is no longer `seen`, nor beyond the
+    /// deadline. May return for no reason.
+    pub(crate) fn sleep(&self, count: &AtomicU64, seen: u64, deadline: Option<Instant>) {
+        let left = deadline.map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            libc::timespec {
+                tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        let timeout = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the word lies inside an atomic that is borrowed for the call, the time is ours;
+        // the system only reads both.
+        unsafe { libc::syscall(libc::SYS_futex, word(count), operation, seen as u32, timeout) };
+    }
+
+    /// Wakes who sleeps for `count`, which has moved on.
+    pub(crate) fn wake_all(&self, count: &AtomicU64) {
+        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the system takes the address as a name only.
+        unsafe { libc::syscall(libc::SYS_futex, word(count), operation, i32::MAX) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Event;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Many sleepers, each notification wakes all who saw the count before it: nobody is forgotten.
+    #[test]
+    fn every_sleeper_is_woken_each_time() {
+        let event = Arc::new(Event::new());
+        let done = Arc::new(Event::new());
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let (event, done) = (event.clone(), done.clone());
+                std::thread::spawn(move || {
+                    for round in 0..2000 {
+                        assert!(event.block(round, Some(Duration::from_secs(60))), "forgotten");
+                        done.notify();
+                    }
+                })
+            })
+            .collect();
+        for round in 0..2000 {
+            event.notify();
+            let mut seen = done.now();
+            while seen < (round + 1) * 8 {
+                assert!(done.block(seen, Some(Duration::from_secs(60))), "{seen} of {round}");
+                seen = done.now();
+            }
+        }
+        threads.into_iter().for_each(|t| t.join().expect("no panic"));
+    }
+
+    #[test]
+    fn a_sleep_ends_at_its_deadline() {
+        let event = Event::new();
+        assert!(!event.block(0, Some(Duration::from_millis(5))));
+        assert!(!event.block(0, Some(Duration::ZERO)));
+        event.notify();
+        assert!(event.block(0, None), "it has moved on before");
+        assert!(!event.block(1, Some(Duration::from_millis(1))));
+    }
+}
