@@ -350,9 +350,15 @@ def envelope(data, position, kind, number):
     need(right and (found, block) == (kind, number), "damaged run")
     return lz4(body, raw) if codec == 1 else body, position + 32 + stored
 
-def slice_entries(data, position, blocks):
-    """(columns, primary key, op, stamp or None) of a slice."""
-    for number in range(blocks):
+def slice_entries(data, position, size, blocks, low):
+    """(columns, primary key, op, stamp or None) of what of a slice is not below `low`; blocks wholly below may be gone."""
+    r, key, fences, first = Reader(envelope(data, position + size, 2, 0)[0], 4), b"", [], 0
+    for _ in range(blocks):
+        key = key[: r.varint()] + r.bytes()
+        fences.append((key, r.varint()))
+    while first + 1 < blocks and fences[first + 1][0] <= low:
+        position, first = position + fences[first][1], first + 1
+    for number in range(first, blocks):
         raw, position = envelope(data, position, 1, number)
         r, key, pk_len = Reader(raw[: -4 - 4 * at("<I", raw, len(raw) - 4)[0]], 8), b"", 0
         while r.left():
@@ -361,15 +367,23 @@ def slice_entries(data, position, blocks):
             key = key[:shared] + r.take(suffix)
             _, _ = r.bytes() if flags & 32 else b"", r.varint() if flags & 8 else 0
             split, stamp = len(key) - pk_len, r.varints(2) if flags & 16 else None
-            yield key[:split], key[split:], flags, stamp
+            if key >= low:
+                yield key[:split], key[split:], flags, stamp
 
 def slices(path, edits):
-    """The largest flushed generation; (newest generation, run, index, file's bytes, position, blocks)."""
-    named = {op: set() for op in range(1, 7)}
+    """The largest flushed generation; (newest generation, run, index, file's bytes, position, size, blocks, low)."""
+    named, places, lows = {op: set() for op in range(1, 7)}, {}, {}
     for r in map(Reader, edits):
         while r.left():
             op = r.number(1)
-            named[op].add(r.varints(2 if op == 3 else 1))
+            if op == 7:
+                index, file, run, _, newest = r.varints(5)
+                places.setdefault((index, file), set()).add((newest, run))
+            elif op == 8:
+                name, low = r.varints(2), r.bytes()
+                lows[name] = max(low, lows.get(name, b""))
+            else:
+                named[op].add(r.varints(2 if op == 3 else 1))
     live = []
     for (file,) in named[1] - named[2]:
         data = read(path, f"runs/{file:08}.run")
@@ -377,10 +391,12 @@ def slices(path, edits):
         need(tail[:8] == b"EVKLRUN\x01" and at("<I", tail, 12)[0] == crc32c(tail[:12], tail[16:]), "run trailer")
         r = Reader(envelope(data, at("<Q", tail, 24)[0], 4, 0)[0])
         for _ in range(r.varint()):
-            index, run, _, newest, position, _, blocks, *_ = r.varints(12)
-            _, _, _ = r.bytes(), r.bytes(), r.varints(r.varint())
-            if (index, run) not in named[3] and (index,) not in named[5]:
-                live.append((newest, run, index, data, position, blocks))
+            index, run, _, newest, position, size, blocks, *_ = r.varints(12)
+            _, last, _ = r.bytes(), r.bytes(), r.varints(r.varint())
+            for newest, run in places.get((index, file), set()) | {(newest, run)}:
+                low = lows.get((index, run), b"")
+                if (index, run) not in named[3] and (index,) not in named[5] and last >= low:
+                    live.append((newest, run, index, data, position, size, blocks, low))
     return max(named[4], default=(0,))[0], live
 
 def index_entries(path, state):
@@ -394,8 +410,8 @@ def index_entries(path, state):
     for _, generation, index, op, columns, pk, stamp in sorted(state.entries, reverse=True):
         if generation > flushed:
             meet(index, columns, pk, op, stamp)
-    for _, _, index, data, position, blocks in sorted(live, key=lambda s: s[:2], reverse=True):
-        for entry in slice_entries(data, position, blocks):
+    for _, _, index, *where in sorted(live, key=lambda s: s[:2], reverse=True):
+        for entry in slice_entries(*where):
             meet(index, *entry)
     return {index: sorted(k for k, exists in known.items() if exists) for index, known in decided.items()}
 

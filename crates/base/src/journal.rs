@@ -56,10 +56,9 @@ impl Law {
                 ],
                 &["pages_per_sec"],
             ),
-            Law::Merge => (
-                &["may_rest", "bytes_doubled_plus_one_if_being_merged"],
-                &["first_run", "end_run", "required"],
-            ),
+            Law::Merge => {
+                (&["may_rest", "bytes_times_8_plus_flags"], &["first_run", "end_run", "required"])
+            }
             Law::Governor => (
                 &[
                     "previous_bytes_per_sec",

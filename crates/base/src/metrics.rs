@@ -86,6 +86,9 @@ metrics! {
     MergesGivenUp = "merges_given_up", "count", "Merges given up: the index was dropped or the disk is full";
     Merges = "merges", "count", "Merges finished";
     MergesBottom = "merges_bottom", "count", "Merges finished into a bottom run";
+    MergePieces = "merge_pieces", "count", "Finished pieces of merges put in the place of their inputs";
+    MergeRelinkedBytes = "merge_relinked_bytes", "bytes", "Bytes of runs that merges took over without writing them";
+    RunPunchedBytes = "run_punched_bytes", "bytes", "Bytes of run files given back before their file was removed";
     MergeReadBytes = "merge_read_bytes", "bytes", "Bytes read by merges";
     MergeWriteBytes = "merge_write_bytes", "bytes", "Bytes written by merges";
     RunBlockReads = "run_block_reads", "count", "Run blocks read from storage by readers";

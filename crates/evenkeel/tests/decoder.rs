@@ -291,6 +291,75 @@ fn the_second_decoder_lists_what_the_library_lists() {
     compare(db, dir.path(), 10_000);
 }
 
+/// The kinds of edits of the run list that a closed directory holds.
+fn edits(dir: &Path) -> String {
+    let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools");
+    let script = "
+import sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
+import decode as d
+_, d.crc32c.database, checkpoint, redo, _ = d.superblock(sys.argv[2])
+kinds = set()
+for r in map(d.Reader, d.State(sys.argv[2], checkpoint, redo).edits):
+    while r.left():
+        op = r.number(1)
+        kinds.add(op)
+        r.varints({3: 2, 7: 5, 8: 2}.get(op, 1))
+        op == 8 and r.bytes()
+print(*sorted(kinds))";
+    let output = Command::new("python3").args(["-c", script, tools]).arg(dir).output();
+    let output = output.expect("python3 runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim().into()
+}
+
+/// Slices that merges took over, and merges that a close cut between two pieces.
+#[test]
+fn what_merges_took_over_and_left_behind_is_found() {
+    let dir = tempfile::tempdir().expect("dir");
+    let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
+    let options = || Options::new().geometry(geometry);
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("noise", ColumnType::Bytes { max: 200 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_noise", &["noise"]))
+        .index(IndexSpec::new("by_time", &["id", "noise"]));
+    let mut db = Database::open_with(dir.path(), options()).expect("open");
+    db.create_table("t", &spec).expect("create");
+    let (mut x, mut id) = (1u64, 0);
+    for _ in 0..60 {
+        for _ in 0..5 {
+            let mut txn = begin(&db);
+            let mut table = txn.table("t").expect("table");
+            for _ in 0..50 {
+                let noise: Vec<u8> = (0..120)
+                    .map(|_| {
+                        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        (x >> 56) as u8
+                    })
+                    .collect();
+                table.insert(&[Int(id), Bytes(&noise)]).expect("insert");
+                id += 1;
+            }
+            txn.commit().expect("commit");
+        }
+        db.close().expect("close");
+        let kinds = edits(dir.path());
+        if kinds.contains('7') && kinds.contains('8') {
+            let read_only = Options { read_only: true, ..options() };
+            let db = Database::open_with(dir.path(), read_only).expect("reopen");
+            let expected = listing(&db);
+            drop(db);
+            assert_eq!(decoded(dir.path()), expected);
+            return;
+        }
+        db = Database::open_with(dir.path(), options()).expect("reopen");
+    }
+    panic!("no close came between two pieces");
+}
+
 #[test]
 fn what_an_undecided_transaction_replaced_is_found_in_saved_undo() {
     let dir = tempfile::tempdir().expect("dir");

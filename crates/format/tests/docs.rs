@@ -324,6 +324,8 @@ fn runs() {
     }
     let all: BTreeSet<u8> = flags.iter().map(|f| f.1).collect();
     assert_eq!(all.into_iter().collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64]);
+    let (age_low, age_high) = (evenkeel_base::Generation(1), evenkeel_base::Generation(1));
+    let place = ManifestOp::Place { index: IndexId(1), file: 1, run: 1, age_low, age_high };
     let edits = [
         ("ADD_FILE", ManifestOp::AddFile(1)),
         ("REMOVE_FILE", ManifestOp::RemoveFile(1)),
@@ -331,6 +333,8 @@ fn runs() {
         ("FLUSHED", ManifestOp::Flushed(evenkeel_base::Generation(1))),
         ("DROP_INDEX", ManifestOp::DropIndex(IndexId(1))),
         ("NEXT_FILE", ManifestOp::NextFile(1)),
+        ("PLACE", place),
+        ("TRIM", ManifestOp::Trim(IndexId(1), 1, Vec::new())),
     ];
     let edits = edits.map(|(name, op)| (name, u64::from(encode_manifest(&[op])[0])));
     numbers("run.md", "edits", &edits);

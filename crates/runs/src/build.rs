@@ -219,8 +219,7 @@ impl Runs {
         {
             let mut state = self.state.write();
             for file in files {
-                let live = LiveFile { file: file.clone(), live: 1, dead: Vec::new() };
-                state.files.insert(file.number, live);
+                state.files.insert(file.number, LiveFile::new(file, 1));
             }
             state.add_runs(index, built);
             self.changed(&state);

@@ -74,6 +74,12 @@ impl Chain {
         }
     }
 
+    /// The present chain is of this key.
+    #[inline]
+    pub(crate) fn is_of(&self, key: &[u8]) -> bool {
+        !self.links.is_empty() && self.key == key
+    }
+
     /// Takes the next entry of a merge (by key, newest first); ends the chain of the key before.
     pub(crate) fn push(
         &mut self,

@@ -7,7 +7,6 @@
 //! never reach the limit and a wait is as long as the merging of the operation's own share.
 
 use crate::Runs;
-use crate::file::Run;
 use crate::memtable::Memtable;
 use crate::policy::RUNS_TRIGGER;
 use crate::state::State;
@@ -183,12 +182,12 @@ impl Runs {
         self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
     }
 
-    /// Credit for `done` of `total` bytes of a merge of `inputs`.
-    pub(crate) fn issue_credit(&self, done: u64, inputs: &[Arc<Run>], total: u64) {
+    /// Credit for `done` of `total` bytes of a merge of so many inputs.
+    pub(crate) fn issue_credit(&self, done: u64, inputs: usize, total: u64) {
         if !self.in_debt.load(Ordering::SeqCst) {
             return;
         }
-        let pays = (inputs.len() as u64 - 1) * self.generation_bytes() / 10 * 9;
+        let pays = (inputs as u64).saturating_sub(1) * self.generation_bytes() / 10 * 9;
         let indexes = self.debtors.load(Ordering::SeqCst).max(1);
         let credit = (u128::from(pays) * u128::from(done) / u128::from(total.max(1))) as u64;
         self.credit.fetch_add(credit / indexes, Ordering::SeqCst);

@@ -1,7 +1,12 @@
 //! Run files open for reading: segments (slices), runs, and reading their envelopes.
 //!
-//! A run is a list of segments with disjoint ascending key ranges. Fences and filter of a segment
-//! are read at first use and stay.
+//! A run is a list of segments with disjoint ascending key ranges, of which what lies below `low`
+//! is dead: a merge has taken it. Fences and filter of a segment are read at first use and stay.
+//!
+//! A slice belongs to the run that its footer names, or to one that it was placed in later. Who
+//! holds a segment may read all of its slice above the `low` of its run: a segment that lost a part
+//! to a merge is another segment of the same slice, so that the part's blocks can go when the last
+//! reader of the old one has gone.
 
 use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Result};
 use evenkeel_format::run::{
@@ -9,6 +14,7 @@ use evenkeel_format::run::{
     decode_footer, open,
 };
 use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Path of a run file.
@@ -97,6 +103,14 @@ pub(crate) fn unpack(id: EnvelopeId, bytes: &[u8]) -> Result<(Box<[u8]>, bool)> 
     }
 }
 
+/// The run that a slice belongs to, and the generations of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub run: u64,
+    pub age_low: Generation,
+    pub age_high: Generation,
+}
+
 /// Fences and filter of a segment.
 pub(crate) struct Meta {
     pub fences: Fences,
@@ -106,13 +120,46 @@ pub(crate) struct Meta {
 /// A slice of a run.
 pub(crate) struct Segment {
     pub file: Arc<RunFile>,
+    /// As in the footer, but for the run and its ages: those it belongs to now.
     pub info: SliceInfo,
-    meta: OnceLock<Meta>,
+    /// The run that the footer names.
+    home: u64,
+    meta: Arc<OnceLock<Meta>>,
 }
 
 impl Segment {
     pub(crate) fn new(file: Arc<RunFile>, info: SliceInfo) -> Segment {
-        Segment { file, info, meta: OnceLock::new() }
+        let home = info.run;
+        Segment { file, info, home, meta: Arc::default() }
+    }
+
+    /// The same slice as a segment of another run.
+    pub(crate) fn placed(&self, place: Place) -> Segment {
+        let (file, meta) = (self.file.clone(), self.meta.clone());
+        let Place { run, age_low, age_high } = place;
+        let info = SliceInfo { run, age_low, age_high, ..self.info.clone() };
+        Segment { file, info, home: self.home, meta }
+    }
+
+    /// Where it belongs, if that is not what its footer says.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let SliceInfo { run, age_low, age_high, .. } = self.info;
+        (run != self.home).then_some(Place { run, age_low, age_high })
+    }
+
+    /// The run that its footer names.
+    pub(crate) fn home(&self) -> (IndexId, u64) {
+        (self.info.index, self.home)
+    }
+
+    /// The bytes of its file that hold only entries below a key, whole blocks.
+    pub(crate) fn bytes_below(&self, low: &[u8]) -> Result<Range<u64>> {
+        let start = self.info.position;
+        if low > &self.info.max_key[..] {
+            return Ok(start..start + self.info.bytes());
+        }
+        let fences = &self.meta()?.fences;
+        Ok(start..fences.place(fences.block_of(low)).0)
     }
 
     fn id(&self, kind: EnvelopeKind, position: u64, number: u32) -> EnvelopeId {
@@ -169,11 +216,15 @@ impl Segment {
 
 /// A sorted run of one index.
 pub(crate) struct Run {
-    pub index: IndexId,
     pub number: u64,
     pub age_low: Generation,
     pub age_high: Generation,
     pub segments: Vec<Arc<Segment>>,
+    /// Entries below are dead.
+    pub low: Vec<u8>,
+    /// The output of a merge under way: it holds keys that the inputs no longer have.
+    pub growing: bool,
+    /// Of a segment that is cut about what is left, after a restart all of it.
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
@@ -186,14 +237,45 @@ impl Run {
         let first = &segments.first()?.info;
         let sum = |f: fn(&SliceInfo) -> u64| segments.iter().map(|s| f(&s.info)).sum();
         Some(Run {
-            index: first.index,
             number: first.run,
             age_low: first.age_low,
             age_high: first.age_high,
+            low: Vec::new(),
+            growing: false,
             bytes: sum(SliceInfo::bytes),
             entries: sum(|s| s.entries),
             deletes: sum(|s| s.deletes),
             segments,
         })
+    }
+
+    /// The run without what lies below a key; `None` if nothing is left.
+    pub(crate) fn above(&self, low: &[u8]) -> Option<Run> {
+        let low = low.max(&self.low);
+        let mut rest: Vec<Arc<Segment>> =
+            self.segments.iter().filter(|s| &s.info.max_key[..] >= low).cloned().collect();
+        let (mut bytes, mut part) = (0, 0.0);
+        if let Some(first) = rest.first_mut()
+            && &first.info.min_key[..] < low
+        {
+            let SliceInfo { run, age_low, age_high, .. } = first.info;
+            *first = Arc::new(first.placed(Place { run, age_low, age_high }));
+            // A merge has read the fences: this reads nothing.
+            let gone = first.bytes_below(low).unwrap_or_default();
+            bytes = gone.end - gone.start;
+            part = bytes as f64 / first.info.bytes() as f64;
+        }
+        let mut run = Run { low: low.to_vec(), ..Run::new(rest)? };
+        let cut = &run.segments[0].info;
+        let gone = |n: u64| (n as f64 * part) as u64;
+        run.entries -= gone(cut.entries);
+        run.deletes -= gone(cut.deletes);
+        run.bytes -= bytes;
+        Some(run)
+    }
+
+    /// True if a segment lies partly below `low`.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.segments.first().is_some_and(|s| s.info.min_key < self.low)
     }
 }

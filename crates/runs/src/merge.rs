@@ -1,28 +1,29 @@
 //! Merging runs (D3): jobs cut in beats of at most 1 MiB, one job per range of neighbouring runs.
-//! The outputs take the place of the inputs at the end of a job, in one manifest record; until then
-//! they are orphans that a restart removes.
+//! A job installs its output in pieces of one file: one manifest record names the file and trims
+//! the inputs to what lies above it. A crash keeps the finished pieces, and the space that a merge
+//! needs is a piece's. Until its record a file is an orphan that a restart removes.
+
+mod install;
+mod job;
+mod relink;
+
+pub(crate) use job::{MergeJob, READ_AHEAD};
 
 use crate::Runs;
-use crate::build::CHECK_EVERY;
-use crate::chain::{Chain, Rules};
-use crate::file::{Run, RunFile, Segment};
-use crate::policy::{Spare, choose, numbers, pick_rest, spare_beside};
-use crate::run_iter::{Bounds, Loader, RunIter};
-use crate::source::{Direction, Merger, Source};
-use crate::state::{LiveFile, State};
-use crate::writer::{Purpose, RunWriter, SliceStart, Written};
+use crate::chain::Rules;
+use crate::policy::{Facts, Spare, choose, numbers, pick_rest, spare_beside};
+use crate::state::{Index, State};
 use evenkeel_base::journal::Law;
-use evenkeel_base::{Beat, Cause, Code, IndexId, Kind, Lsn, Result, metrics::Metric};
-use evenkeel_format::run::ManifestOp;
-use std::sync::Arc;
+use evenkeel_base::{Beat, Code, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
+use job::{Order, Step};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const BEAT_BYTES: u64 = 1 << 20;
-const BEAT_ENTRIES: u64 = 16 << 10;
-/// A run is cut into files of about this size.
+/// A run is cut into files of about this size, or of a few generations if those are small.
 pub(crate) const SEGMENT_BYTES: u64 = 48 << 20;
-pub(crate) const READ_AHEAD: usize = 256 << 10;
+const SEGMENT_GENERATIONS: u64 = 4;
+const SEGMENT_BYTES_LEAST: u64 = 64 << 10;
 /// Ingest is measured over this long at least.
 const INGEST_WINDOW_NS: u64 = 1_000_000_000;
 /// Merging that nobody waits for waits for a seat for so long before it looks whether there is some
@@ -37,31 +38,6 @@ pub(crate) struct Ingest {
     entries: u64,
     at_ns: u64,
     spare: Option<Spare>,
-}
-
-/// A merge under way.
-pub(crate) struct MergeJob {
-    index: IndexId,
-    inputs: Vec<Arc<Run>>,
-    bytes: u64,
-    left: u64,
-    is_bottom: bool,
-    purpose: Purpose,
-    merger: Merger,
-    chain: Chain,
-    start: SliceStart,
-    writer: Option<RunWriter>,
-    outputs: Vec<Written>,
-    last_key: Vec<u8>,
-}
-
-impl MergeJob {
-    fn abandon(self) -> Vec<u64> {
-        if let Some(writer) = self.writer {
-            writer.abandon();
-        }
-        self.outputs.iter().map(|o| o.number).collect()
-    }
 }
 
 impl Runs {
@@ -91,7 +67,8 @@ impl Runs {
 
     /// How long an idle merge thread may wait for its event before the next beat; `None`: forever.
     pub fn next_merge_in(&self) -> Option<Duration> {
-        let more = !self.state.read().doomed.is_empty() || self.is_rest_wanted();
+        let doomed = |state: &State| !state.doomed.is_empty() || !state.doomed_bytes.is_empty();
+        let more = doomed(&self.state.read()) || self.is_rest_wanted();
         more.then_some(Duration::from_nanos(INGEST_WINDOW_NS))
     }
 
@@ -100,7 +77,8 @@ impl Runs {
         let state = self.state.read();
         // Runs that stay marked as being merged are damaged, or a job has them already.
         let free = |id: &&IndexId| !state.merging.contains_key(id);
-        let runs = |id| state.indexes.get(id).map(|i| sizes(&i.runs));
+        let sizes = |i: &Index| i.runs.iter().map(|r| r.bytes).collect::<Vec<u64>>();
+        let runs = |id| state.indexes.get(id).map(sizes);
         state.several.iter().filter(free).filter_map(runs).any(|r| pick_rest(&r).is_some())
     }
 
@@ -154,35 +132,50 @@ impl Runs {
             return Ok(Beat::More);
         }
         let before = job.left;
-        match self.merge_some(&mut job) {
-            Ok(false) => {
-                self.issue_credit(before - job.left, &job.inputs, job.bytes);
+        match self.merge_on(&mut job) {
+            Ok(Beat::More) => {
+                self.issue_credit(before - job.left, job.count, job.bytes);
                 self.merge_jobs.lock().push(job);
-                Ok(Beat::More)
             }
-            Ok(true) => {
-                let inputs = job.inputs.clone();
-                self.finish_merge(job).map_err(|e| self.write_failed(e))?;
-                self.issue_credit(before, &inputs, inputs.iter().map(|r| r.bytes).sum());
+            Ok(Beat::Idle) => {
+                self.issue_credit(before, job.count, job.bytes);
                 *self.merge_full.lock() = None;
-                Ok(Beat::More)
             }
-            Err(error)
-                if matches!(error.code(), Code::DiskFull | Code::LogFull | Code::WritesStopped) =>
-            {
+            Err(error) if matches!(error.code(), Code::DiskFull | Code::LogFull) => {
                 self.give_up(job);
                 // Ingest must not wait for a merge that finds no space.
                 *self.merge_full.lock() = Some(error.clone());
                 self.space_event.notify();
-                Err(error)
+                return Err(error);
             }
             Err(error) => {
                 // A damaged input: these runs stay as they are (marked as being merged), the rest
                 // goes on, and ingest must not wait for this merge.
                 self.forgive_debt();
-                self.remove_files(job.abandon());
-                Err(if error.kind() == Kind::Corrupt { error } else { self.write_failed(error) })
+                let error =
+                    if error.kind() == Kind::Corrupt { error } else { self.write_failed(error) };
+                // A record that names the files may be durable although its sync failed.
+                if !self.rt.health.is_failed() {
+                    self.remove_files(job.abandon());
+                }
+                return Err(error);
             }
+        }
+        Ok(Beat::More)
+    }
+
+    /// Merges for a beat and installs a piece that ends with it; `Idle` at the end of the job.
+    fn merge_on(&self, job: &mut MergeJob) -> Result<Beat> {
+        let (to, is_over) = match self.merge_some(job)? {
+            Step::More => return Ok(Beat::More),
+            Step::Piece(to) => (Some(to), false),
+            Step::Stop(to) => (Some(to), true),
+            Step::End => (None, true),
+        };
+        let is_there = self.install_piece(job, to.as_deref(), is_over)?;
+        match to.filter(|_| !is_over && is_there) {
+            Some(to) => self.go_on_at(job, &to).map(|()| Beat::More),
+            None => Ok(Beat::Idle),
         }
     }
 
@@ -192,10 +185,11 @@ impl Runs {
 
     fn give_up(&self, job: MergeJob) {
         self.rt.metrics.add(Metric::MergesGivenUp, 1);
-        let numbers: Vec<u64> = job.inputs.iter().map(|r| r.number).collect();
-        let index = job.index;
+        let (index, numbers) = (job.index, job.numbers.clone());
         self.remove_files(job.abandon());
-        self.state.write().end_merging(index, &numbers);
+        let mut state = self.state.write();
+        state.end_merging(index, &numbers);
+        self.changed(&state);
     }
 
     fn remove_files(&self, numbers: Vec<u64>) {
@@ -225,33 +219,33 @@ impl Runs {
                 };
                 loop {
                     // What the policy wants under ingest keeps the runs inside their limit (G2).
-                    let runs = index.runs.iter();
-                    let runs: Vec<_> = runs.map(|r| (r.bytes, busy.contains(&r.number))).collect();
+                    let runs = facts(index, &busy);
                     let Some((range, required)) = choose(&runs, may_rest) else { break };
                     let said = [range.start as u64, range.end as u64, u64::from(required)];
                     let what = || (numbers(&runs, may_rest), said.to_vec());
                     self.rt.journal.note(Law::Merge, now, what);
-                    let inputs = index.runs[range.clone()].to_vec();
-                    busy.extend(inputs.iter().map(|r| r.number));
+                    let order = order(id, index, range, required);
+                    busy.extend(order.inputs.iter().map(|r| r.number));
                     index.read.store(false, Ordering::Relaxed);
-                    let is_bottom = range.end == index.runs.len();
-                    let rules = Rules {
-                        building: index.building,
-                        valid_from: index.valid_from,
-                        bottom: is_bottom,
-                        horizon: Lsn::ZERO,
-                    };
-                    chosen.push((id, inputs, rules, index.unique_key, required));
+                    chosen.push(order);
                 }
                 if !busy.is_empty() {
                     merging.insert(id, busy);
                 }
             }
         }
-        for (index, inputs, rules, unique_key, required) in chosen {
-            let numbers: Vec<u64> = inputs.iter().map(|r| r.number).collect();
-            match self.begin_merge(index, inputs, rules, unique_key, required) {
-                Ok(job) => self.merge_jobs.lock().push(job),
+        for order in chosen {
+            let index = order.index;
+            let numbers: Vec<u64> = order.inputs.iter().map(|r| r.number).collect();
+            match self.begin_merge(order) {
+                Ok(job) => {
+                    let mut state = self.state.write();
+                    if let Some(merging) = state.merging.get_mut(&index) {
+                        merging.push(job.start.run);
+                    }
+                    drop(state);
+                    self.merge_jobs.lock().push(job);
+                }
                 Err(error) if error.kind() == Kind::Corrupt => {
                     self.forgive_debt();
                     return Err(error);
@@ -265,183 +259,47 @@ impl Runs {
         Ok(())
     }
 
-    fn begin_merge(
-        &self,
-        index: IndexId,
-        inputs: Vec<Arc<Run>>,
-        mut rules: Rules,
-        unique_key: bool,
-        required: bool,
-    ) -> Result<MergeJob> {
-        let purpose = Purpose::merge(required);
-        rules.horizon = self.commits().horizon();
-        let ahead = if inputs.len() > 16 { READ_AHEAD / 2 } else { READ_AHEAD };
-        let all = Arc::<Bounds>::default();
-        let source = |run: &Arc<Run>| {
-            let loader = Loader::sequential(&self.rt, ahead, Metric::MergeReadBytes, purpose);
-            Source::Run(RunIter::new(run.clone(), loader, all.clone()))
-        };
-        let mut merger = Merger::new(inputs.iter().map(source).collect(), Direction::Forward);
-        merger.seek(None)?;
-        let bytes = inputs.iter().map(|r| r.bytes).sum();
-        let base = inputs.iter().flat_map(|r| &r.segments).map(|s| s.info.base_cts).min();
-        self.rt.metrics.add(Metric::MergesBegun, 1);
-        let start = SliceStart {
-            index,
-            run: 0,
-            age_low: inputs.iter().map(|r| r.age_low).min().unwrap_or_default(),
-            age_high: inputs.iter().map(|r| r.age_high).max().unwrap_or_default(),
-            base_cts: base.unwrap_or_default(),
-            unique_key,
-        };
-        Ok(MergeJob {
-            index,
-            bytes,
-            left: bytes,
-            is_bottom: rules.bottom,
-            purpose,
-            merger,
-            chain: Chain::new(rules),
-            start,
-            writer: None,
-            outputs: Vec::new(),
-            last_key: Vec::new(),
-            inputs,
-        })
-    }
-
-    /// Merges for a beat; true at the end.
-    fn merge_some(&self, job: &mut MergeJob) -> Result<bool> {
-        let entries: u64 = job.inputs.iter().map(|r| r.entries).sum();
-        let average = (job.bytes / entries.max(1)).max(1);
-        let count = (BEAT_BYTES / 2 / average).clamp(1, BEAT_ENTRIES);
-        let MergeJob { merger, chain, start, writer, outputs, last_key, purpose, .. } = job;
-        let purpose = *purpose;
-        let mut sink = |key: &[u8], pk_len: usize, op, version, value: &[u8]| {
-            self.emit(
-                (start, purpose),
-                writer,
-                outputs,
-                last_key,
-                (key, pk_len, op, version, value),
-            )
-        };
-        for done in 0..count {
-            if !purpose.required && done.is_multiple_of(u64::from(CHECK_EVERY)) {
-                self.rt.give_way();
-            }
-            let Some(item) = merger.top() else {
-                chain.end(self.commits(), &mut sink)?;
-                if let Some(writer) = job.writer.take() {
-                    job.outputs.extend(writer.finish()?);
-                }
-                return Ok(true);
-            };
-            chain.push(&item, self.commits(), &mut sink)?;
-            merger.advance()?;
+    /// Bytes of a file of a merged run.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        #[cfg(test)]
+        if let set @ 1.. = self.segment_bytes_set.load(Ordering::Relaxed) {
+            return set;
         }
-        job.left = job.left.saturating_sub(count * average).max(1);
-        Ok(false)
-    }
-
-    fn emit(
-        &self,
-        (start, purpose): (&mut SliceStart, Purpose),
-        writer: &mut Option<RunWriter>,
-        outputs: &mut Vec<Written>,
-        last_key: &mut Vec<u8>,
-        (key, pk_len, op, version, value): Entry<'_>,
-    ) -> Result<()> {
-        let is_full = writer.as_ref().is_some_and(|w| w.bytes() >= SEGMENT_BYTES);
-        // All versions of a key stay in one segment.
-        if is_full
-            && last_key != key
-            && let Some(full) = writer.take()
-        {
-            outputs.extend(full.finish()?);
-        }
-        let writer = match writer {
-            Some(writer) => writer,
-            None => {
-                let number = self.next_file();
-                if start.run == 0 {
-                    start.run = number;
-                }
-                let metric = Metric::MergeWriteBytes;
-                let mut new = RunWriter::create(&self.rt, number, purpose, metric)?;
-                new.begin(*start);
-                writer.insert(new)
-            }
-        };
-        last_key.clear();
-        last_key.extend_from_slice(key);
-        writer.push(key, pk_len, op, version, value)
-    }
-
-    fn finish_merge(&self, job: MergeJob) -> Result<()> {
-        let MergeJob { index, inputs, outputs, is_bottom, .. } = job;
-        let mut segments = Vec::new();
-        let mut files = Vec::new();
-        let mut ops = Vec::new();
-        if !outputs.is_empty() {
-            self.rt.env.sync_dir("runs")?;
-        }
-        for output in outputs {
-            let file = RunFile::open(&self.rt, output.number)?;
-            ops.push(ManifestOp::AddFile(output.number));
-            for info in output.slices {
-                segments.push(Arc::new(Segment::new(file.clone(), info)));
-            }
-            files.push(file);
-        }
-        if !self.replace(index, &inputs, Run::new(segments).map(Arc::new), &files, ops)? {
-            self.state.write().doomed.extend(files);
-            self.rt.metrics.add(Metric::MergesGivenUp, 1);
-            return Ok(());
-        }
-        self.rt.metrics.add(Metric::Merges, 1);
-        if is_bottom {
-            self.rt.metrics.add(Metric::MergesBottom, 1);
-        }
-        self.merge_event.notify();
-        self.space_event.notify();
-        Ok(())
-    }
-
-    /// Puts `output` in the place of `inputs`: manifest first, then the view. False (and nothing
-    /// done) if the index was dropped meanwhile.
-    fn replace(
-        &self,
-        index: IndexId,
-        inputs: &[Arc<Run>],
-        output: Option<Arc<Run>>,
-        files: &[Arc<RunFile>],
-        mut ops: Vec<ManifestOp>,
-    ) -> Result<bool> {
-        let _edit = self.manifest.lock(&self.rt, Cause::Idle);
-        if !self.state.read().indexes.contains_key(&index) {
-            return Ok(false);
-        }
-        ops.extend(inputs.iter().map(|run| ManifestOp::RemoveRun(index, run.number)));
-        ops.extend(self.state.read().files_left_empty(inputs).map(ManifestOp::RemoveFile));
-        self.rt.step();
-        self.append_manifest(&ops)?;
-        {
-            let mut state = self.state.write();
-            for file in files {
-                let live = LiveFile { file: file.clone(), live: 1, dead: Vec::new() };
-                state.files.insert(file.number, live);
-            }
-            state.replace_runs(index, inputs, output);
-            self.changed(&state);
-        }
-        self.manifest_done();
-        Ok(true)
+        let generations = self.generation_bytes().saturating_mul(SEGMENT_GENERATIONS);
+        generations.clamp(SEGMENT_BYTES_LEAST, SEGMENT_BYTES)
     }
 }
 
-type Entry<'a> = (&'a [u8], usize, u8, evenkeel_format::run::RunVersion, &'a [u8]);
+/// The merge of some runs of an index.
+fn order(id: IndexId, index: &Index, range: Range<usize>, required: bool) -> Order {
+    let rules = Rules {
+        building: index.building,
+        valid_from: index.valid_from,
+        bottom: range.end == index.runs.len(),
+        horizon: Lsn::ZERO,
+    };
+    let (inputs, unique_key) = (index.runs[range].to_vec(), index.unique_key);
+    Order { index: id, inputs, rules, unique_key, required, until: None }
+}
 
-fn sizes(runs: &[Arc<Run>]) -> Vec<u64> {
-    runs.iter().map(|r| r.bytes).collect()
+/// What the policy is told of the runs of an index.
+fn facts(index: &Index, merging: &[u64]) -> Vec<Facts> {
+    let mut facts: Vec<Facts> = Vec::with_capacity(index.runs.len());
+    // The ages of the output of a merge that was cut are those of all its inputs.
+    let mut cut = Generation(1)..=Generation::ZERO;
+    for run in &*index.runs {
+        // Runs of a build have no age.
+        let low = run.age_low.max(Generation(1));
+        let is_left = cut.contains(&run.age_high) && cut.contains(&low);
+        if !is_left {
+            cut = low..=run.age_high;
+        }
+        facts.push(Facts {
+            bytes: run.bytes,
+            busy: merging.contains(&run.number),
+            growing: run.growing,
+            left: is_left,
+        });
+    }
+    facts
 }

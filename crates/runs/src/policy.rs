@@ -42,27 +42,51 @@ pub(crate) fn spare_beside(bytes_per_sec: u64, generation_bytes: u64) -> Spare {
     }
 }
 
-/// The next merge of an index: which of its runs (bytes, newest first; true: being merged), and
-/// whether ingest needs it (G2). Only neighbours that are not being merged are joined.
-pub(crate) fn choose(runs: &[(u64, bool)], may_rest: bool) -> Option<(Range<usize>, bool)> {
-    let sizes = |runs: &[(u64, bool)]| runs.iter().map(|r| r.0).collect::<Vec<u64>>();
+/// What is known of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub bytes: u64,
+    /// Being merged.
+    pub busy: bool,
+    /// The output of that merge: it counts as no run.
+    pub growing: bool,
+    /// What is left of an input of a merge that was cut; its output stands before.
+    pub left: bool,
+}
+
+/// The next merge of an index: which of its runs (newest first), and whether ingest needs it (G2).
+/// Only neighbours that are not being merged are joined; a merge that was cut is finished first.
+pub(crate) fn choose(runs: &[Facts], may_rest: bool) -> Option<(Range<usize>, bool)> {
+    let sizes = |runs: &[Facts]| runs.iter().map(|r| r.bytes).collect::<Vec<u64>>();
+    let total = runs.iter().filter(|r| !r.growing).count();
     let mut start = 0;
     while start < runs.len() {
-        let end = start + runs[start..].iter().take_while(|r| !r.1).count();
-        let found = pick_ingest(&sizes(&runs[start..end]), end == runs.len(), runs.len());
+        let end = start + runs[start..].iter().take_while(|r| !r.busy).count();
+        let free = &runs[start..end];
+        let found =
+            unfinished(free).or_else(|| pick_ingest(&sizes(free), end == runs.len(), total));
         if let Some(range) = found {
             return Some((start + range.start..start + range.end, true));
         }
         start = end + 1;
     }
-    let is_free = runs.iter().all(|r| !r.1);
+    let is_free = runs.iter().all(|r| !r.busy);
     let rest = if may_rest && is_free { pick_rest(&sizes(runs)) } else { None };
     rest.map(|range| (range, false))
 }
 
+/// The output of a merge that was cut and what is left of its inputs.
+fn unfinished(runs: &[Facts]) -> Option<Range<usize>> {
+    let first = runs.iter().position(|r| r.left)?;
+    let count = runs[first..].iter().take_while(|r| r.left).count();
+    let start = first.saturating_sub(1);
+    Some(start..first + count).filter(|range| range.len() > 1)
+}
+
 /// What `choose` was given, as numbers.
-pub(crate) fn numbers(runs: &[(u64, bool)], may_rest: bool) -> Vec<u64> {
-    let runs = runs.iter().map(|(bytes, busy)| bytes * 2 + u64::from(*busy));
+pub(crate) fn numbers(runs: &[Facts], may_rest: bool) -> Vec<u64> {
+    let flags = |r: &Facts| u64::from(r.busy) | u64::from(r.growing) << 1 | u64::from(r.left) << 2;
+    let runs = runs.iter().map(|r| r.bytes * 8 + flags(r));
     [u64::from(may_rest)].into_iter().chain(runs).collect()
 }
 
@@ -70,7 +94,9 @@ pub(crate) fn numbers(runs: &[(u64, bool)], may_rest: bool) -> Vec<u64> {
 /// is to be merged. None: these are not its inputs.
 pub fn decide_merge(inputs: &[u64]) -> Option<Vec<u64>> {
     let (may_rest, runs) = inputs.split_first()?;
-    let runs: Vec<(u64, bool)> = runs.iter().map(|r| (r / 2, r % 2 == 1)).collect();
+    let is = |n: &u64, flag| n & flag != 0;
+    let fact = |n| Facts { bytes: n / 8, busy: is(n, 1), growing: is(n, 2), left: is(n, 4) };
+    let runs: Vec<Facts> = runs.iter().map(fact).collect();
     let chosen = choose(&runs, *may_rest != 0);
     Some(chosen.map_or(Vec::new(), |(range, required)| {
         vec![range.start as u64, range.end as u64, u64::from(required)]
@@ -161,6 +187,25 @@ mod tests {
         assert_eq!(pick_rest(&[20, 100]), Some(0..2));
         assert_eq!(pick_rest(&[1, 1, 9, 100]), Some(0..2));
         assert_eq!(pick_rest(&[1, 4, 4, 100]), Some(0..3));
+    }
+
+    #[test]
+    fn a_merge_that_was_cut_is_finished_first() {
+        let run = |bytes| Facts { bytes, ..Facts::default() };
+        let left = |bytes| Facts { left: true, ..run(bytes) };
+        let cut = [run(1), run(50), left(10), left(30), run(100)];
+        assert_eq!(choose(&cut, false), Some((1..4, true)));
+        let numbers = numbers(&cut, false);
+        assert_eq!(decide_merge(&numbers), Some(vec![1, 4, 1]));
+        // Under way: output and inputs are busy, and the output is no run more.
+        let busy = |fact| Facts { busy: true, ..fact };
+        let growing = Facts { growing: true, ..busy(run(50)) };
+        let mut runs = vec![run(1); 3];
+        runs.extend([growing, busy(left(10)), busy(left(30))]);
+        runs.extend([run(100), run(1000), run(10_000), run(100_000)]);
+        assert_eq!((runs.len(), choose(&runs, true)), (10, None));
+        runs[3].growing = false;
+        assert_eq!(choose(&runs, true), Some((0..3, true)), "ten runs are many");
     }
 
     #[test]

@@ -4,15 +4,19 @@
 //! the end: every later record is applied again too.
 
 use crate::Runs;
-use crate::file::{Run, RunFile, Segment, number_of, path};
+use crate::file::{Place, Run, RunFile, Segment, number_of, path};
 use crate::leaves::NewEntry;
 use crate::state::{LiveFile, State};
 use evenkeel_base::{
     Cause, Code, Error, Generation, IndexId, Lsn, Result, Stamp, TxnId, metrics::Metric,
 };
 use evenkeel_format::record::Entry;
-use evenkeel_format::run::{ENTRY_BYTES_MAX, ManifestOp, decode_manifest, encode_manifest};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use evenkeel_format::run::{
+    ENTRY_BYTES_MAX, ManifestOp, SliceInfo, decode_manifest, encode_manifest,
+};
+use evenkeel_io::{IO_ALIGN, OpenMode};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,9 +25,67 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Restoring {
     files: BTreeSet<u64>,
     removed: HashSet<(IndexId, u64)>,
+    /// Runs that the slice of an index in a file was placed in.
+    placed: HashMap<(IndexId, u64), Vec<Place>>,
+    trimmed: HashMap<(IndexId, u64), Vec<u8>>,
     dropped: HashSet<IndexId>,
     flushed: Generation,
     next_file: u64,
+}
+
+impl Restoring {
+    fn take(&mut self, op: ManifestOp) {
+        let later = |number: u64| number.saturating_add(1);
+        match op {
+            ManifestOp::AddFile(file) => {
+                self.files.insert(file);
+                self.next_file = self.next_file.max(later(file));
+            }
+            ManifestOp::RemoveFile(file) => {
+                self.files.remove(&file);
+            }
+            ManifestOp::RemoveRun(index, run) => {
+                self.removed.insert((index, run));
+                self.next_file = self.next_file.max(later(run));
+            }
+            ManifestOp::Flushed(g) => self.flushed = self.flushed.max(g),
+            ManifestOp::DropIndex(index) => {
+                self.dropped.insert(index);
+            }
+            ManifestOp::NextFile(file) => self.next_file = self.next_file.max(file),
+            ManifestOp::Place { index, file, run, age_low, age_high } => {
+                let places = self.placed.entry((index, file)).or_default();
+                places.push(Place { run, age_low, age_high });
+                self.next_file = self.next_file.max(later(run));
+            }
+            ManifestOp::Trim(index, run, low) => {
+                let known = self.trimmed.entry((index, run)).or_default();
+                if low > *known {
+                    *known = low;
+                }
+            }
+        }
+    }
+
+    /// The slice may belong to this run.
+    fn is_live(&self, info: &SliceInfo, run: u64) -> bool {
+        let name = (info.index, run);
+        let above = |low: &Vec<u8>| info.max_key >= *low;
+        !self.dropped.contains(&info.index)
+            && !self.removed.contains(&name)
+            && self.trimmed.get(&name).is_none_or(above)
+    }
+
+    /// The segment that a slice is, if it lives.
+    fn segment(&self, slice: &Arc<Segment>) -> Option<Arc<Segment>> {
+        let info = &slice.info;
+        let places = self.placed.get(&(info.index, slice.file.number));
+        let place = places.into_iter().flatten().find(|place| self.is_live(info, place.run));
+        match place {
+            Some(place) => Some(Arc::new(slice.placed(*place))),
+            None => self.is_live(info, info.run).then(|| slice.clone()),
+        }
+    }
 }
 
 impl Runs {
@@ -69,27 +131,7 @@ impl Runs {
         let ops = decode_manifest(body)?;
         let flushed = {
             let mut restoring = self.restoring.lock();
-            for op in ops {
-                match op {
-                    ManifestOp::AddFile(file) => {
-                        restoring.files.insert(file);
-                        restoring.next_file = restoring.next_file.max(file.saturating_add(1));
-                    }
-                    ManifestOp::RemoveFile(file) => {
-                        restoring.files.remove(&file);
-                    }
-                    ManifestOp::RemoveRun(index, run) => {
-                        restoring.removed.insert((index, run));
-                    }
-                    ManifestOp::Flushed(g) => restoring.flushed = restoring.flushed.max(g),
-                    ManifestOp::DropIndex(index) => {
-                        restoring.dropped.insert(index);
-                    }
-                    ManifestOp::NextFile(file) => {
-                        restoring.next_file = restoring.next_file.max(file);
-                    }
-                }
-            }
+            ops.into_iter().for_each(|op| restoring.take(op));
             restoring.flushed
         };
         let mut state = self.state.write();
@@ -141,21 +183,33 @@ impl Runs {
     pub fn finish_restore(&self) -> Result<()> {
         let restoring = std::mem::take(&mut *self.restoring.lock());
         let mut runs: BTreeMap<(IndexId, u64), Vec<Arc<Segment>>> = BTreeMap::new();
-        let mut files = BTreeMap::new();
+        let (mut files, mut doomed_bytes) = (BTreeMap::new(), Vec::new());
         for number in &restoring.files {
             let file = RunFile::open(&self.rt, *number)?;
-            let mut live = LiveFile { file: file.clone(), live: 0, dead: Vec::new() };
+            let mut live = LiveFile::new(file.clone(), 0);
+            let mut dead = Vec::new();
             for info in file.slices()? {
-                let key = (info.index, info.run);
-                if restoring.removed.contains(&key) || restoring.dropped.contains(&info.index) {
-                    live.dead.push(key);
-                } else {
-                    live.live += 1;
-                    runs.entry(key).or_default().push(Arc::new(Segment::new(file.clone(), info)));
+                let (index, home) = (info.index, (info.index, info.run));
+                let slice = Arc::new(Segment::new(file.clone(), info));
+                let Some(segment) = restoring.segment(&slice) else {
+                    live.dead.push(home);
+                    dead.push(slice);
+                    continue;
+                };
+                live.live += 1;
+                if let Some(place) = segment.place() {
+                    live.dead.push(home);
+                    live.placed.insert(index, place);
                 }
+                runs.entry((index, segment.info.run)).or_default().push(segment);
             }
             if live.live > 0 {
                 files.insert(*number, live);
+                doomed_bytes.extend(dead.into_iter().map(|slice| {
+                    let start = slice.info.position;
+                    let end = start + slice.info.bytes();
+                    (slice, start..end)
+                }));
             }
         }
         let mut next_file = restoring.next_file.max(1);
@@ -170,9 +224,15 @@ impl Runs {
         self.next_file.store(next_file, Ordering::SeqCst);
         let mut state = self.state.write();
         state.files = files;
-        for ((index, _), segments) in runs {
-            state.indexes.entry(index).or_default();
-            state.add_runs(index, Run::new(segments).map(Arc::new));
+        state.doomed_bytes = doomed_bytes;
+        for (name, segments) in runs {
+            let Some(mut run) = Run::new(segments) else { continue };
+            if let Some(low) = restoring.trimmed.get(&name) {
+                run.low.clone_from(low);
+                state.trimmed.insert(name);
+            }
+            state.indexes.entry(name.0).or_default();
+            state.add_runs(name.0, [Arc::new(run)]);
         }
         let active = state.memtables[0].clone();
         self.changed(&state);
@@ -209,7 +269,8 @@ impl Runs {
             None => return Ok(()),
         };
         let mut ops = vec![ManifestOp::DropIndex(index)];
-        ops.extend(self.state.read().files_left_empty(&runs).map(ManifestOp::RemoveFile));
+        let empty = self.state.read().files_left_empty(runs.iter().flat_map(|r| &r.segments));
+        ops.extend(empty.into_iter().map(ManifestOp::RemoveFile));
         if !runs.is_empty() {
             self.append_manifest(&ops)?;
         }
@@ -228,20 +289,22 @@ impl Runs {
         self.state.read().is_pending(txn)
     }
 
-    /// Removes files that no view holds any more.
+    /// Removes files, and gives back bytes of others, that no view holds any more.
     pub(crate) fn remove_doomed(&self) {
-        let mut free = Vec::new();
-        {
-            let State { doomed, .. } = &mut *self.state.write();
-            let mut i = 0;
-            while i < doomed.len() {
-                if Arc::strong_count(&doomed[i]) == 1 {
-                    free.push(doomed.swap_remove(i));
-                } else {
-                    i += 1;
-                }
+        let bytes: Vec<(Arc<Segment>, Range<u64>)> = {
+            let State { files, doomed_bytes, .. } = &mut *self.state.write();
+            doomed_bytes.retain(|(segment, _)| files.contains_key(&segment.file.number));
+            doomed_bytes.extract_if(.., |one| Arc::strong_count(&one.0) == 1).collect()
+        };
+        for (segment, range) in bytes {
+            if let Err(error) = self.punch(segment.file.number, range) {
+                log::warn!("{}: no bytes given back: {error}", path(segment.file.number));
             }
         }
+        let free: Vec<Arc<RunFile>> = {
+            let State { doomed, .. } = &mut *self.state.write();
+            doomed.extract_if(.., |file| Arc::strong_count(file) == 1).collect()
+        };
         for file in free {
             let path = path(file.number);
             drop(file);
@@ -249,5 +312,18 @@ impl Runs {
                 log::warn!("{path}: cannot be removed, goes at the next start: {error}");
             }
         }
+    }
+
+    /// Gives the whole blocks of a range of a file back.
+    fn punch(&self, file: u64, range: Range<u64>) -> Result<()> {
+        let align = IO_ALIGN as u64;
+        let (start, end) = (range.start.next_multiple_of(align), range.end / align * align);
+        if start >= end {
+            return Ok(());
+        }
+        let file = self.rt.env.open(&path(file), OpenMode { write: true, ..OpenMode::READ })?;
+        file.punch(start, end - start)?;
+        self.rt.metrics.add(Metric::RunPunchedBytes, end - start);
+        Ok(())
     }
 }

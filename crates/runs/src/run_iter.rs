@@ -177,6 +177,7 @@ impl RunIter {
     /// To the first entry at or above `bound`.
     pub(crate) fn seek_at_least(&mut self, bound: &[u8]) -> Result<()> {
         self.valid = false;
+        let bound = bound.max(&self.run.low);
         let segments = &self.run.segments;
         self.segment = segments.partition_point(|s| &s.info.max_key[..] < bound);
         let Some(segment) = segments.get(self.segment) else { return Ok(()) };
@@ -243,6 +244,10 @@ impl RunIter {
         self.valid = false;
         self.group.clear();
         let segments = &self.run.segments;
+        if bound.is_some_and(|b| b <= &self.run.low[..]) {
+            self.block = None;
+            return Ok(());
+        }
         let below = |s: &Arc<Segment>| bound.is_none_or(|b| &s.info.min_key[..] < b);
         let Some(last) = segments.partition_point(below).checked_sub(1) else { return Ok(()) };
         if segments[last].info.max_key[..] < self.bounds.low[..] {
@@ -293,7 +298,11 @@ impl RunIter {
                 self.key.clear();
                 self.key.extend_from_slice(&self.group_keys[start as usize..end as usize]);
                 self.entry = entry;
-                self.valid = true;
+                self.valid = self.key[..] >= self.run.low[..];
+                if !self.valid {
+                    self.block = None;
+                    self.group.clear();
+                }
                 return Ok(());
             }
             self.valid = false;
@@ -306,7 +315,8 @@ impl RunIter {
                 let segments = &self.run.segments;
                 // The blocks before hold no key above the fence of this one.
                 let fence = segments[self.segment].meta()?.fences.key(self.number);
-                if self.number > 0 && fence < &self.bounds.low[..] {
+                // Those wholly below the run's own `low` may be gone.
+                if self.number > 0 && (fence < &self.bounds.low[..] || fence <= &self.run.low[..]) {
                     return Ok(());
                 }
                 if self.number > 0 {

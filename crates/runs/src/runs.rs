@@ -75,6 +75,8 @@ impl Drop for Lent {
 pub struct Runs {
     pub(crate) rt: Arc<Runtime>,
     generation_bytes: AtomicU64,
+    #[cfg(test)]
+    pub(crate) segment_bytes_set: AtomicU64,
     cache_bytes: AtomicU64,
     /// Memory of run blocks that others have now: a third generation, an index build.
     pub(crate) lent_memtables: AtomicU64,
@@ -135,6 +137,8 @@ impl Runs {
         Ok(Arc::new(Runs {
             rt,
             generation_bytes: AtomicU64::new(options.generation_bytes),
+            #[cfg(test)]
+            segment_bytes_set: AtomicU64::new(0),
             cache_bytes: AtomicU64::new(options.cache_bytes),
             lent_memtables: AtomicU64::new(0),
             lent_builds: AtomicU64::new(0),
@@ -454,14 +458,15 @@ impl Runs {
             return Ok(0);
         }
         let mut rows = 0;
-        for segment in view.runs.iter().flat_map(|r| &r.segments) {
-            let info = &segment.info;
-            let is_above = high.as_ref().is_some_and(|high| info.min_key >= *high);
-            if info.max_key < low || is_above {
+        for (run, segment) in view.runs.iter().flat_map(|r| r.segments.iter().map(move |s| (r, s)))
+        {
+            let (info, low) = (&segment.info, low.as_slice().max(&run.low));
+            let is_above = high.as_ref().is_some_and(|h| info.min_key >= *h || &h[..] <= low);
+            if &info.max_key[..] < low || is_above {
                 continue;
             }
             let fences = &segment.meta()?.fences;
-            let from = fences.block_of(&low);
+            let from = fences.block_of(low);
             let to = high.as_ref().map_or(fences.blocks() - 1, |h| fences.block_of(h));
             // Half of the first and half of the last block, on average.
             let halves = 1 + 2 * u64::from(to.saturating_sub(from));
@@ -511,7 +516,8 @@ impl Runs {
                 }
                 iter.next()?;
             }
-            if entries != run.entries {
+            // Of a segment cut by a merge a part is dead.
+            if entries != run.entries && !run.is_cut() {
                 return Err(Error::new(Code::RunDamaged)
                     .with("index", index)
                     .with("run", run.number)

@@ -1,14 +1,17 @@
 //! The shared state: generations, indexes with their runs, files. Guarded by `Runs::state`; every
 //! method here is short memory work.
 //!
-//! Invariant: `several` are the indexes with two runs or more: what merges and credit look at, so
-//! that nothing walks all indexes. One without runs takes at most 64 bytes (D2).
+//! Invariants: `several` are the indexes with two runs or more: what merges and credit look at, so
+//! that nothing walks all indexes. One without runs takes at most 64 bytes (D2). `trimmed` are the
+//! runs with a `low`. A slice belongs to one run at a time; `LiveFile::dead` names the runs that
+//! slices of the file no longer belong to, so that a checkpoint can say so.
 
-use crate::file::{Run, RunFile, Segment};
+use crate::file::{Place, Run, RunFile, Segment};
 use crate::memtable::Memtable;
 use evenkeel_base::{Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
@@ -42,6 +45,11 @@ impl Default for Index {
 }
 
 impl Index {
+    /// How many runs may hold a key: the output of a merge under way has none of its inputs' keys.
+    pub(crate) fn depth(&self) -> usize {
+        self.runs.iter().filter(|run| !run.growing).count()
+    }
+
     fn add_runs(&mut self, new: impl IntoIterator<Item = Arc<Run>>) {
         let runs = Arc::make_mut(&mut self.runs);
         runs.extend(new);
@@ -54,8 +62,40 @@ impl Index {
 pub(crate) struct LiveFile {
     pub file: Arc<RunFile>,
     pub live: usize,
-    /// Its dead slices.
+    /// Runs named in its footer that their slices no longer belong to.
     pub dead: Vec<(IndexId, u64)>,
+    /// Where slices belong that were placed in another run.
+    pub placed: BTreeMap<IndexId, Place>,
+}
+
+impl LiveFile {
+    /// Of live slices only.
+    pub(crate) fn new(file: Arc<RunFile>, live: usize) -> LiveFile {
+        LiveFile { file, live, dead: Vec::new(), placed: BTreeMap::new() }
+    }
+}
+
+/// What a merge, or a piece of one, does to the runs of an index.
+pub(crate) struct Edit {
+    pub index: IndexId,
+    /// Each run that changes, as it was and what is left of it.
+    pub inputs: Vec<(Arc<Run>, Option<Arc<Run>>)>,
+    /// The output with all its segments so far, in the place of the one with its number.
+    pub output: Option<Arc<Run>>,
+    /// Segments of the output that were segments of inputs.
+    pub relinked: Vec<Arc<Segment>>,
+}
+
+impl Edit {
+    /// Segments that the inputs lose for good.
+    fn lost(&self) -> Vec<Arc<Segment>> {
+        let left = self.inputs.iter().filter_map(|(_, left)| left.as_ref());
+        let kept = left.flat_map(|run| &run.segments).chain(&self.relinked);
+        // A file holds one slice of an index.
+        let kept: HashSet<u64> = kept.map(|s| s.file.number).collect();
+        let all = self.inputs.iter().flat_map(|(run, _)| &run.segments);
+        all.filter(|s| !kept.contains(&s.file.number)).cloned().collect()
+    }
 }
 
 pub(crate) struct State {
@@ -69,6 +109,10 @@ pub(crate) struct State {
     pub files: BTreeMap<u64, LiveFile>,
     /// Files without a live slice, removed when no reader has them open.
     pub doomed: Vec<Arc<RunFile>>,
+    /// Bytes of live files that nobody needs once no reader has the segment.
+    pub doomed_bytes: Vec<(Arc<Segment>, Range<u64>)>,
+    /// Runs that have lost their low end to a merge.
+    pub trimmed: BTreeSet<(IndexId, u64)>,
     /// This generation and all before it are in runs.
     pub flushed: Generation,
 }
@@ -83,6 +127,8 @@ impl State {
             merging: BTreeMap::new(),
             files: BTreeMap::new(),
             doomed: Vec::new(),
+            doomed_bytes: Vec::new(),
+            trimmed: BTreeSet::new(),
             flushed: Generation::ZERO,
         }
     }
@@ -103,7 +149,7 @@ impl State {
         };
     }
 
-    /// These runs are no longer inputs of a merge under way.
+    /// These runs are no longer inputs or output of a merge under way.
     pub(crate) fn end_merging(&mut self, index: IndexId, runs: &[u64]) {
         if let Some(merging) = self.merging.get_mut(&index) {
             merging.retain(|n| !runs.contains(n));
@@ -111,70 +157,132 @@ impl State {
                 self.merging.remove(&index);
             }
         }
+        let Some(known) = self.indexes.get_mut(&index) else { return };
+        let ended = |r: &Run| r.growing && runs.contains(&r.number);
+        if known.runs.iter().any(|r| ended(r)) {
+            for run in Arc::make_mut(&mut known.runs).iter_mut().filter(|r| ended(r)) {
+                *run = Run::new(run.segments.clone()).map_or_else(|| run.clone(), Arc::new);
+            }
+        }
     }
 
     /// Takes the slices of a new file into their runs, except those of dropped indexes; each is
     /// a run.
     pub(crate) fn add_file(&mut self, file: &Arc<RunFile>, slices: Vec<SliceInfo>) {
-        let (mut live, mut dead) = (0, Vec::new());
+        let mut known = LiveFile::new(file.clone(), 0);
         for info in slices {
             match self.indexes.get(&info.index) {
-                None => dead.push((info.index, info.run)),
+                None => known.dead.push((info.index, info.run)),
                 Some(_) => {
-                    live += 1;
+                    known.live += 1;
                     let index = info.index;
                     let run = Run::new(vec![Arc::new(Segment::new(file.clone(), info))]);
                     self.add_runs(index, run.map(Arc::new));
                 }
             }
         }
-        if live > 0 {
-            let number = file.number;
-            self.files.insert(number, LiveFile { file: file.clone(), live, dead });
+        if known.live > 0 {
+            self.files.insert(file.number, known);
         } else {
             self.doomed.push(file.clone());
         }
     }
 
-    /// Files that have no live slice once these runs are gone.
-    pub(crate) fn files_left_empty(&self, runs: &[Arc<Run>]) -> impl Iterator<Item = u64> + use<> {
+    /// Files that have no live slice once these segments are gone.
+    pub(crate) fn files_left_empty<'a>(
+        &self,
+        segments: impl Iterator<Item = &'a Arc<Segment>>,
+    ) -> Vec<u64> {
         let mut gone: BTreeMap<u64, usize> = BTreeMap::new();
-        for segment in runs.iter().flat_map(|r| &r.segments) {
+        for segment in segments {
             *gone.entry(segment.file.number).or_default() += 1;
         }
         gone.retain(|file, count| self.files.get(file).is_some_and(|f| f.live <= *count));
-        gone.into_keys()
+        gone.into_keys().collect()
     }
 
-    fn release(&mut self, run: &Run) {
-        for segment in &run.segments {
-            let number = segment.file.number;
-            if let Some(file) = self.files.get_mut(&number) {
-                file.live -= 1;
-                file.dead.push((run.index, run.number));
-                if file.live == 0 {
-                    self.doomed.extend(self.files.remove(&number).map(|f| f.file));
-                }
-            }
+    /// What a restart must know of an edit, but for new files.
+    pub(crate) fn edits_of(&self, edit: &Edit) -> Vec<ManifestOp> {
+        let index = edit.index;
+        let mut ops = Vec::new();
+        for segment in &edit.relinked {
+            let Some(Place { run, age_low, age_high }) = segment.place() else { continue };
+            let file = segment.file.number;
+            ops.push(ManifestOp::Place { index, file, run, age_low, age_high });
+        }
+        for (run, left) in &edit.inputs {
+            ops.push(match left {
+                None => ManifestOp::RemoveRun(index, run.number),
+                Some(left) => ManifestOp::Trim(index, run.number, left.low.clone()),
+            });
+        }
+        let empty = self.files_left_empty(edit.lost().iter());
+        ops.extend(empty.into_iter().map(ManifestOp::RemoveFile));
+        ops
+    }
+
+    /// A slice is dead: its file goes with its last one, else its bytes go.
+    fn release(&mut self, segment: &Arc<Segment>) {
+        let number = segment.file.number;
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.live -= 1;
+        if file.placed.remove(&segment.info.index).is_none() {
+            file.dead.push(segment.home());
+        }
+        if file.live == 0 {
+            self.doomed.extend(self.files.remove(&number).map(|f| f.file));
+        } else {
+            let start = segment.info.position;
+            self.doomed_bytes.push((segment.clone(), start..start + segment.info.bytes()));
         }
     }
 
-    /// Puts `output` in the place of `inputs`.
-    pub(crate) fn replace_runs(
-        &mut self,
-        index: IndexId,
-        inputs: &[Arc<Run>],
-        output: Option<Arc<Run>>,
-    ) {
-        let gone: Vec<u64> = inputs.iter().map(|r| r.number).collect();
-        self.end_merging(index, &gone);
+    /// The slice of an input has become one of the output.
+    fn relink(&mut self, segment: &Segment) {
+        let place = segment.place();
+        let Some(file) = self.files.get_mut(&segment.file.number) else { return };
+        if let Some(place) = place
+            && file.placed.insert(segment.info.index, place).is_none()
+        {
+            file.dead.push(segment.home());
+        }
+    }
+
+    /// Does what an edit says.
+    pub(crate) fn apply(&mut self, edit: &Edit) {
+        let index = edit.index;
         let Some(known) = self.indexes.get_mut(&index) else { return };
-        Arc::make_mut(&mut known.runs).retain(|r| !gone.contains(&r.number));
+        let output = edit.output.as_ref().map(|run| run.number);
+        let gone = |n| output == Some(n) || edit.inputs.iter().any(|(run, _)| run.number == n);
+        Arc::make_mut(&mut known.runs).retain(|r| !gone(r.number));
         if known.runs.is_empty() {
             known.runs = NO_RUNS.clone();
         }
-        self.add_runs(index, output);
-        inputs.iter().for_each(|run| self.release(run));
+        edit.relinked.iter().for_each(|segment| self.relink(segment));
+        edit.lost().iter().for_each(|segment| self.release(segment));
+        for (run, left) in &edit.inputs {
+            match left {
+                None => self.trimmed.remove(&(index, run.number)),
+                Some(_) => self.trimmed.insert((index, run.number)),
+            };
+            if let Some(left) = left.as_ref().filter(|left| left.is_cut()) {
+                self.doom_below(run, left);
+            }
+        }
+        let left = edit.inputs.iter().filter_map(|(_, left)| left.clone());
+        self.add_runs(index, left.chain(edit.output.clone()));
+    }
+
+    /// Bytes of the first segment that the run has lost.
+    fn doom_below(&mut self, before: &Run, left: &Run) {
+        let Some(first) = left.segments.first() else { return };
+        let same = |s: &&Arc<Segment>| s.file.number == first.file.number;
+        let Some(old) = before.segments.iter().find(same) else { return };
+        // A merge has read the fences: this reads nothing.
+        let from = old.bytes_below(&before.low).map_or(old.info.position, |bytes| bytes.end);
+        if let Ok(bytes) = old.bytes_below(&left.low) {
+            self.doomed_bytes.push((old.clone(), from..bytes.end));
+        }
     }
 
     /// Forgets an index; its runs' files go when nobody reads them.
@@ -182,7 +290,10 @@ impl State {
         self.merging.remove(&index);
         if let Some(gone) = self.indexes.remove(&index) {
             self.note_runs(index);
-            gone.runs.iter().for_each(|run| self.release(run));
+            for run in &*gone.runs {
+                self.trimmed.remove(&(index, run.number));
+                run.segments.iter().for_each(|segment| self.release(segment));
+            }
         }
     }
 
@@ -191,7 +302,22 @@ impl State {
         let mut ops = vec![ManifestOp::NextFile(next_file), ManifestOp::Flushed(self.flushed)];
         for (number, file) in &self.files {
             ops.push(ManifestOp::AddFile(*number));
-            ops.extend(file.dead.iter().map(|(index, run)| ManifestOp::RemoveRun(*index, *run)));
+            // A run that lives on without a slice of this file was trimmed.
+            let gone = file.dead.iter().filter(|name| !self.trimmed.contains(name));
+            ops.extend(gone.map(|(index, run)| ManifestOp::RemoveRun(*index, *run)));
+            ops.extend(file.placed.iter().map(|(index, place)| ManifestOp::Place {
+                index: *index,
+                file: *number,
+                run: place.run,
+                age_low: place.age_low,
+                age_high: place.age_high,
+            }));
+        }
+        for (index, number) in &self.trimmed {
+            let mut runs = self.indexes.get(index).into_iter().flat_map(|i| &*i.runs);
+            if let Some(run) = runs.find(|r| r.number == *number) {
+                ops.push(ManifestOp::Trim(*index, *number, run.low.clone()));
+            }
         }
         ops
     }
@@ -209,24 +335,36 @@ impl State {
         several.unwrap_or(usize::from(!self.files.is_empty()))
     }
 
-    /// The invariant of this file, and that runs said to be inputs of merges are there.
+    /// The invariants of this file, and that runs said to be inputs of merges are there.
     #[cfg(test)]
     pub(crate) fn check(&self) {
+        let runs = || self.indexes.iter().flat_map(|(id, i)| i.runs.iter().map(move |r| (*id, r)));
+        let trimmed = runs().filter(|(_, r)| !r.low.is_empty()).map(|(id, r)| (id, r.number));
+        assert_eq!(self.trimmed, trimmed.collect());
+        let mut live: BTreeMap<u64, usize> = BTreeMap::new();
+        for (id, run) in runs() {
+            assert!(run.segments.is_sorted_by(|a, b| a.info.max_key < b.info.min_key));
+            for segment in &run.segments {
+                assert_eq!(segment.info.run, run.number);
+                assert!(segment.info.max_key >= run.low);
+                *live.entry(segment.file.number).or_default() += 1;
+                let placed = self.files[&segment.file.number].placed.get(&id).copied();
+                assert_eq!(placed, segment.place());
+            }
+        }
+        assert_eq!(live, self.files.iter().map(|(n, f)| (*n, f.live)).collect());
         let several = self.indexes.iter().filter(|(_, i)| i.runs.len() > 1).map(|(id, _)| *id);
         assert_eq!(self.several, several.collect());
         for (id, merging) in &self.merging {
             let runs = &self.indexes[id].runs;
-            assert!(!merging.is_empty());
-            assert!(
-                merging.iter().all(|n| runs.iter().any(|r| r.number == *n)),
-                "{id}: {merging:?}"
-            );
+            assert!(runs.iter().any(|r| merging.contains(&r.number)), "{id}: {merging:?}");
+            assert!(runs.iter().all(|r| !r.growing || merging.contains(&r.number)));
         }
     }
 
     /// How many runs each index has that has several.
     pub(crate) fn run_counts(&self) -> impl Iterator<Item = usize> {
-        self.several.iter().filter_map(|id| self.indexes.get(id)).map(|i| i.runs.len())
+        self.several.iter().filter_map(|id| self.indexes.get(id)).map(Index::depth)
     }
 }
 

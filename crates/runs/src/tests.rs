@@ -5,6 +5,7 @@ mod builds;
 mod crash;
 mod model;
 mod parts;
+mod pieces;
 mod rig;
 
 pub(crate) use rig::Random;

@@ -108,9 +108,9 @@ impl RunWriter {
         self.written + self.filled as u64
     }
 
-    /// Bytes of data written so far, in all slices.
+    /// Bytes of data so far, in all slices; those of the open block as they are.
     pub(crate) fn bytes(&self) -> u64 {
-        self.position()
+        self.position() + self.block.len() as u64
     }
 
     fn put(&mut self, mut bytes: &[u8]) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::faulty;
 use crate::stores::small_options;
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
-use evenkeel_base::{DatabaseId, Lsn, PageNo, Result, TxnId, UndoNo, crc32c};
+use evenkeel_base::{DatabaseId, Generation, IndexId, Lsn, PageNo, Result, TxnId, UndoNo, crc32c};
 use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
 use evenkeel_format::rows;
 use evenkeel_format::{
@@ -535,7 +535,13 @@ fn run_parts() -> Vec<Vec<u8>> {
         fences.push(before, key, 4000 + i as u32);
         filter.push(key);
     }
-    let edits = [run::ManifestOp::AddFile(7), run::ManifestOp::RemoveFile(300)];
+    let (index, age_low, age_high) = (IndexId(1), Generation(3), Generation(5));
+    let edits = [
+        run::ManifestOp::AddFile(7),
+        run::ManifestOp::RemoveFile(300),
+        run::ManifestOp::Place { index, file: 7, run: 9, age_low, age_high },
+        run::ManifestOp::Trim(index, 4, b"low".to_vec()),
+    ];
     let slice = run::SliceInfo {
         blocks: 3,
         data_len: 9000,

@@ -8,13 +8,16 @@
 //!  4 FLUSHED      generation varint   this generation and all before it are in runs
 //!  5 DROP_INDEX   index varint    all slices of the index, of any file, are dead
 //!  6 NEXT_FILE    file varint     file numbers below were given out
+//!  7 PLACE        index, file, run, oldest and newest generation, varints   the slice of the index
+//!                 in the file is (also) one of this run
+//!  8 TRIM         index varint, run varint, low bytes   entries of the run below this are dead
 //! ```
 
-use crate::{Reader, put_varint};
+use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Generation, IndexId, Result};
 
 /// One edit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestOp {
     /// The slices of a file are live.
     AddFile(u64),
@@ -28,24 +31,43 @@ pub enum ManifestOp {
     DropIndex(IndexId),
     /// File numbers below this were given out.
     NextFile(u64),
+    /// The slice of an index in a file belongs to a run that it was not written for.
+    Place {
+        /// Its index.
+        index: IndexId,
+        /// Its file.
+        file: u64,
+        /// The run.
+        run: u64,
+        /// Oldest generation of the run.
+        age_low: Generation,
+        /// Newest generation of the run.
+        age_high: Generation,
+    },
+    /// Entries of a run below this key are dead.
+    Trim(IndexId, u64, Vec<u8>),
 }
 
 /// Encodes edits.
 pub fn encode_manifest(ops: &[ManifestOp]) -> Vec<u8> {
     let mut out = Vec::new();
     for op in ops {
-        let (kind, first, second) = match *op {
-            ManifestOp::AddFile(file) => (1, file, None),
-            ManifestOp::RemoveFile(file) => (2, file, None),
-            ManifestOp::RemoveRun(index, run) => (3, u64::from(index.0), Some(run)),
-            ManifestOp::Flushed(generation) => (4, generation.0, None),
-            ManifestOp::DropIndex(index) => (5, u64::from(index.0), None),
-            ManifestOp::NextFile(file) => (6, file, None),
+        let (kind, numbers, low): (u8, &[u64], Option<&[u8]>) = match op {
+            ManifestOp::AddFile(file) => (1, &[*file], None),
+            ManifestOp::RemoveFile(file) => (2, &[*file], None),
+            ManifestOp::RemoveRun(index, run) => (3, &[u64::from(index.0), *run], None),
+            ManifestOp::Flushed(generation) => (4, &[generation.0], None),
+            ManifestOp::DropIndex(index) => (5, &[u64::from(index.0)], None),
+            ManifestOp::NextFile(file) => (6, &[*file], None),
+            ManifestOp::Place { index, file, run, age_low, age_high } => {
+                (7, &[u64::from(index.0), *file, *run, age_low.0, age_high.0], None)
+            }
+            ManifestOp::Trim(index, run, low) => (8, &[u64::from(index.0), *run], Some(low)),
         };
         out.push(kind);
-        put_varint(&mut out, first);
-        if let Some(second) = second {
-            put_varint(&mut out, second);
+        numbers.iter().for_each(|number| put_varint(&mut out, *number));
+        if let Some(low) = low {
+            put_bytes(&mut out, low);
         }
     }
     out
@@ -63,6 +85,14 @@ pub fn decode_manifest(body: &[u8]) -> Result<Vec<ManifestOp>> {
             4 => ManifestOp::Flushed(Generation(r.varint()?)),
             5 => ManifestOp::DropIndex(IndexId(r.varint32()?)),
             6 => ManifestOp::NextFile(r.varint()?),
+            7 => ManifestOp::Place {
+                index: IndexId(r.varint32()?),
+                file: r.varint()?,
+                run: r.varint()?,
+                age_low: Generation(r.varint()?),
+                age_high: Generation(r.varint()?),
+            },
+            8 => ManifestOp::Trim(IndexId(r.varint32()?), r.varint()?, r.bytes()?.to_vec()),
             _ => return Err(r.bad("unknown edit")),
         });
     }

@@ -116,8 +116,16 @@ fn fences_filter_footer_manifest_round_trip() {
         ManifestOp::Flushed(Generation(4)),
         ManifestOp::DropIndex(IndexId(6)),
         ManifestOp::NextFile(301),
+        place(),
+        ManifestOp::Trim(IndexId(1), 9, b"low".to_vec()),
+        ManifestOp::Trim(IndexId(1), 8, Vec::new()),
     ];
     assert_eq!(decode_manifest(&encode_manifest(&ops)).expect("decodes"), ops);
+}
+
+fn place() -> ManifestOp {
+    let (age_low, age_high) = (Generation(3), Generation(700));
+    ManifestOp::Place { index: IndexId(1), file: 300, run: 302, age_low, age_high }
 }
 
 #[test]
@@ -163,6 +171,7 @@ fn mutated_bytes_never_panic() {
         filter.finish(),
         encode_footer(&[slice]),
         encode_manifest(&[ManifestOp::RemoveRun(IndexId(1), 9)]),
+        encode_manifest(&[place(), ManifestOp::Trim(IndexId(1), 9, b"low".to_vec())]),
         Trailer { file: 8, footer_position: 4096, footer_len: 77 }.encode(DB).to_vec(),
     ];
     let mut x = 99;

@@ -5,8 +5,8 @@ use super::rig::{Commits, Random, TestLog, stamp};
 use crate::{
     Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, Unsorted, entry_bytes,
 };
-use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Generation, IndexId, Lsn, Result, Snapshot, TxnId, TxnState};
+use evenkeel_base::{metrics::Metric, sync::Mutex};
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::Runtime;
 use evenkeel_io::sim::{Explore, SimDisk, is_crash};
@@ -31,8 +31,9 @@ fn spec(id: u32, building: bool) -> IndexSpec {
     IndexSpec { id: IndexId(id), unique_key: id == 2, building, valid_from: Lsn::ZERO }
 }
 
-fn key(n: u64) -> [u8; 8] {
-    Random(n).next().to_be_bytes()
+/// Random keys; those of index 2 ascend, so that merges take its segments over.
+fn key(index: u32, n: u64) -> [u8; 8] {
+    if index == 2 { n.to_be_bytes() } else { Random(n).next().to_be_bytes() }
 }
 
 fn flush(runs: &Runs) -> Result<()> {
@@ -44,6 +45,8 @@ fn flush(runs: &Runs) -> Result<()> {
 fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
     notes.log.end.store(1000, Ordering::SeqCst);
     let runs = Runs::create(rt, OPTIONS, notes.commits.clone())?;
+    // Merges of several pieces.
+    runs.segment_bytes_set.store(8 << 10, Ordering::Relaxed);
     runs.attach_log(notes.log.clone());
     runs.finish_restore()?;
     (1..=3).for_each(|id| runs.add_index(spec(id, id == 3)));
@@ -55,7 +58,7 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
             let lsn = notes.log.next();
             notes.commits.set(TxnId(n + 1), TxnState::Committed(lsn));
             for index in 1..=3 {
-                let (op, key) = (entry_op::INS | entry_op::FRESH, &key(n)[..]);
+                let (op, key) = (entry_op::INS | entry_op::FRESH, &key(index, n)[..]);
                 let entry = Entry { index: IndexId(index), op, key, value: b"" };
                 let pk = n.to_be_bytes();
                 runs.insert(&pin, &mut reserved, &entry, &pk, stamp(n + 1, 1), lsn);
@@ -69,7 +72,7 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
             for from in [BUILT, BUILT + 1500] {
                 let mut piece = Unsorted::new(IndexId(3));
                 for n in from..from + 1500 {
-                    piece.push(&key(n), &n.to_be_bytes(), b"")?;
+                    piece.push(&key(3, n), &n.to_be_bytes(), b"")?;
                 }
                 let plan = runs.plan_run(IndexId(3), vec![piece.sort()?], 2)?;
                 (0..plan.parts()).try_for_each(|part| plan.write(part, &|| Ok(())))?;
@@ -87,7 +90,11 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
             runs.drop_index(IndexId(1))?;
         }
     }
-    runs.merge_to_rest()
+    runs.merge_to_rest()?;
+    let metric = |m| runs.rt.metrics.get(m);
+    assert!(metric(Metric::MergePieces) > metric(Metric::Merges) + 10, "merges of several pieces");
+    assert!(metric(Metric::MergeRelinkedBytes) > 0 && metric(Metric::RunPunchedBytes) > 0);
+    Ok(())
 }
 
 fn reopen(rt: Arc<Runtime>, notes: &Notes) -> Result<Arc<Runs>> {
@@ -107,7 +114,7 @@ fn reopen(rt: Arc<Runtime>, notes: &Notes) -> Result<Arc<Runs>> {
     (first..=3).for_each(|id| runs.add_index(spec(id, id == 3)));
     runs.drop_unknown()?;
     for (lsn, generation, index, n) in notes.rows.lock().iter().filter(|r| r.0 >= from) {
-        let (op, key) = (entry_op::INS | entry_op::FRESH, &key(*n)[..]);
+        let (op, key) = (entry_op::INS | entry_op::FRESH, &key(*index, *n)[..]);
         let entry = Entry { index: IndexId(*index), op, key, value: b"" };
         runs.replay_row(*lsn, *generation, stamp(n + 1, 1), &n.to_be_bytes(), &[entry])?;
     }

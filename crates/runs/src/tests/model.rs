@@ -3,6 +3,7 @@
 
 use super::rig::{Random, Rig, stamp};
 use crate::{Direction, IndexSpec, KeyRange, entry_bytes};
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Generation, IndexId, Lsn, Snapshot, Stamp, TxnId, TxnState, UndoNo};
 use evenkeel_format::record::{Entry, entry_op};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,8 @@ struct Model {
     checkpoint: (Lsn, Vec<u8>),
     indexes: BTreeSet<u32>,
     seed: u64,
+    /// Pieces beyond the first of their merge, and bytes taken over, before the last restart.
+    pieces: (u64, u64),
 }
 
 /// Prefix-free column bytes of varying length.
@@ -65,12 +68,15 @@ impl Model {
             checkpoint: (Lsn::ZERO, Vec::new()),
             indexes: BTreeSet::from([1, 2, 3]),
             seed,
+            pieces: (0, 0),
         };
         model.add_indexes();
         model
     }
 
     fn add_indexes(&self) {
+        // One seed in two: pieces of a block or two.
+        self.rig.set_segment_bytes(if self.seed % 4 < 2 { 512 } else { 0 });
         for id in &self.indexes {
             self.rig.runs.add_index(IndexSpec {
                 id: IndexId(*id),
@@ -291,7 +297,15 @@ impl Model {
         self.checkpoint = (low, self.rig.runs.snapshot_blob());
     }
 
+    fn count_pieces(&mut self) {
+        let metric = |m| self.rig.rt.metrics.get(m);
+        // A merge under way has pieces without being counted.
+        self.pieces.0 += metric(Metric::MergePieces).saturating_sub(metric(Metric::Merges));
+        self.pieces.1 += metric(Metric::MergeRelinkedBytes);
+    }
+
     fn restart(&mut self) {
+        self.count_pieces();
         self.rig.reopen();
         let runs = self.rig.runs.clone();
         let (from, blob) = &self.checkpoint;
@@ -350,6 +364,8 @@ impl Model {
             }
         }
         self.compare();
+        self.count_pieces();
+        assert!(self.seed % 4 > 1 || self.pieces.0 > 20, "seed {} {:?}", self.seed, self.pieces);
         let garbage = self.rig.runs.stats(IndexId(2));
         assert!(garbage.run_entries < 20_000, "seed {}", self.seed);
     }

@@ -1,9 +1,7 @@
 //! Parts: builds, duplicates, unique slots, garbage, damage, a full disk.
 
-use super::rig::{Commits, Random, Rig, stamp};
-use crate::{
-    BuiltPart, Direction, IndexCursor, IndexSpec, KeyRange, Runs, Sorted, Unsorted, entry_bytes,
-};
+use super::rig::{Commits, Random, Rig, spec, stamp};
+use crate::{BuiltPart, Direction, IndexCursor, KeyRange, Runs, Sorted, Unsorted, entry_bytes};
 use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Generation, IndexId, Kind, Lsn, Snapshot, Stamp,
 };
@@ -13,35 +11,6 @@ use evenkeel_io::Event;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-
-fn spec(id: u32, unique_key: bool, building: bool) -> IndexSpec {
-    IndexSpec { id: IndexId(id), unique_key, building, valid_from: Lsn::ZERO }
-}
-
-impl Rig {
-    /// One committed operation of a transaction of its own.
-    fn put(&self, index: u32, op: u8, key: &[u8], pk: &[u8]) {
-        let mut reserved = self.runs.reserve(entry_bytes(key.len(), pk.len(), 0)).expect("space");
-        let pin = self.runs.pin();
-        let lsn = self.log.next();
-        let entry = Entry { index: IndexId(index), op, key, value: b"" };
-        self.runs.insert(&pin, &mut reserved, &entry, pk, stamp(lsn.0, 1), lsn);
-        self.commits.set(TxnId(lsn.0), TxnState::Committed(self.log.next()));
-    }
-
-    fn count(&self, index: u32) -> usize {
-        let (range, all) = (KeyRange::all(), Snapshot::committed_at(Lsn::MAX));
-        let mut cursor = self
-            .runs
-            .cursor(IndexId(index), range.clone(), Direction::Forward, all)
-            .expect("opens");
-        let mut count = 0;
-        while cursor.next().expect("reads").is_some() {
-            count += 1;
-        }
-        count
-    }
-}
 
 #[test]
 fn fresh_rows_and_their_deletes_leave_nothing() {

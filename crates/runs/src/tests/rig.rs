@@ -1,8 +1,11 @@
 //! A commit table, a log of manifest records, and a database directory.
 
-use crate::{ManifestLog, Runs, RunsOptions};
+use crate::{Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, entry_bytes};
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Beat, Code, CommitTable, Error, Lsn, Result, Stamp, TxnId, TxnState, UndoNo};
+use evenkeel_base::{
+    Beat, Code, CommitTable, Error, IndexId, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
+};
+use evenkeel_format::record::Entry;
 use evenkeel_io::{Env, RealEnv, Runtime};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -118,6 +121,11 @@ impl Rig {
         self.runs.attach_log(self.log.clone());
     }
 
+    /// Files of merged runs, and so pieces of merges, of about this size.
+    pub(super) fn set_segment_bytes(&self, bytes: u64) {
+        self.runs.segment_bytes_set.store(bytes, Ordering::Relaxed);
+    }
+
     pub(super) fn flush(&self) {
         self.runs.seal_active();
         while self.runs.flush_beat().expect("flushes") == Beat::More {}
@@ -141,5 +149,34 @@ impl Random {
     }
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
+    }
+}
+
+pub(super) fn spec(id: u32, unique_key: bool, building: bool) -> IndexSpec {
+    IndexSpec { id: IndexId(id), unique_key, building, valid_from: Lsn::ZERO }
+}
+
+impl Rig {
+    /// One committed operation of a transaction of its own.
+    pub(super) fn put(&self, index: u32, op: u8, key: &[u8], pk: &[u8]) {
+        let mut reserved = self.runs.reserve(entry_bytes(key.len(), pk.len(), 0)).expect("space");
+        let pin = self.runs.pin();
+        let lsn = self.log.next();
+        let entry = Entry { index: IndexId(index), op, key, value: b"" };
+        self.runs.insert(&pin, &mut reserved, &entry, pk, stamp(lsn.0, 1), lsn);
+        self.commits.set(TxnId(lsn.0), TxnState::Committed(self.log.next()));
+    }
+
+    pub(super) fn count(&self, index: u32) -> usize {
+        let (range, all) = (KeyRange::all(), Snapshot::committed_at(Lsn::MAX));
+        let mut cursor = self
+            .runs
+            .cursor(IndexId(index), range.clone(), Direction::Forward, all)
+            .expect("opens");
+        let mut count = 0;
+        while cursor.next().expect("reads").is_some() {
+            count += 1;
+        }
+        count
     }
 }

@@ -1,0 +1,124 @@
+//! Putting a piece of a merge in the place of what it was made of: the manifest record first, then
+//! the view.
+
+use super::job::{MergeJob, Part};
+use crate::Runs;
+use crate::file::{Place, Run, RunFile, Segment};
+use crate::state::{Edit, LiveFile};
+use evenkeel_base::{Cause, Result, metrics::Metric};
+use evenkeel_format::run::ManifestOp;
+use std::sync::Arc;
+
+impl Runs {
+    /// Installs what the job has made of the keys below `to` (`None`: of all); `is_over`: no piece
+    /// follows. False (and nothing done) if the index was dropped meanwhile.
+    pub(super) fn install_piece(
+        &self,
+        job: &mut MergeJob,
+        to: Option<&[u8]>,
+        is_over: bool,
+    ) -> Result<bool> {
+        let mut files = Vec::new();
+        let (mut new, mut relinked) = (Vec::new(), Vec::new());
+        if job.parts.iter().any(|part| matches!(part, Part::Written(_))) {
+            self.rt.env.sync_dir("runs")?;
+        }
+        for part in &job.parts {
+            match part {
+                Part::Written(written) => {
+                    let file = RunFile::open(&self.rt, written.number)?;
+                    let slices = written.slices.iter().cloned();
+                    new.extend(slices.map(|info| Arc::new(Segment::new(file.clone(), info))));
+                    files.push(file);
+                }
+                Part::Relinked(segment) => relinked.push(Arc::new(segment.placed(Place {
+                    run: job.start.run,
+                    age_low: job.start.age_low,
+                    age_high: job.start.age_high,
+                }))),
+            }
+        }
+        let taken: u64 = relinked.iter().map(|s| s.info.bytes()).sum();
+        new.extend(relinked.iter().cloned());
+        let edit = self.edit_of(job, to, is_over, new, relinked);
+        if !self.install_edit(&edit, files)? {
+            self.rt.metrics.add(Metric::MergesGivenUp, 1);
+            let numbers = job.written();
+            job.parts.clear();
+            self.remove_files(numbers);
+            return Ok(false);
+        }
+        job.parts.clear();
+        for (before, left) in edit.inputs {
+            let place = job.inputs.iter().position(|r| r.number == before.number);
+            let Some(place) = place else { continue };
+            match left {
+                Some(left) => job.inputs[place] = left,
+                None => drop(job.inputs.remove(place)),
+            }
+        }
+        let metrics = &self.rt.metrics;
+        metrics.add(Metric::MergeRelinkedBytes, taken);
+        metrics.add(Metric::MergePieces, 1);
+        if is_over {
+            self.state.write().end_merging(job.index, &job.numbers);
+            metrics.add(Metric::Merges, 1);
+            metrics.add(Metric::MergesBottom, u64::from(job.is_bottom()));
+        }
+        self.merge_event.notify();
+        self.space_event.notify();
+        Ok(true)
+    }
+
+    fn edit_of(
+        &self,
+        job: &MergeJob,
+        to: Option<&[u8]>,
+        is_over: bool,
+        mut segments: Vec<Arc<Segment>>,
+        relinked: Vec<Arc<Segment>>,
+    ) -> Edit {
+        {
+            let state = self.state.read();
+            let mut runs = state.indexes.get(&job.index).into_iter().flat_map(|i| &*i.runs);
+            if let Some(before) = runs.find(|r| r.number == job.start.run) {
+                segments.extend(before.segments.iter().cloned());
+            }
+        }
+        let output = Run::new(segments).map(|run| Arc::new(Run { growing: !is_over, ..run }));
+        let mut inputs = Vec::new();
+        for run in &job.inputs {
+            let Some(to) = to else {
+                inputs.push((run.clone(), None));
+                continue;
+            };
+            let is_touched = run.segments.first().is_some_and(|s| &s.info.min_key[..] < to);
+            if is_touched {
+                inputs.push((run.clone(), run.above(to).map(Arc::new)));
+            }
+        }
+        Edit { index: job.index, inputs, output, relinked }
+    }
+
+    fn install_edit(&self, edit: &Edit, files: Vec<Arc<RunFile>>) -> Result<bool> {
+        let _edit = self.manifest.lock(&self.rt, Cause::Idle);
+        if !self.state.read().indexes.contains_key(&edit.index) {
+            return Ok(false);
+        }
+        let mut ops: Vec<ManifestOp> =
+            files.iter().map(|file| ManifestOp::AddFile(file.number)).collect();
+        ops.extend(self.state.read().edits_of(edit));
+        self.rt.step();
+        self.append_manifest(&ops)?;
+        {
+            let mut state = self.state.write();
+            for file in files {
+                state.files.insert(file.number, LiveFile::new(file, 1));
+            }
+            state.apply(edit);
+            self.changed(&state);
+        }
+        self.manifest_done();
+        Ok(true)
+    }
+}

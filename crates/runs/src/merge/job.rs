@@ -1,0 +1,281 @@
+//! A merge under way, walked in order of the keys. It ends its pieces where the file that it writes
+//! is full; a segment of an input that overlaps no other is taken over as it is.
+
+use super::relink::{Keys, apart};
+use crate::Runs;
+use crate::build::CHECK_EVERY;
+use crate::chain::{Chain, Rules};
+use crate::file::{Run, Segment};
+use crate::run_iter::{Bounds, Loader, RunIter};
+use crate::source::{Direction, Merger, Source};
+use crate::writer::{Purpose, RunWriter, SliceStart, Written};
+use evenkeel_base::{Error, IndexId, Result, metrics::Metric};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+const BEAT_BYTES: u64 = 1 << 20;
+const BEAT_ENTRIES: u64 = 16 << 10;
+pub(crate) const READ_AHEAD: usize = 256 << 10;
+/// Segments of a piece at most: its record stays far below the longest there may be.
+const PARTS_MAX: usize = 1024;
+/// A segment below this part of a full one is written again: else they would only become more.
+const RELINK_PART: u64 = 32;
+
+/// What a merge is to do.
+pub(super) struct Order {
+    pub index: IndexId,
+    pub inputs: Vec<Arc<Run>>,
+    pub rules: Rules,
+    pub unique_key: bool,
+    /// Ingest needs it (G2).
+    pub required: bool,
+    /// It ends behind this key.
+    pub until: Option<Vec<u8>>,
+}
+
+/// A segment of the output.
+pub(super) enum Part {
+    Written(Written),
+    /// As it is in an input.
+    Relinked(Arc<Segment>),
+}
+
+impl Part {
+    fn file(&self) -> Option<u64> {
+        match self {
+            Part::Written(written) => Some(written.number),
+            Part::Relinked(_) => None,
+        }
+    }
+}
+
+/// How far a beat came.
+pub(super) enum Step {
+    More,
+    /// All keys below this one are in the parts.
+    Piece(Vec<u8>),
+    /// The same, and that is all it was to do.
+    Stop(Vec<u8>),
+    End,
+}
+
+/// A merge under way.
+pub(crate) struct MergeJob {
+    pub(super) index: IndexId,
+    /// What is left of them: they lose their low end with each piece.
+    pub(super) inputs: Vec<Arc<Run>>,
+    /// How many they were.
+    pub(super) count: usize,
+    /// The runs that are marked as being merged: inputs and output.
+    pub(super) numbers: Vec<u64>,
+    /// Bytes to read.
+    pub(super) bytes: u64,
+    pub(super) left: u64,
+    pub(super) purpose: Purpose,
+    pub(super) start: SliceStart,
+    /// Of the present piece.
+    pub(super) parts: Vec<Part>,
+    entries: u64,
+    chain: Chain,
+    merger: Merger,
+    writer: Option<RunWriter>,
+    /// Segments to take over, in order; no source has them.
+    relinks: VecDeque<Arc<Segment>>,
+    until: Option<Vec<u8>>,
+    piece_bytes: u64,
+}
+
+impl MergeJob {
+    /// Ends it; the numbers of files that no record names.
+    pub(super) fn abandon(self) -> Vec<u64> {
+        let numbers = self.written();
+        if let Some(writer) = self.writer {
+            writer.abandon();
+        }
+        numbers
+    }
+
+    /// Files of the present piece.
+    pub(super) fn written(&self) -> Vec<u64> {
+        self.parts.iter().filter_map(Part::file).collect()
+    }
+
+    pub(super) fn is_bottom(&self) -> bool {
+        self.chain.rules.bottom
+    }
+
+    fn end_file(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            self.parts.extend(writer.finish()?.map(Part::Written));
+        }
+        Ok(())
+    }
+}
+
+impl Runs {
+    pub(super) fn begin_merge(&self, order: Order) -> Result<MergeJob> {
+        let Order { index, inputs, mut rules, unique_key, required, until } = order;
+        let purpose = Purpose::merge(required);
+        rules.horizon = self.commits().horizon();
+        let relinks = match until {
+            None => self.segments_apart(&inputs, rules),
+            Some(_) => VecDeque::new(),
+        };
+        let all = |f: fn(&Segment) -> u64| -> u64 {
+            inputs.iter().flat_map(|r| &r.segments).map(|s| f(s)).sum()
+        };
+        let of_relinks = |f: fn(&Segment) -> u64| relinks.iter().map(|s| f(s)).sum::<u64>();
+        let bytes = all(|s| s.info.bytes()) - of_relinks(|s| s.info.bytes());
+        let entries = all(|s| s.info.entries) - of_relinks(|s| s.info.entries);
+        let base = inputs.iter().flat_map(|r| &r.segments).map(|s| s.info.base_cts).min();
+        self.rt.metrics.add(Metric::MergesBegun, 1);
+        let start = SliceStart {
+            index,
+            run: self.next_file(),
+            age_low: inputs.iter().map(|r| r.age_low).min().unwrap_or_default(),
+            age_high: inputs.iter().map(|r| r.age_high).max().unwrap_or_default(),
+            base_cts: base.unwrap_or_default(),
+            unique_key,
+        };
+        let numbers = inputs.iter().map(|r| r.number).chain([start.run]).collect();
+        let merger = self.merger_of(&inputs, &relinks, purpose, None)?;
+        Ok(MergeJob {
+            index,
+            count: inputs.len(),
+            inputs,
+            numbers,
+            bytes,
+            left: bytes,
+            purpose,
+            start,
+            parts: Vec::new(),
+            entries,
+            chain: Chain::new(rules),
+            merger,
+            writer: None,
+            relinks,
+            until,
+            piece_bytes: self.segment_bytes(),
+        })
+    }
+
+    /// Segments to take over as they are: not small ones, nor such that a merge makes smaller or
+    /// decides.
+    fn segments_apart(&self, inputs: &[Arc<Run>], rules: Rules) -> VecDeque<Arc<Segment>> {
+        let least = self.segment_bytes() / RELINK_PART;
+        let keys: Vec<Vec<Keys<'_>>> = inputs.iter().map(|run| keys_of(run)).collect();
+        let found = apart(&keys).into_iter().map(|(i, s)| (&inputs[i], &inputs[i].segments[s]));
+        let fits = |run: &Run, s: &Segment| {
+            s.info.bytes() >= least
+                && s.info.pending.is_empty()
+                && s.info.min_key >= run.low
+                && (s.info.deletes == 0 || !rules.bottom || rules.building)
+        };
+        found.filter(|(run, s)| fits(run, s)).map(|(_, s)| s.clone()).collect()
+    }
+
+    /// Over the inputs without what is taken over, from `low` on.
+    fn merger_of(
+        &self,
+        inputs: &[Arc<Run>],
+        relinks: &VecDeque<Arc<Segment>>,
+        purpose: Purpose,
+        low: Option<&[u8]>,
+    ) -> Result<Merger> {
+        let ahead = if inputs.len() > 16 { READ_AHEAD / 2 } else { READ_AHEAD };
+        let all = Arc::<Bounds>::default();
+        let taken: BTreeSet<u64> = relinks.iter().map(|s| s.file.number).collect();
+        let mut sources = Vec::new();
+        for run in inputs {
+            let read = run.segments.iter().filter(|s| !taken.contains(&s.file.number));
+            let Some(rest) = Run::new(read.cloned().collect()) else { continue };
+            let rest = Run { low: run.low.clone(), ..rest };
+            let loader = Loader::sequential(&self.rt, ahead, Metric::MergeReadBytes, purpose);
+            sources.push(Source::Run(RunIter::new(Arc::new(rest), loader, all.clone())));
+        }
+        let mut merger = Merger::new(sources, Direction::Forward);
+        merger.seek(low)?;
+        Ok(merger)
+    }
+
+    /// The inputs have changed: goes on at `low` with what is left of them.
+    pub(super) fn go_on_at(&self, job: &mut MergeJob, low: &[u8]) -> Result<()> {
+        job.merger = self.merger_of(&job.inputs, &job.relinks, job.purpose, Some(low))?;
+        job.chain.rules.horizon = self.commits().horizon();
+        Ok(())
+    }
+
+    /// Merges for a beat.
+    pub(super) fn merge_some(&self, job: &mut MergeJob) -> Result<Step> {
+        let average = (job.bytes / job.entries.max(1)).max(1);
+        let count = (BEAT_BYTES / 2 / average).clamp(1, BEAT_ENTRIES);
+        for done in 0..count {
+            if !job.purpose.required && done.is_multiple_of(u64::from(CHECK_EVERY)) {
+                self.rt.give_way();
+            }
+            if job.merger.top().is_none_or(|item| !job.chain.is_of(item.key))
+                && let Some(step) = self.between_keys(job)?
+            {
+                return Ok(step);
+            }
+            let MergeJob { merger, chain, start, writer, purpose, .. } = job;
+            let Some(item) = merger.top() else { continue };
+            chain.push(&item, self.commits(), &mut |key, pk_len, op, version, value| {
+                self.writer_of(writer, start, *purpose)?.push(key, pk_len, op, version, value)
+            })?;
+            merger.advance()?;
+        }
+        job.left = job.left.saturating_sub(count * average).max(1);
+        Ok(Step::More)
+    }
+
+    /// All entries of a key were read: takes over what lies before the next one; says if a piece
+    /// ends here.
+    fn between_keys(&self, job: &mut MergeJob) -> Result<Option<Step>> {
+        let MergeJob { merger, chain, start, writer, purpose, relinks, .. } = job;
+        chain.end(self.commits(), &mut |key, pk_len, op, version, value| {
+            self.writer_of(writer, start, *purpose)?.push(key, pk_len, op, version, value)
+        })?;
+        let next = merger.top().map(|item| item.key);
+        let before = |s: &&Arc<Segment>| next.is_none_or(|next| &s.info.max_key[..] < next);
+        let passed = relinks.iter().take_while(before).count();
+        let is_over = next.zip(job.until.as_deref()).is_some_and(|(next, until)| next > until);
+        if passed > 0 {
+            // Segments of a run lie apart: the file must not reach over what is taken over.
+            job.end_file()?;
+            job.parts.extend(job.relinks.drain(..passed).map(Part::Relinked));
+        }
+        let is_full = job.writer.as_ref().is_some_and(|w| w.bytes() >= job.piece_bytes);
+        let Some(next) = job.merger.top() else {
+            job.end_file()?;
+            return Ok(Some(Step::End));
+        };
+        if !is_over && !is_full && job.parts.len() < PARTS_MAX {
+            return Ok(None);
+        }
+        let next = next.key.to_vec();
+        job.end_file()?;
+        Ok(Some(if is_over { Step::Stop(next) } else { Step::Piece(next) }))
+    }
+
+    fn writer_of<'w>(
+        &self,
+        writer: &'w mut Option<RunWriter>,
+        start: &SliceStart,
+        purpose: Purpose,
+    ) -> Result<&'w mut RunWriter> {
+        if writer.is_none() {
+            let metric = Metric::MergeWriteBytes;
+            let mut new = RunWriter::create(&self.rt, self.next_file(), purpose, metric)?;
+            new.begin(*start);
+            *writer = Some(new);
+        }
+        writer.as_mut().ok_or_else(|| Error::internal("no writer of a merge"))
+    }
+}
+
+/// First and last key of each segment of a run.
+fn keys_of(run: &Run) -> Vec<Keys<'_>> {
+    let segments = run.segments.iter().map(|s| &s.info);
+    segments.map(|s| ((&s.min_key[..]).max(&run.low[..]), &s.max_key[..])).collect()
+}

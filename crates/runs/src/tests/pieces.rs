@@ -1,0 +1,207 @@
+//! Merges by pieces: segments that overlap nothing are taken over, finished pieces stay, and the
+//! space needed is a piece's.
+
+use super::rig::{Random, Rig, spec, stamp};
+use crate::{Direction, IndexSpec, KeyRange, Runs, RunsOptions, entry_bytes};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Beat, IndexId, Lsn, Snapshot, TxnId, TxnState};
+use evenkeel_format::record::{Entry, entry_op};
+use evenkeel_io::sim::SimEnv;
+use std::sync::Arc;
+
+const FRESH: u8 = entry_op::INS | entry_op::FRESH;
+
+impl Rig {
+    fn metric(&self, metric: Metric) -> u64 {
+        self.rt.metrics.get(metric)
+    }
+
+    /// Over the same directory, with all that the log says.
+    fn restart(&mut self) {
+        self.reopen();
+        let records = self.log.records.lock().clone();
+        records.iter().for_each(|(_, body)| self.runs.apply_manifest(body).expect("applies"));
+        self.runs.finish_restore().expect("opens");
+        self.runs.add_index(spec(1, false, false));
+    }
+
+    fn keys(&self, direction: Direction) -> Vec<Vec<u8>> {
+        let all = Snapshot::committed_at(Lsn::MAX);
+        let range = KeyRange::all();
+        let mut cursor = self.runs.cursor(IndexId(1), range, direction, all).expect("opens");
+        let mut keys = Vec::new();
+        while let Some(entry) = cursor.next().expect("reads") {
+            keys.push(entry.key.to_vec());
+        }
+        keys
+    }
+}
+
+/// D3: an index on a timestamp costs nothing per merge.
+#[test]
+fn time_ordered_inserts_are_never_written_again() {
+    let mut rig = Rig::new(1 << 20);
+    rig.set_segment_bytes(256 << 10);
+    rig.runs.add_index(spec(1, false, false));
+    let mut random = Random(1);
+    let (mut at, mut keys) = (0u64, Vec::new());
+    for flush in 0..60 {
+        for _ in 0..2000 {
+            at += 1 + random.below(1000);
+            let key = [at.to_be_bytes(), random.next().to_be_bytes()].concat();
+            rig.put(1, FRESH, &key, b"p");
+            keys.push(key);
+        }
+        rig.flush();
+        if flush % 3 == 0 {
+            rig.runs.merge_to_rest().expect("merges");
+            assert!(rig.runs.runs_max() <= 3);
+        }
+    }
+    assert_eq!(rig.metric(Metric::MergeWriteBytes), 0, "nothing was written twice");
+    assert!(rig.metric(Metric::MergeRelinkedBytes) > rig.metric(Metric::RunFlushBytes));
+    for again in [false, true] {
+        if again {
+            rig.restart();
+        }
+        rig.runs.state.read().check();
+        rig.runs.check(IndexId(1)).expect("sound");
+        assert_eq!(rig.keys(Direction::Forward), keys);
+        assert!(rig.keys(Direction::Reverse).iter().rev().eq(&keys));
+    }
+    // Without order everything is written again, so the count above counts.
+    for _ in 0..4 {
+        (0..2000).for_each(|_| rig.put(1, FRESH, &random.next().to_be_bytes(), b"p"));
+        rig.flush();
+    }
+    rig.runs.merge_to_rest().expect("merges");
+    assert!(rig.metric(Metric::MergeWriteBytes) > 100_000);
+}
+
+/// A small slice is written again: files of a block each would only become more.
+#[test]
+fn small_slices_are_put_together() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    for n in 0..64u32 {
+        (0..50).for_each(|i| rig.put(1, FRESH, &(n * 50 + i).to_be_bytes(), b"p"));
+        rig.flush();
+        rig.runs.merge_to_rest().expect("merges");
+    }
+    let stats = rig.runs.stats(IndexId(1));
+    assert!(stats.segments <= 6, "{stats:?}");
+    assert_eq!(rig.count(1), 3200);
+}
+
+/// Slices of other indexes in the file of a slice that lives on give their bytes back.
+#[test]
+fn dead_slices_beside_a_living_one_take_no_space() {
+    let rig = Rig::new(4 << 20);
+    rig.set_segment_bytes(256 << 10);
+    (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
+    let mut random = Random(3);
+    for round in 0..8u64 {
+        for n in 0..4000u64 {
+            rig.put(1, FRESH, &(round * 4000 + n).to_be_bytes(), b"p");
+            rig.put(2, FRESH, &random.next().to_be_bytes(), b"p");
+        }
+        rig.flush();
+    }
+    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.merge_beat().expect("gives back");
+    let dir = rig.dir.path().join("runs");
+    let blocks = |path: std::path::PathBuf| {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(path).expect("is there").blocks() * 512
+    };
+    let names = rig.rt.env.list("runs").expect("lists");
+    let used: u64 = names.iter().map(|name| blocks(dir.join(name))).sum();
+    let live: u64 = [1, 2].map(|i| rig.runs.stats(IndexId(i)).run_bytes).iter().sum();
+    assert!(rig.metric(Metric::RunPunchedBytes) > live / 3);
+    assert!(used < live + live / 4, "{used} bytes of files for {live}");
+}
+
+/// A merge stopped between two pieces, by a restart or for want of space, does not do them again.
+#[test]
+fn finished_pieces_stay() {
+    let filled = || {
+        let rig = Rig::new(1 << 20);
+        rig.runs.add_index(spec(1, false, false));
+        rig.set_segment_bytes(16 << 10);
+        let mut random = Random(9);
+        for _ in 0..4 {
+            (0..4000).for_each(|_| rig.put(1, FRESH, &random.next().to_be_bytes(), b"p"));
+            rig.flush();
+        }
+        rig
+    };
+    let whole = filled();
+    whole.runs.merge_to_rest().expect("merges");
+    let whole = whole.metric(Metric::MergeWriteBytes);
+    let mut rig = filled();
+    while rig.metric(Metric::MergePieces) < 4 {
+        assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    }
+    let first = rig.metric(Metric::MergeWriteBytes);
+    assert!(rig.metric(Metric::Merges) == 0 && first > whole / 5, "{first} of {whole}");
+    assert_eq!(rig.runs.runs_max(), 4, "its output is not a run more");
+    let blob = rig.runs.snapshot_blob();
+    rig.restart();
+    rig.set_segment_bytes(16 << 10);
+    assert_eq!(rig.count(1), 16_000);
+    assert_eq!(rig.runs.stats(IndexId(1)).runs, 5);
+    rig.runs.merge_to_rest().expect("merges");
+    let second = rig.metric(Metric::MergeWriteBytes);
+    assert!(first + second < whole + whole / 8, "{first} and {second} bytes for {whole}");
+    assert_eq!(rig.metric(Metric::MergesBegun), 1);
+    assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).runs), (16_000, 1));
+    rig.runs.check(IndexId(1)).expect("sound");
+    // A checkpoint from the midst of the merge and the records behind it say the same.
+    let records = rig.log.records.lock().clone();
+    rig.reopen();
+    rig.runs.restore(&blob).expect("restores");
+    let behind = records.iter().skip(8);
+    behind.for_each(|(_, body)| rig.runs.apply_manifest(body).expect("applies"));
+    rig.runs.finish_restore().expect("opens");
+    assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
+}
+
+/// A long merge on a disk with room for a few pieces.
+#[test]
+fn a_merge_needs_the_space_of_a_piece() {
+    let sim = SimEnv::new(7);
+    let (disk, rt) = (sim.disk(), sim.runtime());
+    let (commits, log) =
+        (Arc::<super::rig::Commits>::default(), Arc::<super::rig::TestLog>::default());
+    let options = RunsOptions { generation_bytes: 8 << 20, cache_bytes: 1 << 20 };
+    let runs = Runs::create(rt, options, commits.clone()).expect("creates");
+    runs.segment_bytes_set.store(64 << 10, std::sync::atomic::Ordering::Relaxed);
+    runs.attach_log(log.clone());
+    runs.finish_restore().expect("starts");
+    runs.add_index(IndexSpec {
+        id: IndexId(1),
+        unique_key: true,
+        building: false,
+        valid_from: Lsn::ZERO,
+    });
+    let mut random = Random(5);
+    for _ in 0..4 {
+        for _ in 0..20_000 {
+            let key = random.next().to_be_bytes();
+            let mut reserved = runs.reserve(entry_bytes(8, 1, 0)).expect("space");
+            let (pin, lsn) = (runs.pin(), log.next());
+            let entry = Entry { index: IndexId(1), op: FRESH, key: &key, value: b"" };
+            runs.insert(&pin, &mut reserved, &entry, b"p", stamp(lsn.0, 1), lsn);
+            commits.set(TxnId(lsn.0), TxnState::Committed(log.next()));
+        }
+        runs.seal_active();
+        while runs.flush_beat().expect("flushes") == Beat::More {}
+    }
+    let used = disk.used_bytes();
+    assert!(used > 1 << 20);
+    disk.set_capacity(Some(used + (128 << 10)));
+    while runs.merge_beat().expect("merges") == Beat::More {}
+    assert_eq!(runs.stats(IndexId(1)).runs, 1);
+    assert!(disk.used_bytes() < used + (16 << 10));
+    runs.check(IndexId(1)).expect("sound");
+}
