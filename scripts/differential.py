@@ -6,15 +6,34 @@
 The statements come from the seed alone: the same seed makes the same ones again. Every statement
 goes to both engines, each in a database of its own; compared are results, counts of rows, warnings
 and error numbers. Prints counts by kind of statement and by result. Exit: 0 the same, 1 differences
-(the first ones are shown with the statements of their table), 2 the statements are not fit (too few
-change or return rows, too many fail, some column type and index kind and operation too rare).
+(the first ones are shown with the statements of their table), 2 the statements are not fit: under 30 %
+change or return rows, over 10 % fail, or some column type x index kind x operation did so under 5
+times (looked at from COVERED_FROM statements on: fewer cannot hold them all).
+
+What EVENKEEL reads by an index over a virtual column, InnoDB is asked to read from its table. Its own
+answer by such an index is wrong where the transaction has changed rows and the rows are sorted by
+positions (10.11.18): the column's value is missing when the condition is looked at.
+
+    create table t (id int primary key, b int, c text, g varchar(40) as (concat('v', b)) virtual, key k (g));
+    insert into t (id, b, c) values (1, 3, 'x'), (2, 6, 'y');
+    begin; update t set b = 12 where id = 1;
+    select id, c from t force index (k) where g >= 'v' order by id, hex(c);  -- empty; 2 rows after COMMIT
+
+Keys of prefixes are not made of NOT_BY_PREFIX: there prefixes need not be in the order of the whole
+values, and a range of such a key leaves out rows, in every engine: with utf8mb4_uca1400_as_cs 'A' is
+below 'a  b' ('A' differs from 'a' only where all else is equal), but above its prefix 'a  '.
 """
-import argparse, collections, random, re, subprocess, sys
+import argparse, collections, concurrent.futures, difflib, random, re, subprocess, sys
+
+COVERED_FROM = 50_000
+KINDS = "plain desc composite composite_desc unique".split()
+OPERATIONS = "insert update delete select order".split()
 
 COLLATIONS = """utf8mb4_general_ci utf8mb4_bin utf8mb4_unicode_ci utf8mb4_unicode_520_ci utf8mb4_nopad_bin
 utf8mb4_general_nopad_ci utf8mb4_unicode_nopad_ci utf8mb4_uca1400_as_cs utf8mb4_czech_ci utf8mb4_german2_ci
 utf8mb4_thai_520_w2 latin1_swedish_ci latin1_german2_ci latin1_bin latin2_czech_cs utf16_unicode_ci
 ucs2_general_ci utf32_general_ci cp932_japanese_ci big5_chinese_ci""".split()
+NOT_BY_PREFIX = ("utf8mb4_uca1400_as_cs", "utf8mb4_czech_ci", "utf8mb4_thai_520_w2", "latin2_czech_cs")
 WORDS = ["", " ", "a", "A", "a ", "ab", "Ab", "abc", "ABC", "abd", "b", "b\t", "B", "ch", "cz", "h", "ss", "S",
          "z", "zz", "a b", "a  b", "aa aa", "0", "10", "9", "x" * 30, "abcdefgh", "ABCDEFGH ", "!", "~"]
 WIDE = ["ä", "Ä", "ß", "é", "ö", "č"]
@@ -27,8 +46,8 @@ class Type:
 def number(low, high):
     return lambda r: str(r.choice([low, high, 0, 1, 2, 3, r.randint(low, high), r.randint(max(low, -9), 9)]))
 
-def text(wide):
-    words = WORDS + WIDE if wide else WORDS
+def text(wide, tabs=True):
+    words = [w for w in (WORDS + WIDE if wide else WORDS) if tabs or "\t" not in w]
     return lambda r: "'" + r.choice(words) + (r.choice(words)[:3] if r.random() < 0.2 else "") + "'"
 
 def hexes(most):
@@ -42,7 +61,8 @@ def clock(r, most):
 
 def types(r):
     wide = lambda c: c.startswith("utf")
-    c, d = r.choice(COLLATIONS), r.choice(COLLATIONS)
+    c, d, e = r.choice(COLLATIONS), r.choice(COLLATIONS), r.choice(COLLATIONS)
+    prefix = lambda collation, *lengths: None if collation in NOT_BY_PREFIX else r.choice(lengths)
     keyed = lambda c: c != "big5_chinese_ci"  # EVENKEEL refuses keys of it
     charset = lambda c: f"character set {c.split('_')[0]} collate {c}"
     return [
@@ -57,9 +77,11 @@ def types(r):
         Type("timestamp", "timestamp(2) null", lambda r: f"'20{r.randint(10, 36)}-0{r.randint(1, 9)}-1{r.randint(0, 9)} {clock(r, 23)}'"),
         Type("time", f"time({r.choice([0, 2, 6])})", lambda r: f"'{r.choice(['', '-'])}{clock(r, 838)[:15]}'"),
         Type("year", "year", lambda r: str(r.choice([1901, 1999, 2024, 2155]))),
-        Type("char", f"char({r.choice([8, 40])}) {charset(c)}", text(wide(c)), r.choice([None, 3]), keyed(c)),
-        Type("varchar", f"varchar({r.choice([40, 200])}) {charset(d)}", text(wide(d)), r.choice([None, None, 2, 5]), keyed(d)),
-        Type("text", f"text {charset(c)}", text(wide(c)), r.choice([3, 10, 100]), keyed(c)),
+        # An index compares CHAR with its padding, the server's own comparison without, which differs where
+        # a collation is NOPAD and has characters below the space.
+        Type("char", f"char({r.choice([8, 40])}) {charset(c)}", text(wide(c), "nopad" not in c), prefix(c, None, 3), keyed(c)),
+        Type("varchar", f"varchar({r.choice([40, 200])}) {charset(d)}", text(wide(d)), prefix(d, None, None, 2, 5), keyed(d)),
+        Type("text", f"text {charset(e)}", text(wide(e)), r.choice([3, 10, 100]), keyed(e) and e not in NOT_BY_PREFIX),
         Type("binary", "binary(6)", hexes(6), r.choice([None, 2])),
         Type("varbinary", "varbinary(30)", hexes(8), r.choice([None, 3])),
         Type("blob", "blob", lambda r: r.choice([hexes(8)(r), f"repeat('{r.choice('ab')}', {r.choice([10, 5000, 70000])})"]), r.choice([2, 20])),
@@ -67,32 +89,43 @@ def types(r):
         Type("set", "set('p','q','r')", lambda r: r.choice(["''", "'p'", "'p,r'", "'q'", "'p,q,r'"])),
         Type("bit", "bit(11)", lambda r: f"b'{r.randint(0, 2047):b}'"),
         Type("json", "json", lambda r: r.choice(["'{}'", "'[1,2]'", "'{\"a\":\"b\"}'"]), 8),
-        Type("uuid", "uuid", lambda r: f"'{r.randint(0, 3):08x}-0000-1000-8000-{r.randint(0, 99):012x}'"),
-        Type("inet6", "inet6", lambda r: f"'::{r.randint(0, 99):x}'"),
+        Type("uuid", "uuid", lambda r: f"'{r.randint(0, 3):08x}-0000-1000-8000-{r.randint(0, 9):012x}'"),
+        Type("inet6", "inet6", lambda r: f"'::{r.randint(0, 39):x}'"),
     ]
 
 class Table:
     """A table as the generator believes it is; it need not be right, only the same for both engines."""
-    def __init__(self, number, r):
-        self.name, self.r, self.keys, self.next = f"t{number}", r, {}, 0
+    def __init__(self, number, r, noted):
+        self.name, self.r, self.keys, self.next, self.noted = f"t{number}", r, {}, 0, noted
         self.columns = {"id": Type("int", "int", lambda r: str(r.randint(0, 60)))}
-        self.generated = None
-        for ty in r.sample(types(r), r.randint(2, 5)):
+        self.generated, self.known = None, collections.defaultdict(list)
+        every = types(r)
+        chosen = r.sample(every, r.randint(2, 5))
+        seldom = min(every, key=lambda ty: min(self.seen(ty.name, kind) for kind in KINDS))
+        for ty in chosen if seldom in chosen else chosen + [seldom]:
             self.columns[f"c{len(self.columns)}"] = ty
+
+    def seldom(self, key):
+        kind, parts = self.keys[key]
+        return min(self.seen(self.type_of(c), kind) for c in parts)
+
+    def seen(self, ty, kind):
+        """How often the rarest operation was made on keys of the kind over columns of the type."""
+        return min(self.noted[ty, kind, operation] for operation in OPERATIONS)
 
     def key_part(self, name):
         ty = self.columns[name]
         return f"{name}({ty.prefix})" if ty.prefix else name
 
-    def add_key(self, kind=None):
+    def add_key(self):
         """A random key: (name, definition)."""
         r = self.r
         data = [c for c in self.columns if c != "id"] + (["g"] if self.generated else [])
-        kind = kind or r.choice(["plain", "plain", "desc", "composite", "unique", "composite_desc", "generated", "long_unique"])
+        kind = r.choice(["plain", "plain", "desc", "composite", "unique", "composite_desc", "generated", "long_unique"])
         name = f"k{self.next}"
         self.next += 1
         if kind == "generated" and self.generated:
-            parts, kind = ["g"], "generated"
+            parts = ["g"]
         elif kind == "long_unique":
             longs = [c for c in data if c in self.columns and self.columns[c].name in ("text", "blob")]
             if not longs:
@@ -106,6 +139,13 @@ class Table:
             if not plain:
                 return None
             parts = r.sample(plain, min(count, len(plain)))
+            if r.random() < 0.75:
+                # Later a unique key meets duplicates and is refused.
+                kinds = KINDS if not self.known else [k for k in KINDS if k != "unique"]
+                least = min((self.seen(self.columns[c].name, k), k, c) for k in kinds for c in plain)
+                kind, first = least[1], least[2]
+                others = [c for c in plain if c != first]
+                parts = [first] + ([r.choice(others)] if kind.startswith("composite") and others else [])
             if kind == "composite" and r.random() < 0.3:
                 parts.append("id")
         part = lambda c: (c if c in ("g", "id") else self.key_part(c))
@@ -120,7 +160,8 @@ class Table:
         numbers = [c for c, t in self.columns.items() if t.name in ("tinyint", "smallint", "year") and c != "id"]
         if numbers:
             self.generated = numbers[0]
-            lines.append(f"g varchar(40) as (concat('v', {numbers[0]} div 3)) {r.choice(['virtual', 'virtual', 'stored'])}")
+            self.stored = r.choice(["virtual", "virtual", "stored"])
+            lines.append(f"g varchar(40) as (concat('v', {numbers[0]} div 3)) {self.stored}")
         primary = r.choice(["id", "id", "id", "text", "composite", "none"])
         strings = [c for c, t in self.columns.items() if t.name in ("char", "varchar") and t.key]
         if primary == "text" and strings:
@@ -138,11 +179,14 @@ class Table:
         else:
             self.primary = ["id"]
             lines.append(f"primary key (id{r.choice(['', '', ' desc'])})")
-        for _ in range(r.randint(1, 4)):
+        for _ in range(r.randint(2, 4)):
             key = self.add_key()
             if key:
                 lines.append(key[1])
         return f"create table {self.name} ({', '.join(lines)})"
+
+    def type_of(self, c):
+        return self.stored if c == "g" else self.columns[c].name
 
     def all(self):
         return list(self.columns) + (["g"] if self.generated else [])
@@ -165,7 +209,14 @@ class Table:
     def literal(self, c):
         if self.r.random() < 0.08 and c not in self.primary and c != "id":
             return "null"
-        return self.columns[c].literal(self.r)
+        made = self.columns[c].literal(self.r)
+        self.known[c] = self.known[c][-20:] + [made]
+        return made
+
+    def sought(self, c):
+        """A value that may be there."""
+        known = self.known[c]
+        return self.r.choice(known) if known and self.r.random() < 0.6 else self.columns[c].literal(self.r)
 
     def row(self):
         return "(" + ", ".join(self.literal(c) for c in self.columns) + ")"
@@ -182,7 +233,7 @@ class Table:
             if c == "g":
                 lit = lambda: f"'v{r.randint(-3, 9)}'"
             else:
-                lit = lambda c=c: self.columns[c].literal(r)
+                lit = lambda c=c: self.sought(c)
             form = r.randrange(9)
             if form <= 2:
                 out.append(f"{c} = {lit()}")
@@ -204,35 +255,48 @@ class Generator:
     def __init__(self, seed):
         self.r = random.Random(seed)
         self.tables, self.made, self.in_transaction = {}, 0, False
-        self.triples = collections.Counter()
+        self.noted, self.last = collections.Counter(), []
 
     def table(self):
         return self.tables[self.r.choice(sorted(self.tables))]
 
-    def note(self, table, operation, key=None):
-        keys = [key] if key else list(table.keys)
-        for k in keys:
-            kind, parts = table.keys[k]
-            for c in parts:
-                if c in table.columns:
-                    self.triples[table.columns[c].name, kind, operation] += 1
+    def note(self, table, operation, key=None, column=None):
+        """The statement reads by the key (None: the primary), or changes entries of keys over the column
+        or, if that is "*", of all."""
+        by = key or "primary"
+        for k, (kind, parts) in [("primary", ("primary", table.primary)), *table.keys.items()]:
+            if column == "*" or column in parts or column is None and k == by or operation != "insert" and k == by:
+                self.last += [(table.type_of(c), kind, operation) for c in parts]
 
     def statement(self):
-        """(kind, table or None, SQL) of the next statement."""
+        """(kind, table or None, SQL, what it covers, SQL for InnoDB) of the next statement."""
+        self.last = []
+        kind, name, sql = self.draw()
+        self.noted.update(self.last)
+        theirs = sql
+        if name in self.tables and self.tables[name].generated and self.tables[name].stored == "virtual":
+            for key, (kind_of_key, _) in self.tables[name].keys.items():
+                if kind_of_key == "generated":
+                    theirs = theirs.replace(f"force index ({key})", "use index ()")
+        return kind, name, sql, self.last, theirs
+
+    def draw(self):
         r = self.r
-        if len(self.tables) < 4 or r.random() < 0.004:
+        if len(self.tables) < 4 or r.random() < 0.008:
             if len(self.tables) >= 7:
                 name = r.choice(sorted(self.tables))
                 del self.tables[name]
                 self.in_transaction = False
                 return "drop", name, f"drop table {name}"
-            table = Table(self.made, r)
+            table = Table(self.made, r, self.noted)
             self.made += 1
             self.tables[table.name] = table
             self.in_transaction = False
             return "create", table.name, table.create()
         table = self.table()
         name, key = table.name, r.choice(sorted(table.keys)) if table.keys and r.random() < 0.8 else None
+        if key and r.random() < 0.5:
+            key = min(sorted(table.keys), key=table.seldom)
         dice = r.random()
         if dice < 0.20:
             verb = r.choice(["insert", "insert", "insert ignore", "replace"])
@@ -241,17 +305,20 @@ class Generator:
                 rows = table.row()
             columns = ", ".join(table.columns)
             end = ""
-            if verb == "insert" and r.random() < 0.3:
+            # Of several duplicates the first one found is updated; long unique keys are looked at after
+            # the row is written in EVENKEEL, before it in InnoDB (which at READ COMMITTED does as EVENKEEL).
+            ordered = all(kind != "long_unique" for kind, _ in table.keys.values())
+            if verb == "insert" and ordered and r.random() < 0.3:
                 c = r.choice([c for c in table.columns if c != "id"])
                 end = f" on duplicate key update {c} = {table.literal(c)}"
-            self.note(table, "insert")
+            self.note(table, "insert", column="*")
             return verb + (" odku" if end else ""), name, f"{verb} into {name} ({columns}) values {rows}{end}"
         if dice < 0.34:
             c = r.choice([c for c in table.columns if c != "id" or r.random() < 0.3])
-            self.note(table, "update", key)
+            self.note(table, "update", key, c)
             return "update", name, f"update {name} set {c} = {table.literal(c)} where {table.where(key)}"
-        if dice < 0.37:
-            self.note(table, "delete", key)
+        if dice < 0.38:
+            self.note(table, "delete", key, "*")
             return "delete", name, f"delete from {name} where {table.where(key)}"
         if dice < 0.60:
             hint = f" force index ({key})" if key and table.keys[key][0] != "long_unique" else ""
@@ -269,7 +336,6 @@ class Generator:
             return "order", name, f"select {shown} from {name} force index ({key}) order by {order}, {table.total()}"
         if dice < 0.77:
             c = r.choice(table.all())
-            self.note(table, "aggregate", key)
             forms = [f"select count(*), count(distinct {c}), min(hex({c})), max(hex({c})) from {name}",
                      f"select count(*) from {name} where {table.where(key)}",
                      f"select count(*) n, min(id) from {name} group by {c} order by n, 2"]
@@ -315,9 +381,10 @@ class Generator:
             return "truncate", name, f"truncate table {name}"
         columns = ", ".join(table.columns)
         shifted = ", ".join(["id + 61" if c == "id" else c for c in table.columns])
-        self.note(table, "insert")
         if r.random() < 0.5:
+            self.note(table, "insert", column="*")
             return "insert select", name, f"insert ignore into {name} ({columns}) select {shifted} from {name} where id < {r.randint(0, 30)} order by {table.total()} limit 5"
+        self.note(table, "delete", None, "*")
         return "delete", name, f"delete from {name} where id > 60"
 
 def run(args, engine, script):
@@ -357,6 +424,41 @@ def result(answer):
         return "changed" if int(rows.group(1)) else "nothing"
     return "returned" if re.search(r"^\d+ rows? in set", answer, flags=re.M) else "nothing"
 
+def expected():
+    """Every type x index kind x operation there has to be."""
+    every = types(random.Random(0))
+    out = {(ty.name, kind, operation) for ty in every for kind in KINDS for operation in OPERATIONS}
+    out |= {(ty, "long_unique", operation) for ty in ("text", "blob") for operation in OPERATIONS if operation != "order"}
+    return out | {(stored, "generated", operation) for stored in ("virtual", "stored") for operation in OPERATIONS}
+
+def compare(statements, one, two):
+    """(number, InnoDB's answer, EVENKEEL's) of what differs, outcomes by kind, what was covered."""
+    kinds, covered, different, spoiled = collections.Counter(), collections.Counter(), [], set()
+    for i, (kind, table, sql, covers, _) in enumerate(statements):
+        tables = {table, *re.findall(r" join (\w+) y ", sql)}
+        a, b = clean(one.get(i, "(InnoDB: no answer)")), clean(two.get(i, "(EVENKEEL: no answer)"))
+        if kind == "alter" and "failed" not in (result(a), result(b)):
+            a = b  # Where one engine copies and the other does not, only one counts rows.
+        kinds[kind, result(a)] += 1
+        if result(a) in ("changed", "returned"):
+            covered.update(set(covers))
+        if kind == "create":
+            spoiled.discard(table)
+        if a != b and not tables & spoiled:
+            different.append((i, a, b))
+            spoiled.add(table)
+    return different, kinds, covered
+
+def show(statements, different):
+    for i, a, b in different[:8]:
+        _, table, sql, _, theirs = statements[i]
+        print(f"\n-- statement {i}: {sql[:600]}" + ("" if sql == theirs else "  -- InnoDB: use index ()"))
+        first = next((j for j in range(i, -1, -1) if statements[j][0] == "create" and statements[j][1] == table), None)
+        if first is not None:
+            print(f"-- table: {statements[first][2]}")
+        lines = difflib.unified_diff(a.splitlines(), b.splitlines(), "InnoDB", "EVENKEEL", n=1, lineterm="")
+        print("\n".join(list(lines)[:30]))
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket", required=True)
@@ -370,43 +472,26 @@ def main():
         sys.exit("differential: the server has no engine EVENKEEL: InnoDB would be compared with itself")
     generator = Generator(args.seed)
     statements = [generator.statement() for _ in range(args.statements)]
-    script = "".join(f"select 'Q{i}';\n{sql};\n" for i, (_, _, sql) in enumerate(statements))
     if args.keep:
-        open(args.keep, "w").write("".join(f"{sql};\n" for _, _, sql in statements))
-    one, two = run(args, "InnoDB", script), run(args, "EVENKEEL", script)
-    kinds, results, different = collections.Counter(), collections.Counter(), []
-    both_failed, spoiled, fatal = 0, set(), False
-    for i, (kind, table, sql) in enumerate(statements):
-        a, b = clean(one.get(i, "(no answer)")), clean(two.get(i, "(no answer)"))
-        if kind == "alter" and "failed" not in (result(a), result(b)):
-            a = b  # Where one engine copies and the other does not, only one counts rows.
-        outcome = result(a)
-        kinds[kind, outcome] += 1
-        results[outcome] += 1
-        if kind == "create":
-            spoiled.discard(table)
-        if a != b and table not in spoiled:
-            different.append((i, a, b))
-            spoiled.add(table)
+        open(args.keep, "w").write("".join(f"{s[2]};\n" for s in statements))
+    script = lambda column: "".join(f"select 'Q{i}';\n{s[column]};\n" for i, s in enumerate(statements))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        one, two = pool.map(lambda engine: run(args, *engine), [("InnoDB", script(4)), ("EVENKEEL", script(2))])
+    different, kinds, covered = compare(statements, one, two)
     print(f"seed {args.seed}: {len(statements)} statements, {len(different)} tables or transactions differ")
+    outcomes = ("changed", "returned", "nothing", "failed")
     for kind in sorted({k for k, _ in kinds}):
-        print(f"  {kind:14}" + "".join(f" {o} {kinds[kind, o]}" for o in ("changed", "returned", "nothing", "failed") if kinds[kind, o]))
-    total = max(sum(results.values()), 1)
-    useful = (results["changed"] + results["returned"]) / total
-    rare = sorted(t for t, n in generator.triples.items() if n < 5)
-    print(f"  change or return rows {useful:.0%}, fail {results['failed'] / total:.1%}; "
-          f"{len(generator.triples)} of type x index x operation, {len(rare)} of them below 5 times")
-    for i, a, b in different[:8]:
-        kind, table, sql = statements[i]
-        print(f"\n-- statement {i}: {sql[:600]}")
-        first = next((j for j in range(i, -1, -1) if statements[j][0] == "create" and statements[j][1] == table), None)
-        if first is not None:
-            print(f"-- table: {statements[first][2]}")
-        lines = list(__import__("difflib").unified_diff(a.splitlines(), b.splitlines(), "InnoDB", "EVENKEEL", n=1, lineterm=""))
-        print("\n".join(lines[:30]))
+        print(f"  {kind:14}" + "".join(f" {o} {kinds[kind, o]}" for o in outcomes if kinds[kind, o]))
+    share = lambda *of: sum(n for (_, outcome), n in kinds.items() if outcome in of) / len(statements)
+    useful, failed = share("changed", "returned"), share("failed")
+    rare = sorted(t for t in expected() if covered[t] < 5)
+    print(f"  change or return rows {useful:.1%}, fail {failed:.1%}; {len(expected())} of type x index x operation, "
+          f"{len(rare)} of them below 5 times{': ' + ', '.join(' x '.join(t) for t in rare[:12]) if rare else ''}")
+    show(statements, different)
     if different:
         return 1
-    return 0 if useful >= 0.3 and results["failed"] <= 0.1 * total else 2
+    fit = useful >= 0.3 and failed <= 0.1 and not (rare and args.statements >= COVERED_FROM)
+    return 0 if fit else 2
 
 if __name__ == "__main__":
     sys.exit(main())

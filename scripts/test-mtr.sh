@@ -48,7 +48,8 @@ case "${1:-quick}" in
         ;;
     engines)
         what=(--suite=engines/funcs,engines/iuds --combination=--default-storage-engine=evenkeel
-            --mysqld=--plugin-load-add=ha_evenkeel.so --mysqld=--ignore-db-dirs=#evenkeel)
+            --mysqld=--plugin-load-add=ha_evenkeel.so --mysqld=--ignore-db-dirs=#evenkeel
+            --mysqld=--loose-enable-partition)
         ;;
     *) what=("$@") ;;
 esac

@@ -30,6 +30,8 @@ rung 7-kills env EVENKEEL_KILLS=500 cargo test --quiet --release -p evenkeel-tru
 # Keys of every collation again, from a seed of this run's own, which the rung's line shows.
 rung 1-plugin bash plugin/mariadb/build.sh
 rung 1-plugin-collations env EVENKEEL_SEED="$RANDOM" EVENKEEL_PAIRS=20000 bash scripts/test-plugin.sh
+# The same with a seed of this run's own, which is printed.
+rung 1-plugin-differential bash scripts/test-plugin-differential.sh "$RANDOM" 100000
 # The server's own tests of an engine.
 rung 1-mtr-all bash scripts/test-mtr.sh all
 # Coverage-guided, a minute for each target; longer by EVENKEEL_FUZZ_SECONDS.

@@ -1,6 +1,15 @@
 /* What the server hands down: conditions on index entries, rowid filters, batches of ranges. */
 #include "ha_evenkeel.h"
 
+/* An entry gives prefixes only as weights: its record lacks their columns. */
+static bool has_prefix(const KEY &key)
+{
+  for (uint i= 0; i < key.user_defined_key_parts; i++)
+    if (key.key_part[i].key_part_flag & HA_PART_KEY_SEG)
+      return true;
+  return false;
+}
+
 Item *ha_evenkeel::idx_cond_push(uint index, Item *condition)
 {
   /* Rows are at hand where the clustered key is: nothing is saved. */
@@ -8,7 +17,7 @@ Item *ha_evenkeel::idx_cond_push(uint index, Item *condition)
     return condition;
   pushed_idx_cond= condition;
   pushed_idx_cond_keyno= index;
-  in_range_check_pushed_down= true;
+  in_range_check_pushed_down= !has_prefix(table->key_info[index]);
   return nullptr;
 }
 
@@ -33,11 +42,17 @@ int ha_evenkeel::check_entry(uchar *record, bool *wanted)
   *wanted= false;
   if (int error= fill(record, m_row, true))
     return error;
+  /* The server's checks compare the record with the range's end; without the columns of prefixes that
+     waits for the row. */
+  key_range *const range_end= end_range;
+  if (range_end && has_prefix(table->key_info[active_index]))
+    end_range= nullptr;
   check_result_t result= CHECK_POS;
   if (pushed_idx_cond && pushed_idx_cond_keyno == active_index)
     result= handler_index_cond_check(this);
   if (result == CHECK_POS && pushed_rowid_filter && rowid_filter_is_active)
     result= handler_rowid_filter_check(this);
+  end_range= range_end;
   switch (result)
   {
   case CHECK_NEG: return 0;

@@ -92,3 +92,10 @@ update w set c = 9 where g <= 'v-2'; select row_count(); update w set c=8 where 
 update w set c=c+1 where g>'v' order by g desc, id limit 3; select row_count(); select * from w order by id;
 update w x, w y set x.c=77 where x.g=y.g and y.g>'v0'; select row_count(); select * from w order by id;
 delete from w where g='v1' order by g, id limit 1; select row_count(); select * from w order by id; drop table w;
+-- A range behind a prefix: conditions on the entry, which has the prefix only as weights.
+create table px (id int primary key, n int, t text character set ucs2, key k (t(100) desc, n), key m (t(4), n));
+insert into px values (52,57,'abd'),(28,10,'S'),(1,36,'10'),(2,37,'10'),(3,3,'10'),(4,40,'10 and more');
+select id from px force index (k) where t = '10' and n >= 30 order by id;
+select id from px force index (k) where t = '10' and n < 37 order by id; select id from px force index (k) where t = '10' and n between 36 and 40;
+select id from px force index (m) where t = '10 and more' and n > 1; select id from px force index (m) where t in ('10', 'S') and n <= 36 order by id;
+select id from px force index (k) where t = '10' and n > 30 order by n desc; drop table px;
