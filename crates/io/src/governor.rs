@@ -78,8 +78,11 @@ pub const UNLIMITED: u64 = u64::MAX;
 const SLOWER: u64 = 4;
 /// The budget never falls below the best rate by more.
 const CUT_MAX: u64 = 64;
-/// Longest wait for one grant: whatever the law says, work goes on.
+/// Longest wait for one grant: whatever the law says, work goes on. A thread that merges may be
+/// needed by ingest meanwhile.
 const WAIT_MAX_NS: u64 = 100_000_000;
+/// Of classes whose threads do nothing else, and of which there are several; KILL ends within 1 s.
+const WAIT_MAX_OWN_NS: u64 = 500_000_000;
 /// Fewer bytes in a tick say nothing about the device.
 const SAMPLE_BYTES: u64 = 256 << 10;
 
@@ -243,6 +246,7 @@ impl Governor for PriorityGovernor {
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64 {
         let mut state = self.state.lock();
         state.tick(now_ns, &self.journal);
+        let wait_max = if class >= Class::Ddl { WAIT_MAX_OWN_NS } else { WAIT_MAX_NS };
         let class = class as usize;
         if required {
             state.asked[class].required += bytes;
@@ -255,8 +259,8 @@ impl Governor for PriorityGovernor {
         }
         let takes = u128::from(bytes) * 1_000_000_000 / u128::from(state.rates[class]);
         let start = state.free_at_ns[class].max(now_ns);
-        let wait = (start - now_ns).min(WAIT_MAX_NS);
-        let takes = u64::try_from(takes).unwrap_or(u64::MAX).min(WAIT_MAX_NS);
+        let wait = (start - now_ns).min(wait_max);
+        let takes = u64::try_from(takes).unwrap_or(u64::MAX).min(wait_max);
         state.free_at_ns[class] = now_ns + wait + takes;
         wait
     }

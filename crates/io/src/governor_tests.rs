@@ -112,6 +112,6 @@ fn merges_give_way_to_a_busy_device_and_required_work_does_not() {
     println!("MiB a second: merges {merged:?}, builds {built:?}");
     assert_eq!(merged[5], 250, "alone on the device: nothing is cut");
     assert!(merged[15] < 25 && merged[15] >= 8, "cut, and not to nothing: {}", merged[15]);
-    assert!(built[15] >= 8, "a minimum share for the least urgent");
+    assert!((2..=8).contains(&built[15]), "held back, and not to nothing: {}", built[15]);
     assert!(merged[25] > 200, "all of it again");
 }

@@ -27,7 +27,7 @@ pub use pieces::{Sorted, Unsorted};
 /// Runs a build may leave; with more, they are merged once (F4).
 const RUNS_MAX: usize = 8;
 /// Entries between two questions whether to go on: far less than 1 ms of work (F4).
-pub(crate) const CHECK_EVERY: u32 = 1024;
+pub const CHECK_EVERY: u32 = 1024;
 
 /// What a build wrote: give all parts of an index to [`Runs::install`]. Dropped without that, its
 /// files are removed.

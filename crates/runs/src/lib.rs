@@ -45,7 +45,7 @@ mod tests;
 mod unique;
 mod writer;
 
-pub use build::{BuiltPart, DuplicateKey, RunPlan, Sorted, Unsorted};
+pub use build::{BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
 pub use credit::MemReserved;
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;

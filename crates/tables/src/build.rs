@@ -26,6 +26,7 @@ use evenkeel_txn::Txns;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 mod keys;
 pub(crate) mod scan;
@@ -58,13 +59,43 @@ pub struct BuildProgress {
 #[derive(Default)]
 struct Progress {
     phase: AtomicU8,
-    rows_done: AtomicU64,
+    read: Pace,
+    written: Pace,
     rows_total: AtomicU64,
     cancelled: AtomicBool,
     /// Clustered key of a row whose unique key another row has.
     duplicate: Mutex<Vec<u8>>,
     /// What the build waits for, to be woken by `cancel`.
     waits_for: Mutex<Option<Arc<Event>>>,
+}
+
+/// Rows that a kind of work has done, and the time it took for them.
+#[derive(Default)]
+struct Pace {
+    rows: AtomicU64,
+    ns: AtomicU64,
+    /// When the present step of this work began, and the time taken before.
+    begun_ns: AtomicU64,
+    before_ns: AtomicU64,
+}
+
+impl Pace {
+    fn begin(&self, now_ns: u64) {
+        self.before_ns.store(self.ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.begun_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    fn add(&self, rows: u64, now_ns: u64) {
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+        let step = now_ns.saturating_sub(self.begun_ns.load(Ordering::Relaxed));
+        self.ns.fetch_max(self.before_ns.load(Ordering::Relaxed) + step, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds for a row; none before the first.
+    fn ns_per_row(&self) -> Option<f64> {
+        let rows = self.rows.load(Ordering::Relaxed);
+        (rows > 0).then(|| self.ns.load(Ordering::Relaxed) as f64 / rows as f64)
+    }
 }
 
 impl BuildProgress {
@@ -82,7 +113,31 @@ impl BuildProgress {
 
     /// Rows read so far.
     pub fn rows_done(&self) -> u64 {
-        self.inner.rows_done.load(Ordering::Relaxed)
+        self.inner.read.rows.load(Ordering::Relaxed)
+    }
+
+    /// Rows whose entries are written so far.
+    pub fn rows_written(&self) -> u64 {
+        self.inner.written.rows.load(Ordering::Relaxed)
+    }
+
+    /// How much of the reading and writing is done, from 0 to 1. It never goes back.
+    pub fn share(&self) -> f64 {
+        let total = self.rows_total().max(1) as f64;
+        let part = |rows: u64| (rows as f64 / total).min(1.0);
+        (part(self.rows_done()) + part(self.rows_written())) / 2.0
+    }
+
+    /// How long reading and writing will still take, by the rows that were read and written so far
+    /// and the time that took; none before the first. (Waiting for writers comes before, proving
+    /// uniqueness afterwards.)
+    pub fn time_left(&self) -> Option<Duration> {
+        let left = |rows: u64| self.rows_total().saturating_sub(rows) as f64;
+        let read_ns = self.inner.read.ns_per_row()?;
+        // Until something is written: half of what reading takes.
+        let write_ns = self.inner.written.ns_per_row().unwrap_or(read_ns / 2.0);
+        let ns = left(self.rows_done()) * read_ns + left(self.rows_written()) * write_ns;
+        Some(Duration::from_nanos(ns as u64))
     }
 
     /// Rows the table had at the beginning, estimated.
@@ -105,8 +160,20 @@ impl BuildProgress {
         }
     }
 
-    pub(crate) fn add_rows(&self, rows: u64) {
-        self.inner.rows_done.fetch_add(rows, Ordering::Relaxed);
+    pub(crate) fn begin(&self, phase: BuildPhase, now_ns: u64) {
+        self.enter(phase);
+        match phase {
+            BuildPhase::Scanning => self.inner.read.begin(now_ns),
+            _ => self.inner.written.begin(now_ns),
+        }
+    }
+
+    pub(crate) fn add_rows(&self, rows: u64, now_ns: u64) {
+        self.inner.read.add(rows, now_ns);
+    }
+
+    pub(crate) fn add_written(&self, rows: u64, now_ns: u64) {
+        self.inner.written.add(rows, now_ns);
     }
 
     pub(crate) fn set_total(&self, rows: u64) {

@@ -47,7 +47,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How a simulation schedules. `new` draws everything from the seed, so that many seeds try many
@@ -115,6 +115,15 @@ pub struct SimEnv {
     scheduler: Arc<Scheduler>,
     random: Arc<SharedRng>,
     never: Arc<Event>,
+    device: Arc<Device>,
+}
+
+/// A device with one queue: each read and write waits for those before it.
+#[derive(Default)]
+struct Device {
+    /// 0: it takes no time of its own.
+    bytes_per_sec: AtomicU64,
+    free_at_ns: AtomicU64,
 }
 
 thread_local! {
@@ -150,7 +159,14 @@ impl SimEnv {
             scheduler: Scheduler::new(options, disk),
             random: Arc::new(SharedRng::new(!options.seed)),
             never: Arc::new(Event::new()),
+            device: Arc::default(),
         }
+    }
+
+    /// From now on reads and writes go through one device that moves so many bytes per second of
+    /// virtual time; 0: through none.
+    pub fn set_device(&self, bytes_per_sec: u64) {
+        self.device.bytes_per_sec.store(bytes_per_sec, Ordering::SeqCst);
     }
 
     /// As an environment for a `Runtime`.
@@ -258,6 +274,21 @@ impl SimEnv {
         }
     }
 
+    /// Lets the device move so many bytes, after what it was given before.
+    fn through_device(&self, bytes: usize) {
+        let rate = self.device.bytes_per_sec.load(Ordering::SeqCst);
+        if rate == 0 {
+            return;
+        }
+        let now = self.now_ns();
+        let ns = (bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64;
+        let end = self.device.free_at_ns.load(Ordering::SeqCst).max(now) + ns;
+        // Only the holder of the baton runs.
+        self.device.free_at_ns.store(end, Ordering::SeqCst);
+        let time = Some(Duration::from_nanos(end - now));
+        self.scheduler.wait(&self.never, self.never.now(), time, Cause::DeviceSlow);
+    }
+
     /// Lets an I/O call of about `least..most` nanoseconds pass.
     fn take_time(&self, least: u64, most: u64, one_in: u64) {
         let scheduler = &self.scheduler;
@@ -313,11 +344,13 @@ impl SimFile {
 impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.handle.read(buf, offset)?;
+        self.env.through_device(buf.len());
         self.env.take_time(50_000, 150_000, self.io_switch());
         Ok(())
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.handle.write(buf, offset)?;
+        self.env.through_device(buf.len());
         self.env.take_time(10_000, 60_000, self.io_switch());
         Ok(())
     }

@@ -14,11 +14,12 @@ use crate::store::Store;
 use crate::table::TableState;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result};
-use evenkeel_runs::{BuiltPart, RunPlan, Sorted, Unsorted};
+use evenkeel_runs::{BuiltPart, CHECK_EVERY, RunPlan, Sorted, Unsorted};
 use evenkeel_tree::{Direction, LeafRow};
+use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rows read under one registered snapshot, about: undo is not held back for the whole scan.
 const SNAPSHOT_ROWS: u64 = 1024;
@@ -74,9 +75,9 @@ pub(crate) fn build_runs(
     let scan = Arc::new(Scan::new(store, state, added, progress, threads)?);
     let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
     loop {
-        progress.enter(BuildPhase::Scanning);
+        progress.begin(BuildPhase::Scanning, store.rt.env.now_ns());
         scan.in_parallel(threads, Scan::collect)?;
-        progress.enter(BuildPhase::Writing);
+        progress.begin(BuildPhase::Writing, store.rt.env.now_ns());
         for (built, part) in built.iter_mut().zip(scan.write(added, threads)?) {
             built.push(part);
         }
@@ -205,17 +206,31 @@ impl Scan {
         let parts = |(i, plan): (usize, &RunPlan)| (0..plan.parts()).map(move |part| (i, part));
         let work: Vec<(usize, usize)> = plans.iter().enumerate().flat_map(parts).collect();
         let (plans, next) = (Arc::new(plans), AtomicUsize::new(0));
-        let shared = plans.clone();
+        let (shared, told) = (plans.clone(), AtomicU64::new(0));
+        let indexes = added.len() as u64;
+        // A row is written when the entries of all its indexes are.
+        let tell = move |scan: &Scan, entries: u64| {
+            let before = told.fetch_add(entries, Ordering::Relaxed);
+            let rows = (before + entries) / indexes - before / indexes;
+            scan.progress.add_written(rows, scan.store.rt.env.now_ns());
+        };
         self.in_parallel(threads, move |scan| {
             while let Some((plan, part)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 scan.check()?;
+                let last = Cell::new(0);
                 shared[*plan].write(*part, &|| {
+                    // An eighth counts when the part is on disk: so much may be in buffers.
+                    last.set(last.get() + u64::from(CHECK_EVERY) / 8);
+                    tell(scan, u64::from(CHECK_EVERY) / 8 * 7);
                     scan.store.rt.step();
                     scan.check()
                 })?;
+                tell(scan, last.get());
             }
             Ok(())
         })?;
+        let rest = self.progress.rows_done().saturating_sub(self.progress.rows_written());
+        self.progress.add_written(rest, self.store.rt.env.now_ns());
         self.bytes.store(0, Ordering::Relaxed);
         Ok(plans.iter().map(RunPlan::finish).collect())
     }
@@ -254,7 +269,7 @@ impl Collector<'_> {
             if !full && (rows < SNAPSHOT_ROWS || !cursor.is_between_leaves()) {
                 continue;
             }
-            scan.progress.add_rows(std::mem::take(&mut rows));
+            scan.progress.add_rows(std::mem::take(&mut rows), store.rt.env.now_ns());
             scan.check()?;
             store.rt.step();
             if full {
@@ -264,7 +279,7 @@ impl Collector<'_> {
             guard = store.txns.snapshot();
         }
         drop(guard);
-        scan.progress.add_rows(rows);
+        scan.progress.add_rows(rows, store.rt.env.now_ns());
         scan.check()?;
         Ok(None)
     }

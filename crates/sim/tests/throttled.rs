@@ -1,0 +1,126 @@
+//! An index build on a slow device, in virtual time: the governor holds it back while others have
+//! the device, it tells how far it is, and how long it will take.
+
+use evenkeel::{
+    BuildProgress, Cause, ColumnSpec, ColumnType, Database, IndexSpec, Law, Metric, Options,
+    TableSpec, Value,
+};
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::sim::{Session, SimOptions};
+use evenkeel_io::{Env, Event, Rng, SimDisk, SimEnv};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ROWS: u64 = 600_000;
+const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+/// A table of random numbers on such a device: the governor has seen what it can do.
+fn table(sim: &SimEnv, bytes_per_sec: u64) -> Database {
+    sim.set_device(bytes_per_sec);
+    let options = Options::new().env(sim.env());
+    let db = Database::open_with("db", options).expect("creates");
+    let int = |name| ColumnSpec::new(name, ColumnType::Int64);
+    let spec = TableSpec::new().column(int("id")).column(int("a")).column(int("b"));
+    db.create_table("t", &spec.primary_key(&["id"])).expect("table");
+    let mut rng = Rng::new(4);
+    let mut number = move || Value::Int(rng.next_u64() as i64 >> 2);
+    let rows = (0..ROWS).map(|id| vec![Value::Int(id as i64), number(), number()]);
+    assert_eq!(db.load_table("t", rows).expect("loads"), ROWS);
+    db
+}
+
+/// What is seen of a build each so often.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at_ns: u64,
+    share: f64,
+    left_ns: Option<u64>,
+    granted: u64,
+}
+
+/// Builds two indexes on a device of so many bytes per second; `slow`: the millisecond from which
+/// it is slower by ten, and that in which it ends.
+fn build(bytes_per_sec: u64, slow: (u64, u64)) -> (Vec<Seen>, Vec<Vec<u64>>) {
+    let sim = SimEnv::on(SimDisk::new(7), SimOptions::quiet(7));
+    let db = Arc::new(table(&sim, bytes_per_sec));
+    db.keep_decisions(true);
+    let progress = BuildProgress::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let ended = Arc::new(Event::new());
+    let (builder, told, over) = (db.clone(), progress.clone(), ended.clone());
+    let work: Session = Box::new(move || {
+        let indexes = [IndexSpec::new("a", &["a"]), IndexSpec::new("b", &["b"])];
+        builder.add_indexes_with("t", &indexes, &told).expect("builds");
+        over.notify();
+    });
+    let (watched, out, env) = (db.clone(), seen.clone(), sim.clone());
+    let watch: Session = Box::new(move || {
+        let start = env.now_ns();
+        loop {
+            let at_ns = env.now_ns() - start;
+            let is_slow = (slow.0 * MS..slow.1 * MS).contains(&at_ns);
+            env.set_device(if is_slow { bytes_per_sec / 10 } else { bytes_per_sec });
+            out.lock().push(Seen {
+                at_ns,
+                share: progress.share(),
+                left_ns: progress.time_left().map(|left| left.as_nanos() as u64),
+                granted: watched.stats().get(Metric::GovernorGrantedDdl),
+            });
+            if ended.now() > 0 {
+                return;
+            }
+            env.wait(&ended, 0, Some(Duration::from_millis(50)), Cause::Idle);
+        }
+    });
+    sim.run(vec![work, watch]);
+    sim.set_device(0);
+    let decisions = db.take_decisions().into_iter().filter(|d| d.law == Law::Governor);
+    let decisions = decisions.map(|d| d.outputs).collect();
+    let check = db.check().expect("looks");
+    assert!(check.problems.is_empty() && check.rows == ROWS, "{:?}", check.problems);
+    let db = Arc::into_inner(db).expect("the sessions have ended");
+    db.close().expect("closes");
+    sim.stop();
+    let seen = seen.lock().clone();
+    (seen, decisions)
+}
+
+#[test]
+fn a_build_tells_how_far_it_is_and_how_long_it_will_take() {
+    let (seen, _) = build(3_000_000, (0, 0));
+    let end = seen.last().expect("some").at_ns;
+    assert!(end > 5 * SECOND, "it takes a while: {end}");
+    for pair in seen.windows(2) {
+        assert!(pair[1].share >= pair[0].share, "never back: {pair:?}");
+    }
+    assert!((seen.last().expect("some").share - 1.0).abs() < 1e-9, "{seen:?}");
+    // A step each second.
+    for second in 1..end / SECOND {
+        let at =
+            |s: u64| seen.iter().rev().find(|x| x.at_ns <= s * SECOND + 9_999).expect("some").share;
+        assert!(at(second + 1) > at(second), "second {second}: {seen:?}");
+    }
+    let half = seen.iter().find(|x| x.at_ns >= end / 2).expect("some");
+    let (left, told) = (end - half.at_ns, half.left_ns.expect("known by then"));
+    assert!(told <= 2 * left && left <= 2 * told, "told {told}, took {left}: {seen:?}");
+}
+
+#[test]
+fn the_governor_holds_a_build_back_while_others_have_the_device() {
+    // A disk of 60 MB/s, of which others leave 6 MB/s for two seconds.
+    let (seen, decisions) = build(60_000_000, (100, 2_100));
+    let at =
+        |ms: u64| seen.iter().rev().find(|x| x.at_ns <= ms * MS + 9_999).expect("some").granted;
+    println!("{:?}", (0..=24).map(|n| at(n * 100)).collect::<Vec<_>>());
+    // The build could have all that is left, and gets a part: not nothing, for it goes on.
+    let slow = at(2_000) - at(1_000);
+    assert!(slow > 0 && slow < 4_500_000, "{slow}: {seen:?}");
+    assert!(at(2_000) < seen.last().expect("some").granted, "it was not done before");
+    let budgets: Vec<u64> = decisions.iter().map(|d| d[0]).collect();
+    println!("{slow} bytes in a second; budgets {budgets:?}");
+    assert!(budgets.iter().any(|budget| *budget < 6_000_000), "{budgets:?}");
+    // The law goes back to no bound by doubling.
+    let least = budgets.iter().copied().enumerate().min_by_key(|b| b.1).expect("some");
+    assert!(budgets[least.0..].iter().any(|budget| *budget >= 2 * least.1), "{budgets:?}");
+}
