@@ -28,6 +28,8 @@ const PREFETCH_LEAVES_ONCE: usize = 64;
 const SCAN_LEAVES: usize = 2;
 /// A scan that starts again this often without progress met damage.
 const RESTARTS_MAX: usize = 1_000;
+/// Dead leaves below one parent that a scan asks to be reclaimed if no snapshot needs them.
+const ASK_SKIPPED_MAX: usize = 16;
 
 /// Walks the rows of a tree in key order, deleted ones included.
 pub struct Cursor {
@@ -214,7 +216,15 @@ impl Cursor {
         let parent = tree.find(goal, 1, Access::Normal)?;
         let node = Node::parse(&parent)?;
         let mut slot = goal.child_slot(&node);
-        while self.is_dead(&node, slot)? {
+        let (mut horizon, mut skips) = (Lsn::ZERO, 0);
+        while let Some((leaf, since)) = self.dead_leaf(&node, slot)? {
+            if skips == 0 {
+                horizon = tree.trees().commits.horizon();
+            }
+            skips += 1;
+            if skips <= ASK_SKIPPED_MAX {
+                tree.note_skipped(leaf, since, horizon);
+            }
             let next = match self.direction {
                 Direction::Forward => slot + 1,
                 Direction::Backward => slot.wrapping_sub(1),
@@ -269,9 +279,11 @@ impl Cursor {
         }
     }
 
-    fn is_dead(&self, node: &Node<'_>, slot: usize) -> Result<bool> {
-        let Some(at) = self.skip_dead_at else { return Ok(false) };
-        Ok(node.inner_cell(slot)?.dead_since.is_some_and(|since| since <= at))
+    /// The leaf at a slot if it is to be skipped, and since when it is dead.
+    fn dead_leaf(&self, node: &Node<'_>, slot: usize) -> Result<Option<(PageNo, Lsn)>> {
+        let Some(at) = self.skip_dead_at else { return Ok(None) };
+        let cell = node.inner_cell(slot)?;
+        Ok(cell.dead_since.filter(|since| *since <= at).map(|since| (cell.child, since)))
     }
 
     /// Asks for the leaves after `slot` once this has become a scan.

@@ -1,7 +1,11 @@
 //! Reclaiming leaves that lost their rows (E6): a bounded queue that deletes and scans feed in
 //! O(1), and the beat that takes from it: compacts a leaf, merges it with a neighbour (`merge`),
 //! or, while a snapshot still needs its rows, notes in the parent's slot since when it is dead.
-//! Dropping an entry is safe: the next delete or scan there asks again.
+//! Dropping an entry is safe: the next delete or scan there asks again; a scan that skips leaves
+//! which are noted as dead asks for those that no snapshot needs any more.
+//!
+//! An entry is ready, or it waits for the purge horizon. One that waits keeps nobody from what is
+//! ready, and becomes ready when its leaf has lost its last row.
 
 use crate::compact::plan;
 use crate::tree::{Goal, Tree, Trees, change};
@@ -11,13 +15,16 @@ use evenkeel_format::node::Node;
 use evenkeel_format::tree_op::TreeOp;
 use evenkeel_io::Event;
 use evenkeel_pages::Access;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Leaves that may wait.
 const QUEUE_MAX: usize = 65_536;
 /// Dead rows in a leaf that make a scan ask for compaction.
 pub(crate) const SCAN_DEAD_MAX: usize = 32;
+/// A "dead since" in the parent's cell.
+const DEAD_BYTES: usize = 8;
+const MAKE_ROOM_MAX: usize = 4;
 /// Leaves one beat follows to the right of the first.
 const BEAT_LEAVES_MAX: usize = 16;
 
@@ -28,14 +35,60 @@ struct Entry {
     leaf: PageNo,
     /// Nothing to gain before the purge horizon has reached this.
     horizon: Lsn,
+    /// The leaf holds no live row: it is worth a look whatever it waits for.
+    dead: bool,
 }
+
+type Name = (TreeId, PageNo);
 
 #[derive(Default)]
 struct Queue {
-    entries: VecDeque<Entry>,
-    queued: HashSet<(TreeId, PageNo)>,
+    ready: VecDeque<Entry>,
+    /// By what they wait for.
+    waiting: BTreeMap<(Lsn, TreeId, PageNo), Entry>,
+    /// What each leaf waits for; zero: it is ready.
+    queued: HashMap<Name, Lsn>,
     /// Tree that a beat works on.
     busy: Option<TreeId>,
+}
+
+impl Queue {
+    /// False if it changes nothing.
+    fn push(&mut self, entry: Entry) -> bool {
+        let name = (entry.tree, entry.leaf);
+        match self.queued.get(&name).copied() {
+            Some(horizon) if horizon > Lsn::ZERO && entry.dead => {
+                self.waiting.remove(&(horizon, entry.tree, entry.leaf));
+            }
+            Some(_) => return false,
+            None if self.queued.len() >= QUEUE_MAX => return false,
+            None => {}
+        }
+        self.queued.insert(name, entry.horizon);
+        if entry.horizon == Lsn::ZERO {
+            self.ready.push_back(entry);
+        } else {
+            self.waiting.insert((entry.horizon, entry.tree, entry.leaf), entry);
+        }
+        true
+    }
+
+    fn take(&mut self, horizon: Lsn) -> Option<Entry> {
+        let waited = self.waiting.first_key_value().filter(|((until, ..), _)| *until <= horizon);
+        let entry = match waited.map(|(key, _)| *key) {
+            Some(key) => self.waiting.remove(&key)?,
+            None => self.ready.pop_front()?,
+        };
+        self.queued.remove(&(entry.tree, entry.leaf));
+        self.busy = Some(entry.tree);
+        Some(entry)
+    }
+
+    fn forget(&mut self, tree: TreeId) {
+        self.ready.retain(|entry| entry.tree != tree);
+        self.waiting.retain(|_, entry| entry.tree != tree);
+        self.queued.retain(|(of, _), _| *of != tree);
+    }
 }
 
 /// The queue of all trees.
@@ -52,34 +105,18 @@ impl ReclaimQueue {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.queue.lock().entries.len()
+        self.queue.lock().queued.len()
     }
 
     fn push(&self, entry: Entry) {
-        let mut queue = self.queue.lock();
-        if queue.entries.len() >= QUEUE_MAX || !queue.queued.insert((entry.tree, entry.leaf)) {
-            return;
-        }
-        queue.entries.push_back(entry);
-        drop(queue);
-        if entry.horizon == Lsn::ZERO {
+        if self.queue.lock().push(entry) && entry.horizon == Lsn::ZERO {
             self.event.notify();
         }
     }
 
-    /// Takes the first entry that is ready; entries that are not move to the back.
+    /// Takes an entry that is ready.
     fn take(&self, horizon: Lsn) -> Option<Entry> {
-        let mut queue = self.queue.lock();
-        for _ in 0..queue.entries.len().min(64) {
-            let entry = queue.entries.pop_front()?;
-            if entry.horizon <= horizon {
-                queue.queued.remove(&(entry.tree, entry.leaf));
-                queue.busy = Some(entry.tree);
-                return Some(entry);
-            }
-            queue.entries.push_back(entry);
-        }
-        None
+        self.queue.lock().take(horizon)
     }
 
     fn done(&self) {
@@ -91,8 +128,7 @@ impl ReclaimQueue {
     pub(crate) fn forget(&self, trees: &Trees, tree: TreeId) {
         trees.rt.wait_until(&self.idle, Cause::Schema, || {
             let mut queue = self.queue.lock();
-            queue.entries.retain(|entry| entry.tree != tree);
-            queue.queued.retain(|(of, _)| *of != tree);
+            queue.forget(tree);
             queue.busy != Some(tree)
         });
     }
@@ -122,8 +158,21 @@ enum Next {
 
 impl Tree {
     fn ask_reclaim(&self, leaf: PageNo, horizon: Lsn) {
-        let entry = Entry { tree: self.id(), root: self.root(), leaf, horizon };
-        self.trees().reclaim.push(entry);
+        let (tree, root) = (self.id(), self.root());
+        self.trees().reclaim.push(Entry { tree, root, leaf, horizon, dead: false });
+    }
+
+    /// The same of a leaf without a live row.
+    fn ask_dead(&self, leaf: PageNo) {
+        let (tree, root, horizon) = (self.id(), self.root(), Lsn::ZERO);
+        self.trees().reclaim.push(Entry { tree, root, leaf, horizon, dead: true });
+    }
+
+    /// A scan skips this leaf, noted as dead since `since`.
+    pub(crate) fn note_skipped(&self, leaf: PageNo, since: Lsn, horizon: Lsn) {
+        if since <= horizon {
+            self.ask_reclaim(leaf, Lsn::ZERO);
+        }
     }
 
     /// A row of this leaf was deleted.
@@ -131,14 +180,21 @@ impl Tree {
         let Ok(node) = Node::parse(payload) else { return };
         let live = node.count().saturating_sub(node.dead_count());
         // Cells taken as equally long: bytes of live rows below half a page.
-        if live * node.used_bytes() <= node.count() * node.payload_bytes() / 2 {
+        if live == 0 && !node.is_marked_dead() {
+            self.ask_dead(leaf);
+        } else if live * node.used_bytes() <= node.count() * node.payload_bytes() / 2 {
             self.ask_reclaim(leaf, Lsn::ZERO);
         }
     }
 
     /// A scan copied this leaf.
     pub(crate) fn note_scan(&self, leaf: PageNo, node: &Node<'_>) {
-        if node.dead_count() > SCAN_DEAD_MAX || node.count() == 0 {
+        if node.dead_count() == node.count() {
+            match node.is_marked_dead() {
+                false => self.ask_dead(leaf),
+                true => self.ask_reclaim(leaf, Lsn::ZERO),
+            }
+        } else if node.dead_count() > SCAN_DEAD_MAX {
             self.ask_reclaim(leaf, Lsn::ZERO);
         }
     }
@@ -211,24 +267,42 @@ impl Tree {
         self.set_dead(key, |node| Ok(node.is_marked_dead().then_some(None)))
     }
 
-    /// Sets the note of the leaf of `key` to what `decide` says; `None`: leave it.
+    /// Sets the note of the leaf of `key` to what `decide` says; `None`: leave it. A parent without
+    /// room for it is split: where keys ascend inner nodes are full.
     fn set_dead(
         &self,
         key: &[u8],
         decide: impl Fn(&Node<'_>) -> Result<Option<Option<Lsn>>>,
     ) -> Result<()> {
+        // A root that is full grows first.
+        for _ in 0..MAKE_ROOM_MAX {
+            if self.set_dead_once(key, &decide)? {
+                break;
+            }
+            self.make_room_above(key, DEAD_BYTES)?;
+            self.trees().rt.step();
+        }
+        Ok(())
+    }
+
+    /// False if the parent has no room.
+    fn set_dead_once(
+        &self,
+        key: &[u8],
+        decide: impl Fn(&Node<'_>) -> Result<Option<Option<Lsn>>>,
+    ) -> Result<bool> {
         let parent_no = self.find(Goal::At(key), 1, Access::Normal)?.page_no();
         let mut reserved = self.reserve_log()?;
         let mut mtr = self.pages().begin(2)?;
-        let Some(parent) = self.write_node(&mut mtr, parent_no, 1, key)? else { return Ok(()) };
+        let Some(parent) = self.write_node(&mut mtr, parent_no, 1, key)? else { return Ok(true) };
         let node = Node::parse(mtr.page(parent))?;
         let slot = node.child_slot(key);
         let child = node.inner_cell(slot)?.child;
-        let has_room = node.free_bytes() >= 8;
-        let Some(leaf) = self.write_node(&mut mtr, child, 0, key)? else { return Ok(()) };
-        let Some(dead_since) = decide(&Node::parse(mtr.page(leaf))?)? else { return Ok(()) };
+        let has_room = node.free_bytes() >= DEAD_BYTES;
+        let Some(leaf) = self.write_node(&mut mtr, child, 0, key)? else { return Ok(true) };
+        let Some(dead_since) = decide(&Node::parse(mtr.page(leaf))?)? else { return Ok(true) };
         if dead_since.is_some() && !has_room {
-            return Ok(());
+            return Ok(false);
         }
         let mut apply = || {
             change(&mut mtr, parent, &TreeOp::SetChild { slot, child, dead_since })?;
@@ -236,6 +310,6 @@ impl Tree {
         };
         apply().map_err(|e| self.trees().rt.health.fail(e))?;
         mtr.commit(&mut reserved);
-        Ok(())
+        Ok(true)
     }
 }

@@ -36,6 +36,11 @@ impl Tree {
         self.split(0, key, &|node| cut_leaf(node, key, cell_bytes))
     }
 
+    /// Makes room in the parent of the leaf of `key`; where that is the root it may take two calls.
+    pub(crate) fn make_room_above(&self, key: &[u8], bytes: usize) -> Result<()> {
+        self.split(1, key, &|node| cut_inner(node, bytes))
+    }
+
     fn split(&self, level: u8, key: &[u8], plan: Plan<'_>) -> Result<()> {
         loop {
             let node = self.find(Goal::At(key), level, Access::Normal)?;

@@ -107,6 +107,46 @@ fn a_snapshot_keeps_rows_and_younger_readers_skip_them() {
     assert_eq!(first_live(&db, &tree, None), (Some(77), 0));
 }
 
+/// A queue beside an old snapshot: full inner nodes, leaves that were looked at when half of their
+/// rows were left, more waiting for the horizon than one beat looks at.
+#[test]
+fn beside_an_old_snapshot_the_low_end_is_found_at_once() {
+    let db = Db::create(Arc::new(MemEnv::new()), 8_192);
+    let tree = db.tree();
+    const ROWS: u64 = 60_000;
+    const BATCH: u64 = 250;
+    (0..ROWS).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 60])));
+    db.commits.horizon.store(50, Ordering::SeqCst);
+    let mut most = 0;
+    for batch in 0..(ROWS - 1000) / BATCH {
+        let (txn, cts) = (10 + batch, Lsn(100 + batch));
+        db.commits.states.lock().insert(TxnId(txn), TxnState::Active);
+        for n in batch * BATCH..(batch + 1) * BATCH {
+            db.put(&tree, &key(n), Put { flags: DELETED, txn, row: &[7; 60] });
+            // The background is awake: it sees leaves that are not dead yet.
+            if n % 50 == 0 {
+                db.reclaim();
+            }
+        }
+        db.commits.states.lock().insert(TxnId(txn), TxnState::Committed(cts));
+        let (first, skipped) = first_live(&db, &tree, Some(cts));
+        assert_eq!(first, Some((batch + 1) * BATCH));
+        most = skipped.max(most);
+        db.reclaim();
+    }
+    assert!(most < 4 * BATCH, "{most} dead rows were read");
+    assert_eq!(check(&tree).rows, ROWS, "the snapshot reads them all");
+    // The snapshot ends. All that waited is forgotten, as by a restart: scans ask for it.
+    db.trees.reclaim.forget(&db.trees, tree.id());
+    db.commits.horizon.store(1_000, Ordering::SeqCst);
+    for _ in 0..200 {
+        let first = first_live(&db, &tree, Some(Lsn(1_000))).0;
+        assert_eq!(first, Some(ROWS - 1000));
+        db.reclaim();
+    }
+    assert!(check(&tree).rows < 1000 + 200, "{:?}", check(&tree));
+}
+
 #[test]
 fn a_scan_over_dead_rows_asks_for_compaction() {
     let db = Db::create(Arc::new(MemEnv::new()), 256);
