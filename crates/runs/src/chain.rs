@@ -36,7 +36,7 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// May a FRESH INS of this timestamp go with its DEL: does no build's run hold it as well.
-    fn fresh_counts(&self, cts: Lsn) -> bool {
+    pub(crate) fn fresh_counts(&self, cts: Lsn) -> bool {
         !self.building && (cts > self.valid_from || self.valid_from == Lsn::ZERO)
     }
 }

@@ -10,6 +10,7 @@
 //! Forward, the caller gets the bytes where they lie, in a block or a memtable; the cursor moves on
 //! at the next call, and copies the key only when it lets go of the view.
 
+use crate::annihilate::SKIPPED_MAX;
 use crate::parked::Ticket;
 use crate::run_iter::Bounds;
 use crate::source::{Direction, Merger};
@@ -268,6 +269,9 @@ impl IndexCursor {
     fn count_skipped(&mut self) {
         if self.skipped > 0 {
             self.runs.metrics().add(Metric::EntriesSkipped, self.skipped);
+            if self.skipped > SKIPPED_MAX {
+                self.runs.tidy(self.index, &self.bounds, self.direction, self.skipped);
+            }
             self.skipped = 0;
         }
     }

@@ -1,5 +1,6 @@
 //! The ordered structure of one index of a memtable generation: leaves, each a sorted array of key
-//! heads and entries behind a short mutex, under a directory of separators. Nothing is removed.
+//! heads and entries behind a short mutex, under a directory of separators. What is removed are
+//! pairs that came to nothing (D4); their bytes stay in the arena.
 //!
 //! Order: key bytes (column bytes, then pk) by memcmp, then LSN *descending* (newest first), then
 //! the younger entry first: a total order. Column bytes are prefix-free, so the concatenation sorts
@@ -195,6 +196,12 @@ impl Leaf {
         self.len += 1;
     }
 
+    fn remove(&mut self, at: usize) {
+        self.heads.copy_within(at + 1..self.len, at);
+        self.nodes.copy_within(at + 1..self.len, at);
+        self.len -= 1;
+    }
+
     /// Moves the entries from `at` on to a new leaf.
     fn split_off(&mut self, at: usize) -> Box<Slot> {
         let mut right = Box::<Slot>::default();
@@ -266,6 +273,26 @@ impl Directory {
     }
 }
 
+impl Directory {
+    /// Takes an entry out; a leaf that is left empty goes. False if it is not there.
+    fn remove(&mut self, arena: &Arena, node: Node) -> bool {
+        // It may be the separator of its leaf.
+        let i = self.find(arena, &Place::after(arena, node));
+        let leaf = self.leaves[i].get_mut();
+        let at = leaf.find(arena, &Place::before(arena, node));
+        if at == leaf.len || leaf.nodes[at] != node {
+            return false;
+        }
+        leaf.remove(at);
+        if leaf.len == 0 && self.leaves.len() > 1 {
+            self.leaves.remove(i);
+            self.heads.remove(i.saturating_sub(1));
+            self.nodes.remove(i.saturating_sub(1));
+        }
+        true
+    }
+}
+
 /// The entries of one index.
 pub(crate) struct Leaves {
     directory: RwLock<Directory>,
@@ -301,6 +328,14 @@ impl Leaves {
         let mut directory = self.directory.write();
         directory.insert(arena, &place, node);
         self.count.store(directory.leaves.len(), Ordering::Relaxed);
+    }
+
+    /// Takes entries out; how many were there. The caller keeps new readers away (`annihilate`).
+    pub(crate) fn remove(&self, arena: &Arena, nodes: &[Node]) -> usize {
+        let mut directory = self.directory.write();
+        let removed = nodes.iter().filter(|node| directory.remove(arena, **node)).count();
+        self.count.store(directory.leaves.len(), Ordering::Relaxed);
+        removed
     }
 
     /// About how many entries lie at or above `low` and below `high`.

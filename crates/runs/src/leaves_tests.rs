@@ -69,6 +69,21 @@ impl Bed {
         self.model.insert((key.to_vec(), u64::MAX - lsn));
     }
 
+    /// Takes out every other entry, or all of them, from a key on.
+    fn remove_some(&mut self, from: &[u8], count: usize) {
+        let mut stretch = Vec::new();
+        let mut doomed: Vec<Node> = Vec::new();
+        self.leaves.copy_at_least(&self.arena, from, &mut stretch);
+        while let Some(last) = stretch.last().copied().filter(|_| doomed.len() < count) {
+            doomed.extend(stretch.iter().step_by(1 + count % 2));
+            self.leaves.copy_after(&self.arena, last, &mut stretch);
+        }
+        doomed.truncate(count);
+        doomed.iter().for_each(|n| assert!(self.model.remove(&version(&self.arena, *n))));
+        assert_eq!(self.leaves.remove(&self.arena, &doomed), doomed.len());
+        assert_eq!(self.leaves.remove(&self.arena, &doomed), 0, "they are gone");
+    }
+
     /// Everything, and ranges from and below `probes`.
     fn check(&self, probes: &[Vec<u8>]) {
         let (arena, leaves) = (&self.arena, &self.leaves);
@@ -136,6 +151,10 @@ fn agrees_with_a_model() {
             };
             // Versions of a key do not arrive in their order.
             bed.insert(&key, lsn ^ 3);
+            if random.below(200) == 0 {
+                let count = random.below(150) as usize;
+                bed.remove_some(&key, count);
+            }
             if random.below(400) == 0 {
                 probes.push(key);
                 probes.push(random_key(&mut random));

@@ -16,6 +16,7 @@
 //! For `txn` (A5): the id of an aborted transaction may leave the commit table only when
 //! [`Runs::needs`] is false for it.
 
+mod annihilate;
 mod arena;
 mod build;
 mod cache;

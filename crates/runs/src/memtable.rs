@@ -7,6 +7,8 @@
 use crate::arena::{Arena, Node};
 use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
 use crate::pins::Pins;
+use crate::run_iter::Bounds;
+use crate::source::Direction;
 use evenkeel_base::{Generation, IndexId, Lsn, sync::Mutex};
 use evenkeel_io::Event;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -161,6 +163,63 @@ impl Memtable {
         slots.find(|slot| slot.index == index).map(|slot| slot.leaves.clone())
     }
 
+    /// Entries of an index that came to nothing: pairs of an entry and the one that followed it on
+    /// its key, as `cancels` says of (older, newer). Among `limit` entries in this direction.
+    pub(crate) fn pairs(
+        self: &Arc<Self>,
+        index: IndexId,
+        bounds: &Bounds,
+        direction: Direction,
+        limit: u64,
+        cancels: &dyn Fn(&NodeRef<'_>, &NodeRef<'_>) -> bool,
+    ) -> Vec<Node> {
+        let mut iter = MemIter::of_index(self.clone(), index);
+        match direction {
+            Direction::Forward => iter.seek_at_least(&bounds.low),
+            Direction::Reverse => iter.seek_below(bounds.high.as_deref()),
+        }
+        let read = |node| NodeRef::read(&self.arena, node);
+        let (mut found, mut versions) = (Vec::new(), Vec::<Node>::new());
+        let mut end = |versions: &mut Vec<Node>| {
+            if direction == Direction::Forward {
+                versions.reverse();
+            }
+            // From old to new; what a pair leaves behind lies beneath the next.
+            let mut left: Vec<Node> = Vec::new();
+            for node in versions.drain(..) {
+                match left.last().copied().filter(|old| cancels(&read(*old), &read(node))) {
+                    Some(old) => {
+                        left.pop();
+                        found.extend([old, node]);
+                    }
+                    None => left.push(node),
+                }
+            }
+        };
+        for _ in 0..limit {
+            let Some(node) = iter.node() else { break };
+            let key = read(node).key;
+            if key < &bounds.low[..] || bounds.is_above(key) {
+                break;
+            }
+            if versions.last().is_some_and(|last| read(*last).key != key) {
+                end(&mut versions);
+            }
+            versions.push(node);
+            match direction {
+                Direction::Forward => iter.next(),
+                Direction::Reverse => iter.previous(),
+            }
+        }
+        end(&mut versions);
+        found
+    }
+
+    /// Takes entries out of the order; how many were there.
+    pub(crate) fn remove(&self, index: IndexId, nodes: &[Node]) -> usize {
+        self.leaves(index).map_or(0, |leaves| leaves.remove(&self.arena, nodes))
+    }
+
     /// About how many entries of an index lie at or above `low` and below `high`.
     pub(crate) fn estimate(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> u64 {
         self.leaves(index).map_or(0, |leaves| leaves.estimate(&self.arena, low, high))
@@ -311,6 +370,11 @@ impl MemIter {
             leaves.copy_before(&self.memtable.arena, first, &mut self.stretch);
             self.at = self.stretch.len().saturating_sub(1);
         }
+    }
+
+    /// The present entry, in the generation's arena.
+    fn node(&self) -> Option<Node> {
+        self.stretch.get(self.at).copied()
     }
 
     #[inline]

@@ -6,6 +6,7 @@ mod crash;
 mod model;
 mod parts;
 mod pieces;
+mod queues;
 mod rig;
 
 pub(crate) use rig::Random;

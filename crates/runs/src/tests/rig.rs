@@ -162,6 +162,7 @@ impl Rig {
         let mut reserved = self.runs.reserve(entry_bytes(key.len(), pk.len(), 0)).expect("space");
         let pin = self.runs.pin();
         let lsn = self.log.next();
+        self.commits.set(TxnId(lsn.0), TxnState::Active);
         let entry = Entry { index: IndexId(index), op, key, value: b"" };
         self.runs.insert(&pin, &mut reserved, &entry, pk, stamp(lsn.0, 1), lsn);
         self.commits.set(TxnId(lsn.0), TxnState::Committed(self.log.next()));
