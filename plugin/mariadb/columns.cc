@@ -148,11 +148,12 @@ ek_value value_of(const Field *field, const uchar *record, String *scratch)
   }
 }
 
-static bool put_bytes(Field *field, uchar *ptr, const ek_value &value, MEM_ROOT *blobs)
+static bool put_bytes(Field *field, Column::How how, uchar *ptr, const ek_value &value,
+                      MEM_ROOT *blobs)
 {
   const uchar *data= value.bytes.ptr;
   const size_t len= value.bytes.len;
-  switch (Column::of(field).how)
+  switch (how)
   {
   case Column::AS_CHARS:
   {
@@ -194,7 +195,8 @@ static bool put_bytes(Field *field, uchar *ptr, const ek_value &value, MEM_ROOT 
   }
 }
 
-bool put_value(Field *field, uchar *record, const ek_value &value, MEM_ROOT *blobs)
+bool put_value(Field *field, Column::How how, uchar *record, const ek_value &value,
+               MEM_ROOT *blobs)
 {
   const my_ptrdiff_t offset= record - field->table->record[0];
   uchar *ptr= field->ptr + offset;
@@ -208,9 +210,8 @@ bool put_value(Field *field, uchar *record, const ek_value &value, MEM_ROOT *blo
   }
   field->set_notnull(offset);
   if (value.kind == EK_BYTES)
-    return put_bytes(field, ptr, value, blobs);
-  const Column column= Column::of(field);
-  if (column.how == Column::AS_FLOAT)
+    return put_bytes(field, how, ptr, value, blobs);
+  if (how == Column::AS_FLOAT)
   {
     double d;
     memcpy(&d, &value.bits, sizeof d);
@@ -221,8 +222,14 @@ bool put_value(Field *field, uchar *record, const ek_value &value, MEM_ROOT *blo
       float8store(ptr, d);
     return false;
   }
-  for (uint i= 0; i < field->pack_length(); i++)
-    ptr[i]= (uchar)(value.bits >> (8 * i));
+  switch (const uint len= field->pack_length())
+  {
+  case 4: int4store(ptr, (uint32) value.bits); break;
+  case 8: int8store(ptr, value.bits); break;
+  default:
+    for (uint i= 0; i < len; i++)
+      ptr[i]= (uchar)(value.bits >> (8 * i));
+  }
   return false;
 }
 

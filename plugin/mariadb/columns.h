@@ -20,7 +20,8 @@ ek_value value_of(const Field *field, const uchar *record, String *scratch);
    VARCHAR, whose images have a length before them. */
 ek_value image_of(const Field *field, const uchar *ptr, size_t len);
 /* Puts a value into `record`; bytes of a BLOB go to `blobs`. */
-bool put_value(Field *field, uchar *record, const ek_value &value, MEM_ROOT *blobs);
+bool put_value(Field *field, Column::How how, uchar *record, const ek_value &value,
+               MEM_ROOT *blobs);
 /* Have two values of one column the same bytes. */
 bool same(const ek_value &a, const ek_value &b);
 #endif

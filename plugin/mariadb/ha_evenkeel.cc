@@ -68,7 +68,11 @@ int ha_evenkeel::open(const char *path, int, uint)
     return HA_ERR_NO_SUCH_TABLE;
   m_columns= engine_columns(table);
   m_stored.assign(m_columns.size(), false);
-  m_filled.assign(table_share->fields, false);
+  for (Fill &fill : m_fills)
+  {
+    fill= Fill();
+    fill.filled.assign(table_share->fields, false);
+  }
   for (Field **field= table->field; *field; field++)
   {
     int &place= m_columns[(*field)->field_index];

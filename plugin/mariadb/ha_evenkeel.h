@@ -1,6 +1,7 @@
 /* A table in use by a statement. */
 #ifndef HA_EVENKEEL_H
 #define HA_EVENKEEL_H
+#include "columns.h"
 #include "engine.h"
 #include "transaction.h"
 #include <memory>
@@ -129,6 +130,7 @@ private:
   void close_scan();
   int next(uchar *record);
   int fill(uchar *record, const ek_row *row, bool key_only);
+  void plan_fill(bool key_only);
   bool key_holds(uint field) const;
   bool filters_entries() const;
   int check_entry(uchar *record, bool *wanted);
@@ -155,8 +157,22 @@ private:
   std::vector<int> m_columns;
   /* Of each column of the engine: is it stored, to the server. */
   std::vector<bool> m_stored;
-  /* Of each field: is its value in the record that a row was put into last. */
-  std::vector<bool> m_filled;
+  /* What a row's values are read by, and what that was made from. */
+  struct Fill
+  {
+    const TABLE *table= nullptr;
+    bool is_keyread= false, has_blobs= false;
+    uint index= 0;
+    std::vector<uchar> read, written;
+    std::vector<std::pair<Field *, Column::How>> fields;
+    std::vector<uint32_t> columns;
+    std::vector<ek_value> values;
+    /* Of each field: its value is in the record that a row was put into. */
+    std::vector<bool> filled;
+  };
+  /* Of whole rows, and of what entries of an index give; the last row was read by this one. */
+  Fill m_fills[2];
+  Fill *m_fill= m_fills;
   /* Rows lie in the order of the primary key. */
   bool m_clustered= true;
   ek_row *m_row= nullptr;

@@ -60,7 +60,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
        computed anew where it is read or written, but its old value may not be in the old record. */
     const uint index= (*field)->field_index;
     const bool is_read= bitmap_is_set(table->read_set, index);
-    const bool was_read= (is_read || m_filled[index]) && (*field)->stored_in_db();
+    const bool was_read= (is_read || m_fill->filled[index]) && (*field)->stored_in_db();
     if (!is_read && !bitmap_is_set(table->write_set, index))
       continue;
     const ek_value now= value_of(*field, new_record, nullptr);
@@ -120,37 +120,78 @@ bool ha_evenkeel::key_holds(uint field) const
   return false;
 }
 
-int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
+/* The bits of a set of columns, to be compared. */
+static void copy_bits(std::vector<uchar> *to, const MY_BITMAP *from)
 {
-  const ek_bytes key= ek_row_key(row);
-  m_key.assign((const char *) key.ptr, key.len);
-  free_root(&m_blobs, MYF(MY_MARK_BLOCKS_FREE));
+  const uchar *bits= (const uchar *) from->bitmap;
+  to->assign(bits, bits + bitmap_buffer_size(from->n_bits));
+}
+
+static bool has_bits(const std::vector<uchar> &bits, const MY_BITMAP *set)
+{
+  return bits.size() == bitmap_buffer_size(set->n_bits) &&
+         memcmp(bits.data(), set->bitmap, bits.size()) == 0;
+}
+
+/* Which columns `fill` reads: the same from row to row, as long as the statement wants the same. */
+void ha_evenkeel::plan_fill(bool key_only)
+{
+  Fill &plan= m_fills[key_only];
+  m_fill= &plan;
+  if (plan.table == table && plan.index == active_index &&
+      plan.is_keyread == keyread_enabled() && has_bits(plan.read, table->read_set) &&
+      has_bits(plan.written, table->write_set))
+    return;
+  copy_bits(&plan.read, table->read_set);
+  copy_bits(&plan.written, table->write_set);
+  plan.table= table;
+  plan.index= active_index;
+  plan.is_keyread= keyread_enabled();
+  plan.fields.clear();
+  plan.columns.clear();
+  plan.has_blobs= false;
   for (Field **f= table->field; *f; f++)
   {
     Field *field= *f;
     const uint index= field->field_index;
     const int column= m_columns[index];
-    m_filled[index]= false;
+    plan.filled[index]= false;
     /* What an UPDATE writes is read too: a row that gets the values it has is not changed. */
     if (column < 0 || !(bitmap_is_set(table->read_set, index) ||
                         bitmap_is_set(table->write_set, index)))
       continue;
     /* The server makes virtual columns itself, but not where it asked for entries only: a locked
        scan has the whole row then. */
-    const bool made= !field->stored_in_db() && !keyread_enabled();
+    const bool made= !field->stored_in_db() && !plan.is_keyread;
     if (key_only ? !key_holds(index) : made)
       continue;
-    ek_value value;
-    ek_error error;
-    if (ek_row_value(row, (uint32_t) column, &value, &error))
-      return fail(error);
-    if (put_value(field, record, value, &m_blobs))
+    const Column::How how= Column::of(field).how;
+    plan.fields.push_back({field, how});
+    plan.columns.push_back((uint32_t) column);
+    plan.has_blobs|= how == Column::AS_BLOB;
+    plan.filled[index]= true;
+  }
+  plan.values.resize(plan.columns.size());
+}
+
+int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
+{
+  const ek_bytes key= ek_row_key(row);
+  m_key.assign((const char *) key.ptr, key.len);
+  plan_fill(key_only);
+  Fill &plan= *m_fill;
+  if (plan.has_blobs)
+    free_root(&m_blobs, MYF(MY_MARK_BLOCKS_FREE));
+  ek_error error;
+  ek_value *value= plan.values.data();
+  if (ek_row_values(row, plan.columns.data(), plan.columns.size(), value, &error))
+    return fail(error);
+  for (const auto &[field, how] : plan.fields)
+    if (put_value(field, how, record, *value++, &m_blobs))
     {
       sql_print_error("EVENKEEL: table %s: column %s does not fit its type", m_name.c_str(),
                       field->field_name.str);
       return HA_ERR_CRASHED;
     }
-    m_filled[index]= true;
-  }
   return 0;
 }

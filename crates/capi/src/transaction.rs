@@ -375,6 +375,33 @@ pub unsafe extern "C" fn ek_row_value(
     }
 }
 
+/// The values of `len` columns, in the order of `columns`; their bytes are there until the row is
+/// read into again. 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call, `columns` and `values` for `len` items.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_values(
+    row: *const EkRow,
+    columns: *const u32,
+    len: usize,
+    values: *mut EkValue,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let mut next = values;
+            let positions = slice(columns, len).iter().map(|column| *column as usize);
+            (*row).0.values_at(positions, |value| {
+                next.write(EkValue::of(value));
+                next = next.add(1);
+            })?;
+            Ok(0)
+        })
+    }
+}
+
 /// Reads the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
 ///
 /// # Safety

@@ -105,6 +105,33 @@ fn split(bytes: &mut [u8], model: &mut Model, at: usize) {
     model.extend(right);
 }
 
+/// Keys spread evenly, in heaps, and beyond all proportion, looked for beside each of them.
+#[test]
+fn a_key_is_found_however_keys_are_spread() {
+    let spreads: [fn(u64) -> u64; 6] = [
+        |i| i,
+        |i| i * 1000,
+        |i| i * i * i,
+        |i| (i / 7) << 40 | i,
+        |i| if i < 40 { i } else { u64::MAX - 100 + i },
+        |i| 1 << (i % 60),
+    ];
+    for spread in spreads {
+        let keys: std::collections::BTreeSet<u64> = (0..60).map(spread).collect();
+        let mut page = vec![0; 4096];
+        let mut node = NodeMut::format(&mut page, 0, b"", None).unwrap();
+        for (i, key) in keys.iter().enumerate() {
+            assert!(node.insert_leaf(i, &key.to_be_bytes(), &cell(0, b"row")));
+        }
+        for key in keys.iter().flat_map(|k| [k.saturating_sub(1), *k, k.saturating_add(1)]) {
+            let expected = (keys.range(..key).count(), keys.contains(&key));
+            assert_eq!(node.node().lower_bound(&key.to_be_bytes()), expected, "{key}");
+        }
+        let above = keys.last().unwrap().checked_add(1).map(u64::to_be_bytes);
+        assert!(above.is_none_or(|key| node.node().lower_bound(&key) == (keys.len(), false)));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]

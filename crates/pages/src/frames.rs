@@ -91,6 +91,8 @@ impl Arena {
         let raw = unsafe { alloc_zeroed(layout) };
         let Some(raw) = NonNull::new(raw) else { handle_alloc_error(layout) };
         let first = raw.as_ptr().align_offset(IO_ALIGN);
+        // SAFETY: the memory was just allocated, zeroed, and nobody else knows it.
+        evenkeel_io::large_pages(unsafe { std::slice::from_raw_parts_mut(raw.as_ptr(), bytes) });
         Arena { raw, layout, first }
     }
 }
@@ -180,6 +182,20 @@ impl Frames {
         unsafe { bank.arena.raw.as_ptr().add(offset) }
     }
 
+    /// Asks for what a reader of a page looks at first, both its ends, while the latch is on its way.
+    #[inline]
+    fn prefetch(&self, index: u32) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.bytes_at(index);
+            for offset in [0, 64, self.page_size - 64] {
+                // SAFETY: the address is inside the frame; a hint that reads nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.add(offset).cast()) };
+            }
+        }
+    }
+
     fn event(&self, index: u32) -> &Arc<Event> {
         &self.events[index as usize % EVENT_SHARDS]
     }
@@ -198,6 +214,7 @@ impl Frames {
 
     /// Latches a frame for reading.
     pub fn shared(&self, index: u32) -> SharedGuard<'_> {
+        self.prefetch(index);
         let latch = &self.facts(index).latch;
         let mut spins = 0;
         loop {

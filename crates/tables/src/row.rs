@@ -95,6 +95,30 @@ impl Row {
         }
     }
 
+    /// The values of some columns, in the order asked for; the row is opened once.
+    ///
+    /// # Errors
+    /// As `value`.
+    pub fn values_at<'r>(
+        &'r self,
+        positions: impl Iterator<Item = usize>,
+        mut give: impl FnMut(ValueRef<'r>),
+    ) -> Result<()> {
+        let (Source::Table, Some(shape)) = (&self.source, &self.shape) else {
+            return positions.map(|at| self.value(at)).try_for_each(|value| {
+                give(value?);
+                Ok(())
+            });
+        };
+        let view = shape.view(&self.key, &self.row)?;
+        // Values that do not lie in the row.
+        let is_whole = self.values.is_empty() && self.large.is_none();
+        for position in positions {
+            give(if is_whole { view.value(position)? } else { self.value(position)? });
+        }
+        Ok(())
+    }
+
     fn large(&self, position: usize) -> Option<&(usize, OverflowRef, OnceLock<Value>)> {
         self.large.as_ref()?.read.iter().find(|large| large.0 == position)
     }

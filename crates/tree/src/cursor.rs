@@ -40,6 +40,8 @@ pub struct Cursor {
     skip_dead_at: Option<Lsn>,
     /// Copy of the present leaf's payload.
     leaf: Vec<u8>,
+    /// Rows in it.
+    count: usize,
     /// Forward: the next slot. Backward: one above the next slot.
     slot: usize,
     /// Leaves loaded since `seek`.
@@ -60,6 +62,7 @@ impl Tree {
             access: Access::Normal,
             skip_dead_at: None,
             leaf: Vec::new(),
+            count: 0,
             slot: 0,
             leaves: 0,
             ahead: 0,
@@ -138,9 +141,8 @@ impl Cursor {
     #[expect(clippy::should_implement_trait, reason = "lends from the cursor, and may fail")]
     pub fn next(&mut self) -> Result<Option<(&[u8], LeafRow<'_>)>> {
         while !self.done {
-            let node = Node::parse(&self.leaf)?;
             let slot = match self.direction {
-                Direction::Forward if self.slot < node.count() => self.slot,
+                Direction::Forward if self.slot < self.count => self.slot,
                 Direction::Backward if self.slot > 0 => self.slot - 1,
                 _ => {
                     self.next_leaf()?;
@@ -266,6 +268,7 @@ impl Cursor {
             Ok(node) if tree.accepts(leaf.tree(), &node, goal, 0) => {
                 self.leaf.clear();
                 self.leaf.extend_from_slice(&leaf);
+                self.count = node.count();
                 // The leaf may have been merged with what the cursor has passed already.
                 self.slot = match goal {
                     Goal::At(key) | Goal::Before(key) => node.lower_bound(key).0,
@@ -320,9 +323,8 @@ impl Cursor {
     /// True if `next` goes to another leaf. A scan that takes the newest committed version of each
     /// row may let its snapshot go here, once it has registered the next one (A5).
     pub fn is_between_leaves(&self) -> bool {
-        let count = Node::parse(&self.leaf).map_or(0, |node| node.count());
         match self.direction {
-            Direction::Forward => self.slot >= count,
+            Direction::Forward => self.slot >= self.count,
             Direction::Backward => self.slot == 0,
         }
     }
