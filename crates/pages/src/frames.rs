@@ -182,7 +182,7 @@ impl Frames {
         unsafe { bank.arena.raw.as_ptr().add(offset) }
     }
 
-    /// Asks for what a reader of a page looks at first, both its ends, while the latch is on its way.
+    /// Asks for what a reader looks at first, both ends of a page, while the latch is on its way.
     #[inline]
     fn prefetch(&self, index: u32) {
         #[cfg(target_arch = "x86_64")]
