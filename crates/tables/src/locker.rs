@@ -195,7 +195,7 @@ impl Locker {
         }
     }
 
-    /// Locks a range of keys.
+    /// Locks a range of keys, before anything of it is read (A7).
     pub fn lock_range(&self, space: Space, range: &ByteRange, locking: Locking) -> Result<()> {
         let lower = match range.lower.is_empty() {
             true => Bound::Unbounded,
@@ -206,6 +206,8 @@ impl Locker {
             LockWait::NoWait => Policy::NoWait,
             LockWait::Wait | LockWait::Skip => Policy::Wait(self.deadline()),
         };
+        // Who had read before this would miss what others write here: simulations try it.
+        self.store.rt.step();
         self.store.txns.lock_range(&self.inner, space, (lower, upper), locking.mode, policy)?;
         Ok(())
     }

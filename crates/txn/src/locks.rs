@@ -3,12 +3,14 @@
 //! unique key is its undecided entry: neither is here.
 //!
 //! A key is locked in a space: a tree or an index. A point lock is decided under the mutex of its
-//! shard, ranges included. A range registers first and then looks at the points; a registered range
-//! blocks others even before it is granted, so of two that conflict one sees the other.
+//! shard, ranges (`range_locks`) included. A range registers first and then looks at the points; a
+//! registered range blocks others even before it is granted, so of two that conflict one sees the
+//! other.
 //! Writers call `check_write` under the leaf latch, after they have written (ranges) or before
 //! (points), and wait after letting the latch go.
 
 use crate::inspect::LockInfo;
+use crate::range_locks::{LOCK_BYTES, Prefix, RangeLock, RangeLocks, Span, add_blocker};
 use crate::txns::Txns;
 use crate::{Deadline, TxnRef};
 use evenkeel_base::sync::Mutex;
@@ -17,11 +19,10 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SHARDS: usize = 64;
-/// Memory of a point lock beyond its key: map entry, holder, place in its owner's list.
-const POINT_BYTES: usize = 128;
+pub use crate::range_locks::Mode;
 
 /// What keys belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,21 +31,6 @@ pub enum Space {
     Tree(TreeId),
     /// Column bytes of a secondary index.
     Index(IndexId),
-}
-
-/// Lock mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    /// Others may read with a shared lock.
-    Shared,
-    /// Nobody else may lock or write.
-    Exclusive,
-}
-
-impl Mode {
-    fn conflicts(self, other: Mode) -> bool {
-        self == Mode::Exclusive || other == Mode::Exclusive
-    }
 }
 
 /// What to do about a lock that another transaction holds.
@@ -76,15 +62,6 @@ struct Point {
     queue: Vec<(TxnId, Mode)>,
 }
 
-struct RangeLock {
-    ticket: u64,
-    owner: TxnId,
-    mode: Mode,
-    granted: bool,
-    lower: Bound<Vec<u8>>,
-    upper: Bound<Vec<u8>>,
-}
-
 type Shard = BTreeMap<Arc<[u8]>, Point>;
 
 /// What one transaction holds.
@@ -103,18 +80,15 @@ impl HeldLocks {
 
 pub(crate) struct LockTable {
     shards: [Mutex<Shard>; SHARDS],
-    /// By full lower bound's space prefix.
-    ranges: Mutex<BTreeMap<[u8; 5], Vec<RangeLock>>>,
+    ranges: RangeLocks,
     /// Points and ranges, held or asked for: writers look no further while it is zero.
     count: AtomicUsize,
-    range_count: AtomicUsize,
-    next_ticket: AtomicU64,
     bytes: AtomicUsize,
     bytes_max: AtomicUsize,
 }
 
 /// Space prefix; keys of one space are contiguous and ordered.
-fn prefix(space: Space) -> [u8; 5] {
+fn prefix(space: Space) -> Prefix {
     let (kind, id) = match space {
         Space::Tree(id) => (1, id.0),
         Space::Index(id) => (2, id.0),
@@ -130,7 +104,7 @@ fn full_key(space: Space, key: &[u8]) -> Vec<u8> {
     full
 }
 
-fn full_bounds(space: Space, bounds: KeyBounds<'_>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+fn full_span(space: Space, bounds: KeyBounds<'_>) -> Span {
     let lower = match bounds.0 {
         Bound::Unbounded => Bound::Included(prefix(space).to_vec()),
         bound => bound.map(|key| full_key(space, key)),
@@ -145,59 +119,15 @@ fn full_bounds(space: Space, bounds: KeyBounds<'_>) -> (Bound<Vec<u8>>, Bound<Ve
         }
         bound => bound.map(|key| full_key(space, key)),
     };
-    (lower, upper)
-}
-
-/// True if a range ending at `upper` may share a key with one beginning at `lower`.
-fn reaches(upper: &Bound<Vec<u8>>, lower: &Bound<Vec<u8>>) -> bool {
-    match (upper, lower) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
-        (Bound::Included(u), Bound::Included(l)) => u >= l,
-        (Bound::Included(u) | Bound::Excluded(u), Bound::Included(l) | Bound::Excluded(l)) => u > l,
-    }
-}
-
-fn bound_len(bound: &Bound<Vec<u8>>) -> usize {
-    match bound {
-        Bound::Included(key) | Bound::Excluded(key) => key.len(),
-        Bound::Unbounded => 0,
-    }
-}
-
-impl RangeLock {
-    fn contains(&self, key: &[u8]) -> bool {
-        let above = match &self.lower {
-            Bound::Included(low) => low.as_slice() <= key,
-            Bound::Excluded(low) => low.as_slice() < key,
-            Bound::Unbounded => true,
-        };
-        above
-            && match &self.upper {
-                Bound::Included(high) => key <= high.as_slice(),
-                Bound::Excluded(high) => key < high.as_slice(),
-                Bound::Unbounded => true,
-            }
-    }
-
-    fn bytes(&self) -> usize {
-        bound_len(&self.lower) + bound_len(&self.upper) + POINT_BYTES
-    }
-}
-
-fn add_blocker(blockers: &mut Vec<TxnId>, id: TxnId) {
-    if !blockers.contains(&id) {
-        blockers.push(id);
-    }
+    Span { lower, upper }
 }
 
 impl LockTable {
     pub fn new(bytes_max: usize) -> LockTable {
         LockTable {
             shards: std::array::from_fn(|_| Mutex::default()),
-            ranges: Mutex::default(),
+            ranges: RangeLocks::default(),
             count: AtomicUsize::new(0),
-            range_count: AtomicUsize::new(0),
-            next_ticket: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
             bytes_max: AtomicUsize::new(bytes_max),
         }
@@ -211,22 +141,6 @@ impl LockTable {
         let mut hasher = DefaultHasher::new();
         hasher.write(full);
         &self.shards[hasher.finish() as usize % SHARDS]
-    }
-
-    /// Owners of ranges that keep `me` from locking or writing `full`.
-    fn range_blockers(&self, me: TxnId, full: &[u8], mode: Mode, blockers: &mut Vec<TxnId>) {
-        if self.range_count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let ranges = self.ranges.lock();
-        let Some(in_space) = full.first_chunk().and_then(|p: &[u8; 5]| ranges.get(p)) else {
-            return;
-        };
-        for range in in_space {
-            if range.owner != me && mode.conflicts(range.mode) && range.contains(full) {
-                add_blocker(blockers, range.owner);
-            }
-        }
     }
 
     /// Takes the point lock, or gives those who are in the way; `queue` keeps `me`'s turn.
@@ -249,7 +163,7 @@ impl LockTable {
                 }
             }
         }
-        self.range_blockers(me, full, mode, &mut blockers);
+        self.ranges.blockers(me, full, mode, &mut blockers);
         if !blockers.is_empty() && !queue {
             return blockers;
         }
@@ -274,7 +188,7 @@ impl LockTable {
         }
         if held.is_none() {
             let mut locks = txn.locks.lock();
-            let bytes = key.len() + POINT_BYTES;
+            let bytes = key.len() + LOCK_BYTES;
             locks.points.push(key);
             locks.bytes += bytes;
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -319,24 +233,9 @@ impl LockTable {
         bounds: KeyBounds<'_>,
         mode: Mode,
     ) -> Option<u64> {
-        let me = txn.id();
-        let (lower, upper) = full_bounds(space, bounds);
-        let mut ranges = self.ranges.lock();
-        let in_space = ranges.entry(prefix(space)).or_default();
-        let covers = |r: &RangeLock| {
-            let (r_lower, r_upper) = (&r.lower, &r.upper);
-            r.granted && r.owner == me && r.mode >= mode && *r_lower == lower && *r_upper == upper
-        };
-        if in_space.iter().any(covers) {
-            return None;
-        }
-        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
-        let range = RangeLock { ticket, owner: me, mode, granted: false, lower, upper };
-        let bytes = range.bytes();
-        in_space.push(range);
+        let span = full_span(space, bounds);
+        let (ticket, bytes) = self.ranges.add(txn.id(), prefix(space), span, mode)?;
         self.count.fetch_add(1, Ordering::SeqCst);
-        self.range_count.fetch_add(1, Ordering::SeqCst);
-        drop(ranges);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut locks = txn.locks.lock();
         locks.ranges += 1;
@@ -346,28 +245,15 @@ impl LockTable {
 
     /// Grants the registered range, or gives those who are in the way.
     fn try_range(&self, me: TxnId, space: Space, ticket: u64, bounds: KeyBounds<'_>) -> Vec<TxnId> {
-        let mut blockers = Vec::new();
-        let (lower, upper) = full_bounds(space, bounds);
-        let mode = {
-            let ranges = self.ranges.lock();
-            let Some(in_space) = ranges.get(&prefix(space)) else { return blockers };
-            let Some(mine) = in_space.iter().find(|r| r.ticket == ticket) else { return blockers };
-            for r in in_space {
-                if r.owner != me
-                    && r.mode.conflicts(mine.mode)
-                    && (r.granted || r.ticket < ticket)
-                    && reaches(&r.upper, &lower)
-                    && reaches(&upper, &r.lower)
-                {
-                    add_blocker(&mut blockers, r.owner);
-                }
-            }
-            mine.mode
+        let Some((mode, mut blockers)) = self.ranges.in_the_way(prefix(space), ticket) else {
+            return Vec::new();
         };
-        if !is_empty_range(&lower, &upper) {
+        let span = full_span(space, bounds);
+        if !span.is_empty() {
+            let key = |bound| Bound::map(bound, Vec::as_slice);
+            let keys = (key(span.lower.as_ref()), key(span.upper.as_ref()));
             for shard in &self.shards {
-                let span = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-                for point in shard.lock().range::<[u8], _>(span).map(|(_, point)| point) {
+                for point in shard.lock().range::<[u8], _>(keys).map(|(_, point)| point) {
                     for (id, theirs) in &point.holders {
                         if *id != me && mode.conflicts(*theirs) {
                             add_blocker(&mut blockers, *id);
@@ -377,30 +263,14 @@ impl LockTable {
             }
         }
         if blockers.is_empty() {
-            let mut ranges = self.ranges.lock();
-            let in_space = ranges.entry(prefix(space)).or_default();
-            if let Some(mine) = in_space.iter_mut().find(|r| r.ticket == ticket) {
-                mine.granted = true;
-            }
+            self.ranges.grant(prefix(space), ticket);
         }
         blockers
     }
 
     fn remove_ranges(&self, txn: &TxnRef, gone: impl Fn(&RangeLock) -> bool) {
-        let mut removed = (0, 0);
-        let mut ranges = self.ranges.lock();
-        ranges.retain(|_, in_space| {
-            in_space.retain(|r| {
-                if gone(r) {
-                    removed = (removed.0 + 1, removed.1 + r.bytes());
-                }
-                !gone(r)
-            });
-            !in_space.is_empty()
-        });
-        drop(ranges);
+        let removed = self.ranges.remove(gone);
         self.count.fetch_sub(removed.0, Ordering::SeqCst);
-        self.range_count.fetch_sub(removed.0, Ordering::SeqCst);
         self.bytes.fetch_sub(removed.1, Ordering::Relaxed);
         let mut locks = txn.locks.lock();
         locks.ranges -= removed.0;
@@ -421,7 +291,7 @@ impl LockTable {
             self.remove_ranges(txn, |r| r.owner == me);
         }
         if !points.is_empty() {
-            let bytes: usize = points.iter().map(|k| k.len() + POINT_BYTES).sum();
+            let bytes: usize = points.iter().map(|k| k.len() + LOCK_BYTES).sum();
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             txn.locks.lock().bytes -= bytes;
         }
@@ -446,13 +316,13 @@ impl LockTable {
             }
         }
         let room = limit.saturating_sub(found.len());
-        for range in self.ranges.lock().values().flatten().take(room) {
-            let lower = match &range.lower {
+        self.ranges.each(room, &mut |range| {
+            let lower = match &range.span.lower {
                 Bound::Included(key) | Bound::Excluded(key) => key.as_slice(),
                 Bound::Unbounded => &[],
             };
             found.extend(info(lower, range.owner, range.mode, range.granted, true));
-        }
+        });
         found.truncate(limit);
         found
     }
@@ -464,16 +334,6 @@ fn info(full: &[u8], txn: TxnId, mode: Mode, granted: bool, range: bool) -> Opti
     let id = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
     let space = if prefix[0] == 1 { Space::Tree(TreeId(id)) } else { Space::Index(IndexId(id)) };
     Some(LockInfo { txn, space, mode, granted, range, key: key.to_vec() })
-}
-
-fn is_empty_range(lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
-    match (lower, upper) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Included(l), Bound::Included(u)) => l > u,
-        (Bound::Included(l) | Bound::Excluded(l), Bound::Included(u) | Bound::Excluded(u)) => {
-            l >= u
-        }
-    }
 }
 
 impl Txns {
@@ -589,7 +449,7 @@ impl Txns {
                 add_blocker(&mut blockers, *holder);
             }
         }
-        self.locks.range_blockers(id, &full, Mode::Exclusive, &mut blockers);
+        self.locks.ranges.blockers(id, &full, Mode::Exclusive, &mut blockers);
         blockers
     }
 
@@ -623,7 +483,7 @@ impl Txns {
             let mut locks = me.locks.lock();
             let Some(at) = locks.points.iter().rposition(|k| **k == *full) else { return };
             locks.points.swap_remove(at);
-            let bytes = full.len() + POINT_BYTES;
+            let bytes = full.len() + LOCK_BYTES;
             locks.bytes -= bytes;
             self.locks.bytes.fetch_sub(bytes, Ordering::Relaxed);
         }

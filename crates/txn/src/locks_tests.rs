@@ -4,6 +4,7 @@ use super::*;
 use crate::TxnOptions;
 use crate::testing::*;
 use evenkeel_base::Kind;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 const T: Space = Space::Tree(TreeId(1));

@@ -1,6 +1,7 @@
 //! Models of the engine's handshakes, taken through the schedules of a few threads, all that have
 //! one preemption and many drawn with more: the page latch and eviction, group commit, the
-//! hand-over of generations, the barriers of an index build, views of idle cursors. The engine's
+//! hand-over of generations, the barriers of an index build, views of idle cursors, range
+//! locks. The engine's
 //! own files are compiled here against locks and atomics that are scheduling points; around them
 //! stand the same steps as in the engine, in short. Each model has planted faults, which it must
 //! find.
@@ -28,6 +29,10 @@ mod parked;
 #[allow(dead_code, reason = "as above")]
 mod pins;
 
+#[path = "../../../txn/src/range_locks.rs"]
+#[allow(dead_code, unreachable_pub, reason = "as above")]
+mod range_locks;
+
 #[path = "../../../tables/src/gate.rs"]
 mod gate;
 
@@ -42,6 +47,7 @@ mod eviction;
 mod group_commit;
 mod hand_over;
 mod idle_cursors;
+mod phantoms;
 mod shared;
 
 use evenkeel_sim::interleave::{Thread, explore, sample, spawn};

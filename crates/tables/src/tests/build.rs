@@ -152,7 +152,7 @@ fn a_failed_write_in_any_thread_leaves_nothing() {
 fn cancellations() -> (u64, i64) {
     match std::env::var("EVENKEEL_CANCELLATIONS").ok().and_then(|n| n.parse().ok()) {
         Some(points) => (points, 5_000),
-        None => (9, 600),
+        None => (16, 600),
     }
 }
 

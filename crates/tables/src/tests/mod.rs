@@ -12,6 +12,7 @@ mod locking;
 mod many;
 mod model;
 mod numbers;
+mod phantoms;
 mod protocols;
 mod recovery;
 mod statistics;
