@@ -34,6 +34,7 @@ rung 1-plugin-collations env EVENKEEL_SEED="$RANDOM" EVENKEEL_PAIRS=20000 bash s
 rung 1-plugin-differential bash scripts/test-plugin-differential.sh "$RANDOM" 100000
 # The server's own tests of an engine.
 rung 1-mtr-all bash scripts/test-mtr.sh all
+rung 1-mtr-engines bash scripts/test-mtr.sh engines
 # Coverage-guided, a minute for each target; longer by EVENKEEL_FUZZ_SECONDS.
 rung 4-cargo-fuzz bash scripts/fuzz.sh "${EVENKEEL_FUZZ_SECONDS:-60}"
 rungs_done

@@ -15,31 +15,62 @@ static ulonglong next_in_series(ulonglong number, ulonglong offset, ulonglong in
   return next > number ? next : 0;
 }
 
+/* The number that the server makes of the next free one; ULONGLONG_MAX if there is none. */
+static ulonglong made_of(ulonglong free, ulonglong offset, ulonglong increment)
+{
+  if (increment <= 1)
+    return free;
+  const ulonglong made= (free - 1 + increment - offset) / increment * increment + offset;
+  return made >= free ? made : ULONGLONG_MAX;
+}
+
+/* Where numbers go on behind `wanted` of them; ULONGLONG_MAX: none are left. */
+static ulonglong end_of(ulonglong free, ulonglong offset, ulonglong increment, ulonglong wanted)
+{
+  ulonglong last, more;
+  if (__builtin_mul_overflow(MY_MAX(wanted, 1) - 1, MY_MAX(increment, 1), &more) ||
+      __builtin_add_overflow(made_of(free, offset, increment), more, &last))
+    return ULONGLONG_MAX;
+  const ulonglong end= next_in_series(last, offset, increment);
+  return end ? end : ULONGLONG_MAX;
+}
+
 void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                                      ulonglong *first, ulonglong *given)
 {
   *first= ULONGLONG_MAX;
   *given= 0;
   const ulonglong greatest= table->next_number_field->get_max_int_value();
-  const ulonglong next= ek_next_number(evenkeel_db, name());
-  if (next > greatest)
+  for (;;)
   {
-    /* None is left in the column: the server says so when it stores this one. */
-    *first= next;
-    *given= 1;
-    return;
-  }
-  /* An offset beyond the increment counts as none; the server makes of the number what it will. */
-  if (offset > increment)
-    offset= 1;
-  ek_error error;
-  const ulonglong value= ek_reserve_numbers(evenkeel_db, name(), offset, increment, wanted, &error);
-  if (!value)
-    report("auto-increment", error);
-  else if (value <= greatest)
-  {
-    *first= value;
+    const ulonglong next= ek_next_number(evenkeel_db, name());
+    ulonglong free= next;
+    /* The series of a smaller increment begins right behind the last number: what the greater one
+       skipped was nobody's, if this handle was the last to take numbers. */
+    if (increment > 1 && increment < m_numbers.increment && next == m_numbers.end)
+      free= MY_MIN(next, MY_MAX(next_in_series(m_numbers.last, offset, increment), 1));
+    if (free > greatest || free == ULONGLONG_MAX)
+    {
+      /* None is left in the column: the server says so when it stores this one. */
+      *first= free;
+      *given= 1;
+      return;
+    }
+    const ulonglong end= end_of(free, offset, increment, wanted);
+    ek_error error;
+    const int moved= ek_move_numbers(evenkeel_db, name(), next, end, &error);
+    if (moved < 0)
+    {
+      report("auto-increment", error);
+      return;
+    }
+    if (!moved)
+      continue;
+    *first= free;
     *given= MY_MAX(wanted, 1);
+    m_numbers.end= end;
+    m_numbers.increment= increment;
+    return;
   }
 }
 
@@ -50,11 +81,13 @@ int ha_evenkeel::number_written()
   const longlong n= const_cast<Field *>(field)->val_int();
   if (n <= 0 && !(field->flags & UNSIGNED_FLAG))
     return 0;
+  m_numbers.last= MY_MAX(m_numbers.last, (ulonglong) n);
   const system_variables &settings= ha_thd()->variables;
   const ulonglong next= next_in_series((ulonglong) n, settings.auto_increment_offset,
                                        settings.auto_increment_increment);
   ek_error error;
-  return next && ek_pass_number(evenkeel_db, name(), next - 1, &error) ? fail(error) : 0;
+  return ek_pass_number(evenkeel_db, name(), (next ? next : ULONGLONG_MAX) - 1, &error) ? fail(error)
+                                                                                         : 0;
 }
 
 int ha_evenkeel::reset_auto_increment(ulonglong value)
@@ -66,19 +99,17 @@ int ha_evenkeel::reset_auto_increment(ulonglong value)
 void ha_evenkeel::update_create_info(HA_CREATE_INFO *info)
 {
   if (!(info->used_fields & HA_CREATE_USED_AUTO))
-    info->auto_increment_value=
-      table->found_next_number_field ? ek_next_number(evenkeel_db, name()) : 0;
+    info->auto_increment_value= ek_next_number(evenkeel_db, name());
 }
 
-/* A new table begins where its definition, or the table it replaces, says. */
-int ha_evenkeel::begin_numbers(const std::string &made, const TABLE *form,
-                               const HA_CREATE_INFO *info)
+/* A new table begins where its definition, or the table it replaces, says: for a column that it may
+   get later, if it has none. */
+int ha_evenkeel::begin_numbers(const std::string &made, const HA_CREATE_INFO *info)
 {
   const int command= thd_sql_command(ha_thd());
   const bool replaces= command == SQLCOM_ALTER_TABLE || command == SQLCOM_OPTIMIZE ||
                        command == SQLCOM_CREATE_INDEX || command == SQLCOM_DROP_INDEX;
-  if (!form->found_next_number_field || info->auto_increment_value <= 1 ||
-      !(replaces || info->used_fields & HA_CREATE_USED_AUTO))
+  if (info->auto_increment_value <= 1 || !(replaces || info->used_fields & HA_CREATE_USED_AUTO))
     return 0;
   ek_error error;
   if (ek_restart_numbers(evenkeel_db, ek_text(made), info->auto_increment_value, &error))

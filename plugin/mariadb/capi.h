@@ -62,8 +62,8 @@ uint64_t ek_commit_prepared(const ek_database *db, ek_bytes xid, ek_error *error
 int32_t ek_rollback_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
 int32_t ek_wait_durable(const ek_database *db, uint64_t commit, uint8_t durability_mode,
                         ek_error *error);
-uint64_t ek_reserve_numbers(const ek_database *db, ek_bytes table, uint64_t offset,
-                            uint64_t increment, uint64_t wanted, ek_error *error);
+int32_t ek_move_numbers(const ek_database *db, ek_bytes table, uint64_t from, uint64_t to,
+                        ek_error *error);
 int32_t ek_pass_number(const ek_database *db, ek_bytes table, uint64_t number, ek_error *error);
 uint64_t ek_next_number(const ek_database *db, ek_bytes table);
 int32_t ek_restart_numbers(const ek_database *db, ek_bytes table, uint64_t next, ek_error *error);

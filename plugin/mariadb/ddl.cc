@@ -64,7 +64,7 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), &error))
     return handler_error(ha_thd(), error);
-  return begin_numbers(made, form, info);
+  return begin_numbers(made, info);
 }
 
 int ha_evenkeel::delete_table(const char *path)

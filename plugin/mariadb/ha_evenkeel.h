@@ -143,7 +143,7 @@ private:
   static uint8_t plain_read(THD *thd, thr_lock_type type);
   static uint8_t lock_of(THD *thd, thr_lock_type type);
   int number_written();
-  int begin_numbers(const std::string &made, const TABLE *form, const HA_CREATE_INFO *info);
+  int begin_numbers(const std::string &made, const HA_CREATE_INFO *info);
   const char *not_in_place(TABLE *altered, Alter_inplace_info *info);
   const char *plan_build(TABLE *altered, Alter_inplace_info *info,
                          std::unique_ptr<Build> *planned);
@@ -202,6 +202,12 @@ private:
   /* Clustered key of the row in the record buffer. */
   std::string m_key;
   uint m_duplicate= 0;
+  /* Where this handle's last numbers of the AUTO_INCREMENT column end, their increment, the greatest
+     one written. */
+  struct
+  {
+    ulonglong end= 0, increment= 0, last= 0;
+  } m_numbers;
   MEM_ROOT m_blobs;
 };
 #endif

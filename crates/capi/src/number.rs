@@ -4,22 +4,21 @@ use crate::database::EkDatabase;
 use crate::value::{EkBytes, EkError, catch, fence};
 use evenkeel::WaitWatch;
 
-/// Reserves `wanted` numbers of the series `offset`, `offset + increment`, ...: the first, 0 on
-/// error.
+/// Moves the table's next number from `from` to `to`: 1, 0 if it is another by now, -1 on error.
+/// One below `from` gives back numbers that nobody was handed.
 ///
 /// # Safety
 /// All pointers are valid during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_reserve_numbers(
+pub unsafe extern "C" fn ek_move_numbers(
     db: *const EkDatabase,
     table: EkBytes,
-    offset: u64,
-    increment: u64,
-    wanted: u64,
+    from: u64,
+    to: u64,
     error: *mut EkError,
-) -> u64 {
+) -> i32 {
     // SAFETY: by contract of the caller.
-    unsafe { fence(error, 0, || (*db).0.reserve_numbers(table.text()?, offset, increment, wanted)) }
+    unsafe { fence(error, -1, || Ok((*db).0.move_numbers(table.text()?, from, to)?.into())) }
 }
 
 /// Numbers of the table go on above this one; 0, or -1 on error.

@@ -293,6 +293,16 @@ impl Database {
         store.reserve_numbers(&store.table(table)?, (offset, increment), wanted)
     }
 
+    /// Moves the table's next number from `from` to `to`, for a caller that reckons a series of his
+    /// own: whether it was still `from`. One below `from` gives back what nobody was handed.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn move_numbers(&self, table: &str, from: u64, to: u64) -> Result<bool> {
+        let store = &self.engine.store;
+        store.move_numbers(&store.table(table)?, (from, to))
+    }
+
     /// Numbers of the table go on above this one.
     ///
     /// # Errors

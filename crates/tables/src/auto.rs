@@ -80,6 +80,26 @@ impl Store {
         }
     }
 
+    /// Moves the next number from `from` to `to`, for a caller who reckons its own series: whether
+    /// it was still `from`. A `to` below `from` gives back what nobody was handed.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn move_numbers(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        (from, to): (u64, u64),
+    ) -> Result<bool> {
+        let next = &table.auto.next;
+        if next.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return Ok(false);
+        }
+        if to > from {
+            self.raise_numbers(table, to - 1)?;
+        }
+        Ok(true)
+    }
+
     /// A row was given this number: the next ones are above it.
     ///
     /// # Errors

@@ -64,3 +64,13 @@ set auto_increment_increment=default, auto_increment_offset=default;
 show create table o;
 insert into o (a) values (3); select id from o where a=3;
 drop table o;
+-- Increments that change; an offset beyond the increment; columns whose numbers are spent.
+create table o (id int auto_increment primary key, a int); set auto_increment_offset=200;
+insert into o (a) values (1),(2),(3); set auto_increment_increment=300; insert into o (a) values (4),(5),(6); show create table o;
+set auto_increment_increment=1; insert into o (a) values (11),(12); show create table o; select * from o order by id;
+set auto_increment_increment=7, auto_increment_offset=3; insert into o (a) values (13),(14); insert into o values (2000, 15);
+insert into o (a) values (16); select * from o where a > 10 order by a; show create table o; drop table o;
+create table o (id tinyint auto_increment primary key); set auto_increment_increment=500, auto_increment_offset=300;
+insert into o values (null); select * from o; drop table o; set auto_increment_increment=1, auto_increment_offset=1;
+create table o (id bigint unsigned auto_increment primary key, a int); insert into o values (18446744073709551615, 1);
+insert into o (a) values (2); insert into o (a) values (3); select * from o; drop table o;

@@ -576,4 +576,11 @@ fn numbers_in_series() {
     assert_eq!(error.code(), Code::AutoIncrementSpent);
     store.restart_numbers(&table, 7).unwrap();
     assert_eq!(store.reserve_numbers(&table, (1, 1), 1).unwrap(), 7);
+    // A series of the caller's own: taken, and given back unless others were handed numbers.
+    assert!(store.move_numbers(&table, (8, 1100)).unwrap());
+    assert!(!store.move_numbers(&table, (8, 20)).unwrap());
+    assert!(store.move_numbers(&table, (1100, 900)).unwrap());
+    assert_eq!(store.next_auto(&table), 900);
+    assert!(store.move_numbers(&table, (900, 50_000)).unwrap());
+    assert!(table.auto.logged.load(std::sync::atomic::Ordering::SeqCst) >= 50_000);
 }
