@@ -309,9 +309,8 @@ impl Engine {
         let r = self.runs.clone();
         sup.start("ek-flush", r.flush_event(), self.required("flush", move || r.flush_beat()))?;
         let r = self.runs.clone();
-        let r2 = r.clone();
-        let rest = move || r2.next_merge_in();
-        sup.start_timed("ek-merge", r.merge_event(), move || r.merge_beat(), rest)?;
+        let rest = move || r.next_merge_in();
+        sup.start_timed("ek-merge", self.runs.merge_event(), self.merging(), rest)?;
         let m = self.lending.clone();
         let m2 = m.clone();
         sup.start_timed("ek-memory", m.event(), move || m.beat(), move || m2.rest())?;
@@ -361,12 +360,30 @@ impl Engine {
     fn required(
         &self,
         name: &'static str,
+        beat: impl FnMut() -> Result<Beat> + Send + 'static,
+    ) -> impl FnMut() -> Result<Beat> + Send + 'static {
+        self.required_if(name, || true, beat)
+    }
+
+    /// A merge that ingest needs may, one to rest may not.
+    fn merging(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
+        let (runs, same) = (self.runs.clone(), self.runs.clone());
+        self.required_if("merge", move || same.needs_space(), move || runs.merge_beat())
+    }
+
+    /// The same, if what failed is needed.
+    fn required_if(
+        &self,
+        name: &'static str,
+        needed: impl Fn() -> bool + Send + 'static,
         mut beat: impl FnMut() -> Result<Beat> + Send + 'static,
     ) -> impl FnMut() -> Result<Beat> + Send + 'static {
         let ballast = self.ballast.clone();
         move || {
             let result = beat();
-            if let Some(ballast) = &ballast {
+            if let Some(ballast) = &ballast
+                && (result.is_ok() || needed())
+            {
                 ballast.note(name, &result);
             }
             result

@@ -93,7 +93,7 @@ impl Runs {
             }
             self.rt.check_wait()?;
             if cause == Cause::MergeDebt
-                && let Some(error) = self.merge_full.lock().clone()
+                && let Some((error, _)) = self.merge_full.lock().clone()
             {
                 return Err(error);
             }

@@ -24,6 +24,8 @@ use std::time::Duration;
 pub(crate) const SEGMENT_BYTES: u64 = 48 << 20;
 const SEGMENT_GENERATIONS: u64 = 4;
 const SEGMENT_BYTES_LEAST: u64 = 64 << 10;
+/// Bounds of a piece on a full disk, 1/16 of a generation.
+const PIECE_BYTES_FULL: (u64, u64) = (32 << 10, 1 << 20);
 /// Ingest is measured over this long at least.
 const INGEST_WINDOW_NS: u64 = 1_000_000_000;
 /// Merging that nobody waits for waits for a seat for so long before it looks whether there is some
@@ -142,9 +144,10 @@ impl Runs {
                 *self.merge_full.lock() = None;
             }
             Err(error) if matches!(error.code(), Code::DiskFull | Code::LogFull) => {
+                let required = job.purpose.required;
                 self.give_up(job);
                 // Ingest must not wait for a merge that finds no space.
-                *self.merge_full.lock() = Some(error.clone());
+                *self.merge_full.lock() = Some((error.clone(), required));
                 self.space_event.notify();
                 return Err(error);
             }
@@ -257,6 +260,19 @@ impl Runs {
             }
         }
         Ok(())
+    }
+
+    /// A merge that ingest needs has found the disk full: it may use the ballast (G4). What is
+    /// merged to rest waits until there is space.
+    pub fn needs_space(&self) -> bool {
+        self.merge_full.lock().as_ref().is_some_and(|(_, required)| *required)
+    }
+
+    /// Bytes of a piece: on a full disk small ones, of which the ballast has room for several.
+    pub(crate) fn piece_bytes(&self) -> u64 {
+        let small = (self.generation_bytes() / 16).clamp(PIECE_BYTES_FULL.0, PIECE_BYTES_FULL.1);
+        let is_full = self.merge_full.lock().is_some();
+        self.segment_bytes().min(if is_full { small } else { u64::MAX })
     }
 
     /// Bytes of a file of a merged run.

@@ -102,8 +102,8 @@ pub struct Runs {
     pub(crate) merge_event: Arc<Event>,
     /// Memtable space or merge credit came.
     pub(crate) space_event: Arc<Event>,
-    /// Why merges make no progress: there is no space.
-    pub(crate) merge_full: Mutex<Option<Error>>,
+    /// Why merges make no progress: there is no space; and whether ingest needs the merge.
+    pub(crate) merge_full: Mutex<Option<(Error, bool)>>,
     pub(crate) in_debt: AtomicBool,
     pub(crate) debtors: AtomicU64,
     pub(crate) credit: AtomicU64,

@@ -155,7 +155,7 @@ impl Runs {
             writer: None,
             relinks,
             until,
-            piece_bytes: self.segment_bytes(),
+            piece_bytes: self.piece_bytes(),
         })
     }
 

@@ -1,13 +1,14 @@
 //! Merges by pieces: segments that overlap nothing are taken over, finished pieces stay, and the
 //! space needed is a piece's.
 
-use super::rig::{Random, Rig, spec, stamp};
-use crate::{Direction, IndexSpec, KeyRange, Runs, RunsOptions, entry_bytes};
+use super::rig::{Commits, Random, Rig, TestLog, spec, stamp};
+use crate::{Direction, KeyRange, Runs, RunsOptions, entry_bytes};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Beat, IndexId, Lsn, Snapshot, TxnId, TxnState};
+use evenkeel_base::{Beat, Code, IndexId, Lsn, Snapshot, TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::sim::SimEnv;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const FRESH: u8 = entry_op::INS | entry_op::FRESH;
 
@@ -166,27 +167,19 @@ fn finished_pieces_stay() {
     assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
 }
 
-/// A long merge on a disk with room for a few pieces.
-#[test]
-fn a_merge_needs_the_space_of_a_piece() {
+/// Four runs of random keys of a unique index on a simulated disk.
+fn on_a_disk(rows: u64) -> (SimEnv, Arc<Runs>) {
     let sim = SimEnv::new(7);
-    let (disk, rt) = (sim.disk(), sim.runtime());
-    let (commits, log) =
-        (Arc::<super::rig::Commits>::default(), Arc::<super::rig::TestLog>::default());
+    let (commits, log) = (Arc::<Commits>::default(), Arc::<TestLog>::default());
     let options = RunsOptions { generation_bytes: 8 << 20, cache_bytes: 1 << 20 };
-    let runs = Runs::create(rt, options, commits.clone()).expect("creates");
-    runs.segment_bytes_set.store(64 << 10, std::sync::atomic::Ordering::Relaxed);
+    let runs = Runs::create(sim.runtime(), options, commits.clone()).expect("creates");
+    runs.segment_bytes_set.store(64 << 10, Ordering::Relaxed);
     runs.attach_log(log.clone());
     runs.finish_restore().expect("starts");
-    runs.add_index(IndexSpec {
-        id: IndexId(1),
-        unique_key: true,
-        building: false,
-        valid_from: Lsn::ZERO,
-    });
+    runs.add_index(spec(1, true, false));
     let mut random = Random(5);
     for _ in 0..4 {
-        for _ in 0..20_000 {
+        for _ in 0..rows / 4 {
             let key = random.next().to_be_bytes();
             let mut reserved = runs.reserve(entry_bytes(8, 1, 0)).expect("space");
             let (pin, lsn) = (runs.pin(), log.next());
@@ -197,6 +190,14 @@ fn a_merge_needs_the_space_of_a_piece() {
         runs.seal_active();
         while runs.flush_beat().expect("flushes") == Beat::More {}
     }
+    (sim, runs)
+}
+
+/// A long merge on a disk with room for a few pieces.
+#[test]
+fn a_merge_needs_the_space_of_a_piece() {
+    let (sim, runs) = on_a_disk(80_000);
+    let disk = sim.disk();
     let used = disk.used_bytes();
     assert!(used > 1 << 20);
     disk.set_capacity(Some(used + (128 << 10)));
@@ -204,4 +205,42 @@ fn a_merge_needs_the_space_of_a_piece() {
     assert_eq!(runs.stats(IndexId(1)).runs, 1);
     assert!(disk.used_bytes() < used + (16 << 10));
     runs.check(IndexId(1)).expect("sound");
+}
+
+/// G4: the disk is full at each write of a merge in turn. Nothing is lost, no file stays behind,
+/// and with the ballast the merge comes to its end, whatever it needs.
+#[test]
+fn a_merge_ends_on_the_ballast_wherever_the_disk_was_full() {
+    const BALLAST: u64 = 160 << 10;
+    let mut struck = 0;
+    for room in 0..u64::MAX {
+        let (sim, runs) = on_a_disk(40_000);
+        let disk = sim.disk();
+        runs.set_memory(RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 });
+        runs.segment_bytes_set.store(1 << 20, Ordering::Relaxed);
+        let used = disk.used_bytes();
+        disk.set_capacity(Some(used + room * (32 << 10)));
+        let error = loop {
+            match runs.merge_beat() {
+                Ok(Beat::More) => {}
+                Ok(Beat::Idle) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        let Some(error) = error else { break };
+        struck += 1;
+        assert_eq!(error.code(), Code::DiskFull);
+        assert!(runs.needs_space(), "ingest needs it");
+        runs.state.read().check();
+        runs.check(IndexId(1)).expect("sound");
+        let files = disk.paths().iter().filter(|p| p.ends_with(".run")).count();
+        assert_eq!(files, runs.state.read().files.len(), "no orphan");
+        disk.set_capacity(Some(used + BALLAST));
+        while runs.merge_beat().expect("it has the ballast") == Beat::More {}
+        assert!(!runs.needs_space());
+        assert_eq!(runs.stats(IndexId(1)).run_entries, 40_000);
+        assert_eq!(runs.stats(IndexId(1)).runs, 1);
+        runs.check(IndexId(1)).expect("sound");
+    }
+    assert!(struck > 10, "{struck} writes");
 }
