@@ -15,6 +15,7 @@ pub mod free_pages;
 pub mod outcome;
 pub mod report;
 pub mod restart_flush;
+pub mod scale;
 
 pub use flags::{Experiment, LabError};
 pub use outcome::Outcome;

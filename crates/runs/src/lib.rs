@@ -50,7 +50,7 @@ pub use build::{BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted}
 pub use credit::MemReserved;
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
-pub use policy::decide_merge;
+pub use policy::{RUNS_TRIGGER, decide_merge};
 pub use prune::{Asked, Summary, SummaryBuilder};
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;

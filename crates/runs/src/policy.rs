@@ -13,7 +13,7 @@ const LIKE: u64 = 2;
 /// Runs beyond which anything cheap is merged.
 const RUNS_HIGH: usize = 9;
 /// Runs from which on ingest needs credit: with two sealed generations waiting, the limit is 12.
-pub(crate) const RUNS_TRIGGER: usize = 10;
+pub const RUNS_TRIGGER: usize = 10;
 const RUNS_AT_REST: usize = 3;
 
 /// Ingest is slow if a generation takes this long to fill, or below `SLOW_BYTES_PER_SEC`.

@@ -1,0 +1,99 @@
+//! The formulas against the engine at small sizes, and against its merge policy at large ones.
+
+use crate::scale::{RowBytes, passes, restart_sec, runs, written_per_row};
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Metric, Options,
+    TableSpec, ValueRef,
+};
+use evenkeel_io::Rng;
+use evenkeel_runs::{RUNS_TRIGGER, decide_merge};
+
+/// Flushes of one unit each into an index, merges done at once: how often each byte was written
+/// while the index grew from `from` to `to` units, and the most runs.
+fn policy(from: u64, to: u64) -> (f64, usize) {
+    let (mut sizes, mut written, mut most) = (vec![from * 1000], 0u64, 0);
+    for _ in from..to {
+        sizes.insert(0, 1000);
+        written += 1000;
+        loop {
+            let numbers: Vec<u64> = [0].into_iter().chain(sizes.iter().map(|s| s * 2)).collect();
+            let chosen = decide_merge(&numbers).expect("inputs");
+            let [first, end, _] = chosen[..] else { break };
+            let range = first as usize..end as usize;
+            let sum = sizes[range.clone()].iter().sum();
+            written += sum;
+            sizes.splice(range, [sum]);
+        }
+        most = most.max(sizes.len());
+    }
+    (written as f64 / ((to - from) as f64 * 1000.0), most)
+}
+
+#[test]
+fn passes_and_runs_are_what_the_policy_gives() {
+    for ratio in [4u64, 16, 64, 256, 1024, 4096] {
+        // Over one growth of the index by 3/2 to 9/4: merges into the bottom at both ends.
+        let (measured, most) = policy(ratio, ratio * 9 / 4 + 1);
+        let formula = passes(ratio as f64 * 1.5);
+        let is_near = (measured / formula - 1.0).abs() < 0.15;
+        assert!(is_near, "{ratio}: {measured} passes, formula {formula}");
+        let formula = runs(ratio as f64 * 1.5);
+        assert!(most as f64 <= formula + 1.0, "{ratio}: {most} runs, formula {formula}");
+        assert!(most < RUNS_TRIGGER, "{ratio}: {most} runs");
+    }
+}
+
+#[test]
+fn a_row_weighs_what_the_engine_writes_for_it() {
+    const ROWS: i64 = 60_000;
+    let geometry = Geometry { generation_bytes: Some(256 << 10), ..Geometry::default() };
+    let db = Database::open_with("db", Options::in_memory().geometry(geometry)).expect("opens");
+    let int = |name| ColumnSpec::new(name, ColumnType::Int64);
+    let spec = TableSpec::new().column(int("id")).column(int("a")).column(int("b"));
+    let spec = spec.column(int("c")).column(ColumnSpec::new("d", ColumnType::Text { max: 200 }));
+    db.create_table("t", &spec.primary_key(&["id"])).expect("table");
+    let indexes = ["a", "b", "c"].map(|name| IndexSpec::new(name, &[name]));
+    db.add_indexes("t", &indexes).expect("indexes");
+    let (mut rng, text) = (Rng::new(3), "x".repeat(60));
+    let before = db.stats();
+    for batch in 0..ROWS / 50 {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let mut table = txn.table("t").expect("there");
+        for id in batch * 50..batch * 50 + 50 {
+            let mut number = || ValueRef::Int(i64::from(rng.next_u64() as i32));
+            let row = [ValueRef::Int(id), number(), number(), number(), ValueRef::Text(&text)];
+            table.insert(&row).expect("inserts");
+        }
+        drop(table);
+        txn.commit().expect("commits");
+    }
+    let after = db.stats();
+    let per_row = |metric| (after.get(metric) - before.get(metric)) as f64 / ROWS as f64;
+    let typical = RowBytes::TYPICAL;
+    let log = per_row(Metric::WalBytes);
+    assert!((log / typical.log - 1.0).abs() < 0.1, "log: {log} bytes per row");
+    let flushes = (after.get(Metric::MemtableFlushes) - before.get(Metric::MemtableFlushes)) as f64;
+    assert!(flushes > 20.0, "{flushes} flushes");
+    let entry = per_row(Metric::RunFlushBytes) / typical.indexes;
+    assert!((entry / typical.entry_disk - 1.0).abs() < 0.1, "an entry on disk: {entry} bytes");
+    let memory = flushes * f64::from(256 << 10) / ROWS as f64 / typical.indexes;
+    assert!(
+        (memory / typical.entry_memory - 1.0).abs() < 0.3,
+        "an entry in memory: {memory} bytes"
+    );
+    // Merges go on in the background: at most what the formula says for the size reached.
+    let merged = per_row(Metric::MergeWriteBytes) / typical.indexes / entry;
+    assert!(merged + 1.0 <= passes(flushes) * 1.15, "{merged} passes of {}", passes(flushes));
+    let stats = db.table_stats().expect("stats");
+    for index in &stats[0].indexes {
+        assert!(index.runs as f64 <= runs(flushes) + 2.0, "{}: {} runs", index.name, index.runs);
+    }
+}
+
+#[test]
+fn the_sum_of_the_parts() {
+    let row = RowBytes { row: 100.0, log: 260.0, entry_disk: 20.0, ..RowBytes::TYPICAL };
+    // One tier: 260 + 100 + 3 x 20 x (1.4 + 1).
+    assert!((written_per_row(&row, 8.0) - 504.0).abs() < 1e-6);
+    assert!((restart_sec(1e9, 1e8, 50_000.0, 1_000.0) - 60.0).abs() < 1e-9);
+}
