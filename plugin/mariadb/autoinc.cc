@@ -98,12 +98,14 @@ int ha_evenkeel::reset_auto_increment(ulonglong value)
 
 void ha_evenkeel::update_create_info(HA_CREATE_INFO *info)
 {
+  /* A column that an ALTER adds begins at 1, as with InnoDB, unless that ALTER says otherwise. */
+  const bool counts= table->found_next_number_field ||
+                     thd_sql_command(ha_thd()) != SQLCOM_ALTER_TABLE;
   if (!(info->used_fields & HA_CREATE_USED_AUTO))
-    info->auto_increment_value= ek_next_number(evenkeel_db, name());
+    info->auto_increment_value= counts ? ek_next_number(evenkeel_db, name()) : 0;
 }
 
-/* A new table begins where its definition, or the table it replaces, says: for a column that it may
-   get later, if it has none. */
+/* A new table begins where its definition, or the table it replaces, says. */
 int ha_evenkeel::begin_numbers(const std::string &made, const HA_CREATE_INFO *info)
 {
   const int command= thd_sql_command(ha_thd());
