@@ -17,6 +17,9 @@ use std::time::Duration;
 
 /// While a pool gives frames back, they are given on this often.
 const SHRINK_REST: Duration = Duration::from_millis(10);
+/// With more memory than this the heap is not trimmed: what lies free in it counts for less there,
+/// and it would take longer.
+const TRIM_BYTES_MAX: u64 = 512 << 20;
 /// A run block takes about so many bytes of memory: for how many names are remembered.
 const BLOCK_BYTES: u64 = 8 << 10;
 
@@ -39,6 +42,7 @@ struct State {
     /// Seen, and not acted on yet.
     seen: Seen,
     full_generations: u64,
+    lent_to_builds: u64,
 }
 
 impl Lending {
@@ -60,6 +64,7 @@ impl Lending {
             is_reached: true,
             seen: Seen::default(),
             full_generations: runs.full_generations(),
+            lent_to_builds: 0,
         };
         let lending = Arc::new(Lending {
             rt: rt.clone(),
@@ -122,11 +127,13 @@ impl Lending {
         let mut state = self.state.lock();
         let state = &mut *state;
         let full = self.runs.full_generations();
+        let lent = self.runs.lent_to_builds();
+        let lent_before = std::mem::replace(&mut state.lent_to_builds, lent);
         let seen = &mut state.seen;
         seen.frame_hits += self.pages.ghosts().take_hits();
         seen.block_hits += self.runs.ghosts().take_hits();
         seen.memtable_bytes = self.runs.memory().0;
-        seen.lent_to_builds = self.runs.lent_to_builds();
+        seen.lent_to_builds = lent;
         seen.full_generations += full - state.full_generations;
         state.full_generations = full;
         let next = state.lendable.next(state.target, &state.seen);
@@ -140,6 +147,10 @@ impl Lending {
         }
         if moves || !state.is_reached {
             self.bring_about(state)?;
+        }
+        let gave_back = lent_before > state.lent_to_builds;
+        if (moves || gave_back) && state.lendable.total <= TRIM_BYTES_MAX {
+            evenkeel_io::trim_heap();
         }
         Ok(Beat::Idle)
     }
