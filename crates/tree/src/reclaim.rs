@@ -18,7 +18,8 @@ use evenkeel_pages::Access;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Leaves that may wait.
+/// Leaves that are ready, at most; and as many that wait: those must not keep the others out, for
+/// an old snapshot makes all that a queue table has deleted wait.
 const QUEUE_MAX: usize = 65_536;
 /// Dead rows in a leaf that make a scan ask for compaction.
 pub(crate) const SCAN_DEAD_MAX: usize = 32;
@@ -61,8 +62,15 @@ impl Queue {
                 self.waiting.remove(&(horizon, entry.tree, entry.leaf));
             }
             Some(_) => return false,
-            None if self.queued.len() >= QUEUE_MAX => return false,
-            None => {}
+            None => {
+                let others = match entry.horizon {
+                    Lsn::ZERO => self.ready.len(),
+                    _ => self.waiting.len(),
+                };
+                if others >= QUEUE_MAX {
+                    return false;
+                }
+            }
         }
         self.queued.insert(name, entry.horizon);
         if entry.horizon == Lsn::ZERO {
@@ -311,5 +319,26 @@ impl Tree {
         apply().map_err(|e| self.trees().rt.health.fail(e))?;
         mtr.commit(&mut reserved);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that an old snapshot makes wait keeps nobody out who is ready; both are bounded.
+    #[test]
+    fn those_that_wait_leave_room_for_those_that_are_ready() {
+        let mut queue = Queue::default();
+        let mut push = |leaf: usize, horizon: u64| {
+            let (tree, root, leaf) = (TreeId(7), PageNo(1), PageNo(leaf as u64));
+            queue.push(Entry { tree, root, leaf, horizon: Lsn(horizon), dead: horizon == 0 })
+        };
+        assert!((0..QUEUE_MAX).all(|leaf| push(leaf, 100)));
+        assert!(!push(QUEUE_MAX, 100), "as many wait as may");
+        assert!((0..QUEUE_MAX).all(|leaf| push(2 * QUEUE_MAX + leaf, 0)));
+        assert!(!push(4 * QUEUE_MAX, 0), "and as many are ready");
+        assert_eq!(queue.take(Lsn(99)).map(|entry| entry.horizon), Some(Lsn::ZERO));
+        assert_eq!(queue.take(Lsn(100)).map(|entry| entry.horizon), Some(Lsn(100)));
     }
 }
