@@ -11,7 +11,7 @@
 //! are whole again as soon as one fills, and builds have what is lent to them: both are required
 //! work (G2), the rest is only faster or slower.
 
-/// A side asks for memory with so many of its step's names missed.
+/// A side asks for memory when it missed one in so many of the pages that a step holds.
 pub(crate) const NAMES_PER_WAKE: u64 = 4;
 /// One side takes from the other if it saves so many times as many reads.
 const RATIO: u64 = 2;

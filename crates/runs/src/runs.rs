@@ -26,7 +26,7 @@ use evenkeel_base::{
 };
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
-use evenkeel_io::{Event, Ghosts, Runtime};
+use evenkeel_io::{Event, Ghosts, Runtime, Woken};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -194,10 +194,15 @@ impl Runs {
         self.blocks.cache.ghosts().wake();
         for _ in 0..LEND_WAITS_MAX {
             let seen = self.space_event.now();
-            if self.cache_bytes.load(Ordering::SeqCst) >= lent {
+            let there = self.cache_bytes.load(Ordering::SeqCst);
+            if there >= lent {
                 break;
             }
-            self.rt.wait(&self.space_event, seen, Some(LEND_WAIT), Cause::FreeFrame);
+            let woken = self.rt.wait(&self.space_event, seen, Some(LEND_WAIT), Cause::FreeFrame);
+            // Nobody gives any more: all that may be lent is here.
+            if woken == Woken::Timeout && self.cache_bytes.load(Ordering::SeqCst) == there {
+                break;
+            }
         }
         Lent { runs: self.clone(), bytes }
     }

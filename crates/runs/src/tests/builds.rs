@@ -4,7 +4,7 @@
 
 use super::rig::{Commits, TestLog, stamp};
 use crate::{Direction, IndexSpec, KeyRange, Runs, RunsOptions, Unsorted, entry_bytes};
-use evenkeel_base::{Beat, IndexId, Lsn, Snapshot, TxnId, TxnState};
+use evenkeel_base::{Beat, Cause, IndexId, Lsn, Snapshot, TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::{MemEnv, Runtime};
 use std::sync::Arc;
@@ -216,4 +216,19 @@ fn every_history_of_two_transactions() {
 #[test]
 fn histories_of_three_transactions() {
     histories(3, 97);
+}
+
+/// More than there is, and nobody who gives any: the statement waits once, not for all its tries.
+#[test]
+fn a_build_does_not_wait_for_memory_that_nobody_gives() {
+    let rt = Runtime::new(Arc::new(MemEnv::new()));
+    let options = RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 };
+    let runs = Runs::create(rt.clone(), options, Arc::new(Commits::default())).expect("creates");
+    let waits = || rt.stalls.get(Cause::FreeFrame).count;
+    let first = runs.lend(1 << 20);
+    assert_eq!(waits(), 0, "it is there");
+    let second = runs.lend(1 << 20);
+    assert_eq!((waits(), runs.lent_to_builds()), (1, 2 << 20));
+    drop((first, second));
+    assert_eq!(runs.lent_to_builds(), 0);
 }
