@@ -355,26 +355,6 @@ pub unsafe extern "C" fn ek_row_key(row: *const EkRow) -> EkBytes {
     catch(EkBytes::NONE, || EkBytes::of(unsafe { (*row).0.key() }))
 }
 
-/// The value of a column, until the buffer is filled again; 0, or -1 on error.
-///
-/// # Safety
-/// All pointers are valid during the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_row_value(
-    row: *const EkRow,
-    column: u32,
-    value: *mut EkValue,
-    error: *mut EkError,
-) -> i32 {
-    // SAFETY: by contract of the caller.
-    unsafe {
-        fence(error, -1, || {
-            *value = EkValue::of((*row).0.value(column as usize)?);
-            Ok(0)
-        })
-    }
-}
-
 /// The values of `len` columns, in the order of `columns`; their bytes are there until the row is
 /// read into again. 0, or -1 on error.
 ///
