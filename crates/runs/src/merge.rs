@@ -169,14 +169,13 @@ impl Runs {
 
     /// Merges for a beat and installs a piece that ends with it; `Idle` at the end of the job.
     fn merge_on(&self, job: &mut MergeJob) -> Result<Beat> {
-        let (to, is_over) = match self.merge_some(job)? {
+        let to = match self.merge_some(job)? {
             Step::More => return Ok(Beat::More),
-            Step::Piece(to) => (Some(to), false),
-            Step::Stop(to) => (Some(to), true),
-            Step::End => (None, true),
+            Step::Piece(to) => Some(to),
+            Step::End => None,
         };
-        let is_there = self.install_piece(job, to.as_deref(), is_over)?;
-        match to.filter(|_| !is_over && is_there) {
+        let is_there = self.install_piece(job, to.as_deref(), to.is_none())?;
+        match to.filter(|_| is_there) {
             Some(to) => self.go_on_at(job, &to).map(|()| Beat::More),
             None => Ok(Beat::Idle),
         }
@@ -295,7 +294,7 @@ fn order(id: IndexId, index: &Index, range: Range<usize>, required: bool) -> Ord
         horizon: Lsn::ZERO,
     };
     let (inputs, unique_key) = (index.runs[range].to_vec(), index.unique_key);
-    Order { index: id, inputs, rules, unique_key, required, until: None }
+    Order { index: id, inputs, rules, unique_key, required }
 }
 
 /// What the policy is told of the runs of an index.

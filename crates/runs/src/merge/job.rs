@@ -29,8 +29,6 @@ pub(super) struct Order {
     pub unique_key: bool,
     /// Ingest needs it (G2).
     pub required: bool,
-    /// It ends behind this key.
-    pub until: Option<Vec<u8>>,
 }
 
 /// A segment of the output.
@@ -54,8 +52,6 @@ pub(super) enum Step {
     More,
     /// All keys below this one are in the parts.
     Piece(Vec<u8>),
-    /// The same, and that is all it was to do.
-    Stop(Vec<u8>),
     End,
 }
 
@@ -81,7 +77,6 @@ pub(crate) struct MergeJob {
     writer: Option<RunWriter>,
     /// Segments to take over, in order; no source has them.
     relinks: VecDeque<Arc<Segment>>,
-    until: Option<Vec<u8>>,
     piece_bytes: u64,
 }
 
@@ -114,13 +109,10 @@ impl MergeJob {
 
 impl Runs {
     pub(super) fn begin_merge(&self, order: Order) -> Result<MergeJob> {
-        let Order { index, inputs, mut rules, unique_key, required, until } = order;
+        let Order { index, inputs, mut rules, unique_key, required } = order;
         let purpose = Purpose::merge(required);
         rules.horizon = self.commits().horizon();
-        let relinks = match until {
-            None => self.segments_apart(&inputs, rules),
-            Some(_) => VecDeque::new(),
-        };
+        let relinks = self.segments_apart(&inputs, rules);
         let all = |f: fn(&Segment) -> u64| -> u64 {
             inputs.iter().flat_map(|r| &r.segments).map(|s| f(s)).sum()
         };
@@ -154,7 +146,6 @@ impl Runs {
             merger,
             writer: None,
             relinks,
-            until,
             piece_bytes: self.piece_bytes(),
         })
     }
@@ -239,7 +230,6 @@ impl Runs {
         let next = merger.top().map(|item| item.key);
         let before = |s: &&Arc<Segment>| next.is_none_or(|next| &s.info.max_key[..] < next);
         let passed = relinks.iter().take_while(before).count();
-        let is_over = next.zip(job.until.as_deref()).is_some_and(|(next, until)| next > until);
         if passed > 0 {
             // Segments of a run lie apart: the file must not reach over what is taken over.
             job.end_file()?;
@@ -250,12 +240,12 @@ impl Runs {
             job.end_file()?;
             return Ok(Some(Step::End));
         };
-        if !is_over && !is_full && job.parts.len() < PARTS_MAX {
+        if !is_full && job.parts.len() < PARTS_MAX {
             return Ok(None);
         }
         let next = next.key.to_vec();
         job.end_file()?;
-        Ok(Some(if is_over { Step::Stop(next) } else { Step::Piece(next) }))
+        Ok(Some(Step::Piece(next)))
     }
 
     fn writer_of<'w>(
