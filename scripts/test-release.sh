@@ -26,6 +26,8 @@ rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 \
     cargo test --quiet --release -p evenkeel-trust --test limits
 rung 3-cancelled-builds env EVENKEEL_CANCELLATIONS=120 \
     cargo test --quiet --release -p evenkeel-tables --lib -- cancelling_at_any_moment
+rung 7-huge-loser env EVENKEEL_LOSER_ROWS=10000000 \
+    cargo test --quiet --release -p evenkeel-trust --test restart -- --nocapture
 rung 7-kills env EVENKEEL_KILLS=500 cargo test --quiet --release -p evenkeel-trust --test kill
 # Keys of every collation again, from a seed of this run's own, which the rung's line shows.
 rung 1-plugin bash plugin/mariadb/build.sh

@@ -10,6 +10,7 @@ use crate::set::Present;
 use crate::shares::Shares;
 use crate::superfile::{SUPER_FILE, SuperFile};
 use crate::supervisor::Supervisor;
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::Superblock;
 use evenkeel_io::{File, OpenMode, Runtime};
@@ -168,7 +169,11 @@ impl Engine {
             let shares = Shares::of(engine.options.memory_size).with(&engine.options.geometry);
             engine.ballast = Some(Ballast::open(&engine.rt, shares.ballast_bytes())?);
         }
-        engine.recovery.ns = engine.rt.env.now_ns().saturating_sub(start);
+        let report = &mut engine.recovery;
+        report.page_reads = engine.rt.metrics.get(Metric::PageReads);
+        report.read_bytes = engine.rt.metrics.get(Metric::FileReadBytes);
+        report.losers = engine.txns.reverting_count() as u64;
+        report.ns = engine.rt.env.now_ns().saturating_sub(start);
         let engine = Arc::new(engine);
         engine.start_threads()?;
         Ok(engine)

@@ -31,6 +31,12 @@ pub struct RecoveryReport {
     pub log_bytes: u64,
     /// Row operations replayed.
     pub rows: u64,
+    /// Pages read from storage.
+    pub page_reads: u64,
+    /// Bytes read from all files.
+    pub read_bytes: u64,
+    /// Transactions that ended without an outcome; their rows are reverted after the open.
+    pub losers: u64,
     /// True if the database had been closed.
     pub clean: bool,
     /// Nanoseconds from open to ready.

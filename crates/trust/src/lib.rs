@@ -7,5 +7,6 @@ pub mod fuzz;
 pub mod hostile;
 pub mod mutate;
 pub mod panics;
+pub mod restart;
 pub mod stores;
 pub mod work;

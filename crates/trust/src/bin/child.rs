@@ -8,8 +8,8 @@ use evenkeel::{
     Access, Code, ColumnSpec, ColumnType, Database, Error, IndexSpec, Isolation, Metric, Options,
     Result, TableSpec,
 };
-use evenkeel_trust::fuzz;
 use evenkeel_trust::work::{self, Kind};
+use evenkeel_trust::{fuzz, restart};
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ fn main() {
         ["write", dir, kind, commits] => {
             write(Path::new(dir), named(kind), commits.parse().unwrap_or(1000))
         }
+        ["lose", dir, rows] => lose(Path::new(dir), rows.parse().unwrap_or(1000)),
+        ["revert", dir, rows] => revert(Path::new(dir), rows.parse().unwrap_or(1000)),
         ["update", dir, rows] => update(Path::new(dir), rows.parse().unwrap_or(1000)),
         ["corpus", target, dir] => corpus(target, Path::new(dir)),
         _ => usage(),
@@ -36,7 +38,7 @@ fn named(kind: &str) -> Kind {
 }
 
 fn usage() -> ! {
-    say("usage: write DIR wide|narrow [N] | update DIR ROWS | corpus TARGET DIR");
+    say("usage: write DIR wide|narrow [N] | update|lose|revert DIR ROWS | corpus TARGET DIR");
     std::process::exit(2);
 }
 
@@ -128,6 +130,22 @@ fn update(dir: &Path, rows: i64) -> Result<()> {
     }
     say(&format!("dropped {} {before} {}", allocated_kib(&pages), peak_kib()));
     db.close()
+}
+
+/// Leaves a transaction of `2 * rows` changes behind, as a kill would.
+fn lose(dir: &Path, rows: i64) -> Result<()> {
+    let db = restart::open(dir)?;
+    let _txn = restart::lose(&db, rows)?;
+    say("lost");
+    std::process::abort()
+}
+
+/// Dies when so many of its rows are reverted.
+fn revert(dir: &Path, rows: u64) -> Result<()> {
+    let db = restart::open(dir)?;
+    restart::await_reverted(&db, rows);
+    say(&format!("reverted {}", db.stats().get(Metric::RowsReverted)));
+    std::process::abort()
 }
 
 /// The most memory this process has had, KiB.

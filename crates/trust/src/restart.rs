@@ -1,0 +1,71 @@
+//! A transaction that changes every row of a table and is killed before it ends, for
+//! `tests/restart.rs`. Its undo and its pages are many times the log, so what recovery may read of
+//! it is bounded by the log alone.
+
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Durability, Geometry, IndexSpec, Isolation, Metric,
+    Options, Result, TableSpec,
+};
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of log.
+pub const LOG_BYTES: u64 = 2 << 20;
+/// What rows of the unfinished transaction begin at.
+pub const GONE: i64 = 1 << 40;
+
+/// Opens the database, with a small log and little memory.
+///
+/// # Errors
+/// Those of the database.
+pub fn open(dir: &Path) -> Result<Database> {
+    let geometry = Geometry {
+        log_bytes: Some(LOG_BYTES),
+        pool_bytes: Some(4 << 20),
+        undo_bytes: Some(1 << 20),
+        generation_bytes: Some(512 << 10),
+        ..Geometry::default()
+    };
+    let options = Options { durability: Durability::Lazy, ..Options::default() };
+    Database::open_with(dir, options.geometry(geometry))
+}
+
+/// Loads `rows` rows, then changes every one in a transaction that stays open, and puts a row
+/// between all of them.
+///
+/// # Errors
+/// Those of the database.
+pub fn lose(db: &Database, rows: i64) -> Result<evenkeel::Txn> {
+    let column = ColumnSpec::new;
+    let spec = TableSpec::new()
+        .column(column("id", ColumnType::Int64))
+        .column(column("value", ColumnType::Int64))
+        .column(column("pad", ColumnType::Bytes { max: 200 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_value", &["value"]));
+    db.create_table("t", &spec)?;
+    for from in (0..rows).step_by(1000) {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        let mut table = txn.table("t")?;
+        for id in from..(from + 1000).min(rows) {
+            table.insert(&[Int(id * 2), Int(id), Bytes(&[id as u8; 60])])?;
+        }
+        txn.commit()?;
+    }
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    let mut table = txn.table("t")?;
+    for id in 0..rows {
+        table.update(&[Int(id * 2)], &[(1, Int(GONE + id))])?;
+        table.insert(&[Int(id * 2 + 1), Int(GONE - id), Bytes(b"gone")])?;
+    }
+    Ok(txn)
+}
+
+/// Waits until so many rows have been reverted since the database was opened, or all are.
+pub fn await_reverted(db: &Database, rows: u64) {
+    let (_open, never) = std::sync::mpsc::channel::<()>();
+    while db.stats().get(Metric::RevertingTxns) > 0 && db.stats().get(Metric::RowsReverted) < rows {
+        let _ = never.recv_timeout(Duration::from_millis(1));
+    }
+}

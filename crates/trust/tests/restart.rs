@@ -1,0 +1,111 @@
+//! A killed transaction however large does not delay the next open (issue 4, B6): recovery reads
+//! what the log is long, reverts nothing, and the first query sees the rows as they were. The rest
+//! goes on in the background, also through a second kill. `EVENKEEL_LOSER_ROWS` is the size of the
+//! larger one (10M changes in the release ladder).
+
+use evenkeel::ValueRef::Int;
+use evenkeel::{Access, Database, Direction, Isolation, Metric, Range, RecoveryReport, Row};
+use evenkeel_trust::restart::{self, GONE, LOG_BYTES};
+use std::path::Path;
+use std::process::Command;
+
+fn child(what: &str, dir: &Path, rows: u64) -> String {
+    let out = Command::new(env!("CARGO_BIN_EXE_evenkeel-trust-child"))
+        .args([what, &dir.display().to_string(), &rows.to_string()])
+        .output()
+        .expect("the child runs");
+    let text = String::from_utf8(out.stdout).expect("text");
+    assert!(!text.starts_with('E'), "{text}");
+    text
+}
+
+/// The value of a row, by its key.
+fn value(db: &Database, id: i64) -> Option<i64> {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let row = txn.table("t").expect("table").get(&[Int(id)]).expect("get")?;
+    match row.value(1).expect("a value") {
+        Int(value) => Some(value),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Rows whose value is at or above `from`, by the index alone.
+fn entries_from(db: &Database, from: i64) -> usize {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let index = txn.table("t").expect("table").index("by_value").expect("index");
+    let low = [Int(from)];
+    let mut scan = index.keys_only().scan(Range::from(&low), Direction::Forward).expect("scan");
+    let (mut row, mut found) = (Row::new(), 0);
+    while scan.next(&mut row).expect("entry") {
+        found += 1;
+    }
+    found
+}
+
+/// Nothing of the loser is seen: by key, and by the index.
+fn sees_the_old_rows(db: &Database, rows: i64) {
+    for id in [0, 1, rows / 3, rows / 2, rows - 2] {
+        assert_eq!(value(db, id * 2), Some(id), "row {id}");
+        assert_eq!(value(db, id * 2 + 1), None, "row put behind {id}");
+    }
+    assert_eq!(entries_from(db, rows - 10), 10);
+    assert_eq!(entries_from(db, GONE - rows), 0);
+}
+
+/// Loses a transaction of `2 * rows` changes, dies half-way through the revert, and ends it.
+fn lose_and_open(rows: i64) -> RecoveryReport {
+    let dir = tempfile::tempdir().expect("directory");
+    let changes = 2 * rows as u64;
+    assert!(child("lose", dir.path(), rows as u64).starts_with("lost"));
+    let first = {
+        let db = restart::open(dir.path()).expect("opens");
+        sees_the_old_rows(&db, rows);
+        let stats = db.stats();
+        println!("{changes} changes: {:?}", db.recovery());
+        println!(
+            "after the first queries: {} reverted, {} transactions left",
+            stats.get(Metric::RowsReverted),
+            stats.get(Metric::RevertingTxns)
+        );
+        assert_eq!(stats.get(Metric::RevertingTxns), 1, "reverted before anybody asked");
+        // Newest first, so the lowest key is the last one: a writer does not wait for that.
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        assert!(txn.table("t").expect("table").update(&[Int(0)], &[(1, Int(-1))]).expect("update"));
+        txn.rollback().expect("back");
+        let stats = db.stats();
+        assert!(stats.get(Metric::RevertsOnTouch) >= 1);
+        assert!(
+            stats.get(Metric::RevertingTxns) >= 1,
+            "the revert was over: the test shows nothing"
+        );
+        db.recovery()
+    };
+    // Dropping the database closed it with the revert unfinished; now it is killed at half.
+    let text = child("revert", dir.path(), changes / 2);
+    println!("killed: {}", text.trim());
+    let db = restart::open(dir.path()).expect("opens again");
+    sees_the_old_rows(&db, rows);
+    restart::await_reverted(&db, u64::MAX);
+    let again = db.stats().get(Metric::RowsReverted);
+    println!("third life: {:?}, {again} reverted", db.recovery());
+    assert!(again <= changes * 3 / 4, "{again} of {changes} reverted once more");
+    sees_the_old_rows(&db, rows);
+    let check = db.check().expect("check");
+    assert_eq!((check.rows, check.problems.len()), (rows as u64, 0), "{:?}", check.problems);
+    for report in [first, db.recovery()] {
+        assert!(report.losers <= 2 && !report.clean, "{report:?}");
+    }
+    first
+}
+
+#[test]
+fn opening_after_a_huge_loser_costs_what_the_log_is_long() {
+    let many = std::env::var("EVENKEEL_LOSER_ROWS").ok().and_then(|v| v.parse().ok());
+    for rows in [10_000, many.unwrap_or(200_000) / 2] {
+        let report = lose_and_open(rows);
+        // Each record of the log touches its leaf, and what leads to it.
+        assert!(report.log_bytes <= LOG_BYTES, "{report:?}");
+        assert!(report.page_reads <= LOG_BYTES / 4096, "{report:?}");
+        assert!(report.read_bytes <= 6 * LOG_BYTES, "{report:?}");
+    }
+}
