@@ -73,6 +73,7 @@ void ek_watch_waits(const ek_database *db,
 
 enum { EK_READ_UNCOMMITTED= 0, EK_READ_COMMITTED= 1, EK_REPEATABLE_READ= 2, EK_SERIALIZABLE= 3 };
 ek_txn *ek_begin(const ek_database *db, uint8_t isolation, uint64_t lock_wait_ms, ek_error *error);
+void ek_set_snapshot_isolation(ek_txn *txn, uint8_t on);
 int32_t ek_take_snapshot(ek_txn *txn, ek_error *error);
 void ek_set_lock_wait(ek_txn *txn, uint64_t ms);
 ek_canceller_handle *ek_canceller(ek_txn *txn);

@@ -10,4 +10,6 @@ extern st_mysql_sys_var *settings[];
 
 /* How long the connection's statements wait for a lock of a row. */
 uint64_t lock_wait_ms(THD *thd);
+/* Is a row that is younger than the snapshot a conflict for the connection's next transaction. */
+bool snapshot_isolation(THD *thd);
 #endif

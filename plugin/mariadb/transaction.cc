@@ -70,6 +70,7 @@ ek_txn *begun(THD *thd, ek_error *error)
     if (!trx->txn)
       return nullptr;
     ek_set_tag(trx->txn, (uint64_t) thd);
+    ek_set_snapshot_isolation(trx->txn, snapshot_isolation(thd));
     trx->prepared= trx->committed= false;
     trx->commit= 0;
     mysql_mutex_lock(&cancel_mutex);

@@ -56,6 +56,21 @@ pub unsafe extern "C" fn ek_begin(
     }
 }
 
+/// 0: changing or locking a row that is younger than the snapshot is no conflict, the newest
+/// committed version is changed or locked. Anything else, as at first: it is one.
+///
+/// # Safety
+/// `txn` is a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_set_snapshot_isolation(txn: *mut EkTxn, on: u8) {
+    // SAFETY: by contract of the caller.
+    catch((), || unsafe {
+        if let Some(txn) = (*txn).0.as_mut() {
+            txn.set_snapshot_isolation(on != 0);
+        }
+    });
+}
+
 /// Takes the snapshot now; 0, or -1 on error.
 ///
 /// # Safety

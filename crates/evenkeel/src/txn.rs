@@ -188,6 +188,13 @@ impl Txn {
         self.inner.rollback()
     }
 
+    /// Off: a statement that changes or locks a row which is younger than the snapshot acts on the
+    /// newest committed version, as InnoDB does without `innodb_snapshot_isolation`, and is no
+    /// conflict. Plain reads keep the snapshot, and see what the transaction itself has changed.
+    pub fn set_snapshot_isolation(&mut self, on: bool) {
+        self.inner.set_snapshot_isolation(on);
+    }
+
     /// Takes the snapshot now instead of at the first read.
     ///
     /// # Errors

@@ -252,7 +252,8 @@ impl LockedScan {
     fn read_committed(&self, row: &mut Row) -> Result<bool> {
         let store = &self.locker.store;
         let guard = Arc::new(store.txns.snapshot());
-        let view = View { snapshot: guard.committed(), dirty: false, guard: Some(guard) };
+        let view =
+            View { snapshot: guard.committed(), dirty: false, rechecks: false, guard: Some(guard) };
         Ok(store.read(&self.state, &self.here, &view, row)?
             && store.load_in_view(&self.state, &view, row)?)
     }

@@ -8,7 +8,7 @@
 use crate::range::Range;
 use crate::read::{LockWait, View, check_full};
 use crate::row::Row;
-use crate::scan::Locking;
+use crate::scan::{Locking, row_has_key};
 use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
 use evenkeel_base::{Code, Error, IndexId, Result, Snapshot};
@@ -72,6 +72,9 @@ impl Transaction {
         let state = table.state();
         let key = match state.primary(key)? {
             Primary::Clustered(key) => Some(key),
+            Primary::Indexed(index, key) if view.rechecks && !view.dirty => {
+                return self.get_rechecked(&state, (index, &key), &view, row);
+            }
             Primary::Indexed(index, key) => self.visible_pk(index, &key, &view)?,
         };
         key.map_or(Ok(false), |key| self.get_in_view(&state, &key, &view, row))
@@ -209,7 +212,7 @@ impl Transaction {
         }
         let Some(at) = self.snapshot_at() else { return Ok(None) };
         let snapshot = Snapshot { at, own: self.inner.id(), own_below: self.inner.mark() };
-        self.first_pk(index, key, snapshot)
+        Ok(self.pks(index, key, snapshot, 1)?.pop())
     }
 
     /// The row that a plain read finds under a primary key. Its own row comes before the one it
@@ -229,10 +232,38 @@ impl Transaction {
         if own.is_some() || (view.dirty && any.is_some()) {
             return Ok(own.or(any));
         }
-        self.first_pk(index, key, view.snapshot)
+        Ok(self.pks(index, key, view.snapshot, 1)?.pop())
     }
 
-    fn first_pk(&self, index: IndexId, key: &[u8], snapshot: Snapshot) -> Result<Option<Vec<u8>>> {
+    /// As `get`, where an entry may tell of an older version of its row than the one that is seen.
+    fn get_rechecked(
+        &mut self,
+        state: &TableState,
+        (index, key): (IndexId, &[u8]),
+        view: &View,
+        row: &mut Row,
+    ) -> Result<bool> {
+        let mut pks: Vec<_> = self.visible_pk(index, key, view)?.into_iter().collect();
+        pks.extend(self.pks(index, key, view.snapshot, usize::MAX)?);
+        let at = state.shape.indexes.iter().position(|i| i.id == index);
+        let at = at.ok_or_else(|| Error::internal("the primary key's index is gone"))?;
+        for pk in pks {
+            if self.get_in_view(state, &pk, view, row)? && row_has_key(state, at, row, key)? {
+                return Ok(true);
+            }
+        }
+        row.clear();
+        Ok(false)
+    }
+
+    /// Clustered keys of the entries of a key that a snapshot sees, at most `most`.
+    fn pks(
+        &self,
+        index: IndexId,
+        key: &[u8],
+        snapshot: Snapshot,
+        most: usize,
+    ) -> Result<Vec<Vec<u8>>> {
         let mut upper = key.to_vec();
         let upper = match prefix_successor(&mut upper) {
             true => Bound::Excluded(upper),
@@ -241,6 +272,12 @@ impl Transaction {
         let range = KeyRange { lower: Bound::Included(key.to_vec()), upper };
         let runs = &self.store.runs;
         let mut cursor = runs.cursor(index, range, Direction::Forward, snapshot)?;
-        Ok(cursor.next()?.map(|entry| entry.pk.to_vec()))
+        let mut found = Vec::new();
+        while found.len() < most
+            && let Some(entry) = cursor.next()?
+        {
+            found.push(entry.pk.to_vec());
+        }
+        Ok(found)
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct View {
     pub snapshot: Snapshot,
     /// READ UNCOMMITTED: the newest version, whoever made it, unless it was reverted.
     pub dirty: bool,
+    /// An entry of an index counts only where its row, as it is seen, has that key (A7).
+    pub rechecks: bool,
     /// Keeps the snapshot registered.
     pub guard: Option<Arc<SnapshotGuard>>,
 }

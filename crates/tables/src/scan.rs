@@ -255,10 +255,10 @@ impl IndexScan {
         let mut found = [false; AHEAD_MAX];
         for (pk, key, at) in &self.wanted {
             let row = &mut self.ahead[*at];
-            // A dirty read may meet a row that has moved on since its entry.
+            // The row may have moved on since its entry.
             found[*at] = self.store.read(&self.state, pk, &self.view, row)?
                 && self.store.load_in_view(&self.state, &self.view, row)?
-                && (!self.view.dirty || row_has_key(&self.state, self.index, row, key)?);
+                && (!self.view.rechecks || row_has_key(&self.state, self.index, row, key)?);
         }
         for (at, _) in found.iter().enumerate().filter(|(_, found)| **found) {
             self.ahead.swap(self.filled, at);
@@ -378,8 +378,8 @@ impl Transaction {
         let direction = index_direction(direction);
         let runs = &self.store.runs;
         let cursor = runs.cursor(index_shape.id, key_range(range), direction, view.snapshot)?;
-        // READ UNCOMMITTED re-checks the key on the row (A7).
-        let keys_only = keys_only && !view.dirty;
+        // The key is re-checked on the row.
+        let keys_only = keys_only && !view.rechecks;
         Ok(IndexScan {
             store: self.store.clone(),
             state,

@@ -6,7 +6,9 @@ use crate::read::View;
 use crate::store::Store;
 use crate::table::{Table, Use};
 use crate::write::Buffers;
-use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot, TxnId, UndoNo};
+use evenkeel_base::{
+    Code, CommitTable, Error, Kind, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
+};
 use evenkeel_log::Durability;
 use evenkeel_txn::{Deadline, Phase, RolledBack, SnapshotGuard, TxnRef};
 use std::sync::Arc;
@@ -19,7 +21,8 @@ pub enum Isolation {
     ReadUncommitted,
     /// A snapshot per statement.
     ReadCommitted,
-    /// One snapshot, taken at the first plain read; first updater wins.
+    /// One snapshot, taken at the first plain read; first updater wins, unless
+    /// `set_snapshot_isolation` says otherwise.
     #[default]
     RepeatableRead,
     /// Reads lock what they read.
@@ -52,6 +55,8 @@ pub struct Transaction {
     pub(crate) buffers: Buffers,
     savepoints: Vec<(String, UndoNo)>,
     lock_wait: Duration,
+    /// Rows younger than its snapshot are conflicts (A6).
+    judges_conflicts: bool,
     ended: bool,
 }
 
@@ -81,6 +86,7 @@ impl Transaction {
             buffers: Buffers::default(),
             savepoints: Vec::new(),
             lock_wait,
+            judges_conflicts: true,
             ended: false,
         }
     }
@@ -103,6 +109,13 @@ impl Transaction {
     /// Sets how long it waits for locks.
     pub fn set_lock_wait(&mut self, lock_wait: Duration) {
         self.lock_wait = lock_wait;
+    }
+
+    /// Off: changing or locking a row that is younger than its snapshot is no conflict; the newest
+    /// committed version is changed or locked, and seen once it was changed. Plain reads keep their
+    /// snapshot beside that. On at first (A6).
+    pub fn set_snapshot_isolation(&mut self, on: bool) {
+        self.judges_conflicts = on;
     }
 
     /// True once it was committed or rolled back.
@@ -184,9 +197,20 @@ impl Transaction {
         }
     }
 
-    /// The snapshot it holds, which conflicts are judged by (A6).
+    /// The snapshot it holds, which conflicts are judged by (A6); none where they are not.
     pub(crate) fn snapshot_at(&self) -> Option<Lsn> {
-        self.snapshot.as_ref().map(|s| s.at())
+        self.snapshot.as_ref().filter(|_| self.judges_conflicts).map(|s| s.at())
+    }
+
+    /// True if its snapshot shows an older version than the one `stamp` made, which it may change
+    /// because conflicts are not judged.
+    pub(crate) fn passes_over(&self, stamp: Stamp) -> bool {
+        let Some(snapshot) = self.snapshot.as_ref().filter(|_| !self.judges_conflicts) else {
+            return false;
+        };
+        stamp.txn != self.inner.id()
+            && matches!(self.store.txns.state(stamp.txn),
+                TxnState::Committed(cts) if cts > snapshot.at())
     }
 
     /// True if plain reads lock.
@@ -213,7 +237,10 @@ impl Transaction {
         let dirty = self.isolation == Isolation::ReadUncommitted;
         let at = if dirty { Lsn::MAX } else { guard.at() };
         let snapshot = Snapshot { at, own: self.inner.id(), own_below: self.inner.mark() };
-        Ok(View { snapshot, dirty, guard: Some(guard) })
+        // What it changed may have been younger than the snapshot, whose entries tell of an older
+        // version.
+        let rechecks = dirty || (!self.judges_conflicts && snapshot.own.0 != 0);
+        Ok(View { snapshot, dirty, rechecks, guard: Some(guard) })
     }
 
     /// Waits for another transaction to be decided.

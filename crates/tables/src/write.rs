@@ -401,9 +401,11 @@ impl Transaction {
             list_edits(shape, Some(&old_row), &given, b)?;
             b.entries.clear();
             b.unique.clear();
+            // Entries that the transaction's own snapshot does not show become its own.
+            let renews = flags & cell_flags::STAMPED != 0 && self.passes_over(stamp);
             for (at, index) in shape.indexes.iter().enumerate() {
-                if changes.iter().any(|c| index.depends_on(c.0)) {
-                    diff_entry(index, at, &old, &value, b)?;
+                if renews || changes.iter().any(|c| index.depends_on(c.0)) {
+                    diff_entry(index, at, (&old, renews), &value, b)?;
                 }
             }
             let expect = Some((stamp, flags));
@@ -559,7 +561,7 @@ pub(crate) enum Applied {
 fn diff_entry<'v>(
     index: &IndexShape,
     at: usize,
-    old: &RowView<'v>,
+    (old, renews): (&RowView<'v>, bool),
     value: &impl Fn(usize) -> Result<ValueRef<'v>>,
     b: &mut Buffers,
 ) -> Result<()> {
@@ -572,7 +574,7 @@ fn diff_entry<'v>(
     index.put_stored(&|i| old.value(i), &mut b.old_stored)?;
     index.encode_stored(value, b.part.len() + b.key.len(), &mut b.stored)?;
     if b.part == b.old_part {
-        if b.stored != b.old_stored {
+        if renews || b.stored != b.old_stored {
             b.entries.push(index.id, entry_op::INS, &b.part, &b.stored, b.key.len());
         }
         return Ok(());

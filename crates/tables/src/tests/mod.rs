@@ -11,6 +11,7 @@ mod large;
 mod locking;
 mod many;
 mod model;
+mod newest;
 mod numbers;
 mod phantoms;
 mod protocols;

@@ -19,3 +19,14 @@ s/^  `a` int(11),$/  `a` int(11) DEFAULT NULL,/
 s/^  `1` int(1) NOT NULL DEFAULT 0/  `1` int(2) NOT NULL DEFAULT 0/
 s/^\(ts\ttimestamp\t#\t#\t#\t\)on update current_timestamp()$/\1/
 s/"MySQL thread id /"MariaDB thread id /
+# A name given to a primary key is ignored with a warning; INTO behind the rest of a SELECT is deprecated.
+/^ALTER TABLE t1 ADD CONSTRAINT PRIMARY KEY pk (a);$/a Warnings:\nWarning\t1280\tName 'pk' ignored for PRIMARY key.
+/^PRIMARY KEY b (b(32))$/ { n; a Warnings:\nWarning\t1280\tName 'b' ignored for PRIMARY key.
+}
+/^PRIMARY KEY t (t(32))$/ { n; a Warnings:\nWarning\t1280\tName 't' ignored for PRIMARY key.
+}
+/^INTO OUTFILE '<DATADIR>\/select.out' $/ { n; n; a Warnings:\nWarning\t1287\t'<select expression> INTO <destination>;' is deprecated and will be removed in a future release. Please use 'SELECT <select list> INTO <destination> FROM...' instead
+}
+/ORDER BY t2.b, t1.a, t2.a, t1.b LIMIT 1$/ { n; a Warnings:\nWarning\t1287\t'<select expression> INTO <destination>;' is deprecated and will be removed in a future release. Please use 'SELECT <select list> INTO <destination> FROM...' instead
+}
+/^SELECT MIN(a), MAX(a) FROM t1 INTO @min, @max;$/a Warnings:\nWarning\t1287\t'<select expression> INTO <destination>;' is deprecated and will be removed in a future release. Please use 'SELECT <select list> INTO <destination> FROM...' instead
