@@ -84,6 +84,13 @@ impl Lendable {
         }
     }
 
+    /// The division with which a log is redone: pages come back to memory then and runs are not
+    /// read, so their blocks begin with the least.
+    pub(crate) fn at_recovery(&self) -> Division {
+        let blocks = self.blocks_min;
+        Division { frames: self.base.frames + self.base.blocks - blocks, blocks, ..self.base }
+    }
+
     /// The next division, given what was seen: `now` itself if nothing is to be moved.
     pub(crate) fn next(&self, now: Division, seen: &Seen) -> Division {
         let mut next = now;

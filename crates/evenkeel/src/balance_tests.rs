@@ -115,3 +115,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn redo_has_the_memory_of_run_blocks_and_gives_it_back_to_who_reads_them() {
+    let law = lendable();
+    let redo = law.at_recovery();
+    assert_eq!((redo.sum(), redo.blocks), (law.total, law.blocks_min));
+    assert_eq!(redo.generation, REST.generation);
+    let back = often(redo, &seen(0, 100), 100);
+    assert!(back.blocks >= REST.blocks, "{back:?}");
+}

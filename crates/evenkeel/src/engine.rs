@@ -1,13 +1,14 @@
 //! The parts of an open database, made in the order that recovery needs, and its background
 //! threads. Order of closing: threads first, then dirty pages, then the last checkpoint.
 
+use crate::balance::Division;
 use crate::ballast::Ballast;
 use crate::checkpoint::{Checkpointer, Recorder};
 use crate::lending::Lending;
 use crate::options::Options;
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::set::Present;
-use crate::shares::Shares;
+use crate::shares::{self, Shares};
 use crate::superfile::{SUPER_FILE, SuperFile};
 use crate::supervisor::Supervisor;
 use evenkeel_base::metrics::Metric;
@@ -61,6 +62,8 @@ struct Parts {
     chains: Arc<Chains>,
     runs: Arc<Runs>,
     shares: Shares,
+    /// How memory is divided at first.
+    division: Division,
     log_bytes: u64,
 }
 
@@ -69,19 +72,21 @@ impl Parts {
         rt: &Arc<Runtime>,
         options: &Options,
         page_size: u32,
-        redo_from: Option<Lsn>,
+        superblock: Option<&Superblock>,
     ) -> Result<Parts> {
         let shares = Shares::of(options.memory_size).with(&options.geometry);
+        let redoes = superblock.is_some_and(|superblock| !superblock.clean);
+        let division = shares.first_division(redoes);
         let log_bytes = options.geometry.log_bytes.unwrap_or(options.log_size);
         let pages_options = PagesOptions {
             page_size: page_size as usize,
-            pool_bytes: shares.pool_bytes as usize,
+            pool_bytes: shares::pool_bytes(division.frames) as usize,
             doublewrite: options.doublewrite,
             log_bytes,
         };
-        let pages = match redo_from {
+        let pages = match superblock {
             None => Pages::create(rt.clone(), pages_options)?,
-            Some(redo) => Pages::open(rt.clone(), pages_options, redo)?,
+            Some(superblock) => Pages::open(rt.clone(), pages_options, superblock.redo)?,
         };
         let txn_options = TxnOptions {
             undo_bytes: shares.undo_bytes as usize,
@@ -89,14 +94,13 @@ impl Parts {
             ..TxnOptions::default()
         };
         let txns = Txns::create(rt.clone(), txn_options);
-        let runs_options = RunsOptions {
-            generation_bytes: shares.generation_bytes,
-            cache_bytes: shares.cache_bytes,
-        };
+        let runs_options =
+            RunsOptions { generation_bytes: division.generation, cache_bytes: division.blocks };
         let commits: Arc<dyn CommitTable> = txns.clone();
         let runs = Runs::create(rt.clone(), runs_options, commits)?;
         let chains = Arc::<Chains>::default();
-        Ok(Parts { rt: rt.clone(), pages, txns, chains, runs, shares, log_bytes })
+        let rt = rt.clone();
+        Ok(Parts { rt, pages, txns, chains, runs, shares, division, log_bytes })
     }
 
     /// Begins a log epoch at `start` and connects every layer to it.
@@ -226,7 +230,7 @@ impl Engine {
         rt.set_database(superblock.database_id);
         // Before pages are read: files put together from two databases are told by their log.
         evenkeel_log::check_segments(&rt, superblock.redo)?;
-        let parts = Parts::new(&rt, &options, superblock.page_size, Some(superblock.redo))?;
+        let parts = Parts::new(&rt, &options, superblock.page_size, Some(&superblock))?;
         let mut report = RecoveryReport { clean: superblock.clean, ..RecoveryReport::default() };
         let recovery = Recovery {
             rt: &rt,
@@ -235,6 +239,7 @@ impl Engine {
             txns: &parts.txns,
             chains: &parts.chains,
             superblock: superblock.clone(),
+            memory_size: options.memory_size,
         };
         let end = recovery.run(&mut report)?;
         let epoch = end.epoch.max(superblock.epoch) + 1;
@@ -264,8 +269,8 @@ impl Engine {
         options: Options,
         lock: Lock,
     ) -> Result<Engine> {
-        let Parts { rt, pages, txns, runs, shares, .. } = parts;
-        let lending = Lending::new(&rt, &pages, &runs, &shares)?;
+        let Parts { rt, pages, txns, runs, shares, division, .. } = parts;
+        let lending = Lending::new(&rt, &pages, &runs, &shares, division)?;
         let log = recorder.log.clone();
         let checkpointer = Arc::new(Checkpointer::new(recorder, superfile));
         Ok(Engine {

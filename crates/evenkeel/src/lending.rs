@@ -46,7 +46,7 @@ struct State {
 }
 
 impl Lending {
-    /// Watches what is missed, if the shares may be lent; they are in force already.
+    /// Watches what is missed, if the shares may be lent; they are in force already, divided so.
     ///
     /// # Errors
     /// `PoolTooSmall`.
@@ -55,12 +55,13 @@ impl Lending {
         pages: &Arc<Pages>,
         runs: &Arc<Runs>,
         shares: &Shares,
+        division: Division,
     ) -> Result<Arc<Lending>> {
         let lendable = shares.lendable(pages.bytes_min() as u64);
         let state = State {
             lendable,
-            target: lendable.base,
-            pool_bytes: shares::pool_bytes(lendable.base.frames),
+            target: division,
+            pool_bytes: shares::pool_bytes(division.frames),
             is_reached: true,
             seen: Seen::default(),
             full_generations: runs.full_generations(),

@@ -51,6 +51,8 @@ pub(crate) struct Recovery<'a> {
     pub txns: &'a Arc<Txns>,
     pub chains: &'a Arc<Chains>,
     pub superblock: Superblock,
+    /// The whole memory: a part of it holds records while they are redone.
+    pub memory_size: u64,
 }
 
 struct FirstPass<'a> {

@@ -7,22 +7,25 @@
 
 use crate::recovery::Recovery;
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Cause, Error, Lsn, Result};
+use evenkeel_base::{Cause, Error, Lsn, PageNo, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::rows::each_row;
 use evenkeel_io::{Event, Runtime, Task};
 use evenkeel_log::{Replay, replay};
-use evenkeel_pages::{PageLives, PageRedo, Pages};
+use evenkeel_pages::{Changes, PageLives, PageRedo, Pages, REDO_THREADS};
 use evenkeel_tree::TreeRedo;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Helpers that redo pages.
-const PARTS: usize = 2;
-/// Bytes of records handed on at once.
-const STRETCH_BYTES: usize = 256 << 10;
+/// Helpers that redo pages: more than cores, for they wait for reads.
+const PARTS: usize = REDO_THREADS;
+/// Neighbouring pages that belong to one helper, which can read them in together.
+const PART_PAGES: u64 = 64;
+/// Bytes of records handed on at once, at least and at most: the more, the more changes of a page
+/// come together.
+const STRETCH_BYTES: (usize, usize) = (256 << 10, 8 << 20);
 /// Stretches waiting for a helper, at most.
-const WAITING_MAX: usize = 8;
+const WAITING_MAX: usize = 2;
 
 /// Records, copied from the log.
 #[derive(Default)]
@@ -38,7 +41,10 @@ impl Stretch {
         self.records.push((lsn, kind, self.bytes.len()));
     }
 
-    fn each(&self, mut take: impl FnMut(Lsn, RecordKind, &[u8]) -> Result<()>) -> Result<()> {
+    fn each<'s>(
+        &'s self,
+        mut take: impl FnMut(Lsn, RecordKind, &'s [u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut start = 0;
         for (lsn, kind, end) in &self.records {
             take(*lsn, *kind, &self.bytes[start..*end])?;
@@ -117,10 +123,11 @@ impl Line {
     /// A helper's work.
     fn redo(&self, pages: &Pages, lives: Arc<PageLives>, part: usize) -> Result<()> {
         let redo = PageRedo::after(pages, &TreeRedo, lives);
+        let is_own = |page: PageNo| page.0 / PART_PAGES % PARTS as u64 == part as u64;
         while let Some(stretch) = self.take(part) {
-            stretch.each(|lsn, kind, body| {
-                redo.apply_part(lsn, kind, body, part as u64, PARTS as u64)
-            })?;
+            let mut changes = Changes::default();
+            stretch.each(|lsn, kind, body| changes.add(lsn, kind, body, is_own))?;
+            redo.apply_all(changes)?;
             self.rt.step();
         }
         Ok(())
@@ -132,6 +139,7 @@ struct Reader<'a, 'b> {
     of: &'a Recovery<'b>,
     line: &'a Line,
     stretch: Stretch,
+    stretch_bytes: usize,
     rows: u64,
 }
 
@@ -146,7 +154,7 @@ impl Replay for Reader<'_, '_> {
             _ => {}
         }
         self.stretch.push(lsn, kind, body);
-        if self.stretch.bytes.len() >= STRETCH_BYTES { self.hand_on() } else { Ok(()) }
+        if self.stretch.bytes.len() >= self.stretch_bytes { self.hand_on() } else { Ok(()) }
     }
 }
 
@@ -170,7 +178,10 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
     let (rt, changed) = (of.rt.clone(), Arc::new(Event::new()));
     let line = Arc::new(Line { rt, queue: Mutex::default(), changed });
     let mut helpers: Vec<Box<dyn Task>> = Vec::new();
-    let mut reader = Reader { of, line: &line, stretch: Stretch::default(), rows: 0 };
+    let stretch_bytes = (of.memory_size / 64).clamp(STRETCH_BYTES.0 as u64, STRETCH_BYTES.1 as u64);
+    let stretch_bytes = stretch_bytes as usize;
+    let mut reader =
+        Reader { of, line: &line, stretch: Stretch::default(), stretch_bytes, rows: 0 };
     let mut work = || -> Result<()> {
         for part in 0..PARTS {
             let (line, pages, lives) = (line.clone(), of.pages.clone(), lives.clone());

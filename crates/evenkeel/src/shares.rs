@@ -120,6 +120,12 @@ impl Shares {
         Lendable::new(base, frames_bytes(pool_bytes_min))
     }
 
+    /// How memory is divided at open; `redoes`: a log is to be redone.
+    pub(crate) fn first_division(&self, redoes: bool) -> Division {
+        let lendable = self.lendable(0);
+        if redoes && self.lends { lendable.at_recovery() } else { lendable.base }
+    }
+
     fn sum(&self) -> u64 {
         self.pool_bytes
             + self.translation_bytes

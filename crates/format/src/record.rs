@@ -112,6 +112,11 @@ impl<'a> LeafChange<'a> {
         out.extend_from_slice(self.logical);
     }
 
+    /// The page of an encoded change. # Errors: `BadEncoding`.
+    pub fn page_of(body: &[u8]) -> Result<PageNo> {
+        Ok(PageNo(Reader::new(body, "leaf change").varint()?))
+    }
+
     /// Decodes. # Errors: `BadEncoding`.
     pub fn decode(body: &'a [u8]) -> Result<LeafChange<'a>> {
         let mut r = Reader::new(body, "leaf change");

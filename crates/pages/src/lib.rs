@@ -46,7 +46,7 @@ mod space_tests;
 
 pub use mtr::Mtr;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
-pub use redo::{PageLives, PageRedo, RedoApply, RedoStats};
+pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats};
 pub use space::SpaceStats;
 
 /// Bytes of log to reserve for each page that a mini-transaction allocates or frees, on top of the

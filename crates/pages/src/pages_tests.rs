@@ -279,3 +279,49 @@ fn a_record_for_a_page_that_was_freed_is_no_damage() -> Result<()> {
     assert_eq!(rig.pages.trees(), vec![TreeId(8)]);
     Ok(())
 }
+
+/// A store with a log to be redone from `from` on: each old page changed twice, many records apart,
+/// and then as many new ones.
+fn to_be_redone(old: &mut Vec<PageNo>, new: &mut Vec<PageNo>) -> Result<(Arc<MemEnv>, Lsn)> {
+    let (env, rig) = rig(1024);
+    for _ in 0..160 {
+        old.push(rig.alloc(7, None, 1)?.0);
+    }
+    rig.pages.flush_all()?;
+    let from = rig.checkpoint()?;
+    for byte in [2, 3] {
+        for page in old.iter() {
+            rig.mtr(1, |mtr| {
+                let slot = mtr.write(*page)?;
+                put(mtr, slot, 0, &[byte; 64]);
+                Ok(())
+            })?;
+        }
+    }
+    for _ in 0..160 {
+        new.push(rig.alloc(7, None, 9)?.0);
+    }
+    rig.checkpoint()?;
+    Ok((env, from))
+}
+
+/// What redo reads: neighbours with one read, pages whose life begins in the log not at all, a page
+/// once for all its changes that come together.
+#[test]
+fn redo_reads_neighbours_together_and_new_pages_not_at_all() -> Result<()> {
+    for (frames, page_reads_max, reads_max) in [(1024, 180, 60), (96, 320, 100)] {
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        let (env, from) = to_be_redone(&mut old, &mut new)?;
+        let rt = Runtime::new(env);
+        let rig = rig::recover(rt.clone(), frames, LOG_BYTES, from, 1)?.0;
+        let [pages, reads] = [Metric::PageReads, Metric::FileReads].map(|m| rt.metrics.get(m));
+        println!("{frames} frames: {pages} pages read, {reads} reads of files");
+        for (pages, byte) in [(&old, 3), (&new, 9)] {
+            for page in pages {
+                assert_eq!(rig.pages.read(*page, Access::Normal)?[..64], [byte; 64]);
+            }
+        }
+        assert!(pages <= page_reads_max && reads <= reads_max);
+    }
+    Ok(())
+}

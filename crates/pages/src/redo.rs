@@ -1,10 +1,13 @@
 //! Page redo: two passes over the log (E2, B6). The first collects where each page's life begins
 //! (its last format) or ends (its last free); the second applies what is newer than the page on
-//! storage. Records of a former life are skipped unread, so a bad image before a format is no
-//! error.
+//! storage. Records of a former life are skipped unread. A page whose life begins in the log is
+//! made from it and not read, so a bad image before a format is no error.
+//!
+//! The second pass takes many records at a time and goes through them page by page, in the order
+//! of their places on storage: what a record does to one page does not depend on another.
 //!
 //! Idempotent: a page is changed only by records above its LSN. The second pass may run in parts,
-//! several threads each applying the pages of one part.
+//! several threads each applying the changes of their own pages.
 
 use crate::frames::ExclusiveGuard;
 use crate::{Access, Pages};
@@ -19,6 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Frames kept free while redo runs.
 const ROOM: i64 = 16;
+/// Pages read in at once, at most; also at most a sixteenth of the pool.
+const READ_PAGES: usize = 32;
+/// Threads that may redo pages side by side: each finds room for what it reads in.
+pub const REDO_THREADS: usize = 4;
 
 /// Applies what belongs to the owner of a page; implemented by `tree`.
 pub trait RedoApply: Send + Sync {
@@ -79,8 +86,61 @@ pub struct PageRedo<'a> {
     skipped: AtomicU64,
 }
 
-/// Pages touched by one record: latched, or `None` if the record does not count for the page.
-type Touched<'a> = Vec<(PageNo, Option<ExclusiveGuard<'a>>)>;
+/// What a record does to one page.
+struct Change<'r> {
+    page: PageNo,
+    lsn: Lsn,
+    what: What<'r>,
+}
+
+enum What<'r> {
+    /// An op of a PAGE record and its payload.
+    Op(u8, &'r [u8]),
+    /// A ROW or REVERT record.
+    Row(RecordKind, &'r [u8]),
+    /// A ROWS record.
+    Rows(&'r [u8]),
+}
+
+/// What records do to pages, in log order.
+#[derive(Default)]
+pub struct Changes<'r> {
+    of: Vec<Change<'r>>,
+}
+
+impl<'r> Changes<'r> {
+    /// Takes in what a record does to the pages that are `wanted`.
+    ///
+    /// # Errors
+    /// `BadEncoding`.
+    pub fn add(
+        &mut self,
+        lsn: Lsn,
+        kind: RecordKind,
+        body: &'r [u8],
+        wanted: impl Fn(PageNo) -> bool,
+    ) -> Result<()> {
+        let mut add = |page, what| {
+            if wanted(page) {
+                self.of.push(Change { page, lsn, what });
+            }
+        };
+        match kind {
+            RecordKind::Page => {
+                for item in page_ops(body) {
+                    let PageOp { page, op, payload } = item?;
+                    add(page, What::Op(op, payload));
+                }
+            }
+            RecordKind::Rows => add(rows_page(body)?, What::Rows(body)),
+            RecordKind::Row | RecordKind::Revert => {
+                add(LeafChange::page_of(body)?, What::Row(kind, body));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
 
 impl<'a> PageRedo<'a> {
     /// A redo of `pages` that leaves ops from 32 on to `apply`.
@@ -162,63 +222,32 @@ impl<'a> PageRedo<'a> {
     /// # Errors
     /// A page that is damaged on storage, or a record that does not fit its page.
     pub fn apply(&self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
-        self.apply_part(lsn, kind, body, 0, 1)
+        let mut changes = Changes::default();
+        changes.add(lsn, kind, body, |_| true)?;
+        self.apply_all(changes)
     }
 
-    /// Second pass, only pages whose number modulo `parts` is `part`.
+    /// Second pass: applies what consecutive records do to pages, page by page: each is latched
+    /// once, and neighbours are read in together.
     ///
     /// # Errors
     /// As `apply`.
-    pub fn apply_part(
-        &self,
-        lsn: Lsn,
-        kind: RecordKind,
-        body: &[u8],
-        part: u64,
-        parts: u64,
-    ) -> Result<()> {
-        let mut touched: Touched<'_> = Vec::new();
-        match kind {
-            RecordKind::Page => {
-                for item in page_ops(body) {
-                    let item = item?;
-                    if item.page.0 % parts == part {
-                        self.apply_op(lsn, &item, &mut touched)?;
-                    }
-                }
+    pub fn apply_all(&self, mut changes: Changes<'_>) -> Result<()> {
+        // Stable: the changes of a page stay in order.
+        changes.of.sort_by_key(|change| change.page);
+        let groups: Vec<&[Change<'_>]> = changes.of.chunk_by(|a, b| a.page == b.page).collect();
+        let mut read_until = 0;
+        for (at, group) in groups.iter().enumerate() {
+            let Some(begun) = self.begin_of_life(group)? else {
+                self.skipped.fetch_add(group.len() as u64, Relaxed);
+                continue;
+            };
+            self.skipped.fetch_add(begun as u64, Relaxed);
+            if at >= read_until {
+                read_until = at + self.read_ahead(&groups[at..])?;
             }
-            RecordKind::Rows => {
-                let page = rows_page(body)?;
-                if page.0 % parts == part {
-                    self.touch(lsn, page, false, &mut touched)?;
-                    if let Some((_, Some(guard))) = touched.last_mut() {
-                        let payload = &mut guard.bytes_mut()[HEADER_BYTES..];
-                        each_row(kind, body, &mut |change, _| {
-                            self.apply.apply_row(kind, change, payload)
-                        })
-                        .map_err(|e| e.with("page", page).with("lsn", lsn))?;
-                    }
-                }
-            }
-            RecordKind::Row | RecordKind::Revert => {
-                let change = LeafChange::decode(body)?;
-                if change.page.0 % parts == part {
-                    self.touch(lsn, change.page, false, &mut touched)?;
-                    if let Some((_, Some(guard))) = touched.last_mut() {
-                        let payload = &mut guard.bytes_mut()[HEADER_BYTES..];
-                        self.apply
-                            .apply_row(kind, &change, payload)
-                            .map_err(|e| e.with("page", change.page).with("lsn", lsn))?;
-                    }
-                }
-            }
-            _ => {}
-        }
-        for (_, guard) in &mut touched {
-            if let Some(guard) = guard {
-                page::set_lsn(guard.bytes_mut(), lsn);
-                guard.facts().version.store(lsn.0, Release);
-            }
+            self.apply_group(&group[begun..])?;
+            self.pages.rt.step();
         }
         Ok(())
     }
@@ -228,56 +257,104 @@ impl<'a> PageRedo<'a> {
         RedoStats { applied: self.applied.load(Relaxed), skipped: self.skipped.load(Relaxed) }
     }
 
-    fn apply_op(&self, lsn: Lsn, item: &PageOp<'_>, touched: &mut Touched<'a>) -> Result<()> {
-        let PageOp { page, op, payload } = *item;
-        let at = match touched.iter().position(|(p, _)| *p == page) {
-            Some(at) => at,
-            None => {
-                self.touch(lsn, page, op == op::FORMAT, touched)?;
-                touched.len() - 1
-            }
-        };
-        let Some(guard) = &mut touched[at].1 else { return Ok(()) };
-        let result = if op < 32 {
-            let result = self.pages.geometry.apply(op, payload, page, guard.bytes_mut());
-            if op == op::FORMAT {
-                guard.facts().fresh.store(true, Relaxed);
-            }
-            result
-        } else {
-            self.apply.apply(op, payload, &mut guard.bytes_mut()[HEADER_BYTES..])
-        };
-        result.map_err(|e| e.with("page", page).with("op", op).with("lsn", lsn))
-    }
-
-    fn counts(&self, lsn: Lsn, page: PageNo) -> Result<bool> {
+    /// The first change of a page that belongs to its present life; none if it has none.
+    fn begin_of_life(&self, group: &[Change<'_>]) -> Result<Option<usize>> {
+        let page = group[0].page;
         let Some((extent, _)) = self.pages.geometry.extent_of(page) else {
             return Err(Error::new(evenkeel_base::Code::PageBeyond).with("page", page));
         };
-        let life = self.lives.of(page, extent);
-        Ok(life.is_none_or(|life| !life.is_over && lsn >= life.at))
+        Ok(match self.lives.of(page, extent) {
+            None => Some(0),
+            Some(life) if life.is_over => None,
+            Some(life) => Some(group.partition_point(|change| change.lsn < life.at))
+                .filter(|at| *at < group.len()),
+        })
     }
 
-    /// Latches the page of a record, if the record counts for it, and marks it dirty.
-    fn touch(&self, lsn: Lsn, page: PageNo, format: bool, touched: &mut Touched<'a>) -> Result<()> {
-        let mut guard = None;
-        if self.counts(lsn, page)? {
-            let from_nothing = format && !self.lives.unlogged.contains(&page.0);
-            guard = Some(self.latch(page, from_nothing)?);
+    /// True if a page can be made from its changes alone: nothing on storage is needed.
+    fn is_from_nothing(&self, first: &Change<'_>) -> bool {
+        matches!(first.what, What::Op(op::FORMAT, _))
+            && !self.lives.unlogged.contains(&first.page.0)
+    }
+
+    /// Reads the pages of the first groups in, as many as are neighbours and not there; how many
+    /// groups it has looked at.
+    fn read_ahead(&self, groups: &[&[Change<'_>]]) -> Result<usize> {
+        let pages = self.pages;
+        let most = READ_PAGES.min(pages.frames.count() / 16).max(1);
+        let first = groups[0][0].page;
+        let mut count = 0;
+        for group in groups.iter().take(most) {
+            let page = group[0].page;
+            let is_next = page.0 == first.0 + count as u64
+                && (count == 0 || !page.0.is_multiple_of(pages.geometry.segment_pages()));
+            if !is_next || pages.translation.get(page).is_some() {
+                break;
+            }
+            match self.begin_of_life(group)? {
+                Some(at) if !self.is_from_nothing(&group[at]) => count += 1,
+                _ => break,
+            }
         }
-        let newer = |g: &ExclusiveGuard<'_>| page::lsn(g.bytes()) < lsn;
-        if let Some(g) = guard.take_if(|g| newer(g)) {
-            self.pages.join_dirty(g.facts(), g.index(), lsn, page::tree(g.bytes()));
-            self.applied.fetch_add(1, Relaxed);
-            touched.push((page, Some(g)));
-        } else {
-            self.skipped.fetch_add(1, Relaxed);
-            touched.push((page, None));
+        if count > 1 {
+            pages.make_room(ROOM + (REDO_THREADS * count) as i64)?;
+            // Whoever needs a page that was not read in says why.
+            if let Err(error) = pages.load_run(first, count) {
+                log::debug!("pages {first} to {}: not read ahead: {error}", first.0 + count as u64);
+            }
         }
+        Ok(count.max(1))
+    }
+
+    /// Applies the changes of one page that are newer than it.
+    fn apply_group(&self, group: &[Change<'_>]) -> Result<()> {
+        let page = group[0].page;
+        let mut guard = self.latch(page, self.is_from_nothing(&group[0]))?;
+        let has = page::lsn(guard.bytes());
+        let newer = group.partition_point(|change| change.lsn <= has);
+        self.skipped.fetch_add(newer as u64, Relaxed);
+        let group = &group[newer..];
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(()) };
+        for change in group {
+            self.apply_change(change, &mut guard)
+                .map_err(|e| e.with("page", page).with("lsn", change.lsn))?;
+        }
+        page::set_lsn(guard.bytes_mut(), last.lsn);
+        let facts = guard.facts();
+        facts.version.store(last.lsn.0, Release);
+        self.pages.join_dirty(facts, guard.index(), first.lsn, page::tree(guard.bytes()));
+        self.applied.fetch_add(group.len() as u64, Relaxed);
         Ok(())
     }
 
-    fn latch(&self, page: PageNo, format: bool) -> Result<ExclusiveGuard<'a>> {
+    fn apply_change(&self, change: &Change<'_>, guard: &mut ExclusiveGuard<'_>) -> Result<()> {
+        match change.what {
+            What::Op(op, payload) if op < 32 => {
+                let page = change.page;
+                let applied = self.pages.geometry.apply(op, payload, page, guard.bytes_mut());
+                if op == op::FORMAT {
+                    guard.facts().fresh.store(true, Relaxed);
+                }
+                applied.map_err(|e| e.with("op", op))
+            }
+            What::Op(op, payload) => {
+                let payload_of_page = &mut guard.bytes_mut()[HEADER_BYTES..];
+                self.apply.apply(op, payload, payload_of_page).map_err(|e| e.with("op", op))
+            }
+            What::Rows(body) => {
+                let payload = &mut guard.bytes_mut()[HEADER_BYTES..];
+                each_row(RecordKind::Rows, body, &mut |change, _| {
+                    self.apply.apply_row(RecordKind::Rows, change, payload)
+                })
+            }
+            What::Row(kind, body) => {
+                let payload = &mut guard.bytes_mut()[HEADER_BYTES..];
+                self.apply.apply_row(kind, &LeafChange::decode(body)?, payload)
+            }
+        }
+    }
+
+    fn latch(&self, page: PageNo, from_nothing: bool) -> Result<ExclusiveGuard<'a>> {
         let pages = self.pages;
         loop {
             if let Some(index) = pages.translation.get(page) {
@@ -289,15 +366,12 @@ impl<'a> PageRedo<'a> {
                 continue;
             }
             pages.make_room(ROOM)?;
-            match pages.load(page, &mut 0, Access::Normal) {
-                Ok(Some(guard)) => return Ok(guard),
-                Ok(None) => {}
-                Err(error) if format && is_bad_image(&error) => {
-                    if let Some(guard) = self.empty(page)? {
-                        return Ok(guard);
-                    }
-                }
-                Err(error) => return Err(error),
+            let found = match from_nothing {
+                true => self.empty(page)?,
+                false => pages.load(page, &mut 0, Access::Normal)?,
+            };
+            if let Some(guard) = found {
+                return Ok(guard);
             }
         }
     }
@@ -316,10 +390,4 @@ impl<'a> PageRedo<'a> {
         guard.bytes_mut().fill(0);
         Ok(Some(guard))
     }
-}
-
-/// True if the page's bytes are to blame, not the device.
-fn is_bad_image(error: &Error) -> bool {
-    use evenkeel_base::Code::*;
-    matches!(error.code(), PageChecksum | PageIdentity | PageUnwritten | PageVersion | PageBeyond)
 }

@@ -1,7 +1,7 @@
 //! What the tests share: a redo that understands one op (bytes at an offset), a page space with a
 //! log, its recovery.
 
-use crate::{Mtr, PageRedo, Pages, PagesOptions, RedoApply};
+use crate::{Changes, Mtr, PageRedo, Pages, PagesOptions, RedoApply};
 use evenkeel_base::{Beat, Cause, Lsn, PageNo, Result};
 use evenkeel_format::record::{LeafChange, RecordKind};
 use evenkeel_io::{Event, Runtime};
@@ -57,17 +57,38 @@ pub fn create(rt: Arc<Runtime>, frames: usize, log_bytes: u64) -> Result<Rig> {
     Ok(Rig { rt, pages, log })
 }
 
-struct Pass<'a, 'b> {
-    redo: &'a mut PageRedo<'b>,
-    second: bool,
+/// Records that the second pass takes at once.
+const TOGETHER: usize = 200;
+
+struct First<'a, 'b>(&'a mut PageRedo<'b>);
+
+impl Replay for First<'_, '_> {
+    fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        self.0.scan(lsn, kind, body)
+    }
 }
 
-impl Replay for Pass<'_, '_> {
-    fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
-        match self.second {
-            false => self.redo.scan(lsn, kind, body),
-            true => self.redo.apply(lsn, kind, body),
+struct Second<'a, 'b> {
+    redo: &'a PageRedo<'b>,
+    waiting: Vec<(Lsn, RecordKind, Vec<u8>)>,
+}
+
+impl Second<'_, '_> {
+    fn apply(&mut self) -> Result<()> {
+        let mut changes = Changes::default();
+        for (lsn, kind, body) in &self.waiting {
+            changes.add(*lsn, *kind, body, |_| true)?;
         }
+        self.redo.apply_all(changes)?;
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+impl Replay for Second<'_, '_> {
+    fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        self.waiting.push((lsn, kind, body.to_vec()));
+        if self.waiting.len() == TOGETHER { self.apply() } else { Ok(()) }
     }
 }
 
@@ -93,8 +114,11 @@ pub fn recover_with(
 ) -> Result<(Rig, LogEnd)> {
     let pages = Pages::open(rt.clone(), options(frames), from)?;
     let mut redo = PageRedo::new(&pages, &Bytes);
-    replay(&rt, from, None, &mut Pass { redo: &mut redo, second: false })?;
-    let end = replay(&rt, from, None, &mut Pass { redo: &mut redo, second: true })?;
+    replay(&rt, from, None, &mut First(&mut redo))?;
+    let redo = PageRedo::after(&pages, &Bytes, redo.into_lives());
+    let mut second = Second { redo: &redo, waiting: Vec::new() };
+    let end = replay(&rt, from, None, &mut second)?;
+    second.apply()?;
     found(end);
     let log = Log::create(rt.clone(), log_options(log_bytes, end.epoch.max(epoch) + 1), end.end)?;
     log.set_checkpoint(from)?;
