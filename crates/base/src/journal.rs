@@ -56,9 +56,10 @@ impl Law {
                 ],
                 &["pages_per_sec"],
             ),
-            Law::Merge => {
-                (&["may_rest", "bytes_times_8_plus_flags"], &["first_run", "end_run", "required"])
-            }
+            Law::Merge => (
+                &["may_rest", "bytes_left_per_run_freed", "bytes_times_8_plus_flags"],
+                &["first_run", "end_run", "required"],
+            ),
             Law::Governor => (
                 &[
                     "previous_bytes_per_sec",

@@ -6,7 +6,7 @@ use evenkeel::{
     TableSpec, ValueRef,
 };
 use evenkeel_io::Rng;
-use evenkeel_runs::{RUNS_TRIGGER, decide_merge};
+use evenkeel_runs::{FREES_NOTHING, RUNS_TRIGGER, decide_merge};
 
 /// Flushes of one unit each into an index, merges done at once: how often each byte was written
 /// while the index grew from `from` to `to` units, and the most runs.
@@ -16,7 +16,8 @@ fn policy(from: u64, to: u64) -> (f64, usize) {
         sizes.insert(0, 1000);
         written += 1000;
         loop {
-            let numbers: Vec<u64> = [0].into_iter().chain(sizes.iter().map(|s| s * 2)).collect();
+            let runs = sizes.iter().map(|size| size * 8);
+            let numbers: Vec<u64> = [0, FREES_NOTHING].into_iter().chain(runs).collect();
             let chosen = decide_merge(&numbers).expect("inputs");
             let [first, end, _] = chosen[..] else { break };
             let range = first as usize..end as usize;

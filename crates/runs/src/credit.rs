@@ -3,14 +3,16 @@
 //! Memory: at most three generations. With two sealed ones waiting, an operation is delayed in
 //! proportion to its bytes and to how full the active one is (at most 1 ms); when that is full, it
 //! waits for a flush. Debt: once an index has `RUNS_TRIGGER` runs, ingest spends credit that merges
-//! issue as they go: a merge of B bytes that removes k runs pays for 0.9 k generations, so runs
-//! never reach the limit and a wait is as long as the merging of the operation's own share.
+//! of such indexes issue as they go. One that removes k runs pays for 0.9 k generations; what of it
+//! was not asked for before it pays with what it has left. So a wait is as long as the merging of
+//! the operation's own share, and the work of a long merge counts when it is needed. Credit never
+//! exceeds what fits below the limit before any merge has ended.
 
 use crate::Runs;
 use crate::memtable::Memtable;
-use crate::policy::RUNS_TRIGGER;
-use crate::state::State;
-use evenkeel_base::{Cause, Code, Error, Generation, Lsn, Result, metrics::Metric};
+use crate::policy::{RUNS_LIMIT, RUNS_TRIGGER};
+use crate::state::{Index, State};
+use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ENTRY_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,6 +49,23 @@ enum Room {
     /// Taken, after a delay in proportion.
     Tight(u64),
     Full,
+}
+
+/// Bytes of ingest that a merge of so many runs pays for in all.
+pub fn pays_bytes(inputs: usize, generation_bytes: u64) -> u64 {
+    (inputs as u64).saturating_sub(1) * generation_bytes / 10 * 9
+}
+
+/// Of `unpaid` bytes for what a merge has left, those that `done` of it pay for.
+pub fn credit_bytes(unpaid: u64, done: u64, left: u64) -> u64 {
+    (u128::from(unpaid) * u128::from(done.min(left)) / u128::from(left.max(1))) as u64
+}
+
+/// Credit at most: what fits into runs up to the limit while an index has so many, so many
+/// generations are sealed and the active one holds `active` bytes.
+pub fn room_bytes(runs: usize, sealed: usize, active: u64, generation_bytes: u64) -> u64 {
+    let more = RUNS_LIMIT.saturating_sub(runs + sealed) as u64;
+    (more * generation_bytes).saturating_sub(active)
 }
 
 impl Runs {
@@ -182,16 +201,29 @@ impl Runs {
         self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
     }
 
-    /// Credit for `done` of `total` bytes of a merge of so many inputs.
-    pub(crate) fn issue_credit(&self, done: u64, inputs: usize, total: u64) {
-        if !self.in_debt.load(Ordering::SeqCst) {
-            return;
+    /// Credit for a beat of a merge of this index: `done` of the bytes that it had `left`, and
+    /// `unpaid` for all of them. Returns what is unpaid then.
+    pub(crate) fn issue_credit(&self, index: IndexId, unpaid: u64, done: u64, left: u64) -> u64 {
+        let debtors = self.debtors.load(Ordering::SeqCst);
+        if debtors == 0 {
+            return unpaid;
         }
-        let pays = (inputs as u64).saturating_sub(1) * self.generation_bytes() / 10 * 9;
-        let indexes = self.debtors.load(Ordering::SeqCst).max(1);
-        let credit = (u128::from(pays) * u128::from(done) / u128::from(total.max(1))) as u64;
-        self.credit.fetch_add(credit / indexes, Ordering::SeqCst);
+        let room = {
+            let state = self.state.read();
+            let depth = state.indexes.get(&index).map_or(0, Index::depth);
+            if depth < RUNS_TRIGGER {
+                return unpaid;
+            }
+            let most = state.run_counts().max().unwrap_or(depth);
+            let sealed = state.memtables.len() - 1;
+            room_bytes(most, sealed, state.memtables[0].bytes(), self.generation_bytes())
+        };
+        let pays = credit_bytes(unpaid, done, left);
+        let credit = self.credit.load(Ordering::SeqCst);
+        let new = (pays / debtors).min(room.saturating_sub(credit));
+        self.credit.fetch_add(new, Ordering::SeqCst);
         self.space_event.notify();
+        unpaid - pays.min(new * debtors)
     }
 
     /// The view changed (state lock held): a new version, which no idle cursor keeps back (D6), and

@@ -11,11 +11,13 @@ pub(crate) use job::{MergeJob, READ_AHEAD};
 
 use crate::Runs;
 use crate::chain::Rules;
-use crate::policy::{Facts, Spare, choose, numbers, pick_rest, spare_beside};
+use crate::policy::{FREES_NOTHING, Facts, Spare, bytes_per_run, choose, next_merge, numbers};
+use crate::policy::{pick_rest, spare_beside};
 use crate::state::{Index, State};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
 use job::{Order, Step};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -107,12 +109,10 @@ impl Runs {
         let mut seat = self.rt.try_seat();
         // Runs of a merge that waits for a seat would be missing where ingest needs one.
         self.begin_merges(if seat.is_some() { spare } else { Spare::None })?;
-        // The job with the least left: runs go soonest (Luo and Carey 2019).
         let job = {
             let mut jobs = self.merge_jobs.lock();
-            let must_wait = |job: &MergeJob| seat.is_none() && !job.purpose.required;
-            let least = (0..jobs.len()).min_by_key(|i| (must_wait(&jobs[*i]), jobs[*i].left));
-            least.map(|i| jobs.swap_remove(i))
+            let known = jobs.iter().map(|job| (job.purpose.required, job.left));
+            next_merge(known, seat.is_none()).map(|i| jobs.swap_remove(i))
         };
         let must_wait = match &job {
             Some(job) => !job.purpose.required,
@@ -134,13 +134,14 @@ impl Runs {
             return Ok(Beat::More);
         }
         let before = job.left;
+        let (index, unpaid) = (job.index, job.unpaid);
         match self.merge_on(&mut job) {
             Ok(Beat::More) => {
-                self.issue_credit(before - job.left, job.count, job.bytes);
+                job.unpaid = self.issue_credit(index, unpaid, before - job.left, before);
                 self.merge_jobs.lock().push(job);
             }
             Ok(Beat::Idle) => {
-                self.issue_credit(before, job.count, job.bytes);
+                self.issue_credit(index, unpaid, before, before);
                 *self.merge_full.lock() = None;
             }
             Err(error) if matches!(error.code(), Code::DiskFull | Code::LogFull) => {
@@ -207,6 +208,7 @@ impl Runs {
     fn begin_merges(&self, spare: Spare) -> Result<()> {
         let mut chosen = Vec::new();
         let now = self.now_ns();
+        let under_way = self.freeing();
         {
             let mut state = self.state.write();
             let several: Vec<IndexId> = state.several.iter().copied().collect();
@@ -219,13 +221,18 @@ impl Runs {
                     Spare::Read => index.read.load(Ordering::Relaxed),
                     Spare::All => true,
                 };
+                let mut freeing = under_way.get(&id).copied().unwrap_or(FREES_NOTHING);
                 loop {
                     // What the policy wants under ingest keeps the runs inside their limit (G2).
                     let runs = facts(index, &busy);
-                    let Some((range, required)) = choose(&runs, may_rest) else { break };
+                    let Some((range, required)) = choose(&runs, may_rest, freeing) else { break };
                     let said = [range.start as u64, range.end as u64, u64::from(required)];
-                    let what = || (numbers(&runs, may_rest), said.to_vec());
+                    let what = || (numbers(&runs, may_rest, freeing), said.to_vec());
                     self.rt.journal.note(Law::Merge, now, what);
+                    let bytes = runs[range.clone()].iter().map(|r| r.bytes).sum();
+                    if required {
+                        freeing = freeing.min(bytes_per_run(bytes, range.len()));
+                    }
                     let order = order(id, index, range, required);
                     busy.extend(order.inputs.iter().map(|r| r.number));
                     index.read.store(false, Ordering::Relaxed);
@@ -259,6 +266,18 @@ impl Runs {
             }
         }
         Ok(())
+    }
+
+    /// For each index with merges that ingest needs: the fewest bytes that one has left for each
+    /// run that goes.
+    fn freeing(&self) -> BTreeMap<IndexId, u64> {
+        let mut least = BTreeMap::new();
+        for job in self.merge_jobs.lock().iter().filter(|job| job.purpose.required) {
+            let bytes = bytes_per_run(job.left, job.count);
+            let known = least.entry(job.index).or_insert(bytes);
+            *known = bytes.min(*known);
+        }
+        least
     }
 
     /// A merge that ingest needs has found the disk full: it may use the ballast (G4). What is

@@ -1,19 +1,37 @@
 //! Which runs to merge: pure functions of the sizes of the runs, newest first.
 //!
-//! Under ingest, size-tiered: four or more neighbours of like size become one; the tiers go into
-//! the bottom run (the oldest) when they hold half of its bytes. At rest: until at most 3 runs are
-//! left and the tiers hold at most 1/8 of the bottom (D3).
+//! Under ingest, size-tiered: four or more neighbours of like size become one (three where places
+//! are short); the oldest tier goes into the bottom run (the oldest of all) when it holds half of
+//! its bytes. At rest: until at most 3 runs are left and the tiers hold at most 1/8 of the bottom
+//! (D3).
+//!
+//! A merge into a large bottom takes as long as many generations take to come, and its inputs are
+//! runs until its end. So it has two of them, there are places left beside it, and in these,
+//! small merges go on (`docs/rfcs/0012-long-merges-take-few-places.md`):
+//! - tiers <= `TIERS_MAX` while nothing is merged into the bottom, so that many places are free
+//!   when such a merge begins;
+//! - no merge begins while another that is under way frees a place for fewer bytes: what is locked
+//!   early cannot be merged with what comes later.
 
 use std::ops::Range;
 
 /// Neighbours of like size that are merged.
 const TIER_RUNS: usize = 4;
+/// Where places are short: beside a merge into the bottom, or from `TIERS_MANY` tiers on.
+const TIER_RUNS_SHORT: usize = 3;
+const TIERS_MANY: usize = 5;
+/// Tiers that are left while nothing is merged into the bottom.
+const TIERS_MAX: usize = 6;
 /// A neighbour is of like size if it is at most this many times the largest before it.
 const LIKE: u64 = 2;
 /// Runs beyond which anything cheap is merged.
-const RUNS_HIGH: usize = 9;
+pub(crate) const RUNS_HIGH: usize = 9;
 /// Runs from which on ingest needs credit: with two sealed generations waiting, the limit is 12.
 pub const RUNS_TRIGGER: usize = 10;
+/// Runs that an index never has more of (D3).
+pub const RUNS_LIMIT: usize = 12;
+/// No merge is under way that frees a place.
+pub const FREES_NOTHING: u64 = u64::MAX;
 const RUNS_AT_REST: usize = 3;
 
 /// Ingest is slow if a generation takes this long to fill, or below `SLOW_BYTES_PER_SEC`.
@@ -56,15 +74,18 @@ pub(crate) struct Facts {
 
 /// The next merge of an index: which of its runs (newest first), and whether ingest needs it (G2).
 /// Only neighbours that are not being merged are joined; a merge that was cut is finished first.
-pub(crate) fn choose(runs: &[Facts], may_rest: bool) -> Option<(Range<usize>, bool)> {
+/// `freeing`: the fewest bytes that a merge of this index that ingest needs has left for each run
+/// that goes.
+pub(crate) fn choose(runs: &[Facts], may_rest: bool, freeing: u64) -> Option<(Range<usize>, bool)> {
     let sizes = |runs: &[Facts]| runs.iter().map(|r| r.bytes).collect::<Vec<u64>>();
     let total = runs.iter().filter(|r| !r.growing).count();
+    let bottom_busy = runs.last().is_some_and(|r| r.busy);
     let mut start = 0;
     while start < runs.len() {
         let end = start + runs[start..].iter().take_while(|r| !r.busy).count();
         let free = &runs[start..end];
-        let found =
-            unfinished(free).or_else(|| pick_ingest(&sizes(free), end == runs.len(), total));
+        let place = Place { has_bottom: end == runs.len(), bottom_busy, total };
+        let found = unfinished(free).or_else(|| pick_ingest(&sizes(free), place, freeing));
         if let Some(range) = found {
             return Some((start + range.start..start + range.end, true));
         }
@@ -73,6 +94,21 @@ pub(crate) fn choose(runs: &[Facts], may_rest: bool) -> Option<(Range<usize>, bo
     let is_free = runs.iter().all(|r| !r.busy);
     let rest = if may_rest && is_free { pick_rest(&sizes(runs)) } else { None };
     rest.map(|range| (range, false))
+}
+
+/// Bytes for each run that goes when so many become one.
+pub fn bytes_per_run(bytes: u64, inputs: usize) -> u64 {
+    bytes / (inputs as u64).saturating_sub(1).max(1)
+}
+
+/// Which merge has the next beat: of (ingest needs it, bytes left) the one with the least left, as
+/// runs go soonest then (Luo and Carey 2019); `only_required`: others have no seat.
+pub fn next_merge(jobs: impl Iterator<Item = (bool, u64)>, only_required: bool) -> Option<usize> {
+    let least = jobs.enumerate().min_by_key(|(_, (required, left))| {
+        let must_wait = only_required && !required;
+        (must_wait, *left)
+    });
+    least.map(|(i, _)| i)
 }
 
 /// The output of a merge that was cut and what is left of its inputs.
@@ -84,50 +120,69 @@ fn unfinished(runs: &[Facts]) -> Option<Range<usize>> {
 }
 
 /// What `choose` was given, as numbers.
-pub(crate) fn numbers(runs: &[Facts], may_rest: bool) -> Vec<u64> {
+pub(crate) fn numbers(runs: &[Facts], may_rest: bool, freeing: u64) -> Vec<u64> {
     let flags = |r: &Facts| u64::from(r.busy) | u64::from(r.growing) << 1 | u64::from(r.left) << 2;
     let runs = runs.iter().map(|r| r.bytes * 8 + flags(r));
-    [u64::from(may_rest)].into_iter().chain(runs).collect()
+    [u64::from(may_rest), freeing].into_iter().chain(runs).collect()
 }
 
 /// What `choose` says to such numbers: first run, end, whether ingest needs it; nothing if nothing
 /// is to be merged. None: these are not its inputs.
 pub fn decide_merge(inputs: &[u64]) -> Option<Vec<u64>> {
-    let (may_rest, runs) = inputs.split_first()?;
+    let [may_rest, freeing, runs @ ..] = inputs else { return None };
     let is = |n: &u64, flag| n & flag != 0;
     let fact = |n| Facts { bytes: n / 8, busy: is(n, 1), growing: is(n, 2), left: is(n, 4) };
     let runs: Vec<Facts> = runs.iter().map(fact).collect();
-    let chosen = choose(&runs, *may_rest != 0);
+    let chosen = choose(&runs, *may_rest != 0, *freeing);
     Some(chosen.map_or(Vec::new(), |(range, required)| {
         vec![range.start as u64, range.end as u64, u64::from(required)]
     }))
 }
 
-/// The merge to begin under ingest among neighbours `sizes` (newest first, none being merged);
-/// `has_bottom` if the oldest run of the index is the last of them; `total` counts all its runs.
-pub(crate) fn pick_ingest(sizes: &[u64], has_bottom: bool, total: usize) -> Option<Range<usize>> {
-    let tiers = if has_bottom { sizes.len().saturating_sub(1) } else { sizes.len() };
-    if let Some(range) = like_neighbours(&sizes[..tiers]) {
-        return Some(range);
-    }
-    if has_bottom && sizes.len() >= TIER_RUNS {
-        let above: u64 = sizes[..tiers].iter().sum();
-        if above.saturating_mul(2) >= sizes[tiers] {
-            return Some(0..sizes.len());
-        }
-    }
-    if total > RUNS_HIGH { cheapest(sizes) } else { None }
+/// Where neighbours lie that are not being merged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The last of them is the oldest run of the index.
+    pub has_bottom: bool,
+    /// That one is being merged.
+    pub bottom_busy: bool,
+    /// All runs of the index.
+    pub total: usize,
 }
 
-/// The first window of at least `TIER_RUNS` runs, each at most `LIKE` times the largest before.
-fn like_neighbours(sizes: &[u64]) -> Option<Range<usize>> {
+/// The merge to begin under ingest among neighbours `sizes` (newest first, none being merged).
+pub(crate) fn pick_ingest(sizes: &[u64], place: Place, freeing: u64) -> Option<Range<usize>> {
+    let tiers = if place.has_bottom { sizes.len().saturating_sub(1) } else { sizes.len() };
+    if place.has_bottom && place.total >= TIER_RUNS {
+        let like = like_neighbours(sizes, TIER_RUNS).filter(|range| range.end == sizes.len());
+        if like.is_some() {
+            return like;
+        }
+        if tiers > 0 && sizes[tiers - 1].saturating_mul(2) >= sizes[tiers] {
+            return Some(tiers - 1..tiers + 1);
+        }
+    }
+    let is_short = tiers >= TIERS_MANY || place.bottom_busy;
+    let least = if is_short { TIER_RUNS_SHORT } else { TIER_RUNS };
+    let others = place.total.saturating_sub(tiers);
+    let free = RUNS_HIGH.saturating_sub(others);
+    let most = if place.bottom_busy { free } else { free.min(TIERS_MAX) };
+    let crowded = |sizes: &[u64]| if tiers > most { cheapest(sizes) } else { None };
+    let tiers = &sizes[..tiers];
+    let found = like_neighbours(tiers, least).or_else(|| crowded(tiers))?;
+    let bytes = tiers[found.clone()].iter().sum();
+    (bytes_per_run(bytes, found.len()) < freeing).then_some(found)
+}
+
+/// The first window of at least so many runs, each at most `LIKE` times the largest before.
+fn like_neighbours(sizes: &[u64], least: usize) -> Option<Range<usize>> {
     for start in 0..sizes.len() {
         let (mut end, mut largest) = (start + 1, sizes[start]);
         while end < sizes.len() && sizes[end] <= largest.saturating_mul(LIKE) {
             largest = largest.max(sizes[end]);
             end += 1;
         }
-        if end - start >= TIER_RUNS {
+        if end - start >= least {
             return Some(start..end);
         }
     }
@@ -172,15 +227,30 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// All runs of an index, or neighbours above its bottom, which is free.
+    fn ingest_of(sizes: &[u64], has_bottom: bool, total: usize) -> Option<Range<usize>> {
+        pick_ingest(sizes, Place { has_bottom, bottom_busy: false, total }, FREES_NOTHING)
+    }
+
     #[test]
     fn table() {
-        assert_eq!(pick_ingest(&[], true, 0), None);
-        assert_eq!(pick_ingest(&[1, 1, 1, 100], true, 4), None);
-        assert_eq!(pick_ingest(&[1, 1, 1, 1, 100], true, 5), Some(0..4));
-        assert_eq!(pick_ingest(&[1, 4, 4, 4, 4, 100], true, 6), Some(1..5));
-        assert_eq!(pick_ingest(&[1, 1, 1, 1, 4], true, 5), Some(0..4));
-        assert_eq!(pick_ingest(&[1, 1, 1, 5], true, 4), Some(0..4));
-        assert_eq!(pick_ingest(&[1, 1, 1, 1, 4, 16], false, 12), Some(0..4));
+        let all = |sizes: &[u64]| ingest_of(sizes, true, sizes.len());
+        assert_eq!(all(&[]), None);
+        assert_eq!(all(&[1, 1, 1, 100]), None);
+        assert_eq!(all(&[1, 1, 1, 1, 100]), Some(0..4));
+        assert_eq!(all(&[1, 4, 4, 4, 4, 100]), Some(1..5));
+        assert_eq!(all(&[1, 1, 1, 1, 4]), Some(0..4));
+        assert_eq!(all(&[1, 1, 1, 1]), Some(0..4), "a bottom of like size goes along");
+        // Two inputs alone, and not in an index of next to nothing.
+        assert_eq!(all(&[1, 4, 12, 50, 100]), Some(3..5));
+        assert_eq!(all(&[1, 4, 12, 49, 100]), None);
+        assert_eq!(all(&[1, 2, 4]), None);
+        // Places: three of like size from five tiers on, never more than six tiers.
+        assert_eq!(all(&[1, 1, 1, 9, 1000]), None);
+        assert_eq!(all(&[1, 1, 1, 9, 50, 1000]), Some(0..3));
+        assert_eq!(all(&[1, 3, 9, 27, 81, 243, 1000]), None);
+        assert_eq!(all(&[1, 3, 9, 27, 81, 243, 729, 9999]), Some(0..2));
+        assert_eq!(ingest_of(&[1, 1, 1, 1, 4, 16], false, 12), Some(0..4));
         assert_eq!(pick_rest(&[5]), None);
         assert_eq!(pick_rest(&[1, 1, 100]), None);
         assert_eq!(pick_rest(&[1, 1, 1, 100]), Some(0..3));
@@ -190,12 +260,39 @@ mod tests {
     }
 
     #[test]
+    fn beside_a_merge_into_the_bottom() {
+        let run = |bytes| Facts { bytes, ..Facts::default() };
+        let busy = |bytes| Facts { busy: true, ..run(bytes) };
+        let long = |young: &[u64]| -> Vec<Facts> {
+            young.iter().map(|b| run(*b)).chain([busy(500), busy(1000)]).collect()
+        };
+        let next = |young: &[u64], freeing| choose(&long(young), false, freeing);
+        assert_eq!(next(&[1, 1], 1500), None);
+        assert_eq!(next(&[1, 1, 1], 1500), Some((0..3, true)));
+        // Seven places are free for tiers; the cheapest where there are more.
+        assert_eq!(next(&[1, 3, 9, 27, 81, 243, 486], 1500), None);
+        assert_eq!(next(&[1, 3, 7, 15, 31, 63, 127, 255], 1500), Some((0..2, true)));
+        // The long one is nearly done: it frees its place for less.
+        assert_eq!(next(&[1, 3, 7, 15, 31, 63, 127, 255], 4), None);
+        assert_eq!(next(&[1, 1, 1], 1), None);
+    }
+
+    #[test]
+    fn the_least_left_is_next_and_what_ingest_needs_where_there_is_no_seat() {
+        let jobs = [(true, 9), (false, 3), (true, 5)];
+        assert_eq!(next_merge(jobs.into_iter(), false), Some(1));
+        assert_eq!(next_merge(jobs.into_iter(), true), Some(2));
+        assert_eq!(next_merge(jobs[1..2].iter().copied(), true), Some(0), "it waits for its seat");
+        assert_eq!(next_merge([].into_iter(), false), None);
+    }
+
+    #[test]
     fn a_merge_that_was_cut_is_finished_first() {
         let run = |bytes| Facts { bytes, ..Facts::default() };
         let left = |bytes| Facts { left: true, ..run(bytes) };
         let cut = [run(1), run(50), left(10), left(30), run(100)];
-        assert_eq!(choose(&cut, false), Some((1..4, true)));
-        let numbers = numbers(&cut, false);
+        assert_eq!(choose(&cut, false, FREES_NOTHING), Some((1..4, true)));
+        let numbers = numbers(&cut, false, FREES_NOTHING);
         assert_eq!(decide_merge(&numbers), Some(vec![1, 4, 1]));
         // Under way: output and inputs are busy, and the output is no run more.
         let busy = |fact| Facts { busy: true, ..fact };
@@ -203,9 +300,9 @@ mod tests {
         let mut runs = vec![run(1); 3];
         runs.extend([growing, busy(left(10)), busy(left(30))]);
         runs.extend([run(100), run(1000), run(10_000), run(100_000)]);
-        assert_eq!((runs.len(), choose(&runs, true)), (10, None));
+        assert_eq!((runs.len(), choose(&runs, true, FREES_NOTHING)), (10, None));
         runs[3].growing = false;
-        assert_eq!(choose(&runs, true), Some((0..3, true)), "ten runs are many");
+        assert_eq!(choose(&runs, true, FREES_NOTHING), Some((0..3, true)), "ten runs are many");
     }
 
     #[test]
@@ -223,7 +320,7 @@ mod tests {
         for _ in 0..flushes {
             runs.insert(0, 1000);
             written += 1000;
-            while let Some(range) = pick_ingest(&runs, true, runs.len()) {
+            while let Some(range) = ingest_of(&runs, true, runs.len()) {
                 let sum = runs[range.clone()].iter().sum();
                 written += sum;
                 runs.splice(range, [sum]);
@@ -248,12 +345,12 @@ mod tests {
             sizes in prop::collection::vec(1u64..1_000_000, 0..20),
             bottom: bool,
         ) {
-            let picks = [pick_ingest(&sizes, bottom, sizes.len()), pick_rest(&sizes)];
+            let picks = [ingest_of(&sizes, bottom, sizes.len()), pick_rest(&sizes)];
             for range in picks.into_iter().flatten() {
                 prop_assert!(range.len() >= 2 && range.end <= sizes.len());
             }
             if sizes.len() > RUNS_HIGH {
-                prop_assert!(pick_ingest(&sizes, bottom, sizes.len()).is_some());
+                prop_assert!(ingest_of(&sizes, bottom, sizes.len()).is_some());
             }
         }
 

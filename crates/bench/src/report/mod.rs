@@ -172,12 +172,15 @@ fn number(step: &StepResult, law: &str, name: &str, add: fn(u64, u64) -> u64) ->
 /// Bytes of the runs that merges begun in each second join: those that ingest needs, and others.
 fn merged(step: &StepResult, required: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
-    for (second, inputs, outputs) in step.decisions.get("merge").iter().flat_map(|d| &d.made) {
+    let Some(decisions) = step.decisions.get("merge") else { return seconds };
+    // The last input comes once per run.
+    let before = decisions.inputs.len().saturating_sub(1);
+    for (second, inputs, outputs) in &decisions.made {
         if let ([first, end, why], Some(all)) = (&outputs[..], seconds.get_mut(*second))
             && *why == required
         {
-            let runs = inputs.iter().skip(1 + *first as usize).take((*end - *first) as usize);
-            *all += runs.map(|run| run / 2).sum::<u64>();
+            let runs = inputs.iter().skip(before + *first as usize).take((*end - *first) as usize);
+            *all += runs.map(|run| run / 8).sum::<u64>();
         }
     }
     seconds

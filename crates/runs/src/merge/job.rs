@@ -5,6 +5,7 @@ use super::relink::{Keys, apart};
 use crate::Runs;
 use crate::build::CHECK_EVERY;
 use crate::chain::{Chain, Rules};
+use crate::credit::pays_bytes;
 use crate::file::{Run, Segment};
 use crate::run_iter::{Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
@@ -66,7 +67,9 @@ pub(crate) struct MergeJob {
     pub(super) numbers: Vec<u64>,
     /// Bytes to read.
     pub(super) bytes: u64,
-    pub(super) left: u64,
+    pub(crate) left: u64,
+    /// Bytes of ingest that what is left pays for (G1).
+    pub(crate) unpaid: u64,
     pub(super) purpose: Purpose,
     pub(super) start: SliceStart,
     /// Of the present piece.
@@ -134,10 +137,11 @@ impl Runs {
         Ok(MergeJob {
             index,
             count: inputs.len(),
-            inputs,
             numbers,
             bytes,
             left: bytes,
+            unpaid: pays_bytes(inputs.len(), self.generation_bytes()),
+            inputs,
             purpose,
             start,
             parts: Vec::new(),
