@@ -12,7 +12,6 @@
 #include "ddl.h"
 #include "transaction.h"
 #include <algorithm>
-#include <chrono>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -89,9 +88,16 @@ public:
       failed= done= true;
     }
   }
-  int32_t progress(uint64_t *rows, uint64_t *of) const
+  ek_build_figures progress() const
   {
-    return ek_build_progress(m_build, rows, of);
+    ek_build_figures figures;
+    ek_build_progress(m_build, &figures);
+    return figures;
+  }
+  /* Waits until it is in another phase than `known`, not longer than `ms`; the phase. */
+  int32_t wait(int32_t known, uint64_t ms) const
+  {
+    return ek_build_wait(evenkeel_db, m_build, known, ms);
   }
   void cancel() { ek_build_cancel(m_build); }
   void join()
@@ -152,9 +158,22 @@ void each_build(const std::function<void(const Build_figures &)> &each)
     figures.table= build->table();
     for (const std::string &name : build->names)
       figures.indexes+= (figures.indexes.empty() ? "" : ", ") + name;
-    figures.phase= phases[build->progress(&figures.rows_done, &figures.rows_total)];
+    const ek_build_figures now= build->progress();
+    figures.phase= phases[now.phase];
+    figures.rows_done= now.rows_done;
+    figures.rows_total= now.rows_total;
+    figures.done_ppm= now.done_ppm;
+    figures.left_s= now.left_s;
     each(figures);
   }
+}
+
+void cancel_builds(my_thread_id thread_id)
+{
+  std::lock_guard<std::mutex> guard(builds_mutex);
+  for (Build *build : builds)
+    if (build->thread_id == thread_id)
+      build->cancel();
 }
 
 /* What an ALTER holds between its calls. */
@@ -344,28 +363,32 @@ const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info,
 
 /* -- the three phases -- */
 
-/* Waits until the build is done, or has got as far as `phase`: true if it failed. */
+/* How often the progress that others see is brought up to date. */
+static const uint64_t REPORT_MS= 100;
+
+/* Waits until the build is over, or in `phase` or a later one: true if it failed. What it waits for
+   are events: the build's phases, and KILL, which cancels it (`cancel_builds`). */
 static bool wait_build(THD *thd, Build *build, int32_t phase)
 {
-  int32_t shown= -1;
-  for (uint ms= 1; !build->done; ms= MY_MIN(2 * ms, 50))
+  int32_t now= EK_BUILD_IDLE;
+  while (!build->done)
   {
-    uint64_t rows, of;
-    const int32_t now= build->progress(&rows, &of);
-    if (now >= phase && phase < EK_BUILD_DONE)
+    const int32_t before= now;
+    now= build->wait(before, REPORT_MS);
+    /* Over: its thread has ended, or is about to. */
+    if (now >= EK_BUILD_DONE)
+      break;
+    if (now >= phase)
       return false;
-    if (now != shown)
-    {
-      if (shown >= EK_BUILD_WAITING && now > shown)
-        thd_progress_next_stage(thd);
+    if (now != before)
       thd_proc_info(thd, phases[now]);
-      shown= now;
-    }
-    if (now == EK_BUILD_SCANNING)
-      thd_progress_report(thd, MY_MIN(rows, of), of);
+    /* Reading and writing take turns: they are one stage, then comes proving uniqueness. */
+    if (now == EK_BUILD_CHECKING && before != now)
+      thd_progress_next_stage(thd);
+    else if (now != EK_BUILD_CHECKING)
+      thd_progress_report(thd, build->progress().done_ppm, 1000000);
     if (thd_kill_level(thd))
       build->cancel();
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   }
   build->join();
   return build->failed;
@@ -436,7 +459,8 @@ bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info
   if (plan_build(altered, info, &build))
     return true;
   context->set_build(build.release());
-  thd_progress_init(thd, EK_BUILD_CHECKING);
+  const std::vector<uint8_t> &unique= context->build->unique;
+  thd_progress_init(thd, std::find(unique.begin(), unique.end(), 1) == unique.end() ? 1 : 2);
   context->build->start();
   if (!wait_build(thd, context->build.get(), EK_BUILD_SCANNING))
     return false;

@@ -9,10 +9,16 @@ struct Build_figures
   my_thread_id thread_id;
   std::string table, indexes, phase;
   uint64_t rows_done, rows_total;
+  uint32_t done_ppm;
+  /* EK_UNKNOWN_S: nobody knows. */
+  uint64_t left_s;
 };
 
 /* Builds of indexes that are under way. */
 void each_build(const std::function<void(const Build_figures &)> &each);
+
+/* KILL: a connection's build ends. */
+void cancel_builds(my_thread_id thread_id);
 
 /* An index's name without the mark of one that is being built. */
 std::string without_mark(const std::string &index);

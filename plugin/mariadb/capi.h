@@ -127,7 +127,15 @@ void ek_build_free(ek_build *build);
 void ek_build_cancel(const ek_build *build);
 enum { EK_BUILD_IDLE= 0, EK_BUILD_WAITING, EK_BUILD_SCANNING, EK_BUILD_WRITING, EK_BUILD_CHECKING,
        EK_BUILD_DONE };
-int32_t ek_build_progress(const ek_build *build, uint64_t *rows_done, uint64_t *rows_total);
+typedef struct
+{
+  int32_t phase;
+  uint32_t done_ppm;
+  uint64_t rows_done, rows_written, rows_total, left_s;
+} ek_build_figures;
+static const uint64_t EK_UNKNOWN_S= UINT64_MAX;
+void ek_build_progress(const ek_build *build, ek_build_figures *to);
+int32_t ek_build_wait(const ek_database *db, const ek_build *build, int32_t known, uint64_t ms);
 void ek_build_duplicate(const ek_build *build, void *context,
                         void (*each)(void *context, ek_bytes key));
 int32_t ek_add_indexes(const ek_database *db, ek_bytes table, const ek_index *indexes,

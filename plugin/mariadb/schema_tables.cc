@@ -176,6 +176,8 @@ static ST_FIELD_INFO jobs_fields[]= {
   Column("TOTAL", ULonglong(), NULLABLE),
   Column("UNIT", Varchar(16), NULLABLE),
   Column("THREAD_ID", ULonglong(), NULLABLE),
+  Column("PERCENT_DONE", ULonglong(), NULLABLE),
+  Column("SECONDS_LEFT", ULonglong(), NULLABLE),
   CEnd()};
 }
 
@@ -202,17 +204,19 @@ static void collect_jobs(Lines *lines)
     std::string schema, table;
     server_names(build.table, &schema, &table);
     lines->push_back({"index build", schema, table, build.indexes, build.phase, build.rows_done,
-                      build.rows_total, "rows", (ulonglong) build.thread_id});
+                      build.rows_total, "rows", (ulonglong) build.thread_id,
+                      (ulonglong) build.done_ppm / 10000,
+                      build.left_s == EK_UNKNOWN_S ? Cell() : Cell((ulonglong) build.left_s)});
   });
   Background now;
   ek_figures(evenkeel_db, &now, background);
   /* Counters are read one by one: the difference may be behind for a moment. */
   if ((longlong) now.merges > 0)
     lines->push_back({"merge", Cell(), Cell(), "runs of indexes", "merging", now.merges, Cell(),
-                      "merges", Cell()});
+                      "merges", Cell(), Cell(), Cell()});
   if (now.reverts)
     lines->push_back({"revert", Cell(), Cell(), "rows of aborted transactions", "reverting",
-                      now.reverts, Cell(), "transactions", Cell()});
+                      now.reverts, Cell(), "transactions", Cell(), Cell(), Cell()});
 }
 
 /* -- STALLS -- */

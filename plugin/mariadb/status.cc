@@ -115,9 +115,12 @@ static std::string status_text()
     char build[200];
     snprintf(build, sizeof build, "connection %llu: ", (ulonglong) b.thread_id);
     out+= build + b.table + " (" + b.indexes + "): " + b.phase;
-    snprintf(build, sizeof build, ", %llu of about %llu rows\n", (ulonglong) b.rows_done,
-             (ulonglong) b.rows_total);
+    snprintf(build, sizeof build, ", %llu of about %llu rows, %u %% done", (ulonglong) b.rows_done,
+             (ulonglong) b.rows_total, b.done_ppm / 10000);
     out+= build;
+    if (b.left_s != EK_UNKNOWN_S)
+      out+= ", about " + std::to_string(b.left_s) + " s left";
+    out+= "\n";
   });
   Txns txns= {std::string(), 0, 0};
   ek_txns(evenkeel_db, &txns, txn_line);

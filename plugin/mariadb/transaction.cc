@@ -1,5 +1,6 @@
 /* Each connection's transaction: begin, statements, savepoints, rollback, KILL, its errors. */
 #include "transaction.h"
+#include "alter.h"
 #include "settings.h"
 #include <mysql/service_thd_wait.h>
 #include <set>
@@ -261,6 +262,7 @@ void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
   if (trx && trx->canceller)
     ek_cancel(trx->canceller);
   mysql_mutex_unlock(&cancel_mutex);
+  cancel_builds(thd_get_thread_id(thd));
 }
 
 void wait_begins(uint64_t waiter, const uint64_t *others, size_t len)

@@ -1,11 +1,11 @@
 //! Changes of a table: indexes built while others write, then one change of columns and names.
 
-use crate::database::{EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart};
+use crate::database::{EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart, milliseconds};
 use crate::inspect::EkEachText;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{
-    BuildProgress, Code, ColumnSpec, Database, Error, IndexSpec, PROVISIONAL, PartSpec, Result,
-    TableChange, TableDef, Value, ValueRef,
+    BuildPhase, BuildProgress, Code, ColumnSpec, Database, Error, IndexSpec, PROVISIONAL, PartSpec,
+    Result, TableChange, TableDef, Value, ValueRef,
 };
 use std::ffi::c_void;
 
@@ -38,23 +38,66 @@ pub unsafe extern "C" fn ek_build_cancel(build: *const EkBuild) {
     catch((), || unsafe { (*build).0.cancel() });
 }
 
-/// Its phase: 0 not begun, 1 waiting for transactions, 2 reading the table, 3 writing runs,
-/// 4 proving uniqueness, 5 done; and rows read of about how many. From any thread.
+/// How far a build is.
+#[repr(C)]
+pub struct EkBuildFigures {
+    /// 0 not begun, 1 waiting for transactions, 2 reading the table, 3 writing runs, 4 proving
+    /// uniqueness, 5 done.
+    pub phase: i32,
+    /// Millionths of reading and writing that are done; never fewer than before.
+    pub done_ppm: u32,
+    /// Rows read.
+    pub rows_done: u64,
+    /// Rows whose entries are written.
+    pub rows_written: u64,
+    /// Rows of the table, about.
+    pub rows_total: u64,
+    /// Seconds that reading and writing will still take, `EK_UNKNOWN_S` if nobody knows yet.
+    pub left_s: u64,
+}
+
+/// Nobody knows.
+pub const EK_UNKNOWN_S: u64 = u64::MAX;
+
+/// How far it is. From any thread.
 ///
 /// # Safety
 /// All pointers are valid during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_build_progress(
+pub unsafe extern "C" fn ek_build_progress(build: *const EkBuild, to: *mut EkBuildFigures) {
+    // SAFETY: by contract of the caller.
+    catch((), || unsafe {
+        let progress = &(*build).0;
+        *to = EkBuildFigures {
+            phase: progress.phase() as i32,
+            done_ppm: (progress.share() * 1e6) as u32,
+            rows_done: progress.rows_done(),
+            rows_written: progress.rows_written(),
+            rows_total: progress.rows_total(),
+            left_s: progress.time_left().map_or(EK_UNKNOWN_S, |left| left.as_secs()),
+        };
+    });
+}
+
+/// Waits until a build is in another phase than `known`, not longer than `ms`; the phase.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_build_wait(
+    db: *const EkDatabase,
     build: *const EkBuild,
-    rows_done: *mut u64,
-    rows_total: *mut u64,
+    known: i32,
+    ms: u64,
 ) -> i32 {
     // SAFETY: by contract of the caller.
-    catch(0, || unsafe {
+    catch(BuildPhase::Done as i32, || unsafe {
         let progress = &(*build).0;
-        *rows_done = progress.rows_done();
-        *rows_total = progress.rows_total();
-        progress.phase() as i32
+        let phase = match progress.phase() {
+            phase if phase as i32 == known => (*db).0.wait_build(progress, phase, milliseconds(ms)),
+            phase => phase,
+        };
+        phase as i32
     })
 }
 
@@ -117,13 +160,16 @@ pub unsafe extern "C" fn ek_add_indexes(
 ) -> i32 {
     // SAFETY: by contract of the caller.
     unsafe {
-        fence(error, -1, || {
+        let added = fence(error, -1, || {
             let (db, table) = (&(*db).0, table.text()?);
             let def = db.definition(table)?;
             let specs = slice(indexes, indexes_len).iter().map(|index| index_spec(index, &def));
             let specs = specs.collect::<Result<Vec<_>>>()?;
             db.add_indexes_with(table, &specs, &(*build).0).map(|()| 0)
-        })
+        });
+        // Also if it never began: somebody waits.
+        (*build).0.end();
+        added
     }
 }
 

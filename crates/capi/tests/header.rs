@@ -1,7 +1,7 @@
 //! `plugin/mariadb/capi.h` says what this crate has: the same functions with as many parameters,
 //! and structures of the same size and layout, asked of a C compiler.
 
-use evenkeel_capi::alter::{EkChange, EkNewColumn, EkRename, EkWiden};
+use evenkeel_capi::alter::{EkBuildFigures, EkChange, EkNewColumn, EkRename, EkWiden};
 use evenkeel_capi::collations::EkCollations;
 use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart};
 use evenkeel_capi::inspect::EkTableInfo;
@@ -141,6 +141,8 @@ int main(void)
          offsetof(ek_part, prefix), offsetof(ek_part, desc));
   printf("%zu %zu %zu %zu %zu\n", sizeof(ek_change), sizeof(ek_new_column), sizeof(ek_rename),
          sizeof(ek_widen), sizeof(ek_table_info));
+  printf("%zu %zu %zu\n", sizeof(ek_build_figures), offsetof(ek_build_figures, done_ppm),
+         offsetof(ek_build_figures, left_s));
   printf("%zu %zu %zu\n", offsetof(ek_change, add_columns_len), offsetof(ek_new_column, value),
          offsetof(ek_table_info, index_bytes));
   return 0;
@@ -191,8 +193,14 @@ int main(void)
         offset_of!(EkNewColumn, value),
         offset_of!(EkTableInfo, index_bytes),
     ];
+    let figures = [
+        size_of::<EkBuildFigures>(),
+        offset_of!(EkBuildFigures, done_ppm),
+        offset_of!(EkBuildFigures, left_s),
+    ];
     let line = |n: &[usize]| n.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
-    let lines = [line(&sizes), line(&offsets), line(&change_sizes), line(&change_offsets)];
+    let lines =
+        [line(&sizes), line(&offsets), line(&change_sizes), line(&figures), line(&change_offsets)];
     let wanted = lines.join("\n") + "\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
 }

@@ -6,12 +6,13 @@ use crate::recovery::RecoveryReport;
 use crate::txn::{Txn, check_writable};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Access, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableChange, TableDef, TableSpec,
-    Value, WaitWatch,
+    Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableChange, TableDef,
+    TableSpec, Value, WaitWatch,
 };
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// An open database. Cheap to clone; the last clone closes it.
 ///
@@ -153,6 +154,16 @@ impl Database {
     ) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.add_indexes(table, specs, progress)
+    }
+
+    /// Waits until a build is in another phase than `known`, not longer than `timeout`; the phase.
+    pub fn wait_build(
+        &self,
+        progress: &BuildProgress,
+        known: BuildPhase,
+        timeout: Duration,
+    ) -> BuildPhase {
+        self.engine.store.wait_build(progress, known, timeout)
     }
 
     /// Removes an index.

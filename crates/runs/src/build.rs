@@ -36,6 +36,13 @@ pub struct BuiltPart {
     sorted: Vec<Vec<Written>>,
 }
 
+impl BuiltPart {
+    /// True if it has no entry.
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+}
+
 impl Drop for BuiltPart {
     fn drop(&mut self) {
         for written in self.sorted.iter().flatten() {
@@ -53,13 +60,15 @@ pub struct RunPlan {
     runs: Arc<Runs>,
     start: SliceStart,
     entries: Ordered,
+    /// There is nothing to write.
+    is_empty: bool,
     done: Mutex<Vec<(usize, BuiltPart)>>,
 }
 
 impl RunPlan {
-    /// Number of parts.
+    /// Number of parts; none if there is nothing to write.
     pub fn parts(&self) -> usize {
-        self.entries.parts()
+        if self.is_empty { 0 } else { self.entries.parts() }
     }
 
     /// Writes a part. `check` may end it with an error; nothing of the part stays then.
@@ -160,9 +169,10 @@ impl Runs {
         pieces: Vec<Sorted>,
         parts: usize,
     ) -> Result<RunPlan> {
+        let is_empty = pieces.iter().all(Sorted::is_empty);
         let entries = Ordered::new(pieces, parts)?;
         let start = self.build_start(index);
-        Ok(RunPlan { runs: self.clone(), start, entries, done: Mutex::default() })
+        Ok(RunPlan { runs: self.clone(), start, entries, is_empty, done: Mutex::default() })
     }
 
     fn build_start(&self, index: IndexId) -> SliceStart {
@@ -178,7 +188,7 @@ impl Runs {
 
     /// Makes built runs the oldest of their index, at once and durably; the index stays BUILDING
     /// until [`Runs::set_valid`]. More than 8 runs are merged into one first; `check` may end that
-    /// with an error. Returns the LSN of the manifest record.
+    /// with an error. Without a run, as of an empty table, nothing is written or synced.
     ///
     /// # Errors
     /// Of writing; `IndexGone`; what `check` says. Nothing stays behind, unless writes have
@@ -188,9 +198,12 @@ impl Runs {
         index: IndexId,
         mut parts: Vec<BuiltPart>,
         check: &dyn Fn() -> Result<()>,
-    ) -> Result<Lsn> {
+    ) -> Result<()> {
         if parts.iter().map(|p| p.sorted.len()).sum::<usize>() > RUNS_MAX {
             parts = vec![self.merge_built(index, &parts, check)?];
+        }
+        if parts.iter().all(BuiltPart::is_empty) {
+            return Ok(());
         }
         self.rt.env.sync_dir("runs")?;
         let (mut files, mut built, mut ops) = (Vec::new(), Vec::new(), Vec::new());
@@ -205,17 +218,14 @@ impl Runs {
             return Err(Error::new(Code::IndexGone).with("index", index));
         }
         self.rt.step();
-        let lsn = match self.append_manifest(&ops) {
-            Ok(lsn) => lsn,
-            Err(error) => {
-                // The record may be in the log, and durable, though its sync failed: its files
-                // stay. If it is not, they go at the next open.
-                if self.rt.health.is_failed() {
-                    parts.iter_mut().for_each(|part| part.sorted.clear());
-                }
-                return Err(error);
+        if let Err(error) = self.append_manifest(&ops) {
+            // The record may be in the log, and durable, though its sync failed: its files stay. If
+            // it is not, they go at the next open.
+            if self.rt.health.is_failed() {
+                parts.iter_mut().for_each(|part| part.sorted.clear());
             }
-        };
+            return Err(error);
+        }
         {
             let mut state = self.state.write();
             for file in files {
@@ -227,7 +237,7 @@ impl Runs {
         self.manifest_done();
         parts.iter_mut().for_each(|part| part.sorted.clear());
         self.merge_event.notify();
-        Ok(lsn)
+        Ok(())
     }
 
     fn open_built(&self, written: &[Written]) -> Result<(Option<Run>, Vec<Arc<RunFile>>)> {

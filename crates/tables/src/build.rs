@@ -12,15 +12,17 @@
 //! index; the build's runs are the oldest, so what changes wrote comes first. A crash or failure
 //! before 4 leaves runs without a catalog row, which are dropped.
 
+use crate::alter::PROVISIONAL;
 use crate::catalog::{NextId, run_spec};
 use crate::schema::{IndexDef, IndexSpec, TableDef};
 use crate::store::Store;
 use crate::table::{Table, TableState};
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Snapshot, TreeId, TxnId, UndoNo};
+use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, Snapshot, TreeId, TxnId, UndoNo};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::record::cell_flags;
 use evenkeel_io::Event;
+use evenkeel_log::Durability;
 use evenkeel_tree::LeafRow;
 use evenkeel_txn::Txns;
 use std::borrow::Cow;
@@ -67,6 +69,8 @@ struct Progress {
     duplicate: Mutex<Vec<u8>>,
     /// What the build waits for, to be woken by `cancel`.
     waits_for: Mutex<Option<Arc<Event>>>,
+    /// Another phase begins.
+    entered: Arc<Event>,
 }
 
 /// Rows that a kind of work has done, and the time it took for them.
@@ -101,7 +105,7 @@ impl Pace {
 impl BuildProgress {
     /// Where it is.
     pub fn phase(&self) -> BuildPhase {
-        match self.inner.phase.load(Ordering::Relaxed) {
+        match self.inner.phase.load(Ordering::SeqCst) {
             0 => BuildPhase::Idle,
             1 => BuildPhase::Waiting,
             2 => BuildPhase::Scanning,
@@ -180,8 +184,14 @@ impl BuildProgress {
         self.inner.rows_total.store(rows, Ordering::Relaxed);
     }
 
+    /// Says that the build is over, or never began. One that ran says so itself.
+    pub fn end(&self) {
+        self.enter(BuildPhase::Done);
+    }
+
     pub(crate) fn enter(&self, phase: BuildPhase) {
-        self.inner.phase.store(phase as u8, Ordering::Relaxed);
+        self.inner.phase.store(phase as u8, Ordering::SeqCst);
+        self.inner.entered.notify();
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -199,6 +209,17 @@ impl Store {
     /// `TableMissing`, `IndexExists` and other faults of the definition, `TableBusy`,
     /// `DuplicateInBuild`, `BuildCancelled`; nothing is left behind then.
     pub fn add_indexes(
+        self: &Arc<Self>,
+        table: &str,
+        specs: &[IndexSpec],
+        progress: &BuildProgress,
+    ) -> Result<()> {
+        let built = self.build_indexes(table, specs, progress);
+        progress.end();
+        built
+    }
+
+    fn build_indexes(
         self: &Arc<Self>,
         table: &str,
         specs: &[IndexSpec],
@@ -222,8 +243,19 @@ impl Store {
             self.abandon(&table, &added);
         }
         table.clear_build();
-        progress.enter(BuildPhase::Done);
         built
+    }
+
+    /// Waits until the build is in another phase than `known`, not longer than `timeout`; tells it.
+    pub fn wait_build(
+        &self,
+        progress: &BuildProgress,
+        known: BuildPhase,
+        timeout: Duration,
+    ) -> BuildPhase {
+        let changed = || progress.phase() != known;
+        self.rt.wait_at_most(&progress.inner.entered, Cause::Idle, timeout, changed);
+        progress.phase()
     }
 
     fn build(
@@ -317,7 +349,14 @@ impl Store {
         if !table.decide_build() {
             return Err(Error::new(Code::DuplicateInBuild).with("table", &def.name));
         }
-        self.change_catalog(|txn| {
+        // Of indexes without a name of their own nobody is told: the change that names them lies
+        // behind this one in the log, so it is not durable before.
+        let mut new = def.indexes.iter().filter(|i| added.contains(&i.id));
+        let durability = match new.all(|i| i.name.starts_with(PROVISIONAL)) {
+            true => Durability::Lazy,
+            false => Durability::Sync,
+        };
+        self.change_catalog_at(durability, |txn| {
             for index in def.indexes.iter().filter(|i| added.contains(&i.id)) {
                 self.put_index(txn, def.id, index)?;
             }

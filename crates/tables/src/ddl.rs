@@ -123,9 +123,18 @@ impl Store {
         self: &Arc<Self>,
         change: impl FnOnce(&mut Transaction) -> Result<()>,
     ) -> Result<Lsn> {
+        self.change_catalog_at(Durability::Sync, change)
+    }
+
+    /// As `change_catalog`, as durable as asked.
+    pub(crate) fn change_catalog_at(
+        self: &Arc<Self>,
+        durability: Durability,
+        change: impl FnOnce(&mut Transaction) -> Result<()>,
+    ) -> Result<Lsn> {
         let mut txn = self.catalog_txn();
         change(&mut txn)?;
-        txn.commit(Durability::Sync)
+        txn.commit(durability)
     }
 
     /// Drops a table: waits for transactions that use it, then frees its space in O(extents).

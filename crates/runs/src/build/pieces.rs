@@ -76,6 +76,11 @@ enum Piece {
 }
 
 impl Sorted {
+    /// True if it has no entry.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(&self.0, Piece::Packed(piece) if piece.numbers.is_empty())
+    }
+
     /// Memory in use.
     pub fn bytes(&self) -> usize {
         match &self.0 {

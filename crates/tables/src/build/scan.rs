@@ -12,6 +12,7 @@ use super::{BuildPhase, BuildProgress, newest_committed};
 use crate::overflow;
 use crate::store::Store;
 use crate::table::TableState;
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_runs::{BuiltPart, CHECK_EVERY, RunPlan, Sorted, Unsorted};
@@ -76,7 +77,8 @@ pub(crate) fn build_runs(
     let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
     loop {
         progress.begin(BuildPhase::Scanning, store.rt.env.now_ns());
-        scan.in_parallel(threads, Scan::collect)?;
+        let ranges = scan.todo.lock().len();
+        scan.in_parallel(threads.min(ranges), Scan::collect)?;
         progress.begin(BuildPhase::Writing, store.rt.env.now_ns());
         for (built, part) in built.iter_mut().zip(scan.write(added, threads)?) {
             built.push(part);
@@ -86,8 +88,10 @@ pub(crate) fn build_runs(
         }
     }
     // Where many runs were written, installing merges them first.
+    let full = |parts: &&Vec<BuiltPart>| parts.iter().any(|part| !part.is_empty());
+    let to_install = built.iter().filter(full).count();
     let todo: Mutex<Vec<_>> = Mutex::new(added.iter().copied().zip(built).collect());
-    scan.in_parallel(threads.min(added.len()), move |scan| {
+    scan.in_parallel(threads.min(to_install), move |scan| {
         loop {
             let Some((index, parts)) = todo.lock().pop() else { return Ok(()) };
             scan.check()?;
@@ -138,7 +142,8 @@ impl Scan {
         })
     }
 
-    /// Runs `work` in this thread and in helpers; the first error of any of them.
+    /// Runs `work` in this thread and in helpers, no more in all than there are pieces of work; the
+    /// first error of any of them.
     fn in_parallel(
         self: &Arc<Self>,
         threads: usize,
@@ -154,7 +159,10 @@ impl Scan {
         let mut helpers = Vec::new();
         for _ in 1..threads {
             match self.store.rt.spawn("ek-build", run.clone()) {
-                Ok(task) => helpers.push(task),
+                Ok(task) => {
+                    self.store.rt.metrics.add(Metric::BuildHelpers, 1);
+                    helpers.push(task);
+                }
                 // Work is taken from a list: those who are there do it.
                 Err(error) => log::warn!("an index build goes on with fewer threads: {error}"),
             }
@@ -214,7 +222,7 @@ impl Scan {
             let rows = (before + entries) / indexes - before / indexes;
             scan.progress.add_written(rows, scan.store.rt.env.now_ns());
         };
-        self.in_parallel(threads, move |scan| {
+        self.in_parallel(threads.min(work.len()), move |scan| {
             while let Some((plan, part)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 scan.check()?;
                 let last = Cell::new(0);

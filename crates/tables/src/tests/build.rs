@@ -242,3 +242,61 @@ fn a_build_waits_for_old_writers_and_is_cancelled_while_it_waits() {
         check_indexes(&mut db.begin(), &table);
     });
 }
+
+/// Indexes of an empty table, which others wait for: no file, no thread, one sync, of the catalog's
+/// change; none for an index that has no name of its own yet, as those that MariaDB builds.
+#[test]
+fn a_build_on_an_empty_table_writes_one_log_record_and_starts_no_thread() {
+    let db = Db::create(Arc::new(MemEnv::new()), Sizes { build_threads: 4, ..SMALL });
+    let table = filled(&db, 0);
+    let metrics = db.store.rt.metrics.clone();
+    let count = || [Metric::FileSyncs, Metric::BuildHelpers].map(|m| metrics.get(m));
+    let mut before = count();
+    for (provisional, syncs) in [(false, 1), (true, 0)] {
+        let mut indexes = spec().indexes;
+        if provisional {
+            indexes.iter_mut().for_each(|i| i.name.insert(0, crate::PROVISIONAL));
+        }
+        db.store.add_indexes("t", &indexes, &BuildProgress::default()).unwrap();
+        let now = count();
+        assert_eq!(now, [before[0] + syncs, before[1]], "syncs and helpers");
+        before = now;
+        assert!(db.store.rt.env.list("runs").unwrap().is_empty());
+    }
+    let names = table.shape().def.indexes.iter().map(|i| i.name.clone()).collect();
+    let change = TableChange { drop_indexes: names, ..TableChange::default() };
+    db.store.alter_table("t", &change).unwrap();
+    assert_eq!(count(), [before[0] + 1, before[1]], "one sync to drop them all");
+    // With rows, helpers help.
+    drop(db);
+    let db = Db::create(Arc::new(MemEnv::new()), Sizes { build_threads: 4, ..SMALL });
+    filled(&db, 12_000);
+    build(&db, &BuildProgress::default()).unwrap();
+    assert!(db.store.rt.metrics.get(Metric::BuildHelpers) > 0);
+}
+
+/// Who waits for a build is woken by its phases, also by those of one that never began.
+#[test]
+fn phases_of_a_build_wake_who_waits_for_them() {
+    let db = Db::new();
+    filled(&db, 3_000);
+    let long = Duration::from_secs(100);
+    for (name, ends_well) in [("t", true), ("none", false)] {
+        let progress = BuildProgress::default();
+        let (db, shown) = (&db, progress.clone());
+        std::thread::scope(|scope| {
+            let building =
+                scope.spawn(move || db.store.add_indexes(name, &spec().indexes, &progress));
+            let mut phase = BuildPhase::Idle;
+            while phase != BuildPhase::Done {
+                let next = db.store.wait_build(&shown, phase, long);
+                assert_ne!(next, phase, "no time-out");
+                phase = next;
+            }
+            assert_eq!(building.join().unwrap().is_ok(), ends_well);
+        });
+    }
+    let idle = BuildProgress::default();
+    let soon = Duration::from_millis(1);
+    assert_eq!(db.store.wait_build(&idle, BuildPhase::Idle, soon), BuildPhase::Idle);
+}
