@@ -76,6 +76,9 @@ metrics! {
     Splits = "splits", "count", "Page splits";
     Compactions = "leaf_compactions", "count", "Leaves compacted in place";
     LeafMerges = "leaf_merges", "count", "Leaves merged or unlinked";
+    DeadNoted = "dead_leaves_noted", "count", "Leaves noted as dead, which younger snapshots skip";
+    DeadInnerNoted = "dead_inner_pages_noted", "count", "Inner pages noted as dead with all that is below them";
+    DeadSkips = "dead_skips", "count", "Times that readers skipped pages noted as dead";
     UnloggedValueBytes = "unlogged_value_bytes", "bytes", "Bytes of long values that went to their pages and not through the log";
     // -- runs
     MemtableBytes = "memtable_bytes", "bytes", "Bytes in memtables now (gauge)";

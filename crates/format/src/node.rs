@@ -7,7 +7,7 @@
 //!  0  u8   kind: 1 leaf, 2 inner (0: none, the page was freed; 3: overflow page, see `overflow`)
 //!  1  u8   level: 0 in a leaf, the height above the leaves in an inner node
 //!  2  u8   flags: 1 = no high fence (the node is the right edge), 2 = the parent's slot of this
-//!          leaf says "dead since"
+//!          node says "dead since"
 //!  3  u8   zero
 //!  4  u16  slots
 //!  6  u16  dead cells: cells of a leaf with DELETED
@@ -36,6 +36,8 @@
 //!   the longest common prefix of both fences, so that every key that belongs here has it. At the
 //!   right edge it is a prefix of the low fence that all present keys share (empty at first): a
 //!   key without it ends the leaf.
+//! * a slot of an inner node has a "dead since" exactly if its child has the flag; if the inner
+//!   node has the flag itself, all its slots have one, none younger than the one above it.
 //! * slots + cells + holes + fences fit; holes and dead cells are counted exactly.
 //!
 //! `Node::parse` checks the header in O(1); every later access checks the cell it touches, so
@@ -189,7 +191,7 @@ impl LeafCell<'_> {
 pub struct InnerCell {
     /// The child.
     pub child: PageNo,
-    /// Set if snapshots at or above this timestamp see no row in the child (E6).
+    /// Set if snapshots at or above this timestamp see no row in the child, or below it (E6).
     pub dead_since: Option<Lsn>,
 }
 
@@ -267,7 +269,7 @@ impl<'a> Node<'a> {
     pub fn dead_count(&self) -> usize {
         u16_at(self.bytes, 6)
     }
-    /// True if the parent's slot says "dead since".
+    /// True if the parent's slot of this node says "dead since".
     pub fn is_marked_dead(&self) -> bool {
         self.bytes[2] & FLAG_DEAD != 0
     }

@@ -228,7 +228,7 @@ impl<'a> NodeMut<'a> {
         put_u16(self.bytes, 4, count - 1);
     }
 
-    /// Sets whether the parent's slot of this leaf says "dead since".
+    /// Sets whether the parent's slot of this node says "dead since".
     pub fn mark_dead(&mut self, dead: bool) {
         self.bytes[2] = (self.bytes[2] & !FLAG_DEAD) | if dead { FLAG_DEAD } else { 0 };
     }

@@ -65,7 +65,7 @@ pub enum TreeOp<'a> {
     },
     /// Stamps dropped and cells removed: u16 items (`COMPACT_REMOVE`), little-endian.
     Compact(&'a [u8]),
-    /// Whether the parent's slot of this leaf says "dead since".
+    /// Whether the parent's slot of this node says "dead since".
     MarkDead(bool),
     /// An overflow page.
     Overflow(&'a [u8]),

@@ -30,6 +30,7 @@ mod space;
 pub mod supply;
 mod sync;
 mod translate;
+mod visits;
 
 #[cfg(test)]
 mod crash_tests;
@@ -48,6 +49,7 @@ pub use mtr::Mtr;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
 pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats};
 pub use space::SpaceStats;
+pub use visits::visits;
 
 /// Bytes of log to reserve for each page that a mini-transaction allocates or frees, on top of the
 /// caller's own ops.

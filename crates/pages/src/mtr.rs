@@ -118,6 +118,7 @@ impl<'a> Mtr<'a> {
         if let Some(slot) = self.slot_of(page) {
             return Ok(slot);
         }
+        crate::visits::count();
         let pages = self.pages;
         pages.rt.step();
         loop {

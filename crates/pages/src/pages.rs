@@ -165,6 +165,7 @@ impl Pages {
     /// file, offset and page), `ReadFailed`. A reader that got the number from a page it no longer
     /// holds validates that page's version before it believes in damage: the page may be freed.
     pub fn read(&self, page: PageNo, access: Access) -> Result<PageRead<'_>> {
+        crate::visits::count();
         let mut credits = 0;
         loop {
             if let Some(index) = self.translation.get(page) {

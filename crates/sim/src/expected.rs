@@ -130,6 +130,8 @@ pub const METRIC_EVENTS: &[(Metric, &str)] = &[
     (Metric::Splits, "page split"),
     (Metric::Compactions, "leaf compacted"),
     (Metric::LeafMerges, "leaf merged or unlinked"),
+    (Metric::DeadNoted, "leaf noted as dead"),
+    (Metric::DeadSkips, "what is noted as dead skipped unread"),
     (Metric::UnloggedValueBytes, "bytes of a long value kept out of the log"),
     (Metric::MemtableFlushes, "memtable flushed"),
     (Metric::Merges, "runs merged"),

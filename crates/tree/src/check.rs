@@ -1,9 +1,10 @@
-//! Checking a tree while it is in use: every node's own invariants, levels, fences against the
-//! parent's slots, that no page is reached twice; counts and fill on the way.
+//! Checking a tree while it is in use: every node's own invariants, levels, fences and notes of the
+//! dead (`dead`) against the parent's slots, that no page is reached twice; counts and fill on the
+//! way.
 
 use crate::tree::{Goal, Tree};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Error, Kind, PageNo, Result};
+use evenkeel_base::{Error, Kind, Lsn, PageNo, Result};
 use evenkeel_format::node::Node;
 use evenkeel_pages::{Access, PageToken};
 use std::collections::HashSet;
@@ -88,6 +89,9 @@ impl Tree {
         let level = match Node::parse(&root) {
             Ok(node) if root.tree() == self.id() && node.level() > 0 => {
                 check.one(self.root(), &node);
+                if node.is_marked_dead() {
+                    check.problem(self.root(), "no parent says that the root is dead");
+                }
                 node.level()
             }
             _ => {
@@ -161,26 +165,32 @@ impl Check<'_> {
             let key = node.key(slot);
             let next = if slot + 1 < node.count() { Some(node.key(slot + 1)) } else { None };
             let high = next.as_deref().or(node.high());
-            let child = node.inner_cell(slot).map(|cell| cell.child);
-            let misfit =
-                match child.and_then(|no| Ok((no, self.tree.pages().read(no, Access::UseOnce)?))) {
-                    Ok((no, page)) => match Node::parse(&page) {
-                        Ok(child) => {
-                            let fits = page.tree() == self.tree.id()
-                                && child.level() + 1 == node.level()
-                                && child.low() == key
-                                && child.high() == high;
-                            if fits {
-                                self.one(no, &child);
-                                continue;
-                            }
-                            (no, "tree, level or fences do not fit the parent".to_string())
-                        }
-                        Err(e) => (no, e.to_string()),
-                    },
-                    Err(e) if e.kind() == Kind::Corrupt => (PageNo(page_of(&e)), e.to_string()),
-                    Err(e) => return Err(e),
-                };
+            let cell = node.inner_cell(slot);
+            let read = |no| Ok((no, self.tree.pages().read(no, Access::UseOnce)?));
+            let misfit = match cell.as_ref().map_err(Clone::clone).and_then(|cell| read(cell.child))
+            {
+                Ok((no, page)) => match Node::parse(&page) {
+                    Ok(child) => {
+                        let since = cell.ok().and_then(|cell| cell.dead_since);
+                        let fits = page.tree() == self.tree.id()
+                            && child.level() + 1 == node.level()
+                            && child.low() == key
+                            && child.high() == high;
+                        let why = if !fits {
+                            "tree, level or fences do not fit the parent"
+                        } else if !is_as_dead(&child, since) {
+                            "it is not as dead as the parent says"
+                        } else {
+                            self.one(no, &child);
+                            continue;
+                        };
+                        (no, why.to_string())
+                    }
+                    Err(e) => (no, e.to_string()),
+                },
+                Err(e) if e.kind() == Kind::Corrupt => (PageNo(page_of(&e)), e.to_string()),
+                Err(e) => return Err(e),
+            };
             if !last_look && !self.tree.pages().is_current(&parent) {
                 return Ok(Some(key));
             }
@@ -206,6 +216,14 @@ impl Check<'_> {
         self.report.leaf_bytes_used += node.used_bytes() as u64;
         self.report.leaf_bytes += node.payload_bytes() as u64;
     }
+}
+
+/// True if a node agrees with what its parent's slot says of it (E6).
+fn is_as_dead(node: &Node<'_>, since: Option<Lsn>) -> bool {
+    let Some(since) = since else { return !node.is_marked_dead() };
+    let below =
+        |slot| node.inner_cell(slot).is_ok_and(|c| c.dead_since.is_some_and(|s| s <= since));
+    node.is_marked_dead() && (node.is_leaf() || (0..node.count()).all(below))
 }
 
 /// The page that an error names.

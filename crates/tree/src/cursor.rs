@@ -5,9 +5,10 @@
 
 use crate::tree::{Goal, Tree};
 use crate::write::LeafRow;
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result};
 use evenkeel_format::node::Node;
-use evenkeel_pages::Access;
+use evenkeel_pages::{Access, PageRead};
 use std::cmp::Ordering;
 use std::ops::Bound;
 
@@ -28,7 +29,7 @@ const PREFETCH_LEAVES_ONCE: usize = 64;
 const SCAN_LEAVES: usize = 2;
 /// A scan that starts again this often without progress met damage.
 const RESTARTS_MAX: usize = 1_000;
-/// Dead leaves below one parent that a scan asks to be reclaimed if no snapshot needs them.
+/// Dead children of one node that a scan asks to be reclaimed if no snapshot needs them.
 const ASK_SKIPPED_MAX: usize = 16;
 
 /// Walks the rows of a tree in key order, deleted ones included.
@@ -217,44 +218,70 @@ impl Cursor {
         let tree = self.tree.clone();
         let parent = tree.find(goal, 1, Access::Normal)?;
         let node = Node::parse(&parent)?;
-        let mut slot = goal.child_slot(&node);
-        let (mut horizon, mut skips) = (Lsn::ZERO, 0);
-        while let Some((leaf, since)) = self.dead_leaf(&node, slot)? {
-            if skips == 0 {
-                horizon = tree.trees().commits.horizon();
-            }
-            skips += 1;
-            if skips <= ASK_SKIPPED_MAX {
-                tree.note_skipped(leaf, since, horizon);
-            }
-            let next = match self.direction {
-                Direction::Forward => slot + 1,
-                Direction::Backward => slot.wrapping_sub(1),
-            };
-            if next >= node.count() {
-                let behind = match self.direction {
-                    Direction::Forward => node.high(),
-                    Direction::Backward => Some(node.low()).filter(|low| !low.is_empty()),
-                };
-                return Ok(Loaded::Skipped(behind.map(<[u8]>::to_vec)));
-            }
-            slot = next;
+        let slot = goal.child_slot(&node);
+        if self.dead_child(&node, slot)?.is_some() {
+            tree.trees().rt.metrics.add(Metric::DeadSkips, 1);
+            return Ok(Loaded::Skipped(self.skip_dead(parent, goal)?));
         }
-        let skipped = slot != goal.child_slot(&node);
         let page = node.inner_cell(slot)?.child;
-        // Where the dead leaves end.
-        let edge = match self.direction {
-            _ if !skipped => Vec::new(),
-            Direction::Forward => node.key(slot),
-            Direction::Backward => node.key(slot + 1),
-        };
         self.read_ahead(&node, slot);
         drop(parent);
-        match self.direction {
-            _ if !skipped => self.copy(page, goal),
-            Direction::Forward => self.copy(page, Goal::At(&edge)),
-            Direction::Backward => self.copy(page, Goal::Before(&edge)),
+        self.copy(page, goal)
+    }
+
+    /// The key behind what is dead from the goal on, by the highest node that says so; `None`:
+    /// there is nothing behind it. The child of `parent` that the goal asks for is dead.
+    fn skip_dead(&self, parent: PageRead<'_>, goal: Goal<'_>) -> Result<Option<Vec<u8>>> {
+        let node = Node::parse(&parent)?;
+        let behind = self.behind_dead(&node, parent.page_no(), goal.child_slot(&node))?;
+        if !node.is_marked_dead() {
+            return Ok(behind);
         }
+        // The node itself may be dead for this reader, and its neighbours too.
+        let level = node.level() + 1;
+        drop(parent);
+        let Some(above) = self.tree.find_if_high(goal, level, Access::Normal)? else {
+            return Ok(behind);
+        };
+        let node = Node::parse(&above)?;
+        match self.dead_child(&node, goal.child_slot(&node))? {
+            Some(_) => self.skip_dead(above, goal),
+            None => Ok(behind),
+        }
+    }
+
+    /// The key behind the dead children of a node from `slot` on.
+    fn behind_dead(&self, node: &Node<'_>, page: PageNo, from: usize) -> Result<Option<Vec<u8>>> {
+        let tree = &self.tree;
+        let horizon = tree.trees().commits.horizon();
+        let (mut slot, mut skips) = (from, 0);
+        while let Some((child, since)) = self.dead_child(node, slot)? {
+            skips += 1;
+            if skips <= ASK_SKIPPED_MAX {
+                tree.note_skipped(child, since, horizon);
+            }
+            let next = match self.direction {
+                Direction::Forward => Some(slot + 1).filter(|next| *next < node.count()),
+                Direction::Backward => slot.checked_sub(1),
+            };
+            match next {
+                Some(next) => slot = next,
+                None => {
+                    if skips == node.count() && !node.is_marked_dead() && page != tree.root() {
+                        // The node above does not say so yet.
+                        tree.ask_dead(page);
+                    }
+                    return Ok(match self.direction {
+                        Direction::Forward => node.high().map(<[u8]>::to_vec),
+                        Direction::Backward => Some(node.low().to_vec()).filter(|l| !l.is_empty()),
+                    });
+                }
+            }
+        }
+        Ok(Some(match self.direction {
+            Direction::Forward => node.key(slot),
+            Direction::Backward => node.key(slot + 1),
+        }))
     }
 
     fn copy(&mut self, page: PageNo, goal: Goal<'_>) -> Result<Loaded> {
@@ -282,8 +309,8 @@ impl Cursor {
         }
     }
 
-    /// The leaf at a slot if it is to be skipped, and since when it is dead.
-    fn dead_leaf(&self, node: &Node<'_>, slot: usize) -> Result<Option<(PageNo, Lsn)>> {
+    /// The child at a slot if it is dead for this reader, and since when.
+    fn dead_child(&self, node: &Node<'_>, slot: usize) -> Result<Option<(PageNo, Lsn)>> {
         let Some(at) = self.skip_dead_at else { return Ok(None) };
         let cell = node.inner_cell(slot)?;
         Ok(cell.dead_since.filter(|since| *since <= at).map(|since| (cell.child, since)))

@@ -99,7 +99,7 @@ impl Tree {
             if node.is_marked_dead() {
                 // The parent must not say so when a row arrives (E6).
                 drop(mtr);
-                self.clear_dead(op.row(from).key)?;
+                self.clear_dead(0, op.row(from).key)?;
                 continue;
             }
             match self.look(&node, from, op)? {

@@ -28,6 +28,7 @@ mod bulk;
 mod check;
 mod compact;
 mod cursor;
+mod dead;
 mod estimate;
 mod insert;
 mod merge;

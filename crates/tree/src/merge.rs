@@ -1,11 +1,12 @@
 //! Merging neighbours (E6): an empty leaf is unlinked, two thin nodes become one, an inner node
 //! with a single child takes children from its neighbour, a root with a single inner child takes
-//! that child's place. Each step is one mini-transaction.
+//! that child's place. Each step is one mini-transaction. Where both neighbours are noted as dead
+//! so is what becomes of them, and the note of their parent stays true.
 
 use crate::split::range_bytes;
 use crate::tree::{Goal, Tree, change, change_image};
-use evenkeel_base::Result;
 use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Lsn, Result};
 use evenkeel_format::node::{InnerCell, KIND_NONE, Node, NodeMut, SLOT_BYTES};
 use evenkeel_format::tree_op::TreeOp;
 use evenkeel_pages::{Access, Mtr};
@@ -57,14 +58,17 @@ impl Tree {
 
     /// Joins an inner node with a neighbour, or shrinks the root.
     fn merge_up(&self, level: u8, key: &[u8]) -> Result<bool> {
-        let page = self.find(Goal::At(key), level, Access::Normal)?;
+        let Some(page) = self.find_if_high(Goal::At(key), level, Access::Normal)? else {
+            return Ok(false);
+        };
         let is_root = page.page_no() == self.root();
         drop(page);
         if is_root { self.shrink_root(level) } else { self.merge(level, key) }
     }
 
     fn merge_once(&self, level: u8, key: &[u8]) -> Result<Step> {
-        let parent_no = self.find(Goal::At(key), level + 1, Access::Normal)?.page_no();
+        let above = self.find_if_high(Goal::At(key), level + 1, Access::Normal)?;
+        let Some(parent_no) = above.map(|page| page.page_no()) else { return Ok(Step::Left) };
         let mut reserved = self.reserve_log()?;
         let mut mtr = self.pages().begin(MERGE_FRAMES)?;
         let Some(parent) = self.write_node(&mut mtr, parent_no, level + 1, key)? else {
@@ -93,8 +97,8 @@ impl Tree {
             Join::Leave => Ok(()),
             Join::KeepRight => self.keep_right(&mut mtr, &places, right_cell),
             Join::KeepLeft => self.keep_left(&mut mtr, &places),
-            Join::Merge => self.merge_left(&mut mtr, &places, left_cell),
-            Join::Share => self.share(&mut mtr, &places),
+            Join::Merge => self.merge_left(&mut mtr, &places, left_cell, right_cell),
+            Join::Share => self.share(&mut mtr, &places, left_cell, right_cell),
         };
         done.map_err(|e| self.trees().rt.health.fail(e))?;
         let node = Node::parse(mtr.page(parent))?;
@@ -116,10 +120,13 @@ impl Tree {
         if right.count() == 0 && left_bytes <= page {
             return Ok(Join::KeepLeft);
         }
-        if left_bytes + right_bytes - fences <= page * 3 / 4 {
+        let single = !left.is_leaf() && (left.count() == 1 || right.count() == 1);
+        // A single child stands in the way of its leaf: any page will do.
+        let most = if single { page } else { page * 3 / 4 };
+        if left_bytes + right_bytes - fences <= most {
             return Ok(Join::Merge);
         }
-        if left.is_leaf() || left.count() > 1 && right.count() > 1 {
+        if !single {
             return Ok(Join::Leave);
         }
         Ok(if self.can_share(mtr, at)? { Join::Share } else { Join::Leave })
@@ -144,18 +151,25 @@ impl Tree {
         Ok(())
     }
 
-    fn merge_left(&self, mtr: &mut Mtr<'_>, at: &Places, left_cell: InnerCell) -> Result<()> {
+    fn merge_left(
+        &self,
+        mtr: &mut Mtr<'_>,
+        at: &Places,
+        left_cell: InnerCell,
+        right_cell: InnerCell,
+    ) -> Result<()> {
+        let dead_since = both_dead_since(left_cell, right_cell);
         let (low, high) = at.outer_fences(mtr)?;
         let (left, right) = (Node::parse(mtr.page(at.left))?, Node::parse(mtr.page(at.right))?);
         let mut page = vec![0; left.payload_bytes()];
         let mut merged = NodeMut::format(&mut page, left.level(), &low, high.as_deref())?;
         merged.append_from(&left, 0..left.count())?;
         merged.append_from(&right, 0..right.count())?;
+        merged.mark_dead(dead_since.is_some());
         change_image(mtr, at.left, &mut merged)?;
         change(mtr, at.parent, &TreeOp::RemoveChild { slot: at.slot + 1 })?;
-        // A merged leaf carries no "dead since" mark: neither may its slot.
         let child = left_cell.child;
-        change(mtr, at.parent, &TreeOp::SetChild { slot: at.slot, child, dead_since: None })?;
+        change(mtr, at.parent, &TreeOp::SetChild { slot: at.slot, child, dead_since })?;
         wipe(mtr, at.right);
         Ok(())
     }
@@ -184,7 +198,14 @@ impl Tree {
         Ok(fits && grows + 16 + sep.len() <= parent.free_bytes())
     }
 
-    fn share(&self, mtr: &mut Mtr<'_>, at: &Places) -> Result<()> {
+    fn share(
+        &self,
+        mtr: &mut Mtr<'_>,
+        at: &Places,
+        left_cell: InnerCell,
+        right_cell: InnerCell,
+    ) -> Result<()> {
+        let dead_since = both_dead_since(left_cell, right_cell);
         let halves = at.halves(mtr)?;
         let (low, high) = at.outer_fences(mtr)?;
         let (left, right) = (Node::parse(mtr.page(at.left))?, Node::parse(mtr.page(at.right))?);
@@ -198,11 +219,17 @@ impl Tree {
         let mut new_right = NodeMut::format(&mut page, left.level(), &halves.sep, high.as_deref())?;
         new_right.append_from(&left, from_left..left.count())?;
         new_right.append_from(&right, from_right..right.count())?;
-        let right_no = mtr.page_no(at.right);
+        for half in [&mut new_left, &mut new_right] {
+            half.mark_dead(dead_since.is_some());
+        }
         change_image(mtr, at.left, &mut new_left)?;
         change_image(mtr, at.right, &mut new_right)?;
-        change(mtr, at.parent, &TreeOp::RemoveChild { slot: at.slot + 1 })?;
-        change(mtr, at.parent, &TreeOp::InsertChild { child: right_no, key: &halves.sep })
+        let (left, right) = (left_cell.child, right_cell.child);
+        let slot = at.slot;
+        change(mtr, at.parent, &TreeOp::RemoveChild { slot: slot + 1 })?;
+        change(mtr, at.parent, &TreeOp::InsertChild { child: right, key: &halves.sep })?;
+        change(mtr, at.parent, &TreeOp::SetChild { slot, child: left, dead_since })?;
+        change(mtr, at.parent, &TreeOp::SetChild { slot: slot + 1, child: right, dead_since })
     }
 
     /// A root with a single inner child takes over that child's content.
@@ -220,12 +247,19 @@ impl Tree {
         };
         let mut page = mtr.page(child).to_vec();
         let mut node = NodeMut::parse(&mut page)?;
+        // No slot speaks of the root.
+        node.mark_dead(false);
         mtr.free(child)?;
         change_image(&mut mtr, root, &mut node).map_err(|e| self.trees().rt.health.fail(e))?;
         wipe(&mut mtr, child);
         mtr.commit(&mut reserved);
         Ok(true)
     }
+}
+
+/// Since when two neighbours together are dead.
+fn both_dead_since(left: InnerCell, right: InnerCell) -> Option<Lsn> {
+    Some(left.dead_since?.max(right.dead_since?))
 }
 
 /// Two neighbours and the left one's slot in their parent.
@@ -250,7 +284,9 @@ impl Places {
 
     fn halves(&self, mtr: &Mtr<'_>) -> Result<Halves> {
         let (left, right) = (Node::parse(mtr.page(self.left))?, Node::parse(mtr.page(self.right))?);
-        let half = (left.count() + right.count()) / 2;
+        let both = left.count() + right.count();
+        // The one with a single child gets another one.
+        let half = if left.count() == 1 { both.div_ceil(2) } else { both / 2 };
         let sep = match half.checked_sub(left.count()) {
             None => left.key(half),
             Some(i) => right.key(i),

@@ -1,18 +1,17 @@
 //! Reclaiming leaves that lost their rows (E6): a bounded queue that deletes and scans feed in
 //! O(1), and the beat that takes from it: compacts a leaf, merges it with a neighbour (`merge`),
-//! or, while a snapshot still needs its rows, notes in the parent's slot since when it is dead.
-//! Dropping an entry is safe: the next delete or scan there asks again; a scan that skips leaves
-//! which are noted as dead asks for those that no snapshot needs any more.
+//! or, while a snapshot still needs its rows, notes since when it is dead (`dead`).
+//! Dropping an entry is safe: the next delete or scan there asks again; a scan that skips what is
+//! noted as dead asks for it if no snapshot needs it any more, and an inner node for its children.
 //!
 //! An entry is ready, or it waits for the purge horizon. One that waits keeps nobody from what is
 //! ready, and becomes ready when its leaf has lost its last row.
 
 use crate::compact::plan;
-use crate::tree::{Goal, Tree, Trees, change};
+use crate::tree::{Goal, Tree, Trees};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Kind, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::node::Node;
-use evenkeel_format::tree_op::TreeOp;
 use evenkeel_io::Event;
 use evenkeel_pages::Access;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,9 +22,6 @@ use std::sync::Arc;
 const QUEUE_MAX: usize = 65_536;
 /// Dead rows in a leaf that make a scan ask for compaction.
 pub(crate) const SCAN_DEAD_MAX: usize = 32;
-/// A "dead since" in the parent's cell.
-const DEAD_BYTES: usize = 8;
-const MAKE_ROOM_MAX: usize = 4;
 /// Leaves one beat follows to the right of the first.
 const BEAT_LEAVES_MAX: usize = 16;
 
@@ -170,16 +166,16 @@ impl Tree {
         self.trees().reclaim.push(Entry { tree, root, leaf, horizon, dead: false });
     }
 
-    /// The same of a leaf without a live row.
-    fn ask_dead(&self, leaf: PageNo) {
+    /// The same of a leaf without a live row, or of an inner node whose children are all dead.
+    pub(crate) fn ask_dead(&self, leaf: PageNo) {
         let (tree, root, horizon) = (self.id(), self.root(), Lsn::ZERO);
         self.trees().reclaim.push(Entry { tree, root, leaf, horizon, dead: true });
     }
 
-    /// A scan skips this leaf, noted as dead since `since`.
-    pub(crate) fn note_skipped(&self, leaf: PageNo, since: Lsn, horizon: Lsn) {
+    /// A scan skips this node, noted as dead since `since`.
+    pub(crate) fn note_skipped(&self, node: PageNo, since: Lsn, horizon: Lsn) {
         if since <= horizon {
-            self.ask_reclaim(leaf, Lsn::ZERO);
+            self.ask_reclaim(node, Lsn::ZERO);
         }
     }
 
@@ -207,23 +203,46 @@ impl Tree {
         }
     }
 
-    /// Reclaims a leaf, and then what it was merged with as long as that helps.
-    fn reclaim(&self, leaf: PageNo) -> Result<()> {
-        let page = self.pages().read(leaf, Access::UseOnce)?;
+    fn reclaim(&self, page: PageNo) -> Result<()> {
+        let page = self.pages().read(page, Access::UseOnce)?;
         let node = Node::parse(&page)?;
-        if page.tree() != self.id() || !node.is_leaf() {
+        if page.tree() != self.id() {
             return Ok(());
         }
-        let low = node.low().to_vec();
+        let (level, low) = (node.level(), node.low().to_vec());
+        if level == 0 {
+            drop(page);
+            return self.reclaim_leaf(&low);
+        }
+        if node.is_marked_dead() {
+            return self.ask_children(&node);
+        }
         drop(page);
+        self.mark_dead_from(level, &low)
+    }
+
+    /// Asks for the children of a dead node that no snapshot needs any more.
+    fn ask_children(&self, node: &Node<'_>) -> Result<()> {
+        let horizon = self.trees().commits.horizon();
+        for slot in 0..node.count() {
+            let cell = node.inner_cell(slot)?;
+            if let Some(since) = cell.dead_since {
+                self.note_skipped(cell.child, since, horizon);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reclaims a leaf, and then what it was merged with as long as that helps.
+    fn reclaim_leaf(&self, low: &[u8]) -> Result<()> {
         for _ in 0..BEAT_LEAVES_MAX {
             self.trees().rt.step();
-            let (leaf, next) = self.next_step(&low)?;
+            let (leaf, next) = self.next_step(low)?;
             let went_on = match next {
-                Next::Compact => self.compact(&low, |_, plan| plan.removed > 0)?,
-                Next::Merge => self.merge(0, &low)?,
+                Next::Compact => self.compact(low, |_, plan| plan.removed > 0)?,
+                Next::Merge => self.merge(0, low)?,
                 Next::MarkDead(since) => {
-                    self.mark_dead(&low)?;
+                    self.mark_dead(low)?;
                     self.ask_reclaim(leaf, since);
                     false
                 }
@@ -237,7 +256,7 @@ impl Tree {
                 return Ok(());
             }
         }
-        let leaf = self.leaf_no(&low)?;
+        let leaf = self.leaf_no(low)?;
         self.ask_reclaim(leaf, Lsn::ZERO);
         Ok(())
     }
@@ -262,63 +281,6 @@ impl Tree {
             Next::Nothing
         };
         Ok((page.page_no(), next))
-    }
-
-    /// Notes in the parent's slot that no snapshot from some timestamp on sees a row in the leaf
-    /// of `key`. The leaf knows, so that whoever puts a row into it clears the note first.
-    fn mark_dead(&self, key: &[u8]) -> Result<()> {
-        self.set_dead(key, |node| Ok(plan(&*self.trees().commits, node)?.dead_since.map(Some)))
-    }
-
-    /// Takes the note away, before a row arrives.
-    pub(crate) fn clear_dead(&self, key: &[u8]) -> Result<()> {
-        self.set_dead(key, |node| Ok(node.is_marked_dead().then_some(None)))
-    }
-
-    /// Sets the note of the leaf of `key` to what `decide` says; `None`: leave it. A parent without
-    /// room for it is split: where keys ascend inner nodes are full.
-    fn set_dead(
-        &self,
-        key: &[u8],
-        decide: impl Fn(&Node<'_>) -> Result<Option<Option<Lsn>>>,
-    ) -> Result<()> {
-        // A root that is full grows first.
-        for _ in 0..MAKE_ROOM_MAX {
-            if self.set_dead_once(key, &decide)? {
-                break;
-            }
-            self.make_room_above(key, DEAD_BYTES)?;
-            self.trees().rt.step();
-        }
-        Ok(())
-    }
-
-    /// False if the parent has no room.
-    fn set_dead_once(
-        &self,
-        key: &[u8],
-        decide: impl Fn(&Node<'_>) -> Result<Option<Option<Lsn>>>,
-    ) -> Result<bool> {
-        let parent_no = self.find(Goal::At(key), 1, Access::Normal)?.page_no();
-        let mut reserved = self.reserve_log()?;
-        let mut mtr = self.pages().begin(2)?;
-        let Some(parent) = self.write_node(&mut mtr, parent_no, 1, key)? else { return Ok(true) };
-        let node = Node::parse(mtr.page(parent))?;
-        let slot = node.child_slot(key);
-        let child = node.inner_cell(slot)?.child;
-        let has_room = node.free_bytes() >= DEAD_BYTES;
-        let Some(leaf) = self.write_node(&mut mtr, child, 0, key)? else { return Ok(true) };
-        let Some(dead_since) = decide(&Node::parse(mtr.page(leaf))?)? else { return Ok(true) };
-        if dead_since.is_some() && !has_room {
-            return Ok(false);
-        }
-        let mut apply = || {
-            change(&mut mtr, parent, &TreeOp::SetChild { slot, child, dead_since })?;
-            change(&mut mtr, leaf, &TreeOp::MarkDead(dead_since.is_some()))
-        };
-        apply().map_err(|e| self.trees().rt.health.fail(e))?;
-        mtr.commit(&mut reserved);
-        Ok(true)
     }
 }
 

@@ -36,14 +36,17 @@ impl Tree {
         self.split(0, key, &|node| cut_leaf(node, key, cell_bytes))
     }
 
-    /// Makes room in the parent of the leaf of `key`; where that is the root it may take two calls.
-    pub(crate) fn make_room_above(&self, key: &[u8], bytes: usize) -> Result<()> {
-        self.split(1, key, &|node| cut_inner(node, bytes))
+    /// Makes room in the parent of the node of `level` that covers `key`; where that is the root it
+    /// may take two calls.
+    pub(crate) fn make_room_above(&self, level: u8, key: &[u8], bytes: usize) -> Result<()> {
+        self.split(level + 1, key, &|node| cut_inner(node, bytes))
     }
 
     fn split(&self, level: u8, key: &[u8], plan: Plan<'_>) -> Result<()> {
         loop {
-            let node = self.find(Goal::At(key), level, Access::Normal)?;
+            let Some(node) = self.find_if_high(Goal::At(key), level, Access::Normal)? else {
+                return Ok(());
+            };
             let is_root = node.page_no() == self.root();
             drop(node);
             if is_root {
@@ -52,6 +55,7 @@ impl Tree {
             match self.split_once(level, key, plan)? {
                 Split::Done => return Ok(()),
                 Split::Again => self.trees().rt.step(),
+                Split::DeadAbove => self.clear_dead(level + 1, key)?,
                 Split::ParentFull(bytes) => {
                     self.split(level + 1, key, &|node| cut_inner(node, bytes))?;
                 }
@@ -60,13 +64,18 @@ impl Tree {
     }
 
     fn split_once(&self, level: u8, key: &[u8], plan: Plan<'_>) -> Result<Split> {
-        let parent_no = self.find(Goal::At(key), level + 1, Access::Normal)?.page_no();
+        let above = self.find_if_high(Goal::At(key), level + 1, Access::Normal)?;
+        // The node has become the root.
+        let Some(parent_no) = above.map(|page| page.page_no()) else { return Ok(Split::Again) };
         let mut reserved = self.reserve_log()?;
         let mut mtr = self.pages().begin(SPLIT_FRAMES)?;
         let Some(parent) = self.write_node(&mut mtr, parent_no, level + 1, key)? else {
             return Ok(Split::Again);
         };
         let node = Node::parse(mtr.page(parent))?;
+        if node.is_marked_dead() {
+            return Ok(Split::DeadAbove);
+        }
         let child_no = node.inner_cell(node.child_slot(key))?.child;
         let Some(left) = self.write_node(&mut mtr, child_no, level, key)? else {
             return Ok(Split::Again);
@@ -152,6 +161,8 @@ fn prefix_ahead(low: &[u8], sep: &[u8]) -> usize {
 enum Split {
     Done,
     Again,
+    /// The parent is noted as dead: the new node would not be (E6).
+    DeadAbove,
     /// The parent has no room for a slot and cell of this size.
     ParentFull(usize),
 }

@@ -217,13 +217,24 @@ impl Tree {
         tree == self.id() && node.level() == level && goal.is_in(node)
     }
 
-    /// Latches the node of `level` that the goal asks for.
+    /// Latches the node of `level` that the goal asks for; the tree is that high.
     pub(crate) fn find(&self, goal: Goal<'_>, level: u8, access: Access) -> Result<PageRead<'_>> {
+        self.find_if_high(goal, level, access)?.ok_or_else(|| self.no_path(level))
+    }
+
+    /// The same; `None` if the tree is not that high (any more).
+    pub(crate) fn find_if_high(
+        &self,
+        goal: Goal<'_>,
+        level: u8,
+        access: Access,
+    ) -> Result<Option<PageRead<'_>>> {
         let mut read_errors = 0;
         for _ in 0..RESTARTS_MAX {
             match self.find_once(goal, level, access) {
-                Ok(Some(page)) => return Ok(page),
-                Ok(None) => {}
+                Ok(Search::Found(page)) => return Ok(Some(page)),
+                Ok(Search::TooLow) => return Ok(None),
+                Ok(Search::Again) => {}
                 Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
                     read_errors += 1;
                     if read_errors > READ_RETRIES_MAX {
@@ -234,20 +245,24 @@ impl Tree {
             }
             self.trees().rt.step();
         }
-        Err(Error::new(Code::TreeDamaged)
-            .with("tree", self.id())
-            .with("level", level)
-            .with("why", "no path leads to the key"))
+        Err(self.no_path(level))
     }
 
-    fn find_once(&self, goal: Goal<'_>, level: u8, access: Access) -> Result<Option<PageRead<'_>>> {
+    fn no_path(&self, level: u8) -> Error {
+        Error::new(Code::TreeDamaged)
+            .with("tree", self.id())
+            .with("level", level)
+            .with("why", "no path leads to the key")
+    }
+
+    fn find_once(&self, goal: Goal<'_>, level: u8, access: Access) -> Result<Search<'_>> {
         let mut page = self.pages().read(self.root(), Access::Normal)?;
         if page.tree() != self.id() {
             return Err(Error::new(Code::TreeGone).with("tree", self.id()));
         }
         let mut at = Node::parse(&page)?.level();
         if at < level {
-            return Ok(None);
+            return Ok(Search::TooLow);
         }
         while at > level {
             let node = Node::parse(&page)?;
@@ -257,10 +272,10 @@ impl Tree {
             page = self.pages().read(child, if at == 0 { access } else { Access::Normal })?;
             match Node::parse(&page) {
                 Ok(node) if self.accepts(page.tree(), &node, goal, at) => {}
-                _ => return Ok(None),
+                _ => return Ok(Search::Again),
             }
         }
-        Ok(Some(page))
+        Ok(Search::Found(page))
     }
 
     /// Page number of the leaf for a key, unlatched.
@@ -284,6 +299,15 @@ impl Tree {
             _ => Ok(None),
         }
     }
+}
+
+/// How a search from the root ended.
+enum Search<'t> {
+    Found(PageRead<'t>),
+    /// The tree is not that high.
+    TooLow,
+    /// Another page by now: search again.
+    Again,
 }
 
 /// A latched page of a mini-transaction, if it was the right one.

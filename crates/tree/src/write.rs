@@ -132,7 +132,7 @@ impl Tree {
             match self.attempt(mtr, slot, key, reserved, op, body, hinted)? {
                 Attempt::Done(changed) => return Ok(changed),
                 Attempt::NoRoom(bytes) => self.make_room(key, bytes)?,
-                Attempt::Marked => self.clear_dead(key)?,
+                Attempt::Marked => self.clear_dead(0, key)?,
             }
         }
     }

@@ -5,11 +5,13 @@
 mod chains;
 mod concurrent;
 mod crash;
+mod dead;
 mod figures;
 mod model;
 mod reclaim;
 
 use crate::*;
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
     Beat, Cause, CommitTable, Lsn, Result, Stamp, TreeId, TxnId, TxnState, UndoNo,
@@ -162,7 +164,7 @@ impl Db {
         self.end_threads();
     }
 
-    fn end_threads(&mut self) {
+    pub fn end_threads(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         self.events.iter().for_each(|event| event.notify());
         let tasks = std::mem::take(&mut *self.tasks.lock());
@@ -177,7 +179,11 @@ impl Db {
 
     /// Runs reclaim beats until none has work.
     pub fn reclaim(&self) {
-        while self.trees.reclaim_beat().unwrap() == Beat::More {}
+        let merges = || self.rt.metrics.get(Metric::LeafMerges);
+        let before = merges();
+        while self.trees.reclaim_beat().unwrap() == Beat::More {
+            assert!(merges() - before < 8_000, "merging goes on and on");
+        }
     }
 
     pub fn put(&self, tree: &Tree, key: &[u8], put: Put<'_>) -> Lsn {
