@@ -67,6 +67,8 @@ int32_t ek_move_numbers(const ek_database *db, ek_bytes table, uint64_t from, ui
 int32_t ek_pass_number(const ek_database *db, ek_bytes table, uint64_t number, ek_error *error);
 uint64_t ek_next_number(const ek_database *db, ek_bytes table);
 int32_t ek_restart_numbers(const ek_database *db, ek_bytes table, uint64_t next, ek_error *error);
+/* Messages of the engine: level 1 error, 2 warning, 3 information. Called by any thread. */
+void ek_messages(void (*take)(uint8_t level, ek_bytes text));
 void ek_watch_waits(const ek_database *db,
                     void (*begins)(uint64_t waiter, const uint64_t *others, size_t len),
                     void (*ends)(uint64_t waiter));

@@ -19,6 +19,19 @@ void report(const char *what, const ek_error &error)
   sql_print_error("EVENKEEL: %s: %s", what, error.text);
 }
 
+/* What the engine says to its administrator goes to the server's error log. */
+static void message(uint8_t level, ek_bytes text)
+{
+  const int len= (int) text.len;
+  const char *said= (const char *) text.ptr;
+  if (level == 1)
+    sql_print_error("EVENKEEL: %.*s", len, said);
+  else if (level == 2)
+    sql_print_warning("EVENKEEL: %.*s", len, said);
+  else
+    sql_print_information("EVENKEEL: %.*s", len, said);
+}
+
 std::string table_name(const char *path)
 {
   return strncmp(path, "./", 2) == 0 ? path + 2 : path;
@@ -90,6 +103,7 @@ static int evenkeel_init(void *p)
     return 1;
   }
   transactions_init();
+  ek_messages(message);
   ek_options options= {memory_size, log_size, 0, (uint8_t) flush_at_commit, &evenkeel_collations};
   ek_error error;
   evenkeel_db= ek_open(ek_text(data_dir), &options, &error);

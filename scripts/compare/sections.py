@@ -161,14 +161,18 @@ def ddl_under_load(base, plan, seen):
     seconds = max(plan.seconds * 3, 15)
 
     def work(server):
-        small_table(server, plan.rows(200_000))
+        small_table(server, plan.rows(1_000_000))
         idle = statistics.median(timed_alter(server) for _ in range(3))
         load = sysbench.Run(server, "update_non_index", sizes, seconds, 16)
         time.sleep(seconds / 3)
-        loaded = timed_alter(server)
+        # Long enough for three on every machine: the load is cut off at its own end.
+        loads, begun = [], time.monotonic()
+        while len(loads) < 3 and time.monotonic() - begun < seconds / 2:
+            loads.append(timed_alter(server))
+        loaded, lasted = statistics.median(loads), time.monotonic() - begun
         result = load.result()
         before = statistics.median(result["per_second"][1:int(seconds / 3)])
-        during = result["per_second"][int(seconds / 3):int(seconds / 3 + loaded) + 2]
+        during = result["per_second"][int(seconds / 3):int(seconds / 3 + lasted) + 1]
         server.sql("create or replace table small.e (id bigint primary key, k int, c varchar(120)) "
                    f"engine={server.engine}")
         load = sysbench.Run(server, "update_non_index", sizes, max(plan.seconds, 8), 16)

@@ -9,12 +9,13 @@
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
 //! two-phase recovery), `transaction` (begin to end, rows, scans), `number` (auto-increment,
 //! watched waits), `alter` (changes of tables), `inspect` (figures, locks, checks),
-//! `statistics` (of keys).
+//! `statistics` (of keys), `messages` (to the administrator).
 
 pub mod alter;
 pub mod collations;
 pub mod database;
 pub mod inspect;
+pub mod messages;
 pub mod number;
 pub mod statistics;
 pub mod transaction;

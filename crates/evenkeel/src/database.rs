@@ -4,14 +4,13 @@ use crate::engine::Engine;
 use crate::options::{Durability, Options};
 use crate::recovery::RecoveryReport;
 use crate::txn::{Txn, check_writable};
-use evenkeel_base::{Code, Error, Lsn, Result};
+use evenkeel_base::{Lsn, Result};
 use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableChange, TableDef,
     TableSpec, Value, WaitWatch,
 };
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// An open database. Cheap to clone; the last clone closes it.
@@ -55,15 +54,16 @@ impl Database {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.engine.closed.load(Ordering::Acquire) {
-            return Err(Error::new(Code::DatabaseClosed));
-        }
-        Ok(())
+        self.engine.check_open()
+    }
+
+    fn check_changeable(&self) -> Result<()> {
+        self.check_open()?;
+        check_writable(&self.engine)
     }
 
     fn check_ddl(&self) -> Result<()> {
-        self.check_open()?;
-        check_writable(&self.engine)?;
+        self.check_changeable()?;
         self.engine.rt.health.check_writable()
     }
 
@@ -250,16 +250,18 @@ impl Database {
     /// Commits a prepared transaction.
     ///
     /// # Errors
-    /// `XidUnknown`.
+    /// `XidUnknown`; `DatabaseClosed`, `OpenedReadOnly`.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.check_changeable()?;
         self.engine.store.commit_prepared(xid, self.engine.present.durability())
     }
 
     /// The ordered half of the same, as [`Txn::commit_ordered`]: its timestamp.
     ///
     /// # Errors
-    /// `XidUnknown`.
+    /// As `commit_prepared`.
     pub fn commit_prepared_ordered(&self, xid: &[u8]) -> Result<Lsn> {
+        self.check_changeable()?;
         self.engine.store.commit_prepared_ordered(xid)
     }
 
@@ -278,8 +280,9 @@ impl Database {
     /// Rolls a prepared transaction back.
     ///
     /// # Errors
-    /// `XidUnknown`.
+    /// As `commit_prepared`.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.check_changeable()?;
         self.engine.store.rollback_prepared(xid)
     }
 
@@ -292,7 +295,7 @@ impl Database {
     /// of a table, for a caller that fills in the column himself: the first.
     ///
     /// # Errors
-    /// `TableMissing`, `AutoIncrementSpent`.
+    /// `TableMissing`, `AutoIncrementSpent`; `DatabaseClosed`, `OpenedReadOnly`.
     pub fn reserve_numbers(
         &self,
         table: &str,
@@ -300,6 +303,7 @@ impl Database {
         increment: u64,
         wanted: u64,
     ) -> Result<u64> {
+        self.check_changeable()?;
         let store = &self.engine.store;
         store.reserve_numbers(&store.table(table)?, (offset, increment), wanted)
     }
@@ -308,8 +312,9 @@ impl Database {
     /// own: whether it was still `from`. One below `from` gives back what nobody was handed.
     ///
     /// # Errors
-    /// `TableMissing`.
+    /// `TableMissing`; `DatabaseClosed`, `OpenedReadOnly`.
     pub fn move_numbers(&self, table: &str, from: u64, to: u64) -> Result<bool> {
+        self.check_changeable()?;
         let store = &self.engine.store;
         store.move_numbers(&store.table(table)?, (from, to))
     }
@@ -317,8 +322,9 @@ impl Database {
     /// Numbers of the table go on above this one.
     ///
     /// # Errors
-    /// `TableMissing`.
+    /// `TableMissing`; `DatabaseClosed`, `OpenedReadOnly`.
     pub fn pass_number(&self, table: &str, number: u64) -> Result<()> {
+        self.check_changeable()?;
         let store = &self.engine.store;
         store.pass_number(&store.table(table)?, number)
     }

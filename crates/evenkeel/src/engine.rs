@@ -178,7 +178,9 @@ impl Engine {
         report.read_bytes = engine.rt.metrics.get(Metric::FileReadBytes);
         report.losers = engine.txns.reverting_count() as u64;
         report.ns = engine.rt.env.now_ns().saturating_sub(start);
+        log::info!("{}: {}", path.display(), report);
         let engine = Arc::new(engine);
+        log_failure(&engine.rt);
         engine.start_threads()?;
         Ok(engine)
     }
@@ -296,8 +298,15 @@ impl Engine {
         })
     }
 
-    /// Who provides is started before who waits for it: they are stopped in the opposite order.
+    /// Who provides is started before who waits for it: they are stopped in the opposite order. A
+    /// database that is only read has those who bring pages in and make room for them: what the
+    /// others would write stays in memory (`OverlayEnv`), as large as what they would read.
     fn start_threads(&self) -> Result<()> {
+        self.start_readers()?;
+        if self.options.read_only { Ok(()) } else { self.start_writers() }
+    }
+
+    fn start_readers(&self) -> Result<()> {
         let (sup, log) = (&self.supervisor, &self.log);
         let l = log.clone();
         let l2 = log.clone();
@@ -306,24 +315,28 @@ impl Engine {
         let p2 = p.clone();
         let rest = move || p2.next_clean_in();
         sup.start_timed("ek-cleaner", p.clean_event(), move || p.clean_beat(), rest)?;
-        let c = self.checkpointer.clone();
-        sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", move || c.beat()))?;
         let p = self.pages.clone();
         let p2 = p.clone();
         let rest = move || p2.next_supply_in();
         sup.start_timed("ek-frames", p.supply_event(), move || p.supply_beat(), rest)?;
         let p = self.pages.clone();
-        sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
-        let p = self.pages.clone();
         sup.start("ek-prefetch", p.prefetch_event(), move || p.prefetch_beat())?;
+        let m = self.lending.clone();
+        let m2 = m.clone();
+        sup.start_timed("ek-memory", m.event(), move || m.beat(), move || m2.rest())
+    }
+
+    fn start_writers(&self) -> Result<()> {
+        let (sup, log) = (&self.supervisor, &self.log);
+        let c = self.checkpointer.clone();
+        sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", move || c.beat()))?;
+        let p = self.pages.clone();
+        sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
         let r = self.runs.clone();
         sup.start("ek-flush", r.flush_event(), self.required("flush", move || r.flush_beat()))?;
         let r = self.runs.clone();
         let rest = move || r.next_merge_in();
         sup.start_timed("ek-merge", self.runs.merge_event(), self.merging(), rest)?;
-        let m = self.lending.clone();
-        let m2 = m.clone();
-        sup.start_timed("ek-memory", m.event(), move || m.beat(), move || m2.rest())?;
         if let Some(b) = self.ballast.clone() {
             let b2 = b.clone();
             sup.start_timed("ek-ballast", b.event(), move || b.beat(), move || b2.rest())?;
@@ -400,6 +413,15 @@ impl Engine {
         }
     }
 
+    /// # Errors
+    /// `DatabaseClosed`.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::new(Code::DatabaseClosed)),
+            false => Ok(()),
+        }
+    }
+
     /// Closes: stops the threads, writes what is dirty, takes a last checkpoint. Transactions still
     /// open are undecided at the next open and are rolled back there.
     ///
@@ -418,6 +440,9 @@ impl Engine {
             log::warn!("numbers of auto-increment columns will have a gap: {error}");
         }
         self.supervisor.stop()?;
+        if self.options.read_only {
+            return Ok(());
+        }
         self.rt.health.check_writable()?;
         self.pages.flush_all()?;
         match (self.checkpointer.take(true), &self.ballast) {
@@ -436,6 +461,19 @@ impl Drop for Engine {
             log::error!("closing: {error}");
         }
     }
+}
+
+/// Says in the log why writes have stopped, once.
+fn log_failure(rt: &Arc<Runtime>) {
+    let (weak, said) = (Arc::downgrade(rt), AtomicBool::new(false));
+    rt.health.on_failure(move || {
+        let first = weak.upgrade().and_then(|rt| rt.health.first_error());
+        if let Some(error) = first
+            && !said.swap(true, Ordering::Relaxed)
+        {
+            log::error!("writes have stopped, reads go on: {error}");
+        }
+    });
 }
 
 /// One process owns a directory; a read-only open locks it too, without writing to it.

@@ -20,6 +20,7 @@ use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
 use evenkeel_tree::TreeRedo;
 use evenkeel_txn::{CommittedIds, Txns};
+use std::fmt;
 use std::sync::Arc;
 
 /// What recovery did, for the log and for tests.
@@ -41,6 +42,22 @@ pub struct RecoveryReport {
     pub clean: bool,
     /// Nanoseconds from open to ready.
     pub ns: u64,
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecoveryReport { records, log_bytes, rows, clean, ns, .. } = self;
+        let ms = ns / 1_000_000;
+        match (clean, log_bytes) {
+            (_, 0) => write!(f, "open after {ms} ms, nothing to recover"),
+            (true, _) => write!(f, "open after {ms} ms, closed cleanly before"),
+            (false, _) => write!(
+                f,
+                "open after {ms} ms, recovered from {log_bytes} bytes of log: {records} records, \
+                 {rows} row operations"
+            ),
+        }
+    }
 }
 
 /// The components that recovery fills.

@@ -5,6 +5,7 @@ use crate::Database;
 use evenkeel_base::stall::StallFigures;
 use evenkeel_base::{Cause, Code, Result, metrics::Metric};
 use evenkeel_format::superblock;
+use evenkeel_io::Rng;
 pub use evenkeel_tables::TableCheck as CheckReport;
 use std::ops::Bound;
 
@@ -54,9 +55,9 @@ pub struct TableStats {
     pub name: String,
     /// Rows, estimated.
     pub rows_estimate: u64,
-    /// Leaf pages of its tree.
+    /// Leaf pages of its tree; an estimate where there are more than 256.
     pub leaf_pages: u64,
-    /// Bytes used in leaves, per 1,000 bytes of leaf.
+    /// Bytes used in leaves, per 1,000 bytes of leaf; of 256 of them where there are more.
     pub fill_per_mille: u64,
     /// Its indexes.
     pub indexes: Vec<IndexStats>,
@@ -109,7 +110,7 @@ impl Database {
         }
     }
 
-    /// Figures of every table; reads the inner pages and leaves of its trees.
+    /// Figures of every table; reads at most some hundred pages of each.
     ///
     /// # Errors
     /// Of storage.
@@ -119,9 +120,11 @@ impl Database {
             let state = self.engine.store.table(&name)?.state();
             let mut stats = TableStats { name, ..TableStats::default() };
             stats.rows_estimate = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
-            let tree = state.tree.check()?;
-            stats.leaf_pages = tree.leaf_pages;
-            stats.fill_per_mille = 1000 * tree.leaf_bytes_used / tree.leaf_bytes.max(1);
+            let mut random = Rng::new(self.engine.rt.env.random());
+            let draw = &mut |below: usize| random.below(below.max(1) as u64) as usize;
+            let leaves = state.tree.leaf_figures(draw)?;
+            stats.leaf_pages = leaves.leaves.round() as u64;
+            stats.fill_per_mille = (1000.0 * leaves.used_bytes / leaves.bytes.max(1.0)) as u64;
             for index in &state.shape.def.indexes {
                 let runs = self.engine.runs.stats(index.id);
                 stats.indexes.push(IndexStats {

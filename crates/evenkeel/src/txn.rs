@@ -151,8 +151,9 @@ impl Txn {
     /// A handle of a table for this transaction.
     ///
     /// # Errors
-    /// `TableMissing`.
+    /// `TableMissing`; `DatabaseClosed`.
     pub fn table(&mut self, name: &str) -> Result<TableRef<'_>> {
+        self.engine.check_open()?;
         let table = self.engine.store.table(name)?;
         Ok(TableRef { txn: &mut self.inner, table, reads_lock: self.reads_lock })
     }
@@ -161,8 +162,10 @@ impl Txn {
     /// timestamp, zero if nothing was changed.
     ///
     /// # Errors
-    /// `WritesStopped`: whether it is committed shows at the next open.
+    /// `WritesStopped`: whether it is committed shows at the next open; `DatabaseClosed`: it is
+    /// not.
     pub fn commit(self) -> Result<Lsn> {
+        self.engine.check_open()?;
         let durability = self.engine.present.durability();
         let operation = self.engine.rt.operation();
         let committed = self.inner.commit(durability);
@@ -175,8 +178,9 @@ impl Txn {
     /// the caller may order it in a log of his own.
     ///
     /// # Errors
-    /// `TransactionEnded`.
+    /// `TransactionEnded`; `DatabaseClosed`.
     pub fn commit_ordered(mut self) -> Result<Lsn> {
+        self.engine.check_open()?;
         self.inner.commit_ordered()
     }
 
@@ -232,8 +236,9 @@ impl Txn {
     /// False: it changed nothing and has ended.
     ///
     /// # Errors
-    /// `XidTooLong`, `XidInUse`, those of the log.
+    /// `XidTooLong`, `XidInUse`, those of the log; `DatabaseClosed`.
     pub fn prepare(mut self, xid: &[u8]) -> Result<bool> {
+        self.engine.check_open()?;
         self.inner.prepare(xid)
     }
 

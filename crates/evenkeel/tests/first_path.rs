@@ -1,10 +1,12 @@
 //! The main path end to end: create, load, index, commit, close, crash, reopen.
 
 use evenkeel::ValueRef::{Int, Text};
+use evenkeel::io::Env;
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, IndexSpec, Isolation, Options, Range, Row,
-    TableSpec,
+    Access, Code, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation,
+    Metric, Options, Range, Row, TableSpec,
 };
+use std::sync::Arc;
 
 fn spec() -> TableSpec {
     TableSpec::new()
@@ -101,6 +103,38 @@ fn a_process_that_dies_loses_nothing_acknowledged() {
     verify(&db, 5_000, true);
     load(&db, 5_000, 6_000);
     verify(&db, 6_000, true);
+}
+
+/// An open that only reads has nobody who merges, flushes or takes checkpoints; and who holds a
+/// transaction while another clone closes the database is told.
+#[test]
+fn who_only_reads_does_no_work_of_writers() {
+    let env: Arc<dyn Env> = Arc::new(evenkeel_io::MemEnv::new());
+    let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
+    let options = |read_only| Options {
+        read_only,
+        memory_size: 16 << 20,
+        ..Options::new().env(env.clone()).geometry(geometry)
+    };
+    let db = Database::open_with("db", options(false)).expect("open");
+    db.create_table("t", &spec().index(IndexSpec::new("by_city", &["city"]))).expect("create");
+    load(&db, 0, 12_000);
+    let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let (other, mut late) = (db.clone(), begin());
+    other.close().expect("close");
+    assert_eq!(late.table("t").err().expect("closed").code(), Code::DatabaseClosed);
+    assert_eq!(late.commit().expect_err("closed").code(), Code::DatabaseClosed);
+    assert_eq!(db.pass_number("t", 7).expect_err("closed").code(), Code::DatabaseClosed);
+    drop(db);
+    let db = Database::open_with("db", options(true)).expect("open read-only");
+    verify(&db, 12_000, true);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let stats = db.stats();
+    for nothing in [Metric::MergeWriteBytes, Metric::RunFlushBytes, Metric::Checkpoints] {
+        assert_eq!(stats.get(nothing), 0, "{}", nothing.name());
+    }
+    assert_eq!(db.commit_prepared(b"x").expect_err("read-only").code(), Code::OpenedReadOnly);
+    db.close().expect("close");
 }
 
 fn listing(dir: &std::path::Path) -> Vec<(String, u64, std::time::SystemTime)> {

@@ -29,7 +29,63 @@ fn typical(low: Place, high: Place) -> f64 {
     }
 }
 
+/// Leaves of which figures are told exactly, and leaves drawn for an estimate where there are more.
+const LEAVES_SEEN: usize = 256;
+
+/// Figures of a tree's leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LeafFigures {
+    /// How many; an estimate where there are more than 256.
+    pub leaves: f64,
+    /// Bytes used in the leaves that were seen.
+    pub used_bytes: f64,
+    /// Bytes of the leaves that were seen.
+    pub bytes: f64,
+}
+
 impl Tree {
+    /// How many leaves there are and how full they are, by at most 256 of them: all, where there
+    /// are no more, else drawn ones, each counted by what it stands for. `draw` gives a number
+    /// below its argument.
+    ///
+    /// # Errors
+    /// Of pages.
+    pub fn leaf_figures(&self, draw: &mut dyn FnMut(usize) -> usize) -> Result<LeafFigures> {
+        let root = self.pages().read(self.root(), Access::Normal)?;
+        let root = Node::parse(&root)?;
+        let few = root.level() == 1 && root.count() <= LEAVES_SEEN;
+        let looks = if few { root.count() } else { LEAVES_SEEN };
+        let mut sum = LeafFigures::default();
+        for at in 0..if root.level() == 0 { 1 } else { looks } {
+            let mut one = |count: usize| if few { at } else { draw(count) };
+            let (used, bytes, stands_for) = self.draw_leaf(&mut one)?;
+            sum.used_bytes += used as f64 * stands_for;
+            sum.bytes += bytes as f64 * stands_for;
+            sum.leaves += if few { 1.0 } else { stands_for / looks.max(1) as f64 };
+        }
+        if root.level() == 0 {
+            sum.leaves = 1.0;
+        }
+        Ok(sum)
+    }
+
+    /// Bytes used and bytes of a leaf, and how many it stands for: one over its chance.
+    fn draw_leaf(&self, draw: &mut dyn FnMut(usize) -> usize) -> Result<(usize, usize, f64)> {
+        let mut level = Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level();
+        let (mut key, mut leaves) = (Vec::new(), 1.0);
+        loop {
+            let page = self.find(Goal::At(&key), level, Access::UseOnce)?;
+            let node = Node::parse(&page)?;
+            if level == 0 || node.count() == 0 {
+                return Ok((node.used_bytes(), node.payload_bytes(), leaves));
+            }
+            let slot = draw(node.count()).min(node.count() - 1);
+            leaves *= node.count() as f64;
+            key = if slot == 0 { node.low().to_vec() } else { node.key(slot) };
+            level -= 1;
+        }
+    }
+
     /// About how many rows lie between the bounds, deleted ones not yet removed included. Exact
     /// when both bounds fall into one leaf; never 0 unless certain.
     ///

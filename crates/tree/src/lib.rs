@@ -42,6 +42,7 @@ mod write;
 pub use bulk::BulkLoad;
 pub use check::{Problem, TreeReport};
 pub use cursor::{Cursor, Direction};
+pub use estimate::LeafFigures;
 pub use insert::{LeafInserts, NewRow, RowsCommon};
 pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
 pub use redo::TreeRedo;

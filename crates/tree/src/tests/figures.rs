@@ -15,6 +15,26 @@ fn appends_leave_full_leaves() {
     assert!(report.fill_percent() >= 97.0, "{report:?}");
 }
 
+#[test]
+fn figures_of_leaves_are_exact_where_they_are_few_and_close_where_not() {
+    for (rows, exact) in [(3u64, true), (2_000, true), (60_000, false)] {
+        let db = Db::create(Arc::new(MemEnv::new()), 16_384);
+        let tree = db.tree();
+        (0..rows).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 100])));
+        let all = check(&tree);
+        let reads = db.rt.metrics.get(Metric::PageReads);
+        let mut rand = Rand(3);
+        let seen = tree.leaf_figures(&mut |n| rand.below(n as u64) as usize).unwrap();
+        assert_eq!(db.rt.metrics.get(Metric::PageReads), reads);
+        let off = seen.leaves / all.leaf_pages as f64 - 1.0;
+        let fill = 100.0 * seen.used_bytes / seen.bytes - all.fill_percent();
+        println!("{rows} rows: {off:+.3} of {} leaves, {fill:+.2} % full", all.leaf_pages);
+        assert_eq!(exact, all.leaf_pages <= 256);
+        let most = if exact { 1e-9 } else { 0.15 };
+        assert!(off.abs() <= most && fill.abs() <= most.max(0.5), "{off} {fill}");
+    }
+}
+
 /// The leaf behind the last begins with a guess at its keys' prefix: wrong where a byte turns over,
 /// with no, one or many rows in it by then.
 #[test]
