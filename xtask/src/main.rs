@@ -3,6 +3,7 @@
 //! `STYLE.md` let a program see; `docs` writes `docs/reference` from the tables in the code.
 
 mod docs;
+mod error_names;
 mod layers;
 mod licences;
 mod links;

@@ -31,8 +31,10 @@ enum Command {
     /// usage.
     #[command(subcommand)]
     Lab(Experiment),
-    /// Check every page, run and log block of a database that no process has open
+    /// Check a database that no process has open: its trees, runs and indexes
     ///
+    /// Reads every page that a tree uses, every block of every run and the log that recovery needs,
+    /// and compares each index with its table in both directions.
     /// Exit codes: 0 clean, 1 damage, 2 could not check.
     Check(Directory),
     /// Show versions, tables, indexes, log range and space of a database

@@ -31,7 +31,19 @@ impl Database {
         Database::open_with(path, Options::default())
     }
 
-    /// Opens the database with options.
+    /// Opens the database with options, here to read it without changing a byte:
+    ///
+    /// ```
+    /// # use evenkeel::{Access, Code, Database, Isolation, Options};
+    /// # let directory = std::env::temp_dir().join(format!("read-only-{}", std::process::id()));
+    /// # Database::open(&directory)?.close()?;
+    /// let db = Database::open_with(&directory, Options { read_only: true, ..Options::new() })?;
+    /// let refused = db.begin(Isolation::ReadCommitted, Access::ReadWrite).err();
+    /// assert_eq!(refused.map(|error| error.code()), Some(Code::OpenedReadOnly));
+    /// # drop(db);
+    /// # std::fs::remove_dir_all(directory).expect("removes");
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `open`, and `OptionOutOfRange`, `PageSizeMismatch`.
@@ -40,6 +52,16 @@ impl Database {
     }
 
     /// Begins a transaction.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    /// let mut people = txn.table("people")?;
+    /// people.insert(&[Int(4), Text("Oslo")])?;
+    /// people.delete(&[Int(2)])?;
+    /// txn.commit()?; // dropping it instead rolls back
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `DatabaseClosed`; `OpenedReadOnly`; `WritesStopped` for one that writes.
@@ -143,6 +165,15 @@ impl Database {
     }
 
     /// The same; `progress` shows how far it is and cancels it from another thread.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let progress = BuildProgress::default();
+    /// let shown = progress.clone(); // for a thread that looks at `share` and `time_left`
+    /// db.add_indexes_with("people", &[IndexSpec::new("by_both", &["town", "id"])], &progress)?;
+    /// assert_eq!((shown.phase(), shown.share()), (BuildPhase::Done, 1.0));
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `add_indexes`, and `BuildCancelled`; nothing is left behind then.

@@ -71,6 +71,16 @@ pub use statistics::KeyStatistics;
 pub use stats::{CheckReport, IndexStats, Info, Stats, TableStats};
 pub use txn::{IndexRef, IndexScan, Scan, TableRef, Txn};
 
+/// A database is shared by threads; a transaction goes from one to another.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    const fn sent<T: Send>() {}
+    shared::<Database>();
+    sent::<Txn>();
+    sent::<Scan>();
+    sent::<IndexScan>();
+};
+
 /// The environment: for users' own tests and for the simulator.
 pub mod io {
     pub use evenkeel_io::{AlignedBuf, Env, Event, File, OpenMode, RealEnv, Runtime, Task, Woken};

@@ -209,6 +209,16 @@ impl Txn {
 
     /// Sets a savepoint; one of the same name is replaced.
     ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    /// txn.savepoint("before")?;
+    /// txn.table("people")?.delete(&[Int(1)])?;
+    /// txn.rollback_to("before")?;
+    /// assert!(txn.table("people")?.get(&[Int(1)])?.is_some());
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `TransactionEnded`.
     pub fn savepoint(&mut self, name: &str) -> Result<()> {
@@ -234,6 +244,17 @@ impl Txn {
     /// First phase of a two-phase commit: durable when it returns. Finish it with
     /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`.
     /// False: it changed nothing and has ended.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    /// txn.table("people")?.delete(&[Int(3)])?;
+    /// txn.prepare(b"transfer 17")?;
+    /// // From here on it survives crashes, until somebody decides.
+    /// assert_eq!(db.prepared(), [b"transfer 17"]);
+    /// db.commit_prepared(b"transfer 17")?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `XidTooLong`, `XidInUse`, those of the log; `DatabaseClosed`.
@@ -294,7 +315,7 @@ impl<'t> TableRef<'t> {
     /// Inserts a row; the number its auto-increment column got, if it has one.
     ///
     /// # Errors
-    /// `DuplicateKey` naming the index; `ValueType`, `ValueRange`, `NullValue`; lock errors.
+    /// `DuplicateKey` naming the index; `ValueType`, `ValueRange`, `NullNotAllowed`; lock errors.
     pub fn insert(&mut self, row: &[ValueRef<'_>]) -> Result<Option<u64>> {
         timed(self.txn, |txn| txn.insert(&self.table, row))
     }
@@ -314,6 +335,15 @@ impl<'t> TableRef<'t> {
     /// Inserts rows that come in ascending order of the primary key, as one statement, and returns
     /// how many: they are appended at the right edge of the tree, whose leaves are left full, and
     /// nothing is kept of them here. The rows are part of the transaction like any others.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    /// let rows = (10..1000i64).map(|id| [Value::Int(id), Value::from("Oslo")]);
+    /// assert_eq!(txn.table("people")?.bulk_load(rows)?, 990);
+    /// txn.commit()?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `RowsNotSorted` naming the row; as `insert`. Nothing of the load is left then.
@@ -480,6 +510,18 @@ impl<'t> TableRef<'t> {
 
     /// Locks a row for writing and reads its newest version.
     ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    /// let (mut people, mut row) = (txn.table("people")?, Row::new());
+    /// if people.get_for_update(&[Int(2)], LockWait::Wait, &mut row)? {
+    ///     // Nobody else changes it before this transaction ends.
+    ///     people.update(&[Int(2)], &[(1, Text("Oslo"))])?;
+    /// }
+    /// txn.commit()?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `RowChanged`; lock errors.
     pub fn get_for_update(
@@ -547,6 +589,18 @@ impl<'t> TableRef<'t> {
 
     /// The rows of a range of the primary key, in order.
     ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    /// let mut scan = txn.table("people")?.scan(Range::from(&[Int(2)]), Direction::Backward)?;
+    /// let (mut row, mut found) = (Row::new(), Vec::new());
+    /// while scan.next(&mut row)? {
+    ///     found.push(row.get("id")?.to_owned());
+    /// }
+    /// assert_eq!(found, [Value::Int(3), Value::Int(2)]);
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Faults of the range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<Scan> {
@@ -609,6 +663,13 @@ impl<'t> TableRef<'t> {
 
     /// About how many rows a range of the primary key holds; never 0 unless certain.
     ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
+    /// assert!(txn.table("people")?.count_estimate(Range::from(&[Int(2)]))? > 0);
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Of storage; faults of the range.
     pub fn count_estimate(&mut self, range: Range<'_>) -> Result<u64> {
@@ -650,6 +711,19 @@ pub struct IndexRef<'t> {
 
 impl IndexRef<'_> {
     /// Reads only columns of the index and of the primary key: the table is not visited.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    /// let mut by_town = txn.table("people")?.index("by_town")?.keys_only();
+    /// let mut scan = by_town.scan(Range::prefix(&[Text("Oslo")]), Direction::Forward)?;
+    /// let (mut row, mut ids) = (Row::new(), Vec::new());
+    /// while scan.next(&mut row)? {
+    ///     ids.push(row.get("id")?.to_owned());
+    /// }
+    /// assert_eq!(ids, [Value::Int(1), Value::Int(3)]);
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
     #[must_use]
     pub fn keys_only(mut self) -> Self {
         self.keys_only = true;

@@ -47,7 +47,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Decodes a kind. # Errors: none; unknown kinds give `None`.
+    /// Decodes a kind; `None` if it is unknown.
     pub fn from_u8(value: u8) -> Option<RecordKind> {
         use RecordKind::*;
         [Page, Row, Revert, Commit, Abort, End, Prepare, Manifest, Checkpoint, Rows]
