@@ -1,12 +1,16 @@
-# make deps | bench | compare | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
+# make deps | deps-TASK | bench | compare | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
 SHELL := /bin/bash
 .PHONY: deps bench bench-compare compare test test-release plugin install sql profile check docs
 
 deps:
 	@bash scripts/deps.sh
 
+# What one task needs: make deps-bench, deps-plugin, ... (scripts/deps.sh lists them).
+deps-%:
+	@bash scripts/deps.sh $*
+
 # The insert benchmark with its defaults; pass more with ARGS="--rows 8M,2M --report out.html".
-bench: deps
+bench: deps-bench
 	cargo build --release -p evenkeel-cli
 	target/release/evenkeel bench $(ARGS)
 
@@ -17,8 +21,7 @@ bench-compare:
 
 # ENGINE=EVENKEEL beside InnoDB: sysbench, the insert benchmark, DDL under load, restart; a table and
 # out/compare.html. ARGS="--scale 1 --seconds 60" has the sizes of the bars.
-compare: plugin
-	@bash scripts/deps.sh servers
+compare: deps-servers plugin
 	cargo build --quiet --release -p evenkeel-cli
 	python3 scripts/compare $(ARGS)
 
@@ -32,7 +35,7 @@ install:
 	@bash scripts/install.sh
 
 # A private server with the engine loaded, and a client on it.
-sql: deps plugin
+sql: deps-plugin plugin
 	@bash scripts/sql.sh
 
 # Everything a change must pass.
@@ -44,7 +47,7 @@ test-release: test
 	@bash scripts/test-release.sh
 
 # A flame graph of the benchmark: out/flame.svg.
-profile: deps
+profile:
 	@bash scripts/profile.sh $(ARGS)
 
 # The quick checks alone: formatting, lints, tidy.

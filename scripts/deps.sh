@@ -1,21 +1,31 @@
 #!/bin/bash
-# Installs the Debian packages that the build and the tests need. As root or with `sudo -n`; else
+# Installs the Debian packages that a task needs: deps.sh [TASK]. As root or with `sudo -n`; else
 # prints the one command and exits 3. Does nothing, and needs no network, when all are there.
+#   bench    the library, the command and the embedded benchmark: a C compiler
+#   profile  the same and perf
+#   compare  the same and what the other embedded engines are built with
+#   plugin   the same as bench, and the MariaDB server, with the headers of its version
+#   servers  the same and sysbench
+#   test     everything that `make test` runs, the server's own suite too (without TASK: this)
 set -u
 cd "$(dirname "$0")/.." || exit 1
-packages=(chromium python3 gcc libc6-dev ca-certificates
-    g++ postgresql util-linux patch lsof perl libpcre2-posix3)
-if [ "${1:-}" = compare ]; then
-    packages+=(librocksdb-dev clang libclang-dev g++)
-elif [ "${1:-}" = servers ]; then
-    packages+=(sysbench)
-elif [ "${1:-}" = profile ]; then
-    packages+=(linux-perf)
-fi
+task=${1:-test}
+packages=(gcc libc6-dev ca-certificates)
+case "$task" in
+    bench) ;;
+    profile) packages+=(linux-perf) ;;
+    compare) packages+=(librocksdb-dev clang libclang-dev g++) ;;
+    plugin) packages+=(g++) ;;
+    servers) packages+=(g++ python3 sysbench) ;;
+    test) packages+=(g++ python3 chromium postgresql util-linux patch lsof perl libpcre2-posix3) ;;
+    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
+esac
 
 server() {
-    bash scripts/mariadb.sh install || exit $?
-    bash scripts/mariadb.sh suite >/dev/null
+    case "$task" in
+        plugin | servers | test) bash scripts/mariadb.sh install || exit $? ;;
+    esac
+    [ "$task" != test ] || bash scripts/mariadb.sh suite >/dev/null
     exit $?
 }
 

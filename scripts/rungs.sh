@@ -1,5 +1,6 @@
 # Sourced by test.sh and test-release.sh: `rung NAME COMMAND...` runs one rung of the ladder and
-# stops at the first failure; `rungs_done` prints the minutes that each took.
+# stops at the first failure; `rungs_done` prints the minutes that each took, and says so where they
+# are more in all than `budget_minutes`, if that is set.
 set -euo pipefail
 rung_names=()
 rung_seconds=()
@@ -24,4 +25,7 @@ rungs_done() {
         total=$((total + rung_seconds[i]))
     done
     awk -v s="$total" 'BEGIN {printf "%6.1f  in all\n", s / 60}'
+    if [ -n "${budget_minutes:-}" ] && [ "$total" -gt $((budget_minutes * 60)) ]; then
+        echo "== WARNING: more than the budget of $budget_minutes minutes"
+    fi
 }

@@ -1,19 +1,15 @@
 #!/usr/bin/env python3
 """Lists all committed rows and index entries of a cleanly closed Evenkeel directory: decode.py DIRECTORY
 
-A second decoder, written from docs/format alone, so that the pages are known to be complete. Standard
-library only; it never writes. A line for each row: row TABLE, then the values of the columns. A line for
-each index entry: entry TABLE INDEX, the values of the index, "/", the values of the primary key. Fields are
-separated by tabs. Values: NULL, true, false, numbers, f64:BITS, dec:UNSCALED, date:DAYS, time:MICROSECONDS,
-x:HEX, t:HEX.
-"""
+A second decoder of at most 400 lines, written from docs/format alone, so that the pages are known to be
+complete. Standard library only; it never writes. Lines: row TABLE, the columns' values; entry TABLE INDEX, the
+index's values, "/", those of the primary key; with tabs between. Values: NULL, true, false, numbers, f64:BITS,
+dec:UNSCALED, date:DAYS, time:MICROSECONDS, x:HEX, t:HEX."""
 import os, struct, sys
 from struct import unpack_from as at
-CRC_TABLE = []
-for n in range(256):
-    for _ in range(8):
-        n = (n >> 1) ^ (0x82F63B78 if n & 1 else 0)
-    CRC_TABLE.append(n)
+CRC_TABLE = range(256)
+for _ in range(8):
+    CRC_TABLE = [(n >> 1) ^ (0x82F63B78 if n & 1 else 0) for n in CRC_TABLE]
 def crc32c(*pieces):
     crc = 0xFFFFFFFF
     for byte in crc32c.database + b"".join(pieces):
@@ -25,8 +21,7 @@ def read(path, name, start=0, length=-1):
         file.seek(start)
         return file.read(length)
 def need(condition, what):
-    if not condition:
-        raise SystemExit(f"decode: {what}")
+    if not condition: raise SystemExit(f"decode: {what}")
 
 class Reader:
     def __init__(self, data, start=0):
@@ -35,22 +30,17 @@ class Reader:
         need(self.at + n <= len(self.data), "bytes end too early")
         self.at += n
         return self.data[self.at - n : self.at]
-    def number(self, n):
-        return int.from_bytes(self.take(n), "little")
+    def number(self, n): return int.from_bytes(self.take(n), "little")
     def varint(self):
         value, shift, byte = 0, 0, 0x80
         while byte & 0x80:
             byte = self.number(1)
             value, shift = value | (byte & 0x7F) << shift, shift + 7
         return value
-    def varints(self, n):
-        return tuple(self.varint() for _ in range(n))
-    def bytes(self):
-        return self.take(self.varint())
-    def rest(self):
-        return self.take(self.left())
-    def left(self):
-        return len(self.data) - self.at
+    def varints(self, n): return tuple(self.varint() for _ in range(n))
+    def bytes(self): return self.take(self.varint())
+    def rest(self): return self.take(self.left())
+    def left(self): return len(self.data) - self.at
 
 def lz4(data, raw_len):
     """An LZ4 block: sequences of literals and matches."""
@@ -66,8 +56,7 @@ def lz4(data, raw_len):
         out += r.take(length(token >> 4))
         if r.left():
             offset = r.number(2)
-            for _ in range(length(token & 15) + 4):
-                out.append(out[-offset])
+            for _ in range(length(token & 15) + 4): out.append(out[-offset])
     need(len(out) == raw_len, "lz4 length")
     return bytes(out)
 
@@ -82,7 +71,6 @@ def superblock(path):
             best = max(best or (0,), (sequence, flags, page_size, *rest))
     need(best and best[1] & 1, "not a database, or not closed cleanly")
     return best[2:]
-
 def log_blocks(path):
     """A function from a block's number to (epoch, durable, flags, data), or None; the last block + 1."""
     segments = []
@@ -100,7 +88,6 @@ def log_blocks(path):
                 if number == block and crc == crc32c(data[4:]):
                     return epoch, durable, flags, data[32 : 32 + used]
     return get, max((first + count for first, count, _ in segments), default=0)
-
 def log_records(path, start):
     """(LSN, kind, body) of each record from `start` to the end of the log."""
     get, last = log_blocks(path)
@@ -135,18 +122,13 @@ class State:
         self.edits, self.entries, parts, wanted = [], [], [], 1
         for lsn, kind, body in log_records(path, redo):
             r = Reader(body)
-            if kind in (2, 3):
-                self.row_record(lsn, kind, r)
-            elif kind == 10:
-                self.rows_record(lsn, r)
-            elif kind in (4, 5):
-                self.outcome[r.varint()] = 2 if kind == 4 else 3
-            elif kind == 8:
-                self.edits.append(body)
+            if kind in (2, 3): self.row_record(lsn, kind, r)
+            elif kind == 10: self.rows_record(lsn, r)
+            elif kind in (4, 5): self.outcome[r.varint()] = 2 if kind == 4 else 3
+            elif kind == 8: self.edits.append(body)
             elif kind == 9 and lsn >= checkpoint:
                 part, count = r.varints(2)
-                if part == len(parts):
-                    parts, wanted = parts + [r.rest()], count
+                if part == len(parts): parts, wanted = parts + [r.rest()], count
         need(len(parts) == wanted, "no whole checkpoint in the log")
         r = Reader(b"".join(parts))
         sections = {r.number(1): r.bytes() for _ in range(2)}
@@ -154,8 +136,7 @@ class State:
         self.transactions(Reader(sections[2]))
     def row_record(self, lsn, kind, r):
         _, _, _, stamp, key, _ = r.varint(), r.varint(), r.number(1), r.varints(2), r.bytes(), r.bytes()
-        if kind == 3:
-            return self.reverted.add(r.varints(2))
+        if kind == 3: return self.reverted.add(r.varints(2))
         self.seen.add(stamp[0])
         _, generation, _, flags = r.varint(), r.varint(), r.number(1), r.number(1)
         self.before[stamp] = (flags & ~0x60, r.varints(2), r.bytes()) if flags & 0x40 else None
@@ -230,8 +211,7 @@ class Pages:
         for key, *version in self.cells(root):
             while version and version[0] & 2 and not self.state.counts(version[1]):
                 version = self.state.version_before(version[1])
-            if version and not version[0] & 1:
-                yield key, version[2]
+            if version and not version[0] & 1: yield key, version[2]
     def chain(self, reference):
         (number, length, *owner), data, position = struct.unpack("<QIQI", reference), b"", 0
         while number:
@@ -245,29 +225,22 @@ class Pages:
 # ---- rows, keys, catalog: row.md
 SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 4, 11: 8, 16: 4, 17: 8}
 SIGNED, BYTES = (2, 3, 4, 5, 12, 16, 17), (13, 14, 15)
-
 def fixed_len(ty):
     if ty[0] == 12:
         return next((size for digits, size in ((2, 1), (4, 2), (9, 4), (18, 8)) if ty[1] <= digits), 16)
     return ty[1] if ty[0] == 13 else SIZES.get(ty[0])
-
 def show(ty, data):
     """A value as text, from its bytes (scalars: little-endian)."""
-    if ty[0] in BYTES:
-        return ("t:" if ty[0] == 15 else "x:") + data.hex()
+    if ty[0] in BYTES: return ("t:" if ty[0] == 15 else "x:") + data.hex()
     number = int.from_bytes(data, "little", signed=ty[0] in SIGNED)
-    if ty[0] == 1:
-        return "true" if number else "false"
-    if ty[0] in (10, 11):
-        return "f64:" + struct.pack(">d", *at("<f" if ty[0] == 10 else "<d", data)).hex()
+    if ty[0] == 1: return "true" if number else "false"
+    if ty[0] in (10, 11): return "f64:" + struct.pack(">d", *at("<f" if ty[0] == 10 else "<d", data)).hex()
     return {12: "dec:", 16: "date:", 17: "time:"}.get(ty[0], "") + str(number)
-
 def key_part(r, ty, nullable, descending, lossy=False):
     """The first part of a key as text; of a prefix or of weights the bytes."""
     ty = (14, 0) if lossy else ty
     flip, size = 0xFF if descending else 0, fixed_len(ty)
-    if nullable and r.number(1) ^ flip == 0:
-        return "NULL"
+    if nullable and r.number(1) ^ flip == 0: return "NULL"
     if size is None:
         data = bytearray()
         while (byte := r.number(1) ^ flip) or r.number(1) ^ flip:
@@ -311,7 +284,6 @@ class Table:
             values[column] = show(self.columns[column][1], pages.chain(piece) if reference else piece)
         values |= {c: "NULL" for i, c in enumerate(nullable) if bitmap >> i & 1}
         return {c: values.get(c, self.columns[c][3]) for c in self.columns}
-
 def catalog(pages, root):
     """The tables, read through the catalog's own table."""
     system, tables = Table(), {}
@@ -349,7 +321,6 @@ def envelope(data, position, kind, number):
     right = crc == crc32c(struct.pack("<Q", position), data[position + 4 : position + 32], body)
     need(right and (found, block) == (kind, number), "damaged run")
     return lz4(body, raw) if codec == 1 else body, position + 32 + stored
-
 def slice_entries(data, position, size, blocks, low):
     """(columns, primary key, op, stamp or None) of what of a slice is not below `low`; blocks wholly below may be gone."""
     r, key, fences, first = Reader(envelope(data, position + size, 2, 0)[0], 4), b"", [], 0
@@ -367,9 +338,7 @@ def slice_entries(data, position, size, blocks, low):
             key = key[:shared] + r.take(suffix)
             _, _ = r.bytes() if flags & 32 else b"", r.varint() if flags & 8 else 0
             split, stamp = len(key) - pk_len, r.varints(2) if flags & 16 else None
-            if key >= low:
-                yield key[:split], key[split:], flags, stamp
-
+            if key >= low: yield key[:split], key[split:], flags, stamp
 def slices(path, edits):
     """The largest flushed generation; (newest generation, run, index, file's bytes, position, size, blocks, low)."""
     named, places, lows = {op: set() for op in range(1, 7)}, {}, {}
@@ -398,7 +367,6 @@ def slices(path, edits):
                 if (index, run) not in named[3] and (index,) not in named[5] and last >= low:
                     live.append((newest, run, index, data, position, size, blocks, low))
     return max(named[4], default=(0,))[0], live
-
 def index_entries(path, state):
     """Index id -> sorted (columns, primary key) of the entries that exist."""
     decided = {}
@@ -408,11 +376,9 @@ def index_entries(path, state):
             known[columns, pk] = op & 1
     flushed, live = slices(path, state.edits)
     for _, generation, index, op, columns, pk, stamp in sorted(state.entries, reverse=True):
-        if generation > flushed:
-            meet(index, columns, pk, op, stamp)
+        if generation > flushed: meet(index, columns, pk, op, stamp)
     for _, _, index, *where in sorted(live, key=lambda s: s[:2], reverse=True):
-        for entry in slice_entries(*where):
-            meet(index, *entry)
+        for entry in slice_entries(*where): meet(index, *entry)
     return {index: sorted(k for k, exists in known.items() if exists) for index, known in decided.items()}
 
 def main(path):

@@ -1,5 +1,6 @@
-"""The HTML reports in a real browser. Of the benchmark: every second of the JSON is a mark in every
-chart of its step, every cause is there by name. Of the lab: every policy and every point is drawn.
+"""The HTML reports in a real browser. Of the benchmark, with runs of the control engine, of Evenkeel
+and an invented one: every second of the JSON is a mark in every chart of its step, every cause is
+there by name. Of the lab: every policy and every point is drawn.
 Every page makes no request and no error, and fits 1280 and 400 px.
 
 Usage: test_report.py EVENKEEL_BINARY OUTPUT_DIRECTORY"""
@@ -29,14 +30,32 @@ def expect(what, found, wanted):
         print(f"FAILED {what}: found {found!r}, wanted {wanted!r}")
 
 
-def real_run(binary, out):
-    """A short run of the control engine."""
-    data = out / "run.json"
-    command = [binary, "bench", "--engine", "null", "--dir", str(out / "store"), "--deletes",
-               "--rows", "20k,5k", "--steps", "l.i0:2s,l.x,l.i1:4s,q100.1", "--seconds", "3",
-               "--json", str(data), "--report", str(out / "run.html")]
+def real_run(binary, out, engine, options):
+    """A short run of an engine."""
+    data, html = out / f"{engine}.json", out / f"{engine}.html"
+    command = [binary, "bench", "--engine", engine, "--dir", str(out / f"store-{engine}"),
+               "--json", str(data), "--report", str(html), *options.split()]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return json.loads(data.read_text())
+    return json.loads(data.read_text()), html
+
+
+def check_figures(run):
+    """What only a run of the engine itself has: figures that come by the names of its metrics, and
+    decisions by the names of its laws."""
+    steps = {s["name"]: s for s in run["steps"]}
+    load = steps["l.i1"]
+    for kind in ["wal", "page", "doublewrite", "run_flush", "merge_read", "merge_written"]:
+        expect(f"bytes of {kind}", load["bytes"][kind] > 0, True)
+    expect("bytes of build_written", steps["l.x"]["bytes"]["build_written"] > 0, True)
+    for event in ["memtable_flushes", "merges"]:
+        expect(f"events: {event}", load["events"][event] > 0, True)
+    expect("pages flushed and asked for", min(load["flush_done"], load["flush_requested"]) > 0, True)
+    details = load["per_second_details"]
+    for name in ["wal", "page", "run_flush"]:
+        expect(f"{name} by second", sum(details["bytes"][name]) > 0, True)
+    expect("flush_why", sum(map(sum, details["flush_why"].values())) > 0, True)
+    for law in ["flush", "merge"]:
+        expect(f"decisions of {law}", len(load["decisions"][law]["made"]) > 0, True)
 
 
 def rich_run(run):
@@ -90,12 +109,14 @@ def check(browser, run, html):
             missing = {"bytes", "stalls", "flush", "why"} - ids
             expect(f"{name}: charts missing of {step}", missing, set())
         for step in run["steps"]:
-            # Every second in which a law decided something has a bar in its chart.
+            # Every second in which a law decided something has a bar in its chart: of flushing two
+            # (age and trigger), of merges one each for those that ingest needs and for others.
             for law, chart, seen in [("flush", "age", 2), ("merge", "merges", 1)]:
-                made = {d[0] for d in step.get("decisions", {}).get(law, {}).get("made", [])}
+                made = step.get("decisions", {}).get(law, {}).get("made", [])
+                kinds = {(d[0], d[2][-1] if law == "merge" else 0) for d in made}
                 bars = browser.value(f"""document.querySelectorAll(
                     '[data-step="{step["name"]}"] [data-chart={chart}] rect').length""")
-                expect(f"{name}: {chart} of {step['name']}", bars, seen * len(made))
+                expect(f"{name}: {chart} of {step['name']}", bars, seen * len(kinds))
         named = browser.value(
             "[...document.querySelectorAll('[data-cause]')].map(c => c.innerText.split(' ')[0])")
         expect(f"{name}: causes by name", named, CAUSES)
@@ -168,15 +189,23 @@ def check_lab(browser, run, html):
 def main():
     binary, out = sys.argv[1], Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
-    run = real_run(binary, out)
-    rich = rich_run(run)
+    null, null_html = real_run(
+        binary, out, "null",
+        "--deletes --rows 20k,5k --steps l.i0:2s,l.x,l.i1:4s,q100.1 --seconds 3")
+    # So little memory that pages are flushed and runs merged within seconds.
+    run, html = real_run(
+        binary, out, "evenkeel",
+        "--memory 16M --durability 2 --rows 200k,50k --steps l.i0,l.x,l.i1:4s,q100.1 --seconds 3")
+    check_figures(run)
+    rich = rich_run(null)
     (out / "rich.json").write_text(json.dumps(rich))
     convert = [binary, "bench", "report", str(out / "rich.json"), str(out / "rich.html")]
     subprocess.run(convert, check=True)
     labs = [lab_run(binary, out, experiment) for experiment in EXPERIMENTS]
     browser = Browser()
     try:
-        check(browser, run, out / "run.html")
+        check(browser, null, null_html)
+        check(browser, run, html)
         check(browser, rich, out / "rich.html")
         for run, html in labs:
             check_lab(browser, run, html)

@@ -228,6 +228,13 @@ fn churn(db: &Database, from: i64, to: i64) {
     }
 }
 
+/// A decoder that has grown long would say that the format has.
+#[test]
+fn the_second_decoder_has_at_most_400_lines() {
+    let lines = include_str!("../../../tools/decode.py").lines().count();
+    assert!(lines <= 400, "{lines} lines");
+}
+
 /// The table `doublewrite` of `docs/format/page.md`, read at the places it names.
 fn doublewrite_file(dir: &Path) {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format/page.md");
