@@ -299,7 +299,7 @@ fn rot_is_found_and_named() -> Result<()> {
 }
 
 #[test]
-fn misplaced_and_stale_pages_are_found() -> Result<()> {
+fn misplaced_pages_are_found() -> Result<()> {
     let (disk, pages, from) = closed()?;
     let content = disk.content("pages/000000.pg").expect("there");
     let at = |page: PageNo| page.0 as usize * 4096;

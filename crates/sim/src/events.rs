@@ -41,6 +41,11 @@ impl Events {
         expected.iter().filter(|name| self.get(name) == 0).copied().collect()
     }
 
+    /// Names that came and are not in `expected`: nobody would notice if they came no more.
+    pub fn beyond(&self, expected: &[&str]) -> Vec<&'static str> {
+        self.counts.lock().keys().filter(|name| !expected.contains(name)).copied().collect()
+    }
+
     /// Number of different events that came.
     pub fn distinct(&self) -> usize {
         self.counts.lock().len()

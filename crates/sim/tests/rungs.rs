@@ -37,6 +37,8 @@ fn seeds() {
     }
     let missing = events.missing(EXPECTED);
     assert!(count < SEEDS || missing.is_empty(), "never happened: {missing:?}");
+    let beyond = events.beyond(EXPECTED);
+    assert!(beyond.is_empty(), "counted, and not in the list of what must happen: {beyond:?}");
 }
 
 #[test]

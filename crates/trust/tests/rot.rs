@@ -3,12 +3,14 @@
 //! database; files cut, removed or put in another's place. Then either opening or reading says what
 //! is damaged, naming the file, or what is read is what was written: never a wrong row or a panic.
 //!
-//! 1. Each checksummed unit alone (page, log block, run file): 100,000 mutations, each detected.
+//! 1. Each checksummed unit alone (page, log block, superblock slot, envelope and trailer of a run
+//!    file, frame and header of an undo segment): 100,000 mutations, each detected.
 //! 2. Whole stores: `EVENKEEL_ROT` (2,000) damaged copies of `EVENKEEL_ROT_STORES` (8) stores, from
 //!    seed `EVENKEEL_ROT_FIRST` (0) on, opened read-only and read.
 
-use evenkeel_base::{Error, PageNo};
-use evenkeel_format::{page, superblock, wal};
+use evenkeel_base::{DatabaseId, Error, IndexId, PageNo, Stamp, TreeId, TxnId, UndoNo};
+use evenkeel_format::record::{Before, RowKind};
+use evenkeel_format::{page, run, superblock, undo, wal};
 use evenkeel_io::{Env, Rng};
 use evenkeel_trust::mutate::mutate;
 use evenkeel_trust::stores::{self, LAST_ROWS, Store};
@@ -28,8 +30,9 @@ fn spoil(rng: &mut Rng, unit: &[u8], other: &[u8]) -> Vec<u8> {
         1 => out = other.to_vec(),
         2 => {
             // A torn write: the first part is another's.
-            let cut = 512 * (1 + rng.below((unit.len() / 512) as u64) as usize);
-            out[..cut.min(unit.len())].copy_from_slice(&other[..cut.min(unit.len())]);
+            let cut = 512 * (1 + rng.below((unit.len() / 512) as u64 + 1) as usize);
+            let cut = cut.min(unit.len()).min(other.len());
+            out[..cut].copy_from_slice(&other[..cut]);
         }
         _ => {
             for _ in 0..1 + rng.below(3) {
@@ -41,64 +44,145 @@ fn spoil(rng: &mut Rng, unit: &[u8], other: &[u8]) -> Vec<u8> {
     out
 }
 
+/// What is written with a checksum of its own: its bytes, and whether bytes in its place are taken
+/// for it.
+struct Unit {
+    bytes: Vec<u8>,
+    passes: Box<dyn Fn(&[u8]) -> bool>,
+}
+
+impl Unit {
+    fn new(bytes: &[u8], passes: impl Fn(&[u8]) -> bool + 'static) -> Unit {
+        Unit { bytes: bytes.to_vec(), passes: Box::new(passes) }
+    }
+}
+
+fn pages(env: &dyn Env, database: DatabaseId) -> Vec<Unit> {
+    let content = faulty::content(env, "pages/000000.pg");
+    let images = content.chunks_exact(4096).enumerate().map(|(i, image)| {
+        let number = PageNo(i as u64);
+        Unit::new(image, move |bytes| page::RawPage(bytes).verify(number, database).is_ok())
+    });
+    images.filter(|unit| (unit.passes)(&unit.bytes)).collect()
+}
+
+fn log_blocks(env: &dyn Env, database: DatabaseId) -> Vec<Unit> {
+    let segments = faulty::paths(env).into_iter().filter(|p| p.starts_with("wal/"));
+    let log: Vec<u8> = segments.flat_map(|path| faulty::content(env, &path)).collect();
+    let number = move |b: &[u8]| wal::BlockHeader::decode(b, database).map(|h| h.block);
+    // A block of another place is told by its number.
+    let unit =
+        |b: &[u8]| number(b).map(|own| Unit::new(b, move |bytes| number(bytes) == Some(own)));
+    log.chunks_exact(wal::BLOCK).filter_map(unit).collect()
+}
+
+const SLOT: &str = "superblock slot";
+
+fn slots(env: &dyn Env) -> Vec<Unit> {
+    let decodes = |bytes: &[u8]| matches!(superblock::Superblock::decode(bytes), Ok(Some(_)));
+    let content = faulty::content(env, "evenkeel.super");
+    // What was never written is none.
+    let written = content.chunks_exact(superblock::SLOT_BYTES).filter(|slot| decodes(slot));
+    written.map(|slot| Unit::new(slot, decodes)).collect()
+}
+
+/// Envelopes of data, fences, filters and footers, and the trailers.
+fn run_units(env: &dyn Env, database: DatabaseId) -> (Vec<Unit>, Vec<Unit>) {
+    let (mut envelopes, mut trailers) = (Vec::new(), Vec::new());
+    for path in faulty::paths(env).into_iter().filter(|p| p.starts_with("runs/")) {
+        let bytes = faulty::content(env, &path);
+        let name = path.trim_start_matches("runs/").trim_end_matches(".run");
+        let file: u64 = name.parse().expect("a number");
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+        let end = bytes.len() - run::Trailer::LEN;
+        let mut at = 0;
+        while at + run::ENVELOPE <= end {
+            use run::EnvelopeKind::{Data, Fences, Filter, Footer};
+            let Some(kind) =
+                [Data, Fences, Filter, Footer].into_iter().find(|k| *k as u8 == bytes[at + 4])
+            else {
+                // Zeros between slices and footer.
+                at = (at + 1).next_multiple_of(4096);
+                continue;
+            };
+            let (position, index, number) = (at as u64, IndexId(word(at + 16)), word(at + 20));
+            let id = run::EnvelopeId { database, kind, file, position, index, number };
+            let next = at + run::ENVELOPE + word(at + 8) as usize;
+            let opens = move |bytes: &[u8]| run::open(id, bytes).is_ok();
+            envelopes.push(Unit::new(&bytes[at..next], opens));
+            at = next;
+        }
+        let decodes = move |bytes: &[u8]| run::Trailer::decode(bytes, file, database).is_ok();
+        trailers.push(Unit::new(&bytes[end..], decodes));
+    }
+    (envelopes, trailers)
+}
+
+/// Frames of undo and the headers of their segments, as the engine writes them.
+fn undo_units(database: DatabaseId) -> (Vec<Unit>, Vec<Unit>) {
+    let (mut frames, mut headers) = (Vec::new(), Vec::new());
+    for segment in 1..9u64 {
+        let header = undo::segment_header(segment, database);
+        let checks = move |b: &[u8]| undo::check_segment_header(b, segment, database).is_ok();
+        headers.push(Unit::new(&header, checks));
+        let mut offset = header.len() as u64;
+        for txn in 1..9u64 {
+            let mut payload = Vec::new();
+            let (first, last) = (UndoNo(0), UndoNo(10 * txn as u32));
+            for undo_no in (first.0..=last.0).map(UndoNo) {
+                let stamp = Stamp { txn: TxnId(3), undo_no };
+                let before = Some(Before { flags: 0, stamp, row: &[7; 50] });
+                let (kind, tree, key) = (RowKind::Update, TreeId(5), &undo_no.0.to_be_bytes());
+                undo::UndoRecord { undo_no, kind, tree, key, before }.encode(&mut payload);
+            }
+            let id = undo::FrameId { database, segment, offset, txn: TxnId(txn), first, last };
+            let frame = [&undo::frame_header(&id, &payload)[..], &payload].concat();
+            offset += frame.len() as u64;
+            frames.push(Unit::new(&frame, move |b| undo::check_frame(b, &id).is_ok()));
+        }
+    }
+    (frames, headers)
+}
+
 #[test]
 fn every_changed_unit_is_detected() {
     let env = stores::store(0, false).files;
-    let slots = faulty::content(&*env, "evenkeel.super");
-    let database = superblock::Superblock::choose(&slots).expect("valid").database_id;
-    let pages = faulty::content(&*env, "pages/000000.pg");
-    let images: Vec<(u64, &[u8])> = pages
-        .chunks_exact(4096)
-        .enumerate()
-        .map(|(i, image)| (i as u64, image))
-        .filter(|(i, image)| page::RawPage(image).verify(PageNo(*i), database).is_ok())
-        .collect();
-    let segments = faulty::paths(&*env).into_iter().filter(|p| p.starts_with("wal/"));
-    let log: Vec<u8> = segments.flat_map(|path| faulty::content(&*env, &path)).collect();
-    let blocks: Vec<&[u8]> = log
-        .chunks_exact(wal::BLOCK)
-        .filter(|b| wal::BlockHeader::decode(b, database).is_some())
-        .collect();
-    let slots: Vec<&[u8]> = slots.chunks_exact(superblock::SLOT_BYTES).collect();
-    let (mut detected, mut same) = (0u64, 0u64);
+    let slots_bytes = faulty::content(&*env, "evenkeel.super");
+    let database = superblock::Superblock::choose(&slots_bytes).expect("valid").database_id;
+    let ((envelopes, trailers), (frames, headers)) =
+        (run_units(&*env, database), undo_units(database));
+    let kinds = [
+        ("page", pages(&*env, database)),
+        ("log block", log_blocks(&*env, database)),
+        (SLOT, slots(&*env)),
+        ("envelope of a run", envelopes),
+        ("trailer of a run", trailers),
+        ("frame of undo", frames),
+        ("header of undo", headers),
+    ];
+    for (name, units) in &kinds {
+        assert!(!units.is_empty(), "no {name}");
+        assert!(units.iter().all(|unit| (unit.passes)(&unit.bytes)), "a whole {name} is refused");
+    }
+    let mut detected = [0u64; 7];
     for seed in 0..100_000u64 {
         let mut rng = Rng::new(seed);
-        let any = |rng: &mut Rng, n: usize| rng.below(n as u64) as usize;
-        let found = match seed % 3 {
-            0 | 1 if seed % 2 == 0 => {
-                let (number, image) = images[any(&mut rng, images.len())];
-                let other = images[any(&mut rng, images.len())].1;
-                let bad = spoil(&mut rng, image, other);
-                if bad == image {
-                    None
-                } else {
-                    Some(page::RawPage(&bad).verify(PageNo(number), database).is_err())
-                }
-            }
-            2 => {
-                let (slot, other) = (slots[0], slots[1]);
-                let bad = spoil(&mut rng, slot, other);
-                let is_whole = bad == slot || bad == other;
-                let decoded = superblock::Superblock::decode(&bad);
-                (!is_whole).then_some(!matches!(decoded, Ok(Some(_))))
-            }
-            _ => {
-                let at = any(&mut rng, blocks.len());
-                let other = blocks[any(&mut rng, blocks.len())];
-                let bad = spoil(&mut rng, blocks[at], other);
-                let wanted = wal::BlockHeader::decode(blocks[at], database).expect("valid").block;
-                // A block of another place is told by its number.
-                let header = wal::BlockHeader::decode(&bad, database).filter(|h| h.block == wanted);
-                (bad != blocks[at]).then_some(header.is_none())
-            }
-        };
-        match found {
-            None => same += 1,
-            Some(true) => detected += 1,
-            Some(false) => panic!("seed {seed}: a changed unit passes its checks"),
+        let at = (seed % kinds.len() as u64) as usize;
+        let (name, units) = &kinds[at];
+        let any = |rng: &mut Rng| &units[rng.below(units.len() as u64) as usize];
+        let (unit, other) = (any(&mut rng), any(&mut rng));
+        let bad = spoil(&mut rng, &unit.bytes, &other.bytes);
+        // Either slot of the superblock may lie in either place.
+        let is_whole = bad == unit.bytes || *name == SLOT && bad == other.bytes;
+        if !is_whole {
+            assert!(!(unit.passes)(&bad), "seed {seed}: a changed {name} passes its checks");
+            detected[at] += 1;
         }
     }
-    println!("units: {detected} detected, {same} left as they were, of 100000");
+    for ((name, units), n) in kinds.iter().zip(detected) {
+        println!("{name}: {} units, {n} changes detected", units.len());
+        assert!(n > 100_000 / 7 / 2, "{name}");
+    }
 }
 
 /// What damaged stores did.
