@@ -32,6 +32,7 @@ codes! {
     FileMissing = NotFound, "a file is missing", "restore the file from a backup";
     FileOpen = Io, "a file cannot be opened", "check the path and its permissions";
     NoPermission = Io, "no permission", "give this user read and write access to the directory";
+    DirectoryUnsafe = Invalid, "everybody may write to the directory", "take that away (chmod o-w), or choose another directory";
     ReadFailed = Io, "a read failed", "check the device; the data may be readable from a backup";
     ReadShort = Corrupt, "a file ends too early", "restore the file from a backup";
     WriteFailed = Io, "a write failed", "check the device, then reopen the database";

@@ -1,5 +1,6 @@
 //! The embedded engine under the benchmark's trait, through its public API.
 
+use crate::buffered::Buffered;
 use crate::engine::{Counters, Deleted, Engine, Failure, Held, Session};
 use crate::error::BenchError;
 use crate::options::Options;
@@ -46,8 +47,11 @@ pub fn open(options: &Options) -> Result<Box<dyn Engine>, BenchError> {
     let settings = serde_json::json!({
         "memory_size": chosen.memory_size, "log_size": chosen.log_size,
         "page_size": options.page_size, "durability": options.durability,
-        "doublewrite": chosen.doublewrite,
+        "doublewrite": chosen.doublewrite, "direct_io": options.direct_io,
     });
+    if !options.direct_io {
+        chosen = chosen.env(Arc::new(Buffered::new(&options.dir)));
+    }
     let db = Database::open_with(&options.dir, chosen)?;
     db.keep_decisions(true);
     Ok(Box::new(Embedded { db, builds: Mutex::new(Vec::new()), settings }))

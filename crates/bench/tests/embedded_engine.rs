@@ -20,6 +20,39 @@ fn go(dir: &Path, line: &str) -> RunResult {
     run(&options, &open_engine, &AtomicBool::new(false)).expect("the run ends well")
 }
 
+/// How many open files below `dir` bypass the page cache.
+fn direct_files(dir: &Path) -> usize {
+    let flags = |fd: &std::ffi::OsStr| {
+        let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(fd)).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        i32::from_str_radix(flags.trim(), 8).ok()
+    };
+    let open = std::fs::read_dir("/proc/self/fd").expect("Linux").flatten();
+    let ours = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(dir)));
+    ours.filter(|fd| flags(&fd.file_name()).is_some_and(|f| f & O_DIRECT != 0)).count()
+}
+
+/// Of x86-64 and most others.
+const O_DIRECT: i32 = 0o40000;
+
+#[test]
+fn direct_io_is_what_was_asked_for() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for (word, wanted) in [("true", true), ("false", false)] {
+        let store = dir.path().join(word);
+        let words = ["bench", "--direct-io", word, "--dir", store.to_str().expect("plain path")];
+        let options = Line::try_parse_from(words).expect("flags are known").flags.options();
+        let options = options.expect("flags are valid");
+        std::fs::create_dir(&store).expect("creates");
+        let machine = evenkeel_bench::machine::describe(&store, options.direct_io).expect("looks");
+        let engine = evenkeel_bench::embedded::open(&options).expect("opens");
+        // The file system may not have it.
+        assert!(wanted || !machine.direct_io);
+        assert_eq!(direct_files(&store) > 0, machine.direct_io, "{word}");
+        drop(engine);
+    }
+}
+
 /// Counts the entries of the table and of each index.
 fn counts(dir: &Path, table: &str) -> Vec<u64> {
     let db = Database::open(dir).expect("opens");

@@ -285,8 +285,8 @@ impl Env for RealEnv {
         DirBuilder::new().recursive(true).mode(DIR_MODE).create(&full).map_err(fail)?;
         let mode = fs::metadata(&full).map_err(fail)?.permissions().mode();
         if mode & 0o002 != 0 {
-            let error = Error::new(Code::NoPermission).with("file", full.display());
-            return Err(error.with("because", "everybody may write to this directory"));
+            let error = Error::new(Code::DirectoryUnsafe).with("file", full.display());
+            return Err(error.with("mode", format_args!("{:o}", mode & 0o7777)));
         }
         Ok(())
     }

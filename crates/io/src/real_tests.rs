@@ -1,8 +1,10 @@
 //! The real environment, in a temporary directory.
+use crate::real::os_error;
 use crate::{AlignedBuf, Env, OpenMode, RealEnv, probe};
 use evenkeel_base::Code;
 use evenkeel_base::sync::Mutex;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 fn env() -> (tempfile::TempDir, RealEnv) {
     let dir = tempfile::tempdir().expect("temporary directory");
@@ -57,10 +59,31 @@ fn names_and_permissions() {
 fn a_directory_open_to_everybody_and_links_are_refused() {
     let (dir, env) = env();
     std::fs::set_permissions(env.root(), std::fs::Permissions::from_mode(0o777)).expect("chmod");
-    assert_eq!(code(env.create_dir("")), Some(Code::NoPermission));
+    assert_eq!(code(env.create_dir("")), Some(Code::DirectoryUnsafe));
     std::os::unix::fs::symlink(dir.path().join("x"), env.root().join("link")).expect("link");
     assert_eq!(code(env.open("link", OpenMode::READ_WRITE)), Some(Code::FileOpen));
     assert!(!dir.path().join("x").exists());
+}
+
+#[test]
+fn what_the_system_says_becomes_a_code() {
+    let codes = [
+        (libc::EACCES, Code::NoPermission),
+        (libc::EPERM, Code::NoPermission),
+        (libc::EROFS, Code::NoPermission),
+        (libc::ENOSPC, Code::DiskFull),
+        (libc::EDQUOT, Code::DiskFull),
+        (libc::EFBIG, Code::DiskFull),
+        (libc::ENOENT, Code::FileMissing),
+        (libc::EIO, Code::WriteFailed),
+    ];
+    for (number, wanted) in codes {
+        let said = std::io::Error::from_raw_os_error(number);
+        let text = said.to_string();
+        let error = os_error(Code::WriteFailed, Path::new("pages/1"), said);
+        assert_eq!(error.code(), wanted, "{text}");
+        assert_eq!((error.context("file"), error.context("os")), (Some("pages/1"), Some(&*text)));
+    }
 }
 
 #[test]

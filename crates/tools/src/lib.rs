@@ -2,7 +2,7 @@
 //! over an overlay, so recovery runs in memory and not a byte of the directory changes.
 #![forbid(unsafe_code)]
 
-use evenkeel::{Database, Error, Kind, Options};
+use evenkeel::{Database, Error, Kind, Options, TableStats};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -118,24 +118,13 @@ fn stat_of(db: &Database, dir: &Path) -> Result<Found, Error> {
     text += &format!("log: epoch {}, redo {redo}, end {end}\n", info.epoch);
     let mut tables = Vec::new();
     for table in db.table_stats()? {
-        let (rows, pages) = (table.rows_estimate, table.leaf_pages);
-        let fill = table.fill_per_mille as f64 / 10.0;
-        text += &format!("table {}: ~{rows} rows, {pages} leaves, {fill} % full\n", table.name);
-        let mut indexes = Vec::new();
-        for index in &table.indexes {
-            let (runs, bytes, entries) = (index.runs, index.run_bytes, index.run_entries);
-            let name = &index.name;
-            text += &format!("  index {name}: {runs} runs, {entries} entries, {bytes} bytes\n");
-            indexes.push(json!({"name": name, "runs": runs, "entries": entries, "bytes": bytes}));
-        }
-        tables.push(json!({"name": table.name, "rows_estimate": rows, "leaf_pages": pages,
-            "fill_per_mille": table.fill_per_mille, "indexes": indexes}));
+        tables.push(table_figures(&table, u64::from(info.page_size), &mut text));
     }
     let mut space = serde_json::Map::new();
-    for kind in ["pages", "runs", "wal", "undo"] {
-        let bytes = allocated_bytes(&dir.join(kind));
+    for (kind, name) in SPACE {
+        let bytes = allocated_bytes(&dir.join(name));
         text += &format!("space {kind}: {bytes} bytes\n");
-        space.insert(kind.to_string(), json!(bytes));
+        space.insert((*kind).to_string(), json!(bytes));
     }
     let json = json!({
         "directory": dir.display().to_string(),
@@ -152,9 +141,49 @@ fn stat_of(db: &Database, dir: &Path) -> Result<Found, Error> {
     Ok(Found { outcome: Outcome::Clean, text, json })
 }
 
-/// Allocated bytes (blocks, not lengths) of the files of a directory.
-fn allocated_bytes(dir: &Path) -> u64 {
+/// Lines of a table and its indexes; the same as JSON. An index has an entry for each row; how many
+/// of the entries in its runs are those, and not deleted or superseded ones, is its fill.
+fn table_figures(table: &TableStats, page_size: u64, text: &mut String) -> Value {
+    let (rows, pages) = (table.rows_estimate, table.leaf_pages);
+    let (bytes, fill) = (pages * page_size, table.fill_per_mille);
+    *text += &format!(
+        "table {}: ~{rows} rows, {pages} leaves, {bytes} bytes, {} % full\n",
+        table.name,
+        fill as f64 / 10.0
+    );
+    let mut indexes = Vec::new();
+    for index in &table.indexes {
+        let (runs, bytes, entries) = (index.runs, index.run_bytes, index.run_entries);
+        let (name, live) = (&index.name, (rows * 1000).checked_div(entries).map(|n| n.min(1000)));
+        let full =
+            live.map_or("nothing in runs".into(), |n| format!("~{} % full", n as f64 / 10.0));
+        *text += &format!(
+            "  index {name}: ~{rows} rows, {runs} runs, {entries} entries, {bytes} bytes, {full}\n"
+        );
+        indexes.push(json!({"name": name, "rows_estimate": rows, "runs": runs,
+            "entries": entries, "bytes": bytes, "fill_per_mille": live}));
+    }
+    json!({"name": table.name, "rows_estimate": rows, "leaf_pages": pages, "bytes": bytes,
+        "fill_per_mille": fill, "indexes": indexes})
+}
+
+/// Kinds of space and the file or directory of each.
+const SPACE: &[(&str, &str)] = &[
+    ("pages", "pages"),
+    ("runs", "runs"),
+    ("wal", "wal"),
+    ("undo", "undo"),
+    ("doublewrite", "dw"),
+    ("ballast", "evenkeel.ballast"),
+    ("superblock", "evenkeel.super"),
+];
+
+/// Allocated bytes (blocks, not lengths) of a file, or of the files of a directory.
+fn allocated_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-    entries.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.blocks() * 512).sum()
+    let blocks = |m: std::fs::Metadata| m.blocks() * 512;
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().filter_map(|e| e.metadata().ok()).map(blocks).sum(),
+        Err(_) => std::fs::metadata(path).map_or(0, blocks),
+    }
 }

@@ -326,7 +326,11 @@ pub const ALL: &[Provocation] = &[
         env.open("x", mode).expect("creates");
         failed(env.open("x", mode).map(|_| ()))
     }),
-    (Code::NoPermission, &["because=everybody may write"], || {
+    // Nobody may make files there, the superuser neither.
+    (Code::NoPermission, &["file=/sys/evenkeel", "os="], || {
+        failed(Database::open("/sys/evenkeel"))
+    }),
+    (Code::DirectoryUnsafe, &["file=/", "mode=777"], || {
         let dir = tempfile::tempdir().expect("a directory");
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(dir.path(), open).expect("changes");

@@ -1,0 +1,65 @@
+//! `check` and `stat` of a closed directory.
+
+use evenkeel::ValueRef::Int;
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Options, TableSpec,
+};
+use evenkeel_tools::{Outcome, check, stat};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A table of 3,000 rows with an index, whose entries are in runs.
+fn fill(dir: &Path) {
+    let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
+    let db = Database::open_with(dir, Options::new().geometry(geometry)).expect("opens");
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("value", ColumnType::Int64))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_value", &["value"]));
+    db.create_table("t", &spec).expect("creates");
+    for batch in 0..30 {
+        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+        let mut table = txn.table("t").expect("there");
+        for id in batch * 100..batch * 100 + 100 {
+            table.insert(&[Int(id), Int(id * 7919 % 1009)]).expect("inserts");
+        }
+        txn.commit().expect("commits");
+    }
+    db.close().expect("closes");
+}
+
+/// Allocated bytes of all files below a directory.
+fn all_bytes(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).expect("a directory").flatten();
+    let bytes = |path: &Path| match path.is_dir() {
+        true => all_bytes(path),
+        false => std::fs::metadata(path).expect("a file").blocks() * 512,
+    };
+    entries.map(|entry| bytes(&entry.path())).sum()
+}
+
+#[test]
+fn stat_accounts_for_every_byte_and_row() {
+    let dir = tempfile::tempdir().expect("directory");
+    fill(dir.path());
+    std::fs::remove_file(dir.path().join("evenkeel.lock")).expect("nobody has it open");
+    let found = stat(dir.path());
+    assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+    let space = found.json["space_bytes"].as_object().expect("by kind");
+    let sum: u64 = space.values().map(|n| n.as_u64().expect("bytes")).sum();
+    assert_eq!(sum, all_bytes(dir.path()), "{}", found.text);
+    let table = &found.json["tables"][0];
+    let number = |of: &serde_json::Value, name: &str| of[name].as_u64().expect("a number");
+    assert!((1_500..6_000).contains(&number(table, "rows_estimate")), "{table}");
+    assert_eq!(number(table, "bytes"), number(table, "leaf_pages") * 4096);
+    assert!((300..=1000).contains(&number(table, "fill_per_mille")), "{table}");
+    let index = &table["indexes"][0];
+    assert!(number(index, "runs") > 0 && number(index, "bytes") > 0, "{index}");
+    assert!((300..=1000).contains(&number(index, "fill_per_mille")), "{index}");
+    assert_eq!(index["rows_estimate"], table["rows_estimate"]);
+    for part in ["table t: ~", "index by_value: ~", "space doublewrite: ", "space ballast: "] {
+        assert!(found.text.contains(part), "{part} in\n{}", found.text);
+    }
+    assert_eq!(check(dir.path()).outcome, Outcome::Clean);
+}
