@@ -256,7 +256,7 @@ fn transaction(table: &Table, by: u64, row: usize, commit: bool) {
 }
 
 fn build_among(planted: Planted) {
-    model("barrier", || {
+    model("barrier", 3, || {
         let table = Table::new(planted);
         let threads = [
             start(&table, |table| transaction(table, 1, 0, true)),
@@ -272,7 +272,7 @@ fn build_among(planted: Planted) {
 }
 
 fn unique_among(planted: Planted) {
-    model("unique", || {
+    model("unique", 3, || {
         let table = Table::new(planted);
         let insert = |by: u64, row: usize| {
             move |table: &Table| {

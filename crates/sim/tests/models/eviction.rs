@@ -133,7 +133,7 @@ fn evict(frame: &Frame) {
 }
 
 fn run(threads: &'static [fn(&Frame)], planted: Planted) {
-    model("latch and eviction", || {
+    model("latch and eviction", threads.len(), || {
         let frame = Arc::new(Frame { planted, ..Frame::default() });
         let all: Vec<Thread> = threads.iter().map(|f| start(&frame, f)).collect();
         all.into_iter().for_each(Thread::join);
@@ -147,6 +147,17 @@ fn readers_a_writer_and_the_clock() {
     run(&[read, write, write], Planted::Nothing);
     run(&[read_and_upgrade, write, read], Planted::Nothing);
     run(&[read_and_upgrade, read_and_upgrade, evict], Planted::Nothing);
+}
+
+#[test]
+fn two_of_them() {
+    run(&[read, write], Planted::Nothing);
+    run(&[read, evict], Planted::Nothing);
+    run(&[write, write], Planted::Nothing);
+    run(&[write, evict], Planted::Nothing);
+    run(&[read_and_upgrade, write], Planted::Nothing);
+    run(&[read_and_upgrade, evict], Planted::Nothing);
+    run(&[read_and_upgrade, read_and_upgrade], Planted::Nothing);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn lazy(log: &Shared) {
 }
 
 fn run(name: &str, threads: &'static [fn(&Shared)], device: fn() -> Device) {
-    model(name, || {
+    model(name, threads.len(), || {
         let log = Arc::new(Shared { segments: device(), ..Shared::default() });
         let all: Vec<Thread> = threads.iter().map(|f| start(&log, f)).collect();
         all.into_iter().for_each(Thread::join);
@@ -53,6 +53,15 @@ fn run(name: &str, threads: &'static [fn(&Shared)], device: fn() -> Device) {
 fn commits_in_groups() {
     run("commits", &[durable, durable, durable], Device::default);
     run("commits of all modes", &[durable, written, lazy], Device::default);
+}
+
+#[test]
+fn two_commits() {
+    run("two commits", &[durable, durable], Device::default);
+    run("durable and written", &[durable, written], Device::default);
+    run("durable and lazy", &[durable, lazy], Device::default);
+    run("written and lazy", &[written, lazy], Device::default);
+    run("failing sync of two", &[durable, durable], || Device::failing_at(1));
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Engine {
 }
 
 fn run(planted: Planted, slots: usize) {
-    model("idle cursors", || {
+    model("idle cursors", 3, || {
         let engine = Arc::new(Engine {
             version: AtomicU64::new(0),
             parked: Parked::new(slots),

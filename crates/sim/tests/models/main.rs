@@ -1,10 +1,9 @@
 //! Models of the engine's handshakes, taken through the schedules of a few threads, all that have
-//! one preemption and many drawn with more: the page latch and eviction, group commit, the
-//! hand-over of generations, the barriers of an index build, views of idle cursors, range
-//! locks. The engine's
-//! own files are compiled here against locks and atomics that are scheduling points; around them
-//! stand the same steps as in the engine, in short. Each model has planted faults, which it must
-//! find.
+//! one preemption (of two threads: two) and many drawn with more: the page latch and eviction, group
+//! commit, the hand-over of generations, the barriers of an index build, views of idle cursors,
+//! range locks. The engine's own files are compiled here against locks and atomics that are
+//! scheduling points; around them stand the same steps as in the engine, in short. Each model has
+//! planted faults, which it must find.
 
 mod sync {
     pub(crate) use super::parking::Parking;
@@ -71,10 +70,15 @@ fn start<T: Send + Sync + 'static>(of: &Arc<T>, f: impl FnOnce(&T) + Send + 'sta
     spawn(move || f(&of))
 }
 
-/// All schedules with one preemption, then many drawn with more.
-fn model(name: &str, body: impl Fn()) {
-    let schedules = explore(1, &body);
-    println!("{name}: {schedules} schedules with one preemption, {DRAWS} drawn with up to four");
+/// All schedules of so many threads with one preemption, of two threads with two; then many drawn
+/// with more.
+fn model(name: &str, threads: usize, body: impl Fn()) {
+    let preemptions = if threads == 2 { 2 } else { 1 };
+    let schedules = explore(preemptions, &body);
+    println!(
+        "{name}: {threads} threads, {schedules} schedules with at most {preemptions} preemptions, \
+         {DRAWS} drawn with up to four"
+    );
     sample(DRAWS, 4, body);
 }
 

@@ -103,7 +103,7 @@ impl Engine {
 }
 
 fn run(planted: Planted) {
-    model("phantoms", || {
+    model("phantoms", 2, || {
         let (ranges, count) = (RangeLocks::default(), AtomicU64::new(0));
         let (entry, ended) = (Mutex::new(Entry::None), Event::new());
         let engine = Arc::new(Engine { ranges, count, entry, ended, planted });
