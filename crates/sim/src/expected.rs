@@ -57,6 +57,7 @@ pub const EXPECTED: &[&str] = &[
     "insert many",
     "leaf compacted",
     "leaf merged or unlinked",
+    "leaf noted as dead",
     "lock not available at once",
     "lock wait timed out",
     "locked row or no row skipped",
@@ -119,6 +120,7 @@ pub const EXPECTED: &[&str] = &[
     "unique duplicate refused",
     "upsert changed a row",
     "view of an idle index scan taken",
+    "what is noted as dead skipped unread",
     "write refused for want of space",
     "writes stopped after an I/O error",
 ];

@@ -44,11 +44,13 @@ fn spoil(rng: &mut Rng, unit: &[u8], other: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What is written with a checksum of its own: its bytes, and whether bytes in its place are taken
-/// for it.
+/// Whether bytes in the place of a unit are taken for it.
+type Passes = dyn Fn(&[u8]) -> bool;
+
+/// What is written with a checksum of its own.
 struct Unit {
     bytes: Vec<u8>,
-    passes: Box<dyn Fn(&[u8]) -> bool>,
+    passes: Box<Passes>,
 }
 
 impl Unit {

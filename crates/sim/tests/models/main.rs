@@ -1,9 +1,9 @@
 //! Models of the engine's handshakes, taken through the schedules of a few threads, all that have
-//! one preemption (of two threads: two) and many drawn with more: the page latch and eviction, group
-//! commit, the hand-over of generations, the barriers of an index build, views of idle cursors,
-//! range locks. The engine's own files are compiled here against locks and atomics that are
-//! scheduling points; around them stand the same steps as in the engine, in short. Each model has
-//! planted faults, which it must find.
+//! one preemption (of two threads: two) and many drawn with more: the page latch and eviction,
+//! group commit, the hand-over of generations, the barriers of an index build, views of idle
+//! cursors, range locks. The engine's own files are compiled here against locks and atomics that
+//! are scheduling points; around them stand the same steps as in the engine, in short. Each model
+//! has planted faults, which it must find.
 
 mod sync {
     pub(crate) use super::parking::Parking;
