@@ -69,7 +69,7 @@ fn forget_before(db: &Database, time: i64) -> Result<u64> {
         let range = Range { lower: Bound::Unbounded, upper: Bound::Excluded(&until) };
         let mut old: Vec<[Value; 2]> = Vec::new();
         let mut index = txn.table("measurements")?.index("by_time")?;
-        index.scan_for_update(range, LockWait::Wait, &mut |row| {
+        index.scan_for_update(range, Direction::Forward, LockWait::Wait, &mut |row| {
             old.push([row.get("device")?.to_owned(), row.get("time")?.to_owned()]);
             Ok(old.len() < 1000)
         })?;

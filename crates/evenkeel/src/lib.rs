@@ -39,6 +39,7 @@ mod checkpoint;
 mod database;
 mod decisions;
 mod engine;
+mod index_ref;
 mod inspect;
 mod lending;
 mod options;
@@ -64,12 +65,13 @@ pub use evenkeel_tables::{
     Range, Row, TableChange, TableDef, TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
+pub use index_ref::IndexRef;
 pub use inspect::{LockFigures, TableInfo};
 pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
 pub use recovery::RecoveryReport;
 pub use statistics::KeyStatistics;
 pub use stats::{CheckReport, IndexStats, Info, Stats, TableStats};
-pub use txn::{IndexRef, IndexScan, Scan, TableRef, Txn};
+pub use txn::{IndexScan, Scan, TableRef, Txn};
 
 /// A database is shared by threads; a transaction goes from one to another.
 const _: () = {

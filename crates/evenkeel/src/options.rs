@@ -240,7 +240,10 @@ impl Options {
             ("memory_size", self.memory_size),
             ("log_size", self.log_size),
             ("page_size", page_size),
-            ("lock_wait_timeout", self.lock_wait_timeout.as_millis() as u64),
+            (
+                "lock_wait_timeout",
+                self.lock_wait_timeout.as_millis().try_into().unwrap_or(u64::MAX),
+            ),
         ];
         for (name, value) in values {
             let Some(setting) = SETTINGS.iter().find(|s| s.name == name) else { continue };

@@ -5,6 +5,7 @@
 //! back and repeated.
 
 use crate::engine::Engine;
+use crate::index_ref::IndexRef;
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
     Direction, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, Table, Transaction,
@@ -14,7 +15,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// What a read of a SERIALIZABLE transaction that may write locks.
-const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
+pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
 
 /// Rows of a range, one after the other.
 ///
@@ -31,7 +32,7 @@ pub struct IndexScan {
     begun: bool,
 }
 
-enum Rows<S> {
+pub(crate) enum Rows<S> {
     Snapshot(S),
     Locked(Box<LockedScan>),
 }
@@ -101,7 +102,7 @@ impl IndexScan {
         }
     }
 
-    fn new(rows: Rows<evenkeel_tables::IndexScan>) -> Self {
+    pub(crate) fn new(rows: Rows<evenkeel_tables::IndexScan>) -> Self {
         Self { rows, begun: false }
     }
 
@@ -505,7 +506,7 @@ impl<'t> TableRef<'t> {
         keys: &[&[ValueRef<'_>]],
         f: &mut dyn FnMut(usize, &Row) -> Result<()>,
     ) -> Result<()> {
-        self.txn.get_many(&self.table, keys, f)
+        timed(self.txn, |txn| txn.get_many(&self.table, keys, f))
     }
 
     /// Locks a row for writing and reads its newest version.
@@ -552,7 +553,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// As `get`.
     pub fn get_by_key(&mut self, key: &[u8], row: &mut Row) -> Result<bool> {
-        self.txn.get_by_key(&self.table, key, row)
+        timed(self.txn, |txn| txn.get_by_key(&self.table, key, row))
     }
 
     /// As `get_for_update`, by clustered key bytes.
@@ -560,7 +561,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// As `get_for_update`.
     pub fn lock_by_key(&mut self, key: &[u8], wait: LockWait, row: &mut Row) -> Result<bool> {
-        self.txn.lock_by_key(&self.table, key, Mode::Exclusive, wait, row)
+        timed(self.txn, |txn| txn.lock_by_key(&self.table, key, Mode::Exclusive, wait, row))
     }
 
     /// As `get_for_share`, by clustered key bytes.
@@ -568,7 +569,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// As `get_for_share`.
     pub fn share_by_key(&mut self, key: &[u8], wait: LockWait, row: &mut Row) -> Result<bool> {
-        self.txn.lock_by_key(&self.table, key, Mode::Shared, wait, row)
+        timed(self.txn, |txn| txn.lock_by_key(&self.table, key, Mode::Shared, wait, row))
     }
 
     /// As `update`, by clustered key bytes.
@@ -576,7 +577,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// As `update`.
     pub fn update_by_key(&mut self, key: &[u8], changes: &[(usize, ValueRef<'_>)]) -> Result<bool> {
-        self.txn.update_by_key(&self.table, key, changes)
+        timed(self.txn, |txn| txn.update_by_key(&self.table, key, changes))
     }
 
     /// As `delete`, by clustered key bytes.
@@ -584,7 +585,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// As `delete`.
     pub fn delete_by_key(&mut self, key: &[u8]) -> Result<bool> {
-        self.txn.delete_by_key(&self.table, key)
+        timed(self.txn, |txn| txn.delete_by_key(&self.table, key))
     }
 
     /// The rows of a range of the primary key, in order.
@@ -691,102 +692,12 @@ impl<'t> TableRef<'t> {
         self.txn.use_table(&self.table)?;
         let position = self.table.shape().index(name)?;
         let (table, reads_lock) = (self.table, self.reads_lock);
-        Ok(IndexRef { txn: self.txn, table, position, keys_only: false, reads_lock })
+        Ok(IndexRef::new(self.txn, table, position, reads_lock))
     }
 
     /// The definition of the table.
     pub fn definition(&self) -> Arc<evenkeel_tables::TableDef> {
         self.table.shape().def.clone()
-    }
-}
-
-/// An index in a transaction.
-pub struct IndexRef<'t> {
-    txn: &'t mut Transaction,
-    table: Arc<Table>,
-    position: usize,
-    keys_only: bool,
-    reads_lock: bool,
-}
-
-impl IndexRef<'_> {
-    /// Reads only columns of the index and of the primary key: the table is not visited.
-    ///
-    /// ```
-    #[doc = include_str!("people.md")]
-    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-    /// let mut by_town = txn.table("people")?.index("by_town")?.keys_only();
-    /// let mut scan = by_town.scan(Range::prefix(&[Text("Oslo")]), Direction::Forward)?;
-    /// let (mut row, mut ids) = (Row::new(), Vec::new());
-    /// while scan.next(&mut row)? {
-    ///     ids.push(row.get("id")?.to_owned());
-    /// }
-    /// assert_eq!(ids, [Value::Int(1), Value::Int(3)]);
-    /// # Ok::<(), evenkeel::Error>(())
-    /// ```
-    #[must_use]
-    pub fn keys_only(mut self) -> Self {
-        self.keys_only = true;
-        self
-    }
-
-    /// The rows of a range, in the order of the index.
-    ///
-    /// # Errors
-    /// `IndexTooYoung` for a snapshot older than the index; faults of the range.
-    pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<IndexScan> {
-        let (table, at) = (&self.table, self.position);
-        if !self.reads_lock {
-            let scan = self.txn.index_scan(table, at, range, direction, self.keys_only)?;
-            return Ok(IndexScan::new(Rows::Snapshot(scan)));
-        }
-        let scan = self.txn.locked_index_scan(table, at, range, direction, SHARED)?;
-        Ok(IndexScan::new(Rows::Locked(Box::new(scan))))
-    }
-
-    /// As [`TableRef::locked_scan`], in the order of the index.
-    ///
-    /// # Errors
-    /// Lock errors, faults of the range.
-    pub fn locked_scan(
-        &mut self,
-        range: Range<'_>,
-        direction: Direction,
-        locking: Locking,
-    ) -> Result<LockedScan> {
-        self.txn.locked_index_scan(&self.table, self.position, range, direction, locking)
-    }
-
-    /// About how many rows a range holds: counted if they are few, else estimated; never 0 unless
-    /// certain.
-    ///
-    /// # Errors
-    /// As `scan`.
-    pub fn count_estimate(&mut self, range: Range<'_>) -> Result<u64> {
-        self.txn.index_estimate(&self.table, self.position, range)
-    }
-
-    /// The first row of a range.
-    ///
-    /// # Errors
-    /// As `scan`.
-    pub fn first(&mut self, range: Range<'_>) -> Result<Option<Row>> {
-        let mut row = Row::new();
-        Ok(self.scan(range, Direction::Forward)?.next(&mut row)?.then_some(row))
-    }
-
-    /// Locks and reads the newest version of each row of a range; `f` returns false to stop.
-    ///
-    /// # Errors
-    /// `RowChanged`, lock errors, what `f` returns.
-    pub fn scan_for_update(
-        &mut self,
-        range: Range<'_>,
-        wait: LockWait,
-        f: &mut dyn FnMut(&Row) -> Result<bool>,
-    ) -> Result<()> {
-        let locking = Locking { mode: Mode::Exclusive, wait };
-        self.locked_scan(range, Direction::Forward, locking)?.each(f)
     }
 }
 

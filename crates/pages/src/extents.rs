@@ -231,8 +231,8 @@ impl Pages {
         self.space.trees()
     }
 
-    /// The pages of a tree that are in use, in no order. For checks.
-    pub fn used_by(&self, tree: TreeId) -> Vec<evenkeel_base::PageNo> {
+    /// The pages of a tree that are in use. For checks.
+    pub fn used_by(&self, tree: TreeId) -> crate::PageSet {
         self.space.used_by(tree)
     }
 

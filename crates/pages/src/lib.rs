@@ -22,6 +22,7 @@ mod latch;
 mod mtr;
 pub mod pacer;
 pub mod pacing;
+mod page_set;
 mod pages;
 mod pool;
 mod redo;
@@ -46,6 +47,7 @@ mod rig;
 mod space_tests;
 
 pub use mtr::Mtr;
+pub use page_set::PageSet;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
 pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats};
 pub use space::SpaceStats;

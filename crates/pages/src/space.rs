@@ -9,6 +9,7 @@
 //! record) -> record durable, no frame left, blocks punched -> `punched` -> blocks reserved again
 //! -> `ready` (E2).
 
+use crate::PageSet;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::space::{ExtentState, Geometry, TREE_FRAGMENTS};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,6 +97,9 @@ pub struct SpaceStats {
     /// Trees that own pages.
     pub trees: usize,
 }
+
+/// Extents of a tree that are looked through before the lock is let go.
+const EXTENTS_PER_LOOK: usize = 64;
 
 pub(crate) struct Space {
     geometry: Geometry,
@@ -408,15 +412,25 @@ impl Space {
         (owned.fragments.iter().copied().collect(), extents)
     }
 
-    /// The pages of a tree that are in use.
-    pub fn used_by(&self, tree: TreeId) -> Vec<PageNo> {
-        let state = self.state.lock();
-        let Some(owned) = state.trees.get(&tree) else { return Vec::new() };
-        let mut pages: Vec<PageNo> = owned.fragments.iter().copied().collect();
-        for extent in &owned.extents {
-            let Some(e) = state.extents.get(*extent as usize) else { continue };
-            let used = (0..self.geometry.extent_pages()).filter(|i| is_used(e, *i));
-            pages.extend(used.map(|i| self.geometry.page_at(*extent, i)));
+    /// The pages of a tree that are in use. Others allocate pages between two looks: the lock is
+    /// held for a few extents at a time.
+    pub fn used_by(&self, tree: TreeId) -> PageSet {
+        let mut pages = PageSet::default();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let state = self.state.lock();
+            let Some(owned) = state.trees.get(&tree) else { break };
+            if from == 0 {
+                owned.fragments.iter().for_each(|page| _ = pages.insert(*page));
+            }
+            let some = owned.extents.range(from..).take(EXTENTS_PER_LOOK);
+            next = some.fold(None, |_, extent| {
+                if let Some(e) = state.extents.get(*extent as usize) {
+                    let used = (0..self.geometry.extent_pages()).filter(|i| is_used(e, *i));
+                    used.for_each(|i| _ = pages.insert(self.geometry.page_at(*extent, i)));
+                }
+                Some(extent + 1)
+            });
         }
         pages
     }

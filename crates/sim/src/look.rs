@@ -324,7 +324,7 @@ impl Session {
             Ok(read.len() < 20)
         };
         let done = self.open().txn.table(&target.name).and_then(|mut t| match by_index {
-            Some(index) => t.index(&index)?.scan_for_update(Range::ALL, wait, &mut keep),
+            Some(index) => t.index(&index)?.scan_for_update(Range::ALL, direction, wait, &mut keep),
             None => t.scan_for_update(range, direction, wait, &mut keep),
         });
         if let Err(error) = done {

@@ -167,8 +167,8 @@ impl Checker<'_> {
             })?;
         }
         let mut problems = report.problems;
-        for page in used {
-            if reached.contains(&page) || !pages.is_used_by(page, tree.id()) {
+        for page in used.without(&reached) {
+            if !pages.is_used_by(page, tree.id()) {
                 continue;
             }
             if pages.read(page, evenkeel_pages::Access::UseOnce)?.lsn() < began {

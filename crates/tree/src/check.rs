@@ -6,8 +6,7 @@ use crate::tree::{Goal, Tree};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Error, Kind, Lsn, PageNo, Result};
 use evenkeel_format::node::Node;
-use evenkeel_pages::{Access, PageToken};
-use std::collections::HashSet;
+use evenkeel_pages::{Access, PageSet, PageToken};
 
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ const LOOKS: usize = 100;
 struct Check<'t> {
     tree: &'t Tree,
     report: TreeReport,
-    seen: HashSet<PageNo>,
+    seen: PageSet,
     /// Structure changes when the check began: pages may have moved since.
     changes: u64,
     /// Asked at every inner node; its error ends the check.
@@ -74,14 +73,11 @@ impl Tree {
     ///
     /// # Errors
     /// As `check`; that of `poll`.
-    pub fn check_reach(
-        &self,
-        poll: &dyn Fn() -> Result<()>,
-    ) -> Result<(TreeReport, HashSet<PageNo>)> {
+    pub fn check_reach(&self, poll: &dyn Fn() -> Result<()>) -> Result<(TreeReport, PageSet)> {
         let mut check = Check {
             tree: self,
             report: TreeReport::default(),
-            seen: HashSet::new(),
+            seen: PageSet::default(),
             changes: self.structure_changes(),
             poll,
         };
