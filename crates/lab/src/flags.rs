@@ -1,6 +1,6 @@
 //! The command line of `evenkeel lab`: text and defaults, and what becomes of them.
 
-use crate::{Outcome, dirty_count, fan_out, flush_scan, free_pages, report, restart_flush};
+use crate::{Outcome, dirty_count, fan_out, flush_scan, free_pages, report, restart_flush, scale};
 use clap::{Args, Subcommand};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ pub enum Experiment {
     DirtyCount(DirtyCount),
     /// A query that does not name the chunk: every chunk searched, or pruned (P7)
     FanOut(FanOut),
+    /// Ingest into 1 TB and 10 TB, on a slow disk and on a fast one: debt of merges, waits, rows
+    Scale(Scale),
 }
 
 fn within(least: u64, most: u64) -> clap::builder::RangedU64ValueParser {
@@ -127,6 +129,13 @@ pub struct FanOut {
     rows: Option<u64>,
 }
 
+/// Flags of `scale`.
+#[derive(Args, Clone, Debug)]
+pub struct Scale {
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Why an experiment failed.
 #[derive(Debug)]
 pub struct LabError(String);
@@ -209,6 +218,7 @@ impl Experiment {
             Experiment::FreePages(flags) => &flags.common,
             Experiment::DirtyCount(flags) => &flags.common,
             Experiment::FanOut(flags) => &flags.common,
+            Experiment::Scale(flags) => &flags.common,
         }
     }
 
@@ -223,6 +233,9 @@ impl Experiment {
             Experiment::FreePages(flags) => free_pages::run(&flags.setup()),
             Experiment::DirtyCount(flags) => dirty_count::run(&flags.setup()),
             Experiment::FanOut(flags) => fan_out::run(&flags.setup())?,
+            Experiment::Scale(flags) => {
+                scale::experiment::run(flags.common.scale, flags.common.seed)
+            }
         };
         let common = self.common();
         if let Some(path) = &common.json {

@@ -94,7 +94,7 @@ fn a_row_weighs_what_the_engine_writes_for_it() {
 #[test]
 fn the_sum_of_the_parts() {
     let row = RowBytes { row: 100.0, log: 260.0, entry_disk: 20.0, ..RowBytes::TYPICAL };
-    // One tier: 260 + 100 + 3 x 20 x (1.4 + 1).
-    assert!((written_per_row(&row, 8.0) - 504.0).abs() < 1e-6);
+    // One tier: 260 + 100 + 3 x 20 x (2.1 + 0.7).
+    assert!((written_per_row(&row, 8.0) - 528.0).abs() < 1e-6);
     assert!((restart_sec(1e9, 1e8, 50_000.0, 1_000.0) - 60.0).abs() < 1e-9);
 }

@@ -1,7 +1,10 @@
-//! The figures and pictures of `docs/lab.md` are what the experiments give at the reported sizes.
+//! The figures and pictures of `docs/lab.md` and `docs/scale.md` are what the experiments give, at
+//! the sizes named there.
 //! `EVENKEEL_LAB_DOCS=write cargo test -p evenkeel-lab --test docs` writes them.
 
-use evenkeel_lab::{Outcome, dirty_count, fan_out, flush_scan, free_pages, report, restart_flush};
+use evenkeel_lab::{
+    Outcome, dirty_count, fan_out, flush_scan, free_pages, report, restart_flush, scale,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -27,13 +30,17 @@ fn keep(path: &Path, wanted: &str, drifted: &mut Vec<PathBuf>) {
 }
 
 fn check(outcome: &Outcome) {
+    check_in(outcome, "lab.md");
+}
+
+fn check_in(outcome: &Outcome, page: &str) {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let mut drifted = Vec::new();
     for chart in &outcome.charts {
         let name = format!("lab/{}-{}.svg", outcome.experiment, chart.id);
         keep(&docs.join(name), &report::svg(chart), &mut drifted);
     }
-    let path = docs.join("lab.md");
+    let path = docs.join(page);
     let _one_at_a_time = PAGE.lock().expect("no other test failed while writing");
     let page = fs::read_to_string(&path).expect("the page is there");
     keep(&path, &with_table(&page, outcome), &mut drifted);
@@ -63,4 +70,10 @@ fn dirty_count() {
 #[test]
 fn fan_out() {
     check(&fan_out::run(&fan_out::Setup::new(1, 42)).expect("it runs"));
+}
+
+/// A twentieth of the sizes and of the time: the same ratios, and quick.
+#[test]
+fn scale() {
+    check_in(&scale::experiment::run(20, 42), "scale.md");
 }

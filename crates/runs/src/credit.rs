@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const GENERATIONS_MAX: usize = 3;
+/// Memtable generations at most.
+pub const GENERATIONS_MAX: usize = 3;
 const DELAY_NS_MAX: u64 = 1_000_000;
 /// A slow guess of the flush rate, for delays: 100 MB/s.
 const NS_PER_BYTE: u64 = 10;
@@ -49,6 +50,13 @@ enum Room {
     /// Taken, after a delay in proportion.
     Tight(u64),
     Full,
+}
+
+/// Nanoseconds by which an operation of `wanted` bytes is delayed that makes the active generation
+/// hold `used` of `limit` bytes while as many are sealed as may be.
+pub fn tight_ns(wanted: u64, used: u64, limit: u64) -> u64 {
+    let ns = (wanted * NS_PER_BYTE).saturating_mul(2 * used) / limit.max(1);
+    ns.clamp(1, DELAY_NS_MAX)
 }
 
 /// Bytes of ingest that a merge of so many runs pays for in all.
@@ -143,8 +151,7 @@ impl Runs {
         if count < GENERATIONS_MAX {
             return Room::Taken;
         }
-        let ns = (wanted * NS_PER_BYTE).saturating_mul(2 * used) / limit.max(1);
-        Room::Tight(ns.clamp(1, DELAY_NS_MAX))
+        Room::Tight(tight_ns(wanted, used, limit))
     }
 
     /// Seals `active` and activates a new generation, unless somebody did: true if it did.

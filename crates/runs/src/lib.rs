@@ -47,7 +47,7 @@ mod unique;
 mod writer;
 
 pub use build::{BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
-pub use credit::{MemReserved, credit_bytes, pays_bytes, room_bytes};
+pub use credit::{GENERATIONS_MAX, MemReserved, credit_bytes, pays_bytes, room_bytes, tight_ns};
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
 pub use policy::{FREES_NOTHING, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run};

@@ -1,0 +1,203 @@
+//! `lab scale`: databases and disks that are not at hand. Ingest for hours into 1 TB and 10 TB, on
+//! a slow disk and on a fast one, in virtual time: what merges owe, who waits, what ingest gets.
+
+use super::sim::{self, Figures};
+use super::{RowBytes, rows_per_sec, written_per_row};
+use crate::outcome::{self, Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
+use serde_json::json;
+
+/// One database on one disk.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its name in the report.
+    pub name: &'static str,
+    /// Bytes of rows and entries when it begins.
+    pub data_bytes: u64,
+    /// Rows per second that come.
+    pub rows_per_sec: u64,
+    /// The disk, bytes per second.
+    pub disk_bytes_per_sec: u64,
+    /// And I/Os per second.
+    pub disk_ios_per_sec: u64,
+    /// Bytes of a generation of the memtable.
+    pub generation_bytes: u64,
+    /// Connections; each inserts 50 rows per transaction.
+    pub connections: u64,
+    /// A transaction takes this long when the disk is idle.
+    pub tx_ns: u64,
+    /// Seconds; in the last sixth nobody inserts.
+    pub seconds: u64,
+    /// Points in a chart.
+    pub points: u64,
+}
+
+const TB: u64 = 1_000_000_000_000;
+const MB: u64 = 1_000_000;
+/// A slow disk and a fast one: bytes and I/Os per second.
+const SLOW: (u64, u64) = (100 * MB, 1_000);
+const FAST: (u64, u64) = (2_000 * MB, 200_000);
+const HOURS: u64 = 36;
+
+/// Name, bytes of data, disk, rows per second.
+type Case = (&'static str, u64, (u64, u64), u64);
+const CASES: [Case; 5] = [
+    ("150 GB, slow disk", TB * 3 / 20, SLOW, 30_000),
+    ("1 TB, slow disk", TB, SLOW, 30_000),
+    ("1 TB, slow disk, more than it can", TB, SLOW, 300_000),
+    ("10 TB, slow disk", 10 * TB, SLOW, 10_000),
+    ("10 TB, fast disk", 10 * TB, FAST, 200_000),
+];
+
+impl Setup {
+    /// The cases, their sizes and their time divided by `scale`.
+    pub fn all(scale: u64) -> Vec<Setup> {
+        let scale = scale.max(1);
+        let setup = |(name, data, disk, rows_per_sec): Case| Setup {
+            name,
+            data_bytes: data / scale,
+            rows_per_sec,
+            disk_bytes_per_sec: disk.0,
+            disk_ios_per_sec: disk.1,
+            generation_bytes: (256 << 20) / scale,
+            connections: 64,
+            tx_ns: 5_000_000,
+            seconds: (HOURS * 3600 / scale).max(60),
+            points: 144,
+        };
+        CASES.map(setup).to_vec()
+    }
+
+    /// Of so many steps those in which rows come.
+    pub(super) fn loaded_steps(&self, steps: u64) -> u64 {
+        steps / 6 * 5
+    }
+
+    /// Index / run of a generation.
+    pub(super) fn ratio(&self) -> f64 {
+        let row = RowBytes::TYPICAL;
+        let index = self.data_bytes as f64 / row.stored() * row.entry_disk;
+        index / row.run(self.generation_bytes as f64)
+    }
+}
+
+const COLUMNS: [Column; 13] = [
+    Column { name: "rows per second asked for", unit: Unit::PerSecond },
+    Column { name: "rows per second inserted", unit: Unit::PerSecond },
+    Column { name: "the disk could take, by the formula", unit: Unit::PerSecond },
+    Column { name: "worst interval / asked for", unit: Unit::Share },
+    Column { name: "bytes written per row", unit: Unit::Bytes },
+    Column { name: "bytes written per row, by the formula", unit: Unit::Bytes },
+    Column { name: "most runs of an index", unit: Unit::Count },
+    Column { name: "merges into a bottom run", unit: Unit::Count },
+    Column { name: "largest debt of merges", unit: Unit::Bytes },
+    Column { name: "rows kept back by memtable space", unit: Unit::Share },
+    Column { name: "rows kept back by merge debt", unit: Unit::Share },
+    Column { name: "rows kept back by the queue of the disk", unit: Unit::Share },
+    Column { name: "longest queue of the disk", unit: Unit::Seconds },
+];
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+fn row(setup: &Setup, figures: &Figures) -> Vec<Option<f64>> {
+    let loaded = setup.loaded_steps(figures.rows.len() as u64) as usize;
+    let rows = &figures.rows[..loaded];
+    let (typical, ratio) = (RowBytes::TYPICAL, setup.ratio());
+    let asked = setup.rows_per_sec as f64;
+    let worst = rows.iter().copied().fold(f64::INFINITY, f64::min);
+    let [memtable, debt, disk] = figures.waits.each_ref().map(|w| mean(&w[..loaded]));
+    let values = [
+        asked,
+        mean(rows),
+        rows_per_sec(&typical, ratio, setup.disk_bytes_per_sec as f64),
+        worst / asked,
+        figures.written_all / figures.rows_all.max(1.0),
+        written_per_row(&typical, ratio),
+        most(&figures.runs),
+        figures.into_bottom,
+        most(&figures.debt),
+        memtable,
+        debt,
+        disk,
+        figures.longest,
+    ];
+    values.map(Some).to_vec()
+}
+
+type Ran = (Setup, Figures);
+
+fn chart(
+    all: &[Ran],
+    id: &'static str,
+    title: &str,
+    y: Axis,
+    pick: impl Fn(&Figures) -> Vec<f64>,
+) -> Chart {
+    let line = |(colour, (setup, figures)): (usize, &Ran)| {
+        let hours = setup.seconds as f64 / setup.points as f64;
+        Line::each(setup.name, colour, hours, pick(figures).into_iter())
+    };
+    let x = Axis { name: "seconds", unit: Unit::Seconds, log: false };
+    Chart { id, title: title.into(), x, y, lines: all.iter().enumerate().map(line).collect() }
+}
+
+/// The experiment, its sizes and times divided by `scale`. Nothing in it is random.
+pub fn run(scale: u64, seed: u64) -> Outcome {
+    let all: Vec<Ran> = Setup::all(scale)
+        .into_iter()
+        .map(|setup| {
+            let figures = sim::run(&setup);
+            (setup, figures)
+        })
+        .collect();
+    let axis = |name, unit| Axis { name, unit, log: false };
+    let rows = axis("rows per second", Unit::PerSecond);
+    let (debt, share) = (axis("bytes", Unit::Bytes), axis("share", Unit::Share));
+    let moved = axis("bytes per second", Unit::Bytes);
+    let short = |f: &Figures| {
+        (0..f.rows.len()).map(|i| f.waits.iter().map(|w| w[i]).sum::<f64>()).collect()
+    };
+    let charts = vec![
+        chart(&all, "rows", "Rows inserted per second", rows, |f| f.rows.clone()),
+        chart(&all, "debt", "What merges begun have left to do", debt, |f| f.debt.clone()),
+        chart(&all, "runs", "Most runs of an index", axis("runs", Unit::Count), |f| f.runs.clone()),
+        chart(&all, "waits", "Rows asked for that had to wait", share, short),
+        chart(&all, "disk", "What the disk moves", moved, |f| f.moved.clone()),
+    ];
+    let policies = all
+        .iter()
+        .map(|(setup, figures)| Policy { name: setup.name.into(), values: row(setup, figures) });
+    let policies = policies.collect();
+    let first = &all[0].0;
+    Outcome {
+        format: FORMAT,
+        experiment: "scale",
+        title: "Large databases on slow disks",
+        question: "Rows come for hours into a database that is far larger than memory. What do \
+                   merges owe, how many runs does a query meet, and who waits?",
+        seed,
+        settings: outcome::settings(&json!({
+            "scale": scale,
+            "generation_bytes": first.generation_bytes,
+            "connections": first.connections,
+            "tx_ns": first.tx_ns,
+            "seconds": first.seconds,
+            "slow_disk_bytes_per_sec": SLOW.0,
+            "slow_disk_ios_per_sec": SLOW.1,
+            "fast_disk_bytes_per_sec": FAST.0,
+            "fast_disk_ios_per_sec": FAST.1,
+        })),
+        columns: COLUMNS.to_vec(),
+        policies,
+        charts,
+    }
+}
+
+#[cfg(test)]
+#[path = "experiment_tests.rs"]
+mod experiment_tests;

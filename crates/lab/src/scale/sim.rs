@@ -1,0 +1,356 @@
+//! Ingest, memtable, flushes and merges of a large database in virtual time, on a disk of given
+//! speed. What to merge, which merge has the next beat, the credit that ingest spends, its delays
+//! and the governor are the engine's own functions; runs are numbers.
+//!
+//! Threads as in the engine: a page cleaner, a flush, a merge thread, each with one beat of at most
+//! 1 MiB on its way to the disk, which has one queue; commits go to the same queue.
+
+use super::RowBytes;
+use super::experiment::Setup;
+use evenkeel_io::{Class, Governor, PriorityGovernor};
+use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_TRIGGER};
+use evenkeel_runs::{bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
+use evenkeel_runs::{decide_merge, next_merge};
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+/// One step of the virtual clock.
+const STEP_NS: u64 = 10_000_000;
+/// Bytes of a beat of background work.
+const BEAT: u64 = 1 << 20;
+/// Rows of a transaction.
+const BATCH: u64 = 50;
+/// Syncs of group commits in a step.
+const SYNCS: u64 = 2;
+
+/// Why ingest got less than it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    Memtable,
+    MergeDebt,
+    /// Commits stand in the queue of the disk.
+    Disk,
+}
+
+/// Figures of each interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    /// Rows per second.
+    pub rows: Vec<f64>,
+    /// Bytes that merges begun have left to read and write.
+    pub debt: Vec<f64>,
+    /// The most runs of an index.
+    pub runs: Vec<f64>,
+    /// Share of the rows asked for that did not come, by [`Wait`].
+    pub waits: [Vec<f64>; 3],
+    /// Bytes read and written per second.
+    pub moved: Vec<f64>,
+    /// Rows in all.
+    pub rows_all: f64,
+    /// Bytes written while there was ingest.
+    pub written_all: f64,
+    /// The longest that a commit stood in the queue, seconds.
+    pub longest: f64,
+    /// Merges into a bottom run.
+    pub into_bottom: f64,
+}
+
+struct Run {
+    number: u64,
+    bytes: u64,
+    busy: bool,
+}
+
+struct Job {
+    index: usize,
+    runs: Vec<u64>,
+    bytes: u64,
+    left: u64,
+    unpaid: u64,
+    required: bool,
+}
+
+/// A disk with one queue.
+struct Disk {
+    bytes_per_sec: u64,
+    ios_per_sec: u64,
+    free_at: u64,
+    moved: u64,
+    written: u64,
+}
+
+impl Disk {
+    /// When it has done this; nanoseconds from now.
+    fn serve(&mut self, now: u64, ios: u64, read: u64, written: u64) -> u64 {
+        let bytes = u128::from(read + written) * u128::from(SECOND);
+        let ns = (bytes / u128::from(self.bytes_per_sec)) as u64 + ios * SECOND / self.ios_per_sec;
+        self.free_at = self.free_at.max(now) + ns;
+        self.moved += read + written;
+        self.written += written;
+        self.free_at - now
+    }
+}
+
+struct World<'a> {
+    setup: &'a Setup,
+    row: RowBytes,
+    disk: Disk,
+    governor: PriorityGovernor,
+    indexes: Vec<Vec<Run>>,
+    jobs: Vec<Job>,
+    next_run: u64,
+    /// Memory bytes of the active generation; bytes on disk that sealed ones have left to write.
+    active: u64,
+    sealed: Vec<u64>,
+    /// Bytes of pages to be flushed.
+    pages: u64,
+    credit: u64,
+    /// When the cleaner, the flush and the merge thread are free again.
+    free: [u64; 3],
+    out: Figures,
+}
+
+impl World<'_> {
+    fn debtors(&self) -> u64 {
+        self.indexes.iter().filter(|runs| runs.len() >= RUNS_TRIGGER).count() as u64
+    }
+
+    fn most_runs(&self) -> usize {
+        self.indexes.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    fn run_bytes(&self) -> u64 {
+        self.row.run(self.setup.generation_bytes as f64) as u64
+    }
+
+    /// One step of ingest; rows taken, and which wait held it most.
+    fn ingest(&mut self, now: u64, wanted: u64) -> (u64, Option<Wait>) {
+        let queue = self.disk.free_at.saturating_sub(now);
+        self.out.longest = self.out.longest.max(queue as f64 / SECOND as f64);
+        let memory = (self.row.indexes * self.row.entry_memory) as u64;
+        let is_tight = self.sealed.len() + 1 == GENERATIONS_MAX;
+        let mut takes = self.setup.tx_ns + queue;
+        if is_tight {
+            takes += tight_ns(memory, self.active, self.setup.generation_bytes) * BATCH;
+        }
+        let (mut rows, mut held) = (wanted, None);
+        let mut limit = |most: u64, cause| {
+            if most < rows {
+                (rows, held) = (most, Some(cause));
+            }
+        };
+        limit(self.setup.connections * BATCH * STEP_NS / takes, Wait::Disk);
+        let in_debt = self.debtors() > 0;
+        if in_debt {
+            limit(self.credit / memory, Wait::MergeDebt);
+        }
+        if is_tight {
+            let room = self.setup.generation_bytes.saturating_sub(self.active);
+            limit(room / memory, Wait::Memtable);
+        }
+        self.credit = if in_debt { self.credit - rows * memory } else { 0 };
+        self.active += rows * memory;
+        if self.active + memory > self.setup.generation_bytes && !is_tight {
+            self.active = 0;
+            self.sealed.push(self.run_bytes() * self.indexes.len() as u64);
+        }
+        if rows > 0 {
+            self.disk.serve(now, SYNCS, 0, (rows as f64 * self.row.log) as u64);
+        }
+        self.pages += (rows as f64 * self.row.row) as u64;
+        (rows, held)
+    }
+
+    /// The beats that background threads begin in this step.
+    fn background(&mut self, now: u64, may_rest: bool) {
+        let end = now + STEP_NS;
+        while self.free[0] < end && self.pages >= BEAT {
+            self.pages -= BEAT;
+            let at = self.free[0].max(now);
+            self.free[0] = at + self.beat(at, (Class::Checkpoint, true), (2, 0, BEAT));
+        }
+        while self.free[1] < end && !self.sealed.is_empty() {
+            let (at, part) = (self.free[1].max(now), self.sealed[0].min(BEAT));
+            self.free[1] = at + self.beat(at, (Class::MemtableFlush, true), (1, 0, part));
+            self.sealed[0] -= part;
+            if self.sealed[0] == 0 {
+                self.sealed.remove(0);
+                let bytes = self.run_bytes();
+                for runs in &mut self.indexes {
+                    self.next_run += 1;
+                    runs.insert(0, Run { number: self.next_run, bytes, busy: false });
+                }
+                self.begin(may_rest);
+            }
+        }
+        while self.free[2] < end {
+            if may_rest {
+                self.begin(true);
+            }
+            if !self.merge(self.free[2].max(now)) {
+                break;
+            }
+        }
+    }
+
+    /// Asks the governor, then the disk: (I/Os, bytes read, bytes written). How long it takes.
+    fn beat(&mut self, now: u64, (class, required): (Class, bool), io: (u64, u64, u64)) -> u64 {
+        let (ios, read, written) = io;
+        let pause = self.governor.grant(class, read + written, required, now);
+        let ns = self.disk.serve(now + pause, ios, read, written);
+        self.governor.report(class, read + written, ns);
+        pause + ns
+    }
+
+    fn begin(&mut self, may_rest: bool) {
+        for (index, runs) in self.indexes.iter_mut().enumerate() {
+            loop {
+                let own = self.jobs.iter().filter(|job| job.index == index && job.required);
+                let freeing = own.map(|job| bytes_per_run(job.left, job.runs.len())).min();
+                let mut numbers = vec![u64::from(may_rest), freeing.unwrap_or(FREES_NOTHING)];
+                numbers.extend(runs.iter().map(|r| r.bytes * 8 + u64::from(r.busy)));
+                let chosen = decide_merge(&numbers).unwrap_or_default();
+                let [first, end, required] = chosen[..] else { break };
+                let inputs = &mut runs[first as usize..end as usize];
+                inputs.iter_mut().for_each(|r| r.busy = true);
+                let bytes = inputs.iter().map(|r| r.bytes).sum();
+                self.jobs.push(Job {
+                    index,
+                    runs: inputs.iter().map(|r| r.number).collect(),
+                    bytes,
+                    left: bytes,
+                    unpaid: pays_bytes(inputs.len(), self.setup.generation_bytes),
+                    required: required != 0,
+                });
+            }
+        }
+    }
+
+    /// A beat of the merge whose turn it is; false if there is none.
+    fn merge(&mut self, now: u64) -> bool {
+        let jobs = self.jobs.iter().map(|job| (job.required, job.left));
+        // What nobody waits for has no seat while there is ingest: then none is begun either.
+        let Some(at) = next_merge(jobs, false) else { return false };
+        let (required, part) = (self.jobs[at].required, self.jobs[at].left.min(BEAT));
+        self.free[2] = now + self.beat(now, (Class::Merge, required), (2, part, part));
+        self.pay(at, part);
+        self.jobs[at].left -= part;
+        if self.jobs[at].left == 0 {
+            self.end(at);
+        }
+        true
+    }
+
+    fn pay(&mut self, at: usize, done: u64) {
+        let (debtors, most) = (self.debtors(), self.most_runs());
+        let generation = self.setup.generation_bytes;
+        let room = room_bytes(most, self.sealed.len(), self.active, generation);
+        let job = &mut self.jobs[at];
+        if self.indexes[job.index].len() < RUNS_TRIGGER {
+            return;
+        }
+        let pays = credit_bytes(job.unpaid, done, job.left);
+        let new = (pays / debtors).min(room.saturating_sub(self.credit));
+        self.credit += new;
+        job.unpaid -= pays.min(new * debtors);
+    }
+
+    fn end(&mut self, at: usize) {
+        let job = self.jobs.swap_remove(at);
+        let runs = &mut self.indexes[job.index];
+        let place = runs.iter().position(|r| job.runs.contains(&r.number)).unwrap_or(0);
+        if place + job.runs.len() == runs.len() {
+            self.out.into_bottom += 1.0;
+        }
+        self.next_run += 1;
+        let run = Run { number: self.next_run, bytes: job.bytes, busy: false };
+        runs.splice(place..place + job.runs.len(), [run]);
+        self.begin(false);
+    }
+}
+
+/// Runs as ingest leaves them shortly before a merge into the bottom, newest first.
+fn tiers(bottom: u64, least: u64) -> Vec<u64> {
+    let (mut tiers, mut size) = (vec![bottom], bottom / 10 * 4);
+    while size > least {
+        tiers.insert(0, size);
+        size /= 4;
+    }
+    tiers
+}
+
+fn world(setup: &Setup) -> World<'_> {
+    let row = RowBytes::TYPICAL;
+    let bottom = (setup.data_bytes as f64 / row.stored() * row.entry_disk) as u64;
+    let sizes = tiers(bottom, row.run(setup.generation_bytes as f64) as u64);
+    let mut next_run = 0;
+    let mut run = |bytes: &u64| {
+        next_run += 1;
+        Run { number: next_run, bytes: *bytes, busy: false }
+    };
+    let indexes = (0..row.indexes as usize).map(|_| sizes.iter().map(&mut run).collect());
+    let indexes: Vec<Vec<Run>> = indexes.collect();
+    let disk = Disk {
+        bytes_per_sec: setup.disk_bytes_per_sec,
+        ios_per_sec: setup.disk_ios_per_sec,
+        free_at: 0,
+        moved: 0,
+        written: 0,
+    };
+    World {
+        setup,
+        row,
+        disk,
+        governor: PriorityGovernor::default(),
+        indexes,
+        jobs: Vec::new(),
+        next_run,
+        active: 0,
+        sealed: Vec::new(),
+        pages: 0,
+        credit: 0,
+        free: [0; 3],
+        out: Figures::default(),
+    }
+}
+
+/// The run of a setup.
+pub(super) fn run(setup: &Setup) -> Figures {
+    let mut world = world(setup);
+    let steps = setup.seconds * (SECOND / STEP_NS);
+    let interval = (steps / setup.points).max(1);
+    let (mut rows_now, mut asked, mut short) = (0u64, 0u64, [0u64; 3]);
+    let (mut moved, mut fraction) = (0u64, 0f64);
+    for step in 0..steps {
+        let now = step * STEP_NS;
+        let is_loaded = step < setup.loaded_steps(steps);
+        if is_loaded {
+            fraction += setup.rows_per_sec as f64 * STEP_NS as f64 / SECOND as f64;
+            let wanted = fraction as u64;
+            fraction -= wanted as f64;
+            let (rows, held) = world.ingest(now, wanted);
+            (rows_now, asked) = (rows_now + rows, asked + wanted);
+            if let Some(cause) = held {
+                short[cause as usize] += wanted - rows;
+            }
+            world.out.rows_all += rows as f64;
+            world.out.written_all = world.disk.written as f64;
+        }
+        world.background(now, !is_loaded);
+        if (step + 1) % interval == 0 {
+            let sec = (interval * STEP_NS) as f64 / SECOND as f64;
+            let debt = world.jobs.iter().map(|job| 2 * job.left).sum::<u64>() as f64;
+            let most = world.most_runs() as f64;
+            let out = &mut world.out;
+            out.rows.push(std::mem::take(&mut rows_now) as f64 / sec);
+            out.debt.push(debt);
+            out.runs.push(most);
+            for (all, rows) in out.waits.iter_mut().zip(&mut short) {
+                all.push(std::mem::take(rows) as f64 / asked.max(1) as f64);
+            }
+            asked = 0;
+            out.moved.push((world.disk.moved - moved) as f64 / sec);
+            moved = world.disk.moved;
+        }
+    }
+    world.out
+}
