@@ -41,6 +41,16 @@ impl MemEnv {
         MemEnv { os: Os::new(), files: Mutex::default() }
     }
 
+    /// A copy of all files, which shares their blocks until one of the two changes them.
+    pub fn fork(&self) -> MemEnv {
+        let copy = |(path, file): (&String, &Arc<MemFile>)| {
+            let content = RwLock::new(file.content.read().clone());
+            (path.clone(), Arc::new(MemFile { content, locked: AtomicBool::new(false) }))
+        };
+        let files = self.files.lock().iter().map(copy).collect();
+        MemEnv { os: Os::new(), files: Mutex::new(files) }
+    }
+
     /// Bytes of memory that the files take.
     pub fn used_bytes(&self) -> u64 {
         let files = self.files.lock();

@@ -1,5 +1,5 @@
 //! The in-memory environment.
-use crate::{Env, MemEnv, OpenMode};
+use crate::{Env, File, MemEnv, OpenMode};
 use evenkeel_base::Code;
 
 #[test]
@@ -24,6 +24,26 @@ fn files_live_in_memory() {
     env.remove("wal/2").expect("remove");
     assert_eq!(env.used_bytes(), 0);
     file.read_at(&mut buf, 0).expect("an open file outlives its name");
+}
+
+#[test]
+fn a_fork_shares_nothing_that_changes() {
+    let env = MemEnv::new();
+    let mode = OpenMode { lock: true, ..OpenMode::READ_WRITE };
+    let file = env.open("a", mode).expect("open");
+    file.write_at(&[1; 8192], 0).expect("write");
+    let fork = env.fork();
+    let other = fork.open("a", mode).expect("not locked there");
+    other.write_at(&[2], 5000).expect("write");
+    file.write_at(&[3], 100).expect("write");
+    fork.remove("b").expect("there is none");
+    let byte = |file: &dyn File, at| {
+        let mut one = [0];
+        file.read_at(&mut one, at).expect("read");
+        one[0]
+    };
+    assert_eq!((byte(&*file, 100), byte(&*file, 5000)), (3, 1));
+    assert_eq!((byte(&*other, 100), byte(&*other, 5000)), (1, 2));
 }
 
 #[test]

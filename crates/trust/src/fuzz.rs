@@ -13,11 +13,12 @@ use evenkeel_format::{
     ColumnType, Form, KeyPart, RowColumn, RowLayout, catalog, node, overflow, page, run, space,
     superblock, tree_op, types, undo, wal,
 };
-use evenkeel_io::{Env, MemEnv, Runtime};
+use evenkeel_io::{Env, MemEnv, Rng, Runtime};
 use evenkeel_log::Replay;
 use evenkeel_pages::RedoApply as _;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// A target: its name and its body.
 pub type Target = (&'static str, fn(&[u8]));
@@ -345,14 +346,40 @@ pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
     Ok(rows)
 }
 
-/// `operations` on a database in memory that stays open.
+/// Programs that run on one database: what earlier ones deleted makes their scans longer.
+const PROGRAMS: u32 = 64;
+
+/// `operations` on a database in memory that stays open for a while; each thread has its own.
 fn programs(data: &[u8]) {
-    static DB: LazyLock<Database> = LazyLock::new(|| {
+    thread_local! {
+        static OPEN: RefCell<Option<(Database, u32)>> = const { RefCell::new(None) };
+    }
+    let open = OPEN.take().filter(|(_, left)| *left > 0);
+    let (db, left) = open.unwrap_or_else(|| {
         let db = Database::open_with("dir", evenkeel::Options::in_memory()).expect("opens");
         db.create_table("t", &small_table()).expect("creates");
-        db
+        (db, PROGRAMS)
     });
-    operations(&DB, data);
+    operations(&db, data);
+    OPEN.set(Some((db, left - 1)));
+}
+
+/// Programs to begin with, of 10 to 60 steps; each has favourites among the operations.
+fn some_programs() -> Vec<Vec<u8>> {
+    let one = |seed| {
+        let mut rng = Rng::new(seed);
+        let favourites = [(); 4].map(|()| rng.next_u64() as u8);
+        let mut step = || {
+            let op = match rng.below(3) {
+                0 => rng.next_u64() as u8,
+                n => favourites[(n + rng.below(2)) as usize],
+            };
+            [op, rng.next_u64() as u8, rng.next_u64() as u8]
+        };
+        let steps = 10 + seed as usize * 50 / 31;
+        (0..steps).flat_map(|_| step()).collect()
+    };
+    (0..32).map(one).collect()
 }
 
 /// What an earlier program left goes first.
@@ -469,6 +496,7 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
     let of = |prefix: &str| paths.iter().filter(|p| p.starts_with(prefix)).cloned().collect();
     match target {
         "open" => crate::hostile::corpus(),
+        "operations" => some_programs(),
         "superblock" => vec![read("evenkeel.super")],
         "page" => read("pages/000000.pg").chunks(4096).map(<[u8]>::to_vec).collect(),
         "wal_segment" => {

@@ -35,6 +35,7 @@ fn unit_of(path: &str) -> usize {
 
 struct Template {
     database: DatabaseId,
+    env: Arc<MemEnv>,
     files: Vec<(String, Vec<u8>)>,
     /// By file: offsets of the units that are not all zero.
     units: Vec<Vec<usize>>,
@@ -52,7 +53,7 @@ static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
     };
     let slots = &files.iter().find(|(path, _)| path == "evenkeel.super").expect("there").1;
     let database = Superblock::choose(slots).expect("valid").database_id;
-    Template { database, units: files.iter().map(units).collect(), files }
+    Template { database, env, units: files.iter().map(units).collect(), files }
 });
 
 /// Takes numbers from the front of the input.
@@ -73,8 +74,10 @@ impl<'a> Input<'a> {
 /// Opens the directory that the input describes, read-only, and reads and checks all of it.
 pub fn open(data: &[u8]) {
     let mut input = Input(data);
-    let files = if input.number(1) % 2 == 0 { edited(&mut input) } else { written(&mut input) };
-    let env = MemEnv::new();
+    let (env, files) = match input.number(1) % 2 {
+        0 => (TEMPLATE.env.fork(), edited(&mut input)),
+        _ => (MemEnv::new(), written(&mut input)),
+    };
     for (path, bytes) in &files {
         faulty::replace(&env, path, bytes);
     }
@@ -82,19 +85,20 @@ pub fn open(data: &[u8]) {
     let _ = fuzz::open(Arc::new(env) as Arc<dyn Env>);
 }
 
+/// The files that edits have changed.
 fn edited(input: &mut Input<'_>) -> BTreeMap<String, Vec<u8>> {
     let template = &*TEMPLATE;
-    let mut files: BTreeMap<String, Vec<u8>> = template.files.iter().cloned().collect();
+    let mut files = BTreeMap::<String, Vec<u8>>::new();
     for _ in 0..16 {
         if input.0.is_empty() {
             break;
         }
         let file = input.number(1) % template.files.len();
-        let (path, units) = (&template.files[file].0, &template.units[file]);
+        let ((path, before), units) = (&template.files[file], &template.units[file]);
         let (unit, offset, len) = (input.number(2), input.number(2), input.number(1));
         let new = input.take(len);
         let Some(at) = units.get(unit % units.len().max(1)) else { continue };
-        let bytes = files.get_mut(path).expect("of the template");
+        let bytes = files.entry(path.clone()).or_insert_with(|| before.clone());
         let at = at + offset % unit_of(path);
         let end = (at + new.len()).min(bytes.len());
         bytes[at..end].copy_from_slice(&new[..end - at]);
