@@ -1,7 +1,8 @@
 #!/bin/bash
-# kill -9 of the server under concurrent writers and during recovery, with the binlog on and
-# sync_binlog=1. After each restart: every acknowledged commit is there, each transaction whole or
-# not at all, the tables are what the binlog says, and each index has the table's rows.
+# kill -9 of the server under sysbench, concurrent writers and ALTER TABLE, and during recovery, with
+# the binlog on and sync_binlog=1. After each restart: every acknowledged commit is there, each
+# transaction whole or not at all, CHECK TABLE is clean, each index has the table's rows, nothing is
+# left of an ALTER that did not end; at the end the tables are what the binlog says.
 #
 # EVENKEEL_KILLS (20) says how often. Prints "N kills, ...".
 set -uo pipefail
@@ -39,6 +40,37 @@ writer() {
         >>"$private_dir/acks/$w" 2>/dev/null
 }
 
+# sysbench until the server is gone.
+sysbench_on() {
+    sysbench oltp_write_only --db-driver=mysql --mysql-socket="$private_dir/main/socket" --mysql-user=root \
+        --mysql-db=test --mysql_storage_engine=evenkeel --tables=2 --table-size=5000 --threads=2 \
+        --rand-type=uniform --mysql-ignore-errors=1020,1205,1213,1412 "$@"
+}
+
+# ALTER TABLE of each kind in a loop; the last line of the file says whether one is under way.
+alterer() {
+    local statement n=0 state=$private_dir/alter.state
+    local statements=(
+        "alter table sbtest1 add index extra (c, k), algorithm=inplace, lock=none"
+        "alter table sbtest1 drop index extra, add column x int default 7"
+        "alter table one add index by_kw (k, w), algorithm=inplace, lock=none"
+        "alter table sbtest1 drop column x"
+        "alter table one drop index by_kw"
+        "alter table sbtest2 add unique index extra (c, id), algorithm=inplace, lock=none"
+        "alter table sbtest2 drop index extra"
+    )
+    echo idle >"$state"
+    while [ $n -lt 1000 ]; do
+        statement=${statements[$((n % ${#statements[@]}))]}
+        n=$((n + 1))
+        echo "under way" >"$state"
+        # A crash may have left a statement done or not.
+        private_sql main --database=test -e "$statement" >/dev/null 2>"$private_dir/alter.error" \
+            || grep -qE 'ERROR (1060|1061|1091|1205|1213)' "$private_dir/alter.error" || return
+        echo idle >"$state"
+    done
+}
+
 fail() {
     echo "crash test: $*" >&2
     tail -20 "$private_dir/main/error.log" >&2
@@ -70,7 +102,19 @@ check() {
         done
     done
     [ -z "$(ask 'xa recover')" ] || fail "prepared transactions are left"
+    local bad
+    bad=$(ask 'check table one, two, sbtest1, sbtest2' | grep -v $'status\tOK$')
+    [ -z "$bad" ] || fail "CHECK TABLE: $bad"
+    # Of an ALTER that did not end no index is left, of one that did none is missing.
+    bad=$(ask "select concat(table_name, '.', index_name) from information_schema.evenkeel_indexes
+               where table_schema='test' and state='valid' order by 1" | sort |
+        diff - <(ask "select distinct concat(table_name, '.', index_name) from information_schema.statistics
+               where table_schema='test' and index_name<>'PRIMARY'" | sort))
+    [ -z "$bad" ] || fail "indexes of the engine and of the server differ: $bad"
 }
+
+# What was rolled back has used numbers that no replica hears of.
+numbers_apart() { sed 's/ AUTO_INCREMENT=[0-9]*//'; }
 
 # The rows that the binlog says: a replica applies all of it.
 replay() {
@@ -78,12 +122,12 @@ replay() {
     private_follow copy "$port"
     private_caught_up copy main || fail "the binlog does not apply"
     local table
-    for table in one two; do
+    for table in one two sbtest1 sbtest2; do
         private_sql copy --database=test --skip-column-names \
-            -e "select id, w, k from $table order by id" >"$private_dir/copy.$table"
-        ask "select id, w, k from $table order by id" >"$private_dir/main.$table"
+            -e "show create table $table; select * from $table order by id" | numbers_apart >"$private_dir/copy.$table"
+        ask "show create table $table; select * from $table order by id" | numbers_apart >"$private_dir/main.$table"
         cmp -s "$private_dir/copy.$table" "$private_dir/main.$table" \
-            || fail "table $table and the binlog differ"
+            || fail "table $table and the binlog differ: $(diff "$private_dir/copy.$table" "$private_dir/main.$table" | cut -c1-300 | head -20)"
     done
 }
 
@@ -91,17 +135,28 @@ private_start main "${options[@]}"
 private_sql main -e 'create database if not exists test'
 ask "create table one (id int primary key, w int not null, k int not null, key by_w (w), key by_k (k)) engine=evenkeel;
      create table two (id int primary key, w int not null, k int not null, key by_w (w), key by_k (k)) engine=evenkeel"
-done_kills=0 in_recovery=0
+sysbench_on prepare >"$private_dir/sysbench.prepare" || fail "sysbench prepare"
+done_kills=0 in_recovery=0 in_alter=0 under_sysbench=0
 for round in $(seq "$kills"); do
     pids=()
     for w in $(seq "$writers"); do
         writer "$w" "$round" &
         pids+=($!)
     done
-    sleep "0.$((RANDOM % 8 + 2))"
+    sysbench_on --time=60 --report-interval=1 run >"$private_dir/sysbench" 2>&1 &
+    sysbench_pid=$!
+    alterer &
+    pids+=($!)
+    sleep "$((RANDOM % 2)).$((RANDOM % 8 + 2))"
+    kill -0 "$sysbench_pid" 2>/dev/null && under_sysbench=$((under_sysbench + 1))
     private_kill main
     done_kills=$((done_kills + 1))
+    [ "$(cat "$private_dir/alter.state")" = "under way" ] && in_alter=$((in_alter + 1))
+    wait "$sysbench_pid"
+    # What ended the loop of ALTERs is the kill.
     for pid in "${pids[@]}"; do wait "$pid"; done
+    grep -q ERROR "$private_dir/alter.error" && ! grep -qE 'ERROR (10[69]1|1060|1205|1213|20..)' "$private_dir/alter.error" \
+        && fail "ALTER TABLE: $(cat "$private_dir/alter.error")"
     if [ $((round % 4)) -eq 0 ]; then
         # Again, while it recovers or has just begun to serve.
         private_launch main "${options[@]}"
@@ -116,4 +171,6 @@ replay
 rows=$(ask 'select count(*) from one')
 acked=$(wc -l <"$private_dir/acked")
 [ "$acked" -ge $((kills * 10)) ] || fail "only $acked commits were acknowledged"
-echo "$done_kills kills, $in_recovery of them at the start, $acked acknowledged commits, $rows rows: all there"
+[ "$under_sysbench" -eq "$kills" ] || fail "sysbench had ended at some kills: $(tail -5 "$private_dir/sysbench")"
+[ "$in_alter" -ge $((kills / 2)) ] || fail "only $in_alter kills were during an ALTER"
+echo "$done_kills kills, $under_sysbench of them under sysbench, $in_alter during ALTER, $in_recovery at the start; $acked acknowledged commits, $rows rows: all there"
