@@ -44,6 +44,21 @@ int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
   return found ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
 }
 
+/* CHECK TABLE ... FOR UPGRADE: keys that another version of a collation made cannot be compared with
+   those of this one; ALTER TABLE ... FORCE makes them anew. */
+int ha_evenkeel::check_for_upgrade(HA_CHECK_OPT *)
+{
+  ek_error error;
+  switch (ek_needs_rebuild(evenkeel_db, name(), &error))
+  {
+  case 0: return HA_ADMIN_OK;
+  case 1: return HA_ADMIN_NEEDS_ALTER;
+  default:
+    report("CHECK TABLE ... FOR UPGRADE", error);
+    return HA_ADMIN_FAILED;
+  }
+}
+
 /* Rows are drawn, and what they say of the keys is kept for `info`. */
 int ha_evenkeel::analyze(THD *, HA_CHECK_OPT *)
 {

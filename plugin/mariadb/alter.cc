@@ -238,6 +238,30 @@ static bool same_primary(const TABLE *before, const TABLE *after,
   return true;
 }
 
+/* The same virtual columns are in keys before and after, unchanged: the engine keeps their values.
+   (A change of their expressions is a flag of its own.) */
+static bool same_virtual_keys(const TABLE *before, const TABLE *after,
+                              const std::vector<const Field *> &old)
+{
+  size_t keyed_before= 0, keyed_after= 0;
+  for (Field **f= before->field; *f; f++)
+    keyed_before+= !(*f)->stored_in_db() && in_a_key(before, *f);
+  for (uint i= 0; after->field[i]; i++)
+  {
+    const Field *field= after->field[i], *was= old[i];
+    if (field->stored_in_db() || !in_a_key(after, field))
+      continue;
+    keyed_after++;
+    if (!was || was->stored_in_db() || !in_a_key(before, was) ||
+        !equal(was->field_name, field->field_name))
+      return false;
+    const Column now= Column::of(field), then= Column::of(was);
+    if (now.how != then.how || now.type_code != then.type_code || now.a != then.a || now.b != then.b)
+      return false;
+  }
+  return keyed_before == keyed_after;
+}
+
 /* The value that rows which are there show for a new column; false if that is not one value. */
 static bool default_of(const Field *field, ek_value *value)
 {
@@ -262,11 +286,9 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
     return "a change of a system-versioned table";
   if (info->ignore)
     return "ALTER IGNORE";
-  for (const TABLE *t : {table, altered})
-    for (Field **f= t->field; *f; f++)
-      if (!(*f)->stored_in_db() && in_a_key(t, *f))
-        return "a table with an index of a virtual column";
   const std::vector<const Field *> old= old_fields(info);
+  if (!same_virtual_keys(table, altered, old))
+    return "other virtual columns in indexes";
   if (!same_primary(table, altered, old))
     return "another primary key";
   const Field *number= altered->found_next_number_field;
@@ -347,9 +369,9 @@ const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info,
       if (!equal(key->name, added.name))
         continue;
       for (uint k= 0; k < key->user_defined_key_parts; k++)
-        if (altered->field[key->key_part[k].fieldnr - 1]->stored_in_db() &&
-            columns[key->key_part[k].fieldnr - 1] < 0)
-          return "an index of a column of the same ALTER";
+        if (columns[key->key_part[k].fieldnr - 1] < 0)
+          return altered->field[key->key_part[k].fieldnr - 1]->stored_in_db()
+                   ? "an index of a column of the same ALTER" : "an index of a virtual column";
       std::vector<ek_part> parts;
       if (const char *why= key_parts(key, columns, &parts))
         return why;
@@ -605,6 +627,8 @@ ulonglong ha_evenkeel::table_version() const
 
 int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
 {
+  if (!evenkeel_db)
+    return 2;
   ek_error error;
   ek_table_info info;
   const std::string name= table_name(path);

@@ -57,6 +57,7 @@ int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to, ek_er
 int32_t ek_truncate(const ek_database *db, ek_bytes name, ek_error *error);
 int32_t ek_table_exists(const ek_database *db, ek_bytes name);
 int32_t ek_is_clustered(const ek_database *db, ek_bytes name, ek_error *error);
+int32_t ek_needs_rebuild(const ek_database *db, ek_bytes name, ek_error *error);
 void ek_prepared(const ek_database *db, void *context, void (*each)(void *context, ek_bytes xid));
 uint64_t ek_commit_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
 int32_t ek_rollback_prepared(const ek_database *db, ek_bytes xid, ek_error *error);

@@ -27,6 +27,8 @@ bool in_a_key(const TABLE *table, const Field *field)
 
 int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
+  if (!evenkeel_db)
+    return not_open();
   List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (Key *key= keys++)
     if (key->type == Key::FOREIGN_KEY)
@@ -74,6 +76,8 @@ int ha_evenkeel::delete_table(const char *path)
 
 int ha_evenkeel::rename_table(const char *from, const char *to)
 {
+  if (!evenkeel_db)
+    return not_open();
   ek_error error;
   const std::string old_name= table_name(from), new_name= table_name(to);
   if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name), &error))

@@ -13,6 +13,8 @@
 
 handlerton *evenkeel_hton;
 ek_database *evenkeel_db;
+/* Why there is none. */
+static std::string not_open_why;
 
 void report(const char *what, const ek_error &error)
 {
@@ -37,8 +39,17 @@ std::string table_name(const char *path)
   return strncmp(path, "./", 2) == 0 ? path + 2 : path;
 }
 
+int not_open()
+{
+  my_printf_error(ER_GET_ERRMSG, "EVENKEEL: its tables cannot be used, the engine's files are damaged "
+                  "(see the server's log): %s", MYF(0), not_open_why.c_str());
+  return HA_ERR_CRASHED;
+}
+
 static int evenkeel_drop_table(handlerton *, const char *path)
 {
+  if (!evenkeel_db)
+    return not_open();
   const std::string name= table_name(path);
   ek_error error;
   if (!ek_drop_table(evenkeel_db, ek_text(name), &error))
@@ -66,6 +77,8 @@ static void add_leftover(void *context, ek_bytes name)
    outlives it: what nobody knows goes. */
 static int evenkeel_ddl_recovered(handlerton *)
 {
+  if (!evenkeel_db)
+    return 0;
   ek_error error;
   std::vector<std::string> leftovers;
   ek_tables(evenkeel_db, &leftovers, add_leftover);
@@ -110,9 +123,18 @@ static int evenkeel_init(void *p)
   if (!evenkeel_db)
   {
     report("open", error);
-    return 1;
+    /* Invalid: it is not empty and has no superblock. */
+    if (error.kind != EK_CORRUPT && error.kind != EK_INVALID)
+      return 1;
+    not_open_why= error.text;
+    sql_print_error("EVENKEEL: the server starts without its tables: each use of one is an error, and "
+                    "none in %s is changed. Stop the server, keep a copy of that directory, look at "
+                    "it with `evenkeel check %s`, then bring back the damaged file or the last backup "
+                    "of the directory; until then let nobody write with the binlog on, whose "
+                    "transactions in these tables may be undecided", data_dir, data_dir);
   }
-  ek_watch_waits(evenkeel_db, wait_begins, wait_ends);
+  else
+    ek_watch_waits(evenkeel_db, wait_begins, wait_ends);
   evenkeel_hton= (handlerton *) p;
   handlerton *h= evenkeel_hton;
   h->create= evenkeel_create_handler;

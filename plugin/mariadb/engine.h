@@ -5,12 +5,16 @@
 #include <string>
 
 extern handlerton *evenkeel_hton;
+/* Null if its files are damaged so that it could not be opened: then the server runs, each use of a
+   table is an error, and none is changed. */
 extern ek_database *evenkeel_db;
 
 inline ek_bytes ek_text(const std::string &s) { return {(const uint8_t *) s.data(), s.size()}; }
 
 /* An engine's table for a path of the server's. */
 std::string table_name(const char *path);
+/* With no database: tells the client why; the error to return. */
+int not_open();
 /* An error of the engine into the server's log. */
 void report(const char *what, const ek_error &error);
 #endif

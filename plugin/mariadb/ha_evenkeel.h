@@ -48,6 +48,7 @@ public:
                                  const KEY_PART_INFO &after) const override;
 
   int check(THD *thd, HA_CHECK_OPT *options) override;
+  int check_for_upgrade(HA_CHECK_OPT *) override;
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
 

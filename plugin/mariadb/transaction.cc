@@ -219,6 +219,9 @@ bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *) { return true; }
 
 int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
 {
+  /* There is nothing to be seen at it. */
+  if (!evenkeel_db)
+    return 0;
   /* As InnoDB: other levels have no snapshot that a transaction could keep. */
   if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
   {

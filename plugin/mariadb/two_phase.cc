@@ -121,6 +121,8 @@ static void collect(void *context, ek_bytes xid)
 /* Called again as long as it fills the list: each id is given once. */
 int evenkeel_recover(handlerton *, XID *list, uint len)
 {
+  if (!evenkeel_db)
+    return 0;
   static std::vector<std::string> found;
   static size_t given= 0;
   if (given == 0)
@@ -139,6 +141,8 @@ int evenkeel_recover(handlerton *, XID *list, uint len)
 
 int evenkeel_commit_by_xid(handlerton *, XID *xid)
 {
+  if (!evenkeel_db)
+    return XAER_NOTA;
   ek_error error;
   error.kind= EK_OK;
   const std::string id= xid_bytes(xid);
@@ -150,6 +154,8 @@ int evenkeel_commit_by_xid(handlerton *, XID *xid)
 
 int evenkeel_rollback_by_xid(handlerton *, XID *xid)
 {
+  if (!evenkeel_db)
+    return XAER_NOTA;
   ek_error error;
   const std::string id= xid_bytes(xid);
   if (ek_rollback_prepared(evenkeel_db, ek_text(id), &error))
@@ -159,6 +165,9 @@ int evenkeel_rollback_by_xid(handlerton *, XID *xid)
 
 void evenkeel_checkpoint_request(void *cookie)
 {
+  /* The binlog keeps what is undecided here. */
+  if (!evenkeel_db)
+    return;
   ek_error error;
   const uint64_t commit= newest_commit.load();
   if (commit && ek_wait_durable(evenkeel_db, commit, 1, &error))

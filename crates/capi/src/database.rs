@@ -274,6 +274,21 @@ pub unsafe extern "C" fn ek_is_clustered(
     }
 }
 
+/// 1 if some key of a table was made by another version of its collation, so that it is to be
+/// copied, else 0; -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_needs_rebuild(
+    db: *const EkDatabase,
+    name: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || Ok(i32::from((*db).0.needs_rebuild(name.text()?)?))) }
+}
+
 /// Calls `each` with the id of every prepared transaction.
 ///
 /// # Safety

@@ -273,6 +273,15 @@ impl Database {
         Ok(self.engine.store.table(table)?.shape().def.clone())
     }
 
+    /// True if some key of a table cannot be made, since its collation is gone or has changed: the
+    /// table is to be copied (ALTER TABLE ... FORCE of MariaDB).
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn needs_rebuild(&self, table: &str) -> Result<bool> {
+        Ok(self.engine.store.table(table)?.shape().needs_rebuild())
+    }
+
     /// Ids of prepared transactions, those found by recovery included.
     pub fn prepared(&self) -> Vec<Vec<u8>> {
         self.engine.txns.prepared_xids()

@@ -308,6 +308,13 @@ impl Shape {
         version.layout.fixed_place(usize::from((*version.slots.get(position)?)?))
     }
 
+    /// True if some key cannot be made here: its collation is gone, or has other weights than the
+    /// keys that are there. Copying the table makes them anew.
+    pub fn needs_rebuild(&self) -> bool {
+        self.indexes.iter().any(IndexShape::is_opaque)
+            || self.key.iter().any(|p| p.part.form.is_missing())
+    }
+
     /// Position of a live column. # Errors: `ColumnMissing`.
     pub fn column(&self, name: &str) -> Result<usize> {
         self.columns.iter().position(|c| c.name == name).ok_or_else(|| {

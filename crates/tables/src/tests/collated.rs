@@ -171,6 +171,7 @@ fn without_its_collation_a_key_cannot_be_made() {
     let bare = Shape::new(Arc::new(def.clone()), 2, PAGE).unwrap();
     assert!(bare.indexes[0].is_opaque() && bare.indexes[1].is_opaque());
     assert!(!bare.indexes[2].is_opaque());
+    assert!(bare.needs_rebuild() && !table.shape().needs_rebuild());
     let name = |_: usize| Ok(ValueRef::Bytes(b"x"));
     let error = bare.indexes[0].encode(&name, 0, &mut Vec::new()).unwrap_err();
     assert_eq!(error.code(), Code::CollationMissing);
@@ -180,6 +181,7 @@ fn without_its_collation_a_key_cannot_be_made() {
     }
     let rules = rules::KeyRules::new(PAGE, Some(&FOLDED));
     let changed = Shape::new(Arc::new(def), 2, rules).unwrap();
+    assert!(changed.needs_rebuild());
     let error = changed.indexes[0].encode(&name, 0, &mut Vec::new()).unwrap_err();
     assert_eq!(error.code(), Code::CollationChanged);
 }
