@@ -175,7 +175,7 @@ impl Runs {
             Step::Piece(to) => Some(to),
             Step::End => None,
         };
-        let is_there = self.install_piece(job, to.as_deref(), to.is_none())?;
+        let is_there = self.install_piece(job, to.as_deref())?;
         match to.filter(|_| is_there) {
             Some(to) => self.go_on_at(job, &to).map(|()| Beat::More),
             None => Ok(Beat::Idle),

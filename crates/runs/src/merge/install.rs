@@ -10,14 +10,9 @@ use evenkeel_format::run::ManifestOp;
 use std::sync::Arc;
 
 impl Runs {
-    /// Installs what the job has made of the keys below `to` (`None`: of all); `is_over`: no piece
-    /// follows. False (and nothing done) if the index was dropped meanwhile.
-    pub(super) fn install_piece(
-        &self,
-        job: &mut MergeJob,
-        to: Option<&[u8]>,
-        is_over: bool,
-    ) -> Result<bool> {
+    /// Installs what the job has made of the keys below `to`; `None`: of all, no piece follows.
+    /// False (and nothing done) if the index was dropped meanwhile.
+    pub(super) fn install_piece(&self, job: &mut MergeJob, to: Option<&[u8]>) -> Result<bool> {
         let mut files = Vec::new();
         let (mut new, mut relinked) = (Vec::new(), Vec::new());
         if job.parts.iter().any(|part| matches!(part, Part::Written(_))) {
@@ -40,7 +35,7 @@ impl Runs {
         }
         let taken: u64 = relinked.iter().map(|s| s.info.bytes()).sum();
         new.extend(relinked.iter().cloned());
-        let edit = self.edit_of(job, to, is_over, new, relinked);
+        let edit = self.edit_of(job, to, new, relinked);
         if !self.install_edit(&edit, files)? {
             self.rt.metrics.add(Metric::MergesGivenUp, 1);
             let numbers = job.written();
@@ -60,7 +55,7 @@ impl Runs {
         let metrics = &self.rt.metrics;
         metrics.add(Metric::MergeRelinkedBytes, taken);
         metrics.add(Metric::MergePieces, 1);
-        if is_over {
+        if to.is_none() {
             self.state.write().end_merging(job.index, &job.numbers);
             metrics.add(Metric::Merges, 1);
             metrics.add(Metric::MergesBottom, u64::from(job.is_bottom()));
@@ -74,7 +69,6 @@ impl Runs {
         &self,
         job: &MergeJob,
         to: Option<&[u8]>,
-        is_over: bool,
         mut segments: Vec<Arc<Segment>>,
         relinked: Vec<Arc<Segment>>,
     ) -> Edit {
@@ -85,7 +79,7 @@ impl Runs {
                 segments.extend(before.segments.iter().cloned());
             }
         }
-        let output = Run::new(segments).map(|run| Arc::new(Run { growing: !is_over, ..run }));
+        let output = Run::new(segments).map(|run| Arc::new(Run { growing: to.is_some(), ..run }));
         let mut inputs = Vec::new();
         for run in &job.inputs {
             let Some(to) = to else {
