@@ -96,6 +96,8 @@ metrics! {
     MergeWriteBytes = "merge_write_bytes", "bytes", "Bytes written by merges";
     RunBlockReads = "run_block_reads", "count", "Run blocks read from storage by readers";
     RunBlockReadBytes = "run_block_read_bytes", "bytes", "Bytes of run blocks read by readers";
+    ResidentEvictions = "run_resident_evictions", "count", "Segments whose fences and filter left memory for others";
+    FiltersWithoutRoom = "filters_without_room", "count", "Bloom filters that were not asked, for want of memory";
     FilterProbes = "filter_probes", "count", "Bloom filter probes";
     FilterSkips = "filter_skips", "count", "Runs skipped by a Bloom filter";
     EntriesSkipped = "entries_skipped", "count", "Index entries skipped by scans";

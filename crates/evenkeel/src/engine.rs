@@ -98,6 +98,7 @@ impl Parts {
             RunsOptions { generation_bytes: division.generation, cache_bytes: division.blocks };
         let commits: Arc<dyn CommitTable> = txns.clone();
         let runs = Runs::create(rt.clone(), runs_options, commits)?;
+        runs.set_resident_bytes(shares.resident_bytes);
         let chains = Arc::<Chains>::default();
         let rt = rt.clone();
         Ok(Parts { rt, pages, txns, chains, runs, shares, division, log_bytes })

@@ -98,6 +98,7 @@ impl Lending {
     /// # Errors
     /// `PoolTooSmall`.
     pub(crate) fn set(&self, shares: &Shares) -> Result<()> {
+        self.runs.set_resident_bytes(shares.resident_bytes);
         {
             let mut state = self.state.lock();
             state.lendable = shares.lendable(self.pages.bytes_min() as u64);

@@ -159,6 +159,8 @@ pub struct Geometry {
     pub undo_bytes: Option<u64>,
     /// Bytes of run blocks. Given together with the pool's, the two lend each other memory.
     pub cache_bytes: Option<u64>,
+    /// Bytes of fences and filters that stay in memory.
+    pub resident_bytes: Option<u64>,
     /// Bytes of a long value that go through the log.
     pub logged_value_bytes: Option<u64>,
 }

@@ -104,6 +104,7 @@ impl Shares {
             pool_bytes: geometry.pool_bytes.unwrap_or(self.pool_bytes),
             generation_bytes: geometry.generation_bytes.unwrap_or(self.generation_bytes),
             undo_bytes: geometry.undo_bytes.unwrap_or(self.undo_bytes),
+            resident_bytes: geometry.resident_bytes.unwrap_or(self.resident_bytes),
             cache_bytes: geometry.cache_bytes.unwrap_or(self.cache_bytes),
             lends: geometry.pool_bytes.is_some() == geometry.cache_bytes.is_some(),
             ..self

@@ -243,7 +243,7 @@ impl Runs {
     fn open_built(&self, written: &[Written]) -> Result<(Option<Run>, Vec<Arc<RunFile>>)> {
         let (mut segments, mut files) = (Vec::new(), Vec::new());
         for output in written {
-            let file = RunFile::open(&self.rt, output.number)?;
+            let file = RunFile::open(&self.rt, &self.residents, output.number)?;
             for info in &output.slices {
                 segments.push(Arc::new(Segment::new(file.clone(), info.clone())));
             }

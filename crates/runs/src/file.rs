@@ -1,13 +1,15 @@
 //! Run files open for reading: segments (slices), runs, and reading their envelopes.
 //!
 //! A run is a list of segments with disjoint ascending key ranges, of which what lies below `low`
-//! is dead: a merge has taken it. Fences and filter of a segment are read at first use and stay.
+//! is dead: a merge has taken it. Fences and filter of a segment are read when they are needed and
+//! stay while there is memory for them (`resident`).
 //!
 //! A slice belongs to the run that its footer names, or to one that it was placed in later. Who
 //! holds a segment may read all of its slice above the `low` of its run: a segment that lost a part
 //! to a merge is another segment of the same slice, so that the part's blocks can go when the last
 //! reader of the old one has gone.
 
+use crate::resident::{Cell, Residents};
 use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Result};
 use evenkeel_format::run::{
     DataBlock, ENVELOPE, EnvelopeId, EnvelopeKind, Fences, Filter, SliceInfo, Trailer,
@@ -15,7 +17,7 @@ use evenkeel_format::run::{
 };
 use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Path of a run file.
 pub(crate) fn path(number: u64) -> String {
@@ -33,12 +35,18 @@ pub(crate) struct RunFile {
     pub number: u64,
     database: DatabaseId,
     file: Arc<dyn File>,
+    residents: Arc<Residents>,
 }
 
 impl RunFile {
-    pub(crate) fn open(rt: &Runtime, number: u64) -> Result<Arc<RunFile>> {
+    pub(crate) fn open(
+        rt: &Runtime,
+        residents: &Arc<Residents>,
+        number: u64,
+    ) -> Result<Arc<RunFile>> {
         let file = rt.env.open(&path(number), OpenMode::READ.direct())?;
-        Ok(Arc::new(RunFile { number, database: rt.database(), file }))
+        let residents = residents.clone();
+        Ok(Arc::new(RunFile { number, database: rt.database(), file, residents }))
     }
 
     /// Reads aligned around `position..position + len`; the second value is where it starts in the
@@ -111,12 +119,6 @@ pub(crate) struct Place {
     pub age_high: Generation,
 }
 
-/// Fences and filter of a segment.
-pub(crate) struct Meta {
-    pub fences: Fences,
-    pub filter: Option<Filter>,
-}
-
 /// A slice of a run.
 pub(crate) struct Segment {
     pub file: Arc<RunFile>,
@@ -124,21 +126,21 @@ pub(crate) struct Segment {
     pub info: SliceInfo,
     /// The run that the footer names.
     home: u64,
-    meta: Arc<OnceLock<Meta>>,
+    resident: Arc<Cell>,
 }
 
 impl Segment {
     pub(crate) fn new(file: Arc<RunFile>, info: SliceInfo) -> Segment {
-        let home = info.run;
-        Segment { file, info, home, meta: Arc::default() }
+        let (home, resident) = (info.run, file.residents.cell());
+        Segment { file, info, home, resident }
     }
 
     /// The same slice as a segment of another run.
     pub(crate) fn placed(&self, place: Place) -> Segment {
-        let (file, meta) = (self.file.clone(), self.meta.clone());
+        let (file, resident) = (self.file.clone(), self.resident.clone());
         let Place { run, age_low, age_high } = place;
         let info = SliceInfo { run, age_low, age_high, ..self.info.clone() };
-        Segment { file, info, home: self.home, meta }
+        Segment { file, info, home: self.home, resident }
     }
 
     /// Where it belongs, if that is not what its footer says.
@@ -158,7 +160,7 @@ impl Segment {
         if low > &self.info.max_key[..] {
             return Ok(start..start + self.info.bytes());
         }
-        let fences = &self.meta()?.fences;
+        let fences = self.fences()?;
         Ok(start..fences.place(fences.block_of(low)).0)
     }
 
@@ -167,10 +169,10 @@ impl Segment {
         EnvelopeId { database, kind, file, position, index: self.info.index, number }
     }
 
-    /// Fences and filter, read at first use.
-    pub(crate) fn meta(&self) -> Result<&Meta> {
-        if let Some(meta) = self.meta.get() {
-            return Ok(meta);
+    /// The fences; read if they are not in memory.
+    pub(crate) fn fences(&self) -> Result<Arc<Fences>> {
+        if let Some(fences) = self.resident.fences() {
+            return Ok(fences);
         }
         let (info, end) = (&self.info, self.info.position + self.info.data_len);
         let id = self.id(EnvelopeKind::Fences, end, 0);
@@ -179,21 +181,27 @@ impl Segment {
         if fences.blocks() != info.blocks {
             return Err(Error::new(Code::RunDamaged).with("file", path(self.file.number)));
         }
-        let filter = match info.filter_len {
-            0 => None,
-            len => {
-                let at = end + u64::from(info.fences_len);
-                let id = self.id(EnvelopeKind::Filter, at, 0);
-                Some(Filter::decode(self.file.read_raw(id, len as usize)?)?)
-            }
-        };
-        Ok(self.meta.get_or_init(|| Meta { fences, filter }))
+        Ok(self.resident.keep_fences(fences))
+    }
+
+    /// The filter; none if there is none, or no room for it in memory.
+    pub(crate) fn filter(&self) -> Result<Option<Arc<Filter>>> {
+        if let Some(filter) = self.resident.filter() {
+            return Ok(Some(filter));
+        }
+        let (info, len) = (&self.info, self.info.filter_len);
+        if len == 0 || !self.file.residents.admits_filter(u64::from(len)) {
+            return Ok(None);
+        }
+        let at = info.position + info.data_len + u64::from(info.fences_len);
+        let id = self.id(EnvelopeKind::Filter, at, 0);
+        let filter = Filter::decode(self.file.read_raw(id, len as usize)?)?;
+        Ok(Some(self.resident.keep_filter(filter)))
     }
 
     /// Bytes of fences and filter in memory.
-    pub(crate) fn meta_memory(&self) -> usize {
-        let filter = |m: &Meta| m.filter.as_ref().map_or(0, Filter::memory);
-        self.meta.get().map_or(0, |m| m.fences.memory() + filter(m))
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.resident.bytes()
     }
 
     /// Decodes a block from its envelope's bytes.
@@ -204,7 +212,7 @@ impl Segment {
 
     /// Reads a block from storage; also gives the bytes read.
     pub(crate) fn read_block(&self, number: u32) -> Result<(DataBlock, u64)> {
-        let (position, len) = self.meta()?.fences.place(number);
+        let (position, len) = self.fences()?.place(number);
         if (len as usize) < ENVELOPE {
             return Err(Error::new(Code::RunDamaged).with("file", path(self.file.number)));
         }

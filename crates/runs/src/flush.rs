@@ -159,7 +159,8 @@ impl Runs {
         let mut added = None;
         if let Some(written) = writer.finish()? {
             self.rt.env.sync_dir("runs")?;
-            added = Some((RunFile::open(&self.rt, written.number)?, written.slices));
+            added =
+                Some((RunFile::open(&self.rt, &self.residents, written.number)?, written.slices));
         }
         let _edit = self.manifest.lock(&self.rt, Cause::Idle);
         let mut ops = vec![ManifestOp::Flushed(memtable.number())];

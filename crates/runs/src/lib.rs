@@ -35,6 +35,7 @@ mod parked;
 mod pins;
 mod policy;
 mod prune;
+mod resident;
 mod restore;
 mod run_iter;
 mod runs;

@@ -185,7 +185,7 @@ impl Runs {
         let mut runs: BTreeMap<(IndexId, u64), Vec<Arc<Segment>>> = BTreeMap::new();
         let (mut files, mut doomed_bytes) = (BTreeMap::new(), Vec::new());
         for number in &restoring.files {
-            let file = RunFile::open(&self.rt, *number)?;
+            let file = RunFile::open(&self.rt, &self.residents, *number)?;
             let mut live = LiveFile::new(file.clone(), 0);
             let mut dead = Vec::new();
             for info in file.slices()? {

@@ -61,7 +61,7 @@ impl Loader {
     }
 
     fn load(&mut self, segment: &Segment, number: u32) -> Result<Arc<DataBlock>> {
-        let (position, len) = segment.meta()?.fences.place(number);
+        let (position, len) = segment.fences()?.place(number);
         let file = segment.file.number;
         match self {
             Loader::Cached(blocks) => {
@@ -184,7 +184,7 @@ impl RunIter {
         if self.bounds.is_above(&segment.info.min_key) {
             return Ok(());
         }
-        self.number = segment.meta()?.fences.block_of(bound);
+        self.number = segment.fences()?.block_of(bound);
         let block = self.loader.load(segment, self.number)?;
         let block = &**self.block.insert(block);
         let mut at = block.restart(block.restart_before(bound)?);
@@ -216,7 +216,7 @@ impl RunIter {
 
     fn next_block(&mut self) -> Result<()> {
         let segments = &self.run.segments;
-        let fences = &segments[self.segment].meta()?.fences;
+        let fences = segments[self.segment].fences()?;
         let is_inside = self.number + 1 < fences.blocks();
         let next = self.segment + 1;
         let (segment, number, above) = if is_inside {
@@ -254,7 +254,7 @@ impl RunIter {
             return Ok(());
         }
         self.segment = last;
-        let fences = &segments[last].meta()?.fences;
+        let fences = segments[last].fences()?;
         self.number = bound.map_or(fences.blocks() - 1, |b| fences.block_of(b));
         let block = self.load()?;
         self.restart = match bound {
@@ -314,7 +314,8 @@ impl RunIter {
             } else {
                 let segments = &self.run.segments;
                 // The blocks before hold no key above the fence of this one.
-                let fence = segments[self.segment].meta()?.fences.key(self.number);
+                let fences = segments[self.segment].fences()?;
+                let fence = fences.key(self.number);
                 // Those wholly below the run's own `low` may be gone.
                 if self.number > 0 && (fence < &self.bounds.low[..] || fence <= &self.run.low[..]) {
                     return Ok(());
@@ -328,7 +329,7 @@ impl RunIter {
                         return Ok(());
                     }
                     self.segment -= 1;
-                    self.number = segments[self.segment].meta()?.fences.blocks() - 1;
+                    self.number = segments[self.segment].fences()?.blocks() - 1;
                 }
                 self.restart = self.load()?.restarts() - 1;
             }

@@ -11,6 +11,7 @@ use crate::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
 use crate::merge::{Ingest, MergeJob};
 use crate::parked::Parked;
+use crate::resident::Residents;
 use crate::restore::Restoring;
 use crate::run_iter::{Blocks, Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
@@ -109,6 +110,7 @@ pub struct Runs {
     pub(crate) credit: AtomicU64,
     pub(crate) ingest: Mutex<Ingest>,
     blocks: Arc<Blocks>,
+    pub(crate) residents: Arc<Residents>,
     unique: Arc<UniqueSlots>,
     /// Views of cursors whose clients may be idle; all of the present version.
     pub(crate) parked: Parked<Merger>,
@@ -133,6 +135,7 @@ impl Runs {
         let space = space_event.clone();
         rt.health.on_failure(move || space.notify());
         let cache = BlockCache::new(options.cache_bytes);
+        let metrics = rt.metrics.clone();
         let blocks = Arc::new(Blocks { rt: rt.clone(), cache });
         Ok(Arc::new(Runs {
             rt,
@@ -164,6 +167,7 @@ impl Runs {
             credit: AtomicU64::new(0),
             ingest: Mutex::default(),
             blocks,
+            residents: Residents::new(u64::MAX, metrics),
             unique: UniqueSlots::new(),
             parked: Parked::new(PARKED_MAX),
         }))
@@ -182,6 +186,16 @@ impl Runs {
         self.set_cache();
         self.blocks.cache.trim();
         self.space_event.notify();
+    }
+
+    /// Sets how many bytes of fences and filters stay in memory; no limit at first.
+    pub fn set_resident_bytes(&self, bytes: u64) {
+        self.residents.set_limit(bytes);
+    }
+
+    /// Bytes of fences and filters in memory.
+    pub fn resident_bytes(&self) -> u64 {
+        self.residents.bytes()
     }
 
     /// Lends memory of run blocks, to an index build, until the guard is dropped. Where page
@@ -369,7 +383,7 @@ impl Runs {
             if end.is_some_and(|end| &segment.info.min_key[..] >= end) {
                 break;
             }
-            let Some(filter) = &segment.meta()?.filter else { return Ok(true) };
+            let Some(filter) = segment.filter()? else { return Ok(true) };
             self.rt.metrics.add(Metric::FilterProbes, 1);
             if filter.may_contain(hash) {
                 return Ok(true);
@@ -470,7 +484,7 @@ impl Runs {
             if &info.max_key[..] < low || is_above {
                 continue;
             }
-            let fences = &segment.meta()?.fences;
+            let fences = segment.fences()?;
             let from = fences.block_of(low);
             let to = high.as_ref().map_or(fences.blocks() - 1, |h| fences.block_of(h));
             // Half of the first and half of the last block, on average.
@@ -547,7 +561,7 @@ impl Runs {
             run_bytes: runs.iter().map(|r| r.bytes).sum(),
             resident_bytes: {
                 let segments = runs.iter().flat_map(|r| &r.segments);
-                segments.map(|s| s.meta_memory() as u64).sum()
+                segments.map(|s| s.resident_bytes()).sum()
             },
             memtable_entries: state.memtables.iter().map(|m| m.entries()).sum(),
         }

@@ -19,6 +19,7 @@ pub const SMALL: Geometry = Geometry {
     log_bytes: Some(1 << 20),
     undo_bytes: Some(64 << 10),
     cache_bytes: None,
+    resident_bytes: None,
     logged_value_bytes: None,
 };
 

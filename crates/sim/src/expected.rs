@@ -123,6 +123,8 @@ pub const EXPECTED: &[&str] = &[
     "what is noted as dead skipped unread",
     "write refused for want of space",
     "writes stopped after an I/O error",
+    "fences and filter made room",
+    "filter had no room",
 ];
 
 /// Metrics that are events.
@@ -146,6 +148,8 @@ pub const METRIC_EVENTS: &[(Metric, &str)] = &[
     (Metric::Merges, "runs merged"),
     (Metric::MergesBottom, "runs merged into the bottom"),
     (Metric::FilterSkips, "run skipped by its filter"),
+    (Metric::FiltersWithoutRoom, "filter had no room"),
+    (Metric::ResidentEvictions, "fences and filter made room"),
     (Metric::EntriesSkipped, "dead index entry skipped"),
     (Metric::IndexViewsTaken, "view of an idle index scan taken"),
     (Metric::BuildWriteBytes, "bytes of an index built"),

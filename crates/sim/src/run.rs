@@ -192,6 +192,7 @@ impl Run<'_> {
             undo_bytes: Some(64 << 10),
             // Some lives lend memory between frames and run blocks.
             cache_bytes: (self.rng.below(3) == 0).then_some(256 << 10),
+            resident_bytes: Some(1 << 10),
             // In some only a part of a long value is logged, or nothing.
             logged_value_bytes: self.rng.one_in(2).then(|| 4_000 * self.rng.below(3)),
         };

@@ -21,7 +21,7 @@ impl Runs {
         for part in &job.parts {
             match part {
                 Part::Written(written) => {
-                    let file = RunFile::open(&self.rt, written.number)?;
+                    let file = RunFile::open(&self.rt, &self.residents, written.number)?;
                     let slices = written.slices.iter().cloned();
                     new.extend(slices.map(|info| Arc::new(Segment::new(file.clone(), info))));
                     files.push(file);

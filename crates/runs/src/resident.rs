@@ -1,0 +1,254 @@
+//! Fences and filters of segments in memory, within a share of it (G3): they stay as long as there
+//! is room, then those that were not used for a round of a clock go (second chance).
+//!
+//! Invariants: what is held beyond the share is at most what is in use now and fences that nobody
+//! can do without; a filter is read only into room that is there: without it a reader looks into
+//! the run, which costs a block, not the whole filter. Who has got one keeps it while he needs it.
+
+use evenkeel_base::metrics::{Metric, Metrics};
+use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_format::run::{Fences, Filter};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+/// Cells that the clock passes at a time.
+const SWEEP: usize = 64;
+/// Of so many filters wanted that found no room one moves the clock on.
+const FILTERS_PER_SWEEP: u64 = 16;
+
+/// What all segments hold.
+pub(crate) struct Residents {
+    limit: AtomicU64,
+    bytes: AtomicU64,
+    metrics: Arc<Metrics>,
+    filters_refused: AtomicU64,
+    ring: Mutex<Ring>,
+}
+
+#[derive(Default)]
+struct Ring {
+    cells: Vec<Weak<Cell>>,
+    hand: usize,
+    /// From so many on those of segments that are gone are looked for.
+    prune_from: usize,
+}
+
+/// What a segment held: freed outside the lock.
+type Gone = (Option<Arc<Fences>>, Option<Arc<Filter>>);
+
+/// What one segment holds.
+pub(crate) struct Cell {
+    all: Arc<Residents>,
+    fences: RwLock<Option<Arc<Fences>>>,
+    filter: RwLock<Option<Arc<Filter>>>,
+    used: AtomicBool,
+}
+
+impl Residents {
+    /// Room for so many bytes.
+    pub(crate) fn new(limit: u64, metrics: Arc<Metrics>) -> Arc<Residents> {
+        Arc::new(Residents {
+            limit: AtomicU64::new(limit),
+            bytes: AtomicU64::new(0),
+            metrics,
+            filters_refused: AtomicU64::new(0),
+            ring: Mutex::default(),
+        })
+    }
+
+    /// Changes the share; what is too much goes as others come.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Relaxed);
+    }
+
+    /// Bytes held now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// A place for what a segment will hold.
+    pub(crate) fn cell(self: &Arc<Self>) -> Arc<Cell> {
+        let cell = Arc::new(Cell {
+            all: self.clone(),
+            fences: RwLock::default(),
+            filter: RwLock::default(),
+            used: AtomicBool::new(false),
+        });
+        let mut ring = self.ring.lock();
+        if ring.cells.len() >= ring.prune_from {
+            ring.cells.retain(|cell| cell.strong_count() > 0);
+            ring.prune_from = 2 * ring.cells.len().max(SWEEP);
+        }
+        ring.cells.push(Arc::downgrade(&cell));
+        drop(ring);
+        cell
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.bytes() + bytes <= self.limit.load(Relaxed)
+    }
+
+    /// True if a filter of so many bytes may be read.
+    pub(crate) fn admits_filter(&self, bytes: u64) -> bool {
+        if self.has_room(bytes) {
+            return true;
+        }
+        if self.filters_refused.fetch_add(1, Relaxed).is_multiple_of(FILTERS_PER_SWEEP) {
+            self.sweep(bytes);
+        }
+        let has_room = self.has_room(bytes);
+        if !has_room {
+            self.metrics.add(Metric::FiltersWithoutRoom, 1);
+        }
+        has_room
+    }
+
+    /// Moves the clock on until there is room for so many bytes, by a bounded number of cells.
+    fn sweep(&self, bytes: u64) {
+        let mut freed = Vec::new();
+        let mut ring = self.ring.lock();
+        let Ring { cells, hand, .. } = &mut *ring;
+        for _ in 0..SWEEP.min(2 * cells.len()) {
+            if self.has_room(bytes) || cells.is_empty() {
+                break;
+            }
+            *hand %= cells.len();
+            match cells[*hand].upgrade() {
+                None => {
+                    cells.swap_remove(*hand);
+                    continue;
+                }
+                Some(cell) if cell.used.swap(false, Relaxed) => {}
+                Some(cell) => freed.extend(cell.empty()),
+            }
+            *hand += 1;
+        }
+        drop(ring);
+        self.metrics.add(Metric::ResidentEvictions, freed.len() as u64);
+    }
+}
+
+impl Cell {
+    /// The fences, if they are in memory.
+    pub(crate) fn fences(&self) -> Option<Arc<Fences>> {
+        let found = self.fences.read().clone();
+        self.use_if(found.is_some());
+        found
+    }
+
+    /// The filter, if it is in memory.
+    pub(crate) fn filter(&self) -> Option<Arc<Filter>> {
+        let found = self.filter.read().clone();
+        self.use_if(found.is_some());
+        found
+    }
+
+    /// A plain load where the bit is set already: cores do not take the line from each other.
+    fn use_if(&self, found: bool) {
+        if found && !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+    }
+
+    /// Keeps fences that were read, unless another thread has; those that are kept.
+    pub(crate) fn keep_fences(&self, fences: Fences) -> Arc<Fences> {
+        let bytes = fences.memory() as u64;
+        if !self.all.has_room(bytes) {
+            self.all.sweep(bytes);
+        }
+        let mut place = self.fences.write();
+        place.get_or_insert_with(|| self.counted(bytes, fences)).clone()
+    }
+
+    /// As `keep_fences`.
+    pub(crate) fn keep_filter(&self, filter: Filter) -> Arc<Filter> {
+        let bytes = filter.memory() as u64;
+        let mut place = self.filter.write();
+        place.get_or_insert_with(|| self.counted(bytes, filter)).clone()
+    }
+
+    fn counted<T>(&self, bytes: u64, kept: T) -> Arc<T> {
+        self.all.bytes.fetch_add(bytes, Relaxed);
+        Arc::new(kept)
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        let fences = self.fences.read().as_ref().map_or(0, |f| f.memory());
+        let filter = self.filter.read().as_ref().map_or(0, |f| f.memory());
+        (fences + filter) as u64
+    }
+
+    /// Lets go of what it holds; none if that is nothing.
+    fn empty(&self) -> Option<Gone> {
+        let gone = (self.fences.write().take(), self.filter.write().take());
+        let fences = gone.0.as_ref().map_or(0, |f| f.memory());
+        let filter = gone.1.as_ref().map_or(0, |f| f.memory());
+        self.all.bytes.fetch_sub((fences + filter) as u64, Relaxed);
+        (fences + filter > 0).then_some(gone)
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_format::run::{FencesBuilder, FilterBuilder, hash_key};
+
+    fn filter() -> Filter {
+        let mut builder = FilterBuilder::default();
+        (0..1_000u32).for_each(|n| builder.push(&n.to_be_bytes()));
+        Filter::decode(builder.finish().into()).expect("decodes")
+    }
+
+    fn fences() -> Fences {
+        let mut builder = FencesBuilder::default();
+        let keys: Vec<[u8; 4]> = (0..10u32).map(u32::to_be_bytes).collect();
+        for (n, key) in keys.iter().enumerate() {
+            builder.push(n.checked_sub(1).map(|before| &keys[before][..]), key, 100);
+        }
+        Fences::decode(&builder.finish(), 0, 1_000).expect("decodes")
+    }
+
+    /// 100 segments in turn and one that is used between: memory keeps to its limit and what fences
+    /// take for a moment, and the one that is used stays. What is held stays usable.
+    #[test]
+    fn memory_keeps_to_its_limit_and_what_is_used_stays() {
+        let (one, piece) = (filter().memory() as u64, fences().memory() as u64);
+        let metrics = Arc::new(Metrics::default());
+        let all = Residents::new(20 * (one + piece), metrics.clone());
+        let cells: Vec<Arc<Cell>> = (0..100).map(|_| all.cell()).collect();
+        let held = cells[1].keep_fences(fences());
+        let mut kept = 0;
+        for (round, cell) in (0..30).flat_map(|n| cells.iter().map(move |c| (n, c))) {
+            if cell.fences().is_none() {
+                cell.keep_fences(fences());
+            }
+            if cell.filter().is_none() && all.admits_filter(one) {
+                cell.keep_filter(filter());
+            }
+            if cells[0].filter().is_some() {
+                kept += 1;
+            } else if all.admits_filter(one) {
+                cells[0].keep_filter(filter());
+            }
+            assert!(all.bytes() <= 20 * (one + piece) + piece, "round {round}: {}", all.bytes());
+        }
+        assert!(kept > 2_900, "what is used all the time was there {kept} times of 3,000");
+        assert!(metrics.get(Metric::ResidentEvictions) > 100);
+        assert_eq!(held.blocks(), 10);
+        assert!(cells[0].filter().expect("kept").may_contain(hash_key(&7u32.to_be_bytes())));
+        all.set_limit(0);
+        (0..10).for_each(|_| all.sweep(1));
+        assert_eq!(all.bytes(), 0, "it can all be given back");
+        drop(cells);
+        assert!(all.ring.lock().cells.iter().all(|cell| cell.strong_count() == 0));
+        (0..1_000).for_each(|_| drop(all.cell()));
+        assert!(all.ring.lock().cells.len() <= 200, "places of segments that are gone go too");
+    }
+}
