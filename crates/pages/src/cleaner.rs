@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// A required page that is latched is tried again after this.
 const RETRY_NS: u64 = 1_000_000;
+/// A thread of redo that finds nothing to write looks again after so long.
+const ROOM_AGAIN: Duration = Duration::from_millis(1);
 
 /// What a cleaner works with; its number names its doublewrite region.
 struct Workspace {
@@ -468,11 +470,12 @@ impl Pages {
             self.search(frames);
             if self.supply.available() < frames {
                 let cold = self.take_cold(batch);
-                if cold.is_empty() {
-                    // Another thread of redo is writing them.
-                    self.rt.step();
+                if self.flush_batch(cold, batch / 4)? == 0 {
+                    // Other threads of redo write what could be written, or hold it.
+                    let seen = self.supply.freed.now();
+                    let again = Some(ROOM_AGAIN);
+                    self.rt.wait(&self.supply.freed, seen, again, Cause::FreeFrame);
                 }
-                self.flush_batch(cold, batch / 4)?;
             }
         }
         Ok(())
