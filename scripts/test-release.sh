@@ -19,6 +19,9 @@ rung 1-large-value timeout 900 \
 rung 1-small-log timeout 1800 env EVENKEEL_OPS=10000000 \
     cargo test --quiet --release -p evenkeel --test large_values -- --ignored --nocapture small_op
 
+rung 1-churn timeout 3600 cargo test --quiet --release -p evenkeel --test churn -- \
+    --ignored --nocapture
+
 # The trust rungs at their release sizes.
 rung 4-fuzz env EVENKEEL_FUZZ=50 cargo test --quiet --release -p evenkeel-trust --test fuzz
 rung 5-rot env EVENKEEL_ROT=50000 cargo test --quiet --release -p evenkeel-trust --test rot

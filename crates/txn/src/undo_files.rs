@@ -1,6 +1,6 @@
 //! Undo segments: append-only files `undo/NNNNNNNN.undo`. One writer at a time takes the turn,
 //! appends frames, and syncs when a checkpoint asks. A segment lives as long as a chunk refers to
-//! it; then its file is removed. Numbers are never reused.
+//! it; then its file is removed, synced or not. Numbers are never reused.
 
 use crate::undo::Body;
 use evenkeel_base::metrics::Metric;
@@ -15,8 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const DIR: &str = "undo";
-/// A new segment begins when one has this size.
-const SEGMENT_BYTES: u64 = 64 << 20;
+/// A new segment begins when one has this size: what a file holds is given back as one.
+pub(crate) const SEGMENT_BYTES: u64 = 4 << 20;
+/// The segment that is being written is given up, if nobody needs it, when it has this size.
+const GIVE_UP_BYTES: u64 = 1 << 20;
 /// Chunks read back from files that are kept.
 const CACHED_CHUNKS: usize = 8;
 
@@ -254,8 +256,23 @@ impl UndoFiles {
         Ok(body)
     }
 
+    /// Lets go of segments that no chunk refers to: they are not to be synced either.
+    fn give_up_unused(&self) {
+        let mut writer = self.writer.lock();
+        let Writer { current, unsynced, .. } = &mut *writer;
+        let unneeded = |segment: &Arc<Segment>, held: usize| Arc::strong_count(segment) == held;
+        let is = |(s, _): &(Arc<Segment>, u64), number| s.number == number;
+        *current = current.take().filter(|Current { segment, end }| {
+            let listed = unsynced.iter().filter(|entry| is(entry, segment.number)).count();
+            *end < GIVE_UP_BYTES || !unneeded(segment, 1 + listed)
+        });
+        // The current one is held twice.
+        unsynced.retain(|(segment, _)| !unneeded(segment, 1));
+    }
+
     /// Removes the files that nobody refers to any more. True if there was one.
     pub fn remove_unused(&self) -> Result<bool> {
+        self.give_up_unused();
         let unused = std::mem::take(&mut *self.removable.lock());
         for (i, number) in unused.iter().enumerate() {
             if let Err(e) = self.rt.env.remove(&path(*number)) {
