@@ -39,8 +39,8 @@ metrics! {
     GovernorGrantedMerge = "governor_granted_merge_bytes", "bytes", "Background I/O granted to merges";
     GovernorAskedDdl = "governor_asked_ddl_bytes", "bytes", "Background I/O asked for by index builds and to give space back";
     GovernorGrantedDdl = "governor_granted_ddl_bytes", "bytes", "Background I/O granted to index builds and to give space back";
-    GovernorAskedColumnar = "governor_asked_columnar_bytes", "bytes", "Background I/O asked for by columnar chunks and the archive";
-    GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks and the archive";
+    GovernorAskedColumnar = "governor_asked_columnar_bytes", "bytes", "Background I/O asked for by columnar chunks, the archive and to read hot pages in after an open";
+    GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks, the archive and to read hot pages in after an open";
     CpuGivenWay = "cpu_given_way", "count", "Times that index builds and merges gave the processor away after 1 ms of work";
     CpuSeatWaits = "cpu_seat_waits", "count", "Times that work nobody waits for waited because enough threads were at such work";
     // -- log
@@ -71,6 +71,8 @@ metrics! {
     MemoryMoves = "memory_moves", "count", "Times that frames, run blocks and memtables lent each other memory";
     PoolFrames = "pool_frames", "frames", "Frames of the pool that have memory (gauge)";
     Evictions = "evictions", "count", "Frames taken from clean pages";
+    WarmPagesRead = "warm_pages_read", "pages", "Pages read in after the open because they were in use before";
+    WarmPagesLeft = "warm_pages_left", "pages", "Pages in use before the open that were not looked at yet (gauge)";
     TornPagesRepaired = "torn_pages_repaired", "count", "Pages restored from the doublewrite file";
     // -- tree
     Splits = "splits", "count", "Page splits";

@@ -11,6 +11,7 @@ use crate::set::Present;
 use crate::shares::{self, Shares};
 use crate::superfile::{SUPER_FILE, SuperFile};
 use crate::supervisor::Supervisor;
+use crate::warm::{WARM_FILE, Warm};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::Superblock;
@@ -44,6 +45,7 @@ pub(crate) struct Engine {
     pub checkpointer: Arc<Checkpointer>,
     pub lending: Arc<Lending>,
     pub supervisor: Supervisor,
+    warm: Arc<Warm>,
     /// None where nothing is written.
     ballast: Option<Arc<Ballast>>,
     /// As given at open; `present` has what may change.
@@ -174,6 +176,9 @@ impl Engine {
             let shares = Shares::of(engine.options.memory_size).with(&engine.options.geometry);
             engine.ballast = Some(Ballast::open(&engine.rt, shares.ballast_bytes())?);
         }
+        if names.iter().any(|n| n == WARM_FILE) {
+            engine.warm = Arc::new(Warm::new(&engine.rt, &engine.pages, true));
+        }
         let report = &mut engine.recovery;
         report.page_reads = engine.rt.metrics.get(Metric::PageReads);
         report.read_bytes = engine.rt.metrics.get(Metric::FileReadBytes);
@@ -278,6 +283,7 @@ impl Engine {
         let checkpointer = Arc::new(Checkpointer::new(recorder, superfile));
         Ok(Engine {
             lending,
+            warm: Arc::new(Warm::new(&rt, &pages, false)),
             supervisor: Supervisor::new(rt.clone()),
             rt,
             log,
@@ -322,6 +328,10 @@ impl Engine {
         sup.start_timed("ek-frames", p.supply_event(), move || p.supply_beat(), rest)?;
         let p = self.pages.clone();
         sup.start("ek-prefetch", p.prefetch_event(), move || p.prefetch_beat())?;
+        if self.warm.is_due() {
+            let warm = self.warm.clone();
+            sup.start("ek-warm", Arc::default(), move || warm.beat())?;
+        }
         let m = self.lending.clone();
         let m2 = m.clone();
         sup.start_timed("ek-memory", m.event(), move || m.beat(), move || m2.rest())
@@ -329,8 +339,16 @@ impl Engine {
 
     fn start_writers(&self) -> Result<()> {
         let (sup, log) = (&self.supervisor, &self.log);
-        let c = self.checkpointer.clone();
-        sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", move || c.beat()))?;
+        let (c, warm) = (self.checkpointer.clone(), self.warm.clone());
+        let beat = move || {
+            let before = c.superblock().sequence;
+            let done = c.beat();
+            if c.superblock().sequence != before {
+                warm.save_if_old();
+            }
+            done
+        };
+        sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", beat))?;
         let p = self.pages.clone();
         sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
         let r = self.runs.clone();
@@ -446,6 +464,7 @@ impl Engine {
         }
         self.rt.health.check_writable()?;
         self.pages.flush_all()?;
+        self.warm.save();
         match (self.checkpointer.take(true), &self.ballast) {
             (Err(error), Some(ballast)) if error.code() == Code::DiskFull => {
                 ballast.give(&error);

@@ -52,6 +52,7 @@ mod stats;
 mod superfile;
 mod supervisor;
 mod txn;
+mod warm;
 
 pub use database::Database;
 pub use decisions::decide;

@@ -23,6 +23,7 @@ pub mod tree_op;
 pub mod types;
 pub mod undo;
 pub mod wal;
+pub mod warm;
 
 pub use codec::{Reader, put_bytes, put_varint};
 pub use collation::{Collations, Form, Weigher};

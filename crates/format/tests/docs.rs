@@ -14,6 +14,7 @@ use evenkeel_format::space::{self, ExtentState, Geometry, op};
 use evenkeel_format::superblock::{self, Superblock};
 use evenkeel_format::undo::{self, FrameId};
 use evenkeel_format::wal::{self, BlockHeader, SegmentHeader};
+use evenkeel_format::warm;
 use evenkeel_format::{ColumnType, run::ManifestOp, run::encode_manifest};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -102,6 +103,21 @@ fn superblocks() {
         ("catalog root", slot.catalog_root.0),
     ];
     layout("superblock.md", "superblock", &bytes, &fields);
+}
+
+#[test]
+fn hot_pages() {
+    numbers("warm.md", "warm", &[("pages", warm::PAGES_MAX as u64)]);
+    let bytes = warm::encode(&[PageNo(5), PageNo(5 + 300)], DB);
+    let fields = [
+        ("magic", text(b"EVKNWARM")),
+        ("version", warm::WARM_VERSION.into()),
+        ("crc", crc(&[&ID, &bytes[..12], &[0; 4], &bytes[16..]])),
+        ("pages", 2),
+    ];
+    layout("warm.md", "warm", &bytes, &fields);
+    // 300 is 0b10_0101100.
+    assert_eq!(bytes[warm::HEADER_BYTES..], [5, 0x80 | 0b010_1100, 0b10]);
 }
 
 #[test]

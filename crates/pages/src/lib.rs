@@ -32,6 +32,7 @@ pub mod supply;
 mod sync;
 mod translate;
 mod visits;
+mod warm;
 
 #[cfg(test)]
 mod crash_tests;

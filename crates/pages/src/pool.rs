@@ -120,6 +120,11 @@ impl Pages {
     /// already are left alone, those that do not verify are left to whoever needs them.
     pub(crate) fn load_run(&self, first: PageNo, count: usize) -> Result<()> {
         self.take_credits(count)?;
+        self.load_run_as(Access::UseOnce, first, count).map(|_| ())
+    }
+
+    /// The same with `count` credits that the caller has taken; how many pages it brought.
+    pub(crate) fn load_run_as(&self, access: Access, first: PageNo, count: usize) -> Result<usize> {
         let mut guards = Vec::with_capacity(count);
         for page in (first.0..).take(count).map(PageNo) {
             let beyond = self.geometry.extent_of(page).is_none();
@@ -137,12 +142,13 @@ impl Pages {
             }
             guards.push((page, guard));
         }
-        let Some(start) = guards.first().map(|(page, _)| *page) else { return Ok(()) };
+        let Some(start) = guards.first().map(|(page, _)| *page) else { return Ok(0) };
         let end = guards.last().map_or(start.0, |(page, _)| page.0) + 1;
         self.rt.step();
         let size = self.page_size();
         let mut images = AlignedBuf::new((end - start.0) as usize * size);
         let read = self.files.read_run(start, &mut images);
+        let mut brought = 0;
         for (page, mut guard) in guards {
             let at = (page.0 - start.0) as usize * size;
             let image = &images[at..at + size];
@@ -158,9 +164,10 @@ impl Pages {
             facts.loading.store(false, Relaxed);
             facts.version.store(header.lsn.0, Release);
             facts.fresh.store(false, Relaxed);
-            facts.referenced.store(0, Relaxed);
+            facts.referenced.store(u8::from(access == Access::Normal), Relaxed);
+            brought += 1;
         }
-        read
+        read.map(|()| brought)
     }
 
     /// Moves the clock on by one frame.

@@ -11,7 +11,7 @@ use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
 use evenkeel_format::rows;
 use evenkeel_format::{
     ColumnType, Form, KeyPart, RowColumn, RowLayout, catalog, node, overflow, page, run, space,
-    superblock, tree_op, types, undo, wal,
+    superblock, tree_op, types, undo, wal, warm,
 };
 use evenkeel_io::{Env, MemEnv, Rng, Runtime};
 use evenkeel_log::Replay;
@@ -38,6 +38,7 @@ pub const DECODERS: &[Target] = &[
     ("row", row),
     ("key", key),
     ("undo_segment", undo_segment),
+    ("hot_pages", hot_pages),
 ];
 
 /// The database of inputs that are not of a whole directory; a runtime's before it is told.
@@ -60,6 +61,21 @@ pub fn superblock(data: &[u8]) {
     let _ = superblock::Superblock::choose(&fixed);
     let _ = superblock::decode_sections(data);
     let _ = superblock::decode_part(data);
+}
+
+/// The list of hot pages.
+pub fn hot_pages(data: &[u8]) {
+    let _ = warm::decode(data, DB);
+    let mut fixed = data.to_vec();
+    if fixed.len() >= warm::HEADER_BYTES {
+        fixed[..8].copy_from_slice(warm::MAGIC);
+        fixed[8..12].copy_from_slice(&warm::WARM_VERSION.to_le_bytes());
+        let crc = crc32c(crc32c(DB.crc32c(&fixed[..12]), &[0; 4]), &fixed[16..]);
+        fixed[12..16].copy_from_slice(&crc.to_le_bytes());
+        if let Ok(pages) = warm::decode(&fixed, DB) {
+            assert!(pages.len() <= warm::PAGES_MAX && pages.is_sorted());
+        }
+    }
 }
 
 /// Bodies of catalog rows.
@@ -498,6 +514,7 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
         "open" => crate::hostile::corpus(),
         "operations" => some_programs(),
         "superblock" => vec![read("evenkeel.super")],
+        "hot_pages" => [&[][..], &[3, 4, 5, 70, 1 << 30]].map(hot_page_list).to_vec(),
         "page" => read("pages/000000.pg").chunks(4096).map(<[u8]>::to_vec).collect(),
         "wal_segment" => {
             let mut bytes = first_segment();
@@ -529,6 +546,10 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
         }
         _ => vec![(0..=255).collect()],
     }
+}
+
+fn hot_page_list(pages: &[u64]) -> Vec<u8> {
+    warm::encode(&pages.iter().copied().map(PageNo).collect::<Vec<_>>(), DB)
 }
 
 fn block(entries: u64, pending: bool) -> Vec<u8> {

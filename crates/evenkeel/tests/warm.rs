@@ -1,0 +1,130 @@
+//! Hot pages over a restart: with the list, rows that were in use are read without touching
+//! storage; without it, or with one that is damaged, they are read as ever.
+
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{Access, ColumnSpec, ColumnType, Database, Isolation, Metric, Options, TableSpec};
+use evenkeel_io::{Env, MemEnv, OpenMode};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ROWS: i64 = 5_000;
+const FILE: &str = "evenkeel.warm";
+
+fn open(env: &Arc<MemEnv>) -> Database {
+    Database::open_with("warm", Options::new().env(env.clone())).expect("opens")
+}
+
+fn fill(db: &Database) {
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 100 }))
+        .primary_key(&["id"]);
+    db.create_table("t", &spec).expect("creates");
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let mut table = txn.table("t").expect("table");
+    for id in 0..ROWS {
+        table.insert(&[Int(id), Bytes(&[id as u8; 80])]).expect("inserts");
+    }
+    txn.commit().expect("commits");
+}
+
+/// Reads rows all over the table; pages that came from storage for it.
+fn reads(db: &Database) -> u64 {
+    let before = db.stats().get(Metric::PageReads);
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    for id in (0..ROWS).step_by(7) {
+        let row = txn.table("t").expect("table").get(&[Int(id)]).expect("reads").expect("a row");
+        assert!(matches!(row.value(1), Ok(Bytes(pad)) if pad == [id as u8; 80]), "row {id}");
+    }
+    db.stats().get(Metric::PageReads) - before
+}
+
+/// Waits until the list was read in; pages it brought.
+fn warmed(db: &Database) -> u64 {
+    let (_open, never) = std::sync::mpsc::channel::<()>();
+    let stats = || (db.stats().get(Metric::WarmPagesRead), db.stats().get(Metric::WarmPagesLeft));
+    for _ in 0..20_000 {
+        match stats() {
+            (read, 0) if read > 0 => return read,
+            _ => drop(never.recv_timeout(Duration::from_millis(1))),
+        }
+    }
+    panic!("nothing was read in: {:?}", stats());
+}
+
+/// A closed database whose pages were in use. The table was made a life before, so that recovery
+/// does not read its pages.
+fn closed() -> Arc<MemEnv> {
+    let env = Arc::new(MemEnv::new());
+    let db = open(&env);
+    fill(&db);
+    db.close().expect("closes");
+    let db = open(&env);
+    reads(&db);
+    db.close().expect("closes");
+    env
+}
+
+fn list(env: &MemEnv) -> Vec<u8> {
+    let file = env.open(FILE, OpenMode::READ).expect("the list is there");
+    let mut bytes = vec![0; file.len().expect("length") as usize];
+    file.read_at(&mut bytes, 0).expect("reads");
+    bytes
+}
+
+#[test]
+fn rows_in_use_before_a_restart_are_there_after_it() {
+    let env = closed();
+    let db = open(&env);
+    let brought = warmed(&db);
+    assert_eq!(reads(&db), 0, "every page was there");
+    println!("{brought} pages read in");
+    // A life in which nothing is read keeps the list: what it names was read in.
+    db.close().expect("closes");
+    let db = open(&env);
+    assert!(warmed(&db) >= brought * 9 / 10);
+    db.close().expect("closes");
+    // The control run: without the list each page is read when it is needed.
+    env.remove(FILE).expect("removes");
+    let db = open(&env);
+    assert!(reads(&db) > 100, "so the list saved something");
+    assert_eq!(db.stats().get(Metric::WarmPagesRead), 0);
+}
+
+#[test]
+fn a_damaged_list_is_no_error() {
+    let env = closed();
+    let good = list(&env);
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    for bad in [Vec::new(), good[..good.len() / 2].to_vec(), flipped, vec![0; 10 << 20]] {
+        let file = env.open(FILE, OpenMode::READ_WRITE).expect("opens");
+        file.set_len(0).expect("cuts");
+        file.write_at(&bad, 0).expect("writes");
+        let db = open(&env);
+        assert!(reads(&db) > 0);
+        assert_eq!(db.stats().get(Metric::WarmPagesRead), 0);
+        db.close().expect("closes, and writes a good one");
+        assert_eq!(list(&env)[..8], *b"EVKNWARM");
+        let db = open(&env);
+        warmed(&db);
+        db.close().expect("closes");
+    }
+}
+
+#[test]
+fn an_empty_store_has_no_list_and_a_read_only_open_writes_none() {
+    let env = Arc::new(MemEnv::new());
+    open(&env).close().expect("closes");
+    open(&env).close().expect("closes");
+    assert!(!env.list("").expect("lists").iter().any(|name| name.contains("warm")));
+    let env = closed();
+    let before = list(&env);
+    let mut options = Options::new().env(env.clone());
+    options.read_only = true;
+    let db = Database::open_with("warm", options).expect("opens");
+    warmed(&db);
+    assert_eq!(reads(&db), 0);
+    drop(db);
+    assert_eq!(list(&env), before);
+}
