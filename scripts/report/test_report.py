@@ -87,6 +87,18 @@ def rich_run(run):
         "merge": {"inputs": ["may_rest", "runs"], "outputs": ["first", "end", "required"], "made": [
             [i, [1, 2e7, 2e7, 2e7, 2e7, 9e8], [0, 4, i % 2]] for i in range(0, 300, 7)]},
     }
+    names = ["required_checkpoint", "surplus_merge", "bytes_per_sec"]
+    step["decisions"] |= {
+        "governor": {"inputs": names[:2], "outputs": names[2:], "made": [
+            [i, [int(8e6 * w), int(6e6 / w)], [2**64 - 1 if w > .8 else int(4e7 * w)]]
+            for i, w in enumerate(wave) for _ in range(5)]},
+        "handover": {"inputs": ["active_bytes"], "outputs": ["what", "delay_ns"], "made": [
+            [i, [int(3e7)], [1 if i % 10 else 4, 0]] for i in range(0, 300, 5)]},
+        "credit": {"inputs": ["inputs"], "outputs": ["credit_bytes"], "made": [
+            [i, [4], [int(1e6 * wave[i])]] for i in range(100, 200)]},
+        "log_space": {"inputs": ["limit_bytes", "age_bytes"], "outputs": ["delay_ns", "waits"],
+                      "made": [[i, [int(4e8), int(3.5e8)], [400_000, 0]] for i in range(150, 170)]},
+    }
     step["decisions"]["merge"]["made"] = [
         [i, [int(n) for n in ins], outs] for i, ins, outs in step["decisions"]["merge"]["made"]]
     run["stalls"] = {c: sum(v) for c, v in step["per_second_details"]["stalls"].items()}
@@ -111,7 +123,13 @@ def check(browser, run, html):
         for step in run["steps"]:
             # Every second in which a law decided something has a bar in its chart: of flushing two
             # (age and trigger), of merges one each for those that ingest needs and for others.
-            for law, chart, seen in [("flush", "age", 2), ("merge", "merges", 1)]:
+            # Of the governor one for each class that asks, of log space two (age and limit).
+            laws = [("flush", "age", 2), ("merge", "merges", 1)]
+            if html.stem == "rich":
+                laws += [("governor", "governor", 2), ("handover", "handovers", 1),
+                         ("credit", "credit", 1), ("log_space", "log-space", 2),
+                         ("log_space", "delays", 1)]
+            for law, chart, seen in laws:
                 made = step.get("decisions", {}).get(law, {}).get("made", [])
                 kinds = {(d[0], d[2][-1] if law == "merge" else 0) for d in made}
                 bars = browser.value(f"""document.querySelectorAll(

@@ -6,7 +6,7 @@
 
 use crate::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Decisions kept at most.
 pub const DECISIONS_MAX: usize = 16_384;
@@ -20,11 +20,27 @@ pub enum Law {
     Merge,
     /// How much background I/O may have, and which class of it.
     Governor,
+    /// Whether a memtable generation is handed over, and what a reservation of its bytes finds.
+    Handover,
+    /// What merging pays to ingest.
+    Credit,
+    /// Whether ingest in debt has credit for its bytes.
+    Debt,
+    /// How long a reservation of log bytes is delayed, and whether it waits.
+    LogSpace,
 }
 
 impl Law {
     /// All laws.
-    pub const ALL: [Law; 3] = [Law::Flush, Law::Merge, Law::Governor];
+    pub const ALL: [Law; 7] = [
+        Law::Flush,
+        Law::Merge,
+        Law::Governor,
+        Law::Handover,
+        Law::Credit,
+        Law::Debt,
+        Law::LogSpace,
+    ];
 
     /// Its name in JSON and reports.
     pub const fn name(self) -> &'static str {
@@ -32,6 +48,10 @@ impl Law {
             Law::Flush => "flush",
             Law::Merge => "merge",
             Law::Governor => "governor",
+            Law::Handover => "handover",
+            Law::Credit => "credit",
+            Law::Debt => "debt",
+            Law::LogSpace => "log_space",
         }
     }
 
@@ -88,6 +108,44 @@ impl Law {
                     "rate_columnar",
                 ],
             ),
+            Law::Handover | Law::Credit | Law::Debt | Law::LogSpace => self.throttle_fields(),
+        }
+    }
+
+    /// The fields of laws that delay ingest.
+    const fn throttle_fields(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            // What: 0 room, 1 handed over for it is full, 2 wait, 3 room after the delay, 4 handed
+            // over for it holds the log.
+            Law::Handover => (
+                &[
+                    "wanted_bytes",
+                    "active_bytes",
+                    "reserved_bytes",
+                    "generations",
+                    "generation_bytes",
+                    "low_lsn",
+                    "needed_lsn",
+                ],
+                &["what", "delay_ns"],
+            ),
+            Law::Credit => (
+                &[
+                    "unpaid_bytes",
+                    "done_bytes",
+                    "left_bytes",
+                    "indexes_in_debt",
+                    "room_bytes",
+                    "before_bytes",
+                ],
+                &["credit_bytes", "unpaid_bytes"],
+            ),
+            Law::Debt => (&["credit_bytes", "wanted_bytes"], &["granted", "left_bytes"]),
+            Law::LogSpace => (
+                &["limit_bytes", "age_bytes", "reserved_bytes", "wanted_bytes"],
+                &["delay_ns", "waits"],
+            ),
+            _ => (&[], &[]),
         }
     }
 }
@@ -105,10 +163,15 @@ pub struct Decision {
     pub outputs: Vec<u64>,
 }
 
+/// Decisions that operations make each for itself are noted so far apart.
+pub const APART_NS: u64 = 10_000_000;
+
 /// Decisions not yet taken.
 #[derive(Default)]
 pub struct Journal {
     on: AtomicBool,
+    /// When a decision of each law was noted last by `note_some`.
+    last_ns: [AtomicU64; Law::ALL.len()],
     decisions: Mutex<VecDeque<Decision>>,
 }
 
@@ -134,6 +197,25 @@ impl Journal {
         decisions.push_back(Decision { law, at_ns, inputs, outputs });
     }
 
+    /// The same for a law that many operations ask: of those within [`APART_NS`] the first one.
+    /// `at_ns` is not called while it is off.
+    pub fn note_some(
+        &self,
+        law: Law,
+        at_ns: impl FnOnce() -> u64,
+        what: impl FnOnce() -> (Vec<u64>, Vec<u64>),
+    ) {
+        if !self.on.load(Relaxed) {
+            return;
+        }
+        let (now, last) = (at_ns(), &self.last_ns[law as usize]);
+        let before = last.load(Relaxed);
+        let is_first = before == 0 || now >= before.saturating_add(APART_NS);
+        if is_first && last.compare_exchange(before, now.max(1), Relaxed, Relaxed).is_ok() {
+            self.note(law, now, what);
+        }
+    }
+
     /// The decisions since the last call, in the order in which they were made.
     pub fn take(&self) -> Vec<Decision> {
         std::mem::take(&mut *self.decisions.lock()).into()
@@ -148,6 +230,7 @@ mod tests {
     fn a_journal_is_off_until_asked_for_and_bounded() {
         let journal = Journal::default();
         journal.note(Law::Flush, 1, || unreachable!("it is off"));
+        journal.note_some(Law::Debt, || unreachable!("off"), || unreachable!("it is off"));
         journal.keep(true);
         for at_ns in 0..DECISIONS_MAX as u64 + 5 {
             journal.note(Law::Merge, at_ns, || (vec![at_ns], vec![1]));
@@ -155,6 +238,12 @@ mod tests {
         let taken = journal.take();
         assert_eq!((taken.len(), taken[0].at_ns), (DECISIONS_MAX, 5));
         assert!(journal.take().is_empty());
+        // Of many in a row, the first of each stretch; each law has its own.
+        for at_ns in (0..10 * APART_NS).step_by(1_000_000) {
+            journal.note_some(Law::Debt, || at_ns, || (vec![at_ns], vec![]));
+        }
+        journal.note_some(Law::Handover, || APART_NS, || (vec![], vec![]));
+        assert_eq!(journal.take().len(), 11);
         journal.note(Law::Merge, 1, || (vec![], vec![]));
         journal.keep(false);
         assert!(journal.take().is_empty());

@@ -10,6 +10,7 @@
 use crate::log::Share;
 use crate::shared::{Shared, Waiting, notify};
 use crate::space::Lack;
+use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};
 use evenkeel_format::wal::lsn_of;
 use evenkeel_io::Event;
@@ -69,6 +70,16 @@ impl Shared {
             Err(error) if error.code() == Code::DiskFull => Err(error),
             Err(error) => Err(self.rt.health.fail(error)),
         }
+    }
+
+    /// Notes what the law of log space says to a user's reservation, if somebody asked for that.
+    pub(crate) fn note_throttle(&self, n: u64) {
+        let now = || self.rt.env.now_ns();
+        self.rt.journal.note_some(Law::LogSpace, now, || {
+            let state = self.state.lock();
+            let inputs = state.space.numbers(state.buffer.end(), n);
+            (inputs.to_vec(), crate::space::decide(&inputs).unwrap_or_default())
+        });
     }
 
     /// The slow path of `reserve`: first come, first served in each share.

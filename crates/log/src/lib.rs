@@ -22,4 +22,4 @@ mod log_tests;
 pub use crate::log::{Durability, Log, LogOptions, Reserved, Share};
 pub use evenkeel_format::wal::RECORD_BYTES_MAX;
 pub use replay::{LogEnd, Replay, check_segments, replay};
-pub use space::Limits;
+pub use space::{Limits, decide as decide_space};

@@ -178,6 +178,7 @@ impl Log {
         if share == Share::User
             && let Some(delay) = s.limits.delay(self.age(), n)
         {
+            s.note_throttle(n);
             s.rt.delay(delay, Cause::LogSpace);
         }
         let admitted = {
@@ -191,6 +192,9 @@ impl Log {
             state.queues[share as usize].is_empty() && state.admit(share, n).is_none()
         };
         if !admitted {
+            if share == Share::User {
+                s.note_throttle(n);
+            }
             s.reserve_waiting(share, n)?;
         }
         Ok(Reserved { shared: s.clone(), share, left: n })

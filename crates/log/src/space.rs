@@ -81,15 +81,39 @@ impl Limits {
 
     /// The delay of a user operation of `bytes` at this age: in proportion to both.
     pub fn delay(&self, age: u64, bytes: u64) -> Option<Duration> {
-        let target = self.target();
-        if age <= target {
-            return None;
-        }
-        let full = self.user - target;
-        let part = (age - target).min(full);
-        let ns = DELAY_MAX_NS * bytes.min(DELAY_BYTES) / DELAY_BYTES * part / full;
-        (ns >= DELAY_MIN_NS).then(|| Duration::from_nanos(ns))
+        let throttle = throttle(self.user, age, 0, bytes);
+        (throttle.delay_ns > 0).then(|| Duration::from_nanos(throttle.delay_ns))
     }
+}
+
+/// What the age of the log means for a user's reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Throttle {
+    /// It is delayed so long.
+    pub delay_ns: u64,
+    /// Then it waits for the checkpoint.
+    pub waits: bool,
+}
+
+/// The law of log space (G1): nothing below three quarters of the limit, then a delay in proportion
+/// to age and bytes, and at the limit a wait. `reserved`: bytes that others have reserved.
+pub(crate) fn throttle(limit: u64, age: u64, reserved: u64, bytes: u64) -> Throttle {
+    let target = limit / 4 * 3;
+    let full = limit.saturating_sub(target).max(1);
+    let part = age.saturating_sub(target).min(full);
+    // At most 4096 million million.
+    let whole = DELAY_MAX_NS * bytes.min(DELAY_BYTES) / DELAY_BYTES;
+    let ns = (u128::from(whole) * u128::from(part) / u128::from(full)) as u64;
+    let waits = age.saturating_add(reserved).saturating_add(bytes) > limit;
+    Throttle { delay_ns: if ns >= DELAY_MIN_NS { ns } else { 0 }, waits }
+}
+
+/// The law of log space as numbers, as in the journal: limit, age, reserved, bytes. None: these are
+/// not inputs.
+pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
+    let &[limit, age, reserved, bytes] = inputs else { return None };
+    let Throttle { delay_ns, waits } = throttle(limit, age, reserved, bytes);
+    Some(vec![delay_ns, u64::from(waits)])
 }
 
 /// The counts behind admission.
@@ -165,6 +189,11 @@ impl Space {
         Lsn(reach.saturating_sub(self.limits.of(share)))
     }
 
+    /// The inputs of [`decide`] for `n` bytes more of a user.
+    pub(crate) fn numbers(&self, end: Lsn, n: u64) -> [u64; 4] {
+        [self.limits.user, end.0.saturating_sub(self.checkpoint.0), self.user + self.system, n]
+    }
+
     /// Counts a reservation.
     pub(crate) fn take(&mut self, share: Share, n: u64) {
         *self.of(share) += n;
@@ -201,6 +230,31 @@ mod tests {
         assert_eq!(limits.delay(user * 2, 1 << 30), Some(Duration::from_millis(1)));
         assert_eq!(limits.delay((target + user) / 2, 2048), Some(Duration::from_micros(250)));
         assert_eq!(limits.delay(target + 1000, 100), None, "too short to sleep");
+    }
+
+    /// The law and the arithmetic of admission say the same about waiting for the age.
+    #[test]
+    fn the_throttle_waits_where_admission_lacks_age() {
+        let mut rng = evenkeel_io::Rng::new(2);
+        for _ in 0..20_000 {
+            let mut space = Space::new(Limits::new(1 << 20, 64 << 10), Lsn(480), 480, 8 << 20);
+            (space.prepared, space.prepared_user) = (Lsn(64 << 20), Lsn(64 << 20));
+            space.take(Share::User, rng.below(100 << 10));
+            let end = Lsn(480 + rng.below(space.limits.user));
+            space.written = end;
+            let n = 1 + rng.below(20 << 10);
+            let numbers = space.numbers(end, n);
+            let [limit, age, reserved, bytes] = numbers;
+            let law = throttle(limit, age, reserved, bytes);
+            assert_eq!(law.waits, space.lack(end, Share::User, n) == Some(Lack::Age));
+            assert!(law.delay_ns <= DELAY_MAX_NS && (age > limit / 4 * 3 || law.delay_ns == 0));
+            assert!(throttle(limit, age + 5000, reserved, bytes).delay_ns >= law.delay_ns);
+            assert!(throttle(limit, age, reserved, bytes / 2).delay_ns <= law.delay_ns);
+            let said = decide(&numbers);
+            assert_eq!(said, Some(vec![law.delay_ns, u64::from(law.waits)]));
+        }
+        assert_eq!(decide(&[1, 2, 3]), None);
+        assert_eq!(decide(&[0, u64::MAX, u64::MAX, u64::MAX]), Some(vec![1_000_000, 1]));
     }
 
     #[test]

@@ -12,17 +12,13 @@ use crate::Runs;
 use crate::memtable::Memtable;
 use crate::policy::{RUNS_LIMIT, RUNS_TRIGGER};
 use crate::state::{Index, State};
+use crate::throttle::{self, Generations, Room};
+use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ENTRY_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Memtable generations at most.
-pub const GENERATIONS_MAX: usize = 3;
-const DELAY_NS_MAX: u64 = 1_000_000;
-/// A slow guess of the flush rate, for delays: 100 MB/s.
-const NS_PER_BYTE: u64 = 10;
 
 /// Reserved memtable bytes; what is left returns when dropped.
 pub struct MemReserved {
@@ -43,20 +39,6 @@ impl Drop for MemReserved {
             self.runs.reserved.fetch_sub(self.bytes, Ordering::SeqCst);
         }
     }
-}
-
-enum Room {
-    Taken,
-    /// Taken, after a delay in proportion.
-    Tight(u64),
-    Full,
-}
-
-/// Nanoseconds by which an operation of `wanted` bytes is delayed that makes the active generation
-/// hold `used` of `limit` bytes while as many are sealed as may be.
-pub fn tight_ns(wanted: u64, used: u64, limit: u64) -> u64 {
-    let ns = (wanted * NS_PER_BYTE).saturating_mul(2 * used) / limit.max(1);
-    ns.clamp(1, DELAY_NS_MAX)
 }
 
 /// Bytes of ingest that a merge of so many runs pays for in all.
@@ -94,12 +76,12 @@ impl Runs {
         }
         let mut tight = 0;
         let mut take = || match self.take_room(wanted) {
-            Room::Taken => true,
+            Room::Full => false,
             Room::Tight(ns) => {
                 tight = ns;
                 true
             }
-            Room::Full => false,
+            _ => true,
         };
         if !take() {
             self.wait_for(Cause::MemtableFull, take)?;
@@ -129,29 +111,44 @@ impl Runs {
     }
 
     fn take_room(&self, wanted: u64) -> Room {
-        let limit = self.generation_bytes();
         let before = self.reserved.fetch_add(wanted, Ordering::SeqCst);
         let (active, count) = {
             let state = self.state.read();
             (state.memtables[0].clone(), state.memtables.len())
         };
-        let used = active.bytes() + before + wanted;
-        // One operation may exceed a generation of its own.
-        if used > limit && active.bytes() > 0 {
-            if count == GENERATIONS_MAX {
+        let seen = Generations {
+            wanted,
+            active: active.bytes(),
+            reserved: before,
+            count: count as u64,
+            limit: self.generation_bytes(),
+            ..Generations::default()
+        };
+        let room = throttle::room(&seen);
+        match room {
+            Room::Full => {
                 self.reserved.fetch_sub(wanted, Ordering::SeqCst);
-                return Room::Full;
             }
-            if self.hand_over(&active) {
+            Room::HandOver if self.hand_over(&active) => {
                 self.handovers.fetch_add(1, Ordering::Relaxed);
                 self.ghosts().wake();
             }
-            return Room::Taken;
+            _ => {}
         }
-        if count < GENERATIONS_MAX {
-            return Room::Taken;
+        self.note_room(&seen, room);
+        room
+    }
+
+    /// Hand-overs are all noted, waits and delays now and then.
+    fn note_room(&self, seen: &Generations, room: Room) {
+        let what = || (seen.numbers(), room.numbers());
+        match room {
+            Room::Taken => {}
+            Room::HandOver | Room::HandOverForLog => {
+                self.rt.journal.note(Law::Handover, self.now_ns(), what);
+            }
+            _ => self.rt.journal.note_some(Law::Handover, || self.now_ns(), what),
         }
-        Room::Tight(tight_ns(wanted, used, limit))
     }
 
     /// Seals `active` and activates a new generation, unless somebody did: true if it did.
@@ -187,8 +184,18 @@ impl Runs {
             let state = self.state.read();
             (state.memtables[0].clone(), state.memtables.len())
         };
-        if count < GENERATIONS_MAX && active.low_lsn().is_some_and(|low| low < lsn) {
+        let Some(low) = active.low_lsn() else { return };
+        let seen = Generations {
+            active: active.bytes(),
+            count: count as u64,
+            limit: self.generation_bytes(),
+            low_lsn: low.0,
+            needed_lsn: lsn.0,
+            ..Generations::default()
+        };
+        if throttle::room(&seen) == Room::HandOverForLog {
             self.hand_over(&active);
+            self.note_room(&seen, Room::HandOverForLog);
         }
     }
 
@@ -204,8 +211,18 @@ impl Runs {
         if !self.in_debt.load(Ordering::SeqCst) {
             return true;
         }
-        let spend = |credit: u64| credit.checked_sub(bytes);
-        self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
+        let spend = |credit: u64| throttle::spend(credit, bytes);
+        let spent = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend);
+        let (Ok(before) | Err(before)) = spent;
+        self.rt.journal.note_some(
+            Law::Debt,
+            || self.now_ns(),
+            || {
+                let left = throttle::spend(before, bytes);
+                (vec![before, bytes], vec![u64::from(left.is_some()), left.unwrap_or(before)])
+            },
+        );
+        spent.is_ok()
     }
 
     /// Credit for a beat of a merge of this index: `done` of the bytes that it had `left`, and
@@ -225,12 +242,14 @@ impl Runs {
             let sealed = state.memtables.len() - 1;
             room_bytes(most, sealed, state.memtables[0].bytes(), self.generation_bytes())
         };
-        let pays = credit_bytes(unpaid, done, left);
-        let credit = self.credit.load(Ordering::SeqCst);
-        let new = (pays / debtors).min(room.saturating_sub(credit));
-        self.credit.fetch_add(new, Ordering::SeqCst);
+        let before = self.credit.load(Ordering::SeqCst);
+        let paid = throttle::credit(unpaid, done, left, debtors, room, before);
+        self.credit.fetch_add(paid.credit, Ordering::SeqCst);
+        self.rt.journal.note(Law::Credit, self.now_ns(), || {
+            (vec![unpaid, done, left, debtors, room, before], vec![paid.credit, paid.unpaid])
+        });
         self.space_event.notify();
-        unpaid - pays.min(new * debtors)
+        paid.unpaid
     }
 
     /// The view changed (state lock held): a new version, which no idle cursor keeps back (D6), and

@@ -44,11 +44,12 @@ mod state;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod unique;
 mod writer;
 
 pub use build::{BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
-pub use credit::{GENERATIONS_MAX, MemReserved, credit_bytes, pays_bytes, room_bytes, tight_ns};
+pub use credit::{MemReserved, credit_bytes, pays_bytes, room_bytes};
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
 pub use policy::{FREES_NOTHING, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run};
@@ -56,6 +57,7 @@ pub use policy::{decide_merge, next_merge};
 pub use prune::{Asked, Summary, SummaryBuilder};
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
+pub use throttle::{GENERATIONS_MAX, decide as decide_throttle, tight_ns};
 pub use unique::UniqueGuard;
 
 use evenkeel_base::{IndexId, Lsn, Result};

@@ -2,6 +2,7 @@
 //! beyond itself, and every mark in a chart is one second, `data-second`.
 
 mod chart;
+mod laws;
 mod text;
 
 use crate::diff;
@@ -149,70 +150,6 @@ fn section(page: &mut String, number: usize, step: &StepResult) {
     page.push_str("</div>\n</section>\n");
 }
 
-/// One number of the decisions of a law: an input or output by name, for each second what `add`
-/// makes of those of that second.
-fn number(step: &StepResult, law: &str, name: &str, add: fn(u64, u64) -> u64) -> Vec<u64> {
-    let mut seconds = vec![0; step.per_second.len()];
-    let Some(decisions) = step.decisions.get(law) else { return seconds };
-    let at = |names: &[String]| names.iter().position(|n| n == name);
-    let (input, output) = (at(&decisions.inputs), at(&decisions.outputs));
-    for (second, inputs, outputs) in &decisions.made {
-        let value = match (input, output) {
-            (Some(at), _) => inputs.get(at),
-            (None, Some(at)) => outputs.get(at),
-            (None, None) => None,
-        };
-        if let (Some(value), Some(all)) = (value, seconds.get_mut(*second)) {
-            *all = add(*all, *value);
-        }
-    }
-    seconds
-}
-
-/// Bytes of the runs that merges begun in each second join: those that ingest needs, and others.
-fn merged(step: &StepResult, required: u64) -> Vec<u64> {
-    let mut seconds = vec![0; step.per_second.len()];
-    let Some(decisions) = step.decisions.get("merge") else { return seconds };
-    // The last input comes once per run.
-    let before = decisions.inputs.len().saturating_sub(1);
-    for (second, inputs, outputs) in &decisions.made {
-        if let ([first, end, why], Some(all)) = (&outputs[..], seconds.get_mut(*second))
-            && *why == required
-        {
-            let runs = inputs.iter().skip(before + *first as usize).take((*end - *first) as usize);
-            *all += runs.map(|run| run / 8).sum::<u64>();
-        }
-    }
-    seconds
-}
-
-/// What the laws of the background looked at and said.
-fn decided(step: &StepResult, all: &mut Vec<Chart>) {
-    let (pages, size) = (Scale::Linear(count), Scale::Linear(bytes));
-    let mut chart = |id, title: &str, series: Vec<Series>, form, scale| {
-        if series.iter().any(|s| s.values.iter().any(|v| *v > 0.0)) {
-            all.push(Chart::new(id, title, step, series, form, scale));
-        }
-    };
-    let flush = |name| number(step, "flush", name, u64::max);
-    let series = vec![
-        Series::new("trigger", 8, &flush("age_trigger_bytes")),
-        Series::new("age", 0, &flush("age_bytes")),
-    ];
-    chart("age", "Why it flushed: age of the oldest change in the log", series, Form::Pair, size);
-    let series = vec![
-        Series::new("older than the target", 8, &flush("over_pages")),
-        Series::new("decided per second", 0, &flush("pages_per_sec")),
-    ];
-    let title = "Why it flushed: pages older than the target age, and the rate decided";
-    chart("pace", title, series, Form::Pair, pages);
-    let series = vec![
-        Series::new("needed by ingest", 0, &merged(step, 1)),
-        Series::new("to rest", 1, &merged(step, 0)),
-    ];
-    chart("merges", "Merges begun: bytes of their runs", series, Form::Stack, size);
-}
-
 fn charts(step: &StepResult) -> Vec<Chart> {
     let mut all = Vec::new();
     let column = |pick: fn(&Second) -> f64| step.per_second.iter().map(pick).collect::<Vec<f64>>();
@@ -263,7 +200,7 @@ fn charts(step: &StepResult) -> Vec<Chart> {
     ));
     let why = series(details.flush_why.keys().map(String::as_str).collect(), &details.flush_why);
     all.push(Chart::new("why", "Why: pages requested by term", step, why, Form::Stack, scale));
-    decided(step, &mut all);
+    laws::draw(step, &mut all);
     let steal: Vec<f64> = step.per_second.iter().map(|s| s.6 * 100.0).collect();
     if steal.iter().any(|v| *v > 0.0) {
         let title = "CPU time stolen by the host, percent";

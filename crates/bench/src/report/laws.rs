@@ -1,0 +1,185 @@
+//! Charts of what the laws of the background looked at and said, second by second.
+
+use super::chart::{Chart, Form, Scale, Series};
+use super::text::{bytes, count, micros};
+use crate::result::StepResult;
+
+/// One number of the decisions of a law: an input or output by name, for each second what `add`
+/// makes of those of that second.
+fn number(step: &StepResult, law: &str, name: &str, add: fn(u64, u64) -> u64) -> Vec<u64> {
+    let mut seconds = vec![0; step.per_second.len()];
+    let Some(decisions) = step.decisions.get(law) else { return seconds };
+    let at = |names: &[String]| names.iter().position(|n| n == name);
+    let (input, output) = (at(&decisions.inputs), at(&decisions.outputs));
+    for (second, inputs, outputs) in &decisions.made {
+        let value = match (input, output) {
+            (Some(at), _) => inputs.get(at),
+            (None, Some(at)) => outputs.get(at),
+            (None, None) => None,
+        };
+        if let (Some(value), Some(all)) = (value, seconds.get_mut(*second)) {
+            *all = add(*all, *value);
+        }
+    }
+    seconds
+}
+
+/// Bytes of the runs that merges begun in each second join: those that ingest needs, and others.
+fn merged(step: &StepResult, required: u64) -> Vec<u64> {
+    let mut seconds = vec![0; step.per_second.len()];
+    let Some(decisions) = step.decisions.get("merge") else { return seconds };
+    // The last input comes once per run.
+    let before = decisions.inputs.len().saturating_sub(1);
+    for (second, inputs, outputs) in &decisions.made {
+        if let ([first, end, why], Some(all)) = (&outputs[..], seconds.get_mut(*second))
+            && *why == required
+        {
+            let runs = inputs.iter().skip(before + *first as usize).take((*end - *first) as usize);
+            *all += runs.map(|run| run / 8).sum::<u64>();
+        }
+    }
+    seconds
+}
+
+/// How many hand-overs of a kind there were (`what` of the law `handover`).
+fn handed_over(step: &StepResult, kind: u64) -> Vec<u64> {
+    let mut seconds = vec![0; step.per_second.len()];
+    for (second, _, outputs) in step.decisions.get("handover").iter().flat_map(|d| &d.made) {
+        if let (Some(all), true) = (seconds.get_mut(*second), outputs.first() == Some(&kind)) {
+            *all += 1;
+        }
+    }
+    seconds
+}
+
+/// The longest delay that a law gave one operation, microseconds.
+fn longest_us(step: &StepResult, law: &str) -> Vec<u64> {
+    number(step, law, "delay_ns", u64::max).iter().map(|ns| ns.div_ceil(1000)).collect()
+}
+
+/// Classes of background I/O, as the fields of the governor name them.
+const CLASSES: [&str; 6] = ["supply", "checkpoint", "flush", "merge", "ddl", "columnar"];
+
+/// Bytes per second that each class asked the governor for, required and surplus.
+fn asked(step: &StepResult) -> Vec<Series> {
+    let of_class = |(i, class): (usize, &&str)| {
+        let part = |kind: &str| number(step, "governor", &format!("{kind}_{class}"), u64::max);
+        let both = part("required").into_iter().zip(part("surplus"));
+        Series::new(class, i, &both.map(|(a, b)| a.saturating_add(b)).collect::<Vec<u64>>())
+    };
+    let all = CLASSES.iter().enumerate().map(of_class);
+    all.filter(|s| s.values.iter().any(|v| *v > 0.0)).collect()
+}
+
+/// The lowest budget of a second in which there was one.
+fn budget(step: &StepResult) -> Vec<u64> {
+    let lowest = |a: u64, b: u64| match (a, b) {
+        (a, u64::MAX) => a,
+        (0, b) => b,
+        (a, b) => a.min(b),
+    };
+    number(step, "governor", "bytes_per_sec", lowest)
+}
+
+/// Draws what was decided in a step; a law that had nothing to decide has no chart.
+pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
+    let (pages, size) = (Scale::Linear(count), Scale::Linear(bytes));
+    let mut chart = |id, title: &str, series: Vec<Series>, form, scale| {
+        if series.iter().any(|s| s.values.iter().any(|v| *v > 0.0)) {
+            all.push(Chart::new(id, title, step, series, form, scale));
+        }
+    };
+    let flush = |name| number(step, "flush", name, u64::max);
+    let series = vec![
+        Series::new("trigger", 8, &flush("age_trigger_bytes")),
+        Series::new("age", 0, &flush("age_bytes")),
+    ];
+    chart("age", "Why it flushed: age of the oldest change in the log", series, Form::Pair, size);
+    let series = vec![
+        Series::new("older than the target", 8, &flush("over_pages")),
+        Series::new("decided per second", 0, &flush("pages_per_sec")),
+    ];
+    let title = "Why it flushed: pages older than the target age, and the rate decided";
+    chart("pace", title, series, Form::Pair, pages);
+    let series = vec![
+        Series::new("full", 0, &handed_over(step, 1)),
+        Series::new("holds the log", 1, &handed_over(step, 4)),
+    ];
+    let title = "Why a memtable was flushed: generations handed over";
+    chart("handovers", title, series, Form::Stack, pages);
+    let series = vec![
+        Series::new("needed by ingest", 0, &merged(step, 1)),
+        Series::new("to rest", 1, &merged(step, 0)),
+    ];
+    chart("merges", "Merges begun: bytes of their runs", series, Form::Stack, size);
+    let paid = number(step, "credit", "credit_bytes", u64::saturating_add);
+    let series = vec![Series::new("credit", 0, &paid)];
+    chart("credit", "Bytes of ingest that merging paid for", series, Form::Stack, size);
+    let space = |name| number(step, "log_space", name, u64::max);
+    let series = vec![
+        Series::new("limit", 8, &space("limit_bytes")),
+        Series::new("age", 0, &space("age_bytes")),
+    ];
+    let title = "Why ingest was delayed: age of the log, where it was";
+    chart("log-space", title, series, Form::Pair, size);
+    let series = vec![
+        Series::new("memtable", 0, &longest_us(step, "handover")),
+        Series::new("log space", 1, &longest_us(step, "log_space")),
+    ];
+    let title = "Longest delay that one operation was given";
+    chart("delays", title, series, Form::Stack, Scale::Linear(micros));
+    let title = "Background I/O asked of the governor, bytes per second";
+    chart("governor", title, asked(step), Form::Stack, size);
+    let series = vec![Series::new("budget", 0, &budget(step))];
+    let title = "Budget of background I/O where the governor held it back, bytes per second";
+    chart("budget", title, series, Form::Stack, size);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Decisions;
+
+    #[test]
+    fn seconds_of_a_law_are_those_in_which_it_decided() {
+        let per_second = vec![Default::default(); 4];
+        let mut step = StepResult { per_second, ..StepResult::default() };
+        let mut add = |law: evenkeel::Law, made: Vec<(usize, Vec<u64>, Vec<u64>)>| {
+            let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+            let (inputs, outputs) = law.fields();
+            let decisions = Decisions { inputs: names(inputs), outputs: names(outputs), made };
+            step.decisions.insert(law.name().to_string(), decisions);
+        };
+        let asks = |surplus: u64| {
+            let mut inputs = vec![0; 15];
+            (inputs[6], inputs[12]) = (5, surplus);
+            inputs
+        };
+        let says = |budget: u64| [&[budget][..], &[1; 6]].concat();
+        add(
+            evenkeel::Law::Governor,
+            vec![(0, asks(7), says(u64::MAX)), (1, asks(1), says(30)), (1, asks(2), says(20))],
+        );
+        add(
+            evenkeel::Law::Handover,
+            vec![
+                (1, vec![0; 7], vec![1, 0]),
+                (1, vec![0; 7], vec![4, 0]),
+                (2, vec![0; 7], vec![3, 1500]),
+            ],
+        );
+        add(evenkeel::Law::Credit, vec![(3, vec![0; 6], vec![40, 0]), (3, vec![0; 6], vec![2, 0])]);
+        assert_eq!(budget(&step), [0, 20, 0, 0]);
+        let asked = asked(&step);
+        assert_eq!(asked.len(), 1, "only merges asked");
+        assert_eq!(asked[0].values, [12.0, 7.0, 0.0, 0.0]);
+        assert_eq!(
+            (handed_over(&step, 1), handed_over(&step, 4)),
+            (vec![0, 1, 0, 0], vec![0, 1, 0, 0])
+        );
+        assert_eq!(longest_us(&step, "handover"), [0, 0, 2, 0]);
+        let mut all = Vec::new();
+        draw(&step, &mut all);
+        assert_eq!(all.len(), 5, "hand-overs, credit, delays, asked, budget");
+    }
+}

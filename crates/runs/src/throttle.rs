@@ -1,0 +1,211 @@
+//! The laws between ingest, memtables and merges (G1), as pure functions: what a reservation of
+//! memtable bytes finds, when a generation is handed over, what merging pays in credit and what
+//! ingest spends of it. `credit` asks them and does what they say.
+
+use crate::credit::credit_bytes;
+use evenkeel_base::journal::Law;
+
+/// Memtable generations at most.
+pub const GENERATIONS_MAX: usize = 3;
+const DELAY_NS_MAX: u64 = 1_000_000;
+/// A slow guess of the flush rate, for delays: 100 MB/s.
+const NS_PER_BYTE: u64 = 10;
+
+/// What a reservation, or the checkpointer, finds of the generations in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generations {
+    /// Bytes asked for; 0: the checkpointer asks.
+    pub wanted: u64,
+    /// Bytes of the active one.
+    pub active: u64,
+    /// Bytes reserved in it by others.
+    pub reserved: u64,
+    /// How many there are.
+    pub count: u64,
+    /// Bytes at which one is full.
+    pub limit: u64,
+    /// The log position that the active one holds, and the one that the checkpoint must reach.
+    pub low_lsn: u64,
+    /// See `low_lsn`.
+    pub needed_lsn: u64,
+}
+
+/// What comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is room.
+    Taken,
+    /// The active generation is handed over, for it is full; then there is room.
+    HandOver,
+    /// As many wait for their flush as may: wait for one.
+    Full,
+    /// There is room, after a delay of so many nanoseconds.
+    Tight(u64),
+    /// The active generation is handed over, for it holds the log.
+    HandOverForLog,
+}
+
+/// The law of the generations: see [`Room`].
+pub fn room(g: &Generations) -> Room {
+    let may_grow = g.count < GENERATIONS_MAX as u64;
+    if g.low_lsn < g.needed_lsn && may_grow {
+        return Room::HandOverForLog;
+    }
+    let used = g.active.saturating_add(g.reserved).saturating_add(g.wanted);
+    // One operation may exceed a generation of its own.
+    if used > g.limit && g.active > 0 {
+        return if may_grow { Room::HandOver } else { Room::Full };
+    }
+    if may_grow {
+        return Room::Taken;
+    }
+    Room::Tight(tight_ns(g.wanted, used, g.limit))
+}
+
+/// Nanoseconds by which an operation of `wanted` bytes is delayed that makes the active generation
+/// hold `used` of `limit` bytes while as many are sealed as may be.
+pub fn tight_ns(wanted: u64, used: u64, limit: u64) -> u64 {
+    let whole = wanted.saturating_mul(NS_PER_BYTE);
+    let ns = whole.saturating_mul(used.saturating_mul(2)) / limit.max(1);
+    ns.clamp(1, DELAY_NS_MAX)
+}
+
+/// What a beat of a merge pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paid {
+    /// Credit for ingest.
+    pub credit: u64,
+    /// What the merge has still to pay.
+    pub unpaid: u64,
+}
+
+/// The law of credit: `done` of the bytes that a merge had `left` pay their part of what is unpaid,
+/// divided among the indexes in debt; with what there is `before` it never exceeds `room`.
+pub fn credit(unpaid: u64, done: u64, left: u64, debtors: u64, room: u64, before: u64) -> Paid {
+    let (pays, debtors) = (credit_bytes(unpaid, done, left), debtors.max(1));
+    let credit = (pays / debtors).min(room.saturating_sub(before));
+    Paid { credit, unpaid: unpaid.saturating_sub(pays.min(credit.saturating_mul(debtors))) }
+}
+
+/// What is left of credit after so many bytes; none: they must wait for more.
+pub fn spend(credit: u64, bytes: u64) -> Option<u64> {
+    credit.checked_sub(bytes)
+}
+
+impl Generations {
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let Generations { wanted, active, reserved, count, limit, low_lsn, needed_lsn } = *self;
+        vec![wanted, active, reserved, count, limit, low_lsn, needed_lsn]
+    }
+}
+
+impl Room {
+    pub(crate) fn numbers(self) -> Vec<u64> {
+        match self {
+            Room::Taken => vec![0, 0],
+            Room::HandOver => vec![1, 0],
+            Room::Full => vec![2, 0],
+            Room::Tight(ns) => vec![3, ns],
+            Room::HandOverForLog => vec![4, 0],
+        }
+    }
+}
+
+/// What a law of this file says to these inputs. None: they are not inputs of it.
+pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
+    match (law, inputs) {
+        (Law::Handover, &[wanted, active, reserved, count, limit, low_lsn, needed_lsn]) => {
+            let g = Generations { wanted, active, reserved, count, limit, low_lsn, needed_lsn };
+            Some(room(&g).numbers())
+        }
+        (Law::Credit, &[unpaid, done, left, debtors, room, before]) => {
+            let Paid { credit, unpaid } = credit(unpaid, done, left, debtors, room, before);
+            Some(vec![credit, unpaid])
+        }
+        (Law::Debt, &[credit, bytes]) => Some(match spend(credit, bytes) {
+            Some(left) => vec![1, left],
+            None => vec![0, credit],
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_io::Rng;
+
+    const LIMIT: u64 = 1 << 20;
+
+    fn at(wanted: u64, active: u64, count: u64) -> Room {
+        room(&Generations { wanted, active, count, limit: LIMIT, ..Generations::default() })
+    }
+
+    #[test]
+    fn the_table() {
+        // Wanted, active, generations.
+        assert_eq!(at(100, 0, 1), Room::Taken);
+        assert_eq!(at(100, LIMIT - 100, 2), Room::Taken);
+        assert_eq!(at(101, LIMIT - 100, 1), Room::HandOver);
+        assert_eq!(at(101, LIMIT - 100, 2), Room::HandOver);
+        assert_eq!(at(101, LIMIT - 100, 3), Room::Full);
+        assert_eq!(at(LIMIT * 2, 0, 3), Room::Tight(1_000_000), "larger than a generation, alone");
+        assert_eq!(at(100, 100, 3), Room::Tight(1), "hardly anything");
+        assert_eq!(at(1000, LIMIT - 1000, 3), Room::Tight(20_000), "twice its flush, when full");
+        let old = Generations { count: 2, low_lsn: 5, needed_lsn: 6, ..Generations::default() };
+        assert_eq!(room(&old), Room::HandOverForLog);
+        assert_ne!(room(&Generations { count: 3, ..old }), Room::HandOverForLog);
+        assert_ne!(room(&Generations { low_lsn: 6, ..old }), Room::HandOverForLog);
+        // Half of what is left pays half of what is unpaid, to each of those in debt.
+        assert_eq!(credit(900, 50, 100, 1, 5000, 0), Paid { credit: 450, unpaid: 450 });
+        assert_eq!(credit(900, 100, 100, 2, 5000, 0), Paid { credit: 450, unpaid: 0 });
+        // What has no room is paid later.
+        assert_eq!(credit(900, 100, 100, 1, 500, 300), Paid { credit: 200, unpaid: 700 });
+        assert_eq!(credit(900, 1, 0, 0, 300, 500), Paid { credit: 0, unpaid: 900 });
+        assert_eq!((spend(10, 10), spend(10, 11)), (Some(0), None));
+    }
+
+    #[test]
+    fn properties() {
+        let mut rng = Rng::new(1);
+        for _ in 0..20_000 {
+            let mut draw = |below: u64| rng.below(below);
+            let (wanted, active, reserved) = (1 + draw(LIMIT / 2), draw(LIMIT * 2), draw(LIMIT));
+            let count = 1 + draw(3);
+            let g = Generations {
+                wanted,
+                active,
+                reserved,
+                count,
+                limit: LIMIT,
+                ..Generations::default()
+            };
+            match room(&g) {
+                // Below the target nothing, up to the limit at most 1 ms, growing with what is used
+                // and with what is asked for.
+                Room::Taken => assert!(count < 3),
+                Room::Tight(ns) => {
+                    assert!(count == 3 && (1..=DELAY_NS_MAX).contains(&ns));
+                    let more = room(&Generations { active: active + 1000, ..g });
+                    assert!(
+                        matches!(more, Room::Full) || matches!(more, Room::Tight(n) if n >= ns)
+                    );
+                    let less = room(&Generations { wanted: wanted / 2 + 1, ..g });
+                    assert!(matches!(less, Room::Tight(n) if n <= ns));
+                }
+                Room::Full => assert!(count == 3 && active > 0),
+                Room::HandOver => assert!(count < 3 && active + reserved + wanted > LIMIT),
+                Room::HandOverForLog => panic!("nobody needs the log"),
+            }
+            // No more than is unpaid, never beyond the room, and nothing is lost but what does not
+            // divide among those in debt.
+            let (unpaid, left, debtors) = (draw(1 << 30), 1 + draw(1 << 30), 1 + draw(5));
+            let (done, room, before) = (draw(left + 1), draw(1 << 30), draw(1 << 30));
+            let paid = credit(unpaid, done, left, debtors, room, before);
+            assert_eq!(paid.unpaid + paid.credit * debtors, unpaid);
+            assert!(paid.credit <= room.saturating_sub(before));
+            let more = credit(unpaid, (done + 1000).min(left), left, debtors, room, before);
+            assert!(more.credit >= paid.credit);
+        }
+    }
+}
