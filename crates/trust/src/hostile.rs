@@ -11,7 +11,7 @@
 use crate::{faulty, fuzz, stores};
 use evenkeel_base::{DatabaseId, crc32c};
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
-use evenkeel_format::{page, run, undo, wal};
+use evenkeel_format::{page, run, undo, wal, warm};
 use evenkeel_io::{Env, MemEnv};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -99,7 +99,7 @@ fn edited(input: &mut Input<'_>) -> BTreeMap<String, Vec<u8>> {
         let new = input.take(len);
         let Some(at) = units.get(unit % units.len().max(1)) else { continue };
         let bytes = files.entry(path.clone()).or_insert_with(|| before.clone());
-        let at = at + offset % unit_of(path);
+        let at = (at + offset % unit_of(path)).min(bytes.len());
         let end = (at + new.len()).min(bytes.len());
         bytes[at..end].copy_from_slice(&new[..end - at]);
         seal(path, bytes, at..end, template.database);
@@ -147,6 +147,10 @@ fn seal(path: &str, bytes: &mut [u8], changed: std::ops::Range<usize>, database:
         }
         Some("runs") => seal_run(bytes, database),
         Some("undo") => seal_undo(bytes, database),
+        Some("evenkeel.warm") if bytes.len() >= warm::HEADER_BYTES => {
+            let crc = crc32c(crc32c(database.crc32c(&bytes[..12]), &[0; 4]), &bytes[16..]);
+            bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        }
         _ => {}
     }
 }
