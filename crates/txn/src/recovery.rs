@@ -316,6 +316,11 @@ impl Txns {
         if id == TxnId::ZERO {
             return Ok(());
         }
+        self.states.saw_id(id);
+        // Of a transaction that has committed nothing is needed: neither undo nor a state.
+        if self.committed.lock().contains(id) {
+            return Ok(());
+        }
         let undo = {
             let mut recovering = self.recovering.lock();
             let t = recovering.entry(id).or_insert_with(|| {
@@ -332,9 +337,8 @@ impl Txns {
             t.operations = t.operations.max(undo_no.0);
             t.undo.clone()
         };
-        self.states.saw_id(id);
         // What the checkpoint's segments hold is there already.
-        if undo_no > undo.last() && !self.committed.lock().contains(id) {
+        if undo_no > undo.last() {
             let (kind, tree) = (logical.kind, change.tree);
             let before = logical.before.clone();
             let record = UndoRecord { undo_no, kind, tree, key: change.key, before };
@@ -346,6 +350,10 @@ impl Txns {
 
     fn replay_revert(&self, reverted: Stamp) {
         let Stamp { txn: id, undo_no } = reverted;
+        let dead = || self.states.add_dead(id, undo_no, UndoNo(undo_no.0 + 1));
+        if self.committed.lock().contains(id) {
+            return dead();
+        }
         let mut recovering = self.recovering.lock();
         let Some(t) = recovering.get_mut(&id) else { return };
         if t.state == TxnState::Aborted {
@@ -355,7 +363,7 @@ impl Txns {
                 t.revert_below = Some(undo_no);
             }
         } else {
-            self.states.add_dead(id, undo_no, UndoNo(undo_no.0 + 1));
+            dead();
         }
     }
 
@@ -367,7 +375,8 @@ impl Txns {
             self.free_undo(id);
         }
         if self.states.has_dead(id) {
-            self.states.set(id, TxnState::Committed(lsn));
+            let state = TxnState::Committed(lsn);
+            self.states.restore(id, Exception { state, ended: None });
         } else if known {
             self.states.forget(id);
         }
