@@ -15,6 +15,7 @@ use evenkeel_format::page::{self, HEADER_BYTES, PageHeader};
 use evenkeel_format::space::Geometry;
 use evenkeel_io::{AlignedBuf, Event, Ghosts, Runtime};
 use evenkeel_log::Log;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::*;
@@ -26,6 +27,15 @@ pub(crate) const FRAMES_MIN: usize = 64;
 const PREFETCH_MAX: usize = 512;
 /// Pages read at once by a prefetch, at most; also at most a sixteenth of the pool.
 const PREFETCH_RUN: usize = 32;
+
+thread_local! {
+    static ASKED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// This thread reads so many bytes of pages, or has them read ahead.
+pub(crate) fn note_asked(bytes: usize) {
+    ASKED.set(ASKED.get().wrapping_add(bytes as u64));
+}
 
 /// How to open a page space.
 #[derive(Clone, Copy, Debug)]
@@ -251,6 +261,13 @@ impl Pages {
         self.dirty.oldest()
     }
 
+    /// Bytes of pages that this thread has read, or asked to be read ahead, since it called this
+    /// last: what background work tells the governor after the fact, for it cannot know before
+    /// which pages are there.
+    pub fn take_asked_bytes(&self) -> u64 {
+        ASKED.take()
+    }
+
     /// Asks for pages to be read in ahead of use; a hint that a full queue drops.
     pub fn prefetch(&self, pages: &[PageNo]) {
         let limit = PREFETCH_MAX.min(self.frames.count() / 8);
@@ -261,9 +278,10 @@ impl Pages {
                 queue.push_back(*page);
             }
         }
-        let grown = queue.len() > before;
+        let grown = queue.len() - before;
         drop(queue);
-        if grown {
+        note_asked(grown * self.page_size());
+        if grown > 0 {
             self.prefetch_event.notify();
         }
     }

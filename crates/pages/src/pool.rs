@@ -98,6 +98,7 @@ impl Pages {
         if access == Access::Normal {
             self.ghosts.missed(page.0);
         }
+        crate::pages::note_asked(self.page_size());
         self.rt.step();
         let read = self.files.read(page, guard.bytes_mut()).map(|seen| *seen.header());
         let facts = guard.facts();

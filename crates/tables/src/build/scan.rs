@@ -15,6 +15,7 @@ use crate::table::TableState;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result};
+use evenkeel_io::Class;
 use evenkeel_runs::{BuiltPart, CHECK_EVERY, RunPlan, Sorted, Unsorted};
 use evenkeel_tree::{Direction, LeafRow};
 use std::cell::Cell;
@@ -258,6 +259,7 @@ impl Collector<'_> {
     /// Reads a range; what is left of it if the arena is full.
     fn read(&mut self, range: KeyRange) -> Result<Option<KeyRange>> {
         let (scan, store, state) = (self.scan, &self.scan.store, &self.scan.state);
+        store.pages.take_asked_bytes();
         // Registered before a leaf is read, as long as its copy is used: undo and ids stay (A5).
         let mut guard = store.txns.snapshot();
         let mut cursor = state.tree.cursor();
@@ -284,12 +286,25 @@ impl Collector<'_> {
                 let from = Bound::Excluded(cursor.key().to_vec());
                 return Ok(Some(KeyRange { from, to: range.to }));
             }
+            drop(guard);
+            self.ask_for_reads();
             guard = store.txns.snapshot();
         }
         drop(guard);
         scan.progress.add_rows(rows, store.rt.env.now_ns());
+        self.ask_for_reads();
         scan.check()?;
         Ok(None)
+    }
+
+    /// Tells the governor what was read from storage, and waits as long as it says: pages that were
+    /// in memory cost nothing. Holds neither latch nor snapshot.
+    fn ask_for_reads(&self) {
+        let Store { rt, pages, .. } = &*self.scan.store;
+        match pages.take_asked_bytes() {
+            0 => {}
+            bytes => rt.ask(Class::Ddl, bytes, false),
+        }
     }
 
     /// Takes the latest committed version of a row.
