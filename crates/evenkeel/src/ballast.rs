@@ -59,7 +59,10 @@ impl Ballast {
     }
 
     fn take(&self) -> Result<()> {
-        let taken = self.file.allocate(0, self.bytes).and_then(|()| self.file.sync());
+        // At an open it is there as a rule: nothing has changed that a sync could make durable.
+        let is_there = self.file.len()? == self.bytes;
+        let allocated = self.file.allocate(0, self.bytes);
+        let taken = allocated.and_then(|()| if is_there { Ok(()) } else { self.file.sync() });
         if let Err(error) = taken {
             // Some of it may have been had.
             self.file.set_len(0)?;
