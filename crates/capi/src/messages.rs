@@ -1,6 +1,6 @@
 //! What the engine says to its administrator (the `log` facade), handed to the embedding program.
 
-use crate::value::EkBytes;
+use crate::value::{EkBytes, catch};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::sync::OnceLock;
 
@@ -36,7 +36,9 @@ impl Log for Messages {
 /// first call counts.
 #[unsafe(no_mangle)]
 pub extern "C" fn ek_messages(take: EkMessage) {
-    if MESSAGES.0.set(take).is_ok() && log::set_logger(&MESSAGES).is_ok() {
-        log::set_max_level(LevelFilter::Info);
-    }
+    catch((), || {
+        if MESSAGES.0.set(take).is_ok() && log::set_logger(&MESSAGES).is_ok() {
+            log::set_max_level(LevelFilter::Info);
+        }
+    });
 }

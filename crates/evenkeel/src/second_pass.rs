@@ -161,7 +161,8 @@ impl Replay for Reader<'_, '_> {
 impl Reader<'_, '_> {
     fn hand_on(&mut self) -> Result<()> {
         let stretch = Arc::new(std::mem::take(&mut self.stretch));
-        if !self.line.push(stretch.clone()) {
+        let redoes = !self.of.superblock.clean;
+        if redoes && !self.line.push(stretch.clone()) {
             // Not reported: the helper's error is.
             return Err(Error::internal("page redo has failed"));
         }
@@ -183,7 +184,9 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
     let mut reader =
         Reader { of, line: &line, stretch: Stretch::default(), stretch_bytes, rows: 0 };
     let mut work = || -> Result<()> {
-        for part in 0..PARTS {
+        // A clean close wrote every page: what is left of the log is for the memtable.
+        let parts = if of.superblock.clean { 0 } else { PARTS };
+        for part in 0..parts {
             let (line, pages, lives) = (line.clone(), of.pages.clone(), lives.clone());
             helpers.push(of.rt.spawn("ek-redo", move || {
                 if let Err(error) = line.redo(&pages, lives, part) {

@@ -146,7 +146,9 @@ fn a_scan_stopped_in_its_middle_keeps_no_memtable_and_no_file() {
         // Others wait for the log and for pages, and for nobody's scan.
         let waited = |(cause, _): &&(&str, _)| !["log_sync", "page_read"].contains(cause);
         for (cause, figures) in after.stalls.iter().filter(waited) {
-            assert_eq!(figures.count, 0, "{cause}: {figures:?}");
+            // While two generations are written operations are held back a little (G1).
+            let held_back = *cause == "memtable_full" && figures.max_us <= 1_000;
+            assert!(figures.count == 0 || held_back, "{cause}: {figures:?}");
         }
         for ((way, whole), mut rows) in stopped.iter_mut().zip(&whole).zip(first) {
             rows.extend(way.take(usize::MAX).expect("reads"));

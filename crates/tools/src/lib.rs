@@ -176,6 +176,7 @@ const SPACE: &[(&str, &str)] = &[
     ("doublewrite", "dw"),
     ("ballast", "evenkeel.ballast"),
     ("superblock", "evenkeel.super"),
+    ("warm", "evenkeel.warm"),
 ];
 
 /// Allocated bytes (blocks, not lengths) of a file, or of the files of a directory.
