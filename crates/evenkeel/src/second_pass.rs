@@ -140,6 +140,8 @@ struct Reader<'a, 'b> {
     line: &'a Line,
     stretch: Stretch,
     stretch_bytes: usize,
+    /// Pages are redone.
+    redoes: bool,
     rows: u64,
 }
 
@@ -161,8 +163,7 @@ impl Replay for Reader<'_, '_> {
 impl Reader<'_, '_> {
     fn hand_on(&mut self) -> Result<()> {
         let stretch = Arc::new(std::mem::take(&mut self.stretch));
-        let redoes = !self.of.superblock.clean;
-        if redoes && !self.line.push(stretch.clone()) {
+        if self.redoes && !self.line.push(stretch.clone()) {
             // Not reported: the helper's error is.
             return Err(Error::internal("page redo has failed"));
         }
@@ -171,22 +172,33 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Runs the pass over the log from `from` until `until`; the number of row operations.
+/// Runs the pass over the log from `from` until `until`; pages are redone if `lives` are given.
+/// Returns the number of row operations.
 ///
 /// # Errors
 /// Those of the log, pages, runs and transactions; `ThreadSpawn`.
-pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLives>) -> Result<u64> {
+pub(crate) fn run(
+    of: &Recovery<'_>,
+    from: Lsn,
+    until: Lsn,
+    lives: Option<&Arc<PageLives>>,
+) -> Result<u64> {
     let (rt, changed) = (of.rt.clone(), Arc::new(Event::new()));
     let line = Arc::new(Line { rt, queue: Mutex::default(), changed });
     let mut helpers: Vec<Box<dyn Task>> = Vec::new();
     let stretch_bytes = (of.memory_size / 64).clamp(STRETCH_BYTES.0 as u64, STRETCH_BYTES.1 as u64);
     let stretch_bytes = stretch_bytes as usize;
-    let mut reader =
-        Reader { of, line: &line, stretch: Stretch::default(), stretch_bytes, rows: 0 };
+    let mut reader = Reader {
+        of,
+        line: &line,
+        stretch: Stretch::default(),
+        stretch_bytes,
+        redoes: lives.is_some(),
+        rows: 0,
+    };
     let mut work = || -> Result<()> {
-        // A clean close wrote every page: what is left of the log is for the memtable.
-        let parts = if of.superblock.clean { 0 } else { PARTS };
-        for part in 0..parts {
+        for (part, lives) in (0..PARTS).zip(std::iter::repeat(lives)) {
+            let Some(lives) = lives else { break };
             let (line, pages, lives) = (line.clone(), of.pages.clone(), lives.clone());
             helpers.push(of.rt.spawn("ek-redo", move || {
                 if let Err(error) = line.redo(&pages, lives, part) {
