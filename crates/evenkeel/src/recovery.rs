@@ -139,10 +139,7 @@ impl Recovery<'_> {
         }
         self.txns.expect_committed(std::mem::take(&mut first.committed));
         let lives = first.redo.into_lives();
-        // A clean close wrote every page. If the slot of an open after it is lost the log is not:
-        // it has another epoch.
-        let redoes = !self.superblock.clean || end.epoch > self.superblock.epoch;
-        report.rows = second_pass::run(self, redo_from, end.end, redoes.then_some(&lives))?;
+        report.rows = second_pass::run(self, redo_from, end.end, Some(&lives))?;
         Ok(end)
     }
 
