@@ -139,7 +139,7 @@ impl Recovery<'_> {
         }
         self.txns.expect_committed(std::mem::take(&mut first.committed));
         let lives = first.redo.into_lives();
-        report.rows = second_pass::run(self, redo_from, end.end, Some(&lives))?;
+        report.rows = second_pass::run(self, redo_from, end.end, &lives)?;
         Ok(end)
     }
 

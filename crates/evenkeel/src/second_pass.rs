@@ -12,7 +12,7 @@ use evenkeel_format::record::RecordKind;
 use evenkeel_format::rows::each_row;
 use evenkeel_io::{Event, Runtime, Task};
 use evenkeel_log::{Replay, replay};
-use evenkeel_pages::{Changes, PageLives, PageRedo, Pages, REDO_THREADS};
+use evenkeel_pages::{Changes, PageLives, PageRedo, REDO_THREADS};
 use evenkeel_tree::TreeRedo;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -121,8 +121,7 @@ impl Line {
     }
 
     /// A helper's work.
-    fn redo(&self, pages: &Pages, lives: Arc<PageLives>, part: usize) -> Result<()> {
-        let redo = PageRedo::after(pages, &TreeRedo, lives);
+    fn redo(&self, redo: &PageRedo<'_>, part: usize) -> Result<()> {
         let is_own = |page: PageNo| page.0 / PART_PAGES % PARTS as u64 == part as u64;
         while let Some(stretch) = self.take(part) {
             let mut changes = Changes::default();
@@ -140,8 +139,6 @@ struct Reader<'a, 'b> {
     line: &'a Line,
     stretch: Stretch,
     stretch_bytes: usize,
-    /// Pages are redone.
-    redoes: bool,
     rows: u64,
 }
 
@@ -163,7 +160,7 @@ impl Replay for Reader<'_, '_> {
 impl Reader<'_, '_> {
     fn hand_on(&mut self) -> Result<()> {
         let stretch = Arc::new(std::mem::take(&mut self.stretch));
-        if self.redoes && !self.line.push(stretch.clone()) {
+        if !self.line.push(stretch.clone()) {
             // Not reported: the helper's error is.
             return Err(Error::internal("page redo has failed"));
         }
@@ -172,36 +169,25 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Runs the pass over the log from `from` until `until`; pages are redone if `lives` are given.
-/// Returns the number of row operations.
+/// Runs the pass over the log from `from` until `until`; the number of row operations.
 ///
 /// # Errors
 /// Those of the log, pages, runs and transactions; `ThreadSpawn`.
-pub(crate) fn run(
-    of: &Recovery<'_>,
-    from: Lsn,
-    until: Lsn,
-    lives: Option<&Arc<PageLives>>,
-) -> Result<u64> {
+pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLives>) -> Result<u64> {
     let (rt, changed) = (of.rt.clone(), Arc::new(Event::new()));
     let line = Arc::new(Line { rt, queue: Mutex::default(), changed });
     let mut helpers: Vec<Box<dyn Task>> = Vec::new();
     let stretch_bytes = (of.memory_size / 64).clamp(STRETCH_BYTES.0 as u64, STRETCH_BYTES.1 as u64);
     let stretch_bytes = stretch_bytes as usize;
-    let mut reader = Reader {
-        of,
-        line: &line,
-        stretch: Stretch::default(),
-        stretch_bytes,
-        redoes: lives.is_some(),
-        rows: 0,
-    };
+    let mut reader =
+        Reader { of, line: &line, stretch: Stretch::default(), stretch_bytes, rows: 0 };
     let mut work = || -> Result<()> {
-        for (part, lives) in (0..PARTS).zip(std::iter::repeat(lives)) {
-            let Some(lives) = lives else { break };
+        for part in 0..PARTS {
             let (line, pages, lives) = (line.clone(), of.pages.clone(), lives.clone());
+            let closed = of.superblock.clean;
             helpers.push(of.rt.spawn("ek-redo", move || {
-                if let Err(error) = line.redo(&pages, lives, part) {
+                let redo = PageRedo::after(&pages, &TreeRedo, lives).reading_first(closed);
+                if let Err(error) = line.redo(&redo, part) {
                     line.end(Some(error));
                 }
             })?);

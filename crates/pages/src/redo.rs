@@ -1,7 +1,8 @@
 //! Page redo: two passes over the log (E2, B6). The first collects where each page's life begins
 //! (its last format) or ends (its last free); the second applies what is newer than the page on
 //! storage. Records of a former life are skipped unread. A page whose life begins in the log is
-//! made from it and not read, so a bad image before a format is no error.
+//! made from it and not read, so a bad image before a format is no error. After a clean close,
+//! which has written every page, it is read all the same: found as it should be it stays clean.
 //!
 //! The second pass takes many records at a time and goes through them page by page, in the order
 //! of their places on storage: what a record does to one page does not depend on another.
@@ -82,6 +83,8 @@ pub struct PageRedo<'a> {
     pages: &'a Pages,
     apply: &'a dyn RedoApply,
     lives: Arc<PageLives>,
+    /// Pages that the log could make are read too.
+    reads_first: bool,
     applied: AtomicU64,
     skipped: AtomicU64,
 }
@@ -152,7 +155,14 @@ impl<'a> PageRedo<'a> {
     /// side, each on its own part of the pages.
     pub fn after(pages: &'a Pages, apply: &'a dyn RedoApply, lives: Arc<PageLives>) -> Self {
         let (applied, skipped) = (AtomicU64::new(0), AtomicU64::new(0));
-        PageRedo { pages, apply, lives, applied, skipped }
+        PageRedo { pages, apply, lives, reads_first: false, applied, skipped }
+    }
+
+    /// Whether to read a page whose life begins in the log, and to make it only if there is no
+    /// image of it.
+    #[must_use]
+    pub fn reading_first(self, reads_first: bool) -> Self {
+        PageRedo { reads_first, ..self }
     }
 
     /// What the first pass has found, once it is over.
@@ -292,7 +302,7 @@ impl<'a> PageRedo<'a> {
                 break;
             }
             match self.begin_of_life(group)? {
-                Some(at) if !self.is_from_nothing(&group[at]) => count += 1,
+                Some(at) if self.reads_first || !self.is_from_nothing(&group[at]) => count += 1,
                 _ => break,
             }
         }
@@ -366,9 +376,13 @@ impl<'a> PageRedo<'a> {
                 continue;
             }
             pages.make_room(ROOM)?;
-            let found = match from_nothing {
-                true => self.empty(page)?,
-                false => pages.load(page, &mut 0, Access::Normal)?,
+            let found = if from_nothing && !self.reads_first {
+                self.empty(page)?
+            } else {
+                match pages.load(page, &mut 0, Access::Normal) {
+                    Err(error) if from_nothing && is_bad_image(&error) => self.empty(page)?,
+                    read => read?,
+                }
             };
             if let Some(guard) = found {
                 return Ok(guard);
@@ -390,4 +404,10 @@ impl<'a> PageRedo<'a> {
         guard.bytes_mut().fill(0);
         Ok(Some(guard))
     }
+}
+
+/// True if the page's bytes are to blame, not the device.
+fn is_bad_image(error: &Error) -> bool {
+    use evenkeel_base::Code::*;
+    matches!(error.code(), PageChecksum | PageIdentity | PageUnwritten | PageVersion | PageBeyond)
 }
