@@ -20,7 +20,7 @@ use evenkeel_format::catalog::{
 use evenkeel_format::{ColumnType, ValueRef};
 use evenkeel_runs::IndexSpec as RunSpec;
 use evenkeel_tree::{Direction, Tree};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -90,6 +90,13 @@ impl Catalog {
     pub fn by_tree(&self, tree: TreeId) -> Option<Arc<Table>> {
         let tables = self.by_name.read();
         tables.values().find(|t| t.state().tree.id() == tree).cloned()
+    }
+
+    /// The tables that live in these trees, sorted by name.
+    pub fn by_trees(&self, trees: &HashSet<TreeId>) -> Vec<Arc<Table>> {
+        let tables = self.by_name.read();
+        let among = tables.values().filter(|t| trees.contains(&t.state().tree.id()));
+        among.cloned().collect()
     }
 
     pub fn put(&self, name: &str, table: Arc<Table>) {

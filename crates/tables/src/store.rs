@@ -18,7 +18,7 @@ use crate::table::{Counter, Table, TableState, Use};
 use crate::transaction::{Access, Isolation, Transaction};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
-    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TxnId, TxnState, UndoNo,
+    Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnId, TxnState,
     metrics::Metric,
 };
 use evenkeel_format::Collations;
@@ -32,7 +32,7 @@ use evenkeel_runs::Runs;
 use evenkeel_tree::{Tree, Trees};
 use evenkeel_txn::{Phase, RevertRow, TxnRef, Txns};
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -139,25 +139,15 @@ impl Store {
     }
 
     /// Transactions found prepared use the tables they have changed until they are decided: schema
-    /// changes wait for them (E2, F1).
+    /// changes wait for them (E2, F1). Nothing is done for a row: its stamp is its lock (D5).
     fn adopt_prepared(&self) -> Result<()> {
         for xid in self.txns.prepared_xids() {
             let txn = self.txns.prepared(&xid)?;
-            let mut trees = BTreeSet::new();
-            for no in 1..=txn.undo_count() {
-                let stamp = Stamp { txn: txn.id(), undo_no: UndoNo(no) };
-                if !self.txns.is_dead(stamp) {
-                    trees.insert(self.txns.undo_copy(stamp)?.record()?.tree);
-                }
-            }
             let user = self.next_user.fetch_add(1, Ordering::Relaxed);
-            let mut used = Vec::new();
-            for name in self.table_names() {
-                let table = self.table(&name)?;
-                if trees.contains(&table.state().tree.id()) {
-                    table.enter(&self.rt, user, Use::Write, self.lock_wait())?;
-                    used.push(table);
-                }
+            let trees: HashSet<TreeId> = self.txns.changed_trees(&txn).into_iter().collect();
+            let used = self.catalog.by_trees(&trees);
+            for table in &used {
+                table.enter(&self.rt, user, Use::Write, self.lock_wait())?;
             }
             self.keep_in_use(&txn, user, used);
         }

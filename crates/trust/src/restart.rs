@@ -1,6 +1,6 @@
-//! A transaction that changes every row of a table and is killed before it ends, for
-//! `tests/restart.rs`. Its undo and its pages are many times the log, so what recovery may read of
-//! it is bounded by the log alone.
+//! A transaction that changes every row of a table and is killed before it ends, or prepared before
+//! that, for `tests/restart.rs` and `tests/prepared.rs`. Its undo and its pages are many times the
+//! log, so what recovery may read of it is bounded by the log alone.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -14,6 +14,8 @@ use std::time::Duration;
 pub const LOG_BYTES: u64 = 2 << 20;
 /// What rows of the unfinished transaction begin at.
 pub const GONE: i64 = 1 << 40;
+/// What the prepared transaction is known by.
+pub const XID: &[u8] = b"all rows";
 
 /// Opens the database, with a small log and little memory.
 ///
@@ -37,13 +39,25 @@ pub fn open(dir: &Path) -> Result<Database> {
 /// # Errors
 /// Those of the database.
 pub fn lose(db: &Database, rows: i64) -> Result<evenkeel::Txn> {
+    change_all(db, rows, IndexSpec::new("by_value", &["value"]))
+}
+
+/// The same with a unique index, and prepares that transaction.
+///
+/// # Errors
+/// Those of the database.
+pub fn prepare(db: &Database, rows: i64) -> Result<bool> {
+    change_all(db, rows, IndexSpec::new("by_value", &["value"]).unique())?.prepare(XID)
+}
+
+fn change_all(db: &Database, rows: i64, index: IndexSpec) -> Result<evenkeel::Txn> {
     let column = ColumnSpec::new;
     let spec = TableSpec::new()
         .column(column("id", ColumnType::Int64))
         .column(column("value", ColumnType::Int64))
         .column(column("pad", ColumnType::Bytes { max: 200 }))
         .primary_key(&["id"])
-        .index(IndexSpec::new("by_value", &["value"]));
+        .index(index);
     db.create_table("t", &spec)?;
     for from in (0..rows).step_by(1000) {
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
@@ -57,7 +71,7 @@ pub fn lose(db: &Database, rows: i64) -> Result<evenkeel::Txn> {
     let mut table = txn.table("t")?;
     for id in 0..rows {
         table.update(&[Int(id * 2)], &[(1, Int(GONE + id))])?;
-        table.insert(&[Int(id * 2 + 1), Int(GONE - id), Bytes(b"gone")])?;
+        table.insert(&[Int(id * 2 + 1), Int(GONE - 1 - id), Bytes(b"gone")])?;
     }
     Ok(txn)
 }

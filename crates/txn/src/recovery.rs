@@ -2,10 +2,10 @@
 //! the log behind it, `finish_recovery` aborts the losers (C2, B6).
 //!
 //! ```text
-//! blob:  version u8 = 1, next id varint, next segment varint, count varint, transactions
+//! blob:  version u8 = 2, next id varint, next segment varint, count varint, transactions
 //! txn:   id varint, state u8 (0 active, 1 prepared, 2 committed, 3 aborted), cts or END lsn
 //!        varint, first lsn varint, revert below varint, operations varint, xid bytes,
-//!        ranges varint, (from varint, below varint)...,
+//!        ranges varint, (from varint, below varint)..., trees varint, tree varint...,
 //!        chunks varint, (first varint, last varint, segment varint, offset varint, len varint)...
 //! ```
 
@@ -15,7 +15,8 @@ use crate::txns::{OUTCOME_BYTES, Txns};
 use crate::undo::TxnUndo;
 use crate::undo_files::{SavedAt, Segment};
 use crate::{Phase, Txn};
-use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, Stamp, TxnId, TxnState, UndoNo};
+use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, Stamp};
+use evenkeel_base::{TreeId, TxnId, TxnState, UndoNo};
 use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, decode_revert, decode_txn};
 use evenkeel_format::rows::each_row;
 use evenkeel_format::undo::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, UndoRecord};
@@ -24,7 +25,7 @@ use evenkeel_log::Share;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-const BLOB_VERSION: u8 = 1;
+const BLOB_VERSION: u8 = 2;
 
 /// A transaction met at recovery that is not known to have ended.
 pub(crate) struct Recovering {
@@ -71,6 +72,8 @@ struct Listed {
     operations: u32,
     xid: Vec<u8>,
     dead: Vec<DeadRange>,
+    /// Trees that its undo names.
+    trees: Vec<TreeId>,
     chunks: Vec<(UndoNo, UndoNo, u64, u64, u32)>,
 }
 
@@ -93,6 +96,8 @@ fn encode_listed(out: &mut Vec<u8>, t: &Listed) {
         put_varint(out, u64::from(from.0));
         put_varint(out, u64::from(below.0));
     }
+    put_varint(out, t.trees.len() as u64);
+    t.trees.iter().for_each(|tree| put_varint(out, u64::from(tree.0)));
     put_varint(out, t.chunks.len() as u64);
     for (first, last, segment, offset, len) in &t.chunks {
         put_varint(out, u64::from(first.0));
@@ -123,6 +128,10 @@ fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
     for _ in 0..r.varint()? {
         dead.push((UndoNo(r.varint32()?), UndoNo(r.varint32()?)));
     }
+    let mut trees = Vec::new();
+    for _ in 0..r.varint()? {
+        trees.push(TreeId(r.varint32()?));
+    }
     let mut chunks = Vec::new();
     let mut last_before = UndoNo::ZERO;
     for _ in 0..r.varint()? {
@@ -137,7 +146,7 @@ fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
         last_before = last;
         chunks.push((first, last, segment, offset, len));
     }
-    Ok(Listed { id, state, ended, first_lsn, revert_below, operations, xid, dead, chunks })
+    Ok(Listed { id, state, ended, first_lsn, revert_below, operations, xid, dead, trees, chunks })
 }
 
 impl Txns {
@@ -171,6 +180,7 @@ impl Txns {
         }
         let needed = exception.state.is_undecided() || exception.state == TxnState::Aborted;
         let undo = self.undo_of_txn(id).filter(|_| needed && exception.ended.is_none());
+        let trees = undo.as_ref().map(|undo| undo.trees()).unwrap_or_default();
         let saved = undo.map(|undo| undo.synced()).unwrap_or_default();
         let place = |at: &SavedAt| (at.segment.number, at.offset, at.len);
         let chunks = saved.iter().map(|(first, last, at)| {
@@ -186,6 +196,7 @@ impl Txns {
             operations,
             xid,
             dead,
+            trees,
             chunks: chunks.collect(),
         }
     }
@@ -235,7 +246,7 @@ impl Txns {
             let segment = segments.get(&number)?.clone();
             Some((first, last, SavedAt { segment, offset, len }))
         });
-        undo.restore(chunks.collect(), &self.undo_used);
+        undo.restore(chunks.collect(), t.trees, &self.undo_used);
         let revert_below = (t.revert_below != UndoNo::ZERO).then_some(t.revert_below);
         let recovering = Recovering {
             undo,
@@ -429,6 +440,12 @@ impl Txns {
         let _ = txn.xid.set(t.xid.clone());
         self.add_active(&txn);
         self.prepared.lock().insert(t.xid, txn);
+    }
+
+    /// Trees that the operations of an undecided transaction have changed, those it took back
+    /// included, sorted. Kept with its undo and in checkpoints: no record is read for it.
+    pub fn changed_trees(&self, t: &Txn) -> Vec<TreeId> {
+        t.undo.get().map(|undo| undo.trees()).unwrap_or_default()
     }
 
     /// True if the id is undecided: for checks.

@@ -11,6 +11,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Result, TreeId, TxnId, UndoNo};
 use evenkeel_format::record::RowKind;
 use evenkeel_format::undo::{UndoRecord, find_record};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,6 +22,8 @@ const MARK_EVERY: u32 = 16;
 /// Memory of a transaction's undo beyond its chunks, and of a chunk beyond its records.
 const TXN_BYTES: usize = 256;
 const CHUNK_ENTRY_BYTES: usize = 64;
+/// Memory of a tree's number in the set of them.
+const TREE_BYTES: usize = 5;
 
 /// Consecutive records.
 #[derive(Default)]
@@ -77,6 +80,15 @@ struct Chunks {
     /// Chunks before this one are saved.
     saved: usize,
     freed: bool,
+    /// Trees that the records name, those of saved chunks included.
+    trees: HashSet<TreeId>,
+}
+
+impl Chunks {
+    fn push(&mut self, record: &UndoRecord<'_>) {
+        self.trees.insert(record.tree);
+        self.open.push(record);
+    }
 }
 
 /// Where a record is.
@@ -129,6 +141,11 @@ impl TxnUndo {
         chunks.open.marks.reserve(records / MARK_EVERY as usize + 1);
         let after = chunks.open.memory();
         self.count(used, before, after);
+        // What is reserved together is of one table.
+        let before = chunks.trees.capacity();
+        chunks.trees.reserve(1);
+        let after = chunks.trees.capacity();
+        self.count(used, before * TREE_BYTES, after * TREE_BYTES);
     }
 
     /// Appends the records of inserts, numbered from `first` on; gives the last number.
@@ -144,7 +161,7 @@ impl TxnUndo {
         let mut undo_no = first;
         for key in keys {
             let kind = RowKind::Insert;
-            chunks.open.push(&UndoRecord { undo_no, kind, tree, key, before: None });
+            chunks.push(&UndoRecord { undo_no, kind, tree, key, before: None });
             undo_no = UndoNo(undo_no.0 + 1);
         }
         let after = chunks.open.memory();
@@ -160,7 +177,7 @@ impl TxnUndo {
         let mut chunks = self.chunks.lock();
         debug_assert!(chunks.open.records == 0 || chunks.open.last < record.undo_no);
         let before = chunks.open.memory();
-        chunks.open.push(record);
+        chunks.push(record);
         let after = chunks.open.memory();
         self.count(used, before, after);
         if chunks.open.bytes.len() >= CHUNK_BYTES {
@@ -273,9 +290,23 @@ impl TxnUndo {
             .collect()
     }
 
-    /// Puts the chunks that a checkpoint listed in place. At restore only.
-    pub fn restore(&self, saved: Vec<(UndoNo, UndoNo, SavedAt)>, used: &AtomicUsize) {
+    /// Trees that its records name, sorted.
+    pub fn trees(&self) -> Vec<TreeId> {
+        let mut trees: Vec<TreeId> = self.chunks.lock().trees.iter().copied().collect();
+        trees.sort_unstable();
+        trees
+    }
+
+    /// Puts the chunks that a checkpoint listed in place, and the trees they name. At restore only.
+    pub fn restore(
+        &self,
+        saved: Vec<(UndoNo, UndoNo, SavedAt)>,
+        trees: Vec<TreeId>,
+        used: &AtomicUsize,
+    ) {
         let mut chunks = self.chunks.lock();
+        chunks.trees = trees.into_iter().collect();
+        self.count(used, 0, chunks.trees.capacity() * TREE_BYTES);
         self.count(used, 0, saved.len() * CHUNK_ENTRY_BYTES);
         chunks.saved = saved.len();
         chunks.sealed = saved

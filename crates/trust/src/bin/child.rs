@@ -22,6 +22,8 @@ fn main() {
             write(Path::new(dir), named(kind), commits.parse().unwrap_or(1000))
         }
         ["lose", dir, rows] => lose(Path::new(dir), rows.parse().unwrap_or(1000)),
+        ["prepare", dir, rows] => prepare(Path::new(dir), rows.parse().unwrap_or(1000)),
+        ["open", dir] => open(Path::new(dir)),
         ["revert", dir, rows] => revert(Path::new(dir), rows.parse().unwrap_or(1000)),
         ["update", dir, rows] => update(Path::new(dir), rows.parse().unwrap_or(1000)),
         ["corpus", target, dir] => corpus(target, Path::new(dir)),
@@ -38,7 +40,8 @@ fn named(kind: &str) -> Kind {
 }
 
 fn usage() -> ! {
-    say("usage: write DIR wide|narrow [N] | update|lose|revert DIR ROWS | corpus TARGET DIR");
+    say("usage: write DIR wide|narrow [N] | update|lose|prepare|revert DIR ROWS | open DIR");
+    say("       corpus TARGET DIR");
     std::process::exit(2);
 }
 
@@ -137,6 +140,21 @@ fn lose(dir: &Path, rows: i64) -> Result<()> {
     let db = restart::open(dir)?;
     let _txn = restart::lose(&db, rows)?;
     say("lost");
+    std::process::abort()
+}
+
+/// Leaves a prepared transaction of `2 * rows` changes behind.
+fn prepare(dir: &Path, rows: i64) -> Result<()> {
+    let db = restart::open(dir)?;
+    restart::prepare(&db, rows)?;
+    say("prepared");
+    std::process::abort()
+}
+
+/// Opens and dies.
+fn open(dir: &Path) -> Result<()> {
+    let db = restart::open(dir)?;
+    say(&format!("opened {:?}", db.recovery()));
     std::process::abort()
 }
 

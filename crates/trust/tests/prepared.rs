@@ -1,0 +1,167 @@
+//! A prepared transaction however large does not delay the next open: recovery reads what the log
+//! is long, and none of the transaction's undo. Its rows and unique keys stay locked by stamps and
+//! entries alone (D5), its tables by what the checkpoint says of it, until it is decided; also
+//! through further kills.
+
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{
+    Access, Code, Database, Error, IndexSpec, Isolation, LockWait, Metric, RecoveryReport, Row,
+};
+use evenkeel_trust::restart::{self, GONE, LOG_BYTES, XID};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+fn child(args: &[&str]) {
+    let out = Command::new(env!("CARGO_BIN_EXE_evenkeel-trust-child"));
+    let out = { out }.args(args).output().expect("the child runs");
+    let text = String::from_utf8(out.stdout).expect("text");
+    assert!(!text.is_empty() && !text.starts_with('E'), "{text}");
+    println!("{}", text.trim());
+}
+
+/// The value of a row, by its key.
+fn value(db: &Database, id: i64) -> Option<i64> {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let row = txn.table("t").expect("table").get(&[Int(id)]).expect("get")?;
+    match row.value(1).expect("a value") {
+        Int(value) => Some(value),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a writer or a locking reader may ask for that the prepared transaction holds.
+#[derive(Clone, Copy, Debug)]
+enum Touch {
+    Update(i64),
+    Delete(i64),
+    Insert(i64, i64),
+    Lock(i64),
+}
+
+fn touch(db: &Database, touch: Touch, wait: Duration) -> Result<(), Error> {
+    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    txn.set_lock_wait(wait);
+    let mut table = txn.table("t")?;
+    match touch {
+        Touch::Update(id) => drop(table.update(&[Int(id)], &[(2, Bytes(b"mine"))])?),
+        Touch::Delete(id) => drop(table.delete(&[Int(id)])?),
+        Touch::Insert(id, value) => drop(table.insert(&[Int(id), Int(value), Bytes(b"mine")])?),
+        Touch::Lock(id) => {
+            table.get_for_update(&[Int(id)], LockWait::Wait, &mut Row::new())?;
+        }
+    }
+    txn.rollback()
+}
+
+/// A row updated, one put in, keys of the unique index given up and taken, by the first and the
+/// last changes; a schema change.
+fn all_is_locked(db: &Database, rows: i64) {
+    let last = rows - 1;
+    let free = -7;
+    for one in [
+        Touch::Update(0),
+        Touch::Update(last * 2),
+        Touch::Delete(rows / 2 * 2),
+        Touch::Lock(0),
+        Touch::Lock(last * 2 + 1),
+        Touch::Insert(1, free),
+        Touch::Insert(last * 2 + 1, free),
+        Touch::Insert(free, 0),
+        Touch::Insert(free, last),
+        Touch::Insert(free, GONE),
+        Touch::Insert(free, GONE - 1 - last),
+    ] {
+        let error = touch(db, one, Duration::from_millis(20)).expect_err("is locked");
+        assert_eq!(error.code(), Code::LockWaitTimeout, "{one:?}: {error}");
+    }
+    touch(db, Touch::Insert(free, free), Duration::ZERO).expect("nobody holds that");
+    db.set("lock_wait_timeout", 20).expect("set");
+    let error = db.drop_table("t").expect_err("is in use");
+    assert_eq!(error.code(), Code::TableBusy, "{error}");
+    let index = [IndexSpec::new("by_pad", &["pad"])];
+    let error = db.add_indexes("t", &index).expect_err("has writers");
+    assert_eq!(error.code(), Code::TableBusy, "{error}");
+    db.set("lock_wait_timeout", 50_000).expect("set");
+    for id in [0, rows / 2, last] {
+        assert_eq!((value(db, id * 2), value(db, id * 2 + 1)), (Some(id), None));
+    }
+}
+
+/// Those who wait go on once the transaction is decided.
+fn decide(db: &Database, rows: i64, commit: bool) {
+    let last = rows - 1;
+    let long = Duration::from_secs(60);
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = [Touch::Update(0), Touch::Update(last * 2), Touch::Insert(-7, last)]
+            .map(|one| scope.spawn(move || touch(db, one, long)))
+            .into();
+        while db.stats().get(Metric::LockWaits) < 3 {
+            std::thread::yield_now();
+        }
+        let done = if commit { db.commit_prepared(XID) } else { db.rollback_prepared(XID) };
+        done.expect("decided");
+        let ends = waiting.into_iter().map(|w| w.join().expect("no panic").map_err(|e| e.code()));
+        let insert = if commit { Ok(()) } else { Err(Code::DuplicateKey) };
+        assert_eq!(ends.collect::<Vec<_>>(), [Ok(()), Ok(()), insert]);
+    });
+    assert!(db.prepared().is_empty());
+}
+
+fn is_decided(db: &Database, rows: i64, commit: bool) {
+    for id in [0, rows / 2, rows - 1] {
+        let seen = (value(db, id * 2), value(db, id * 2 + 1));
+        let wanted = if commit { (Some(GONE + id), Some(GONE - 1 - id)) } else { (Some(id), None) };
+        assert_eq!(seen, wanted, "row {id}");
+    }
+}
+
+fn prepare_and_open(rows: i64, commit: bool) -> RecoveryReport {
+    let dir = tempfile::tempdir().expect("directory");
+    let at: &Path = dir.path();
+    let path = at.display().to_string();
+    child(&["prepare", &path, &rows.to_string()]);
+    let first = {
+        let db = restart::open(at).expect("opens");
+        assert_eq!(db.prepared(), [XID]);
+        all_is_locked(&db, rows);
+        db.recovery()
+    };
+    println!("{} changes: {first:?}", 2 * rows);
+    child(&["open", &path]);
+    child(&["open", &path]);
+    {
+        let db = restart::open(at).expect("opens again");
+        assert_eq!(db.prepared(), [XID]);
+        all_is_locked(&db, rows);
+        decide(&db, rows, commit);
+    }
+    child(&["open", &path]);
+    let db = restart::open(at).expect("opens once more");
+    assert!(db.prepared().is_empty());
+    is_decided(&db, rows, commit);
+    restart::await_reverted(&db, u64::MAX);
+    is_decided(&db, rows, commit);
+    let check = db.check().expect("check");
+    let left = rows as u64 * if commit { 2 } else { 1 };
+    assert_eq!((check.rows, check.problems.len()), (left, 0), "{:?}", check.problems);
+    db.drop_table("t").expect("nobody uses it");
+    first
+}
+
+#[test]
+fn opening_beside_a_huge_prepared_transaction_costs_what_the_log_is_long() {
+    let reports = [10_000, 100_000].map(|rows| prepare_and_open(rows, rows > 10_000));
+    for report in &reports {
+        assert!(report.log_bytes <= LOG_BYTES, "{report:?}");
+        assert!(report.page_reads <= LOG_BYTES / 4096, "{report:?}");
+        assert!(report.read_bytes <= 6 * LOG_BYTES, "{report:?}");
+    }
+    let [small, large] = reports.map(|report| report.read_bytes);
+    assert!(large <= small * 3 / 2, "{small} bytes read, and {large} beside ten times as much");
+}
+
+#[test]
+fn a_prepared_transaction_rolled_back_after_kills_gives_all_back() {
+    prepare_and_open(20_000, false);
+}
