@@ -3,6 +3,7 @@
 use crate::memory::Memory;
 use crate::run::Config;
 use crate::{Events, Outcome, run_seed};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -48,7 +49,7 @@ pub fn run_on(
                         return;
                     }
                     memory.begin(seed);
-                    let mut outcome = run_seed(seed, config, events);
+                    let mut outcome = caught(|| run_seed(seed, config, events));
                     outcome.resident = memory.end(seed);
                     outcomes.lock().expect("outcomes").push((seed, outcome));
                 }
@@ -60,4 +61,27 @@ pub fn run_on(
     let mut outcomes = outcomes.into_inner().expect("outcomes");
     outcomes.sort_by_key(|(seed, _)| *seed);
     outcomes
+}
+
+/// A panic that the seed did not catch itself (a simulation that hangs ends so) is its failure, so
+/// that it is told with the seed's number and the other seeds go on.
+fn caught(seed: impl FnOnce() -> Outcome) -> Outcome {
+    std::panic::catch_unwind(AssertUnwindSafe(seed)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no text");
+        Outcome { failure: Some(format!("panicked: {text}")), ..Outcome::default() }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_failure_of_its_seed() {
+        let fails = |outcome: Outcome| outcome.failure.expect("a failure");
+        assert_eq!(fails(caught(|| panic!("it hangs at {}", 7))), "panicked: it hangs at 7");
+        assert_eq!(fails(caught(|| panic!("it hangs"))), "panicked: it hangs");
+        assert!(caught(Outcome::default).failure.is_none());
+    }
 }
