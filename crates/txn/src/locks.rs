@@ -361,14 +361,12 @@ impl Txns {
                 return self.grant_or(policy, &blockers);
             }
         };
-        let waited =
-            self.block_on(me, deadline, &mut || self.locks.try_point(me, &full, mode, true));
-        if waited.is_err() {
-            self.locks.leave_point(me.id(), &full, false);
-        }
+        let asked = Asked::new(me, || self.locks.leave_point(me.id(), &full, false));
+        self.block_on(me, deadline, &mut || self.locks.try_point(me, &full, mode, true))?;
+        asked.granted();
         // Those behind me in the queue look again: I am out of it.
         me.wake_waiters(false);
-        waited.map(|()| Grant::Granted)
+        Ok(Grant::Granted)
     }
 
     /// Locks a key if nobody is in the way; else gives who is. Never waits: may be called under a
@@ -413,15 +411,16 @@ impl Txns {
         let Some(ticket) = self.locks.add_range(me, space, bounds, mode) else {
             return Ok(Grant::Granted);
         };
+        let gone = |r: &RangeLock| r.ticket == ticket;
+        let asked = Asked::new(me, || self.locks.remove_ranges(me, gone));
         let granted = match policy {
             Policy::Wait(deadline) => self
                 .block_on(me, deadline, &mut || self.locks.try_range(id, space, ticket, bounds))
                 .map(|()| Grant::Granted),
             _ => self.grant_or(policy, &self.locks.try_range(id, space, ticket, bounds)),
         };
-        if !matches!(granted, Ok(Grant::Granted)) {
-            self.locks.remove_ranges(me, |r| r.ticket == ticket);
-            me.wake_waiters(false);
+        if let Ok(Grant::Granted) = granted {
+            asked.granted();
         }
         granted
     }
@@ -494,6 +493,33 @@ impl Txns {
     /// Memory of the lock table now.
     pub fn lock_bytes(&self) -> usize {
         self.locks.bytes()
+    }
+}
+
+/// A lock that was asked for. Unless it is granted it is withdrawn, also where the wait unwinds:
+/// what an ended transaction asks for would be in everybody's way for ever.
+struct Asked<'a, F: Fn()> {
+    me: &'a TxnRef,
+    withdraw: F,
+    is_granted: bool,
+}
+
+impl<'a, F: Fn()> Asked<'a, F> {
+    fn new(me: &'a TxnRef, withdraw: F) -> Self {
+        Asked { me, withdraw, is_granted: false }
+    }
+
+    fn granted(mut self) {
+        self.is_granted = true;
+    }
+}
+
+impl<F: Fn()> Drop for Asked<'_, F> {
+    fn drop(&mut self) {
+        if !self.is_granted {
+            (self.withdraw)();
+            self.me.wake_waiters(false);
+        }
     }
 }
 

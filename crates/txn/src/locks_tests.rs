@@ -127,6 +127,38 @@ fn a_waiter_that_gives_up_lets_others_pass() {
     });
 }
 
+/// Whoever is told of waits may panic.
+struct Panics;
+
+impl crate::WaitWatch for Panics {
+    fn begins(&self, _: u64, _: &[u64]) {
+        panic!("told of a wait");
+    }
+    fn ends(&self, _: u64) {}
+}
+
+#[test]
+fn a_wait_that_unwinds_leaves_nothing_in_the_way() {
+    let w = world(small());
+    w.txns.watch_waits(Box::new(Panics));
+    let (a, b, c) = (w.txns.begin(), w.txns.begin(), w.txns.begin());
+    row(&w, &a, b"k", X).expect("granted");
+    let unwinds = |ask: &dyn Fn() -> Result<Grant>| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).expect_err("unwinds");
+    };
+    let wait = Policy::Wait(Deadline::NEVER);
+    unwinds(&|| w.txns.lock_row(&b, T, b"k", X, wait));
+    unwinds(&|| w.txns.lock_range(&b, T, bounds(b"a", b"z"), X, wait));
+    w.txns.abort(&b).expect("ends");
+    w.txns.abort(&a).expect("ends");
+    // Would ask for ever if something of b were still asked for.
+    assert_eq!(w.txns.locks.inspect(10).len(), 0);
+    w.txns.lock_row(&c, T, b"k", X, wait).expect("granted");
+    w.txns.lock_range(&c, T, bounds(b"a", b"z"), X, wait).expect("granted");
+    w.txns.abort(&c).expect("ends");
+    assert_eq!((w.txns.lock_bytes(), w.txns.waiting()), (0, 0));
+}
+
 #[test]
 fn a_deadlock_through_a_lock_and_a_stamp() {
     let w = world(small());

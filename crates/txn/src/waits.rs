@@ -46,8 +46,8 @@ pub(crate) struct WaitGraph {
 }
 
 impl WaitGraph {
-    /// Enters `me`'s edges; false if `me` is the victim of a deadlock that they close.
-    fn enter(&self, me: &TxnRef, on: &[TxnId]) -> bool {
+    /// Enters `me`'s edges; `None` if `me` is the victim of a deadlock that they close.
+    fn enter<'g>(&'g self, me: &'g TxnRef, on: &[TxnId]) -> Option<Edges<'g>> {
         let mut nodes = self.nodes.lock();
         me.victim.store(false, Ordering::Relaxed);
         nodes.insert(me.id(), Node { txn: me.clone(), on: on.to_vec() });
@@ -57,13 +57,13 @@ impl WaitGraph {
             let victim = cycle.into_iter().min_by_key(work).unwrap_or(me.id());
             if victim == me.id() {
                 nodes.remove(&victim);
-                return false;
+                return None;
             }
             let txn = &nodes[&victim].txn;
             txn.victim.store(true, Ordering::Relaxed);
             txn.wake().notify();
         }
-        true
+        Some(Edges { graph: self, me })
     }
 
     /// Removes `me`'s edges; false if it was chosen as a victim meanwhile.
@@ -81,6 +81,26 @@ impl WaitGraph {
     /// Transactions that wait now.
     pub fn waiting(&self) -> usize {
         self.nodes.lock().len()
+    }
+}
+
+/// The edges of a transaction in the graph; they go with this, also where the wait unwinds.
+struct Edges<'g> {
+    graph: &'g WaitGraph,
+    me: &'g Txn,
+}
+
+impl Edges<'_> {
+    /// Removes them; false if the transaction was chosen as a victim meanwhile.
+    fn leave(self) -> bool {
+        let edges = std::mem::ManuallyDrop::new(self);
+        edges.graph.leave(edges.me)
+    }
+}
+
+impl Drop for Edges<'_> {
+    fn drop(&mut self) {
+        self.graph.leave(self.me);
     }
 }
 
@@ -152,9 +172,9 @@ impl Txns {
                     ns => Some(Duration::from_nanos(ns)),
                 },
             };
-            if !self.graph.enter(me, &on) {
+            let Some(edges) = self.graph.enter(me, &on) else {
                 return Err(self.deadlock(me, &on));
-            }
+            };
             if !waited {
                 self.rt.metrics.add(Metric::LockWaits, 1);
                 waited = true;
@@ -168,7 +188,7 @@ impl Txns {
             if let Some(watch) = watch {
                 watch.ends(me.tag());
             }
-            if !self.graph.leave(me) {
+            if !edges.leave() {
                 return Err(self.deadlock(me, &on));
             }
         }
