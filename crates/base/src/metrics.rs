@@ -125,6 +125,7 @@ metrics! {
     RowsInserted = "rows_inserted", "rows", "Rows inserted";
     RowsUpdated = "rows_updated", "rows", "Rows updated";
     RowsDeleted = "rows_deleted", "rows", "Rows deleted";
+    StatisticsRenewed = "statistics_renewed", "count", "Times that the background renewed the statistics of a table's keys";
 }
 
 /// The values of all metrics of one database.

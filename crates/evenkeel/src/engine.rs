@@ -363,10 +363,18 @@ impl Engine {
         let t = self.store.trees().clone();
         let t2 = t.clone();
         // A rising horizon raises no event: look again each second while leaves wait for it.
-        let rest = move || (t2.reclaim_len() > 0).then_some(Duration::from_secs(1));
+        let (s, s2) = (self.store.clone(), self.store.clone());
+        let rest = move || {
+            let leaves = (t2.reclaim_len() > 0).then_some(Duration::from_secs(1));
+            [leaves, s2.next_statistics_in()].into_iter().flatten().min()
+        };
         let rt = self.rt.clone();
+        // Nobody waits for leaves or statistics.
         let leaves = move || match rt.seat_for(SEAT_WAIT) {
-            Some(_seat) => t.reclaim_beat(),
+            Some(_seat) => match t.reclaim_beat()? {
+                Beat::Idle => s.statistics_beat(),
+                Beat::More => Ok(Beat::More),
+            },
             None => Ok(Beat::More),
         };
         sup.start_timed("ek-leaves", self.store.trees().reclaim_event(), leaves, rest)?;
@@ -518,6 +526,7 @@ fn store_options(options: &Options, shares: &Shares) -> StoreOptions {
         build_threads: options.build_threads(),
         logged_value_bytes: options.geometry.logged_value_bytes,
         collations: options.collations,
+        ..StoreOptions::default()
     }
 }
 

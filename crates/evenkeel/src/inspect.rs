@@ -7,7 +7,6 @@ use evenkeel_base::Result;
 use evenkeel_format::catalog::IndexState;
 use evenkeel_txn::{Mode, Space, TxnInfo};
 use std::collections::HashMap;
-use std::ops::Bound;
 
 /// Figures of a table that cost a few page reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,7 +76,7 @@ impl Database {
         });
         Ok(TableInfo {
             id: def.id.0,
-            rows_estimate: state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?,
+            rows_estimate: state.tree.estimate_all()?,
             columns: def.live_columns().len() as u64,
             row_formats: u64::from(def.entry.row_version),
             hidden_key: def.entry.hidden_key,

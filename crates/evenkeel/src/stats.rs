@@ -7,7 +7,6 @@ use evenkeel_base::{Cause, Code, Result, metrics::Metric};
 use evenkeel_format::superblock;
 use evenkeel_io::Rng;
 pub use evenkeel_tables::TableCheck as CheckReport;
-use std::ops::Bound;
 
 /// Counters, gauges and waits at one moment.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +58,11 @@ pub struct TableStats {
     pub leaf_pages: u64,
     /// Bytes used in leaves, per 1,000 bytes of leaf; of 256 of them where there are more.
     pub fill_per_mille: u64,
+    /// Rows changed since the statistics of its keys were renewed (`analyze_table`, or by itself
+    /// when a tenth has changed), as counted since the open.
+    pub changed_rows: u64,
+    /// Milliseconds since they were renewed; none if not since the open.
+    pub analyzed_ms_ago: Option<u64>,
     /// Its indexes.
     pub indexes: Vec<IndexStats>,
 }
@@ -117,9 +121,13 @@ impl Database {
     pub fn table_stats(&self) -> Result<Vec<TableStats>> {
         let mut tables = Vec::new();
         for name in self.tables() {
-            let state = self.engine.store.table(&name)?.state();
+            let table = self.engine.store.table(&name)?;
+            let state = table.state();
             let mut stats = TableStats { name, ..TableStats::default() };
-            stats.rows_estimate = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
+            stats.rows_estimate = state.tree.estimate_all()?;
+            stats.changed_rows = table.changes();
+            stats.analyzed_ms_ago =
+                self.engine.store.analyzed_ns_ago(&table).map(|ns| ns / 1_000_000);
             let mut random = Rng::new(self.engine.rt.env.random());
             let draw = &mut |below: usize| random.below(below.max(1) as u64) as usize;
             let leaves = state.tree.leaf_figures(draw)?;

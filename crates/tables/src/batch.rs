@@ -279,6 +279,7 @@ impl Transaction {
             let before = done;
             let gone = self.put_batch(table, state, batch, &mut done);
             self.store.rt.metrics.add(Metric::RowsInserted, (done - before) as u64);
+            self.store.note_changes(table, (done - before) as u64);
             gone?;
             // The next one is waited for by itself, with nothing reserved; after a schema change
             // every one is, which makes it ready anew.

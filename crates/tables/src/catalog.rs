@@ -71,6 +71,7 @@ impl Catalog {
         let def = Arc::new(system_def(&tree, page_size)?);
         let shape = Arc::new(Shape::new(def, 1, page_size)?);
         let table = Table::new(TableState { shape, tree }, 0, 0);
+        table.changes.ignore();
         Ok(Catalog {
             table,
             by_name: RwLock::default(),
@@ -205,6 +206,8 @@ impl Store {
         let shape = Arc::new(Shape::new(Arc::new(def), 1, self.rules)?);
         self.open_trees.insert(tree.clone());
         let table = Table::new(TableState { shape, tree }, counters[0], counters[1]);
+        let rows = statistics.values().map(|known| known.rows).max();
+        table.changes.expect_rows(rows.unwrap_or(0));
         table.statistics.set(statistics);
         self.catalog.put(&name, table);
         Ok(())

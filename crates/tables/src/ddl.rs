@@ -20,6 +20,7 @@ use evenkeel_log::Durability;
 use evenkeel_tree::Tree;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Store {
     /// Makes a table.
@@ -66,7 +67,17 @@ impl Store {
 
     /// Holds a table for one schema change.
     pub(crate) fn lock_ddl<'t>(&self, name: &str, table: &'t Arc<Table>) -> Result<EventGuard<'t>> {
-        let guard = self.lock(&table.ddl)?;
+        self.lock_ddl_for(name, table, self.lock_wait())
+    }
+
+    /// The same with a wait of its own.
+    pub(crate) fn lock_ddl_for<'t>(
+        &self,
+        name: &str,
+        table: &'t Arc<Table>,
+        wait: Duration,
+    ) -> Result<EventGuard<'t>> {
+        let guard = table.ddl.lock_for(&self.rt, Cause::Schema, wait).ok_or_else(|| busy(wait))?;
         // It may have been dropped or renamed meanwhile.
         match self.catalog.find(name) {
             Some(now) if Arc::ptr_eq(&now, table) => Ok(guard),
@@ -253,6 +264,7 @@ impl Store {
         let (shape, tree) = (new.shape.clone(), new.tree.clone());
         table.publish(&self.rt, TableState { shape, tree });
         table.statistics.set(BTreeMap::new());
+        table.changes.restart();
         self.forget(old);
     }
 

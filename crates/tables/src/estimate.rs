@@ -8,7 +8,6 @@ use crate::transaction::Transaction;
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{IndexId, Lsn, Result, Snapshot, TreeId};
 use evenkeel_runs::Direction;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// Entries counted at most.
@@ -16,7 +15,7 @@ const COUNTED_MAX: u64 = 128;
 /// A range that is estimated to hold so many times what would be counted is not counted.
 const ESTIMATED_TIMES: u64 = 8;
 /// The number of rows of a table that had this many is not estimated anew at each change.
-const STEADY_ROWS: u64 = 10_000;
+const STEADY_ROWS: u64 = 1_000;
 /// Log bytes by which it may be behind, per row: a row takes 60 bytes or more, so about one in
 /// seven can be new.
 const STEADY_LOG_BYTES: u64 = 8;
@@ -56,7 +55,7 @@ impl Store {
         if let Some(rows) = table.rows_known.get(tree, at) {
             return Ok(rows);
         }
-        let rows = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
+        let rows = state.tree.estimate_all()?;
         *table.rows_known.0.write() = Some(RowsAt { tree, at, rows });
         Ok(rows)
     }

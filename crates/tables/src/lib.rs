@@ -27,6 +27,7 @@ mod overflow;
 mod primary;
 pub mod range;
 mod read;
+mod renewal;
 pub mod row;
 pub mod rules;
 mod scan;

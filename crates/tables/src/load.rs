@@ -63,6 +63,7 @@ impl Store {
         match done {
             Ok(count) => {
                 self.replace(table, &old, &new);
+                self.note_changes(table, count);
                 Ok(count)
             }
             Err(error) => {

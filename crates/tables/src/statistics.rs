@@ -20,6 +20,7 @@ use evenkeel_io::Rng;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Rows drawn.
 const ROWS_DRAWN: usize = 128;
@@ -39,20 +40,58 @@ impl Statistics {
     }
 }
 
-/// A key that is looked at.
-struct Key<'s> {
-    id: IndexId,
-    parts: &'s [KeyColumn],
-    /// Per number of parts: over the rows drawn, rows stood for by rows in the group.
-    groups: Vec<f64>,
-}
-
-fn keys(shape: &Shape) -> Vec<Key<'_>> {
+/// The keys that are looked at.
+fn keys(shape: &Shape) -> Vec<(IndexId, &[KeyColumn])> {
     let clustered = Some((CLUSTERED, &shape.key[..])).filter(|_| !shape.key.is_empty());
     let read = shape.indexes.iter().filter(|i| matches!(i.state, IndexState::Valid(_)));
     let read = read.filter(|i| !i.is_opaque()).map(|i| (i.id, &i.parts[..]));
-    let one = |(id, parts): (IndexId, _)| Key { id, parts, groups: Vec::new() };
-    clustered.into_iter().chain(read).map(one).collect()
+    clustered.into_iter().chain(read).collect()
+}
+
+/// What the rows drawn so far say.
+pub(crate) struct Drawing {
+    state: Arc<TableState>,
+    /// Rows of the table that had been changed when it began.
+    changes: u64,
+    random: Rng,
+    drawn: usize,
+    /// Rows that those found stand for.
+    stood_for: f64,
+    /// Per key and number of parts: over the rows drawn, rows stood for by rows in the group.
+    groups: Vec<Vec<f64>>,
+}
+
+impl Drawing {
+    pub fn new(table: &Table) -> Drawing {
+        let (changes, state) = (table.changes(), table.state());
+        let groups = keys(&state.shape).iter().map(|(_, parts)| vec![0.0; parts.len()]).collect();
+        // The same rows each time: plans change when the data does.
+        let random = Rng::new(u64::from(table.id().0));
+        Drawing { state, changes, random, drawn: 0, stood_for: 0.0, groups }
+    }
+
+    /// Of the table when it began.
+    pub fn state(&self) -> &TableState {
+        &self.state
+    }
+
+    fn per_draw(&self, sum: f64) -> u64 {
+        (sum / self.drawn.max(1) as f64).round() as u64
+    }
+
+    fn rows(&self) -> u64 {
+        self.per_draw(self.stood_for)
+    }
+
+    fn entries(&self) -> BTreeMap<IndexId, StatisticsEntry> {
+        let rows = self.rows();
+        let keys = keys(&self.state.shape).into_iter().zip(&self.groups);
+        let entry = |((id, _), groups): ((IndexId, &[KeyColumn]), &Vec<f64>)| {
+            let distinct = groups.iter().map(|sum| self.per_draw(*sum).clamp(rows.min(1), rows));
+            (id, StatisticsEntry { rows, distinct: distinct.collect() })
+        };
+        keys.map(entry).collect()
+    }
 }
 
 impl Table {
@@ -79,10 +118,22 @@ impl Store {
         let mut txn = self.begin(Isolation::ReadCommitted, Access::ReadOnly);
         // In use, the table keeps its indexes.
         txn.use_table(&table)?;
-        let mut found = txn.draw_statistics(&table, ROWS_DRAWN)?;
+        let mut drawing = Drawing::new(&table);
+        txn.draw(&table, &mut drawing, ROWS_DRAWN)?;
         drop(txn);
-        let _ddl = self.lock_ddl(name, &table)?;
-        let shape = table.shape();
+        self.keep_statistics(&table, &drawing, self.lock_wait())
+    }
+
+    /// Puts what the rows drawn say into the catalog and in force; a schema change is waited for.
+    pub(crate) fn keep_statistics(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        drawing: &Drawing,
+        wait: Duration,
+    ) -> Result<()> {
+        let name = table.shape().def.name.clone();
+        let _ddl = self.lock_ddl_for(&name, table, wait)?;
+        let (shape, mut found) = (table.shape(), drawing.entries());
         found.retain(|id, _| *id == CLUSTERED || shape.indexes.iter().any(|i| i.id == *id));
         self.change_catalog(|txn| {
             for (id, entry) in &found {
@@ -94,42 +145,37 @@ impl Store {
             Ok(())
         })?;
         table.statistics.set(found);
+        table.changes.looked(drawing.changes, drawing.rows(), self.rt.env.now_ns());
         Ok(())
     }
 }
 
 impl Transaction {
-    fn draw_statistics(
+    /// Draws at most so many rows of a table that is in use; false when enough are drawn.
+    pub(crate) fn draw(
         &mut self,
         table: &Arc<Table>,
-        wanted: usize,
-    ) -> Result<BTreeMap<IndexId, StatisticsEntry>> {
-        let state = table.state();
-        let mut keys = keys(&state.shape);
-        keys.iter_mut().for_each(|key| key.groups = vec![0.0; key.parts.len()]);
-        // The same rows each time: plans change when the data does.
-        let mut random = Rng::new(u64::from(table.id().0));
-        let (mut row, mut drawn, mut stood_for) = (Row::new(), 0, 0.0);
-        for _ in 0..wanted {
+        drawing: &mut Drawing,
+        at_most: usize,
+    ) -> Result<bool> {
+        let state = drawing.state.clone();
+        let keys = keys(&state.shape);
+        let mut row = Row::new();
+        for _ in 0..at_most.min(ROWS_DRAWN - drawing.drawn) {
             self.inner.check_cancel()?;
+            let random = &mut drawing.random;
             let point = state.tree.draw(&mut |n| random.below(n as u64) as usize)?;
-            drawn += 1;
+            drawing.drawn += 1;
             let Some((key, weight)) = point else { continue };
             if !self.get_by_key(table, &key, &mut row)? {
                 continue;
             }
-            stood_for += weight;
-            for key in &mut keys {
-                self.add_groups(&state, &row, weight, key)?;
+            drawing.stood_for += weight;
+            for ((id, parts), groups) in keys.iter().zip(&mut drawing.groups) {
+                self.add_groups(&state, &row, weight, (*id, parts), groups)?;
             }
         }
-        let per_draw = |sum: f64| (sum / f64::from(drawn.max(1))).round() as u64;
-        let rows = per_draw(stood_for);
-        let entry = |key: Key<'_>| {
-            let distinct = key.groups.iter().map(|sum| per_draw(*sum).clamp(rows.min(1), rows));
-            (key.id, StatisticsEntry { rows, distinct: distinct.collect() })
-        };
-        Ok(keys.into_iter().map(entry).collect())
+        Ok(drawing.drawn < ROWS_DRAWN)
     }
 
     /// Adds what a row drawn says of a key.
@@ -138,19 +184,20 @@ impl Transaction {
         state: &TableState,
         row: &Row,
         weight: f64,
-        key: &mut Key<'_>,
+        (id, parts): (IndexId, &[KeyColumn]),
+        groups: &mut [f64],
     ) -> Result<()> {
-        let values = key.parts.iter().map(|part| row.value(part.column));
+        let values = parts.iter().map(|part| row.value(part.column));
         let values = values.collect::<Result<Vec<ValueRef<'_>>>>()?;
         let mut rows = u64::MAX;
-        for (at, sum) in key.groups.iter_mut().enumerate() {
+        for (at, sum) in groups.iter_mut().enumerate() {
             if rows > 1 {
-                let range = state.shape.byte_range(key.parts, Range::prefix(&values[..=at]))?;
-                rows = if key.id == CLUSTERED {
+                let range = state.shape.byte_range(parts, Range::prefix(&values[..=at]))?;
+                rows = if id == CLUSTERED {
                     let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                     state.tree.estimate(Bound::Included(&range.lower), upper)?
                 } else {
-                    self.entries_in(key.id, range, COUNTED_MAX)?
+                    self.entries_in(id, range, COUNTED_MAX)?
                 };
             }
             *sum += weight / rows.max(1) as f64;

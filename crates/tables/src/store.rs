@@ -12,6 +12,7 @@ use crate::catalog::{self, Catalog};
 use crate::chains::Chains;
 use crate::op::RevertOp;
 use crate::open_trees::OpenTrees;
+use crate::renewal::Renewal;
 use crate::rules::KeyRules;
 use crate::shape::Shape;
 use crate::table::{Counter, Table, TableState, Use};
@@ -65,6 +66,8 @@ pub struct StoreOptions {
     pub build_threads: usize,
     /// Bytes of a long value that go through the log; the rest goes to its pages alone (E4).
     pub logged_value_bytes: Option<u64>,
+    /// Statistics of a table are not renewed by themselves more often.
+    pub renew_every: Duration,
     /// Of the embedding program.
     pub collations: Option<&'static dyn Collations>,
 }
@@ -76,6 +79,7 @@ impl Default for StoreOptions {
             build_arena_bytes: 64 << 20,
             build_threads: 2,
             logged_value_bytes: None,
+            renew_every: Duration::from_secs(10),
             collations: None,
         }
     }
@@ -96,6 +100,8 @@ pub struct Store {
     lock_wait_ns: AtomicU64,
     build_arena_bytes: AtomicU64,
     pub(crate) build_threads: usize,
+    pub(crate) renewal: Renewal,
+    pub(crate) renew_every: Duration,
     pub(crate) rules: KeyRules,
     pub(crate) catalog: Catalog,
     /// Held while a table name comes into being.
@@ -177,6 +183,8 @@ impl Store {
             lock_wait_ns: AtomicU64::new(nanos(options.lock_wait)),
             build_arena_bytes: AtomicU64::new(options.build_arena_bytes as u64),
             build_threads: options.build_threads,
+            renewal: Renewal::default(),
+            renew_every: options.renew_every,
             rules,
             catalog,
             names,

@@ -7,6 +7,7 @@
 
 use crate::estimate::RowsKnown;
 use crate::gate::Gate;
+use crate::renewal::Changes;
 use crate::shape::Shape;
 use crate::statistics::Statistics;
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -95,6 +96,8 @@ pub struct Table {
     build: AtomicU8,
     /// What is known of the values of its keys.
     pub(crate) statistics: Statistics,
+    /// What has happened since.
+    pub(crate) changes: Changes,
     /// What was last estimated.
     pub(crate) rows_known: RowsKnown,
 }
@@ -113,6 +116,7 @@ impl Table {
             ddl: EventLatch::default(),
             build: AtomicU8::new(BUILD_OPEN),
             statistics: Statistics::default(),
+            changes: Changes::default(),
             rows_known: RowsKnown::default(),
         })
     }

@@ -214,6 +214,7 @@ impl Transaction {
         self.buffers = buffers;
         if matches!(done, Ok(Inserted::Done(_))) {
             self.store.rt.metrics.add(Metric::RowsInserted, 1);
+            self.store.note_changes(table, 1);
         }
         done
     }
@@ -346,6 +347,7 @@ impl Transaction {
         self.buffers = buffers;
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsUpdated, 1);
+            self.store.note_changes(table, 1);
         }
         done
     }
@@ -480,6 +482,7 @@ impl Transaction {
         self.buffers = buffers;
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsDeleted, 1);
+            self.store.note_changes(table, 1);
         }
         done
     }

@@ -1,11 +1,12 @@
-//! Estimates of row counts by two bounded dives: one path per bound, counts of the nodes on them.
+//! Estimates of row counts by two bounded dives: one path per bound, counts of the nodes on them;
+//! of all rows by some more paths between, for the nodes at the edges are not like the others.
 //! Rows drawn at random. Keys that split a tree into ranges of similar size, from its inner nodes.
 
 use crate::tree::{Goal, Tree};
 use evenkeel_base::Result;
 use evenkeel_format::node::Node;
 use evenkeel_pages::Access;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// Where a bound lies in one node of its path.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,55 @@ fn typical(low: Place, high: Place) -> f64 {
         (false, true) => low_count,
         (false, false) => (low_count + high_count) / 2.0,
     }
+}
+
+/// Subtrees between the edges that an estimate of all rows looks into.
+const SUBTREES_SEEN: usize = 24;
+
+/// Nodes seen on a level, and their children or rows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    nodes: f64,
+    count: f64,
+}
+
+/// About how many rows lie between two paths; `seen` is known of nodes between them, by level.
+fn rows_between(low: &[Place], high: &[Place], seen: &[Seen]) -> u64 {
+    if low.len() != high.len() {
+        return 1; // The tree grew in between.
+    }
+    let Some(fork) = (0..low.len()).find(|i| low[*i].slot != high[*i].slot) else {
+        return 0;
+    };
+    if low[fork].page != high[fork].page || low[fork].slot > high[fork].slot {
+        // Another shape in between, or an empty range.
+        return u64::from(low[fork].page != high[fork].page);
+    }
+    if fork + 1 == low.len() {
+        return (high[fork].slot - low[fork].slot) as u64;
+    }
+    // Rows per subtree of each level below the fork: from nodes between the paths, or on them.
+    let mut rows = 1.0;
+    let (mut behind_low, mut before_high) = (0.0, 0.0);
+    for i in (fork + 1..low.len()).rev() {
+        let level = low.len() - 1 - i;
+        let beside = usize::from(level > 0);
+        behind_low += low[i].count.saturating_sub(low[i].slot + beside) as f64 * rows;
+        before_high += high[i].slot as f64 * rows;
+        let between = seen.get(level).filter(|seen| seen.nodes > 0.0);
+        let per_node =
+            between.map_or_else(|| typical(low[i], high[i]), |seen| seen.count / seen.nodes);
+        rows *= per_node.max(1.0);
+    }
+    let between = (high[fork].slot - low[fork].slot - 1) as f64 * rows;
+    ((behind_low + between + before_high) as u64).max(1)
+}
+
+/// At most `wanted` of these slots, evenly spread.
+fn spread(slots: Range<usize>, wanted: usize) -> impl Iterator<Item = usize> {
+    let (from, len) = (slots.start, slots.len());
+    let n = wanted.min(len);
+    (0..n).map(move |i| from + (2 * i + 1) * len / (2 * n))
 }
 
 /// Leaves of which figures are told exactly, and leaves drawn for an estimate where there are more.
@@ -102,31 +152,67 @@ impl Tree {
             Bound::Included(key) => self.dive(Goal::At(key), true)?,
             Bound::Excluded(key) => self.dive(Goal::At(key), false)?,
         };
-        if low.len() != high.len() {
-            return Ok(1); // The tree grew in between.
-        }
-        let Some(fork) = (0..low.len()).find(|i| low[*i].slot != high[*i].slot) else {
-            return Ok(0);
+        Ok(rows_between(&low, &high, &[]))
+    }
+
+    /// About how many rows there are, as `estimate`, and nearer: some paths between the
+    /// edges tell how full the nodes there are. Where keys ascend these are full, and the first
+    /// leaf, which was split before that was known, is not.
+    ///
+    /// # Errors
+    /// Of pages.
+    pub fn estimate_all(&self) -> Result<u64> {
+        let low = self.dive(Goal::At(b""), false)?;
+        let high = self.dive(Goal::Last, true)?;
+        let seen = self.look_between(&low, &high)?;
+        Ok(rows_between(&low, &high, &seen))
+    }
+
+    /// Counts of nodes on paths between the edges, per level: below the fork of the two first, then
+    /// beside them further down.
+    fn look_between(&self, low: &[Place], high: &[Place]) -> Result<Vec<Seen>> {
+        let mut seen = vec![Seen::default(); low.len()];
+        let Some(fork) = low.iter().zip(high).position(|(low, high)| low.slot != high.slot) else {
+            return Ok(seen);
         };
-        if low[fork].page != high[fork].page || low[fork].slot > high[fork].slot {
-            // Another shape in between, or an empty range.
-            return Ok(if low[fork].page != high[fork].page { 1 } else { 0 });
+        let mut left = SUBTREES_SEEN;
+        for i in fork..low.len().min(high.len()) - 1 {
+            let level = (low.len() - 1 - i) as u8;
+            let sides = match i == fork {
+                true => [(Goal::At(b""), low[i].slot + 1..high[i].slot), (Goal::Last, 0..0)],
+                false => {
+                    [(Goal::At(b""), low[i].slot + 1..low[i].count), (Goal::Last, 0..high[i].slot)]
+                }
+            };
+            let mut others = sides.iter().filter(|(_, slots)| !slots.is_empty()).count();
+            for (goal, slots) in sides.into_iter().filter(|(_, slots)| !slots.is_empty()) {
+                let wanted = left.div_ceil(others);
+                others -= 1;
+                let page = self.find(goal, level, Access::Normal)?;
+                let node = Node::parse(&page)?;
+                let begins = |slot| if slot == 0 { node.low().to_vec() } else { node.key(slot) };
+                let there = spread(slots, wanted).filter(|slot| *slot < node.count());
+                let keys: Vec<Vec<u8>> = there.map(begins).collect();
+                drop(page);
+                left -= keys.len();
+                for key in keys {
+                    self.count_down(&key, level - 1, &mut seen)?;
+                }
+            }
         }
-        if fork + 1 == low.len() {
-            return Ok((high[fork].slot - low[fork].slot) as u64);
+        Ok(seen)
+    }
+
+    /// Counts the nodes on the path to a key, from a level on.
+    fn count_down(&self, key: &[u8], level: u8, seen: &mut [Seen]) -> Result<()> {
+        for level in (0..=level).rev() {
+            let access = if level == 0 { Access::UseOnce } else { Access::Normal };
+            let page = self.find(Goal::At(key), level, access)?;
+            let seen = &mut seen[usize::from(level)];
+            seen.nodes += 1.0;
+            seen.count += Node::parse(&page)?.count() as f64;
         }
-        // Rows per subtree of each level below the fork, from the nodes on both paths.
-        let mut rows = 1.0;
-        let (mut behind_low, mut before_high) = (0.0, 0.0);
-        for i in (fork + 1..low.len()).rev() {
-            let leaf = i + 1 == low.len();
-            let beside = usize::from(!leaf);
-            behind_low += low[i].count.saturating_sub(low[i].slot + beside) as f64 * rows;
-            before_high += high[i].slot as f64 * rows;
-            rows *= typical(low[i], high[i]).max(1.0);
-        }
-        let between = (high[fork].slot - low[fork].slot - 1) as f64 * rows;
-        Ok(((behind_low + between + before_high) as u64).max(1))
+        Ok(())
     }
 
     /// The path to a bound. At the leaf the slot counts the rows before the bound: those below

@@ -16,6 +16,7 @@ mod numbers;
 mod phantoms;
 mod protocols;
 mod recovery;
+mod renewal;
 mod statistics;
 
 use crate::*;
@@ -41,6 +42,7 @@ pub struct Sizes {
     pub log_bytes: u64,
     pub generation_bytes: u64,
     pub lock_wait: Duration,
+    pub renew_every: Duration,
     pub build_arena_bytes: usize,
     pub build_threads: usize,
 }
@@ -50,6 +52,7 @@ pub const SMALL: Sizes = Sizes {
     log_bytes: 64 << 20,
     generation_bytes: 64 << 10,
     lock_wait: Duration::from_secs(5),
+    renew_every: Duration::ZERO,
     build_arena_bytes: 1 << 20,
     build_threads: 3,
 };
@@ -121,6 +124,7 @@ fn store_options(sizes: Sizes) -> StoreOptions {
         build_arena_bytes: sizes.build_arena_bytes,
         build_threads: sizes.build_threads,
         logged_value_bytes: None,
+        renew_every: sizes.renew_every,
         collations: Some(&collated::FOLDED),
     }
 }

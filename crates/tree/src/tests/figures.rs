@@ -35,6 +35,29 @@ fn figures_of_leaves_are_exact_where_they_are_few_and_close_where_not() {
     }
 }
 
+/// Ascending keys leave a first leaf that is half full, and others that are full.
+#[test]
+fn the_number_of_rows_is_near_where_keys_ascend() {
+    for row_bytes in [0, 16, 120, 900] {
+        let db = Db::create(Arc::new(MemEnv::new()), 16_384);
+        let tree = db.tree();
+        let mut rows = 0u64;
+        for until in [1, 30, 150, 300, 500, 1_000, 3_000, 10_000, 40_000] {
+            for n in rows..until {
+                db.put(&tree, &n.to_be_bytes(), plain(&vec![7; row_bytes]));
+            }
+            rows = until;
+            let before = evenkeel_pages::visits();
+            let about = tree.estimate_all().unwrap();
+            let visited = evenkeel_pages::visits() - before;
+            let off = about as f64 / rows as f64 - 1.0;
+            println!("{rows} rows of {row_bytes}: {off:+.3}, {visited} pages");
+            assert!(off.abs() <= 0.05, "{rows} rows of {row_bytes} bytes: {about}");
+            assert!(visited <= 160, "{visited} pages");
+        }
+    }
+}
+
 /// The leaf behind the last begins with a guess at its keys' prefix: wrong where a byte turns over,
 /// with no, one or many rows in it by then.
 #[test]
