@@ -7,7 +7,10 @@
 //! 2. Keys come from a copied leaf or a batch of index entries; the row is looked at and locked
 //!    under the leaf latch (A7). By an index, its key is checked again behind that: a row that has
 //!    another one by now is let go and passed over. Nothing is latched between two calls.
-//! 3. Many row locks of one scan become a lock of the range they lie in, so that memory does not
+//! 3. Leaves that are noted as dead (E6) are skipped unread. The lock of a range that covers them
+//!    was taken before; who puts a row into one takes the note away first, so he comes before the
+//!    scan or finds that lock.
+//! 4. Many row locks of one scan become a lock of the range they lie in, so that memory does not
 //!    grow with the rows.
 //!
 //! Rows that the transaction itself has put in since the scan was opened are not given (A6); those
@@ -428,13 +431,18 @@ impl Transaction {
     fn locked_scan_of(
         &mut self,
         state: Arc<TableState>,
-        keys: Keys,
+        mut keys: Keys,
         range: ByteRange,
         direction: Direction,
         locking: Locking,
         (space, covering): (Space, ByteRange),
     ) -> Result<LockedScan> {
         let mut locker = self.locker();
+        if let Keys::Tree { cursor, .. } = &mut keys {
+            // In a leaf noted as dead each row was deleted, and that is committed: nothing to lock.
+            // If that is younger than the transaction's snapshot it has to meet it: a conflict.
+            cursor.set_snapshot(Some(locker.snapshot.unwrap_or(Lsn::MAX)));
+        }
         locker.own_below = self.inner.mark();
         // A range is one lock: what others hold in it cannot be left out.
         let whole = self.isolation == Isolation::Serializable && locking.wait != LockWait::Skip;

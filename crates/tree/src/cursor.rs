@@ -81,7 +81,8 @@ impl Cursor {
     }
 
     /// The reader's snapshot position: leaves that hold no row for it may be skipped unread.
-    /// Only for readers who see nothing but committed rows at or below it and their own.
+    /// Only for readers who see nothing but committed rows at or below it and their own;
+    /// `Lsn::MAX` for those who look at the newest versions.
     pub fn set_snapshot(&mut self, at: Option<Lsn>) {
         self.skip_dead_at = at;
     }

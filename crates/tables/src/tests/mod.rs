@@ -5,6 +5,7 @@ mod basic;
 mod build;
 mod collated;
 mod ddl;
+mod dead_leaves;
 mod figures;
 mod isolation;
 mod large;
