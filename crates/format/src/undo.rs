@@ -220,6 +220,18 @@ pub fn check_frame<'a>(bytes: &'a [u8], id: &FrameId) -> Result<&'a [u8]> {
     Ok(payload)
 }
 
+/// What a frame header says of its frame: transaction, first and last record, bytes of the payload.
+/// Not checked before the whole frame is (`check_frame`). # Errors: `BadEncoding`.
+pub fn frame_claims(header: &[u8; FRAME_HEADER_LEN]) -> Result<(TxnId, UndoNo, UndoNo, usize)> {
+    let mut r = Reader::new(&header[4..], "undo frame");
+    let len = r.u32()? as usize;
+    let (txn, first, last) = (TxnId(r.u64()?), UndoNo(r.u32()?), UndoNo(r.u32()?));
+    if len > FRAME_PAYLOAD_MAX || last < first {
+        return Err(r.bad("no header of a frame"));
+    }
+    Ok((txn, first, last, len))
+}
+
 #[cfg(test)]
 #[path = "undo_tests.rs"]
 mod undo_tests;

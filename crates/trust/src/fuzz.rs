@@ -320,6 +320,7 @@ pub fn undo_segment(data: &[u8]) {
         last: UndoNo(9),
     };
     let _ = undo::check_frame(data, &id);
+    let _ = data.first_chunk().map(undo::frame_claims);
     let _ = undo::find_record(data, UndoNo(3));
     for record in undo::records(data).take(10_000) {
         if record.is_err() {

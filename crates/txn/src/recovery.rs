@@ -2,11 +2,11 @@
 //! the log behind it, `finish_recovery` aborts the losers (C2, B6).
 //!
 //! ```text
-//! blob:  version u8 = 2, next id varint, next segment varint, count varint, transactions
+//! blob:  version u8 = 3, next id varint, next segment varint, count varint, transactions
 //! txn:   id varint, state u8 (0 active, 1 prepared, 2 committed, 3 aborted), cts or END lsn
 //!        varint, first lsn varint, revert below varint, operations varint, xid bytes,
 //!        ranges varint, (from varint, below varint)..., trees varint, tree varint...,
-//!        chunks varint, (first varint, last varint, segment varint, offset varint, len varint)...
+//!        extents varint, (first varint, last varint, segment varint, offset varint, len varint)...
 //! ```
 
 use crate::commit_table::{DeadRange, Exception};
@@ -19,13 +19,13 @@ use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, Stamp};
 use evenkeel_base::{TreeId, TxnId, TxnState, UndoNo};
 use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, decode_revert, decode_txn};
 use evenkeel_format::rows::each_row;
-use evenkeel_format::undo::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, UndoRecord};
+use evenkeel_format::undo::UndoRecord;
 use evenkeel_format::{Reader, put_bytes, put_varint};
 use evenkeel_log::Share;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-const BLOB_VERSION: u8 = 2;
+const BLOB_VERSION: u8 = 3;
 
 /// A transaction met at recovery that is not known to have ended.
 pub(crate) struct Recovering {
@@ -74,7 +74,8 @@ struct Listed {
     dead: Vec<DeadRange>,
     /// Trees that its undo names.
     trees: Vec<TreeId>,
-    chunks: Vec<(UndoNo, UndoNo, u64, u64, u32)>,
+    /// Saved undo: first and last record, segment, offset, length.
+    extents: Vec<(UndoNo, UndoNo, u64, u64, u32)>,
 }
 
 fn encode_listed(out: &mut Vec<u8>, t: &Listed) {
@@ -98,8 +99,8 @@ fn encode_listed(out: &mut Vec<u8>, t: &Listed) {
     }
     put_varint(out, t.trees.len() as u64);
     t.trees.iter().for_each(|tree| put_varint(out, u64::from(tree.0)));
-    put_varint(out, t.chunks.len() as u64);
-    for (first, last, segment, offset, len) in &t.chunks {
+    put_varint(out, t.extents.len() as u64);
+    for (first, last, segment, offset, len) in &t.extents {
         put_varint(out, u64::from(first.0));
         put_varint(out, u64::from(last.0));
         put_varint(out, *segment);
@@ -132,21 +133,18 @@ fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
     for _ in 0..r.varint()? {
         trees.push(TreeId(r.varint32()?));
     }
-    let mut chunks = Vec::new();
+    let mut extents = Vec::new();
     let mut last_before = UndoNo::ZERO;
     for _ in 0..r.varint()? {
         let (first, last) = (UndoNo(r.varint32()?), UndoNo(r.varint32()?));
         let (segment, offset, len) = (r.varint()?, r.varint()?, r.varint32()?);
         if first <= last_before || last < first {
-            return Err(r.bad("undo chunks out of order"));
-        }
-        if len as usize > FRAME_PAYLOAD_MAX + FRAME_HEADER_LEN {
-            return Err(r.bad("undo chunk too long"));
+            return Err(r.bad("undo extents out of order"));
         }
         last_before = last;
-        chunks.push((first, last, segment, offset, len));
+        extents.push((first, last, segment, offset, len));
     }
-    Ok(Listed { id, state, ended, first_lsn, revert_below, operations, xid, dead, trees, chunks })
+    Ok(Listed { id, state, ended, first_lsn, revert_below, operations, xid, dead, trees, extents })
 }
 
 impl Txns {
@@ -183,7 +181,7 @@ impl Txns {
         let trees = undo.as_ref().map(|undo| undo.trees()).unwrap_or_default();
         let saved = undo.map(|undo| undo.synced()).unwrap_or_default();
         let place = |at: &SavedAt| (at.segment.number, at.offset, at.len);
-        let chunks = saved.iter().map(|(first, last, at)| {
+        let extents = saved.iter().map(|(first, last, at)| {
             let (segment, offset, len) = place(at);
             (*first, *last, segment, offset, len)
         });
@@ -197,7 +195,7 @@ impl Txns {
             xid,
             dead,
             trees,
-            chunks: chunks.collect(),
+            extents: extents.collect(),
         }
     }
 
@@ -220,7 +218,7 @@ impl Txns {
             r.finish()?;
         }
         let mut segments: BTreeMap<u64, Arc<Segment>> = BTreeMap::new();
-        for (_, _, number, ..) in listed.iter().flat_map(|t| &t.chunks) {
+        for (_, _, number, ..) in listed.iter().flat_map(|t| &t.extents) {
             if !segments.contains_key(number) {
                 segments.insert(*number, self.files.open(*number)?);
             }
@@ -242,11 +240,11 @@ impl Txns {
             return;
         }
         let undo = self.add_undo(t.id);
-        let chunks = t.chunks.into_iter().filter_map(|(first, last, number, offset, len)| {
+        let extents = t.extents.into_iter().filter_map(|(first, last, number, offset, len)| {
             let segment = segments.get(&number)?.clone();
             Some((first, last, SavedAt { segment, offset, len }))
         });
-        undo.restore(chunks.collect(), t.trees, &self.undo_used);
+        undo.restore(extents.collect(), t.trees, &self.undo_used);
         let revert_below = (t.revert_below != UndoNo::ZERO).then_some(t.revert_below);
         let recovering = Recovering {
             undo,

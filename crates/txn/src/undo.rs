@@ -6,7 +6,7 @@
 //! is always a prefix.
 
 use crate::packs::SMALL_BYTES;
-use crate::undo_files::{SavedAt, UndoFiles};
+use crate::undo_files::{Saved, SavedAt, UndoFiles};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Result, TreeId, TxnId, UndoNo};
 use evenkeel_format::record::RowKind;
@@ -71,6 +71,14 @@ struct Chunk {
     last: UndoNo,
     memory: Option<Arc<Body>>,
     saved: Option<SavedAt>,
+    /// Several saved ones, as a checkpoint lists them: split when a record of them is asked for.
+    extent: bool,
+}
+
+impl Chunk {
+    fn saved((first, last, at): Saved, extent: bool) -> Chunk {
+        Chunk { first, last, memory: None, saved: Some(at), extent }
+    }
 }
 
 #[derive(Default)]
@@ -94,7 +102,8 @@ impl Chunks {
 /// Where a record is.
 enum Found {
     Memory(Arc<Body>),
-    File(SavedAt, UndoNo, UndoNo),
+    File(Saved),
+    Extent(Saved),
 }
 
 /// The undo of one transaction.
@@ -191,7 +200,8 @@ impl TxnUndo {
         }
         let body = std::mem::take(&mut chunks.open);
         let (first, last) = (body.first, body.last);
-        chunks.sealed.push(Chunk { first, last, memory: Some(Arc::new(body)), saved: None });
+        let memory = Some(Arc::new(body));
+        chunks.sealed.push(Chunk { first, last, memory, saved: None, extent: false });
         self.count(used, 0, CHUNK_ENTRY_BYTES);
     }
 
@@ -199,27 +209,47 @@ impl TxnUndo {
     /// such record.
     pub fn fetch(&self, no: UndoNo, files: &UndoFiles, out: &mut Vec<u8>) -> Result<bool> {
         out.clear();
-        let found = {
-            let chunks = self.chunks.lock();
-            if chunks.open.records > 0 && no >= chunks.open.first {
-                return copy(&chunks.open, no, out);
-            }
-            let after = chunks.sealed.partition_point(|c| c.first <= no);
-            let Some(chunk) = after.checked_sub(1).map(|i| &chunks.sealed[i]) else {
-                return Ok(false);
+        loop {
+            let found = {
+                let chunks = self.chunks.lock();
+                if chunks.open.records > 0 && no >= chunks.open.first {
+                    return copy(&chunks.open, no, out);
+                }
+                let after = chunks.sealed.partition_point(|c| c.first <= no);
+                let Some(chunk) = after.checked_sub(1).map(|i| &chunks.sealed[i]) else {
+                    return Ok(false);
+                };
+                match (&chunk.memory, &chunk.saved) {
+                    _ if no > chunk.last => return Ok(false),
+                    (Some(body), _) => Found::Memory(body.clone()),
+                    (None, Some(at)) => {
+                        let saved = (chunk.first, chunk.last, at.clone());
+                        if chunk.extent { Found::Extent(saved) } else { Found::File(saved) }
+                    }
+                    (None, None) => return Ok(false),
+                }
             };
-            match (&chunk.memory, &chunk.saved) {
-                _ if no > chunk.last => return Ok(false),
-                (Some(body), _) => Found::Memory(body.clone()),
-                (None, Some(at)) => Found::File(at.clone(), chunk.first, chunk.last),
-                (None, None) => return Ok(false),
-            }
+            return match found {
+                Found::Memory(body) => copy(&body, no, out),
+                Found::File((first, last, at)) => {
+                    copy(&*files.read(&at, self.id, first, last)?, no, out)
+                }
+                Found::Extent(extent) => {
+                    self.put_split(extent.0, files.split(&extent, self.id)?);
+                    continue;
+                }
+            };
+        }
+    }
+
+    /// Puts the chunks of an extent in its place.
+    fn put_split(&self, first: UndoNo, saved: Vec<Saved>) {
+        let mut chunks = self.chunks.lock();
+        let Some(at) = chunks.sealed.iter().position(|c| c.extent && c.first == first) else {
+            return; // Somebody else did, or it was freed.
         };
-        let body = match found {
-            Found::Memory(body) => body,
-            Found::File(at, first, last) => files.read(&at, self.id, first, last)?,
-        };
-        copy(&body, no, out)
+        chunks.saved += saved.len() - 1;
+        chunks.sealed.splice(at..=at, saved.into_iter().map(|saved| Chunk::saved(saved, false)));
     }
 
     /// Seals what is open and gives the unsaved chunks, oldest first, up to `bytes_max`.
@@ -280,14 +310,22 @@ impl TxnUndo {
         chunks.open.records > 0 || chunks.sealed.last().is_some_and(|c| c.memory.is_some())
     }
 
-    /// The saved and synced chunks, oldest first: what a checkpoint lists.
-    pub fn synced(&self) -> Vec<(UndoNo, UndoNo, SavedAt)> {
+    /// The saved and synced chunks, oldest first, those that lie one after the other as one extent:
+    /// what a checkpoint lists.
+    pub fn synced(&self) -> Vec<Saved> {
         let chunks = self.chunks.lock();
-        let saved = chunks.sealed[..chunks.saved].iter();
-        saved
-            .map_while(|c| Some((c.first, c.last, c.saved.clone()?)))
-            .take_while(|(_, _, at)| at.is_synced())
-            .collect()
+        let mut extents: Vec<Saved> = Vec::new();
+        for chunk in &chunks.sealed[..chunks.saved] {
+            let Some(at) = chunk.saved.as_ref().filter(|at| at.is_synced()) else { break };
+            if let Some((_, last, extent)) = extents.last_mut()
+                && extent.extend(at)
+            {
+                *last = chunk.last;
+            } else {
+                extents.push((chunk.first, chunk.last, at.clone()));
+            }
+        }
+        extents
     }
 
     /// Trees that its records name, sorted.
@@ -297,22 +335,14 @@ impl TxnUndo {
         trees
     }
 
-    /// Puts the chunks that a checkpoint listed in place, and the trees they name. At restore only.
-    pub fn restore(
-        &self,
-        saved: Vec<(UndoNo, UndoNo, SavedAt)>,
-        trees: Vec<TreeId>,
-        used: &AtomicUsize,
-    ) {
+    /// Puts the extents that a checkpoint listed in place, and the trees they name. At restore.
+    pub fn restore(&self, saved: Vec<Saved>, trees: Vec<TreeId>, used: &AtomicUsize) {
         let mut chunks = self.chunks.lock();
         chunks.trees = trees.into_iter().collect();
         self.count(used, 0, chunks.trees.capacity() * TREE_BYTES);
         self.count(used, 0, saved.len() * CHUNK_ENTRY_BYTES);
         chunks.saved = saved.len();
-        chunks.sealed = saved
-            .into_iter()
-            .map(|(first, last, at)| Chunk { first, last, memory: None, saved: Some(at) })
-            .collect();
+        chunks.sealed = saved.into_iter().map(|saved| Chunk::saved(saved, true)).collect();
     }
 
     /// The last record's number; zero if there is none.

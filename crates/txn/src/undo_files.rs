@@ -7,7 +7,8 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, Kind, Result, TxnId, UndoNo};
 use evenkeel_format::undo::{
-    FRAME_HEADER_LEN, FrameId, SEGMENT_HEADER_LEN, check_frame, frame_header, segment_header,
+    FRAME_HEADER_LEN, FrameId, SEGMENT_HEADER_LEN, check_frame, frame_claims, frame_header,
+    segment_header,
 };
 use evenkeel_io::{Event, File, OpenMode, Runtime};
 use std::collections::VecDeque;
@@ -41,18 +42,33 @@ impl Drop for Segment {
     }
 }
 
-/// A saved chunk's place.
+/// The place of a saved chunk, or of several of a transaction one after the other.
 #[derive(Clone)]
 pub(crate) struct SavedAt {
     pub segment: Arc<Segment>,
     pub offset: u64,
-    /// Header and payload.
+    /// Headers and payloads.
     pub len: u32,
 }
 
+/// The first and the last record of what is saved at a place.
+pub(crate) type Saved = (UndoNo, UndoNo, SavedAt);
+
 impl SavedAt {
     pub fn is_synced(&self) -> bool {
-        self.offset + u64::from(self.len) <= self.segment.synced.load(Ordering::Acquire)
+        self.end() <= self.segment.synced.load(Ordering::Acquire)
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+
+    /// Takes what lies right behind along; false if `next` does not.
+    pub fn extend(&mut self, next: &SavedAt) -> bool {
+        let adjacent = self.segment.number == next.segment.number && self.end() == next.offset;
+        let len = self.len.checked_add(next.len).filter(|_| adjacent);
+        self.len = len.unwrap_or(self.len);
+        len.is_some()
     }
 }
 
@@ -228,6 +244,30 @@ impl UndoFiles {
             self.rt.env.sync_dir("")?;
         }
         Ok(())
+    }
+
+    /// The chunks of an extent, by their headers. What they say is checked when they are read.
+    pub fn split(&self, (first, last, at): &Saved, txn: TxnId) -> Result<Vec<Saved>> {
+        let number = at.segment.number;
+        let Some(file) = &at.segment.file else {
+            return Err(Error::new(Code::FileMissing).with("file", path(number)));
+        };
+        let (mut chunks, mut offset, mut before) = (Vec::new(), at.offset, *first);
+        while offset < at.end() {
+            let mut header = [0; FRAME_HEADER_LEN];
+            file.read_at(&mut header, offset)?;
+            let place = |e: Error| e.with("file", path(number)).with("offset", offset);
+            let (owner, from, to, len) = frame_claims(&header).map_err(place)?;
+            let next = offset + (FRAME_HEADER_LEN + len) as u64;
+            let fits = owner == txn && from >= before && to <= *last && next <= at.end();
+            if !fits || (next == at.end()) != (to == *last) {
+                return Err(place(Error::new(Code::BadEncoding).with("what", "undo extent")));
+            }
+            let len = (next - offset) as u32;
+            chunks.push((from, to, SavedAt { segment: at.segment.clone(), offset, len }));
+            (offset, before) = (next, UndoNo(to.0.saturating_add(1)));
+        }
+        Ok(chunks)
     }
 
     /// Reads a saved chunk.

@@ -46,6 +46,70 @@ fn each_record_is_found_wherever_it_is() {
     assert!(w.txns.undo_copy(Stamp { txn: TxnId(77), undo_no: UndoNo(1) }).is_err());
 }
 
+/// C2: what a checkpoint says of a transaction does not grow with its rows but with the files that
+/// hold its undo; records are found by it, in any order.
+#[test]
+fn a_checkpoint_lists_extents_of_undo() {
+    const N: u32 = 60_000;
+    let w = world(small());
+    let t = w.txns.begin();
+    for no in 1..=N {
+        push(&w, &t, no, &row_of(no));
+        while w.txns.spill_beat().expect("spills") == Beat::More {}
+    }
+    w.txns.checkpoint_undo(evenkeel_base::Lsn::MAX).expect("saves");
+    let listed = |txns: &crate::Txns| txns.undo_of_txn(t.id()).expect("undo").synced();
+    let extents = listed(&w.txns);
+    let bytes: u64 = extents.iter().map(|(_, _, at)| u64::from(at.len)).sum();
+    assert!(bytes > 100 * CHUNK_BYTES as u64, "{bytes} bytes: this shows nothing");
+    let files = bytes.div_ceil(crate::undo_files::SEGMENT_BYTES);
+    assert!(extents.len() as u64 <= files, "{} extents in {files} files", extents.len());
+    let blob = w.txns.checkpoint_blob();
+    assert!(blob.len() < 100, "{} bytes", blob.len());
+
+    let again = crate::Txns::create(w.rt.clone(), small());
+    again.restore(&blob).expect("restores");
+    for no in (1..=N).rev().step_by(17).chain((1..=N).step_by(1_001)) {
+        let stamp = Stamp { txn: t.id(), undo_no: UndoNo(no) };
+        let copy = again.undo_copy(stamp).expect("is there");
+        let record = copy.record().expect("decodes");
+        assert_eq!((record.key, record.undo_no.0), (&no.to_be_bytes()[..], no));
+        assert_eq!(record.before.expect("a row").row, row_of(no));
+    }
+    let stamp = Stamp { txn: t.id(), undo_no: UndoNo(N + 1) };
+    assert!(again.undo_copy(stamp).is_err());
+    // Split or not, they are listed as before.
+    let places = |extents: Vec<Saved>| -> Vec<_> {
+        extents.into_iter().map(|(a, b, at)| (a, b, at.offset, at.len)).collect()
+    };
+    assert_eq!(places(listed(&again)), places(extents));
+}
+
+/// An extent whose frames are not what the checkpoint says is damage, told with its place.
+#[test]
+fn a_damaged_extent_is_told() {
+    let w = world(small());
+    let t = w.txns.begin();
+    (1..=3_000).for_each(|no| push(&w, &t, no, &row_of(no)));
+    w.txns.checkpoint_undo(evenkeel_base::Lsn::MAX).expect("saves");
+    let saved = w.txns.undo_of_txn(t.id()).expect("undo").synced().remove(0);
+    let split = |(first, last, offset, len): (u32, u32, i64, i64), txn| {
+        let mut bad = saved.clone();
+        bad.0 = UndoNo((i64::from(bad.0.0) + i64::from(first)) as u32);
+        bad.1 = UndoNo(bad.1.0 - last);
+        bad.2.offset = (bad.2.offset as i64 + offset) as u64;
+        bad.2.len = (i64::from(bad.2.len) + len) as u32;
+        w.txns.files.split(&bad, txn).map(|chunks| chunks.len())
+    };
+    let whole = split((0, 0, 0, 0), t.id()).expect("as it was written");
+    assert!(whole > 3);
+    for bad in [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 8, -8), (0, 0, 0, -1), (0, 0, 0, 1)] {
+        let error = split(bad, t.id()).expect_err("is refused");
+        assert!(error.kind() == Kind::Corrupt || bad.3 > 0, "{bad:?}: {error}");
+    }
+    assert_eq!(split((0, 0, 0, 0), TxnId(77)).expect_err("another's").kind(), Kind::Corrupt);
+}
+
 #[test]
 fn undo_and_files_go_when_no_snapshot_needs_them() {
     let w = world(small());
