@@ -11,7 +11,7 @@ use crate::set::Present;
 use crate::shares::{self, Shares};
 use crate::superfile::{SUPER_FILE, SuperFile};
 use crate::supervisor::Supervisor;
-use crate::warm::{WARM_FILE, Warm};
+use crate::warm::{NEW_FILE, WARM_FILE, Warm};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::Superblock;
@@ -175,6 +175,10 @@ impl Engine {
         if !engine.options.read_only {
             let shares = Shares::of(engine.options.memory_size).with(&engine.options.geometry);
             engine.ballast = Some(Ballast::open(&engine.rt, shares.ballast_bytes())?);
+            // A crash while a list was written left it.
+            if names.iter().any(|n| n == NEW_FILE) {
+                engine.rt.env.remove(NEW_FILE)?;
+            }
         }
         if names.iter().any(|n| n == WARM_FILE) {
             engine.warm = Arc::new(Warm::new(&engine.rt, &engine.pages, true));

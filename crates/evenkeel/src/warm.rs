@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Name of the file.
 pub(crate) const WARM_FILE: &str = "evenkeel.warm";
 /// Its name while it is written.
-const NEW_FILE: &str = "evenkeel.warm.new";
+pub(crate) const NEW_FILE: &str = "evenkeel.warm.new";
 /// A list is at least so old before the next one is written while the database is open.
 const SAVE_AGAIN_NS: u64 = 60_000_000_000;
 /// Fewer pages in use are not worth a file.

@@ -112,6 +112,24 @@ fn a_damaged_list_is_no_error() {
     }
 }
 
+/// A crash between writing the list and giving it its name: the next open takes it away, one that
+/// only reads does not.
+#[test]
+fn a_list_half_written_is_removed() {
+    const NEW: &str = "evenkeel.warm.new";
+    let env = closed();
+    let file = env.open(NEW, OpenMode::READ_WRITE).expect("opens");
+    file.write_at(&list(&env)[..100], 0).expect("writes");
+    let lies = || env.list("").expect("lists").iter().any(|name| name == NEW);
+    let mut options = Options::new().env(env.clone());
+    options.read_only = true;
+    drop(Database::open_with("warm", options).expect("opens"));
+    assert!(lies());
+    let db = open(&env);
+    assert!(!lies());
+    assert!(warmed(&db) > 0, "the list before it is good");
+}
+
 #[test]
 fn an_empty_store_has_no_list_and_a_read_only_open_writes_none() {
     let env = Arc::new(MemEnv::new());

@@ -121,8 +121,8 @@ fn stat_of(db: &Database, dir: &Path) -> Result<Found, Error> {
         tables.push(table_figures(&table, u64::from(info.page_size), &mut text));
     }
     let mut space = serde_json::Map::new();
-    for (kind, name) in SPACE {
-        let bytes = allocated_bytes(&dir.join(name));
+    for (kind, names) in SPACE {
+        let bytes: u64 = names.iter().map(|name| allocated_bytes(&dir.join(name))).sum();
         text += &format!("space {kind}: {bytes} bytes\n");
         space.insert((*kind).to_string(), json!(bytes));
     }
@@ -167,16 +167,17 @@ fn table_figures(table: &TableStats, page_size: u64, text: &mut String) -> Value
         "fill_per_mille": fill, "indexes": indexes})
 }
 
-/// Kinds of space and the file or directory of each.
-const SPACE: &[(&str, &str)] = &[
-    ("pages", "pages"),
-    ("runs", "runs"),
-    ("wal", "wal"),
-    ("undo", "undo"),
-    ("doublewrite", "dw"),
-    ("ballast", "evenkeel.ballast"),
-    ("superblock", "evenkeel.super"),
-    ("warm", "evenkeel.warm"),
+/// Kinds of space and the files or directories of each.
+const SPACE: &[(&str, &[&str])] = &[
+    ("pages", &["pages"]),
+    ("runs", &["runs"]),
+    ("wal", &["wal"]),
+    ("undo", &["undo"]),
+    ("doublewrite", &["dw"]),
+    ("ballast", &["evenkeel.ballast"]),
+    ("superblock", &["evenkeel.super"]),
+    // The second one is there while the list is written, and after a crash just then.
+    ("warm", &["evenkeel.warm", "evenkeel.warm.new"]),
 ];
 
 /// Allocated bytes (blocks, not lengths) of a file, or of the files of a directory.
