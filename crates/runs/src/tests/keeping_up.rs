@@ -109,6 +109,10 @@ impl World {
                 job.unpaid -= new;
             }
             job.left -= part;
+            // It pays for what it has done and never ahead of that (a byte is lost to rounding).
+            let all = u128::from(pays_bytes(job.numbers.len(), GENERATION));
+            let behind = (u128::from(job.unpaid) + 1) * u128::from(job.bytes);
+            assert!(behind >= all * u128::from(job.left), "{} of {all} unpaid", job.unpaid);
             self.written += part;
             if job.left == 0 {
                 self.end(at);
@@ -199,6 +203,17 @@ proptest! {
         prop_assert!(world.most <= RUNS_LIMIT.max(tiers(bottom).len() + young.len() + 1));
         prop_assert!(least > 0 || merged < 4, "{} of 1,000 came", least);
     }
+}
+
+/// G1: a merge pays nine tenths of the generations that it makes room for, byte by byte.
+#[test]
+fn a_merge_pays_in_proportion_to_what_it_does() {
+    assert_eq!([0, 1, 2, 5, 9].map(|inputs| pays_bytes(inputs, 1_000)), [0, 0, 900, 3_600, 7_200]);
+    for (done, pays) in [(0, 0), (1, 9), (50, 450), (99, 891), (100, 900), (200, 900)] {
+        assert_eq!(credit_bytes(900, done, 100), pays, "{done} of 100");
+    }
+    assert_eq!((credit_bytes(0, 50, 100), credit_bytes(900, 50, 0)), (0, 0));
+    assert_eq!(credit_bytes(u64::MAX, u64::MAX / 2, u64::MAX), u64::MAX / 2);
 }
 
 /// G1: what a merge did before there was debt pays when there is; credit never exceeds what fits
