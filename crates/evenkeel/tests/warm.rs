@@ -3,7 +3,9 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{Access, ColumnSpec, ColumnType, Database, Isolation, Metric, Options, TableSpec};
-use evenkeel_io::{Env, MemEnv, OpenMode};
+use evenkeel_base::Cause;
+use evenkeel_io::sim::SimEnv;
+use evenkeel_io::{Env, Event, MemEnv, OpenMode, Runtime};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +112,47 @@ fn a_damaged_list_is_no_error() {
         warmed(&db);
         db.close().expect("closes");
     }
+}
+
+/// In virtual time, in which the thread that reads the list has come to its end.
+#[test]
+fn of_a_damaged_list_nothing_is_read() {
+    let sim = SimEnv::new(5);
+    let env = sim.env();
+    let (done, over) = std::sync::mpsc::channel();
+    sim.run(vec![Box::new(move || {
+        let rt = Runtime::new(env.clone());
+        let open = || Database::open_with("warm", Options::new().env(env.clone())).expect("opens");
+        let db = open();
+        fill(&db);
+        db.close().expect("closes");
+        let db = open();
+        reads(&db);
+        db.close().expect("closes");
+        let file = || env.open(FILE, OpenMode::READ_WRITE).expect("opens");
+        let mut good = vec![0; file().len().expect("length") as usize];
+        file().read_at(&mut good, 0).expect("reads");
+        let brought = |list: &[u8]| {
+            file().set_len(0).expect("cuts");
+            file().write_at(list, 0).expect("writes");
+            let db = open();
+            let event = Arc::new(Event::new());
+            rt.wait(&event, event.now(), Some(Duration::from_secs(1)), Cause::Idle);
+            let brought = db.stats().get(Metric::WarmPagesRead);
+            db.close().expect("closes");
+            brought
+        };
+        assert!(brought(&good) > 100);
+        for at in [12, 16, 21, good.len() / 2, good.len() - 1] {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_eq!(brought(&bad), 0, "byte {at}");
+        }
+        assert_eq!(brought(&good[..good.len() - 1]), 0, "cut");
+        assert!(brought(&good) > 100);
+        let _ = done.send(());
+    })]);
+    over.try_recv().expect("the body ran to its end");
 }
 
 /// A crash between writing the list and giving it its name: the next open takes it away, one that
