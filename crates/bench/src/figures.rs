@@ -57,6 +57,14 @@ pub fn evenness(rates: &[f64]) -> Evenness {
     }
 }
 
+/// The counted seconds with the lowest rate and with the middle one, from 0; none under 20 s.
+pub fn worst_and_middle(rates: &[f64]) -> Option<(usize, usize)> {
+    let counted = counted(rates);
+    let mut order: Vec<usize> = (0..counted.len()).collect();
+    order.sort_by(|a, b| counted[*a].total_cmp(&counted[*b]));
+    Some((order.first()? + WARM_UP, order.get(order.len() / 2)? + WARM_UP))
+}
+
 /// The rates that 50, 75, 90, 95 and 99 percent of the seconds reached.
 pub fn reached(rates: &[f64]) -> [f64; 5] {
     [0.5, 0.75, 0.9, 0.95, 0.99].map(|share| quantile(rates, 1.0 - share + 1e-9))
@@ -85,6 +93,18 @@ mod tests {
         let figures = evenness(&rates);
         assert_eq!(figures.worst_second_ratio, Some(0.4));
         assert_eq!((figures.seconds_below_50, figures.seconds_below_10), (7, 6));
+    }
+
+    #[test]
+    fn the_worst_second_and_the_middle_one() {
+        let mut rates = vec![100.0; 30];
+        rates[..5].fill(1.0);
+        rates[29] = 1.0;
+        (rates[17], rates[20], rates[21]) = (40.0, 300.0, 200.0);
+        let (worst, middle) = worst_and_middle(&rates).expect("long enough");
+        assert_eq!((worst, rates[middle]), (17, 100.0));
+        assert!((5..29).contains(&middle));
+        assert_eq!(worst_and_middle(&rates[..19]), None);
     }
 
     #[test]

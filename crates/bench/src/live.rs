@@ -1,9 +1,10 @@
 //! What a run prints: a line each second, and figures at the end of each step, to stdout; progress
 //! and time left to stderr if that is a terminal. Lines that are not a second begin with `#`.
 
-use crate::figures::reached;
+use crate::figures::{reached, worst_and_middle};
 use crate::response::CLASS_NAMES;
 use crate::result::{OpFigures, StepResult};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
@@ -138,7 +139,8 @@ pub fn summary(step: &StepResult) -> Vec<String> {
         step.seconds_below_10,
         step.longest_gap_ms
     ));
-    let unit = if step.queries() { "query" } else { "row" };
+    lines.extend(worst_second_line(step));
+    let unit = unit(step);
     lines.push(format!(
         "per {unit}: {:.0} bytes read, {:.0} written, {:.2} us CPU; space {:.1} MB",
         step.bytes_read_per_row,
@@ -157,6 +159,38 @@ pub fn summary(step: &StepResult) -> Vec<String> {
     }
     lines.push(format!("rates that a share of the seconds reached:\t{}", reached_line(step)));
     lines
+}
+
+fn unit(step: &StepResult) -> &'static str {
+    if step.queries() { "query" } else { "row" }
+}
+
+/// What the worst second moved and waited for, per row, beside the middle second: where the bytes
+/// are the same and the waits are longer, the device was slow and not the engine.
+fn worst_second_line(step: &StepResult) -> Option<String> {
+    let rates = step.rates();
+    let (worst, middle) = worst_and_middle(&rates)?;
+    let details = &step.per_second_details;
+    let per_row = |all: &[u64], second: usize| {
+        all.get(second).copied().unwrap_or(0) as f64 / rates[second].max(1.0)
+    };
+    let beside = |all: &BTreeMap<String, Vec<u64>>, unit: &str| {
+        let of = |(name, all): (&String, &Vec<u64>)| {
+            let (worst, middle) = (per_row(all, worst), per_row(all, middle));
+            let counts = worst.max(middle) >= 1.0;
+            counts.then(|| format!("{name} {worst:.0} ({middle:.0}) {unit}"))
+        };
+        all.iter().filter_map(of).collect::<Vec<String>>()
+    };
+    let parts = [beside(&details.stalls, "us"), beside(&details.bytes, "bytes")].concat();
+    (!parts.is_empty()).then(|| {
+        let (second, unit) = (worst + 1, unit(step));
+        let rates = format!("{:.0} ({:.0})/s", rates[worst], rates[middle]);
+        format!(
+            "second {second}, the worst (a middle one): {rates}; per {unit} {}",
+            parts.join(", ")
+        )
+    })
 }
 
 fn response_line(name: &str, op: &OpFigures) -> String {
@@ -221,5 +255,24 @@ mod tests {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert!(!text.contains("delete:"));
+    }
+    /// A second in which the device took ten times as long: the same bytes for each row.
+    #[test]
+    fn the_worst_second_is_shown_beside_a_middle_one() {
+        let mut step = StepResult { name: "u".into(), ..<_>::default() };
+        step.per_second = vec![(5_000.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0); 30];
+        let mut waits = vec![600_000; 30];
+        let mut bytes = vec![5_000 * 4096; 30];
+        (step.per_second[17].0, waits[17], bytes[17]) = (500.0, 620_000, 500 * 4096);
+        let details = &mut step.per_second_details;
+        details.stalls.insert("page_read".into(), waits);
+        details.stalls.insert("free_frame".into(), vec![0; 30]);
+        details.bytes.insert("foreground_read".into(), bytes);
+        let text = summary(&step).join("\n");
+        let line = "second 18, the worst (a middle one): 500 (5000)/s; per row \
+                    page_read 1240 (120) us, foreground_read 4096 (4096) bytes";
+        assert!(text.contains(line), "{line} in\n{text}");
+        step.per_second.truncate(19);
+        assert!(!summary(&step).join("\n").contains("a middle one"));
     }
 }
