@@ -189,20 +189,22 @@ fn like_neighbours(sizes: &[u64], least: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The window with the fewest bytes for each run that goes.
+/// The window that costs least.
 fn cheapest(sizes: &[u64]) -> Option<Range<usize>> {
-    let mut best: Option<(u64, Range<usize>)> = None;
-    for start in 0..sizes.len() {
-        let mut bytes = sizes[start];
-        for end in start + 2..=sizes.len() {
-            bytes += sizes[end - 1];
-            let cost = bytes / (end - start - 1) as u64;
-            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                best = Some((cost, start..end));
-            }
-        }
-    }
-    best.map(|(_, range)| range)
+    let starts = 0..sizes.len();
+    let windows = starts.flat_map(|start| (start + 2..=sizes.len()).map(move |end| start..end));
+    windows.min_by_key(|window| cost(&sizes[window.clone()]))
+}
+
+/// What a merge costs, squared: its bytes for each run that goes, times the root of how often it
+/// writes each byte that gets into a larger run by it. By the bytes alone the two youngest would be
+/// joined each time, and the older of them written again for each generation that comes; by how
+/// often alone, a merge would be begun that lasts longer than there are places for.
+fn cost(window: &[u64]) -> u128 {
+    let bytes: u128 = window.iter().map(|size| u128::from(*size)).sum();
+    let largest = window.iter().copied().max().map_or(0, u128::from);
+    let per_run = bytes / (window.len() as u128).saturating_sub(1).max(1);
+    per_run.saturating_mul(per_run).saturating_mul(bytes) / (bytes - largest).max(1)
 }
 
 /// The merge to begin at rest; no run of the index is being merged.
@@ -272,6 +274,9 @@ mod tests {
         // Seven places are free for tiers; the cheapest where there are more.
         assert_eq!(next(&[1, 3, 9, 27, 81, 243, 486], 1500), None);
         assert_eq!(next(&[1, 3, 7, 15, 31, 63, 127, 255], 1500), Some((0..2, true)));
+        // Not the same run again and again for each one that comes.
+        assert_eq!(next(&[1, 6, 13, 40, 81, 163, 327, 655], 1500), Some((0..3, true)));
+        assert_eq!(next(&[1, 20, 30, 80, 161, 323, 647, 900], 1500), Some((0..3, true)));
         // The long one is nearly done: it frees its place for less.
         assert_eq!(next(&[1, 3, 7, 15, 31, 63, 127, 255], 4), None);
         assert_eq!(next(&[1, 1, 1], 1), None);
