@@ -10,15 +10,17 @@ targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(superblock catalog_row page wal_record wal_segment run_block
     run_footer row key undo_segment operations open)
 command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz
+# What writes the first inputs is built as the rungs before this one have built it, not once more.
+cargo build --quiet --release -p evenkeel-trust --bin evenkeel-trust-child
+child=${CARGO_TARGET_DIR:-target}/release/evenkeel-trust-child
 export RUSTC_BOOTSTRAP=1
 export CARGO_TARGET_DIR=${EVENKEEL_FUZZ_TARGET_DIR:-$PWD/target/fuzz}
-cargo build --quiet --release -p evenkeel-trust
 cargo fuzz build decoder
 failed=()
 for target in "${targets[@]}"; do
     corpus=fuzz/corpus/$target
     mkdir -p "$corpus" "fuzz/artifacts/$target"
-    "$CARGO_TARGET_DIR/release/evenkeel-trust-child" corpus "$target" "$corpus"
+    "$child" corpus "$target" "$corpus"
     log=fuzz/artifacts/$target.log
     if EVENKEEL_TARGET=$target cargo fuzz run decoder "$corpus" -- -max_total_time="$seconds" \
         -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
