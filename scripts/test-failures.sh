@@ -202,5 +202,48 @@ END
     mv "$EVENKEEL_SQL_DIR/kept" "$data"
     expect "$what: all is there again" "^$before\$" "$(run <<<"select 'u has', count(*) from u;" | grep 'u has')"
 done
+
+# 6. A run file that lost its footer: its index is damaged, with its names, its file and the next step,
+# the table and its other index go on, and dropping it and adding it again makes all whole.
+run >/dev/null <<END
+create table x (id int primary key, a int, b int, index ia (a)) engine=evenkeel;
+insert into x select seq, seq, seq from seq_1_to_2000;
+END
+cp -a "$data/runs" "$EVENKEEL_SQL_DIR/runs-before"
+run >/dev/null <<<"alter table x add unique index ub (b), algorithm=nocopy"
+hit=0
+for file in "$data"/runs/*; do
+    [ -e "$EVENKEEL_SQL_DIR/runs-before/$(basename "$file")" ] && continue
+    dd if=/dev/zero of="$file" bs=4096 count=1 seek=$(($(stat -c %s "$file") / 4096 - 1)) conv=notrunc status=none
+    hit=$((hit + 1)) damaged=$file
+done
+expect "a file of the new index" '^1$' "$hit"
+: >"$log"
+out=$(run <<END
+select 'damaged', id from x force index (ub) where b = 7;
+insert into x values (9001, 1, 9001);
+update x set a = -1 where id = 5;
+delete from x where id = 6;
+select 'table', count(*) from x force index (primary);
+select 'other', id from x force index (ia) where a = -1;
+check table x;
+alter table x drop index ub, algorithm=nocopy;
+insert into x values (9001, 1, 9001);
+alter table x add unique index ub (b), algorithm=nocopy;
+select 'whole', id from x force index (ub) where b = 7;
+check table x;
+END
+)
+expect "the error of a damaged index" 'ERROR 1034|ERROR .*damaged' \
+    "$(sed -n "/^select 'damaged'/,/^insert/p" <<<"$out")"
+expect "a unique key is not guessed at" 'ERROR 1034|ERROR .*damaged' \
+    "$(sed -n '/^insert into x/,$p' <<<"$out")"
+expect "the table of a damaged index" $'table	1999$' "$out"
+expect "its other index" $'other	5$' "$out"
+expect "CHECK TABLE names the index" $'x	check	(error|Warning).*ub.*runs/' "$out"
+expect "the index made again" $'whole	7$' "$out"
+expect "sound again" $'x	check	status	OK' "$out"
+expect "its names in the log" 'EVENKEEL.*table=test/x, index=ub, file=runs/.*drop the index' "$(grep EVENKEEL "$log")"
+expect "its space" '^gone$' "$([ -e "$damaged" ] || echo gone)"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

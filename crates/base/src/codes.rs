@@ -70,7 +70,7 @@ codes! {
     KeysNotAscending = Invalid, "the rows of a bulk load are not in key order", "sort them first; every key may come once";
     OverflowDamaged = Corrupt, "a long value's pages are not where its row says", "run evenkeel check; restore from a backup";
     // -- runs
-    RunDamaged = Corrupt, "an index file is damaged", "drop and create the index again, or restore from a backup";
+    RunDamaged = Corrupt, "a file of an index is damaged", "drop the index and add it again, or rebuild the table (ALTER TABLE ... FORCE): its rows and other indexes are not concerned";
     RunVersionUnknown = Version, "an index file has an unknown format version", "open it with a newer version of the engine";
     IndexGone = NotFound, "the index does not exist", "it was dropped: use another index";
     // -- txn

@@ -85,6 +85,36 @@ pub struct EnvelopeId {
     pub number: u32,
 }
 
+/// What the head of an envelope says, not checked against its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnvelopeHead {
+    /// What it holds.
+    pub kind: EnvelopeKind,
+    /// Length of what follows.
+    pub stored_len: usize,
+    /// Its index.
+    pub index: IndexId,
+    /// Its number in the slice.
+    pub number: u32,
+    /// Its file.
+    pub file: u64,
+}
+
+impl EnvelopeHead {
+    /// Reads the head at the start of `bytes`; none if it is not one. Only [`open`] tells whether
+    /// the envelope is whole.
+    pub fn decode(bytes: &[u8]) -> Option<EnvelopeHead> {
+        use EnvelopeKind::{Data, Fences, Filter, Footer};
+        let mut r = Reader::new(bytes.get(4..ENVELOPE)?, "run envelope");
+        let (kind, codec, flags, zero) = (r.u8().ok()?, r.u8().ok()?, r.u8().ok()?, r.u8().ok()?);
+        let kind = [Data, Fences, Filter, Footer].into_iter().find(|known| *known as u8 == kind)?;
+        let (stored_len, _raw_len) = (r.u32().ok()? as usize, r.u32().ok()?);
+        let (index, number, file) = (IndexId(r.u32().ok()?), r.u32().ok()?, r.u64().ok()?);
+        let head = EnvelopeHead { kind, stored_len, index, number, file };
+        (codec <= 1 && flags <= 1 && zero == 0).then_some(head)
+    }
+}
+
 /// An opened envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
@@ -124,11 +154,14 @@ fn envelope_crc(id: EnvelopeId, head: &[u8], stored: &[u8]) -> u32 {
 /// `RunDamaged` if checksum, identity or lengths are wrong.
 pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
     let damaged = |why: &str| {
-        Error::new(Code::RunDamaged)
+        let error = Error::new(Code::RunDamaged)
             .with("file", format_args!("runs/{:08}.run", id.file))
             .with("position", id.position)
-            .with("index", id.index)
-            .with("why", why)
+            .with("index", id.index);
+        match id.kind {
+            EnvelopeKind::Data => error.with("block", id.number).with("why", why),
+            _ => error.with("why", why),
+        }
     };
     let (head, rest) =
         bytes.split_at_checked(ENVELOPE).ok_or_else(|| damaged("ends in an envelope"))?;

@@ -65,15 +65,34 @@ impl RunFile {
         Ok(unpack(id, &buf[at..at + len])?.0)
     }
 
-    /// Reads the footer: the slices of the file.
-    pub(crate) fn slices(&self) -> Result<Vec<SliceInfo>> {
-        let len = self.file.len()?;
+    pub(crate) fn database(&self) -> DatabaseId {
+        self.database
+    }
+
+    pub(crate) fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    /// Reads the trailer; also gives the length of the file.
+    fn trailer(&self) -> Result<(Trailer, u64)> {
+        let len = self.len()?;
         let align = IO_ALIGN as u64;
         let Some(last) = len.checked_sub(align).filter(|_| len.is_multiple_of(align)) else {
             return Err(Error::new(Code::ReadShort).with("file", path(self.number)));
         };
         let (buf, _) = self.read(last, IO_ALIGN)?;
         let trailer = Trailer::decode(&buf[IO_ALIGN - Trailer::LEN..], self.number, self.database)?;
+        Ok((trailer, len))
+    }
+
+    /// Where the footer begins, if the trailer can be read.
+    pub(crate) fn footer_position(&self) -> Option<u64> {
+        self.trailer().ok().map(|(trailer, _)| trailer.footer_position)
+    }
+
+    /// Reads the footer: the slices of the file.
+    pub(crate) fn slices(&self) -> Result<Vec<SliceInfo>> {
+        let (trailer, len) = self.trailer()?;
         let end = trailer.footer_position.checked_add(u64::from(trailer.footer_len));
         if end.is_none_or(|end| end > len) {
             return Err(Error::new(Code::RunDamaged).with("file", path(self.number)));
@@ -107,6 +126,7 @@ pub(crate) fn unpack(id: EnvelopeId, bytes: &[u8]) -> Result<(Box<[u8]>, bool)> 
         _ => Err(Error::new(Code::RunDamaged)
             .with("file", path(id.file))
             .with("position", id.position)
+            .with("index", id.index)
             .with("why", "compressed bytes")),
     }
 }
@@ -169,6 +189,11 @@ impl Segment {
         EnvelopeId { database, kind, file, position, index: self.info.index, number }
     }
 
+    fn damaged(&self, why: &str) -> Error {
+        let error = Error::new(Code::RunDamaged).with("file", path(self.file.number));
+        error.with("index", self.info.index).with("why", why)
+    }
+
     /// The fences; read if they are not in memory.
     pub(crate) fn fences(&self) -> Result<Arc<Fences>> {
         if let Some(fences) = self.resident.fences() {
@@ -179,7 +204,7 @@ impl Segment {
         let raw = self.file.read_raw(id, info.fences_len as usize)?;
         let fences = Fences::decode(&raw, info.position, info.data_len)?;
         if fences.blocks() != info.blocks {
-            return Err(Error::new(Code::RunDamaged).with("file", path(self.file.number)));
+            return Err(self.damaged("fences"));
         }
         Ok(self.resident.keep_fences(fences))
     }
@@ -214,7 +239,7 @@ impl Segment {
     pub(crate) fn read_block(&self, number: u32) -> Result<(DataBlock, u64)> {
         let (position, len) = self.fences()?.place(number);
         if (len as usize) < ENVELOPE {
-            return Err(Error::new(Code::RunDamaged).with("file", path(self.file.number)));
+            return Err(self.damaged("fences"));
         }
         let (buf, at) = self.file.read(position, len as usize)?;
         let block = self.decode(number, position, &buf[at..at + len as usize])?;

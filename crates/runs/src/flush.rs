@@ -132,7 +132,7 @@ impl Runs {
         Ok(false)
     }
 
-    /// False if the index was dropped.
+    /// False if the index was dropped, or can only be dropped.
     fn begin_slice(
         &self,
         index: IndexId,
@@ -141,7 +141,8 @@ impl Runs {
         rules: &mut Rules,
     ) -> bool {
         let state = self.state.read();
-        let Some(known) = state.indexes.get(&index).filter(|i| i.known) else { return false };
+        let known = state.indexes.get(&index).filter(|i| i.known && !i.damaged);
+        let Some(known) = known else { return false };
         rules.building = known.building;
         rules.valid_from = known.valid_from;
         writer.begin(SliceStart {

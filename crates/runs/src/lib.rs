@@ -23,6 +23,7 @@ mod cache;
 mod chain;
 mod credit;
 mod cursor;
+mod damage;
 mod file;
 mod flush;
 mod latch;

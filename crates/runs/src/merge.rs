@@ -195,7 +195,7 @@ impl Runs {
         self.changed(&state);
     }
 
-    fn remove_files(&self, numbers: Vec<u64>) {
+    pub(crate) fn remove_files(&self, numbers: Vec<u64>) {
         for number in numbers {
             let path = crate::file::path(number);
             if let Err(error) = self.rt.env.remove(&path) {

@@ -4,6 +4,7 @@
 //! the end: every later record is applied again too.
 
 use crate::Runs;
+use crate::damage::{DamagedFile, is_damage};
 use crate::file::{Place, Run, RunFile, Segment, number_of, path};
 use crate::leaves::NewEntry;
 use crate::state::{LiveFile, State};
@@ -76,6 +77,17 @@ impl Restoring {
             && self.trimmed.get(&name).is_none_or(above)
     }
 
+    /// Indexes that have no live slice in a file, by what is known without it: a slice of a flush
+    /// is a run with the file's number, and others are alone in their files.
+    fn gone_from(&self, file: u64) -> HashSet<IndexId> {
+        let is_placed = |index: IndexId| {
+            let places = self.placed.get(&(index, file)).into_iter().flatten();
+            places.into_iter().any(|place| !self.removed.contains(&(index, place.run)))
+        };
+        let removed = self.removed.iter().filter(|(index, run)| *run == file && !is_placed(*index));
+        removed.map(|(index, _)| *index).collect()
+    }
+
     /// The segment that a slice is, if it lives.
     fn segment(&self, slice: &Arc<Segment>) -> Option<Arc<Segment>> {
         let info = &slice.info;
@@ -94,7 +106,9 @@ impl Runs {
     pub(crate) fn append_manifest(&self, ops: &[ManifestOp]) -> Result<Lsn> {
         let Some(log) = self.log.get() else { return Ok(Lsn::ZERO) };
         self.manifest_low.store(log.end().0, Ordering::SeqCst);
-        let appended = log.append_manifest(&encode_manifest(ops));
+        let damage = self.state.read().edits_of_damage();
+        let body = encode_manifest(&[&damage, ops].concat());
+        let appended = log.append_manifest(&body);
         if appended.is_err() {
             self.manifest_done();
         }
@@ -176,19 +190,27 @@ impl Runs {
 
     /// Ends recovery: opens the files of all runs and removes the others; sorts what was replayed
     /// into a packed generation, which is flushed if it is beyond its size (B6). Call it once, also
-    /// in a new directory, before the first flush.
+    /// in a new directory, before the first flush. A file that does not say what it holds damages
+    /// indexes, not more (`damage`).
     ///
     /// # Errors
-    /// `FileMissing`, `RunDamaged` naming the file.
+    /// Of files that cannot be opened; `RunVersionUnknown`.
     pub fn finish_restore(&self) -> Result<()> {
         let restoring = std::mem::take(&mut *self.restoring.lock());
         let mut runs: BTreeMap<(IndexId, u64), Vec<Arc<Segment>>> = BTreeMap::new();
         let (mut files, mut doomed_bytes) = (BTreeMap::new(), Vec::new());
+        let (mut damaged, mut dead_files) = (BTreeMap::new(), Vec::new());
         for number in &restoring.files {
-            let file = RunFile::open(&self.rt, &self.residents, *number)?;
+            let (file, slices) = match self.open_file(*number, &restoring)? {
+                Ok(opened) => opened,
+                Err(file) => {
+                    damaged.insert(*number, file);
+                    continue;
+                }
+            };
             let mut live = LiveFile::new(file.clone(), 0);
             let mut dead = Vec::new();
-            for info in file.slices()? {
+            for info in slices {
                 let (index, home) = (info.index, (info.index, info.run));
                 let slice = Arc::new(Segment::new(file.clone(), info));
                 let Some(segment) = restoring.segment(&slice) else {
@@ -203,7 +225,9 @@ impl Runs {
                 }
                 runs.entry((index, segment.info.run)).or_default().push(segment);
             }
-            if live.live > 0 {
+            if live.live == 0 {
+                dead_files.push(*number);
+            } else {
                 files.insert(*number, live);
                 doomed_bytes.extend(dead.into_iter().map(|slice| {
                     let start = slice.info.position;
@@ -212,18 +236,12 @@ impl Runs {
                 }));
             }
         }
-        let mut next_file = restoring.next_file.max(1);
-        for name in self.rt.env.list("runs")? {
-            let Some(number) = number_of(&name) else { continue };
-            next_file = next_file.max(number.saturating_add(1));
-            if !files.contains_key(&number) {
-                log::info!("{}: of no run, removed", path(number));
-                self.rt.env.remove(&path(number))?;
-            }
-        }
-        self.next_file.store(next_file, Ordering::SeqCst);
+        let above = self.remove_files_but(&restoring.files)?;
+        self.next_file.store(restoring.next_file.max(above), Ordering::SeqCst);
         let mut state = self.state.write();
         state.files = files;
+        (state.damaged, state.dead_files) = (damaged, dead_files);
+        state.lost = restoring.dropped;
         state.doomed_bytes = doomed_bytes;
         for (name, segments) in runs {
             let Some(mut run) = Run::new(segments) else { continue };
@@ -234,6 +252,7 @@ impl Runs {
             state.indexes.entry(name.0).or_default();
             state.add_runs(name.0, [Arc::new(run)]);
         }
+        state.find_damaged();
         let active = state.memtables[0].clone();
         self.changed(&state);
         drop(state);
@@ -244,16 +263,67 @@ impl Runs {
         Ok(())
     }
 
-    /// Drops the runs of every index for which `add_index` was not called: after the catalog was
-    /// read. A crash may lie between a DROP and the removal of its runs.
+    /// Removes the files that the manifest does not name; a number above all there were.
+    fn remove_files_but(&self, named: &BTreeSet<u64>) -> Result<u64> {
+        let mut next_file = 1;
+        for name in self.rt.env.list("runs")? {
+            let Some(number) = number_of(&name) else { continue };
+            next_file = next_file.max(number.saturating_add(1));
+            if !named.contains(&number) {
+                log::info!("{}: of no run, removed", path(number));
+                self.rt.env.remove(&path(number))?;
+            }
+        }
+        Ok(next_file)
+    }
+
+    /// Opens a file of runs; the outer error is none of damage.
+    #[allow(clippy::type_complexity)] // Both sides are named where it is called.
+    fn open_file(
+        &self,
+        number: u64,
+        restoring: &Restoring,
+    ) -> Result<std::result::Result<(Arc<RunFile>, Vec<SliceInfo>), DamagedFile>> {
+        let opened = RunFile::open(&self.rt, &self.residents, number);
+        let file = opened.as_ref().ok().cloned();
+        let read = opened.and_then(|file| file.slices().map(|slices| (file, slices)));
+        match read {
+            Ok(opened) => Ok(Ok(opened)),
+            Err(error) if is_damage(&error) => {
+                let gone = restoring.gone_from(number);
+                Ok(Err(DamagedFile::new(number, file.as_deref(), &error, gone)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// After the catalog was read, every index of which called `add_index`: finds those that are
+    /// damaged, and drops the runs of those that are not there. A crash may lie between a DROP and
+    /// the removal of its runs.
     ///
     /// # Errors
     /// Of writing the manifest record.
     pub fn drop_unknown(&self) -> Result<()> {
-        let unknown: Vec<IndexId> = {
-            let state = self.state.read();
-            state.indexes.iter().filter(|(_, i)| !i.known).map(|(id, _)| *id).collect()
+        let (unknown, unneeded) = {
+            let mut state = self.state.write();
+            let State { lost, indexes, .. } = &mut *state;
+            lost.retain(|index| indexes.get(index).is_some_and(|i| i.known));
+            state.find_damaged();
+            let mut unneeded = state.forget_unneeded();
+            // The manifest names them, of which an open may read again what it has read now.
+            unneeded.append(&mut state.dead_files);
+            self.changed(&state);
+            let unknown = state.indexes.iter().filter(|(_, i)| !i.known).map(|(id, _)| *id);
+            (unknown.collect::<Vec<IndexId>>(), unneeded)
         };
+        if !unneeded.is_empty() {
+            let _edit = self.manifest.lock(&self.rt, Cause::Schema);
+            let ops: Vec<ManifestOp> =
+                unneeded.iter().map(|file| ManifestOp::RemoveFile(*file)).collect();
+            self.append_manifest(&ops)?;
+            self.manifest_done();
+            self.remove_files(unneeded);
+        }
         unknown.into_iter().try_for_each(|index| self.drop_index(index))
     }
 
@@ -264,14 +334,16 @@ impl Runs {
     /// `drop_unknown` removes its runs at the next open.
     pub fn drop_index(&self, index: IndexId) -> Result<()> {
         let _edit = self.manifest.lock(&self.rt, Cause::Schema);
-        let runs = match self.state.read().indexes.get(&index) {
-            Some(index) => index.runs.clone(),
+        let (runs, damaged) = match self.state.read().indexes.get(&index) {
+            Some(index) => (index.runs.clone(), index.damaged),
             None => return Ok(()),
         };
         let mut ops = vec![ManifestOp::DropIndex(index)];
         let empty = self.state.read().files_left_empty(runs.iter().flat_map(|r| &r.segments));
         ops.extend(empty.into_iter().map(ManifestOp::RemoveFile));
-        if !runs.is_empty() {
+        let unneeded = if damaged { self.state.read().damaged_left_empty(index) } else { vec![] };
+        ops.extend(unneeded.iter().copied().map(ManifestOp::RemoveFile));
+        if !runs.is_empty() || damaged {
             self.append_manifest(&ops)?;
         }
         let mut state = self.state.write();
@@ -279,6 +351,7 @@ impl Runs {
         self.changed(&state);
         drop(state);
         self.manifest_done();
+        self.remove_files(unneeded);
         self.merge_event.notify();
         Ok(())
     }

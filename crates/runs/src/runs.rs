@@ -589,6 +589,7 @@ impl Runs {
         let version = self.version.load(Ordering::SeqCst);
         match state.indexes.get(&index) {
             None => Err(Error::new(Code::IndexGone).with("index", index)),
+            Some(known) if known.damaged => Err(state.damage_of(index)),
             Some(index) => {
                 let (memtables, runs) = (state.memtables.clone(), index.runs.clone());
                 Ok(View { memtables, runs, version })

@@ -6,6 +6,7 @@
 //! runs with a `low`. A slice belongs to one run at a time; `LiveFile::dead` names the runs that
 //! slices of the file no longer belong to, so that a checkpoint can say so.
 
+use crate::damage::DamagedFile;
 use crate::file::{Place, Run, RunFile, Segment};
 use crate::memtable::Memtable;
 use evenkeel_base::{Generation, IndexId, Lsn, TxnId};
@@ -24,6 +25,8 @@ pub(crate) struct Index {
     pub known: bool,
     pub unique_key: bool,
     pub building: bool,
+    /// A file may have held a part of it that is lost (`damage`).
+    pub damaged: bool,
     pub valid_from: Lsn,
     /// Newest first (A3).
     pub runs: Arc<Vec<Arc<Run>>>,
@@ -37,6 +40,7 @@ impl Default for Index {
             known: false,
             unique_key: false,
             building: false,
+            damaged: false,
             valid_from: Lsn::ZERO,
             runs: NO_RUNS.clone(),
             read: AtomicBool::new(false),
@@ -102,11 +106,17 @@ pub(crate) struct State {
     /// Newest first; [0] is active.
     pub memtables: Arc<Vec<Arc<Memtable>>>,
     pub indexes: BTreeMap<IndexId, Index>,
-    /// Those with two runs or more.
+    /// Those with two runs or more, but damaged ones: nobody merges these.
     pub several: BTreeSet<IndexId>,
     /// Numbers of runs that are inputs of merges under way, of indexes that have such.
     pub merging: BTreeMap<IndexId, Vec<u64>>,
     pub files: BTreeMap<u64, LiveFile>,
+    /// Files whose list of slices cannot be read.
+    pub damaged: BTreeMap<u64, DamagedFile>,
+    /// Files that the manifest names and of which nothing is live: those of damaged indexes.
+    pub dead_files: Vec<u64>,
+    /// Indexes of the catalog that the manifest says are dropped: damaged at an earlier start.
+    pub lost: HashSet<IndexId>,
     /// Files without a live slice, removed when no reader has them open.
     pub doomed: Vec<Arc<RunFile>>,
     /// Bytes of live files that nobody needs once no reader has the segment.
@@ -126,6 +136,9 @@ impl State {
             several: BTreeSet::new(),
             merging: BTreeMap::new(),
             files: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            dead_files: Vec::new(),
+            lost: HashSet::new(),
             doomed: Vec::new(),
             doomed_bytes: Vec::new(),
             trimmed: BTreeSet::new(),
@@ -143,10 +156,18 @@ impl State {
 
     /// The runs of an index have changed.
     fn note_runs(&mut self, index: IndexId) {
-        match self.indexes.get(&index).is_some_and(|i| i.runs.len() > 1) {
+        match self.indexes.get(&index).is_some_and(|i| i.runs.len() > 1 && !i.damaged) {
             true => self.several.insert(index),
             false => self.several.remove(&index),
         };
+    }
+
+    /// Nothing is read through the index any more.
+    pub(crate) fn set_damaged(&mut self, index: IndexId) {
+        if let Some(known) = self.indexes.get_mut(&index) {
+            known.damaged = true;
+        }
+        self.note_runs(index);
     }
 
     /// These runs are no longer inputs or output of a merge under way.
@@ -288,6 +309,7 @@ impl State {
     /// Forgets an index; its runs' files go when nobody reads them.
     pub(crate) fn drop_index(&mut self, index: IndexId) {
         self.merging.remove(&index);
+        self.forget_damage(index);
         if let Some(gone) = self.indexes.remove(&index) {
             self.note_runs(index);
             for run in &*gone.runs {
@@ -319,6 +341,7 @@ impl State {
                 ops.push(ManifestOp::Trim(*index, *number, run.low.clone()));
             }
         }
+        ops.extend(self.edits_of_damage());
         ops
     }
 
@@ -353,7 +376,8 @@ impl State {
             }
         }
         assert_eq!(live, self.files.iter().map(|(n, f)| (*n, f.live)).collect());
-        let several = self.indexes.iter().filter(|(_, i)| i.runs.len() > 1).map(|(id, _)| *id);
+        let is_several = |i: &Index| i.runs.len() > 1 && !i.damaged;
+        let several = self.indexes.iter().filter(|(_, i)| is_several(i)).map(|(id, _)| *id);
         assert_eq!(self.several, several.collect());
         for (id, merging) in &self.merging {
             let runs = &self.indexes[id].runs;

@@ -3,6 +3,7 @@
 
 mod builds;
 mod crash;
+mod damaged;
 mod keeping_up;
 mod model;
 mod parts;

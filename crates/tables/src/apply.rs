@@ -184,7 +184,7 @@ impl Transaction {
                 Err(error) if error.code() == Code::IndexGone && table.has_moved_on(state) => {
                     return Ok(Unique::Gone);
                 }
-                looked => looked?,
+                looked => store.read_index(looked)?,
             }
             if let Some(other) = undecided {
                 return Ok(Unique::Undecided(other));

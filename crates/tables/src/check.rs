@@ -112,7 +112,8 @@ impl Checker<'_> {
         let wanted = self.sums_of_rows(&indexes)?;
         for (index, rows) in indexes.into_iter().zip(wanted) {
             let poll = || poll(self.cancelled);
-            if let Err(error) = self.store.runs.check_until(index.id, &poll) {
+            let checked = self.store.runs.check_until(index.id, &poll);
+            if let Err(error) = self.store.read_index(checked) {
                 if error.kind() == Kind::Cancelled {
                     return Err(error);
                 }

@@ -95,14 +95,14 @@ impl Transaction {
         let snapshot = Snapshot { at: Lsn::MAX, own, own_below: self.inner.mark() };
         let range = key_range(range);
         let runs = &self.store.runs;
-        let estimated = runs.estimate(index, &range)?;
+        let estimated = self.store.read_index(runs.estimate(index, &range))?;
         if estimated >= ESTIMATED_TIMES * counted_max {
             return Ok(estimated);
         }
         let mut cursor = runs.cursor(index, range.clone(), Direction::Forward, snapshot)?;
         let mut counted = 0;
         while counted < counted_max {
-            if cursor.next()?.is_none() {
+            if self.store.read_index(cursor.next())?.is_none() {
                 // What others have not committed yet may be there.
                 return Ok(counted.max(u64::from(cursor.undecided().is_some())));
             }

@@ -14,6 +14,7 @@ mod build;
 pub mod catalog;
 mod chains;
 mod check;
+mod damage;
 mod ddl;
 mod estimate;
 mod gate;

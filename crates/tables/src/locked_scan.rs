@@ -331,7 +331,9 @@ impl LockedScan {
             let mut cursor = store.runs.cursor(index, range, direction, snapshot)?;
             let mut batch = VecDeque::with_capacity(AHEAD_MAX);
             while batch.len() < AHEAD_MAX {
-                let entry = cursor.next()?.map(|entry| (entry.key.to_vec(), entry.pk.to_vec()));
+                let entry = store
+                    .read_index(cursor.next())?
+                    .map(|entry| (entry.key.to_vec(), entry.pk.to_vec()));
                 let Some(entry) = entry else { break };
                 if wait != LockWait::Skip && cursor.undecided().is_some() {
                     break;

@@ -220,7 +220,7 @@ impl Transaction {
     fn visible_pk(&mut self, index: IndexId, key: &[u8], view: &View) -> Result<Option<Vec<u8>>> {
         let me = self.inner.id();
         let (mut own, mut any) = (None, None);
-        self.store.runs.current(index, key, &mut |pk, op, stamp, _| {
+        let read = self.store.runs.current(index, key, &mut |pk, op, stamp, _| {
             if op & entry_op::INS != 0 {
                 any = Some(pk.to_vec());
                 if stamp.txn == me && me.0 != 0 {
@@ -228,7 +228,8 @@ impl Transaction {
                 }
             }
             own.is_none()
-        })?;
+        });
+        self.store.read_index(read)?;
         if own.is_some() || (view.dirty && any.is_some()) {
             return Ok(own.or(any));
         }
@@ -274,7 +275,7 @@ impl Transaction {
         let mut cursor = runs.cursor(index, range, Direction::Forward, snapshot)?;
         let mut found = Vec::new();
         while found.len() < most
-            && let Some(entry) = cursor.next()?
+            && let Some(entry) = self.store.read_index(cursor.next())?
         {
             found.push(entry.pk.to_vec());
         }

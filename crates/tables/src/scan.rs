@@ -193,10 +193,11 @@ impl IndexScan {
             if self.end && self.wanted.is_empty() {
                 return Ok(false);
             }
-            match self.keys_only {
-                true => self.read_entries()?,
-                false => self.fetch()?,
-            }
+            let read = match self.keys_only {
+                true => self.read_entries(),
+                false => self.fetch(),
+            };
+            self.store.read_index(read)?;
         }
         std::mem::swap(row, &mut self.ahead[self.at]);
         self.at += 1;
@@ -408,7 +409,7 @@ impl Transaction {
             let store = self.store.clone();
             let me = self.inner.id();
             let (mut live, mut undecided) = (Vec::new(), None);
-            store.runs.current(index, key, &mut |pk, op, stamp, state| {
+            let read = store.runs.current(index, key, &mut |pk, op, stamp, state| {
                 let other = stamp.txn.0 != 0 && stamp.txn != me;
                 if other && state.is_undecided() {
                     undecided = Some(stamp.txn);
@@ -418,7 +419,8 @@ impl Transaction {
                     live.push(pk.to_vec());
                 }
                 true
-            })?;
+            });
+            store.read_index(read)?;
             match (undecided, wait) {
                 (Some(other), LockWait::Wait) => self.wait_txn(other)?,
                 (Some(other), LockWait::NoWait) => return Err(not_available(other)),

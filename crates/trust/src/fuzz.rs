@@ -225,6 +225,9 @@ pub fn run_block(data: &[u8]) {
 /// Footer, trailer, fences, filter, manifest.
 pub fn run_footer(data: &[u8]) {
     let _ = run::decode_footer(data);
+    if let Some(head) = run::EnvelopeHead::decode(data) {
+        assert!(data.len() >= run::ENVELOPE && head.kind as u8 == data[4], "{head:?}");
+    }
     let _ = run::Trailer::decode(data, 1, DB);
     if data.len() == run::Trailer::LEN {
         let mut fixed = data.to_vec();

@@ -5,13 +5,16 @@
 //!
 //! 1. Each checksummed unit alone (page, log block, superblock slot, envelope and trailer of a run
 //!    file, frame and header of an undo segment): 100,000 mutations, each detected.
-//! 2. Whole stores: `EVENKEEL_ROT` (2,000) damaged copies of `EVENKEEL_ROT_STORES` (8) stores, from
+//! 2. A run file without its footer: the database opens, and one index is damaged.
+//! 3. Whole stores: `EVENKEEL_ROT` (2,000) damaged copies of `EVENKEEL_ROT_STORES` (8) stores, from
 //!    seed `EVENKEEL_ROT_FIRST` (0) on, opened read-only and read.
 
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{Access, Database, Direction, IndexSpec, Isolation, Kind, Range, Row, TableRef};
 use evenkeel_base::{DatabaseId, Error, IndexId, PageNo, Stamp, TreeId, TxnId, UndoNo};
 use evenkeel_format::record::{Before, RowKind};
 use evenkeel_format::{page, run, superblock, undo, wal};
-use evenkeel_io::{Env, Rng};
+use evenkeel_io::{Env, MemEnv, Rng};
 use evenkeel_trust::mutate::mutate;
 use evenkeel_trust::stores::{self, LAST_ROWS, Store};
 use evenkeel_trust::{faulty, fuzz, panics};
@@ -333,4 +336,89 @@ fn one_damage(store: &Store, foreign: &Store, seed: u64, tally: &mut Tally) -> R
 /// The last transaction is missing.
 fn is_prefix(found: &[(i64, i64)], rows: &[(i64, i64)]) -> bool {
     found.len() + LAST_ROWS as usize == rows.len() && rows.starts_with(found)
+}
+
+/// A database with a table whose index `by_pad` has a file of its own, closed.
+fn with_a_built_index(env: &Arc<dyn Env>) -> String {
+    let db = Database::open_with("dir", stores::small_options(env.clone())).expect("opens");
+    db.create_table("t", &fuzz::small_table()).expect("creates");
+    write(&db, |table| {
+        (0..300).try_for_each(|id| {
+            table.insert(&[Int(id), Int(-id), Bytes(&id.to_be_bytes())]).map(|_| ())
+        })
+    })
+    .expect("fills");
+    db.checkpoint().expect("a checkpoint");
+    let before = faulty::paths(&**env);
+    db.add_indexes("t", &[IndexSpec::new("by_pad", &["pad"]).unique()]).expect("builds");
+    let new = faulty::paths(&**env).into_iter().filter(|p| !before.contains(p));
+    let files: Vec<String> = new.filter(|p| p.starts_with("runs/")).collect();
+    db.close().expect("closes");
+    files.into_iter().next().expect("a file of the build")
+}
+
+fn write(
+    db: &Database,
+    f: impl FnOnce(&mut TableRef<'_>) -> evenkeel::Result<()>,
+) -> evenkeel::Result<()> {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    f(&mut txn.table("t")?)?;
+    txn.commit().map(|_| ())
+}
+
+/// Entries that an index-only scan gives.
+fn entries(db: &Database, index: &str) -> evenkeel::Result<usize> {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let index = txn.table("t")?.index(index)?;
+    let mut scan = index.keys_only().scan(Range::ALL, Direction::Forward)?;
+    let (mut row, mut count) = (Row::new(), 0);
+    while scan.next(&mut row)? {
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// A run file that does not say what it holds takes its index along, and nothing else: the database
+/// opens, rows and the other index are read and written, who needs the index is told its names, the
+/// file and what to do, and dropping it and adding it again makes all whole.
+#[test]
+fn a_damaged_index_concerns_no_other() {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let path = with_a_built_index(&env);
+    let mut bytes = faulty::content(&*env, &path);
+    let end = bytes.len() - 4096;
+    bytes[end..].fill(0);
+    faulty::replace(&*env, &path, &bytes);
+    let open = || Database::open_with("dir", stores::small_options(env.clone()));
+    for _ in 0..2 {
+        let db = open().expect("opens all the same");
+        let error = entries(&db, "by_pad").expect_err("damaged");
+        let said = error.to_string();
+        for part in ["table=t", "index=by_pad", "file=runs/", "drop the index and add it again"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(error.kind(), Kind::Corrupt);
+        // A unique key is not guessed at; what leaves it as it is goes on.
+        let insert =
+            |t: &mut TableRef<'_>| t.insert(&[Int(900), Int(1), Bytes(b"new")]).map(|_| ());
+        let refused = write(&db, insert).expect_err("its key may be there");
+        assert_eq!(refused.context("index"), Some("by_pad"));
+        write(&db, |t| t.update(&[Int(7)], &[(1, Int(1_000))]).map(|_| ())).expect("updates");
+        write(&db, |t| t.delete(&[Int(8)]).map(|_| ())).expect("deletes");
+        write(&db, |t| t.insert(&[Int(8), Int(-8), Bytes(b"")]).map(|_| ())).expect_err("refused");
+        let found = db.check_table("t").expect("checks").problems;
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("by_pad") && found[0].contains(&path), "{found:?}");
+        assert_eq!(entries(&db, "by_value").expect("whole"), 299);
+        db.close().expect("closes");
+    }
+    let db = open().expect("opens");
+    db.drop_index("t", "by_pad").expect("drops");
+    assert!(!faulty::paths(&*env).contains(&path), "its file is gone");
+    db.add_indexes("t", &[IndexSpec::new("by_pad", &["pad"]).unique()]).expect("builds");
+    db.close().expect("closes");
+    let db = open().expect("opens");
+    assert_eq!(entries(&db, "by_pad").expect("whole"), 299);
+    assert_eq!(db.check_table("t").expect("checks").problems, Vec::<String>::new());
+    write(&db, |t| t.insert(&[Int(900), Int(1), Bytes(b"new")]).map(|_| ())).expect("inserts");
 }

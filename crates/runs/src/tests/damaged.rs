@@ -1,0 +1,175 @@
+//! Files that lost their footer: which indexes they take with them, and how these end.
+
+use super::rig::{Rig, spec};
+use crate::{Direction, KeyRange};
+use evenkeel_base::{Beat, Code, Error, IndexId, Lsn, Snapshot};
+use evenkeel_format::record::entry_op;
+use evenkeel_format::run::Trailer;
+use std::path::PathBuf;
+
+const INS: u8 = entry_op::INS | entry_op::FRESH;
+const ENTRIES: u32 = 200;
+
+impl Rig {
+    fn file(&self, number: u64) -> PathBuf {
+        self.dir.path().join(format!("runs/{number:08}.run"))
+    }
+
+    fn fill(&self, indexes: &[u32], from: u32) {
+        for index in indexes {
+            for n in from..from + ENTRIES {
+                self.put(*index, INS, &n.to_be_bytes(), &n.to_be_bytes());
+            }
+        }
+        self.flush();
+    }
+
+    /// Opened anew from a checkpoint, with these indexes in the catalog.
+    fn restart_from(&mut self, blob: &[u8], indexes: &[u32]) {
+        self.reopen();
+        self.runs.restore(blob).expect("restores");
+        self.runs.finish_restore().expect("a damaged file does not keep it closed");
+        indexes.iter().for_each(|id| self.runs.add_index(spec(*id, *id == 3, false)));
+        self.runs.drop_unknown().expect("drops");
+    }
+
+    fn error_of(&self, index: u32) -> Option<Error> {
+        let all = Snapshot::committed_at(Lsn::MAX);
+        let cursor = self.runs.cursor(IndexId(index), KeyRange::all(), Direction::Forward, all);
+        let error = cursor.expect("there").next().err();
+        let by_key = self.runs.current(IndexId(index), &[0; 4], &mut |_, _, _, _| true).err();
+        let estimate = self.runs.estimate(IndexId(index), &KeyRange::all()).err();
+        let check = self.runs.check(IndexId(index)).err();
+        let said = |e: &Option<Error>| e.as_ref().map(ToString::to_string);
+        for other in [&by_key, &estimate, &check] {
+            assert_eq!(said(other), said(&error), "every way to read it says the same");
+        }
+        error
+    }
+
+    fn damaged(&self, among: &[u32]) -> Vec<u32> {
+        among.iter().copied().filter(|index| self.error_of(*index).is_some()).collect()
+    }
+}
+
+/// Three indexes in one file, a fourth one in a file of its own; 9 has no entry.
+fn filled() -> (Rig, Vec<u8>) {
+    let rig = Rig::new(1 << 20);
+    [1, 3, 5, 7, 9].iter().for_each(|id| rig.runs.add_index(spec(*id, *id == 3, false)));
+    rig.fill(&[1, 3, 5], 0);
+    rig.fill(&[7], 0);
+    let blob = rig.runs.snapshot_blob();
+    (rig, blob)
+}
+
+const ALL: [u32; 5] = [1, 3, 5, 7, 9];
+
+fn footer(bytes: &[u8]) -> usize {
+    let at = bytes.len() - Trailer::LEN + 16 + 8;
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight")) as usize
+}
+
+#[test]
+fn a_file_without_its_footer_damages_the_indexes_in_it() {
+    type Spoil = fn(&mut Vec<u8>);
+    let cases: [(&str, Spoil, &[u32]); 7] = [
+        (
+            "footer",
+            |b| {
+                let at = footer(b);
+                b[at + 40] ^= 1;
+            },
+            &[1, 3, 5],
+        ),
+        (
+            "trailer",
+            |b| {
+                let at = b.len() - 20;
+                b[at] ^= 1;
+            },
+            &[1, 3, 5],
+        ),
+        (
+            "last block",
+            |b| {
+                let at = b.len() - 4096;
+                b[at..].fill(0);
+            },
+            &[1, 3, 5],
+        ),
+        // The first envelope: an index below the first that is whole may have been there.
+        (
+            "footer and head",
+            |b| {
+                let at = footer(b);
+                b[at + 40] ^= 1;
+                b[10] ^= 1;
+            },
+            &[1, 3, 5],
+        ),
+        // Behind what is left of it there may have been others.
+        ("cut", |b| b.truncate(4096), &[1, 3, 5, 7, 9]),
+        ("zeros", |b| b.fill(0), &[1, 3, 5, 7, 9]),
+        ("empty", |b| b.clear(), &[1, 3, 5, 7, 9]),
+    ];
+    for (what, spoil, expected) in cases {
+        let (mut rig, blob) = filled();
+        let path = rig.file(1);
+        let mut bytes = std::fs::read(&path).expect("the first file");
+        spoil(&mut bytes);
+        std::fs::write(&path, bytes).expect("written");
+        rig.restart_from(&blob, &ALL);
+        assert_eq!(rig.damaged(&ALL), expected, "{what}");
+        let error = rig.error_of(3).expect("damaged");
+        assert_eq!(error.code(), Code::RunDamaged);
+        assert_eq!(error.context("file"), Some("runs/00000001.run"), "{what}");
+        assert_eq!(error.context("index"), Some("3"), "{what}");
+    }
+    let (mut rig, blob) = filled();
+    std::fs::remove_file(rig.file(1)).expect("removed");
+    rig.restart_from(&blob, &ALL);
+    assert_eq!(rig.damaged(&ALL), ALL, "nobody knows what was in a missing file");
+}
+
+/// Entries of a damaged index are not flushed and its runs are in nobody's way; each can be
+/// dropped, and the last one takes the file along. Then all is whole, after a restart too.
+#[test]
+fn a_damaged_index_ends_with_its_drop() {
+    let (mut rig, blob) = filled();
+    let path = rig.file(1);
+    let whole = std::fs::read(&path).expect("the first file");
+    let mut bytes = whole.clone();
+    bytes.truncate(4096);
+    std::fs::write(&path, &bytes).expect("written");
+    rig.restart_from(&blob, &ALL);
+    for round in 1..30 {
+        rig.fill(&[3, 7], round * ENTRIES);
+        while rig.runs.merge_beat().expect("merges") == Beat::More {}
+    }
+    assert_eq!(rig.damaged(&ALL), ALL);
+    // Index 11 comes later, and the bytes behind the cut may have been of any index but it.
+    rig.runs.drop_index(IndexId(7)).expect("drops");
+    rig.runs.add_index(spec(11, false, false));
+    rig.fill(&[3, 11], 0);
+    assert!(rig.runs.stats(IndexId(3)).runs < 2, "its entries are not written");
+    let (blob, now) = (rig.runs.snapshot_blob(), [1, 3, 5, 9, 11]);
+    for file in [&bytes, &whole] {
+        // The file is back, but entries were left out meanwhile.
+        std::fs::write(&path, file).expect("written");
+        rig.restart_from(&blob, &now);
+        assert_eq!(rig.damaged(&now), [1, 3, 5, 9]);
+        assert_eq!(rig.count(11), ENTRIES as usize);
+    }
+    std::fs::write(&path, &bytes).expect("written");
+    rig.restart_from(&blob, &now);
+    for id in [1, 5, 9] {
+        rig.runs.drop_index(IndexId(id)).expect("drops");
+        assert!(path.exists(), "index 3 is damaged by it still");
+    }
+    rig.runs.drop_index(IndexId(3)).expect("drops");
+    assert!(!path.exists(), "its space is free");
+    let blob = rig.runs.snapshot_blob();
+    rig.restart_from(&blob, &[11]);
+    assert_eq!(rig.damaged(&[11]), []);
+    assert_eq!(rig.count(11), ENTRIES as usize);
+}
