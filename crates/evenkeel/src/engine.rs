@@ -254,13 +254,17 @@ impl Engine {
             memory_size: options.memory_size,
         };
         let end = recovery.run(&mut report)?;
+        let root: PageNo = superblock.catalog_root;
+        // A database that cannot be opened stays as it is: what it cannot do without is read before
+        // anything is written.
+        parts.pages.load_space()?;
+        evenkeel_tree::read_nodes(&parts.pages, evenkeel_tables::catalog::TREE, root)?;
         let epoch = end.epoch.max(superblock.epoch) + 1;
         let log = parts.connect(epoch, end.end, options.durability)?;
         log.set_checkpoint(superblock.redo)?;
         parts.runs.finish_restore()?;
         parts.txns.finish_recovery()?;
         let store_options = store_options(&options, &parts.shares);
-        let root: PageNo = superblock.catalog_root;
         let store = Store::open(parts.store_parts(&log), store_options, root)?;
         parts.runs.drop_unknown()?;
         superfile.update(&rt, |s| {

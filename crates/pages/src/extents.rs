@@ -141,8 +141,15 @@ impl Pages {
         Ok(())
     }
 
-    /// Builds the map in memory from the map pages and owners pages.
-    pub(crate) fn load_space(&self) -> Result<()> {
+    /// Builds the map in memory from the map pages and owners pages, once they are as the log says:
+    /// an open that fails here has written nothing. `attach_log` does it unless it is done.
+    ///
+    /// # Errors
+    /// `SpaceDamaged` and those of reading pages.
+    pub fn load_space(&self) -> Result<()> {
+        if self.space_loaded.get().is_some() {
+            return Ok(());
+        }
         let segments = {
             let first = self.read(evenkeel_base::PageNo(0), Access::Normal)?;
             self.geometry.segments(&first)?
@@ -162,6 +169,7 @@ impl Pages {
                 self.load_extent(extent)?;
             }
         }
+        self.space_loaded.get_or_init(|| ());
         Ok(())
     }
 

@@ -77,6 +77,7 @@ pub struct Pages {
     pub(crate) cleaner: Cleaner,
     pub(crate) clean_event: Arc<Event>,
     log: OnceLock<Arc<Log>>,
+    pub(crate) space_loaded: OnceLock<()>,
     prefetch: Mutex<VecDeque<PageNo>>,
     prefetch_event: Arc<Event>,
 }
@@ -113,6 +114,7 @@ impl Pages {
             cleaner: Cleaner::default(),
             clean_event: Arc::new(Event::new()),
             log: OnceLock::new(),
+            space_loaded: OnceLock::new(),
             prefetch: Mutex::new(VecDeque::new()),
             prefetch_event: Arc::new(Event::new()),
             geometry,

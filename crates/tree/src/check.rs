@@ -4,9 +4,9 @@
 
 use crate::tree::{Goal, Tree};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Error, Kind, Lsn, PageNo, Result};
+use evenkeel_base::{Code, Error, Kind, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::node::Node;
-use evenkeel_pages::{Access, PageSet, PageToken};
+use evenkeel_pages::{Access, PageSet, PageToken, Pages};
 
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,29 @@ impl TreeReport {
 const PROBLEMS_MAX: usize = 100;
 /// How often a child that does not fit its parent is looked at again: it may just have changed.
 const LOOKS: usize = 100;
+
+/// Reads every node of a tree that nobody uses yet: an open sees to it that it can, before it
+/// writes. The nodes stay in the pool for who reads them next.
+///
+/// # Errors
+/// Of reading a page; `TreeDamaged` for one that does not belong there.
+pub fn read_nodes(pages: &Pages, id: TreeId, root: PageNo) -> Result<()> {
+    let mut waiting = vec![(root, None)];
+    while let Some((page, level)) = waiting.pop() {
+        let image = pages.read(page, Access::Normal)?;
+        let node = Node::parse(&image).map_err(|error| error.with("page", page))?;
+        // Levels fall, so it ends.
+        if image.tree() != id || level.is_some_and(|level| level != node.level()) {
+            return Err(Error::new(Code::TreeDamaged).with("tree", id).with("page", page));
+        }
+        if let Some(below) = node.level().checked_sub(1) {
+            for slot in 0..node.count() {
+                waiting.push((node.inner_cell(slot)?.child, Some(below)));
+            }
+        }
+    }
+    Ok(())
+}
 
 struct Check<'t> {
     tree: &'t Tree,

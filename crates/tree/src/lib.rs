@@ -40,7 +40,7 @@ mod tree;
 mod write;
 
 pub use bulk::BulkLoad;
-pub use check::{Problem, TreeReport};
+pub use check::{Problem, TreeReport, read_nodes};
 pub use cursor::{Cursor, Direction};
 pub use estimate::LeafFigures;
 pub use insert::{LeafInserts, NewRow, RowsCommon};

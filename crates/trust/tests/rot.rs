@@ -422,3 +422,42 @@ fn a_damaged_index_concerns_no_other() {
     assert_eq!(db.check_table("t").expect("checks").problems, Vec::<String>::new());
     write(&db, |t| t.insert(&[Int(900), Int(1), Bytes(b"new")]).map(|_| ())).expect("inserts");
 }
+
+/// Each page of the catalog and of the space map in turn is damaged, in a closed store and in one
+/// that a kill left: an open that fails has changed no byte of the directory.
+#[test]
+fn an_open_that_fails_writes_nothing() {
+    let (mut of_closed, mut of_killed) = (0, 0);
+    for closed in [true, false] {
+        let store = stores::store(3, closed);
+        let slots = faulty::content(&*store.files, "evenkeel.super");
+        let superblock = superblock::Superblock::choose(&slots).expect("valid");
+        let pages = faulty::content(&*store.files, "pages/000000.pg");
+        for at in (0..pages.len() / 4096).map(|page| page * 4096) {
+            let (image, number) = (&pages[at..at + 4096], PageNo(at as u64 / 4096));
+            let is_whole = page::RawPage(image).verify(number, superblock.database_id).is_ok();
+            if !is_whole || page::tree(image) > evenkeel_tables::catalog::TREE {
+                continue;
+            }
+            let env: Arc<dyn Env> = faulty::copy(&*store.files);
+            let mut bytes = pages.clone();
+            bytes[at + 100] ^= 1;
+            faulty::replace(&*env, "pages/000000.pg", &bytes);
+            let files = || {
+                let paths = faulty::paths(&*env).into_iter().filter(|p| p != "evenkeel.lock");
+                paths.map(|p| (faulty::content(&*env, &p), p)).collect::<Vec<_>>()
+            };
+            let before = files();
+            if let Err(error) = Database::open_with("dir", stores::small_options(env.clone())) {
+                *if closed { &mut of_closed } else { &mut of_killed } += 1;
+                assert!(names_its_place(&error), "{error}");
+                let changed = files().into_iter().zip(&before).find(|(now, then)| now != *then);
+                let changed = changed.map(|((_, path), _)| path);
+                assert_eq!(changed, None, "page {}: {error}", at / 4096);
+                assert_eq!(files().len(), before.len(), "page {}: {error}", at / 4096);
+            }
+        }
+    }
+    println!("{of_closed} pages of a closed store, {of_killed} of a killed one");
+    assert!(of_closed > 1 && of_killed > 0);
+}
