@@ -79,9 +79,27 @@ pub const fn key_bytes_max(page_size: usize) -> usize {
     page_size / 5
 }
 
-/// Longest row in a leaf for a page size; longer ones go to overflow pages (E4).
-pub const fn row_bytes_max(page_size: usize) -> usize {
+/// Bytes of a page that two rows of the longest and short keys do not use, each half of them.
+const HALF_PAGE_BESIDE: usize = 66;
+/// Bytes of a page with one row, beside key, row and fences; a high fence may be one byte longer
+/// than the key before it.
+const ONE_ROW_BESIDE: usize =
+    crate::page::HEADER_BYTES + HEADER_BYTES + SLOT_BYTES + LEAF_CELL_BYTES + STAMP_BYTES + 1;
+
+/// Rows longer than this give their longest values to overflow pages (E4), as far as they can.
+pub const fn row_bytes_whole(page_size: usize) -> usize {
     page_size / 4
+}
+
+/// Longest row in a leaf under a clustered key of this length. About half a page; less under a long
+/// key, since a leaf must take one row whatever its fences: then a split makes room for any row, if
+/// need be in a leaf of its own.
+pub const fn row_bytes_max(page_size: usize, key_len: usize) -> usize {
+    let half = page_size / 2 - HALF_PAGE_BESIDE;
+    let longest = key_bytes_max(page_size);
+    let key_len = if key_len < longest { key_len } else { longest };
+    let alone = page_size - ONE_ROW_BESIDE - 2 * longest - key_len;
+    if half < alone { half } else { alone }
 }
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> usize {

@@ -105,7 +105,7 @@ impl Batch {
         let key = self.bytes.len();
         shape.encode_values(value, &mut self.bytes)?;
         let row = self.bytes.len();
-        if row - key > state.tree.row_bytes_max() || row - start > BATCH_BYTES {
+        if row - key > state.tree.row_bytes_whole() || row - start > BATCH_BYTES {
             return Ok(false);
         }
         let mut memory = 0;

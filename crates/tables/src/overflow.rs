@@ -143,7 +143,7 @@ impl Store {
 }
 
 impl Transaction {
-    /// Encodes the row; if it is too long for a leaf, its longest values go to overflow chains,
+    /// Encodes the row of `b.key`; if it is long, its longest values go to overflow chains,
     /// noted in `b.chains`.
     pub(crate) fn encode_row<'v>(
         &mut self,
@@ -153,7 +153,7 @@ impl Transaction {
     ) -> Result<()> {
         b.row.clear();
         b.chains.clear();
-        let limit = state.tree.row_bytes_max();
+        let limit = state.tree.row_bytes_whole();
         let shape = &state.shape;
         let too_long = match shape.encode_row(field, &mut b.row) {
             Ok(()) if b.row.len() <= limit => return Ok(()),
@@ -196,6 +196,8 @@ impl Transaction {
             None => field(i),
         };
         let encoded = shape.encode_row(&field, &mut b.row);
+        // What cannot leave the row may take more of the leaf.
+        let limit = state.tree.row_bytes_max(b.key.len());
         if encoded.is_ok() && b.row.len() <= limit {
             return Ok(());
         }

@@ -165,9 +165,14 @@ impl Tree {
         node::key_bytes_max(self.pages().page_size())
     }
 
-    /// Longest row that a leaf takes; store longer ones with `OverflowWriter`.
-    pub fn row_bytes_max(&self) -> usize {
-        node::row_bytes_max(self.pages().page_size())
+    /// Rows longer than this should give values to `OverflowWriter`.
+    pub fn row_bytes_whole(&self) -> usize {
+        node::row_bytes_whole(self.pages().page_size())
+    }
+
+    /// Longest row that a leaf takes under a key of this length.
+    pub fn row_bytes_max(&self, key_len: usize) -> usize {
+        node::row_bytes_max(self.pages().page_size(), key_len)
     }
 
     /// Frees all pages of the tree in O(extents) (E2). Nobody may use the tree afterwards.

@@ -214,7 +214,7 @@ impl Tree {
             }
             Decision::Remove { kind } => (kind, cell_flags::REMOVE, Stamp::default(), &[][..]),
         };
-        self.check_lengths(&[], row)?;
+        self.check_lengths(key, row)?;
         let stamp = if flags & cell_flags::STAMPED != 0 { stamp } else { Stamp::default() };
         body.clear();
         LeafChange { page, tree: self.id(), flags, stamp, key, row, logical: &[] }.encode(body);
@@ -229,8 +229,9 @@ impl Tree {
         if key.len() > self.key_bytes_max() {
             return too_long(Code::KeyTooLong, key.len(), self.key_bytes_max());
         }
-        if row.len() > self.row_bytes_max() {
-            return too_long(Code::RowTooLong, row.len(), self.row_bytes_max());
+        let row_max = self.row_bytes_max(key.len());
+        if row.len() > row_max {
+            return too_long(Code::RowTooLong, row.len(), row_max);
         }
         Ok(())
     }

@@ -4,11 +4,13 @@
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
     Access, Code, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Kind, Options,
-    TableSpec,
+    TableRef, TableSpec, Value,
 };
 use evenkeel_format::limits;
-use evenkeel_trust::faulty::FaultyEnv;
+use evenkeel_io::{Env, MemEnv};
+use evenkeel_trust::faulty::{self, FaultyEnv};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -200,4 +202,103 @@ fn every_limit_has_its_test() {
     let without: Vec<&str> =
         names.filter(|name| !tests.contains(&format!("limits::{name} + 1"))).collect();
     assert!(without.is_empty(), "not tried one beyond: {without:?}");
+}
+
+/// A row of 1,000 columns of four bytes, with NULLs and without, in pages of 16 KiB: inserted,
+/// updated, indexed, altered, rolled back, recovered.
+#[test]
+fn a_thousand_columns_are_a_row() {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let open = |env: &Arc<dyn Env>| {
+        let options =
+            Options { page_size: Some(16384), memory_size: 32 << 20, ..Options::default() };
+        Database::open_with("dir", options.env(env.clone())).expect("opens")
+    };
+    let db = open(&env);
+    let row = |id: i64, n: i64| -> Vec<Value> {
+        (0..1_000).map(|i| Value::Int(if i == 0 { id } else { n + i })).collect()
+    };
+    for (name, nullable) in [("whole", false), ("sparse", true)] {
+        let column = |i: usize| {
+            let column = ColumnSpec::new(&format!("c{i}"), ColumnType::Int32);
+            if nullable && i > 0 { column.nullable() } else { column }
+        };
+        let spec = (0..1_000).fold(TableSpec::new(), |spec, i| spec.column(column(i)));
+        let spec = spec.primary_key(&["c0"]).index(IndexSpec::new("by_999", &["c999"]));
+        db.create_table(name, &spec).expect("creates");
+    }
+    let write = |db: &Database, f: &dyn Fn(&mut TableRef<'_>, bool) -> evenkeel::Result<()>| {
+        for (name, nullable) in [("whole", false), ("sparse", true)] {
+            let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+            f(&mut txn.table(name).expect("there"), nullable).expect(name);
+            txn.commit().expect("commits");
+        }
+    };
+    write(&db, &|table, _| {
+        (0..100).try_for_each(|n| {
+            let values = row(n * 37 % 100, n);
+            let values: Vec<_> = values.iter().map(Value::as_ref).collect();
+            table.insert(&values).map(|_| ())
+        })
+    });
+    write(&db, &|table, nullable| {
+        (0..100).step_by(3).try_for_each(|id| {
+            let value = if nullable { evenkeel::ValueRef::Null } else { Int(-id) };
+            table.update(&[Int(id)], &[(500, value), (999, Int(id))]).map(|_| ())
+        })
+    });
+    let mut lost = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    for id in 0..100 {
+        lost.table("whole").expect("there").update(&[Int(id)], &[(1, Int(-7))]).expect("updates");
+    }
+    db.add_indexes("sparse", &[IndexSpec::new("by_500", &["c500"])]).expect("builds");
+    db.add_column("sparse", &ColumnSpec::new("more", ColumnType::Int32).nullable()).expect("adds");
+    // As a kill would leave it, then as a close does.
+    let killed = faulty::copy(&*env);
+    lost.rollback().expect("reverts");
+    db.close().expect("closes");
+    for env in [killed as Arc<dyn Env>, env] {
+        let db = open(&env);
+        for name in ["whole", "sparse"] {
+            let report = db.check_table(name).expect("checks");
+            assert_eq!((report.rows, report.problems), (100, vec![]), "{name}");
+        }
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+        for id in 0..100 {
+            let row = txn.table("whole").expect("there").get(&[Int(id)]).expect("reads");
+            let row = row.expect("a row");
+            let expected = if id % 3 == 0 { Int(id) } else { Int(id * 73 % 100 + 999) };
+            assert_eq!(row.value(999).expect("a value"), expected);
+            assert_ne!(row.value(1).expect("a value"), Int(-7), "it was rolled back");
+        }
+    }
+}
+
+/// Fixed columns cannot leave the row: the longest row is as documented, one byte more is refused.
+#[test]
+fn the_longest_row_is_half_a_page() {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let options = Options { page_size: Some(16384), memory_size: 32 << 20, ..Options::default() };
+    let db = Database::open_with("dir", options.env(env)).expect("opens");
+    let row_of = |last: u16| -> evenkeel::Result<()> {
+        let name = format!("t{last}");
+        let fixed = |i: u16, len| ColumnSpec::new(&format!("f{i}"), ColumnType::FixedBytes { len });
+        let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
+        let spec = (0..31).fold(spec, |spec, i| spec.column(fixed(i, 255))).column(fixed(31, last));
+        db.create_table(&name, &spec.primary_key(&["id"]))?;
+        let bytes = [7; 255];
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        for id in 0..10 {
+            let mut row = vec![Int(id)];
+            row.extend((0..31).map(|_| Bytes(&bytes)));
+            row.push(Bytes(&bytes[..usize::from(last)]));
+            txn.table(&name)?.insert(&row)?;
+        }
+        txn.commit().map(|_| ())
+    };
+    let first = (150..255).find(|last| row_of(*last).is_err()).expect("one is too long");
+    let error = row_of(first + 1).expect_err("longer still");
+    assert_eq!(error.code(), Code::RowTooLong);
+    assert_eq!(error.context("limit"), Some("8126"), "{error}");
+    assert_eq!(error.context("bytes"), Some("8128"), "{error}");
 }

@@ -68,8 +68,8 @@ fn stream(txn: &mut Transaction, table: &Arc<Table>, len: usize, seed: u8) -> La
 fn values_around_the_limits_of_a_row_and_of_a_read_come_back() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
-    let limit = table.state().tree.row_bytes_max();
-    let quarter = PAGE / 4;
+    let limit = table.state().tree.row_bytes_max(8);
+    let quarter = table.state().tree.row_bytes_whole();
     let mut lens = vec![0, 1, 63, 64, (1 << 20) - 1, 1 << 20, (1 << 20) + 1];
     lens.extend(quarter - 40..quarter + 2);
     lens.extend(limit - 40..limit + 2);

@@ -482,7 +482,7 @@ pub const ALL: &[Provocation] = &[
         failed(memory().create_table(&"x".repeat(limits::NAME_BYTES_MAX + 1), &spec()))
     }),
     (Code::DefinitionInvalid, &["a table needs a column"], || create(TableSpec::new())),
-    (Code::TooManyColumns, &["count=1001", "limit=1000"], || create(wide(1001))),
+    (Code::TooManyColumns, &["count=1018", "limit=1017"], || create(wide(1018))),
     (Code::TooManyIndexes, &["count=65", "limit=64"], || {
         create((0..65).fold(spec(), |s, i| s.index(IndexSpec::new(&format!("i{i}"), &["a"]))))
     }),
