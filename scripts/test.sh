@@ -28,6 +28,7 @@ rung 1-plugin-sessions bash scripts/test-plugin-sessions.sh
 rung 1-plugin-two-phase bash scripts/test-plugin-two-phase.sh
 rung 1-plugin-crash bash scripts/test-plugin-crash.sh
 rung 1-plugin-failures bash scripts/test-failures.sh
+rung 1-plugin-many-tables bash scripts/test-many-tables.sh
 rung 1-plugin-install bash scripts/test-install.sh
 rung 1-mtr bash scripts/test-mtr.sh quick
 rungs_done
