@@ -2,10 +2,11 @@
 //! asks it first. Required work is never cut; the surplus is shaped.
 //!
 //! The law has two pure halves. [`budget`] says how many bytes per second background work may ask
-//! of the device: as much as it likes while the device is no slower than it was, less when each
-//! byte takes longer. [`divide`] gives the budget to the classes: required work first, then each
-//! class its minimum share, then what is left in order of priority. Only device time counts, never
-//! a wait for other work, and the budget moves by at most a factor of two per tick.
+//! of the device: as much as it likes while the device is no slower than it was, less when batches
+//! of the same shape take longer than they did. [`divide`] gives the budget to the classes:
+//! required work first, then each class its minimum share, then what is left in order of priority.
+//! Only device time counts, never a wait for other work, and the budget moves by at most a factor
+//! of two per tick.
 
 use evenkeel_base::journal::{Journal, Law};
 use evenkeel_base::metrics::Metric;
@@ -64,8 +65,9 @@ pub trait Governor: Send + Sync {
     /// limit) is granted at once. Returns the nanoseconds to wait before doing it (0: go). The
     /// caller waits with cause `governor` and need not ask again.
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64;
-    /// Reports how long the device took, so that the surplus can be shaped.
-    fn report(&self, class: Class, bytes: u64, device_ns: u64);
+    /// Reports how long the device took for `bytes` in so many requests, one after the other, so
+    /// that the surplus can be shaped.
+    fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64);
 }
 
 /// Nanoseconds between two evaluations of the law.
@@ -85,6 +87,11 @@ const WAIT_MAX_NS: u64 = 100_000_000;
 const WAIT_MAX_OWN_NS: u64 = 500_000_000;
 /// Fewer bytes in a tick say nothing about the device.
 const SAMPLE_BYTES: u64 = 256 << 10;
+/// Nor do fewer batches about those of their shape, if their bytes are fewer too.
+const SAMPLE_BATCHES: u64 = 4;
+/// Batches are told apart by the logarithms of their bytes and of their requests.
+const SIZES: usize = 24;
+const COUNTS: usize = 8;
 
 /// What a class asks for, bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,7 +123,7 @@ pub fn divide(budget: u64, demand: &[Demand; CLASSES]) -> [u64; CLASSES] {
 }
 
 /// The budget for the next tick. `best` is the best rate of the device, bytes per second; `slower`
-/// how many times longer than then a byte takes now, in sixteenths (16: as good as ever).
+/// how many times longer than at best batches take now, in sixteenths (16: as good as ever).
 pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
     let free = SLOWER * 16;
     let wanted = match slower <= free {
@@ -152,33 +159,104 @@ pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
     Some([budget].into_iter().chain(divide(budget, &demand)).collect())
 }
 
+/// What batches of one shape took.
 #[derive(Clone, Copy, Default)]
-struct Sample {
+struct Shape {
+    batches: u64,
     bytes: u64,
     ns: u64,
     /// The least nanoseconds for 64 KiB; 0: not known. It rises slowly, for devices change.
     best: u64,
+    /// It was measured; else it follows from other shapes.
+    measured: bool,
+}
+
+/// What the batches of one class took, by their shape: few bytes, many requests, or a sync behind
+/// them make each byte take longer however idle the device is, so like is compared with like.
+#[derive(Clone, Copy)]
+struct Sample {
+    /// By the logarithms of the requests and of the bytes.
+    shapes: [[Shape; SIZES]; COUNTS],
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        Sample { shapes: [[Shape::default(); SIZES]; COUNTS] }
+    }
 }
 
 impl Sample {
+    fn add(&mut self, requests: u64, bytes: u64, ns: u64) {
+        let log = |n: u64| n.max(1).ilog2() as usize;
+        let shape = &mut self.shapes[log(requests).min(COUNTS - 1)][log(bytes).min(SIZES - 1)];
+        shape.batches += 1;
+        shape.bytes += bytes;
+        shape.ns += ns;
+    }
+
     /// Ends a tick; how many times longer than the best, in sixteenths.
-    fn slower(&mut self) -> Option<u64> {
-        let (bytes, ns) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.ns));
-        if bytes < SAMPLE_BYTES {
-            (self.bytes, self.ns) = (bytes, ns);
+    fn slower(&mut self, known: &Known) -> Option<u64> {
+        if self.shapes.as_flattened().iter().map(|shape| shape.bytes).sum::<u64>() < SAMPLE_BYTES {
             return None;
         }
-        let now = (ns.saturating_mul(65536) / bytes).max(1);
-        self.best = match self.best {
-            0 => now,
-            best => now.min(best + best / 256 + 1),
-        };
-        Some(now.saturating_mul(16) / self.best)
+        let (mut took, mut best) = (0u64, 0u64);
+        for (requests, sizes) in self.shapes.iter_mut().enumerate() {
+            for (size, shape) in sizes.iter_mut().enumerate().filter(|(_, s)| s.batches > 0) {
+                took = took.saturating_add(shape.ns.max(1));
+                best = best.saturating_add(shape.end(known[requests][size]));
+            }
+        }
+        Some(took.saturating_mul(16) / best.max(1))
     }
 
     fn rate(&self) -> u64 {
-        65_536_000_000_000u64.checked_div(self.best).unwrap_or(0)
+        let rate = |shape: &Shape| 65_536_000_000_000u64.checked_div(shape.best).unwrap_or(0);
+        self.shapes.as_flattened().iter().map(rate).max().unwrap_or(0)
     }
+}
+
+impl Shape {
+    /// Ends a tick; the nanoseconds that so many bytes take at best. `known`: what follows for the
+    /// shape from others.
+    fn end(&mut self, known: u64) -> u64 {
+        let Shape { batches, bytes, ns, best, measured } = *self;
+        let now = (ns.saturating_mul(65536) / bytes.max(1)).max(1);
+        // The quickest of a few says nothing about what they take as a rule.
+        let counts = batches >= SAMPLE_BATCHES || bytes >= SAMPLE_BYTES;
+        let best = match (best, known) {
+            (0, 0) => now,
+            (0, known) => known.min(now),
+            (best, _) => best,
+        };
+        *self = Shape { best: self.best, measured, ..Shape::default() };
+        if counts {
+            self.measured |= now <= 2 * best;
+            let rises = if self.measured { 256 } else { 32 };
+            self.best = now.min(best + best / rises + 1);
+        }
+        best.saturating_mul(bytes) / 65536
+    }
+}
+
+/// The most that 64 KiB take at best in batches of each shape, as others show; 0: not known.
+type Known = [[u64; SIZES]; COUNTS];
+
+/// On an idle device a batch takes no longer than one of as many requests or more that has more
+/// bytes, and each byte no longer than in one that has fewer.
+fn known(samples: &[Sample; CLASSES]) -> Known {
+    let mut known = [[0; SIZES]; COUNTS];
+    let all = samples.iter().flat_map(|sample| sample.shapes.iter().enumerate());
+    for (requests, sizes) in all {
+        for (size, shape) in sizes.iter().enumerate().filter(|(_, shape)| shape.measured) {
+            for known in &mut known[..=requests] {
+                for (other, known) in known.iter_mut().enumerate() {
+                    let most = shape.best.saturating_mul(1 << size.saturating_sub(other));
+                    *known = if *known == 0 { most } else { most.min(*known) };
+                }
+            }
+        }
+    }
+    known
 }
 
 struct State {
@@ -188,7 +266,7 @@ struct State {
     rates: [u64; CLASSES],
     /// When the class has used up what it was granted.
     free_at_ns: [u64; CLASSES],
-    samples: [Sample; CLASSES],
+    samples: Box<[Sample; CLASSES]>,
 }
 
 impl State {
@@ -200,7 +278,9 @@ impl State {
         let per_sec = |n: u64| (u128::from(n) * 1_000_000_000 / u128::from(elapsed)) as u64;
         let demand = std::mem::take(&mut self.asked)
             .map(|d| Demand { required: per_sec(d.required), surplus: per_sec(d.surplus) });
-        let slower = self.samples.iter_mut().filter_map(Sample::slower).max().unwrap_or(16);
+        let known = known(&self.samples);
+        let slower = self.samples.iter_mut().filter_map(|sample| sample.slower(&known));
+        let slower = slower.max().unwrap_or(16);
         let best = self.samples.iter().map(Sample::rate).max().unwrap_or(0);
         let previous = self.budget;
         self.budget = if best == 0 { UNLIMITED } else { budget(previous, best, slower) };
@@ -265,11 +345,9 @@ impl Governor for PriorityGovernor {
         wait
     }
 
-    fn report(&self, class: Class, bytes: u64, device_ns: u64) {
+    fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64) {
         let mut state = self.state.lock();
-        let sample = &mut state.samples[class as usize];
-        sample.bytes += bytes;
-        sample.ns += device_ns;
+        state.samples[class as usize].add(requests, bytes, device_ns);
     }
 }
 

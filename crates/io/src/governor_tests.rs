@@ -93,15 +93,15 @@ fn merges_give_way_to_a_busy_device_and_required_work_does_not() {
         let (mut merge_at, mut build_at) = (now, now);
         while now < end {
             assert_eq!(governor.grant(Class::Checkpoint, 1 << 20, true, now), 0);
-            governor.report(Class::Checkpoint, 1 << 20, device);
+            governor.report(Class::Checkpoint, 1, 1 << 20, device);
             if merge_at <= now {
                 merge_at = now + governor.grant(Class::Merge, 1 << 20, false, now).max(1);
-                governor.report(Class::Merge, 1 << 20, device);
+                governor.report(Class::Merge, 1, 1 << 20, device);
                 merge += 1;
             }
             if build_at <= now {
                 build_at = now + governor.grant(Class::Ddl, 1 << 20, false, now).max(1);
-                governor.report(Class::Ddl, 1 << 20, device);
+                governor.report(Class::Ddl, 1, 1 << 20, device);
                 build += 1;
             }
             now += device;
@@ -114,4 +114,45 @@ fn merges_give_way_to_a_busy_device_and_required_work_does_not() {
     assert!(merged[15] < 25 && merged[15] >= 8, "cut, and not to nothing: {}", merged[15]);
     assert!((2..=8).contains(&built[15]), "held back, and not to nothing: {}", built[15]);
     assert!(merged[25] > 200, "all of it again");
+}
+
+/// The device is as quick as ever; only what is asked of it changes from large writes to small
+/// ones, each with a sync behind it.
+#[test]
+fn small_requests_are_not_a_slow_device() {
+    let governor = PriorityGovernor::default();
+    let mut now = 0u64;
+    let device = |bytes: u64| 2_000_000 + bytes;
+    let mut waited = 0;
+    for tick in 0..400u64 {
+        let bytes = if tick < 100 { 4 << 20 } else { (1 + tick % 5) << 14 };
+        for _ in 0..8 {
+            assert_eq!(governor.grant(Class::Checkpoint, bytes, true, now), 0);
+            governor.report(Class::Checkpoint, 1, bytes, device(bytes));
+            waited += governor.grant(Class::Ddl, 1 << 20, false, now);
+            governor.report(Class::Ddl, 1, 1 << 20, device(1 << 20));
+            now += device(bytes) + device(1 << 20);
+        }
+    }
+    assert_eq!(waited, 0, "nanoseconds");
+}
+
+/// What is not known of a shape follows from others, and is never said of a device too quick.
+#[test]
+fn shapes_never_seen_follow_from_others() {
+    let mut samples: [Sample; CLASSES] = Default::default();
+    assert!(known(&samples).as_flattened().iter().all(|best| *best == 0));
+    // Two requests of 64 KiB together in 1 ms, four times.
+    (0..4).for_each(|_| samples[0].add(2, 64 << 10, 1_000_000));
+    let none = known(&samples);
+    assert_eq!(samples[0].slower(&none), Some(16), "nothing to compare with");
+    let known = known(&samples);
+    let (one, two, four) = (0, 1, 2);
+    assert_eq!(known[two][16], 1_000_000);
+    assert_eq!(known[two][20], 1_000_000, "no byte takes longer than in a smaller batch");
+    assert_eq!(known[one][14], 4_000_000, "a quarter of the bytes: no longer in all");
+    assert_eq!(known[four], [0; SIZES], "more requests take who knows how long");
+    // Another class writes 1 MiB at once, at a tenth of that speed.
+    samples[1].add(1, 1 << 20, 160_000_000);
+    assert_eq!(samples[1].slower(&known), Some(160));
 }

@@ -417,7 +417,7 @@ impl Pages {
         }
         self.rt.step();
         let mut segments = BTreeSet::new();
-        let mut at = 0;
+        let (mut at, mut requests) = (0, 0);
         let joins = |a: &Item, b: &Item| {
             b.page.0 == a.page.0 + 1 && self.files.place(a.page).0 == self.files.place(b.page).0
         };
@@ -428,13 +428,14 @@ impl Pages {
             }
             segments.insert(self.files.place(run[0].page).0);
             at += run.len();
+            requests += 1;
         }
         self.rt.step();
         for segment in segments {
             self.files.segment(segment)?.sync()?;
         }
         let ns = self.rt.env.now_ns().saturating_sub(start);
-        self.rt.governor.report(class, bytes, ns);
+        self.rt.governor.report(class, requests, bytes, ns);
         self.rt.metrics.add(Metric::FlushDone, items.len() as u64);
         Ok(())
     }

@@ -54,7 +54,7 @@ impl Pages {
         match self.load_run_as(Access::Normal, first, count) {
             Ok(brought) => {
                 let ns = self.rt.env.now_ns().saturating_sub(start);
-                self.rt.governor.report(Class::Columnar, bytes, ns);
+                self.rt.governor.report(Class::Columnar, 1, bytes, ns);
                 self.rt.metrics.add(Metric::WarmPagesRead, brought as u64);
             }
             Err(error) => log::debug!("{count} pages from {first}: not read in: {error}"),

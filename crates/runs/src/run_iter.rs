@@ -88,7 +88,7 @@ impl Loader {
                     let start = rt.env.now_ns();
                     let (buf, at) = segment.file.read(position, want as usize)?;
                     let ns = rt.env.now_ns().saturating_sub(start);
-                    rt.governor.report(purpose.class, want, ns);
+                    rt.governor.report(purpose.class, 1, want, ns);
                     rt.metrics.add(*metric, buf.len() as u64);
                     *span = Some(Span { file, start: position - at as u64, buf });
                 }

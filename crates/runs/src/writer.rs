@@ -132,7 +132,7 @@ impl RunWriter {
         let start = rt.env.now_ns();
         self.file.write_at(&self.buf[..self.filled], self.written)?;
         let ns = rt.env.now_ns().saturating_sub(start);
-        rt.governor.report(self.purpose.class, self.filled as u64, ns);
+        rt.governor.report(self.purpose.class, 1, self.filled as u64, ns);
         rt.metrics.add(self.metric, self.filled as u64);
         self.written += self.filled as u64;
         self.filled = 0;

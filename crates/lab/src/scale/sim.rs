@@ -197,7 +197,7 @@ impl World<'_> {
         let (ios, read, written) = io;
         let pause = self.governor.grant(class, read + written, required, now);
         let ns = self.disk.serve(now + pause, ios, read, written);
-        self.governor.report(class, read + written, ns);
+        self.governor.report(class, ios, read + written, ns);
         pause + ns
     }
 
