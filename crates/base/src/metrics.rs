@@ -103,6 +103,7 @@ metrics! {
     FilterProbes = "filter_probes", "count", "Bloom filter probes";
     FilterSkips = "filter_skips", "count", "Runs skipped by a Bloom filter";
     EntriesSkipped = "entries_skipped", "count", "Index entries skipped by scans";
+    RunEntriesSkipped = "run_entries_skipped", "count", "Of these, entries of runs: merging begins where they are most";
     EntriesAnnihilated = "entries_annihilated", "count", "Index entries that scans took out of memtables with what cancels them";
     IndexViewsTaken = "index_views_taken", "count", "Index scans of idle clients that a flush, a merge or a drop made go on with a new view";
     BuildReadBytes = "build_read_bytes", "bytes", "Bytes read by index builds";

@@ -4,8 +4,9 @@
 //!
 //! Held: users' writes fail for want of space by themselves, before these blocks are touched. When
 //! required background work finds the disk full, user writes are refused first, then the blocks go
-//! back to the file system, and the work is tried again. Once all of it is done and the blocks can
-//! be had again, users go on. (Two log segments are kept back in the same way by the log itself.)
+//! back to the file system, and the work is tried again. Indexes full of garbage are merged then
+//! (`Runs::set_short`), and nothing that frees none. Once all of it is done and the blocks can be had
+//! again, users go on. (Two log segments are kept back in the same way by the log itself.)
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, Error, Result};
@@ -25,6 +26,8 @@ pub(crate) struct Ballast {
     bytes: u64,
     state: Mutex<State>,
     event: Arc<Event>,
+    /// Is told whether it is gone.
+    tell: Box<dyn Fn(bool) + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -36,11 +39,15 @@ struct State {
 
 impl Ballast {
     /// Takes the blocks. On a disk that is full already the database opens all the same, and user
-    /// writes are refused until they can be had.
+    /// writes are refused until they can be had. `tell` hears when they go and when they are back.
     ///
     /// # Errors
     /// Those of the environment but `DiskFull`.
-    pub(crate) fn open(rt: &Arc<Runtime>, bytes: u64) -> Result<Arc<Ballast>> {
+    pub(crate) fn open(
+        rt: &Arc<Runtime>,
+        bytes: u64,
+        tell: impl Fn(bool) + Send + Sync + 'static,
+    ) -> Result<Arc<Ballast>> {
         let file = rt.env.open(BALLAST_FILE, OpenMode::READ_WRITE)?;
         let ballast = Arc::new(Ballast {
             rt: rt.clone(),
@@ -48,12 +55,14 @@ impl Ballast {
             bytes,
             state: Mutex::default(),
             event: Arc::default(),
+            tell: Box::new(tell),
         });
         if let Err(error) = ballast.take() {
             if error.code() != Code::DiskFull {
                 return Err(error);
             }
             rt.health.refuse(error);
+            (ballast.tell)(true);
         }
         Ok(ballast)
     }
@@ -86,6 +95,7 @@ impl Ballast {
             if let Err(error) = given {
                 log::error!("giving the ballast away: {error}");
             }
+            (self.tell)(true);
             self.event.notify();
         }
     }
@@ -121,6 +131,7 @@ impl Ballast {
         }
         if self.state.lock().held {
             log::info!("there is space again, user writes go on");
+            (self.tell)(false);
             self.rt.health.allow();
         }
         Ok(Beat::Idle)

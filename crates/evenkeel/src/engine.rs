@@ -174,7 +174,9 @@ impl Engine {
         };
         if !engine.options.read_only {
             let shares = Shares::of(engine.options.memory_size).with(&engine.options.geometry);
-            engine.ballast = Some(Ballast::open(&engine.rt, shares.ballast_bytes())?);
+            let runs = engine.runs.clone();
+            let tell = move |is_gone| runs.set_short(is_gone);
+            engine.ballast = Some(Ballast::open(&engine.rt, shares.ballast_bytes(), tell)?);
             // A crash while a list was written left it.
             if names.iter().any(|n| n == NEW_FILE) {
                 engine.rt.env.remove(NEW_FILE)?;
@@ -423,7 +425,7 @@ impl Engine {
         self.required_if(name, || true, beat)
     }
 
-    /// A merge that ingest needs may, one to rest may not.
+    /// A merge that ingest needs may, and one that frees space; one to rest may not.
     fn merging(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
         let (runs, same) = (self.runs.clone(), self.runs.clone());
         self.required_if("merge", move || same.needs_space(), move || runs.merge_beat())

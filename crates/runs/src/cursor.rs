@@ -334,7 +334,8 @@ impl IndexCursor {
             if self.is_stale() {
                 return Ok(Step::Stale);
             }
-            self.skipped += 1;
+            let source = merger.first_source();
+            self.pass(merger, Some(source));
             if visible {
                 self.skipped += merger.next_key()?;
             } else {
@@ -342,6 +343,7 @@ impl IndexCursor {
             }
         }
     }
+
     /// The entries of a key arrive oldest first: the last visible one decides.
     fn reverse(&mut self, merger: &mut Merger) -> Result<Step> {
         let mut key = Vec::new();
@@ -352,18 +354,20 @@ impl IndexCursor {
             key.clear();
             key.extend_from_slice(item.key);
             let pk_len = item.pk_len;
-            let mut live = false;
+            let (mut live, mut shown) = (false, None);
             while let Some(item) = merger.top() {
                 if item.key != key {
                     break;
                 }
+                let mut passed = Some(merger.first_source());
                 if self.judge(&item) {
                     live = item.op & entry_op::INS != 0;
                     self.value.clear();
                     self.value.extend_from_slice(item.value);
-                } else {
-                    self.skipped += 1;
+                    // What it supersedes is passed over.
+                    passed = std::mem::replace(&mut shown, passed);
                 }
+                self.pass(merger, passed);
                 merger.advance()?;
             }
             if self.is_stale() {
@@ -375,9 +379,17 @@ impl IndexCursor {
             if live {
                 return Ok(Step::Live);
             }
-            self.skipped += 1;
+            self.pass(merger, shown);
         }
         Ok(Step::End)
+    }
+
+    /// An entry of this source was passed over.
+    fn pass(&mut self, merger: &mut Merger, source: Option<u32>) {
+        if let Some(source) = source {
+            self.skipped += 1;
+            merger.skip_of(source);
+        }
     }
 }
 

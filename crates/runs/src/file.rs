@@ -18,6 +18,7 @@ use evenkeel_format::run::{
 use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Path of a run file.
 pub(crate) fn path(number: u64) -> String {
@@ -261,6 +262,9 @@ pub(crate) struct Run {
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
+    /// Its entries that readers have passed over, since the open: dead, superseded, or not for
+    /// their snapshot.
+    pub(crate) skipped: AtomicU64,
 }
 
 impl Run {
@@ -278,8 +282,19 @@ impl Run {
             bytes: sum(SliceInfo::bytes),
             entries: sum(|s| s.entries),
             deletes: sum(|s| s.deletes),
+            skipped: AtomicU64::new(0),
             segments,
         })
+    }
+
+    /// A reader has passed over so many of its entries: once for each scan.
+    pub(crate) fn note_skipped(&self, entries: u64) {
+        self.skipped.fetch_add(entries, Relaxed);
+    }
+
+    /// Its entries that readers have passed over.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.skipped.load(Relaxed)
     }
 
     /// The run without what lies below a key; `None` if nothing is left.
@@ -304,6 +319,9 @@ impl Run {
         run.entries -= gone(cut.entries);
         run.deletes -= gone(cut.deletes);
         run.bytes -= bytes;
+        // What went is merged: what is left was skipped in proportion.
+        let skipped = u128::from(self.skipped()) * u128::from(run.bytes);
+        run.skipped = AtomicU64::new((skipped / u128::from(self.bytes.max(1))) as u64);
         Some(run)
     }
 

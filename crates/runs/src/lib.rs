@@ -54,7 +54,7 @@ pub use credit::{MemReserved, credit_bytes, pays_bytes, room_bytes};
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
 pub use policy::{FREES_NOTHING, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run};
-pub use policy::{decide_merge, next_merge};
+pub use policy::{Turn, decide_merge, next_merge};
 pub use prune::{Asked, Summary, SummaryBuilder};
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;

@@ -11,14 +11,16 @@ pub(crate) use job::{MergeJob, READ_AHEAD};
 
 use crate::Runs;
 use crate::chain::Rules;
-use crate::policy::{FREES_NOTHING, Facts, Spare, bytes_per_run, choose, next_merge, numbers};
-use crate::policy::{pick_rest, spare_beside};
+use crate::file::Run;
+use crate::policy::{FREES_NOTHING, Facts, Rest, Spare, Turn, bytes_per_run, choose, garbage};
+use crate::policy::{next_merge, next_rest, numbers, pick_rest, spare_beside};
 use crate::state::{Index, State};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
 use job::{Order, Step};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -105,14 +107,14 @@ impl Runs {
         ingest.spare.unwrap_or(Spare::None)
     }
 
-    fn merge_step(&self, spare: Spare) -> Result<Beat> {
+    pub(crate) fn merge_step(&self, spare: Spare) -> Result<Beat> {
         let mut seat = self.rt.try_seat();
         // Runs of a merge that waits for a seat would be missing where ingest needs one.
         self.begin_merges(if seat.is_some() { spare } else { Spare::None })?;
         let job = {
             let mut jobs = self.merge_jobs.lock();
-            let known = jobs.iter().map(|job| (job.purpose.required, job.left));
-            next_merge(known, seat.is_none()).map(|i| jobs.swap_remove(i))
+            let waiting = jobs.iter().map(MergeJob::turn);
+            next_merge(waiting, seat.is_none()).map(|i| jobs.swap_remove(i))
         };
         let must_wait = match &job {
             Some(job) => !job.purpose.required,
@@ -129,13 +131,17 @@ impl Runs {
             seat = None;
         }
         let _seat = seat;
-        if self.is_gone(&job) {
+        if self.is_gone(&job) || self.takes_space(&job) {
             self.give_up(job);
             return Ok(Beat::More);
         }
         let before = job.left;
         let (index, unpaid) = (job.index, job.unpaid);
         match self.merge_on(&mut job) {
+            Ok(Beat::More) if job.is_barren() => {
+                self.barren.lock().insert(index);
+                self.give_up(job);
+            }
             Ok(Beat::More) => {
                 job.unpaid = self.issue_credit(index, unpaid, before - job.left, before);
                 self.merge_jobs.lock().push(job);
@@ -145,7 +151,7 @@ impl Runs {
                 *self.merge_full.lock() = None;
             }
             Err(error) if matches!(error.code(), Code::DiskFull | Code::LogFull) => {
-                let required = job.purpose.required;
+                let required = job.purpose.required || job.frees;
                 self.give_up(job);
                 // Ingest must not wait for a merge that finds no space.
                 *self.merge_full.lock() = Some((error.clone(), required));
@@ -186,6 +192,11 @@ impl Runs {
         !self.state.read().indexes.contains_key(&job.index)
     }
 
+    /// Space is short, and nobody needs the merge.
+    fn takes_space(&self, job: &MergeJob) -> bool {
+        self.is_short.load(Ordering::SeqCst) && !job.purpose.required && !job.frees
+    }
+
     fn give_up(&self, job: MergeJob) {
         self.rt.metrics.add(Metric::MergesGivenUp, 1);
         let (index, numbers) = (job.index, job.numbers.clone());
@@ -204,46 +215,99 @@ impl Runs {
         }
     }
 
-    /// Starts jobs wherever the policy asks for one.
-    fn begin_merges(&self, spare: Spare) -> Result<()> {
-        let mut chosen = Vec::new();
-        let now = self.now_ns();
-        let under_way = self.freeing();
-        {
-            let mut state = self.state.write();
-            let several: Vec<IndexId> = state.several.iter().copied().collect();
-            let State { indexes, merging, .. } = &mut *state;
-            for id in several {
-                let Some(index) = indexes.get_mut(&id) else { continue };
-                let mut busy = merging.remove(&id).unwrap_or_default();
-                let may_rest = match spare {
-                    Spare::None => false,
-                    Spare::Read => index.read.load(Ordering::Relaxed),
-                    Spare::All => true,
-                };
-                let mut freeing = under_way.get(&id).copied().unwrap_or(FREES_NOTHING);
-                loop {
-                    // What the policy wants under ingest keeps the runs inside their limit (G2).
-                    let runs = facts(index, &busy);
-                    let Some((range, required)) = choose(&runs, may_rest, freeing) else { break };
-                    let said = [range.start as u64, range.end as u64, u64::from(required)];
-                    let what = || (numbers(&runs, may_rest, freeing), said.to_vec());
-                    self.rt.journal.note(Law::Merge, now, what);
-                    let bytes = runs[range.clone()].iter().map(|r| r.bytes).sum();
-                    if required {
-                        freeing = freeing.min(bytes_per_run(bytes, range.len()));
-                    }
-                    let order = order(id, index, range, required);
-                    busy.extend(order.inputs.iter().map(|r| r.number));
-                    index.read.store(false, Ordering::Relaxed);
-                    chosen.push(order);
+    /// What the policy asks for, marked as being merged: all that ingest needs; of what is merged to
+    /// rest the first (D4), if it comes before what is under way.
+    fn choose_merges(&self, spare: Spare) -> Vec<Order> {
+        let (now, under_way) = (self.now_ns(), self.freeing());
+        let jobs: Vec<Turn> = self.merge_jobs.lock().iter().map(MergeJob::turn).collect();
+        let (mut chosen, mut to_rest) = (Vec::new(), Vec::new());
+        let mut state = self.state.write();
+        let several: Vec<IndexId> = state.several.iter().copied().collect();
+        let State { indexes, merging, .. } = &mut *state;
+        for id in several {
+            let Some(index) = indexes.get(&id).filter(|_| !self.is_barren(id)) else { continue };
+            let modes = self.modes(index, spare);
+            let mut busy = merging.remove(&id).unwrap_or_default();
+            let mut freeing = under_way.get(&id).copied().unwrap_or(FREES_NOTHING);
+            loop {
+                let runs = facts(index, &busy);
+                let choose = |mode: &Rest| choose(&runs, *mode, freeing).map(|c| (c, *mode));
+                let Some(((range, required), mode)) = modes.iter().find_map(choose) else { break };
+                if !required {
+                    to_rest.push((turn_to_rest(&index.runs[range.clone()], mode), id, range, mode));
+                    break;
                 }
-                if !busy.is_empty() {
-                    merging.insert(id, busy);
-                }
+                // What the policy wants under ingest keeps the runs inside their limit (G2).
+                self.note_choice(now, &runs, mode, freeing, &range, true);
+                let bytes = runs[range.clone()].iter().map(|r| r.bytes).sum();
+                freeing = freeing.min(bytes_per_run(bytes, range.len()));
+                let order = order(id, index, range);
+                busy.extend(order.inputs.iter().map(|r| r.number));
+                chosen.push(order);
+            }
+            if !busy.is_empty() {
+                merging.insert(id, busy);
             }
         }
-        for order in chosen {
+        let first = next_rest(to_rest.iter().map(|t| t.0), jobs.into_iter());
+        if let Some((turn, id, range, mode)) = first.map(|i| to_rest.swap_remove(i))
+            && let Some(index) = indexes.get(&id)
+        {
+            let freeing = under_way.get(&id).copied().unwrap_or(FREES_NOTHING);
+            self.note_choice(now, &facts(index, &[]), mode, freeing, &range, false);
+            let frees = mode == Rest::Freeing;
+            let order =
+                Order { required: false, gain: turn.gain, frees, ..order(id, index, range) };
+            merging.insert(id, order.inputs.iter().map(|r| r.number).collect());
+            chosen.push(order);
+        }
+        for order in &chosen {
+            if let Some(index) = indexes.get(&order.index) {
+                index.read.store(false, Ordering::Relaxed);
+            }
+        }
+        chosen
+    }
+
+    /// How an index may be merged beyond the needs of ingest, in the order in which to try.
+    fn modes(&self, index: &Index, spare: Spare) -> [Rest; 2] {
+        if self.is_short.load(Ordering::SeqCst) {
+            // What is merged to rest waits until there is space.
+            return [Rest::Freeing; 2];
+        }
+        let may_rest = match spare {
+            Spare::None => false,
+            Spare::Read => index.read.load(Ordering::Relaxed),
+            Spare::All => true,
+        };
+        match (may_rest, self.merge_full.lock().is_some()) {
+            (false, _) => [Rest::No; 2],
+            (true, true) => [Rest::Freeing, Rest::Yes],
+            (true, false) => [Rest::Yes; 2],
+        }
+    }
+
+    /// Merging it frees nothing: not while space is short.
+    fn is_barren(&self, index: IndexId) -> bool {
+        self.is_short.load(Ordering::SeqCst) && self.barren.lock().contains(&index)
+    }
+
+    fn note_choice(
+        &self,
+        now: u64,
+        runs: &[Facts],
+        mode: Rest,
+        freeing: u64,
+        range: &Range<usize>,
+        required: bool,
+    ) {
+        let said = [range.start as u64, range.end as u64, u64::from(required)];
+        self.rt.journal.note(Law::Merge, now, || (numbers(runs, mode, freeing), said.to_vec()));
+    }
+
+    /// Starts jobs wherever the policy asks for one.
+    fn begin_merges(&self, spare: Spare) -> Result<()> {
+        for order in self.choose_merges(spare) {
             let index = order.index;
             let numbers: Vec<u64> = order.inputs.iter().map(|r| r.number).collect();
             match self.begin_merge(order) {
@@ -280,8 +344,18 @@ impl Runs {
         least
     }
 
-    /// A merge that ingest needs has found the disk full: it may use the ballast (G4). What is
-    /// merged to rest waits until there is space.
+    /// Whether there is so little space that the ballast was given away: merges to rest wait then
+    /// until it is back, but for those that free space (G4).
+    pub fn set_short(&self, is_short: bool) {
+        self.is_short.store(is_short, Ordering::SeqCst);
+        if !is_short {
+            self.barren.lock().clear();
+        }
+        self.merge_event.notify();
+    }
+
+    /// A merge that ingest needs, or one that frees space, has found the disk full: it may use the
+    /// ballast (G4).
     pub fn needs_space(&self) -> bool {
         self.merge_full.lock().as_ref().is_some_and(|(_, required)| *required)
     }
@@ -289,7 +363,7 @@ impl Runs {
     /// Bytes of a piece: on a full disk small ones, of which the ballast has room for several.
     pub(crate) fn piece_bytes(&self) -> u64 {
         let small = (self.generation_bytes() / 16).clamp(PIECE_BYTES_FULL.0, PIECE_BYTES_FULL.1);
-        let is_full = self.merge_full.lock().is_some();
+        let is_full = self.is_short.load(Ordering::SeqCst) || self.merge_full.lock().is_some();
         self.segment_bytes().min(if is_full { small } else { u64::MAX })
     }
 
@@ -304,8 +378,18 @@ impl Runs {
     }
 }
 
-/// The merge of some runs of an index.
-fn order(id: IndexId, index: &Index, range: Range<usize>, required: bool) -> Order {
+/// What is said of a merge to rest of these runs.
+fn turn_to_rest(runs: &[Arc<Run>], mode: Rest) -> Turn {
+    let gain = |run: &Arc<Run>| match mode {
+        Rest::Freeing => garbage(run.bytes, run.entries, run.deletes),
+        _ => run.skipped(),
+    };
+    let left = runs.iter().map(|run| run.bytes).sum();
+    Turn { required: false, left, gain: runs.iter().map(gain).sum() }
+}
+
+/// A merge of some runs of an index that ingest needs.
+fn order(id: IndexId, index: &Index, range: Range<usize>) -> Order {
     let rules = Rules {
         building: index.building,
         valid_from: index.valid_from,
@@ -313,7 +397,8 @@ fn order(id: IndexId, index: &Index, range: Range<usize>, required: bool) -> Ord
         horizon: Lsn::ZERO,
     };
     let (inputs, unique_key) = (index.runs[range].to_vec(), index.unique_key);
-    Order { index: id, inputs, rules, unique_key, required }
+    let gain = inputs.iter().map(|run| run.skipped()).sum();
+    Order { index: id, inputs, rules, unique_key, required: true, gain, frees: false }
 }
 
 /// What the policy is told of the runs of an index.
@@ -330,6 +415,7 @@ fn facts(index: &Index, merging: &[u64]) -> Vec<Facts> {
         }
         facts.push(Facts {
             bytes: run.bytes,
+            garbage: garbage(run.bytes, run.entries, run.deletes),
             busy: merging.contains(&run.number),
             growing: run.growing,
             left: is_left,

@@ -33,6 +33,9 @@ pub const RUNS_LIMIT: usize = 12;
 /// No merge is under way that frees a place.
 pub const FREES_NOTHING: u64 = u64::MAX;
 const RUNS_AT_REST: usize = 3;
+/// On a full disk a merge frees at least this part of what it reads: more than the heads and ends of
+/// the small files that it writes.
+const FREEING_PART: u128 = 16;
 
 /// Ingest is slow if a generation takes this long to fill, or below `SLOW_BYTES_PER_SEC`.
 const SLOW_GENERATION_SEC: u64 = 16;
@@ -60,10 +63,21 @@ pub(crate) fn spare_beside(bytes_per_sec: u64, generation_bytes: u64) -> Spare {
     }
 }
 
+/// What may be merged of an index beyond the needs of ingest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    No,
+    Yes,
+    /// The disk is full: what gives space back, and nothing else (G4).
+    Freeing,
+}
+
 /// What is known of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub bytes: u64,
+    /// Bytes that a merge of it down to the bottom frees: its DELs and as much that they hide.
+    pub garbage: u64,
     /// Being merged.
     pub busy: bool,
     /// The output of that merge: it counts as no run.
@@ -76,7 +90,7 @@ pub(crate) struct Facts {
 /// Only neighbours that are not being merged are joined; a merge that was cut is finished first.
 /// `freeing`: the fewest bytes that a merge of this index that ingest needs has left for each run
 /// that goes.
-pub(crate) fn choose(runs: &[Facts], may_rest: bool, freeing: u64) -> Option<(Range<usize>, bool)> {
+pub(crate) fn choose(runs: &[Facts], rest: Rest, freeing: u64) -> Option<(Range<usize>, bool)> {
     let sizes = |runs: &[Facts]| runs.iter().map(|r| r.bytes).collect::<Vec<u64>>();
     let total = runs.iter().filter(|r| !r.growing).count();
     let bottom_busy = runs.last().is_some_and(|r| r.busy);
@@ -92,8 +106,12 @@ pub(crate) fn choose(runs: &[Facts], may_rest: bool, freeing: u64) -> Option<(Ra
         start = end + 1;
     }
     let is_free = runs.iter().all(|r| !r.busy);
-    let rest = if may_rest && is_free { pick_rest(&sizes(runs)) } else { None };
-    rest.map(|range| (range, false))
+    let found = match rest {
+        Rest::Yes if is_free => pick_rest(&sizes(runs)),
+        Rest::Freeing if is_free => pick_freeing(runs),
+        _ => None,
+    };
+    found.map(|range| (range, false))
 }
 
 /// Bytes for each run that goes when so many become one.
@@ -101,14 +119,59 @@ pub fn bytes_per_run(bytes: u64, inputs: usize) -> u64 {
     bytes / (inputs as u64).saturating_sub(1).max(1)
 }
 
-/// Which merge has the next beat: of (ingest needs it, bytes left) the one with the least left, as
-/// runs go soonest then (Luo and Carey 2019); `only_required`: others have no seat.
-pub fn next_merge(jobs: impl Iterator<Item = (bool, u64)>, only_required: bool) -> Option<usize> {
-    let least = jobs.enumerate().min_by_key(|(_, (required, left))| {
-        let must_wait = only_required && !required;
-        (must_wait, *left)
-    });
-    least.map(|(i, _)| i)
+/// A merge that waits for its next beat, or for its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Ingest needs it.
+    pub required: bool,
+    /// Bytes to read.
+    pub left: u64,
+    /// What it gains beside a run less: entries of its inputs that readers passed over; on a full
+    /// disk bytes that it frees.
+    pub gain: u64,
+}
+
+impl Turn {
+    /// Of two merges to rest the one comes first that gains more for each byte (Smith's rule, a run
+    /// less counting as one entry less): where reads skip most (D4).
+    fn precedes(&self, other: &Turn) -> bool {
+        let worth = |a: &Turn, b: &Turn| (u128::from(a.gain) + 1) * u128::from(b.left);
+        (worth(self, other), other.left) > (worth(other, self), self.left)
+    }
+}
+
+/// Which merge has the next beat: the one with the least left, as runs go soonest then (Luo and
+/// Carey 2019). Of those to rest only the first takes part. `only_required`: others have no seat.
+pub fn next_merge(jobs: impl Iterator<Item = Turn>, only_required: bool) -> Option<usize> {
+    let (mut required, mut rest): (Option<(usize, Turn)>, Option<(usize, Turn)>) = (None, None);
+    for (i, job) in jobs.enumerate() {
+        let best = if job.required { &mut required } else { &mut rest };
+        let is_better = |best: Turn| match job.required {
+            true => job.left < best.left,
+            false => job.precedes(&best),
+        };
+        if best.is_none_or(|(_, best)| is_better(best)) {
+            *best = Some((i, job));
+        }
+    }
+    let both = required.zip(rest).map(|(must, may)| only_required || must.1.left <= may.1.left);
+    let chosen = if both.unwrap_or(required.is_some()) { required } else { rest };
+    chosen.map(|(i, _)| i)
+}
+
+/// Which merge to rest is begun beside those under way: one that comes before all of them. So few
+/// runs are locked at a time, and where reads skip most is first.
+pub(crate) fn next_rest(
+    wanted: impl Iterator<Item = Turn>,
+    mut under_way: impl Iterator<Item = Turn>,
+) -> Option<usize> {
+    let mut best: Option<(usize, Turn)> = None;
+    for (i, turn) in wanted.enumerate() {
+        if best.is_none_or(|(_, best)| turn.precedes(&best)) {
+            best = Some((i, turn));
+        }
+    }
+    best.filter(|(_, best)| under_way.all(|job| job.required || best.precedes(&job))).map(|b| b.0)
 }
 
 /// The output of a merge that was cut and what is left of its inputs.
@@ -119,21 +182,33 @@ fn unfinished(runs: &[Facts]) -> Option<Range<usize>> {
     Some(start..first + count).filter(|range| range.len() > 1)
 }
 
-/// What `choose` was given, as numbers.
-pub(crate) fn numbers(runs: &[Facts], may_rest: bool, freeing: u64) -> Vec<u64> {
+/// What `choose` was given, as numbers; the garbage of the runs behind them where it counts.
+pub(crate) fn numbers(runs: &[Facts], rest: Rest, freeing: u64) -> Vec<u64> {
     let flags = |r: &Facts| u64::from(r.busy) | u64::from(r.growing) << 1 | u64::from(r.left) << 2;
-    let runs = runs.iter().map(|r| r.bytes * 8 + flags(r));
-    [u64::from(may_rest), freeing].into_iter().chain(runs).collect()
+    let sizes = runs.iter().map(|r| r.bytes * 8 + flags(r));
+    let garbage = if rest == Rest::Freeing { runs } else { &[] }.iter().map(|r| r.garbage);
+    [rest as u64, freeing].into_iter().chain(sizes).chain(garbage).collect()
 }
 
 /// What `choose` says to such numbers: first run, end, whether ingest needs it; nothing if nothing
 /// is to be merged. None: these are not its inputs.
 pub fn decide_merge(inputs: &[u64]) -> Option<Vec<u64>> {
-    let [may_rest, freeing, runs @ ..] = inputs else { return None };
+    let [rest, freeing, runs @ ..] = inputs else { return None };
+    let (rest, (runs, garbage)) = match rest {
+        0 => (Rest::No, (runs, &[][..])),
+        2 => (Rest::Freeing, runs.split_at(runs.len() / 2)),
+        _ => (Rest::Yes, (runs, &[][..])),
+    };
     let is = |n: &u64, flag| n & flag != 0;
-    let fact = |n| Facts { bytes: n / 8, busy: is(n, 1), growing: is(n, 2), left: is(n, 4) };
-    let runs: Vec<Facts> = runs.iter().map(fact).collect();
-    let chosen = choose(&runs, *may_rest != 0, *freeing);
+    let fact = |(i, n): (usize, &u64)| Facts {
+        bytes: n / 8,
+        garbage: garbage.get(i).copied().unwrap_or(0),
+        busy: is(n, 1),
+        growing: is(n, 2),
+        left: is(n, 4),
+    };
+    let runs: Vec<Facts> = runs.iter().enumerate().map(fact).collect();
+    let chosen = choose(&runs, rest, *freeing);
     Some(chosen.map_or(Vec::new(), |(range, required)| {
         vec![range.start as u64, range.end as u64, u64::from(required)]
     }))
@@ -224,6 +299,30 @@ pub(crate) fn pick_rest(sizes: &[u64]) -> Option<Range<usize>> {
     Some(0..end)
 }
 
+/// Of runs none of which is being merged, those down to the bottom with the most garbage for their
+/// size, if it is worth the pieces in which they are merged on a full disk (G4).
+fn pick_freeing(runs: &[Facts]) -> Option<Range<usize>> {
+    let (mut bytes, mut all) = (0u128, 0u128);
+    let mut best: Option<(u128, u128, usize)> = None;
+    for (start, run) in runs.iter().enumerate().rev() {
+        bytes += u128::from(run.bytes);
+        all += u128::from(run.garbage);
+        let garbage = all.min(bytes);
+        let is_more = best.is_none_or(|(g, b, _)| garbage * b >= g * bytes);
+        if runs.len() - start > 1 && garbage * FREEING_PART >= bytes && garbage > 0 && is_more {
+            best = Some((garbage, bytes, start));
+        }
+    }
+    best.map(|(_, _, start)| start..runs.len())
+}
+
+/// Bytes that a merge of a run of so many down to the bottom frees, there or beneath: a DEL goes
+/// with an entry that it hides.
+pub(crate) fn garbage(bytes: u64, entries: u64, deletes: u64) -> u64 {
+    let dead = 2 * u128::from(deletes.min(entries));
+    (u128::from(bytes) * dead / u128::from(entries.max(1))) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,7 +367,7 @@ mod tests {
         let long = |young: &[u64]| -> Vec<Facts> {
             young.iter().map(|b| run(*b)).chain([busy(500), busy(1000)]).collect()
         };
-        let next = |young: &[u64], freeing| choose(&long(young), false, freeing);
+        let next = |young: &[u64], freeing| choose(&long(young), Rest::No, freeing);
         assert_eq!(next(&[1, 1], 1500), None);
         assert_eq!(next(&[1, 1, 1], 1500), Some((0..3, true)));
         // Seven places are free for tiers; the cheapest where there are more.
@@ -284,11 +383,64 @@ mod tests {
 
     #[test]
     fn the_least_left_is_next_and_what_ingest_needs_where_there_is_no_seat() {
-        let jobs = [(true, 9), (false, 3), (true, 5)];
+        let turn = |(required, left)| Turn { required, left, gain: 0 };
+        let jobs = [(true, 9), (false, 3), (true, 5)].map(turn);
         assert_eq!(next_merge(jobs.into_iter(), false), Some(1));
         assert_eq!(next_merge(jobs.into_iter(), true), Some(2));
         assert_eq!(next_merge(jobs[1..2].iter().copied(), true), Some(0), "it waits for its seat");
         assert_eq!(next_merge([].into_iter(), false), None);
+    }
+
+    /// G4.
+    #[test]
+    fn on_a_full_disk_the_most_garbage_for_its_size_is_merged() {
+        let run = |(bytes, garbage)| Facts { bytes, garbage, ..Facts::default() };
+        let next = |runs: &[(u64, u64)]| {
+            let runs: Vec<Facts> = runs.iter().copied().map(run).collect();
+            let chosen = choose(&runs, Rest::Freeing, FREES_NOTHING);
+            let said = decide_merge(&numbers(&runs, Rest::Freeing, FREES_NOTHING));
+            let same =
+                chosen.clone().map(|(r, must)| vec![r.start as u64, r.end as u64, u64::from(must)]);
+            assert_eq!(said, Some(same.unwrap_or_default()));
+            assert!(chosen.as_ref().is_none_or(|(_, required)| !required));
+            chosen.map(|(range, _)| range)
+        };
+        assert_eq!(next(&[(10, 10)]), None, "a merge has two inputs");
+        assert_eq!(next(&[(10, 0), (100, 0)]), None, "nothing is freed");
+        assert_eq!(next(&[(20, 20), (100, 0)]), Some(0..2));
+        assert_eq!(next(&[(5, 5), (100, 0)]), None, "not worth its pieces");
+        assert_eq!(next(&[(30, 0), (5, 10), (3, 0)]), Some(1..3), "not more than there is");
+        assert_eq!(next(&[(20, 0), (20, 20), (100, 0)]), Some(1..3));
+        assert_eq!(next(&[(9, 9), (20, 20), (100, 0)]), Some(0..3));
+        assert_eq!(next(&[(9, 0), (20, 0), (100, 90)]), Some(1..3), "what lies in the bottom too");
+        assert_eq!((garbage(100, 10, 0), garbage(100, 10, 3), garbage(100, 10, 9)), (0, 60, 180));
+        assert_eq!(garbage(0, 0, 0), 0);
+    }
+
+    fn rest(left: u64, gain: u64) -> Turn {
+        Turn { required: false, left, gain }
+    }
+
+    /// D4.
+    #[test]
+    fn where_reads_skip_most_is_merged_first() {
+        let next = |jobs: &[Turn]| next_merge(jobs.iter().copied(), false);
+        assert_eq!(next(&[rest(100, 0), rest(100, 1)]), Some(1));
+        assert_eq!(next(&[rest(100, 0), rest(1000, 1)]), Some(0), "for each byte");
+        assert_eq!(next(&[rest(100, 0), rest(1000, 1000)]), Some(1));
+        assert_eq!(next(&[rest(7, 0), rest(5, 0), rest(5, 0)]), Some(1), "the least left");
+        // However much they skip, what ingest needs is first where it has less left.
+        let must = Turn { required: true, left: 500, gain: 0 };
+        assert_eq!(next(&[rest(1000, 1 << 40), must]), Some(1));
+        assert_eq!(next(&[rest(1000, 1 << 40), rest(10, 0), must]), Some(2));
+        assert_eq!(next(&[rest(100, 1 << 40), rest(10, 0), must]), Some(0));
+        let begin = |wanted: &[Turn], jobs: &[Turn]| {
+            next_rest(wanted.iter().copied(), jobs.iter().copied())
+        };
+        assert_eq!(begin(&[rest(100, 0), rest(100, 9), rest(100, 3)], &[]), Some(1));
+        assert_eq!(begin(&[rest(100, 9)], &[rest(100, 9)]), None, "one at a time");
+        assert_eq!(begin(&[rest(100, 9)], &[rest(100, 8), must]), Some(0));
+        assert_eq!(begin(&[], &[must]), None);
     }
 
     #[test]
@@ -296,8 +448,8 @@ mod tests {
         let run = |bytes| Facts { bytes, ..Facts::default() };
         let left = |bytes| Facts { left: true, ..run(bytes) };
         let cut = [run(1), run(50), left(10), left(30), run(100)];
-        assert_eq!(choose(&cut, false, FREES_NOTHING), Some((1..4, true)));
-        let numbers = numbers(&cut, false, FREES_NOTHING);
+        assert_eq!(choose(&cut, Rest::No, FREES_NOTHING), Some((1..4, true)));
+        let numbers = numbers(&cut, Rest::No, FREES_NOTHING);
         assert_eq!(decide_merge(&numbers), Some(vec![1, 4, 1]));
         // Under way: output and inputs are busy, and the output is no run more.
         let busy = |fact| Facts { busy: true, ..fact };
@@ -305,9 +457,13 @@ mod tests {
         let mut runs = vec![run(1); 3];
         runs.extend([growing, busy(left(10)), busy(left(30))]);
         runs.extend([run(100), run(1000), run(10_000), run(100_000)]);
-        assert_eq!((runs.len(), choose(&runs, true, FREES_NOTHING)), (10, None));
+        assert_eq!((runs.len(), choose(&runs, Rest::Yes, FREES_NOTHING)), (10, None));
         runs[3].growing = false;
-        assert_eq!(choose(&runs, true, FREES_NOTHING), Some((0..3, true)), "ten runs are many");
+        assert_eq!(
+            choose(&runs, Rest::Yes, FREES_NOTHING),
+            Some((0..3, true)),
+            "ten runs are many"
+        );
     }
 
     #[test]
@@ -357,6 +513,40 @@ mod tests {
             if sizes.len() > RUNS_HIGH {
                 prop_assert!(ingest_of(&sizes, bottom, sizes.len()).is_some());
             }
+        }
+
+        #[test]
+        fn what_is_merged_on_a_full_disk_frees_and_reaches_the_bottom(
+            runs in prop::collection::vec((1u64..1 << 50, 0u64..9), 0..12),
+        ) {
+            let run = |(bytes, part): &(u64, u64)| {
+                Facts { bytes: *bytes, garbage: bytes / 8 * part, ..Facts::default() }
+            };
+            let runs: Vec<Facts> = runs.iter().map(run).collect();
+            if let Some(range) = pick_freeing(&runs) {
+                prop_assert!(range.len() > 1 && range.end == runs.len());
+                let sum = |f: fn(&Facts) -> u64| runs[range.clone()].iter().map(f).sum::<u64>();
+                prop_assert!(sum(|r| r.garbage) >= sum(|r| r.bytes) / 16);
+            }
+        }
+
+        #[test]
+        fn merges_to_rest_have_one_order(
+            jobs in prop::collection::vec((1u64..u64::MAX, 0u64..u64::MAX), 1..9),
+            gain in 0u64..u64::MAX,
+        ) {
+            let jobs: Vec<Turn> = jobs.into_iter().map(|(left, n)| rest(left, n)).collect();
+            for (a, b) in jobs.iter().zip(jobs.iter().rev()) {
+                prop_assert!(!(a.precedes(b) && b.precedes(a)));
+                prop_assert!(a.precedes(b) || b.precedes(a) || a.left == b.left);
+            }
+            // The first is before all others, and is so still when readers skip more of it.
+            let first = next_merge(jobs.iter().copied(), false).expect("one");
+            prop_assert!(jobs.iter().all(|job| !job.precedes(&jobs[first])));
+            let mut more = jobs.clone();
+            more[first].gain = more[first].gain.max(gain);
+            prop_assert_eq!(next_merge(more.into_iter(), false), Some(first));
+            prop_assert!(next_rest(jobs.iter().copied(), jobs.iter().copied()).is_none());
         }
 
         #[test]

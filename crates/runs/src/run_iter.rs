@@ -119,6 +119,8 @@ pub(crate) struct RunIter {
     group: Vec<(u32, u32, RunEntry)>,
     group_keys: Vec<u8>,
     restart: u32,
+    /// Entries of it that its reader had to pass over.
+    skipped: u64,
 }
 
 const NO_ENTRY: RunEntry = RunEntry {
@@ -149,7 +151,14 @@ impl RunIter {
             group: Vec::new(),
             group_keys: Vec::new(),
             restart: 0,
+            skipped: 0,
         }
+    }
+
+    /// Its reader passed over an entry that is dead, superseded or not for it.
+    #[inline]
+    pub(crate) fn skip(&mut self) {
+        self.skipped += 1;
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -334,6 +343,17 @@ impl RunIter {
                 self.restart = self.load()?.restarts() - 1;
             }
             self.fill_group()?;
+        }
+    }
+}
+
+impl Drop for RunIter {
+    fn drop(&mut self) {
+        if self.skipped > 0 {
+            self.run.note_skipped(self.skipped);
+            if let Loader::Cached(blocks) = &self.loader {
+                blocks.rt.metrics.add(Metric::RunEntriesSkipped, self.skipped);
+            }
         }
     }
 }

@@ -103,8 +103,12 @@ pub struct Runs {
     pub(crate) merge_event: Arc<Event>,
     /// Memtable space or merge credit came.
     pub(crate) space_event: Arc<Event>,
-    /// Why merges make no progress: there is no space; and whether ingest needs the merge.
+    /// Why merges make no progress: there is no space; and whether it may have the ballast.
     pub(crate) merge_full: Mutex<Option<(Error, bool)>>,
+    /// See `set_short`.
+    pub(crate) is_short: AtomicBool,
+    /// Indexes of which merges that should free space did not, since space was short.
+    pub(crate) barren: Mutex<BTreeSet<IndexId>>,
     pub(crate) in_debt: AtomicBool,
     pub(crate) debtors: AtomicU64,
     pub(crate) credit: AtomicU64,
@@ -162,6 +166,8 @@ impl Runs {
             merge_event: Arc::default(),
             space_event,
             merge_full: Mutex::default(),
+            is_short: AtomicBool::new(false),
+            barren: Mutex::default(),
             in_debt: AtomicBool::new(false),
             debtors: AtomicU64::new(0),
             credit: AtomicU64::new(0),

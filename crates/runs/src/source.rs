@@ -117,6 +117,13 @@ impl Source {
     }
 
     #[inline]
+    fn skip(&mut self) {
+        if let Source::Run(iter) = self {
+            iter.skip();
+        }
+    }
+
+    #[inline]
     fn advance(&mut self, direction: Direction) -> Result<()> {
         match (self, direction) {
             (Source::Memory(iter), Direction::Forward) => iter.next(),
@@ -212,6 +219,18 @@ impl Merger {
         self.heap.first().and_then(|first| self.sources[first.source as usize].item())
     }
 
+    /// Who has the first entry; 0 if there is none.
+    #[inline]
+    pub(crate) fn first_source(&self) -> u32 {
+        self.heap.first().map_or(0, |first| first.source)
+    }
+
+    /// A reader passes over an entry of a source, which counts it.
+    #[inline]
+    pub(crate) fn skip_of(&mut self, source: u32) {
+        self.sources[source as usize].skip();
+    }
+
     /// Goes on to the next entry. If that fails the merger stands where it stood.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<()> {
@@ -237,6 +256,9 @@ impl Merger {
             let is_same =
                 |other: &Standing| other.head == first.head && self.key(*other) == self.key(first);
             let others = self.heap.iter().skip(1).take(2).any(is_same);
+            if older > 0 {
+                self.skip_of(first.source);
+            }
             self.advance()?;
             if !others && !self.sources[first.source as usize].repeats() {
                 break;

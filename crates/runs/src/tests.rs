@@ -10,5 +10,7 @@ mod parts;
 mod pieces;
 mod queues;
 mod rig;
+mod skips;
+mod space;
 
 pub(crate) use rig::Random;

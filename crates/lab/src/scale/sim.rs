@@ -9,8 +9,8 @@ use super::RowBytes;
 use super::experiment::Setup;
 use evenkeel_io::{Class, Governor, PriorityGovernor};
 use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_TRIGGER};
+use evenkeel_runs::{Turn, decide_merge, next_merge};
 use evenkeel_runs::{bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
-use evenkeel_runs::{decide_merge, next_merge};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// One step of the virtual clock.
@@ -227,7 +227,8 @@ impl World<'_> {
 
     /// A beat of the merge whose turn it is; false if there is none.
     fn merge(&mut self, now: u64) -> bool {
-        let jobs = self.jobs.iter().map(|job| (job.required, job.left));
+        let turn = |job: &Job| Turn { required: job.required, left: job.left, gain: 0 };
+        let jobs = self.jobs.iter().map(turn);
         // What nobody waits for has no seat while there is ingest: then none is begun either.
         let Some(at) = next_merge(jobs, false) else { return false };
         let (required, part) = (self.jobs[at].required, self.jobs[at].left.min(BEAT));

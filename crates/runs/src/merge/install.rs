@@ -6,7 +6,8 @@ use crate::Runs;
 use crate::file::{Place, Run, RunFile, Segment};
 use crate::state::{Edit, LiveFile};
 use evenkeel_base::{Cause, Result, metrics::Metric};
-use evenkeel_format::run::ManifestOp;
+use evenkeel_format::run::{ManifestOp, SliceInfo};
+use evenkeel_io::IO_ALIGN;
 use std::sync::Arc;
 
 impl Runs {
@@ -21,6 +22,9 @@ impl Runs {
         for part in &job.parts {
             match part {
                 Part::Written(written) => {
+                    let bytes: u64 = written.slices.iter().map(SliceInfo::bytes).sum();
+                    // The footer has a block of its own.
+                    job.written += bytes.next_multiple_of(IO_ALIGN as u64) + IO_ALIGN as u64;
                     let file = RunFile::open(&self.rt, &self.residents, written.number)?;
                     let slices = written.slices.iter().cloned();
                     new.extend(slices.map(|info| Arc::new(Segment::new(file.clone(), info))));
@@ -38,7 +42,7 @@ impl Runs {
         let edit = self.edit_of(job, to, new, relinked);
         if !self.install_edit(&edit, files)? {
             self.rt.metrics.add(Metric::MergesGivenUp, 1);
-            let numbers = job.written();
+            let numbers = job.files();
             job.parts.clear();
             self.remove_files(numbers);
             return Ok(false);
@@ -47,6 +51,9 @@ impl Runs {
         for (before, left) in edit.inputs {
             let place = job.inputs.iter().position(|r| r.number == before.number);
             let Some(place) = place else { continue };
+            let freed = before.bytes - left.as_ref().map_or(0, |left| left.bytes);
+            // The block in which it is cut goes with its file only.
+            job.freed += freed.saturating_sub(if left.is_some() { IO_ALIGN as u64 } else { 0 });
             match left {
                 Some(left) => job.inputs[place] = left,
                 None => drop(job.inputs.remove(place)),

@@ -7,6 +7,7 @@ use crate::build::CHECK_EVERY;
 use crate::chain::{Chain, Rules};
 use crate::credit::pays_bytes;
 use crate::file::{Run, Segment};
+use crate::policy::Turn;
 use crate::run_iter::{Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::writer::{Purpose, RunWriter, SliceStart, Written};
@@ -30,6 +31,10 @@ pub(super) struct Order {
     pub unique_key: bool,
     /// Ingest needs it (G2).
     pub required: bool,
+    /// See [`Turn`].
+    pub gain: u64,
+    /// It is to free space (G4).
+    pub frees: bool,
 }
 
 /// A segment of the output.
@@ -70,6 +75,13 @@ pub(crate) struct MergeJob {
     pub(crate) left: u64,
     /// Bytes of ingest that what is left pays for (G1).
     pub(crate) unpaid: u64,
+    /// See [`Turn`].
+    gain: u64,
+    /// It was begun to free space.
+    pub(super) frees: bool,
+    /// Bytes written in pieces that are installed, and bytes that the inputs lost to them.
+    pub(super) written: u64,
+    pub(super) freed: u64,
     pub(super) purpose: Purpose,
     pub(super) start: SliceStart,
     /// Of the present piece.
@@ -86,16 +98,26 @@ pub(crate) struct MergeJob {
 impl MergeJob {
     /// Ends it; the numbers of files that no record names.
     pub(super) fn abandon(self) -> Vec<u64> {
-        let numbers = self.written();
+        let numbers = self.files();
         if let Some(writer) = self.writer {
             writer.abandon();
         }
         numbers
     }
 
+    /// It has written more than it freed, by more than the files of two pieces: the garbage that it
+    /// was begun for is not there, or is still needed.
+    pub(super) fn is_barren(&self) -> bool {
+        self.frees && self.written > self.freed + 2 * self.piece_bytes
+    }
+
     /// Files of the present piece.
-    pub(super) fn written(&self) -> Vec<u64> {
+    pub(super) fn files(&self) -> Vec<u64> {
         self.parts.iter().filter_map(Part::file).collect()
+    }
+
+    pub(super) fn turn(&self) -> Turn {
+        Turn { required: self.purpose.required, left: self.left, gain: self.gain }
     }
 
     pub(super) fn is_bottom(&self) -> bool {
@@ -112,7 +134,7 @@ impl MergeJob {
 
 impl Runs {
     pub(super) fn begin_merge(&self, order: Order) -> Result<MergeJob> {
-        let Order { index, inputs, mut rules, unique_key, required } = order;
+        let Order { index, inputs, mut rules, unique_key, required, gain, frees } = order;
         let purpose = Purpose::merge(required);
         rules.horizon = self.commits().horizon();
         let relinks = self.segments_apart(&inputs, rules);
@@ -141,6 +163,10 @@ impl Runs {
             bytes,
             left: bytes,
             unpaid: pays_bytes(inputs.len(), self.generation_bytes()),
+            gain,
+            frees,
+            written: 0,
+            freed: 0,
             inputs,
             purpose,
             start,

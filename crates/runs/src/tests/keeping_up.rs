@@ -3,8 +3,8 @@
 //! that has what `credit.rs` gives it.
 
 use super::rig::{Random, Rig, spec};
-use crate::policy::next_merge;
-use crate::policy::{FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, choose};
+use crate::policy::{FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, Rest, bytes_per_run, choose};
+use crate::policy::{Turn, next_merge};
 use crate::{credit_bytes, pays_bytes, room_bytes};
 use evenkeel_base::{Beat, IndexId};
 use evenkeel_format::record::entry_op;
@@ -65,7 +65,7 @@ impl World {
             let freeing = freeing.min().unwrap_or(FREES_NOTHING);
             let fact = |r: &Run| Facts { bytes: r.bytes, busy: r.busy, ..Facts::default() };
             let facts: Vec<Facts> = self.runs.iter().map(fact).collect();
-            let Some((range, _)) = choose(&facts, false, freeing) else { return };
+            let Some((range, _)) = choose(&facts, Rest::No, freeing) else { return };
             let inputs = &mut self.runs[range];
             inputs.iter_mut().for_each(|run| run.busy = true);
             let bytes = inputs.iter().map(|run| run.bytes).sum();
@@ -98,7 +98,8 @@ impl World {
 
     /// Merges of so many bytes.
     fn merge(&mut self, mut bytes: u64) {
-        while let Some(at) = next_merge(self.jobs.iter().map(|job| (true, job.left)), false) {
+        let turn = |job: &Job| Turn { required: true, left: job.left, gain: 0 };
+        while let Some(at) = next_merge(self.jobs.iter().map(turn), false) {
             let job = &mut self.jobs[at];
             let part = bytes.min(job.left);
             if self.runs.len() >= RUNS_TRIGGER {
