@@ -5,8 +5,8 @@
 //! Held: users' writes fail for want of space by themselves, before these blocks are touched. When
 //! required background work finds the disk full, user writes are refused first, then the blocks go
 //! back to the file system, and the work is tried again. Indexes full of garbage are merged then
-//! (`Runs::set_short`), and nothing that frees none. Once all of it is done and the blocks can be had
-//! again, users go on. (Two log segments are kept back in the same way by the log itself.)
+//! (`Runs::set_short`), and nothing that frees none. Once all of it is done and the blocks can be
+//! had again, users go on. (Two log segments are kept back in the same way by the log itself.)
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, Error, Result};

@@ -6,8 +6,10 @@
 mod install;
 mod job;
 mod relink;
+mod together;
 
 pub(crate) use job::{MergeJob, READ_AHEAD};
+pub(crate) use together::Together;
 
 use crate::Runs;
 use crate::chain::Rules;
@@ -16,13 +18,14 @@ use crate::policy::{FREES_NOTHING, Facts, Rest, Spare, Turn, bytes_per_run, choo
 use crate::policy::{next_merge, next_rest, numbers, pick_rest, spare_beside};
 use crate::state::{Index, State};
 use evenkeel_base::journal::Law;
-use evenkeel_base::{Beat, Code, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
+use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
 use job::{Order, Step};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use together::SLICES_MAX;
 
 /// A run is cut into files of about this size, or of a few generations if those are small.
 pub(crate) const SEGMENT_BYTES: u64 = 48 << 20;
@@ -110,7 +113,12 @@ impl Runs {
     pub(crate) fn merge_step(&self, spare: Spare) -> Result<Beat> {
         let mut seat = self.rt.try_seat();
         // Runs of a merge that waits for a seat would be missing where ingest needs one.
-        self.begin_merges(if seat.is_some() { spare } else { Spare::None })?;
+        if !self.are_together_waiting() {
+            self.begin_merges(if seat.is_some() { spare } else { Spare::None })?;
+        }
+        if self.together_beat(seat.is_some())? {
+            return Ok(Beat::More);
+        }
         let job = {
             let mut jobs = self.merge_jobs.lock();
             let waiting = jobs.iter().map(MergeJob::turn);
@@ -118,7 +126,7 @@ impl Runs {
         };
         let must_wait = match &job {
             Some(job) => !job.purpose.required,
-            None => spare != Spare::None && self.is_rest_wanted(),
+            None => self.are_together_waiting() || (spare != Spare::None && self.is_rest_wanted()),
         };
         if must_wait && seat.is_none() {
             self.merge_jobs.lock().extend(job);
@@ -150,28 +158,29 @@ impl Runs {
                 self.issue_credit(index, unpaid, before, before);
                 *self.merge_full.lock() = None;
             }
-            Err(error) if matches!(error.code(), Code::DiskFull | Code::LogFull) => {
-                let required = job.purpose.required || job.frees;
-                self.give_up(job);
-                // Ingest must not wait for a merge that finds no space.
-                *self.merge_full.lock() = Some((error.clone(), required));
-                self.space_event.notify();
-                return Err(error);
-            }
-            Err(error) => {
-                // A damaged input: these runs stay as they are (marked as being merged), the rest
-                // goes on, and ingest must not wait for this merge.
-                self.forgive_debt();
-                let error =
-                    if error.kind() == Kind::Corrupt { error } else { self.write_failed(error) };
-                // A record that names the files may be durable although its sync failed.
-                if !self.rt.health.is_failed() {
-                    self.remove_files(job.abandon());
-                }
-                return Err(error);
-            }
+            Err(error) => return self.merge_failed(job, error),
         }
         Ok(Beat::More)
+    }
+
+    fn merge_failed(&self, job: MergeJob, error: Error) -> Result<Beat> {
+        if matches!(error.code(), Code::DiskFull | Code::LogFull) {
+            let needed = job.purpose.required || job.frees;
+            self.give_up(job);
+            // Ingest must not wait for a merge that finds no space.
+            *self.merge_full.lock() = Some((error.clone(), needed));
+            self.space_event.notify();
+            return Err(error);
+        }
+        // A damaged input: these runs stay as they are (marked as being merged), the rest goes on,
+        // and ingest must not wait for this merge.
+        self.forgive_debt();
+        let error = if error.kind() == Kind::Corrupt { error } else { self.write_failed(error) };
+        // A record that names the files may be durable although its sync failed.
+        if !self.rt.health.is_failed() {
+            self.remove_files(job.abandon());
+        }
+        Err(error)
     }
 
     /// Merges for a beat and installs a piece that ends with it; `Idle` at the end of the job.
@@ -215,12 +224,14 @@ impl Runs {
         }
     }
 
-    /// What the policy asks for, marked as being merged: all that ingest needs; of what is merged to
-    /// rest the first (D4), if it comes before what is under way.
+    /// What the policy asks for, marked as being merged: all that ingest needs; of what is merged
+    /// to rest the first (D4), if it comes before what is under way, and with a small index the
+    /// others.
     fn choose_merges(&self, spare: Spare) -> Vec<Order> {
         let (now, under_way) = (self.now_ns(), self.freeing());
         let jobs: Vec<Turn> = self.merge_jobs.lock().iter().map(MergeJob::turn).collect();
         let (mut chosen, mut to_rest) = (Vec::new(), Vec::new());
+        let small_bytes = self.small_bytes();
         let mut state = self.state.write();
         let several: Vec<IndexId> = state.several.iter().copied().collect();
         let State { indexes, merging, .. } = &mut *state;
@@ -241,8 +252,8 @@ impl Runs {
                 self.note_choice(now, &runs, mode, freeing, &range, true);
                 let bytes = runs[range.clone()].iter().map(|r| r.bytes).sum();
                 freeing = freeing.min(bytes_per_run(bytes, range.len()));
-                let order = order(id, index, range);
-                busy.extend(order.inputs.iter().map(|r| r.number));
+                let order = order(id, index, range, small_bytes);
+                busy.extend(order.numbers());
                 chosen.push(order);
             }
             if !busy.is_empty() {
@@ -250,15 +261,21 @@ impl Runs {
             }
         }
         let first = next_rest(to_rest.iter().map(|t| t.0), jobs.into_iter());
-        if let Some((turn, id, range, mode)) = first.map(|i| to_rest.swap_remove(i))
-            && let Some(index) = indexes.get(&id)
-        {
+        let mut begun: Vec<_> = first.map(|i| to_rest.swap_remove(i)).into_iter().collect();
+        let is_small = |id: &IndexId| indexes.get(id).is_some_and(|i| i.bytes() < small_bytes);
+        if begun.first().is_some_and(|(_, id, ..)| is_small(id)) {
+            to_rest.retain(|(_, id, ..)| is_small(id));
+            to_rest.sort_by(|a, b| a.0.order(&b.0));
+            begun.extend(to_rest.drain(..to_rest.len().min(SLICES_MAX - 1)));
+        }
+        for (turn, id, range, mode) in begun {
+            let Some(index) = indexes.get(&id) else { continue };
             let freeing = under_way.get(&id).copied().unwrap_or(FREES_NOTHING);
             self.note_choice(now, &facts(index, &[]), mode, freeing, &range, false);
-            let frees = mode == Rest::Freeing;
-            let order =
-                Order { required: false, gain: turn.gain, frees, ..order(id, index, range) };
-            merging.insert(id, order.inputs.iter().map(|r| r.number).collect());
+            let (gain, frees) = (turn.gain, mode == Rest::Freeing);
+            let order = order(id, index, range, small_bytes);
+            let order = Order { required: false, gain, frees, ..order };
+            merging.insert(id, order.numbers());
             chosen.push(order);
         }
         for order in &chosen {
@@ -307,29 +324,44 @@ impl Runs {
 
     /// Starts jobs wherever the policy asks for one.
     fn begin_merges(&self, spare: Spare) -> Result<()> {
-        for order in self.choose_merges(spare) {
-            let index = order.index;
-            let numbers: Vec<u64> = order.inputs.iter().map(|r| r.number).collect();
-            match self.begin_merge(order) {
-                Ok(job) => {
-                    let mut state = self.state.write();
-                    if let Some(merging) = state.merging.get_mut(&index) {
-                        merging.push(job.start.run);
-                    }
-                    drop(state);
-                    self.merge_jobs.lock().push(job);
-                }
-                Err(error) if error.kind() == Kind::Corrupt => {
-                    self.forgive_debt();
-                    return Err(error);
-                }
-                Err(error) => {
-                    self.state.write().end_merging(index, &numbers);
-                    return Err(error);
-                }
+        let orders = self.choose_merges(spare);
+        self.begin_jobs(self.take_together(orders))
+    }
+
+    /// Starts the jobs of merges that are chosen.
+    fn begin_jobs(&self, orders: Vec<Order>) -> Result<()> {
+        let mut orders = orders.into_iter();
+        while let Some(order) = orders.next() {
+            if let Err(error) = self.begin_job(order) {
+                let mut state = self.state.write();
+                orders.for_each(|o| state.end_merging(o.index, &o.numbers()));
+                return Err(error);
             }
         }
         Ok(())
+    }
+
+    fn begin_job(&self, order: Order) -> Result<()> {
+        let (index, numbers) = (order.index, order.numbers());
+        match self.begin_merge(order) {
+            Ok(job) => {
+                let mut state = self.state.write();
+                if let Some(merging) = state.merging.get_mut(&index) {
+                    merging.push(job.start.run);
+                }
+                drop(state);
+                self.merge_jobs.lock().push(job);
+                Ok(())
+            }
+            Err(error) if error.kind() == Kind::Corrupt => {
+                self.forgive_debt();
+                Err(error)
+            }
+            Err(error) => {
+                self.state.write().end_merging(index, &numbers);
+                Err(error)
+            }
+        }
     }
 
     /// For each index with merges that ingest needs: the fewest bytes that one has left for each
@@ -363,8 +395,7 @@ impl Runs {
     /// Bytes of a piece: on a full disk small ones, of which the ballast has room for several.
     pub(crate) fn piece_bytes(&self) -> u64 {
         let small = (self.generation_bytes() / 16).clamp(PIECE_BYTES_FULL.0, PIECE_BYTES_FULL.1);
-        let is_full = self.is_short.load(Ordering::SeqCst) || self.merge_full.lock().is_some();
-        self.segment_bytes().min(if is_full { small } else { u64::MAX })
+        self.segment_bytes().min(if self.is_full() { small } else { u64::MAX })
     }
 
     /// Bytes of a file of a merged run.
@@ -389,7 +420,7 @@ fn turn_to_rest(runs: &[Arc<Run>], mode: Rest) -> Turn {
 }
 
 /// A merge of some runs of an index that ingest needs.
-fn order(id: IndexId, index: &Index, range: Range<usize>) -> Order {
+fn order(id: IndexId, index: &Index, range: Range<usize>, small_bytes: u64) -> Order {
     let rules = Rules {
         building: index.building,
         valid_from: index.valid_from,
@@ -398,7 +429,8 @@ fn order(id: IndexId, index: &Index, range: Range<usize>) -> Order {
     };
     let (inputs, unique_key) = (index.runs[range].to_vec(), index.unique_key);
     let gain = inputs.iter().map(|run| run.skipped()).sum();
-    Order { index: id, inputs, rules, unique_key, required: true, gain, frees: false }
+    let small = index.bytes() < small_bytes;
+    Order { index: id, inputs, rules, unique_key, required: true, gain, frees: false, small }
 }
 
 /// What the policy is told of the runs of an index.

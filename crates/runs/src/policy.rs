@@ -13,6 +13,7 @@
 //! - no merge begins while another that is under way frees a place for fewer bytes: what is locked
 //!   early cannot be merged with what comes later.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Neighbours of like size that are merged.
@@ -33,8 +34,8 @@ pub const RUNS_LIMIT: usize = 12;
 /// No merge is under way that frees a place.
 pub const FREES_NOTHING: u64 = u64::MAX;
 const RUNS_AT_REST: usize = 3;
-/// On a full disk a merge frees at least this part of what it reads: more than the heads and ends of
-/// the small files that it writes.
+/// On a full disk a merge frees at least this part of what it reads: more than the heads and ends
+/// of the small files that it writes.
 const FREEING_PART: u128 = 16;
 
 /// Ingest is slow if a generation takes this long to fill, or below `SLOW_BYTES_PER_SEC`.
@@ -134,16 +135,20 @@ pub struct Turn {
 impl Turn {
     /// Of two merges to rest the one comes first that gains more for each byte (Smith's rule, a run
     /// less counting as one entry less): where reads skip most (D4).
-    fn precedes(&self, other: &Turn) -> bool {
+    pub(crate) fn order(&self, other: &Turn) -> Ordering {
         let worth = |a: &Turn, b: &Turn| (u128::from(a.gain) + 1) * u128::from(b.left);
-        (worth(self, other), other.left) > (worth(other, self), self.left)
+        (worth(other, self), self.left).cmp(&(worth(self, other), other.left))
+    }
+
+    fn precedes(&self, other: &Turn) -> bool {
+        self.order(other) == Ordering::Less
     }
 }
 
 /// Which merge has the next beat: the one with the least left, as runs go soonest then (Luo and
 /// Carey 2019). Of those to rest only the first takes part. `only_required`: others have no seat.
 pub fn next_merge(jobs: impl Iterator<Item = Turn>, only_required: bool) -> Option<usize> {
-    let (mut required, mut rest): (Option<(usize, Turn)>, Option<(usize, Turn)>) = (None, None);
+    let (mut required, mut rest) = (None::<(usize, Turn)>, None::<(usize, Turn)>);
     for (i, job) in jobs.enumerate() {
         let best = if job.required { &mut required } else { &mut rest };
         let is_better = |best: Turn| match job.required {

@@ -77,8 +77,8 @@ impl Restoring {
             && self.trimmed.get(&name).is_none_or(above)
     }
 
-    /// Indexes that have no live slice in a file, by what is known without it: a slice of a flush
-    /// is a run with the file's number, and others are alone in their files.
+    /// Indexes that have no live slice in a file, by what is known without it: a slice beside those
+    /// of other indexes is a run with the file's number, and others are alone in their files.
     fn gone_from(&self, file: u64) -> HashSet<IndexId> {
         let is_placed = |index: IndexId| {
             let places = self.placed.get(&(index, file)).into_iter().flatten();

@@ -9,7 +9,7 @@ use crate::flush::FlushJob;
 use crate::latch::Latch;
 use crate::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
-use crate::merge::{Ingest, MergeJob};
+use crate::merge::{Ingest, MergeJob, Together};
 use crate::parked::Parked;
 use crate::resident::Residents;
 use crate::restore::Restoring;
@@ -99,6 +99,7 @@ pub struct Runs {
     pub(crate) flushing: Latch,
     pub(crate) flush_job: Mutex<Option<Box<FlushJob>>>,
     pub(crate) merge_jobs: Mutex<Vec<MergeJob>>,
+    pub(crate) together: Mutex<Together>,
     pub(crate) flush_event: Arc<Event>,
     pub(crate) merge_event: Arc<Event>,
     /// Memtable space or merge credit came.
@@ -162,6 +163,7 @@ impl Runs {
             flushing: Latch::default(),
             flush_job: Mutex::default(),
             merge_jobs: Mutex::default(),
+            together: Mutex::default(),
             flush_event,
             merge_event: Arc::default(),
             space_event,

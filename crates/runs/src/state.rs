@@ -54,6 +54,11 @@ impl Index {
         self.runs.iter().filter(|run| !run.growing).count()
     }
 
+    /// Bytes of its runs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.bytes).sum()
+    }
+
     fn add_runs(&mut self, new: impl IntoIterator<Item = Arc<Run>>) {
         let runs = Arc::make_mut(&mut self.runs);
         runs.extend(new);
@@ -91,6 +96,12 @@ pub(crate) struct Edit {
 }
 
 impl Edit {
+    /// Segments of its output that lie in a file.
+    pub(crate) fn segments_in(&self, file: u64) -> impl Iterator<Item = &Arc<Segment>> {
+        let segments = self.output.iter().flat_map(|run| &run.segments);
+        segments.filter(move |s| s.file.number == file)
+    }
+
     /// Segments that the inputs lose for good.
     fn lost(&self) -> Vec<Arc<Segment>> {
         let left = self.inputs.iter().filter_map(|(_, left)| left.as_ref());
@@ -222,22 +233,25 @@ impl State {
         gone.into_keys().collect()
     }
 
-    /// What a restart must know of an edit, but for new files.
-    pub(crate) fn edits_of(&self, edit: &Edit) -> Vec<ManifestOp> {
-        let index = edit.index;
+    /// What a restart must know of edits made at once, but for new files.
+    pub(crate) fn edits_of(&self, edits: &[Edit]) -> Vec<ManifestOp> {
         let mut ops = Vec::new();
-        for segment in &edit.relinked {
-            let Some(Place { run, age_low, age_high }) = segment.place() else { continue };
-            let file = segment.file.number;
-            ops.push(ManifestOp::Place { index, file, run, age_low, age_high });
+        for Edit { index, inputs, relinked, .. } in edits {
+            let index = *index;
+            for segment in relinked {
+                let Some(Place { run, age_low, age_high }) = segment.place() else { continue };
+                let file = segment.file.number;
+                ops.push(ManifestOp::Place { index, file, run, age_low, age_high });
+            }
+            for (run, left) in inputs {
+                ops.push(match left {
+                    None => ManifestOp::RemoveRun(index, run.number),
+                    Some(left) => ManifestOp::Trim(index, run.number, left.low.clone()),
+                });
+            }
         }
-        for (run, left) in &edit.inputs {
-            ops.push(match left {
-                None => ManifestOp::RemoveRun(index, run.number),
-                Some(left) => ManifestOp::Trim(index, run.number, left.low.clone()),
-            });
-        }
-        let empty = self.files_left_empty(edit.lost().iter());
+        let lost: Vec<Arc<Segment>> = edits.iter().flat_map(Edit::lost).collect();
+        let empty = self.files_left_empty(lost.iter());
         ops.extend(empty.into_iter().map(ManifestOp::RemoveFile));
         ops
     }

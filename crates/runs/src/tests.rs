@@ -12,5 +12,6 @@ mod queues;
 mod rig;
 mod skips;
 mod space;
+mod together;
 
 pub(crate) use rig::Random;

@@ -168,8 +168,10 @@ impl RunWriter {
         result.map(|()| len)
     }
 
-    /// Begins a slice; the one before was ended.
+    /// Begins a slice; the one before was ended. Slices come in order of their indexes: damage
+    /// tells by that who may have had one where bytes cannot be read (`damage`).
     pub(crate) fn begin(&mut self, start: SliceStart) {
+        debug_assert!(self.slices.last().is_none_or(|before| before.index <= start.index));
         let info = SliceInfo {
             index: start.index,
             run: if start.run == 0 { self.number } else { start.run },

@@ -5,7 +5,7 @@ use super::job::{MergeJob, Part};
 use crate::Runs;
 use crate::file::{Place, Run, RunFile, Segment};
 use crate::state::{Edit, LiveFile};
-use evenkeel_base::{Cause, Result, metrics::Metric};
+use evenkeel_base::{Cause, IndexId, Result, metrics::Metric};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
 use evenkeel_io::IO_ALIGN;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ impl Runs {
         let taken: u64 = relinked.iter().map(|s| s.info.bytes()).sum();
         new.extend(relinked.iter().cloned());
         let edit = self.edit_of(job, to, new, relinked);
-        if !self.install_edit(&edit, files)? {
+        let inputs = edit.inputs.clone();
+        if !self.install_edits(vec![edit], files)? {
             self.rt.metrics.add(Metric::MergesGivenUp, 1);
             let numbers = job.files();
             job.parts.clear();
@@ -48,7 +49,7 @@ impl Runs {
             return Ok(false);
         }
         job.parts.clear();
-        for (before, left) in edit.inputs {
+        for (before, left) in inputs {
             let place = job.inputs.iter().position(|r| r.number == before.number);
             let Some(place) = place else { continue };
             let freed = before.bytes - left.as_ref().map_or(0, |left| left.bytes);
@@ -101,22 +102,37 @@ impl Runs {
         Edit { index: job.index, inputs, output, relinked }
     }
 
-    fn install_edit(&self, edit: &Edit, files: Vec<Arc<RunFile>>) -> Result<bool> {
+    /// False (and nothing done) if none of the indexes is there any more.
+    pub(super) fn install_edits(&self, edits: Vec<Edit>, files: Vec<Arc<RunFile>>) -> Result<bool> {
         let _edit = self.manifest.lock(&self.rt, Cause::Idle);
-        if !self.state.read().indexes.contains_key(&edit.index) {
+        let (edits, dropped): (Vec<Edit>, Vec<Edit>) = {
+            let state = self.state.read();
+            edits.into_iter().partition(|edit| state.indexes.contains_key(&edit.index))
+        };
+        if edits.is_empty() {
             return Ok(false);
         }
+        let of_edits = |edits: &[Edit], file: &RunFile| -> Vec<(IndexId, u64)> {
+            let segments = edits.iter().flat_map(|edit| edit.segments_in(file.number));
+            segments.map(|s| s.home()).collect()
+        };
+        // None of the indexes of a file may be there any more.
+        let (files, orphans): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| !of_edits(&edits, file).is_empty());
         let mut ops: Vec<ManifestOp> =
             files.iter().map(|file| ManifestOp::AddFile(file.number)).collect();
-        ops.extend(self.state.read().edits_of(edit));
+        ops.extend(self.state.read().edits_of(&edits));
         self.rt.step();
         self.append_manifest(&ops)?;
         {
             let mut state = self.state.write();
             for file in files {
-                state.files.insert(file.number, LiveFile::new(file, 1));
+                let mut known = LiveFile::new(file.clone(), of_edits(&edits, &file).len());
+                known.dead = of_edits(&dropped, &file);
+                state.files.insert(file.number, known);
             }
-            state.apply(edit);
+            state.doomed.extend(orphans);
+            edits.iter().for_each(|edit| state.apply(edit));
             self.changed(&state);
         }
         self.manifest_done();

@@ -35,6 +35,8 @@ pub(super) struct Order {
     pub gain: u64,
     /// It is to free space (G4).
     pub frees: bool,
+    /// Its index is small (D2).
+    pub small: bool,
 }
 
 /// A segment of the output.
@@ -134,7 +136,7 @@ impl MergeJob {
 
 impl Runs {
     pub(super) fn begin_merge(&self, order: Order) -> Result<MergeJob> {
-        let Order { index, inputs, mut rules, unique_key, required, gain, frees } = order;
+        let Order { index, inputs, mut rules, unique_key, required, gain, frees, .. } = order;
         let purpose = Purpose::merge(required);
         rules.horizon = self.commits().horizon();
         let relinks = self.segments_apart(&inputs, rules);
@@ -182,7 +184,11 @@ impl Runs {
 
     /// Segments to take over as they are: not small ones, nor such that a merge makes smaller or
     /// decides.
-    fn segments_apart(&self, inputs: &[Arc<Run>], rules: Rules) -> VecDeque<Arc<Segment>> {
+    pub(super) fn segments_apart(
+        &self,
+        inputs: &[Arc<Run>],
+        rules: Rules,
+    ) -> VecDeque<Arc<Segment>> {
         let least = self.segment_bytes() / RELINK_PART;
         let keys: Vec<Vec<Keys<'_>>> = inputs.iter().map(|run| keys_of(run)).collect();
         let found = apart(&keys).into_iter().map(|(i, s)| (&inputs[i], &inputs[i].segments[s]));
@@ -196,7 +202,7 @@ impl Runs {
     }
 
     /// Over the inputs without what is taken over, from `low` on.
-    fn merger_of(
+    pub(super) fn merger_of(
         &self,
         inputs: &[Arc<Run>],
         relinks: &VecDeque<Arc<Segment>>,

@@ -224,6 +224,8 @@ fn a_merge_pays_in_proportion_to_what_it_does() {
 fn a_merge_pays_with_what_it_has_left() {
     let generation = 4 << 20;
     let rig = Rig::new(generation);
+    // It is not small.
+    rig.set_segment_bytes(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     let mut random = Random(4);
     let mut flush = |entries: u32| {
@@ -252,6 +254,8 @@ fn a_merge_pays_with_what_it_has_left() {
 #[test]
 fn only_debtors_merges_pay() {
     let rig = Rig::new(4 << 20);
+    // The first one is small, the second is not.
+    rig.set_segment_bytes(1 << 20);
     (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     let mut random = Random(5);
     for flush in 0..10 {

@@ -12,6 +12,8 @@ const ROWS: u64 = 10_000;
 /// Indexes 1 and 2 with the same entries, half of them deleted, in two runs each.
 fn two_equal_indexes() -> Rig {
     let rig = Rig::new(8 << 20);
+    // Small indexes are merged together, however many skip nothing.
+    rig.set_segment_bytes(64 << 10);
     (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     for (op, step) in [(INS | FRESH, 1), (DEL, 2)] {
         for n in (0..ROWS).step_by(step) {

@@ -1,0 +1,122 @@
+//! D2: small indexes are merged together, whatever happens to one of them.
+
+use super::rig::{Rig, spec};
+use crate::policy::Spare;
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Beat, Code, IndexId};
+use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
+use evenkeel_io::OpenMode;
+
+const INDEXES: u32 = 200;
+
+/// Four runs of each index, five rows in each run, four of the last run deleted again.
+fn filled() -> Rig {
+    let rig = Rig::new(4 << 20);
+    (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, index % 2 == 0, false)));
+    for flush in 0..4u64 {
+        for index in 1..=INDEXES {
+            (0..5).for_each(|n| rig.put(index, INS | FRESH, &(n * 4 + flush).to_be_bytes(), b"p"));
+            if flush == 3 {
+                (0..4u64).for_each(|n| rig.put(index, DEL, &(n * 4).to_be_bytes(), b"p"));
+            }
+        }
+        rig.flush();
+    }
+    rig
+}
+
+impl Rig {
+    fn runs_of(&self, index: u32) -> u64 {
+        self.runs.stats(IndexId(index)).runs
+    }
+
+    fn files(&self) -> usize {
+        self.rt.env.list("runs").expect("lists").len()
+    }
+
+    fn merges(&self) -> u64 {
+        self.rt.metrics.get(Metric::Merges)
+    }
+
+    /// Over the same directory, with all that the log says.
+    fn again(&mut self) {
+        self.reopen();
+        let records = self.log.records.lock().clone();
+        records.iter().for_each(|(_, body)| self.runs.apply_manifest(body).expect("applies"));
+        self.runs.finish_restore().expect("opens");
+        (1..=INDEXES).for_each(|index| self.runs.add_index(spec(index, index % 2 == 0, false)));
+    }
+}
+
+#[test]
+fn many_indexes_become_one_file_by_one_record() {
+    let mut rig = filled();
+    assert_eq!((rig.files(), rig.runs_of(1)), (4, 4));
+    let records = rig.log.records.lock().len();
+    let syncs = rig.rt.metrics.get(Metric::FileSyncs);
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!(rig.merges(), u64::from(INDEXES));
+    assert_eq!((rig.files(), rig.log.records.lock().len() - records), (1, 1));
+    assert!(rig.rt.metrics.get(Metric::FileSyncs) - syncs <= 2);
+    for again in [false, true] {
+        if again {
+            rig.again();
+        }
+        rig.runs.state.read().check();
+        for index in 1..=INDEXES {
+            assert_eq!((rig.runs_of(index), rig.count(index)), (1, 16), "index {index}");
+            rig.runs.check(IndexId(index)).expect("sound");
+        }
+    }
+}
+
+/// Indexes that go while their merge waits or lies in the open file, and one that is large.
+#[test]
+fn dropped_indexes_and_a_large_one() {
+    let mut rig = filled();
+    rig.set_segment_bytes(16 << 10);
+    (0..2000u64).for_each(|n| rig.put(7, INS | FRESH, &(1000 + n).to_be_bytes(), b"p"));
+    rig.flush();
+    assert_eq!(rig.runs.merge_step(Spare::All).expect("merges"), Beat::More);
+    assert_eq!((rig.merges(), rig.files()), (0, 6), "the file is open");
+    for gone in [3, 150] {
+        rig.runs.drop_index(IndexId(gone)).expect("drops");
+    }
+    rig.runs.merge_to_rest().expect("merges");
+    for again in [false, true] {
+        if again {
+            rig.again();
+        }
+        rig.runs.state.read().check();
+        assert_eq!((rig.runs_of(7), rig.count(7)), (1, 2016));
+        assert_eq!((rig.runs_of(4), rig.count(4)), (1, 16));
+        assert_eq!((rig.runs_of(151), rig.count(151)), (1, 16));
+        assert_eq!((rig.runs_of(3), rig.runs_of(150)), (0, 0));
+    }
+}
+
+/// What is damaged stays as it is, and keeps nobody.
+#[test]
+fn a_damaged_run_is_left_alone() {
+    let rig = filled();
+    let (path, position) = {
+        let state = rig.runs.state.read();
+        let segment = state.indexes[&IndexId(77)].runs[1].segments[0].clone();
+        (crate::file::path(segment.file.number), segment.info.position)
+    };
+    let mode = OpenMode { write: true, ..OpenMode::READ };
+    let file = rig.rt.env.open(&path, mode).expect("opens");
+    file.write_at(&[0xee; 30], position + 4).expect("writes");
+    let mut damaged = 0;
+    for _ in 0..3 {
+        if let Err(error) = rig.runs.merge_to_rest() {
+            assert_eq!(error.code(), Code::RunDamaged, "{error}");
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1, "it is found once, and not tried again");
+    assert_eq!(rig.runs_of(77), 4);
+    for index in (1..=INDEXES).filter(|index| *index != 77) {
+        assert_eq!((rig.runs_of(index), rig.count(index)), (1, 16), "index {index}");
+    }
+}
