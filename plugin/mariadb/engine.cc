@@ -117,7 +117,8 @@ static int evenkeel_init(void *p)
   }
   transactions_init();
   ek_messages(message);
-  ek_options options= {memory_size, log_size, 0, (uint8_t) flush_at_commit, &evenkeel_collations};
+  ek_options options= {memory_size, log_size, page_size, (uint8_t) flush_at_commit,
+                       &evenkeel_collations};
   ek_error error;
   evenkeel_db= ek_open(ek_text(data_dir), &options, &error);
   if (!evenkeel_db)

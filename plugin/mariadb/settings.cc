@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 ulonglong memory_size, log_size;
-uint flush_at_commit;
+uint page_size, flush_at_commit;
 char *data_dir;
 
 /* A quarter of the memory that this machine, or this container, has. */
@@ -53,6 +53,9 @@ static MYSQL_SYSVAR_ULONGLONG(memory_size, memory_size, PLUGIN_VAR_RQCMDARG,
 static MYSQL_SYSVAR_ULONGLONG(log_size, log_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
   "Bytes: the greatest length of the log. More means fewer writes of pages and a longer recovery",
   nullptr, nullptr, 2ULL << 30, 32ULL << 20, 1ULL << 40, 1ULL << 20);
+static MYSQL_SYSVAR_UINT(page_size, page_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+  "Bytes of a page of a new database: 4096, 8192 or 16384. 0: 4096, or whatever the database that is "
+  "there has", nullptr, nullptr, 0, 0, 16384, 4096);
 static MYSQL_SYSVAR_UINT(flush_at_commit, flush_at_commit, PLUGIN_VAR_RQCMDARG,
   "1: a commit is synced to the disk before it returns; 2: it is written, and synced each second; "
   "0: it is written and synced each second", nullptr, set_flush_at_commit, 1, 0, 2, 0);
@@ -68,6 +71,7 @@ static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
   nullptr, TRUE);
 
 st_mysql_sys_var *settings[]= {MYSQL_SYSVAR(memory_size), MYSQL_SYSVAR(log_size),
+  MYSQL_SYSVAR(page_size),
   MYSQL_SYSVAR(flush_at_commit), MYSQL_SYSVAR(data_dir), MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation), nullptr};
 

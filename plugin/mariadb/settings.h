@@ -4,7 +4,7 @@
 #include "server.h"
 
 extern ulonglong memory_size, log_size;
-extern uint flush_at_commit;
+extern uint page_size, flush_at_commit;
 extern char *data_dir;
 extern st_mysql_sys_var *settings[];
 

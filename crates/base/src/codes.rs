@@ -102,7 +102,7 @@ codes! {
     CollationMissing = Invalid, "a key has a collation that is not known here", "open the database with the program that made the table (the MariaDB plugin)";
     CollationChanged = Invalid, "a key was made by another version of its collation", "rebuild the table: ALTER TABLE ... FORCE";
     EntryTooLong = Invalid, "an index entry is too long", "shorten the values or index other columns";
-    RowTooLong = Invalid, "a row is too long", "shorten its values";
+    RowTooLong = Invalid, "a row is too long", "shorten its values or columns, or make the database with larger pages";
     TooManyValues = Invalid, "the number of values is not the number of columns", "give one value per column";
     ValueType = Invalid, "a value is of another type than its column", "convert the value";
     ValueRange = Invalid, "a value does not fit its column", "give a value within the column's range and length";

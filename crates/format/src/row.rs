@@ -193,6 +193,13 @@ impl RowLayout {
         done
     }
 
+    /// Bytes of the shortest row: that of no or NULL values where they have no fixed length.
+    pub fn row_bytes_min(&self) -> usize {
+        let mut version = Vec::new();
+        put_varint(&mut version, u64::from(self.version));
+        1 + version.len() + self.bitmap_len + self.fixed_len + self.variable_count
+    }
+
     fn encode_inner(&self, fields: &impl Fields, out: &mut Vec<u8>) -> Result<()> {
         let flags_at = out.len();
         out.push(0);

@@ -32,7 +32,8 @@ impl Store {
         self.check_free(name)?;
         let rules = self.rules;
         // Checked with ids that do not matter before any are used.
-        TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, rules)?;
+        let def = TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, rules)?;
+        Shape::new(Arc::new(def), 1, rules)?.check_row_fits(self.pages.page_size())?;
         let id = TableId(self.next_id(NextId::Table)?);
         let mut def = TableDef::new(id, name, spec, || IndexId::ZERO, rules)?;
         self.number_indexes(&mut def)?;
@@ -278,6 +279,7 @@ impl Store {
 
     pub(crate) fn next_shape(&self, old: &Shape, def: TableDef) -> Result<Arc<Shape>> {
         let shape = Shape::new(Arc::new(def), old.epoch + 1, self.rules)?;
+        shape.check_row_fits(self.pages.page_size())?;
         Ok(Arc::new(shape))
     }
 }

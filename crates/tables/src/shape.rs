@@ -380,6 +380,21 @@ impl Shape {
         Ok(())
     }
 
+    /// Refuses a table no row of which fits a leaf: columns of fixed length cannot leave the row.
+    ///
+    /// # Errors
+    /// `RowTooLong`.
+    pub(crate) fn check_row_fits(&self, page_size: usize) -> Result<()> {
+        let bytes = self.version(self.def.entry.row_version)?.layout.row_bytes_min();
+        let limit = evenkeel_format::node::row_bytes_max(page_size, 0);
+        if bytes <= limit {
+            return Ok(());
+        }
+        let table = &self.def.name;
+        let error = Error::new(Code::RowTooLong).with("table", table).with("bytes", bytes);
+        Err(error.with("limit", limit).with("page_size", page_size))
+    }
+
     /// Appends the row bytes in the present format. # Errors: what encoding a value gives.
     pub fn encode_row<'v>(
         &self,

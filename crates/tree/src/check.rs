@@ -61,8 +61,13 @@ pub fn read_nodes(pages: &Pages, id: TreeId, root: PageNo) -> Result<()> {
         let image = pages.read(page, Access::Normal)?;
         let node = Node::parse(&image).map_err(|error| error.with("page", page))?;
         // Levels fall, so it ends.
-        if image.tree() != id || level.is_some_and(|level| level != node.level()) {
-            return Err(Error::new(Code::TreeDamaged).with("tree", id).with("page", page));
+        let why = match image.tree() == id {
+            false => Some("a page of another tree"),
+            true => level.filter(|level| *level != node.level()).map(|_| "a node of another level"),
+        };
+        if let Some(why) = why {
+            let error = Error::new(Code::TreeDamaged).with("tree", id).with("page", page);
+            return Err(error.with("why", why));
         }
         if let Some(below) = node.level().checked_sub(1) {
             for slot in 0..node.count() {

@@ -301,4 +301,10 @@ fn the_longest_row_is_half_a_page() {
     assert_eq!(error.code(), Code::RowTooLong);
     assert_eq!(error.context("limit"), Some("8126"), "{error}");
     assert_eq!(error.context("bytes"), Some("8128"), "{error}");
+    // It was the table that was refused, not its first row; so is a column that makes it too wide.
+    assert!(!db.tables().contains(&format!("t{first}")));
+    let wider = ColumnSpec::new("wider", ColumnType::Int64).nullable();
+    let error = db.add_column(&format!("t{}", first - 1), &wider).expect_err("too wide");
+    assert_eq!(error.code(), Code::RowTooLong);
+    assert!(db.check().expect("checks").problems.is_empty());
 }

@@ -313,9 +313,9 @@ pub const ALL: &[Provocation] = &[
         failed(task.join())
     }),
     (Code::WritesStopped, &[], || stopped(Op::Sync, Code::SyncFailed).1),
-    (Code::FileMissing, &["file=runs/"], || {
+    (Code::FileMissing, &["file=pages/"], || {
         let env = closed();
-        for path in faulty::paths(&*env).iter().filter(|p| p.starts_with("runs/")) {
+        for path in faulty::paths(&*env).iter().filter(|p| p.starts_with("pages/0")) {
             env.remove(path).expect("removes");
         }
         open_and_read(env)
