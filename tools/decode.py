@@ -52,8 +52,7 @@ def lz4(data, raw_len):
             n += byte
         return n
     while r.left():
-        token = r.number(1)
-        out += r.take(length(token >> 4))
+        out += r.take(length((token := r.number(1)) >> 4))
         if r.left():
             offset = r.number(2)
             for _ in range(length(token & 15) + 4): out.append(out[-offset])
@@ -118,7 +117,7 @@ class State:
     """What checkpoint and log say: outcomes, undo, index entries, live runs. undo.md, run.md"""
     def __init__(self, path, checkpoint, redo):
         self.path, self.outcome, self.listed, self.seen = path, {}, {}, set()
-        self.reverted, self.ranges, self.before, self.chunks = set(), {}, {}, {}
+        self.reverted, self.ranges, self.before, self.extents = set(), {}, {}, {}
         self.edits, self.entries, parts, wanted = [], [], [], 1
         for lsn, kind, body in log_records(path, redo):
             r = Reader(body)
@@ -154,12 +153,12 @@ class State:
                 self.entries.append((lsn, generation, index, op, r.bytes(), key, (txn, operation)))
             operation += 1
     def transactions(self, r):
-        need(r.number(1) == 1 and r.varints(2), "unknown list of transactions")
+        need(r.number(1) == 3 and r.varints(2), "unknown list of transactions")
         for _ in range(r.varint()):
             txn = r.varint()
             self.listed[txn], _, _ = r.number(1), r.varints(4), r.bytes()
             self.ranges[txn] = [r.varints(2) for _ in range(r.varint())]
-            self.chunks[txn] = [r.varints(5) for _ in range(r.varint())]
+            self.extents[txn] = [r.varints(5) for _ in range((r.varints(r.varint()), r.varint())[1])]
     def counts(self, stamp):
         """True if the operation is committed and was not reverted."""
         txn, operation = stamp
@@ -167,16 +166,17 @@ class State:
         dead = any(low <= operation < below for low, below in self.ranges.get(txn, []))
         return outcome == 2 and stamp not in self.reverted and not dead
     def version_before(self, stamp):
-        for first, last, segment, offset, length in self.chunks.get(stamp[0], []):
-            if first <= stamp[1] <= last and stamp not in self.before:
-                data = read(self.path, f"undo/{segment:08}.undo", offset, length)
-                need(at("<I", data)[0] == crc32c(struct.pack("<QQ", segment, offset), data[4:]), "undo frame")
-                frame = Reader(data, 24)
+        for first, last, segment, offset, length in self.extents.get(stamp[0], []):
+            found = stamp in self.before or not first <= stamp[1] <= last
+            data = b"" if found else read(self.path, f"undo/{segment:08}.undo", offset, length)
+            while data:
+                crc, size = at("<II", data)
+                need(crc == crc32c(struct.pack("<QQ", segment, offset), data[4 : 24 + size]), "undo frame")
+                frame, data, offset = Reader(data[24 : 24 + size]), data[24 + size :], offset + 24 + size
                 while frame.left():
                     r = Reader(frame.bytes())
                     number, _, flags, _, _ = r.varint(), r.number(1), r.number(1), r.varint(), r.bytes()
-                    before = (flags & ~0x40, r.varints(2), r.bytes()) if flags & 0x40 else None
-                    self.before[stamp[0], number] = before
+                    self.before[stamp[0], number] = (flags & ~0x40, r.varints(2), r.bytes()) if flags & 0x40 else None
         need(stamp in self.before, f"no undo of operation {stamp}")
         return self.before[stamp]
 
