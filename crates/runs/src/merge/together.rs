@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 /// An index with fewer bytes in runs is merged together with others.
 const SMALL_BYTES: u64 = 1 << 20;
-/// It is at most this part of a file.
+/// It is at most this part of a file, and half of it of a generation.
 const SMALL_PART: u64 = 4;
 const BEAT_BYTES: u64 = 1 << 20;
 /// Slices of a file at most: its record stays far below the longest there may be.
@@ -64,7 +64,8 @@ impl Order {
 impl Runs {
     /// Bytes below which an index is merged together with others; on a full disk none is.
     pub(super) fn small_bytes(&self) -> u64 {
-        if self.is_full() { 0 } else { SMALL_BYTES.min(self.segment_bytes() / SMALL_PART) }
+        let part = self.segment_bytes().min(self.generation_bytes() / 2) / SMALL_PART;
+        if self.is_full() { 0 } else { SMALL_BYTES.min(part) }
     }
 
     /// Takes the small ones that have nothing to be taken over as it is; gives the others back.
@@ -109,6 +110,7 @@ impl Runs {
             } else if self.state.read().indexes.contains_key(&order.index) {
                 read += order.read_bytes();
                 all.begun.push(order);
+                self.rt.metrics.add(Metric::MergesBegun, 1);
                 self.write_slice(all)?;
                 let bytes = all.writer.as_ref().map_or(0, RunWriter::bytes);
                 is_full = bytes >= SMALL_BYTES || all.begun.len() >= SLICES_MAX;
@@ -188,7 +190,6 @@ impl Runs {
         }
         let count = |f: fn(&Order) -> bool| orders.iter().filter(|o| f(o)).count() as u64;
         let metrics = &self.rt.metrics;
-        metrics.add(Metric::MergesBegun, count(|_| true));
         metrics.add(Metric::Merges, count(|_| true));
         metrics.add(Metric::MergesBottom, count(|o| o.rules.bottom));
         metrics.add(Metric::MergePieces, 1);
@@ -205,6 +206,7 @@ impl Runs {
             writer.abandon();
         }
         let (begun, file) = (std::mem::take(&mut all.begun), all.written.take());
+        self.rt.metrics.add(Metric::MergesGivenUp, begun.len() as u64);
         if error.kind() == Kind::Corrupt && file.is_none() {
             return self.begin_jobs(begun).map(|()| true);
         }

@@ -56,6 +56,7 @@ fn many_indexes_become_one_file_by_one_record() {
     let syncs = rig.rt.metrics.get(Metric::FileSyncs);
     rig.runs.merge_to_rest().expect("merges");
     assert_eq!(rig.merges(), u64::from(INDEXES));
+    assert_eq!(rig.rt.metrics.get(Metric::MergesBegun), rig.merges());
     assert_eq!((rig.files(), rig.log.records.lock().len() - records), (1, 1));
     assert!(rig.rt.metrics.get(Metric::FileSyncs) - syncs <= 2);
     for again in [false, true] {
