@@ -252,25 +252,25 @@ wide() {
     python3 -c "print('create table', '$1', '(id int primary key,', ', '.join(
         f'c{i} int' for i in range(1, 1000)), ', key k (c999)) engine=evenkeel;')"
 }
-out=$(run <<<"$(wide w4)")
+out=$(run <<<"$(wide narrow)")
 expect "a table of rows that fit no page" 'ERROR .*too long.*limit=1982' "$out"
 large=$EVENKEEL_SQL_DIR/large
 out=$(args="--evenkeel-data-dir=$large --evenkeel-page-size=16384" run <<END
-$(wide w)
-insert into w (id, c1, c500, c999) select seq, -seq, seq, seq % 7 from seq_1_to_500;
-update w set c500 = null where id % 3 = 0;
-update w set c999 = 8 where id = 11;
-alter table w add column more int default 5, add index k5 (c500), algorithm=nocopy;
-select 'wide', sum(c1), count(c500), sum(more) from w;
-select 'by index', id from w force index (k) where c999 = 8;
+$(wide broad)
+insert into broad (id, c1, c500, c999) select seq, -seq, seq, seq % 7 from seq_1_to_500;
+update broad set c500 = null where id % 3 = 0;
+update broad set c999 = 8 where id = 11;
+alter table broad add column more int default 5, add index k5 (c500), algorithm=nocopy;
+select 'wide', sum(c1), count(c500), sum(more) from broad;
+select 'by index', id from broad force index (k) where c999 = 8;
 END
 )
 expect "rows of 1,000 columns" $'wide\t-125250\t334\t2500$' "$out"
 expect "their index" $'by index\t11$' "$out"
-out=$(args="--evenkeel-data-dir=$large" run <<<"select 'wide', sum(c1) from w; check table w;")
+out=$(args="--evenkeel-data-dir=$large" run <<<"select 'wide', sum(c1) from broad; check table broad;")
 expect "pages of the size they have" $'wide\t-125250$' "$out"
-expect "a sound wide table" $'w\tcheck\tstatus\tOK' "$out"
-out=$(args="--evenkeel-data-dir=$large --evenkeel-page-size=8192" run <<<"select 1 from w;")
+expect "a sound wide table" $'broad\tcheck\tstatus\tOK' "$out"
+out=$(args="--evenkeel-data-dir=$large --evenkeel-page-size=8192" run <<<"select 1 from broad;")
 expect "another page size" 'page.size' "$(tail -5 "$log")$out"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
