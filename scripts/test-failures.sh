@@ -270,7 +270,13 @@ expect "their index" $'by index\t11$' "$out"
 out=$(args="--evenkeel-data-dir=$large" run <<<"select 'wide', sum(c1) from broad; check table broad;")
 expect "pages of the size they have" $'wide\t-125250$' "$out"
 expect "a sound wide table" $'broad\tcheck\tstatus\tOK' "$out"
-out=$(args="--evenkeel-data-dir=$large --evenkeel-page-size=8192" run <<<"select 1 from broad;")
-expect "another page size" 'page.size' "$(tail -5 "$log")$out"
+# A wrong setting is no damage: the engine is not there, and nobody is sent for a backup.
+for size in 8192 12288; do
+    : >"$log"
+    out=$(args="--evenkeel-data-dir=$large --evenkeel-page-size=$size" run <<<"select 1 from broad;")
+    expect "page size $size" 'EVENKEEL: open: .*page.size' "$(cat "$log")"
+    expect "no table with page size $size" 'ERROR 1(286|932)' "$out"
+    expect "no word of damage" '^0$' "$(grep -c 'the last backup' "$log")"
+done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -22,7 +22,8 @@ typedef struct { uint8_t kind; uint64_t bits; ek_bytes bytes; } ek_value;
 enum ek_kind
 {
   EK_OK= 0, EK_CONFLICT, EK_DEADLOCK, EK_LOCK_TIMEOUT, EK_DUPLICATE, EK_FULL, EK_READ_ONLY,
-  EK_INVALID, EK_NOT_FOUND, EK_CORRUPT, EK_BUSY, EK_VERSION, EK_INTERNAL, EK_CANCELLED
+  EK_INVALID, EK_NOT_FOUND, EK_CORRUPT, EK_BUSY, EK_VERSION, EK_INTERNAL, EK_CANCELLED,
+  EK_SETTING
 };
 typedef struct { int32_t kind; char index[256]; char text[512]; } ek_error;
 

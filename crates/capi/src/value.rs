@@ -1,6 +1,6 @@
 //! Values and errors as C sees them, and the fence that keeps panics on our side.
 
-use evenkeel::{Error, Kind, ValueRef};
+use evenkeel::{Code, Error, Kind, ValueRef};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Bytes of somebody's.
@@ -151,9 +151,14 @@ pub enum EkKind {
     Internal = 12,
     /// The statement was killed.
     Cancelled = 13,
+    /// A setting is wrong, or does not fit the database.
+    Setting = 14,
 }
 
 fn kind(error: &Error) -> EkKind {
+    if matches!(error.code(), Code::BadPageSize | Code::PageSizeMismatch | Code::OptionOutOfRange) {
+        return EkKind::Setting;
+    }
     match error.kind() {
         Kind::Cancelled => EkKind::Cancelled,
         Kind::Conflict => EkKind::Conflict,

@@ -83,3 +83,16 @@ pub fn await_reverted(db: &Database, rows: u64) {
         let _ = never.recv_timeout(Duration::from_millis(1));
     }
 }
+
+/// The value of a row, by its key.
+///
+/// # Panics
+/// If it cannot be read.
+pub fn value(db: &Database, id: i64) -> Option<i64> {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let row = txn.table("t").expect("table").get(&[Int(id)]).expect("get")?;
+    match row.value(1).expect("a value") {
+        Int(value) => Some(value),
+        other => panic!("{other:?}"),
+    }
+}

@@ -20,16 +20,6 @@ fn child(args: &[&str]) {
     println!("{}", text.trim());
 }
 
-/// The value of a row, by its key.
-fn value(db: &Database, id: i64) -> Option<i64> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
-    let row = txn.table("t").expect("table").get(&[Int(id)]).expect("get")?;
-    match row.value(1).expect("a value") {
-        Int(value) => Some(value),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// What a writer or a locking reader may ask for that the prepared transaction holds.
 #[derive(Clone, Copy, Debug)]
 enum Touch {
@@ -84,7 +74,7 @@ fn all_is_locked(db: &Database, rows: i64) {
     assert_eq!(error.code(), Code::TableBusy, "{error}");
     db.set("lock_wait_timeout", 50_000).expect("set");
     for id in [0, rows / 2, last] {
-        assert_eq!((value(db, id * 2), value(db, id * 2 + 1)), (Some(id), None));
+        assert_eq!((restart::value(db, id * 2), restart::value(db, id * 2 + 1)), (Some(id), None));
     }
 }
 
@@ -110,7 +100,7 @@ fn decide(db: &Database, rows: i64, commit: bool) {
 
 fn is_decided(db: &Database, rows: i64, commit: bool) {
     for id in [0, rows / 2, rows - 1] {
-        let seen = (value(db, id * 2), value(db, id * 2 + 1));
+        let seen = (restart::value(db, id * 2), restart::value(db, id * 2 + 1));
         let wanted = if commit { (Some(GONE + id), Some(GONE - 1 - id)) } else { (Some(id), None) };
         assert_eq!(seen, wanted, "row {id}");
     }

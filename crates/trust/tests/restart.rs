@@ -19,16 +19,6 @@ fn child(what: &str, dir: &Path, rows: u64) -> String {
     text
 }
 
-/// The value of a row, by its key.
-fn value(db: &Database, id: i64) -> Option<i64> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
-    let row = txn.table("t").expect("table").get(&[Int(id)]).expect("get")?;
-    match row.value(1).expect("a value") {
-        Int(value) => Some(value),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// Rows whose value is at or above `from`, by the index alone.
 fn entries_from(db: &Database, from: i64) -> usize {
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
@@ -45,8 +35,8 @@ fn entries_from(db: &Database, from: i64) -> usize {
 /// Nothing of the loser is seen: by key, and by the index.
 fn sees_the_old_rows(db: &Database, rows: i64) {
     for id in [0, 1, rows / 3, rows / 2, rows - 2] {
-        assert_eq!(value(db, id * 2), Some(id), "row {id}");
-        assert_eq!(value(db, id * 2 + 1), None, "row put behind {id}");
+        assert_eq!(restart::value(db, id * 2), Some(id), "row {id}");
+        assert_eq!(restart::value(db, id * 2 + 1), None, "row put behind {id}");
     }
     assert_eq!(entries_from(db, rows - 10), 10);
     assert_eq!(entries_from(db, GONE - rows), 0);

@@ -19,7 +19,7 @@ use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, Stamp};
 use evenkeel_base::{TreeId, TxnId, TxnState, UndoNo};
 use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, decode_revert, decode_txn};
 use evenkeel_format::rows::each_row;
-use evenkeel_format::undo::UndoRecord;
+use evenkeel_format::undo::{FRAME_HEADER_LEN, UndoRecord};
 use evenkeel_format::{Reader, put_bytes, put_varint};
 use evenkeel_log::Share;
 use std::collections::{BTreeMap, HashMap};
@@ -140,6 +140,9 @@ fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
         let (segment, offset, len) = (r.varint()?, r.varint()?, r.varint32()?);
         if first <= last_before || last < first {
             return Err(r.bad("undo extents out of order"));
+        }
+        if (len as usize) < FRAME_HEADER_LEN || offset.checked_add(u64::from(len)).is_none() {
+            return Err(r.bad("an undo extent of no place"));
         }
         last_before = last;
         extents.push((first, last, segment, offset, len));

@@ -379,3 +379,30 @@ proptest! {
             || cut == whole.len());
     }
 }
+
+#[test]
+fn an_extent_of_no_place_is_refused() {
+    let decoded = |offset: u64, len: u32| {
+        let listed = Listed {
+            id: TxnId(7),
+            state: TxnState::Active,
+            ended: None,
+            first_lsn: Lsn(1),
+            revert_below: UndoNo::ZERO,
+            operations: 1,
+            xid: Vec::new(),
+            dead: Vec::new(),
+            trees: vec![TreeId(3)],
+            extents: vec![(UndoNo(1), UndoNo(1), 1, offset, len)],
+        };
+        let mut bytes = Vec::new();
+        encode_listed(&mut bytes, &listed);
+        decode_listed(&mut Reader::new(&bytes, "transaction")).map(|t| t.extents.len())
+    };
+    assert_eq!(decoded(32, 24).expect("a header at least"), 1);
+    let refused = |offset, len| decoded(offset, len).expect_err("refused").code();
+    // No frame fits, and the end is beyond all there can be.
+    assert_eq!(refused(32, 0), Code::BadEncoding);
+    assert_eq!(refused(32, 23), Code::BadEncoding);
+    assert_eq!(refused(u64::MAX - 10, 24), Code::BadEncoding);
+}
