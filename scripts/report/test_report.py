@@ -122,15 +122,26 @@ def check(browser, run, html):
             expect(f"{name}: charts missing of {step}", missing, set())
         for step in run["steps"]:
             # Every second in which a law decided something has a bar in its chart: of flushing two
-            # (age and trigger), of merges one each for those that ingest needs and for others.
+            # (age and trigger, and an age of zero has no bar: a checkpoint may just have caught up
+            # with the log), of merges one each for those that ingest needs and for others.
             # Of the governor one for each class that asks, of log space two (age and limit).
-            laws = [("flush", "age", 2), ("merge", "merges", 1)]
+            flush = step.get("decisions", {}).get("flush", {"inputs": [], "made": []})
+            ages = [i for i, n in enumerate(flush["inputs"])
+                    if n in ("age_bytes", "age_trigger_bytes")]
+            drawn = {(second, i) for second, ins, _ in flush["made"] for i in ages
+                     if ins[i] > 0 and second < seconds[step["name"]]}
+            bars = browser.value(f"""document.querySelectorAll(
+                '[data-step="{step["name"]}"] [data-chart=age] rect').length""")
+            expect(f"{name}: age of {step['name']}", bars, len(drawn))
+            laws = [("merge", "merges", 1)]
             if html.stem == "rich":
                 laws += [("governor", "governor", 2), ("handover", "handovers", 1),
                          ("credit", "credit", 1), ("log_space", "log-space", 2),
                          ("log_space", "delays", 1)]
             for law, chart, seen in laws:
                 made = step.get("decisions", {}).get(law, {}).get("made", [])
+                # What was decided while the last second was being closed has no place.
+                made = [d for d in made if d[0] < seconds[step["name"]]]
                 kinds = {(d[0], d[2][-1] if law == "merge" else 0) for d in made}
                 bars = browser.value(f"""document.querySelectorAll(
                     '[data-step="{step["name"]}"] [data-chart={chart}] rect').length""")
