@@ -3,7 +3,8 @@
 
    1. prepare (nobody else uses the table): the build of new indexes begins, under provisional
       names; it returns when every writer from now on keeps them up (F1);
-   2. inplace (others read and write): waits for the build, shows its progress, heeds KILL;
+   2. inplace (others read and write): waits for the build, shows its progress, heeds KILL (of a few
+      rows it is over already);
    3. commit (nobody else uses the table): one change of the engine's catalog gives the indexes
       their names and does all the rest; `table_version` is another one from there on. */
 #include "ha_evenkeel.h"
@@ -56,7 +57,8 @@ std::string without_mark(const std::string &index)
 
 /* -- builds under way -- */
 
-/* A build of indexes in a thread of its own. */
+/* A build of indexes: in a thread of its own, beside which this one tells others how far it is, or,
+   where there is next to nothing to read, in this one. */
 class Build
 {
 public:
@@ -75,8 +77,20 @@ public:
     }
     ek_build_free(m_build);
   }
-  void start()
+  /* Few rows are read in less time than it takes a new thread to get a core of a busy machine. */
+  static constexpr int64_t ROWS_HERE_MAX= 1000;
+  void start(THD *thd)
   {
+    ek_error ignored;
+    const int64_t rows= ek_rows(evenkeel_db, ek_text(m_table), &ignored);
+    if (rows >= 0 && rows <= ROWS_HERE_MAX)
+    {
+      /* Who kills from now on finds the build (`cancel_builds`). */
+      if (thd_kill_level(thd))
+        cancel();
+      thd_proc_info(thd, "waiting for transactions");
+      return run();
+    }
     try
     {
       m_thread= std::thread([this] { run(); });
@@ -483,7 +497,7 @@ bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info
   context->set_build(build.release());
   const std::vector<uint8_t> &unique= context->build->unique;
   thd_progress_init(thd, std::find(unique.begin(), unique.end(), 1) == unique.end() ? 1 : 2);
-  context->build->start();
+  context->build->start(thd);
   if (!wait_build(thd, context->build.get(), EK_BUILD_SCANNING))
     return false;
   thd_progress_end(thd);
