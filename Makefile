@@ -19,7 +19,7 @@ bench-compare:
 	@bash scripts/deps.sh compare
 	cargo run --release -p evenkeel-bench-compare -- $(ARGS)
 
-# ENGINE=EVENKEEL beside InnoDB: sysbench, the insert benchmark, DDL under load, restart; a table and
+# ENGINE=EVENKEEL beside InnoDB and MyRocks: sysbench, the insert benchmark, DDL under load, restart; a table and
 # out/compare.html. ARGS="--scale 1 --seconds 60" has the sizes of the bars.
 compare: deps-servers plugin
 	cargo build --quiet --release -p evenkeel-cli

@@ -5,7 +5,7 @@
 #   profile  the same and perf
 #   compare  the same and what the other embedded engines are built with
 #   plugin   the same as bench, and the MariaDB server, with the headers of its version
-#   servers  the same and sysbench
+#   servers  the same, sysbench, and MyRocks where it can be had (for make compare)
 #   test     everything that `make test` runs, the server's own suite too (without TASK: this)
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -25,6 +25,8 @@ server() {
     case "$task" in
         plugin | servers | test) bash scripts/mariadb.sh install || exit $? ;;
     esac
+    # Not there for every version: scripts/compare goes without and says so.
+    [ "$task" != servers ] || bash scripts/mariadb.sh rocksdb >/dev/null || true
     [ "$task" != test ] || bash scripts/mariadb.sh suite >/dev/null
     exit $?
 }

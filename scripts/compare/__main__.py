@@ -1,4 +1,4 @@
-"""ENGINE=EVENKEEL beside InnoDB in the same run: `make compare`, or
+"""ENGINE=EVENKEEL beside InnoDB and MyRocks in the same run: `make compare`, or
 `python3 scripts/compare [--scale N] [--seconds S] [--rounds R] [--only memory,ddl] [--out DIR]`.
 
 Prints a table with the bars of `benchmarks.md` section 5, writes DIR/compare.json and
@@ -19,13 +19,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report  # noqa: E402
 from sections import SECTIONS  # noqa: E402
+from server import COMMON, options_of, rocksdb_folder  # noqa: E402
 
 
 class Plan:
     """How large and how long. `scale` 1 has the sizes of the bars."""
 
     def __init__(self, flags):
-        self.engines = ["InnoDB", "EVENKEEL"]
+        folder, self.without = rocksdb_folder()
+        self.engines = ["InnoDB", *(["ROCKSDB"] if folder else []), "EVENKEEL"]
+        self.folders = {"ROCKSDB": folder}
+        # Figures that a later section wants of an earlier one.
+        self.found = {}
         self.seconds, self.rounds, self.scale = flags.seconds, flags.rounds, flags.scale
 
     def rows(self, full):
@@ -57,14 +62,18 @@ def main():
     flags.out.mkdir(parents=True, exist_ok=True)
     plan, rows, begun = Plan(flags), [], time.monotonic()
     seen = lambda line: print(f"{time.monotonic() - begun:6.0f} s  {line}", flush=True)
+    if plan.without:
+        seen(f"MyRocks takes no part: {plan.without}")
     for name in names:
         base = tempfile.mkdtemp(prefix="compare-", dir=os.environ.get("EVENKEEL_COMPARE_DIR"))
         try:
             rows += SECTIONS[name](base, plan, seen)
         finally:
             shutil.rmtree(base, ignore_errors=True)
-    result = {"format": 1, "cores": os.cpu_count(), "scale": flags.scale, "seconds": flags.seconds,
-              "rounds": flags.rounds, "rows": rows}
+    options = {engine: [*COMMON, *options_of(engine, "CACHE")] for engine in plan.engines}
+    result = {"format": 2, "cores": os.cpu_count(), "scale": flags.scale, "seconds": flags.seconds,
+              "rounds": flags.rounds, "engines": plan.engines, "without_rocksdb": plan.without,
+              "options": options, "rows": rows}
     (flags.out / "compare.json").write_text(json.dumps(result, indent=1))
     (flags.out / "compare.html").write_text(report.html(result))
     print(report.text(result))

@@ -2,8 +2,15 @@
 
 import html as escape
 
-ENGINES = ("InnoDB", "EVENKEEL")
-COLOURS = {"InnoDB": "#b4560c", "EVENKEEL": "#0b6e99"}
+from row import OURS, PEERS
+
+ENGINES = (*PEERS, OURS)
+SHOWN = {"ROCKSDB": "MyRocks"}
+COLOURS = {"InnoDB": "#b4560c", "ROCKSDB": "#5b8c2a", "EVENKEEL": "#0b6e99"}
+
+
+def called(engine):
+    return SHOWN.get(engine, engine)
 
 
 def shown(value):
@@ -13,20 +20,24 @@ def shown(value):
 
 
 def verdict(row):
-    if row["wanted"] is None:
-        return row["note"]
     sign = "<=" if row["less_is_better"] else ">="
+    asked = [f"{sign} {least:.2f} x {called(peer)}" for peer, least in row["wanted"].items()]
+    if row["limit"] is not None:
+        asked.append(f"{sign} {shown(row['limit'])} {row['unit']}".rstrip())
+    if not asked:
+        return row["note"]
     met = {True: "met", False: "missed", None: "-"}[row["met"]]
-    return f"{sign} {row['wanted']}: {met}" + (f" ({row['note']})" if row["note"] else "")
+    return f"{', '.join(asked)}: {met}" + (f" ({row['note']})" if row["note"] else "")
 
 
 def fields(row):
     values = [shown(row["values"].get(engine)) for engine in ENGINES]
-    ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
-    return [row["bar"], row["what"], row["unit"], *values, ratio, verdict(row)]
+    ratios = [f"{row['ratios'][p]:.2f}" if p in row["ratios"] else "-" for p in PEERS]
+    return [row["bar"], row["what"], row["unit"], *values, *ratios, verdict(row)]
 
 
-HEAD = ["bar", "what", "unit", *ENGINES, "ratio", "wanted of the ratio"]
+HEAD = ["bar", "what", "unit", *(called(engine) for engine in ENGINES),
+        *(f"/ {called(peer)}" for peer in PEERS), "wanted"]
 
 
 def text(result):
@@ -51,9 +62,9 @@ def curves(row):
         points = " ".join(f"{i * step:.1f},{height - v / top * (height - 10):.1f}"
                           for i, v in enumerate(seconds))
         lines.append(f'<polyline fill="none" stroke="{COLOURS[engine]}" stroke-width="2" '
-                     f'points="{points}"><title>{engine}</title></polyline>')
+                     f'points="{points}"><title>{called(engine)}</title></polyline>')
     name = escape.escape(f"{row['bar']} {row['what']}")
-    legend = ", ".join(f'<span style="color:{COLOURS[e]}">{e}</span>' for e in series)
+    legend = ", ".join(f'<span style="color:{COLOURS[e]}">{called(e)}</span>' for e in series)
     return (f"<figure><figcaption>{name}: {row['unit']} each second, up to {top:,.0f}; {legend}"
             f'</figcaption><svg viewBox="0 0 {width} {height}" role="img" aria-label="{name}">'
             + "".join(lines) + "</svg></figure>")
@@ -68,15 +79,21 @@ def html(result):
     head = "".join(cell("th", f) for f in HEAD)
     sizes = (f"{result['cores']} cores, scale {result['scale']}, {result['seconds']} s a run, "
              f"{result['rounds']} rounds")
+    without = result["without_rocksdb"]
+    without = f" MyRocks takes no part: {without}" if without else ""
+    options = "".join(f"<h2>{called(e)}</h2><pre>{escape.escape(chr(10).join(o))}</pre>"
+                      for e, o in result["options"].items())
     return f"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>EVENKEEL beside InnoDB</title><style>
+<title>EVENKEEL beside InnoDB and MyRocks</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto }}
 td, th {{ padding: .2rem .6rem; border-bottom: 1px solid #ddd; text-align: left }}
 .met td:last-child {{ color: #11702d }} .missed td:last-child {{ color: #a11212 }}
 svg {{ width: 100%; background: #f7f7f7 }} figure {{ margin: 1.5rem 0 }}
-</style><h1>EVENKEEL beside InnoDB</h1><p>{escape.escape(sizes)}. A ratio is ours / InnoDB's.</p>
+</style><h1>EVENKEEL beside InnoDB and MyRocks</h1><p>{escape.escape(sizes)}. A ratio is ours divided by the other
+engine's.{escape.escape(without)}</p>
 <table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>
-{"".join(curves(row) for row in result["rows"])}</html>
+{"".join(curves(row) for row in result["rows"])}
+<details><summary>Options of the servers</summary>{options}</details></html>
 """

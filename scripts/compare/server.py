@@ -13,26 +13,61 @@ COMMON = ["--skip-networking", "--performance-schema=OFF", "--skip-log-bin", "--
           "--table-open-cache=20000", "--open-files-limit=30000", "--innodb-snapshot-isolation=ON"]
 
 
+# Of MyRocks' one column family, where sysbench and the insert benchmark keep their tables.
+ROCKSDB_FAMILY = (
+    "compression=kLZ4Compression;bottommost_compression=kLZ4Compression;write_buffer_size=64m;"
+    "level_compaction_dynamic_level_bytes=true;optimize_filters_for_hits=true;"
+    "block_based_table_factory={block_size=16384;filter_policy=bloomfilter:10:false;"
+    "whole_key_filtering=1;index_type=kTwoLevelIndexSearch;partition_filters=true;"
+    "metadata_block_size=4096;cache_index_and_filter_blocks=1;"
+    "pin_l0_filter_and_index_blocks_in_cache=1;pin_top_level_index_and_filter=1;format_version=5}")
+
+
 def options_of(engine, cache):
     """What a DBA gives an engine that has `cache` bytes; the other engine has its least."""
+    ours = ["--plugin-maturity=beta", "--plugin-load-add=ha_evenkeel.so",
+            "--ignore-db-dirs=#evenkeel"]
     if engine == "InnoDB":
         return [f"--innodb-buffer-pool-size={cache}", "--innodb-log-file-size=2G",
                 "--innodb-flush-method=O_DIRECT", "--innodb-max-dirty-pages-pct=90",
                 "--innodb-io-capacity=4000", "--innodb-io-capacity-max=20000",
-                "--innodb-flush-log-at-trx-commit=1", "--evenkeel-memory-size=16M",
+                "--innodb-flush-log-at-trx-commit=1", *ours, "--evenkeel-memory-size=16M",
                 "--evenkeel-log-size=32M"]
-    return [f"--evenkeel-memory-size={cache}", "--evenkeel-log-size=2G",
+    if engine == "ROCKSDB":
+        # The last two make it as willing as the others: to wait for a lock, to index a text.
+        return ["--plugin-load-add=ha_rocksdb.so", "--ignore-db-dirs=#rocksdb",
+                f"--rocksdb-block-cache-size={cache}", "--rocksdb-flush-log-at-trx-commit=1",
+                "--rocksdb-use-direct-reads=ON",
+                "--rocksdb-use-direct-io-for-flush-and-compaction=ON",
+                "--rocksdb-max-background-jobs=2", "--rocksdb-max-total-wal-size=2G",
+                f"--rocksdb-default-cf-options={ROCKSDB_FAMILY}", "--innodb-buffer-pool-size=8M",
+                "--rocksdb-lock-wait-timeout=50", "--rocksdb-strict-collation-check=OFF"]
+    return [*ours, f"--evenkeel-memory-size={cache}", "--evenkeel-log-size=2G",
             "--evenkeel-flush-at-commit=1", "--innodb-buffer-pool-size=8M"]
+
+
+class Failed(SystemExit):
+    """A server, or a client of it, could not do what it was asked."""
+
+
+def rocksdb_folder():
+    """The folder of MyRocks for the server that is installed, or why there is none."""
+    found = subprocess.run(["bash", ROOT / "scripts" / "mariadb.sh", "rocksdb"],
+                           capture_output=True, text=True)
+    if found.returncode == 0:
+        return Path(found.stdout.strip()), None
+    return None, (found.stderr.strip().splitlines() or ["scripts/mariadb.sh rocksdb failed"])[-1]
 
 
 class Server:
     """One server in a directory of its own; `root` on a socket."""
 
-    def __init__(self, base, engine, cache):
-        self.engine, self.cache = engine, cache
+    def __init__(self, base, engine, cache, folder=None):
+        """`folder`: where the engine's library was unpacked, if not the system's."""
+        self.engine, self.cache, self.folder = engine, cache, folder
         self.dir = Path(base) / engine.lower()
         self.socket = self.dir / "socket"
-        self.process = None
+        self.process, self.clients = None, []
         self.user = ["--user=root"] if os.getuid() == 0 else []
 
     def start(self):
@@ -49,15 +84,17 @@ class Server:
             ours = plugins / "ha_evenkeel.so"
             ours.unlink(missing_ok=True)
             ours.symlink_to(built / "ha_evenkeel.so")
+            for library in self.folder.glob("usr/lib/mysql/plugin/*.so") if self.folder else ():
+                (plugins / library.name).unlink(missing_ok=True)
+                (plugins / library.name).symlink_to(library)
         begun = time.monotonic()
         with open(self.dir / "out", "ab") as out:
             self.process = subprocess.Popen(
                 ["mariadbd", "--no-defaults", *self.user, f"--datadir={self.dir}/data",
-                 f"--socket={self.socket}", f"--plugin-dir={plugins}", "--plugin-maturity=beta",
-                 "--plugin-load-add=ha_evenkeel.so", "--ignore-db-dirs=#evenkeel",
-                 f"--pid-file={self.dir}/pid", f"--log-error={self.dir}/error.log",
-                 f"--tmpdir={self.dir}", *COMMON, *options_of(self.engine, self.cache)],
-                stdout=out, stderr=out)
+                 f"--socket={self.socket}", f"--plugin-dir={plugins}", f"--pid-file={self.dir}/pid",
+                 f"--log-error={self.dir}/error.log", f"--tmpdir={self.dir}", *COMMON,
+                 *options_of(self.engine, self.cache)],
+                stdout=out, stderr=out, env=self.environment())
         while self.sql("select 1", check=False) is None:
             if self.process.poll() is not None:
                 tail = (self.dir / "error.log").read_text(errors="replace").splitlines()[-20:]
@@ -67,6 +104,16 @@ class Server:
             time.sleep(0.02)
         return time.monotonic() - begun
 
+    def environment(self):
+        """With the libraries that were unpacked beside the engine's."""
+        found = os.environ.copy()
+        if self.folder:
+            libraries = {str(l.parent) for l in self.folder.glob("**/lib/*/lib*.so.*")}
+            libraries |= {found.get("LD_LIBRARY_PATH")} - {None, ""}
+            if libraries:
+                found["LD_LIBRARY_PATH"] = ":".join(sorted(libraries))
+        return found
+
     def sql(self, text, database="", check=True):
         """What the client prints, as rows of fields; None if it fails and `check` is off."""
         run = subprocess.run(["mariadb", "--no-defaults", f"--socket={self.socket}", "-uroot",
@@ -74,7 +121,7 @@ class Server:
                              input=text, text=True, capture_output=True)
         if run.returncode != 0:
             if check:
-                raise SystemExit(f"{self.engine}: {text[:200]}: {run.stderr.strip()}")
+                raise Failed(f"{self.engine}: {text[:200]}: {run.stderr.strip()}")
             return None
         return [line.split("\t") for line in run.stdout.splitlines()]
 
@@ -84,9 +131,18 @@ class Server:
                                    "--batch", "--skip-column-names", f"--database={database}"],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
+        self.clients.append(client)
         client.stdin.write(text)
         client.stdin.close()
         return client
+
+    def end_clients(self):
+        """Those that a failure left at work."""
+        for client in self.clients:
+            if client.poll() is None:
+                client.kill()
+                client.wait()
+        self.clients.clear()
 
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)

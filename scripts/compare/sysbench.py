@@ -4,6 +4,8 @@ import re
 import statistics
 import subprocess
 
+from server import Failed
+
 
 def command(server, test, sizes, extra):
     return ["sysbench", f"oltp_{test}", "--db-driver=mysql", f"--mysql-socket={server.socket}",
@@ -17,19 +19,23 @@ def prepare(server, sizes):
     made = subprocess.run(command(server, "read_write", sizes, ["--threads=2", "prepare"]),
                           capture_output=True, text=True)
     if made.returncode != 0:
-        raise SystemExit(f"sysbench prepare on {server.engine}: {made.stdout[-2000:]}{made.stderr}")
+        raise Failed(f"sysbench prepare on {server.engine}: {made.stdout[-2000:]}{made.stderr}")
 
 
 class Run:
     """A run under way; `result` waits for its end."""
 
-    def __init__(self, server, test, sizes, seconds, threads):
-        self.server, self.test = server, test
+    def __init__(self, server, test, sizes, seconds, threads, rate=None):
+        """`rate`: transactions per second, begun at random times; they count from those times."""
+        self.server, self.test, self.percentile = server, test, 99.9 if rate else 99
+        paced = [f"--rate={max(int(rate), 1)}"] if rate else []
         self.written = server.written_bytes()
         self.process = subprocess.Popen(
             command(server, test, sizes, [f"--threads={threads}", f"--time={seconds}",
-                                          "--report-interval=1", "--percentile=99", "run"]),
+                                          "--report-interval=1", *paced,
+                                          f"--percentile={self.percentile}", "run"]),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        server.clients.append(self.process)
 
     def result(self, may_fail=False):
         text, _ = self.process.communicate()
@@ -37,7 +43,7 @@ class Run:
         if not found:
             if may_fail:
                 return {"per_second": seconds_of(text)}
-            raise SystemExit(f"sysbench {self.test} on {self.server.engine}:\n{text[-3000:]}")
+            raise Failed(f"sysbench {self.test} on {self.server.engine}:\n{text[-3000:]}")
         number = lambda pattern: float(re.search(pattern, text)[1])
         per_second = seconds_of(text)
         inner = per_second[1:-1] or per_second or [0.0]
@@ -47,7 +53,9 @@ class Run:
             "tps": float(found[2]),
             "errors": int(number(r"ignored errors:\s+(\d+)")),
             "reconnects": int(number(r"reconnects:\s+(\d+)")),
-            "p99_ms": number(r"99th percentile:\s+([\d.]+)"),
+            # p99_ms, or p99_9_ms of a paced run.
+            f"p{self.percentile}_ms".replace(".", "_"):
+                number(r"[\d.]+th percentile:\s+([\d.]+)"),
             "max_ms": number(r"max:\s+([\d.]+)"),
             "worst_second_ratio": min(inner) / middle if middle else 0.0,
             "written_bytes_per_tx":
@@ -60,5 +68,5 @@ def seconds_of(text):
     return [float(tps) for tps in re.findall(r"^\[ \d+s \].*? tps: ([\d.]+)", text, re.M)]
 
 
-def run(server, test, sizes, seconds, threads=16):
-    return Run(server, test, sizes, seconds, threads).result()
+def run(server, test, sizes, seconds, threads=16, rate=None):
+    return Run(server, test, sizes, seconds, threads, rate).result()
