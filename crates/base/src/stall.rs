@@ -25,7 +25,7 @@ causes! {
     LogSpace = "log_space",
     /// For a free frame in the pool.
     FreeFrame = "free_frame",
-    /// For a page read from storage.
+    /// For a page, a block of a run or undo read from storage.
     PageRead = "page_read",
     /// For a page latch.
     PageLatch = "page_latch",
@@ -39,7 +39,8 @@ causes! {
     RowLock = "row_lock",
     /// For a schema change barrier.
     Schema = "schema",
-    /// For a write that another thread does: undo that leaves memory, a segment file that grows.
+    /// For a write other than the log's, of this thread (loads, long values, a segment file that
+    /// grows) or of another (undo that leaves memory).
     DeviceSlow = "device_slow",
     /// Wall time that no recorded wait and no CPU time explains.
     Unexplained = "unexplained",

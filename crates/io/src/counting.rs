@@ -1,9 +1,11 @@
-//! Counts the I/O of an environment in the metrics of one database. `Runtime::new` puts it around
-//! the environment it is given. Calls that succeeded count, with the bytes they moved.
+//! Counts the I/O of an environment in the metrics of one database, and the time that foreground
+//! threads spend in it among their waits (G6). `Runtime::new` puts it around the environment it is
+//! given. Calls that succeeded count, with the bytes they moved.
 
+use crate::runtime::count_stall;
 use crate::{Env, Event, File, OpenMode, Task, Woken};
 use evenkeel_base::metrics::{Metric, Metrics};
-use evenkeel_base::{Cause, Result};
+use evenkeel_base::{Cause, Result, Stalls};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,34 +13,48 @@ use std::time::Duration;
 pub(crate) struct CountingEnv {
     inner: Arc<dyn Env>,
     metrics: Arc<Metrics>,
+    stalls: Arc<Stalls>,
 }
 
 impl CountingEnv {
-    pub fn new(inner: Arc<dyn Env>, metrics: Arc<Metrics>) -> CountingEnv {
-        CountingEnv { inner, metrics }
+    pub fn new(inner: Arc<dyn Env>, metrics: Arc<Metrics>, stalls: Arc<Stalls>) -> CountingEnv {
+        CountingEnv { inner, metrics, stalls }
     }
 }
 
 struct CountingFile {
     inner: Arc<dyn File>,
     metrics: Arc<Metrics>,
+    /// Where time spent counts, and the clock. Nowhere for the log: who waits for it says so
+    /// itself, whoever writes and syncs for all.
+    timed: Option<(Arc<Stalls>, Arc<dyn Env>)>,
+}
+
+impl CountingFile {
+    fn timed<R>(&self, cause: Cause, call: impl FnOnce(&dyn File) -> R) -> R {
+        let Some((stalls, clock)) = &self.timed else { return call(&*self.inner) };
+        let start = clock.now_ns();
+        let result = call(&*self.inner);
+        count_stall(stalls, cause, clock.now_ns().saturating_sub(start));
+        result
+    }
 }
 
 impl File for CountingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.read_at(buf, offset)?;
+        self.timed(Cause::PageRead, |file| file.read_at(buf, offset))?;
         self.metrics.add(Metric::FileReads, 1);
         self.metrics.add(Metric::FileReadBytes, buf.len() as u64);
         Ok(())
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.inner.write_at(buf, offset)?;
+        self.timed(Cause::DeviceSlow, |file| file.write_at(buf, offset))?;
         self.metrics.add(Metric::FileWrites, 1);
         self.metrics.add(Metric::FileWriteBytes, buf.len() as u64);
         Ok(())
     }
     fn sync(&self) -> Result<()> {
-        self.inner.sync()?;
+        self.timed(Cause::DeviceSlow, |file| file.sync())?;
         self.metrics.add(Metric::FileSyncs, 1);
         Ok(())
     }
@@ -49,7 +65,7 @@ impl File for CountingFile {
         self.inner.set_len(len)
     }
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.allocate(offset, len)
+        self.timed(Cause::DeviceSlow, |file| file.allocate(offset, len))
     }
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.punch(offset, len)
@@ -59,7 +75,9 @@ impl File for CountingFile {
 impl Env for CountingEnv {
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let inner = self.inner.open(path, mode)?;
-        Ok(Arc::new(CountingFile { inner, metrics: self.metrics.clone() }))
+        let is_log = path.starts_with("wal/");
+        let timed = (!is_log).then(|| (self.stalls.clone(), self.inner.clone()));
+        Ok(Arc::new(CountingFile { inner, metrics: self.metrics.clone(), timed }))
     }
     fn list(&self, dir: &str) -> Result<Vec<String>> {
         self.inner.list(dir)

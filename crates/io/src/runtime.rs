@@ -15,7 +15,7 @@ pub struct Runtime {
     /// The outside world; its I/O is counted in `metrics`.
     pub env: Arc<dyn Env>,
     /// Waits of foreground threads by cause.
-    pub stalls: Stalls,
+    pub stalls: Arc<Stalls>,
     /// Counters and gauges.
     pub metrics: Arc<Metrics>,
     /// Set when a write failed.
@@ -36,14 +36,23 @@ thread_local! {
     static FREEING: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Counts time that this thread spent, unless it is a background one or had nothing to do.
+pub(crate) fn count_stall(stalls: &Stalls, cause: Cause, ns: u64) {
+    if cause != Cause::Idle && !BACKGROUND.get() {
+        note_explained(ns);
+        stalls.record(cause, ns);
+    }
+}
+
 impl Runtime {
     /// A runtime over `env`.
     pub fn new(env: Arc<dyn Env>) -> Arc<Runtime> {
         let metrics = Arc::new(Metrics::default());
         let journal = Arc::<Journal>::default();
+        let stalls = Arc::<Stalls>::default();
         Arc::new(Runtime {
-            env: Arc::new(CountingEnv::new(env, metrics.clone())),
-            stalls: Stalls::default(),
+            env: Arc::new(CountingEnv::new(env, metrics.clone(), stalls.clone())),
+            stalls,
             metrics,
             health: Health::default(),
             governor: Box::new(PriorityGovernor::new(journal.clone())),
@@ -80,13 +89,10 @@ impl Runtime {
         woken
     }
 
-    /// Counts time that this thread spent on something other than a wait for an event, such as a
-    /// read; like `wait`, unless the thread is a background one.
+    /// Counts time that this thread spent on something other than a wait for an event; like `wait`,
+    /// unless the thread is a background one. I/O counts by itself, but for the log's.
     pub fn stalled(&self, cause: Cause, ns: u64) {
-        if cause != Cause::Idle && !BACKGROUND.get() {
-            note_explained(ns);
-            self.stalls.record(cause, ns);
-        }
+        count_stall(&self.stalls, cause, ns);
     }
 
     /// True on threads started by `spawn`.

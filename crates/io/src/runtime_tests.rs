@@ -1,6 +1,6 @@
 //! I/O and waits are counted.
 use crate::sim::{Fault, FaultKind, When};
-use crate::{MemEnv, OpenMode, Runtime, SimEnv};
+use crate::{File, MemEnv, OpenMode, Runtime, SimEnv};
 use evenkeel_base::{Cause, metrics::Metric};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,38 @@ fn waits_of_foreground_threads_are_recorded_by_cause() {
     assert_eq!((figures.count, figures.over_1ms), (1, 1));
     assert!((2000..2100).contains(&figures.us), "{}", figures.us);
     assert_eq!(rt.stalls.get(Cause::Governor).count, 0);
+}
+
+/// The time of each kind of I/O by a foreground thread is known, whoever does it: of index blocks
+/// and undo as of pages. The log's waits are counted by who waits.
+#[test]
+fn io_of_foreground_threads_is_recorded_by_cause() {
+    let sim = SimEnv::new(1);
+    let rt = sim.runtime();
+    for dir in ["runs", "undo", "wal"] {
+        rt.env.create_dir(dir).expect("made");
+    }
+    let open = |path| rt.env.open(path, OpenMode::READ_WRITE).expect("open");
+    let (run, undo, log) = (open("runs/1.run"), open("undo/1.undo"), open("wal/1.wal"));
+    for file in [&run, &undo, &log] {
+        file.write_at(&[1; 8000], 0).expect("write");
+    }
+    let before = rt.stalls.get(Cause::DeviceSlow).us;
+    sim.set_device(1_000_000);
+    let spent = |cause: Cause| rt.stalls.get(cause).us / 1000;
+    let read = |file: &Arc<dyn File>| file.read_at(&mut [0; 5000], 0).expect("read");
+    read(&log);
+    log.write_at(&[1; 7000], 0).expect("write");
+    assert_eq!((spent(Cause::PageRead), rt.stalls.get(Cause::DeviceSlow).us), (0, before));
+    read(&run);
+    assert_eq!(spent(Cause::PageRead), 5);
+    read(&undo);
+    assert_eq!(spent(Cause::PageRead), 10);
+    run.write_at(&[1; 7000], 0).expect("write");
+    assert_eq!((rt.stalls.get(Cause::DeviceSlow).us - before) / 1000, 7);
+    let task = rt.spawn("actor", move || run.read_at(&mut [0; 5000], 0).expect("read"));
+    task.expect("spawn").join().expect("join");
+    assert_eq!(spent(Cause::PageRead), 10, "nobody waits for what the background does");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The segment files: positions, verified reads, writes, growth. Paths and offsets of pages appear
 //! here and nowhere else; every error names file and offset.
 
-use evenkeel_base::{Cause, Code, Error, PageNo, Result, metrics::Metric, sync::RwLock};
+use evenkeel_base::{Code, Error, PageNo, Result, metrics::Metric, sync::RwLock};
 use evenkeel_format::page::{RawPage, VerifiedPage};
 use evenkeel_format::space::{EXTENT_BYTES, Geometry, SEGMENT_EXTENTS};
 use evenkeel_io::{File, OpenMode, Runtime};
@@ -79,10 +79,7 @@ impl Files {
         }
         let (segment, offset) = self.place(page);
         let file = self.segment(segment).map_err(|_| beyond())?;
-        let start = self.rt.env.now_ns();
         let result = file.read_at(buf, offset);
-        let ns = self.rt.env.now_ns().saturating_sub(start);
-        self.rt.stalled(Cause::PageRead, ns);
         let pages = buf.len() / self.geometry.page_size();
         self.rt.metrics.add(Metric::PageReads, pages as u64);
         self.rt.metrics.add(Metric::PageReadBytes, buf.len() as u64);
