@@ -100,7 +100,7 @@ impl Pages {
         let supply = Supply::new(count);
         let freed = supply.freed.clone();
         rt.health.on_failure(move || freed.notify());
-        Ok(Pages {
+        let pages = Pages {
             frames: Frames::new(rt.clone(), count, options.page_size),
             translation: Translation::new(geometry, count),
             supply,
@@ -119,7 +119,9 @@ impl Pages {
             prefetch_event: Arc::new(Event::new()),
             geometry,
             rt,
-        })
+        };
+        pages.note_frames();
+        Ok(pages)
     }
 
     /// Makes an empty page space (durable when this returns). `attach_log` comes next.

@@ -75,7 +75,7 @@ impl Pages {
         self.frames.count() < self.frames.made() && self.frames.count() < self.frames_with_memory()
     }
 
-    fn note_frames(&self) {
+    pub(crate) fn note_frames(&self) {
         let frames = self.frames_with_memory() as u64;
         self.rt.metrics.set(Metric::PoolFrames, frames);
     }

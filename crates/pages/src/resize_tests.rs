@@ -28,6 +28,7 @@ fn add_one(mtr: &mut Mtr<'_>, page: PageNo) -> Result<()> {
 fn the_pool_changes_its_size_while_in_use() -> Result<()> {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
     let rig = rig::create(rt, 96, 64 << 20)?;
+    assert_eq!(rig.rt.metrics.get(Metric::PoolFrames), 96);
     let stop = rig.background();
     let mut pages: Vec<PageNo> = Vec::new();
     for _ in 0..PAGES {
