@@ -157,6 +157,9 @@ impl Flags {
         if self.open_loop.is_some_and(|p| !(p > 0.0 && p <= 1000.0)) {
             return Err(usage("open-loop", "a percentage above 0"));
         }
+        if !(1..=1_000_000).contains(&self.seconds) {
+            return Err(usage("seconds", "1 to 1000000"));
+        }
         let point_queries = match self.queries.as_str() {
             "range" => false,
             "pk" => true,
@@ -331,6 +334,7 @@ mod tests {
             ("--pattern pk=up", "--pattern"),
             ("--clients 0", "--clients"),
             ("--open-loop 0", "--open-loop"),
+            ("--seconds 0", "--seconds"),
         ];
         for (line, flag) in lines {
             let error = options(line).expect_err(line);

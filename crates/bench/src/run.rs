@@ -56,7 +56,8 @@ pub fn main_with(options: &Options, open: &Opener) -> ExitCode {
             eprintln!("no clean end by Ctrl-C: {error}");
         }
     }
-    match run(options, open, &interrupted).and_then(|result| write(options, &result)) {
+    let done = check_writable(options).and_then(|()| run(options, open, &interrupted));
+    match done.and_then(|result| write(options, &result)) {
         Ok(()) if interrupted.load(Relaxed) => ExitCode::from(INTERRUPTED),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -64,6 +65,20 @@ pub fn main_with(options: &Options, open: &Opener) -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// What is asked for can be written: told before hours of work, not after them. Leaves files as
+/// they are, and none behind that was not there.
+fn check_writable(options: &Options) -> Result<(), BenchError> {
+    for path in options.json.iter().chain(&options.report) {
+        let is_new = !path.exists();
+        let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+        opened.map_err(|e| BenchError::file(path, e))?;
+        if is_new {
+            fs::remove_file(path).map_err(|e| BenchError::file(path, e))?;
+        }
+    }
+    Ok(())
 }
 
 fn write(options: &Options, result: &RunResult) -> Result<(), BenchError> {

@@ -46,6 +46,8 @@ fn errors_have_their_exit_code_and_say_what_to_do() {
         ("bench --engine null --dir full", 2, "not empty"),
         ("bench --engine mariadb://127.0.0.1:1/test", 3, "mariadb://127.0.0.1:1/test"),
         ("bench --engine null --dir full/x/y", 1, "full/x/y"),
+        ("bench --engine null --steps l.i0:60s --json full/x/y", 1, "full/x/y"),
+        ("bench --engine null --steps l.i0:60s --report none/a.html", 1, "none/a.html"),
         ("bench diff missing.json missing.json", 1, "missing.json"),
         ("bench diff full/x full/x", 1, "full/x"),
         ("lab flush-scan --scale 0", 2, "--scale"),
@@ -53,8 +55,9 @@ fn errors_have_their_exit_code_and_say_what_to_do() {
         ("", 2, "Usage"),
     ];
     for (line, wanted, part) in cases {
-        let (code, _, err) = run(dir.path(), line);
+        let (code, out, err) = run(dir.path(), line);
         assert!(code == Some(wanted) && err.contains(part), "{line}: {code:?} {err}");
+        assert!(!out.contains("i_sec"), "{line}: told after the work\n{out}");
     }
     assert_eq!(std::fs::read(dir.path().join("full/x")).expect("kept"), b"mine");
 }
