@@ -544,7 +544,9 @@ fn store_options(options: &Options, shares: &Shares) -> StoreOptions {
 /// `FileMissing` where `create` is off, `DirectoryNotEmpty` where something else lies there.
 fn check_may_create(path: &Path, options: &Options, names: &[String]) -> Result<()> {
     if !options.create || options.read_only {
-        return Err(Error::new(Code::NotADatabase).with("directory", path.display()));
+        let found = names.first().map_or("nothing", String::as_str);
+        let error = Error::new(Code::NotADatabase).with("directory", path.display());
+        return Err(error.with("found", found));
     }
     let begun = names.iter().any(|n| n == CREATING_FILE);
     if let Some(other) = names.iter().find(|n| *n != LOCK_FILE)

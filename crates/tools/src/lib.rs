@@ -2,7 +2,7 @@
 //! over an overlay, so recovery runs in memory and not a byte of the directory changes.
 #![forbid(unsafe_code)]
 
-use evenkeel::{Database, Error, Kind, Options, TableStats};
+use evenkeel::{Code, Database, Error, Kind, Options, TableStats};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -44,10 +44,9 @@ fn open(dir: &Path) -> Result<Database, Error> {
 }
 
 fn failed(dir: &Path, error: &Error) -> Found {
-    let outcome = match error.kind() {
-        Kind::Corrupt => Outcome::Damaged,
-        _ => Outcome::CouldNot,
-    };
+    // A file that is missing is one that the database needs.
+    let is_damage = error.kind() == Kind::Corrupt || error.code() == Code::FileMissing;
+    let outcome = if is_damage { Outcome::Damaged } else { Outcome::CouldNot };
     let problem = error.to_string();
     Found {
         outcome,

@@ -65,3 +65,27 @@ fn stat_accounts_for_every_byte_and_row() {
     }
     assert_eq!(check(dir.path()).outcome, Outcome::Clean);
 }
+
+/// Whatever file of a database is gone, that is damage; a directory that has none was not checked.
+#[test]
+fn a_missing_file_is_damage_and_a_missing_database_is_not() {
+    let dir = tempfile::tempdir().expect("directory");
+    fill(dir.path());
+    for sub in ["pages", "wal", "runs"] {
+        let (from, to) = (dir.path().join(sub), dir.path().join("aside"));
+        std::fs::rename(&from, &to).expect("moves");
+        std::fs::create_dir(&from).expect("empty");
+        let found = check(dir.path());
+        assert_eq!(found.outcome, Outcome::Damaged, "{sub}: {}", found.text);
+        assert!(found.text.contains(&format!("file={sub}/")) || sub == "wal", "{}", found.text);
+        std::fs::remove_dir(&from).expect("empty still");
+        std::fs::rename(&to, &from).expect("moves back");
+    }
+    assert_eq!(check(dir.path()).outcome, Outcome::Clean);
+    let found = check(&dir.path().join("none"));
+    assert_eq!(found.outcome, Outcome::CouldNot);
+    assert!(found.text.contains("found=nothing") && !dir.path().join("none").exists());
+    let found = check(&dir.path().join("pages"));
+    assert_eq!(found.outcome, Outcome::CouldNot);
+    assert!(found.text.contains("found=000000.pg"), "{}", found.text);
+}
