@@ -39,10 +39,17 @@ impl Setting {
     /// # Errors
     /// `OptionOutOfRange` naming the option, its value and its range.
     pub(crate) fn check(&self, value: u64) -> Result<()> {
-        if (self.min..=self.max).contains(&value) {
+        if (self.min..=self.max_here()).contains(&value) {
             return Ok(());
         }
         Err(self.out_of_range(value))
+    }
+
+    /// The largest value on this machine: memory that there is not cannot be divided. The system
+    /// refuses it at once, which ends the process, or kills it later.
+    fn max_here(&self) -> u64 {
+        let memory = || evenkeel_io::real::memory_bytes().unwrap_or(u64::MAX);
+        if self.name == "memory_size" { self.max.min(memory()).max(self.min) } else { self.max }
     }
 
     fn out_of_range(&self, value: u64) -> Error {
@@ -50,7 +57,7 @@ impl Setting {
             .with("option", self.name)
             .with("value", value)
             .with("min", self.min)
-            .with("max", self.max)
+            .with("max", self.max_here())
             .with("unit", self.unit)
     }
 }
@@ -65,7 +72,7 @@ pub const SETTINGS: &[Setting] = &[
         default: 256 * MIB,
         when: "online",
         doc: "The one memory budget: page frames, memtables, run blocks, filters, log buffer, \
-              undo. Raise it until the working set fits.",
+              undo. Raise it until the working set fits; not beyond the machine's memory.",
     },
     Setting {
         name: "log_size",
@@ -255,5 +262,55 @@ impl Options {
             setting.check(value)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(options: Options) -> Option<Code> {
+        options.check().err().map(|error| error.code())
+    }
+
+    /// Every number that an application chooses is checked, at its bounds and one beyond.
+    #[test]
+    fn values_out_of_range_are_refused() {
+        let with = |name: &str, value: u64| {
+            let mut options = Options::in_memory();
+            match name {
+                "memory_size" => options.memory_size = value,
+                "log_size" => options.log_size = value,
+                "page_size" => options.page_size = Some(value as u32),
+                "lock_wait_timeout" => options.lock_wait_timeout = Duration::from_millis(value),
+                // Of a type that has no other values.
+                "durability" | "doublewrite" => return None,
+                other => panic!("{other} is not tried"),
+            }
+            Some(options)
+        };
+        let refused = Some(Code::OptionOutOfRange);
+        for setting in SETTINGS {
+            let (min, max) = (setting.min, setting.max_here());
+            for value in [min, max] {
+                assert_eq!(with(setting.name, value).and_then(code), None, "{}", setting.name);
+            }
+            let beyond = [min.wrapping_sub(1), max + 1, setting.max + 1, u64::MAX / 2];
+            for value in beyond {
+                let Some(options) = with(setting.name, value) else { continue };
+                let error = options.check().expect_err(setting.name);
+                assert_eq!(
+                    (Some(error.code()), error.context("option")),
+                    (refused, Some(setting.name))
+                );
+            }
+        }
+        assert_eq!(with("page_size", 5000).and_then(code), refused);
+        let more = Options { memory_size: 1 << 44, ..Options::in_memory() };
+        let error = crate::Database::open_with("dir", more).err().expect("nobody has as much");
+        assert_eq!(Some(error.code()), refused);
+        let db = crate::Database::open_with("dir", Options::in_memory()).expect("opens");
+        let error = db.set("memory_size", 1 << 44).expect_err("nor later");
+        assert_eq!(Some(error.code()), refused);
     }
 }

@@ -35,6 +35,14 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
+/// Bytes of memory that this machine has, as far as that is known.
+pub fn memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = total.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib * 1024)
+}
+
 impl RealEnv {
     /// An environment rooted at `root`, which need not exist yet (`create_dir("")` makes it).
     pub fn new(root: impl AsRef<Path>) -> RealEnv {
