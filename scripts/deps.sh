@@ -3,6 +3,7 @@
 # prints the one command and exits 3. Does nothing, and needs no network, when all are there.
 #   bench    the library, the command and the embedded benchmark: a C compiler
 #   profile  the same and perf
+#   fuzz     the same as bench, and a C++ compiler for libFuzzer
 #   compare  the same and what the other embedded engines are built with
 #   plugin   the same as bench, and the MariaDB server, with the headers of its version
 #   servers  the same, sysbench, and MyRocks where it can be had (for make compare)
@@ -13,12 +14,13 @@ task=${1:-test}
 packages=(gcc libc6-dev ca-certificates)
 case "$task" in
     bench) ;;
+    fuzz) packages+=(g++) ;;
     profile) packages+=(linux-perf) ;;
     compare) packages+=(librocksdb-dev clang libclang-dev g++) ;;
     plugin) packages+=(g++) ;;
     servers) packages+=(g++ python3 sysbench) ;;
     test) packages+=(g++ python3 chromium postgresql util-linux patch lsof perl libpcre2-posix3) ;;
-    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,10p' "$0" >&2; exit 2 ;;
 esac
 
 server() {

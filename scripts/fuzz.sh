@@ -9,10 +9,11 @@ shift || true
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(superblock catalog_row page wal_record wal_segment run_block
     run_footer row key undo_segment operations open)
+bash scripts/deps.sh fuzz
 command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz
 # What writes the first inputs is built as the rungs before this one have built it, not once more.
-cargo build --quiet --release -p evenkeel-trust --bin evenkeel-trust-child
-child=${CARGO_TARGET_DIR:-target}/release/evenkeel-trust-child
+cargo build --quiet --profile release-tests -p evenkeel-trust --bin evenkeel-trust-child
+child=${CARGO_TARGET_DIR:-target}/release-tests/evenkeel-trust-child
 export RUSTC_BOOTSTRAP=1
 export CARGO_TARGET_DIR=${EVENKEEL_FUZZ_TARGET_DIR:-$PWD/target/fuzz}
 cargo fuzz build decoder

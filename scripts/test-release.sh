@@ -13,25 +13,38 @@ rung 1-peers env ROCKSDB_LIB_DIR="$lib" cargo test --quiet --target-dir target/p
     --manifest-path crates/bench-compare/peers/Cargo.toml \
     --features rocksdb,sqlite,lmdb,redb,fjall
 
+# The flame graph that `make profile` draws.
+rung 1-profile bash scripts/test-profile.sh
+
+# As fast as a release, without linking each test with the optimizer.
+tests=(cargo test --quiet --profile release-tests)
+
 # The limit keeps a defect from hanging.
 rung 1-large-value timeout 900 \
-    cargo test --quiet --release -p evenkeel --test large_values -- --ignored a_value
+    "${tests[@]}" -p evenkeel --test large_values -- --ignored a_value
 rung 1-small-log timeout 1800 env EVENKEEL_OPS=10000000 \
-    cargo test --quiet --release -p evenkeel --test large_values -- --ignored --nocapture small_op
+    "${tests[@]}" -p evenkeel --test large_values -- --ignored --nocapture small_op
 
-rung 1-churn timeout 3600 cargo test --quiet --release -p evenkeel --test churn -- \
+rung 1-churn timeout 3600 "${tests[@]}" -p evenkeel --test churn -- \
     --ignored --nocapture
 
-# The trust rungs at their release sizes.
-rung 4-fuzz env EVENKEEL_FUZZ=50 cargo test --quiet --release -p evenkeel-trust --test fuzz
-rung 5-rot env EVENKEEL_ROT=50000 cargo test --quiet --release -p evenkeel-trust --test rot
+# The trust rungs at their release sizes. Seeds of the simulator from a place of this run's own.
+first=$((RANDOM * 100000))
+rung 2-simulator env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_SEEDS=20000 \
+    "${tests[@]}" -p evenkeel-sim --test rungs -- --nocapture seeds
+rung 2-crashes env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_ROUNDS=100 \
+    "${tests[@]}" -p evenkeel-sim --test crashes -- --nocapture
+rung 4-fuzz env EVENKEEL_FUZZ=50 "${tests[@]}" -p evenkeel-trust --test fuzz
+rung 5-rot env EVENKEEL_ROT=50000 "${tests[@]}" -p evenkeel-trust --test rot
 rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 \
-    cargo test --quiet --release -p evenkeel-trust --test limits
+    "${tests[@]}" -p evenkeel-trust --test limits
 rung 3-cancelled-builds env EVENKEEL_CANCELLATIONS=120 \
-    cargo test --quiet --release -p evenkeel-tables --lib -- cancelling_at_any_moment
+    "${tests[@]}" -p evenkeel-tables --lib -- cancelling_at_any_moment
 rung 7-huge-loser env EVENKEEL_LOSER_ROWS=10000000 \
-    cargo test --quiet --release -p evenkeel-trust --test restart -- --nocapture
-rung 7-kills env EVENKEEL_KILLS=500 cargo test --quiet --release -p evenkeel-trust --test kill
+    "${tests[@]}" -p evenkeel-trust --test restart -- --nocapture
+rung 7-huge-prepared env EVENKEEL_PREPARED_ROWS=10000000 \
+    "${tests[@]}" -p evenkeel-trust --test prepared -- --nocapture
+rung 7-kills env EVENKEEL_KILLS=500 "${tests[@]}" -p evenkeel-trust --test kill
 # Keys of every collation again, from a seed of this run's own, which the rung's line shows.
 rung 1-plugin bash plugin/mariadb/build.sh
 rung 1-plugin-collations env EVENKEEL_SEED="$RANDOM" EVENKEEL_PAIRS=20000 bash scripts/test-plugin.sh

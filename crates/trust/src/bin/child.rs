@@ -147,14 +147,14 @@ fn lose(dir: &Path, rows: i64) -> Result<()> {
 fn prepare(dir: &Path, rows: i64) -> Result<()> {
     let db = restart::open(dir)?;
     restart::prepare(&db, rows)?;
-    say("prepared");
+    say(&format!("prepared {}", peak_kib()));
     std::process::abort()
 }
 
 /// Opens and dies.
 fn open(dir: &Path) -> Result<()> {
     let db = restart::open(dir)?;
-    say(&format!("opened {:?}", db.recovery()));
+    say(&format!("opened {:?} {}", db.recovery(), peak_kib()));
     std::process::abort()
 }
 
