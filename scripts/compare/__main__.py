@@ -1,5 +1,6 @@
 """ENGINE=EVENKEEL beside InnoDB and MyRocks in the same run: `make compare`, or
-`python3 scripts/compare [--scale N] [--seconds S] [--rounds R] [--only memory,ddl] [--out DIR]`.
+`python3 scripts/compare [--scale N] [--seconds S] [--rounds R] [--only memory,ddl] [--out DIR]`;
+`--only long [--long-seconds S]` and `--only open [--open-seconds S]`.
 
 Prints a table with the bars of `benchmarks.md` section 5, writes DIR/compare.json and
 DIR/compare.html. Exit codes: 0 done (bars missed or not), 1 a run failed, 2 wrong usage, 3 something
@@ -18,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report  # noqa: E402
-from sections import SECTIONS  # noqa: E402
+from sections import LENGTHY, SECTIONS  # noqa: E402
 from server import COMMON, options_of, rocksdb_folder  # noqa: E402
 
 
@@ -26,6 +27,7 @@ class Plan:
     """How large and how long. `scale` 1 has the sizes of the bars."""
 
     def __init__(self, flags):
+        self.long, self.open = flags.long_seconds, flags.open_seconds
         folder, self.without = rocksdb_folder()
         self.engines = ["InnoDB", *(["ROCKSDB"] if folder else []), "EVENKEEL"]
         self.folders = {"ROCKSDB": folder}
@@ -45,7 +47,10 @@ def main():
     flags.add_argument("--scale", type=float, default=0.2, help="1: the sizes of the bars")
     flags.add_argument("--seconds", type=int, default=10, help="length of each run")
     flags.add_argument("--rounds", type=int, default=3, help="rounds in which the engines take turns")
-    flags.add_argument("--only", default=",".join(SECTIONS), help="sections, of " + ", ".join(SECTIONS))
+    flags.add_argument("--only", default=",".join(s for s in SECTIONS if s not in LENGTHY),
+                       help="sections, of " + ", ".join(SECTIONS) + "; long and open take hours")
+    flags.add_argument("--long-seconds", type=int, default=1800, help="length of a run of long")
+    flags.add_argument("--open-seconds", type=int, default=600, help="the same of open")
     flags.add_argument("--out", type=Path, default=Path("out"))
     flags = flags.parse_args()
     names = flags.only.split(",")
@@ -72,7 +77,8 @@ def main():
             shutil.rmtree(base, ignore_errors=True)
     options = {engine: [*COMMON, *options_of(engine, "CACHE")] for engine in plan.engines}
     result = {"format": 2, "cores": os.cpu_count(), "scale": flags.scale, "seconds": flags.seconds,
-              "rounds": flags.rounds, "engines": plan.engines, "without_rocksdb": plan.without,
+              "rounds": flags.rounds, "long_seconds": flags.long_seconds,
+              "open_seconds": flags.open_seconds, "engines": plan.engines, "without_rocksdb": plan.without,
               "options": options, "rows": rows}
     (flags.out / "compare.json").write_text(json.dumps(result, indent=1))
     (flags.out / "compare.html").write_text(report.html(result))

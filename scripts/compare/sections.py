@@ -7,6 +7,7 @@ import sysbench
 from inserts import insert_cached, insert_io_bound
 from pair import Pair
 from row import row
+from steady import long, open_loop
 
 
 def sysbench_tests(base, plan, bar, sizes, wanted, seen):
@@ -167,4 +168,7 @@ def restart(base, plan, seen):
 
 
 SECTIONS = {"memory": in_memory, "io": io_bound, "insert": insert_cached,
-            "insert-io": insert_io_bound, "ddl": ddl_under_load, "restart": restart}
+            "insert-io": insert_io_bound, "ddl": ddl_under_load, "restart": restart, "long": long,
+            "open": open_loop}
+# Hours: only when asked for.
+LENGTHY = ("long", "open")
