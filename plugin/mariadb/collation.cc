@@ -1,5 +1,6 @@
 #include "collation.h"
 #include <atomic>
+#include <vector>
 
 /* A collation's weights come in units of one length. A string is compared as its units, then, where
    the collation pads, as spaces without end:
@@ -34,7 +35,7 @@ static bool is_czech(const CHARSET_INFO *cs) { return cs->number == 2 || cs->num
 /* The server compares tis620_thai_nopad_ci by strcmp: what is behind a byte 0 counts for nothing. */
 static bool ends_at_zero(const CHARSET_INFO *cs) { return cs->number == 1042; }
 
-static uint32 unit_at(const uchar *p, uint unit)
+static inline uint32 unit_at(const uchar *p, uint unit)
 {
   uint32 n= 0;
   for (uint i= 0; i < unit; i++)
@@ -58,10 +59,16 @@ static Level level_of(CHARSET_INFO *cs, uint number, bool multi, bool pads)
   return level;
 }
 
-static void put(std::string *out, uint32 byte) { out->push_back((char) byte); }
+/* Where the next byte of a key goes: in room for UNIT_BYTES_MAX of every unit and of the end. */
+using Out= uchar *&;
+
+/* A run of spaces: a space, how it goes on, and its length. */
+static const size_t UNIT_BYTES_MAX= 3 + 1 + 3;
+
+static inline void put(Out out, uint32 byte) { *out++= (uchar) byte; }
 
 /* Appends a unit: bytes as they are but none 0; small numbers in one byte; others two by two. */
-static void put_unit(std::string *out, Code code, uint32 n)
+static inline void put_unit(Out out, Code code, uint32 n)
 {
   switch (code)
   {
@@ -97,7 +104,7 @@ static void put_unit(std::string *out, Code code, uint32 n)
 }
 
 /* The length of a run of spaces, rising or falling. */
-static void put_run(std::string *out, size_t run, bool falling)
+static void put_run(Out out, size_t run, bool falling)
 {
   const uint32 n= (uint32) MY_MIN(run, 0xfeff);
   if (falling && n < 0xee)
@@ -110,14 +117,14 @@ static void put_run(std::string *out, size_t run, bool falling)
   put(out, shown % 255 + 1);
 }
 
-static void put_level(std::string *out, const Level &level, const uchar *weights, size_t len)
+template <uint UNIT, Code CODE>
+static void put_units(Out out, const Level &level, const uchar *weights, size_t units)
 {
-  const size_t units= len / level.unit;
-  auto at= [&](size_t i) { return unit_at(weights + i * level.unit, level.unit); };
+  auto at= [&](size_t i) { return unit_at(weights + i * UNIT, UNIT); };
   if (!level.pads)
   {
     for (size_t i= 0; i < units; i++)
-      put_unit(out, level.code, at(i));
+      put_unit(out, CODE, at(i));
     return;
   }
   size_t end= units;
@@ -131,15 +138,28 @@ static void put_level(std::string *out, const Level &level, const uchar *weights
     if (next > i)
     {
       const bool above= at(next) > level.space;
-      put_unit(out, level.code, level.space);
+      put_unit(out, CODE, level.space);
       put(out, above ? 3 : 1);
       put_run(out, next - i, above);
     }
-    put_unit(out, level.code, at(next));
+    put_unit(out, CODE, at(next));
     i= next + 1;
   }
-  put_unit(out, level.code, level.space);
+  put_unit(out, CODE, level.space);
   put(out, 2);
+}
+
+static void put_level(Out out, const Level &level, const uchar *weights, size_t len)
+{
+  const size_t units= len / level.unit;
+  if (level.unit == 1)
+    put_units<1, Code::BYTE>(out, level, weights, units);
+  else if (level.unit == 3)
+    put_units<3, Code::SMALL>(out, level, weights, units);
+  else if (level.code == Code::SMALL)
+    put_units<2, Code::SMALL>(out, level, weights, units);
+  else
+    put_units<2, Code::PAIR>(out, level, weights, units);
 }
 
 bool collation_has_weights(const CHARSET_INFO *cs)
@@ -149,43 +169,78 @@ bool collation_has_weights(const CHARSET_INFO *cs)
   return strcmp(name, "filename") && strncmp(name, "big5_chinese", 12);
 }
 
+/* A collation and its levels, as found once. */
+struct Known
+{
+  uint16_t number= 0;
+  CHARSET_INFO *cs= nullptr;
+  bool pads= false;
+  std::vector<Level> levels;
+
+  bool find(uint16_t collation)
+  {
+    CHARSET_INFO *found= get_charset(collation, MYF(0));
+    if (!found)
+      return false;
+    cs= found;
+    number= collation;
+    pads= !(cs->state & MY_CS_NOPAD);
+    levels.clear();
+    uint left= cs->levels_for_order ? cs->levels_for_order : 1;
+    const bool multi= left > 1;
+    for (uint level= 0; left; level++, left>>= 1)
+      if (left & 1)
+        /* Only the first level of several tells strings by the spaces at their end. */
+        levels.push_back(level_of(cs, level, multi, pads || !levels.empty()));
+    return true;
+  }
+};
+
+/* Room that stays, of at least so many bytes. */
+static uchar *at_least(std::vector<uchar> *room, size_t bytes)
+{
+  if (room->size() < bytes)
+    room->resize(bytes);
+  return room->data();
+}
+
 bool collation_weights(uint16_t collation, uint32_t chars, const uchar *value, size_t len,
                        std::string *out)
 {
-  CHARSET_INFO *cs= get_charset(collation, MYF(0));
-  if (!cs)
+  static thread_local Known known;
+  static thread_local std::vector<uchar> weights_room, key_room;
+  if ((known.number != collation || !known.cs) && !known.find(collation))
     return false;
+  CHARSET_INFO *cs= known.cs;
   if (chars)
     len= MY_MIN(len, cs->charpos(value, value + len, chars));
-  static thread_local std::string room;
   if (is_czech(cs))
     len= cs->lengthsp((const char *) value, len);
   /* The server's own estimate is too low for characters of many weights: 36 bytes from two. */
-  room.resize(MY_MAX(cs->strnxfrmlen(len + cs->mbmaxlen) * 2, (len + 8) * 18));
-  uchar *weights= (uchar *) &room[0];
+  const size_t room= MY_MAX(cs->strnxfrmlen(len + cs->mbmaxlen) * 2, (len + 8) * 18);
+  uchar *weights= at_least(&weights_room, room);
+  uchar *const key= at_least(&key_room, (room + 1) * UNIT_BYTES_MAX), *end= key;
   if (is_czech(cs))
   {
-    const size_t n= cs->strnxfrm(weights, room.size(), (uint) room.size(), value, len, 0);
+    const size_t n= cs->strnxfrm(weights, room, (uint) room, value, len, 0);
     for (size_t i= 0; i < n; i++)
-      put_unit(out, Code::BYTE, weights[i]);
+      put_unit(end, Code::BYTE, weights[i]);
+    out->append((const char *) key, end - key);
     return true;
   }
-  uint levels= cs->levels_for_order ? cs->levels_for_order : 1;
-  const bool multi= levels > 1;
-  bool pads= !(cs->state & MY_CS_NOPAD);
-  for (uint number= 0; levels; number++, levels>>= 1)
+  bool first= true;
+  for (const Level &level : known.levels)
   {
-    if (!(levels & 1))
-      continue;
-    const Level level= level_of(cs, number, multi, pads);
-    size_t n= cs->strnxfrm(weights, room.size(), (uint) room.size(), value, len, level.flags);
+    end= key;
+    size_t n= cs->strnxfrm(weights, room, (uint) room, value, len, level.flags);
     if (ends_at_zero(cs))
       n= strnlen((const char *) weights, n);
-    put_level(out, level, weights, n);
-    if (!pads && levels > 1)
-      put(out, 0);
-    /* Only the first level of several tells strings by the spaces at their end. */
-    pads= true;
+    put_level(end, level, weights, n);
+    /* Another level follows. */
+    if (first && !known.pads && known.levels.size() > 1)
+      put(end, 0);
+    first= false;
+    out->append((const char *) key, end - key);
   }
   return true;
 }
