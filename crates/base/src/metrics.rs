@@ -42,6 +42,7 @@ metrics! {
     GovernorAskedColumnar = "governor_asked_columnar_bytes", "bytes", "Background I/O asked for by columnar chunks, the archive and to read hot pages in after an open";
     GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks, the archive and to read hot pages in after an open";
     CpuGivenWay = "cpu_given_way", "count", "Times that index builds and merges gave the processor away after 1 ms of work";
+    CpuBuildPauses = "cpu_build_pauses", "count", "Pauses of index builds that left the processor to users who were at work";
     CpuSeatWaits = "cpu_seat_waits", "count", "Times that work nobody waits for waited because enough threads were at such work";
     // -- log
     WalBytes = "wal_bytes", "bytes", "Bytes written to the log, padding included";

@@ -3,6 +3,9 @@
 //! - Work that takes long, an index build or a merge that nobody waits for, calls
 //!   [`Runtime::give_way`] after every few rows: each 1 ms of work its thread gives the processor
 //!   to whoever wants it.
+//! - Of an index build others shall notice little, and it may take a little longer: where users are
+//!   at work and others want the processor, its threads together take a fifth of the cores
+//!   ([`Runtime::give_way_to_users`]).
 //! - Work that nobody waits for is done by a background thread that has one of
 //!   max(1, cores / 4) *seats*. Required work needs none, nor does what a user waits for.
 //!
@@ -17,10 +20,28 @@ use std::time::Duration;
 
 /// Work goes on for so long without giving way.
 pub const SLICE_NS: u64 = 1_000_000;
+/// Who gives the processor away, and has it back later than that, shares it with others.
+const SHARED_NS: u64 = 50_000;
+/// Beside users an index build has one of so many parts of the cores.
+const BUILD_PART: u64 = 5;
+/// No pause is longer.
+const PAUSE_NS_MAX: u64 = 20_000_000;
 
 thread_local! {
     /// When this thread began to work, or gave way last.
     static BEGUN_NS: Cell<Option<u64>> = const { Cell::new(None) };
+    /// What users had done by then.
+    static USERS_DID: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How long one of `threads` that do one piece of work pauses so that all of them together have a
+/// fifth of the cores, after it worked for `worked_ns` and then others for `others_ns`.
+fn pause_ns(worked_ns: u64, others_ns: u64, threads: usize, cores: usize) -> u64 {
+    if others_ns < SHARED_NS {
+        return 0;
+    }
+    let turn = worked_ns.saturating_mul(BUILD_PART * threads as u64) / cores.max(1) as u64;
+    turn.saturating_sub(worked_ns).saturating_sub(others_ns).min(PAUSE_NS_MAX)
 }
 
 /// Seats for work that nobody waits for.
@@ -30,13 +51,14 @@ pub(crate) struct Seats {
 }
 
 struct State {
+    cores: usize,
     seats: usize,
     taken: usize,
 }
 
 impl Default for Seats {
     fn default() -> Seats {
-        Seats { state: Mutex::new(State { seats: 1, taken: 0 }), freed: Arc::default() }
+        Seats { state: Mutex::new(State { cores: 1, seats: 1, taken: 0 }), freed: Arc::default() }
     }
 }
 
@@ -64,23 +86,56 @@ impl Drop for Seat<'_> {
 impl Runtime {
     /// Says how many cores there are; one until then.
     pub fn set_cores(&self, cores: usize) {
-        self.seats.state.lock().seats = (cores / 4).max(1);
+        let mut state = self.seats.state.lock();
+        (state.cores, state.seats) = (cores, (cores / 4).max(1));
+        drop(state);
         self.seats.freed.notify();
     }
 
     /// Gives the processor away if this thread has worked for 1 ms. Call it holding no `Mutex` and
     /// no latch.
     pub fn give_way(&self) {
+        self.give_away();
+    }
+
+    /// The same for one of the `threads` of an index build: they take no more than a fifth of the
+    /// cores where users are at work and others want the processor.
+    pub fn give_way_to_users(&self, threads: usize) {
+        let Some((worked_ns, others_ns)) = self.give_away() else { return };
+        let of = |metric| self.metrics.get(metric);
+        let did = of(Metric::Commits).wrapping_add(of(Metric::RowsRead));
+        if USERS_DID.replace(did) == did {
+            return;
+        }
+        let cores = self.seats.state.lock().cores;
+        let pause_ns = pause_ns(worked_ns, others_ns, threads, cores);
+        if pause_ns > 0 {
+            self.metrics.add(Metric::CpuBuildPauses, 1);
+            self.wait_once(Duration::from_nanos(pause_ns));
+        }
+    }
+
+    /// Nanoseconds of work of this thread, and then of others; none if its millisecond is not over.
+    fn give_away(&self) -> Option<(u64, u64)> {
         let now = self.env.now_ns();
         // The clock of another environment may have been ahead.
         let begun = BEGUN_NS.get().filter(|begun| *begun <= now).unwrap_or(now);
         BEGUN_NS.set(Some(begun));
-        if now - begun >= SLICE_NS {
-            self.metrics.add(Metric::CpuGivenWay, 1);
-            let seen = self.never.now();
-            self.env.wait(&self.never, seen, Some(Duration::ZERO), Cause::Idle);
-            BEGUN_NS.set(Some(self.env.now_ns()));
+        if now - begun < SLICE_NS {
+            return None;
         }
+        self.metrics.add(Metric::CpuGivenWay, 1);
+        let back = self.wait_once(Duration::ZERO);
+        Some((now - begun, back.saturating_sub(now)))
+    }
+
+    /// Waits for nothing, for so long; when work begins again.
+    fn wait_once(&self, time: Duration) -> u64 {
+        let seen = self.never.now();
+        self.env.wait(&self.never, seen, Some(time), Cause::Idle);
+        let now = self.env.now_ns();
+        BEGUN_NS.set(Some(now));
+        now
     }
 
     /// A seat for work that nobody waits for; none if all are taken.

@@ -1,5 +1,5 @@
 //! Who works, and who gives way.
-use super::SLICE_NS;
+use super::{PAUSE_NS_MAX, SHARED_NS, SLICE_NS, pause_ns};
 use crate::{Event, MemEnv, Runtime, SimEnv, TickingEnv};
 use evenkeel_base::{Cause, metrics::Metric};
 use std::sync::Arc;
@@ -19,6 +19,50 @@ fn the_processor_is_given_away_once_in_a_slice() {
     // Steps are for the simulator only.
     rt.step();
     assert_eq!(env.yields(), 100);
+}
+
+#[test]
+fn threads_of_a_build_have_a_fifth_of_the_cores_beside_others() {
+    // Threads, cores, others' time: what of a fifth of the cores they have then, per cent.
+    for (threads, cores, others_ns, share) in [
+        (1, 1, SHARED_NS, 100),
+        (3, 2, SHARED_NS, 100),
+        (3, 2, 3_000_000, 100),
+        (9, 8, SHARED_NS, 100),
+        // They have no more than that as it is.
+        (1, 8, SHARED_NS, 59),
+        (3, 2, 19_000_000, 37),
+    ] {
+        let pause = pause_ns(SLICE_NS, others_ns, threads, cores);
+        let cycle = SLICE_NS + others_ns + pause;
+        let found = threads as u64 * SLICE_NS * 5 * 100 / (cycle * cores as u64);
+        assert_eq!(found, share, "{threads} threads, {cores} cores, others {others_ns} ns");
+    }
+    assert_eq!(pause_ns(SLICE_NS, SHARED_NS - 1, 3, 2), 0, "nobody else wants the processor");
+    assert_eq!(pause_ns(1_000 * SLICE_NS, SHARED_NS, 64, 0), PAUSE_NS_MAX);
+}
+
+#[test]
+fn a_build_pauses_only_where_users_are_at_work() {
+    // Whoever gives the processor away has it back a tick later.
+    let paused = |tick_ns: u64, users_work: bool| {
+        let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), tick_ns));
+        let rt = Runtime::new(env.clone());
+        rt.set_cores(2);
+        for _ in 0..1000 {
+            if users_work {
+                rt.metrics.add(Metric::Commits, 1);
+            }
+            rt.give_way_to_users(3);
+        }
+        assert!(rt.metrics.get(Metric::CpuGivenWay) > 10);
+        (rt.metrics.get(Metric::CpuBuildPauses), env.waits(Cause::Idle) - env.yields())
+    };
+    let (paused_often, waits) = paused(SHARED_NS, true);
+    assert!(paused_often > 30 && waits == paused_often, "{paused_often}, {waits} waits");
+    // The first time nobody knows what they had done before.
+    assert!(paused(SHARED_NS, false).0 <= 1, "users rest");
+    assert_eq!(paused(SHARED_NS / 2, true), (0, 0), "cores are free");
 }
 
 /// Threads that work on seats: the most at a time, and beats done.

@@ -326,7 +326,7 @@ impl Store {
             let has_null = |key: &[u8]| index.has_null(key).unwrap_or(false);
             let snapshot = guard.committed();
             let check = || {
-                self.rt.give_way();
+                self.rt.give_way_to_users(1);
                 progress.check()
             };
             let found = self.runs.find_duplicate(index.id, snapshot, &has_null, &check)?;

@@ -55,6 +55,8 @@ struct Scan {
     bytes: AtomicUsize,
     bytes_max: usize,
     piece_bytes: usize,
+    /// Threads at work, about.
+    working: AtomicUsize,
     /// The first error of a thread; the others end then.
     error: Mutex<Option<Error>>,
     failed: AtomicBool,
@@ -138,6 +140,7 @@ impl Scan {
             bytes_max: arena.saturating_sub(piece_bytes * (open + threads)),
             piece_bytes,
             indexes,
+            working: AtomicUsize::new(1),
             error: Mutex::default(),
             failed: AtomicBool::new(false),
         })
@@ -157,6 +160,7 @@ impl Scan {
                 scan.failed.store(true, Ordering::SeqCst);
             }
         };
+        self.working.store(threads.max(1), Ordering::Relaxed);
         let mut helpers = Vec::new();
         for _ in 1..threads {
             match self.store.rt.spawn("ek-build", run.clone()) {
@@ -176,9 +180,14 @@ impl Scan {
         }
     }
 
-    /// Shall a thread go on; it gives way to others each 1 ms.
+    /// Gives way to others each 1 ms.
+    fn give_way(&self) {
+        self.store.rt.give_way_to_users(self.working.load(Ordering::Relaxed));
+    }
+
+    /// Shall a thread go on; it gives way before.
     fn check(&self) -> Result<()> {
-        self.store.rt.give_way();
+        self.give_way();
         if self.failed.load(Ordering::Relaxed) {
             // Not reported: the first error is.
             return Err(Error::new(Code::BuildCancelled));
@@ -274,7 +283,7 @@ impl Collector<'_> {
             rows += 1;
             let full = scan.is_full();
             if rows.is_multiple_of(CLOCK_ROWS) {
-                store.rt.give_way();
+                scan.give_way();
             }
             if !full && (rows < SNAPSHOT_ROWS || !cursor.is_between_leaves()) {
                 continue;
