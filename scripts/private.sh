@@ -51,7 +51,7 @@ private_launch() {
 private_start() {
     local name=$1
     private_launch "$@"
-    for _ in $(seq 600); do
+    for _ in $(seq 3000); do
         private_sql "$name" -e 'select 1' >/dev/null 2>&1 && return 0
         kill -0 "${private_pids[$name]}" 2>/dev/null || break
         sleep 0.1
@@ -81,8 +81,21 @@ private_stop() {
 
 private_tcp="--skip-networking=OFF --bind-address=127.0.0.1 --port"
 
+# Below the ports that the system gives to outgoing connections: else one of those may have it when
+# the server binds it, or binds it again after a restart.
 private_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    python3 - <<'END'
+import random, socket
+lowest = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
+for port in random.sample(range(max(lowest // 2, 1024), lowest), 100):
+    with socket.socket() as s:
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        print(port)
+        break
+END
 }
 
 private_follow() {
@@ -93,7 +106,7 @@ private_follow() {
 private_caught_up() {
     local position
     position=$(private_sql "$2" -N -e 'select @@gtid_binlog_pos')
-    [ "$(private_sql "$1" -N -e "select master_gtid_wait('$position', 60)")" = 0 ] && return 0
+    [ "$(private_sql "$1" -N -e "select master_gtid_wait('$position', 600)")" = 0 ] && return 0
     private_sql "$1" -e 'show slave status\G' | grep -E 'Running|Error|Gtid' >&2
     return 1
 }

@@ -30,7 +30,7 @@ LD_PRELOAD=${EVENKEEL_PRELOAD:-} mariadbd --no-defaults "${user[@]}" --datadir="
 server=$!
 stop() { kill "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
 trap stop EXIT
-for _ in $(seq 300); do
+for _ in $(seq 3000); do
     mariadb --no-defaults --socket="$socket" -uroot -e 'select 1' >/dev/null 2>&1 && break
     kill -0 "$server" 2>/dev/null || { tail -20 "$dir/error.log" >&2; exit 1; }
     sleep 0.1

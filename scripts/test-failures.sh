@@ -10,13 +10,14 @@ trap 'rm -rf "$EVENKEEL_SQL_DIR"' EXIT
 mkdir "$EVENKEEL_FAIL_DIR"
 gcc -shared -fPIC -O1 -o "$EVENKEEL_SQL_DIR/failing.so" plugin/mariadb/tests/failing.c -ldl || exit 1
 log=$EVENKEEL_SQL_DIR/error.log
+client="mariadb --no-defaults --socket=$EVENKEEL_SQL_DIR/socket -uroot test"
 passed=0 failed=0
 
 # Runs SQL on a fresh server; lines `\! touch FILE` make calls fail from there on.
 run() {
     EVENKEEL_SERVER_ARGS="--evenkeel-log-size=32M --evenkeel-memory-size=16M ${args:-}" \
         EVENKEEL_PRELOAD=$EVENKEEL_SQL_DIR/failing.so \
-        timeout 200 bash scripts/sql.sh --force --batch -N 2>&1
+        timeout 900 bash scripts/sql.sh --force --batch -N 2>&1
 }
 expect() {
     local what=$1 pattern=$2 text=$3
@@ -37,9 +38,8 @@ insert into t values (1, repeat('a', 100));
 insert into t select seq, repeat('b', 1000000) from seq_2_to_200;
 select 'rows', count(*) from t;
 \\! rm $EVENKEEL_FAIL_DIR/full
-do sleep(3);
-insert into t values (500, 'again');
-insert into u values (1);
+\\! for _ in \$(seq 600); do $client -e "replace into t values (500, 'again'); replace into u values (1)" 2>$EVENKEEL_FAIL_DIR/last && break; sleep 0.1; done
+\\! cat $EVENKEEL_FAIL_DIR/last
 select 'then', count(*) from t;
 check table t;
 END
@@ -57,7 +57,7 @@ create table w (id int primary key) engine=evenkeel;
 begin;
 insert into w values (1);
 \\! touch $EVENKEEL_FAIL_DIR/sync
-\\! mariadb --no-defaults --socket=$EVENKEEL_SQL_DIR/socket -uroot test -e 'insert into u values (30)'
+\\! $client -e 'insert into u values (30)'
 select 'committing';
 commit;
 select 'committed';

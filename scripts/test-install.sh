@@ -19,7 +19,7 @@ start() {
         --socket="$DESTDIR/socket" --skip-networking --plugin-dir="$DESTDIR/usr/lib/mysql/plugin" \
         --pid-file="$DESTDIR/pid" --log-error="$DESTDIR/error.log" &
     server=$!
-    for _ in $(seq 300); do
+    for _ in $(seq 3000); do
         sql 'select 1' >/dev/null 2>&1 && return 0
         kill -0 "$server" 2>/dev/null || { server=; return 1; }
         sleep 0.1

@@ -57,7 +57,7 @@ cd "$tree/share/mysql/mysql-test" || exit 1
 # Servers of two workers; a failure is not tried again.
 # shellcheck disable=SC2086
 perl mtr --vardir="$dir/var" --force --max-test-fail=0 --retry=0 --parallel="${EVENKEEL_MTR_JOBS:-2}" \
-    --testcase-timeout=5 --suite-timeout=60 ${EVENKEEL_MTR_ARGS:-} "${what[@]}" >"$dir/log" 2>&1
+    --testcase-timeout=15 --suite-timeout=120 ${EVENKEEL_MTR_ARGS:-} "${what[@]}" >"$dir/log" 2>&1
 code=$?
 # MTR's own verdict also counts the server's remark that the plugin is beta.
 grep -q '^Completed: All' "$dir/log" && code=0

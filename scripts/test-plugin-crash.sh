@@ -71,6 +71,21 @@ alterer() {
     done
 }
 
+# How many commits were acknowledged so far.
+acknowledged() { cat "$private_dir"/acks/* 2>/dev/null | wc -l; }
+
+# Waits until the writers have had ten commits and an ALTER has begun: however slow the machine is,
+# there is something to kill.
+under_load() {
+    local wanted=$(($1 + 10))
+    for _ in $(seq 3000); do
+        [ "$(acknowledged)" -ge "$wanted" ] && [ "$(cat "$private_dir/alter.state" 2>/dev/null)" = "under way" ] \
+            && return 0
+        sleep 0.1
+    done
+    fail "no load"
+}
+
 fail() {
     echo "crash test: $*" >&2
     tail -20 "$private_dir/main/error.log" >&2
@@ -138,16 +153,19 @@ ask "create table one (id int primary key, w int not null, k int not null, key b
 sysbench_on prepare >"$private_dir/sysbench.prepare" || fail "sysbench prepare"
 done_kills=0 in_recovery=0 in_alter=0 under_sysbench=0
 for round in $(seq "$kills"); do
+    rm -f "$private_dir/alter.state"
+    before=$(acknowledged)
     pids=()
     for w in $(seq "$writers"); do
         writer "$w" "$round" &
         pids+=($!)
     done
-    sysbench_on --time=60 --report-interval=1 run >"$private_dir/sysbench" 2>&1 &
+    sysbench_on --time=900 --report-interval=1 run >"$private_dir/sysbench" 2>&1 &
     sysbench_pid=$!
     alterer &
     pids+=($!)
-    sleep "$((RANDOM % 2)).$((RANDOM % 8 + 2))"
+    under_load "$before"
+    sleep "$((RANDOM % 2)).$((RANDOM % 8))"
     kill -0 "$sysbench_pid" 2>/dev/null && under_sysbench=$((under_sysbench + 1))
     private_kill main
     done_kills=$((done_kills + 1))

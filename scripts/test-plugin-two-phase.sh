@@ -76,7 +76,7 @@ load() {
 applies() {
     local before now
     before=$(private_sql replica -N -e 'select @@gtid_slave_pos')
-    for _ in $(seq 600); do
+    for _ in $(seq 6000); do
         now=$(private_sql replica -N -e 'select @@gtid_slave_pos')
         [ "$now" = "$before" ] && [ "$now" != "$(ask 'select @@gtid_binlog_pos')" ] || return 0
         sleep 0.05

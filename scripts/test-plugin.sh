@@ -11,7 +11,7 @@ for script in plugin/mariadb/tests/*.sql; do
     for engine in InnoDB EVENKEEL; do
         { echo "create or replace database x; use x; set default_storage_engine=$engine;"
             cat "$script"; } \
-            | timeout 300 bash scripts/sql.sh --force --table --default-character-set=utf8mb4 \
+            | timeout 900 bash scripts/sql.sh --force --table --default-character-set=utf8mb4 \
                 >"$EVENKEEL_SQL_DIR/$engine.out" 2>&1
         sed -i -e '/max_open_files/d' -e 's/at line [0-9]*//' -e '/^+-[-+]*$/d' \
             -e 's/EVENKEEL/InnoDB/g' -e 's/  *|/ |/g' "$EVENKEEL_SQL_DIR/$engine.out"

@@ -44,7 +44,7 @@ rung 7-huge-loser env EVENKEEL_LOSER_ROWS=10000000 \
     "${tests[@]}" -p evenkeel-trust --test restart -- --nocapture
 rung 7-huge-prepared env EVENKEEL_PREPARED_ROWS=10000000 \
     "${tests[@]}" -p evenkeel-trust --test prepared -- --nocapture
-rung 7-kills env EVENKEEL_KILLS=500 "${tests[@]}" -p evenkeel-trust --test kill
+rung 7-kills env EVENKEEL_SEED="$RANDOM" EVENKEEL_KILLS=500 "${tests[@]}" -p evenkeel-trust --test kill
 # Keys of every collation again, from a seed of this run's own, which the rung's line shows.
 rung 1-plugin bash plugin/mariadb/build.sh
 rung 1-plugin-collations env EVENKEEL_SEED="$RANDOM" EVENKEEL_PAIRS=20000 bash scripts/test-plugin.sh

@@ -148,7 +148,10 @@ fn every_step_runs(mut server: Server, version: &str, updated: fn(&str) -> u64) 
     let updated = updated(&server.url);
     assert!((700..=1_000).contains(&updated), "{updated}");
     let query = &result.steps[6];
-    assert!(query.queries() && query.queries_per_s > 1.0 && query.rate_met);
+    assert!(query.queries() && query.op.query.n > 0);
+    // Two transactions of 50; the second may come too late on a busy machine.
+    assert!((50..=100).contains(&query.rows), "{}", query.rows);
+    assert_eq!(query.rate_met, query.rows_per_s >= 0.95 * 100.0);
     assert!(result.version.contains(version), "{}", result.version);
     assert!(result.peak_memory_bytes > 10 << 20 && result.space_bytes > 1 << 20);
     assert!(result.steps[0].cpu_us_per_row > 0.0 && result.steps[0].bytes_written > 100_000);

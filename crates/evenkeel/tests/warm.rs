@@ -45,7 +45,7 @@ fn reads(db: &Database) -> u64 {
 fn warmed(db: &Database) -> u64 {
     let (_open, never) = std::sync::mpsc::channel::<()>();
     let stats = || (db.stats().get(Metric::WarmPagesRead), db.stats().get(Metric::WarmPagesLeft));
-    for _ in 0..20_000 {
+    for _ in 0..120_000 {
         match stats() {
             (read, 0) if read > 0 => return read,
             _ => drop(never.recv_timeout(Duration::from_millis(1))),

@@ -72,7 +72,7 @@ fn kill_after(dir: &Path, kind: Kind, wait: Duration, opened: bool) -> Told {
     });
     let mut all = Told::default();
     if opened {
-        all.line(&told.recv_timeout(Duration::from_secs(60)).expect("it opens in a minute"));
+        all.line(&told.recv_timeout(Duration::from_secs(300)).expect("it opens in minutes"));
     }
     std::thread::sleep(wait);
     child.kill().expect("killed");
@@ -242,7 +242,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 fn run(kind: Kind, kills: u64) {
     let _turn = TURN.lock();
-    let seed = number("EVENKEEL_SEED", std::process::id().into());
+    let seed = number("EVENKEEL_SEED", 7);
     let kills = number("EVENKEEL_KILLS", kills);
     println!("EVENKEEL_SEED={seed} EVENKEEL_KILLS={kills} {}", kind.name);
     let mut rng = Rng::new(seed);

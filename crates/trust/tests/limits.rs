@@ -42,7 +42,7 @@ fn a_great_update_and_its_rollback_stay_within_memory() {
 /// There is space: background work catches up first, then the ballast is taken back (G4).
 fn retry(write: impl Fn() -> evenkeel::Result<()>) {
     let (_open, never) = std::sync::mpsc::channel::<()>();
-    for _ in 0..100 {
+    for _ in 0..2_400 {
         match write() {
             Ok(()) => return,
             Err(error) => assert_eq!(error.kind(), Kind::Full, "{error}"),
@@ -100,7 +100,7 @@ fn a_full_disk_stops_writes_until_there_is_space() {
                 drop(done);
             });
             // A full disk is an error, not a wait.
-            let waited = over.recv_timeout(Duration::from_secs(20));
+            let waited = over.recv_timeout(Duration::from_secs(120));
             faults.capacity.store(0, SeqCst);
             let ended = waited == Err(std::sync::mpsc::RecvTimeoutError::Disconnected);
             assert!(ended, "round {round}: a writer waits on a full disk");

@@ -42,8 +42,9 @@ fn sees_the_old_rows(db: &Database, rows: i64) {
     assert_eq!(entries_from(db, GONE - rows), 0);
 }
 
-/// Loses a transaction of `2 * rows` changes, dies half-way through the revert, and ends it.
-fn lose_and_open(rows: i64) -> RecoveryReport {
+/// Loses a transaction of `2 * rows` changes, dies half-way through the revert, and ends it. None
+/// if the background had reverted all of it before this thread had asked its questions.
+fn lose_and_open(rows: i64) -> Option<RecoveryReport> {
     let dir = tempfile::tempdir().expect("directory");
     let changes = 2 * rows as u64;
     assert!(child("lose", dir.path(), rows as u64).starts_with("lost"));
@@ -57,17 +58,18 @@ fn lose_and_open(rows: i64) -> RecoveryReport {
             stats.get(Metric::RowsReverted),
             stats.get(Metric::RevertingTxns)
         );
-        assert_eq!(stats.get(Metric::RevertingTxns), 1, "reverted before anybody asked");
+        if stats.get(Metric::RevertingTxns) == 0 {
+            return None;
+        }
         // Newest first, so the lowest key is the last one: a writer does not wait for that.
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
         assert!(txn.table("t").expect("table").update(&[Int(0)], &[(1, Int(-1))]).expect("update"));
         txn.rollback().expect("back");
         let stats = db.stats();
+        if stats.get(Metric::RevertingTxns) == 0 {
+            return None;
+        }
         assert!(stats.get(Metric::RevertsOnTouch) >= 1);
-        assert!(
-            stats.get(Metric::RevertingTxns) >= 1,
-            "the revert was over: the test shows nothing"
-        );
         db.recovery()
     };
     // Dropping the database closed it with the revert unfinished; now it is killed at half.
@@ -85,14 +87,16 @@ fn lose_and_open(rows: i64) -> RecoveryReport {
     for report in [first, db.recovery()] {
         assert!(report.losers <= 2 && !report.clean, "{report:?}");
     }
-    first
+    Some(first)
 }
 
 #[test]
 fn opening_after_a_huge_loser_costs_what_the_log_is_long() {
     let many = std::env::var("EVENKEEL_LOSER_ROWS").ok().and_then(|v| v.parse().ok());
     for rows in [10_000, many.unwrap_or(200_000) / 2] {
-        let report = lose_and_open(rows);
+        // A busy machine may not let this thread ask before a short revert is over.
+        let mut tries = [rows, 4 * rows, 16 * rows].into_iter();
+        let report = tries.find_map(lose_and_open).expect("reverted before anybody asked");
         // Each record of the log touches its leaf, and what leads to it.
         assert!(report.log_bytes <= LOG_BYTES, "{report:?}");
         assert!(report.page_reads <= LOG_BYTES / 4096, "{report:?}");
