@@ -153,8 +153,8 @@ fn opening_beside_a_huge_prepared_transaction_costs_what_the_log_is_long() {
         assert!(report.page_reads <= LOG_BYTES / 4096, "{report:?}");
         assert!(report.read_bytes <= 6 * LOG_BYTES, "{report:?}");
     }
-    // Shares of memory that were not used up by the small one: memtables, undo, run blocks.
-    assert!(most <= least + (64 << 10), "{least} KiB, and {most} beside so many more rows");
+    // What the small one did not fill: run blocks and fences, 3/8 of 256 MiB.
+    assert!(most <= least + (112 << 10), "{least} KiB, and {most} beside so many more rows");
     let (small, large) = (small.read_bytes, large.read_bytes);
     assert!(large <= small * 3 / 2, "{small} bytes read, and {large} beside ten times as much");
 }
