@@ -37,11 +37,11 @@ impl RowBytes {
 
 /// How often a byte of an index is written by flushes and merges while `ratio` = index / run of a
 /// generation: by the flush, by tiers, and with its part of the bottom. From about 70 on the limit
-/// of six tiers makes merges smaller than fan-in 4: four times the size cost 2.6 passes, not 0.7.
+/// of six tiers makes merges smaller than fan-in 4: four times the size cost 2.3 passes, not 0.7.
 /// The numbers are fitted to what the policy does with merges that take no time.
 pub fn passes(ratio: f64) -> f64 {
     let tiers = tiers(ratio);
-    2.1 + 0.7 * tiers + 1.9 * (tiers - 2.6).max(0.0)
+    2.1 + 0.7 * tiers + 1.6 * (tiers - 2.6).max(0.0)
 }
 
 /// Tiers above the bottom run: each holds runs four times the size of those of the one before.

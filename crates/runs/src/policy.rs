@@ -25,6 +25,8 @@ const TIERS_MANY: usize = 5;
 const TIERS_MAX: usize = 6;
 /// A neighbour is of like size if it is at most this many times the largest before it.
 const LIKE: u64 = 2;
+/// A run below this part of a merge's bytes is not locked for it, but merged with what comes.
+const SMALL_PART: u128 = 64;
 /// Runs beyond which anything cheap is merged.
 pub(crate) const RUNS_HIGH: usize = 9;
 /// Runs from which on ingest needs credit: with two sealed generations waiting, the limit is 12.
@@ -273,18 +275,25 @@ fn like_neighbours(sizes: &[u64], least: usize) -> Option<Range<usize>> {
 fn cheapest(sizes: &[u64]) -> Option<Range<usize>> {
     let starts = 0..sizes.len();
     let windows = starts.flat_map(|start| (start + 2..=sizes.len()).map(move |end| start..end));
+    let windows = windows.filter(|window| !locks_a_small_run(&sizes[window.clone()]));
     windows.min_by_key(|window| cost(&sizes[window.clone()]))
 }
 
-/// What a merge costs, squared: its bytes for each run that goes, times the root of how often it
-/// writes each byte that gets into a larger run by it. By the bytes alone the two youngest would be
-/// joined each time, and the older of them written again for each generation that comes; by how
-/// often alone, a merge would be begun that lasts longer than there are places for.
+/// The youngest run is next to nothing of what it would be merged with: it would be locked as long
+/// as that takes, and with it the place in which what comes meanwhile can be merged for little.
+fn locks_a_small_run(window: &[u64]) -> bool {
+    let bytes: u128 = window.iter().map(|size| u128::from(*size)).sum();
+    window.len() > 2 && u128::from(window[0]) * SMALL_PART < bytes
+}
+
+/// What a merge costs: its bytes for each run that goes, times how often it writes each byte that
+/// gets into a larger run by it. By the bytes alone the two youngest would be joined each time, and
+/// the older of them written again for each generation that comes.
 fn cost(window: &[u64]) -> u128 {
     let bytes: u128 = window.iter().map(|size| u128::from(*size)).sum();
     let largest = window.iter().copied().max().map_or(0, u128::from);
     let per_run = bytes / (window.len() as u128).saturating_sub(1).max(1);
-    per_run.saturating_mul(per_run).saturating_mul(bytes) / (bytes - largest).max(1)
+    per_run.saturating_mul(bytes) / (bytes - largest).max(1)
 }
 
 /// The merge to begin at rest; no run of the index is being merged.
@@ -377,7 +386,8 @@ mod tests {
         assert_eq!(next(&[1, 1, 1], 1500), Some((0..3, true)));
         // Seven places are free for tiers; the cheapest where there are more.
         assert_eq!(next(&[1, 3, 9, 27, 81, 243, 486], 1500), None);
-        assert_eq!(next(&[1, 3, 7, 15, 31, 63, 127, 255], 1500), Some((0..2, true)));
+        assert_eq!(next(&[1, 3, 9, 22, 46, 93, 187, 375], 1500), Some((0..2, true)));
+        assert_eq!(next(&[1, 3, 7, 15, 31, 63, 127, 255], 1500), Some((0..3, true)));
         // Not the same run again and again for each one that comes.
         assert_eq!(next(&[1, 6, 13, 40, 81, 163, 327, 655], 1500), Some((0..3, true)));
         assert_eq!(next(&[1, 20, 30, 80, 161, 323, 647, 900], 1500), Some((0..3, true)));
