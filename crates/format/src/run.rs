@@ -35,7 +35,7 @@ mod tests;
 pub use block::{BlockBuilder, DataBlock, RunEntry, RunVersion};
 pub use fences::{Fences, FencesBuilder};
 pub use filter::{Filter, FilterBuilder, hash_key};
-pub use footer::{SliceInfo, Trailer, decode_footer, encode_footer};
+pub use footer::{PackedFooter, SliceInfo, Trailer, decode_footer, encode_footer};
 pub use manifest::{ManifestOp, decode_manifest, encode_manifest};
 
 use crate::Reader;

@@ -238,7 +238,7 @@ impl Runs {
             if depth < RUNS_TRIGGER {
                 return unpaid;
             }
-            let most = state.run_counts().max().unwrap_or(depth);
+            let most = state.deepest().unwrap_or(depth);
             let sealed = state.memtables.len() - 1;
             room_bytes(most, sealed, state.memtables[0].bytes(), self.generation_bytes())
         };
@@ -261,7 +261,7 @@ impl Runs {
         let beyond = state.memtables.len().saturating_sub(2) as u64 * self.generation_bytes();
         self.lent_memtables.store(beyond, Ordering::Relaxed);
         self.set_cache();
-        let debtors = state.run_counts().filter(|runs| *runs >= RUNS_TRIGGER).count() as u64;
+        let debtors = state.deep.len() as u64;
         self.debtors.store(debtors, Ordering::SeqCst);
         if debtors == 0 {
             self.credit.store(0, Ordering::SeqCst);

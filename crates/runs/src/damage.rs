@@ -10,10 +10,13 @@
 //! Lifecycle: 1. `finish_restore` finds the files. 2. `find_damaged` finds the indexes, when the
 //! catalog has named them. 3. From the next manifest record or checkpoint on, which may be that of
 //! a flush without their entries, the manifest says that they are dropped; an index that is in the
-//! catalog and dropped is damaged at the next open too, were its file whole again. 4. Dropped.
+//! catalog and dropped is damaged at the next open too, were its file whole again. 4. Dropped. An
+//! index of which a merge cannot read a block becomes damaged then (`ruin`), and goes on at 3: else
+//! it would be merged in vain for ever, and gather runs without bound.
 
+use crate::Runs;
 use crate::file::{RunFile, path};
-use crate::state::State;
+use crate::state::{Index, State};
 use evenkeel_base::{Code, Error, IndexId, Kind};
 use evenkeel_format::run::{ENVELOPE, EnvelopeHead, EnvelopeId, EnvelopeKind, ManifestOp, open};
 use evenkeel_io::IO_ALIGN;
@@ -66,8 +69,12 @@ impl DamagedFile {
 impl State {
     /// Finds the indexes that damaged files take with them, among those known now.
     pub(crate) fn find_damaged(&mut self) {
-        let known: Vec<IndexId> =
-            self.indexes.iter().filter(|(_, i)| i.known && !i.damaged).map(|(id, _)| *id).collect();
+        let known: Vec<IndexId> = self
+            .indexes
+            .iter()
+            .filter(|(_, i)| i.known && !i.is_damaged())
+            .map(|(id, _)| *id)
+            .collect();
         for id in known {
             let mut is_damaged = self.lost.contains(&id);
             for file in self.damaged.values_mut().filter(|file| file.may_hold(id)) {
@@ -83,6 +90,9 @@ impl State {
 
     /// What a reader of a damaged index is told.
     pub(crate) fn damage_of(&self, index: IndexId) -> Error {
+        if let Some(error) = self.ruined.get(&index) {
+            return error.clone();
+        }
         let file = self.damaged.values().find(|file| file.holders.contains(&index));
         let earlier = || {
             let why = "a file of it could not be read at an earlier start";
@@ -100,6 +110,7 @@ impl State {
     /// An index was dropped.
     pub(crate) fn forget_damage(&mut self, index: IndexId) {
         self.lost.remove(&index);
+        self.ruined.remove(&index);
         self.damaged.retain(|_, file| {
             file.holders.remove(&index);
             !file.holders.is_empty()
@@ -118,7 +129,7 @@ impl State {
         if self.damaged.is_empty() && self.lost.is_empty() {
             return Vec::new();
         }
-        let damaged = self.indexes.iter().filter(|(_, i)| i.damaged).map(|(id, _)| *id);
+        let damaged = self.indexes.iter().filter(|(_, i)| i.is_damaged()).map(|(id, _)| *id);
         let mut ops: Vec<ManifestOp> = damaged.map(ManifestOp::DropIndex).collect();
         for (number, file) in &self.damaged {
             ops.push(ManifestOp::AddFile(*number));
@@ -126,6 +137,27 @@ impl State {
             ops.extend(others.map(|id| ManifestOp::RemoveRun(*id, *number)));
         }
         ops
+    }
+}
+
+impl Runs {
+    /// A run of the index cannot be read, as has turned out while it is open: it is damaged as if
+    /// an open had found it. The manifest says so before it says anything that rests on it.
+    pub(crate) fn ruin(&self, index: IndexId, error: &Error) {
+        let mut state = self.state.write();
+        if state.indexes.get(&index).is_none_or(Index::is_damaged) {
+            return;
+        }
+        log::error!("index {index} is damaged: {error}");
+        let is_named = error.context("index").is_some();
+        let error = if is_named { error.clone() } else { error.clone().with("index", index) };
+        state.lost.insert(index);
+        state.ruined.insert(index, error);
+        state.set_damaged(index);
+        self.changed(&state);
+        drop(state);
+        // Nobody waits for its merges.
+        self.space_event.notify();
     }
 }
 

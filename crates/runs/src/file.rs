@@ -9,16 +9,17 @@
 //! to a merge is another segment of the same slice, so that the part's blocks can go when the last
 //! reader of the old one has gone.
 
+use crate::policy::garbage;
 use crate::resident::{Cell, Residents};
-use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Result};
+use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Lsn, Result};
 use evenkeel_format::run::{
-    DataBlock, ENVELOPE, EnvelopeId, EnvelopeKind, Fences, Filter, SliceInfo, Trailer,
-    decode_footer, open,
+    DataBlock, ENVELOPE, EnvelopeId, EnvelopeKind, Fences, Filter, PackedFooter, SliceInfo,
+    Trailer, decode_footer, open,
 };
 use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Path of a run file.
 pub(crate) fn path(number: u64) -> String {
@@ -37,6 +38,8 @@ pub(crate) struct RunFile {
     database: DatabaseId,
     file: Arc<dyn File>,
     residents: Arc<Residents>,
+    /// Holds the footer, if slices are read from it (`cold`).
+    footer: OnceLock<Arc<Cell>>,
 }
 
 impl RunFile {
@@ -47,7 +50,8 @@ impl RunFile {
     ) -> Result<Arc<RunFile>> {
         let file = rt.env.open(&path(number), OpenMode::READ.direct())?;
         let residents = residents.clone();
-        Ok(Arc::new(RunFile { number, database: rt.database(), file, residents }))
+        let (database, footer) = (rt.database(), OnceLock::new());
+        Ok(Arc::new(RunFile { number, database, file, residents, footer }))
     }
 
     /// Reads aligned around `position..position + len`; the second value is where it starts in the
@@ -91,8 +95,8 @@ impl RunFile {
         self.trailer().ok().map(|(trailer, _)| trailer.footer_position)
     }
 
-    /// Reads the footer: the slices of the file.
-    pub(crate) fn slices(&self) -> Result<Vec<SliceInfo>> {
+    /// Reads the footer; also gives the length of the file.
+    fn read_footer(&self) -> Result<(Box<[u8]>, u64)> {
         let (trailer, len) = self.trailer()?;
         let end = trailer.footer_position.checked_add(u64::from(trailer.footer_len));
         if end.is_none_or(|end| end > len) {
@@ -106,12 +110,30 @@ impl RunFile {
             index: IndexId::ZERO,
             number: 0,
         };
-        let slices = decode_footer(&self.read_raw(id, trailer.footer_len as usize)?)?;
-        let fits = |s: &SliceInfo| s.position + s.bytes() <= len;
-        if !slices.iter().all(fits) {
+        Ok((self.read_raw(id, trailer.footer_len as usize)?, len))
+    }
+
+    /// Reads the slices of the file.
+    pub(crate) fn slices(&self) -> Result<Vec<SliceInfo>> {
+        let (footer, len) = self.read_footer()?;
+        let slices = decode_footer(&footer)?;
+        if !slices.iter().all(|s| s.position + s.bytes() <= len) {
             return Err(Error::new(Code::RunDamaged).with("file", path(self.number)));
         }
         Ok(slices)
+    }
+
+    /// The slice of an index that has one in the file; the footer is read if it is not in memory.
+    pub(crate) fn slice_of(&self, index: IndexId) -> Result<SliceInfo> {
+        let cell = self.footer.get_or_init(|| self.residents.cell());
+        let footer = match cell.footer() {
+            Some(footer) => footer,
+            None => cell.keep_footer(PackedFooter::parse(self.read_footer()?.0)?),
+        };
+        footer.slice(index)?.ok_or_else(|| {
+            let error = Error::new(Code::RunDamaged).with("file", path(self.number));
+            error.with("index", index).with("why", "its part is not listed")
+        })
     }
 }
 
@@ -262,6 +284,10 @@ pub(crate) struct Run {
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
+    /// Entries below a newer one of their key, as far as it is known.
+    pub superseded: u64,
+    /// Whoever has a snapshot from below may need any of its entries; zero if that is not known.
+    pub settled: Lsn,
     /// Its entries that readers have passed over, since the open: dead, superseded, or not for
     /// their snapshot.
     pub(crate) skipped: AtomicU64,
@@ -282,6 +308,8 @@ impl Run {
             bytes: sum(SliceInfo::bytes),
             entries: sum(|s| s.entries),
             deletes: sum(|s| s.deletes),
+            superseded: sum(|s| s.superseded),
+            settled: segments.iter().map(|s| s.info.newest_cts).max().unwrap_or_default(),
             skipped: AtomicU64::new(0),
             segments,
         })
@@ -323,6 +351,11 @@ impl Run {
         let skipped = u128::from(self.skipped()) * u128::from(run.bytes);
         run.skipped = AtomicU64::new((skipped / u128::from(self.bytes.max(1))) as u64);
         Some(run)
+    }
+
+    /// Bytes that a merge of it down to the bottom frees.
+    pub(crate) fn garbage(&self) -> u64 {
+        garbage(self.bytes, self.entries, self.deletes, self.superseded)
     }
 
     /// True if a segment lies partly below `low`.

@@ -141,7 +141,7 @@ impl Runs {
         rules: &mut Rules,
     ) -> bool {
         let state = self.state.read();
-        let known = state.indexes.get(&index).filter(|i| i.known && !i.damaged);
+        let known = state.indexes.get(&index).filter(|i| i.known && !i.is_damaged());
         let Some(known) = known else { return false };
         rules.building = known.building;
         rules.valid_from = known.valid_from;

@@ -14,9 +14,9 @@ pub(crate) use together::Together;
 use crate::Runs;
 use crate::chain::Rules;
 use crate::file::Run;
-use crate::policy::{FREES_NOTHING, Facts, Rest, Spare, Turn, bytes_per_run, choose, garbage};
-use crate::policy::{next_merge, next_rest, numbers, pick_rest, spare_beside};
-use crate::state::{Index, State};
+use crate::policy::{FREES_NOTHING, Facts, Rest, Spare, Turn, bytes_per_run, choose};
+use crate::policy::{TIER_RUNS_SHORT, next_merge, next_rest, numbers, spare_beside};
+use crate::state::{Index, READ, State};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
 use job::{Order, Step};
@@ -40,6 +40,51 @@ const INGEST_WINDOW_NS: u64 = 1_000_000_000;
 const SEAT_WAIT: Duration = Duration::from_millis(1);
 /// No entry is charged less in a memtable.
 const ENTRY_BYTES_LEAST: u64 = 32;
+
+/// How much may be merged beyond the needs of ingest.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Mode {
+    spare: Spare,
+    /// Space is short: what is merged to rest waits until there is space.
+    is_short: bool,
+    /// A merge has found the disk full.
+    is_full: bool,
+}
+
+impl Mode {
+    /// What the policy is asked for, in this order.
+    fn rests(self, index: &Index) -> &'static [Rest] {
+        let may_rest = match self.spare {
+            Spare::None => false,
+            Spare::Read => index.is(READ),
+            Spare::All => true,
+        };
+        match (self.is_short, may_rest, self.is_full) {
+            (true, ..) => &[Rest::Freeing],
+            (_, false, _) => &[Rest::No],
+            (_, _, true) => &[Rest::Freeing, Rest::Yes, Rest::Dead],
+            _ => &[Rest::Yes, Rest::Dead],
+        }
+    }
+
+    /// A run of the index is left in its file, and the policy may say something.
+    fn wants_cold(self, index: &Index) -> bool {
+        let rests = self.rests(index);
+        index.cold.is_some()
+            && match index.count() {
+                1 => rests.contains(&Rest::Freeing),
+                runs => *rests != [Rest::No] || runs >= TIER_RUNS_SHORT,
+            }
+    }
+}
+
+/// A merge that is wanted to rest.
+struct Wish {
+    turn: Turn,
+    id: IndexId,
+    range: Range<usize>,
+    rest: Rest,
+}
 
 /// How fast entries come in.
 #[derive(Default)]
@@ -77,18 +122,16 @@ impl Runs {
     /// How long an idle merge thread may wait for its event before the next beat; `None`: forever.
     pub fn next_merge_in(&self) -> Option<Duration> {
         let doomed = |state: &State| !state.doomed.is_empty() || !state.doomed_bytes.is_empty();
-        let more = doomed(&self.state.read()) || self.is_rest_wanted();
+        let waits = |state: &State| doomed(state) || state.due.has_held();
+        let more = waits(&self.state.read()) || self.is_rest_wanted();
         more.then_some(Duration::from_nanos(INGEST_WINDOW_NS))
     }
 
-    /// Some index has more runs than at rest, and none of them is being merged.
+    /// Some index is not at rest, and none of its runs is being merged.
     fn is_rest_wanted(&self) -> bool {
         let state = self.state.read();
-        // Runs that stay marked as being merged are damaged, or a job has them already.
-        let free = |id: &&IndexId| !state.merging.contains_key(id);
-        let sizes = |i: &Index| i.runs.iter().map(|r| r.bytes).collect::<Vec<u64>>();
-        let runs = |id| state.indexes.get(id).map(sizes);
-        state.several.iter().filter(free).filter_map(runs).any(|r| pick_rest(&r).is_some())
+        let is_free = |id: &IndexId| !state.merging.contains_key(id) && !state.due.is_held(*id);
+        state.due.unrest.iter().any(is_free)
     }
 
     /// What may be merged beyond the needs of ingest, by what came in over the last second.
@@ -172,10 +215,14 @@ impl Runs {
             self.space_event.notify();
             return Err(error);
         }
-        // A damaged input: these runs stay as they are (marked as being merged), the rest goes on,
-        // and ingest must not wait for this merge.
+        if error.kind() == Kind::Corrupt {
+            // A damaged input: what is installed stays, others go on.
+            self.ruin(job.index, &error);
+            self.give_up(job);
+            return Ok(Beat::More);
+        }
         self.forgive_debt();
-        let error = if error.kind() == Kind::Corrupt { error } else { self.write_failed(error) };
+        let error = self.write_failed(error);
         // A record that names the files may be durable although its sync failed.
         if !self.rt.health.is_failed() {
             self.remove_files(job.abandon());
@@ -226,30 +273,47 @@ impl Runs {
 
     /// What the policy asks for, marked as being merged: all that ingest needs; of what is merged
     /// to rest the first (D4), if it comes before what is under way, and with a small index the
-    /// others.
-    fn choose_merges(&self, spare: Spare) -> Vec<Order> {
+    /// others. Only what has changed is looked at (`due`). Indexes of which a run has to be read
+    /// first are given back beside.
+    fn choose_merges(&self, spare: Spare) -> (Vec<Order>, Vec<IndexId>) {
         let (now, under_way) = (self.now_ns(), self.freeing());
         let jobs: Vec<Turn> = self.merge_jobs.lock().iter().map(MergeJob::turn).collect();
         let (mut chosen, mut to_rest) = (Vec::new(), Vec::new());
-        let small_bytes = self.small_bytes();
+        let (mode, small_bytes) = (self.mode(spare), self.small_bytes());
+        let horizon = self.commits().horizon();
         let mut state = self.state.write();
-        let several: Vec<IndexId> = state.several.iter().copied().collect();
-        let State { indexes, merging, .. } = &mut *state;
-        for id in several {
+        let State { indexes, merging, due, .. } = &mut *state;
+        std::mem::take(&mut *self.read_lately.lock()).into_iter().for_each(|id| due.ask(id));
+        let ids = due.take(mode, horizon, jobs.iter().any(|job| !job.required));
+        let is_cold = |id: &&IndexId| indexes.get(id).is_some_and(|i| mode.wants_cold(i));
+        let cold: Vec<IndexId> = ids.iter().filter(is_cold).take(SLICES_MAX).copied().collect();
+        if !cold.is_empty() {
+            // They are asked about when their runs are in memory; the others along with them.
+            ids.iter().filter(|id| cold.binary_search(id).is_err()).for_each(|id| due.ask(*id));
+            return (Vec::new(), cold);
+        }
+        for id in ids {
+            #[cfg(test)]
+            self.asked.fetch_add(1, Ordering::Relaxed);
             let Some(index) = indexes.get(&id).filter(|_| !self.is_barren(id)) else { continue };
-            let modes = self.modes(index, spare);
+            if index.cold.is_some() {
+                continue;
+            }
+            let modes = mode.rests(index);
             let mut busy = merging.remove(&id).unwrap_or_default();
             let mut freeing = under_way.get(&id).copied().unwrap_or(FREES_NOTHING);
             loop {
                 let runs = facts(index, &busy);
                 let choose = |mode: &Rest| choose(&runs, *mode, freeing).map(|c| (c, *mode));
-                let Some(((range, required), mode)) = modes.iter().find_map(choose) else { break };
+                let Some(((range, required), rest)) = modes.iter().find_map(choose) else { break };
                 if !required {
-                    to_rest.push((turn_to_rest(&index.runs[range.clone()], mode), id, range, mode));
+                    due.want(id);
+                    let turn = turn_to_rest(&index.runs[range.clone()], rest);
+                    to_rest.push(Wish { turn, id, range, rest });
                     break;
                 }
                 // What the policy wants under ingest keeps the runs inside their limit (G2).
-                self.note_choice(now, &runs, mode, freeing, &range, true);
+                self.note_choice(now, &runs, rest, freeing, &range, true);
                 let bytes = runs[range.clone()].iter().map(|r| r.bytes).sum();
                 freeing = freeing.min(bytes_per_run(bytes, range.len()));
                 let order = order(id, index, range, small_bytes);
@@ -260,47 +324,74 @@ impl Runs {
                 merging.insert(id, busy);
             }
         }
-        let first = next_rest(to_rest.iter().map(|t| t.0), jobs.into_iter());
-        let mut begun: Vec<_> = first.map(|i| to_rest.swap_remove(i)).into_iter().collect();
-        let is_small = |id: &IndexId| indexes.get(id).is_some_and(|i| i.bytes() < small_bytes);
-        if begun.first().is_some_and(|(_, id, ..)| is_small(id)) {
-            to_rest.retain(|(_, id, ..)| is_small(id));
-            to_rest.sort_by(|a, b| a.0.order(&b.0));
-            begun.extend(to_rest.drain(..to_rest.len().min(SLICES_MAX - 1)));
+        let first = next_rest(to_rest.iter().map(|wish| wish.turn), jobs.into_iter());
+        chosen.extend(self.choose_rests(&mut state, to_rest, first, (now, &under_way)));
+        for order in &chosen {
+            if let Some(index) = state.indexes.get(&order.index) {
+                index.take(READ);
+            }
         }
-        for (turn, id, range, mode) in begun {
+        (chosen, Vec::new())
+    }
+
+    /// The `first` of what is wanted to rest, and if that is a small index, others.
+    fn choose_rests(
+        &self,
+        state: &mut State,
+        mut wishes: Vec<Wish>,
+        first: Option<usize>,
+        (now, under_way): (u64, &BTreeMap<IndexId, u64>),
+    ) -> Vec<Order> {
+        let small_bytes = self.small_bytes();
+        let State { indexes, merging, .. } = state;
+        let mut begun: Vec<Wish> = first.map(|i| wishes.swap_remove(i)).into_iter().collect();
+        let is_small = |wish: &Wish| indexes.get(&wish.id).is_some_and(|i| i.bytes() < small_bytes);
+        if begun.first().is_some_and(is_small) {
+            wishes.retain(is_small);
+            wishes.sort_by(|a, b| a.turn.order(&b.turn));
+            begun.extend(wishes.drain(..wishes.len().min(SLICES_MAX - 1)));
+        }
+        let mut chosen = Vec::new();
+        for Wish { turn, id, range, rest } in begun {
             let Some(index) = indexes.get(&id) else { continue };
             let freeing = under_way.get(&id).copied().unwrap_or(FREES_NOTHING);
-            self.note_choice(now, &facts(index, &[]), mode, freeing, &range, false);
-            let (gain, frees) = (turn.gain, mode == Rest::Freeing);
+            self.note_choice(now, &facts(index, &[]), rest, freeing, &range, false);
+            let (gain, frees) = (turn.gain, rest == Rest::Freeing);
             let order = order(id, index, range, small_bytes);
             let order = Order { required: false, gain, frees, ..order };
             merging.insert(id, order.numbers());
             chosen.push(order);
         }
-        for order in &chosen {
-            if let Some(index) = indexes.get(&order.index) {
-                index.read.store(false, Ordering::Relaxed);
-            }
-        }
         chosen
     }
 
-    /// How an index may be merged beyond the needs of ingest, in the order in which to try.
-    fn modes(&self, index: &Index, spare: Spare) -> [Rest; 2] {
-        if self.is_short.load(Ordering::SeqCst) {
-            // What is merged to rest waits until there is space.
-            return [Rest::Freeing; 2];
+    /// How much may be merged now.
+    fn mode(&self, spare: Spare) -> Mode {
+        let is_short = self.is_short.load(Ordering::SeqCst);
+        Mode { spare, is_short, is_full: self.merge_full.lock().is_some() }
+    }
+
+    /// It is to merge a run alone and would free nothing: somebody may need what is garbage in it.
+    /// Asked without the lock of the state: whoever forgets outcomes asks `is_pending`.
+    fn is_held(&self, order: &Order) -> bool {
+        let [run] = &order.inputs[..] else { return false };
+        let mut pending = run.segments.iter().flat_map(|s| &s.info.pending);
+        self.commits().snapshot_between(Lsn::ZERO, run.settled)
+            || pending.any(|txn| self.commits().state(*txn).is_undecided())
+    }
+
+    /// These are not begun before somebody has let go of them.
+    fn hold(&self, orders: Vec<Order>) {
+        if orders.is_empty() {
+            return;
         }
-        let may_rest = match spare {
-            Spare::None => false,
-            Spare::Read => index.read.load(Ordering::Relaxed),
-            Spare::All => true,
-        };
-        match (may_rest, self.merge_full.lock().is_some()) {
-            (false, _) => [Rest::No; 2],
-            (true, true) => [Rest::Freeing, Rest::Yes],
-            (true, false) => [Rest::Yes; 2],
+        let mut state = self.state.write();
+        for order in orders {
+            state.end_merging(order.index, &order.numbers());
+            state.due.hold(order.index);
+            if let Some(index) = state.indexes.get(&order.index) {
+                index.set(READ);
+            }
         }
     }
 
@@ -324,8 +415,17 @@ impl Runs {
 
     /// Starts jobs wherever the policy asks for one.
     fn begin_merges(&self, spare: Spare) -> Result<()> {
-        let orders = self.choose_merges(spare);
-        self.begin_jobs(self.take_together(orders))
+        loop {
+            let (orders, cold) = self.choose_merges(spare);
+            let (orders, held): (Vec<Order>, Vec<Order>) =
+                orders.into_iter().partition(|order| !self.is_held(order));
+            let is_done = cold.is_empty() && (held.is_empty() || !orders.is_empty());
+            self.hold(held);
+            self.warm_all(cold);
+            if is_done {
+                return self.begin_jobs(self.take_together(orders));
+            }
+        }
     }
 
     /// Starts the jobs of merges that are chosen.
@@ -353,13 +453,13 @@ impl Runs {
                 self.merge_jobs.lock().push(job);
                 Ok(())
             }
-            Err(error) if error.kind() == Kind::Corrupt => {
-                self.forgive_debt();
-                Err(error)
-            }
             Err(error) => {
+                let is_damaged = error.kind() == Kind::Corrupt;
+                if is_damaged {
+                    self.ruin(index, &error);
+                }
                 self.state.write().end_merging(index, &numbers);
-                Err(error)
+                if is_damaged { Ok(()) } else { Err(error) }
             }
         }
     }
@@ -412,7 +512,7 @@ impl Runs {
 /// What is said of a merge to rest of these runs.
 fn turn_to_rest(runs: &[Arc<Run>], mode: Rest) -> Turn {
     let gain = |run: &Arc<Run>| match mode {
-        Rest::Freeing => garbage(run.bytes, run.entries, run.deletes),
+        Rest::Freeing => run.garbage(),
         _ => run.skipped(),
     };
     let left = runs.iter().map(|run| run.bytes).sum();
@@ -447,7 +547,7 @@ fn facts(index: &Index, merging: &[u64]) -> Vec<Facts> {
         }
         facts.push(Facts {
             bytes: run.bytes,
-            garbage: garbage(run.bytes, run.entries, run.deletes),
+            garbage: run.garbage(),
             busy: merging.contains(&run.number),
             growing: run.growing,
             left: is_left,

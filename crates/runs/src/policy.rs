@@ -3,7 +3,8 @@
 //! Under ingest, size-tiered: four or more neighbours of like size become one (three where places
 //! are short); the oldest tier goes into the bottom run (the oldest of all) when it holds half of
 //! its bytes. At rest: until at most 3 runs are left and the tiers hold at most 1/8 of the bottom
-//! (D3).
+//! (D3). What is garbage by half is merged were it one run; on a full disk what frees a sixteenth
+//! (G4).
 //!
 //! A merge into a large bottom takes as long as many generations take to come, and its inputs are
 //! runs until its end. So it has two of them, there are places left beside it, and in these,
@@ -19,7 +20,7 @@ use std::ops::Range;
 /// Neighbours of like size that are merged.
 const TIER_RUNS: usize = 4;
 /// Where places are short: beside a merge into the bottom, or from `TIERS_MANY` tiers on.
-const TIER_RUNS_SHORT: usize = 3;
+pub(crate) const TIER_RUNS_SHORT: usize = 3;
 const TIERS_MANY: usize = 5;
 /// Tiers that are left while nothing is merged into the bottom.
 const TIERS_MAX: usize = 6;
@@ -39,6 +40,8 @@ const RUNS_AT_REST: usize = 3;
 /// On a full disk a merge frees at least this part of what it reads: more than the heads and ends
 /// of the small files that it writes.
 const FREEING_PART: u128 = 16;
+/// At rest an index is merged, were it one run, when this part of it is garbage.
+const DEAD_PART: u128 = 2;
 
 /// Ingest is slow if a generation takes this long to fill, or below `SLOW_BYTES_PER_SEC`.
 const SLOW_GENERATION_SEC: u64 = 16;
@@ -73,6 +76,8 @@ pub(crate) enum Rest {
     Yes,
     /// The disk is full: what gives space back, and nothing else (G4).
     Freeing,
+    /// What is garbage for a large part.
+    Dead,
 }
 
 /// What is known of a run.
@@ -112,6 +117,7 @@ pub(crate) fn choose(runs: &[Facts], rest: Rest, freeing: u64) -> Option<(Range<
     let found = match rest {
         Rest::Yes if is_free => pick_rest(&sizes(runs)),
         Rest::Freeing if is_free => pick_freeing(runs),
+        Rest::Dead if is_free && is_dead(runs, DEAD_PART) => Some(0..runs.len()),
         _ => None,
     };
     found.map(|range| (range, false))
@@ -193,7 +199,8 @@ fn unfinished(runs: &[Facts]) -> Option<Range<usize>> {
 pub(crate) fn numbers(runs: &[Facts], rest: Rest, freeing: u64) -> Vec<u64> {
     let flags = |r: &Facts| u64::from(r.busy) | u64::from(r.growing) << 1 | u64::from(r.left) << 2;
     let sizes = runs.iter().map(|r| r.bytes * 8 + flags(r));
-    let garbage = if rest == Rest::Freeing { runs } else { &[] }.iter().map(|r| r.garbage);
+    let counts = matches!(rest, Rest::Freeing | Rest::Dead);
+    let garbage = if counts { runs } else { &[] }.iter().map(|r| r.garbage);
     [rest as u64, freeing].into_iter().chain(sizes).chain(garbage).collect()
 }
 
@@ -204,6 +211,7 @@ pub fn decide_merge(inputs: &[u64]) -> Option<Vec<u64>> {
     let (rest, (runs, garbage)) = match rest {
         0 => (Rest::No, (runs, &[][..])),
         2 => (Rest::Freeing, runs.split_at(runs.len() / 2)),
+        3 => (Rest::Dead, runs.split_at(runs.len() / 2)),
         _ => (Rest::Yes, (runs, &[][..])),
     };
     let is = |n: &u64, flag| n & flag != 0;
@@ -313,6 +321,24 @@ pub(crate) fn pick_rest(sizes: &[u64]) -> Option<Range<usize>> {
     Some(0..end)
 }
 
+/// True if this part of the bytes of runs is garbage.
+fn is_dead(runs: &[Facts], part: u128) -> bool {
+    let sum = |f: fn(&Facts) -> u64| runs.iter().map(|r| u128::from(f(r))).sum::<u128>();
+    let garbage = sum(|r| r.garbage);
+    garbage > 0 && garbage * part >= sum(|r| r.bytes)
+}
+
+/// There is garbage in a single run of so many bytes that is worth a look: on a full disk.
+pub(crate) fn is_worth_freeing(bytes: u64, garbage: u64) -> bool {
+    is_dead(&[Facts { bytes, garbage, ..Facts::default() }], FREEING_PART)
+}
+
+/// Not at rest, if none of the runs is being merged.
+pub(crate) fn is_restless(runs: &[Facts]) -> bool {
+    let sizes: Vec<u64> = runs.iter().map(|r| r.bytes).collect();
+    pick_rest(&sizes).is_some() || is_dead(runs, DEAD_PART)
+}
+
 /// Of runs none of which is being merged, those down to the bottom with the most garbage for their
 /// size, if it is worth the pieces in which they are merged on a full disk (G4).
 fn pick_freeing(runs: &[Facts]) -> Option<Range<usize>> {
@@ -323,7 +349,8 @@ fn pick_freeing(runs: &[Facts]) -> Option<Range<usize>> {
         all += u128::from(run.garbage);
         let garbage = all.min(bytes);
         let is_more = best.is_none_or(|(g, b, _)| garbage * b >= g * bytes);
-        if runs.len() - start > 1 && garbage * FREEING_PART >= bytes && garbage > 0 && is_more {
+        let is_some = runs.len() - start > 1 || runs.len() == 1;
+        if is_some && garbage * FREEING_PART >= bytes && garbage > 0 && is_more {
             best = Some((garbage, bytes, start));
         }
     }
@@ -331,9 +358,9 @@ fn pick_freeing(runs: &[Facts]) -> Option<Range<usize>> {
 }
 
 /// Bytes that a merge of a run of so many down to the bottom frees, there or beneath: a DEL goes
-/// with an entry that it hides.
-pub(crate) fn garbage(bytes: u64, entries: u64, deletes: u64) -> u64 {
-    let dead = 2 * u128::from(deletes.min(entries));
+/// with an entry that it hides, a superseded one alone (if not by a DEL).
+pub(crate) fn garbage(bytes: u64, entries: u64, deletes: u64, superseded: u64) -> u64 {
+    let dead = (2 * u128::from(deletes.min(entries))).max(u128::from(superseded.min(entries)));
     (u128::from(bytes) * dead / u128::from(entries.max(1))) as u64
 }
 
@@ -420,7 +447,8 @@ mod tests {
             assert!(chosen.as_ref().is_none_or(|(_, required)| !required));
             chosen.map(|(range, _)| range)
         };
-        assert_eq!(next(&[(10, 10)]), None, "a merge has two inputs");
+        assert_eq!(next(&[(10, 10)]), Some(0..1));
+        assert_eq!(next(&[(32, 1)]), None, "not worth it");
         assert_eq!(next(&[(10, 0), (100, 0)]), None, "nothing is freed");
         assert_eq!(next(&[(20, 20), (100, 0)]), Some(0..2));
         assert_eq!(next(&[(5, 5), (100, 0)]), None, "not worth its pieces");
@@ -428,8 +456,31 @@ mod tests {
         assert_eq!(next(&[(20, 0), (20, 20), (100, 0)]), Some(1..3));
         assert_eq!(next(&[(9, 9), (20, 20), (100, 0)]), Some(0..3));
         assert_eq!(next(&[(9, 0), (20, 0), (100, 90)]), Some(1..3), "what lies in the bottom too");
-        assert_eq!((garbage(100, 10, 0), garbage(100, 10, 3), garbage(100, 10, 9)), (0, 60, 180));
-        assert_eq!(garbage(0, 0, 0), 0);
+        let part = |deletes, superseded| garbage(100, 10, deletes, superseded);
+        assert_eq!((part(0, 0), part(3, 0), part(9, 0)), (0, 60, 180));
+        assert_eq!((part(3, 3), part(0, 3), part(1, 8)), (60, 30, 80));
+        assert_eq!(garbage(0, 0, 0, 0), 0);
+    }
+
+    /// D4.
+    #[test]
+    fn what_is_half_garbage_is_merged_were_it_one_run() {
+        let run = |(bytes, garbage)| Facts { bytes, garbage, ..Facts::default() };
+        let next = |runs: &[(u64, u64)]| {
+            let runs: Vec<Facts> = runs.iter().copied().map(run).collect();
+            let chosen = choose(&runs, Rest::Dead, FREES_NOTHING);
+            let said = decide_merge(&numbers(&runs, Rest::Dead, FREES_NOTHING));
+            let same = chosen.clone().map(|(r, _)| vec![r.start as u64, r.end as u64, 0]);
+            assert_eq!(said, Some(same.unwrap_or_default()));
+            assert_eq!(chosen.is_some(), is_restless(&runs));
+            chosen.map(|(range, _)| range)
+        };
+        assert_eq!(next(&[(10, 5)]), Some(0..1));
+        assert_eq!(next(&[(10, 4)]), None);
+        assert_eq!(next(&[(1, 0), (100, 60)]), Some(0..2));
+        assert_eq!(next(&[(0, 0)]), None);
+        let busy = Facts { busy: true, ..run((10, 10)) };
+        assert_eq!(choose(&[busy], Rest::Dead, FREES_NOTHING), None);
     }
 
     fn rest(left: u64, gain: u64) -> Turn {
@@ -539,7 +590,7 @@ mod tests {
             };
             let runs: Vec<Facts> = runs.iter().map(run).collect();
             if let Some(range) = pick_freeing(&runs) {
-                prop_assert!(range.len() > 1 && range.end == runs.len());
+                prop_assert!((range.len() > 1 || runs.len() == 1) && range.end == runs.len());
                 let sum = |f: fn(&Facts) -> u64| runs[range.clone()].iter().map(f).sum::<u64>();
                 prop_assert!(sum(|r| r.garbage) >= sum(|r| r.bytes) / 16);
             }

@@ -1,13 +1,15 @@
-//! Fences and filters of segments in memory, within a share of it (G3): they stay as long as there
-//! is room, then those that were not used for a round of a clock go (second chance).
+//! Fences and filters of segments and footers of files in memory, within a share of it (G3): they
+//! stay as long as there is room, then those that were not used for a round of a clock go (second
+//! chance). What `cold` keeps of slices counts along.
 //!
-//! Invariants: what is held beyond the share is at most what is in use now and fences that nobody
-//! can do without; a filter is read only into room that is there: without it a reader looks into
-//! the run, which costs a block, not the whole filter. Who has got one keeps it while he needs it.
+//! Invariants: what is held beyond the share is at most what is in use now and fences and a footer
+//! that nobody can do without; a filter is read only into room that is there: without it a reader
+//! looks into the run, which costs a block, not the whole filter. Who has got one keeps it while he
+//! needs it.
 
 use evenkeel_base::metrics::{Metric, Metrics};
 use evenkeel_base::sync::{Mutex, RwLock};
-use evenkeel_format::run::{Fences, Filter};
+use evenkeel_format::run::{Fences, Filter, PackedFooter};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
@@ -20,6 +22,10 @@ const FILTERS_PER_SWEEP: u64 = 16;
 pub(crate) struct Residents {
     limit: AtomicU64,
     bytes: AtomicU64,
+    /// Bytes of slices of `cold` in memory.
+    slices: AtomicU64,
+    /// Cells that are gone and still have a place in the ring, about.
+    gone: AtomicU64,
     metrics: Arc<Metrics>,
     filters_refused: AtomicU64,
     ring: Mutex<Ring>,
@@ -29,18 +35,17 @@ pub(crate) struct Residents {
 struct Ring {
     cells: Vec<Weak<Cell>>,
     hand: usize,
-    /// From so many on those of segments that are gone are looked for.
-    prune_from: usize,
 }
 
 /// What a segment held: freed outside the lock.
-type Gone = (Option<Arc<Fences>>, Option<Arc<Filter>>);
+type Gone = (Option<Arc<Fences>>, Option<Arc<Filter>>, Option<Arc<PackedFooter>>);
 
-/// What one segment holds.
+/// What one segment holds, or a file.
 pub(crate) struct Cell {
     all: Arc<Residents>,
     fences: RwLock<Option<Arc<Fences>>>,
     filter: RwLock<Option<Arc<Filter>>>,
+    footer: RwLock<Option<Arc<PackedFooter>>>,
     used: AtomicBool,
 }
 
@@ -50,15 +55,29 @@ impl Residents {
         Arc::new(Residents {
             limit: AtomicU64::new(limit),
             bytes: AtomicU64::new(0),
+            slices: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
             metrics,
             filters_refused: AtomicU64::new(0),
             ring: Mutex::default(),
         })
     }
 
-    /// Changes the share; what is too much goes as others come.
+    /// Changes the share; what is too much and was not used of late goes.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
+        let rounds = 2 * self.ring.lock().cells.len().div_ceil(SWEEP);
+        for _ in 0..rounds {
+            if self.has_room(0) {
+                break;
+            }
+            self.sweep(0);
+        }
+    }
+
+    /// Bytes of slices in memory now.
+    pub(crate) fn set_slices(&self, bytes: u64) {
+        self.slices.store(bytes, Relaxed);
     }
 
     /// Bytes held now.
@@ -72,20 +91,31 @@ impl Residents {
             all: self.clone(),
             fences: RwLock::default(),
             filter: RwLock::default(),
+            footer: RwLock::default(),
             used: AtomicBool::new(false),
         });
-        let mut ring = self.ring.lock();
-        if ring.cells.len() >= ring.prune_from {
-            ring.cells.retain(|cell| cell.strong_count() > 0);
-            ring.prune_from = 2 * ring.cells.len().max(SWEEP);
-        }
-        ring.cells.push(Arc::downgrade(&cell));
-        drop(ring);
+        self.ring.lock().cells.push(Arc::downgrade(&cell));
+        self.prune();
         cell
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
-        self.bytes() + bytes <= self.limit.load(Relaxed)
+    /// Gives up places in the ring once half of them are of cells that are gone.
+    pub(crate) fn prune(&self) {
+        let gone = self.gone.load(Relaxed);
+        if gone < SWEEP as u64 {
+            return;
+        }
+        let mut ring = self.ring.lock();
+        if 2 * gone >= ring.cells.len() as u64 {
+            ring.cells.retain(|cell| cell.strong_count() > 0);
+            ring.cells.shrink_to_fit();
+            self.gone.fetch_sub(gone, Relaxed);
+        }
+    }
+
+    /// True if so many bytes more are within the share.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.bytes() + self.slices.load(Relaxed) + bytes <= self.limit.load(Relaxed)
     }
 
     /// True if a filter of so many bytes may be read.
@@ -116,6 +146,8 @@ impl Residents {
             match cells[*hand].upgrade() {
                 None => {
                     cells.swap_remove(*hand);
+                    let one_less = |gone: u64| Some(gone.saturating_sub(1));
+                    let _ = self.gone.fetch_update(Relaxed, Relaxed, one_less);
                     continue;
                 }
                 Some(cell) if cell.used.swap(false, Relaxed) => {}
@@ -167,6 +199,23 @@ impl Cell {
         place.get_or_insert_with(|| self.counted(bytes, filter)).clone()
     }
 
+    /// The footer, if it is in memory.
+    pub(crate) fn footer(&self) -> Option<Arc<PackedFooter>> {
+        let found = self.footer.read().clone();
+        self.use_if(found.is_some());
+        found
+    }
+
+    /// As `keep_fences`.
+    pub(crate) fn keep_footer(&self, footer: PackedFooter) -> Arc<PackedFooter> {
+        let bytes = footer.memory() as u64;
+        if !self.all.has_room(bytes) {
+            self.all.sweep(bytes);
+        }
+        let mut place = self.footer.write();
+        place.get_or_insert_with(|| self.counted(bytes, footer)).clone()
+    }
+
     fn counted<T>(&self, bytes: u64, kept: T) -> Arc<T> {
         self.all.bytes.fetch_add(bytes, Relaxed);
         Arc::new(kept)
@@ -174,24 +223,33 @@ impl Cell {
 
     /// Bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        let fences = self.fences.read().as_ref().map_or(0, |f| f.memory());
-        let filter = self.filter.read().as_ref().map_or(0, |f| f.memory());
-        (fences + filter) as u64
+        bytes_of(&(
+            self.fences.read().clone(),
+            self.filter.read().clone(),
+            self.footer.read().clone(),
+        ))
     }
 
     /// Lets go of what it holds; none if that is nothing.
     fn empty(&self) -> Option<Gone> {
-        let gone = (self.fences.write().take(), self.filter.write().take());
-        let fences = gone.0.as_ref().map_or(0, |f| f.memory());
-        let filter = gone.1.as_ref().map_or(0, |f| f.memory());
-        self.all.bytes.fetch_sub((fences + filter) as u64, Relaxed);
-        (fences + filter > 0).then_some(gone)
+        let gone =
+            (self.fences.write().take(), self.filter.write().take(), self.footer.write().take());
+        let bytes = bytes_of(&gone);
+        self.all.bytes.fetch_sub(bytes, Relaxed);
+        (bytes > 0).then_some(gone)
     }
+}
+
+fn bytes_of((fences, filter, footer): &Gone) -> u64 {
+    let fences = fences.as_ref().map_or(0, |f| f.memory());
+    let filter = filter.as_ref().map_or(0, |f| f.memory());
+    (fences + filter + footer.as_ref().map_or(0, |f| f.memory())) as u64
 }
 
 impl Drop for Cell {
     fn drop(&mut self) {
         self.empty();
+        self.all.gone.fetch_add(1, Relaxed);
     }
 }
 

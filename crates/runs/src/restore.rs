@@ -256,6 +256,7 @@ impl Runs {
         let active = state.memtables[0].clone();
         self.changed(&state);
         drop(state);
+        self.residents.prune();
         active.pack();
         if active.bytes() >= self.generation_bytes() {
             self.seal_active();
@@ -333,17 +334,24 @@ impl Runs {
     /// Of writing the manifest record: the index is gone from memory all the same, and
     /// `drop_unknown` removes its runs at the next open.
     pub fn drop_index(&self, index: IndexId) -> Result<()> {
+        // So that its bytes can be given back; it can be dropped without.
+        if let Err(error) = self.warm(index)
+            && error.code() != Code::IndexGone
+        {
+            log::warn!("index {index}: {error}");
+        }
         let _edit = self.manifest.lock(&self.rt, Cause::Schema);
-        let (runs, damaged) = match self.state.read().indexes.get(&index) {
-            Some(index) => (index.runs.clone(), index.damaged),
-            None => return Ok(()),
-        };
         let mut ops = vec![ManifestOp::DropIndex(index)];
-        let empty = self.state.read().files_left_empty(runs.iter().flat_map(|r| &r.segments));
-        ops.extend(empty.into_iter().map(ManifestOp::RemoveFile));
+        let (is_empty, damaged) = {
+            let state = self.state.read();
+            let Some(known) = state.indexes.get(&index) else { return Ok(()) };
+            let empty = state.files_left_empty(known.files());
+            ops.extend(empty.into_iter().map(ManifestOp::RemoveFile));
+            (known.count() == 0, known.is_damaged())
+        };
         let unneeded = if damaged { self.state.read().damaged_left_empty(index) } else { vec![] };
         ops.extend(unneeded.iter().copied().map(ManifestOp::RemoveFile));
-        if !runs.is_empty() || damaged {
+        if !is_empty || damaged {
             self.append_manifest(&ops)?;
         }
         let mut state = self.state.write();

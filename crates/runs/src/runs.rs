@@ -15,7 +15,7 @@ use crate::resident::Residents;
 use crate::restore::Restoring;
 use crate::run_iter::{Blocks, Bounds, Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
-use crate::state::State;
+use crate::state::{READ, State, USED};
 use crate::unique::{UniqueGuard, UniqueSlots};
 use crate::writer::Purpose;
 use crate::{CheckReport, DuplicateKey, IndexCursor, IndexSpec, IndexStats, KeyRange};
@@ -108,6 +108,11 @@ pub struct Runs {
     pub(crate) merge_full: Mutex<Option<(Error, bool)>>,
     /// See `set_short`.
     pub(crate) is_short: AtomicBool,
+    /// Indexes that were read for the first time since their last merge began.
+    pub(crate) read_lately: Mutex<Vec<IndexId>>,
+    /// How many indexes the policy was asked about.
+    #[cfg(test)]
+    pub(crate) asked: AtomicU64,
     /// Indexes of which merges that should free space did not, since space was short.
     pub(crate) barren: Mutex<BTreeSet<IndexId>>,
     pub(crate) in_debt: AtomicBool,
@@ -169,6 +174,9 @@ impl Runs {
             space_event,
             merge_full: Mutex::default(),
             is_short: AtomicBool::new(false),
+            read_lately: Mutex::default(),
+            #[cfg(test)]
+            asked: AtomicU64::new(0),
             barren: Mutex::default(),
             in_debt: AtomicBool::new(false),
             debtors: AtomicU64::new(0),
@@ -199,9 +207,10 @@ impl Runs {
     /// Sets how many bytes of fences and filters stay in memory; no limit at first.
     pub fn set_resident_bytes(&self, bytes: u64) {
         self.residents.set_limit(bytes);
+        self.cool_down();
     }
 
-    /// Bytes of fences and filters in memory.
+    /// Bytes of fences, filters and footers in memory.
     pub fn resident_bytes(&self) -> u64 {
         self.residents.bytes()
     }
@@ -265,6 +274,7 @@ impl Runs {
         index.unique_key = spec.unique_key;
         index.building = spec.building;
         index.valid_from = spec.valid_from;
+        state.note_runs(spec.id);
         self.changed(&state);
     }
 
@@ -316,12 +326,19 @@ impl Runs {
         direction: Direction,
         snapshot: Snapshot,
     ) -> Result<IndexCursor> {
-        match self.state.read().indexes.get(&index) {
+        let state = self.state.read();
+        match state.indexes.get(&index) {
             None => return Err(Error::new(Code::IndexGone).with("index", index)),
-            // Merges prefer what is read: without dirtying the cache line each time.
-            Some(index) if index.read.load(Ordering::Relaxed) => {}
-            Some(index) => index.read.store(true, Ordering::Relaxed),
+            Some(known) if known.is(READ) => {}
+            // Merges prefer what is read.
+            Some(known) => {
+                known.set(READ);
+                if state.due.several.contains(&index) {
+                    self.read_lately.lock().push(index);
+                }
+            }
         }
+        drop(state);
         Ok(IndexCursor::new(self.clone(), index, range, direction, snapshot))
     }
 
@@ -436,10 +453,12 @@ impl Runs {
     /// The index is VALID from this timestamp on: DEL entries may go, FRESH ones younger than it
     /// annihilate (D4, F2).
     pub fn set_valid(&self, index: IndexId, from: Lsn) {
-        if let Some(index) = self.state.write().indexes.get_mut(&index) {
-            index.building = false;
-            index.valid_from = from;
+        let mut state = self.state.write();
+        if let Some(known) = state.indexes.get_mut(&index) {
+            known.building = false;
+            known.valid_from = from;
         }
+        state.note_runs(index);
     }
 
     /// One merge pass over everything: the first two live rows with equal column bytes (F3).
@@ -557,8 +576,10 @@ impl Runs {
         Ok(report)
     }
 
-    /// Figures of an index; zeros if there is none.
+    /// Figures of an index; zeros if there is none, and for what of it cannot be read.
     pub fn stats(&self, index: IndexId) -> IndexStats {
+        // Whoever reads it is told why it cannot be read.
+        let _ = self.warm(index);
         let state = self.state.read();
         let runs = state.indexes.get(&index).map(|i| i.runs.clone()).unwrap_or_default();
         IndexStats {
@@ -593,15 +614,21 @@ impl Runs {
     }
 
     pub(crate) fn view(&self, index: IndexId) -> Result<View> {
-        let state = self.state.read();
-        let version = self.version.load(Ordering::SeqCst);
-        match state.indexes.get(&index) {
-            None => Err(Error::new(Code::IndexGone).with("index", index)),
-            Some(known) if known.damaged => Err(state.damage_of(index)),
-            Some(index) => {
-                let (memtables, runs) = (state.memtables.clone(), index.runs.clone());
-                Ok(View { memtables, runs, version })
+        loop {
+            let state = self.state.read();
+            let version = self.version.load(Ordering::SeqCst);
+            match state.indexes.get(&index) {
+                None => return Err(Error::new(Code::IndexGone).with("index", index)),
+                Some(known) if known.is_damaged() => return Err(state.damage_of(index)),
+                Some(known) if known.cold.is_some() => {}
+                Some(known) => {
+                    known.set(USED);
+                    let (memtables, runs) = (state.memtables.clone(), known.runs.clone());
+                    return Ok(View { memtables, runs, version });
+                }
             }
+            drop(state);
+            self.warm(index)?;
         }
     }
 

@@ -1,23 +1,35 @@
 //! The shared state: generations, indexes with their runs, files. Guarded by `Runs::state`; every
 //! method here is short memory work.
 //!
-//! Invariants: `several` are the indexes with two runs or more: what merges and credit look at, so
-//! that nothing walks all indexes. One without runs takes at most 64 bytes (D2). `trimmed` are the
+//! Invariants: `due.several` are the indexes that merges and credit look at, so that nothing walks
+//! all indexes. One without runs, or with one that is left in its file (`cold`),
+//! takes at most 64 bytes (D2). `trimmed` are the
 //! runs with a `low`. A slice belongs to one run at a time; `LiveFile::dead` names the runs that
 //! slices of the file no longer belong to, so that a checkpoint can say so.
 
 use crate::damage::DamagedFile;
+use crate::due::Due;
 use crate::file::{Place, Run, RunFile, Segment};
 use crate::memtable::Memtable;
-use evenkeel_base::{Generation, IndexId, Lsn, TxnId};
+use crate::merge::Mode;
+use crate::policy::{Facts, RUNS_TRIGGER, is_restless, is_worth_freeing};
+use evenkeel_base::{Error, Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::num::NonZeroU32;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
 /// The runs of all indexes that have none.
 static NO_RUNS: LazyLock<Arc<Vec<Arc<Run>>>> = LazyLock::new(Arc::default);
+
+/// It was read by a cursor since its last merge began.
+pub(crate) const READ: u8 = 1;
+/// It was read since the clock of `cold` passed it.
+pub(crate) const USED: u8 = 2;
+/// A file may have held a part of it that is lost (`damage`).
+const DAMAGED: u8 = 4;
 
 /// An index and its runs.
 pub(crate) struct Index {
@@ -25,13 +37,12 @@ pub(crate) struct Index {
     pub known: bool,
     pub unique_key: bool,
     pub building: bool,
-    /// A file may have held a part of it that is lost (`damage`).
-    pub damaged: bool,
+    marks: AtomicU8,
+    /// The file that one of its runs is left in (`cold`); `runs` are the others.
+    pub cold: Option<NonZeroU32>,
     pub valid_from: Lsn,
     /// Newest first (A3).
     pub runs: Arc<Vec<Arc<Run>>>,
-    /// It was read by a cursor since its last merge began.
-    pub read: AtomicBool,
 }
 
 impl Default for Index {
@@ -40,23 +51,70 @@ impl Default for Index {
             known: false,
             unique_key: false,
             building: false,
-            damaged: false,
+            marks: AtomicU8::new(0),
+            cold: None,
             valid_from: Lsn::ZERO,
             runs: NO_RUNS.clone(),
-            read: AtomicBool::new(false),
         }
     }
 }
 
 impl Index {
-    /// How many runs may hold a key: the output of a merge under way has none of its inputs' keys.
-    pub(crate) fn depth(&self) -> usize {
-        self.runs.iter().filter(|run| !run.growing).count()
+    /// It has a mark.
+    pub(crate) fn is(&self, mark: u8) -> bool {
+        self.marks.load(Relaxed) & mark != 0
     }
 
-    /// Bytes of its runs.
+    /// Nothing is read through it any more.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.is(DAMAGED)
+    }
+
+    /// Gives it marks: without dirtying the cache line each time.
+    pub(crate) fn set(&self, marks: u8) {
+        if self.marks.load(Relaxed) & marks != marks {
+            self.marks.fetch_or(marks, Relaxed);
+        }
+    }
+
+    /// Takes a mark away; whether it had it.
+    pub(crate) fn take(&self, mark: u8) -> bool {
+        self.is(mark) && self.marks.fetch_and(!mark, Relaxed) & mark != 0
+    }
+
+    /// Its only run is left in this file.
+    pub(crate) fn leave_in(&mut self, file: NonZeroU32) {
+        self.runs = NO_RUNS.clone();
+        self.cold = Some(file);
+    }
+
+    /// How many runs may hold a key: the output of a merge under way has none of its inputs' keys.
+    pub(crate) fn depth(&self) -> usize {
+        self.count() - self.runs.iter().filter(|run| run.growing).count()
+    }
+
+    /// Bytes of its runs in memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.bytes).sum()
+    }
+
+    /// A merge may be for it.
+    pub(crate) fn is_several(&self) -> bool {
+        let is_worth = |run: &Arc<Run>| is_worth_freeing(run.bytes, run.garbage());
+        self.count() > 1 || (!self.building && self.runs.iter().any(is_worth))
+    }
+
+    /// It is not at rest, as far as is known; if it is one that merges may be for.
+    fn is_restless(&self) -> bool {
+        let fact =
+            |r: &Arc<Run>| Facts { bytes: r.bytes, garbage: r.garbage(), ..Facts::default() };
+        self.cold.is_some() || is_restless(&self.runs.iter().map(fact).collect::<Vec<Facts>>())
+    }
+
+    /// The files of its slices.
+    pub(crate) fn files(&self) -> impl Iterator<Item = u64> {
+        let warm = self.runs.iter().flat_map(|run| &run.segments).map(|s| s.file.number);
+        warm.chain(self.cold.map(|file| u64::from(file.get())))
     }
 
     fn add_runs(&mut self, new: impl IntoIterator<Item = Arc<Run>>) {
@@ -117,8 +175,14 @@ pub(crate) struct State {
     /// Newest first; [0] is active.
     pub memtables: Arc<Vec<Arc<Memtable>>>,
     pub indexes: BTreeMap<IndexId, Index>,
-    /// Those with two runs or more, but damaged ones: nobody merges these.
-    pub several: BTreeSet<IndexId>,
+    /// Those that may have to be merged.
+    pub due: Due<Mode>,
+    /// Those with a single run that is in memory, and what it takes; and the clock's hand (`cold`).
+    pub warm: BTreeMap<IndexId, u32>,
+    pub warm_bytes: u64,
+    pub hand: IndexId,
+    /// Those of so many runs that ingest needs credit.
+    pub deep: BTreeSet<IndexId>,
     /// Numbers of runs that are inputs of merges under way, of indexes that have such.
     pub merging: BTreeMap<IndexId, Vec<u64>>,
     pub files: BTreeMap<u64, LiveFile>,
@@ -126,8 +190,11 @@ pub(crate) struct State {
     pub damaged: BTreeMap<u64, DamagedFile>,
     /// Files that the manifest names and of which nothing is live: those of damaged indexes.
     pub dead_files: Vec<u64>,
-    /// Indexes of the catalog that the manifest says are dropped: damaged at an earlier start.
+    /// Indexes of the catalog that the manifest says are dropped: damaged at an earlier start; and
+    /// those that are found damaged while open, of which it will.
     pub lost: HashSet<IndexId>,
+    /// What was wrong with the latter.
+    pub ruined: BTreeMap<IndexId, Error>,
     /// Files without a live slice, removed when no reader has them open.
     pub doomed: Vec<Arc<RunFile>>,
     /// Bytes of live files that nobody needs once no reader has the segment.
@@ -144,12 +211,17 @@ impl State {
         State {
             memtables: Arc::new(vec![active]),
             indexes: BTreeMap::new(),
-            several: BTreeSet::new(),
+            due: Due::default(),
+            deep: BTreeSet::new(),
+            warm: BTreeMap::new(),
+            warm_bytes: 0,
+            hand: IndexId::ZERO,
             merging: BTreeMap::new(),
             files: BTreeMap::new(),
             damaged: BTreeMap::new(),
             dead_files: Vec::new(),
             lost: HashSet::new(),
+            ruined: BTreeMap::new(),
             doomed: Vec::new(),
             doomed_bytes: Vec::new(),
             trimmed: BTreeSet::new(),
@@ -166,17 +238,25 @@ impl State {
     }
 
     /// The runs of an index have changed.
-    fn note_runs(&mut self, index: IndexId) {
-        match self.indexes.get(&index).is_some_and(|i| i.runs.len() > 1 && !i.damaged) {
-            true => self.several.insert(index),
-            false => self.several.remove(&index),
+    pub(crate) fn note_runs(&mut self, index: IndexId) {
+        let known = self.indexes.get(&index).filter(|i| !i.is_damaged());
+        match known.is_some_and(|i| i.depth() >= RUNS_TRIGGER) {
+            true => self.deep.insert(index),
+            false => self.deep.remove(&index),
         };
+        match known {
+            // What it is was seen when it was left in its file.
+            Some(known) if known.count() == 1 && known.cold.is_some() => self.due.ask(index),
+            Some(known) => self.due.note(index, known.is_several(), known.is_restless()),
+            None => self.due.note(index, false, false),
+        }
+        self.note_cold(index);
     }
 
     /// Nothing is read through the index any more.
     pub(crate) fn set_damaged(&mut self, index: IndexId) {
-        if let Some(known) = self.indexes.get_mut(&index) {
-            known.damaged = true;
+        if let Some(known) = self.indexes.get(&index) {
+            known.set(DAMAGED);
         }
         self.note_runs(index);
     }
@@ -196,39 +276,32 @@ impl State {
                 *run = Run::new(run.segments.clone()).map_or_else(|| run.clone(), Arc::new);
             }
         }
+        self.note_runs(index);
     }
 
     /// Takes the slices of a new file into their runs, except those of dropped indexes; each is
     /// a run.
     pub(crate) fn add_file(&mut self, file: &Arc<RunFile>, slices: Vec<SliceInfo>) {
-        let mut known = LiveFile::new(file.clone(), 0);
-        for info in slices {
-            match self.indexes.get(&info.index) {
-                None => known.dead.push((info.index, info.run)),
-                Some(_) => {
-                    known.live += 1;
-                    let index = info.index;
-                    let run = Run::new(vec![Arc::new(Segment::new(file.clone(), info))]);
-                    self.add_runs(index, run.map(Arc::new));
-                }
-            }
-        }
-        if known.live > 0 {
-            self.files.insert(file.number, known);
-        } else {
+        let is_there = |info: &SliceInfo| self.indexes.contains_key(&info.index);
+        let (slices, gone): (Vec<_>, Vec<_>) = slices.into_iter().partition(is_there);
+        if slices.is_empty() {
             self.doomed.push(file.clone());
+            return;
+        }
+        let mut known = LiveFile::new(file.clone(), slices.len());
+        known.dead = gone.iter().map(|info| (info.index, info.run)).collect();
+        self.files.insert(file.number, known);
+        for info in slices {
+            let index = info.index;
+            let run = Run::new(vec![Arc::new(Segment::new(file.clone(), info))]);
+            self.add_runs(index, run.map(Arc::new));
         }
     }
 
-    /// Files that have no live slice once these segments are gone.
-    pub(crate) fn files_left_empty<'a>(
-        &self,
-        segments: impl Iterator<Item = &'a Arc<Segment>>,
-    ) -> Vec<u64> {
+    /// Files that have no live slice once one in each of these is gone.
+    pub(crate) fn files_left_empty(&self, slices: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut gone: BTreeMap<u64, usize> = BTreeMap::new();
-        for segment in segments {
-            *gone.entry(segment.file.number).or_default() += 1;
-        }
+        slices.for_each(|file| *gone.entry(file).or_default() += 1);
         gone.retain(|file, count| self.files.get(file).is_some_and(|f| f.live <= *count));
         gone.into_keys().collect()
     }
@@ -251,7 +324,7 @@ impl State {
             }
         }
         let lost: Vec<Arc<Segment>> = edits.iter().flat_map(Edit::lost).collect();
-        let empty = self.files_left_empty(lost.iter());
+        let empty = self.files_left_empty(lost.iter().map(|s| s.file.number));
         ops.extend(empty.into_iter().map(ManifestOp::RemoveFile));
         ops
     }
@@ -269,6 +342,16 @@ impl State {
         } else {
             let start = segment.info.position;
             self.doomed_bytes.push((segment.clone(), start..start + segment.info.bytes()));
+        }
+    }
+
+    /// As `release`, of a slice that is left in its file: its bytes go with the file.
+    fn release_cold(&mut self, index: IndexId, number: u64) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.live -= 1;
+        file.dead.push((index, number));
+        if file.live == 0 {
+            self.doomed.extend(self.files.remove(&number).map(|f| f.file));
         }
     }
 
@@ -330,6 +413,9 @@ impl State {
                 self.trimmed.remove(&(index, run.number));
                 run.segments.iter().for_each(|segment| self.release(segment));
             }
+            if let Some(file) = gone.cold {
+                self.release_cold(index, u64::from(file.get()));
+            }
         }
     }
 
@@ -389,10 +475,26 @@ impl State {
                 assert_eq!(placed, segment.place());
             }
         }
+        for (id, file) in self.indexes.iter().filter_map(|(id, i)| i.cold.map(|cold| (id, cold))) {
+            let number = u64::from(file.get());
+            *live.entry(number).or_default() += 1;
+            assert!(!self.files[&number].dead.contains(&(*id, number)), "{id}");
+            assert!(!self.files[&number].placed.contains_key(id), "{id}");
+        }
         assert_eq!(live, self.files.iter().map(|(n, f)| (*n, f.live)).collect());
-        let is_several = |i: &Index| i.runs.len() > 1 && !i.damaged;
-        let several = self.indexes.iter().filter(|(_, i)| is_several(i)).map(|(id, _)| *id);
-        assert_eq!(self.several, several.collect());
+        let is_single = |i: &Index| i.cold.is_none() && i.runs.len() == 1;
+        let single = self.indexes.iter().filter(|(_, i)| is_single(i)).map(|(id, _)| id);
+        assert!(self.warm.keys().eq(single));
+        assert_eq!(self.warm_bytes, self.warm.values().map(|bytes| u64::from(*bytes)).sum());
+        for (id, i) in &self.indexes {
+            let may_be = i.is_several() && !i.is_damaged();
+            let is = self.due.several.contains(id);
+            assert!(is == may_be || (is && i.cold.is_some() && i.count() == 1), "{id}");
+        }
+        assert!(self.due.several.iter().all(|id| self.indexes.contains_key(id)));
+        let is_deep = |i: &Index| i.depth() >= RUNS_TRIGGER && !i.is_damaged();
+        let deep = self.indexes.iter().filter(|(_, i)| is_deep(i)).map(|(id, _)| id);
+        assert!(self.deep.iter().eq(deep));
         for (id, merging) in &self.merging {
             let runs = &self.indexes[id].runs;
             assert!(runs.iter().any(|r| merging.contains(&r.number)), "{id}: {merging:?}");
@@ -400,9 +502,14 @@ impl State {
         }
     }
 
+    /// The most runs any index of those has that need credit.
+    pub(crate) fn deepest(&self) -> Option<usize> {
+        self.deep.iter().filter_map(|id| self.indexes.get(id)).map(Index::depth).max()
+    }
+
     /// How many runs each index has that has several.
-    pub(crate) fn run_counts(&self) -> impl Iterator<Item = usize> {
-        self.several.iter().filter_map(|id| self.indexes.get(id)).map(Index::depth)
+    fn run_counts(&self) -> impl Iterator<Item = usize> {
+        self.due.several.iter().filter_map(|id| self.indexes.get(id)).map(Index::depth)
     }
 }
 
@@ -421,6 +528,6 @@ mod tests {
         }
         // Nothing of its own beside its place.
         assert!(state.indexes.values().all(|index| Arc::ptr_eq(&index.runs, &NO_RUNS)));
-        assert!(state.several.is_empty() && state.merging.is_empty());
+        assert!(state.due.several.is_empty() && state.merging.is_empty());
     }
 }

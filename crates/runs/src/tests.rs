@@ -2,6 +2,7 @@
 //! `txn` and `log`.
 
 mod builds;
+mod cold;
 mod crash;
 mod damaged;
 mod keeping_up;

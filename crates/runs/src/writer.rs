@@ -209,11 +209,15 @@ impl RunWriter {
         if slice.info.entries == 0 {
             slice.info.min_key = key.to_vec();
         }
+        slice.info.superseded += u64::from(!self.block.is_empty() && self.block.last_key() == key);
         self.block.push(key, pk_len, op, version, value);
         slice.info.entries += 1;
         slice.info.deletes += u64::from(op & evenkeel_format::record::entry_op::DEL != 0);
-        if let RunVersion::Pending(stamp) = version {
-            slice.pending.insert(stamp.txn);
+        match version {
+            RunVersion::Pending(stamp) => {
+                slice.pending.insert(stamp.txn);
+            }
+            RunVersion::Committed(cts) => slice.info.newest_cts = slice.info.newest_cts.max(cts),
         }
         if let Some(filter) = &mut slice.filter {
             filter.push(&key[..key.len() - pk_len]);

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use evenkeel_base::metrics::Metric;
+use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
     Beat, CommitTable, IndexId, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
 };
@@ -13,8 +14,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Bytes of memory that an index with a single small run takes at most.
-const ONE_RUN_BYTES_MAX: i64 = 640;
+/// Bytes of memory that an index takes at most, with a single run or without (D2).
+const COLD_BYTES_MAX: i64 = 64;
+
+/// The tests of this file count the memory of the process: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Bytes allocated now.
 static BYTES: AtomicI64 = AtomicI64::new(0);
@@ -167,12 +171,13 @@ fn bytes_each(before: i64, indexes: u32) -> i64 {
 
 #[test]
 fn what_many_small_indexes_cost() {
+    let _alone = ALONE.lock();
     const INDEXES: u32 = 20_000;
     let bed = Bed::new();
     let before = BYTES.load(Relaxed);
     bed.add(INDEXES);
     let empty = bytes_each(before, INDEXES);
-    assert!(empty <= 64, "{empty} bytes of an index without runs");
+    assert!(empty <= COLD_BYTES_MAX, "{empty} bytes of an index without runs");
     let start = bed.figures();
     bed.flush(INDEXES, 4);
     let one = bytes_each(before, INDEXES);
@@ -182,8 +187,37 @@ fn what_many_small_indexes_cost() {
     );
     assert_eq!((flush.files, flush.records), (1, 1), "a flush is one file and one record");
     assert!(flush.syncs <= 2, "{flush:?}");
-    assert!(one <= ONE_RUN_BYTES_MAX, "{one} bytes of an index with a run");
+    assert!(one <= COLD_BYTES_MAX, "{one} bytes of an index with a run");
     drop(bed);
+}
+
+#[test]
+fn what_is_read_takes_memory_only_while_there_is_room() {
+    let _alone = ALONE.lock();
+    const INDEXES: u32 = 5_000;
+    let bed = Bed::new();
+    let before = BYTES.load(Relaxed);
+    bed.add(INDEXES);
+    bed.flush(INDEXES, 4);
+    bed.runs.set_resident_bytes(1 << 30);
+    let read = || bed.rt.metrics.get(Metric::FileReads);
+    let start = read();
+    assert!((1..=INDEXES).all(|id| bed.runs.stats(IndexId(id)).run_entries == 4));
+    let (warm, reads) = (bytes_each(before, INDEXES), read() - start);
+    bed.runs.set_resident_bytes(0);
+    let cold = bytes_each(before, INDEXES);
+    println!(
+        "memory of an index: {warm} bytes in use, {cold} when there is no room; {reads} reads"
+    );
+    assert!(reads <= 3, "{reads} reads: the footer is read once");
+    assert!(warm > 300, "{warm} bytes of an index in memory");
+    assert!(cold <= COLD_BYTES_MAX, "{cold} bytes of an index that was used");
+    assert_eq!(bed.rows(1), 4);
+}
+
+#[test]
+fn what_merges_of_many_small_indexes_cost() {
+    let _alone = ALONE.lock();
 
     const MERGED: u32 = 500;
     let bed = Bed::new();

@@ -224,7 +224,13 @@ pub fn run_block(data: &[u8]) {
 
 /// Footer, trailer, fences, filter, manifest.
 pub fn run_footer(data: &[u8]) {
-    let _ = run::decode_footer(data);
+    let slices = run::decode_footer(data);
+    let packed = run::PackedFooter::parse(data.into());
+    assert_eq!(slices.is_ok(), packed.is_ok(), "both ways to read a footer say the same");
+    for slice in slices.iter().flatten() {
+        let packed = packed.as_ref().ok().and_then(|packed| packed.slice(slice.index).ok());
+        assert!(packed.flatten().is_some_and(|packed| packed.index == slice.index));
+    }
     if let Some(head) = run::EnvelopeHead::decode(data) {
         assert!(data.len() >= run::ENVELOPE && head.kind as u8 == data[4], "{head:?}");
     }

@@ -48,6 +48,10 @@ pub struct SliceInfo {
     pub max_key: Vec<u8>,
     /// Transactions with pending entries (D1), ascending.
     pub pending: Vec<TxnId>,
+    /// Entries below a newer one of their key. Only who wrote the slice knows: no footer says it.
+    pub superseded: u64,
+    /// The newest timestamp in it; the same.
+    pub newest_cts: Lsn,
 }
 
 impl SliceInfo {
@@ -99,6 +103,8 @@ impl SliceInfo {
             min_key: r.bytes()?.to_vec(),
             max_key: r.bytes()?.to_vec(),
             pending: Vec::new(),
+            superseded: 0,
+            newest_cts: Lsn::ZERO,
         };
         for _ in 0..r.varint()? {
             slice.pending.push(TxnId(r.varint()?));
@@ -131,6 +137,48 @@ pub fn decode_footer(raw: &[u8]) -> Result<Vec<SliceInfo>> {
     }
     r.finish()?;
     Ok(slices)
+}
+
+/// A footer as it is stored, from which slices are decoded one by one: much smaller than all of
+/// them decoded.
+pub struct PackedFooter {
+    raw: Box<[u8]>,
+    /// Where each slice starts, by its index.
+    places: Vec<(IndexId, u32)>,
+}
+
+impl PackedFooter {
+    /// Takes a footer. # Errors: `BadEncoding`, wherever it is.
+    pub fn parse(raw: Box<[u8]>) -> Result<PackedFooter> {
+        let mut r = Reader::new(&raw, "run footer");
+        let mut places = Vec::new();
+        for _ in 0..r.varint()? {
+            let at = (raw.len() - r.rest().len()) as u32;
+            places.push((SliceInfo::decode(&mut r)?.index, at));
+        }
+        r.finish()?;
+        places.sort_unstable();
+        places.shrink_to_fit();
+        Ok(PackedFooter { raw, places })
+    }
+
+    /// The slice of an index, if there is one: a file has at most one. # Errors: none, as it was
+    /// decoded before.
+    pub fn slice(&self, index: IndexId) -> Result<Option<SliceInfo>> {
+        let place = self.places.partition_point(|(of, _)| *of < index);
+        match self.places.get(place) {
+            Some((of, at)) if *of == index => {
+                let rest = self.raw.get(*at as usize..).unwrap_or_default();
+                SliceInfo::decode(&mut Reader::new(rest, "run footer")).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Bytes that it takes.
+    pub fn memory(&self) -> usize {
+        size_of::<PackedFooter>() + self.raw.len() + size_of_val(&self.places[..])
+    }
 }
 
 /// The end of a run file.

@@ -104,8 +104,15 @@ fn fences_filter_footer_manifest_round_trip() {
         pending: vec![TxnId(1), TxnId(1 << 40)],
         ..SliceInfo::default()
     };
-    let slices = vec![slice.clone(), slice];
-    assert_eq!(decode_footer(&encode_footer(&slices)).expect("decodes"), slices);
+    let slices = vec![slice.clone(), SliceInfo { index: IndexId(u32::MAX), ..slice }];
+    let raw = encode_footer(&slices);
+    assert_eq!(decode_footer(&raw).expect("decodes"), slices);
+    let packed = PackedFooter::parse(raw.clone().into()).expect("decodes");
+    for slice in &slices {
+        assert_eq!(packed.slice(slice.index).expect("decodes").as_ref(), Some(slice));
+    }
+    assert_eq!(packed.slice(IndexId(u32::MAX - 1)).expect("decodes"), None);
+    assert!(PackedFooter::parse(raw[..raw.len() - 1].into()).is_err());
     let trailer = Trailer { file: 8, footer_position: 4096, footer_len: 77 };
     assert_eq!(Trailer::decode(&trailer.encode(DB), 8, DB).expect("decodes"), trailer);
     assert!(Trailer::decode(&trailer.encode(DB), 9, DB).is_err());

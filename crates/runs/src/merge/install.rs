@@ -133,8 +133,13 @@ impl Runs {
             }
             state.doomed.extend(orphans);
             edits.iter().for_each(|edit| state.apply(edit));
+            let indexes: Vec<IndexId> = edits.iter().map(|edit| edit.index).collect();
+            // An output that nobody else holds may be left in its file.
+            drop(edits);
+            indexes.into_iter().for_each(|index| state.note_runs(index));
             self.changed(&state);
         }
+        self.residents.prune();
         self.manifest_done();
         Ok(true)
     }

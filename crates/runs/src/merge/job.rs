@@ -197,6 +197,8 @@ impl Runs {
                 && s.info.pending.is_empty()
                 && s.info.min_key >= run.low
                 && (s.info.deletes == 0 || !rules.bottom || rules.building)
+                // A run is merged alone for its garbage only.
+                && (s.info.superseded == 0 || inputs.len() > 1)
         };
         found.filter(|(run, s)| fits(run, s)).map(|(_, s)| s.clone()).collect()
     }

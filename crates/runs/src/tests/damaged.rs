@@ -2,6 +2,7 @@
 
 use super::rig::{Rig, spec};
 use crate::{Direction, KeyRange};
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, Error, IndexId, Lsn, Snapshot};
 use evenkeel_format::record::entry_op;
 use evenkeel_format::run::Trailer;
@@ -172,4 +173,50 @@ fn a_damaged_index_ends_with_its_drop() {
     rig.restart_from(&blob, &[11]);
     assert_eq!(rig.damaged(&[11]), []);
     assert_eq!(rig.count(11), ENTRIES as usize);
+}
+
+/// A merge meets a block that cannot be read when it has installed pieces: its index is damaged,
+/// once and for all, and nobody else waits.
+#[test]
+fn a_block_that_a_merge_cannot_read_damages_its_index() {
+    let mut rig = Rig::new(1 << 20);
+    rig.set_segment_bytes(64 << 10);
+    [1, 2, 3].iter().for_each(|id| rig.runs.add_index(spec(*id, false, false)));
+    for run in 0..2u64 {
+        for n in 0..8_000u64 {
+            let key = (n * 2 + run).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            rig.put(1, INS, &(2 * n + run).to_be_bytes(), &key.to_be_bytes());
+        }
+        rig.flush();
+    }
+    let path = rig.file(1);
+    let mut bytes = std::fs::read(&path).expect("reads");
+    let late = bytes.len() / 4 * 3;
+    bytes[late..late + 64].fill(0xee);
+    std::fs::write(&path, bytes).expect("writes");
+    rig.runs.merge_to_rest().expect("does not fail");
+    let metric = |rig: &Rig, m| rig.rt.metrics.get(m);
+    assert!(metric(&rig, Metric::MergePieces) > 0, "it is met when pieces are installed");
+    rig.runs.state.read().check();
+    assert!(rig.runs.state.read().merging.is_empty());
+    let begun = metric(&rig, Metric::MergesBegun);
+    let said = rig.error_of(1).expect("damaged").to_string();
+    assert!(said.contains("index=1") && said.contains("runs/00000001.run"), "{said}");
+    // It takes entries as others do, gathers no runs, and keeps nobody.
+    let runs = rig.runs.stats(IndexId(1)).runs;
+    for round in 0..8 {
+        rig.fill(&[1, 2, 3], round * ENTRIES);
+    }
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!(metric(&rig, Metric::MergesBegun) - begun, 2, "it is not merged again");
+    assert_eq!((rig.runs.stats(IndexId(1)).runs, rig.count(2)), (runs, 8 * ENTRIES as usize));
+    let blob = rig.runs.snapshot_blob();
+    rig.restart_from(&blob, &[1, 2, 3]);
+    assert_eq!(rig.damaged(&[1, 2, 3]), [1], "entries were flushed without it");
+    rig.runs.drop_index(IndexId(1)).expect("drops");
+    let blob = rig.runs.snapshot_blob();
+    rig.restart_from(&blob, &[2, 3]);
+    assert_eq!(rig.damaged(&[2, 3]), [] as [u32; 0]);
+    assert_eq!((rig.count(2), rig.count(3)), (8 * ENTRIES as usize, 8 * ENTRIES as usize));
+    assert!(!path.exists(), "its files go with it");
 }

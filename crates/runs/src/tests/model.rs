@@ -353,6 +353,11 @@ impl Model {
                     self.indexes.remove(&1);
                     self.history.retain(|k, _| k.0 != 1);
                 }
+                998 => {
+                    // What is not in use leaves memory.
+                    self.rig.runs.set_resident_bytes(0);
+                    self.rig.runs.set_resident_bytes(u64::MAX);
+                }
                 _ => {}
             }
             // The flush and merge threads never let writers wait here.

@@ -38,6 +38,7 @@ impl Rig {
 
     /// Of each run, newest first.
     fn skipped(&self, index: u32) -> Vec<u64> {
+        self.runs.warm(IndexId(index)).expect("reads");
         self.runs.state.read().indexes[&IndexId(index)].runs.iter().map(|r| r.skipped()).collect()
     }
 

@@ -178,3 +178,45 @@ fn a_merge_that_frees_space_may_have_the_ballast() {
         );
     }
 }
+
+/// What a snapshot kept of one run goes when it is over, once: not again and again before, and not
+/// if it is little.
+#[test]
+fn garbage_in_a_single_run_is_merged_away() {
+    let disk = Disk::new();
+    let snapshot = || {
+        let inner = &mut *disk.commits.inner.lock();
+        inner.snapshots.push(inner.published);
+    };
+    (1..=3).for_each(|index| disk.run(index, INS | FRESH, 0..20_000));
+    snapshot();
+    disk.run(1, DEL, 0..15_000);
+    disk.run(2, DEL, 0..4_000);
+    // Old versions: of two keys in three.
+    disk.run_with(3, INS, 0..14_000, 4);
+    snapshot();
+    disk.run_with(3, INS, 0..14_000, 4);
+    disk.runs.merge_to_rest().expect("merges");
+    let entries = |index| disk.runs.stats(IndexId(index)).run_entries;
+    let merges = || disk.metric(Metric::MergesBegun);
+    assert_eq!((disk.runs(1), disk.runs(2), disk.runs(3)), (1, 1, 1));
+    assert_eq!((entries(1), entries(2), entries(3)), (35_000, 24_000, 48_000));
+    let before = merges();
+    for _ in 0..3 {
+        disk.runs.merge_to_rest().expect("merges");
+    }
+    assert_eq!(merges(), before, "a snapshot needs it");
+    assert!(disk.runs.next_merge_in().is_some(), "it is looked after");
+    disk.commits.inner.lock().snapshots.clear();
+    disk.runs.merge_to_rest().expect("merges");
+    assert_eq!((entries(1), entries(2), entries(3)), (5_000, 24_000, 20_000));
+    assert_eq!(merges(), before + 2);
+    disk.runs.merge_to_rest().expect("merges");
+    assert_eq!(merges(), before + 2, "there is none any more");
+    // Where space is short, a sixteenth is worth it.
+    disk.is_full();
+    disk.runs.set_short(true);
+    disk.merge();
+    assert_eq!((entries(1), entries(2), merges()), (5_000, 16_000, before + 3));
+    assert_eq!((disk.rows(1), disk.rows(2), disk.rows(3)), (5_000, 16_000, 20_000));
+}

@@ -6,6 +6,7 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use evenkeel_io::OpenMode;
+use std::sync::atomic::Ordering;
 
 const INDEXES: u32 = 200;
 
@@ -108,16 +109,50 @@ fn a_damaged_run_is_left_alone() {
     let mode = OpenMode { write: true, ..OpenMode::READ };
     let file = rig.rt.env.open(&path, mode).expect("opens");
     file.write_at(&[0xee; 30], position + 4).expect("writes");
-    let mut damaged = 0;
-    for _ in 0..3 {
-        if let Err(error) = rig.runs.merge_to_rest() {
-            assert_eq!(error.code(), Code::RunDamaged, "{error}");
-            damaged += 1;
-        }
-    }
-    assert_eq!(damaged, 1, "it is found once, and not tried again");
+    rig.runs.merge_to_rest().expect("the others are merged");
+    let begun = || rig.rt.metrics.get(Metric::MergesBegun);
+    let tried = begun();
+    rig.runs.merge_to_rest().expect("nothing is left to do");
+    assert_eq!(begun(), tried, "it is found once, and not tried again");
+    let error = rig.runs.check(IndexId(77)).expect_err("a part of an index is no index");
+    assert_eq!(error.code(), Code::RunDamaged, "{error}");
     assert_eq!(rig.runs_of(77), 4);
     for index in (1..=INDEXES).filter(|index| *index != 77) {
         assert_eq!((rig.runs_of(index), rig.count(index)), (1, 16), "index {index}");
     }
+}
+
+/// The policy is asked about what has changed, not about all indexes with each beat.
+#[test]
+fn ten_thousand_indexes_cost_nothing_while_they_do_not_change() {
+    const INDEXES: u32 = 10_000;
+    let rig = Rig::new(64 << 20);
+    (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, false, false)));
+    let fill = |indexes: std::ops::RangeInclusive<u32>, n: u64| {
+        indexes.for_each(|index| rig.put(index, INS | FRESH, &n.to_be_bytes(), b"p"));
+        rig.flush();
+    };
+    (0..2).for_each(|n| fill(1..=INDEXES, n));
+    let asked = |spare: Spare| {
+        let before = rig.runs.asked.load(Ordering::Relaxed);
+        rig.runs.merge_step(spare).expect("merges");
+        rig.runs.asked.load(Ordering::Relaxed) - before
+    };
+    assert_eq!(asked(Spare::None), u64::from(INDEXES));
+    assert_eq!((0..100).map(|_| asked(Spare::None)).sum::<u64>(), 0);
+    fill(5..=5, 2);
+    assert!((1..=2).contains(&asked(Spare::None)), "before and after a run of it is read");
+    assert_eq!(asked(Spare::None), 0);
+    // Those that are read, while ingest is slow.
+    assert_eq!(asked(Spare::Read), u64::from(INDEXES));
+    assert_eq!(rig.count(7), 2);
+    assert_eq!(asked(Spare::Read), 1);
+    assert_eq!(rig.runs.stats(IndexId(7)).runs, 1);
+    // To rest: about each some times, whatever the number of beats.
+    let before = rig.runs.asked.load(Ordering::Relaxed);
+    rig.runs.merge_to_rest().expect("merges");
+    let rest = rig.runs.asked.load(Ordering::Relaxed) - before;
+    assert_eq!(rig.runs.runs_max(), 1);
+    assert!(rest <= 8 * u64::from(INDEXES), "asked {rest} times");
+    assert_eq!(asked(Spare::All), 0);
 }

@@ -1,0 +1,153 @@
+//! D2: an index of one run that nobody uses is left in its file, and is used like any other.
+
+use super::rig::{Rig, spec};
+use crate::{Direction, KeyRange};
+use evenkeel_base::{Code, IndexId, Lsn, Snapshot};
+use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
+use evenkeel_format::run::Trailer;
+
+const INDEXES: u32 = 40;
+
+/// A run of each index, five rows each.
+fn filled() -> Rig {
+    let rig = Rig::new(4 << 20);
+    (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, index == 2, false)));
+    (1..=INDEXES).for_each(|index| rig.rows(index, 0));
+    rig.flush();
+    rig
+}
+
+impl Rig {
+    fn rows(&self, index: u32, from: u64) {
+        (from..from + 5).for_each(|n| self.put(index, INS | FRESH, &n.to_be_bytes(), b"p"));
+    }
+
+    /// Whether one of its runs is left in its file, and how many others it has.
+    fn shape(&self, index: u32) -> (bool, usize) {
+        let state = self.runs.state.read();
+        state.check();
+        let known = &state.indexes[&IndexId(index)];
+        (known.cold.is_some(), known.runs.len())
+    }
+
+    fn cold(&self) -> u32 {
+        (1..=INDEXES).filter(|index| self.shape(*index) == (true, 0)).count() as u32
+    }
+
+    /// No room for what is not in use.
+    fn cool_down(&self) {
+        self.runs.set_resident_bytes(0);
+        self.runs.set_resident_bytes(u64::MAX);
+    }
+}
+
+#[test]
+fn it_is_read() {
+    let rig = filled();
+    assert_eq!(rig.cold(), INDEXES);
+    let mut found = 0;
+    let current = rig.runs.current(IndexId(2), &3u64.to_be_bytes(), &mut |_, op, _, _| {
+        found += u32::from(op & INS != 0);
+        true
+    });
+    current.expect("reads");
+    assert_eq!((found, rig.count(1)), (1, 5));
+    assert!(rig.runs.estimate(IndexId(3), &KeyRange::all()).expect("estimates") > 0);
+    assert_eq!(rig.runs.check(IndexId(4)).expect("is sound").entries, 5);
+    assert_eq!(rig.runs.stats(IndexId(5)).run_entries, 5);
+    assert_eq!((rig.shape(1), rig.cold()), ((false, 1), INDEXES - 5));
+    // One that is read meanwhile stays.
+    let all = Snapshot::committed_at(Lsn::MAX);
+    let cursor = rig.runs.cursor(IndexId(1), KeyRange::all(), Direction::Forward, all);
+    let mut cursor = cursor.expect("opens");
+    assert!(cursor.next().expect("reads").is_some());
+    rig.cool_down();
+    assert_eq!((rig.shape(1), rig.cold()), ((false, 1), INDEXES - 1));
+    drop(cursor);
+    rig.cool_down();
+    assert_eq!(rig.cold(), INDEXES);
+    assert_eq!(rig.runs.resident_bytes(), 0, "the footer has left memory too");
+    assert_eq!(rig.count(1), 5);
+    // With no room, each that is used takes the place of others.
+    rig.runs.set_resident_bytes(0);
+    (1..=INDEXES).for_each(|index| assert_eq!(rig.count(index), 5));
+    assert!(rig.cold() >= INDEXES - 4, "{} of {INDEXES} are cold", rig.cold());
+}
+
+#[test]
+fn it_is_written_and_merged() {
+    let rig = filled();
+    (1..=INDEXES / 2).for_each(|index| rig.rows(index, 5));
+    rig.put(1, DEL, &0u64.to_be_bytes(), b"p");
+    let read = |rig: &Rig| rig.runs.resident_bytes();
+    rig.flush();
+    assert_eq!((rig.shape(1), rig.shape(INDEXES)), ((true, 1), (true, 0)));
+    assert_eq!(read(&rig), 0, "a flush reads no footer");
+    assert_eq!((rig.count(1), rig.count(2), rig.runs.runs_max()), (9, 10, 2));
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!(rig.runs.runs_max(), 1);
+    rig.cool_down();
+    assert_eq!(rig.cold(), INDEXES, "what was merged is left in its file too");
+    let rows = |index| if index == 1 { 9 } else { 5 + 5 * usize::from(index <= INDEXES / 2) };
+    (1..=INDEXES).for_each(|index| assert_eq!(rig.count(index), rows(index), "index {index}"));
+}
+
+#[test]
+fn it_is_dropped() {
+    let rig = filled();
+    (2..=INDEXES).for_each(|index| {
+        rig.runs.drop_index(IndexId(index)).expect("drops");
+        rig.runs.state.read().check();
+    });
+    rig.runs.remove_doomed();
+    assert_eq!((rig.shape(1), rig.count(1)), ((true, 0), 5));
+    rig.runs.drop_index(IndexId(1)).expect("drops");
+    rig.runs.remove_doomed();
+    assert!(rig.rt.env.list("runs").expect("lists").is_empty(), "the file goes with the last");
+}
+
+#[test]
+fn it_is_opened_again() {
+    for from_checkpoint in [false, true] {
+        let mut rig = filled();
+        (1..=10).for_each(|index| rig.rows(index, 5));
+        rig.flush();
+        rig.runs.merge_to_rest().expect("merges");
+        rig.runs.drop_index(IndexId(1)).expect("drops");
+        rig.runs.drop_index(IndexId(INDEXES)).expect("drops");
+        let (blob, log) = (rig.runs.snapshot_blob(), rig.log.records.lock().clone());
+        rig.reopen();
+        match from_checkpoint {
+            true => rig.runs.restore(&blob).expect("restores"),
+            false => log.iter().for_each(|(_, b)| rig.runs.apply_manifest(b).expect("applies")),
+        }
+        rig.runs.finish_restore().expect("opens");
+        (2..INDEXES).for_each(|index| rig.runs.add_index(spec(index, index == 2, false)));
+        rig.runs.drop_unknown().expect("drops");
+        let rows = |index| if index <= 10 { 10 } else { 5 };
+        for index in 2..INDEXES {
+            assert_eq!((rig.shape(index), rig.count(index)), ((true, 0), rows(index)), "{index}");
+        }
+    }
+}
+
+/// A footer that was spoilt meanwhile: readers are told, a drop does without.
+#[test]
+fn its_footer_is_damaged() {
+    let rig = filled();
+    (3..=10).for_each(|index| rig.rows(index, 5));
+    rig.flush();
+    let path = rig.dir.path().join(crate::file::path(1));
+    let mut bytes = std::fs::read(&path).expect("reads");
+    let at = bytes.len() - Trailer::LEN + 16 + 8;
+    let footer = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight")) as usize;
+    bytes[footer + 40] ^= 1;
+    std::fs::write(&path, bytes).expect("writes");
+    let error = rig.runs.check(IndexId(1)).expect_err("its footer cannot be read");
+    assert_eq!(error.code(), Code::RunDamaged, "{error}");
+    rig.runs.merge_to_rest().expect("leaves what is damaged alone");
+    for index in [1, 2, 3, 11] {
+        rig.runs.drop_index(IndexId(index)).expect("drops");
+        rig.runs.state.read().check();
+    }
+}
