@@ -175,6 +175,11 @@ void ek_waits(const ek_database *db, void *context,
                            uint64_t us, uint64_t max_us));
 typedef struct
 {
+  uint64_t visits, reads, read_ns;
+} ek_costs;
+void ek_costs_of_thread(ek_costs *to);
+typedef struct
+{
   uint32_t id, hidden_key;
   uint64_t rows_estimate, columns, row_formats, definition, indexes, index_bytes;
 } ek_table_info;

@@ -10,6 +10,29 @@
 
 class Build;
 
+/* What ANALYZE and the slow log want to know of the engine, counted while it lives; they want nothing
+   where `to` is null. */
+class Measured
+{
+public:
+  explicit Measured(ha_handler_stats *to) : m_to(to)
+  {
+    if (unlikely(m_to != nullptr))
+      ek_costs_of_thread(&m_before);
+  }
+  ~Measured()
+  {
+    if (unlikely(m_to != nullptr))
+      add();
+  }
+
+private:
+  void add();
+
+  ha_handler_stats *m_to;
+  ek_costs m_before;
+};
+
 class ha_evenkeel : public handler
 {
 public:

@@ -1,4 +1,5 @@
-/* What the server hands down: conditions on index entries, rowid filters, batches of ranges. */
+/* What the server hands down: conditions on index entries, rowid filters, batches of ranges; what
+   ANALYZE wants to know. */
 #include "ha_evenkeel.h"
 
 /* An entry gives prefixes only as weights: its record lacks their columns. */
@@ -61,6 +62,16 @@ int ha_evenkeel::check_entry(uchar *record, bool *wanted)
   case CHECK_ABORTED_BY_USER: return HA_ERR_ABORTED_BY_USER;
   default: return HA_ERR_INTERNAL_ERROR;
   }
+}
+
+void Measured::add()
+{
+  ek_costs now;
+  ek_costs_of_thread(&now);
+  m_to->pages_accessed+= now.visits - m_before.visits;
+  m_to->pages_read_count+= now.reads - m_before.reads;
+  const double seconds= double(now.read_ns - m_before.read_ns) / 1e9;
+  m_to->pages_read_time+= ulonglong(seconds * timer_tracker_frequency());
 }
 
 handler *ha_evenkeel::clone(const char *name, MEM_ROOT *root)

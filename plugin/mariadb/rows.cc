@@ -18,6 +18,7 @@ int ha_evenkeel::write_row(const uchar *record)
       stored++;
     }
   row.resize(stored);
+  Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
   if (!txn || ek_insert(txn, name(), row.data(), row.size(), &error))
@@ -74,6 +75,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
   const auto is_stored= [&](uint16_t c) { return m_stored[c]; };
   if (std::none_of(columns.begin(), columns.end(), is_stored))
     return HA_ERR_RECORD_IS_THE_SAME;
+  Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
   const int done= !txn ? -1 : ek_update(txn, name(), ek_text(m_key), columns.data(),
@@ -89,6 +91,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
 
 int ha_evenkeel::delete_row(const uchar *)
 {
+  Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
   const int done= !txn ? -1 : ek_delete(txn, name(), ek_text(m_key), &error);

@@ -5,6 +5,7 @@
 int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward)
 {
   close_scan();
+  Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
   if (!txn)
@@ -38,6 +39,7 @@ int ha_evenkeel::next(uchar *record)
   m_peeked= false;
   if (!m_scan)
     return HA_ERR_END_OF_FILE;
+  Measured measured(handler_stats);
   ek_error error;
   for (;;)
   {
@@ -124,6 +126,7 @@ int ha_evenkeel::rnd_pos_by_record(uchar *record)
 
 int ha_evenkeel::rnd_pos(uchar *record, uchar *position)
 {
+  Measured measured(handler_stats);
   const uint len= uint2korr(position + ref_length - sizeof(uint16));
   ek_error error;
   ek_txn *txn= transaction(&error);

@@ -87,6 +87,34 @@ pub unsafe extern "C" fn ek_waits(db: *const EkDatabase, context: *mut c_void, e
     }
 }
 
+/// Pages that a thread has used.
+#[repr(C)]
+#[derive(Default)]
+pub struct EkCosts {
+    /// Pages latched, for reading or writing.
+    pub visits: u64,
+    /// Pages read from storage by the thread itself.
+    pub reads: u64,
+    /// How long these reads took.
+    pub read_ns: u64,
+}
+
+/// What the calling thread has used since it began, of whatever database.
+///
+/// # Safety
+/// `to` is valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_costs_of_thread(to: *mut EkCosts) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || {
+            let evenkeel::Costs { visits, reads, read_ns } = evenkeel::costs();
+            *to = EkCosts { visits, reads, read_ns };
+            Ok(())
+        });
+    }
+}
+
 /// Figures of a table.
 #[repr(C)]
 #[derive(Default)]

@@ -4,7 +4,7 @@
 use evenkeel_capi::alter::{EkBuildFigures, EkChange, EkNewColumn, EkRename, EkWiden};
 use evenkeel_capi::collations::EkCollations;
 use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart};
-use evenkeel_capi::inspect::EkTableInfo;
+use evenkeel_capi::inspect::{EkCosts, EkTableInfo};
 use evenkeel_capi::transaction::EkBound;
 use evenkeel_capi::{EkBytes, EkError, EkValue, database, transaction};
 use std::collections::BTreeMap;
@@ -145,6 +145,7 @@ int main(void)
          offsetof(ek_build_figures, left_s));
   printf("%zu %zu %zu\n", offsetof(ek_change, add_columns_len), offsetof(ek_new_column, value),
          offsetof(ek_table_info, index_bytes));
+  printf("%zu %zu\n", sizeof(ek_costs), offsetof(ek_costs, read_ns));
   return 0;
 }
 "#;
@@ -199,8 +200,8 @@ int main(void)
         offset_of!(EkBuildFigures, left_s),
     ];
     let line = |n: &[usize]| n.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
-    let lines =
-        [line(&sizes), line(&offsets), line(&change_sizes), line(&figures), line(&change_offsets)];
-    let wanted = lines.join("\n") + "\n";
+    let costs = [size_of::<EkCosts>(), offset_of!(EkCosts, read_ns)];
+    let all: [&[usize]; 6] = [&sizes, &offsets, &change_sizes, &figures, &change_offsets, &costs];
+    let wanted = all.map(|numbers| line(numbers) + "\n").concat();
     assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
 }

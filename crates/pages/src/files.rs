@@ -79,8 +79,10 @@ impl Files {
         }
         let (segment, offset) = self.place(page);
         let file = self.segment(segment).map_err(|_| beyond())?;
+        let start = self.rt.env.now_ns();
         let result = file.read_at(buf, offset);
         let pages = buf.len() / self.geometry.page_size();
+        crate::visits::count_read(pages, self.rt.env.now_ns().saturating_sub(start));
         self.rt.metrics.add(Metric::PageReads, pages as u64);
         self.rt.metrics.add(Metric::PageReadBytes, buf.len() as u64);
         match result {

@@ -52,7 +52,7 @@ pub use page_set::PageSet;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
 pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats};
 pub use space::SpaceStats;
-pub use visits::visits;
+pub use visits::{Costs, costs, visits};
 
 /// Bytes of log to reserve for each page that a mini-transaction allocates or frees, on top of the
 /// caller's own ops.
