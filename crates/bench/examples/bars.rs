@@ -196,6 +196,17 @@ fn e9(dir: &Path, scale: i64) -> Result<()> {
     e9_after(&db, 1_000_000 * scale, before)
 }
 
+/// The open alone, of a copy of what a killed `e9child` left: then the process ends at once.
+fn e9_open(dir: &Path) -> Result<()> {
+    let start = Instant::now();
+    let db = Database::open_with(dir, e9_options())?;
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let found = txn.table("t")?.last()?.is_some();
+    let (time, report) = (start.elapsed(), db.recovery());
+    println!("first query after {:.3} s (found: {found}): {report}", time.as_secs_f64());
+    std::process::exit(0)
+}
+
 /// 20 seconds of the same work: rates after the fifth second, pages flushed and asked for.
 fn e9_after(db: &Database, rows: i64, before: f64) -> Result<()> {
     let flushed = |db: &Database| {
@@ -406,6 +417,7 @@ fn main() -> Result<()> {
         let own = dir.join(&bar);
         match bar.as_str() {
             "e9child" => return e9_child(dir, scale),
+            "e9open" => return e9_open(dir),
             _ => fresh(&own).expect("an empty directory"),
         }
         std::fs::create_dir_all(&own).expect("a directory");

@@ -258,7 +258,8 @@ impl Engine {
         let end = recovery.run(&mut report)?;
         let root: PageNo = superblock.catalog_root;
         // A database that cannot be opened stays as it is: what it cannot do without is read before
-        // anything is written.
+        // anything is written, but pages of which redo had more than the pool holds. Those are as
+        // the log says, and the next open finds them so.
         parts.pages.load_space()?;
         evenkeel_tree::read_nodes(&parts.pages, evenkeel_tables::catalog::TREE, root)?;
         let epoch = end.epoch.max(superblock.epoch) + 1;

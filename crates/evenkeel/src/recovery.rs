@@ -3,7 +3,8 @@
 //!
 //! Order: 1. doublewrite copies are restored and synced (by `Pages::open`). 2. First pass from the
 //! redo position: the checkpoint's parts, page formats and frees, edits of the run list, commits.
-//! 3. The checkpoint's sections and the edits behind them are applied. 4. Second pass: page redo
+//! 3. The checkpoint's sections and the edits behind them are applied; the log that was read is
+//! synced, for the pool may have to write pages from here on. 4. Second pass: page redo
 //! side by side with memtable entries of generations not flushed, undo of transactions that have
 //! not committed, and outcomes (`second_pass`). 5. A new log epoch begins behind the last record;
 //! transactions without an outcome are aborted and reverted in the background.
@@ -14,7 +15,7 @@ use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{Superblock, decode_part, decode_sections};
 use evenkeel_io::Runtime;
-use evenkeel_log::{LogEnd, Replay, replay};
+use evenkeel_log::{LogEnd, Replay, replay, sync_segments};
 use evenkeel_pages::{PageRedo, Pages};
 use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
@@ -139,6 +140,11 @@ impl Recovery<'_> {
         }
         self.txns.expect_committed(std::mem::take(&mut first.committed));
         let lives = first.redo.into_lives();
+        // Redo of more pages than the pool holds writes some, none of which may be newer than what
+        // is durable of the log.
+        if !self.superblock.clean {
+            sync_segments(self.rt, redo_from, end.end)?;
+        }
         report.rows = second_pass::run(self, redo_from, end.end, &lives)?;
         Ok(end)
     }

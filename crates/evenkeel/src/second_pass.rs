@@ -1,20 +1,22 @@
 //! The second pass of recovery over the log (B6). The caller's thread reads the log in stretches
-//! and hands each on to helpers, who redo pages, each those of its own part; then it gives the
-//! records to transactions, chains and memtable itself, in log order.
+//! and deals their records to helpers, who redo pages, each those of its own part; then it gives
+//! the records to transactions, chains and memtable itself, in log order.
 //!
-//! Every helper sees all records in log order, so each page gets its changes in log order; pages of
-//! different parts do not depend on each other. Only `recovery` may call this.
+//! A record is dealt to every helper that has one of its pages, and to no other; each gets its own
+//! in log order, so each page gets its changes in log order; pages of different parts do not depend
+//! on each other. Only `recovery` may call this.
 
 use crate::recovery::Recovery;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Error, Lsn, PageNo, Result};
 use evenkeel_format::record::RecordKind;
-use evenkeel_format::rows::each_row;
 use evenkeel_io::{Event, Runtime, Task};
 use evenkeel_log::{Replay, replay};
-use evenkeel_pages::{Changes, PageLives, PageRedo, REDO_THREADS};
+use evenkeel_pages::{Changes, PageLives, PageRedo, REDO_THREADS, each_page};
+use evenkeel_tables::Replayer;
 use evenkeel_tree::TreeRedo;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Helpers that redo pages: more than cores, for they wait for reads.
@@ -27,36 +29,59 @@ const STRETCH_BYTES: (usize, usize) = (256 << 10, 8 << 20);
 /// Stretches waiting for a helper, at most.
 const WAITING_MAX: usize = 2;
 
+/// The helper that a page belongs to.
+fn part_of(page: PageNo) -> usize {
+    (page.0 / PART_PAGES % PARTS as u64) as usize
+}
+
 /// Records, copied from the log.
 #[derive(Default)]
 struct Stretch {
     bytes: Vec<u8>,
-    /// LSN, kind and end in `bytes`.
-    records: Vec<(Lsn, RecordKind, usize)>,
+    /// LSN, kind and place in `bytes`.
+    records: Vec<(Lsn, RecordKind, Range<usize>)>,
+    /// The records of each helper, by their place in `records`.
+    dealt: [Vec<u32>; PARTS],
 }
 
 impl Stretch {
-    fn push(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) {
+    fn push(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        let (start, number) = (self.bytes.len(), self.records.len() as u32);
         self.bytes.extend_from_slice(body);
-        self.records.push((lsn, kind, self.bytes.len()));
+        self.records.push((lsn, kind, start..self.bytes.len()));
+        each_page(kind, body, |page| {
+            let own = &mut self.dealt[part_of(page)];
+            if own.last() != Some(&number) {
+                own.push(number);
+            }
+        })
     }
 
-    fn each<'s>(
-        &'s self,
-        mut take: impl FnMut(Lsn, RecordKind, &'s [u8]) -> Result<()>,
-    ) -> Result<()> {
-        let mut start = 0;
-        for (lsn, kind, end) in &self.records {
-            take(*lsn, *kind, &self.bytes[start..*end])?;
-            start = *end;
-        }
-        Ok(())
+    /// Empty again, with the memory it has.
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+        self.dealt.iter_mut().for_each(Vec::clear);
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Lsn, RecordKind, &[u8])> {
+        self.records.iter().map(|(lsn, kind, at)| (*lsn, *kind, &self.bytes[at.clone()]))
+    }
+
+    /// The records dealt to a helper.
+    fn of(&self, part: usize) -> impl Iterator<Item = (Lsn, RecordKind, &[u8])> {
+        self.dealt[part].iter().map(|number| {
+            let (lsn, kind, at) = &self.records[*number as usize];
+            (*lsn, *kind, &self.bytes[at.clone()])
+        })
     }
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Arc<Stretch>>,
+    /// Empty ones, to be filled again.
+    spare: Vec<Stretch>,
     /// Number of the first one waiting.
     first: usize,
     /// Number of the stretch that each helper takes next.
@@ -110,6 +135,19 @@ impl Line {
         Some(stretch)
     }
 
+    /// An empty stretch.
+    fn spare(&self) -> Stretch {
+        self.queue.lock().spare.pop().unwrap_or_default()
+    }
+
+    /// The last who is done with a stretch gives its memory back.
+    fn done_with(&self, stretch: Arc<Stretch>) {
+        if let Some(mut stretch) = Arc::into_inner(stretch) {
+            stretch.clear();
+            self.queue.lock().spare.push(stretch);
+        }
+    }
+
     fn end(&self, error: Option<Error>) {
         let mut queue = self.queue.lock();
         queue.ended = true;
@@ -122,11 +160,13 @@ impl Line {
 
     /// A helper's work.
     fn redo(&self, redo: &PageRedo<'_>, part: usize) -> Result<()> {
-        let is_own = |page: PageNo| page.0 / PART_PAGES % PARTS as u64 == part as u64;
         while let Some(stretch) = self.take(part) {
             let mut changes = Changes::default();
-            stretch.each(|lsn, kind, body| changes.add(lsn, kind, body, is_own))?;
+            for (lsn, kind, body) in stretch.of(part) {
+                changes.add(lsn, kind, body, |page| part_of(page) == part)?;
+            }
             redo.apply_all(changes)?;
+            self.done_with(stretch);
             self.rt.step();
         }
         Ok(())
@@ -134,38 +174,32 @@ impl Line {
 }
 
 /// The reader.
-struct Reader<'a, 'b> {
-    of: &'a Recovery<'b>,
+struct Reader<'a> {
     line: &'a Line,
     stretch: Stretch,
     stretch_bytes: usize,
-    rows: u64,
+    replayer: Replayer<'a>,
 }
 
-impl Replay for Reader<'_, '_> {
+impl Replay for Reader<'_> {
     fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
-        match kind {
-            RecordKind::Row => self.rows += 1,
-            RecordKind::Rows => each_row(kind, body, &mut |_, _| {
-                self.rows += 1;
-                Ok(())
-            })?,
-            _ => {}
-        }
-        self.stretch.push(lsn, kind, body);
+        self.stretch.push(lsn, kind, body)?;
         if self.stretch.bytes.len() >= self.stretch_bytes { self.hand_on() } else { Ok(()) }
     }
 }
 
-impl Reader<'_, '_> {
+impl Reader<'_> {
     fn hand_on(&mut self) -> Result<()> {
-        let stretch = Arc::new(std::mem::take(&mut self.stretch));
+        let stretch = Arc::new(std::mem::replace(&mut self.stretch, self.line.spare()));
         if !self.line.push(stretch.clone()) {
             // Not reported: the helper's error is.
             return Err(Error::internal("page redo has failed"));
         }
-        let Recovery { runs, txns, chains, .. } = self.of;
-        stretch.each(|lsn, kind, body| evenkeel_tables::replay(runs, txns, chains, lsn, kind, body))
+        for (lsn, kind, body) in stretch.all() {
+            self.replayer.record(lsn, kind, body)?;
+        }
+        self.line.done_with(stretch);
+        Ok(())
     }
 }
 
@@ -179,8 +213,8 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
     let mut helpers: Vec<Box<dyn Task>> = Vec::new();
     let stretch_bytes = (of.memory_size / 64).clamp(STRETCH_BYTES.0 as u64, STRETCH_BYTES.1 as u64);
     let stretch_bytes = stretch_bytes as usize;
-    let mut reader =
-        Reader { of, line: &line, stretch: Stretch::default(), stretch_bytes, rows: 0 };
+    let replayer = Replayer::new(of.runs, of.txns, of.chains);
+    let mut reader = Reader { line: &line, stretch: Stretch::default(), stretch_bytes, replayer };
     let mut work = || -> Result<()> {
         for part in 0..PARTS {
             let (line, pages, lives) = (line.clone(), of.pages.clone(), lives.clone());
@@ -203,5 +237,67 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
     }
     worked?;
     joined.into_iter().collect::<Result<()>>()?;
-    Ok(reader.rows)
+    Ok(reader.replayer.rows())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_base::{Stamp, TreeId, TxnId, UndoNo};
+    use evenkeel_format::record::{LeafChange, PageOp, put_page_op};
+
+    /// A record that changes these pages.
+    fn record(pages: &[PageNo]) -> (RecordKind, Vec<u8>) {
+        let mut body = Vec::new();
+        if let [page] = pages {
+            let stamp = Stamp { txn: TxnId(page.0 + 1), undo_no: UndoNo(1) };
+            let (key, row) = (&b"key"[..], &b"row"[..]);
+            let tree = TreeId(9);
+            let change = LeafChange { page: *page, tree, flags: 0, stamp, key, row, logical: &[] };
+            change.encode(&mut body);
+            return (RecordKind::Row, body);
+        }
+        for page in pages {
+            put_page_op(&mut body, PageOp { page: *page, op: 40, payload: b"op" });
+        }
+        (RecordKind::Page, body)
+    }
+
+    /// Each helper gets the records of its pages, those in log order, and no other.
+    #[test]
+    fn records_are_dealt_by_page() {
+        let mut random = 0x9E37_79B9_7F4A_7C15u64;
+        let mut below = |n: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % n
+        };
+        let mut stretch = Stretch::default();
+        for round in 0..4 {
+            let mut model: Vec<(Lsn, Vec<PageNo>)> = Vec::new();
+            for number in 0..2000u64 {
+                let count = if below(8) == 0 { below(5) } else { 1 };
+                let pages: Vec<PageNo> = (0..count).map(|_| PageNo(below(2000))).collect();
+                let (kind, body) = record(&pages);
+                stretch.push(Lsn(number + 1), kind, &body).expect("a record");
+                model.push((Lsn(number + 1), pages));
+            }
+            for part in 0..PARTS {
+                let expected: Vec<(Lsn, RecordKind, Vec<u8>)> = model
+                    .iter()
+                    .filter(|(_, pages)| pages.iter().any(|page| part_of(*page) == part))
+                    .map(|(lsn, pages)| (*lsn, record(pages)))
+                    .map(|(lsn, (kind, body))| (lsn, kind, body))
+                    .collect();
+                let dealt: Vec<_> =
+                    stretch.of(part).map(|(lsn, kind, body)| (lsn, kind, body.to_vec())).collect();
+                assert!(dealt.len() > 200 && dealt.len() < 1000, "{} of part {part}", dealt.len());
+                assert_eq!(dealt, expected, "round {round}, part {part}");
+            }
+            assert_eq!(stretch.all().count(), model.len());
+            stretch.clear();
+            assert_eq!((0..PARTS).map(|part| stretch.of(part).count()).sum::<usize>(), 0);
+        }
+    }
 }

@@ -222,6 +222,16 @@ impl<'a> RowLogical<'a> {
         }
     }
 
+    /// Generation, and whether there are chains: without a look at the rest.
+    /// # Errors: `BadEncoding`.
+    pub fn head(logical: &[u8]) -> Result<(Generation, bool)> {
+        let mut r = Reader::new(logical, "row record");
+        r.varint32()?;
+        let generation = Generation(r.varint()?);
+        r.u8()?;
+        Ok((generation, r.u8()? & cell_flags::CHAINS != 0))
+    }
+
     /// Decodes. # Errors: `BadEncoding`.
     pub fn decode(logical: &'a [u8]) -> Result<RowLogical<'a>> {
         let mut r = Reader::new(logical, "row record");

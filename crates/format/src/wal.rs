@@ -127,6 +127,11 @@ impl BlockHeader {
     }
 }
 
+/// The number that a block states, without a look at the rest.
+pub fn block_number(block: &[u8]) -> Option<u64> {
+    (block.len() == BLOCK).then(|| u64_at(block, 8))
+}
+
 /// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod ahead;
 mod buffer;
 mod commit;
 pub mod log;
@@ -17,9 +18,11 @@ mod shared;
 mod space;
 
 #[cfg(test)]
+mod ahead_tests;
+#[cfg(test)]
 mod log_tests;
 
 pub use crate::log::{Durability, Log, LogOptions, Reserved, Share};
 pub use evenkeel_format::wal::RECORD_BYTES_MAX;
-pub use replay::{LogEnd, Replay, check_segments, replay};
+pub use replay::{LogEnd, Replay, check_segments, replay, sync_segments};
 pub use space::{Limits, decide as decide_space};

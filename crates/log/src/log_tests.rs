@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Records as appended or replayed.
-type Records = Vec<(Lsn, Vec<u8>)>;
+pub(crate) type Records = Vec<(Lsn, Vec<u8>)>;
 
 #[derive(Default)]
-struct Collect(Records);
+pub(crate) struct Collect(pub Records);
 
 impl Replay for Collect {
     fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
@@ -32,18 +32,18 @@ fn options(epoch: u32) -> LogOptions {
     LogOptions { log_bytes: 1 << 20, buffer_bytes: 128 << 10, epoch }
 }
 
-fn read(rt: &Runtime, from: Lsn) -> Result<(Records, LogEnd)> {
+pub(crate) fn read(rt: &Arc<Runtime>, from: Lsn) -> Result<(Records, LogEnd)> {
     let mut records = Collect::default();
     let end = replay(rt, from, None, &mut records)?;
     Ok((records.0, end))
 }
 
-fn append(log: &Log, body: &[u8]) -> Result<Lsn> {
+pub(crate) fn append(log: &Log, body: &[u8]) -> Result<Lsn> {
     let mut r = log.reserve(body.len(), Share::User)?;
     Ok(log.append(&mut r, RecordKind::Row, &[&body[..body.len() / 2], &body[body.len() / 2..]]))
 }
 
-struct Rng(u64);
+pub(crate) struct Rng(pub u64);
 impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
@@ -51,7 +51,7 @@ impl Rng {
         self.0 ^= self.0 << 17;
         self.0 % n
     }
-    fn body(&mut self) -> Vec<u8> {
+    pub(crate) fn body(&mut self) -> Vec<u8> {
         let len = match self.below(20) {
             0 => self.below(20_000),
             1..4 => 470 + self.below(20),
@@ -154,7 +154,7 @@ fn script(rt: &Arc<Runtime>, end: LogEnd, out: &mut Outside, rng: &mut Rng, n: u
 }
 
 /// Replays after a crash; every acknowledged record is there, and nothing but a prefix.
-fn check_survivor(rt: &Runtime, out: &mut Outside, what: &str) -> LogEnd {
+fn check_survivor(rt: &Arc<Runtime>, out: &mut Outside, what: &str) -> LogEnd {
     let (records, end) = match read(rt, out.checkpoint) {
         Ok(read) => read,
         Err(error) => panic!("{what}: {error}"),

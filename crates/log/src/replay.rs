@@ -6,17 +6,18 @@
 //! block behind is looked at: one of its place that states a durable position beyond the end proves
 //! that the log was damaged, not cut (B1), and the scan fails.
 
+use crate::ahead::{Ahead, Chunk, ChunkReader};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{
-    self, BLOCK, BLOCK_HEADER, BLOCKS_ALIGN, BlockHeader, EPOCH_START, FRAME, PAYLOAD,
-    SegmentHeader, block_of, lsn_of, segment_path,
+    self, BLOCKS_ALIGN, BlockHeader, EPOCH_START, FRAME, PAYLOAD, SegmentHeader, block_of, lsn_of,
+    segment_path,
 };
-use evenkeel_io::{File, OpenMode, Runtime};
+use evenkeel_io::{OpenMode, Runtime};
 use std::sync::Arc;
 
-/// Blocks read at once.
-const READ_BLOCKS: u64 = 2048;
+/// Blocks that are not read ahead, for a few are not worth threads.
+const AHEAD_BLOCKS_MIN: u64 = 128;
 
 /// Receives the records of a scan in order.
 pub trait Replay {
@@ -39,9 +40,22 @@ pub struct LogEnd {
 /// # Errors
 /// `LogDamaged`, `LogMissing`, `LogVersion`, `BadEncoding` if the log is damaged below a position
 /// it states to be durable; those of `to` and of the environment.
-pub fn replay(rt: &Runtime, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay) -> Result<LogEnd> {
+pub fn replay(
+    rt: &Arc<Runtime>,
+    from: Lsn,
+    until: Option<Lsn>,
+    to: &mut dyn Replay,
+) -> Result<LogEnd> {
     let segments = crate::segments::read_headers(rt, Some(from))?;
-    let mut blocks = Blocks { rt, segments, open: None, buffer: Vec::new(), first: 0, count: 0 };
+    let mut blocks = Blocks::new(rt, segments, from, until)?;
+    let scanned = scan(&mut blocks, from, until, to);
+    let stopped = blocks.stop();
+    let end = scanned?;
+    stopped?;
+    Ok(end)
+}
+
+fn scan(blocks: &mut Blocks, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay) -> Result<LogEnd> {
     // Block 0 is never written (LSN 0 means "none").
     let first = block_of(from).max(1);
     if blocks.segments.first().is_some_and(|s| s.first_block > first) {
@@ -58,6 +72,9 @@ pub fn replay(rt: &Runtime, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay) 
     };
     let mut next = first;
     let broken = loop {
+        if scan.is_over_at(lsn_of(next)) {
+            return Ok(scan.end);
+        }
         let epoch = scan.end.epoch;
         let found = match blocks.get(next)? {
             Some((header, payload)) if header.epoch >= epoch => Some((header, payload)),
@@ -95,6 +112,22 @@ pub fn check_segments(rt: &Runtime, from: Lsn) -> Result<()> {
     crate::segments::read_headers(rt, Some(from)).map(drop)
 }
 
+/// Syncs the segments that hold the log from `from` until `until`: what a scan has read may never
+/// have been. Before this nothing may be written that relies on it.
+///
+/// # Errors
+/// As `check_segments`; those of syncing.
+pub fn sync_segments(rt: &Runtime, from: Lsn, until: Lsn) -> Result<()> {
+    let mode = OpenMode { create: false, ..OpenMode::READ_WRITE };
+    for header in crate::segments::read_headers(rt, Some(from))? {
+        if header.first_block <= block_of(until) {
+            rt.env.open(&segment_path(header.number), mode)?.sync()?;
+        }
+    }
+    rt.env.sync_dir(crate::segments::DIR)?;
+    rt.env.sync_dir("")
+}
+
 /// Blocks to records.
 struct Scan {
     /// Bytes of a record not complete yet.
@@ -114,6 +147,12 @@ impl Scan {
             return true;
         }
         header.flags == EPOCH_START && header.durable >= self.end.end
+    }
+
+    /// True if no record from here on is wanted.
+    fn is_over_at(&self, next: Lsn) -> bool {
+        let begun_before = |until| !self.pending.is_empty() && self.pending_lsn < until;
+        self.until.is_some_and(|until| next >= until && !begun_before(until))
     }
 
     /// Takes a block; false once `until` is reached.
@@ -202,42 +241,54 @@ fn damaged(why: &str) -> Error {
     Error::new(Code::LogDamaged).with("why", why)
 }
 
-/// Reads blocks by number, many at a time.
-struct Blocks<'a> {
-    rt: &'a Runtime,
-    segments: Vec<SegmentHeader>,
-    open: Option<(SegmentHeader, Arc<dyn File>)>,
-    buffer: Vec<u8>,
-    first: u64,
-    count: u64,
+/// Blocks by number, many read at a time.
+struct Blocks {
+    segments: Arc<[SegmentHeader]>,
+    reader: ChunkReader,
+    /// Where much is to be read.
+    ahead: Option<Ahead>,
+    chunk: Chunk,
+    /// What the scan needs lies before this block, but where it looks for damage.
+    end: u64,
 }
 
-impl Blocks<'_> {
+impl Blocks {
+    fn new(
+        rt: &Arc<Runtime>,
+        segments: Vec<SegmentHeader>,
+        from: Lsn,
+        until: Option<Lsn>,
+    ) -> Result<Blocks> {
+        let segments: Arc<[SegmentHeader]> = segments.into();
+        let first = block_of(from).max(1);
+        let last = segments.last().map_or(0, |s| s.end_block());
+        let end = until.map_or(last, |until| last.min(block_of(until) + 1));
+        let is_long = end > first + AHEAD_BLOCKS_MIN;
+        let ahead = is_long.then(|| Ahead::start(rt, &segments, first..end)).transpose()?;
+        let reader = ChunkReader::new(rt, &segments);
+        Ok(Blocks { segments, reader, ahead, chunk: Chunk::default(), end })
+    }
+
     /// A valid block of this number, or `None` if there is none at its place.
     fn get(&mut self, block: u64) -> Result<Option<(BlockHeader, &[u8])>> {
-        if !(self.first..self.first + self.count).contains(&block) && !self.load(block)? {
+        if !self.chunk.holds(block) && !self.load(block)? {
             return Ok(None);
         }
-        let at = (block - self.first) as usize * BLOCK;
-        let bytes = &self.buffer[at..at + BLOCK];
-        Ok(BlockHeader::decode(bytes, self.rt.database())
-            .filter(|header| header.block == block)
-            .map(|header| (header, &bytes[BLOCK_HEADER..])))
+        Ok(self.chunk.get(block))
     }
 
     fn load(&mut self, block: u64) -> Result<bool> {
-        let holds = |s: &&SegmentHeader| s.first_block <= block && block < s.end_block();
-        let Some(&header) = self.segments.iter().find(holds) else { return Ok(false) };
-        let file = match &self.open {
-            Some((open, file)) if *open == header => file.clone(),
-            _ => self.rt.env.open(&segment_path(header.number), OpenMode::READ)?,
-        };
-        self.open = Some((header, file.clone()));
-        self.count = READ_BLOCKS.min(header.end_block() - block);
-        self.first = block;
-        self.buffer.resize(self.count as usize * BLOCK, 0);
-        file.read_at(&mut self.buffer, header.offset_of(block))?;
-        Ok(true)
+        if let Some(ahead) = &mut self.ahead
+            && ahead.take(block, &mut self.chunk)?
+        {
+            return Ok(true);
+        }
+        let end = if block < self.end { self.end } else { u64::MAX };
+        self.reader.read(&mut self.chunk, block, end)
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.ahead.as_mut().map_or(Ok(()), Ahead::stop)
     }
 
     /// The first block of the next epoch, if one took over at the end of the scan so far.

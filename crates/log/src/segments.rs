@@ -19,7 +19,7 @@ use evenkeel_io::{AlignedBuf, File, OpenMode, Runtime};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-const DIR: &str = "wal";
+pub(crate) const DIR: &str = "wal";
 const NEW: &str = "wal/new.tmp";
 const RECYCLE: &str = "wal/recycle.tmp";
 const PROBE: &str = "wal/probe.tmp";

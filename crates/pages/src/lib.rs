@@ -50,7 +50,7 @@ mod space_tests;
 pub use mtr::Mtr;
 pub use page_set::PageSet;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
-pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats};
+pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats, each_page};
 pub use space::SpaceStats;
 pub use visits::{Costs, costs, visits};
 

@@ -105,6 +105,23 @@ enum What<'r> {
     Rows(&'r [u8]),
 }
 
+/// Calls `f` with each page that a record changes; with one several times if it does so in several
+/// places.
+///
+/// # Errors
+/// `BadEncoding`.
+pub fn each_page(kind: RecordKind, body: &[u8], mut f: impl FnMut(PageNo)) -> Result<()> {
+    match kind {
+        RecordKind::Page => page_ops(body).try_for_each(|item| {
+            f(item?.page);
+            Ok(())
+        }),
+        RecordKind::Rows => rows_page(body).map(f),
+        RecordKind::Row | RecordKind::Revert => LeafChange::page_of(body).map(f),
+        _ => Ok(()),
+    }
+}
+
 /// What records do to pages, in log order.
 #[derive(Default)]
 pub struct Changes<'r> {

@@ -3,9 +3,12 @@
 
 use crate::arena::{Arena, Node};
 use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
+use crate::memtable::{MemIter, Memtable};
 use crate::tests::Random;
-use evenkeel_base::{IndexId, Lsn, Stamp, TxnId, UndoNo};
+use evenkeel_base::{Generation, IndexId, Lsn, Stamp, TxnId, UndoNo};
+use evenkeel_io::{MemEnv, Runtime};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[derive(Default)]
@@ -134,6 +137,41 @@ fn entries_taken_at_once_are_packed() {
             bed.insert(&random_key(&mut random), lsn);
         }
         bed.check(&probes);
+    }
+}
+
+/// B6: the indexes that recovery refills are sorted side by side, into what inserts would make.
+#[test]
+fn several_threads_pack_what_inserts_would_make() {
+    let rt = Runtime::new(Arc::new(MemEnv::new()));
+    for seed in 0..8u64 {
+        println!("seed {seed}");
+        let mut random = Random(seed + 1);
+        let taken = Arc::new(Memtable::restoring(Generation(1), Arc::default()));
+        let inserted = Arc::new(Memtable::new(Generation(1), Arc::default()));
+        let indexes = 1 + seed % 6;
+        for lsn in 1..=1000 * indexes {
+            let key = random.below(1 << 12).to_be_bytes();
+            let index = IndexId(random.below(indexes) as u32);
+            let stamp = Stamp { txn: TxnId(lsn), undo_no: UndoNo(1) };
+            let entry =
+                NewEntry { index, op: 3, stamp, lsn: Lsn(lsn), key: &key, pk: b"p", value: b"" };
+            assert_eq!(taken.restore(&entry), inserted.insert(&entry));
+        }
+        let threads = taken.pack_by_threads(&rt).expect("packs");
+        assert_eq!(threads as u64, indexes.min(4), "seed {seed}");
+        let all = |memtable: &Arc<Memtable>| {
+            let mut iter = MemIter::of_all(memtable.clone());
+            let mut found = Vec::new();
+            while let Some(entry) = iter.get() {
+                found.push((iter.index(), entry.key.to_vec(), entry.lsn));
+                iter.next();
+            }
+            found
+        };
+        let found = all(&taken);
+        assert_eq!(found.len() as u64, 1000 * indexes);
+        assert_eq!(found, all(&inserted));
     }
 }
 

@@ -9,8 +9,9 @@ use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
 use crate::pins::Pins;
 use crate::run_iter::Bounds;
 use crate::source::Direction;
-use evenkeel_base::{Generation, IndexId, Lsn, sync::Mutex};
-use evenkeel_io::Event;
+use evenkeel_base::{Generation, IndexId, Lsn, Result, sync::Mutex};
+use evenkeel_io::{Event, Runtime};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -18,6 +19,10 @@ use std::sync::{Arc, OnceLock};
 const BUCKETS: usize = 64;
 /// Entries brought into the caches ahead of a reader.
 const AHEAD: usize = 6;
+/// Threads that sort what recovery took, at most.
+const PACK_THREADS: usize = 4;
+/// Entries of an index that are worth a thread.
+const PACK_ENTRIES_MIN: usize = 512;
 
 type Bucket = OnceLock<Box<Slot>>;
 
@@ -26,6 +31,9 @@ struct Slot {
     leaves: Arc<Leaves>,
     next: Bucket,
 }
+
+/// Entries by their index, in log order.
+type Unsorted = BTreeMap<IndexId, Vec<Node>>;
 
 pub(crate) struct Memtable {
     number: AtomicU64,
@@ -36,14 +44,14 @@ pub(crate) struct Memtable {
     bytes: AtomicU64,
     unpinned: Arc<Event>,
     /// Recovery: entries that nobody reads yet, to be sorted at its end (B6).
-    unsorted: Mutex<Option<Vec<(IndexId, Node)>>>,
+    unsorted: Mutex<Option<Unsorted>>,
 }
 
 impl Memtable {
     /// The generation that recovery fills.
     pub(crate) fn restoring(number: Generation, unpinned: Arc<Event>) -> Memtable {
         let mut memtable = Memtable::new(number, unpinned);
-        memtable.unsorted = Mutex::new(Some(Vec::new()));
+        memtable.unsorted = Mutex::new(Some(Unsorted::new()));
         memtable
     }
 
@@ -109,17 +117,47 @@ impl Memtable {
             drop(unsorted);
             return self.insert(entry);
         };
-        list.push((entry.index, entry.write(&self.arena)));
+        list.entry(entry.index).or_default().push(entry.write(&self.arena));
         self.count(entry)
     }
 
     /// Sorts what `restore` took, index by index, into full leaves; from here on it inserts.
     pub(crate) fn pack(&self) {
-        let Some(mut list) = self.unsorted.lock().take() else { return };
-        list.sort_by_key(|(index, _)| *index);
-        for some in list.chunk_by(|a, b| a.0 == b.0) {
-            let nodes = some.iter().map(|(_, node)| *node).collect();
-            self.leaves_to_fill(some[0].0).fill(&self.arena, nodes);
+        let Some(list) = self.unsorted.lock().take() else { return };
+        for (index, nodes) in list {
+            self.leaves_to_fill(index).fill(&self.arena, nodes);
+        }
+    }
+
+    /// As `pack`, several indexes at a time where that is worth threads: what is in different
+    /// indexes does not meet. How many threads were at it.
+    ///
+    /// # Errors
+    /// That of a thread.
+    pub(crate) fn pack_by_threads(self: &Arc<Self>, rt: &Runtime) -> Result<usize> {
+        let Some(list) = self.unsorted.lock().take() else { return Ok(0) };
+        let mut lists: Vec<(IndexId, Vec<Node>)> = list.into_iter().collect();
+        // The longest is taken first.
+        lists.sort_by_key(|(_, nodes)| nodes.len());
+        let large = lists.iter().filter(|(_, nodes)| nodes.len() >= PACK_ENTRIES_MIN).count();
+        let lists = Arc::new(Mutex::new(lists));
+        let start = |_| {
+            let (memtable, lists) = (self.clone(), lists.clone());
+            // A thread that cannot be had is done without.
+            rt.spawn("ek-pack", move || memtable.fill_each(&lists)).ok()
+        };
+        let helpers: Vec<_> = (1..large.min(PACK_THREADS)).filter_map(start).collect();
+        self.fill_each(&lists);
+        let threads = 1 + helpers.len();
+        let joined: Vec<Result<()>> = helpers.into_iter().map(|helper| helper.join()).collect();
+        joined.into_iter().collect::<Result<()>>()?;
+        Ok(threads)
+    }
+
+    fn fill_each(&self, lists: &Mutex<Vec<(IndexId, Vec<Node>)>>) {
+        loop {
+            let Some((index, nodes)) = lists.lock().pop() else { return };
+            self.leaves_to_fill(index).fill(&self.arena, nodes);
         }
     }
 

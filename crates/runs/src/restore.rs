@@ -154,6 +154,11 @@ impl Runs {
         Ok(())
     }
 
+    /// The newest generation that was flushed: of it and of older ones no entry is taken again.
+    pub fn flushed(&self) -> Generation {
+        self.state.read().flushed
+    }
+
     /// Recovery: takes the entries of a row record unless their generation was flushed. They are
     /// sorted, and can be read, once `finish_restore` was called.
     ///
@@ -257,7 +262,7 @@ impl Runs {
         self.changed(&state);
         drop(state);
         self.residents.prune();
-        active.pack();
+        active.pack_by_threads(&self.rt)?;
         if active.bytes() >= self.generation_bytes() {
             self.seal_active();
         }

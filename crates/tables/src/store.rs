@@ -6,7 +6,7 @@
 //!    and `Txns::replay_record`;
 //! 2. the log of the new epoch, `attach_log` everywhere, `Txns::finish_recovery`;
 //! 3. `Store::open`: reads the catalog through undo and makes its indexes known to `runs`;
-//! 4. a second scan: [`replay_entries`] of every record; then `Runs::finish_restore`.
+//! 4. a second scan: [`crate::replay_entries`] of every record; then `Runs::finish_restore`.
 
 use crate::catalog::{self, Catalog};
 use crate::chains::Chains;
@@ -23,8 +23,7 @@ use evenkeel_base::{
     metrics::Metric,
 };
 use evenkeel_format::Collations;
-use evenkeel_format::record::{RecordKind, cell_flags};
-use evenkeel_format::rows::each_row;
+use evenkeel_format::record::cell_flags;
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::{EventLatch, Runtime};
 use evenkeel_log::{Durability, Log, Share};
@@ -421,43 +420,4 @@ impl RevertRow for Store {
             None => Ok(()),
         }
     }
-}
-
-/// Gives the index entries of a log record to the memtable, in log order.
-///
-/// # Errors
-/// `BadEncoding`.
-pub fn replay_entries(runs: &Runs, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
-    each_row(kind, body, &mut |change, logical| {
-        if logical.entries.is_empty() {
-            return Ok(());
-        }
-        runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)
-    })
-}
-
-/// Gives a log record to the transactions, to the list of overflow chains, and its index entries to
-/// the memtable: for an open in one scan, where `runs` knows its indexes already.
-///
-/// # Errors
-/// `BadEncoding`.
-pub fn replay(
-    runs: &Runs,
-    txns: &Txns,
-    chains: &Chains,
-    lsn: Lsn,
-    kind: RecordKind,
-    body: &[u8],
-) -> Result<()> {
-    if !matches!(kind, RecordKind::Row | RecordKind::Rows) {
-        chains.replay(kind, body)?;
-        return txns.replay_record(lsn, kind, body);
-    }
-    each_row(kind, body, &mut |change, logical| {
-        if !logical.entries.is_empty() {
-            runs.replay_row(lsn, logical.generation, change.stamp, change.key, &logical.entries)?;
-        }
-        chains.replay_row(change, logical)?;
-        txns.replay_row(lsn, change, logical)
-    })
 }

@@ -136,6 +136,7 @@ fn node_payload(payload: &[u8]) {
 /// A record body, as each kind; page ops are applied to an empty leaf and to what came before.
 pub fn wal_record(data: &[u8]) {
     if let Ok(change) = LeafChange::decode(data) {
+        let _ = RowLogical::head(change.logical);
         let _ = RowLogical::decode(change.logical);
         let _ = record::decode_revert(change.logical);
         let mut image = empty_leaf();
@@ -194,6 +195,7 @@ pub fn wal_segment(data: &[u8]) {
         for block in blocks.chunks_exact_mut(wal::BLOCK) {
             let crc = DB.crc32c(&block[4..]);
             block[..4].copy_from_slice(&crc.to_le_bytes());
+            let _ = wal::block_number(block);
             let _ = wal::BlockHeader::decode(block, DB);
         }
     }

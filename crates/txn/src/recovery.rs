@@ -314,6 +314,16 @@ impl Txns {
         }
     }
 
+    /// True if nothing is needed of this transaction's operations: it is known to have committed,
+    /// or there is none. Its id is taken as seen.
+    pub fn is_settled(&self, id: TxnId) -> bool {
+        if id == TxnId::ZERO {
+            return true;
+        }
+        self.states.saw_id(id);
+        self.committed.lock().contains(id)
+    }
+
     /// An operation of a ROW or ROWS record: as `replay_record`, for one that is decoded already.
     ///
     /// # Errors
@@ -325,12 +335,8 @@ impl Txns {
         logical: &RowLogical<'_>,
     ) -> Result<()> {
         let Stamp { txn: id, undo_no } = change.stamp;
-        if id == TxnId::ZERO {
-            return Ok(());
-        }
-        self.states.saw_id(id);
         // Of a transaction that has committed nothing is needed: neither undo nor a state.
-        if self.committed.lock().contains(id) {
+        if self.is_settled(id) {
             return Ok(());
         }
         let undo = {

@@ -1,0 +1,168 @@
+//! Redo of more pages than the pool holds: it writes some of them, and what they rely on is durable
+//! before (a page is written only when its last record is).
+
+use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Durability, Geometry, Isolation, Options, TableSpec,
+};
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Cause, Result};
+use evenkeel_io::{Env, Event, File, OpenMode, RealEnv, Task, Woken};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ROWS: i64 = 20_000;
+
+/// A directory, and what was written to and synced in it, in order.
+#[derive(Clone)]
+struct Watched {
+    inner: Arc<dyn Env>,
+    seen: Arc<Mutex<Vec<(&'static str, String)>>>,
+}
+
+struct WatchedFile {
+    inner: Arc<dyn File>,
+    path: String,
+    of: Watched,
+}
+
+impl WatchedFile {
+    fn note(&self, what: &'static str) {
+        self.of.seen.lock().push((what, self.path.clone()));
+    }
+}
+
+impl File for WatchedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.note("read");
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.note("write");
+        self.inner.write_at(buf, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()?;
+        self.note("sync");
+        Ok(())
+    }
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.allocate(offset, len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.punch(offset, len)
+    }
+}
+
+impl Env for Watched {
+    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        let inner = self.inner.open(path, mode)?;
+        Ok(Arc::new(WatchedFile { inner, path: path.to_string(), of: self.clone() }))
+    }
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+    fn remove(&self, path: &str) -> Result<()> {
+        self.inner.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn create_dir(&self, dir: &str) -> Result<()> {
+        self.inner.create_dir(dir)
+    }
+    fn sync_dir(&self, dir: &str) -> Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn now_ns(&self) -> u64 {
+        self.inner.now_ns()
+    }
+    fn random(&self) -> u64 {
+        self.inner.random()
+    }
+    fn wait(
+        &self,
+        event: &Arc<Event>,
+        seen: u64,
+        timeout: Option<Duration>,
+        cause: Cause,
+    ) -> Woken {
+        self.inner.wait(event, seen, timeout, cause)
+    }
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
+        self.inner.spawn(name, body)
+    }
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).expect("list") {
+        let entry = entry.expect("entry");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            std::fs::create_dir(&target).expect("mkdir");
+            copy_dir(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), &target).expect("copy");
+        }
+    }
+}
+
+fn spec() -> TableSpec {
+    TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("data", ColumnType::Bytes { max: 200 }))
+        .primary_key(&["id"])
+}
+
+#[test]
+fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
+    let dir = tempfile::tempdir().expect("dir");
+    let options = Options { durability: Durability::Write, ..Options::new() };
+    let db = Database::open_with(dir.path(), options).expect("open");
+    db.create_table("t", &spec()).expect("create");
+    for first in (0..ROWS).step_by(100) {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        let mut table = txn.table("t").expect("table");
+        for id in first..first + 100 {
+            table.insert(&[Int(id), Bytes(&[7; 200])]).expect("insert");
+        }
+        txn.commit().expect("commit");
+    }
+    // The files as a kill would leave them.
+    let copy = tempfile::tempdir().expect("dir");
+    copy_dir(dir.path(), copy.path());
+    drop(db);
+    let inner: Arc<dyn Env> = Arc::new(RealEnv::new(copy.path()));
+    let watched = Watched { inner, seen: Arc::default() };
+    let geometry = Geometry { pool_bytes: Some(128 * 4096), ..Geometry::default() };
+    let options = Options { memory_size: 16 << 20, ..Options::new() };
+    let options = options.env(Arc::new(watched.clone())).geometry(geometry);
+    let db = Database::open_with("db", options).expect("recover");
+    let seen = watched.seen.lock().clone();
+    assert!(db.recovery().rows >= ROWS as u64, "the log is gone: nothing is tested");
+    let is_page = |path: &str| path == "dw" || path.starts_with("pages/");
+    let first = seen.iter().position(|(what, path)| *what == "write" && is_page(path));
+    let first = first.expect("redo had no more pages than the pool holds");
+    let logs = |what: &str| -> std::collections::BTreeSet<&String> {
+        let wal = |path: &str| path.starts_with("wal/") && path.ends_with(".wal");
+        let of = |(did, path): &&(&'static str, String)| *did == what && wal(path);
+        seen[..first].iter().filter(of).map(|(_, path)| path).collect()
+    };
+    let (read, synced) = (logs("read"), logs("sync"));
+    assert!(!synced.is_empty() && synced.is_subset(&read), "{synced:?} of {read:?}");
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let mut table = txn.table("t").expect("table");
+    for id in [0, 1, ROWS / 2, ROWS - 1] {
+        assert!(table.get(&[Int(id)]).expect("read").is_some(), "row {id}");
+    }
+    drop(txn);
+    let check = db.check().expect("check");
+    assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
+}
