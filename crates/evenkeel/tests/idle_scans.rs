@@ -143,8 +143,8 @@ fn a_scan_stopped_in_its_middle_keeps_no_memtable_and_no_file() {
         assert!(more(Metric::MemtableFlushes) > 5 && more(Metric::Merges) > 1);
         assert!(more(Metric::Checkpoints) > 1);
         assert_eq!(more(Metric::IndexViewsTaken), 4, "each index scan lost its view once");
-        // Others wait for the log, for pages and for their own writes (this thread's checkpoints), and
-        // for nobody's scan.
+        // Others wait for the log, for pages and for their own writes (this thread's checkpoints),
+        // and for nobody's scan.
         let own = ["log_sync", "page_read", "device_slow"];
         let waited = |(cause, _): &&(&str, _)| !own.contains(cause);
         for (cause, figures) in after.stalls.iter().filter(waited) {
