@@ -219,10 +219,10 @@ bool collation_weights(uint16_t collation, uint32_t chars, const uchar *value, s
   /* The server's own estimate is too low for characters of many weights: 36 bytes from two. */
   const size_t room= MY_MAX(cs->strnxfrmlen(len + cs->mbmaxlen) * 2, (len + 8) * 18);
   uchar *weights= at_least(&weights_room, room);
-  uchar *const key= at_least(&key_room, (room + 1) * UNIT_BYTES_MAX), *end= key;
   if (is_czech(cs))
   {
     const size_t n= cs->strnxfrm(weights, room, (uint) room, value, len, 0);
+    uchar *const key= at_least(&key_room, (n + 1) * UNIT_BYTES_MAX), *end= key;
     for (size_t i= 0; i < n; i++)
       put_unit(end, Code::BYTE, weights[i]);
     out->append((const char *) key, end - key);
@@ -231,10 +231,10 @@ bool collation_weights(uint16_t collation, uint32_t chars, const uchar *value, s
   bool first= true;
   for (const Level &level : known.levels)
   {
-    end= key;
     size_t n= cs->strnxfrm(weights, room, (uint) room, value, len, level.flags);
     if (ends_at_zero(cs))
       n= strnlen((const char *) weights, n);
+    uchar *const key= at_least(&key_room, (n / level.unit + 1) * UNIT_BYTES_MAX), *end= key;
     put_level(end, level, weights, n);
     /* Another level follows. */
     if (first && !known.pads && known.levels.size() > 1)

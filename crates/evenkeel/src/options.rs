@@ -49,7 +49,8 @@ impl Setting {
     /// refuses it at once, which ends the process, or kills it later.
     fn max_here(&self) -> u64 {
         let memory = || evenkeel_io::real::memory_bytes().unwrap_or(u64::MAX);
-        if self.name == "memory_size" { self.max.min(memory()).max(self.min) } else { self.max }
+        // The default is taken on every machine: it was before there was this bound.
+        if self.name == "memory_size" { self.max.min(memory()).max(self.default) } else { self.max }
     }
 
     fn out_of_range(&self, value: u64) -> Error {

@@ -156,7 +156,8 @@ fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
         seen[..first].iter().filter(of).map(|(_, path)| path).collect()
     };
     let (read, synced) = (logs("read"), logs("sync"));
-    assert!(!synced.is_empty() && synced.is_subset(&read), "{synced:?} of {read:?}");
+    // The log is longer than a segment or two.
+    assert!(synced.len() > 2 && synced.is_subset(&read), "{synced:?} of {read:?}");
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
     let mut table = txn.table("t").expect("table");
     for id in [0, 1, ROWS / 2, ROWS - 1] {

@@ -40,6 +40,8 @@ fn pause_ns(worked_ns: u64, others_ns: u64, threads: usize, cores: usize) -> u64
     if others_ns < SHARED_NS {
         return 0;
     }
+    // Longer than two slices it did not work, but waited.
+    let worked_ns = worked_ns.min(2 * SLICE_NS);
     let turn = worked_ns.saturating_mul(BUILD_PART * threads as u64) / cores.max(1) as u64;
     turn.saturating_sub(worked_ns).saturating_sub(others_ns).min(PAUSE_NS_MAX)
 }
@@ -102,8 +104,7 @@ impl Runtime {
     /// cores where users are at work and others want the processor.
     pub fn give_way_to_users(&self, threads: usize) {
         let Some((worked_ns, others_ns)) = self.give_away() else { return };
-        let of = |metric| self.metrics.get(metric);
-        let did = of(Metric::Commits).wrapping_add(of(Metric::RowsRead));
+        let did = self.users_did();
         if USERS_DID.replace(did) == did {
             return;
         }
@@ -113,6 +114,18 @@ impl Runtime {
             self.metrics.add(Metric::CpuBuildPauses, 1);
             self.wait_once(Duration::from_nanos(pause_ns));
         }
+    }
+
+    /// A thread begins to work on an index build: what it did before does not count.
+    pub fn begin_build_work(&self) {
+        BEGUN_NS.set(Some(self.env.now_ns()));
+        USERS_DID.set(self.users_did());
+    }
+
+    /// A number that grows with what users do.
+    fn users_did(&self) -> u64 {
+        let of = |metric| self.metrics.get(metric);
+        of(Metric::Commits).wrapping_add(of(Metric::RowsRead))
     }
 
     /// Nanoseconds of work of this thread, and then of others; none if its millisecond is not over.

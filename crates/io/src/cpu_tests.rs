@@ -39,7 +39,9 @@ fn threads_of_a_build_have_a_fifth_of_the_cores_beside_others() {
         assert_eq!(found, share, "{threads} threads, {cores} cores, others {others_ns} ns");
     }
     assert_eq!(pause_ns(SLICE_NS, SHARED_NS - 1, 3, 2), 0, "nobody else wants the processor");
-    assert_eq!(pause_ns(1_000 * SLICE_NS, SHARED_NS, 64, 0), PAUSE_NS_MAX);
+    assert_eq!(pause_ns(SLICE_NS, SHARED_NS, 64, 0), PAUSE_NS_MAX);
+    // Who waited for storage did not work so long.
+    assert_eq!(pause_ns(100 * SLICE_NS, SHARED_NS, 1, 2), 3 * SLICE_NS - SHARED_NS);
 }
 
 #[test]
@@ -63,6 +65,23 @@ fn a_build_pauses_only_where_users_are_at_work() {
     // The first time nobody knows what they had done before.
     assert!(paused(SHARED_NS, false).0 <= 1, "users rest");
     assert_eq!(paused(SHARED_NS / 2, true), (0, 0), "cores are free");
+}
+
+#[test]
+fn what_a_thread_did_before_a_build_is_no_work_of_it() {
+    let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SHARED_NS));
+    let rt = Runtime::new(env.clone());
+    for _ in 0..10 {
+        rt.begin_build_work();
+        rt.give_way_to_users(1);
+        // A second for others, and a commit.
+        for _ in 0..1_000_000_000 / SHARED_NS {
+            rt.env.now_ns();
+        }
+        rt.metrics.add(Metric::Commits, 1);
+    }
+    let given = [Metric::CpuGivenWay, Metric::CpuBuildPauses].map(|m| rt.metrics.get(m));
+    assert_eq!(given, [0, 0]);
 }
 
 /// Threads that work on seats: the most at a time, and beats done.

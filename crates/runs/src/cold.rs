@@ -13,9 +13,10 @@
 //! Checkpoints and the log say nothing about slices, so they know no difference.
 
 use crate::Runs;
+use crate::damage::is_damage;
 use crate::file::{Run, RunFile, Segment};
 use crate::state::{Index, State, USED};
-use evenkeel_base::{Code, Error, IndexId, Kind, Result};
+use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_format::run::SliceInfo;
 use std::num::NonZeroU32;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -130,14 +131,13 @@ impl Runs {
     /// # Errors
     /// `IndexGone`; of reading a footer.
     pub(crate) fn warm(&self, index: IndexId) -> Result<()> {
-        let file = self.state.read().file_of_cold(index)?;
-        let Some(file) = file else { return Ok(()) };
-        let info = file.slice_of(index)?;
+        if !self.warm_one(index)? {
+            return Ok(());
+        }
         let mut state = self.state.write();
-        state.set_warm(index, &file, info);
         let has_room = |bytes| {
             self.residents.set_slices(bytes);
-            self.residents.has_room(0)
+            self.residents.has_room_for_slices()
         };
         if !has_room(state.warm_bytes) {
             // Else whoever wants it would find it gone again.
@@ -149,11 +149,21 @@ impl Runs {
         Ok(())
     }
 
-    /// As `warm`, for merges: what cannot be read damages its index, and keeps nobody.
+    /// As `warm`, and nothing has to go for it; false if it is in memory already.
+    fn warm_one(&self, index: IndexId) -> Result<bool> {
+        let file = self.state.read().file_of_cold(index)?;
+        let Some(file) = file else { return Ok(false) };
+        let info = file.slice_of(index)?;
+        self.state.write().set_warm(index, &file, info);
+        Ok(true)
+    }
+
+    /// The same for merges, who take them up before they call `cool_down`: what cannot be read
+    /// damages its index, as at an open, so that nobody waits for its merges.
     pub(crate) fn warm_all(&self, indexes: Vec<IndexId>) {
         for index in indexes {
-            match self.warm(index) {
-                Err(error) if error.kind() == Kind::Corrupt => self.ruin(index, &error),
+            match self.warm_one(index) {
+                Err(error) if is_damage(&error) => self.ruin(index, &error),
                 Err(error) if error.code() != Code::IndexGone => {
                     log::warn!("index {index} is not merged: {error}");
                 }
@@ -167,7 +177,7 @@ impl Runs {
         let rounds = 2 * self.state.read().warm.len().div_ceil(SWEEP);
         let has_room = |bytes| {
             self.residents.set_slices(bytes);
-            self.residents.has_room(0)
+            self.residents.has_room_for_slices()
         };
         for _ in 0..rounds {
             let mut state = self.state.write();

@@ -261,6 +261,7 @@ impl Runs {
         let beyond = state.memtables.len().saturating_sub(2) as u64 * self.generation_bytes();
         self.lent_memtables.store(beyond, Ordering::Relaxed);
         self.set_cache();
+        self.residents.set_slices(state.warm_bytes);
         let debtors = state.deep.len() as u64;
         self.debtors.store(debtors, Ordering::SeqCst);
         if debtors == 0 {

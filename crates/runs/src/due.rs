@@ -60,6 +60,13 @@ impl<M: Copy + PartialEq> Due<M> {
         }
     }
 
+    /// The same of many.
+    pub(crate) fn ask_all(&mut self, indexes: Vec<IndexId>) {
+        let is_several = |index: &IndexId| self.several.contains(index);
+        let mut asked: BTreeSet<IndexId> = indexes.into_iter().filter(is_several).collect();
+        self.changed.append(&mut asked);
+    }
+
     /// It wants a merge that was not begun.
     pub(crate) fn want(&mut self, index: IndexId) {
         self.wanted.insert(index);

@@ -40,6 +40,8 @@ const INGEST_WINDOW_NS: u64 = 1_000_000_000;
 const SEAT_WAIT: Duration = Duration::from_millis(1);
 /// No entry is charged less in a memtable.
 const ENTRY_BYTES_LEAST: u64 = 32;
+/// How often in one beat others are chosen instead of those that snapshots hold back.
+const HELD_ROUNDS: usize = 16;
 
 /// How much may be merged beyond the needs of ingest.
 #[derive(Clone, Copy, PartialEq)]
@@ -273,30 +275,36 @@ impl Runs {
 
     /// What the policy asks for, marked as being merged: all that ingest needs; of what is merged
     /// to rest the first (D4), if it comes before what is under way, and with a small index the
-    /// others. Only what has changed is looked at (`due`). Indexes of which a run has to be read
-    /// first are given back beside.
-    fn choose_merges(&self, spare: Spare) -> (Vec<Order>, Vec<IndexId>) {
+    /// others. Only what has changed is looked at (`due`). With `warms`, indexes of which a run has
+    /// to be read first are given back instead, so many as are merged together; without, they are
+    /// asked about later.
+    fn choose_merges(&self, spare: Spare, horizon: Lsn, warms: bool) -> (Vec<Order>, Vec<IndexId>) {
         let (now, under_way) = (self.now_ns(), self.freeing());
         let jobs: Vec<Turn> = self.merge_jobs.lock().iter().map(MergeJob::turn).collect();
         let (mut chosen, mut to_rest) = (Vec::new(), Vec::new());
         let (mode, small_bytes) = (self.mode(spare), self.small_bytes());
-        let horizon = self.commits().horizon();
         let mut state = self.state.write();
         let State { indexes, merging, due, .. } = &mut *state;
         std::mem::take(&mut *self.read_lately.lock()).into_iter().for_each(|id| due.ask(id));
-        let ids = due.take(mode, horizon, jobs.iter().any(|job| !job.required));
-        let is_cold = |id: &&IndexId| indexes.get(id).is_some_and(|i| mode.wants_cold(i));
+        let rests = jobs.iter().any(|job| !job.required);
+        let ids = due.take(mode, horizon, rests);
+        // Beside a merge to rest others wait for room; what ingest may need does not.
+        let has_room = !rests || self.residents.has_room_for_slices();
+        let is_read = |i: &Index| mode.wants_cold(i) && (has_room || i.count() >= TIER_RUNS_SHORT);
+        let is_cold = |id: &&IndexId| warms && indexes.get(id).is_some_and(is_read);
         let cold: Vec<IndexId> = ids.iter().filter(is_cold).take(SLICES_MAX).copied().collect();
         if !cold.is_empty() {
             // They are asked about when their runs are in memory; the others along with them.
-            ids.iter().filter(|id| cold.binary_search(id).is_err()).for_each(|id| due.ask(*id));
+            due.ask_all(ids);
             return (Vec::new(), cold);
         }
+        let mut later = Vec::new();
         for id in ids {
             #[cfg(test)]
             self.asked.fetch_add(1, Ordering::Relaxed);
             let Some(index) = indexes.get(&id).filter(|_| !self.is_barren(id)) else { continue };
             if index.cold.is_some() {
+                later.extend(mode.wants_cold(index).then_some(id));
                 continue;
             }
             let modes = mode.rests(index);
@@ -324,6 +332,7 @@ impl Runs {
                 merging.insert(id, busy);
             }
         }
+        due.ask_all(later);
         let first = next_rest(to_rest.iter().map(|wish| wish.turn), jobs.into_iter());
         chosen.extend(self.choose_rests(&mut state, to_rest, first, (now, &under_way)));
         for order in &chosen {
@@ -415,17 +424,31 @@ impl Runs {
 
     /// Starts jobs wherever the policy asks for one.
     fn begin_merges(&self, spare: Spare) -> Result<()> {
-        loop {
-            let (orders, cold) = self.choose_merges(spare);
-            let (orders, held): (Vec<Order>, Vec<Order>) =
-                orders.into_iter().partition(|order| !self.is_held(order));
-            let is_done = cold.is_empty() && (held.is_empty() || !orders.is_empty());
-            self.hold(held);
+        // Looked at once: while it moves on, what it holds back would be asked about without end.
+        let horizon = self.commits().horizon();
+        let (mut orders, cold) = self.choose_merges(spare, horizon, true);
+        let has_warmed = !cold.is_empty();
+        if has_warmed {
             self.warm_all(cold);
-            if is_done {
-                return self.begin_jobs(self.take_together(orders));
-            }
+            (orders, _) = self.choose_merges(spare, horizon, false);
         }
+        let mut rounds = HELD_ROUNDS;
+        let orders = loop {
+            let (free, held): (Vec<Order>, Vec<Order>) =
+                orders.into_iter().partition(|order| !self.is_held(order));
+            let is_done = held.is_empty() || !free.is_empty() || rounds == 0;
+            self.hold(held);
+            if is_done {
+                break free;
+            }
+            rounds -= 1;
+            (orders, _) = self.choose_merges(spare, horizon, false);
+        };
+        let begun = self.begin_jobs(self.take_together(orders));
+        if has_warmed {
+            self.cool_down();
+        }
+        begun
     }
 
     /// Starts the jobs of merges that are chosen.

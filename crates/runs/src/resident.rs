@@ -101,11 +101,12 @@ impl Residents {
 
     /// Gives up places in the ring once half of them are of cells that are gone.
     pub(crate) fn prune(&self) {
-        let gone = self.gone.load(Relaxed);
-        if gone < SWEEP as u64 {
+        if self.gone.load(Relaxed) < SWEEP as u64 {
             return;
         }
         let mut ring = self.ring.lock();
+        // It goes down under this lock only.
+        let gone = self.gone.load(Relaxed);
         if 2 * gone >= ring.cells.len() as u64 {
             ring.cells.retain(|cell| cell.strong_count() > 0);
             ring.cells.shrink_to_fit();
@@ -116,6 +117,12 @@ impl Residents {
     /// True if so many bytes more are within the share.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.bytes() + self.slices.load(Relaxed) + bytes <= self.limit.load(Relaxed)
+    }
+
+    /// True if no slice has to go: they take half of the share at most, for others give theirs up
+    /// when they are wanted, and slices do not.
+    pub(crate) fn has_room_for_slices(&self) -> bool {
+        self.slices.load(Relaxed) <= self.limit.load(Relaxed) / 2 && self.has_room(0)
     }
 
     /// True if a filter of so many bytes may be read.

@@ -325,6 +325,7 @@ impl Store {
             let guard = self.txns.snapshot();
             let has_null = |key: &[u8]| index.has_null(key).unwrap_or(false);
             let snapshot = guard.committed();
+            self.rt.begin_build_work();
             let check = || {
                 self.rt.give_way_to_users(1);
                 progress.check()

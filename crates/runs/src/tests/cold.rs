@@ -146,8 +146,38 @@ fn its_footer_is_damaged() {
     let error = rig.runs.check(IndexId(1)).expect_err("its footer cannot be read");
     assert_eq!(error.code(), Code::RunDamaged, "{error}");
     rig.runs.merge_to_rest().expect("leaves what is damaged alone");
+    let damaged = |index| rig.runs.state.read().indexes[&IndexId(index)].is_damaged();
+    assert!((3..=10).all(damaged) && !damaged(11), "those that were to be merged");
     for index in [1, 2, 3, 11] {
         rig.runs.drop_index(IndexId(index)).expect("drops");
         rig.runs.state.read().check();
     }
+}
+
+/// On a full disk runs with some garbage are merged alone, also where there is no room for what
+/// their merges have to know of them.
+#[test]
+fn on_a_full_disk_they_are_merged_without_room() {
+    let rig = Rig::new(4 << 20);
+    (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, false, false)));
+    let keys =
+        |index, op, to: u64| (0..to).for_each(|n| rig.put(index, op, &n.to_be_bytes(), b"p"));
+    (1..=INDEXES).for_each(|index| keys(index, INS | FRESH, 20));
+    rig.flush();
+    let published = rig.commits.inner.lock().published;
+    rig.commits.inner.lock().snapshots.push(published);
+    (1..=INDEXES).for_each(|index| keys(index, DEL, 5));
+    rig.flush();
+    rig.runs.merge_to_rest().expect("merges");
+    rig.cool_down();
+    assert_eq!(rig.cold(), INDEXES);
+    rig.commits.inner.lock().snapshots.clear();
+    rig.runs.set_resident_bytes(0);
+    rig.runs.set_short(true);
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!((rig.count(1), rig.count(INDEXES)), (15, 15));
+    rig.runs.set_short(false);
+    rig.runs.set_resident_bytes(u64::MAX);
+    let entries = |index| rig.runs.stats(IndexId(index)).run_entries;
+    assert!((1..=INDEXES).all(|index| entries(index) == 15), "garbage has gone");
 }

@@ -155,6 +155,7 @@ impl Scan {
     ) -> Result<()> {
         let (scan, work) = (self.clone(), Arc::new(work));
         let run = move || {
+            scan.store.rt.begin_build_work();
             if let Err(error) = work(&scan) {
                 scan.error.lock().get_or_insert(error);
                 scan.failed.store(true, Ordering::SeqCst);
