@@ -220,7 +220,8 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
             let (line, pages, lives) = (line.clone(), of.pages.clone(), lives.clone());
             let closed = of.superblock.clean;
             helpers.push(of.rt.spawn("ek-redo", move || {
-                let redo = PageRedo::after(&pages, &TreeRedo, lives).reading_first(closed);
+                let redo = PageRedo::after(&pages, &TreeRedo, lives);
+                let redo = redo.reading_first(closed).ending_at(until);
                 if let Err(error) = line.redo(&redo, part) {
                     line.end(Some(error));
                 }

@@ -1,10 +1,11 @@
 //! Interleavings under the seeded scheduler, rot, failed writes and syncs, full disks.
 
-use crate::Access;
 use crate::rig::{self, Rig, put};
+use crate::{Access, PageRedo};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Kind, Lsn, PageNo, Result, TreeId};
+use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_io::sim::{
     CrashPolicy, Fault, FaultKind, Session, SimDisk, SimEnv, SimOptions, When, catch_crash,
 };
@@ -46,6 +47,23 @@ fn transfer(rig: &Rig, a: PageNo, b: PageNo) -> Result<Lsn> {
     put(&mut mtr, from, 0, &x.wrapping_sub(1).to_le_bytes().repeat(500));
     put(&mut mtr, to, 0, &y.wrapping_add(1).to_le_bytes().repeat(500));
     Ok(mtr.commit(&mut reserved))
+}
+
+/// The log has lost its last blocks, and says nothing of it (B1).
+#[test]
+fn a_page_newer_than_the_end_of_the_log_is_refused() {
+    let sim = quiet(SimDisk::new(1), 1);
+    let rig = rig::create(sim.runtime(), FRAMES, LOG_BYTES).expect("creates");
+    let (page, lsn) = rig.alloc(7, None, 1).expect("allocates");
+    let mut body = Vec::new();
+    put_page_op(&mut body, PageOp { page, op: 40, payload: b"old" });
+    let redo = |end| {
+        let redo = PageRedo::new(&rig.pages, &rig::Bytes).ending_at(end);
+        redo.apply(Lsn(1), RecordKind::Page, &body)
+    };
+    let error = redo(lsn).expect_err("it has a change from behind the end");
+    assert_eq!(error.code(), Code::LogDamaged, "{error}");
+    redo(Lsn(lsn.0 + 1)).expect("its last change is the last of the log");
 }
 
 #[derive(Default)]

@@ -12,7 +12,7 @@
 
 use crate::frames::ExclusiveGuard;
 use crate::{Access, Pages};
-use evenkeel_base::{Error, Lsn, PageNo, Result};
+use evenkeel_base::{Code, Error, Lsn, PageNo, Result};
 use evenkeel_format::page::{self, HEADER_BYTES};
 use evenkeel_format::record::{LeafChange, PageOp, RecordKind, page_ops};
 use evenkeel_format::rows::{each_row, rows_page};
@@ -85,6 +85,8 @@ pub struct PageRedo<'a> {
     lives: Arc<PageLives>,
     /// Pages that the log could make are read too.
     reads_first: bool,
+    /// Where the log ends.
+    end: Lsn,
     applied: AtomicU64,
     skipped: AtomicU64,
 }
@@ -172,7 +174,8 @@ impl<'a> PageRedo<'a> {
     /// side, each on its own part of the pages.
     pub fn after(pages: &'a Pages, apply: &'a dyn RedoApply, lives: Arc<PageLives>) -> Self {
         let (applied, skipped) = (AtomicU64::new(0), AtomicU64::new(0));
-        PageRedo { pages, apply, lives, reads_first: false, applied, skipped }
+        let end = Lsn::MAX;
+        PageRedo { pages, apply, lives, reads_first: false, end, applied, skipped }
     }
 
     /// Whether to read a page whose life begins in the log, and to make it only if there is no
@@ -180,6 +183,13 @@ impl<'a> PageRedo<'a> {
     #[must_use]
     pub fn reading_first(self, reads_first: bool) -> Self {
         PageRedo { reads_first, ..self }
+    }
+
+    /// Where the log ends: a page is written when its changes are durable, so one that is newer
+    /// says that the log lost its last blocks, which the log alone cannot tell from its end (B1).
+    #[must_use]
+    pub fn ending_at(self, end: Lsn) -> Self {
+        PageRedo { end, ..self }
     }
 
     /// What the first pass has found, once it is over.
@@ -288,7 +298,7 @@ impl<'a> PageRedo<'a> {
     fn begin_of_life(&self, group: &[Change<'_>]) -> Result<Option<usize>> {
         let page = group[0].page;
         let Some((extent, _)) = self.pages.geometry.extent_of(page) else {
-            return Err(Error::new(evenkeel_base::Code::PageBeyond).with("page", page));
+            return Err(Error::new(Code::PageBeyond).with("page", page));
         };
         Ok(match self.lives.of(page, extent) {
             None => Some(0),
@@ -338,6 +348,13 @@ impl<'a> PageRedo<'a> {
         let page = group[0].page;
         let mut guard = self.latch(page, self.is_from_nothing(&group[0]))?;
         let has = page::lsn(guard.bytes());
+        if has >= self.end {
+            return Err(Error::new(Code::LogDamaged)
+                .with("why", "a page is newer than the end of the log")
+                .with("page", page)
+                .with("lsn", has)
+                .with("end", self.end));
+        }
         let newer = group.partition_point(|change| change.lsn <= has);
         self.skipped.fetch_add(newer as u64, Relaxed);
         let group = &group[newer..];

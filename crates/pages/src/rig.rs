@@ -114,8 +114,8 @@ pub fn recover_with(
 ) -> Result<(Rig, LogEnd)> {
     let pages = Pages::open(rt.clone(), options(frames), from)?;
     let mut redo = PageRedo::new(&pages, &Bytes);
-    replay(&rt, from, None, &mut First(&mut redo))?;
-    let redo = PageRedo::after(&pages, &Bytes, redo.into_lives());
+    let end = replay(&rt, from, None, &mut First(&mut redo))?;
+    let redo = PageRedo::after(&pages, &Bytes, redo.into_lives()).ending_at(end.end);
     let mut second = Second { redo: &redo, waiting: Vec::new() };
     let end = replay(&rt, from, None, &mut second)?;
     second.apply()?;
