@@ -107,21 +107,35 @@ enum What<'r> {
     Rows(&'r [u8]),
 }
 
+/// Calls `f` with what a record does to each of its pages, in order.
+fn each_change<'r>(
+    kind: RecordKind,
+    body: &'r [u8],
+    mut f: impl FnMut(PageNo, What<'r>),
+) -> Result<()> {
+    match kind {
+        RecordKind::Page => {
+            for item in page_ops(body) {
+                let PageOp { page, op, payload } = item?;
+                f(page, What::Op(op, payload));
+            }
+        }
+        RecordKind::Rows => f(rows_page(body)?, What::Rows(body)),
+        RecordKind::Row | RecordKind::Revert => {
+            f(LeafChange::page_of(body)?, What::Row(kind, body));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 /// Calls `f` with each page that a record changes; with one several times if it does so in several
 /// places.
 ///
 /// # Errors
 /// `BadEncoding`.
 pub fn each_page(kind: RecordKind, body: &[u8], mut f: impl FnMut(PageNo)) -> Result<()> {
-    match kind {
-        RecordKind::Page => page_ops(body).try_for_each(|item| {
-            f(item?.page);
-            Ok(())
-        }),
-        RecordKind::Rows => rows_page(body).map(f),
-        RecordKind::Row | RecordKind::Revert => LeafChange::page_of(body).map(f),
-        _ => Ok(()),
-    }
+    each_change(kind, body, |page, _| f(page))
 }
 
 /// What records do to pages, in log order.
@@ -142,25 +156,11 @@ impl<'r> Changes<'r> {
         body: &'r [u8],
         wanted: impl Fn(PageNo) -> bool,
     ) -> Result<()> {
-        let mut add = |page, what| {
+        each_change(kind, body, |page, what| {
             if wanted(page) {
                 self.of.push(Change { page, lsn, what });
             }
-        };
-        match kind {
-            RecordKind::Page => {
-                for item in page_ops(body) {
-                    let PageOp { page, op, payload } = item?;
-                    add(page, What::Op(op, payload));
-                }
-            }
-            RecordKind::Rows => add(rows_page(body)?, What::Rows(body)),
-            RecordKind::Row | RecordKind::Revert => {
-                add(LeafChange::page_of(body)?, What::Row(kind, body));
-            }
-            _ => {}
-        }
-        Ok(())
+        })
     }
 }
 
