@@ -92,10 +92,31 @@ fn e5(dir: &Path, scale: i64) -> Result<()> {
         txn.commit()?;
     }
     let alone = start.elapsed().as_nanos() as f64 / 500_000.0;
+    let miss = dependent_read_ns(rows as usize * ROW.len());
     println!(
-        "E5 point read, {rows} rows cached: {inside:.0} ns, with begin and commit {alone:.0} ns"
+        "E5 point read, {rows} rows cached: {inside:.0} ns, with begin and commit {alone:.0} ns; \
+         control: a read that waits for the one before it, in as much memory, {miss:.0} ns"
     );
     Ok(())
+}
+
+/// What the memory of this machine takes for one cache line out of so many bytes where the address
+/// comes from the line before: the unit in which a point read is paid.
+fn dependent_read_ns(bytes: usize) -> f64 {
+    let lines = bytes / 64;
+    let mut next: Vec<[u64; 8]> = (0..lines as u64).map(|i| [i; 8]).collect();
+    // Sattolo's shuffle: one cycle through all lines.
+    let mut rng = Rng(44);
+    for i in (1..lines).rev() {
+        let j = rng.below(i as i64) as usize;
+        next.swap(i, j);
+    }
+    let (reads, mut at, start) = (3_000_000, 0, Instant::now());
+    for _ in 0..reads {
+        at = next[at as usize][0];
+    }
+    std::hint::black_box(at);
+    start.elapsed().as_nanos() as f64 / f64::from(reads)
 }
 
 /// The table of the insert benchmark with its three indexes.
