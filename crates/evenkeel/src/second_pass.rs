@@ -160,6 +160,7 @@ impl Line {
 
     /// A helper's work.
     fn redo(&self, redo: &PageRedo<'_>, part: usize) -> Result<()> {
+        let _leaving = Leaving(self);
         while let Some(stretch) = self.take(part) {
             let mut changes = Changes::default();
             for (lsn, kind, body) in stretch.of(part) {
@@ -170,6 +171,17 @@ impl Line {
             self.rt.step();
         }
         Ok(())
+    }
+}
+
+/// A helper that panics takes no more stretches: nobody waits for it.
+struct Leaving<'a>(&'a Line);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(Some(Error::internal("a helper of page redo has panicked")));
+        }
     }
 }
 

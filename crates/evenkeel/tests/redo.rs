@@ -1,24 +1,34 @@
 //! Redo of more pages than the pool holds: it writes some of them, and what they rely on is durable
-//! before (a page is written only when its last record is).
+//! before (a page is written only when its last record is). A helper that panics ends it.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Durability, Geometry, Isolation, Options, TableSpec,
 };
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Cause, Result};
+use evenkeel_base::{Cause, Code, Result};
 use evenkeel_io::{Env, Event, File, OpenMode, RealEnv, Task, Woken};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 const ROWS: i64 = 20_000;
+const BATCH: usize = 100;
 
 /// A directory, and what was written to and synced in it, in order.
 #[derive(Clone)]
 struct Watched {
     inner: Arc<dyn Env>,
     seen: Arc<Mutex<Vec<(&'static str, String)>>>,
+    /// The thread of this name that reads next panics.
+    panics: Arc<Mutex<Option<&'static str>>>,
+}
+
+impl Watched {
+    fn new(dir: &Path) -> Watched {
+        let inner: Arc<dyn Env> = Arc::new(RealEnv::new(dir));
+        Watched { inner, seen: Arc::default(), panics: Arc::default() }
+    }
 }
 
 struct WatchedFile {
@@ -36,6 +46,10 @@ impl WatchedFile {
 impl File for WatchedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.note("read");
+        let name = std::thread::current().name().map(str::to_string);
+        if self.of.panics.lock().take_if(|of| name.as_deref() == Some(*of)).is_some() {
+            panic!("a planted panic");
+        }
         self.inner.read_at(buf, offset)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -121,30 +135,66 @@ fn spec() -> TableSpec {
         .primary_key(&["id"])
 }
 
-#[test]
-fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
-    let dir = tempfile::tempdir().expect("dir");
-    let options = Options { durability: Durability::Write, ..Options::new() };
-    let db = Database::open_with(dir.path(), options).expect("open");
+/// Inserts so many rows, a hundred with each transaction.
+fn fill(db: &Database, rows: i64) {
     db.create_table("t", &spec()).expect("create");
-    for first in (0..ROWS).step_by(100) {
+    for first in (0..rows).step_by(BATCH) {
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
         let mut table = txn.table("t").expect("table");
-        for id in first..first + 100 {
+        for id in first..first + BATCH as i64 {
             table.insert(&[Int(id), Bytes(&[7; 200])]).expect("insert");
         }
         txn.commit().expect("commit");
     }
+}
+
+/// The files of a database that was killed, with so many rows in its log.
+fn killed() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("dir");
+    let options = Options { durability: Durability::Write, ..Options::new() };
+    let db = Database::open_with(dir.path(), options).expect("open");
+    fill(&db, ROWS);
     // The files as a kill would leave them.
     let copy = tempfile::tempdir().expect("dir");
     copy_dir(dir.path(), copy.path());
     drop(db);
-    let inner: Arc<dyn Env> = Arc::new(RealEnv::new(copy.path()));
-    let watched = Watched { inner, seen: Arc::default() };
+    copy
+}
+
+/// Opens it with a pool of fewer pages than redo needs.
+fn open_small(watched: &Watched) -> Result<Database> {
     let geometry = Geometry { pool_bytes: Some(128 * 4096), ..Geometry::default() };
     let options = Options { memory_size: 16 << 20, ..Options::new() };
     let options = options.env(Arc::new(watched.clone())).geometry(geometry);
-    let db = Database::open_with("db", options).expect("recover");
+    Database::open_with("db", options)
+}
+
+/// A panic of a helper ends the open with an error, whoever waits for what it had taken on.
+#[test]
+fn a_helper_that_panics_ends_the_open() {
+    let dir = killed();
+    for helper in ["ek-log-read", "ek-redo"] {
+        let watched = Watched::new(dir.path());
+        *watched.panics.lock() = Some(helper);
+        let (send, ended) = std::sync::mpsc::channel();
+        let own = watched.clone();
+        std::thread::spawn(move || send.send(open_small(&own).map(drop)));
+        let opened = ended.recv_timeout(Duration::from_secs(60));
+        let error = opened.unwrap_or_else(|_| panic!("waits for ever after a panic of {helper}"));
+        assert_eq!(error.expect_err(helper).code(), Code::Internal);
+        assert_eq!(*watched.panics.lock(), None);
+    }
+    // What was redone until then does not matter to the next open.
+    let db = open_small(&Watched::new(dir.path())).expect("recover");
+    let check = db.check().expect("check");
+    assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
+}
+
+#[test]
+fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
+    let dir = killed();
+    let watched = Watched::new(dir.path());
+    let db = open_small(&watched).expect("recover");
     let seen = watched.seen.lock().clone();
     assert!(db.recovery().rows >= ROWS as u64, "the log is gone: nothing is tested");
     let is_page = |path: &str| path == "dw" || path.starts_with("pages/");

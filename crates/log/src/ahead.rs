@@ -5,7 +5,7 @@
 //! counted in chunks. A scan that goes back reads for itself. Only `replay` may call this.
 
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Cause, Result};
+use evenkeel_base::{Cause, Error, Result};
 use evenkeel_format::wal::{
     BLOCK, BLOCK_HEADER, BlockHeader, SegmentHeader, block_number, segment_path,
 };
@@ -113,6 +113,8 @@ struct State {
     spare: Vec<Chunk>,
     /// Helpers that have not ended.
     helpers: usize,
+    /// One of them has panicked: the chunk that it had taken on does not come.
+    panicked: bool,
     stopped: bool,
 }
 
@@ -165,7 +167,10 @@ struct Leaving<'a>(&'a Line);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().helpers -= 1;
+        let mut state = self.0.state.lock();
+        state.helpers -= 1;
+        state.panicked |= std::thread::panicking();
+        drop(state);
         self.0.changed.notify();
     }
 }
@@ -208,6 +213,9 @@ impl Ahead {
 
     /// Puts the chunk that holds a block into `chunk`, whose memory is used again; false if it does
     /// not come: it was passed already, or lies behind the end.
+    ///
+    /// # Errors
+    /// Those of reading; `Internal` if a helper has panicked.
     pub(crate) fn take(&mut self, block: u64, chunk: &mut Chunk) -> Result<bool> {
         loop {
             let segment = segment_of(&self.line.segments, self.next);
@@ -218,12 +226,16 @@ impl Ahead {
             let first = self.next;
             let ready = || {
                 let state = self.line.state.lock();
-                state.ready.contains_key(&first) || state.helpers == 0
+                state.ready.contains_key(&first) || state.helpers == 0 || state.panicked
             };
             self.line.rt.wait_until(&self.line.changed, Cause::Idle, ready);
             self.next = chunk_end(&segment, first, self.line.end);
             let mut state = self.line.state.lock();
-            let Some(read) = state.ready.remove(&first) else { return Ok(false) };
+            let Some(read) = state.ready.remove(&first) else {
+                let panicked = state.panicked;
+                let error = || Error::internal("a helper that reads the log has panicked");
+                return if panicked { Err(error()) } else { Ok(false) };
+            };
             state.waiting -= 1;
             state.spare.push(std::mem::replace(chunk, read?));
             drop(state);
