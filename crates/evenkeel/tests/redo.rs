@@ -7,6 +7,7 @@ use evenkeel::{
 };
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Result};
+use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
 use evenkeel_io::{Env, Event, File, OpenMode, RealEnv, Task, Woken};
 use std::path::Path;
 use std::sync::Arc;
@@ -216,4 +217,77 @@ fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
     drop(txn);
     let check = db.check().expect("check");
     assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
+}
+
+const SIM_ROWS: i64 = 4000;
+/// Where the power fails, spread over what an open writes.
+const POINTS: u64 = 12;
+
+fn sim_open(sim: &SimEnv) -> Result<Database> {
+    let geometry = Geometry { pool_bytes: Some(64 * 4096), ..Geometry::default() };
+    let options = Options { durability: Durability::Write, ..Options::new() };
+    Database::open_with("db", options.env(sim.env()).geometry(geometry))
+}
+
+/// A simulation whose process is as good as killed: it runs no more, while others use its disk. All
+/// that it wrote can be read there, and little of its log is durable. End it after a crash, lest it
+/// goes on.
+fn killed_in_simulation() -> SimEnv {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let options = Options { durability: Durability::Write, ..Options::new() };
+    let db = Database::open_with("db", options.env(sim.env())).expect("create");
+    fill(&db, SIM_ROWS);
+    std::mem::forget(db);
+    // The lock of a process ends with it.
+    sim.env().remove("evenkeel.lock").expect("unlock");
+    sim
+}
+
+/// Opens what survives of a power failure; how many rows there are, which are the first ones.
+fn rows_of(survivor: SimDisk, which: &str) -> u64 {
+    let sim = SimEnv::on(survivor, SimOptions::quiet(3));
+    let db = sim_open(&sim).unwrap_or_else(|error| panic!("{which}: {error}"));
+    let check = db.check().expect("check");
+    assert_eq!(check.problems.len(), 0, "{which}: {:?}", check.problems);
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let mut table = txn.table("t").expect("table");
+    let mut has = |id| table.get(&[Int(id)]).expect("read").is_some();
+    let rows = check.rows as i64;
+    assert!(!has(rows) && (rows == 0 || has(0) && has(rows - 1)), "{which}: {rows} rows");
+    drop(txn);
+    assert_eq!(check.rows % BATCH as u64, 0, "{which}: half a transaction");
+    drop(db);
+    check.rows
+}
+
+/// The power fails while a redo of more pages than the pool holds writes some: no page may have
+/// reached the disk whose records did not.
+#[test]
+fn power_fails_during_a_redo_of_more_pages_than_the_pool_holds() {
+    let killed = killed_in_simulation();
+    let before = killed.disk().changes();
+    let durable = rows_of(killed.disk().crash(CrashPolicy::LoseAll, 1), "before the redo");
+    assert!(durable < SIM_ROWS as u64, "all of the log was durable: nothing is tested");
+    let sim = SimEnv::on(killed.disk().clone(), SimOptions::quiet(2));
+    std::mem::forget(sim_open(&sim).expect("recover"));
+    let changes = sim.disk().changes() - before;
+    sim.disk().crash_now();
+    [sim, killed].iter().for_each(SimEnv::stop);
+    let (mut within_pages, mut most) = (0, 0);
+    for point in 1..=POINTS {
+        let killed = killed_in_simulation();
+        let sim = SimEnv::on(killed.disk().clone(), SimOptions::quiet(2));
+        sim.disk().crash_at_change(before + changes * point / POINTS);
+        let opened = catch_crash(|| sim_open(&sim).map(std::mem::forget));
+        assert!(sim.is_crashed(), "{opened:?}");
+        [&sim, &killed].into_iter().for_each(SimEnv::stop);
+        let path = sim.disk().crashed_in().unwrap_or_default();
+        within_pages += u64::from(path.starts_with("pages/"));
+        for policy in CrashPolicy::ALL {
+            let which = format!("point {point} in {path}, {policy:?}");
+            most = most.max(rows_of(sim.disk().crash(*policy, point), &which));
+        }
+    }
+    assert!(within_pages > POINTS / 4, "redo had no more pages than the pool holds");
+    assert_eq!(most, SIM_ROWS as u64);
 }
