@@ -57,6 +57,11 @@ std::string without_mark(const std::string &index)
 
 /* -- builds under way -- */
 
+/* By the engine's numbers (EK_BUILD_IDLE ...). */
+static const char *const phases[]= {"not begun", "waiting for transactions",
+  "reading rows for new indexes", "writing new indexes", "proving that unique keys are unique",
+  "done"};
+
 /* A build of indexes: in a thread of its own, beside which this one tells others how far it is, or,
    where there is next to nothing to read, in this one. */
 class Build
@@ -88,7 +93,7 @@ public:
       /* Who kills from now on finds the build (`cancel_builds`). */
       if (thd_kill_level(thd))
         cancel();
-      thd_proc_info(thd, "waiting for transactions");
+      thd_proc_info(thd, phases[EK_BUILD_WAITING]);
       return run();
     }
     try
@@ -157,10 +162,6 @@ private:
 
 static std::mutex builds_mutex;
 static std::list<Build *> builds;
-
-static const char *const phases[]= {"not begun", "waiting for transactions",
-  "reading rows for new indexes", "writing new indexes", "proving that unique keys are unique",
-  "done"};
 
 void each_build(const std::function<void(const Build_figures &)> &each)
 {
