@@ -2,24 +2,37 @@
 #include "ha_evenkeel.h"
 #include "transaction.h"
 
-struct Problems
+struct Check
 {
   THD *thd;
   const std::string &table;
+  int32_t stage;
 };
+
+/* What SHOW PROCESSLIST says, by stage. */
+static const char *const stages[]= {"checking pages", "reading rows", "checking indexes"};
 
 static void problem(void *context, ek_bytes line)
 {
-  const Problems *problems= static_cast<const Problems *>(context);
+  const Check *check= static_cast<const Check *>(context);
   const std::string text((const char *) line.ptr, line.len);
-  sql_print_error("EVENKEEL: CHECK TABLE %s: %s", problems->table.c_str(), text.c_str());
-  push_warning_printf(problems->thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "%s",
+  sql_print_error("EVENKEEL: CHECK TABLE %s: %s", check->table.c_str(), text.c_str());
+  push_warning_printf(check->thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "%s",
                       text.c_str());
 }
 
-static int32_t cancelled(void *context)
+/* How far it is, for others to see; is it to end. */
+static int32_t watch(void *context, int32_t stage, uint32_t done_ppm)
 {
-  return thd_kill_level(static_cast<const Problems *>(context)->thd) != THD_IS_NOT_KILLED;
+  Check *check= static_cast<Check *>(context);
+  if (stage != check->stage)
+  {
+    for (; check->stage < stage; check->stage++)
+      thd_progress_next_stage(check->thd);
+    thd_proc_info(check->thd, stages[stage]);
+  }
+  thd_progress_report(check->thd, done_ppm, 1000000);
+  return thd_kill_level(check->thd) != THD_IS_NOT_KILLED;
 }
 
 /* The structure of the tree, the files of the indexes, and each index against the rows, both
@@ -27,9 +40,11 @@ static int32_t cancelled(void *context)
 int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
 {
   ek_error error;
-  Problems problems= {thd, m_name};
-  thd_proc_info(thd, "checking rows against indexes");
-  const int64_t found= ek_check_table(evenkeel_db, name(), &problems, problem, cancelled, &error);
+  Check check= {thd, m_name, EK_CHECK_PAGES};
+  thd_progress_init(thd, array_elements(stages));
+  thd_proc_info(thd, stages[EK_CHECK_PAGES]);
+  const int64_t found= ek_check_table(evenkeel_db, name(), &check, problem, watch, &error);
+  thd_progress_end(thd);
   if (found < 0 && error.kind == EK_CANCELLED)
     return HA_ADMIN_FAILED;
   if (found < 0)

@@ -190,9 +190,11 @@ int32_t ek_indexes(const ek_database *db, ek_bytes table, void *context,
                    void (*each)(void *context, ek_bytes name, uint8_t valid, uint64_t runs,
                                 uint64_t entries, uint64_t bytes),
                    ek_error *error);
+enum { EK_CHECK_PAGES= 0, EK_CHECK_ROWS, EK_CHECK_INDEXES };
 int64_t ek_check_table(const ek_database *db, ek_bytes table, void *context,
                        void (*each)(void *context, ek_bytes problem),
-                       int32_t (*cancelled)(void *context), ek_error *error);
+                       int32_t (*cancelled)(void *context, int32_t stage, uint32_t done_ppm),
+                       ek_error *error);
 void ek_txns(const ek_database *db, void *context,
              void (*each)(void *context, uint64_t id, uint8_t prepared, uint64_t operations,
                           ek_bytes xid, uint64_t waits_for));

@@ -2,7 +2,7 @@
 
 use crate::database::EkDatabase;
 use crate::value::{EkBytes, EkError, fence};
-use evenkeel::Phase;
+use evenkeel::{CheckProgress, Phase};
 use std::ffi::c_void;
 
 /// Changes a setting of the open database (`docs/reference/settings.md`); 0, or -1 on error.
@@ -232,6 +232,10 @@ pub unsafe extern "C" fn ek_indexes(
     }
 }
 
+/// What a check is told how far it is by: its stage (0 pages, 1 rows, 2 indexes) and millionths of
+/// it that are done; another number than 0 ends it.
+pub type EkCheckWatch = unsafe extern "C" fn(*mut c_void, i32, u32) -> i32;
+
 /// Checks a table, calling `each` with one line per problem; how many, or -1 on error: also soon
 /// after `cancelled` gives another number than 0.
 ///
@@ -243,13 +247,15 @@ pub unsafe extern "C" fn ek_check_table(
     table: EkBytes,
     context: *mut c_void,
     each: EkEachText,
-    cancelled: unsafe extern "C" fn(*mut c_void) -> i32,
+    cancelled: EkCheckWatch,
     error: *mut EkError,
 ) -> i64 {
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let is_cancelled = || cancelled(context) != 0;
+            let is_cancelled = |now: CheckProgress| {
+                cancelled(context, now.stage as i32, (now.share * 1e6) as u32) != 0
+            };
             let report = (*db).0.check_table_until(table.text()?, &is_cancelled)?;
             for problem in &report.problems {
                 each(context, EkBytes::of(problem.as_bytes()));

@@ -5,6 +5,7 @@ use crate::Database;
 use crate::stats::{CheckReport, IndexStats};
 use evenkeel_base::Result;
 use evenkeel_format::catalog::IndexState;
+use evenkeel_tables::CheckProgress;
 use evenkeel_txn::{Mode, Space, TxnInfo};
 use std::collections::HashMap;
 
@@ -94,14 +95,14 @@ impl Database {
         self.engine.store.check_table(table)
     }
 
-    /// As `check_table`, ended soon after `cancelled` says so.
+    /// As `check_table`; `cancelled` is told how far it is, and ends it by saying so.
     ///
     /// # Errors
     /// As `check_table`; `StatementCancelled`.
     pub fn check_table_until(
         &self,
         table: &str,
-        cancelled: &dyn Fn() -> bool,
+        cancelled: &dyn Fn(CheckProgress) -> bool,
     ) -> Result<CheckReport> {
         self.engine.store.check_table_until(table, cancelled)
     }

@@ -62,9 +62,10 @@ pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
 pub use evenkeel_pages::{Costs, costs};
 pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
-    Access, BuildPhase, BuildProgress, ColumnSpec, ColumnType, Direction, Given, IndexSpec,
-    Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking, Mode, PROVISIONAL, PartSpec,
-    Range, Row, TableChange, TableDef, TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
+    Access, BuildPhase, BuildProgress, CheckProgress, CheckStage, ColumnSpec, ColumnType,
+    Direction, Given, IndexSpec, Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking,
+    Mode, PROVISIONAL, PartSpec, Range, Row, TableChange, TableDef, TableSpec, Value, ValueRef,
+    ValueWriter, WaitWatch,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use index_ref::IndexRef;

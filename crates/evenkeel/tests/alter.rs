@@ -2,8 +2,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
-    Access, Code, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options, PROVISIONAL,
-    Phase, Row, TableChange, TableSpec,
+    Access, CheckStage, Code, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options,
+    PROVISIONAL, Phase, Row, TableChange, TableSpec,
 };
 
 fn made(db: &Database) {
@@ -134,7 +134,7 @@ fn a_check_can_be_cancelled_at_any_moment() {
     let looks = std::cell::Cell::new(0);
     let all = |most: u32| {
         looks.set(0);
-        db.check_table_until("t", &|| {
+        db.check_table_until("t", &|_| {
             looks.set(looks.get() + 1);
             looks.get() > most
         })
@@ -144,6 +144,33 @@ fn a_check_can_be_cancelled_at_any_moment() {
     assert!(asked > 10, "{asked}");
     for most in 0..asked {
         assert_eq!(all(most).expect_err("cancelled").code(), Code::StatementCancelled);
+    }
+}
+
+#[test]
+fn a_check_tells_how_far_it_is() {
+    let db = Database::open_with("/watched", Options::in_memory()).expect("opens");
+    made(&db);
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    for id in 1000..9000 {
+        txn.table("t").expect("is there").insert(&[Int(id), Int(1), Null, Null]).expect("fits");
+    }
+    txn.commit().expect("commits");
+    let seen = std::cell::RefCell::new(Vec::new());
+    let watch = |now: evenkeel::CheckProgress| {
+        seen.borrow_mut().push((now.stage, now.share));
+        false
+    };
+    assert!(db.check_table_until("t", &watch).expect("checks").problems.is_empty());
+    let seen = seen.into_inner();
+    assert!(seen.is_sorted(), "{seen:?}");
+    for stage in [CheckStage::Pages, CheckStage::Rows, CheckStage::Indexes] {
+        let shares: Vec<f64> = seen.iter().filter(|s| s.0 == stage).map(|s| s.1).collect();
+        assert_eq!(shares[0], 0.0, "{stage:?}");
+        let last = shares[shares.len() - 1];
+        assert!((0.9..=1.0).contains(&last), "{stage:?} ends with {last}");
+        let between = shares.iter().filter(|s| (0.1..0.9).contains(*s)).count();
+        assert!(between >= 5, "{stage:?}: {shares:?}");
     }
 }
 

@@ -528,17 +528,17 @@ impl Runs {
     /// # Errors
     /// `Corrupt` naming the first damage; `NotFound`.
     pub fn check(&self, index: IndexId) -> Result<CheckReport> {
-        self.check_until(index, &|| Ok(()))
+        self.check_until(index, &|_| Ok(()))
     }
 
-    /// As `check`; `poll` is asked now and then.
+    /// As `check`; `poll` is asked now and then, with the entries read so far.
     ///
     /// # Errors
     /// As `check`; that of `poll`.
     pub fn check_until(
         &self,
         index: IndexId,
-        poll: &dyn Fn() -> Result<()>,
+        poll: &dyn Fn(u64) -> Result<()>,
     ) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         for run in &*self.view(index)?.runs {
@@ -558,7 +558,7 @@ impl Runs {
                 last.extend_from_slice(iter.key());
                 entries += 1;
                 if entries % ENTRIES_PER_POLL == 0 {
-                    poll()?;
+                    poll(report.entries + entries)?;
                 }
                 iter.next()?;
             }

@@ -38,6 +38,49 @@ pub struct TableCheck {
     pub notes: Vec<String>,
 }
 
+/// What a check is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(i32)]
+pub enum CheckStage {
+    /// The tree's pages, and those of long values.
+    Pages,
+    /// Rows: what each index should hold.
+    Rows,
+    /// Files of the indexes, and what they hold.
+    Indexes,
+}
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CheckProgress {
+    /// What it is at.
+    pub stage: CheckStage,
+    /// How much of this stage is done, 0 to 1; never less than before.
+    pub share: f64,
+}
+
+/// Where a check is: in one of some equal parts of a stage.
+struct Watch<'s> {
+    cancelled: &'s dyn Fn(CheckProgress) -> bool,
+    stage: CheckStage,
+    part: usize,
+    parts: usize,
+    /// Rows, entries or pages of this part, about.
+    total: u64,
+}
+
+impl Watch<'_> {
+    /// So many rows, entries or pages of the part are done: goes on unless cancelled.
+    fn look(&self, done: u64) -> Result<()> {
+        let of_part = done.min(self.total) as f64 / self.total.max(1) as f64;
+        let share = (self.part as f64 + of_part) / self.parts as f64;
+        match (self.cancelled)(CheckProgress { stage: self.stage, share }) {
+            true => Err(Error::new(Code::StatementCancelled)),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Order-independent sum of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
@@ -64,8 +107,8 @@ struct Checker<'s> {
     snapshot: Snapshot,
     name: String,
     report: TableCheck,
-    cancelled: &'s dyn Fn() -> bool,
-    /// Rows and entries looked at.
+    watch: Watch<'s>,
+    /// Rows or entries looked at in this part.
     looked: u64,
 }
 
@@ -75,25 +118,26 @@ impl Store {
     /// # Errors
     /// `TableMissing`; what keeps the check itself from going on. Damage is in the report.
     pub fn check_table(self: &Arc<Self>, name: &str) -> Result<TableCheck> {
-        self.check_table_until(name, &|| false)
+        self.check_table_until(name, &|_| false)
     }
 
-    /// As `check_table`, ended where `cancelled` says so.
+    /// As `check_table`; `cancelled` is told how far it is, and ends it by saying so.
     ///
     /// # Errors
     /// As `check_table`; `StatementCancelled` if it has found nothing until then.
     pub fn check_table_until(
         self: &Arc<Self>,
         name: &str,
-        cancelled: &dyn Fn() -> bool,
+        cancelled: &dyn Fn(CheckProgress) -> bool,
     ) -> Result<TableCheck> {
         let mut txn = self.begin(Isolation::RepeatableRead, Access::ReadOnly);
         let at = txn.take_snapshot()?;
         let state = self.table(name)?.state();
         let report = TableCheck::default();
         let (snapshot, name) = (Snapshot::committed_at(at), name.to_string());
+        let watch = Watch { cancelled, stage: CheckStage::Pages, part: 0, parts: 1, total: 0 };
         let mut checker =
-            Checker { store: self, txn, state, snapshot, name, report, cancelled, looked: 0 };
+            Checker { store: self, txn, state, snapshot, name, report, watch, looked: 0 };
         match checker.run(at) {
             // What it has found is worth more than that it did not end.
             Err(e) if e.kind() == Kind::Cancelled && !checker.report.problems.is_empty() => {}
@@ -109,10 +153,13 @@ impl Checker<'_> {
         let state = self.state.clone();
         let readable = |i: &&IndexShape| i.check_readable(at).is_ok();
         let indexes: Vec<&IndexShape> = state.shape.indexes.iter().filter(readable).collect();
+        let (rows, parts) = (state.tree.estimate_all()?, 3 * indexes.len());
+        self.begin(CheckStage::Rows, 0, 1, rows)?;
         let wanted = self.sums_of_rows(&indexes)?;
-        for (index, rows) in indexes.into_iter().zip(wanted) {
-            let poll = || poll(self.cancelled);
-            let checked = self.store.runs.check_until(index.id, &poll);
+        for (i, (index, rows)) in indexes.into_iter().zip(wanted).enumerate() {
+            let in_runs = self.store.runs.stats(index.id).run_entries;
+            self.begin(CheckStage::Indexes, 3 * i, parts, in_runs)?;
+            let checked = self.store.runs.check_until(index.id, &|done| self.watch.look(done));
             if let Err(error) = self.store.read_index(checked) {
                 if error.kind() == Kind::Cancelled {
                     return Err(error);
@@ -120,7 +167,9 @@ impl Checker<'_> {
                 self.problem(format!("index {}: {error}", index.name));
                 continue;
             }
+            self.begin(CheckStage::Indexes, 3 * i + 1, parts, rows.count)?;
             let forward = self.sum_of_index(index, RunsDirection::Forward)?;
+            self.begin(CheckStage::Indexes, 3 * i + 2, parts, rows.count)?;
             let reverse = self.sum_of_index(index, RunsDirection::Reverse)?;
             self.report.entries += forward.count;
             if index.is_opaque() {
@@ -143,6 +192,12 @@ impl Checker<'_> {
         Ok(())
     }
 
+    fn begin(&mut self, stage: CheckStage, part: usize, parts: usize, total: u64) -> Result<()> {
+        self.looked = 0;
+        self.watch = Watch { cancelled: self.watch.cancelled, stage, part, parts, total };
+        self.watch.look(0)
+    }
+
     /// The tree's structure; and every page in use is a node of it, or of a chain that a row names
     /// or that waits to be adopted or freed.
     ///
@@ -154,7 +209,9 @@ impl Checker<'_> {
         let began = self.store.log.end();
         let used = pages.used_by(tree.id());
         let mut chains = self.store.chains.of_tree(tree.id());
-        let (report, mut reached) = tree.check_reach(&|| poll(self.cancelled))?;
+        self.begin(CheckStage::Pages, 0, 2, used.len() as u64)?;
+        let (report, mut reached) = tree.check_reach(&|done| self.watch.look(done))?;
+        self.begin(CheckStage::Pages, 1, 2, report.rows)?;
         let mut cursor = tree.cursor();
         cursor.seek(Bound::Unbounded, Direction::Forward)?;
         while let Some((_, cell)) = cursor.next()? {
@@ -186,7 +243,7 @@ impl Checker<'_> {
     fn looked_at_one(&mut self) -> Result<()> {
         self.looked += 1;
         match self.looked.is_multiple_of(ROWS_PER_POLL) {
-            true => poll(self.cancelled),
+            true => self.watch.look(self.looked),
             false => Ok(()),
         }
     }
@@ -287,13 +344,6 @@ impl Checker<'_> {
             }
             Ok(())
         })
-    }
-}
-
-fn poll(cancelled: &dyn Fn() -> bool) -> Result<()> {
-    match cancelled() {
-        true => Err(Error::new(Code::StatementCancelled)),
-        false => Ok(()),
     }
 }
 

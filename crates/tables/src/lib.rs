@@ -45,7 +45,7 @@ mod write;
 pub use alter::{PROVISIONAL, TableChange};
 pub use build::{BuildPhase, BuildProgress};
 pub use chains::Chains;
-pub use check::TableCheck;
+pub use check::{CheckProgress, CheckStage, TableCheck};
 pub use evenkeel_format::catalog::StatisticsEntry;
 pub use evenkeel_format::{Collations, ColumnType, Value, ValueRef};
 pub use evenkeel_tree::Direction;

@@ -84,8 +84,8 @@ struct Check<'t> {
     seen: PageSet,
     /// Structure changes when the check began: pages may have moved since.
     changes: u64,
-    /// Asked at every inner node; its error ends the check.
-    poll: &'t dyn Fn() -> Result<()>,
+    /// Asked at every inner node, with the nodes reached; its error ends the check.
+    poll: &'t dyn Fn(u64) -> Result<()>,
 }
 
 impl Tree {
@@ -94,14 +94,15 @@ impl Tree {
     /// # Errors
     /// Only what keeps it from going on (I/O); damage is in the report.
     pub fn check(&self) -> Result<TreeReport> {
-        Ok(self.check_reach(&|| Ok(()))?.0)
+        Ok(self.check_reach(&|_| Ok(()))?.0)
     }
 
-    /// As `check`; also gives the nodes reached. `poll` is asked now and then.
+    /// As `check`; also gives the nodes reached. `poll` is asked now and then, with how many these
+    /// are so far.
     ///
     /// # Errors
     /// As `check`; that of `poll`.
-    pub fn check_reach(&self, poll: &dyn Fn() -> Result<()>) -> Result<(TreeReport, PageSet)> {
+    pub fn check_reach(&self, poll: &dyn Fn(u64) -> Result<()>) -> Result<(TreeReport, PageSet)> {
         let mut check = Check {
             tree: self,
             report: TreeReport::default(),
@@ -149,7 +150,7 @@ impl Check<'_> {
         let mut low = Vec::new();
         let mut looks = 0;
         loop {
-            (self.poll)()?;
+            (self.poll)(self.seen.len() as u64)?;
             let page = match self.tree.find(Goal::At(&low), level, Access::UseOnce) {
                 Ok(page) => page,
                 Err(e) if e.kind() == Kind::Corrupt => {
