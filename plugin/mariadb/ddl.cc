@@ -82,6 +82,7 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   const std::string old_name= table_name(from), new_name= table_name(to);
   if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name), &error))
     return handler_error(ha_thd(), error);
+  rename_last_change(old_name, new_name);
   return 0;
 }
 
@@ -90,5 +91,6 @@ int ha_evenkeel::truncate()
   ek_error error;
   if (ek_truncate(evenkeel_db, name(), &error))
     return fail(error);
+  *m_last_change= time(nullptr);
   return table->found_next_number_field ? reset_auto_increment(1) : 0;
 }

@@ -3,6 +3,7 @@
 #include "alter.h"
 #include "collation.h"
 #include "ha_evenkeel.h"
+#include "last_change.h"
 #include "layout.h"
 #include "schema_tables.h"
 #include "settings.h"
@@ -53,7 +54,10 @@ static int evenkeel_drop_table(handlerton *, const char *path)
   const std::string name= table_name(path);
   ek_error error;
   if (!ek_drop_table(evenkeel_db, ek_text(name), &error))
+  {
+    drop_last_change(name);
     return 0;
+  }
   if (error.kind == EK_NOT_FOUND)
     return HA_ERR_NO_SUCH_TABLE;
   report("drop table", error);

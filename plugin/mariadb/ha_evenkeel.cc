@@ -102,6 +102,7 @@ int ha_evenkeel::open(const char *path, int, uint)
   m_ranges.init(this, table);
   m_row= ek_row_new();
   m_whole_row= ek_row_new();
+  m_last_change= open_last_change(m_name);
   ref_length= 8 + sizeof(uint16);
   if (table_share->primary_key < MAX_KEY && !m_clustered)
     forget_primary_suffix();
@@ -140,6 +141,8 @@ int ha_evenkeel::close()
   if (m_whole_row)
     ek_row_free(m_whole_row);
   m_row= m_whole_row= nullptr;
+  if (m_last_change)
+    close_last_change(m_name, &m_last_change);
   return 0;
 }
 
@@ -169,12 +172,26 @@ void ha_evenkeel::average_keys()
   }
 }
 
+/* When the table was made, or altered: as InnoDB, since when there is its definition's file. */
+time_t ha_evenkeel::made_at() const
+{
+  char path[FN_REFLEN];
+  MY_STAT file;
+  strxnmov(path, sizeof path - 1, table_share->normalized_path.str, reg_ext, NullS);
+  return my_stat(path, &file, MYF(0)) ? file.st_ctime : 0;
+}
+
 int ha_evenkeel::info(uint what)
 {
   if (what & HA_STATUS_ERRKEY)
     errkey= m_duplicate;
   if (what & HA_STATUS_AUTO)
     stats.auto_increment_value= ek_next_number(evenkeel_db, name());
+  if (what & HA_STATUS_TIME)
+    stats.update_time= *m_last_change;
+  /* Of a partitioned table only the constant ones of a partition are asked for. */
+  if (what & (HA_STATUS_TIME | HA_STATUS_CONST))
+    stats.create_time= made_at();
   if (what & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
   {
     ek_error error;

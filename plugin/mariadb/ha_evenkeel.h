@@ -3,6 +3,7 @@
 #define HA_EVENKEEL_H
 #include "columns.h"
 #include "engine.h"
+#include "last_change.h"
 #include "transaction.h"
 #include <memory>
 #include <string>
@@ -142,6 +143,7 @@ private:
 
   int fail(const ek_error &error);
   void average_keys();
+  time_t made_at() const;
   ek_bytes name() const { return ek_text(m_name); }
   std::string index_name(uint index) const;
   bool is_primary(uint index) const { return index == table_share->primary_key; }
@@ -221,6 +223,9 @@ private:
   bool m_scan_row= false, m_peeked= false;
   /* Rows that others hold are looked at before they are waited for. */
   bool m_peek= false;
+  Last_change m_last_change;
+  /* The transaction knows that the present statement has changed the table. */
+  bool m_changed= false;
   /* A sequence's own transaction. */
   ek_txn *m_own= nullptr;
   /* Clustered key of the row in the record buffer. */

@@ -31,6 +31,7 @@ int ha_evenkeel::external_lock(THD *thd, int lock_type)
   if (lock_type == F_WRLCK)
     m_lock= (m_lock & EK_LOCK_SKIP) | EK_LOCK_EXCLUSIVE;
   reads_lock(thd);
+  m_changed= false;
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }
 
@@ -48,6 +49,7 @@ int ha_evenkeel::start_stmt(THD *thd, thr_lock_type lock_type)
 {
   m_lock= lock_of(thd, lock_type);
   reads_lock(thd);
+  m_changed= false;
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }
 

@@ -38,13 +38,21 @@ int ha_evenkeel::changed(bool row_read)
   if (row_read && m_scan && m_scan_row)
     ek_scan_unlock(m_scan);
   if (!m_own)
+  {
+    if (!m_changed)
+      has_changed(ha_thd(), m_last_change);
+    m_changed= true;
     return 0;
+  }
   ek_error error;
   uint64_t commit;
   close_scan();
   ek_txn *own= m_own;
   m_own= nullptr;
-  return ek_commit(own, &commit, &error) ? fail(error) : 0;
+  if (ek_commit(own, &commit, &error))
+    return fail(error);
+  *m_last_change= time(nullptr);
+  return 0;
 }
 
 int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)

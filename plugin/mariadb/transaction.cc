@@ -3,6 +3,7 @@
 #include "alter.h"
 #include "settings.h"
 #include <mysql/service_thd_wait.h>
+#include <algorithm>
 #include <set>
 
 /* Of the server, which declares them only where InnoDB needs them. */
@@ -100,6 +101,7 @@ int statement_enters(THD *thd, bool locks)
   if (!thd->ha_data[evenkeel_hton->slot].ha_info[0].is_started())
   {
     trx->statement_locks= false;
+    trx->changed_before= trx->changed.size();
     ek_error error;
     if (trx->txn && !ek_is_ended(trx->txn) && statement_begins(thd, trx, &error))
       return handler_error(thd, error);
@@ -109,6 +111,23 @@ int statement_enters(THD *thd, bool locks)
   if (in_transaction(thd))
     trans_register_ha(thd, true, evenkeel_hton, 0);
   return 0;
+}
+
+void has_changed(THD *thd, const Last_change &table)
+{
+  std::vector<Last_change> &changed= trx_of(thd)->changed;
+  if (std::find(changed.begin(), changed.end(), table) == changed.end())
+    changed.push_back(table);
+}
+
+void date_changes(Trx *trx)
+{
+  if (trx->changed.empty())
+    return;
+  const time_t now= time(nullptr);
+  for (const Last_change &change : trx->changed)
+    *change= now;
+  trx->changed.clear();
 }
 
 void statement_ends(Trx *trx)
@@ -159,9 +178,11 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
       failed= ek_rollback(txn, &error);
     }
     trx->prepared= trx->committed= trx->commit_failed= false;
+    trx->changed.clear();
   }
   else if (trx->txn)
   {
+    trx->changed.resize(MY_MIN(trx->changed.size(), trx->changed_before));
     if (!ek_is_ended(trx->txn))
       failed= ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_ROLLBACK, &error);
     statement_ends(trx);

@@ -1,7 +1,8 @@
 /* Each connection's transaction. */
 #ifndef EVENKEEL_TRANSACTION_H
 #define EVENKEEL_TRANSACTION_H
-#include "engine.h"
+#include "last_change.h"
+#include <vector>
 
 /* A connection's transaction. Made at the first use of a table, freed with the connection. */
 struct Trx
@@ -11,6 +12,9 @@ struct Trx
   ek_canceller_handle *canceller= nullptr;
   /* The present statement changes or locks rows. */
   bool statement_locks= false;
+  /* The tables it has changed, and how many of them before the present statement. */
+  std::vector<Last_change> changed;
+  size_t changed_before= 0;
   /* Prepared under this id: then `txn` is gone, the engine keeps it. */
   bool prepared= false;
   std::string xid;
@@ -29,6 +33,10 @@ Trx *trx_of(THD *thd);
 int statement_enters(THD *thd, bool locks);
 /* The statement has ended, the transaction goes on. */
 void statement_ends(Trx *trx);
+/* The transaction has changed a row of a table. */
+void has_changed(THD *thd, const Last_change &table);
+/* It is committed: so are its changes, now. */
+void date_changes(Trx *trx);
 /* What the statement failed with, as the server's number; tells the server about rolled back
    transactions. */
 int handler_error(THD *thd, const ek_error &error);

@@ -75,6 +75,8 @@ void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
   trx->commit_failed= error.text[0] != 0;
   if (trx->commit_failed)
     report("commit", error);
+  else
+    date_changes(trx);
   trx->committed= true;
 }
 

@@ -1,0 +1,42 @@
+#include "last_change.h"
+#include <mutex>
+#include <unordered_map>
+
+static std::mutex mutex;
+/* Those that are open or were changed. */
+static std::unordered_map<std::string, Last_change> changes;
+
+Last_change open_last_change(const std::string &table)
+{
+  std::lock_guard<std::mutex> guard(mutex);
+  Last_change &change= changes[table];
+  if (!change)
+    change= std::make_shared<std::atomic<time_t>>(0);
+  return change;
+}
+
+void close_last_change(const std::string &table, Last_change *change)
+{
+  std::lock_guard<std::mutex> guard(mutex);
+  change->reset();
+  const auto known= changes.find(table);
+  if (known != changes.end() && known->second.use_count() == 1 && *known->second == 0)
+    changes.erase(known);
+}
+
+void rename_last_change(const std::string &from, const std::string &to)
+{
+  std::lock_guard<std::mutex> guard(mutex);
+  const auto known= changes.find(from);
+  if (known == changes.end())
+    return;
+  const Last_change change= known->second;
+  changes.erase(known);
+  changes[to]= change;
+}
+
+void drop_last_change(const std::string &table)
+{
+  std::lock_guard<std::mutex> guard(mutex);
+  changes.erase(table);
+}
