@@ -93,6 +93,13 @@ def types(r):
         Type("inet6", "inet6", lambda r: f"'::{r.randint(0, 39):x}'"),
     ]
 
+def default(ty, r):
+    """Of a column added to rows that are there; the session's clock stands still."""
+    if ty.name in ("datetime", "timestamp") and r.random() < 0.7:
+        digits = re.search(r"\((\d)\)", ty.sql)[1]
+        return f" default current_timestamp({digits})" + r.choice(["", f" on update current_timestamp({digits})"])
+    return r.choice(["", f" default ({ty.literal(r)})"])
+
 class Table:
     """A table as the generator believes it is; it need not be right, only the same for both engines."""
     def __init__(self, number, r, noted):
@@ -375,7 +382,7 @@ class Generator:
             if len(table.columns) < 9:
                 ty = r.choice(types(r))
                 c = f"c{len(table.columns)}"
-                sql = f"alter table {name} add column {c} {ty.sql}"
+                sql = f"alter table {name} add column {c} {ty.sql}{default(ty, r)}"
                 table.columns[c] = ty
                 return "alter", name, sql
             return "truncate", name, f"truncate table {name}"
@@ -392,7 +399,8 @@ def run(args, engine, script):
                "--default-character-set=utf8mb4"]
     head = (f"create or replace database d_{engine.lower()} character set utf8mb4; use d_{engine.lower()};\n"
             f"set default_storage_engine={engine}, innodb_lock_wait_timeout=5, autocommit=1;\n"
-            "set sql_mode='NO_ENGINE_SUBSTITUTION', optimizer_use_condition_selectivity=1;\n")
+            "set sql_mode='NO_ENGINE_SUBSTITUTION', optimizer_use_condition_selectivity=1, "
+            "timestamp=1700000000.123456;\n")
     done = subprocess.run(command, input=(head + script).encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode(errors="replace")
     answers, number = {}, None

@@ -277,13 +277,28 @@ static bool same_virtual_keys(const TABLE *before, const TABLE *after,
   return keyed_before == keyed_after;
 }
 
+/* Is a default that is an expression one value for all rows that are there: a constant, or a time as
+   CURRENT_TIMESTAMP is (of other types, nobody would say that a value does not fit). The record of the
+   new definition has it then. */
+static bool is_one_value(const Field *field)
+{
+  const Virtual_column_info *given= field->default_value;
+  if (!given->flags)
+    return true;
+  if (given->flags & ~(VCOL_SESSION_FUNC | VCOL_TIME_FUNC) || given->expr->used_tables())
+    return false;
+  if (field->cmp_type() != TIME_RESULT || given->expr->cmp_type() != TIME_RESULT)
+    return false;
+  return !given->expr->save_in_field_no_warnings(const_cast<Field *>(field), false);
+}
+
 /* The value that rows which are there show for a new column; false if that is not one value. */
 static bool default_of(const Field *field, ek_value *value)
 {
-  if (field->default_value || (field->flags & AUTO_INCREMENT_FLAG))
+  if ((field->default_value && !is_one_value(field)) || (field->flags & AUTO_INCREMENT_FLAG))
     return false;
   const TABLE *table= field->table;
-  const uchar *record= table->s->default_values;
+  const uchar *record= field->default_value ? table->record[0] : table->s->default_values;
   if (field->type() == MYSQL_TYPE_GEOMETRY && !field->real_maybe_null())
     return false;
   *value= value_of(field, record, nullptr);
