@@ -45,12 +45,17 @@ impl Setting {
         Err(self.out_of_range(value))
     }
 
-    /// The largest value on this machine: memory that there is not cannot be divided. The system
-    /// refuses it at once, which ends the process, or kills it later.
+    /// The largest value on this machine, or in this container: memory that there is not cannot be
+    /// divided. The system refuses it at once, which ends the process, or kills it later.
     fn max_here(&self) -> u64 {
-        let memory = || evenkeel_io::real::memory_bytes().unwrap_or(u64::MAX);
+        self.max_beside(evenkeel_io::real::memory_bytes())
+    }
+
+    /// The same where there is so much memory, as far as that is known.
+    fn max_beside(&self, memory: Option<u64>) -> u64 {
+        let memory = memory.unwrap_or(u64::MAX);
         // The default is taken on every machine: it was before there was this bound.
-        if self.name == "memory_size" { self.max.min(memory()).max(self.default) } else { self.max }
+        if self.name == "memory_size" { self.max.min(memory).max(self.default) } else { self.max }
     }
 
     fn out_of_range(&self, value: u64) -> Error {
@@ -73,7 +78,8 @@ pub const SETTINGS: &[Setting] = &[
         default: 256 * MIB,
         when: "online",
         doc: "The one memory budget: page frames, memtables, run blocks, filters, log buffer, \
-              undo. Raise it until the working set fits; not beyond the machine's memory.",
+              undo. Raise it until the working set fits; not beyond the memory of the machine or \
+              of the container.",
     },
     Setting {
         name: "log_size",
@@ -272,6 +278,21 @@ mod tests {
 
     fn code(options: Options) -> Option<Code> {
         options.check().err().map(|error| error.code())
+    }
+
+    /// A small machine, or a container, bounds the memory; never below the default.
+    #[test]
+    fn the_default_fits_everywhere() {
+        for setting in SETTINGS {
+            let beside = |memory| setting.max_beside(memory);
+            let is_memory = setting.name == "memory_size";
+            let least = if is_memory { setting.default } else { setting.max };
+            assert_eq!((beside(Some(0)), beside(Some(100 * MIB))), (least, least));
+            assert_eq!(beside(None), setting.max);
+            let large = if is_memory { 3 << 30 } else { setting.max };
+            assert_eq!(beside(Some(3 << 30)), large, "{}", setting.name);
+            assert!((setting.min..=least).contains(&setting.default), "{}", setting.name);
+        }
     }
 
     /// Every number that an application chooses is checked, at its bounds and one beyond.

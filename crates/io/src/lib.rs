@@ -4,6 +4,7 @@
 
 mod blocks;
 pub mod buf;
+mod cgroup;
 mod counting;
 mod cpu;
 pub mod env;

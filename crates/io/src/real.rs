@@ -7,6 +7,7 @@
 //! one warning is logged per environment.
 #![allow(unsafe_code)]
 
+use crate::cgroup::memory_limit;
 use crate::os::Os;
 use crate::{Env, Event, File, OpenMode, Task, Woken};
 use evenkeel_base::{Cause, Code, Error, Result};
@@ -35,12 +36,17 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Bytes of memory that this machine has, as far as that is known.
+/// Bytes of memory that this machine has, or the container that the process runs in, as far as
+/// that is known.
 pub fn memory_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = total.trim().trim_end_matches(" kB").parse().ok()?;
-    Some(kib * 1024)
+    let machine = || {
+        let text = fs::read_to_string("/proc/meminfo").ok()?;
+        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let kib: u64 = total.trim().trim_end_matches(" kB").parse().ok()?;
+        Some(kib * 1024)
+    };
+    let container = memory_limit(|path| fs::read_to_string(path).ok());
+    [machine(), container].into_iter().flatten().min()
 }
 
 impl RealEnv {
