@@ -316,4 +316,36 @@ mod tests {
         (0..1_000).for_each(|_| drop(all.cell()));
         assert!(all.ring.lock().cells.len() <= 200, "places of segments that are gone go too");
     }
+
+    /// Of two threads that both find enough to give up, the second finds nothing left: what is
+    /// gone is not taken off twice, and nobody else loses the place.
+    #[test]
+    fn two_threads_prune_at_once() {
+        let all = Residents::new(u64::MAX, Arc::default());
+        let kept: Vec<Arc<Cell>> = (0..10).map(|_| all.cell()).collect();
+        kept.iter().for_each(|cell| drop(cell.keep_fences(fences())));
+        for round in 0..200 {
+            drop((0..2 * SWEEP).map(|_| all.cell()).collect::<Vec<_>>());
+            assert_eq!(all.gone.load(Relaxed), 2 * SWEEP as u64);
+            let (ring, begun) = (all.ring.lock(), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        begun.fetch_add(1, Relaxed);
+                        all.prune();
+                    });
+                }
+                // Both have looked, as a rule, when the first gets the ring.
+                while begun.load(Relaxed) < 2 {
+                    std::thread::yield_now();
+                }
+                (0..100).for_each(|_| std::thread::yield_now());
+                drop(ring);
+            });
+            assert_eq!((all.gone.load(Relaxed), all.ring.lock().cells.len()), (0, 10), "{round}");
+        }
+        all.set_limit(0);
+        (0..4).for_each(|_| all.sweep(1));
+        assert_eq!(all.bytes(), 0, "each is in the ring still");
+    }
 }
