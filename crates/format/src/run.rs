@@ -156,11 +156,14 @@ pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
     let damaged = |why: &str| {
         let error = Error::new(Code::RunDamaged)
             .with("file", format_args!("runs/{:08}.run", id.file))
-            .with("position", id.position)
-            .with("index", id.index);
+            .with("position", id.position);
         match id.kind {
-            EnvelopeKind::Data => error.with("block", id.number).with("why", why),
-            _ => error.with("why", why),
+            // It is of all indexes in the file.
+            EnvelopeKind::Footer => error.with("why", why),
+            EnvelopeKind::Data => {
+                error.with("index", id.index).with("block", id.number).with("why", why)
+            }
+            _ => error.with("index", id.index).with("why", why),
         }
     };
     let (head, rest) =

@@ -124,15 +124,23 @@ impl RunFile {
     }
 
     /// The slice of an index that has one in the file; the footer is read if it is not in memory.
+    ///
+    /// # Errors
+    /// Of reading the footer; each names the file and the index.
     pub(crate) fn slice_of(&self, index: IndexId) -> Result<SliceInfo> {
-        let cell = self.footer.get_or_init(|| self.residents.cell());
-        let footer = match cell.footer() {
-            Some(footer) => footer,
-            None => cell.keep_footer(PackedFooter::parse(self.read_footer()?.0)?),
+        let listed = || -> Result<Option<SliceInfo>> {
+            let cell = self.footer.get_or_init(|| self.residents.cell());
+            let footer = match cell.footer() {
+                Some(footer) => footer,
+                None => cell.keep_footer(PackedFooter::parse(self.read_footer()?.0)?),
+            };
+            footer.slice(index)
         };
-        footer.slice(index)?.ok_or_else(|| {
-            let error = Error::new(Code::RunDamaged).with("file", path(self.number));
-            error.with("index", index).with("why", "its part is not listed")
+        let missing = || Error::new(Code::RunDamaged).with("why", "its part is not listed");
+        listed().and_then(|found| found.ok_or_else(missing)).map_err(|error| {
+            let is_named = error.context("file").is_some();
+            let error = if is_named { error } else { error.with("file", path(self.number)) };
+            error.with("index", index)
         })
     }
 }

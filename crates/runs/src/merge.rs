@@ -465,7 +465,7 @@ impl Runs {
     }
 
     fn begin_job(&self, order: Order) -> Result<()> {
-        let (index, numbers) = (order.index, order.numbers());
+        let (index, numbers, is_required) = (order.index, order.numbers(), order.required);
         match self.begin_merge(order) {
             Ok(job) => {
                 let mut state = self.state.write();
@@ -482,7 +482,15 @@ impl Runs {
                     self.ruin(index, &error);
                 }
                 self.state.write().end_merging(index, &numbers);
-                if is_damaged { Ok(()) } else { Err(error) }
+                match is_damaged {
+                    true => Ok(()),
+                    // Who waits for what it pays for would wait without end.
+                    false if is_required => {
+                        self.forgive_debt();
+                        Err(self.write_failed(error))
+                    }
+                    false => Err(error),
+                }
             }
         }
     }

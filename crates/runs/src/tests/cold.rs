@@ -2,15 +2,20 @@
 
 use super::rig::{Rig, spec};
 use crate::{Direction, KeyRange};
-use evenkeel_base::{Code, IndexId, Lsn, Snapshot};
+use evenkeel_base::{Beat, Code, Error, IndexId, Kind, Lsn, Snapshot};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use evenkeel_format::run::Trailer;
+use evenkeel_io::sim::{Fault, FaultKind, SimDisk, SimEnv, SimOptions, When};
+use std::sync::atomic::Ordering;
 
 const INDEXES: u32 = 40;
 
 /// A run of each index, five rows each.
 fn filled() -> Rig {
-    let rig = Rig::new(4 << 20);
+    filled_on(Rig::new(4 << 20))
+}
+
+fn filled_on(rig: Rig) -> Rig {
     (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, index == 2, false)));
     (1..=INDEXES).for_each(|index| rig.rows(index, 0));
     rig.flush();
@@ -32,6 +37,20 @@ impl Rig {
 
     fn cold(&self) -> u32 {
         (1..=INDEXES).filter(|index| self.shape(*index) == (true, 0)).count() as u32
+    }
+
+    /// What whoever reads it is told.
+    fn refusal(&self, index: u32) -> Error {
+        let all = Snapshot::committed_at(Lsn::MAX);
+        let cursor = self.runs.cursor(IndexId(index), KeyRange::all(), Direction::Forward, all);
+        cursor.and_then(|mut cursor| cursor.next().map(|_| ())).expect_err("it cannot be read")
+    }
+
+    /// An error says which file and which index.
+    fn names(&self, error: &Error, index: u32) {
+        assert_eq!(error.context("file"), Some(&crate::file::path(1)[..]), "{error}");
+        assert_eq!(error.context("index"), Some(&index.to_string()[..]), "{error}");
+        assert_eq!(error.to_string().matches("index=").count(), 1, "{error}");
     }
 
     /// No room for what is not in use.
@@ -131,27 +150,86 @@ fn it_is_opened_again() {
     }
 }
 
-/// A footer that was spoilt meanwhile: readers are told, a drop does without.
+/// A footer that was spoilt meanwhile: readers are told of which file and index, a drop does
+/// without.
 #[test]
 fn its_footer_is_damaged() {
-    let rig = filled();
-    (3..=10).for_each(|index| rig.rows(index, 5));
-    rig.flush();
-    let path = rig.dir.path().join(crate::file::path(1));
-    let mut bytes = std::fs::read(&path).expect("reads");
-    let at = bytes.len() - Trailer::LEN + 16 + 8;
-    let footer = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight")) as usize;
-    bytes[footer + 40] ^= 1;
-    std::fs::write(&path, bytes).expect("writes");
-    let error = rig.runs.check(IndexId(1)).expect_err("its footer cannot be read");
-    assert_eq!(error.code(), Code::RunDamaged, "{error}");
-    rig.runs.merge_to_rest().expect("leaves what is damaged alone");
-    let damaged = |index| rig.runs.state.read().indexes[&IndexId(index)].is_damaged();
-    assert!((3..=10).all(damaged) && !damaged(11), "those that were to be merged");
-    for index in [1, 2, 3, 11] {
-        rig.runs.drop_index(IndexId(index)).expect("drops");
-        rig.runs.state.read().check();
+    type Spoil = fn(&mut Vec<u8>, usize);
+    let spoils: [(&str, Spoil); 3] = [
+        ("footer", |bytes, footer| bytes[footer + 40] ^= 1),
+        ("trailer", |bytes, _| *bytes.last_mut().expect("some") ^= 1),
+        ("cut", |bytes, footer| bytes.truncate(footer - 1)),
+    ];
+    for (what, spoil) in spoils {
+        let rig = filled();
+        (3..=10).for_each(|index| rig.rows(index, 5));
+        rig.flush();
+        let path = rig.dir.path().join(crate::file::path(1));
+        let mut bytes = std::fs::read(&path).expect("reads");
+        let at = bytes.len() - Trailer::LEN + 16 + 8;
+        let footer = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight")) as usize;
+        spoil(&mut bytes, footer);
+        std::fs::write(&path, bytes).expect("writes");
+        let error = rig.runs.check(IndexId(1)).expect_err("its footer cannot be read");
+        assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error}");
+        rig.names(&error, 1);
+        rig.runs.merge_to_rest().expect("leaves what is damaged alone");
+        let damaged = |index| rig.runs.state.read().indexes[&IndexId(index)].is_damaged();
+        assert!((3..=10).all(damaged) && !damaged(11), "{what}: those that were to be merged");
+        (3..=10).for_each(|index| rig.names(&rig.refusal(index), index));
+        for index in [1, 2, 3, 11] {
+            rig.runs.drop_index(IndexId(index)).expect("drops");
+            rig.runs.state.read().check();
+        }
     }
+}
+
+/// The device does not read the footer: whoever reads an index of it is told so, and may try
+/// again; those that merges are for are damaged, the others are merged, and nobody waits.
+#[test]
+fn its_footer_cannot_be_read() {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let (env, disk) = (sim.env(), sim.disk().clone());
+    let (done, over) = std::sync::mpsc::channel();
+    sim.run(vec![Box::new(move || {
+        let rig = filled_on(Rig::simulated(env, 4 << 20));
+        let other = INDEXES + 1;
+        rig.runs.add_index(spec(other, false, false));
+        (3..=10).chain([other]).for_each(|index| rig.rows(index, 5));
+        rig.flush();
+        rig.rows(other, 10);
+        rig.flush();
+        disk.inject(Fault::on(&crate::file::path(1), FaultKind::ReadError, When::From(1)));
+        let error = rig.refusal(1);
+        assert_eq!(error.code(), Code::ReadFailed, "{error}");
+        rig.names(&error, 1);
+        let mut beats = 0;
+        while rig.runs.merge_beat().expect("the thread of merges goes on") == Beat::More {
+            beats += 1;
+            assert!(beats < 1_000, "it comes to an end");
+        }
+        rig.runs.merge_to_rest().expect("the others are merged");
+        assert_eq!((rig.runs.stats(IndexId(other)).runs, rig.count(other)), (1, 10));
+        rig.runs.drop_index(IndexId(12)).expect("drops, reading nothing");
+        // Nobody waits for their merges, however many generations come.
+        for round in 2..16 {
+            (3..=10).chain([other]).for_each(|index| rig.rows(index, 5 * round));
+            rig.flush();
+            while rig.runs.merge_beat().expect("merges") == Beat::More {}
+        }
+        assert!(!rig.runs.in_debt.load(Ordering::SeqCst));
+        disk.clear_faults();
+        assert_eq!((rig.count(1), rig.count(11)), (5, 5), "nothing is wrong with these");
+        for index in 3..=10 {
+            let error = rig.refusal(index);
+            assert_eq!(error.code(), Code::ReadFailed, "{error}");
+            rig.names(&error, index);
+            rig.runs.drop_index(IndexId(index)).expect("drops");
+        }
+        rig.runs.state.read().check();
+        done.send(()).expect("heard");
+    })]);
+    over.try_recv().expect("the body ran to its end");
 }
 
 /// On a full disk runs with some garbage are merged alone, also where there is no room for what

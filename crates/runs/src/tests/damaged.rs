@@ -6,6 +6,7 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, Error, IndexId, Lsn, Snapshot};
 use evenkeel_format::record::entry_op;
 use evenkeel_format::run::Trailer;
+use evenkeel_io::sim::{Fault, FaultKind, SimDisk, SimEnv, SimOptions, When};
 use std::path::PathBuf;
 
 const INS: u8 = entry_op::INS | entry_op::FRESH;
@@ -219,4 +220,31 @@ fn a_block_that_a_merge_cannot_read_damages_its_index() {
     assert_eq!(rig.damaged(&[2, 3]), [] as [u32; 0]);
     assert_eq!((rig.count(2), rig.count(3)), (8 * ENTRIES as usize, 8 * ENTRIES as usize));
     assert!(!path.exists(), "its files go with it");
+}
+
+/// The device does not read what a merge that ingest needs begins with: writes stop, as they do
+/// when it fails later on. Else whoever waits for what it pays for would wait without end.
+#[test]
+fn nobody_waits_for_a_merge_that_cannot_begin() {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let (env, disk) = (sim.env(), sim.disk().clone());
+    let (done, over) = std::sync::mpsc::channel();
+    sim.run(vec![Box::new(move || {
+        let rig = Rig::simulated(env, 1 << 20);
+        rig.set_segment_bytes(16 << 10);
+        rig.runs.add_index(spec(1, false, false));
+        for run in 0..4u32 {
+            (0..400u32).for_each(|n| rig.put(1, INS, &(4 * n + run).to_be_bytes(), b"0123456789"));
+            rig.flush();
+        }
+        disk.inject(Fault::on("runs/", FaultKind::ReadError, When::From(1)));
+        let error = rig.runs.merge_beat().expect_err("it cannot begin");
+        disk.clear_faults();
+        assert!(rig.rt.health.is_failed(), "{error}");
+        let refused = rig.runs.reserve(100).err().map(|error| error.code());
+        assert_eq!(refused, Some(Code::WritesStopped));
+        assert_eq!(rig.count(1), 1_600, "reads go on");
+        done.send(()).expect("heard");
+    })]);
+    over.try_recv().expect("the body ran to its end");
 }

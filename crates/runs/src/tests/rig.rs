@@ -103,8 +103,19 @@ pub(super) struct Rig {
 impl Rig {
     pub(super) fn new(generation_bytes: u64) -> Rig {
         let dir = tempfile::tempdir().expect("temporary directory");
+        let env = Arc::new(RealEnv::new(dir.path()));
+        Rig::over(env, dir, generation_bytes)
+    }
+
+    /// On a simulated disk, by one of its threads.
+    pub(super) fn simulated(env: Arc<dyn Env>, generation_bytes: u64) -> Rig {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        Rig::over(env, dir, generation_bytes)
+    }
+
+    fn over(env: Arc<dyn Env>, dir: tempfile::TempDir, generation_bytes: u64) -> Rig {
         let options = RunsOptions { generation_bytes, cache_bytes: 8 << 20 };
-        let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())) as Arc<dyn Env>);
+        let rt = Runtime::new(env);
         let commits = Arc::new(Commits::default());
         let log = Arc::new(TestLog { end: AtomicU64::new(1000), ..TestLog::default() });
         let runs = Runs::create(rt.clone(), options, commits.clone()).expect("creates");
