@@ -373,6 +373,37 @@ fn a_failed_write_or_sync_stops_writes_and_loses_nothing() -> Result<()> {
     Ok(())
 }
 
+/// Who outlives the close has no provider: it finds whatever frame can be had, however many were
+/// used just now, and is told when there is none.
+#[test]
+fn nobody_waits_for_a_frame_once_the_database_closes() -> Result<()> {
+    const FRAMES: usize = 512;
+    let sim = quiet(SimDisk::new(5), 5);
+    let rig = rig::create(sim.runtime(), FRAMES, LOG_BYTES)?;
+    let mut last = None;
+    for _ in 0..FRAMES / 2 {
+        last = Some(rig.alloc(7, last, 0)?.0);
+    }
+    rig.pages.flush_all()?;
+    rig.pages.supply_beat()?;
+    for frame in 0..FRAMES as u32 {
+        rig.pages.frames.facts(frame).touch();
+    }
+    rig.pages.take_credits(rig.pages.supply.available() as usize)?;
+    rig.rt.health.close();
+    let mut found = 0;
+    let error = loop {
+        match rig.pages.take_credits(1) {
+            Ok(()) => found += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code(), Code::DatabaseClosed);
+    assert!(found >= FRAMES / 2, "{found} found");
+    assert_eq!(rig.rt.stalls.get(Cause::FreeFrame).count, 0);
+    Ok(())
+}
+
 #[test]
 fn a_full_disk_is_an_error_of_the_statement_and_passes() -> Result<()> {
     let sim = quiet(SimDisk::new(5), 5);

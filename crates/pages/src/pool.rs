@@ -19,7 +19,8 @@ impl Pages {
     /// Takes the right to `n` free frames; may wait (free_frame).
     ///
     /// # Errors
-    /// `WritesStopped` when writes have stopped and only dirty pages are left.
+    /// `WritesStopped` when writes have stopped and only dirty pages are left; `DatabaseClosed`
+    /// where it would have to wait.
     pub(crate) fn take_credits(&self, n: usize) -> Result<()> {
         if n == 0 || self.supply.try_credits(n as i64) {
             return Ok(());
@@ -27,7 +28,8 @@ impl Pages {
         loop {
             let seen = self.supply.freed.now();
             let mut search = FOREGROUND_SEARCH;
-            if self.rt.health.is_failed() || !self.supply.provided.load(Relaxed) {
+            let open = self.rt.health.check_open();
+            if open.is_err() || self.rt.health.is_failed() || !self.supply.provided.load(Relaxed) {
                 // Nobody else will free a frame: look at each, twice for the clock.
                 search = self.frames.count() * 2;
             }
@@ -36,6 +38,7 @@ impl Pages {
                 return Ok(());
             }
             self.rt.health.check_writable()?;
+            open?;
             self.supply.woken.store(true, SeqCst);
             self.supply.event.notify();
             self.rt.wait(&self.supply.freed, seen, None, Cause::FreeFrame);
