@@ -2,6 +2,7 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
 #include "keys.h"
+#include "two_phase.h"
 #include <algorithm>
 
 int ha_evenkeel::write_row(const uchar *record)
@@ -52,7 +53,8 @@ int ha_evenkeel::changed(bool row_read)
   if (ek_commit(own, &commit, &error))
     return fail(error);
   *m_last_change= time(nullptr);
-  return 0;
+  /* Numbers are handed out from what it reserved, maybe outside of any transaction. */
+  return commit_durably(commit, &error) ? fail(error) : 0;
 }
 
 int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)

@@ -7,6 +7,18 @@
 /* The newest commit that may not be durable yet. */
 static std::atomic<uint64_t> newest_commit;
 
+static void in_effect(uint64_t commit)
+{
+  uint64_t newest= newest_commit.load();
+  while (newest < commit && !newest_commit.compare_exchange_weak(newest, commit)) {}
+}
+
+int commit_durably(uint64_t commit, ek_error *error)
+{
+  in_effect(commit);
+  return ek_wait_durable(evenkeel_db, commit, (uint8_t) flush_at_commit, error);
+}
+
 /* X/Open's codes for what became of a transaction. */
 enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
 
@@ -77,6 +89,8 @@ void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
     report("commit", error);
   else
     date_changes(trx);
+  /* At once: the binlog asks for its checkpoint before the server calls the other half. */
+  in_effect(trx->commit);
   trx->committed= true;
 }
 
@@ -101,13 +115,14 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
     return handler_error(thd, trx->commit_error);
   if (!commit)
     return 0;
-  uint64_t newest= newest_commit.load();
-  while (newest < commit && !newest_commit.compare_exchange_weak(newest, commit)) {}
-  /* The binlog has the decision: its checkpoint makes ours durable later. */
-  if (two_phases && ordered)
-    return 0;
   ek_error error;
-  if (ek_wait_durable(evenkeel_db, commit, (uint8_t) flush_at_commit, &error))
+  /* The binlog has the decision: nobody waits for ours, which is synced within a second. */
+  if (two_phases && ordered)
+  {
+    ek_wait_durable(evenkeel_db, commit, 0, &error);
+    return 0;
+  }
+  if (commit_durably(commit, &error))
   {
     report("commit", error);
     return handler_error(thd, error);

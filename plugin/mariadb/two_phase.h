@@ -1,7 +1,10 @@
-/* Commit, alone and in two phases; all of it is called by the server. */
+/* Commit, alone and in two phases; nearly all of it is called by the server. */
 #ifndef EVENKEEL_TWO_PHASE_H
 #define EVENKEEL_TWO_PHASE_H
 #include "engine.h"
+
+/* Waits until a commit, one of the engine alone, is as durable as the settings say. */
+int commit_durably(uint64_t commit, ek_error *error);
 
 int evenkeel_prepare(handlerton *, THD *thd, bool all);
 void evenkeel_commit_ordered(handlerton *, THD *thd, bool all);
