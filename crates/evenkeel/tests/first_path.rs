@@ -105,6 +105,32 @@ fn a_process_that_dies_loses_nothing_acknowledged() {
     verify(&db, 6_000, true);
 }
 
+/// The log of a process that died is longer than the `log_size` of the next open: that open reverts
+/// what was undecided and takes checkpoints, and users write.
+#[test]
+fn a_log_longer_than_the_new_log_size_is_opened() {
+    let dir = tempfile::tempdir().expect("dir");
+    let options = |log| {
+        let geometry = Geometry { log_bytes: Some(log), ..Geometry::default() };
+        Options { memory_size: 256 << 20, ..Options::new().geometry(geometry) }
+    };
+    let db = Database::open_with(dir.path(), options(64 << 20)).expect("open");
+    db.create_table("t", &spec().index(IndexSpec::new("by_city", &["city"]))).expect("create");
+    load(&db, 0, 80_000);
+    let mut loser = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    loser.table("t").expect("table").insert(&[Int(-1), Int(1), Text("")]).expect("insert");
+    load(&db, 80_000, 80_001);
+    let copy = tempfile::tempdir().expect("dir");
+    copy_dir(dir.path(), copy.path());
+    drop((loser, db));
+    let small = 1 << 20;
+    let db = Database::open_with(copy.path(), options(small)).expect("open with a smaller log");
+    assert!(db.recovery().log_bytes > 3 * small, "{:?}", db.recovery());
+    load(&db, 80_001, 90_000);
+    verify(&db, 90_000, true);
+    db.close().expect("close");
+}
+
 /// Entries that no run holds keep the log, and with it the records of pages that were written long
 /// ago: an open after a clean close finds them as they should be and writes none again.
 #[test]

@@ -3,13 +3,14 @@
 //!
 //! Invariants: files are created 0640 and directories 0700; links are not followed; a directory
 //! that everybody may write to is refused; the lock file holds the pid of its owner. Where direct
-//! I/O is refused, at the opening or at the first transfer, the file goes on with buffered I/O and
-//! one warning is logged per environment.
+//! I/O is refused, at the opening or at the first transfer of whole `IO_ALIGN` blocks, the file
+//! goes on with buffered I/O and one warning is logged per environment. A smaller transfer that a
+//! device refuses fails: who asks for one learns so what the device takes.
 #![allow(unsafe_code)]
 
 use crate::cgroup::memory_limit;
 use crate::os::Os;
-use crate::{Env, Event, File, OpenMode, Task, Woken};
+use crate::{Env, Event, File, IO_ALIGN, OpenMode, Task, Woken};
 use evenkeel_base::{Cause, Code, Error, Result};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -92,42 +93,54 @@ fn warn_buffered(warned: &AtomicBool, path: &Path) {
 struct RealFile {
     file: fs::File,
     path: PathBuf,
-    direct: AtomicBool,
+    /// Opened for direct I/O.
+    direct: bool,
     warned: Arc<AtomicBool>,
 }
 
+/// Whether a refusal of this transfer would say something about direct I/O as such.
+fn is_aligned(offset: u64, len: usize) -> bool {
+    offset.is_multiple_of(IO_ALIGN as u64) && len.is_multiple_of(IO_ALIGN)
+}
+
 impl RealFile {
-    /// After EINVAL on a direct transfer: goes on buffered. True if the call is worth repeating.
-    fn fall_back(&self, error: &io::Error) -> bool {
-        if !is_einval(error) || !self.direct.swap(false, Ordering::Relaxed) {
-            return false;
-        }
+    /// Goes on buffered. Threads that are refused at the same time all come here.
+    fn fall_back(&self) -> io::Result<()> {
         let fd = self.file.as_raw_fd();
         // SAFETY: plain system call on an open descriptor.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         // SAFETY: as above.
         if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_DIRECT) } < 0 {
-            return false;
+            return Err(io::Error::last_os_error());
         }
         warn_buffered(&self.warned, &self.path);
-        true
+        Ok(())
     }
 
-    /// One transfer, repeated when a signal interrupts it or direct I/O is refused.
-    fn transfer(&self, mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    /// One transfer, repeated when a signal interrupts it, and once if direct I/O is refused.
+    fn transfer(
+        &self,
+        mut may_fall_back: bool,
+        mut call: impl FnMut() -> io::Result<usize>,
+    ) -> io::Result<usize> {
         loop {
             match call() {
-                Err(e) if e.kind() == ErrorKind::Interrupted || self.fall_back(&e) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if may_fall_back && is_einval(&e) => {
+                    may_fall_back = false;
+                    self.fall_back()?;
+                }
                 other => return other,
             }
         }
     }
 
     fn read_all(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let may_fall_back = self.direct && is_aligned(offset, buf.len());
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            match self.transfer(|| self.file.read_at(&mut buf[done..], at))? {
+            match self.transfer(may_fall_back, || self.file.read_at(&mut buf[done..], at))? {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
                 n => done += n,
             }
@@ -136,10 +149,11 @@ impl RealFile {
     }
 
     fn write_all(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let may_fall_back = self.direct && is_aligned(offset, buf.len());
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            match self.transfer(|| self.file.write_at(&buf[done..], at))? {
+            match self.transfer(may_fall_back, || self.file.write_at(&buf[done..], at))? {
                 0 => return Err(ErrorKind::WriteZero.into()),
                 n => done += n,
             }
@@ -167,7 +181,7 @@ impl RealFile {
         let mut at = self.file.metadata()?.len();
         let zeros = crate::AlignedBuf::new(1 << 20);
         while at < end {
-            let count = (end - at).min(zeros.len() as u64 - at % crate::IO_ALIGN as u64);
+            let count = (end - at).min(zeros.len() as u64 - at % IO_ALIGN as u64);
             self.write_all(&zeros[..count as usize], at)?;
             at += count;
         }
@@ -261,8 +275,7 @@ impl Env for RealEnv {
         if mode.lock {
             lock(&file, &path, mode.write)?;
         }
-        let (direct, warned) = (AtomicBool::new(direct), self.warned.clone());
-        Ok(Arc::new(RealFile { file, path, direct, warned }))
+        Ok(Arc::new(RealFile { file, path, direct, warned: self.warned.clone() }))
     }
 
     fn list(&self, dir: &str) -> Result<Vec<String>> {

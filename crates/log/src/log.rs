@@ -122,7 +122,7 @@ impl Log {
         let buffer_bytes = payload(buffer_blocks * BLOCK as u64).max(chunk_blocks * 4 * 480);
         let buffer = Buffer::new(buffer_bytes, chunk_blocks as usize, start);
         let mut space = Space::new(limits, start_lsn, align * PAYLOAD as u64, buffer_bytes);
-        space.checkpoint = oldest;
+        space.found(oldest, start_lsn);
         let shared = Shared {
             rt,
             epoch: opts.epoch,
@@ -307,7 +307,8 @@ impl Log {
         s.checkpoint.fetch_max(lsn.0, Ordering::AcqRel);
         let fronts = {
             let mut state = s.state.lock();
-            state.space.checkpoint = state.space.checkpoint.max(lsn);
+            let end = state.buffer.end();
+            state.space.move_checkpoint(lsn, end);
             state.fronts()
         };
         notify(fronts);

@@ -1,6 +1,6 @@
 //! Tests of the log against a model: a list of (lsn, kind, body).
 
-use crate::{Durability, Log, LogEnd, LogOptions, Replay, Share, replay};
+use crate::{Durability, Limits, Log, LogEnd, LogOptions, Replay, Share, replay};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result};
@@ -450,6 +450,44 @@ fn space_is_shared_in_order() -> Result<()> {
 }
 
 /// Whoever waits for log space is woken when writes stop, by an event: no timer takes part.
+/// A log that was left long and is opened with a smaller size: recovery and the checkpoint write,
+/// and users do once the checkpoint has moved. The limits are then those of the size set.
+#[test]
+fn a_log_found_longer_than_its_size_lets_the_checkpoint_move() -> Result<()> {
+    let sim = quiet(SimDisk::new(1), 1);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), options(1), Lsn(0))?;
+    let redo = append(&log, &[1; 100])?;
+    while log.age() < log.capacity() - 30_000 {
+        append(&log, &[2; 10_000])?;
+        log.wait_durable(log.end())?;
+        while log.beat()? != Beat::Idle {}
+    }
+    drop(log);
+    let (_, end) = read(&rt, redo)?;
+    let log = Log::create(rt.clone(), tiny(2), end.end)?;
+    log.set_checkpoint(redo)?;
+    let limits = Limits::of_log(tiny(2).log_bytes);
+    assert!(log.age() > 2 * limits.checkpoint, "{} bytes", log.age());
+    // Nobody who could help is there yet.
+    let mut loser = log.reserve(1000, Share::System)?;
+    log.append(&mut loser, RecordKind::Row, &[&[3; 1000]]);
+    let mut manifest = log.reserve(20_000, Share::Checkpoint)?;
+    log.append(&mut manifest, RecordKind::Row, &[&[4; 20_000]]);
+    drop((loser, manifest));
+    log.wait_durable(log.end())?;
+    log.set_checkpoint(log.durable())?;
+    append(&log, &[5; 1000])?;
+    // The cap is what it is set to: a reservation that the longer log had room for is too large.
+    let mut held = Vec::new();
+    while let Ok(r) = log.reserve(10_000, Share::Checkpoint) {
+        held.push(r);
+    }
+    let held = held.len() as u64 * 10_000;
+    assert!(held > limits.user && held <= limits.checkpoint, "{held} of {}", limits.checkpoint);
+    Ok(())
+}
+
 #[test]
 fn waiting_ends_when_writes_stop() -> Result<()> {
     let sim = SimEnv::new(6);

@@ -54,6 +54,15 @@ impl Limits {
         Limits::new(payload(log_bytes).max(8 * segment), segment)
     }
 
+    /// The same where a log of this age was found, which another `log_size` allowed: what recovery
+    /// and the checkpoint write has room still, and users wait until the age is below their limit.
+    pub(crate) fn with_found(self, age: u64) -> Limits {
+        let segment = self.checkpoint - self.system;
+        // As much as the largest reservation.
+        let system = self.system.max(age + self.user / 2);
+        Limits { system, checkpoint: self.checkpoint.max(system + segment), ..self }
+    }
+
     /// `log` and `segment` in payload bytes. Live segments never exceed age + 2 segments; two more
     /// are prepared ahead. So a user's age stops at log - 4 segments.
     pub(crate) fn new(log: u64, segment: u64) -> Limits {
@@ -120,6 +129,8 @@ pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) limits: Limits,
+    /// Those of the size set. `limits` fall to them as the log that was found gets younger.
+    limits_set: Limits,
     /// Everything below is written and its buffer free again.
     pub(crate) written: Lsn,
     /// Replay starts here.
@@ -141,6 +152,7 @@ impl Space {
     pub(crate) fn new(limits: Limits, start: Lsn, pad: u64, buffer: u64) -> Space {
         Space {
             limits,
+            limits_set: limits,
             written: start,
             checkpoint: start,
             prepared: start,
@@ -151,6 +163,20 @@ impl Space {
             system: 0,
             tokens: 0,
         }
+    }
+
+    /// The log begins with what was found: everything from `oldest` on.
+    pub(crate) fn found(&mut self, oldest: Lsn, end: Lsn) {
+        self.checkpoint = oldest;
+        self.limits = self.limits_set.with_found(end.0.saturating_sub(oldest.0));
+    }
+
+    /// The checkpoint moves.
+    pub(crate) fn move_checkpoint(&mut self, to: Lsn, end: Lsn) {
+        self.checkpoint = self.checkpoint.max(to);
+        let fits = self.limits_set.with_found(end.0.saturating_sub(self.checkpoint.0));
+        self.limits.system = self.limits.system.min(fits.system);
+        self.limits.checkpoint = self.limits.checkpoint.min(fits.checkpoint);
     }
 
     /// The largest reservation: what fits once all others have gone through.
