@@ -655,14 +655,19 @@ fn threads_commit_together() -> Result<()> {
     let options = LogOptions { log_bytes: 32 << 20, buffer_bytes: 256 << 10, epoch: 1 };
     let log = Log::create(rt.clone(), options, Lsn(0))?;
     let commits = Arc::new(Mutex::new(Records::new()));
+    let together = Arc::new(std::sync::Barrier::new(8));
     let tasks: Vec<_> = (0..8u64)
         .map(|i| {
-            let (log, commits) = (log.clone(), commits.clone());
+            let (log, commits, together) = (log.clone(), commits.clone(), together.clone());
             rt.spawn("committer", move || {
                 let mut rng = Rng(i + 1);
                 for n in 0..150 {
                     let body = rng.body();
                     let lsn = append(&log, &body).expect("space");
+                    // Now and then all have appended before one waits: that is one sync.
+                    if n % 2 == 0 {
+                        together.wait();
+                    }
                     if n % 10 < 7 {
                         log.wait_durable(lsn).expect("a sync");
                     }
@@ -678,7 +683,11 @@ fn threads_commit_together() -> Result<()> {
     let mut commits = std::mem::take(&mut *commits.lock());
     commits.sort();
     assert_eq!(read(&rt, Lsn(0))?.0, commits);
-    assert!(rt.metrics.get(Metric::WalSyncs) < 8 * 105 * 3 / 4);
+    // Of 105 waits of each thread 60 come after the others' records; in the other 45 each may sync
+    // for itself where a sync is quick. Segments are synced too.
+    let syncs = rt.metrics.get(Metric::WalSyncs);
+    println!("{syncs} syncs");
+    assert!(syncs <= 60 + 8 * 45 + 20, "{syncs} syncs");
     Ok(())
 }
 
