@@ -196,9 +196,13 @@ fn listing(dir: &std::path::Path) -> Vec<(String, u64, std::time::SystemTime)> {
     all
 }
 
+/// Copies the files of an open database by their names, so the log last: pages that are written
+/// meanwhile are no newer than it.
 fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
-    for entry in std::fs::read_dir(from).expect("list") {
-        let entry = entry.expect("entry");
+    let entries = std::fs::read_dir(from).expect("list").map(|entry| entry.expect("entry"));
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort_by_key(|entry| entry.file_name());
+    for entry in entries {
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
             std::fs::create_dir(&target).expect("mkdir");
