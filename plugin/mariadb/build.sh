@@ -28,6 +28,13 @@ flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
     -isystem "$headers/wsrep-lib/wsrep-API/v26" -isystem "$headers/libmariadb/include"
     -isystem "$headers/tpool" -isystem "$generated" -isystem "$headers")
 pids=() listed=()
+# An object is as old as the beginning of its build: what is edited meanwhile is newer, and a build
+# that was cut short leaves none.
+begun=$out/begun
+touch "$begun"
+compile() {
+    g++ "${flags[@]}" -c "$1" -o "$2.new" && touch -r "$begun" "$2.new" && mv "$2.new" "$2"
+}
 for file in plugin/mariadb/*.cc; do
     object=$objects/$(basename "$file" .cc).o
     listed+=("$object")
@@ -37,7 +44,7 @@ for file in plugin/mariadb/*.cc; do
             wait "${pids[0]}" || exit 1
             pids=("${pids[@]:1}")
         fi
-        g++ "${flags[@]}" -c "$file" -o "$object" &
+        compile "$file" "$object" &
         pids+=($!)
     fi
 done
