@@ -162,7 +162,7 @@ impl Line {
     fn redo(&self, redo: &PageRedo<'_>, part: usize) -> Result<()> {
         let _leaving = Leaving(self);
         while let Some(stretch) = self.take(part) {
-            let mut changes = Changes::default();
+            let mut changes = Changes::with_capacity(stretch.dealt[part].len());
             for (lsn, kind, body) in stretch.of(part) {
                 changes.add(lsn, kind, body, |page| part_of(page) == part)?;
             }

@@ -88,6 +88,36 @@ impl<'a> Reader<'a> {
     /// A varint.
     #[inline]
     pub fn varint(&mut self) -> Result<u64> {
+        if let Some((first, rest)) = self.rest.split_first()
+            && *first < 0x80
+        {
+            self.rest = rest;
+            return Ok(u64::from(*first));
+        }
+        match self.varint_in_word() {
+            Some(value) => Ok(value),
+            None => self.varint_by_bytes(),
+        }
+    }
+
+    /// A varint of up to 8 bytes with 8 bytes to look at: all of them at once.
+    #[inline]
+    fn varint_in_word(&mut self) -> Option<u64> {
+        let word = u64::from_le_bytes(*self.rest.first_chunk()?);
+        let ends = !word & 0x8080_8080_8080_8080;
+        // Bits up to the first byte that ends it.
+        let bits = word & (ends ^ ends.wrapping_sub(1));
+        let pairs = (bits & 0x007f_007f_007f_007f) | (bits & 0x7f00_7f00_7f00_7f00) >> 1;
+        let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+        let all = (fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4;
+        let len = ends.trailing_zeros() as usize / 8 + 1;
+        self.rest = self.rest.get(len..).filter(|_| ends != 0)?;
+        Some(all)
+    }
+
+    /// Any varint, or why there is none.
+    #[inline(never)]
+    fn varint_by_bytes(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
             let byte = self.u8()?;
@@ -122,5 +152,58 @@ impl<'a> Reader<'a> {
     /// Ok at the end. # Errors: `BadEncoding` if bytes are left.
     pub fn finish(self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.bad("bytes left over")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A varint is what its bytes say one by one, whatever its length, also one that is longer than
+    /// it need be, and whatever follows it or is missing behind it.
+    #[test]
+    fn varints_are_read_as_byte_by_byte() {
+        let mut random = 0x9E37_79B9_7F4A_7C15u64;
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let mut read = [0u32; 12];
+        for _ in 0..200_000 {
+            let continued = next() % 12;
+            let mut bytes = Vec::new();
+            for at in 0..next() % 20 {
+                let byte = next() as u8;
+                bytes.push(if at < continued { byte | 0x80 } else { byte });
+            }
+            if let Some(last) = bytes.get_mut(9) {
+                // Else hardly any of ten bytes fits 64 bits.
+                *last &= 0x81;
+            }
+            let (mut one, mut other) = (Reader::new(&bytes, "test"), Reader::new(&bytes, "test"));
+            match (one.varint(), other.varint_by_bytes()) {
+                (Ok(value), Ok(expected)) => {
+                    assert_eq!((value, one.rest()), (expected, other.rest()), "{bytes:x?}");
+                    read[bytes.len() - one.rest().len()] += 1;
+                }
+                (Err(error), Err(expected)) => {
+                    assert_eq!(error.to_string(), expected.to_string());
+                    read[11] += 1;
+                }
+                (value, expected) => panic!("{value:?}, not {expected:?}, of {bytes:x?}"),
+            }
+        }
+        assert!(read[1..].iter().all(|count| *count > 1000), "{read:?}");
+        for value in (0..64).flat_map(|bit| [u64::MAX >> bit, 1 << bit]) {
+            for behind in [0, 7, 8, 9] {
+                let mut bytes = Vec::new();
+                put_varint(&mut bytes, value);
+                bytes.resize(bytes.len() + behind, 0xff);
+                let mut r = Reader::new(&bytes, "test");
+                assert_eq!((r.varint().expect("a varint"), r.rest().len()), (value, behind));
+            }
+        }
     }
 }

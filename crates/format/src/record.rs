@@ -96,6 +96,7 @@ fn put_stamp(out: &mut Vec<u8>, stamp: Stamp) {
     put_varint(out, u64::from(stamp.undo_no.0));
 }
 
+#[inline]
 fn stamp(r: &mut Reader<'_>) -> Result<Stamp> {
     Ok(Stamp { txn: TxnId(r.varint()?), undo_no: UndoNo(r.varint32()?) })
 }

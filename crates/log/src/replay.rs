@@ -178,16 +178,18 @@ impl Scan {
             (rest, at) = (&rest[missing..], at + missing as u64);
             if self.missing()? == 0 {
                 let record = std::mem::take(&mut self.pending);
-                if !self.deliver(self.pending_lsn, &record, Lsn(at), to)? {
+                if let Some((kind, body)) = wal::split_record(&record)?
+                    && !self.deliver(self.pending_lsn, kind, body, Lsn(at), to)?
+                {
                     return Ok(false);
                 }
                 self.pending = record;
                 self.pending.clear();
             }
         }
-        while let Some((_, body)) = wal::split_record(rest)? {
+        while let Some((kind, body)) = wal::split_record(rest)? {
             let len = FRAME + body.len();
-            if !self.deliver(Lsn(at), &rest[..len], Lsn(at + len as u64), to)? {
+            if !self.deliver(Lsn(at), kind, body, Lsn(at + len as u64), to)? {
                 return Ok(false);
             }
             (rest, at) = (&rest[len..], at + len as u64);
@@ -222,17 +224,16 @@ impl Scan {
     fn deliver(
         &mut self,
         lsn: Lsn,
-        record: &[u8],
+        kind: RecordKind,
+        body: &[u8],
         behind: Lsn,
         to: &mut dyn Replay,
     ) -> Result<bool> {
         if self.until.is_some_and(|until| lsn >= until) {
             return Ok(false);
         }
-        if let Some((kind, body)) = wal::split_record(record)? {
-            to.record(lsn, kind, body)?;
-            self.end.end = behind;
-        }
+        to.record(lsn, kind, body)?;
+        self.end.end = behind;
         Ok(true)
     }
 }

@@ -92,12 +92,14 @@ pub struct PageRedo<'a> {
 }
 
 /// What a record does to one page.
+#[derive(Clone, Copy)]
 struct Change<'r> {
     page: PageNo,
     lsn: Lsn,
     what: What<'r>,
 }
 
+#[derive(Clone, Copy)]
 enum What<'r> {
     /// An op of a PAGE record and its payload.
     Op(u8, &'r [u8]),
@@ -145,6 +147,11 @@ pub struct Changes<'r> {
 }
 
 impl<'r> Changes<'r> {
+    /// With memory for so many.
+    pub fn with_capacity(count: usize) -> Changes<'r> {
+        Changes { of: Vec::with_capacity(count) }
+    }
+
     /// Takes in what a record does to the pages that are `wanted`.
     ///
     /// # Errors
@@ -161,6 +168,18 @@ impl<'r> Changes<'r> {
                 self.of.push(Change { page, lsn, what });
             }
         })
+    }
+
+    /// Page by page, the changes of a page in log order. The log has many of a page side by side:
+    /// what is sorted is these runs.
+    fn by_page(&self) -> Vec<Change<'r>> {
+        let runs = self.of.chunk_by(|a, b| a.page == b.page);
+        let mut runs: Vec<(PageNo, &[Change<'r>])> = runs.map(|run| (run[0].page, run)).collect();
+        // Stable: the runs of a page stay in order.
+        runs.sort_by_key(|(page, _)| *page);
+        let mut changes = Vec::with_capacity(self.of.len());
+        runs.iter().for_each(|(_, run)| changes.extend_from_slice(run));
+        changes
     }
 }
 
@@ -269,10 +288,9 @@ impl<'a> PageRedo<'a> {
     ///
     /// # Errors
     /// As `apply`.
-    pub fn apply_all(&self, mut changes: Changes<'_>) -> Result<()> {
-        // Stable: the changes of a page stay in order.
-        changes.of.sort_by_key(|change| change.page);
-        let groups: Vec<&[Change<'_>]> = changes.of.chunk_by(|a, b| a.page == b.page).collect();
+    pub fn apply_all(&self, changes: Changes<'_>) -> Result<()> {
+        let changes = changes.by_page();
+        let groups: Vec<&[Change<'_>]> = changes.chunk_by(|a, b| a.page == b.page).collect();
         let mut read_until = 0;
         for (at, group) in groups.iter().enumerate() {
             let Some(begun) = self.begin_of_life(group)? else {
@@ -444,4 +462,36 @@ impl<'a> PageRedo<'a> {
 fn is_bad_image(error: &Error) -> bool {
     use evenkeel_base::Code::*;
     matches!(error.code(), PageChecksum | PageIdentity | PageUnwritten | PageVersion | PageBeyond)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same as a stable sort of each change, however the log mixes the pages.
+    #[test]
+    fn changes_by_page_are_in_log_order() {
+        let mut random = 0x9E37_79B9_7F4A_7C15u64;
+        let mut below = |n: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % n
+        };
+        for round in 0..200 {
+            let (mut changes, mut page) = (Changes::with_capacity(round), PageNo(0));
+            for lsn in 1..=round as u64 {
+                if below(4) == 0 {
+                    page = PageNo(below(1 + round as u64 / 4));
+                }
+                changes.of.push(Change { page, lsn: Lsn(lsn), what: What::Op(1, &[]) });
+            }
+            let places = |of: &[Change<'_>]| -> Vec<(PageNo, Lsn)> {
+                of.iter().map(|change| (change.page, change.lsn)).collect()
+            };
+            let mut expected = places(&changes.of);
+            expected.sort_by_key(|(page, _)| *page);
+            assert_eq!(places(&changes.by_page()), expected, "round {round}");
+        }
+    }
 }
