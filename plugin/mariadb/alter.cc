@@ -624,7 +624,9 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   {
     const ek_change what= change.get();
     ek_error error;
-    if (ek_alter_table(evenkeel_db, name(), &what, &error))
+    /* What is taken back has no other chance. */
+    const ek_schema_wait wait= schema_wait(ha_thd());
+    if (ek_alter_table(evenkeel_db, name(), &what, commit ? &wait : nullptr, &error))
     {
       report(commit ? "ALTER TABLE" : "ALTER TABLE, taken back", error);
       if (commit)

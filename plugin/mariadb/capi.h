@@ -53,9 +53,18 @@ typedef struct { ek_bytes name; const ek_part *parts; size_t parts_len; uint8_t 
 int32_t ek_create_table(const ek_database *db, ek_bytes name, const ek_column *columns,
                         size_t columns_len, const ek_part *primary, size_t primary_len,
                         const ek_index *indexes, size_t indexes_len, ek_error *error);
-int32_t ek_drop_table(const ek_database *db, ek_bytes name, ek_error *error);
+typedef struct
+{
+  ek_txn *txn;
+  uint64_t lock_wait_ms;
+  int32_t (*cancelled)(void *context);
+  void *context;
+} ek_schema_wait;
+int32_t ek_drop_table(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
+                      ek_error *error);
 int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to, ek_error *error);
-int32_t ek_truncate(const ek_database *db, ek_bytes name, ek_error *error);
+int32_t ek_truncate(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
+                    ek_error *error);
 int32_t ek_table_exists(const ek_database *db, ek_bytes name);
 int32_t ek_is_clustered(const ek_database *db, ek_bytes name, ek_error *error);
 int32_t ek_needs_rebuild(const ek_database *db, ek_bytes name, ek_error *error);
@@ -164,7 +173,7 @@ typedef struct
   size_t add_columns_len;
 } ek_change;
 int32_t ek_alter_table(const ek_database *db, ek_bytes table, const ek_change *change,
-                       ek_error *error);
+                       const ek_schema_wait *wait, ek_error *error);
 int32_t ek_column_of(const ek_database *db, ek_bytes table, ek_bytes column, ek_column *to);
 
 int32_t ek_set(const ek_database *db, ek_bytes name, uint64_t value, ek_error *error);

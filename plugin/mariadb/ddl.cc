@@ -89,7 +89,8 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
 int ha_evenkeel::truncate()
 {
   ek_error error;
-  if (ek_truncate(evenkeel_db, name(), &error))
+  const ek_schema_wait wait= schema_wait(ha_thd());
+  if (ek_truncate(evenkeel_db, name(), &wait, &error))
     return fail(error);
   *m_last_change= time(nullptr);
   return table->found_next_number_field ? reset_auto_increment(1) : 0;

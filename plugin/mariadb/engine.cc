@@ -52,8 +52,10 @@ static int evenkeel_drop_table(handlerton *, const char *path)
   if (!evenkeel_db)
     return not_open();
   const std::string name= table_name(path);
+  THD *thd= current_thd;
+  const ek_schema_wait wait= schema_wait(thd);
   ek_error error;
-  if (!ek_drop_table(evenkeel_db, ek_text(name), &error))
+  if (!ek_drop_table(evenkeel_db, ek_text(name), &wait, &error))
   {
     drop_last_change(name);
     return 0;
@@ -61,7 +63,7 @@ static int evenkeel_drop_table(handlerton *, const char *path)
   if (error.kind == EK_NOT_FOUND)
     return HA_ERR_NO_SUCH_TABLE;
   report("drop table", error);
-  return HA_ERR_GENERIC;
+  return handler_error(thd, error);
 }
 
 static handler *evenkeel_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
@@ -90,7 +92,7 @@ static int evenkeel_ddl_recovered(handlerton *)
   {
     sql_print_information("EVENKEEL: dropping table %s of a statement that did not end",
                           table.c_str());
-    if (ek_drop_table(evenkeel_db, ek_text(table), &error))
+    if (ek_drop_table(evenkeel_db, ek_text(table), nullptr, &error))
       report("drop of a table that a statement left", error);
   }
   if (ek_drop_provisional(evenkeel_db, &error))

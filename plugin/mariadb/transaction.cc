@@ -84,6 +84,14 @@ ek_txn *begun(THD *thd, ek_error *error)
   return trx->txn;
 }
 
+static int32_t is_killed(void *thd) { return thd_kill_level((THD *) thd) != THD_IS_NOT_KILLED; }
+
+ek_schema_wait schema_wait(THD *thd)
+{
+  const Trx *trx= (const Trx *) thd_get_ha_data(thd, evenkeel_hton);
+  return {trx ? trx->txn : nullptr, lock_wait_ms(thd), is_killed, thd};
+}
+
 void ended(Trx *trx)
 {
   trx->txn= nullptr;

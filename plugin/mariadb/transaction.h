@@ -42,6 +42,10 @@ void date_changes(Trx *trx);
 int handler_error(THD *thd, const ek_error &error);
 /* True if the connection's transaction goes on after the statement. */
 bool in_transaction(THD *thd);
+/* How a schema change of the connection waits for transactions that use the table: as long as for a
+   row, until KILL. The connection's own may have used a table that is dropped: it goes at the end of
+   DROP TEMPORARY TABLE, which does not commit, or where CREATE ... SELECT has failed. */
+ek_schema_wait schema_wait(THD *thd);
 /* The connection's transaction has ended, or is about to: nobody cancels it from here on. */
 void ended(Trx *trx);
 

@@ -1,6 +1,8 @@
 //! Changes of a table: indexes built while others write, then one change of columns and names.
 
-use crate::database::{EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart, milliseconds};
+use crate::database::{
+    EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart, EkSchemaWait, milliseconds, waiting,
+};
 use crate::inspect::EkEachText;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{
@@ -290,7 +292,7 @@ unsafe fn new_column(new: &EkNewColumn) -> Result<ColumnSpec> {
     Ok(spec)
 }
 
-/// Changes a table, all or nothing, without rewriting rows; 0, or -1 on error.
+/// Changes a table, all or nothing, without rewriting rows; 0, or -1 on error. `wait` may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -299,6 +301,7 @@ pub unsafe extern "C" fn ek_alter_table(
     db: *const EkDatabase,
     table: EkBytes,
     change: *const EkChange,
+    wait: *const EkSchemaWait,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
@@ -318,7 +321,8 @@ pub unsafe extern "C" fn ek_alter_table(
             for column in slice(given.add_columns, given.add_columns_len) {
                 change.add_columns.push(new_column(column)?);
             }
-            (*db).0.alter_table(table.text()?, &change).map(|()| 0)
+            let table = table.text()?;
+            waiting(wait, |how| (*db).0.alter_table_with(table, &change, how)).map(|()| 0)
         })
     }
 }

@@ -1,11 +1,13 @@
 //! A database and its tables, and what recovery leaves prepared.
 
 use crate::collations::{EkCollations, EmbeddedCollations};
+use crate::transaction::EkTxn;
 use crate::value::{EkBytes, EkError, fence, slice};
 use evenkeel::{
     Collations, ColumnSpec, ColumnType, Database, Durability, IndexSpec, Lsn, Options, PartSpec,
-    Result, TableSpec,
+    Result, SchemaWait, TableSpec,
 };
+use std::ffi::c_void;
 use std::time::Duration;
 
 /// An open database.
@@ -199,7 +201,39 @@ pub unsafe extern "C" fn ek_create_table(
     }
 }
 
-/// Drops a table; 0, or -1 on error.
+/// How a schema change waits for transactions that use its table.
+#[repr(C)]
+pub struct EkSchemaWait {
+    /// The caller's transaction, which may be null. DROP does not wait for it; it has no open scan
+    /// of the table.
+    pub txn: *mut EkTxn,
+    /// How long.
+    pub lock_wait_ms: u64,
+    /// Another number than 0 ends the wait; asked each tenth of a second. May be null.
+    pub cancelled: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
+    /// Passed to it.
+    pub context: *mut c_void,
+}
+
+/// Runs a schema change with the wait that was given; null is the database's own.
+///
+/// # Safety
+/// The wait and what it points to are valid during the call.
+pub(crate) unsafe fn waiting<R>(
+    given: *const EkSchemaWait,
+    change: impl FnOnce(&SchemaWait<'_>) -> Result<R>,
+) -> Result<R> {
+    // SAFETY: by contract of the caller.
+    let Some(given) = (unsafe { given.as_ref() }) else { return change(&SchemaWait::default()) };
+    // SAFETY: by contract of the caller.
+    let is_cancelled = || given.cancelled.is_some_and(|f| unsafe { f(given.context) } != 0);
+    let mut wait = SchemaWait::default();
+    wait.timeout = Some(milliseconds(given.lock_wait_ms));
+    wait.cancelled = Some(&is_cancelled);
+    change(&wait)
+}
+
+/// Drops a table; 0, or -1 on error. `wait` may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -207,10 +241,20 @@ pub unsafe extern "C" fn ek_create_table(
 pub unsafe extern "C" fn ek_drop_table(
     db: *const EkDatabase,
     name: EkBytes,
+    wait: *const EkSchemaWait,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
-    unsafe { fence(error, -1, || (*db).0.drop_table(name.text()?).map(|()| 0)) }
+    unsafe {
+        fence(error, -1, || {
+            let name = name.text()?;
+            waiting(wait, |how| match wait.as_ref().and_then(|given| given.txn.as_mut()) {
+                Some(txn) if !txn.is_ended() => txn.get()?.drop_table(name, how),
+                _ => (*db).0.drop_table_with(name, how),
+            })
+            .map(|()| 0)
+        })
+    }
 }
 
 /// Renames a table; 0, or -1 on error.
@@ -228,7 +272,7 @@ pub unsafe extern "C" fn ek_rename_table(
     unsafe { fence(error, -1, || (*db).0.rename_table(from.text()?, to.text()?).map(|()| 0)) }
 }
 
-/// Empties a table; 0, or -1 on error.
+/// Empties a table; 0, or -1 on error. `wait` may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -236,10 +280,16 @@ pub unsafe extern "C" fn ek_rename_table(
 pub unsafe extern "C" fn ek_truncate(
     db: *const EkDatabase,
     name: EkBytes,
+    wait: *const EkSchemaWait,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
-    unsafe { fence(error, -1, || (*db).0.truncate(name.text()?).map(|()| 0)) }
+    unsafe {
+        fence(error, -1, || {
+            let name = name.text()?;
+            waiting(wait, |how| (*db).0.truncate_with(name, how)).map(|()| 0)
+        })
+    }
 }
 
 /// 1 if there is a table of this name, else 0.

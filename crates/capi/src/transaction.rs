@@ -12,8 +12,12 @@ use std::ops::Bound;
 pub struct EkTxn(Option<Txn>);
 
 impl EkTxn {
-    fn get(&mut self) -> Result<&mut Txn> {
+    pub(crate) fn get(&mut self) -> Result<&mut Txn> {
         self.0.as_mut().ok_or_else(|| Error::new(Code::TransactionEnded))
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.0.as_ref().is_none_or(Txn::is_ended)
     }
 }
 
@@ -194,7 +198,7 @@ pub unsafe extern "C" fn ek_prepare(txn: *mut EkTxn, xid: EkBytes, error: *mut E
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_is_ended(txn: *const EkTxn) -> i32 {
     // SAFETY: by contract of the caller.
-    catch(1, || unsafe { i32::from((*txn).0.as_ref().is_none_or(Txn::is_ended)) })
+    catch(1, || unsafe { i32::from((*txn).is_ended()) })
 }
 
 /// A statement of several calls begins (`begins` 1) or has ended (0): with READ COMMITTED its plain

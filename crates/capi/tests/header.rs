@@ -3,7 +3,7 @@
 
 use evenkeel_capi::alter::{EkBuildFigures, EkChange, EkNewColumn, EkRename, EkWiden};
 use evenkeel_capi::collations::EkCollations;
-use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart};
+use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart, EkSchemaWait};
 use evenkeel_capi::inspect::{EkCosts, EkTableInfo};
 use evenkeel_capi::transaction::EkBound;
 use evenkeel_capi::{EkBytes, EkError, EkValue, database, transaction};
@@ -146,6 +146,8 @@ int main(void)
   printf("%zu %zu %zu\n", offsetof(ek_change, add_columns_len), offsetof(ek_new_column, value),
          offsetof(ek_table_info, index_bytes));
   printf("%zu %zu\n", sizeof(ek_costs), offsetof(ek_costs, read_ns));
+  printf("%zu %zu %zu\n", sizeof(ek_schema_wait), offsetof(ek_schema_wait, lock_wait_ms),
+         offsetof(ek_schema_wait, context));
   return 0;
 }
 "#;
@@ -201,7 +203,13 @@ int main(void)
     ];
     let line = |n: &[usize]| n.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
     let costs = [size_of::<EkCosts>(), offset_of!(EkCosts, read_ns)];
-    let all: [&[usize]; 6] = [&sizes, &offsets, &change_sizes, &figures, &change_offsets, &costs];
+    let waits = [
+        size_of::<EkSchemaWait>(),
+        offset_of!(EkSchemaWait, lock_wait_ms),
+        offset_of!(EkSchemaWait, context),
+    ];
+    let all: [&[usize]; 7] =
+        [&sizes, &offsets, &change_sizes, &figures, &change_offsets, &costs, &waits];
     let wanted = all.map(|numbers| line(numbers) + "\n").concat();
     assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
 }

@@ -6,8 +6,8 @@ use crate::recovery::RecoveryReport;
 use crate::txn::{Txn, check_writable};
 use evenkeel_base::{Lsn, Result};
 use evenkeel_tables::{
-    Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, TableChange, TableDef,
-    TableSpec, Value, WaitWatch,
+    Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, SchemaWait, TableChange,
+    TableDef, TableSpec, Value, WaitWatch,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -107,6 +107,15 @@ impl Database {
         self.engine.store.drop_table(name)
     }
 
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `drop_table`; `StatementCancelled`.
+    pub fn drop_table_with(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.drop_table_with(name, wait)
+    }
+
     /// Renames a table.
     ///
     /// # Errors
@@ -123,6 +132,15 @@ impl Database {
     pub fn truncate(&self, name: &str) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.truncate_table(name)
+    }
+
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `truncate`; `StatementCancelled`.
+    pub fn truncate_with(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.truncate_table_with(name, wait)
     }
 
     /// Fills an empty table with rows that come in ascending order of the primary key, and returns
@@ -258,6 +276,20 @@ impl Database {
     pub fn alter_table(&self, table: &str, change: &TableChange) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.alter_table(table, change)
+    }
+
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `alter_table`; `StatementCancelled`.
+    pub fn alter_table_with(
+        &self,
+        table: &str,
+        change: &TableChange,
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.alter_table_with(table, change, wait)
     }
 
     /// Names of all tables, sorted.

@@ -8,8 +8,8 @@ use crate::engine::Engine;
 use crate::index_ref::IndexRef;
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Direction, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, Table, Transaction,
-    Value, ValueRef, ValueWriter,
+    Direction, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, SchemaWait, Table,
+    Transaction, Value, ValueRef, ValueWriter,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -157,6 +157,28 @@ impl Txn {
         self.engine.check_open()?;
         let table = self.engine.store.table(name)?;
         Ok(TableRef { txn: &mut self.inner, table, reads_lock: self.reads_lock })
+    }
+
+    /// Drops a table that this transaction may have used itself, of which it has no open scan: only
+    /// others are waited for. Not a part of the transaction: the table is gone however it ends.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    /// txn.table("people")?.delete(&[Int(1)])?;
+    /// txn.drop_table("people", &SchemaWait::default())?;
+    /// txn.rollback()?;
+    /// assert!(db.tables().is_empty());
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `Database::drop_table_with`; `TransactionEnded`.
+    pub fn drop_table(&mut self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.engine.check_open()?;
+        check_writable(&self.engine)?;
+        self.engine.rt.health.check_writable()?;
+        self.inner.drop_table(name, wait)
     }
 
     /// Commits; returns when that is as durable as the database's durability says. The commit

@@ -6,7 +6,7 @@
 
 use crate::schema::{ColumnSpec, TableDef, check_name};
 use crate::store::Store;
-use crate::table::{Table, TableState};
+use crate::table::{SchemaWait, Table, TableState};
 use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_format::ColumnType;
 use evenkeel_format::catalog::PartEntry;
@@ -198,11 +198,24 @@ impl Store {
     /// # Errors
     /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
     pub fn alter_table(self: &Arc<Self>, table: &str, change: &TableChange) -> Result<()> {
+        self.alter_table_with(table, change, &SchemaWait::default())
+    }
+
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `alter_table`; `StatementCancelled`.
+    pub fn alter_table_with(
+        self: &Arc<Self>,
+        table: &str,
+        change: &TableChange,
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
         let (name, table) = (table, self.table(table)?);
         let _ddl = self.lock_ddl(name, &table)?;
         let (def, gone) = change.apply(&table.shape().def)?;
         if !gone.is_empty() {
-            table.close(&self.rt, self.lock_wait())?;
+            table.close(&self.rt, self.lock_wait(), wait)?;
         }
         let done = self.publish_change(&table, def, &gone);
         if !gone.is_empty() {

@@ -11,7 +11,7 @@ use crate::schema::{TableDef, TableSpec, check_name};
 use crate::shape::Shape;
 use crate::statistics::CLUSTERED;
 use crate::store::Store;
-use crate::table::{Table, TableState, busy};
+use crate::table::{SchemaWait, Table, TableState, busy};
 use crate::transaction::Transaction;
 use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, TableId, TreeId};
 use evenkeel_format::catalog::{IndexState, entry_kind};
@@ -154,13 +154,21 @@ impl Store {
     /// # Errors
     /// `TableMissing`, `TableBusy`.
     pub fn drop_table(self: &Arc<Self>, name: &str) -> Result<()> {
-        self.rt.freeing(|| self.drop_table_now(name))
+        self.drop_table_with(name, &SchemaWait::default())
     }
 
-    fn drop_table_now(self: &Arc<Self>, name: &str) -> Result<()> {
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `drop_table`; `StatementCancelled`.
+    pub fn drop_table_with(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.rt.freeing(|| self.drop_table_now(name, wait))
+    }
+
+    fn drop_table_now(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table)?;
-        table.close(&self.rt, self.lock_wait())?;
+        table.close(&self.rt, self.lock_wait(), wait)?;
         let state = table.state();
         let done = self.change_catalog(|txn| self.remove_table(txn, &state.shape.def));
         if let Err(error) = done {
@@ -213,9 +221,17 @@ impl Store {
     /// # Errors
     /// `TableMissing`, `TableBusy`.
     pub fn truncate_table(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.truncate_table_with(name, &SchemaWait::default())
+    }
+
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `truncate_table`; `StatementCancelled`.
+    pub fn truncate_table_with(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table)?;
-        table.close(&self.rt, self.lock_wait())?;
+        table.close(&self.rt, self.lock_wait(), wait)?;
         let done = self.rt.freeing(|| self.truncate_closed(&table));
         table.reopen(false);
         done

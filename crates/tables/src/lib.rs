@@ -60,7 +60,7 @@ pub use scan::{IndexScan, Locking, Scan};
 pub use schema::{ColumnSpec, IndexSpec, PartSpec, TableDef, TableSpec};
 pub use shape::Shape;
 pub use store::{Store, StoreOptions, StoreParts};
-pub use table::{Table, TableState};
+pub use table::{SchemaWait, Table, TableState};
 pub use transaction::{Access, Isolation, Transaction};
 
 #[cfg(test)]

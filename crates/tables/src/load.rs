@@ -10,7 +10,7 @@ use crate::build::{BuildProgress, newest_committed, scan};
 use crate::catalog::run_spec;
 use crate::shape::Shape;
 use crate::store::Store;
-use crate::table::{Table, TableState};
+use crate::table::{SchemaWait, Table, TableState};
 use evenkeel_base::{Code, Error, IndexId, Result, Stamp};
 use evenkeel_format::{Field, Value, ValueRef};
 use evenkeel_tree::{BulkLoad, Direction, LeafRow};
@@ -37,7 +37,7 @@ impl Store {
     ) -> Result<u64> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table)?;
-        table.close(&self.rt, self.lock_wait())?;
+        table.close(&self.rt, self.lock_wait(), &SchemaWait::default())?;
         let _closed = Closed(&table);
         self.load_closed(&table, &mut rows.into_iter(), progress)
     }

@@ -24,6 +24,20 @@ pub(crate) fn busy(waited: Duration) -> Error {
     Error::new(Code::TableBusy).with("waited_ms", waited.as_millis())
 }
 
+/// How a schema change waits for the transactions that use its table.
+#[derive(Clone, Copy, Default)]
+pub struct SchemaWait<'a> {
+    /// Who is not waited for.
+    pub(crate) own: Option<u64>,
+    /// How long; `None`: as long as the database's option says.
+    pub timeout: Option<Duration>,
+    /// True ends the wait with `StatementCancelled`; asked each tenth of a second.
+    pub cancelled: Option<&'a dyn Fn() -> bool>,
+}
+
+/// How often a wait asks if it is cancelled.
+const CANCEL_EVERY: Duration = Duration::from_millis(100);
+
 /// What a row operation works with.
 pub struct TableState {
     /// The definition, compiled.
@@ -199,15 +213,33 @@ impl Table {
     /// Keeps new transactions out and waits until those inside have ended.
     ///
     /// # Errors
-    /// `TableBusy`: the table is open again.
-    pub(crate) fn close(&self, rt: &Runtime, timeout: Duration) -> Result<()> {
+    /// `TableBusy`, `StatementCancelled`: the table is open again.
+    pub(crate) fn close(
+        &self,
+        rt: &Runtime,
+        timeout: Duration,
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        let timeout = wait.timeout.unwrap_or(timeout);
         self.users.lock().closed = true;
-        let alone = || self.users.lock().by_txn.is_empty();
-        if rt.wait_at_most(&self.users_changed, Cause::Schema, timeout, alone) {
-            return Ok(());
-        }
+        let alone = || self.users.lock().by_txn.keys().all(|txn| Some(*txn) == wait.own);
+        let mut left = timeout;
+        // Cancelled or not: what need not wait is done.
+        let error = loop {
+            let step = wait.cancelled.map_or(left, |_| left.min(CANCEL_EVERY));
+            if rt.wait_at_most(&self.users_changed, Cause::Schema, step, alone) {
+                return Ok(());
+            }
+            left = left.saturating_sub(step);
+            if wait.cancelled.is_some_and(|cancelled| cancelled()) {
+                break Error::new(Code::StatementCancelled).with("table", &self.shape().def.name);
+            }
+            if left.is_zero() {
+                break self.busy(timeout);
+            }
+        };
         self.reopen(false);
-        Err(self.busy(timeout))
+        Err(error)
     }
 
     /// Lets transactions in again, or tells them that the table is gone.

@@ -4,7 +4,7 @@
 use crate::locker::Locker;
 use crate::read::View;
 use crate::store::Store;
-use crate::table::{Table, Use};
+use crate::table::{SchemaWait, Table, Use};
 use crate::write::Buffers;
 use evenkeel_base::{
     Code, CommitTable, Error, Kind, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
@@ -164,6 +164,23 @@ impl Transaction {
     /// `TableBusy`, `TableMissing`, `TransactionEnded`.
     pub fn use_table(&mut self, table: &Arc<Table>) -> Result<()> {
         self.enter(table, Use::Read)
+    }
+
+    /// Drops a table that it may have used itself, of which it has no open scan: only others are
+    /// waited for. Not a part of the transaction: the table is gone however it ends, and with it
+    /// all that was changed in it.
+    ///
+    /// # Errors
+    /// As `Store::drop_table_with`; `TransactionEnded`.
+    pub fn drop_table(&mut self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_open()?;
+        let table = self.store.table(name)?;
+        let wait = SchemaWait { own: Some(self.number), ..*wait };
+        self.store.drop_table_with(name, &wait)?;
+        // Whoever still has it is told that it is gone.
+        table.leave(self.number);
+        self.used.retain(|(used, _)| !Arc::ptr_eq(used, &table));
+        Ok(())
     }
 
     /// Takes its snapshot now (WITH CONSISTENT SNAPSHOT) rather than at the first plain read.

@@ -59,6 +59,92 @@ fn a_table_in_use_is_not_dropped() {
     db.store.drop_table("t").unwrap();
 }
 
+/// Its changes go with the table, those in other tables do not, however the transaction ends.
+#[test]
+fn a_transaction_drops_a_table_that_it_uses() {
+    let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let other = filled(&db, "other", 5);
+    let wait = SchemaWait::default();
+    let mut left = 5;
+    for end in ["commit", "roll back", "to the savepoint", "prepare"] {
+        let table = db.store.create_table("t", &spec()).unwrap();
+        let mut txn = db.begin();
+        txn.insert(&other, &row_values(100 + left, 1, None, None)).unwrap();
+        txn.savepoint("s").unwrap();
+        for id in 0..200 {
+            txn.insert(&table, &row_values(id, 1, Some("text"), Some(id))).unwrap();
+        }
+        txn.delete(&table, &[3i64.into()]).unwrap();
+        txn.update(&table, &[4i64.into()], &[(1, 5i64.into())]).unwrap();
+        // Others wait for it, and it for others.
+        assert_eq!(db.store.drop_table("t").unwrap_err().code(), Code::TableBusy);
+        let mut reader = db.begin();
+        assert_eq!(all_rows(&mut reader, &table, Direction::Forward).len(), 0);
+        assert_eq!(txn.drop_table("t", &wait).unwrap_err().code(), Code::TableBusy);
+        drop(reader);
+        txn.drop_table("t", &wait).unwrap();
+        let gone = txn.insert(&table, &row_values(500, 1, None, None)).unwrap_err();
+        assert_eq!(gone.code(), Code::TableMissing, "{end}");
+        let again = db.store.create_table("t", &spec()).unwrap();
+        txn.insert(&again, &row_values(1, 1, None, None)).unwrap();
+        match end {
+            "commit" => {
+                commit(txn);
+            }
+            "roll back" => txn.rollback().unwrap(),
+            "to the savepoint" => {
+                txn.rollback_to("s").unwrap();
+                commit(txn);
+            }
+            _ => {
+                assert!(txn.prepare(b"x").unwrap());
+                drop(txn);
+                db.store.commit_prepared(b"x", Durability::Sync).unwrap();
+            }
+        }
+        left += i64::from(end != "roll back");
+        let rows = i64::from(matches!(end, "commit" | "prepare"));
+        assert_eq!(db.store.table_names(), ["other", "t"]);
+        let mut after = db.begin();
+        let there = |txn: &mut Transaction, t| all_rows(txn, t, Direction::Forward).len() as i64;
+        assert_eq!((there(&mut after, &other), there(&mut after, &again)), (left, rows), "{end}");
+        check_indexes(&mut after, &again);
+        drop(after);
+        db.store.drop_table("t").unwrap();
+    }
+}
+
+/// The wait of a schema change is as long as its caller says and ends when he cancels it; what need
+/// not wait is done all the same.
+#[test]
+fn a_schema_change_waits_as_its_caller_says() {
+    let db = Db::create(Arc::new(MemEnv::new()), SMALL);
+    let table = filled(&db, "t", 5);
+    let mut spec = spec();
+    db.store.add_indexes("t", &indexes(), &BuildProgress::default()).unwrap();
+    let drop_indexes = vec![spec.indexes.remove(0).name];
+    let change = TableChange { drop_indexes, ..TableChange::default() };
+    let mut user = db.begin();
+    user.update(&table, &[1i64.into()], &[(1, 5i64.into())]).unwrap();
+    let short = SchemaWait { timeout: Some(Duration::from_millis(5)), ..SchemaWait::default() };
+    let asked = AtomicU64::new(0);
+    let third = || asked.fetch_add(1, Ordering::SeqCst) >= 2;
+    let killed = SchemaWait { cancelled: Some(&third), ..SchemaWait::default() };
+    let store = &db.store;
+    for (wait, code) in [(short, Code::TableBusy), (killed, Code::StatementCancelled)] {
+        let failed = |done: Result<()>| assert_eq!(done.unwrap_err().code(), code);
+        failed(store.drop_table_with("t", &wait));
+        failed(store.truncate_table_with("t", &wait));
+        failed(store.alter_table_with("t", &change, &wait));
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 5);
+    commit(user);
+    store.alter_table_with("t", &change, &killed).unwrap();
+    store.truncate_table_with("t", &killed).unwrap();
+    store.drop_table_with("t", &killed).unwrap();
+}
+
 #[test]
 fn columns_come_and_go_without_rewriting_rows() {
     let db = Db::new();
