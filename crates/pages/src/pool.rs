@@ -29,7 +29,8 @@ impl Pages {
             let seen = self.supply.freed.now();
             let mut search = FOREGROUND_SEARCH;
             let open = self.rt.health.check_open();
-            if open.is_err() || self.rt.health.is_failed() || !self.supply.provided.load(Relaxed) {
+            let provided = self.supply.provided.load(Relaxed);
+            if open.is_err() || self.rt.health.is_failed() || !provided {
                 // Nobody else will free a frame: look at each, twice for the clock.
                 search = self.frames.count() * 2;
             }
@@ -39,6 +40,11 @@ impl Pages {
             }
             self.rt.health.check_writable()?;
             open?;
+            if !provided {
+                // No cleaner either: what redo has made room for, its other threads may have taken.
+                self.make_room(n as i64)?;
+                continue;
+            }
             self.supply.woken.store(true, SeqCst);
             self.supply.event.notify();
             self.rt.wait(&self.supply.freed, seen, None, Cause::FreeFrame);
