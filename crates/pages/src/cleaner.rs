@@ -1,5 +1,6 @@
 //! The page cleaner: writes dirty pages, oldest bucket first and in order of page number, from
-//! copied images, at the pace of [`pacing`](crate::pacing); cold pages the clock met come first.
+//! copied images, at the pace of [`pacing`](crate::pacing); cold pages that the clock met come
+//! first, and leave half of a batch to old ones that are due.
 //!
 //! Invariants: a page is written only when its last record is durable; in place only when its
 //! doublewrite copy is durable; one write per page at a time (`writing`); it leaves its bucket only
@@ -95,12 +96,13 @@ impl Pages {
             return Ok(Beat::Idle);
         }
         let batch = BATCH_BYTES / self.page_size();
-        let cold = self.take_cold(batch);
         let (rate, mut next_tick_ns) = self.tick();
-        let room = (batch - cold.len()) as u64;
         let now = self.rt.env.now_ns();
-        let paced = self.cleaner.quota.take(room, batch as u64, now);
         let required = self.required_pages();
+        let old = required.max(self.cleaner.quota.aged(batch as u64, now));
+        let cold = self.take_cold(pacing::cold_most(batch as u64, old) as usize);
+        let room = (batch - cold.len()) as u64;
+        let paced = self.cleaner.quota.take(room, batch as u64, now);
         let quota = paced.max(required.min(room));
         if cold.is_empty() && quota == 0 {
             if rate == 0 {
@@ -138,7 +140,7 @@ impl Pages {
     /// Pages that hold up a checkpoint which is due: operations wait for log space, or soon will.
     /// They are written batch after batch, at the speed of the device, whatever the law says (G2):
     /// it looks ten times a second, and a small log is filled within one look.
-    fn required_pages(&self) -> u64 {
+    pub(crate) fn required_pages(&self) -> u64 {
         let Some(log) = self.log_if_attached() else { return 0 };
         let age = self.cleaner.pacer.lock().required_age(log.capacity());
         let aged = Lsn(log.end().0.saturating_sub(age));
@@ -252,6 +254,7 @@ impl Pages {
     fn tick(&self) -> (u64, u64) {
         let Some(log) = self.log_if_attached() else { return (0, TICK_NS) };
         let now = self.rt.env.now_ns();
+        let batch = BATCH_BYTES / self.page_size();
         let mut pacer = self.cleaner.pacer.lock();
         if let Some(next_ns) = pacer.next_in(now) {
             return (pacer.rate(), next_ns);
@@ -260,7 +263,8 @@ impl Pages {
             end: log.end(),
             log_bytes: log.capacity(),
             frames: self.frames.count() as u64,
-            supply_pages: self.supply.cold.lock().len() as u64,
+            // The next batch takes the others, which counts as no part of the quota.
+            supply_pages: self.supply.cold.lock().len().saturating_sub(batch) as u64,
         };
         let tick = pacer.tick(now, around, &self.dirty, &self.cleaner.quota);
         self.rt.metrics.add(Metric::FlushRequested, tick.asked);

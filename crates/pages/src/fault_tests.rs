@@ -419,6 +419,37 @@ fn a_frame_is_made_free_while_nobody_provides_any() -> Result<()> {
     Ok(())
 }
 
+/// A pool so short of frames that there is a batch of cold pages in every beat; the pages that hold
+/// up the checkpoint are in use, so they are never cold.
+#[test]
+fn cold_pages_do_not_keep_the_log_full() -> Result<()> {
+    let sim = quiet(SimDisk::new(5), 5);
+    let rig = rig::create(sim.runtime(), 1024, LOG_BYTES)?;
+    for _ in 0..20 {
+        rig.alloc(1, None, 0)?;
+    }
+    let mut young = Vec::new();
+    for _ in 0..600 {
+        young.push(rig.alloc(2, None, 0)?.0);
+    }
+    let frames: Vec<u32> = young.iter().filter_map(|p| rig.pages.translation.get(*p)).collect();
+    while rig.pages.required_pages() == 0 {
+        rig.mtr(1, |mtr| {
+            let slot = mtr.write(young[0])?;
+            put(mtr, slot, 0, &[1; 3000]);
+            Ok(())
+        })?;
+    }
+    for beat in 0..2 {
+        *rig.pages.supply.cold.lock() = frames.iter().copied().skip(beat).step_by(2).collect();
+        rig.pages.clean_beat()?;
+    }
+    assert_eq!((rig.pages.required_pages(), rig.pages.dirty_pages_of(TreeId(1))), (0, 0));
+    // All that is left of the batches went to those that were asked for.
+    assert!(rig.rt.metrics.get(Metric::FlushDone) > 400);
+    Ok(())
+}
+
 #[test]
 fn a_full_disk_is_an_error_of_the_statement_and_passes() -> Result<()> {
     let sim = quiet(SimDisk::new(5), 5);

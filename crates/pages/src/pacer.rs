@@ -64,8 +64,9 @@ impl Pacer {
         let load = dirty.load(&around, log_bytes_per_sec, self.rate);
         let rate = pacing::pages_per_sec(&load);
         // What the last tick left over is not carried on: the law sees it as dirty pages.
-        let pages = pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
-        let asked = quota.refill(pages, now_ns);
+        let quota_of = |rate| pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
+        let aged = quota_of(rate.min(pacing::terms(&load).aged()));
+        let asked = quota.refill(quota_of(rate), aged, now_ns);
         *self = Pacer { tick_ns: now_ns.max(1), end: around.end, rate, log_bytes_per_sec };
         Tick { load, asked }
     }

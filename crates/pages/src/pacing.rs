@@ -131,6 +131,11 @@ impl Terms {
         self.age + self.share + self.next + self.supply
     }
 
+    /// The rate that the age of pages asks for. The others are as well served by cold ones.
+    pub fn aged(&self) -> u64 {
+        self.age + self.next
+    }
+
     /// Divides a quota of pages among the terms, in proportion.
     pub fn divide(&self, quota: u64) -> Terms {
         let sum = u128::from(self.sum().max(1));
@@ -197,10 +202,18 @@ pub fn issued(quota: u64, batch: u64, elapsed_ns: u64) -> u64 {
     u64::try_from(due).unwrap_or(u64::MAX).saturating_mul(batch.max(1)).min(quota)
 }
 
+/// Cold pages that a batch takes at most while so many old ones are due: those are changed too
+/// often to become cold, and leave the log no room unless they get at least half of it.
+pub fn cold_most(batch: u64, old: u64) -> u64 {
+    batch - old.min(batch / 2)
+}
+
 #[derive(Debug, Default)]
 struct Issue {
     since_ns: u64,
     pages: u64,
+    /// Those of them that the age of pages asks for.
+    aged: u64,
     taken: u64,
 }
 
@@ -211,12 +224,20 @@ pub struct Quota(Mutex<Issue>);
 
 impl Quota {
     /// A new tick: what the last one left over is not carried on, the law sees it as dirty pages.
-    /// Returns how many pages this adds to what was asked for before.
-    pub fn refill(&self, pages: u64, now_ns: u64) -> u64 {
+    /// `aged` of the pages are asked for by age. Returns how many pages this adds to what was asked
+    /// for before.
+    pub fn refill(&self, pages: u64, aged: u64, now_ns: u64) -> u64 {
         let mut issue = self.0.lock();
         let left = issue.pages - issue.taken;
-        *issue = Issue { since_ns: now_ns, pages, taken: 0 };
+        *issue = Issue { since_ns: now_ns, pages, aged, taken: 0 };
         pages.saturating_sub(left)
+    }
+
+    /// What is issued and not taken of the pages asked for by age.
+    pub fn aged(&self, batch: u64, now_ns: u64) -> u64 {
+        let issue = self.0.lock();
+        let due = issued(issue.pages, batch, now_ns.saturating_sub(issue.since_ns));
+        due.min(issue.aged).saturating_sub(issue.taken)
     }
 
     /// A worker's part: at most `max` of what is issued, in batches of `batch`.

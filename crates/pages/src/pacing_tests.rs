@@ -1,8 +1,8 @@
 //! The pacing law by table and by property.
 
 use crate::pacing::{
-    DUE_HORIZONS_SEC, Load, Quota, TICK_NS, issued, pages_per_sec, required_age, terms, tick_quota,
-    wanted_pages_per_sec,
+    DUE_HORIZONS_SEC, Load, Quota, TICK_NS, cold_most, issued, pages_per_sec, required_age, terms,
+    tick_quota, wanted_pages_per_sec,
 };
 use proptest::prelude::*;
 
@@ -55,6 +55,24 @@ fn table() {
     for (what, load, wanted) in rows {
         assert_eq!(wanted_pages_per_sec(&load), wanted, "{what}");
     }
+}
+
+#[test]
+fn cold_pages_leave_half_a_batch_to_old_ones() {
+    for (old, cold) in [(0, 64), (1, 63), (31, 33), (32, 32), (10_000, 32)] {
+        assert_eq!(cold_most(64, old), cold, "{old} old ones");
+    }
+    assert_eq!(cold_most(1, 10_000), 1);
+}
+
+#[test]
+fn wanted_frames_make_no_page_old() {
+    let load = Load { dirty_pages: 50_000, supply_pages: 500, ..idle() };
+    assert_eq!((terms(&load).sum(), terms(&load).aged()), (5_000, 0));
+    let load = Load { dirty_pages: 80_000, ..load };
+    assert_eq!((terms(&load).aged(), terms(&load).share > 0), (0, true));
+    let load = Load { over_pages: 12_000, next_pages: 900, age_bytes: 4 << 27, ..load };
+    assert_eq!(terms(&load).aged(), 1_300);
 }
 
 #[test]
@@ -245,15 +263,17 @@ proptest! {
         prop_assert_eq!(issued(quota, batch, TICK_NS), quota);
         times.sort_unstable();
         let (all, mut taken) = (Quota::default(), 0);
-        prop_assert_eq!(all.refill(quota, 7), quota);
+        prop_assert_eq!(all.refill(quota, quota / 3, 7), quota);
         for elapsed in times {
             let due = issued(quota, batch, elapsed);
             // Never further than a batch ahead of the even pace, never behind it.
             let even = u128::from(quota) * u128::from(elapsed.min(TICK_NS)) / u128::from(TICK_NS);
             prop_assert!(u128::from(due) >= even);
             prop_assert!(u128::from(due) <= even + 2 * u128::from(batch));
+            let aged = all.aged(batch, 7 + elapsed);
             let part = all.take(u64::MAX, batch, 7 + elapsed);
             prop_assert_eq!(taken + part, due.max(taken));
+            prop_assert_eq!(aged, due.min(quota / 3).saturating_sub(taken));
             taken += part;
             match all.next_in(batch, 7 + elapsed) {
                 None => prop_assert_eq!(taken, quota),
@@ -264,7 +284,8 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(all.refill(quota, 9), taken);
+        prop_assert_eq!(all.refill(quota, 0, 9), taken);
+        prop_assert_eq!(all.aged(batch, 9 + TICK_NS), 0);
     }
 
     #[test]
