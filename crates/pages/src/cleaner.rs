@@ -42,6 +42,8 @@ pub(crate) struct Cleaner {
     quota: Quota,
     /// Frames of the bucket being drained, last page first.
     draining: Mutex<Draining>,
+    /// Pages a full disk did not take that somebody had latched then: to become dirty again.
+    unwritten: Mutex<Vec<Item>>,
     spare: Mutex<Spare>,
 }
 
@@ -95,6 +97,7 @@ impl Pages {
         if self.rt.health.is_failed() {
             return Ok(Beat::Idle);
         }
+        self.put_back();
         let batch = BATCH_BYTES / self.page_size();
         let (rate, mut next_tick_ns) = self.tick();
         let now = self.rt.env.now_ns();
@@ -323,6 +326,7 @@ impl Pages {
 
     /// Writes `cold` frames and up to `count` others in one batch; returns how many pages.
     pub(crate) fn flush_batch(&self, cold: Vec<u32>, count: usize) -> Result<usize> {
+        self.put_back();
         let Some(mut space) = self.cleaner.workspace(self.page_size()) else {
             for frame in cold {
                 self.requeue(frame);
@@ -451,10 +455,14 @@ impl Pages {
         }
     }
 
-    /// The disk is full: the pages are dirty as before, in their old bucket.
+    /// The disk is full: the pages are dirty as before, in their old bucket. One that somebody has
+    /// latched, who may be waiting for a frame, is put back later.
     fn unwritten(&self, items: Vec<Item>) {
         for item in items {
-            let guard = self.frames.shared(item.frame);
+            let Some(guard) = self.frames.try_shared(item.frame) else {
+                self.cleaner.unwritten.lock().push(item);
+                continue;
+            };
             let facts = guard.facts();
             if let Some(newer) = facts.dirty.swap(item.bucket + 1, AcqRel).checked_sub(1) {
                 self.left_bucket(newer, TreeId(facts.tree.load(Relaxed)));
@@ -464,6 +472,12 @@ impl Pages {
             facts.writing.store(false, Release);
             self.dirty.requeue(item.bucket, item.frame);
         }
+    }
+
+    /// Puts back what was latched when the disk was full.
+    fn put_back(&self) {
+        let items = std::mem::take(&mut *self.cleaner.unwritten.lock());
+        self.unwritten(items);
     }
 
     /// Makes room for redo, whose threads have no background threads beside them: writes and evicts

@@ -9,10 +9,11 @@ use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_io::sim::{
     CrashPolicy, Fault, FaultKind, Session, SimDisk, SimEnv, SimOptions, When, catch_crash,
 };
-use evenkeel_io::{Rng, Runtime};
+use evenkeel_io::{Event, Rng, Runtime};
 use evenkeel_log::Share;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 const FRAMES: usize = 64;
 const LOG_BYTES: u64 = 1 << 20;
@@ -472,6 +473,40 @@ fn a_full_disk_is_an_error_of_the_statement_and_passes() -> Result<()> {
     rig.alloc(1, None, 1)?;
     rig.pages.flush_all()?;
     assert_eq!(rig.pages.space_stats().pages, made + 1);
+    Ok(())
+}
+
+/// The holder of a latch may wait for a frame, which the cleaner is to free.
+#[test]
+fn a_cleaner_on_a_full_disk_waits_for_no_latch() -> Result<()> {
+    let sim = SimEnv::new(5);
+    let rt = sim.runtime();
+    let (rig, page) = dirty(&sim, &rt)?;
+    let oldest = rig.pages.oldest_dirty_lsn();
+    sim.disk().inject(Fault::on("pages/", FaultKind::NoSpace, When::From(1)));
+    let (rig, done) = (Arc::new(rig), Arc::new((Arc::new(Event::new()), AtomicBool::new(false))));
+    let (cleaner, end) = (rig.clone(), done.clone());
+    let clean = move || {
+        assert_eq!(cleaner.pages.flush_all().err().map(|e| e.code()), Some(Code::DiskFull));
+        end.1.store(true, SeqCst);
+        end.0.notify();
+    };
+    let (writer, until) = (rig.clone(), done);
+    let write = move || {
+        let frame = writer.pages.translation.get(page).expect("is dirty");
+        while !writer.pages.frames.facts(frame).writing.load(SeqCst) {
+            let soon = Some(std::time::Duration::from_micros(1));
+            writer.rt.wait(&until.0, until.0.now(), soon, Cause::Idle);
+        }
+        let guard = writer.pages.frames.exclusive(frame);
+        writer.rt.wait_until(&until.0, Cause::FreeFrame, || until.1.load(SeqCst));
+        drop(guard);
+    };
+    sim.run(vec![Box::new(clean), Box::new(write)]);
+    assert_eq!(rig.pages.oldest_dirty_lsn(), oldest);
+    sim.disk().clear_faults();
+    rig.pages.flush_all()?;
+    assert_eq!((rig.pages.dirty_pages(), rig.pages.oldest_dirty_lsn()), (0, None));
     Ok(())
 }
 
