@@ -440,7 +440,7 @@ impl Pages {
         }
         self.rt.step();
         for segment in segments {
-            self.files.segment(segment)?.sync()?;
+            self.files.sync(segment)?;
         }
         let ns = self.rt.env.now_ns().saturating_sub(start);
         self.rt.governor.report(class, requests, bytes, ns);

@@ -11,6 +11,7 @@
 //! was written since may have taken no copy; [`Doublewrite::restore`] leaves it alone.
 
 use crate::files::Files;
+use crate::sync_turn::SyncTurn;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, metrics::Metric};
 use evenkeel_format::Reader;
 use evenkeel_format::page::RawPage;
@@ -34,11 +35,12 @@ pub(crate) struct Doublewrite {
     geometry: Geometry,
     enabled: bool,
     file: OnceLock<Arc<dyn File>>,
+    turn: SyncTurn,
 }
 
 impl Doublewrite {
     pub fn new(rt: Arc<Runtime>, geometry: Geometry, enabled: bool) -> Doublewrite {
-        Doublewrite { rt, geometry, enabled, file: OnceLock::new() }
+        Doublewrite { rt, geometry, enabled, file: OnceLock::new(), turn: SyncTurn::default() }
     }
 
     /// Makes the file with all its blocks, so that a full disk cannot stop the cleaner.
@@ -92,7 +94,7 @@ impl Doublewrite {
             }
             at += run.len();
         }
-        file.sync()
+        self.turn.sync(&self.rt, &**file)
     }
 
     /// Puts whole copies over pages that are damaged in place, and syncs them. Idempotent.
@@ -123,7 +125,7 @@ impl Doublewrite {
             }
         }
         for segment in segments {
-            files.segment(segment)?.sync()?;
+            files.sync(segment)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::{Access, PageRedo};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Kind, Lsn, PageNo, Result, TreeId};
+use evenkeel_format::page::HEADER_BYTES;
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_io::sim::{
     CrashPolicy, Fault, FaultKind, Session, SimDisk, SimEnv, SimOptions, When, catch_crash,
@@ -448,6 +449,50 @@ fn cold_pages_do_not_keep_the_log_full() -> Result<()> {
     assert_eq!((rig.pages.required_pages(), rig.pages.dirty_pages_of(TreeId(1))), (0, 0));
     // All that is left of the batches went to those that were asked for.
     assert!(rig.rt.metrics.get(Metric::FlushDone) > 400);
+    Ok(())
+}
+
+/// The system reports lost bytes to one sync, which may be another's than the writer's.
+#[test]
+fn a_write_counts_only_if_no_sync_beside_it_failed() -> Result<()> {
+    let mut counted = 0;
+    for seed in 0..60 {
+        let sim = SimEnv::new(seed);
+        let rig = Arc::new(rig::create(sim.runtime(), 128, LOG_BYTES)?);
+        let mut pages = Vec::new();
+        for tree in [1, 2] {
+            pages.push(rig.alloc(tree, None, 1)?.0);
+        }
+        rig.pages.flush_all()?;
+        for page in &pages {
+            rig.mtr(1, |mtr| {
+                let slot = mtr.write(*page)?;
+                put(mtr, slot, 0, &[2; 64]);
+                Ok(())
+            })?;
+        }
+        sim.disk().inject(Fault::on("pages/", FaultKind::SyncError, When::Nth(1)));
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let sessions = pages.iter().zip([1, 2]).map(|(page, tree)| {
+            let (rig, page, written) = (rig.clone(), *page, written.clone());
+            let body = move || {
+                if rig.pages.flush_tree(TreeId(tree), &[page]).is_ok() {
+                    written.lock().push(page);
+                }
+            };
+            Box::new(body) as Session
+        });
+        sim.run(sessions.collect());
+        assert!(rig.rt.health.is_failed());
+        let content = sim.disk().crash(CrashPolicy::LoseAll, seed).content("pages/000000.pg");
+        for page in written.lock().iter() {
+            let at = page.0 as usize * 4096 + HEADER_BYTES;
+            let content = content.as_ref().expect("there");
+            assert_eq!(content[at..at + 64], [2; 64], "seed {seed}: page {page} is lost");
+            counted += 1;
+        }
+    }
+    println!("{counted} writes counted");
     Ok(())
 }
 

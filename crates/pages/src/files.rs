@@ -1,6 +1,7 @@
 //! The segment files: positions, verified reads, writes, growth. Paths and offsets of pages appear
 //! here and nowhere else; every error names file and offset.
 
+use crate::sync_turn::SyncTurn;
 use evenkeel_base::{Code, Error, PageNo, Result, metrics::Metric, sync::RwLock};
 use evenkeel_format::page::{RawPage, VerifiedPage};
 use evenkeel_format::space::{EXTENT_BYTES, Geometry, SEGMENT_EXTENTS};
@@ -10,10 +11,13 @@ use std::sync::Arc;
 /// Directory of the segment files.
 pub(crate) const DIRECTORY: &str = "pages";
 
+/// An open file and whose turn it is to sync it.
+type Opened = (Arc<dyn File>, Arc<SyncTurn>);
+
 pub(crate) struct Files {
     rt: Arc<Runtime>,
     geometry: Geometry,
-    open: RwLock<Vec<Arc<dyn File>>>,
+    open: RwLock<Vec<Opened>>,
 }
 
 /// Path of a segment file.
@@ -35,7 +39,7 @@ impl Files {
     pub fn enter(&self, segment: u32, file: Arc<dyn File>) {
         let mut open = self.open.write();
         open.truncate(segment as usize);
-        open.push(file);
+        open.push((file, Arc::default()));
     }
 
     /// Segments that are open.
@@ -45,8 +49,21 @@ impl Files {
 
     /// The file of a segment.
     pub fn segment(&self, segment: u32) -> Result<Arc<dyn File>> {
+        Ok(self.opened(segment)?.0)
+    }
+
+    fn opened(&self, segment: u32) -> Result<Opened> {
         let found = self.open.read().get(segment as usize).cloned();
         found.ok_or_else(|| Error::new(Code::PageBeyond).with("file", path(segment)))
+    }
+
+    /// Makes durable what was written to a segment.
+    ///
+    /// # Errors
+    /// As `SyncTurn::sync`.
+    pub fn sync(&self, segment: u32) -> Result<()> {
+        let (file, turn) = self.opened(segment)?;
+        turn.sync(&self.rt, &*file)
     }
 
     /// Segment and byte offset of a page.

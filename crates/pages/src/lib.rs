@@ -30,6 +30,7 @@ mod resize;
 mod space;
 pub mod supply;
 mod sync;
+mod sync_turn;
 mod translate;
 mod visits;
 mod warm;
