@@ -81,7 +81,7 @@ codes! {
     StatementCancelled = Cancelled, "the statement was cancelled", "none: this was asked for";
     TxnEnded = Invalid, "the transaction cannot do this any more", "begin another transaction";
     TxnTooLong = Full, "the transaction has reached the largest number of row operations", "commit more often";
-    XidInUse = Duplicate, "a prepared transaction has this XID already", "choose another XID";
+    XidInUse = Invalid, "a prepared transaction has this XID already", "choose another XID";
     XidTooLong = Invalid, "the XID is too long", "choose a shorter XID";
     XidUnknown = NotFound, "no prepared transaction has this XID", "list the prepared transactions";
     // -- tables
