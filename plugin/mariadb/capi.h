@@ -23,7 +23,7 @@ enum ek_kind
 {
   EK_OK= 0, EK_CONFLICT, EK_DEADLOCK, EK_LOCK_TIMEOUT, EK_DUPLICATE, EK_FULL, EK_READ_ONLY,
   EK_INVALID, EK_NOT_FOUND, EK_CORRUPT, EK_BUSY, EK_VERSION, EK_INTERNAL, EK_CANCELLED,
-  EK_SETTING
+  EK_SETTING, EK_TOO_YOUNG
 };
 typedef struct { int32_t kind; char index[256]; char text[512]; } ek_error;
 
@@ -65,6 +65,7 @@ int32_t ek_drop_table(const ek_database *db, ek_bytes name, const ek_schema_wait
 int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to, ek_error *error);
 int32_t ek_truncate(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
                     ek_error *error);
+int32_t ek_readable_from(const ek_database *db, ek_bytes name, uint8_t now, ek_error *error);
 int32_t ek_table_exists(const ek_database *db, ek_bytes name);
 int32_t ek_is_clustered(const ek_database *db, ek_bytes name, ek_error *error);
 int32_t ek_needs_rebuild(const ek_database *db, ek_bytes name, ek_error *error);

@@ -66,12 +66,22 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), &error))
     return handler_error(ha_thd(), error);
+  if (info->options & HA_LEX_CREATE_TMP_TABLE)
+    ek_readable_from(evenkeel_db, ek_text(made), 0, &error);
   return begin_numbers(made, info);
 }
 
 int ha_evenkeel::delete_table(const char *path)
 {
   return evenkeel_hton->drop_table(evenkeel_hton, path);
+}
+
+/* Is a table of this name one that an ALTER has copied rows into, which takes the place of another. */
+static bool is_copy(const std::string &name)
+{
+  const size_t slash= name.rfind('/');
+  const size_t file= slash == std::string::npos ? 0 : slash + 1;
+  return name.compare(file, 10, "#sql-alter") == 0 || name.find("#TMP#", file) != std::string::npos;
 }
 
 int ha_evenkeel::rename_table(const char *from, const char *to)
@@ -83,6 +93,8 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name), &error))
     return handler_error(ha_thd(), error);
   rename_last_change(old_name, new_name);
+  if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
+    return handler_error(ha_thd(), error);
   return 0;
 }
 
@@ -93,5 +105,7 @@ int ha_evenkeel::truncate()
   if (ek_truncate(evenkeel_db, name(), &wait, &error))
     return fail(error);
   *m_last_change= time(nullptr);
+  if (table_share->tmp_table)
+    ek_readable_from(evenkeel_db, name(), 0, &error);
   return table->found_next_number_field ? reset_auto_increment(1) : 0;
 }

@@ -157,6 +157,7 @@ int handler_error(THD *thd, const ek_error &error)
   case EK_LOCK_TIMEOUT:
     thd->mark_transaction_to_rollback(false);
     return HA_ERR_LOCK_WAIT_TIMEOUT;
+  case EK_TOO_YOUNG: return HA_ERR_TABLE_DEF_CHANGED;
   case EK_DUPLICATE: return HA_ERR_FOUND_DUPP_KEY;
   case EK_FULL: return HA_ERR_RECORD_FILE_FULL;
   case EK_READ_ONLY: return HA_ERR_TABLE_READONLY;

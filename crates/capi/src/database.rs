@@ -292,6 +292,30 @@ pub unsafe extern "C" fn ek_truncate(
     }
 }
 
+/// Who may read a table: snapshots from now on (`now`), since its rows were copied into it from one
+/// whose place it takes; or every snapshot, since nobody else knows it. 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_readable_from(
+    db: *const EkDatabase,
+    name: EkBytes,
+    now: u8,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            match now != 0 {
+                true => (*db).0.readable_from_now(name.text()?),
+                false => (*db).0.readable_always(name.text()?),
+            }
+            .map(|()| 0)
+        })
+    }
+}
+
 /// 1 if there is a table of this name, else 0.
 ///
 /// # Safety

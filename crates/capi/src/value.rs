@@ -153,11 +153,16 @@ pub enum EkKind {
     Cancelled = 13,
     /// A setting is wrong, or does not fit the database.
     Setting = 14,
+    /// A table or an index is younger than the snapshot.
+    TooYoung = 15,
 }
 
 fn kind(error: &Error) -> EkKind {
     if matches!(error.code(), Code::BadPageSize | Code::PageSizeMismatch | Code::OptionOutOfRange) {
         return EkKind::Setting;
+    }
+    if matches!(error.code(), Code::TableTooYoung | Code::IndexTooYoung) {
+        return EkKind::TooYoung;
     }
     match error.kind() {
         Kind::Cancelled => EkKind::Cancelled,

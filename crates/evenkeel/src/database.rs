@@ -125,7 +125,8 @@ impl Database {
         self.engine.store.rename_table(from, to)
     }
 
-    /// Removes all rows of a table at once.
+    /// Removes all rows of a table at once. A transaction with an older snapshot gets
+    /// `TableTooYoung` when it reads the table without locks.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`.
@@ -143,11 +144,29 @@ impl Database {
         self.engine.store.truncate_table_with(name, wait)
     }
 
+    /// Says that the rows of a table were copied into it from another one, whose place it takes:
+    /// snapshots from now on may read it, a plain read at an older one fails with `TableTooYoung`,
+    /// as of a table made or emptied since.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn readable_from_now(&self, name: &str) -> Result<()> {
+        self.engine.store.readable_from_now(name)
+    }
+
+    /// Lets every snapshot read a table however young it is, as of one that belongs to a session.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn readable_always(&self, name: &str) -> Result<()> {
+        self.engine.store.readable_always(name)
+    }
+
     /// Fills an empty table with rows that come in ascending order of the primary key, and returns
     /// how many: the fastest way to bring rows in. Leaves are built directly, full, and the indexes
     /// of the table in one pass over them. All rows or, on an error, none; durable when this
     /// returns. Transactions that use the table are waited for, others wait; one with an older
-    /// snapshot sees the table as it is now, as after `truncate`.
+    /// snapshot gets `TableTooYoung`, as after `truncate`.
     ///
     /// ```
     /// # use evenkeel::{ColumnSpec, ColumnType, Database, Options, TableSpec, Value};

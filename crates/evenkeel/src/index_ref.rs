@@ -49,7 +49,8 @@ impl<'t> IndexRef<'t> {
     /// The rows of a range, in the order of the index.
     ///
     /// # Errors
-    /// `IndexTooYoung` for a snapshot older than the index; faults of the range.
+    /// `IndexTooYoung`, `TableTooYoung` for a snapshot older than the index or table; faults of the
+    /// range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<IndexScan> {
         let (table, at) = (&self.table, self.position);
         if !self.reads_lock {

@@ -505,7 +505,7 @@ impl<'t> TableRef<'t> {
     /// Reads a row.
     ///
     /// # Errors
-    /// Of storage; faults of the key.
+    /// `TableTooYoung` for a snapshot older than the table or its `truncate`; faults of the key.
     pub fn get(&mut self, key: &[ValueRef<'_>]) -> Result<Option<Row>> {
         let mut row = Row::new();
         Ok(timed(self.txn, |txn| txn.get(&self.table, key, &mut row))?.then_some(row))
@@ -625,7 +625,7 @@ impl<'t> TableRef<'t> {
     /// ```
     ///
     /// # Errors
-    /// Faults of the range.
+    /// `TableTooYoung` for a snapshot older than the table or its `truncate`; faults of the range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<Scan> {
         if !self.reads_lock {
             return Ok(Scan::new(Rows::Snapshot(self.txn.scan(&self.table, range, direction)?)));

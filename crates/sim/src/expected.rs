@@ -110,6 +110,7 @@ pub const EXPECTED: &[&str] = &[
     "table renamed",
     "table renamed away",
     "table scanned",
+    "table too young for a snapshot",
     "table truncated",
     "torn page repaired",
     "transaction ended by a failed undo",

@@ -105,7 +105,7 @@ pub fn check_at(
 }
 
 fn is_of_schema(error: &Error) -> bool {
-    matches!(error.code(), Code::TableMissing | Code::TableBusy)
+    matches!(error.code(), Code::TableMissing | Code::TableBusy | Code::TableTooYoung)
 }
 
 /// After an open: finds out which unsure commits survived, cuts the model to them, and checks

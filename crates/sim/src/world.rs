@@ -188,7 +188,12 @@ impl World {
                 events.hit("deadlock found");
                 Verdict::Ended
             }
-            Kind::Conflict => Verdict::Statement,
+            Kind::Conflict => {
+                if code == "TableTooYoung" {
+                    events.hit("table too young for a snapshot");
+                }
+                Verdict::Statement
+            }
             Kind::LockTimeout => {
                 events.hit(match code {
                     "TableBusy" => "table busy",

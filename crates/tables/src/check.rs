@@ -131,8 +131,11 @@ impl Store {
         cancelled: &dyn Fn(CheckProgress) -> bool,
     ) -> Result<TableCheck> {
         let mut txn = self.begin(Isolation::RepeatableRead, Access::ReadOnly);
+        let table = self.table(name)?;
+        // First, so that it is not emptied after the snapshot.
+        txn.use_table(&table)?;
         let at = txn.take_snapshot()?;
-        let state = self.table(name)?.state();
+        let state = table.state();
         let report = TableCheck::default();
         let (snapshot, name) = (Snapshot::committed_at(at), name.to_string());
         let watch = Watch { cancelled, stage: CheckStage::Pages, part: 0, parts: 1, total: 0 };

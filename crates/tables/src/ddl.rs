@@ -40,14 +40,12 @@ impl Store {
         let tree = self.new_tree(&mut def)?;
         let shape = Arc::new(Shape::new(Arc::new(def), 1, rules)?);
         let made = self.change_catalog(|txn| self.put_table(txn, &shape.def));
-        if let Err(error) = made {
-            self.forget_tree(&tree);
-            return Err(error);
-        }
+        let born = made.inspect_err(|_| self.forget_tree(&tree))?;
         for index in &shape.def.indexes {
             self.runs.add_index(run_spec(index));
         }
         let table = Table::new(TableState { shape, tree }, 0, 0);
+        table.set_born(born);
         self.catalog.put(name, table.clone());
         Ok(table)
     }
@@ -240,14 +238,12 @@ impl Store {
     fn truncate_closed(self: &Arc<Self>, table: &Arc<Table>) -> Result<()> {
         let old = table.state();
         let new = self.successor(&old)?;
-        if let Err(error) = self.replace_in_catalog(&old, &new.shape.def) {
-            self.forget(&new);
-            return Err(error);
-        }
+        let born = self.replace_in_catalog(&old, &new.shape.def);
+        let born = born.inspect_err(|_| self.forget(&new))?;
         for index in &new.shape.def.indexes {
             self.runs.add_index(run_spec(index));
         }
-        self.replace(table, &old, &new);
+        self.replace(table, &old, &new, born);
         Ok(())
     }
 
@@ -260,24 +256,24 @@ impl Store {
         Ok(Arc::new(TableState { shape, tree }))
     }
 
-    /// Makes a successor durable.
+    /// Makes a successor durable. Returns when: older snapshots do not know its rows.
     pub(crate) fn replace_in_catalog(
         self: &Arc<Self>,
         old: &TableState,
         def: &TableDef,
-    ) -> Result<()> {
+    ) -> Result<Lsn> {
         self.change_catalog(|txn| {
             for index in &old.shape.def.indexes {
                 self.remove_index(txn, def.id, index.id)?;
             }
             self.remove_index(txn, def.id, CLUSTERED)?;
             self.put_table(txn, def)
-        })?;
-        Ok(())
+        })
     }
 
     /// Puts a successor in the place of a table's state; the old one's space is given back.
-    pub(crate) fn replace(&self, table: &Table, old: &TableState, new: &TableState) {
+    pub(crate) fn replace(&self, table: &Table, old: &TableState, new: &TableState, born: Lsn) {
+        table.set_born(born);
         let (shape, tree) = (new.shape.clone(), new.tree.clone());
         table.publish(&self.rt, TableState { shape, tree });
         table.statistics.set(BTreeMap::new());
@@ -291,6 +287,25 @@ impl Store {
             self.forget_index(index.id);
         }
         self.forget_tree(&state.tree);
+    }
+
+    /// The rows of a table were copied into it from another one, whose place it takes: snapshots
+    /// from now on may read it, older ones get `TableTooYoung`.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn readable_from_now(&self, name: &str) -> Result<()> {
+        self.table(name)?.set_born(self.txns.snapshot().at());
+        Ok(())
+    }
+
+    /// Every snapshot may read a table, which nobody else knows, however young it is.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn readable_always(&self, name: &str) -> Result<()> {
+        self.table(name)?.set_born(Lsn::ZERO);
+        Ok(())
     }
 
     pub(crate) fn next_shape(&self, old: &Shape, def: TableDef) -> Result<Arc<Shape>> {

@@ -57,12 +57,11 @@ impl Store {
         let filled = self.fill(table, &new, rows, progress);
         let done = filled.and_then(|count| {
             progress.check()?;
-            self.replace_in_catalog(&old, &new.shape.def)?;
-            Ok(count)
+            Ok((count, self.replace_in_catalog(&old, &new.shape.def)?))
         });
         match done {
-            Ok(count) => {
-                self.replace(table, &old, &new);
+            Ok((count, born)) => {
+                self.replace(table, &old, &new, born);
                 self.note_changes(table, count);
                 Ok(count)
             }

@@ -61,14 +61,14 @@ impl Transaction {
     /// Reads the row with this primary key into `row`; false if there is none.
     ///
     /// # Errors
-    /// What is wrong with the key; with SERIALIZABLE also lock errors.
+    /// `TableTooYoung`, what is wrong with the key; with SERIALIZABLE also lock errors.
     pub fn get(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>], row: &mut Row) -> Result<bool> {
         row.clear();
         self.enter(table, Use::Read)?;
         if self.reads_lock() {
             return self.get_locked(table, key, Mode::Shared, LockWait::Wait, row);
         }
-        let view = self.view()?;
+        let view = self.view_of(table)?;
         let state = table.state();
         let key = match state.primary(key)? {
             Primary::Clustered(key) => Some(key),

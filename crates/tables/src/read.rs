@@ -136,14 +136,14 @@ impl Transaction {
     /// Reads the row with these clustered key bytes (`Row::key`).
     ///
     /// # Errors
-    /// With SERIALIZABLE lock errors.
+    /// `TableTooYoung`; with SERIALIZABLE lock errors.
     pub fn get_by_key(&mut self, table: &Arc<Table>, key: &[u8], row: &mut Row) -> Result<bool> {
         row.clear();
         self.enter(table, Use::Read)?;
         if self.reads_lock() {
             return self.lock_by_key(table, key, Mode::Shared, LockWait::Wait, row);
         }
-        let view = self.view()?;
+        let view = self.view_of(table)?;
         self.get_in_view(&table.state(), key, &view, row)
     }
 

@@ -332,7 +332,7 @@ impl Transaction {
     /// of SERIALIZABLE do, is a `locked_scan`.
     ///
     /// # Errors
-    /// What is wrong with the range.
+    /// `TableTooYoung`, what is wrong with the range.
     pub fn scan(
         &mut self,
         table: &Arc<Table>,
@@ -340,7 +340,7 @@ impl Transaction {
         direction: Direction,
     ) -> Result<Scan> {
         self.enter(table, Use::Read)?;
-        let view = self.view()?;
+        let view = self.view_of(table)?;
         let state = table.state();
         let point = state.is_point(range);
         let range = state.shape.byte_range(&state.shape.key, range)?;
@@ -359,7 +359,8 @@ impl Transaction {
     /// columns of the index and the primary key, so the table is not visited.
     ///
     /// # Errors
-    /// `IndexTooYoung`, `IndexMissing` while it is being built, what is wrong with the range.
+    /// `TableTooYoung`, `IndexTooYoung`, `IndexMissing` while it is being built, what is wrong with
+    /// the range.
     pub fn index_scan(
         &mut self,
         table: &Arc<Table>,
@@ -369,7 +370,7 @@ impl Transaction {
         keys_only: bool,
     ) -> Result<IndexScan> {
         self.enter(table, Use::Read)?;
-        let view = self.view()?;
+        let view = self.view_of(table)?;
         let state = table.state();
         let shape = &state.shape;
         let index_shape = shape.index_at(index)?;

@@ -11,7 +11,7 @@ use crate::renewal::Changes;
 use crate::shape::Shape;
 use crate::statistics::Statistics;
 use evenkeel_base::sync::{Mutex, RwLock};
-use evenkeel_base::{Cause, Code, Error, Result, TableId};
+use evenkeel_base::{Cause, Code, Error, Lsn, Result, TableId};
 use evenkeel_io::{Event, EventLatch, Runtime};
 use evenkeel_tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,6 +102,9 @@ pub struct Table {
     pins_gone: Arc<Event>,
     users: Mutex<Users>,
     users_changed: Arc<Event>,
+    /// Older snapshots do not know its rows: they were in another tree, or in another table. Set
+    /// while nobody uses the table, or before anybody knows it by its name.
+    born: AtomicU64,
     pub(crate) auto: Counter,
     pub(crate) hidden: Counter,
     /// One schema change at a time.
@@ -125,6 +128,7 @@ impl Table {
             pins_gone: Arc::default(),
             users: Mutex::default(),
             users_changed: Arc::default(),
+            born: AtomicU64::new(0),
             auto: Counter::new(auto),
             hidden: Counter::new(hidden),
             ddl: EventLatch::default(),
@@ -148,6 +152,19 @@ impl Table {
     /// Its present shape.
     pub fn shape(&self) -> Arc<Shape> {
         self.state.read().shape.clone()
+    }
+
+    /// Only snapshots from `born` on may read it; zero: every one.
+    pub(crate) fn set_born(&self, born: Lsn) {
+        self.born.store(born.0, Ordering::SeqCst);
+    }
+
+    /// May a snapshot at `at` read it. # Errors: `TableTooYoung`.
+    pub(crate) fn check_readable(&self, at: Lsn) -> Result<()> {
+        match self.born.load(Ordering::SeqCst) <= at.0 {
+            true => Ok(()),
+            false => Err(Error::new(Code::TableTooYoung).with("table", &self.shape().def.name)),
+        }
     }
 
     /// True if a later state than this one is in force.

@@ -260,6 +260,16 @@ impl Transaction {
         Ok(View { snapshot, dirty, rechecks, guard: Some(guard) })
     }
 
+    /// What a plain read of a table that it has entered sees now.
+    ///
+    /// # Errors
+    /// `TableTooYoung`.
+    pub(crate) fn view_of(&mut self, table: &Table) -> Result<View> {
+        let view = self.view()?;
+        table.check_readable(view.snapshot.at)?;
+        Ok(view)
+    }
+
     /// Waits for another transaction to be decided.
     pub(crate) fn wait_txn(&mut self, other: TxnId) -> Result<()> {
         self.store.txns.wait_for(&self.inner, other, self.deadline())

@@ -281,3 +281,62 @@ fn indexes_are_built_while_writers_go_on() {
     });
     check_indexes(&mut db.begin(), &table);
 }
+
+/// What a plain read says, by each way to read.
+fn plain_reads(txn: &mut Transaction, table: &Arc<Table>) -> Vec<Option<Code>> {
+    let mut row = Row::new();
+    let key = [1i64.into()];
+    let scan = txn.scan(table, Range::ALL, Direction::Forward).map(|_| ());
+    let index = txn.index_scan(table, 0, Range::ALL, Direction::Forward, true).map(|_| ());
+    let many = txn.get_many(table, &[&key[..]], &mut |_, _| Ok(()));
+    let by_key = txn.get_by_key(table, b"key", &mut row).map(|_| ());
+    let get = txn.get(table, &key, &mut row).map(|_| ());
+    [scan, index, many, by_key, get].map(|read| read.err().map(|e| e.code())).to_vec()
+}
+
+#[test]
+fn a_snapshot_older_than_the_table_may_not_read_it() {
+    let db = Db::new();
+    let mut table = filled(&db, "t", 20);
+    db.store.add_indexes("t", &indexes()[..1], &BuildProgress::default()).unwrap();
+    let rows = |n: i64| (0..n).map(|id| vec![id.into(), 1i64.into(), Value::Null, Value::Null]);
+    let changes: [&dyn Fn(); 4] = [
+        &|| db.store.truncate_table("t").unwrap(),
+        &|| {
+            db.store.load_table("t", rows(3), &BuildProgress::default()).unwrap();
+        },
+        &|| {
+            db.store.drop_table("t").unwrap();
+            db.store.create_table("t", &spec()).unwrap();
+        },
+        &|| db.store.readable_from_now("t").unwrap(),
+    ];
+    for (n, change) in changes.iter().enumerate() {
+        let mut old = db.begin();
+        old.take_snapshot().unwrap();
+        let mut dirty = db.begin_at(Isolation::ReadUncommitted);
+        dirty.begin_statement();
+        dirty.view().unwrap();
+        if n == 3 {
+            // A commit between: the snapshot is older than now.
+            let mut txn = db.begin();
+            txn.insert(&table, &row_values(900, 1, None, None)).unwrap();
+            commit(txn);
+        }
+        change();
+        table = db.store.table("t").unwrap();
+        assert_eq!(plain_reads(&mut old, &table), [Some(Code::TableTooYoung); 5], "change {n}");
+        // Reads of what is there now are as before, and so are changes.
+        let mut row = Row::new();
+        assert!(
+            old.get_locked(&table, &[700i64.into()], Mode::Exclusive, LockWait::Wait, &mut row)
+                .is_ok()
+        );
+        old.insert(&table, &row_values(800 + n as i64, 1, None, None)).unwrap();
+        assert_eq!(plain_reads(&mut old, &table), [Some(Code::TableTooYoung); 5], "own row");
+        old.rollback().unwrap();
+        assert_eq!(plain_reads(&mut dirty, &table), [None; 5]);
+        drop(dirty);
+        assert_eq!(plain_reads(&mut db.begin(), &table), [None; 5], "a later snapshot");
+    }
+}

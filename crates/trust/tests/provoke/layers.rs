@@ -222,6 +222,13 @@ pub const ALL: &[Provocation] = &[
     (Code::CatalogDamaged, &["table=t", "what=a key names an unknown column"], || {
         forged(closed(), without_columns)
     }),
+    (Code::TableTooYoung, &["table=t"], || {
+        let db = memory();
+        let mut txn = begin(&db);
+        txn.take_snapshot().expect("taken");
+        db.truncate("t").expect("empties");
+        failed(txn.table("t").expect("there").get(&[Int(1)]).map(|_| ()))
+    }),
     (Code::IndexTooYoung, &["index=later"], || {
         let db = memory();
         let mut txn = begin(&db);
