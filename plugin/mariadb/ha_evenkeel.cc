@@ -212,13 +212,20 @@ int ha_evenkeel::info(uint what)
   return 0;
 }
 
-int ha_evenkeel::extra(enum ha_extra_function) { return 0; }
+int ha_evenkeel::extra(enum ha_extra_function what)
+{
+  if (what == HA_EXTRA_INSERT_WITH_UPDATE || what == HA_EXTRA_WRITE_CAN_REPLACE)
+    m_replaces= true;
+  else if (what == HA_EXTRA_WRITE_CANNOT_REPLACE)
+    m_replaces= false;
+  return 0;
+}
 
 int ha_evenkeel::reset()
 {
   close_scan();
   end_own();
-  m_peek= false;
+  m_peek= m_replaces= false;
   m_ranges.dsmrr_close();
   m_key.clear();
   free_root(&m_blobs, MYF(0));

@@ -154,6 +154,7 @@ private:
   void remember_prefix(const uchar *key, key_part_map parts);
   int open_scan(const Bound &lower, const Bound &upper, bool backward);
   void close_scan();
+  int lock_duplicate(const uchar *record);
   int next(uchar *record);
   int fill(uchar *record, const ek_row *row, bool key_only);
   void plan_fill(bool key_only);
@@ -231,6 +232,8 @@ private:
   /* Clustered key of the row in the record buffer. */
   std::string m_key;
   uint m_duplicate= 0;
+  /* A row in the way of a new one is changed or deleted (ON DUPLICATE KEY UPDATE, REPLACE). */
+  bool m_replaces= false;
   /* Where this handle's last numbers of the AUTO_INCREMENT column end, their increment, the greatest
      one written. */
   struct

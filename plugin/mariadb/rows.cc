@@ -22,14 +22,51 @@ int ha_evenkeel::write_row(const uchar *record)
   Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  if (!txn || ek_insert(txn, name(), row.data(), row.size(), &error))
-    return fail(error);
+  for (;;)
+  {
+    if (txn && !ek_insert(txn, name(), row.data(), row.size(), &error))
+      break;
+    const int failed= fail(error);
+    const int is_there= failed == HA_ERR_FOUND_DUPP_KEY ? lock_duplicate(record) : failed;
+    if (is_there)
+      return is_there;
+  }
   /* The server may take the row back, or ask where it is. */
   const ek_bytes key= ek_last_key(txn);
   m_key.assign((const char *) key.ptr, key.len);
   if (int failed= changed(false))
     return failed;
   return table->found_next_number_field && record == table->record[0] ? number_written() : 0;
+}
+
+/* The row that has the unique key of a new one, where that one is to replace it: the server reads it
+   next, and would fail if another transaction, which had it locked, deleted it meanwhile. Locked now
+   it stays: HA_ERR_FOUND_DUPP_KEY. 0 if it is gone. */
+int ha_evenkeel::lock_duplicate(const uchar *record)
+{
+  if (!m_replaces || m_duplicate >= table_share->keys)
+    return HA_ERR_FOUND_DUPP_KEY;
+  KEY *info= &table->key_info[m_duplicate];
+  std::vector<uchar> image(info->key_length);
+  key_copy(image.data(), record, info, info->key_length);
+  const Values values= key_values(table, m_duplicate, image.data(),
+                                  make_prev_keypart_map(info->user_defined_key_parts));
+  const ek_bound at= {EK_INCLUDED, values.data(), values.size()};
+  const std::string index= index_name(m_duplicate);
+  ek_error error;
+  ek_txn *txn= transaction(&error);
+  ek_scan_handle *scan= !txn ? nullptr : ek_scan_locked(txn, name(), ek_text(index), &at, &at, 0,
+                                                        EK_LOCK_EXCLUSIVE, &error);
+  if (!scan)
+    return fail(error);
+  /* A buffer of its own: a long value in it would keep a snapshot for as long as the handle lives. */
+  ek_row *row= ek_row_new();
+  const int found= ek_scan_next(scan, row, &error);
+  ek_row_free(row);
+  ek_scan_free(scan);
+  if (found < 0)
+    return fail(error);
+  return found ? HA_ERR_FOUND_DUPP_KEY : 0;
 }
 
 /* A change is made. The stamp of a row that was read holds it now, not the lock of its scan. Rows of
