@@ -11,6 +11,7 @@
 #include "alter.h"
 #include "columns.h"
 #include "ddl.h"
+#include "settings.h"
 #include "transaction.h"
 #include <algorithm>
 #include <list>
@@ -69,7 +70,7 @@ class Build
 public:
   Build(THD *thd, const std::string &table) : thread_id(thd_get_thread_id(thd)), m_table(table)
   {
-    m_build= ek_build_new();
+    m_build= ek_build_new(lock_wait_ms(thd));
     error.kind= EK_OK;
     error.text[0]= error.index[0]= 0;
   }
@@ -482,8 +483,6 @@ void ha_evenkeel::report_build(TABLE *altered, Alter_inplace_info *info, Build *
   const ek_error &error= build->error;
   if (thd_kill_level(ha_thd()))
     my_error(ER_QUERY_INTERRUPTED, MYF(0));
-  else if (error.kind == EK_BUSY)
-    my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   else if (error.kind == EK_DUPLICATE)
   {
     const std::string index= without_mark(error.index);

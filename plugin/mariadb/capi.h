@@ -136,7 +136,7 @@ int64_t ek_estimate(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound 
                     const ek_bound *upper, ek_error *error);
 
 typedef struct ek_build ek_build;
-ek_build *ek_build_new(void);
+ek_build *ek_build_new(uint64_t wait_ms);
 void ek_build_free(ek_build *build);
 void ek_build_cancel(const ek_build *build);
 enum { EK_BUILD_IDLE= 0, EK_BUILD_WAITING, EK_BUILD_SCANNING, EK_BUILD_WRITING, EK_BUILD_CHECKING,

@@ -10,14 +10,20 @@ use evenkeel::{
     Result, TableChange, TableDef, Value, ValueRef,
 };
 use std::ffi::c_void;
+use std::time::Duration;
 
 /// Progress of a build of indexes, and the way to cancel it.
 pub struct EkBuild(BuildProgress);
 
-/// Makes the record of a build; free it with `ek_build_free`.
+/// Makes the record of a build, which waits `wait_ms` for each transaction in its way; free it with
+/// `ek_build_free`.
 #[unsafe(no_mangle)]
-pub extern "C" fn ek_build_new() -> *mut EkBuild {
-    catch(std::ptr::null_mut(), || Box::into_raw(Box::new(EkBuild(BuildProgress::default()))))
+pub extern "C" fn ek_build_new(wait_ms: u64) -> *mut EkBuild {
+    catch(std::ptr::null_mut(), || {
+        let progress = BuildProgress::default();
+        progress.set_lock_wait(Duration::from_millis(wait_ms));
+        Box::into_raw(Box::new(EkBuild(progress)))
+    })
 }
 
 /// Frees the record of a build that is over.

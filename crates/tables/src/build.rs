@@ -71,6 +71,8 @@ struct Progress {
     waits_for: Mutex<Option<Arc<Event>>>,
     /// Another phase begins.
     entered: Arc<Event>,
+    /// How long it waits for each transaction in its way, if not as the store does.
+    lock_wait: Mutex<Option<Duration>>,
 }
 
 /// Rows that a kind of work has done, and the time it took for them.
@@ -113,6 +115,12 @@ impl BuildProgress {
             4 => BuildPhase::Checking,
             _ => BuildPhase::Done,
         }
+    }
+
+    /// Sets how long the build waits for each transaction in its way and for another schema
+    /// change; else as long as transactions wait for locks.
+    pub fn set_lock_wait(&self, lock_wait: Duration) {
+        *self.inner.lock_wait.lock() = Some(lock_wait);
     }
 
     /// Rows read so far.
@@ -226,7 +234,7 @@ impl Store {
         progress: &BuildProgress,
     ) -> Result<()> {
         let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_ddl(name, &table)?;
+        let _ddl = self.lock_ddl_for(name, &table, self.build_wait(progress))?;
         let old = table.state();
         let mut def = (*old.shape.def).clone();
         let mut added = Vec::new();
@@ -281,10 +289,15 @@ impl Store {
         def.indexes.iter().filter(|i| added.contains(&i.id)).cloned().collect()
     }
 
+    fn build_wait(&self, progress: &BuildProgress) -> Duration {
+        progress.inner.lock_wait.lock().unwrap_or_else(|| self.lock_wait())
+    }
+
     /// The wait of a barrier: a lock wait with timeout, ended at once by `cancel` (F1).
     fn wait_writers(&self, table: &Table, progress: &BuildProgress) -> Result<()> {
         *progress.inner.waits_for.lock() = Some(table.users_event());
-        let waited = table.wait_writers(&self.rt, self.lock_wait(), &|| progress.check());
+        let wait = self.build_wait(progress);
+        let waited = table.wait_writers(&self.rt, wait, &|| progress.check());
         *progress.inner.waits_for.lock() = None;
         waited
     }

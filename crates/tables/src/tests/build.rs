@@ -225,6 +225,11 @@ fn a_build_waits_for_old_writers_and_is_cancelled_while_it_waits() {
         assert_eq!(error.code(), Code::TableBusy);
         assert!(rt.env.now_ns() - start >= 2_000_000_000);
         assert!(rt.stalls.get(Cause::Schema).us >= 1_900_000);
+        // Not longer than who asked for it says.
+        let (progress, start) = (BuildProgress::default(), rt.env.now_ns());
+        progress.set_lock_wait(Duration::from_millis(300));
+        assert_eq!(build(&db, &progress).unwrap_err().code(), Code::TableBusy);
+        assert!((300_000_000..1_000_000_000).contains(&(rt.env.now_ns() - start)));
         let progress = BuildProgress::default();
         let (other, rt2) = (progress.clone(), rt.clone());
         let canceller = rt.spawn("cancel", move || {
