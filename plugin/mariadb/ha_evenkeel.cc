@@ -221,10 +221,21 @@ int ha_evenkeel::extra(enum ha_extra_function what)
   return 0;
 }
 
+/* A row of long values keeps its snapshot, and what was read of them, while the handle waits in the
+   server's table cache. What the server has of it is a copy. */
+void ha_evenkeel::clear_rows()
+{
+  if (m_row)
+    ek_row_clear(m_row);
+  if (m_whole_row)
+    ek_row_clear(m_whole_row);
+}
+
 int ha_evenkeel::reset()
 {
   close_scan();
   end_own();
+  clear_rows();
   m_peek= m_replaces= false;
   m_ranges.dsmrr_close();
   m_key.clear();

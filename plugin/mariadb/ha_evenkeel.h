@@ -154,6 +154,7 @@ private:
   void remember_prefix(const uchar *key, key_part_map parts);
   int open_scan(const Bound &lower, const Bound &upper, bool backward);
   void close_scan();
+  void clear_rows();
   int lock_duplicate(const uchar *record);
   int next(uchar *record);
   int fill(uchar *record, const ek_row *row, bool key_only);

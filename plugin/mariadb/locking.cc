@@ -26,6 +26,7 @@ int ha_evenkeel::external_lock(THD *thd, int lock_type)
   {
     close_scan();
     end_own();
+    clear_rows();
     return 0;
   }
   if (lock_type == F_WRLCK)

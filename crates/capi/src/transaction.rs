@@ -364,6 +364,16 @@ pub unsafe extern "C" fn ek_row_free(row: *mut EkRow) {
     catch((), || drop(unsafe { Box::from_raw(row) }));
 }
 
+/// Empties a row buffer: it keeps no snapshot and no long value any more.
+///
+/// # Safety
+/// `row` is a row buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_clear(row: *mut EkRow) {
+    // SAFETY: by contract of the caller.
+    catch((), || unsafe { (*row).0.clear() });
+}
+
 /// The clustered key bytes of the row, until the buffer is filled again.
 ///
 /// # Safety

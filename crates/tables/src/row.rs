@@ -196,10 +196,11 @@ impl Row {
         }
     }
 
-    /// Empties it.
-    pub(crate) fn clear(&mut self) {
+    /// Empties it: it keeps no snapshot and no long value any more.
+    pub fn clear(&mut self) {
         self.source = Source::Empty;
         self.large = None;
+        self.values.clear();
     }
 
     /// Takes a table row.
