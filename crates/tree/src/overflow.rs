@@ -300,26 +300,46 @@ pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
 }
 
 /// The pages of a chain, as far as it is the one referred to: for checks, while others may free it.
+/// What is still in use when this returns was named; some pages may be named twice.
 ///
 /// # Errors
 /// Of pages; a chain cut short is no error.
 pub fn pages(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Result<()> {
-    let (mut at, mut left) = (Some(value.head), u64::from(value.len) + 1);
-    while let Some(page) = at.filter(|page| tree.pages().is_used_by(*page, tree.id())) {
+    let mut before = None;
+    // Who frees it takes its second page each time: a walk that steps on a page that has just gone
+    // has not seen what is behind, to which the first page leads now.
+    while let Some(second) = walk(tree, value, f)? {
+        if before.replace(second) == Some(second) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Names the pages of a chain. The second one, if a page is missing before the end.
+fn walk(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Result<Option<PageNo>> {
+    let (mut at, mut second, mut left) = (Some(value.head), None, u64::from(value.len) + 1);
+    while let Some(page) = at {
+        if !tree.pages().is_used_by(page, tree.id()) {
+            return Ok(second);
+        }
         let read = match tree.pages().read(page, Access::UseOnce) {
-            Err(_) if !tree.pages().is_used_by(page, tree.id()) => return Ok(()),
+            Err(_) if !tree.pages().is_used_by(page, tree.id()) => return Ok(second),
             read => read?,
         };
         let part = match OverflowPage::parse(&read) {
             Ok(part) if read.tree() == tree.id() && part.owner == value.owner => part,
-            _ => return Ok(()),
+            _ => return Ok(second),
         };
         f(page);
         left = left.saturating_sub(part.data.len() as u64);
         // A chain being written has no length yet: then its pages end it.
         at = part.next.filter(|_| left > 0);
+        second = second.or(at);
+        drop(read);
+        tree.trees().rt.step();
     }
-    Ok(())
+    Ok(None)
 }
 
 /// # Errors

@@ -2,8 +2,9 @@
 //! and so does the background.
 
 use super::*;
-use evenkeel_base::Code;
-use evenkeel_io::sim::SimEnv;
+use evenkeel_base::{Code, PageNo};
+use evenkeel_io::sim::{SimDisk, SimEnv, SimOptions};
+use std::collections::BTreeSet;
 
 const OWNER: Stamp = Stamp { txn: TxnId(5), undo_no: UndoNo(2) };
 
@@ -61,4 +62,46 @@ fn a_chain_that_goes_while_log_space_is_waited_for_is_gone() {
         assert_eq!(late.map_err(|e| e.code()), Ok(()));
         assert!(!db.rt.health.is_failed());
     })]);
+}
+
+/// A check that walks along a chain while it is freed names every page that is still in use.
+#[test]
+fn a_walk_beside_who_frees_misses_no_page() {
+    let gone_before_the_end = Arc::new(Mutex::new(0));
+    for seed in 0..100 {
+        let options = SimOptions { step_switch: 2, ..SimOptions::new(seed) };
+        let (sim, count) = (SimEnv::on(SimDisk::new(seed), options), gone_before_the_end.clone());
+        let env = sim.env();
+        sim.run(vec![Box::new(move || {
+            let db = Db::create(env, 256);
+            let tree = db.tree();
+            let value = chain(&tree, 120_000);
+            let all = walked(&tree, &value);
+            assert!(all.len() >= 29);
+            let other = tree.clone();
+            let free = move || overflow::free(&other, &value).unwrap();
+            let task = db.rt.spawn("free", free).unwrap();
+            loop {
+                let seen = walked(&tree, &value);
+                let used = |page: &&PageNo| tree.pages().is_used_by(**page, tree.id());
+                let left: Vec<_> = all.iter().filter(used).collect();
+                let missed: Vec<_> = left.iter().filter(|page| !seen.contains(**page)).collect();
+                assert!(missed.is_empty(), "seed {seed}: {missed:?} of {} left", left.len());
+                if left.is_empty() {
+                    break;
+                }
+                *count.lock() += u32::from(left.len() < all.len());
+                db.rt.step();
+            }
+            task.join().unwrap();
+        })]);
+    }
+    let walks = *gone_before_the_end.lock();
+    assert!(walks > 100, "{walks} walks met a chain that was being freed");
+}
+
+fn walked(tree: &Tree, value: &evenkeel_format::overflow::OverflowRef) -> BTreeSet<PageNo> {
+    let mut pages = BTreeSet::new();
+    overflow::pages(tree, value, &mut |page| _ = pages.insert(page)).unwrap();
+    pages
 }
