@@ -74,8 +74,9 @@ impl<'t> IndexRef<'t> {
         self.txn.locked_index_scan(&self.table, self.position, range, direction, locking)
     }
 
-    /// About how many rows a range holds: counted if they are few, else estimated; never 0 unless
-    /// certain.
+    /// About how many rows a range holds: counted if they are few, else estimated, within a factor
+    /// of two where few of the range were deleted or got other keys of late; what was, may count
+    /// along, or hide as many others, until the index is merged. Never 0 unless certain.
     ///
     /// # Errors
     /// As `scan`.

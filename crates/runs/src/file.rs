@@ -215,6 +215,23 @@ impl Segment {
         Ok(start..fences.place(fences.block_of(low)).0)
     }
 
+    /// About how many of its entries lie at or above `low` and below `high`; 0 only if none does.
+    pub(crate) fn entries_between(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
+        let info = &self.info;
+        if &info.max_key[..] < low || high.is_some_and(|high| &info.min_key[..] >= high) {
+            return Ok(0);
+        }
+        if low <= &info.min_key[..] && high.is_none_or(|high| &info.max_key[..] < high) {
+            return Ok(info.entries.max(1));
+        }
+        let fences = self.fences()?;
+        let from = fences.block_of(low);
+        let to = high.map_or(fences.blocks() - 1, |high| fences.block_of(high));
+        // Half of the first and half of the last block, on average.
+        let halves = 1 + 2 * u64::from(to.saturating_sub(from));
+        Ok((info.entries * halves / (2 * u64::from(info.blocks.max(1)))).max(1))
+    }
+
     fn id(&self, kind: EnvelopeKind, position: u64, number: u32) -> EnvelopeId {
         let RunFile { number: file, database, .. } = *self.file;
         EnvelopeId { database, kind, file, position, index: self.info.index, number }

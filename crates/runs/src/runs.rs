@@ -493,7 +493,9 @@ impl Runs {
         Ok(None)
     }
 
-    /// Rows in a range, estimated from fences and leaves of memtables; never 0 unless certain.
+    /// Rows in a range, estimated from fences and leaves of memtables; never 0 unless certain. A
+    /// deleted one counts for as long as no merge has taken it away where runs alone do not tell
+    /// which of their entries delete.
     ///
     /// # Errors
     /// Of reading fences.
@@ -503,23 +505,21 @@ impl Runs {
         if high.as_ref().is_some_and(|high| *high <= low) {
             return Ok(0);
         }
-        let mut rows = 0;
-        for (run, segment) in view.runs.iter().flat_map(|r| r.segments.iter().map(move |s| (r, s)))
-        {
-            let (info, low) = (&segment.info, low.as_slice().max(&run.low));
-            let is_above = high.as_ref().is_some_and(|h| info.min_key >= *h || &h[..] <= low);
-            if &info.max_key[..] < low || is_above {
-                continue;
+        let low = low.as_slice();
+        // From the oldest run on: rows in the range, and all rows. A delete hides a row beneath.
+        let (mut rows, mut all) = (0u64, 0u64);
+        for run in view.runs.iter().rev() {
+            let (mut there, mut entries, mut deletes) = (0, 0, 0);
+            for segment in &run.segments {
+                there += segment.entries_between(low.max(&run.low), high.as_deref())?;
+                entries += segment.info.entries;
+                deletes += segment.info.deletes;
             }
-            let fences = segment.fences()?;
-            let from = fences.block_of(low);
-            let to = high.as_ref().map_or(fences.blocks() - 1, |h| fences.block_of(h));
-            // Half of the first and half of the last block, on average.
-            let halves = 1 + 2 * u64::from(to.saturating_sub(from));
-            let net = info.entries.saturating_sub(2 * info.deletes).max(1);
-            rows += (net * halves / (2 * u64::from(info.blocks))).max(1);
+            let hidden = hidden(there, entries, deletes, rows, all);
+            rows = (rows + there).saturating_sub(2 * hidden).max(u64::from(rows + there > 0));
+            all = (all + entries).saturating_sub(2 * deletes);
         }
-        let in_memory = |m: &Arc<Memtable>| m.estimate(index, &low, high.as_deref());
+        let in_memory = |m: &Arc<Memtable>| m.estimate(index, low, high.as_deref());
         Ok(rows + view.memtables.iter().map(in_memory).sum::<u64>())
     }
 
@@ -661,4 +661,14 @@ impl Runs {
     pub(crate) fn commits(&self) -> &dyn CommitTable {
         &*self.commits
     }
+}
+
+/// How many deletes of a run lie in a range of which it has `there` of its `entries`, `deletes` of
+/// them deletes, over `rows` of `all` rows: as many as it deletes of all others, as far as that
+/// can be.
+fn hidden(there: u64, entries: u64, deletes: u64, rows: u64, all: u64) -> u64 {
+    let most = there.min(deletes).min(rows);
+    let least = there.saturating_sub(entries.saturating_sub(deletes)).min(most);
+    let even = u128::from(deletes) * u128::from(rows) / u128::from(all.max(1));
+    u64::try_from(even).unwrap_or(most).clamp(least, most)
 }

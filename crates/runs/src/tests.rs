@@ -5,6 +5,7 @@ mod builds;
 mod cold;
 mod crash;
 mod damaged;
+mod estimates;
 mod keeping_up;
 mod model;
 mod parts;
