@@ -290,7 +290,10 @@ static bool is_one_value(const Field *field)
     return false;
   if (field->cmp_type() != TIME_RESULT || given->expr->cmp_type() != TIME_RESULT)
     return false;
-  return !given->expr->save_in_field_no_warnings(const_cast<Field *>(field), false);
+  if (given->expr->save_in_field_no_warnings(const_cast<Field *>(field), false))
+    return false;
+  /* NULL is taken for another value where a column has none; copying refuses it. */
+  return field->real_maybe_null() || !given->expr->null_value;
 }
 
 /* The value that rows which are there show for a new column; false if that is not one value. */

@@ -248,9 +248,10 @@ pub unsafe extern "C" fn ek_drop_table(
     unsafe {
         fence(error, -1, || {
             let name = name.text()?;
-            waiting(wait, |how| match wait.as_ref().and_then(|given| given.txn.as_mut()) {
-                Some(txn) if !txn.is_ended() => txn.get()?.drop_table(name, how),
-                _ => (*db).0.drop_table_with(name, how),
+            let own = wait.as_ref().and_then(|given| given.txn.as_mut());
+            waiting(wait, |how| match own.and_then(|txn| txn.get().ok()) {
+                Some(txn) => txn.drop_table(name, how),
+                None => (*db).0.drop_table_with(name, how),
             })
             .map(|()| 0)
         })

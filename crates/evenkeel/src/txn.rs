@@ -173,7 +173,7 @@ impl Txn {
     /// ```
     ///
     /// # Errors
-    /// As `Database::drop_table_with`; `TransactionEnded`.
+    /// As `Database::drop_table_with`.
     pub fn drop_table(&mut self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         self.engine.check_open()?;
         check_writable(&self.engine)?;

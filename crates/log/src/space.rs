@@ -168,7 +168,10 @@ impl Space {
     /// The log begins with what was found: everything from `oldest` on.
     pub(crate) fn found(&mut self, oldest: Lsn, end: Lsn) {
         self.checkpoint = oldest;
-        self.limits = self.limits_set.with_found(end.0.saturating_sub(oldest.0));
+        let age = end.0.saturating_sub(oldest.0);
+        if age > self.limits_set.user {
+            self.limits = self.limits_set.with_found(age);
+        }
     }
 
     /// The checkpoint moves.

@@ -229,10 +229,11 @@ impl Checker<'_> {
         }
         let mut problems = report.problems;
         for page in used.without(&reached) {
-            if !pages.is_used_by(page, tree.id()) {
-                continue;
-            }
-            if pages.read(page, evenkeel_pages::Access::UseOnce)?.lsn() < began {
+            let lsn = match pages.read(page, evenkeel_pages::Access::UseOnce) {
+                _ if !pages.is_used_by(page, tree.id()) => continue,
+                read => read?.lsn(),
+            };
+            if lsn < began {
                 let what = "in use and unreachable".to_string();
                 problems.push(Problem { page, what });
             }

@@ -168,12 +168,16 @@ impl Transaction {
 
     /// Drops a table that it may have used itself, of which it has no open scan: only others are
     /// waited for. Not a part of the transaction: the table is gone however it ends, and with it
-    /// all that was changed in it.
+    /// all that was changed in it. One that a deadlock has ended may drop tables still.
     ///
     /// # Errors
-    /// As `Store::drop_table_with`; `TransactionEnded`.
+    /// As `Store::drop_table_with`.
     pub fn drop_table(&mut self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
-        self.check_open()?;
+        if self.is_ended() {
+            // Where a scan met the deadlock, it uses its tables until it hears of it.
+            self.end_aborted()?;
+            return self.store.drop_table_with(name, wait);
+        }
         let table = self.store.table(name)?;
         let wait = SchemaWait { own: Some(self.number), ..*wait };
         self.store.drop_table_with(name, &wait)?;

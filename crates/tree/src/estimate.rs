@@ -119,12 +119,20 @@ impl Tree {
         Ok(sum)
     }
 
+    /// Level of the root. Merges may lower the tree at any moment: `find_if_high` tells.
+    fn top(&self) -> Result<u8> {
+        Ok(Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level())
+    }
+
     /// Bytes used and bytes of a leaf, and how many it stands for: one over its chance.
     fn draw_leaf(&self, draw: &mut dyn FnMut(usize) -> usize) -> Result<(usize, usize, f64)> {
-        let mut level = Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level();
+        let mut level = self.top()?;
         let (mut key, mut leaves) = (Vec::new(), 1.0);
         loop {
-            let page = self.find(Goal::At(&key), level, Access::UseOnce)?;
+            let Some(page) = self.find_if_high(Goal::At(&key), level, Access::UseOnce)? else {
+                (level, key, leaves) = (self.top()?, Vec::new(), 1.0);
+                continue;
+            };
             let node = Node::parse(&page)?;
             if level == 0 || node.count() == 0 {
                 return Ok((node.used_bytes(), node.payload_bytes(), leaves));
@@ -188,7 +196,7 @@ impl Tree {
             for (goal, slots) in sides.into_iter().filter(|(_, slots)| !slots.is_empty()) {
                 let wanted = left.div_ceil(others);
                 others -= 1;
-                let page = self.find(goal, level, Access::Normal)?;
+                let Some(page) = self.find_if_high(goal, level, Access::Normal)? else { continue };
                 let node = Node::parse(&page)?;
                 let begins = |slot| if slot == 0 { node.low().to_vec() } else { node.key(slot) };
                 let there = spread(slots, wanted).filter(|slot| *slot < node.count());
@@ -207,7 +215,7 @@ impl Tree {
     fn count_down(&self, key: &[u8], level: u8, seen: &mut [Seen]) -> Result<()> {
         for level in (0..=level).rev() {
             let access = if level == 0 { Access::UseOnce } else { Access::Normal };
-            let page = self.find(Goal::At(key), level, access)?;
+            let Some(page) = self.find_if_high(Goal::At(key), level, access)? else { continue };
             let seen = &mut seen[usize::from(level)];
             seen.nodes += 1.0;
             seen.count += Node::parse(&page)?.count() as f64;
@@ -219,9 +227,13 @@ impl Tree {
     /// the key, and the key itself with `behind`.
     fn dive(&self, goal: Goal<'_>, behind: bool) -> Result<Vec<Place>> {
         let mut path = Vec::new();
-        let mut level = Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level();
+        let mut level = self.top()?;
         loop {
-            let page = self.find(goal, level, Access::Normal)?;
+            let Some(page) = self.find_if_high(goal, level, Access::Normal)? else {
+                path.clear();
+                level = self.top()?;
+                continue;
+            };
             let node = Node::parse(&page)?;
             let slot = match goal {
                 _ if level > 0 => goal.child_slot(&node),
@@ -252,10 +264,13 @@ impl Tree {
     /// # Errors
     /// Of pages.
     pub fn draw(&self, draw: &mut dyn FnMut(usize) -> usize) -> Result<Option<(Vec<u8>, f64)>> {
-        let mut level = Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level();
+        let mut level = self.top()?;
         let (mut key, mut rows) = (Vec::new(), 1.0);
         loop {
-            let page = self.find(Goal::At(&key), level, Access::Normal)?;
+            let Some(page) = self.find_if_high(Goal::At(&key), level, Access::Normal)? else {
+                (level, key, rows) = (self.top()?, Vec::new(), 1.0);
+                continue;
+            };
             let node = Node::parse(&page)?;
             if node.count() == 0 {
                 return Ok(None);
@@ -278,7 +293,7 @@ impl Tree {
     /// # Errors
     /// Of pages.
     pub fn split_points(&self, ranges: usize) -> Result<Vec<Vec<u8>>> {
-        let mut level = Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level();
+        let mut level = self.top()?;
         let mut keys = Vec::new();
         while level > 0 && keys.len() + 1 < ranges {
             keys = self.separators(level)?;
@@ -295,7 +310,9 @@ impl Tree {
     fn separators(&self, level: u8) -> Result<Vec<Vec<u8>>> {
         let (mut keys, mut from) = (Vec::<Vec<u8>>::new(), Vec::new());
         loop {
-            let page = self.find(Goal::At(&from), level, Access::Normal)?;
+            let Some(page) = self.find_if_high(Goal::At(&from), level, Access::Normal)? else {
+                return Ok(keys);
+            };
             let node = Node::parse(&page)?;
             for slot in 0..node.count() {
                 let key = node.key(slot);

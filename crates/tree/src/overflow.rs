@@ -84,7 +84,7 @@ impl OverflowWriter {
     /// Appends bytes.
     ///
     /// # Errors
-    /// `ValueTooLong` beyond 4 GiB - 1; those of log and pages.
+    /// `ValueTooLong` beyond 4 GiB - 1; `TreeGone`; those of log and pages.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         check_len(self.len + bytes.len() as u64)?;
         let max = data_bytes_max(&self.tree);
@@ -106,6 +106,10 @@ impl OverflowWriter {
         let mut reserved = tree.reserve_log()?;
         let mut mtr = tree.pages().begin(2)?;
         let last = self.last.map(|last| mtr.write(last)).transpose()?;
+        // The tree may have been dropped since: its pages are others' now, or nobody's.
+        if last.is_some_and(|last| mtr.tree(last) != tree.id() || !self.owns(mtr.page(last))) {
+            return Err(Error::new(Code::TreeGone).with("tree", tree.id()));
+        }
         let slot = mtr.alloc(tree.id(), self.last)?;
         let page = mtr.page_no(slot);
         if let Some(mut watch) = self.watch.take() {
@@ -136,6 +140,10 @@ impl OverflowWriter {
         self.position += 1;
         self.data.clear();
         Ok(())
+    }
+
+    fn owns(&self, page: &[u8]) -> bool {
+        OverflowPage::parse(page).is_ok_and(|page| page.owner == self.owner)
     }
 
     /// Ends the value.

@@ -90,11 +90,14 @@ impl Bed {
     }
 }
 
-/// In one run, then in the memtable alone.
+/// The key of the nth row.
+type Maker = fn(u64, &mut Random) -> u64;
+
+/// In the memtable alone, then in one run.
 #[test]
 fn of_even_and_uneven_keys() {
     let mut random = Random(3);
-    let makers: [(&str, fn(u64, &mut Random) -> u64); 3] = [
+    let makers: [(&str, Maker); 3] = [
         ("in order", |n, _| n),
         ("even", |_, random| random.next() >> 1),
         // Most have much in common with others; a few are anywhere.

@@ -1,8 +1,9 @@
 //! Schema changes: tables, columns, indexes built while writers go on.
 
 use super::*;
-use evenkeel_base::Code;
+use evenkeel_base::{Code, Kind};
 use evenkeel_io::Rng;
+use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
 
 fn filled(db: &Db, name: &str, rows: i64) -> Arc<Table> {
@@ -60,6 +61,42 @@ fn a_table_in_use_is_not_dropped() {
 }
 
 /// Its changes go with the table, those in other tables do not, however the transaction ends.
+/// A scan that meets a deadlock aborts its transaction, which hears of it later: by then the table
+/// that it fills may be dropped.
+#[test]
+fn a_transaction_that_a_scan_has_ended_drops_a_table_that_it_uses() {
+    let db = Db::create(Arc::new(MemEnv::new()), SMALL);
+    let other = filled(&db, "other", 5);
+    let table = db.store.create_table("t", &spec()).unwrap();
+    let mut light = db.begin();
+    let lock = |txn: &mut Transaction, to: i64| {
+        let upper = [ValueRef::Int(to)];
+        let range = Range { lower: Bound::Unbounded, upper: Bound::Included(&upper) };
+        let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+        let mut scan = txn.locked_scan(&other, range, Direction::Forward, locking)?;
+        while scan.next(&mut Row::new())? {}
+        Result::Ok(())
+    };
+    lock(&mut light, 0).unwrap();
+    light.use_table(&table).unwrap();
+    let mut heavy = db.begin();
+    for id in 1..5i64 {
+        heavy.update(&other, &[id.into()], &[(1, 7i64.into())]).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| heavy.update(&other, &[0i64.into()], &[(1, 7i64.into())]));
+        while db.store.txns.waiting() < 1 {
+            std::thread::yield_now();
+        }
+        let error = lock(&mut light, 4).unwrap_err();
+        assert_eq!(error.kind(), Kind::Deadlock, "{error}");
+        let wait = SchemaWait { timeout: Some(Duration::from_millis(30)), ..SchemaWait::default() };
+        light.drop_table("t", &wait).unwrap();
+        assert!(waits.join().unwrap().unwrap());
+    });
+    assert_eq!(db.store.table_names(), ["other"]);
+}
+
 #[test]
 fn a_transaction_drops_a_table_that_it_uses() {
     let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };

@@ -64,6 +64,28 @@ fn a_chain_that_goes_while_log_space_is_waited_for_is_gone() {
     })]);
 }
 
+/// A table may be dropped by the transaction that writes a value of it: what comes then is refused,
+/// whoever has the pages.
+#[test]
+fn a_value_whose_pages_are_gone_is_not_written_on() {
+    let db = Db::create(Arc::new(evenkeel_io::MemEnv::new()), 256);
+    let tree = db.tree();
+    let mut writer = OverflowWriter::new(&tree, OWNER);
+    writer.write(&vec![7; 3 * PAGE]).unwrap();
+    let used = db.pages.used_by(tree.id());
+    let last = used.without(&Default::default()).last().expect("the page written last");
+    let other = chain(&tree, 0).head;
+    let mut reserved = tree.reserve_log().unwrap();
+    let mut mtr = db.pages.begin(3).unwrap();
+    let slot = mtr.write(last).unwrap();
+    mtr.free(slot).unwrap();
+    mtr.page_mut(slot)[0] = 0;
+    mtr.commit(&mut reserved);
+    let error = writer.write(&vec![7; 3 * PAGE]).unwrap_err();
+    assert_eq!(error.code(), Code::TreeGone, "{error}");
+    assert!(!db.rt.health.is_failed() && tree.pages().is_used_by(other, tree.id()));
+}
+
 /// A check that walks along a chain while it is freed names every page that is still in use.
 #[test]
 fn a_walk_beside_who_frees_misses_no_page() {
