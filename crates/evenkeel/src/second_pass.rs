@@ -279,13 +279,8 @@ mod tests {
     /// Each helper gets the records of its pages, those in log order, and no other.
     #[test]
     fn records_are_dealt_by_page() {
-        let mut random = 0x9E37_79B9_7F4A_7C15u64;
-        let mut below = |n: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % n
-        };
+        let mut random = evenkeel_io::Rng::new(1);
+        let mut below = |n: u64| random.below(n);
         let mut stretch = Stretch::default();
         for round in 0..4 {
             let mut model: Vec<(Lsn, Vec<PageNo>)> = Vec::new();

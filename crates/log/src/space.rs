@@ -5,6 +5,9 @@
 //! user trigger < system limit < checkpoint limit <= log_bytes - 2 segments
 //! ```
 //!
+//! A log found older than that (`log_size` was larger) has higher limits for all but users, which
+//! fall as its checkpoint moves.
+//!
 //! A reservation is granted when its bytes, with all bytes reserved before, fit (1) the buffer,
 //! (2) the prepared segments, (3) the limit of the log age of its share. Users leave two prepared
 //! segments alone (G4). System reservations are held by open transactions for long, so they never
@@ -248,6 +251,34 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A log of an age that its size allows has the limits of its size, whatever its age; one that
+    /// is older has room for recovery and a checkpoint, and falls to those as that moves.
+    #[test]
+    fn limits_follow_a_log_that_is_too_old() {
+        let set = Limits::new(512 << 20, 32 << 20);
+        let end = Lsn(2 << 30);
+        let of_age = |age| {
+            let mut space = Space::new(set, end, 480, 8 << 20);
+            space.found(Lsn(end.0 - age), end);
+            space
+        };
+        assert_eq!((of_age(0).limits, of_age(set.user).limits), (set, set));
+        let mut space = of_age(1 << 30);
+        let found = space.limits;
+        assert_eq!(found.user, set.user);
+        assert!(found.system >= (1 << 30) + space.largest(Share::System));
+        assert_eq!(found.checkpoint - found.system, set.checkpoint - set.system);
+        let mut before = found;
+        for age in [900 << 20, 600 << 20, set.user, 100 << 20] {
+            space.move_checkpoint(Lsn(end.0 - age), end);
+            assert!(space.limits.system <= before.system && space.limits.system >= set.system);
+            before = space.limits;
+        }
+        assert_eq!(space.limits, set);
+        space.move_checkpoint(Lsn(end.0 - 50), Lsn(end.0 + (1 << 30)));
+        assert_eq!(space.limits, set, "never up again");
+    }
 
     #[test]
     fn delay_follows_bytes_and_age() {

@@ -6,10 +6,10 @@ use crate::{Access, Pages, SPACE_LOG_BYTES, SpaceStats};
 use evenkeel_base::{Beat, Cause, Code, Error, Result, TreeId};
 use evenkeel_format::page;
 use evenkeel_format::space::{ExtentState, MAX_SEGMENTS, SEGMENT_EXTENTS};
-use evenkeel_io::{AlignedBuf, Class, Event};
+use evenkeel_io::{AlignedBuf, Class, Event, EventLatch};
 use evenkeel_log::Share;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// A file grows by this share of the space, between 1 and `GROW_MAX` extents.
@@ -18,30 +18,14 @@ const GROW_MAX: u32 = 64;
 /// Extents one reclaim beat finishes.
 const RECLAIM_EXTENTS: usize = 8;
 
-/// One thread at a time grows the space; the others wait on the event.
+/// One thread at a time grows the space; the others wait.
 #[derive(Default)]
 pub(crate) struct Growth {
-    busy: AtomicBool,
-    done: Arc<Event>,
+    latch: EventLatch,
     pub reclaim: Arc<Event>,
 }
 
-struct Growing<'a>(&'a Growth);
-
-impl Drop for Growing<'_> {
-    fn drop(&mut self) {
-        self.0.busy.store(false, SeqCst);
-        self.0.done.notify();
-    }
-}
-
 impl Pages {
-    fn begin_growing(&self) -> Growing<'_> {
-        let free = || !self.growth.busy.swap(true, SeqCst);
-        self.rt.wait_until(&self.growth.done, Cause::DeviceSlow, free);
-        Growing(&self.growth)
-    }
-
     /// Sees to it that `want` extents can be given out.
     ///
     /// # Errors
@@ -50,7 +34,7 @@ impl Pages {
         if self.space.ready() >= want {
             return Ok(());
         }
-        let _growing = self.begin_growing();
+        let _growing = self.growth.latch.lock(&self.rt, Cause::DeviceSlow);
         while self.space.ready() < want {
             self.rt.health.check_writable()?;
             match self.space.take_punched() {

@@ -471,13 +471,8 @@ mod tests {
     /// The same as a stable sort of each change, however the log mixes the pages.
     #[test]
     fn changes_by_page_are_in_log_order() {
-        let mut random = 0x9E37_79B9_7F4A_7C15u64;
-        let mut below = |n: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % n
-        };
+        let mut random = evenkeel_io::Rng::new(1);
+        let mut below = |n: u64| random.below(n);
         for round in 0..200 {
             let (mut changes, mut page) = (Changes::with_capacity(round), PageNo(0));
             for lsn in 1..=round as u64 {

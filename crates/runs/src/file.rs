@@ -228,8 +228,9 @@ impl Segment {
         let from = fences.block_of(low);
         let to = high.map_or(fences.blocks() - 1, |high| fences.block_of(high));
         // Half of the first and half of the last block, on average.
-        let halves = 1 + 2 * u64::from(to.saturating_sub(from));
-        Ok((info.entries * halves / (2 * u64::from(info.blocks.max(1)))).max(1))
+        let halves = 1 + 2 * u128::from(to.saturating_sub(from));
+        let there = u128::from(info.entries) * halves / (2 * u128::from(info.blocks.max(1)));
+        Ok((there as u64).max(1))
     }
 
     fn id(&self, kind: EnvelopeKind, position: u64, number: u32) -> EnvelopeId {

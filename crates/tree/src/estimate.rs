@@ -43,7 +43,7 @@ struct Seen {
 /// About how many rows lie between two paths; `seen` is known of nodes between them, by level.
 fn rows_between(low: &[Place], high: &[Place], seen: &[Seen]) -> u64 {
     if low.len() != high.len() {
-        return 1; // The tree grew in between.
+        return 1; // The tree grew or was lowered in between.
     }
     let Some(fork) = (0..low.len()).find(|i| low[*i].slot != high[*i].slot) else {
         return 0;
