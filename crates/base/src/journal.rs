@@ -26,19 +26,22 @@ pub enum Law {
     Credit,
     /// Whether ingest in debt has credit for its bytes.
     Debt,
+    /// The pace of ingest while merges are under way.
+    Pace,
     /// How long a reservation of log bytes is delayed, and whether it waits.
     LogSpace,
 }
 
 impl Law {
     /// All laws.
-    pub const ALL: [Law; 7] = [
+    pub const ALL: [Law; 8] = [
         Law::Flush,
         Law::Merge,
         Law::Governor,
         Law::Handover,
         Law::Credit,
         Law::Debt,
+        Law::Pace,
         Law::LogSpace,
     ];
 
@@ -51,6 +54,7 @@ impl Law {
             Law::Handover => "handover",
             Law::Credit => "credit",
             Law::Debt => "debt",
+            Law::Pace => "pace",
             Law::LogSpace => "log_space",
         }
     }
@@ -108,7 +112,9 @@ impl Law {
                     "rate_columnar",
                 ],
             ),
-            Law::Handover | Law::Credit | Law::Debt | Law::LogSpace => self.throttle_fields(),
+            Law::Handover | Law::Credit | Law::Debt | Law::Pace | Law::LogSpace => {
+                self.throttle_fields()
+            }
         }
     }
 
@@ -141,6 +147,7 @@ impl Law {
                 &["credit_bytes", "unpaid_bytes"],
             ),
             Law::Debt => (&["credit_bytes", "wanted_bytes"], &["granted", "left_bytes"]),
+            Law::Pace => (&["runs", "merge_bytes_per_sec", "merge_bytes_per_kib"], &["ns_per_kib"]),
             Law::LogSpace => (
                 &["limit_bytes", "age_bytes", "reserved_bytes", "wanted_bytes"],
                 &["delay_ns", "waits"],

@@ -5,7 +5,7 @@ use crate::balance::Division;
 use crate::ballast::Ballast;
 use crate::checkpoint::{Checkpointer, Recorder};
 use crate::lending::Lending;
-use crate::options::Options;
+use crate::options::{MERGE_HELPERS, Options};
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::set::Present;
 use crate::shares::{self, Shares};
@@ -364,9 +364,7 @@ impl Engine {
         sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
         let r = self.runs.clone();
         sup.start("ek-flush", r.flush_event(), self.required("flush", move || r.flush_beat()))?;
-        let r = self.runs.clone();
-        let rest = move || r.next_merge_in();
-        sup.start_timed("ek-merge", self.runs.merge_event(), self.merging(), rest)?;
+        self.start_mergers()?;
         if let Some(b) = self.ballast.clone() {
             let b2 = b.clone();
             sup.start_timed("ek-ballast", b.event(), move || b.beat(), move || b2.rest())?;
@@ -415,6 +413,19 @@ impl Engine {
         };
         let undo = self.required("undo", undo);
         sup.start_timed("ek-undo", self.txns.event(), undo, rest)
+    }
+
+    fn start_mergers(&self) -> Result<()> {
+        let r = self.runs.clone();
+        let (event, rest) = (r.merge_event(), move || r.next_merge_in());
+        self.supervisor.start_timed("ek-merge", event, self.merging(), rest)?;
+        for name in &MERGE_HELPERS[..self.options.merge_helpers()] {
+            let (r, same) = (self.runs.clone(), self.runs.clone());
+            let beat = move || r.merge_help_beat();
+            let beat = self.required_if(name, move || same.needs_space(), beat);
+            self.supervisor.start(name, self.runs.help_event(), beat)?;
+        }
+        Ok(())
     }
 
     /// Work that must go on when the disk is full may use the ballast.

@@ -14,6 +14,9 @@ const MIB: u64 = 1 << 20;
 
 /// Threads of one index build at most.
 const BUILD_THREADS_MAX: usize = 4;
+/// Threads that have beats of merges beside the one that begins them.
+pub(crate) const MERGE_HELPERS: [&str; 4] =
+    ["ek-merge-2", "ek-merge-3", "ek-merge-4", "ek-merge-5"];
 
 /// One setting, for checks and documentation.
 #[derive(Clone, Copy, Debug)]
@@ -235,6 +238,13 @@ impl Options {
     pub(crate) fn environment(&self, path: &Path) -> Arc<dyn Env> {
         let env = self.base_environment(path);
         if self.read_only { Arc::new(OverlayEnv::new(env)) } else { env }
+    }
+
+    /// Threads beside the one that begins merges: one of these waits for the disk where the other
+    /// computes, and a half of the cores is left to others.
+    pub(crate) fn merge_helpers(&self) -> usize {
+        let cores = if self.env.is_some() { 2 } else { evenkeel_io::real::cores() };
+        (cores / 2).clamp(1, MERGE_HELPERS.len())
     }
 
     /// Threads of one index build. A given environment has no known number of cores; it may be

@@ -40,8 +40,7 @@ impl RowBytes {
 /// of six tiers makes merges smaller than fan-in 4: four times the size cost 2.3 passes, not 0.7.
 /// The numbers are fitted to what the policy does with merges that take no time.
 pub fn passes(ratio: f64) -> f64 {
-    let tiers = tiers(ratio);
-    2.1 + 0.7 * tiers + 1.6 * (tiers - 2.6).max(0.0)
+    1.0 + evenkeel_runs::passes(ratio)
 }
 
 /// Tiers above the bottom run: each holds runs four times the size of those of the one before.

@@ -1,5 +1,6 @@
 //! Reserving memtable bytes (G1): hand-over, delays, waits for memtable space and merge credit.
 //!
+//! Pace: while merges of an index with `RUNS_PACED` runs are under way, ingest has theirs (`pace`).
 //! Memory: at most three generations. With two sealed ones waiting, an operation is delayed in
 //! proportion to its bytes and to how full the active one is (at most 1 ms); when that is full, it
 //! waits for a flush. Debt: once an index has `RUNS_TRIGGER` runs, ingest spends credit that merges
@@ -10,7 +11,7 @@
 
 use crate::Runs;
 use crate::memtable::Memtable;
-use crate::policy::{RUNS_LIMIT, RUNS_TRIGGER};
+use crate::policy::{RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER};
 use crate::state::{Index, State};
 use crate::throttle::{self, Generations, Room};
 use evenkeel_base::journal::Law;
@@ -71,6 +72,10 @@ impl Runs {
             return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
         }
         self.rt.check_write()?;
+        let wait_ns = self.pace.take(wanted, || self.now_ns());
+        if wait_ns > 0 {
+            self.rt.delay(Duration::from_nanos(wait_ns), Cause::MergeDebt);
+        }
         if self.in_debt.load(Ordering::Relaxed) {
             self.wait_for(Cause::MergeDebt, || self.spend_credit(wanted))?;
         }
@@ -242,9 +247,12 @@ impl Runs {
             let sealed = state.memtables.len() - 1;
             room_bytes(most, sealed, state.memtables[0].bytes(), self.generation_bytes())
         };
-        let before = self.credit.load(Ordering::SeqCst);
-        let paid = throttle::credit(unpaid, done, left, debtors, room, before);
-        self.credit.fetch_add(paid.credit, Ordering::SeqCst);
+        let pays = |before| throttle::credit(unpaid, done, left, debtors, room, before);
+        let new = |before: u64| Some(before + pays(before).credit);
+        // Several threads merge: what they give together fits below the limit too.
+        let issued = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, new);
+        let (Ok(before) | Err(before)) = issued;
+        let paid = pays(before);
         self.rt.journal.note(Law::Credit, self.now_ns(), || {
             (vec![unpaid, done, left, debtors, room, before], vec![paid.credit, paid.unpaid])
         });
@@ -268,6 +276,12 @@ impl Runs {
             self.credit.store(0, Ordering::SeqCst);
         }
         self.in_debt.store(debtors > 0, Ordering::SeqCst);
+        let depths = state.high.iter().filter_map(|id| state.indexes.get(id)).map(Index::depth);
+        let is_high = depths.max().unwrap_or(0) >= RUNS_HELP;
+        if !self.is_help_wanted.swap(is_high, Ordering::SeqCst) && is_high {
+            self.help_event.notify();
+        }
+        self.set_pace(state);
     }
 
     /// A merge cannot go on (a damaged run): ingest must not wait for it.

@@ -176,7 +176,9 @@ impl Runs {
         {
             let mut state = self.state.write();
             if let Some((file, slices)) = added {
+                let new: Vec<_> = slices.iter().map(|s| (s.index, s.bytes())).collect();
                 state.add_file(&file, slices);
+                self.note_flushed(&state, memtable.bytes(), &new);
             }
             Arc::make_mut(&mut state.memtables).retain(|m| !Arc::ptr_eq(m, memtable));
             state.flushed = state.flushed.max(memtable.number());

@@ -34,6 +34,7 @@ mod leaves;
 mod leaves_tests;
 mod memtable;
 mod merge;
+mod pace;
 mod parked;
 mod pins;
 mod policy;
@@ -55,12 +56,12 @@ pub use build::{BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted}
 pub use credit::{MemReserved, credit_bytes, pays_bytes, room_bytes};
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
-pub use policy::{FREES_NOTHING, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run};
+pub use policy::{FREES_NOTHING, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes};
 pub use policy::{Turn, decide_merge, next_merge};
 pub use prune::{Asked, Summary, SummaryBuilder};
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
-pub use throttle::{GENERATIONS_MAX, decide as decide_throttle, tight_ns};
+pub use throttle::{GENERATIONS_MAX, decide as decide_throttle, pace_ns, tight_ns};
 pub use unique::UniqueGuard;
 
 use evenkeel_base::{IndexId, Lsn, Result};

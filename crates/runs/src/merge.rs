@@ -5,17 +5,19 @@
 
 mod install;
 mod job;
+mod jobs;
 mod relink;
 mod together;
 
 pub(crate) use job::{MergeJob, READ_AHEAD};
+pub(crate) use jobs::MergeJobs;
 pub(crate) use together::Together;
 
 use crate::Runs;
 use crate::chain::Rules;
 use crate::file::Run;
-use crate::policy::{FREES_NOTHING, Facts, Rest, Spare, Turn, bytes_per_run, choose};
-use crate::policy::{TIER_RUNS_SHORT, next_merge, next_rest, numbers, spare_beside};
+use crate::policy::{FREES_NOTHING, Facts, Rest, Spare, TIER_RUNS_SHORT, Turn, bytes_per_run};
+use crate::policy::{choose, next_rest, numbers, spare_beside};
 use crate::state::{Index, READ, State};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
@@ -164,40 +166,81 @@ impl Runs {
         if self.together_beat(seat.is_some())? {
             return Ok(Beat::More);
         }
-        let job = {
-            let mut jobs = self.merge_jobs.lock();
-            let waiting = jobs.iter().map(MergeJob::turn);
-            next_merge(waiting, seat.is_none()).map(|i| jobs.swap_remove(i))
-        };
+        let job = self.merge_jobs.lock().take(seat.is_none());
         let must_wait = match &job {
             Some(job) => !job.purpose.required,
             None => self.are_together_waiting() || (spare != Spare::None && self.is_rest_wanted()),
         };
         if must_wait && seat.is_none() {
-            self.merge_jobs.lock().extend(job);
+            if let Some(job) = job {
+                self.put_back(job);
+            }
             // If it comes in time it is let go again: the beat begins anew.
             drop(self.rt.seat_for(SEAT_WAIT));
             return Ok(Beat::More);
         }
-        let Some(mut job) = job else { return Ok(Beat::Idle) };
+        let Some(job) = job else {
+            if !self.merge_jobs.lock().is_needed() {
+                self.pace.rests();
+            }
+            return Ok(Beat::Idle);
+        };
         if job.purpose.required {
             seat = None;
         }
         let _seat = seat;
+        self.job_beat(job)
+    }
+
+    /// A beat of a merge that ingest needs and that no other thread works at; the thread of
+    /// `merge_beat` begins them, and any number of threads may help it. `Idle`: none waits.
+    ///
+    /// # Errors
+    /// As `merge_beat`.
+    pub fn merge_help_beat(&self) -> Result<Beat> {
+        if self.rt.health.is_failed() || !self.is_help_wanted.load(Ordering::SeqCst) {
+            return Ok(Beat::Idle);
+        }
+        let Some(job) = self.merge_jobs.lock().take_required() else { return Ok(Beat::Idle) };
+        // Whoever begins merges has to see what has become of it.
+        self.job_beat(job).inspect_err(|_| self.merge_event.notify())
+    }
+
+    fn put_back(&self, job: MergeJob) {
+        let mut jobs = self.merge_jobs.lock();
+        jobs.rested(job.start.run);
+        jobs.put(job);
+    }
+
+    /// A beat of a merge that was taken from those that wait.
+    fn job_beat(&self, job: MergeJob) -> Result<Beat> {
+        let run = job.start.run;
+        let done = self.job_step(job);
+        self.merge_jobs.lock().rested(run);
+        done
+    }
+
+    fn job_step(&self, mut job: MergeJob) -> Result<Beat> {
         if self.is_gone(&job) || self.takes_space(&job) {
             self.give_up(job);
             return Ok(Beat::More);
         }
         let before = job.left;
         let (index, unpaid) = (job.index, job.unpaid);
-        match self.merge_on(&mut job) {
+        let (is_required, start) = (job.purpose.required, self.now_ns());
+        let done = self.merge_on(&mut job);
+        if is_required {
+            let bytes = if matches!(done, Ok(Beat::More)) { before - job.left } else { before };
+            self.pace.merged(bytes, start, self.now_ns());
+        }
+        match done {
             Ok(Beat::More) if job.is_barren() => {
                 self.barren.lock().insert(index);
                 self.give_up(job);
             }
             Ok(Beat::More) => {
                 job.unpaid = self.issue_credit(index, unpaid, before - job.left, before);
-                self.merge_jobs.lock().push(job);
+                self.put_back(job);
             }
             Ok(Beat::Idle) => {
                 self.issue_credit(index, unpaid, before, before);
@@ -279,8 +322,11 @@ impl Runs {
     /// to be read first are given back instead, so many as are merged together; without, they are
     /// asked about later.
     fn choose_merges(&self, spare: Spare, horizon: Lsn, warms: bool) -> (Vec<Order>, Vec<IndexId>) {
-        let (now, under_way) = (self.now_ns(), self.freeing());
-        let jobs: Vec<Turn> = self.merge_jobs.lock().iter().map(MergeJob::turn).collect();
+        let now = self.now_ns();
+        let (under_way, jobs) = {
+            let jobs = self.merge_jobs.lock();
+            (jobs.freeing(), jobs.turns())
+        };
         let (mut chosen, mut to_rest) = (Vec::new(), Vec::new());
         let (mode, small_bytes) = (self.mode(spare), self.small_bytes());
         let mut state = self.state.write();
@@ -473,7 +519,11 @@ impl Runs {
                     merging.push(job.start.run);
                 }
                 drop(state);
-                self.merge_jobs.lock().push(job);
+                let mut jobs = self.merge_jobs.lock();
+                jobs.put(job);
+                if jobs.are_several_needed() && self.is_help_wanted.load(Ordering::SeqCst) {
+                    self.help_event.notify();
+                }
                 Ok(())
             }
             Err(error) => {
@@ -493,18 +543,6 @@ impl Runs {
                 }
             }
         }
-    }
-
-    /// For each index with merges that ingest needs: the fewest bytes that one has left for each
-    /// run that goes.
-    fn freeing(&self) -> BTreeMap<IndexId, u64> {
-        let mut least = BTreeMap::new();
-        for job in self.merge_jobs.lock().iter().filter(|job| job.purpose.required) {
-            let bytes = bytes_per_run(job.left, job.count);
-            let known = least.entry(job.index).or_insert(bytes);
-            *known = bytes.min(*known);
-        }
-        least
     }
 
     /// Whether there is so little space that the ballast was given away: merges to rest wait then

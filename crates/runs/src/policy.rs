@@ -30,6 +30,10 @@ const LIKE: u64 = 2;
 const SMALL_PART: u128 = 64;
 /// Runs beyond which anything cheap is merged.
 pub(crate) const RUNS_HIGH: usize = 9;
+/// Runs from which on ingest has the pace of merges while one of the index is under way.
+pub const RUNS_PACED: usize = 7;
+/// Runs from which on several threads merge. Below, one is enough, and users have the other cores.
+pub const RUNS_HELP: usize = 8;
 /// Runs from which on ingest needs credit: with two sealed generations waiting, the limit is 12.
 pub const RUNS_TRIGGER: usize = 10;
 /// Runs that an index never has more of (D3).
@@ -121,6 +125,13 @@ pub(crate) fn choose(runs: &[Facts], rest: Rest, freeing: u64) -> Option<(Range<
         _ => None,
     };
     found.map(|range| (range, false))
+}
+
+/// How often merges move a byte that comes into an index of `ratio` times what a generation brings
+/// it: fitted to what this policy does (`docs/scale.md`).
+pub fn passes(ratio: f64) -> f64 {
+    let tiers = (ratio / 2.0).max(1.0).ln() / 4f64.ln();
+    1.1 + 0.7 * tiers + 1.6 * (tiers - 2.6).max(0.0)
 }
 
 /// Bytes for each run that goes when so many become one.

@@ -9,7 +9,8 @@ use crate::flush::FlushJob;
 use crate::latch::Latch;
 use crate::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
-use crate::merge::{Ingest, MergeJob, Together};
+use crate::merge::{Ingest, MergeJobs, Together};
+use crate::pace::Pace;
 use crate::parked::Parked;
 use crate::resident::Residents;
 use crate::restore::Restoring;
@@ -98,10 +99,15 @@ pub struct Runs {
     /// Held by the thread in `flush_beat`.
     pub(crate) flushing: Latch,
     pub(crate) flush_job: Mutex<Option<Box<FlushJob>>>,
-    pub(crate) merge_jobs: Mutex<Vec<MergeJob>>,
+    pub(crate) merge_jobs: Mutex<MergeJobs>,
     pub(crate) together: Mutex<Together>,
     pub(crate) flush_event: Arc<Event>,
     pub(crate) merge_event: Arc<Event>,
+    pub(crate) pace: Pace,
+    /// Some index has `RUNS_HELP` runs.
+    pub(crate) is_help_wanted: AtomicBool,
+    /// More merges wait than one thread works at.
+    pub(crate) help_event: Arc<Event>,
     /// Memtable space or merge credit came.
     pub(crate) space_event: Arc<Event>,
     /// Why merges make no progress: there is no space; and whether it may have the ballast.
@@ -171,6 +177,9 @@ impl Runs {
             together: Mutex::default(),
             flush_event,
             merge_event: Arc::default(),
+            pace: Pace::default(),
+            is_help_wanted: AtomicBool::new(false),
+            help_event: Arc::default(),
             space_event,
             merge_full: Mutex::default(),
             is_short: AtomicBool::new(false),
@@ -439,6 +448,11 @@ impl Runs {
     /// Notified when there may be something to merge.
     pub fn merge_event(&self) -> Arc<Event> {
         self.merge_event.clone()
+    }
+
+    /// Wakes the threads that drive `merge_help_beat`.
+    pub fn help_event(&self) -> Arc<Event> {
+        self.help_event.clone()
     }
 
     /// The lowest LSN an unflushed entry or a manifest edit not yet in the view may have. Read the

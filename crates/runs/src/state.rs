@@ -12,7 +12,7 @@ use crate::due::Due;
 use crate::file::{Place, Run, RunFile, Segment};
 use crate::memtable::Memtable;
 use crate::merge::Mode;
-use crate::policy::{Facts, RUNS_TRIGGER, is_restless, is_worth_freeing};
+use crate::policy::{Facts, RUNS_PACED, RUNS_TRIGGER, is_restless, is_worth_freeing};
 use evenkeel_base::{Error, Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -183,6 +183,8 @@ pub(crate) struct State {
     pub hand: IndexId,
     /// Those of so many runs that ingest needs credit.
     pub deep: BTreeSet<IndexId>,
+    /// Those of so many that ingest has the pace of merges.
+    pub high: BTreeSet<IndexId>,
     /// Numbers of runs that are inputs of merges under way, of indexes that have such.
     pub merging: BTreeMap<IndexId, Vec<u64>>,
     pub files: BTreeMap<u64, LiveFile>,
@@ -213,6 +215,7 @@ impl State {
             indexes: BTreeMap::new(),
             due: Due::default(),
             deep: BTreeSet::new(),
+            high: BTreeSet::new(),
             warm: BTreeMap::new(),
             warm_bytes: 0,
             hand: IndexId::ZERO,
@@ -240,10 +243,13 @@ impl State {
     /// The runs of an index have changed.
     pub(crate) fn note_runs(&mut self, index: IndexId) {
         let known = self.indexes.get(&index).filter(|i| !i.is_damaged());
-        match known.is_some_and(|i| i.depth() >= RUNS_TRIGGER) {
-            true => self.deep.insert(index),
-            false => self.deep.remove(&index),
-        };
+        let depth = known.map_or(0, Index::depth);
+        for (set, least) in [(&mut self.high, RUNS_PACED), (&mut self.deep, RUNS_TRIGGER)] {
+            match depth >= least {
+                true => set.insert(index),
+                false => set.remove(&index),
+            };
+        }
         match known {
             // What it is was seen when it was left in its file.
             Some(known) if known.count() == 1 && known.cold.is_some() => self.due.ask(index),
@@ -492,9 +498,11 @@ impl State {
             assert!(is == may_be || (is && i.cold.is_some() && i.count() == 1), "{id}");
         }
         assert!(self.due.several.iter().all(|id| self.indexes.contains_key(id)));
-        let is_deep = |i: &Index| i.depth() >= RUNS_TRIGGER && !i.is_damaged();
-        let deep = self.indexes.iter().filter(|(_, i)| is_deep(i)).map(|(id, _)| id);
-        assert!(self.deep.iter().eq(deep));
+        for (set, least) in [(&self.high, RUNS_PACED), (&self.deep, RUNS_TRIGGER)] {
+            let is_deep = |i: &Index| i.depth() >= least && !i.is_damaged();
+            let deep = self.indexes.iter().filter(|(_, i)| is_deep(i)).map(|(id, _)| id);
+            assert!(set.iter().eq(deep));
+        }
         for (id, merging) in &self.merging {
             let runs = &self.indexes[id].runs;
             assert!(runs.iter().any(|r| merging.contains(&r.number)), "{id}: {merging:?}");

@@ -7,6 +7,9 @@ use evenkeel_base::journal::Law;
 
 /// Memtable generations at most.
 pub const GENERATIONS_MAX: usize = 3;
+/// A KiB is four rows or more: 1 ms for each.
+const PACE_NS_MAX: u64 = 4_000_000;
+const RUNS_PACED: u64 = crate::policy::RUNS_PACED as u64;
 const DELAY_NS_MAX: u64 = 1_000_000;
 /// A slow guess of the flush rate, for delays: 100 MB/s.
 const NS_PER_BYTE: u64 = 10;
@@ -87,6 +90,26 @@ pub fn credit(unpaid: u64, done: u64, left: u64, debtors: u64, room: u64, before
     Paid { credit, unpaid: unpaid.saturating_sub(pays.min(credit.saturating_mul(debtors))) }
 }
 
+/// Nanoseconds that a KiB of memtable bytes takes; 0: as it comes. `runs`: the most of an index
+/// that is being merged; merges move so many bytes per second, and will have to move so many for
+/// the KiB.
+/// With ten runs ingest gets a little less than what merges can follow for ever.
+pub fn pace_ns(runs: u64, merge_bytes_per_sec: u64, merge_bytes_per_kib: u64) -> u64 {
+    let percent = match runs {
+        0..RUNS_PACED => return 0,
+        RUNS_PACED => 160,
+        8 => 130,
+        9 => 110,
+        10 => 95,
+        _ => 60,
+    };
+    if merge_bytes_per_sec == 0 {
+        return 0;
+    }
+    let ns = u128::from(merge_bytes_per_kib) * 1_000_000_000 / u128::from(merge_bytes_per_sec);
+    (ns * 100 / percent).min(u128::from(PACE_NS_MAX)) as u64
+}
+
 /// What is left of credit after so many bytes; none: they must wait for more.
 pub fn spend(credit: u64, bytes: u64) -> Option<u64> {
     credit.checked_sub(bytes)
@@ -122,6 +145,7 @@ pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
             let Paid { credit, unpaid } = credit(unpaid, done, left, debtors, room, before);
             Some(vec![credit, unpaid])
         }
+        (Law::Pace, &[runs, per_sec, per_kib]) => Some(vec![pace_ns(runs, per_sec, per_kib)]),
         (Law::Debt, &[credit, bytes]) => Some(match spend(credit, bytes) {
             Some(left) => vec![1, left],
             None => vec![0, credit],
@@ -162,6 +186,12 @@ mod tests {
         // What has no room is paid later.
         assert_eq!(credit(900, 100, 100, 1, 500, 300), Paid { credit: 200, unpaid: 700 });
         assert_eq!(credit(900, 1, 0, 0, 300, 500), Paid { credit: 0, unpaid: 900 });
+        // As fast as it comes; what merges can follow; 1 ms a row at most.
+        let pace = |runs| pace_ns(runs, 1_000_000, 2_000);
+        assert_eq!([6, 7, 8, 9].map(pace), [0, 1_250_000, 1_538_461, 1_818_181]);
+        assert_eq!([10, 11, 12].map(pace), [2_105_263, 3_333_333, 3_333_333]);
+        assert_eq!(pace_ns(12, 1_000_000, 3_000), PACE_NS_MAX);
+        assert_eq!((pace_ns(9, 0, 2_000), pace_ns(9, 1, u64::MAX)), (0, PACE_NS_MAX));
         assert_eq!((spend(10, 10), spend(10, 11)), (Some(0), None));
     }
 

@@ -8,7 +8,7 @@
 use super::RowBytes;
 use super::experiment::Setup;
 use evenkeel_io::{Class, Governor, PriorityGovernor};
-use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_TRIGGER};
+use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_TRIGGER, pace_ns, passes};
 use evenkeel_runs::{Turn, decide_merge, next_merge};
 use evenkeel_runs::{bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
 
@@ -104,6 +104,11 @@ struct World<'a> {
     /// Bytes of pages to be flushed.
     pages: u64,
     credit: u64,
+    /// What merges that ingest needs moved, and how long that took, in beats; bytes per second.
+    merged: (u64, u64),
+    merge_bytes_per_sec: u64,
+    /// Memory bytes that the pace has let in and that have not come.
+    paced: u64,
     /// When the cleaner, the flush and the merge thread are free again.
     free: [u64; 3],
     out: Figures,
@@ -139,6 +144,9 @@ impl World<'_> {
             }
         };
         limit(self.setup.connections * BATCH * STEP_NS / takes, Wait::Disk);
+        if let Some(paced) = self.pace() {
+            limit(paced / memory, Wait::MergeDebt);
+        }
         let in_debt = self.debtors() > 0;
         if in_debt {
             limit(self.credit / memory, Wait::MergeDebt);
@@ -148,6 +156,7 @@ impl World<'_> {
             limit(room / memory, Wait::Memtable);
         }
         self.credit = if in_debt { self.credit - rows * memory } else { 0 };
+        self.paced = self.paced.saturating_sub(rows * memory);
         self.active += rows * memory;
         if self.active + memory > self.setup.generation_bytes && !is_tight {
             self.active = 0;
@@ -158,6 +167,37 @@ impl World<'_> {
         }
         self.pages += (rows as f64 * self.row.row) as u64;
         (rows, held)
+    }
+
+    /// Memory bytes that the pace of merges lets in; none: as many as come.
+    fn pace(&mut self) -> Option<u64> {
+        let needed = |index: &usize| self.jobs.iter().any(|j| j.index == *index && j.required);
+        let depths = (0..self.indexes.len()).filter(needed).map(|index| self.indexes[index].len());
+        let (runs, new) = (depths.max().unwrap_or(0) as u64, self.run_bytes());
+        let bytes = |runs: &Vec<Run>| runs.iter().map(|run| run.bytes).sum::<u64>() as f64;
+        let moved = |runs| passes(bytes(runs) / new as f64) * new as f64;
+        let moved: f64 = self.indexes.iter().map(moved).sum();
+        let per_kib = (moved * 1024.0 / self.setup.generation_bytes as f64) as u64;
+        let ns = pace_ns(runs, self.merge_bytes_per_sec, per_kib);
+        if ns == 0 {
+            self.paced = 0;
+            return None;
+        }
+        let step = STEP_NS * 1024 / ns;
+        self.paced = (self.paced + step).min(2 * step);
+        Some(self.paced)
+    }
+
+    /// A beat of a merge that ingest needs took so long.
+    fn measure(&mut self, bytes: u64, ns: u64) {
+        self.merged = (self.merged.0 + bytes, self.merged.1 + ns);
+        let (moved, took) = self.merged;
+        if took >= SECOND / 2 {
+            let rate = (u128::from(moved) * u128::from(SECOND) / u128::from(took)) as u64;
+            let known = self.merge_bytes_per_sec;
+            self.merge_bytes_per_sec = if known == 0 { rate } else { (3 * known + rate) / 4 };
+            self.merged = (0, 0);
+        }
     }
 
     /// The beats that background threads begin in this step.
@@ -232,7 +272,11 @@ impl World<'_> {
         // What nobody waits for has no seat while there is ingest: then none is begun either.
         let Some(at) = next_merge(jobs, false) else { return false };
         let (required, part) = (self.jobs[at].required, self.jobs[at].left.min(BEAT));
-        self.free[2] = now + self.beat(now, (Class::Merge, required), (2, part, part));
+        let took = self.beat(now, (Class::Merge, required), (2, part, part));
+        self.free[2] = now + took;
+        if required {
+            self.measure(part, took);
+        }
         self.pay(at, part);
         self.jobs[at].left -= part;
         if self.jobs[at].left == 0 {
@@ -309,6 +353,9 @@ fn world(setup: &Setup) -> World<'_> {
         sealed: Vec::new(),
         pages: 0,
         credit: 0,
+        merged: (0, 0),
+        merge_bytes_per_sec: 0,
+        paced: 0,
         free: [0; 3],
         out: Figures::default(),
     }

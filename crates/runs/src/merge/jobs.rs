@@ -1,0 +1,100 @@
+//! The merges under way, and which thread has which: each has a beat in at most one thread at a
+//! time. One thread begins merges and has a beat of any; others (`Runs::merge_help_beat`) only have
+//! beats of those that ingest needs.
+
+use super::job::MergeJob;
+use crate::policy::{Turn, bytes_per_run, next_merge};
+use evenkeel_base::IndexId;
+use std::collections::BTreeMap;
+
+/// Merges that were begun and have not ended.
+#[derive(Default)]
+pub(crate) struct MergeJobs {
+    waiting: Vec<MergeJob>,
+    /// Those that have a beat now, as they were before it.
+    at_work: Vec<AtWork>,
+}
+
+#[derive(Clone, Copy)]
+struct AtWork {
+    run: u64,
+    index: IndexId,
+    turn: Turn,
+    inputs: usize,
+}
+
+impl AtWork {
+    fn of(job: &MergeJob) -> AtWork {
+        AtWork { run: job.start.run, index: job.index, turn: job.turn(), inputs: job.count }
+    }
+}
+
+impl MergeJobs {
+    /// A merge that was begun, or has had its beat.
+    pub(super) fn put(&mut self, job: MergeJob) {
+        self.waiting.push(job);
+    }
+
+    /// The one whose beat is next (see [`next_merge`]), if it waits.
+    pub(super) fn take(&mut self, only_required: bool) -> Option<MergeJob> {
+        let turns = self.waiting.iter().map(MergeJob::turn);
+        let at = next_merge(turns, only_required)?;
+        Some(self.take_at(at))
+    }
+
+    /// The same of those that ingest needs alone.
+    pub(super) fn take_required(&mut self) -> Option<MergeJob> {
+        let places: Vec<usize> =
+            (0..self.waiting.len()).filter(|i| self.waiting[*i].turn().required).collect();
+        let at = next_merge(places.iter().map(|i| self.waiting[*i].turn()), true)?;
+        Some(self.take_at(places[at]))
+    }
+
+    fn take_at(&mut self, at: usize) -> MergeJob {
+        let job = self.waiting.swap_remove(at);
+        self.at_work.push(AtWork::of(&job));
+        job
+    }
+
+    /// The beat of the merge that writes this run is over: it waits again, or has ended.
+    pub(super) fn rested(&mut self, run: u64) {
+        self.at_work.retain(|job| job.run != run);
+    }
+
+    /// Several wait that ingest needs.
+    pub(super) fn are_several_needed(&self) -> bool {
+        self.waiting.iter().filter(|job| job.turn().required).count() > 1
+    }
+
+    /// Ingest needs one of them.
+    pub(super) fn is_needed(&self) -> bool {
+        self.all().any(|job| job.turn.required)
+    }
+
+    fn all(&self) -> impl Iterator<Item = AtWork> {
+        self.waiting.iter().map(AtWork::of).chain(self.at_work.iter().copied())
+    }
+
+    /// All of them.
+    pub(super) fn turns(&self) -> Vec<Turn> {
+        self.all().map(|job| job.turn).collect()
+    }
+
+    /// For each index with merges that ingest needs: the fewest bytes that one has left for each
+    /// run that goes.
+    pub(super) fn freeing(&self) -> BTreeMap<IndexId, u64> {
+        let mut least = BTreeMap::new();
+        for job in self.all().filter(|job| job.turn.required) {
+            let bytes = bytes_per_run(job.turn.left, job.inputs);
+            let known = least.entry(job.index).or_insert(bytes);
+            *known = bytes.min(*known);
+        }
+        least
+    }
+
+    /// What the first has left to read, and to pay.
+    #[cfg(test)]
+    pub(crate) fn first(&self) -> Option<(u64, u64)> {
+        self.waiting.first().map(|job| (job.left, job.unpaid))
+    }
+}

@@ -1,0 +1,167 @@
+//! The pace of ingest (G1, `docs/rfcs/0014-ingest-at-the-pace-of-merges.md`): while a merge of an
+//! index that has many runs is under way, ingest gets no more than what merges can follow for ever.
+//!
+//! What they can follow: bytes that they move per second, as measured while there are merges that
+//! ingest needs, divided by what they will have to move for each byte that comes (`passes` of the
+//! sizes of the last flushes). The law is [`throttle::pace_ns`]. One line for all who insert:
+//! each takes its bytes' time, so sessions share the pace however many there are.
+
+use crate::policy::passes;
+use crate::state::{Index, State};
+use crate::{Runs, throttle};
+use evenkeel_base::IndexId;
+use evenkeel_base::journal::Law;
+use evenkeel_base::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Merges are measured over so long.
+const WINDOW_NS: u64 = 500_000_000;
+/// Time that ingest leaves unused counts for so long.
+const SLACK_NS: u64 = 2_000_000;
+/// Shorter waits are put together to longer ones.
+const WAIT_NS_LEAST: u64 = 200_000;
+/// No single wait is longer.
+const WAIT_NS_MAX: u64 = 200_000_000;
+/// A new measure has this part of the average.
+const PART: u64 = 4;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Pace {
+    meter: Mutex<Meter>,
+    /// Of a KiB of memtable bytes; 0: as it comes.
+    ns_per_kib: AtomicU64,
+    /// The time up to which bytes have been let in.
+    until_ns: AtomicU64,
+}
+
+/// What merges move, and what they will have to.
+#[derive(Default)]
+struct Meter {
+    /// The end of the last beat, while there are merges that ingest needs.
+    last_ns: Option<u64>,
+    ns: u64,
+    bytes: u64,
+    /// 0: not known.
+    bytes_per_sec: u64,
+    /// Bytes that merges move in the long run for each KiB of memtable bytes; 0: not known.
+    bytes_per_kib: u64,
+}
+
+fn average(known: u64, new: u64) -> u64 {
+    if known == 0 { new } else { (known * (PART - 1) + new) / PART }
+}
+
+impl Pace {
+    /// A beat of a merge that ingest needs has moved so many bytes since `start_ns`.
+    pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64) {
+        let mut meter = self.meter.lock();
+        let since = meter.last_ns.replace(now_ns).unwrap_or(start_ns);
+        meter.ns += now_ns.saturating_sub(since);
+        meter.bytes += bytes;
+        if meter.ns >= WINDOW_NS {
+            let rate = u128::from(meter.bytes) * 1_000_000_000 / u128::from(meter.ns);
+            meter.bytes_per_sec = average(meter.bytes_per_sec, rate as u64).max(1);
+            (meter.ns, meter.bytes) = (0, 0);
+        }
+    }
+
+    /// There is no merge that ingest needs: the time until the next one does not count.
+    pub(crate) fn rests(&self) {
+        self.meter.lock().last_ns = None;
+    }
+
+    /// A generation of so many memtable bytes was flushed, for which merges will have to move so
+    /// many.
+    fn flushed(&self, memtable_bytes: u64, merge_bytes: u64) {
+        let new = merge_bytes.saturating_mul(1024) / memtable_bytes.max(1);
+        let mut meter = self.meter.lock();
+        meter.bytes_per_kib = average(meter.bytes_per_kib, new);
+    }
+
+    /// How long whoever inserts so many bytes waits, nanoseconds.
+    pub(crate) fn take(&self, bytes: u64, now_ns: impl FnOnce() -> u64) -> u64 {
+        let ns_per_kib = self.ns_per_kib.load(Ordering::Relaxed);
+        if ns_per_kib == 0 {
+            return 0;
+        }
+        let now = now_ns();
+        let takes = bytes.saturating_mul(ns_per_kib) / 1024;
+        let end = |until: u64| until.max(now.saturating_sub(SLACK_NS)).saturating_add(takes);
+        let (Ok(until) | Err(until)) =
+            self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |u| Some(end(u)));
+        let wait = end(until).saturating_sub(now);
+        if wait < WAIT_NS_LEAST { 0 } else { wait.min(WAIT_NS_MAX) }
+    }
+}
+
+impl Runs {
+    /// Slices of a generation of so many memtable bytes have become runs: indexes and their bytes.
+    pub(crate) fn note_flushed(
+        &self,
+        state: &State,
+        memtable_bytes: u64,
+        slices: &[(IndexId, u64)],
+    ) {
+        let merged = |(index, new): &(IndexId, u64)| {
+            let all = state.indexes.get(index).map_or(0, Index::bytes);
+            passes(all as f64 / (*new).max(1) as f64) * *new as f64
+        };
+        self.pace.flushed(memtable_bytes, slices.iter().map(merged).sum::<f64>() as u64);
+    }
+
+    /// Sets the pace by what the indexes have now.
+    pub(crate) fn set_pace(&self, state: &State) {
+        let is_merging = |id: &&IndexId| state.merging.contains_key(id);
+        let depths = state.high.iter().filter(is_merging).filter_map(|id| state.indexes.get(id));
+        let runs = depths.map(Index::depth).max().unwrap_or(0) as u64;
+        let (bytes_per_sec, bytes_per_kib) = {
+            let meter = self.pace.meter.lock();
+            (meter.bytes_per_sec, meter.bytes_per_kib)
+        };
+        let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib);
+        if self.pace.ns_per_kib.swap(ns, Ordering::Relaxed) != ns {
+            self.rt.journal.note(Law::Pace, self.now_ns(), || {
+                (vec![runs, bytes_per_sec, bytes_per_kib], vec![ns])
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_are_measured_while_there_are_some() {
+        let pace = Pace::default();
+        let rate = || pace.meter.lock().bytes_per_sec;
+        pace.merged(1000, 0, WINDOW_NS / 2);
+        assert_eq!(rate(), 0);
+        pace.merged(1000, WINDOW_NS / 2, WINDOW_NS);
+        assert_eq!(rate(), 4000);
+        // What comes after a rest counts from its own start.
+        pace.rests();
+        pace.merged(4000, 9 * WINDOW_NS, 10 * WINDOW_NS);
+        assert_eq!(rate(), (4000 * 3 + 8000) / 4);
+        // Two threads at once: the time counts once.
+        pace.merged(1000, 10 * WINDOW_NS, 11 * WINDOW_NS - 1);
+        pace.merged(1500, 10 * WINDOW_NS, 11 * WINDOW_NS);
+        assert_eq!(rate(), 5000);
+    }
+
+    #[test]
+    fn all_who_insert_share_one_line() {
+        let pace = Pace::default();
+        let ms = 1_000_000;
+        assert_eq!(pace.take(1 << 20, || unreachable!("no pace")), 0);
+        pace.ns_per_kib.store(ms, Ordering::Relaxed);
+        let at = 10_000 * ms;
+        assert_eq!(pace.take(2048, || at), 0, "the slack");
+        assert_eq!(pace.take(1024, || at), ms);
+        assert_eq!(pace.take(1024, || at), 2 * ms, "behind the one before");
+        assert_eq!(pace.take(128, || at + 2 * ms), 0, "too short to wait for");
+        assert_eq!(pace.take(128, || at + 2 * ms), 250_000, "together they are not");
+        assert_eq!(pace.take(1 << 30, || at), WAIT_NS_MAX);
+    }
+}
