@@ -32,7 +32,8 @@ impl EventLatch {
         timeout: Duration,
     ) -> Option<EventGuard<'_>> {
         let taken = rt.wait_at_most(&self.freed, cause, timeout, || self.try_take());
-        taken.then_some(EventGuard(self))
+        // Not made before it is taken: a guard that is dropped frees the latch.
+        taken.then(|| EventGuard(self))
     }
 
     fn try_take(&self) -> bool {
@@ -44,5 +45,25 @@ impl Drop for EventGuard<'_> {
     fn drop(&mut self) {
         self.0.held.store(false, Ordering::Release);
         self.0.freed.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemEnv;
+
+    /// Who has waited in vain leaves the latch to its holder.
+    #[test]
+    fn a_latch_that_was_not_to_be_had_stays_held() {
+        let rt = Runtime::new(Arc::new(MemEnv::new()));
+        let latch = EventLatch::default();
+        let held = latch.lock(&rt, Cause::Schema);
+        for _ in 0..2 {
+            assert!(latch.lock_for(&rt, Cause::Schema, Duration::ZERO).is_none());
+        }
+        drop(held);
+        let held = latch.lock_for(&rt, Cause::Schema, Duration::ZERO);
+        assert!(held.is_some() && latch.lock_for(&rt, Cause::Schema, Duration::ZERO).is_none());
     }
 }
