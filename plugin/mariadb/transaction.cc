@@ -10,10 +10,13 @@
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 
-/* Guards every connection's canceller against KILL from another thread, and `connections`. */
+/* Guards every connection's canceller against KILL from another thread, and `connections`. KILL has the
+   connection's own mutex before it (THD::LOCK_thd_data): nobody takes that one, as thd_set_ha_data
+   does, while he has this. */
 static mysql_mutex_t cancel_mutex;
-/* Those that have a transaction's record. */
-static std::set<THD *> connections;
+/* Those that have a transaction's record; more than once where the server reads its own tables in a
+   transaction beside the present one. */
+static std::multiset<THD *> connections;
 
 static const std::string statement_mark= "#statement";
 
@@ -32,8 +35,8 @@ Trx *trx_of(THD *thd)
   if (!trx)
   {
     trx= new Trx;
-    mysql_mutex_lock(&cancel_mutex);
     thd_set_ha_data(thd, evenkeel_hton, trx);
+    mysql_mutex_lock(&cancel_mutex);
     connections.insert(thd);
     mysql_mutex_unlock(&cancel_mutex);
   }
@@ -281,9 +284,10 @@ int evenkeel_close_connection(handlerton *, THD *thd)
     ek_rollback(txn, &error);
   }
   mysql_mutex_lock(&cancel_mutex);
-  connections.erase(thd);
-  thd_set_ha_data(thd, evenkeel_hton, nullptr);
+  connections.erase(connections.find(thd));
   mysql_mutex_unlock(&cancel_mutex);
+  /* A KILL that has found the record is over when this returns. */
+  thd_set_ha_data(thd, evenkeel_hton, nullptr);
   delete trx;
   return 0;
 }
