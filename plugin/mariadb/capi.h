@@ -177,6 +177,7 @@ typedef struct
 int32_t ek_alter_table(const ek_database *db, ek_bytes table, const ek_change *change,
                        const ek_schema_wait *wait, ek_error *error);
 int32_t ek_column_of(const ek_database *db, ek_bytes table, ek_bytes column, ek_column *to);
+int32_t ek_index_place(const ek_database *db, ek_bytes table, ek_bytes index);
 
 int32_t ek_set(const ek_database *db, ek_bytes name, uint64_t value, ek_error *error);
 void ek_figures(const ek_database *db, void *context,

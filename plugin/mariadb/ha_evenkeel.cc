@@ -22,7 +22,8 @@ static bool mixes_unique_keys(const TABLE_SHARE *share)
    there is no order, it deletes and writes until no row is in the way. */
 handler::Table_flags ha_evenkeel::table_flags() const
 {
-  const Table_flags unordered= mixes_unique_keys(table_share) ? HA_DUPLICATE_KEY_NOT_IN_ORDER : 0;
+  const bool in_order= m_in_order && !mixes_unique_keys(table_share);
+  const Table_flags unordered= in_order ? 0 : HA_DUPLICATE_KEY_NOT_IN_ORDER;
   return unordered | HA_BINLOG_ROW_CAPABLE | HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
          HA_PARTIAL_COLUMN_READ | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
          HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE |
@@ -97,6 +98,7 @@ int ha_evenkeel::open(const char *path, int, uint)
   if (clustered < 0)
     return fail(error);
   m_clustered= clustered;
+  m_in_order= checks_in_order();
   /* A scan of rows goes along the primary key: the server must not change that key while it scans. */
   key_used_on_scan= clustered ? table_share->primary_key : MAX_KEY;
   m_ranges.init(this, table);
@@ -115,6 +117,29 @@ int ha_evenkeel::open(const char *path, int, uint)
     ref_length= (uint) MY_MIN(bytes, KEY_BYTES_MAX) + sizeof(uint16);
   }
   return 0;
+}
+
+/* Does the engine, which checks unique keys in the order in which they were made, find the last
+   duplicate where the server looks for it. ALTER TABLE makes keys that come before older ones: those
+   of columns without NULL do. All partitions must say the same, and one that was exchanged may be
+   another than the others. */
+bool ha_evenkeel::checks_in_order() const
+{
+  int32_t last= -1;
+  uint count= 0;
+  for (uint i= 0; i < table_share->keys; i++)
+  {
+    if (!is_unique(&table->key_info[i]))
+      continue;
+    count++;
+    /* The clustered key counts as checked first. */
+    const std::string which= index_name(i);
+    const int32_t place= which.empty() ? -1 : ek_index_place(evenkeel_db, name(), ek_text(which));
+    if (place < last)
+      return false;
+    last= place;
+  }
+  return count < 2 || !table->part_info;
 }
 
 /* Where the primary key may be too long to cluster on, entries of other keys end with a hidden id:

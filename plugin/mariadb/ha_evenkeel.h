@@ -142,6 +142,7 @@ private:
   };
 
   int fail(const ek_error &error);
+  bool checks_in_order() const;
   void average_keys();
   time_t made_at() const;
   ek_bytes name() const { return ek_text(m_name); }
@@ -203,6 +204,8 @@ private:
   Fill *m_fill= m_fills;
   /* Rows lie in the order of the primary key. */
   bool m_clustered= true;
+  /* Unique keys are checked in the order in which the server has them. */
+  bool m_in_order= true;
   ek_row *m_row= nullptr;
   /* The row of an entry that the server wants. */
   ek_row *m_whole_row= nullptr;

@@ -362,3 +362,23 @@ pub unsafe extern "C" fn ek_column_of(
         })
     }
 }
+
+/// The place of an index among those of a table (the primary key first, where rows are not in its
+/// order), by which unique ones are checked; -1 if there is none.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_index_place(
+    db: *const EkDatabase,
+    table: EkBytes,
+    index: EkBytes,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), -1, || {
+            let (def, name) = ((*db).0.definition(table.text()?)?, index.text()?);
+            Ok(def.indexes.iter().position(|i| i.name == name).map_or(-1, |at| at as i32))
+        })
+    }
+}
