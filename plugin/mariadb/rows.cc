@@ -134,6 +134,11 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
                                          values.data(), columns.size(), &error);
   if (done < 0)
     return fail(error);
+  /* Where the row is now, if its primary key has changed: the server asks for it when it has looked
+     for duplicates of the keys that it checks itself. */
+  const ek_bytes key= ek_last_key(txn);
+  if (done)
+    m_key.assign((const char *) key.ptr, key.len);
   if (int failed= changed(true))
     return failed;
   if (done && numbered && new_record == table->record[0])

@@ -279,7 +279,8 @@ pub unsafe extern "C" fn ek_insert(
     }
 }
 
-/// The clustered key bytes of the row inserted last, until the next call.
+/// The clustered key bytes, as they are now, of the row inserted or updated last, until the next
+/// call.
 ///
 /// # Safety
 /// `txn` is a transaction.

@@ -313,8 +313,8 @@ impl Txn {
         self.inner.handle().set_tag(tag);
     }
 
-    /// The clustered key bytes of the row that was inserted last; what they are after another
-    /// change is not said.
+    /// The clustered key bytes, as they are now, of the row that was inserted or updated last; what
+    /// they are after another change is not said.
     pub fn last_key(&self) -> &[u8] {
         self.inner.last_key()
     }

@@ -61,7 +61,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// The clustered key bytes of the row that was inserted last.
+    /// The clustered key bytes, as they are now, of the row that was inserted or updated last.
     pub fn last_key(&self) -> &[u8] {
         &self.buffers.key
     }
