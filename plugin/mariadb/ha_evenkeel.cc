@@ -16,6 +16,15 @@ static bool mixes_unique_keys(const TABLE_SHARE *share)
                      [](const KEY &key) { return is_unique(&key); });
 }
 
+/* A statement that copies a table: nobody else sees the new one, whose rows may be checked before they
+   are written. The server takes no row back there, which ALTER IGNORE passes over. */
+static bool copies_table(THD *thd)
+{
+  const int command= thd ? thd_sql_command(thd) : SQLCOM_END;
+  return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX ||
+         command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE;
+}
+
 /* The server takes the keys that it checks itself for checked first, but it looks at them after the
    engine wrote the row. By that order it would make a REPLACE an update of the row in the way of
    what it takes for the last key, though keys that are checked later may find other rows: told that
@@ -24,12 +33,13 @@ handler::Table_flags ha_evenkeel::table_flags() const
 {
   const bool in_order= m_in_order && !mixes_unique_keys(table_share);
   const Table_flags unordered= in_order ? 0 : HA_DUPLICATE_KEY_NOT_IN_ORDER;
-  return unordered | HA_BINLOG_ROW_CAPABLE | HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
-         HA_PARTIAL_COLUMN_READ | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
-         HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE |
-         HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SQL_HANDLER |
-         HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS | HA_ONLINE_ANALYZE |
-         HA_CONCURRENT_OPTIMIZE | HA_CAN_SKIP_LOCKED | HA_CHECK_UNIQUE_AFTER_WRITE;
+  const Table_flags checked= copies_table(ha_thd()) ? 0 : HA_CHECK_UNIQUE_AFTER_WRITE;
+  return unordered | checked | HA_BINLOG_ROW_CAPABLE | HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY |
+         HA_CAN_INDEX_BLOBS | HA_PARTIAL_COLUMN_READ | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
+         HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
+         HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY |
+         HA_CAN_SQL_HANDLER | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS |
+         HA_ONLINE_ANALYZE | HA_CONCURRENT_OPTIMIZE | HA_CAN_SKIP_LOCKED;
 }
 
 ulong ha_evenkeel::index_flags(uint index, uint, bool) const
