@@ -47,8 +47,7 @@ int ha_evenkeel::write_row(const uchar *record)
 int ha_evenkeel::lock_duplicate(const uchar *record)
 {
   /* Of a table with a DELETE trigger the server does not say that REPLACE may write over rows. */
-  const int command= thd_sql_command(ha_thd());
-  const bool replaces= m_replaces || command == SQLCOM_REPLACE || command == SQLCOM_REPLACE_SELECT;
+  const bool replaces= m_replaces || ha_thd()->lex->duplicates == DUP_REPLACE;
   if (!replaces || m_duplicate >= table_share->keys)
     return HA_ERR_FOUND_DUPP_KEY;
   KEY *info= &table->key_info[m_duplicate];
