@@ -101,6 +101,7 @@ void ek_statement(ek_txn *txn, uint8_t begins);
 void ek_set_tag(const ek_txn *txn, uint64_t tag);
 enum { EK_SAVEPOINT_SET= 0, EK_SAVEPOINT_ROLLBACK= 1, EK_SAVEPOINT_RELEASE= 2 };
 int32_t ek_savepoint(ek_txn *txn, ek_bytes name, uint8_t what, ek_error *error);
+int32_t ek_leave_tables(ek_txn *txn);
 
 int32_t ek_insert(ek_txn *txn, ek_bytes table, const ek_value *row, size_t row_len,
                   ek_error *error);

@@ -248,7 +248,15 @@ int evenkeel_savepoint_release(handlerton *, THD *thd, void *sv)
   return savepoint(thd, sv, EK_SAVEPOINT_RELEASE);
 }
 
-bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *) { return true; }
+/* May the server give up its metadata locks of tables that were first used after the savepoint. Not of
+   one who has changed or locked rows, as with InnoDB: those who alter the table would wait for him in
+   the engine, and he for them in the server, which sees no deadlock in that. Nor of a function, whose
+   statement has open scans. */
+bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *thd)
+{
+  const Trx *trx= trx_of(thd);
+  return !thd->in_sub_stmt && (!trx->txn || ek_leave_tables(trx->txn));
+}
 
 int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
 {

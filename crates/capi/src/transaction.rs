@@ -258,6 +258,17 @@ pub unsafe extern "C" fn ek_savepoint(
     }
 }
 
+/// Leaves the tables that the transaction has used, if it has neither changed nor locked anything:
+/// schema changes no longer wait for it. 1, or 0 if it uses them on.
+///
+/// # Safety
+/// `txn` is a transaction without an open scan.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_leave_tables(txn: *mut EkTxn) -> i32 {
+    // SAFETY: by contract of the caller.
+    catch(0, || unsafe { (*txn).0.as_mut().map_or(1, |txn| i32::from(txn.leave_tables())) })
+}
+
 /// Inserts a row of all columns; 0, or -1 on error.
 ///
 /// # Safety

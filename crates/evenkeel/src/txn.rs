@@ -264,6 +264,13 @@ impl Txn {
         self.inner.release_savepoint(name)
     }
 
+    /// Leaves the tables that the transaction has used, if it has neither changed nor locked
+    /// anything: schema changes no longer wait for it, until it uses them again. Its snapshot stays.
+    /// No scan of it may be open. False if it uses them on.
+    pub fn leave_tables(&mut self) -> bool {
+        self.inner.leave_tables()
+    }
+
     /// First phase of a two-phase commit: durable when it returns. Finish it with
     /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`.
     /// False: it changed nothing and has ended.

@@ -166,6 +166,19 @@ impl Transaction {
         self.enter(table, Use::Read)
     }
 
+    /// Leaves the tables that it has used, if it has neither changed nor locked anything: no schema
+    /// change waits for it until it uses them again. Its snapshot stays. It has no open scan. False
+    /// if it uses them on.
+    pub fn leave_tables(&mut self) -> bool {
+        if self.inner.id() != TxnId(0) {
+            return false;
+        }
+        for (table, _) in self.used.drain(..) {
+            table.leave(self.number);
+        }
+        true
+    }
+
     /// Drops a table that it may have used itself, of which it has no open scan: only others are
     /// waited for. Not a part of the transaction: the table is gone however it ends, and with it
     /// all that was changed in it. One that a deadlock has ended may drop tables still.

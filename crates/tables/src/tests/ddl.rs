@@ -152,6 +152,47 @@ fn a_transaction_drops_a_table_that_it_uses() {
     }
 }
 
+/// Who has only read may leave the tables it has used: its snapshot stays.
+#[test]
+fn a_schema_change_waits_for_no_reader_that_has_left() {
+    let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let table = filled(&db, "t", 5);
+    let index = &indexes()[0];
+    db.store.add_indexes("t", &indexes()[..1], &BuildProgress::default()).unwrap();
+    let mut reader = db.begin();
+    let there = |txn: &mut Transaction| all_rows(txn, &table, Direction::Forward).len();
+    assert_eq!(there(&mut reader), 5);
+    let busy = |done: Result<()>| assert_eq!(done.unwrap_err().code(), Code::TableBusy);
+    busy(db.store.drop_index("t", &index.name));
+    assert!(reader.leave_tables());
+    db.store.drop_index("t", &index.name).unwrap();
+    let mut writer = db.begin();
+    writer.insert(&table, &row_values(100, 1, None, None)).unwrap();
+    commit(writer);
+    assert_eq!((there(&mut reader), there(&mut db.begin())), (5, 6));
+    busy(db.store.truncate_table("t"));
+    assert!(reader.leave_tables());
+    db.store.truncate_table("t").unwrap();
+    let read = reader.scan(&table, Range::ALL, Direction::Forward).err().unwrap();
+    assert_eq!(read.code(), Code::TableTooYoung);
+    drop(reader);
+    // Who has changed or locked a row stays.
+    for locks in [false, true] {
+        let mut user = db.begin_at(Isolation::ReadCommitted);
+        user.insert(&table, &row_values(1, 1, None, None)).unwrap();
+        if locks {
+            commit(user);
+            user = db.begin_at(Isolation::ReadCommitted);
+            let (key, mut row) = ([1i64.into()], Row::new());
+            user.get_locked(&table, &key, Mode::Shared, LockWait::Wait, &mut row).unwrap();
+        }
+        assert!(!user.leave_tables());
+        busy(db.store.truncate_table("t"));
+        user.rollback().unwrap();
+    }
+}
+
 /// The wait of a schema change is as long as its caller says and ends when he cancels it; what need
 /// not wait is done all the same.
 #[test]
