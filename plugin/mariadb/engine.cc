@@ -154,7 +154,7 @@ static int evenkeel_init(void *p)
   h->rollback_by_xid= evenkeel_rollback_by_xid;
   h->commit_ordered= evenkeel_commit_ordered;
   h->commit_checkpoint_request= evenkeel_checkpoint_request;
-  h->savepoint_offset= 1;
+  h->savepoint_offset= savepoint_bytes;
   h->savepoint_set= evenkeel_savepoint_set;
   h->savepoint_rollback= evenkeel_savepoint_rollback;
   h->savepoint_release= evenkeel_savepoint_release;

@@ -2,6 +2,7 @@
 #include "transaction.h"
 #include "alter.h"
 #include "settings.h"
+#include "two_phase.h"
 #include <mysql/service_thd_wait.h>
 #include <algorithm>
 #include <set>
@@ -182,7 +183,7 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
   if (all || !in_transaction(thd))
   {
     if (trx->prepared)
-      failed= ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), &error);
+      failed= rollback_prepared(trx, &error);
     else if (trx->txn)
     {
       ek_txn *txn= trx->txn;
@@ -223,15 +224,23 @@ static int savepoint(THD *thd, void *sv, uint8_t what)
   return 0;
 }
 
+/* The server keeps so many bytes of ours in its record of a savepoint: how many tables were changed. */
+const uint savepoint_bytes= sizeof(size_t);
+
 int evenkeel_savepoint_set(handlerton *, THD *thd, void *sv)
 {
+  const size_t changed= trx_of(thd)->changed.size();
+  memcpy(sv, &changed, sizeof changed);
   return savepoint(thd, sv, EK_SAVEPOINT_SET);
 }
 
 int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv)
 {
   const int error= savepoint(thd, sv, EK_SAVEPOINT_ROLLBACK);
-  const Trx *trx= trx_of(thd);
+  Trx *trx= trx_of(thd);
+  size_t changed;
+  memcpy(&changed, sv, sizeof changed);
+  trx->changed.resize(MY_MIN(trx->changed.size(), changed));
   /* Where very much would have to be undone the whole transaction goes. */
   if (error || !trx->txn || !ek_is_ended(trx->txn))
     return error;

@@ -17,6 +17,8 @@ struct Trx
   size_t changed_before= 0;
   /* Prepared under this id: then `txn` is gone, the engine keeps it. */
   bool prepared= false;
+  /* It was by XA PREPARE, not by the server for its binlog. */
+  bool by_user= false;
   std::string xid;
   /* Set by the ordered half of a commit; its error, if it failed. */
   bool committed= false;
@@ -57,6 +59,7 @@ void wait_begins(uint64_t waiter, const uint64_t *others, size_t len);
 void wait_ends(uint64_t waiter);
 
 /* For the server. */
+extern const uint savepoint_bytes;
 int evenkeel_rollback(handlerton *, THD *thd, bool all);
 int evenkeel_savepoint_set(handlerton *, THD *thd, void *sv);
 int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv);

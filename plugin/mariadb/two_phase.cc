@@ -2,7 +2,34 @@
 #include "two_phase.h"
 #include "settings.h"
 #include "transaction.h"
+#include <map>
+#include <mutex>
 #include <vector>
+
+/* The tables that transactions prepared by XA PREPARE have changed, by two-phase id: whichever
+   connection ends them. */
+static std::mutex prepared_mutex;
+static std::map<std::string, std::vector<Last_change>> prepared_changes;
+
+static void keep_changes(Trx *trx)
+{
+  std::lock_guard<std::mutex> guard(prepared_mutex);
+  prepared_changes[trx->xid]= std::move(trx->changed);
+  trx->changed.clear();
+}
+
+/* Takes the changes of a transaction that is committed now, or was rolled back. */
+static void end_changes(const std::string &xid, bool committed)
+{
+  std::lock_guard<std::mutex> guard(prepared_mutex);
+  const auto known= prepared_changes.find(xid);
+  if (known == prepared_changes.end())
+    return;
+  for (const Last_change &change : known->second)
+    if (committed)
+      *change= time(nullptr);
+  prepared_changes.erase(known);
+}
 
 /* The newest commit that may not be durable yet. */
 static std::atomic<uint64_t> newest_commit;
@@ -65,6 +92,9 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
     return handler_error(thd, error);
   }
   trx->prepared= done == 1;
+  trx->by_user= thd->transaction->xid_state.is_explicit_XA();
+  if (trx->prepared && trx->by_user)
+    keep_changes(trx);
   return 0;
 }
 
@@ -88,10 +118,21 @@ void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
   if (trx->commit_failed)
     report("commit", error);
   else
+  {
     date_changes(trx);
+    if (trx->prepared && trx->by_user)
+      end_changes(trx->xid, true);
+  }
   /* At once: the binlog asks for its checkpoint before the server calls the other half. */
   in_effect(trx->commit);
   trx->committed= true;
+}
+
+int rollback_prepared(Trx *trx, ek_error *error)
+{
+  if (trx->by_user)
+    end_changes(trx->xid, false);
+  return ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), error);
 }
 
 int evenkeel_commit(handlerton *hton, THD *thd, bool all)
@@ -166,6 +207,7 @@ int evenkeel_commit_by_xid(handlerton *, XID *xid)
   const uint64_t commit= ek_commit_prepared(evenkeel_db, ek_text(id), &error);
   if (error.kind != EK_OK)
     return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
+  end_changes(id, true);
   return ek_wait_durable(evenkeel_db, commit, 1, &error) ? XAER_RMERR : XA_OK;
 }
 
@@ -177,6 +219,7 @@ int evenkeel_rollback_by_xid(handlerton *, XID *xid)
   const std::string id= xid_bytes(xid);
   if (ek_rollback_prepared(evenkeel_db, ek_text(id), &error))
     return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
+  end_changes(id, false);
   return XA_OK;
 }
 

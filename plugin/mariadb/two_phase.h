@@ -3,8 +3,13 @@
 #define EVENKEEL_TWO_PHASE_H
 #include "engine.h"
 
+struct Trx;
+
 /* Waits until a commit, one of the engine alone, is as durable as the settings say. */
 int commit_durably(uint64_t commit, ek_error *error);
+
+/* Rolls the connection's prepared transaction back. */
+int rollback_prepared(Trx *trx, ek_error *error);
 
 int evenkeel_prepare(handlerton *, THD *thd, bool all);
 void evenkeel_commit_ordered(handlerton *, THD *thd, bool all);
