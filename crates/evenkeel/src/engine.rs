@@ -26,6 +26,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The name under which all threads that merge tell the ballast of a full disk.
+const MERGE: &str = "merge";
+
 const LOCK_FILE: &str = "evenkeel.lock";
 /// Exists while a database is being created.
 const CREATING_FILE: &str = "evenkeel.creating";
@@ -420,9 +423,14 @@ impl Engine {
         let (event, rest) = (r.merge_event(), move || r.next_merge_in());
         self.supervisor.start_timed("ek-merge", event, self.merging(), rest)?;
         for name in &MERGE_HELPERS[..self.options.merge_helpers()] {
-            let (r, same) = (self.runs.clone(), self.runs.clone());
-            let beat = move || r.merge_help_beat();
-            let beat = self.required_if(name, move || same.needs_space(), beat);
+            let (r, ballast) = (self.runs.clone(), self.ballast.clone());
+            let beat = move || {
+                let result = r.merge_help_beat();
+                if let (Some(ballast), true) = (&ballast, result.is_err() && r.needs_space()) {
+                    ballast.note(MERGE, &result);
+                }
+                result
+            };
             self.supervisor.start(name, self.runs.help_event(), beat)?;
         }
         Ok(())
@@ -432,31 +440,31 @@ impl Engine {
     fn required(
         &self,
         name: &'static str,
-        beat: impl FnMut() -> Result<Beat> + Send + 'static,
-    ) -> impl FnMut() -> Result<Beat> + Send + 'static {
-        self.required_if(name, || true, beat)
-    }
-
-    /// A merge that ingest needs may, and one that frees space; one to rest may not.
-    fn merging(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
-        let (runs, same) = (self.runs.clone(), self.runs.clone());
-        self.required_if("merge", move || same.needs_space(), move || runs.merge_beat())
-    }
-
-    /// The same, if what failed is needed.
-    fn required_if(
-        &self,
-        name: &'static str,
-        needed: impl Fn() -> bool + Send + 'static,
         mut beat: impl FnMut() -> Result<Beat> + Send + 'static,
     ) -> impl FnMut() -> Result<Beat> + Send + 'static {
         let ballast = self.ballast.clone();
         move || {
             let result = beat();
-            if let Some(ballast) = &ballast
-                && (result.is_ok() || needed())
-            {
+            if let Some(ballast) = &ballast {
                 ballast.note(name, &result);
+            }
+            result
+        }
+    }
+
+    /// A merge that ingest needs may, and one that frees space; one to rest may not. There is
+    /// nothing left to do once no other thread merges either.
+    fn merging(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
+        let (runs, ballast) = (self.runs.clone(), self.ballast.clone());
+        move || {
+            let result = runs.merge_beat();
+            let counts = match &result {
+                Ok(Beat::More) => true,
+                Ok(Beat::Idle) => !runs.are_merges_needed(),
+                Err(_) => runs.needs_space(),
+            };
+            if let (Some(ballast), true) = (&ballast, counts) {
+                ballast.note(MERGE, &result);
             }
             result
         }

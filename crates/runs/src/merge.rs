@@ -179,17 +179,17 @@ impl Runs {
             drop(self.rt.seat_for(SEAT_WAIT));
             return Ok(Beat::More);
         }
-        let Some(job) = job else {
-            if !self.merge_jobs.lock().is_needed() {
-                self.pace.rests();
-            }
-            return Ok(Beat::Idle);
-        };
+        let Some(job) = job else { return Ok(Beat::Idle) };
         if job.purpose.required {
             seat = None;
         }
         let _seat = seat;
-        self.job_beat(job)
+        self.job_beat(job).0
+    }
+
+    /// Merges that ingest needs are under way, in whichever thread.
+    pub fn are_merges_needed(&self) -> bool {
+        self.merge_jobs.lock().is_needed()
     }
 
     /// A beat of a merge that ingest needs and that no other thread works at; the thread of
@@ -198,12 +198,36 @@ impl Runs {
     /// # Errors
     /// As `merge_beat`.
     pub fn merge_help_beat(&self) -> Result<Beat> {
-        if self.rt.health.is_failed() || !self.is_help_wanted.load(Ordering::SeqCst) {
+        if self.rt.health.is_failed() {
             return Ok(Beat::Idle);
         }
-        let Some(job) = self.merge_jobs.lock().take_required() else { return Ok(Beat::Idle) };
-        // Whoever begins merges has to see what has become of it.
-        self.job_beat(job).inspect_err(|_| self.merge_event.notify())
+        // On a full disk one thread is enough, and it alone knows when there is space again.
+        let is_wanted = self.is_help_wanted.load(Ordering::SeqCst) && !self.is_full();
+        let taken = {
+            let mut jobs = self.merge_jobs.lock();
+            match is_wanted {
+                true => jobs.take_required().ok_or(false),
+                false => Err(jobs.is_one_needed_waiting()),
+            }
+        };
+        match taken {
+            Ok(job) => {
+                let (index, (done, has_ended)) = (job.index, self.job_beat(job));
+                if has_ended {
+                    // Whoever begins merges may have looked while it counted as under way.
+                    self.state.write().due.ask(index);
+                    self.merge_event.notify();
+                }
+                done
+            }
+            Err(waits) => {
+                // The other thread may sleep because this one had it.
+                if waits {
+                    self.merge_event.notify();
+                }
+                Ok(Beat::Idle)
+            }
+        }
     }
 
     fn put_back(&self, job: MergeJob) {
@@ -212,12 +236,22 @@ impl Runs {
         jobs.put(job);
     }
 
-    /// A beat of a merge that was taken from those that wait.
-    fn job_beat(&self, job: MergeJob) -> Result<Beat> {
+    /// A beat of a merge that was taken from those that wait, and whether it has ended.
+    fn job_beat(&self, job: MergeJob) -> (Result<Beat>, bool) {
         let run = job.start.run;
         let done = self.job_step(job);
-        self.merge_jobs.lock().rested(run);
-        done
+        let has_ended = {
+            let mut jobs = self.merge_jobs.lock();
+            let has_ended = jobs.rested(run);
+            if !jobs.is_needed() {
+                self.pace.rests();
+            }
+            has_ended
+        };
+        if has_ended {
+            self.set_pace(&self.state.read());
+        }
+        (done, has_ended)
     }
 
     fn job_step(&self, mut job: MergeJob) -> Result<Beat> {
@@ -230,7 +264,8 @@ impl Runs {
         let (is_required, start) = (job.purpose.required, self.now_ns());
         let done = self.merge_on(&mut job);
         if is_required {
-            let bytes = if matches!(done, Ok(Beat::More)) { before - job.left } else { before };
+            let is_done = matches!(done, Ok(Beat::Idle)) && !self.is_gone(&job);
+            let bytes = if is_done { before } else { before - job.left };
             self.pace.merged(bytes, start, self.now_ns());
         }
         match done {
@@ -521,7 +556,9 @@ impl Runs {
                 drop(state);
                 let mut jobs = self.merge_jobs.lock();
                 jobs.put(job);
-                if jobs.are_several_needed() && self.is_help_wanted.load(Ordering::SeqCst) {
+                let are_several = jobs.are_several_needed();
+                drop(jobs);
+                if are_several && self.is_help_wanted.load(Ordering::SeqCst) && !self.is_full() {
                     self.help_event.notify();
                 }
                 Ok(())

@@ -44,12 +44,10 @@ struct Meter {
     bytes: u64,
     /// 0: not known.
     bytes_per_sec: u64,
-    /// Bytes that merges move in the long run for each KiB of memtable bytes; 0: not known.
-    bytes_per_kib: u64,
-}
-
-fn average(known: u64, new: u64) -> u64 {
-    if known == 0 { new } else { (known * (PART - 1) + new) / PART }
+    /// Of the last flushes: memtable bytes, and bytes that merges will have to move for them; each
+    /// flush counts less than the one after it, and a small one little.
+    memtable_bytes: u64,
+    merge_bytes: u64,
 }
 
 impl Pace {
@@ -61,7 +59,9 @@ impl Pace {
         meter.bytes += bytes;
         if meter.ns >= WINDOW_NS {
             let rate = u128::from(meter.bytes) * 1_000_000_000 / u128::from(meter.ns);
-            meter.bytes_per_sec = average(meter.bytes_per_sec, rate as u64).max(1);
+            let (known, rate) = (meter.bytes_per_sec, rate as u64);
+            let average = if known == 0 { rate } else { (known * (PART - 1) + rate) / PART };
+            meter.bytes_per_sec = average.max(1);
             (meter.ns, meter.bytes) = (0, 0);
         }
     }
@@ -74,24 +74,28 @@ impl Pace {
     /// A generation of so many memtable bytes was flushed, for which merges will have to move so
     /// many.
     fn flushed(&self, memtable_bytes: u64, merge_bytes: u64) {
-        let new = merge_bytes.saturating_mul(1024) / memtable_bytes.max(1);
         let mut meter = self.meter.lock();
-        meter.bytes_per_kib = average(meter.bytes_per_kib, new);
+        let add = |known: u64, new: u64| known / PART * (PART - 1) + new;
+        meter.memtable_bytes = add(meter.memtable_bytes, memtable_bytes);
+        meter.merge_bytes = add(meter.merge_bytes, merge_bytes);
     }
 
     /// How long whoever inserts so many bytes waits, nanoseconds.
     pub(crate) fn take(&self, bytes: u64, now_ns: impl FnOnce() -> u64) -> u64 {
         let ns_per_kib = self.ns_per_kib.load(Ordering::Relaxed);
-        if ns_per_kib == 0 {
+        if ns_per_kib == 0 || bytes == 0 {
             return 0;
         }
         let now = now_ns();
         let takes = bytes.saturating_mul(ns_per_kib) / 1024;
-        let end = |until: u64| until.max(now.saturating_sub(SLACK_NS)).saturating_add(takes);
+        // What nobody waits for does not lengthen the line.
+        let most = now.saturating_add(WAIT_NS_MAX);
+        let end =
+            |until: u64| until.max(now.saturating_sub(SLACK_NS)).saturating_add(takes).min(most);
         let (Ok(until) | Err(until)) =
             self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |u| Some(end(u)));
         let wait = end(until).saturating_sub(now);
-        if wait < WAIT_NS_LEAST { 0 } else { wait.min(WAIT_NS_MAX) }
+        if wait < WAIT_NS_LEAST { 0 } else { wait }
     }
 }
 
@@ -112,12 +116,19 @@ impl Runs {
 
     /// Sets the pace by what the indexes have now.
     pub(crate) fn set_pace(&self, state: &State) {
-        let is_merging = |id: &&IndexId| state.merging.contains_key(id);
-        let depths = state.high.iter().filter(is_merging).filter_map(|id| state.indexes.get(id));
-        let runs = depths.map(Index::depth).max().unwrap_or(0) as u64;
+        let runs = match state.high.is_empty() {
+            true => 0,
+            false => {
+                let needed = self.merge_jobs.lock().needed();
+                let merged = state.high.intersection(&needed);
+                let depths = merged.filter_map(|id| state.indexes.get(id)).map(Index::depth);
+                depths.max().unwrap_or(0) as u64
+            }
+        };
         let (bytes_per_sec, bytes_per_kib) = {
             let meter = self.pace.meter.lock();
-            (meter.bytes_per_sec, meter.bytes_per_kib)
+            let per_kib = meter.merge_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
+            (meter.bytes_per_sec, per_kib)
         };
         let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib);
         if self.pace.ns_per_kib.swap(ns, Ordering::Relaxed) != ns {
@@ -162,6 +173,24 @@ mod tests {
         assert_eq!(pace.take(1024, || at), 2 * ms, "behind the one before");
         assert_eq!(pace.take(128, || at + 2 * ms), 0, "too short to wait for");
         assert_eq!(pace.take(128, || at + 2 * ms), 250_000, "together they are not");
-        assert_eq!(pace.take(1 << 30, || at), WAIT_NS_MAX);
+        assert_eq!(pace.take(0, || at), 0, "nothing waits for nothing");
+        // The line is no longer than the longest wait, whoever stands in it.
+        (0..9).for_each(|_| assert_eq!(pace.take(1 << 30, || at), WAIT_NS_MAX));
+        assert_eq!(pace.take(1024, || at + WAIT_NS_MAX), ms);
+    }
+
+    #[test]
+    fn a_small_flush_counts_little() {
+        let pace = Pace::default();
+        let per_kib = || {
+            let meter = pace.meter.lock();
+            meter.merge_bytes * 1024 / meter.memtable_bytes
+        };
+        pace.flushed(8 << 20, 4 << 20);
+        assert_eq!(per_kib(), 512);
+        (0..4).for_each(|_| pace.flushed(100, 100 * 50));
+        assert!(per_kib() < 530);
+        (0..40).for_each(|_| pace.flushed(8 << 20, 8 << 20));
+        assert!((1020..=1024).contains(&per_kib()));
     }
 }

@@ -64,10 +64,7 @@ impl Runs {
         metrics.add(Metric::MergeRelinkedBytes, taken);
         metrics.add(Metric::MergePieces, 1);
         if to.is_none() {
-            let mut state = self.state.write();
-            state.end_merging(job.index, &job.numbers);
-            self.set_pace(&state);
-            drop(state);
+            self.state.write().end_merging(job.index, &job.numbers);
             metrics.add(Metric::Merges, 1);
             metrics.add(Metric::MergesBottom, u64::from(job.is_bottom()));
         }

@@ -5,7 +5,7 @@
 use super::job::MergeJob;
 use crate::policy::{Turn, bytes_per_run, next_merge};
 use evenkeel_base::IndexId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges that were begun and have not ended.
 #[derive(Default)]
@@ -56,9 +56,22 @@ impl MergeJobs {
         job
     }
 
-    /// The beat of the merge that writes this run is over: it waits again, or has ended.
-    pub(super) fn rested(&mut self, run: u64) {
+    /// The beat of the merge that writes this run is over; true if it was not known yet. One that
+    /// does not wait again has ended.
+    pub(super) fn rested(&mut self, run: u64) -> bool {
+        let before = self.at_work.len();
         self.at_work.retain(|job| job.run != run);
+        self.at_work.len() < before
+    }
+
+    /// One that ingest needs waits for its beat.
+    pub(super) fn is_one_needed_waiting(&self) -> bool {
+        self.waiting.iter().any(|job| job.turn().required)
+    }
+
+    /// The indexes with one that ingest needs.
+    pub(crate) fn needed(&self) -> BTreeSet<IndexId> {
+        self.all().filter(|job| job.turn.required).map(|job| job.index).collect()
     }
 
     /// Several wait that ingest needs.

@@ -337,11 +337,20 @@ fn others_help_where_runs_are_many() {
     assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
     assert_eq!((help(), runs()), (Beat::Idle, [RUNS_HELP as u64 - 1; 3]), "one thread is enough");
     flush(100);
+    // Where help is wanted no more, what the helper had is left to the other thread, which may
+    // sleep.
+    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    rig.runs.is_help_wanted.store(false, Ordering::SeqCst);
+    let woken = rig.runs.merge_event.now();
+    assert_eq!(help(), Beat::Idle);
+    assert_ne!(rig.runs.merge_event.now(), woken);
+    rig.runs.is_help_wanted.store(true, Ordering::SeqCst);
     let mut beats = 0;
     while help() == Beat::More {
         beats += 1;
     }
     assert!(beats >= 3, "{beats} beats");
+    assert!(!rig.runs.are_merges_needed());
     assert_eq!(runs(), [2; 3], "they were begun, and ended by the helper alone");
 }
 
