@@ -5,10 +5,11 @@ use crate::txns::{OUTCOME_BYTES, Txns};
 use crate::undo::TxnUndo;
 use crate::{TxnRef, UndoCopy};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Beat, Code, Error, Lsn, Result, Stamp, TxnId, UndoNo};
+use evenkeel_base::{Beat, Code, Error, Kind, Lsn, Result, Stamp, TxnId, UndoNo};
 use evenkeel_format::record::{RecordKind, encode_txn};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_log::Share;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Operations reverted in one beat.
@@ -115,7 +116,8 @@ impl Txns {
         Ok(())
     }
 
-    /// Reverts some rows of an aborted transaction; the last one is followed by its END record.
+    /// Reverts some rows of an aborted transaction; the last one is followed by its END record. One
+    /// whose rows or undo cannot be read does not hold up the others.
     ///
     /// # Errors
     /// Those of `revert` and of the log: tried again by the next beat.
@@ -124,14 +126,34 @@ impl Txns {
             return Ok(Beat::Idle);
         }
         self.wait_like_a_user()?;
-        let Some((id, undo, below)) = self.take_reverting() else { return Ok(Beat::Idle) };
+        let (mut after, mut failed) = (TxnId::ZERO, None);
+        while let Some((id, undo, below)) = self.take_reverting(after) {
+            match self.revert_some(id, &undo, below, revert) {
+                Ok(()) => return Ok(Beat::More),
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Io) => {
+                    failed.get_or_insert(e);
+                    after = id;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        failed.map_or(Ok(Beat::Idle), Err)
+    }
+
+    fn revert_some(
+        &self,
+        id: TxnId,
+        undo: &TxnUndo,
+        below: UndoNo,
+        revert: &dyn RevertRow,
+    ) -> Result<()> {
         let to = below.0.saturating_sub(BEAT_ROWS).max(1);
         let mut reverted = below;
         let mut result = Ok(());
         for no in (to..below.0).rev().map(UndoNo) {
             // Operations a statement or savepoint reverted before the abort are skipped.
             if !self.states.in_dead_range(id, no) {
-                result = self.revert_one(id, &undo, no, revert);
+                result = self.revert_one(id, undo, no, revert);
             }
             if result.is_err() {
                 break;
@@ -141,14 +163,14 @@ impl Txns {
         if result.is_ok() && reverted.0 <= 1 {
             result = self.log_end(id);
             if result.is_ok() {
-                return Ok(Beat::More);
+                return Ok(());
             }
         }
         if let Some(reverting) = self.reverting.lock().get_mut(&id) {
             reverting.below = reverted;
             reverting.busy = false;
         }
-        result.map(|()| Beat::More)
+        result
     }
 
     /// Reverts draw on the part of the log that users cannot have, so they would go on while users
@@ -161,9 +183,11 @@ impl Txns {
         }
     }
 
-    fn take_reverting(&self) -> Option<(TxnId, Arc<TxnUndo>, UndoNo)> {
+    /// The next transaction behind `after` that nobody works on.
+    fn take_reverting(&self, after: TxnId) -> Option<(TxnId, Arc<TxnUndo>, UndoNo)> {
         let mut reverting = self.reverting.lock();
-        let (id, item) = reverting.iter_mut().find(|(_, r)| !r.busy)?;
+        let mut behind = reverting.range_mut((Bound::Excluded(after), Bound::Unbounded));
+        let (id, item) = behind.find(|(_, r)| !r.busy)?;
         item.busy = true;
         Some((*id, item.undo.clone(), item.below))
     }

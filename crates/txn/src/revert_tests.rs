@@ -103,3 +103,40 @@ fn a_revert_without_space_is_put_off() {
     rows.revert_all();
     assert!(rows.cells.lock().is_empty());
 }
+
+/// Reverts no row of one transaction: its pages are damaged.
+struct Damaged<'a>(&'a Rows, evenkeel_base::TxnId);
+
+impl RevertRow for Damaged<'_> {
+    fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+        match stamp.txn == self.1 {
+            true => Err(Error::new(Code::PageChecksum)),
+            false => self.0.revert(stamp, record),
+        }
+    }
+}
+
+#[test]
+fn one_that_cannot_be_reverted_does_not_hold_up_the_others() {
+    let w = world(small());
+    let rows = Rows::new(&w);
+    let t: Vec<TxnRef> = (0..3u8)
+        .map(|n| {
+            let t = w.txns.begin();
+            rows.write(&t, &[n], b"v");
+            w.txns.abort(&t).expect("aborts");
+            t
+        })
+        .collect();
+    let damaged = Damaged(&rows, t[0].id());
+    let error = loop {
+        match w.txns.revert_beat(&damaged) {
+            Ok(beat) => assert_eq!(beat, Beat::More, "it is not forgotten"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.code(), w.txns.reverting_count()), (Code::PageChecksum, 1));
+    assert_eq!(rows.cells.lock().keys().collect::<Vec<_>>(), [&vec![0u8]]);
+    rows.revert_all();
+    assert_eq!(w.txns.reverting_count(), 0);
+}
