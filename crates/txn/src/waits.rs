@@ -34,6 +34,13 @@ pub trait WaitWatch: Send + Sync {
     fn ends(&self, waiter: u64);
 }
 
+/// Lets other threads in between, in tests only: the races here are a few instructions wide.
+#[inline(always)]
+fn pause() {
+    #[cfg(test)]
+    std::thread::yield_now();
+}
+
 struct Node {
     txn: TxnRef,
     on: Vec<TxnId>,
@@ -153,8 +160,10 @@ impl Txns {
     ) -> Result<()> {
         let mut waited = false;
         loop {
-            me.check_cancel()?;
+            // Before the look at the cancellation, or one between the two would be slept over.
             let seen = me.wake().now();
+            pause();
+            me.check_cancel()?;
             let on = blockers();
             if on.is_empty() {
                 return Ok(());

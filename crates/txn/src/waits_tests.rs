@@ -180,3 +180,31 @@ fn increment_two(w: &World, rows: &Rows, random: &mut Random, keys: u64) -> u64 
     w.txns.commit(&t).expect("commits");
     1
 }
+
+/// A cancellation comes at any moment of the way into a wait: none is slept over.
+#[test]
+fn a_cancellation_on_the_way_into_a_wait_is_heard() {
+    let w = world(small());
+    let rows = Rows::new(&w);
+    let t = writers(&w, &rows, 2);
+    let begin = std::sync::Barrier::new(2);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..5_000 {
+                begin.wait();
+                t[1].cancel();
+                begin.wait();
+            }
+        });
+        let mut missed = 0;
+        for _ in 0..5_000 {
+            begin.wait();
+            let deadline = w.txns.deadline(Duration::from_millis(500));
+            let error = w.txns.wait_for(&t[1], t[0].id(), deadline).expect_err("no end of it");
+            missed += usize::from(error.kind() != Kind::Cancelled && missed < 3);
+            begin.wait();
+            t[1].clear_cancel();
+        }
+        assert_eq!(missed, 0);
+    });
+}
