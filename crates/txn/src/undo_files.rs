@@ -227,7 +227,8 @@ impl UndoFiles {
         written.map(|()| places)
     }
 
-    /// Makes everything appended durable.
+    /// Makes everything appended durable. A sync that fails, for whatever reason, stops writes: the
+    /// next one would not be told of what it has lost.
     pub fn sync(&self, _turn: &Turn<'_>) -> Result<()> {
         let (unsynced, created) = {
             let mut writer = self.writer.lock();
@@ -235,13 +236,14 @@ impl UndoFiles {
         };
         for (segment, end) in &unsynced {
             if let Some(file) = &segment.file {
-                file.sync()?;
+                file.sync().map_err(|e| self.rt.health.fail(e))?;
                 segment.synced.fetch_max(*end, Ordering::AcqRel);
             }
         }
         if created {
-            self.rt.env.sync_dir(DIR)?;
-            self.rt.env.sync_dir("")?;
+            for dir in [DIR, ""] {
+                self.rt.env.sync_dir(dir).map_err(|e| self.rt.health.fail(e))?;
+            }
         }
         Ok(())
     }

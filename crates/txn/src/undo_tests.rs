@@ -3,9 +3,11 @@
 use super::*;
 use crate::testing::*;
 use crate::{Phase, TxnOptions};
-use evenkeel_base::{Beat, CommitTable, Kind, Stamp, VersionSource};
+use evenkeel_base::{Beat, Cause, Code, CommitTable, Error, Kind, Stamp, VersionSource};
 use evenkeel_format::record::{Before, RowKind};
+use evenkeel_io::{Env, Event, File, MemEnv, OpenMode, Runtime, Task, Woken};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 fn push(w: &World, t: &crate::TxnRef, no: u32, row: &[u8]) {
     let before = Before { flags: 2, stamp: Stamp { txn: TxnId(9), undo_no: UndoNo(no) }, row };
@@ -213,4 +215,95 @@ fn a_damaged_segment_is_found() {
     let error = w.txns.undo_copy(stamp).expect_err("damaged");
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.context("file").is_some_and(|f| f.contains("00000001")), "{error}");
+}
+
+/// A disk that is found full by the sync of a file.
+struct FullAtSync(MemEnv, Arc<AtomicBool>);
+
+struct FullFile(Arc<dyn File>, Arc<AtomicBool>);
+
+impl File for FullFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        match self.1.load(Ordering::SeqCst) {
+            true => Err(Error::new(Code::DiskFull)),
+            false => self.0.sync(),
+        }
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.allocate(offset, len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.punch(offset, len)
+    }
+}
+
+impl Env for FullAtSync {
+    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        let file = self.0.open(path, mode)?;
+        match path.ends_with(".undo") {
+            true => Ok(Arc::new(FullFile(file, self.1.clone()))),
+            false => Ok(file),
+        }
+    }
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        self.0.list(dir)
+    }
+    fn remove(&self, path: &str) -> Result<()> {
+        self.0.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.0.rename(from, to)
+    }
+    fn create_dir(&self, dir: &str) -> Result<()> {
+        self.0.create_dir(dir)
+    }
+    fn sync_dir(&self, dir: &str) -> Result<()> {
+        self.0.sync_dir(dir)
+    }
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+    fn wait(
+        &self,
+        event: &Arc<Event>,
+        seen: u64,
+        timeout: Option<Duration>,
+        cause: Cause,
+    ) -> Woken {
+        self.0.wait(event, seen, timeout, cause)
+    }
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
+        self.0.spawn(name, body)
+    }
+}
+
+/// The next sync would succeed though the bytes are lost, and the next checkpoint would pass
+/// without this undo: writes stop, as after any sync that failed.
+#[test]
+fn a_sync_of_undo_that_finds_the_disk_full_stops_writes() {
+    let full = Arc::new(AtomicBool::new(false));
+    let rt = Runtime::new(Arc::new(FullAtSync(MemEnv::new(), full.clone())));
+    let w = world_on(rt, small());
+    let t = w.txns.begin();
+    push(&w, &t, 1, b"row");
+    full.store(true, Ordering::SeqCst);
+    let error = w.txns.checkpoint_undo(evenkeel_base::Lsn::MAX).expect_err("not durable");
+    assert_eq!(error.code(), Code::DiskFull);
+    full.store(false, Ordering::SeqCst);
+    assert_eq!(w.rt.check_write().expect_err("stopped").code(), Code::WritesStopped);
 }
