@@ -48,6 +48,8 @@ pub struct Txn {
     waiters: Mutex<Waiters>,
     pub(crate) locks: Mutex<HeldLocks>,
     pub(crate) xid: OnceLock<Vec<u8>>,
+    /// Prepared, and somebody decides it: whoever comes with its id beside that is too late.
+    pub(crate) decided: AtomicBool,
 }
 
 #[derive(Default)]

@@ -124,6 +124,25 @@ impl Drop for SnapshotGuard {
     }
 }
 
+/// Ends a transaction that has not ended. A prepared one has no owner: of those who come with its
+/// id at the same time one decides.
+fn decide<R>(t: &Txn, end: impl FnOnce() -> Result<R>) -> Result<R> {
+    match t.phase() {
+        Phase::Open => return end(),
+        Phase::Prepared => {}
+        Phase::Committed | Phase::Aborted => t.check_open()?,
+    }
+    if t.decided.swap(true, Ordering::AcqRel) {
+        let xid = t.xid.get().map(|xid| xid.escape_ascii().to_string());
+        return Err(Error::new(Code::XidUnknown).with("xid", xid.unwrap_or_default()));
+    }
+    let ended = end();
+    if ended.is_err() {
+        t.decided.store(false, Ordering::Release);
+    }
+    ended
+}
+
 fn shard<T>(shards: &Shards<T>, id: TxnId) -> &T {
     &shards[id.0 as usize % SHARDS]
 }
@@ -366,11 +385,12 @@ impl Txns {
     /// `Log::wait_commit` for the position given. Never waits.
     ///
     /// # Errors
-    /// `TxnEnded`; without a log `Internal`.
+    /// `TxnEnded`; without a log `Internal`. Of a prepared one `XidUnknown` while another decides.
     pub fn commit(&self, t: &TxnRef) -> Result<Option<Lsn>> {
-        if !matches!(t.phase(), Phase::Open | Phase::Prepared) {
-            t.check_open()?;
-        }
+        decide(t, || self.commit_now(t))
+    }
+
+    fn commit_now(&self, t: &TxnRef) -> Result<Option<Lsn>> {
         let id = t.id();
         if t.undo_count() == 0 {
             self.end_without_changes(t, Phase::Committed);
@@ -436,11 +456,12 @@ impl Txns {
     /// who touch them and by `revert_beat`. Never waits.
     ///
     /// # Errors
-    /// `TxnEnded`; without a log `Internal`.
+    /// As `commit`.
     pub fn abort(&self, t: &TxnRef) -> Result<()> {
-        if !matches!(t.phase(), Phase::Open | Phase::Prepared) {
-            t.check_open()?;
-        }
+        decide(t, || self.abort_now(t))
+    }
+
+    fn abort_now(&self, t: &TxnRef) -> Result<()> {
         if t.undo_count() == 0 {
             self.end_without_changes(t, Phase::Aborted);
             return Ok(());
@@ -519,15 +540,17 @@ impl Txns {
 
     /// XIDs of the prepared transactions, also those found at recovery.
     pub fn prepared_xids(&self) -> Vec<Vec<u8>> {
-        self.prepared.lock().keys().cloned().collect()
+        let prepared = self.prepared.lock();
+        prepared.iter().filter(|(_, t)| t.phase() == Phase::Prepared).map(|p| p.0.clone()).collect()
     }
 
-    /// The prepared transaction of an XID.
+    /// The prepared transaction of an XID, not one that is about to be prepared.
     ///
     /// # Errors
     /// `XidUnknown`.
     pub fn prepared(&self, xid: &[u8]) -> Result<TxnRef> {
         let found = self.prepared.lock().get(xid).cloned();
+        let found = found.filter(|t| t.phase() == Phase::Prepared);
         found.ok_or_else(|| Error::new(Code::XidUnknown).with("xid", xid.escape_ascii()))
     }
 

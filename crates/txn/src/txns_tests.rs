@@ -203,3 +203,40 @@ fn a_transaction_ends_at_its_last_operation() {
     assert!(text.contains("operations=4000000000") && text.contains("limit="), "{text}");
     w.txns.commit(&t).expect("it can still end");
 }
+
+/// Two who have the id of a prepared transaction decide it at the same time: one of them does.
+#[test]
+fn a_prepared_transaction_is_decided_once() {
+    const N: usize = 2000;
+    let rt = Runtime::new(Arc::new(evenkeel_io::MemEnv::new()));
+    let w = world_on(rt, TxnOptions::default());
+    let rows = Rows::new(&w);
+    let begin = std::sync::Barrier::new(2);
+    let each = |decide: &(dyn Fn(&[u8]) -> bool + Sync)| -> Vec<bool> {
+        let one = |n: usize| {
+            begin.wait();
+            let done = decide(&n.to_be_bytes());
+            begin.wait();
+            done
+        };
+        (0..N).map(one).collect()
+    };
+    for n in 0..N {
+        let t = w.txns.begin();
+        rows.write(&t, &n.to_be_bytes(), b"v");
+        assert!(w.txns.prepare(&t, &n.to_be_bytes()).expect("prepares"));
+        w.log.set_checkpoint(w.log.durable()).expect("room in the log");
+    }
+    let (committed, aborted) = std::thread::scope(|s| {
+        let commits = s.spawn(|| each(&|xid| w.txns.commit_prepared(xid).is_ok()));
+        let aborted = each(&|xid| w.txns.rollback_prepared(xid).is_ok());
+        (commits.join().expect("thread"), aborted)
+    });
+    assert!(w.txns.prepared_xids().is_empty());
+    rows.revert_all();
+    let now = w.txns.snapshot().committed();
+    for (n, (committed, aborted)) in committed.into_iter().zip(aborted).enumerate() {
+        assert_ne!(committed, aborted, "{n} was decided by both or by neither");
+        assert_eq!(rows.read(&n.to_be_bytes(), &now).is_some(), committed, "{n}");
+    }
+}
