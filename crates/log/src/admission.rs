@@ -106,7 +106,7 @@ impl Shared {
         loop {
             let seen = event.now();
             match share {
-                Share::User => self.rt.check_wait()?,
+                Share::User | Share::Within => self.rt.check_wait()?,
                 Share::System => {
                     self.rt.health.check_writable()?;
                     self.rt.health.check_open()?;

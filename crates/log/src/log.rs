@@ -57,6 +57,10 @@ pub enum Share {
     /// Manifest and checkpoint records, which make log space free again: the last part; never
     /// waits for log space.
     Checkpoint,
+    /// A change of pages that an operation needs which has its log space already: the part of
+    /// users. But it waits for nobody who waits for what that operation holds: neither for room in
+    /// the buffer nor behind users.
+    Within,
 }
 
 /// Log space that `append` consumes; dropping it returns the rest.
@@ -167,11 +171,11 @@ impl Log {
     pub fn reserve(&self, bytes: usize, share: Share) -> Result<Reserved> {
         let s = &self.shared;
         let share = match share {
-            Share::User if s.rt.is_freeing() => Share::System,
+            Share::User | Share::Within if s.rt.is_freeing() => Share::System,
             share => share,
         };
         match share {
-            Share::User => s.rt.check_write()?,
+            Share::User | Share::Within => s.rt.check_write()?,
             Share::System | Share::Checkpoint => s.rt.health.check_writable()?,
         }
         let n = bytes as u64 + RECORDS_PER_TOKEN * FRAME as u64;

@@ -44,8 +44,8 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) buffer: Buffer,
     pub(crate) space: Space,
-    /// Waiting reservations of User, System and Checkpoint, first come first served.
-    pub(crate) queues: [VecDeque<Waiting>; 3],
+    /// Waiting reservations of each share, first come first served.
+    pub(crate) queues: [VecDeque<Waiting>; 4],
     pub(crate) next_ticket: u64,
     /// There is a leader; his group has this number, ends here, and will be synced.
     pub(crate) leading: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Waiting {
     pub(crate) event: Arc<Event>,
 }
 /// Wakes the first of each queue.
-pub(crate) fn notify(events: [Option<Arc<Event>>; 3]) {
+pub(crate) fn notify(events: [Option<Arc<Event>>; 4]) {
     events.into_iter().flatten().for_each(|event| event.notify());
 }
 impl State {
@@ -100,7 +100,7 @@ impl State {
     }
 
     /// The events of those first in their queues.
-    pub(crate) fn fronts(&self) -> [Option<Arc<Event>>; 3] {
+    pub(crate) fn fronts(&self) -> [Option<Arc<Event>>; 4] {
         self.queues.each_ref().map(|q| q.front().map(|w| w.event.clone()))
     }
 
@@ -112,7 +112,7 @@ impl State {
             let needed = self.space.needed(end, share, first.n);
             (needed > self.space.checkpoint).then_some(needed)
         };
-        [Share::User, Share::System].into_iter().filter_map(of).max()
+        [Share::User, Share::System, Share::Within].into_iter().filter_map(of).max()
     }
 
     pub(crate) fn leave(&mut self, share: Share, ticket: u64) {

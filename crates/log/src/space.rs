@@ -11,7 +11,8 @@
 //! A reservation is granted when its bytes, with all bytes reserved before, fit (1) the buffer,
 //! (2) the prepared segments, (3) the limit of the log age of its share. Users leave two prepared
 //! segments alone (G4). System reservations are held by open transactions for long, so they never
-//! take buffer room from users: the buffer grows for them.
+//! take buffer room from users: the buffer grows for them. It does so too for changes of pages within
+//! an operation, which holds buffer room itself that others wait for.
 
 use crate::log::Share;
 use crate::segments::segment_bytes;
@@ -85,7 +86,7 @@ impl Limits {
 
     fn of(&self, share: Share) -> u64 {
         match share {
-            Share::User => self.user,
+            Share::User | Share::Within => self.user,
             Share::System => self.system,
             Share::Checkpoint => self.checkpoint,
         }
@@ -204,13 +205,15 @@ impl Space {
     /// What is missing for `n` bytes more, if anything.
     pub(crate) fn lack(&self, end: Lsn, share: Share, n: u64) -> Option<Lack> {
         let reserved = self.user + self.system + n;
-        let user = share == Share::User;
-        if user && end.0 - self.written.0 + self.user + n + 2 * self.pad > self.buffer {
+        if share == Share::User
+            && end.0 - self.written.0 + self.user + n + 2 * self.pad > self.buffer
+        {
             return Some(Lack::Buffer);
         }
         if end.0 + reserved - self.checkpoint.0 > self.limits.of(share) {
             return Some(Lack::Age);
         }
+        let user = matches!(share, Share::User | Share::Within);
         let prepared = if user { self.prepared_user } else { self.prepared };
         (self.reach(end, n) > prepared).then_some(Lack::Segments)
     }
@@ -328,6 +331,8 @@ mod tests {
         assert_eq!(space.lack(end, Share::System, 1000 + (64 << 10)), None);
         assert_eq!(space.lack(end, Share::System, 1001 + (64 << 10)), Some(Lack::Age));
         assert_eq!(space.lack(end, Share::Checkpoint, 1000 + (128 << 10)), None);
+        assert_eq!(space.lack(end, Share::Within, 1000), None);
+        assert_eq!(space.lack(end, Share::Within, 1001), Some(Lack::Age));
         // Open transactions never take buffer room from users.
         for _ in 0..100 {
             space.take(Share::System, 1000);
@@ -335,8 +340,10 @@ mod tests {
         space.checkpoint = end;
         assert_eq!(space.lack(end, Share::User, 60_000), None);
         assert_eq!(space.lack(Lsn(end.0 + 60_000), Share::User, 6000), Some(Lack::Buffer));
+        assert_eq!(space.lack(Lsn(end.0 + 60_000), Share::Within, 6000), None);
         space.prepared_user = Lsn(end.0 + 100_000);
         assert_eq!(space.lack(end, Share::User, 1000), Some(Lack::Segments));
+        assert_eq!(space.lack(end, Share::Within, 1000), Some(Lack::Segments));
         assert_eq!(space.lack(end, Share::System, 1000), None);
     }
 }

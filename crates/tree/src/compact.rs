@@ -143,7 +143,7 @@ impl Tree {
     /// (Elsewhere the fences say the prefix.)
     pub(crate) fn fit_prefix_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
         let page = self.leaf_no(key)?;
-        let mut reserved = self.reserve_log()?;
+        let mut reserved = self.reserve_log_within()?;
         let mut mtr = self.pages().begin(1)?;
         let Some(slot) = self.write_node(&mut mtr, page, 0, key)? else { return Ok(false) };
         let node = Node::parse(mtr.page(slot))?;
@@ -173,7 +173,7 @@ impl Tree {
         wanted: impl Fn(&Node<'_>, &Compaction) -> bool,
     ) -> Result<bool> {
         let page = self.leaf_no(key)?;
-        let mut reserved = self.reserve_log()?;
+        let mut reserved = self.reserve_log_within()?;
         let mut mtr = self.pages().begin(1)?;
         let Some(slot) = self.write_node(&mut mtr, page, 0, key)? else { return Ok(false) };
         let node = Node::parse(mtr.page(slot))?;

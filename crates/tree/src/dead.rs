@@ -115,7 +115,7 @@ impl Tree {
         let above = self.find_if_high(Goal::At(key), level + 1, Access::Normal)?;
         // Nothing says of the root that it is dead.
         let Some(parent_no) = above.map(|page| page.page_no()) else { return Ok(Noted::Done) };
-        let mut reserved = self.reserve_log()?;
+        let mut reserved = self.reserve_log_within()?;
         let mut mtr = self.pages().begin(2)?;
         let Some(parent) = self.write_node(&mut mtr, parent_no, level + 1, key)? else {
             return Ok(Noted::Done);

@@ -67,7 +67,7 @@ impl Tree {
         let above = self.find_if_high(Goal::At(key), level + 1, Access::Normal)?;
         // The node has become the root.
         let Some(parent_no) = above.map(|page| page.page_no()) else { return Ok(Split::Again) };
-        let mut reserved = self.reserve_log()?;
+        let mut reserved = self.reserve_log_within()?;
         let mut mtr = self.pages().begin(SPLIT_FRAMES)?;
         let Some(parent) = self.write_node(&mut mtr, parent_no, level + 1, key)? else {
             return Ok(Split::Again);
@@ -109,7 +109,7 @@ impl Tree {
 
     /// Moves the root's content one level down; the caller then splits what is below.
     fn grow_root(&self, level: u8, plan: Plan<'_>) -> Result<()> {
-        let mut reserved = self.reserve_log()?;
+        let mut reserved = self.reserve_log_within()?;
         let mut mtr = self.pages().begin(SPLIT_FRAMES)?;
         let root = mtr.write(self.root())?;
         let node = Node::parse(mtr.page(root))?;

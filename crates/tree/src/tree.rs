@@ -197,7 +197,13 @@ impl Tree {
         self.reserve_log_and(0)
     }
 
-    /// The same, and so many bytes more.
+    /// The same for one that makes room for an operation, which holds log space itself.
+    pub(crate) fn reserve_log_within(&self) -> Result<Reserved> {
+        let page = self.pages().page_size();
+        self.trees().log.reserve(4 * page + 1024, Share::Within)
+    }
+
+    /// As `reserve_log`, and so many bytes more.
     pub(crate) fn reserve_log_and(&self, bytes: usize) -> Result<Reserved> {
         let page = self.pages().page_size();
         self.trees().log.reserve(4 * page + 1024 + bytes, Share::User)
