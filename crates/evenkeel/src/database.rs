@@ -252,10 +252,11 @@ impl Database {
         self.engine.store.add_column(table, column)
     }
 
-    /// Removes a column, without rewriting rows.
+    /// Removes a column, without rewriting rows. Transactions that use the table are waited for: the
+    /// positions of columns change.
     ///
     /// # Errors
-    /// `TableMissing`, `ColumnMissing`, and if a key uses it.
+    /// `TableMissing`, `ColumnMissing`, `TableBusy`, and if a key uses it.
     pub fn drop_column(&self, table: &str, column: &str) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.drop_column(table, column)

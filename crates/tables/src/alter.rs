@@ -192,8 +192,8 @@ impl TableDef {
 }
 
 impl Store {
-    /// Changes columns and indexes of a table, all or nothing. Where an index is dropped it waits
-    /// for transactions that use the table.
+    /// Changes columns and indexes of a table, all or nothing. Where an index or a column is dropped
+    /// it waits for transactions that use the table: the positions they know stay right.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
@@ -212,13 +212,14 @@ impl Store {
         wait: &SchemaWait<'_>,
     ) -> Result<()> {
         let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_ddl(name, &table)?;
+        let _ddl = self.lock_ddl(name, &table, wait)?;
         let (def, gone) = change.apply(&table.shape().def)?;
-        if !gone.is_empty() {
+        let moves = !gone.is_empty() || !change.drop_columns.is_empty();
+        if moves {
             table.close(&self.rt, self.lock_wait(), wait)?;
         }
         let done = self.publish_change(&table, def, &gone);
-        if !gone.is_empty() {
+        if moves {
             table.reopen(false);
         }
         done?;
@@ -254,10 +255,12 @@ impl Store {
         self.alter_table(table, &TableChange { add_columns, ..TableChange::default() })
     }
 
-    /// Drops a column that is in no key. No row is rewritten.
+    /// Drops a column that is in no key: waits for transactions that use the table. No row is
+    /// rewritten.
     ///
     /// # Errors
-    /// `TableMissing`, `ColumnMissing`, `ColumnInUse`, `DefinitionInvalid` for the last column.
+    /// `TableMissing`, `ColumnMissing`, `TableBusy`, `ColumnInUse`, `DefinitionInvalid` for the last
+    /// column.
     pub fn drop_column(self: &Arc<Self>, table: &str, column: &str) -> Result<()> {
         let drop_columns = vec![column.to_string()];
         self.alter_table(table, &TableChange { drop_columns, ..TableChange::default() })

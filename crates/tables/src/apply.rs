@@ -6,12 +6,12 @@ use crate::op::{Expect, RowOp, Services, Stop, record_bytes};
 use crate::table::{Table, TableState};
 use crate::transaction::Transaction;
 use crate::write::{Applied, Buffers, row_flags};
-use evenkeel_base::{Code, IndexId, Lsn, Result, Stamp, TxnId};
+use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Stamp, TxnId};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::overflow::OVERFLOW_REF_BYTES;
 use evenkeel_format::record::{RowKind, entry_op};
 use evenkeel_format::undo::UndoRecord;
-use evenkeel_log::{Reserved, Share};
+use evenkeel_log::{RECORD_BYTES_MAX, Reserved, Share};
 use evenkeel_runs::{MemReserved, UniqueGuard};
 use std::sync::Arc;
 
@@ -143,10 +143,19 @@ impl Transaction {
         let before = if update { b.old_row.len() } else { 0 };
         let edits = b.edits.len() * (OVERFLOW_REF_BYTES + 1) + 4;
         let log = record_bytes(b.key.len(), b.row.len(), before, b.entries.log_bytes() + edits);
-        let log = self.store.log.reserve(log, Share::User)?;
-        let memory = self.store.runs.reserve(b.entries.memory_bytes())?;
+        // Row and chains are short; the entries of many indexes may be long.
+        if log > RECORD_BYTES_MAX {
+            return Err(Error::new(Code::EntryTooLong)
+                .with("what", "the entries of all indexes together")
+                .with("bytes", log)
+                .with("limit", RECORD_BYTES_MAX));
+        }
+        // Undo first: who makes room for it also reverts, and takes his turn among those who wait
+        // for log space. So nobody who holds log space waits for room.
         let undo = UndoRecord::encoded_len_max(b.key.len(), before);
         self.store.txns.reserve_undo(&self.inner, undo)?;
+        let log = self.store.log.reserve(log, Share::User)?;
+        let memory = self.store.runs.reserve(b.entries.memory_bytes())?;
         Ok(Space { log, memory })
     }
 
@@ -191,6 +200,10 @@ impl Transaction {
             }
             let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::UniqueNotChecked);
             if let Some(pk) = live.filter(|_| !planted) {
+                // Of a build that is over by now, which may be another one's concern.
+                if index.state == IndexState::Checking && table.has_moved_on(state) {
+                    return Ok(Unique::Gone);
+                }
                 // In a build: the build fails, the statement goes on (F3).
                 if index.state != IndexState::Checking || !table.fail_build() {
                     return Ok(Unique::Taken(*at, pk));

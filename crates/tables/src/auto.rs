@@ -2,7 +2,8 @@
 //! is raised in steps; so they never go back, neither by a rollback nor by a crash. An orderly end
 //! writes the exact number, so that only a crash leaves a gap.
 //!
-//! Invariant: number handed out < `next` <= mark in the catalog, but for `restart_numbers`.
+//! Invariants: number handed out < `next` <= mark in the catalog, but for `restart_numbers`. The
+//! catalog has no mark of a table that is dropped: DROP holds the latch under which marks are made.
 
 use crate::catalog::AUTO_INCREMENT;
 use crate::shape::Shape;
@@ -24,14 +25,15 @@ impl Store {
         given: ValueRef<'_>,
         had: Option<u64>,
     ) -> Result<Option<u64>> {
-        let raise = |high| self.log_counter(table.id(), AUTO_INCREMENT, high);
+        let raise = |high| self.log_mark(table, high);
         let given = match given {
             ValueRef::Null => {
                 if had.is_some() {
                     return Ok(had);
                 }
                 let number = self.next_number(&table.auto, &raise)?;
-                if number > shape.columns[column].entry.ty.integer_max() {
+                let max = shape.columns[column].entry.ty.integer_max();
+                if number > max || number == u64::MAX {
                     return Err(Error::new(Code::AutoIncrementSpent)
                         .with("table", &shape.def.name)
                         .with("column", &shape.columns[column].name));
@@ -116,8 +118,15 @@ impl Store {
     }
 
     fn raise_numbers(self: &Arc<Self>, table: &Arc<Table>, number: u64) -> Result<()> {
-        let raise = |high| self.log_counter(table.id(), AUTO_INCREMENT, high);
-        self.raise_above(&table.auto, number, &raise)
+        self.raise_above(&table.auto, number, &|high| self.log_mark(table, high))
+    }
+
+    /// Writes the mark into the catalog; the caller holds its latch. # Errors: `TableMissing`.
+    fn log_mark(self: &Arc<Self>, table: &Table, high: u64) -> Result<()> {
+        match table.is_gone() {
+            true => Err(Error::new(Code::TableMissing).with("table", &table.shape().def.name)),
+            false => self.log_counter(table.id(), AUTO_INCREMENT, high),
+        }
     }
 
     /// The number that would be handed out next.
@@ -130,8 +139,10 @@ impl Store {
     /// # Errors
     /// Of storage.
     pub fn restart_numbers(self: &Arc<Self>, table: &Arc<Table>, next: u64) -> Result<()> {
+        // As `Counter::new` reads it after the next open.
+        let next = next.max(1);
         let _raising = table.auto.raise.lock(&self.rt, Cause::Schema);
-        self.log_counter(table.id(), AUTO_INCREMENT, next)?;
+        self.log_mark(table, next)?;
         table.auto.restart(next);
         Ok(())
     }
@@ -143,7 +154,10 @@ impl Store {
     pub fn settle_numbers(self: &Arc<Self>) -> Result<()> {
         for name in self.table_names() {
             let Ok(table) = self.table(&name) else { continue };
-            self.settle(&table)?;
+            match self.settle(&table) {
+                Err(error) if error.code() == Code::TableMissing => {}
+                settled => settled?,
+            }
         }
         Ok(())
     }
@@ -165,7 +179,7 @@ impl Store {
         if next == before {
             return Ok(());
         }
-        let written = self.log_counter(table.id(), AUTO_INCREMENT, next);
+        let written = self.log_mark(table, next);
         if written.is_err() {
             counter.logged.store(before, Ordering::SeqCst);
         }

@@ -307,12 +307,13 @@ impl Transaction {
     ) -> Result<()> {
         let store = self.store.clone();
         let (rows, from) = (batch.rows.len() - *done, *done);
+        // Undo first, as in `Transaction::reserve`.
+        store.txns.reserve_undo_rows(&self.inner, batch.undo_bytes(from), rows)?;
         let mut log = store.log.reserve(batch.log_bytes(from), Share::User)?;
         let mut memory = match batch.memory {
             0 => None,
             bytes => Some(store.runs.reserve(bytes)?),
         };
-        store.txns.reserve_undo_rows(&self.inner, batch.undo_bytes(from), rows)?;
         let mut op = BatchOp {
             runs: &store.runs,
             txns: &store.txns,

@@ -16,12 +16,12 @@ use crate::alter::PROVISIONAL;
 use crate::catalog::{NextId, run_spec};
 use crate::schema::{IndexDef, IndexSpec, TableDef};
 use crate::store::Store;
-use crate::table::{Table, TableState};
+use crate::table::{SchemaWait, Table, TableState};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, Snapshot, TreeId, TxnId, UndoNo};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::record::cell_flags;
-use evenkeel_io::Event;
+use evenkeel_io::{Event, EventGuard};
 use evenkeel_log::Durability;
 use evenkeel_tree::LeafRow;
 use evenkeel_txn::Txns;
@@ -234,7 +234,12 @@ impl Store {
         progress: &BuildProgress,
     ) -> Result<()> {
         let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_ddl_for(name, &table, self.build_wait(progress))?;
+        let _ddl = self.lock_to_build(name, &table, progress)?;
+        if specs.is_empty() {
+            return Ok(());
+        }
+        // A change that was made ready beside the build before this one may have come late.
+        table.clear_build();
         let old = table.state();
         let mut def = (*old.shape.def).clone();
         let mut added = Vec::new();
@@ -287,6 +292,23 @@ impl Store {
     fn added(&self, table: &Table, added: &[IndexId]) -> Vec<IndexDef> {
         let def = table.shape().def.clone();
         def.indexes.iter().filter(|i| added.contains(&i.id)).cloned().collect()
+    }
+
+    /// Waits for another schema change of the table, unless the build is cancelled.
+    fn lock_to_build<'t>(
+        &self,
+        name: &str,
+        table: &'t Arc<Table>,
+        progress: &BuildProgress,
+    ) -> Result<EventGuard<'t>> {
+        let cancelled = || progress.check().is_err();
+        let timeout = Some(self.build_wait(progress));
+        let wait = SchemaWait { timeout, cancelled: Some(&cancelled), ..SchemaWait::default() };
+        let locked = self.lock_ddl(name, table, &wait);
+        locked.map_err(|error| match error.code() {
+            Code::StatementCancelled => Error::new(Code::BuildCancelled),
+            _ => error,
+        })
     }
 
     fn build_wait(&self, progress: &BuildProgress) -> Duration {

@@ -107,6 +107,14 @@ impl Catalog {
     pub fn remove(&self, name: &str) {
         self.by_name.write().remove(name);
     }
+
+    /// The table has another name: at no moment it has none.
+    pub fn rename(&self, from: &str, to: &str) {
+        let mut tables = self.by_name.write();
+        if let Some(table) = tables.remove(from) {
+            tables.insert(to.to_string(), table);
+        }
+    }
 }
 
 /// Rows of one table while the catalog is read.
@@ -134,6 +142,11 @@ fn key_of(row: &Row) -> Result<(u32, u8, u32)> {
 }
 
 impl Loading {
+    /// A counter that was written beside the DROP of its table, which waits for that now.
+    fn is_leftover(&self) -> bool {
+        self.entry.is_none() && self.columns.is_empty() && self.indexes.is_empty()
+    }
+
     fn take(&mut self, table: u32, kind: u8, item: u32, name: &str, body: &[u8]) -> Result<()> {
         match kind {
             entry_kind::TABLE => {
@@ -195,6 +208,9 @@ impl Store {
     }
 
     fn open_table(self: &Arc<Self>, id: TableId, loading: Loading) -> Result<()> {
+        if loading.is_leftover() {
+            return Ok(());
+        }
         let entry = loading.entry.ok_or_else(|| damaged(id.0, "no table entry"))?;
         let tree = self.trees.open(entry.tree, entry.root);
         let Loading { name, mut columns, indexes, counters, statistics, .. } = loading;

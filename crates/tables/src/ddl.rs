@@ -20,7 +20,6 @@ use evenkeel_log::Durability;
 use evenkeel_tree::Tree;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl Store {
     /// Makes a table.
@@ -65,18 +64,15 @@ impl Store {
     }
 
     /// Holds a table for one schema change.
-    pub(crate) fn lock_ddl<'t>(&self, name: &str, table: &'t Arc<Table>) -> Result<EventGuard<'t>> {
-        self.lock_ddl_for(name, table, self.lock_wait())
-    }
-
-    /// The same with a wait of its own.
-    pub(crate) fn lock_ddl_for<'t>(
+    pub(crate) fn lock_ddl<'t>(
         &self,
         name: &str,
         table: &'t Arc<Table>,
-        wait: Duration,
+        wait: &SchemaWait<'_>,
     ) -> Result<EventGuard<'t>> {
-        let guard = table.ddl.lock_for(&self.rt, Cause::Schema, wait).ok_or_else(|| busy(wait))?;
+        let timeout = wait.timeout.unwrap_or_else(|| self.lock_wait());
+        let lock = |step| table.ddl.lock_for(&self.rt, Cause::Schema, step);
+        let guard = wait.in_steps(timeout, lock).map_err(|e| e.with("table", name))?;
         // It may have been dropped or renamed meanwhile.
         match self.catalog.find(name) {
             Some(now) if Arc::ptr_eq(&now, table) => Ok(guard),
@@ -165,9 +161,11 @@ impl Store {
 
     fn drop_table_now(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         let table = self.table(name)?;
-        let _ddl = self.lock_ddl(name, &table)?;
+        let _ddl = self.lock_ddl(name, &table, wait)?;
         table.close(&self.rt, self.lock_wait(), wait)?;
         let state = table.state();
+        // Nobody writes the table's counter again, who came by without using the table.
+        let counter = table.auto.raise.lock(&self.rt, Cause::Schema);
         let done = self.change_catalog(|txn| self.remove_table(txn, &state.shape.def));
         if let Err(error) = done {
             table.reopen(false);
@@ -175,6 +173,7 @@ impl Store {
         }
         self.catalog.remove(name);
         table.reopen(true);
+        drop(counter);
         for index in &state.shape.def.indexes {
             self.forget_index(index.id);
         }
@@ -202,14 +201,13 @@ impl Store {
     /// `TableMissing`, `TableExists`, `NameInvalid`.
     pub fn rename_table(self: &Arc<Self>, from: &str, to: &str) -> Result<()> {
         let table = self.table(from)?;
-        let _ddl = self.lock_ddl(from, &table)?;
+        let _ddl = self.lock_ddl(from, &table, &SchemaWait::default())?;
         let _names = self.lock(&self.names)?;
         self.check_free(to)?;
         let mut def = (*table.shape().def).clone();
         def.name = to.to_string();
         self.publish_change(&table, def, &[])?;
-        self.catalog.remove(from);
-        self.catalog.put(to, table.clone());
+        self.catalog.rename(from, to);
         Ok(())
     }
 
@@ -228,7 +226,7 @@ impl Store {
     /// As `truncate_table`; `StatementCancelled`.
     pub fn truncate_table_with(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         let table = self.table(name)?;
-        let _ddl = self.lock_ddl(name, &table)?;
+        let _ddl = self.lock_ddl(name, &table, wait)?;
         table.close(&self.rt, self.lock_wait(), wait)?;
         let done = self.rt.freeing(|| self.truncate_closed(&table));
         table.reopen(false);

@@ -162,6 +162,7 @@ impl LargeValue {
 }
 
 /// Long values for columns of one row, checked, by position.
+#[derive(Clone)]
 pub(crate) struct Given {
     pub position: usize,
     /// The reference.

@@ -36,8 +36,9 @@ impl Store {
         progress: &BuildProgress,
     ) -> Result<u64> {
         let table = self.table(name)?;
-        let _ddl = self.lock_ddl(name, &table)?;
-        table.close(&self.rt, self.lock_wait(), &SchemaWait::default())?;
+        let wait = SchemaWait::default();
+        let _ddl = self.lock_ddl(name, &table, &wait)?;
+        table.close(&self.rt, self.lock_wait(), &wait)?;
         let _closed = Closed(&table);
         self.load_closed(&table, &mut rows.into_iter(), progress)
     }

@@ -3,7 +3,8 @@
 //!
 //! Such an index is read as the row will be: by a plain read at its snapshot and without waiting,
 //! by a locking read or a change as it is now (A7). Between the index and the row another row may
-//! take the key; then the search begins again.
+//! take the key, or the row another key: so the key is looked at again on the row as it is locked
+//! or changed, and if it has another one by then the search begins again.
 
 use crate::range::Range;
 use crate::read::{LockWait, View, check_full};
@@ -18,6 +19,9 @@ use evenkeel_runs::{Direction, KeyRange};
 use evenkeel_txn::{Mode, Space};
 use std::ops::Bound;
 use std::sync::Arc;
+
+/// The key bytes by which a row was found in an index: it counts only while it has that key.
+pub(crate) type FoundBy<'a> = Option<(IndexId, &'a [u8])>;
 
 /// What the values of a primary key say.
 enum Primary {
@@ -129,8 +133,9 @@ impl Transaction {
     ) -> Result<bool> {
         row.clear();
         let locking = Locking { mode, wait };
-        self.with_current(table, key, locking, |txn, key| {
-            txn.lock_by_key(table, key, mode, wait, row)
+        self.with_current(table, key, locking, |txn, key, found_by| match found_by {
+            None => txn.lock_by_key(table, key, mode, wait, row),
+            Some(found_by) => txn.lock_found(table, key, found_by, locking, row),
         })
     }
 
@@ -145,7 +150,9 @@ impl Transaction {
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
         let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
-        self.with_current(table, key, locking, |txn, key| txn.update_by_key(table, key, changes))
+        self.with_current(table, key, locking, |txn, key, found_by| {
+            txn.statement(|txn| txn.update_row(table, key, found_by, changes))
+        })
     }
 
     /// Deletes the row with this primary key; false if there is none.
@@ -154,33 +161,65 @@ impl Transaction {
     /// `RowChanged`, lock errors.
     pub fn delete(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>]) -> Result<bool> {
         let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
-        self.with_current(table, key, locking, |txn, key| txn.delete_by_key(table, key))
+        self.with_current(table, key, locking, |txn, key, found_by| {
+            txn.statement(|txn| txn.delete_row(table, key, found_by))
+        })
     }
 
-    /// Does something with the row that has this primary key now; false if there is none. `f`
-    /// returns false if the row is not there (any more).
+    /// Locks a row that was found in an index and reads its newest version; false if it is not
+    /// there, is left out, or has another key by now: then it is let go.
+    fn lock_found(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        (index, found_by): (IndexId, &[u8]),
+        Locking { mode, wait }: Locking,
+        row: &mut Row,
+    ) -> Result<bool> {
+        let held = self.inner.locked_rows();
+        if !self.lock_by_key(table, key, mode, wait, row)? {
+            return Ok(false);
+        }
+        let state = table.state();
+        let at = state.shape.indexes.iter().position(|i| i.id == index);
+        let at = at.ok_or_else(|| Error::internal("the primary key's index is gone"))?;
+        if row_has_key(&state, at, row, found_by)? {
+            return Ok(true);
+        }
+        row.clear();
+        if self.inner.locked_rows() > held {
+            self.store.txns.unlock_row(&self.inner, Space::Tree(state.tree.id()), key, mode);
+        }
+        Ok(false)
+    }
+
+    /// Does something with the row that has this primary key now; false if there is none. `f` gets
+    /// its clustered key, and by which key it was found if not by that; it returns false if the row
+    /// is not there (any more) or has another key by now.
     fn with_current(
         &mut self,
         table: &Arc<Table>,
         values: &[ValueRef<'_>],
         locking: Locking,
-        mut f: impl FnMut(&mut Transaction, &[u8]) -> Result<bool>,
+        mut f: impl FnMut(&mut Transaction, &[u8], FoundBy<'_>) -> Result<bool>,
     ) -> Result<bool> {
         let mut tried: Option<Vec<u8>> = None;
         loop {
             let (index, key) = match table.state().primary(values)? {
-                Primary::Clustered(key) => return f(self, &key),
+                Primary::Clustered(key) => return f(self, &key, None),
                 Primary::Indexed(..) => {
                     self.enter(table, Use::Write)?;
                     // In use, the table keeps its indexes.
                     match table.state().primary(values)? {
-                        Primary::Clustered(key) => return f(self, &key),
+                        Primary::Clustered(key) => return f(self, &key, None),
                         Primary::Indexed(index, key) => (index, key),
                     }
                 }
             };
-            let Some(pk) = self.present_pk(index, &key, locking)? else { return Ok(false) };
-            if f(self, &pk)? {
+            // As a statement: a deadlock ends the transaction.
+            let present = self.statement(|txn| txn.present_pk(index, &key, locking))?;
+            let Some(pk) = present else { return Ok(false) };
+            if f(self, &pk, Some((index, &key)))? {
                 return Ok(true);
             }
             if tried.as_ref() == Some(&pk) {

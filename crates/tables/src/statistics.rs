@@ -10,7 +10,7 @@ use crate::range::Range;
 use crate::row::Row;
 use crate::shape::{KeyColumn, Shape};
 use crate::store::Store;
-use crate::table::{Table, TableState};
+use crate::table::{SchemaWait, Table, TableState};
 use crate::transaction::{Access, Isolation, Transaction};
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{IndexId, Result};
@@ -132,7 +132,8 @@ impl Store {
         wait: Duration,
     ) -> Result<()> {
         let name = table.shape().def.name.clone();
-        let _ddl = self.lock_ddl_for(&name, table, wait)?;
+        let wait = SchemaWait { timeout: Some(wait), ..SchemaWait::default() };
+        let _ddl = self.lock_ddl(&name, table, &wait)?;
         let (shape, mut found) = (table.shape(), drawing.entries());
         found.retain(|id, _| *id == CLUSTERED || shape.indexes.iter().any(|i| i.id == *id));
         self.change_catalog(|txn| {

@@ -152,7 +152,7 @@ impl Store {
             let trees: HashSet<TreeId> = self.txns.changed_trees(&txn).into_iter().collect();
             let used = self.catalog.by_trees(&trees);
             for table in &used {
-                table.enter(&self.rt, user, Use::Write, self.lock_wait())?;
+                table.enter(&self.rt, user, Use::Write, self.lock_wait(), &|| false)?;
             }
             self.keep_in_use(&txn, user, used);
         }
@@ -307,8 +307,12 @@ impl Store {
     }
 
     /// Keeps tables in use by a prepared transaction until it is decided. It may be already: then
-    /// whoever decided it has found no use to end.
+    /// whoever decided it has found no use to end. One that has changed nothing has ended, maybe
+    /// without an id.
     pub(crate) fn keep_in_use(&self, txn: &TxnRef, user: u64, tables: Vec<Arc<Table>>) {
+        if txn.phase() != Phase::Prepared {
+            return tables.iter().for_each(|table| table.leave(user));
+        }
         self.prepared_use.lock().insert(txn.id(), (user, tables));
         if txn.phase() != Phase::Prepared {
             self.end_use(txn.id());
@@ -365,15 +369,18 @@ impl Store {
         Ok(())
     }
 
-    /// The next number of a counter, whose high-water mark is raised in the catalog in steps.
+    /// The next number of a counter, whose high-water mark is raised in the catalog in steps. The
+    /// largest number there is means that none is left: no mark lies above it.
     pub(crate) fn next_number(
         &self,
         counter: &Counter,
         raise: &dyn Fn(u64) -> Result<()>,
     ) -> Result<u64> {
-        let number = counter.next.fetch_add(1, Ordering::SeqCst);
-        self.raise_above(counter, number, raise)?;
-        Ok(number)
+        let next = |number: u64| number.checked_add(1);
+        match counter.next.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) {
+            Ok(number) => self.raise_above(counter, number, raise).map(|()| number),
+            Err(spent) => Ok(spent),
+        }
     }
 
     /// Sees to it that `number` lies below the logged high-water mark.

@@ -38,6 +38,34 @@ pub struct SchemaWait<'a> {
 /// How often a wait asks if it is cancelled.
 const CANCEL_EVERY: Duration = Duration::from_millis(100);
 
+impl SchemaWait<'_> {
+    /// Calls `wait`, which waits for so long, until it gives something. Cancelled or not: what need
+    /// not wait is done.
+    ///
+    /// # Errors
+    /// `TableBusy` after `timeout`, `StatementCancelled`.
+    pub(crate) fn in_steps<T>(
+        &self,
+        timeout: Duration,
+        mut wait: impl FnMut(Duration) -> Option<T>,
+    ) -> Result<T> {
+        let mut left = timeout;
+        loop {
+            let step = self.cancelled.map_or(left, |_| left.min(CANCEL_EVERY));
+            if let Some(done) = wait(step) {
+                return Ok(done);
+            }
+            left = left.saturating_sub(step);
+            if self.cancelled.is_some_and(|cancelled| cancelled()) {
+                return Err(Error::new(Code::StatementCancelled));
+            }
+            if left.is_zero() {
+                return Err(busy(timeout));
+            }
+        }
+    }
+}
+
 /// What a row operation works with.
 pub struct TableState {
     /// The definition, compiled.
@@ -197,10 +225,18 @@ impl Table {
     /// Registers a transaction's use. While a schema change keeps the table closed, waits.
     ///
     /// # Errors
-    /// `TableBusy` when that takes too long, `TableMissing` once it is dropped.
-    pub(crate) fn enter(&self, rt: &Runtime, txn: u64, how: Use, timeout: Duration) -> Result<()> {
+    /// `TableBusy` when that takes too long, `StatementCancelled`, `TableMissing` once it is
+    /// dropped.
+    pub(crate) fn enter(
+        &self,
+        rt: &Runtime,
+        txn: u64,
+        how: Use,
+        timeout: Duration,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<()> {
         let mut gone = false;
-        let waited = rt.wait_at_most(&self.users_changed, Cause::Schema, timeout, || {
+        let mut ready = || {
             let mut users = self.users.lock();
             gone = users.gone;
             let known = users.by_txn.contains_key(&txn);
@@ -210,11 +246,16 @@ impl Table {
             let entry = users.by_txn.entry(txn).or_insert(how);
             *entry = (*entry).max(how);
             true
+        };
+        let wait = SchemaWait { cancelled: Some(cancelled), ..SchemaWait::default() };
+        let waited = wait.in_steps(timeout, |step| {
+            rt.wait_at_most(&self.users_changed, Cause::Schema, step, &mut ready).then_some(())
         });
-        if gone {
-            return Err(Error::new(Code::TableMissing).with("table", &self.shape().def.name));
+        let named = |error: Error| error.with("table", &self.shape().def.name);
+        match gone {
+            true => Err(named(Error::new(Code::TableMissing))),
+            false => waited.map_err(named),
         }
-        if waited { Ok(()) } else { Err(self.busy(timeout)) }
     }
 
     fn busy(&self, waited: Duration) -> Error {
@@ -240,23 +281,18 @@ impl Table {
         let timeout = wait.timeout.unwrap_or(timeout);
         self.users.lock().closed = true;
         let alone = || self.users.lock().by_txn.keys().all(|txn| Some(*txn) == wait.own);
-        let mut left = timeout;
-        // Cancelled or not: what need not wait is done.
-        let error = loop {
-            let step = wait.cancelled.map_or(left, |_| left.min(CANCEL_EVERY));
-            if rt.wait_at_most(&self.users_changed, Cause::Schema, step, alone) {
-                return Ok(());
-            }
-            left = left.saturating_sub(step);
-            if wait.cancelled.is_some_and(|cancelled| cancelled()) {
-                break Error::new(Code::StatementCancelled).with("table", &self.shape().def.name);
-            }
-            if left.is_zero() {
-                break self.busy(timeout);
-            }
-        };
-        self.reopen(false);
-        Err(error)
+        let closed = wait.in_steps(timeout, |step| {
+            rt.wait_at_most(&self.users_changed, Cause::Schema, step, alone).then_some(())
+        });
+        closed.map_err(|error| {
+            self.reopen(false);
+            error.with("table", &self.shape().def.name)
+        })
+    }
+
+    /// True once it is dropped.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.users.lock().gone
     }
 
     /// Lets transactions in again, or tells them that the table is gone.

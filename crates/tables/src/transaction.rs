@@ -142,23 +142,20 @@ impl Transaction {
         }
         self.check_open()?;
         let known = self.used.iter_mut().find(|(t, _)| Arc::ptr_eq(t, table));
-        match known {
-            Some((_, have)) if *have >= how => Ok(()),
-            Some((_, have)) => {
-                table.enter(&self.store.rt, self.number, how, self.lock_wait)?;
-                *have = how;
-                Ok(())
-            }
-            None => {
-                table.enter(&self.store.rt, self.number, how, self.lock_wait)?;
-                self.used.push((table.clone(), how));
-                Ok(())
-            }
+        if known.as_ref().is_some_and(|(_, have)| *have >= how) {
+            return Ok(());
         }
+        let cancelled = || self.inner.check_cancel().is_err();
+        table.enter(&self.store.rt, self.number, how, self.lock_wait, &cancelled)?;
+        match known {
+            Some((_, have)) => *have = how,
+            None => self.used.push((table.clone(), how)),
+        }
+        Ok(())
     }
 
     /// Uses a table from now on: until the transaction ends, no schema change moves or removes its
-    /// indexes, so positions found in its shape stay right.
+    /// indexes or columns, so positions found in its shape stay right.
     ///
     /// # Errors
     /// `TableBusy`, `TableMissing`, `TransactionEnded`.

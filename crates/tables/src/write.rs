@@ -9,17 +9,22 @@ use crate::batch::Batch;
 use crate::large::{self, Chain, Given, LargeValue};
 use crate::op::{Entries, Stop};
 use crate::overflow;
+use crate::primary::FoundBy;
 use crate::read::newest_stop;
 use crate::shape::{IndexShape, RowView, Shape};
 use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, Error, Result, Stamp};
+use evenkeel_base::{Code, Error, IndexId, Result, Stamp};
 use evenkeel_format::overflow::ChainEdit;
 use evenkeel_format::record::{RowKind, cell_flags, entry_op};
 use evenkeel_format::{Field, Value, ValueRef};
 use evenkeel_txn::SnapshotGuard;
 use std::sync::Arc;
+
+/// How often the row that an index names may have another key, before an upsert believes the index:
+/// nothing but damage does that for long.
+const MISSES_MAX: usize = 100;
 
 /// What to do about a row that has one of the keys already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +40,9 @@ pub(crate) enum OnDuplicate {
 pub(crate) enum Inserted {
     /// The row is in; the value its auto-increment column was given.
     Done(Option<u64>),
-    /// A row with this clustered key has the primary or a unique key already.
-    Found(Vec<u8>),
+    /// A row with this clustered key has the primary or a unique key already; of a unique index,
+    /// which key of which.
+    Found(Vec<u8>, Option<(IndexId, Vec<u8>)>),
 }
 
 /// Buffers of one session, reused from row to row.
@@ -81,7 +87,7 @@ impl Transaction {
     pub fn insert(&mut self, table: &Arc<Table>, values: &[ValueRef<'_>]) -> Result<Option<u64>> {
         self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Fail, None)? {
             Inserted::Done(number) => Ok(number),
-            Inserted::Found(_) => Err(Error::internal("a duplicate was neither kept nor refused")),
+            Inserted::Found(..) => Err(Error::internal("a duplicate was neither kept nor refused")),
         })
     }
 
@@ -154,10 +160,11 @@ impl Transaction {
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
         self.statement(|txn| {
+            let mut misses = 0;
             loop {
-                let found = match txn.insert_row(table, values, OnDuplicate::Keep, None)? {
+                let (found, by) = match txn.insert_row(table, values, OnDuplicate::Keep, None)? {
                     Inserted::Done(_) => return Ok(true),
-                    Inserted::Found(key) => key,
+                    Inserted::Found(key, by) => (key, by),
                 };
                 let all: Vec<(usize, ValueRef<'_>)>;
                 let changes = match changes.is_empty() {
@@ -172,8 +179,19 @@ impl Transaction {
                             .collect::<Vec<_>>()[..]
                     }
                 };
-                if txn.update_row(table, &found, changes)? {
+                // While it is waited for it may go, or take another key: then that is free.
+                let found_by = by.as_ref().map(|(index, key)| (*index, &key[..]));
+                if txn.update_row(table, &found, found_by, changes)? {
                     return Ok(false);
+                }
+                txn.inner.check_cancel()?;
+                if let Some((id, _)) = found_by {
+                    misses += 1;
+                    if misses == MISSES_MAX {
+                        let shape = table.shape();
+                        let index = shape.indexes.iter().position(|index| index.id == id);
+                        return Err(duplicate_key(&shape, index));
+                    }
                 }
             }
         })
@@ -189,7 +207,7 @@ impl Transaction {
         key: &[u8],
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
-        self.statement(|txn| txn.update_row(table, key, changes))
+        self.statement(|txn| txn.update_row(table, key, None, changes))
     }
 
     /// Deletes the row with these clustered key bytes (`Row::key`).
@@ -197,7 +215,7 @@ impl Transaction {
     /// # Errors
     /// As `delete`.
     pub fn delete_by_key(&mut self, table: &Arc<Table>, key: &[u8]) -> Result<bool> {
-        self.statement(|txn| txn.delete_row(table, key))
+        self.statement(|txn| txn.delete_row(table, key, None))
     }
 
     /// Inserts a row; `number` is what its auto-increment column was given before, if it was.
@@ -278,7 +296,7 @@ impl Transaction {
                 Applied::Duplicate(index, pk) => {
                     let (index, pk) = self.first_duplicate(&state, index, pk, b)?;
                     match on_duplicate {
-                        OnDuplicate::Keep => return Ok(Inserted::Found(pk)),
+                        OnDuplicate::Keep => return Ok(found(shape, index, pk, b)),
                         OnDuplicate::Fail => return Err(duplicate(shape, index, values)),
                     }
                 }
@@ -335,15 +353,20 @@ impl Transaction {
         }
     }
 
-    fn update_row(
+    /// Changes columns of a row; false if it is not there, or has another key than it was found by.
+    pub(crate) fn update_row(
         &mut self,
         table: &Arc<Table>,
         key: &[u8],
+        found_by: FoundBy<'_>,
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
         self.enter(table, Use::Write)?;
         let mut buffers = std::mem::take(&mut self.buffers);
-        let done = self.update_with(table, key, changes, &mut buffers);
+        // There again for another attempt; whoever gave them takes them away.
+        let given = std::mem::take(&mut buffers.given);
+        let done = self.update_with(table, (key, found_by), changes, &given, &mut buffers);
+        buffers.given = given;
         self.buffers = buffers;
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsUpdated, 1);
@@ -355,11 +378,11 @@ impl Transaction {
     fn update_with(
         &mut self,
         table: &Arc<Table>,
-        key: &[u8],
+        (key, found_by): (&[u8], FoundBy<'_>),
         changes: &[(usize, ValueRef<'_>)],
+        given: &[Given],
         b: &mut Buffers,
     ) -> Result<bool> {
-        let given = std::mem::take(&mut b.given);
         let mut guard = None;
         loop {
             let state = table.state();
@@ -367,10 +390,7 @@ impl Transaction {
             let mut old_row = std::mem::take(&mut b.old_row);
             let current = self.read_current(&state, key, &mut old_row);
             b.old_row = old_row;
-            let Current::Live(stamp, flags) = current? else {
-                b.given = given;
-                return Ok(false);
-            };
+            let Current::Live(stamp, flags) = current? else { return Ok(false) };
             // Again with the present state if its format came while the row was waited for.
             let is_later = !state.shape.is_as_new_as(&b.old_row);
             if is_later || self.keep_chains(&b.old_row, &mut guard) {
@@ -380,6 +400,9 @@ impl Transaction {
             let wanted = |i: usize, _: u32| shape.is_indexed(i);
             let loaded = overflow::load(&state.tree, shape, key, &old_row, &wanted)?;
             let old = shape.view(key, &old_row)?.with_loaded(&loaded);
+            if !has_key(shape, &old, key.len(), found_by, b)? {
+                return Ok(false);
+            }
             let changed = |i: usize| changes.iter().rev().find(|c| c.0 == i).map(|c| c.1);
             if let Some((i, _)) = changes.iter().find(|c| c.0 >= shape.columns.len()) {
                 return Err(Error::new(Code::ColumnMissing).with("position", i));
@@ -391,16 +414,19 @@ impl Transaction {
             } else {
                 shape.encode_key(&value, &mut b.key)?;
             }
+            let expect = (stamp, flags);
             if b.key != key {
-                b.given = given;
-                return self.move_row(table, &state, key, &old, &changed, b);
+                match self.move_row(table, &state, (key, expect, &old), &changed, given, b)? {
+                    true => return Ok(true),
+                    false => continue,
+                }
             }
             let field = |i: usize| match given.iter().find(|g| g.position == i) {
                 Some(given) => Ok(Field::Reference(&given.bytes)),
                 None => changed(i).map_or_else(|| old.field(i), |v| Ok(Field::Value(v))),
             };
             self.encode_row(&state, &field, b)?;
-            list_edits(shape, Some(&old_row), &given, b)?;
+            list_edits(shape, Some(&old_row), given, b)?;
             b.entries.clear();
             b.unique.clear();
             // Entries that the transaction's own snapshot does not show become its own.
@@ -410,8 +436,7 @@ impl Transaction {
                     diff_entry(index, at, (&old, renews), &value, b)?;
                 }
             }
-            let expect = Some((stamp, flags));
-            match self.apply(table, &state, RowKind::Update, expect, b)? {
+            match self.apply(table, &state, RowKind::Update, Some(expect), b)? {
                 Applied::Done => return Ok(true),
                 Applied::Again => {}
                 Applied::Duplicate(index, _) => {
@@ -432,18 +457,18 @@ impl Transaction {
     }
 
     /// An update that changes the clustered key: delete and insert in one statement. Chains that
-    /// the row keeps are copied: each belongs to one key.
+    /// the row keeps are copied: each belongs to one key. False if the version that the buffers
+    /// hold, which the new row is made from, is not the present one any more: nothing was done.
     fn move_row<'v>(
         &mut self,
         table: &Arc<Table>,
         state: &Arc<TableState>,
-        key: &[u8],
-        old: &RowView<'v>,
+        (key, expect, old): (&[u8], (Stamp, u8), &RowView<'v>),
         changed: &impl Fn(usize) -> Option<ValueRef<'v>>,
+        given: &[Given],
         b: &mut Buffers,
     ) -> Result<bool> {
-        let mut given = std::mem::take(&mut b.given);
-        let (mut values, mut copies) = (Vec::new(), Vec::new());
+        let (mut given, mut values, mut copies) = (given.to_vec(), Vec::new(), Vec::new());
         for position in 0..state.shape.columns.len() {
             let taken = given.iter().any(|g| g.position == position);
             values.push(match (taken, changed(position)) {
@@ -465,7 +490,8 @@ impl Transaction {
                 },
             });
         }
-        if !self.delete_with(table, key, b)? {
+        let deleted = self.delete_version(table, state, key, (expect, None), b)?;
+        if !matches!(deleted, Some(Applied::Done)) {
             return Ok(false);
         }
         let values: Vec<ValueRef<'_>> = values.iter().map(|v| v.as_ref()).collect();
@@ -475,10 +501,16 @@ impl Transaction {
         Ok(true)
     }
 
-    fn delete_row(&mut self, table: &Arc<Table>, key: &[u8]) -> Result<bool> {
+    /// Deletes a row; false if it is not there, or has another key than it was found by.
+    pub(crate) fn delete_row(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        found_by: FoundBy<'_>,
+    ) -> Result<bool> {
         self.enter(table, Use::Write)?;
         let mut buffers = std::mem::take(&mut self.buffers);
-        let done = self.delete_with(table, key, &mut buffers);
+        let done = self.delete_with(table, key, found_by, &mut buffers);
         self.buffers = buffers;
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsDeleted, 1);
@@ -487,7 +519,13 @@ impl Transaction {
         done
     }
 
-    fn delete_with(&mut self, table: &Arc<Table>, key: &[u8], b: &mut Buffers) -> Result<bool> {
+    fn delete_with(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        found_by: FoundBy<'_>,
+        b: &mut Buffers,
+    ) -> Result<bool> {
         let mut guard = None;
         loop {
             let state = table.state();
@@ -500,33 +538,70 @@ impl Transaction {
             if is_later || self.keep_chains(&b.old_row, &mut guard) {
                 continue;
             }
-            b.key.clear();
-            b.key.extend_from_slice(key);
-            b.row.clear();
-            b.chains.clear();
-            let old_row = std::mem::take(&mut b.old_row);
-            let listed = list_edits(&state.shape, Some(&old_row), &[], b);
-            b.old_row = old_row;
-            listed?;
-            b.entries.clear();
-            b.unique.clear();
-            if !state.shape.indexes.is_empty() {
-                let wanted = |i: usize, _: u32| state.shape.is_indexed(i);
-                let loaded = overflow::load(&state.tree, &state.shape, key, &b.old_row, &wanted)?;
-                let old = state.shape.view(key, &b.old_row)?.with_loaded(&loaded);
-                for index in &state.shape.indexes {
-                    b.part.clear();
-                    index.encode(&|i| old.value(i), key.len(), &mut b.part)?;
-                    b.entries.push(index.id, entry_op::DEL, &b.part, &[], key.len());
-                }
-            }
-            let expect = Some((stamp, flags));
-            match self.apply(table, &state, RowKind::Delete, expect, b)? {
-                Applied::Done => return Ok(true),
-                Applied::Again | Applied::Duplicate(..) => {}
+            match self.delete_version(table, &state, key, ((stamp, flags), found_by), b)? {
+                Some(Applied::Done) => return Ok(true),
+                Some(Applied::Again | Applied::Duplicate(..)) => {}
+                None => return Ok(false),
             }
         }
     }
+
+    /// Deletes the version of a row that the buffers hold; `None` if it has another key than the
+    /// row was found by.
+    fn delete_version(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        key: &[u8],
+        (expect, found_by): ((Stamp, u8), FoundBy<'_>),
+        b: &mut Buffers,
+    ) -> Result<Option<Applied>> {
+        b.key.clear();
+        b.key.extend_from_slice(key);
+        b.row.clear();
+        b.chains.clear();
+        let old_row = std::mem::take(&mut b.old_row);
+        let listed = list_edits(&state.shape, Some(&old_row), &[], b);
+        b.old_row = old_row;
+        listed?;
+        b.entries.clear();
+        b.unique.clear();
+        if !state.shape.indexes.is_empty() {
+            let wanted = |i: usize, _: u32| state.shape.is_indexed(i);
+            let loaded = overflow::load(&state.tree, &state.shape, key, &b.old_row, &wanted)?;
+            let old = state.shape.view(key, &b.old_row)?.with_loaded(&loaded);
+            for index in &state.shape.indexes {
+                b.part.clear();
+                index.encode(&|i| old.value(i), key.len(), &mut b.part)?;
+                if found_by.is_some_and(|(id, found)| id == index.id && found != b.part) {
+                    return Ok(None);
+                }
+                b.entries.push(index.id, entry_op::DEL, &b.part, &[], key.len());
+            }
+        }
+        self.apply(table, state, RowKind::Delete, Some(expect), b).map(Some)
+    }
+}
+
+/// What an insert found by the prepared row's key of an index, or by its primary key.
+fn found(shape: &Shape, index: Option<usize>, pk: Vec<u8>, b: &Buffers) -> Inserted {
+    let key = index.and_then(|index| b.unique.iter().find(|(at, _)| *at == index));
+    Inserted::Found(pk, key.map(|(at, key)| (shape.indexes[*at].id, key.clone())))
+}
+
+/// True unless a row has another key by now than it was found by.
+fn has_key(
+    shape: &Shape,
+    row: &RowView<'_>,
+    pk_len: usize,
+    found_by: FoundBy<'_>,
+    b: &mut Buffers,
+) -> Result<bool> {
+    let Some((id, found)) = found_by else { return Ok(true) };
+    let Some(index) = shape.indexes.iter().find(|i| i.id == id) else { return Ok(false) };
+    b.part.clear();
+    index.encode(&|i| row.value(i), pk_len, &mut b.part)?;
+    Ok(b.part == found)
 }
 
 /// Lists the chains that the prepared row in `b` takes over, and those of `old` that it gives up.

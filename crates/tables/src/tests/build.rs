@@ -306,3 +306,22 @@ fn phases_of_a_build_wake_who_waits_for_them() {
     let soon = Duration::from_millis(1);
     assert_eq!(db.store.wait_build(&idle, BuildPhase::Idle, soon), BuildPhase::Idle);
 }
+
+/// A change that was made ready beside one build and comes after its end does not fail the next.
+#[test]
+fn a_duplicate_met_after_a_build_is_no_concern_of_the_next() {
+    let db = Db::new();
+    let table = filled(&db, 10);
+    assert!(table.fail_build(), "no build decides against it");
+    build(&db, &BuildProgress::default()).unwrap();
+    check_indexes(&mut db.begin(), &table);
+}
+
+#[test]
+fn no_indexes_are_built_at_once() {
+    let db = Db::new();
+    filled(&db, 10);
+    let progress = BuildProgress::default();
+    db.store.add_indexes("t", &[], &progress).unwrap();
+    assert_eq!(progress.phase(), BuildPhase::Done);
+}

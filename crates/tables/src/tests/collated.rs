@@ -5,15 +5,51 @@ use evenkeel_base::{Code, Result};
 use evenkeel_format::Collations;
 use evenkeel_format::catalog::PartCollation;
 use evenkeel_io::Rng;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Small letters equal capitals, spaces at the end count for nothing.
 pub(super) struct Folded;
 
 pub(super) static FOLDED: Folded = Folded;
 
+type Act = Box<dyn FnOnce()>;
+
+thread_local! {
+    static AT_WEIGHTS: RefCell<Option<(usize, Act)>> = const { RefCell::new(None) };
+}
+
+/// Has `act` called where this thread makes weights, once it has made some `after` times; whether
+/// it was is told by what this gives.
+pub(super) fn at_weights(after: usize, act: impl FnOnce() + 'static) -> impl Fn() -> bool {
+    let called = Rc::new(RefCell::new(false));
+    let same = called.clone();
+    let act = move || {
+        act();
+        *called.borrow_mut() = true;
+    };
+    AT_WEIGHTS.set(Some((after, Box::new(act))));
+    move || *same.borrow()
+}
+
+fn act_now() {
+    let due = AT_WEIGHTS.with_borrow_mut(|act| match act {
+        Some((0, _)) => act.take(),
+        Some((after, _)) => {
+            *after -= 1;
+            None
+        }
+        None => None,
+    });
+    if let Some((_, act)) = due {
+        act();
+    }
+}
+
 impl Collations for Folded {
     fn weights(&self, _collation: u16, chars: u32, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        act_now();
         let chars = if chars == 0 { bytes.len() } else { bytes.len().min(chars as usize) };
         out.extend(bytes[..chars].trim_ascii_end().iter().map(u8::to_ascii_lowercase));
         Ok(())

@@ -418,3 +418,127 @@ fn a_snapshot_older_than_the_table_may_not_read_it() {
         assert_eq!(plain_reads(&mut db.begin(), &table), [None; 5], "a later snapshot");
     }
 }
+
+/// Whoever looks finds a table that is being renamed, by one of its names.
+#[test]
+fn a_table_that_is_renamed_has_a_name_at_any_moment() {
+    let db = Db::new();
+    db.store.create_table("a", &spec()).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut nameless = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                nameless += usize::from(db.store.table_names().len() != 1);
+            }
+            nameless
+        });
+        for _ in 0..500 {
+            db.store.rename_table("a", "b").unwrap();
+            db.store.rename_table("b", "a").unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(looks.join().unwrap(), 0);
+    });
+}
+
+/// Two prepare at a time and have changed nothing: neither keeps the table.
+#[test]
+fn prepared_readers_let_their_tables_go() {
+    let db = Db::new();
+    let table = db.store.create_table("t", &spec()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..5_000 {
+                    let mut txn = db.begin();
+                    txn.use_table(&table).unwrap();
+                    assert!(!txn.prepare(b"x").unwrap());
+                }
+            });
+        }
+    });
+    let wait = SchemaWait { timeout: Some(Duration::ZERO), ..SchemaWait::default() };
+    db.store.drop_table_with("t", &wait).unwrap();
+}
+
+/// Who waits for a table that a schema change keeps closed, or for another schema change, hears of
+/// a cancellation, and waits as long as was said.
+#[test]
+fn waits_for_schema_changes_are_cancelled() {
+    let db = Db::create(Arc::new(MemEnv::new()), Sizes { lock_wait: MANY_SECONDS, ..SMALL });
+    let table = filled(&db, "t", 5);
+    let mut user = db.begin();
+    user.use_table(&table).unwrap();
+    let dropped = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let drops = scope.spawn(|| {
+            let given_up = || dropped.load(std::sync::atomic::Ordering::SeqCst);
+            let wait = SchemaWait { cancelled: Some(&given_up), ..SchemaWait::default() };
+            db.store.drop_table_with("t", &wait).unwrap_err().code()
+        });
+        let late = || {
+            let mut late = db.begin();
+            late.set_lock_wait(Duration::ZERO);
+            late
+        };
+        while late().use_table(&table).is_ok() {}
+        let mut late = late();
+        late.set_lock_wait(MANY_SECONDS);
+        late.handle().cancel();
+        assert_eq!(late.use_table(&table).unwrap_err().code(), Code::StatementCancelled);
+
+        let cancelled = || true;
+        let wait = SchemaWait { cancelled: Some(&cancelled), ..SchemaWait::default() };
+        let error = db.store.truncate_table_with("t", &wait).unwrap_err();
+        assert_eq!(error.code(), Code::StatementCancelled);
+        let wait = SchemaWait { timeout: Some(Duration::ZERO), ..SchemaWait::default() };
+        let error = db.store.alter_table_with("t", &TableChange::default(), &wait).unwrap_err();
+        assert_eq!(error.code(), Code::TableBusy);
+        let progress = BuildProgress::default();
+        progress.cancel();
+        let error = db.store.add_indexes("t", &[], &progress).unwrap_err();
+        assert_eq!(error.code(), Code::BuildCancelled);
+        dropped.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(drops.join().unwrap(), Code::StatementCancelled);
+    });
+}
+
+/// A change by position waits for a row; a column before it does not go meanwhile.
+#[test]
+fn positions_of_columns_stay_while_a_transaction_uses_them() {
+    let db = Db::new();
+    let column = |name| ColumnSpec::new(name, ColumnType::Int32);
+    let columns = ["id", "x", "y", "z"].map(column);
+    let spec = TableSpec { columns: columns.to_vec(), ..TableSpec::new().primary_key(&["id"]) };
+    let table = db.store.create_table("t", &spec).unwrap();
+    let mut holder = db.begin();
+    holder.insert(&table, &[1i64, 2, 3, 4].map(ValueRef::Int)).unwrap();
+    commit(holder);
+    let mut holder = db.begin();
+    holder.update(&table, &[1i64.into()], &[(1, 20i64.into())]).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut txn = db.begin();
+            txn.update(&table, &[1i64.into()], &[(2, 30i64.into())]).unwrap();
+            commit(txn);
+        });
+        while db.store.txns.waiting() < 1 {
+            std::thread::yield_now();
+        }
+        let drops = TableChange { drop_columns: vec!["x".into()], ..TableChange::default() };
+        let wait = SchemaWait { timeout: Some(Duration::ZERO), ..SchemaWait::default() };
+        let dropped = db.store.alter_table_with("t", &drops, &wait);
+        commit(holder);
+        waits.join().unwrap();
+        let rows = all_rows(&mut db.begin(), &table, Direction::Forward);
+        assert_eq!(rows, [[1, 20, 30, 4].map(Value::Int)]);
+        assert_eq!(dropped.unwrap_err().code(), Code::TableBusy);
+        db.store.alter_table_with("t", &drops, &wait).unwrap();
+    });
+    let rows = all_rows(&mut db.begin(), &table, Direction::Forward);
+    assert_eq!(rows, [[1, 30, 4].map(Value::Int)]);
+}
+
+/// Longer than a test takes that does as it is told.
+const MANY_SECONDS: Duration = Duration::from_secs(600);

@@ -367,3 +367,32 @@ fn locking_by_an_index_over_the_beginning_of_long_values() {
     commit(txn);
     sound(&db);
 }
+
+/// A change is one record, entries of all indexes included: what would be longer is refused.
+#[test]
+fn the_entries_of_a_row_fit_one_record() {
+    let db = Db::new();
+    let mut spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("text", ColumnType::Text { max: 60_000 }))
+        .primary_key(&["id"]);
+    spec.indexes = (0..40).map(|n| IndexSpec::new(&format!("i{n}"), &["text"])).collect();
+    let table = db.store.create_table("t", &spec).unwrap();
+    let (long, half, short) = ("l".repeat(60_000), "h".repeat(30_000), "s".repeat(20_000));
+    let mut txn = db.begin();
+    let refused = |done: Result<()>| {
+        let error = done.unwrap_err();
+        assert_eq!(error.code(), evenkeel_base::Code::EntryTooLong, "{error}");
+        assert_eq!(error.context("limit"), Some("2097152"));
+    };
+    refused(txn.insert(&table, &[1i64.into(), ValueRef::Text(&long)]).map(|_| ()));
+    txn.insert(&table, &[1i64.into(), ValueRef::Text(&half)]).unwrap();
+    // The old entries go and the new ones come.
+    refused(txn.update(&table, &[1i64.into()], &[(1, ValueRef::Text(&long))]).map(|_| ()));
+    assert!(txn.update(&table, &[1i64.into()], &[(1, ValueRef::Text(&short))]).unwrap());
+    commit(txn);
+    let mut txn = db.begin();
+    let rows = all_rows(&mut txn, &table, Direction::Forward);
+    assert_eq!(rows, [[Value::Int(1), Value::from(&short[..])]]);
+    check_indexes(&mut txn, &table);
+}

@@ -533,7 +533,8 @@ fn decided_before_the_use_is_kept() {
             false => db.store.rollback_prepared(b"x").unwrap(),
         }
         let user = u64::MAX;
-        table.enter(&db.store.rt, user, crate::table::Use::Write, Duration::ZERO).unwrap();
+        let write = crate::table::Use::Write;
+        table.enter(&db.store.rt, user, write, Duration::ZERO, &|| false).unwrap();
         db.store.keep_in_use(&inner, user, vec![table.clone()]);
         drop(txn);
         db.store.truncate_table("t").unwrap();

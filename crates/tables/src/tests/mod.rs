@@ -7,6 +7,7 @@ mod collated;
 mod ddl;
 mod dead_leaves;
 mod figures;
+mod found_by;
 mod isolation;
 mod large;
 mod locking;
@@ -41,6 +42,7 @@ pub const PAGE: usize = 4096;
 pub struct Sizes {
     pub frames: usize,
     pub log_bytes: u64,
+    pub log_buffer_bytes: usize,
     pub generation_bytes: u64,
     pub lock_wait: Duration,
     pub renew_every: Duration,
@@ -51,6 +53,7 @@ pub struct Sizes {
 pub const SMALL: Sizes = Sizes {
     frames: 256,
     log_bytes: 64 << 20,
+    log_buffer_bytes: 4 << 20,
     generation_bytes: 64 << 10,
     lock_wait: Duration::from_secs(5),
     renew_every: Duration::ZERO,
@@ -101,7 +104,7 @@ impl Replay for Entries<'_> {
 }
 
 fn log_options(sizes: Sizes, epoch: u32) -> LogOptions {
-    LogOptions { log_bytes: sizes.log_bytes, buffer_bytes: 4 << 20, epoch }
+    LogOptions { log_bytes: sizes.log_bytes, buffer_bytes: sizes.log_buffer_bytes, epoch }
 }
 
 fn pages_options(sizes: Sizes) -> PagesOptions {

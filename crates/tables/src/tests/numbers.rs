@@ -1,6 +1,7 @@
 //! Auto-increment beside others who raise or lower its mark in the catalog, at each of their waits.
 
 use super::*;
+use evenkeel_base::Code;
 use evenkeel_io::sim::SimEnv;
 use std::sync::atomic::AtomicUsize;
 
@@ -72,4 +73,51 @@ fn settling_beside_inserts_never_lets_numbers_go_back() {
         assert_eq!(db.store.next_auto(&table), round * 12_000 + 1);
         assert_eq!(table.auto.logged.load(Ordering::SeqCst), round * 12_000 + 1);
     }
+}
+
+/// No mark lies above the largest number of 64 bits: it is not handed out, nor looked for.
+#[test]
+fn numbers_end_below_the_largest_of_64_bits() {
+    let db = Db::new();
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::UInt64).auto_increment())
+        .primary_key(&["id"]);
+    let table = db.store.create_table("t", &spec).unwrap();
+    let mut txn = db.begin();
+    txn.insert(&table, &[ValueRef::UInt(u64::MAX - 2)]).unwrap();
+    assert_eq!(txn.insert(&table, &[ValueRef::Null]).unwrap(), Some(u64::MAX - 1));
+    for _ in 0..2 {
+        let error = txn.insert(&table, &[ValueRef::Null]).unwrap_err();
+        assert_eq!(error.code(), Code::AutoIncrementSpent, "{error}");
+    }
+    let rows = [&[ValueRef::Null][..]];
+    assert!(txn.insert_many(&table, rows.into_iter()).is_err());
+    commit(txn);
+    assert_eq!(db.store.next_auto(&table), u64::MAX);
+    db.store.restart_numbers(&table, 0).unwrap();
+    assert_eq!(db.store.next_auto(&table), 1, "as after the next open");
+}
+
+/// Who has looked a table up, and raises its mark beside a DROP, leaves nothing in the catalog: the
+/// next open would find a table without a definition.
+#[test]
+fn a_dropped_table_gets_no_mark() {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let db = Db::create(env.clone(), SMALL);
+    let table = numbered(&db);
+    insert(&db.store, &table);
+    db.store.drop_table("t").unwrap();
+    let missing = |done: Result<()>| assert_eq!(done.unwrap_err().code(), Code::TableMissing);
+    missing(db.store.pass_number(&table, 1_000_000));
+    missing(db.store.reserve_numbers(&table, (1, 1), 1_000_000).map(|_| ()));
+    missing(db.store.restart_numbers(&table, 1));
+    let rows = |db: &Db| {
+        let mut txn = db.begin();
+        let rows = all_rows(&mut txn, &db.store.catalog.table, Direction::Forward);
+        rows.into_iter().filter(|row| row[0] != Value::UInt(0)).count()
+    };
+    assert_eq!(rows(&db), 0);
+    let root = db.store.catalog_root();
+    drop(db);
+    Db::open(env, SMALL, root);
 }

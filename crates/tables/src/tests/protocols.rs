@@ -490,3 +490,114 @@ fn pages_of_a_dropped_table_stay_while_somebody_reverts() {
         }
     })]);
 }
+
+/// B2: who waits for room for undo holds no log space. The background, which makes that room, takes
+/// its turn among those who wait for log space before it reverts: each would wait for the other.
+#[test]
+fn who_waits_for_undo_holds_no_log_space() {
+    let sim = evenkeel_io::sim::SimEnv::new(3);
+    let env = sim.env();
+    sim.run(vec![Box::new(move || {
+        let db = Db::create(env, SMALL);
+        let pass = |ms| db.store.rt.delay(Duration::from_millis(ms), Cause::Idle);
+        let spec = TableSpec::new()
+            .column(ColumnSpec::new("id", ColumnType::Int64))
+            .column(ColumnSpec::new("text", ColumnType::Text { max: 200 }))
+            .primary_key(&["id"]);
+        let table = db.store.create_table("t", &spec).unwrap();
+        let mut loser = db.begin();
+        insert_texts(&mut loser, &table, 0..2000);
+
+        // All of the log's buffer is taken: a small part and the rest.
+        const SMALL_PART: usize = 64 << 10;
+        let reserve = |bytes| db.store.log.reserve(bytes, evenkeel_log::Share::User);
+        let largest = reserve(1 << 40).map(drop).unwrap_err();
+        let largest: usize = largest.context("limit").unwrap().parse().unwrap();
+        let beside = (0..).find(|less| reserve(largest - less).is_ok()).unwrap();
+        let rest = reserve(largest - SMALL_PART - beside).unwrap();
+        let small = reserve(SMALL_PART - beside).unwrap();
+        // The background waits for it, to revert; it makes no room meanwhile.
+        drop(loser);
+        pass(100);
+        db.store.txns.set_memory(0, 32 << 20);
+        // The first of these fits the small part, the next ones do not beside it.
+        let done = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let mut tasks = Vec::new();
+        for n in 1..4i64 {
+            let (store, table, done) = (db.store.clone(), table.clone(), done.clone());
+            let insert = move || {
+                let mut txn = store.begin(Isolation::RepeatableRead, Access::ReadWrite);
+                insert_texts(&mut txn, &table, n * 10_000..n * 10_000 + 250);
+                txn.commit(Durability::Lazy).unwrap();
+                done.fetch_add(1, Ordering::SeqCst);
+            };
+            tasks.push(db.store.rt.spawn("inserts", insert).unwrap());
+        }
+        pass(100);
+        drop(small);
+        assert!(within_a_minute(&db, &|| done.load(Ordering::SeqCst) == 3));
+        drop(rest);
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+    })]);
+}
+
+/// B2: an operation that holds log space splits leaves, which takes more of it. That waits for none
+/// of those who wait for what it holds: here for nearly all of the buffer.
+#[test]
+fn a_split_waits_for_nobody_who_waits_for_its_operation() {
+    let sim = SimEnv::new(6);
+    let env = sim.env();
+    sim.run(vec![Box::new(move || {
+        const BUFFER: usize = 256 << 10;
+        let sizes = Sizes { log_buffer_bytes: BUFFER, generation_bytes: 4 << 20, ..SMALL };
+        let db = Db::create(env, sizes);
+        let columns = |max| {
+            TableSpec::new()
+                .column(ColumnSpec::new("id", ColumnType::Int64))
+                .column(ColumnSpec::new("text", ColumnType::Text { max }))
+                .primary_key(&["id"])
+        };
+        let small = db.store.create_table("small", &columns(200)).unwrap();
+        let mut spec = columns(30_000);
+        spec.indexes = (0..8).map(|n| IndexSpec::new(&format!("i{n}"), &["text"])).collect();
+        let large = db.store.create_table("large", &spec).unwrap();
+        let done = Arc::new(AtomicUsize::new(0));
+        let mut tasks = Vec::new();
+        for n in 0..4i64 {
+            let (store, done) = (db.store.clone(), done.clone());
+            let (small, large) = (small.clone(), large.clone());
+            let insert = move || {
+                let text = "x".repeat(BUFFER / 8 - 4000);
+                for round in 0..20 {
+                    let mut txn = store.begin(Isolation::RepeatableRead, Access::ReadWrite);
+                    let id = (n * 20 + round) * 1000;
+                    match n % 2 {
+                        0 => insert_texts(&mut txn, &small, id..id + 250),
+                        _ => {
+                            txn.insert(&large, &[id.into(), ValueRef::Text(&text)]).unwrap();
+                        }
+                    }
+                    txn.commit(Durability::Lazy).unwrap();
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+            };
+            tasks.push(db.store.rt.spawn("inserts", insert).unwrap());
+        }
+        assert!(within_a_minute(&db, &|| done.load(Ordering::SeqCst) == 4));
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+    })]);
+}
+
+/// True if `is_so` comes true within a minute of virtual time: nothing takes so long.
+fn within_a_minute(db: &Db, is_so: &dyn Fn() -> bool) -> bool {
+    (0..600).any(|_| {
+        db.store.rt.delay(Duration::from_millis(100), Cause::Idle);
+        is_so()
+    })
+}
+
+fn insert_texts(txn: &mut Transaction, table: &Arc<Table>, ids: std::ops::Range<i64>) {
+    let text = "t".repeat(100);
+    let rows: Vec<[ValueRef<'_>; 2]> = ids.map(|id| [id.into(), ValueRef::Text(&text)]).collect();
+    txn.insert_many(table, rows.iter().map(|row| &row[..])).unwrap();
+}
