@@ -5,7 +5,7 @@ use crate::Database;
 use crate::stats::{CheckReport, IndexStats};
 use evenkeel_base::Result;
 use evenkeel_format::catalog::IndexState;
-use evenkeel_tables::CheckProgress;
+use evenkeel_tables::{CheckProgress, TableState};
 use evenkeel_txn::{Mode, Space, TxnInfo};
 use std::collections::HashMap;
 
@@ -54,8 +54,7 @@ impl Database {
     /// `TableMissing`, `DatabaseClosed`, of storage.
     pub fn rows_estimate(&self, table: &str) -> Result<u64> {
         self.check_open()?;
-        let store = &self.engine.store;
-        store.rows_estimate(&*store.table(table)?)
+        self.figures_of(table, |table, _| self.engine.store.rows_estimate(table))
     }
 
     /// Figures of a table from its inner pages and the list of runs.
@@ -63,7 +62,10 @@ impl Database {
     /// # Errors
     /// `TableMissing`, and of storage.
     pub fn table_info(&self, table: &str) -> Result<TableInfo> {
-        let state = self.engine.store.table(table)?.state();
+        self.figures_of(table, |_, state| self.info_of(state))
+    }
+
+    fn info_of(&self, state: &TableState) -> Result<TableInfo> {
         let def = &state.shape.def;
         let indexes = def.indexes.iter().map(|index| {
             let runs = self.engine.runs.stats(index.id);

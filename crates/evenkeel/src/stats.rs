@@ -7,6 +7,7 @@ use evenkeel_base::{Cause, Code, Result, metrics::Metric};
 use evenkeel_format::superblock;
 use evenkeel_io::Rng;
 pub use evenkeel_tables::TableCheck as CheckReport;
+use evenkeel_tables::{Table, TableState};
 
 /// Counters, gauges and waits at one moment.
 #[derive(Clone, Debug, Default)]
@@ -121,30 +122,53 @@ impl Database {
     pub fn table_stats(&self) -> Result<Vec<TableStats>> {
         let mut tables = Vec::new();
         for name in self.tables() {
-            let table = self.engine.store.table(&name)?;
-            let state = table.state();
-            let mut stats = TableStats { name, ..TableStats::default() };
-            stats.rows_estimate = state.tree.estimate_all()?;
-            stats.changed_rows = table.changes();
-            stats.analyzed_ms_ago =
-                self.engine.store.analyzed_ns_ago(&table).map(|ns| ns / 1_000_000);
-            let mut random = Rng::new(self.engine.rt.env.random());
-            let draw = &mut |below: usize| random.below(below.max(1) as u64) as usize;
-            let leaves = state.tree.leaf_figures(draw)?;
-            stats.leaf_pages = leaves.leaves.round() as u64;
-            stats.fill_per_mille = (1000.0 * leaves.used_bytes / leaves.bytes.max(1.0)) as u64;
-            for index in &state.shape.def.indexes {
-                let runs = self.engine.runs.stats(index.id);
-                stats.indexes.push(IndexStats {
-                    name: index.name.clone(),
-                    runs: runs.runs,
-                    run_entries: runs.run_entries,
-                    run_bytes: runs.run_bytes,
-                });
+            match self.figures_of(&name, |table, state| self.stats_of(&name, table, state)) {
+                Err(error) if error.code() == Code::TableMissing => {}
+                stats => tables.push(stats?),
             }
-            tables.push(stats);
         }
         Ok(tables)
+    }
+
+    /// Reads figures of a table without using it; anew if it was dropped or emptied beside that,
+    /// and the pages that were read are another's.
+    pub(crate) fn figures_of<R>(
+        &self,
+        name: &str,
+        read: impl Fn(&Table, &TableState) -> Result<R>,
+    ) -> Result<R> {
+        let store = &self.engine.store;
+        loop {
+            let table = store.table(name)?;
+            let state = table.state();
+            let figures = read(&table, &state);
+            let tree = store.table(name).map(|table| table.state().tree.id());
+            if figures.is_ok() || tree.is_ok_and(|tree| tree == state.tree.id()) {
+                return figures;
+            }
+        }
+    }
+
+    fn stats_of(&self, name: &str, table: &Table, state: &TableState) -> Result<TableStats> {
+        let mut stats = TableStats { name: name.to_string(), ..TableStats::default() };
+        stats.rows_estimate = state.tree.estimate_all()?;
+        stats.changed_rows = table.changes();
+        stats.analyzed_ms_ago = self.engine.store.analyzed_ns_ago(table).map(|ns| ns / 1_000_000);
+        let mut random = Rng::new(self.engine.rt.env.random());
+        let draw = &mut |below: usize| random.below(below.max(1) as u64) as usize;
+        let leaves = state.tree.leaf_figures(draw)?;
+        stats.leaf_pages = leaves.leaves.round() as u64;
+        stats.fill_per_mille = (1000.0 * leaves.used_bytes / leaves.bytes.max(1.0)) as u64;
+        for index in &state.shape.def.indexes {
+            let runs = self.engine.runs.stats(index.id);
+            stats.indexes.push(IndexStats {
+                name: index.name.clone(),
+                runs: runs.runs,
+                run_entries: runs.run_entries,
+                run_bytes: runs.run_bytes,
+            });
+        }
+        Ok(stats)
     }
 
     /// Checks every table: tree structure, files of indexes, and each index against the rows, both

@@ -384,7 +384,8 @@ impl<'t> TableRef<'t> {
     ) -> Result<u64> {
         let mark = self.txn.statement_mark();
         let loaded = self.load_sorted(rows);
-        if loaded.is_err() {
+        // A deadlock has rolled all of it back.
+        if loaded.is_err() && !self.txn.is_ended() {
             self.txn.rollback_statement(mark)?;
         }
         loaded
@@ -702,8 +703,10 @@ impl<'t> TableRef<'t> {
     /// ```
     ///
     /// # Errors
-    /// Of storage; faults of the range.
+    /// `TableMissing`, `TableBusy`; of storage; faults of the range.
     pub fn count_estimate(&mut self, range: Range<'_>) -> Result<u64> {
+        // First: nobody must drop the tree that is looked at.
+        self.txn.use_table(&self.table)?;
         let state = self.table.state();
         let bytes = state.shape.byte_range(&state.shape.key, range)?;
         if bytes.is_empty() {

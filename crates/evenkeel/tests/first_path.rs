@@ -232,6 +232,70 @@ fn a_bulk_load_is_all_or_nothing() {
     verify(&db, 3000, false);
 }
 
+/// A bulk load whose transaction a deadlock rolls back says so.
+#[test]
+fn a_bulk_load_tells_of_a_deadlock() {
+    use evenkeel::{Kind, Value};
+    let db = Database::open_with("memory", Options::in_memory()).expect("open");
+    db.create_table("t", &spec()).expect("create");
+    let row = |id: i64| vec![Value::Int(id), Value::Int(1), Value::Text("name".into())];
+    let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let mut other = begin();
+    other.table("t").expect("table").bulk_load((100..110).map(row)).expect("loads");
+    std::thread::scope(|scope| {
+        let victim = scope.spawn(|| {
+            let mut txn = begin();
+            txn.table("t").expect("table").bulk_load([row(50)]).expect("loads");
+            let error = txn.table("t").expect("table").bulk_load([row(60), row(100)]);
+            (error.expect_err("a deadlock").kind(), txn.is_ended())
+        });
+        while db.transactions().iter().all(|txn| txn.waits_for.is_empty()) {
+            std::thread::yield_now();
+        }
+        other.table("t").expect("table").bulk_load([row(50)]).expect("the other one gives up");
+        assert_eq!(victim.join().expect("thread"), (Kind::Deadlock, true));
+    });
+}
+
+/// Figures of tables beside DROP and TRUNCATE: what was dropped is no damage.
+#[test]
+fn figures_are_read_beside_drops() {
+    use evenkeel::{Code, Value};
+    let db = Database::open_with("memory", Options::in_memory()).expect("open");
+    let fill = || {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        let row = |id: i64| vec![Value::Int(id), Value::Int(1), Value::Text("name".into())];
+        txn.table("t").expect("table").bulk_load((0..2000).map(row)).expect("loads");
+        txn.commit().expect("commit");
+    };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                db.table_stats().expect("figures");
+                let missing = |code| assert_eq!(code, Code::TableMissing);
+                let _ = db.table_info("t").map_err(|error| missing(error.code()));
+            }
+        });
+        for _ in 0..100 {
+            db.create_table("t", &spec()).expect("create");
+            fill();
+            db.truncate("t").expect("truncate");
+            fill();
+            db.drop_table("t").expect("drop");
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        reader.join().expect("reader");
+    });
+    // A handle that has not been used keeps no table.
+    db.create_table("t", &spec()).expect("create");
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let mut table = txn.table("t").expect("table");
+    db.drop_table("t").expect("drop");
+    let error = table.count_estimate(Range::ALL).expect_err("it is gone");
+    assert_eq!(error.code(), Code::TableMissing);
+}
+
 /// Allocated bytes of a directory's files.
 fn blocks_of(dir: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
