@@ -184,25 +184,33 @@ fn increment_two(w: &World, rows: &Rows, random: &mut Random, keys: u64) -> u64 
 /// A cancellation comes at any moment of the way into a wait: none is slept over.
 #[test]
 fn a_cancellation_on_the_way_into_a_wait_is_heard() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    const ROUNDS: usize = 3_000;
     let w = world(small());
     let rows = Rows::new(&w);
     let t = writers(&w, &rows, 2);
-    let begin = std::sync::Barrier::new(2);
+    let (begun, cancelled) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let reaches = |counter: &AtomicUsize, round| {
+        while counter.load(Ordering::SeqCst) < round {
+            std::hint::spin_loop();
+        }
+    };
     std::thread::scope(|s| {
         s.spawn(|| {
-            for _ in 0..5_000 {
-                begin.wait();
+            for round in 1..=ROUNDS {
+                reaches(&begun, round);
+                (0..round % 300).for_each(|_| std::hint::spin_loop());
                 t[1].cancel();
-                begin.wait();
+                cancelled.store(round, Ordering::SeqCst);
             }
         });
         let mut missed = 0;
-        for _ in 0..5_000 {
-            begin.wait();
-            let deadline = w.txns.deadline(Duration::from_millis(500));
-            let error = w.txns.wait_for(&t[1], t[0].id(), deadline).expect_err("no end of it");
-            missed += usize::from(error.kind() != Kind::Cancelled && missed < 3);
-            begin.wait();
+        for round in 1..=ROUNDS {
+            begun.store(round, Ordering::SeqCst);
+            let wait = if missed == 0 { Duration::from_secs(2) } else { Duration::ZERO };
+            let error = w.txns.wait_for(&t[1], t[0].id(), w.txns.deadline(wait));
+            missed += usize::from(error.expect_err("no end of it").kind() != Kind::Cancelled);
+            reaches(&cancelled, round);
             t[1].clear_cancel();
         }
         assert_eq!(missed, 0);
