@@ -252,8 +252,8 @@ impl Database {
         self.engine.store.add_column(table, column)
     }
 
-    /// Removes a column, without rewriting rows. Transactions that use the table are waited for: the
-    /// positions of columns change.
+    /// Removes a column, without rewriting rows. Transactions that use the table are waited for:
+    /// the positions of columns change.
     ///
     /// # Errors
     /// `TableMissing`, `ColumnMissing`, `TableBusy`, and if a key uses it.

@@ -21,6 +21,8 @@ mod space;
 mod ahead_tests;
 #[cfg(test)]
 mod log_tests;
+#[cfg(test)]
+mod within_tests;
 
 pub use crate::log::{Durability, Log, LogOptions, Reserved, Share};
 pub use evenkeel_format::wal::RECORD_BYTES_MAX;

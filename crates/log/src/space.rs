@@ -11,8 +11,8 @@
 //! A reservation is granted when its bytes, with all bytes reserved before, fit (1) the buffer,
 //! (2) the prepared segments, (3) the limit of the log age of its share. Users leave two prepared
 //! segments alone (G4). System reservations are held by open transactions for long, so they never
-//! take buffer room from users: the buffer grows for them. It does so too for changes of pages within
-//! an operation, which holds buffer room itself that others wait for.
+//! take buffer room from users: the buffer grows for them. It does so too for changes of pages
+//! within an operation, which holds buffer room itself that others wait for.
 
 use crate::log::Share;
 use crate::segments::segment_bytes;

@@ -192,8 +192,8 @@ impl TableDef {
 }
 
 impl Store {
-    /// Changes columns and indexes of a table, all or nothing. Where an index or a column is dropped
-    /// it waits for transactions that use the table: the positions they know stay right.
+    /// Changes columns and indexes of a table, all or nothing. Where an index or a column is
+    /// dropped it waits for transactions that use the table: the positions they know stay right.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
@@ -259,8 +259,8 @@ impl Store {
     /// rewritten.
     ///
     /// # Errors
-    /// `TableMissing`, `ColumnMissing`, `TableBusy`, `ColumnInUse`, `DefinitionInvalid` for the last
-    /// column.
+    /// `TableMissing`, `ColumnMissing`, `TableBusy`, `ColumnInUse`, `DefinitionInvalid` for the
+    /// last column.
     pub fn drop_column(self: &Arc<Self>, table: &str, column: &str) -> Result<()> {
         let drop_columns = vec![column.to_string()];
         self.alter_table(table, &TableChange { drop_columns, ..TableChange::default() })
