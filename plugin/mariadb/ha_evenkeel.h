@@ -213,6 +213,8 @@ private:
   bool m_backward= false;
   /* The scan ends with the prefix it was opened for; `index_next` goes on behind it. */
   bool m_prefix_only= false;
+  /* It goes back from the prefix's last row (HA_READ_PREFIX_LAST). */
+  bool m_prefix_back= false;
   std::string m_prefix;
   key_part_map m_prefix_parts= 0;
   /* Where the range ends whose first row is read. */

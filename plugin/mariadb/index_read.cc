@@ -51,7 +51,7 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
     return index_first(record);
   const Bound at= bound(EK_INCLUDED, key, parts), beside= bound(EK_EXCLUDED, key, parts);
   const Bound none;
-  m_prefix_only= false;
+  m_prefix_only= m_prefix_back= false;
   int error;
   switch (flag)
   {
@@ -62,6 +62,7 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
     break;
   case HA_READ_PREFIX_LAST:
     remember_prefix(key, parts);
+    m_prefix_back= true;
     error= open_scan(at, at, true);
     break;
   case HA_READ_KEY_OR_NEXT: error= open_scan(at, range_end(), false); break;
@@ -103,6 +104,7 @@ int ha_evenkeel::turn(uchar *record, bool backward)
 {
   if (m_scan && m_backward == backward)
     return go_on(record, backward);
+  m_prefix_back= false;
   const std::string here= m_key;
   KEY *info= &table->key_info[active_index];
   std::vector<uchar> image(info->key_length);
@@ -123,7 +125,14 @@ int ha_evenkeel::turn(uchar *record, bool backward)
 
 int ha_evenkeel::index_next(uchar *record) { return turn(record, false); }
 
-int ha_evenkeel::index_prev(uchar *record) { return turn(record, true); }
+/* Who goes back from the last row of a prefix wants no row before it: a read that locks locks none, and
+   at SERIALIZABLE not everything from there to the beginning of the index. */
+int ha_evenkeel::index_prev(uchar *record)
+{
+  if (m_scan && m_prefix_only && m_prefix_back && m_lock != EK_LOCK_NONE)
+    return next(record);
+  return turn(record, true);
+}
 
 int ha_evenkeel::index_next_same(uchar *record, const uchar *key, uint key_len)
 {
