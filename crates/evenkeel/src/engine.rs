@@ -428,6 +428,8 @@ impl Engine {
                 let result = r.merge_help_beat();
                 if let (Some(ballast), true) = (&ballast, result.is_err() && r.needs_space()) {
                     ballast.note(MERGE, &result);
+                    // Its end is noted by the thread that begins merges: after this.
+                    r.merge_event().notify();
                 }
                 result
             };

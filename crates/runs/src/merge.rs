@@ -590,6 +590,7 @@ impl Runs {
             self.barren.lock().clear();
         }
         self.merge_event.notify();
+        self.help_event.notify();
     }
 
     /// A merge that ingest needs, or one that frees space, has found the disk full: it may use the

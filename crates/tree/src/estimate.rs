@@ -101,19 +101,24 @@ impl Tree {
     /// # Errors
     /// Of pages.
     pub fn leaf_figures(&self, draw: &mut dyn FnMut(usize) -> usize) -> Result<LeafFigures> {
-        let root = self.pages().read(self.root(), Access::Normal)?;
-        let root = Node::parse(&root)?;
-        let few = root.level() == 1 && root.count() <= LEAVES_SEEN;
-        let looks = if few { root.count() } else { LEAVES_SEEN };
+        // The latch goes first: each look latches the root again, and a writer that waits for it in
+        // between would be waited for.
+        let (level, count) = {
+            let root = self.pages().read(self.root(), Access::Normal)?;
+            let root = Node::parse(&root)?;
+            (root.level(), root.count())
+        };
+        let few = level == 1 && count <= LEAVES_SEEN;
+        let looks = if few { count } else { LEAVES_SEEN };
         let mut sum = LeafFigures::default();
-        for at in 0..if root.level() == 0 { 1 } else { looks } {
+        for at in 0..if level == 0 { 1 } else { looks } {
             let mut one = |count: usize| if few { at } else { draw(count) };
             let (used, bytes, stands_for) = self.draw_leaf(&mut one)?;
             sum.used_bytes += used as f64 * stands_for;
             sum.bytes += bytes as f64 * stands_for;
             sum.leaves += if few { 1.0 } else { stands_for / looks.max(1) as f64 };
         }
-        if root.level() == 0 {
+        if level == 0 {
             sum.leaves = 1.0;
         }
         Ok(sum)
