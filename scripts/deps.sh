@@ -19,7 +19,7 @@ case "$task" in
     compare) packages+=(librocksdb-dev clang libclang-dev g++) ;;
     plugin) packages+=(g++) ;;
     servers) packages+=(g++ python3 sysbench) ;;
-    test) packages+=(g++ python3 chromium postgresql util-linux patch lsof perl libpcre2-posix3) ;;
+    test) packages+=(g++ python3 sysbench chromium postgresql util-linux patch lsof perl libpcre2-posix3) ;;
     *) sed -n '2,10p' "$0" >&2; exit 2 ;;
 esac
 

@@ -26,14 +26,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The name under which all threads that merge tell the ballast of a full disk.
-const MERGE: &str = "merge";
-
 const LOCK_FILE: &str = "evenkeel.lock";
 /// Exists while a database is being created.
 const CREATING_FILE: &str = "evenkeel.creating";
 /// Work that nobody waits for waits for a seat for so long before it looks again.
 const SEAT_WAIT: Duration = Duration::from_millis(1);
+/// The name under which all threads that merge tell the ballast of a full disk.
+const MERGE: &str = "merge";
 
 type Lock = Option<Arc<dyn File>>;
 

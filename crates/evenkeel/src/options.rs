@@ -240,8 +240,8 @@ impl Options {
         if self.read_only { Arc::new(OverlayEnv::new(env)) } else { env }
     }
 
-    /// Threads beside the one that begins merges: one of these waits for the disk where the other
-    /// computes, and a half of the cores is left to others.
+    /// Threads beside the one that begins merges, half as many as cores: also on a single core one
+    /// computes while the other waits for the disk.
     pub(crate) fn merge_helpers(&self) -> usize {
         let cores = if self.env.is_some() { 2 } else { evenkeel_io::real::cores() };
         (cores / 2).clamp(1, MERGE_HELPERS.len())

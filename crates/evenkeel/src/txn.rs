@@ -266,8 +266,7 @@ impl Txn {
 
     /// Leaves the tables that the transaction has used, if it has neither changed nor locked
     /// anything: schema changes no longer wait for it, until it uses them again. Its snapshot
-    /// stays.
-    /// No scan of it may be open. False if it uses them on.
+    /// stays. No scan of it may be open. False if it uses them on.
     pub fn leave_tables(&mut self) -> bool {
         self.inner.leave_tables()
     }

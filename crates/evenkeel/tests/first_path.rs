@@ -268,10 +268,19 @@ fn figures_are_read_beside_drops() {
         txn.table("t").expect("table").bulk_load((0..2000).map(row)).expect("loads");
         txn.commit().expect("commit");
     };
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    use std::sync::atomic::{AtomicBool, Ordering};
+    /// The reader ends also where the others fail.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let over = Over(&is_over);
         let reader = scope.spawn(|| {
-            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 db.table_stats().expect("figures");
                 let missing = |code| assert_eq!(code, Code::TableMissing);
                 let _ = db.table_info("t").map_err(|error| missing(error.code()));
@@ -284,7 +293,7 @@ fn figures_are_read_beside_drops() {
             fill();
             db.drop_table("t").expect("drop");
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(over);
         reader.join().expect("reader");
     });
     // A handle that has not been used keeps no table.

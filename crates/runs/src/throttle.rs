@@ -92,8 +92,7 @@ pub fn credit(unpaid: u64, done: u64, left: u64, debtors: u64, room: u64, before
 
 /// Nanoseconds that a KiB of memtable bytes takes; 0: as it comes. `runs`: the most of an index
 /// that is being merged; merges move so many bytes per second, and will have to move so many for
-/// the KiB.
-/// With ten runs ingest gets a little less than what merges can follow for ever.
+/// the KiB. With ten runs ingest gets a little less than what merges can follow for ever.
 pub fn pace_ns(runs: u64, merge_bytes_per_sec: u64, merge_bytes_per_kib: u64) -> u64 {
     let percent = match runs {
         0..RUNS_PACED => return 0,

@@ -104,7 +104,7 @@ struct World<'a> {
     /// Bytes of pages to be flushed.
     pages: u64,
     credit: u64,
-    /// What merges that ingest needs moved, and how long that took, in beats; bytes per second.
+    /// Bytes that merges that ingest needs have moved since the last measure, and nanoseconds.
     merged: (u64, u64),
     merge_bytes_per_sec: u64,
     /// Memory bytes that the pace has let in and that have not come.

@@ -35,6 +35,33 @@ fn figures_of_leaves_are_exact_where_they_are_few_and_close_where_not() {
     }
 }
 
+/// Whoever waits for the root to change it waits for one look at it, not for all of them: each look
+/// latches the root, and would wait behind him for ever.
+#[test]
+fn figures_of_leaves_are_read_beside_who_changes_the_root() {
+    let db = Arc::new(Db::create(Arc::new(MemEnv::new()), 4_096));
+    let tree = db.tree();
+    (0..2_000u64).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 100])));
+    let root = tree.root();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let (of_reader, over) = (db.clone(), Arc::new(AtomicBool::new(false)));
+    let is_over = over.clone();
+    std::thread::spawn(move || {
+        let tree = of_reader.trees.open(TREE, root);
+        (0..300).for_each(|_| _ = tree.leaf_figures(&mut |n| n / 2).unwrap());
+        is_over.store(true, Ordering::SeqCst);
+        done.send(()).unwrap();
+    });
+    let writer = std::thread::spawn(move || {
+        while !over.load(Ordering::SeqCst) {
+            let mut mtr = db.pages.begin(1).unwrap();
+            mtr.write(root).unwrap();
+        }
+    });
+    is_done.recv_timeout(std::time::Duration::from_secs(120)).expect("nobody waits for ever");
+    writer.join().unwrap();
+}
+
 /// Ascending keys leave a first leaf that is half full, and others that are full.
 #[test]
 fn the_number_of_rows_is_near_where_keys_ascend() {
