@@ -4,6 +4,7 @@
 
 mod blocks;
 pub mod buf;
+mod cancellation;
 mod cgroup;
 mod counting;
 mod cpu;
@@ -29,6 +30,7 @@ mod sync;
 pub mod ticking;
 
 pub use buf::AlignedBuf;
+pub use cancellation::Cancellation;
 pub use cpu::{SLICE_NS, Seat};
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;

@@ -13,7 +13,7 @@ use crate::space::Lack;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};
 use evenkeel_format::wal::lsn_of;
-use evenkeel_io::Event;
+use evenkeel_io::{Cancellation, Event};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -83,7 +83,12 @@ impl Shared {
     }
 
     /// The slow path of `reserve`: first come, first served in each share.
-    pub(crate) fn reserve_waiting(&self, share: Share, n: u64) -> Result<()> {
+    pub(crate) fn reserve_waiting(
+        &self,
+        share: Share,
+        n: u64,
+        cancellation: Option<&Cancellation>,
+    ) -> Result<()> {
         let event = Arc::new(Event::new());
         let ticket = {
             let mut state = self.state.lock();
@@ -92,7 +97,7 @@ impl Shared {
             state.queues[share as usize].push_back(Waiting { ticket, n, event: event.clone() });
             ticket
         };
-        let result = self.wait_for_space(share, n, ticket, &event);
+        let result = self.wait_for_space(share, n, ticket, &event, cancellation);
         let fronts = {
             let mut state = self.state.lock();
             state.leave(share, ticket);
@@ -102,7 +107,14 @@ impl Shared {
         result
     }
 
-    fn wait_for_space(&self, share: Share, n: u64, ticket: u64, event: &Arc<Event>) -> Result<()> {
+    fn wait_for_space(
+        &self,
+        share: Share,
+        n: u64,
+        ticket: u64,
+        event: &Arc<Event>,
+        cancellation: Option<&Cancellation>,
+    ) -> Result<()> {
         loop {
             let seen = event.now();
             match share {
@@ -138,7 +150,7 @@ impl Shared {
                 Some(Lack::Age | Lack::Segments) => self.pressure.notify(),
                 Some(Lack::Buffer) | None => {}
             }
-            self.rt.wait(event, seen, None, Cause::LogSpace);
+            self.rt.wait_cancellable(event, seen, Cause::LogSpace, cancellation)?;
         }
     }
 }

@@ -15,7 +15,7 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{self, BLOCK, BLOCKS_ALIGN, FRAME, PAYLOAD, lsn_of};
-use evenkeel_io::{Event, Runtime};
+use evenkeel_io::{Cancellation, Event, Runtime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -169,6 +169,28 @@ impl Log {
     /// `WritesStopped`; `DiskFull` if no segment can be prepared, or users are refused for that;
     /// `LogTooLarge`; `LogFull`; `DatabaseClosed` where it would have to wait.
     pub fn reserve(&self, bytes: usize, share: Share) -> Result<Reserved> {
+        self.reserve_with(bytes, share, None)
+    }
+
+    /// As `reserve`, for a statement: a cancellation ends its wait.
+    ///
+    /// # Errors
+    /// As `reserve`; `StatementCancelled`.
+    pub fn reserve_cancellable(
+        &self,
+        bytes: usize,
+        share: Share,
+        cancellation: &Cancellation,
+    ) -> Result<Reserved> {
+        self.reserve_with(bytes, share, Some(cancellation))
+    }
+
+    fn reserve_with(
+        &self,
+        bytes: usize,
+        share: Share,
+        cancellation: Option<&Cancellation>,
+    ) -> Result<Reserved> {
         let s = &self.shared;
         let share = match share {
             Share::User | Share::Within if s.rt.is_freeing() => Share::System,
@@ -199,7 +221,7 @@ impl Log {
             if share == Share::User {
                 s.note_throttle(n);
             }
-            s.reserve_waiting(share, n)?;
+            s.reserve_waiting(share, n, cancellation)?;
         }
         Ok(Reserved { shared: s.clone(), share, left: n })
     }

@@ -17,6 +17,7 @@ use crate::throttle::{self, Generations, Room};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ENTRY_BYTES_MAX;
+use evenkeel_io::Cancellation;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -67,6 +68,26 @@ impl Runs {
     /// `WritesStopped` after a failed write; `EntryTooLong` beyond what a generation takes;
     /// `DiskFull` if flushes or merges find no space.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemReserved> {
+        self.reserve_with(bytes, None)
+    }
+
+    /// As `reserve`, for a statement: a cancellation ends its waits.
+    ///
+    /// # Errors
+    /// As `reserve`; `StatementCancelled`.
+    pub fn reserve_cancellable(
+        self: &Arc<Self>,
+        bytes: usize,
+        cancellation: &Cancellation,
+    ) -> Result<MemReserved> {
+        self.reserve_with(bytes, Some(cancellation))
+    }
+
+    fn reserve_with(
+        self: &Arc<Self>,
+        bytes: usize,
+        cancellation: Option<&Cancellation>,
+    ) -> Result<MemReserved> {
         let wanted = bytes as u64;
         if bytes > 64 * ENTRY_BYTES_MAX {
             return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
@@ -77,7 +98,7 @@ impl Runs {
             self.rt.delay(Duration::from_nanos(wait_ns), Cause::MergeDebt);
         }
         if self.in_debt.load(Ordering::Relaxed) {
-            self.wait_for(Cause::MergeDebt, || self.spend_credit(wanted))?;
+            self.wait_for(Cause::MergeDebt, cancellation, || self.spend_credit(wanted))?;
         }
         let mut tight = 0;
         let mut take = || match self.take_room(wanted) {
@@ -89,7 +110,7 @@ impl Runs {
             _ => true,
         };
         if !take() {
-            self.wait_for(Cause::MemtableFull, take)?;
+            self.wait_for(Cause::MemtableFull, cancellation, take)?;
         }
         let reserved = MemReserved { runs: self.clone(), bytes: wanted };
         if tight > 0 {
@@ -99,7 +120,12 @@ impl Runs {
     }
 
     /// Waits for flushes or merges, unless that is in vain.
-    fn wait_for(&self, cause: Cause, mut ready: impl FnMut() -> bool) -> Result<()> {
+    fn wait_for(
+        &self,
+        cause: Cause,
+        cancellation: Option<&Cancellation>,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<()> {
         loop {
             let seen = self.space_event.now();
             if ready() {
@@ -111,7 +137,7 @@ impl Runs {
             {
                 return Err(error);
             }
-            self.rt.wait(&self.space_event, seen, None, cause);
+            self.rt.wait_cancellable(&self.space_event, seen, cause, cancellation)?;
         }
     }
 

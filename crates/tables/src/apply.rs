@@ -154,8 +154,10 @@ impl Transaction {
         // for log space. So nobody who holds log space waits for room.
         let undo = UndoRecord::encoded_len_max(b.key.len(), before);
         self.store.txns.reserve_undo(&self.inner, undo)?;
-        let log = self.store.log.reserve(log, Share::User)?;
-        let memory = self.store.runs.reserve(b.entries.memory_bytes())?;
+        let cancellation = self.inner.cancellation();
+        let log = self.store.log.reserve_cancellable(log, Share::User, cancellation)?;
+        let memory = b.entries.memory_bytes();
+        let memory = self.store.runs.reserve_cancellable(memory, cancellation)?;
         Ok(Space { log, memory })
     }
 

@@ -305,14 +305,16 @@ impl Transaction {
         batch: &Batch,
         done: &mut usize,
     ) -> Result<()> {
+        self.inner.check_cancel()?;
         let store = self.store.clone();
         let (rows, from) = (batch.rows.len() - *done, *done);
         // Undo first, as in `Transaction::reserve`.
         store.txns.reserve_undo_rows(&self.inner, batch.undo_bytes(from), rows)?;
-        let mut log = store.log.reserve(batch.log_bytes(from), Share::User)?;
+        let (log, cancellation) = (batch.log_bytes(from), self.inner.cancellation());
+        let mut log = store.log.reserve_cancellable(log, Share::User, cancellation)?;
         let mut memory = match batch.memory {
             0 => None,
-            bytes => Some(store.runs.reserve(bytes)?),
+            bytes => Some(store.runs.reserve_cancellable(bytes, cancellation)?),
         };
         let mut op = BatchOp {
             runs: &store.runs,

@@ -5,7 +5,7 @@ use crate::locks::HeldLocks;
 use crate::undo::TxnUndo;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Lsn, Result, Stamp, TxnId, UndoNo};
-use evenkeel_io::Event;
+use evenkeel_io::{Cancellation, Event};
 use evenkeel_log::Reserved;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -36,7 +36,7 @@ pub struct Txn {
     /// Operations pushed so far; the next one has this number plus one.
     undo_count: AtomicU32,
     first_lsn: AtomicU64,
-    cancelled: AtomicBool,
+    cancellation: Cancellation,
     /// What its owner calls it.
     tag: AtomicU64,
     /// Chosen as a deadlock victim; guarded by the graph's mutex.
@@ -106,22 +106,24 @@ impl Txn {
 
     /// Wakes it from any wait and makes waits fail with `Cancelled`, until `clear_cancel`.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::SeqCst);
+        self.cancellation.ask();
         self.wake().notify();
     }
 
     /// Takes a cancellation back: the next statement may wait again.
     pub fn clear_cancel(&self) {
-        self.cancelled.store(false, Ordering::SeqCst);
+        self.cancellation.clear();
     }
 
     /// # Errors
     /// `StatementCancelled` after `cancel`.
     pub fn check_cancel(&self) -> Result<()> {
-        match self.cancelled.load(Ordering::SeqCst) {
-            true => Err(Error::new(Code::StatementCancelled).with("txn", self.id())),
-            false => Ok(()),
-        }
+        self.cancellation.check().map_err(|error| error.with("txn", self.id()))
+    }
+
+    /// For waits of its statements for something other than transactions: `cancel` ends them.
+    pub fn cancellation(&self) -> &Cancellation {
+        &self.cancellation
     }
 
     /// # Errors

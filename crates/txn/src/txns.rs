@@ -337,13 +337,13 @@ impl Txns {
             if used + bytes <= self.undo_bytes_max() || stuck {
                 return Ok(());
             }
-            t.check_cancel()?;
             self.rt.check_wait()?;
             if let Some(error) = self.spill_error.lock().clone() {
                 return Err(error);
             }
             self.wake_background();
-            self.rt.wait(&self.room, seen, None, Cause::DeviceSlow);
+            let cancellation = Some(t.cancellation());
+            self.rt.wait_cancellable(&self.room, seen, Cause::DeviceSlow, cancellation)?;
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod basic;
 mod build;
+mod cancelling;
 mod collated;
 mod ddl;
 mod dead_leaves;

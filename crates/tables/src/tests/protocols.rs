@@ -153,7 +153,7 @@ fn a_writer_that_waits_for_memory_holds_nothing() {
 }
 
 /// The most log that an operation may reserve. It is granted only where nobody else holds any.
-fn largest_reservation(db: &Db) -> usize {
+pub(super) fn largest_reservation(db: &Db) -> usize {
     let refused = db.store.log.reserve(1 << 40, Share::User).map(|_| ()).unwrap_err();
     let limit: usize = refused.context("limit").unwrap().parse().unwrap();
     let granted = |bytes: &usize| db.store.log.reserve(*bytes, Share::User).is_ok();
@@ -589,7 +589,7 @@ fn a_split_waits_for_nobody_who_waits_for_its_operation() {
 }
 
 /// True if `is_so` comes true within a minute of virtual time: nothing takes so long.
-fn within_a_minute(db: &Db, is_so: &dyn Fn() -> bool) -> bool {
+pub(super) fn within_a_minute(db: &Db, is_so: &dyn Fn() -> bool) -> bool {
     (0..600).any(|_| {
         db.store.rt.delay(Duration::from_millis(100), Cause::Idle);
         is_so()

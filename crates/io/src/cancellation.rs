@@ -1,0 +1,69 @@
+//! Ending a wait of another thread: whoever cancels wakes the event that is waited for.
+//!
+//! The waiter reads the event, looks at its condition, tells what it is about to wait for, and only
+//! then looks at the cancellation. So a cancellation that comes before that look is seen, and one
+//! that comes after it finds the event and moves it on.
+
+use crate::{Event, Runtime};
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Cause, Code, Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A cancellation of what one thread does, which any thread may ask for.
+#[derive(Default)]
+pub struct Cancellation {
+    is_asked: AtomicBool,
+    waited_for: Mutex<Option<Arc<Event>>>,
+}
+
+impl Cancellation {
+    /// Ends its waits, until `clear`.
+    pub fn ask(&self) {
+        self.is_asked.store(true, Ordering::SeqCst);
+        let event = self.waited_for.lock().clone();
+        if let Some(event) = event {
+            event.notify();
+        }
+    }
+
+    /// Takes it back.
+    pub fn clear(&self) {
+        self.is_asked.store(false, Ordering::SeqCst);
+    }
+
+    /// # Errors
+    /// `StatementCancelled` after `ask`.
+    pub fn check(&self) -> Result<()> {
+        match self.is_asked.load(Ordering::SeqCst) {
+            true => Err(Error::new(Code::StatementCancelled)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Runtime {
+    /// As `wait`, without a timeout; a cancellation, if one is given, ends it.
+    ///
+    /// # Errors
+    /// `StatementCancelled`, if it was cancelled before the wait began.
+    pub fn wait_cancellable(
+        &self,
+        event: &Arc<Event>,
+        seen: u64,
+        cause: Cause,
+        cancellation: Option<&Cancellation>,
+    ) -> Result<()> {
+        let Some(cancellation) = cancellation else {
+            self.wait(event, seen, None, cause);
+            return Ok(());
+        };
+        *cancellation.waited_for.lock() = Some(event.clone());
+        let begun = cancellation.check();
+        if begun.is_ok() {
+            self.wait(event, seen, None, cause);
+        }
+        *cancellation.waited_for.lock() = None;
+        begun
+    }
+}

@@ -1,0 +1,118 @@
+//! A statement is cancelled wherever it waits, and leaves nothing behind.
+
+use super::protocols::{largest_reservation, within_a_minute};
+use super::*;
+use evenkeel_base::Code;
+use evenkeel_io::sim::SimEnv;
+use evenkeel_log::Share;
+use evenkeel_runs::RUNS_TRIGGER;
+use std::cell::Cell;
+
+/// Inserts a row, which waits for `cause`, and cancels that.
+fn cancel_insert(db: &Db, table: &Arc<Table>, cause: Cause) {
+    let (handle, done) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+    let (store, table) = (db.store.clone(), table.clone());
+    let (its_handle, its_done) = (handle.clone(), done.clone());
+    let insert = move || {
+        let mut txn = store.begin(Isolation::RepeatableRead, Access::ReadWrite);
+        *its_handle.lock() = Some(txn.handle());
+        let result = txn.insert(&table, &row_values(1000, 7, Some("b"), Some(7)));
+        *its_done.lock() = Some(result.map(drop).map_err(|e| e.code()));
+        let rows = all_rows(&mut txn, &table, Direction::Forward);
+        assert!(rows.iter().all(|row| row[0] != Value::Int(1000)), "it left a row");
+        txn.rollback().unwrap();
+    };
+    let inserter = db.store.rt.spawn("inserter", insert).unwrap();
+    db.store.rt.delay(Duration::from_secs(1), Cause::Idle);
+    assert_eq!(*done.lock(), None, "it waits for {cause:?}");
+    handle.lock().take().unwrap().cancel();
+    let is_over = within_a_minute(db, &|| done.lock().is_some());
+    assert!(is_over, "the wait for {cause:?} ends");
+    inserter.join().unwrap();
+    assert_eq!(done.lock().take(), Some(Err(Code::StatementCancelled)));
+}
+
+fn in_simulation(body: impl FnOnce(Arc<dyn Env>) + Send + 'static) {
+    let sim = SimEnv::new(5);
+    let env = sim.env();
+    sim.run(vec![Box::new(move || body(env))]);
+}
+
+fn put(db: &Db, table: &Arc<Table>, id: i64) {
+    let mut txn = db.begin();
+    txn.insert(table, &row_values(id, 1, None, None)).unwrap();
+    commit(txn);
+}
+
+#[test]
+fn a_wait_for_merges_is_cancelled() {
+    in_simulation(|env| {
+        let mut db = Db::create(env, SMALL);
+        let table = db.store.create_table("t", &spec()).unwrap();
+        // Nobody merges.
+        db.end_threads();
+        let runs = db.store.runs.clone();
+        for n in 0..RUNS_TRIGGER as i64 {
+            put(&db, &table, n);
+            runs.seal_active();
+            while runs.flush_beat().unwrap() == Beat::More {}
+        }
+        cancel_insert(&db, &table, Cause::MergeDebt);
+        while runs.merge_beat().unwrap() == Beat::More {}
+        put(&db, &table, 1000);
+    });
+}
+
+#[test]
+fn a_wait_for_log_space_is_cancelled() {
+    in_simulation(|env| {
+        let db = Db::create(env, SMALL);
+        let table = db.store.create_table("t", &spec()).unwrap();
+        put(&db, &table, 0);
+        let held = db.store.log.reserve(largest_reservation(&db), Share::User).unwrap();
+        cancel_insert(&db, &table, Cause::LogSpace);
+        drop(held);
+        put(&db, &table, 1000);
+    });
+}
+
+#[test]
+fn a_wait_for_undo_space_is_cancelled() {
+    in_simulation(|env| {
+        let mut db = Db::create(env, SMALL);
+        let table = db.store.create_table("t", &spec()).unwrap();
+        put(&db, &table, 0);
+        // Nobody writes undo to files.
+        db.end_threads();
+        let mut other = db.begin();
+        other.update(&table, &[0i64.into()], &[(1, 5i64.into())]).unwrap();
+        db.store.txns.set_memory(0, 0);
+        cancel_insert(&db, &table, Cause::DeviceSlow);
+    });
+}
+
+/// A long statement looks for that between its batches.
+#[test]
+fn many_inserts_are_cancelled_on_their_way() {
+    let db = Db::new();
+    let plain = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
+    let plain = plain.primary_key(&["id"]).index(IndexSpec::new("i", &["id"]));
+    let table = db.store.create_table("t", &plain).unwrap();
+    let mut txn = db.begin();
+    txn.insert(&table, &[5000i64.into()]).unwrap();
+    let (handle, given) = (txn.handle(), Cell::new(0));
+    let rows: Vec<[ValueRef<'_>; 1]> = (0..2000i64).map(|id| [id.into()]).collect();
+    let rows = rows.iter().map(|row| {
+        given.set(given.get() + 1);
+        if given.get() == 700 {
+            handle.cancel();
+        }
+        &row[..]
+    });
+    let done = txn.insert_many(&table, rows);
+    assert_eq!(done.map_err(|e| e.code()), Err(Code::StatementCancelled));
+    assert!(given.get() < 1100, "{} rows", given.get());
+    txn.begin_statement();
+    assert_eq!(all_rows(&mut txn, &table, Direction::Forward).len(), 1);
+    commit(txn);
+}
