@@ -12,7 +12,7 @@
 use crate::PageSet;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::space::{ExtentState, Geometry, TREE_FRAGMENTS};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One bit per page of an extent.
 pub(crate) type Bits = [u64; 4];
@@ -49,7 +49,10 @@ struct State {
     fragments: BTreeSet<u32>,
     ready: BTreeSet<u32>,
     punched: BTreeSet<u32>,
-    pending: Vec<Pending>,
+    /// In the order of their records, but for those that are tried again.
+    pending: VecDeque<Pending>,
+    /// The newest record of those that were ever pending.
+    newest_pending: Lsn,
 }
 
 /// A change of the map that a mini-transaction logs.
@@ -357,7 +360,8 @@ impl Space {
             owned.extents.remove(&extent);
             owned.partial.remove(&extent);
         }
-        state.pending.push(Pending { extent, lsn });
+        state.pending.push_back(Pending { extent, lsn });
+        state.newest_pending = state.newest_pending.max(lsn);
         Self::forget_empty(state, tree);
     }
 
@@ -560,24 +564,24 @@ impl Space {
     pub fn take_pending(&self, durable: Lsn, max: usize) -> Vec<Pending> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
-        state.pending.retain(|p| {
-            let take = taken.len() < max && durable > p.lsn;
-            if take {
-                taken.push(*p);
-            }
-            !take
-        });
+        // A tree of a terabyte leaves a million of them: nobody looks through all.
+        while taken.len() < max
+            && let Some(p) = state.pending.pop_front_if(|p| durable > p.lsn)
+        {
+            taken.push(p);
+        }
         taken
     }
 
     /// Puts one back that could not be finished.
     pub fn retry_pending(&self, pending: Pending) {
-        self.state.lock().pending.push(pending);
+        self.state.lock().pending.push_back(pending);
     }
 
-    /// LSN of the newest record that freed an extent not reusable yet.
+    /// While extents freed are not reusable yet: an LSN that no record of theirs is behind.
     pub fn newest_pending(&self) -> Option<Lsn> {
-        self.state.lock().pending.iter().map(|p| p.lsn).max()
+        let state = self.state.lock();
+        (!state.pending.is_empty()).then_some(state.newest_pending)
     }
 
     /// Figures, from one pass over the extents.

@@ -89,9 +89,7 @@ impl Tree {
         let mut hint = self.edge_for(key);
         loop {
             let hinted = hint.is_some();
-            let mut mtr = self.pages().begin(1)?;
-            let Some(slot) = self.write_leaf(&mut mtr, hint.take(), op.row(from).key)? else {
-                drop(mtr);
+            let Some((mtr, slot)) = self.write_leaf(hint.take(), op.row(from).key)? else {
                 self.trees().rt.step();
                 continue;
             };

@@ -1,7 +1,7 @@
 //! Changing one row: decide, make room, prepare, log, all under one leaf latch but for making room.
 
 use crate::redo::put_row;
-use crate::tree::{Fixed, Tree};
+use crate::tree::Tree;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, Stamp};
 use evenkeel_format::node::{LeafCell, Node, NodeMut, SLOT_BYTES, compare, strip_prefix};
 use evenkeel_format::record::{LeafChange, RecordKind, cell_flags};
@@ -123,9 +123,7 @@ impl Tree {
         let mut hint = self.edge_for(key);
         loop {
             let hinted = hint.is_some();
-            let mut mtr = self.pages().begin(1)?;
-            let Some(slot) = self.write_leaf(&mut mtr, hint.take(), key)? else {
-                drop(mtr);
+            let Some((mtr, slot)) = self.write_leaf(hint.take(), key)? else {
                 self.trees().rt.step();
                 continue;
             };
@@ -137,18 +135,24 @@ impl Tree {
         }
     }
 
-    /// Latches the leaf of a key, by the hint if there is one.
-    pub(crate) fn write_leaf(&self, mtr: &mut Mtr<'_>, hint: Option<PageNo>, key: &[u8]) -> Fixed {
-        match hint {
-            Some(page) => match self.write_node(mtr, page, 0, key) {
-                // A hint may lead to a page that was freed.
-                Err(_) => Ok(None),
-                fixed => fixed,
-            },
-            None => {
-                let page = self.leaf_no(key)?;
-                self.write_node(mtr, page, 0, key)
-            }
+    /// Latches the leaf of a key in a mini-transaction of its own, by the hint if there is one.
+    /// None: it was not that leaf any more.
+    pub(crate) fn write_leaf(
+        &self,
+        hint: Option<PageNo>,
+        key: &[u8],
+    ) -> Result<Option<(Mtr<'_>, usize)>> {
+        // The way there takes frames too: whoever held the leaf's already would, with as many
+        // others as there are frames, wait for one for ever.
+        let page = match hint {
+            Some(page) => page,
+            None => self.leaf_no(key)?,
+        };
+        let mut mtr = self.pages().begin(1)?;
+        match self.write_node(&mut mtr, page, 0, key) {
+            // A hint may lead to a page that was freed.
+            Err(_) if hint.is_some() => Ok(None),
+            fixed => Ok(fixed?.map(|slot| (mtr, slot))),
         }
     }
 

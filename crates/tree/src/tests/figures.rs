@@ -183,3 +183,28 @@ fn times() {
     let report = check(&tree);
     println!("fill {:.1}%, {} levels", report.fill_percent(), report.levels);
 }
+
+/// A writer takes the frame of its leaf after the way there: as many writers as there are frames
+/// would each hold one and wait for another for ever.
+#[test]
+fn a_write_needs_one_frame_at_a_time() {
+    const FRAMES: usize = 64;
+    let db = Arc::new(Db::create(Arc::new(MemEnv::new()), FRAMES));
+    let tree = db.tree();
+    (0..8_000u64).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 100])));
+    assert!(check(&tree).leaf_pages > 3 * FRAMES as u64);
+    // All others are in use, as by writers that have not read their leaves yet.
+    let held: Vec<_> = (1..FRAMES).map(|_| db.pages.begin(1).unwrap()).collect();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let (writer, root) = (db.clone(), tree.root());
+    std::thread::spawn(move || {
+        let tree = writer.trees.open(TREE, root);
+        for n in [1_000u64, 4_000, 7_000] {
+            writer.put(&tree, &n.to_be_bytes(), plain(&[8; 100]));
+        }
+        done.send(()).unwrap();
+    });
+    let result = is_done.recv_timeout(Duration::from_secs(60));
+    drop(held);
+    assert!(result.is_ok(), "the writer waits for a second frame");
+}
