@@ -272,8 +272,9 @@ impl Txn {
     }
 
     /// First phase of a two-phase commit: durable when it returns. Finish it with
-    /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`.
-    /// False: it changed nothing and has ended.
+    /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`. It
+    /// keeps its locks until then; after a restart only those of rows and unique keys that it has
+    /// changed. False: it changed nothing and has ended.
     ///
     /// ```
     #[doc = include_str!("people.md")]

@@ -3,8 +3,8 @@
 
 use evenkeel::ValueRef::{Int, Text};
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Options,
-    Range, Row, TableSpec, Txn, Value,
+    Access, Code, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation,
+    LockWait, Options, Range, Row, TableSpec, Txn, Value,
 };
 use evenkeel_io::sim::{CrashPolicy, SimEnv};
 
@@ -138,4 +138,49 @@ fn a_change_of_case_changes_the_index() {
         assert_eq!(rows(db), entries(db));
     }
     crash_between(work, check);
+}
+
+/// Whoever has waited for a lock counts what he sees then: were it given up at prepare, he would
+/// not see what was inserted under it, and both would insert (RFC 15).
+#[test]
+fn a_lock_excludes_until_the_prepared_transaction_is_decided() {
+    let sim = SimEnv::new(4);
+    let db = Database::open_with("/db", options(&sim)).expect("opens");
+    db.create_table("t", &spec()).expect("table");
+    let mut txn = begin(&db);
+    insert(&mut txn, 1..2, "parent");
+    txn.commit().expect("commits");
+    let lock = |txn: &mut Txn, wait| {
+        txn.table("t").expect("table").get_for_update(&[Int(1)], wait, &mut Row::new())
+    };
+    let mut a = begin(&db);
+    assert!(lock(&mut a, LockWait::NoWait).expect("locks"));
+    insert(&mut a, 10..11, "child");
+    assert!(a.prepare(b"a").expect("prepares"));
+    let mut b = begin(&db);
+    b.set_lock_wait(std::time::Duration::ZERO);
+    let refused = [LockWait::NoWait, LockWait::Wait].map(|w| lock(&mut b, w).unwrap_err().code());
+    assert_eq!(refused, [Code::LockNotAvailable, Code::LockWaitTimeout]);
+    assert_eq!(rows(&db).len(), 1);
+    db.commit_prepared(b"a").expect("commits");
+    assert!(lock(&mut b, LockWait::NoWait).expect("locks"));
+    assert_eq!(rows(&db).len(), 2, "what was inserted under the lock is seen with it");
+    b.rollback().expect("rolls back");
+    assert!(db.locks(10).is_empty());
+
+    // Of what was only locked a restart knows nothing; what was changed stays locked.
+    let mut a = begin(&db);
+    assert!(lock(&mut a, LockWait::NoWait).expect("locks"));
+    insert(&mut a, 11..12, "child");
+    assert!(a.prepare(b"a").expect("prepares"));
+    db.close().expect("closes");
+    let db = Database::open_with("/db", options(&sim)).expect("opens");
+    let mut b = begin(&db);
+    b.set_lock_wait(std::time::Duration::ZERO);
+    assert!(lock(&mut b, LockWait::NoWait).expect("not durable"));
+    let mut table = b.table("t").expect("table");
+    let error = table.insert(&[Int(11), Text("child")]).expect_err("its stamp is its lock");
+    assert_eq!(error.code(), Code::LockWaitTimeout);
+    b.rollback().expect("rolls back");
+    db.rollback_prepared(b"a").expect("rolls back");
 }

@@ -225,17 +225,39 @@ fn a_million_changed_rows_need_no_lock_memory() {
     assert!(w.txns.undo_bytes() <= 1 << 20);
 }
 
+/// Deviates from D5 (RFC 15): until it is decided nobody passes a prepared transaction's locks.
 #[test]
-fn prepare_drops_all_locks() {
-    let w = world(small());
-    let rows = Rows::new(&w);
-    let t = w.txns.begin();
-    rows.write(&t, b"r", b"1");
-    row(&w, &t, b"k", X).expect("granted");
-    w.txns.lock_range(&t, T, all(), S, Policy::NoWait).expect("granted");
-    assert!(w.txns.prepare(&t, b"xid").expect("prepares"));
-    assert_eq!(w.txns.lock_bytes(), 0);
-    assert!(w.txns.check_write(&w.txns.begin(), T, b"k").is_empty());
+fn a_prepared_transaction_keeps_its_locks() {
+    for commits in [true, false] {
+        let w = world(small());
+        let rows = Rows::new(&w);
+        let (a, b, c) = (w.txns.begin(), w.txns.begin(), w.txns.begin());
+        rows.write(&a, b"r", b"1");
+        row(&w, &a, b"k", X).expect("granted");
+        w.txns.lock_range(&a, T, bounds(b"m", b"p"), S, Policy::NoWait).expect("granted");
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| w.txns.lock_row(&b, T, b"k", X, Policy::Wait(Deadline::NEVER)));
+            until_waiting(&w, 1);
+            assert!(w.txns.prepare(&a, b"xid").expect("prepares"));
+            let error = row(&w, &c, b"k", S).expect_err("still held");
+            assert_eq!(error.code(), Code::LockNotAvailable);
+            assert_eq!(w.txns.check_write(&c, T, b"k"), [a.id()]);
+            assert_eq!(w.txns.check_write(&c, T, b"n"), [a.id()]);
+            let now = w.txns.deadline(Duration::ZERO);
+            let error = w.txns.lock_row(&c, T, b"n", X, Policy::Wait(now)).expect_err("held");
+            assert_eq!(error.code(), Code::LockWaitTimeout);
+            assert!(!waiter.is_finished(), "woken before the decision");
+            let decided = match commits {
+                true => w.txns.commit_prepared(b"xid").map(|_| ()),
+                false => w.txns.rollback_prepared(b"xid"),
+            };
+            decided.expect("ends");
+            waiter.join().expect("thread").expect("granted");
+        });
+        assert!(w.txns.check_write(&c, T, b"n").is_empty());
+        [b, c].iter().for_each(|t| w.txns.abort(t).expect("ends"));
+        assert_eq!((w.txns.lock_bytes(), w.txns.locks.count.load(Ordering::SeqCst)), (0, 0));
+    }
 }
 
 /// Threads lock, check and release at random; a shadow table finds two holders that conflict.

@@ -500,8 +500,10 @@ impl Txns {
         Ok(())
     }
 
-    /// Prepares under this XID and waits until that is durable; all locks of the lock table are
-    /// dropped (D5). `false`: it changed nothing and has ended.
+    /// Prepares under this XID and waits until that is durable. It keeps its locks until it is
+    /// decided (RFC 15): what it inserted under them is not seen before. They are not durable: one
+    /// found at recovery holds the rows and unique keys that it has changed. `false`: it changed
+    /// nothing and has ended.
     ///
     /// # Errors
     /// `TxnEnded`, `XidInUse`, `XidTooLong`, `WritesStopped`. After an error it is still open,
@@ -532,8 +534,6 @@ impl Txns {
             self.states.set(t.id(), TxnState::Prepared);
         });
         t.set_phase(Phase::Prepared);
-        self.locks.release_all(t);
-        t.wake_waiters(false);
         log.wait_durable(lsn)?;
         Ok(true)
     }
