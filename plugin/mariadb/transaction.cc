@@ -113,6 +113,10 @@ int statement_enters(THD *thd, bool locks)
   if (!thd->ha_data[evenkeel_hton->slot].ha_info[0].is_started())
   {
     trx->statement_locks= false;
+    /* While it has a transaction prepared the server opens no table for a connection: it was reset
+       since, and what it had prepared is no longer its own to decide. */
+    if (!trx->txn)
+      trx->prepared= trx->committed= trx->commit_failed= false;
     trx->changed_before= trx->changed.size();
     ek_error error;
     if (trx->txn && !ek_is_ended(trx->txn) && statement_begins(thd, trx, &error))
