@@ -173,6 +173,8 @@ pub unsafe extern "C" fn ek_add_indexes(
             let def = db.definition(table)?;
             let specs = slice(indexes, indexes_len).iter().map(|index| index_spec(index, &def));
             let specs = specs.collect::<Result<Vec<_>>>()?;
+            // One that could not be taken back would be in the way until a restart.
+            drop_provisional(db, table, |name| specs.iter().any(|s| s.name == name))?;
             db.add_indexes_with(table, &specs, &(*build).0).map(|()| 0)
         });
         // Also if it never began: somebody waits.
@@ -181,10 +183,10 @@ pub unsafe extern "C" fn ek_add_indexes(
     }
 }
 
-fn drop_provisional(db: &Database, table: &str) -> Result<()> {
+fn drop_provisional(db: &Database, table: &str, which: impl Fn(&str) -> bool) -> Result<()> {
     let def = db.definition(table)?;
     let names = def.indexes.iter().map(|i| i.name.clone());
-    let drop_indexes: Vec<_> = names.filter(|n| n.starts_with(PROVISIONAL)).collect();
+    let drop_indexes: Vec<_> = names.filter(|n| n.starts_with(PROVISIONAL) && which(n)).collect();
     if drop_indexes.is_empty() {
         return Ok(());
     }
@@ -205,7 +207,7 @@ pub unsafe extern "C" fn ek_drop_provisional(db: *const EkDatabase, error: *mut 
             let db = &(*db).0;
             let mut done = Ok(0);
             for table in db.tables() {
-                done = done.and(drop_provisional(db, &table).map(|()| 0));
+                done = done.and(drop_provisional(db, &table, |_| true).map(|()| 0));
             }
             done
         })

@@ -66,6 +66,17 @@ impl TableChange {
         }
         Ok((def, gone))
     }
+
+    /// True if something is gone that transactions may know by its position, or that has moved
+    /// what is behind it. Nobody reads by provisional indexes, so they go beside those who use the
+    /// table, as the ones of a build that failed; writers keep them up in a final step, which the
+    /// publishing waits for.
+    fn moves(&self, old: &TableDef, new: &TableDef) -> bool {
+        let ids = |def: &TableDef| def.indexes.iter().map(|i| i.id).collect::<Vec<_>>();
+        !self.drop_columns.is_empty()
+            || self.drop_indexes.iter().any(|name| !name.starts_with(PROVISIONAL))
+            || !ids(old).starts_with(&ids(new))
+    }
 }
 
 /// Indexes whose names begin so are provisional: built ahead of the change that renames or drops
@@ -194,6 +205,7 @@ impl TableDef {
 impl Store {
     /// Changes columns and indexes of a table, all or nothing. Where an index or a column is
     /// dropped it waits for transactions that use the table: the positions they know stay right.
+    /// Provisional indexes behind all others go without a wait.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
@@ -213,8 +225,9 @@ impl Store {
     ) -> Result<()> {
         let (name, table) = (table, self.table(table)?);
         let _ddl = self.lock_ddl(name, &table, wait)?;
-        let (def, gone) = change.apply(&table.shape().def)?;
-        let moves = !gone.is_empty() || !change.drop_columns.is_empty();
+        let old = table.shape();
+        let (def, gone) = change.apply(&old.def)?;
+        let moves = change.moves(&old.def, &def);
         if moves {
             table.close(&self.rt, self.lock_wait(), wait)?;
         }

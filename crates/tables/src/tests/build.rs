@@ -281,6 +281,49 @@ fn a_build_on_an_empty_table_writes_one_log_record_and_starts_no_thread() {
     assert!(db.store.rt.metrics.get(Metric::BuildHelpers) > 0);
 }
 
+/// What a build has made valid is taken back beside transactions that use the table, also a
+/// prepared one; what has a name of its own, or stands before one that has, waits for them.
+#[test]
+fn a_provisional_index_goes_beside_who_uses_the_table() {
+    let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let table = filled(&db, 300);
+    let drop_index = |name: &str| db.store.drop_index("t", name);
+    let [by_a, by_b, mut by_c] = <[IndexSpec; 3]>::try_from(spec().indexes).unwrap();
+    by_c.name.insert(0, crate::PROVISIONAL);
+    let add = |index: &IndexSpec| {
+        db.store.add_indexes("t", std::slice::from_ref(index), &BuildProgress::default()).unwrap();
+    };
+    add(&by_a);
+    add(&by_c);
+    let mut prepared = db.begin();
+    prepared.insert(&table, &row_values(400, 1, None, Some(400))).unwrap();
+    assert!(prepared.prepare(b"x").unwrap());
+    drop(prepared);
+    let mut txn = db.begin();
+    txn.update(&table, &[3i64.into()], &[(1, 77i64.into()), (3, 500i64.into())]).unwrap();
+    assert_eq!(drop_index("by_a").unwrap_err().code(), Code::TableBusy);
+    drop_index(&by_c.name).unwrap();
+    assert_eq!(table.shape().indexes.len(), 1);
+    // Equal keys of what is unique no more.
+    txn.insert(&table, &row_values(401, 1, None, Some(400))).unwrap();
+    txn.update(&table, &[3i64.into()], &[(1, 78i64.into())]).unwrap();
+    txn.delete(&table, &[4i64.into()]).unwrap();
+    commit(txn);
+    db.store.rollback_prepared(b"x").unwrap();
+    check_indexes(&mut db.begin(), &table);
+    // The same again, of rows that are there now; then one that has another behind it.
+    add(&by_c);
+    add(&by_b);
+    check_indexes(&mut db.begin(), &table);
+    let mut reader = db.begin();
+    all_rows(&mut reader, &table, Direction::Forward);
+    assert_eq!(drop_index(&by_c.name).unwrap_err().code(), Code::TableBusy);
+    drop(reader);
+    drop_index(&by_c.name).unwrap();
+    check_indexes(&mut db.begin(), &table);
+}
+
 /// Who waits for a build is woken by its phases, also by those of one that never began.
 #[test]
 fn phases_of_a_build_wake_who_waits_for_them() {
