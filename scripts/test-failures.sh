@@ -188,6 +188,8 @@ select 'read', count(*) from u;
 insert into u values (77);
 create table v (id int primary key) engine=evenkeel;
 drop table u;
+drop table if exists nosuch;
+show warnings;
 alter table u add column x int;
 start transaction with consistent snapshot;
 insert into i values (1);
@@ -201,6 +203,7 @@ END
 )
     expect "$what: the error of a read" "ERROR .* EVENKEEL: its tables cannot be used" "$out"
     expect "$what: each use is an error" "^5$" "$(grep -c 'its tables cannot be used' <<<"$out")"
+    expect "$what: a table of no engine" $'^Note\t1051\t' "$out"
     expect "$what: other engines" $'others\t0$' "$out"
     expect "$what: the file in the log" 'EVENKEEL: open: .*(evenkeel.super|pages/)' "$(grep EVENKEEL "$log")"
     expect "$what: the next step in the log" 'keep a copy of that directory' "$(grep EVENKEEL "$log")"

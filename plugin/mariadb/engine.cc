@@ -47,10 +47,20 @@ int not_open()
   return HA_ERR_CRASHED;
 }
 
+/* May a table be one of the engine, as far as is known without its files. The server asks every
+   engine to drop a table that it has no definition of; parts of tables, and what statements work on,
+   have # in their names and need no definition of their own. */
+static bool may_be_ours(const char *path)
+{
+  const char *slash= strrchr(path, '/');
+  return strchr(slash ? slash : path, '#') ||
+         access((std::string(path) + reg_ext).c_str(), F_OK) == 0;
+}
+
 static int evenkeel_drop_table(handlerton *, const char *path)
 {
   if (!evenkeel_db)
-    return not_open();
+    return may_be_ours(path) ? not_open() : HA_ERR_NO_SUCH_TABLE;
   const std::string name= table_name(path);
   THD *thd= current_thd;
   const ek_schema_wait wait= schema_wait(thd);
