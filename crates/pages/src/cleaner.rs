@@ -29,7 +29,7 @@ const RETRY_NS: u64 = 1_000_000;
 const ROOM_AGAIN: Duration = Duration::from_millis(1);
 
 /// What a cleaner works with; its number names its doublewrite region.
-struct Workspace {
+pub(crate) struct Workspace {
     region: usize,
     head: AlignedBuf,
     images: AlignedBuf,
@@ -44,13 +44,13 @@ pub(crate) struct Cleaner {
     draining: Mutex<Draining>,
     /// Pages a full disk did not take that somebody had latched then: to become dirty again.
     unwritten: Mutex<Vec<Item>>,
-    spare: Mutex<Spare>,
+    pub(crate) spare: Mutex<Spare>,
 }
 
 #[derive(Default)]
-struct Spare {
+pub(crate) struct Spare {
     made: usize,
-    idle: Vec<Workspace>,
+    pub(crate) idle: Vec<Workspace>,
 }
 
 /// A page in a batch.
@@ -70,7 +70,7 @@ struct Draining {
 }
 
 impl Cleaner {
-    fn workspace(&self, page_bytes: usize) -> Option<Workspace> {
+    pub(crate) fn workspace(&self, page_bytes: usize) -> Option<Workspace> {
         let mut spare = self.spare.lock();
         if let Some(space) = spare.idle.pop() {
             return Some(space);
@@ -185,30 +185,6 @@ impl Pages {
             }
         }
         Ok(())
-    }
-
-    /// Writes the dirty pages among `pages`, which are all that `tree` has and nobody is changing,
-    /// and waits until they are durable.
-    ///
-    /// # Errors
-    /// As `clean_beat`; `DiskFull`.
-    pub fn flush_tree(&self, tree: TreeId, pages: &[PageNo]) -> Result<()> {
-        loop {
-            let seen = self.supply.freed.now();
-            for some in pages.chunks(BATCH_BYTES / self.page_size()) {
-                self.rt.health.check_writable()?;
-                let frames = some.iter().filter_map(|page| self.translation.get(*page));
-                let dirty = |frame: &u32| self.frames.facts(*frame).dirty.load(Acquire) != 0;
-                let done = self.flush_batch(frames.filter(dirty).collect(), 0)?;
-                self.rt.metrics.add(Metric::FlushRequested, done as u64);
-            }
-            if self.dirty_pages_of(tree) == 0 {
-                return Ok(());
-            }
-            // The rest are being written by others.
-            let time = Some(Duration::from_millis(10));
-            self.rt.wait(&self.supply.freed, seen, time, Cause::DeviceSlow);
-        }
     }
 
     /// Writes those pages of some ranges that are dirty, and waits until all of them are durable.

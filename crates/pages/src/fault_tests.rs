@@ -7,6 +7,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Kind, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::page::HEADER_BYTES;
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
+use evenkeel_format::space::ranges_of;
 use evenkeel_io::sim::{
     CrashPolicy, Fault, FaultKind, Session, SimDisk, SimEnv, SimOptions, When, catch_crash,
 };
@@ -452,6 +453,43 @@ fn cold_pages_do_not_keep_the_log_full() -> Result<()> {
     Ok(())
 }
 
+/// A freed page is dirty still when another tree gets it; and who flushes is not told by a batch
+/// that nothing could go into that nothing was left to write.
+#[test]
+fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
+    let sim = SimEnv::new(5);
+    let rig = Arc::new(rig::create(sim.runtime(), 128, LOG_BYTES)?);
+    let (page, _) = rig.alloc(1, None, 1)?;
+    rig.mtr(1, |mtr| {
+        let slot = mtr.write(page)?;
+        mtr.free(slot)?;
+        mtr.page_mut(slot)[0] = 0;
+        Ok(())
+    })?;
+    assert_eq!(rig.alloc(2, None, 2)?.0, page, "the same page");
+    let mut spaces = Vec::new();
+    while let Some(space) = rig.pages.cleaner.workspace(4096) {
+        spaces.push(space);
+    }
+    let is_done = Arc::new(AtomicBool::new(false));
+    let (flusher, done) = (rig.clone(), is_done.clone());
+    let flush = move || {
+        flusher.pages.flush_pages(&ranges_of(&[page])).expect("flushes");
+        done.store(true, SeqCst);
+    };
+    let giver = rig.clone();
+    let give = move || {
+        giver.rt.delay(std::time::Duration::from_millis(100), Cause::Idle);
+        assert!(!is_done.load(SeqCst), "it is not durable yet");
+        giver.pages.cleaner.spare.lock().idle.append(&mut spaces);
+    };
+    sim.run(vec![Box::new(flush), Box::new(give)]);
+    let content = sim.disk().crash(CrashPolicy::LoseAll, 5).content("pages/000000.pg");
+    let at = page.0 as usize * 4096 + HEADER_BYTES;
+    assert_eq!(content.expect("there")[at..at + 64], [2; 64]);
+    Ok(())
+}
+
 /// The system reports lost bytes to one sync, which may be another's than the writer's.
 #[test]
 fn a_write_counts_only_if_no_sync_beside_it_failed() -> Result<()> {
@@ -473,10 +511,10 @@ fn a_write_counts_only_if_no_sync_beside_it_failed() -> Result<()> {
         }
         sim.disk().inject(Fault::on("pages/", FaultKind::SyncError, When::Nth(1)));
         let written = Arc::new(Mutex::new(Vec::new()));
-        let sessions = pages.iter().zip([1, 2]).map(|(page, tree)| {
+        let sessions = pages.iter().map(|page| {
             let (rig, page, written) = (rig.clone(), *page, written.clone());
             let body = move || {
-                if rig.pages.flush_tree(TreeId(tree), &[page]).is_ok() {
+                if rig.pages.flush_pages(&ranges_of(&[page])).is_ok() {
                     written.lock().push(page);
                 }
             };

@@ -335,7 +335,7 @@ impl<'a> Mtr<'a> {
     }
 
     /// Gives a page allocated by this mini-transaction a payload that is not logged (E3). The page
-    /// must be durable ([`Pages::flush_tree`], [`Pages::flush_pages`]) before a record makes it
+    /// must be durable ([`Pages::flush_pages`]) before a record makes it
     /// reachable and names it.
     pub fn write_unlogged(&mut self, slot: usize, payload: &[u8]) -> Result<()> {
         let slot = &mut self.slots[slot];

@@ -203,10 +203,8 @@ impl BulkLoad<'_> {
             let root = tree.pages().read(tree.root(), Access::Normal)?;
             Node::parse(&root)?.inner_cell(0)?.child
         };
-        let mut durable = self.pages.clone();
-        durable.extend([tree.root(), old_leaf]);
-        tree.pages().flush_tree(tree.id(), &durable)?;
         self.pages.sort_unstable();
+        tree.pages().flush_pages(&ranges_of(&self.pages))?;
         let mut names = self.pages.chunks(NAMES_MAX).peekable();
         while let Some(some) = names.next_if(|some| some.len() == NAMES_MAX) {
             self.name(some)?;
