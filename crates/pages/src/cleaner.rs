@@ -168,18 +168,24 @@ impl Pages {
         (self.dirty.total() > 0).then_some(Duration::from_nanos(2 * TICK_NS))
     }
 
-    /// Writes every dirty page: for a clean shutdown, and for tests. No mini-transaction may run.
+    /// Writes every page with a change from before the call: for a checkpoint that a user asks for,
+    /// a clean shutdown, and tests. Others may go on changing pages: those changes it leaves out.
     ///
     /// # Errors
     /// As `clean_beat`; `DiskFull`.
     pub fn flush_all(&self) -> Result<()> {
         let batch = BATCH_BYTES / self.page_size();
-        while self.dirty.total() > 0 {
+        let end = self.log_if_attached().map_or(Lsn(u64::MAX), |log| log.end());
+        let is_left = || self.dirty.oldest().is_some_and(|oldest| oldest < end);
+        while is_left() {
             self.rt.health.check_writable()?;
+            // A page that changes again joins another bucket than those that are left. Each time:
+            // one may have entered late, with a log end that it read before.
+            self.dirty.cut();
             let seen = self.supply.freed.now();
             let done = self.flush_batch(Vec::new(), batch)?;
             self.rt.metrics.add(Metric::FlushRequested, done as u64);
-            if done == 0 && self.dirty.total() > 0 {
+            if done == 0 && is_left() {
                 let time = Some(Duration::from_millis(10));
                 self.rt.wait(&self.supply.freed, seen, time, Cause::Idle);
             }

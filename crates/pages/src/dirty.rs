@@ -11,6 +11,7 @@
 use crate::pacing::{DUE_HORIZONS_SEC, Load};
 use evenkeel_base::{Lsn, TreeId, sync::Mutex};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Bytes of log per bucket, at most.
@@ -19,7 +20,11 @@ const BUCKET_BYTES_MAX: u64 = 4 << 20;
 const BUCKET_BYTES_MIN: u64 = 4 << 10;
 /// Buckets in the whole log, at least.
 const BUCKETS: u64 = 128;
+/// Numbers for the parts of a bucket. More cuts than that use them again, which only joins two
+/// parts; no larger than a bucket, so that the number of a part is no larger than its position.
+const PARTS: u64 = BUCKET_BYTES_MIN;
 
+/// A bucket, or the part of one that pages joined between two cuts.
 struct Bucket {
     /// Pages that count here.
     pages: u64,
@@ -47,6 +52,12 @@ struct Inner {
 }
 
 impl Inner {
+    /// The numbers of the parts of the oldest bucket.
+    fn oldest(&self) -> Range<u64> {
+        let first = self.buckets.keys().next().map_or(0, |bucket| bucket / PARTS * PARTS);
+        first..first + PARTS
+    }
+
     fn looked(&mut self, entries: u64) {
         self.looks.all += entries;
         self.looks.most = self.looks.most.max(entries);
@@ -69,6 +80,7 @@ pub struct Surroundings {
 /// All dirty pages, as counters.
 pub struct Dirty {
     bucket_bytes: u64,
+    cuts: AtomicU64,
     inner: Mutex<Inner>,
     total: AtomicU64,
 }
@@ -78,21 +90,33 @@ impl Dirty {
     pub fn new(log_bytes: u64) -> Dirty {
         Dirty {
             bucket_bytes: (log_bytes / BUCKETS).clamp(BUCKET_BYTES_MIN, BUCKET_BYTES_MAX),
+            cuts: AtomicU64::new(0),
             inner: Mutex::default(),
             total: AtomicU64::new(0),
         }
     }
 
-    /// The bucket of a log position.
+    /// The bucket that pages join now at a log position.
     pub fn bucket_of(&self, lsn: Lsn) -> u64 {
-        lsn.0 / self.bucket_bytes
+        lsn.0 / self.bucket_bytes * PARTS + self.cuts.load(Relaxed) % PARTS
+    }
+
+    /// Pages that become dirty from now on join other buckets than those that are dirty already,
+    /// also at the same log position: so the old ones empty, however fast pages change.
+    pub fn cut(&self) {
+        self.cuts.fetch_add(1, Relaxed);
     }
 
     /// A page became dirty at log end `end`. True if it is the first of its bucket.
     pub fn join(&self, end: Lsn, frame: u32, tree: TreeId) -> bool {
+        self.join_bucket(self.bucket_of(end), end, frame, tree)
+    }
+
+    /// The same for who has asked for the bucket of `end` before.
+    pub(crate) fn join_bucket(&self, bucket: u64, end: Lsn, frame: u32, tree: TreeId) -> bool {
         let mut inner = self.inner.lock();
         let new = || Bucket { pages: 0, low: end, frames: Vec::new() };
-        let entry = inner.buckets.entry(self.bucket_of(end)).or_insert_with(new);
+        let entry = inner.buckets.entry(bucket).or_insert_with(new);
         entry.pages += 1;
         entry.low = entry.low.min(end);
         entry.frames.push(frame);
@@ -112,14 +136,14 @@ impl Dirty {
         }
     }
 
-    /// Its write is durable, or it was dropped. True if the oldest change is a younger one now.
+    /// Its write is durable, or it was dropped. True if the oldest change may be a younger one now.
     pub fn leave(&self, bucket: u64, tree: TreeId) -> bool {
         let mut inner = self.inner.lock();
         let mut was_oldest = false;
         if let Some(entry) = inner.buckets.get_mut(&bucket) {
             entry.pages -= 1;
             if entry.pages == 0 {
-                was_oldest = inner.buckets.keys().next() == Some(&bucket);
+                was_oldest = inner.oldest().contains(&bucket);
                 inner.buckets.remove(&bucket);
             }
         }
@@ -149,15 +173,20 @@ impl Dirty {
     /// No dirty page has a change older than this.
     pub fn oldest(&self) -> Option<Lsn> {
         let mut inner = self.inner.lock();
-        inner.looked(1);
-        inner.buckets.values().next().map(|b| b.low)
+        let (mut looks, oldest) = (0, inner.oldest());
+        // A page may join a later part with a log end that it read before the cut.
+        let lows = inner.buckets.range(oldest).map(|(_, b)| b.low);
+        let low = lows.inspect(|_| looks += 1).min();
+        inner.looked(looks.max(1));
+        low
     }
 
     /// Pages in buckets that begin below `lsn`.
     pub fn older_than(&self, lsn: Lsn) -> u64 {
         let mut inner = self.inner.lock();
+        let end = lsn.0.div_ceil(self.bucket_bytes).saturating_mul(PARTS);
         let (mut buckets, mut pages) = (0, 0);
-        for bucket in inner.buckets.range(..lsn.0.div_ceil(self.bucket_bytes)) {
+        for bucket in inner.buckets.range(..end) {
             buckets += 1;
             pages += bucket.1.pages;
         }

@@ -1,7 +1,7 @@
 //! Interleavings under the seeded scheduler, rot, failed writes and syncs, full disks.
 
 use crate::rig::{self, Rig, put};
-use crate::{Access, PageRedo};
+use crate::{Access, Mtr, PageRedo};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Kind, Lsn, PageNo, Result, TreeId};
@@ -487,6 +487,45 @@ fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
     let content = sim.disk().crash(CrashPolicy::LoseAll, 5).content("pages/000000.pg");
     let at = page.0 as usize * 4096 + HEADER_BYTES;
     assert_eq!(content.expect("there")[at..at + 64], [2; 64]);
+    Ok(())
+}
+
+/// A flush of all pages is of those that are dirty when it begins: others may go on writing.
+#[test]
+fn a_flush_of_all_pages_ends_while_others_change_them() -> Result<()> {
+    const LIMIT_NS: u64 = 10_000_000_000;
+    for seed in 0..20 {
+        let sim = SimEnv::new(seed);
+        let rig = Arc::new(rig::create(sim.runtime(), 128, 64 << 20)?);
+        let pages = [rig.alloc(1, None, 1)?.0, rig.alloc(2, None, 1)?.0];
+        let end = rig.log.end();
+        let left = Arc::new(std::sync::atomic::AtomicUsize::new(1));
+        let mut sessions: Vec<Session> = Vec::new();
+        for page in pages {
+            let (rig, left) = (rig.clone(), left.clone());
+            sessions.push(Box::new(move || {
+                while left.load(SeqCst) > 0 {
+                    assert!(rig.rt.env.now_ns() < LIMIT_NS, "seed {seed}: it goes on and on");
+                    let change = |mtr: &mut Mtr<'_>| {
+                        let slot = mtr.write(page)?;
+                        put(mtr, slot, 0, &[2; 64]);
+                        Ok(())
+                    };
+                    let lsn = rig.mtr(1, change).expect("changes");
+                    rig.log.wait_durable(lsn).expect("syncs");
+                }
+            }));
+        }
+        let flusher = rig.clone();
+        sessions.push(Box::new(move || {
+            flusher.pages.flush_all().expect("flushes");
+            assert!(flusher.pages.oldest_dirty_lsn().is_none_or(|oldest| oldest >= end));
+            left.store(0, SeqCst);
+        }));
+        sim.run(sessions);
+        rig.pages.flush_all()?;
+        assert_eq!((rig.pages.dirty_pages(), rig.pages.oldest_dirty_lsn()), (0, None));
+    }
     Ok(())
 }
 

@@ -77,7 +77,7 @@ impl Pages {
             let bucket = self.dirty.bucket_of(end);
             facts.tree.store(tree.0, Relaxed);
             facts.dirty.store(bucket + 1, Release);
-            if self.dirty.join(end, index, tree) {
+            if self.dirty.join_bucket(bucket, end, index, tree) {
                 self.clean_event.notify();
             }
         }
