@@ -58,14 +58,17 @@ impl Recorder {
         Ok((redo.min(first), first))
     }
 
-    /// The lowest log position that pages and generations still need.
+    /// The lowest log position that pages and generations still need. It never goes back, though a
+    /// page may enter late with a log end that was read before the last checkpoint: its record is
+    /// appended after that, so it lies behind what that checkpoint found, and the log below may be
+    /// recycled by now.
     fn redo_now(&self) -> Lsn {
         let mut redo = self.log.end();
         let needed = [self.pages.oldest_dirty_lsn(), self.runs.low_lsn()];
         for lsn in needed.into_iter().flatten() {
             redo = redo.min(lsn);
         }
-        redo
+        redo.max(self.log.checkpoint_lsn())
     }
 
     /// Appends the parts; the LSNs of the first and the last.

@@ -81,16 +81,20 @@ struct FirstPass<'a> {
     manifests: Vec<Vec<u8>>,
     committed: CommittedIds,
     records: u64,
+    /// The record read last belongs to the checkpoint that the superblock names.
+    is_at_checkpoint: bool,
 }
 
 impl Replay for FirstPass<'_> {
     fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
         self.records += 1;
+        let parts = self.parts.len();
         match kind {
             RecordKind::Checkpoint => self.checkpoint_part(lsn, body)?,
             RecordKind::Manifest => self.manifests.push(body.to_vec()),
             _ => {}
         }
+        self.is_at_checkpoint = self.parts.len() > parts;
         self.committed.scan(kind, body)?;
         self.redo.scan(lsn, kind, body)
     }
@@ -130,6 +134,7 @@ impl Recovery<'_> {
             manifests: Vec::new(),
             committed: CommittedIds::default(),
             records: 0,
+            is_at_checkpoint: false,
         };
         let end = replay(self.rt, redo_from, None, &mut first)?;
         report.records = first.records;
@@ -141,8 +146,10 @@ impl Recovery<'_> {
         self.txns.expect_committed(std::mem::take(&mut first.committed));
         let lives = first.redo.into_lives();
         // Redo of more pages than the pool holds writes some, none of which may be newer than what
-        // is durable of the log.
-        if !self.superblock.clean {
+        // is durable of the log. The checkpoint of a clean close is; what follows it need not be
+        // (somebody wrote while the database was closed, or an open that changed something did not
+        // get as far as saying so).
+        if !(self.superblock.clean && first.is_at_checkpoint) {
             sync_segments(self.rt, redo_from, end.end)?;
         }
         report.rows = second_pass::run(self, redo_from, end.end, &lives)?;
