@@ -335,17 +335,23 @@ impl Segments {
             };
             let path = segment_path(old.header.number);
             let Some(header) = header else {
-                self.rt.env.remove(&path)?;
+                self.unless_named(self.rt.env.remove(&path), old)?;
                 self.rt.env.sync_dir(DIR)?;
                 continue;
             };
-            self.rt.env.rename(&path, RECYCLE)?;
+            self.unless_named(self.rt.env.rename(&path, RECYCLE), old.clone())?;
             self.rt.env.sync_dir(DIR)?;
             self.write_header(&*old.file, header)?;
             self.publish(RECYCLE, header, old.file)?;
             self.rt.metrics.add(Metric::WalRecycled, 1);
             return Ok(true);
         }
+    }
+
+    /// Puts a segment back whose file could not be taken from under its name: were it left there
+    /// and later ones recycled, the next start would find a gap.
+    fn unless_named(&self, taken: Result<()>, old: Segment) -> Result<()> {
+        taken.inspect_err(|_| self.table.lock().segments.push_front(old))
     }
 
     /// Writes blocks; counts bytes and segments begun.

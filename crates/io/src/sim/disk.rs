@@ -410,8 +410,12 @@ impl State {
     }
 
     fn name_fault(&mut self, path: &str) -> Result<()> {
-        match self.faults.strike(&[FaultKind::NameError], path, &mut self.rng) {
+        let kinds = [FaultKind::NameError, FaultKind::NoSpaceForName];
+        match self.faults.strike(&kinds, path, &mut self.rng) {
             None => Ok(()),
+            Some(FaultKind::NoSpaceForName) => {
+                Err(failure(Code::DiskFull, path, "simulated ENOSPC"))
+            }
             Some(_) => Err(failure(Code::WriteFailed, path, "simulated EIO")),
         }
     }

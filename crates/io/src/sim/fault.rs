@@ -26,6 +26,8 @@ pub enum FaultKind {
     SyncError,
     /// Creating, renaming, removing or making a directory fails with EIO.
     NameError,
+    /// The same fails with ENOSPC.
+    NoSpaceForName,
 }
 
 /// When a fault strikes.
