@@ -30,6 +30,10 @@ pub(crate) struct Compaction {
     pub(crate) kept: usize,
     /// If all cells that stay are deleted and committed: since when no snapshot sees a row.
     pub(crate) dead_since: Option<Lsn>,
+    /// Of a deleted cell that must stay it is not decided yet since when, or whether, it is.
+    pub(crate) is_open: bool,
+    /// The greatest commit of the deleted cells that must stay.
+    pub(crate) youngest: Lsn,
 }
 
 /// Whether a cell's history is over for everyone.
@@ -86,6 +90,11 @@ pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compact
             _ => {}
         }
         plan.kept += usize::from(deleted);
+        match age {
+            Age::Young(cts) if deleted => plan.youngest = plan.youngest.max(cts),
+            Age::Open if deleted => plan.is_open = true,
+            _ => {}
+        }
         all_dead = match age {
             Age::Young(cts) if deleted => all_dead.map(|since| since.max(cts)),
             _ => None,

@@ -4,8 +4,9 @@
 //! Dropping an entry is safe: the next delete or scan there asks again; a scan that skips what is
 //! noted as dead asks for it if no snapshot needs it any more, and an inner node for its children.
 //!
-//! An entry is ready, or it waits for the purge horizon. One that waits keeps nobody from what is
-//! ready, and becomes ready when its leaf has lost its last row.
+//! An entry is ready, or it waits for the purge horizon, or for transactions to end, which raises no
+//! event: it is looked at again after a second, however fast the horizon rises. One that waits
+//! keeps nobody from what is ready, and becomes ready when its leaf has lost its last row.
 
 use crate::compact::plan;
 use crate::tree::{Goal, Tree, Trees};
@@ -22,6 +23,8 @@ use std::sync::Arc;
 const QUEUE_MAX: usize = 65_536;
 /// Dead rows in a leaf that make a scan ask for compaction.
 pub(crate) const SCAN_DEAD_MAX: usize = 32;
+/// A leaf whose deletes are undecided is looked at again after this.
+const OPEN_NS: u64 = 1_000_000_000;
 /// Leaves one beat follows to the right of the first.
 const BEAT_LEAVES_MAX: usize = 16;
 
@@ -30,10 +33,19 @@ struct Entry {
     tree: TreeId,
     root: PageNo,
     leaf: PageNo,
-    /// Nothing to gain before the purge horizon has reached this.
-    horizon: Lsn,
+    until: Until,
     /// The leaf holds no live row: it is worth a look whatever it waits for.
     dead: bool,
+}
+
+/// What an entry waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Until {
+    Ready,
+    /// Nothing to gain before the purge horizon has reached this.
+    Horizon(Lsn),
+    /// Nothing to gain before transactions have ended: the time of the next look.
+    Decided(u64),
 }
 
 type Name = (TreeId, PageNo);
@@ -42,9 +54,9 @@ type Name = (TreeId, PageNo);
 struct Queue {
     ready: VecDeque<Entry>,
     /// By what they wait for.
-    waiting: BTreeMap<(Lsn, TreeId, PageNo), Entry>,
-    /// What each leaf waits for; zero: it is ready.
-    queued: HashMap<Name, Lsn>,
+    waiting: BTreeMap<(Until, TreeId, PageNo), Entry>,
+    /// What each leaf waits for.
+    queued: HashMap<Name, Until>,
     /// Tree that a beat works on.
     busy: Option<TreeId>,
 }
@@ -54,13 +66,13 @@ impl Queue {
     fn push(&mut self, entry: Entry) -> bool {
         let name = (entry.tree, entry.leaf);
         match self.queued.get(&name).copied() {
-            Some(horizon) if horizon > Lsn::ZERO && entry.dead => {
-                self.waiting.remove(&(horizon, entry.tree, entry.leaf));
+            Some(until) if until != Until::Ready && entry.dead => {
+                self.waiting.remove(&(until, entry.tree, entry.leaf));
             }
             Some(_) => return false,
             None => {
-                let others = match entry.horizon {
-                    Lsn::ZERO => self.ready.len(),
+                let others = match entry.until {
+                    Until::Ready => self.ready.len(),
                     _ => self.waiting.len(),
                 };
                 if others >= QUEUE_MAX {
@@ -68,18 +80,24 @@ impl Queue {
                 }
             }
         }
-        self.queued.insert(name, entry.horizon);
-        if entry.horizon == Lsn::ZERO {
+        self.queued.insert(name, entry.until);
+        if entry.until == Until::Ready {
             self.ready.push_back(entry);
         } else {
-            self.waiting.insert((entry.horizon, entry.tree, entry.leaf), entry);
+            self.waiting.insert((entry.until, entry.tree, entry.leaf), entry);
         }
         true
     }
 
-    fn take(&mut self, horizon: Lsn) -> Option<Entry> {
-        let waited = self.waiting.first_key_value().filter(|((until, ..), _)| *until <= horizon);
-        let entry = match waited.map(|(key, _)| *key) {
+    /// Takes an entry that the horizon has reached, or else one whose time has come, or else one
+    /// that is ready.
+    fn take(&mut self, horizon: Lsn, now_ns: u64) -> Option<Entry> {
+        let first = self.waiting.keys().next();
+        let reached = first.filter(|(until, ..)| *until <= Until::Horizon(horizon));
+        let times = (Until::Decided(0), TreeId::ZERO, PageNo(0))..;
+        let timed = self.waiting.range(times).next().map(|(key, _)| key);
+        let timed = timed.filter(|(until, ..)| *until <= Until::Decided(now_ns));
+        let entry = match reached.or(timed).copied() {
             Some(key) => self.waiting.remove(&key)?,
             None => self.ready.pop_front()?,
         };
@@ -113,14 +131,26 @@ impl ReclaimQueue {
     }
 
     fn push(&self, entry: Entry) {
-        if self.queue.lock().push(entry) && entry.horizon == Lsn::ZERO {
+        if self.queue.lock().push(entry) && entry.until == Until::Ready {
             self.event.notify();
         }
     }
 
     /// Takes an entry that is ready.
-    fn take(&self, horizon: Lsn) -> Option<Entry> {
-        self.queue.lock().take(horizon)
+    fn take(&self, horizon: Lsn, now_ns: u64) -> Option<Entry> {
+        self.queue.lock().take(horizon, now_ns)
+    }
+
+    /// Makes all that waits for transactions to end due now, as the passing of a second does.
+    #[cfg(test)]
+    pub(crate) fn pass_second(&self) {
+        let mut queue = self.queue.lock();
+        let timed = queue.waiting.split_off(&(Until::Decided(0), TreeId::ZERO, PageNo(0)));
+        for (_, mut entry) in timed {
+            entry.until = Until::Ready;
+            queue.queued.remove(&(entry.tree, entry.leaf));
+            queue.push(entry);
+        }
     }
 
     fn done(&self) {
@@ -140,7 +170,8 @@ impl ReclaimQueue {
 
 /// One beat. A second beat at the same time must not run: one thread drives it.
 pub(crate) fn beat(trees: &Arc<Trees>) -> Result<Beat> {
-    let Some(entry) = trees.reclaim.take(trees.commits.horizon()) else { return Ok(Beat::Idle) };
+    let (horizon, now_ns) = (trees.commits.horizon(), trees.rt.env.now_ns());
+    let Some(entry) = trees.reclaim.take(horizon, now_ns) else { return Ok(Beat::Idle) };
     let tree = trees.open(entry.tree, entry.root);
     let result = tree.reclaim(entry.leaf);
     trees.reclaim.done();
@@ -156,26 +187,26 @@ enum Next {
     Compact,
     Merge,
     MarkDead(Lsn),
-    Wait(Lsn),
+    Wait(Until),
     Nothing,
 }
 
 impl Tree {
-    fn ask_reclaim(&self, leaf: PageNo, horizon: Lsn) {
+    fn ask_reclaim(&self, leaf: PageNo, until: Until) {
         let (tree, root) = (self.id(), self.root());
-        self.trees().reclaim.push(Entry { tree, root, leaf, horizon, dead: false });
+        self.trees().reclaim.push(Entry { tree, root, leaf, until, dead: false });
     }
 
     /// The same of a leaf without a live row, or of an inner node whose children are all dead.
     pub(crate) fn ask_dead(&self, leaf: PageNo) {
-        let (tree, root, horizon) = (self.id(), self.root(), Lsn::ZERO);
-        self.trees().reclaim.push(Entry { tree, root, leaf, horizon, dead: true });
+        let (tree, root, until) = (self.id(), self.root(), Until::Ready);
+        self.trees().reclaim.push(Entry { tree, root, leaf, until, dead: true });
     }
 
     /// A scan skips this node, noted as dead since `since`.
     pub(crate) fn note_skipped(&self, node: PageNo, since: Lsn, horizon: Lsn) {
         if since <= horizon {
-            self.ask_reclaim(node, Lsn::ZERO);
+            self.ask_reclaim(node, Until::Ready);
         }
     }
 
@@ -187,7 +218,7 @@ impl Tree {
         if live == 0 && !node.is_marked_dead() {
             self.ask_dead(leaf);
         } else if live * node.used_bytes() <= node.count() * node.payload_bytes() / 2 {
-            self.ask_reclaim(leaf, Lsn::ZERO);
+            self.ask_reclaim(leaf, Until::Ready);
         }
     }
 
@@ -196,10 +227,10 @@ impl Tree {
         if node.dead_count() == node.count() {
             match node.is_marked_dead() {
                 false => self.ask_dead(leaf),
-                true => self.ask_reclaim(leaf, Lsn::ZERO),
+                true => self.ask_reclaim(leaf, Until::Ready),
             }
         } else if node.dead_count() > SCAN_DEAD_MAX {
-            self.ask_reclaim(leaf, Lsn::ZERO);
+            self.ask_reclaim(leaf, Until::Ready);
         }
     }
 
@@ -243,11 +274,11 @@ impl Tree {
                 Next::Merge => self.merge(0, low)?,
                 Next::MarkDead(since) => {
                     self.mark_dead(low)?;
-                    self.ask_reclaim(leaf, since);
+                    self.ask_reclaim(leaf, Until::Horizon(since));
                     false
                 }
-                Next::Wait(horizon) => {
-                    self.ask_reclaim(leaf, horizon);
+                Next::Wait(until) => {
+                    self.ask_reclaim(leaf, until);
                     false
                 }
                 Next::Nothing => false,
@@ -257,7 +288,7 @@ impl Tree {
             }
         }
         let leaf = self.leaf_no(low)?;
-        self.ask_reclaim(leaf, Lsn::ZERO);
+        self.ask_reclaim(leaf, Until::Ready);
         Ok(())
     }
 
@@ -272,9 +303,15 @@ impl Tree {
         } else if node.count() == 0 && !alone {
             Next::Merge
         } else if let Some(since) = plan.dead_since {
-            if node.is_marked_dead() { Next::Wait(since) } else { Next::MarkDead(since) }
+            match node.is_marked_dead() {
+                true => Next::Wait(Until::Horizon(since)),
+                false => Next::MarkDead(since),
+            }
         } else if plan.kept > 0 {
-            Next::Wait(Lsn(commits.horizon().0.saturating_add(1)))
+            Next::Wait(match plan.is_open {
+                true => Until::Decided(self.trees().rt.env.now_ns() + OPEN_NS),
+                false => Until::Horizon(plan.youngest),
+            })
         } else if node.used_bytes() < node.payload_bytes() / 2 && !alone {
             Next::Merge
         } else {
@@ -294,13 +331,15 @@ mod tests {
         let mut queue = Queue::default();
         let mut push = |leaf: usize, horizon: u64| {
             let (tree, root, leaf) = (TreeId(7), PageNo(1), PageNo(leaf as u64));
-            queue.push(Entry { tree, root, leaf, horizon: Lsn(horizon), dead: horizon == 0 })
+            let until = if horizon == 0 { Until::Ready } else { Until::Horizon(Lsn(horizon)) };
+            queue.push(Entry { tree, root, leaf, until, dead: horizon == 0 })
         };
         assert!((0..QUEUE_MAX).all(|leaf| push(leaf, 100)));
         assert!(!push(QUEUE_MAX, 100), "as many wait as may");
         assert!((0..QUEUE_MAX).all(|leaf| push(2 * QUEUE_MAX + leaf, 0)));
         assert!(!push(4 * QUEUE_MAX, 0), "and as many are ready");
-        assert_eq!(queue.take(Lsn(99)).map(|entry| entry.horizon), Some(Lsn::ZERO));
-        assert_eq!(queue.take(Lsn(100)).map(|entry| entry.horizon), Some(Lsn(100)));
+        assert_eq!(queue.take(Lsn(99), 0).map(|entry| entry.until), Some(Until::Ready));
+        let waited = Some(Until::Horizon(Lsn(100)));
+        assert_eq!(queue.take(Lsn(100), 0).map(|entry| entry.until), waited);
     }
 }

@@ -177,8 +177,9 @@ impl Db {
         self.trees.create(TREE).unwrap()
     }
 
-    /// Runs reclaim beats until none has work.
+    /// Runs reclaim beats until none has work, a second after what was done before.
     pub fn reclaim(&self) {
+        self.trees.reclaim.pass_second();
         let merges = || self.rt.metrics.get(Metric::LeafMerges);
         let before = merges();
         while self.trees.reclaim_beat().unwrap() == Beat::More {

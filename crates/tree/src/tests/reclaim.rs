@@ -175,3 +175,45 @@ fn a_full_leaf_drops_settled_stamps_before_it_splits() {
     let open = check(&other);
     assert!(settled.leaf_pages * 10 < open.leaf_pages * 9, "{settled:?} {open:?}");
 }
+
+/// What a transaction that stays open has deleted is not looked at with each commit of others.
+#[test]
+fn undecided_deletes_are_not_looked_at_whenever_the_horizon_rises() {
+    let sim = evenkeel_io::sim::SimEnv::new(1);
+    let env = sim.env();
+    let (send, end) = std::sync::mpsc::channel();
+    sim.run(vec![Box::new(move || {
+        let db = Db::create(env, 1_024);
+        let tree = db.tree();
+        const ROWS: u64 = 5_000;
+        (0..ROWS).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 60])));
+        let leaves = check(&tree).leaf_pages;
+        db.commits.states.lock().insert(TxnId(9), TxnState::Active);
+        for n in 0..ROWS {
+            db.put(&tree, &key(n), Put { flags: DELETED, txn: 9, row: &[7; 60] });
+        }
+        let beats = || {
+            let mut beats = 0;
+            while db.trees.reclaim_beat().unwrap() == Beat::More {
+                beats += 1;
+            }
+            beats
+        };
+        assert!(beats() >= leaves);
+        let began = db.rt.env.now_ns();
+        let mut again = 0;
+        for horizon in 1..=1_000 {
+            db.commits.horizon.store(horizon, Ordering::SeqCst);
+            again += beats();
+        }
+        let seconds = (db.rt.env.now_ns() - began) / 1_000_000_000;
+        assert!(again <= leaves * (seconds + 1), "{again} looks at {leaves} leaves");
+        db.commits.states.lock().insert(TxnId(9), TxnState::Committed(Lsn(1_000)));
+        db.rt.delay(Duration::from_secs(1), Cause::Idle);
+        beats();
+        let empty = check(&tree);
+        assert_eq!((empty.rows, empty.leaf_pages), (0, 1));
+        send.send(()).unwrap();
+    })]);
+    end.try_recv().expect("the body ran to its end");
+}
