@@ -239,25 +239,31 @@ impl Runs {
     /// A beat of a merge that was taken from those that wait, and whether it has ended.
     fn job_beat(&self, job: MergeJob) -> (Result<Beat>, bool) {
         let run = job.start.run;
-        let done = self.job_step(job);
-        let has_ended = {
-            let mut jobs = self.merge_jobs.lock();
-            let has_ended = jobs.rested(run);
-            if !jobs.is_needed() {
-                self.pace.rests();
-            }
-            has_ended
-        };
-        if has_ended {
-            self.set_pace(&self.state.read());
-        }
+        let (done, has_ended) = self.job_step(job);
+        self.beat_over(run, has_ended);
         (done, has_ended)
     }
 
-    fn job_step(&self, mut job: MergeJob) -> Result<Beat> {
+    /// One that was put back may be at work in another thread by now: its place there is not ours.
+    pub(crate) fn beat_over(&self, run: u64, has_ended: bool) {
+        if !has_ended {
+            return;
+        }
+        {
+            let mut jobs = self.merge_jobs.lock();
+            jobs.rested(run);
+            if !jobs.is_needed() {
+                self.pace.rests();
+            }
+        }
+        self.set_pace(&self.state.read());
+    }
+
+    /// Puts it back if it has not ended; says if it has.
+    pub(crate) fn job_step(&self, mut job: MergeJob) -> (Result<Beat>, bool) {
         if self.is_gone(&job) || self.takes_space(&job) {
             self.give_up(job);
-            return Ok(Beat::More);
+            return (Ok(Beat::More), true);
         }
         let before = job.left;
         let (index, unpaid) = (job.index, job.unpaid);
@@ -276,14 +282,15 @@ impl Runs {
             Ok(Beat::More) => {
                 job.unpaid = self.issue_credit(index, unpaid, before - job.left, before);
                 self.put_back(job);
+                return (Ok(Beat::More), false);
             }
             Ok(Beat::Idle) => {
                 self.issue_credit(index, unpaid, before, before);
                 *self.merge_full.lock() = None;
             }
-            Err(error) => return self.merge_failed(job, error),
+            Err(error) => return (self.merge_failed(job, error), true),
         }
-        Ok(Beat::More)
+        (Ok(Beat::More), true)
     }
 
     fn merge_failed(&self, job: MergeJob, error: Error) -> Result<Beat> {

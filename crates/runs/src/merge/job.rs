@@ -85,7 +85,7 @@ pub(crate) struct MergeJob {
     pub(super) written: u64,
     pub(super) freed: u64,
     pub(super) purpose: Purpose,
-    pub(super) start: SliceStart,
+    pub(crate) start: SliceStart,
     /// Of the present piece.
     pub(super) parts: Vec<Part>,
     entries: u64,

@@ -43,7 +43,7 @@ impl MergeJobs {
     }
 
     /// The same of those that ingest needs alone.
-    pub(super) fn take_required(&mut self) -> Option<MergeJob> {
+    pub(crate) fn take_required(&mut self) -> Option<MergeJob> {
         let places: Vec<usize> =
             (0..self.waiting.len()).filter(|i| self.waiting[*i].turn().required).collect();
         let at = next_merge(places.iter().map(|i| self.waiting[*i].turn()), true)?;
@@ -56,12 +56,10 @@ impl MergeJobs {
         job
     }
 
-    /// The beat of the merge that writes this run is over; true if it was not known yet. One that
-    /// does not wait again has ended.
-    pub(super) fn rested(&mut self, run: u64) -> bool {
-        let before = self.at_work.len();
+    /// The beat of the merge that writes this run is over. Whoever took it says so once, before it
+    /// can be taken again; one that does not wait again has ended.
+    pub(super) fn rested(&mut self, run: u64) {
         self.at_work.retain(|job| job.run != run);
-        self.at_work.len() < before
     }
 
     /// One that ingest needs waits for its beat.
@@ -89,7 +87,7 @@ impl MergeJobs {
     }
 
     /// All of them.
-    pub(super) fn turns(&self) -> Vec<Turn> {
+    pub(crate) fn turns(&self) -> Vec<Turn> {
         self.all().map(|job| job.turn).collect()
     }
 

@@ -354,6 +354,39 @@ fn others_help_where_runs_are_many() {
     assert_eq!(runs(), [2; 3], "they were begun, and ended by the helper alone");
 }
 
+/// The beat of a merge ends once: who puts it back has nothing to do with the next one, which may
+/// have begun in another thread.
+#[test]
+fn a_merge_that_another_thread_has_taken_stays_known() {
+    let rig = Rig::new(4 << 20);
+    rig.set_segment_bytes(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    let mut random = Random(7);
+    for _ in 0..8 {
+        (0..12_000).for_each(|_| rig.put(1, entry_op::INS, &random.next().to_be_bytes(), b"p"));
+        rig.flush();
+    }
+    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    let take = || rig.runs.merge_jobs.lock().take_required().expect("it goes on");
+    let (needed, count) = {
+        let jobs = rig.runs.merge_jobs.lock();
+        (jobs.needed(), jobs.turns().len())
+    };
+    let first = take();
+    let run = first.start.run;
+    let (done, has_ended) = rig.runs.job_step(first);
+    assert_eq!((done.expect("merges"), has_ended), (Beat::More, false));
+    // Another thread comes between.
+    let second = take();
+    assert_eq!(second.start.run, run);
+    rig.runs.beat_over(run, has_ended);
+    {
+        let jobs = rig.runs.merge_jobs.lock();
+        assert_eq!((jobs.needed(), jobs.turns().len()), (needed, count));
+    }
+    assert_eq!(rig.runs.job_step(second).0.expect("merges"), Beat::More);
+}
+
 /// The merge of an index that has few runs pays nothing for one that has too many.
 #[test]
 fn only_debtors_merges_pay() {
