@@ -161,7 +161,7 @@ impl Runs {
         let mut seat = self.rt.try_seat();
         // Runs of a merge that waits for a seat would be missing where ingest needs one.
         if !self.are_together_waiting() {
-            self.begin_merges(if seat.is_some() { spare } else { Spare::None })?;
+            self.begin_merges(if seat.is_some() { spare } else { Spare::None });
         }
         if self.together_beat(seat.is_some())? {
             return Ok(Beat::More);
@@ -307,6 +307,11 @@ impl Runs {
             self.ruin(job.index, &error);
             self.give_up(job);
             return Ok(Beat::More);
+        }
+        if !job.is_read() && !job.purpose.required {
+            // Nothing is written yet, and nobody waits for it.
+            self.give_up(job);
+            return Err(error);
         }
         self.forgive_debt();
         let error = self.write_failed(error);
@@ -511,7 +516,7 @@ impl Runs {
     }
 
     /// Starts jobs wherever the policy asks for one.
-    fn begin_merges(&self, spare: Spare) -> Result<()> {
+    fn begin_merges(&self, spare: Spare) {
         // Looked at once: while it moves on, what it holds back would be asked about without end.
         let horizon = self.commits().horizon();
         let (mut orders, cold) = self.choose_merges(spare, horizon, true);
@@ -532,60 +537,37 @@ impl Runs {
             rounds -= 1;
             (orders, _) = self.choose_merges(spare, horizon, false);
         };
-        let begun = self.begin_jobs(self.take_together(orders));
+        self.begin_jobs(self.take_together(orders));
         if has_warmed {
             self.cool_down();
         }
-        begun
     }
 
     /// Starts the jobs of merges that are chosen.
-    fn begin_jobs(&self, orders: Vec<Order>) -> Result<()> {
-        let mut orders = orders.into_iter();
-        while let Some(order) = orders.next() {
-            if let Err(error) = self.begin_job(order) {
-                let mut state = self.state.write();
-                orders.for_each(|o| state.end_merging(o.index, &o.numbers()));
-                return Err(error);
-            }
+    fn begin_jobs(&self, orders: Vec<Order>) {
+        let is_needed = orders.iter().any(|order| order.required);
+        orders.into_iter().for_each(|order| self.begin_job(order));
+        if is_needed {
+            // The runs that they are needed for were there before: nothing else tells ingest.
+            self.set_pace(&self.state.read());
         }
-        Ok(())
     }
 
-    fn begin_job(&self, order: Order) -> Result<()> {
-        let (index, numbers, is_required) = (order.index, order.numbers(), order.required);
-        match self.begin_merge(order) {
-            Ok(job) => {
-                let mut state = self.state.write();
-                if let Some(merging) = state.merging.get_mut(&index) {
-                    merging.push(job.start.run);
-                }
-                drop(state);
-                let mut jobs = self.merge_jobs.lock();
-                jobs.put(job);
-                let are_several = jobs.are_several_needed();
-                drop(jobs);
-                if are_several && self.is_help_wanted.load(Ordering::SeqCst) && !self.is_full() {
-                    self.help_event.notify();
-                }
-                Ok(())
+    fn begin_job(&self, order: Order) {
+        let job = self.begin_merge(order);
+        {
+            let mut state = self.state.write();
+            if let Some(merging) = state.merging.get_mut(&job.index) {
+                merging.push(job.start.run);
             }
-            Err(error) => {
-                let is_damaged = error.kind() == Kind::Corrupt;
-                if is_damaged {
-                    self.ruin(index, &error);
-                }
-                self.state.write().end_merging(index, &numbers);
-                match is_damaged {
-                    true => Ok(()),
-                    // Who waits for what it pays for would wait without end.
-                    false if is_required => {
-                        self.forgive_debt();
-                        Err(self.write_failed(error))
-                    }
-                    false => Err(error),
-                }
-            }
+        }
+        let are_several = {
+            let mut jobs = self.merge_jobs.lock();
+            jobs.put(job);
+            jobs.are_several_needed()
+        };
+        if are_several && self.is_help_wanted.load(Ordering::SeqCst) && !self.is_full() {
+            self.help_event.notify();
         }
     }
 

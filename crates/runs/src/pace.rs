@@ -114,12 +114,14 @@ impl Runs {
         self.pace.flushed(memtable_bytes, slices.iter().map(merged).sum::<f64>() as u64);
     }
 
-    /// Sets the pace by what the indexes have now.
+    /// Sets the pace by what the indexes have now, and by the merges of them.
     pub(crate) fn set_pace(&self, state: &State) {
+        // Held to the end: of two threads the one that saw the merges later has the last word.
+        let jobs = self.merge_jobs.lock();
         let runs = match state.high.is_empty() {
             true => 0,
             false => {
-                let needed = self.merge_jobs.lock().needed();
+                let needed = jobs.needed();
                 let merged = state.high.intersection(&needed);
                 let depths = merged.filter_map(|id| state.indexes.get(id)).map(Index::depth);
                 depths.max().unwrap_or(0) as u64

@@ -90,7 +90,9 @@ pub(crate) struct MergeJob {
     pub(super) parts: Vec<Part>,
     entries: u64,
     chain: Chain,
-    merger: Merger,
+    /// From its first beat on: what it reads ahead takes memory, and of those that were begun few
+    /// are worked at.
+    merger: Option<Merger>,
     writer: Option<RunWriter>,
     /// Segments to take over, in order; no source has them.
     relinks: VecDeque<Arc<Segment>>,
@@ -126,6 +128,11 @@ impl MergeJob {
         self.chain.rules.bottom
     }
 
+    /// Some of it was read.
+    pub(super) fn is_read(&self) -> bool {
+        self.merger.is_some()
+    }
+
     fn end_file(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             self.parts.extend(writer.finish()?.map(Part::Written));
@@ -135,10 +142,9 @@ impl MergeJob {
 }
 
 impl Runs {
-    pub(super) fn begin_merge(&self, order: Order) -> Result<MergeJob> {
-        let Order { index, inputs, mut rules, unique_key, required, gain, frees, .. } = order;
+    pub(super) fn begin_merge(&self, order: Order) -> MergeJob {
+        let Order { index, inputs, rules, unique_key, required, gain, frees, .. } = order;
         let purpose = Purpose::merge(required);
-        rules.horizon = self.commits().horizon();
         let relinks = self.segments_apart(&inputs, rules);
         let all = |f: fn(&Segment) -> u64| -> u64 {
             inputs.iter().flat_map(|r| &r.segments).map(|s| f(s)).sum()
@@ -157,8 +163,7 @@ impl Runs {
             unique_key,
         };
         let numbers = inputs.iter().map(|r| r.number).chain([start.run]).collect();
-        let merger = self.merger_of(&inputs, &relinks, purpose, None)?;
-        Ok(MergeJob {
+        MergeJob {
             index,
             count: inputs.len(),
             numbers,
@@ -175,11 +180,11 @@ impl Runs {
             parts: Vec::new(),
             entries,
             chain: Chain::new(rules),
-            merger,
+            merger: None,
             writer: None,
             relinks,
             piece_bytes: self.piece_bytes(),
-        })
+        }
     }
 
     /// Segments to take over as they are: not small ones, nor such that a merge makes smaller or
@@ -229,25 +234,40 @@ impl Runs {
 
     /// The inputs have changed: goes on at `low` with what is left of them.
     pub(super) fn go_on_at(&self, job: &mut MergeJob, low: &[u8]) -> Result<()> {
-        job.merger = self.merger_of(&job.inputs, &job.relinks, job.purpose, Some(low))?;
-        job.chain.rules.horizon = self.commits().horizon();
+        job.merger = Some(self.merger_from(job, Some(low))?);
         Ok(())
+    }
+
+    fn merger_from(&self, job: &mut MergeJob, low: Option<&[u8]>) -> Result<Merger> {
+        let merger = self.merger_of(&job.inputs, &job.relinks, job.purpose, low)?;
+        job.chain.rules.horizon = self.commits().horizon();
+        Ok(merger)
     }
 
     /// Merges for a beat.
     pub(super) fn merge_some(&self, job: &mut MergeJob) -> Result<Step> {
+        let mut merger = match job.merger.take() {
+            Some(merger) => merger,
+            None => self.merger_from(job, None)?,
+        };
+        let step = self.merge_with(&mut merger, job);
+        job.merger = Some(merger);
+        step
+    }
+
+    fn merge_with(&self, merger: &mut Merger, job: &mut MergeJob) -> Result<Step> {
         let average = (job.bytes / job.entries.max(1)).max(1);
         let count = (BEAT_BYTES / 2 / average).clamp(1, BEAT_ENTRIES);
         for done in 0..count {
             if !job.purpose.required && done.is_multiple_of(u64::from(CHECK_EVERY)) {
                 self.rt.give_way();
             }
-            if job.merger.top().is_none_or(|item| !job.chain.is_of(item.key))
-                && let Some(step) = self.between_keys(job)?
+            if merger.top().is_none_or(|item| !job.chain.is_of(item.key))
+                && let Some(step) = self.between_keys(merger, job)?
             {
                 return Ok(step);
             }
-            let MergeJob { merger, chain, start, writer, purpose, .. } = job;
+            let MergeJob { chain, start, writer, purpose, .. } = job;
             let Some(item) = merger.top() else { continue };
             chain.push(&item, self.commits(), &mut |key, pk_len, op, version, value| {
                 self.writer_of(writer, start, *purpose)?.push(key, pk_len, op, version, value)
@@ -260,8 +280,8 @@ impl Runs {
 
     /// All entries of a key were read: takes over what lies before the next one; says if a piece
     /// ends here.
-    fn between_keys(&self, job: &mut MergeJob) -> Result<Option<Step>> {
-        let MergeJob { merger, chain, start, writer, purpose, relinks, .. } = job;
+    fn between_keys(&self, merger: &Merger, job: &mut MergeJob) -> Result<Option<Step>> {
+        let MergeJob { chain, start, writer, purpose, relinks, .. } = job;
         chain.end(self.commits(), &mut |key, pk_len, op, version, value| {
             self.writer_of(writer, start, *purpose)?.push(key, pk_len, op, version, value)
         })?;
@@ -274,7 +294,7 @@ impl Runs {
             job.parts.extend(job.relinks.drain(..passed).map(Part::Relinked));
         }
         let is_full = job.writer.as_ref().is_some_and(|w| w.bytes() >= job.piece_bytes);
-        let Some(next) = job.merger.top() else {
+        let Some(next) = merger.top() else {
             job.end_file()?;
             return Ok(Some(Step::End));
         };

@@ -208,7 +208,8 @@ impl Runs {
         let (begun, file) = (std::mem::take(&mut all.begun), all.written.take());
         self.rt.metrics.add(Metric::MergesGivenUp, begun.len() as u64);
         if error.kind() == Kind::Corrupt && file.is_none() {
-            return self.begin_jobs(begun).map(|()| true);
+            self.begin_jobs(begun);
+            return Ok(true);
         }
         let file = file.into_iter().collect();
         if matches!(error.code(), Code::DiskFull | Code::LogFull) {

@@ -4,9 +4,9 @@
 
 use super::rig::{Random, Rig, spec};
 use crate::policy::{FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, Rest, bytes_per_run, choose};
-use crate::policy::{RUNS_HELP, Turn, next_merge, passes};
+use crate::policy::{RUNS_HELP, RUNS_PACED, Turn, next_merge, passes};
 use crate::{credit_bytes, pace_ns, pays_bytes, room_bytes};
-use evenkeel_base::{Beat, IndexId};
+use evenkeel_base::{Beat, IndexId, metrics::Metric};
 use evenkeel_format::record::entry_op;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
@@ -385,6 +385,49 @@ fn a_merge_that_another_thread_has_taken_stays_known() {
         assert_eq!((jobs.needed(), jobs.turns().len()), (needed, count));
     }
     assert_eq!(rig.runs.job_step(second).0.expect("merges"), Beat::More);
+}
+
+/// Ingest has its pace from the begin of a merge on.
+#[test]
+fn a_merge_that_begins_sets_the_pace() {
+    let rig = Rig::new(4 << 20);
+    rig.set_segment_bytes(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    // Merges are slow.
+    rig.runs.pace.merged(1 << 10, 0, 1_000_000_000);
+    let mut random = Random(8);
+    for _ in 0..RUNS_PACED {
+        (0..12_000).for_each(|_| rig.put(1, entry_op::INS, &random.next().to_be_bytes(), b"p"));
+        rig.flush();
+    }
+    let waits = || rig.runs.pace.take(4 << 20, || 1_000_000_000) > 0;
+    assert!(!waits(), "nothing is being merged");
+    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    assert_eq!(rig.runs.stats(IndexId(1)).runs, RUNS_PACED as u64, "it goes on");
+    assert!(waits());
+}
+
+/// What merges read ahead takes memory where they are worked at, not where they wait.
+#[test]
+fn merges_that_wait_have_read_nothing() {
+    const INDEXES: u32 = 40;
+    let rig = Rig::new(64 << 20);
+    rig.set_segment_bytes(1 << 20);
+    (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, false, false)));
+    let mut random = Random(9);
+    for _ in 0..4 {
+        for index in 1..=INDEXES {
+            for _ in 0..300 {
+                let key: Vec<u8> = (0..128).flat_map(|_| random.next().to_be_bytes()).collect();
+                rig.put(index, entry_op::INS, &key, b"p");
+            }
+        }
+        rig.flush();
+    }
+    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    assert_eq!(rig.rt.metrics.get(Metric::MergesBegun), u64::from(INDEXES));
+    let read = rig.rt.metrics.get(Metric::MergeReadBytes);
+    assert!((1..=2 << 20).contains(&read), "{read} bytes read");
 }
 
 /// The merge of an index that has few runs pays nothing for one that has too many.
