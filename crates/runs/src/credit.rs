@@ -263,21 +263,23 @@ impl Runs {
         if debtors == 0 {
             return unpaid;
         }
-        let room = {
-            let state = self.state.read();
-            let depth = state.indexes.get(&index).map_or(0, Index::depth);
-            if depth < RUNS_TRIGGER {
-                return unpaid;
-            }
-            let most = state.deepest().unwrap_or(depth);
-            let sealed = state.memtables.len() - 1;
-            room_bytes(most, sealed, state.memtables[0].bytes(), self.generation_bytes())
-        };
+        // Held until it is given: what the view has then is what there is room for, and where
+        // nobody is in debt any more none is left over.
+        let state = self.state.read();
+        let depth = state.indexes.get(&index).map_or(0, Index::depth);
+        if depth < RUNS_TRIGGER {
+            return unpaid;
+        }
+        let most = state.deepest().unwrap_or(depth);
+        let sealed = state.memtables.len() - 1;
+        let active = state.memtables[0].bytes();
+        let room = room_bytes(most, sealed, active, self.generation_bytes());
         let pays = |before| throttle::credit(unpaid, done, left, debtors, room, before);
         let new = |before: u64| Some(before + pays(before).credit);
         // Several threads merge: what they give together fits below the limit too.
         let issued = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, new);
         let (Ok(before) | Err(before)) = issued;
+        drop(state);
         let paid = pays(before);
         self.rt.journal.note(Law::Credit, self.now_ns(), || {
             (vec![unpaid, done, left, debtors, room, before], vec![paid.credit, paid.unpaid])

@@ -286,11 +286,18 @@ impl Runs {
             }
             Ok(Beat::Idle) => {
                 self.issue_credit(index, unpaid, before, before);
-                *self.merge_full.lock() = None;
+                self.found_space();
             }
             Err(error) => return (self.merge_failed(job, error), true),
         }
         (Ok(Beat::More), true)
+    }
+
+    /// A merge has ended, so there is space. Threads that help sleep where there is none.
+    fn found_space(&self) {
+        if self.merge_full.lock().take().is_some() {
+            self.help_event.notify();
+        }
     }
 
     fn merge_failed(&self, job: MergeJob, error: Error) -> Result<Beat> {

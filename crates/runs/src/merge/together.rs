@@ -193,7 +193,7 @@ impl Runs {
         metrics.add(Metric::Merges, count(|_| true));
         metrics.add(Metric::MergesBottom, count(|o| o.rules.bottom));
         metrics.add(Metric::MergePieces, 1);
-        *self.merge_full.lock() = None;
+        self.found_space();
         self.merge_event.notify();
         self.space_event.notify();
         Ok(())

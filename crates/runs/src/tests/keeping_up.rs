@@ -6,7 +6,7 @@ use super::rig::{Random, Rig, spec};
 use crate::policy::{FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, Rest, bytes_per_run, choose};
 use crate::policy::{RUNS_HELP, RUNS_PACED, Turn, next_merge, passes};
 use crate::{credit_bytes, pace_ns, pays_bytes, room_bytes};
-use evenkeel_base::{Beat, IndexId, metrics::Metric};
+use evenkeel_base::{Beat, Code, Error, IndexId, metrics::Metric};
 use evenkeel_format::record::entry_op;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
@@ -428,6 +428,24 @@ fn merges_that_wait_have_read_nothing() {
     assert_eq!(rig.rt.metrics.get(Metric::MergesBegun), u64::from(INDEXES));
     let read = rig.rt.metrics.get(Metric::MergeReadBytes);
     assert!((1..=2 << 20).contains(&read), "{read} bytes read");
+}
+
+/// Where the disk is full one thread merges; the others learn when there is space again, although
+/// it was not the ballast that was missing.
+#[test]
+fn helpers_are_woken_when_there_is_space_again() {
+    let rig = Rig::new(4 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    for _ in 0..4 {
+        (0..100u64).for_each(|n| rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p"));
+        rig.flush();
+    }
+    let seen = rig.runs.help_event.now();
+    let full = || rig.runs.merge_full.lock().is_some();
+    *rig.runs.merge_full.lock() = Some((Error::new(Code::DiskFull), true));
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!((rig.runs.stats(IndexId(1)).runs, full()), (1, false));
+    assert_ne!(rig.runs.help_event.now(), seen);
 }
 
 /// The merge of an index that has few runs pays nothing for one that has too many.
