@@ -76,6 +76,27 @@ impl Locker {
         absent: bool,
         row: &mut Row,
     ) -> Result<Locked> {
+        let mut took = false;
+        let locked = self.lock_or_wait(state, key, locking, absent, row, &mut took)?;
+        // The lock came with a wait, and what it was asked for is gone or is left out.
+        let is_wanted = locked == Locked::Row || (locked == Locked::Absent && absent);
+        if took && !is_wanted {
+            let space = Space::Tree(state.tree.id());
+            self.store.txns.unlock_row(&self.inner, space, key, locking.mode);
+        }
+        Ok(locked)
+    }
+
+    /// As `lock_row`; `took` becomes true if a lock was waited for that it did not have before.
+    fn lock_or_wait(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        locking: Locking,
+        absent: bool,
+        row: &mut Row,
+        took: &mut bool,
+    ) -> Result<Locked> {
         let Locking { mode, wait } = locking;
         loop {
             self.inner.check_cancel()?;
@@ -100,9 +121,11 @@ impl Locker {
                         LockWait::Skip => Policy::Skip,
                     };
                     let txns = &self.store.txns;
+                    let held = self.inner.locked_rows();
                     if txns.lock_row(&self.inner, space, key, mode, policy)? == Grant::Skipped {
                         return Ok(Locked::Skipped);
                     }
+                    *took |= self.inner.locked_rows() > held;
                 }
                 (stop, _) => self.give_way(state, key, stop)?,
             }

@@ -354,6 +354,41 @@ fn a_locked_scan_reads_what_is_there_now() {
     assert_eq!(all(&mut scan), [1, 2, 3, 4, 6, 7, 8, 9, 100]);
 }
 
+/// A lock that comes with the end of the row's deletion goes again, where missing keys are not
+/// locked: who inserts the key does not wait for the end of the reader.
+#[test]
+fn a_row_that_goes_while_it_is_waited_for_is_not_locked() {
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
+        let db = Db::new();
+        let (table, _) = rows(&db, 3);
+        let lock = |txn: &mut Transaction| {
+            let (mode, wait) = (Mode::Exclusive, LockWait::Wait);
+            txn.get_locked(&table, &[1i64.into()], mode, wait, &mut Row::new()).unwrap()
+        };
+        let mut deleter = db.begin();
+        assert!(lock(&mut deleter));
+        let mut reader = db.begin_at(isolation);
+        std::thread::scope(|s| {
+            let read = s.spawn(|| lock(&mut reader));
+            while db.store.txns.waiting() == 0 {
+                std::thread::yield_now();
+            }
+            assert!(deleter.delete(&table, &[1i64.into()]).unwrap());
+            commit(deleter);
+            assert!(!read.join().unwrap(), "it is gone");
+        });
+        // A missing key stays locked at the other level.
+        let is_locked = isolation == Isolation::RepeatableRead;
+        assert_eq!(reader.handle().locked_rows(), usize::from(is_locked));
+        let mut other = db.begin();
+        other.set_lock_wait(Duration::ZERO);
+        let inserted = other.insert(&table, &row_values(1, 1, None, Some(1)));
+        let waited = inserted.map(drop).map_err(|e| e.code());
+        let wanted = if is_locked { Err(Code::LockWaitTimeout) } else { Ok(()) };
+        assert_eq!(waited, wanted, "{isolation:?}");
+    }
+}
+
 /// A peek gives the committed version without a lock, once; then the row is waited for, or not.
 #[test]
 fn peeking_at_rows_that_others_hold() {
