@@ -26,6 +26,12 @@ use std::time::Duration;
 pub struct MemReserved {
     pub(crate) runs: Arc<Runs>,
     pub(crate) bytes: u64,
+    wanted: u64,
+    /// It has its bytes of the active generation.
+    has_room: bool,
+    /// What was paid for it: credit, and time in the line of the pace.
+    credit: u64,
+    line_ns: u64,
 }
 
 impl MemReserved {
@@ -37,9 +43,15 @@ impl MemReserved {
 
 impl Drop for MemReserved {
     fn drop(&mut self) {
-        if self.bytes > 0 {
+        if self.bytes == 0 {
+            return;
+        }
+        if self.has_room {
             self.runs.reserved.fetch_sub(self.bytes, Ordering::SeqCst);
         }
+        let part =
+            |paid: u64| (u128::from(paid) * u128::from(self.bytes)) / u128::from(self.wanted);
+        self.runs.give_back(part(self.credit) as u64, part(self.line_ns) as u64);
     }
 }
 
@@ -93,12 +105,19 @@ impl Runs {
             return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
         }
         self.rt.check_write()?;
-        let wait_ns = self.pace.take(wanted, || self.now_ns());
+        let (wait_ns, line_ns) = self.pace.take(wanted, || self.now_ns());
+        let (has_room, credit) = (false, 0);
+        let runs = self.clone();
+        let mut reserved = MemReserved { runs, bytes: wanted, wanted, has_room, credit, line_ns };
         if wait_ns > 0 {
             self.rt.delay(Duration::from_nanos(wait_ns), Cause::MergeDebt);
         }
         if self.in_debt.load(Ordering::Relaxed) {
-            self.wait_for(Cause::MergeDebt, cancellation, || self.spend_credit(wanted))?;
+            self.wait_for(Cause::MergeDebt, cancellation, || {
+                let spent = self.spend_credit(wanted);
+                reserved.credit = spent.unwrap_or(0);
+                spent.is_some()
+            })?;
         }
         let mut tight = 0;
         let mut take = || match self.take_room(wanted) {
@@ -112,7 +131,7 @@ impl Runs {
         if !take() {
             self.wait_for(Cause::MemtableFull, cancellation, take)?;
         }
-        let reserved = MemReserved { runs: self.clone(), bytes: wanted };
+        reserved.has_room = true;
         if tight > 0 {
             self.rt.delay(Duration::from_nanos(tight), Cause::MemtableFull);
         }
@@ -238,9 +257,10 @@ impl Runs {
         }
     }
 
-    fn spend_credit(&self, bytes: u64) -> bool {
+    /// The credit spent, which is none where there is no debt; none given: there is too little.
+    fn spend_credit(&self, bytes: u64) -> Option<u64> {
         if !self.in_debt.load(Ordering::SeqCst) {
-            return true;
+            return Some(0);
         }
         let spend = |credit: u64| throttle::spend(credit, bytes);
         let spent = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend);
@@ -253,7 +273,29 @@ impl Runs {
                 (vec![before, bytes], vec![u64::from(left.is_some()), left.unwrap_or(before)])
             },
         );
-        spent.is_ok()
+        spent.is_ok().then_some(bytes)
+    }
+
+    /// Gives back what was paid for bytes that were not written, within the room there is.
+    fn give_back(&self, credit: u64, line_ns: u64) {
+        if line_ns > 0 {
+            self.pace.give_back(line_ns);
+        }
+        if credit == 0 {
+            return;
+        }
+        let more = {
+            // Held across the change: credit ends with the debt.
+            let state = self.state.read();
+            let Some(deepest) = state.deepest() else { return };
+            let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
+            let room = room_bytes(deepest, sealed, active, self.generation_bytes());
+            let more = |has: u64| (has < room).then(|| has.saturating_add(credit).min(room));
+            self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+        };
+        if more.is_ok() {
+            self.space_event.notify();
+        }
     }
 
     /// Credit for a beat of a merge of this index: `done` of the bytes that it had `left`, and

@@ -30,9 +30,9 @@ const PART: u64 = 4;
 pub(crate) struct Pace {
     meter: Mutex<Meter>,
     /// Of a KiB of memtable bytes; 0: as it comes.
-    ns_per_kib: AtomicU64,
+    pub(crate) ns_per_kib: AtomicU64,
     /// The time up to which bytes have been let in.
-    until_ns: AtomicU64,
+    pub(crate) until_ns: AtomicU64,
 }
 
 /// What merges move, and what they will have to.
@@ -80,22 +80,30 @@ impl Pace {
         meter.merge_bytes = add(meter.merge_bytes, merge_bytes);
     }
 
-    /// How long whoever inserts so many bytes waits, nanoseconds.
-    pub(crate) fn take(&self, bytes: u64, now_ns: impl FnOnce() -> u64) -> u64 {
+    /// How long whoever inserts so many bytes waits, nanoseconds; and by how much the line has grown.
+    pub(crate) fn take(&self, bytes: u64, now_ns: impl FnOnce() -> u64) -> (u64, u64) {
         let ns_per_kib = self.ns_per_kib.load(Ordering::Relaxed);
         if ns_per_kib == 0 || bytes == 0 {
-            return 0;
+            return (0, 0);
         }
         let now = now_ns();
         let takes = bytes.saturating_mul(ns_per_kib) / 1024;
         // What nobody waits for does not lengthen the line.
         let most = now.saturating_add(WAIT_NS_MAX);
-        let end =
-            |until: u64| until.max(now.saturating_sub(SLACK_NS)).saturating_add(takes).min(most);
+        let start = |until: u64| until.max(now.saturating_sub(SLACK_NS));
+        let end = |until: u64| start(until).saturating_add(takes).min(most);
         let (Ok(until) | Err(until)) =
             self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |u| Some(end(u)));
         let wait = end(until).saturating_sub(now);
-        if wait < WAIT_NS_LEAST { 0 } else { wait }
+        let grown = end(until).saturating_sub(start(until));
+        (if wait < WAIT_NS_LEAST { 0 } else { wait }, grown)
+    }
+
+    /// Bytes that so much of the line was taken for did not come.
+    pub(crate) fn give_back(&self, line_ns: u64) {
+        let less = |until: u64| Some(until.saturating_sub(line_ns));
+        // Never refused.
+        let _ = self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
@@ -167,18 +175,34 @@ mod tests {
     fn all_who_insert_share_one_line() {
         let pace = Pace::default();
         let ms = 1_000_000;
-        assert_eq!(pace.take(1 << 20, || unreachable!("no pace")), 0);
+        assert_eq!(pace.take(1 << 20, || unreachable!("no pace")), (0, 0));
         pace.ns_per_kib.store(ms, Ordering::Relaxed);
         let at = 10_000 * ms;
-        assert_eq!(pace.take(2048, || at), 0, "the slack");
-        assert_eq!(pace.take(1024, || at), ms);
-        assert_eq!(pace.take(1024, || at), 2 * ms, "behind the one before");
-        assert_eq!(pace.take(128, || at + 2 * ms), 0, "too short to wait for");
-        assert_eq!(pace.take(128, || at + 2 * ms), 250_000, "together they are not");
-        assert_eq!(pace.take(0, || at), 0, "nothing waits for nothing");
+        let take = |bytes, at| pace.take(bytes, || at).0;
+        assert_eq!(take(2048, at), 0, "the slack");
+        assert_eq!(take(1024, at), ms);
+        assert_eq!(take(1024, at), 2 * ms, "behind the one before");
+        assert_eq!(take(128, at + 2 * ms), 0, "too short to wait for");
+        assert_eq!(take(128, at + 2 * ms), 250_000, "together they are not");
+        assert_eq!(take(0, at), 0, "nothing waits for nothing");
         // The line is no longer than the longest wait, whoever stands in it.
-        (0..9).for_each(|_| assert_eq!(pace.take(1 << 30, || at), WAIT_NS_MAX));
-        assert_eq!(pace.take(1024, || at + WAIT_NS_MAX), ms);
+        (0..9).for_each(|_| assert_eq!(take(1 << 30, at), WAIT_NS_MAX));
+        assert_eq!(take(1024, at + WAIT_NS_MAX), ms);
+    }
+
+    /// What was taken and not used is there for the next one, and no more than that.
+    #[test]
+    fn the_line_is_shorter_by_what_is_given_back() {
+        let pace = Pace::default();
+        let ms = 1_000_000;
+        pace.ns_per_kib.store(ms, Ordering::Relaxed);
+        let at = 10_000 * ms;
+        assert_eq!(pace.take(4096, || at), (2 * ms, 4 * ms));
+        assert_eq!(pace.take(8192, || at), (10 * ms, 8 * ms));
+        pace.give_back(8 * ms);
+        assert_eq!(pace.take(1024, || at), (3 * ms, ms));
+        // The end of the line is not passed, so no more can be given back.
+        assert_eq!(pace.take(1 << 30, || at), (WAIT_NS_MAX, WAIT_NS_MAX - 3 * ms));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod cold;
 mod crash;
 mod damaged;
 mod estimates;
+mod giving_back;
 mod keeping_up;
 mod model;
 mod parts;

@@ -6,7 +6,6 @@
 //! inserted by itself, as `insert` does, which waits, reverts or fails; so are rows with overflow
 //! chains and rows of tables with unique indexes, or with indexes that keep values in entries.
 
-use crate::shape::Shape;
 use crate::table::{EpochPin, Table, TableState, Use};
 use crate::transaction::Transaction;
 use crate::write::{Inserted, OnDuplicate};
@@ -28,6 +27,8 @@ use std::sync::Arc;
 const BATCH_ROWS: usize = 256;
 /// A batch is handed over at this size; a row of this size goes by itself.
 const BATCH_BYTES: usize = 32 << 10;
+/// So often in a row none goes in before the others go by themselves.
+const STOPS_MAX: usize = 2;
 /// What a row is taken to need when memory is made ready.
 const ROW_BYTES: usize = 128;
 /// Bytes of a record's frame, and of an entry in its list of entries.
@@ -43,12 +44,13 @@ pub(crate) struct Batch {
     entries: Vec<(IndexId, u8)>,
     /// Scratch for the key of an entry.
     part: Vec<u8>,
-    memory: usize,
 }
 
-/// Where a row's key, row and tail (`NewRow`) begin and end in the bytes.
+/// Where a row's key, row and tail (`NewRow`) begin and end in the bytes, and the memtable bytes of
+/// its entries.
 #[derive(Clone, Copy)]
 struct Place {
+    memory: u32,
     start: u32,
     key: u32,
     row: u32,
@@ -59,12 +61,11 @@ impl Batch {
     fn clear(&mut self) {
         self.bytes.clear();
         self.rows.clear();
-        self.memory = 0;
     }
 
     #[inline]
     fn row(&self, i: usize) -> NewRow<'_> {
-        let Place { start, key, row, tail } = self.rows[i];
+        let Place { start, key, row, tail, .. } = self.rows[i];
         let part = |from, to| &self.bytes[from as usize..to as usize];
         NewRow { key: part(start, key), row: part(key, row), tail: part(row, tail) }
     }
@@ -119,9 +120,8 @@ impl Batch {
         if tail - start > BATCH_BYTES {
             return Ok(false);
         }
-        self.memory += memory;
-        let [start, key, row, tail] = [start, key, row, tail].map(|at| at as u32);
-        self.rows.push(Place { start, key, row, tail });
+        let [memory, start, key, row, tail] = [memory, start, key, row, tail].map(|at| at as u32);
+        self.rows.push(Place { memory, start, key, row, tail });
         Ok(true)
     }
 
@@ -134,14 +134,8 @@ impl Batch {
     }
 
     /// Takes the last row back.
-    fn pop(&mut self, pk_len_of: &Shape) {
+    fn pop(&mut self) {
         let Some(place) = self.rows.pop() else { return };
-        let pk_len = (place.key - place.start) as usize;
-        let mut tail = Reader::new(&self.bytes[place.row as usize..place.tail as usize], "entries");
-        for _ in &pk_len_of.indexes {
-            let len = tail.bytes().map_or(0, <[u8]>::len);
-            self.memory -= entry_bytes(len, pk_len, 0);
-        }
         self.bytes.truncate(place.start as usize);
     }
 
@@ -151,6 +145,11 @@ impl Batch {
         let beside = beside + self.entries.len() * HEAD_BYTES;
         let start = self.rows.get(from).map_or(self.bytes.len(), |place| place.start as usize);
         self.bytes.len() - start + (self.rows.len() - from) * beside
+    }
+
+    /// Memtable bytes of the rows from the `from`-th on.
+    fn memory_bytes(&self, from: usize) -> usize {
+        self.rows[from..].iter().map(|place| place.memory as usize).sum()
     }
 
     fn undo_bytes(&self, from: usize) -> usize {
@@ -250,7 +249,7 @@ impl Transaction {
             }
         }
         if batch.last_is_out_of_order() {
-            batch.pop(shape);
+            batch.pop();
             self.flush_batch(table, state, batch, made)?;
             if !batch.add(state, &value)? {
                 return Ok(false);
@@ -274,19 +273,21 @@ impl Transaction {
         batch: &mut Batch,
         made: &mut Vec<Made<'_>>,
     ) -> Result<()> {
-        let mut done = 0;
+        let (mut done, mut stops) = (0, 0);
         while done < batch.rows.len() {
             let before = done;
             let gone = self.put_batch(table, state, batch, &mut done);
             self.store.rt.metrics.add(Metric::RowsInserted, (done - before) as u64);
             self.store.note_changes(table, (done - before) as u64);
             gone?;
-            // The next one is waited for by itself, with nothing reserved; after a schema change
-            // every one is, which makes it ready anew.
+            stops = if done > before { 0 } else { stops + 1 };
+            // The next one is waited for by itself, with nothing reserved. After a schema change
+            // every one is, which makes it ready anew; and where row after row is held back, for
+            // each try reserves for all that are left.
             while done < batch.rows.len() {
                 self.insert_made(table, &made[done])?;
                 done += 1;
-                if table.shape().epoch == state.shape.epoch {
+                if table.shape().epoch == state.shape.epoch && stops < STOPS_MAX {
                     break;
                 }
             }
@@ -312,7 +313,7 @@ impl Transaction {
         store.txns.reserve_undo_rows(&self.inner, batch.undo_bytes(from), rows)?;
         let (log, cancellation) = (batch.log_bytes(from), self.inner.cancellation());
         let mut log = store.log.reserve_cancellable(log, Share::User, cancellation)?;
-        let mut memory = match batch.memory {
+        let mut memory = match batch.memory_bytes(from) {
             0 => None,
             bytes => Some(store.runs.reserve_cancellable(bytes, cancellation)?),
         };

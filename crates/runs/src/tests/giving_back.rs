@@ -1,0 +1,72 @@
+//! G1: what was paid for bytes that are not written is given back.
+
+use super::rig::{Rig, spec, stamp};
+use crate::policy::RUNS_TRIGGER;
+use crate::room_bytes;
+use evenkeel_base::IndexId;
+use evenkeel_format::record::{Entry, entry_op};
+use std::sync::atomic::Ordering::SeqCst;
+
+const GENERATION: u64 = 4 << 20;
+
+/// In debt, with so much credit.
+fn in_debt(credit: u64) -> Rig {
+    let rig = Rig::new(GENERATION);
+    rig.runs.add_index(spec(1, false, false));
+    for n in 0..RUNS_TRIGGER as u64 {
+        rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p");
+        rig.flush();
+    }
+    assert!(rig.runs.in_debt.load(SeqCst));
+    rig.runs.credit.store(credit, SeqCst);
+    rig
+}
+
+#[test]
+fn credit_for_what_is_not_written_is_given_back() {
+    let rig = in_debt(5_000);
+    let credit = || rig.runs.credit.load(SeqCst);
+    let reserved = rig.runs.reserve(1_000).expect("credit");
+    assert_eq!(credit(), 4_000);
+    drop(reserved);
+    assert_eq!(credit(), 5_000);
+    // Of what is written in part, the rest.
+    let mut reserved = rig.runs.reserve(1_000).expect("credit");
+    let (pin, lsn) = (rig.runs.pin(), rig.log.next());
+    let entry = Entry { index: IndexId(1), op: entry_op::INS, key: b"key", value: &[] };
+    rig.runs.insert(&pin, &mut reserved, &entry, b"p", stamp(lsn.0, 1), lsn);
+    let left = reserved.bytes();
+    assert!((1..1_000).contains(&left));
+    drop((pin, reserved));
+    assert_eq!(credit(), 4_000 + left);
+}
+
+#[test]
+fn credit_given_back_stays_within_the_room() {
+    let rig = in_debt(5_000);
+    let room = room_bytes(RUNS_TRIGGER, 0, 0, GENERATION);
+    let reserved = rig.runs.reserve(1_000).expect("credit");
+    rig.runs.credit.store(room - 10, SeqCst);
+    drop(reserved);
+    assert_eq!(rig.runs.credit.load(SeqCst), room);
+    // A merge that cannot go on has made it boundless.
+    let reserved = rig.runs.reserve(1_000).expect("credit");
+    rig.runs.forgive_debt();
+    let forgiven = rig.runs.credit.load(SeqCst);
+    drop(reserved);
+    assert_eq!(rig.runs.credit.load(SeqCst), forgiven);
+}
+
+#[test]
+fn time_for_what_is_not_written_is_given_back() {
+    let rig = in_debt(5_000);
+    let pace = &rig.runs.pace;
+    pace.ns_per_kib.store(1_000, SeqCst);
+    let line = || pace.until_ns.load(SeqCst);
+    let far = rig.runs.now_ns() + 50_000_000;
+    pace.until_ns.store(far, SeqCst);
+    let reserved = rig.runs.reserve(2_048).expect("credit");
+    assert_eq!(line(), far + 2_000);
+    drop(reserved);
+    assert_eq!(line(), far);
+}
