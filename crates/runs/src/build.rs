@@ -7,9 +7,10 @@
 use crate::Runs;
 use crate::file::{Run, RunFile, Segment, path};
 use crate::merge::{READ_AHEAD, SEGMENT_BYTES};
+use crate::policy::RUNS_TRIGGER;
 use crate::run_iter::{Loader, RunIter};
 use crate::source::{Direction, Merger, Source};
-use crate::state::LiveFile;
+use crate::state::{Index, LiveFile};
 use crate::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
@@ -187,8 +188,9 @@ impl Runs {
     }
 
     /// Makes built runs the oldest of their index, at once and durably; the index stays BUILDING
-    /// until [`Runs::set_valid`]. More than 8 runs are merged into one first; `check` may end that
-    /// with an error. Without a run, as of an empty table, nothing is written or synced.
+    /// until [`Runs::set_valid`]. More than 8 runs are merged into one first, and fewer if ingest
+    /// would need credit with them; `check` may end that with an error. Without a run, as of an
+    /// empty table, nothing is written or synced.
     ///
     /// # Errors
     /// Of writing; `IndexGone`; what `check` says. Nothing stays behind, unless writes have
@@ -199,7 +201,7 @@ impl Runs {
         mut parts: Vec<BuiltPart>,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        if parts.iter().map(|p| p.sorted.len()).sum::<usize>() > RUNS_MAX {
+        if self.are_too_many(index, parts.iter().map(|p| p.sorted.len()).sum()) {
             parts = vec![self.merge_built(index, &parts, check)?];
         }
         if parts.iter().all(BuiltPart::is_empty) {
@@ -238,6 +240,17 @@ impl Runs {
         parts.iter_mut().for_each(|part| part.sorted.clear());
         self.merge_event.notify();
         Ok(())
+    }
+
+    /// So many runs are merged before they are installed. With what ingest has brought the index
+    /// meanwhile they could be more than it may have (D3), and all ingest would wait until merges
+    /// have made them fewer (G1). Ingest needs that merge soon in any case: here nobody waits for
+    /// it. Sealed generations count: they are runs before there is room for another.
+    fn are_too_many(&self, index: IndexId, built: usize) -> bool {
+        let state = self.state.read();
+        let depth = state.indexes.get(&index).map_or(0, Index::depth);
+        let more = depth + state.memtables.len() - 1;
+        built > RUNS_MAX || (built > 1 && built + more >= RUNS_TRIGGER)
     }
 
     fn open_built(&self, written: &[Written]) -> Result<(Option<Run>, Vec<Arc<RunFile>>)> {

@@ -98,6 +98,57 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     rig.runs.check(IndexId(1)).expect("sound");
 }
 
+/// D3, G1: a build does not put all ingest into debt when its runs join those that came meanwhile.
+#[test]
+fn an_installed_build_leaves_ingest_its_room() {
+    // Flushed runs, sealed generations, runs of the build; runs behind it.
+    for (flushed, sealed, built_runs, runs) in [(4, 0, 8, 5), (1, 0, 8, 9), (1, 2, 7, 2)] {
+        let rig = Rig::new(1 << 20);
+        rig.runs.add_index(spec(1, false, true));
+        let mut n = 0u32;
+        let mut put = |count: u32| {
+            for _ in 0..count {
+                n += 1;
+                rig.put(1, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
+            }
+        };
+        // Of unlike size: they stay apart.
+        for i in (0..flushed).rev() {
+            put(200 * 4u32.pow(i));
+            rig.flush();
+        }
+        while rig.runs.merge_beat().expect("merges") == Beat::More {}
+        assert_eq!(rig.runs.stats(IndexId(1)).runs, u64::from(flushed));
+        for _ in 0..sealed {
+            put(1);
+            rig.runs.seal_active();
+        }
+        let parts = (0..built_runs).map(|i: u32| {
+            let mut piece = Unsorted::new(IndexId(1));
+            for key in 0..2000u32 {
+                piece.push(&(key << 8 | i).to_be_bytes(), b"built", b"").expect("short");
+            }
+            built(&rig, vec![piece.sort().expect("sorts")], 1)
+        });
+        let parts = parts.collect();
+        rig.runs.install(IndexId(1), parts, &|| Ok(())).expect("installs");
+        assert!(!rig.runs.in_debt.load(Ordering::SeqCst), "{flushed} runs and {built_runs}");
+        assert_eq!(rig.runs.runs_max(), runs);
+        rig.runs.set_valid(IndexId(1), rig.log.next());
+        put(10);
+        rig.flush();
+        assert!(!rig.runs.in_debt.load(Ordering::SeqCst) || runs == 9);
+        assert_eq!(rig.rt.stalls.get(Cause::MergeDebt).count, 0);
+        assert_eq!(rig.count(1), (n + built_runs * 2000) as usize);
+        rig.runs.merge_to_rest().expect("merges");
+        assert_eq!(rig.count(1), (n + built_runs * 2000) as usize);
+        rig.runs.check(IndexId(1)).expect("sound");
+        let files = rig.rt.env.list("runs").expect("lists");
+        let live = rig.runs.state.read().files.len();
+        assert_eq!(files.iter().filter(|name| name.ends_with(".run")).count(), live);
+    }
+}
+
 /// Protocol D4: the scan of a build takes what is committed up to VALID, its own timestamp
 /// included. A FRESH INS of just that timestamp is in the build's run, so its DEL must stay.
 #[test]
