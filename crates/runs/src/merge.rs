@@ -337,6 +337,10 @@ impl Runs {
             Step::End => None,
         };
         let is_there = self.install_piece(job, to.as_deref())?;
+        // What ingest needs has had its space, and not from the ballast.
+        if job.purpose.required && !self.is_short.load(Ordering::SeqCst) {
+            *self.merge_full.lock() = None;
+        }
         match to.filter(|_| is_there) {
             Some(to) => self.go_on_at(job, &to).map(|()| Beat::More),
             None => Ok(Beat::Idle),
@@ -579,11 +583,13 @@ impl Runs {
     }
 
     /// Whether there is so little space that the ballast was given away: merges to rest wait then
-    /// until it is back, but for those that free space (G4).
+    /// until it is back, but for those that free space (G4). Once it is back merges go on as if the
+    /// disk had never been full, in pieces as large as ever.
     pub fn set_short(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::SeqCst);
         if !is_short {
             self.barren.lock().clear();
+            *self.merge_full.lock() = None;
         }
         self.merge_event.notify();
         self.help_event.notify();
