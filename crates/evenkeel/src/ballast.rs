@@ -7,7 +7,8 @@
 //! back to the file system, and the work is tried again. Indexes full of garbage are merged then
 //! (`Runs::set_short`), and nothing that frees none. Once all of it is done and the blocks can be
 //! had again, users go on. A merge may have hours of work left when there is space again: while
-//! only merges are not done it is enough that the blocks can be had twice. (Two log segments are kept back in the same way by the log itself.)
+//! only merges are not done it is enough that the blocks can be had twice. (Two log segments are
+//! kept back in the same way by the log itself.)
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, Error, Result};

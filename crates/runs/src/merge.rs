@@ -293,7 +293,8 @@ impl Runs {
         (Ok(Beat::More), true)
     }
 
-    /// A merge has ended, so there is space. Threads that help sleep where there is none.
+    /// A merge has ended, or a piece of it, so there is space. Threads that help sleep where there
+    /// is none.
     fn found_space(&self) {
         if self.merge_full.lock().take().is_some() {
             self.help_event.notify();
@@ -339,7 +340,7 @@ impl Runs {
         let is_there = self.install_piece(job, to.as_deref())?;
         // What ingest needs has had its space, and not from the ballast.
         if job.purpose.required && !self.is_short.load(Ordering::SeqCst) {
-            *self.merge_full.lock() = None;
+            self.found_space();
         }
         match to.filter(|_| is_there) {
             Some(to) => self.go_on_at(job, &to).map(|()| Beat::More),

@@ -80,7 +80,8 @@ impl Pace {
         meter.merge_bytes = add(meter.merge_bytes, merge_bytes);
     }
 
-    /// How long whoever inserts so many bytes waits, nanoseconds; and by how much the line has grown.
+    /// How long whoever inserts so many bytes waits, and by how much the line has grown,
+    /// nanoseconds.
     pub(crate) fn take(&self, bytes: u64, now_ns: impl FnOnce() -> u64) -> (u64, u64) {
         let ns_per_kib = self.ns_per_kib.load(Ordering::Relaxed);
         if ns_per_kib == 0 || bytes == 0 {

@@ -4,8 +4,8 @@
 //! Dropping an entry is safe: the next delete or scan there asks again; a scan that skips what is
 //! noted as dead asks for it if no snapshot needs it any more, and an inner node for its children.
 //!
-//! An entry is ready, or it waits for the purge horizon, or for transactions to end, which raises no
-//! event: it is looked at again after a second, however fast the horizon rises. One that waits
+//! An entry is ready, or it waits for the purge horizon, or for transactions to end, which raises
+//! no event: it is looked at again after a second, however fast the horizon rises. One that waits
 //! keeps nobody from what is ready, and becomes ready when its leaf has lost its last row.
 
 use crate::compact::plan;

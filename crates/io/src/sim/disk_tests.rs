@@ -158,6 +158,7 @@ fn every_kind_of_fault_does_what_it_says() {
         FaultKind::NoSpace,
         FaultKind::SyncError,
         FaultKind::NameError,
+        FaultKind::NoSpaceForName,
     ] {
         file.set_len(0).expect("cut");
         file.write_at(&old, 0).expect("write");
@@ -200,6 +201,9 @@ fn every_kind_of_fault_does_what_it_says() {
                 assert_eq!((results, got), ([None, None, Some(Code::SyncFailed), None], new));
             }
             FaultKind::NameError => assert_eq!(results, [None, None, None, eio]),
+            FaultKind::NoSpaceForName => {
+                assert_eq!(results, [None, None, None, Some(Code::DiskFull)]);
+            }
         }
         assert_eq!(disk.faults_struck(), before + 1, "{kind:?}");
         if renamed.is_none() {
