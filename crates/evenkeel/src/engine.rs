@@ -2,7 +2,7 @@
 //! threads. Order of closing: threads first, then dirty pages, then the last checkpoint.
 
 use crate::balance::Division;
-use crate::ballast::{Ballast, MERGE};
+use crate::ballast::Ballast;
 use crate::checkpoint::{Checkpointer, Recorder};
 use crate::lending::Lending;
 use crate::options::{MERGE_HELPERS, Options};
@@ -31,6 +31,8 @@ const LOCK_FILE: &str = "evenkeel.lock";
 const CREATING_FILE: &str = "evenkeel.creating";
 /// Work that nobody waits for waits for a seat for so long before it looks again.
 const SEAT_WAIT: Duration = Duration::from_millis(1);
+/// The name under which all threads that merge tell the ballast of a full disk.
+const MERGE: &str = "merge";
 
 type Lock = Option<Arc<dyn File>>;
 

@@ -293,8 +293,7 @@ impl Runs {
         (Ok(Beat::More), true)
     }
 
-    /// A merge has ended, or a piece of it, so there is space. Threads that help sleep where there
-    /// is none.
+    /// A merge has ended, so there is space. Threads that help sleep where there is none.
     fn found_space(&self) {
         if self.merge_full.lock().take().is_some() {
             self.help_event.notify();
@@ -338,10 +337,6 @@ impl Runs {
             Step::End => None,
         };
         let is_there = self.install_piece(job, to.as_deref())?;
-        // What ingest needs has had its space, and not from the ballast.
-        if job.purpose.required && !self.is_short.load(Ordering::SeqCst) {
-            self.found_space();
-        }
         match to.filter(|_| is_there) {
             Some(to) => self.go_on_at(job, &to).map(|()| Beat::More),
             None => Ok(Beat::Idle),
@@ -584,13 +579,11 @@ impl Runs {
     }
 
     /// Whether there is so little space that the ballast was given away: merges to rest wait then
-    /// until it is back, but for those that free space (G4). Once it is back merges go on as if the
-    /// disk had never been full, in pieces as large as ever.
+    /// until it is back, but for those that free space (G4).
     pub fn set_short(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::SeqCst);
         if !is_short {
             self.barren.lock().clear();
-            *self.merge_full.lock() = None;
         }
         self.merge_event.notify();
         self.help_event.notify();

@@ -235,8 +235,6 @@ impl Runs {
     /// The inputs have changed: goes on at `low` with what is left of them.
     pub(super) fn go_on_at(&self, job: &mut MergeJob, low: &[u8]) -> Result<()> {
         job.merger = Some(self.merger_from(job, Some(low))?);
-        // There may be space again, or none any more.
-        job.piece_bytes = self.piece_bytes();
         Ok(())
     }
 

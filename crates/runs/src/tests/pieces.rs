@@ -236,7 +236,6 @@ fn a_merge_ends_on_the_ballast_wherever_the_disk_was_full() {
         let files = disk.paths().iter().filter(|p| p.ends_with(".run")).count();
         assert_eq!(files, runs.state.read().files.len(), "no orphan");
         disk.set_capacity(Some(used + BALLAST));
-        runs.set_short(true);
         while runs.merge_beat().expect("it has the ballast") == Beat::More {}
         assert!(!runs.needs_space());
         assert_eq!(runs.stats(IndexId(1)).run_entries, 40_000);
@@ -244,48 +243,4 @@ fn a_merge_ends_on_the_ballast_wherever_the_disk_was_full() {
         runs.check(IndexId(1)).expect("sound");
     }
     assert!(struck > 10, "{struck} writes");
-}
-
-/// G4: there is space again while a merge that ingest needs has most of its work left. It goes on
-/// as one that never found the disk full; with the ballast given away (and back again) or not.
-#[test]
-fn a_merge_goes_on_in_full_pieces_when_there_is_space() {
-    for is_given in [false, true] {
-        let (sim, runs) = on_a_disk(160_000);
-        let (disk, metrics) = (sim.disk(), &runs.rt.metrics);
-        runs.set_memory(RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 });
-        runs.segment_bytes_set.store(1 << 20, Ordering::Relaxed);
-        let used = disk.used_bytes();
-        disk.set_capacity(Some(used));
-        let error = loop {
-            if let Err(error) = runs.merge_beat() {
-                break error;
-            }
-        };
-        assert_eq!((error.code(), runs.needs_space()), (Code::DiskFull, true));
-        if is_given {
-            disk.set_capacity(Some(used + (256 << 10)));
-            runs.set_short(true);
-            while metrics.get(Metric::MergePieces) < 3 {
-                assert_eq!(runs.merge_beat().expect("it has the ballast"), Beat::More);
-            }
-            assert!(runs.needs_space(), "not from the ballast");
-            disk.set_capacity(None);
-            runs.set_short(false);
-        } else {
-            disk.set_capacity(None);
-            while metrics.get(Metric::MergePieces) < 1 {
-                assert_eq!(runs.merge_beat().expect("there is space"), Beat::More);
-            }
-        }
-        assert!(!runs.needs_space(), "users get no error for it");
-        let small = metrics.get(Metric::MergePieces);
-        assert_eq!(metrics.get(Metric::Merges), 0);
-        while runs.merge_beat().expect("there is space") == Beat::More {}
-        let pieces = metrics.get(Metric::MergePieces) - small;
-        let most = used / (1 << 20) + 2;
-        assert!(metrics.get(Metric::Merges) == 1 && pieces <= most, "{pieces} pieces");
-        assert_eq!(runs.stats(IndexId(1)).run_entries, 160_000);
-        runs.check(IndexId(1)).expect("sound");
-    }
 }
