@@ -327,7 +327,8 @@ impl Txn {
         self.inner.last_key()
     }
 
-    /// Cancels the transaction's waits from another thread: its statement fails with `Cancelled`.
+    /// Cancels the transaction's waits from another thread: its statement fails with `Cancelled`,
+    /// and so do later ones that wait or insert many rows, until `begin_statement`.
     pub fn canceller(&self) -> impl Fn() + Send + Sync + 'static {
         let handle = self.inner.handle();
         move || handle.cancel()

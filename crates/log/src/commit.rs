@@ -10,7 +10,7 @@
 
 use crate::buffer::Chunk;
 use crate::shared::{Event, Shared, notify};
-use evenkeel_base::{Cause, Lsn, Result};
+use evenkeel_base::{Cause, Error, Lsn, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,6 +26,29 @@ enum Turn {
     Lead,
     Wait { event: Arc<Event>, seen: u64, designated: bool },
 }
+/// What a thread leaves that panics while it leads a group or syncs: writes stop, and those who
+/// wait for it hear so. Forgotten at the end of either.
+struct LeftBehind<'s> {
+    shared: &'s Shared,
+    is_lead: bool,
+}
+
+impl Drop for LeftBehind<'_> {
+    fn drop(&mut self) {
+        let s = self.shared;
+        s.rt.health.fail(Error::internal("a thread panicked while it wrote the log"));
+        let fronts = {
+            let mut state = s.state.lock();
+            *(if self.is_lead { &mut state.leading } else { &mut state.syncing }) = false;
+            state.fronts()
+        };
+        s.group_done.iter().for_each(|event| event.notify());
+        s.lead_next.notify();
+        s.sync_free.notify();
+        notify(fronts);
+    }
+}
+
 impl Shared {
     fn reached(&self, lsn: Lsn, goal: Goal) -> bool {
         let position = match goal {
@@ -106,6 +129,7 @@ impl Shared {
 
     /// The leader's work: take the buffer, write, sync, wake.
     fn lead(&self, sync: bool) -> Result<()> {
+        let left = LeftBehind { shared: self, is_lead: true };
         self.rt.step();
         let (group, end) = {
             let mut state = self.state.lock();
@@ -121,6 +145,7 @@ impl Shared {
             true => self.sync_written(),
             false => Ok(()),
         });
+        std::mem::forget(left);
         let (done, fronts, next) = {
             let mut state = self.state.lock();
             state.leading = false;
@@ -170,6 +195,7 @@ impl Shared {
         self.rt.wait_until(&self.sync_free, Cause::LogSync, || {
             !std::mem::replace(&mut self.state.lock().syncing, true)
         });
+        let left = LeftBehind { shared: self, is_lead: false };
         let from = self.durable.load(Ordering::Acquire);
         let to = self.written.load(Ordering::Acquire);
         let result = self.rt.health.check_writable().and_then(|()| {
@@ -183,6 +209,7 @@ impl Shared {
         if result.is_ok() {
             self.durable.fetch_max(to, Ordering::AcqRel);
         }
+        std::mem::forget(left);
         self.state.lock().syncing = false;
         self.sync_free.notify();
         result

@@ -151,10 +151,8 @@ impl Tree {
     /// room for a cell: a longer one if that gains enough, a shorter one if `key` needs it.
     /// (Elsewhere the fences say the prefix.)
     pub(crate) fn fit_prefix_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
-        let page = self.leaf_no(key)?;
         let mut reserved = self.reserve_log_within()?;
-        let mut mtr = self.pages().begin(1)?;
-        let Some(slot) = self.write_node(&mut mtr, page, 0, key)? else { return Ok(false) };
+        let Some((mut mtr, slot)) = self.write_leaf(None, key)? else { return Ok(false) };
         let node = Node::parse(mtr.page(slot))?;
         if node.high().is_some() {
             return Ok(false);
@@ -181,10 +179,8 @@ impl Tree {
         key: &[u8],
         wanted: impl Fn(&Node<'_>, &Compaction) -> bool,
     ) -> Result<bool> {
-        let page = self.leaf_no(key)?;
         let mut reserved = self.reserve_log_within()?;
-        let mut mtr = self.pages().begin(1)?;
-        let Some(slot) = self.write_node(&mut mtr, page, 0, key)? else { return Ok(false) };
+        let Some((mut mtr, slot)) = self.write_leaf(None, key)? else { return Ok(false) };
         let node = Node::parse(mtr.page(slot))?;
         let plan = plan(&*self.trees().commits, &node)?;
         if plan.items.is_empty() || !wanted(&node, &plan) {

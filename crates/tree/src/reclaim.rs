@@ -5,8 +5,9 @@
 //! noted as dead asks for it if no snapshot needs it any more, and an inner node for its children.
 //!
 //! An entry is ready, or it waits for the purge horizon, or for transactions to end, which raises
-//! no event: it is looked at again after a second, however fast the horizon rises. One that waits
-//! keeps nobody from what is ready, and becomes ready when its leaf has lost its last row.
+//! no event: it is looked at again after a second, later where many wait, however fast the horizon
+//! rises. One that waits keeps nobody from what is ready, and becomes ready when its leaf has lost
+//! its last row.
 
 use crate::compact::plan;
 use crate::tree::{Goal, Tree, Trees};
@@ -23,8 +24,10 @@ use std::sync::Arc;
 const QUEUE_MAX: usize = 65_536;
 /// Dead rows in a leaf that make a scan ask for compaction.
 pub(crate) const SCAN_DEAD_MAX: usize = 32;
-/// A leaf whose deletes are undecided is looked at again after this.
+/// A leaf whose deletes are undecided is looked at again after this,
 const OPEN_NS: u64 = 1_000_000_000;
+/// or, so that others have their turn where many are, after this for each entry that waits.
+const OPEN_EACH_NS: u64 = 1_000_000;
 /// Leaves one beat follows to the right of the first.
 const BEAT_LEAVES_MAX: usize = 16;
 
@@ -139,6 +142,11 @@ impl ReclaimQueue {
     /// Takes an entry that is ready.
     fn take(&self, horizon: Lsn, now_ns: u64) -> Option<Entry> {
         self.queue.lock().take(horizon, now_ns)
+    }
+
+    /// How long an entry waits that waits for transactions to end, nanoseconds.
+    fn rest_ns(&self) -> u64 {
+        OPEN_NS.max(self.queue.lock().waiting.len() as u64 * OPEN_EACH_NS)
     }
 
     /// Makes all that waits for transactions to end due now, as the passing of a second does.
@@ -309,7 +317,9 @@ impl Tree {
             }
         } else if plan.kept > 0 {
             Next::Wait(match plan.is_open {
-                true => Until::Decided(self.trees().rt.env.now_ns() + OPEN_NS),
+                true => {
+                    Until::Decided(self.trees().rt.env.now_ns() + self.trees().reclaim.rest_ns())
+                }
                 false => Until::Horizon(plan.youngest),
             })
         } else if node.used_bytes() < node.payload_bytes() / 2 && !alone {

@@ -150,9 +150,14 @@ impl Tree {
         };
         let mut mtr = self.pages().begin(1)?;
         match self.write_node(&mut mtr, page, 0, key) {
+            Ok(slot) => Ok(slot.map(|slot| (mtr, slot))),
             // A hint may lead to a page that was freed.
             Err(_) if hint.is_some() => Ok(None),
-            fixed => Ok(fixed?.map(|slot| (mtr, slot))),
+            Err(error) => {
+                drop(mtr);
+                // And so may the way, while this waited for a frame.
+                if self.leaf_no(key)? == page { Err(error) } else { Ok(None) }
+            }
         }
     }
 

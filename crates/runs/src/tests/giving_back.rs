@@ -63,7 +63,8 @@ fn time_for_what_is_not_written_is_given_back() {
     let pace = &rig.runs.pace;
     pace.ns_per_kib.store(1_000, SeqCst);
     let line = || pace.until_ns.load(SeqCst);
-    let far = rig.runs.now_ns() + 50_000_000;
+    // Long enough from now that it is still ahead when the reservation looks.
+    let far = rig.runs.now_ns() + 190_000_000;
     pace.until_ns.store(far, SeqCst);
     let reserved = rig.runs.reserve(2_048).expect("credit");
     assert_eq!(line(), far + 2_000);
