@@ -345,7 +345,11 @@ impl Pages {
                 self.rt.health.fail(error.clone());
             }
         }
-        self.supply.freed.notify();
+        // With nothing written nothing has changed: who waits for what others write would only wake
+        // itself.
+        if done > 0 {
+            self.supply.freed.notify();
+        }
         if self.supply.is_low() || self.is_shrinking() {
             self.supply.event.notify();
         }

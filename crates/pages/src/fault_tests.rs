@@ -490,6 +490,32 @@ fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
     Ok(())
 }
 
+/// Who flushes pages that another thread is writing sleeps: the time that the device takes does not
+/// say how often it looks.
+#[test]
+fn a_flush_of_pages_sleeps_while_others_write_them() -> Result<()> {
+    let sim = SimEnv::new(5);
+    let rig = Arc::new(rig::create(sim.runtime(), 128, LOG_BYTES)?);
+    let (page, _) = rig.alloc(1, None, 1)?;
+    let frame = rig.pages.translation.get(page).expect("resident");
+    rig.log.wait_durable(rig.log.end())?;
+    // Its copy and itself take seconds.
+    sim.set_device(1_000);
+    let (writer, flusher, before) = (rig.clone(), rig.clone(), sim.switches());
+    let write = move || {
+        assert_eq!(writer.pages.flush_batch(vec![frame], 0).expect("writes"), 1);
+    };
+    let flush = move || {
+        flusher.rt.delay(std::time::Duration::from_millis(50), Cause::Idle);
+        let start = flusher.rt.env.now_ns();
+        flusher.pages.flush_pages(&ranges_of(&[page])).expect("flushes");
+        assert!(flusher.rt.env.now_ns() - start > 1_000_000_000, "it was being written");
+    };
+    sim.run(vec![Box::new(write), Box::new(flush)]);
+    assert!(sim.switches() - before < 10_000, "{} hand-overs", sim.switches() - before);
+    Ok(())
+}
+
 /// A flush of all pages is of those that are dirty when it begins: others may go on writing.
 #[test]
 fn a_flush_of_all_pages_ends_while_others_change_them() -> Result<()> {
