@@ -7,7 +7,7 @@
 //! that is long enough ago; one that a schema change keeps closed leaves it and comes back after as
 //! many changes again.
 
-use crate::statistics::Drawing;
+use crate::statistics::{Drawing, ROWS_DRAWN};
 use crate::store::Store;
 use crate::table::Table;
 use crate::transaction::{Access, Isolation};
@@ -26,6 +26,8 @@ pub(crate) const CHANGES_MIN: u64 = 2_000;
 const SHARE: u64 = 10;
 /// Rows drawn in a beat.
 const BEAT_DRAWS: usize = 4;
+/// The share of the time between two looks over which the draws of one are spread.
+const SPREAD: u32 = 2;
 
 /// What has happened to a table since its keys were looked at.
 pub(crate) struct Changes {
@@ -105,7 +107,15 @@ impl Table {
 #[derive(Default)]
 pub(crate) struct Renewal {
     listed: Mutex<VecDeque<Arc<Table>>>,
-    present: Mutex<Option<(Arc<Table>, Drawing)>>,
+    present: Mutex<Option<Present>>,
+}
+
+/// A table that is being looked at.
+struct Present {
+    table: Arc<Table>,
+    drawing: Drawing,
+    /// Not before this time.
+    next_ns: u64,
 }
 
 impl Store {
@@ -138,8 +148,23 @@ impl Store {
     /// if nothing can be written.
     pub fn next_statistics_in(&self) -> Option<Duration> {
         self.rt.health.check_user().ok()?;
+        if let Some(present) = &*self.renewal.present.lock() {
+            let ns = present.next_ns.saturating_sub(self.rt.env.now_ns());
+            return Some(Duration::from_nanos(ns));
+        }
         let listed = self.renewal.listed.lock();
         listed.iter().map(|table| self.too_early_by(table)).min()
+    }
+
+    /// How long to rest after some draws. A table that is looked at again and again is written to
+    /// all the time: what writers would feel as a slow second is spread over many. One without
+    /// statistics, or others that wait, are worth the haste.
+    fn draws_apart(&self, table: &Table) -> Duration {
+        let is_first = table.changes.age_ns(self.rt.env.now_ns()).is_none();
+        if is_first || !self.renewal.listed.lock().is_empty() {
+            return Duration::ZERO;
+        }
+        self.renew_every / SPREAD / (ROWS_DRAWN / BEAT_DRAWS) as u32
     }
 
     fn too_early_by(&self, table: &Table) -> Duration {
@@ -155,10 +180,7 @@ impl Store {
         if self.rt.health.check_user().is_err() {
             return Ok(Beat::Idle);
         }
-        let present = self.renewal.present.lock().take();
-        let Some((table, drawing)) = present.or_else(|| self.begin_renewal()) else {
-            return Ok(Beat::Idle);
-        };
+        let Some((table, drawing)) = self.take_renewal() else { return Ok(Beat::Idle) };
         let done = self.renew_some(&table, drawing);
         // Holds neither latch nor snapshot.
         match self.pages.take_asked_bytes() {
@@ -167,7 +189,9 @@ impl Store {
         }
         match done {
             Ok(Some(drawing)) => {
-                *self.renewal.present.lock() = Some((table, drawing));
+                let rest = self.draws_apart(&table).as_nanos() as u64;
+                let next_ns = self.rt.env.now_ns() + rest;
+                *self.renewal.present.lock() = Some(Present { table, drawing, next_ns });
                 return Ok(Beat::More);
             }
             Ok(None) => {}
@@ -180,6 +204,17 @@ impl Store {
             Err(e) if !matches!(e.code(), Code::TableMissing | Code::TableBusy) => Err(e),
             _ => Ok(Beat::More),
         }
+    }
+
+    /// The table that is being looked at, or the next; none if nothing is to be done yet.
+    fn take_renewal(&self) -> Option<(Arc<Table>, Drawing)> {
+        let mut present = self.renewal.present.lock();
+        if present.as_ref().is_some_and(|p| p.next_ns > self.rt.env.now_ns()) {
+            return None;
+        }
+        let taken = present.take().map(|p| (p.table, p.drawing));
+        drop(present);
+        taken.or_else(|| self.begin_renewal())
     }
 
     fn begin_renewal(&self) -> Option<(Arc<Table>, Drawing)> {

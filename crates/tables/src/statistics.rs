@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Rows drawn.
-const ROWS_DRAWN: usize = 128;
+pub(crate) const ROWS_DRAWN: usize = 128;
 /// Entries of a group that are counted at most: what is beyond is estimated, which knows no less
 /// than half a block of each run.
 const COUNTED_MAX: u64 = 4096;

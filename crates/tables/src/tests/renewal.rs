@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::renewal::CHANGES_MIN;
+use evenkeel_io::TickingEnv;
 
 /// Longer than any test.
 const MINUTES: Duration = Duration::from_secs(6_000);
@@ -128,4 +129,35 @@ fn renewals_keep_their_distance() {
     // Once writes have stopped nobody waits for that time.
     db.store.rt.health.fail(evenkeel_base::Error::internal("stop"));
     assert_eq!((db.store.next_statistics_in(), beats(&db)), (None, 0));
+}
+
+/// What a look at a table costs is spread over the time until the next one; the first is in haste,
+/// and so is one that others wait for.
+#[test]
+fn draws_keep_their_distance() {
+    let clock = TickingEnv::new(Arc::new(MemEnv::new()), 1_000_000);
+    let db = Db::create(Arc::new(clock), Sizes { renew_every: Duration::from_secs(60), ..SMALL });
+    let table = db.store.create_table("t", &spec()).unwrap();
+    put(&db, &table, 0..2_500);
+    assert!(beats(&db) > 10, "one after the other");
+    put(&db, &table, 2_500..5_000);
+    let wait = || while db.store.next_statistics_in() > Some(Duration::ZERO) {};
+    wait();
+    let mut rests = 0;
+    while db.store.next_statistics_in().is_some() {
+        wait();
+        assert_eq!(db.store.statistics_beat().unwrap(), Beat::More);
+        rests += usize::from(db.store.statistics_beat().unwrap() == Beat::Idle);
+    }
+    assert!(rests >= 30, "{rests}");
+    assert_eq!(renewed(&db), 2);
+
+    put(&db, &table, 5_000..8_000);
+    let other = db.store.create_table("u", &spec()).unwrap();
+    wait();
+    assert_eq!(db.store.statistics_beat().unwrap(), Beat::More);
+    put(&db, &other, 0..2_500);
+    wait();
+    assert!(beats(&db) > 60, "both at once");
+    assert_eq!(renewed(&db), 4);
 }
