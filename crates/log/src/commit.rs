@@ -35,17 +35,13 @@ struct LeftBehind<'s> {
 
 impl Drop for LeftBehind<'_> {
     fn drop(&mut self) {
-        let s = self.shared;
-        s.rt.health.fail(Error::internal("a thread panicked while it wrote the log"));
-        let fronts = {
-            let mut state = s.state.lock();
+        {
+            let mut state = self.shared.state.lock();
             *(if self.is_lead { &mut state.leading } else { &mut state.syncing }) = false;
-            state.fronts()
-        };
-        s.group_done.iter().for_each(|event| event.notify());
-        s.lead_next.notify();
-        s.sync_free.notify();
-        notify(fronts);
+        }
+        // Wakes all who wait for the log.
+        let panicked = Error::internal("a thread panicked while it wrote the log");
+        self.shared.rt.health.fail(panicked);
     }
 }
 

@@ -22,6 +22,8 @@ mod ahead_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
+mod panic_tests;
+#[cfg(test)]
 mod segments_tests;
 #[cfg(test)]
 mod within_tests;

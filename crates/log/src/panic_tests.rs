@@ -1,0 +1,156 @@
+//! A thread that panics while it writes the log, for whatever reason, leaves nobody waiting: the
+//! others get an error.
+
+use crate::log_tests::append;
+use crate::{Log, LogOptions};
+use evenkeel_base::{Cause, Code, Lsn, Result};
+use evenkeel_io::{Env, Event, File, MemEnv, OpenMode, Runtime, Task, Woken};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How many wait when the panic comes: with the leader, for the lead, and behind that one.
+const OTHERS: usize = 3;
+
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    Write,
+    Sync,
+}
+
+/// Panics at one call, once the others wait.
+struct Trap {
+    at: At,
+    armed: AtomicBool,
+    /// The leader is in the call.
+    caught: AtomicBool,
+    waiting: AtomicUsize,
+}
+
+impl Trap {
+    fn step(&self, at: At) {
+        if self.at == at && self.armed.swap(false, SeqCst) {
+            self.caught.store(true, SeqCst);
+            until(|| self.waiting.load(SeqCst) == OTHERS);
+            panic!("as planned");
+        }
+    }
+}
+
+struct Trapped<T: ?Sized>(Arc<T>, Arc<Trap>);
+
+impl File for Trapped<dyn File> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.1.step(At::Write);
+        self.0.write_at(buf, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.1.step(At::Sync);
+        self.0.sync()
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.allocate(offset, len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.punch(offset, len)
+    }
+}
+
+impl Env for Trapped<dyn Env> {
+    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(Trapped(self.0.open(path, mode)?, self.1.clone())))
+    }
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        self.0.list(dir)
+    }
+    fn remove(&self, path: &str) -> Result<()> {
+        self.0.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.0.rename(from, to)
+    }
+    fn create_dir(&self, dir: &str) -> Result<()> {
+        self.0.create_dir(dir)
+    }
+    fn sync_dir(&self, dir: &str) -> Result<()> {
+        self.0.sync_dir(dir)
+    }
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+    fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, cause: Cause) -> Woken {
+        if cause == Cause::LogSync {
+            self.1.waiting.fetch_add(1, SeqCst);
+        }
+        self.0.wait(event, seen, time, cause)
+    }
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
+        self.0.spawn(name, body)
+    }
+}
+
+fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn a_leader_panics(at: At) -> Result<()> {
+    let trap = Arc::new(Trap {
+        at,
+        armed: AtomicBool::new(false),
+        caught: AtomicBool::new(false),
+        waiting: AtomicUsize::new(0),
+    });
+    let mem: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let rt = Runtime::new(Arc::new(Trapped(mem, trap.clone())) as Arc<dyn Env>);
+    let options = LogOptions { log_bytes: 1 << 20, buffer_bytes: 128 << 10, epoch: 1 };
+    let log = Log::create(rt.clone(), options, Lsn(0))?;
+    let (led, with_it) = (append(&log, b"a")?, append(&log, b"b")?);
+    trap.armed.store(true, SeqCst);
+    let (tell, told) = mpsc::channel();
+    let wait = |lsn: Lsn| {
+        let (log, tell) = (log.clone(), tell.clone());
+        std::thread::spawn(move || {
+            let _ = tell.send(log.wait_durable(lsn).err().map(|e| e.code()));
+        })
+    };
+    let leader = wait(led);
+    until(|| trap.caught.load(SeqCst));
+    let mut others = vec![wait(with_it)];
+    for n in 2..=OTHERS {
+        // In this order: each waits for something else.
+        until(|| trap.waiting.load(SeqCst) == n - 1);
+        others.push(wait(append(&log, b"c")?));
+    }
+    assert!(leader.join().is_err(), "it panics");
+    for _ in 0..OTHERS {
+        let code = told.recv_timeout(Duration::from_secs(60)).expect("nobody waits for ever");
+        assert_eq!(code, Some(Code::WritesStopped));
+    }
+    for other in others {
+        other.join().expect("no panic");
+    }
+    assert!(rt.health.is_failed() && !log.is_durable(led));
+    assert_eq!(append(&log, b"d").err().map(|e| e.code()), Some(Code::WritesStopped));
+    Ok(())
+}
+
+#[test]
+fn a_leader_that_panics_leaves_nobody_waiting() -> Result<()> {
+    a_leader_panics(At::Write)?;
+    a_leader_panics(At::Sync)
+}
