@@ -1,6 +1,6 @@
-# make deps | deps-TASK | bench | compare | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
+# make deps | deps-TASK | bench | bars | compare | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
 SHELL := /bin/bash
-.PHONY: deps bench bench-compare compare test test-release plugin install sql profile check docs
+.PHONY: deps bench bench-compare bars compare test test-release plugin install sql profile check docs
 
 deps:
 	@bash scripts/deps.sh
@@ -18,6 +18,12 @@ bench: deps-bench
 bench-compare:
 	@bash scripts/deps.sh compare
 	cargo run --release -p evenkeel-bench-compare -- $(ARGS)
+
+# The acceptance figures of the embedded engine at their full length (hours), beside the control and RocksDB;
+# ARGS="--only io --rounds 1 --seconds 60 --scale 0.2" for less.
+bars:
+	@bash scripts/deps.sh compare
+	python3 scripts/bars.py $(ARGS)
 
 # ENGINE=EVENKEEL beside InnoDB and MyRocks: sysbench, the insert benchmark, DDL under load, restart; a table and
 # out/compare.html. ARGS="--scale 1 --seconds 60" has the sizes of the bars.
