@@ -19,6 +19,8 @@ pub enum Fault {
     UndoStepSkipped,
     /// A snapshot sees commits it must not see.
     ReadTooNew,
+    /// A snapshot taken for a transaction is the oldest one that is held.
+    ReadTooOld,
     /// The last entry of a row operation is not written to its index.
     EntryNotWritten,
     /// Recovery does not rebuild the memtable.
@@ -45,6 +47,7 @@ impl Fault {
         Fault::DelDropped,
         Fault::UndoStepSkipped,
         Fault::ReadTooNew,
+        Fault::ReadTooOld,
         Fault::EntryNotWritten,
         Fault::MemtableNotRebuilt,
         Fault::LockNotTaken,

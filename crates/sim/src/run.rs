@@ -9,7 +9,9 @@ use crate::session::Session;
 use crate::values::{Sizes, table_spec};
 use crate::verify::{Trouble, check_at, check_recovered};
 use crate::world::{Shape, World};
-use evenkeel::{Access, Cause, Database, Durability, Geometry, Isolation, Kind, Options};
+use evenkeel::{
+    Access, Cause, Database, Durability, Error, Geometry, Isolation, Kind, Options, Txn,
+};
 use evenkeel_base::{metrics::Metric, sync::Mutex};
 use evenkeel_io::sim::{
     CrashPolicy, Fault, FaultKind, Session as Thread, SimOptions, When, catch_crash,
@@ -464,7 +466,7 @@ impl Run<'_> {
             let model = world.model.lock().clone();
             let done = world.db.begin(Isolation::RepeatableRead, Access::ReadOnly);
             let done = done.and_then(|mut txn| {
-                let at = txn.take_snapshot()?.0;
+                let at = newest_snapshot(&world, &mut txn)?;
                 Ok(check_at(&mut txn, &world.db, &model, at, true))
             });
             match done {
@@ -555,11 +557,20 @@ fn drop_world(world: (Option<Arc<World>>, Option<Database>)) {
     let _ = catch_unwind(AssertUnwindSafe(|| catch_crash(|| drop(world))));
 }
 
+/// Takes the snapshot of a transaction that has none: it must not be older than what was committed
+/// before (A2).
+fn newest_snapshot(world: &World, txn: &mut Txn) -> Result<u64, Error> {
+    let newest = world.model.lock().last();
+    let at = txn.take_snapshot()?.0;
+    assert!(at >= newest, "a snapshot at {at} misses the commit at {newest}");
+    Ok(at)
+}
+
 /// Holds a snapshot for a while, then reads everything at it.
 pub(crate) fn audit(world: &World, wait: Duration) {
     let begun = world.db.begin(Isolation::RepeatableRead, Access::ReadOnly);
     let done = begun.and_then(|mut txn| {
-        let at = txn.take_snapshot()?.0;
+        let at = newest_snapshot(world, &mut txn)?;
         let (env, never) = (world.sim.env(), Arc::new(Event::new()));
         env.wait(&never, never.now(), Some(wait), Cause::Idle);
         let model = world.model.lock().clone();

@@ -152,12 +152,16 @@ impl Session {
 
     /// Takes the snapshot of a transaction that has one, before a plain read.
     pub fn snapshot(&mut self) -> Result<Option<u64>, Error> {
+        let newest = self.world.model.lock().last();
         let open = self.open();
         if open.level != Isolation::RepeatableRead {
             return Ok(None);
         }
         let at = open.txn.take_snapshot()?.0;
-        assert!(open.at.is_none_or(|before| before == at), "the snapshot moved to {at}");
+        match open.at {
+            Some(before) => assert!(before == at, "the snapshot moved from {before} to {at}"),
+            None => assert!(at >= newest, "a snapshot at {at} misses the commit at {newest}"),
+        }
         open.at = Some(at);
         Ok(Some(at))
     }

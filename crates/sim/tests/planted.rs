@@ -31,6 +31,7 @@ const SESSIONS: Rung = Rung {
 fn rung(fault: Fault) -> Rung {
     match fault {
         Fault::ReadTooNew
+        | Fault::ReadTooOld
         | Fault::EntryNotWritten
         | Fault::LockNotTaken
         | Fault::UniqueNotChecked

@@ -203,9 +203,12 @@ impl Transaction {
     /// `TransactionEnded`.
     pub fn take_snapshot(&mut self) -> Result<Lsn> {
         self.check_open()?;
-        let store = &self.store;
-        let guard = self.snapshot.get_or_insert_with(|| Arc::new(store.txns.snapshot()));
-        Ok(guard.at())
+        let txns = &self.store.txns;
+        let taken = || match evenkeel_base::plant::is(evenkeel_base::plant::Fault::ReadTooOld) {
+            true => txns.oldest_snapshot(),
+            false => txns.snapshot(),
+        };
+        Ok(self.snapshot.get_or_insert_with(|| Arc::new(taken())).at())
     }
 
     /// Begins a statement of several reads: with READ COMMITTED they share one snapshot. A

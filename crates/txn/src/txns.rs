@@ -227,6 +227,17 @@ impl Txns {
         SnapshotGuard { snapshots: self.snapshots.clone(), place, at }
     }
 
+    /// What the oldest snapshot held sees, or of nothing held the present: whole, and too old. The
+    /// planted fault `ReadTooOld` takes it for the present.
+    pub fn oldest_snapshot(&self) -> SnapshotGuard {
+        let at = self.snapshots.horizon();
+        SnapshotGuard {
+            snapshots: self.snapshots.clone(),
+            place: self.snapshots.register_at(at),
+            at,
+        }
+    }
+
     /// The largest commit timestamp in effect.
     pub fn published(&self) -> Lsn {
         self.snapshots.published()
