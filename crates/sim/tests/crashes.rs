@@ -1,7 +1,7 @@
 //! Rung 2 of the ladder: scripts that crash at each change of the disk in turn, and for each crash
 //! the disks that may survive it; each is opened and verified in full.
 
-use evenkeel::{Error, Geometry, Result};
+use evenkeel::{Database, Error, Geometry, Metric, Result};
 use evenkeel_base::Cause;
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::sim::{CrashPolicy, Explore, Explored, SimOptions};
@@ -21,18 +21,31 @@ const T: &str = "num0";
 /// Seeds of each script, and disks that all together must leave, different in their bytes.
 const ROUNDS: u64 = 12;
 const STATES: usize = 10_000;
+/// Rows that a loser has changed.
+const LOST: i64 = 40;
 
-/// Name, one crash point in this many (each seed begins with another one), sizes, rows at the
-/// beginning, body.
-type Scripted = (&'static str, u64, Geometry, i64, Script);
-type Script = fn(&SimEnv, &mut Actor<'_>) -> Result<()>;
+/// What is run, and what it must reach: without that no crash strikes what it is named for.
+struct Script {
+    name: &'static str,
+    /// One crash point in this many: as many seeds try every one of one schedule.
+    stride: u64,
+    geometry: Geometry,
+    /// Rows at the beginning.
+    rows: i64,
+    body: Body,
+    /// Counters at the end of each run without a crash, at least.
+    reaches: &'static [(Metric, u64)],
+}
+
+type Body = fn(&SimEnv, &mut Actor<'_>) -> Result<()>;
 
 fn rest(sim: &SimEnv, ms: u64) {
     let never = Arc::new(Event::new());
     sim.env().wait(&never, never.now(), Some(Duration::from_millis(ms)), Cause::Idle);
 }
 
-/// A disk after some work and a close, or a crash, and its model.
+/// A disk after some work and a close, or a crash, and its model. The crash leaves a transaction
+/// without an outcome, whose undo a checkpoint has saved in part, and a prepared one.
 fn base(rows: i64, geometry: Geometry, closed: bool) -> (SimDisk, Model) {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let model = Mutex::new(Model::default());
@@ -46,29 +59,53 @@ fn base(rows: i64, geometry: Geometry, closed: bool) -> (SimDisk, Model) {
     }
     actor.commit().expect("commit");
     let db = actor.db.clone();
+    let mut loser = Actor::new(db.clone(), &model);
     if closed {
         db.clone().close().expect("close");
     } else {
+        for id in 0..LOST {
+            loser.put(T, id, 8, 700, Some(rows + id)).expect("put");
+            if id == LOST / 2 {
+                db.checkpoint().expect("checkpoint");
+            }
+        }
+        actor.put(T, rows - 1, 8, 30, Some(7_777)).expect("put");
+        actor.delete(T, rows - 2).expect("delete");
+        // Durable, and so is everything before.
+        actor.prepare("base").expect("prepare");
         sim.disk().crash_now();
     }
     let disk = sim.disk().crash(CrashPolicy::KeepAll, 1);
     sim.disk().crash_now();
     sim.stop();
-    let _ = evenkeel_io::sim::catch_crash(|| drop(actor));
+    let _ = evenkeel_io::sim::catch_crash(|| drop((actor, loser)));
     drop(db);
     let model = model.into_inner();
     (disk, model)
 }
 
-fn explore(seed: u64, &(name, stride, geometry, rows, script): &Scripted) -> Explored {
+/// The script has done what it is for.
+fn check_reached(script: &Script, db: &Database) {
+    let stats = db.stats();
+    for (metric, least) in script.reaches {
+        let (name, n) = (metric.name(), stats.get(*metric));
+        assert!(n >= *least, "{name} is {n}: the script does not reach {least}");
+    }
+}
+
+fn explore(seed: u64, script: &Script) -> Explored {
+    let &Script { name, stride, geometry, rows, body, .. } = script;
     let start = base(rows, geometry, name != "recovery");
-    Explore { seed, stride, rounds: 2 }.run(
+    Explore { rounds: 2, ..Explore::nth(seed - 1, stride) }.run(
         &start.0,
         |sim, notes: &Arc<Mutex<Model>>| {
             *notes.lock() = start.1.clone();
             let run = || -> Result<()> {
                 let mut actor = Actor::new(open(sim, geometry)?, notes);
-                script(sim, &mut actor)?;
+                body(sim, &mut actor)?;
+                if !sim.is_crashed() {
+                    check_reached(script, &actor.db);
+                }
                 actor.db.close()
             };
             match run() {
@@ -94,7 +131,7 @@ fn explore(seed: u64, &(name, stride, geometry, rows, script): &Scripted) -> Exp
 }
 
 /// Crash points and states of a script under these seeds, on every core.
-fn explore_all(seeds: Range<u64>, script: &Scripted) -> (u64, BTreeSet<u64>) {
+fn explore_all(seeds: Range<u64>, script: &Script) -> (u64, BTreeSet<u64>) {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new((0, BTreeSet::new()));
     std::thread::scope(|scope| {
@@ -269,43 +306,59 @@ fn two_phases(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.prepare("left")
 }
 
-fn nothing(sim: &SimEnv, _: &mut Actor<'_>) -> Result<()> {
+/// The loser is reverted, the prepared transaction is still there and is decided.
+fn recovery(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    let report = a.db.recovery();
+    assert!(report.losers == 1 && report.rows > 0 && !report.clean, "{report:?}");
     rest(sim, 20);
-    Ok(())
+    a.decide("base", true)
+}
+
+fn scripts() -> Vec<Script> {
+    use Metric::*;
+    let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
+    let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
+    let unlogged = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };
+    let script = |name, stride, geometry, rows, body, reaches| Script {
+        name,
+        stride,
+        geometry,
+        rows,
+        body,
+        reaches,
+    };
+    vec![
+        script("insert", 1, SMALL, 40, inserts, &[(Commits, 12)]),
+        script("bulk", 1, SMALL, 40, bulk, &[(RowsInserted, 400), (Splits, 1)]),
+        script("update and delete", 1, SMALL, 60, updates_and_deletes, &[(RowsDeleted, 20)]),
+        script("page flush and checkpoint", 1, SMALL, 100, checkpoints, &[(Checkpoints, 3)]),
+        script("memtable flush", 2, tiny, 50, flush, &[(MemtableFlushes, 2)]),
+        script("merge", 6, tiny, 50, merge, &[(Merges, 1)]),
+        script("log rotation", 12, SMALL, 20, rotation, &[(WalRotations, 2), (WalRecycled, 1)]),
+        script("add index", 1, SMALL, 100, add_index, &[(BuildWriteBytes, 1)]),
+        script("drop", 1, SMALL, 100, drops, &[(Commits, 2)]),
+        script("large transaction", 1, undo, 100, large_transaction, &[(UndoSpilledBytes, 1)]),
+        script("overflow chains", 2, SMALL, 20, chains, &[(WalBytes, 100_000)]),
+        script("values not logged", 2, unlogged, 20, chains, &[(UnloggedValueBytes, 50_000)]),
+        script("two-phase commit", 1, SMALL, 100, two_phases, &[(Rollbacks, 1)]),
+        script("recovery", 1, SMALL, 300, recovery, &[(RowsReverted, LOST as u64)]),
+    ]
 }
 
 #[test]
 fn scripts_at_every_change() {
-    let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
-    let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
-    let unlogged = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };
-    let scripts: &[Scripted] = &[
-        ("insert", 1, SMALL, 40, inserts),
-        ("bulk", 1, SMALL, 40, bulk),
-        ("update and delete", 1, SMALL, 60, updates_and_deletes),
-        ("page flush and checkpoint", 1, SMALL, 100, checkpoints),
-        ("memtable flush", 2, tiny, 50, flush),
-        ("merge", 5, tiny, 50, merge),
-        ("log rotation", 12, SMALL, 20, rotation),
-        ("add index", 1, SMALL, 100, add_index),
-        ("drop", 1, SMALL, 100, drops),
-        ("large transaction", 1, undo, 100, large_transaction),
-        ("overflow chains", 2, SMALL, 20, chains),
-        ("values not logged", 2, unlogged, 20, chains),
-        ("two-phase commit", 1, SMALL, 100, two_phases),
-        ("recovery", 1, SMALL, 300, nothing),
-    ];
-    // So the seeds together try every one.
-    assert!(scripts.iter().all(|script| script.1 <= ROUNDS));
+    let scripts = scripts();
+    // So the seeds together try every one, of one schedule or several.
+    assert!(scripts.iter().all(|script| ROUNDS.is_multiple_of(script.stride)));
     let var = |name: &str| std::env::var(name).ok();
     let only = var("EVENKEEL_SIM_SCRIPT").unwrap_or_default();
     let number = |name: &str| var(name).and_then(|v| v.parse::<u64>().ok());
     let from = number("EVENKEEL_SIM_FROM").unwrap_or(1);
     let rounds = number("EVENKEEL_SIM_ROUNDS").unwrap_or(if only.is_empty() { ROUNDS } else { 1 });
     let (mut all, mut points) = (BTreeSet::new(), 0);
-    for script in scripts.iter().filter(|s| s.0.contains(&only)) {
+    for script in scripts.iter().filter(|s| s.name.contains(&only)) {
         let (tried, mut states) = explore_all(from..from + rounds, script);
-        println!("{tried:>6} points {:>6} states  {}", states.len(), script.0);
+        println!("{tried:>6} points {:>6} states  {}", states.len(), script.name);
         points += tried;
         all.append(&mut states);
     }

@@ -46,7 +46,7 @@ fn a_load_is_there_in_full_or_not_at_all() {
     let start = base();
     let (mut full, mut none) = (0, 0);
     let counts = Mutex::new((&mut full, &mut none));
-    let explored = Explore { seed: 3, stride: 1, rounds: 2 }.run(
+    let explored = Explore { rounds: 2, ..Explore::new(3) }.run(
         &start,
         |sim, loaded: &Arc<Mutex<bool>>| {
             let run = || -> Result<()> {

@@ -125,7 +125,7 @@ fn nothing_below_what_is_noted_as_dead_is_missed() {
         *skips.lock() += stats.get(Metric::DeadSkips);
     };
     for seed in [5, 6] {
-        let explored = Explore { seed, stride: 7, rounds: 1 }.run(
+        let explored = Explore { stride: 7, first: 1 + seed % 7, ..Explore::new(seed) }.run(
             &start,
             |sim: &SimEnv, promised: &Arc<Mutex<Promised>>| {
                 let run = || -> Result<()> {

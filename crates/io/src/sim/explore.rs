@@ -13,7 +13,10 @@ use std::sync::Arc;
 pub struct Explore {
     /// Decides the schedule of the script and the survivors.
     pub seed: u64,
-    /// Tries one crash point in this many (1: each), beginning where the seed says.
+    /// The first crash point (from 1).
+    pub first: u64,
+    /// From there on one crash point in this many (1: each). As many runs of one seed as this says,
+    /// each beginning one further, try every one.
     pub stride: u64,
     /// Survivors per crash point and policy.
     pub rounds: u64,
@@ -53,7 +56,13 @@ pub struct Explored {
 impl Explore {
     /// Every crash point, one survivor per policy.
     pub fn new(seed: u64) -> Explore {
-        Explore { seed, stride: 1, rounds: 1 }
+        Explore { seed, first: 1, stride: 1, rounds: 1 }
+    }
+
+    /// The `n`-th of a series (from 0) that tries every crash point of one schedule after the other,
+    /// one in `stride` at a time.
+    pub fn nth(n: u64, stride: u64) -> Explore {
+        Explore { first: 1 + n % stride, stride, ..Explore::new(1 + n / stride) }
     }
 
     /// Runs `script` on a copy of `start` for each crash point. It notes in `T` what was promised
@@ -66,7 +75,7 @@ impl Explore {
         check: impl Fn(&SimEnv, &T, Survivor),
     ) -> Explored {
         let mut explored = Explored::default();
-        let mut change = 1 + self.seed % self.stride.max(1);
+        let mut change = self.first;
         loop {
             let disk = start.crash(CrashPolicy::KeepAll, self.seed);
             disk.crash_at_change(change);
