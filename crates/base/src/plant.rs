@@ -35,6 +35,8 @@ pub enum Fault {
     StalePageServed,
     /// An extent is given back while one page of it is in use.
     UsedExtentFreed,
+    /// The mark above the numbers of auto-increment columns is not written.
+    NumbersNotMarked,
 }
 
 impl Fault {
@@ -55,6 +57,7 @@ impl Fault {
         Fault::UndoNotSaved,
         Fault::StalePageServed,
         Fault::UsedExtentFreed,
+        Fault::NumbersNotMarked,
     ];
 }
 

@@ -4,7 +4,7 @@
 use crate::kind::Kind;
 use crate::model::{Effects, Model, Own, Phase, Prepared};
 use crate::schema::describe;
-use crate::values::{B, V, table_spec, whole};
+use crate::values::{B, N, V, table_spec, whole};
 use crate::verify::key_of;
 use evenkeel::{
     Access, Database, Durability, Error, Geometry, Isolation, Options, Result, Txn, Value, ValueRef,
@@ -81,6 +81,23 @@ impl<'a> Actor<'a> {
         let model_key = key_of(&def, id);
         let (txn, own) = self.txn()?;
         txn.table(name)?.upsert(&whole(&def, &key, &row), &[])?;
+        own.set(model_key, Some(row));
+        Ok(())
+    }
+
+    /// Inserts a row into a table that is numbered: above all numbers before.
+    pub fn insert(&mut self, name: &str, id: i64) -> Result<()> {
+        let (def, model) = (self.db.definition(name)?, self.model);
+        let mut row = vec![V::Int(id), V::Null, V::Int(id), V::Null];
+        let (key, model_key) = (Kind::of(name).key(id), key_of(&def, id));
+        let (txn, own) = self.txn()?;
+        let number = txn.table(name)?.insert(&whole(&def, &key, &row))?;
+        let number = number.ok_or_else(|| Error::internal("no number"))?;
+        let mut model = model.lock();
+        let given = model.given(model_key.0);
+        assert!(number > given, "{name} gives the number {number}, behind {given}");
+        model.give(model_key.0, number);
+        row[N] = V::Int(number as i64);
         own.set(model_key, Some(row));
         Ok(())
     }

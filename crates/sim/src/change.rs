@@ -4,7 +4,7 @@ use crate::kind::Kind;
 use crate::model::{Key, Model};
 use crate::session::{Session, Step};
 use crate::values::{
-    B, BASE, Row, U, UNIQUE, V, live, random_row, random_value, short, value_at, whole,
+    B, BASE, N, Row, U, UNIQUE, V, live, random_row, random_value, short, value_at, whole,
 };
 use crate::verify::key_of;
 use evenkeel::{Code, Error, LargeValue, TableDef, TableRef, Value, ValueRef};
@@ -20,6 +20,8 @@ pub struct Target {
     pub id: i64,
     /// Newest commit before the statement.
     pub low: u64,
+    /// Greatest number of a row that was given before the statement.
+    pub given: u64,
     /// Moment of the unsure rows before the statement.
     pub moment: u64,
 }
@@ -38,7 +40,7 @@ impl Target {
     /// The same for another row.
     pub fn with_id(&self, id: i64) -> Target {
         let (name, def) = (self.name.clone(), self.def.clone());
-        Target { name, def, id, low: self.low, moment: self.moment }
+        Target { name, def, id, ..*self }
     }
 }
 
@@ -57,10 +59,13 @@ impl Session {
             0 => self.rng.below(keys / 8 + 1),
             _ => self.rng.below(keys),
         };
-        let low = self.world.model.lock().last();
+        let (low, given) = {
+            let model = self.world.model.lock();
+            (model.last(), model.given(key_of(&def, 0).0))
+        };
         let moment = self.world.unsure.lock().now();
         self.world.op();
-        Some(Target { name, def, id: id as i64, low, moment })
+        Some(Target { name, def, id: id as i64, low, given, moment })
     }
 
     /// Runs one statement that changes rows.
@@ -234,9 +239,35 @@ impl Session {
             }
         });
         match done {
-            Ok(_) => self.inserted("insert", &target, row),
+            Ok(number) => {
+                let row = self.numbered("insert", &target, row, number);
+                self.inserted("insert", &target, row)
+            }
             Err(error) => self.change_failed("insert", &target, &row, &error),
         }
+    }
+
+    /// The row with the number that it was given, if that is known: it lies above all that were
+    /// given before the statement, in this life and before.
+    fn numbered(&self, what: &str, target: &Target, mut row: Row, number: Option<u64>) -> Row {
+        if !target.kind().is_numbered() {
+            assert!(number.is_none(), "{what} gave {number:?} in {}", target.name);
+            return row;
+        }
+        let Some(number) = number else {
+            row[N] = V::Gone;
+            return row;
+        };
+        row[N] = V::Int(number as i64);
+        let tree = self.key(target).0;
+        // Another one after TRUNCATE: its numbers begin again.
+        if tree == key_of(&target.def, 0).0 {
+            let given = target.given;
+            assert!(number > given, "{what} gave {number} in {}, behind {given}", target.name);
+            self.world.events.add("number above all before", u64::from(given > 0));
+        }
+        self.world.model.lock().give(tree, number);
+        row
     }
 
     fn inserted(&mut self, what: &str, target: &Target, row: Row) -> Step {
@@ -262,7 +293,10 @@ impl Session {
         let open = self.open();
         let table = open.txn.table(&target.name);
         match table.and_then(|mut t| t.insert_or_ignore(&whole(&target.def, &key, &row))) {
-            Ok(true) => self.inserted("insert or ignore", &target, row),
+            Ok(true) => {
+                let row = self.numbered("insert or ignore", &target, row, None);
+                self.inserted("insert or ignore", &target, row)
+            }
             Ok(false) => {
                 self.world.events.hit("insert ignored");
                 let none = Error::new(Code::DuplicateKey);
@@ -278,24 +312,26 @@ impl Session {
         self.insert_rows("insert many", &target, n, |mut table, rows| {
             let rows: Vec<Vec<ValueRef<'_>>> =
                 rows.iter().map(|r| r.iter().map(Value::as_ref).collect()).collect();
-            table.insert_many(rows.iter().map(|r| &r[..])).map(|_| ())
+            table.insert_many(rows.iter().map(|r| &r[..]))
         })
     }
 
     fn bulk_load(&mut self, target: Target) -> Step {
         let n = 1 + self.rng.below(60) as i64;
         self.insert_rows("bulk load", &target, n, |mut table, rows| {
-            table.bulk_load(rows).map(|loaded| assert_eq!(loaded, rows.len() as u64))
+            let loaded = table.bulk_load(rows)?;
+            assert_eq!(loaded, rows.len() as u64);
+            Ok(None)
         })
     }
 
-    /// Inserts rows as one statement, in the order of the key.
+    /// Inserts rows as one statement, in the order of the key. `f` tells the number of the first.
     fn insert_rows(
         &mut self,
         what: &'static str,
         target: &Target,
         n: i64,
-        f: impl FnOnce(TableRef<'_>, &[Vec<Value>]) -> Result<(), Error>,
+        f: impl FnOnce(TableRef<'_>, &[Vec<Value>]) -> Result<Option<u64>, Error>,
     ) -> Step {
         let kind = target.kind();
         let mut ids: Vec<i64> = (target.id..target.id + n).collect();
@@ -312,10 +348,11 @@ impl Session {
         let values: Vec<Vec<Value>> = ids.iter().zip(&rows).map(owned).collect();
         let table = self.open().txn.table(&target.name);
         match table.and_then(|table| f(table, &values)) {
-            Ok(()) => {
+            Ok(mut number) => {
                 self.world.events.hit(what);
                 for (id, row) in ids.into_iter().zip(rows) {
                     if self.is_open() {
+                        let row = self.numbered(what, target, row, number.take());
                         self.inserted(what, &target.with_id(id), row)?;
                     }
                 }

@@ -72,6 +72,7 @@ pub const EXPECTED: &[&str] = &[
     "memtable flushed",
     "merge cut by crash",
     "misdirected write refused",
+    "number above all before",
     "old snapshot read in full",
     "opened after a clean close",
     "page read",

@@ -15,7 +15,7 @@ pub enum Kind {
     Pair,
     /// A key too long to cluster on: a hidden id, and the key is a unique index.
     Long,
-    /// No key: a hidden id. Its rows are inserted and read.
+    /// No key: a hidden id. Its rows are inserted and read. The engine numbers them.
     Heap,
 }
 
@@ -46,6 +46,11 @@ impl Kind {
     /// May rows be found by key.
     pub fn has_key(self) -> bool {
         self != Kind::Heap
+    }
+
+    /// Is there a column `n` (behind the values that every table has) that the engine numbers.
+    pub fn is_numbered(self) -> bool {
+        self == Kind::Heap
     }
 
     /// Do scans come in the order of the key.

@@ -67,6 +67,8 @@ pub struct Model {
     pub tables: BTreeMap<String, Table>,
     /// Prepared transactions by id.
     pub prepared: BTreeMap<Vec<u8>, Prepared>,
+    /// By tree the greatest number known to have been given to a row; the next is above it.
+    pub given: BTreeMap<u64, u64>,
 }
 
 fn at(versions: &[Version], cts: u64) -> Option<&Row> {
@@ -92,6 +94,17 @@ impl Model {
     pub fn changes_nothing(&self, effects: &Effects) -> bool {
         let last = self.last();
         effects.iter().all(|(key, row)| self.row_at(*key, last) == row.as_ref())
+    }
+
+    /// The greatest number known to have been given to a row of a tree.
+    pub fn given(&self, tree: u64) -> u64 {
+        self.given.get(&tree).copied().unwrap_or(0)
+    }
+
+    /// A row of a tree was given this number.
+    pub fn give(&mut self, tree: u64, number: u64) {
+        let greatest = self.given.entry(tree).or_default();
+        *greatest = (*greatest).max(number);
     }
 
     /// A commit was acknowledged as durable, so every earlier one is.

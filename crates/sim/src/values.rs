@@ -1,6 +1,7 @@
 //! Values of the simulated tables, and how they go to the engine and come back. Every table has
-//! its key columns, then a, b, u, and then columns that are added, renamed and dropped. A row of
-//! the model holds the values behind the key by column id.
+//! its key columns, then a, b, u, a heap also n, a number that the engine gives, and then columns
+//! that are added, renamed and dropped. A row of the model holds the values behind the key by column
+//! id.
 
 use crate::kind::Kind;
 use evenkeel::{ColumnSpec, ColumnType, IndexSpec, TableDef, TableSpec, Value, ValueRef};
@@ -29,6 +30,8 @@ pub const BASE: usize = 3;
 pub const U: usize = 2;
 /// Place of b among them.
 pub const B: usize = 1;
+/// Place of n, in tables that are numbered.
+pub const N: usize = BASE;
 /// Name of the unique index.
 pub const UNIQUE: &str = "uq_u";
 
@@ -55,13 +58,17 @@ impl V {
 
 /// The definition of a table by its name.
 pub fn table_spec(table: &str) -> TableSpec {
-    Kind::of(table)
+    let kind = Kind::of(table);
+    let spec = kind
         .spec()
         .column(ColumnSpec::new("a", ColumnType::Int32).nullable())
         .column(ColumnSpec::new("b", ColumnType::Text { max: 2_000_000 }).nullable())
-        .column(ColumnSpec::new("u", ColumnType::Int64).nullable())
-        .index(index_spec("by_a"))
-        .index(index_spec(UNIQUE))
+        .column(ColumnSpec::new("u", ColumnType::Int64).nullable());
+    let spec = match kind.is_numbered() {
+        true => spec.column(ColumnSpec::new("n", ColumnType::Int64).auto_increment()),
+        false => spec,
+    };
+    spec.index(index_spec("by_a")).index(index_spec(UNIQUE))
 }
 
 /// Every index there may be; the last one only where texts are short.
@@ -174,12 +181,16 @@ pub struct Sizes {
     pub unique: u64,
 }
 
-/// A random row for the live columns.
+/// A random row for the live columns; what the engine numbers is left to it.
 pub fn random_row(rng: &mut Rng, def: &TableDef, sizes: Sizes) -> Row {
     let mut row = Row::new();
+    let numbered = Kind::of(&def.name).is_numbered();
     for at in live(def).into_iter().flatten() {
         row.resize(at, V::Gone);
-        row.push(random_value(rng, at, sizes));
+        row.push(match numbered && at == N {
+            true => V::Null,
+            false => random_value(rng, at, sizes),
+        });
     }
     row
 }

@@ -1,9 +1,10 @@
 //! Full verification: tables and indexes against the model, both ways, at a snapshot; and which of
 //! the commits whose fate a crash left open are there.
 
+use crate::kind::Kind;
 use crate::model::{Key, Model, Phase};
 use crate::read::{How, InOrder, difference, entries_differ, entries_of, read_index, read_table};
-use crate::values::{Row, U, UNIQUE, V, index_parts};
+use crate::values::{N, Row, U, UNIQUE, V, index_parts};
 use evenkeel::{Access, Code, Database, Direction, Error, Isolation, Range, TableDef, Txn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -136,6 +137,7 @@ pub fn check_recovered(db: &Database, model: &mut Model) -> Result<u64, Trouble>
             model.cut(*cts);
             keep_prepared(db, model);
             check_unique(model, db)?;
+            check_numbers(&read, model)?;
             check_at(&mut txn, db, model, 0, true)?;
             return Ok(lost);
         };
@@ -217,6 +219,30 @@ fn check_unique(model: &Model, db: &Database) -> Result<(), Trouble> {
                 return Err(Trouble::Differs(what));
             }
         }
+    }
+    Ok(())
+}
+
+/// No two rows have one number. The next ones must be above all of them, and above those of rows in
+/// prepared transactions.
+fn check_numbers(read: &[(Arc<TableDef>, InOrder)], model: &mut Model) -> Result<(), Trouble> {
+    model.given.clear();
+    let number = |row: &Row| match row.get(N) {
+        Some(V::Int(n)) => Some(n.unsigned_abs()),
+        _ => None,
+    };
+    for (def, rows) in read.iter().filter(|(def, _)| Kind::of(&def.name).is_numbered()) {
+        let tree = key_of(def, 0).0;
+        let effects = model.prepared.values().flat_map(|p| &p.effects);
+        let waiting = effects.filter(|(key, _)| key.0 == tree).filter_map(|(_, row)| row.as_ref());
+        let rows = rows.iter().map(|(_, row)| row).chain(waiting);
+        let mut numbers: Vec<u64> = rows.filter_map(number).collect();
+        numbers.sort_unstable();
+        if let Some(twice) = numbers.windows(2).find(|two| two[0] == two[1]) {
+            let what = format!("table {}: two rows have n = {}", def.name, twice[0]);
+            return Err(Trouble::Differs(what));
+        }
+        model.given.insert(tree, numbers.last().copied().unwrap_or(0));
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const T: &str = "num0";
+const NUMBERED: &str = "heap0";
 
 /// Seeds of each script, and disks that all together must leave, different in their bytes.
 const ROUNDS: u64 = 12;
@@ -116,9 +117,8 @@ fn explore(seed: u64, script: &Script) -> Explored {
         |sim, notes, which| {
             let mut model = notes.lock().clone();
             let done = open(sim, geometry).map_err(|e: Error| e.to_string()).and_then(|db| {
-                let done = check_recovered(&db, &mut model).map_err(|t| format!("{t:?}"));
-                drop(db);
-                done
+                check_recovered(&db, &mut model).map_err(|t| format!("{t:?}"))?;
+                check_next_number(db, model).map_err(|e| e.to_string())
             });
             if let Err(why) = done {
                 panic!(
@@ -128,6 +128,17 @@ fn explore(seed: u64, script: &Script) -> Explored {
             }
         },
     )
+}
+
+/// A new row of a table that is numbered gets a number above all that survived.
+fn check_next_number(db: Database, model: Model) -> Result<()> {
+    if db.definition(NUMBERED).is_err() {
+        return Ok(());
+    }
+    let model = Mutex::new(model);
+    let mut actor = Actor::new(db, &model);
+    actor.insert(NUMBERED, 1_000)?;
+    actor.rollback()
 }
 
 /// Crash points and states of a script under these seeds, on every core.
@@ -271,6 +282,24 @@ fn drops(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.schema(T, |db| db.drop_table(T))
 }
 
+/// More numbers than the mark in the catalog is raised by at a time.
+fn numbers(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    a.create(NUMBERED)?;
+    for batch in 0..9 {
+        for id in 0..25 {
+            a.insert(NUMBERED, batch * 25 + id)?;
+        }
+        match batch % 3 {
+            0 => a.rollback()?,
+            _ => a.commit()?,
+        }
+        if batch == 5 {
+            a.db.checkpoint()?;
+        }
+    }
+    Ok(())
+}
+
 fn large_transaction(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     for id in 0..60 {
         a.put(T, id, 4, 900, Some(id))?;
@@ -337,6 +366,7 @@ fn scripts() -> Vec<Script> {
         script("log rotation", 12, SMALL, 20, rotation, &[(WalRotations, 2), (WalRecycled, 1)]),
         script("add index", 1, SMALL, 100, add_index, &[(BuildWriteBytes, 1)]),
         script("drop", 1, SMALL, 100, drops, &[(Commits, 2)]),
+        script("numbers", 1, SMALL, 20, numbers, &[(RowsInserted, 225)]),
         script("large transaction", 1, undo, 100, large_transaction, &[(UndoSpilledBytes, 1)]),
         script("overflow chains", 2, SMALL, 20, chains, &[(WalBytes, 100_000)]),
         script("values not logged", 2, unlogged, 20, chains, &[(UnloggedValueBytes, 50_000)]),

@@ -124,6 +124,7 @@ impl Store {
     /// Writes the mark into the catalog; the caller holds its latch. # Errors: `TableMissing`.
     fn log_mark(self: &Arc<Self>, table: &Table, high: u64) -> Result<()> {
         match table.is_gone() {
+            _ if evenkeel_base::plant::is(evenkeel_base::plant::Fault::NumbersNotMarked) => Ok(()),
             true => Err(Error::new(Code::TableMissing).with("table", &table.shape().def.name)),
             false => self.log_counter(table.id(), AUTO_INCREMENT, high),
         }
