@@ -3,9 +3,10 @@
 //! commits can be foretold without having watched: no commit lost, none half there, none that was
 //! never made.
 
-use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
-    ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Options, Result, TableRef, TableSpec,
+    ColumnSpec, ColumnType, Database, Error, Geometry, IndexSpec, Options, Result, TableRef,
+    TableSpec, Txn,
 };
 use evenkeel_io::rng::mix;
 use std::collections::BTreeMap;
@@ -101,6 +102,27 @@ pub fn write(kind: Kind, table: &mut TableRef<'_>, session: i64, n: i64) -> Resu
     Ok(())
 }
 
+/// The last statement of a transaction of a session: its row of the second table is replaced. The
+/// number that the engine gives the new one, above all it gave before.
+///
+/// # Errors
+/// Those of the statements.
+pub fn renumber(txn: &mut Txn, session: i64) -> Result<u64> {
+    let mut table = txn.table(NUMBERS)?;
+    table.delete(&[Int(session)])?;
+    table.insert(&[Int(session), Null])?.ok_or_else(|| Error::internal("no number"))
+}
+
+/// The table whose rows are numbered.
+pub const NUMBERS: &str = "numbers";
+
+fn numbers() -> TableSpec {
+    TableSpec::new()
+        .column(ColumnSpec::new("session", ColumnType::Int64))
+        .column(ColumnSpec::new("number", ColumnType::Int64).auto_increment())
+        .primary_key(&["session"])
+}
+
 /// The table, its first indexes in place.
 pub fn table() -> TableSpec {
     TableSpec::new()
@@ -130,14 +152,16 @@ pub fn options() -> Options {
     })
 }
 
-/// Opens the database of a directory with these sizes, and makes the table if it is missing.
+/// Opens the database of a directory with these sizes, and makes the tables that are missing.
 ///
 /// # Errors
 /// Those of opening.
 pub fn open(dir: &std::path::Path) -> Result<Database> {
     let db = Database::open_with(dir, options())?;
-    if db.tables().is_empty() {
-        db.create_table("t", &table())?;
+    for (name, spec) in [(NUMBERS, numbers()), ("t", table())] {
+        if db.definition(name).is_err() {
+            db.create_table(name, &spec)?;
+        }
     }
     Ok(db)
 }

@@ -204,8 +204,9 @@ fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()
             work::write(kind, &mut txn.table("t")?, session, n + 1_000_000)?;
             txn.rollback_to("s")?;
         }
+        let number = work::renumber(&mut txn, session)?;
         txn.commit()?;
-        say(&format!("A {session} {n}"));
+        say(&format!("A {session} {n} {number}"));
         if n % kind.abort_one_in == 0 {
             let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
             work::write(kind, &mut txn.table("t")?, session, n + 2_000_000)?;
