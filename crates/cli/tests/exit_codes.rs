@@ -1,5 +1,10 @@
 //! The command as a user runs it: exit codes, what goes to stdout, and files left behind.
 
+use evenkeel::ValueRef::{Int, Text};
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Options, TableSpec,
+};
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -109,4 +114,102 @@ fn an_experiment_prints_its_table_and_writes_what_it_is_asked_for() {
     let page = std::fs::read_to_string(dir.path().join("a.html")).expect("written");
     assert!(page.contains("data-chart=\"throughput\"") && !page.contains("http://"));
     assert_eq!(run(dir.path(), &line.replace(" --json a.json --report a.html", "")).1, out);
+}
+
+/// The database `store` with a table of 3,000 rows, whose index has runs; one row holds `NEEDLE`.
+fn fill(dir: &Path) -> Database {
+    let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
+    let options = Options::new().geometry(geometry);
+    let db = Database::open_with(dir.join("store"), options).expect("opens");
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("name", ColumnType::Text { max: 100 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_name", &["name"]));
+    db.create_table("t", &spec).expect("creates");
+    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+    let mut table = txn.table("t").expect("there");
+    for id in 0..3_000 {
+        let name = if id == 1_500 { NEEDLE.to_string() } else { format!("row {id}") };
+        table.insert(&[Int(id), Text(&name)]).expect("inserts");
+    }
+    txn.commit().expect("commits");
+    db
+}
+
+const NEEDLE: &str = "this is the one that will be damaged";
+
+/// Flips a bit of a file, `at` or where the needle lies.
+fn flip(path: &Path, at: Option<usize>) -> usize {
+    let mut bytes = std::fs::read(path).expect("it is there");
+    let find = || bytes.windows(NEEDLE.len()).position(|part| part == NEEDLE.as_bytes());
+    let at = at.or_else(find).expect("it is in there");
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).expect("writes");
+    at
+}
+
+/// Both forms of what a command prints, which end with the same code.
+fn both(dir: &Path, line: &str, wanted: i32) -> (String, Value) {
+    let (code, text, err) = run(dir, line);
+    assert_eq!((code, err.as_str()), (Some(wanted), ""), "{line}: {text}");
+    let (code, json, err) = run(dir, &format!("{line} --json"));
+    assert_eq!((code, err.as_str()), (Some(wanted), ""), "{line} --json: {json}");
+    (text, serde_json::from_str(&json).expect("JSON"))
+}
+
+#[test]
+fn check_and_stat_of_a_clean_database_and_of_none() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let dir = temporary.path();
+    let db = fill(dir);
+    // Another process has it open: this one.
+    for command in ["check", "stat"] {
+        let (text, json) = both(dir, &format!("{command} store"), 2);
+        assert!(text.contains("[DirectoryBusy]"), "{text}");
+        assert_eq!(json["checked"], false, "{json}");
+    }
+    db.close().expect("closes");
+    let (text, json) = both(dir, "check store", 0);
+    assert!(text.contains("1 tables, 3000 rows, 3000 index entries") && text.ends_with("clean\n"));
+    assert_eq!((&json["clean"], &json["checked"]), (&Value::from(true), &Value::from(true)));
+    assert_eq!((&json["rows"], &json["entries"]), (&Value::from(3000), &Value::from(3000)));
+    let (text, json) = both(dir, "stat store", 0);
+    assert!(text.contains("table t: ~") && text.contains("  index by_name: ~"), "{text}");
+    assert_eq!((&json["tables"][0]["name"], &json["page_size"]), (&"t".into(), &4096.into()));
+    assert!(json["tables"][0]["indexes"][0]["runs"].as_u64() > Some(0), "{json}");
+    assert!(json["space_bytes"]["pages"].as_u64() > Some(0), "{json}");
+    for command in ["check", "stat"] {
+        let (text, json) = both(dir, &format!("{command} none"), 2);
+        assert!(text.contains("none: ") && text.contains("[NotADatabase]"), "{text}");
+        assert_eq!((&json["clean"], &json["checked"]), (&false.into(), &false.into()), "{json}");
+    }
+    assert!(!dir.join("none").exists());
+}
+
+#[test]
+fn check_finds_a_flipped_bit_and_says_where() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let dir = temporary.path();
+    fill(dir).close().expect("closes");
+    let pages = dir.join("store/pages/000000.pg");
+    let at = flip(&pages, None);
+    let (text, json) = both(dir, "check store", 1);
+    assert!(text.ends_with("DAMAGED: restore from a backup\n"), "{text}");
+    let place = ["file=pages/000000.pg".to_string(), format!("page={}", at / 4096)];
+    let problems = json["problems"].as_array().expect("a list");
+    let named = |text: &str| place.iter().all(|part| text.contains(part));
+    assert!(named(&text) && problems.iter().any(|p| named(p.as_str().expect("text"))), "{json}");
+    assert_eq!((&json["clean"], &json["checked"]), (&false.into(), &true.into()));
+    // Whole again, and one of an index.
+    flip(&pages, Some(at));
+    both(dir, "check store", 0);
+    let runs = std::fs::read_dir(dir.join("store/runs")).expect("there").flatten();
+    let run = runs.map(|entry| entry.path()).max_by_key(|p| p.metadata().map_or(0, |m| m.len()));
+    let run = run.expect("a run");
+    flip(&run, Some(100));
+    let (text, json) = both(dir, "check store", 1);
+    let place = format!("file=runs/{}", run.file_name().expect("a name").display());
+    assert!(text.contains(&place) && text.contains("index=by_name"), "{place} in\n{text}");
+    assert!(json["problems"].to_string().contains(&place), "{json}");
 }
