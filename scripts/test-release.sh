@@ -4,7 +4,7 @@ cd "$(dirname "$0")/.."
 source scripts/rungs.sh
 
 # cargo-deny takes minutes to build, so only this ladder installs it; `make test` runs it where it
-# is there, and its licence rule is also in `cargo xtask tidy`.
+# is there, and its rules for licences and sources are also in `cargo xtask tidy`.
 command -v cargo-deny >/dev/null || rung 0-cargo-deny cargo install --quiet --locked cargo-deny
 rung 0-licences cargo deny --offline check licenses bans sources
 bash scripts/deps.sh compare

@@ -11,7 +11,7 @@ rung 0-lints cargo clippy --quiet --workspace --all-targets -- -D warnings
 if command -v cargo-deny >/dev/null; then
     rung 0-licences cargo deny --offline check licenses bans sources
 else
-    echo "== rung 0-licences skipped: cargo-deny is not installed; tidy has checked the licences"
+    echo "== rung 0-licences skipped: cargo-deny is not installed; tidy has checked licences and sources"
 fi
 rung 1-tests cargo test --quiet --workspace --no-fail-fast --exclude evenkeel-sim
 # Seeds, events and states are printed; EVENKEEL_SIM_SEEDS and EVENKEEL_SIM_ROUNDS say how many.

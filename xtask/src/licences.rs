@@ -1,6 +1,8 @@
-//! The licences of all dependencies, from `cargo metadata`. `cargo deny` says the same and more,
-//! but takes minutes to install; this runs everywhere.
+//! The licences of all dependencies, from `cargo metadata`, and where they come from, from every
+//! `Cargo.lock`. `cargo deny` says the same and more, but takes minutes to install; this runs
+//! everywhere.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,8 +10,49 @@ use std::process::Command;
 const ALLOWED: &[&str] =
     &["MIT", "BSD-2-Clause", "BSD-3-Clause", "Zlib", "ISC", "Unicode-3.0", "Unlicense", "0BSD"];
 
-/// Packages whose licence is not allowed.
+/// Each is of a workspace of its own.
+const LOCKS: &[&str] = &["Cargo.lock", "crates/bench-compare/peers/Cargo.lock", "fuzz/Cargo.lock"];
+
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Packages whose licence or source is not allowed.
 pub fn check(root: &Path) -> Vec<String> {
+    let mut problems = licences(root);
+    for lock in LOCKS {
+        match fs::read_to_string(root.join(lock)) {
+            Ok(text) => problems.extend(bad_sources(lock, &text)),
+            Err(error) => problems.push(format!("{lock}: {error}")),
+        }
+    }
+    problems
+}
+
+/// Packages of a `Cargo.lock` that are neither ours nor of crates.io with a checksum.
+fn bad_sources(lock: &str, text: &str) -> Vec<String> {
+    let mut bad = Vec::new();
+    for package in text.split("[[package]]").skip(1) {
+        let field = |name: &str| {
+            let mut lines = package.lines();
+            lines.find_map(|l| l.strip_prefix(name)?.strip_prefix(" = \"")?.strip_suffix('"'))
+        };
+        let name = field("name").unwrap_or("?");
+        match field("source") {
+            // Found by its path.
+            None if name.starts_with("evenkeel") || name == "xtask" => {}
+            None => bad.push(format!("{lock}: {name} is of a path, and not one of ours")),
+            Some(source) if source != REGISTRY => {
+                bad.push(format!("{lock}: {name} comes from {source}, not from crates.io"));
+            }
+            Some(_) if field("checksum").is_none() => {
+                bad.push(format!("{lock}: {name} has no checksum"));
+            }
+            Some(_) => {}
+        }
+    }
+    bad
+}
+
+fn licences(root: &Path) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(root)
@@ -56,5 +99,27 @@ mod tests {
         let text = r#"{"packages":[{"name":"a","version":"1","id":"x","license":"Apache-2.0"},
             {"name":"b","version":"1","id":"y","license":"MIT"}]}"#;
         assert_eq!(bad_packages(text).len(), 1);
+    }
+
+    #[test]
+    fn sources_other_than_crates_io_are_refused() {
+        let package = |name: &str, rest: &str| {
+            format!("[[package]]\nname = \"{name}\"\nversion = \"1.0.0\"\n{rest}\n")
+        };
+        let from = |source: &str| format!("source = \"{source}\"\nchecksum = \"00ff\"\n");
+        let text = [
+            "version = 4\n".to_string(),
+            package("evenkeel-io", "dependencies = [\n \"good\",\n]\n"),
+            package("good", &from(REGISTRY)),
+            package("mirror", &from("registry+https://example.org/index")),
+            package("branch", "source = \"git+https://example.org/branch?rev=1#1\"\n"),
+            package("vendored", ""),
+            package("unsigned", &format!("source = \"{REGISTRY}\"\n")),
+        ];
+        let found = bad_sources("Cargo.lock", &text.concat());
+        let named = |name: &str| found.iter().any(|line| line.contains(&format!(" {name} ")));
+        assert!(["mirror", "branch", "vendored", "unsigned"].iter().all(|n| named(n)), "{found:?}");
+        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(bad_sources("Cargo.lock", &text[..3].concat()), Vec::<String>::new());
     }
 }
