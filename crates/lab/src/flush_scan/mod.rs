@@ -135,19 +135,17 @@ fn scanned_row(setup: &Setup, scanned: &Scanned, scan: Scan) -> Vec<Option<f64>>
 
 fn ours_row(setup: &Setup, ours: &ours::Ours, built: &ours::Built) -> Vec<Option<f64>> {
     let before = median(&ours.done[..setup.before_s as usize]);
-    let seconds = built.bytes as f64 / setup.disk_bytes_per_sec as f64;
+    let seconds = ours.ddl_s.unwrap_or(setup.shown_s as f64);
     let worst = worst(&ours.done, setup.before_s, seconds);
     let hold = setup.hold_ns + ours.looks_most * setup.step_ns;
-    // What a page costs that becomes dirty or clean; those of the build do each once.
-    let each = ours.looks as f64 / (ours.joined + ours.flushed).max(1) as f64;
     vec![
-        Some((2.0 * each * built.pages as f64).round()),
+        Some(ours.build_looks as f64),
         Some(built.pages as f64),
         None,
         None,
         None,
         Some(hold as f64 / SECOND),
-        Some(seconds),
+        ours.ddl_s,
         Some(built.bytes as f64),
         Some(before),
         Some(worst),
@@ -185,7 +183,7 @@ pub fn run(setup: &Setup) -> Result<Outcome> {
         policies.push(Policy { name: name.into(), values });
     }
     let built = ours::build(setup.own * setup.page_bytes, setup.seed)?;
-    let ours = ours::run(setup, setup.shown_s);
+    let ours = ours::run(setup, setup.shown_s, &built);
     rates.push(Line::each(OURS, SCANS.len(), 1.0, counts(&ours.done)));
     policies.push(Policy { name: OURS.into(), values: ours_row(setup, &ours, &built) });
     let mut settings = setup.settings();

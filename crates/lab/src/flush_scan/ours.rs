@@ -1,11 +1,15 @@
 //! What replaces the flush list: the engine's own buckets of dirty pages, driven at the same size
 //! by the same writers, and the engine's own index build, which dirties one page: the catalog's.
+//!
+//! A build in the pool: its runs go to the disk that the page cleaner uses, in beats that ask the
+//! engine's governor; then its pages join the buckets, are written at once, and leave them.
 
 use super::setup::Setup;
 use evenkeel::{ColumnSpec, ColumnType, Database, IndexSpec, Metric, Options, TableSpec, Value};
 use evenkeel_base::{Lsn, Result, TreeId};
 use evenkeel_io::sim::SimOptions;
-use evenkeel_io::{Rng, SimDisk, SimEnv};
+use evenkeel_io::{Class, Governor, PriorityGovernor, Rng, SimDisk, SimEnv};
+use evenkeel_log::Limits;
 use evenkeel_pages::dirty::{Dirty, Surroundings};
 use evenkeel_pages::pacer::Pacer;
 use evenkeel_pages::pacing::{Quota, TICK_NS};
@@ -13,10 +17,16 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 const SECOND: u64 = 1_000_000_000;
-/// The cleaner writes a batch this often.
-const BATCH_NS: u64 = 10_000_000;
+/// A cleaner to which nothing is issued looks again after so long.
+const IDLE_NS: u64 = 10_000_000;
+/// Bytes of a beat of background work.
+const BEAT_BYTES: u64 = 1 << 20;
 /// Tables the dirty pages belong to.
 const TREES: u64 = 16;
+/// The tree of the catalog's pages.
+const CATALOG: TreeId = TreeId(TREES as u32 + 1);
+/// That of a frame whose page is clean again before the cleaner came by.
+const CLEAN: TreeId = TreeId(0);
 /// Bytes of a row of the indexed table that its index holds: a number and the primary key.
 const ENTRY_BYTES: u64 = 20;
 
@@ -77,13 +87,28 @@ pub struct Ours {
     pub joined: u64,
     /// Pages flushed.
     pub flushed: u64,
+    /// Entries looked at when the pages of the build joined and left.
+    pub build_looks: u64,
+    /// From the first byte of the build that is written to the last page; none: not in this time.
+    pub ddl_s: Option<f64>,
 }
+
+type Pages = Vec<(u64, u32)>;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
+    /// A writer has done the rest of its transaction.
     Body,
+    /// The cleaner looks.
     Batch,
-    Written(Vec<(u64, u32)>),
+    /// A batch of the cleaner is on the disk.
+    Written(Pages),
+    /// The build asks whether it may go on.
+    Build,
+    /// It writes so many bytes.
+    Run(u64),
+    /// Its pages are on the disk.
+    Built(Pages),
 }
 
 struct Pool<'a> {
@@ -92,11 +117,18 @@ struct Pool<'a> {
     rng: Rng,
     quota: Quota,
     pacer: Pacer,
-    end: Lsn,
+    limits: Limits,
+    governor: PriorityGovernor,
+    around: Surroundings,
+    /// By how much a transaction is delayed because the log is old.
+    delay_ns: u64,
     /// The tree of each page ever dirty; its number serves as frame.
     trees: Vec<TreeId>,
-    draining: Vec<(u64, u32)>,
+    draining: Pages,
     mutex_free: u64,
+    disk_free: u64,
+    /// What the build has to write yet: bytes of runs, then pages.
+    build: Built,
     ours: Ours,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
@@ -113,12 +145,19 @@ impl Pool<'_> {
         (self.mutex_free, result)
     }
 
-    fn join(&mut self) {
-        self.end.0 += self.setup.tx_log_bytes / self.setup.pages_per_tx;
-        let tree = TreeId(self.rng.below(TREES) as u32 + 1);
-        self.dirty.join(self.end, self.trees.len() as u32, tree);
+    fn join(&mut self, tree: TreeId) -> (u64, u32) {
+        let (end, frame) = (self.around.end, self.trees.len() as u32);
+        self.dirty.join(end, frame, tree);
         self.trees.push(tree);
         self.ours.joined += 1;
+        (self.dirty.bucket_of(end), frame)
+    }
+
+    /// A page of one of the tables becomes dirty.
+    fn change(&mut self) {
+        self.around.end.0 += self.setup.tx_log_bytes / self.setup.pages_per_tx;
+        let tree = TreeId(self.rng.below(TREES) as u32 + 1);
+        self.join(tree);
     }
 
     fn at(&mut self, time: u64, event: Event) {
@@ -126,72 +165,150 @@ impl Pool<'_> {
         self.events.push(Reverse((time, self.number, event)));
     }
 
+    /// When the disk, which has one queue, has written so many bytes.
+    fn disk(&mut self, time: u64, class: Class, bytes: u64) -> u64 {
+        self.disk_free = self.disk_free.max(time) + bytes * SECOND / self.setup.disk_bytes_per_sec;
+        let end = self.disk_free + self.setup.io_ns;
+        self.governor.report(class, 1, bytes, end - time);
+        end
+    }
+
     fn body(&mut self, time: u64) {
         let mut end = time;
         for _ in 0..self.setup.pages_per_tx {
-            end = self.locked(time, Pool::join).0;
+            end = self.locked(time, Pool::change).0;
         }
         let second = (end / SECOND) as usize;
         if self.ours.done.len() <= second {
             self.ours.done.resize(second + 1, 0);
         }
         self.ours.done[second] += 1;
-        let next = end + self.setup.tx_ns / 2 + self.rng.below(self.setup.tx_ns);
-        self.at(next, Event::Body);
+        let takes = self.setup.tx_ns / 2 + self.rng.below(self.setup.tx_ns) + self.delay_ns;
+        self.at(end + takes, Event::Body);
     }
 
-    fn batch(&mut self, time: u64, frames: u64, log_bytes: u64) {
+    fn tick(&mut self, time: u64) {
+        let tick = |pool: &mut Self| {
+            let around = pool.around;
+            pool.pacer.tick(time, around, &pool.dirty, &pool.quota)
+        };
+        let tick = self.locked(time, tick).1;
+        let delay = self.limits.delay(tick.load.age_bytes, self.setup.tx_log_bytes);
+        self.delay_ns = delay.map_or(0, |delay| delay.as_nanos() as u64);
+    }
+
+    /// A beat of the cleaner.
+    fn batch(&mut self, time: u64) {
         if self.pacer.next_in(time).is_none() {
-            let around = Surroundings { end: self.end, log_bytes, frames, supply_pages: 0 };
-            self.locked(time, |pool| pool.pacer.tick(time, around, &pool.dirty, &pool.quota));
+            self.tick(time);
         }
-        let most = (self.setup.disk_pages_per_sec() * BATCH_NS / SECOND).max(1);
-        let mut wanted = self.quota.take(most, most, time);
+        let most = (BEAT_BYTES / self.setup.page_bytes).max(1);
+        let wanted = self.quota.take(most, most, time);
         let mut taken = Vec::new();
-        while wanted > 0 {
+        while (taken.len() as u64) < wanted {
             if self.draining.is_empty() {
                 let found = self.locked(time, |pool| pool.dirty.take_below(u64::MAX)).1;
                 let Some((bucket, frames)) = found else { break };
                 self.draining = frames.into_iter().map(|frame| (bucket, frame)).collect();
             }
-            taken.extend(self.draining.pop());
-            wanted -= 1;
+            let next = self.draining.pop();
+            taken.extend(next.filter(|(_, frame)| self.trees[*frame as usize] != CLEAN));
         }
-        self.at(time + self.setup.io_ns, Event::Written(taken));
-        self.at(time + BATCH_NS, Event::Batch);
+        if taken.is_empty() {
+            return self.at(time + IDLE_NS, Event::Batch);
+        }
+        let bytes = taken.len() as u64 * self.setup.page_bytes;
+        // Required, as the engine's page cleaner says: granted at once.
+        self.governor.grant(Class::Checkpoint, bytes, true, time);
+        let end = self.disk(time, Class::Checkpoint, bytes);
+        self.at(end, Event::Written(taken));
+        let next = self.quota.next_in(most, end).unwrap_or(0).min(IDLE_NS);
+        self.at(end + next, Event::Batch);
     }
 
-    fn written(&mut self, time: u64, pages: &[(u64, u32)]) {
+    fn leave(&mut self, time: u64, pages: &[(u64, u32)]) {
         for (bucket, frame) in pages {
-            let tree = self.trees[*frame as usize];
+            let tree = std::mem::replace(&mut self.trees[*frame as usize], CLEAN);
             self.locked(time, |pool| pool.dirty.leave(*bucket, tree));
             self.ours.flushed += 1;
         }
     }
+
+    /// The build asks for its next beat; with its runs on the disk it changes pages of the catalog,
+    /// which are written at once, as by a checkpoint.
+    fn build(&mut self, time: u64) {
+        let part = self.build.bytes.min(BEAT_BYTES);
+        if part > 0 {
+            let pause = self.governor.grant(Class::Ddl, part, false, time);
+            return self.at(time + pause, Event::Run(part));
+        }
+        let looks = self.dirty.looks().all;
+        let pages = (0..self.build.pages).map(|_| self.locked(time, |p| p.join(CATALOG)).1);
+        let pages: Pages = pages.collect();
+        self.ours.build_looks += self.dirty.looks().all - looks;
+        let bytes = self.build.pages * self.setup.page_bytes;
+        self.governor.grant(Class::Checkpoint, bytes, true, time);
+        let end = self.disk(time, Class::Checkpoint, bytes);
+        self.at(end, Event::Built(pages));
+    }
+
+    fn built(&mut self, time: u64, pages: &[(u64, u32)]) {
+        let looks = self.dirty.looks().all;
+        self.leave(time, pages);
+        self.ours.build_looks += self.dirty.looks().all - looks;
+        let began = self.setup.before_s * SECOND;
+        self.ours.ddl_s = Some((self.mutex_free.max(time) - began) as f64 / SECOND as f64);
+    }
+
+    fn happens(&mut self, time: u64, event: Event) {
+        match event {
+            Event::Body => self.body(time),
+            Event::Batch => self.batch(time),
+            Event::Written(pages) => self.leave(time, &pages),
+            Event::Build => self.build(time),
+            Event::Run(part) => {
+                self.build.bytes -= part;
+                let end = self.disk(time, Class::Ddl, part);
+                self.at(end, Event::Build);
+            }
+            Event::Built(pages) => self.built(time, &pages),
+        }
+    }
 }
 
-/// The same writers on the engine's buckets for so many seconds.
-pub fn run(setup: &Setup, seconds: u64) -> Ours {
+/// Nothing is dirty yet.
+fn pool<'a>(setup: &'a Setup, build: &Built) -> Pool<'a> {
     // A log whose target age is reached when all these pages are dirty: the cleaner must keep up.
     let per_page = setup.tx_log_bytes / setup.pages_per_tx;
     let log_bytes = setup.pages * per_page / 3 * 8;
     let frames = setup.pages / 2 * 3;
-    let mut pool = Pool {
+    Pool {
         setup,
         dirty: Dirty::new(log_bytes),
         rng: Rng::new(setup.seed ^ 0x0bc5),
         quota: Quota::default(),
         pacer: Pacer::default(),
-        end: Lsn::ZERO,
+        limits: Limits::of_log(log_bytes),
+        governor: PriorityGovernor::default(),
+        around: Surroundings { end: Lsn::ZERO, log_bytes, frames, supply_pages: 0 },
+        delay_ns: 0,
         trees: Vec::new(),
         draining: Vec::new(),
         mutex_free: 0,
+        disk_free: 0,
+        build: *build,
         ours: Ours::default(),
         events: BinaryHeap::new(),
         number: 0,
-    };
+    }
+}
+
+/// The same writers on the engine's buckets for so many seconds, and from `before_s` on a build that
+/// writes what this one did.
+pub fn run(setup: &Setup, seconds: u64, build: &Built) -> Ours {
+    let mut pool = pool(setup, build);
     for _ in 0..setup.pages {
-        pool.join();
+        pool.change();
     }
     pool.ours.joined = 0;
     let before = pool.dirty.looks().all;
@@ -200,15 +317,12 @@ pub fn run(setup: &Setup, seconds: u64) -> Ours {
         pool.at(first, Event::Body);
     }
     pool.at(TICK_NS, Event::Batch);
+    pool.at(setup.before_s * SECOND, Event::Build);
     while let Some(Reverse((time, _, event))) = pool.events.pop() {
         if time >= seconds * SECOND {
             break;
         }
-        match event {
-            Event::Body => pool.body(time),
-            Event::Batch => pool.batch(time, frames, log_bytes),
-            Event::Written(pages) => pool.written(time, &pages),
-        }
+        pool.happens(time, event);
     }
     pool.ours.looks = pool.dirty.looks().all - before;
     pool.ours.looks_most = pool.dirty.looks().most;

@@ -2,7 +2,7 @@
 //! pins.
 
 use super::list::{Fix, FlushList};
-use super::ours;
+use super::ours::{self, Built};
 use super::policies::{Scan, Scanner};
 use super::setup::Setup;
 use super::world::World;
@@ -138,11 +138,32 @@ fn a_build_by_the_engine_writes_its_index_and_no_page_of_it() {
     assert!(two.pages < one.pages + 16, "pages do not grow with the index: {one:?} {two:?}");
 }
 
+/// What is compared with the scans is a run in which the index is built: its runs share the disk
+/// with the cleaner, its pages join and leave, and users hardly notice.
+#[test]
+fn the_build_of_ours_shares_the_disk_with_the_cleaner() {
+    let setup = Setup { before_s: 1, ..Setup::new(10, 2) };
+    let quiet = ours::run(&setup, 4, &Built::default());
+    // Of two seconds of this disk the cleaner needs three quarters.
+    let built = Built { rows: 0, bytes: setup.disk_bytes_per_sec / 2, pages: 3 };
+    let built_in = ours::run(&setup, 4, &built);
+    assert_eq!(built_in.build_looks, 2 * 2 * built.pages, "two counters, each page in and out");
+    let alone = built.bytes as f64 / setup.disk_bytes_per_sec as f64;
+    let took = built_in.ddl_s.expect("it ended");
+    assert!(took > 1.5 * alone && took < 3.0, "{took} s for what takes {alone} s alone");
+    assert_eq!(quiet.ddl_s.map(|s| s < 0.01), Some(true), "nothing to write");
+    let behind = quiet.flushed - built_in.flushed;
+    assert!(behind < quiet.flushed / 10, "the cleaner is {behind} of {} behind", quiet.flushed);
+    let least = |ours: &ours::Ours| ours.done[1..].iter().copied().min();
+    assert!(least(&built_in) > least(&quiet).map(|n| n * 9 / 10), "{:?}", built_in.done);
+}
+
 #[test]
 fn buckets_look_at_the_same_few_entries_however_many_pages_are_dirty() {
     let one = Setup { writers: 16, ..Setup::new(400, 2) };
     let two = Setup { pages: 2 * one.pages, ..one.clone() };
-    let (one, two) = (ours::run(&one, 4), ours::run(&two, 4));
+    let none = Built::default();
+    let (one, two) = (ours::run(&one, 4, &none), ours::run(&two, 4, &none));
     assert!(one.flushed > 0 && two.flushed > 0, "{one:?}");
     let per_page = |o: &ours::Ours| o.looks as f64 / (o.joined + o.flushed) as f64;
     assert!(per_page(&one) < 3.0 && per_page(&two) < 3.0, "{} {}", per_page(&one), per_page(&two));
