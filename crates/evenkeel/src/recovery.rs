@@ -11,6 +11,7 @@
 
 use crate::checkpoint::{SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
 use crate::second_pass;
+use crate::superfile::SUPER_FILE;
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{Superblock, decode_part, decode_sections};
@@ -100,6 +101,11 @@ impl Replay for FirstPass<'_> {
     }
 }
 
+/// Names the file that says where it should be.
+fn checkpoint_missing(at: Lsn) -> Error {
+    Error::new(Code::CheckpointMissing).with("file", SUPER_FILE).with("lsn", at)
+}
+
 impl FirstPass<'_> {
     /// Takes the parts of the checkpoint that the superblock names, which begins exactly there:
     /// another one belongs to another redo position. Later ones did not count yet.
@@ -111,7 +117,8 @@ impl FirstPass<'_> {
         }
         let (part, parts, bytes) = decode_part(body)?;
         if part != next {
-            return Err(Error::new(Code::CheckpointMissing).with("part", part).with("of", parts));
+            let error = checkpoint_missing(self.checkpoint).with("part", part).with("of", parts);
+            return Err(error);
         }
         self.parts_expected = parts;
         self.parts.push(bytes.to_vec());
@@ -158,7 +165,7 @@ impl Recovery<'_> {
 
     fn restore_checkpoint(&self, first: &FirstPass<'_>) -> Result<()> {
         if first.parts_expected == 0 || first.parts.len() as u64 != first.parts_expected {
-            return Err(Error::new(Code::CheckpointMissing).with("lsn", first.checkpoint));
+            return Err(checkpoint_missing(first.checkpoint));
         }
         let bytes = first.parts.concat();
         for (id, section) in decode_sections(&bytes)? {

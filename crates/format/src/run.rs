@@ -156,7 +156,7 @@ pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
     let damaged = |why: &str| {
         let error = Error::new(Code::RunDamaged)
             .with("file", format_args!("runs/{:08}.run", id.file))
-            .with("position", id.position);
+            .with("offset", id.position);
         match id.kind {
             // It is of all indexes in the file.
             EnvelopeKind::Footer => error.with("why", why),

@@ -94,19 +94,20 @@ pub(crate) fn read_headers(rt: &Runtime, from: Option<Lsn>) -> Result<Vec<Segmen
         let file = rt.env.open(&path, OpenMode::READ)?;
         let mut bytes = vec![0; SEGMENT_HEADER];
         file.read_at(&mut bytes, 0)?;
-        let header = SegmentHeader::decode(&bytes).map_err(|e| e.with("file", &path))?;
-        let damaged = |why| Error::new(Code::LogDamaged).with("file", &path).with("why", why);
+        let at = |error: Error, offset: u64| error.with("file", &path).with("offset", offset);
+        let header = SegmentHeader::decode(&bytes).map_err(|e| at(e, 0))?;
+        let damaged = |offset, why| at(Error::new(Code::LogDamaged), offset).with("why", why);
         if header.database != rt.database() {
-            return Err(Error::new(Code::OtherDatabase)
-                .with("file", &path)
+            return Err(at(Error::new(Code::OtherDatabase), 0)
                 .with("found", format_args!("{:016x}", header.database.0))
                 .with("database", format_args!("{:016x}", rt.database().0)));
         }
         if header.number != number {
-            return Err(damaged("its header has another number"));
+            return Err(damaged(0, "its header has another number"));
         }
-        if file.len()? < header.file_bytes() {
-            return Err(damaged("the file is too short"));
+        let len = file.len()?;
+        if len < header.file_bytes() {
+            return Err(damaged(len, "the file is too short"));
         }
         if let Some(next) = headers.last()
             && (next.number != number + 1 || next.first_block != header.end_block())

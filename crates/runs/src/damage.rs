@@ -52,8 +52,8 @@ impl DamagedFile {
         gone: HashSet<IndexId>,
     ) -> DamagedFile {
         let mut error = Error::new(Code::RunDamaged).with("file", path(number));
-        if let Some(position) = cause.context("position") {
-            error = error.with("position", position);
+        if let Some(offset) = cause.context("offset") {
+            error = error.with("offset", offset);
         }
         let why = cause.context("why").unwrap_or(cause.code().text());
         let error = error.with("why", format_args!("list of its parts: {why}"));

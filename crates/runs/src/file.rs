@@ -78,16 +78,21 @@ impl RunFile {
         self.file.len()
     }
 
+    fn at(&self, error: Error, offset: u64) -> Error {
+        error.with("file", path(self.number)).with("offset", offset)
+    }
+
     /// Reads the trailer; also gives the length of the file.
     fn trailer(&self) -> Result<(Trailer, u64)> {
         let len = self.len()?;
         let align = IO_ALIGN as u64;
         let Some(last) = len.checked_sub(align).filter(|_| len.is_multiple_of(align)) else {
-            return Err(Error::new(Code::ReadShort).with("file", path(self.number)));
+            return Err(self.at(Error::new(Code::ReadShort), len));
         };
         let (buf, _) = self.read(last, IO_ALIGN)?;
-        let trailer = Trailer::decode(&buf[IO_ALIGN - Trailer::LEN..], self.number, self.database)?;
-        Ok((trailer, len))
+        let bytes = &buf[IO_ALIGN - Trailer::LEN..];
+        let trailer = Trailer::decode(bytes, self.number, self.database);
+        Ok((trailer.map_err(|e| e.with("offset", len - Trailer::LEN as u64))?, len))
     }
 
     /// Where the footer begins, if the trailer can be read.
@@ -100,7 +105,7 @@ impl RunFile {
         let (trailer, len) = self.trailer()?;
         let end = trailer.footer_position.checked_add(u64::from(trailer.footer_len));
         if end.is_none_or(|end| end > len) {
-            return Err(Error::new(Code::RunDamaged).with("file", path(self.number)));
+            return Err(self.at(Error::new(Code::RunDamaged), trailer.footer_position));
         }
         let id = EnvelopeId {
             database: self.database,
@@ -117,8 +122,8 @@ impl RunFile {
     pub(crate) fn slices(&self) -> Result<Vec<SliceInfo>> {
         let (footer, len) = self.read_footer()?;
         let slices = decode_footer(&footer)?;
-        if !slices.iter().all(|s| s.position + s.bytes() <= len) {
-            return Err(Error::new(Code::RunDamaged).with("file", path(self.number)));
+        if let Some(beyond) = slices.iter().find(|s| s.position + s.bytes() > len) {
+            return Err(self.at(Error::new(Code::RunDamaged), beyond.position));
         }
         Ok(slices)
     }
@@ -156,7 +161,7 @@ pub(crate) fn unpack(id: EnvelopeId, bytes: &[u8]) -> Result<(Box<[u8]>, bool)> 
         Ok(n) if n == envelope.raw_len => Ok((raw.into(), envelope.has_pending)),
         _ => Err(Error::new(Code::RunDamaged)
             .with("file", path(id.file))
-            .with("position", id.position)
+            .with("offset", id.position)
             .with("index", id.index)
             .with("why", "compressed bytes")),
     }

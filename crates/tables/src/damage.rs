@@ -4,7 +4,7 @@ use crate::Store;
 use evenkeel_base::{Code, Error, IndexId, Result};
 
 /// What tells the place of the damage.
-const PLACE: [&str; 4] = ["file", "position", "block", "why"];
+const PLACE: [&str; 4] = ["file", "offset", "block", "why"];
 
 impl Store {
     /// A result of reading an index; an error of damage names table and index.

@@ -225,7 +225,9 @@ impl Trailer {
             return Err(damaged("trailer checksum"));
         }
         if version != RUN_VERSION {
-            return Err(Error::new(Code::RunVersionUnknown).with("file", file).with("v", version));
+            return Err(Error::new(Code::RunVersionUnknown)
+                .with("file", format_args!("runs/{file:08}.run"))
+                .with("version", version));
         }
         if trailer.file != file || trailer.footer_len as usize > META_BYTES_MAX {
             return Err(damaged("trailer identity"));

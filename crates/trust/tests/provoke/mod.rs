@@ -384,14 +384,14 @@ pub const ALL: &[Provocation] = &[
         copy.remove("wal/00000001.wal").expect("removes");
         open_and_read(copy)
     }),
-    (Code::CheckpointMissing, &["lsn="], || {
+    (Code::CheckpointMissing, &["file=evenkeel.super", "lsn="], || {
         let env = closed();
         for path in faulty::paths(&*env).iter().filter(|p| p.starts_with("wal/")) {
             env.remove(path).expect("removes");
         }
         open_and_read(env)
     }),
-    (Code::OtherDatabase, &["file=wal/", "found=", "database="], || {
+    (Code::OtherDatabase, &["file=wal/", "offset=0", "found=", "database="], || {
         let (env, other) = (closed(), closed());
         let stranger = faulty::content(&*other, "evenkeel.super");
         faulty::replace(&*env, "evenkeel.super", &stranger);
@@ -457,7 +457,7 @@ pub const ALL: &[Provocation] = &[
     (Code::RunDamaged, &["file=runs/"], || {
         spoiled("runs/", |bytes, _| bytes.iter_mut().skip(100).step_by(500).for_each(|b| *b ^= 1))
     }),
-    (Code::RunVersionUnknown, &["file=", "v=9"], run_version),
+    (Code::RunVersionUnknown, &["file=runs/", "version=9"], run_version),
     (Code::DeadlockVictim, &[], deadlock),
     (Code::LockWaitTimeout, &[], || locked(LockWait::Wait)),
     (Code::LockNotAvailable, &["held_by="], || locked(LockWait::NoWait)),
