@@ -16,6 +16,40 @@ use std::time::Duration;
 /// An open database. Cheap to clone; the last clone closes it.
 ///
 /// One process owns a directory. All methods may be called from any thread.
+///
+/// A tour of changing what there is and looking at it, of a table of people with their towns:
+///
+/// ```
+#[doc = include_str!("people.md")]
+/// // While others read and write, and without rewriting a row:
+/// db.add_indexes("people", &[IndexSpec::new("by_both", &["town", "id"])])?;
+/// db.drop_index("people", "by_town")?;
+/// db.add_column("people", &ColumnSpec::new("age", ColumnType::Int32).nullable())?;
+/// db.drop_column("people", "age")?;
+///
+/// db.rename_table("people", "neighbours")?;
+/// assert_eq!(db.tables(), ["neighbours"]);
+/// let missing = db.definition("people").err().map(|error| (error.kind(), error.code()));
+/// assert_eq!(missing, Some((Kind::NotFound, Code::TableMissing)));
+///
+/// let report = db.check()?; // everything against everything
+/// assert_eq!((report.rows, report.entries), (3, 3));
+/// assert!(report.problems.is_empty());
+///
+/// let stats = db.stats();
+/// assert!(stats.get(Metric::Commits) > 0);
+/// for (name, unit, value) in &stats.metrics {
+///     println!("{name}: {value} {unit}");
+/// }
+///
+/// db.truncate("neighbours")?; // its definition and indexes stay
+/// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
+/// assert!(txn.table("neighbours")?.first()?.is_none());
+/// drop(txn);
+/// db.drop_table("neighbours")?;
+/// db.close()?;
+/// # Ok::<(), evenkeel::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Database {
     pub(crate) engine: Arc<Engine>,

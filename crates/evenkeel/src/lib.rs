@@ -88,7 +88,9 @@ const _: () = {
 
 /// The environment: for users' own tests and for the simulator.
 pub mod io {
-    pub use evenkeel_io::{AlignedBuf, Env, Event, File, OpenMode, RealEnv, Runtime, Task, Woken};
+    pub use evenkeel_io::{
+        AlignedBuf, Env, Event, File, MemEnv, OpenMode, RealEnv, Runtime, Task, Woken,
+    };
 }
 
 /// The examples of the guide, run as tests.

@@ -215,7 +215,22 @@ impl Options {
         Options::default().env(Arc::new(evenkeel_io::MemEnv::new()))
     }
 
-    /// Uses `env` instead of the operating system's files: a simulated disk, or memory.
+    /// Uses `env` instead of the operating system's files: a simulated disk, one whose writes fail,
+    /// or memory that outlives the database:
+    ///
+    /// ```
+    /// use evenkeel::{ColumnSpec, ColumnType, Database, Options, TableSpec, io::MemEnv};
+    /// use std::sync::Arc;
+    ///
+    /// let disk = Arc::new(MemEnv::new());
+    /// let db = Database::open_with("unused", Options::new().env(disk.clone()))?;
+    /// let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
+    /// db.create_table("t", &spec.primary_key(&["id"]))?;
+    /// db.close()?;
+    /// let db = Database::open_with("unused", Options::new().env(disk))?;
+    /// assert!(db.tables() == ["t"] && db.recovery().clean);
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
     #[must_use]
     pub fn env(mut self, env: Arc<dyn Env>) -> Options {
         self.env = Some(env);

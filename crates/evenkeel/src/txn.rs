@@ -337,6 +337,49 @@ impl Txn {
 
 /// A table in a transaction. Keys are the values of the primary key's columns, rows the values of
 /// all columns in order.
+///
+/// A tour, of a table of people with their towns and an index over those:
+///
+/// ```
+#[doc = include_str!("people.md")]
+/// // 1 Oslo, 2 Bergen, 3 Oslo.
+/// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+/// let mut people = txn.table("people")?;
+/// assert!(!people.insert_or_ignore(&[Int(1), Text("Hamar")])?); // 1 is there, and stays
+/// assert!(people.insert_or_ignore(&[Int(4), Text("Hamar")])?);
+/// assert!(!people.upsert(&[Int(2), Text("Voss")], &[])?); // there: takes the values of the row
+/// assert!(!people.upsert(&[Int(2), Text("?")], &[(1, Text("Bodø"))])?); // or just these
+/// assert!(people.upsert(&[Int(5), Text("Bodø")], &[(1, Text("?"))])?); // inserted
+///
+/// let mut towns = vec![Value::Null; 3];
+/// people.get_many(&[&[Int(5)], &[Int(17)], &[Int(1)]], &mut |position, row| {
+///     towns[position] = row.get("town")?.to_owned();
+///     Ok(())
+/// })?;
+/// assert_eq!(towns, ["Bodø".into(), Value::Null, "Oslo".into()]); // nobody has key 17
+///
+/// let mut row = Row::new();
+/// assert!(people.get_for_share(&[Int(3)], LockWait::NoWait, &mut row)?);
+/// assert_eq!(row.get("town")?, Text("Oslo")); // and so it stays until this transaction ends
+///
+/// let id = |row: Option<Row>| row.map(|row| row.get("id").map(|id| id.to_owned())).transpose();
+/// assert_eq!(id(people.first()?)?, Some(Value::Int(1)));
+/// assert_eq!(id(people.last()?)?, Some(Value::Int(5)));
+///
+/// // An index takes ranges of its columns.
+/// let (from, to) = ([Text("C")], [Text("P")]);
+/// let range = Range { lower: Bound::Included(&from), upper: Bound::Excluded(&to) };
+/// let mut scan = people.index("by_town")?.scan(range, Direction::Forward)?;
+/// let mut ids = Vec::new();
+/// while scan.next(&mut row)? {
+///     ids.push(row.get("id")?.to_owned());
+/// }
+/// assert_eq!(ids, [4, 1, 3].map(Value::Int)); // Hamar, Oslo, Oslo
+/// assert_eq!(id(txn.table("people")?.index("by_town")?.last(Range::ALL)?)?, Some(Value::Int(3)));
+/// txn.commit()?;
+/// # use std::ops::Bound;
+/// # Ok::<(), evenkeel::Error>(())
+/// ```
 pub struct TableRef<'t> {
     txn: &'t mut Transaction,
     table: Arc<Table>,
