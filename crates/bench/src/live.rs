@@ -77,12 +77,8 @@ impl Live {
         if !self.progress {
             return;
         }
-        let percent = (share * 100.0).clamp(0.0, 100.0);
         let mut err = std::io::stderr().lock();
-        let _ = write!(
-            err,
-            "\r\x1b[K{step}: {percent:.0}%, {left:.0} s left, then {steps_after} more steps"
-        );
+        let _ = write!(err, "\r\x1b[K{}", progress_text(step, share, left, steps_after));
         let _ = err.flush();
         self.shown = true;
     }
@@ -100,6 +96,24 @@ impl Live {
             self.line(&format!("# {line}"));
         }
     }
+}
+
+/// The share of a step that is done, and the seconds that it will go on for at the rate it has had,
+/// by what is done of what there is to do. A step may go on beyond that.
+pub(crate) fn share_and_left(elapsed: f64, done: f64, to_do: f64) -> (f64, f64) {
+    let share = (done / to_do.max(1e-9)).clamp(0.001, 1.0);
+    (share, elapsed * (1.0 - share) / share)
+}
+
+/// What [`Live::progress`] shows.
+fn progress_text(step: &str, share: f64, left: f64, steps_after: usize) -> String {
+    let percent = share * 100.0;
+    let more = match steps_after {
+        0 => String::new(),
+        1 => ", then 1 more step".to_string(),
+        n => format!(", then {n} more steps"),
+    };
+    format!("{step}: {percent:.0}%, {left:.0} s left{more}")
 }
 
 /// The figures of a step as lines.
@@ -154,8 +168,8 @@ pub fn summary(step: &StepResult) -> Vec<String> {
         .filter(|(_, us)| **us > 0)
         .map(|(cause, us)| format!("{cause} {:.3} s", *us as f64 / 1e6))
         .collect();
-    if !waits.is_empty() {
-        lines.push(format!("waits: {}", waits.join(", ")));
+    if let Some(share) = step.unexplained_share() {
+        lines.push(format!("waits: {}; {:.1}% unexplained", waits.join(", "), share * 100.0));
     }
     lines.push(format!("rates that a share of the seconds reached:\t{}", reached_line(step)));
     lines
@@ -249,13 +263,34 @@ mod tests {
             StepResult { name: "q100.1".into(), rate_target: Some(100.0), ..<_>::default() };
         step.op.query.n = 5;
         step.stalls.insert("log_sync".into(), 2_000_000);
+        step.stalls.insert("unexplained".into(), 40_000);
         step.per_second = vec![(100.0, 0.0, 9.0, 1.0, 0.0, 1.0, 0.0, 0)];
         let text = summary(&step).join("\n");
-        for part in ["NOT met", "query: 256us=0", "log_sync 2.000 s", "ips 50%=100", "per query"] {
+        let waits = "waits: log_sync 2.000 s, unexplained 0.040 s; 2.0% unexplained";
+        for part in ["NOT met", "query: 256us=0", waits, "ips 50%=100", "per query"] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert!(!text.contains("delete:"));
+        step.stalls.values_mut().for_each(|us| *us = 0);
+        assert!(!summary(&step).join("\n").contains("waits:"), "nobody has waited");
     }
+
+    #[test]
+    fn progress_tells_share_and_time_left() {
+        // Seconds so far, rows done and to do, steps that follow.
+        let shown = [
+            ((30.0, 250.0, 1000.0, 4), "u: 25%, 90 s left, then 4 more steps"),
+            ((2.0, 1000.0, 1000.0, 1), "u: 100%, 0 s left, then 1 more step"),
+            ((75.0, 75.0, 60.0, 0), "u: 100%, 0 s left"),
+            ((1.0, 0.0, 1000.0, 0), "u: 0%, 999 s left"),
+            ((1.0, 5.0, 0.0, 0), "u: 100%, 0 s left"),
+        ];
+        for ((elapsed, done, to_do, after), wanted) in shown {
+            let (share, left) = share_and_left(elapsed, done, to_do);
+            assert_eq!(progress_text("u", share, left, after), wanted);
+        }
+    }
+
     /// A second in which the device took ten times as long: the same bytes for each row.
     #[test]
     fn the_worst_second_is_shown_beside_a_middle_one() {

@@ -2,6 +2,7 @@
 //! keeps the files read it.
 
 use crate::engine::{Bytes, Events};
+use evenkeel_base::Cause;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -210,6 +211,13 @@ impl StepResult {
     /// True if queries are what the step is about.
     pub fn queries(&self) -> bool {
         self.op.query.n > 0
+    }
+
+    /// What nothing accounts for, as a share of all waits (G6); none if nobody has waited.
+    pub fn unexplained_share(&self) -> Option<f64> {
+        let all: u64 = self.stalls.values().sum();
+        let unexplained = self.stalls.get(Cause::Unexplained.name()).copied().unwrap_or(0);
+        (all > 0).then(|| unexplained as f64 / all as f64)
     }
 
     /// The rate of each whole second that the variance figures are about.

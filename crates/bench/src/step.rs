@@ -3,7 +3,7 @@
 use crate::engine::{Bytes, Counters, Engine, causes};
 use crate::error::BenchError;
 use crate::figures::evenness;
-use crate::live::{Interval, Live};
+use crate::live::{Interval, Live, share_and_left};
 use crate::machine::{self, Meter, Usage};
 use crate::options::{Options, Step, StepKind};
 use crate::response::Response;
@@ -350,22 +350,13 @@ impl<'a> Recorder<'a> {
 
     fn progress(&self, live: &mut Live) {
         let elapsed = self.last_time.as_secs_f64();
-        let goal = match (self.step.kind, self.step.seconds) {
-            (_, Some(seconds)) => elapsed / seconds,
-            (StepKind::Index, _) => {
-                self.last_counts[INSERT] as f64 / self.stage.rows_present().max(1) as f64
-            }
-            _ => {
-                let all = self.step.rows * self.stage.options.clients as u64;
-                self.last_counts[INSERT] as f64 / all.max(1) as f64
-            }
+        let done = self.last_counts[INSERT] as f64;
+        let (done, to_do) = match (self.step.kind, self.step.seconds) {
+            (_, Some(seconds)) => (elapsed, seconds),
+            (StepKind::Index, _) => (done, self.stage.rows_present() as f64),
+            _ => (done, (self.step.rows * self.stage.options.clients as u64) as f64),
         };
-        let share = goal.clamp(0.001, 1.0);
-        live.progress(
-            &self.step.name,
-            share,
-            elapsed * (1.0 - share) / share,
-            self.stage.steps_after,
-        );
+        let (share, left) = share_and_left(elapsed, done, to_do);
+        live.progress(&self.step.name, share, left, self.stage.steps_after);
     }
 }
