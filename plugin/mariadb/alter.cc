@@ -438,11 +438,8 @@ static bool wait_build(THD *thd, Build *build, int32_t phase)
       return false;
     if (now != before)
       thd_proc_info(thd, phases[now]);
-    /* Reading and writing take turns: they are one stage, then comes proving uniqueness. */
-    if (now == EK_BUILD_CHECKING && before != now)
-      thd_progress_next_stage(thd);
-    else if (now != EK_BUILD_CHECKING)
-      thd_progress_report(thd, build->progress().done_ppm, 1000000);
+    /* One stage: reading and writing take turns, and the share is that of all the work. */
+    thd_progress_report(thd, build->progress().done_ppm, 1000000);
     if (thd_kill_level(thd))
       build->cancel();
   }
@@ -513,8 +510,7 @@ bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info
   if (plan_build(altered, info, &build))
     return true;
   context->set_build(build.release());
-  const std::vector<uint8_t> &unique= context->build->unique;
-  thd_progress_init(thd, std::find(unique.begin(), unique.end(), 1) == unique.end() ? 1 : 2);
+  thd_progress_init(thd, 1);
   context->build->start(thd);
   if (!wait_build(thd, context->build.get(), EK_BUILD_SCANNING))
     return false;

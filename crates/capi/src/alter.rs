@@ -52,7 +52,7 @@ pub struct EkBuildFigures {
     /// 0 not begun, 1 waiting for transactions, 2 reading the table, 3 writing runs, 4 proving
     /// uniqueness, 5 done.
     pub phase: i32,
-    /// Millionths of reading and writing that are done; never fewer than before.
+    /// Millionths of the work that are done; never fewer than before.
     pub done_ppm: u32,
     /// Rows read.
     pub rows_done: u64,
@@ -60,7 +60,7 @@ pub struct EkBuildFigures {
     pub rows_written: u64,
     /// Rows of the table, about.
     pub rows_total: u64,
-    /// Seconds that reading and writing will still take, `EK_UNKNOWN_S` if nobody knows yet.
+    /// Seconds that it will still take, `EK_UNKNOWN_S` if nobody knows yet.
     pub left_s: u64,
 }
 

@@ -280,7 +280,7 @@ fn build(dir: &str, rows: u64) -> Result<()> {
         }
     }
     for (index, parts) in (1..).zip(built) {
-        bed.runs.install(IndexId(index), parts, &|| Ok(()))?;
+        bed.runs.install(IndexId(index), parts, &|_| Ok(()))?;
     }
     let seconds = (bed.ns() - start) as f64 / 1e9;
     println!(

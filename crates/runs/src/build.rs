@@ -189,7 +189,8 @@ impl Runs {
 
     /// Makes built runs the oldest of their index, at once and durably; the index stays BUILDING
     /// until [`Runs::set_valid`]. More than 8 runs are merged into one first, and fewer if ingest
-    /// would need credit with them; `check` may end that with an error. Without a run, as of an
+    /// would need credit with them; `check` hears of each `CHECK_EVERY` entries of that, or fewer,
+    /// and may end it with an error. Without a run, as of an
     /// empty table, nothing is written or synced.
     ///
     /// # Errors
@@ -199,7 +200,7 @@ impl Runs {
         self: &Arc<Self>,
         index: IndexId,
         mut parts: Vec<BuiltPart>,
-        check: &dyn Fn() -> Result<()>,
+        check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<()> {
         if self.are_too_many(index, parts.iter().map(|p| p.sorted.len()).sum()) {
             parts = vec![self.merge_built(index, &parts, check)?];
@@ -246,7 +247,7 @@ impl Runs {
     /// meanwhile they could be more than it may have (D3), and all ingest would wait until merges
     /// have made them fewer (G1). Ingest needs that merge soon in any case: here nobody waits for
     /// it. Sealed generations count: they are runs before there is room for another.
-    fn are_too_many(&self, index: IndexId, built: usize) -> bool {
+    pub fn are_too_many(&self, index: IndexId, built: usize) -> bool {
         let state = self.state.read();
         let depth = state.indexes.get(&index).map_or(0, Index::depth);
         let more = depth + state.memtables.len() - 1;
@@ -269,17 +270,19 @@ impl Runs {
         self: &Arc<Self>,
         index: IndexId,
         parts: &[BuiltPart],
-        check: &dyn Fn() -> Result<()>,
+        check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<BuiltPart> {
         let mut sources = Vec::new();
-        for written in parts.iter().flat_map(|p| &p.sorted) {
+        let runs = parts.iter().map(|p| p.sorted.len()).sum();
+        for (i, written) in parts.iter().flat_map(|p| &p.sorted).enumerate() {
             if let Some(run) = self.open_built(written)?.0 {
                 let loader = Loader::sequential(
                     &self.rt,
                     READ_AHEAD,
                     Metric::BuildReadBytes,
                     Purpose::BUILD,
-                );
+                )
+                .one_of(i, runs);
                 sources.push(Source::Run(RunIter::new(Arc::new(run), loader, Arc::default())));
             }
         }
@@ -290,11 +293,18 @@ impl Runs {
         while let Some(item) = merger.top() {
             let pushed = out.push(item.key, item.pk_len, item.value);
             count = count.wrapping_add(1);
-            let go_on = if count.is_multiple_of(CHECK_EVERY) { check() } else { Ok(()) };
+            let go_on = match count.is_multiple_of(CHECK_EVERY) {
+                true => check(u64::from(CHECK_EVERY)),
+                false => Ok(()),
+            };
             if let Err(error) = pushed.and(go_on).and_then(|()| merger.advance()) {
                 out.abandon();
                 return Err(error);
             }
+        }
+        if let Err(error) = check(u64::from(count % CHECK_EVERY)) {
+            out.abandon();
+            return Err(error);
         }
         Ok(BuiltPart { runs: self.clone(), sorted: vec![out.finish()?] })
     }

@@ -13,10 +13,11 @@ use std::sync::Arc;
 pub(crate) enum Loader {
     /// The cache, filled one block at a time.
     Cached(Arc<Blocks>),
-    /// Reads of this many bytes ahead; `metric` counts them.
+    /// Reads of this many bytes ahead, growing to `ahead_max`; `metric` counts them.
     Sequential {
         rt: Arc<Runtime>,
         ahead: usize,
+        ahead_max: usize,
         metric: Metric,
         purpose: Purpose,
         span: Option<Span>,
@@ -57,7 +58,17 @@ impl Loader {
         metric: Metric,
         purpose: Purpose,
     ) -> Loader {
-        Loader::Sequential { rt: rt.clone(), ahead, metric, purpose, span: None }
+        Loader::Sequential { rt: rt.clone(), ahead, ahead_max: ahead, metric, purpose, span: None }
+    }
+
+    /// As the `i`th of `n` that are read side by side: it begins with little, and each with another
+    /// part. So the first entry does not wait for all to read as far ahead as they will, nor do all
+    /// come to the end of that at once.
+    pub(crate) fn one_of(mut self, i: usize, n: usize) -> Loader {
+        if let Loader::Sequential { ahead, ahead_max, .. } = &mut self {
+            *ahead = *ahead_max * (i + 1) / (4 * n.max(1));
+        }
+        self
     }
 
     fn load(&mut self, segment: &Segment, number: u32) -> Result<Arc<DataBlock>> {
@@ -76,7 +87,7 @@ impl Loader {
                 cache.put(file, position, block.clone());
                 Ok(block)
             }
-            Loader::Sequential { rt, ahead, metric, purpose, span } => {
+            Loader::Sequential { rt, ahead, ahead_max, metric, purpose, span } => {
                 let end = position + u64::from(len);
                 let inside = |s: &Span| {
                     s.file == file && s.start <= position && end <= s.start + s.buf.len() as u64
@@ -90,6 +101,7 @@ impl Loader {
                     let ns = rt.env.now_ns().saturating_sub(start);
                     rt.governor.report(purpose.class, 1, want, ns);
                     rt.metrics.add(*metric, buf.len() as u64);
+                    *ahead = (2 * *ahead).min(*ahead_max);
                     *span = Some(Span { file, start: position - at as u64, buf });
                 }
                 let Some(span) = span else {

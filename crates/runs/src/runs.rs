@@ -476,8 +476,8 @@ impl Runs {
     }
 
     /// One merge pass over everything: the first two live rows with equal column bytes (F3).
-    /// `skip` says which column bytes may repeat (NULL in them); `check` may end the pass with an
-    /// error.
+    /// `skip` says which column bytes may repeat (NULL in them); `check` hears of each `CHECK_EVERY`
+    /// entries and may end the pass with an error.
     ///
     /// # Errors
     /// Of reading storage; what `check` says.
@@ -486,7 +486,7 @@ impl Runs {
         index: IndexId,
         snapshot: Snapshot,
         skip: &dyn Fn(&[u8]) -> bool,
-        check: &dyn Fn() -> Result<()>,
+        check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<Option<DuplicateKey>> {
         let mut cursor = self.cursor(index, KeyRange::all(), Direction::Forward, snapshot)?;
         let (mut key, mut first_pk, mut count) = (Vec::new(), Vec::new(), 0u32);
@@ -501,7 +501,7 @@ impl Runs {
             first_pk.extend_from_slice(entry.pk);
             count = count.wrapping_add(1).max(1);
             if count.is_multiple_of(CHECK_EVERY) {
-                check()?;
+                check(u64::from(CHECK_EVERY))?;
             }
         }
         Ok(None)

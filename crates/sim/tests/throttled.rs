@@ -2,8 +2,8 @@
 //! the device, it tells how far it is, and how long it will take.
 
 use evenkeel::{
-    BuildProgress, Cause, ColumnSpec, ColumnType, Database, IndexSpec, Law, Metric, Options,
-    TableSpec, Value,
+    BuildPhase, BuildProgress, Cause, ColumnSpec, ColumnType, Database, IndexSpec, Law, Metric,
+    Options, TableSpec, Value,
 };
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::sim::{Session, SimOptions};
@@ -15,10 +15,25 @@ const ROWS: u64 = 600_000;
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
+/// What is built, and on what.
+struct Setup {
+    bytes_per_sec: u64,
+    /// The millisecond from which the device is slower by ten, and that in which it ends.
+    slow: (u64, u64),
+    memory_size: u64,
+    indexes: Vec<IndexSpec>,
+}
+
+/// Two indexes, with memory enough that each is one run.
+fn two(bytes_per_sec: u64, slow: (u64, u64)) -> Setup {
+    let indexes = vec![IndexSpec::new("a", &["a"]), IndexSpec::new("b", &["b"])];
+    Setup { bytes_per_sec, slow, memory_size: Options::new().memory_size, indexes }
+}
+
 /// A table of random numbers on such a device: the governor has seen what it can do.
-fn table(sim: &SimEnv, bytes_per_sec: u64) -> Database {
-    sim.set_device(bytes_per_sec);
-    let options = Options::new().env(sim.env());
+fn table(sim: &SimEnv, setup: &Setup) -> Database {
+    sim.set_device(setup.bytes_per_sec);
+    let options = Options { memory_size: setup.memory_size, ..Options::new() }.env(sim.env());
     let db = Database::open_with("db", options).expect("creates");
     let int = |name| ColumnSpec::new(name, ColumnType::Int64);
     let spec = TableSpec::new().column(int("id")).column(int("a")).column(int("b"));
@@ -34,23 +49,23 @@ fn table(sim: &SimEnv, bytes_per_sec: u64) -> Database {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at_ns: u64,
+    phase: BuildPhase,
     share: f64,
     left_ns: Option<u64>,
     granted: u64,
 }
 
-/// Builds two indexes on a device of so many bytes per second; `slow`: the millisecond from which
-/// it is slower by ten, and that in which it ends.
-fn build(bytes_per_sec: u64, slow: (u64, u64)) -> (Vec<Seen>, Vec<Vec<u64>>) {
+/// Builds the indexes; what was seen of that, and what the governor decided.
+fn build(setup: Setup) -> (Vec<Seen>, Vec<Vec<u64>>) {
     let sim = SimEnv::on(SimDisk::new(7), SimOptions::quiet(7));
-    let db = Arc::new(table(&sim, bytes_per_sec));
+    let db = Arc::new(table(&sim, &setup));
+    let Setup { bytes_per_sec, slow, indexes, .. } = setup;
     db.keep_decisions(true);
     let progress = BuildProgress::default();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let ended = Arc::new(Event::new());
     let (builder, told, over) = (db.clone(), progress.clone(), ended.clone());
     let work: Session = Box::new(move || {
-        let indexes = [IndexSpec::new("a", &["a"]), IndexSpec::new("b", &["b"])];
         builder.add_indexes_with("t", &indexes, &told).expect("builds");
         over.notify();
     });
@@ -63,6 +78,7 @@ fn build(bytes_per_sec: u64, slow: (u64, u64)) -> (Vec<Seen>, Vec<Vec<u64>>) {
             env.set_device(if is_slow { bytes_per_sec / 10 } else { bytes_per_sec });
             out.lock().push(Seen {
                 at_ns,
+                phase: progress.phase(),
                 share: progress.share(),
                 left_ns: progress.time_left().map(|left| left.as_nanos() as u64),
                 granted: watched.stats().get(Metric::GovernorGrantedDdl),
@@ -86,9 +102,9 @@ fn build(bytes_per_sec: u64, slow: (u64, u64)) -> (Vec<Seen>, Vec<Vec<u64>>) {
     (seen, decisions)
 }
 
-#[test]
-fn a_build_tells_how_far_it_is_and_how_long_it_will_take() {
-    let (seen, _) = build(3_000_000, (0, 0));
+/// It takes more than five seconds, the share grows in each of them and never goes back, and the
+/// time left is told within a factor of two at half time.
+fn tells_how_far_it_is(seen: &[Seen]) {
     let end = seen.last().expect("some").at_ns;
     assert!(end > 5 * SECOND, "it takes a while: {end}");
     for pair in seen.windows(2) {
@@ -101,15 +117,44 @@ fn a_build_tells_how_far_it_is_and_how_long_it_will_take() {
             |s: u64| seen.iter().rev().find(|x| x.at_ns <= s * SECOND + 9_999).expect("some").share;
         assert!(at(second + 1) > at(second), "second {second}: {seen:?}");
     }
-    let half = seen.iter().find(|x| x.at_ns >= end / 2).expect("some");
-    let (left, told) = (end - half.at_ns, half.left_ns.expect("known by then"));
-    assert!(told <= 2 * left && left <= 2 * told, "told {told}, took {left}: {seen:?}");
+    told_within_a_factor_of_two(seen, end / 2);
+}
+
+fn told_within_a_factor_of_two(seen: &[Seen], at_ns: u64) {
+    let end = seen.last().expect("some").at_ns;
+    let at = seen.iter().find(|x| x.at_ns >= at_ns).expect("some");
+    let (left, told) = (end - at.at_ns, at.left_ns.expect("known by then"));
+    assert!(told <= 2 * left && left <= 2 * told, "told {told}, took {left}: {at:?} {seen:?}");
+}
+
+#[test]
+fn a_build_tells_how_far_it_is_and_how_long_it_will_take() {
+    tells_how_far_it_is(&build(two(3_000_000, (0, 0))).0);
+}
+
+/// Memory for an eighth of the entries: the runs of each index are merged. One index is proved
+/// unique.
+#[test]
+fn a_build_that_merges_and_proves_tells_how_far_it_is_in_each_phase() {
+    let indexes = ["a", "b"].map(|name| IndexSpec::new(name, &[name]));
+    let unique = IndexSpec::new("u", &["b", "a"]).unique();
+    let indexes = indexes.into_iter().chain([unique]).collect();
+    let setup = Setup { memory_size: 16 << 20, indexes, ..two(3_000_000, (0, 0)) };
+    let (seen, _) = build(setup);
+    tells_how_far_it_is(&seen);
+    let last = |phase| seen.iter().rev().find(|x| x.phase == phase).expect("some").at_ns;
+    let (read, written) = (last(BuildPhase::Scanning), last(BuildPhase::Writing));
+    let proved = last(BuildPhase::Checking);
+    assert!(written > read + SECOND && proved > written + SECOND, "{read} {written} {proved}");
+    // Halfway through the merge, and through the proof.
+    told_within_a_factor_of_two(&seen, read.midpoint(written));
+    told_within_a_factor_of_two(&seen, written.midpoint(proved));
 }
 
 #[test]
 fn the_governor_holds_a_build_back_while_others_have_the_device() {
     // A disk of 60 MB/s, of which others leave 6 MB/s for two seconds.
-    let (seen, decisions) = build(60_000_000, (100, 2_100));
+    let (seen, decisions) = build(two(60_000_000, (100, 2_100)));
     let at =
         |ms: u64| seen.iter().rev().find(|x| x.at_ns <= ms * MS + 9_999).expect("some").granted;
     println!("{:?}", (0..=24).map(|n| at(n * 100)).collect::<Vec<_>>());

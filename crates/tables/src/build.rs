@@ -17,21 +17,22 @@ use crate::catalog::{NextId, run_spec};
 use crate::schema::{IndexDef, IndexSpec, TableDef};
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
-use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, Snapshot, TreeId, TxnId, UndoNo};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::record::cell_flags;
-use evenkeel_io::{Event, EventGuard};
+use evenkeel_io::EventGuard;
 use evenkeel_log::Durability;
 use evenkeel_tree::LeafRow;
 use evenkeel_txn::Txns;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 mod keys;
+mod progress;
 pub(crate) mod scan;
+
+pub use progress::BuildProgress;
 
 /// Phase of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,165 +50,6 @@ pub enum BuildPhase {
     Checking = 4,
     /// Done.
     Done = 5,
-}
-
-/// Progress of a build, and the way to cancel it from another thread. Clones are handles of the
-/// same build.
-#[derive(Clone, Default)]
-pub struct BuildProgress {
-    inner: Arc<Progress>,
-}
-
-#[derive(Default)]
-struct Progress {
-    phase: AtomicU8,
-    read: Pace,
-    written: Pace,
-    rows_total: AtomicU64,
-    cancelled: AtomicBool,
-    /// Clustered key of a row whose unique key another row has.
-    duplicate: Mutex<Vec<u8>>,
-    /// What the build waits for, to be woken by `cancel`.
-    waits_for: Mutex<Option<Arc<Event>>>,
-    /// Another phase begins.
-    entered: Arc<Event>,
-    /// How long it waits for each transaction in its way, if not as the store does.
-    lock_wait: Mutex<Option<Duration>>,
-}
-
-/// Rows that a kind of work has done, and the time it took for them.
-#[derive(Default)]
-struct Pace {
-    rows: AtomicU64,
-    ns: AtomicU64,
-    /// When the present step of this work began, and the time taken before.
-    begun_ns: AtomicU64,
-    before_ns: AtomicU64,
-}
-
-impl Pace {
-    fn begin(&self, now_ns: u64) {
-        self.before_ns.store(self.ns.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.begun_ns.store(now_ns, Ordering::Relaxed);
-    }
-
-    fn add(&self, rows: u64, now_ns: u64) {
-        self.rows.fetch_add(rows, Ordering::Relaxed);
-        let step = now_ns.saturating_sub(self.begun_ns.load(Ordering::Relaxed));
-        self.ns.fetch_max(self.before_ns.load(Ordering::Relaxed) + step, Ordering::Relaxed);
-    }
-
-    /// Nanoseconds for a row; none before the first.
-    fn ns_per_row(&self) -> Option<f64> {
-        let rows = self.rows.load(Ordering::Relaxed);
-        (rows > 0).then(|| self.ns.load(Ordering::Relaxed) as f64 / rows as f64)
-    }
-}
-
-impl BuildProgress {
-    /// Where it is.
-    pub fn phase(&self) -> BuildPhase {
-        match self.inner.phase.load(Ordering::SeqCst) {
-            0 => BuildPhase::Idle,
-            1 => BuildPhase::Waiting,
-            2 => BuildPhase::Scanning,
-            3 => BuildPhase::Writing,
-            4 => BuildPhase::Checking,
-            _ => BuildPhase::Done,
-        }
-    }
-
-    /// Sets how long the build waits for each transaction in its way and for another schema
-    /// change; else as long as transactions wait for locks.
-    pub fn set_lock_wait(&self, lock_wait: Duration) {
-        *self.inner.lock_wait.lock() = Some(lock_wait);
-    }
-
-    /// Rows read so far.
-    pub fn rows_done(&self) -> u64 {
-        self.inner.read.rows.load(Ordering::Relaxed)
-    }
-
-    /// Rows whose entries are written so far.
-    pub fn rows_written(&self) -> u64 {
-        self.inner.written.rows.load(Ordering::Relaxed)
-    }
-
-    /// How much of the reading and writing is done, from 0 to 1. It never goes back.
-    pub fn share(&self) -> f64 {
-        let total = self.rows_total().max(1) as f64;
-        let part = |rows: u64| (rows as f64 / total).min(1.0);
-        (part(self.rows_done()) + part(self.rows_written())) / 2.0
-    }
-
-    /// How long reading and writing will still take, by the rows that were read and written so far
-    /// and the time that took; none before the first. (Waiting for writers comes before, proving
-    /// uniqueness afterwards.)
-    pub fn time_left(&self) -> Option<Duration> {
-        let left = |rows: u64| self.rows_total().saturating_sub(rows) as f64;
-        let read_ns = self.inner.read.ns_per_row()?;
-        // Until something is written: half of what reading takes.
-        let write_ns = self.inner.written.ns_per_row().unwrap_or(read_ns / 2.0);
-        let ns = left(self.rows_done()) * read_ns + left(self.rows_written()) * write_ns;
-        Some(Duration::from_nanos(ns as u64))
-    }
-
-    /// Rows the table had at the beginning, estimated.
-    pub fn rows_total(&self) -> u64 {
-        self.inner.rows_total.load(Ordering::Relaxed)
-    }
-
-    /// After `DuplicateInBuild`, the clustered key of one of the rows; empty if a change that came
-    /// meanwhile brought the duplicate.
-    pub fn duplicate(&self) -> Vec<u8> {
-        self.inner.duplicate.lock().clone()
-    }
-
-    /// Ends the build with `BuildCancelled`, leaving nothing behind.
-    pub fn cancel(&self) {
-        self.inner.cancelled.store(true, Ordering::SeqCst);
-        let event = self.inner.waits_for.lock().clone();
-        if let Some(event) = event {
-            event.notify();
-        }
-    }
-
-    pub(crate) fn begin(&self, phase: BuildPhase, now_ns: u64) {
-        self.enter(phase);
-        match phase {
-            BuildPhase::Scanning => self.inner.read.begin(now_ns),
-            _ => self.inner.written.begin(now_ns),
-        }
-    }
-
-    pub(crate) fn add_rows(&self, rows: u64, now_ns: u64) {
-        self.inner.read.add(rows, now_ns);
-    }
-
-    pub(crate) fn add_written(&self, rows: u64, now_ns: u64) {
-        self.inner.written.add(rows, now_ns);
-    }
-
-    pub(crate) fn set_total(&self, rows: u64) {
-        self.inner.rows_total.store(rows, Ordering::Relaxed);
-    }
-
-    /// Says that the build is over, or never began. One that ran says so itself.
-    pub fn end(&self) {
-        self.enter(BuildPhase::Done);
-    }
-
-    pub(crate) fn enter(&self, phase: BuildPhase) {
-        self.inner.phase.store(phase as u8, Ordering::SeqCst);
-        self.inner.entered.notify();
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        match self.inner.cancelled.load(Ordering::SeqCst) {
-            true => Err(Error::new(Code::BuildCancelled)),
-            false => Ok(()),
-        }
-    }
 }
 
 impl Store {
@@ -286,7 +128,9 @@ impl Store {
             self.prove_unique(table, added, progress)?;
         }
         progress.check()?;
-        self.make_valid(table, added)
+        self.make_valid(table, added)?;
+        progress.complete();
+        Ok(())
     }
 
     fn added(&self, table: &Table, added: &[IndexId]) -> Vec<IndexDef> {
@@ -355,13 +199,17 @@ impl Store {
         progress: &BuildProgress,
         failed: &dyn Fn() -> bool,
     ) -> Result<()> {
-        for index in state.shape.indexes.iter().filter(|i| added.contains(&i.id) && i.unique) {
+        let unique = state.shape.indexes.iter().filter(|i| added.contains(&i.id) && i.unique);
+        progress.begin(BuildPhase::Checking, self.rt.env.now_ns());
+        for (n, index) in (1..).zip(unique) {
             progress.check()?;
             let guard = self.txns.snapshot();
             let has_null = |key: &[u8]| index.has_null(key).unwrap_or(false);
             let snapshot = guard.committed();
             self.rt.begin_build_work();
-            let check = || {
+            let check = |entries: u64| {
+                progress.add_checked(entries, self.rt.env.now_ns());
+                self.rt.step();
                 self.rt.give_way_to_users(1);
                 progress.check()
             };
@@ -372,6 +220,7 @@ impl Store {
             if found.is_some() || failed() {
                 return Err(Error::new(Code::DuplicateInBuild).with("index", &index.name));
             }
+            progress.checked_all_of(n, self.rt.env.now_ns());
         }
         Ok(())
     }

@@ -127,7 +127,7 @@ impl Machine {
         let pieces = vec![piece.sort().expect("sorts")];
         let plan = self.runs.plan_run(index, pieces, 1).expect("plans");
         (0..plan.parts()).for_each(|part| plan.write(part, &|| Ok(())).expect("writes"));
-        self.runs.install(index, vec![plan.finish()], &|| Ok(())).expect("installs");
+        self.runs.install(index, vec![plan.finish()], &|_| Ok(())).expect("installs");
         let from = self.commits.inner.lock().published;
         self.runs.set_valid(index, from);
     }

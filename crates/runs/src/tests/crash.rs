@@ -78,7 +78,7 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
                 (0..plan.parts()).try_for_each(|part| plan.write(part, &|| Ok(())))?;
                 parts.push(plan.finish());
             }
-            runs.install(IndexId(3), parts, &|| Ok(()))?;
+            runs.install(IndexId(3), parts, &|_| Ok(()))?;
             *notes.built.lock() = true;
         }
         if round == 3 {

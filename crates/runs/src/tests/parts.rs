@@ -89,7 +89,7 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
         runs.push(built(&rig, std::mem::replace(&mut pieces, rest), 1 + runs.len() % 3));
     }
     assert!(runs.len() > 8, "{} runs", runs.len());
-    rig.runs.install(IndexId(1), runs, &|| Ok(())).expect("installs");
+    rig.runs.install(IndexId(1), runs, &|_| Ok(())).expect("installs");
     assert_eq!(rig.count(1), 20_001);
     rig.runs.set_valid(IndexId(1), rig.log.next());
     rig.runs.merge_to_rest().expect("merges");
@@ -131,7 +131,7 @@ fn an_installed_build_leaves_ingest_its_room() {
             built(&rig, vec![piece.sort().expect("sorts")], 1)
         });
         let parts = parts.collect();
-        rig.runs.install(IndexId(1), parts, &|| Ok(())).expect("installs");
+        rig.runs.install(IndexId(1), parts, &|_| Ok(())).expect("installs");
         assert!(!rig.runs.in_debt.load(Ordering::SeqCst), "{flushed} runs and {built_runs}");
         assert_eq!(rig.runs.runs_max(), runs);
         rig.runs.set_valid(IndexId(1), rig.log.next());
@@ -160,7 +160,7 @@ fn an_insert_of_the_timestamp_of_valid_is_not_fresh() {
     let mut piece = Unsorted::new(IndexId(1));
     piece.push(b"k5", b"p", b"").expect("short");
     let run = built(&rig, vec![piece.sort().expect("sorts")], 1);
-    rig.runs.install(IndexId(1), vec![run], &|| Ok(())).expect("installs");
+    rig.runs.install(IndexId(1), vec![run], &|_| Ok(())).expect("installs");
     rig.runs.set_valid(IndexId(1), valid);
     rig.put(1, entry_op::DEL, b"k5", b"p");
     rig.put(1, entry_op::INS | entry_op::FRESH, b"k6", b"p");
@@ -271,7 +271,7 @@ fn a_build_whose_record_may_be_durable_keeps_its_files() {
     let part = built(&rig, vec![piece.sort().expect("sorts")], 1);
     rig.log.sync_fails.store(true, Ordering::SeqCst);
     let _ = rig.rt.health.fail(Error::new(Code::WriteFailed));
-    rig.runs.install(IndexId(1), vec![part], &|| Ok(())).expect_err("the sync failed");
+    rig.runs.install(IndexId(1), vec![part], &|_| Ok(())).expect_err("the sync failed");
     rig.reopen();
     let records = rig.log.records.lock().clone();
     records.iter().for_each(|(_, body)| rig.runs.apply_manifest(body).expect("applies"));
@@ -290,7 +290,7 @@ fn duplicates_are_found_across_runs() {
     rig.flush();
     let find = || {
         let all = Snapshot::committed_at(Lsn::MAX);
-        rig.runs.find_duplicate(IndexId(1), all, &|_| false, &|| Ok(())).expect("reads")
+        rig.runs.find_duplicate(IndexId(1), all, &|_| false, &|_| Ok(())).expect("reads")
     };
     assert_eq!(find(), None);
     rig.put(1, entry_op::INS | entry_op::FRESH, &77u32.to_be_bytes(), b"q");

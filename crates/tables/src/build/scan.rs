@@ -50,10 +50,16 @@ struct Scan {
     indexes: Vec<(usize, Option<KeyCopier>)>,
     /// Last first.
     todo: Mutex<Vec<KeyRange>>,
+    /// How many there were, how many of them are read, and the rows of one by the estimate.
+    ranges: f64,
+    read: AtomicUsize,
+    rows_of_range: f64,
     /// Sorted pieces by index, and their bytes.
     pieces: Mutex<Vec<Vec<Sorted>>>,
     bytes: AtomicUsize,
     bytes_max: usize,
+    /// Times the arena was written.
+    rounds: AtomicU64,
     piece_bytes: usize,
     /// Threads at work, about.
     working: AtomicUsize,
@@ -91,6 +97,12 @@ pub(crate) fn build_runs(
         }
     }
     // Where many runs were written, installing merges them first.
+    let merged = |(id, parts): &(&IndexId, &Vec<BuiltPart>)| {
+        let runs = parts.iter().filter(|part| !part.is_empty()).count();
+        store.runs.are_too_many(**id, runs)
+    };
+    let merges = added.iter().zip(&built).filter(merged).count();
+    progress.begin_merges(merges as u64, store.rt.env.now_ns());
     let full = |parts: &&Vec<BuiltPart>| parts.iter().any(|part| !part.is_empty());
     let to_install = built.iter().filter(full).count();
     let todo: Mutex<Vec<_>> = Mutex::new(added.iter().copied().zip(built).collect());
@@ -98,7 +110,11 @@ pub(crate) fn build_runs(
         loop {
             let Some((index, parts)) = todo.lock().pop() else { return Ok(()) };
             scan.check()?;
-            scan.store.runs.install(index, parts, &|| scan.check())?;
+            scan.store.runs.install(index, parts, &|entries| {
+                scan.progress.add_merged(entries, scan.store.rt.env.now_ns());
+                scan.store.rt.step();
+                scan.check()
+            })?;
         }
     })
 }
@@ -117,7 +133,9 @@ impl Scan {
         let positions = added.iter().map(position).collect::<Result<Vec<_>>>()?;
         let copier = |i: usize| KeyCopier::new(&state.shape, &state.shape.indexes[i]);
         let indexes: Vec<_> = positions.into_iter().map(|i| (i, copier(i))).collect();
-        progress.set_total(state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?);
+        let unique = indexes.iter().filter(|i| state.shape.indexes[i.0].unique).count();
+        let rows = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
+        progress.plan(rows, indexes.len() as u64, unique as u64);
         let mut todo = Vec::new();
         let mut from = Bound::Unbounded;
         for key in state.tree.split_points(threads * RANGES_PER_THREAD)? {
@@ -130,12 +148,16 @@ impl Scan {
         let open = indexes.len() * threads;
         let piece_bytes = (arena / (PIECES * open)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
         Ok(Scan {
+            ranges: todo.len() as f64,
+            read: AtomicUsize::new(0),
+            rows_of_range: rows as f64 / todo.len() as f64,
             store: store.clone(),
             state: state.clone(),
             progress: progress.clone(),
             todo: Mutex::new(todo),
             pieces: Mutex::new(indexes.iter().map(|_| Vec::new()).collect()),
             bytes: AtomicUsize::new(0),
+            rounds: AtomicU64::new(0),
             // Each thread has an open piece per index, and a copy of one while it is sorted.
             bytes_max: arena.saturating_sub(piece_bytes * (open + threads)),
             piece_bytes,
@@ -200,19 +222,49 @@ impl Scan {
     fn collect(&self) -> Result<()> {
         let shape = &self.state.shape;
         let open = self.indexes.iter().map(|i| Unsorted::new(shape.indexes[i.0].id)).collect();
-        let mut collector = Collector { scan: self, open, key: Vec::new(), stored: Vec::new() };
+        let mut collector =
+            Collector { scan: self, open, key: Vec::new(), stored: Vec::new(), rows: 0, sealed: 0 };
         loop {
             let Some(range) = self.todo.lock().pop() else { break };
             if let Some(rest) = collector.read(range)? {
                 self.todo.lock().push(rest);
                 break;
             }
+            self.read.fetch_add(1, Ordering::Relaxed);
         }
         (0..collector.open.len()).try_for_each(|i| collector.seal(i))
     }
 
     fn is_full(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= self.bytes_max
+    }
+
+    /// Tells how many rows there will be: the estimate counts less the more ranges are read. Those
+    /// at work are taken to be half done.
+    fn foresee_rows(&self) {
+        let at_work = self.working.load(Ordering::Relaxed) as f64 / 2.0;
+        let read = (self.read.load(Ordering::Relaxed) as f64 + at_work).min(self.ranges);
+        let (rows, part) = (self.progress.rows_done() as f64, read / self.ranges);
+        let each = part * (rows / read) + (1.0 - part) * self.rows_of_range;
+        self.progress.set_total((rows + (self.ranges - read) * each) as u64);
+    }
+
+    /// Tells how many indexes will be merged, from what a thread has collected in this round: so
+    /// many bytes of entries for so many rows.
+    fn foresee_merges(&self, bytes: u64, rows: u64) {
+        let rounds = self.rounds.load(Ordering::Relaxed);
+        let in_round = match rounds {
+            0 => rows * self.bytes_max as u64 / bytes.max(1),
+            rounds => self.progress.rows_written() / rounds,
+        };
+        let left = self.progress.rows_total().saturating_sub(self.progress.rows_written());
+        // A merge that comes unexpected is worse than one that does not come.
+        let left = left + left / 8;
+        let runs = rounds + left.div_ceil(in_round.max(1));
+        let id = |i: &(usize, Option<KeyCopier>)| self.state.shape.indexes[i.0].id;
+        let merged = |id: &IndexId| self.store.runs.are_too_many(*id, runs as usize);
+        let merged = self.indexes.iter().map(id).filter(merged).count();
+        self.progress.foresee_merges(merged as u64);
     }
 
     /// Writes what was collected as one run per index; the arena is empty then.
@@ -251,6 +303,7 @@ impl Scan {
         let rest = self.progress.rows_done().saturating_sub(self.progress.rows_written());
         self.progress.add_written(rest, self.store.rt.env.now_ns());
         self.bytes.store(0, Ordering::Relaxed);
+        self.rounds.fetch_add(1, Ordering::Relaxed);
         Ok(plans.iter().map(RunPlan::finish).collect())
     }
 }
@@ -263,6 +316,9 @@ struct Collector<'s> {
     key: Vec<u8>,
     /// What the entry keeps beside its key.
     stored: Vec<u8>,
+    /// Rows it has read, and bytes of the pieces it has sealed.
+    rows: u64,
+    sealed: u64,
 }
 
 impl Collector<'_> {
@@ -289,7 +345,7 @@ impl Collector<'_> {
             if !full && (rows < SNAPSHOT_ROWS || !cursor.is_between_leaves()) {
                 continue;
             }
-            scan.progress.add_rows(std::mem::take(&mut rows), store.rt.env.now_ns());
+            self.tell(std::mem::take(&mut rows));
             scan.check()?;
             store.rt.step();
             if full {
@@ -301,10 +357,20 @@ impl Collector<'_> {
             guard = store.txns.snapshot();
         }
         drop(guard);
-        scan.progress.add_rows(rows, store.rt.env.now_ns());
+        self.tell(rows);
         self.ask_for_reads();
         scan.check()?;
         Ok(None)
+    }
+
+    /// Tells others how far it is.
+    fn tell(&mut self, rows: u64) {
+        let scan = self.scan;
+        scan.progress.add_rows(rows, scan.store.rt.env.now_ns());
+        self.rows += rows;
+        scan.foresee_rows();
+        let open: usize = self.open.iter().map(Unsorted::bytes).sum();
+        scan.foresee_merges(self.sealed + open as u64, self.rows);
     }
 
     /// Tells the governor what was read from storage, and waits as long as it says: pages that were
@@ -375,6 +441,7 @@ impl Collector<'_> {
 
     fn seal(&mut self, i: usize) -> Result<()> {
         let sorted = self.open[i].sort()?;
+        self.sealed += sorted.bytes() as u64;
         self.scan.bytes.fetch_add(sorted.bytes(), Ordering::Relaxed);
         self.scan.pieces.lock()[i].push(sorted);
         Ok(())

@@ -1,0 +1,271 @@
+//! How far a build is, as others see it while it goes on.
+//!
+//! Four kinds of work make it: reading the table, writing runs, merging the runs of an index where
+//! they are too many, and the pass that proves an index unique. Which indexes are merged is known
+//! only when all runs are written, but foreseen from the first rows on: the share is that of all
+//! the work, and where the plan grows it stands until the work has caught up.
+
+use super::BuildPhase;
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Code, Error, Result};
+use evenkeel_io::Event;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The share is kept in parts of this many.
+const WHOLE: f64 = 1e9;
+/// Merging an entry is reading and writing it.
+const MERGE_WEIGHT: f64 = 2.0;
+
+/// Progress of a build, and the way to cancel it from another thread. Clones are handles of the
+/// same build.
+#[derive(Clone, Default)]
+pub struct BuildProgress {
+    pub(super) inner: Arc<Progress>,
+}
+
+#[derive(Default)]
+pub(super) struct Progress {
+    phase: AtomicU8,
+    /// Rows read, and rows of which all entries are written.
+    read: Pace,
+    written: Pace,
+    /// Entries merged, and entries the proof of uniqueness has passed.
+    merged: Pace,
+    checked: Pace,
+    rows_total: AtomicU64,
+    /// Indexes being built, those of them whose runs are merged as far as is known, and those
+    /// proved unique.
+    indexes: AtomicU64,
+    to_merge: AtomicU64,
+    to_check: AtomicU64,
+    /// The greatest share that was told.
+    told: AtomicU64,
+    cancelled: AtomicBool,
+    /// Clustered key of a row whose unique key another row has.
+    pub(super) duplicate: Mutex<Vec<u8>>,
+    /// What the build waits for, to be woken by `cancel`.
+    pub(super) waits_for: Mutex<Option<Arc<Event>>>,
+    /// Another phase begins.
+    pub(super) entered: Arc<Event>,
+    /// How long it waits for each transaction in its way, if not as the store does.
+    pub(super) lock_wait: Mutex<Option<Duration>>,
+}
+
+/// What a kind of work has done, in rows or entries, and the time it took for that.
+#[derive(Default)]
+struct Pace {
+    done: AtomicU64,
+    ns: AtomicU64,
+    /// When the present step of this work began, and the time taken before.
+    begun_ns: AtomicU64,
+    before_ns: AtomicU64,
+}
+
+impl Pace {
+    fn begin(&self, now_ns: u64) {
+        self.before_ns.store(self.ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.begun_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    fn add(&self, more: u64, now_ns: u64) {
+        self.done.fetch_add(more, Ordering::Relaxed);
+        let step = now_ns.saturating_sub(self.begun_ns.load(Ordering::Relaxed));
+        self.ns.fetch_max(self.before_ns.load(Ordering::Relaxed) + step, Ordering::Relaxed);
+    }
+
+    fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds for each; none before the first.
+    fn ns_for_each(&self) -> Option<f64> {
+        let done = self.done();
+        (done > 0).then(|| self.ns.load(Ordering::Relaxed) as f64 / done as f64)
+    }
+}
+
+/// A kind of work as planned: `weight` is what one of its rows or entries counts beside others.
+struct Work<'p> {
+    pace: &'p Pace,
+    planned: f64,
+    weight: f64,
+}
+
+impl Work<'_> {
+    fn done(&self) -> f64 {
+        (self.pace.done() as f64).min(self.planned)
+    }
+}
+
+impl Progress {
+    /// Reading, writing, merging, proving.
+    fn work(&self) -> [Work<'_>; 4] {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed) as f64;
+        // The total is an estimate.
+        let rows = get(&self.rows_total).max(self.read.done() as f64);
+        let entry = 1.0 / get(&self.indexes).max(1.0);
+        let work = |pace, planned, weight| Work { pace, planned, weight };
+        [
+            work(&self.read, rows, 1.0),
+            work(&self.written, rows, 1.0),
+            work(&self.merged, rows * get(&self.to_merge), MERGE_WEIGHT * entry),
+            work(&self.checked, rows * get(&self.to_check), entry),
+        ]
+    }
+}
+
+impl BuildProgress {
+    /// Where it is.
+    pub fn phase(&self) -> BuildPhase {
+        match self.inner.phase.load(Ordering::SeqCst) {
+            0 => BuildPhase::Idle,
+            1 => BuildPhase::Waiting,
+            2 => BuildPhase::Scanning,
+            3 => BuildPhase::Writing,
+            4 => BuildPhase::Checking,
+            _ => BuildPhase::Done,
+        }
+    }
+
+    /// Sets how long the build waits for each transaction in its way and for another schema
+    /// change; else as long as transactions wait for locks.
+    pub fn set_lock_wait(&self, lock_wait: Duration) {
+        *self.inner.lock_wait.lock() = Some(lock_wait);
+    }
+
+    /// Rows read so far.
+    pub fn rows_done(&self) -> u64 {
+        self.inner.read.done()
+    }
+
+    /// Rows whose entries are written so far.
+    pub fn rows_written(&self) -> u64 {
+        self.inner.written.done()
+    }
+
+    /// How much of the work is done, from 0 to 1: of reading, writing, merging and proving
+    /// uniqueness. It never goes back.
+    pub fn share(&self) -> f64 {
+        let (mut done, mut planned) = (0.0, 0.0);
+        for work in self.inner.work() {
+            done += work.done() * work.weight;
+            planned += work.planned * work.weight;
+        }
+        let share = if planned > 0.0 { done / planned * WHOLE } else { 0.0 };
+        let before = self.inner.told.fetch_max(share as u64, Ordering::Relaxed);
+        before.max(share as u64) as f64 / WHOLE
+    }
+
+    /// How long it will still take, by the rows that were read, written, merged and looked at so
+    /// far and the time that took; none before the first. (Waiting for writers comes before.)
+    pub fn time_left(&self) -> Option<Duration> {
+        let work = self.inner.work();
+        let read_ns = self.inner.read.ns_for_each()?;
+        // Until something is written: half of what reading takes. What of each entry is still to
+        // come takes as long as writing it, by its weight.
+        let write_ns = self.inner.written.ns_for_each().unwrap_or(read_ns / 2.0);
+        let left = work.iter().map(|work| {
+            let each = work.pace.ns_for_each().unwrap_or(write_ns * work.weight);
+            (work.planned - work.done()) * each
+        });
+        Some(Duration::from_nanos(left.sum::<f64>() as u64))
+    }
+
+    /// Rows of the table: estimated, and the better the more are read; then counted.
+    pub fn rows_total(&self) -> u64 {
+        self.inner.rows_total.load(Ordering::Relaxed)
+    }
+
+    /// After `DuplicateInBuild`, the clustered key of one of the rows; empty if a change that came
+    /// meanwhile brought the duplicate.
+    pub fn duplicate(&self) -> Vec<u8> {
+        self.inner.duplicate.lock().clone()
+    }
+
+    /// Ends the build with `BuildCancelled`, leaving nothing behind.
+    pub fn cancel(&self) {
+        self.inner.cancelled.store(true, Ordering::SeqCst);
+        let event = self.inner.waits_for.lock().clone();
+        if let Some(event) = event {
+            event.notify();
+        }
+    }
+
+    pub(crate) fn begin(&self, phase: BuildPhase, now_ns: u64) {
+        self.enter(phase);
+        match phase {
+            BuildPhase::Scanning => self.inner.read.begin(now_ns),
+            BuildPhase::Checking => self.inner.checked.begin(now_ns),
+            _ => self.inner.written.begin(now_ns),
+        }
+    }
+
+    pub(crate) fn add_rows(&self, rows: u64, now_ns: u64) {
+        self.inner.read.add(rows, now_ns);
+    }
+
+    pub(crate) fn add_written(&self, rows: u64, now_ns: u64) {
+        self.inner.written.add(rows, now_ns);
+    }
+
+    pub(crate) fn add_merged(&self, entries: u64, now_ns: u64) {
+        self.inner.merged.add(entries, now_ns);
+    }
+
+    pub(crate) fn add_checked(&self, entries: u64, now_ns: u64) {
+        self.inner.checked.add(entries, now_ns);
+    }
+
+    /// So many indexes are proved: writers may have made their entries fewer.
+    pub(crate) fn checked_all_of(&self, indexes: u64, now_ns: u64) {
+        let rest = (indexes * self.rows_total()).saturating_sub(self.inner.checked.done());
+        self.add_checked(rest, now_ns);
+    }
+
+    /// What is to be done: so many rows, indexes, and of them unique ones.
+    pub(crate) fn plan(&self, rows: u64, indexes: u64, unique: u64) {
+        self.set_total(rows);
+        self.inner.indexes.store(indexes, Ordering::Relaxed);
+        self.inner.to_check.store(unique, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_total(&self, rows: u64) {
+        self.inner.rows_total.store(rows, Ordering::Relaxed);
+    }
+
+    /// The runs of so many indexes will be merged, as it looks now.
+    pub(crate) fn foresee_merges(&self, indexes: u64) {
+        self.inner.to_merge.store(indexes, Ordering::Relaxed);
+    }
+
+    /// All rows are read, and written; the runs of so many indexes are merged from now on.
+    pub(crate) fn begin_merges(&self, indexes: u64, now_ns: u64) {
+        self.set_total(self.rows_done());
+        self.foresee_merges(indexes);
+        self.inner.merged.begin(now_ns);
+    }
+
+    /// All is done.
+    pub(crate) fn complete(&self) {
+        self.inner.told.store(WHOLE as u64, Ordering::Relaxed);
+    }
+
+    /// Says that the build is over, or never began. One that ran says so itself.
+    pub fn end(&self) {
+        self.enter(BuildPhase::Done);
+    }
+
+    pub(crate) fn enter(&self, phase: BuildPhase) {
+        self.inner.phase.store(phase as u8, Ordering::SeqCst);
+        self.inner.entered.notify();
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.inner.cancelled.load(Ordering::SeqCst) {
+            true => Err(Error::new(Code::BuildCancelled)),
+            false => Ok(()),
+        }
+    }
+}
