@@ -2,6 +2,7 @@
 //! the bodies of the fuzz targets as plain functions. Test code: no other crate uses it.
 #![forbid(unsafe_code)]
 
+pub mod drive;
 pub mod faulty;
 pub mod fuzz;
 pub mod hostile;

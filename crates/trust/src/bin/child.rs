@@ -1,6 +1,6 @@
 //! A process for the trust rungs to kill or to measure. `write DIR KIND [N]`: sessions
 //! commit for ever (or N times each), each commit is told on standard output once it is
-//! acknowledged. `corpus` writes the inputs that a fuzz target begins with.
+//! acknowledged. `corpus` writes the inputs that a fuzz target begins with, `fuzz` runs it.
 #![forbid(unsafe_code)]
 
 use evenkeel::ValueRef::{Bytes, Int};
@@ -8,8 +8,9 @@ use evenkeel::{
     Access, Code, ColumnSpec, ColumnType, Database, Error, IndexSpec, Isolation, Metric, Options,
     Result, TableSpec,
 };
+use evenkeel_trust::fuzz::Target;
 use evenkeel_trust::work::{self, Kind};
-use evenkeel_trust::{fuzz, restart};
+use evenkeel_trust::{drive, fuzz, restart};
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,6 +28,13 @@ fn main() {
         ["revert", dir, rows] => revert(Path::new(dir), rows.parse().unwrap_or(1000)),
         ["update", dir, rows] => update(Path::new(dir), rows.parse().unwrap_or(1000)),
         ["corpus", target, dir] => corpus(target, Path::new(dir)),
+        ["targets"] => {
+            targets().for_each(|(name, _)| say(name));
+            Ok(())
+        }
+        ["fuzz", target, dir, from, to] => {
+            fuzz(target, Path::new(dir), from.parse().unwrap_or(0)..to.parse().unwrap_or(1000))
+        }
         _ => usage(),
     };
     if let Err(error) = done {
@@ -41,7 +49,7 @@ fn named(kind: &str) -> Kind {
 
 fn usage() -> ! {
     say("usage: write DIR wide|narrow [N] | update|lose|prepare|revert DIR ROWS | open DIR");
-    say("       corpus TARGET DIR");
+    say("       corpus TARGET DIR | fuzz TARGET DIR FROM TO | targets");
     std::process::exit(2);
 }
 
@@ -52,6 +60,31 @@ fn corpus(target: &str, dir: &Path) -> Result<()> {
     for (i, input) in fuzz::corpus(target).iter().enumerate() {
         std::fs::write(dir.join(format!("seed-{i:04}")), input).map_err(io)?;
     }
+    Ok(())
+}
+
+fn targets() -> impl Iterator<Item = &'static Target> {
+    fuzz::DECODERS.iter().chain(fuzz::DATABASES)
+}
+
+/// Runs a target over the inputs in a directory and a mutation of them for each seed; `greedy` is
+/// one that asks for too much.
+fn fuzz(target: &str, dir: &Path, seeds: std::ops::Range<u64>) -> Result<()> {
+    let io = |e: std::io::Error| Error::new(Code::FileOpen).caused_by(e);
+    let mut files: Vec<_> = std::fs::read_dir(dir).map_err(io)?.flatten().collect();
+    files.sort_by_key(std::fs::DirEntry::path);
+    let inputs = files.iter().map(|file| std::fs::read(file.path()).map_err(io));
+    let corpus = inputs.collect::<Result<Vec<_>>>()?;
+    let found = targets().find(|(name, _)| *name == target).copied();
+    let greedy = (target == "greedy").then_some(("greedy", drive::greedy as fn(&[u8])));
+    let found = found.or(greedy).unwrap_or_else(|| usage());
+    let drive::Seen { slowest_ms, before_kib, memory_kib } =
+        drive::run(&found, &corpus, seeds.clone());
+    say(&format!(
+        "{target}: {} inputs, mutations {seeds:?}, the slowest {slowest_ms} ms, \
+         {memory_kib} KiB beyond {before_kib} KiB",
+        corpus.len()
+    ));
     Ok(())
 }
 
