@@ -476,8 +476,8 @@ impl Runs {
     }
 
     /// One merge pass over everything: the first two live rows with equal column bytes (F3).
-    /// `skip` says which column bytes may repeat (NULL in them); `check` hears of each `CHECK_EVERY`
-    /// entries and may end the pass with an error.
+    /// `skip` says which column bytes may repeat (NULL in them); `check` hears of each
+    /// `CHECK_EVERY` entries and may end the pass with an error.
     ///
     /// # Errors
     /// Of reading storage; what `check` says.

@@ -1,7 +1,7 @@
 //! Values of the simulated tables, and how they go to the engine and come back. Every table has
 //! its key columns, then a, b, u, a heap also n, a number that the engine gives, and then columns
-//! that are added, renamed and dropped. A row of the model holds the values behind the key by column
-//! id.
+//! that are added, renamed and dropped. A row of the model holds the values behind the key by
+//! column id.
 
 use crate::kind::Kind;
 use evenkeel::{ColumnSpec, ColumnType, IndexSpec, TableDef, TableSpec, Value, ValueRef};

@@ -59,8 +59,8 @@ impl Explore {
         Explore { seed, first: 1, stride: 1, rounds: 1 }
     }
 
-    /// The `n`-th of a series (from 0) that tries every crash point of one schedule after the other,
-    /// one in `stride` at a time.
+    /// The `n`-th of a series (from 0) that tries every crash point of one schedule after the
+    /// other, one in `stride` at a time.
     pub fn nth(n: u64, stride: u64) -> Explore {
         Explore { first: 1 + n % stride, stride, ..Explore::new(1 + n / stride) }
     }

@@ -303,8 +303,8 @@ fn pool<'a>(setup: &'a Setup, build: &Built) -> Pool<'a> {
     }
 }
 
-/// The same writers on the engine's buckets for so many seconds, and from `before_s` on a build that
-/// writes what this one did.
+/// The same writers on the engine's buckets for so many seconds, and from `before_s` on a build
+/// that writes what this one did.
 pub fn run(setup: &Setup, seconds: u64, build: &Built) -> Ours {
     let mut pool = pool(setup, build);
     for _ in 0..setup.pages {
