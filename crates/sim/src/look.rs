@@ -29,6 +29,7 @@ impl Session {
     /// Runs one statement that reads.
     pub fn look(&mut self) -> Step {
         let Some(target) = self.target() else { return Ok(()) };
+        self.world.op();
         if !target.kind().has_key() {
             return match self.rng.below(4) {
                 0 | 1 => self.scan(&target),

@@ -88,7 +88,6 @@ impl Session {
     }
 
     fn checkpoint(&mut self) -> Step {
-        self.world.op();
         match self.world.db.checkpoint() {
             Ok(()) => {
                 self.world.events.hit("checkpoint asked for");
@@ -105,7 +104,6 @@ impl Session {
             5 | 6 => Isolation::Serializable,
             _ => Isolation::RepeatableRead,
         };
-        self.world.op();
         match self.world.db.begin(level, Access::ReadWrite) {
             Ok(txn) => {
                 let (own, at) = (Own::default(), None);
@@ -181,7 +179,6 @@ impl Session {
 
     fn end(&mut self) -> Step {
         let shape = self.world.shape;
-        self.world.op();
         let ends = if shape.builds { 3 } else { 8 };
         match self.rng.below(ends) {
             0 => self.end_rollback(),
@@ -280,7 +277,6 @@ impl Session {
             prepared.phase = Phase::Asked;
             (xid.clone(), prepared.clone())
         };
-        self.world.op();
         let set = |phase: Phase| {
             if let Some(p) = self.world.model.lock().prepared.get_mut(&xid) {
                 p.phase = phase;

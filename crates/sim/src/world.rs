@@ -155,7 +155,8 @@ impl World {
         self.model.lock().tables.insert(name.to_string(), table);
     }
 
-    /// Counts an operation.
+    /// Counts an operation: a statement that reads or changes, a savepoint, a schema change; not
+    /// the begin and the end of a transaction.
     pub fn op(&self) {
         self.ops.fetch_add(1, Ordering::Relaxed);
     }

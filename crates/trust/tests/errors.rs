@@ -4,9 +4,10 @@
 
 mod provoke;
 
-use evenkeel::{Code, Error};
+use evenkeel::{Code, ColumnSpec, ColumnType, Database, Error, TableSpec};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 /// Codes that need more than a machine has: their layers' own tests provoke them, and compare.
 const ELSEWHERE: &[(Code, &str, &str)] = &[
@@ -60,4 +61,34 @@ fn every_error_is_provoked_and_names_what_it_is_about() {
     println!("{} of {} provoked here", provoked.len(), Code::ALL.len());
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(provoked.len() + ELSEWHERE.len() == Code::ALL.len());
+}
+
+/// A process that opens a directory in use is told who uses it, and disturbs nothing; when that one
+/// has closed it, it may.
+#[test]
+fn a_second_process_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path()).expect("opens");
+    let opened = || {
+        let out = Command::new(env!("CARGO_BIN_EXE_evenkeel-trust-child"))
+            .args(["open", &dir.path().display().to_string()])
+            .output()
+            .expect("the child runs");
+        String::from_utf8(out.stdout).expect("text")
+    };
+    for _ in 0..2 {
+        let said = opened();
+        let code = Code::DirectoryBusy;
+        let parts = [code.text(), "file=", "evenkeel.lock", code.next_step(), "[DirectoryBusy]"];
+        let owner = format!("pid={}", std::process::id());
+        for part in parts.into_iter().chain([owner.as_str()]) {
+            assert!(said.starts_with("E ") && said.contains(part), "{part} in {said}");
+        }
+        let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
+        db.create_table("t", &spec.primary_key(&["id"])).expect("writes go on");
+        db.drop_table("t").expect("writes go on");
+    }
+    db.close().expect("closes");
+    let said = opened();
+    assert!(said.starts_with("opened "), "{said}");
 }

@@ -111,10 +111,13 @@ fn fill(db: &Database) {
 
 /// Opens and reads everything; the first error, or the first problem's text as a panic.
 fn open_and_read(env: Arc<dyn Env>) -> Error {
-    let db = match Database::open_with("dir", small(env)) {
-        Err(error) => return error,
-        Ok(db) => db,
-    };
+    match Database::open_with("dir", small(env)) {
+        Err(error) => error,
+        Ok(db) => read_all(&db),
+    }
+}
+
+fn read_all(db: &Database) -> Error {
     let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
     let mut read = || -> evenkeel::Result<()> {
         let (mut row, all) = (Row::new(), evenkeel::Range::ALL);
@@ -342,11 +345,22 @@ pub const ALL: &[Provocation] = &[
         faults.fail(Some((Op::Read, "pages/", Code::ReadFailed)));
         open_and_read(env)
     }),
-    (Code::ReadShort, &["file=runs/", "offset="], || {
-        let env = MemEnv::new();
-        faulty::replace(&env, "runs/00000001.run", &[1; 100]);
-        let file = env.open("runs/00000001.run", OpenMode::READ).expect("opens");
-        failed(file.read_at(&mut [0; 50], 51))
+    // Files that somebody cuts beneath an open database.
+    (Code::ReadShort, &["/runs/0", "offset=4096"], || {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || {
+            let env = Arc::new(RealEnv::new(dir.path()));
+            Database::open_with(dir.path(), small(env)).expect("opens")
+        };
+        let db = open();
+        fill(&db);
+        db.close().expect("closes");
+        let db = open();
+        for run in std::fs::read_dir(dir.path().join("runs")).expect("there").flatten() {
+            let file = std::fs::OpenOptions::new().write(true).open(run.path()).expect("opens");
+            file.set_len(4096).expect("cuts");
+        }
+        read_all(&db)
     }),
     (Code::WriteFailed, &["file=wal/"], || stopped(Op::Write, Code::WriteFailed).0),
     (Code::SyncFailed, &["file=wal/"], || stopped(Op::Sync, Code::SyncFailed).0),
