@@ -12,7 +12,7 @@
 
 use crate::annihilate::SKIPPED_MAX;
 use crate::parked::Ticket;
-use crate::run_iter::Bounds;
+use crate::run_iter::{Bounds, Pass};
 use crate::source::{Direction, Merger};
 use crate::{Runs, source::Item};
 use evenkeel_base::{IndexId, Result, Snapshot, TxnId, metrics::Metric};
@@ -115,6 +115,8 @@ pub struct IndexCursor {
     snapshot: Snapshot,
     direction: Direction,
     bounds: Arc<Bounds>,
+    /// It goes over the index once, past the cache.
+    pass: Option<Arc<Pass>>,
     merger: Option<Merger>,
     /// Where the merger is while parked.
     ticket: Option<Ticket>,
@@ -148,6 +150,7 @@ impl IndexCursor {
             snapshot,
             direction,
             bounds: Arc::new(Bounds { low, high }),
+            pass: None,
             merger: None,
             ticket: None,
             view_version: 0,
@@ -161,6 +164,11 @@ impl IndexCursor {
             skipped: 0,
             undecided: None,
         }
+    }
+
+    /// From now on it reads runs as part of this pass.
+    pub(crate) fn set_pass(&mut self, pass: &Arc<Pass>) {
+        self.pass = Some(pass.clone());
     }
 
     /// A transaction that has an undecided entry, INS or DEL, among those passed so far, the
@@ -186,8 +194,8 @@ impl IndexCursor {
         }
     }
 
-    /// Lets go of the view.
-    fn let_go(&mut self) {
+    /// Lets go of the view; the next call takes another one and seeks behind its key.
+    pub(crate) fn let_go(&mut self) {
         self.keep_key();
         self.merger = None;
         if self.place == Place::Lent {
@@ -239,9 +247,12 @@ impl IndexCursor {
             (Place::Start, Direction::Reverse) => self.bounds.high.as_ref(),
             _ => Some(&self.key),
         };
-        let sources = self.runs.sources(&view, self.index, &self.bounds);
+        let sources = self.runs.sources(&view, self.index, &self.bounds, self.pass.as_ref());
         let mut merger = Merger::new(sources, self.direction);
         merger.seek(bound.map(Vec::as_slice))?;
+        if let Some(pass) = &self.pass {
+            pass.forget();
+        }
         self.merger = Some(merger);
         Ok(())
     }

@@ -4,24 +4,58 @@
 use crate::cache::BlockCache;
 use crate::file::{Run, Segment};
 use crate::writer::Purpose;
+use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Error, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::{DataBlock, RunEntry, RunVersion};
 use evenkeel_io::{AlignedBuf, Runtime};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where blocks come from.
 pub(crate) enum Loader {
     /// The cache, filled one block at a time.
     Cached(Arc<Blocks>),
-    /// Reads of this many bytes ahead, growing to `ahead_max`; `metric` counts them.
-    Sequential {
-        rt: Arc<Runtime>,
-        ahead: usize,
-        ahead_max: usize,
-        metric: Metric,
-        purpose: Purpose,
-        span: Option<Span>,
-    },
+    /// Reads ahead, past the cache.
+    Sequential(Ahead),
+}
+
+/// Reads of this many bytes ahead, growing to `ahead_max`; `metric` counts them.
+pub(crate) struct Ahead {
+    rt: Arc<Runtime>,
+    ahead: usize,
+    ahead_max: usize,
+    metric: Metric,
+    purpose: Purpose,
+    span: Option<Span>,
+    pass: Option<Arc<Pass>>,
+}
+
+/// What the loaders of a cursor share that goes over an index once: it asks the governor itself,
+/// when it holds no view, and where it takes another view goes on with what was read ahead.
+pub(crate) struct Pass {
+    /// Reads so far ahead, counted there, for that.
+    pub ahead: usize,
+    pub metric: Metric,
+    pub purpose: Purpose,
+    unasked: AtomicU64,
+    spans: Mutex<Vec<Span>>,
+}
+
+impl Pass {
+    pub(crate) fn new(ahead: usize, metric: Metric, purpose: Purpose) -> Arc<Pass> {
+        let (unasked, spans) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Pass { ahead, metric, purpose, unasked, spans })
+    }
+
+    /// Bytes read since the last call.
+    pub(crate) fn take_unasked(&self) -> u64 {
+        self.unasked.swap(0, Ordering::Relaxed)
+    }
+
+    /// Nobody goes on with what is left of the view before.
+    pub(crate) fn forget(&self) {
+        self.spans.lock().clear();
+    }
 }
 
 /// Run blocks for readers.
@@ -58,25 +92,34 @@ impl Loader {
         metric: Metric,
         purpose: Purpose,
     ) -> Loader {
-        Loader::Sequential { rt: rt.clone(), ahead, ahead_max: ahead, metric, purpose, span: None }
+        let (rt, span, pass) = (rt.clone(), None, None);
+        Loader::Sequential(Ahead { rt, ahead, ahead_max: ahead, metric, purpose, span, pass })
+    }
+
+    /// One of the loaders of such a pass.
+    pub(crate) fn of_pass(rt: &Arc<Runtime>, pass: &Arc<Pass>) -> Loader {
+        let mut loader = Loader::sequential(rt, pass.ahead, pass.metric, pass.purpose);
+        if let Loader::Sequential(ahead) = &mut loader {
+            ahead.pass = Some(pass.clone());
+        }
+        loader
     }
 
     /// As the `i`th of `n` that are read side by side: it begins with little, and each with another
     /// part. So the first entry does not wait for all to read as far ahead as they will, nor do all
     /// come to the end of that at once.
     pub(crate) fn one_of(mut self, i: usize, n: usize) -> Loader {
-        if let Loader::Sequential { ahead, ahead_max, .. } = &mut self {
+        if let Loader::Sequential(Ahead { ahead, ahead_max, .. }) = &mut self {
             *ahead = *ahead_max * (i + 1) / (4 * n.max(1));
         }
         self
     }
 
     fn load(&mut self, segment: &Segment, number: u32) -> Result<Arc<DataBlock>> {
-        let (position, len) = segment.fences()?.place(number);
-        let file = segment.file.number;
         match self {
             Loader::Cached(blocks) => {
                 let Blocks { rt, cache } = &**blocks;
+                let (file, position) = (segment.file.number, segment.fences()?.place(number).0);
                 if let Some(block) = cache.get(file, position) {
                     return Ok(block);
                 }
@@ -87,30 +130,59 @@ impl Loader {
                 cache.put(file, position, block.clone());
                 Ok(block)
             }
-            Loader::Sequential { rt, ahead, ahead_max, metric, purpose, span } => {
-                let end = position + u64::from(len);
-                let inside = |s: &Span| {
-                    s.file == file && s.start <= position && end <= s.start + s.buf.len() as u64
-                };
-                if !span.as_ref().is_some_and(inside) {
-                    let data_end = segment.info.position + segment.info.data_len;
-                    let want = (*ahead as u64).min(data_end - position).max(u64::from(len));
-                    rt.ask(purpose.class, want, purpose.required);
-                    let start = rt.env.now_ns();
-                    let (buf, at) = segment.file.read(position, want as usize)?;
-                    let ns = rt.env.now_ns().saturating_sub(start);
-                    rt.governor.report(purpose.class, 1, want, ns);
-                    rt.metrics.add(*metric, buf.len() as u64);
-                    *ahead = (2 * *ahead).min(*ahead_max);
-                    *span = Some(Span { file, start: position - at as u64, buf });
-                }
-                let Some(span) = span else {
-                    return Err(Error::internal("no span of a run file"));
-                };
-                let at = (position - span.start) as usize;
-                let bytes = &span.buf[at..at + len as usize];
-                Ok(Arc::new(segment.decode(number, position, bytes)?))
+            Loader::Sequential(ahead) => ahead.load(segment, number),
+        }
+    }
+}
+
+impl Ahead {
+    fn load(&mut self, segment: &Segment, number: u32) -> Result<Arc<DataBlock>> {
+        let (position, len) = segment.fences()?.place(number);
+        let (file, end) = (segment.file.number, position + u64::from(len));
+        let inside =
+            |s: &Span| s.file == file && s.start <= position && end <= s.start + s.buf.len() as u64;
+        if !self.span.as_ref().is_some_and(inside) {
+            let kept = self.pass.as_ref().and_then(|pass| {
+                let mut spans = pass.spans.lock();
+                spans.iter().position(inside).map(|at| spans.swap_remove(at))
+            });
+            self.span = Some(match kept {
+                Some(span) => span,
+                None => self.read(segment, position, len)?,
+            });
+        }
+        let Some(span) = &self.span else {
+            return Err(Error::internal("no span of a run file"));
+        };
+        let at = (position - span.start) as usize;
+        let bytes = &span.buf[at..at + len as usize];
+        Ok(Arc::new(segment.decode(number, position, bytes)?))
+    }
+
+    fn read(&mut self, segment: &Segment, position: u64, len: u32) -> Result<Span> {
+        let Ahead { rt, metric, purpose, .. } = self;
+        let data_end = segment.info.position + segment.info.data_len;
+        let want = (self.ahead as u64).min(data_end - position).max(u64::from(len));
+        match &self.pass {
+            Some(pass) => {
+                pass.unasked.fetch_add(want, Ordering::Relaxed);
             }
+            None => rt.ask(purpose.class, want, purpose.required),
+        }
+        let start = rt.env.now_ns();
+        let (buf, at) = segment.file.read(position, want as usize)?;
+        let ns = rt.env.now_ns().saturating_sub(start);
+        rt.governor.report(purpose.class, 1, want, ns);
+        rt.metrics.add(*metric, buf.len() as u64);
+        self.ahead = (2 * self.ahead).min(self.ahead_max);
+        Ok(Span { file: segment.file.number, start: position - at as u64, buf })
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let (Some(pass), Some(span)) = (&self.pass, self.span.take()) {
+            pass.spans.lock().push(span);
         }
     }
 }

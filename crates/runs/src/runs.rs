@@ -9,12 +9,12 @@ use crate::flush::FlushJob;
 use crate::latch::Latch;
 use crate::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
-use crate::merge::{Ingest, MergeJobs, Together};
+use crate::merge::{Ingest, MergeJobs, READ_AHEAD, Together};
 use crate::pace::Pace;
 use crate::parked::Parked;
 use crate::resident::Residents;
 use crate::restore::Restoring;
-use crate::run_iter::{Blocks, Bounds, Loader, RunIter};
+use crate::run_iter::{Blocks, Bounds, Loader, Pass, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::{READ, State, USED};
 use crate::unique::{UniqueGuard, UniqueSlots};
@@ -404,7 +404,7 @@ impl Runs {
         let bounds = Arc::new(Bounds { low: key.to_vec(), high: end.clone() });
         for run in &*view.runs {
             if self.may_contain(run, key, end.as_deref(), hash)? {
-                sources.push(self.run_source(run, &bounds));
+                sources.push(self.run_source(run, &bounds, None));
             }
         }
         Ok(sources)
@@ -488,7 +488,10 @@ impl Runs {
         skip: &dyn Fn(&[u8]) -> bool,
         check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<Option<DuplicateKey>> {
+        // Past the cache, which is the users'.
+        let pass = Pass::new(READ_AHEAD, Metric::BuildReadBytes, Purpose::BUILD);
         let mut cursor = self.cursor(index, KeyRange::all(), Direction::Forward, snapshot)?;
+        cursor.set_pass(&pass);
         let (mut key, mut first_pk, mut count) = (Vec::new(), Vec::new(), 0u32);
         while let Some(entry) = cursor.next()? {
             if count > 0 && key == entry.key && !skip(entry.key) {
@@ -502,7 +505,18 @@ impl Runs {
             count = count.wrapping_add(1).max(1);
             if count.is_multiple_of(CHECK_EVERY) {
                 check(u64::from(CHECK_EVERY))?;
+                let read = pass.take_unasked();
+                if read > 0 {
+                    // The governor's wait may be long, and a view is not held over one (D6).
+                    cursor.let_go();
+                    self.rt.ask(Purpose::BUILD.class, read, Purpose::BUILD.required);
+                }
             }
+        }
+        // Of a pass too short to have been asked for.
+        match pass.take_unasked() {
+            0 => {}
+            read => self.rt.ask(Purpose::BUILD.class, read, Purpose::BUILD.required),
         }
         Ok(None)
     }
@@ -646,17 +660,27 @@ impl Runs {
         }
     }
 
-    fn run_source(&self, run: &Arc<Run>, bounds: &Arc<Bounds>) -> Source {
-        let loader = Loader::Cached(self.blocks.clone());
+    fn run_source(&self, run: &Arc<Run>, bounds: &Arc<Bounds>, pass: Option<&Arc<Pass>>) -> Source {
+        let loader = match pass {
+            Some(pass) => Loader::of_pass(&self.rt, pass),
+            None => Loader::Cached(self.blocks.clone()),
+        };
         Source::Run(RunIter::new(run.clone(), loader, bounds.clone()))
     }
 
-    pub(crate) fn sources(&self, view: &View, index: IndexId, bounds: &Arc<Bounds>) -> Vec<Source> {
+    /// What a view has of an index; the runs are read through the cache unless it is for a `pass`.
+    pub(crate) fn sources(
+        &self,
+        view: &View,
+        index: IndexId,
+        bounds: &Arc<Bounds>,
+        pass: Option<&Arc<Pass>>,
+    ) -> Vec<Source> {
         let mut sources = Vec::with_capacity(view.memtables.len() + view.runs.len());
         for memtable in view.memtables.iter().filter(|m| m.entries() > 0) {
             sources.push(Source::Memory(MemIter::of_index(memtable.clone(), index)));
         }
-        sources.extend(view.runs.iter().map(|run| self.run_source(run, bounds)));
+        sources.extend(view.runs.iter().map(|run| self.run_source(run, bounds, pass)));
         sources
     }
 
