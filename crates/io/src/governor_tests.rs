@@ -81,6 +81,41 @@ fn budget_table() {
     assert_eq!(down, best / CUT_MAX, "never to nothing");
 }
 
+#[test]
+fn the_budget_moves_by_steps_and_is_never_nothing() {
+    let seed = 8;
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    for _ in 0..20_000 {
+        let mut number = |bits: u64| {
+            let bits = rng.below(bits);
+            1 + rng.below(1 << bits)
+        };
+        let (best, slower, more) = (number(40), number(30), number(30));
+        // As it may be with this device: no bound, or below twice its best rate.
+        let bounded = 1 + rng.below(2 * best);
+        let previous = if rng.below(4) == 0 { UNLIMITED } else { bounded };
+        let next = budget(previous, best, slower);
+        let at = format!("{previous} {best} {slower}: {next}");
+        assert!(next >= 1 && (next == UNLIMITED || next < 2 * best), "{at}");
+        match (previous, next) {
+            (UNLIMITED, _) => assert!(next == UNLIMITED || next == best, "{at}"),
+            (_, UNLIMITED) => assert!(previous >= best && slower <= SLOWER * 16, "{at}"),
+            _ => assert!(next >= previous / 2 && next <= 2 * previous, "{at}"),
+        }
+        // The slower the device the less.
+        assert!(budget(previous, best, slower + more) <= next, "{at}, {more} slower");
+        // As good as ever there is no bound soon, however low it was.
+        let mut up = previous;
+        (0..42).for_each(|_| up = budget(up, best, 16));
+        assert_eq!(up, UNLIMITED, "{at}");
+        // However slow, it ends at a part of the best rate.
+        let mut down = previous;
+        (0..60).for_each(|_| down = budget(down, best, u64::MAX / 32));
+        assert_eq!(down, (best / CUT_MAX).max(1), "{at}");
+    }
+}
+
 /// A device of which somebody else takes more and more: background work asks for all of it.
 #[test]
 fn merges_give_way_to_a_busy_device_and_required_work_does_not() {

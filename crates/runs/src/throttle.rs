@@ -237,4 +237,34 @@ mod tests {
             assert!(more.credit >= paid.credit);
         }
     }
+    #[test]
+    fn the_pace_grows_by_steps_and_credit_is_kept_to_the_byte() {
+        let mut rng = Rng::new(2);
+        for _ in 0..20_000 {
+            let mut number = |bits: u64| {
+                let bits = rng.below(bits);
+                1 + rng.below(1 << bits)
+            };
+            let (per_sec, per_kib, more) = (number(34), number(24), number(24));
+            let pace = |runs| pace_ns(runs, per_sec, per_kib);
+            for runs in 0..2 * RUNS_PACED {
+                let ns = pace(runs);
+                // A KiB that takes merges a microsecond or more is never let in for nothing.
+                assert!(ns > 0 || runs < RUNS_PACED || per_kib * 1_000_000 < per_sec);
+                assert!(ns <= PACE_NS_MAX);
+                // One run more makes it slower, by not more than twice; so do bytes to merge, and
+                // merges that move fewer.
+                assert!(pace(runs + 1) >= ns);
+                assert!(runs < RUNS_PACED || pace(runs + 1) <= 2 * ns + 2);
+                assert!(pace_ns(runs, per_sec, per_kib + more) >= ns);
+                assert!(pace_ns(runs, per_sec + more, per_kib) <= ns);
+            }
+            let (credit, bytes) = (number(40), number(40));
+            match spend(credit, bytes) {
+                Some(left) => assert_eq!(left + bytes, credit),
+                None => assert!(bytes > credit),
+            }
+            assert!(spend(credit, bytes).is_none() || spend(credit + more, bytes).is_some());
+        }
+    }
 }
