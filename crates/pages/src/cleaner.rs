@@ -106,8 +106,8 @@ impl Pages {
         let cold = self.take_cold(pacing::cold_most(batch as u64, old) as usize);
         let room = (batch - cold.len()) as u64;
         let paced = self.cleaner.quota.take(room, batch as u64, now);
-        let quota = paced.max(required.min(room));
-        if cold.is_empty() && quota == 0 {
+        let quota = pacing::batch_quota(paced, required, room);
+        if cold.is_empty() && quota.pages == 0 {
             if rate == 0 {
                 return Ok(Beat::Idle);
             }
@@ -116,13 +116,13 @@ impl Pages {
             self.rt.wait(&self.clean_event, seen, Some(time), Cause::Idle);
             return Ok(Beat::More);
         }
-        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64 + quota - paced);
+        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64 + quota.beyond);
         self.rt.metrics.add(Metric::FlushWhySupply, cold.len() as u64);
-        self.rt.metrics.add(Metric::FlushWhyAge, quota - paced);
+        self.rt.metrics.add(Metric::FlushWhyAge, quota.beyond);
         if required > 0 {
             next_tick_ns = next_tick_ns.min(RETRY_NS);
         }
-        match self.flush_batch(cold, quota as usize) {
+        match self.flush_batch(cold, quota.pages as usize) {
             Ok(0) => {
                 // All of it is latched or being written by another worker.
                 let time = Some(Duration::from_nanos(next_tick_ns));

@@ -208,6 +208,22 @@ pub fn cold_most(batch: u64, old: u64) -> u64 {
     batch - old.min(batch / 2)
 }
 
+/// How many of the oldest pages a batch takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchQuota {
+    /// Pages.
+    pub pages: u64,
+    /// Those of them that the law has not requested.
+    pub beyond: u64,
+}
+
+/// A batch with `room` for so many pages takes those that the law has issued to it (`paced`), and
+/// `required` ones, which hold up the checkpoint, whatever the law says (G2).
+pub fn batch_quota(paced: u64, required: u64, room: u64) -> BatchQuota {
+    let pages = paced.max(required.min(room));
+    BatchQuota { pages, beyond: pages - paced }
+}
+
 #[derive(Debug, Default)]
 struct Issue {
     since_ns: u64,

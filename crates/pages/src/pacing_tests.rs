@@ -1,8 +1,8 @@
 //! The pacing law by table and by property.
 
 use crate::pacing::{
-    DUE_HORIZONS_SEC, Load, Quota, TICK_NS, cold_most, issued, pages_per_sec, required_age, terms,
-    tick_quota, wanted_pages_per_sec,
+    BatchQuota, DUE_HORIZONS_SEC, Load, Quota, TICK_NS, batch_quota, cold_most, issued,
+    pages_per_sec, required_age, terms, tick_quota, wanted_pages_per_sec,
 };
 use proptest::prelude::*;
 
@@ -66,6 +66,21 @@ fn cold_pages_leave_half_a_batch_to_old_ones() {
 }
 
 #[test]
+fn what_holds_up_the_checkpoint_is_written_beyond_the_law() {
+    for (paced, required, room, pages, beyond, what) in [
+        (0, 0, 64, 0, 0, "nothing asked for"),
+        (40, 0, 64, 40, 0, "by the law"),
+        (40, 30, 64, 40, 0, "required ones are among the oldest"),
+        (40, 50, 64, 50, 10, "more is required"),
+        (40, 10_000, 64, 64, 24, "no more than there is room"),
+        (0, 10_000, 64, 64, 64, "the law asks for nothing"),
+        (0, 10_000, 0, 0, 0, "no room"),
+    ] {
+        assert_eq!(batch_quota(paced, required, room), BatchQuota { pages, beyond }, "{what}");
+    }
+}
+
+#[test]
 fn wanted_frames_make_no_page_old() {
     let load = Load { dirty_pages: 50_000, supply_pages: 500, ..idle() };
     assert_eq!((terms(&load).sum(), terms(&load).aged()), (5_000, 0));
@@ -121,7 +136,8 @@ fn held_up(age_pct: u64, limit: u64, bytes_per_sec: u64, device: u64) -> (u64, V
         };
         rate = pages_per_sec(&load);
         let required = older(end - required_age(limit, speed).min(end));
-        let mut left = tick_quota(rate, TICK_NS, load.dirty_pages).max(required).min(device / 10);
+        let (quota, room) = (tick_quota(rate, TICK_NS, load.dirty_pages), device / 10);
+        let mut left = batch_quota(quota.min(room), required, room).pages;
         flushed[tick / 10] += left;
         while left > 0 && !buckets.is_empty() {
             let part = buckets[0].1.min(left);

@@ -5,6 +5,7 @@
 //! engine's governor; then its pages join the buckets, are written at once, and leave them.
 
 use super::setup::Setup;
+use crate::draining::{Draining, Page};
 use evenkeel::{ColumnSpec, ColumnType, Database, IndexSpec, Metric, Options, TableSpec, Value};
 use evenkeel_base::{Lsn, Result, TreeId};
 use evenkeel_io::sim::SimOptions;
@@ -12,7 +13,7 @@ use evenkeel_io::{Class, Governor, PriorityGovernor, Rng, SimDisk, SimEnv};
 use evenkeel_log::Limits;
 use evenkeel_pages::dirty::{Dirty, Surroundings};
 use evenkeel_pages::pacer::Pacer;
-use evenkeel_pages::pacing::{Quota, TICK_NS};
+use evenkeel_pages::pacing::{Quota, TICK_NS, batch_quota};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -93,7 +94,7 @@ pub struct Ours {
     pub ddl_s: Option<f64>,
 }
 
-type Pages = Vec<(u64, u32)>;
+type Pages = Vec<Page>;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -124,7 +125,7 @@ struct Pool<'a> {
     delay_ns: u64,
     /// The tree of each page ever dirty; its number serves as frame.
     trees: Vec<TreeId>,
-    draining: Pages,
+    draining: Draining,
     mutex_free: u64,
     disk_free: u64,
     /// What the build has to write yet: bytes of runs, then pages.
@@ -145,7 +146,7 @@ impl Pool<'_> {
         (self.mutex_free, result)
     }
 
-    fn join(&mut self, tree: TreeId) -> (u64, u32) {
+    fn join(&mut self, tree: TreeId) -> Page {
         let (end, frame) = (self.around.end, self.trees.len() as u32);
         self.dirty.join(end, frame, tree);
         self.trees.push(tree);
@@ -203,17 +204,14 @@ impl Pool<'_> {
             self.tick(time);
         }
         let most = (BEAT_BYTES / self.setup.page_bytes).max(1);
-        let wanted = self.quota.take(most, most, time);
+        let age = self.pacer.required_age(self.limits.user());
+        let required = Lsn(self.around.end.0.saturating_sub(age));
+        let paced = self.quota.take(most, most, time);
+        let required = self.locked(time, |pool| pool.dirty.older_than(required)).1;
+        let pages = batch_quota(paced, required, most).pages;
         let mut taken = Vec::new();
-        while (taken.len() as u64) < wanted {
-            if self.draining.is_empty() {
-                let found = self.locked(time, |pool| pool.dirty.take_below(u64::MAX)).1;
-                let Some((bucket, frames)) = found else { break };
-                self.draining = frames.into_iter().map(|frame| (bucket, frame)).collect();
-            }
-            let next = self.draining.pop();
-            taken.extend(next.filter(|(_, frame)| self.trees[*frame as usize] != CLEAN));
-        }
+        self.locked(time, |pool| pool.draining.take(pages, &pool.dirty, &mut taken));
+        taken.retain(|(_, frame)| self.trees[*frame as usize] != CLEAN);
         if taken.is_empty() {
             return self.at(time + IDLE_NS, Event::Batch);
         }
@@ -226,7 +224,7 @@ impl Pool<'_> {
         self.at(end + next, Event::Batch);
     }
 
-    fn leave(&mut self, time: u64, pages: &[(u64, u32)]) {
+    fn leave(&mut self, time: u64, pages: &[Page]) {
         for (bucket, frame) in pages {
             let tree = std::mem::replace(&mut self.trees[*frame as usize], CLEAN);
             self.locked(time, |pool| pool.dirty.leave(*bucket, tree));
@@ -252,7 +250,7 @@ impl Pool<'_> {
         self.at(end, Event::Built(pages));
     }
 
-    fn built(&mut self, time: u64, pages: &[(u64, u32)]) {
+    fn built(&mut self, time: u64, pages: &[Page]) {
         let looks = self.dirty.looks().all;
         self.leave(time, pages);
         self.ours.build_looks += self.dirty.looks().all - looks;
@@ -293,7 +291,7 @@ fn pool<'a>(setup: &'a Setup, build: &Built) -> Pool<'a> {
         around: Surroundings { end: Lsn::ZERO, log_bytes, frames, supply_pages: 0 },
         delay_ns: 0,
         trees: Vec::new(),
-        draining: Vec::new(),
+        draining: Draining::default(),
         mutex_free: 0,
         disk_free: 0,
         build: *build,

@@ -3,12 +3,13 @@
 
 use super::law::{self, State};
 use super::setup::Setup;
+use crate::draining::{Draining, Page};
 use evenkeel_base::{Lsn, TreeId};
 use evenkeel_io::Rng;
 use evenkeel_log::Limits;
 use evenkeel_pages::dirty::{Dirty, Surroundings};
 use evenkeel_pages::pacer::Pacer;
-use evenkeel_pages::pacing::Quota;
+use evenkeel_pages::pacing::{Quota, batch_quota};
 use std::collections::VecDeque;
 
 /// One step of the virtual clock.
@@ -42,7 +43,7 @@ pub struct Seconds {
 }
 
 /// Pages under way to the disk: when each batch is written, and what it holds.
-type Batch = (u64, Vec<(u64, u32)>);
+type Batch = (u64, Vec<Page>);
 
 /// How dirty pages are kept, and who flushes.
 trait Flusher {
@@ -55,11 +56,11 @@ trait Flusher {
     fn tick(&mut self, now: u64, end: u64) -> u64;
     /// Pages that cleaners hand to the disk now, given how many are under way, and how many of
     /// them they request beyond what the law did.
-    fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<(u64, u32)>, u64);
+    fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<Page>, u64);
     /// How long a transaction is delayed because the log is old, nanoseconds; none: it waits.
     fn delay(&self, end: u64) -> Option<u64>;
     /// They are written.
-    fn written(&mut self, pages: &[(u64, u32)]);
+    fn written(&mut self, pages: &[Page]);
 }
 
 /// Flush lists, one per instance, each with a cleaner.
@@ -118,7 +119,7 @@ impl Flusher for Lists<'_> {
         request.pages
     }
 
-    fn submit(&mut self, _now: u64, under_way: u64, _end: u64) -> (Vec<(u64, u32)>, u64) {
+    fn submit(&mut self, _now: u64, under_way: u64, _end: u64) -> (Vec<Page>, u64) {
         let mut room = self.setup.async_pages.saturating_sub(under_way);
         let mut batch = Vec::new();
         for (list, left) in self.lists.iter_mut().zip(&mut self.left) {
@@ -136,7 +137,7 @@ impl Flusher for Lists<'_> {
         (self.age(end) < self.setup.log_bytes / 8 * 7).then_some(0)
     }
 
-    fn written(&mut self, pages: &[(u64, u32)]) {
+    fn written(&mut self, pages: &[Page]) {
         self.writing -= pages.len() as u64;
         self.flushed += pages.len() as u64;
     }
@@ -155,7 +156,7 @@ struct Buckets<'a> {
     quota: Quota,
     pacer: Pacer,
     limits: Limits,
-    draining: Vec<(u64, u32)>,
+    draining: Draining,
     frame: u32,
 }
 
@@ -190,16 +191,16 @@ impl Flusher for Buckets<'_> {
 
     /// Beats of the cleaners that have no batch under way. As in the engine, pages that hold up the
     /// checkpoint are written whatever the law says (G2), and counted as requested too.
-    fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<(u64, u32)>, u64) {
+    fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<Page>, u64) {
         let required = Lsn(end.saturating_sub(self.pacer.required_age(self.limits.user())));
         let mut left = (self.setup.cleaners * self.setup.batch_pages).saturating_sub(under_way);
         let (mut batch, mut more) = (Vec::new(), 0);
         while left > 0 {
             let room = left.min(self.setup.batch_pages);
             let paced = self.quota.take(room, self.setup.batch_pages, now);
-            let quota = paced.max(self.dirty.older_than(required).min(room));
-            let done = self.take(quota, &mut batch);
-            more += quota - paced;
+            let quota = batch_quota(paced, self.dirty.older_than(required), room);
+            let done = self.draining.take(quota.pages, &self.dirty, &mut batch);
+            more += quota.beyond;
             if done < room {
                 break;
             }
@@ -214,24 +215,10 @@ impl Flusher for Buckets<'_> {
         (age + bytes <= self.limits.user()).then_some(delay)
     }
 
-    fn written(&mut self, pages: &[(u64, u32)]) {
+    fn written(&mut self, pages: &[Page]) {
         for (bucket, _) in pages {
             self.dirty.leave(*bucket, TREE);
         }
-    }
-}
-
-impl Buckets<'_> {
-    /// Takes up to `count` of the oldest pages; how many.
-    fn take(&mut self, count: u64, batch: &mut Vec<(u64, u32)>) -> u64 {
-        for taken in 0..count {
-            if self.draining.is_empty() {
-                let Some((bucket, frames)) = self.dirty.take_below(u64::MAX) else { return taken };
-                self.draining = frames.into_iter().rev().map(|f| (bucket, f)).collect();
-            }
-            batch.extend(self.draining.pop());
-        }
-        count
     }
 }
 
@@ -244,7 +231,7 @@ fn flusher<'a>(setup: &'a Setup, law: Law) -> Box<dyn Flusher + 'a> {
             quota: Quota::default(),
             pacer: Pacer::default(),
             limits: Limits::of_log(setup.log_bytes),
-            draining: Vec::new(),
+            draining: Draining::default(),
             frame: 0,
         }),
         Law::Published | Law::Repaired => Box::new(Lists {
