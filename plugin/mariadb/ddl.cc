@@ -107,5 +107,5 @@ int ha_evenkeel::truncate()
   *m_last_change= time(nullptr);
   if (table_share->tmp_table)
     ek_readable_from(evenkeel_db, name(), 0, &error);
-  return table->found_next_number_field ? reset_auto_increment(1) : 0;
+  return 0;
 }

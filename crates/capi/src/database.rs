@@ -273,7 +273,7 @@ pub unsafe extern "C" fn ek_rename_table(
     unsafe { fence(error, -1, || (*db).0.rename_table(from.text()?, to.text()?).map(|()| 0)) }
 }
 
-/// Empties a table; 0, or -1 on error. `wait` may be null.
+/// Empties a table, whose numbers begin at 1 again; 0, or -1 on error. `wait` may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn ek_truncate(
     unsafe {
         fence(error, -1, || {
             let name = name.text()?;
-            waiting(wait, |how| (*db).0.truncate_with(name, how)).map(|()| 0)
+            waiting(wait, |how| (*db).0.truncate_and_restart(name, how)).map(|()| 0)
         })
     }
 }

@@ -178,6 +178,16 @@ impl Database {
         self.engine.store.truncate_table_with(name, wait)
     }
 
+    /// The same, and the numbers of its auto-increment column begin at 1 again; a crash leaves both
+    /// or neither.
+    ///
+    /// # Errors
+    /// As `truncate_with`.
+    pub fn truncate_and_restart(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.truncate_and_restart(name, wait)
+    }
+
     /// Says that the rows of a table were copied into it from another one, whose place it takes:
     /// snapshots from now on may read it, a plain read at an older one fails with `TableTooYoung`,
     /// as of a table made or emptied since.

@@ -318,11 +318,21 @@ impl Store {
         high: u64,
     ) -> Result<()> {
         let mut txn = self.catalog_txn();
-        let mut body = Vec::new();
-        encode_counter(high, &mut body);
-        self.put_entry(&mut txn, (table.0, entry_kind::COUNTER, item), "", &body)?;
+        self.put_counter(&mut txn, (table, item), high)?;
         txn.commit_ordered()?;
         Ok(())
+    }
+
+    /// Writes the row of a counter: (table, which).
+    pub(crate) fn put_counter(
+        &self,
+        txn: &mut Transaction,
+        (table, item): (TableId, u32),
+        high: u64,
+    ) -> Result<()> {
+        let mut body = Vec::new();
+        encode_counter(high, &mut body);
+        self.put_entry(txn, (table.0, entry_kind::COUNTER, item), "", &body)
     }
 
     /// The next hidden id of a table.

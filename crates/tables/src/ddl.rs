@@ -6,7 +6,7 @@
 //! durable before it takes effect in memory; what a crash leaves behind without a catalog row
 //! (a tree, runs) is removed after the next start. No row is rewritten.
 
-use crate::catalog::{NextId, run_spec};
+use crate::catalog::{AUTO_INCREMENT, NextId, run_spec};
 use crate::schema::{TableDef, TableSpec, check_name};
 use crate::shape::Shape;
 use crate::statistics::CLUSTERED;
@@ -225,19 +225,48 @@ impl Store {
     /// # Errors
     /// As `truncate_table`; `StatementCancelled`.
     pub fn truncate_table_with(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.truncate_as(name, wait, false)
+    }
+
+    /// The same, and its numbers begin at 1 again: in one change, so that a crash leaves both or
+    /// neither.
+    ///
+    /// # Errors
+    /// As `truncate_table_with`.
+    pub fn truncate_and_restart(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.truncate_as(name, wait, true)
+    }
+
+    fn truncate_as(
+        self: &Arc<Self>,
+        name: &str,
+        wait: &SchemaWait<'_>,
+        restart: bool,
+    ) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table, wait)?;
         table.close(&self.rt, self.lock_wait(), wait)?;
-        let done = self.rt.freeing(|| self.truncate_closed(&table));
+        let done = self.rt.freeing(|| self.truncate_closed(&table, restart));
         table.reopen(false);
         done
     }
 
-    fn truncate_closed(self: &Arc<Self>, table: &Arc<Table>) -> Result<()> {
+    fn truncate_closed(self: &Arc<Self>, table: &Arc<Table>, restart: bool) -> Result<()> {
         let old = table.state();
         let new = self.successor(&old)?;
-        let born = self.replace_in_catalog(&old, &new.shape.def);
+        // Nobody raises the mark meanwhile, who came by without using the table.
+        let counter = restart.then(|| table.auto.raise.lock(&self.rt, Cause::Schema));
+        let born = self.change_catalog(|txn| {
+            if restart {
+                self.put_counter(txn, (table.id(), AUTO_INCREMENT), 1)?;
+            }
+            self.put_successor(txn, &old, &new.shape.def)
+        });
         let born = born.inspect_err(|_| self.forget(&new))?;
+        if restart {
+            table.auto.restart(1);
+        }
+        drop(counter);
         for index in &new.shape.def.indexes {
             self.runs.add_index(run_spec(index));
         }
@@ -260,13 +289,15 @@ impl Store {
         old: &TableState,
         def: &TableDef,
     ) -> Result<Lsn> {
-        self.change_catalog(|txn| {
-            for index in &old.shape.def.indexes {
-                self.remove_index(txn, def.id, index.id)?;
-            }
-            self.remove_index(txn, def.id, CLUSTERED)?;
-            self.put_table(txn, def)
-        })
+        self.change_catalog(|txn| self.put_successor(txn, old, def))
+    }
+
+    fn put_successor(&self, txn: &mut Transaction, old: &TableState, def: &TableDef) -> Result<()> {
+        for index in &old.shape.def.indexes {
+            self.remove_index(txn, def.id, index.id)?;
+        }
+        self.remove_index(txn, def.id, CLUSTERED)?;
+        self.put_table(txn, def)
     }
 
     /// Puts a successor in the place of a table's state; the old one's space is given back.

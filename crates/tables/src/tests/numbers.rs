@@ -121,3 +121,23 @@ fn a_dropped_table_gets_no_mark() {
     drop(db);
     Db::open(env, SMALL, root);
 }
+
+/// TRUNCATE in SQL restarts the numbers in the same change; that of the library goes on with them.
+#[test]
+fn numbers_restart_with_a_truncate_that_says_so() {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let db = Db::create(env.clone(), SMALL);
+    let table = numbered(&db);
+    for number in 1..=50 {
+        assert_eq!(insert(&db.store, &table), number);
+    }
+    db.store.truncate_table("t").unwrap();
+    assert_eq!(insert(&db.store, &table), 51);
+    db.store.truncate_and_restart("t", &crate::table::SchemaWait::default()).unwrap();
+    let root = db.store.catalog_root();
+    drop((table, db));
+    let db = Db::open(env, SMALL, root);
+    let table = db.store.table("t").unwrap();
+    assert_eq!(db.store.next_auto(&table), 1, "as the catalog has it");
+    assert_eq!(insert(&db.store, &table), 1);
+}
