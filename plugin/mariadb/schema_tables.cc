@@ -66,7 +66,8 @@ static std::string hex(ek_bytes b, size_t most)
   return out;
 }
 
-/* The server's names of an engine's table, which has those of files. */
+/* The server's names of an engine's table, which has those of files. Of a partition only the table's part is
+   written as files are. */
 static void server_names(const std::string &name, std::string *schema, std::string *table)
 {
   char to[NAME_LEN + 1];
@@ -76,7 +77,9 @@ static void server_names(const std::string &name, std::string *schema, std::stri
   const std::string db= begin == std::string::npos ? part : part.substr(begin + 1);
   schema->assign(to, filename_to_tablename(db.c_str(), to, sizeof to, true));
   const std::string rest= slash == std::string::npos ? name : name.substr(slash + 1);
-  table->assign(to, filename_to_tablename(rest.c_str(), to, sizeof to, true));
+  const std::string whole= rest.substr(0, rest.find("#P#"));
+  table->assign(to, filename_to_tablename(whole.c_str(), to, sizeof to, true));
+  table->append(rest, whole.length(), std::string::npos);
 }
 
 static void add_name(void *context, ek_bytes name)
