@@ -86,6 +86,32 @@ under_load() {
     fail "no load"
 }
 
+# Starts the server and kills it in the engine's recovery, or behind that, while the server decides what was
+# prepared and takes statements back. The directory's files are open where the first has begun. Counted is a
+# kill only if the log of this start says neither that the engine is open, nor that the server serves.
+kill_in_recovery() {
+    local log=$private_dir/main/error.log from said
+    from=$(wc -c <"$log")
+    said() { tail -c "+$((from + 1))" "$log" | grep -qE "$1"; }
+    private_launch main "${options[@]}"
+    for _ in $(seq 6000); do
+        if [ "$1" = engine ]; then
+            find "/proc/${private_pids[main]}/fd" -lname '*/#evenkeel/*' 2>/dev/null | grep -q . && break
+        else
+            said 'EVENKEEL: .*open after' && break
+        fi
+        sleep 0.002
+    done
+    sleep "0.0$((RANDOM % 4))"
+    private_kill main
+    done_kills=$((done_kills + 1))
+    if ! said 'EVENKEEL: .*open after'; then
+        in_recovery=$((in_recovery + 1))
+    elif ! said 'ready for connections'; then
+        in_decisions=$((in_decisions + 1))
+    fi
+}
+
 fail() {
     echo "crash test: $*" >&2
     tail -20 "$private_dir/main/error.log" >&2
@@ -155,7 +181,7 @@ private_sql main -e 'create database if not exists test'
 ask "create table one (id int primary key, w int not null, k int not null, key by_w (w), key by_k (k)) engine=evenkeel;
      create table two (id int primary key, w int not null, k int not null, key by_w (w), key by_k (k)) engine=evenkeel"
 sysbench_on prepare >"$private_dir/sysbench.prepare" || fail "sysbench prepare"
-done_kills=0 in_recovery=0 in_alter=0 under_sysbench=0
+done_kills=0 in_recovery=0 in_decisions=0 in_alter=0 under_sysbench=0
 for round in $(seq "$kills"); do
     rm -f "$private_dir/alter.state"
     before=$(acknowledged)
@@ -180,11 +206,8 @@ for round in $(seq "$kills"); do
     grep -q ERROR "$private_dir/alter.error" && ! grep -qE 'ERROR (10[69]1|1060|1205|1213|20..)' "$private_dir/alter.error" \
         && fail "ALTER TABLE: $(cat "$private_dir/alter.error")"
     if [ $((round % 4)) -eq 0 ]; then
-        # Again, while it recovers or has just begun to serve.
-        private_launch main "${options[@]}"
-        sleep "0.$((RANDOM % 6 + 1))"
-        private_kill main
-        done_kills=$((done_kills + 1)) in_recovery=$((in_recovery + 1))
+        kill_in_recovery engine
+        kill_in_recovery server
     fi
     private_start main "${options[@]}"
     check
@@ -195,4 +218,7 @@ acked=$(wc -l <"$private_dir/acked")
 [ "$acked" -ge $((kills * 10)) ] || fail "only $acked commits were acknowledged"
 [ "$under_sysbench" -eq "$kills" ] || fail "sysbench had ended at some kills: $(tail -5 "$private_dir/sysbench")"
 [ "$in_alter" -ge $((kills / 2)) ] || fail "only $in_alter kills were during an ALTER"
-echo "$done_kills kills, $under_sysbench of them under sysbench, $in_alter during ALTER, $in_recovery at the start; $acked acknowledged commits, $rows rows: all there"
+[ "$kills" -lt 4 ] || [ "$in_recovery" -ge 1 ] || fail "no kill was during recovery"
+[ "$kills" -lt 4 ] || [ "$in_decisions" -ge 1 ] || fail "no kill was between the engine's recovery and the first connection"
+echo "$done_kills kills, $under_sysbench of them under sysbench, $in_alter during ALTER, $in_recovery during recovery," \
+    "$in_decisions behind it before the server served; $acked acknowledged commits, $rows rows: all there"
