@@ -2,7 +2,8 @@
 # The server's own test suites on ENGINE=EVENKEEL, through the overlay in plugin/mariadb/mysql-test.
 # scripts/test-mtr.sh [quick | all | engines | innodb | TEST...]; prints what failed, then the sums.
 # quick: our own suite; all: storage_engine too; engines: engines/funcs and
-# engines/iuds with EVENKEEL as default (engines.def has the tests left out, and why); innodb: storage_engine as InnoDB runs it, to compare.
+# engines/iuds with EVENKEEL as default (engines.def has the tests left out, and why), and the one that needs larger
+# pages with those; innodb: storage_engine as InnoDB runs it, to compare.
 # TEST is a name as MTR has it: storage_engine-evenkeel.1st.
 # EVENKEEL_MTR_ARGS adds options; the servers' files are in EVENKEEL_MTR_DIR (target/mtr).
 set -uo pipefail
@@ -47,20 +48,33 @@ case "${1:-quick}" in
         what=(--suite=storage_engine-innobase,storage_engine/trx-innobase,storage_engine/parts-innobase)
         ;;
     engines)
-        what=(--suite=engines/funcs,engines/iuds --combination=--default-storage-engine=evenkeel
-            --mysqld=--plugin-load-add=ha_evenkeel.so --mysqld=--ignore-db-dirs=#evenkeel
-            --mysqld=--loose-enable-partition "--skip-test-list=$overlay/engines.def")
+        default=(--combination=--default-storage-engine=evenkeel --mysqld=--plugin-load-add=ha_evenkeel.so
+            --mysqld=--ignore-db-dirs=#evenkeel --mysqld=--loose-enable-partition)
+        what=(--suite=engines/funcs,engines/iuds "${default[@]}" "--skip-test-list=$overlay/engines.def")
+        large=(--suite=engines/funcs "${default[@]}" --mysqld=--evenkeel-page-size=16384
+            engines/funcs.crash_manycolumns_number)
         ;;
     *) what=("$@") ;;
 esac
 cd "$tree/share/mysql/mysql-test" || exit 1
 # Servers of two workers; a failure is not tried again.
-# shellcheck disable=SC2086
-perl mtr --vardir="$dir/var" --force --max-test-fail=0 --retry=0 --parallel="${EVENKEEL_MTR_JOBS:-2}" \
-    --testcase-timeout=15 --suite-timeout=120 ${EVENKEEL_MTR_ARGS:-} "${what[@]}" >"$dir/log" 2>&1
+run() {
+    local log=$1 code
+    shift
+    # shellcheck disable=SC2086
+    perl mtr --vardir="$dir/var" --force --max-test-fail=0 --retry=0 --parallel="${EVENKEEL_MTR_JOBS:-2}" \
+        --testcase-timeout=15 --suite-timeout=120 ${EVENKEEL_MTR_ARGS:-} "$@" >"$log" 2>&1
+    code=$?
+    # MTR's own verdict also counts the server's remark that the plugin is beta.
+    ! grep -q '^Completed: All' "$log" || code=0
+    return $code
+}
+run "$dir/log" "${what[@]}"
 code=$?
-# MTR's own verdict also counts the server's remark that the plugin is beta.
-grep -q '^Completed: All' "$dir/log" && code=0
+if [ -n "${large:-}" ]; then
+    run "$dir/log.large" "${large[@]}" || code=1
+    cat "$dir/log.large" >>"$dir/log"
+fi
 if [ "${what[*]}" = "$*" ]; then
     cat "$dir/log"
     exit $code
