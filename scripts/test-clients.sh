@@ -1,6 +1,7 @@
 #!/bin/bash
 # Programs of others on ENGINE=EVENKEEL, unchanged: each of sysbench's tests, mariadb-dump
-# --single-transaction beside writers and back again, an ORM (SQLAlchemy). Prints "N passed, N failed".
+# --single-transaction beside writers and back again, the insert benchmark as iibench.py has it, an ORM
+# (SQLAlchemy). Prints "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source scripts/private.sh
@@ -73,6 +74,8 @@ venv=${CARGO_TARGET_DIR:-$PWD/target}/clients
 if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import sqlalchemy, pymysql' 2>/dev/null; then
     python3 -m venv "$venv" && "$venv/bin/pip" install -q sqlalchemy==2.0.54 pymysql==1.2.3
 fi >"$private_dir/log" 2>&1
+timeout 900 "$venv/bin/python" plugin/mariadb/tests/iibench.py "$socket" evenkeel >"$private_dir/log" 2>&1
+outcome "iibench" $?
 "$venv/bin/python" plugin/mariadb/tests/orm.py "$socket" >"$private_dir/log" 2>&1
 outcome "SQLAlchemy" $?
 echo "$passed passed, $failed failed"
