@@ -39,7 +39,7 @@ rung 2-crashes env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_ROUNDS=100 \
     "${tests[@]}" -p evenkeel-sim --test crashes -- --nocapture
 rung 4-fuzz env EVENKEEL_FUZZ=50 "${tests[@]}" -p evenkeel-trust --test fuzz
 rung 5-rot env EVENKEEL_ROT=50000 "${tests[@]}" -p evenkeel-trust --test rot
-rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 \
+rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 EVENKEEL_BUILD_ROWS=5000000 \
     "${tests[@]}" -p evenkeel-trust --test limits
 rung 3-cancelled-builds env EVENKEEL_CANCELLATIONS=120 \
     "${tests[@]}" -p evenkeel-tables --lib -- cancelling_at_any_moment

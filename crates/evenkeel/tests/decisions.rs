@@ -3,8 +3,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Law, Metric,
-    Options, Range, Row, TableSpec, Value,
+    Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Law,
+    Metric, Options, Range, Row, TableSpec, Value,
 };
 use std::collections::BTreeMap;
 

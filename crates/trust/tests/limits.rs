@@ -1,5 +1,6 @@
 //! What runs out: memory, disk, and the limits of keys, rows and values, at the limit and one
-//! beyond. `EVENKEEL_UPDATE_ROWS` is the size of the great update (5M in the release ladder).
+//! beyond. `EVENKEEL_UPDATE_ROWS` and `EVENKEEL_BUILD_ROWS` are the sizes of the great update
+//! and of the table whose indexes are built (5M in the release ladder).
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -18,24 +19,42 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-#[test]
-fn a_great_update_and_its_rollback_stay_within_memory() {
-    let rows = number("EVENKEEL_UPDATE_ROWS", 100_000);
+/// What a process with 16 MiB may take at most.
+const BAR_KIB: u64 = 16 * 1024 * 11 / 10 + 64 * 1024;
+
+/// What a child that works on so many rows tells: the number at a place of the line of a word.
+fn child(work: &str, rows: u64) -> impl Fn(&str, usize) -> u64 {
     let dir = tempfile::tempdir().expect("directory");
     let out = Command::new(env!("CARGO_BIN_EXE_evenkeel-trust-child"))
-        .args(["update", &dir.path().display().to_string(), &rows.to_string()])
+        .args([work, &dir.path().display().to_string(), &rows.to_string()])
         .output()
         .expect("the child runs");
     let text = String::from_utf8(out.stdout).expect("text");
     println!("{rows} rows\n{text}");
     assert!(out.status.success(), "{text}");
-    let find = |word: &str, i: usize| -> u64 {
+    move |word, i| {
         let line = text.lines().find(|l| l.starts_with(word)).expect("the line");
         line.split(' ').nth(i).and_then(|n| n.parse().ok()).expect("a number")
-    };
+    }
+}
+
+/// Four indexes of far more entries than memory holds: their runs are merged, and one is proved
+/// unique.
+#[test]
+fn a_build_of_several_indexes_stays_within_memory() {
+    let rows = number("EVENKEEL_BUILD_ROWS", 500_000);
+    let find = child("build", rows);
+    assert_eq!((find("checked", 2), find("checked", 3)), (rows, 0));
+    assert!(find("built", 2) > 20 * rows, "so they were merged");
+    assert!(find("built", 1) <= BAR_KIB, "peak over {BAR_KIB} KiB");
+}
+
+#[test]
+fn a_great_update_and_its_rollback_stay_within_memory() {
+    let rows = number("EVENKEEL_UPDATE_ROWS", 100_000);
+    let find = child("update", rows);
     assert_eq!((find("reverted", 2), find("reverted", 3)), (rows, 0));
-    let bar_kib = 16 * 1024 * 11 / 10 + 64 * 1024;
-    assert!(find("dropped", 3) <= bar_kib, "peak over {bar_kib} KiB");
+    assert!(find("dropped", 3) <= BAR_KIB, "peak over {BAR_KIB} KiB");
     let (left, before, bar) = (find("dropped", 1), find("dropped", 2), find("dropped", 4));
     println!("pages and runs: {before} KiB before DROP, {left} KiB after it, the bar is {bar}");
     assert!(before > 12 << 10, "{before} KiB is little to give back");

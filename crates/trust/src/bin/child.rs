@@ -6,7 +6,7 @@
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
     Access, Code, ColumnSpec, ColumnType, Database, Error, IndexSpec, Isolation, Metric, Options,
-    Result, TableSpec,
+    Result, TableSpec, Value,
 };
 use evenkeel_trust::fuzz::Target;
 use evenkeel_trust::work::{self, Kind};
@@ -27,6 +27,7 @@ fn main() {
         ["open", dir] => open(Path::new(dir)),
         ["revert", dir, rows] => revert(Path::new(dir), rows.parse().unwrap_or(1000)),
         ["update", dir, rows] => update(Path::new(dir), rows.parse().unwrap_or(1000)),
+        ["build", dir, rows] => build(Path::new(dir), rows.parse().unwrap_or(1000)),
         ["corpus", target, dir] => corpus(target, Path::new(dir)),
         ["targets"] => {
             targets().for_each(|(name, _)| say(name));
@@ -48,7 +49,7 @@ fn named(kind: &str) -> Kind {
 }
 
 fn usage() -> ! {
-    say("usage: write DIR wide|narrow [N] | update|lose|prepare|revert DIR ROWS | open DIR");
+    say("usage: write DIR wide|narrow [N] | update|build|lose|prepare|revert DIR ROWS | open DIR");
     say("       corpus TARGET DIR | fuzz TARGET DIR FROM TO | targets");
     std::process::exit(2);
 }
@@ -172,6 +173,37 @@ fn update(dir: &Path, rows: i64) -> Result<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     say(&format!("dropped {} {before} {} {bar}", taken(), peak_kib()));
+    db.close()
+}
+
+/// With the least memory: loads rows and builds four indexes of them, one unique. Tells peak memory
+/// before and after.
+fn build(dir: &Path, rows: i64) -> Result<()> {
+    let options = Options { memory_size: 16 << 20, log_size: 64 << 20, ..Options::default() };
+    let db = Database::open_with(dir, options)?;
+    let column = ColumnSpec::new;
+    let spec = TableSpec::new()
+        .column(column("id", ColumnType::Int64))
+        .column(column("value", ColumnType::Int64))
+        .column(column("pad", ColumnType::Bytes { max: 200 }))
+        .primary_key(&["id"]);
+    db.create_table("t", &spec)?;
+    let mix = |id: i64| (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let row = |id: i64| {
+        let pad = [mix(id), mix(!id), mix(id ^ 7)].map(u64::to_be_bytes).concat();
+        vec![Value::Int(id), Value::Int(mix(id) as i64 >> 2), Value::Bytes(pad)]
+    };
+    db.load_table("t", (0..rows).map(row))?;
+    say(&format!("loaded {}", peak_kib()));
+    let plain = [("by_value", "value"), ("by_pad", "pad")].map(|(n, c)| IndexSpec::new(n, &[c]));
+    let both = IndexSpec::new("both", &["value", "pad"]);
+    let unique = IndexSpec::new("unique", &["pad", "value"]).unique();
+    let indexes: Vec<IndexSpec> = plain.into_iter().chain([both, unique]).collect();
+    db.add_indexes("t", &indexes)?;
+    let again = db.stats().get(Metric::BuildReadBytes);
+    say(&format!("built {} {again}", peak_kib()));
+    let check = db.check()?;
+    say(&format!("checked {} {} {}", peak_kib(), check.rows, check.problems.len()));
     db.close()
 }
 
