@@ -20,7 +20,7 @@ const PAD: [u8; 100] = [7; 100];
 /// Pages that a search for the lowest row visits at most, whatever was deleted.
 const SEARCH_PAGES: u64 = 32;
 /// Pages that a search visits at most, but for one in a hundred, while rows are deleted: as far as
-/// the background may be behind. Of a queue of 20,000 rows replaced five times 3,000 pages are dead.
+/// the background may be behind. Of a queue of 20,000 rows replaced five times, 3,000 are dead.
 const LAG_PAGES: u64 = 512;
 /// Rounds of inserts and deletes between two searches that are counted.
 const SEARCH_ROUNDS: i64 = 10;
