@@ -109,7 +109,8 @@ fn a_build_reads_the_table_once_and_writes_each_index_once_or_twice() {
         assert!(written >= bytes * passes, "arena {arena}: {written} written for {bytes}");
         assert!(written < bytes * 3 * passes, "arena {arena}: {written} written for {bytes}");
         // Unique ones are read once to be proved, and all once where they are merged.
-        let unique = table.shape().indexes.iter().zip(&stats).filter(|(i, _)| i.unique);
+        let shape = table.shape();
+        let unique = shape.indexes.iter().zip(&stats).filter(|(i, _)| i.unique);
         let proved: u64 = unique.map(|(_, stats)| stats.run_bytes).sum();
         assert!(read > proved / 2, "arena {arena}: {read} read of {proved}");
         assert_eq!(read > 2 * proved, passes == 2, "arena {arena}: {read} read of {proved}");
