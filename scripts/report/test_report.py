@@ -98,6 +98,10 @@ def rich_run(run):
             [i, [4], [int(1e6 * wave[i])]] for i in range(100, 200)]},
         "log_space": {"inputs": ["limit_bytes", "age_bytes"], "outputs": ["delay_ns", "waits"],
                       "made": [[i, [int(4e8), int(3.5e8)], [400_000, 0]] for i in range(150, 170)]},
+        "debt": {"inputs": ["credit_bytes", "wanted_bytes"], "outputs": ["granted", "left_bytes"],
+                 "made": [[i, [4000, 300], [1 - (i % 3 == 0), 3700]] for i in range(100, 200)]},
+        "pace": {"inputs": ["runs"], "outputs": ["ns_per_kib"], "made": [
+            [i, [8], [int(1.5e6 / wave[i])]] for i in range(120, 220)]},
     }
     step["decisions"]["merge"]["made"] = [
         [i, [int(n) for n in ins], outs] for i, ins, outs in step["decisions"]["merge"]["made"]]
@@ -137,7 +141,8 @@ def check(browser, run, html):
             if html.stem == "rich":
                 laws += [("governor", "governor", 2), ("handover", "handovers", 1),
                          ("credit", "credit", 1), ("log_space", "log-space", 2),
-                         ("log_space", "delays", 1)]
+                         ("log_space", "delays", 1), ("debt", "debt", 1),
+                         ("pace", "ingest-pace", 1)]
             for law, chart, seen in laws:
                 made = step.get("decisions", {}).get(law, {}).get("made", [])
                 # What was decided while the last second was being closed has no place.

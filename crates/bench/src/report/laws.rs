@@ -57,6 +57,23 @@ fn longest_us(step: &StepResult, law: &str) -> Vec<u64> {
     number(step, law, "delay_ns", u64::max).iter().map(|ns| ns.div_ceil(1000)).collect()
 }
 
+/// Operations of ingest in debt that had credit for their bytes, or had to wait for it.
+fn in_debt(step: &StepResult, granted: u64) -> Vec<u64> {
+    let mut seconds = vec![0; step.per_second.len()];
+    for (second, _, outputs) in step.decisions.get("debt").iter().flat_map(|d| &d.made) {
+        if let (Some(all), true) = (seconds.get_mut(*second), outputs.first() == Some(&granted)) {
+            *all += 1;
+        }
+    }
+    seconds
+}
+
+/// The slowest pace of a second: microseconds that a KiB of ingest takes.
+fn slowest_us(step: &StepResult) -> Vec<u64> {
+    let pace = number(step, "pace", "ns_per_kib", u64::max);
+    pace.iter().map(|ns| ns.div_ceil(1000)).collect()
+}
+
 /// Classes of background I/O, as the fields of the governor name them.
 const CLASSES: [&str; 6] = ["supply", "checkpoint", "flush", "merge", "ddl", "columnar"];
 
@@ -115,6 +132,12 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     let paid = number(step, "credit", "credit_bytes", u64::saturating_add);
     let series = vec![Series::new("credit", 0, &paid)];
     chart("credit", "Bytes of ingest that merging paid for", series, Form::Stack, size);
+    let series = vec![
+        Series::new("granted", 0, &in_debt(step, 1)),
+        Series::new("waits", 1, &in_debt(step, 0)),
+    ];
+    let title = "Why ingest waited for merges: operations in debt, and their credit";
+    chart("debt", title, series, Form::Stack, pages);
     let space = |name| number(step, "log_space", name, u64::max);
     let series = vec![
         Series::new("limit", 8, &space("limit_bytes")),
@@ -128,6 +151,9 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     ];
     let title = "Longest delay that one operation was given";
     chart("delays", title, series, Form::Stack, Scale::Linear(micros));
+    let series = vec![Series::new("a KiB takes", 0, &slowest_us(step))];
+    let title = "Why ingest was slow: its pace while merges were behind";
+    chart("ingest-pace", title, series, Form::Stack, Scale::Linear(micros));
     let title = "Background I/O asked of the governor, bytes per second";
     chart("governor", title, asked(step), Form::Stack, size);
     let series = vec![Series::new("budget", 0, &budget(step))];
@@ -169,6 +195,11 @@ mod tests {
             ],
         );
         add(evenkeel::Law::Credit, vec![(3, vec![0; 6], vec![40, 0]), (3, vec![0; 6], vec![2, 0])]);
+        add(evenkeel::Law::Debt, vec![(0, vec![9, 4], vec![1, 5]), (2, vec![3, 4], vec![0, 3])]);
+        let pace = |ns: u64| (2, vec![8, 1_000, 1], vec![ns]);
+        add(evenkeel::Law::Pace, vec![pace(1_538), pace(900)]);
+        assert_eq!((in_debt(&step, 1), in_debt(&step, 0)), (vec![1, 0, 0, 0], vec![0, 0, 1, 0]));
+        assert_eq!(slowest_us(&step), [0, 0, 2, 0]);
         assert_eq!(budget(&step), [0, 20, 0, 0]);
         let asked = asked(&step);
         assert_eq!(asked.len(), 1, "only merges asked");
@@ -180,6 +211,7 @@ mod tests {
         assert_eq!(longest_us(&step, "handover"), [0, 0, 2, 0]);
         let mut all = Vec::new();
         draw(&step, &mut all);
-        assert_eq!(all.len(), 5, "hand-overs, credit, delays, asked, budget");
+        let drawn = "hand-overs, credit, debt, delays, pace, asked, budget";
+        assert_eq!(all.len(), 7, "{drawn}");
     }
 }
