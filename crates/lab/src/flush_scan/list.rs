@@ -207,6 +207,11 @@ impl FlushList {
         self.pages[number as usize].listed
     }
 
+    /// True if the page is the build's.
+    pub fn is_own(&self, number: u32) -> bool {
+        self.pages[number as usize].own
+    }
+
     /// The I/O-fix state of a page.
     pub fn fix(&self, number: u32) -> Fix {
         self.pages[number as usize].fix

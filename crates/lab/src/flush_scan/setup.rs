@@ -45,6 +45,11 @@ pub struct Setup {
     pub tx_log_bytes: u64,
     /// Others' pages that became dirty while the index was built, per page of it.
     pub mixed: u64,
+    /// Pages in use at a time, and neighbours on disk of those that the cleaner writes, lie among so
+    /// many of the newest, of all instances.
+    pub recent: u64,
+    /// Percent of the pages in a batch of the cleaner that are such neighbours.
+    pub neighbours_pct: u64,
     /// Seconds before the index is to be flushed.
     pub before_s: u64,
     /// Seconds shown at least.
@@ -79,6 +84,9 @@ impl Setup {
             disk_bytes_per_sec: 350_000_000,
             tx_log_bytes: 600,
             mixed: 10,
+            // As many as the build's lie among.
+            recent: (3_000 / scale).max(8) * 11,
+            neighbours_pct: 50,
             before_s: 5,
             shown_s: 30,
             limit_s: 1_000,
@@ -112,6 +120,8 @@ impl Setup {
             "disk_bytes_per_sec": self.disk_bytes_per_sec,
             "tx_log_bytes": self.tx_log_bytes,
             "mixed": self.mixed,
+            "recent": self.recent,
+            "neighbours_pct": self.neighbours_pct,
             "limit_s": self.limit_s,
         }))
     }

@@ -133,16 +133,23 @@ impl<'a> World<'a> {
     }
 
     fn begin(&mut self, writer: u32, time: u64) {
-        // It uses one of the dirty pages, if that is one of this list.
-        if self.rng.one_in(self.setup.instances) {
-            let rank = self.rng.below(self.list.len());
-            self.pinned[writer as usize] = self.list.at(rank);
-            if let Some(page) = self.pinned[writer as usize] {
-                self.list.pin(page, 1);
-            }
+        // It uses one of the dirty pages, if that is one of this list: what was changed lately.
+        if self.rng.one_in(self.setup.instances)
+            && let Some(page) = self.recent()
+        {
+            self.list.pin(page, 1);
+            self.pinned[writer as usize] = Some(page);
         }
         let body = self.setup.tx_ns / 2 + self.rng.below(self.setup.tx_ns);
         self.at(time + body, Event::Body(writer));
+    }
+
+    /// A page that became dirty lately; none: the one drawn is the build's, which nobody else uses.
+    fn recent(&mut self) -> Option<u32> {
+        let recent = self.setup.recent / self.setup.instances;
+        let newest = self.list.len().min(recent.max(1));
+        let rank = self.list.len() - newest + self.rng.below(newest.max(1));
+        self.list.at(rank).filter(|page| !self.list.is_own(*page))
     }
 
     /// A page of this writer is in its list: the next one, or the transaction ends.
@@ -191,9 +198,12 @@ impl<'a> World<'a> {
                 self.at(end, Event::Turn);
             }
             Who::Cleaner(most) => {
-                let taken = self.take_tail(most);
+                let taken = self.take_batch(most);
                 pages = taken.len().max(1) as u64;
-                let end = start + pages * self.setup.hold_ns + self.setup.io_ns;
+                // One after the other, each list having its part of the disk.
+                let per_sec = (self.setup.disk_pages_per_sec() / self.setup.instances).max(1);
+                let takes = self.setup.io_ns.max(pages * SECOND / per_sec);
+                let end = start + pages * self.setup.hold_ns + takes;
                 self.at(end, Event::Arrive(Who::Written(taken)));
             }
             Who::Written(taken) => {
@@ -207,21 +217,34 @@ impl<'a> World<'a> {
         self.mutex_free = start + pages * self.setup.hold_ns;
     }
 
-    fn take_tail(&mut self, most: u64) -> Vec<u32> {
+    /// Pages from the tail, and their neighbours on disk, which were changed when they were.
+    fn take_batch(&mut self, most: u64) -> Vec<u32> {
         let (mut taken, mut at) = (Vec::new(), self.list.tail());
+        for _ in 0..most * self.setup.neighbours_pct / 100 {
+            let page = self.recent();
+            taken.extend(page.filter(|page| self.begins_io(*page)));
+        }
         let mut looks = 2 * most;
         while let Some(page) = at
             && (taken.len() as u64) < most
             && looks > 0
         {
             looks -= 1;
-            if self.list.fix(page) == Fix::Free && !self.list.is_pinned(page) {
-                self.list.set_fix(page, Fix::Io);
+            at = self.list.newer(page);
+            if self.begins_io(page) {
                 taken.push(page);
             }
-            at = self.list.newer(page);
         }
         taken
+    }
+
+    /// Whether nobody has the page and it may be written; then it is under I/O.
+    fn begins_io(&mut self, page: u32) -> bool {
+        let may = self.list.fix(page) == Fix::Free && !self.list.is_pinned(page);
+        if may {
+            self.list.set_fix(page, Fix::Io);
+        }
+        may
     }
 
     /// The write of a page ends so much later, and it leaves the list then.
