@@ -133,7 +133,9 @@ impl Part {
             pages = pages.div_ceil(page_entries);
             height += 1;
         }
-        (rows, height + rows.saturating_sub(1) / page_entries)
+        // And the leaves behind that of the first row, up to that of the last.
+        let (leaf, first) = (|at: u64| at / page_entries, first as u64);
+        (rows, height + leaf(first + rows.max(1) - 1) - leaf(first))
     }
 }
 
@@ -256,6 +258,75 @@ mod tests {
                         let wanted = by_hand as f64 / setup.queries as f64;
                         assert_eq!(rows, wanted, "seed {seed} {name} {chunks} {kind:?}");
                     }
+                }
+            }
+        }
+    }
+
+    /// An index as pages: the leaves, and above them pages that hold the least and the greatest key
+    /// of each page below. Those read by a search, one by one.
+    fn pages_by_hand(mut keys: Vec<u64>, key: u64, page_entries: usize) -> u64 {
+        keys.sort_unstable();
+        let of = |page: &[(u64, u64)]| (page[0].0, page[page.len() - 1].1);
+        let mut levels = vec![keys.iter().map(|key| (*key, *key)).collect::<Vec<_>>()];
+        while levels.len() < 2 || levels[levels.len() - 1].len() > 1 {
+            let below = &levels[levels.len() - 1];
+            levels.push(below.chunks(page_entries).map(of).collect());
+        }
+        let (mut at, mut read) = (0, 0);
+        for level in levels[1..].iter().rev().skip(1) {
+            read += 1;
+            let end = level.len().min((at + 1) * page_entries);
+            at = (at * page_entries..end).find(|page| level[*page].1 >= key).unwrap_or(end - 1);
+        }
+        read += 1;
+        let next = levels[1][at + 1..].iter();
+        read + next.take_while(|page| page.0 == key).count() as u64
+    }
+
+    #[test]
+    fn chunks_and_pages_are_those_of_a_search_by_hand() {
+        for seed in 0..3 {
+            let setup = Setup { page_entries: 10, ..Setup::new(1000, seed) };
+            let table = setup.table();
+            for (kind, chunks) in [(Kind::Order, 7), (Kind::Device, 7), (Kind::Device, 1)] {
+                let key = |row: &(u64, u64)| if kind == Kind::Order { row.0 } else { row.1 };
+                let keys: Vec<u64> = table.iter().map(key).collect();
+                let all: Vec<&[u64]> = keys.chunks(keys.len().div_ceil(chunks)).collect();
+                for (name, known) in POLICIES {
+                    let parts = divide(&table, kind, chunks as u64, known).expect("built");
+                    let (mut rng, mut opened, mut pages) = (Rng::new(seed ^ 0xa5c), 0, 0);
+                    let (mut passed, mut in_vain) = (0, 0);
+                    for _ in 0..setup.queries {
+                        let asked = keys[rng.below(keys.len() as u64) as usize];
+                        for (chunk, part) in all.iter().zip(&parts) {
+                            let within = chunk.iter().any(|k| *k <= asked)
+                                && chunk.iter().any(|k| *k >= asked);
+                            let holds = chunk.contains(&asked);
+                            let opens = match known {
+                                Known::Nothing => true,
+                                Known::Range => within,
+                                // What a filter lets through in vain is counted, and bounded below.
+                                Known::RangeAndFilter => {
+                                    let may = part.may_hold(&Asked::key(&asked.to_be_bytes()));
+                                    assert!(within || !may, "seed {seed} {name} {asked}");
+                                    assert!(may || !holds, "seed {seed} {name} {asked}");
+                                    passed += u64::from(within && !holds);
+                                    in_vain += u64::from(may && !holds);
+                                    may
+                                }
+                            };
+                            if opens {
+                                opened += 1;
+                                pages += pages_by_hand(chunk.to_vec(), asked, 10);
+                            }
+                        }
+                    }
+                    let cost = ask(&setup, &table, kind, &parts);
+                    let each = |sum: u64| sum as f64 / setup.queries as f64;
+                    let wanted = (each(opened), each(pages));
+                    assert_eq!((cost.chunks, cost.pages), wanted, "seed {seed} {name} {kind:?}");
+                    assert!(in_vain * 40 <= passed + 40, "{in_vain} of {passed}");
                 }
             }
         }

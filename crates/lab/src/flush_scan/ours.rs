@@ -112,6 +112,22 @@ enum Event {
     Built(Pages),
 }
 
+/// What was asked of the buckets, for a count by hand: a test reads it.
+#[cfg_attr(not(test), allow(dead_code))]
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    /// A page joined at this log end.
+    Join(Lsn),
+    /// One left the bucket that has this number.
+    Leave(u64),
+    /// How many are older.
+    Older(Lsn),
+    /// So many of the oldest were taken.
+    Take(u64),
+    /// The pacing law looked, at this time.
+    Tick(u64, Surroundings),
+}
+
 struct Pool<'a> {
     setup: &'a Setup,
     dirty: Dirty,
@@ -133,9 +149,16 @@ struct Pool<'a> {
     ours: Ours,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
+    ops: Vec<Op>,
 }
 
 impl Pool<'_> {
+    fn note(&mut self, op: Op) {
+        if cfg!(test) {
+            self.ops.push(op);
+        }
+    }
+
     /// Runs `f` under the mutex from `time` on; when it is free again.
     fn locked<T>(&mut self, time: u64, f: impl FnOnce(&mut Self) -> T) -> (u64, T) {
         let before = self.dirty.looks().all;
@@ -148,6 +171,7 @@ impl Pool<'_> {
 
     fn join(&mut self, tree: TreeId) -> Page {
         let (end, frame) = (self.around.end, self.trees.len() as u32);
+        self.note(Op::Join(end));
         self.dirty.join(end, frame, tree);
         self.trees.push(tree);
         self.ours.joined += 1;
@@ -189,6 +213,7 @@ impl Pool<'_> {
     }
 
     fn tick(&mut self, time: u64) {
+        self.note(Op::Tick(time, self.around));
         let tick = |pool: &mut Self| {
             let around = pool.around;
             pool.pacer.tick(time, around, &pool.dirty, &pool.quota)
@@ -207,8 +232,10 @@ impl Pool<'_> {
         let age = self.pacer.required_age(self.limits.user());
         let required = Lsn(self.around.end.0.saturating_sub(age));
         let paced = self.quota.take(most, most, time);
+        self.note(Op::Older(required));
         let required = self.locked(time, |pool| pool.dirty.older_than(required)).1;
         let pages = batch_quota(paced, required, most).pages;
+        self.note(Op::Take(pages));
         let mut taken = Vec::new();
         self.locked(time, |pool| pool.draining.take(pages, &pool.dirty, &mut taken));
         taken.retain(|(_, frame)| self.trees[*frame as usize] != CLEAN);
@@ -227,6 +254,7 @@ impl Pool<'_> {
     fn leave(&mut self, time: u64, pages: &[Page]) {
         for (bucket, frame) in pages {
             let tree = std::mem::replace(&mut self.trees[*frame as usize], CLEAN);
+            self.note(Op::Leave(*bucket));
             self.locked(time, |pool| pool.dirty.leave(*bucket, tree));
             self.ours.flushed += 1;
         }
@@ -298,12 +326,18 @@ fn pool<'a>(setup: &'a Setup, build: &Built) -> Pool<'a> {
         ours: Ours::default(),
         events: BinaryHeap::new(),
         number: 0,
+        ops: Vec::new(),
     }
 }
 
 /// The same writers on the engine's buckets for so many seconds, and from `before_s` on a build
 /// that writes what this one did.
 pub fn run(setup: &Setup, seconds: u64, build: &Built) -> Ours {
+    run_noted(setup, seconds, build).0
+}
+
+/// The same, with what was asked of the buckets from the first page on.
+pub fn run_noted(setup: &Setup, seconds: u64, build: &Built) -> (Ours, Vec<Op>) {
     let mut pool = pool(setup, build);
     for _ in 0..setup.pages {
         pool.change();
@@ -324,5 +358,5 @@ pub fn run(setup: &Setup, seconds: u64, build: &Built) -> Ours {
     }
     pool.ours.looks = pool.dirty.looks().all - before;
     pool.ours.looks_most = pool.dirty.looks().most;
-    pool.ours
+    (pool.ours, pool.ops)
 }

@@ -2,7 +2,7 @@
 //! pins.
 
 use super::list::{Fix, FlushList};
-use super::ours::{self, Built};
+use super::ours::{self, Built, Op};
 use super::policies::{Scan, Scanner, Tally};
 use super::setup::Setup;
 use super::world::World;
@@ -180,6 +180,113 @@ fn the_build_of_ours_shares_the_disk_with_the_cleaner() {
     assert!(behind < quiet.flushed / 10, "the cleaner is {behind} of {} behind", quiet.flushed);
     let least = |ours: &ours::Ours| ours.done[1..].iter().copied().min();
     assert!(least(&built_in) > least(&quiet).map(|n| n * 9 / 10), "{:?}", built_in.done);
+}
+
+/// Buckets as a plain row: for each dirty page, and for each frame that was not handed to the
+/// cleaner, its bucket. Which entries the engine's maps are asked for follows from looking at every
+/// page each time.
+#[derive(Default)]
+struct ByHand {
+    bucket_bytes: u64,
+    pages: Vec<u64>,
+    frames: Vec<u64>,
+    /// Pages taken together with others of their bucket, and not handed to the cleaner yet.
+    drained: u64,
+    last: Option<(u64, u64)>,
+}
+
+impl ByHand {
+    /// Different buckets among some pages.
+    fn buckets(&self, is: impl Fn(u64) -> bool) -> u64 {
+        let mut all: Vec<u64> = self.pages.iter().copied().filter(|b| is(*b)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.len() as u64
+    }
+
+    fn older(&self, lsn: u64) -> u64 {
+        self.buckets(|bucket| bucket * self.bucket_bytes < lsn)
+    }
+
+    /// The entries that each look of a question looks at.
+    fn looks(&mut self, op: Op) -> Vec<u64> {
+        match op {
+            Op::Join(end) => {
+                self.pages.push(end.0 / self.bucket_bytes);
+                self.frames.push(end.0 / self.bucket_bytes);
+                vec![2]
+            }
+            Op::Leave(number) => {
+                // Its number has room for parts.
+                let bucket = number / 4096;
+                let at = self.pages.iter().position(|p| *p == bucket);
+                self.pages.remove(at.expect("the bucket has a page"));
+                if !self.pages.contains(&bucket) {
+                    self.frames.retain(|frame| *frame != bucket);
+                }
+                vec![2]
+            }
+            Op::Older(lsn) => vec![self.older(lsn.0)],
+            Op::Take(pages) => self.take(pages),
+            Op::Tick(now, around) => {
+                let (at, before) = self.last.unwrap_or((0, around.end.0));
+                let speed = (around.end.0 - before) * 1_000_000_000 / (now - at);
+                self.last = Some((now, around.end.0));
+                let (target, trigger) = (around.log_bytes / 8 * 3, around.log_bytes / 8 * 5);
+                let end = around.end.0;
+                let over = end.saturating_sub(target);
+                let due = [10, 20, 40].map(|sec| (end + speed * sec).saturating_sub(trigger));
+                let asked = due.into_iter().chain([over, over + speed]);
+                asked.map(|lsn| self.older(lsn)).chain([1]).collect()
+            }
+        }
+    }
+
+    fn take(&mut self, pages: u64) -> Vec<u64> {
+        let mut looks = Vec::new();
+        for _ in 0..pages {
+            if self.drained == 0 {
+                let Some(oldest) = self.frames.iter().copied().min() else {
+                    looks.push(self.buckets(|_| true));
+                    return looks;
+                };
+                // Those before it are empty but for pages that are being written.
+                looks.push(self.buckets(|bucket| bucket <= oldest));
+                self.drained = self.frames.iter().filter(|frame| **frame == oldest).count() as u64;
+                self.frames.retain(|frame| *frame != oldest);
+            }
+            self.drained -= 1;
+        }
+        looks
+    }
+}
+
+#[test]
+fn buckets_look_at_what_a_count_by_hand_says() {
+    for seed in 0..3 {
+        let setup = Setup { before_s: 1, ..Setup::new(1000, seed) };
+        let built = Built { rows: 0, bytes: 200 << 20, pages: 3 };
+        let (ours, ops) = ours::run_noted(&setup, 3, &built);
+        let log_bytes = setup.pages * setup.tx_log_bytes / 3 * 8;
+        let mut by_hand = ByHand { bucket_bytes: log_bytes / 128, ..ByHand::default() };
+        let (first, rest) = ops.split_at(setup.pages as usize);
+        let mut most = 0;
+        let mut sum = |ops: &[Op]| {
+            let mut sum = 0;
+            for op in ops {
+                let looks = by_hand.looks(*op);
+                most = looks.iter().copied().fold(most, u64::max);
+                sum += looks.iter().sum::<u64>();
+            }
+            sum
+        };
+        assert_eq!(sum(first), 2 * setup.pages, "seed {seed}");
+        assert_eq!((sum(rest), most), (ours.looks, ours.looks_most), "seed {seed}");
+        let joins = rest.iter().filter(|op| matches!(op, Op::Join(_))).count() as u64;
+        let leaves = rest.iter().filter(|op| matches!(op, Op::Leave(_))).count() as u64;
+        assert_eq!((joins, leaves), (ours.joined, ours.flushed), "seed {seed}");
+        assert!(leaves > setup.pages, "seed {seed}: every bucket was met");
+    }
 }
 
 #[test]

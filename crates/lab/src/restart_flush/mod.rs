@@ -1,6 +1,8 @@
 //! `lab restart-flush` (P3): after a crash the log is old and the law that says how many pages to
 //! flush has no history yet.
 
+#[cfg(test)]
+mod by_hand;
 mod law;
 mod setup;
 mod sim;

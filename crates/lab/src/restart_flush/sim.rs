@@ -46,9 +46,10 @@ pub struct Seconds {
 type Batch = (u64, Vec<Page>);
 
 /// How dirty pages are kept, and who flushes.
-trait Flusher {
+pub(super) trait Flusher {
     /// Pages became dirty at log end `end`.
     fn join(&mut self, end: u64, pages: u64, rng: &mut Rng);
+    /// Pages dirty.
     fn dirty(&self) -> u64;
     /// Age of the oldest change.
     fn age(&self, end: u64) -> u64;
@@ -270,8 +271,12 @@ impl Fraction {
 
 /// The first seconds after recovery under one law.
 pub fn run(setup: &Setup, law: Law) -> Seconds {
+    drive(setup, &mut *flusher(setup, law))
+}
+
+/// The first seconds after recovery.
+pub(super) fn drive(setup: &Setup, flusher: &mut dyn Flusher) -> Seconds {
     let mut rng = Rng::new(setup.seed ^ 0x9357);
-    let mut flusher = flusher(setup, law);
     let mut end = setup.first_end();
     let first = setup.first_dirty();
     for page in 0..first {

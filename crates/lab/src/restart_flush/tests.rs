@@ -1,5 +1,6 @@
 //! What the laws ask for against a count by hand, and what they leave to the users.
 
+use super::by_hand;
 use super::overdone;
 use super::run;
 use super::setup::Setup;
@@ -21,6 +22,65 @@ fn the_published_law_flushes_as_many_times_its_budget_as_it_has_cleaners() {
         let (published, repaired) = (share(Law::Published), share(Law::Repaired));
         assert!((published - cleaners as f64).abs() < 0.1, "{cleaners} cleaners: {published}");
         assert!((repaired - 1.0).abs() < 0.1, "{cleaners} cleaners: {repaired}");
+    }
+}
+
+/// A thousandth of the reported pages: every page is looked at for each question.
+#[test]
+fn every_figure_is_that_of_a_count_by_hand() {
+    for seed in 0..3 {
+        for (cleaners, first_age_pct) in [(1, 60), (8, 60), (8, 30), (3, 80)] {
+            // Of a disk so slow the users would leave it nothing to do.
+            let reads = 0.0;
+            let setup = Setup { cleaners, first_age_pct, reads, ..Setup::new(1000, seed) };
+            for law in [Law::Published, Law::Repaired, Law::Ours] {
+                let wanted = match law {
+                    Law::Ours => sim::drive(&setup, &mut by_hand::Buckets::new(&setup)),
+                    _ => {
+                        let repaired = law == Law::Repaired;
+                        sim::drive(&setup, &mut by_hand::Lists::new(&setup, repaired))
+                    }
+                };
+                let what = format!("seed {seed}, {cleaners} cleaners, {first_age_pct}%, {law:?}");
+                assert_eq!(sim::run(&setup, law), wanted, "{what}");
+                assert!(wanted.flushed.iter().sum::<f64>() > 100.0, "{what}: {wanted:?}");
+            }
+        }
+    }
+}
+
+/// Twice the pages in twice the log, all else as it was: the reported laws, for which no page is old
+/// without an average, ask for the same; ours asks for twice as many of the old ones.
+#[test]
+fn twice_the_old_pages_are_twice_the_request_of_ours_and_nothing_to_the_others() {
+    let one = Setup { disk_bytes_per_sec: 1 << 40, seconds: 4, ..Setup::new(10, 3) };
+    let (log_bytes, hot_pages) = (2 * one.log_bytes, 2 * one.hot_pages);
+    let two = Setup { log_bytes, hot_pages, ..one.clone() };
+    assert!(two.first_dirty().abs_diff(2 * one.first_dirty()) <= 1);
+    let asked = |setup: &Setup, law| sim::run(setup, law).requested[0];
+    for law in [Law::Published, Law::Repaired] {
+        let (one, two) = (asked(&one, law), asked(&two, law));
+        assert!((two / one - 1.0).abs() < 0.05, "{law:?}: {one} {two}");
+    }
+    // Of users that write nothing the log pushes no page over the target: what is asked for are
+    // old pages.
+    let quiet = |setup: &Setup| asked(&Setup { connections: 0, ..setup.clone() }, Law::Ours);
+    let (one, two) = (quiet(&one), quiet(&two));
+    assert!((two / one - 2.0).abs() < 0.1, "{one} {two}");
+}
+
+/// Everything twice as large is flushed twice as fast, by each law.
+#[test]
+fn twice_of_everything_is_twice_the_pages() {
+    for law in [Law::Published, Law::Repaired, Law::Ours] {
+        let pages = |scale| {
+            let seconds = sim::run(&Setup::new(scale, 5), law);
+            let first = |all: &[f64]| all[..30].iter().sum::<f64>();
+            [first(&seconds.requested), first(&seconds.flushed)]
+        };
+        for (one, two) in pages(8).into_iter().zip(pages(4)) {
+            assert!((two / one - 2.0).abs() < 0.15, "{law:?}: {one} {two}");
+        }
     }
 }
 
