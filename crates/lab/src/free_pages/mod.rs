@@ -1,6 +1,8 @@
 //! `lab free-pages` (P4): threads need free frames to read pages into. They are provided by threads
 //! that sleep on timers, or by one that is woken when they run short.
 
+#[cfg(test)]
+mod by_hand;
 mod providers;
 mod setup;
 mod sim;
@@ -14,7 +16,7 @@ use sim::Figures;
 
 const SECOND: f64 = 1e9;
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 14] = [
     Column { name: "pages read per second", unit: Unit::PerSecond },
     Column { name: "best second", unit: Unit::PerSecond },
     Column { name: "least free frames", unit: Unit::Count },
@@ -22,10 +24,13 @@ const COLUMNS: [Column; 11] = [
     Column { name: "time threads waited for one", unit: Unit::Seconds },
     Column { name: "longest wait", unit: Unit::Seconds },
     Column { name: "time of sleeps begun on timers", unit: Unit::Seconds },
+    Column { name: "time the background slept on timers", unit: Unit::Seconds },
     Column { name: "runs of the background", unit: Unit::Count },
     Column { name: "runs that found nothing to do", unit: Unit::Count },
     Column { name: "frames the background looked at", unit: Unit::Count },
     Column { name: "frames threads looked at", unit: Unit::Count },
+    Column { name: "processor time of the background", unit: Unit::Seconds },
+    Column { name: "processor time spent in vain", unit: Unit::Seconds },
 ];
 
 fn timers(setup: &Setup) -> Figures {
@@ -47,10 +52,13 @@ fn row(figures: &Figures) -> Vec<Option<f64>> {
         figures.waited_ns as f64 / SECOND,
         figures.longest_ns as f64 / SECOND,
         figures.asleep_ns as f64 / SECOND,
+        figures.manager_slept_ns as f64 / SECOND,
         figures.runs as f64,
         figures.idle_runs as f64,
         figures.looks as f64,
         figures.own_looks as f64,
+        figures.busy_ns as f64 / SECOND,
+        figures.vain_ns as f64 / SECOND,
     ];
     values.map(Some).to_vec()
 }

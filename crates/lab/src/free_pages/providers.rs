@@ -86,13 +86,13 @@ impl Provider for Timers {
         let instance = &mut self.instances[worker as usize];
         let short = depth.saturating_sub(instance.free.len() as u64);
         let mut writes = Vec::new();
-        let mut gained = 0;
+        let (mut gained, mut looks) = (0, 0);
         for _ in 0..depth.min(instance.lru.len() as u64) {
             if gained >= short {
                 break;
             }
             let Some(frame) = instance.lru.pop_front() else { break };
-            world.figures.looks += 1;
+            looks += 1;
             match world.frames[frame as usize] {
                 Frame::Dirty(_) => {
                     writes.push(frame);
@@ -106,12 +106,14 @@ impl Provider for Timers {
                 _ => instance.lru.push_back(frame),
             }
         }
-        world.figures.runs += 1;
-        world.figures.idle_runs += u64::from(gained == 0);
         let free = instance.free.len() as u64;
-        instance.sleep_ns = adjusted(instance.sleep_ns, free, gained, world.setup);
-        // A run without a sleep behind it still takes its time.
-        let next = world.now + instance.sleep_ns.max(depth * world.setup.step_ns);
+        let sleep_ns = adjusted(instance.sleep_ns, free, gained, world.setup);
+        instance.sleep_ns = sleep_ns;
+        world.figures.manager_slept_ns += sleep_ns;
+        // A run without a sleep behind it still takes its time: of the processor.
+        let takes = depth * world.setup.step_ns;
+        world.ran(looks, gained == 0, if sleep_ns == 0 { takes } else { 0 });
+        let next = world.now + sleep_ns.max(takes);
         if !writes.is_empty() {
             world.write(writes);
         }
@@ -249,6 +251,8 @@ impl Provider for Events {
         if frame.is_none() {
             let (_, _, looks) = self.search(world, FOREGROUND_SEARCH, 1, usize::MAX);
             world.figures.own_looks += looks;
+            world.figures.vain_ns +=
+                if self.supply.available() > 0 { 0 } else { looks * world.setup.step_ns };
             frame = self.try_take();
         }
         if frame.is_none() {
@@ -262,7 +266,6 @@ impl Provider for Events {
     fn loaded(&mut self, _world: &mut World<'_>, _frame: u32) {}
 
     fn run(&mut self, world: &mut World<'_>, worker: u32) {
-        world.figures.runs += 1;
         if worker == CLEANER {
             let keep = self.cold.len().saturating_sub(world.setup.batch_pages);
             let mut batch = self.cold.split_off(keep);
@@ -270,7 +273,7 @@ impl Provider for Events {
             batch.sort_unstable();
             batch.dedup();
             batch.retain(|frame| matches!(world.frames[*frame as usize], Frame::Dirty(_)));
-            world.figures.idle_runs += u64::from(batch.is_empty());
+            world.ran(0, batch.is_empty(), 0);
             self.cleaner_due = !batch.is_empty();
             match self.cleaner_due {
                 true => world.write(batch),
@@ -283,8 +286,7 @@ impl Provider for Events {
         let most = BEAT_SEARCH.min(world.frames.len() * 2);
         let high = self.supply.high();
         let (freed, cold, looks) = self.search(world, most, high, BEAT_COLD);
-        world.figures.looks += looks;
-        world.figures.idle_runs += u64::from(freed + cold == 0);
+        world.ran(looks, freed + cold == 0, 0);
         self.serve(world);
         if self.supply.goes_on((freed, cold), world.frames.len()) {
             self.provider_due = true;

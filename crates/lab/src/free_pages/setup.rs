@@ -43,6 +43,8 @@ pub struct Setup {
     pub wake_ns: u64,
     /// One frame is looked at.
     pub step_ns: u64,
+    /// Processor time of going to sleep and waking up again.
+    pub run_ns: u64,
     /// Pages written at once.
     pub batch_pages: usize,
     /// Seconds shown.
@@ -73,6 +75,7 @@ impl Setup {
             retry_most_ns: 100_000_000,
             wake_ns: 50_000,
             step_ns: 40,
+            run_ns: 5_000,
             batch_pages: 64,
             seconds: 30,
         }
@@ -103,6 +106,7 @@ impl Setup {
             "retry_most_ns": self.retry_most_ns,
             "wake_ns": self.wake_ns,
             "step_ns": self.step_ns,
+            "run_ns": self.run_ns,
             "batch_pages": self.batch_pages,
             "seconds": self.seconds,
         }))

@@ -65,14 +65,34 @@ pub struct Figures {
     pub longest_ns: u64,
     /// The sleeps on timers of threads that found none, each counted whole when it begins.
     pub asleep_ns: u64,
+    /// Sleeps on timers of the background workers, each counted whole when it begins.
+    pub manager_slept_ns: u64,
     /// Runs of the background workers.
     pub runs: u64,
     /// Runs that found nothing to do.
     pub idle_runs: u64,
     /// Frames the background looked at.
     pub looks: u64,
+    /// Processor time of the background.
+    pub busy_ns: u64,
+    /// That of its runs that found nothing to do, and of threads that found no frame.
+    pub vain_ns: u64,
     /// Frames the threads looked at themselves.
     pub own_looks: u64,
+}
+
+impl World<'_> {
+    /// A background worker ran, looked at so many frames, and found nothing to do if it is `idle`.
+    /// At least it was woken; one that does not sleep uses `at_least`.
+    pub fn ran(&mut self, looks: u64, idle: bool, at_least: u64) {
+        let figures = &mut self.figures;
+        let ns = (self.setup.run_ns + looks * self.setup.step_ns).max(at_least);
+        (figures.runs, figures.looks) = (figures.runs + 1, figures.looks + looks);
+        figures.busy_ns += ns;
+        if idle {
+            (figures.idle_runs, figures.vain_ns) = (figures.idle_runs + 1, figures.vain_ns + ns);
+        }
+    }
 }
 
 /// All but the policy.
@@ -190,6 +210,7 @@ pub fn run(setup: &Setup, provider: &mut dyn Provider) -> Figures {
             Event::Want(thread) => match provider.want(&mut world, thread) {
                 Got::Frame(frame) => world.give(thread, frame),
                 missed => {
+                    world.figures.vain_ns += setup.run_ns;
                     if world.since[thread as usize].is_none() {
                         world.since[thread as usize] = Some(time);
                         world.figures.waits += 1;

@@ -2,7 +2,7 @@
 
 use super::providers::adjusted;
 use super::setup::Setup;
-use super::{events, run, timers};
+use super::{by_hand, events, run, sim, timers};
 
 #[test]
 fn the_sleep_is_tuned_by_free_frames_and_the_last_run() {
@@ -31,6 +31,62 @@ fn every_page_read_had_a_frame_of_its_own() {
             assert!(figures.free.iter().all(|free| *free <= setup.frames));
         }
     }
+}
+
+/// A thousandth of the reported pages: every frame is looked at for each question.
+#[test]
+fn every_figure_is_that_of_a_count_by_hand() {
+    for seed in 0..3 {
+        // Threads read more often than the scale says, so that frames run short.
+        let (busy_ns, quiet_ns) = (500_000_000, 2_000_000_000);
+        let setup = Setup { busy_ns, quiet_ns, dirty_one_in: 2, ..Setup::new(1000, seed) };
+        for setup in [Setup { frames: 256, ..setup.clone() }, setup] {
+            let by_hand = sim::run(&setup, &mut by_hand::Timers::new(&setup));
+            assert_eq!(timers(&setup), by_hand, "seed {seed}");
+            assert!(by_hand.waits > 0 && by_hand.looks > 0, "seed {seed}: {by_hand:?}");
+            let by_hand = sim::run(&setup, &mut by_hand::Events::new(&setup));
+            assert_eq!(events(&setup), by_hand, "seed {seed}");
+            assert!(by_hand.runs > 10 && by_hand.looks > 0, "seed {seed}: {by_hand:?}");
+        }
+    }
+}
+
+/// The marks are in proportion to the frames; what is looked at for a page read is not.
+#[test]
+fn twice_the_frames_are_twice_the_reserve_and_no_more_work() {
+    let one = Setup::new(8, 4);
+    let two = Setup { frames: 2 * one.frames, ..one.clone() };
+    // Of a later part: at first the pool is full of pages that nobody used, and those are looked at
+    // once, the others twice.
+    let later = |setup: &Setup, run: fn(&Setup) -> sim::Figures| {
+        let (short, long) = (run(&Setup { seconds: 60, ..setup.clone() }), run(setup));
+        let pages = |figures: &sim::Figures| figures.done.iter().sum::<u64>();
+        let looks = long.looks + long.own_looks - short.looks - short.own_looks;
+        (looks as f64 / (pages(&long) - pages(&short)) as f64, long)
+    };
+    let most = |figures: &sim::Figures| figures.free.iter().copied().max().unwrap_or(0) as f64;
+    let long = |setup: &Setup| Setup { seconds: 120, ..setup.clone() };
+    let (per_page, figures) = later(&long(&one), events);
+    let (per_page_of_two, figures_of_two) = later(&long(&two), events);
+    let ratio = most(&figures_of_two) / most(&figures);
+    assert!((ratio - 2.0).abs() < 0.1, "{ratio} times the free frames");
+    assert!((per_page_of_two / per_page - 1.0).abs() < 0.1, "{per_page} {per_page_of_two}");
+    // A manager looks at so many frames in a run whatever the pool holds, and threads wait as long.
+    let (_, one) = later(&long(&one), timers);
+    let (_, two) = later(&long(&two), timers);
+    assert!((two.looks as f64 / one.looks as f64 - 1.0).abs() < 0.1, "{one:?} {two:?}");
+    assert!((two.waits as f64 / one.waits as f64 - 1.0).abs() < 0.3, "{one:?} {two:?}");
+}
+
+/// One that has no frames left does not sleep, and finds nothing: it spins.
+#[test]
+fn a_manager_that_can_free_nothing_spins() {
+    // A frame for each thread, and a disk that takes more than a second for as many pages.
+    let slow = Setup { disk_pages_per_sec: 100, frames: 128, seconds: 2, ..Setup::new(8, 4) };
+    let (timers, events) = (timers(&slow), events(&slow));
+    assert!(timers.idle_runs > 1_000 && timers.idle_runs > 100 * events.idle_runs, "{timers:?}");
+    assert_eq!(events.manager_slept_ns, 0);
+    assert!(timers.vain_ns > 100 * events.vain_ns, "{timers:?} {events:?}");
 }
 
 #[test]

@@ -1,0 +1,305 @@
+//! Both ways to provide frames on a plain row of frames: no lists, no counters. Which frame is next
+//! says the time of its last change, and how many are free says a count of all of them.
+
+use super::providers::adjusted;
+use super::setup::Setup;
+use super::sim::{Event, Frame, Got, Provider, World};
+
+/// When each frame changed last, as a number that only grows.
+struct Stamps(Vec<u64>, u64);
+
+impl Stamps {
+    fn new(frames: u64) -> Stamps {
+        Stamps((0..frames).collect(), frames)
+    }
+
+    fn set(&mut self, frame: u32) {
+        self.1 += 1;
+        self.0[frame as usize] = self.1;
+    }
+
+    fn of(&self, frame: u32) -> u64 {
+        self.0[frame as usize]
+    }
+}
+
+fn frames(world: &World<'_>, is: impl Fn(Frame) -> bool) -> Vec<u32> {
+    let all = (0u32..).zip(&world.frames).filter(|(_, frame)| is(**frame));
+    all.map(|(number, _)| number).collect()
+}
+
+fn count_free(world: &World<'_>) -> u64 {
+    frames(world, |frame| frame == Frame::Free).len() as u64
+}
+
+/// LRU managers.
+pub struct Timers {
+    stamps: Stamps,
+    sleeps: Vec<u64>,
+    backoff: Vec<u64>,
+    instances: u64,
+    free: u64,
+}
+
+impl Timers {
+    /// As the other one begins.
+    pub fn new(setup: &Setup) -> Timers {
+        Timers {
+            stamps: Stamps::new(setup.frames),
+            sleeps: vec![setup.sleep_ns; setup.instances as usize],
+            backoff: vec![0; setup.threads as usize],
+            instances: setup.instances,
+            free: 0,
+        }
+    }
+
+    fn of(&self, world: &World<'_>, instance: u32, is: impl Fn(Frame) -> bool) -> Vec<u32> {
+        let mut all = frames(world, is);
+        all.retain(|frame| u64::from(*frame) % self.instances == u64::from(instance));
+        all.sort_unstable_by_key(|frame| self.stamps.of(*frame));
+        all
+    }
+}
+
+impl Provider for Timers {
+    fn start(&mut self, world: &mut World<'_>) {
+        for instance in 0..self.instances as u32 {
+            let all = self.of(world, instance, |_| true);
+            for frame in &all[..world.setup.scan_depth as usize] {
+                world.frames[*frame as usize] = Frame::Free;
+            }
+            let first = world.rng.below(self.sleeps[instance as usize]);
+            world.at(first, Event::Run(instance));
+        }
+        self.free = count_free(world);
+    }
+
+    fn want(&mut self, world: &mut World<'_>, thread: u32) -> Got {
+        let instance = world.rng.below(self.instances) as u32;
+        let free = self.of(world, instance, |frame| frame == Frame::Free);
+        let setup = world.setup;
+        let backoff = &mut self.backoff[thread as usize];
+        *backoff = match (free.last(), *backoff) {
+            (Some(_), _) => 0,
+            (None, 0) => setup.retry_ns,
+            (None, last) => (last * 2).min(setup.retry_most_ns),
+        };
+        self.free = count_free(world) - u64::from(!free.is_empty());
+        free.last().map_or(Got::Sleep(*backoff), |frame| Got::Frame(*frame))
+    }
+
+    fn loaded(&mut self, _world: &mut World<'_>, frame: u32) {
+        self.stamps.set(frame);
+    }
+
+    fn run(&mut self, world: &mut World<'_>, worker: u32) {
+        let depth = world.setup.scan_depth;
+        let free = self.of(world, worker, |frame| frame == Frame::Free).len() as u64;
+        let cold = self.of(world, worker, |f| matches!(f, Frame::Clean(_) | Frame::Dirty(_)));
+        let some = depth.saturating_sub(free).min(depth) as usize;
+        let cold = &cold[..some.min(cold.len())];
+        let mut writes = Vec::new();
+        for frame in cold {
+            match world.frames[*frame as usize] {
+                Frame::Dirty(_) => writes.push(*frame),
+                _ => {
+                    world.frames[*frame as usize] = Frame::Free;
+                    self.stamps.set(*frame);
+                }
+            }
+        }
+        self.free = count_free(world);
+        let free = self.of(world, worker, |frame| frame == Frame::Free).len() as u64;
+        let sleep = &mut self.sleeps[worker as usize];
+        *sleep = adjusted(*sleep, free, cold.len() as u64, world.setup);
+        let (sleep, takes) = (*sleep, depth * world.setup.step_ns);
+        world.ran(cold.len() as u64, cold.is_empty(), if sleep == 0 { takes } else { 0 });
+        world.figures.manager_slept_ns += sleep;
+        let next = world.now + sleep.max(takes);
+        if !writes.is_empty() {
+            world.write(writes);
+        }
+        world.at(next, Event::Run(worker));
+    }
+
+    fn written(&mut self, world: &mut World<'_>, frames: &[u32]) {
+        for frame in frames {
+            world.frames[*frame as usize] = Frame::Free;
+            self.stamps.set(*frame);
+        }
+        self.free = count_free(world);
+    }
+
+    fn free(&self) -> u64 {
+        self.free
+    }
+}
+
+const PROVIDER: u32 = 0;
+const CLEANER: u32 = 1;
+
+/// The supply that is woken, with its marks and bounds as numbers.
+pub struct Events {
+    stamps: Stamps,
+    low: u64,
+    hand: usize,
+    cold: Vec<u32>,
+    waiting: Vec<u32>,
+    /// Since it last ran, somebody has seen that few are left; it has been rung for, and heard it.
+    seen_low: bool,
+    rung: bool,
+    provider_due: bool,
+    cleaner_due: bool,
+    /// Frames looked at in vain.
+    fruitless: u64,
+    free: u64,
+}
+
+impl Events {
+    /// As the other one begins.
+    pub fn new(setup: &Setup) -> Events {
+        Events {
+            stamps: Stamps::new(setup.frames),
+            low: (setup.frames / 32).clamp(4, 4096),
+            hand: 2 * (setup.frames / 32).clamp(4, 4096) as usize,
+            cold: Vec::new(),
+            waiting: Vec::new(),
+            seen_low: false,
+            rung: false,
+            provider_due: false,
+            cleaner_due: false,
+            fruitless: 0,
+            free: 0,
+        }
+    }
+
+    /// Looks at up to `most` frames until so many are free; how many it freed, and met dirty.
+    fn look(&mut self, world: &mut World<'_>, most: u64, wanted: u64, cold_most: u64) -> [u64; 3] {
+        let (mut freed, mut dirty, mut looks) = (0, 0, 0);
+        while looks < most && count_free(world) < wanted && dirty < cold_most {
+            let at = self.hand % world.frames.len();
+            (self.hand, looks) = (at + 1, looks + 1);
+            match world.frames[at] {
+                Frame::Clean(true) => world.frames[at] = Frame::Clean(false),
+                Frame::Dirty(true) => world.frames[at] = Frame::Dirty(false),
+                Frame::Clean(false) => {
+                    world.frames[at] = Frame::Free;
+                    self.stamps.set(at as u32);
+                    freed += 1;
+                }
+                Frame::Dirty(false) => {
+                    if self.cold.len() < 512 {
+                        self.cold.push(at as u32);
+                    }
+                    dirty += 1;
+                }
+                _ => {}
+            }
+        }
+        self.free = count_free(world);
+        [freed, dirty, looks]
+    }
+
+    /// The frame that became free last; with it gone, few may be left.
+    fn take(&mut self, world: &World<'_>, given: u64) -> Option<u32> {
+        let free = frames(world, |frame| frame == Frame::Free);
+        let last = free.into_iter().max_by_key(|frame| self.stamps.of(*frame))?;
+        self.free = count_free(world) - given;
+        if self.free < self.low && !self.seen_low {
+            (self.seen_low, self.rung) = (true, true);
+        }
+        Some(last)
+    }
+
+    fn listen(&mut self, world: &mut World<'_>) {
+        if std::mem::take(&mut self.rung) && !self.provider_due {
+            self.provider_due = true;
+            world.at(world.now + world.setup.wake_ns, Event::Run(PROVIDER));
+        }
+        if !self.cold.is_empty() && !self.cleaner_due {
+            self.cleaner_due = true;
+            world.at(world.now + world.setup.wake_ns, Event::Run(CLEANER));
+        }
+    }
+
+    fn clean(&mut self, world: &mut World<'_>) {
+        let keep = self.cold.len().saturating_sub(world.setup.batch_pages);
+        let mut batch: Vec<u32> = self.cold.drain(keep..).collect();
+        batch.sort_unstable();
+        batch.dedup();
+        batch.retain(|frame| matches!(world.frames[*frame as usize], Frame::Dirty(_)));
+        world.ran(0, batch.is_empty(), 0);
+        self.cleaner_due = !batch.is_empty();
+        if batch.is_empty() {
+            self.listen(world);
+        } else {
+            world.write(batch);
+        }
+    }
+}
+
+impl Provider for Events {
+    fn start(&mut self, world: &mut World<'_>) {
+        for frame in &mut world.frames[..2 * self.low as usize] {
+            *frame = Frame::Free;
+        }
+        self.free = count_free(world);
+    }
+
+    fn want(&mut self, world: &mut World<'_>, thread: u32) -> Got {
+        let mut frame = self.take(world, 1);
+        if frame.is_none() {
+            let [freed, _, looks] = self.look(world, 64, 1, u64::MAX);
+            world.figures.own_looks += looks;
+            world.figures.vain_ns += if freed > 0 { 0 } else { looks * world.setup.step_ns };
+            frame = self.take(world, 1);
+        }
+        if frame.is_none() {
+            self.waiting.push(thread);
+            self.rung = true;
+        }
+        self.listen(world);
+        frame.map_or(Got::Wait, Got::Frame)
+    }
+
+    fn loaded(&mut self, _world: &mut World<'_>, _frame: u32) {}
+
+    fn run(&mut self, world: &mut World<'_>, worker: u32) {
+        if worker == CLEANER {
+            return self.clean(world);
+        }
+        (self.provider_due, self.seen_low) = (false, false);
+        let all = world.frames.len() as u64;
+        let [freed, cold, looks] = self.look(world, (2 * all).min(1024), 2 * self.low, 256);
+        world.ran(looks, freed + cold == 0, 0);
+        while let Some(thread) = self.waiting.first().copied() {
+            let Some(frame) = self.take(world, 1) else { break };
+            self.waiting.remove(0);
+            world.give(thread, frame);
+        }
+        self.free = count_free(world);
+        let hope = match (freed, cold) {
+            (0, 0) => self.fruitless < 2 * all,
+            (freed, _) => freed > 0,
+        };
+        self.fruitless = if (freed, cold) == (0, 0) && hope { self.fruitless + 1024 } else { 0 };
+        if self.free >= 2 * self.low {
+            self.fruitless = 0;
+        } else if hope {
+            self.provider_due = true;
+            world.at(world.now + looks * world.setup.step_ns, Event::Run(PROVIDER));
+        }
+        self.listen(world);
+    }
+
+    fn written(&mut self, world: &mut World<'_>, _frames: &[u32]) {
+        self.cleaner_due = false;
+        self.free = count_free(world);
+        self.rung |= self.free < self.low || !self.waiting.is_empty();
+        self.listen(world);
+    }
+
+    fn free(&self) -> u64 {
+        self.free
+    }
+}
