@@ -2,6 +2,7 @@
 # own. Sourced by tests; everything ends and goes with the shell.
 #
 #   private_begin                     makes $private_dir
+#   private_preload                   a library loaded into servers before their own, if it is set
 #   private_start NAME [options...]   starts the server NAME (its data stays between starts)
 #   private_sql NAME [client options] a client on it
 #   private_kill NAME                 kill -9
@@ -39,7 +40,7 @@ private_launch() {
             --auth-root-authentication-method=normal >"$dir/install.log" 2>&1 \
             || { cat "$dir/install.log" >&2; exit 1; }
     fi
-    mariadbd --no-defaults "${private_user[@]}" --datadir="$dir/data" --socket="$dir/socket" \
+    LD_PRELOAD=${private_preload:-} mariadbd --no-defaults "${private_user[@]}" --datadir="$dir/data" --socket="$dir/socket" \
         --skip-networking --plugin-dir="$private_dir/plugins" --plugin-maturity=beta \
         --plugin-load-add=ha_evenkeel.so --evenkeel-memory-size=64M --evenkeel-log-size=64M \
         --ignore-db-dirs='#evenkeel' --pid-file="$dir/pid" \

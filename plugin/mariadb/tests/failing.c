@@ -1,5 +1,8 @@
 /* Loaded before libc: makes the engine's files fail while control files exist in $EVENKEEL_FAIL_DIR.
-   full: files cannot grow (ENOSPC); sync: syncs fail (EIO); thread: no thread can be begun (EAGAIN). */
+   full: files cannot grow (ENOSPC); sync: syncs fail (EIO); thread: no thread can be begun (EAGAIN);
+   crash: the process ends, as by kill -9, in front of the Nth step of a DDL statement: a sync, rename or
+   removal of a file of the engine, of the server's ddl_recovery.log or of a table's definition. The file
+   holds N, counted from when it was made; with 0 nothing ends. Each step adds a line to `steps`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,6 +29,86 @@ static int fails(int fd, const char *how)
     return 0;
   path[len]= 0;
   return strstr(path, "/#evenkeel/") != NULL;
+}
+
+static int ends_with(const char *path, const char *end)
+{
+  size_t len= strlen(path), of_end= strlen(end);
+  return len >= of_end && strcmp(path + len - of_end, end) == 0;
+}
+
+/* One step of a statement, maybe the last of the process. */
+static void step(const char *what, const char *of)
+{
+  static pthread_mutex_t mutex= PTHREAD_MUTEX_INITIALIZER;
+  static struct timespec counted_from;
+  static ino_t counted_by;
+  static int steps;
+  char path[4096], line[4200];
+  struct stat st;
+  const char *dir= getenv("EVENKEEL_FAIL_DIR");
+  if (!dir || !(strstr(of, "/#evenkeel/") || ends_with(of, "/ddl_recovery.log") ||
+                ends_with(of, ".frm") || ends_with(of, ".par") || ends_with(of, ".ibd")))
+    return;
+  snprintf(path, sizeof path, "%s/crash", dir);
+  if (access(path, F_OK) != 0)
+    return;
+  pthread_mutex_lock(&mutex);
+  int fd= open(path, O_RDONLY | O_CLOEXEC), last= 0;
+  ssize_t len= -1;
+  if (fd >= 0 && fstat(fd, &st) == 0 && (len= read(fd, line, 20)) > 0)
+  {
+    line[len]= 0;
+    last= atoi(line);
+    if (st.st_ino != counted_by || memcmp(&st.st_mtim, &counted_from, sizeof counted_from))
+      steps= 0;
+    counted_by= st.st_ino;
+    counted_from= st.st_mtim;
+    steps++;
+  }
+  if (fd >= 0)
+    close(fd);
+  if (len > 0)
+  {
+    snprintf(path, sizeof path, "%s/steps", dir);
+    int log= open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    len= snprintf(line, sizeof line, "%d %s %s\n", steps, what, of);
+    if (log < 0 || write(log, line, len) != len)
+      abort();
+    close(log);
+    if (steps == last)
+      _exit(137);
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+static void step_of(const char *what, int fd)
+{
+  char path[4096], link[64];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t len= readlink(link, path, sizeof path - 1);
+  if (len < 0)
+    return;
+  path[len]= 0;
+  step(what, path);
+}
+
+int rename(const char *from, const char *to)
+{
+  static int (*real)(const char *, const char *);
+  if (!real)
+    real= (int (*)(const char *, const char *)) dlsym(RTLD_NEXT, "rename");
+  step("rename", to);
+  return real(from, to);
+}
+
+int unlink(const char *path)
+{
+  static int (*real)(const char *);
+  if (!real)
+    real= (int (*)(const char *)) dlsym(RTLD_NEXT, "unlink");
+  step("remove", path);
+  return real(path);
 }
 
 ssize_t pwrite64(int fd, const void *from, size_t len, off64_t at)
@@ -62,6 +145,7 @@ int fdatasync(int fd)
   static int (*real)(int);
   if (!real)
     real= (int (*)(int)) dlsym(RTLD_NEXT, "fdatasync");
+  step_of("sync", fd);
   if (fails(fd, "sync"))
   {
     errno= EIO;
@@ -75,6 +159,7 @@ int fsync(int fd)
   static int (*real)(int);
   if (!real)
     real= (int (*)(int)) dlsym(RTLD_NEXT, "fsync");
+  step_of("sync", fd);
   if (fails(fd, "sync"))
   {
     errno= EIO;
