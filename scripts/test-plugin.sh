@@ -1,6 +1,7 @@
 #!/bin/bash
 # SQL scripts of plugin/mariadb/tests on EVENKEEL and on InnoDB, in one private server: what they
-# print must be the same. Prints "N passed, N failed".
+# print must be the same; keys of every collation; the page's names of InnoDB's settings against the
+# server's. Prints "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export EVENKEEL_SQL_DIR
@@ -34,6 +35,13 @@ if grep -q '^[1-9][0-9][0-9]* collations, [1-9][0-9]* pairs, 0 differ$' <<<"$rep
     passed=$((passed + 1))
 else
     echo "collations, seed $seed: ${report:0:4000}" >&2
+    failed=$((failed + 1))
+fi
+report=$(echo "\\! python3 scripts/innodb_names.py $EVENKEEL_SQL_DIR/socket" | bash scripts/sql.sh 2>&1 | grep -v max_open_files)
+if grep -q '^[0-9]* settings and [0-9]* status variables of InnoDB are on the page$' <<<"$report"; then
+    passed=$((passed + 1))
+else
+    echo "docs/user/mariadb.md, Coming from InnoDB: $report" >&2
     failed=$((failed + 1))
 fi
 echo "$passed passed, $failed failed"

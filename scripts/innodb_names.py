@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Compares the names of "Coming from InnoDB" in docs/user/mariadb.md with those of a server that has both engines:
+
+    innodb_names.py SOCKET
+
+Every innodb_* setting and status variable of the server stands in the first column of its table, alone or by a
+pattern with *; every name and pattern there is one of the server's; every evenkeel_* in the second column exists.
+Prints what is not so, or how many there are. Exit: 0 all agree, 1 not.
+"""
+import fnmatch, pathlib, re, subprocess, sys
+
+PAGE = pathlib.Path(__file__).parent.parent / "docs/user/mariadb.md"
+
+
+def of_server(kind, like):
+    command = ["mariadb", "--no-defaults", f"--socket={sys.argv[1]}", "-uroot", "-N", "-e", f"show global {kind} like '{like}%'"]
+    return {line.split("\t")[0].lower() for line in subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()}
+
+
+def table(page, head):
+    """The two columns of the table behind a line that begins so: sets of the names in backticks."""
+    rows = re.search(rf"^{head}[^|]*\| InnoDB \| here \|\n\|---\|---\|\n((?:\|.*\n)+)", page, flags=re.M)[1].splitlines()
+    cells = [re.fullmatch(r"\|(.*?)\|(.*)\|", row).groups() for row in rows]
+    names = lambda column: {name.lower() for row in cells for name in re.findall(r"`([^` ]*)`", row[column])}
+    return names(0), names(1)
+
+
+def main():
+    page = PAGE.read_text().split("\n## Coming from InnoDB\n")[1]
+    ours = of_server("variables", "evenkeel") | of_server("status", "evenkeel")
+    wrong, counted = [], []
+    for kind, head in (("variables", "Settings"), ("status", "Status variables")):
+        theirs, (named, here) = of_server(kind, "innodb"), table(page, head)
+        counted.append(len(theirs))
+        wrong += [f"{kind}: {name} is not on the page" for name in sorted(theirs) if not any(fnmatch.fnmatchcase(name, n) for n in named)]
+        wrong += [f"{kind}: the server has no {name}" for name in sorted(named) if not fnmatch.filter(theirs, name)]
+        wrong += [f"{kind}: there is no {name}" for name in sorted(here) if name.startswith("evenkeel_") and name not in ours]
+    for line in wrong:
+        print(line)
+    if not wrong and min(counted) > 50:
+        print(f"{counted[0]} settings and {counted[1]} status variables of InnoDB are on the page")
+    return 1 if wrong or min(counted) <= 50 else 0
+
+
+sys.exit(main())
