@@ -75,12 +75,14 @@ int ha_evenkeel::check_for_upgrade(HA_CHECK_OPT *)
 }
 
 /* Rows are drawn, and what they say of the keys is kept for `info`. */
-int ha_evenkeel::analyze(THD *, HA_CHECK_OPT *)
+int ha_evenkeel::analyze(THD *thd, HA_CHECK_OPT *)
 {
   ek_error error;
-  if (ek_analyze(evenkeel_db, name(), &error))
+  const ek_schema_wait wait= schema_wait(thd);
+  if (ek_analyze(evenkeel_db, name(), &wait, &error))
   {
-    report("ANALYZE TABLE", error);
+    if (error.kind != EK_CANCELLED)
+      report("ANALYZE TABLE", error);
     return HA_ADMIN_FAILED;
   }
   return info(HA_STATUS_CONST | HA_STATUS_VARIABLE) ? HA_ADMIN_FAILED : HA_ADMIN_OK;

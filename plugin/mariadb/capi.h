@@ -62,7 +62,8 @@ typedef struct
 } ek_schema_wait;
 int32_t ek_drop_table(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
                       ek_error *error);
-int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to, ek_error *error);
+int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to,
+                        const ek_schema_wait *wait, ek_error *error);
 int32_t ek_truncate(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
                     ek_error *error);
 int32_t ek_readable_from(const ek_database *db, ek_bytes name, uint8_t now, ek_error *error);
@@ -215,7 +216,8 @@ void ek_locks(const ek_database *db, size_t limit, void *context,
               void (*each)(void *context, uint64_t txn, ek_bytes table, ek_bytes index,
                            uint8_t exclusive, uint8_t granted, uint8_t range, ek_bytes key));
 int32_t ek_writes_stopped(const ek_database *db);
-int32_t ek_analyze(const ek_database *db, ek_bytes table, ek_error *error);
+int32_t ek_analyze(const ek_database *db, ek_bytes table, const ek_schema_wait *wait,
+                   ek_error *error);
 uint32_t ek_rows_per_key(const ek_database *db, ek_bytes table, ek_bytes index, uint64_t *rows,
                          size_t len);
 int32_t ek_checkpoint(const ek_database *db, ek_error *error);

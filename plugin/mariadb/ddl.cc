@@ -90,9 +90,14 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
     return not_open();
   ek_error error;
   const std::string old_name= table_name(from), new_name= table_name(to);
-  if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name), &error))
+  THD *thd= ha_thd();
+  const ek_schema_wait wait= schema_wait(thd);
+  /* Who is killed already takes back what he has renamed: that must not end for it. */
+  const bool takes_back= thd_kill_level(thd) != THD_IS_NOT_KILLED;
+  if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name),
+                      takes_back ? nullptr : &wait, &error))
     /* The server's recovery takes back renamings that a crash kept from being done, and asks nobody before. */
-    return error.kind == EK_NOT_FOUND ? HA_ERR_NO_SUCH_TABLE : handler_error(ha_thd(), error);
+    return error.kind == EK_NOT_FOUND ? HA_ERR_NO_SUCH_TABLE : handler_error(thd, error);
   rename_last_change(old_name, new_name);
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
     return handler_error(ha_thd(), error);

@@ -258,7 +258,7 @@ pub unsafe extern "C" fn ek_drop_table(
     }
 }
 
-/// Renames a table; 0, or -1 on error.
+/// Renames a table; 0, or -1 on error. `wait` may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -267,10 +267,16 @@ pub unsafe extern "C" fn ek_rename_table(
     db: *const EkDatabase,
     from: EkBytes,
     to: EkBytes,
+    wait: *const EkSchemaWait,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
-    unsafe { fence(error, -1, || (*db).0.rename_table(from.text()?, to.text()?).map(|()| 0)) }
+    unsafe {
+        fence(error, -1, || {
+            let (from, to) = (from.text()?, to.text()?);
+            waiting(wait, |how| (*db).0.rename_table_with(from, to, how)).map(|()| 0)
+        })
+    }
 }
 
 /// Empties a table, whose numbers begin at 1 again; 0, or -1 on error. `wait` may be null.

@@ -1,10 +1,10 @@
 //! Statistics of keys.
 
-use crate::database::EkDatabase;
+use crate::database::{EkDatabase, EkSchemaWait, waiting};
 use crate::value::{EkBytes, EkError, fence};
 
 /// Finds out about how many rows share the values of the first parts of each key of a table, and
-/// keeps that; 0, or -1 on error.
+/// keeps that; 0, or -1 on error. `wait`, for schema changes of the table, may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -12,10 +12,16 @@ use crate::value::{EkBytes, EkError, fence};
 pub unsafe extern "C" fn ek_analyze(
     db: *const EkDatabase,
     table: EkBytes,
+    wait: *const EkSchemaWait,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
-    unsafe { fence(error, -1, || (*db).0.analyze_table(table.text()?).map(|()| 0)) }
+    unsafe {
+        fence(error, -1, || {
+            let table = table.text()?;
+            waiting(wait, |how| (*db).0.analyze_table_with(table, how)).map(|()| 0)
+        })
+    }
 }
 
 /// Writes how many rows share the values of the first part, the first two, ... of an index (empty:

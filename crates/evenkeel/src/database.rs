@@ -159,6 +159,15 @@ impl Database {
         self.engine.store.rename_table(from, to)
     }
 
+    /// The same with a wait of its own, for other schema changes of the table.
+    ///
+    /// # Errors
+    /// As `rename_table`; `StatementCancelled`.
+    pub fn rename_table_with(&self, from: &str, to: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.rename_table_with(from, to, wait)
+    }
+
     /// Removes all rows of a table at once. A transaction with an older snapshot gets
     /// `TableTooYoung` when it reads the table without locks.
     ///

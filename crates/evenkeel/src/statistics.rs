@@ -3,6 +3,7 @@
 use crate::Database;
 use crate::txn::check_writable;
 use evenkeel_base::Result;
+use evenkeel_tables::SchemaWait;
 pub use evenkeel_tables::StatisticsEntry as KeyStatistics;
 
 impl Database {
@@ -35,6 +36,15 @@ impl Database {
     pub fn analyze_table(&self, table: &str) -> Result<()> {
         check_writable(&self.engine)?;
         self.engine.store.analyze_table(table)
+    }
+
+    /// The same with a wait of its own, for schema changes of the table.
+    ///
+    /// # Errors
+    /// As `analyze_table`; `StatementCancelled`.
+    pub fn analyze_table_with(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        check_writable(&self.engine)?;
+        self.engine.store.analyze_table_with(table, wait)
     }
 
     /// What `analyze_table` found out last about an index, or about the clustered key (`index`

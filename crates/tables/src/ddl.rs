@@ -11,7 +11,7 @@ use crate::schema::{TableDef, TableSpec, check_name};
 use crate::shape::Shape;
 use crate::statistics::CLUSTERED;
 use crate::store::Store;
-use crate::table::{SchemaWait, Table, TableState, busy};
+use crate::table::{SchemaWait, Table, TableState};
 use crate::transaction::Transaction;
 use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, TableId, TreeId};
 use evenkeel_format::catalog::{IndexState, entry_kind};
@@ -27,7 +27,7 @@ impl Store {
     /// # Errors
     /// `TableExists`, and whatever is wrong with the definition, by its own code.
     pub fn create_table(self: &Arc<Self>, name: &str, spec: &TableSpec) -> Result<Arc<Table>> {
-        let _names = self.lock(&self.names)?;
+        let _names = self.lock(&self.names, &SchemaWait::default())?;
         self.check_free(name)?;
         let rules = self.rules;
         // Checked with ids that do not matter before any are used.
@@ -57,10 +57,10 @@ impl Store {
         }
     }
 
-    /// A latch of schema changes. # Errors: `TableBusy` when that takes too long.
-    fn lock<'l>(&self, latch: &'l EventLatch) -> Result<EventGuard<'l>> {
-        let wait = self.lock_wait();
-        latch.lock_for(&self.rt, Cause::Schema, wait).ok_or_else(|| busy(wait))
+    /// A latch of schema changes. # Errors: `TableBusy` after its time, `StatementCancelled`.
+    fn lock<'l>(&self, latch: &'l EventLatch, wait: &SchemaWait<'_>) -> Result<EventGuard<'l>> {
+        let timeout = wait.timeout.unwrap_or_else(|| self.lock_wait());
+        wait.in_steps(timeout, |step| latch.lock_for(&self.rt, Cause::Schema, step))
     }
 
     /// Holds a table for one schema change.
@@ -70,9 +70,7 @@ impl Store {
         table: &'t Arc<Table>,
         wait: &SchemaWait<'_>,
     ) -> Result<EventGuard<'t>> {
-        let timeout = wait.timeout.unwrap_or_else(|| self.lock_wait());
-        let lock = |step| table.ddl.lock_for(&self.rt, Cause::Schema, step);
-        let guard = wait.in_steps(timeout, lock).map_err(|e| e.with("table", name))?;
+        let guard = self.lock(&table.ddl, wait).map_err(|e| e.with("table", name))?;
         // It may have been dropped or renamed meanwhile.
         match self.catalog.find(name) {
             Some(now) if Arc::ptr_eq(&now, table) => Ok(guard),
@@ -200,9 +198,22 @@ impl Store {
     /// # Errors
     /// `TableMissing`, `TableExists`, `NameInvalid`.
     pub fn rename_table(self: &Arc<Self>, from: &str, to: &str) -> Result<()> {
+        self.rename_table_with(from, to, &SchemaWait::default())
+    }
+
+    /// The same with a wait of its own, for other schema changes.
+    ///
+    /// # Errors
+    /// As `rename_table`; `TableBusy`, `StatementCancelled`.
+    pub fn rename_table_with(
+        self: &Arc<Self>,
+        from: &str,
+        to: &str,
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
         let table = self.table(from)?;
-        let _ddl = self.lock_ddl(from, &table, &SchemaWait::default())?;
-        let _names = self.lock(&self.names)?;
+        let _ddl = self.lock_ddl(from, &table, wait)?;
+        let _names = self.lock(&self.names, wait)?;
         self.check_free(to)?;
         let mut def = (*table.shape().def).clone();
         def.name = to.to_string();

@@ -9,7 +9,7 @@
 
 use crate::statistics::{Drawing, ROWS_DRAWN};
 use crate::store::Store;
-use crate::table::Table;
+use crate::table::{SchemaWait, Table};
 use crate::transaction::{Access, Isolation};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
@@ -241,7 +241,8 @@ impl Store {
             return Ok(Some(drawing));
         }
         drop(txn);
-        self.keep_statistics(table, &drawing, Duration::ZERO)?;
+        let wait = SchemaWait { timeout: Some(Duration::ZERO), ..SchemaWait::default() };
+        self.keep_statistics(table, &drawing, &wait)?;
         self.rt.metrics.add(Metric::StatisticsRenewed, 1);
         Ok(None)
     }

@@ -20,7 +20,6 @@ use evenkeel_io::Rng;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Rows drawn.
 pub(crate) const ROWS_DRAWN: usize = 128;
@@ -114,14 +113,24 @@ impl Store {
     /// # Errors
     /// `TableMissing`, `TableBusy`, of storage.
     pub fn analyze_table(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.analyze_table_with(name, &SchemaWait::default())
+    }
+
+    /// The same with a wait of its own, which also ends the reading of rows.
+    ///
+    /// # Errors
+    /// As `analyze_table`; `StatementCancelled`.
+    pub fn analyze_table_with(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         let table = self.table(name)?;
         let mut txn = self.begin(Isolation::ReadCommitted, Access::ReadOnly);
         // In use, the table keeps its indexes.
-        txn.use_table(&table)?;
+        txn.use_table_with(&table, wait)?;
         let mut drawing = Drawing::new(&table);
-        txn.draw(&table, &mut drawing, ROWS_DRAWN)?;
+        while txn.draw(&table, &mut drawing, 1)? {
+            wait.check_cancel()?;
+        }
         drop(txn);
-        self.keep_statistics(&table, &drawing, self.lock_wait())
+        self.keep_statistics(&table, &drawing, wait)
     }
 
     /// Puts what the rows drawn say into the catalog and in force; a schema change is waited for.
@@ -129,11 +138,10 @@ impl Store {
         self: &Arc<Self>,
         table: &Arc<Table>,
         drawing: &Drawing,
-        wait: Duration,
+        wait: &SchemaWait<'_>,
     ) -> Result<()> {
         let name = table.shape().def.name.clone();
-        let wait = SchemaWait { timeout: Some(wait), ..SchemaWait::default() };
-        let _ddl = self.lock_ddl(&name, table, &wait)?;
+        let _ddl = self.lock_ddl(&name, table, wait)?;
         let (shape, mut found) = (table.shape(), drawing.entries());
         found.retain(|id, _| *id == CLUSTERED || shape.indexes.iter().any(|i| i.id == *id));
         self.change_catalog(|txn| {

@@ -24,7 +24,7 @@ pub(crate) fn busy(waited: Duration) -> Error {
     Error::new(Code::TableBusy).with("waited_ms", waited.as_millis())
 }
 
-/// How a schema change waits for the transactions that use its table.
+/// How a schema change waits for the transactions that use its table, and for another one.
 #[derive(Clone, Copy, Default)]
 pub struct SchemaWait<'a> {
     /// Who is not waited for.
@@ -39,6 +39,15 @@ pub struct SchemaWait<'a> {
 const CANCEL_EVERY: Duration = Duration::from_millis(100);
 
 impl SchemaWait<'_> {
+    /// # Errors
+    /// `StatementCancelled`.
+    pub(crate) fn check_cancel(&self) -> Result<()> {
+        match self.cancelled.is_some_and(|cancelled| cancelled()) {
+            true => Err(Error::new(Code::StatementCancelled)),
+            false => Ok(()),
+        }
+    }
+
     /// Calls `wait`, which waits for so long, until it gives something. Cancelled or not: what need
     /// not wait is done.
     ///
@@ -56,9 +65,7 @@ impl SchemaWait<'_> {
                 return Ok(done);
             }
             left = left.saturating_sub(step);
-            if self.cancelled.is_some_and(|cancelled| cancelled()) {
-                return Err(Error::new(Code::StatementCancelled));
-            }
+            self.check_cancel()?;
             if left.is_zero() {
                 return Err(busy(timeout));
             }

@@ -137,6 +137,10 @@ impl Transaction {
 
     /// Notes that it uses a table; waits while a schema change keeps the table closed.
     pub(crate) fn enter(&mut self, table: &Arc<Table>, how: Use) -> Result<()> {
+        self.enter_with(table, how, &SchemaWait::default())
+    }
+
+    fn enter_with(&mut self, table: &Arc<Table>, how: Use, wait: &SchemaWait<'_>) -> Result<()> {
         if how == Use::Write && self.access == Access::ReadOnly {
             return Err(Error::new(Code::OpenedReadOnly).with("what", "transaction"));
         }
@@ -145,8 +149,9 @@ impl Transaction {
         if known.as_ref().is_some_and(|(_, have)| *have >= how) {
             return Ok(());
         }
-        let cancelled = || self.inner.check_cancel().is_err();
-        table.enter(&self.store.rt, self.number, how, self.lock_wait, &cancelled)?;
+        let cancelled = || self.inner.check_cancel().and_then(|()| wait.check_cancel()).is_err();
+        let timeout = wait.timeout.unwrap_or(self.lock_wait);
+        table.enter(&self.store.rt, self.number, how, timeout, &cancelled)?;
         match known {
             Some((_, have)) => *have = how,
             None => self.used.push((table.clone(), how)),
@@ -161,6 +166,18 @@ impl Transaction {
     /// `TableBusy`, `TableMissing`, `TransactionEnded`.
     pub fn use_table(&mut self, table: &Arc<Table>) -> Result<()> {
         self.enter(table, Use::Read)
+    }
+
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `use_table`; `StatementCancelled`.
+    pub(crate) fn use_table_with(
+        &mut self,
+        table: &Arc<Table>,
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        self.enter_with(table, Use::Read, wait)
     }
 
     /// Leaves the tables that it has used, if it has neither changed nor locked anything: no schema

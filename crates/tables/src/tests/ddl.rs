@@ -1,7 +1,7 @@
 //! Schema changes: tables, columns, indexes built while writers go on.
 
 use super::*;
-use evenkeel_base::{Code, Kind};
+use evenkeel_base::{Cause, Code, Kind};
 use evenkeel_io::Rng;
 use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
@@ -492,6 +492,12 @@ fn waits_for_schema_changes_are_cancelled() {
         let wait = SchemaWait { cancelled: Some(&cancelled), ..SchemaWait::default() };
         let error = db.store.truncate_table_with("t", &wait).unwrap_err();
         assert_eq!(error.code(), Code::StatementCancelled);
+        for error in [
+            db.store.rename_table_with("t", "u", &wait).unwrap_err(),
+            db.store.analyze_table_with("t", &wait).unwrap_err(),
+        ] {
+            assert_eq!(error.code(), Code::StatementCancelled);
+        }
         let wait = SchemaWait { timeout: Some(Duration::ZERO), ..SchemaWait::default() };
         let error = db.store.alter_table_with("t", &TableChange::default(), &wait).unwrap_err();
         assert_eq!(error.code(), Code::TableBusy);
@@ -502,6 +508,29 @@ fn waits_for_schema_changes_are_cancelled() {
         dropped.store(true, std::sync::atomic::Ordering::SeqCst);
         assert_eq!(drops.join().unwrap(), Code::StatementCancelled);
     });
+}
+
+/// Of what was drawn nothing is kept once somebody cancels, be it between two rows or where another
+/// schema change is waited for, which lets the table be used.
+#[test]
+fn looking_for_statistics_is_cancelled() {
+    let db = Db::create(Arc::new(MemEnv::new()), Sizes { lock_wait: MANY_SECONDS, ..SMALL });
+    let table = filled(&db, "t", 5);
+    // It asks after each of 128 draws but the last, then in the wait.
+    for (held, at) in [(false, 3), (true, 128)] {
+        let _ddl = held.then(|| table.ddl.lock(&db.store.rt, Cause::Schema));
+        let asked = std::cell::Cell::new(0);
+        let cancelled = || {
+            asked.set(asked.get() + 1);
+            asked.get() == at
+        };
+        let wait = SchemaWait { cancelled: Some(&cancelled), ..SchemaWait::default() };
+        let error = db.store.analyze_table_with("t", &wait).unwrap_err();
+        assert_eq!((error.code(), asked.get()), (Code::StatementCancelled, at));
+        assert!(table.statistics(None).is_none());
+    }
+    db.store.analyze_table("t").unwrap();
+    assert!(table.statistics(None).is_some());
 }
 
 /// A change by position waits for a row; a column before it does not go meanwhile.
