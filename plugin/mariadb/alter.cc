@@ -632,12 +632,13 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
       return commit;
     }
   }
-  /* Rows may have got greater numbers since the statement was looked at. */
+  /* Rows may have got greater numbers since the statement was looked at; none gets one now. */
   if (commit && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
   {
     ek_error error;
+    const ulonglong before= ek_next_number(evenkeel_db, name());
     const ulonglong next= info->create_info->auto_increment_value;
-    if (next > 1 && ek_pass_number(evenkeel_db, name(), next - 1, &error))
+    if (next > before && ek_restart_numbers(evenkeel_db, name(), next, &error))
       report("ALTER TABLE ... AUTO_INCREMENT", error);
   }
   info->group_commit_ctx= nullptr;

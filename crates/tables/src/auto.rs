@@ -135,7 +135,8 @@ impl Store {
         table.auto.next.load(Ordering::SeqCst)
     }
 
-    /// Goes on at `next`, which may be lower than before: nobody inserts meanwhile.
+    /// Goes on at `next`, which may be lower than before: nobody inserts meanwhile. Durable when
+    /// this returns, as the schema change that it belongs to.
     ///
     /// # Errors
     /// Of storage.
@@ -144,6 +145,7 @@ impl Store {
         let next = next.max(1);
         let _raising = table.auto.raise.lock(&self.rt, Cause::Schema);
         self.log_mark(table, next)?;
+        self.log.wait_durable(self.log.end())?;
         table.auto.restart(next);
         Ok(())
     }

@@ -98,6 +98,21 @@ fn numbers_end_below_the_largest_of_64_bits() {
     assert_eq!(db.store.next_auto(&table), 1, "as after the next open");
 }
 
+/// Where the numbers of a table begin is durable with the schema change that says so.
+#[test]
+fn numbers_that_begin_anew_are_durable() {
+    let db = Db::new();
+    let table = numbered(&db);
+    for next in [5000, 1, 70] {
+        db.store.pass_number(&table, 6000).unwrap();
+        let before = db.store.log.end();
+        db.store.restart_numbers(&table, next).unwrap();
+        let end = db.store.log.end();
+        assert!(end > before && db.store.log.durable() >= end, "{next}");
+        assert_eq!(db.store.next_auto(&table), next);
+    }
+}
+
 /// Who has looked a table up, and raises its mark beside a DROP, leaves nothing in the catalog: the
 /// next open would find a table without a definition.
 #[test]
