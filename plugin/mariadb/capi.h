@@ -83,8 +83,9 @@ int32_t ek_restart_numbers(const ek_database *db, ek_bytes table, uint64_t next,
 /* Messages of the engine: level 1 error, 2 warning, 3 information. Called by any thread. */
 void ek_messages(void (*take)(uint8_t level, ek_bytes text));
 void ek_watch_waits(const ek_database *db,
-                    void (*begins)(uint64_t waiter, const uint64_t *others, size_t len),
-                    void (*ends)(uint64_t waiter));
+                    void (*begins)(uint64_t waiter, const uint64_t *others, size_t len));
+enum { EK_WAIT_LOG= 0, EK_WAIT_DEVICE= 1, EK_WAIT_OTHERS= 2 };
+void ek_watch_threads(const ek_database *db, void (*waits)(uint8_t kind), void (*goes_on)(void));
 
 enum { EK_READ_UNCOMMITTED= 0, EK_READ_COMMITTED= 1, EK_REPEATABLE_READ= 2, EK_SERIALIZABLE= 3 };
 ek_txn *ek_begin(const ek_database *db, uint8_t isolation, uint64_t lock_wait_ms, ek_error *error);

@@ -151,7 +151,10 @@ static int evenkeel_init(void *p)
                     "transactions in these tables may be undecided", data_dir, data_dir);
   }
   else
-    ek_watch_waits(evenkeel_db, wait_begins, wait_ends);
+  {
+    ek_watch_waits(evenkeel_db, transaction_waits);
+    ek_watch_threads(evenkeel_db, thread_waits, thread_goes_on);
+  }
   evenkeel_hton= (handlerton *) p;
   handlerton *h= evenkeel_hton;
   h->create= evenkeel_create_handler;

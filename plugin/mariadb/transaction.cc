@@ -323,14 +323,11 @@ void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
   cancel_builds(thd_get_thread_id(thd));
 }
 
-void wait_begins(uint64_t waiter, const uint64_t *others, size_t len)
+void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len)
 {
   THD *thd= (THD *) waiter;
   /* A prepared transaction may be waited for by nobody of ours. */
-  if (!thd || thd != current_thd)
-    return;
-  thd_wait_begin(thd, THD_WAIT_ROW_LOCK);
-  if (!thd_need_wait_reports(thd))
+  if (!thd || thd != current_thd || !thd_need_wait_reports(thd))
     return;
   /* A replica's worker that waits for one that commits later: the server ends the other. */
   mysql_mutex_lock(&cancel_mutex);
@@ -340,9 +337,16 @@ void wait_begins(uint64_t waiter, const uint64_t *others, size_t len)
   mysql_mutex_unlock(&cancel_mutex);
 }
 
-void wait_ends(uint64_t waiter)
+/* A pool of threads lets another connection run meanwhile. Threads that build indexes have none. */
+void thread_waits(uint8_t kind)
 {
-  THD *thd= (THD *) waiter;
-  if (thd && thd == current_thd)
+  static const int reasons[]= {THD_WAIT_GROUP_COMMIT, THD_WAIT_DISKIO, THD_WAIT_ROW_LOCK};
+  if (THD *thd= current_thd)
+    thd_wait_begin(thd, reasons[kind]);
+}
+
+void thread_goes_on()
+{
+  if (THD *thd= current_thd)
     thd_wait_end(thd);
 }

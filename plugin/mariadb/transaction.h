@@ -54,9 +54,10 @@ void ended(Trx *trx);
 void transactions_init();
 void transactions_end();
 
-/* For the engine: a wait of a transaction for others begins, or has ended. */
-void wait_begins(uint64_t waiter, const uint64_t *others, size_t len);
-void wait_ends(uint64_t waiter);
+/* For the engine: a transaction is about to wait for others; a thread waits (EK_WAIT_*), or has waited. */
+void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len);
+void thread_waits(uint8_t kind);
+void thread_goes_on();
 
 /* For the server. */
 extern const uint savepoint_bytes;

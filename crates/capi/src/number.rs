@@ -2,7 +2,7 @@
 
 use crate::database::EkDatabase;
 use crate::value::{EkBytes, EkError, catch, fence};
-use evenkeel::WaitWatch;
+use evenkeel::{Cause, ThreadWatch, WaitWatch};
 
 /// Moves the table's next number from `from` to `to`: 1, 0 if it is another by now, -1 on error.
 /// One below `from` gives back numbers that nobody was handed.
@@ -63,37 +63,72 @@ pub unsafe extern "C" fn ek_restart_numbers(
 
 /// Called before a wait of the transaction of the first tag for those of the others.
 pub type EkWaitBegins = unsafe extern "C" fn(u64, *const u64, usize);
-/// Called after it.
-pub type EkWaitEnds = unsafe extern "C" fn(u64);
 
-struct Watch {
-    begins: EkWaitBegins,
-    ends: EkWaitEnds,
-}
+struct Watch(EkWaitBegins);
 
 impl WaitWatch for Watch {
     fn begins(&self, waiter: u64, others: &[u64]) {
         // SAFETY: by contract of who gave the function.
-        unsafe { (self.begins)(waiter, others.as_ptr(), others.len()) }
-    }
-
-    fn ends(&self, waiter: u64) {
-        // SAFETY: by contract of who gave the function.
-        unsafe { (self.ends)(waiter) }
+        unsafe { (self.0)(waiter, others.as_ptr(), others.len()) }
     }
 }
 
-/// Calls these functions around every wait of a transaction for others (`ek_set_tag`), in the
-/// thread that waits. Once per database.
+/// Calls this function before every wait of a transaction for others (`ek_set_tag`), in the thread
+/// that waits. Once per database.
+///
+/// # Safety
+/// The function may be called as long as the database is open, by any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_watch_waits(db: *const EkDatabase, begins: EkWaitBegins) {
+    // SAFETY: by contract of the caller.
+    catch((), || unsafe { (*db).0.watch_waits(Box::new(Watch(begins))) });
+}
+
+/// A thread waits for the log to be durable.
+pub const EK_WAIT_LOG: u8 = 0;
+/// It waits for a device, or for background work that gives it memory or space.
+pub const EK_WAIT_DEVICE: u8 = 1;
+/// It waits for other transactions.
+pub const EK_WAIT_OTHERS: u8 = 2;
+
+/// Called before a wait of this thread, with its kind (`EK_WAIT_*`).
+pub type EkThreadWaits = unsafe extern "C" fn(u8);
+/// Called after it.
+pub type EkThreadGoesOn = unsafe extern "C" fn();
+
+struct Threads {
+    waits: EkThreadWaits,
+    goes_on: EkThreadGoesOn,
+}
+
+impl ThreadWatch for Threads {
+    fn begins(&self, cause: Cause) {
+        let kind = match cause {
+            Cause::LogSync => EK_WAIT_LOG,
+            Cause::RowLock | Cause::Schema => EK_WAIT_OTHERS,
+            _ => EK_WAIT_DEVICE,
+        };
+        // SAFETY: by contract of who gave the function.
+        unsafe { (self.waits)(kind) }
+    }
+
+    fn ends(&self) {
+        // SAFETY: by contract of who gave the function.
+        unsafe { (self.goes_on)() }
+    }
+}
+
+/// Calls these functions around every wait of a thread in a call of this interface, page latches
+/// left out. They call none of it. Once per database.
 ///
 /// # Safety
 /// The functions may be called as long as the database is open, by any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_watch_waits(
+pub unsafe extern "C" fn ek_watch_threads(
     db: *const EkDatabase,
-    begins: EkWaitBegins,
-    ends: EkWaitEnds,
+    waits: EkThreadWaits,
+    goes_on: EkThreadGoesOn,
 ) {
     // SAFETY: by contract of the caller.
-    catch((), || unsafe { (*db).0.watch_waits(Box::new(Watch { begins, ends })) });
+    catch((), || unsafe { (*db).0.watch_threads(Box::new(Threads { waits, goes_on })) });
 }

@@ -5,6 +5,7 @@ use crate::options::{Durability, Options};
 use crate::recovery::RecoveryReport;
 use crate::txn::{Txn, check_writable};
 use evenkeel_base::{Lsn, Result};
+use evenkeel_io::ThreadWatch;
 use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, SchemaWait, TableChange,
     TableDef, TableSpec, Value, WaitWatch,
@@ -431,9 +432,15 @@ impl Database {
         self.engine.store.rollback_prepared(xid)
     }
 
-    /// Calls `watch` around every wait of a transaction for others. Once per database.
+    /// Calls `watch` before every wait of a transaction for others. Once per database.
     pub fn watch_waits(&self, watch: Box<dyn WaitWatch>) {
         self.engine.txns.watch_waits(watch);
+    }
+
+    /// Calls `watch` around every wait of a user's thread within a call of the database. Once per
+    /// database.
+    pub fn watch_threads(&self, watch: Box<dyn ThreadWatch>) {
+        self.engine.rt.watch_threads(watch);
     }
 
     /// Reserves `wanted` auto-increment numbers of the series `offset`, `offset + increment`, ...

@@ -59,6 +59,7 @@ pub use decisions::decide;
 pub use evenkeel_base::journal::{Decision, Law};
 pub use evenkeel_base::stall::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
+pub use evenkeel_io::ThreadWatch;
 pub use evenkeel_pages::{Costs, costs};
 pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{

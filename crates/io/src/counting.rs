@@ -3,6 +3,7 @@
 //! given. Calls that succeeded count, with the bytes they moved.
 
 use crate::runtime::count_stall;
+use crate::waiting::Watched;
 use crate::{Env, Event, File, OpenMode, Task, Woken};
 use evenkeel_base::metrics::{Metric, Metrics};
 use evenkeel_base::{Cause, Result, Stalls};
@@ -14,27 +15,43 @@ pub(crate) struct CountingEnv {
     inner: Arc<dyn Env>,
     metrics: Arc<Metrics>,
     stalls: Arc<Stalls>,
+    watched: Arc<Watched>,
 }
 
 impl CountingEnv {
-    pub fn new(inner: Arc<dyn Env>, metrics: Arc<Metrics>, stalls: Arc<Stalls>) -> CountingEnv {
-        CountingEnv { inner, metrics, stalls }
+    pub fn new(
+        inner: Arc<dyn Env>,
+        metrics: Arc<Metrics>,
+        stalls: Arc<Stalls>,
+        watched: Arc<Watched>,
+    ) -> CountingEnv {
+        CountingEnv { inner, metrics, stalls, watched }
     }
+}
+
+/// Where time spent counts, who is told of it, and the clock.
+struct Timed {
+    stalls: Arc<Stalls>,
+    watched: Arc<Watched>,
+    clock: Arc<dyn Env>,
 }
 
 struct CountingFile {
     inner: Arc<dyn File>,
     metrics: Arc<Metrics>,
-    /// Where time spent counts, and the clock. Nowhere for the log: who waits for it says so
-    /// itself, whoever writes and syncs for all.
-    timed: Option<(Arc<Stalls>, Arc<dyn Env>)>,
+    /// Not of the log: who waits for it says so itself, whoever writes and syncs for all.
+    timed: Option<Timed>,
 }
 
 impl CountingFile {
     fn timed<R>(&self, cause: Cause, call: impl FnOnce(&dyn File) -> R) -> R {
-        let Some((stalls, clock)) = &self.timed else { return call(&*self.inner) };
+        let Some(Timed { stalls, watched, clock }) = &self.timed else {
+            return call(&*self.inner);
+        };
         let start = clock.now_ns();
+        let told = watched.begins(cause);
         let result = call(&*self.inner);
+        drop(told);
         count_stall(stalls, cause, clock.now_ns().saturating_sub(start));
         result
     }
@@ -76,7 +93,11 @@ impl Env for CountingEnv {
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let inner = self.inner.open(path, mode)?;
         let is_log = path.starts_with("wal/");
-        let timed = (!is_log).then(|| (self.stalls.clone(), self.inner.clone()));
+        let timed = (!is_log).then(|| Timed {
+            stalls: self.stalls.clone(),
+            watched: self.watched.clone(),
+            clock: self.inner.clone(),
+        });
         Ok(Arc::new(CountingFile { inner, metrics: self.metrics.clone(), timed }))
     }
     fn list(&self, dir: &str) -> Result<Vec<String>> {

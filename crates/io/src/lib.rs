@@ -28,6 +28,7 @@ pub mod runtime;
 pub mod sim;
 mod sync;
 pub mod ticking;
+mod waiting;
 
 pub use buf::AlignedBuf;
 pub use cancellation::Cancellation;
@@ -47,6 +48,7 @@ pub use rng::{Rng, SharedRng};
 pub use runtime::Runtime;
 pub use sim::{CrashPolicy, SimDisk, SimEnv};
 pub use ticking::TickingEnv;
+pub use waiting::ThreadWatch;
 
 /// Direct I/O needs offsets, lengths and buffers in multiples of this.
 pub const IO_ALIGN: usize = 4096;

@@ -3,6 +3,7 @@
 use crate::counting::CountingEnv;
 use crate::cpu::Seats;
 use crate::explain::note_explained;
+use crate::waiting::{ThreadWatch, Watched};
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Task, Woken};
 use evenkeel_base::journal::Journal;
 use evenkeel_base::{Cause, DatabaseId, Health, Result, Stalls, metrics::Metrics};
@@ -29,6 +30,7 @@ pub struct Runtime {
     pub(crate) never: Arc<Event>,
     pub(crate) seats: Seats,
     database: AtomicU64,
+    watched: Arc<Watched>,
 }
 
 thread_local! {
@@ -50,8 +52,10 @@ impl Runtime {
         let metrics = Arc::new(Metrics::default());
         let journal = Arc::<Journal>::default();
         let stalls = Arc::<Stalls>::default();
+        let watched = Arc::<Watched>::default();
+        let counting = CountingEnv::new(env, metrics.clone(), stalls.clone(), watched.clone());
         Arc::new(Runtime {
-            env: Arc::new(CountingEnv::new(env, metrics.clone(), stalls.clone())),
+            env: Arc::new(counting),
             stalls,
             metrics,
             health: Health::default(),
@@ -61,6 +65,7 @@ impl Runtime {
             never: Arc::new(Event::new()),
             seats: Seats::default(),
             database: AtomicU64::new(0),
+            watched,
         })
     }
 
@@ -83,16 +88,23 @@ impl Runtime {
         timeout: Option<Duration>,
         cause: Cause,
     ) -> Woken {
-        let start = self.env.now_ns();
-        let woken = self.env.wait(event, seen, timeout, cause);
-        self.stalled(cause, self.env.now_ns().saturating_sub(start));
-        woken
+        self.waiting(cause, || self.env.wait(event, seen, timeout, cause))
     }
 
-    /// Counts time that this thread spent on something other than a wait for an event; like `wait`,
-    /// unless the thread is a background one. I/O counts by itself, but for the log's.
-    pub fn stalled(&self, cause: Cause, ns: u64) {
-        count_stall(&self.stalls, cause, ns);
+    /// Runs what takes this thread's time without being a wait for an event: I/O of the log; all
+    /// other counts by itself. Counted like `wait`.
+    pub fn waiting<R>(&self, cause: Cause, work: impl FnOnce() -> R) -> R {
+        let start = self.env.now_ns();
+        let told = self.watched.begins(cause);
+        let done = work();
+        drop(told);
+        count_stall(&self.stalls, cause, self.env.now_ns().saturating_sub(start));
+        done
+    }
+
+    /// Tells `watch` of the waits of users' threads from now on; the first one given stays.
+    pub fn watch_threads(&self, watch: Box<dyn ThreadWatch>) {
+        self.watched.set(watch);
     }
 
     /// True on threads started by `spawn`.

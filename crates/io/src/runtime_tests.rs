@@ -74,6 +74,60 @@ fn io_of_foreground_threads_is_recorded_by_cause() {
     assert_eq!(spent(Cause::PageRead), 10, "nobody waits for what the background does");
 }
 
+/// Notes what it is told, and meets a wait of its own meanwhile.
+struct Noted {
+    rt: std::sync::Weak<Runtime>,
+    told: Arc<std::sync::Mutex<Vec<Option<Cause>>>>,
+}
+
+impl crate::ThreadWatch for Noted {
+    fn begins(&self, cause: Cause) {
+        self.told.lock().expect("unharmed").push(Some(cause));
+        self.rt.upgrade().expect("is there").delay(Duration::from_millis(1), Cause::FreeFrame);
+        assert!(cause != Cause::Governor, "unwinds");
+    }
+    fn ends(&self) {
+        self.told.lock().expect("unharmed").push(None);
+    }
+}
+
+/// Of each wait of a foreground thread the embedding program is told once, when it begins and when
+/// it ends, also if that unwinds: not of those within it, of latches, nor of threads of our own.
+#[test]
+fn waits_of_foreground_threads_are_told_of() {
+    let rt = SimEnv::new(1).runtime();
+    rt.env.create_dir("runs").expect("made");
+    let file = rt.env.open("runs/1.run", OpenMode::READ_WRITE).expect("open");
+    file.write_at(&[1; 8000], 0).expect("write");
+    let told = Arc::<std::sync::Mutex<Vec<_>>>::default();
+    rt.watch_threads(Box::new(Noted { rt: Arc::downgrade(&rt), told: told.clone() }));
+    let all = || std::mem::take(&mut *told.lock().expect("unharmed"));
+    file.read_at(&mut [0; 5000], 0).expect("read");
+    assert_eq!(all(), [Some(Cause::PageRead), None]);
+    file.sync().expect("sync");
+    assert_eq!(all(), [Some(Cause::DeviceSlow), None]);
+    let millisecond = Duration::from_millis(1);
+    rt.delay(millisecond, Cause::RowLock);
+    assert_eq!(all(), [Some(Cause::RowLock), None]);
+    assert_eq!(rt.waiting(Cause::LogSync, all), [Some(Cause::LogSync)]);
+    assert_eq!(all(), [None]);
+    rt.delay(millisecond, Cause::Idle);
+    rt.delay(millisecond, Cause::PageLatch);
+    rt.step();
+    let other = rt.clone();
+    let task = rt.spawn("actor", move || {
+        other.delay(Duration::from_secs(1), Cause::Governor);
+        file.read_at(&mut [0; 5000], 0).expect("read");
+    });
+    task.expect("spawn").join().expect("join");
+    assert_eq!(all(), []);
+    let unwinds = || rt.delay(millisecond, Cause::Governor);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(unwinds)).expect_err("unwinds");
+    assert_eq!(all(), [Some(Cause::Governor), None]);
+    rt.delay(millisecond, Cause::Schema);
+    assert_eq!(all(), [Some(Cause::Schema), None]);
+}
+
 #[test]
 fn threads_in_real_time_wake_each_other() {
     let rt = Runtime::new(Arc::new(MemEnv::new()));

@@ -180,10 +180,7 @@ impl Shared {
 
     /// The leader waits for the device where the others wait for him: the same cause.
     fn on_device<R>(&self, f: impl FnOnce() -> R) -> R {
-        let start = self.rt.env.now_ns();
-        let result = f();
-        self.rt.stalled(Cause::LogSync, self.rt.env.now_ns().saturating_sub(start));
-        result
+        self.rt.waiting(Cause::LogSync, f)
     }
 
     /// Syncs what is written; one thread at a time, so that an error is never missed.

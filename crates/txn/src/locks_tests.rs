@@ -134,7 +134,6 @@ impl crate::WaitWatch for Panics {
     fn begins(&self, _: u64, _: &[u64]) {
         panic!("told of a wait");
     }
-    fn ends(&self, _: u64) {}
 }
 
 #[test]

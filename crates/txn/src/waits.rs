@@ -25,13 +25,11 @@ impl Deadline {
     pub const NEVER: Deadline = Deadline(None);
 }
 
-/// Told of waits of transactions for others, by their tags (`Txn::set_tag`; 0 without). Called by
-/// the waiter, with no latch or mutex of the engine held.
+/// Told of waits of transactions for others, by their tags (`Txn::set_tag`; 0 without), before they
+/// begin. Called by the waiter, with no latch or mutex of the engine held.
 pub trait WaitWatch: Send + Sync {
     /// `waiter` is about to wait for `others`.
     fn begins(&self, waiter: u64, others: &[u64]);
-    /// It has waited.
-    fn ends(&self, waiter: u64);
 }
 
 /// Lets other threads in between, in tests only: the races here are a few instructions wide.
@@ -188,15 +186,11 @@ impl Txns {
                 self.rt.metrics.add(Metric::LockWaits, 1);
                 waited = true;
             }
-            let watch = self.watch.get();
-            if let Some(watch) = watch {
+            if let Some(watch) = self.watch.get() {
                 let tag = |id: &TxnId| self.active(*id).map_or(0, |t| t.tag());
                 watch.begins(me.tag(), &on.iter().map(tag).collect::<Vec<_>>());
             }
             self.rt.wait(me.wake(), seen, left, Cause::RowLock);
-            if let Some(watch) = watch {
-                watch.ends(me.tag());
-            }
             if !edges.leave() {
                 return Err(self.deadlock(me, &on));
             }
@@ -213,7 +207,7 @@ impl Txns {
         Error::new(Code::LockWaitTimeout).with("txn", me.id()).with("waits_for", on[0])
     }
 
-    /// Calls `watch` around every wait from now on; the first one given stays.
+    /// Calls `watch` before every wait from now on; the first one given stays.
     pub fn watch_waits(&self, watch: Box<dyn WaitWatch>) {
         let _ = self.watch.set(watch);
     }

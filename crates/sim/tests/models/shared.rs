@@ -39,7 +39,9 @@ impl Rt {
         step();
     }
 
-    pub(crate) fn stalled(&self, _: Cause, _: u64) {}
+    pub(crate) fn waiting<R>(&self, _: Cause, work: impl FnOnce() -> R) -> R {
+        work()
+    }
 
     pub(crate) fn wait(&self, event: &Event, seen: u64, _: Option<Duration>, _: Cause) {
         event.block(seen, None);
