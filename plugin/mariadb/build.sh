@@ -11,8 +11,9 @@ server=$(mariadbd --version | sed -E 's/.*Ver ([0-9.]+)-.*/\1/')
 source=$(. "$headers/VERSION" && echo "$MYSQL_VERSION_MAJOR.$MYSQL_VERSION_MINOR.$MYSQL_VERSION_PATCH")
 declared=$(sed -n 's/^#define MYSQL_SERVER_VERSION[^"]*"\([0-9.]*\).*/\1/p' \
     "$generated/mysql_version.h" 2>/dev/null)
-if [ "$server" != "$source" ] || [ "$server" != "$declared" ]; then
-    echo "plugin: server $server, headers $source and $declared differ: run make deps" >&2
+configured=$(sed -n 's/^#define VERSION "\([0-9.]*\).*/\1/p' "$generated/my_config.h" 2>/dev/null)
+if [ "$server" != "$source" ] || [ "$server" != "$declared" ] || [ "$server" != "$configured" ]; then
+    echo "plugin: server $server, headers $source, $declared and $configured differ: run make deps" >&2
     exit 3
 fi
 cargo build --quiet --release -p evenkeel-capi || exit 1
