@@ -35,6 +35,25 @@ static bool is_czech(const CHARSET_INFO *cs) { return cs->number == 2 || cs->num
 /* The server compares tis620_thai_nopad_ci by strcmp: what is behind a byte 0 counts for nothing. */
 static bool ends_at_zero(const CHARSET_INFO *cs) { return cs->number == 1042; }
 
+/* The server compares the two Chinese collations of Big5 by the codes of characters; its sort keys
+   count their strokes, which is another order. Keys are made of the codes. */
+static bool is_big5(const CHARSET_INFO *cs) { return cs->number == 1 || cs->number == 1025; }
+
+/* As the server compares: letters by their own order, characters by their code, other bytes last. */
+static size_t big5_weights(CHARSET_INFO *cs, uchar *weights, const uchar *value, size_t len)
+{
+  uchar *out= weights;
+  for (const uchar *at= value, *end= value + len; at < end; out+= 2)
+  {
+    const int bytes= cs->cset->charlen(cs, at, end);
+    const uint n= bytes == 1 ? cs->sort_order[*at] : bytes == 2 ? at[0] << 8 | at[1] : 0xff00 + *at;
+    out[0]= (uchar)(n >> 8);
+    out[1]= (uchar) n;
+    at+= bytes == 2 ? 2 : 1;
+  }
+  return out - weights;
+}
+
 static inline uint32 unit_at(const uchar *p, uint unit)
 {
   uint32 n= 0;
@@ -49,7 +68,9 @@ static Level level_of(CHARSET_INFO *cs, uint number, bool multi, bool pads)
   uchar space[8], weight[64];
   const int len= cs->wc_mb(' ', space, space + sizeof space);
   level.flags= multi ? 1U << number : 0;
-  level.unit= (uint) cs->strnxfrm(weight, sizeof weight, 1, space, len > 0 ? len : 0, level.flags);
+  level.unit= (uint)(is_big5(cs) ? big5_weights(cs, weight, space, MY_MAX(len, 0))
+                                 : cs->strnxfrm(weight, sizeof weight, 1, space, MY_MAX(len, 0),
+                                                level.flags));
   if (level.unit < 1 || level.unit > 3)
     level.unit= 1;
   level.space= unit_at(weight, level.unit);
@@ -164,9 +185,8 @@ static void put_level(Out out, const Level &level, const uchar *weights, size_t 
 
 bool collation_has_weights(const CHARSET_INFO *cs)
 {
-  /* Encoded file names, which are of no column, and the two of Big5 in the order of strokes. */
-  const char *name= cs->coll_name.str;
-  return strcmp(name, "filename") && strncmp(name, "big5_chinese", 12);
+  /* Encoded file names, which are of no column. */
+  return strcmp(cs->coll_name.str, "filename");
 }
 
 /* A collation and its levels, as found once. */
@@ -231,7 +251,8 @@ bool collation_weights(uint16_t collation, uint32_t chars, const uchar *value, s
   bool first= true;
   for (const Level &level : known.levels)
   {
-    size_t n= cs->strnxfrm(weights, room, (uint) room, value, len, level.flags);
+    size_t n= is_big5(cs) ? big5_weights(cs, weights, value, len)
+                          : cs->strnxfrm(weights, room, (uint) room, value, len, level.flags);
     if (ends_at_zero(cs))
       n= strnlen((const char *) weights, n);
     uchar *const key= at_least(&key_room, (n / level.unit + 1) * UNIT_BYTES_MAX), *end= key;

@@ -59,9 +59,8 @@ static const char *refused(const Field *field)
   case MYSQL_TYPE_TIME: return "indexes of times in formats of MySQL 5.5 and before";
   default: break;
   }
-  /* The server's sort keys and its comparison disagree about it. */
   if (collation_of(field) && !collation_has_weights(field->charset()))
-    return "indexes of columns with the collation big5_chinese_ci";
+    return "indexes of columns with the collation filename";
   return nullptr;
 }
 

@@ -99,3 +99,10 @@ select id from px force index (k) where t = '10' and n >= 30 order by id;
 select id from px force index (k) where t = '10' and n < 37 order by id; select id from px force index (k) where t = '10' and n between 36 and 40;
 select id from px force index (m) where t = '10 and more' and n > 1; select id from px force index (m) where t in ('10', 'S') and n <= 36 order by id;
 select id from px force index (k) where t = '10' and n > 30 order by n desc; drop table px;
+-- Big5: in an index by the codes of characters, which is how the server compares them.
+create table bg (id int primary key, v varchar(20) character set big5 collate big5_chinese_ci, n varchar(20) character set big5 collate big5_chinese_nopad_ci, unique key (v), key n (n desc, v(2)));
+insert into bg values (1,'一','一'),(2,'龍','龍'),(3,'人','人 '),(4,'a人','A人'),(5,'B','b'),(6,'人人','人人'),(7,'',''),(8,null,null),(10,'丁a','丁'),(11,'鑰b','鑰');
+insert into bg values (9,'A人','x'); insert into bg values (9,'人  ','x'); insert ignore into bg values (9,'丁A','y'); update bg set v='b ' where id=2;
+select id, v from bg force index (v) order by v; select id from bg force index (v) where v > '一' order by v desc; select id, v from bg force index (v) where v between 'a' and '丁z' order by v;
+select id from bg force index (v) where v='A人'; select id, n from bg force index (n) where n >= '' order by n desc; select id from bg force index (n) where n='人'; select id from bg force index (n) where n like '人%' order by id;
+delete from bg where v='b'; update bg set v='人' where v='龍'; update bg set v='龜' where v='龍'; select id, v from bg force index (v) order by v; drop table bg;
