@@ -83,6 +83,7 @@ metrics! {
     DeadInnerNoted = "dead_inner_pages_noted", "count", "Inner pages noted as dead with all that is below them";
     DeadSkips = "dead_skips", "count", "Times that readers skipped pages noted as dead";
     UnloggedValueBytes = "unlogged_value_bytes", "bytes", "Bytes of long values that went to their pages and not through the log";
+    ChainsSaved = "chains_saved", "count", "Long values that rows gave up and a snapshot keeps, listed in files of undo: too many for a checkpoint";
     // -- runs
     MemtableBytes = "memtable_bytes", "bytes", "Bytes in memtables now (gauge)";
     MemtableEntries = "memtable_entries", "count", "Entries written to memtables";

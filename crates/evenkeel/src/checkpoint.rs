@@ -14,7 +14,7 @@ use evenkeel_format::superblock::{
     CHECKPOINT_PART_BYTES, Superblock, encode_part_head, encode_sections,
 };
 use evenkeel_io::{EventLatch, Runtime};
-use evenkeel_log::{Log, Share};
+use evenkeel_log::{Log, Reserved, Share};
 use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
@@ -28,6 +28,14 @@ pub(crate) const SECTION_RUNS: u8 = 1;
 pub(crate) const SECTION_TXNS: u8 = 2;
 /// Section of `Chains`.
 pub(crate) const SECTION_CHAINS: u8 = 3;
+/// Section of the lists of `Chains`; only if there are any: older builds do not know it.
+pub(crate) const SECTION_CHAIN_LISTS: u8 = 4;
+
+/// Superseded chains that a checkpoint lists one by one, in 32 bytes each, in a log of this
+/// capacity: 1/16 of what is written between two checkpoints at least.
+pub(crate) fn listed_chains(capacity: u64) -> usize {
+    (capacity / 8192).min(8192) as usize
+}
 
 /// Writes checkpoint records.
 pub(crate) struct Recorder {
@@ -37,6 +45,8 @@ pub(crate) struct Recorder {
     pub runs: Arc<Runs>,
     pub txns: Arc<Txns>,
     pub chains: Arc<Chains>,
+    /// More superseded chains than these go to lists beside the log.
+    pub listed_chains: usize,
 }
 
 impl Recorder {
@@ -48,11 +58,16 @@ impl Recorder {
         // The log end comes first: whatever is dirtied or activated later starts at or after it.
         let redo = self.redo_now();
         self.txns.checkpoint_undo(redo)?;
-        let sections = vec![
+        let saved = self.chains.save_beyond(self.listed_chains, &self.txns)?;
+        self.rt.metrics.add(Metric::ChainsSaved, saved);
+        let mut sections = vec![
             (SECTION_RUNS, self.runs.snapshot_blob()),
             (SECTION_TXNS, self.txns.checkpoint_blob()),
             (SECTION_CHAINS, self.chains.checkpoint_blob()),
+            // Behind that of the transactions.
+            (SECTION_CHAIN_LISTS, self.chains.lists_blob()),
         ];
+        sections.retain(|(id, bytes)| *id != SECTION_CHAIN_LISTS || !bytes.is_empty());
         let (first, last) = self.append(&encode_sections(&sections))?;
         self.log.wait_durable(last)?;
         Ok((redo.min(first), first))
@@ -71,14 +86,18 @@ impl Recorder {
         redo.max(self.log.checkpoint_lsn())
     }
 
-    /// Appends the parts; the LSNs of the first and the last.
+    /// Appends the parts; the LSNs of the first and the last. All their space is reserved before: a
+    /// checkpoint that does not fit takes none from the next one, which may.
     fn append(&self, bytes: &[u8]) -> Result<(Lsn, Lsn)> {
         let parts: Vec<&[u8]> = bytes.chunks(CHECKPOINT_PART_BYTES).collect();
+        let heads: Vec<_> = (0..parts.len()).map(|i| encode_part_head(i, parts.len())).collect();
+        let both = || heads.iter().zip(&parts);
+        let space =
+            both().map(|(head, part)| self.log.reserve(head.len() + part.len(), Share::Checkpoint));
+        let space: Vec<Reserved> = space.collect::<Result<_>>()?;
         let mut range: Option<(Lsn, Lsn)> = None;
-        for (i, part) in parts.iter().enumerate() {
-            let head = encode_part_head(i, parts.len());
-            let mut reserved = self.log.reserve(head.len() + part.len(), Share::Checkpoint)?;
-            let lsn = self.log.append(&mut reserved, RecordKind::Checkpoint, &[&head, part]);
+        for ((head, part), mut reserved) in both().zip(space) {
+            let lsn = self.log.append(&mut reserved, RecordKind::Checkpoint, &[head, part]);
             range = Some((range.map_or(lsn, |r| r.0), lsn));
         }
         range.ok_or_else(|| Error::internal("a checkpoint without parts"))
@@ -135,8 +154,8 @@ impl Checkpointer {
     /// active generation is handed over, the cleaner looks at its oldest pages. Each reports with
     /// the event of this thread when it has come further, so an operation that waits for log space
     /// has always somebody who works for it, or is itself the one that others wait for. (Undo of
-    /// open transactions is saved by the checkpoint, duties to free chains are listed in it:
-    /// neither holds it up.)
+    /// open transactions is saved by the checkpoint, duties to free chains are listed in it
+    /// or saved as well: neither holds it up.)
     fn press(&self) {
         let Recorder { log, pages, runs, .. } = &self.recorder;
         runs.hand_over_old();

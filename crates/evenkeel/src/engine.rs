@@ -3,7 +3,7 @@
 
 use crate::balance::Division;
 use crate::ballast::Ballast;
-use crate::checkpoint::{Checkpointer, Recorder};
+use crate::checkpoint::{Checkpointer, Recorder, listed_chains};
 use crate::lending::Lending;
 use crate::options::{MERGE_HELPERS, Options};
 use crate::recovery::{Recovery, RecoveryReport};
@@ -69,6 +69,7 @@ struct Parts {
     /// How memory is divided at first.
     division: Division,
     log_bytes: u64,
+    listed_chains: Option<usize>,
 }
 
 impl Parts {
@@ -105,7 +106,8 @@ impl Parts {
         runs.set_resident_bytes(shares.resident_bytes);
         let chains = Arc::<Chains>::default();
         let rt = rt.clone();
-        Ok(Parts { rt, pages, txns, chains, runs, shares, division, log_bytes })
+        let listed_chains = options.geometry.listed_chains;
+        Ok(Parts { rt, pages, txns, chains, runs, shares, division, log_bytes, listed_chains })
     }
 
     /// Begins a log epoch at `start` and connects every layer to it.
@@ -136,6 +138,7 @@ impl Parts {
             runs: self.runs.clone(),
             txns: self.txns.clone(),
             chains: self.chains.clone(),
+            listed_chains: self.listed_chains.unwrap_or_else(|| listed_chains(log.capacity())),
         }
     }
 
@@ -404,7 +407,7 @@ impl Engine {
             // an id could leave the table while a generation still needs it (A5).
             let end = l.end();
             let low = r.low_lsn().unwrap_or(end);
-            let pending = |id| r.is_pending(id);
+            let pending = |id| r.is_pending(id) || s.is_needed(id);
             // Each runs even if one finds the disk full: the others may free what it lacks.
             let others = [t.spill_beat(), t.purge_beat_but(Some(low), &pending), s.chain_beat()];
             others.into_iter().fold(reverted, |all, one| match (all, one) {

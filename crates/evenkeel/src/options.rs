@@ -180,6 +180,8 @@ pub struct Geometry {
     pub resident_bytes: Option<u64>,
     /// Bytes of a long value that go through the log.
     pub logged_value_bytes: Option<u64>,
+    /// Superseded chains of long values that a checkpoint lists one by one.
+    pub listed_chains: Option<usize>,
 }
 
 fn default_of(name: &str) -> u64 {

@@ -9,7 +9,7 @@
 //! not committed, and outcomes (`second_pass`). 5. A new log epoch begins behind the last record;
 //! transactions without an outcome are aborted and reverted in the background.
 
-use crate::checkpoint::{SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
+use crate::checkpoint::{SECTION_CHAIN_LISTS, SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
 use crate::second_pass;
 use crate::superfile::SUPER_FILE;
 use evenkeel_base::{Code, Error, Lsn, Result};
@@ -168,8 +168,14 @@ impl Recovery<'_> {
             return Err(checkpoint_missing(first.checkpoint));
         }
         let bytes = first.parts.concat();
-        for (id, section) in decode_sections(&bytes)? {
+        let sections = decode_sections(&bytes)?;
+        // What the restore of the transactions finds named by nobody it removes.
+        if let Some((_, lists)) = sections.iter().find(|(id, _)| *id == SECTION_CHAIN_LISTS) {
+            self.chains.restore_lists(lists, self.txns)?;
+        }
+        for (id, section) in sections {
             match id {
+                SECTION_CHAIN_LISTS => {}
                 SECTION_RUNS => self.runs.restore(section)?,
                 SECTION_TXNS => self.txns.restore(section)?,
                 SECTION_CHAINS => self.chains.restore(section)?,

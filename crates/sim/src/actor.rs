@@ -21,6 +21,7 @@ pub const SMALL: Geometry = Geometry {
     cache_bytes: None,
     resident_bytes: None,
     logged_value_bytes: None,
+    listed_chains: None,
 };
 
 /// Opens the database of a simulation.

@@ -197,6 +197,8 @@ impl Run<'_> {
             resident_bytes: Some(1 << 10),
             // In some only a part of a long value is logged, or nothing.
             logged_value_bytes: self.rng.one_in(2).then(|| 4_000 * self.rng.below(3)),
+            // In some lives checkpoints list at most one chain, or none.
+            listed_chains: self.rng.one_in(2).then(|| self.rng.below(2) as usize),
         };
         let mut options = Options::new().env(sim.env()).geometry(geometry);
         options.lock_wait_timeout = Duration::from_millis(20 + self.rng.below(2_000));

@@ -1,7 +1,7 @@
 //! Rung 2 of the ladder: scripts that crash at each change of the disk in turn, and for each crash
 //! the disks that may survive it; each is opened and verified in full.
 
-use evenkeel::{Database, Error, Geometry, Metric, Result};
+use evenkeel::{Access, Database, Error, Geometry, Isolation, Metric, Result, Txn};
 use evenkeel_base::Cause;
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::sim::{CrashPolicy, Explore, Explored, SimOptions};
@@ -39,15 +39,16 @@ struct Script {
 }
 
 type Body = fn(&SimEnv, &mut Actor<'_>) -> Result<()>;
+/// Work before a crash, of a session and of one that stays open, beside so many rows.
+type Cut = fn(&SimEnv, &mut Actor<'_>, &mut Actor<'_>, i64) -> Result<()>;
 
 fn rest(sim: &SimEnv, ms: u64) {
     let never = Arc::new(Event::new());
     sim.env().wait(&never, never.now(), Some(Duration::from_millis(ms)), Cause::Idle);
 }
 
-/// A disk after some work and a close, or a crash, and its model. The crash leaves a transaction
-/// without an outcome, whose undo a checkpoint has saved in part, and a prepared one.
-fn base(rows: i64, geometry: Geometry, closed: bool) -> (SimDisk, Model) {
+/// A disk after some work and a close, or work that ends with a crash, and its model.
+fn base(rows: i64, geometry: Geometry, cut: Option<Cut>) -> (SimDisk, Model) {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let model = Mutex::new(Model::default());
     let mut actor = Actor::new(open(&sim, geometry).expect("create"), &model);
@@ -61,20 +62,11 @@ fn base(rows: i64, geometry: Geometry, closed: bool) -> (SimDisk, Model) {
     actor.commit().expect("commit");
     let db = actor.db.clone();
     let mut loser = Actor::new(db.clone(), &model);
-    if closed {
-        db.clone().close().expect("close");
-    } else {
-        for id in 0..LOST {
-            loser.put(T, id, 8, 700, Some(rows + id)).expect("put");
-            if id == LOST / 2 {
-                db.checkpoint().expect("checkpoint");
-            }
-        }
-        actor.put(T, rows - 1, 8, 30, Some(7_777)).expect("put");
-        actor.delete(T, rows - 2).expect("delete");
-        // Durable, and so is everything before.
-        actor.prepare("base").expect("prepare");
+    if let Some(work) = cut {
+        work(&sim, &mut actor, &mut loser, rows).expect("work");
         sim.disk().crash_now();
+    } else {
+        db.clone().close().expect("close");
     }
     let disk = sim.disk().crash(CrashPolicy::KeepAll, 1);
     sim.disk().crash_now();
@@ -83,6 +75,21 @@ fn base(rows: i64, geometry: Geometry, closed: bool) -> (SimDisk, Model) {
     drop(db);
     let model = model.into_inner();
     (disk, model)
+}
+
+/// A crash leaves a transaction without an outcome, whose undo a checkpoint has saved in part, and
+/// a prepared one.
+fn lose(_: &SimEnv, a: &mut Actor<'_>, loser: &mut Actor<'_>, rows: i64) -> Result<()> {
+    for id in 0..LOST {
+        loser.put(T, id, 8, 700, Some(rows + id))?;
+        if id == LOST / 2 {
+            a.db.checkpoint()?;
+        }
+    }
+    a.put(T, rows - 1, 8, 30, Some(7_777))?;
+    a.delete(T, rows - 2)?;
+    // Durable, and so is everything before.
+    a.prepare("base")
 }
 
 /// The script has done what it is for.
@@ -96,7 +103,13 @@ fn check_reached(script: &Script, db: &Database) {
 
 fn explore(seed: u64, script: &Script) -> Explored {
     let &Script { name, stride, geometry, rows, body, .. } = script;
-    let start = base(rows, geometry, name != "recovery");
+    let cut: Option<Cut> = match name {
+        "recovery" => Some(lose),
+        "chains in lists found" => Some(|sim, a, _, _| give_up(sim, a)),
+        "chains in lists freed" => Some(|sim, a, _, _| give_up_some(sim, a).map(drop)),
+        _ => None,
+    };
+    let start = base(rows, geometry, cut);
     Explore { rounds: 2, ..Explore::nth(seed - 1, stride) }.run(
         &start.0,
         |sim, notes: &Arc<Mutex<Model>>| {
@@ -118,6 +131,9 @@ fn explore(seed: u64, script: &Script) -> Explored {
             let mut model = notes.lock().clone();
             let done = open(sim, geometry).map_err(|e: Error| e.to_string()).and_then(|db| {
                 check_recovered(&db, &mut model).map_err(|t| format!("{t:?}"))?;
+                if name.starts_with("chains in") {
+                    check_freed(sim, &db, &mut model)?;
+                }
                 check_next_number(db, model).map_err(|e| e.to_string())
             });
             if let Err(why) = done {
@@ -139,6 +155,14 @@ fn check_next_number(db: Database, model: Model) -> Result<()> {
     let mut actor = Actor::new(db, &model);
     actor.insert(NUMBERED, 1_000)?;
     actor.rollback()
+}
+
+/// When what nobody needs is freed, all that is needed is there, and nothing else.
+fn check_freed(sim: &SimEnv, db: &Database, model: &mut Model) -> std::result::Result<(), String> {
+    rest(sim, 1_100);
+    check_recovered(db, model).map_err(|t| format!("{t:?}"))?;
+    let problems = db.check().map_err(|e| e.to_string())?.problems;
+    if problems.is_empty() { Ok(()) } else { Err(format!("{problems:?}")) }
 }
 
 /// Crash points and states of a script under these seeds, on every core.
@@ -203,6 +227,77 @@ fn chains(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.commit()?;
     rest(sim, 50);
     Ok(())
+}
+
+/// A checkpoint behind a flush: the log that is left does not say who gave up what before.
+fn forget(sim: &SimEnv, a: &Actor<'_>, round: i64) -> Result<()> {
+    let mut other = Actor::new(a.db.clone(), a.model);
+    for id in 0..30 {
+        other.put(T, id % 20, round, 10, Some((round + 1) * 100_000 + id))?;
+    }
+    other.commit()?;
+    rest(sim, 10);
+    a.db.checkpoint()
+}
+
+fn put_all(a: &mut Actor<'_>, mut ids: Range<i64>, len: usize) -> Result<()> {
+    ids.try_for_each(|id| a.put(T, id, id, len, None))
+}
+
+/// Long values given up under a snapshot, in a list that a checkpoint names.
+fn give_up_some(sim: &SimEnv, a: &mut Actor<'_>) -> Result<Txn> {
+    put_all(a, 100..112, 1_500)?;
+    a.commit()?;
+    let mut old = a.db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    old.take_snapshot()?;
+    put_all(a, 100..104, 1_700)?;
+    a.commit()?;
+    forget(sim, a, 1)?;
+    Ok(old)
+}
+
+/// The same by open, reverted and prepared transactions.
+fn give_up(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    let _old = give_up_some(sim, a)?;
+    put_all(a, 104..106, 5)?;
+    a.savepoint()?;
+    put_all(a, 106..108, 1_600)?;
+    a.delete(T, 108)?;
+    forget(sim, a, 2)?;
+    a.back()?;
+    put_all(a, 107..108, 1_800)?;
+    a.commit()?;
+    put_all(a, 103..106, 1_900)?;
+    a.delete(T, 109)?;
+    forget(sim, a, 3)?;
+    a.rollback()?;
+    put_all(a, 110..112, 7)?;
+    a.delete(T, 100)?;
+    a.prepare("x")?;
+    forget(sim, a, 4)?;
+    let saved = a.db.stats().get(Metric::ChainsSaved);
+    assert!(sim.is_crashed() || saved > 12, "{saved} chains in lists");
+    Ok(())
+}
+
+fn chain_lists(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    give_up(sim, a)?;
+    a.decide("x", true)?;
+    rest(sim, 1_100);
+    forget(sim, a, 5)
+}
+
+/// Lists that an open finds, and the end of the transaction that some wait for.
+fn chain_lists_found(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    a.decide("x", false)?;
+    chains_freed(sim, a)
+}
+
+/// The file of a list goes, and nobody commits meanwhile.
+fn chains_freed(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    rest(sim, 3_300);
+    a.put(T, 1, 1, 5, None)?;
+    a.commit()
 }
 
 fn updates_and_deletes(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
@@ -348,6 +443,7 @@ fn scripts() -> Vec<Script> {
     let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
     let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
     let unlogged = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };
+    let listed = Geometry { generation_bytes: Some(1 << 10), listed_chains: Some(1), ..SMALL };
     let script = |name, stride, geometry, rows, body, reaches| Script {
         name,
         stride,
@@ -370,6 +466,9 @@ fn scripts() -> Vec<Script> {
         script("large transaction", 1, undo, 100, large_transaction, &[(UndoSpilledBytes, 1)]),
         script("overflow chains", 2, SMALL, 20, chains, &[(WalBytes, 100_000)]),
         script("values not logged", 2, unlogged, 20, chains, &[(UnloggedValueBytes, 50_000)]),
+        script("chains in lists", 6, listed, 20, chain_lists, &[(ChainsSaved, 12)]),
+        script("chains in lists found", 1, listed, 20, chain_lists_found, &[]),
+        script("chains in lists freed", 1, listed, 20, chains_freed, &[]),
         script("two-phase commit", 1, SMALL, 100, two_phases, &[(Rollbacks, 1)]),
         script("recovery", 1, SMALL, 300, recovery, &[(RowsReverted, LOST as u64)]),
     ]

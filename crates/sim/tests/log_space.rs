@@ -2,8 +2,8 @@
 //! a log far smaller than what is written.
 
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Options, Result,
-    TableSpec, ValueRef,
+    Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Metric, Options,
+    Result, TableRef, TableSpec, ValueRef,
 };
 use evenkeel_base::Cause;
 use evenkeel_io::sim::{Session, SimEnv};
@@ -430,4 +430,54 @@ fn merges_give_the_ballast_back() {
         assert_eq!((check.rows, check.problems.len()), (N as u64, 0));
         drop(db);
     }
+}
+
+/// Rows of one long value each, a page of its own.
+const FILMS: i64 = 14_000;
+
+fn each_film(db: &Database, change: &dyn Fn(&mut TableRef<'_>, i64) -> Result<()>) -> Result<()> {
+    for batch in 0..FILMS / 100 {
+        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+        let mut films = txn.table("films")?;
+        (batch * 100..batch * 100 + 100).try_for_each(|id| change(&mut films, id))?;
+        txn.commit()?;
+    }
+    Ok(())
+}
+
+/// An old snapshot keeps more long values that rows have given up than a checkpoint in the log can
+/// list one by one. Nobody waits for its end; and when it ends they are freed.
+#[test]
+fn values_that_a_snapshot_keeps_do_not_fill_the_log() {
+    let sim = SimEnv::on(SimDisk::new(5), evenkeel_io::sim::SimOptions::quiet(5));
+    let db = open(&sim, SMALL);
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("film", ColumnType::Bytes { max: 10_000 }))
+        .primary_key(&["id"]);
+    db.create_table("films", &spec).expect("table");
+    let (sim2, db2) = (sim.clone(), db.clone());
+    let session: Session = Box::new(move || {
+        let (sim, db) = (sim2, db2);
+        let long = |n: u8| {
+            move |films: &mut TableRef<'_>, id: i64| {
+                films.upsert(&[id.into(), ValueRef::Bytes(&[n; 1500])], &[]).map(|_| ())
+            }
+        };
+        each_film(&db, &long(1)).expect("writes");
+        let mut old = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+        old.table("films").and_then(|mut t| t.get(&[0i64.into()])).expect("reads");
+        each_film(&db, &|films, id| films.delete(&[id.into()]).map(|_| ())).expect("deletes");
+        let before = db.stats().get(Metric::WalBytes);
+        db.checkpoint().expect("a checkpoint");
+        let bytes = db.stats().get(Metric::WalBytes) - before;
+        assert!(bytes < 32 << 10, "{bytes} bytes of log for one checkpoint");
+        drop(old);
+        rest(&sim, 2000);
+        each_film(&db, &long(2)).expect("writes go on");
+    });
+    within(&sim, Duration::from_secs(600), vec![session]);
+    let check = db.check().expect("check");
+    assert_eq!((check.rows, check.problems.len()), (FILMS as u64, 0), "{:?}", check.problems);
+    drop(db);
 }

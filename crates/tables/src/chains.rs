@@ -8,15 +8,17 @@
 //!
 //! Each step shows in the log: the first page's own op begins a chain, a ROW record lists what it
 //! adopts and supersedes, a REVERT names the operation it undoes. The checkpoint holds what is
-//! begun
-//! and what is superseded. So after a crash the checkpoint's list and one scan from the redo
-//! position give this list again: whatever is begun then has lost its writer.
+//! begun and what is superseded, or the places of lists of the latter (`saved`). So after a crash
+//! the checkpoint's list and one scan from the redo position give this list again: whatever is
+//! begun then has lost its writer.
 //!
 //! Invariants: an entry comes before the record it stands for, or under the latch of the page that
 //! the record changes: a checkpoint whose redo position is behind the record lists the entry.
 //! A superseded chain is freed when the operation's transaction is committed and every snapshot
 //! sees that. Freeing is idempotent: a chain is known by its head page, tree and owner. An entry
-//! leaves after its chain is gone. 64 bytes of memory per chain that waits.
+//! leaves after its chain is gone. 64 bytes per chain that waits in memory.
+
+mod saved;
 
 use crate::store::Store;
 use evenkeel_base::sync::Mutex;
@@ -43,6 +45,14 @@ struct Begun {
     abandoned: bool,
 }
 
+/// A chain that an operation gave up.
+#[derive(Clone, Copy, Debug)]
+struct Superseded {
+    by: Stamp,
+    tree: TreeId,
+    chain: OverflowRef,
+}
+
 #[derive(Default)]
 struct Book {
     begun: BTreeMap<PageNo, Begun>,
@@ -50,6 +60,9 @@ struct Book {
     next: u64,
     /// By the operation that gave them up.
     superseded: BTreeMap<(TxnId, UndoNo), Vec<(TreeId, OverflowRef)>>,
+    /// How many chains that are.
+    held: usize,
+    lists: saved::Lists,
     /// Where the last beat stopped looking.
     looked: (TxnId, UndoNo),
 }
@@ -58,6 +71,7 @@ struct Book {
 #[derive(Default)]
 pub struct Chains {
     book: Mutex<Book>,
+    needed: saved::Needed,
 }
 
 /// A begun chain, until it is adopted.
@@ -100,10 +114,24 @@ impl Book {
                     let list = self.superseded.entry(key(stamp)).or_default();
                     if !list.contains(&(tree, *chain)) {
                         list.push((tree, *chain));
+                        self.held += 1;
                     }
                 }
             }
         }
+    }
+
+    /// What the operation gave up is the row's again, is freed, or lies in a list.
+    fn forget(&mut self, by: (TxnId, UndoNo)) {
+        self.held -= self.superseded.remove(&by).map_or(0, |chains| chains.len());
+    }
+
+    fn of_tree(&self, tree: TreeId) -> Vec<OverflowRef> {
+        let begun = self.begun.iter().filter(|(_, b)| b.tree == tree);
+        let begun =
+            begun.map(|(head, b)| OverflowRef { head: *head, len: u32::MAX, owner: b.owner });
+        let superseded = self.superseded.values().flatten().filter(|(t, _)| *t == tree);
+        begun.chain(superseded.map(|(_, chain)| *chain)).collect()
     }
 }
 
@@ -132,23 +160,13 @@ impl Chains {
 
     /// The REVERT record of `stamp` is appended; its leaf is still latched.
     pub(crate) fn reverted(&self, stamp: Stamp) {
-        self.book.lock().superseded.remove(&key(stamp));
+        self.book.lock().forget(key(stamp));
     }
 
     /// Chains that wait to be freed.
     pub fn waiting(&self) -> usize {
         let book = self.book.lock();
-        book.abandoned + book.superseded.values().map(Vec::len).sum::<usize>()
-    }
-
-    /// The chains of a tree that are begun or superseded.
-    pub(crate) fn of_tree(&self, tree: TreeId) -> Vec<OverflowRef> {
-        let book = self.book.lock();
-        let begun = book.begun.iter().filter(|(_, b)| b.tree == tree);
-        let begun =
-            begun.map(|(head, b)| OverflowRef { head: *head, len: u32::MAX, owner: b.owner });
-        let superseded = book.superseded.values().flatten().filter(|(t, _)| *t == tree);
-        begun.chain(superseded.map(|(_, chain)| *chain)).collect()
+        book.abandoned + book.held + book.lists.chains()
     }
 
     /// The checkpoint's section: `count varint, (tree varint, head u64, owner)...` of begun chains
@@ -162,11 +180,9 @@ impl Chains {
             OverflowRef { head: *head, len: 0, owner: begun.owner }.encode(&mut out);
         }
         for ((txn, undo_no), chains) in &book.superseded {
-            for (tree, chain) in chains {
-                put_varint(&mut out, txn.0);
-                put_varint(&mut out, u64::from(undo_no.0));
-                put_varint(&mut out, u64::from(tree.0));
-                chain.encode(&mut out);
+            let by = Stamp { txn: *txn, undo_no: *undo_no };
+            for &(tree, chain) in chains {
+                Superseded { by, tree, chain }.encode(&mut out);
             }
         }
         out
@@ -185,10 +201,8 @@ impl Chains {
             book.begin(chain.head, tree, chain.owner);
         }
         while !r.is_empty() {
-            let stamp = Stamp { txn: TxnId(r.varint()?), undo_no: UndoNo(r.varint32()?) };
-            let tree = TreeId(r.varint32()?);
-            let chain = OverflowRef::decode(r.take(OVERFLOW_REF_BYTES)?)?;
-            book.apply(stamp, tree, &[ChainEdit::Superseded(chain)]);
+            let Superseded { by, tree, chain } = Superseded::decode(&mut r)?;
+            book.apply(by, tree, &[ChainEdit::Superseded(chain)]);
         }
         Ok(())
     }
@@ -302,7 +316,8 @@ impl Store {
     /// Of log and pages: tried again by the next beat.
     pub fn chain_beat(&self) -> Result<Beat> {
         self.free_left_trees();
-        let mut freed = 0;
+        let saved = self.free_saved();
+        let mut freed = saved.as_ref().map_or(0, |freed| *freed);
         while freed < BEAT_CHAINS {
             let Some((begun, tree, chain)) = self.chains.next_abandoned() else { break };
             self.free_chain(tree, &chain)?;
@@ -322,7 +337,13 @@ impl Store {
             }
             self.chains.reverted(stamp);
         }
+        saved?;
         Ok(if freed > 0 { Beat::More } else { Beat::Idle })
+    }
+
+    /// True while chains need the outcome of this transaction (A5).
+    pub fn is_needed(&self, txn: TxnId) -> bool {
+        self.chains.is_needed(txn)
     }
 
     /// Chains that `chain_beat` waits to free.

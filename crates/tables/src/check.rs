@@ -211,7 +211,7 @@ impl Checker<'_> {
         let (tree, pages) = (&state.tree, &self.store.pages);
         let began = self.store.log.end();
         let used = pages.used_by(tree.id());
-        let mut chains = self.store.chains.of_tree(tree.id());
+        let mut chains = self.store.chains_of_tree(tree.id())?;
         self.begin(CheckStage::Pages, 0, 2, used.len() as u64)?;
         let (report, mut reached) = tree.check_reach(&|done| self.watch.look(done))?;
         self.begin(CheckStage::Pages, 1, 2, report.rows)?;
@@ -221,7 +221,7 @@ impl Checker<'_> {
             self.looked_at_one()?;
             chains.extend(state.shape.chains(cell.row)?);
         }
-        chains.extend(self.store.chains.of_tree(tree.id()));
+        chains.extend(self.store.chains_of_tree(tree.id())?);
         for chain in chains {
             overflow::pages(tree, &chain, &mut |page| {
                 reached.insert(page);

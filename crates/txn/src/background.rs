@@ -57,7 +57,7 @@ impl Txns {
     }
 
     /// A full disk is no reason to stop writes: nothing acknowledged is lost.
-    fn judge(&self, error: Error) -> Error {
+    pub(crate) fn judge(&self, error: Error) -> Error {
         match error.code() {
             Code::DiskFull => error,
             _ => self.rt.health.fail(error),

@@ -9,6 +9,7 @@
 //! absent id reads as committed (A5).
 #![forbid(unsafe_code)]
 
+mod aside;
 mod background;
 mod commit_table;
 mod inspect;
@@ -26,6 +27,7 @@ mod undo_files;
 mod versions;
 mod waits;
 
+pub use aside::Aside;
 pub use inspect::{LockInfo, TxnInfo};
 pub use locks::{Grant, KeyBounds, Mode, Policy, Space};
 pub use recovery::CommittedIds;

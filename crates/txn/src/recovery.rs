@@ -202,7 +202,8 @@ impl Txns {
         }
     }
 
-    /// Takes a checkpoint's blob (empty: there is none). Undo files it does not list are removed.
+    /// Takes a checkpoint's blob (empty: there is none). Undo files that nobody has
+    /// named by now are removed.
     ///
     /// # Errors
     /// `BadEncoding`, those of the environment.
@@ -226,7 +227,7 @@ impl Txns {
                 segments.insert(*number, self.files.open(*number)?);
             }
         }
-        self.files.remove_others(&segments.keys().copied().collect::<Vec<_>>())?;
+        self.files.remove_others()?;
         for t in listed {
             self.restore_one(t, &segments);
         }

@@ -11,9 +11,9 @@ use evenkeel_format::undo::{
     segment_header,
 };
 use evenkeel_io::{Event, File, OpenMode, Runtime};
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 const DIR: &str = "undo";
 /// A new segment begins when one has this size: what a file holds is given back as one.
@@ -95,6 +95,8 @@ pub(crate) struct UndoFiles {
     turn_over: Arc<Event>,
     writer: Mutex<Writer>,
     removable: Arc<Mutex<Vec<u64>>>,
+    /// Segments that a restore has opened: one object each, whoever names them.
+    opened: Mutex<BTreeMap<u64, Weak<Segment>>>,
     cache: Mutex<Cache>,
 }
 
@@ -117,6 +119,7 @@ impl UndoFiles {
             turn_over: Arc::default(),
             writer: Mutex::default(),
             removable: Arc::default(),
+            opened: Mutex::default(),
             cache: Mutex::default(),
         }
     }
@@ -139,8 +142,11 @@ impl UndoFiles {
     }
 
     /// Opens a segment that a checkpoint lists. It may be missing: then nobody needs it, for it was
-    /// removed after its transactions had ended.
+    /// removed after its transactions had ended. At restore only.
     pub fn open(&self, number: u64) -> Result<Arc<Segment>> {
+        if let Some(segment) = self.opened.lock().get(&number).and_then(Weak::upgrade) {
+            return Ok(segment);
+        }
         let opened = match self.rt.env.open(&path(number), OpenMode::READ) {
             Ok(file) => Some((file.len()?, file)),
             Err(e) if e.kind() == Kind::NotFound || e.code() == Code::FileMissing => None,
@@ -151,18 +157,22 @@ impl UndoFiles {
             None => (0, None),
         };
         let removable = self.removable.clone();
-        Ok(Arc::new(Segment { number, file, synced: AtomicU64::new(synced), removable }))
+        let segment = Segment { number, file, synced: AtomicU64::new(synced), removable };
+        let segment = Arc::new(segment);
+        self.opened.lock().insert(number, Arc::downgrade(&segment));
+        Ok(segment)
     }
 
-    /// Removes the files that are not in `listed`. At restore only.
-    pub fn remove_others(&self, listed: &[u64]) -> Result<()> {
+    /// Removes the files that nobody has opened. At restore only, when all are open.
+    pub fn remove_others(&self) -> Result<()> {
+        let opened = std::mem::take(&mut *self.opened.lock());
         for name in self.rt.env.list(DIR)? {
             let Some(number) = name.strip_suffix(".undo").and_then(|n| n.parse::<u64>().ok())
             else {
                 continue;
             };
             self.start_numbers_at(number + 1);
-            if !listed.contains(&number) {
+            if opened.get(&number).is_none_or(|segment| segment.strong_count() == 0) {
                 self.rt.env.remove(&path(number))?;
             }
         }
@@ -278,17 +288,9 @@ impl UndoFiles {
         if let Some((_, body)) = self.cache.lock().iter().find(|(k, _)| *k == key) {
             return Ok(body.clone());
         }
-        let number = at.segment.number;
-        let Some(file) = &at.segment.file else {
-            return Err(Error::new(Code::FileMissing).with("file", path(number)));
+        let Some(bytes) = self.read_frame(at, txn, first, last)? else {
+            return Err(Error::new(Code::FileMissing).with("file", path(at.segment.number)));
         };
-        let mut bytes = vec![0; at.len as usize];
-        file.read_at(&mut bytes, at.offset)?;
-        let database = self.rt.database();
-        let id = FrameId { database, segment: number, offset: at.offset, txn, first, last };
-        check_frame(&bytes, &id)
-            .map_err(|e| e.with("file", path(number)).with("offset", at.offset))?;
-        bytes.drain(..FRAME_HEADER_LEN);
         let body = Arc::new(Body::from_saved(bytes, first, last));
         let mut cache = self.cache.lock();
         if cache.len() >= CACHED_CHUNKS {
@@ -296,6 +298,29 @@ impl UndoFiles {
         }
         cache.push_back((key, body.clone()));
         Ok(body)
+    }
+
+    /// Reads a list that is no undo; `None` if its file was missing at the restore.
+    pub fn read_list(&self, at: &SavedAt) -> Result<Option<Vec<u8>>> {
+        self.read_frame(at, TxnId::ZERO, UndoNo::ZERO, UndoNo::ZERO)
+    }
+
+    fn read_frame(
+        &self,
+        at: &SavedAt,
+        txn: TxnId,
+        first: UndoNo,
+        last: UndoNo,
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(file) = &at.segment.file else { return Ok(None) };
+        let (segment, offset) = (at.segment.number, at.offset);
+        let mut bytes = vec![0; at.len as usize];
+        file.read_at(&mut bytes, offset)?;
+        let id = FrameId { database: self.rt.database(), segment, offset, txn, first, last };
+        check_frame(&bytes, &id)
+            .map_err(|e| e.with("file", path(segment)).with("offset", offset))?;
+        bytes.drain(..FRAME_HEADER_LEN);
+        Ok(Some(bytes))
     }
 
     /// Lets go of segments that no chunk refers to: they are not to be synced either.

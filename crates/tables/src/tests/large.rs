@@ -294,6 +294,87 @@ fn the_list_of_chains_survives_in_a_checkpoint() {
     assert!(Chains::default().restore(&blob[..blob.len() - 1]).is_err());
 }
 
+fn give_up(txn: &mut Transaction, table: &Arc<Table>, id: i64) {
+    assert!(txn.update(table, &[id.into()], &[(2, ValueRef::Bytes(&bytes(3_000, 99)))]).unwrap());
+}
+
+/// What a snapshot keeps is freed from lists as it is from memory, a damaged list aside.
+#[test]
+fn chains_in_lists_are_freed_when_no_snapshot_needs_them() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let mut txn = db.begin();
+    for id in 0..40 {
+        txn.insert(&table, &row(id, &bytes(9_000, 1))).unwrap();
+    }
+    commit(txn);
+    let before = settled(&db, &table);
+    let mut old = db.begin();
+    old.take_snapshot().unwrap();
+    let (chains, txns) = (&db.store.chains, &db.store.txns);
+    for part in 0..4 {
+        let mut txn = db.begin();
+        (part * 10..part * 10 + 10).for_each(|id| give_up(&mut txn, &table, id));
+        commit(txn);
+        let saved = chains.save_beyond(9, txns).unwrap();
+        assert_eq!((saved, chains.save_beyond(9, txns).unwrap()), (10, 0));
+    }
+    assert!(chains.checkpoint_blob().len() < 4, "none is listed one by one");
+    assert!(chains.lists_blob().len() < 60, "{} bytes", chains.lists_blob().len());
+    assert_eq!(db.store.chains_waiting(), 40);
+    assert_eq!(db.store.chain_beat().unwrap(), Beat::Idle, "a snapshot needs them");
+    sound(&db);
+    let mut row = Row::new();
+    assert!(old.get(&table, &[11i64.into()], &mut row).unwrap());
+    assert!(row.value(2).unwrap() == ValueRef::Bytes(&bytes(9_000, 1)));
+    old.rollback().unwrap();
+    assert!(settled(&db, &table) < before);
+    assert_eq!(chains.lists_blob(), []);
+    assert!(film(&db, &table, 11) == Some(bytes(3_000, 99)));
+}
+
+/// What a list says of an operation that was reverted since is not done, whatever became of its
+/// transaction; the commit table knows it for as long as the list is there.
+#[test]
+fn chains_in_lists_that_are_the_rows_again_stay() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let mut txn = db.begin();
+    for id in 0..6 {
+        txn.insert(&table, &row(id, &bytes(9_000, 1))).unwrap();
+    }
+    commit(txn);
+    let (chains, txns) = (&db.store.chains, &db.store.txns);
+    let [mut kept, mut back, mut held] = [db.begin(), db.begin(), db.begin()];
+    give_up(&mut kept, &table, 0);
+    kept.savepoint("s").unwrap();
+    give_up(&mut kept, &table, 1);
+    give_up(&mut kept, &table, 2);
+    give_up(&mut back, &table, 3);
+    give_up(&mut held, &table, 4);
+    assert_eq!(chains.save_beyond(0, txns).unwrap(), 5);
+    kept.rollback_to("s").unwrap();
+    give_up(&mut kept, &table, 2);
+    commit(kept);
+    back.rollback().unwrap();
+    // So many that the ids of both leave the commit table if they may.
+    let mut ids = 0..10_000;
+    while txns.next_id().0 < 10_000 {
+        let mut txn = db.begin();
+        txn.insert(&table, &row(100 + ids.next().unwrap() % 2, b"")).unwrap();
+        txn.rollback().unwrap();
+    }
+    db.store.txns.event().notify();
+    assert_eq!(db.store.chains_waiting(), 5, "an undecided one holds the list");
+    held.rollback().unwrap();
+    settled(&db, &table);
+    for id in 0..6 {
+        let new = id == 0 || id == 2;
+        let expected = if new { bytes(3_000, 99) } else { bytes(9_000, 1) };
+        assert!(film(&db, &table, id) == Some(expected), "film {id}");
+    }
+}
+
 #[test]
 fn a_page_that_nothing_names_is_reported() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);

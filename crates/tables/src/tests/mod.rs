@@ -245,8 +245,8 @@ impl Actors {
             s.txns.spill_beat()?;
             let end = s.log.end();
             let low = s.runs.low_lsn().unwrap_or(end);
-            let purged =
-                s.txns.purge_beat_but(Some(low), &|id| s.runs.is_pending(id))? == Beat::More;
+            let keep = |id| s.runs.is_pending(id) || s.is_needed(id);
+            let purged = s.txns.purge_beat_but(Some(low), &keep)? == Beat::More;
             Ok(if more || purged { Beat::More } else { Beat::Idle })
         });
         let s = store.clone();
