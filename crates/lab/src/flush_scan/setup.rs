@@ -45,8 +45,8 @@ pub struct Setup {
     pub tx_log_bytes: u64,
     /// Others' pages that became dirty while the index was built, per page of it.
     pub mixed: u64,
-    /// Pages in use at a time, and neighbours on disk of those that the cleaner writes, lie among so
-    /// many of the newest, of all instances.
+    /// Pages in use at a time, and neighbours on disk of those that the cleaner writes, lie among
+    /// so many of the newest, of all instances.
     pub recent: u64,
     /// Percent of the pages in a batch of the cleaner that are such neighbours.
     pub neighbours_pct: u64,

@@ -49,8 +49,8 @@ fn every_figure_is_that_of_a_count_by_hand() {
     }
 }
 
-/// Twice the pages in twice the log, all else as it was: the reported laws, for which no page is old
-/// without an average, ask for the same; ours asks for twice as many of the old ones.
+/// Twice the pages in twice the log, all else as it was: the reported laws, for which no page is
+/// old without an average, ask for the same; ours asks for twice as many of the old ones.
 #[test]
 fn twice_the_old_pages_are_twice_the_request_of_ours_and_nothing_to_the_others() {
     let one = Setup { disk_bytes_per_sec: 1 << 40, seconds: 4, ..Setup::new(10, 3) };

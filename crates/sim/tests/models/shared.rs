@@ -17,17 +17,6 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Rt {
     pub(crate) health: Health,
-    pub(crate) env: Clock,
-}
-
-/// Time stands still.
-#[derive(Default)]
-pub(crate) struct Clock;
-
-impl Clock {
-    pub(crate) fn now_ns(&self) -> u64 {
-        0
-    }
 }
 
 impl Rt {
