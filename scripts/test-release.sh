@@ -35,6 +35,9 @@ rung 1-churn timeout 3600 "${tests[@]}" -p evenkeel --test churn -- \
 first=$((RANDOM * 100000))
 rung 2-simulator env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_SEEDS=20000 \
     "${tests[@]}" -p evenkeel-sim --test rungs -- --nocapture seeds
+# A preemption more: three of two threads, two of more, which are a million schedules.
+rung 3-models env EVENKEEL_SCHEDULES=20000 EVENKEEL_PREEMPTIONS=1 \
+    "${tests[@]}" -p evenkeel-sim --test models -- --nocapture
 rung 2-crashes env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_ROUNDS=100 \
     "${tests[@]}" -p evenkeel-sim --test crashes -- --nocapture
 rung 4-fuzz env EVENKEEL_FUZZ=50 "${tests[@]}" -p evenkeel-trust --test fuzz

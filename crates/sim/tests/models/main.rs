@@ -1,9 +1,10 @@
 //! Models of the engine's handshakes, taken through the schedules of a few threads, all that have
-//! one preemption (of two threads: two) and many drawn with more: the page latch and eviction,
-//! group commit, the hand-over of generations, the barriers of an index build, views of idle
-//! cursors, range locks. The engine's own files are compiled here against locks and atomics that
-//! are scheduling points; around them stand the same steps as in the engine, in short. Each model
-//! has planted faults, which it must find.
+//! one preemption (of two threads: two; `EVENKEEL_PREEMPTIONS` more) and `EVENKEEL_SCHEDULES`
+//! (1,500) drawn with up to four: the page latch and eviction, group commit, the hand-over of
+//! generations, the barriers of an index build, views of idle cursors, range locks. The engine's
+//! own files are compiled here against locks and atomics that are scheduling points; around them
+//! stand the same steps as in the engine, in short. Each model has planted faults, which it must
+//! find.
 
 mod sync {
     pub(crate) use super::parking::Parking;
@@ -70,19 +71,23 @@ fn start<T: Send + Sync + 'static>(of: &Arc<T>, f: impl FnOnce(&T) + Send + 'sta
     spawn(move || f(&of))
 }
 
-/// All schedules of so many threads with one preemption, of two threads with two; then many drawn
-/// with more.
+/// All schedules of so many threads with one preemption, of two threads with two, or more if they
+/// are asked for; then many drawn with up to four.
 fn model(name: &str, threads: usize, body: impl Fn()) {
-    let preemptions = if threads == 2 { 2 } else { 1 };
+    let bound = if threads == 2 { 2 } else { 1 };
+    let preemptions = bound + number("EVENKEEL_PREEMPTIONS", 0) as usize;
+    let draws = number("EVENKEEL_SCHEDULES", 1_500);
     let schedules = explore(preemptions, &body);
     println!(
         "{name}: {threads} threads, {schedules} schedules with at most {preemptions} preemptions, \
-         {DRAWS} drawn with up to four"
+         {draws} drawn with up to four"
     );
-    sample(DRAWS, 4, body);
+    sample(draws, 4, body);
 }
 
-const DRAWS: u64 = 1_500;
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
 
 /// The explorer itself: an update that is not atomic is lost in some schedule.
 #[test]
