@@ -1,16 +1,24 @@
 # Sourced by test.sh and test-release.sh: `rung NAME COMMAND...` runs one rung of the ladder and
 # stops at the first failure; `rungs_done` prints the minutes that each took, and says so where they
-# are more in all than `budget_minutes`, if that is set.
+# are more in all than `budget_minutes`, if that is set. Both tell the commit: with that and the seed
+# that a test prints, a failure is had again.
 set -euo pipefail
 rung_names=()
 rung_seconds=()
+
+# With a + where the tree is not what was committed.
+commit() {
+    local changed
+    changed=$(git status --porcelain 2>/dev/null | head -n 1)
+    echo "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)${changed:++}"
+}
 
 rung() {
     local name=$1 start=$SECONDS
     shift
     echo "== rung $name: $*"
     if ! "$@"; then
-        echo "== rung $name FAILED after $((SECONDS - start)) s"
+        echo "== rung $name FAILED after $((SECONDS - start)) s, at commit $(commit)"
         exit 1
     fi
     rung_names+=("$name")
@@ -18,7 +26,7 @@ rung() {
 }
 
 rungs_done() {
-    echo "== minutes per rung"
+    echo "== minutes per rung, at commit $(commit)"
     local i total=0
     for i in "${!rung_names[@]}"; do
         awk -v s="${rung_seconds[$i]}" -v n="${rung_names[$i]}" 'BEGIN {printf "%6.1f  %s\n", s / 60, n}'

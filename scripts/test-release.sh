@@ -22,6 +22,10 @@ rung 1-bars python3 scripts/bars.py --rounds 1 --seconds 25 --scale 0.02 --out t
 # As fast as a release, without linking each test with the optimizer.
 tests=(cargo test --quiet --profile release-tests)
 
+# Properties with 40 times the cases of `make test`, most of which have 256 there.
+rung 0-properties env PROPTEST_CASES=10240 "${tests[@]}" -p evenkeel-format -p evenkeel-pages \
+    -p evenkeel-tree -p evenkeel-runs -p evenkeel-txn -p evenkeel --lib
+
 # The limit keeps a defect from hanging.
 rung 1-large-value timeout 900 \
     "${tests[@]}" -p evenkeel --test large_values -- --ignored a_value

@@ -117,7 +117,7 @@ fn weights_want_their_collation() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 16))]
 
     #[test]
     fn order_and_round_trip(

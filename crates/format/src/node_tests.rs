@@ -133,7 +133,7 @@ fn a_key_is_found_however_keys_are_spread() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 6 / 5))]
     #[test]
     fn agrees_with_a_map(changes in proptest::collection::vec(change(), 1..120)) {
         let mut page = vec![0xaa; 1000];

@@ -125,7 +125,7 @@ fn run(steps: Vec<Step>) {
 const MORE: evenkeel_base::Beat = evenkeel_base::Beat::More;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
     #[test]
     fn pages_have_one_owner(steps in steps()) {
         run(steps);

@@ -357,7 +357,7 @@ fn dead_ranges_come_back() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2 / 5))]
     #[test]
     fn a_mutated_blob_never_panics(at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
         let sim = SimEnv::on(SimDisk::new(1), quiet(1));

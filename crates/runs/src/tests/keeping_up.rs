@@ -258,7 +258,7 @@ fn too_slow_merges_slow_ingest_evenly() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     /// Whatever an index has when it begins: runs stay within the limit and ingest goes on.
     #[test]

@@ -332,7 +332,7 @@ impl Versions {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 6))]
     #[test]
     fn no_reader_misses_a_row(steps in proptest::collection::vec(step(), 1..40)) {
         Versions::new().run(&steps);

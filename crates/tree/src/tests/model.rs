@@ -132,7 +132,7 @@ fn remove(db: &Db, tree: &Tree, model: &mut Model, key: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
     #[test]
     fn agrees_with_a_map(steps in proptest::collection::vec(step(), 1..120)) {
         run(steps);
@@ -155,7 +155,7 @@ fn wide_key(n: u64, key_max: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3 / 8))]
     /// Rows at and a little below the limit of their key, among short ones: each is taken, wherever
     /// its leaf must be cut; so it is grown and shrunk in place, and removed.
     #[test]
