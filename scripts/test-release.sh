@@ -27,8 +27,8 @@ rung 0-properties env PROPTEST_CASES=10240 "${tests[@]}" -p evenkeel-format -p e
     -p evenkeel-tree -p evenkeel-runs -p evenkeel-txn -p evenkeel --lib
 
 # The limit keeps a defect from hanging.
-rung 1-large-value timeout 900 \
-    "${tests[@]}" -p evenkeel --test large_values -- --ignored a_value
+rung 1-large-value timeout 1800 \
+    "${tests[@]}" -p evenkeel --test large_values -- --ignored --test-threads 1 a_value
 rung 1-small-log timeout 1800 env EVENKEEL_OPS=10000000 \
     "${tests[@]}" -p evenkeel --test large_values -- --ignored --nocapture small_op
 

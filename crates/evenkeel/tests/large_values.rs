@@ -8,8 +8,10 @@ use std::io::{Read, Write};
 const PART: usize = 64 << 10;
 const MEMORY: u64 = 16 << 20;
 
-fn part(number: usize) -> Vec<u8> {
-    (0..PART).map(|i| ((i * 31) ^ (number * 7)) as u8).collect()
+/// The bytes of a value from a multiple of `PART` on.
+fn part(from: u64, bytes: u64) -> Vec<u8> {
+    let (number, len) = (from as usize / PART, (bytes - from).min(PART as u64) as usize);
+    (0..len).map(|i| ((i * 31) ^ (number * 7)) as u8).collect()
 }
 
 /// The most memory the process has had, in bytes.
@@ -20,7 +22,8 @@ fn peak() -> u64 {
     kib.unwrap_or_default() << 10
 }
 
-fn stream_through(parts: usize) {
+fn stream_through(bytes: u64) {
+    let starts = || (0..bytes).step_by(PART);
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path();
     let options = || {
@@ -39,9 +42,12 @@ fn stream_through(parts: usize) {
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     let mut films = txn.table("films").expect("table");
     let mut film = films.large_value().expect("value");
-    (0..parts).for_each(|n| film.write_all(&part(n)).expect("write"));
+    starts().for_each(|from| film.write_all(&part(from, bytes)).expect("write"));
+    if bytes == u64::from(u32::MAX) {
+        let error = film.write_all(&[0]).expect_err("beyond the limit");
+        assert!(error.to_string().contains("[ValueTooLong]"), "{error}");
+    }
     let film = film.finish().expect("finish");
-    let bytes = (parts * PART) as u64;
     assert_eq!(film.len(), bytes);
     // The first MiB, and of the rest only where it lies.
     let (logged, not) =
@@ -57,12 +63,13 @@ fn stream_through(parts: usize) {
     let mut films = txn.table("films").expect("table");
     let row = films.get(&[1i64.into()]).expect("get").expect("a row");
     let mut reader = row.open_large(1).expect("a stream");
-    let mut bytes = vec![0; PART];
-    for n in 0..parts {
-        reader.read_exact(&mut bytes).expect("read");
-        assert!(bytes == part(n), "part {n}");
+    let mut found = vec![0; PART];
+    for from in starts() {
+        let wanted = part(from, bytes);
+        reader.read_exact(&mut found[..wanted.len()]).expect("read");
+        assert!(found[..wanted.len()] == wanted, "from byte {from}");
     }
-    assert_eq!(reader.read(&mut bytes).expect("the end"), 0);
+    assert_eq!(reader.read(&mut found).expect("the end"), 0);
     drop((reader, row));
     assert!(films.delete(&[1i64.into()]).expect("delete"));
     txn.commit().expect("commit");
@@ -74,14 +81,21 @@ fn stream_through(parts: usize) {
 
 #[test]
 fn a_value_of_64_mib_streams_through_16_mib_of_memory() {
-    stream_through((64 << 20) / PART);
+    stream_through(64 << 20);
 }
 
 /// Run by `scripts/test-release.sh`.
 #[test]
 #[ignore = "writes 1 GiB"]
 fn a_value_of_1_gib_streams_through_16_mib_of_memory() {
-    stream_through((1 << 30) / PART);
+    stream_through(1 << 30);
+}
+
+/// The longest value there may be, and a byte more; as above.
+#[test]
+#[ignore = "writes 4 GiB"]
+fn a_value_of_4_gib_less_a_byte_streams_through_16_mib_of_memory() {
+    stream_through(u64::from(u32::MAX));
 }
 
 /// Small updates all over a table several times the pool, with the smallest log: nothing of the
