@@ -74,6 +74,7 @@ impl Database {
                 runs: runs.runs,
                 run_entries: runs.run_entries,
                 run_bytes: runs.run_bytes,
+                resident_bytes: runs.resident_bytes,
             };
             (stats, matches!(index.entry.state, IndexState::Valid(_)))
         });

@@ -79,6 +79,8 @@ pub struct IndexStats {
     pub run_entries: u64,
     /// Bytes of its runs.
     pub run_bytes: u64,
+    /// Bytes of the fences and filters of its runs in memory.
+    pub resident_bytes: u64,
 }
 
 impl Database {
@@ -166,6 +168,7 @@ impl Database {
                 runs: runs.runs,
                 run_entries: runs.run_entries,
                 run_bytes: runs.run_bytes,
+                resident_bytes: runs.resident_bytes,
             });
         }
         Ok(stats)

@@ -69,6 +69,41 @@ pub fn rows_per_sec(row: &RowBytes, ratio: f64, bytes_per_sec: f64) -> f64 {
     bytes_per_sec / (written_per_row(row, ratio) + read_per_row(row, ratio))
 }
 
+/// Bytes that merges begun have left to read and write at most: one into the bottom of each index
+/// takes nearly all of it.
+pub fn debt(index_bytes: f64) -> f64 {
+    2.0 * index_bytes
+}
+
+/// Bytes of memory that hold all of what is wanted of a database.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memory {
+    /// Fences: where the blocks of runs begin.
+    pub fences: f64,
+    /// The filter of a unique index.
+    pub filter: f64,
+    /// Where the pages of the pool are: what is there for pages that are not in it.
+    pub translation: f64,
+    /// What indexes take that nobody uses.
+    pub catalog: f64,
+}
+
+/// Bytes of memory per entry of a run: its part of a block's fence, and its bits in a filter.
+pub const FENCE_BYTES: f64 = 0.045;
+/// See above.
+pub const FILTER_BYTES: f64 = 1.25;
+
+/// What `rows` want of memory; their tables have so many indexes that nobody uses.
+pub fn memory(row: &RowBytes, rows: f64, unused_indexes: f64) -> Memory {
+    Memory {
+        fences: rows * row.indexes * FENCE_BYTES,
+        filter: rows * FILTER_BYTES,
+        // A number of four bytes for 64 pages of 4 KiB.
+        translation: rows * row.row / 4096.0 / 64.0 * 4.0,
+        catalog: unused_indexes * 64.0,
+    }
+}
+
 /// Seconds to open after a crash: the log is read, and each page that it changed, and no more than
 /// the pool holds. Neither the size of the database nor that of a transaction is in it.
 pub fn restart_sec(log: f64, replay_per_sec: f64, dirty_pages: f64, reads_per_sec: f64) -> f64 {

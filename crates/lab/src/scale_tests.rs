@@ -1,17 +1,22 @@
 //! The formulas against the engine at small sizes, and against its merge policy at large ones.
 
-use crate::scale::{RowBytes, passes, restart_sec, runs, written_per_row};
-use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Metric, Options,
-    TableSpec, ValueRef,
+use crate::scale::{
+    FENCE_BYTES, FILTER_BYTES, RowBytes, debt, memory, passes, restart_sec, runs, written_per_row,
 };
-use evenkeel_io::Rng;
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Metric,
+    Options, Range, RecoveryReport, Row, TableSpec, Value, ValueRef,
+};
+use evenkeel_io::sim::{CrashPolicy, SimOptions};
+use evenkeel_io::{Rng, SimDisk, SimEnv};
 use evenkeel_runs::{FREES_NOTHING, RUNS_TRIGGER, decide_merge};
 
 /// Flushes of one unit each into an index, merges done at once: how often each byte was written
-/// while the index grew from `from` to `to` units, and the most runs.
-fn policy(from: u64, to: u64) -> (f64, usize) {
+/// while the index grew from `from` to `to` units, the most runs, and the largest merge as a part of
+/// the index then.
+fn policy(from: u64, to: u64) -> (f64, usize, f64) {
     let (mut sizes, mut written, mut most) = (vec![from * 1000], 0u64, 0);
+    let mut largest = 0f64;
     for _ in from..to {
         sizes.insert(0, 1000);
         written += 1000;
@@ -23,24 +28,29 @@ fn policy(from: u64, to: u64) -> (f64, usize) {
             let range = first as usize..end as usize;
             let sum = sizes[range.clone()].iter().sum();
             written += sum;
+            largest = largest.max(sum as f64 / sizes.iter().sum::<u64>() as f64);
             sizes.splice(range, [sum]);
         }
         most = most.max(sizes.len());
     }
-    (written as f64 / ((to - from) as f64 * 1000.0), most)
+    (written as f64 / ((to - from) as f64 * 1000.0), most, largest)
 }
 
 #[test]
 fn passes_and_runs_are_what_the_policy_gives() {
     for ratio in [4u64, 16, 64, 256, 1024, 4096] {
         // Over one growth of the index by 3/2 to 9/4: merges into the bottom at both ends.
-        let (measured, most) = policy(ratio, ratio * 9 / 4 + 1);
+        let (measured, most, _) = policy(ratio, ratio * 9 / 4 + 1);
         let formula = passes(ratio as f64 * 1.5);
         let is_near = (measured / formula - 1.0).abs() < 0.15;
         assert!(is_near, "{ratio}: {measured} passes, formula {formula}");
         let formula = runs(ratio as f64 * 1.5);
         assert!(most as f64 <= formula + 1.0, "{ratio}: {most} runs, formula {formula}");
         assert!(most < RUNS_TRIGGER, "{ratio}: {most} runs");
+        // What a merge reads and writes, of an index of one byte, over growths to four times the size.
+        let owed = 2.0 * policy(ratio, ratio * 4).2;
+        println!("{ratio}: {owed} owed");
+        assert!(owed <= debt(1.0) && owed > 0.6 * debt(1.0), "{ratio}: {owed} owed");
     }
 }
 
@@ -89,6 +99,123 @@ fn a_row_weighs_what_the_engine_writes_for_it() {
     for index in &stats[0].indexes {
         assert!(index.runs as f64 <= runs(flushes) + 2.0, "{}: {} runs", index.name, index.runs);
     }
+}
+
+/// A database whose process is gone after so many changes of rows all over a table of `rows`, since
+/// a checkpoint, opened again on a disk of so many bytes per second: what recovery says, the pages
+/// that were changed, and bytes of log.
+fn reopened(rows: i64, changes: i64, bytes_per_sec: u64) -> (RecoveryReport, u64, u64) {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    // Nothing but the table and the checkpoint asked for is written.
+    let options = || Options { memory_size: 64 << 20, log_size: 256 << 20, ..Options::new() };
+    let open = |sim: &SimEnv| Database::open_with("db", options().env(sim.env())).expect("opens");
+    let db = open(&sim);
+    let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
+    let spec = spec.column(ColumnSpec::new("d", ColumnType::Text { max: 200 }));
+    db.create_table("t", &spec.primary_key(&["id"])).expect("table");
+    let row = |id| vec![Value::Int(id), Value::Text("x".repeat(92))];
+    db.load_table("t", (0..rows).map(row)).expect("loads");
+    db.checkpoint().expect("checkpoint");
+    let pages = db.table_stats().expect("stats")[0].leaf_pages;
+    let before = db.stats();
+    for batch in 0..changes / 50 {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let mut table = txn.table("t").expect("there");
+        let text = format!("{batch:092}");
+        for change in batch * 50..batch * 50 + 50 {
+            // One row of each page before the second of any.
+            let id = change * 37 % rows;
+            let set = [(1, ValueRef::Text(&text))];
+            assert!(table.update(&[ValueRef::Int(id)], &set).expect("updates"));
+        }
+        drop(table);
+        txn.commit().expect("commits");
+    }
+    let after = db.stats();
+    assert_eq!(after.get(Metric::FlushDone), before.get(Metric::FlushDone), "no page is written");
+    let log = after.get(Metric::WalBytes) - before.get(Metric::WalBytes);
+    sim.disk().crash_now();
+    std::mem::forget(db);
+    sim.stop();
+    let sim = SimEnv::on(sim.disk().crash(CrashPolicy::KeepAll, 2), SimOptions::quiet(2));
+    sim.set_device(bytes_per_sec);
+    let db = open(&sim);
+    let report = db.recovery();
+    sim.set_device(0);
+    drop(db);
+    sim.stop();
+    (report, pages, log)
+}
+
+/// The formula against reopenings of a table of a thousand pages, after several sizes of log. In
+/// virtual time a processor costs nothing: the log comes as fast as the disk gives it.
+#[test]
+fn a_restart_takes_what_the_log_and_the_pages_take() {
+    const DISK: u64 = 2_000_000;
+    let (rows, mut seen) = (40_000i64, Vec::new());
+    for changes in [200, 2_000, 20_000, 40_000] {
+        let (report, pages, log) = reopened(rows, changes, DISK);
+        println!("{changes} changes of {pages} pages, {log} bytes of log: {report:?}");
+        assert!(report.log_bytes.abs_diff(log) < log / 20 + 65_536, "{log}: {report:?}");
+        assert!(report.rows.abs_diff(changes as u64) <= 16, "{report:?}");
+        // Each page that was changed, once, and a few of the catalog and above them.
+        let changed = pages.min(changes as u64) as f64;
+        let read = report.page_reads as f64;
+        assert!(read >= changed && read < 1.05 * changed + 32.0, "{read} of {changed} pages");
+        let formula = restart_sec(log as f64, DISK as f64, changed, DISK as f64 / 4096.0);
+        let took = report.ns as f64 / 1e9;
+        println!("{took} s, by the formula {formula} s");
+        seen.push((took, formula, report.records as f64));
+    }
+    assert!((seen[3].2 / seen[2].2 - 2.0).abs() < 0.1, "twice the log: {seen:?}");
+    // What is read whatever happened (the doublewrite area, ends of the log) is in no formula.
+    let (fixed, _, _) = seen[0];
+    assert!(fixed < 3.0, "{seen:?}");
+    for (took, formula, _) in &seen[1..] {
+        let (took, formula) = (took - fixed, formula - seen[0].1);
+        assert!((took / formula - 1.0).abs() < 0.1, "{took} s, by the formula {formula}: {seen:?}");
+    }
+}
+
+/// Fences and filters as the engine holds them, of an index of numbers and of a unique one.
+#[test]
+fn memory_is_what_the_engine_holds() {
+    const ROWS: i64 = 400_000;
+    let db = Database::open_with("db", Options::in_memory()).expect("opens");
+    let int = |name| ColumnSpec::new(name, ColumnType::Int64);
+    let spec = TableSpec::new().column(int("id")).column(int("a")).column(int("b"));
+    db.create_table("t", &spec.primary_key(&["id"])).expect("table");
+    let mut rng = Rng::new(3);
+    let mut number = || Value::Int(i64::from(rng.next_u64() as i32));
+    db.load_table("t", (0..ROWS).map(|id| vec![Value::Int(id), number(), Value::Int(2 * id)]))
+        .expect("loads");
+    let unique = IndexSpec::new("b", &["b"]).unique();
+    db.add_indexes("t", &[IndexSpec::new("a", &["a"]), unique]).expect("builds");
+    // All of both is asked for: each entry, and keys that must not be there twice.
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    for id in ROWS..ROWS + 400 {
+        let between = (id - ROWS) * ROWS / 200 + 1;
+        let row = [id, 1, between].map(ValueRef::Int);
+        txn.table("t").expect("there").insert(&row).expect("inserts");
+    }
+    for name in ["a", "b"] {
+        let mut index = txn.table("t").expect("there").index(name).expect("index").keys_only();
+        let mut scan = index.scan(Range::ALL, Direction::Forward).expect("scan");
+        let (mut row, mut found) = (Row::new(), 0);
+        while scan.next(&mut row).expect("reads") {
+            found += 1;
+        }
+        assert_eq!(found, ROWS + 400);
+    }
+    txn.commit().expect("commits");
+    let stats = db.table_stats().expect("stats");
+    let each = |at: usize| stats[0].indexes[at].resident_bytes as f64 / ROWS as f64;
+    println!("{} and {} bytes for an entry", each(0), each(1));
+    assert!((each(0) / FENCE_BYTES - 1.0).abs() < 0.15, "{} bytes of fences", each(0));
+    let formula = FENCE_BYTES + FILTER_BYTES;
+    assert!((each(1) / formula - 1.0).abs() < 0.05, "{} bytes with a filter", each(1));
+    let large = memory(&RowBytes::TYPICAL, 7.1e9, 1e6);
+    assert!((large.filter / 8.9e9 - 1.0).abs() < 0.01, "{large:?}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use crate::outcome::{Axis, Chart, Line};
 use std::fmt::Write;
 
 /// Colours of the policies, in order.
-const COLOURS: [&str; 6] = ["#0b6fb8", "#e07b00", "#2f9e44", "#c92a2a", "#7048e8", "#8d6346"];
+const COLOURS: [&str; 8] =
+    ["#0b6fb8", "#e07b00", "#2f9e44", "#c92a2a", "#7048e8", "#8d6346", "#0c8599", "#c2255c"];
 /// Width and height of the drawing in a figure, in its own units.
 const FIGURE: (f64, f64) = (1000.0, 400.0);
 /// A line with at most this many points shows each.

@@ -2,7 +2,7 @@
 //! a slow disk and on a fast one, in virtual time: what merges owe, who waits, what ingest gets.
 
 use super::sim::{self, Figures};
-use super::{RowBytes, rows_per_sec, written_per_row};
+use super::{RowBytes, debt, rows_per_sec, written_per_row};
 use crate::outcome::{self, Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
 use serde_json::json;
 
@@ -29,6 +29,12 @@ pub struct Setup {
     pub seconds: u64,
     /// Points in a chart.
     pub points: u64,
+    /// Processors; 0: their time is left out, and one thread merges.
+    pub cores: u64,
+    /// Bytes per second that a thread merges with the disk idle; 0: its time is left out.
+    pub merged_bytes_per_core: u64,
+    /// An index on all rows is built meanwhile.
+    pub builds: bool,
 }
 
 const TB: u64 = 1_000_000_000_000;
@@ -38,21 +44,39 @@ const SLOW: (u64, u64) = (100 * MB, 1_000);
 const FAST: (u64, u64) = (2_000 * MB, 200_000);
 const HOURS: u64 = 36;
 
+/// Bytes per second of runs that a thread merges, its computing alone.
+const MERGED_PER_CORE: u64 = 50 * MB;
+
+/// What is to be known beside the sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    /// Processor time, of so many cores.
+    Cores(u64),
+    /// An index is built.
+    Build,
+}
+
 /// Name, bytes of data, disk, rows per second.
-type Case = (&'static str, u64, (u64, u64), u64);
-const CASES: [Case; 5] = [
-    ("150 GB, slow disk", TB * 3 / 20, SLOW, 30_000),
-    ("1 TB, slow disk", TB, SLOW, 30_000),
-    ("1 TB, slow disk, more than it can", TB, SLOW, 300_000),
-    ("10 TB, slow disk", 10 * TB, SLOW, 10_000),
-    ("10 TB, fast disk", 10 * TB, FAST, 200_000),
+type Case = (&'static str, u64, (u64, u64), u64, Beside);
+const CASES: [Case; 8] = [
+    ("150 GB, slow disk", TB * 3 / 20, SLOW, 30_000, Beside::Nothing),
+    ("1 TB, slow disk", TB, SLOW, 30_000, Beside::Nothing),
+    ("1 TB, slow disk, more than it can", TB, SLOW, 300_000, Beside::Nothing),
+    (BUILD, TB, SLOW, 30_000, Beside::Build),
+    ("10 TB, slow disk", 10 * TB, SLOW, 10_000, Beside::Nothing),
+    ("10 TB, fast disk", 10 * TB, FAST, 200_000, Beside::Nothing),
+    ("10 TB, fast disk, 2 cores", 10 * TB, FAST, 200_000, Beside::Cores(2)),
+    ("10 TB, fast disk, 64 cores", 10 * TB, FAST, 200_000, Beside::Cores(64)),
 ];
+/// The case in which the governor has somebody who may wait while rows come.
+const BUILD: &str = "1 TB, slow disk, an index is built";
 
 impl Setup {
     /// The cases, their sizes and their time divided by `scale`.
     pub fn all(scale: u64) -> Vec<Setup> {
         let scale = scale.max(1);
-        let setup = |(name, data, disk, rows_per_sec): Case| Setup {
+        let setup = |(name, data, disk, rows_per_sec, beside): Case| Setup {
             name,
             data_bytes: data / scale,
             rows_per_sec,
@@ -63,6 +87,12 @@ impl Setup {
             tx_ns: 5_000_000,
             seconds: (HOURS * 3600 / scale).max(60),
             points: 144,
+            cores: if let Beside::Cores(cores) = beside { cores } else { 0 },
+            merged_bytes_per_core: match beside {
+                Beside::Cores(_) => MERGED_PER_CORE,
+                _ => 0,
+            },
+            builds: beside == Beside::Build,
         };
         CASES.map(setup).to_vec()
     }
@@ -70,6 +100,12 @@ impl Setup {
     /// Of so many steps those in which rows come.
     pub(super) fn loaded_steps(&self, steps: u64) -> u64 {
         steps / 6 * 5
+    }
+
+    /// Threads that merge: one, and half as many as there are cores, up to four, that help (RFC 14).
+    pub(super) fn merge_threads(&self) -> usize {
+        let helpers = if self.cores == 0 { 0 } else { (self.cores / 2).clamp(1, 4) };
+        1 + helpers as usize
     }
 
     /// Index / run of a generation.
@@ -80,7 +116,7 @@ impl Setup {
     }
 }
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 15] = [
     Column { name: "rows per second asked for", unit: Unit::PerSecond },
     Column { name: "rows per second inserted", unit: Unit::PerSecond },
     Column { name: "the disk could take, by the formula", unit: Unit::PerSecond },
@@ -90,10 +126,12 @@ const COLUMNS: [Column; 13] = [
     Column { name: "most runs of an index", unit: Unit::Count },
     Column { name: "merges into a bottom run", unit: Unit::Count },
     Column { name: "largest debt of merges", unit: Unit::Bytes },
+    Column { name: "largest debt, by the formula", unit: Unit::Bytes },
     Column { name: "rows kept back by memtable space", unit: Unit::Share },
     Column { name: "rows kept back by merge debt", unit: Unit::Share },
     Column { name: "rows kept back by the queue of the disk", unit: Unit::Share },
     Column { name: "longest queue of the disk", unit: Unit::Seconds },
+    Column { name: "the index is built after", unit: Unit::Seconds },
 ];
 
 fn mean(values: &[f64]) -> f64 {
@@ -110,7 +148,7 @@ fn row(setup: &Setup, figures: &Figures) -> Vec<Option<f64>> {
     let (typical, ratio) = (RowBytes::TYPICAL, setup.ratio());
     let asked = setup.rows_per_sec as f64;
     let worst = rows.iter().copied().fold(f64::INFINITY, f64::min);
-    let [memtable, debt, disk] = figures.waits.each_ref().map(|w| mean(&w[..loaded]));
+    let [memtable, in_debt, disk] = figures.waits.each_ref().map(|w| mean(&w[..loaded]));
     let values = [
         asked,
         mean(rows),
@@ -121,12 +159,13 @@ fn row(setup: &Setup, figures: &Figures) -> Vec<Option<f64>> {
         most(&figures.runs),
         figures.into_bottom,
         most(&figures.debt),
+        debt(figures.index_bytes),
         memtable,
-        debt,
+        in_debt,
         disk,
         figures.longest,
     ];
-    values.map(Some).to_vec()
+    values.into_iter().map(Some).chain([figures.built]).collect()
 }
 
 type Ran = (Setup, Figures);
@@ -146,15 +185,42 @@ fn chart(
     Chart { id, title: title.into(), x, y, lines: all.iter().enumerate().map(line).collect() }
 }
 
+/// What the governor grants beside ingest: to what must be done, and to what may wait.
+fn governor(all: &[Ran]) -> Chart {
+    let (x, y) = (
+        Axis { name: "seconds", unit: Unit::Seconds, log: false },
+        Axis { name: "bytes per second", unit: Unit::Bytes, log: false },
+    );
+    let mut lines = Vec::new();
+    for (setup, figures) in all.iter().filter(|(setup, _)| setup.name == BUILD) {
+        let each = setup.seconds as f64 / setup.points as f64;
+        let mut line = |name, colour, values: &[f64]| {
+            lines.push(Line::each(name, colour, each, values.iter().copied()));
+        };
+        line("budget, at most what the disk does", 0, &figures.budget);
+        line("required: flushes, merges that ingest needs", 1, &figures.required);
+        line("granted to what may wait: the index build, merges to rest", 2, &figures.spare);
+    }
+    Chart { id: "governor", title: format!("The governor: {BUILD}"), x, y, lines }
+}
+
+/// Each in a thread of its own: they have nothing in common.
+fn run_all(setups: Vec<Setup>) -> Vec<Ran> {
+    std::thread::scope(|scope| {
+        let start = |setup| {
+            scope.spawn(move || {
+                let figures = sim::run(&setup);
+                (setup, figures)
+            })
+        };
+        let threads: Vec<_> = setups.into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it ran")).collect()
+    })
+}
+
 /// The experiment, its sizes and times divided by `scale`. Nothing in it is random.
 pub fn run(scale: u64, seed: u64) -> Outcome {
-    let all: Vec<Ran> = Setup::all(scale)
-        .into_iter()
-        .map(|setup| {
-            let figures = sim::run(&setup);
-            (setup, figures)
-        })
-        .collect();
+    let all = run_all(Setup::all(scale));
     let axis = |name, unit| Axis { name, unit, log: false };
     let rows = axis("rows per second", Unit::PerSecond);
     let (debt, share) = (axis("bytes", Unit::Bytes), axis("share", Unit::Share));
@@ -168,6 +234,7 @@ pub fn run(scale: u64, seed: u64) -> Outcome {
         chart(&all, "runs", "Most runs of an index", axis("runs", Unit::Count), |f| f.runs.clone()),
         chart(&all, "waits", "Rows asked for that had to wait", share, short),
         chart(&all, "disk", "What the disk moves", moved, |f| f.moved.clone()),
+        governor(&all),
     ];
     let policies = all
         .iter()
@@ -186,6 +253,7 @@ pub fn run(scale: u64, seed: u64) -> Outcome {
             "generation_bytes": first.generation_bytes,
             "connections": first.connections,
             "tx_ns": first.tx_ns,
+            "merged_bytes_per_core": MERGED_PER_CORE,
             "seconds": first.seconds,
             "slow_disk_bytes_per_sec": SLOW.0,
             "slow_disk_ios_per_sec": SLOW.1,

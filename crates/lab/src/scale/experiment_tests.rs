@@ -1,6 +1,6 @@
 //! What `docs/scale.md` says of the pictures, at small sizes.
 
-use super::{RowBytes, Setup, run, sim};
+use super::{BUILD, RowBytes, Setup, run, sim};
 use evenkeel_runs::RUNS_LIMIT;
 
 const SCALE: u64 = 200;
@@ -56,6 +56,9 @@ fn large_indexes_grow_evenly() {
             tx_ns: 5_000_000,
             seconds: (rows / rows_per_sec as f64 * 1.2) as u64,
             points: 720,
+            cores: 0,
+            merged_bytes_per_core: 0,
+            builds: false,
         };
         let figures = sim::run(&setup);
         let loaded = setup.loaded_steps(figures.rows.len() as u64) as usize;
@@ -79,6 +82,48 @@ fn too_much_is_slowed_and_runs_keep_to_the_limit() {
     let loaded = setup.loaded_steps(figures.rows.len() as u64) as usize;
     assert!(figures.rows[..loaded].iter().all(|rows| *rows > 0.0), "{:?}", figures.rows);
     assert!(figures.waits.iter().flatten().any(|share| *share > 0.1));
+}
+
+/// D2, G2: an index build takes what is left of the disk beside ingest, which hardly notices, and the
+/// governor cuts it where the disk is slower than it was.
+#[test]
+fn an_index_build_has_what_ingest_leaves() {
+    let (setup, beside) = figures(BUILD);
+    let (_, alone) = figures("1 TB, slow disk");
+    let loaded = setup.loaded_steps(beside.rows.len() as u64) as usize;
+    let built = beside.built.expect("it ended");
+    let least = |figures: &sim::Figures| {
+        figures.rows[..loaded].iter().copied().fold(f64::INFINITY, f64::min)
+    };
+    assert!(least(&beside) > 0.9 * least(&alone), "{beside:?}");
+    let rate = setup.disk_bytes_per_sec as f64;
+    let row = RowBytes::TYPICAL;
+    let bytes = setup.data_bytes as f64 / row.stored() * (row.row + 3.0 * row.entry_disk);
+    assert!(built > bytes / rate && built < setup.seconds as f64 / 2.0, "{built} s");
+    // The decisions differ from "as much as it likes", and what is granted follows them.
+    assert!(beside.budget.iter().any(|budget| *budget < 0.9 * rate), "{:?}", beside.budget);
+    assert!(beside.spare[..4].iter().all(|spare| *spare > rate / 16.0), "{:?}", beside.spare);
+    let interval = setup.seconds as f64 / setup.points as f64;
+    let over = (built / interval) as usize + 1;
+    assert!(beside.spare[over..loaded].iter().all(|spare| *spare == 0.0), "{:?}", beside.spare);
+    assert!(beside.longest < 0.2, "a queue of {} s", beside.longest);
+}
+
+/// Where a merge thread computes more slowly than the disk writes, ingest has what the threads of the
+/// machine can merge; those that help are in no merge that another one has.
+#[test]
+fn more_cores_merge_more() {
+    let name = "10 TB, fast disk, 2 cores";
+    let (two, few) = figures(name);
+    let (many, all) = figures("10 TB, fast disk, 64 cores");
+    assert_eq!((two.merge_threads(), many.merge_threads()), (2, 5));
+    let one = sim::run(&Setup { cores: 0, ..two.clone() });
+    assert!(one.rows_all < 0.8 * few.rows_all, "{} {}", one.rows_all, few.rows_all);
+    assert!(few.rows_all < 0.9 * all.rows_all, "{} {}", few.rows_all, all.rows_all);
+    for figures in [one, few, all] {
+        assert!(figures.rows_all > 0.0);
+        assert!(figures.runs.iter().all(|runs| *runs <= RUNS_LIMIT as f64), "{:?}", figures.runs);
+    }
 }
 
 /// With no ingest, merges come to rest.

@@ -2,15 +2,19 @@
 //! speed. What to merge, which merge has the next beat, the credit that ingest spends, its delays
 //! and the governor are the engine's own functions; runs are numbers.
 //!
-//! Threads as in the engine: a page cleaner, a flush, a merge thread, each with one beat of at most
-//! 1 MiB on its way to the disk, which has one queue; commits go to the same queue.
+//! Threads as in the engine: a page cleaner, a flush, merge threads, an index build, each with one
+//! beat of at most 1 MiB on its way to the disk, which has one queue; commits go to the same queue.
+//! A merge has a beat in one thread at a time; where processor time counts, it computes after the
+//! disk has served it.
 
 use super::RowBytes;
 use super::experiment::Setup;
+use evenkeel_base::journal::Journal;
 use evenkeel_io::{Class, Governor, PriorityGovernor};
 use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_TRIGGER, pace_ns, passes};
 use evenkeel_runs::{Turn, decide_merge, next_merge};
 use evenkeel_runs::{bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
+use std::sync::Arc;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// One step of the virtual clock.
@@ -21,6 +25,8 @@ const BEAT: u64 = 1 << 20;
 const BATCH: u64 = 50;
 /// Syncs of group commits in a step.
 const SYNCS: u64 = 2;
+/// Runs of an index from which on several threads merge (RFC 14).
+const RUNS_HELP: usize = 8;
 
 /// Why ingest got less than it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +58,49 @@ pub(super) struct Figures {
     pub longest: f64,
     /// Merges into a bottom run.
     pub into_bottom: f64,
+    /// Bytes per second: what the governor lets background work have, the disk's at most; what was
+    /// required; and what was granted to work that may wait.
+    pub budget: Vec<f64>,
+    /// See above.
+    pub required: Vec<f64>,
+    /// See above.
+    pub spare: Vec<f64>,
+    /// Bytes of all indexes at the end.
+    pub index_bytes: f64,
+    /// Seconds until the index build was done.
+    pub built: Option<f64>,
+}
+
+/// An index build: bytes of the table to be read, entries to be written while it is, and then to be
+/// merged once, as its sorted runs are more than an index may have.
+struct Build {
+    read: u64,
+    merge: u64,
+    written_per_mib: u64,
+    free_at: u64,
+    /// Its next beat was granted.
+    granted: bool,
+}
+
+impl Build {
+    /// Its next beat: (I/Os, bytes read, bytes written).
+    fn next(&self) -> (u64, u64, u64) {
+        match self.read.min(BEAT) {
+            0 => (2, self.merge.min(BEAT), self.merge.min(BEAT)),
+            part => (2, part, part * self.written_per_mib / BEAT),
+        }
+    }
+
+    /// It was done; true if it was the last one.
+    fn did(&mut self) -> bool {
+        let part = self.next().1;
+        match self.read {
+            0 => self.merge -= part,
+            _ => self.read -= part,
+        }
+        self.granted = false;
+        self.read == 0 && self.merge == 0
+    }
 }
 
 struct Run {
@@ -67,6 +116,10 @@ struct Job {
     left: u64,
     unpaid: u64,
     required: bool,
+    /// A thread has a beat of it until then.
+    busy_until: u64,
+    /// Its next beat was granted.
+    granted: bool,
 }
 
 /// A disk with one queue.
@@ -95,6 +148,9 @@ struct World<'a> {
     row: RowBytes,
     disk: Disk,
     governor: PriorityGovernor,
+    journal: Arc<Journal>,
+    /// Bytes granted since the last interval: required, and other.
+    granted: [u64; 2],
     indexes: Vec<Vec<Run>>,
     jobs: Vec<Job>,
     next_run: u64,
@@ -109,8 +165,10 @@ struct World<'a> {
     merge_bytes_per_sec: u64,
     /// Memory bytes that the pace has let in and that have not come.
     paced: u64,
-    /// When the cleaner, the flush and the merge thread are free again.
-    free: [u64; 3],
+    /// When the cleaner, the flush and the merge threads are free again.
+    free: [u64; 2],
+    mergers: Vec<u64>,
+    build: Option<Build>,
     out: Figures,
 }
 
@@ -206,11 +264,11 @@ impl World<'_> {
         while self.free[0] < end && self.pages >= BEAT {
             self.pages -= BEAT;
             let at = self.free[0].max(now);
-            self.free[0] = at + self.beat(at, (Class::Checkpoint, true), (2, 0, BEAT));
+            self.free[0] = at + self.beat(at, Class::Checkpoint, (2, 0, BEAT));
         }
         while self.free[1] < end && !self.sealed.is_empty() {
             let (at, part) = (self.free[1].max(now), self.sealed[0].min(BEAT));
-            self.free[1] = at + self.beat(at, (Class::MemtableFlush, true), (1, 0, part));
+            self.free[1] = at + self.beat(at, Class::MemtableFlush, (1, 0, part));
             self.sealed[0] -= part;
             if self.sealed[0] == 0 {
                 self.sealed.remove(0);
@@ -222,23 +280,57 @@ impl World<'_> {
                 self.begin(may_rest);
             }
         }
-        while self.free[2] < end {
-            if may_rest {
-                self.begin(true);
-            }
-            if !self.merge(self.free[2].max(now)) {
-                break;
+        for thread in 0..self.mergers.len() {
+            while self.mergers[thread] < end {
+                if may_rest {
+                    self.begin(true);
+                }
+                if !self.merge(thread, self.mergers[thread].max(now)) {
+                    break;
+                }
             }
         }
+        while self.build_beat(now, end) {}
     }
 
-    /// Asks the governor, then the disk: (I/Os, bytes read, bytes written). How long it takes.
-    fn beat(&mut self, now: u64, (class, required): (Class, bool), io: (u64, u64, u64)) -> u64 {
-        let (ios, read, written) = io;
-        let pause = self.governor.grant(class, read + written, required, now);
-        let ns = self.disk.serve(now + pause, ios, read, written);
+    /// A beat of the index build; false: it has none before `end`.
+    fn build_beat(&mut self, now: u64, end: u64) -> bool {
+        let Some(build) = self.build.as_mut().filter(|build| build.free_at < end) else {
+            return false;
+        };
+        let (at, io) = (build.free_at.max(now), build.next());
+        if !std::mem::replace(&mut build.granted, true) {
+            let pause = self.ask(at, Class::Ddl, false, io.1 + io.2);
+            self.build.iter_mut().for_each(|build| build.free_at = at + pause);
+            return true;
+        }
+        let is_last = build.did();
+        let ended = at + self.go(at, Class::Ddl, io);
+        self.build.iter_mut().for_each(|build| build.free_at = ended);
+        if is_last {
+            self.build = None;
+            self.out.built = Some(ended as f64 / SECOND as f64);
+        }
+        true
+    }
+
+    /// Asks the governor; nanoseconds to wait before the beat goes to the disk.
+    fn ask(&mut self, now: u64, class: Class, required: bool, bytes: u64) -> u64 {
+        self.granted[usize::from(!required)] += bytes;
+        self.governor.grant(class, bytes, required, now)
+    }
+
+    /// A beat that was granted: (I/Os, bytes read, bytes written). How long it takes.
+    fn go(&mut self, now: u64, class: Class, (ios, read, written): (u64, u64, u64)) -> u64 {
+        let ns = self.disk.serve(now, ios, read, written);
         self.governor.report(class, ios, read + written, ns);
-        pause + ns
+        ns
+    }
+
+    /// Required work is granted at once.
+    fn beat(&mut self, now: u64, class: Class, io: (u64, u64, u64)) -> u64 {
+        self.ask(now, class, true, io.1 + io.2);
+        self.go(now, class, io)
     }
 
     fn begin(&mut self, may_rest: bool) {
@@ -260,22 +352,46 @@ impl World<'_> {
                     left: bytes,
                     unpaid: pays_bytes(inputs.len(), self.setup.generation_bytes),
                     required: required != 0,
+                    busy_until: 0,
+                    granted: false,
                 });
             }
         }
     }
 
-    /// A beat of the merge whose turn it is; false if there is none.
-    fn merge(&mut self, now: u64) -> bool {
-        let turn = |job: &Job| Turn { required: job.required, left: job.left, gain: 0 };
-        let jobs = self.jobs.iter().map(turn);
+    /// A beat of the merge whose turn it is, in this thread; false if there is none for it.
+    fn merge(&mut self, thread: usize, now: u64) -> bool {
+        let helps = thread > 0;
+        if helps && self.most_runs() < RUNS_HELP {
+            return false;
+        }
+        let free: Vec<usize> = (0..self.jobs.len())
+            .filter(|at| self.jobs[*at].busy_until <= now && (!helps || self.jobs[*at].required))
+            .collect();
+        let turn = |at: &usize| {
+            let job = &self.jobs[*at];
+            Turn { required: job.required, left: job.left, gain: 0 }
+        };
         // What nobody waits for has no seat while there is ingest: then none is begun either.
-        let Some(at) = next_merge(jobs, false) else { return false };
+        let Some(at) = next_merge(free.iter().map(turn), false).map(|i| free[i]) else {
+            return false;
+        };
         let (required, part) = (self.jobs[at].required, self.jobs[at].left.min(BEAT));
-        let took = self.beat(now, (Class::Merge, required), (2, part, part));
-        self.free[2] = now + took;
+        if !std::mem::replace(&mut self.jobs[at].granted, true) {
+            let pause = self.ask(now, Class::Merge, required, 2 * part);
+            if pause > 0 {
+                self.mergers[thread] = now + pause;
+                return true;
+            }
+        }
+        self.jobs[at].granted = false;
+        let took = self.go(now, Class::Merge, (2, part, part)) + self.computes(part);
+        self.mergers[thread] = now + took;
+        self.jobs[at].busy_until = now + took;
         if required {
-            self.measure(part, took);
+            // Several threads move as many times the bytes in that time.
+            let threads = self.mergers.iter().filter(|free_at| **free_at > now).count() as u64;
+            self.measure(part, took / threads.max(1));
         }
         self.pay(at, part);
         self.jobs[at].left -= part;
@@ -283,6 +399,11 @@ impl World<'_> {
             self.end(at);
         }
         true
+    }
+
+    /// Nanoseconds of a processor for a beat of a merge.
+    fn computes(&self, bytes: u64) -> u64 {
+        (bytes * SECOND).checked_div(self.setup.merged_bytes_per_core).unwrap_or(0)
     }
 
     fn pay(&mut self, at: usize, done: u64) {
@@ -323,6 +444,18 @@ fn tiers(bottom: u64, least: u64) -> Vec<u64> {
     tiers
 }
 
+/// One more index on all rows that there are.
+fn build(setup: &Setup, row: &RowBytes) -> Build {
+    let rows = setup.data_bytes as f64 / row.stored();
+    Build {
+        read: (rows * row.row) as u64,
+        merge: (rows * row.entry_disk) as u64,
+        written_per_mib: (BEAT as f64 * row.entry_disk / row.row) as u64,
+        free_at: 0,
+        granted: false,
+    }
+}
+
 fn world(setup: &Setup) -> World<'_> {
     let row = RowBytes::TYPICAL;
     let bottom = (setup.data_bytes as f64 / row.stored() * row.entry_disk) as u64;
@@ -341,11 +474,15 @@ fn world(setup: &Setup) -> World<'_> {
         moved: 0,
         written: 0,
     };
+    let journal = Arc::new(Journal::default());
+    journal.keep(true);
     World {
         setup,
         row,
         disk,
-        governor: PriorityGovernor::default(),
+        governor: PriorityGovernor::new(journal.clone()),
+        journal,
+        granted: [0; 2],
         indexes,
         jobs: Vec::new(),
         next_run,
@@ -356,8 +493,34 @@ fn world(setup: &Setup) -> World<'_> {
         merged: (0, 0),
         merge_bytes_per_sec: 0,
         paced: 0,
-        free: [0; 3],
+        free: [0; 2],
+        mergers: vec![0; setup.merge_threads()],
+        build: setup.builds.then(|| build(setup, &row)),
         out: Figures::default(),
+    }
+}
+
+impl World<'_> {
+    /// Ends an interval of so many seconds: what the governor decided, and what was moved.
+    fn sample(&mut self, sec: f64, rows: u64, moved: u64) {
+        let debt = self.jobs.iter().map(|job| 2 * job.left).sum::<u64>() as f64;
+        let most = self.most_runs() as f64;
+        let rate = self.setup.disk_bytes_per_sec;
+        let budgets = self.journal.take();
+        let budgets = budgets.iter().filter_map(|d| d.outputs.first()).map(|b| (*b).min(rate));
+        let (sum, count) = budgets.fold((0.0, 0.0), |(sum, n), b| (sum + b as f64, n + 1.0));
+        let [required, spare] = std::mem::take(&mut self.granted);
+        let out = &mut self.out;
+        out.rows.push(rows as f64 / sec);
+        out.debt.push(debt);
+        out.runs.push(most);
+        // Who does nothing asks for nothing: there is no decision then.
+        out.budget.push(if count > 0.0 { sum / count } else { rate as f64 });
+        out.required.push(required as f64 / sec);
+        out.spare.push(spare as f64 / sec);
+        out.moved.push(moved as f64 / sec);
+        let bytes = self.indexes.iter().flatten().map(|run| run.bytes);
+        out.index_bytes = bytes.sum::<u64>() as f64;
     }
 }
 
@@ -386,18 +549,13 @@ pub(super) fn run(setup: &Setup) -> Figures {
         world.background(now, !is_loaded);
         if (step + 1) % interval == 0 {
             let sec = (interval * STEP_NS) as f64 / SECOND as f64;
-            let debt = world.jobs.iter().map(|job| 2 * job.left).sum::<u64>() as f64;
-            let most = world.most_runs() as f64;
+            world.sample(sec, std::mem::take(&mut rows_now), world.disk.moved - moved);
+            moved = world.disk.moved;
             let out = &mut world.out;
-            out.rows.push(std::mem::take(&mut rows_now) as f64 / sec);
-            out.debt.push(debt);
-            out.runs.push(most);
             for (all, rows) in out.waits.iter_mut().zip(&mut short) {
                 all.push(std::mem::take(rows) as f64 / asked.max(1) as f64);
             }
             asked = 0;
-            out.moved.push((world.disk.moved - moved) as f64 / sec);
-            moved = world.disk.moved;
         }
     }
     world.out
