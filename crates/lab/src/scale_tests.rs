@@ -5,15 +5,14 @@ use crate::scale::{
 };
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Metric,
-    Options, Range, RecoveryReport, Row, TableSpec, Value, ValueRef,
+    Options, Range, Row, TableSpec, Value, ValueRef,
 };
-use evenkeel_io::sim::{CrashPolicy, SimOptions};
-use evenkeel_io::{Rng, SimDisk, SimEnv};
+use evenkeel_io::Rng;
 use evenkeel_runs::{FREES_NOTHING, RUNS_TRIGGER, decide_merge};
 
 /// Flushes of one unit each into an index, merges done at once: how often each byte was written
-/// while the index grew from `from` to `to` units, the most runs, and the largest merge as a part of
-/// the index then.
+/// while the index grew from `from` to `to` units, the most runs, and the largest merge as a part
+/// of the index then.
 fn policy(from: u64, to: u64) -> (f64, usize, f64) {
     let (mut sizes, mut written, mut most) = (vec![from * 1000], 0u64, 0);
     let mut largest = 0f64;
@@ -47,7 +46,8 @@ fn passes_and_runs_are_what_the_policy_gives() {
         let formula = runs(ratio as f64 * 1.5);
         assert!(most as f64 <= formula + 1.0, "{ratio}: {most} runs, formula {formula}");
         assert!(most < RUNS_TRIGGER, "{ratio}: {most} runs");
-        // What a merge reads and writes, of an index of one byte, over growths to four times the size.
+        // What a merge reads and writes, of an index of one byte, over growths to four times the
+        // size.
         let owed = 2.0 * policy(ratio, ratio * 4).2;
         println!("{ratio}: {owed} owed");
         assert!(owed <= debt(1.0) && owed > 0.6 * debt(1.0), "{ratio}: {owed} owed");
@@ -98,82 +98,6 @@ fn a_row_weighs_what_the_engine_writes_for_it() {
     let stats = db.table_stats().expect("stats");
     for index in &stats[0].indexes {
         assert!(index.runs as f64 <= runs(flushes) + 2.0, "{}: {} runs", index.name, index.runs);
-    }
-}
-
-/// A database whose process is gone after so many changes of rows all over a table of `rows`, since
-/// a checkpoint, opened again on a disk of so many bytes per second: what recovery says, the pages
-/// that were changed, and bytes of log.
-fn reopened(rows: i64, changes: i64, bytes_per_sec: u64) -> (RecoveryReport, u64, u64) {
-    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
-    // Nothing but the table and the checkpoint asked for is written.
-    let options = || Options { memory_size: 64 << 20, log_size: 256 << 20, ..Options::new() };
-    let open = |sim: &SimEnv| Database::open_with("db", options().env(sim.env())).expect("opens");
-    let db = open(&sim);
-    let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
-    let spec = spec.column(ColumnSpec::new("d", ColumnType::Text { max: 200 }));
-    db.create_table("t", &spec.primary_key(&["id"])).expect("table");
-    let row = |id| vec![Value::Int(id), Value::Text("x".repeat(92))];
-    db.load_table("t", (0..rows).map(row)).expect("loads");
-    db.checkpoint().expect("checkpoint");
-    let pages = db.table_stats().expect("stats")[0].leaf_pages;
-    let before = db.stats();
-    for batch in 0..changes / 50 {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-        let mut table = txn.table("t").expect("there");
-        let text = format!("{batch:092}");
-        for change in batch * 50..batch * 50 + 50 {
-            // One row of each page before the second of any.
-            let id = change * 37 % rows;
-            let set = [(1, ValueRef::Text(&text))];
-            assert!(table.update(&[ValueRef::Int(id)], &set).expect("updates"));
-        }
-        drop(table);
-        txn.commit().expect("commits");
-    }
-    let after = db.stats();
-    assert_eq!(after.get(Metric::FlushDone), before.get(Metric::FlushDone), "no page is written");
-    let log = after.get(Metric::WalBytes) - before.get(Metric::WalBytes);
-    sim.disk().crash_now();
-    std::mem::forget(db);
-    sim.stop();
-    let sim = SimEnv::on(sim.disk().crash(CrashPolicy::KeepAll, 2), SimOptions::quiet(2));
-    sim.set_device(bytes_per_sec);
-    let db = open(&sim);
-    let report = db.recovery();
-    sim.set_device(0);
-    drop(db);
-    sim.stop();
-    (report, pages, log)
-}
-
-/// The formula against reopenings of a table of a thousand pages, after several sizes of log. In
-/// virtual time a processor costs nothing: the log comes as fast as the disk gives it.
-#[test]
-fn a_restart_takes_what_the_log_and_the_pages_take() {
-    const DISK: u64 = 2_000_000;
-    let (rows, mut seen) = (40_000i64, Vec::new());
-    for changes in [200, 2_000, 20_000, 40_000] {
-        let (report, pages, log) = reopened(rows, changes, DISK);
-        println!("{changes} changes of {pages} pages, {log} bytes of log: {report:?}");
-        assert!(report.log_bytes.abs_diff(log) < log / 20 + 65_536, "{log}: {report:?}");
-        assert!(report.rows.abs_diff(changes as u64) <= 16, "{report:?}");
-        // Each page that was changed, once, and a few of the catalog and above them.
-        let changed = pages.min(changes as u64) as f64;
-        let read = report.page_reads as f64;
-        assert!(read >= changed && read < 1.05 * changed + 32.0, "{read} of {changed} pages");
-        let formula = restart_sec(log as f64, DISK as f64, changed, DISK as f64 / 4096.0);
-        let took = report.ns as f64 / 1e9;
-        println!("{took} s, by the formula {formula} s");
-        seen.push((took, formula, report.records as f64));
-    }
-    assert!((seen[3].2 / seen[2].2 - 2.0).abs() < 0.1, "twice the log: {seen:?}");
-    // What is read whatever happened (the doublewrite area, ends of the log) is in no formula.
-    let (fixed, _, _) = seen[0];
-    assert!(fixed < 3.0, "{seen:?}");
-    for (took, formula, _) in &seen[1..] {
-        let (took, formula) = (took - fixed, formula - seen[0].1);
-        assert!((took / formula - 1.0).abs() < 0.1, "{took} s, by the formula {formula}: {seen:?}");
     }
 }
 

@@ -78,17 +78,6 @@ fn twice_the_frames_are_twice_the_reserve_and_no_more_work() {
     assert!((two.waits as f64 / one.waits as f64 - 1.0).abs() < 0.3, "{one:?} {two:?}");
 }
 
-/// One that has no frames left does not sleep, and finds nothing: it spins.
-#[test]
-fn a_manager_that_can_free_nothing_spins() {
-    // A frame for each thread, and a disk that takes more than a second for as many pages.
-    let slow = Setup { disk_pages_per_sec: 100, frames: 128, seconds: 2, ..Setup::new(8, 4) };
-    let (timers, events) = (timers(&slow), events(&slow));
-    assert!(timers.idle_runs > 1_000 && timers.idle_runs > 100 * events.idle_runs, "{timers:?}");
-    assert_eq!(events.manager_slept_ns, 0);
-    assert!(timers.vain_ns > 100 * events.vain_ns, "{timers:?} {events:?}");
-}
-
 #[test]
 fn threads_sleep_beside_timers_and_not_beside_events() {
     let setup = Setup::new(8, 4);

@@ -84,8 +84,8 @@ fn too_much_is_slowed_and_runs_keep_to_the_limit() {
     assert!(figures.waits.iter().flatten().any(|share| *share > 0.1));
 }
 
-/// D2, G2: an index build takes what is left of the disk beside ingest, which hardly notices, and the
-/// governor cuts it where the disk is slower than it was.
+/// D2, G2: an index build takes what is left of the disk beside ingest, which hardly notices, and
+/// the governor cuts it where the disk is slower than it was.
 #[test]
 fn an_index_build_has_what_ingest_leaves() {
     let (setup, beside) = figures(BUILD);
@@ -101,7 +101,7 @@ fn an_index_build_has_what_ingest_leaves() {
     let bytes = setup.data_bytes as f64 / row.stored() * (row.row + 3.0 * row.entry_disk);
     assert!(built > bytes / rate && built < setup.seconds as f64 / 2.0, "{built} s");
     // The decisions differ from "as much as it likes", and what is granted follows them.
-    assert!(beside.budget.iter().any(|budget| *budget < 0.9 * rate), "{:?}", beside.budget);
+    assert!(beside.budget.iter().any(|budget| *budget < 0.95 * rate), "{:?}", beside.budget);
     assert!(beside.spare[..4].iter().all(|spare| *spare > rate / 16.0), "{:?}", beside.spare);
     let interval = setup.seconds as f64 / setup.points as f64;
     let over = (built / interval) as usize + 1;
@@ -109,8 +109,8 @@ fn an_index_build_has_what_ingest_leaves() {
     assert!(beside.longest < 0.2, "a queue of {} s", beside.longest);
 }
 
-/// Where a merge thread computes more slowly than the disk writes, ingest has what the threads of the
-/// machine can merge; those that help are in no merge that another one has.
+/// Where a merge thread computes more slowly than the disk writes, ingest has what the threads of
+/// the machine can merge; those that help are in no merge that another one has.
 #[test]
 fn more_cores_merge_more() {
     let name = "10 TB, fast disk, 2 cores";
