@@ -96,10 +96,14 @@ impl Session {
 
     /// The definition now: fixed while the transaction uses the table, columns apart.
     fn key(&self, target: &Target) -> Key {
-        match self.world.db.definition(&target.name) {
-            Ok(def) => key_of(&def, target.id),
-            Err(_) => key_of(&target.def, target.id),
-        }
+        let db = &self.world.db;
+        // Renamed away meanwhile, and perhaps truncated before: the table has another tree then.
+        let renamed = || {
+            let all = db.tables().into_iter().filter_map(|name| db.definition(&name).ok());
+            all.into_iter().find(|def| def.id == target.def.id)
+        };
+        let now = db.definition(&target.name).ok().or_else(renamed);
+        key_of(now.as_deref().unwrap_or(&target.def), target.id)
     }
 
     /// True if columns have come or gone since the statement began: which value went where is not

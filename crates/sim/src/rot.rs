@@ -3,6 +3,8 @@
 //! as well, since its last blocks cannot be told from the end; but not one that lacks a commit from
 //! before the first damaged block.
 //!
+//! Damage while the engine runs is done by the disk (`run`), and what it leaves is checked here.
+//!
 //! What a lost write leaves is taken where the engine can know of it: in files written once.
 
 use crate::events::Events;
@@ -26,6 +28,13 @@ pub struct Damage {
     refused: &'static str,
     /// In a log segment: the first position that is hit, if any block of the log is.
     log_from: Option<Lsn>,
+}
+
+impl Damage {
+    /// What the disk did to files at this path while they were written or read.
+    pub fn met(path: &str, refused: &'static str) -> Damage {
+        Damage { path: path.to_string(), refused, log_from: None }
+    }
 }
 
 /// Damages one file by chance.

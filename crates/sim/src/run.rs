@@ -83,6 +83,38 @@ enum End {
     CrashAt(u64),
 }
 
+/// One life in this many is lived a second time on a disk that damages files.
+const DAMAGED_ONE_IN: u64 = 24;
+
+/// What a disk does to files without saying so.
+#[derive(Clone, Copy, Debug)]
+struct Damaging {
+    kind: FaultKind,
+    path: &'static str,
+    /// The event if it is found.
+    found: &'static str,
+    /// At one of this many calls.
+    within: u64,
+}
+
+impl Damaging {
+    /// Lost and misdirected writes only where the engine can know of what is not there: in files
+    /// written once. A page that was not written is an older page, which is right by all that is
+    /// stored of it (E7: there is no tag map).
+    fn draw(rng: &mut Rng) -> Damaging {
+        let (pages, runs) = ("pages/", "runs/");
+        let (kind, path, found, within) = match rng.below(6) {
+            0 => (FaultKind::ReadFlip, pages, "rot met by a reader found", 200),
+            1 => (FaultKind::ReadFlip, runs, "rot met by a reader found", 40),
+            2 => (FaultKind::WriteFlip, pages, "flipped bit of a write found", 40),
+            3 => (FaultKind::WriteFlip, runs, "flipped bit of a write found", 10),
+            4 => (FaultKind::MisdirectedWrite, runs, "misdirected write found", 10),
+            _ => (FaultKind::LostWrite, runs, "lost write found", 10),
+        };
+        Damaging { kind, path, found, within }
+    }
+}
+
 struct Run<'e> {
     rng: Rng,
     shape: Shape,
@@ -94,6 +126,10 @@ struct Run<'e> {
     outcome: Outcome,
     /// Kept until its machine has ended: the last handle closes it.
     opened: Arc<Mutex<Option<Database>>>,
+    /// What the disk does to the files in this life.
+    damage: Option<Damaging>,
+    /// Faults of the last life that struck.
+    struck: u64,
 }
 
 fn draw_shape(rng: &mut Rng, config: &Config) -> Shape {
@@ -159,6 +195,8 @@ pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
         rng,
         outcome: Outcome::default(),
         opened: Arc::default(),
+        damage: None,
+        struck: 0,
     };
     run.outcome.sessions = shape.sessions as u64;
     while run.outcome.opens < config.opens || run.outcome.ops < config.ops {
@@ -169,6 +207,10 @@ pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
         run.outcome.opens += 1;
         if run.outcome.opens > OPENS_MAX {
             run.outcome.failure = Some("too few operations in too many lives".to_string());
+            break;
+        }
+        if let Err(why) = run.maybe_damaged() {
+            run.outcome.failure = Some(format!("damage after open {}: {why}", run.outcome.opens));
             break;
         }
     }
@@ -246,18 +288,56 @@ impl Run<'_> {
         self.survive(&sim, done == Ok(true));
         let db = self.opened.lock().take();
         drop_world((world, db));
-        done?;
+        done.map(|_| ())
+    }
+
+    /// After some lives: damage to a copy of the files, at rest or while one more life writes them.
+    fn maybe_damaged(&mut self) -> Result<(), String> {
         if self.config.faults && self.rng.one_in(4) {
             self.rot().map_err(|why| format!("rot: {why}"))?;
         }
+        if self.config.faults && self.rng.one_in(DAMAGED_ONE_IN) {
+            self.damaged_life()?;
+        }
+        Ok(())
+    }
+
+    /// A life on a disk that changes what it stores, which is then thrown away: the engine refuses
+    /// what it cannot read, or is right, in this life and the next.
+    fn damaged_life(&mut self) -> Result<(), String> {
+        let disk = self.disk.crash(CrashPolicy::KeepAll, 0);
+        let (model, ops) = (self.model.lock().clone(), self.outcome.ops);
+        let damage = Damaging::draw(&mut self.rng);
+        self.damage = Some(damage);
+        let done = self.one_open();
+        self.damage = None;
+        let what = |why: String| format!("{:?} on {}: {why}", damage.kind, damage.path);
+        done.map_err(what)?;
+        if self.struck > 0 {
+            let damaged = crate::rot::Damage::met(damage.path, damage.found);
+            self.reopen_damaged(&self.disk.clone(), damaged).map_err(what)?;
+        }
+        (self.disk, self.outcome.ops) = (disk, ops);
+        *self.model.lock() = model;
         Ok(())
     }
 
     /// Damages a copy of the survivor's files and opens that.
     fn rot(&mut self) -> Result<(), String> {
         let copy = self.disk.crash(CrashPolicy::KeepAll, 0);
-        let Some(damaged) = crate::rot::damage(&copy, &mut self.rng) else { return Ok(()) };
-        let sim = SimEnv::on(copy, SimOptions::new(self.rng.next_u64()));
+        match crate::rot::damage(&copy, &mut self.rng) {
+            Some(damaged) => self.reopen_damaged(&copy, damaged),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens a damaged disk.
+    fn reopen_damaged(
+        &mut self,
+        disk: &SimDisk,
+        damaged: crate::rot::Damage,
+    ) -> Result<(), String> {
+        let sim = SimEnv::on(disk.clone(), SimOptions::new(self.rng.next_u64()));
         let options = self.options(&sim);
         let (model, events, on) = (self.model.clone(), self.events.clone(), sim.clone());
         let done = self.thread(&sim, "open", move || {
@@ -297,6 +377,7 @@ impl Run<'_> {
 
     /// Ends the machine and keeps what survives.
     fn survive(&mut self, sim: &SimEnv, closed: bool) {
+        self.struck = sim.disk().faults_struck();
         sim.disk().clear_faults();
         sim.disk().set_capacity(None);
         sim.disk().crash_now();
@@ -322,7 +403,7 @@ impl Run<'_> {
             false => "creation cut by crash",
         };
         let (on, shape) = (sim.clone(), self.shape);
-        let faulty = self.config.faults && self.rng.one_in(12);
+        let faulty = self.config.faults && self.damage.is_none() && self.rng.one_in(12);
         if faulty {
             let kinds = [FaultKind::ReadError, FaultKind::WriteError, FaultKind::SyncError];
             let kind = kinds[self.rng.below(3) as usize];
@@ -380,6 +461,7 @@ impl Run<'_> {
             faulty: AtomicBool::new(sim.disk().faults_struck() > 0),
             syncs_fail: AtomicBool::new(false),
             may_be_full: AtomicBool::new(false),
+            damage: self.damage.map(|damage| damage.found),
             ops: AtomicU64::new(0),
             unsure: Mutex::default(),
             counter: AtomicU64::new(self.counter),
@@ -398,6 +480,12 @@ impl Run<'_> {
             return;
         }
         let rng = &mut self.rng;
+        if let Some(damage) = self.damage {
+            // Soon enough to come at all.
+            let nth = When::Nth(1 + rng.below(damage.within));
+            sim.disk().inject(Fault::on(damage.path, damage.kind, nth));
+            return;
+        }
         let nth = When::Nth(1 + rng.below(400));
         let kind = match rng.below(24) {
             0 => FaultKind::WriteError,
@@ -477,6 +565,7 @@ impl Run<'_> {
                 }
                 Ok(Ok(())) => {}
                 _ if world.sim.is_crashed() => {}
+                Ok(Err(Trouble::Error(error))) | Err(error) if world.is_damage(&error) => {}
                 Ok(Err(Trouble::Differs(what))) => panic!("at the end: {what}"),
                 Ok(Err(Trouble::Error(error))) | Err(error) => panic!("at the end: {error}"),
             }
@@ -486,12 +575,14 @@ impl Run<'_> {
     fn close(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<bool, String> {
         let (db, at) = (world.db.clone(), sim.clone());
         let faulty = world.faulty.load(Ordering::SeqCst);
+        let on = world.clone();
         let closed = Arc::new(AtomicBool::new(false));
         let done = closed.clone();
         self.thread(sim, "close", move || match db.close() {
             Ok(()) => done.store(true, Ordering::SeqCst),
             Err(_) if at.is_crashed() => {}
             Err(_) if faulty => {}
+            Err(error) if on.is_damage(&error) => {}
             Err(error) => panic!("close: {error}"),
         })?;
         let closed = closed.load(Ordering::SeqCst);

@@ -105,6 +105,8 @@ pub struct World {
     pub syncs_fail: AtomicBool,
     /// Space is short at times.
     pub may_be_full: AtomicBool,
+    /// The disk damages files in this life: the event if that is found.
+    pub damage: Option<&'static str>,
     /// Names savepoints, XIDs and columns.
     pub counter: AtomicU64,
     /// Operations begun.
@@ -174,6 +176,16 @@ impl World {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// True if the error says that files are damaged, and they are; counts it.
+    pub fn is_damage(&self, error: &Error) -> bool {
+        let struck = self.sim.disk().faults_struck() > 0;
+        let Some(found) = self.damage.filter(|_| struck && error.kind() == Kind::Corrupt) else {
+            return false;
+        };
+        self.events.hit(found);
+        true
+    }
+
     /// Judges an error that an operation may get from others' doing.
     ///
     /// # Panics
@@ -185,6 +197,7 @@ impl World {
         let events = &self.events;
         let code = error.code().name();
         match error.kind() {
+            Kind::Corrupt if self.is_damage(error) => Verdict::Ended,
             Kind::Deadlock => {
                 events.hit("deadlock found");
                 Verdict::Ended
