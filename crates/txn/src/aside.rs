@@ -5,7 +5,7 @@ use crate::txns::Txns;
 use crate::undo::Body;
 use crate::undo_files::SavedAt;
 use evenkeel_base::{Result, TxnId, UndoNo};
-use evenkeel_format::undo::FRAME_HEADER_LEN;
+use evenkeel_format::undo::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX};
 use evenkeel_format::{Reader, put_varint};
 use std::sync::Arc;
 
@@ -53,9 +53,37 @@ impl Txns {
     /// `BadEncoding`, of the environment.
     pub fn restore_aside(&self, r: &mut Reader<'_>) -> Result<Aside> {
         let (number, offset, len) = (r.varint()?, r.varint()?, r.varint32()?);
-        if (len as usize) < FRAME_HEADER_LEN || offset.checked_add(u64::from(len)).is_none() {
+        let lens = FRAME_HEADER_LEN..=FRAME_HEADER_LEN + FRAME_PAYLOAD_MAX;
+        if !lens.contains(&(len as usize)) || offset.checked_add(u64::from(len)).is_none() {
             return Err(r.bad("a list of no place"));
         }
         Ok(Aside(SavedAt { segment: self.files.open(number)?, offset, len }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TxnOptions;
+    use evenkeel_base::Code;
+    use evenkeel_io::{MemEnv, Runtime};
+
+    /// What a checkpoint names is believed only within the limits of a frame: nothing is allocated
+    /// for a length that no list has.
+    #[test]
+    fn places_of_no_list_are_refused() {
+        let txns = Txns::create(Runtime::new(Arc::new(MemEnv::new())), TxnOptions::default());
+        let place = |offset: u64, len: usize| {
+            let mut out = Vec::new();
+            [1, offset, len as u64].iter().for_each(|n| put_varint(&mut out, *n));
+            let at = txns.restore_aside(&mut Reader::new(&out, "a list"));
+            at.map(|at| at.0.len as usize).map_err(|e| e.code())
+        };
+        let most = FRAME_HEADER_LEN + FRAME_PAYLOAD_MAX;
+        for len in [0, FRAME_HEADER_LEN - 1, most + 1, u32::MAX as usize] {
+            assert_eq!(place(0, len), Err(Code::BadEncoding), "{len}");
+        }
+        assert_eq!(place(u64::MAX, FRAME_HEADER_LEN), Err(Code::BadEncoding));
+        assert_eq!(place(0, most), Ok(most));
     }
 }
