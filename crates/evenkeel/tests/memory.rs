@@ -206,7 +206,16 @@ fn memory_goes_to_who_reads_and_back_to_who_writes() {
         };
         while look_up_all(&db, false).0 > 0 && goes_on() {}
         assert!(gauge(Metric::MemoryFrames) > frames * 3 / 2, "frames were lent memory");
-        assert!(gauge(Metric::MemoryBlocks) < blocks / 2, "by run blocks");
+        // By run blocks or by idle memtables: who gives is the law's business (`balance_tests.rs`),
+        // and depends on what merges of the load still read. Nobody has what nobody gave.
+        let sum = || {
+            gauge(Metric::MemoryFrames)
+                + gauge(Metric::MemoryBlocks)
+                + 2 * gauge(Metric::MemoryGeneration)
+        };
+        while sum() != frames + blocks + 2 * generation && goes_on() {
+            std::thread::yield_now();
+        }
 
         while look_up_all(&db, true).1 > 0 && goes_on() {}
 
