@@ -6,6 +6,9 @@
 //! redo position <= min(oldest dirty page, low LSN of the oldest unflushed generation)
 //!               <= log end when the checkpoint began <= LSN of its record < durable
 //! ```
+//!
+//! Generations need more of the log than pages do, as a rule: where page redo begins is named too,
+//! so that recovery reads no page for changes that it has (`Superblock::page_redo`).
 
 use crate::superfile::SuperFile;
 use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, metrics::Metric};
@@ -37,6 +40,14 @@ pub(crate) fn listed_chains(capacity: u64) -> usize {
     (capacity / 8192).min(8192) as usize
 }
 
+/// A checkpoint that was recorded, for the superblock.
+pub(crate) struct Recorded {
+    pub redo: Lsn,
+    pub page_redo: Lsn,
+    /// LSN of the record.
+    pub checkpoint: Lsn,
+}
+
 /// Writes checkpoint records.
 pub(crate) struct Recorder {
     pub rt: Arc<Runtime>,
@@ -50,13 +61,13 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Writes a checkpoint into the log; the redo position and the LSN of the record, durable.
+    /// Writes a checkpoint into the log, durable.
     ///
     /// # Errors
     /// `Full` if there is no room even for system records, those of the log.
-    pub(crate) fn record(&self) -> Result<(Lsn, Lsn)> {
+    pub(crate) fn record(&self) -> Result<Recorded> {
         // The log end comes first: whatever is dirtied or activated later starts at or after it.
-        let redo = self.redo_now();
+        let (redo, page_redo) = self.redo_now();
         self.txns.checkpoint_undo(redo)?;
         let saved = self.chains.save_beyond(self.listed_chains, &self.txns)?;
         self.rt.metrics.add(Metric::ChainsSaved, saved);
@@ -70,20 +81,19 @@ impl Recorder {
         sections.retain(|(id, bytes)| *id != SECTION_CHAIN_LISTS || !bytes.is_empty());
         let (first, last) = self.append(&encode_sections(&sections))?;
         self.log.wait_durable(last)?;
-        Ok((redo.min(first), first))
+        Ok(Recorded { redo: redo.min(first), page_redo: page_redo.min(first), checkpoint: first })
     }
 
-    /// The lowest log position that pages and generations still need. It never goes back, though a
-    /// page may enter late with a log end that was read before the last checkpoint: its record is
-    /// appended after that, so it lies behind what that checkpoint found, and the log below may be
-    /// recycled by now.
-    fn redo_now(&self) -> Lsn {
-        let mut redo = self.log.end();
-        let needed = [self.pages.oldest_dirty_lsn(), self.runs.low_lsn()];
-        for lsn in needed.into_iter().flatten() {
-            redo = redo.min(lsn);
-        }
-        redo.max(self.log.checkpoint_lsn())
+    /// The lowest log position that pages or generations still need, and the lowest that pages do.
+    /// The first never goes back, though a page may enter late with a log end that was read before
+    /// the last checkpoint: its record is appended after that, so it lies behind what that
+    /// checkpoint found, and the log below may be recycled by now.
+    fn redo_now(&self) -> (Lsn, Lsn) {
+        let end = self.log.end();
+        let pages = self.pages.oldest_dirty_lsn().map_or(end, |dirty| dirty.min(end));
+        let redo = self.runs.low_lsn().map_or(pages, |low| low.min(pages));
+        let redo = redo.max(self.log.checkpoint_lsn());
+        (redo, pages.max(redo))
     }
 
     /// Appends the parts; the LSNs of the first and the last. All their space is reserved before: a
@@ -140,7 +150,7 @@ impl Checkpointer {
         self.press();
         let step = log.capacity() / 16;
         let (end, last) = (log.end(), Lsn(self.last_end.load(Ordering::Relaxed)));
-        let redo = self.recorder.redo_now();
+        let (redo, _) = self.recorder.redo_now();
         let freed = redo.0.saturating_sub(log.checkpoint_lsn().0);
         let is_needed = freed > 0 && log.needed().is_some_and(|needed| redo >= needed);
         if end.0 >= last.0 + step || (log.age() >= step && freed >= step) || is_needed {
@@ -178,10 +188,11 @@ impl Checkpointer {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Error::new(Code::DatabaseClosed));
         }
-        let (redo, checkpoint) = self.recorder.record()?;
+        let Recorded { redo, page_redo, checkpoint } = self.recorder.record()?;
         self.superfile.update(rt, |s| {
             s.checkpoint = checkpoint;
             s.redo = redo;
+            s.page_redo = page_redo;
             s.clean = clean;
         })?;
         self.is_closed.store(clean, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 
 use crate::balance::Division;
 use crate::ballast::Ballast;
-use crate::checkpoint::{Checkpointer, Recorder, listed_chains};
+use crate::checkpoint::{Checkpointer, Recorded, Recorder, listed_chains};
 use crate::lending::Lending;
 use crate::options::{MERGE_HELPERS, Options};
 use crate::recovery::{Recovery, RecoveryReport};
@@ -91,7 +91,7 @@ impl Parts {
         };
         let pages = match superblock {
             None => Pages::create(rt.clone(), pages_options)?,
-            Some(superblock) => Pages::open(rt.clone(), pages_options, superblock.redo)?,
+            Some(superblock) => Pages::open(rt.clone(), pages_options, superblock.page_redo)?,
         };
         let txn_options = TxnOptions {
             undo_bytes: shares.undo_bytes as usize,
@@ -219,7 +219,7 @@ impl Engine {
         parts.runs.finish_restore()?;
         let store = Store::create(parts.store_parts(&log), store_options(&options, &parts.shares))?;
         let recorder = parts.recorder(&log);
-        let (redo, checkpoint) = recorder.record()?;
+        let Recorded { redo, page_redo, checkpoint } = recorder.record()?;
         let superblock = Superblock {
             sequence: 1,
             database_id: rt.database(),
@@ -229,6 +229,7 @@ impl Engine {
             checkpoint,
             redo,
             catalog_root: store.catalog_root(),
+            page_redo,
         };
         let superfile = SuperFile::create(&rt, superblock)?;
         log.set_checkpoint(redo)?;

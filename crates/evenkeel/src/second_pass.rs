@@ -4,7 +4,8 @@
 //!
 //! A record is dealt to every helper that has one of its pages, and to no other; each gets its own
 //! in log order, so each page gets its changes in log order; pages of different parts do not depend
-//! on each other. Only `recovery` may call this.
+//! on each other. Records below the page redo position are dealt to nobody: pages have them. Only
+//! `recovery` may call this.
 
 use crate::recovery::Recovery;
 use evenkeel_base::sync::Mutex;
@@ -37,6 +38,8 @@ fn part_of(page: PageNo) -> usize {
 /// Records, copied from the log.
 #[derive(Default)]
 struct Stretch {
+    /// Where page redo begins.
+    page_redo: Lsn,
     bytes: Vec<u8>,
     /// LSN, kind and place in `bytes`.
     records: Vec<(Lsn, RecordKind, Range<usize>)>,
@@ -49,6 +52,9 @@ impl Stretch {
         let (start, number) = (self.bytes.len(), self.records.len() as u32);
         self.bytes.extend_from_slice(body);
         self.records.push((lsn, kind, start..self.bytes.len()));
+        if lsn < self.page_redo {
+            return Ok(());
+        }
         each_page(kind, body, |page| {
             let own = &mut self.dealt[part_of(page)];
             if own.last() != Some(&number) {
@@ -93,6 +99,7 @@ struct Queue {
 /// The stretches between the reader and the helpers.
 struct Line {
     rt: Arc<Runtime>,
+    page_redo: Lsn,
     queue: Mutex<Queue>,
     changed: Arc<Event>,
 }
@@ -137,7 +144,8 @@ impl Line {
 
     /// An empty stretch.
     fn spare(&self) -> Stretch {
-        self.queue.lock().spare.pop().unwrap_or_default()
+        let new = || Stretch { page_redo: self.page_redo, ..Stretch::default() };
+        self.queue.lock().spare.pop().unwrap_or_else(new)
     }
 
     /// The last who is done with a stretch gives its memory back.
@@ -221,12 +229,13 @@ impl Reader<'_> {
 /// Those of the log, pages, runs and transactions; `ThreadSpawn`.
 pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLives>) -> Result<u64> {
     let (rt, changed) = (of.rt.clone(), Arc::new(Event::new()));
-    let line = Arc::new(Line { rt, queue: Mutex::default(), changed });
+    let page_redo = of.superblock.page_redo;
+    let line = Arc::new(Line { rt, page_redo, queue: Mutex::default(), changed });
     let mut helpers: Vec<Box<dyn Task>> = Vec::new();
     let stretch_bytes = (of.memory_size / 64).clamp(STRETCH_BYTES.0 as u64, STRETCH_BYTES.1 as u64);
     let stretch_bytes = stretch_bytes as usize;
     let replayer = Replayer::new(of.runs, of.txns, of.chains);
-    let mut reader = Reader { line: &line, stretch: Stretch::default(), stretch_bytes, replayer };
+    let mut reader = Reader { line: &line, stretch: line.spare(), stretch_bytes, replayer };
     let mut work = || -> Result<()> {
         for part in 0..PARTS {
             let (line, pages, lives) = (line.clone(), of.pages.clone(), lives.clone());
@@ -276,13 +285,15 @@ mod tests {
         (RecordKind::Page, body)
     }
 
-    /// Each helper gets the records of its pages, those in log order, and no other.
+    /// Each helper gets the records of its pages, those in log order, and no other; nobody one that
+    /// lies below the page redo position.
     #[test]
     fn records_are_dealt_by_page() {
         let mut random = evenkeel_io::Rng::new(1);
         let mut below = |n: u64| random.below(n);
         let mut stretch = Stretch::default();
-        for round in 0..4 {
+        for round in 0..4u64 {
+            stretch.page_redo = Lsn(round * 100);
             let mut model: Vec<(Lsn, Vec<PageNo>)> = Vec::new();
             for number in 0..2000u64 {
                 let count = if below(8) == 0 { below(5) } else { 1 };
@@ -294,6 +305,7 @@ mod tests {
             for part in 0..PARTS {
                 let expected: Vec<(Lsn, RecordKind, Vec<u8>)> = model
                     .iter()
+                    .filter(|(lsn, _)| *lsn >= stretch.page_redo)
                     .filter(|(_, pages)| pages.iter().any(|page| part_of(*page) == part))
                     .map(|(lsn, pages)| (*lsn, record(pages)))
                     .map(|(lsn, (kind, body))| (lsn, kind, body))

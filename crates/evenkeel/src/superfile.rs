@@ -67,7 +67,7 @@ impl SuperFile {
         let mut next = self.get();
         change(&mut next);
         next.sequence += 1;
-        if next.redo > next.checkpoint {
+        if next.redo > next.page_redo || next.page_redo > next.checkpoint {
             return Err(Error::internal("redo position beyond the checkpoint"));
         }
         let written = write_slot(&*self.file, &next).and_then(|()| self.file.sync());

@@ -19,6 +19,7 @@
 //!  48  checkpoint LSN u64          8   first part of the newest CHECKPOINT record
 //!  56  redo LSN u64                8   replay starts here; redo <= checkpoint
 //!  64  catalog root page u64       8
+//!  72  page redo LSN u64           8   page redo starts here; redo <= page redo <= checkpoint
 //! ```
 //!
 //! CHECKPOINT record body: part varint (from 0), parts varint, bytes. The joined bytes are
@@ -72,6 +73,9 @@ pub struct Superblock {
     pub redo: Lsn,
     /// Root page of the catalog tree.
     pub catalog_root: PageNo,
+    /// Where page redo starts: the log between `redo` and this is read for memtables and
+    /// transactions alone. A slot of before there was this has zero: `redo` then.
+    pub page_redo: Lsn,
 }
 
 impl Superblock {
@@ -86,9 +90,9 @@ impl Superblock {
         out.extend_from_slice(&(if self.clean { FLAG_CLEAN } else { 0 }).to_le_bytes());
         out.extend_from_slice(&self.page_size.to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
-        for value in
-            [self.sequence, self.database_id.0, self.checkpoint.0, self.redo.0, self.catalog_root.0]
-        {
+        let (checkpoint, redo, page_redo) = (self.checkpoint.0, self.redo.0, self.page_redo.0);
+        let (database, root) = (self.database_id.0, self.catalog_root.0);
+        for value in [self.sequence, database, checkpoint, redo, root, page_redo] {
             out.extend_from_slice(&value.to_le_bytes());
         }
         out.resize(SLOT_BYTES, 0);
@@ -124,15 +128,17 @@ impl Superblock {
         let epoch = r.u32()?;
         let sequence = r.u64()?;
         let database_id = DatabaseId(r.u64()?);
+        let (checkpoint, redo) = (Lsn(r.u64()?), Lsn(r.u64()?));
         Ok(Some(Superblock {
             sequence,
             database_id,
             page_size,
             epoch,
             clean: flags & FLAG_CLEAN != 0,
-            checkpoint: Lsn(r.u64()?),
-            redo: Lsn(r.u64()?),
+            checkpoint,
+            redo,
             catalog_root: PageNo(r.u64()?),
+            page_redo: Lsn(r.u64()?).max(redo),
         }))
     }
 
@@ -205,6 +211,7 @@ mod tests {
             checkpoint: Lsn(900),
             redo: Lsn(480),
             catalog_root: PageNo(5),
+            page_redo: Lsn(700),
         }
     }
 
@@ -217,6 +224,13 @@ mod tests {
         assert_eq!(Superblock::choose(&file).expect("valid"), sample(4));
         file[40] ^= 1;
         assert_eq!(Superblock::choose(&file).expect_err("torn").code(), Code::NotADatabase);
+    }
+
+    #[test]
+    fn a_slot_without_page_redo_redoes_pages_from_the_redo_position() {
+        let older = Superblock { page_redo: Lsn::ZERO, ..sample(1) };
+        let found = Superblock::decode(&older.encode()).expect("known").expect("whole");
+        assert_eq!(found, Superblock { page_redo: Lsn(480), ..sample(1) });
     }
 
     #[test]

@@ -82,6 +82,7 @@ fn superblocks() {
         checkpoint: Lsn(0x3132_3334),
         redo: Lsn(0x4142_4344),
         catalog_root: PageNo(0x5152_5354),
+        page_redo: Lsn(0x6162_6364),
     };
     let bytes = slot.encode();
     assert_eq!(bytes.len(), 4096);
@@ -101,6 +102,7 @@ fn superblocks() {
         ("checkpoint", slot.checkpoint.0),
         ("redo", slot.redo.0),
         ("catalog root", slot.catalog_root.0),
+        ("page redo", slot.page_redo.0),
     ];
     layout("superblock.md", "superblock", &bytes, &fields);
 }
