@@ -30,6 +30,7 @@ rung 1-plugin-crash bash scripts/test-plugin-crash.sh
 rung 1-plugin-ddl-crash bash scripts/test-plugin-ddl-crash.sh
 rung 1-plugin-failures bash scripts/test-failures.sh
 rung 1-plugin-many-tables bash scripts/test-many-tables.sh
+rung 1-plugin-layout bash scripts/test-plugin-layout.sh
 rung 1-plugin-install bash scripts/test-install.sh
 rung 1-mtr bash scripts/test-mtr.sh quick
 rungs_done

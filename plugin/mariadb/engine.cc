@@ -126,11 +126,8 @@ static const char *no_files[]= {nullptr};
 
 static int evenkeel_init(void *p)
 {
-  if (const char *mismatch= layout_mismatch(current_thd))
-  {
-    sql_print_error("EVENKEEL: not loaded: %s: rebuild the plugin for this server", mismatch);
+  if (layout_refused((const handlerton *) p))
     return 1;
-  }
   transactions_init();
   ek_messages(message);
   ek_options options= {memory_size, log_size, page_size, (uint8_t) flush_at_commit,

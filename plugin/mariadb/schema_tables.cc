@@ -4,6 +4,7 @@
 #include "schema_tables.h"
 #include "alter.h"
 #include "engine.h"
+#include "layout.h"
 #include <sql_i_s.h>
 #include <sql_acl.h>
 #include <sql_show.h>
@@ -314,6 +315,9 @@ template <void (*collect)(Lines *)> static int fill(THD *thd, TABLE_LIST *tables
 
 template <void (*collect)(Lines *)> static int init(void *p, ST_FIELD_INFO *fields)
 {
+  /* The server loads them also where it has not loaded the engine. */
+  if (layout_refused(nullptr))
+    return 1;
   ST_SCHEMA_TABLE *schema= (ST_SCHEMA_TABLE *) p;
   schema->fields_info= fields;
   schema->fill_table= fill<collect>;
