@@ -1,4 +1,7 @@
-//! Decompressed run blocks in memory: shards of a hash map and a clock.
+//! Decompressed run blocks in memory: shards of a hash map and a clock. A block that comes in takes
+//! the memory of one that went: who reads now is often another thread than who read before, and the
+//! heap keeps what is freed in one thread's part from the others, so that the cache would take its
+//! size twice.
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_format::run::DataBlock;
@@ -8,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const SHARDS: usize = 16;
+/// Blocks whose memory is kept for the next ones, at most.
+const SPARE_MAX: usize = 32;
 
 type Key = (u64, u64);
 
@@ -48,6 +53,8 @@ impl std::hash::Hasher for KeyHasher {
 pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
     shard_bytes: AtomicUsize,
+    /// Memory of blocks that went.
+    spare: Mutex<Vec<Vec<u8>>>,
     ghosts: Ghosts,
 }
 
@@ -65,6 +72,7 @@ impl BlockCache {
         BlockCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             shard_bytes: AtomicUsize::new(shard_bytes(bytes)),
+            spare: Mutex::default(),
             ghosts: Ghosts::default(),
         }
     }
@@ -129,6 +137,20 @@ impl BlockCache {
         shard.slots.push(Slot { key, block, used: AtomicBool::new(false) });
         shard.map.insert(key, at);
         drop(shard);
+        self.keep(freed);
+    }
+
+    /// Keeps the memory of blocks that nobody uses any more, as far as there is room.
+    fn keep(&self, freed: Vec<Arc<DataBlock>>) {
+        let raw: Vec<_> = freed.into_iter().filter_map(Arc::into_inner).collect();
+        let mut spare = self.spare.lock();
+        let room = SPARE_MAX - spare.len();
+        spare.extend(raw.into_iter().map(DataBlock::into_raw).take(room));
+    }
+
+    /// Memory for a block: of one that went, or none.
+    pub(crate) fn spare(&self) -> Vec<u8> {
+        self.spare.lock().pop().unwrap_or_default()
     }
 
     /// Empties it.
@@ -176,7 +198,7 @@ mod tests {
             builder.push(&i.to_be_bytes(), 1, 1, RunVersion::Committed(Lsn::ZERO), b"value");
         }
         let raw = builder.finish().to_vec();
-        let block = || Arc::new(DataBlock::parse(raw.clone().into()).expect("parses"));
+        let block = || Arc::new(DataBlock::parse(raw.clone()).expect("parses"));
         cache.put(0, 0, block());
         for i in 1..5000u64 {
             cache.put(i, i << 12, block());
@@ -184,6 +206,9 @@ mod tests {
             assert!(cache.get(i, i << 12).is_some());
         }
         assert!(cache.bytes() <= 17 * (64 << 10));
+        let spare = cache.spare.lock().len();
+        assert!(spare > 0 && spare <= SPARE_MAX, "{spare}");
+        assert!(cache.spare().capacity() >= raw.len());
         assert!(cache.get(1, 1 << 12).is_none());
         cache.set_bytes(16 * (256 << 10));
         (5000..20_000u64).for_each(|i| cache.put(i, i << 12, block()));

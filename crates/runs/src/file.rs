@@ -152,13 +152,25 @@ impl RunFile {
 
 /// Opens and decompresses an envelope; also tells whether it has pending entries.
 pub(crate) fn unpack(id: EnvelopeId, bytes: &[u8]) -> Result<(Box<[u8]>, bool)> {
+    let (raw, has_pending) = unpack_into(Vec::new(), id, bytes)?;
+    Ok((raw.into(), has_pending))
+}
+
+/// `unpack` into memory that is there already, if it is enough.
+fn unpack_into(mut raw: Vec<u8>, id: EnvelopeId, bytes: &[u8]) -> Result<(Vec<u8>, bool)> {
     let envelope = open(id, bytes)?;
-    if !envelope.is_lz4 {
-        return Ok((envelope.stored.into(), envelope.has_pending));
+    if raw.capacity() < envelope.raw_len {
+        // Rounded, so that the next block finds it large enough.
+        raw = Vec::with_capacity(envelope.raw_len.next_multiple_of(512));
     }
-    let mut raw = vec![0; envelope.raw_len];
+    if !envelope.is_lz4 {
+        raw.clear();
+        raw.extend_from_slice(envelope.stored);
+        return Ok((raw, envelope.has_pending));
+    }
+    raw.resize(envelope.raw_len, 0);
     match lz4_flex::block::decompress_into(envelope.stored, &mut raw) {
-        Ok(n) if n == envelope.raw_len => Ok((raw.into(), envelope.has_pending)),
+        Ok(n) if n == envelope.raw_len => Ok((raw, envelope.has_pending)),
         _ => Err(Error::new(Code::RunDamaged)
             .with("file", path(id.file))
             .with("offset", id.position)
@@ -283,20 +295,26 @@ impl Segment {
         self.resident.bytes()
     }
 
-    /// Decodes a block from its envelope's bytes.
-    pub(crate) fn decode(&self, number: u32, position: u64, bytes: &[u8]) -> Result<DataBlock> {
+    /// Decodes a block from its envelope's bytes, into `raw` if that is large enough.
+    pub(crate) fn decode(
+        &self,
+        raw: Vec<u8>,
+        number: u32,
+        position: u64,
+        bytes: &[u8],
+    ) -> Result<DataBlock> {
         let id = self.id(EnvelopeKind::Data, position, number);
-        DataBlock::parse(unpack(id, bytes)?.0)
+        DataBlock::parse(unpack_into(raw, id, bytes)?.0)
     }
 
-    /// Reads a block from storage; also gives the bytes read.
-    pub(crate) fn read_block(&self, number: u32) -> Result<(DataBlock, u64)> {
+    /// Reads a block from storage, into `raw` as `decode`; also gives the bytes read.
+    pub(crate) fn read_block(&self, raw: Vec<u8>, number: u32) -> Result<(DataBlock, u64)> {
         let (position, len) = self.fences()?.place(number);
         if (len as usize) < ENVELOPE {
             return Err(self.damaged("fences"));
         }
         let (buf, at) = self.file.read(position, len as usize)?;
-        let block = self.decode(number, position, &buf[at..at + len as usize])?;
+        let block = self.decode(raw, number, position, &buf[at..at + len as usize])?;
         Ok((block, buf.len() as u64))
     }
 }

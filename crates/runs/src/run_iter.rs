@@ -123,7 +123,7 @@ impl Loader {
                 if let Some(block) = cache.get(file, position) {
                     return Ok(block);
                 }
-                let (block, bytes) = segment.read_block(number)?;
+                let (block, bytes) = segment.read_block(cache.spare(), number)?;
                 rt.metrics.add(Metric::RunBlockReads, 1);
                 rt.metrics.add(Metric::RunBlockReadBytes, bytes);
                 let block = Arc::new(block);
@@ -156,7 +156,7 @@ impl Ahead {
         };
         let at = (position - span.start) as usize;
         let bytes = &span.buf[at..at + len as usize];
-        Ok(Arc::new(segment.decode(number, position, bytes)?))
+        Ok(Arc::new(segment.decode(Vec::new(), number, position, bytes)?))
     }
 
     fn read(&mut self, segment: &Segment, position: u64, len: u32) -> Result<Span> {

@@ -209,7 +209,7 @@ pub fn wal_segment(data: &[u8]) {
 
 /// A data block, decompressed, and its envelope.
 pub fn run_block(data: &[u8]) {
-    if let Ok(block) = run::DataBlock::parse(data.to_vec().into()) {
+    if let Ok(block) = run::DataBlock::parse(data.to_vec()) {
         let (mut at, mut key, mut pk_len) = (block.start(), Vec::new(), 0);
         while at < block.end() {
             let Ok(entry) = block.decode(at, &mut key, pk_len) else { break };

@@ -204,7 +204,7 @@ pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
 /// A data block to read. Restart offsets are checked when it is parsed, entries when decoded.
 #[derive(Debug)]
 pub struct DataBlock {
-    raw: Box<[u8]>,
+    raw: Vec<u8>,
     base: u64,
     entries_end: u32,
     restarts: u32,
@@ -214,7 +214,7 @@ pub struct DataBlock {
 
 impl DataBlock {
     /// Takes raw bytes. # Errors: `BadEncoding`.
-    pub fn parse(raw: Box<[u8]>) -> Result<DataBlock> {
+    pub fn parse(raw: Vec<u8>) -> Result<DataBlock> {
         let mut r = Reader::new(&raw, "run block");
         if raw.len() > BLOCK_BYTES_MAX {
             return Err(r.bad("too long"));
@@ -241,7 +241,12 @@ impl DataBlock {
 
     /// Bytes it takes in memory at most.
     pub fn memory(&self) -> usize {
-        self.raw.len() + size_of::<DataBlock>() + self.restarts as usize * size_of::<u128>()
+        self.raw.capacity() + size_of::<DataBlock>() + self.restarts as usize * size_of::<u128>()
+    }
+
+    /// The memory of the raw bytes, for another block.
+    pub fn into_raw(self) -> Vec<u8> {
+        self.raw
     }
 
     /// Number of restarts, at least 1.

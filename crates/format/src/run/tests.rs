@@ -55,7 +55,7 @@ fn read_all(block: &DataBlock) -> Result<Vec<Item>> {
 
 #[test]
 fn block_round_trip_and_search() {
-    let block = DataBlock::parse(block().into()).expect("parses");
+    let block = DataBlock::parse(block()).expect("parses");
     let all = entries();
     assert_eq!(read_all(&block).expect("decodes"), all);
     for (key, ..) in &all {
@@ -193,7 +193,7 @@ fn mutated_bytes_never_panic() {
         }
         match round % good.len() {
             0 => {
-                if let Ok(block) = DataBlock::parse(bytes.into()) {
+                if let Ok(block) = DataBlock::parse(bytes) {
                     let _ = read_all(&block);
                     let _ = block.restart_before(b"key");
                 }
