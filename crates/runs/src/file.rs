@@ -385,7 +385,7 @@ impl Run {
         {
             let SliceInfo { run, age_low, age_high, .. } = first.info;
             *first = Arc::new(first.placed(Place { run, age_low, age_high }));
-            // A merge has read the fences: this reads nothing.
+            // A merge has read the fences: this mostly reads nothing.
             let gone = first.bytes_below(low).unwrap_or_default();
             bytes = gone.end - gone.start;
             part = bytes as f64 / first.info.bytes() as f64;

@@ -151,9 +151,24 @@ pub(crate) struct Edit {
     pub output: Option<Arc<Run>>,
     /// Segments of the output that were segments of inputs.
     pub relinked: Vec<Arc<Segment>>,
+    /// Bytes of first segments that inputs have lost. Told before the state is locked: fences that
+    /// have left memory are read for it, and all writers would wait for that.
+    doomed: Vec<(Arc<Segment>, Range<u64>)>,
 }
 
 impl Edit {
+    pub(crate) fn new(
+        index: IndexId,
+        inputs: Vec<(Arc<Run>, Option<Arc<Run>>)>,
+        output: Option<Arc<Run>>,
+        relinked: Vec<Arc<Segment>>,
+    ) -> Edit {
+        let cut = inputs.iter().filter_map(|(run, left)| Some((run, left.as_ref()?)));
+        let doomed = cut.filter(|cut| cut.1.is_cut()).filter_map(|(run, left)| lost_of(run, left));
+        let doomed = doomed.collect();
+        Edit { index, inputs, output, relinked, doomed }
+    }
+
     /// Segments of its output that lie in a file.
     pub(crate) fn segments_in(&self, file: u64) -> impl Iterator<Item = &Arc<Segment>> {
         let segments = self.output.iter().flat_map(|run| &run.segments);
@@ -169,6 +184,15 @@ impl Edit {
         let all = self.inputs.iter().flat_map(|(run, _)| &run.segments);
         all.filter(|s| !kept.contains(&s.file.number)).cloned().collect()
     }
+}
+
+/// Bytes of the first segment that a run has lost.
+fn lost_of(before: &Run, left: &Run) -> Option<(Arc<Segment>, Range<u64>)> {
+    let first = left.segments.first()?;
+    let old = before.segments.iter().find(|s| s.file.number == first.file.number)?;
+    let from = old.bytes_below(&before.low).map_or(old.info.position, |bytes| bytes.end);
+    let to = old.bytes_below(&left.low).ok()?.end;
+    Some((old.clone(), from..to))
 }
 
 pub(crate) struct State {
@@ -389,24 +413,10 @@ impl State {
                 None => self.trimmed.remove(&(index, run.number)),
                 Some(_) => self.trimmed.insert((index, run.number)),
             };
-            if let Some(left) = left.as_ref().filter(|left| left.is_cut()) {
-                self.doom_below(run, left);
-            }
         }
+        self.doomed_bytes.extend(edit.doomed.iter().cloned());
         let left = edit.inputs.iter().filter_map(|(_, left)| left.clone());
         self.add_runs(index, left.chain(edit.output.clone()));
-    }
-
-    /// Bytes of the first segment that the run has lost.
-    fn doom_below(&mut self, before: &Run, left: &Run) {
-        let Some(first) = left.segments.first() else { return };
-        let same = |s: &&Arc<Segment>| s.file.number == first.file.number;
-        let Some(old) = before.segments.iter().find(same) else { return };
-        // A merge has read the fences: this reads nothing.
-        let from = old.bytes_below(&before.low).map_or(old.info.position, |bytes| bytes.end);
-        if let Ok(bytes) = old.bytes_below(&left.low) {
-            self.doomed_bytes.push((old.clone(), from..bytes.end));
-        }
     }
 
     /// Forgets an index; its runs' files go when nobody reads them.

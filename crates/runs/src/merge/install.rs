@@ -99,7 +99,7 @@ impl Runs {
                 inputs.push((run.clone(), run.above(to).map(Arc::new)));
             }
         }
-        Edit { index: job.index, inputs, output, relinked }
+        Edit::new(job.index, inputs, output, relinked)
     }
 
     /// False (and nothing done) if none of the indexes is there any more.

@@ -168,11 +168,10 @@ impl Runs {
             slices.extend(infos.into_iter().map(|info| (info.index, segment(info))));
             files.push(file);
         }
-        let edit = |order: &Order| Edit {
-            index: order.index,
-            inputs: order.inputs.iter().map(|run| (run.clone(), None)).collect(),
-            output: slices.remove(&order.index).and_then(|s| Run::new(vec![s])).map(Arc::new),
-            relinked: Vec::new(),
+        let edit = |order: &Order| {
+            let inputs = order.inputs.iter().map(|run| (run.clone(), None)).collect();
+            let output = slices.remove(&order.index).and_then(|s| Run::new(vec![s]));
+            Edit::new(order.index, inputs, output.map(Arc::new), Vec::new())
         };
         let edits: Vec<Edit> = all.begun.iter().map(edit).collect();
         if !self.install_edits(edits, files)? {

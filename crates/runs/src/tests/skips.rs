@@ -2,10 +2,12 @@
 
 use super::rig::{Rig, spec};
 use crate::policy::Spare;
+use crate::state::Edit;
 use crate::{Direction, KeyRange};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{IndexId, Lsn, Snapshot};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
+use std::sync::Arc;
 
 const ROWS: u64 = 10_000;
 
@@ -103,4 +105,20 @@ fn a_run_that_lost_its_low_end_keeps_its_part() {
     let half = run.above(&(ROWS / 2).to_be_bytes()).expect("half of it");
     assert!(half.bytes < run.bytes * 3 / 4);
     assert_eq!(half.skipped(), ROWS / 2 * half.bytes / run.bytes);
+}
+
+/// The bytes that a piece of a merge has taken are told by fences. Where those have left memory
+/// they are read, but not while the state is locked: all writers would wait for that.
+#[test]
+fn nothing_is_read_while_a_piece_is_put_in_place() {
+    let rig = two_equal_indexes();
+    let run = rig.runs.state.read().indexes[&IndexId(1)].runs[1].clone();
+    let left = run.above(&(ROWS / 2).to_be_bytes()).map(Arc::new);
+    let edit = Edit::new(IndexId(1), vec![(run, left)], None, Vec::new());
+    rig.runs.set_resident_bytes(0);
+    let before = rig.rt.metrics.get(Metric::FileReads);
+    let mut state = rig.runs.state.write();
+    state.apply(&edit);
+    assert_eq!(rig.rt.metrics.get(Metric::FileReads), before);
+    assert_eq!(state.doomed_bytes.len(), 1, "and told");
 }
