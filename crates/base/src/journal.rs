@@ -101,6 +101,7 @@ impl Law {
                     "surplus_merge",
                     "surplus_ddl",
                     "surplus_columnar",
+                    "users_waited_permille",
                 ],
                 &[
                     "bytes_per_sec",
@@ -110,6 +111,7 @@ impl Law {
                     "rate_merge",
                     "rate_ddl",
                     "rate_columnar",
+                    "ddl_at_once",
                 ],
             ),
             Law::Handover | Law::Credit | Law::Debt | Law::Pace | Law::LogSpace => {

@@ -37,10 +37,10 @@ metrics! {
     GovernorGrantedFlush = "governor_granted_flush_bytes", "bytes", "Background I/O granted to flush memtables";
     GovernorAskedMerge = "governor_asked_merge_bytes", "bytes", "Background I/O asked for by merges";
     GovernorGrantedMerge = "governor_granted_merge_bytes", "bytes", "Background I/O granted to merges";
-    GovernorAskedDdl = "governor_asked_ddl_bytes", "bytes", "Background I/O asked for by index builds and to give space back";
-    GovernorGrantedDdl = "governor_granted_ddl_bytes", "bytes", "Background I/O granted to index builds and to give space back";
-    GovernorAskedColumnar = "governor_asked_columnar_bytes", "bytes", "Background I/O asked for by columnar chunks, the archive and to read hot pages in after an open";
-    GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks, the archive and to read hot pages in after an open";
+    GovernorAskedDdl = "governor_asked_ddl_bytes", "bytes", "Background I/O asked for by index builds and to renew statistics";
+    GovernorGrantedDdl = "governor_granted_ddl_bytes", "bytes", "Background I/O granted to index builds and to renew statistics";
+    GovernorAskedColumnar = "governor_asked_columnar_bytes", "bytes", "Background I/O asked for by columnar chunks, the archive, to read hot pages in after an open and to give space back";
+    GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks, the archive, to read hot pages in after an open and to give space back";
     CpuGivenWay = "cpu_given_way", "count", "Times that index builds and merges gave the processor away after 1 ms of work";
     CpuBuildPauses = "cpu_build_pauses", "count", "Pauses of index builds that left the processor to users who were at work";
     CpuSeatWaits = "cpu_seat_waits", "count", "Times that work nobody waits for waited because enough threads were at such work";

@@ -55,6 +55,8 @@ pub struct Stalls {
     count: [AtomicU64; Cause::ALL.len()],
     over_1ms: [AtomicU64; Cause::ALL.len()],
     max_ns: [AtomicU64; Cause::ALL.len()],
+    /// Of what `device_ns` sums, the waits of those who build indexes.
+    of_builds_ns: AtomicU64,
 }
 
 /// One cause's figures.
@@ -70,7 +72,32 @@ pub struct StallFigures {
     pub max_us: u64,
 }
 
+/// Waits for the device, and for background work that needs it.
+const OF_DEVICE: [Cause; 7] = [
+    Cause::LogSync,
+    Cause::LogSpace,
+    Cause::FreeFrame,
+    Cause::PageRead,
+    Cause::MemtableFull,
+    Cause::MergeDebt,
+    Cause::DeviceSlow,
+];
+
 impl Stalls {
+    /// A wait that was recorded is of somebody who builds indexes.
+    pub fn was_of_build(&self, cause: Cause, ns: u64) {
+        if OF_DEVICE.contains(&cause) {
+            self.of_builds_ns.fetch_add(ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Nanoseconds that users have waited for the device, and for background work that needs it;
+    /// not what they waited in index builds of their own.
+    pub fn device_ns(&self) -> u64 {
+        let all = OF_DEVICE.iter().map(|cause| self.ns[*cause as usize].load(Ordering::Relaxed));
+        all.sum::<u64>().saturating_sub(self.of_builds_ns.load(Ordering::Relaxed))
+    }
+
     /// Records one wait of `ns` nanoseconds.
     pub fn record(&self, cause: Cause, ns: u64) {
         let i = cause as usize;

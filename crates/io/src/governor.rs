@@ -6,8 +6,11 @@
 //! of the same shape take longer than they did. [`divide`] gives the budget to the classes:
 //! required work first, then each class its minimum share, then what is left in order of priority.
 //! Only device time counts, never a wait for other work, and the budget moves by at most a factor
-//! of two per tick.
+//! of two per tick. Of that, index builds have what [`beside`] leaves them where users wait for the
+//! device.
 
+use crate::beside::{Beside, beside, read_cost, waited_permille};
+use evenkeel_base::Stalls;
 use evenkeel_base::journal::{Journal, Law};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
@@ -24,9 +27,10 @@ pub enum Class {
     MemtableFlush,
     /// Merges of runs.
     Merge,
-    /// Index builds, and space given back to the file system.
+    /// Index builds, and statistics of tables.
     Ddl,
-    /// Columnar chunks and the archive.
+    /// Columnar chunks and the archive, hot pages after an open, and space given back to the file
+    /// system.
     Columnar,
 }
 
@@ -65,6 +69,11 @@ pub trait Governor: Send + Sync {
     /// limit) is granted at once. Returns the nanoseconds to wait before doing it (0: go). The
     /// caller waits with cause `governor` and need not ask again.
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64;
+    /// The same for surplus reads of pages that are done: they took so long. Returns the
+    /// nanoseconds to wait before more of them.
+    fn grant_reads(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64;
+    /// Bytes that one surplus read or write of a class moves at most.
+    fn at_once(&self, class: Class) -> u64;
     /// Reports how long the device took for `bytes` in so many requests, one after the other, so
     /// that the surplus can be shaped.
     fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64);
@@ -143,20 +152,35 @@ pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
     }
 }
 
-/// A decision of a tick: the budget, and the rate of each class. The inputs are those of
-/// [`budget`], then of [`divide`] the required work of each class and its surplus.
+/// A decision of a tick: the budget, the rate of each class, and the bytes that index builds move
+/// at once. The inputs are those of [`budget`], then of [`divide`] the required work of each class
+/// and its surplus, then how much users waited for the device ([`beside`]).
 ///
 /// None: these are not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
     let [previous, best, slower, demand @ ..] = inputs else { return None };
-    let (required, surplus) = demand.split_at_checked(CLASSES)?;
-    if surplus.len() != CLASSES {
-        return None;
-    }
+    let (required, rest) = demand.split_at_checked(CLASSES)?;
+    let (surplus, [waited]) = rest.split_at_checked(CLASSES)? else { return None };
     let demand: [Demand; CLASSES] =
         std::array::from_fn(|i| Demand { required: required[i], surplus: surplus[i] });
-    let budget = if *best == 0 { UNLIMITED } else { budget(*previous, *best, *slower) };
-    Some([budget].into_iter().chain(divide(budget, &demand)).collect())
+    let (budget, rates, at_once) = law(*previous, *best, *slower, &demand, *waited);
+    Some([budget].into_iter().chain(rates).chain([at_once]).collect())
+}
+
+/// The whole law: the budget, the rates, and what index builds move at once.
+fn law(
+    previous: u64,
+    best: u64,
+    slower: u64,
+    demand: &[Demand; CLASSES],
+    waited_permille: u64,
+) -> (u64, [u64; CLASSES], u64) {
+    let budget = if best == 0 { UNLIMITED } else { budget(previous, best, slower) };
+    let mut rates = divide(budget, demand);
+    let of_builds = &mut rates[Class::Ddl as usize];
+    let Beside { rate, at_once } = beside(waited_permille, *of_builds, best);
+    *of_builds = rate;
+    (budget, rates, at_once)
 }
 
 /// What batches of one shape took.
@@ -267,10 +291,17 @@ struct State {
     /// When the class has used up what it was granted.
     free_at_ns: [u64; CLASSES],
     samples: Box<[Sample; CLASSES]>,
+    /// The best rate of the device, bytes per second; 0: not known.
+    best: u64,
+    /// What users had waited for the device by the last tick, and how much they did in it.
+    waited_ns: u64,
+    waited_permille: u64,
+    /// Bytes that index builds move at once.
+    at_once: u64,
 }
 
 impl State {
-    fn tick(&mut self, now_ns: u64, journal: &Journal) {
+    fn tick(&mut self, now_ns: u64, stalls: &Stalls, journal: &Journal) {
         let elapsed = now_ns.saturating_sub(self.tick_ns);
         if elapsed < TICK_NS {
             return;
@@ -282,34 +313,56 @@ impl State {
         let slower = self.samples.iter_mut().filter_map(|sample| sample.slower(&known));
         let slower = slower.max().unwrap_or(16);
         let best = self.samples.iter().map(Sample::rate).max().unwrap_or(0);
+        let waited_ns = stalls.device_ns();
+        let more = waited_ns.saturating_sub(std::mem::replace(&mut self.waited_ns, waited_ns));
+        // A tick in which no wait ended is no end of them.
+        let waits = waited_permille(more, elapsed);
+        let waited = waits.max(std::mem::replace(&mut self.waited_permille, waits));
         let previous = self.budget;
-        self.budget = if best == 0 { UNLIMITED } else { budget(previous, best, slower) };
-        self.rates = divide(self.budget, &demand);
+        (self.budget, self.rates, self.at_once) = law(previous, best, slower, &demand, waited);
+        self.best = best;
         journal.note(Law::Governor, now_ns, || {
             let required = demand.iter().map(|d| d.required);
             let surplus = demand.iter().map(|d| d.surplus);
             let inputs = [previous, best, slower].into_iter().chain(required).chain(surplus);
-            (inputs.collect(), [self.budget].into_iter().chain(self.rates).collect())
+            let said = [self.budget].into_iter().chain(self.rates).chain([self.at_once]);
+            (inputs.chain([waited]).collect(), said.collect())
         });
         self.tick_ns = now_ns;
+    }
+
+    /// Surplus of a class that counts as `cost` bytes: how long it waits.
+    fn take(&mut self, class: Class, cost: u64, now_ns: u64) -> u64 {
+        let wait_max = if class >= Class::Ddl { WAIT_MAX_OWN_NS } else { WAIT_MAX_NS };
+        let (rate, free_at_ns) = (self.rates[class as usize], &mut self.free_at_ns[class as usize]);
+        if rate == UNLIMITED {
+            *free_at_ns = now_ns;
+            return 0;
+        }
+        let takes = u128::from(cost) * 1_000_000_000 / u128::from(rate);
+        let wait = (*free_at_ns).saturating_sub(now_ns).min(wait_max);
+        let takes = u64::try_from(takes).unwrap_or(u64::MAX).min(wait_max);
+        *free_at_ns = now_ns + wait + takes;
+        wait
     }
 }
 
 /// Grants by priority of classes: see the head of this file.
 pub struct PriorityGovernor {
     state: Mutex<State>,
+    stalls: Arc<Stalls>,
     journal: Arc<Journal>,
 }
 
 impl Default for PriorityGovernor {
     fn default() -> Self {
-        PriorityGovernor::new(Arc::default())
+        PriorityGovernor::new(Arc::default(), Arc::default())
     }
 }
 
 impl PriorityGovernor {
-    /// Notes its decisions there.
-    pub fn new(journal: Arc<Journal>) -> Self {
+    /// Sees there what users wait for, and notes its decisions.
+    pub fn new(stalls: Arc<Stalls>, journal: Arc<Journal>) -> Self {
         let state = State {
             tick_ns: 0,
             budget: UNLIMITED,
@@ -317,32 +370,38 @@ impl PriorityGovernor {
             rates: [UNLIMITED; CLASSES],
             free_at_ns: [0; CLASSES],
             samples: Default::default(),
+            best: 0,
+            waited_ns: 0,
+            waited_permille: 0,
+            at_once: UNLIMITED,
         };
-        PriorityGovernor { state: Mutex::new(state), journal }
+        PriorityGovernor { state: Mutex::new(state), stalls, journal }
     }
 }
 
 impl Governor for PriorityGovernor {
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64 {
         let mut state = self.state.lock();
-        state.tick(now_ns, &self.journal);
-        let wait_max = if class >= Class::Ddl { WAIT_MAX_OWN_NS } else { WAIT_MAX_NS };
-        let class = class as usize;
+        state.tick(now_ns, &self.stalls, &self.journal);
         if required {
-            state.asked[class].required += bytes;
+            state.asked[class as usize].required += bytes;
             return 0;
         }
-        state.asked[class].surplus += bytes;
-        if state.rates[class] == UNLIMITED {
-            state.free_at_ns[class] = now_ns;
-            return 0;
-        }
-        let takes = u128::from(bytes) * 1_000_000_000 / u128::from(state.rates[class]);
-        let start = state.free_at_ns[class].max(now_ns);
-        let wait = (start - now_ns).min(wait_max);
-        let takes = u64::try_from(takes).unwrap_or(u64::MAX).min(wait_max);
-        state.free_at_ns[class] = now_ns + wait + takes;
-        wait
+        state.asked[class as usize].surplus += bytes;
+        state.take(class, bytes, now_ns)
+    }
+
+    fn grant_reads(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64 {
+        let mut state = self.state.lock();
+        state.tick(now_ns, &self.stalls, &self.journal);
+        state.asked[class as usize].surplus += bytes;
+        let is_beside = class == Class::Ddl && state.at_once != UNLIMITED;
+        let cost = if is_beside { read_cost(bytes, device_ns, state.best) } else { bytes };
+        state.take(class, cost, now_ns)
+    }
+
+    fn at_once(&self, class: Class) -> u64 {
+        if class == Class::Ddl { self.state.lock().at_once } else { UNLIMITED }
     }
 
     fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64) {

@@ -191,3 +191,49 @@ fn shapes_never_seen_follow_from_others() {
     samples[1].add(1, 1 << 20, 160_000_000);
     assert_eq!(samples[1].slower(&known), Some(160));
 }
+
+/// Users wait for the log all the time while an index is built, and the device is as quick as ever.
+#[test]
+fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
+    const MB: u64 = 1_000_000;
+    let stalls = Arc::new(Stalls::default());
+    let governor = PriorityGovernor::new(stalls.clone(), Arc::default());
+    // Bytes that the build moves in each half a second, of a disk of 40 MB/s.
+    let (mut now, mut moved, mut at_once) = (0u64, Vec::new(), Vec::new());
+    for half in 1..=8u64 {
+        let mut bytes = 0;
+        while now < half * 500_000_000 {
+            let part = governor.at_once(Class::Ddl).min(512 << 10);
+            let wait = governor.grant(Class::Ddl, part, false, now);
+            let took = part * 1_000 / 40;
+            if part == 512 << 10 {
+                governor.report(Class::Ddl, 1, part, took);
+            }
+            bytes += part;
+            now += wait + took;
+            match half {
+                1 | 2 => stalls.record(evenkeel_base::Cause::LogSync, wait + took),
+                // A build of its own, and who waits for a row, are no reason.
+                3 | 4 => {
+                    stalls.record(evenkeel_base::Cause::PageRead, took);
+                    stalls.was_of_build(evenkeel_base::Cause::PageRead, took);
+                    stalls.record(evenkeel_base::Cause::RowLock, wait + took);
+                }
+                _ => {}
+            }
+        }
+        moved.push(bytes);
+        at_once.push(governor.at_once(Class::Ddl));
+    }
+    println!("{moved:?} {at_once:?}");
+    assert!((MB..3 * MB).contains(&moved[1]), "a tenth: {moved:?}");
+    assert_eq!(at_once[1], 64 << 10);
+    assert!(moved[3..].iter().all(|bytes| *bytes > 19 * MB), "all of it: {moved:?}");
+    assert_eq!(governor.at_once(Class::Merge), UNLIMITED);
+    // Reads of single pages cost more than their bytes.
+    stalls.record(evenkeel_base::Cause::LogSync, 1_000_000_000);
+    now += 200_000_000;
+    assert_eq!(governor.grant_reads(Class::Ddl, 64 << 10, 6_400_000, now), 0);
+    let wait = governor.grant_reads(Class::Ddl, 64 << 10, 6_400_000, now);
+    assert!((60_000_000..70_000_000).contains(&wait), "256 KB at 4 MB/s: {wait}");
+}

@@ -2,6 +2,7 @@
 //! randomness, threads and waits. Everything above performs I/O, reads time, draws random numbers,
 //! starts threads and waits only through [`Env`] (principle 5, protocol G5).
 
+pub mod beside;
 mod blocks;
 pub mod buf;
 mod cancellation;

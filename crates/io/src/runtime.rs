@@ -36,13 +36,34 @@ pub struct Runtime {
 thread_local! {
     static BACKGROUND: Cell<bool> = const { Cell::new(false) };
     static FREEING: Cell<bool> = const { Cell::new(false) };
+    /// It builds an index: others are its users.
+    static BUILDING: Cell<bool> = const { Cell::new(false) };
+    /// Time spent on reads of pages that nobody has asked for yet.
+    static READ_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// While it is there, this thread's waits are not of users whom index builds are to let go first.
+pub struct Building {
+    before: bool,
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        BUILDING.set(self.before);
+    }
 }
 
 /// Counts time that this thread spent, unless it is a background one or had nothing to do.
 pub(crate) fn count_stall(stalls: &Stalls, cause: Cause, ns: u64) {
+    if cause == Cause::PageRead {
+        READ_NS.set(READ_NS.get().wrapping_add(ns));
+    }
     if cause != Cause::Idle && !BACKGROUND.get() {
         note_explained(ns);
         stalls.record(cause, ns);
+        if BUILDING.get() {
+            stalls.was_of_build(cause, ns);
+        }
     }
 }
 
@@ -56,10 +77,10 @@ impl Runtime {
         let counting = CountingEnv::new(env, metrics.clone(), stalls.clone(), watched.clone());
         Arc::new(Runtime {
             env: Arc::new(counting),
-            stalls,
+            stalls: stalls.clone(),
             metrics,
             health: Health::default(),
-            governor: Box::new(PriorityGovernor::new(journal.clone())),
+            governor: Box::new(PriorityGovernor::new(stalls, journal.clone())),
             journal,
             explaining: AtomicBool::new(false),
             never: Arc::new(Event::new()),
@@ -201,6 +222,30 @@ impl Runtime {
             self.delay(Duration::from_nanos(pause), Cause::Governor);
         }
         self.metrics.add(granted, bytes);
+    }
+
+    /// The same for surplus reads of pages, after the fact: all that this thread did since it last
+    /// told of them.
+    pub fn ask_for_reads(&self, class: Class, bytes: u64) {
+        let (asked, granted) = class.metrics();
+        self.metrics.add(asked, bytes);
+        let took = READ_NS.take();
+        let pause = self.governor.grant_reads(class, bytes, took, self.env.now_ns());
+        if pause > 0 {
+            self.delay(Duration::from_nanos(pause), Cause::Governor);
+        }
+        self.metrics.add(granted, bytes);
+    }
+
+    /// Of so many bytes, what one read or write of a class moves; ask for it then.
+    pub fn at_once(&self, class: Class, bytes: u64, required: bool) -> u64 {
+        if required { bytes } else { bytes.min(self.governor.at_once(class)) }
+    }
+
+    /// This thread builds an index: until the result is dropped.
+    pub fn building(&self) -> Building {
+        READ_NS.set(0);
+        Building { before: BUILDING.replace(true) }
     }
 
     /// A point where the simulator may let another thread run; nothing in a real environment.

@@ -272,6 +272,12 @@ impl Pages {
         ASKED.take()
     }
 
+    /// What `take_asked_bytes` would tell.
+    #[inline]
+    pub fn asked_bytes(&self) -> u64 {
+        ASKED.get()
+    }
+
     /// Asks for pages to be read in ahead of use; a hint that a full queue drops.
     pub fn prefetch(&self, pages: &[PageNo]) {
         let limit = PREFETCH_MAX.min(self.frames.count() / 8);

@@ -162,7 +162,8 @@ impl Ahead {
     fn read(&mut self, segment: &Segment, position: u64, len: u32) -> Result<Span> {
         let Ahead { rt, metric, purpose, .. } = self;
         let data_end = segment.info.position + segment.info.data_len;
-        let want = (self.ahead as u64).min(data_end - position).max(u64::from(len));
+        let all = (self.ahead as u64).min(data_end - position).max(u64::from(len));
+        let want = rt.at_once(purpose.class, all, purpose.required).max(u64::from(len));
         match &self.pass {
             Some(pass) => {
                 pass.unasked.fetch_add(want, Ordering::Relaxed);
@@ -172,7 +173,9 @@ impl Ahead {
         let start = rt.env.now_ns();
         let (buf, at) = segment.file.read(position, want as usize)?;
         let ns = rt.env.now_ns().saturating_sub(start);
-        rt.governor.report(purpose.class, 1, want, ns);
+        if want == all {
+            rt.governor.report(purpose.class, 1, want, ns);
+        }
         rt.metrics.add(*metric, buf.len() as u64);
         self.ahead = (2 * self.ahead).min(self.ahead_max);
         Ok(Span { file: segment.file.number, start: position - at as u64, buf })

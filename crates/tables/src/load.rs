@@ -49,6 +49,8 @@ impl Store {
         rows: &mut dyn Iterator<Item = R>,
         progress: &BuildProgress,
     ) -> Result<u64> {
+        // Its own waits are no reason to hold the build of its indexes back.
+        let _building = self.rt.building();
         let old = table.state();
         self.check_empty(&old)?;
         let new = self.successor(&old)?;

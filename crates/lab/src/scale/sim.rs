@@ -480,7 +480,7 @@ fn world(setup: &Setup) -> World<'_> {
         setup,
         row,
         disk,
-        governor: PriorityGovernor::new(journal.clone()),
+        governor: PriorityGovernor::new(Arc::default(), journal.clone()),
         journal,
         granted: [0; 2],
         indexes,

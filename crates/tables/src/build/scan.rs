@@ -25,6 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rows read under one registered snapshot, about: undo is not held back for the whole scan.
 const SNAPSHOT_ROWS: u64 = 1024;
+/// And no more than so many bytes of pages from storage: the governor hears of them then.
+const READ_BYTES: u64 = 128 << 10;
 /// Rows read between two looks at the clock: is it time to give way (F4)?
 const CLOCK_ROWS: u64 = 64;
 /// Ranges per thread: so many that all threads end at about the same time.
@@ -38,7 +40,7 @@ const PIECE_BYTES_MIN: usize = 4 << 10;
 /// Keys still to be read: behind or from `from`, below `to`.
 struct KeyRange {
     from: Bound<Vec<u8>>,
-    to: Option<Vec<u8>>,
+    to: Vec<u8>,
 }
 
 /// What the threads of a build share.
@@ -75,6 +77,7 @@ pub(crate) fn build_runs(
     added: &[IndexId],
     progress: &BuildProgress,
 ) -> Result<()> {
+    let _building = store.rt.building();
     // One more than cores: while one waits for storage, the others work.
     let fit = store.build_arena_bytes() / (4 * PIECE_BYTES_MIN * (added.len() + 1));
     // But no more than have room for pieces: with the arena full of begun ones, each row would be
@@ -140,9 +143,14 @@ impl Scan {
         let mut from = Bound::Unbounded;
         for key in state.tree.split_points(threads * RANGES_PER_THREAD)? {
             let start = std::mem::replace(&mut from, Bound::Included(key.clone()));
-            todo.push(KeyRange { from: start, to: Some(key) });
+            todo.push(KeyRange { from: start, to: key });
         }
-        todo.push(KeyRange { from, to: None });
+        // Changes write the entries of rows that come behind the last one there is now; with them
+        // a build would not end before who appends faster than it goes on beside him.
+        let mut last = state.tree.cursor();
+        last.seek(Bound::Unbounded, Direction::Backward)?;
+        let end = last.next()?.map_or_else(Vec::new, |(key, _)| [key, &[0]].concat());
+        todo.push(KeyRange { from, to: end });
         todo.reverse();
         let arena = store.build_arena_bytes();
         let open = indexes.len() * threads;
@@ -333,7 +341,7 @@ impl Collector<'_> {
         cursor.seek(range.from.as_ref().map(Vec::as_slice), Direction::Forward)?;
         let mut rows = 0u64;
         while let Some((key, cell)) = cursor.next()? {
-            if range.to.as_deref().is_some_and(|to| key >= to) {
+            if *key >= range.to[..] {
                 break;
             }
             self.take(key, &cell)?;
@@ -342,7 +350,9 @@ impl Collector<'_> {
             if rows.is_multiple_of(CLOCK_ROWS) {
                 scan.give_way();
             }
-            if !full && (rows < SNAPSHOT_ROWS || !cursor.is_between_leaves()) {
+            let is_enough = rows >= SNAPSHOT_ROWS || store.pages.asked_bytes() >= READ_BYTES;
+            let ends = is_enough && cursor.is_between_leaves();
+            if !full && !ends {
                 continue;
             }
             self.tell(std::mem::take(&mut rows));
@@ -379,7 +389,7 @@ impl Collector<'_> {
         let Store { rt, pages, .. } = &*self.scan.store;
         match pages.take_asked_bytes() {
             0 => {}
-            bytes => rt.ask(Class::Ddl, bytes, false),
+            bytes => rt.ask_for_reads(Class::Ddl, bytes),
         }
     }
 
