@@ -6,7 +6,10 @@ use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Law,
     Metric, Options, Range, Row, TableSpec, Value,
 };
-use std::collections::BTreeMap;
+use evenkeel_io::sim::SimOptions;
+use evenkeel_io::{SimDisk, SimEnv};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn every_law_is_kept_and_made_again() {
@@ -50,6 +53,57 @@ fn every_law_is_kept_and_made_again() {
     for law in [Law::Merge, Law::Handover, Law::LogSpace] {
         assert!(made.contains_key(law.name()), "{law:?}: {made:?}");
     }
+}
+
+/// A device in virtual time so slow that merges fall behind ingest: all laws have something to say.
+#[test]
+fn a_slow_device_makes_every_law_decide() {
+    let sim = SimEnv::on(SimDisk::new(3), SimOptions { latency: true, ..SimOptions::quiet(3) });
+    let geometry = Geometry {
+        generation_bytes: Some(64 << 10),
+        pool_bytes: Some(4 << 20),
+        log_bytes: Some(1 << 20),
+        ..Geometry::default()
+    };
+    let options = Options::new().env(sim.env()).geometry(geometry);
+    let db = Arc::new(Database::open_with("decisions", options).expect("opens"));
+    let int = |name| ColumnSpec::new(name, ColumnType::Int64);
+    let spec = TableSpec::new().column(int("id")).column(int("value")).primary_key(&["id"]);
+    // Each flush makes a run of every one of them, and they are merged one after the other.
+    let index = |i| IndexSpec::new(&format!("by_value_{i}"), &["value"]);
+    let spec = (0..12).map(index).fold(spec, TableSpec::index);
+    db.create_table("t", &spec).expect("creates");
+    let rows = (0..100_000i64).map(|id| vec![id.into(), (id * 7_919 % 100_003).into()]);
+    db.load_table("t", rows).expect("loads");
+    sim.set_device(4_000_000);
+    db.keep_decisions(true);
+    let (writer, laws) = (db.clone(), Arc::new(Mutex::new(BTreeSet::new())));
+    let seen = laws.clone();
+    sim.run(vec![Box::new(move || {
+        for batch in 0..1_000i64 {
+            let begun = writer.begin(Isolation::ReadCommitted, Access::ReadWrite);
+            let mut txn = begun.expect("begins");
+            let mut table = txn.table("t").expect("table");
+            for i in 0..200 {
+                let id = 100_000 + batch * 200 + i;
+                table.insert(&[Int(id), Int(id * 7_919 % 100_003)]).expect("inserts");
+            }
+            txn.commit().expect("commits");
+            for decision in writer.take_decisions() {
+                let again = evenkeel::decide(decision.law, &decision.inputs);
+                assert_eq!(again.as_ref(), Some(&decision.outputs), "{decision:?}");
+                seen.lock().expect("whole").insert(decision.law);
+            }
+            if seen.lock().expect("whole").len() == Law::ALL.len() {
+                return;
+            }
+        }
+    })]);
+    sim.set_device(0);
+    let laws: Vec<Law> = laws.lock().expect("whole").iter().copied().collect();
+    assert_eq!(laws, Law::ALL, "each of them");
+    Arc::into_inner(db).expect("the session has ended").close().expect("closes");
+    sim.stop();
 }
 
 /// What an index build reads from storage is background I/O as well, the pass that proves an index
