@@ -117,10 +117,10 @@ def cached(plan, lines):
 
 
 def io(plan, lines):
-    """l.i1 and range queries on data larger than memory."""
+    """l.i1 on data larger than memory."""
     run = compare(plan, "io", "evenkeel,null,rocksdb",
-                  f"--memory 64M --rows {plan.rows(6_000_000)},1 --seconds 30 "
-                  f"--steps l.i0,l.x,l.i1:{plan.seconds}s,q100.1")
+                  f"--memory 64M --rows {plan.rows(6_000_000)},1 "
+                  f"--steps l.i0,l.x,l.i1:{plan.seconds}s")
     figure = lambda name: run.of("evenkeel", "l.i1", name)
     times = run.ratio("l.i1", "rows_per_s")
     lines.add("E3", f"l.i1 {figure('rows_per_s'):.0f} rows/s, {times:.2f} x RocksDB", ">= 1.2",
@@ -131,11 +131,22 @@ def io(plan, lines):
     longest = figure("max_op_ms")
     lines.add("E3", f"longest operation {longest:.1f} ms, those of a slow device included", "<= 50",
               longest <= 50)
+    peak(lines, run, "IO-bound", 64)
+
+
+def ranges(plan, lines):
+    """Range queries on data larger than memory: as many rows for each engine, and long enough for
+    what the inserts have left to merge."""
+    run = compare(plan, "ranges", "evenkeel,null,rocksdb",
+                  f"--memory 64M --rows {plan.rows(6_000_000)},{plan.rows(12_000_000)} "
+                  f"--seconds {max(plan.seconds * 2 // 5, 5)} --steps l.i0,l.x,l.i1,q100.1")
     times = run.ratio("q100.1", "queries_per_s")
     reads = [run.of(e, "q100.1", "bytes_read_per_row") for e in ("evenkeel", "rocksdb")]
-    lines.add("E4", f"q100 IO-bound {times:.2f} x RocksDB, bytes read a query {reads[0]:.0f} and "
-              f"{reads[1]:.0f}", ">= 1.2, reads no more", times >= 1.2 and reads[0] <= reads[1])
-    peak(lines, run, "IO-bound", 64)
+    memory = run.json["medians"]["rocksdb"]["peak_memory_bytes"] / MIB
+    lines.add("E4", f"q100 IO-bound {times:.2f} x RocksDB (peak {memory:.0f} MiB), bytes read a query "
+              f"{reads[0]:.0f} and {reads[1]:.0f}", ">= 1.2, reads no more",
+              times >= 1.2 and reads[0] <= reads[1])
+    peak(lines, run, "ranges", 64)
 
 
 def deletes(plan, lines):
@@ -170,7 +181,7 @@ def single(plan, lines):
     """What the insert benchmark does not measure."""
     asked = {
         "e5": (10, "<= 1000 ns, with begin and commit <= 1500"),
-        "e9": (6, "first query <= 3 s; >= 0.80 from the fifth second on; no second flushed too much"),
+        "e9": (20, "first query <= 3 s; >= 0.80 from the fifth second on; no second flushed too much"),
         "e10": (20, "min(pk) <= 10 ms; beside an older snapshot <= 50 ms"),
         "e11": (30, ">= 0.8"),
         "e12": (1, "open <= 20 ms and <= 40960 KiB; no wake-ups, no writes; close <= 5 s"),
@@ -186,7 +197,7 @@ def single(plan, lines):
             lines.add(name.upper(), line.removeprefix(f"{name.upper()} "), what)
 
 
-PARTS = {part.__name__: part for part in (cached, io, deletes, updates, small, single)}
+PARTS = {part.__name__: part for part in (cached, io, ranges, deletes, updates, small, single)}
 
 
 class Plan:

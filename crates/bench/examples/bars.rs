@@ -2,7 +2,7 @@
 //! deletes from the low end (E10), a long snapshot (E11), opening, closing and idling (E12).
 //!
 //! `cargo run --release -p evenkeel-bench --example bars -- DIR [e5 e9 e10 e11 e12] [--scale N]`
-//! Sizes are those of a short run. The sizes of the bars: E5 `--scale 10`, E9 `--scale 6`, E10
+//! Sizes are those of a short run. The sizes of the bars: E5 `--scale 10`, E9 `--scale 20`, E10
 //! `--scale 20`, E11 `--scale 30`.
 
 use evenkeel::ValueRef::{Bytes, Int};
@@ -163,8 +163,8 @@ fn insert_indexed(
 }
 
 fn e9_options() -> Options {
-    let mut options = lazy(256 << 20);
-    // No checkpoint cuts the log short.
+    // Memtables of this much memory hold a GiB of log; no checkpoint cuts it short.
+    let mut options = lazy(1 << 30);
     options.log_size = 8 << 30;
     options
 }

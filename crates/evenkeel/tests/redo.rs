@@ -1,6 +1,6 @@
 //! Redo of more pages than the pool holds: it writes some of them, and what they rely on is durable
-//! before (a page is written only when its last record is). A helper that panics ends it. Pages that
-//! a checkpoint found clean are not read.
+//! before (a page is written only when its last record is). A helper that panics ends it. Pages
+//! that a checkpoint found clean are not read.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
