@@ -351,17 +351,21 @@ fn e11(dir: &Path, scale: i64) -> Result<()> {
     let mut held = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     held.take_snapshot()?;
     let with = update_rate(&db, &mut rng, rows, 5, window_s)?;
-    let mut scan = held.table("t")?.scan(Range::ALL, Direction::Forward)?;
-    let (mut row, mut n) = (Row::new(), 0);
-    while scan.next(&mut row)? {
-        n += 1;
-    }
     println!(
         "E11 updates/s in the last fifth of {} s: {without:.0} without, {with:.0} with a snapshot \
-         held ({:.2}); it still reads {n} rows",
+         held ({:.2})",
         5 * window_s,
         with / without
     );
+    // Each row through all its versions since: some of them.
+    const READ: u64 = 1000;
+    let start = Instant::now();
+    let mut scan = held.table("t")?.scan(Range::ALL, Direction::Forward)?;
+    let (mut row, mut n) = (Row::new(), 0);
+    while n < READ && scan.next(&mut row)? {
+        n += 1;
+    }
+    println!("E11 the snapshot reads {n} rows in {:.1?}", start.elapsed());
     Ok(())
 }
 
