@@ -47,6 +47,10 @@ ddl alter-from-innodb all "alter table other engine=innodb" "alter table other e
 # The server itself, with InnoDB too, leaves a table without its .par file, which nobody can open, where it is killed
 # between the renamings of the partitions and of that file. So this one is run only where it is named.
 ddl partition-by server "" "alter table base drop key b partition by hash (id) partitions 3"
+ddl alter-partitions all "$parts" "alter table parts add key (b), add unique key u (id, b), drop key a,
+    add column z int default 7, algorithm=nocopy"
+ddl alter-partitions-instant all "$parts" "alter table parts drop column a, drop key a, rename column b to c,
+    algorithm=instant"
 ddl remove-partitioning all "$parts" "alter table parts remove partitioning"
 ddl add-partition all "$parts" "alter table parts add partition (partition p2 values less than maxvalue)"
 ddl drop-partition all "$parts" "alter table parts drop partition p0"
@@ -137,10 +141,14 @@ check() {
         found=$(ask "check table test.$table" | grep -vE $'status\tOK$|note\tThe storage engine for the table')
         [ -z "$found" ] || fail "CHECK TABLE: $found"
     done
-    # The .par file of a backup is the server's own, and REMOVE PARTITIONING may leave it.
+    # .par files are the server's own: REMOVE PARTITIONING may leave that of a backup, ALTER in place of a partitioned
+    # table that of the new definition.
     found=$(cd "$private_dir/main/data" && find . -path './#evenkeel' -prune -o -name '#sql-backup-*.par' -prune \
+        -o -name '#sql-alter-*.par' -prune \
         -o \( -name '*sql-*' -o -name '*#TMP#*' -o -name '*#REN#*' \) -print)
     [ -z "$found" ] || fail "files are left: $found"
+    # DROP DATABASE would find its directory not empty.
+    rm -f "$private_dir"/main/data/test/'#sql-alter'-*.par
     found=$(tail -n "+$((said + 1))" "$private_dir/main/error.log" | grep 'ERROR')
     [ -z "$found" ] || fail "$found"
     [ "$engine" = evenkeel ] || return 0

@@ -6,19 +6,23 @@
    2. inplace (others read and write): waits for the build, shows its progress, heeds KILL (of a few
       rows it is over already);
    3. commit (nobody else uses the table): one change of the engine's catalog gives the indexes
-      their names and does all the rest; `table_version` is another one from there on. */
+      their names and does all the rest; `table_version` is another one from there on.
+
+   The server calls each of them for every partition of a table. All partitions have one build,
+   which begins with the last of them, and one change, which comes with the first: all are changed
+   or none. What the server wants to know after a crash it asks by the name of the table, of which
+   the engine knows only partitions, and without a `table_version`: so the change is marked with the
+   version of the server's new definition until the statement ends. */
 #include "ha_evenkeel.h"
 #include "alter.h"
 #include "columns.h"
 #include "ddl.h"
-#include "settings.h"
+#include "index_build.h"
 #include "transaction.h"
+#include <partition_info.h>
 #include <algorithm>
 #include <list>
 #include <memory>
-#include <mutex>
-#include <system_error>
-#include <thread>
 
 /* The engine's type of strings of bytes (docs/format/page.md). */
 static const uint8_t BYTES_CODE= 14;
@@ -56,165 +60,28 @@ std::string without_mark(const std::string &index)
   return index.compare(0, PROVISIONAL.size(), PROVISIONAL) ? index : index.substr(PROVISIONAL.size());
 }
 
-/* -- builds under way -- */
-
-/* By the engine's numbers (EK_BUILD_IDLE ...). */
-static const char *const phases[]= {"not begun", "waiting for transactions",
-  "reading rows for new indexes", "writing new indexes", "proving that unique keys are unique",
-  "done"};
-
-/* A build of indexes: in a thread of its own, beside which this one tells others how far it is, or,
-   where there is next to nothing to read, in this one. */
-class Build
-{
-public:
-  Build(THD *thd, const std::string &table) : thread_id(thd_get_thread_id(thd)), m_table(table)
-  {
-    m_build= ek_build_new(lock_wait_ms(thd));
-    error.kind= EK_OK;
-    error.text[0]= error.index[0]= 0;
-  }
-  ~Build()
-  {
-    if (m_thread.joinable())
-    {
-      ek_build_cancel(m_build);
-      m_thread.join();
-    }
-    ek_build_free(m_build);
-  }
-  /* Few rows are read in less time than it takes a new thread to get a core of a busy machine. */
-  static constexpr int64_t ROWS_HERE_MAX= 1000;
-  void start(THD *thd)
-  {
-    ek_error ignored;
-    const int64_t rows= ek_rows(evenkeel_db, ek_text(m_table), &ignored);
-    if (rows >= 0 && rows <= ROWS_HERE_MAX)
-    {
-      /* Who kills from now on finds the build (`cancel_builds`). */
-      if (thd_kill_level(thd))
-        cancel();
-      thd_proc_info(thd, phases[EK_BUILD_WAITING]);
-      return run();
-    }
-    try
-    {
-      m_thread= std::thread([this] { run(); });
-    }
-    catch (const std::system_error &e)
-    {
-      error.kind= EK_INTERNAL;
-      snprintf(error.text, sizeof error.text, "no thread for the build of an index: %s", e.what());
-      failed= done= true;
-    }
-  }
-  ek_build_figures progress() const
-  {
-    ek_build_figures figures;
-    ek_build_progress(m_build, &figures);
-    return figures;
-  }
-  /* Waits until it is in another phase than `known`, not longer than `ms`; the phase. */
-  int32_t wait(int32_t known, uint64_t ms) const
-  {
-    return ek_build_wait(evenkeel_db, m_build, known, ms);
-  }
-  void cancel() { ek_build_cancel(m_build); }
-  void join()
-  {
-    if (m_thread.joinable())
-      m_thread.join();
-  }
-  const std::string &table() const { return m_table; }
-  /* The clustered key of a row that has the unique key of another; empty if none is known. */
-  std::string duplicate() const
-  {
-    std::string key;
-    ek_build_duplicate(m_build, &key, [](void *to, ek_bytes bytes) {
-      static_cast<std::string *>(to)->assign((const char *) bytes.ptr, bytes.len);
-    });
-    return key;
-  }
-
-  std::vector<std::string> names;
-  std::vector<std::vector<ek_part>> parts;
-  std::vector<uint8_t> unique;
-  std::atomic<bool> done{false};
-  /* Once it is done. */
-  bool failed= false;
-  ek_error error;
-  const my_thread_id thread_id;
-
-private:
-  void run()
-  {
-    std::vector<ek_index> given;
-    for (size_t i= 0; i < names.size(); i++)
-      given.push_back({ek_text(names[i]), parts[i].data(), parts[i].size(), unique[i]});
-    failed= ek_add_indexes(evenkeel_db, ek_text(m_table), given.data(), given.size(), m_build,
-                           &error) != 0;
-    done= true;
-  }
-
-  std::string m_table;
-  ek_build *m_build;
-  std::thread m_thread;
-};
-
-static std::mutex builds_mutex;
-static std::list<Build *> builds;
-
-void each_build(const std::function<void(const Build_figures &)> &each)
-{
-  std::lock_guard<std::mutex> guard(builds_mutex);
-  for (Build *build : builds)
-  {
-    Build_figures figures;
-    figures.thread_id= build->thread_id;
-    figures.table= build->table();
-    for (const std::string &name : build->names)
-      figures.indexes+= (figures.indexes.empty() ? "" : ", ") + name;
-    const ek_build_figures now= build->progress();
-    figures.phase= phases[now.phase];
-    figures.rows_done= now.rows_done;
-    figures.rows_total= now.rows_total;
-    figures.done_ppm= now.done_ppm;
-    figures.left_s= now.left_s;
-    each(figures);
-  }
-}
-
-void cancel_builds(my_thread_id thread_id)
-{
-  std::lock_guard<std::mutex> guard(builds_mutex);
-  for (Build *build : builds)
-    if (build->thread_id == thread_id)
-      build->cancel();
-}
-
-/* What an ALTER holds between its calls. */
+/* What an ALTER holds of a table, or of a partition, between its calls. */
 class Alter_context : public inplace_alter_handler_ctx
 {
 public:
-  ~Alter_context() override { drop_build(); }
-  void set_build(Build *made)
-  {
-    build.reset(made);
-    std::lock_guard<std::mutex> guard(builds_mutex);
-    builds.push_back(made);
-  }
-  void drop_build()
-  {
-    if (!build)
-      return;
-    {
-      std::lock_guard<std::mutex> guard(builds_mutex);
-      builds.remove(build.get());
-    }
-    build.reset();
-  }
+  explicit Alter_context(ha_evenkeel *of) : owner(of) {}
+  ha_evenkeel *const owner;
+  /* Of all partitions, in the context of the first. */
   std::unique_ptr<Build> build;
 };
+
+/* The handlers whose tables are changed as one: of all partitions that this ALTER was told of, or
+   this one. */
+std::vector<ha_evenkeel *> ha_evenkeel::changed_together(const Alter_inplace_info *info)
+{
+  std::vector<ha_evenkeel *> all;
+  if (info->group_commit_ctx)
+    for (inplace_alter_handler_ctx **context= info->group_commit_ctx; *context; context++)
+      all.push_back(static_cast<Alter_context *>(*context)->owner);
+  if (std::find(all.begin(), all.end(), this) == all.end())
+    all.push_back(this);
+  return all;
+}
 
 /* -- what is to change -- */
 
@@ -312,12 +179,14 @@ static bool default_of(const Field *field, ek_value *value)
 const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
 {
   const alter_table_operations flags= info->handler_flags;
-  if (flags & ~(METADATA | INSTANT | BUILD))
+  if (flags & ~(METADATA | INSTANT | BUILD | ALTER_PARTITIONED))
     return "this change";
-  if (table->part_info || altered->part_info)
+  if (!table->part_info != !altered->part_info || info->alter_info->partition_flags)
     return "a change of partitions at once";
-  if (table->versioned() || altered->versioned())
-    return "a change of a system-versioned table";
+  /* A crash among the renamings: the server would go on with a partition's handler, by the name of the
+     table, and leave the partitions behind (its DDL log, DDL_ALTER_TABLE_PHASE_INPLACE). */
+  if (table->part_info && flags & ALTER_RENAME)
+    return "a new name of a partitioned table at once";
   if (info->ignore)
     return "ALTER IGNORE";
   const std::vector<const Field *> old= old_fields(info);
@@ -362,38 +231,50 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   return nullptr;
 }
 
+/* The server takes the least of what the partitions say, and "not in place" is not the least. Where the
+   flags have changed it asks all of them again: so one that cannot makes the others say so too. */
+static enum_alter_inplace_result refuse(Alter_inplace_info *info)
+{
+  if (info->handler_flags & ALTER_PARTITIONED)
+    info->handler_flags|= ALTER_RECREATE_TABLE;
+  return HA_ALTER_INPLACE_NOT_SUPPORTED;
+}
+
 enum_alter_inplace_result
 ha_evenkeel::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   static thread_local char reason[96];
+  const alter_table_operations refused= ALTER_PARTITIONED | ALTER_RECREATE_TABLE;
+  if ((info->handler_flags & refused) == refused && info->unsupported_reason)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (const char *why= not_in_place(altered, info))
   {
     snprintf(reason, sizeof reason, "EVENKEEL copies the table for %s", why);
     info->unsupported_reason= reason;
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return refuse(info);
   }
   if (!(info->handler_flags & BUILD))
     return HA_ALTER_INPLACE_INSTANT;
-  std::unique_ptr<Build> build;
+  Build build(ha_thd());
   if (const char *why= plan_build(altered, info, &build))
   {
     snprintf(reason, sizeof reason, "EVENKEEL does not support %s", why);
     info->unsupported_reason= reason;
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return refuse(info);
   }
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
-/* The indexes to be built, as the table is before the change; a reason if that cannot be. */
-const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info,
-                                    std::unique_ptr<Build> *planned)
+/* Adds the indexes to be built in this table, as it is before the change, to a build; a reason if that
+   cannot be. */
+const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info, Build *build)
 {
   /* Fields of the new definition -> columns as they are now. */
   std::vector<int> columns;
   for (const Field *was : old_fields(info))
     columns.push_back(was && was->stored_in_db() ? m_columns[was->field_index] : -1);
-  planned->reset(new Build(ha_thd(), m_name));
-  Build &build= **planned;
+  const bool is_first= build->tables.empty();
+  build->tables.push_back({m_name, {}});
   for (uint i= 0; i < info->index_add_count; i++)
   {
     const KEY &added= info->key_info_buffer[info->index_add_buffer[i]];
@@ -409,43 +290,17 @@ const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info,
       std::vector<ek_part> parts;
       if (const char *why= key_parts(key, columns, &parts))
         return why;
-      build.names.emplace_back(key->name.str, key->name.length);
-      build.parts.push_back(parts);
-      build.unique.push_back(is_unique(key));
+      build->tables.back().parts.push_back(parts);
+      if (!is_first)
+        continue;
+      build->names.emplace_back(key->name.str, key->name.length);
+      build->unique.push_back(is_unique(key));
     }
   }
   return nullptr;
 }
 
 /* -- the three phases -- */
-
-/* How often the progress that others see is brought up to date. */
-static const uint64_t REPORT_MS= 100;
-
-/* Waits until the build is over, or in `phase` or a later one: true if it failed. What it waits for
-   are events: the build's phases, and KILL, which cancels it (`cancel_builds`). */
-static bool wait_build(THD *thd, Build *build, int32_t phase)
-{
-  int32_t now= EK_BUILD_IDLE;
-  while (!build->done)
-  {
-    const int32_t before= now;
-    now= build->wait(before, REPORT_MS);
-    /* Over: its thread has ended, or is about to. */
-    if (now >= EK_BUILD_DONE)
-      break;
-    if (now >= phase)
-      return false;
-    if (now != before)
-      thd_proc_info(thd, phases[now]);
-    /* One stage: reading and writing take turns, and the share is that of all the work. */
-    thd_progress_report(thd, build->progress().done_ppm, 1000000);
-    if (thd_kill_level(thd))
-      build->cancel();
-  }
-  build->join();
-  return build->failed;
-}
 
 /* Reads the row with this clustered key into the record of the new definition. */
 bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std::string &key)
@@ -459,8 +314,8 @@ bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std:
                     !fill(table->record[0], m_row, false);
   if (found)
   {
+    /* All columns of the new definition are in use: the server sees to that. */
     const std::vector<const Field *> old= old_fields(info);
-    altered->use_all_columns();
     for (uint i= 0; altered->field[i]; i++)
       if (old[i] && old[i]->stored_in_db())
       {
@@ -486,13 +341,15 @@ void ha_evenkeel::report_build(TABLE *altered, Alter_inplace_info *info, Build *
   else if (error.kind == EK_DUPLICATE)
   {
     const std::string index= without_mark(error.index);
-    const std::string key= build->duplicate();
-    for (uint i= 0; i < altered->s->keys; i++)
-      if (index == altered->key_info[i].name.str && !key.empty() && read_into(altered, info, key))
-      {
-        print_keydup_error(altered, &altered->key_info[i], MYF(0));
-        return;
-      }
+    std::string in, key;
+    if (build->duplicate(&in, &key))
+      for (ha_evenkeel *part : changed_together(info))
+        for (uint i= 0; part->m_name == in && i < altered->s->keys; i++)
+          if (index == altered->key_info[i].name.str && part->read_into(altered, info, key))
+          {
+            print_keydup_error(altered, &altered->key_info[i], MYF(0));
+            return;
+          }
     my_printf_error(ER_DUP_ENTRY, "Duplicate entry for key '%-.192s'", MYF(0), index.c_str());
   }
   else
@@ -501,21 +358,27 @@ void ha_evenkeel::report_build(TABLE *altered, Alter_inplace_info *info, Build *
 
 bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
+  Alter_context *context= new Alter_context(this);
+  info->handler_ctx= context;
   if (!(info->handler_flags & BUILD))
     return false;
   THD *thd= ha_thd();
-  Alter_context *context= new Alter_context;
-  info->handler_ctx= context;
-  std::unique_ptr<Build> build;
-  if (plan_build(altered, info, &build))
+  const std::vector<ha_evenkeel *> so_far= changed_together(info);
+  if (so_far.size() > 1)
+    context= static_cast<Alter_context *>(info->group_commit_ctx[0]);
+  else
+    context->build.reset(new Build(thd));
+  Build *build= context->build.get();
+  if (plan_build(altered, info, build))
     return true;
-  context->set_build(build.release());
+  if (table->part_info && so_far.size() < table->part_info->get_tot_partitions())
+    return false;
   thd_progress_init(thd, 1);
-  context->build->start(thd);
-  if (!wait_build(thd, context->build.get(), EK_BUILD_SCANNING))
+  build->start(thd);
+  if (!build->wait(thd, EK_BUILD_SCANNING))
     return false;
   thd_progress_end(thd);
-  report_build(altered, info, context->build.get());
+  report_build(altered, info, build);
   return true;
 }
 
@@ -524,16 +387,19 @@ bool ha_evenkeel::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
   if (!context || !context->build)
     return false;
-  const bool failed= wait_build(ha_thd(), context->build.get(), EK_BUILD_DONE);
+  const bool failed= context->build->wait(ha_thd(), EK_BUILD_DONE);
   thd_progress_end(ha_thd());
   if (failed)
     report_build(altered, info, context->build.get());
   return failed;
 }
 
-/* A change of the engine's catalog, with the names it points to. */
+/* A change of a table in the engine's catalog, with the names it points to. */
 struct ha_evenkeel::Change
 {
+  explicit Change(const std::string &of) : table(of) {}
+
+  const std::string table;
   std::vector<ek_bytes> drop_indexes, drop_columns;
   std::vector<ek_rename> rename_indexes, rename_columns;
   std::vector<ek_widen> widen;
@@ -547,7 +413,8 @@ struct ha_evenkeel::Change
   }
   ek_change get() const
   {
-    return {drop_indexes.data(), drop_indexes.size(), rename_indexes.data(), rename_indexes.size(),
+    return {ek_text(table),
+            drop_indexes.data(), drop_indexes.size(), rename_indexes.data(), rename_indexes.size(),
             drop_columns.data(), drop_columns.size(), rename_columns.data(), rename_columns.size(),
             widen.data(), widen.size(), add.data(), add.size()};
   }
@@ -558,7 +425,7 @@ struct ha_evenkeel::Change
   }
 };
 
-void ha_evenkeel::plan_indexes(Alter_inplace_info *info, Change *change)
+void ha_evenkeel::plan_indexes(Alter_inplace_info *info, const Build *build, Change *change)
 {
   const KEY *primary= primary_of(table);
   for (uint i= 0; i < info->index_drop_count; i++)
@@ -567,9 +434,8 @@ void ha_evenkeel::plan_indexes(Alter_inplace_info *info, Change *change)
   for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
     if (!primary || !equal(pair.old_key->name, primary->name))
       change->rename_indexes.push_back({text(pair.old_key->name), text(pair.new_key->name)});
-  Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
-  if (context && context->build)
-    for (const std::string &name : context->build->names)
+  if (build)
+    for (const std::string &name : build->names)
       change->rename_indexes.push_back({change->keep(PROVISIONAL + name), ek_text(name)});
 }
 
@@ -600,50 +466,92 @@ void ha_evenkeel::plan_columns(TABLE *altered, Alter_inplace_info *info, Change 
   }
 }
 
+/* The version of a definition of the server's, as the engine keeps it. */
+static uint64_t mark_of(const LEX_CUSTRING &version)
+{
+  uint64_t halves[2]= {0, 0};
+  memcpy(halves, version.str, MY_MIN(version.length, sizeof halves));
+  const uint64_t mark= halves[0] ^ halves[1];
+  return mark ? mark : 1;
+}
+
+/* The server's log of DDL has ended with the statement: no crash makes it ask any more. */
+static void forget_mark(void *of)
+{
+  const std::unique_ptr<std::string> marked(static_cast<std::string *>(of));
+  ek_error error;
+  if (ek_forget_mark(evenkeel_db, ek_text(*marked), &error) && error.kind != EK_NOT_FOUND)
+    report("mark of an ALTER TABLE", error);
+}
+
+/* Changes tables as one; false if that was done, or nothing is to be changed. */
+bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *info, bool commit)
+{
+  std::vector<ek_change> what;
+  for (const Change &change : changes)
+    if (!change.is_empty())
+      what.push_back(change.get());
+  if (what.empty())
+    return false;
+  const bool marks= commit && table->part_info;
+  const uint64_t mark= marks ? mark_of(info->create_info->tabledef_version) : 0;
+  ek_error error;
+  /* What is taken back has no other chance. */
+  const ek_schema_wait wait= schema_wait(ha_thd());
+  if (ek_alter_tables(evenkeel_db, what.data(), what.size(), mark, commit ? &wait : nullptr, &error))
+  {
+    report(commit ? "ALTER TABLE" : "ALTER TABLE, taken back", error);
+    if (commit)
+      print_error(handler_error(ha_thd(), error), MYF(0));
+    return commit;
+  }
+  if (marks)
+  {
+    info->inplace_alter_table_committed= forget_mark;
+    info->inplace_alter_table_committed_argument= new std::string(changes.front().table);
+  }
+  return false;
+}
+
+/* Rows may have got greater numbers since the statement was looked at; none gets one now. */
+void ha_evenkeel::raise_numbers(ulonglong next)
+{
+  ek_error error;
+  if (next > ek_next_number(evenkeel_db, name()) &&
+      ek_restart_numbers(evenkeel_db, name(), next, &error))
+    report("ALTER TABLE ... AUTO_INCREMENT", error);
+}
+
 bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
 {
   Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
   Build *build= context ? context->build.get() : nullptr;
-  Change change;
+  const std::vector<ha_evenkeel *> parts= changed_together(info);
+  std::list<Change> changes;
   if (commit)
-  {
-    plan_indexes(info, &change);
-    plan_columns(altered, info, &change);
-  }
-  else if (build)
-  {
-    build->cancel();
-    build->join();
-    if (build->done && !build->failed)
-      for (const std::string &name : build->names)
-        change.drop_indexes.push_back(change.keep(PROVISIONAL + name));
-  }
-  if (!change.is_empty())
-  {
-    const ek_change what= change.get();
-    ek_error error;
-    /* What is taken back has no other chance. */
-    const ek_schema_wait wait= schema_wait(ha_thd());
-    if (ek_alter_table(evenkeel_db, name(), &what, commit ? &wait : nullptr, &error))
+    for (ha_evenkeel *part : parts)
     {
-      report(commit ? "ALTER TABLE" : "ALTER TABLE, taken back", error);
-      if (commit)
-        print_error(handler_error(ha_thd(), error), MYF(0));
-      return commit;
+      changes.emplace_back(part->m_name);
+      part->plan_indexes(info, build, &changes.back());
+      part->plan_columns(altered, info, &changes.back());
     }
-  }
-  /* Rows may have got greater numbers since the statement was looked at; none gets one now. */
+  else if (build && build->stop())
+    for (const Build::Of_table &of : build->tables)
+    {
+      changes.emplace_back(of.name);
+      for (const std::string &name : build->names)
+        changes.back().drop_indexes.push_back(changes.back().keep(PROVISIONAL + name));
+    }
+  if (apply(changes, info, commit))
+    return true;
   if (commit && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
-  {
-    ek_error error;
-    const ulonglong before= ek_next_number(evenkeel_db, name());
-    const ulonglong next= info->create_info->auto_increment_value;
-    if (next > before && ek_restart_numbers(evenkeel_db, name(), next, &error))
-      report("ALTER TABLE ... AUTO_INCREMENT", error);
-  }
-  info->group_commit_ctx= nullptr;
+    for (ha_evenkeel *part : parts)
+      part->raise_numbers(info->create_info->auto_increment_value);
+  /* The server need not call for the other partitions; it does for each to take back. */
+  if (commit)
+    info->group_commit_ctx= nullptr;
   if (context)
-    context->drop_build();
+    context->build.reset();
   return false;
 }
 
@@ -656,7 +564,29 @@ ulonglong ha_evenkeel::table_version() const
   return ek_table_figures(evenkeel_db, name(), &info, &error) ? 0 : info.definition;
 }
 
-int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
+/* Is there a partition of a table whose last change has this mark. */
+static bool is_marked(const std::string &table, uint64_t mark)
+{
+  struct Wanted
+  {
+    std::string begin;
+    uint64_t mark;
+    bool found;
+  } wanted= {table + "#P#", mark, false};
+  ek_tables(evenkeel_db, &wanted, [](void *to, ek_bytes name) {
+    Wanted *wanted= static_cast<Wanted *>(to);
+    const size_t len= wanted->begin.size();
+    ek_error error;
+    ek_table_info info;
+    if (name.len > len && !memcmp(name.ptr, wanted->begin.data(), len) &&
+        !ek_table_figures(evenkeel_db, name, &info, &error))
+      wanted->found|= info.mark == wanted->mark;
+  });
+  return wanted.found;
+}
+
+int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *version,
+                           ulonglong before)
 {
   if (!evenkeel_db)
     return 2;
@@ -664,7 +594,7 @@ int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *,
   ek_table_info info;
   const std::string name= table_name(path);
   if (ek_table_figures(evenkeel_db, ek_text(name), &info, &error))
-    return 2;
+    return is_marked(name, mark_of(*version)) ? 0 : 2;
   return info.definition == before ? 1 : 0;
 }
 

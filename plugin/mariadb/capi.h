@@ -155,15 +155,17 @@ static const uint64_t EK_UNKNOWN_S= UINT64_MAX;
 void ek_build_progress(const ek_build *build, ek_build_figures *to);
 int32_t ek_build_wait(const ek_database *db, const ek_build *build, int32_t known, uint64_t ms);
 void ek_build_duplicate(const ek_build *build, void *context,
-                        void (*each)(void *context, ek_bytes key));
-int32_t ek_add_indexes(const ek_database *db, ek_bytes table, const ek_index *indexes,
-                       size_t indexes_len, const ek_build *build, ek_error *error);
-int32_t ek_drop_provisional(const ek_database *db, ek_error *error);
+                        void (*each)(void *context, ek_bytes table, ek_bytes key));
+typedef struct { ek_bytes table; const ek_index *indexes; size_t indexes_len; } ek_new_indexes;
+int32_t ek_add_indexes(const ek_database *db, const ek_new_indexes *tables, size_t tables_len,
+                       const ek_build *build, ek_error *error);
+int32_t ek_forget_alters(const ek_database *db, ek_error *error);
 typedef struct { ek_bytes from, to; } ek_rename;
 typedef struct { ek_bytes name; uint32_t max; } ek_widen;
 typedef struct { ek_column column; ek_value value; } ek_new_column;
 typedef struct
 {
+  ek_bytes table;
   const ek_bytes *drop_indexes;
   size_t drop_indexes_len;
   const ek_rename *rename_indexes;
@@ -177,8 +179,9 @@ typedef struct
   const ek_new_column *add_columns;
   size_t add_columns_len;
 } ek_change;
-int32_t ek_alter_table(const ek_database *db, ek_bytes table, const ek_change *change,
-                       const ek_schema_wait *wait, ek_error *error);
+int32_t ek_alter_tables(const ek_database *db, const ek_change *changes, size_t changes_len,
+                        uint64_t mark, const ek_schema_wait *wait, ek_error *error);
+int32_t ek_forget_mark(const ek_database *db, ek_bytes table, ek_error *error);
 int32_t ek_column_of(const ek_database *db, ek_bytes table, ek_bytes column, ek_column *to);
 int32_t ek_index_place(const ek_database *db, ek_bytes table, ek_bytes index);
 
@@ -196,7 +199,7 @@ void ek_costs_of_thread(ek_costs *to);
 typedef struct
 {
   uint32_t id, hidden_key;
-  uint64_t rows_estimate, columns, row_formats, definition, indexes, index_bytes;
+  uint64_t rows_estimate, columns, row_formats, definition, mark, indexes, index_bytes;
 } ek_table_info;
 int32_t ek_table_figures(const ek_database *db, ek_bytes table, ek_table_info *to, ek_error *error);
 int64_t ek_rows(const ek_database *db, ek_bytes table, ek_error *error);

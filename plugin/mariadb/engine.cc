@@ -105,7 +105,7 @@ static int evenkeel_ddl_recovered(handlerton *)
     if (ek_drop_table(evenkeel_db, ek_text(table), nullptr, &error))
       report("drop of a table that a statement left", error);
   }
-  if (ek_drop_provisional(evenkeel_db, &error))
+  if (ek_forget_alters(evenkeel_db, &error))
     report("indexes of an ALTER that did not end", error);
   return 0;
 }

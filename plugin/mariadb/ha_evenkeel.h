@@ -5,7 +5,7 @@
 #include "engine.h"
 #include "last_change.h"
 #include "transaction.h"
-#include <memory>
+#include <list>
 #include <string>
 #include <vector>
 
@@ -174,12 +174,14 @@ private:
   int number_written();
   int begin_numbers(const std::string &made, const HA_CREATE_INFO *info);
   const char *not_in_place(TABLE *altered, Alter_inplace_info *info);
-  const char *plan_build(TABLE *altered, Alter_inplace_info *info,
-                         std::unique_ptr<Build> *planned);
+  const char *plan_build(TABLE *altered, Alter_inplace_info *info, Build *build);
+  std::vector<ha_evenkeel *> changed_together(const Alter_inplace_info *info);
   bool read_into(TABLE *altered, Alter_inplace_info *info, const std::string &key);
   void report_build(TABLE *altered, Alter_inplace_info *info, Build *build);
-  void plan_indexes(Alter_inplace_info *info, Change *change);
+  void plan_indexes(Alter_inplace_info *info, const Build *build, Change *change);
   void plan_columns(TABLE *altered, Alter_inplace_info *info, Change *change);
+  bool apply(const std::list<Change> &changes, Alter_inplace_info *info, bool commit);
+  void raise_numbers(ulonglong next);
 
   std::string m_name;
   /* Field number -> column, -1 for one that is not stored. */

@@ -1,9 +1,9 @@
-//! Changes of a table: indexes built while others write, then one change of columns and names.
+//! Changes of tables, of all partitions of a table as one: indexes built while others write, then
+//! one change of columns and names.
 
 use crate::database::{
     EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart, EkSchemaWait, milliseconds, waiting,
 };
-use crate::inspect::EkEachText;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{
     BuildPhase, BuildProgress, Code, ColumnSpec, Database, Error, IndexSpec, PROVISIONAL, PartSpec,
@@ -58,7 +58,7 @@ pub struct EkBuildFigures {
     pub rows_done: u64,
     /// Rows whose entries are written.
     pub rows_written: u64,
-    /// Rows of the table, about.
+    /// Rows of the tables, about.
     pub rows_total: u64,
     /// Seconds that it will still take, `EK_UNKNOWN_S` if nobody knows yet.
     pub left_s: u64,
@@ -109,8 +109,11 @@ pub unsafe extern "C" fn ek_build_wait(
     })
 }
 
-/// Calls `each` with the clustered key of a row whose unique key another row has, if that is why
-/// the build failed.
+/// A table and the clustered key of a row of it.
+pub type EkEachRow = unsafe extern "C" fn(*mut c_void, EkBytes, EkBytes);
+
+/// Calls `each` with the table and the clustered key of a row whose unique key another row has, if
+/// that is why the build failed.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -118,13 +121,13 @@ pub unsafe extern "C" fn ek_build_wait(
 pub unsafe extern "C" fn ek_build_duplicate(
     build: *const EkBuild,
     context: *mut c_void,
-    each: EkEachText,
+    each: EkEachRow,
 ) {
     // SAFETY: by contract of the caller.
     catch((), || unsafe {
-        let key = (*build).0.duplicate();
+        let (table, key) = ((*build).0.duplicate_in(), (*build).0.duplicate());
         if !key.is_empty() {
-            each(context, EkBytes::of(&key));
+            each(context, EkBytes::of(table.as_bytes()), EkBytes::of(&key));
         }
     });
 }
@@ -151,31 +154,55 @@ unsafe fn index_spec(index: &EkIndex, def: &TableDef) -> Result<IndexSpec> {
     })
 }
 
-/// Builds indexes of a table while others read and write; parts name columns by their position in
-/// the table. Each gets its name with `#` before it, until `ek_alter_table` renames it; what a
-/// crash leaves behind `ek_drop_provisional` removes. 0, or -1 on error, when nothing is left.
+/// The indexes that a table gets.
+#[repr(C)]
+pub struct EkNewIndexes {
+    /// The table.
+    pub table: EkBytes,
+    /// They; parts name columns by their position in the table.
+    pub indexes: *const EkIndex,
+    /// How many.
+    pub indexes_len: usize,
+}
+
+unsafe fn index_specs<'a>(
+    db: &Database,
+    given: &EkNewIndexes,
+) -> Result<(&'a str, Vec<IndexSpec>)> {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let table = given.table.text()?;
+        let def = db.definition(table)?;
+        let indexes = slice(given.indexes, given.indexes_len).iter();
+        let specs: Vec<_> = indexes.map(|index| index_spec(index, &def)).collect::<Result<_>>()?;
+        // One that could not be taken back would be in the way until a restart.
+        drop_provisional(db, table, |name| specs.iter().any(|s| s.name == name))?;
+        Ok((table, specs))
+    }
+}
+
+/// Builds indexes of tables while others read and write: of all tables or of none. Each gets its
+/// name with `PROVISIONAL` before it, until `ek_alter_tables` renames it; what a crash leaves
+/// behind `ek_forget_alters` removes. 0, or -1 on error, when nothing is left.
 ///
 /// # Safety
 /// All pointers are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_add_indexes(
     db: *const EkDatabase,
-    table: EkBytes,
-    indexes: *const EkIndex,
-    indexes_len: usize,
+    tables: *const EkNewIndexes,
+    tables_len: usize,
     build: *const EkBuild,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
     unsafe {
         let added = fence(error, -1, || {
-            let (db, table) = (&(*db).0, table.text()?);
-            let def = db.definition(table)?;
-            let specs = slice(indexes, indexes_len).iter().map(|index| index_spec(index, &def));
-            let specs = specs.collect::<Result<Vec<_>>>()?;
-            // One that could not be taken back would be in the way until a restart.
-            drop_provisional(db, table, |name| specs.iter().any(|s| s.name == name))?;
-            db.add_indexes_with(table, &specs, &(*build).0).map(|()| 0)
+            let db = &(*db).0;
+            let given = slice(tables, tables_len).iter().map(|given| index_specs(db, given));
+            let specs = given.collect::<Result<Vec<_>>>()?;
+            let tables: Vec<_> = specs.iter().map(|(t, specs)| (*t, specs.as_slice())).collect();
+            db.add_indexes_to(&tables, &(*build).0).map(|()| 0)
         });
         // Also if it never began: somebody waits.
         (*build).0.end();
@@ -194,20 +221,22 @@ fn drop_provisional(db: &Database, table: &str, which: impl Fn(&str) -> bool) ->
     db.alter_table(table, &TableChange { drop_indexes, ..TableChange::default() })
 }
 
-/// Drops provisional indexes of every table, which a crash left behind; 0, or -1 with the first
-/// error, which does not keep those of other tables.
+/// Drops provisional indexes of every table, which a crash left behind, and forgets the marks of
+/// changes; 0, or -1 with the first error, which does not keep those of other tables.
 ///
 /// # Safety
 /// All pointers are valid during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_drop_provisional(db: *const EkDatabase, error: *mut EkError) -> i32 {
+pub unsafe extern "C" fn ek_forget_alters(db: *const EkDatabase, error: *mut EkError) -> i32 {
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
             let db = &(*db).0;
             let mut done = Ok(0);
             for table in db.tables() {
-                done = done.and(drop_provisional(db, &table, |_| true).map(|()| 0));
+                let forgot = drop_provisional(db, &table, |_| true);
+                let forgot = forgot.and_then(|()| db.forget_mark(&table));
+                done = done.and(forgot.map(|()| 0));
             }
             done
         })
@@ -244,6 +273,8 @@ pub struct EkNewColumn {
 /// A change of a table.
 #[repr(C)]
 pub struct EkChange {
+    /// The table.
+    pub table: EkBytes,
     /// Indexes to drop.
     pub drop_indexes: *const EkBytes,
     /// How many.
@@ -268,6 +299,14 @@ pub struct EkChange {
     pub add_columns: *const EkNewColumn,
     /// How many.
     pub add_columns_len: usize,
+}
+
+/// The place of a column in a table: to the server, names that differ in case are one name.
+fn place_of(def: &TableDef, name: &str) -> Option<usize> {
+    let live = def.live_columns();
+    let exact = live.iter().position(|c| c.name == name);
+    let other = || live.iter().position(|c| c.name.to_lowercase() == name.to_lowercase());
+    exact.or_else(other)
 }
 
 unsafe fn names(ptr: *const EkBytes, len: usize) -> Result<Vec<String>> {
@@ -300,39 +339,84 @@ unsafe fn new_column(new: &EkNewColumn) -> Result<ColumnSpec> {
     Ok(spec)
 }
 
-/// Changes a table, all or nothing, without rewriting rows; 0, or -1 on error. `wait` may be null.
+/// A change as it is given, with columns spelled as the table has them.
+unsafe fn table_change(given: &EkChange, def: &TableDef) -> Result<TableChange> {
+    let spelled = |name: &mut String| {
+        if let Some(at) = place_of(def, name) {
+            name.clone_from(&def.live_columns()[at].name);
+        }
+    };
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let mut change = TableChange {
+            drop_indexes: names(given.drop_indexes, given.drop_indexes_len)?,
+            rename_indexes: renames(given.rename_indexes, given.rename_indexes_len)?,
+            drop_columns: names(given.drop_columns, given.drop_columns_len)?,
+            rename_columns: renames(given.rename_columns, given.rename_columns_len)?,
+            ..TableChange::default()
+        };
+        change.drop_columns.iter_mut().for_each(spelled);
+        change.rename_columns.iter_mut().for_each(|(from, _)| spelled(from));
+        for column in slice(given.widen_columns, given.widen_columns_len) {
+            let mut name = column.name.text()?.to_string();
+            if change.rename_columns.iter().all(|(_, to)| *to != name) {
+                spelled(&mut name);
+            }
+            change.widen_columns.push((name, column.max));
+        }
+        for column in slice(given.add_columns, given.add_columns_len) {
+            change.add_columns.push(new_column(column)?);
+        }
+        Ok(change)
+    }
+}
+
+/// Changes tables as one, all or nothing, without rewriting rows; 0, or -1 on error. The first one
+/// is marked with `mark`, if that is not 0: until `ek_forget_mark`, `ek_table_figures` tells it.
+/// `wait` may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_alter_table(
+pub unsafe extern "C" fn ek_alter_tables(
     db: *const EkDatabase,
-    table: EkBytes,
-    change: *const EkChange,
+    changes: *const EkChange,
+    changes_len: usize,
+    mark: u64,
     wait: *const EkSchemaWait,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let given = &*change;
-            let mut change = TableChange {
-                drop_indexes: names(given.drop_indexes, given.drop_indexes_len)?,
-                rename_indexes: renames(given.rename_indexes, given.rename_indexes_len)?,
-                drop_columns: names(given.drop_columns, given.drop_columns_len)?,
-                rename_columns: renames(given.rename_columns, given.rename_columns_len)?,
-                ..TableChange::default()
-            };
-            for column in slice(given.widen_columns, given.widen_columns_len) {
-                change.widen_columns.push((column.name.text()?.to_string(), column.max));
+            let db = &(*db).0;
+            let mut changed = Vec::new();
+            for given in slice(changes, changes_len) {
+                let table = given.table.text()?;
+                let def = db.definition(table)?;
+                changed.push((table, table_change(given, &def)?));
             }
-            for column in slice(given.add_columns, given.add_columns_len) {
-                change.add_columns.push(new_column(column)?);
+            if let Some((_, first)) = changed.first_mut() {
+                first.mark = mark;
             }
-            let table = table.text()?;
-            waiting(wait, |how| (*db).0.alter_table_with(table, &change, how)).map(|()| 0)
+            let changes: Vec<_> = changed.iter().map(|(table, change)| (*table, change)).collect();
+            waiting(wait, |how| db.alter_tables(&changes, how)).map(|()| 0)
         })
     }
+}
+
+/// Forgets the mark of a table's last change; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_forget_mark(
+    db: *const EkDatabase,
+    table: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.forget_mark(table.text()?).map(|()| 0)) }
 }
 
 /// The position of a column among the columns of a table, -1 if there is none; its type and
@@ -350,13 +434,9 @@ pub unsafe extern "C" fn ek_column_of(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(std::ptr::null_mut(), -1, || {
-            let (def, name) = ((*db).0.definition(table.text()?)?, column.text()?);
-            let live = def.live_columns();
-            let exact = live.iter().position(|c| c.name == name);
-            // To the server, names that differ in case are one name.
-            let other = || live.iter().position(|c| c.name.to_lowercase() == name.to_lowercase());
-            let Some(at) = exact.or_else(other) else { return Ok(-1) };
-            let column = live[at];
+            let def = (*db).0.definition(table.text()?)?;
+            let Some(at) = place_of(&def, column.text()?) else { return Ok(-1) };
+            let column = def.live_columns()[at];
             let (type_code, a, b) = column.entry.ty.to_code();
             let flags = if column.entry.nullable { EK_NULLABLE } else { 0 };
             *to = EkColumn { name: EkBytes::NONE, type_code, flags, a, b };

@@ -131,6 +131,8 @@ pub struct EkTableInfo {
     pub row_formats: u64,
     /// Another number after each change of columns or indexes.
     pub definition: u64,
+    /// What the last marked change was marked with (`ek_alter_tables`), 0 for nothing.
+    pub mark: u64,
     /// Indexes.
     pub indexes: u64,
     /// Bytes of the runs of its indexes.
@@ -159,6 +161,7 @@ pub unsafe extern "C" fn ek_table_figures(
                 columns: info.columns,
                 row_formats: info.row_formats,
                 definition: info.definition,
+                mark: info.mark,
                 indexes: info.indexes.len() as u64,
                 index_bytes: info.indexes.iter().map(|(index, _)| index.run_bytes).sum(),
             };

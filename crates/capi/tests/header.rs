@@ -1,7 +1,9 @@
 //! `plugin/mariadb/capi.h` says what this crate has: the same functions with as many parameters,
 //! and structures of the same size and layout, asked of a C compiler.
 
-use evenkeel_capi::alter::{EkBuildFigures, EkChange, EkNewColumn, EkRename, EkWiden};
+use evenkeel_capi::alter::{
+    EkBuildFigures, EkChange, EkNewColumn, EkNewIndexes, EkRename, EkWiden,
+};
 use evenkeel_capi::collations::EkCollations;
 use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart, EkSchemaWait};
 use evenkeel_capi::inspect::{EkCosts, EkTableInfo};
@@ -139,11 +141,12 @@ int main(void)
          offsetof(ek_column, a), offsetof(ek_index, unique), offsetof(ek_bound, len),
          offsetof(ek_options, durability), offsetof(ek_options, collations),
          offsetof(ek_part, prefix), offsetof(ek_part, desc));
-  printf("%zu %zu %zu %zu %zu\n", sizeof(ek_change), sizeof(ek_new_column), sizeof(ek_rename),
-         sizeof(ek_widen), sizeof(ek_table_info));
+  printf("%zu %zu %zu %zu %zu %zu\n", sizeof(ek_change), sizeof(ek_new_column),
+         sizeof(ek_rename), sizeof(ek_widen), sizeof(ek_table_info), sizeof(ek_new_indexes));
   printf("%zu %zu %zu\n", sizeof(ek_build_figures), offsetof(ek_build_figures, done_ppm),
          offsetof(ek_build_figures, left_s));
-  printf("%zu %zu %zu\n", offsetof(ek_change, add_columns_len), offsetof(ek_new_column, value),
+  printf("%zu %zu %zu %zu\n", offsetof(ek_change, add_columns_len),
+         offsetof(ek_new_column, value), offsetof(ek_table_info, mark),
          offsetof(ek_table_info, index_bytes));
   printf("%zu %zu\n", sizeof(ek_costs), offsetof(ek_costs, read_ns));
   printf("%zu %zu %zu\n", sizeof(ek_schema_wait), offsetof(ek_schema_wait, lock_wait_ms),
@@ -190,10 +193,12 @@ int main(void)
         size_of::<EkRename>(),
         size_of::<EkWiden>(),
         size_of::<EkTableInfo>(),
+        size_of::<EkNewIndexes>(),
     ];
     let change_offsets = [
         offset_of!(EkChange, add_columns_len),
         offset_of!(EkNewColumn, value),
+        offset_of!(EkTableInfo, mark),
         offset_of!(EkTableInfo, index_bytes),
     ];
     let figures = [

@@ -278,6 +278,33 @@ impl Database {
         self.engine.store.add_indexes(table, specs, progress)
     }
 
+    /// Adds indexes to several tables, each named once, as one: all become usable at once, or none.
+    /// Writers of all of them keep the indexes up from the beginning; the tables are read one after
+    /// the other.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let spec = TableSpec::new()
+    ///     .column(ColumnSpec::new("town", ColumnType::Text { max: 50 }))
+    ///     .primary_key(&["town"]);
+    /// db.create_table("towns", &spec)?;
+    /// let people = [IndexSpec::new("short", &["town"])];
+    /// let towns = [IndexSpec::new("t", &["town"])];
+    /// db.add_indexes_to(&[("people", &people), ("towns", &towns)], &BuildProgress::default())?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `add_indexes_with`; nothing is left behind in any table then.
+    pub fn add_indexes_to(
+        &self,
+        tables: &[(&str, &[IndexSpec])],
+        progress: &BuildProgress,
+    ) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.add_indexes_to(tables, progress)
+    }
+
     /// Waits until a build is in another phase than `known`, not longer than `timeout`; the phase.
     pub fn wait_build(
         &self,
@@ -364,6 +391,40 @@ impl Database {
     ) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.alter_table_with(table, change, wait)
+    }
+
+    /// Changes several tables, each named once, as one: all of them or none, also after a crash.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let spec = TableSpec::new().column(ColumnSpec::new("town", ColumnType::Int64));
+    /// db.create_table("towns", &spec)?;
+    /// let rename_columns = vec![("town".into(), "place".into())];
+    /// let change = TableChange { rename_columns, mark: 7, ..TableChange::default() };
+    /// db.alter_tables(&[("people", &change), ("towns", &change)], &SchemaWait::default())?;
+    /// assert_eq!(db.table_info("towns")?.mark, 7);
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `alter_table_with`; no table is changed then.
+    pub fn alter_tables(
+        &self,
+        changes: &[(&str, &TableChange)],
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.alter_tables(changes, wait)
+    }
+
+    /// Forgets what the last change of a table was marked with (`TableChange::mark`), durably with
+    /// what is committed later.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn forget_mark(&self, table: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.forget_mark(table)
     }
 
     /// Names of all tables, sorted.

@@ -5,7 +5,7 @@ use crate::Database;
 use crate::stats::{CheckReport, IndexStats};
 use evenkeel_base::Result;
 use evenkeel_format::catalog::IndexState;
-use evenkeel_tables::{CheckProgress, TableState};
+use evenkeel_tables::{CheckProgress, Table, TableState};
 use evenkeel_txn::{Mode, Space, TxnInfo};
 use std::collections::HashMap;
 
@@ -24,6 +24,8 @@ pub struct TableInfo {
     pub hidden_key: bool,
     /// A number that is another after each change of its columns or indexes.
     pub definition: u64,
+    /// What the last marked change of it was marked with, 0 for nothing (`TableChange::mark`).
+    pub mark: u64,
     /// Its indexes, and whether each may be read.
     pub indexes: Vec<(IndexStats, bool)>,
 }
@@ -62,10 +64,10 @@ impl Database {
     /// # Errors
     /// `TableMissing`, and of storage.
     pub fn table_info(&self, table: &str) -> Result<TableInfo> {
-        self.figures_of(table, |_, state| self.info_of(state))
+        self.figures_of(table, |table, state| self.info_of(table, state))
     }
 
-    fn info_of(&self, state: &TableState) -> Result<TableInfo> {
+    fn info_of(&self, table: &Table, state: &TableState) -> Result<TableInfo> {
         let def = &state.shape.def;
         let indexes = def.indexes.iter().map(|index| {
             let runs = self.engine.runs.stats(index.id);
@@ -85,6 +87,7 @@ impl Database {
             row_formats: u64::from(def.entry.row_version),
             hidden_key: def.entry.hidden_key,
             definition: def.fingerprint(),
+            mark: table.mark(),
             indexes: indexes.collect(),
         })
     }

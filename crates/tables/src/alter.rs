@@ -1,16 +1,21 @@
-//! Changes of a table's columns and indexes, several at once, without rewriting rows.
+//! Changes of a table's columns and indexes, several at once, without rewriting rows; of several
+//! tables too.
 //!
 //! A change is applied to a copy of the definition, made durable in one transaction on the catalog
-//! and published then: after a crash all of it is in force or nothing. Adding indexes to rows that
-//! are there is in `build`: it may give them a provisional name, which a change replaces.
+//! and published then: after a crash all of it is in force or nothing, in all tables. Adding
+//! indexes to rows that are there is in `build`: it may give them a provisional name, which a
+//! change replaces.
 
+use crate::catalog::MARK;
+use crate::load::Closed;
 use crate::schema::{ColumnSpec, TableDef, check_name};
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
 use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_format::ColumnType;
-use evenkeel_format::catalog::PartEntry;
+use evenkeel_format::catalog::{PartEntry, entry_kind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What is to change, in the order of its fields.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +32,28 @@ pub struct TableChange {
     pub widen_columns: Vec<(String, u32)>,
     /// Columns to add at the end; rows that are there show their defaults.
     pub add_columns: Vec<ColumnSpec>,
+    /// A number of the caller's, kept with the table (`Database::table_info`) until another change
+    /// brings one or it is forgotten (`Database::forget_mark`); 0 for none. It tells him after a
+    /// crash if this change was made.
+    pub mark: u64,
+}
+
+/// A table and what it is changed to.
+pub(crate) struct Changed<'t> {
+    table: &'t Arc<Table>,
+    def: TableDef,
+    /// Indexes that the new definition does not have.
+    gone: Vec<IndexId>,
+    /// Those who use the table are waited for and kept out.
+    moves: bool,
+    mark: u64,
+}
+
+impl<'t> Changed<'t> {
+    /// A table whose new definition has the same indexes and columns.
+    pub(crate) fn of(table: &'t Arc<Table>, def: TableDef) -> Changed<'t> {
+        Changed { table, def, gone: Vec::new(), moves: false, mark: 0 }
+    }
 }
 
 impl TableChange {
@@ -223,39 +250,95 @@ impl Store {
         change: &TableChange,
         wait: &SchemaWait<'_>,
     ) -> Result<()> {
-        let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_ddl(name, &table, wait)?;
-        let old = table.shape();
-        let (def, gone) = change.apply(&old.def)?;
-        let moves = change.moves(&old.def, &def);
-        if moves {
+        self.alter_tables(&[(table, change)], wait)
+    }
+
+    /// Changes several tables, each named once, as one: all of them or none, also after a crash.
+    ///
+    /// # Errors
+    /// As `alter_table_with`.
+    pub fn alter_tables(
+        self: &Arc<Self>,
+        changes: &[(&str, &TableChange)],
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        let tables = self.tables_by_id(changes)?;
+        let mut held = Vec::new();
+        for (name, table, _) in &tables {
+            held.push(self.lock_ddl(name, table, wait)?);
+        }
+        let mut changed = Vec::new();
+        for (_, table, change) in &tables {
+            let old = table.shape();
+            let (def, gone) = change.apply(&old.def)?;
+            let moves = change.moves(&old.def, &def);
+            changed.push(Changed { table, def, gone, moves, mark: change.mark });
+        }
+        let mut closed = Vec::new();
+        for Changed { table, .. } in changed.iter().filter(|c| c.moves) {
             table.close(&self.rt, self.lock_wait(), wait)?;
+            closed.push(Closed(table));
         }
-        let done = self.publish_change(&table, def, &gone);
-        if moves {
-            table.reopen(false);
-        }
-        done?;
+        let gone: Vec<IndexId> = changed.iter().flat_map(|c| c.gone.clone()).collect();
+        self.publish_changes(changed)?;
+        drop(closed);
         gone.into_iter().for_each(|id| self.forget_index(id));
         Ok(())
     }
 
-    /// Makes a changed definition durable, then publishes it.
-    pub(crate) fn publish_change(
-        self: &Arc<Self>,
-        table: &Arc<Table>,
-        def: TableDef,
-        gone: &[IndexId],
-    ) -> Result<()> {
-        let old = table.state();
-        let shape = self.next_shape(&old.shape, def)?;
+    /// The tables of these names with what is given for each, by their ids: changes of several
+    /// tables that meet do not wait for each other in a circle.
+    pub(crate) fn tables_by_id<'g, G: Copy>(
+        &self,
+        given: &[(&'g str, G)],
+    ) -> Result<Vec<(&'g str, Arc<Table>, G)>> {
+        let found = given.iter().map(|(name, given)| Ok((*name, self.table(name)?, *given)));
+        let mut tables = found.collect::<Result<Vec<_>>>()?;
+        tables.sort_by_key(|(_, table, _)| table.id());
+        Ok(tables)
+    }
+
+    /// Makes changed definitions durable as one, then publishes them.
+    pub(crate) fn publish_changes(self: &Arc<Self>, changes: Vec<Changed<'_>>) -> Result<()> {
+        let mut shapes = Vec::new();
+        for change in &changes {
+            shapes.push(self.next_shape(&change.table.shape(), change.def.clone())?);
+        }
         self.change_catalog(|txn| {
-            for id in gone {
-                self.remove_index(txn, shape.def.id, *id)?;
+            for (change, shape) in changes.iter().zip(&shapes) {
+                let id = shape.def.id;
+                for index in &change.gone {
+                    self.remove_index(txn, id, *index)?;
+                }
+                self.put_table(txn, &shape.def)?;
+                if change.mark != 0 {
+                    self.put_counter(txn, (id, MARK), change.mark)?;
+                }
             }
-            self.put_table(txn, &shape.def)
+            Ok(())
         })?;
-        table.publish(&self.rt, TableState { shape, tree: old.tree.clone() });
+        for (Changed { table, mark, .. }, shape) in changes.into_iter().zip(shapes) {
+            let tree = table.state().tree.clone();
+            table.publish(&self.rt, TableState { shape, tree });
+            if mark != 0 {
+                table.mark.store(mark, Ordering::SeqCst);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the mark of a table's last change; durable with what is committed later.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn forget_mark(self: &Arc<Self>, table: &str) -> Result<()> {
+        let table = self.table(table)?;
+        if table.mark.swap(0, Ordering::SeqCst) == 0 {
+            return Ok(());
+        }
+        let mut txn = self.catalog_txn();
+        self.remove_entry(&mut txn, (table.id().0, entry_kind::COUNTER, MARK))?;
+        txn.commit_ordered()?;
         Ok(())
     }
 

@@ -8,6 +8,9 @@
 //!    failed, the statement goes on), then one pass over the index proves uniqueness.
 //! 4. One transaction on the catalog makes them VALID; older snapshots may not use them.
 //!
+//! Several tables may get indexes in one build: the barriers of all come first, then each is read
+//! and proved, and the one transaction of step 4 is for all of them.
+//!
 //! Any row state is either seen by the scan or written after the barrier by a change that knows the
 //! index; the build's runs are the oldest, so what changes wrote comes first. A crash or failure
 //! before 4 leaves runs without a catalog row, which are dropped.
@@ -25,6 +28,7 @@ use evenkeel_log::Durability;
 use evenkeel_tree::LeafRow;
 use evenkeel_txn::Txns;
 use std::borrow::Cow;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +56,23 @@ pub enum BuildPhase {
     Done = 5,
 }
 
+/// A table of a build, and the indexes that it gets.
+struct Target {
+    table: Arc<Table>,
+    added: Vec<IndexId>,
+}
+
+impl Target {
+    /// A change has met a duplicate in one of the indexes that are being proved.
+    fn duplicate(&self) -> Error {
+        let def = self.table.shape().def.clone();
+        let mut unique = def.indexes.iter().filter(|i| i.entry.unique);
+        let index = unique.find(|i| self.added.contains(&i.id));
+        let name = index.map_or("", |i| i.name.as_str());
+        Error::new(Code::DuplicateInBuild).with("table", &def.name).with("index", name)
+    }
+}
+
 impl Store {
     /// Adds indexes to a table in one pass over it, while others read and write.
     ///
@@ -64,26 +85,59 @@ impl Store {
         specs: &[IndexSpec],
         progress: &BuildProgress,
     ) -> Result<()> {
-        let built = self.build_indexes(table, specs, progress);
+        self.add_indexes_to(&[(table, specs)], progress)
+    }
+
+    /// Adds indexes to several tables, each named once, as one: all become valid at once, or none.
+    /// Writers of all of them keep the indexes up from the beginning; the tables are read one after
+    /// the other.
+    ///
+    /// # Errors
+    /// As `add_indexes`.
+    pub fn add_indexes_to(
+        self: &Arc<Self>,
+        tables: &[(&str, &[IndexSpec])],
+        progress: &BuildProgress,
+    ) -> Result<()> {
+        let built = self.build_indexes(tables, progress);
         progress.end();
         built
     }
 
     fn build_indexes(
         self: &Arc<Self>,
-        table: &str,
-        specs: &[IndexSpec],
+        tables: &[(&str, &[IndexSpec])],
         progress: &BuildProgress,
     ) -> Result<()> {
-        let (name, table) = (table, self.table(table)?);
-        let _ddl = self.lock_to_build(name, &table, progress)?;
-        if specs.is_empty() {
+        let tables = self.tables_by_id(tables)?;
+        let mut held = Vec::new();
+        for (name, table, _) in &tables {
+            held.push(self.lock_to_build(name, table, progress)?);
+        }
+        let mut wanted = tables.iter().filter(|(_, _, specs)| !specs.is_empty()).peekable();
+        if wanted.peek().is_none() {
             return Ok(());
         }
+        let mut targets = Vec::new();
+        let begun = wanted.try_for_each(|(_, table, specs)| {
+            targets.push(self.begin_build(table, specs)?);
+            Ok(())
+        });
+        let built = begun.and_then(|()| self.build(&targets, progress));
+        for target in &targets {
+            if built.is_err() {
+                self.abandon(target);
+            }
+            target.table.clear_build();
+        }
+        built
+    }
+
+    /// The barrier: from here on writers of the table keep the new indexes up.
+    fn begin_build(self: &Arc<Self>, table: &Arc<Table>, specs: &[IndexSpec]) -> Result<Target> {
         // A change that was made ready beside the build before this one may have come late.
         table.clear_build();
-        let old = table.state();
-        let mut def = (*old.shape.def).clone();
+        let mut def = (*table.shape().def).clone();
         let mut added = Vec::new();
         for spec in specs {
             let id = IndexId(self.next_id(NextId::Index)?);
@@ -93,12 +147,14 @@ impl Store {
         for index in def.indexes.iter().filter(|i| added.contains(&i.id)) {
             self.runs.add_index(run_spec(index));
         }
-        let built = self.build(&table, def, &added, progress);
-        if built.is_err() {
-            self.abandon(&table, &added);
+        let target = Target { table: table.clone(), added };
+        match self.publish_def(table, def) {
+            Ok(()) => Ok(target),
+            Err(error) => {
+                self.abandon(&target);
+                Err(error)
+            }
         }
-        table.clear_build();
-        built
     }
 
     /// Waits until the build is in another phase than `known`, not longer than `timeout`; tells it.
@@ -113,23 +169,41 @@ impl Store {
         progress.phase()
     }
 
-    fn build(
-        self: &Arc<Self>,
-        table: &Arc<Table>,
-        def: TableDef,
-        added: &[IndexId],
-        progress: &BuildProgress,
-    ) -> Result<()> {
-        self.publish_def(table, def)?;
+    fn build(self: &Arc<Self>, targets: &[Target], progress: &BuildProgress) -> Result<()> {
         progress.enter(BuildPhase::Waiting);
-        self.wait_writers(table, progress)?;
-        scan::build_runs(self, &table.state(), added, progress)?;
-        if self.added(table, added).iter().any(|i| i.entry.unique) {
-            self.prove_unique(table, added, progress)?;
+        for target in targets {
+            self.wait_writers(&target.table, progress)?;
+        }
+        for (at, target) in targets.iter().enumerate() {
+            let (before, behind) = (&targets[..at], &targets[at + 1..]);
+            let mut rows = 0;
+            for Target { table, .. } in behind {
+                rows += table.state().tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
+            }
+            progress.begin_table(rows);
+            // In vain, if a writer of a table that is proved has met a duplicate since.
+            if let Some(failed) = before.iter().find(|t| t.table.build_failed()) {
+                return Err(failed.duplicate());
+            }
+            self.build_one(target, progress)?;
         }
         progress.check()?;
-        self.make_valid(table, added)?;
+        self.make_valid(targets)?;
         progress.complete();
+        Ok(())
+    }
+
+    /// Reads one table and proves its unique indexes.
+    fn build_one(self: &Arc<Self>, target: &Target, progress: &BuildProgress) -> Result<()> {
+        let Target { table, added } = target;
+        scan::build_runs(self, &table.state(), added, progress)?;
+        if self.added(table, added).iter().any(|i| i.entry.unique) {
+            let proved = self.prove_unique(table, added, progress);
+            if proved.as_ref().is_err_and(|error| error.code() == Code::DuplicateInBuild) {
+                progress.inner.duplicate_in.lock().clone_from(&table.shape().def.name);
+            }
+            return proved;
+        }
         Ok(())
     }
 
@@ -226,36 +300,47 @@ impl Store {
         Ok(())
     }
 
-    fn make_valid(self: &Arc<Self>, table: &Arc<Table>, added: &[IndexId]) -> Result<()> {
+    /// Makes the indexes of all tables valid in one change of the catalog.
+    fn make_valid(self: &Arc<Self>, targets: &[Target]) -> Result<()> {
         // The catalog says VALID from the beginning of the log position at which it is logged; the
         // state in memory says the same.
         let from = self.txns.published();
-        let def = with_states(table, added, IndexState::Valid(from));
-        // From here on a duplicate fails the statement that brings it, not the build.
-        if !table.decide_build() {
-            return Err(Error::new(Code::DuplicateInBuild).with("table", &def.name));
+        let mut valid = Vec::new();
+        for target in targets {
+            let def = with_states(&target.table, &target.added, IndexState::Valid(from));
+            // From here on a duplicate fails the statement that brings it, not the build.
+            if !target.table.decide_build() {
+                return Err(target.duplicate());
+            }
+            valid.push((target, def));
         }
+        let new = || {
+            let of = |(target, def): &'_ (&Target, TableDef)| {
+                let added = def.indexes.iter().filter(|i| target.added.contains(&i.id)).cloned();
+                added.map(|index| (def.id, index)).collect::<Vec<_>>()
+            };
+            valid.iter().flat_map(of)
+        };
         // Of indexes without a name of their own nobody is told: the change that names them lies
         // behind this one in the log, so it is not durable before.
-        let mut new = def.indexes.iter().filter(|i| added.contains(&i.id));
-        let durability = match new.all(|i| i.name.starts_with(PROVISIONAL)) {
+        let durability = match new().all(|(_, index)| index.name.starts_with(PROVISIONAL)) {
             true => Durability::Lazy,
             false => Durability::Sync,
         };
         self.change_catalog_at(durability, |txn| {
-            for index in def.indexes.iter().filter(|i| added.contains(&i.id)) {
-                self.put_index(txn, def.id, index)?;
-            }
-            Ok(())
+            new().try_for_each(|(table, index)| self.put_index(txn, table, &index))
         })?;
-        for id in added {
-            self.runs.set_valid(*id, from);
+        for (target, def) in valid {
+            for id in &target.added {
+                self.runs.set_valid(*id, from);
+            }
+            self.publish_def(&target.table, def)?;
         }
-        self.publish_def(table, def)
+        Ok(())
     }
 
     /// Takes the indexes of a failed build away again.
-    fn abandon(&self, table: &Table, added: &[IndexId]) {
+    fn abandon(&self, Target { table, added }: &Target) {
         let mut def = (*table.shape().def).clone();
         def.indexes.retain(|i| !added.contains(&i.id));
         if let Err(error) = self.publish_def(table, def) {

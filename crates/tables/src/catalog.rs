@@ -43,6 +43,10 @@ const FIRST_ID: u64 = 16;
 /// Counter items of a table.
 pub(crate) const AUTO_INCREMENT: u32 = 0;
 pub(crate) const HIDDEN_ID: u32 = 1;
+/// No counter: what the last change was marked with.
+pub(crate) const MARK: u32 = 2;
+/// How many there are.
+pub(crate) const COUNTERS: u32 = 3;
 
 /// The tables in memory.
 pub(crate) struct Catalog {
@@ -124,7 +128,7 @@ struct Loading {
     entry: Option<TableEntry>,
     columns: Vec<ColumnDef>,
     indexes: Vec<IndexDef>,
-    counters: [u64; 2],
+    counters: [u64; COUNTERS as usize],
     statistics: BTreeMap<IndexId, StatisticsEntry>,
 }
 
@@ -222,6 +226,7 @@ impl Store {
         let shape = Arc::new(Shape::new(Arc::new(def), 1, self.rules)?);
         self.open_trees.insert(tree.clone());
         let table = Table::new(TableState { shape, tree }, counters[0], counters[1]);
+        table.mark.store(counters[MARK as usize], Ordering::SeqCst);
         let rows = statistics.values().map(|known| known.rows).max();
         table.changes.expect_rows(rows.unwrap_or(0));
         table.statistics.set(statistics);

@@ -6,7 +6,8 @@
 //! durable before it takes effect in memory; what a crash leaves behind without a catalog row
 //! (a tree, runs) is removed after the next start. No row is rewritten.
 
-use crate::catalog::{AUTO_INCREMENT, NextId, run_spec};
+use crate::alter::Changed;
+use crate::catalog::{AUTO_INCREMENT, COUNTERS, NextId, run_spec};
 use crate::schema::{TableDef, TableSpec, check_name};
 use crate::shape::Shape;
 use crate::statistics::CLUSTERED;
@@ -187,7 +188,7 @@ impl Store {
             self.remove_index(txn, def.id, index.id)?;
         }
         self.remove_index(txn, def.id, CLUSTERED)?;
-        for counter in 0..2 {
+        for counter in 0..COUNTERS {
             self.remove_entry(txn, (def.id.0, entry_kind::COUNTER, counter))?;
         }
         self.remove_entry(txn, (def.id.0, entry_kind::TABLE, 0))
@@ -217,7 +218,7 @@ impl Store {
         self.check_free(to)?;
         let mut def = (*table.shape().def).clone();
         def.name = to.to_string();
-        self.publish_change(&table, def, &[])?;
+        self.publish_changes(vec![Changed::of(&table, def)])?;
         self.catalog.rename(from, to);
         Ok(())
     }

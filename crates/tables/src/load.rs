@@ -122,8 +122,8 @@ impl Store {
     }
 }
 
-/// Opens the table again, also if the caller's iterator panics.
-struct Closed<'a>(&'a Table);
+/// Opens a closed table again, also if the caller's iterator panics.
+pub(crate) struct Closed<'a>(pub &'a Table);
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {

@@ -142,6 +142,8 @@ pub struct Table {
     born: AtomicU64,
     pub(crate) auto: Counter,
     pub(crate) hidden: Counter,
+    /// What the last change of the table was marked with, 0 for nothing (`TableChange::mark`).
+    pub(crate) mark: AtomicU64,
     /// One schema change at a time.
     pub(crate) ddl: EventLatch,
     /// How a build in the table stands: `BUILD_*`.
@@ -166,6 +168,7 @@ impl Table {
             born: AtomicU64::new(0),
             auto: Counter::new(auto),
             hidden: Counter::new(hidden),
+            mark: AtomicU64::new(0),
             ddl: EventLatch::default(),
             build: AtomicU8::new(BUILD_OPEN),
             statistics: Statistics::default(),
@@ -177,6 +180,11 @@ impl Table {
     /// Its id.
     pub fn id(&self) -> TableId {
         self.id
+    }
+
+    /// What the last change of the table was marked with, 0 for nothing (`TableChange::mark`).
+    pub fn mark(&self) -> u64 {
+        self.mark.load(Ordering::SeqCst)
     }
 
     /// Its present state.

@@ -35,6 +35,11 @@ pub(super) struct Progress {
     merged: Pace,
     checked: Pace,
     rows_total: AtomicU64,
+    /// Rows, and entries merged, of the tables before the present one, and about how many rows the
+    /// ones behind it have.
+    rows_before: AtomicU64,
+    merged_before: AtomicU64,
+    rows_behind: AtomicU64,
     /// Indexes being built, those of them whose runs are merged as far as is known, and those
     /// proved unique.
     indexes: AtomicU64,
@@ -45,6 +50,8 @@ pub(super) struct Progress {
     cancelled: AtomicBool,
     /// Clustered key of a row whose unique key another row has.
     pub(super) duplicate: Mutex<Vec<u8>>,
+    /// The table of that row.
+    pub(super) duplicate_in: Mutex<String>,
     /// What the build waits for, to be woken by `cancel`.
     pub(super) waits_for: Mutex<Option<Arc<Event>>>,
     /// Another phase begins.
@@ -106,11 +113,13 @@ impl Progress {
         // The total is an estimate.
         let rows = get(&self.rows_total).max(self.read.done() as f64);
         let entry = 1.0 / get(&self.indexes).max(1.0);
+        let merged = get(&self.merged_before);
+        let to_merge = (rows - get(&self.rows_before)) * get(&self.to_merge);
         let work = |pace, planned, weight| Work { pace, planned, weight };
         [
             work(&self.read, rows, 1.0),
             work(&self.written, rows, 1.0),
-            work(&self.merged, rows * get(&self.to_merge), MERGE_WEIGHT * entry),
+            work(&self.merged, merged + to_merge, MERGE_WEIGHT * entry),
             work(&self.checked, rows * get(&self.to_check), entry),
         ]
     }
@@ -173,7 +182,7 @@ impl BuildProgress {
         Some(Duration::from_nanos(left.sum::<f64>() as u64))
     }
 
-    /// Rows of the table: estimated, and the better the more are read; then counted.
+    /// Rows of the tables: estimated, and the better the more are read; then counted.
     pub fn rows_total(&self) -> u64 {
         self.inner.rows_total.load(Ordering::Relaxed)
     }
@@ -182,6 +191,11 @@ impl BuildProgress {
     /// meanwhile brought the duplicate.
     pub fn duplicate(&self) -> Vec<u8> {
         self.inner.duplicate.lock().clone()
+    }
+
+    /// After `DuplicateInBuild`, the table in which it was.
+    pub fn duplicate_in(&self) -> String {
+        self.inner.duplicate_in.lock().clone()
     }
 
     /// Ends the build with `BuildCancelled`, leaving nothing behind.
@@ -218,21 +232,52 @@ impl BuildProgress {
         self.inner.checked.add(entries, now_ns);
     }
 
-    /// So many indexes are proved: writers may have made their entries fewer.
+    /// So many indexes of the present table are proved: writers may have made their entries fewer.
     pub(crate) fn checked_all_of(&self, indexes: u64, now_ns: u64) {
-        let rest = (indexes * self.rows_total()).saturating_sub(self.inner.checked.done());
-        self.add_checked(rest, now_ns);
+        let before = self.rows_before() * self.inner.to_check.load(Ordering::Relaxed);
+        let done = before + indexes * self.rows_total_here();
+        self.add_checked(done.saturating_sub(self.inner.checked.done()), now_ns);
     }
 
-    /// What is to be done: so many rows, indexes, and of them unique ones.
+    /// A table begins; the ones behind it have so many rows, about.
+    pub(crate) fn begin_table(&self, rows_behind: u64) {
+        let set = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
+        set(&self.inner.rows_before, self.rows_done());
+        set(&self.inner.merged_before, self.inner.merged.done());
+        set(&self.inner.rows_behind, rows_behind);
+    }
+
+    fn rows_before(&self) -> u64 {
+        self.inner.rows_before.load(Ordering::Relaxed)
+    }
+
+    /// Rows of the present table read so far.
+    pub(crate) fn rows_done_here(&self) -> u64 {
+        self.rows_done() - self.rows_before()
+    }
+
+    /// Rows of the present table whose entries are written so far.
+    pub(crate) fn rows_written_here(&self) -> u64 {
+        self.rows_written().saturating_sub(self.rows_before())
+    }
+
+    /// Rows of the present table.
+    pub(crate) fn rows_total_here(&self) -> u64 {
+        let others = self.rows_before() + self.inner.rows_behind.load(Ordering::Relaxed);
+        self.rows_total().saturating_sub(others)
+    }
+
+    /// What is to be done: the present table has so many rows; indexes, and of them unique ones.
     pub(crate) fn plan(&self, rows: u64, indexes: u64, unique: u64) {
-        self.set_total(rows);
+        self.set_total_here(rows);
         self.inner.indexes.store(indexes, Ordering::Relaxed);
         self.inner.to_check.store(unique, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_total(&self, rows: u64) {
-        self.inner.rows_total.store(rows, Ordering::Relaxed);
+    /// The present table has so many rows.
+    pub(crate) fn set_total_here(&self, rows: u64) {
+        let others = self.rows_before() + self.inner.rows_behind.load(Ordering::Relaxed);
+        self.inner.rows_total.store(others + rows, Ordering::Relaxed);
     }
 
     /// The runs of so many indexes will be merged, as it looks now.
@@ -240,9 +285,10 @@ impl BuildProgress {
         self.inner.to_merge.store(indexes, Ordering::Relaxed);
     }
 
-    /// All rows are read, and written; the runs of so many indexes are merged from now on.
+    /// All rows of the present table are read, and written; the runs of so many indexes are merged
+    /// from now on.
     pub(crate) fn begin_merges(&self, indexes: u64, now_ns: u64) {
-        self.set_total(self.rows_done());
+        self.set_total_here(self.rows_done_here());
         self.foresee_merges(indexes);
         self.inner.merged.begin(now_ns);
     }

@@ -252,9 +252,9 @@ impl Scan {
     fn foresee_rows(&self) {
         let at_work = self.working.load(Ordering::Relaxed) as f64 / 2.0;
         let read = (self.read.load(Ordering::Relaxed) as f64 + at_work).min(self.ranges);
-        let (rows, part) = (self.progress.rows_done() as f64, read / self.ranges);
+        let (rows, part) = (self.progress.rows_done_here() as f64, read / self.ranges);
         let each = part * (rows / read) + (1.0 - part) * self.rows_of_range;
-        self.progress.set_total((rows + (self.ranges - read) * each) as u64);
+        self.progress.set_total_here((rows + (self.ranges - read) * each) as u64);
     }
 
     /// Tells how many indexes will be merged, from what a thread has collected in this round: so
@@ -263,9 +263,10 @@ impl Scan {
         let rounds = self.rounds.load(Ordering::Relaxed);
         let in_round = match rounds {
             0 => rows * self.bytes_max as u64 / bytes.max(1),
-            rounds => self.progress.rows_written() / rounds,
+            rounds => self.progress.rows_written_here() / rounds,
         };
-        let left = self.progress.rows_total().saturating_sub(self.progress.rows_written());
+        let left = self.progress.rows_total_here();
+        let left = left.saturating_sub(self.progress.rows_written_here());
         // A merge that comes unexpected is worse than one that does not come.
         let left = left + left / 8;
         let runs = rounds + left.div_ceil(in_round.max(1));

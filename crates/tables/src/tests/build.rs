@@ -38,7 +38,7 @@ fn assert_no_runs(db: &Db) {
 }
 
 /// Runs `body` in a simulation.
-fn simulated(seed: u64, body: impl FnOnce(&SimEnv) + Send + 'static) {
+pub(super) fn simulated(seed: u64, body: impl FnOnce(&SimEnv) + Send + 'static) {
     let sim = SimEnv::on(evenkeel_io::SimDisk::new(seed), SimOptions::new(seed));
     let inside = sim.clone();
     sim.run(vec![Box::new(move || body(&inside))]);

@@ -21,6 +21,7 @@ mod protocols;
 mod recovery;
 mod renewal;
 mod statistics;
+mod together;
 
 use crate::*;
 use evenkeel_base::sync::Mutex;

@@ -1,0 +1,173 @@
+/* Builds of indexes that are under way. */
+#include "index_build.h"
+#include "settings.h"
+#include "transaction.h"
+#include <list>
+#include <mutex>
+#include <system_error>
+
+/* By the engine's numbers (EK_BUILD_IDLE ...). */
+static const char *const phases[]= {"not begun", "waiting for transactions",
+  "reading rows for new indexes", "writing new indexes", "proving that unique keys are unique",
+  "done"};
+
+/* Few rows are read in less time than it takes a new thread to get a core of a busy machine. */
+static const uint64_t ROWS_HERE_MAX= 1000;
+/* How often the progress that others see is brought up to date. */
+static const uint64_t REPORT_MS= 100;
+
+static std::mutex builds_mutex;
+static std::list<Build *> builds;
+
+Build::Build(THD *thd) : thread_id(thd_get_thread_id(thd))
+{
+  m_build= ek_build_new(lock_wait_ms(thd));
+  error.kind= EK_OK;
+  error.text[0]= error.index[0]= 0;
+}
+
+Build::~Build()
+{
+  {
+    std::lock_guard<std::mutex> guard(builds_mutex);
+    builds.remove(this);
+  }
+  if (m_thread.joinable())
+  {
+    cancel();
+    m_thread.join();
+  }
+  ek_build_free(m_build);
+}
+
+uint64_t Build::rows() const
+{
+  uint64_t sum= 0;
+  for (const Of_table &table : tables)
+  {
+    ek_error ignored;
+    const int64_t rows= ek_rows(evenkeel_db, ek_text(table.name), &ignored);
+    sum+= rows < 0 ? ROWS_HERE_MAX + 1 : (uint64_t) rows;
+  }
+  return sum;
+}
+
+void Build::start(THD *thd)
+{
+  {
+    std::lock_guard<std::mutex> guard(builds_mutex);
+    builds.push_back(this);
+  }
+  if (rows() <= ROWS_HERE_MAX)
+  {
+    /* Who kills from now on finds the build (`cancel_builds`). */
+    if (thd_kill_level(thd))
+      cancel();
+    thd_proc_info(thd, phases[EK_BUILD_WAITING]);
+    return run();
+  }
+  try
+  {
+    m_thread= std::thread([this] { run(); });
+  }
+  catch (const std::system_error &e)
+  {
+    error.kind= EK_INTERNAL;
+    snprintf(error.text, sizeof error.text, "no thread for the build of an index: %s", e.what());
+    m_failed= m_done= true;
+  }
+}
+
+void Build::run()
+{
+  std::vector<std::vector<ek_index>> indexes;
+  std::vector<ek_new_indexes> given;
+  for (const Of_table &table : tables)
+  {
+    indexes.emplace_back();
+    for (size_t i= 0; i < names.size(); i++)
+      indexes.back().push_back({ek_text(names[i]), table.parts[i].data(), table.parts[i].size(),
+                                unique[i]});
+    given.push_back({ek_text(table.name), indexes.back().data(), indexes.back().size()});
+  }
+  m_failed= ek_add_indexes(evenkeel_db, given.data(), given.size(), m_build, &error) != 0;
+  m_done= true;
+}
+
+bool Build::wait(THD *thd, int32_t phase)
+{
+  int32_t now= EK_BUILD_IDLE;
+  while (!m_done)
+  {
+    const int32_t before= now;
+    now= ek_build_wait(evenkeel_db, m_build, before, REPORT_MS);
+    /* Over: its thread has ended, or is about to. */
+    if (now >= EK_BUILD_DONE)
+      break;
+    if (now >= phase)
+      return false;
+    if (now != before)
+      thd_proc_info(thd, phases[now]);
+    ek_build_figures figures;
+    ek_build_progress(m_build, &figures);
+    /* One stage: reading and writing take turns, and the share is that of all the work. */
+    thd_progress_report(thd, figures.done_ppm, 1000000);
+    if (thd_kill_level(thd))
+      cancel();
+  }
+  if (m_thread.joinable())
+    m_thread.join();
+  return m_failed;
+}
+
+bool Build::stop()
+{
+  cancel();
+  if (m_thread.joinable())
+    m_thread.join();
+  return m_done && !m_failed;
+}
+
+Build_figures Build::figures() const
+{
+  Build_figures figures;
+  figures.thread_id= thread_id;
+  /* Of a partitioned table, it. */
+  figures.table= tables[0].name.substr(0, tables[0].name.find("#P#"));
+  for (const std::string &name : names)
+    figures.indexes+= (figures.indexes.empty() ? "" : ", ") + name;
+  ek_build_figures now;
+  ek_build_progress(m_build, &now);
+  figures.phase= phases[now.phase];
+  figures.rows_done= now.rows_done;
+  figures.rows_total= now.rows_total;
+  figures.done_ppm= now.done_ppm;
+  figures.left_s= now.left_s;
+  return figures;
+}
+
+bool Build::duplicate(std::string *table, std::string *key) const
+{
+  std::pair<std::string *, std::string *> to(table, key);
+  ek_build_duplicate(m_build, &to, [](void *to, ek_bytes table, ek_bytes key) {
+    auto *strings= static_cast<std::pair<std::string *, std::string *> *>(to);
+    strings->first->assign((const char *) table.ptr, table.len);
+    strings->second->assign((const char *) key.ptr, key.len);
+  });
+  return !key->empty();
+}
+
+void each_build(const std::function<void(const Build_figures &)> &each)
+{
+  std::lock_guard<std::mutex> guard(builds_mutex);
+  for (const Build *build : builds)
+    each(build->figures());
+}
+
+void cancel_builds(my_thread_id thread_id)
+{
+  std::lock_guard<std::mutex> guard(builds_mutex);
+  for (Build *build : builds)
+    if (build->thread_id == thread_id)
+      build->cancel();
+}
