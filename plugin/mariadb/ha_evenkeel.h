@@ -192,7 +192,7 @@ private:
   struct Fill
   {
     const TABLE *table= nullptr;
-    bool is_keyread= false, has_blobs= false;
+    bool is_keyread= false, is_whole= false, has_blobs= false;
     uint index= 0;
     std::vector<uchar> read, written;
     std::vector<std::pair<Field *, Column::How>> fields;

@@ -197,7 +197,11 @@ void ha_evenkeel::plan_fill(bool key_only)
 {
   Fill &plan= m_fills[key_only];
   m_fill= &plan;
-  if (plan.table == table && plan.index == active_index &&
+  /* DELETE of a system-versioned table changes a column, and where that is what the table is
+     partitioned by the server writes the record into another partition. It says that it reads all of
+     a row for UPDATE alone. */
+  const bool is_whole= (m_lock & EK_LOCK_EXCLUSIVE) && table->part_info && table->versioned();
+  if (plan.table == table && plan.index == active_index && plan.is_whole == is_whole &&
       plan.is_keyread == keyread_enabled() && has_bits(plan.read, table->read_set) &&
       has_bits(plan.written, table->write_set))
     return;
@@ -205,6 +209,7 @@ void ha_evenkeel::plan_fill(bool key_only)
   copy_bits(&plan.written, table->write_set);
   plan.table= table;
   plan.index= active_index;
+  plan.is_whole= is_whole;
   plan.is_keyread= keyread_enabled();
   plan.fields.clear();
   plan.columns.clear();
@@ -216,8 +221,9 @@ void ha_evenkeel::plan_fill(bool key_only)
     const int column= m_columns[index];
     plan.filled[index]= false;
     /* What an UPDATE writes is read too: a row that gets the values it has is not changed. */
-    if (column < 0 || !(bitmap_is_set(table->read_set, index) ||
-                        bitmap_is_set(table->write_set, index)))
+    const bool is_asked= bitmap_is_set(table->read_set, index) ||
+                         bitmap_is_set(table->write_set, index);
+    if (column < 0 || !(is_asked || (is_whole && field->stored_in_db())))
       continue;
     /* The server makes virtual columns itself, but not where it asked for entries only: a locked
        scan has the whole row then. */
