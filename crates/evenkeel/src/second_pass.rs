@@ -243,7 +243,7 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
             helpers.push(of.rt.spawn("ek-redo", move || {
                 let redo = PageRedo::after(&pages, &TreeRedo, lives);
                 let redo = redo.reading_first(closed).ending_at(until);
-                if let Err(error) = line.redo(&redo, part) {
+                if let Err(error) = line.redo(&redo, part).and_then(|()| redo.sync_found()) {
                     line.end(Some(error));
                 }
             })?);

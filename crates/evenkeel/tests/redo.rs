@@ -229,6 +229,32 @@ fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
     assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
 }
 
+/// Pages that redo finds as the log says were perhaps never synced, by a process that was killed
+/// between: they are before a checkpoint lets their log go.
+#[test]
+fn pages_that_redo_finds_written_are_synced() {
+    let dir = tempfile::tempdir().expect("dir");
+    let db = open_small(&Watched::new(dir.path())).expect("open");
+    fill(&db, ROWS);
+    let copy = tempfile::tempdir().expect("dir");
+    copy_dir(dir.path(), copy.path());
+    drop(db);
+    let watched = Watched::new(copy.path());
+    // With room for all that is redone: it writes nothing.
+    let options = Options::new().env(Arc::new(watched.clone()));
+    let db = Database::open_with("db", options).expect("recover");
+    let seen = watched.seen.lock().clone();
+    let at = |what: &str, of: &dyn Fn(&str) -> bool| {
+        seen.iter().position(|(did, path)| *did == what && of(path))
+    };
+    let opened = at("write", &|path| path == "evenkeel.super").expect("the open is noted");
+    let synced = at("sync", &|path| path.starts_with("pages/"));
+    let written = at("write", &|path| path.starts_with("pages/")).unwrap_or(usize::MAX);
+    let synced = synced.expect("pages were written before the kill, and are read by redo");
+    assert!(synced < opened && opened < written, "{synced} {opened} {written}");
+    drop(db);
+}
+
 /// Memtables need the log of the whole load, pages that of the changes behind the checkpoint: what
 /// is read is what was changed (the formula of `docs/scale.md`), after a kill and after a close.
 #[test]

@@ -12,12 +12,13 @@
 
 use crate::frames::ExclusiveGuard;
 use crate::{Access, Pages};
+use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result};
 use evenkeel_format::page::{self, HEADER_BYTES};
 use evenkeel_format::record::{LeafChange, PageOp, RecordKind, page_ops};
 use evenkeel_format::rows::{each_row, rows_page};
 use evenkeel_format::space::{self, op};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -89,6 +90,8 @@ pub struct PageRedo<'a> {
     end: Lsn,
     applied: AtomicU64,
     skipped: AtomicU64,
+    /// Segments with pages that had what the log says already.
+    found: Mutex<BTreeSet<u32>>,
 }
 
 /// What a record does to one page.
@@ -194,7 +197,8 @@ impl<'a> PageRedo<'a> {
     pub fn after(pages: &'a Pages, apply: &'a dyn RedoApply, lives: Arc<PageLives>) -> Self {
         let (applied, skipped) = (AtomicU64::new(0), AtomicU64::new(0));
         let end = Lsn::MAX;
-        PageRedo { pages, apply, lives, reads_first: false, end, applied, skipped }
+        let found = Mutex::default();
+        PageRedo { pages, apply, lives, reads_first: false, end, applied, skipped, found }
     }
 
     /// Whether to read a page whose life begins in the log, and to make it only if there is no
@@ -307,6 +311,17 @@ impl<'a> PageRedo<'a> {
         Ok(())
     }
 
+    /// Syncs the segments of pages that were found as the log says. A process that was killed may
+    /// have written them and not synced them: they count as clean from now on, and the next
+    /// checkpoint lets the log go that has their changes.
+    ///
+    /// # Errors
+    /// Those of the environment.
+    pub fn sync_found(&self) -> Result<()> {
+        let found = std::mem::take(&mut *self.found.lock());
+        found.into_iter().try_for_each(|segment| self.pages.files.sync(segment))
+    }
+
     /// What was done so far.
     pub fn stats(&self) -> RedoStats {
         RedoStats { applied: self.applied.load(Relaxed), skipped: self.skipped.load(Relaxed) }
@@ -376,7 +391,10 @@ impl<'a> PageRedo<'a> {
         let newer = group.partition_point(|change| change.lsn <= has);
         self.skipped.fetch_add(newer as u64, Relaxed);
         let group = &group[newer..];
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(()) };
+        let (Some(first), Some(last)) = (group.first(), group.last()) else {
+            self.found.lock().insert(self.pages.files.place(page).0);
+            return Ok(());
+        };
         for change in group {
             self.apply_change(change, &mut guard)
                 .map_err(|e| e.with("page", page).with("lsn", change.lsn))?;

@@ -159,7 +159,8 @@ pub(crate) fn unpack(id: EnvelopeId, bytes: &[u8]) -> Result<(Box<[u8]>, bool)> 
 /// `unpack` into memory that is there already, if it is enough.
 fn unpack_into(mut raw: Vec<u8>, id: EnvelopeId, bytes: &[u8]) -> Result<(Vec<u8>, bool)> {
     let envelope = open(id, bytes)?;
-    if raw.capacity() < envelope.raw_len {
+    // What a long block leaves is no memory for many short ones.
+    if !(envelope.raw_len..=2 * envelope.raw_len + 512).contains(&raw.capacity()) {
         // Rounded, so that the next block finds it large enough.
         raw = Vec::with_capacity(envelope.raw_len.next_multiple_of(512));
     }
