@@ -148,7 +148,7 @@ check() {
         -o \( -name '*sql-*' -o -name '*#TMP#*' -o -name '*#REN#*' \) -print)
     [ -z "$found" ] || fail "files are left: $found"
     # DROP DATABASE would find its directory not empty.
-    rm -f "$private_dir"/main/data/test/'#sql-alter'-*.par
+    rm -f "$private_dir"/main/data/test/'#sql-alter'-*.par "$private_dir"/main/data/test/'#sql-backup'-*.par
     found=$(tail -n "+$((said + 1))" "$private_dir/main/error.log" | grep 'ERROR')
     [ -z "$found" ] || fail "$found"
     [ "$engine" = evenkeel ] || return 0
