@@ -508,7 +508,9 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
   if (marks)
   {
     info->inplace_alter_table_committed= forget_mark;
-    info->inplace_alter_table_committed_argument= new std::string(changes.front().table);
+    /* The engine marks the first of those that it is given. */
+    info->inplace_alter_table_committed_argument=
+        new std::string((const char *) what[0].table.ptr, what[0].table.len);
   }
   return false;
 }

@@ -295,7 +295,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As `add_indexes_with`; nothing is left behind in any table then.
+    /// As `add_indexes_with`; `DefinitionInvalid` if a table is named twice. Nothing is left behind
+    /// in any table then.
     pub fn add_indexes_to(
         &self,
         tables: &[(&str, &[IndexSpec])],
@@ -407,7 +408,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As `alter_table_with`; no table is changed then.
+    /// As `alter_table_with`; `DefinitionInvalid` if a table is named twice. No table is changed
+    /// then.
     pub fn alter_tables(
         &self,
         changes: &[(&str, &TableChange)],

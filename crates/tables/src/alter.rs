@@ -256,7 +256,7 @@ impl Store {
     /// Changes several tables, each named once, as one: all of them or none, also after a crash.
     ///
     /// # Errors
-    /// As `alter_table_with`.
+    /// As `alter_table_with`; `DefinitionInvalid` if a table is named twice.
     pub fn alter_tables(
         self: &Arc<Self>,
         changes: &[(&str, &TableChange)],
@@ -295,6 +295,11 @@ impl Store {
         let found = given.iter().map(|(name, given)| Ok((*name, self.table(name)?, *given)));
         let mut tables = found.collect::<Result<Vec<_>>>()?;
         tables.sort_by_key(|(_, table, _)| table.id());
+        // It would wait for itself.
+        if let Some(twice) = tables.windows(2).find(|pair| pair[0].1.id() == pair[1].1.id()) {
+            let error = Error::new(Code::DefinitionInvalid).with("table", twice[0].0);
+            return Err(error.with("why", "the table is named twice"));
+        }
         Ok(tables)
     }
 

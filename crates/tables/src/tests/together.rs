@@ -58,6 +58,11 @@ fn several_tables_are_changed_as_one_or_not_at_all() {
     commit(user);
     let error = alter(&db, [&drop_a, &drop_a, &none]).unwrap_err();
     assert_eq!(error.code(), Code::IndexMissing);
+    // Nobody waits for himself.
+    let twice = [(NAMES[0], &drop_a), (NAMES[1], &drop_a), (NAMES[0], &drop_a)];
+    let error = db.store.alter_tables(&twice, &SchemaWait::default()).unwrap_err();
+    assert_eq!(error.code(), Code::DefinitionInvalid);
+    assert!(error.to_string().contains(NAMES[0]), "{error}");
     assert_eq!(counts(&tables), [3; 3]);
     // All are open, with what they had.
     for table in &tables {
