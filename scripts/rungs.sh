@@ -1,7 +1,7 @@
 # Sourced by test.sh and test-release.sh: `rung NAME COMMAND...` runs one rung of the ladder and
 # stops at the first failure; `rungs_done` prints the minutes that each took, and says so where they
 # are more in all than `budget_minutes`, if that is set. Both tell the commit: with that and the seed
-# that a test prints, a failure is had again.
+# that a test prints, a failure is had again. What a rung printed stays in `target/rungs`.
 set -euo pipefail
 rung_names=()
 rung_seconds=()
@@ -15,10 +15,16 @@ commit() {
 
 rung() {
     local name=$1 start=$SECONDS
+    local log=target/rungs/$name.log
     shift
+    mkdir -p target/rungs
     echo "== rung $name: $*"
-    if ! "$@"; then
-        echo "== rung $name FAILED after $((SECONDS - start)) s, at commit $(commit)"
+    if ! "$@" 2>&1 | tee "$log"; then
+        # A rung may print thousands of lines, of which the first that matter are found by words.
+        echo "== rung $name FAILED after $((SECONDS - start)) s, at commit $(commit); of what it printed:"
+        grep -nE 'panicked at|FAILED|failed|[Ee]rror|expected' "$log" | head -n 20 | cut -c 1-300 || true
+        echo "== its last lines:"
+        tail -n 30 "$log" | cut -c 1-300
         exit 1
     fi
     rung_names+=("$name")
