@@ -282,6 +282,10 @@ pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
             Err(_) if !tree.pages().is_used_by(value.head, tree.id()) => return Ok(()),
             head => head?,
         };
+        // Freed before it was latched, it was read back as it had been written last.
+        if !tree.pages().is_used_by(value.head, tree.id()) {
+            return Ok(());
+        }
         let next = match OverflowPage::parse(mtr.page(head)) {
             Ok(page) if mtr.tree(head) == tree.id() && owns(value, &page, 0) => page.next,
             _ => return Ok(()),
