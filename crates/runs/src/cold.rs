@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 /// Indexes that the clock passes at a time.
 const SWEEP: usize = 64;
+/// Reads of a slice that fail one after the other before its index counts as damaged.
+const READ_TRIES: u32 = 4;
 /// What a run in memory takes beside its keys, about; `tests/many_indexes.rs` measures it.
 const RUN_BYTES: usize = 600;
 
@@ -158,11 +160,22 @@ impl Runs {
         Ok(true)
     }
 
+    /// As `warm_one`: a device that fails once is no damage yet.
+    fn warm_surely(&self, index: IndexId) -> Result<bool> {
+        for _ in 1..READ_TRIES {
+            match self.warm_one(index) {
+                Err(error) if error.code() == Code::ReadFailed => log::warn!("again: {error}"),
+                read => return read,
+            }
+        }
+        self.warm_one(index)
+    }
+
     /// The same for merges, who take them up before they call `cool_down`: what cannot be read
     /// damages its index, as at an open, so that nobody waits for its merges.
     pub(crate) fn warm_all(&self, indexes: Vec<IndexId>) {
         for index in indexes {
-            match self.warm_one(index) {
+            match self.warm_surely(index) {
                 Err(error) if is_damage(&error) => self.ruin(index, &error),
                 Err(error) if error.code() != Code::IndexGone => {
                     log::warn!("index {index} is not merged: {error}");

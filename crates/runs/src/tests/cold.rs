@@ -232,6 +232,25 @@ fn its_footer_cannot_be_read() {
     over.try_recv().expect("the body ran to its end");
 }
 
+/// A read that fails once, as a device may, damages nothing.
+#[test]
+fn a_footer_is_read_again() {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let (env, disk) = (sim.env(), sim.disk().clone());
+    let (done, over) = std::sync::mpsc::channel();
+    sim.run(vec![Box::new(move || {
+        let rig = filled_on(Rig::simulated(env, 4 << 20));
+        (3..=10).for_each(|index| rig.rows(index, 5));
+        rig.flush();
+        disk.inject(Fault::on(&crate::file::path(1), FaultKind::ReadError, When::Nth(1)));
+        rig.runs.merge_to_rest().expect("merges");
+        assert_eq!(disk.faults_struck(), 1);
+        (3..=10).for_each(|index| assert_eq!(rig.count(index), 10));
+        done.send(()).expect("heard");
+    })]);
+    over.try_recv().expect("the body ran to its end");
+}
+
 /// On a full disk runs with some garbage are merged alone, also where there is no room for what
 /// their merges have to know of them.
 #[test]
