@@ -120,6 +120,7 @@ metrics! {
     LockTimeouts = "lock_timeouts", "count", "Lock waits timed out";
     LockWaits = "lock_waits", "count", "Waits for row locks";
     UndoBytes = "undo_bytes", "bytes", "Bytes of undo in memory now (gauge)";
+    CommitTableBytes = "commit_table_bytes", "bytes", "Bytes of transactions' states in memory (gauge)";
     UndoSpilledBytes = "undo_spilled_bytes", "bytes", "Bytes of undo written to files";
     RevertingTxns = "reverting_txns", "count", "Aborted transactions whose rows are not all reverted now (gauge)";
     RowsReverted = "rows_reverted", "rows", "Row operations reverted";

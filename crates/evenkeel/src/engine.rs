@@ -93,10 +93,12 @@ impl Parts {
             None => Pages::create(rt.clone(), pages_options)?,
             Some(superblock) => Pages::open(rt.clone(), pages_options, superblock.page_redo)?,
         };
+        let default = TxnOptions::default();
         let txn_options = TxnOptions {
             undo_bytes: shares.undo_bytes as usize,
             lock_bytes: shares.lock_bytes as usize,
-            ..TxnOptions::default()
+            segment_ids: options.geometry.commit_segment_ids.unwrap_or(default.segment_ids),
+            ..default
         };
         let txns = Txns::create(rt.clone(), txn_options);
         let runs_options =

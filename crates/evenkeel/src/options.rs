@@ -182,6 +182,8 @@ pub struct Geometry {
     pub logged_value_bytes: Option<u64>,
     /// Superseded chains of long values that a checkpoint lists one by one.
     pub listed_chains: Option<usize>,
+    /// Transactions whose states leave memory together; a power of two.
+    pub commit_segment_ids: Option<u64>,
 }
 
 fn default_of(name: &str) -> u64 {

@@ -241,6 +241,7 @@ impl Run<'_> {
             logged_value_bytes: self.rng.one_in(2).then(|| 4_000 * self.rng.below(3)),
             // In some lives checkpoints list at most one chain, or none.
             listed_chains: self.rng.one_in(2).then(|| self.rng.below(2) as usize),
+            commit_segment_ids: Some(16),
         };
         let mut options = Options::new().env(sim.env()).geometry(geometry);
         options.lock_wait_timeout = Duration::from_millis(20 + self.rng.below(2_000));

@@ -1,6 +1,7 @@
 //! Background work that keeps the memory of transactions inside its share: spilling undo, freeing
 //! what no snapshot needs, trimming the commit table; and the checkpoint's part (C2).
 
+use crate::commit_table::Trim;
 use crate::txns::Txns;
 use crate::undo::{Body, TxnUndo};
 use crate::undo_files::Turn;
@@ -191,8 +192,11 @@ impl Txns {
         let horizon = self.horizon();
         let freed = self.free_history(horizon);
         let after_horizon = Lsn(horizon.0.saturating_add(1));
-        let trimmed =
-            self.states.trim_but(after_horizon.min(generation_low.unwrap_or(Lsn::MAX)), keep);
+        let flushed = generation_low.unwrap_or(Lsn::MAX);
+        let separators = &self.snapshots.separators();
+        let gone = after_horizon.min(flushed);
+        let trimmed = self.states.trim(&Trim { gone, flushed, separators, keep });
+        self.rt.metrics.set(Metric::CommitTableBytes, self.states.bytes() as u64);
         let removed = self.files.remove_unused()?;
         let more = freed >= BEAT_TXNS;
         Ok(if more || trimmed || removed { Beat::More } else { Beat::Idle })

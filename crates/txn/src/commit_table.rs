@@ -1,14 +1,18 @@
 //! The commit table: transaction id -> state and commit timestamp (protocols A1, A5).
 //!
-//! Ids from `floor` on have a slot, an atomic word read without a lock. Slots live in segments of
-//! `SEGMENT_IDS`; a directory maps the number of a segment to a physical segment, which is recycled
-//! when the floor passes it. Ids below the floor are in the map of exceptions, or absent: committed
-//! and visible to every snapshot.
+//! A new id has a slot, an atomic word read without a lock. Slots live in segments of neighbouring
+//! ids; a directory maps the number of a segment to a physical segment, which is recycled when the
+//! segment retires. Of a retired one, ids with a fact of their own are in a map of exceptions. The
+//! others have committed: they have one timestamp for many segments (`spans`, RFC 17) while a
+//! snapshot may not see them; then they are absent: committed and visible to every snapshot. From
+//! the `floor` on a segment has slots or is in a span. So the table has the slots of what memtables
+//! need, a segment for each snapshot that tells its commits apart, and little else.
 //!
-//! Invariants: an id is copied into the exceptions before its segment leaves the directory; a slot
-//! is stored only while its segment is in the directory; a segment number never comes back. So a
-//! reader who finds the same directory entry before and after reading a slot read that id's slot.
+//! Invariants: an id is in the exceptions or in a span before its segment leaves the directory; a
+//! slot is stored only while its segment is in the directory; a segment number never comes back. So
+//! a reader who finds the same directory entry before and after reading a slot read that id's slot.
 
+use crate::spans::{Separators, Spans};
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Lsn, TxnId, TxnState, UndoNo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +21,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Ids per segment.
 pub(crate) const SEGMENT_IDS: u64 = 4096;
-/// Segments that may be in the directory at once; beyond, the oldest goes to the exceptions.
+/// Segments that may lie between the floor and the newest; beyond, the oldest with slots goes to
+/// the exceptions.
 const SEGMENTS_MAX: usize = 1 << 14;
+/// Segments with commits that memtables need, which a beat looks at before it ends: those behind
+/// them have, too.
+const LOOKS: u32 = 32;
 
 /// Undo numbers `from <= no < below` of a transaction were reverted.
 pub(crate) type DeadRange = (UndoNo, UndoNo);
@@ -41,11 +49,28 @@ struct Facts {
     exceptions: BTreeMap<TxnId, Exception>,
     /// Aborted ids that still have a slot, with their END record.
     aborted: BTreeMap<TxnId, Option<Lsn>>,
+    spans: Spans,
 }
+
+/// What may leave the table at one moment (A5).
+pub(crate) struct Trim<'a> {
+    /// Neither a snapshot nor an unflushed generation needs a timestamp below.
+    pub gone: Lsn,
+    /// No unflushed generation needs one below.
+    pub flushed: Lsn,
+    pub separators: &'a Separators,
+    /// Runs have pending entries of this id (D1): its being reverted is still asked for.
+    pub keep: &'a dyn Fn(TxnId) -> bool,
+}
+
+/// The least and the greatest timestamp of a segment's commits; zero: of none.
+type Commits = (Lsn, Lsn);
 
 pub(crate) struct CommitStates {
     next_id: AtomicU64,
-    /// First id that has a slot; a multiple of `SEGMENT_IDS`.
+    /// Ids per segment: `1 << shift`.
+    shift: u32,
+    /// The first id that has a slot, or that may get one; the first of its segment.
     floor: AtomicU64,
     /// Number of the segment + 1 in the high 40 bits, physical segment in the low 24; 0: none.
     directory: Box<[AtomicU64]>,
@@ -59,6 +84,8 @@ pub(crate) struct CommitStates {
 struct FreeList {
     recycled: Vec<u32>,
     used: u32,
+    /// Segments with slots whose ids are all decided, and which snapshots tell apart.
+    settled: BTreeMap<u64, Commits>,
 }
 
 // Slot words: state in the low 2 bits, bit 2 = has dead ranges, commit timestamp above. A new slot
@@ -89,13 +116,23 @@ fn decode(word: u64) -> TxnState {
     }
 }
 
+fn is_commit_until(state: TxnState, high: Lsn) -> bool {
+    matches!(state, TxnState::Committed(cts) if cts <= high)
+}
+
 impl CommitStates {
-    pub fn new() -> CommitStates {
+    /// A table with segments of `ids`, a power of two.
+    pub fn new(ids: u64) -> CommitStates {
+        CommitStates::with_segments(ids, SEGMENTS_MAX)
+    }
+
+    fn with_segments(ids: u64, segments_max: usize) -> CommitStates {
         CommitStates {
             next_id: AtomicU64::new(1),
+            shift: ids.next_power_of_two().trailing_zeros(),
             floor: AtomicU64::new(0),
-            directory: (0..SEGMENTS_MAX).map(|_| AtomicU64::new(0)).collect(),
-            physical: (0..SEGMENTS_MAX).map(|_| OnceLock::new()).collect(),
+            directory: (0..segments_max).map(|_| AtomicU64::new(0)).collect(),
+            physical: (0..segments_max).map(|_| OnceLock::new()).collect(),
             free: Mutex::default(),
             facts: RwLock::default(),
             dead: RwLock::default(),
@@ -104,7 +141,7 @@ impl CommitStates {
 
     /// Ids from `next` on are new: the floor goes up to the next segment. At restore only.
     pub fn start_ids_at(&self, next: TxnId) {
-        let first = next.0.max(1).next_multiple_of(SEGMENT_IDS);
+        let first = next.0.max(1).next_multiple_of(self.segment_ids());
         self.next_id.fetch_max(first, Ordering::AcqRel);
         self.floor.fetch_max(first, Ordering::AcqRel);
     }
@@ -126,58 +163,69 @@ impl CommitStates {
     /// A new id, active.
     pub fn assign(&self) -> TxnId {
         let id = self.next_id.fetch_add(1, Ordering::AcqRel);
-        self.ensure_segment(id / SEGMENT_IDS);
+        self.ensure_segment(id >> self.shift);
         TxnId(id)
     }
 
+    fn segment_ids(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// Number of the segment that the floor is at.
+    fn lowest(&self) -> u64 {
+        self.floor.load(Ordering::Acquire) >> self.shift
+    }
+
     fn entry(&self, number: u64) -> &AtomicU64 {
-        &self.directory[(number % SEGMENTS_MAX as u64) as usize]
+        &self.directory[(number % self.directory.len() as u64) as usize]
+    }
+
+    fn has_slots(&self, number: u64) -> bool {
+        self.entry(number).load(Ordering::Acquire) >> 24 == number + 1
     }
 
     fn ensure_segment(&self, number: u64) {
-        let entry = self.entry(number);
-        if entry.load(Ordering::Acquire) >> 24 == number + 1 {
+        if self.has_slots(number) {
             return;
         }
         let mut free = self.free.lock();
-        let retired = number < self.floor.load(Ordering::Acquire) / SEGMENT_IDS;
-        if retired || entry.load(Ordering::Acquire) >> 24 == number + 1 {
+        let retired = number < self.lowest() || self.facts.read().spans.of(number).is_some();
+        if retired || self.has_slots(number) {
             return;
         }
-        while number.saturating_sub(self.floor.load(Ordering::Acquire) / SEGMENT_IDS)
-            >= SEGMENTS_MAX as u64
-        {
-            self.retire_lowest(&mut free, &|_, _, _| false);
+        while number.saturating_sub(self.lowest()) >= self.directory.len() as u64 {
+            self.retire(&mut free, self.lowest(), None, &|_, _, _| false);
         }
         let physical = free.recycled.pop().unwrap_or_else(|| {
             free.used += 1;
             free.used - 1
         });
         let segment = self.physical[physical as usize].get_or_init(|| Segment {
-            slots: (0..SEGMENT_IDS).map(|_| AtomicU64::new(ACTIVE)).collect(),
+            slots: (0..self.segment_ids()).map(|_| AtomicU64::new(ACTIVE)).collect(),
         });
         for slot in &segment.slots {
             slot.store(ACTIVE, Ordering::Release);
         }
-        entry.store(((number + 1) << 24) | u64::from(physical), Ordering::Release);
+        let entry = ((number + 1) << 24) | u64::from(physical);
+        self.entry(number).store(entry, Ordering::Release);
     }
 
     /// The slot of an id, with the directory entry it was found by.
     fn slot(&self, id: TxnId) -> Option<(&AtomicU64, u64)> {
-        let number = id.0 / SEGMENT_IDS;
+        let number = id.0 >> self.shift;
         let entry = self.entry(number).load(Ordering::Acquire);
         if entry >> 24 != number + 1 {
             return None;
         }
         let segment = self.physical[(entry & 0xff_ffff) as usize].get()?;
-        Some((&segment.slots[(id.0 % SEGMENT_IDS) as usize], entry))
+        Some((&segment.slots[(id.0 & (self.segment_ids() - 1)) as usize], entry))
     }
 
     fn word(&self, id: TxnId) -> Option<u64> {
         let (slot, entry) = self.slot(id)?;
         let word = slot.load(Ordering::Acquire);
         // The segment may have been recycled meanwhile: then the entry has changed.
-        let same = self.entry(id.0 / SEGMENT_IDS).load(Ordering::Acquire) == entry;
+        let same = self.entry(id.0 >> self.shift).load(Ordering::Acquire) == entry;
         same.then_some(word)
     }
 
@@ -188,9 +236,13 @@ impl CommitStates {
         if let Some(word) = self.word(id) {
             return decode(word);
         }
-        match self.facts.read().exceptions.get(&id) {
-            Some(exception) => exception.state,
-            // Above the floor there is always a slot, once the id is assigned.
+        let facts = self.facts.read();
+        if let Some(exception) = facts.exceptions.get(&id) {
+            return exception.state;
+        }
+        match facts.spans.of(id.0 >> self.shift) {
+            Some(span) => TxnState::Committed(span.low),
+            // Above the floor there is always a slot or a span, once the id is assigned.
             None if id.0 >= self.floor.load(Ordering::Acquire) => TxnState::Active,
             None => TxnState::Committed(Lsn::ZERO),
         }
@@ -274,84 +326,118 @@ impl CommitStates {
         self.dead.read().get(&id).cloned().unwrap_or_default()
     }
 
-    /// Lets ids leave (A5): `gone` is a position below which neither a snapshot nor an unflushed
-    /// generation needs a timestamp. Returns true if something left.
-    #[cfg(test)]
-    pub fn trim(&self, gone: Lsn) -> bool {
-        self.trim_but(gone, &|_| false)
-    }
-
-    /// As `trim`; ids stay for which `keep` holds: runs have pending entries of theirs (D1).
-    pub fn trim_but(&self, gone: Lsn, keep: &dyn Fn(TxnId) -> bool) -> bool {
+    /// Lets ids leave, or have one timestamp together, segment by segment. Returns true if
+    /// something left.
+    pub fn trim(&self, trim: &Trim<'_>) -> bool {
         let may_leave = |id: TxnId, state: TxnState, ended: Option<Lsn>| {
             let over = match state {
-                TxnState::Committed(cts) => cts < gone,
-                TxnState::Aborted => ended.is_some_and(|lsn| lsn < gone),
+                TxnState::Committed(cts) => cts < trim.gone,
+                TxnState::Aborted => ended.is_some_and(|lsn| lsn < trim.gone),
                 TxnState::Active | TxnState::Prepared => false,
             };
             // A committed one without dead ranges reads the same when it is absent.
             let plain = matches!(state, TxnState::Committed(_)) && !self.has_dead(id);
-            over && (plain || !keep(id))
+            over && (plain || !(trim.keep)(id))
         };
-        let mut left = false;
-        {
-            let mut free = self.free.lock();
-            while self.lowest_is_settled(gone) {
-                self.retire_lowest(&mut free, &may_leave);
-                left = true;
-            }
-        }
+        let mut left = self.retire_some(trim, &may_leave);
         let mut facts = self.facts.write();
+        if facts.spans.len() > 0 {
+            left |= facts.spans.tidy(trim.separators, self.lowest(), trim.gone);
+        }
         let mut removed = Vec::new();
-        facts.exceptions.retain(|id, e| {
-            let keep = !may_leave(*id, e.state, e.ended);
+        let Facts { exceptions, spans, .. } = &mut *facts;
+        exceptions.retain(|id, e| {
+            // In a span it would read as the others, which may be younger.
+            let alone = spans.of(id.0 >> self.shift).is_some_and(|span| span.high >= trim.gone);
+            let keep = alone || !may_leave(*id, e.state, e.ended);
             if !keep {
                 removed.push(*id);
             }
             keep
         });
         drop(facts);
-        if !removed.is_empty() {
-            let mut dead = self.dead.write();
-            for id in &removed {
-                dead.remove(id);
+        self.forget_dead(&removed) || left
+    }
+
+    /// Retires segments that no memtable needs and whose commits no snapshot tells apart.
+    fn retire_some(
+        &self,
+        trim: &Trim<'_>,
+        may_leave: &dyn Fn(TxnId, TxnState, Option<Lsn>) -> bool,
+    ) -> bool {
+        let mut free = self.free.lock();
+        let (mut number, mut left, mut needed) = (self.lowest(), false, 0);
+        // All its ids are assigned.
+        let end = self.next_id.load(Ordering::Acquire) >> self.shift;
+        while number < end && needed < LOOKS {
+            let span = self.facts.read().spans.of(number);
+            if let Some(span) = span {
+                number = span.last + 1;
+                continue;
+            }
+            match self.commits_of(&mut free, number, trim.flushed) {
+                Some((low, high)) if !trim.separators.any_between(low, high) => {
+                    self.retire(&mut free, number, Some((low, high)), may_leave);
+                    left = true;
+                }
+                Some(_) => {}
+                None => needed += 1,
+            }
+            number += 1;
+        }
+        left
+    }
+
+    /// The commits of a segment with slots, if all are below `flushed`. Undecided ids are not among
+    /// them: they are exceptions when it retires.
+    fn commits_of(&self, free: &mut FreeList, number: u64, flushed: Lsn) -> Option<Commits> {
+        if let Some(known) = free.settled.get(&number) {
+            return Some(*known);
+        }
+        let entry = self.entry(number).load(Ordering::Acquire);
+        if entry >> 24 != number + 1 {
+            return None;
+        }
+        let segment = self.physical[(entry & 0xff_ffff) as usize].get()?;
+        let (mut low, mut high, mut decided) = (Lsn::MAX, Lsn::ZERO, true);
+        for (i, slot) in (0..).zip(&segment.slots) {
+            match decode(slot.load(Ordering::Acquire)) {
+                TxnState::Committed(cts) if cts >= flushed => return None,
+                TxnState::Committed(Lsn::ZERO) | TxnState::Aborted => {}
+                TxnState::Committed(cts) => (low, high) = (low.min(cts), high.max(cts)),
+                // There is no transaction 0.
+                TxnState::Active | TxnState::Prepared => decided &= number + i == 0,
             }
         }
-        left || !removed.is_empty()
-    }
-
-    /// True if every id of the lowest segment is assigned and its committed ids may leave, so that
-    /// only exceptions remain of it.
-    fn lowest_is_settled(&self, gone: Lsn) -> bool {
-        let floor = self.floor.load(Ordering::Acquire);
-        let number = floor / SEGMENT_IDS;
-        if floor + SEGMENT_IDS > self.next_id.load(Ordering::Acquire)
-            || self.entry(number).load(Ordering::Acquire) >> 24 != number + 1
-        {
-            return false;
+        let commits = (low.min(high), high);
+        if decided {
+            free.settled.insert(number, commits);
         }
-        (floor..floor + SEGMENT_IDS).all(|id| match self.word(TxnId(id)).map(decode) {
-            Some(TxnState::Committed(cts)) => cts < gone,
-            _ => true,
-        })
+        Some(commits)
     }
 
-    /// Moves the floor up by one segment; ids that may not leave become exceptions.
-    fn retire_lowest(
+    /// A segment gives up its slots. Ids that may not leave become exceptions, but for those that
+    /// have committed, if it becomes a span.
+    fn retire(
         &self,
         free: &mut FreeList,
+        number: u64,
+        span: Option<Commits>,
         may_leave: &dyn Fn(TxnId, TxnState, Option<Lsn>) -> bool,
     ) {
-        let floor = self.floor.load(Ordering::Acquire);
-        let number = floor / SEGMENT_IDS;
+        let first = number << self.shift;
         let mut facts = self.facts.write();
         let mut removed = Vec::new();
         let entry = self.entry(number).load(Ordering::Acquire);
         let mapped = entry >> 24 == number + 1;
-        for id in (floor.max(1)..floor + SEGMENT_IDS).map(TxnId) {
+        for id in (first.max(1)..first + self.segment_ids()).map(TxnId) {
             let word = self.slot(id).map_or(ACTIVE, |(slot, _)| slot.load(Ordering::Acquire));
             let state = decode(word);
             let ended = facts.aborted.remove(&id).flatten();
+            // It may have committed since its segment was looked at.
+            if span.is_some_and(|(_, high)| word & DEAD == 0 && is_commit_until(state, high)) {
+                continue;
+            }
             if may_leave(id, state, ended) {
                 if word & DEAD != 0 {
                     removed.push(id);
@@ -360,18 +446,42 @@ impl CommitStates {
                 facts.exceptions.insert(id, Exception { state, ended });
             }
         }
-        self.floor.store(floor + SEGMENT_IDS, Ordering::Release);
+        if let Some((low, high)) = span {
+            facts.spans.add(number, low, high);
+        }
+        if number == self.lowest() {
+            let mut floor = number + 1;
+            while let Some(span) = facts.spans.of(floor) {
+                floor = span.last + 1;
+            }
+            self.floor.store(floor << self.shift, Ordering::Release);
+        }
         if mapped {
             self.entry(number).store(0, Ordering::Release);
             free.recycled.push((entry & 0xff_ffff) as u32);
         }
+        free.settled.remove(&number);
         drop(facts);
+        self.forget_dead(&removed);
+    }
+
+    /// Their dead ranges go; true if there were ids.
+    fn forget_dead(&self, removed: &[TxnId]) -> bool {
         if !removed.is_empty() {
             let mut dead = self.dead.write();
-            for id in &removed {
+            for id in removed {
                 dead.remove(id);
             }
         }
+        !removed.is_empty()
+    }
+
+    /// Memory of slots and exceptions.
+    pub fn bytes(&self) -> usize {
+        let segments = self.free.lock().used as usize;
+        let facts = self.facts.read();
+        let exception = size_of::<(TxnId, Exception)>() * 3 / 2;
+        segments * (8 << self.shift) + facts.exceptions.len() * exception
     }
 
     /// The ids that a checkpoint must name: those in `undecided`, aborted ones, and those with

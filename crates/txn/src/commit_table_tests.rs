@@ -1,13 +1,27 @@
 //! The table against a model, recycling of segments under readers.
 
 use super::*;
+use crate::snapshots::Snapshots;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// Nobody has a snapshot: all below `gone` may leave.
+fn trim(table: &CommitStates, gone: Lsn, keep: &dyn Fn(TxnId) -> bool) -> bool {
+    let separators = &Separators { published: Lsn::MAX, ..Separators::default() };
+    table.trim(&Trim { gone, flushed: gone, separators, keep })
+}
+
+/// What the purge does while there are snapshots.
+fn purge(table: &CommitStates, snapshots: &Snapshots, flushed: Lsn) -> bool {
+    let gone = Lsn(snapshots.horizon().0 + 1).min(flushed);
+    let separators = &snapshots.separators();
+    table.trim(&Trim { gone, flushed, separators, keep: &|_| false })
+}
+
 #[test]
 fn an_id_goes_through_its_states() {
-    let table = CommitStates::new();
+    let table = CommitStates::new(SEGMENT_IDS);
     let id = table.assign();
     assert_eq!(table.state(id), TxnState::Active);
     table.set(id, TxnState::Prepared);
@@ -19,7 +33,7 @@ fn an_id_goes_through_its_states() {
 
 #[test]
 fn trimming_keeps_what_is_still_needed() {
-    let table = CommitStates::new();
+    let table = CommitStates::new(SEGMENT_IDS);
     let ids: Vec<TxnId> = (0..2 * SEGMENT_IDS).map(|_| table.assign()).collect();
     for (i, id) in ids.iter().enumerate() {
         table.set(*id, TxnState::Committed(Lsn(100 + i as u64)));
@@ -30,7 +44,7 @@ fn trimming_keeps_what_is_still_needed() {
     // Runs have pending entries of it.
     let keep = |id| id == pinned;
     table.add_dead(pinned, UndoNo(3), UndoNo(5));
-    assert!(table.trim_but(Lsn(1 << 40), &keep));
+    assert!(trim(&table, Lsn(1 << 40), &keep));
     assert!(table.floor.load(Ordering::Relaxed) >= SEGMENT_IDS);
     assert_eq!(table.state(TxnId(9)), TxnState::Committed(Lsn::ZERO));
     assert_eq!(table.state(active), TxnState::Active);
@@ -41,11 +55,11 @@ fn trimming_keeps_what_is_still_needed() {
 
     table.set(active, TxnState::Committed(Lsn(1 << 41)));
     table.set_ended(aborted, Lsn(1 << 41));
-    table.trim(Lsn(1 << 41));
+    trim(&table, Lsn(1 << 41), &|_| false);
     assert_eq!(table.state(pinned), TxnState::Committed(Lsn::ZERO));
     assert_eq!(table.state(active), TxnState::Committed(Lsn(1 << 41)), "a snapshot may need it");
     assert_eq!(table.state(aborted), TxnState::Aborted);
-    table.trim(Lsn((1 << 41) + 1));
+    trim(&table, Lsn((1 << 41) + 1), &|_| false);
     assert_eq!(table.state(active), TxnState::Committed(Lsn::ZERO));
     assert_eq!(table.state(aborted), TxnState::Committed(Lsn::ZERO));
     assert!(table.facts.read().exceptions.is_empty() && table.dead.read().is_empty());
@@ -53,7 +67,7 @@ fn trimming_keeps_what_is_still_needed() {
 
 #[test]
 fn ids_above_the_log_after_a_restart() {
-    let table = CommitStates::new();
+    let table = CommitStates::new(SEGMENT_IDS);
     table.saw_id(TxnId(70_000));
     table.restore(TxnId(69_000), Exception { state: TxnState::Prepared, ended: None });
     table.finish_ids();
@@ -65,7 +79,7 @@ fn ids_above_the_log_after_a_restart() {
 #[test]
 fn readers_never_see_a_recycled_slot() {
     // The state of id n is Committed(n + 1) or absent, never another's.
-    let table = Arc::new(CommitStates::new());
+    let table = Arc::new(CommitStates::new(SEGMENT_IDS));
     let stop = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..2)
         .map(|r| {
@@ -91,13 +105,160 @@ fn readers_never_see_a_recycled_slot() {
         let id = table.assign();
         table.set(id, TxnState::Committed(Lsn(id.0 + 1)));
         if id.0.is_multiple_of(1000) {
-            table.trim(Lsn(id.0));
+            trim(&table, Lsn(id.0), &|_| false);
         }
     }
     stop.store(true, Ordering::Relaxed);
     let absent: u64 = readers.into_iter().map(|r| r.join().expect("reader")).sum();
     assert!(absent > 0);
     assert!(table.free.lock().used <= 4, "segments are recycled");
+}
+
+/// Commits a new transaction; its timestamp is ten times its id.
+fn commit(table: &CommitStates, snapshots: &Snapshots) -> TxnId {
+    let id = table.assign();
+    table.set(id, TxnState::Committed(Lsn(10 * id.0)));
+    snapshots.publish(Lsn(10 * id.0));
+    id
+}
+
+fn sees(table: &CommitStates, at: Lsn, id: TxnId) -> bool {
+    matches!(table.state(id), TxnState::Committed(cts) if cts <= at)
+}
+
+#[test]
+fn a_long_snapshot_keeps_few_slots() {
+    let (table, snapshots) = (CommitStates::new(64), Snapshots::new());
+    let mut held = Vec::new();
+    for n in 1..=64_000u64 {
+        let id = commit(&table, &snapshots);
+        if n.is_multiple_of(32_000) || n == 100 {
+            held.push((snapshots.register().0, id));
+        }
+        if n.is_multiple_of(256) {
+            purge(&table, &snapshots, Lsn(10 * n - 500));
+        }
+    }
+    // A segment for each snapshot that lies within its commits, and the newest.
+    assert!(table.free.lock().used <= 3 + 256 / 64 + 2, "{}", table.free.lock().used);
+    let facts = table.facts.read();
+    assert!(facts.spans.len() <= 4 && facts.exceptions.is_empty(), "{:?}", facts.spans);
+    drop(facts);
+    for (_, newest) in &held {
+        for id in (1..=64_000).map(TxnId) {
+            assert_eq!(sees(&table, Lsn(10 * newest.0), id), id <= *newest, "{id} at {newest}");
+        }
+    }
+    // Snapshots go from the middle out: what nothing tells apart any more joins.
+    snapshots.release(held[1].0);
+    while purge(&table, &snapshots, Lsn::MAX) {}
+    assert!(table.facts.read().spans.len() <= 2);
+    snapshots.release(held[0].0);
+    snapshots.release(held[2].0);
+    while purge(&table, &snapshots, Lsn::MAX) {}
+    let facts = table.facts.read();
+    assert!(facts.spans.len() == 0 && facts.exceptions.is_empty(), "{:?}", facts.spans);
+    assert_eq!(table.floor.load(Ordering::Relaxed), 64_000, "all that are assigned in full");
+}
+
+/// A transaction that was undecided while its segment retired, also one that commits meanwhile.
+#[test]
+fn who_outlives_a_segment_keeps_a_timestamp_of_its_own() {
+    let (table, snapshots) = (CommitStates::new(8), Snapshots::new());
+    let ids: Vec<TxnId> = (0..40).map(|_| table.assign()).collect();
+    let (early, late) = (ids[9], ids[10]);
+    for id in ids.iter().filter(|id| **id != early && **id != late) {
+        table.set(*id, TxnState::Committed(Lsn(10 * id.0)));
+    }
+    snapshots.publish(Lsn(500));
+    let old = snapshots.register().1;
+    let may_leave = |_, _, _| false;
+    let mut free = table.free.lock();
+    let number = early.0 >> 3;
+    let seen = table.commits_of(&mut free, number, Lsn::MAX).expect("all are flushed");
+    table.set(early, TxnState::Committed(Lsn(600)));
+    table.retire(&mut free, number, Some(seen), &may_leave);
+    drop(free);
+    table.set(late, TxnState::Committed(Lsn(700)));
+    for (id, cts) in [(early, 600), (late, 700)] {
+        assert_eq!(table.state(id), TxnState::Committed(Lsn(cts)));
+        assert!(!sees(&table, old, id));
+    }
+    assert!(sees(&table, old, ids[8]) && table.assign().0 == 41);
+}
+
+/// The directory is full of what snapshots tell apart.
+#[test]
+fn the_oldest_segment_gives_way() {
+    let (table, snapshots) = (CommitStates::with_segments(8, 16), Snapshots::new());
+    let mut held = Vec::new();
+    for n in 1..=2_000u64 {
+        let id = commit(&table, &snapshots);
+        if n % 8 == 4 {
+            held.push(snapshots.register());
+            purge(&table, &snapshots, Lsn(10 * n));
+        }
+        // All see past those before the first.
+        let oldest = TxnId(id.0.saturating_sub(300).max(5));
+        assert!(n < 5 || table.state(oldest) == TxnState::Committed(Lsn(10 * oldest.0)));
+    }
+    for (_, at) in &held {
+        for id in (1..=2_000).map(TxnId) {
+            assert_eq!(sees(&table, *at, id), 10 * id.0 <= at.0);
+        }
+    }
+}
+
+#[test]
+fn snapshots_see_the_same_while_spans_form() {
+    let table = Arc::new(CommitStates::new(16));
+    let snapshots = Arc::new(Snapshots::new());
+    let stop = Arc::new(AtomicBool::new(false));
+    // So that all that is committed later is needed.
+    let (_, first) = snapshots.register();
+    let spanned = Arc::new(AtomicU64::new(0));
+    let purger = {
+        let (table, snapshots, stop) = (table.clone(), snapshots.clone(), stop.clone());
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                purge(&table, &snapshots, Lsn::MAX);
+            }
+        })
+    };
+    let readers: Vec<_> = (0..2)
+        .map(|r| {
+            let (table, snapshots, stop) = (table.clone(), snapshots.clone(), stop.clone());
+            let spanned = spanned.clone();
+            std::thread::spawn(move || {
+                let mut random = crate::testing::Random(r);
+                while !stop.load(Ordering::Relaxed) {
+                    let (place, at) = snapshots.register();
+                    for _ in 0..50 {
+                        let next = table.next_id().0;
+                        let id = TxnId(next.saturating_sub(random.below(400)).max(1));
+                        assert_eq!(sees(&table, at, id), 10 * id.0 <= at.0, "{id} at {at}");
+                        if table.facts.read().spans.of(id.0 >> 4).is_some() {
+                            spanned.fetch_add(1, Ordering::Relaxed);
+                        }
+                        std::thread::yield_now();
+                    }
+                    snapshots.release(place);
+                }
+            })
+        })
+        .collect();
+    let mut committed = 0;
+    while committed < 40_000 || spanned.load(Ordering::Relaxed) == 0 {
+        commit(&table, &snapshots);
+        committed += 1;
+        if committed % 16 == 0 {
+            std::thread::yield_now();
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    readers.into_iter().for_each(|r| r.join().expect("reader"));
+    purger.join().expect("purger");
+    assert!((1..=committed).all(|id| !sees(&table, first, TxnId(id))));
 }
 
 #[derive(Clone, Debug)]
@@ -125,12 +286,7 @@ proptest! {
     /// Whatever was done, an id reads as it was set, unless trimming was allowed to drop it.
     #[test]
     fn like_a_map(script in prop::collection::vec(step(), 1..80)) {
-        let table = CommitStates::new();
-        // Near the end of a segment, so that segments retire.
-        for _ in 1..SEGMENT_IDS - 8 {
-            let id = table.assign();
-            table.set(id, TxnState::Committed(Lsn::ZERO));
-        }
+        let table = CommitStates::new(8);
         let mut model: Vec<(TxnId, TxnState, Vec<u32>, u32)> = Vec::new();
         let mut gone = 0;
         for (now, step) in script.into_iter().enumerate() {
@@ -169,7 +325,7 @@ proptest! {
                 Step::Trim(below) => {
                     gone = gone.max(below.min(now as u64));
                     let kept = |id| model.iter().any(|m| m.0 == id && m.3 > 0);
-                    table.trim_but(Lsn(gone), &kept);
+                    trim(&table, Lsn(gone), &kept);
                 }
                 _ => {}
             }
@@ -179,13 +335,100 @@ proptest! {
                     && matches!(state, TxnState::Committed(cts) if cts.0 < gone);
                 if read != *state {
                     prop_assert!(may_be_gone, "{id} reads {read:?}, was {state:?}");
-                    prop_assert_eq!(read, TxnState::Committed(Lsn::ZERO));
+                    // A segment behind one that stays is known as a whole.
+                    let older = matches!((read, *state),
+                        (TxnState::Committed(a), TxnState::Committed(b)) if a < b);
+                    prop_assert!(older, "{id} reads {read:?}, was {state:?}");
                     continue;
                 }
                 for no in 1..20 {
                     let expected = *state == TxnState::Aborted || dead.contains(&no);
                     prop_assert!(table.is_dead(*id, UndoNo(no)) == expected || may_be_gone);
                 }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Use {
+    Assign,
+    Decide(usize, bool),
+    Snapshot,
+    Release(usize),
+    Flush,
+    Purge,
+}
+
+fn usage() -> impl Strategy<Value = Use> {
+    prop_oneof![
+        4 => Just(Use::Assign),
+        6 => (any::<usize>(), any::<bool>()).prop_map(|(i, abort)| Use::Decide(i, abort)),
+        1 => Just(Use::Snapshot),
+        1 => any::<usize>().prop_map(Use::Release),
+        1 => Just(Use::Flush),
+        2 => Just(Use::Purge),
+    ]
+}
+
+proptest! {
+    /// What the table says of a commit is what its timestamp would say: to each snapshot that is
+    /// there, to the horizon, and of whether a snapshot lies between two commits.
+    #[test]
+    fn spans_say_what_timestamps_would(script in prop::collection::vec(usage(), 1..250)) {
+        let (table, snapshots) = (CommitStates::new(4), Snapshots::new());
+        let mut open: Vec<TxnId> = Vec::new();
+        let mut decided: Vec<(TxnId, TxnState)> = Vec::new();
+        let (mut held, mut now, mut flushed) = (Vec::new(), 1, Lsn::ZERO);
+        for step in script {
+            match step {
+                Use::Assign => open.push(table.assign()),
+                Use::Decide(i, abort) if !open.is_empty() => {
+                    let id = open.swap_remove(i % open.len());
+                    now += 1;
+                    let state = match abort && i % 4 == 0 {
+                        true => TxnState::Aborted,
+                        false => TxnState::Committed(Lsn(now)),
+                    };
+                    table.set(id, state);
+                    snapshots.publish(Lsn(now));
+                    decided.push((id, state));
+                }
+                Use::Snapshot => held.push(snapshots.register()),
+                Use::Release(i) if !held.is_empty() => {
+                    snapshots.release(held.swap_remove(i % held.len()).0);
+                }
+                Use::Flush => flushed = Lsn(now + 1),
+                Use::Purge => {
+                    purge(&table, &snapshots, flushed);
+                }
+                _ => {}
+            }
+            for id in &open {
+                prop_assert_eq!(table.state(*id), TxnState::Active);
+            }
+            let mut commits: Vec<(Lsn, Lsn)> = Vec::new();
+            for (id, state) in &decided {
+                match (table.state(*id), *state) {
+                    (TxnState::Committed(said), TxnState::Committed(cts)) => {
+                        let exact = said == cts;
+                        prop_assert!(exact || said < cts && cts < flushed, "{id}: {said} of {cts}");
+                        commits.push((said, cts));
+                    }
+                    (said, state) => prop_assert_eq!(said, state),
+                }
+            }
+            let horizon = snapshots.horizon();
+            for (said, cts) in &commits {
+                prop_assert_eq!(*said <= horizon, *cts <= horizon);
+                for (_, at) in &held {
+                    prop_assert_eq!(said <= at, cts <= at);
+                }
+            }
+            let between = |low: Lsn, high: Lsn| low < high && snapshots.any_between(low, high);
+            for (a, b) in commits.iter().zip(commits.iter().skip(1)) {
+                prop_assert_eq!(between(a.0, b.0), between(a.1, b.1), "{:?} {:?}", a, b);
+                prop_assert_eq!(between(b.0, a.0), between(b.1, a.1), "{:?} {:?}", b, a);
             }
         }
     }

@@ -19,6 +19,7 @@ mod range_locks;
 mod recovery;
 mod revert;
 mod snapshots;
+mod spans;
 mod sync;
 mod txn;
 mod txns;

@@ -5,6 +5,7 @@
 //! sees the slot, or the snapshot reads a `published` at least as large as his. The horizon only
 //! grows: a value once computed holds for every later snapshot.
 
+use crate::spans::Separators;
 use evenkeel_base::Lsn;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -156,6 +157,22 @@ impl Snapshots {
             let at = v & !RISING;
             at < high.0 && (v & RISING != 0 || at >= low.0)
         })
+    }
+
+    /// What `any_between` would look at, for many questions.
+    pub fn separators(&self) -> Separators {
+        let published = self.published();
+        pause();
+        let mut found = Separators { published, ..Separators::default() };
+        for value in self.values() {
+            let at = Lsn(value & !RISING);
+            match value & RISING {
+                0 => found.at.push(at),
+                _ => found.rising = Some(found.rising.map_or(at, |low| low.min(at))),
+            }
+        }
+        found.at.sort_unstable();
+        found
     }
 
     /// Registered snapshots now.

@@ -22,7 +22,12 @@ pub struct World {
 }
 
 pub fn small() -> TxnOptions {
-    TxnOptions { undo_bytes: 1 << 20, lock_bytes: 1 << 20, eager_revert_rows: 1000 }
+    TxnOptions {
+        undo_bytes: 1 << 20,
+        lock_bytes: 1 << 20,
+        eager_revert_rows: 1000,
+        ..TxnOptions::default()
+    }
 }
 
 pub fn log_options(epoch: u32) -> LogOptions {

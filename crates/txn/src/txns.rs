@@ -5,7 +5,7 @@
 //! Order at the end of a transaction: log record and state (and `published`) in the log's ordered
 //! section; then its locks; then it leaves the active ones; then its waiters are woken.
 
-use crate::commit_table::CommitStates;
+use crate::commit_table::{CommitStates, SEGMENT_IDS};
 use crate::locks::LockTable;
 use crate::packs::Packs;
 use crate::revert::Reverting;
@@ -43,11 +43,18 @@ pub struct TxnOptions {
     pub lock_bytes: usize,
     /// A statement or savepoint of more operations is not reverted eagerly: the transaction aborts.
     pub eager_revert_rows: u32,
+    /// Transactions whose states leave memory together; a power of two.
+    pub segment_ids: u64,
 }
 
 impl Default for TxnOptions {
     fn default() -> Self {
-        TxnOptions { undo_bytes: 32 << 20, lock_bytes: 32 << 20, eager_revert_rows: 100_000 }
+        TxnOptions {
+            undo_bytes: 32 << 20,
+            lock_bytes: 32 << 20,
+            eager_revert_rows: 100_000,
+            segment_ids: SEGMENT_IDS,
+        }
     }
 }
 
@@ -160,7 +167,7 @@ impl Txns {
             eager_revert_rows: options.eager_revert_rows,
             undo_bytes_max: AtomicUsize::new(options.undo_bytes),
             log: OnceLock::new(),
-            states: CommitStates::new(),
+            states: CommitStates::new(options.segment_ids),
             snapshots: Arc::new(Snapshots::new()),
             graph: WaitGraph::default(),
             watch: OnceLock::new(),
