@@ -1,10 +1,25 @@
-# Sourced by test.sh and test-release.sh: `rung NAME COMMAND...` runs one rung of the ladder and
-# stops at the first failure; `rungs_done` prints the minutes that each took, and says so where they
-# are more in all than `budget_minutes`, if that is set. Both tell the commit: with that and the seed
-# that a test prints, a failure is had again. What a rung printed stays in `target/rungs`.
+# Sourced by test.sh and test-release.sh: `rung NAME COMMAND...` runs one rung of the ladder, tells
+# the minutes of the ladder before it, and stops at the first failure; `rungs_done` prints the minutes
+# that each took, and says so where they are more in all than `budget_minutes`, if that is set. Both
+# tell the commit: with that and the seed that a test prints, a failure is had again. What a rung
+# printed stays in `target/rungs`. A signal that ends the ladder is told with the rung and its seconds.
 set -euo pipefail
 rung_names=()
 rung_seconds=()
+rung_now=none rung_start=0
+
+ended_by() {
+    trap - "$1"
+    echo "== ended by SIG$1 in rung $rung_now after $((SECONDS - rung_start)) s, $(minutes "$SECONDS")" \
+        "min of the ladder, at commit $(commit)"
+    kill -s "$1" $$
+}
+for signal in HUP INT TERM; do
+    # shellcheck disable=SC2064
+    trap "ended_by $signal" "$signal"
+done
+
+minutes() { awk -v s="$1" 'BEGIN {printf "%.1f", s / 60}'; }
 
 # With a + where the tree is not what was committed.
 commit() {
@@ -18,8 +33,12 @@ rung() {
     local log=target/rungs/$name.log
     shift
     mkdir -p target/rungs
-    echo "== rung $name: $*"
-    if ! "$@" 2>&1 | tee "$log"; then
+    rung_now=$name rung_start=$start
+    echo "== rung $name, after $(minutes "$start") min: $*"
+    # The shell hears signals while it waits, not while a command has the foreground. Commands in the
+    # background ignore Ctrl-C, unless they are told not to.
+    ( trap - INT; "$@" 2>&1 | tee "$log" ) &
+    if ! wait $!; then
         # A rung may print thousands of lines, of which the first that matter are found by words.
         echo "== rung $name FAILED after $((SECONDS - start)) s, at commit $(commit); of what it printed:"
         grep -nE 'panicked at|FAILED|failed|[Ee]rror|expected' "$log" | head -n 20 | cut -c 1-300 || true
