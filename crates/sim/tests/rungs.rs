@@ -11,6 +11,9 @@ use std::sync::Arc;
 const OPS: u64 = 2_000;
 const SESSIONS: u64 = 3;
 const SEEDS: u64 = 2_000;
+/// So many seeds may miss a few events, the rarest.
+const FEWER: u64 = 800;
+const RARE: usize = 5;
 
 #[test]
 fn seeds() {
@@ -36,7 +39,12 @@ fn seeds() {
         assert!(ops >= OPS && sessions >= SESSIONS, "seed {seed}: {ops} by {sessions} sessions");
     }
     let missing = events.missing(EXPECTED);
-    assert!(count < SEEDS || missing.is_empty(), "never happened: {missing:?}");
+    let may_miss = match count {
+        SEEDS.. => 0,
+        FEWER.. => RARE,
+        _ => EXPECTED.len(),
+    };
+    assert!(missing.len() <= may_miss, "never happened: {missing:?}");
     let beyond = events.beyond(EXPECTED);
     assert!(beyond.is_empty(), "counted, and not in the list of what must happen: {beyond:?}");
 }
