@@ -68,7 +68,11 @@ fail() {
 step_name() { sed -n "s/^$step //p" "$private_dir/killed.at" 2>/dev/null | sed "s|$private_dir/main/data/||" | head -1; }
 ask() { private_sql main --skip-column-names --silent -e "$1"; }
 
+# What the server itself leaves: DROP DATABASE would find its directory not empty.
+remove_par() { rm -f "$private_dir"/main/data/test/'#sql-'*.par; }
+
 prepare() {
+    remove_par
     ask "create or replace database test; use test;
         create table base (id int auto_increment primary key, a int, b varchar(40), key (a), unique key b (b))
             engine=$engine;
@@ -94,6 +98,8 @@ attempt() {
     private_sql main --database=test -e "${run[$1]}" >/dev/null 2>"$private_dir/attempt.error"
     local code=$?
     rm -f "$EVENKEEL_FAIL_DIR/crash"
+    # A thread of the background may have seen it and end the server yet.
+    sleep 0.05
     cp "$EVENKEEL_FAIL_DIR/steps" "$private_dir/killed.at" 2>/dev/null
     return $code
 }
@@ -147,8 +153,7 @@ check() {
         -o -name '#sql-alter-*.par' -prune \
         -o \( -name '*sql-*' -o -name '*#TMP#*' -o -name '*#REN#*' \) -print)
     [ -z "$found" ] || fail "files are left: $found"
-    # DROP DATABASE would find its directory not empty.
-    rm -f "$private_dir"/main/data/test/'#sql-alter'-*.par "$private_dir"/main/data/test/'#sql-backup'-*.par
+    remove_par
     found=$(tail -n "+$((said + 1))" "$private_dir/main/error.log" | grep 'ERROR')
     [ -z "$found" ] || fail "$found"
     [ "$engine" = evenkeel ] || return 0
@@ -214,7 +219,8 @@ for i in "${!names[@]}"; do
         [ "$failed" -eq "$before" ] || begin_anew
     done
 done
-[ -n "$only" ] || [ "$kills" -ge $((tried * 3)) ] || fail "only $kills kills"
+# Steps of the background are counted with the statement's when it is first run, and may not come again.
+[ -n "$only" ] || [ "$kills" -ge $((tried * 2)) ] || fail "only $kills kills"
 [ -n "$only" ] || [ "${ends[new]}" -ge 10 ] || fail "only ${ends[new]} came to their end"
 echo "$tried statements of $done_steps steps: $kills kills, $restarts_killed of restarts; tables as before ${ends[old]}," \
     "as after ${ends[new]}, between ${ends[between]}; $failed failed (EVENKEEL_SEED=$seed)"
