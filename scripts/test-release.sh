@@ -58,8 +58,9 @@ rung 7-kills env EVENKEEL_SEED="$RANDOM" EVENKEEL_KILLS=500 "${tests[@]}" -p eve
 # Keys of every collation again, from a seed of this run's own, which the rung's line shows.
 rung 1-plugin bash plugin/mariadb/build.sh
 rung 1-plugin-collations env EVENKEEL_SEED="$RANDOM" EVENKEEL_PAIRS=20000 bash scripts/test-plugin.sh
-# All of the plugin compiled with a wrong header, not only its self-test.
-rung 1-plugin-layout bash scripts/test-plugin-layout.sh whole
+# Its self-test with every wrong header, and all of the plugin compiled with one.
+rung 1-plugin-layout bash scripts/test-plugin-layout.sh
+rung 1-plugin-layout-whole bash scripts/test-plugin-layout.sh whole
 # The same with a seed of this run's own, which is printed.
 rung 1-plugin-differential bash scripts/test-plugin-differential.sh "$RANDOM" 100000
 rung 1-plugin-many-tables env EVENKEEL_TABLES=10000 bash scripts/test-many-tables.sh

@@ -37,7 +37,9 @@ rung 1-plugin-crash bash scripts/test-plugin-crash.sh
 rung 1-plugin-ddl-crash env EVENKEEL_SEED=1 bash scripts/test-plugin-ddl-crash.sh
 rung 1-plugin-failures bash scripts/test-failures.sh
 rung 1-plugin-many-tables bash scripts/test-many-tables.sh
-rung 1-plugin-layout bash scripts/test-plugin-layout.sh
+# Some of its alterations: a table of virtual functions, its order, the first, middle and last of classes.
+rung 1-plugin-layout bash scripts/test-plugin-layout.sh \
+    handler-function handler-order handlerton-last thd-middle table-first field
 rung 1-plugin-install bash scripts/test-install.sh
 rung 1-mtr bash scripts/test-mtr.sh quick
 rungs_done
