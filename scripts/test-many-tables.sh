@@ -37,21 +37,32 @@ is "tables" "$(ask "select count(*) from information_schema.tables where table_s
 
 ask "create table empty (id int primary key, a int) engine=evenkeel; select * from empty"
 names="page_reads build_read_bytes rows_read run_block_reads run_flush_bytes flush_done_pages"
-declare -A first
-for name in $names; do first[$name]=$(count "$name"); done
-began=$(ms)
-for ((i = 0; i < pairs; i++)); do
-    echo "alter table empty add index ia (a), algorithm=nocopy, lock=none; alter table empty drop index ia, algorithm=nocopy;"
-done | private_sql many --database=test || fail "pairs of ADD and DROP INDEX"
-each=$((($(ms) - began) / pairs))
-for name in $names; do
-    more=$(($(count "$name") - first[$name]))
-    case $name in
-        # Pages are written in the background, more the longer this takes; not those of all tables.
-        flush_done_pages) [ "$more" -le $((tables * 3 / 4)) ] || fail "$more pages flushed" ;;
-        *) is "$name of $pairs pairs" "$more" 0 ;;
-    esac
+# Pages are written in the background, more the longer this takes; not those of all tables.
+declare -A first most=([flush_done_pages]=$((tables * 3 / 4)))
+# On a machine with slow syncs other work of the background may come between: so some tries.
+for ((try = 1; try <= 5; try++)); do
+    if [ "$try" -gt 1 ]; then
+        # Most pages are dirty again.
+        {
+            echo "begin;"
+            for ((i = 0; i < tables; i++)); do echo "update t$i set b = 'try $try' where id = 1;"; done
+            echo "commit;"
+        } | private_sql many --database=test || fail "changing all tables"
+    fi
+    for name in $names; do first[$name]=$(count "$name"); done
+    began=$(ms) beyond=
+    for ((i = 0; i < pairs; i++)); do
+        echo "alter table empty add index ia (a), algorithm=nocopy, lock=none; alter table empty drop index ia, algorithm=nocopy;"
+    done | private_sql many --database=test || fail "pairs of ADD and DROP INDEX"
+    each=$((($(ms) - began) / pairs))
+    for name in $names; do
+        more=$(($(count "$name") - first[$name]))
+        [ "$more" -le "${most[$name]:-0}" ] || beyond+=" $more $name, not ${most[$name]:-0};"
+    done
+    [ -n "$beyond" ] || break
+    echo "try $try, $pairs pairs of ADD and DROP INDEX of $each ms:$beyond"
 done
+[ -z "$beyond" ] || fail "no try of $((try - 1)) was without"
 
 private_stop many
 began=$(ms)
