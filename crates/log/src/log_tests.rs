@@ -195,7 +195,10 @@ fn lives(seed: u64, call: u64, policy: CrashPolicy, epochs: &mut u32, segments: 
         *segments = numbers.max().unwrap_or(0).max(*segments);
         if !killed {
             sim.disk().crash_now();
-            disk = sim.disk().crash(policy, rng.below(1 << 40));
+            // What a killed process has not synced the machine loses, if it crashes later.
+            let last = life % 2 == 1 && policy == CrashPolicy::Killed;
+            let of = if last { CrashPolicy::ALL[rng.below(9) as usize] } else { policy };
+            disk = sim.disk().crash(of, rng.below(1 << 40));
         }
         let survivor = quiet(disk.clone(), seed);
         let what = format!("seed {seed} call {call} life {life} {policy:?}");

@@ -226,7 +226,10 @@ fn lives(seed: u64, call: u64, policy: CrashPolicy, torn: &mut u64) -> bool {
         }
         crashed |= life == 0 && sim.is_crashed();
         sim.disk().crash_now();
-        disk = sim.disk().crash(policy, rng.below(1 << 40));
+        // What a killed process has not synced the machine loses, if it crashes later.
+        let last = life > 0 && policy == CrashPolicy::Killed;
+        let of = if last { CrashPolicy::ALL[rng.below(9) as usize] } else { policy };
+        disk = sim.disk().crash(of, rng.below(1 << 40));
         if !out.lock().created {
             return crashed;
         }

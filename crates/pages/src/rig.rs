@@ -5,7 +5,7 @@ use crate::{Changes, Mtr, PageRedo, Pages, PagesOptions, RedoApply};
 use evenkeel_base::{Beat, Cause, Lsn, PageNo, Result};
 use evenkeel_format::record::{LeafChange, RecordKind};
 use evenkeel_io::{Event, Runtime};
-use evenkeel_log::{Log, LogEnd, LogOptions, Replay, Share, replay};
+use evenkeel_log::{Log, LogEnd, LogOptions, Replay, Share, replay, sync_segments};
 use std::sync::Arc;
 
 /// Op of the tests: offset u16, then the bytes.
@@ -115,10 +115,12 @@ pub fn recover_with(
     let pages = Pages::open(rt.clone(), options(frames), from)?;
     let mut redo = PageRedo::new(&pages, &Bytes);
     let end = replay(&rt, from, None, &mut First(&mut redo))?;
+    sync_segments(&rt, from, end.end)?;
     let redo = PageRedo::after(&pages, &Bytes, redo.into_lives()).ending_at(end.end);
     let mut second = Second { redo: &redo, waiting: Vec::new() };
     let end = replay(&rt, from, None, &mut second)?;
     second.apply()?;
+    redo.sync_found()?;
     found(end);
     let log = Log::create(rt.clone(), log_options(log_bytes, end.epoch.max(epoch) + 1), end.end)?;
     log.set_checkpoint(from)?;

@@ -81,6 +81,8 @@ enum End {
     Crash,
     /// The machine crashes at this change of the disk, if it comes to it.
     CrashAt(u64),
+    /// The same at this change of a close.
+    CrashInClose(u64),
 }
 
 /// One life in this many is lived a second time on a disk that damages files.
@@ -130,6 +132,8 @@ struct Run<'e> {
     damage: Option<Damaging>,
     /// Faults of the last life that struck.
     struck: u64,
+    /// The last life ended with its process alone.
+    was_killed: bool,
 }
 
 fn draw_shape(rng: &mut Rng, config: &Config) -> Shape {
@@ -197,6 +201,7 @@ pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
         opened: Arc::default(),
         damage: None,
         struck: 0,
+        was_killed: false,
     };
     run.outcome.sessions = shape.sessions as u64;
     while run.outcome.opens < config.opens || run.outcome.ops < config.ops {
@@ -262,10 +267,15 @@ impl Run<'_> {
         if self.outcome.opens > 3 * self.config.opens {
             return End::Close;
         }
-        match self.rng.below(6) {
+        // Recovery from a kill is cut more often: it meets writes that are not synced yet.
+        if self.was_killed && self.rng.one_in(2) {
+            return End::CrashAt(1 + self.rng.below(120));
+        }
+        match self.rng.below(7) {
             0 => End::Close,
             1 => End::Crash,
             2 => End::CrashAt(1 + self.rng.below(60)),
+            3 => End::CrashInClose(1 + self.rng.below(60)),
             _ => End::CrashAt(1 + self.rng.below(1_500)),
         }
     }
@@ -306,8 +316,9 @@ impl Run<'_> {
     /// A life on a disk that changes what it stores, which is then thrown away: the engine refuses
     /// what it cannot read, or is right, in this life and the next.
     fn damaged_life(&mut self) -> Result<(), String> {
-        let disk = self.disk.crash(CrashPolicy::KeepAll, 0);
+        let disk = self.disk.crash(CrashPolicy::Killed, 0);
         let (model, ops) = (self.model.lock().clone(), self.outcome.ops);
+        let was_killed = self.was_killed;
         let damage = Damaging::draw(&mut self.rng);
         self.damage = Some(damage);
         let done = self.one_open();
@@ -318,7 +329,7 @@ impl Run<'_> {
             let damaged = crate::rot::Damage::met(damage.path, damage.found);
             self.reopen_damaged(&self.disk.clone(), damaged).map_err(what)?;
         }
-        (self.disk, self.outcome.ops) = (disk, ops);
+        (self.disk, self.outcome.ops, self.was_killed) = (disk, ops, was_killed);
         *self.model.lock() = model;
         Ok(())
     }
@@ -369,11 +380,23 @@ impl Run<'_> {
         if !sim.is_crashed() {
             self.verify_live(sim, &world)?;
         }
-        if end == End::Close && !sim.is_crashed() {
+        if let End::CrashInClose(change) = end {
+            sim.disk().crash_at_change(sim.disk().changes() + change);
+        }
+        if matches!(end, End::Close | End::CrashInClose(_)) && !sim.is_crashed() {
             closed = self.close(sim, &world)?;
+            self.events.add("close cut by crash", u64::from(!closed && sim.is_crashed()));
         }
         self.count(&world);
         Ok(closed)
+    }
+
+    /// A process is killed twice as often as the machine crashes in any one way: what it leaves
+    /// unsynced takes another crash to be lost.
+    fn draw_policy(&mut self) -> CrashPolicy {
+        let policies = CrashPolicy::ALL;
+        let drawn = self.rng.below(policies.len() as u64 + 1) as usize;
+        policies.get(drawn).copied().unwrap_or(CrashPolicy::Killed)
     }
 
     /// Ends the machine and keeps what survives.
@@ -386,10 +409,17 @@ impl Run<'_> {
         if let Some(path) = sim.disk().crashed_in() {
             self.events.hit(crashed_in(&path));
         }
-        let policies = CrashPolicy::ALL;
-        let policy = policies[self.rng.below(policies.len() as u64) as usize];
+        let policy = self.draw_policy();
+        self.was_killed = policy == CrashPolicy::Killed;
         self.events.hit(if closed { "closed and reopened" } else { crash_name(policy) });
+        let loses_of_killed =
+            policy != CrashPolicy::Killed && sim.disk().unsynced_of_killed("") > 0;
         self.disk = sim.disk().crash(policy, self.rng.next_u64());
+        let left = |path: &str| u64::from(self.disk.unsynced_of_killed(path) > 0);
+        self.events.add("crash of what a killed process left unsynced", loses_of_killed.into());
+        self.events.add("killed with pages unsynced", left("pages/"));
+        self.events.add("killed with log unsynced", left("wal/"));
+        self.events.add("killed with the superblock unsynced", left("evenkeel.super"));
     }
 
     fn open_and_verify(
@@ -410,6 +440,7 @@ impl Run<'_> {
             let kind = kinds[self.rng.below(3) as usize];
             sim.disk().inject(Fault::new(kind, When::Nth(1 + self.rng.below(40))));
         }
+        let relies = self.was_killed && self.damage.is_none() && self.rng.one_in(2);
         self.thread(sim, "open", move || {
             let opened = Database::open_with("db", options);
             on.disk().clear_faults();
@@ -430,6 +461,9 @@ impl Run<'_> {
             // However the log is written, commits are synced where a session does not say else.
             db.set("durability", 1).expect("durability changes while open");
             *into.lock() = Some(db.clone());
+            if relies {
+                return rely_on_found(&db, &on, &events);
+            }
             let mut work = model.lock().clone();
             let checked = check_recovered(&db, &mut work);
             if std::env::var_os("EVENKEEL_SIM_TRACE").is_some() {
@@ -624,6 +658,17 @@ impl Run<'_> {
         self.events.add("opened after a clean close", u64::from(report.clean));
         self.events.add("recovered", u64::from(!report.clean && report.records > 0));
     }
+}
+
+/// A checkpoint lets the log go of what a killed process has written and this one has found, and
+/// the machine crashes before anything else is written.
+fn rely_on_found(db: &Database, on: &SimEnv, events: &Events) {
+    match db.checkpoint() {
+        Ok(()) => events.hit("checkpoint and crash after a kill"),
+        Err(_) if on.is_crashed() || on.disk().faults_struck() > 0 => {}
+        Err(error) => panic!("checkpoint: {error}"),
+    }
+    on.disk().crash_now();
 }
 
 /// Makes the tables that are missing; each is in doubt until it is there.

@@ -1,15 +1,16 @@
 //! Rung 2 of the ladder: scripts that crash at each change of the disk in turn, and for each crash
-//! the disks that may survive it; each is opened and verified in full.
+//! the disks that may survive it; each is opened and verified in full. After a kill of the process
+//! the machine crashes as well, once the next process has opened and closed the database.
 
 use evenkeel::{Access, Database, Error, Geometry, Isolation, Metric, Result, Txn};
 use evenkeel_base::Cause;
 use evenkeel_base::sync::Mutex;
-use evenkeel_io::sim::{CrashPolicy, Explore, Explored, SimOptions};
+use evenkeel_io::sim::{CrashPolicy, Explore, Explored, SimOptions, Survivor, catch_crash};
 use evenkeel_io::{Event, SimDisk, SimEnv};
 use evenkeel_sim::actor::{Actor, SMALL, open};
 use evenkeel_sim::model::Model;
 use evenkeel_sim::values::index_spec;
-use evenkeel_sim::verify::check_recovered;
+use evenkeel_sim::verify::{Trouble, check_recovered};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ const ROUNDS: u64 = 6;
 const STATES: usize = 10_000;
 /// Rows that a loser has changed.
 const LOST: i64 = 40;
+/// Moments at which a process is killed.
+const KILLS: u64 = 48;
 
 /// What is run, and what it must reach: without that no crash strikes what it is named for.
 struct Script {
@@ -48,8 +51,19 @@ fn rest(sim: &SimEnv, ms: u64) {
     sim.env().wait(&never, never.now(), Some(Duration::from_millis(ms)), Cause::Idle);
 }
 
-/// A disk after some work and a close, or work that ends with a crash, and its model.
-fn base(rows: i64, geometry: Geometry, cut: Option<Cut>) -> (SimDisk, Model) {
+/// What ends the life before a script.
+#[derive(Clone, Copy)]
+enum Before {
+    Close,
+    /// Work, and a crash that keeps all of it.
+    Crash(Cut),
+    /// Work in which the process is killed at this change; what it has not synced is
+    /// unsynced still.
+    Kill(Cut, u64),
+}
+
+/// A disk and its model after such a life, and how many changes it has made.
+fn base(rows: i64, geometry: Geometry, before: Before) -> (SimDisk, Model, u64) {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let model = Mutex::new(Model::default());
     let mut actor = Actor::new(open(&sim, geometry).expect("create"), &model);
@@ -63,19 +77,91 @@ fn base(rows: i64, geometry: Geometry, cut: Option<Cut>) -> (SimDisk, Model) {
     actor.commit().expect("commit");
     let db = actor.db.clone();
     let mut loser = Actor::new(db.clone(), &model);
-    if let Some(work) = cut {
-        work(&sim, &mut actor, &mut loser, rows).expect("work");
-        sim.disk().crash_now();
-    } else {
-        db.clone().close().expect("close");
+    let begun = sim.disk().changes();
+    match before {
+        Before::Close => db.clone().close().expect("close"),
+        Before::Crash(work) => work(&sim, &mut actor, &mut loser, rows).expect("work"),
+        Before::Kill(work, change) => {
+            sim.disk().crash_at_change(begun.saturating_add(change));
+            let done = catch_crash(|| work(&sim, &mut actor, &mut loser, rows));
+            assert!(sim.is_crashed() || matches!(done, Some(Ok(()))), "{done:?}");
+        }
     }
-    let disk = sim.disk().crash(CrashPolicy::KeepAll, 1);
+    let made = sim.disk().changes() - begun;
     sim.disk().crash_now();
+    let is_killed = matches!(before, Before::Kill(..));
+    let policy = if is_killed { CrashPolicy::Killed } else { CrashPolicy::KeepAll };
+    let disk = sim.disk().crash(policy, 1);
     sim.stop();
-    let _ = evenkeel_io::sim::catch_crash(|| drop((actor, loser)));
-    drop(db);
+    let _ = catch_crash(|| drop((actor, loser)));
+    let _ = catch_crash(|| drop(db));
     let model = model.into_inner();
-    (disk, model)
+    (disk, model, made)
+}
+
+/// The disks that a script begins with, one for each seed in turn.
+fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
+    let &Script { name, geometry, rows, .. } = script;
+    let based = |before| {
+        let (disk, model, _) = base(rows, geometry, before);
+        (disk, model)
+    };
+    let before = match name {
+        "recovery" => Before::Crash(lose),
+        "chains in lists found" => Before::Crash(|sim, a, _, _| give_up(sim, a)),
+        "chains in lists freed" => Before::Crash(|sim, a, _, _| give_up_some(sim, a).map(drop)),
+        "killed" => {
+            let (.., changes) = base(rows, geometry, Before::Kill(rewrite, u64::MAX));
+            // Half of them at the end, each change of a checkpoint.
+            let (half, last) = (KILLS / 2, changes - KILLS / 2);
+            let moments = (1..=half).map(|n| last * n / half).chain(last + 1..=changes);
+            let mut starts: Vec<_> =
+                moments.map(|change| based(Before::Kill(rewrite, change))).collect();
+            // Else the next process finds what any crash leaves.
+            let left = |of: &SimDisk, path| of.unsynced_of_killed(path) > 0;
+            starts.retain(|(of, _)| left(of, "pages/") || left(of, "evenkeel.super"));
+            let supers = starts.iter().filter(|(of, _)| left(of, "evenkeel.super")).count();
+            let all = starts.len();
+            assert!(supers > 0 && all > 3, "{all} of {KILLS} kills, {supers} in a superblock");
+            return starts;
+        }
+        _ => Before::Close,
+    };
+    vec![based(before)]
+}
+
+/// Rows become longer: pages are written by checkpoints and for want of frames.
+fn rewrite(_: &SimEnv, a: &mut Actor<'_>, loser: &mut Actor<'_>, rows: i64) -> Result<()> {
+    for round in 1..=2 {
+        for n in 0..rows {
+            // All over the table, so that redo has more pages than the pool holds.
+            let id = n * 37 % rows;
+            a.put(T, id, round, 150 * round as usize, Some(10_000 * round + id))?;
+            if n % 20 == 19 {
+                a.commit()?;
+            }
+        }
+        a.commit()?;
+        loser.put(T, rows + round, 1, 30, None)?;
+        a.db.checkpoint()?;
+    }
+    Ok(())
+}
+
+/// What a killed process wrote is found; the log that says so is let go; more is written.
+fn killed(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    // What is there now is there for good.
+    let mut model = a.model.lock().clone();
+    match check_recovered(&a.db, &mut model) {
+        Ok(_) => *a.model.lock() = model,
+        Err(Trouble::Error(error)) => return Err(error),
+        Err(Trouble::Differs(what)) => return Err(Error::internal(what)),
+    }
+    a.db.checkpoint()?;
+    a.put(T, 1, 1, 60, Some(1))?;
+    a.commit()?;
+    rest(sim, 20);
+    a.db.checkpoint()
 }
 
 /// A crash leaves a transaction without an outcome, whose undo a checkpoint has saved in part, and
@@ -102,15 +188,9 @@ fn check_reached(script: &Script, db: &Database) {
     }
 }
 
-fn explore(seed: u64, script: &Script) -> Explored {
-    let &Script { name, stride, geometry, rows, body, .. } = script;
-    let cut: Option<Cut> = match name {
-        "recovery" => Some(lose),
-        "chains in lists found" => Some(|sim, a, _, _| give_up(sim, a)),
-        "chains in lists freed" => Some(|sim, a, _, _| give_up_some(sim, a).map(drop)),
-        _ => None,
-    };
-    let start = base(rows, geometry, cut);
+fn explore(seed: u64, script: &Script, starts: &[(SimDisk, Model)]) -> Explored {
+    let &Script { name, stride, geometry, body, .. } = script;
+    let start = &starts[(seed - 1) as usize % starts.len()];
     Explore { rounds: 2, ..Explore::nth(seed - 1, stride) }.run(
         &start.0,
         |sim, notes: &Arc<Mutex<Model>>| {
@@ -129,14 +209,11 @@ fn explore(seed: u64, script: &Script) -> Explored {
             }
         },
         |sim, notes, which| {
-            let mut model = notes.lock().clone();
-            let done = open(sim, geometry).map_err(|e: Error| e.to_string()).and_then(|db| {
-                check_recovered(&db, &mut model).map_err(|t| format!("{t:?}"))?;
-                if name.starts_with("chains in") {
-                    check_freed(sim, &db, &mut model)?;
-                }
-                check_next_number(db, model).map_err(|e| e.to_string())
-            });
+            let model = notes.lock().clone();
+            let mut done = check(sim, script, model.clone());
+            if which.policy == CrashPolicy::Killed {
+                done = done.and_then(|()| check_lost(sim, script, model, which));
+            }
             if let Err(why) = done {
                 panic!(
                     "script {name}, {which}: {why}\nreplay: EVENKEEL_SIM_SCRIPT='{name}' \
@@ -145,6 +222,36 @@ fn explore(seed: u64, script: &Script) -> Explored {
             }
         },
     )
+}
+
+/// Opens what has survived a crash, verifies it in full and closes it.
+fn check(sim: &SimEnv, script: &Script, mut model: Model) -> std::result::Result<(), String> {
+    let db = open(sim, script.geometry).map_err(|e: Error| e.to_string())?;
+    check_recovered(&db, &mut model).map_err(|t| format!("{t:?}"))?;
+    if script.name.starts_with("chains in") {
+        check_freed(sim, &db, &mut model)?;
+    }
+    check_next_number(db, model).map_err(|e| e.to_string())
+}
+
+/// After a kill and a life that ended with a close the machine crashes: what the killed process had
+/// not synced and the other has found may be lost only now.
+fn check_lost(
+    sim: &SimEnv,
+    script: &Script,
+    model: Model,
+    which: Survivor,
+) -> std::result::Result<(), String> {
+    sim.disk().crash_now();
+    sim.stop();
+    let mut policies = CrashPolicy::ALL.iter().filter(|p| **p != CrashPolicy::Killed).cycle();
+    let nth = which.change + 4 * which.round;
+    let policy = *policies.nth(nth as usize).unwrap_or(&CrashPolicy::LoseAll);
+    let lost = sim.disk().crash(policy, which.change);
+    let after = SimEnv::on(lost, SimOptions::new(which.seed));
+    let done = check(&after, script, model);
+    after.stop();
+    done.map_err(|why| format!("opened, closed, {policy:?}: {why}"))
 }
 
 /// A new row of a table that is numbered gets a number above all that survived.
@@ -168,7 +275,7 @@ fn check_freed(sim: &SimEnv, db: &Database, model: &mut Model) -> std::result::R
 
 /// Crash points and states of a script under these seeds, on every core.
 fn explore_all(seeds: Range<u64>, script: &Script) -> (u64, BTreeSet<u64>) {
-    let next = AtomicU64::new(seeds.start);
+    let (starts, next) = (starts(script), AtomicU64::new(seeds.start));
     let found = Mutex::new((0, BTreeSet::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, |n| n.get().min(8)) {
@@ -178,7 +285,7 @@ fn explore_all(seeds: Range<u64>, script: &Script) -> (u64, BTreeSet<u64>) {
                     if !seeds.contains(&seed) {
                         return;
                     }
-                    let mut explored = explore(seed, script);
+                    let mut explored = explore(seed, script, &starts);
                     let mut found = found.lock();
                     found.0 += explored.points;
                     found.1.append(&mut explored.states);
@@ -472,6 +579,7 @@ fn scripts() -> Vec<Script> {
         script("chains in lists freed", 1, listed, 20, chains_freed, &[]),
         script("two-phase commit", 1, SMALL, 100, two_phases, &[(Rollbacks, 1)]),
         script("recovery", 1, SMALL, 300, recovery, &[(RowsReverted, LOST as u64)]),
+        script("killed", 1, SMALL, 300, killed, &[(Checkpoints, 2)]),
     ]
 }
 

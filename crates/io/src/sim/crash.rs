@@ -1,8 +1,12 @@
 //! What a crash leaves: from one crashed disk many surviving ones, by policy and seed.
+//!
+//! Most crashes are of the machine: what is unsynced is lost in part, and what survives is durable.
+//! `Killed` is one of the process alone: the system goes on and has every write, synced or not. The
+//! next process reads them all, and those that nobody syncs may still be lost with the machine.
 
 use super::disk::SimDisk;
 use super::inode::{DataOp, Inode, SECTOR, write_part};
-use super::names::Keep;
+use super::names::{Ino, Keep};
 use crate::blocks::{BLOCK, Blocks};
 use crate::rng::{Rng, mix};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +32,9 @@ pub enum CrashPolicy {
     OldNames,
     /// Another of these for each file.
     Mixed,
+    /// All: the process was killed, not the machine. What was unsynced still is, in its order,
+    /// until somebody syncs it; a write in flight is there up to a block's edge.
+    Killed,
 }
 
 impl CrashPolicy {
@@ -42,6 +49,7 @@ impl CrashPolicy {
         CrashPolicy::OldSize,
         CrashPolicy::OldNames,
         CrashPolicy::Mixed,
+        CrashPolicy::Killed,
     ];
 
     /// The policies that `Mixed` draws from for a file's content.
@@ -58,7 +66,7 @@ impl CrashPolicy {
     fn names(self, rng: &mut Rng) -> Keep {
         match self {
             CrashPolicy::LoseAll => Keep::None,
-            CrashPolicy::KeepAll | CrashPolicy::OldSize => Keep::All,
+            CrashPolicy::KeepAll | CrashPolicy::OldSize | CrashPolicy::Killed => Keep::All,
             CrashPolicy::Torn => Keep::Prefix,
             CrashPolicy::OldNames if rng.one_in(2) => Keep::None,
             _ => Keep::Subset,
@@ -71,6 +79,9 @@ impl SimDisk {
     /// is, so many survivors can be made from one crash.
     pub fn crash(&self, policy: CrashPolicy, seed: u64) -> SimDisk {
         let mut rng = Rng::new(mix(seed) ^ policy as u64);
+        if policy == CrashPolicy::Killed {
+            return self.killed(&mut rng);
+        }
         let capacity = self.capacity_blocks();
         self.with(|s| {
             let names = s.names.survivors(policy.names(&mut rng), &mut rng);
@@ -86,9 +97,45 @@ impl SimDisk {
                 let content = survivor(inode, of_file, cut, &mut rng);
                 inodes.insert(*ino, Inode::survivor(content));
             }
+            SimDisk::from_survivors(rng.next_u64(), names.into(), inodes, capacity)
+        })
+    }
+
+    /// What the next process finds if this one is killed.
+    fn killed(&self, rng: &mut Rng) -> SimDisk {
+        let capacity = self.capacity_blocks();
+        self.with(|s| {
+            let names = s.names.left(rng);
+            // Also those whose removal a crash of the machine may undo.
+            let named = names.named();
+            let linked: BTreeSet<_> = names.live.files.values().copied().collect();
+            let kept = s.inodes.iter().filter(|(ino, _)| named.contains(ino));
+            let of_killed = |(ino, inode): (&Ino, &Inode)| {
+                let unsynced = left_by_killed(inode, s.in_flight_from, rng);
+                (*ino, Inode::left(&inode.durable, unsynced, linked.contains(ino)))
+            };
+            let inodes = kept.map(of_killed).collect();
             SimDisk::from_survivors(rng.next_u64(), names, inodes, capacity)
         })
     }
+}
+
+/// The unsynced changes of a file whose process was killed. A write in flight ends at a block's
+/// edge half of the time: the system looks between the blocks whether to go on.
+fn left_by_killed(inode: &Inode, in_flight: u64, rng: &mut Rng) -> Vec<(u64, DataOp)> {
+    let mut unsynced = inode.unsynced.clone();
+    if let Some((seq, DataOp::Write { offset, data })) = unsynced.last_mut()
+        && *seq >= in_flight
+        && rng.one_in(2)
+    {
+        let first = BLOCK - *offset as usize % BLOCK;
+        let edges = data.len().saturating_sub(first).div_ceil(BLOCK) as u64;
+        match rng.below(edges + 1) as usize {
+            0 => drop(unsynced.pop()),
+            blocks => data.truncate(first + (blocks - 1) * BLOCK),
+        }
+    }
+    unsynced
 }
 
 /// Where `Torn` cuts the order of unsynced changes: those before survive, the one at it in part.
@@ -115,7 +162,8 @@ fn survivor(inode: &Inode, policy: CrashPolicy, cut: Cut, rng: &mut Rng) -> Bloc
             CrashPolicy::KeepAll
             | CrashPolicy::OldSize
             | CrashPolicy::OldNames
-            | CrashPolicy::Mixed => op.apply(&mut content),
+            | CrashPolicy::Mixed
+            | CrashPolicy::Killed => op.apply(&mut content),
             CrashPolicy::RandomSectors => apply_pieces(op, &mut content, SECTOR, rng),
             CrashPolicy::RandomBlocks => apply_pieces(op, &mut content, BLOCK, rng),
             CrashPolicy::Reordered if rng.one_in(2) => op.apply(&mut content),

@@ -1,5 +1,6 @@
 //! What each crash policy leaves.
 use super::*;
+use crate::blocks::BLOCK;
 use std::collections::BTreeSet;
 
 const SECTORS: usize = 32;
@@ -184,4 +185,79 @@ fn a_survivor_can_be_used_and_crash_again() {
     let second = first.crash(CrashPolicy::LoseAll, 1);
     assert_eq!(second.paths(), ["a", "moved", "new"]);
     assert_eq!(sectors(&second)[..2], [7, 2]);
+}
+
+fn syncs(disk: &SimDisk, path: &str) {
+    quiet(disk).open(path, OpenMode::READ_WRITE).expect("open").sync().expect("sync");
+}
+
+#[test]
+fn what_a_killed_process_wrote_is_there_and_not_durable() {
+    let kept = crashed().crash(CrashPolicy::KeepAll, 1);
+    let killed = || crashed().crash(CrashPolicy::Killed, 1);
+    let old = crashed().crash(CrashPolicy::LoseAll, 1);
+    assert_eq!((killed().hash(), killed().used_bytes()), (kept.hash(), kept.used_bytes()));
+    assert_eq!((killed().unsynced_of_killed("a"), kept.unsynced_of_killed("a")), (9, 0));
+    assert_eq!(killed().crash(CrashPolicy::LoseAll, 2).hash(), old.hash());
+    // Neither does a second process that is killed make anything durable.
+    let twice = killed().crash(CrashPolicy::Killed, 2);
+    assert_eq!((twice.hash(), twice.unsynced_of_killed("a")), (kept.hash(), 9));
+    assert_eq!(twice.crash(CrashPolicy::LoseAll, 3).hash(), old.hash());
+    // Whoever syncs a file or a directory syncs what others changed there.
+    let disk = killed();
+    syncs(&disk, "a");
+    let lost = disk.crash(CrashPolicy::LoseAll, 2);
+    assert_eq!((sectors(&lost), lost.paths()), (sectors(&kept), old.paths()));
+    quiet(&disk).sync_dir("").expect("sync");
+    assert_eq!(disk.crash(CrashPolicy::LoseAll, 2).hash(), kept.hash());
+}
+
+#[test]
+fn what_a_killed_process_left_is_lost_in_every_way() {
+    for policy in CrashPolicy::ALL {
+        let ways = |disk: SimDisk| -> BTreeSet<u64> {
+            (0..100).map(|seed| disk.crash(*policy, seed).hash()).collect()
+        };
+        let (at_once, later) = (ways(crashed()), ways(crashed().crash(CrashPolicy::Killed, 1)));
+        // The seeds draw alike from the same changes in the same order.
+        assert_eq!(at_once, later, "{policy:?}");
+    }
+}
+
+#[test]
+fn changes_after_a_kill_come_behind_those_before() {
+    let disk = crashed().crash(CrashPolicy::Killed, 1);
+    let file = quiet(&disk).open("a", OpenMode::READ_WRITE).expect("open");
+    file.write_at(&[20; SECTOR], 0).expect("write");
+    assert_eq!(disk.unsynced_of_killed(""), 9);
+    let mut both = false;
+    for seed in 0..100 {
+        let after = sectors(&disk.crash(CrashPolicy::Torn, seed));
+        let all_old = (0..SECTORS).skip(1).all(|i| after[i] == new_value(i));
+        assert!(after[0] != 20 || all_old, "seed {seed}: {after:?}");
+        both |= after[0] == 20;
+    }
+    assert!(both);
+}
+
+#[test]
+fn a_write_in_flight_at_a_kill_ends_at_a_block() {
+    let disk = SimDisk::new(1);
+    let env = quiet(&disk);
+    let lock = OpenMode { lock: true, ..OpenMode::READ_WRITE };
+    let file = env.open("a", lock).expect("open");
+    file.write_at(&[1; 5 * BLOCK], 0).expect("write");
+    disk.crash_at_change(disk.changes() + 1);
+    assert!(file.write_at(&[2; 2 * BLOCK + SECTOR], (2 * BLOCK - SECTOR) as u64).is_err());
+    let written = |seed| {
+        let after = disk.crash(CrashPolicy::Killed, seed);
+        quiet(&after).open("a", lock).expect("nobody has it open");
+        let content = after.content("a").expect("there");
+        let first = content.iter().position(|b| *b == 2).unwrap_or(2 * BLOCK - SECTOR);
+        assert_eq!(first, 2 * BLOCK - SECTOR);
+        content.iter().filter(|b| **b == 2).count()
+    };
+    let all: BTreeSet<usize> = (0..100).map(written).collect();
+    let edges = [0, SECTOR, SECTOR + BLOCK, SECTOR + 2 * BLOCK];
+    assert_eq!(all, BTreeSet::from(edges));
 }

@@ -39,6 +39,10 @@ pub(super) struct State {
     next_ino: Ino,
     /// Order of changes of content over all files.
     seq: u64,
+    /// From here on they are of this process; those before were left by one that was killed.
+    own_from: u64,
+    /// From here on they are of the call in flight at the crash.
+    pub in_flight_from: u64,
     faults: Faults,
     capacity_blocks: Option<u64>,
     used_blocks: u64,
@@ -89,6 +93,8 @@ impl SimDisk {
             rng: Rng::new(seed),
             next_ino: 1,
             seq: 0,
+            own_from: 0,
+            in_flight_from: u64::MAX,
             faults: Faults::default(),
             capacity_blocks: None,
             used_blocks: 0,
@@ -106,19 +112,22 @@ impl SimDisk {
         SimDisk { shared: Arc::new(Shared { state: Mutex::new(state), crashed }) }
     }
 
-    /// A disk that holds these files, all durable.
+    /// A disk that holds these files; what is unsynced was left by a process that was killed.
     pub(super) fn from_survivors(
         seed: u64,
-        names: super::names::View,
+        names: Names,
         inodes: BTreeMap<Ino, Inode>,
         capacity_blocks: Option<u64>,
     ) -> SimDisk {
         let disk = SimDisk::new(seed);
         let mut state = disk.shared.state.lock();
-        state.used_blocks = inodes.values().map(|i| i.live.allocated()).sum();
+        let linked = inodes.values().filter(|i| i.linked);
+        state.used_blocks = linked.map(|i| i.live.allocated()).sum();
         state.next_ino = inodes.keys().max().map_or(1, |i| i + 1);
-        state.names.live = names.clone();
-        state.names.durable = names;
+        let seqs = inodes.values().flat_map(|i| i.unsynced.iter().map(|(seq, _)| seq + 1));
+        state.seq = seqs.max().unwrap_or(0);
+        state.own_from = state.seq;
+        state.names = names;
         state.inodes = inodes;
         state.capacity_blocks = capacity_blocks;
         drop(state);
@@ -169,6 +178,17 @@ impl SimDisk {
     /// Path of the call in which it crashed, if it crashed in one.
     pub fn crashed_in(&self) -> Option<String> {
         self.with(|s| s.crashed_in.clone())
+    }
+
+    /// Changes of files at paths that begin so which were made by processes that were killed, and
+    /// which nobody has synced.
+    pub fn unsynced_of_killed(&self, path: &str) -> usize {
+        self.with(|s| {
+            let named = s.names.live.files.iter().filter(|(name, _)| name.starts_with(path));
+            let inodes = named.filter_map(|(_, ino)| s.inodes.get(ino));
+            let left = inodes.flat_map(|i| i.unsynced.iter().filter(|(seq, _)| *seq < s.own_from));
+            left.count()
+        })
     }
 
     /// Arms a fault.
@@ -275,6 +295,7 @@ impl SimDisk {
         let crashes = state.calls >= state.crash_at_call || state.changes >= state.crash_at_change;
         if crashes {
             state.crashed = true;
+            state.in_flight_from = state.seq;
             state.crashed_in = Some(path.to_string());
             self.shared.crashed.store(true, Ordering::SeqCst);
             if call == Call::Look {

@@ -106,6 +106,11 @@ fn seen_and_durable_content_match_a_model() {
         let kept = disk.crash(CrashPolicy::KeepAll, seed);
         assert!(files(&kept) == model.seen(), "seed {seed}");
         assert_eq!(kept.hash(), disk.hash(), "seed {seed}");
+        let killed = disk.crash(CrashPolicy::Killed, seed);
+        assert!(files(&killed) == model.seen(), "seed {seed}");
+        assert_eq!(killed.used_bytes(), kept.used_bytes(), "seed {seed}");
+        let lost = killed.crash(CrashPolicy::LoseAll, seed);
+        assert!(files(&lost) == model.safe(), "seed {seed}");
         let blocks: u64 = kept.used_bytes();
         assert_eq!(blocks, disk.used_bytes(), "seed {seed}: space is counted");
     }

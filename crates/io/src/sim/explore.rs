@@ -77,7 +77,8 @@ impl Explore {
         let mut explored = Explored::default();
         let mut change = self.first;
         loop {
-            let disk = start.crash(CrashPolicy::KeepAll, self.seed);
+            // A copy, with what a killed process has left there unsynced.
+            let disk = start.crash(CrashPolicy::Killed, self.seed);
             disk.crash_at_change(change);
             let sim = SimEnv::on(disk, SimOptions::new(self.seed));
             let notes = Arc::new(T::default());
@@ -98,7 +99,8 @@ impl Explore {
                     let after = sim.disk().crash(*policy, self.seed ^ round.rotate_left(32));
                     let hash = after.hash();
                     explored.states.insert(hash);
-                    if checked.insert(hash) {
+                    // What was killed has the content of others, and not all of it durable.
+                    if checked.insert(hash) || *policy == CrashPolicy::Killed {
                         explored.survivors += 1;
                         let after = SimEnv::on(after, SimOptions::new(self.seed));
                         check(&after, &notes, which);

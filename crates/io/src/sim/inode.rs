@@ -24,6 +24,14 @@ impl Data {
             Data::Zeros(n) => *n,
         }
     }
+
+    /// Leaves the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        match self {
+            Data::Bytes(bytes) => *bytes = bytes[..len].into(),
+            Data::Zeros(n) => *n = len,
+        }
+    }
 }
 
 /// A change of a file's content.
@@ -100,6 +108,13 @@ impl Inode {
     /// A file of a surviving disk.
     pub fn survivor(content: Blocks) -> Inode {
         Inode { live: content.clone(), durable: content, linked: true, ..Inode::default() }
+    }
+
+    /// A file that a killed process leaves: nobody has it open, and these changes are unsynced.
+    pub fn left(durable: &Blocks, unsynced: Vec<(u64, DataOp)>, linked: bool) -> Inode {
+        let mut live = durable.clone();
+        unsynced.iter().for_each(|(_, op)| op.apply(&mut live));
+        Inode { live, durable: durable.clone(), unsynced, linked, ..Inode::default() }
     }
 
     /// Applies a change and remembers it as unsynced.

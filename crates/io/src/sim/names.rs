@@ -82,6 +82,13 @@ pub(super) struct Names {
     unsynced: Vec<NameOp>,
 }
 
+impl From<View> for Names {
+    /// All of it durable.
+    fn from(view: View) -> Names {
+        Names { live: view.clone(), durable: view, unsynced: Vec::new() }
+    }
+}
+
 impl Names {
     pub fn apply(&mut self, op: NameOp) {
         op.apply(&mut self.live);
@@ -140,6 +147,13 @@ impl Names {
         view.files.retain(|path, _| reachable(path));
         view.dirs.retain(|path| reachable(path));
         view
+    }
+
+    /// The name space that the next process finds when this one was killed: what was unsynced is
+    /// there, and may still be lost.
+    pub fn left(&self, rng: &mut Rng) -> Names {
+        let live = self.survivors(Keep::All, rng);
+        Names { live, durable: self.durable.clone(), unsynced: self.unsynced.clone() }
     }
 
     /// Files that some name, durable or possibly surviving, leads to.
