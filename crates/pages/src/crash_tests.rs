@@ -4,14 +4,15 @@
 //! Model: the effects of mini-transactions by LSN. After a crash the log says where it ends; the
 //! pages must be as the effects below that position make them.
 
-use crate::Access;
-use crate::rig::{self, Rig, put};
+use crate::rig::{self, Bytes, Rig, WRITE, put};
+use crate::{Access, Changes, PageRedo, Pages, PagesOptions};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Lsn, PageNo, Result, TreeId};
+use evenkeel_base::{Error, Lsn, PageNo, Result, TreeId};
+use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_io::Rng;
 use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
-use evenkeel_log::{LogEnd, Share};
+use evenkeel_log::{Log, LogEnd, Replay, Share, replay};
 use std::collections::BTreeMap;
 
 const FRAMES: usize = 96;
@@ -258,4 +259,89 @@ fn crash_at_every_call() {
             return;
         }
     }
+}
+
+/// What a process leaves that is killed between writing pages, which take a copy, and syncing them;
+/// one of the pages, and where redo starts.
+fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
+    let mut last = None;
+    for change in 1.. {
+        let sim = quiet(SimDisk::new(1), 1);
+        let rt = sim.runtime();
+        let pages = Pages::create(rt.clone(), options)?;
+        let log = Log::create(rt.clone(), rig::log_options(LOG_BYTES, 1), Lsn(0))?;
+        pages.attach_log(log.clone())?;
+        let rig = Rig { rt, pages, log };
+        let mut all = Vec::new();
+        for byte in 0..20 {
+            all.push(rig.alloc(1, all.last().copied(), byte)?.0);
+        }
+        rig.pages.flush_all()?;
+        let from = rig.checkpoint()?;
+        for page in &all {
+            rig.mtr(1, |mtr| {
+                let slot = mtr.write(*page)?;
+                put(mtr, slot, 0, &[99; 64]);
+                Ok(())
+            })?;
+        }
+        sim.disk().crash_at_change(sim.disk().changes() + change);
+        if let Some(Ok(())) = catch_crash(|| rig.pages.flush_all()) {
+            break;
+        }
+        // The last one in the sync, when all is written.
+        let disk = sim.disk().crash(CrashPolicy::Killed, 1);
+        if disk.unsynced_of_killed("pages/") > 0 {
+            last = Some((disk, all[0], from));
+        }
+    }
+    last.ok_or_else(|| Error::internal("no page was written"))
+}
+
+/// Pages that a killed process has written and not synced are synced before the first batch of the
+/// next one takes the place of their copies.
+#[test]
+fn pages_are_synced_before_their_copies_go() -> Result<()> {
+    let (disk, _, from) = killed_before_sync(rig::options(FRAMES))?;
+    let sim = quiet(disk, 2);
+    Pages::open(sim.runtime(), rig::options(FRAMES), from)?;
+    assert_eq!(sim.disk().unsynced_of_killed("pages/"), 0);
+    Ok(())
+}
+
+#[derive(Default)]
+struct Records(Vec<(Lsn, RecordKind, Vec<u8>)>);
+
+impl Replay for Records {
+    fn record(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        self.0.push((lsn, kind, body.to_vec()));
+        Ok(())
+    }
+}
+
+/// Redo finds a page with a change that was never synced and adds a later one, from which on the
+/// page is dirty: both must be durable when a checkpoint begins there.
+#[test]
+fn pages_that_redo_finds_in_part_are_synced() -> Result<()> {
+    // Without copies: else the open syncs them.
+    let options = PagesOptions { doublewrite: false, ..rig::options(FRAMES) };
+    let (disk, page, from) = killed_before_sync(options)?;
+    let sim = quiet(disk, 2);
+    let (rt, mut records) = (sim.runtime(), Records::default());
+    let pages = Pages::open(rt.clone(), options, from)?;
+    let end = replay(&rt, from, None, &mut records)?.end;
+    let mut body = Vec::new();
+    put_page_op(&mut body, PageOp { page, op: WRITE, payload: &[0, 0, 7] });
+    records.0.push((end, RecordKind::Page, body));
+    let mut changes = Changes::default();
+    for (lsn, kind, body) in &records.0 {
+        changes.add(*lsn, *kind, body, |of| of == page)?;
+    }
+    let redo = PageRedo::new(&pages, &Bytes);
+    redo.apply_all(changes)?;
+    assert_eq!(redo.stats().applied, 1);
+    assert!(sim.disk().unsynced_of_killed("pages/") > 0);
+    redo.sync_found()?;
+    assert_eq!(sim.disk().unsynced_of_killed("pages/"), 0);
+    Ok(())
 }

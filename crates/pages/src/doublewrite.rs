@@ -6,7 +6,8 @@
 //! head: magic u32, crc32c u32 of (database id, bytes 8..), page size u32, count u32,
 //!       page numbers u64 x count (u64::MAX: the image at this place belongs to an older batch)
 //! ```
-//! A region is used again only when the batch is synced in place. A copy older than the point where
+//! A region is used again only when the batch is synced in place; by the next process, if this one
+//! is killed before. A copy older than the point where
 //! redo begins is stale: its batch was synced in place before the checkpoint could pass, and what
 //! was written since may have taken no copy; [`Doublewrite::restore`] leaves it alone.
 
@@ -97,7 +98,8 @@ impl Doublewrite {
         self.turn.sync(&self.rt, &**file)
     }
 
-    /// Puts whole copies over pages that are damaged in place, and syncs them. Idempotent.
+    /// Puts whole copies over pages that are damaged in place, and syncs every page that has one.
+    /// Idempotent.
     pub fn restore(&self, files: &Files, redo_from: Lsn) -> Result<()> {
         match self.rt.env.open(PATH, OpenMode { create: false, ..OpenMode::READ_WRITE.direct() }) {
             Err(e) if e.code() == Code::FileMissing => return self.create(),
@@ -120,9 +122,11 @@ impl Doublewrite {
             });
             if damaged {
                 files.write(*page, copy)?;
-                segments.insert(files.place(*page).0);
                 self.rt.metrics.add(Metric::TornPagesRepaired, 1);
             }
+            // A whole page is perhaps not synced either, by a process that was killed: the next
+            // batch takes the place of its copy.
+            segments.insert(files.place(*page).0);
         }
         for segment in segments {
             files.sync(segment)?;

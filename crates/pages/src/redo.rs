@@ -90,7 +90,7 @@ pub struct PageRedo<'a> {
     end: Lsn,
     applied: AtomicU64,
     skipped: AtomicU64,
-    /// Segments with pages that had what the log says already.
+    /// Segments with pages that had some of what the log says already.
     found: Mutex<BTreeSet<u32>>,
 }
 
@@ -311,9 +311,9 @@ impl<'a> PageRedo<'a> {
         Ok(())
     }
 
-    /// Syncs the segments of pages that were found as the log says. A process that was killed may
-    /// have written them and not synced them: they count as clean from now on, and the next
-    /// checkpoint lets the log go that has their changes.
+    /// Syncs the segments of pages that were found with changes that the log has. A process that
+    /// was killed may have written them and not synced them: these changes make no page dirty, and
+    /// the next checkpoint lets the log go that has them.
     ///
     /// # Errors
     /// Those of the environment.
@@ -390,11 +390,12 @@ impl<'a> PageRedo<'a> {
         }
         let newer = group.partition_point(|change| change.lsn <= has);
         self.skipped.fetch_add(newer as u64, Relaxed);
-        let group = &group[newer..];
-        let (Some(first), Some(last)) = (group.first(), group.last()) else {
+        if newer > 0 {
+            // Also where more follows: what makes the page dirty is the first change it lacks.
             self.found.lock().insert(self.pages.files.place(page).0);
-            return Ok(());
-        };
+        }
+        let group = &group[newer..];
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(()) };
         for change in group {
             self.apply_change(change, &mut guard)
                 .map_err(|e| e.with("page", page).with("lsn", change.lsn))?;
