@@ -50,6 +50,11 @@ impl SuperFile {
         let mut bytes = vec![0; len];
         file.read_at(&mut bytes, 0)?;
         let state = Superblock::choose(&bytes).map_err(|e| e.with("file", SUPER_FILE))?;
+        if write {
+            // A process that was killed may have written it and not synced it. What is done from
+            // now on rests on it: the log before it is used again, the other slot is written.
+            file.sync()?;
+        }
         Ok(SuperFile { file, state: Mutex::new(state) })
     }
 
@@ -90,4 +95,40 @@ fn write_slot(file: &dyn File, slot: &Superblock) -> Result<()> {
     let mut buf = AlignedBuf::new(SLOT_BYTES);
     buf.copy_from_slice(&slot.encode());
     file.write_at(&buf, (slot.sequence % 2) * SLOT_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_base::{DatabaseId, Lsn, PageNo};
+    use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
+
+    fn first() -> Superblock {
+        Superblock {
+            sequence: 1,
+            database_id: DatabaseId(7),
+            page_size: 4096,
+            epoch: 1,
+            clean: false,
+            checkpoint: Lsn(100),
+            redo: Lsn(100),
+            catalog_root: PageNo(3),
+            page_redo: Lsn(100),
+        }
+    }
+
+    #[test]
+    fn a_slot_that_a_killed_process_wrote_is_synced_by_the_next() {
+        let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+        let file = SuperFile::create(&sim.runtime(), first()).expect("creates");
+        // In the sync, behind the write of the slot.
+        sim.disk().crash_at_change(sim.disk().changes() + 2);
+        let written = catch_crash(|| file.update(&sim.runtime(), |_| ()));
+        assert!(!matches!(written, Some(Ok(()))), "it is killed");
+        let killed = SimEnv::on(sim.disk().crash(CrashPolicy::Killed, 1), SimOptions::quiet(1));
+        assert_eq!(killed.disk().unsynced_of_killed(SUPER_FILE), 1);
+        let next = SuperFile::open(&killed.runtime(), true).expect("opens").get();
+        assert_eq!(next.sequence, first().sequence + 1);
+        assert_eq!(killed.disk().unsynced_of_killed(SUPER_FILE), 0);
+    }
 }
