@@ -22,7 +22,9 @@ pub enum TxnState {
     Active,
     /// Prepared (two-phase commit): undecided, survives crashes.
     Prepared,
-    /// Committed at this timestamp; `Lsn(0)` when it left the table: visible to everyone.
+    /// Committed at this timestamp, or somewhat later: in between there is and will be no snapshot
+    /// (RFC 17). `Lsn(0)` when it left the table: visible to everyone. To be compared with
+    /// snapshots and the horizon, not to order commits by, nor a place in the log.
     Committed(Lsn),
     /// Aborted; its rows may not have been reverted yet.
     Aborted,

@@ -476,7 +476,7 @@ impl CommitStates {
         !removed.is_empty()
     }
 
-    /// Memory of slots and exceptions.
+    /// Memory of slots and exceptions; not that of dead ranges.
     pub fn bytes(&self) -> usize {
         let segments = self.free.lock().used as usize;
         let facts = self.facts.read();

@@ -234,8 +234,9 @@ impl Txns {
         SnapshotGuard { snapshots: self.snapshots.clone(), place, at }
     }
 
-    /// What the oldest snapshot held sees, or of nothing held the present: whole, and too old. The
-    /// planted fault `ReadTooOld` takes it for the present.
+    /// What the oldest snapshot held sees, or of nothing held the present: whole, and too old. Only
+    /// for the planted fault `ReadTooOld`, which takes it for the present: nothing keeps that
+    /// position between the look and the registration.
     pub fn oldest_snapshot(&self) -> SnapshotGuard {
         let at = self.snapshots.horizon();
         SnapshotGuard {
