@@ -347,9 +347,17 @@ impl CommitStates {
         let mut removed = Vec::new();
         let Facts { exceptions, spans, .. } = &mut *facts;
         exceptions.retain(|id, e| {
-            // In a span it would read as the others, which may be younger.
-            let alone = spans.of(id.0 >> self.shift).is_some_and(|span| span.high >= trim.gone);
-            let keep = alone || !may_leave(*id, e.state, e.ended);
+            let number = id.0 >> self.shift;
+            // In a span it reads as the others, which may be younger.
+            let keep = match (spans.of(number), e.state) {
+                (Some(span), TxnState::Committed(cts)) if span.high >= trim.gone => {
+                    let changed = cts > Lsn::ZERO;
+                    let is_flushed = cts < trim.flushed && !self.has_dead(*id);
+                    changed && !(is_flushed && spans.take_in(number, cts, trim.separators))
+                }
+                (Some(span), _) if span.high >= trim.gone => true,
+                _ => !may_leave(*id, e.state, e.ended),
+            };
             if !keep {
                 removed.push(*id);
             }

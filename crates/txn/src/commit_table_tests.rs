@@ -187,6 +187,37 @@ fn who_outlives_a_segment_keeps_a_timestamp_of_its_own() {
     assert!(sees(&table, old, ids[8]) && table.assign().0 == 41);
 }
 
+#[test]
+fn who_outlived_a_segment_is_taken_in() {
+    let (table, snapshots) = (CommitStates::new(8), Snapshots::new());
+    snapshots.publish(Lsn(5));
+    let (_, old) = snapshots.register();
+    let ids: Vec<TxnId> = (0..16).map(|_| table.assign()).collect();
+    let long = ids[8];
+    for id in ids.iter().filter(|id| **id != long) {
+        table.set(*id, TxnState::Committed(Lsn(10 * id.0)));
+    }
+    snapshots.publish(Lsn(200));
+    purge(&table, &snapshots, Lsn(1000));
+    assert!(table.facts.read().spans.of(long.0 >> 3).is_some());
+    let is_alone = || table.facts.read().exceptions.contains_key(&long);
+    assert!(is_alone() && table.state(long) == TxnState::Active);
+
+    let (between, _) = snapshots.register();
+    table.set(long, TxnState::Committed(Lsn(300)));
+    snapshots.publish(Lsn(300));
+    purge(&table, &snapshots, Lsn(1000));
+    assert!(is_alone() && table.state(long) == TxnState::Committed(Lsn(300)), "told apart");
+    snapshots.release(between);
+    purge(&table, &snapshots, Lsn(300));
+    assert!(is_alone(), "a memtable has it");
+    purge(&table, &snapshots, Lsn(301));
+    assert!(!is_alone());
+    assert!(!sees(&table, old, long) && sees(&table, Lsn(300), long));
+    // The others are told from what is older than them as before.
+    assert!(ids.iter().all(|id| !sees(&table, old, *id)));
+}
+
 /// The directory is full of what snapshots tell apart.
 #[test]
 fn the_oldest_segment_gives_way() {

@@ -67,6 +67,17 @@ impl Spans {
         self.by_first.insert(segment, Span { last: segment, low, high });
     }
 
+    /// Takes a commit in a segment of a span into it, if no snapshot tells it from the others.
+    pub fn take_in(&mut self, segment: u64, cts: Lsn, separators: &Separators) -> bool {
+        let Some((_, span)) = self.by_first.range_mut(..=segment).next_back() else { return false };
+        let wider = Span { low: span.low.min(cts), high: span.high.max(cts), ..*span };
+        let fits = segment <= span.last && !separators.any_between(wider.low, wider.high);
+        if fits {
+            *span = wider;
+        }
+        fits
+    }
+
     /// Joins neighbours that no snapshot tells apart, and forgets those of segments below `floor`
     /// whose commits are all below `gone`. True if something went.
     pub fn tidy(&mut self, separators: &Separators, floor: u64, gone: Lsn) -> bool {
