@@ -10,8 +10,8 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Error, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
-use evenkeel_io::Rng;
 use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
+use evenkeel_io::{AlignedBuf, IO_ALIGN, Rng};
 use evenkeel_log::{Log, LogEnd, Replay, Share, replay};
 use std::collections::BTreeMap;
 
@@ -307,6 +307,22 @@ fn pages_are_synced_before_their_copies_go() -> Result<()> {
     Pages::open(sim.runtime(), rig::options(FRAMES), from)?;
     assert_eq!(sim.disk().unsynced_of_killed("pages/"), 0);
     Ok(())
+}
+
+/// A copy of a page whose file is not there is no reason to fail: whether the file is missed is
+/// asked of the space map, which says which.
+#[test]
+fn a_copy_without_a_file_is_left_alone() -> Result<()> {
+    let sim = quiet(SimDisk::new(1), 1);
+    let rt = sim.runtime();
+    let pages = Pages::create(rt.clone(), rig::options(FRAMES))?;
+    let (page, bytes) = pages.geometry.new_segment(1).swap_remove(0);
+    let mut image = AlignedBuf::new(bytes.len());
+    image.copy_from_slice(&bytes);
+    evenkeel_format::page::seal(&mut image, rt.database());
+    let mut head = AlignedBuf::new(IO_ALIGN);
+    pages.doublewrite.write(0, &mut head, &image, &[(page, true)])?;
+    pages.doublewrite.restore(&pages.files, Lsn(0))
 }
 
 #[derive(Default)]

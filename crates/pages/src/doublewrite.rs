@@ -125,11 +125,11 @@ impl Doublewrite {
                 self.rt.metrics.add(Metric::TornPagesRepaired, 1);
             }
             // A whole page is perhaps not synced either, by a process that was killed: the next
-            // batch takes the place of its copy.
+            // batch takes the place of its copy. A segment that is not there is judged later.
             segments.insert(files.place(*page).0);
         }
-        for segment in segments {
-            files.sync(segment)?;
+        for segment in segments.range(..files.segments()) {
+            files.sync(*segment)?;
         }
         Ok(())
     }

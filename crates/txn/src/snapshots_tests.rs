@@ -109,3 +109,25 @@ fn no_snapshot_below_a_horizon() {
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|t| t.join().expect("thread"));
 }
+
+/// What is collected for many questions answers each as the slots do.
+#[test]
+fn separators_answer_alike() {
+    let mut random = crate::testing::Random(9);
+    for _ in 0..200 {
+        let s = Snapshots::new();
+        s.publish(Lsn(20 + random.below(20)));
+        for _ in 0..random.below(4) {
+            let rising = if random.below(4) == 0 { RISING } else { 0 };
+            s.claim(random.below(40) | rising);
+        }
+        let separators = s.separators();
+        for low in 0..45 {
+            for high in low..45 {
+                let (low, high) = (Lsn(low), Lsn(high));
+                let alike = s.any_between(low, high) == separators.any_between(low, high);
+                assert!(alike, "{low} {high} {separators:?}");
+            }
+        }
+    }
+}
