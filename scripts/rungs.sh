@@ -2,11 +2,13 @@
 # the minutes of the ladder before it, and stops at the first failure; `rungs_done` prints the minutes
 # that each took, and says so where they are more in all than `budget_minutes`, if that is set. Both
 # tell the commit: with that and the seed that a test prints, a failure is had again. What a rung
-# printed stays in `target/rungs`. A signal that ends the ladder is told with the rung and its seconds.
+# printed stays in `target/rungs/LADDER`. A signal that ends the ladder is told with the rung and its
+# seconds.
 set -euo pipefail
 rung_names=()
 rung_seconds=()
 rung_now=none rung_start=0
+rung_logs=target/rungs/$(basename "$0" .sh)
 
 ended_by() {
     trap - "$1"
@@ -30,15 +32,22 @@ commit() {
 
 rung() {
     local name=$1 start=$SECONDS
-    local log=target/rungs/$name.log
+    local log=$rung_logs/$name.log pid shown
     shift
-    mkdir -p target/rungs
+    mkdir -p "$rung_logs"
     rung_now=$name rung_start=$start
     echo "== rung $name, after $(minutes "$start") min: $*"
     # The shell hears signals while it waits, not while a command has the foreground. Commands in the
-    # background ignore Ctrl-C, unless they are told not to.
-    ( trap - INT; "$@" 2>&1 | tee "$log" ) &
-    if ! wait $!; then
+    # background ignore Ctrl-C, unless they are told not to. A file, not a pipe: a process that a script
+    # left behind would keep a pipe open, and the ladder waiting.
+    ( trap - INT; "$@" ) > "$log" 2>&1 &
+    pid=$!
+    tail -n +1 -s 0.2 -f --pid="$pid" "$log" &
+    shown=$!
+    local failed=0
+    wait "$pid" || failed=1
+    wait "$shown" || true
+    if [ "$failed" = 1 ]; then
         # A rung may print thousands of lines, of which the first that matter are found by words.
         echo "== rung $name FAILED after $((SECONDS - start)) s, at commit $(commit); of what it printed:"
         grep -nE 'panicked at|FAILED|failed|[Ee]rror|expected' "$log" | head -n 20 | cut -c 1-300 || true

@@ -28,6 +28,9 @@ const SEGMENTS_MAX: usize = 1 << 14;
 /// them have, too.
 const LOOKS: u32 = 32;
 
+/// Segments that retire in one beat: each holds the write lock of the facts for a while.
+const RETIRES: u32 = 16;
+
 /// Undo numbers `from <= no < below` of a transaction were reverted.
 pub(crate) type DeadRange = (UndoNo, UndoNo);
 
@@ -374,10 +377,10 @@ impl CommitStates {
         may_leave: &dyn Fn(TxnId, TxnState, Option<Lsn>) -> bool,
     ) -> bool {
         let mut free = self.free.lock();
-        let (mut number, mut left, mut needed) = (self.lowest(), false, 0);
+        let (mut number, mut retired, mut needed) = (self.lowest(), 0, 0);
         // All its ids are assigned.
         let end = self.next_id.load(Ordering::Acquire) >> self.shift;
-        while number < end && needed < LOOKS {
+        while number < end && needed < LOOKS && retired < RETIRES {
             let span = self.facts.read().spans.of(number);
             if let Some(span) = span {
                 number = span.last + 1;
@@ -386,14 +389,14 @@ impl CommitStates {
             match self.commits_of(&mut free, number, trim.flushed) {
                 Some((low, high)) if !trim.separators.any_between(low, high) => {
                     self.retire(&mut free, number, Some((low, high)), may_leave);
-                    left = true;
+                    retired += 1;
                 }
                 Some(_) => {}
                 None => needed += 1,
             }
             number += 1;
         }
-        left
+        retired > 0
     }
 
     /// The commits of a segment with slots, if all are below `flushed`. Undecided ids are not among

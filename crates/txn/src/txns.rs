@@ -118,13 +118,6 @@ impl SnapshotGuard {
     }
 }
 
-impl Clone for SnapshotGuard {
-    fn clone(&self) -> SnapshotGuard {
-        let place = self.snapshots.register_at(self.at);
-        SnapshotGuard { snapshots: self.snapshots.clone(), place, at: self.at }
-    }
-}
-
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         self.snapshots.release(self.place);
