@@ -34,14 +34,16 @@ def options_of(engine, cache):
                 "--innodb-flush-log-at-trx-commit=1", *ours, "--evenkeel-memory-size=16M",
                 "--evenkeel-log-size=32M"]
     if engine == "ROCKSDB":
-        # The last two make it as willing as the others: to wait for a lock, to index a text.
+        # The last three make it as willing as the others: to wait for a lock, to index a text, to
+        # insert a million rows in a statement.
         return ["--plugin-load-add=ha_rocksdb.so", "--ignore-db-dirs=#rocksdb",
                 f"--rocksdb-block-cache-size={cache}", "--rocksdb-flush-log-at-trx-commit=1",
                 "--rocksdb-use-direct-reads=ON",
                 "--rocksdb-use-direct-io-for-flush-and-compaction=ON",
                 "--rocksdb-max-background-jobs=2", "--rocksdb-max-total-wal-size=2G",
                 f"--rocksdb-default-cf-options={ROCKSDB_FAMILY}", "--innodb-buffer-pool-size=8M",
-                "--rocksdb-lock-wait-timeout=50", "--rocksdb-strict-collation-check=OFF"]
+                "--rocksdb-lock-wait-timeout=50", "--rocksdb-strict-collation-check=OFF",
+                "--rocksdb-max-row-locks=16777216"]
     return [*ours, f"--evenkeel-memory-size={cache}", "--evenkeel-log-size=2G",
             "--evenkeel-flush-at-commit=1", "--innodb-buffer-pool-size=8M"]
 

@@ -229,6 +229,7 @@ impl Runs {
     /// long: frames in use may take their time.
     pub fn lend(self: &Arc<Self>, bytes: u64) -> Lent {
         let lent = self.lent_builds.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        self.rt.metrics.add(Metric::BuildLentBytes, bytes);
         self.set_cache();
         self.blocks.cache.trim();
         self.blocks.cache.ghosts().wake();

@@ -16,7 +16,7 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_io::Class;
-use evenkeel_runs::{BuiltPart, CHECK_EVERY, RunPlan, Sorted, Unsorted};
+use evenkeel_runs::{BuiltPart, CHECK_EVERY, Lent, RunPlan, Sorted, Unsorted};
 use evenkeel_tree::{Direction, LeafRow};
 use std::cell::Cell;
 use std::ops::Bound;
@@ -33,6 +33,10 @@ const CLOCK_ROWS: u64 = 64;
 const RANGES_PER_THREAD: usize = 16;
 /// Pieces of the arena that one thread fills for one index, at least.
 const PIECES: usize = 16;
+/// Memory that a build has without asking for it: few rows take none from others.
+const ARENA_OWN: usize = 1 << 20;
+/// Rows whose entries tell how long those of the others are.
+const ROWS_SEEN: u64 = 64;
 /// Bytes of a piece: it is sorted in the cache of a core.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES_MIN: usize = 4 << 10;
@@ -59,10 +63,15 @@ struct Scan {
     /// Sorted pieces by index, and their bytes.
     pieces: Mutex<Vec<Vec<Sorted>>>,
     bytes: AtomicUsize,
-    bytes_max: usize,
+    /// What they may take in the arena as it is, and the bytes of one.
+    bytes_max: AtomicUsize,
+    piece_bytes: AtomicUsize,
+    /// Bytes of the largest arena.
+    arena_max: usize,
+    /// Pieces that are open at once: one per thread and index.
+    open: usize,
     /// Times the arena was written.
     rounds: AtomicU64,
-    piece_bytes: usize,
     /// Threads at work, about.
     working: AtomicUsize,
     /// The first error of a thread; the others end then.
@@ -78,19 +87,27 @@ pub(crate) fn build_runs(
     progress: &BuildProgress,
 ) -> Result<()> {
     let _building = store.rt.building();
-    // One more than cores: while one waits for storage, the others work.
-    let fit = store.build_arena_bytes() / (4 * PIECE_BYTES_MIN * (added.len() + 1));
-    // But no more than have room for pieces: with the arena full of begun ones, each row would be
-    // a run.
-    let threads = (store.build_threads.max(1) + 1).min(fit.max(1));
-    // Run blocks lend the arena for the whole statement (F4, G3).
-    let _lent = store.runs.lend(store.build_arena_bytes() as u64);
+    let most = store.build_arena_bytes();
+    // One more than cores: while one waits for storage, the others work. But no more than have room
+    // for pieces: with the arena full of begun ones, each row would be a run.
+    let least = 4 * PIECE_BYTES_MIN * (added.len() + 1);
+    let threads = (store.build_threads.max(1) + 1).min((most / least).max(1));
     let scan = Arc::new(Scan::new(store, state, added, progress, threads)?);
+    // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take.
+    let mut arena = scan.foreseen_bytes()?.clamp(ARENA_OWN.max(threads * least).min(most), most);
+    let mut lent = scan.lend(arena);
     let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
     loop {
         progress.begin(BuildPhase::Scanning, store.rt.env.now_ns());
         let ranges = scan.todo.lock().len();
         scan.in_parallel(threads.min(ranges), Scan::collect)?;
+        if arena < most && !scan.todo.lock().is_empty() {
+            // The entries are more, or longer, than was foreseen.
+            arena = most;
+            drop(lent);
+            lent = scan.lend(arena);
+            continue;
+        }
         progress.begin(BuildPhase::Writing, store.rt.env.now_ns());
         for (built, part) in built.iter_mut().zip(scan.write(added, threads)?) {
             built.push(part);
@@ -152,9 +169,7 @@ impl Scan {
         let end = last.next()?.map_or_else(Vec::new, |(key, _)| [key, &[0]].concat());
         todo.push(KeyRange { from, to: end });
         todo.reverse();
-        let arena = store.build_arena_bytes();
         let open = indexes.len() * threads;
-        let piece_bytes = (arena / (PIECES * open)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
         Ok(Scan {
             ranges: todo.len() as f64,
             read: AtomicUsize::new(0),
@@ -166,9 +181,10 @@ impl Scan {
             pieces: Mutex::new(indexes.iter().map(|_| Vec::new()).collect()),
             bytes: AtomicUsize::new(0),
             rounds: AtomicU64::new(0),
-            // Each thread has an open piece per index, and a copy of one while it is sorted.
-            bytes_max: arena.saturating_sub(piece_bytes * (open + threads)),
-            piece_bytes,
+            bytes_max: AtomicUsize::new(0),
+            piece_bytes: AtomicUsize::new(PIECE_BYTES_MAX),
+            arena_max: store.build_arena_bytes(),
+            open,
             indexes,
             working: AtomicUsize::new(1),
             error: Mutex::default(),
@@ -228,10 +244,7 @@ impl Scan {
 
     /// Takes ranges and reads them until none is left or the arena is full.
     fn collect(&self) -> Result<()> {
-        let shape = &self.state.shape;
-        let open = self.indexes.iter().map(|i| Unsorted::new(shape.indexes[i.0].id)).collect();
-        let mut collector =
-            Collector { scan: self, open, key: Vec::new(), stored: Vec::new(), rows: 0, sealed: 0 };
+        let mut collector = Collector::new(self);
         loop {
             let Some(range) = self.todo.lock().pop() else { break };
             if let Some(rest) = collector.read(range)? {
@@ -244,7 +257,33 @@ impl Scan {
     }
 
     fn is_full(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) >= self.bytes_max
+        self.bytes.load(Ordering::Relaxed) >= self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// The arena that all entries will need, as the first rows have them.
+    fn foreseen_bytes(&self) -> Result<usize> {
+        let mut collector = Collector::new(self);
+        let seen = collector.look()?;
+        let bytes: usize = collector.open.iter().map(Unsorted::bytes).sum();
+        // And a quarter more, for pieces that are not full.
+        let all = self.rows_of_range * self.ranges * bytes as f64 / seen.max(1) as f64;
+        Ok((all * 1.25) as usize)
+    }
+
+    /// From now on the arena has so many bytes. Run blocks lend it, unless it is small.
+    fn lend(&self, arena: usize) -> Option<Lent> {
+        let (piece, bytes_max) = self.divide(arena);
+        self.piece_bytes.store(piece, Ordering::Relaxed);
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        (arena > ARENA_OWN).then(|| self.store.runs.lend(arena as u64))
+    }
+
+    /// Bytes of a piece of such an arena, and of the pieces that are sorted: each thread has an open
+    /// one per index, and a copy of one while it is sorted.
+    fn divide(&self, arena: usize) -> (usize, usize) {
+        let piece = (arena / (PIECES * self.open)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+        let copies = self.open / self.indexes.len();
+        (piece, arena.saturating_sub(piece * (self.open + copies)))
     }
 
     /// Tells how many rows there will be: the estimate counts less the more ranges are read. Those
@@ -262,7 +301,7 @@ impl Scan {
     fn foresee_merges(&self, bytes: u64, rows: u64) {
         let rounds = self.rounds.load(Ordering::Relaxed);
         let in_round = match rounds {
-            0 => rows * self.bytes_max as u64 / bytes.max(1),
+            0 => rows * self.divide(self.arena_max).1 as u64 / bytes.max(1),
             rounds => self.progress.rows_written_here() / rounds,
         };
         let left = self.progress.rows_total_here();
@@ -330,7 +369,28 @@ struct Collector<'s> {
     sealed: u64,
 }
 
-impl Collector<'_> {
+impl<'s> Collector<'s> {
+    fn new(scan: &'s Scan) -> Collector<'s> {
+        let shape = &scan.state.shape;
+        let open = scan.indexes.iter().map(|i| Unsorted::new(shape.indexes[i.0].id)).collect();
+        Collector { scan, open, key: Vec::new(), stored: Vec::new(), rows: 0, sealed: 0 }
+    }
+
+    /// Takes the first few rows; how many.
+    fn look(&mut self) -> Result<u64> {
+        let _guard = self.scan.store.txns.snapshot();
+        let mut cursor = self.scan.state.tree.cursor();
+        cursor.seek(Bound::Unbounded, Direction::Forward)?;
+        let mut rows = 0;
+        while rows < ROWS_SEEN
+            && let Some((key, cell)) = cursor.next()?
+        {
+            self.take(key, &cell)?;
+            rows += 1;
+        }
+        Ok(rows)
+    }
+
     /// Reads a range; what is left of it if the arena is full.
     fn read(&mut self, range: KeyRange) -> Result<Option<KeyRange>> {
         let (scan, store, state) = (self.scan, &self.scan.store, &self.scan.state);
@@ -444,7 +504,7 @@ impl Collector<'_> {
     #[inline]
     fn add(&mut self, i: usize, pk: &[u8]) -> Result<()> {
         self.open[i].push(&self.key, pk, &self.stored)?;
-        match self.open[i].bytes() >= self.scan.piece_bytes {
+        match self.open[i].bytes() >= self.scan.piece_bytes.load(Ordering::Relaxed) {
             true => self.seal(i),
             false => Ok(()),
         }

@@ -117,6 +117,41 @@ fn a_build_reads_the_table_once_and_writes_each_index_once_or_twice() {
     }
 }
 
+/// A build asks others for the memory that its entries take, as the first rows have them, and for
+/// none where they are few; for the rest where the others are longer. It writes each index once.
+#[test]
+fn a_build_borrows_what_its_entries_take() {
+    const MIB: u64 = 1 << 20;
+    let long = "long".repeat(14);
+    for (rows, short, asked) in [
+        (0, 0, 0..=0),
+        (500, 0, 0..=0),
+        (30_000, 0, 4 * MIB..=7 * MIB),
+        (30_000, 64, 17 * MIB..=20 * MIB),
+    ] {
+        let sizes = Sizes { build_arena_bytes: 16 << 20, frames: 2048, ..SMALL };
+        let db = Db::create(Arc::new(MemEnv::new()), sizes);
+        let table = filled(&db, 0);
+        for first in (0..rows).step_by(1_000) {
+            let mut txn = db.begin();
+            for i in first..first + rows.min(1_000) {
+                let text = if i < short { "" } else { &long };
+                txn.insert(&table, &row_values(i, i % 10, Some(text), Some(i))).unwrap();
+            }
+            commit(txn);
+        }
+        let metrics = db.store.rt.metrics.clone();
+        build(&db, &BuildProgress::default()).unwrap();
+        let lent = metrics.get(Metric::BuildLentBytes);
+        assert!(asked.contains(&lent), "{rows} rows, {short} of them short: {lent}");
+        let runs: u64 =
+            table.shape().indexes.iter().map(|i| db.store.runs.stats(i.id).run_bytes).sum();
+        let written = metrics.get(Metric::BuildWriteBytes);
+        assert!(written <= runs * 3 / 2 + MIB, "{rows}, {short}: {written} written for {runs}");
+        check_indexes(&mut db.begin(), &table);
+    }
+}
+
 #[test]
 fn a_failed_write_in_any_thread_leaves_nothing() {
     let mut struck = 0;
