@@ -42,11 +42,11 @@ use crate::Reader;
 use evenkeel_base::{Code, DatabaseId, Error, IndexId, Result, crc32c};
 
 /// Raw bytes of a data block before it is closed.
-pub const BLOCK_BYTES: usize = 16 << 10;
+pub const BLOCK_BYTES: usize = 8 << 10;
 /// An entry (key, pk and value together) is at most this long.
 pub const ENTRY_BYTES_MAX: usize = 512 << 10;
-/// Raw bytes of a data block at most.
-pub const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + 2 * ENTRY_BYTES_MAX;
+/// Raw bytes of a data block at most. Files that were written when blocks had 16 KiB are read.
+pub const BLOCK_BYTES_MAX: usize = (16 << 10) + 2 * ENTRY_BYTES_MAX;
 /// Raw bytes of fences, a filter or a footer at most.
 pub const META_BYTES_MAX: usize = 256 << 20;
 /// Length of an envelope's head.

@@ -89,7 +89,7 @@ pub struct Memory {
 }
 
 /// Bytes of memory per entry of a run: its part of a block's fence, and its bits in a filter.
-pub const FENCE_BYTES: f64 = 0.035;
+pub const FENCE_BYTES: f64 = 0.07;
 /// See above.
 pub const FILTER_BYTES: f64 = 1.25;
 

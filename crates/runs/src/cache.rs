@@ -1,16 +1,19 @@
 //! Decompressed run blocks in memory: shards of a hash map and a clock. A block that comes in takes
 //! the memory of one that went: who reads now is often another thread than who read before, and the
 //! heap keeps what is freed in one thread's part from the others, so that the cache would take its
-//! size twice.
+//! size twice. It leaves to fences what they take beyond their share (`resident`).
 
+use crate::resident::Residents;
 use evenkeel_base::sync::Mutex;
 use evenkeel_format::run::DataBlock;
 use evenkeel_io::Ghosts;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SHARDS: usize = 16;
+/// A shard may hold so much in any case.
+const SHARD_BYTES_MIN: usize = 64 << 10;
 /// Blocks whose memory is kept for the next ones, at most.
 const SPARE_MAX: usize = 32;
 
@@ -52,7 +55,8 @@ impl std::hash::Hasher for KeyHasher {
 /// The cache. Blocks are named by (file, position of the envelope).
 pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
-    shard_bytes: AtomicUsize,
+    bytes_max: AtomicU64,
+    residents: Arc<Residents>,
     /// Memory of blocks that went.
     spare: Mutex<Vec<Vec<u8>>>,
     ghosts: Ghosts,
@@ -63,15 +67,12 @@ fn ghost(key: Key) -> u64 {
     key.0.rotate_left(40) ^ key.1
 }
 
-fn shard_bytes(bytes: u64) -> usize {
-    (bytes as usize / SHARDS).max(64 << 10)
-}
-
 impl BlockCache {
-    pub(crate) fn new(bytes: u64) -> BlockCache {
+    pub(crate) fn new(bytes: u64, residents: Arc<Residents>) -> BlockCache {
         BlockCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            shard_bytes: AtomicUsize::new(shard_bytes(bytes)),
+            bytes_max: AtomicU64::new(bytes),
+            residents,
             spare: Mutex::default(),
             ghosts: Ghosts::default(),
         }
@@ -80,7 +81,13 @@ impl BlockCache {
     /// Changes how much it may hold. A cache that holds more gives it up as blocks come in, or by
     /// `trim`.
     pub(crate) fn set_bytes(&self, bytes: u64) {
-        self.shard_bytes.store(shard_bytes(bytes), Ordering::Relaxed);
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What each shard may hold now.
+    fn shard_bytes_max(&self) -> usize {
+        let bytes = self.bytes_max.load(Ordering::Relaxed).saturating_sub(self.residents.beyond());
+        (bytes as usize / SHARDS).max(SHARD_BYTES_MIN)
     }
 
     /// Gives up what it holds beyond that now.
@@ -104,7 +111,8 @@ impl BlockCache {
     }
 
     fn evict_beyond(&self, shard: &mut Shard, freed: &mut Vec<Arc<DataBlock>>) {
-        while shard.bytes > self.shard_bytes.load(Ordering::Relaxed) && !shard.slots.is_empty() {
+        let most = self.shard_bytes_max();
+        while shard.bytes > most && !shard.slots.is_empty() {
             let (key, block) = shard.evict();
             self.ghosts.evicted(ghost(key));
             freed.push(block);
@@ -192,7 +200,8 @@ mod tests {
 
     #[test]
     fn stays_within_its_bytes_and_keeps_what_is_used() {
-        let cache = BlockCache::new(16 * (64 << 10));
+        let residents = Residents::new(1 << 20, Arc::default());
+        let cache = BlockCache::new(16 * (64 << 10), residents.clone());
         let mut builder = BlockBuilder::new(Lsn::ZERO);
         for i in 0..100u32 {
             builder.push(&i.to_be_bytes(), 1, 1, RunVersion::Committed(Lsn::ZERO), b"value");
@@ -213,6 +222,12 @@ mod tests {
         cache.set_bytes(16 * (256 << 10));
         (5000..20_000u64).for_each(|i| cache.put(i, i << 12, block()));
         assert!(cache.bytes() > 16 * (200 << 10), "it may hold more now");
+        residents.set_slices(3 << 20);
+        cache.trim();
+        assert!(cache.bytes() <= 2 << 20, "but for what others have beyond their share");
+        residents.set_slices(1 << 20);
+        (20_000..30_000u64).for_each(|i| cache.put(i, i << 12, block()));
+        assert!(cache.bytes() > 16 * (200 << 10), "and when they give it back");
         cache.set_bytes(16 * (64 << 10));
         cache.trim();
         assert!(cache.bytes() <= 16 * (64 << 10), "and less again");

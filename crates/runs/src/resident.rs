@@ -1,11 +1,13 @@
 //! Fences and filters of segments and footers of files in memory, within a share of it (G3): they
 //! stay as long as there is room, then those that were not used for a round of a clock go (second
-//! chance). What `cold` keeps of slices counts along.
+//! chance). What `cold` keeps of slices counts along. All but filters may take a part of what run
+//! blocks have, who leave it to them (`beyond`): without fences no block is found, and reading them
+//! costs as much as some ten blocks.
 //!
-//! Invariants: what is held beyond the share is at most what is in use now and fences and a footer
-//! that nobody can do without; a filter is read only into room that is there: without it a reader
-//! looks into the run, which costs a block, not the whole filter. Who has got one keeps it while he
-//! needs it.
+//! Invariants: what is held beyond the share and that part is at most what is in use now and fences
+//! and a footer that nobody can do without; a filter is read only into room that is there in the
+//! share: without it a reader looks into the run, which costs a block, not the whole filter. Who has
+//! got one keeps it while he needs it.
 
 use evenkeel_base::metrics::{Metric, Metrics};
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -17,10 +19,14 @@ use std::sync::{Arc, Weak};
 const SWEEP: usize = 64;
 /// Of so many filters wanted that found no room one moves the clock on.
 const FILTERS_PER_SWEEP: u64 = 16;
+/// No more than so many times the share is borrowed.
+const LOAN_SHARES: u64 = 3;
 
 /// What all segments hold.
 pub(crate) struct Residents {
     limit: AtomicU64,
+    /// What all but filters may take of run blocks beyond that.
+    loan: AtomicU64,
     bytes: AtomicU64,
     /// Bytes of slices of `cold` in memory.
     slices: AtomicU64,
@@ -54,6 +60,7 @@ impl Residents {
     pub(crate) fn new(limit: u64, metrics: Arc<Metrics>) -> Arc<Residents> {
         Arc::new(Residents {
             limit: AtomicU64::new(limit),
+            loan: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             slices: AtomicU64::new(0),
             gone: AtomicU64::new(0),
@@ -61,6 +68,17 @@ impl Residents {
             filters_refused: AtomicU64::new(0),
             ring: Mutex::default(),
         })
+    }
+
+    /// Changes what may be taken of run blocks. What is too much goes as others come.
+    pub(crate) fn set_loan(&self, bytes: u64) {
+        self.loan.store(bytes, Relaxed);
+    }
+
+    /// Bytes held beyond the share: run blocks have so much less.
+    pub(crate) fn beyond(&self) -> u64 {
+        let held = self.bytes() + self.slices.load(Relaxed);
+        held.saturating_sub(self.limit.load(Relaxed))
     }
 
     /// Changes the share; what is too much and was not used of late goes.
@@ -71,7 +89,7 @@ impl Residents {
             if self.has_room(0) {
                 break;
             }
-            self.sweep(0);
+            self.sweep(0, self.loan());
         }
     }
 
@@ -114,9 +132,19 @@ impl Residents {
         }
     }
 
-    /// True if so many bytes more are within the share.
+    /// True if so many bytes more are within the share and the loan.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.bytes() + self.slices.load(Relaxed) + bytes <= self.limit.load(Relaxed)
+        self.fits(bytes, self.loan())
+    }
+
+    fn loan(&self) -> u64 {
+        let most = self.limit.load(Relaxed).saturating_mul(LOAN_SHARES);
+        self.loan.load(Relaxed).min(most)
+    }
+
+    fn fits(&self, bytes: u64, loan: u64) -> bool {
+        let most = self.limit.load(Relaxed).saturating_add(loan);
+        self.bytes() + self.slices.load(Relaxed) + bytes <= most
     }
 
     /// True if no slice has to go: they take half of the share at most, for others give theirs up
@@ -127,26 +155,34 @@ impl Residents {
 
     /// True if a filter of so many bytes may be read.
     pub(crate) fn admits_filter(&self, bytes: u64) -> bool {
-        if self.has_room(bytes) {
+        if self.fits(bytes, 0) {
             return true;
         }
-        if self.filters_refused.fetch_add(1, Relaxed).is_multiple_of(FILTERS_PER_SWEEP) {
-            self.sweep(bytes);
+        let is_turn = self.filters_refused.fetch_add(1, Relaxed).is_multiple_of(FILTERS_PER_SWEEP);
+        // Fences that borrow need not go for a filter.
+        if is_turn && self.beyond() == 0 {
+            self.sweep(bytes, 0);
         }
-        let has_room = self.has_room(bytes);
+        let has_room = self.fits(bytes, 0);
         if !has_room {
             self.metrics.add(Metric::FiltersWithoutRoom, 1);
         }
         has_room
     }
 
+    fn make_room(&self, bytes: u64) {
+        if !self.has_room(bytes) {
+            self.sweep(bytes, self.loan());
+        }
+    }
+
     /// Moves the clock on until there is room for so many bytes, by a bounded number of cells.
-    fn sweep(&self, bytes: u64) {
+    fn sweep(&self, bytes: u64, loan: u64) {
         let mut freed = Vec::new();
         let mut ring = self.ring.lock();
         let Ring { cells, hand, .. } = &mut *ring;
         for _ in 0..SWEEP.min(2 * cells.len()) {
-            if self.has_room(bytes) || cells.is_empty() {
+            if self.fits(bytes, loan) || cells.is_empty() {
                 break;
             }
             *hand %= cells.len();
@@ -192,9 +228,7 @@ impl Cell {
     /// Keeps fences that were read, unless another thread has; those that are kept.
     pub(crate) fn keep_fences(&self, fences: Fences) -> Arc<Fences> {
         let bytes = fences.memory() as u64;
-        if !self.all.has_room(bytes) {
-            self.all.sweep(bytes);
-        }
+        self.all.make_room(bytes);
         let mut place = self.fences.write();
         place.get_or_insert_with(|| self.counted(bytes, fences)).clone()
     }
@@ -216,9 +250,7 @@ impl Cell {
     /// As `keep_fences`.
     pub(crate) fn keep_footer(&self, footer: PackedFooter) -> Arc<PackedFooter> {
         let bytes = footer.memory() as u64;
-        if !self.all.has_room(bytes) {
-            self.all.sweep(bytes);
-        }
+        self.all.make_room(bytes);
         let mut place = self.footer.write();
         place.get_or_insert_with(|| self.counted(bytes, footer)).clone()
     }
@@ -309,12 +341,47 @@ mod tests {
         assert_eq!(held.blocks(), 10);
         assert!(cells[0].filter().expect("kept").may_contain(hash_key(&7u32.to_be_bytes())));
         all.set_limit(0);
-        (0..10).for_each(|_| all.sweep(1));
+        (0..10).for_each(|_| all.sweep(1, 0));
         assert_eq!(all.bytes(), 0, "it can all be given back");
         drop(cells);
         assert!(all.ring.lock().cells.iter().all(|cell| cell.strong_count() == 0));
         (0..1_000).for_each(|_| drop(all.cell()));
         assert!(all.ring.lock().cells.len() <= 200, "places of segments that are gone go too");
+    }
+
+    /// Fences borrow beyond the share, no more than may be lent; a filter finds no room then, and
+    /// makes none of them go. What is held beyond is told to who lends it.
+    #[test]
+    fn fences_borrow_and_filters_do_not() {
+        let (one, piece) = (filter().memory() as u64, fences().memory() as u64);
+        let all = Residents::new(one + 2 * piece, Arc::default());
+        all.set_loan(4 * piece);
+        let cells: Vec<Arc<Cell>> = (0..20).map(|_| all.cell()).collect();
+        assert!(all.admits_filter(one));
+        cells[0].keep_filter(filter());
+        for cell in &cells[..6] {
+            cell.keep_fences(fences());
+        }
+        assert_eq!((all.bytes(), all.beyond()), (one + 6 * piece, 4 * piece));
+        for _ in 0..10 * FILTERS_PER_SWEEP {
+            assert!(!all.admits_filter(one));
+        }
+        assert!(cells[..6].iter().all(|cell| cell.fences().is_some()), "none went for it");
+        for cell in &cells[6..] {
+            cell.keep_fences(fences());
+            assert!(all.beyond() <= 4 * piece, "{} of {piece}", all.beyond());
+        }
+        // The loan ends: what is too much goes as others come.
+        all.set_loan(0);
+        cells.iter().filter(|c| c.fences().is_none()).take(9).for_each(|c| {
+            c.keep_fences(fences());
+        });
+        assert!(all.beyond() <= piece, "{}", all.beyond());
+        all.set_loan(u64::MAX);
+        for cell in &cells {
+            cell.keep_fences(fences());
+        }
+        assert!(all.beyond() <= LOAN_SHARES * (one + 2 * piece), "three shares at most");
     }
 
     /// Of two threads that both find enough to give up, the second finds nothing left: what is
@@ -345,7 +412,7 @@ mod tests {
             assert_eq!((all.gone.load(Relaxed), all.ring.lock().cells.len()), (0, 10), "{round}");
         }
         all.set_limit(0);
-        (0..4).for_each(|_| all.sweep(1));
+        (0..4).for_each(|_| all.sweep(1, 0));
         assert_eq!(all.bytes(), 0, "each is in the ring still");
     }
 }

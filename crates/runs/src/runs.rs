@@ -38,6 +38,9 @@ use std::time::Duration;
 const LEND_WAIT: Duration = Duration::from_millis(50);
 const LEND_WAITS_MAX: usize = 10;
 
+/// Fences may take one of so many parts of what run blocks have.
+const LOAN_PART: u64 = 2;
+
 /// Views that idle cursors may leave; each holds a block of every run of its index in memory.
 const PARKED_MAX: usize = 128;
 
@@ -150,8 +153,8 @@ impl Runs {
         let space_event = Arc::new(Event::new());
         let space = space_event.clone();
         rt.health.on_failure(move || space.notify());
-        let cache = BlockCache::new(options.cache_bytes);
-        let metrics = rt.metrics.clone();
+        let residents = Residents::new(u64::MAX, rt.metrics.clone());
+        let cache = BlockCache::new(options.cache_bytes, residents.clone());
         let blocks = Arc::new(Blocks { rt: rt.clone(), cache });
         Ok(Arc::new(Runs {
             rt,
@@ -192,7 +195,7 @@ impl Runs {
             credit: AtomicU64::new(0),
             ingest: Mutex::default(),
             blocks,
-            residents: Residents::new(u64::MAX, metrics),
+            residents,
             unique: UniqueSlots::new(),
             parked: Parked::new(PARKED_MAX),
         }))
@@ -268,7 +271,9 @@ impl Runs {
     pub(crate) fn set_cache(&self) {
         let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let lent = load(&self.lent_memtables) + load(&self.lent_builds);
-        self.blocks.cache.set_bytes(load(&self.cache_bytes).saturating_sub(lent));
+        let blocks = load(&self.cache_bytes).saturating_sub(lent);
+        self.blocks.cache.set_bytes(blocks);
+        self.residents.set_loan(blocks / LOAN_PART);
     }
 
     /// Gives it the log, once: manifest records go there.
