@@ -179,7 +179,7 @@ fn after_a_failed_read_a_scan_leaves_nothing_out() {
                 match way.take(1) {
                     Ok(row) => rows.push(*row.first().expect("there are more")),
                     Err(error) => {
-                        assert_eq!(error.code(), Code::ReadFailed);
+                        assert_eq!(error.code(), Code::ReadFailed, "{error}");
                         failed += 1;
                     }
                 }

@@ -145,8 +145,9 @@ impl LockedScan {
         match &mut self.keys {
             Keys::One(left) => *left = None,
             Keys::Tree { cursor, sought } => {
-                if !std::mem::replace(sought, true) {
+                if !*sought {
                     seek(cursor, &self.range, self.direction)?;
+                    *sought = true;
                 }
                 cursor.resume_after(key)?;
             }
@@ -270,12 +271,13 @@ impl LockedScan {
                 Ok(true)
             }
             Keys::Tree { cursor, sought } => {
-                match std::mem::replace(sought, true) {
+                match *sought {
                     false => seek(cursor, &self.range, self.direction)?,
                     // The leaf may have changed since its copy was made.
                     true if !self.here.is_empty() => cursor.resume_after(&self.here)?,
                     true => {}
                 }
+                *sought = true;
                 match cursor.next()? {
                     Some((key, _)) if !is_past(&self.range, self.direction, key) => {
                         self.here.clear();

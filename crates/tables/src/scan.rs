@@ -39,6 +39,8 @@ pub struct Scan {
     range: ByteRange,
     direction: Direction,
     started: bool,
+    /// The row that the cursor gave last could not be read: the next call begins at it.
+    again: bool,
     done: bool,
     /// The range holds one key: its row is read where it lies, no leaf is copied.
     point: bool,
@@ -57,13 +59,17 @@ impl Scan {
             (Direction::Forward, _) => key < &self.range.lower[..],
             (Direction::Backward, upper) => upper.as_ref().is_some_and(|upper| key >= &upper[..]),
         };
-        self.started = !in_front;
+        (self.started, self.again) = (false, false);
         self.done = self.range.is_empty() || self.point && !in_front;
         if in_front || self.done {
             return Ok(());
         }
+        // Where that fails it does not begin anew, somewhere else.
+        self.done = true;
         seek(&mut self.cursor, &self.range, self.direction)?;
-        self.cursor.resume_after(key)
+        self.cursor.resume_after(key)?;
+        (self.started, self.done) = (true, false);
+        Ok(())
     }
 
     /// The store it reads.
@@ -74,20 +80,33 @@ impl Scan {
     /// Reads the next row; false at the end.
     ///
     /// # Errors
-    /// Of storage.
+    /// Of storage. Where reading failed the next call tries again.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
         row.clear();
         if self.done {
             return Ok(false);
         }
-        if !self.started {
-            self.started = true;
-            if self.point {
-                self.done = true;
-                return self.store.read_row(&self.state, &self.range.lower, &self.view, row);
-            }
-            seek(&mut self.cursor, &self.range, self.direction)?;
+        if self.point {
+            let found = self.store.read_row(&self.state, &self.range.lower, &self.view, row)?;
+            self.done = true;
+            return Ok(found);
         }
+        if !self.started {
+            seek(&mut self.cursor, &self.range, self.direction)?;
+            self.started = true;
+        } else if self.again {
+            let key = self.cursor.key().to_vec();
+            self.cursor.seek(Bound::Included(&key), self.direction)?;
+            self.again = false;
+        }
+        let found = self.find(row);
+        if found.is_err() {
+            row.clear();
+        }
+        found
+    }
+
+    fn find(&mut self, row: &mut Row) -> Result<bool> {
         let commits: &dyn CommitTable = &*self.store.txns;
         let mut passed = 0u32;
         while let Some((key, cell)) = self.cursor.next()? {
@@ -98,6 +117,8 @@ impl Scan {
             if passed.is_multiple_of(UNSEEN_ROWS) {
                 self.txn.check_cancel()?;
             }
+            // From here to its end what fails fails of this row.
+            self.again = true;
             if self.view.sees_leaf(&cell, commits) {
                 if cell.flags & cell_flags::DELETED != 0 {
                     continue;
@@ -115,6 +136,7 @@ impl Scan {
             if !self.store.load_in_view(&self.state, &self.view, row)? {
                 continue;
             }
+            self.again = false;
             self.store.rt.metrics.add(Metric::RowsRead, 1);
             return Ok(true);
         }
@@ -351,8 +373,8 @@ impl Transaction {
         cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
         let (store, done) = (self.store.clone(), range.is_empty());
         let txn = self.inner.clone();
-        let started = false;
-        Ok(Scan { store, state, view, cursor, range, direction, started, done, point, txn })
+        let (started, again) = (false, false);
+        Ok(Scan { store, state, view, cursor, range, direction, started, again, done, point, txn })
     }
 
     /// A scan of the index at position `index` of the shape. `keys_only`: the caller wants only
