@@ -16,13 +16,13 @@ fi
 rung 1-tests cargo test --quiet --workspace --no-fail-fast --exclude evenkeel-sim
 # Models panic where they should; what that prints is nobody's to read.
 rung 2-models cargo test --quiet -p evenkeel-sim --lib --test models
-# Seeds, events and states are printed; more seeds before a release.
+# 2,000 seeds; these, events and states are printed. More seeds before a release.
 simulations=()
 for file in crates/sim/tests/*.rs; do
     name=$(basename "$file" .rs)
     [ "$name" = planted ] || simulations+=(--test "$name")
 done
-rung 2-simulator env EVENKEEL_SIM_SEEDS=800 cargo test --quiet -p evenkeel-sim "${simulations[@]}" -- --nocapture --test-threads 1
+rung 2-simulator cargo test --quiet -p evenkeel-sim "${simulations[@]}" -- --nocapture --test-threads 1
 # Faults planted on purpose, each caught by the rung named for it; prints the table.
 rung 2-planted cargo test --quiet -p evenkeel-sim --features plant --test planted -- --nocapture
 rung 1-binary cargo build --quiet --release -p evenkeel-cli

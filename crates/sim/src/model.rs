@@ -52,6 +52,8 @@ pub struct Table {
     pub columns: Vec<(u16, String)>,
     /// A schema change has begun whose outcome is not known: any state before or after is right.
     pub in_doubt: bool,
+    /// It was in doubt before the change that goes on now, which ends no doubt by being refused.
+    pub was_in_doubt: bool,
     /// A session changes it now.
     pub is_busy: bool,
 }

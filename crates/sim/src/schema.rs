@@ -140,7 +140,9 @@ impl Session {
             table.is_busy = false;
             return outcome;
         }
-        *table = describe(&world.db, name);
+        // What failed before may lie in the log, and be there after a restart.
+        let in_doubt = table.was_in_doubt && done.is_err();
+        *table = Table { in_doubt, ..describe(&world.db, name) };
         drop(model);
         if world.shape.builds && done.is_ok() {
             audit(&world, Duration::ZERO);

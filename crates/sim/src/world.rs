@@ -3,7 +3,7 @@
 
 use crate::events::Events;
 use crate::kind::NAMES;
-use crate::model::Model;
+use crate::model::{Model, Table};
 use crate::values::Sizes;
 use evenkeel::{Database, Error, Kind};
 use evenkeel_base::{Cause, sync::Mutex};
@@ -147,14 +147,18 @@ impl World {
         if table.is_busy {
             return false;
         }
+        table.was_in_doubt = table.in_doubt;
         (table.is_busy, table.in_doubt) = (true, true);
         true
     }
 
     /// Nothing came of it.
     pub fn end_change(&self, name: &str) {
-        let table = crate::schema::describe(&self.db, name);
-        self.model.lock().tables.insert(name.to_string(), table);
+        let found = crate::schema::describe(&self.db, name);
+        let mut model = self.model.lock();
+        let table = model.tables.entry(name.to_string()).or_default();
+        let in_doubt = table.was_in_doubt;
+        *table = Table { in_doubt, ..found };
     }
 
     /// Counts an operation: a statement that reads or changes, a savepoint, a schema change; not
