@@ -6,8 +6,8 @@
 //!
 //! Invariants: what is held beyond the share and that part is at most what is in use now and fences
 //! and a footer that nobody can do without; a filter is read only into room that is there in the
-//! share: without it a reader looks into the run, which costs a block, not the whole filter. Who has
-//! got one keeps it while he needs it.
+//! share: without it a reader looks into the run, which costs a block, not the whole filter. Who
+//! has got one keeps it while he needs it.
 
 use evenkeel_base::metrics::{Metric, Metrics};
 use evenkeel_base::sync::{Mutex, RwLock};

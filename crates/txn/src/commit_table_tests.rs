@@ -78,8 +78,8 @@ fn ids_above_the_log_after_a_restart() {
 
 #[test]
 fn readers_never_see_a_recycled_slot() {
-    // The state of id n is Committed(n + 1) or absent, never another's; while its segment retires it
-    // has the least timestamp of it.
+    // The state of id n is Committed(n + 1) or absent, never another's; while its segment retires
+    // it has the least timestamp of it.
     let table = Arc::new(CommitStates::new(SEGMENT_IDS));
     let stop = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..2)

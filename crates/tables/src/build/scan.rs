@@ -278,8 +278,8 @@ impl Scan {
         (arena > ARENA_OWN).then(|| self.store.runs.lend(arena as u64))
     }
 
-    /// Bytes of a piece of such an arena, and of the pieces that are sorted: each thread has an open
-    /// one per index, and a copy of one while it is sorted.
+    /// Bytes of a piece of such an arena, and of the pieces that are sorted: each thread has an
+    /// open one per index, and a copy of one while it is sorted.
     fn divide(&self, arena: usize) -> (usize, usize) {
         let piece = (arena / (PIECES * self.open)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
         let copies = self.open / self.indexes.len();
