@@ -40,7 +40,8 @@ rung() {
     # The shell hears signals while it waits, not while a command has the foreground. Commands in the
     # background ignore Ctrl-C, unless they are told not to. A file, not a pipe: a process that a script
     # left behind would keep a pipe open, and the ladder waiting.
-    ( trap - INT; "$@" ) > "$log" 2>&1 &
+    : > "$log"
+    ( trap - INT; "$@" ) >> "$log" 2>&1 &
     pid=$!
     tail -n +1 -s 0.2 -f --pid="$pid" "$log" &
     shown=$!

@@ -70,7 +70,7 @@ impl Residents {
         })
     }
 
-    /// Changes what may be taken of run blocks. What is too much goes as others come.
+    /// Changes what may be taken of run blocks; too much of it goes by `shrink`, or as others come.
     pub(crate) fn set_loan(&self, bytes: u64) {
         self.loan.store(bytes, Relaxed);
     }
@@ -84,6 +84,14 @@ impl Residents {
     /// Changes the share; what is too much and was not used of late goes.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
+        self.shrink();
+    }
+
+    /// What is held beyond share and loan goes, unless it is in use.
+    pub(crate) fn shrink(&self) {
+        if self.has_room(0) {
+            return;
+        }
         let rounds = 2 * self.ring.lock().cells.len().div_ceil(SWEEP);
         for _ in 0..rounds {
             if self.has_room(0) {

@@ -212,6 +212,7 @@ impl Runs {
         self.generation_bytes.store(options.generation_bytes, Ordering::Relaxed);
         self.cache_bytes.store(options.cache_bytes, Ordering::Relaxed);
         self.set_cache();
+        self.residents.shrink();
         self.blocks.cache.trim();
         self.space_event.notify();
     }
@@ -234,6 +235,7 @@ impl Runs {
         let lent = self.lent_builds.fetch_add(bytes, Ordering::SeqCst) + bytes;
         self.rt.metrics.add(Metric::BuildLentBytes, bytes);
         self.set_cache();
+        self.residents.shrink();
         self.blocks.cache.trim();
         self.blocks.cache.ghosts().wake();
         for _ in 0..LEND_WAITS_MAX {

@@ -272,7 +272,13 @@ impl LockedScan {
             }
             Keys::Tree { cursor, sought } => {
                 match *sought {
-                    false => seek(cursor, &self.range, self.direction)?,
+                    false => {
+                        seek(cursor, &self.range, self.direction)?;
+                        // It was to go on behind a row, and could not.
+                        if !self.here.is_empty() {
+                            cursor.resume_after(&self.here)?;
+                        }
+                    }
                     // The leaf may have changed since its copy was made.
                     true if !self.here.is_empty() => cursor.resume_after(&self.here)?,
                     true => {}

@@ -53,7 +53,7 @@ impl Scan {
     /// ended. In front of its range that is its beginning.
     ///
     /// # Errors
-    /// Of storage.
+    /// Of storage; then the scan has ended, unless this is called again.
     pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
         let in_front = match (self.direction, &self.range.upper) {
             (Direction::Forward, _) => key < &self.range.lower[..],

@@ -151,11 +151,12 @@ impl Cursor {
                     continue;
                 }
             };
-            self.slot = if self.direction == Direction::Forward { slot + 1 } else { slot };
             let node = Node::parse(&self.leaf)?;
+            let cell = node.leaf_cell(slot)?.into();
+            self.slot = if self.direction == Direction::Forward { slot + 1 } else { slot };
             self.key.clear();
             node.key_to(slot, &mut self.key);
-            return Ok(Some((&self.key, node.leaf_cell(slot)?.into())));
+            return Ok(Some((&self.key, cell)));
         }
         Ok(None)
     }

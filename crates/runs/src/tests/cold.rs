@@ -93,6 +93,27 @@ fn it_is_read() {
     assert!(rig.cold() >= INDEXES - 4, "{} of {INDEXES} are cold", rig.cold());
 }
 
+/// Fences borrow from run blocks; what a build is lent of those they give back.
+#[test]
+fn what_fences_have_borrowed_goes_where_run_blocks_are_lent() {
+    let rig = filled();
+    let all: u64 = {
+        (1..=INDEXES).for_each(|index| assert_eq!(rig.count(index), 5));
+        rig.runs.resident_bytes()
+    };
+    rig.runs.set_resident_bytes(all / 3);
+    for _ in 0..2 {
+        (1..=INDEXES).for_each(|index| assert_eq!(rig.count(index), 5));
+    }
+    let borrowed = rig.runs.residents.beyond();
+    assert!(borrowed > 0, "of {all}");
+    let lent = rig.runs.lend(rig.options.cache_bytes);
+    assert_eq!(rig.runs.residents.beyond(), 0, "of {borrowed}");
+    drop(lent);
+    (1..=INDEXES).for_each(|index| assert_eq!(rig.count(index), 5));
+    assert!(rig.runs.residents.beyond() > 0, "and borrow again");
+}
+
 #[test]
 fn it_is_written_and_merged() {
     let rig = filled();

@@ -37,6 +37,8 @@ const PIECES: usize = 16;
 const ARENA_OWN: usize = 1 << 20;
 /// Rows whose entries tell how long those of the others are.
 const ROWS_SEEN: u64 = 64;
+/// Fewer, where so many bytes of entries tell it.
+const BYTES_SEEN: usize = 256 << 10;
 /// Bytes of a piece: it is sorted in the cache of a core.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES_MIN: usize = 4 << 10;
@@ -91,11 +93,19 @@ pub(crate) fn build_runs(
     // One more than cores: while one waits for storage, the others work. But no more than have room
     // for pieces: with the arena full of begun ones, each row would be a run.
     let least = 4 * PIECE_BYTES_MIN * (added.len() + 1);
-    let threads = (store.build_threads.max(1) + 1).min((most / least).max(1));
+    let mut threads = (store.build_threads.max(1) + 1).min((most / least).max(1));
     let scan = Arc::new(Scan::new(store, state, added, progress, threads)?);
-    // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take.
-    let mut arena = scan.foreseen_bytes()?.clamp(ARENA_OWN.max(threads * least).min(most), most);
-    let mut lent = scan.lend(arena);
+    // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take, in
+    // pieces for each thread. Few rows are read by as many threads as need no loan.
+    let mut arena = scan.foreseen_bytes()?.max(ARENA_OWN).min(most);
+    if arena > ARENA_OWN {
+        arena = arena.max(threads * least).min(most);
+    } else {
+        threads = threads.min((arena / least).max(1));
+    }
+    scan.divide_anew(arena);
+    let lend = |bytes: usize| store.runs.lend(bytes as u64);
+    let mut lent: Vec<Lent> = (arena > ARENA_OWN).then(|| lend(arena)).into_iter().collect();
     let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
     loop {
         progress.begin(BuildPhase::Scanning, store.rt.env.now_ns());
@@ -103,9 +113,9 @@ pub(crate) fn build_runs(
         scan.in_parallel(threads.min(ranges), Scan::collect)?;
         if arena < most && !scan.todo.lock().is_empty() {
             // The entries are more, or longer, than was foreseen.
+            lent.push(lend(if lent.is_empty() { most } else { most - arena }));
             arena = most;
-            drop(lent);
-            lent = scan.lend(arena);
+            scan.divide_anew(arena);
             continue;
         }
         progress.begin(BuildPhase::Writing, store.rt.env.now_ns());
@@ -182,7 +192,8 @@ impl Scan {
             bytes: AtomicUsize::new(0),
             rounds: AtomicU64::new(0),
             bytes_max: AtomicUsize::new(0),
-            piece_bytes: AtomicUsize::new(PIECE_BYTES_MAX),
+            // Nothing is sealed before the arena is divided.
+            piece_bytes: AtomicUsize::new(usize::MAX),
             arena_max: store.build_arena_bytes(),
             open,
             indexes,
@@ -270,12 +281,11 @@ impl Scan {
         Ok((all * 1.25) as usize)
     }
 
-    /// From now on the arena has so many bytes. Run blocks lend it, unless it is small.
-    fn lend(&self, arena: usize) -> Option<Lent> {
+    /// From now on the arena has so many bytes.
+    fn divide_anew(&self, arena: usize) {
         let (piece, bytes_max) = self.divide(arena);
         self.piece_bytes.store(piece, Ordering::Relaxed);
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
-        (arena > ARENA_OWN).then(|| self.store.runs.lend(arena as u64))
     }
 
     /// Bytes of a piece of such an arena, and of the pieces that are sorted: each thread has an
@@ -382,7 +392,9 @@ impl<'s> Collector<'s> {
         let mut cursor = self.scan.state.tree.cursor();
         cursor.seek(Bound::Unbounded, Direction::Forward)?;
         let mut rows = 0;
+        let taken = |open: &[Unsorted]| open.iter().map(Unsorted::bytes).sum::<usize>();
         while rows < ROWS_SEEN
+            && taken(&self.open) < BYTES_SEEN
             && let Some((key, cell)) = cursor.next()?
         {
             self.take(key, &cell)?;
