@@ -385,11 +385,15 @@ mod tests {
             c.keep_fences(fences());
         });
         assert!(all.beyond() <= piece, "{}", all.beyond());
+        // However much there is to lend, three shares at most.
         all.set_loan(u64::MAX);
+        all.set_limit(2 * piece);
+        let most = LOAN_SHARES * 2 * piece;
         for cell in &cells {
             cell.keep_fences(fences());
+            assert!(all.beyond() <= most, "{} of {most}", all.beyond());
         }
-        assert!(all.beyond() <= LOAN_SHARES * (one + 2 * piece), "three shares at most");
+        assert!(all.beyond() > 2 * piece, "{} borrowed", all.beyond());
     }
 
     /// Of two threads that both find enough to give up, the second finds nothing left: what is
