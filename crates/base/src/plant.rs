@@ -1,5 +1,6 @@
-//! Faults planted on purpose, to see that the tests catch them: off, and compiled to nothing,
-//! without the feature `plant`. One fault at a time is armed, for the whole process.
+//! Faults planted on purpose, to see that the tests catch them: none is armed until a test does so,
+//! and without debug assertions all of this is compiled to nothing. Not a feature, with which every
+//! crate would be built once more. One fault at a time is armed, for the whole process.
 
 /// A fault that a layer can be made to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,23 +62,23 @@ impl Fault {
     ];
 }
 
-#[cfg(feature = "plant")]
+#[cfg(debug_assertions)]
 static ARMED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
 /// Arms a fault, or none.
-#[cfg(feature = "plant")]
+#[cfg(debug_assertions)]
 pub fn arm(fault: Option<Fault>) {
     ARMED.store(fault.map_or(0, |f| f as u8), std::sync::atomic::Ordering::SeqCst);
 }
 
 /// True if the fault is armed.
-#[cfg(feature = "plant")]
+#[cfg(debug_assertions)]
 pub fn is(fault: Fault) -> bool {
     ARMED.load(std::sync::atomic::Ordering::Relaxed) == fault as u8
 }
 
 /// Never: there are no planted faults in this build.
-#[cfg(not(feature = "plant"))]
+#[cfg(not(debug_assertions))]
 #[inline(always)]
 pub const fn is(_: Fault) -> bool {
     false

@@ -14,10 +14,10 @@ type Block = [u8; BLOCK];
 /// One block of zeros for all: preallocated and zero-written files cost no memory.
 static ZEROS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK]));
 
-/// Sparse file content.
+/// Sparse file content; a copy shares the list too, until one of them changes.
 #[derive(Clone, Default)]
 pub(crate) struct Blocks {
-    blocks: Vec<Option<Arc<Block>>>,
+    blocks: Arc<Vec<Option<Arc<Block>>>>,
     len: u64,
     allocated: u64,
 }
@@ -80,9 +80,10 @@ impl Blocks {
     /// Writes `buf` at `offset`, extending the file if needed.
     pub fn write(&mut self, buf: &[u8], offset: u64) {
         self.extend(offset + buf.len() as u64);
+        let blocks = Arc::make_mut(&mut self.blocks);
         for (block, start, at, count) in parts(offset, buf.len()) {
             let from = &buf[at..at + count];
-            let slot = &mut self.blocks[block];
+            let slot = &mut blocks[block];
             self.allocated += u64::from(slot.is_none());
             if count == BLOCK && is_zero(from) {
                 *slot = Some(ZEROS.clone());
@@ -102,9 +103,10 @@ impl Blocks {
     /// Makes the range equal to that of `from`, sharing whole blocks; extends the file if needed.
     pub fn share(&mut self, from: &Blocks, offset: u64, len: u64) {
         self.extend(offset + len);
+        let blocks = Arc::make_mut(&mut self.blocks);
         for (block, start, _, count) in parts(offset, len as usize) {
             let source = from.blocks.get(block).cloned().flatten();
-            let slot = &mut self.blocks[block];
+            let slot = &mut blocks[block];
             self.allocated -= u64::from(slot.is_some());
             if count == BLOCK {
                 *slot = source;
@@ -126,7 +128,7 @@ impl Blocks {
         }
         self.zero(len, (len.next_multiple_of(BLOCK as u64) - len).min(self.len - len));
         let keep = len.div_ceil(BLOCK as u64) as usize;
-        let cut = self.blocks.drain(keep..).filter(Option::is_some).count();
+        let cut = Arc::make_mut(&mut self.blocks).drain(keep..).filter(Option::is_some).count();
         self.allocated -= cut as u64;
         self.len = len;
     }
@@ -135,7 +137,7 @@ impl Blocks {
     pub fn allocate(&mut self, offset: u64, len: u64) {
         self.extend(offset + len);
         let (first, end) = Self::span(offset, len);
-        for slot in &mut self.blocks[first..end] {
+        for slot in &mut Arc::make_mut(&mut self.blocks)[first..end] {
             if slot.is_none() {
                 *slot = Some(ZEROS.clone());
                 self.allocated += 1;
@@ -152,22 +154,24 @@ impl Blocks {
         self.zero(offset, end - offset);
         let first = offset.div_ceil(BLOCK as u64) as usize;
         let last = if end == self.len { self.blocks.len() } else { (end / BLOCK as u64) as usize };
-        for slot in self.blocks.iter_mut().take(last).skip(first) {
+        for slot in Arc::make_mut(&mut self.blocks).iter_mut().take(last).skip(first) {
             self.allocated -= u64::from(slot.take().is_some());
         }
     }
 
     fn extend(&mut self, len: u64) {
         if len > self.len {
-            self.blocks.resize(len.div_ceil(BLOCK as u64) as usize, None);
+            let blocks = Arc::make_mut(&mut self.blocks);
+            blocks.resize(len.div_ceil(BLOCK as u64) as usize, None);
             self.len = len;
         }
     }
 
     /// Zeros present blocks of the range; takes and gives no space.
     fn zero(&mut self, offset: u64, len: u64) {
+        let blocks = Arc::make_mut(&mut self.blocks);
         for (block, start, _, count) in parts(offset, len as usize) {
-            let Some(Some(data)) = self.blocks.get_mut(block) else { continue };
+            let Some(Some(data)) = blocks.get_mut(block) else { continue };
             if count == BLOCK {
                 *data = ZEROS.clone();
             } else {

@@ -65,28 +65,68 @@ pub(crate) fn current_cpu() -> usize {
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
+/// The CPUs that this thread may run on; none where the system does not tell.
+fn allowed() -> Option<libc::cpu_set_t> {
+    // SAFETY: `cpu_set_t` is plain data, for which zeros are a valid value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is ours and of the size given.
+    let known = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } == 0;
+    known.then_some(set)
+}
+
+fn allow(set: &libc::cpu_set_t) {
+    // SAFETY: reads a set of the size given.
+    unsafe { libc::sched_setaffinity(0, size_of_val(set), set) };
+}
+
+/// Leaves this thread one CPU of those that it may run on.
+fn allow_one(cpu: usize) {
+    // SAFETY: `cpu_set_t` is plain data, for which zeros are a valid value.
+    let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if cpu < size_of_val(&one) * 8 {
+        // SAFETY: `cpu` is below the number of bits of the set, which is ours.
+        unsafe { libc::CPU_SET(cpu, &mut one) };
+        allow(&one);
+    }
+}
+
 /// Runs `spawn` with this thread bound to one CPU: threads that it starts stay bound to it. The
 /// threads of a simulation run one at a time, and on one CPU a hand-over costs a third of what it
 /// costs between two. Where binding is refused, `spawn` runs all the same.
 pub(crate) fn spawn_on<R>(cpu: usize, spawn: impl FnOnce() -> R) -> R {
-    const SIZE: usize = size_of::<libc::cpu_set_t>();
-    // SAFETY: `cpu_set_t` is plain data, for which zeros are a valid value.
-    let (mut before, mut one): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is ours and of the size given.
-    let known = unsafe { libc::sched_getaffinity(0, SIZE, &mut before) } == 0 && cpu < SIZE * 8;
-    if known {
-        // SAFETY: `cpu` is below the number of bits of the set, which is ours.
-        unsafe {
-            libc::CPU_SET(cpu, &mut one);
-            libc::sched_setaffinity(0, SIZE, &one);
-        }
+    let before = allowed();
+    // SAFETY: reads a set of known size, which is ours.
+    let rest = before.filter(|set| unsafe { libc::CPU_COUNT(set) } > 1);
+    if rest.is_some() {
+        allow_one(cpu);
     }
     let result = spawn();
-    if known {
-        // SAFETY: the set is what the system gave above.
-        unsafe { libc::sched_setaffinity(0, SIZE, &before) };
+    if let Some(rest) = rest {
+        allow(&rest);
     }
     result
+}
+
+/// Binds this thread, and those that it starts from now on, to the `n`-th of the CPUs that it may
+/// run on, counted round. Where that is refused it goes on as it is.
+pub(crate) fn stay_on_nth(n: usize) {
+    let Some(set) = allowed() else { return };
+    // SAFETY: the CPUs asked for are below the number of bits of the set, which is ours.
+    let is_in = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
+    let cpus: Vec<usize> = (0..size_of_val(&set) * 8).filter(is_in).collect();
+    if !cpus.is_empty() {
+        allow_one(cpus[n % cpus.len()]);
+    }
+}
+
+/// Lets the heap have at most so many parts: with one for every few threads that come and go, most
+/// of its memory is new to the process, page for page. A hint.
+pub(crate) fn bound_heaps(most: usize) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: changes no allocation; the allocator takes its own locks.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, most as libc::c_int)
+    };
 }
 
 /// Gives the whole pages inside `bytes` back to the system: they read as zeros (memory of the

@@ -3,6 +3,7 @@
 use crate::memory::Memory;
 use crate::run::Config;
 use crate::{Events, Outcome, run_seed};
+use evenkeel_io::sim::drive_beside_others;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -38,11 +39,14 @@ pub fn run_on(
     std::thread::scope(|scope| {
         let watched = &memory;
         scope.spawn(move || watched.watch(&done));
-        for _ in 0..threads {
+        for n in 0..threads {
             let running = running.clone();
             let (next, outcomes, memory) = (&next, &outcomes, &memory);
             scope.spawn(move || {
                 let _running = running;
+                if threads > 1 {
+                    drive_beside_others(n);
+                }
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= first + count {

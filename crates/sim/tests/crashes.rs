@@ -5,7 +5,9 @@
 use evenkeel::{Access, Database, Error, Geometry, Isolation, Metric, Result, Txn};
 use evenkeel_base::Cause;
 use evenkeel_base::sync::Mutex;
-use evenkeel_io::sim::{CrashPolicy, Explore, Explored, SimOptions, Survivor, catch_crash};
+use evenkeel_io::sim::{
+    CrashPolicy, Explore, Explored, SimOptions, Survivor, catch_crash, drive_beside_others,
+};
 use evenkeel_io::{Event, SimDisk, SimEnv};
 use evenkeel_sim::actor::{Actor, SMALL, open};
 use evenkeel_sim::model::Model;
@@ -278,14 +280,16 @@ fn explore_all(seeds: Range<u64>, script: &Script) -> (u64, BTreeSet<u64>) {
     let (starts, next) = (starts(script), AtomicU64::new(seeds.start));
     let found = Mutex::new((0, BTreeSet::new()));
     std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, |n| n.get().min(8)) {
-            scope.spawn(|| {
+        for n in 0..std::thread::available_parallelism().map_or(2, |n| n.get().min(8)) {
+            let (starts, next, found, seeds) = (&starts, &next, &found, &seeds);
+            scope.spawn(move || {
+                drive_beside_others(n);
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if !seeds.contains(&seed) {
                         return;
                     }
-                    let mut explored = explore(seed, script, &starts);
+                    let mut explored = explore(seed, script, starts);
                     let mut found = found.lock();
                     found.0 += explored.points;
                     found.1.append(&mut explored.states);

@@ -1,7 +1,9 @@
 //! Plants one fault after another into the engine, runs the rung named for it until it is caught,
-//! and prints the table: `cargo test -p evenkeel-sim --features plant --test planted`. A seed that
+//! and prints the table: `cargo test -p evenkeel-sim --test planted -- --nocapture`. A seed that
 //! fails without the fault as well proves nothing and is passed over.
-//! `EVENKEEL_SIM_FAULT` picks faults by a part of their name.
+//! `EVENKEEL_SIM_FAULT` picks faults by a part of their name. Faults are in builds with debug
+//! assertions only.
+#![cfg(debug_assertions)]
 
 use evenkeel_base::plant::{Fault, arm};
 use evenkeel_sim::run::Config;

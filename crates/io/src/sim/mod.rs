@@ -147,6 +147,15 @@ pub fn catch_crash<R>(f: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
+/// Makes the `n`-th of several threads, each of which drives simulations of its own, stay on a CPU:
+/// whom it hands over to is there as well, and no two of them share one while another has nothing
+/// to do. Results are the same without this.
+pub fn drive_beside_others(n: usize) {
+    // Counted first: bound to one there is no other.
+    crate::os::bound_heaps(crate::real::cores());
+    crate::os::stay_on_nth(n);
+}
+
 impl SimEnv {
     /// An environment on an empty disk.
     pub fn new(seed: u64) -> SimEnv {
