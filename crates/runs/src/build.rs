@@ -27,6 +27,11 @@ pub use pieces::{Sorted, Unsorted};
 
 /// Runs a build may leave; with more, they are merged once (F4).
 const RUNS_MAX: usize = 8;
+/// Runs that are merged before they are installed are read ahead by so much together: the less
+/// memory there is, the more of them there are.
+const AHEAD_ALL: usize = 2 << 20;
+/// And each by so much at least: less costs more reads than it saves memory.
+const AHEAD_MIN: usize = 16 << 10;
 /// Entries between two questions whether to go on: far less than 1 ms of work (F4).
 pub const CHECK_EVERY: u32 = 1024;
 
@@ -276,13 +281,9 @@ impl Runs {
         let runs = parts.iter().map(|p| p.sorted.len()).sum();
         for (i, written) in parts.iter().flat_map(|p| &p.sorted).enumerate() {
             if let Some(run) = self.open_built(written)?.0 {
-                let loader = Loader::sequential(
-                    &self.rt,
-                    READ_AHEAD,
-                    Metric::BuildReadBytes,
-                    Purpose::BUILD,
-                )
-                .one_of(i, runs);
+                let (ahead, metric) = (ahead_of_each(runs), Metric::BuildReadBytes);
+                let loader = Loader::sequential(&self.rt, ahead, metric, Purpose::BUILD);
+                let loader = loader.one_of(i, runs);
                 sources.push(Source::Run(RunIter::new(Arc::new(run), loader, Arc::default())));
             }
         }
@@ -310,6 +311,11 @@ impl Runs {
     }
 }
 
+/// How far each of so many runs is read ahead while they are merged.
+fn ahead_of_each(runs: usize) -> usize {
+    (AHEAD_ALL / runs.max(1)).clamp(AHEAD_MIN, READ_AHEAD)
+}
+
 /// A duplicate found by [`Runs::find_duplicate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateKey {
@@ -319,4 +325,19 @@ pub struct DuplicateKey {
     pub first_pk: Vec<u8>,
     /// Another.
     pub second_pk: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_runs_are_read_ahead_by_no_more_than_a_few() {
+        assert_eq!(ahead_of_each(2), READ_AHEAD);
+        assert_eq!(ahead_of_each(AHEAD_ALL / READ_AHEAD), READ_AHEAD);
+        for runs in [9, 40, 128] {
+            assert!(runs * ahead_of_each(runs) <= AHEAD_ALL, "{runs} runs");
+        }
+        assert_eq!(ahead_of_each(1_000), AHEAD_MIN);
+    }
 }
