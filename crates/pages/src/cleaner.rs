@@ -4,15 +4,17 @@
 //!
 //! Invariants: a page is written only when its last record is durable; in place only when its
 //! doublewrite copy is durable; one write per page at a time (`writing`); it leaves its bucket only
-//! when the write in place is synced. Workers draw from one quota, so the total is what the law
-//! says whatever their number. A failed write latches (the pages stay in memory, never evicted);
-//! a full disk does not: the pages are dirty again as before.
+//! when the write in place is synced. Workers draw from one quota, and none writes what is required
+//! while another does, so the total is what the law says whatever their number. A failed write
+//! latches (the pages stay in memory, never evicted); a full disk does not: the pages are dirty
+//! again as before.
 
 use crate::Pages;
 use crate::dirty::Surroundings;
-use crate::doublewrite::{BATCH_BYTES, REGIONS};
+use crate::doublewrite::BATCH_BYTES;
 use crate::pacer::Pacer;
 use crate::pacing::{self, Quota, TICK_NS};
+use crate::supply::BEAT_COLD;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
 use evenkeel_format::page;
@@ -20,7 +22,7 @@ use evenkeel_io::{AlignedBuf, Class, Event, IO_ALIGN};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
 /// A required page that is latched is tried again after this.
@@ -40,6 +42,8 @@ pub(crate) struct Cleaner {
     pacer: Mutex<Pacer>,
     /// Pages that may be flushed until the next tick.
     quota: Quota,
+    /// Pages that are being written, which still count for their buckets.
+    in_flight: AtomicU64,
     /// Frames of the bucket being drained, last page first.
     draining: Mutex<Draining>,
     /// Pages a full disk did not take that somebody had latched then: to become dirty again.
@@ -70,12 +74,13 @@ struct Draining {
 }
 
 impl Cleaner {
-    pub(crate) fn workspace(&self, page_bytes: usize) -> Option<Workspace> {
+    /// What a batch is written with; `None` while there are as many as `regions`.
+    pub(crate) fn workspace(&self, page_bytes: usize, regions: usize) -> Option<Workspace> {
         let mut spare = self.spare.lock();
         if let Some(space) = spare.idle.pop() {
             return Some(space);
         }
-        if spare.made == REGIONS {
+        if spare.made >= regions {
             return None;
         }
         let region = spare.made;
@@ -101,7 +106,9 @@ impl Pages {
         let batch = BATCH_BYTES / self.page_size();
         let (rate, mut next_tick_ns) = self.tick();
         let now = self.rt.env.now_ns();
-        let required = self.required_pages();
+        // What the other worker writes now is not required of this one.
+        let in_flight = self.cleaner.in_flight.load(Relaxed);
+        let required = self.required_pages().saturating_sub(in_flight);
         let old = required.max(self.cleaner.quota.aged(batch as u64, now));
         let cold = self.take_cold(pacing::cold_most(batch as u64, old) as usize);
         let room = (batch - cold.len()) as u64;
@@ -122,7 +129,7 @@ impl Pages {
         if required > 0 {
             next_tick_ns = next_tick_ns.min(RETRY_NS);
         }
-        match self.flush_batch(cold, quota.pages as usize) {
+        match self.flush_cold(cold, quota.pages as usize) {
             Ok(0) => {
                 // All of it is latched or being written by another worker.
                 let time = Some(Duration::from_nanos(next_tick_ns));
@@ -268,10 +275,26 @@ impl Pages {
         metrics.add(Metric::FlushWhySupply, why.supply);
     }
 
+    /// Cold pages to be written next, for `flush_cold`.
     pub(crate) fn take_cold(&self, max: usize) -> Vec<u32> {
         let mut cold = self.supply.cold.lock();
         let keep = cold.len() - cold.len().min(max);
-        cold.split_off(keep)
+        let taken = cold.split_off(keep);
+        self.supply.leaving.fetch_add(taken.len(), Relaxed);
+        taken
+    }
+
+    /// `flush_batch` for what `take_cold` gave.
+    fn flush_cold(&self, cold: Vec<u32>, count: usize) -> Result<usize> {
+        let leaving = cold.len();
+        let result = self.flush_batch(cold, count);
+        self.supply.leaving.fetch_sub(leaving, Relaxed);
+        // The clock stood still for these. Some may not have been written, and who waits for more
+        // than the low mark has no other event.
+        if leaving > 0 && self.supply.available() < self.supply.high() {
+            self.supply.event.notify();
+        }
+        result
     }
 
     /// Up to `count` frames of the oldest buckets. Frames that have left the bucket they were
@@ -309,7 +332,8 @@ impl Pages {
     /// Writes `cold` frames and up to `count` others in one batch; returns how many pages.
     pub(crate) fn flush_batch(&self, cold: Vec<u32>, count: usize) -> Result<usize> {
         self.put_back();
-        let Some(mut space) = self.cleaner.workspace(self.page_size()) else {
+        let Some(mut space) = self.cleaner.workspace(self.page_size(), self.doublewrite.regions())
+        else {
             for frame in cold {
                 self.requeue(frame);
             }
@@ -332,6 +356,8 @@ impl Pages {
                 items.push(item);
             }
         }
+        let in_flight = items.len() as u64;
+        self.cleaner.in_flight.fetch_add(in_flight, Relaxed);
         let result = match items.is_empty() {
             true => Ok(()),
             false => self.write_batch(&mut space, &items, newest, class),
@@ -345,6 +371,7 @@ impl Pages {
                 self.rt.health.fail(error.clone());
             }
         }
+        self.cleaner.in_flight.fetch_sub(in_flight, Relaxed);
         // With nothing written nothing has changed: who waits for what others write would only wake
         // itself.
         if done > 0 {
@@ -434,10 +461,19 @@ impl Pages {
         Ok(())
     }
 
+    /// While frames are wanted, a page that the clock has passed and nobody has used since gives
+    /// its frame up at once. Were it left to the clock, that would have to come round once more,
+    /// and of a pool that is nearly all dirty take every page that was clean meanwhile: the inner
+    /// ones, and what was read just now.
     fn written(&self, items: Vec<Item>) {
         for item in items {
             self.left_bucket(item.bucket, item.tree);
-            self.frames.facts(item.frame).writing.store(false, Release);
+            let facts = self.frames.facts(item.frame);
+            facts.writing.store(false, Release);
+            let is_unused = facts.referenced.load(Relaxed) == 0 && facts.dirty.load(Acquire) == 0;
+            if is_unused && facts.holds(item.page) && self.supply.available() < self.supply.high() {
+                self.evict(item.frame);
+            }
         }
     }
 
@@ -472,10 +508,10 @@ impl Pages {
         let batch = BATCH_BYTES / self.page_size();
         while self.supply.available() < frames {
             self.rt.health.check_writable()?;
-            self.search(frames);
+            self.search(frames, BEAT_COLD);
             if self.supply.available() < frames {
                 let cold = self.take_cold(batch);
-                if self.flush_batch(cold, batch / 4)? == 0 {
+                if self.flush_cold(cold, batch / 4)? == 0 {
                     // Other threads of redo write what could be written, or hold it.
                     let seen = self.supply.freed.now();
                     let again = Some(ROOM_AGAIN);

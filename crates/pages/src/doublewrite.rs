@@ -2,7 +2,7 @@
 //! so that a page torn by a crash has a whole copy.
 //!
 //! ```text
-//! region (two of them): head 4 KiB, then the images of a batch (1 MiB), each with its checksum
+//! region (three of them): head 4 KiB, then the images of a batch (1 MiB), each with its checksum
 //! head: magic u32, crc32c u32 of (database id, bytes 8..), page size u32, count u32,
 //!       page numbers u64 x count (u64::MAX: the image at this place belongs to an older batch)
 //! ```
@@ -19,12 +19,14 @@ use evenkeel_format::page::RawPage;
 use evenkeel_format::space::Geometry;
 use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Its file.
 const PATH: &str = "dw";
-/// Regions: cleaners that can write at the same time.
-pub(crate) const REGIONS: usize = 2;
+/// Regions: batches that can be written at the same time, those of two cleaners and of one who has
+/// pages written at once.
+pub(crate) const REGIONS: usize = 3;
 /// Bytes of images in a batch.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
 const HEAD_BYTES: usize = IO_ALIGN;
@@ -36,22 +38,36 @@ pub(crate) struct Doublewrite {
     geometry: Geometry,
     enabled: bool,
     file: OnceLock<Arc<dyn File>>,
+    /// Regions that have their blocks: fewer where the disk was full when an older directory was
+    /// opened.
+    regions: AtomicUsize,
     turn: SyncTurn,
 }
 
 impl Doublewrite {
     pub fn new(rt: Arc<Runtime>, geometry: Geometry, enabled: bool) -> Doublewrite {
-        Doublewrite { rt, geometry, enabled, file: OnceLock::new(), turn: SyncTurn::default() }
+        let regions = AtomicUsize::new(REGIONS);
+        let (file, turn) = (OnceLock::new(), SyncTurn::default());
+        Doublewrite { rt, geometry, enabled, file, regions, turn }
     }
 
     /// Makes the file with all its blocks, so that a full disk cannot stop the cleaner.
     pub fn create(&self) -> Result<()> {
         let file = self.rt.env.open(PATH, OpenMode::READ_WRITE.direct())?;
-        file.allocate(0, (REGIONS * (HEAD_BYTES + BATCH_BYTES)) as u64)?;
-        file.sync()?;
+        Self::allocate(&*file)?;
         // Set once per open; a second call keeps the first file.
         let _ = self.file.set(file);
         Ok(())
+    }
+
+    fn allocate(file: &dyn File) -> Result<()> {
+        file.allocate(0, Self::offset(REGIONS))?;
+        file.sync()
+    }
+
+    /// Batches that can be written at the same time.
+    pub fn regions(&self) -> usize {
+        self.regions.load(Relaxed)
     }
 
     fn offset(region: usize) -> u64 {
@@ -105,6 +121,17 @@ impl Doublewrite {
             Err(e) if e.code() == Code::FileMissing => return self.create(),
             Err(e) => return Err(e),
             Ok(file) => {
+                // Older directories have fewer regions, which do where the disk is full.
+                let len = file.len()?;
+                if len < Self::offset(REGIONS) {
+                    match Self::allocate(&*file) {
+                        Err(e) if e.code() == Code::DiskFull => {
+                            let there = len / Self::offset(1);
+                            self.regions.store((there as usize).max(1), Relaxed);
+                        }
+                        other => other?,
+                    }
+                }
                 // Set once per open.
                 let _ = self.file.set(file);
             }

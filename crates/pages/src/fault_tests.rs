@@ -1,5 +1,6 @@
 //! Interleavings under the seeded scheduler, rot, failed writes and syncs, full disks.
 
+use crate::doublewrite::REGIONS;
 use crate::rig::{self, Rig, put};
 use crate::{Access, Mtr, PageRedo};
 use evenkeel_base::metrics::Metric;
@@ -468,7 +469,7 @@ fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
     })?;
     assert_eq!(rig.alloc(2, None, 2)?.0, page, "the same page");
     let mut spaces = Vec::new();
-    while let Some(space) = rig.pages.cleaner.workspace(4096) {
+    while let Some(space) = rig.pages.cleaner.workspace(4096, REGIONS) {
         spaces.push(space);
     }
     let is_done = Arc::new(AtomicBool::new(false));

@@ -182,6 +182,17 @@ impl Frames {
         unsafe { bank.arena.raw.as_ptr().add(offset) }
     }
 
+    /// Has the system put memory behind empty frames. One after another, not by one call for them
+    /// all: that would keep who maps memory elsewhere waiting.
+    pub fn populate(&self, frames: std::ops::Range<u32>) {
+        for mut guard in frames.filter_map(|index| self.try_exclusive(index)) {
+            let is_retired = guard.index() as usize >= self.count();
+            if guard.facts().page().is_none() && !is_retired {
+                guard.bytes_mut().iter_mut().step_by(IO_ALIGN).for_each(|byte| *byte = 0);
+            }
+        }
+    }
+
     /// Asks for what a reader looks at first, both ends of a page, while the latch is on its way.
     #[inline]
     fn prefetch(&self, index: u32) {

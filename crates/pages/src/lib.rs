@@ -11,6 +11,7 @@
 //!   them at any size.
 #![deny(unsafe_code)]
 
+mod backing;
 mod banks;
 mod cleaner;
 pub mod dirty;

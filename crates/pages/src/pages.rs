@@ -1,5 +1,6 @@
 //! `Pages`: the page space with its pool, and the guard for reading.
 
+use crate::backing::Backing;
 use crate::cleaner::Cleaner;
 use crate::dirty::Dirty;
 use crate::doublewrite::Doublewrite;
@@ -67,6 +68,7 @@ pub struct Pages {
     pub(crate) frames: Frames,
     pub(crate) translation: Translation,
     pub(crate) supply: Supply,
+    pub(crate) backing: Backing,
     pub(crate) resizing: Resizing,
     pub(crate) ghosts: Ghosts,
     pub(crate) files: Files,
@@ -104,6 +106,7 @@ impl Pages {
             frames: Frames::new(rt.clone(), count, options.page_size),
             translation: Translation::new(geometry, count),
             supply,
+            backing: Backing::new(count, options.page_size),
             resizing: Resizing::default(),
             ghosts: Ghosts::default(),
             files: Files::new(rt.clone(), geometry),

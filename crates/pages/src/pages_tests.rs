@@ -1,11 +1,12 @@
 //! The pool with real threads: consistency under eviction, one read per page, frames and latches.
 
+use crate::doublewrite::REGIONS;
 use crate::rig::{self, Rig, WRITE, put};
 use crate::{Access, Pages};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
-use evenkeel_io::{MemEnv, Rng, Runtime};
+use evenkeel_io::{Env, MemEnv, OpenMode, Rng, Runtime};
 use evenkeel_log::Share;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +66,49 @@ fn threads_on_few_frames_see_whole_pages() -> Result<()> {
     let total: u64 = pages.iter().map(value).sum();
     assert_eq!(total, written.load(Ordering::Relaxed));
     Ok(())
+}
+
+/// The clock waits for what the cleaner will free. Where that turns out to be nothing, the provider
+/// hears of it: who wants more frames than the low mark has nobody else to wake.
+#[test]
+fn the_clock_stands_still_for_the_cleaner_and_no_longer() -> Result<()> {
+    let (_, rig) = rig(512);
+    let supply = &rig.pages.supply;
+    assert_eq!((supply.low(), supply.high()), (16, 32));
+    assert_eq!(supply.cold_wanted(0, 0), 0, "all are free");
+    assert!(supply.try_credits(supply.available() - 20));
+    assert_eq!(supply.cold_wanted(0, 0), 44);
+    assert_eq!((supply.cold_wanted(40, 0), supply.cold_wanted(20, 20)), (4, 4));
+    assert_eq!((supply.cold_wanted(44, 0), supply.cold_wanted(0, 44)), (0, 0));
+    supply.cold.lock().extend(100..144);
+    assert_eq!(rig.pages.supply_beat()?, Beat::Idle);
+    assert_eq!(supply.cold.lock().len(), 44);
+    let seen = supply.event.now();
+    rig.pages.clean_beat()?;
+    assert_eq!((supply.cold.lock().len(), supply.leaving.load(Ordering::Relaxed)), (0, 0));
+    assert_ne!(supply.event.now(), seen, "nothing was written, and nobody was told");
+    Ok(())
+}
+
+#[test]
+fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
+    let (env, rig) = rig(96);
+    drop(rig);
+    let file = env.open("dw", OpenMode::READ_WRITE.direct())?;
+    let whole = file.len()?;
+    file.set_len(whole / 3 * 2)?;
+    let pages = Pages::open(Runtime::new(env.clone()), rig::options(96), Lsn(0))?;
+    assert_eq!((file.len()?, pages.doublewrite.regions()), (whole, REGIONS));
+    Ok(())
+}
+
+/// The queue to the cleaner may be full where many frames are wanted: clean ones are still found.
+#[test]
+fn a_full_queue_does_not_stop_the_clock() {
+    let supply = crate::supply::Supply::new(100_000);
+    assert!(supply.try_credits(supply.available()));
+    assert_eq!(supply.cold_wanted(crate::supply::COLD_MAX, 0), 4);
+    assert_eq!(supply.cold_wanted(0, 0), crate::supply::BEAT_COLD);
 }
 
 fn worker(rig: &Rig, pages: &[PageNo], written: &AtomicU64, seed: u64) {

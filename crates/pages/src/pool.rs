@@ -3,7 +3,7 @@
 //! victim by a bounded search, else it waits on the event (P4).
 
 use crate::frames::ExclusiveGuard;
-use crate::supply::{BEAT_COLD, BEAT_SEARCH, COLD_MAX, Clock, FOREGROUND_SEARCH};
+use crate::supply::{BEAT_SEARCH, COLD_MAX, Clock, FOREGROUND_COLD, FOREGROUND_SEARCH};
 use crate::{Access, Pages};
 use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric};
 use evenkeel_format::page::RawPage;
@@ -27,14 +27,14 @@ impl Pages {
         }
         loop {
             let seen = self.supply.freed.now();
-            let mut search = FOREGROUND_SEARCH;
+            let (mut search, mut cold) = (FOREGROUND_SEARCH, FOREGROUND_COLD);
             let open = self.rt.health.check_open();
             let provided = self.supply.provided.load(Relaxed);
             if open.is_err() || self.rt.health.is_failed() || !provided {
                 // Nobody else will free a frame: look at each, twice for the clock.
-                search = self.frames.count() * 2;
+                (search, cold) = (self.frames.count() * 2, usize::MAX);
             }
-            self.supply.search(search, n as i64, usize::MAX, || self.clock_step());
+            self.supply.search(search, n as i64, cold, || self.clock_step());
             if self.supply.try_credits(n as i64) {
                 return Ok(());
             }
@@ -53,7 +53,11 @@ impl Pages {
 
     /// A free frame, latched, for the holder of a credit.
     pub(crate) fn take_frame(&self) -> Result<ExclusiveGuard<'_>> {
-        Ok(self.frames.exclusive(self.supply.pop()?))
+        let frame = self.supply.pop()?;
+        if self.backing.taken(frame) {
+            self.supply.event.notify();
+        }
+        Ok(self.frames.exclusive(frame))
     }
 
     /// Empties a latched frame whose page is installed, and puts it on the free list.
@@ -223,8 +227,8 @@ impl Pages {
     }
 
     /// One step of the frame provider: frees clean cold frames and hands dirty cold ones to the
-    /// cleaner. Idle above the high-water mark, when only the cleaner can help, and when every
-    /// frame is in use.
+    /// cleaner, and has memory behind frames soon to be used. Idle above the high-water mark, when
+    /// only the cleaner can help, and when every frame is in use.
     ///
     /// # Errors
     /// None at present.
@@ -233,20 +237,26 @@ impl Pages {
         self.supply.begin_beat();
         let high = self.supply.high();
         let shrunk = self.shrink_some();
-        let (freed, cold) = self.search(high);
+        let queued = self.supply.cold.lock().len();
+        let cold_wanted = self.supply.cold_wanted(queued, self.supply.leaving.load(Relaxed));
+        let (freed, cold) = match cold_wanted {
+            0 => (0, 0),
+            _ => self.search(high, cold_wanted),
+        };
         self.rt.metrics.set(Metric::FreeFrames, self.supply.available().max(0) as u64);
-        if cold > 0 {
+        if queued + cold > 0 {
             self.clean_event.notify();
         }
-        let goes_on = self.supply.goes_on((freed, cold), self.frames.count());
-        Ok(if shrunk || goes_on { Beat::More } else { Beat::Idle })
+        let goes_on = cold_wanted > 0 && self.supply.goes_on((freed, cold), self.frames.count());
+        let prepares = self.backing.prepare(&self.frames);
+        Ok(if shrunk || goes_on || prepares { Beat::More } else { Beat::Idle })
     }
 
-    /// Moves the clock on until `wanted` frames are free, by a bounded number of frames. Returns
-    /// how many it freed and how many were dirty.
-    pub(crate) fn search(&self, wanted: i64) -> (usize, usize) {
+    /// Moves the clock on until `wanted` frames are free or `cold_most` dirty ones are met, by a
+    /// bounded number of frames. Returns how many it freed and how many were dirty.
+    pub(crate) fn search(&self, wanted: i64, cold_most: usize) -> (usize, usize) {
         let most = BEAT_SEARCH.min(self.frames.count() * 2);
-        self.supply.search(most, wanted, BEAT_COLD, || self.clock_step())
+        self.supply.search(most, wanted, cold_most, || self.clock_step())
     }
 
     /// How long the thread that drives `supply_beat` may sleep: a frame that shall go may have been

@@ -165,9 +165,10 @@ impl Rig {
     pub fn background(&self) -> Stop {
         let stop = Arc::new(Stopper::default());
         type Work = fn(&Pages) -> Result<Beat>;
-        let actors: [(&str, Arc<Event>, Work); 3] = [
+        let actors: [(&str, Arc<Event>, Work); 4] = [
             ("supply", self.pages.supply_event(), Pages::supply_beat),
             ("clean", self.pages.clean_event(), Pages::clean_beat),
+            ("clean 2", self.pages.clean_event(), Pages::clean_beat),
             ("reclaim", self.pages.reclaim_event(), Pages::reclaim_beat),
         ];
         let mut tasks = Vec::new();

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
 
 /// Frames a foreground search for a clean victim looks at.
 pub const FOREGROUND_SEARCH: usize = 64;
+/// Dirty frames that such a search passes, at most.
+pub const FOREGROUND_COLD: usize = 4;
 /// Frames a supply beat looks at.
 pub const BEAT_SEARCH: usize = 1024;
 /// Cold dirty frames that wait for the cleaner, at most.
@@ -58,6 +60,8 @@ pub struct Supply {
     pub(crate) event: Arc<Event>,
     /// Dirty frames the clock met: to be written ahead of need.
     pub(crate) cold: Mutex<Vec<u32>>,
+    /// Those of them that a cleaner has taken and is writing.
+    pub(crate) leaving: AtomicUsize,
 }
 
 impl Supply {
@@ -75,6 +79,7 @@ impl Supply {
             freed: Arc::new(Event::new()),
             event: Arc::new(Event::new()),
             cold: Mutex::new(Vec::new()),
+            leaving: AtomicUsize::new(0),
         };
         supply.set_marks(frames);
         supply
@@ -128,6 +133,19 @@ impl Supply {
             self.fruitless.store(0, Relaxed);
         }
         hope && is_short
+    }
+
+    /// How many dirty frames a provider's step is to find, where `queued` wait for the cleaner and
+    /// `leaving` are being written: those will be free without it. A batch more than what is
+    /// wanted, so that the cleaner has full ones. With none to find the clock stands still: did it
+    /// go on past dirty frames, it would take each clean page that was not used within a turn, and
+    /// turn the faster the fewer of them there are. With a full queue it goes on, a few dirty
+    /// frames at a time, for the clean ones that there may be.
+    pub fn cold_wanted(&self, queued: usize, leaving: usize) -> usize {
+        let coming = self.available() + (queued + leaving) as i64;
+        let wanted = self.high() + self.high().min(BEAT_COLD as i64);
+        let missing = (wanted - coming).max(0) as usize;
+        missing.min(COLD_MAX.saturating_sub(queued).clamp(FOREGROUND_COLD, BEAT_COLD))
     }
 
     /// Moves a clock on by `step`, by at most `most` frames, until `wanted` frames are free or

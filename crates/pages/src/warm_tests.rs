@@ -74,7 +74,7 @@ fn a_full_pool_takes_no_more_and_gives_nothing_up() -> Result<()> {
 fn the_hottest_of_many_are_those_the_clock_has_just_passed() -> Result<()> {
     let (_, rig, pages) = written()?;
     // The clock clears every mark; then some pages are used again.
-    rig.pages.search(i64::MAX);
+    rig.pages.search(i64::MAX, usize::MAX);
     let again: Vec<PageNo> = pages.iter().copied().step_by(10).collect();
     for page in &again {
         drop(rig.pages.read(*page, Access::Normal)?);
