@@ -337,10 +337,13 @@ impl Engine {
         let l = log.clone();
         let l2 = log.clone();
         sup.start_timed("ek-log", log.event(), move || l.beat(), move || l2.next_beat_in())?;
-        let p = self.pages.clone();
-        let p2 = p.clone();
-        let rest = move || p2.next_clean_in();
-        sup.start_timed("ek-cleaner", p.clean_event(), move || p.clean_beat(), rest)?;
+        // While one waits for the device, the other goes on.
+        for name in ["ek-cleaner", "ek-cleaner-2"] {
+            let p = self.pages.clone();
+            let p2 = p.clone();
+            let rest = move || p2.next_clean_in();
+            sup.start_timed(name, p.clean_event(), move || p.clean_beat(), rest)?;
+        }
         let p = self.pages.clone();
         let p2 = p.clone();
         let rest = move || p2.next_supply_in();

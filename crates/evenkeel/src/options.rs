@@ -42,7 +42,9 @@ impl Setting {
     /// # Errors
     /// `OptionOutOfRange` naming the option, its value and its range.
     pub(crate) fn check(&self, value: u64) -> Result<()> {
-        if (self.min..=self.max_here()).contains(&value) {
+        // What is no more than the default is taken everywhere: nothing is asked of the machine.
+        let fits = |max| (self.min..=max).contains(&value);
+        if fits(self.default) || fits(self.max_here()) {
             return Ok(());
         }
         Err(self.out_of_range(value))
@@ -51,7 +53,10 @@ impl Setting {
     /// The largest value on this machine, or in this container: memory that there is not cannot be
     /// divided. The system refuses it at once, which ends the process, or kills it later.
     fn max_here(&self) -> u64 {
-        self.max_beside(evenkeel_io::real::memory_bytes())
+        match self.name {
+            "memory_size" => self.max_beside(evenkeel_io::real::memory_bytes()),
+            _ => self.max,
+        }
     }
 
     /// The same where there is so much memory, as far as that is known.

@@ -41,6 +41,7 @@ impl KeyPart {
     }
 
     /// The length of a value that is always the same.
+    #[inline]
     fn fixed_len(&self) -> Option<usize> {
         if self.form.is_lossy() { None } else { self.ty.fixed_len() }
     }
@@ -114,6 +115,7 @@ impl KeyPart {
         self.ty.is_scalar() && !self.form.is_lossy()
     }
 
+    #[cold]
     fn bad(&self, why: &str) -> Error {
         Error::new(Code::BadEncoding).with("what", "key").with("type", self.ty).with("why", why)
     }

@@ -17,6 +17,7 @@ pub mod record;
 pub mod row;
 pub mod rows;
 pub mod run;
+pub mod scratch;
 pub mod space;
 pub mod superblock;
 pub mod tree_op;

@@ -119,7 +119,7 @@ pub(crate) fn put_u16(bytes: &mut [u8], at: usize, value: usize) {
 
 /// A node with fewer slots is searched by halving alone.
 const GUESS_SLOTS_MIN: usize = 16;
-/// Slots on each side of a guess within which the key most likely is: a cache line.
+/// Slots between a guess and the next look at most: half a cache line.
 const GUESS_SLOTS: usize = 4;
 
 /// The head of a key suffix.
@@ -167,6 +167,7 @@ pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..(common_prefix(left, right) + 1).min(right.len())]
 }
 
+#[cold]
 pub(crate) fn bad(why: &'static str) -> Error {
     Error::new(Code::BadEncoding).with("what", "tree node").with("why", why)
 }
@@ -244,6 +245,7 @@ pub struct Node<'a> {
 
 impl<'a> Node<'a> {
     /// Reads the header. # Errors: `BadEncoding` if it contradicts itself.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Node<'a>> {
         if bytes.len() < HEADER_BYTES || bytes.len() > usize::from(u16::MAX) {
             return Err(bad("length of the page"));
@@ -329,6 +331,7 @@ impl<'a> Node<'a> {
         self.bytes.len()
     }
 
+    #[inline]
     pub(crate) fn slot(&self, i: usize) -> (u32, usize, usize) {
         match self.slots.get(i) {
             Some(s) => (
@@ -341,6 +344,7 @@ impl<'a> Node<'a> {
     }
 
     /// The bytes of a cell; empty if the slot is damaged or missing.
+    #[inline]
     pub(crate) fn cell(&self, i: usize) -> &'a [u8] {
         let (_, at, len) = self.slot(i);
         self.bytes.get(at..at + len).unwrap_or(&[])
@@ -393,52 +397,48 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// First slot whose key is at or above `key`, and whether it is equal.
+    /// First slot whose key is at or above `key`, and whether it is equal. Halving misses the cache
+    /// at each step, so the first look is a guess and the next ones lie near the one before, twice
+    /// as far away each time.
     pub fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
         let Some(suffix) = strip_prefix(key, self.prefix) else {
             return (if compare(self.prefix, key).is_lt() { self.count() } else { 0 }, false);
         };
         let head = head_of(suffix);
-        let (mut from, mut to) = self.near(head);
+        let (mut from, mut to) = (0, self.count());
+        let (mut look, mut reach) = (self.guess(head), GUESS_SLOTS);
         while from < to {
-            let mid = from.midpoint(to);
-            let ord = self.slot(mid).0.cmp(&head).then_with(|| compare(self.suffix(mid), suffix));
+            let ord = self.slot(look).0.cmp(&head).then_with(|| compare(self.suffix(look), suffix));
             match ord {
-                Ordering::Less => from = mid + 1,
-                Ordering::Greater => to = mid,
-                Ordering::Equal => return (mid, true),
+                Ordering::Less => from = look + 1,
+                Ordering::Greater => to = look,
+                Ordering::Equal => return (look, true),
             }
+            look = from.midpoint(to).clamp(look.saturating_sub(reach), look + reach);
+            reach *= 2;
         }
         (from, false)
     }
 
-    /// Bounds of where `head` is, by heads alone: slots before the first are below it, slots from
-    /// the second on above. Heads of numbers are spread evenly, so a guess by proportion finds most
-    /// of it with two looks, where halving misses the cache at each step.
-    fn near(&self, head: u32) -> (usize, usize) {
+    /// The slot where `head` would be if heads were spread evenly, as those of numbers are.
+    fn guess(&self, head: u32) -> usize {
         let count = self.slots.len();
-        let (mut from, mut to) = (0, count);
-        if count < GUESS_SLOTS_MIN {
-            return (from, to);
+        let (first, last) = self.heads_between();
+        if count < GUESS_SLOTS_MIN || first >= last {
+            return count / 2;
         }
-        let (first, last) = (self.slot(0).0, self.slot(count - 1).0);
-        if head <= first || head >= last {
-            return match (head < first, head > last) {
-                (true, _) => (0, 0),
-                (_, true) => (count, count),
-                _ => (from, to),
-            };
+        let above = u64::from(head.clamp(first, last) - first);
+        (above * count as u64 / u64::from(last - first)).min(count as u64 - 1) as usize
+    }
+
+    /// Heads between which those of the slots lie. Those of the fences, which a reader has at hand
+    /// with the header; the last slot's, at the right edge, is one more miss of the cache.
+    fn heads_between(&self) -> (u32, u32) {
+        let head = |fence: &[u8]| head_of(fence.get(self.prefix.len()..).unwrap_or(&[]));
+        match self.high() {
+            Some(high) => (head(self.low()), head(high)),
+            None => (self.slot(0).0, self.slot(self.count().saturating_sub(1)).0),
         }
-        let share = u64::from(head - first) * (count - 1) as u64 / u64::from(last - first);
-        let guess = share as usize;
-        for look in [guess.saturating_sub(GUESS_SLOTS), (guess + GUESS_SLOTS).min(count - 1)] {
-            match self.slot(look).0.cmp(&head) {
-                Ordering::Less => from = look + 1,
-                Ordering::Greater => to = to.min(look),
-                Ordering::Equal => {}
-            }
-        }
-        (from, to)
     }
 
     /// As `lower_bound`, tried first behind the last slot (for ascending inserts).
@@ -462,6 +462,12 @@ impl<'a> Node<'a> {
 
     /// A cell of a leaf. # Errors: `BadEncoding`.
     pub fn leaf_cell(&self, i: usize) -> Result<LeafCell<'a>> {
+        Ok(self.leaf_row(i)?.1)
+    }
+
+    /// What follows the prefix in the key of a leaf's slot, and its cell. # Errors: `BadEncoding`.
+    #[inline]
+    pub fn leaf_row(&self, i: usize) -> Result<(&'a [u8], LeafCell<'a>)> {
         let cell = self.cell(i);
         let Some(&flags) = cell.first() else { return Err(bad("cell outside the page")) };
         let mut at = LEAF_CELL_BYTES;
@@ -474,8 +480,9 @@ impl<'a> Node<'a> {
             stamp = Stamp { txn: TxnId(txn), undo_no: UndoNo(u32::from_le_bytes([a, b, c, d])) };
             at += STAMP_BYTES;
         }
-        match cell.get(at + u16_at(cell, 1)..) {
-            Some(row) if self.is_leaf() => Ok(LeafCell { flags, stamp, row }),
+        let behind = cell.get(at..).and_then(|rest| rest.split_at_checked(u16_at(cell, 1)));
+        match behind {
+            Some((suffix, row)) if self.is_leaf() => Ok((suffix, LeafCell { flags, stamp, row })),
             _ => Err(bad("suffix outside the cell")),
         }
     }

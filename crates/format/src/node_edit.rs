@@ -5,6 +5,7 @@ use crate::node::{
     Node, SLOT_BYTES, bad, common_prefix, head_of, put_u16, strip_prefix, u16_at,
 };
 use crate::record::cell_flags::DELETED;
+use crate::scratch::Scratch;
 use evenkeel_base::Result;
 
 /// A node for changing.
@@ -92,7 +93,7 @@ impl<'a> NodeMut<'a> {
 
     /// Moves the cells together, so that the holes become free bytes.
     fn defragment(&mut self) {
-        let old = self.bytes.to_vec();
+        let old = Scratch::copy_of(self.bytes);
         let Ok(node) = Node::parse(&old) else { return };
         let mut at = node.cells_end;
         for i in 0..node.count() {
@@ -247,7 +248,10 @@ impl<'a> NodeMut<'a> {
     /// Appends a leaf cell whose key is above all keys here: what `insert_leaf` behind the last
     /// slot does. False if it does not fit.
     pub fn push_leaf(&mut self, key: &[u8], cell: &LeafCell<'_>) -> bool {
-        let Some(suffix) = strip_prefix(key, self.node().prefix()) else { return false };
+        // Not by way of `node`, which reads the whole header: this is done for each row of a load.
+        let cells_end = self.bytes.len() - u16_at(self.bytes, 12) - u16_at(self.bytes, 14);
+        let prefix = &self.bytes[cells_end..cells_end + u16_at(self.bytes, 16)];
+        let Some(suffix) = strip_prefix(key, prefix) else { return false };
         let Some(out) = self.push_slot(head_of(suffix), cell.cell_bytes(suffix.len())) else {
             return false;
         };
@@ -313,7 +317,7 @@ impl<'a> NodeMut<'a> {
         if keep >= self.node().count() && high.is_some_and(|high| self.raise_fence(high)) {
             return Ok(());
         }
-        let old = self.bytes.to_vec();
+        let old = Scratch::copy_of(self.bytes);
         let node = Node::parse(&old)?;
         let keep = keep.min(node.count());
         self.rebuild(&old, node.low(), high, 0, |to| to.append_from(&node, 0..keep))
@@ -352,7 +356,7 @@ impl<'a> NodeMut<'a> {
 
     /// Gives the node new fences, keeping all cells. # Errors: `BadEncoding`, node unchanged.
     pub fn set_fences(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
-        let old = self.bytes.to_vec();
+        let old = Scratch::copy_of(self.bytes);
         let node = Node::parse(&old)?;
         self.rebuild(&old, low, high, 0, |to| to.append_from(&node, 0..node.count()))
     }
@@ -360,11 +364,16 @@ impl<'a> NodeMut<'a> {
     /// Gives a node at the right edge a prefix of this length of its low fence, which all its keys
     /// must share. # Errors: `BadEncoding`, node unchanged.
     pub fn set_prefix(&mut self, len: usize) -> Result<()> {
-        let old = self.bytes.to_vec();
-        let node = Node::parse(&old)?;
+        let node = Node::parse(self.bytes)?;
         if node.high().is_some() || len > node.low().len() {
             return Err(bad("a prefix that the fences do not allow"));
         }
+        if node.count() == 0 {
+            put_u16(self.bytes, 16, len);
+            return Ok(());
+        }
+        let old = Scratch::copy_of(self.bytes);
+        let node = Node::parse(&old)?;
         self.rebuild(&old, node.low(), None, len, |to| to.append_from(&node, 0..node.count()))
     }
 

@@ -277,6 +277,7 @@ impl RowLayout {
     }
 
     /// Reads a row of this format. # Errors: `BadEncoding`.
+    #[inline]
     pub fn read<'r>(&self, row: &'r [u8]) -> Result<RowReader<'_, 'r>> {
         let mut r = Reader::new(row, "row");
         let flags = r.u8()?;
@@ -313,7 +314,27 @@ fn put_fixed(ty: ColumnType, value: &ValueRef<'_>, out: &mut [u8]) -> Result<()>
     Ok(())
 }
 
+/// A value of a scalar type as a row holds it.
+#[inline]
+fn scalar(ty: ColumnType, bytes: &[u8]) -> ValueRef<'static> {
+    // The usual types, without arithmetic in 128 bits.
+    match (ty, bytes) {
+        (ColumnType::Int32, &[a, b, c, d]) => {
+            ValueRef::Int(i64::from(i32::from_le_bytes([a, b, c, d])))
+        }
+        (ColumnType::Int64, &[a, b, c, d, e, f, g, h]) => {
+            ValueRef::Int(i64::from_le_bytes([a, b, c, d, e, f, g, h]))
+        }
+        _ => {
+            let mut le = [0u8; 16];
+            le[..bytes.len()].copy_from_slice(bytes);
+            ty.from_bits(u128::from_le_bytes(le))
+        }
+    }
+}
+
 /// The row format that `row` was written in. # Errors: `BadEncoding`.
+#[inline]
 pub fn row_version(row: &[u8]) -> Result<u16> {
     let mut r = Reader::new(row, "row");
     r.u8()?;
@@ -321,6 +342,7 @@ pub fn row_version(row: &[u8]) -> Result<u16> {
 }
 
 /// True if some value of the row lies in overflow pages.
+#[inline]
 pub fn has_references(row: &[u8]) -> bool {
     row.first().is_some_and(|flags| flags & HAS_REFERENCES != 0)
 }
@@ -338,11 +360,13 @@ pub struct RowReader<'l, 'r> {
 }
 
 impl<'r> RowReader<'_, 'r> {
+    #[cold]
     fn bad(&self, why: &str) -> Error {
         Error::new(Code::BadEncoding).with("what", "row").with("why", why)
     }
 
     /// The i-th column of the format. # Errors: `BadEncoding`, also beyond the columns.
+    #[inline]
     pub fn field(&self, i: usize) -> Result<Field<'r>> {
         let (Some(slot), Some(column)) = (self.layout.slots.get(i), self.layout.columns.get(i))
         else {
@@ -356,17 +380,16 @@ impl<'r> RowReader<'_, 'r> {
         match slot.place {
             Place::Fixed { offset, len } => {
                 let bytes = &self.fixed[offset as usize..offset as usize + usize::from(len)];
-                if !column.ty.is_scalar() {
-                    return Ok(Field::Value(ValueRef::Bytes(bytes)));
-                }
-                let mut le = [0u8; 16];
-                le[..bytes.len()].copy_from_slice(bytes);
-                Ok(Field::Value(column.ty.from_bits(u128::from_le_bytes(le))))
+                Ok(Field::Value(match column.ty.is_scalar() {
+                    true => scalar(column.ty, bytes),
+                    false => ValueRef::Bytes(bytes),
+                }))
             }
             Place::Variable { ordinal } => self.variable(usize::from(ordinal), column.ty),
         }
     }
 
+    #[inline]
     fn variable(&self, ordinal: usize, ty: ColumnType) -> Result<Field<'r>> {
         let (start, _) = if ordinal == 0 { (0, false) } else { self.end(ordinal - 1) };
         let (end, reference) = self.end(ordinal);
@@ -378,11 +401,15 @@ impl<'r> RowReader<'_, 'r> {
         Ok(Field::Value(ty.from_bytes(bytes)?))
     }
 
+    #[inline]
     fn end(&self, ordinal: usize) -> (usize, bool) {
-        let mut le = [0u8; 4];
         let at = ordinal * self.width;
-        le[..self.width].copy_from_slice(&self.ends[at..at + self.width]);
-        let end = u32::from_le_bytes(le);
+        let end = match self.ends[at..at + self.width] {
+            [a] => u32::from(a),
+            [a, b] => u32::from(u16::from_le_bytes([a, b])),
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+            _ => 0,
+        };
         if self.references {
             ((end & !REFERENCE) as usize, end & REFERENCE != 0)
         } else {

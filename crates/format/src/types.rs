@@ -326,6 +326,7 @@ impl ColumnType {
     }
 
     /// The value of stored bytes. # Errors: `BadEncoding` for text that is not UTF-8.
+    #[inline]
     pub fn from_bytes(self, bytes: &[u8]) -> Result<ValueRef<'_>> {
         match self {
             ColumnType::Text { .. } => match std::str::from_utf8(bytes) {

@@ -152,11 +152,12 @@ impl Cursor {
                 }
             };
             let node = Node::parse(&self.leaf)?;
-            let cell = node.leaf_cell(slot)?.into();
+            let (suffix, cell) = node.leaf_row(slot)?;
             self.slot = if self.direction == Direction::Forward { slot + 1 } else { slot };
             self.key.clear();
-            node.key_to(slot, &mut self.key);
-            return Ok(Some((&self.key, cell)));
+            self.key.extend_from_slice(node.prefix());
+            self.key.extend_from_slice(suffix);
+            return Ok(Some((&self.key, cell.into())));
         }
         Ok(None)
     }

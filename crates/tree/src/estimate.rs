@@ -232,16 +232,12 @@ impl Tree {
     /// the key, and the key itself with `behind`.
     fn dive(&self, goal: Goal<'_>, behind: bool) -> Result<Vec<Place>> {
         let mut path = Vec::new();
-        let mut level = self.top()?;
-        loop {
-            let Some(page) = self.find_if_high(goal, level, Access::Normal)? else {
+        self.find_seeing(goal, 0, Access::Normal, |page, node| {
+            if page == self.root() {
                 path.clear();
-                level = self.top()?;
-                continue;
-            };
-            let node = Node::parse(&page)?;
+            }
             let slot = match goal {
-                _ if level > 0 => goal.child_slot(&node),
+                _ if node.level() > 0 => goal.child_slot(node),
                 Goal::Last => node.count(),
                 Goal::At(key) | Goal::Before(key) => {
                     let (slot, equal) = node.lower_bound(key);
@@ -251,15 +247,12 @@ impl Tree {
             path.push(Place {
                 slot,
                 count: node.count(),
-                page: page.page_no().0,
+                page: page.0,
                 at_left: node.low().is_empty(),
                 at_right: node.high().is_none(),
             });
-            if level == 0 {
-                return Ok(path);
-            }
-            level -= 1;
-        }
+        })?;
+        Ok(path)
     }
 
     /// The key of a row drawn from the leaves, deleted ones not yet removed included, and how many

@@ -5,6 +5,7 @@
 use evenkeel_base::{Code, Error, PageNo, Result};
 use evenkeel_format::node::{InnerCell, LeafCell, Node, NodeMut};
 use evenkeel_format::record::{LeafChange, RecordKind, cell_flags};
+use evenkeel_format::scratch::Scratch;
 use evenkeel_format::tree_op::{COMPACT_REMOVE, TreeOp};
 use evenkeel_pages::RedoApply;
 
@@ -93,7 +94,7 @@ fn insert_child(page: &mut [u8], child: PageNo, key: &[u8]) -> Result<()> {
 }
 
 fn compact(page: &mut [u8], items: &[u8]) -> Result<()> {
-    let old = page.to_vec();
+    let old = Scratch::copy_of(page);
     let mut items = items.as_chunks::<2>().0.iter().map(|c| u16::from_le_bytes(*c)).peekable();
     NodeMut::parse(page)?.compact(&old, |slot, mut cell| {
         let Some(item) = items.next_if(|i| usize::from(*i & !COMPACT_REMOVE) == slot) else {

@@ -8,6 +8,7 @@ use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::node::{
     HEADER_BYTES, InnerCell, LEVELS_MAX, Node, NodeMut, SLOT_BYTES, common_prefix, separator,
 };
+use evenkeel_format::scratch::Scratch;
 use evenkeel_format::tree_op::TreeOp;
 use evenkeel_pages::Access;
 use std::borrow::Cow;
@@ -88,7 +89,7 @@ impl Tree {
         }
         let right = mtr.alloc(self.id(), Some(child_no))?;
         let right_no = mtr.page_no(right);
-        let mut page = vec![0; mtr.page(left).len()];
+        let mut page = Scratch::zeros(mtr.page(left).len());
         let old = Node::parse(mtr.page(left))?;
         let mut node = NodeMut::format(&mut page, level, &cut.sep, old.high())?;
         if level == 0 && cut.keep == old.count() && old.high().is_none() {

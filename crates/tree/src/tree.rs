@@ -240,9 +240,21 @@ impl Tree {
         level: u8,
         access: Access,
     ) -> Result<Option<PageRead<'_>>> {
+        self.find_seeing(goal, level, access, |_, _| {})
+    }
+
+    /// The same; `see` is shown each node on the way, from the root down, and from the root again
+    /// where the search starts again.
+    pub(crate) fn find_seeing(
+        &self,
+        goal: Goal<'_>,
+        level: u8,
+        access: Access,
+        mut see: impl FnMut(PageNo, &Node<'_>),
+    ) -> Result<Option<PageRead<'_>>> {
         let mut read_errors = 0;
         for _ in 0..RESTARTS_MAX {
-            match self.find_once(goal, level, access) {
+            match self.find_once(goal, level, access, &mut see) {
                 Ok(Search::Found(page)) => return Ok(Some(page)),
                 Ok(Search::TooLow) => return Ok(None),
                 Ok(Search::Again) => {}
@@ -266,7 +278,13 @@ impl Tree {
             .with("why", "no path leads to the key")
     }
 
-    fn find_once(&self, goal: Goal<'_>, level: u8, access: Access) -> Result<Search<'_>> {
+    fn find_once(
+        &self,
+        goal: Goal<'_>,
+        level: u8,
+        access: Access,
+        see: &mut impl FnMut(PageNo, &Node<'_>),
+    ) -> Result<Search<'_>> {
         let mut page = self.pages().read(self.root(), Access::Normal)?;
         if page.tree() != self.id() {
             return Err(Error::new(Code::TreeGone).with("tree", self.id()));
@@ -275,18 +293,20 @@ impl Tree {
         if at < level {
             return Ok(Search::TooLow);
         }
-        while at > level {
-            let node = Node::parse(&page)?;
+        loop {
+            let node = match Node::parse(&page) {
+                Ok(node) if self.accepts(page.tree(), &node, goal, at) => node,
+                _ => return Ok(Search::Again),
+            };
+            see(page.page_no(), &node);
+            if at == level {
+                return Ok(Search::Found(page));
+            }
             let child = node.inner_cell(goal.child_slot(&node))?.child;
             drop(page);
             at -= 1;
             page = self.pages().read(child, if at == 0 { access } else { Access::Normal })?;
-            match Node::parse(&page) {
-                Ok(node) if self.accepts(page.tree(), &node, goal, at) => {}
-                _ => return Ok(Search::Again),
-            }
         }
-        Ok(Search::Found(page))
     }
 
     /// Page number of the leaf for a key, unlatched.

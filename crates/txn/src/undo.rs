@@ -90,11 +90,16 @@ struct Chunks {
     freed: bool,
     /// Trees that the records name, those of saved chunks included.
     trees: HashSet<TreeId>,
+    /// That of the last record: it is in the set.
+    tree: Option<TreeId>,
 }
 
 impl Chunks {
     fn push(&mut self, record: &UndoRecord<'_>) {
-        self.trees.insert(record.tree);
+        if self.tree != Some(record.tree) {
+            self.trees.insert(record.tree);
+            self.tree = Some(record.tree);
+        }
         self.open.push(record);
     }
 }

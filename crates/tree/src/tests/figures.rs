@@ -35,6 +35,22 @@ fn figures_of_leaves_are_exact_where_they_are_few_and_close_where_not() {
     }
 }
 
+#[test]
+fn an_estimate_goes_down_once_for_each_bound() {
+    let db = Db::create(Arc::new(MemEnv::new()), 4_096);
+    let tree = db.tree();
+    (0..50_000u64).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 60])));
+    let (low, high) = (20_000u64.to_be_bytes(), 20_099u64.to_be_bytes());
+    let before = evenkeel_pages::visits();
+    assert!(get(&tree, &low).is_some());
+    let path = evenkeel_pages::visits() - before;
+    assert!(path >= 3, "{path} levels");
+    let before = evenkeel_pages::visits();
+    let rows = tree.estimate(Bound::Included(&low), Bound::Included(&high)).unwrap();
+    assert_eq!(evenkeel_pages::visits() - before, 2 * path);
+    assert!((50..=200).contains(&rows), "{rows} rows of 100");
+}
+
 /// Whoever waits for the root to change it waits for one look at it, not for all of them: each look
 /// latches the root, and would wait behind him for ever.
 #[test]
