@@ -116,9 +116,8 @@ enum { EK_LOCK_NONE= 0, EK_LOCK_SHARED= 1, EK_LOCK_EXCLUSIVE= 2, EK_LOCK_SKIP= 4
 ek_row *ek_row_new(void);
 void ek_row_free(ek_row *row);
 void ek_row_clear(ek_row *row);
-ek_bytes ek_row_key(const ek_row *row);
-int32_t ek_row_values(const ek_row *row, const uint32_t *columns, size_t len, ek_value *values,
-                      ek_error *error);
+int32_t ek_row_values(const ek_row *row, ek_bytes *key, const uint32_t *columns, size_t len,
+                      ek_value *values, ek_error *error);
 int32_t ek_get(ek_txn *txn, ek_bytes table, ek_bytes key, uint8_t lock, ek_row *row,
                ek_error *error);
 

@@ -49,8 +49,8 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
 {
   if (!key)
     return index_first(record);
-  const Bound at= bound(EK_INCLUDED, key, parts), beside= bound(EK_EXCLUDED, key, parts);
-  const Bound none;
+  const bool is_beside= flag == HA_READ_AFTER_KEY || flag == HA_READ_BEFORE_KEY;
+  const Bound at= bound(is_beside ? EK_EXCLUDED : EK_INCLUDED, key, parts), none;
   m_prefix_only= m_prefix_back= false;
   int error;
   switch (flag)
@@ -66,8 +66,8 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
     error= open_scan(at, at, true);
     break;
   case HA_READ_KEY_OR_NEXT: error= open_scan(at, range_end(), false); break;
-  case HA_READ_AFTER_KEY: error= open_scan(beside, range_end(), false); break;
-  case HA_READ_BEFORE_KEY: error= open_scan(none, beside, true); break;
+  case HA_READ_AFTER_KEY: error= open_scan(at, range_end(), false); break;
+  case HA_READ_BEFORE_KEY: error= open_scan(none, at, true); break;
   case HA_READ_KEY_OR_PREV:
   case HA_READ_PREFIX_LAST_OR_PREV: error= open_scan(none, at, true); break;
   default: return HA_ERR_UNSUPPORTED;

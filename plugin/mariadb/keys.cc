@@ -113,13 +113,14 @@ std::vector<ek_value> key_values(const TABLE *table, uint index, const uchar *im
                                  key_part_map parts)
 {
   const KEY *key= &table->key_info[index];
-  std::vector<ek_value> values, all;
+  const uint own= key->user_defined_key_parts;
+  std::vector<ek_value> all;
+  all.reserve(own);
   for (uint i= 0; i < key->ext_key_parts && (parts >> i) & 1; i++)
     all.push_back(image_value(&key->key_part[i], image, &image));
-  const uint own= key->user_defined_key_parts;
-  values.assign(all.begin(), all.begin() + MY_MIN(own, all.size()));
   if (all.size() <= own)
-    return values;
+    return all;
+  std::vector<ek_value> values(all.begin(), all.begin() + own);
   /* The engine's entry goes on with the whole primary key; parts that the key has itself are not
      repeated in the server's image. */
   const KEY *primary= &table->key_info[table->s->primary_key];

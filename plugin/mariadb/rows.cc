@@ -241,16 +241,16 @@ void ha_evenkeel::plan_fill(bool key_only)
 
 int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
 {
-  const ek_bytes key= ek_row_key(row);
-  m_key.assign((const char *) key.ptr, key.len);
   plan_fill(key_only);
   Fill &plan= *m_fill;
   if (plan.has_blobs)
     free_root(&m_blobs, MYF(MY_MARK_BLOCKS_FREE));
   ek_error error;
+  ek_bytes key;
   ek_value *value= plan.values.data();
-  if (ek_row_values(row, plan.columns.data(), plan.columns.size(), value, &error))
+  if (ek_row_values(row, &key, plan.columns.data(), plan.columns.size(), value, &error))
     return fail(error);
+  m_key.assign((const char *) key.ptr, key.len);
   for (const auto &[field, how] : plan.fields)
     if (put_value(field, how, record, *value++, &m_blobs))
     {

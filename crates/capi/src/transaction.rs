@@ -386,24 +386,15 @@ pub unsafe extern "C" fn ek_row_clear(row: *mut EkRow) {
     catch((), || unsafe { (*row).0.clear() });
 }
 
-/// The clustered key bytes of the row, until the buffer is filled again.
-///
-/// # Safety
-/// `row` is a row buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_row_key(row: *const EkRow) -> EkBytes {
-    // SAFETY: by contract of the caller.
-    catch(EkBytes::NONE, || EkBytes::of(unsafe { (*row).0.key() }))
-}
-
-/// The values of `len` columns, in the order of `columns`; their bytes are there until the row is
-/// read into again. 0, or -1 on error.
+/// The clustered key bytes of the row, and the values of `len` columns in the order of `columns`;
+/// bytes are there until the row is read into again. 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call, `columns` and `values` for `len` items.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_row_values(
     row: *const EkRow,
+    key: *mut EkBytes,
     columns: *const u32,
     len: usize,
     values: *mut EkValue,
@@ -412,6 +403,7 @@ pub unsafe extern "C" fn ek_row_values(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
+            key.write(EkBytes::of((*row).0.key()));
             let mut next = values;
             let positions = slice(columns, len).iter().map(|column| *column as usize);
             (*row).0.values_at(positions, |value| {

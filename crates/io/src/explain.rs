@@ -2,8 +2,9 @@
 //! neither a wait with a cause nor the processor's time of the thread is known.
 //!
 //! Cheap enough for every operation: two readings of the processor's tick counter. The processor
-//! time of a thread takes a system call, so it is read at most once in 100 us before an operation,
-//! and after one that took long; the error is as large as that.
+//! time of a thread takes a system call, which costs as much as finding a row: it is read at most
+//! once in half a millisecond before an operation, and after one that took long. What a thread has
+//! used between is taken for the operation's: so much of a wait, at most, may not be found.
 
 use crate::os;
 use crate::runtime::Runtime;
@@ -16,7 +17,9 @@ use std::time::{Duration, Instant};
 /// Operations that took longer are looked at.
 const SLOW_NS: u64 = 1_000_000;
 /// The processor time is read again after this.
-const FRESH_NS: u64 = 100_000;
+const FRESH_NS: u64 = 500_000;
+/// What is found beyond this is recorded: less is how exact the clocks are.
+const FOUND_NS_MIN: u64 = 100_000;
 
 thread_local! {
     /// Nanoseconds of recorded waits of this thread.
@@ -93,12 +96,12 @@ impl Runtime {
     fn look_at(&self, operation: Operation, wall_ns: u64) {
         let (at, cpu) = READ.get();
         let now = os::thread_cpu_ns();
-        // What was used between the reading and the start may count too: at most 100 us.
+        // What was used between the reading and the start may count too.
         let used = now.saturating_sub(cpu);
         READ.set((at.max(operation.start), now));
         let waited = EXPLAINED.get().wrapping_sub(operation.explained);
         let rest = wall_ns.saturating_sub(waited).saturating_sub(used);
-        if rest > FRESH_NS {
+        if rest > FOUND_NS_MIN {
             self.stalls.record(Cause::Unexplained, rest);
         }
     }

@@ -6,6 +6,7 @@
 //! is where rows are read and changed.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod alter;
 mod apply;
 mod auto;

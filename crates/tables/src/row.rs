@@ -197,18 +197,23 @@ impl Row {
     }
 
     /// Empties it: it keeps no snapshot and no long value any more.
+    #[inline]
     pub fn clear(&mut self) {
         self.source = Source::Empty;
-        self.large = None;
-        self.values.clear();
+        // Few rows have any.
+        if self.large.is_some() {
+            self.large = None;
+        }
+        if !self.values.is_empty() {
+            self.values.clear();
+        }
     }
 
     /// Takes a table row.
     pub(crate) fn set_table(&mut self, shape: &Arc<Shape>, key: &[u8], row: &[u8]) {
+        self.clear();
         self.keep_shape(shape);
         self.source = Source::Table;
-        self.large = None;
-        self.values.clear();
         self.key.clear();
         self.key.extend_from_slice(key);
         self.row.clear();
@@ -240,16 +245,15 @@ impl Row {
         index: usize,
         entry: &EntryRef<'_>,
     ) -> Result<()> {
+        self.clear();
         self.keep_shape(shape);
         self.source = Source::Index { index, pk_at: entry.key.len() };
-        self.large = None;
         self.row.clear();
         self.row.extend_from_slice(entry.key_and_pk);
         let parts = &shape.indexes[index].parts;
         if shape.indexes[index].places.is_some() {
             return Ok(());
         }
-        self.values.clear();
         self.values.resize(shape.columns.len(), None);
         for (parts, bytes) in [(parts, entry.key), (&shape.key, entry.pk)] {
             let mut rest = bytes;

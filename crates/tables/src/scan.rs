@@ -4,6 +4,7 @@
 //! a view of the runs only for as long as nobody wants to be rid of it (D6). Scans that lock are in
 //! `locked_scan`.
 
+use crate::ahead::Entries;
 use crate::locker::not_available;
 use crate::range::{ByteRange, Range};
 use crate::read::{LockWait, View};
@@ -13,6 +14,7 @@ use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, IndexId, Result};
+use evenkeel_format::node::compare;
 use evenkeel_format::record::{cell_flags, entry_op};
 use evenkeel_runs::{IndexCursor, KeyRange};
 use evenkeel_tree::{Cursor, Direction};
@@ -46,9 +48,22 @@ pub struct Scan {
     point: bool,
     /// Whose statement it is: a cancellation ends it.
     txn: TxnRef,
+    /// Rows given, not counted yet.
+    rows: u64,
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.count_rows();
+    }
 }
 
 impl Scan {
+    /// Not for each row: the counter is shared by all threads.
+    fn count_rows(&mut self) {
+        self.store.rt.metrics.add(Metric::RowsRead, std::mem::take(&mut self.rows));
+    }
+
     /// Goes on behind a row, by its clustered key bytes, wherever the scan stands: also if it has
     /// ended. In front of its range that is its beginning.
     ///
@@ -137,7 +152,10 @@ impl Scan {
                 continue;
             }
             self.again = false;
-            self.store.rt.metrics.add(Metric::RowsRead, 1);
+            self.rows += 1;
+            if self.cursor.is_between_leaves() {
+                self.count_rows();
+            }
             return Ok(true);
         }
         self.done = true;
@@ -156,15 +174,13 @@ pub(crate) fn seek(cursor: &mut Cursor, range: &ByteRange, direction: Direction)
     }
 }
 
+#[inline]
 pub(crate) fn is_past(range: &ByteRange, direction: Direction, key: &[u8]) -> bool {
     match direction {
-        Direction::Forward => range.upper.as_ref().is_some_and(|u| key >= &u[..]),
-        Direction::Backward => key < &range.lower[..],
+        Direction::Forward => range.upper.as_ref().is_some_and(|u| compare(key, u).is_ge()),
+        Direction::Backward => compare(key, &range.lower).is_lt(),
     }
 }
-
-/// An entry whose row is to be fetched: clustered key, key, place in the order of the index.
-type Wanted = (Vec<u8>, Vec<u8>, usize);
 
 /// A scan of an index at a snapshot.
 ///
@@ -179,22 +195,26 @@ pub struct IndexScan {
     cursor: IndexCursor,
     /// The caller wants no more than the columns of the entry.
     keys_only: bool,
-    /// Rows read ahead, in the order of the index: those from `at` on, below `filled`.
-    ahead: Vec<Row>,
+    /// Entries read ahead, in the order of the index; those from `at` on were not given, of a scan
+    /// of keys only.
+    entries: Entries,
     at: usize,
+    /// Rows of entries: those from `row_at` on, below `filled`, were not given.
+    rows: Vec<Row>,
+    row_at: usize,
     filled: usize,
+    /// Entries whose rows are still to be fetched, in the order of their primary keys.
+    wanted: Vec<usize>,
     /// How many to read ahead next.
     want: usize,
-    /// Entries whose rows are still to be fetched; of a non-covering scan.
-    wanted: Vec<Wanted>,
     end: bool,
     /// Rows given, not counted yet.
-    rows: u64,
+    given: u64,
 }
 
 impl Drop for IndexScan {
     fn drop(&mut self) {
-        self.store.rt.metrics.add(Metric::RowsRead, self.rows);
+        self.store.rt.metrics.add(Metric::RowsRead, self.given);
     }
 }
 
@@ -211,20 +231,13 @@ impl IndexScan {
     /// Of storage. Where reading failed the next call tries again.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
         row.clear();
-        while self.at == self.filled {
-            if self.end && self.wanted.is_empty() {
-                return Ok(false);
-            }
-            let read = match self.keys_only {
-                true => self.read_entries(),
-                false => self.fetch(),
-            };
-            self.store.read_index(read)?;
+        let found = if self.keys_only { self.next_entry(row) } else { self.next_row(row) };
+        if found.is_err() {
+            row.clear();
         }
-        std::mem::swap(row, &mut self.ahead[self.at]);
-        self.at += 1;
-        self.rows += 1;
-        Ok(true)
+        let found = self.store.read_index(found)?;
+        self.given += u64::from(found);
+        Ok(found)
     }
 
     /// Reads the row of an entry that the scan has given, as the scan sees it; false if READ
@@ -238,77 +251,89 @@ impl IndexScan {
             && self.store.load_in_view(&self.state, &self.view, row)?)
     }
 
-    /// How many to read ahead now: few at first, for who wants few.
-    fn step(&mut self) -> usize {
+    /// The next entry as a row.
+    fn next_entry(&mut self, row: &mut Row) -> Result<bool> {
+        if self.at == self.entries.len() {
+            if self.end {
+                return Ok(false);
+            }
+            self.read_entries()?;
+            if self.entries.len() == 0 {
+                return Ok(false);
+            }
+        }
+        row.set_index(&self.state.shape, self.index, &self.entries.get(self.at))?;
+        self.at += 1;
+        Ok(true)
+    }
+
+    /// The next row of an entry.
+    fn next_row(&mut self, row: &mut Row) -> Result<bool> {
+        while self.row_at == self.filled {
+            if self.wanted.is_empty() {
+                if self.end {
+                    return Ok(false);
+                }
+                self.collect()?;
+            }
+            self.fetch()?;
+        }
+        std::mem::swap(row, &mut self.rows[self.row_at]);
+        self.row_at += 1;
+        Ok(true)
+    }
+
+    /// Reads entries ahead: few at first, for who wants few.
+    fn read_entries(&mut self) -> Result<()> {
         let want = self.want;
         self.want = (2 * want).min(AHEAD_MAX);
-        (self.at, self.filled) = (0, 0);
-        if self.ahead.len() < want {
-            self.ahead.resize_with(want, Row::new);
-        }
-        want
-    }
-
-    /// Reads entries ahead that are rows themselves.
-    fn read_entries(&mut self) -> Result<()> {
-        let want = self.step();
-        while self.filled < want {
-            let entry = match self.cursor.next() {
-                Ok(Some(entry)) => entry,
-                Ok(None) => {
-                    self.end = true;
-                    return Ok(());
-                }
-                // It comes again, behind the rows before it.
-                Err(_) if self.filled > 0 => break,
-                Err(error) => return Err(error),
-            };
-            self.ahead[self.filled].set_index(&self.state.shape, self.index, &entry)?;
-            self.filled += 1;
-        }
-        self.cursor.park();
-        Ok(())
-    }
-
-    /// Collects primary keys, fetches their rows in key order, keeps them in index order.
-    fn fetch(&mut self) -> Result<()> {
-        if self.wanted.is_empty() {
-            self.collect()?;
-        }
-        let mut found = [false; AHEAD_MAX];
-        for (pk, key, at) in &self.wanted {
-            let row = &mut self.ahead[*at];
-            // The row may have moved on since its entry.
-            found[*at] = self.store.read(&self.state, pk, &self.view, row)?
-                && self.store.load_in_view(&self.state, &self.view, row)?
-                && (!self.view.rechecks || row_has_key(&self.state, self.index, row, key)?);
-        }
-        for (at, _) in found.iter().enumerate().filter(|(_, found)| **found) {
-            self.ahead.swap(self.filled, at);
-            self.filled += 1;
-        }
-        self.wanted.clear();
-        Ok(())
-    }
-
-    /// Collects the entries whose rows come next, in the order of their primary keys.
-    fn collect(&mut self) -> Result<()> {
-        let want = self.step();
-        while self.wanted.len() < want {
+        self.entries.clear();
+        self.at = 0;
+        while self.entries.len() < want {
             match self.cursor.next() {
-                Ok(Some(entry)) => {
-                    self.wanted.push((entry.pk.to_vec(), entry.key.to_vec(), self.wanted.len()));
-                }
+                Ok(Some(entry)) => self.entries.push(&entry),
                 Ok(None) => {
                     self.end = true;
                     break;
                 }
-                Err(_) if !self.wanted.is_empty() => break,
+                // It comes again, behind the entries before it.
+                Err(_) if self.entries.len() > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         self.cursor.park();
-        self.wanted.sort_unstable();
+        Ok(())
+    }
+
+    /// Reads the entries whose rows come next, and puts them in the order of their primary keys.
+    fn collect(&mut self) -> Result<()> {
+        self.read_entries()?;
+        let entries = &self.entries;
+        self.wanted.extend(0..entries.len());
+        self.wanted.sort_unstable_by_key(|at| (entries.get(*at).pk, *at));
+        Ok(())
+    }
+
+    /// Fetches rows in the order of their primary keys, keeps them in that of the index.
+    fn fetch(&mut self) -> Result<()> {
+        (self.row_at, self.filled) = (0, 0);
+        let (rows, entries) = (&mut self.rows, &self.entries);
+        if rows.len() < entries.len() {
+            rows.resize_with(entries.len(), Row::new);
+        }
+        let mut found = [false; AHEAD_MAX];
+        for at in &self.wanted {
+            let (row, entry) = (&mut rows[*at], entries.get(*at));
+            // The row may have moved on since its entry.
+            found[*at] = self.store.read(&self.state, entry.pk, &self.view, row)?
+                && self.store.load_in_view(&self.state, &self.view, row)?
+                && (!self.view.rechecks || row_has_key(&self.state, self.index, row, entry.key)?);
+        }
+        for (at, _) in found.iter().enumerate().filter(|(_, found)| **found) {
+            rows.swap(self.filled, at);
+            self.filled += 1;
+        }
+        self.wanted.clear();
         Ok(())
     }
 }
@@ -373,8 +398,21 @@ impl Transaction {
         cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
         let (store, done) = (self.store.clone(), range.is_empty());
         let txn = self.inner.clone();
-        let (started, again) = (false, false);
-        Ok(Scan { store, state, view, cursor, range, direction, started, again, done, point, txn })
+        let (started, again, rows) = (false, false, 0);
+        Ok(Scan {
+            store,
+            state,
+            view,
+            cursor,
+            range,
+            direction,
+            started,
+            again,
+            done,
+            point,
+            txn,
+            rows,
+        })
     }
 
     /// A scan of the index at position `index` of the shape. `keys_only`: the caller wants only
@@ -411,13 +449,15 @@ impl Transaction {
             view,
             cursor,
             keys_only,
-            ahead: Vec::new(),
+            entries: Entries::default(),
             at: 0,
+            rows: Vec::new(),
+            row_at: 0,
             filled: 0,
-            want: AHEAD_FIRST,
             wanted: Vec::new(),
+            want: AHEAD_FIRST,
             end,
-            rows: 0,
+            given: 0,
         })
     }
 

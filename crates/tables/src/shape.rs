@@ -280,6 +280,7 @@ impl Shape {
         Ok(Shape { def, epoch, columns, key, indexes, auto_increment, key_bytes_max, versions })
     }
 
+    #[inline]
     fn version(&self, number: u16) -> Result<&Version> {
         let cell = self.versions.get(usize::from(number)).ok_or_else(|| {
             Error::new(Code::BadEncoding).with("what", "row").with("row_format", number)
@@ -454,6 +455,7 @@ impl Shape {
     }
 
     /// Reads a stored row. # Errors: `BadEncoding`.
+    #[inline]
     pub fn view<'s>(&'s self, key: &'s [u8], row: &'s [u8]) -> Result<RowView<'s>> {
         let version = self.version(row_version(row)?)?;
         Ok(RowView { shape: self, key, version, reader: version.layout.read(row)?, loaded: &[] })
@@ -512,12 +514,11 @@ impl<'s> RowView<'s> {
     }
 
     /// What is stored for the column at `position`. # Errors: `BadEncoding`, `ColumnMissing`.
+    #[inline]
     pub fn field(&self, position: usize) -> Result<Field<'s>> {
-        let column = self
-            .shape
-            .columns
-            .get(position)
-            .ok_or_else(|| Error::new(Code::ColumnMissing).with("position", position))?;
+        let Some(column) = self.shape.columns.get(position) else {
+            return Err(Error::new(Code::ColumnMissing).with("position", position));
+        };
         if let Some(part) = column.from_key {
             let mut rest = self.key;
             for before in &self.shape.key[..part] {
@@ -532,6 +533,7 @@ impl<'s> RowView<'s> {
     }
 
     /// The value of a column that is not in overflow pages, or was loaded. # Errors: as `field`.
+    #[inline]
     pub fn value(&self, position: usize) -> Result<ValueRef<'s>> {
         match self.field(position)? {
             Field::Value(value) => Ok(value),

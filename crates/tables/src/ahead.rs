@@ -1,0 +1,49 @@
+//! Index entries that a scan has read ahead, one behind the other in one buffer: the cursor that
+//! gave them is parked meanwhile. The buffers are kept from filling to filling.
+
+use evenkeel_runs::EntryRef;
+
+/// Where an entry lies: key, clustered key, stored bytes.
+struct Place {
+    key_at: usize,
+    pk_at: usize,
+    value_at: usize,
+    end: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Entries {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+impl Entries {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn push(&mut self, entry: &EntryRef<'_>) {
+        let key_at = self.bytes.len();
+        let pk_at = key_at + entry.key.len();
+        let value_at = key_at + entry.key_and_pk.len();
+        self.bytes.extend_from_slice(entry.key_and_pk);
+        self.bytes.extend_from_slice(entry.value);
+        self.places.push(Place { key_at, pk_at, value_at, end: self.bytes.len() });
+    }
+
+    /// The entry at a position below `len`.
+    pub fn get(&self, at: usize) -> EntryRef<'_> {
+        let Place { key_at, pk_at, value_at, end } = self.places[at];
+        EntryRef {
+            key: &self.bytes[key_at..pk_at],
+            pk: &self.bytes[pk_at..value_at],
+            key_and_pk: &self.bytes[key_at..value_at],
+            value: &self.bytes[value_at..end],
+        }
+    }
+}
