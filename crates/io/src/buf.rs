@@ -7,8 +7,11 @@ use std::ops::{Deref, DerefMut};
 
 /// A zeroed byte buffer whose start is aligned to `IO_ALIGN`. Its length is as asked for.
 pub struct AlignedBuf {
+    /// The first byte of the buffer.
     ptr: std::ptr::NonNull<u8>,
     len: usize,
+    /// How far in its allocation it begins.
+    skipped: usize,
 }
 
 // SAFETY: the buffer owns its memory alone; `&AlignedBuf` only gives `&[u8]`.
@@ -17,17 +20,23 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A buffer of `len` zero bytes.
+    /// A buffer of `len` zero bytes. The allocation is a little larger and its start aligned here:
+    /// the system's allocator clears memory of a larger alignment than its own by writing to it,
+    /// and else, where it is large, has it from the system, which gives pages when they are used.
     pub fn new(len: usize) -> AlignedBuf {
         let layout = Self::layout(len);
         // SAFETY: the layout has a size above zero (see `layout`).
         let raw = unsafe { alloc_zeroed(layout) };
-        let Some(ptr) = std::ptr::NonNull::new(raw) else { handle_alloc_error(layout) };
-        AlignedBuf { ptr, len }
+        let Some(raw) = std::ptr::NonNull::new(raw) else { handle_alloc_error(layout) };
+        let skipped = raw.addr().get().next_multiple_of(IO_ALIGN) - raw.addr().get();
+        // SAFETY: less than `IO_ALIGN` is skipped, by which the allocation is larger than `len`.
+        let ptr = unsafe { raw.add(skipped) };
+        AlignedBuf { ptr, len, skipped }
     }
 
     fn layout(len: usize) -> Layout {
-        let Ok(layout) = Layout::from_size_align(len.max(1), IO_ALIGN) else {
+        let bytes = len.saturating_add(IO_ALIGN);
+        let Ok(layout) = Layout::from_size_align(bytes, align_of::<u64>()) else {
             panic!("buffer of {len} bytes is beyond the address space")
         };
         layout
@@ -36,8 +45,8 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        // SAFETY: allocated in `new` with the same layout, so much before `ptr`.
+        unsafe { dealloc(self.ptr.as_ptr().sub(self.skipped), Self::layout(self.len)) }
     }
 }
 

@@ -281,6 +281,40 @@ impl Pages {
         ASKED.get()
     }
 
+    /// True if the page is in memory, or being read in, now.
+    pub fn is_cached(&self, page: PageNo) -> bool {
+        self.translation.get(page).is_some()
+    }
+
+    /// Reads pages in that are wanted at once, those that are neighbours by one read. What cannot
+    /// be read, and a page without neighbours that are missing too, is left to whoever needs it.
+    /// Hold no latch.
+    pub fn read_together(&self, pages: &[PageNo]) {
+        let follows = |a: &PageNo, b: &PageNo| {
+            a.0 + 1 == b.0 && !b.0.is_multiple_of(self.geometry.segment_pages())
+        };
+        for run in pages.chunk_by(follows) {
+            let is_missing = |page: &PageNo| !self.is_cached(*page);
+            let (Some(from), Some(to)) =
+                (run.iter().position(is_missing), run.iter().rposition(is_missing))
+            else {
+                continue;
+            };
+            let run = &run[from..=to];
+            if run.len() < 2 {
+                continue;
+            }
+            run.iter().filter(|page| is_missing(page)).for_each(|page| self.ghosts.missed(page.0));
+            note_asked(run.len() * self.page_size());
+            let read = self
+                .take_credits(run.len())
+                .and_then(|()| self.load_run_as(Access::Normal, run[0], run.len()));
+            if let Err(error) = read {
+                log::debug!("{} pages from {}: not read together: {error}", run.len(), run[0]);
+            }
+        }
+    }
+
     /// Asks for pages to be read in ahead of use; a hint that a full queue drops.
     pub fn prefetch(&self, pages: &[PageNo]) {
         let limit = PREFETCH_MAX.min(self.frames.count() / 8);

@@ -164,6 +164,10 @@ impl Scan {
 }
 
 pub(crate) fn seek(cursor: &mut Cursor, range: &ByteRange, direction: Direction) -> Result<()> {
+    cursor.set_end(match direction {
+        Direction::Forward => range.upper.as_deref(),
+        Direction::Backward => Some(&range.lower[..]).filter(|lower| !lower.is_empty()),
+    });
     match (direction, &range.upper) {
         (Direction::Forward, _) if range.lower.is_empty() => {
             cursor.seek(Bound::Unbounded, direction)

@@ -39,6 +39,8 @@ pub struct Cursor {
     access: Access,
     /// Subtrees dead since this or earlier are skipped unread (E6).
     skip_dead_at: Option<Lsn>,
+    /// Nothing behind this key is wanted, in this direction.
+    end: Option<Vec<u8>>,
     /// Copy of the present leaf's payload.
     leaf: Vec<u8>,
     /// Rows in it.
@@ -47,6 +49,8 @@ pub struct Cursor {
     slot: usize,
     /// Leaves loaded since `seek`.
     leaves: usize,
+    /// The node above the leaves whose children were last looked at, to read them together.
+    looked_at: PageNo,
     /// Leaves still ahead that were asked for.
     ahead: usize,
     key: Vec<u8>,
@@ -62,10 +66,12 @@ impl Tree {
             direction: Direction::Forward,
             access: Access::Normal,
             skip_dead_at: None,
+            end: None,
             leaf: Vec::new(),
             count: 0,
             slot: 0,
             leaves: 0,
+            looked_at: PageNo::ZERO,
             ahead: 0,
             key: Vec::new(),
             goal: Vec::new(),
@@ -87,6 +93,19 @@ impl Cursor {
         self.skip_dead_at = at;
     }
 
+    /// Where the scan will end, in the direction of the next `seek`: no leaf behind it is read
+    /// ahead, and those of a short range are read together. A hint: rows behind it are given all
+    /// the same.
+    pub fn set_end(&mut self, end: Option<&[u8]>) {
+        match (end, &mut self.end) {
+            (Some(end), Some(known)) => {
+                known.clear();
+                known.extend_from_slice(end);
+            }
+            (end, known) => *known = end.map(<[u8]>::to_vec),
+        }
+    }
+
     /// Goes before the first row that `bound` admits in this direction. `Unbounded` is the first
     /// row (forward) or the last (backward); `Included(k)` and `Excluded(k)` start at `k` or
     /// beside it.
@@ -96,6 +115,7 @@ impl Cursor {
     pub fn seek(&mut self, bound: Bound<&[u8]>, direction: Direction) -> Result<()> {
         self.direction = direction;
         (self.leaves, self.ahead, self.done) = (0, 0, false);
+        self.looked_at = PageNo::ZERO;
         match (direction, bound) {
             (Direction::Forward, Bound::Unbounded) => self.load(Goal::At(b"")),
             (Direction::Forward, Bound::Included(key)) => {
@@ -227,8 +247,17 @@ impl Cursor {
             return Ok(Loaded::Skipped(self.skip_dead(parent, goal)?));
         }
         let page = node.inner_cell(slot)?.child;
-        self.read_ahead(&node, slot);
+        let edge = self.last_slot(&node);
+        let mut together = Vec::new();
+        let above = std::mem::replace(&mut self.looked_at, parent.page_no());
+        if above != self.looked_at && self.access == Access::Normal && self.end.is_some() {
+            together = tree.to_read_together(&node, slot.min(edge)..=slot.max(edge));
+        }
+        self.read_ahead(&node, slot, edge);
         drop(parent);
+        if !together.is_empty() {
+            tree.pages().read_together(&together);
+        }
         self.copy(page, goal)
     }
 
@@ -319,8 +348,18 @@ impl Cursor {
         Ok(cell.dead_since.filter(|since| *since <= at).map(|since| (cell.child, since)))
     }
 
-    /// Asks for the leaves after `slot` once this has become a scan.
-    fn read_ahead(&mut self, node: &Node<'_>, slot: usize) {
+    /// The last child of a node that the scan may want, in its direction.
+    fn last_slot(&self, node: &Node<'_>) -> usize {
+        match (self.direction, &self.end) {
+            (Direction::Forward, Some(end)) if node.covers(end) => node.child_slot(end),
+            (Direction::Forward, _) => node.count().saturating_sub(1),
+            (Direction::Backward, Some(end)) if node.covers(end) => node.child_slot(end),
+            (Direction::Backward, _) => 0,
+        }
+    }
+
+    /// Asks for the leaves after `slot`, up to `last`, once this has become a scan.
+    fn read_ahead(&mut self, node: &Node<'_>, slot: usize, last: usize) {
         let (leaves, window) = match self.access {
             Access::Normal => (SCAN_LEAVES, PREFETCH_LEAVES),
             Access::UseOnce => (0, PREFETCH_LEAVES_ONCE),
@@ -333,8 +372,8 @@ impl Cursor {
         let mut count = 0;
         for (i, page) in pages.iter_mut().take(window).enumerate() {
             let next = match self.direction {
-                Direction::Forward => Some(slot + 1 + i),
-                Direction::Backward => slot.checked_sub(1 + i),
+                Direction::Forward => Some(slot + 1 + i).filter(|next| *next <= last),
+                Direction::Backward => slot.checked_sub(1 + i).filter(|next| *next >= last),
             };
             let cell = next.filter(|s| *s < node.count()).map(|s| node.inner_cell(s));
             let Some(Ok(cell)) = cell else { break };

@@ -3,7 +3,7 @@
 //! Rows drawn at random. Keys that split a tree into ranges of similar size, from its inner nodes.
 
 use crate::tree::{Goal, Tree};
-use evenkeel_base::Result;
+use evenkeel_base::{PageNo, Result};
 use evenkeel_format::node::Node;
 use evenkeel_pages::Access;
 use std::ops::{Bound, Range};
@@ -155,10 +155,14 @@ impl Tree {
     /// # Errors
     /// Of pages.
     pub fn estimate(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
+        let end = match upper {
+            Bound::Unbounded => None,
+            Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        };
         let low = match lower {
             Bound::Unbounded => self.dive(Goal::At(b""), false)?,
-            Bound::Included(key) => self.dive(Goal::At(key), false)?,
-            Bound::Excluded(key) => self.dive(Goal::At(key), true)?,
+            Bound::Included(key) => self.dive_reading(Goal::At(key), false, end)?,
+            Bound::Excluded(key) => self.dive_reading(Goal::At(key), true, end)?,
         };
         let high = match upper {
             Bound::Unbounded => self.dive(Goal::Last, true)?,
@@ -231,8 +235,19 @@ impl Tree {
     /// The path to a bound. At the leaf the slot counts the rows before the bound: those below
     /// the key, and the key itself with `behind`.
     fn dive(&self, goal: Goal<'_>, behind: bool) -> Result<Vec<Place>> {
-        let mut path = Vec::new();
-        self.find_seeing(goal, 0, Access::Normal, |page, node| {
+        self.dive_reading(goal, behind, None)
+    }
+
+    /// The same; where a range ends at `end`, and is short, its leaves are read together on the
+    /// way: who asks for an estimate of one reads it soon.
+    fn dive_reading(
+        &self,
+        goal: Goal<'_>,
+        behind: bool,
+        mut end: Option<&[u8]>,
+    ) -> Result<Vec<Place>> {
+        let (mut path, mut together) = (Vec::new(), Vec::new());
+        let mut see = |page: PageNo, node: &Node<'_>| {
             if page == self.root() {
                 path.clear();
             }
@@ -251,8 +266,20 @@ impl Tree {
                 at_left: node.low().is_empty(),
                 at_right: node.high().is_none(),
             });
-        })?;
-        Ok(path)
+            if node.level() == 1
+                && let Some(end) = end.take()
+            {
+                let last = if node.covers(end) { node.child_slot(end) } else { node.count() - 1 };
+                together = self.to_read_together(node, slot..=last);
+            }
+            together.is_empty()
+        };
+        self.find_seeing(goal, 0, Access::Normal, &mut see)?;
+        if together.is_empty() {
+            return Ok(path);
+        }
+        self.pages().read_together(&together);
+        self.dive_reading(goal, behind, None)
     }
 
     /// The key of a row drawn from the leaves, deleted ones not yet removed included, and how many

@@ -36,6 +36,7 @@ pub mod overflow;
 mod reclaim;
 mod redo;
 mod split;
+mod together;
 mod tree;
 mod write;
 

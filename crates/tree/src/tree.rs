@@ -240,23 +240,23 @@ impl Tree {
         level: u8,
         access: Access,
     ) -> Result<Option<PageRead<'_>>> {
-        self.find_seeing(goal, level, access, |_, _| {})
+        self.find_seeing(goal, level, access, |_, _| true)
     }
 
     /// The same; `see` is shown each node on the way, from the root down, and from the root again
-    /// where the search starts again.
+    /// where the search starts again. Where it says false the search ends without a node.
     pub(crate) fn find_seeing(
         &self,
         goal: Goal<'_>,
         level: u8,
         access: Access,
-        mut see: impl FnMut(PageNo, &Node<'_>),
+        mut see: impl FnMut(PageNo, &Node<'_>) -> bool,
     ) -> Result<Option<PageRead<'_>>> {
         let mut read_errors = 0;
         for _ in 0..RESTARTS_MAX {
             match self.find_once(goal, level, access, &mut see) {
                 Ok(Search::Found(page)) => return Ok(Some(page)),
-                Ok(Search::TooLow) => return Ok(None),
+                Ok(Search::TooLow | Search::Ended) => return Ok(None),
                 Ok(Search::Again) => {}
                 Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
                     read_errors += 1;
@@ -283,7 +283,7 @@ impl Tree {
         goal: Goal<'_>,
         level: u8,
         access: Access,
-        see: &mut impl FnMut(PageNo, &Node<'_>),
+        see: &mut impl FnMut(PageNo, &Node<'_>) -> bool,
     ) -> Result<Search<'_>> {
         let mut page = self.pages().read(self.root(), Access::Normal)?;
         if page.tree() != self.id() {
@@ -298,7 +298,9 @@ impl Tree {
                 Ok(node) if self.accepts(page.tree(), &node, goal, at) => node,
                 _ => return Ok(Search::Again),
             };
-            see(page.page_no(), &node);
+            if !see(page.page_no(), &node) {
+                return Ok(Search::Ended);
+            }
             if at == level {
                 return Ok(Search::Found(page));
             }
@@ -337,6 +339,8 @@ enum Search<'t> {
     Found(PageRead<'t>),
     /// The tree is not that high.
     TooLow,
+    /// Who was shown the nodes has seen enough.
+    Ended,
     /// Another page by now: search again.
     Again,
 }

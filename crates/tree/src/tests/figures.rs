@@ -153,6 +153,108 @@ fn a_cold_random_update_reads_one_leaf() {
     assert!(reads[2] * 50 <= UPDATES, "{reads:?}");
 }
 
+/// A tree of rows `0..rows`, of which nothing is in memory but the pages above the leaves.
+fn cold(dir: &std::path::Path, rows: u64) -> (Db, Tree) {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new(dir));
+    let db = Db::create(env.clone(), 4_096);
+    let tree = db.tree();
+    (0..rows).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 200])));
+    let root = tree.root();
+    drop(tree);
+    db.pages.flush_all().unwrap();
+    db.stop();
+    let db = Db::open(env, 128);
+    let tree = db.trees.open(TREE, root);
+    (0..rows).step_by(997).for_each(|n| _ = tree.leaf_no(&n.to_be_bytes()).unwrap());
+    (db, tree)
+}
+
+/// Reads of files, pages read and rows found from `low` to below `high`.
+fn range(db: &Db, tree: &Tree, direction: Direction, low: u64, high: u64) -> (u64, u64, u64) {
+    let figures = || [Metric::FileReads, Metric::PageReads].map(|m| db.rt.metrics.get(m));
+    let before = figures();
+    let (low, high) = (low.to_be_bytes(), high.to_be_bytes());
+    let (begin, end) = match direction {
+        Direction::Forward => (Bound::Included(&low[..]), Bound::Excluded(&high[..])),
+        Direction::Backward => (Bound::Excluded(&high[..]), Bound::Included(&low[..])),
+    };
+    let mut cursor = tree.cursor();
+    let (Bound::Included(key) | Bound::Excluded(key)) = end else { unreachable!() };
+    cursor.set_end(Some(key));
+    cursor.seek(begin, direction).unwrap();
+    let mut rows = 0;
+    while let Some(key) = cursor.next().unwrap().map(|(key, _)| key.to_vec()) {
+        if cursor.is_past(&key, end) {
+            break;
+        }
+        rows += 1;
+    }
+    let after = figures();
+    (after[0] - before[0], after[1] - before[1], rows)
+}
+
+#[test]
+fn leaves_of_a_short_range_are_read_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, tree) = cold(dir.path(), 20_000);
+    // Six or seven leaves of 18 rows: a read of them all, and two where they have two parents; now
+    // and then a node above leaves has left the small pool.
+    let (mut all, mut most) = (0, 0);
+    for (i, low) in (1_000..19_000u64).step_by(500).enumerate() {
+        let direction = [Direction::Forward, Direction::Backward][i % 2];
+        let (reads, pages, rows) = range(&db, &tree, direction, low, low + 100);
+        assert_eq!(rows, 100);
+        assert!((6..=9).contains(&pages), "{pages} pages of rows from {low}");
+        (all, most) = (all + reads, most.max(reads));
+    }
+    assert!(all <= 36 * 2 && most <= 5, "{all} reads for 36 ranges, {most} at most");
+    // What is there already is not read again.
+    let again = range(&db, &tree, Direction::Forward, 18_500, 18_600);
+    assert_eq!(again, (0, 0, 100));
+}
+
+#[test]
+fn an_estimate_of_a_short_range_reads_its_leaves_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, tree) = cold(dir.path(), 20_000);
+    let mut reads = 0;
+    for low in (1_000..19_000u64).step_by(500) {
+        let before = db.rt.metrics.get(Metric::FileReads);
+        let (low_key, high_key) = (low.to_be_bytes(), (low + 99).to_be_bytes());
+        let rows = tree.estimate(Bound::Included(&low_key), Bound::Included(&high_key)).unwrap();
+        assert!((80..=120).contains(&rows), "{rows} rows of 100");
+        reads += db.rt.metrics.get(Metric::FileReads) - before;
+        // Where the range goes on below another node above leaves, the scan reads what lies there;
+        // alone a leaf after another, these are seven reads each.
+        let (left, _, rows) = range(&db, &tree, Direction::Forward, low, low + 100);
+        assert_eq!(rows, 100);
+        reads += left;
+    }
+    assert!(reads <= 36 * 2, "{reads} reads for 36 estimates and scans");
+    // A long one reads no more than the ways to its two ends.
+    let before = db.rt.metrics.get(Metric::PageReads);
+    let (low_key, high_key) = (1_250u64.to_be_bytes(), 18_250u64.to_be_bytes());
+    tree.estimate(Bound::Included(&low_key), Bound::Included(&high_key)).unwrap();
+    let pages = db.rt.metrics.get(Metric::PageReads) - before;
+    assert!(pages <= 5, "{pages} pages of two paths");
+}
+
+/// What a scan reads ahead ends where it does.
+#[test]
+fn no_leaf_behind_the_end_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, tree) = cold(dir.path(), 20_000);
+    for (low, high) in [(2_000u64, 2_400u64), (6_000, 6_250), (9_000, 9_030)] {
+        db.pages.take_asked_bytes();
+        let rows = range(&db, &tree, Direction::Forward, low, high).2;
+        assert_eq!(rows, high - low);
+        let asked = db.pages.take_asked_bytes() / db.pages.page_size() as u64;
+        // Some are asked for and then read by the scan itself, which counts twice.
+        let leaves = (high - low) / 16 + 2;
+        assert!(asked <= 2 * leaves, "{asked} pages for {rows} rows");
+    }
+}
+
 /// Processor time of this thread: other load does not count.
 fn cpu_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
