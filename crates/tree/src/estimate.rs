@@ -269,7 +269,8 @@ impl Tree {
             if node.level() == 1
                 && let Some(end) = end.take()
             {
-                let last = if node.covers(end) { node.child_slot(end) } else { node.count() - 1 };
+                let edge = node.count().saturating_sub(1);
+                let last = if node.covers(end) { node.child_slot(end) } else { edge };
                 together = self.to_read_together(node, slot..=last);
             }
             together.is_empty()
