@@ -201,6 +201,7 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   if ((info->create_info->used_fields & HA_CREATE_USED_AUTO) &&
       info->create_info->auto_increment_value < ek_next_number(evenkeel_db, name()))
     return "a lower AUTO_INCREMENT";
+  std::vector<ek_widen> wider;
   for (uint i= 0; altered->field[i]; i++)
   {
     const Field *field= altered->field[i], *was= old[i];
@@ -223,11 +224,11 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
       return "a column that the engine does not know";
     if (field->real_maybe_null() && !(there.flags & EK_NULLABLE))
       return "NULL in a column of a key";
-    if (now.a > there.a && primary_of(table))
-      for (uint j= 0; j < primary_of(table)->user_defined_key_parts; j++)
-        if (primary_of(table)->key_part[j].fieldnr == was->field_index + 1)
-          return "a longer column of the primary key";
+    if (now.a > there.a)
+      wider.push_back({text(was->field_name), now.a});
   }
+  if (!wider.empty() && ek_may_widen(evenkeel_db, name(), wider.data(), wider.size()) != 1)
+    return "a primary key too long for a page";
   return nullptr;
 }
 

@@ -419,6 +419,32 @@ pub unsafe extern "C" fn ek_forget_mark(
     unsafe { fence(error, -1, || (*db).0.forget_mark(table.text()?).map(|()| 0)) }
 }
 
+/// 1 if these columns of a table may grow to these lengths without its rows being rewritten, else
+/// 0; -1 if there is no such table or column.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_may_widen(
+    db: *const EkDatabase,
+    table: EkBytes,
+    columns: *const EkWiden,
+    columns_len: usize,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), -1, || {
+            let def = (*db).0.definition(table.text()?)?;
+            let mut widened = Vec::new();
+            for column in slice(columns, columns_len) {
+                let Some(at) = place_of(&def, column.name.text()?) else { return Ok(-1) };
+                widened.push((def.live_columns()[at].name.clone(), column.max));
+            }
+            Ok(i32::from((*db).0.may_widen(table.text()?, &widened)?))
+        })
+    }
+}
+
 /// The position of a column among the columns of a table, -1 if there is none; its type and
 /// flags through `to`, its name left out.
 ///

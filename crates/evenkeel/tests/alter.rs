@@ -104,6 +104,42 @@ fn a_change_is_all_or_nothing_and_lasts() {
 }
 
 #[test]
+fn a_column_of_the_primary_key_grows_as_long_as_its_keys_fit_a_page() {
+    let db = Database::open_with("/wider", Options::in_memory()).expect("opens");
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("name", ColumnType::Bytes { max: 3 }))
+        .column(ColumnSpec::new("town", ColumnType::Bytes { max: 3 }))
+        .primary_key(&["name", "town"])
+        .index(IndexSpec::new("by_town", &["town"]));
+    db.create_table("t", &spec).expect("makes");
+    let insert = |name: &[u8]| {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        txn.table("t").expect("is there").insert(&[Bytes(name), Bytes(b"x")])?;
+        txn.commit()
+    };
+    insert(b"abc").expect("fits");
+    let widen = |to: &[(&str, u32)]| TableChange {
+        widen_columns: to.iter().map(|(name, max)| (name.to_string(), *max)).collect(),
+        ..TableChange::default()
+    };
+    let may = |to: &[(&str, u32)]| db.may_widen("t", &widen(to).widen_columns).expect("looks");
+    assert!(may(&[("name", 200)]) && may(&[("town", 200)]) && !may(&[("name", 2000)]));
+    assert!(!may(&[("name", 2)]), "shorter");
+    // Each of them alone would fit, both do not.
+    let (one, both) = ([("name", 400)], [("name", 400), ("town", 400)]);
+    assert!(may(&one) && !may(&both));
+    let error = db.alter_table("t", &widen(&both)).expect_err("too long");
+    assert_eq!(error.code(), Code::DefinitionInvalid);
+    assert!(error.to_string().contains("limit"), "{error}");
+    insert(b"abcd").expect_err("nothing has changed");
+    db.alter_table("t", &widen(&one)).expect("grows");
+    insert(&[b'z'; 400]).expect("fits now");
+    insert(b"abc").expect_err("found by the key it had before");
+    let report = db.check_table("t").expect("checks");
+    assert!(report.problems.is_empty() && report.rows == 2, "{:?}", report.problems);
+}
+
+#[test]
 fn provisional_indexes_do_not_count_as_a_change() {
     let db = Database::open_with("/provisional", Options::in_memory()).expect("opens");
     made(&db);

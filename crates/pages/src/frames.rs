@@ -193,8 +193,8 @@ impl Frames {
         }
     }
 
-    /// Asks for what a search looks at first while the latch is on its way: the header, the fences at
-    /// the other end, and the slots of a leaf of some forty rows, which a binary search would
+    /// Asks for what a search looks at first while the latch is on its way: the header, the fences
+    /// at the other end, and the slots of a leaf of some forty rows, which a binary search would
     /// otherwise wait for one after the other.
     #[inline]
     fn prefetch(&self, index: u32) {

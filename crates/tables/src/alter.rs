@@ -8,6 +8,7 @@
 
 use crate::catalog::MARK;
 use crate::load::Closed;
+use crate::rules::KeyRules;
 use crate::schema::{ColumnSpec, TableDef, check_name};
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
@@ -68,7 +69,7 @@ impl TableChange {
     }
 
     /// The changed definition, and the indexes that are gone.
-    fn apply(&self, old: &TableDef) -> Result<(TableDef, Vec<IndexId>)> {
+    fn apply(&self, old: &TableDef, rules: KeyRules) -> Result<(TableDef, Vec<IndexId>)> {
         let mut def = old.clone();
         let mut gone = Vec::new();
         for name in &self.drop_indexes {
@@ -82,9 +83,7 @@ impl TableChange {
             def.drop_column(name)?;
         }
         def.rename_columns(&self.rename_columns)?;
-        for (name, max) in &self.widen_columns {
-            def.widen_column(name, *max)?;
-        }
+        def.widen_columns(&self.widen_columns, rules)?;
         for column in &self.add_columns {
             def.add_column(column)?;
         }
@@ -200,14 +199,23 @@ impl TableDef {
         }
     }
 
-    /// Keys of such a column are encoded as before; only what bounds the clustered key's length
-    /// may not grow.
-    fn widen_column(&mut self, name: &str, max: u32) -> Result<()> {
+    /// Keys of such columns are encoded as before; but clustered keys have a bound, which the
+    /// longest possible one may not pass.
+    fn widen_columns(&mut self, columns: &[(String, u32)], rules: KeyRules) -> Result<()> {
+        for (name, max) in columns {
+            let id = self.widen_column(name, *max)?;
+            let (bytes, limit) = (self.primary_bytes_max(rules), rules.key_bytes_max());
+            if bytes > limit && self.entry.primary.iter().any(|p| p.column == id) {
+                let error = invalid(name, "the primary key would be too long for a page");
+                return Err(error.with("bytes", bytes).with("limit", limit));
+            }
+        }
+        Ok(())
+    }
+
+    fn widen_column(&mut self, name: &str, max: u32) -> Result<u16> {
         let column = self.column(name)?;
         let id = column.id;
-        if self.entry.primary.iter().any(|p| p.column == id) {
-            return Err(Error::new(Code::ColumnInUse).with("column", name));
-        }
         let ty = match column.entry.ty {
             ColumnType::Bytes { max: old } if old <= max => ColumnType::Bytes { max },
             ColumnType::Text { max: old } if old <= max => ColumnType::Text { max },
@@ -216,7 +224,7 @@ impl TableDef {
         for column in self.columns.iter_mut().filter(|c| c.id == id) {
             column.entry.ty = ty;
         }
-        Ok(())
+        Ok(id)
     }
 
     fn add_column(&mut self, column: &ColumnSpec) -> Result<()> {
@@ -270,7 +278,7 @@ impl Store {
         let mut changed = Vec::new();
         for (_, table, change) in &tables {
             let old = table.shape();
-            let (def, gone) = change.apply(&old.def)?;
+            let (def, gone) = change.apply(&old.def, self.rules)?;
             let moves = change.moves(&old.def, &def);
             changed.push(Changed { table, def, gone, moves, mark: change.mark });
         }
@@ -284,6 +292,18 @@ impl Store {
         drop(closed);
         gone.into_iter().for_each(|id| self.forget_index(id));
         Ok(())
+    }
+
+    /// True if these columns of a table may grow to these lengths without its rows being rewritten.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`.
+    pub fn may_widen(&self, table: &str, columns: &[(String, u32)]) -> Result<bool> {
+        let mut def = TableDef::clone(&self.table(table)?.shape().def);
+        for (name, _) in columns {
+            def.column(name)?;
+        }
+        Ok(def.widen_columns(columns, self.rules).is_ok())
     }
 
     /// The tables of these names with what is given for each, by their ids: changes of several

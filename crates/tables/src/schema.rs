@@ -364,14 +364,12 @@ impl TableDef {
                 return Err(error.with("why", why));
             }
         }
-        let longest = parts.iter().fold(0usize, |sum, part| {
-            let ty = self.columns[usize::from(part.column)].entry.ty;
-            sum.saturating_add(rules.form(part).bytes_max(ty))
-        });
-        if !parts.is_empty() && longest <= rules.key_bytes_max() {
-            self.entry.primary = parts;
+        self.entry.primary = parts;
+        let fits = self.primary_bytes_max(rules) <= rules.key_bytes_max();
+        if !self.entry.primary.is_empty() && fits {
             return Ok(());
         }
+        let parts = std::mem::take(&mut self.entry.primary);
         self.entry.hidden_key = true;
         if !parts.is_empty() {
             let state = IndexState::Valid(evenkeel_base::Lsn::ZERO);
@@ -380,6 +378,14 @@ impl TableDef {
             self.indexes.push(IndexDef { id: next_index(), name, entry });
         }
         Ok(())
+    }
+
+    /// Bytes of a clustered key of columns at most.
+    pub(crate) fn primary_bytes_max(&self, rules: KeyRules) -> usize {
+        self.entry.primary.iter().fold(0usize, |sum, part| {
+            let ty = self.columns[usize::from(part.column)].entry.ty;
+            sum.saturating_add(rules.form(part).bytes_max(ty))
+        })
     }
 
     /// Adds an index.
