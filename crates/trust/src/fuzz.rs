@@ -6,7 +6,9 @@ use crate::faulty;
 use crate::stores::small_options;
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
-use evenkeel_base::{DatabaseId, Generation, IndexId, Lsn, PageNo, Result, TxnId, UndoNo, crc32c};
+use evenkeel_base::{
+    DatabaseId, Generation, IndexId, Lsn, PageNo, Result, Stamp, TreeId, TxnId, UndoNo, crc32c,
+};
 use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
 use evenkeel_format::rows;
 use evenkeel_format::{
@@ -332,6 +334,14 @@ pub fn undo_segment(data: &[u8]) {
     };
     let _ = undo::check_frame(data, &id);
     let _ = data.first_chunk().map(undo::frame_claims);
+    // As an attacker would write it: this frame, of whatever follows the header.
+    if let Some((_, payload)) = data.split_first_chunk::<{ undo::FRAME_HEADER_LEN }>() {
+        let fixed = [&undo::frame_header(&id, payload)[..], payload].concat();
+        if let Ok(payload) = undo::check_frame(&fixed, &id) {
+            let _ = undo::find_record(payload, UndoNo(3));
+            assert!(undo::records(payload).take(10_000).count() <= payload.len().max(1));
+        }
+    }
     let _ = undo::find_record(data, UndoNo(3));
     for record in undo::records(data).take(10_000) {
         if record.is_err() {
@@ -544,7 +554,9 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
             }
             all
         }
-        "undo_segment" | "wal_record" | "catalog_row" | "row" | "key" => {
+        "catalog_row" => catalog_parts(),
+        "undo_segment" => undo_parts(),
+        "wal_record" | "row" | "key" => {
             let rt = Runtime::new(env.clone());
             let super_bytes = read("evenkeel.super");
             let chosen = superblock::Superblock::choose(&super_bytes);
@@ -615,7 +627,92 @@ fn run_parts() -> Vec<Vec<u8>> {
     vec![footer, fences.finish(), filter.finish(), run::encode_manifest(&edits)]
 }
 
-/// Encoded rows, keys, undo records and catalog bodies.
+/// A body of each kind of catalog row, plain and with everything it may have.
+fn catalog_parts() -> Vec<Vec<u8>> {
+    use evenkeel_format::Value;
+    let collation = Some(catalog::PartCollation { id: 8, checksum: 77 });
+    let all = catalog::PartEntry { column: 3, desc: true, prefix: 9, collation };
+    let mut bodies = Vec::new();
+    for parts in [vec![], vec![catalog::PartEntry::whole(0, false), all]] {
+        let mut table = Vec::new();
+        let entry = catalog::TableEntry {
+            tree: TreeId(70),
+            root: PageNo(1 << 33),
+            hidden_key: parts.is_empty(),
+            row_version: 3,
+            next_column: 12,
+            auto_increment: parts.first().map(|part| part.column),
+            primary: parts.clone(),
+        };
+        entry.encode(&mut table);
+        bodies.push(table);
+        for state in [catalog::IndexState::Building, catalog::IndexState::Valid(Lsn(1 << 40))] {
+            let (mut body, unique) = (Vec::new(), !parts.is_empty());
+            let entry = catalog::IndexEntry { unique, primary: false, state, parts: parts.clone() };
+            entry.encode(&mut body);
+            bodies.push(body);
+        }
+    }
+    let defaults = [None, Some(Value::Int(-5)), Some(Value::Bytes(b"default".to_vec()))];
+    for (ty, default) in
+        TYPES.into_iter().flat_map(|ty| defaults.clone().map(|default| (ty, default)))
+    {
+        let entry = catalog::ColumnEntry {
+            position: 4,
+            ty,
+            nullable: default.is_none(),
+            default,
+            added_in: 2,
+            dropped_in: 0,
+        };
+        let mut body = Vec::new();
+        // A default of another type is none.
+        if entry.encode(&mut body).is_ok() {
+            bodies.push(body);
+        }
+    }
+    for counter in [0, 1 << 60] {
+        let mut body = Vec::new();
+        catalog::encode_counter(counter, &mut body);
+        bodies.push(body);
+    }
+    let mut body = Vec::new();
+    catalog::StatisticsEntry { rows: 1 << 30, distinct: vec![3, 1000, 1 << 30] }.encode(&mut body);
+    bodies.push(body);
+    bodies
+}
+
+/// The header of an undo segment, records, and a whole frame.
+fn undo_parts() -> Vec<Vec<u8>> {
+    let row = [9; 300];
+    let stamp = Stamp { txn: TxnId(1 << 40), undo_no: UndoNo(70_000) };
+    let before = |len: usize| Some(record::Before { flags: 0, stamp, row: &row[..len] });
+    let kinds = [record::RowKind::Insert, record::RowKind::Update, record::RowKind::Delete];
+    let mut records = Vec::new();
+    for no in 0..10 {
+        let kind = kinds[no % 3];
+        let undo = undo::UndoRecord {
+            undo_no: UndoNo(no as u32),
+            kind,
+            tree: TreeId(no as u32 * 100),
+            key: &row[..no * 20],
+            before: before(no * 30).filter(|_| kind != record::RowKind::Insert),
+        };
+        undo.encode(&mut records);
+    }
+    let id = undo::FrameId {
+        database: DB,
+        segment: 1,
+        offset: 0,
+        txn: TxnId(7),
+        first: UndoNo(0),
+        last: UndoNo(9),
+    };
+    let frame = [&undo::frame_header(&id, &records)[..], &records].concat();
+    vec![undo::segment_header(1, DB).to_vec(), records, frame]
+}
+
+/// Encoded rows and keys.
 fn parts() -> Vec<Vec<u8>> {
     use evenkeel_format::{Field, ValueRef};
     let mut all = Vec::new();
@@ -645,6 +742,28 @@ fn parts() -> Vec<Vec<u8>> {
             }
         }
     }
-    all.push(undo::segment_header(1, DB).to_vec());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mutations of what never decodes stay at its first byte.
+    #[test]
+    fn the_decoders_take_what_their_corpus_begins_with() {
+        let bodies = catalog_parts();
+        let count = |decodes: &dyn Fn(&[u8]) -> bool| bodies.iter().filter(|b| decodes(b)).count();
+        assert!(count(&|b| catalog::TableEntry::decode(b).is_ok()) >= 2);
+        assert!(count(&|b| catalog::ColumnEntry::decode(b).is_ok()) >= TYPES.len());
+        assert!(count(&|b| catalog::IndexEntry::decode(b).is_ok()) >= 4);
+        assert!(count(&|b| catalog::decode_counter(b).is_ok()) >= 2);
+        assert!(count(&|b| catalog::StatisticsEntry::decode(b).is_ok()) >= 1);
+        let [header, records, frame] = &undo_parts()[..] else { panic!("three parts") };
+        undo::check_segment_header(header, 1, DB).expect("a header");
+        assert_eq!(undo::records(records).filter(Result::is_ok).count(), 10);
+        let header = frame.first_chunk().expect("a header");
+        let (txn, first, last, len) = undo::frame_claims(header).expect("a frame");
+        assert_eq!((txn, first, last, len), (TxnId(7), UndoNo(0), UndoNo(9), records.len()));
+    }
 }

@@ -22,19 +22,21 @@ pub struct Store {
     pub older: Vec<Arc<MemEnv>>,
 }
 
-/// Memory and log so small that runs, merges and recycled log segments come about.
+/// Memory and log so small that runs, merges, undo files and recycled log segments come about.
 pub fn small_options(env: Arc<dyn Env>) -> Options {
     let geometry = Geometry {
         generation_bytes: Some(64 << 10),
         pool_bytes: Some(1 << 20),
         log_bytes: Some(512 << 10),
+        undo_bytes: Some(16 << 10),
         ..Geometry::default()
     };
     let options = Options { memory_size: 16 << 20, ..Options::default() };
     options.env(env).geometry(geometry)
 }
 
-/// A small store with rows, runs, log and map pages, closed or as a kill would leave it.
+/// A small store with rows, runs, log and map pages, closed or as a kill would leave it: then with
+/// a prepared transaction and undo files too.
 pub fn store(seed: u64, closed: bool) -> Store {
     let sim = SimEnv::new(seed);
     let made = Arc::new(Mutex::new(None));
@@ -70,10 +72,25 @@ fn make(env: Arc<dyn Env>, disk: &SimDisk, closed: bool) -> Store {
         db.close().expect("closes");
         return Store { files: files(disk), rows, older };
     }
+    prepare(&db);
     db.checkpoint().expect("a checkpoint");
     older.push(files(disk));
+    assert!(disk.paths().iter().any(|path| path.starts_with("undo/")), "the checkpoint saves undo");
     insert(&db, &mut rows, (1200..1200 + LAST_ROWS).map(|id| (id, id)));
     Store { files: files(disk), rows, older }
+}
+
+/// Changes that nobody is to see, of a transaction that stays prepared: its undo is in files once a
+/// checkpoint has passed it.
+fn prepare(db: &Database) {
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let mut table = txn.table("t").expect("there");
+    for id in 100..400 {
+        table.update(&[Int(id)], &[(1, Int(-id)), (2, Bytes(b"unseen"))]).expect("updates");
+    }
+    table.delete(&[Int(450)]).expect("deletes");
+    table.insert(&[Int(5000), Int(5000), Bytes(b"unseen")]).expect("inserts");
+    assert!(txn.prepare(b"undecided").expect("prepares"));
 }
 
 fn insert(db: &Database, rows: &mut Vec<(i64, i64)>, new: impl Iterator<Item = (i64, i64)>) {

@@ -442,7 +442,8 @@ fn a_damaged_index_concerns_no_other() {
 }
 
 /// Each page of the catalog and of the space map in turn is damaged, in a closed store and in one
-/// that a kill left: an open that fails has changed no byte of the directory.
+/// that a kill left: an open that fails has changed no byte of what was there. Undo for which it
+/// had no memory lies in a file of its own, which nobody names and the next open removes.
 #[test]
 fn an_open_that_fails_writes_nothing() {
     let (mut of_closed, mut of_killed) = (0, 0);
@@ -469,10 +470,12 @@ fn an_open_that_fails_writes_nothing() {
             if let Err(error) = Database::open_with("dir", stores::small_options(env.clone())) {
                 *if closed { &mut of_closed } else { &mut of_killed } += 1;
                 assert!(names_its_place(&error), "{error}");
-                let changed = files().into_iter().zip(&before).find(|(now, then)| now != *then);
-                let changed = changed.map(|((_, path), _)| path);
+                let now = files();
+                let changed = before.iter().find(|file| !now.contains(file)).map(|(_, path)| path);
                 assert_eq!(changed, None, "page {}: {error}", at / 4096);
-                assert_eq!(files().len(), before.len(), "page {}: {error}", at / 4096);
+                let new = now.iter().find(|(_, path)| before.iter().all(|(_, old)| old != path));
+                let is_undo = new.is_none_or(|(_, path)| path.starts_with("undo/"));
+                assert!(is_undo, "page {}: {error}", at / 4096);
             }
         }
     }

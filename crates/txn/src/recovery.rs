@@ -203,7 +203,7 @@ impl Txns {
     }
 
     /// Takes a checkpoint's blob (empty: there is none). Undo files that nobody has
-    /// named by now are removed.
+    /// named by now go once the database is open.
     ///
     /// # Errors
     /// `BadEncoding`, those of the environment.
@@ -227,7 +227,7 @@ impl Txns {
                 segments.insert(*number, self.files.open(*number)?);
             }
         }
-        self.files.remove_others()?;
+        self.files.give_up_others()?;
         for t in listed {
             self.restore_one(t, &segments);
         }

@@ -163,8 +163,9 @@ impl UndoFiles {
         Ok(segment)
     }
 
-    /// Removes the files that nobody has opened. At restore only, when all are open.
-    pub fn remove_others(&self) -> Result<()> {
+    /// Lists the files that nobody has opened for `remove_unused`: an open that fails later than
+    /// here has removed nothing. At restore only, when all are open.
+    pub fn give_up_others(&self) -> Result<()> {
         let opened = std::mem::take(&mut *self.opened.lock());
         for name in self.rt.env.list(DIR)? {
             let Some(number) = name.strip_suffix(".undo").and_then(|n| n.parse::<u64>().ok())
@@ -173,7 +174,7 @@ impl UndoFiles {
             };
             self.start_numbers_at(number + 1);
             if opened.get(&number).is_none_or(|segment| segment.strong_count() == 0) {
-                self.rt.env.remove(&path(number))?;
+                self.removable.lock().push(number);
             }
         }
         Ok(())
