@@ -22,6 +22,13 @@ fn peak() -> u64 {
     kib.unwrap_or_default() << 10
 }
 
+/// Bytes that the files of a directory take.
+fn on_disk(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let files = std::fs::read_dir(dir).expect("a directory");
+    files.map(|file| file.and_then(|f| f.metadata()).map_or(0, |m| m.blocks() * 512)).sum()
+}
+
 fn stream_through(bytes: u64) {
     let starts = || (0..bytes).step_by(PART);
     let dir = tempfile::tempdir().expect("dir");
@@ -71,8 +78,16 @@ fn stream_through(bytes: u64) {
     }
     assert_eq!(reader.read(&mut found).expect("the end"), 0);
     drop((reader, row));
+    let pages = || on_disk(&path.join("pages"));
+    assert!(pages() >= bytes, "{} bytes hold the value", pages());
     assert!(films.delete(&[1i64.into()]).expect("delete"));
     txn.commit().expect("commit");
+    // Freed, and punched, in the background; the limit guards against hanging.
+    let start = std::time::Instant::now();
+    while pages() > (16 << 20) + bytes / 20 {
+        assert!(start.elapsed().as_secs() < 120, "{} bytes have not come back", pages());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     let bar = (MEMORY + MEMORY / 10) + (64 << 20);
     assert!(peak() <= bar, "{} bytes of memory, the bar is {bar}", peak());
     let report = db.check().expect("check");

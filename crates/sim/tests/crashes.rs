@@ -122,10 +122,15 @@ fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
             // Else the next process finds what any crash leaves.
             let left = |of: &SimDisk, path| of.unsynced_of_killed(path) > 0;
             starts.retain(|(of, _)| left(of, "pages/") || left(of, "evenkeel.super"));
-            let supers = starts.iter().filter(|(of, _)| left(of, "evenkeel.super")).count();
             let all = starts.len();
-            assert!(supers > 0 && all > 3, "{all} of {KILLS} kills, {supers} in a superblock");
-            return starts;
+            let (supers, others): (Vec<_>, Vec<_>) =
+                starts.into_iter().partition(|(of, _)| left(of, "evenkeel.super"));
+            let few = supers.len().min(others.len());
+            assert!(few > 0 && all > 3, "{all} of {KILLS} kills, {} in a superblock", supers.len());
+            // By turns, so that few seeds begin with some of either.
+            let (mut supers, mut others) = (supers.into_iter(), others.into_iter());
+            let turns = (0..all).flat_map(|_| [supers.next(), others.next()]);
+            return turns.flatten().collect();
         }
         _ => Before::Close,
     };

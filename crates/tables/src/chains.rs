@@ -121,6 +121,10 @@ impl Book {
         }
     }
 
+    fn waiting(&self) -> usize {
+        self.abandoned + self.held + self.lists.chains()
+    }
+
     /// What the operation gave up is the row's again, is freed, or lies in a list.
     fn forget(&mut self, by: (TxnId, UndoNo)) {
         self.held -= self.superseded.remove(&by).map_or(0, |chains| chains.len());
@@ -153,9 +157,14 @@ impl Chains {
         true
     }
 
-    /// The row record of `stamp` is appended; its leaf is still latched.
-    pub(crate) fn logged(&self, stamp: Stamp, tree: TreeId, edits: &[ChainEdit]) {
-        self.book.lock().apply(stamp, tree, edits);
+    /// The row record of `stamp` is appended; its leaf is still latched. True if nothing waited to
+    /// be freed before and something does now: who drives `chain_beat` looks again by himself from
+    /// then on, but sleeps until then.
+    pub(crate) fn logged(&self, stamp: Stamp, tree: TreeId, edits: &[ChainEdit]) -> bool {
+        let mut book = self.book.lock();
+        let before = book.waiting();
+        book.apply(stamp, tree, edits);
+        before == 0 && book.waiting() > 0
     }
 
     /// The REVERT record of `stamp` is appended; its leaf is still latched.
@@ -165,8 +174,7 @@ impl Chains {
 
     /// Chains that wait to be freed.
     pub fn waiting(&self) -> usize {
-        let book = self.book.lock();
-        book.abandoned + book.held + book.lists.chains()
+        self.book.lock().waiting()
     }
 
     /// The checkpoint's section: `count varint, (tree varint, head u64, owner)...` of begun chains

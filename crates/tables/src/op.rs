@@ -238,8 +238,9 @@ impl LeafOp for RowOp<'_> {
 
     fn logged(&mut self, lsn: Lsn) {
         self.lsn = lsn;
-        if !self.edits.is_empty() {
-            self.services.chains.logged(self.stamp, self.tree, self.edits);
+        let services = &self.services;
+        if !self.edits.is_empty() && services.chains.logged(self.stamp, self.tree, self.edits) {
+            services.txns.event().notify();
         }
         if let Some(pin) = self.gen_pin.take() {
             for entry in self.entries.iter() {
