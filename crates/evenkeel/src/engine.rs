@@ -17,7 +17,7 @@ use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Res
 use evenkeel_format::superblock::Superblock;
 use evenkeel_io::{File, OpenMode, Runtime};
 use evenkeel_log::{Durability, Log, LogOptions};
-use evenkeel_pages::{Pages, PagesOptions};
+use evenkeel_pages::{CLEANERS, Pages, PagesOptions};
 use evenkeel_runs::{Runs, RunsOptions};
 use evenkeel_tables::{Chains, Store, StoreOptions, StoreParts};
 use evenkeel_txn::{TxnOptions, Txns};
@@ -337,8 +337,8 @@ impl Engine {
         let l = log.clone();
         let l2 = log.clone();
         sup.start_timed("ek-log", log.event(), move || l.beat(), move || l2.next_beat_in())?;
-        // While one waits for the device, the other goes on.
-        for name in ["ek-cleaner", "ek-cleaner-2"] {
+        let cleaners: [&str; CLEANERS] = ["ek-cleaner", "ek-cleaner-2"];
+        for name in cleaners {
             let p = self.pages.clone();
             let p2 = p.clone();
             let rest = move || p2.next_clean_in();

@@ -10,7 +10,7 @@
 //! again as before.
 
 use crate::Pages;
-use crate::dirty::Surroundings;
+use crate::dirty::{Draining, Surroundings};
 use crate::doublewrite::BATCH_BYTES;
 use crate::pacer::Pacer;
 use crate::pacing::{self, Quota, TICK_NS};
@@ -25,6 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
+/// Threads that drive `Pages::clean_beat`: while one waits for the device, the other goes on.
+pub const CLEANERS: usize = 2;
 /// A required page that is latched is tried again after this.
 const RETRY_NS: u64 = 1_000_000;
 /// A thread of redo that finds nothing to write looks again after so long.
@@ -44,7 +46,7 @@ pub(crate) struct Cleaner {
     quota: Quota,
     /// Pages that are being written, which still count for their buckets.
     in_flight: AtomicU64,
-    /// Frames of the bucket being drained, last page first.
+    /// The bucket being drained.
     draining: Mutex<Draining>,
     /// Pages a full disk did not take that somebody had latched then: to become dirty again.
     unwritten: Mutex<Vec<Item>>,
@@ -64,13 +66,6 @@ struct Item {
     bucket: u64,
     tree: TreeId,
     fresh: bool,
-}
-
-/// The bucket being drained and its frames left, last page first.
-#[derive(Default)]
-struct Draining {
-    bucket: u64,
-    frames: Vec<u32>,
 }
 
 impl Cleaner {
@@ -106,15 +101,12 @@ impl Pages {
         let batch = BATCH_BYTES / self.page_size();
         let (rate, mut next_tick_ns) = self.tick();
         let now = self.rt.env.now_ns();
-        // What the other worker writes now is not required of this one.
         let in_flight = self.cleaner.in_flight.load(Relaxed);
-        let required = self.required_pages().saturating_sub(in_flight);
-        let old = required.max(self.cleaner.quota.aged(batch as u64, now));
-        let cold = self.take_cold(pacing::cold_most(batch as u64, old) as usize);
-        let room = (batch - cold.len()) as u64;
-        let paced = self.cleaner.quota.take(room, batch as u64, now);
-        let quota = pacing::batch_quota(paced, required, room);
-        if cold.is_empty() && quota.pages == 0 {
+        let hold_up = self.required_pages();
+        let take_cold = |most| self.supply.take_cold(most);
+        let pacing::Beat { cold, old, required } =
+            pacing::beat(&self.cleaner.quota, now, batch as u64, hold_up, in_flight, take_cold);
+        if cold.is_empty() && old.pages == 0 {
             if rate == 0 {
                 return Ok(Beat::Idle);
             }
@@ -123,13 +115,13 @@ impl Pages {
             self.rt.wait(&self.clean_event, seen, Some(time), Cause::Idle);
             return Ok(Beat::More);
         }
-        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64 + quota.beyond);
+        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64 + old.beyond);
         self.rt.metrics.add(Metric::FlushWhySupply, cold.len() as u64);
-        self.rt.metrics.add(Metric::FlushWhyAge, quota.beyond);
+        self.rt.metrics.add(Metric::FlushWhyAge, old.beyond);
         if required > 0 {
             next_tick_ns = next_tick_ns.min(RETRY_NS);
         }
-        match self.flush_cold(cold, quota.pages as usize) {
+        match self.flush_cold(cold, old.pages as usize) {
             Ok(0) => {
                 // All of it is latched or being written by another worker.
                 let time = Some(Duration::from_nanos(next_tick_ns));
@@ -256,7 +248,7 @@ impl Pages {
             log_bytes: log.capacity(),
             frames: self.frames.count() as u64,
             // The next batch takes the others, which counts as no part of the quota.
-            supply_pages: self.supply.cold.lock().len().saturating_sub(batch) as u64,
+            supply_pages: self.supply.queued().saturating_sub(batch) as u64,
         };
         let tick = pacer.tick(now, around, &self.dirty, &self.cleaner.quota);
         self.rt.metrics.add(Metric::FlushRequested, tick.asked);
@@ -275,58 +267,26 @@ impl Pages {
         metrics.add(Metric::FlushWhySupply, why.supply);
     }
 
-    /// Cold pages to be written next, for `flush_cold`.
-    pub(crate) fn take_cold(&self, max: usize) -> Vec<u32> {
-        let mut cold = self.supply.cold.lock();
-        let keep = cold.len() - cold.len().min(max);
-        let taken = cold.split_off(keep);
-        self.supply.leaving.fetch_add(taken.len(), Relaxed);
-        taken
-    }
-
     /// `flush_batch` for what `take_cold` gave.
     fn flush_cold(&self, cold: Vec<u32>, count: usize) -> Result<usize> {
         let leaving = cold.len();
         let result = self.flush_batch(cold, count);
-        self.supply.leaving.fetch_sub(leaving, Relaxed);
-        // The clock stood still for these. Some may not have been written, and who waits for more
-        // than the low mark has no other event.
-        if leaving > 0 && self.supply.available() < self.supply.high() {
-            self.supply.event.notify();
-        }
+        self.supply.have_left(leaving);
         result
     }
 
-    /// Up to `count` frames of the oldest buckets. Frames that have left the bucket they were
-    /// listed in (written as cold ones, or holding another page by now) do not count: the law asks
-    /// for as many pages as are old, and must get those. A frame that is dirty again is listed
-    /// where it is.
+    /// Fills `out` up to `count` with frames of the oldest buckets. Frames that have left the bucket
+    /// they were listed in (written as cold ones, or holding another page by now) do not count.
     fn take_old(&self, count: usize, out: &mut Vec<u32>) {
-        let mut draining = self.cleaner.draining.lock();
-        while out.len() < count {
-            let older = match draining.frames.is_empty() {
-                true => self.dirty.take_below(u64::MAX),
-                // Put back there because somebody held their latch.
-                false => self.dirty.take_below(draining.bucket),
-            };
-            if let Some((bucket, mut frames)) = older {
-                // Cached: a frame may change hands while the list is sorted.
-                frames.sort_by_cached_key(|f| std::cmp::Reverse(self.frames.facts(*f).page()));
-                let rest = std::mem::replace(&mut *draining, Draining { bucket, frames });
-                for frame in rest.frames {
-                    self.dirty.requeue(rest.bucket, frame);
-                }
-            } else if draining.frames.is_empty() {
-                return;
+        let count = count.saturating_sub(out.len());
+        let page = |frame| self.frames.facts(frame).page();
+        self.cleaner.draining.lock().take(&self.dirty, count, page, |bucket, frame| {
+            let is_there = self.frames.facts(frame).dirty.load(Acquire) == bucket + 1;
+            if is_there {
+                out.push(frame);
             }
-            while out.len() < count
-                && let Some(frame) = draining.frames.pop()
-            {
-                if self.frames.facts(frame).dirty.load(Acquire) == draining.bucket + 1 {
-                    out.push(frame);
-                }
-            }
-        }
+            is_there
+        });
     }
 
     /// Writes `cold` frames and up to `count` others in one batch; returns how many pages.
@@ -461,17 +421,14 @@ impl Pages {
         Ok(())
     }
 
-    /// While frames are wanted, a page that the clock has passed and nobody has used since gives
-    /// its frame up at once. Were it left to the clock, that would have to come round once more,
-    /// and of a pool that is nearly all dirty take every page that was clean meanwhile: the inner
-    /// ones, and what was read just now.
+    /// While frames are wanted, those that nobody has used are given up at once.
     fn written(&self, items: Vec<Item>) {
         for item in items {
             self.left_bucket(item.bucket, item.tree);
             let facts = self.frames.facts(item.frame);
             facts.writing.store(false, Release);
             let is_unused = facts.referenced.load(Relaxed) == 0 && facts.dirty.load(Acquire) == 0;
-            if is_unused && facts.holds(item.page) && self.supply.available() < self.supply.high() {
+            if is_unused && facts.holds(item.page) && self.supply.gives_up() {
                 self.evict(item.frame);
             }
         }
@@ -510,7 +467,7 @@ impl Pages {
             self.rt.health.check_writable()?;
             self.search(frames, BEAT_COLD);
             if self.supply.available() < frames {
-                let cold = self.take_cold(batch);
+                let cold = self.supply.take_cold(batch);
                 if self.flush_cold(cold, batch / 4)? == 0 {
                     // Other threads of redo write what could be written, or hold it.
                     let seen = self.supply.freed.now();

@@ -77,6 +77,51 @@ pub struct Surroundings {
     pub supply_pages: u64,
 }
 
+/// The bucket that cleaners drain and its frames left, last page first.
+#[derive(Debug, Default)]
+pub struct Draining {
+    bucket: u64,
+    frames: Vec<u32>,
+}
+
+impl Draining {
+    /// Takes up to `count` frames of the oldest buckets, in order of `page`; how many. One that
+    /// `accept` refuses does not count: the law asks for as many pages as are old, and must get
+    /// those.
+    pub fn take<K: Ord>(
+        &mut self,
+        dirty: &Dirty,
+        count: usize,
+        page: impl Fn(u32) -> K,
+        mut accept: impl FnMut(u64, u32) -> bool,
+    ) -> usize {
+        let mut taken = 0;
+        while taken < count {
+            let older = match self.frames.is_empty() {
+                true => dirty.take_below(u64::MAX),
+                // Put back there because somebody held their latch.
+                false => dirty.take_below(self.bucket),
+            };
+            if let Some((bucket, mut frames)) = older {
+                // Cached: a frame may change hands while the list is sorted.
+                frames.sort_by_cached_key(|frame| std::cmp::Reverse(page(*frame)));
+                let rest = std::mem::replace(self, Draining { bucket, frames });
+                for frame in rest.frames {
+                    dirty.requeue(rest.bucket, frame);
+                }
+            } else if self.frames.is_empty() {
+                break;
+            }
+            while taken < count
+                && let Some(frame) = self.frames.pop()
+            {
+                taken += usize::from(accept(self.bucket, frame));
+            }
+        }
+        taken
+    }
+}
+
 /// All dirty pages, as counters.
 pub struct Dirty {
     bucket_bytes: u64,

@@ -49,6 +49,7 @@ mod rig;
 #[cfg(test)]
 mod space_tests;
 
+pub use cleaner::CLEANERS;
 pub use mtr::Mtr;
 pub use page_set::PageSet;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};

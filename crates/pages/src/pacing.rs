@@ -224,6 +224,36 @@ pub fn batch_quota(paced: u64, required: u64, room: u64) -> BatchQuota {
     BatchQuota { pages, beyond: pages - paced }
 }
 
+/// What a beat of a cleaner writes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Beat {
+    /// Cold pages, by frame.
+    pub cold: Vec<u32>,
+    /// Of the oldest pages.
+    pub old: BatchQuota,
+    /// Pages that hold up the checkpoint and that nobody else is writing.
+    pub required: u64,
+}
+
+/// What a worker does with a batch of `batch` pages, where `hold_up` pages hold up the checkpoint
+/// and `in_flight` are being written: those count as dirty still, and are not required of this one.
+/// Cold pages come first (`take_cold` gives up to so many), but leave half of it to old ones.
+pub fn beat(
+    quota: &Quota,
+    now_ns: u64,
+    batch: u64,
+    hold_up: u64,
+    in_flight: u64,
+    take_cold: impl FnOnce(usize) -> Vec<u32>,
+) -> Beat {
+    let required = hold_up.saturating_sub(in_flight);
+    let old = required.max(quota.aged(batch, now_ns));
+    let cold = take_cold(cold_most(batch, old) as usize);
+    let room = batch - cold.len() as u64;
+    let old = batch_quota(quota.take(room, batch, now_ns), required, room);
+    Beat { cold, old, required }
+}
+
 #[derive(Debug, Default)]
 struct Issue {
     since_ns: u64,

@@ -2,6 +2,7 @@
 
 use crate::doublewrite::REGIONS;
 use crate::rig::{self, Rig, WRITE, put};
+use crate::supply::{Clock, Provided};
 use crate::{Access, Pages};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId};
@@ -109,6 +110,44 @@ fn a_full_queue_does_not_stop_the_clock() {
     assert!(supply.try_credits(supply.available()));
     assert_eq!(supply.cold_wanted(crate::supply::COLD_MAX, 0), 4);
     assert_eq!(supply.cold_wanted(0, 0), crate::supply::BEAT_COLD);
+}
+
+/// A step of the provider, on a clock of which the last frames are clean.
+#[test]
+fn a_step_meets_as_many_dirty_frames_as_are_wanted_and_no_more() {
+    let supply = crate::supply::Supply::new(1_024);
+    assert!(supply.try_credits(supply.available()) && supply.gives_up());
+    let mut hand = 0;
+    let mut step = || {
+        hand += 1;
+        match hand {
+            1..=200 => {
+                supply.queue_cold(hand);
+                Clock::Cold
+            }
+            _ => {
+                supply.return_credits(1);
+                Clock::Freed
+            }
+        }
+    };
+    // 64 are wanted and a batch beyond, which is as many.
+    let did =
+        |freed, cold, wakes_cleaner, goes_on| Provided { freed, cold, wakes_cleaner, goes_on };
+    assert_eq!(supply.provide(1_024, &mut step), did(0, 128, true, false));
+    assert_eq!(supply.provide(1_024, &mut step), did(0, 0, true, false), "it stands still");
+    let taken = supply.take_cold(100);
+    assert_eq!((taken.len(), taken[0], supply.queued()), (100, 29, 28), "the last ones first");
+    assert_eq!(supply.provide(1_024, &mut step), did(0, 0, true, false), "they are leaving");
+    let seen = supply.event().now();
+    supply.have_left(100);
+    assert_ne!(supply.event().now(), seen, "none of them was given up");
+    assert_eq!(supply.provide(1_024, &mut step), did(64, 72, true, false));
+    assert_eq!(supply.provide(1_024, &mut step), did(0, 0, true, false));
+    assert!(!supply.gives_up());
+    let seen = supply.event().now();
+    supply.have_left(supply.take_cold(100).len());
+    assert_eq!(supply.event().now(), seen, "enough are free");
 }
 
 fn worker(rig: &Rig, pages: &[PageNo], written: &AtomicU64, seed: u64) {

@@ -3,7 +3,7 @@
 //! victim by a bounded search, else it waits on the event (P4).
 
 use crate::frames::ExclusiveGuard;
-use crate::supply::{BEAT_SEARCH, COLD_MAX, Clock, FOREGROUND_COLD, FOREGROUND_SEARCH};
+use crate::supply::{Clock, beat_search};
 use crate::{Access, Pages};
 use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric};
 use evenkeel_format::page::RawPage;
@@ -27,14 +27,15 @@ impl Pages {
         }
         loop {
             let seen = self.supply.freed.now();
-            let (mut search, mut cold) = (FOREGROUND_SEARCH, FOREGROUND_COLD);
             let open = self.rt.health.check_open();
             let provided = self.supply.provided.load(Relaxed);
             if open.is_err() || self.rt.health.is_failed() || !provided {
                 // Nobody else will free a frame: look at each, twice for the clock.
-                (search, cold) = (self.frames.count() * 2, usize::MAX);
+                let all = self.frames.count() * 2;
+                self.supply.search(all, n as i64, usize::MAX, || self.clock_step());
+            } else {
+                self.supply.search_own(n as i64, || self.clock_step());
             }
-            self.supply.search(search, n as i64, cold, || self.clock_step());
             if self.supply.try_credits(n as i64) {
                 return Ok(());
             }
@@ -45,8 +46,7 @@ impl Pages {
                 self.make_room(n as i64)?;
                 continue;
             }
-            self.supply.woken.store(true, SeqCst);
-            self.supply.event.notify();
+            self.supply.wake();
             self.rt.wait(&self.supply.freed, seen, None, Cause::FreeFrame);
         }
     }
@@ -204,10 +204,7 @@ impl Pages {
             return Clock::Kept;
         }
         if facts.dirty.load(Acquire) != 0 {
-            let mut cold = self.supply.cold.lock();
-            if cold.len() < COLD_MAX {
-                cold.push(index);
-            }
+            self.supply.queue_cold(index);
             return Clock::Cold;
         }
         let Some(guard) = self.frames.try_exclusive(index) else { return Clock::Kept };
@@ -234,28 +231,20 @@ impl Pages {
     /// None at present.
     pub fn supply_beat(&self) -> Result<Beat> {
         self.rt.step();
-        self.supply.begin_beat();
-        let high = self.supply.high();
         let shrunk = self.shrink_some();
-        let queued = self.supply.cold.lock().len();
-        let cold_wanted = self.supply.cold_wanted(queued, self.supply.leaving.load(Relaxed));
-        let (freed, cold) = match cold_wanted {
-            0 => (0, 0),
-            _ => self.search(high, cold_wanted),
-        };
+        let provided = self.supply.provide(self.frames.count(), || self.clock_step());
         self.rt.metrics.set(Metric::FreeFrames, self.supply.available().max(0) as u64);
-        if queued + cold > 0 {
+        if provided.wakes_cleaner {
             self.clean_event.notify();
         }
-        let goes_on = cold_wanted > 0 && self.supply.goes_on((freed, cold), self.frames.count());
         let prepares = self.backing.prepare(&self.frames);
-        Ok(if shrunk || goes_on || prepares { Beat::More } else { Beat::Idle })
+        Ok(if shrunk || provided.goes_on || prepares { Beat::More } else { Beat::Idle })
     }
 
     /// Moves the clock on until `wanted` frames are free or `cold_most` dirty ones are met, by a
     /// bounded number of frames. Returns how many it freed and how many were dirty.
     pub(crate) fn search(&self, wanted: i64, cold_most: usize) -> (usize, usize) {
-        let most = BEAT_SEARCH.min(self.frames.count() * 2);
+        let most = beat_search(self.frames.count());
         self.supply.search(most, wanted, cold_most, || self.clock_step())
     }
 

@@ -13,15 +13,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
 
 /// Frames a foreground search for a clean victim looks at.
-pub const FOREGROUND_SEARCH: usize = 64;
+const FOREGROUND_SEARCH: usize = 64;
 /// Dirty frames that such a search passes, at most.
-pub const FOREGROUND_COLD: usize = 4;
+const FOREGROUND_COLD: usize = 4;
 /// Frames a supply beat looks at.
-pub const BEAT_SEARCH: usize = 1024;
+const BEAT_SEARCH: usize = 1024;
 /// Cold dirty frames that wait for the cleaner, at most.
-pub const COLD_MAX: usize = 512;
+pub(crate) const COLD_MAX: usize = 512;
 /// Dirty frames met by one supply beat, at most.
-pub const BEAT_COLD: usize = COLD_MAX / 2;
+pub(crate) const BEAT_COLD: usize = COLD_MAX / 2;
+
+/// Frames a step looks at in a pool of so many: each of a small one, twice for the clock.
+pub(crate) fn beat_search(frames: usize) -> usize {
+    BEAT_SEARCH.min(frames * 2)
+}
 
 /// What the clock did with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +37,19 @@ pub enum Clock {
     Cold,
     /// It stays.
     Kept,
+}
+
+/// What a provider's step did, and who is to work next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Provided {
+    /// Frames it freed.
+    pub freed: usize,
+    /// Dirty ones it met.
+    pub cold: usize,
+    /// Dirty frames wait for the cleaner.
+    pub wakes_cleaner: bool,
+    /// Another step: frames are wanted, and there is hope.
+    pub goes_on: bool,
 }
 
 /// Frames without a page.
@@ -105,17 +123,37 @@ impl Supply {
         &self.event
     }
 
-    /// The provider begins a step: from now on it can be woken again.
-    pub fn begin_beat(&self) {
+    /// Notified when frames become free or evictable: each thread that waits for one looks again.
+    pub fn freed(&self) -> &Event {
+        &self.freed
+    }
+
+    /// Wakes the provider for a thread that has found no frame.
+    pub fn wake(&self) {
+        self.woken.store(true, SeqCst);
+        self.event.notify();
+    }
+
+    /// A provider's step in a pool of so many frames, on a clock that `step` moves by one frame.
+    pub fn provide(&self, frames: usize, step: impl FnMut() -> Clock) -> Provided {
+        // From now on it can be woken again.
         self.provided.store(true, Relaxed);
         self.woken.store(false, SeqCst);
+        let queued = self.queued();
+        let cold_wanted = self.cold_wanted(queued, self.leaving.load(Relaxed));
+        if cold_wanted == 0 {
+            return Provided { wakes_cleaner: queued > 0, ..Provided::default() };
+        }
+        let (freed, cold) = self.search(beat_search(frames), self.high(), cold_wanted, step);
+        let goes_on = self.goes_on((freed, cold), frames);
+        Provided { freed, cold, wakes_cleaner: queued + cold > 0, goes_on }
     }
 
     /// Ends a provider's step that looked at up to `BEAT_SEARCH` of `frames`. True: another one,
     /// for frames are wanted, and there is hope. A frame that was used is kept the first time
     /// round, so every frame is looked at twice before it rests; dirty ones are left to the
     /// cleaner, which wakes it.
-    pub fn goes_on(&self, (freed, cold): (usize, usize), frames: usize) -> bool {
+    fn goes_on(&self, (freed, cold): (usize, usize), frames: usize) -> bool {
         let hope = if freed > 0 || cold > 0 {
             self.fruitless.store(0, Relaxed);
             freed > 0
@@ -141,16 +179,21 @@ impl Supply {
     /// go on past dirty frames, it would take each clean page that was not used within a turn, and
     /// turn the faster the fewer of them there are. With a full queue it goes on, a few dirty
     /// frames at a time, for the clean ones that there may be.
-    pub fn cold_wanted(&self, queued: usize, leaving: usize) -> usize {
+    pub(crate) fn cold_wanted(&self, queued: usize, leaving: usize) -> usize {
         let coming = self.available() + (queued + leaving) as i64;
         let wanted = self.high() + self.high().min(BEAT_COLD as i64);
         let missing = (wanted - coming).max(0) as usize;
         missing.min(COLD_MAX.saturating_sub(queued).clamp(FOREGROUND_COLD, BEAT_COLD))
     }
 
+    /// The search of a thread that wants `wanted` frames and found fewer.
+    pub fn search_own(&self, wanted: i64, step: impl FnMut() -> Clock) -> (usize, usize) {
+        self.search(FOREGROUND_SEARCH, wanted, FOREGROUND_COLD, step)
+    }
+
     /// Moves a clock on by `step`, by at most `most` frames, until `wanted` frames are free or
     /// `cold_most` dirty ones have been met. Returns how many it freed and how many were dirty.
-    pub fn search(
+    pub(crate) fn search(
         &self,
         most: usize,
         wanted: i64,
@@ -169,6 +212,45 @@ impl Supply {
             }
         }
         (freed, cold)
+    }
+
+    /// The clock met a dirty frame: the cleaner is to write it, unless enough wait for that.
+    pub fn queue_cold(&self, frame: u32) {
+        let mut cold = self.cold.lock();
+        if cold.len() < COLD_MAX {
+            cold.push(frame);
+        }
+    }
+
+    /// Dirty frames that wait for the cleaner.
+    pub fn queued(&self) -> usize {
+        self.cold.lock().len()
+    }
+
+    /// Dirty frames to be written next, at most `max`: they are leaving until `have_left`.
+    pub fn take_cold(&self, max: usize) -> Vec<u32> {
+        let mut cold = self.cold.lock();
+        let keep = cold.len() - cold.len().min(max);
+        let taken = cold.split_off(keep);
+        self.leaving.fetch_add(taken.len(), Relaxed);
+        taken
+    }
+
+    /// True while frames are wanted: a page that was written, and that nobody has used since the
+    /// clock passed it, then gives its frame up at once. Were it left to the clock, that would have
+    /// to come round once more, and of a pool that is nearly all dirty take every page that was
+    /// clean meanwhile: the inner ones, and what was read just now.
+    pub fn gives_up(&self) -> bool {
+        self.available() < self.high()
+    }
+
+    /// So many frames of `take_cold` are done with. The clock stood still for these: some may not
+    /// have been written, and who waits for more than the low mark has no other event.
+    pub fn have_left(&self, frames: usize) {
+        self.leaving.fetch_sub(frames, Relaxed);
+        if frames > 0 && self.gives_up() {
+            self.event.notify();
+        }
     }
 
     /// Free frames without an owner.

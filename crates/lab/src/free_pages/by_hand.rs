@@ -117,12 +117,12 @@ impl Provider for Timers {
         world.figures.manager_slept_ns += sleep;
         let next = world.now + sleep.max(takes);
         if !writes.is_empty() {
-            world.write(writes);
+            world.write(worker, writes);
         }
         world.at(next, Event::Run(worker));
     }
 
-    fn written(&mut self, world: &mut World<'_>, frames: &[u32]) {
+    fn written(&mut self, world: &mut World<'_>, _worker: u32, frames: &[u32]) {
         for frame in frames {
             world.frames[*frame as usize] = Frame::Free;
             self.stamps.set(*frame);
@@ -136,7 +136,8 @@ impl Provider for Timers {
 }
 
 const PROVIDER: u32 = 0;
-const CLEANER: u32 = 1;
+/// Worker 0 provides; these clean.
+const CLEANERS: [u32; 2] = [1, 2];
 
 /// The supply that is woken, with its marks and bounds as numbers.
 pub struct Events {
@@ -145,11 +146,15 @@ pub struct Events {
     hand: usize,
     cold: Vec<u32>,
     waiting: Vec<u32>,
-    /// Since it last ran, somebody has seen that few are left; it has been rung for, and heard it.
+    /// Since it last ran, somebody has seen that few are left.
     seen_low: bool,
-    rung: bool,
+    /// Who has been rung for and not heard it: the provider, threads without a frame, the cleaners.
+    rung: [bool; 3],
     provider_due: bool,
-    cleaner_due: bool,
+    /// By cleaner: it is woken, or has a batch under way.
+    at_work: [bool; 2],
+    /// What each has taken of the dirty frames and not written, the same one twice as two.
+    taken: [Vec<u32>; 2],
     /// Frames looked at in vain.
     fruitless: u64,
     free: u64,
@@ -165,12 +170,20 @@ impl Events {
             cold: Vec::new(),
             waiting: Vec::new(),
             seen_low: false,
-            rung: false,
+            rung: [false; 3],
             provider_due: false,
-            cleaner_due: false,
+            at_work: [false; 2],
+            taken: [Vec::new(), Vec::new()],
             fruitless: 0,
             free: 0,
         }
+    }
+
+    fn gets_free(&mut self, world: &mut World<'_>, frame: u32) {
+        world.frames[frame as usize] = Frame::Free;
+        self.stamps.set(frame);
+        self.free = count_free(world);
+        self.rung[1] = true;
     }
 
     /// Looks at up to `most` frames until so many are free; how many it freed, and met dirty.
@@ -183,8 +196,7 @@ impl Events {
                 Frame::Clean(true) => world.frames[at] = Frame::Clean(false),
                 Frame::Dirty(true) => world.frames[at] = Frame::Dirty(false),
                 Frame::Clean(false) => {
-                    world.frames[at] = Frame::Free;
-                    self.stamps.set(at as u32);
+                    self.gets_free(world, at as u32);
                     freed += 1;
                 }
                 Frame::Dirty(false) => {
@@ -196,44 +208,90 @@ impl Events {
                 _ => {}
             }
         }
-        self.free = count_free(world);
         [freed, dirty, looks]
     }
 
     /// The frame that became free last; with it gone, few may be left.
-    fn take(&mut self, world: &World<'_>, given: u64) -> Option<u32> {
+    fn take(&mut self, world: &World<'_>) -> Option<u32> {
         let free = frames(world, |frame| frame == Frame::Free);
         let last = free.into_iter().max_by_key(|frame| self.stamps.of(*frame))?;
-        self.free = count_free(world) - given;
+        self.free = count_free(world) - 1;
         if self.free < self.low && !self.seen_low {
-            (self.seen_low, self.rung) = (true, true);
+            (self.seen_low, self.rung[0]) = (true, true);
         }
         Some(last)
     }
 
+    /// Who has been rung for comes, if it is not on its way.
     fn listen(&mut self, world: &mut World<'_>) {
-        if std::mem::take(&mut self.rung) && !self.provider_due {
+        let [provider, threads, cleaners] = std::mem::take(&mut self.rung);
+        let soon = world.now + world.setup.wake_ns;
+        if provider && !self.provider_due {
             self.provider_due = true;
-            world.at(world.now + world.setup.wake_ns, Event::Run(PROVIDER));
+            world.at(soon, Event::Run(PROVIDER));
         }
-        if !self.cold.is_empty() && !self.cleaner_due {
-            self.cleaner_due = true;
-            world.at(world.now + world.setup.wake_ns, Event::Run(CLEANER));
+        if threads {
+            for thread in self.waiting.drain(..) {
+                world.at(soon, Event::Want(thread));
+            }
+        }
+        for (cleaner, at_work) in CLEANERS.into_iter().zip(&mut self.at_work) {
+            if cleaners && !*at_work {
+                *at_work = true;
+                world.at(soon, Event::Run(cleaner));
+            }
         }
     }
 
-    fn clean(&mut self, world: &mut World<'_>) {
+    fn clean(&mut self, world: &mut World<'_>, cleaner: u32) {
         let keep = self.cold.len().saturating_sub(world.setup.batch_pages);
-        let mut batch: Vec<u32> = self.cold.drain(keep..).collect();
+        let taken: Vec<u32> = self.cold.drain(keep..).collect();
+        let mut batch = taken.clone();
+        self.taken[cleaner as usize - 1] = taken;
         batch.sort_unstable();
         batch.dedup();
         batch.retain(|frame| matches!(world.frames[*frame as usize], Frame::Dirty(_)));
         world.ran(0, batch.is_empty(), 0);
-        self.cleaner_due = !batch.is_empty();
         if batch.is_empty() {
-            self.listen(world);
+            self.rests(cleaner);
         } else {
-            world.write(batch);
+            world.write(cleaner, batch);
+        }
+    }
+
+    /// Nothing of what a cleaner took is under way any more.
+    fn rests(&mut self, cleaner: u32) {
+        let taken = std::mem::take(&mut self.taken[cleaner as usize - 1]);
+        self.rung[0] |= !taken.is_empty() && self.free < 2 * self.low;
+        self.at_work[cleaner as usize - 1] = false;
+    }
+
+    fn provide(&mut self, world: &mut World<'_>) {
+        (self.provider_due, self.seen_low) = (false, false);
+        let (all, high) = (world.frames.len() as u64, 2 * self.low);
+        // Up to the high mark and a batch beyond; what is on its way to be free needs no search.
+        let queued = self.cold.len() as u64;
+        let leaving = self.taken.iter().map(|taken| taken.len() as u64).sum::<u64>();
+        let missing = (high + high.min(256)).saturating_sub(self.free + queued + leaving);
+        let missing = missing.min((512 - queued).clamp(4, 256));
+        let (mut found, mut again) = ([0; 3], false);
+        if missing > 0 {
+            found = self.look(world, (2 * all).min(1024), high, missing);
+            again = match found {
+                [0, 0, _] => self.fruitless < 2 * all,
+                [freed, ..] => freed > 0,
+            };
+            self.fruitless = if found[..2] == [0, 0] && again { self.fruitless + 1024 } else { 0 };
+            if self.free >= high {
+                (self.fruitless, again) = (0, false);
+            }
+        }
+        let [freed, cold, looks] = found;
+        world.ran(looks, freed + cold == 0, 0);
+        self.rung[2] |= queued + cold > 0;
+        if again {
+            self.provider_due = true;
+            world.at(world.now + looks * world.setup.step_ns, Event::Run(PROVIDER));
         }
     }
 }
@@ -247,16 +305,16 @@ impl Provider for Events {
     }
 
     fn want(&mut self, world: &mut World<'_>, thread: u32) -> Got {
-        let mut frame = self.take(world, 1);
+        let mut frame = self.take(world);
         if frame.is_none() {
-            let [freed, _, looks] = self.look(world, 64, 1, u64::MAX);
+            let [freed, _, looks] = self.look(world, 64, 1, 4);
             world.figures.own_looks += looks;
             world.figures.vain_ns += if freed > 0 { 0 } else { looks * world.setup.step_ns };
-            frame = self.take(world, 1);
+            frame = self.take(world);
         }
         if frame.is_none() {
             self.waiting.push(thread);
-            self.rung = true;
+            self.rung[0] = true;
         }
         self.listen(world);
         frame.map_or(Got::Wait, Got::Frame)
@@ -265,37 +323,26 @@ impl Provider for Events {
     fn loaded(&mut self, _world: &mut World<'_>, _frame: u32) {}
 
     fn run(&mut self, world: &mut World<'_>, worker: u32) {
-        if worker == CLEANER {
-            return self.clean(world);
-        }
-        (self.provider_due, self.seen_low) = (false, false);
-        let all = world.frames.len() as u64;
-        let [freed, cold, looks] = self.look(world, (2 * all).min(1024), 2 * self.low, 256);
-        world.ran(looks, freed + cold == 0, 0);
-        while let Some(thread) = self.waiting.first().copied() {
-            let Some(frame) = self.take(world, 1) else { break };
-            self.waiting.remove(0);
-            world.give(thread, frame);
-        }
-        self.free = count_free(world);
-        let hope = match (freed, cold) {
-            (0, 0) => self.fruitless < 2 * all,
-            (freed, _) => freed > 0,
-        };
-        self.fruitless = if (freed, cold) == (0, 0) && hope { self.fruitless + 1024 } else { 0 };
-        if self.free >= 2 * self.low {
-            self.fruitless = 0;
-        } else if hope {
-            self.provider_due = true;
-            world.at(world.now + looks * world.setup.step_ns, Event::Run(PROVIDER));
+        match worker {
+            PROVIDER => self.provide(world),
+            cleaner => self.clean(world, cleaner),
         }
         self.listen(world);
     }
 
-    fn written(&mut self, world: &mut World<'_>, _frames: &[u32]) {
-        self.cleaner_due = false;
-        self.free = count_free(world);
-        self.rung |= self.free < self.low || !self.waiting.is_empty();
+    fn written(&mut self, world: &mut World<'_>, cleaner: u32, frames: &[u32]) {
+        for frame in frames {
+            if count_free(world) < 2 * self.low {
+                self.gets_free(world, *frame);
+            }
+        }
+        self.rung[1] = true;
+        self.rests(cleaner);
+        // It looks for more before it rests.
+        if !self.cold.is_empty() {
+            self.at_work[cleaner as usize - 1] = true;
+            self.clean(world, cleaner);
+        }
         self.listen(world);
     }
 

@@ -3,7 +3,9 @@
 
 use super::setup::Setup;
 use super::sim::{Event, Frame, Got, Provider, World};
-use evenkeel_pages::supply::{BEAT_COLD, BEAT_SEARCH, COLD_MAX, Clock, FOREGROUND_SEARCH, Supply};
+use evenkeel_pages::CLEANERS;
+use evenkeel_pages::pacing::{self, Quota};
+use evenkeel_pages::supply::{Clock, Supply};
 use std::collections::VecDeque;
 
 /// One pool instance of the reported engine.
@@ -115,12 +117,12 @@ impl Provider for Timers {
         world.ran(looks, gained == 0, if sleep_ns == 0 { takes } else { 0 });
         let next = world.now + sleep_ns.max(takes);
         if !writes.is_empty() {
-            world.write(writes);
+            world.write(worker, writes);
         }
         world.at(next, Event::Run(worker));
     }
 
-    fn written(&mut self, world: &mut World<'_>, frames: &[u32]) {
+    fn written(&mut self, world: &mut World<'_>, _worker: u32, frames: &[u32]) {
         for frame in frames {
             world.frames[*frame as usize] = Frame::Free;
             let instance = u64::from(*frame) % world.setup.instances;
@@ -133,20 +135,31 @@ impl Provider for Timers {
     }
 }
 
-/// The worker that frees frames, and the one that writes cold ones.
+/// The worker that frees frames; the others write cold ones.
 const PROVIDER: u32 = 0;
-const CLEANER: u32 = 1;
+
+/// A cleaner of the engine.
+#[derive(Clone, Default)]
+struct Cleaner {
+    /// It is woken, or has a batch under way.
+    is_at_work: bool,
+    /// Cold frames that it took for its batch.
+    taken: usize,
+}
 
 /// The engine's supply.
 pub struct Events {
     supply: Supply,
     free: Vec<u32>,
     hand: usize,
-    cold: Vec<u32>,
-    waiting: VecDeque<u32>,
+    waiting: Vec<u32>,
+    /// Calls of the supply's two events that have been heard.
     seen: u64,
+    seen_freed: u64,
     provider_due: bool,
-    cleaner_due: bool,
+    cleaners: Vec<Cleaner>,
+    /// Nothing is asked for by age here.
+    quota: Quota,
 }
 
 impl Events {
@@ -159,28 +172,33 @@ impl Events {
         Events {
             free: (0..high as u32).collect(),
             hand: high as usize,
-            cold: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: Vec::new(),
             seen: supply.event().now(),
+            seen_freed: supply.freed().now(),
             provider_due: false,
-            cleaner_due: false,
+            cleaners: vec![Cleaner::default(); CLEANERS],
+            quota: Quota::default(),
             supply,
         }
     }
 
     /// The clock moves on by one frame: what the engine does with latches, on plain states.
-    fn clock(at: usize, frames: &mut [Frame], cold: &mut Vec<u32>) -> Clock {
+    fn clock(
+        supply: &Supply,
+        (hand, free, looks): (&mut usize, &mut Vec<u32>, &mut u64),
+        frames: &mut [Frame],
+    ) -> Clock {
+        let at = *hand % frames.len();
+        (*hand, *looks) = (at + 1, *looks + 1);
         match frames[at] {
             Frame::Clean(true) => frames[at] = Frame::Clean(false),
+            Frame::Dirty(true) => frames[at] = Frame::Dirty(false),
             Frame::Clean(false) => {
-                frames[at] = Frame::Free;
+                Events::release(supply, free, frames, at as u32);
                 return Clock::Freed;
             }
-            Frame::Dirty(true) => frames[at] = Frame::Dirty(false),
             Frame::Dirty(false) => {
-                if cold.len() < COLD_MAX {
-                    cold.push(at as u32);
-                }
+                supply.queue_cold(at as u32);
                 return Clock::Cold;
             }
             _ => {}
@@ -188,40 +206,32 @@ impl Events {
         Clock::Kept
     }
 
-    /// Looks at up to `most` frames until `wanted` are free, as the engine does.
-    fn search(
-        &mut self,
-        world: &mut World<'_>,
-        most: usize,
-        wanted: i64,
-        cold_most: usize,
-    ) -> (usize, usize, u64) {
-        let Events { supply, hand, cold, free, .. } = self;
-        let mut looks = 0;
-        let found = supply.search(most, wanted, cold_most, || {
-            looks += 1;
-            let at = *hand % world.frames.len();
-            *hand = at + 1;
-            let did = Events::clock(at, &mut world.frames, cold);
-            if did == Clock::Freed {
-                free.push(at as u32);
-                supply.return_credits(1);
-            }
-            did
-        });
-        (found.0, found.1, looks)
+    fn release(supply: &Supply, free: &mut Vec<u32>, frames: &mut [Frame], frame: u32) {
+        frames[frame as usize] = Frame::Free;
+        free.push(frame);
+        supply.return_credits(1);
     }
 
-    /// Wakes the workers that have been notified.
-    fn notified(&mut self, world: &mut World<'_>) {
+    /// Wakes who has been notified and rests; `cleaners`: those have been.
+    fn notified(&mut self, world: &mut World<'_>, cleaners: bool) {
+        let soon = world.now + world.setup.wake_ns;
         let now = self.supply.event().now();
         if std::mem::replace(&mut self.seen, now) != now && !self.provider_due {
             self.provider_due = true;
-            world.at(world.now + world.setup.wake_ns, Event::Run(PROVIDER));
+            world.at(soon, Event::Run(PROVIDER));
         }
-        if !self.cold.is_empty() && !self.cleaner_due {
-            self.cleaner_due = true;
-            world.at(world.now + world.setup.wake_ns, Event::Run(CLEANER));
+        let now = self.supply.freed().now();
+        if std::mem::replace(&mut self.seen_freed, now) != now {
+            // All of them: who comes first has the frame.
+            for thread in self.waiting.drain(..) {
+                world.at(soon, Event::Want(thread));
+            }
+        }
+        for (worker, cleaner) in (1..).zip(&mut self.cleaners) {
+            if cleaners && !cleaner.is_at_work {
+                cleaner.is_at_work = true;
+                world.at(soon, Event::Run(worker));
+            }
         }
     }
 
@@ -229,13 +239,44 @@ impl Events {
         if self.supply.try_credits(1) { self.free.pop() } else { None }
     }
 
-    /// Threads that wait get what is free, first come, first served.
-    fn serve(&mut self, world: &mut World<'_>) {
-        while let Some(thread) = self.waiting.front().copied() {
-            let Some(frame) = self.try_take() else { break };
-            self.waiting.pop_front();
-            world.give(thread, frame);
+    /// A step of the provider.
+    fn provide(&mut self, world: &mut World<'_>) {
+        self.provider_due = false;
+        let (mut looks, count) = (0, world.frames.len());
+        let Events { supply, hand, free, .. } = self;
+        let step = || Events::clock(supply, (hand, free, &mut looks), &mut world.frames);
+        let did = supply.provide(count, step);
+        world.ran(looks, did.freed + did.cold == 0, 0);
+        if did.goes_on {
+            self.provider_due = true;
+            world.at(world.now + looks * world.setup.step_ns, Event::Run(PROVIDER));
         }
+        self.notified(world, did.wakes_cleaner);
+    }
+
+    /// A beat of a cleaner: cold frames only.
+    fn clean(&mut self, world: &mut World<'_>, worker: u32) {
+        let most = world.setup.batch_pages as u64;
+        let take_cold = |most| self.supply.take_cold(most);
+        let mut batch = pacing::beat(&self.quota, world.now, most, 0, 0, take_cold).cold;
+        let cleaner = &mut self.cleaners[worker as usize - 1];
+        *cleaner = Cleaner { is_at_work: true, taken: batch.len() };
+        // The clock may have met a frame twice, or it has been written meanwhile.
+        batch.sort_unstable();
+        batch.dedup();
+        batch.retain(|frame| matches!(world.frames[*frame as usize], Frame::Dirty(_)));
+        world.ran(0, batch.is_empty(), 0);
+        if batch.is_empty() {
+            self.done(worker);
+        } else {
+            world.write(worker, batch);
+        }
+    }
+
+    /// What a cleaner took has left.
+    fn done(&mut self, worker: u32) {
+        let cleaner = std::mem::take(&mut self.cleaners[worker as usize - 1]);
+        self.supply.have_left(cleaner.taken);
     }
 }
 
@@ -249,59 +290,46 @@ impl Provider for Events {
     fn want(&mut self, world: &mut World<'_>, thread: u32) -> Got {
         let mut frame = self.try_take();
         if frame.is_none() {
-            let (_, _, looks) = self.search(world, FOREGROUND_SEARCH, 1, usize::MAX);
+            let mut looks = 0;
+            let Events { supply, hand, free, .. } = self;
+            let step = || Events::clock(supply, (hand, free, &mut looks), &mut world.frames);
+            supply.search_own(1, step);
             world.figures.own_looks += looks;
             world.figures.vain_ns +=
-                if self.supply.available() > 0 { 0 } else { looks * world.setup.step_ns };
+                if supply.available() > 0 { 0 } else { looks * world.setup.step_ns };
             frame = self.try_take();
         }
         if frame.is_none() {
-            self.waiting.push_back(thread);
-            self.supply.event().notify();
+            self.waiting.push(thread);
+            self.supply.wake();
         }
-        self.notified(world);
+        self.notified(world, false);
         frame.map_or(Got::Wait, Got::Frame)
     }
 
     fn loaded(&mut self, _world: &mut World<'_>, _frame: u32) {}
 
     fn run(&mut self, world: &mut World<'_>, worker: u32) {
-        if worker == CLEANER {
-            let keep = self.cold.len().saturating_sub(world.setup.batch_pages);
-            let mut batch = self.cold.split_off(keep);
-            // The clock may have met a frame twice, or it has been written meanwhile.
-            batch.sort_unstable();
-            batch.dedup();
-            batch.retain(|frame| matches!(world.frames[*frame as usize], Frame::Dirty(_)));
-            world.ran(0, batch.is_empty(), 0);
-            self.cleaner_due = !batch.is_empty();
-            match self.cleaner_due {
-                true => world.write(batch),
-                false => self.notified(world),
-            }
-            return;
+        if worker == PROVIDER {
+            return self.provide(world);
         }
-        self.provider_due = false;
-        self.supply.begin_beat();
-        let most = BEAT_SEARCH.min(world.frames.len() * 2);
-        let high = self.supply.high();
-        let (freed, cold, looks) = self.search(world, most, high, BEAT_COLD);
-        world.ran(looks, freed + cold == 0, 0);
-        self.serve(world);
-        if self.supply.goes_on((freed, cold), world.frames.len()) {
-            self.provider_due = true;
-            world.at(world.now + looks * world.setup.step_ns, Event::Run(PROVIDER));
-        }
-        self.notified(world);
+        self.clean(world, worker);
+        self.notified(world, false);
     }
 
-    fn written(&mut self, world: &mut World<'_>, _frames: &[u32]) {
-        self.cleaner_due = false;
-        // The clock may have them when it comes by again.
-        if self.supply.is_low() || !self.waiting.is_empty() {
-            self.supply.event().notify();
+    fn written(&mut self, world: &mut World<'_>, worker: u32, frames: &[u32]) {
+        for frame in frames {
+            if self.supply.gives_up() {
+                Events::release(&self.supply, &mut self.free, &mut world.frames, *frame);
+            }
         }
-        self.notified(world);
+        self.supply.freed().notify();
+        self.done(worker);
+        // It looks for more before it rests.
+        if self.supply.queued() > 0 {
+            self.clean(world, worker);
+        }
+        self.notified(world, false);
     }
 
     fn free(&self) -> u64 {

@@ -19,8 +19,8 @@ pub enum Event {
     Read(u32, u32),
     /// A worker of the provider runs.
     Run(u32),
-    /// Pages are written.
-    Written(Vec<u32>),
+    /// Pages that a worker wrote are on the disk.
+    Written(u32, Vec<u32>),
     /// The free frames are noted.
     Sample,
 }
@@ -46,7 +46,7 @@ pub enum Got {
     Frame(u32),
     /// Nothing: it sleeps so long and asks again.
     Sleep(u64),
-    /// Nothing: the provider calls it.
+    /// Nothing: the provider wakes it, and it asks again.
     Wait,
 }
 
@@ -123,8 +123,8 @@ pub trait Provider {
     fn loaded(&mut self, world: &mut World<'_>, frame: u32);
     /// A worker runs.
     fn run(&mut self, world: &mut World<'_>, worker: u32);
-    /// Pages are written: their frames are clean.
-    fn written(&mut self, world: &mut World<'_>, frames: &[u32]);
+    /// Pages of a worker are written: their frames are clean.
+    fn written(&mut self, world: &mut World<'_>, worker: u32, frames: &[u32]);
     /// Free frames.
     fn free(&self) -> u64;
 }
@@ -143,17 +143,17 @@ impl World<'_> {
         self.disk_free + self.setup.io_ns
     }
 
-    /// Writes pages.
-    pub fn write(&mut self, frames: Vec<u32>) {
+    /// A worker writes pages.
+    pub fn write(&mut self, worker: u32, frames: Vec<u32>) {
         for frame in &frames {
             self.frames[*frame as usize] = Frame::Writing;
         }
         let end = self.disk(frames.len() as u64);
-        self.at(end, Event::Written(frames));
+        self.at(end, Event::Written(worker, frames));
     }
 
     /// The thread has its frame: the page is read.
-    pub fn give(&mut self, thread: u32, frame: u32) {
+    fn give(&mut self, thread: u32, frame: u32) {
         if let Some(since) = self.since[thread as usize].take() {
             let waited = self.now - since;
             self.figures.waited_ns += waited;
@@ -226,11 +226,11 @@ pub fn run(setup: &Setup, provider: &mut dyn Provider) -> Figures {
                 provider.loaded(&mut world, frame);
             }
             Event::Run(worker) => provider.run(&mut world, worker),
-            Event::Written(frames) => {
+            Event::Written(worker, frames) => {
                 for frame in &frames {
                     world.frames[*frame as usize] = Frame::Clean(false);
                 }
-                provider.written(&mut world, &frames);
+                provider.written(&mut world, worker, &frames);
             }
             Event::Sample => {
                 world.figures.free.push(provider.free());

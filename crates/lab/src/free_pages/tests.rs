@@ -56,8 +56,8 @@ fn every_figure_is_that_of_a_count_by_hand() {
 fn twice_the_frames_are_twice_the_reserve_and_no_more_work() {
     let one = Setup::new(8, 4);
     let two = Setup { frames: 2 * one.frames, ..one.clone() };
-    // Of a later part: at first the pool is full of pages that nobody used, and those are looked at
-    // once, the others twice.
+    // Of a later part, and a long one: at first the pool is full of pages that nobody used, and those
+    // are looked at once. The others are looked at twice, all of them first in one turn of the clock.
     let later = |setup: &Setup, run: fn(&Setup) -> sim::Figures| {
         let (short, long) = (run(&Setup { seconds: 60, ..setup.clone() }), run(setup));
         let pages = |figures: &sim::Figures| figures.done.iter().sum::<u64>();
@@ -65,7 +65,7 @@ fn twice_the_frames_are_twice_the_reserve_and_no_more_work() {
         (looks as f64 / (pages(&long) - pages(&short)) as f64, long)
     };
     let most = |figures: &sim::Figures| figures.free.iter().copied().max().unwrap_or(0) as f64;
-    let long = |setup: &Setup| Setup { seconds: 120, ..setup.clone() };
+    let long = |setup: &Setup| Setup { seconds: 600, ..setup.clone() };
     let (per_page, figures) = later(&long(&one), events);
     let (per_page_of_two, figures_of_two) = later(&long(&two), events);
     let ratio = most(&figures_of_two) / most(&figures);
