@@ -9,7 +9,6 @@
 //! and governor.
 
 pub mod dirty_count;
-mod draining;
 pub mod fan_out;
 pub mod flags;
 pub mod flush_scan;

@@ -275,8 +275,9 @@ impl Pages {
         result
     }
 
-    /// Fills `out` up to `count` with frames of the oldest buckets. Frames that have left the bucket
-    /// they were listed in (written as cold ones, or holding another page by now) do not count.
+    /// Fills `out` up to `count` with frames of the oldest buckets. Frames that have left the
+    /// bucket they were listed in (written as cold ones, or holding another page by now) do not
+    /// count.
     fn take_old(&self, count: usize, out: &mut Vec<u32>) {
         let count = count.saturating_sub(out.len());
         let page = |frame| self.frames.facts(frame).page();

@@ -1,7 +1,7 @@
 //! The pacing law by table and by property.
 
 use crate::pacing::{
-    BatchQuota, DUE_HORIZONS_SEC, Load, Quota, TICK_NS, batch_quota, cold_most, issued,
+    BatchQuota, Beat, DUE_HORIZONS_SEC, Load, Quota, TICK_NS, batch_quota, beat, cold_most, issued,
     pages_per_sec, required_age, terms, tick_quota, wanted_pages_per_sec,
 };
 use proptest::prelude::*;
@@ -314,5 +314,31 @@ proptest! {
         }
         prop_assert!(why.sum() <= quota);
         prop_assert!(asked.age == 0 || why.sum() == quota);
+    }
+}
+
+/// What one cleaner writes is required of no other; cold pages leave half of a batch to old ones.
+#[test]
+fn a_beat_writes_cold_pages_and_what_nobody_else_is_writing() {
+    let quota = Quota::default();
+    quota.refill(10, 0, 0);
+    for (hold_up, in_flight, cold, pages, required) in [
+        // What the law issues is in the first one.
+        (0, 0, 54, 10, 0),
+        (0, 0, 64, 0, 0),
+        (100, 0, 32, 32, 100),
+        (100, 90, 54, 10, 10),
+        (100, 100, 64, 0, 0),
+        (100, 128, 64, 0, 0),
+    ] {
+        let mut most = 0;
+        let take_cold = |n: usize| {
+            most = n;
+            vec![7; n.min(cold)]
+        };
+        let did = beat(&quota, 0, 64, hold_up, in_flight, take_cold);
+        let beyond = pages.min(required);
+        let wanted = Beat { cold: vec![7; cold], old: BatchQuota { pages, beyond }, required };
+        assert_eq!(did, wanted, "{hold_up} hold up, {in_flight} in flight, at most {most} cold");
     }
 }

@@ -2,18 +2,19 @@
 //! by the same writers, and the engine's own index build, which dirties one page: the catalog's.
 //!
 //! A build in the pool: its runs go to the disk that the page cleaner uses, in beats that ask the
-//! engine's governor; then its pages join the buckets, are written at once, and leave them.
+//! engine's governor; then its pages join the buckets, are written at once, and leave them. No
+//! transaction waits for the log here, so the governor sees no user wait.
 
 use super::setup::Setup;
-use crate::draining::{Draining, Page};
 use evenkeel::{ColumnSpec, ColumnType, Database, IndexSpec, Metric, Options, TableSpec, Value};
 use evenkeel_base::{Lsn, Result, TreeId};
 use evenkeel_io::sim::SimOptions;
 use evenkeel_io::{Class, Governor, PriorityGovernor, Rng, SimDisk, SimEnv};
 use evenkeel_log::Limits;
-use evenkeel_pages::dirty::{Dirty, Surroundings};
+use evenkeel_pages::CLEANERS;
+use evenkeel_pages::dirty::{Dirty, Draining, Surroundings};
 use evenkeel_pages::pacer::Pacer;
-use evenkeel_pages::pacing::{Quota, TICK_NS, batch_quota};
+use evenkeel_pages::pacing::{self, Quota, TICK_NS};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -94,15 +95,17 @@ pub struct Ours {
     pub ddl_s: Option<f64>,
 }
 
+/// A dirty page: its bucket and its frame.
+type Page = (u64, u32);
 type Pages = Vec<Page>;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A writer has done the rest of its transaction.
     Body,
-    /// The cleaner looks.
+    /// A cleaner looks.
     Batch,
-    /// A batch of the cleaner is on the disk.
+    /// A batch of a cleaner is on the disk.
     Written(Pages),
     /// The build asks whether it may go on.
     Build,
@@ -118,8 +121,8 @@ enum Event {
 pub enum Op {
     /// A page joined at this log end.
     Join(Lsn),
-    /// One left the bucket that has this number.
-    Leave(u64),
+    /// The page of a frame left the bucket that has this number.
+    Leave(u64, u32),
     /// How many are older.
     Older(Lsn),
     /// So many of the oldest were taken.
@@ -142,6 +145,8 @@ struct Pool<'a> {
     /// The tree of each page ever dirty; its number serves as frame.
     trees: Vec<TreeId>,
     draining: Draining,
+    /// Pages that are being written.
+    in_flight: u64,
     mutex_free: u64,
     disk_free: u64,
     /// What the build has to write yet: bytes of runs, then pages.
@@ -223,7 +228,7 @@ impl Pool<'_> {
         self.delay_ns = delay.map_or(0, |delay| delay.as_nanos() as u64);
     }
 
-    /// A beat of the cleaner.
+    /// A beat of a cleaner.
     fn batch(&mut self, time: u64) {
         if self.pacer.next_in(time).is_none() {
             self.tick(time);
@@ -231,17 +236,32 @@ impl Pool<'_> {
         let most = (BEAT_BYTES / self.setup.page_bytes).max(1);
         let age = self.pacer.required_age(self.limits.user());
         let required = Lsn(self.around.end.0.saturating_sub(age));
-        let paced = self.quota.take(most, most, time);
         self.note(Op::Older(required));
-        let required = self.locked(time, |pool| pool.dirty.older_than(required)).1;
-        let pages = batch_quota(paced, required, most).pages;
-        self.note(Op::Take(pages));
+        let hold_up = self.locked(time, |pool| pool.dirty.older_than(required)).1;
+        let none_cold = |_| Vec::new();
+        let beat = pacing::beat(&self.quota, time, most, hold_up, self.in_flight, none_cold);
+        self.note(Op::Take(beat.old.pages));
         let mut taken = Vec::new();
-        self.locked(time, |pool| pool.draining.take(pages, &pool.dirty, &mut taken));
-        taken.retain(|(_, frame)| self.trees[*frame as usize] != CLEAN);
+        self.locked(time, |pool| {
+            let Pool { draining, dirty, trees, .. } = pool;
+            // Frames are numbered as pages are.
+            draining.take(
+                dirty,
+                beat.old.pages as usize,
+                |frame| frame,
+                |bucket, frame| {
+                    let is_there = trees[frame as usize] != CLEAN;
+                    if is_there {
+                        taken.push((bucket, frame));
+                    }
+                    is_there
+                },
+            )
+        });
         if taken.is_empty() {
             return self.at(time + IDLE_NS, Event::Batch);
         }
+        self.in_flight += taken.len() as u64;
         let bytes = taken.len() as u64 * self.setup.page_bytes;
         // Required, as the engine's page cleaner says: granted at once.
         self.governor.grant(Class::Checkpoint, bytes, true, time);
@@ -252,9 +272,10 @@ impl Pool<'_> {
     }
 
     fn leave(&mut self, time: u64, pages: &[Page]) {
+        self.in_flight -= pages.len() as u64;
         for (bucket, frame) in pages {
             let tree = std::mem::replace(&mut self.trees[*frame as usize], CLEAN);
-            self.note(Op::Leave(*bucket));
+            self.note(Op::Leave(*bucket, *frame));
             self.locked(time, |pool| pool.dirty.leave(*bucket, tree));
             self.ours.flushed += 1;
         }
@@ -272,6 +293,7 @@ impl Pool<'_> {
         let pages = (0..self.build.pages).map(|_| self.locked(time, |p| p.join(CATALOG)).1);
         let pages: Pages = pages.collect();
         self.ours.build_looks += self.dirty.looks().all - looks;
+        self.in_flight += self.build.pages;
         let bytes = self.build.pages * self.setup.page_bytes;
         self.governor.grant(Class::Checkpoint, bytes, true, time);
         let end = self.disk(time, Class::Checkpoint, bytes);
@@ -302,24 +324,32 @@ impl Pool<'_> {
     }
 }
 
+/// A log of which users fill the target age when all these pages are dirty: the cleaner must keep
+/// up. What they may fill is less than the log by some segments.
+pub fn log_bytes(setup: &Setup) -> u64 {
+    let users = setup.pages * (setup.tx_log_bytes / setup.pages_per_tx) / 3 * 8;
+    (u128::from(users) * u128::from(users) / u128::from(Limits::of_log(users).user())) as u64
+}
+
 /// Nothing is dirty yet.
 fn pool<'a>(setup: &'a Setup, build: &Built) -> Pool<'a> {
-    // A log whose target age is reached when all these pages are dirty: the cleaner must keep up.
-    let per_page = setup.tx_log_bytes / setup.pages_per_tx;
-    let log_bytes = setup.pages * per_page / 3 * 8;
+    let log_bytes = log_bytes(setup);
     let frames = setup.pages / 2 * 3;
+    let limits = Limits::of_log(log_bytes);
     Pool {
         setup,
         dirty: Dirty::new(log_bytes),
         rng: Rng::new(setup.seed ^ 0x0bc5),
         quota: Quota::default(),
         pacer: Pacer::default(),
-        limits: Limits::of_log(log_bytes),
+        limits,
         governor: PriorityGovernor::default(),
-        around: Surroundings { end: Lsn::ZERO, log_bytes, frames, supply_pages: 0 },
+        // As in the engine, what users may fill.
+        around: Surroundings { log_bytes: limits.user(), frames, ..Surroundings::default() },
         delay_ns: 0,
         trees: Vec::new(),
         draining: Draining::default(),
+        in_flight: 0,
         mutex_free: 0,
         disk_free: 0,
         build: *build,
@@ -348,7 +378,9 @@ pub fn run_noted(setup: &Setup, seconds: u64, build: &Built) -> (Ours, Vec<Op>) 
         let first = setup.tx_ns / 2 + pool.rng.below(setup.tx_ns);
         pool.at(first, Event::Body);
     }
-    pool.at(TICK_NS, Event::Batch);
+    for _ in 0..CLEANERS {
+        pool.at(TICK_NS, Event::Batch);
+    }
     pool.at(setup.before_s * SECOND, Event::Build);
     while let Some(Reverse((time, _, event))) = pool.events.pop() {
         if time >= seconds * SECOND {

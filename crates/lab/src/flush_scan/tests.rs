@@ -7,6 +7,7 @@ use super::policies::{Scan, Scanner, Tally};
 use super::setup::Setup;
 use super::world::World;
 use super::{alone, layout, quiet_steps, run, run_scan};
+use std::collections::{BTreeSet, VecDeque};
 
 /// A thousandth of the reported pages, with enough of the build among them.
 fn small(seed: u64) -> Setup {
@@ -176,22 +177,25 @@ fn the_build_of_ours_shares_the_disk_with_the_cleaner() {
     let took = built_in.ddl_s.expect("it ended");
     assert!(took > 1.5 * alone && took < 3.0, "{took} s for what takes {alone} s alone");
     assert_eq!(quiet.ddl_s.map(|s| s < 0.01), Some(true), "nothing to write");
-    let behind = quiet.flushed - built_in.flushed;
-    assert!(behind < quiet.flushed / 10, "the cleaner is {behind} of {} behind", quiet.flushed);
+    let (without, beside) = (quiet.flushed, built_in.flushed);
+    assert!(without.abs_diff(beside) < without / 10, "the cleaner wrote {beside} of {without}");
     let least = |ours: &ours::Ours| ours.done[1..].iter().copied().min();
     assert!(least(&built_in) > least(&quiet).map(|n| n * 9 / 10), "{:?}", built_in.done);
 }
 
-/// Buckets as a plain row: for each dirty page, and for each frame that was not handed to the
-/// cleaner, its bucket. Which entries the engine's maps are asked for follows from looking at every
-/// page each time.
+/// Buckets as a plain row: the bucket of each dirty page, and of each frame that no cleaner was
+/// handed. Which entries the engine's maps are asked for follows from looking at every page each
+/// time.
 #[derive(Default)]
 struct ByHand {
     bucket_bytes: u64,
     pages: Vec<u64>,
-    frames: Vec<u64>,
-    /// Pages taken together with others of their bucket, and not handed to the cleaner yet.
-    drained: u64,
+    frames: Vec<(u64, u32)>,
+    joined: u32,
+    /// Frames whose pages are clean again.
+    left: BTreeSet<u32>,
+    /// A bucket, and the frames that were taken together from it and not handed to a cleaner yet.
+    drained: (u64, VecDeque<u32>),
     last: Option<(u64, u64)>,
 }
 
@@ -213,16 +217,18 @@ impl ByHand {
         match op {
             Op::Join(end) => {
                 self.pages.push(end.0 / self.bucket_bytes);
-                self.frames.push(end.0 / self.bucket_bytes);
+                self.frames.push((end.0 / self.bucket_bytes, self.joined));
+                self.joined += 1;
                 vec![2]
             }
-            Op::Leave(number) => {
+            Op::Leave(number, frame) => {
+                self.left.insert(frame);
                 // Its number has room for parts.
                 let bucket = number / 4096;
                 let at = self.pages.iter().position(|p| *p == bucket);
                 self.pages.remove(at.expect("the bucket has a page"));
                 if !self.pages.contains(&bucket) {
-                    self.frames.retain(|frame| *frame != bucket);
+                    self.frames.retain(|frame| frame.0 != bucket);
                 }
                 vec![2]
             }
@@ -243,19 +249,27 @@ impl ByHand {
     }
 
     fn take(&mut self, pages: u64) -> Vec<u64> {
-        let mut looks = Vec::new();
-        for _ in 0..pages {
-            if self.drained == 0 {
-                let Some(oldest) = self.frames.iter().copied().min() else {
+        let (mut looks, mut taken) = (Vec::new(), 0);
+        while taken < pages {
+            if self.drained.1.is_empty() {
+                let Some(oldest) = self.frames.iter().map(|frame| frame.0).min() else {
                     looks.push(self.buckets(|_| true));
                     return looks;
                 };
                 // Those before it are empty but for pages that are being written.
                 looks.push(self.buckets(|bucket| bucket <= oldest));
-                self.drained = self.frames.iter().filter(|frame| **frame == oldest).count() as u64;
-                self.frames.retain(|frame| *frame != oldest);
+                let some = self.frames.iter().filter(|frame| frame.0 == oldest);
+                self.drained = (oldest, some.map(|frame| frame.1).collect());
+                self.frames.retain(|frame| frame.0 != oldest);
+            } else {
+                // A frame may have been put back into an older one: none is here.
+                looks.push(self.buckets(|bucket| bucket < self.drained.0));
             }
-            self.drained -= 1;
+            while taken < pages
+                && let Some(frame) = self.drained.1.pop_front()
+            {
+                taken += u64::from(!self.left.contains(&frame));
+            }
         }
         looks
     }
@@ -267,8 +281,8 @@ fn buckets_look_at_what_a_count_by_hand_says() {
         let setup = Setup { before_s: 1, ..Setup::new(1000, seed) };
         let built = Built { rows: 0, bytes: 200 << 20, pages: 3 };
         let (ours, ops) = ours::run_noted(&setup, 3, &built);
-        let log_bytes = setup.pages * setup.tx_log_bytes / 3 * 8;
-        let mut by_hand = ByHand { bucket_bytes: log_bytes / 128, ..ByHand::default() };
+        let bucket_bytes = ours::log_bytes(&setup) / 128;
+        let mut by_hand = ByHand { bucket_bytes, ..ByHand::default() };
         let (first, rest) = ops.split_at(setup.pages as usize);
         let mut most = 0;
         let mut sum = |ops: &[Op]| {
@@ -283,7 +297,7 @@ fn buckets_look_at_what_a_count_by_hand_says() {
         assert_eq!(sum(first), 2 * setup.pages, "seed {seed}");
         assert_eq!((sum(rest), most), (ours.looks, ours.looks_most), "seed {seed}");
         let joins = rest.iter().filter(|op| matches!(op, Op::Join(_))).count() as u64;
-        let leaves = rest.iter().filter(|op| matches!(op, Op::Leave(_))).count() as u64;
+        let leaves = rest.iter().filter(|op| matches!(op, Op::Leave(..))).count() as u64;
         assert_eq!((joins, leaves), (ours.joined, ours.flushed), "seed {seed}");
         assert!(leaves > setup.pages, "seed {seed}: every bucket was met");
     }

@@ -56,8 +56,8 @@ fn every_figure_is_that_of_a_count_by_hand() {
 fn twice_the_frames_are_twice_the_reserve_and_no_more_work() {
     let one = Setup::new(8, 4);
     let two = Setup { frames: 2 * one.frames, ..one.clone() };
-    // Of a later part, and a long one: at first the pool is full of pages that nobody used, and those
-    // are looked at once. The others are looked at twice, all of them first in one turn of the clock.
+    // Of a later part, and a long one: at first the pool is full of pages that nobody used, and
+    // those are looked at once. The others are looked at twice, first all in one turn of the clock.
     let later = |setup: &Setup, run: fn(&Setup) -> sim::Figures| {
         let (short, long) = (run(&Setup { seconds: 60, ..setup.clone() }), run(setup));
         let pages = |figures: &sim::Figures| figures.done.iter().sum::<u64>();

@@ -3,8 +3,7 @@
 
 use super::law::{self, State};
 use super::setup::Setup;
-use super::sim::Flusher;
-use crate::draining::Page;
+use super::sim::{Flusher, Page};
 use evenkeel_io::Rng;
 use evenkeel_log::Limits;
 use evenkeel_pages::pacing::{self, DUE_HORIZONS_SEC, Load, TICK_NS};
@@ -223,14 +222,15 @@ impl Flusher for Buckets<'_> {
     fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<Page>, u64) {
         let beat = self.setup.batch_pages;
         let age = pacing::required_age(self.limits.user(), self.last.2);
-        let mut left = (self.setup.cleaners * beat).saturating_sub(under_way);
+        let busy = under_way.div_ceil(beat);
         let (mut batch, mut more) = (Vec::new(), 0);
-        while left > 0 {
-            let room = left.min(beat);
+        for _ in busy..self.setup.cleaners {
             let issued = pacing::issued(self.quota.0, beat, now - self.last.0);
-            let paced = (issued - self.quota.1).min(room);
+            let paced = (issued - self.quota.1).min(beat);
             self.quota.1 += paced;
-            let required = self.older(end.saturating_sub(age)).min(room);
+            // Those that are being written are required of nobody else.
+            let writing = self.pages.iter().filter(|p| p.writing).count() as u64;
+            let required = self.older(end.saturating_sub(age)).saturating_sub(writing).min(beat);
             more += required.saturating_sub(paced);
             let mut done = 0;
             while done < paced.max(required)
@@ -240,10 +240,9 @@ impl Flusher for Buckets<'_> {
                 batch.push((0, 0));
                 done += 1;
             }
-            if done < room {
+            if done == 0 {
                 break;
             }
-            left -= room;
         }
         (batch, more)
     }

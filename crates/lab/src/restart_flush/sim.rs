@@ -3,13 +3,12 @@
 
 use super::law::{self, State};
 use super::setup::Setup;
-use crate::draining::{Draining, Page};
 use evenkeel_base::{Lsn, TreeId};
 use evenkeel_io::Rng;
 use evenkeel_log::Limits;
-use evenkeel_pages::dirty::{Dirty, Surroundings};
+use evenkeel_pages::dirty::{Dirty, Draining, Surroundings};
 use evenkeel_pages::pacer::Pacer;
-use evenkeel_pages::pacing::{Quota, batch_quota};
+use evenkeel_pages::pacing::{self, Quota};
 use std::collections::VecDeque;
 
 /// One step of the virtual clock.
@@ -41,6 +40,9 @@ pub struct Seconds {
     /// The longest wait for the disk, seconds.
     pub queue: Vec<f64>,
 }
+
+/// A dirty page: its bucket and its frame.
+pub(super) type Page = (u64, u32);
 
 /// Pages under way to the disk: when each batch is written, and what it holds.
 type Batch = (u64, Vec<Page>);
@@ -194,18 +196,25 @@ impl Flusher for Buckets<'_> {
     /// checkpoint are written whatever the law says (G2), and counted as requested too.
     fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<Page>, u64) {
         let required = Lsn(end.saturating_sub(self.pacer.required_age(self.limits.user())));
-        let mut left = (self.setup.cleaners * self.setup.batch_pages).saturating_sub(under_way);
+        let size = self.setup.batch_pages;
+        let rest = self.setup.cleaners.saturating_sub(under_way.div_ceil(size));
         let (mut batch, mut more) = (Vec::new(), 0);
-        while left > 0 {
-            let room = left.min(self.setup.batch_pages);
-            let paced = self.quota.take(room, self.setup.batch_pages, now);
-            let quota = batch_quota(paced, self.dirty.older_than(required), room);
-            let done = self.draining.take(quota.pages, &self.dirty, &mut batch);
-            more += quota.beyond;
-            if done < room {
+        for _ in 0..rest {
+            let hold_up = self.dirty.older_than(required);
+            let in_flight = under_way + batch.len() as u64;
+            let none_cold = |_| Vec::new();
+            let old = pacing::beat(&self.quota, now, size, hold_up, in_flight, none_cold).old;
+            let accept = |bucket, frame| {
+                batch.push((bucket, frame));
+                true
+            };
+            // Frames are numbered as pages are.
+            let page = |frame| frame;
+            let done = self.draining.take(&self.dirty, old.pages as usize, page, accept);
+            more += old.beyond;
+            if done == 0 {
                 break;
             }
-            left -= room;
         }
         (batch, more)
     }
