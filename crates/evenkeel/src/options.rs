@@ -8,6 +8,7 @@ use evenkeel_tables::Collations;
 use std::{path::Path, sync::Arc, time::Duration};
 
 pub use evenkeel_log::Durability;
+use evenkeel_runs::{MERGE_HELPERS_MAX, merge_helpers};
 
 /// Mebibyte.
 const MIB: u64 = 1 << 20;
@@ -15,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// Threads of one index build at most.
 const BUILD_THREADS_MAX: usize = 4;
 /// Threads that have beats of merges beside the one that begins them.
-pub(crate) const MERGE_HELPERS: [&str; 4] =
+pub(crate) const MERGE_HELPERS: [&str; MERGE_HELPERS_MAX] =
     ["ek-merge-2", "ek-merge-3", "ek-merge-4", "ek-merge-5"];
 
 /// One setting, for checks and documentation.
@@ -264,11 +265,9 @@ impl Options {
         if self.read_only { Arc::new(OverlayEnv::new(env)) } else { env }
     }
 
-    /// Threads beside the one that begins merges, half as many as cores: also on a single core one
-    /// computes while the other waits for the disk.
+    /// Threads beside the one that begins merges.
     pub(crate) fn merge_helpers(&self) -> usize {
-        let cores = if self.env.is_some() { 2 } else { evenkeel_io::real::cores() };
-        (cores / 2).clamp(1, MERGE_HELPERS.len())
+        merge_helpers(if self.env.is_some() { 2 } else { evenkeel_io::real::cores() })
     }
 
     /// Threads of one index build. A given environment has no known number of cores; it may be

@@ -56,7 +56,9 @@ pub use build::{BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted}
 pub use credit::{MemReserved, credit_bytes, pays_bytes, room_bytes};
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
-pub use policy::{FREES_NOTHING, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes};
+pub use pace::merge_rate;
+pub use policy::{FREES_NOTHING, RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes};
+pub use policy::{MERGE_HELPERS_MAX, merge_helpers};
 pub use policy::{Turn, decide_merge, next_merge};
 pub use prune::{Asked, Summary, SummaryBuilder};
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};

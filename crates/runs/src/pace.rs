@@ -50,6 +50,17 @@ struct Meter {
     merge_bytes: u64,
 }
 
+/// Bytes per second that merges move, of which so many were known, when they have moved `bytes` in
+/// `ns`. None: that is too short to be a measure.
+pub fn merge_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
+    if ns < WINDOW_NS {
+        return None;
+    }
+    let rate = (u128::from(bytes) * 1_000_000_000 / u128::from(ns)) as u64;
+    let average = if known == 0 { rate } else { (known * (PART - 1) + rate) / PART };
+    Some(average.max(1))
+}
+
 impl Pace {
     /// A beat of a merge that ingest needs has moved so many bytes since `start_ns`.
     pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64) {
@@ -57,11 +68,8 @@ impl Pace {
         let since = meter.last_ns.replace(now_ns).unwrap_or(start_ns);
         meter.ns += now_ns.saturating_sub(since);
         meter.bytes += bytes;
-        if meter.ns >= WINDOW_NS {
-            let rate = u128::from(meter.bytes) * 1_000_000_000 / u128::from(meter.ns);
-            let (known, rate) = (meter.bytes_per_sec, rate as u64);
-            let average = if known == 0 { rate } else { (known * (PART - 1) + rate) / PART };
-            meter.bytes_per_sec = average.max(1);
+        if let Some(rate) = merge_rate(meter.bytes_per_sec, meter.bytes, meter.ns) {
+            meter.bytes_per_sec = rate;
             (meter.ns, meter.bytes) = (0, 0);
         }
     }

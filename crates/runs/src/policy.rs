@@ -34,10 +34,18 @@ pub(crate) const RUNS_HIGH: usize = 9;
 pub const RUNS_PACED: usize = 7;
 /// Runs from which on several threads merge. Below, one is enough, and users have the other cores.
 pub const RUNS_HELP: usize = 8;
+/// Threads that help the one that begins merges, at most.
+pub const MERGE_HELPERS_MAX: usize = 4;
 /// Runs from which on ingest needs credit: with two sealed generations waiting, the limit is 12.
 pub const RUNS_TRIGGER: usize = 10;
 /// Runs that an index never has more of (D3).
 pub const RUNS_LIMIT: usize = 12;
+
+/// Threads beside the one that begins merges, half as many as cores: also on a single core one
+/// computes while the other waits for the disk.
+pub fn merge_helpers(cores: usize) -> usize {
+    (cores / 2).clamp(1, MERGE_HELPERS_MAX)
+}
 /// No merge is under way that frees a place.
 pub const FREES_NOTHING: u64 = u64::MAX;
 const RUNS_AT_REST: usize = 3;

@@ -102,11 +102,9 @@ impl Setup {
         steps / 6 * 5
     }
 
-    /// Threads that merge: one, and half as many as there are cores, up to four, that help (RFC
-    /// 14).
+    /// Threads that merge: one, and with a known number of cores those that help (RFC 14).
     pub(super) fn merge_threads(&self) -> usize {
-        let helpers = if self.cores == 0 { 0 } else { (self.cores / 2).clamp(1, 4) };
-        1 + helpers as usize
+        1 + if self.cores == 0 { 0 } else { evenkeel_runs::merge_helpers(self.cores as usize) }
     }
 
     /// Index / run of a generation.

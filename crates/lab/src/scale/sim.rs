@@ -12,7 +12,7 @@ use super::experiment::Setup;
 use evenkeel_base::journal::Journal;
 use evenkeel_io::{Class, Governor, PriorityGovernor};
 use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_TRIGGER, pace_ns, passes};
-use evenkeel_runs::{Turn, decide_merge, next_merge};
+use evenkeel_runs::{RUNS_HELP, Turn, decide_merge, merge_rate, next_merge};
 use evenkeel_runs::{bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
 use std::sync::Arc;
 
@@ -25,8 +25,6 @@ const BEAT: u64 = 1 << 20;
 const BATCH: u64 = 50;
 /// Syncs of group commits in a step.
 const SYNCS: u64 = 2;
-/// Runs of an index from which on several threads merge (RFC 14).
-const RUNS_HELP: usize = 8;
 
 /// Why ingest got less than it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,10 +248,8 @@ impl World<'_> {
     fn measure(&mut self, bytes: u64, ns: u64) {
         self.merged = (self.merged.0 + bytes, self.merged.1 + ns);
         let (moved, took) = self.merged;
-        if took >= SECOND / 2 {
-            let rate = (u128::from(moved) * u128::from(SECOND) / u128::from(took)) as u64;
-            let known = self.merge_bytes_per_sec;
-            self.merge_bytes_per_sec = if known == 0 { rate } else { (3 * known + rate) / 4 };
+        if let Some(rate) = merge_rate(self.merge_bytes_per_sec, moved, took) {
+            self.merge_bytes_per_sec = rate;
             self.merged = (0, 0);
         }
     }
