@@ -68,9 +68,6 @@ rung 1-plugin-many-tables env EVENKEEL_TABLES=10000 bash scripts/test-many-table
 rung 1-plugin-ddl-crash env EVENKEEL_SEED="$RANDOM" EVENKEEL_DDL_KILLS=1000 bash scripts/test-plugin-ddl-crash.sh
 # Programs of others: sysbench, mariadb-dump, iibench, an ORM.
 rung 1-plugin-clients bash scripts/test-clients.sh
-# The server's own tests of an engine.
-rung 1-mtr-all bash scripts/test-mtr.sh all
-rung 1-mtr-engines bash scripts/test-mtr.sh engines
 # Coverage-guided, a minute for each target; longer by EVENKEEL_FUZZ_SECONDS.
 rung 4-cargo-fuzz bash scripts/fuzz.sh "${EVENKEEL_FUZZ_SECONDS:-60}"
 rungs_done

@@ -44,5 +44,8 @@ rung 1-plugin-many-tables bash scripts/test-many-tables.sh
 rung 1-plugin-layout bash scripts/test-plugin-layout.sh \
     handler-function handler-order handlerton-last thd-middle table-first field
 rung 1-plugin-install bash scripts/test-install.sh
-rung 1-mtr bash scripts/test-mtr.sh quick
+# The server's own tests of an engine, less than four minutes together.
+rung 1-mtr bash scripts/test-mtr.sh all
+rung 1-mtr-as-innodb bash scripts/test-mtr.sh as-innodb
+rung 1-mtr-engines bash scripts/test-mtr.sh engines
 rungs_done
