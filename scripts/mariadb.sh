@@ -120,7 +120,7 @@ mariadb_headers() {
     have=$(installed_version)
     [ -n "$have" ] || { say "no server is installed: run make deps"; return 3; }
     headers_of "$have" || {
-        say "the source of $have cannot be had; versions that can: $(newest_version)"
+        say "the source of $have cannot be had; the newest version that has packages and source: $(newest_version)"
         return 3
     }
     have=${have#*:}
