@@ -54,6 +54,8 @@ NOT_BY_PREFIX = ("utf8mb4_uca1400_as_cs", "utf8mb4_czech_ci", "utf8mb4_thai_520_
 WORDS = ["", " ", "a", "A", "a ", "ab", "Ab", "abc", "ABC", "abd", "b", "b\t", "B", "ch", "cz", "h", "ss", "S",
          "z", "zz", "a b", "a  b", "aa aa", "0", "10", "9", "x" * 30, "abcdefgh", "ABCDEFGH ", "!", "~"]
 WIDE = ["ä", "Ä", "ß", "é", "ö", "č"]
+# Some with few strokes have high codes.
+HAN = ["一", "乙", "人", "中", "中文", "中國", "龍", "龜", "乂", "乜"]
 
 class Type:
     """A column type: its SQL, literals of it, whether keys of it may or must be prefixes, or it is in none."""
@@ -64,7 +66,7 @@ def number(low, high):
     return lambda r: str(r.choice([low, high, 0, 1, 2, 3, r.randint(low, high), r.randint(max(low, -9), 9)]))
 
 def text(wide, tabs=True):
-    words = [w for w in (WORDS + WIDE if wide else WORDS) if tabs or "\t" not in w]
+    words = [w for w in WORDS + wide if tabs or "\t" not in w]
     return lambda r: "'" + r.choice(words) + (r.choice(words)[:3] if r.random() < 0.2 else "") + "'"
 
 def hexes(most):
@@ -89,10 +91,9 @@ def clock(r, most):
     return f"{r.randint(0, most):02}:{r.randint(0, 59):02}:{r.randint(0, 59):02}.{r.choice([0, 5, 123456, 999999]):06}"
 
 def types(r):
-    wide = lambda c: c.startswith("utf")
+    wide = lambda c: WIDE if c.startswith("utf") else HAN if c.startswith("big5") else []
     c, d, e, f = (r.choice(COLLATIONS) for _ in range(4))
     prefix = lambda collation, *lengths: None if collation in NOT_BY_PREFIX else r.choice(lengths)
-    keyed = lambda c: c != "big5_chinese_ci"  # EVENKEEL refuses keys of it
     charset = lambda c: f"character set {c.split('_')[0]} collate {c}"
     return [
         Type("tinyint", "tinyint", number(-128, 127)), Type("smallint", "smallint unsigned", number(0, 65535)),
@@ -108,10 +109,10 @@ def types(r):
         Type("year", "year", lambda r: str(r.choice([1901, 1999, 2024, 2155]))),
         # An index compares CHAR with its padding, the server's own comparison without, which differs where
         # a collation is NOPAD and has characters below the space.
-        Type("char", f"char({r.choice([8, 40])}) {charset(c)}", text(wide(c), "nopad" not in c), prefix(c, None, 3, 3), keyed(c)),
-        Type("varchar", f"varchar({r.choice([40, 200])}) {charset(d)}", text(wide(d)), prefix(d, None, None, 2, 5), keyed(d)),
+        Type("char", f"char({r.choice([8, 40])}) {charset(c)}", text(wide(c), "nopad" not in c), prefix(c, None, 3, 3)),
+        Type("varchar", f"varchar({r.choice([40, 200])}) {charset(d)}", text(wide(d)), prefix(d, None, None, 2, 5)),
         *(Type(name, f"{name} {charset(e)}", text(wide(e)) if name in ("tinytext", "text") else long_text(wide(e), 9000),
-               r.choice([3, 10] if name == "tinytext" else [3, 10, 100]), keyed(e) and e not in NOT_BY_PREFIX)
+               r.choice([3, 10] if name == "tinytext" else [3, 10, 100]), e not in NOT_BY_PREFIX)
           for name in TEXTS),
         Type("binary", "binary(6)", hexes(6), r.choice([None, 2])),
         Type("varbinary", "varbinary(30)", hexes(8), r.choice([None, 3])),
