@@ -68,11 +68,7 @@ fail() {
 step_name() { sed -n "s/^$step //p" "$private_dir/killed.at" 2>/dev/null | sed "s|$private_dir/main/data/||" | head -1; }
 ask() { private_sql main --skip-column-names --silent -e "$1"; }
 
-# What the server itself leaves: DROP DATABASE would find its directory not empty.
-remove_par() { rm -f "$private_dir"/main/data/test/'#sql-'*.par; }
-
 prepare() {
-    remove_par
     ask "create or replace database test; use test;
         create table base (id int auto_increment primary key, a int, b varchar(40), key (a), unique key b (b))
             engine=$engine;
@@ -147,13 +143,8 @@ check() {
         found=$(ask "check table test.$table" | grep -vE $'status\tOK$|note\tThe storage engine for the table')
         [ -z "$found" ] || fail "CHECK TABLE: $found"
     done
-    # .par files are the server's own: REMOVE PARTITIONING may leave that of a backup, ALTER in place of a partitioned
-    # table that of the new definition.
-    found=$(cd "$private_dir/main/data" && find . -path './#evenkeel' -prune -o -name '#sql-backup-*.par' -prune \
-        -o -name '#sql-alter-*.par' -prune \
-        -o \( -name '*sql-*' -o -name '*#TMP#*' -o -name '*#REN#*' \) -print)
+    found=$(cd "$private_dir/main/data" && find . -path './#evenkeel' -prune -o \( -name '*sql-*' -o -name '*#TMP#*' -o -name '*#REN#*' \) -print)
     [ -z "$found" ] || fail "files are left: $found"
-    remove_par
     found=$(tail -n "+$((said + 1))" "$private_dir/main/error.log" | grep 'ERROR')
     [ -z "$found" ] || fail "$found"
     [ "$engine" = evenkeel ] || return 0

@@ -216,7 +216,7 @@ int64_t ek_check_table(const ek_database *db, ek_bytes table, void *context,
                        ek_error *error);
 void ek_txns(const ek_database *db, void *context,
              void (*each)(void *context, uint64_t id, uint8_t prepared, uint64_t operations,
-                          ek_bytes xid, uint64_t waits_for));
+                          ek_bytes xid, uint64_t waits_for, uint64_t tag));
 void ek_locks(const ek_database *db, size_t limit, void *context,
               void (*each)(void *context, uint64_t txn, ek_bytes table, ek_bytes index,
                            uint8_t exclusive, uint8_t granted, uint8_t range, ek_bytes key));

@@ -10,7 +10,9 @@
 #include "status.h"
 #include "transaction.h"
 #include "two_phase.h"
+#include <set>
 #include <vector>
+#include <my_dir.h>
 
 handlerton *evenkeel_hton;
 ek_database *evenkeel_db;
@@ -76,17 +78,111 @@ static int evenkeel_drop_table(handlerton *, const char *path)
   return handler_error(thd, error);
 }
 
+static bool begins_with(const std::string &s, const char *with) { return s.rfind(with, 0) == 0; }
+
+static void add_table(void *context, ek_bytes name)
+{
+  static_cast<std::vector<std::string> *>(context)->emplace_back((const char *) name.ptr, name.len);
+}
+
+/* Behind the last DROP of DROP DATABASE: tables that the server has no definition of, which somebody may have
+   removed, would stay for ever, and in the way of others of their name. */
+static void evenkeel_drop_database(handlerton *hton, char *path)
+{
+  if (!evenkeel_db)
+    return;
+  /* The directory, with a / at its end. */
+  const std::string database= table_name(path);
+  std::vector<std::string> tables;
+  ek_tables(evenkeel_db, &tables, add_table);
+  for (const std::string &table : tables)
+    if (database.back() == '/' && begins_with(table, database.c_str()))
+    {
+      sql_print_information("EVENKEEL: dropping table %s of a database that is dropped, which has no "
+                            "definition", table.c_str());
+      evenkeel_drop_table(hton, table.c_str());
+    }
+}
+
 static handler *evenkeel_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
 {
   return new (root) ha_evenkeel(hton, share);
 }
 
-static void add_leftover(void *context, ek_bytes name)
+static bool exists(const std::string &path) { return access(path.c_str(), F_OK) == 0; }
+
+/* Are all partitions that a .par file names of this engine. The server's ha_partition writes it: words of
+   four bytes whose sum without carry is 0, of which the first is their number and the third the number of
+   partitions; then a byte for each with its engine. */
+static bool is_par_of_ours(const std::string &path)
 {
-  const std::string table((const char *) name.ptr, name.len);
-  const size_t slash= table.rfind('/');
-  if (table.compare(slash == std::string::npos ? 0 : slash + 1, 4, "#sql") == 0)
-    static_cast<std::vector<std::string> *>(context)->push_back(table);
+  const size_t number_at= 8, engines_at= 12;
+  std::vector<uchar> file(64 << 10);
+  FILE *from= fopen(path.c_str(), "rb");
+  if (!from)
+    return false;
+  file.resize(fread(file.data(), 1, file.size(), from));
+  fclose(from);
+  if (file.size() < engines_at)
+    return false;
+  const size_t words= uint4korr(file.data()), partitions= uint4korr(file.data() + number_at);
+  if (words > file.size() / 4 || partitions == 0 || partitions > words * 4 - engines_at)
+    return false;
+  uint32 sum= 0;
+  for (size_t i= 0; i < words; i++)
+    sum^= uint4korr(file.data() + 4 * i);
+  for (size_t i= 0; i < partitions; i++)
+    if (file[engines_at + i] != (uchar) evenkeel_hton->db_type)
+      return false;
+  return sum == 0;
+}
+
+/* Of a partitioned table that an ALTER changes in place, or whose partitions it takes away, a crash may leave
+   the .par file of the new definition or of the backup: the server's recovery sees to the .frm beside it
+   alone, and DROP DATABASE finds its directory not empty. */
+static void remove_par_files(const std::string &database)
+{
+  MY_DIR *files= my_dir(database.c_str(), MYF(MY_DONT_SORT));
+  if (!files)
+    return;
+  for (size_t i= 0; i < files->number_of_files; i++)
+  {
+    const std::string name= files->dir_entry[i].name, path= database + "/" + name;
+    const size_t dot= name.rfind('.');
+    if (dot == std::string::npos || name.compare(dot, std::string::npos, ".par") ||
+        (!begins_with(name, "#sql-alter-") && !begins_with(name, "#sql-backup-")) ||
+        exists(database + "/" + name.substr(0, dot) + reg_ext) || !is_par_of_ours(path))
+      continue;
+    sql_print_information("EVENKEEL: removing file %s of a statement that did not end", path.c_str());
+    if (unlink(path.c_str()))
+      sql_print_error("EVENKEEL: file %s cannot be removed: %s", path.c_str(), strerror(errno));
+  }
+  my_dirend(files);
+}
+
+/* In every database, but where a table of partitions lacks its own .par file: one of those may be it. */
+static void remove_par_files(const std::vector<std::string> &tables)
+{
+  std::set<std::string> wanting;
+  for (const std::string &table : tables)
+  {
+    const size_t part= table.find("#P#"), slash= table.rfind('/', part);
+    if (part != std::string::npos && slash != std::string::npos &&
+        !exists(table.substr(0, part) + ".par"))
+      wanting.insert(table.substr(0, slash));
+  }
+  MY_DIR *databases= my_dir(".", MYF(MY_DONT_SORT | MY_WANT_STAT));
+  if (!databases)
+    return;
+  for (size_t i= 0; i < databases->number_of_files; i++)
+  {
+    const fileinfo &entry= databases->dir_entry[i];
+    /* Names of databases are encoded: none begins with either. */
+    if (MY_S_ISDIR(entry.mystat->st_mode) && entry.name[0] != '#' && entry.name[0] != '.' &&
+        !wanting.count(entry.name))
+      remove_par_files(std::string(entry.name));
+  }
+  my_dirend(databases);
 }
 
 /* The server has ended or taken back every statement that a crash cut off, and no temporary table
@@ -96,15 +192,22 @@ static int evenkeel_ddl_recovered(handlerton *)
   if (!evenkeel_db)
     return 0;
   ek_error error;
-  std::vector<std::string> leftovers;
-  ek_tables(evenkeel_db, &leftovers, add_leftover);
-  for (const std::string &table : leftovers)
+  std::vector<std::string> tables, kept;
+  ek_tables(evenkeel_db, &tables, add_table);
+  for (const std::string &table : tables)
   {
+    const size_t slash= table.rfind('/');
+    if (table.compare(slash == std::string::npos ? 0 : slash + 1, 4, "#sql") != 0)
+    {
+      kept.push_back(table);
+      continue;
+    }
     sql_print_information("EVENKEEL: dropping table %s of a statement that did not end",
                           table.c_str());
     if (ek_drop_table(evenkeel_db, ek_text(table), nullptr, &error))
       report("drop of a table that a statement left", error);
   }
+  remove_par_files(kept);
   if (ek_forget_alters(evenkeel_db, &error))
     report("indexes of an ALTER that did not end", error);
   return 0;
@@ -174,6 +277,7 @@ static int evenkeel_init(void *p)
   h->kill_query= evenkeel_kill_query;
   h->flush_logs= evenkeel_flush_logs;
   h->drop_table= evenkeel_drop_table;
+  h->drop_database= evenkeel_drop_database;
   h->check_version= evenkeel_check_version;
   h->signal_ddl_recovery_done= evenkeel_ddl_recovered;
   h->show_status= evenkeel_show_status;

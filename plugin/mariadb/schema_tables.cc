@@ -5,6 +5,7 @@
 #include "alter.h"
 #include "engine.h"
 #include "layout.h"
+#include "transaction.h"
 #include <sql_i_s.h>
 #include <sql_acl.h>
 #include <sql_show.h>
@@ -255,16 +256,18 @@ static ST_FIELD_INFO trx_fields[]= {
   Column("ROW_OPERATIONS", ULonglong(), NOT_NULL),
   Column("WAITS_FOR", ULonglong(), NULLABLE),
   Column("XID", Varchar(280), NULLABLE),
+  Column("CONNECTION_ID", ULonglong(), NOT_NULL),
   CEnd()};
 }
 
 static void add_txn(void *context, uint64_t id, uint8_t prepared, uint64_t operations, ek_bytes xid,
-                    uint64_t waits_for)
+                    uint64_t waits_for, uint64_t tag)
 {
   const char *state= prepared ? "prepared" : waits_for ? "lock wait" : "running";
   static_cast<Lines *>(context)->push_back({id, state, operations,
                                             waits_for ? Cell(waits_for) : Cell(),
-                                            xid.len ? Cell(hex(xid, 140)) : Cell()});
+                                            xid.len ? Cell(hex(xid, 140)) : Cell(),
+                                            connection_of(tag)});
 }
 
 static void collect_trx(Lines *lines)

@@ -2,6 +2,7 @@
    cause, builds of indexes that are under way. */
 #include "status.h"
 #include "alter.h"
+#include "transaction.h"
 #include <list>
 #include <vector>
 
@@ -75,7 +76,7 @@ struct Txns
 };
 
 static void txn_line(void *context, uint64_t id, uint8_t prepared, uint64_t operations, ek_bytes,
-                     uint64_t waits_for)
+                     uint64_t waits_for, uint64_t tag)
 {
   Txns *txns= static_cast<Txns *>(context);
   txns->count++;
@@ -87,6 +88,11 @@ static void txn_line(void *context, uint64_t id, uint8_t prepared, uint64_t oper
   snprintf(line, sizeof line, "%llu: %llu row operations%s", (ulonglong) id, (ulonglong) operations,
            prepared ? ", prepared" : "");
   txns->text+= line;
+  if (const uint64_t connection= connection_of(tag))
+  {
+    snprintf(line, sizeof line, ", connection %llu", (ulonglong) connection);
+    txns->text+= line;
+  }
   if (waits_for)
   {
     snprintf(line, sizeof line, ", waits for %llu", (ulonglong) waits_for);

@@ -337,6 +337,15 @@ void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len)
   mysql_mutex_unlock(&cancel_mutex);
 }
 
+uint64_t connection_of(uint64_t tag)
+{
+  THD *thd= (THD *) tag;
+  mysql_mutex_lock(&cancel_mutex);
+  const uint64_t id= connections.count(thd) ? thd_get_thread_id(thd) : 0;
+  mysql_mutex_unlock(&cancel_mutex);
+  return id;
+}
+
 /* A pool of threads lets another connection run meanwhile. Threads that build indexes have none. */
 void thread_waits(uint8_t kind)
 {

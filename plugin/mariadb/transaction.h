@@ -54,6 +54,9 @@ void ended(Trx *trx);
 void transactions_init();
 void transactions_end();
 
+/* The number of the connection whose transaction has this tag; 0 if there is none. */
+uint64_t connection_of(uint64_t tag);
+
 /* For the engine: a transaction is about to wait for others; a thread waits (EK_WAIT_*), or has waited. */
 void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len);
 void thread_waits(uint8_t kind);

@@ -268,9 +268,9 @@ pub unsafe extern "C" fn ek_check_table(
     }
 }
 
-/// A transaction: its id, 1 if it is prepared, row operations, its id in two-phase commit, and a
-/// transaction it waits for (0: none).
-pub type EkEachTxn = unsafe extern "C" fn(*mut c_void, u64, u8, u64, EkBytes, u64);
+/// A transaction: its id, 1 if it is prepared, row operations, its id in two-phase commit, a
+/// transaction it waits for (0: none), and its owner's tag (0: none, or nobody can go on with it).
+pub type EkEachTxn = unsafe extern "C" fn(*mut c_void, u64, u8, u64, EkBytes, u64, u64);
 
 /// Calls `each` with every transaction that has changed or locked something.
 ///
@@ -285,7 +285,9 @@ pub unsafe extern "C" fn ek_txns(db: *const EkDatabase, context: *mut c_void, ea
                 let prepared = u8::from(txn.phase == Phase::Prepared);
                 let waits_for = txn.waits_for.first().map_or(0, |id| id.0);
                 let xid = EkBytes::of(&txn.xid);
-                each(context, txn.id.0, prepared, u64::from(txn.operations), xid, waits_for);
+                let tag = if txn.phase == Phase::Open { txn.tag } else { 0 };
+                let operations = u64::from(txn.operations);
+                each(context, txn.id.0, prepared, operations, xid, waits_for, tag);
             }
             Ok(())
         });

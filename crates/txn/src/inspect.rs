@@ -11,6 +11,8 @@ use evenkeel_base::TxnId;
 pub struct TxnInfo {
     /// Its id.
     pub id: TxnId,
+    /// What its owner calls it; 0 if nothing.
+    pub tag: u64,
     /// Where it stands.
     pub phase: Phase,
     /// Row operations so far.
@@ -46,6 +48,7 @@ impl Txns {
             .into_iter()
             .map(|t| TxnInfo {
                 id: t.id(),
+                tag: t.tag(),
                 phase: t.phase(),
                 operations: t.undo_count(),
                 xid: t.xid.get().cloned().unwrap_or_default(),
