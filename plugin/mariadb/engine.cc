@@ -117,7 +117,7 @@ static bool exists(const std::string &path) { return access(path.c_str(), F_OK) 
 static bool is_par_of_ours(const std::string &path)
 {
   const size_t number_at= 8, engines_at= 12;
-  std::vector<uchar> file(64 << 10);
+  std::vector<uchar> file(1 << 20);
   FILE *from= fopen(path.c_str(), "rb");
   if (!from)
     return false;
@@ -126,7 +126,7 @@ static bool is_par_of_ours(const std::string &path)
   if (file.size() < engines_at)
     return false;
   const size_t words= uint4korr(file.data()), partitions= uint4korr(file.data() + number_at);
-  if (words > file.size() / 4 || partitions == 0 || partitions > words * 4 - engines_at)
+  if (words > file.size() / 4 || partitions == 0 || engines_at + partitions > words * 4)
     return false;
   uint32 sum= 0;
   for (size_t i= 0; i < words; i++)
@@ -160,17 +160,31 @@ static void remove_par_files(const std::string &database)
   my_dirend(files);
 }
 
-/* In every database, but where a table of partitions lacks its own .par file: one of those may be it. */
-static void remove_par_files(const std::vector<std::string> &tables)
+static std::string database_of(const std::string &table) { return table.substr(0, table.rfind('/')); }
+
+static bool is_temporary(const std::string &table)
 {
-  std::set<std::string> wanting;
+  const size_t slash= table.rfind('/');
+  return table.compare(slash == std::string::npos ? 0 : slash + 1, 4, "#sql") == 0;
+}
+
+/* Databases with a table of partitions that lacks its .par file: the server was ended among the renamings of an
+   ALTER, which its recovery cannot end without that file. What is left there may be all that there is of the
+   table. */
+static std::set<std::string> unfinished_databases(const std::vector<std::string> &tables)
+{
+  std::set<std::string> found;
   for (const std::string &table : tables)
   {
-    const size_t part= table.find("#P#"), slash= table.rfind('/', part);
-    if (part != std::string::npos && slash != std::string::npos &&
-        !exists(table.substr(0, part) + ".par"))
-      wanting.insert(table.substr(0, slash));
+    const size_t part= table.find("#P#");
+    if (part != std::string::npos && !is_temporary(table) && !exists(table.substr(0, part) + ".par"))
+      found.insert(database_of(table));
   }
+  return found;
+}
+
+static void remove_par_files(const std::set<std::string> &unfinished)
+{
   MY_DIR *databases= my_dir(".", MYF(MY_DONT_SORT | MY_WANT_STAT));
   if (!databases)
     return;
@@ -179,7 +193,7 @@ static void remove_par_files(const std::vector<std::string> &tables)
     const fileinfo &entry= databases->dir_entry[i];
     /* Names of databases are encoded: none begins with either. */
     if (MY_S_ISDIR(entry.mystat->st_mode) && entry.name[0] != '#' && entry.name[0] != '.' &&
-        !wanting.count(entry.name))
+        !unfinished.count(entry.name))
       remove_par_files(std::string(entry.name));
   }
   my_dirend(databases);
@@ -192,14 +206,17 @@ static int evenkeel_ddl_recovered(handlerton *)
   if (!evenkeel_db)
     return 0;
   ek_error error;
-  std::vector<std::string> tables, kept;
+  std::vector<std::string> tables;
   ek_tables(evenkeel_db, &tables, add_table);
+  const std::set<std::string> unfinished= unfinished_databases(tables);
   for (const std::string &table : tables)
   {
-    const size_t slash= table.rfind('/');
-    if (table.compare(slash == std::string::npos ? 0 : slash + 1, 4, "#sql") != 0)
+    if (!is_temporary(table))
+      continue;
+    if (unfinished.count(database_of(table)))
     {
-      kept.push_back(table);
+      sql_print_warning("EVENKEEL: keeping table %s of a statement that did not end: a partitioned table of its "
+                        "database has no .par file", table.c_str());
       continue;
     }
     sql_print_information("EVENKEEL: dropping table %s of a statement that did not end",
@@ -207,7 +224,7 @@ static int evenkeel_ddl_recovered(handlerton *)
     if (ek_drop_table(evenkeel_db, ek_text(table), nullptr, &error))
       report("drop of a table that a statement left", error);
   }
-  remove_par_files(kept);
+  remove_par_files(unfinished);
   if (ek_forget_alters(evenkeel_db, &error))
     report("indexes of an ALTER that did not end", error);
   return 0;
