@@ -12,7 +12,10 @@ pub const KEY_PARTS_MAX: usize = 32;
 pub const CLUSTERED_KEY_PAGE_SHARE: usize = 5;
 /// Bytes of a secondary index entry: columns, clustered key and stored bytes.
 pub const INDEX_ENTRY_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a table, index or column name.
+/// Bytes of a table's name: of a server's table its path, of file names with up to five bytes for
+/// each character.
+pub const TABLE_NAME_BYTES_MAX: usize = 1_024;
+/// Bytes of an index or column name.
 pub const NAME_BYTES_MAX: usize = 192;
 /// Bytes of a column's default value.
 pub const DEFAULT_BYTES_MAX: usize = 512;

@@ -9,7 +9,7 @@
 use crate::catalog::MARK;
 use crate::load::Closed;
 use crate::rules::KeyRules;
-use crate::schema::{ColumnSpec, TableDef, check_name};
+use crate::schema::{ColumnSpec, TableDef, check_index_name, check_name};
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
 use evenkeel_base::{Code, Error, IndexId, Result};
@@ -145,7 +145,7 @@ impl TableDef {
     fn rename_indexes(&mut self, renames: &[(String, String)]) -> Result<()> {
         let mut ids = Vec::new();
         for (from, to) in renames {
-            check_name(to)?;
+            check_index_name(to)?;
             let index = self.index(from)?;
             if index.entry.primary || to == "primary" {
                 return Err(Error::new(Code::ColumnInUse).with("index", from));

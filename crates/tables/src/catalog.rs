@@ -17,6 +17,7 @@ use evenkeel_format::catalog::{
     ColumnEntry, IndexEntry, StatisticsEntry, TableEntry, decode_counter, encode_counter,
     entry_kind,
 };
+use evenkeel_format::limits::TABLE_NAME_BYTES_MAX;
 use evenkeel_format::{ColumnType, ValueRef};
 use evenkeel_runs::IndexSpec as RunSpec;
 use evenkeel_tree::{Direction, Tree};
@@ -37,6 +38,8 @@ pub(crate) enum NextId {
     Index = 2,
 }
 
+/// Of the names in it. In a row the greatest length of a value is not to be seen: it was 255.
+const NAME_BYTES: u32 = TABLE_NAME_BYTES_MAX as u32;
 /// First ids given to users' tables, trees and indexes.
 const FIRST_ID: u64 = 16;
 
@@ -61,7 +64,7 @@ fn system_def(tree: &Tree, page_size: usize) -> Result<TableDef> {
         .column(ColumnSpec::new("table", ColumnType::UInt32))
         .column(ColumnSpec::new("kind", ColumnType::UInt8))
         .column(ColumnSpec::new("item", ColumnType::UInt32))
-        .column(ColumnSpec::new("name", ColumnType::Text { max: 255 }))
+        .column(ColumnSpec::new("name", ColumnType::Text { max: NAME_BYTES }))
         .column(ColumnSpec::new("body", ColumnType::Bytes { max: 2048 }))
         .primary_key(&["table", "kind", "item"]);
     let mut def = TableDef::new(TABLE, "catalog", &spec, || IndexId::ZERO, page_size)?;

@@ -8,7 +8,7 @@
 
 use crate::alter::Changed;
 use crate::catalog::{AUTO_INCREMENT, COUNTERS, NextId, run_spec};
-use crate::schema::{TableDef, TableSpec, check_name};
+use crate::schema::{TableDef, TableSpec, check_table_name};
 use crate::shape::Shape;
 use crate::statistics::CLUSTERED;
 use crate::store::Store;
@@ -51,7 +51,7 @@ impl Store {
     }
 
     fn check_free(&self, name: &str) -> Result<()> {
-        check_name(name)?;
+        check_table_name(name)?;
         match self.catalog.find(name) {
             Some(_) => Err(Error::new(Code::TableExists).with("table", name)),
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! Definitions: what a caller asks for (`TableSpec`, `ColumnSpec`, `IndexSpec`), what the catalog
 //! holds (`TableDef`), and the checks between the two (E5). No storage here.
 
+use crate::alter::PROVISIONAL;
 use crate::rules::KeyRules;
 use evenkeel_base::{Code, Error, IndexId, Result, TableId};
 use evenkeel_format::catalog::{ColumnEntry, IndexEntry, IndexState, PartEntry, TableEntry};
@@ -175,15 +176,26 @@ pub struct TableDef {
     pub indexes: Vec<IndexDef>,
 }
 
-/// Checks a name of a table, column or index. # Errors: `NameInvalid`.
-pub fn check_name(name: &str) -> Result<()> {
-    let fits = !name.is_empty() && name.len() <= limits::NAME_BYTES_MAX;
-    if fits && !name.chars().any(char::is_control) {
+fn check_name_to(name: &str, limit: usize) -> Result<()> {
+    if !name.is_empty() && name.len() <= limit && !name.contains('\0') {
         return Ok(());
     }
-    Err(Error::new(Code::NameInvalid)
-        .with("bytes", name.len())
-        .with("limit", limits::NAME_BYTES_MAX))
+    Err(Error::new(Code::NameInvalid).with("bytes", name.len()).with("limit", limit))
+}
+
+/// Checks a name of a column. # Errors: `NameInvalid`.
+pub fn check_name(name: &str) -> Result<()> {
+    check_name_to(name, limits::NAME_BYTES_MAX)
+}
+
+/// Checks a name of an index, which may be a provisional one. # Errors: `NameInvalid`.
+pub fn check_index_name(name: &str) -> Result<()> {
+    check_name(name.strip_prefix(PROVISIONAL).filter(|rest| !rest.is_empty()).unwrap_or(name))
+}
+
+/// Checks a name of a table. # Errors: `NameInvalid`.
+pub fn check_table_name(name: &str) -> Result<()> {
+    check_name_to(name, limits::TABLE_NAME_BYTES_MAX)
 }
 
 fn too_many(code: Code, what: &str, have: usize, limit: usize) -> Result<()> {
@@ -206,7 +218,7 @@ impl TableDef {
         rules: impl Into<KeyRules>,
     ) -> Result<TableDef> {
         let rules = rules.into();
-        check_name(name)?;
+        check_table_name(name)?;
         if spec.columns.is_empty() {
             return Err(Error::new(Code::DefinitionInvalid).with("why", "a table needs a column"));
         }
@@ -400,7 +412,7 @@ impl TableDef {
         state: IndexState,
         rules: KeyRules,
     ) -> Result<()> {
-        check_name(&spec.name)?;
+        check_index_name(&spec.name)?;
         too_many(Code::TooManyIndexes, &self.name, self.indexes.len() + 1, limits::INDEXES_MAX)?;
         if spec.name == "primary" || self.index(&spec.name).is_ok() {
             return Err(Error::new(Code::IndexExists).with("index", &spec.name));

@@ -42,6 +42,19 @@ fn limits_hold_at_the_limit_and_one_beyond() {
         |n: usize| TableSpec::new().column(ColumnSpec::new(&"x".repeat(n), ColumnType::Bool));
     assert_eq!(code(&name(limits::NAME_BYTES_MAX)), None);
     assert_eq!(code(&name(limits::NAME_BYTES_MAX + 1)), Some(Code::NameInvalid));
+    let table = |name: String| {
+        let made = TableDef::new(TableId(20), &name, &columns(1), || IndexId(1), 4096);
+        made.err().map(|e| e.code())
+    };
+    assert_eq!(table("t".repeat(limits::TABLE_NAME_BYTES_MAX)), None);
+    assert_eq!(table("t".repeat(limits::TABLE_NAME_BYTES_MAX + 1)), Some(Code::NameInvalid));
+    let index = |name: &str| code(&columns(1).index(IndexSpec::new(name, &["c0"])));
+    for before in [String::new(), crate::PROVISIONAL.to_string()] {
+        let named = |n: usize| index(&format!("{before}{}", "i".repeat(n)));
+        assert_eq!(named(limits::NAME_BYTES_MAX), None, "{before:?}");
+        assert_eq!(named(limits::NAME_BYTES_MAX + 1), Some(Code::NameInvalid), "{before:?}");
+    }
+    assert_eq!((index("two\nlines\tand a tab"), index("nu\0l")), (None, Some(Code::NameInvalid)));
     let default = |n: usize| {
         let text = ColumnSpec::new("c", ColumnType::Text { max: 9999 });
         TableSpec::new().column(text.default_value("x".repeat(n)))

@@ -178,8 +178,8 @@ fn limits_hold_at_the_limit_and_one_beyond() {
         assert_eq!(db.create_table("limit", &beyond).expect_err("beyond").code(), code);
     }
     let name = |n: usize| "n".repeat(n);
-    db.create_table(&name(limits::NAME_BYTES_MAX), &wide(2)).expect("at the limit");
-    let beyond = db.create_table(&name(limits::NAME_BYTES_MAX + 1), &wide(2));
+    db.create_table(&name(limits::TABLE_NAME_BYTES_MAX), &wide(2)).expect("at the limit");
+    let beyond = db.create_table(&name(limits::TABLE_NAME_BYTES_MAX + 1), &wide(2));
     assert_eq!(beyond.expect_err("beyond").code(), Code::NameInvalid);
     // The longest index entry: column bytes with their terminator, clustered key, stored bytes.
     let spec = TableSpec::new()

@@ -493,7 +493,7 @@ pub const ALL: &[Provocation] = &[
         failed(memory().add_indexes("t", &[IndexSpec::new("by_a", &["id"])]))
     }),
     (Code::NameInvalid, &["bytes=193", "limit=192"], || {
-        failed(memory().create_table(&"x".repeat(limits::NAME_BYTES_MAX + 1), &spec()))
+        failed(memory().create_table(&"x".repeat(limits::TABLE_NAME_BYTES_MAX + 1), &spec()))
     }),
     (Code::DefinitionInvalid, &["a table needs a column"], || create(TableSpec::new())),
     (Code::TooManyColumns, &["count=1018", "limit=1017"], || create(wide(1018))),
