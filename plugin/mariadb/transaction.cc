@@ -200,11 +200,19 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
   else if (trx->txn)
   {
     trx->changed.resize(MY_MIN(trx->changed.size(), trx->changed_before));
-    if (!ek_is_ended(trx->txn))
+    /* Of a connection that ends all goes, at once: its statement is not undone row by row before. */
+    if (thd->killed >= KILL_CONNECTION)
+    {
+      ek_txn *txn= trx->txn;
+      ended(trx);
+      failed= ek_rollback(txn, &error);
+      thd->mark_transaction_to_rollback(true);
+    }
+    else if (!ek_is_ended(trx->txn))
       failed= ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_ROLLBACK, &error);
     statement_ends(trx);
-    /* Of a long statement the whole transaction goes. */
-    if (ek_is_ended(trx->txn))
+    /* A deadlock had ended it, or a KILL that came while a long statement was undone. */
+    if (trx->txn && ek_is_ended(trx->txn))
       thd->mark_transaction_to_rollback(true);
   }
   if (!failed)
@@ -245,8 +253,8 @@ int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv)
   size_t changed;
   memcpy(&changed, sv, sizeof changed);
   trx->changed.resize(MY_MIN(trx->changed.size(), changed));
-  /* Where very much would have to be undone the whole transaction goes. */
-  if (error || !trx->txn || !ek_is_ended(trx->txn))
+  /* A KILL while much was undone has ended the transaction: the error is that of its end. */
+  if (!trx->txn || !ek_is_ended(trx->txn))
     return error;
   thd->mark_transaction_to_rollback(true);
   return HA_ERR_ROLLBACK;

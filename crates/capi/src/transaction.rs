@@ -190,8 +190,8 @@ pub unsafe extern "C" fn ek_prepare(txn: *mut EkTxn, xid: EkBytes, error: *mut E
     }
 }
 
-/// 1 if the transaction was rolled back: by a deadlock, or because a statement that failed was too
-/// long to be undone alone.
+/// 1 if the transaction was rolled back: by a deadlock, or because what a statement that failed had
+/// done could not be undone alone, or was cancelled meanwhile.
 ///
 /// # Safety
 /// `txn` is a transaction.

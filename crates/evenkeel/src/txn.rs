@@ -310,8 +310,8 @@ impl Txn {
         self.inner.end_statement();
     }
 
-    /// True once it was rolled back: by a deadlock, or because a statement that failed was too long
-    /// to be undone alone.
+    /// True once it was rolled back: by a deadlock, or because what a statement that failed had
+    /// done could not be undone alone, or was cancelled meanwhile.
     pub fn is_ended(&self) -> bool {
         self.inner.is_ended()
     }

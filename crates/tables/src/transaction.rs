@@ -353,11 +353,15 @@ impl Transaction {
         let store = self.store.clone();
         match store.txns.rollback_to(&self.inner, mark, &*store) {
             Ok(RolledBack::ToMark) => Ok(()),
-            // Too many rows, or they cannot be reverted now: the background does it (B6).
-            Ok(RolledBack::Transaction) => {
-                self.finish();
+            // All that it had done, and much: the background does it (B6). To the session it is the
+            // same transaction still: its snapshot and its tables stay.
+            Ok(RolledBack::Aborted) => {
+                self.inner = self.inner.successor();
+                let first = self.inner.mark();
+                self.savepoints.iter_mut().for_each(|(_, at)| *at = first);
                 Ok(())
             }
+            // They cannot be reverted now, or a KILL came: the background does it.
             Err(error) => {
                 self.finish();
                 Err(error)

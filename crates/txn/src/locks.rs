@@ -76,6 +76,10 @@ impl HeldLocks {
     pub fn count(&self) -> usize {
         self.points.len()
     }
+
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty() && self.ranges == 0
+    }
 }
 
 pub(crate) struct LockTable {

@@ -32,8 +32,9 @@ pub trait RevertRow: Send + Sync {
 pub enum RolledBack {
     /// The operations from the mark on are reverted; the transaction goes on.
     ToMark,
-    /// There were too many: the whole transaction was aborted.
-    Transaction,
+    /// Those were all that it had done, and many: it was aborted. Nothing else is lost with it, so
+    /// its owner may go on with a `Txn::successor`.
+    Aborted,
 }
 
 /// An aborted transaction on its way back.
@@ -55,10 +56,11 @@ impl Reverting {
 
 impl Txns {
     /// Reverts the operations of `t` from `mark` on: a failed statement, or ROLLBACK TO SAVEPOINT.
-    /// May wait; the caller holds no latch.
+    /// May wait; the caller holds no latch. However many they are, what `t` did before them stays.
     ///
     /// # Errors
-    /// Those of `revert`; then the whole transaction was aborted. `TxnEnded`.
+    /// Those of `revert`, and `StatementCancelled` if `t` is cancelled after this began: then the
+    /// whole transaction was aborted. `TxnEnded`.
     pub fn rollback_to(
         &self,
         t: &TxnRef,
@@ -70,24 +72,61 @@ impl Txns {
         if mark >= below {
             return Ok(RolledBack::ToMark);
         }
-        if below.0 - mark.0 > self.eager_revert_rows {
+        if self.is_all_it_has(t, mark) && below.0 - mark.0 > self.eager_revert_rows {
             self.abort(t)?;
-            return Ok(RolledBack::Transaction);
+            return Ok(RolledBack::Aborted);
         }
-        let id = t.id();
-        let live: Vec<u32> =
-            (mark.0..below.0).filter(|no| !self.states.is_dead(id, UndoNo(*no))).collect();
         let Some(undo) = t.undo.get() else { return Ok(RolledBack::ToMark) };
-        for no in live.into_iter().rev() {
-            if let Err(error) = self.revert_one(id, undo, UndoNo(no), revert) {
+        let cancelled_before = t.cancelled_times();
+        let mut above = below;
+        while above > mark {
+            let to = UndoNo(above.0.saturating_sub(BEAT_ROWS).max(mark.0));
+            let step = self.turn_of_revert(t, cancelled_before, below.0 - above.0);
+            let step =
+                step.and_then(|()| self.revert_down_to(t.id(), undo, to, &mut above, revert));
+            if let Err(error) = step {
                 // Only what is reverted is dead: the background does the rest.
-                self.states.add_dead(id, UndoNo(no + 1), below);
+                self.states.add_dead(t.id(), above, below);
                 self.abort(t)?;
                 return Err(error);
             }
+            self.states.add_dead(t.id(), to, below);
         }
-        self.states.add_dead(id, mark, below);
         Ok(RolledBack::ToMark)
+    }
+
+    /// Nothing but what it did from `mark` on ends with `t`: no earlier operation and no lock.
+    fn is_all_it_has(&self, t: &TxnRef, mark: UndoNo) -> bool {
+        mark.0 <= 1 && t.locks.lock().is_empty()
+    }
+
+    /// Before each step of an eager revert: a KILL that is younger than the revert ends it, the one
+    /// that ended the statement does not; and as the background it lets users have the log first,
+    /// but before the first step, which is all that most statements take.
+    fn turn_of_revert(&self, t: &TxnRef, cancelled_before: u64, reverted: u32) -> Result<()> {
+        if t.cancelled_times() != cancelled_before {
+            return Err(Error::new(Code::StatementCancelled).with("txn", t.id()));
+        }
+        if reverted == 0 { Ok(()) } else { self.wait_like_a_user() }
+    }
+
+    /// Reverts the operations below `above` that live, down to `to`; `above` tells how far it came.
+    fn revert_down_to(
+        &self,
+        id: TxnId,
+        undo: &TxnUndo,
+        to: UndoNo,
+        above: &mut UndoNo,
+        revert: &dyn RevertRow,
+    ) -> Result<()> {
+        while *above > to {
+            let no = UndoNo(above.0 - 1);
+            if !self.states.is_dead(id, no) {
+                self.revert_one(id, undo, no, revert)?;
+            }
+            *above = no;
+        }
+        Ok(())
     }
 
     /// The compensation record of this operation is in the log (A1): from now on no checkpoint

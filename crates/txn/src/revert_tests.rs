@@ -2,6 +2,7 @@
 
 use crate::testing::*;
 use crate::*;
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, Error, Result, Stamp, TxnState, UndoNo};
 use evenkeel_format::undo::UndoRecord;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +34,7 @@ fn a_savepoint_takes_back_what_came_after_it() {
 }
 
 #[test]
-fn a_large_statement_aborts_the_transaction() {
+fn all_that_a_transaction_did_is_aborted_if_it_is_much() {
     let w = world(TxnOptions { eager_revert_rows: 5, ..small() });
     let rows = Rows::new(&w);
     let t = w.txns.begin();
@@ -41,8 +42,96 @@ fn a_large_statement_aborts_the_transaction() {
     for n in 0..6u8 {
         rows.write(&t, &[n], b"v");
     }
-    assert_eq!(w.txns.rollback_to(&t, mark, &rows).expect("aborts"), RolledBack::Transaction);
+    assert_eq!(w.txns.rollback_to(&t, mark, &rows).expect("aborts"), RolledBack::Aborted);
     assert_eq!((t.phase(), w.txns.state(t.id())), (Phase::Aborted, TxnState::Aborted));
+    // Its owner goes on: who has a hold of the old one cancels the new one.
+    let next = t.successor();
+    t.cancel();
+    assert!(next.check_cancel().is_err());
+    next.clear_cancel();
+    rows.write(&next, &[3], b"w");
+    rows.revert_all();
+    w.txns.commit(&next).expect("commits");
+    assert_eq!(rows.cells.lock().keys().collect::<Vec<_>>(), [&vec![3u8]]);
+}
+
+#[test]
+fn what_came_before_a_mark_stays_however_much_is_behind_it() {
+    let undo_bytes = 64 << 10;
+    let w = world(TxnOptions { eager_revert_rows: 5, undo_bytes, ..small() });
+    let rows = Rows::new(&w);
+    let t = w.txns.begin();
+    rows.write(&t, b"first", b"v");
+    let mark = t.mark();
+    for n in 0..5000u32 {
+        rows.write(&t, &n.to_be_bytes(), b"v");
+        while w.txns.spill_beat().expect("spills") == Beat::More {}
+    }
+    let used = w.txns.undo_bytes();
+    assert!(used <= undo_bytes && w.rt.metrics.get(Metric::UndoSpilledBytes) > 0);
+    assert_eq!(w.txns.rollback_to(&t, mark, &rows).expect("reverts"), RolledBack::ToMark);
+    assert!(w.txns.undo_bytes() <= used, "saved undo is not taken back into memory");
+    assert_eq!(w.txns.states.dead_ranges(t.id()), [(UndoNo(2), UndoNo(5002))]);
+    w.txns.commit(&t).expect("commits");
+    assert_eq!(rows.cells.lock().keys().collect::<Vec<_>>(), [b"first"]);
+}
+
+#[test]
+fn a_lock_from_before_a_mark_stays_too() {
+    let w = world(TxnOptions { eager_revert_rows: 5, ..small() });
+    let rows = Rows::new(&w);
+    let (t, other) = (w.txns.begin(), w.txns.begin());
+    let lock = |t: &TxnRef, policy| {
+        w.txns.lock_row(t, Space::Tree(TREE), b"locked", Mode::Exclusive, policy)
+    };
+    lock(&t, Policy::NoWait).expect("nobody has it");
+    let mark = t.mark();
+    for n in 0..6u8 {
+        rows.write(&t, &[n], b"v");
+    }
+    assert_eq!(w.txns.rollback_to(&t, mark, &rows).expect("reverts"), RolledBack::ToMark);
+    assert!(rows.cells.lock().is_empty());
+    assert_eq!(lock(&other, Policy::Skip).expect("answers"), Grant::Skipped);
+}
+
+/// Cancels the transaction when so many operations are left.
+struct Cancelling<'a>(&'a Rows, TxnRef, UndoNo);
+
+impl RevertRow for Cancelling<'_> {
+    fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+        if stamp.undo_no == self.2 {
+            self.1.cancel();
+        }
+        self.0.revert(stamp, record)
+    }
+}
+
+#[test]
+fn a_kill_that_comes_while_a_statement_is_reverted_aborts() {
+    let w = world(TxnOptions { eager_revert_rows: 5, ..small() });
+    let rows = Rows::new(&w);
+    let begin = || {
+        let t = w.txns.begin();
+        rows.write(&t, b"first", b"v");
+        let mark = t.mark();
+        for n in 0..2000u32 {
+            rows.write(&t, &n.to_be_bytes(), b"v");
+        }
+        (t, mark)
+    };
+    // The KILL that has ended the statement does not end its revert.
+    let (t, mark) = begin();
+    t.cancel();
+    assert_eq!(w.txns.rollback_to(&t, mark, &rows).expect("reverts"), RolledBack::ToMark);
+    w.txns.abort(&t).expect("aborts");
+    rows.revert_all();
+
+    let (t, mark) = begin();
+    let killer = Cancelling(&rows, t.clone(), UndoNo(1500));
+    let error = w.txns.rollback_to(&t, mark, &killer).expect_err("killed");
+    assert_eq!((error.code(), t.phase()), (Code::StatementCancelled, Phase::Aborted));
+    let left = rows.cells.lock().len();
+    assert!((1000..1500).contains(&left), "{left} rows left: it ended within a step");
     rows.revert_all();
     assert!(rows.cells.lock().is_empty());
 }

@@ -36,7 +36,7 @@ pub struct Txn {
     /// Operations pushed so far; the next one has this number plus one.
     undo_count: AtomicU32,
     first_lsn: AtomicU64,
-    cancellation: Cancellation,
+    canceller: Arc<Canceller>,
     /// What its owner calls it.
     tag: AtomicU64,
     /// Chosen as a deadlock victim; guarded by the graph's mutex.
@@ -44,12 +44,20 @@ pub struct Txn {
     /// Log space of the COMMIT or ABORT record, taken at the first write.
     pub(crate) outcome_space: Mutex<Option<Reserved>>,
     pub(crate) undo: OnceLock<Arc<TxnUndo>>,
-    wake: OnceLock<Arc<Event>>,
     waiters: Mutex<Waiters>,
     pub(crate) locks: Mutex<HeldLocks>,
     pub(crate) xid: OnceLock<Vec<u8>>,
     /// Prepared, and somebody decides it: whoever comes with its id beside that is too late.
     pub(crate) decided: AtomicBool,
+}
+
+/// How others reach its owner; outlives a transaction that another one follows.
+#[derive(Default)]
+struct Canceller {
+    cancellation: Cancellation,
+    /// How often it was cancelled.
+    times: AtomicU64,
+    wake: OnceLock<Arc<Event>>,
 }
 
 #[derive(Default)]
@@ -59,6 +67,12 @@ struct Waiters {
 }
 
 impl Txn {
+    /// One that its owner goes on with after this one: who cancels this one cancels that one.
+    pub fn successor(&self) -> TxnRef {
+        let canceller = self.canceller.clone();
+        Arc::new(Txn { canceller, tag: AtomicU64::new(self.tag()), ..Txn::default() })
+    }
+
     /// Its id; zero before the first write or lock.
     pub fn id(&self) -> TxnId {
         TxnId(self.id.load(Ordering::Acquire))
@@ -106,24 +120,30 @@ impl Txn {
 
     /// Wakes it from any wait and makes waits fail with `Cancelled`, until `clear_cancel`.
     pub fn cancel(&self) {
-        self.cancellation.ask();
+        self.canceller.times.fetch_add(1, Ordering::SeqCst);
+        self.cancellation().ask();
         self.wake().notify();
     }
 
     /// Takes a cancellation back: the next statement may wait again.
     pub fn clear_cancel(&self) {
-        self.cancellation.clear();
+        self.cancellation().clear();
     }
 
     /// # Errors
     /// `StatementCancelled` after `cancel`.
     pub fn check_cancel(&self) -> Result<()> {
-        self.cancellation.check().map_err(|error| error.with("txn", self.id()))
+        self.cancellation().check().map_err(|error| error.with("txn", self.id()))
     }
 
     /// For waits of its statements for something other than transactions: `cancel` ends them.
     pub fn cancellation(&self) -> &Cancellation {
-        &self.cancellation
+        &self.canceller.cancellation
+    }
+
+    /// How often it was cancelled until now, whether or not that was taken back.
+    pub(crate) fn cancelled_times(&self) -> u64 {
+        self.canceller.times.load(Ordering::SeqCst)
     }
 
     /// # Errors
@@ -143,7 +163,7 @@ impl Txn {
     }
 
     pub(crate) fn wake(&self) -> &Arc<Event> {
-        self.wake.get_or_init(Arc::default)
+        self.canceller.wake.get_or_init(Arc::default)
     }
 
     pub(crate) fn set_id(&self, id: TxnId) {

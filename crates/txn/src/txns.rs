@@ -41,7 +41,8 @@ pub struct TxnOptions {
     pub undo_bytes: usize,
     /// Memory for the lock table; beyond it locks are refused.
     pub lock_bytes: usize,
-    /// A statement or savepoint of more operations is not reverted eagerly: the transaction aborts.
+    /// Where all that a transaction has done is to be reverted, and it is more than this, the
+    /// transaction is aborted, which takes no time, rather than reverted eagerly.
     pub eager_revert_rows: u32,
     /// Transactions whose states leave memory together; a power of two.
     pub segment_ids: u64,

@@ -101,6 +101,59 @@ fn ignore_and_upsert() {
     commit(txn);
 }
 
+/// Its rows by key, as `txn` sees them.
+fn keys(txn: &mut Transaction, table: &Arc<Table>) -> Vec<Value> {
+    all_rows(txn, table, Direction::Forward).into_iter().map(|mut row| row.swap_remove(0)).collect()
+}
+
+#[test]
+fn a_long_statement_that_fails_leaves_its_transaction() {
+    let db = Db::new();
+    let table = fill(&db, 1);
+    for before in [true, false] {
+        let mut txn = db.begin();
+        assert_eq!(keys(&mut txn, &table), [Value::Int(0)]);
+        let mut other = db.begin();
+        other.insert(&table, &row_values(1, 1, Some("x"), None)).unwrap();
+        commit(other);
+        if before {
+            txn.insert(&table, &row_values(500, 1, Some("x"), None)).unwrap();
+        }
+        txn.savepoint("s").unwrap();
+        let failed = txn.statement(|txn| {
+            for i in 1000..1100 {
+                txn.insert(&table, &row_values(i, 1, Some("x"), None))?;
+            }
+            txn.insert(&table, &row_values(0, 1, Some("x"), None))
+        });
+        assert_eq!(failed.unwrap_err().code(), Code::DuplicateKey);
+        assert!(!txn.is_ended());
+        // It has its snapshot still, and its locks work: the other does not see what it does now.
+        let mine = |more: &[i64]| -> Vec<Value> {
+            let first = [0, 500].into_iter().take(1 + usize::from(before));
+            first.chain(more.iter().copied()).map(Value::Int).collect()
+        };
+        assert_eq!(keys(&mut txn, &table), mine(&[]));
+        for i in 1000..1030 {
+            txn.insert(&table, &row_values(i, 2, Some("y"), None)).unwrap();
+        }
+        check_indexes(&mut txn, &table);
+        txn.rollback_to("s").unwrap();
+        assert_eq!(keys(&mut txn, &table), mine(&[]));
+        txn.insert(&table, &row_values(1001, 3, Some("z"), None)).unwrap();
+        assert_eq!(keys(&mut txn, &table), mine(&[1001]));
+        commit(txn);
+        let mut txn = db.begin();
+        let last = if before { vec![0, 1, 500, 1001] } else { vec![0, 1, 1001] };
+        assert_eq!(keys(&mut txn, &table), last.into_iter().map(Value::Int).collect::<Vec<_>>());
+        check_indexes(&mut txn, &table);
+        for i in [1i64, 500, 1001] {
+            txn.delete(&table, &[i.into()]).unwrap();
+        }
+        commit(txn);
+    }
+}
+
 #[test]
 fn rollback_savepoints_and_drop() {
     let db = Db::new();

@@ -119,7 +119,9 @@ fn pages_options(sizes: Sizes) -> PagesOptions {
 }
 
 fn parts(rt: &Arc<Runtime>, sizes: Sizes) -> (Arc<Runs>, Arc<Txns>) {
-    let txns = Txns::create(rt.clone(), TxnOptions::default());
+    // So few that tests see both ways of reverting.
+    let txn_options = TxnOptions { eager_revert_rows: 20, ..TxnOptions::default() };
+    let txns = Txns::create(rt.clone(), txn_options);
     let options = RunsOptions { generation_bytes: sizes.generation_bytes, cache_bytes: 1 << 20 };
     (Runs::create(rt.clone(), options, txns.clone()).unwrap(), txns)
 }
