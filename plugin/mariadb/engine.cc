@@ -44,8 +44,8 @@ std::string table_name(const char *path)
 
 int not_open()
 {
-  my_printf_error(ER_GET_ERRMSG, "EVENKEEL: its tables cannot be used, the engine's files are damaged "
-                  "(see the server's log): %s", MYF(0), not_open_why.c_str());
+  my_printf_error(ER_GET_ERRMSG, "EVENKEEL: its tables cannot be used, the engine's files are damaged, "
+                  "missing or not to be read (see the server's log): %s", MYF(0), not_open_why.c_str());
   return HA_ERR_CRASHED;
 }
 
@@ -257,13 +257,14 @@ static int evenkeel_init(void *p)
   if (!evenkeel_db)
   {
     report("open", error);
-    /* Invalid: it is not empty and has no superblock. */
-    if (error.kind != EK_CORRUPT && error.kind != EK_INVALID)
+    /* Invalid: it is not empty and has no superblock; not found: one of its files is missing. */
+    if (error.kind != EK_CORRUPT && error.kind != EK_INVALID && error.kind != EK_NOT_FOUND &&
+        error.kind != EK_IO)
       return 1;
     not_open_why= error.text;
     sql_print_error("EVENKEEL: the server starts without its tables: each use of one is an error, and "
                     "none in %s is changed. Stop the server, keep a copy of that directory, look at "
-                    "it with `evenkeel check %s`, then bring back the damaged file or the last backup "
+                    "it with `evenkeel check %s`, then bring back that file or the last backup "
                     "of the directory; until then let nobody write with the binlog on, whose "
                     "transactions in these tables may be undecided", data_dir, data_dir);
   }

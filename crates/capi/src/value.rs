@@ -155,6 +155,8 @@ pub enum EkKind {
     Setting = 14,
     /// A table or an index is younger than the snapshot.
     TooYoung = 15,
+    /// Files cannot be opened, read or written.
+    Io = 16,
 }
 
 fn kind(error: &Error) -> EkKind {
@@ -177,6 +179,7 @@ fn kind(error: &Error) -> EkKind {
         Kind::Corrupt => EkKind::Corrupt,
         Kind::Busy => EkKind::Busy,
         Kind::Version => EkKind::Version,
+        Kind::Io => EkKind::Io,
         _ => EkKind::Internal,
     }
 }
