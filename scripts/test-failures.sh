@@ -149,19 +149,29 @@ expect "CHECK TABLE of it" $'d\tcheck\t(error|Warning)' "$out"
 expect "CHECK TABLE of another" $'u\tcheck\tstatus\tOK' "$out"
 expect "file and page in the log" 'EVENKEEL.*page' "$(grep EVENKEEL "$log")"
 
-# 5. A damaged superblock, then a damaged page of the catalog: the server starts, says what is wrong
+# 5. A damaged superblock, a damaged page of the catalog, a missing file of pages, one that cannot be
+# opened, and damaged log segments: the server starts, says what is wrong
 # and what to do, tables report an error, others work, and nothing is written. With the file brought
 # back all is as before.
 data=$EVENKEEL_SQL_DIR/data/#evenkeel
 sums() { (cd "$data" && find . -type f ! -name '*lock*' | sort | xargs -d '\n' sha256sum); }
 before=$(run <<<"create table if not exists i (id int primary key) engine=innodb; select 'u has', count(*) from u;" \
     | grep 'u has')
-for what in superblock catalog; do
+for what in superblock catalog missing unreadable log; do
     cp -a "$data" "$EVENKEEL_SQL_DIR/kept"
     python3 - "$data" "$what" <<'END' || exit 1
-import glob, sys
+import glob, os, sys
 data, what = sys.argv[1:]
-if what == "superblock":
+if what in ("missing", "unreadable"):
+    path = sorted(glob.glob(data + "/pages/*"))[0]
+    os.remove(path)
+    if what == "unreadable":
+        os.symlink(os.path.basename(path), path)  # to itself
+    print(f"{what}: {path}", file=sys.stderr)
+    sys.exit(0)
+if what == "log":
+    places = [(path, at) for path in glob.glob(data + "/wal/*") for at in range(0, 1 << 20, 512)]
+elif what == "superblock":
     places = [(data + "/evenkeel.super", at) for at in range(0, 65536, 512)]
 else:
     # Pages that name the tables.
@@ -205,7 +215,7 @@ END
     expect "$what: each use is an error" "^5$" "$(grep -c 'its tables cannot be used' <<<"$out")"
     expect "$what: a table of no engine" $'^Note\t1051\t' "$out"
     expect "$what: other engines" $'others\t0$' "$out"
-    expect "$what: the file in the log" 'EVENKEEL: open: .*(evenkeel.super|pages/)' "$(grep EVENKEEL "$log")"
+    expect "$what: the file in the log" 'EVENKEEL: open: .*(evenkeel.super|pages/|wal/)' "$(grep EVENKEEL "$log")"
     expect "$what: the next step in the log" 'keep a copy of that directory' "$(grep EVENKEEL "$log")"
     expect "$what: nothing is written" '^same$' "$(diff <(echo "$damaged") <(sums) && echo same)"
     rm -rf "$data"
