@@ -94,7 +94,7 @@ codes! {
     IndexExists = Invalid, "an index of this name exists", "choose another name or drop the index";
     IndexTooYoung = Conflict, "the index was built after this transaction's snapshot", "read through the primary key or begin a new transaction";
     TableTooYoung = Conflict, "the table was made, emptied or rebuilt after this transaction's snapshot", "begin a new transaction, or read with locks";
-    NameInvalid = Invalid, "a name is empty, too long or holds control characters", "choose a name of 1 to 192 bytes";
+    NameInvalid = Invalid, "a name is empty, too long or holds a NUL character", "choose a name of 1 to 192 bytes, of a table to 1,024";
     DefinitionInvalid = Invalid, "the definition is not possible", "change what the message names";
     TooManyColumns = Invalid, "too many columns", "stay within the limit or split the table";
     TooManyIndexes = Invalid, "too many indexes", "drop one that is not used";
