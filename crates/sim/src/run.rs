@@ -61,7 +61,7 @@ pub struct Outcome {
     pub trace: u64,
     /// I/O calls.
     pub calls: u64,
-    /// Operations that sessions began: transactions, statements, ends, schema changes.
+    /// Operations that sessions began: statements, savepoints, schema changes; not begin and end.
     pub ops: u64,
     /// Sessions between any two opens.
     pub sessions: u64,
