@@ -51,8 +51,14 @@ if [ "$(id -u)" -ne 0 ]; then
     if sudo -n true 2>/dev/null; then
         run=(sudo -n)
     else
+        # The server's too, so that there is one command to run and not another one after it.
+        pinned=
+        case "$task" in
+            plugin | servers | test) pinned=$(bash scripts/mariadb.sh needs) ;;
+        esac
         echo "run this once, then try again:" >&2
-        echo "  sudo apt-get update && sudo apt-get install -y ${missing[*]}" >&2
+        echo "  sudo apt-get update && sudo apt-get install -y" \
+            "${pinned:+--allow-downgrades $pinned }${missing[*]}" >&2
         exit 3
     fi
 fi

@@ -81,6 +81,10 @@ newest_version() {
 install_version() {
     local version=$1 package pinned=() run=()
     for package in "${mariadb_packages[@]}"; do pinned+=("$package=$version"); done
+    if [ -n "${only_tell:-}" ]; then
+        echo "${pinned[*]}"
+        return
+    fi
     if [ "$(id -u)" -ne 0 ]; then
         if ! sudo -n true 2>/dev/null; then
             say "run this once: sudo apt-get install -y --allow-downgrades ${pinned[*]}"
@@ -186,6 +190,7 @@ unpacked() {
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     case "${1:-}" in
         install) mariadb_install ;;
+        needs) only_tell=yes mariadb_install ;;
         headers) mariadb_headers ;;
         suite) mariadb_suite ;;
         rocksdb) mariadb_rocksdb ;;
