@@ -101,6 +101,7 @@ impl Law {
                     "surplus_merge",
                     "surplus_ddl",
                     "surplus_columnar",
+                    "ddl_left_before",
                     "users_waited_permille",
                 ],
                 &[
@@ -112,6 +113,7 @@ impl Law {
                     "rate_ddl",
                     "rate_columnar",
                     "ddl_at_once",
+                    "ddl_left",
                 ],
             ),
             Law::Handover | Law::Credit | Law::Debt | Law::Pace | Law::LogSpace => {

@@ -6,10 +6,14 @@
 
 use crate::governor::UNLIMITED;
 
-/// Where users wait for the device, index builds have one of so many parts of what it moves at
-/// best. Users keep 0.88 of their rate on a device with one queue that they use half of; with an
-/// eighth it was 0.83, with a quarter 0.71 (`sim/tests/under_load.rs`).
+/// However long users wait, index builds have one of so many parts of what the device moves at
+/// best. Users who do nothing but wait for it keep 0.88 of their rate on a device with one queue;
+/// with an eighth it was 0.83, with a quarter 0.71 (`sim/tests/under_load.rs`).
 pub const BUILD_PART: u64 = 10;
+/// Where they wait less, the part of builds times the waits of users is this: what builds add to
+/// the waits grows with both, and 30 ms in each second of all users together is what none of them
+/// notices.
+pub const COST_PERMILLE: u64 = 30;
 /// No read or write of theirs takes an idle device longer, about,
 pub const AT_ONCE_NS: u64 = 1_000_000;
 /// but for this many bytes, where each request has its price.
@@ -22,21 +26,45 @@ pub const READ_COST_MAX: u64 = 8;
 /// What builds may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beside {
-    /// Bytes per second.
+    /// Bytes per second that users leave them.
+    pub most: u64,
+    /// And what they have of that.
     pub rate: u64,
     /// Bytes of one read or write.
     pub at_once: u64,
 }
 
 /// The law: users, all together, waited so much for the device; a build would have `rate`, and
-/// `best` is the best rate of the device, bytes per second (0: not known).
-pub fn beside(waited_permille: u64, rate: u64, best: u64) -> Beside {
-    if waited_permille < WAITED_PERMILLE || best == 0 {
-        return Beside { rate, at_once: UNLIMITED };
+/// `best` is the best rate of the device, bytes per second (0: not known). What users leave moves
+/// by at most a factor of two from `before`: down from no bound it begins at the best rate, and up
+/// it ends there.
+pub fn beside(before: u64, waited_permille: u64, rate: u64, best: u64) -> Beside {
+    if best == 0 {
+        return Beside { most: UNLIMITED, rate, at_once: UNLIMITED };
     }
-    let slice = (u128::from(best) * u128::from(AT_ONCE_NS) / 1_000_000_000) as u64;
-    let at_once = (slice / AT_ONCE_MIN * AT_ONCE_MIN).max(AT_ONCE_MIN);
-    Beside { rate: rate.min((best / BUILD_PART).max(1)), at_once }
+    let (lowest, highest) = match before {
+        UNLIMITED => (best, UNLIMITED),
+        before => ((before / 2).min(best), before.saturating_mul(2)),
+    };
+    match left(waited_permille, best).clamp(lowest.min(highest), highest) {
+        most if most >= best.saturating_mul(2) => {
+            Beside { most: UNLIMITED, rate, at_once: UNLIMITED }
+        }
+        most => {
+            let slice = (u128::from(best) * u128::from(AT_ONCE_NS) / 1_000_000_000) as u64;
+            let at_once = (slice / AT_ONCE_MIN * AT_ONCE_MIN).max(AT_ONCE_MIN);
+            Beside { most: most.max(1), rate: rate.min(most.max(1)), at_once }
+        }
+    }
+}
+
+/// Bytes per second that users who wait so long leave to builds in the end.
+fn left(waited_permille: u64, best: u64) -> u64 {
+    if waited_permille < WAITED_PERMILLE {
+        return UNLIMITED;
+    }
+    let part = u128::from(best) * u128::from(COST_PERMILLE) / u128::from(waited_permille);
+    (part as u64).clamp((best / BUILD_PART).max(1), best)
 }
 
 /// Users' waits of a tick, in thousandths of its time.
@@ -61,15 +89,31 @@ mod tests {
 
     #[test]
     fn the_table() {
-        let free = |rate| Beside { rate, at_once: UNLIMITED };
-        assert_eq!(beside(0, UNLIMITED, 400 * MB), free(UNLIMITED), "nobody waits");
-        assert_eq!(beside(9, 7, 400 * MB), free(7));
-        assert_eq!(beside(5000, UNLIMITED, 0), free(UNLIMITED), "nothing is known of the device");
-        // 1 ms of a disk of 400 MB/s, and a tenth of it; a slow one has requests of 64 KiB.
-        let limited = |rate, at_once| Beside { rate, at_once };
-        assert_eq!(beside(10, UNLIMITED, 400 * MB), limited(40 * MB, 6 << 16));
-        assert_eq!(beside(10, UNLIMITED, 40 * MB), limited(4 * MB, 1 << 16));
-        assert_eq!(beside(10, 3, 40 * MB), limited(3, 1 << 16), "others allow less");
+        let free = |rate| Beside { most: UNLIMITED, rate, at_once: UNLIMITED };
+        let none = UNLIMITED;
+        assert_eq!(beside(none, 0, none, 400 * MB), free(none), "nobody waits");
+        assert_eq!(beside(none, 9, 7, 400 * MB), free(7));
+        assert_eq!(beside(none, 5000, none, 0), free(none), "nothing is known of the device");
+        // What is left in the end: the longer users wait the less, down to a tenth.
+        let parts = [9, 10, 30, 40, 60, 100, 200, 300, 301, 60_000].map(|w| left(w, 400 * MB));
+        assert_eq!(
+            parts,
+            [none, 400 * MB, 400 * MB, 300 * MB, 200 * MB, 120 * MB, 60 * MB]
+                .into_iter()
+                .chain([40 * MB; 3])
+                .collect::<Vec<_>>()[..]
+        );
+        // By steps; 1 ms of a disk of 400 MB/s; a slow one has requests of 64 KiB.
+        let limited = |rate, at_once| Beside { most: rate, rate, at_once };
+        assert_eq!(beside(none, 300, none, 400 * MB), limited(400 * MB, 6 << 16));
+        assert_eq!(beside(400 * MB, 300, none, 400 * MB), limited(200 * MB, 6 << 16));
+        assert_eq!(beside(50 * MB, 300, none, 400 * MB), limited(40 * MB, 6 << 16));
+        assert_eq!(beside(40 * MB, 10, none, 400 * MB), limited(80 * MB, 6 << 16));
+        assert_eq!(beside(40 * MB, 0, none, 400 * MB), limited(80 * MB, 6 << 16));
+        assert_eq!(beside(400 * MB, 0, none, 400 * MB), free(none));
+        assert_eq!(beside(8 * MB, 300, none, 40 * MB), limited(4 * MB, 1 << 16));
+        let less = Beside { most: 4 * MB, rate: 3, at_once: 1 << 16 };
+        assert_eq!(beside(4 * MB, 300, 3, 40 * MB), less, "others allow less");
         assert_eq!(waited_permille(30_000_000, 100_000_000), 300);
         assert_eq!(waited_permille(7, 0), 7000);
         // Pages of 16 KiB from a disk of 200 MB/s: 0.33 ms each, from memory, and with a queue.
@@ -90,26 +134,42 @@ mod tests {
             };
             let (waited, best, rate, more) = (number(14), number(40), number(40), number(30));
             let rate = if rate == 0 { UNLIMITED } else { rate };
-            let found = beside(waited, rate, best);
-            let at = format!("{waited} {rate} {best}: {found:?}");
+            // As it may be with this device: no bound, or below twice its best rate.
+            let before =
+                if number(2) == 0 { UNLIMITED } else { 1 + number(40) % (2 * best).max(1) };
+            let found = beside(before, waited, rate, best);
+            let at = format!("{before} {waited} {rate} {best}: {found:?}");
             // Never more than without the law, and never nothing.
-            assert!(found.rate <= rate && found.rate >= 1.min(rate), "{at}");
-            match waited >= WAITED_PERMILLE && best > 0 {
-                false => assert_eq!(found, Beside { rate, at_once: UNLIMITED }, "{at}"),
-                true => {
-                    assert!(found.rate <= (best / BUILD_PART).max(1), "{at}");
-                    assert!(found.rate >= rate.min(best / BUILD_PART), "{at}");
+            assert!(found.most >= 1 && found.rate == rate.min(found.most), "{at}");
+            match found.most {
+                UNLIMITED => {
+                    assert_eq!(found.at_once, UNLIMITED, "{at}");
+                    let is_free = waited < WAITED_PERMILLE && before >= best;
+                    assert!(best == 0 || is_free, "{at}");
+                }
+                most => {
+                    assert!(most >= (best / BUILD_PART).min(before).max(1), "{at}");
                     assert!(found.at_once >= AT_ONCE_MIN, "{at}");
                     assert_eq!(found.at_once % AT_ONCE_MIN, 0, "{at}");
                     assert!(found.at_once <= (best / 1000).max(AT_ONCE_MIN), "{at}");
+                    // By steps.
+                    let lowest = if before == UNLIMITED { best } else { (before / 2).min(best) };
+                    assert!(most >= lowest && most <= before.saturating_mul(2), "{at}");
                 }
             }
-            // A better device gives more, users who wait longer leave no more.
-            let better = beside(waited, rate, best + more);
-            let is_more = better.rate >= found.rate && better.at_once >= found.at_once;
-            assert!(best == 0 || is_more, "{at}: {better:?}");
-            let longer = beside(waited + more, rate, best);
+            // Users who wait longer leave no more; a better device gives them who wait more.
+            let longer = beside(before, waited + more, rate, best);
             assert!(longer.rate <= found.rate && longer.at_once <= found.at_once, "{at}");
+            if best > 0 && waited >= WAITED_PERMILLE {
+                let better = beside(before, waited, rate, best + more);
+                let is_more = better.rate >= found.rate && better.at_once >= found.at_once;
+                assert!(is_more, "{at}: {better:?}");
+            }
+            // Soon it is what such waits leave, whatever it was.
+            let mut end = before;
+            (0..45).for_each(|_| end = beside(end, waited, rate, best).most);
+            let left = if best == 0 { UNLIMITED } else { left(waited, best) };
+            assert_eq!(end, left, "{at}");
         }
     }
 }

@@ -152,35 +152,50 @@ pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
     }
 }
 
-/// A decision of a tick: the budget, the rate of each class, and the bytes that index builds move
-/// at once. The inputs are those of [`budget`], then of [`divide`] the required work of each class
-/// and its surplus, then how much users waited for the device ([`beside`]).
+/// A decision of a tick: the budget, the rate of each class, the bytes that index builds move at
+/// once, and what users leave them. The inputs are those of [`budget`], then of [`divide`] the
+/// required work of each class and its surplus, then what users left to builds before and how much they
+/// waited for the device ([`beside`]).
 ///
 /// None: these are not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
     let [previous, best, slower, demand @ ..] = inputs else { return None };
     let (required, rest) = demand.split_at_checked(CLASSES)?;
-    let (surplus, [waited]) = rest.split_at_checked(CLASSES)? else { return None };
+    let (surplus, [left, waited]) = rest.split_at_checked(CLASSES)? else { return None };
     let demand: [Demand; CLASSES] =
         std::array::from_fn(|i| Demand { required: required[i], surplus: surplus[i] });
-    let (budget, rates, at_once) = law(*previous, *best, *slower, &demand, *waited);
-    Some([budget].into_iter().chain(rates).chain([at_once]).collect())
+    Some(law((*previous, *left), *best, *slower, &demand, *waited).outputs())
 }
 
-/// The whole law: the budget, the rates, and what index builds move at once.
+/// What the law says.
+struct Said {
+    budget: u64,
+    rates: [u64; CLASSES],
+    /// Of index builds.
+    beside: Beside,
+}
+
+impl Said {
+    fn outputs(&self) -> Vec<u64> {
+        let of_builds = [self.beside.at_once, self.beside.most];
+        [self.budget].into_iter().chain(self.rates).chain(of_builds).collect()
+    }
+}
+
+/// The whole law; `previous` are the budget and what users left to builds before.
 fn law(
-    previous: u64,
+    previous: (u64, u64),
     best: u64,
     slower: u64,
     demand: &[Demand; CLASSES],
     waited_permille: u64,
-) -> (u64, [u64; CLASSES], u64) {
-    let budget = if best == 0 { UNLIMITED } else { budget(previous, best, slower) };
+) -> Said {
+    let budget = if best == 0 { UNLIMITED } else { budget(previous.0, best, slower) };
     let mut rates = divide(budget, demand);
     let of_builds = &mut rates[Class::Ddl as usize];
-    let Beside { rate, at_once } = beside(waited_permille, *of_builds, best);
-    *of_builds = rate;
-    (budget, rates, at_once)
+    let beside = beside(previous.1, waited_permille, *of_builds, best);
+    *of_builds = beside.rate;
+    Said { budget, rates, beside }
 }
 
 /// What batches of one shape took.
@@ -296,8 +311,9 @@ struct State {
     /// What users had waited for the device by the last tick, and how much they did in it.
     waited_ns: u64,
     waited_permille: u64,
-    /// Bytes that index builds move at once.
+    /// Bytes that index builds move at once, and bytes per second that users leave them.
     at_once: u64,
+    left: u64,
 }
 
 impl State {
@@ -318,15 +334,15 @@ impl State {
         // A tick in which no wait ended is no end of them.
         let waits = waited_permille(more, elapsed);
         let waited = waits.max(std::mem::replace(&mut self.waited_permille, waits));
-        let previous = self.budget;
-        (self.budget, self.rates, self.at_once) = law(previous, best, slower, &demand, waited);
-        self.best = best;
+        let previous = (self.budget, self.left);
+        let said = law(previous, best, slower, &demand, waited);
+        (self.budget, self.rates, self.best) = (said.budget, said.rates, best);
+        (self.at_once, self.left) = (said.beside.at_once, said.beside.most);
         journal.note(Law::Governor, now_ns, || {
             let required = demand.iter().map(|d| d.required);
             let surplus = demand.iter().map(|d| d.surplus);
-            let inputs = [previous, best, slower].into_iter().chain(required).chain(surplus);
-            let said = [self.budget].into_iter().chain(self.rates).chain([self.at_once]);
-            (inputs.chain([waited]).collect(), said.collect())
+            let inputs = [previous.0, best, slower].into_iter().chain(required).chain(surplus);
+            (inputs.chain([previous.1, waited]).collect(), said.outputs())
         });
         self.tick_ns = now_ns;
     }
@@ -374,6 +390,7 @@ impl PriorityGovernor {
             waited_ns: 0,
             waited_permille: 0,
             at_once: UNLIMITED,
+            left: UNLIMITED,
         };
         PriorityGovernor { state: Mutex::new(state), stalls, journal }
     }

@@ -196,8 +196,9 @@ fn shapes_never_seen_follow_from_others() {
 #[test]
 fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     const MB: u64 = 1_000_000;
-    let stalls = Arc::new(Stalls::default());
-    let governor = PriorityGovernor::new(stalls.clone(), Arc::default());
+    let (stalls, journal) = (Arc::new(Stalls::default()), Arc::new(Journal::default()));
+    journal.keep(true);
+    let governor = PriorityGovernor::new(stalls.clone(), journal.clone());
     // Bytes that the build moves in each half a second, of a disk of 40 MB/s.
     let (mut now, mut moved, mut at_once) = (0u64, Vec::new(), Vec::new());
     for half in 1..=8u64 {
@@ -231,9 +232,26 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     assert!(moved[3..].iter().all(|bytes| *bytes > 19 * MB), "all of it: {moved:?}");
     assert_eq!(governor.at_once(Class::Merge), UNLIMITED);
     // Reads of single pages cost more than their bytes.
-    stalls.record(evenkeel_base::Cause::LogSync, 1_000_000_000);
-    now += 200_000_000;
-    assert_eq!(governor.grant_reads(Class::Ddl, 64 << 10, 6_400_000, now), 0);
+    for _ in 0..5 {
+        stalls.record(evenkeel_base::Cause::LogSync, 1_000_000_000);
+        now += 200_000_000;
+        assert_eq!(governor.grant_reads(Class::Ddl, 64 << 10, 6_400_000, now), 0);
+    }
     let wait = governor.grant_reads(Class::Ddl, 64 << 10, 6_400_000, now);
     assert!((60_000_000..70_000_000).contains(&wait), "256 KB at 4 MB/s: {wait}");
+    // Each decision follows from what is told of it, and begins where the one before ended.
+    let decisions = journal.take();
+    let named = |names: &[&str], name| names.iter().position(|n| *n == name).expect("a field");
+    let (inputs, outputs) = Law::Governor.fields();
+    let (before, after) = (named(inputs, "ddl_left_before"), named(outputs, "ddl_left"));
+    for decision in &decisions {
+        assert_eq!((decision.inputs.len(), decision.outputs.len()), (inputs.len(), outputs.len()));
+        assert_eq!(decide(&decision.inputs).as_ref(), Some(&decision.outputs), "{decision:?}");
+    }
+    for pair in decisions.windows(2) {
+        assert_eq!(pair[0].outputs[after], pair[1].inputs[before], "{pair:?}");
+    }
+    let mut left: Vec<u64> = decisions.iter().map(|d| d.outputs[after]).collect();
+    left.dedup();
+    assert!(left.len() > 8, "down by steps, up by steps, and down again: {left:?}");
 }

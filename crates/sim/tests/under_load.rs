@@ -25,14 +25,21 @@ struct World {
     sim: SimEnv,
     db: Database,
     over: AtomicBool,
-    /// When commits returned.
-    commits: Mutex<Vec<u64>>,
+    /// Each writer rests so long after each commit.
+    rest_ms: u64,
+    /// When commits returned, and nanoseconds of their transactions.
+    commits: Mutex<Vec<(u64, u64)>>,
 }
 
 impl World {
     /// A table that has an index, so that ingest meets flushes and merges of runs; the log is so
     /// short that checkpoints are taken all the time.
     fn new(memory_size: u64) -> Arc<World> {
+        World::resting(memory_size, 0)
+    }
+
+    /// The same with writers who rest after each commit.
+    fn resting(memory_size: u64, rest_ms: u64) -> Arc<World> {
         let options = SimOptions { latency: true, ..SimOptions::quiet(11) };
         let sim = SimEnv::on(SimDisk::new(11), options);
         sim.set_device(BYTES_PER_SEC);
@@ -55,7 +62,7 @@ impl World {
             assert_eq!(db.load_table(table, rows).expect("loads"), ROWS);
         }
         let (over, commits) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(World { sim, db, over, commits })
+        Arc::new(World { sim, db, over, rest_ms, commits })
     }
 
     fn now_ns(&self) -> u64 {
@@ -71,7 +78,12 @@ impl World {
     fn write(&self, writer: u64) {
         let mut rng = Rng::new(100 + writer);
         let mut id = (writer + 1) << 32;
+        if self.rest_ms > 0 {
+            // By turns.
+            self.pause(writer * self.rest_ms / WRITERS);
+        }
         while !self.over.load(SeqCst) {
+            let begun = self.now_ns();
             let mut txn =
                 self.db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
             let mut table = txn.table("t").expect("table");
@@ -86,14 +98,22 @@ impl World {
             let value = ValueRef::Int(rng.next_u64() as i64 >> 2);
             table.update(&[ValueRef::Int(old as i64)], &[(2, value)]).expect("updates");
             txn.commit().expect("commits");
-            self.commits.lock().push(self.now_ns());
+            let now = self.now_ns();
+            self.commits.lock().push((now, now - begun));
+            if self.rest_ms > 0 {
+                self.pause(self.rest_ms);
+            }
         }
     }
 
-    fn build(&self, table: &str, progress: &BuildProgress) -> Result<()> {
-        let plain = ["a", "b"].map(|column| IndexSpec::new(&format!("by_{column}"), &[column]));
-        let unique = IndexSpec::new("unique", &["a", "b"]).unique();
-        let indexes: Vec<IndexSpec> = plain.into_iter().chain([unique]).collect();
+    /// Three indexes, each so many times.
+    fn build(&self, table: &str, times: u64, progress: &BuildProgress) -> Result<()> {
+        let mut indexes = Vec::new();
+        for n in 0..times {
+            let of = |column| IndexSpec::new(&format!("by_{column}_{n}"), &[column]);
+            indexes.extend(["a", "b"].map(of));
+            indexes.push(IndexSpec::new(&format!("unique_{n}"), &["a", "b"]).unique());
+        }
         self.db.add_indexes_with(table, &indexes, progress)
     }
 
@@ -127,12 +147,12 @@ struct Seen {
     begun: u64,
     ended: u64,
     counts: [[u64; 4]; 3],
-    commits: Vec<u64>,
+    commits: Vec<(u64, u64)>,
 }
 
 impl Seen {
-    fn of(table: &'static str) -> Seen {
-        let world = World::new(MEMORY);
+    fn of(table: &'static str, times: u64, rest_ms: u64) -> Seen {
+        let world = World::resting(MEMORY, rest_ms);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let out = seen.clone();
         world.run(move |world| {
@@ -150,7 +170,7 @@ impl Seen {
             out.lock().push(stats());
             match table {
                 "none" => world.pause(5_000),
-                _ => world.build(table, &BuildProgress::default()).expect("builds"),
+                _ => world.build(table, times, &BuildProgress::default()).expect("builds"),
             }
             out.lock().push(stats());
             world.pause(1_000);
@@ -162,10 +182,11 @@ impl Seen {
         world.end();
         let seen = Seen { begun, ended, counts: [before, after, last], commits };
         println!(
-            "{table}: {} ms; commits a second before {}, beside the build {}, after {}; each half \
+            "{table}, resting {rest_ms} ms: {} ms; a transaction took {} us; commits a second before {}, beside the build {}, after {}; each half \
              a second {:?}, {:?}; longest gap {} ms; flushes, merges, checkpoints, ddl granted: \
              {:?}",
             (ended - begun) / MS,
+            seen.took_us(),
             seen.rate(begun - 2_000 * MS, begun),
             seen.rate(begun, ended),
             seen.rate(ended, ended + 1_000 * MS),
@@ -179,7 +200,7 @@ impl Seen {
 
     /// Commits a second.
     fn rate(&self, from: u64, to: u64) -> u64 {
-        let n = self.commits.iter().filter(|at| (from..to).contains(at)).count() as u64;
+        let n = self.commits.iter().filter(|(at, _)| (from..to).contains(at)).count() as u64;
         n * 1_000 * MS / (to - from)
     }
 
@@ -196,7 +217,14 @@ impl Seen {
     }
 
     fn longest_gap_ms(&self) -> u64 {
-        self.commits.windows(2).map(|pair| pair[1] - pair[0]).max().expect("some") / MS
+        self.commits.windows(2).map(|pair| pair[1].0 - pair[0].0).max().expect("some") / MS
+    }
+
+    /// Microseconds of a transaction meanwhile.
+    fn took_us(&self) -> u64 {
+        let of = self.commits.iter().filter(|(at, _)| (self.begun..self.ended).contains(at));
+        let (sum, n) = of.fold((0, 0), |(sum, n), (_, took)| (sum + took, n + 1));
+        sum / n.max(1) / 1_000
     }
 
     /// Bytes granted to the build, and what the device moved meanwhile at most.
@@ -208,7 +236,7 @@ impl Seen {
 
 #[test]
 fn nothing_stops_all_writers() {
-    let seen = Seen::of("t");
+    let seen = Seen::of("t", 1, 0);
     assert!(seen.longest_gap_ms() < 100, "nobody commits for so long");
     let [before, after, last] = seen.counts;
     // All of the background was at work, the build among it.
@@ -226,7 +254,7 @@ fn nothing_stops_all_writers() {
 /// than that for half a second). And the build goes on.
 #[test]
 fn writers_of_another_table_keep_their_rate() {
-    let (alone, seen) = (Seen::of("none"), Seen::of("other"));
+    let (alone, seen) = (Seen::of("none", 1, 0), Seen::of("other", 1, 0));
     let rate = |of: &Seen| of.rate(of.begun, of.ended);
     let rates = [rate(&alone), rate(&seen)];
     assert!(rates[1] * 10 >= rates[0] * 8, "{rates:?} commits a second");
@@ -234,6 +262,18 @@ fn writers_of_another_table_keep_their_rate() {
     assert!(worst[1] * 10 >= worst[0] * 8, "{worst:?} commits in the worst second");
     let (granted, all) = seen.granted();
     assert!(granted >= all / 20 && granted <= all / 8, "{granted} bytes of {all}");
+}
+
+/// Ten commits a second of users who hardly wait for the device leave most of it to a build; each
+/// takes a little longer, by a read or write or two of the build's.
+#[test]
+fn users_who_hardly_wait_leave_a_build_most_of_the_device() {
+    let rest_ms = WRITERS * 100;
+    let (alone, seen) = (Seen::of("none", 4, rest_ms), Seen::of("other", 4, rest_ms));
+    let (granted, all) = seen.granted();
+    assert!(granted >= all / 2, "{granted} bytes of {all}");
+    let took = [alone.took_us(), seen.took_us()];
+    assert!(took[1] <= took[0] + 20_000, "microseconds of a transaction: {took:?}");
 }
 
 /// Who appends faster than a build goes on beside him is not followed: changes have written the
@@ -246,7 +286,7 @@ fn a_build_does_not_follow_who_appends() {
     let (builder, told) = (world.clone(), progress.clone());
     let build: Session = Box::new(move || {
         builder.pause(500);
-        builder.build("other", &told).expect("builds");
+        builder.build("other", 1, &told).expect("builds");
         builder.over.store(true, SeqCst);
     });
     // Rows appended before it read the first, and in all.
@@ -282,6 +322,37 @@ fn a_build_does_not_follow_who_appends() {
     world.end();
 }
 
+/// Begins a build and cancels it so long after `reached` says so; milliseconds until its end, and
+/// its phase when it was cancelled.
+fn cancelled(
+    world: &Arc<World>,
+    times: u64,
+    reached: impl Fn(BuildPhase) -> bool,
+    after_ms: u64,
+) -> (u64, BuildPhase) {
+    let progress = BuildProgress::default();
+    let (builder, told) = (world.clone(), progress.clone());
+    let ended = Arc::new(Mutex::new(None));
+    let of_build = ended.clone();
+    let work = move || {
+        let built = builder.build("t", times, &told);
+        *of_build.lock() = Some((built.map_err(|e| e.code()), builder.now_ns()));
+    };
+    let task = world.sim.spawn("build", Box::new(work)).expect("spawns");
+    let mut now = BuildPhase::Idle;
+    while !reached(now) {
+        assert_ne!(now, BuildPhase::Done, "it is seen");
+        now = world.db.wait_build(&progress, now, Duration::from_millis(10));
+    }
+    world.pause(after_ms);
+    let (was, cancelled) = (progress.phase(), world.now_ns());
+    progress.cancel();
+    task.join().expect("joins");
+    let (built, at) = ended.lock().take().expect("it has ended");
+    assert_eq!(built, Err(Code::BuildCancelled), "{was:?}");
+    ((at - cancelled) / MS, was)
+}
+
 #[test]
 fn a_cancelled_build_ends_at_once_beside_writers() {
     let world = World::new(MEMORY);
@@ -291,27 +362,35 @@ fn a_cancelled_build_ends_at_once_beside_writers() {
         world.pause(500);
         let phases = [BuildPhase::Scanning, BuildPhase::Writing, BuildPhase::Checking];
         for (phase, after_ms) in phases.into_iter().flat_map(|p| [(p, 0), (p, 50), (p, 200)]) {
-            let progress = BuildProgress::default();
-            let (builder, told) = (world.clone(), progress.clone());
-            let ended = Arc::new(Mutex::new(None));
-            let of_build = ended.clone();
-            let work = move || {
-                let built = builder.build("t", &told);
-                *of_build.lock() = Some((built.map_err(|e| e.code()), builder.now_ns()));
-            };
-            let task = world.sim.spawn("build", Box::new(work)).expect("spawns");
-            let mut now = BuildPhase::Idle;
-            while now != phase && now != BuildPhase::Done {
-                now = world.db.wait_build(&progress, now, Duration::from_secs(600));
-            }
-            assert_eq!(now, phase, "it is seen");
-            world.pause(after_ms);
-            let (was, cancelled) = (progress.phase(), world.now_ns());
-            progress.cancel();
-            task.join().expect("joins");
-            let (built, at) = ended.lock().take().expect("it has ended");
-            assert_eq!(built, Err(Code::BuildCancelled), "{was:?}");
-            out.lock().push(((at - cancelled) / MS, phase, after_ms, was));
+            let (took, was) = cancelled(world, 1, |now| now == phase, after_ms);
+            out.lock().push((took, phase, after_ms, was));
+        }
+    });
+    let slowest = std::mem::take(&mut *slowest.lock());
+    println!("milliseconds until the end: {slowest:?}");
+    assert!(slowest.iter().all(|end| end.0 < 1_000), "{slowest:?}");
+    world.end();
+}
+
+/// On a slow device of which it has a tenth a build waits most of the time, also where it merges
+/// its runs: a cancelled one waits no more.
+#[test]
+fn a_cancelled_build_waits_no_more_for_its_part() {
+    let world = World::resting(16 << 20, 20);
+    let slowest = Arc::new(Mutex::new(Vec::new()));
+    let out = slowest.clone();
+    world.run(move |world| {
+        world.sim.set_device(BYTES_PER_SEC / 4);
+        world.pause(500);
+        let is = |phase| move |now| now == phase;
+        let read = || world.db.stats().get(Metric::BuildReadBytes);
+        for after_ms in [100, 700] {
+            out.lock().push(cancelled(world, 4, is(BuildPhase::Scanning), after_ms));
+            out.lock().push(cancelled(world, 4, is(BuildPhase::Writing), after_ms));
+            // The runs of an index are read.
+            let before = read();
+            let merges = |now| now == BuildPhase::Writing && read() > before;
+            out.lock().push(cancelled(world, 4, merges, after_ms));
         }
     });
     let slowest = std::mem::take(&mut *slowest.lock());
