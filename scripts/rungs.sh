@@ -60,6 +60,12 @@ rung() {
     rung_seconds+=($((SECONDS - start)))
 }
 
+# The rungs until here took no more than so many minutes.
+rungs_within() {
+    [ "$SECONDS" -le $(($1 * 60)) ] ||
+        echo "== WARNING: $(minutes "$SECONDS") minutes until here, more than the budget of $1"
+}
+
 rungs_done() {
     echo "== minutes per rung, at commit $(commit)"
     local i total=0

@@ -3,7 +3,7 @@
 cd "$(dirname "$0")/.."
 source scripts/rungs.sh
 # On 2 cores, once built.
-budget_minutes=25
+budget_minutes=40
 
 # Peers of the comparison are built only by `cargo run -p evenkeel-bench-compare`.
 rung 0-style bash -c 'cargo fmt --all --check && cargo xtask tidy'
@@ -14,6 +14,8 @@ else
     echo "== rung 0-licences skipped: cargo-deny is not installed; tidy has checked licences and sources"
 fi
 rung 1-tests cargo test --quiet --workspace --no-fail-fast --exclude evenkeel-sim
+# What readers and writers see of each other at each isolation level; prints the table.
+rung 1-isolation cargo test --quiet -p evenkeel-trust --test isolation hermitage -- --nocapture
 # Models panic where they should; what that prints is nobody's to read.
 rung 2-models cargo test --quiet -p evenkeel-sim --lib --test models
 # 2,000 seeds; these, events and states are printed. More seeds before a release. These use every core
@@ -28,6 +30,11 @@ done
 rung 2-simulations cargo test --quiet -p evenkeel-sim "${simulations[@]}" -- --nocapture
 # Faults planted on purpose, each caught by the rung named for it; prints the table.
 rung 2-planted cargo test --quiet -p evenkeel-sim --test planted -- --nocapture
+# With 16 MiB of memory: an update of 5M rows and its rollback, a value of 1 GiB in and out.
+rung 3-limits env EVENKEEL_UPDATE_ROWS=5000000 \
+    cargo test --quiet -p evenkeel-trust --test limits a_great_update -- --nocapture
+rung 3-large-value cargo test --quiet -p evenkeel --test large_values -- --ignored a_value_of_1_gib
+rungs_within 25
 rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-examples bash scripts/test-examples.sh
 rung 1-report bash scripts/test-report.sh

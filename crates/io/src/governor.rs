@@ -154,8 +154,8 @@ pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
 
 /// A decision of a tick: the budget, the rate of each class, the bytes that index builds move at
 /// once, and what users leave them. The inputs are those of [`budget`], then of [`divide`] the
-/// required work of each class and its surplus, then what users left to builds before and how much they
-/// waited for the device ([`beside`]).
+/// required work of each class and its surplus, then what users left to builds before and how much
+/// they waited for the device ([`beside`]).
 ///
 /// None: these are not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {

@@ -182,9 +182,9 @@ impl Seen {
         world.end();
         let seen = Seen { begun, ended, counts: [before, after, last], commits };
         println!(
-            "{table}, resting {rest_ms} ms: {} ms; a transaction took {} us; commits a second before {}, beside the build {}, after {}; each half \
-             a second {:?}, {:?}; longest gap {} ms; flushes, merges, checkpoints, ddl granted: \
-             {:?}",
+            "{table}, resting {rest_ms} ms: {} ms; a transaction took {} us; commits a second \
+             before {}, beside the build {}, after {}; each half a second {:?}, {:?}; longest gap \
+             {} ms; flushes, merges, checkpoints, ddl granted: {:?}",
             (ended - begun) / MS,
             seen.took_us(),
             seen.rate(begun - 2_000 * MS, begun),
