@@ -632,6 +632,16 @@ impl Runs {
         }
     }
 
+    /// Entries that a reader of all of an index meets, about: each deletion in its runs takes one
+    /// away. Those in memtables are not among them: they are few, or soon in runs.
+    pub fn live_entries(&self, index: IndexId) -> u64 {
+        let state = self.state.read();
+        let runs = state.indexes.get(&index).map(|i| &i.runs[..]).unwrap_or_default();
+        let (entries, deletes) =
+            runs.iter().fold((0, 0), |(e, d), run| (e + run.entries, d + run.deletes));
+        entries.saturating_sub(2 * deletes)
+    }
+
     /// Memory in use: (memtables, cached blocks).
     pub fn memory(&self) -> (u64, u64) {
         let memtables = self.state.read().memtables.clone();

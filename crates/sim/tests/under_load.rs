@@ -276,6 +276,79 @@ fn users_who_hardly_wait_leave_a_build_most_of_the_device() {
     assert!(took[1] <= took[0] + 20_000, "microseconds of a transaction: {took:?}");
 }
 
+/// How far a build beside writers says that it is.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    at_ns: u64,
+    phase: BuildPhase,
+    share: f64,
+    left_ns: Option<u64>,
+}
+
+/// What a build beside writers told each 50 ms, the last when it had ended, and how
+/// many of them committed meanwhile.
+fn told_beside_writers(table: &'static str, memory_size: u64) -> (Vec<Told>, usize) {
+    let world = World::new(memory_size);
+    let found = Arc::new(Mutex::new((Vec::new(), 0)));
+    let out = found.clone();
+    world.run(move |world| {
+        world.pause(1_000);
+        let (begun, before) = (world.now_ns(), world.commits.lock().len());
+        let progress = BuildProgress::default();
+        let (builder, told) = (world.clone(), progress.clone());
+        let work = move || builder.build(table, 1, &told).expect("builds");
+        let task = world.sim.spawn("build", Box::new(work)).expect("spawns");
+        let mut seen: Vec<Told> = Vec::new();
+        while seen.last().is_none_or(|last| last.phase != BuildPhase::Done) {
+            let phase = progress.phase();
+            seen.push(Told {
+                at_ns: world.now_ns() - begun,
+                phase,
+                share: progress.share(),
+                left_ns: progress.time_left().map(|left| left.as_nanos() as u64),
+            });
+            world.pause(50);
+        }
+        task.join().expect("joins");
+        *out.lock() = (seen, world.commits.lock().len() - before);
+    });
+    world.end();
+    std::mem::take(&mut *found.lock())
+}
+
+/// As beside nobody (`throttled.rs`): the share of the work never goes back and grows each second,
+/// and at half time the time left is told within a factor of two. With memory for all entries, and
+/// with so little that the runs of each index are merged. Rows that writers of the same table add
+/// among those not read yet are read as well: with little memory that is most of the reading, and
+/// the share grows slowly then, but does not run ahead.
+#[test]
+fn a_build_beside_writers_tells_how_far_it_is() {
+    for (table, memory_size) in [("t", MEMORY), ("other", 16 << 20), ("t", 16 << 20)] {
+        let (seen, commits) = told_beside_writers(table, memory_size);
+        let last = seen.last().expect("some");
+        let (end, seconds) = (last.at_ns, last.at_ns / (1_000 * MS));
+        let at = |ns: u64| seen.iter().find(|told| told.at_ns >= ns).expect("some");
+        let half = at(end / 2);
+        println!("{table}, {memory_size}: {end} ns, {commits} commits; half time {half:?}");
+        assert!(seconds >= 4 && commits > 1_000, "a while, beside writers");
+        assert!(seen.iter().any(|told| told.phase == BuildPhase::Checking), "it proves");
+        assert!((last.share - 1.0).abs() < 1e-9, "all at the end: {last:?}");
+        for pair in seen.windows(2) {
+            assert!(pair[1].share >= pair[0].share, "never back: {pair:?}");
+        }
+        let (left, told) = (end - half.at_ns, half.left_ns.expect("known by then"));
+        assert!(told <= 2 * left && left <= 2 * told, "told {told}, took {left}: {half:?}");
+        if (table, memory_size) == ("t", 16 << 20) {
+            assert!(half.share < 0.6, "ahead of the time: {half:?}");
+            continue;
+        }
+        for second in 1..=seconds {
+            let pair = [at((second - 1) * 1_000 * MS), at(second * 1_000 * MS)];
+            assert!(pair[1].share > pair[0].share, "a step each second: {pair:?}");
+        }
+    }
+}
+
 /// Who appends faster than a build goes on beside him is not followed: changes have written the
 /// entries of rows behind the last one that there was when it began.
 #[test]

@@ -17,6 +17,8 @@ use std::time::Duration;
 const WHOLE: f64 = 1e9;
 /// Merging an entry is reading and writing it.
 const MERGE_WEIGHT: f64 = 2.0;
+/// One thread alone proves, several write.
+const PROOF_WEIGHT: f64 = 1.5;
 
 /// Progress of a build, and the way to cancel it from another thread. Clones are handles of the
 /// same build.
@@ -45,6 +47,10 @@ pub(super) struct Progress {
     indexes: AtomicU64,
     to_merge: AtomicU64,
     to_check: AtomicU64,
+    /// Entries that the proof meets beyond one for each row read: of rows that came meanwhile. In
+    /// all, and of the tables before.
+    came: AtomicU64,
+    came_before: AtomicU64,
     /// The greatest share that was told.
     told: AtomicU64,
     cancelled: AtomicBool,
@@ -120,7 +126,7 @@ impl Progress {
             work(&self.read, rows, 1.0),
             work(&self.written, rows, 1.0),
             work(&self.merged, merged + to_merge, MERGE_WEIGHT * entry),
-            work(&self.checked, rows * get(&self.to_check), entry),
+            work(&self.checked, rows * get(&self.to_check) + get(&self.came), PROOF_WEIGHT * entry),
         ]
     }
 }
@@ -234,8 +240,11 @@ impl BuildProgress {
 
     /// So many indexes of the present table are proved: writers may have made their entries fewer.
     pub(crate) fn checked_all_of(&self, indexes: u64, now_ns: u64) {
-        let before = self.rows_before() * self.inner.to_check.load(Ordering::Relaxed);
-        let done = before + indexes * self.rows_total_here();
+        let of = self.inner.to_check.load(Ordering::Relaxed);
+        let came_before = self.inner.came_before.load(Ordering::Relaxed);
+        let came = self.inner.came.load(Ordering::Relaxed) - came_before;
+        let before = self.rows_before() * of + came_before;
+        let done = before + indexes * self.rows_total_here() + came * indexes / of.max(1);
         self.add_checked(done.saturating_sub(self.inner.checked.done()), now_ns);
     }
 
@@ -244,6 +253,7 @@ impl BuildProgress {
         let set = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
         set(&self.inner.rows_before, self.rows_done());
         set(&self.inner.merged_before, self.inner.merged.done());
+        set(&self.inner.came_before, self.inner.came.load(Ordering::Relaxed));
         set(&self.inner.rows_behind, rows_behind);
     }
 
@@ -270,6 +280,7 @@ impl BuildProgress {
     /// What is to be done: the present table has so many rows; indexes, and of them unique ones.
     pub(crate) fn plan(&self, rows: u64, indexes: u64, unique: u64) {
         self.set_total_here(rows);
+        self.inner.to_merge.store(0, Ordering::Relaxed);
         self.inner.indexes.store(indexes, Ordering::Relaxed);
         self.inner.to_check.store(unique, Ordering::Relaxed);
     }
@@ -280,16 +291,25 @@ impl BuildProgress {
         self.inner.rows_total.store(others + rows, Ordering::Relaxed);
     }
 
-    /// The runs of so many indexes will be merged, as it looks now.
+    /// The runs of so many indexes will be merged, as it looks now. What was foreseen stays: the
+    /// runs of writers beside the build come and go, and the share that is told while they are few
+    /// could not be taken back.
     pub(crate) fn foresee_merges(&self, indexes: u64) {
-        self.inner.to_merge.store(indexes, Ordering::Relaxed);
+        self.inner.to_merge.fetch_max(indexes, Ordering::Relaxed);
+    }
+
+    /// The proof of the present table will meet so many entries of rows that came since they were
+    /// read, as it looks now.
+    pub(crate) fn foresee_came(&self, entries: u64) {
+        let before = self.inner.came_before.load(Ordering::Relaxed);
+        self.inner.came.store(before + entries, Ordering::Relaxed);
     }
 
     /// All rows of the present table are read, and written; the runs of so many indexes are merged
     /// from now on.
     pub(crate) fn begin_merges(&self, indexes: u64, now_ns: u64) {
         self.set_total_here(self.rows_done_here());
-        self.foresee_merges(indexes);
+        self.inner.to_merge.store(indexes, Ordering::Relaxed);
         self.inner.merged.begin(now_ns);
     }
 

@@ -76,6 +76,8 @@ struct Scan {
     rounds: AtomicU64,
     /// Threads at work, about.
     working: AtomicUsize,
+    /// New indexes that have their built runs.
+    installed: Mutex<Vec<IndexId>>,
     /// The first error of a thread; the others end then.
     error: Mutex<Option<Error>>,
     failed: AtomicBool,
@@ -142,9 +144,11 @@ pub(crate) fn build_runs(
             scan.check()?;
             scan.store.runs.install(index, parts, &|entries| {
                 scan.progress.add_merged(entries, scan.store.rt.env.now_ns());
+                scan.foresee_came();
                 scan.store.rt.step();
                 scan.check()
             })?;
+            scan.installed.lock().push(index);
         }
     })
 }
@@ -198,6 +202,7 @@ impl Scan {
             open,
             indexes,
             working: AtomicUsize::new(1),
+            installed: Mutex::default(),
             error: Mutex::default(),
             failed: AtomicBool::new(false),
         })
@@ -325,6 +330,23 @@ impl Scan {
         self.progress.foresee_merges(merged as u64);
     }
 
+    /// Tells how many entries writers have brought that the proof will meet: those in runs, but
+    /// for rows that came among those not read yet, whose entries were read as well.
+    fn foresee_came(&self) {
+        let installed = self.installed.lock();
+        let shape = &self.state.shape;
+        // The rows there were are an estimate: a quarter more may be its fault.
+        let there = (self.rows_of_range * self.ranges * 1.25) as u64;
+        let twice = self.progress.rows_done_here().saturating_sub(there);
+        let unique = self.indexes.iter().map(|i| &shape.indexes[i.0]).filter(|i| i.unique);
+        let came = unique.map(|index| {
+            let built = installed.contains(&index.id);
+            let read = if built { self.progress.rows_total_here() } else { 0 };
+            self.store.runs.live_entries(index.id).saturating_sub(read + twice)
+        });
+        self.progress.foresee_came(came.sum());
+    }
+
     /// Writes what was collected as one run per index; the arena is empty then.
     fn write(self: &Arc<Self>, added: &[IndexId], threads: usize) -> Result<Vec<BuiltPart>> {
         let pieces: Vec<Vec<Sorted>> = self.pieces.lock().iter_mut().map(std::mem::take).collect();
@@ -351,6 +373,7 @@ impl Scan {
                     // An eighth counts when the part is on disk: so much may be in buffers.
                     last.set(last.get() + u64::from(CHECK_EVERY) / 8);
                     tell(scan, u64::from(CHECK_EVERY) / 8 * 7);
+                    scan.foresee_came();
                     scan.store.rt.step();
                     scan.check()
                 })?;
@@ -454,6 +477,7 @@ impl<'s> Collector<'s> {
         scan.foresee_rows();
         let open: usize = self.open.iter().map(Unsorted::bytes).sum();
         scan.foresee_merges(self.sealed + open as u64, self.rows);
+        scan.foresee_came();
     }
 
     /// Tells the governor what was read from storage, and waits as long as it says: pages that were

@@ -492,7 +492,7 @@ pub const ALL: &[Provocation] = &[
     (Code::IndexExists, &["index=by_a"], || {
         failed(memory().add_indexes("t", &[IndexSpec::new("by_a", &["id"])]))
     }),
-    (Code::NameInvalid, &["bytes=193", "limit=192"], || {
+    (Code::NameInvalid, &["bytes=1025", "limit=1024"], || {
         failed(memory().create_table(&"x".repeat(limits::TABLE_NAME_BYTES_MAX + 1), &spec()))
     }),
     (Code::DefinitionInvalid, &["a table needs a column"], || create(TableSpec::new())),
