@@ -1,10 +1,12 @@
-//! What memory and log space are shared by: great transactions and their rollback.
+//! What memory and log space are shared by: great transactions and their rollback; and what indexes
+//! far larger than memory cost who inserts.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, Code, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation,
-    Metric, Options, Range, Row, TableSpec,
+    Access, Cause, Code, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec,
+    Isolation, Metric, Options, Range, Row, TableSpec, Value,
 };
+use evenkeel_io::Rng;
 use std::time::{Duration, Instant};
 
 /// Runs `body` in a thread and gives up on it: what is tested here may wait without end.
@@ -228,5 +230,70 @@ fn memory_goes_to_who_reads_and_back_to_who_writes() {
         assert!(sum <= (32 << 20) / 32 * 26, "{sum}");
         let check = db.check().expect("checks");
         assert_eq!((check.rows, check.problems.len()), (2 * LENT_ROWS as u64, 0));
+    });
+}
+
+/// Upkeep of indexes that are no proof of uniqueness reads nothing: three of random values, several
+/// times larger than memory, that are flushed and merged beside inserts of ascending keys.
+#[test]
+fn inserts_read_nothing_for_indexes_larger_than_memory() {
+    within(Duration::from_secs(600), || {
+        const THERE: i64 = 1_000_000;
+        const MORE: i64 = 60_000;
+        const MEMORY: u64 = 16 << 20;
+        let geometry = Geometry { generation_bytes: Some(512 << 10), ..Geometry::default() };
+        let options = Options { memory_size: MEMORY, ..Options::in_memory() };
+        let db = Database::open_with("dir", options.geometry(geometry)).expect("opens");
+        let int = |name| ColumnSpec::new(name, ColumnType::Int64);
+        let spec =
+            ["id", "a", "b", "c"].map(int).into_iter().fold(TableSpec::new(), |s, c| s.column(c));
+        let indexed = |s: TableSpec, c: &&str| s.index(IndexSpec::new(c, &[*c]));
+        let spec = ["a", "b", "c"].iter().fold(spec.primary_key(&["id"]), indexed);
+        db.create_table("t", &spec).expect("creates");
+        let mut rng = Rng::new(6);
+        let mut number = move || rng.next_u64() as i64 >> 1;
+        let mut row = |id| [id, number(), number(), number()];
+        let rows = (0..THERE).map(|id| row(id).map(Value::Int).to_vec());
+        assert_eq!(db.load_table("t", rows).expect("loads"), THERE as u64);
+        let indexes = db.table_stats().expect("stats").swap_remove(0).indexes;
+        let bytes: u64 = indexes.iter().map(|index| index.run_bytes).sum();
+        assert!(bytes > 2 * MEMORY, "{bytes} bytes of indexes");
+        let insert = |row: &mut dyn FnMut(i64) -> [i64; 4], ids: std::ops::Range<i64>| {
+            for from in ids.clone().step_by(100) {
+                let begun = db.begin(Isolation::RepeatableRead, Access::ReadWrite);
+                let mut txn = begun.expect("begins");
+                let mut t = txn.table("t").expect("table");
+                for id in from..(from + 100).min(ids.end) {
+                    t.insert(&row(id).map(Int)).expect("inserts");
+                }
+                txn.commit().expect("commits");
+            }
+        };
+        // The last leaf of the table, and what leads to it, are in memory from here on.
+        insert(&mut row, THERE..THERE + 100);
+        // Reads of any file that the thread waits for: not those of flushes, merges, statistics.
+        let reads = |db: &Database| {
+            let stalls = db.stats().stalls;
+            let (_, reads) = stalls.iter().find(|s| s.0 == Cause::PageRead.name()).expect("one");
+            reads.count
+        };
+        let background = [Metric::MemtableFlushes, Metric::MergeReadBytes];
+        let figures = || background.map(|metric| db.stats().get(metric));
+        let (before, read_before) = (figures(), reads(&db));
+        insert(&mut row, THERE + 100..THERE + MORE);
+        let [flushes, merged]: [u64; 2] = std::array::from_fn(|i| figures()[i] - before[i]);
+        let read = reads(&db) - read_before;
+        println!("{bytes} bytes of indexes; {read} reads, {flushes} flushes, {merged} merged");
+        assert!(flushes > 5 && merged > 0, "{flushes} flushes, {merged} bytes merged");
+        assert_eq!(read, 0, "reads by {MORE} inserts");
+        // It would be counted.
+        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
+        for id in (0..THERE).step_by(10_000) {
+            assert!(txn.table("t").expect("table").get(&[Int(id)]).expect("reads").is_some());
+        }
+        drop(txn);
+        assert!(reads(&db) > read_before, "of rows that are not in memory");
+        let check = db.check().expect("checks");
+        assert_eq!((check.rows, check.problems.len()), ((THERE + MORE) as u64, 0));
     });
 }
