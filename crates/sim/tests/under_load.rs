@@ -444,30 +444,3 @@ fn a_cancelled_build_ends_at_once_beside_writers() {
     assert!(slowest.iter().all(|end| end.0 < 1_000), "{slowest:?}");
     world.end();
 }
-
-/// On a slow device of which it has a tenth a build waits most of the time, also where it merges
-/// its runs: a cancelled one waits no more.
-#[test]
-fn a_cancelled_build_waits_no_more_for_its_part() {
-    let world = World::resting(16 << 20, 20);
-    let slowest = Arc::new(Mutex::new(Vec::new()));
-    let out = slowest.clone();
-    world.run(move |world| {
-        world.sim.set_device(BYTES_PER_SEC / 4);
-        world.pause(500);
-        let is = |phase| move |now| now == phase;
-        let read = || world.db.stats().get(Metric::BuildReadBytes);
-        for after_ms in [100, 700] {
-            out.lock().push(cancelled(world, 4, is(BuildPhase::Scanning), after_ms));
-            out.lock().push(cancelled(world, 4, is(BuildPhase::Writing), after_ms));
-            // The runs of an index are read.
-            let before = read();
-            let merges = |now| now == BuildPhase::Writing && read() > before;
-            out.lock().push(cancelled(world, 4, merges, after_ms));
-        }
-    });
-    let slowest = std::mem::take(&mut *slowest.lock());
-    println!("milliseconds until the end: {slowest:?}");
-    assert!(slowest.iter().all(|end| end.0 < 1_000), "{slowest:?}");
-    world.end();
-}
