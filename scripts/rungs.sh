@@ -1,6 +1,7 @@
 # Sourced by test.sh and test-release.sh: `rung NAME COMMAND...` runs one rung of the ladder, tells
 # the minutes of the ladder before it, and stops at the first failure; `rungs_done` prints the minutes
-# that each took, and says so where they are more in all than `budget_minutes`, if that is set. Both
+# that each took, and says so where they are more in all than `budget_minutes`, if that is set;
+# `rungs_within MINUTES` says so of the rungs before it. The first and the last
 # tell the commit: with that and the seed that a test prints, a failure is had again. What a rung
 # printed stays in `target/rungs/LADDER`. A signal that ends the ladder is told with the rung and its
 # seconds.

@@ -380,16 +380,6 @@ impl Database {
         self.engine.store.alter_table(table, change)
     }
 
-    /// True if these columns of bytes or text may grow to these lengths
-    /// (`TableChange::widen_columns`): those of a clustered primary key only as long as its longest
-    /// key fits a fifth of a page.
-    ///
-    /// # Errors
-    /// `TableMissing`, `ColumnMissing`.
-    pub fn may_widen(&self, table: &str, columns: &[(String, u32)]) -> Result<bool> {
-        self.engine.store.may_widen(table, columns)
-    }
-
     /// The same with a wait of its own.
     ///
     /// # Errors
@@ -427,6 +417,16 @@ impl Database {
     ) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.alter_tables(changes, wait)
+    }
+
+    /// True if these columns of bytes or text may grow to these lengths
+    /// (`TableChange::widen_columns`): those of a clustered primary key only as long as its longest
+    /// key fits a fifth of a page.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`.
+    pub fn may_widen(&self, table: &str, columns: &[(String, u32)]) -> Result<bool> {
+        self.engine.store.may_widen(table, columns)
     }
 
     /// Forgets what the last change of a table was marked with (`TableChange::mark`), durably with

@@ -321,23 +321,25 @@ pub fn key(data: &[u8]) {
     }
 }
 
+/// The frame that an undo segment is taken for.
+const FRAME: undo::FrameId = undo::FrameId {
+    database: DB,
+    segment: 1,
+    offset: 0,
+    txn: TxnId(7),
+    first: UndoNo(0),
+    last: UndoNo(9),
+};
+
 /// An undo segment: header, frame, records.
 pub fn undo_segment(data: &[u8]) {
     let _ = undo::check_segment_header(data, 1, DB);
-    let id = undo::FrameId {
-        database: DB,
-        segment: 1,
-        offset: 0,
-        txn: TxnId(7),
-        first: UndoNo(0),
-        last: UndoNo(9),
-    };
-    let _ = undo::check_frame(data, &id);
+    let _ = undo::check_frame(data, &FRAME);
     let _ = data.first_chunk().map(undo::frame_claims);
     // As an attacker would write it: this frame, of whatever follows the header.
     if let Some((_, payload)) = data.split_first_chunk::<{ undo::FRAME_HEADER_LEN }>() {
-        let fixed = [&undo::frame_header(&id, payload)[..], payload].concat();
-        if let Ok(payload) = undo::check_frame(&fixed, &id) {
+        let fixed = [&undo::frame_header(&FRAME, payload)[..], payload].concat();
+        if let Ok(payload) = undo::check_frame(&fixed, &FRAME) {
             let _ = undo::find_record(payload, UndoNo(3));
             assert!(undo::records(payload).take(10_000).count() <= payload.len().max(1));
         }
@@ -700,15 +702,7 @@ fn undo_parts() -> Vec<Vec<u8>> {
         };
         undo.encode(&mut records);
     }
-    let id = undo::FrameId {
-        database: DB,
-        segment: 1,
-        offset: 0,
-        txn: TxnId(7),
-        first: UndoNo(0),
-        last: UndoNo(9),
-    };
-    let frame = [&undo::frame_header(&id, &records)[..], &records].concat();
+    let frame = [&undo::frame_header(&FRAME, &records)[..], &records].concat();
     vec![undo::segment_header(1, DB).to_vec(), records, frame]
 }
 
