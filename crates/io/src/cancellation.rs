@@ -9,6 +9,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A cancellation of what one thread does, which any thread may ask for.
 #[derive(Default)]
@@ -38,6 +39,35 @@ impl Cancellation {
         match self.is_asked.load(Ordering::SeqCst) {
             true => Err(Error::new(Code::StatementCancelled)),
             false => Ok(()),
+        }
+    }
+}
+
+/// Asks all threads of one piece of background work to stop. They look at it themselves; it only
+/// ends their pauses ([`Runtime::ask`]), so that none of them looks late.
+#[derive(Default)]
+pub struct Stop {
+    is_asked: AtomicBool,
+    event: Arc<Event>,
+}
+
+impl Stop {
+    /// For good.
+    pub fn ask(&self) {
+        self.is_asked.store(true, Ordering::SeqCst);
+        self.event.notify();
+    }
+
+    /// True after `ask`.
+    pub fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::SeqCst)
+    }
+
+    /// Waits so long, or until it is asked.
+    pub(crate) fn pause(&self, rt: &Runtime, time: Duration, cause: Cause) {
+        let seen = self.event.now();
+        if !self.is_asked() {
+            rt.wait(&self.event, seen, Some(time), cause);
         }
     }
 }

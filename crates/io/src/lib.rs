@@ -32,7 +32,7 @@ pub mod ticking;
 mod waiting;
 
 pub use buf::AlignedBuf;
-pub use cancellation::Cancellation;
+pub use cancellation::{Cancellation, Stop};
 pub use cpu::{SLICE_NS, Seat};
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;

@@ -4,12 +4,13 @@ use crate::counting::CountingEnv;
 use crate::cpu::Seats;
 use crate::explain::note_explained;
 use crate::waiting::{ThreadWatch, Watched};
-use crate::{Class, Env, Event, Governor, PriorityGovernor, Task, Woken};
+use crate::{Class, Env, Event, Governor, PriorityGovernor, Stop, Task, Woken};
 use evenkeel_base::journal::Journal;
 use evenkeel_base::{Cause, DatabaseId, Health, Result, Stalls, metrics::Metrics};
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// Shared by all components of one database.
 pub struct Runtime {
@@ -36,20 +37,20 @@ pub struct Runtime {
 thread_local! {
     static BACKGROUND: Cell<bool> = const { Cell::new(false) };
     static FREEING: Cell<bool> = const { Cell::new(false) };
-    /// It builds an index: others are its users.
-    static BUILDING: Cell<bool> = const { Cell::new(false) };
+    /// It builds an index, until it is asked to stop: others are its users.
+    static BUILDING: RefCell<Option<Arc<Stop>>> = const { RefCell::new(None) };
     /// Time spent on reads of pages that nobody has asked for yet.
     static READ_NS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// While it is there, this thread's waits are not of users whom index builds are to let go first.
 pub struct Building {
-    before: bool,
+    before: Option<Arc<Stop>>,
 }
 
 impl Drop for Building {
     fn drop(&mut self) {
-        BUILDING.set(self.before);
+        BUILDING.set(self.before.take());
     }
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn count_stall(stalls: &Stalls, cause: Cause, ns: u64) {
     if cause != Cause::Idle && !BACKGROUND.get() {
         note_explained(ns);
         stalls.record(cause, ns);
-        if BUILDING.get() {
+        if BUILDING.with_borrow(Option::is_some) {
             stalls.was_of_build(cause, ns);
         }
     }
@@ -212,15 +213,13 @@ impl Runtime {
         self.wait(&self.never, seen, Some(time), cause);
     }
 
-    /// Asks the governor for background I/O and waits as long as it says; hold no latch.
-    /// `required`: it keeps a resource inside its limit (G2).
+    /// Asks the governor for background I/O and waits as long as it says, or until the index build
+    /// that this thread works for is asked to stop; hold no latch. `required`: it keeps a resource
+    /// inside its limit (G2).
     pub fn ask(&self, class: Class, bytes: u64, required: bool) {
         let (asked, granted) = class.metrics();
         self.metrics.add(asked, bytes);
-        let pause = self.governor.grant(class, bytes, required, self.env.now_ns());
-        if pause > 0 {
-            self.delay(Duration::from_nanos(pause), Cause::Governor);
-        }
+        self.pause(self.governor.grant(class, bytes, required, self.env.now_ns()));
         self.metrics.add(granted, bytes);
     }
 
@@ -230,11 +229,18 @@ impl Runtime {
         let (asked, granted) = class.metrics();
         self.metrics.add(asked, bytes);
         let took = READ_NS.take();
-        let pause = self.governor.grant_reads(class, bytes, took, self.env.now_ns());
-        if pause > 0 {
-            self.delay(Duration::from_nanos(pause), Cause::Governor);
-        }
+        self.pause(self.governor.grant_reads(class, bytes, took, self.env.now_ns()));
         self.metrics.add(granted, bytes);
+    }
+
+    /// As long as the governor says.
+    fn pause(&self, ns: u64) {
+        let time = Duration::from_nanos(ns);
+        match BUILDING.with_borrow(Option::clone) {
+            _ if time.is_zero() => {}
+            Some(stop) => stop.pause(self, time, Cause::Governor),
+            None => self.delay(time, Cause::Governor),
+        }
     }
 
     /// Of so many bytes, what one read or write of a class moves; ask for it then.
@@ -242,10 +248,10 @@ impl Runtime {
         if required { bytes } else { bytes.min(self.governor.at_once(class)) }
     }
 
-    /// This thread builds an index: until the result is dropped.
-    pub fn building(&self) -> Building {
+    /// This thread works for an index build until the result is dropped; `stop` ends its pauses.
+    pub fn building(&self, stop: Arc<Stop>) -> Building {
         READ_NS.set(0);
-        Building { before: BUILDING.replace(true) }
+        Building { before: BUILDING.replace(Some(stop)) }
     }
 
     /// A point where the simulator may let another thread run; nothing in a real environment.

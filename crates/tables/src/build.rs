@@ -273,7 +273,7 @@ impl Store {
         progress: &BuildProgress,
         failed: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let _building = self.rt.building();
+        let _building = self.rt.building(progress.stop());
         let unique = state.shape.indexes.iter().filter(|i| added.contains(&i.id) && i.unique);
         progress.begin(BuildPhase::Checking, self.rt.env.now_ns());
         for (n, index) in (1..).zip(unique) {

@@ -8,9 +8,9 @@
 use super::BuildPhase;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_io::Event;
+use evenkeel_io::{Event, Stop};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The share is kept in parts of this many.
@@ -53,7 +53,7 @@ pub(super) struct Progress {
     came_before: AtomicU64,
     /// The greatest share that was told.
     told: AtomicU64,
-    cancelled: AtomicBool,
+    stop: Arc<Stop>,
     /// Clustered key of a row whose unique key another row has.
     pub(super) duplicate: Mutex<Vec<u8>>,
     /// The table of that row.
@@ -206,11 +206,16 @@ impl BuildProgress {
 
     /// Ends the build with `BuildCancelled`, leaving nothing behind.
     pub fn cancel(&self) {
-        self.inner.cancelled.store(true, Ordering::SeqCst);
+        self.inner.stop.ask();
         let event = self.inner.waits_for.lock().clone();
         if let Some(event) = event {
             event.notify();
         }
+    }
+
+    /// What `cancel` asks: threads of the build pause no longer then.
+    pub(crate) fn stop(&self) -> Arc<Stop> {
+        self.inner.stop.clone()
     }
 
     pub(crate) fn begin(&self, phase: BuildPhase, now_ns: u64) {
@@ -329,7 +334,7 @@ impl BuildProgress {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        match self.inner.cancelled.load(Ordering::SeqCst) {
+        match self.inner.stop.is_asked() {
             true => Err(Error::new(Code::BuildCancelled)),
             false => Ok(()),
         }

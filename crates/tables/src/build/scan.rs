@@ -90,7 +90,7 @@ pub(crate) fn build_runs(
     added: &[IndexId],
     progress: &BuildProgress,
 ) -> Result<()> {
-    let _building = store.rt.building();
+    let _building = store.rt.building(progress.stop());
     let most = store.build_arena_bytes();
     // One more than cores: while one waits for storage, the others work. But no more than have room
     // for pieces: with the arena full of begun ones, each row would be a run.
@@ -226,7 +226,12 @@ impl Scan {
         self.working.store(threads.max(1), Ordering::Relaxed);
         let mut helpers = Vec::new();
         for _ in 1..threads {
-            match self.store.rt.spawn("ek-build", run.clone()) {
+            let (run, scan) = (run.clone(), self.clone());
+            let work = move || {
+                let _building = scan.store.rt.building(scan.progress.stop());
+                run();
+            };
+            match self.store.rt.spawn("ek-build", work) {
                 Ok(task) => {
                     self.store.rt.metrics.add(Metric::BuildHelpers, 1);
                     helpers.push(task);
