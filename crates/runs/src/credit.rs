@@ -113,24 +113,21 @@ impl Runs {
             self.rt.delay(Duration::from_nanos(wait_ns), Cause::MergeDebt);
         }
         if self.in_debt.load(Ordering::Relaxed) {
-            self.wait_for(Cause::MergeDebt, cancellation, || {
+            self.take_in_turn(Cause::MergeDebt, cancellation, || {
                 let spent = self.spend_credit(wanted);
                 reserved.credit = spent.unwrap_or(0);
                 spent.is_some()
             })?;
         }
         let mut tight = 0;
-        let mut take = || match self.take_room(wanted) {
+        self.take_in_turn(Cause::MemtableFull, cancellation, || match self.take_room(wanted) {
             Room::Full => false,
             Room::Tight(ns) => {
                 tight = ns;
                 true
             }
             _ => true,
-        };
-        if !take() {
-            self.wait_for(Cause::MemtableFull, cancellation, take)?;
-        }
+        })?;
         reserved.has_room = true;
         if tight > 0 {
             self.rt.delay(Duration::from_nanos(tight), Cause::MemtableFull);
@@ -138,16 +135,25 @@ impl Runs {
         Ok(reserved)
     }
 
-    /// Waits for flushes or merges, unless that is in vain.
-    fn wait_for(
+    /// Waits for flushes or merges until `take` has what it asks for, unless that is in vain; first
+    /// come, first served.
+    fn take_in_turn(
         &self,
         cause: Cause,
         cancellation: Option<&Cancellation>,
-        mut ready: impl FnMut() -> bool,
+        mut take: impl FnMut() -> bool,
     ) -> Result<()> {
+        let line = match cause {
+            Cause::MergeDebt => &self.space.credit,
+            _ => &self.space.room,
+        };
+        if line.length() == 0 && take() {
+            return Ok(());
+        }
+        let place = line.enter();
         loop {
-            let seen = self.space_event.now();
-            if ready() {
+            let seen = place.event.now();
+            if place.is_first() && take() {
                 return Ok(());
             }
             self.rt.check_wait()?;
@@ -156,7 +162,7 @@ impl Runs {
             {
                 return Err(error);
             }
-            self.rt.wait_cancellable(&self.space_event, seen, cause, cancellation)?;
+            self.rt.wait_cancellable(&place.event, seen, cause, cancellation)?;
         }
     }
 
@@ -294,7 +300,7 @@ impl Runs {
             self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
         };
         if more.is_ok() {
-            self.space_event.notify();
+            self.space.notify();
         }
     }
 
@@ -326,7 +332,7 @@ impl Runs {
         self.rt.journal.note(Law::Credit, self.now_ns(), || {
             (vec![unpaid, done, left, debtors, room, before], vec![paid.credit, paid.unpaid])
         });
-        self.space_event.notify();
+        self.space.notify();
         paid.unpaid
     }
 
@@ -357,6 +363,6 @@ impl Runs {
     /// A merge cannot go on (a damaged run): ingest must not wait for it.
     pub(crate) fn forgive_debt(&self) {
         self.credit.store(u64::MAX / 2, Ordering::SeqCst);
-        self.space_event.notify();
+        self.space.notify();
     }
 }

@@ -157,7 +157,7 @@ impl Runs {
         self.changed(&state);
         drop(state);
         // Nobody waits for its merges.
-        self.space_event.notify();
+        self.space.notify();
     }
 }
 

@@ -50,7 +50,7 @@ impl Runs {
             Ok(true) => {}
             Err(error) => {
                 job.writer.abandon();
-                self.space_event.notify();
+                self.space.notify();
                 return Err(self.write_failed(error));
             }
         }
@@ -187,7 +187,7 @@ impl Runs {
         self.manifest_done();
         self.rt.metrics.add(Metric::MemtableFlushes, 1);
         self.rt.metrics.sub(Metric::MemtableBytes, memtable.bytes());
-        self.space_event.notify();
+        self.space.notify();
         self.merge_event.notify();
         Ok(())
     }

@@ -32,6 +32,7 @@ mod latch;
 mod leaves;
 #[cfg(test)]
 mod leaves_tests;
+mod line;
 mod memtable;
 mod merge;
 mod pace;

@@ -306,7 +306,7 @@ impl Runs {
             self.give_up(job);
             // Ingest must not wait for a merge that finds no space.
             *self.merge_full.lock() = Some((error.clone(), needed));
-            self.space_event.notify();
+            self.space.notify();
             return Err(error);
         }
         if error.kind() == Kind::Corrupt {

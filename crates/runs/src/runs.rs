@@ -8,6 +8,7 @@ use crate::file::Run;
 use crate::flush::FlushJob;
 use crate::latch::Latch;
 use crate::leaves::{NewEntry, charge};
+use crate::line::Space;
 use crate::memtable::{GenPin, MemIter, Memtable};
 use crate::merge::{Ingest, MergeJobs, READ_AHEAD, Together};
 use crate::pace::Pace;
@@ -112,7 +113,7 @@ pub struct Runs {
     /// More merges wait than one thread works at.
     pub(crate) help_event: Arc<Event>,
     /// Memtable space or merge credit came.
-    pub(crate) space_event: Arc<Event>,
+    pub(crate) space: Arc<Space>,
     /// Why merges make no progress: there is no space; and whether it may have the ballast.
     pub(crate) merge_full: Mutex<Option<(Error, bool)>>,
     /// See `set_short`.
@@ -150,9 +151,9 @@ impl Runs {
         let flush_event = Arc::new(Event::new());
         let active = Arc::new(Memtable::restoring(Generation(1), flush_event.clone()));
         let state = State::new(active);
-        let space_event = Arc::new(Event::new());
-        let space = space_event.clone();
-        rt.health.on_failure(move || space.notify());
+        let space = Arc::<Space>::default();
+        let told = space.clone();
+        rt.health.on_failure(move || told.notify());
         let residents = Residents::new(u64::MAX, rt.metrics.clone());
         let cache = BlockCache::new(options.cache_bytes, residents.clone());
         let blocks = Arc::new(Blocks { rt: rt.clone(), cache });
@@ -183,7 +184,7 @@ impl Runs {
             pace: Pace::default(),
             is_help_wanted: AtomicBool::new(false),
             help_event: Arc::default(),
-            space_event,
+            space,
             merge_full: Mutex::default(),
             is_short: AtomicBool::new(false),
             read_lately: Mutex::default(),
@@ -214,7 +215,7 @@ impl Runs {
         self.set_cache();
         self.residents.shrink();
         self.blocks.cache.trim();
-        self.space_event.notify();
+        self.space.notify();
     }
 
     /// Sets how many bytes of fences and filters stay in memory; no limit at first.
@@ -239,12 +240,13 @@ impl Runs {
         self.blocks.cache.trim();
         self.blocks.cache.ghosts().wake();
         for _ in 0..LEND_WAITS_MAX {
-            let seen = self.space_event.now();
+            let seen = self.space.event.now();
             let there = self.cache_bytes.load(Ordering::SeqCst);
             if there >= lent {
                 break;
             }
-            let woken = self.rt.wait(&self.space_event, seen, Some(LEND_WAIT), Cause::FreeFrame);
+            let event = &self.space.event;
+            let woken = self.rt.wait(event, seen, Some(LEND_WAIT), Cause::FreeFrame);
             // Nobody gives any more: all that may be lent is here.
             if woken == Woken::Timeout && self.cache_bytes.load(Ordering::SeqCst) == there {
                 break;

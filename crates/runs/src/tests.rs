@@ -8,6 +8,7 @@ mod damaged;
 mod estimates;
 mod giving_back;
 mod keeping_up;
+mod line;
 mod model;
 mod parts;
 mod pieces;

@@ -69,7 +69,7 @@ impl Runs {
             metrics.add(Metric::MergesBottom, u64::from(job.is_bottom()));
         }
         self.merge_event.notify();
-        self.space_event.notify();
+        self.space.notify();
         Ok(true)
     }
 

@@ -194,7 +194,7 @@ impl Runs {
         metrics.add(Metric::MergePieces, 1);
         self.found_space();
         self.merge_event.notify();
-        self.space_event.notify();
+        self.space.notify();
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Runs {
             self.changed(&state);
             drop(state);
             *self.merge_full.lock() = Some((error.clone(), needed));
-            self.space_event.notify();
+            self.space.notify();
             return Err(error);
         }
         self.forgive_debt();

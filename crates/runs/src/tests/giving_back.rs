@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 const GENERATION: u64 = 4 << 20;
 
 /// In debt, with so much credit.
-fn in_debt(credit: u64) -> Rig {
+pub(super) fn in_debt(credit: u64) -> Rig {
     let rig = Rig::new(GENERATION);
     rig.runs.add_index(spec(1, false, false));
     for n in 0..RUNS_TRIGGER as u64 {

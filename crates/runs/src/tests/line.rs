@@ -1,0 +1,65 @@
+//! G1: who waits for credit is served in the order in which he came.
+
+use super::giving_back::in_debt;
+use evenkeel_base::Code;
+use evenkeel_io::Cancellation;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
+
+/// The one in front asks for more than there is, those behind him for less.
+#[test]
+fn credit_is_for_who_came_first() {
+    let rig = in_debt(0);
+    let (runs, (served, order)) = (rig.runs.clone(), mpsc::channel());
+    let credit = |more: u64| {
+        runs.credit.fetch_add(more, SeqCst);
+        runs.space.notify();
+    };
+    let waiting = |length: usize| {
+        while runs.space.credit.length() != length {
+            assert!(order.try_recv().is_err(), "nobody overtakes");
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        for (n, bytes) in [2_000, 100, 700].into_iter().enumerate() {
+            let (runs, served) = (&runs, served.clone());
+            scope.spawn(move || served.send((n, runs.reserve(bytes).expect("credit"))));
+            waiting(n + 1);
+            credit(500);
+        }
+        // What is kept is not given back.
+        let kept = [(0, 500), (1, 100), (2, 700)].map(|(n, more)| {
+            credit(more);
+            let (who, reserved) = order.recv().expect("served");
+            assert_eq!((who, runs.credit.load(SeqCst)), (n, 0));
+            waiting(2 - n);
+            reserved
+        });
+        assert_eq!(kept.map(|reserved| reserved.bytes()), [2_000, 100, 700]);
+    });
+}
+
+/// Who gives up leaves his place to the one behind him.
+#[test]
+fn who_gives_up_leaves_the_line() {
+    let rig = in_debt(100);
+    let (runs, cancellation) = (rig.runs.clone(), Arc::<Cancellation>::default());
+    let length = |wanted: usize| {
+        while runs.space.credit.length() != wanted {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| runs.reserve_cancellable(2_000, &cancellation).map(drop));
+        length(1);
+        let second = scope.spawn(|| runs.reserve(100).map(|reserved| reserved.bytes()));
+        length(2);
+        cancellation.ask();
+        let gave_up = first.join().expect("ends").map_err(|error| error.code());
+        assert_eq!(gave_up, Err(Code::StatementCancelled));
+        assert_eq!(second.join().expect("ends").expect("credit"), 100);
+        length(0);
+    });
+}
