@@ -84,8 +84,8 @@ fn too_much_is_slowed_and_runs_keep_to_the_limit() {
     assert!(figures.waits.iter().flatten().any(|share| *share > 0.1));
 }
 
-/// D2, G2: an index build takes what is left of the disk beside ingest, which hardly notices, and
-/// the governor cuts it where the disk is slower than it was.
+/// D2, G2: an index build takes the tenth of the disk that users who wait for it leave, and they
+/// hardly notice; the governor cuts it more where the disk is slower than it was.
 #[test]
 fn an_index_build_has_what_ingest_leaves() {
     let (setup, beside) = figures(BUILD);
@@ -99,13 +99,13 @@ fn an_index_build_has_what_ingest_leaves() {
     let rate = setup.disk_bytes_per_sec as f64;
     let row = RowBytes::TYPICAL;
     let bytes = setup.data_bytes as f64 / row.stored() * (row.row + 3.0 * row.entry_disk);
-    assert!(built > bytes / rate && built < setup.seconds as f64 / 2.0, "{built} s");
+    assert!(built < bytes / (rate / 10.0) * 1.3, "{built} s of {}", setup.seconds);
     // The decisions differ from "as much as it likes", and what is granted follows them.
     assert!(beside.budget.iter().any(|budget| *budget < 0.95 * rate), "{:?}", beside.budget);
-    assert!(beside.spare[..4].iter().all(|spare| *spare > rate / 16.0), "{:?}", beside.spare);
     let interval = setup.seconds as f64 / setup.points as f64;
-    let over = (built / interval) as usize + 1;
-    assert!(beside.spare[over..loaded].iter().all(|spare| *spare == 0.0), "{:?}", beside.spare);
+    let spare = &beside.spare[1..loaded.min((built / interval) as usize)];
+    let (least, most) = (rate / 100.0, rate / 8.0);
+    assert!(spare.iter().all(|spare| (least..most).contains(spare)), "{spare:?}");
     assert!(beside.longest < 0.2, "a queue of {} s", beside.longest);
 }
 

@@ -10,6 +10,7 @@
 use super::RowBytes;
 use super::experiment::Setup;
 use evenkeel_base::journal::Journal;
+use evenkeel_base::{Cause, Stalls};
 use evenkeel_io::{Class, Governor, PriorityGovernor};
 use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_TRIGGER, pace_ns, passes};
 use evenkeel_runs::{RUNS_HELP, Turn, decide_merge, merge_rate, next_merge};
@@ -76,27 +77,28 @@ struct Build {
     merge: u64,
     written_per_mib: u64,
     free_at: u64,
-    /// Its next beat was granted.
-    granted: bool,
+    /// The next beat, once it was granted.
+    granted: Option<Io>,
 }
 
+/// I/Os, bytes read, bytes written.
+type Io = (u64, u64, u64);
+
 impl Build {
-    /// Its next beat: (I/Os, bytes read, bytes written).
-    fn next(&self) -> (u64, u64, u64) {
-        match self.read.min(BEAT) {
-            0 => (2, self.merge.min(BEAT), self.merge.min(BEAT)),
+    /// Its next beat, which moves so many bytes at once at most.
+    fn next(&self, at_once: u64) -> Io {
+        match self.read.min(at_once) {
+            0 => (2, self.merge.min(at_once), self.merge.min(at_once)),
             part => (2, part, part * self.written_per_mib / BEAT),
         }
     }
 
     /// It was done; true if it was the last one.
-    fn did(&mut self) -> bool {
-        let part = self.next().1;
+    fn did(&mut self, (_, part, _): Io) -> bool {
         match self.read {
             0 => self.merge -= part,
             _ => self.read -= part,
         }
-        self.granted = false;
         self.read == 0 && self.merge == 0
     }
 }
@@ -146,6 +148,8 @@ struct World<'a> {
     row: RowBytes,
     disk: Disk,
     governor: PriorityGovernor,
+    /// What commits wait for, as the governor sees it.
+    stalls: Arc<Stalls>,
     journal: Arc<Journal>,
     /// Bytes granted since the last interval: required, and other.
     granted: [u64; 2],
@@ -222,7 +226,21 @@ impl World<'_> {
             self.disk.serve(now, SYNCS, 0, (rows as f64 * self.row.log) as u64);
         }
         self.pages += (rows as f64 * self.row.row) as u64;
+        self.note_waits(rows, queue, takes, held);
         (rows, held)
+    }
+
+    /// Each transaction waits for the sync of its commit, behind what stands in the queue; where
+    /// ingest is held back, every connection has one that waits.
+    fn note_waits(&self, rows: u64, queue: u64, takes: u64, held: Option<Wait>) {
+        let syncs = rows * (queue + SECOND / self.setup.disk_ios_per_sec) / BATCH;
+        self.stalls.record(Cause::LogSync, syncs);
+        let idle = (self.setup.connections * STEP_NS).saturating_sub(rows * takes / BATCH);
+        match held {
+            Some(Wait::MergeDebt) => self.stalls.record(Cause::MergeDebt, idle),
+            Some(Wait::Memtable) => self.stalls.record(Cause::MemtableFull, idle),
+            Some(Wait::Disk) | None => {}
+        }
     }
 
     /// Memory bytes that the pace of merges lets in; none: as many as come.
@@ -294,13 +312,15 @@ impl World<'_> {
         let Some(build) = self.build.as_mut().filter(|build| build.free_at < end) else {
             return false;
         };
-        let (at, io) = (build.free_at.max(now), build.next());
-        if !std::mem::replace(&mut build.granted, true) {
+        let at = build.free_at.max(now);
+        let Some(io) = build.granted.take() else {
+            let io = build.next(self.governor.at_once(Class::Ddl).min(BEAT));
+            build.granted = Some(io);
             let pause = self.ask(at, Class::Ddl, false, io.1 + io.2);
             self.build.iter_mut().for_each(|build| build.free_at = at + pause);
             return true;
-        }
-        let is_last = build.did();
+        };
+        let is_last = build.did(io);
         let ended = at + self.go(at, Class::Ddl, io);
         self.build.iter_mut().for_each(|build| build.free_at = ended);
         if is_last {
@@ -317,14 +337,14 @@ impl World<'_> {
     }
 
     /// A beat that was granted: (I/Os, bytes read, bytes written). How long it takes.
-    fn go(&mut self, now: u64, class: Class, (ios, read, written): (u64, u64, u64)) -> u64 {
+    fn go(&mut self, now: u64, class: Class, (ios, read, written): Io) -> u64 {
         let ns = self.disk.serve(now, ios, read, written);
         self.governor.report(class, ios, read + written, ns);
         ns
     }
 
     /// Required work is granted at once.
-    fn beat(&mut self, now: u64, class: Class, io: (u64, u64, u64)) -> u64 {
+    fn beat(&mut self, now: u64, class: Class, io: Io) -> u64 {
         self.ask(now, class, true, io.1 + io.2);
         self.go(now, class, io)
     }
@@ -448,7 +468,7 @@ fn build(setup: &Setup, row: &RowBytes) -> Build {
         merge: (rows * row.entry_disk) as u64,
         written_per_mib: (BEAT as f64 * row.entry_disk / row.row) as u64,
         free_at: 0,
-        granted: false,
+        granted: None,
     }
 }
 
@@ -470,13 +490,14 @@ fn world(setup: &Setup) -> World<'_> {
         moved: 0,
         written: 0,
     };
-    let journal = Arc::new(Journal::default());
+    let (stalls, journal) = (Arc::<Stalls>::default(), Arc::new(Journal::default()));
     journal.keep(true);
     World {
         setup,
         row,
         disk,
-        governor: PriorityGovernor::new(Arc::default(), journal.clone()),
+        governor: PriorityGovernor::new(stalls.clone(), journal.clone()),
+        stalls,
         journal,
         granted: [0; 2],
         indexes,
