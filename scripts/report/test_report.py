@@ -87,10 +87,12 @@ def rich_run(run):
         "merge": {"inputs": ["may_rest", "runs"], "outputs": ["first", "end", "required"], "made": [
             [i, [1, 2e7, 2e7, 2e7, 2e7, 9e8], [0, 4, i % 2]] for i in range(0, 300, 7)]},
     }
-    names = ["required_checkpoint", "surplus_merge", "bytes_per_sec"]
+    names = ["required_checkpoint", "surplus_merge", "surplus_ddl", "users_waited_permille",
+             "bytes_per_sec", "ddl_left"]
     step["decisions"] |= {
-        "governor": {"inputs": names[:2], "outputs": names[2:], "made": [
-            [i, [int(8e6 * w), int(6e6 / w)], [2**64 - 1 if w > .8 else int(4e7 * w)]]
+        "governor": {"inputs": names[:4], "outputs": names[4:], "made": [
+            [i, [int(8e6 * w), int(6e6 / w), int(3e6), int(200 / w)],
+             [2**64 - 1 if w > .8 else int(4e7 * w), int(4e6 * w)]]
             for i, w in enumerate(wave) for _ in range(5)]},
         "handover": {"inputs": ["active_bytes"], "outputs": ["what", "delay_ns"], "made": [
             [i, [int(3e7)], [1 if i % 10 else 4, 0]] for i in range(0, 300, 5)]},
@@ -150,7 +152,8 @@ def check(browser, run, html):
             expect(f"{name}: age of {step['name']}", bars, len(drawn))
             laws = [("merge", "merges", 1)]
             if html.stem == "rich":
-                laws += [("governor", "governor", 2), ("handover", "handovers", 1),
+                laws += [("governor", "governor", 3), ("governor", "build", 2),
+                         ("governor", "build-waits", 1), ("handover", "handovers", 1),
                          ("credit", "credit", 1), ("log_space", "log-space", 2),
                          ("log_space", "delays", 1), ("debt", "debt", 1),
                          ("pace", "ingest-pace", 1)]

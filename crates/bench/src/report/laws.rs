@@ -88,14 +88,31 @@ fn asked(step: &StepResult) -> Vec<Series> {
     all.filter(|s| s.values.iter().any(|v| *v > 0.0)).collect()
 }
 
-/// The lowest budget of a second in which there was one.
-fn budget(step: &StepResult) -> Vec<u64> {
+/// The lowest bound of a second in which there was one.
+fn lowest(step: &StepResult, name: &str) -> Vec<u64> {
     let lowest = |a: u64, b: u64| match (a, b) {
         (a, u64::MAX) => a,
         (0, b) => b,
         (a, b) => a.min(b),
     };
-    number(step, "governor", "bytes_per_sec", lowest)
+    number(step, "governor", name, lowest)
+}
+
+/// What users left to index builds, and what builds asked for, in the seconds in which there was
+/// a build.
+fn left_to_builds(step: &StepResult) -> [Vec<u64>; 2] {
+    let (left, asked) =
+        (lowest(step, "ddl_left"), number(step, "governor", "surplus_ddl", u64::max));
+    let left = left.iter().zip(&asked).map(|(left, asked)| if *asked > 0 { *left } else { 0 });
+    [left.collect(), asked]
+}
+
+/// Thousandths of a second that all users together waited for the device in a second, at most, in
+/// the seconds in which there was an index build.
+fn waited_beside_builds(step: &StepResult) -> Vec<u64> {
+    let [_, asked] = left_to_builds(step);
+    let waited = number(step, "governor", "users_waited_permille", u64::max);
+    waited.iter().zip(asked).map(|(ms, asked)| if asked > 0 { ms * 1000 } else { 0 }).collect()
 }
 
 /// Draws what was decided in a step; a law that had nothing to decide has no chart.
@@ -156,9 +173,16 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     chart("ingest-pace", title, series, Form::Stack, Scale::Linear(micros));
     let title = "Background I/O asked of the governor, bytes per second";
     chart("governor", title, asked(step), Form::Stack, size);
-    let series = vec![Series::new("budget", 0, &budget(step))];
+    let series = vec![Series::new("budget", 0, &lowest(step, "bytes_per_sec"))];
     let title = "Budget of background I/O where the governor held it back, bytes per second";
     chart("budget", title, series, Form::Stack, size);
+    let [left, asked] = left_to_builds(step);
+    let series = vec![Series::new("asked", 8, &asked), Series::new("left by users", 0, &left)];
+    let title = "Why an index build was slow: bytes per second it asked for and users left it";
+    chart("build", title, series, Form::Pair, size);
+    let series = vec![Series::new("all users", 0, &waited_beside_builds(step))];
+    let title = "Waits of users for the device beside an index build, per second";
+    chart("build-waits", title, series, Form::Stack, Scale::Linear(micros));
 }
 
 #[cfg(test)]
@@ -177,15 +201,28 @@ mod tests {
             step.decisions.insert(law.name().to_string(), decisions);
         };
         let asks = |surplus: u64| {
-            let mut inputs = vec![0; 15];
+            let mut inputs = vec![0; 17];
             (inputs[6], inputs[12]) = (5, surplus);
             inputs
         };
-        let says = |budget: u64| [&[budget][..], &[1; 6]].concat();
-        add(
-            evenkeel::Law::Governor,
-            vec![(0, asks(7), says(u64::MAX)), (1, asks(1), says(30)), (1, asks(2), says(20))],
-        );
+        let says = |budget: u64| [&[budget][..], &[1; 6], &[9, u64::MAX]].concat();
+        // Users wait before the build comes, and leave it less and less.
+        let build = |surplus: u64, waited: u64, left: u64| {
+            let (mut inputs, mut outputs) = (vec![0; 17], says(u64::MAX));
+            (inputs[13], inputs[16], outputs[8]) = (surplus, waited, left);
+            (inputs, outputs)
+        };
+        let mut made =
+            vec![(0, asks(7), says(u64::MAX)), (1, asks(1), says(30)), (1, asks(2), says(20))];
+        for (second, (inputs, outputs)) in [
+            (1, build(0, 90, 70)),
+            (2, build(8, 40, 60)),
+            (2, build(6, 50, 50)),
+            (3, build(9, 0, 99)),
+        ] {
+            made.push((second, inputs, outputs));
+        }
+        add(evenkeel::Law::Governor, made);
         add(
             evenkeel::Law::Handover,
             vec![
@@ -200,9 +237,11 @@ mod tests {
         add(evenkeel::Law::Pace, vec![pace(1_538), pace(900)]);
         assert_eq!((in_debt(&step, 1), in_debt(&step, 0)), (vec![1, 0, 0, 0], vec![0, 0, 1, 0]));
         assert_eq!(slowest_us(&step), [0, 0, 2, 0]);
-        assert_eq!(budget(&step), [0, 20, 0, 0]);
+        assert_eq!(lowest(&step, "bytes_per_sec"), [0, 20, 0, 0]);
+        assert_eq!(left_to_builds(&step), [vec![0, 0, 50, 99], vec![0, 0, 8, 9]]);
+        assert_eq!(waited_beside_builds(&step), [0, 0, 50_000, 0]);
         let asked = asked(&step);
-        assert_eq!(asked.len(), 1, "only merges asked");
+        assert_eq!(asked.len(), 2, "only merges and builds asked");
         assert_eq!(asked[0].values, [12.0, 7.0, 0.0, 0.0]);
         assert_eq!(
             (handed_over(&step, 1), handed_over(&step, 4)),
@@ -211,7 +250,8 @@ mod tests {
         assert_eq!(longest_us(&step, "handover"), [0, 0, 2, 0]);
         let mut all = Vec::new();
         draw(&step, &mut all);
-        let drawn = "hand-overs, credit, debt, delays, pace, asked, budget";
-        assert_eq!(all.len(), 7, "{drawn}");
+        let drawn =
+            "hand-overs, credit, debt, delays, pace, asked, budget, build, its users' waits";
+        assert_eq!(all.len(), 9, "{drawn}");
     }
 }
