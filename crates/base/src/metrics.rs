@@ -43,6 +43,7 @@ metrics! {
     GovernorGrantedColumnar = "governor_granted_columnar_bytes", "bytes", "Background I/O granted to columnar chunks, the archive, to read hot pages in after an open and to give space back";
     CpuGivenWay = "cpu_given_way", "count", "Times that index builds and merges gave the processor away after 1 ms of work";
     CpuBuildPauses = "cpu_build_pauses", "count", "Pauses of index builds that left the processor to users who were at work";
+    MergePrecedenceChanges = "merge_precedence_changes", "count", "Times that merges went to threads that leave processors to users, or back since those starved";
     CpuSeatWaits = "cpu_seat_waits", "count", "Times that work nobody waits for waited because enough threads were at such work";
     // -- log
     WalBytes = "wal_bytes", "bytes", "Bytes written to the log, padding included";

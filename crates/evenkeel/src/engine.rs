@@ -5,7 +5,8 @@ use crate::balance::Division;
 use crate::ballast::Ballast;
 use crate::checkpoint::{Checkpointer, Recorded, Recorder, listed_chains};
 use crate::lending::Lending;
-use crate::options::{MERGE_HELPERS, Options};
+use crate::options::{MERGE_HELPERS, MERGE_TWINS, Options};
+use crate::precedence::{Precedence, Twin};
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::set::Present;
 use crate::shares::{self, Shares};
@@ -15,7 +16,7 @@ use crate::warm::{NEW_FILE, WARM_FILE, Warm};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::Superblock;
-use evenkeel_io::{File, OpenMode, Runtime};
+use evenkeel_io::{File, OpenMode, Runtime, lower_priority, processor_ns};
 use evenkeel_log::{Durability, Log, LogOptions};
 use evenkeel_pages::{CLEANERS, Pages, PagesOptions};
 use evenkeel_runs::{Runs, RunsOptions};
@@ -427,23 +428,60 @@ impl Engine {
     }
 
     fn start_mergers(&self) -> Result<()> {
-        let r = self.runs.clone();
-        let (event, rest) = (r.merge_event(), move || r.next_merge_in());
-        self.supervisor.start_timed("ek-merge", event, self.merging(), rest)?;
-        for name in &MERGE_HELPERS[..self.options.merge_helpers()] {
-            let (r, ballast) = (self.runs.clone(), self.ballast.clone());
-            let beat = move || {
-                let result = r.merge_help_beat();
-                if let (Some(ballast), true) = (&ballast, result.is_err() && r.needs_space()) {
-                    ballast.note(MERGE, &result);
-                    // Its end is noted by the thread that begins merges: after this.
-                    r.merge_event().notify();
-                }
-                result
-            };
-            self.supervisor.start(name, self.runs.help_event(), beat)?;
+        let (sup, r) = (&self.supervisor, self.runs.clone());
+        let (begun, helped) = (r.merge_event(), r.help_event());
+        let rest = move || r.next_merge_in();
+        let helpers = &MERGE_HELPERS[..self.options.merge_helpers()];
+        if !self.options.has_twins() {
+            sup.start_timed("ek-merge", begun, self.merging(), rest)?;
+            return helpers
+                .iter()
+                .try_for_each(|name| sup.start(name, helped.clone(), self.merge_helping()));
+        }
+        let events = [begun.clone(), helped.clone()];
+        let precedence = Precedence::new(self.rt.metrics.clone(), events);
+        let [usual, low] = Twin::both(&precedence);
+        let (both, rest) = (["ek-merge", MERGE_TWINS[0]], Arc::new(rest));
+        for (name, twin) in both.into_iter().zip([usual, low]) {
+            let (rest, has_turn) = (rest.clone(), twin.turn());
+            let rest = move || if has_turn() { rest() } else { None };
+            sup.start_timed(name, begun.clone(), self.in_turn(twin, self.merging()), rest)?;
+        }
+        for names in helpers.iter().zip(&MERGE_TWINS[1..]) {
+            let [usual, low] = Twin::both(&precedence);
+            for (name, twin) in [(names.0, usual), (names.1, low)] {
+                sup.start(name, helped.clone(), self.in_turn(twin, self.merge_helping()))?;
+            }
         }
         Ok(())
+    }
+
+    /// The beats of one of two twins.
+    fn in_turn(
+        &self,
+        mut twin: Twin,
+        mut beat: impl FnMut() -> Result<Beat> + Send + 'static,
+    ) -> impl FnMut() -> Result<Beat> + Send + 'static {
+        let (env, mut begins) = (self.rt.env.clone(), true);
+        move || {
+            if std::mem::take(&mut begins) && twin.is_low() && !lower_priority() {
+                log::warn!("merges have the priority of users: the system refuses a lower one");
+            }
+            twin.beat(|| env.now_ns(), processor_ns, &mut beat)
+        }
+    }
+
+    fn merge_helping(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
+        let (r, ballast) = (self.runs.clone(), self.ballast.clone());
+        move || {
+            let result = r.merge_help_beat();
+            if let (Some(ballast), true) = (&ballast, result.is_err() && r.needs_space()) {
+                ballast.note(MERGE, &result);
+                // Its end is noted by the thread that begins merges: after this.
+                r.merge_event().notify();
+            }
+            result
+        }
     }
 
     /// Work that must go on when the disk is full may use the ballast.

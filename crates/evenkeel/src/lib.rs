@@ -43,6 +43,7 @@ mod index_ref;
 mod inspect;
 mod lending;
 mod options;
+mod precedence;
 mod recovery;
 mod second_pass;
 mod set;

@@ -18,6 +18,9 @@ const BUILD_THREADS_MAX: usize = 4;
 /// Threads that have beats of merges beside the one that begins them.
 pub(crate) const MERGE_HELPERS: [&str; MERGE_HELPERS_MAX] =
     ["ek-merge-2", "ek-merge-3", "ek-merge-4", "ek-merge-5"];
+/// The twins of all threads that merge, of a lower priority.
+pub(crate) const MERGE_TWINS: [&str; 1 + MERGE_HELPERS_MAX] =
+    ["ek-merge-low", "ek-merge-low-2", "ek-merge-low-3", "ek-merge-low-4", "ek-merge-low-5"];
 
 /// One setting, for checks and documentation.
 #[derive(Clone, Copy, Debug)]
@@ -268,6 +271,12 @@ impl Options {
     /// Threads beside the one that begins merges.
     pub(crate) fn merge_helpers(&self) -> usize {
         merge_helpers(if self.env.is_some() { 2 } else { evenkeel_io::real::cores() })
+    }
+
+    /// Threads that merge have twins of a lower priority: not in an environment that was given,
+    /// which has its own way with threads.
+    pub(crate) fn has_twins(&self) -> bool {
+        self.env.is_none()
     }
 
     /// Threads of one index build. A given environment has no known number of cores; it may be

@@ -41,7 +41,7 @@ pub use ghosts::Ghosts;
 pub use governor::{Class, Governor, PriorityGovernor};
 pub use latch::{EventGuard, EventLatch};
 pub use mem::MemEnv;
-pub use os::{give_back, large_pages, trim_heap};
+pub use os::{give_back, large_pages, lower_priority, processor_ns, trim_heap};
 pub use overlay::OverlayEnv;
 pub use probe::{Probe, probe};
 pub use real::RealEnv;

@@ -119,6 +119,27 @@ pub(crate) fn stay_on_nth(n: usize) {
     }
 }
 
+/// Puts this thread behind others that want a processor, for good: back it cannot go without a
+/// privilege. False where that is refused.
+pub fn lower_priority() -> bool {
+    const MORE: libc::c_int = 10;
+    // SAFETY: plain system calls. On Linux a priority is that of one thread.
+    unsafe {
+        let thread = libc::gettid() as libc::id_t;
+        let own = libc::getpriority(libc::PRIO_PROCESS, thread);
+        libc::setpriority(libc::PRIO_PROCESS, thread, own + MORE) == 0
+    }
+}
+
+/// Nanoseconds that this thread has had a processor, and that it has waited for one; none where
+/// the system does not count them.
+pub fn processor_ns() -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
+    let (ran, waited) = (numbers.next()?, numbers.next()?);
+    (ran > 0).then_some((ran, waited))
+}
+
 /// Lets the heap have at most so many parts: with one for every few threads that come and go, most
 /// of its memory is new to the process, page for page. A hint.
 pub(crate) fn bound_heaps(most: usize) {

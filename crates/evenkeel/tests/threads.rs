@@ -1,0 +1,48 @@
+//! The threads of an open database as the system lists them; alone in its process.
+
+#![cfg(target_os = "linux")]
+
+use evenkeel::Database;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How far each thread stands behind others that want a processor, by its name.
+fn nice() -> BTreeMap<String, i64> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("lists");
+    let of = |stat: String| {
+        let (head, fields) = stat.rsplit_once(')')?;
+        let name = head.split_once('(')?.1.to_string();
+        Some((name, fields.split_whitespace().nth(16)?.parse().ok()?))
+    };
+    let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
+    tasks.flatten().filter_map(stat).filter_map(of).collect()
+}
+
+/// RFC 0023. The twins have none of the work before they are behind others: their first step is to
+/// go there.
+#[test]
+fn threads_that_merge_have_twins_behind_users() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let db = Database::open(dir.path()).expect("opens");
+    let own = nice().into_values().min().expect("this thread");
+    let hangs = Instant::now() + Duration::from_secs(60);
+    let low = loop {
+        let all = nice();
+        let low: BTreeMap<_, _> =
+            all.into_iter().filter(|(name, _)| name.starts_with("ek-merge-low")).collect();
+        if !low.is_empty() && low.values().all(|nice| *nice == (own + 10).min(19)) {
+            break low;
+        }
+        assert!(Instant::now() < hangs, "{low:?}");
+        std::thread::yield_now();
+    };
+    let all = nice();
+    let usual = all.iter().filter(|(name, _)| name.starts_with("ek-") && !low.contains_key(*name));
+    let usual: Vec<_> = usual.collect();
+    assert!(usual.iter().all(|(_, nice)| **nice == own), "{usual:?}");
+    let merge = usual.iter().filter(|(name, _)| name.starts_with("ek-merge")).count();
+    assert_eq!(low.len(), merge, "{low:?} {usual:?}");
+    db.close().expect("closes");
+    let left: Vec<_> = nice().into_keys().filter(|name| name.starts_with("ek-")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
