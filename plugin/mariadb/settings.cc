@@ -39,6 +39,13 @@ static void set_memory_size(THD *thd, st_mysql_sys_var *, void *to, const void *
     *static_cast<ulonglong *>(to)= value;
 }
 
+static void set_log_size(THD *thd, st_mysql_sys_var *, void *to, const void *from)
+{
+  const ulonglong value= *static_cast<const ulonglong *>(from);
+  if (give(thd, "log_size", value))
+    *static_cast<ulonglong *>(to)= value;
+}
+
 static void set_flush_at_commit(THD *thd, st_mysql_sys_var *, void *to, const void *from)
 {
   const uint value= *static_cast<const uint *>(from);
@@ -50,9 +57,10 @@ static MYSQL_SYSVAR_ULONGLONG(memory_size, memory_size, PLUGIN_VAR_RQCMDARG,
   "Bytes: the one memory budget of pages, indexes, undo, log buffer and locks. Memory that is no "
   "longer allowed is given back in the background. Default: a quarter of the machine's", nullptr,
   set_memory_size, default_memory(), 16ULL << 20, 1ULL << 44, 1ULL << 20);
-static MYSQL_SYSVAR_ULONGLONG(log_size, log_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
-  "Bytes: the greatest length of the log. More means fewer writes of pages and a longer recovery",
-  nullptr, nullptr, 2ULL << 30, 32ULL << 20, 1ULL << 40, 1ULL << 20);
+static MYSQL_SYSVAR_ULONGLONG(log_size, log_size, PLUGIN_VAR_RQCMDARG,
+  "Bytes: the greatest length of the log. More means fewer writes of pages and a longer recovery. "
+  "Less is reached in the background: what the log holds is written to its place first", nullptr,
+  set_log_size, 2ULL << 30, 32ULL << 20, 1ULL << 40, 1ULL << 20);
 static MYSQL_SYSVAR_UINT(page_size, page_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
   "Bytes of a page of a new database: 4096, 8192 or 16384. 0: 4096, or whatever the database that is "
   "there has", nullptr, nullptr, 0, 0, 16384, 4096);

@@ -36,7 +36,7 @@ pub(crate) const SECTION_CHAIN_LISTS: u8 = 4;
 
 /// Superseded chains that a checkpoint lists one by one, in 32 bytes each, in a log of this
 /// capacity: 1/16 of what is written between two checkpoints at least.
-pub(crate) fn listed_chains(capacity: u64) -> usize {
+fn listed_chains(capacity: u64) -> usize {
     (capacity / 8192).min(8192) as usize
 }
 
@@ -56,8 +56,8 @@ pub(crate) struct Recorder {
     pub runs: Arc<Runs>,
     pub txns: Arc<Txns>,
     pub chains: Arc<Chains>,
-    /// More superseded chains than these go to lists beside the log.
-    pub listed_chains: usize,
+    /// More superseded chains than these go to lists beside the log; `None`: as its size says.
+    pub listed_chains: Option<usize>,
 }
 
 impl Recorder {
@@ -69,7 +69,8 @@ impl Recorder {
         // The log end comes first: whatever is dirtied or activated later starts at or after it.
         let (redo, page_redo) = self.redo_now();
         self.txns.checkpoint_undo(redo)?;
-        let saved = self.chains.save_beyond(self.listed_chains, &self.txns)?;
+        let listed = self.listed_chains.unwrap_or_else(|| listed_chains(self.log.capacity()));
+        let saved = self.chains.save_beyond(listed, &self.txns)?;
         self.rt.metrics.add(Metric::ChainsSaved, saved);
         let mut sections = vec![
             (SECTION_RUNS, self.runs.snapshot_blob()),

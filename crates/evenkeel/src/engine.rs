@@ -3,7 +3,7 @@
 
 use crate::balance::Division;
 use crate::ballast::Ballast;
-use crate::checkpoint::{Checkpointer, Recorded, Recorder, listed_chains};
+use crate::checkpoint::{Checkpointer, Recorded, Recorder};
 use crate::lending::Lending;
 use crate::options::{MERGE_HELPERS, MERGE_TWINS, Options};
 use crate::precedence::{Precedence, Twin};
@@ -141,7 +141,7 @@ impl Parts {
             runs: self.runs.clone(),
             txns: self.txns.clone(),
             chains: self.chains.clone(),
-            listed_chains: self.listed_chains.unwrap_or_else(|| listed_chains(log.capacity())),
+            listed_chains: self.listed_chains,
         }
     }
 
@@ -312,11 +312,7 @@ impl Engine {
             txns,
             store,
             checkpointer,
-            present: Present::new(
-                options.memory_size,
-                options.durability,
-                options.lock_wait_timeout,
-            ),
+            present: Present::new(&options),
             options,
             ballast: None,
             recovery: RecoveryReport::default(),

@@ -99,9 +99,10 @@ pub const SETTINGS: &[Setting] = &[
         min: 32 * MIB,
         max: 1 << 40,
         default: 512 * MIB,
-        when: "open",
+        when: "online",
         doc: "Largest length of the log between the checkpoint and its end. More means fewer page \
-              writes and a longer recovery.",
+              writes and a longer recovery. Less while open: reached as checkpoints move, and \
+              files that are too many go.",
     },
     Setting {
         name: "page_size",

@@ -2,7 +2,7 @@
 
 use crate::Database;
 use crate::engine::Engine;
-use crate::options::{Durability, SETTINGS, Setting};
+use crate::options::{Durability, Options, SETTINGS, Setting};
 use crate::shares::Shares;
 use evenkeel_base::{Code, Error, Result, sync::Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,17 +13,19 @@ pub(crate) struct Present {
     /// Held by whoever changes one.
     changing: Mutex<()>,
     memory_size: AtomicU64,
+    log_size: AtomicU64,
     durability: AtomicU64,
     lock_wait_ms: AtomicU64,
 }
 
 impl Present {
-    pub(crate) fn new(memory: u64, durability: Durability, lock_wait: Duration) -> Present {
+    pub(crate) fn new(options: &Options) -> Present {
         Present {
             changing: Mutex::default(),
-            memory_size: AtomicU64::new(memory),
-            durability: AtomicU64::new(number_of(durability)),
-            lock_wait_ms: AtomicU64::new(lock_wait.as_millis() as u64),
+            memory_size: AtomicU64::new(options.memory_size),
+            log_size: AtomicU64::new(options.log_size),
+            durability: AtomicU64::new(number_of(options.durability)),
+            lock_wait_ms: AtomicU64::new(options.lock_wait_timeout.as_millis() as u64),
         }
     }
 
@@ -62,6 +64,15 @@ impl Engine {
         self.store.set_build_arena(shares.build_bytes as usize);
         Ok(())
     }
+
+    /// # Errors
+    /// `OptionOutOfRange`; for a log that a test has made small, below that.
+    fn check_log_size(&self, setting: &Setting, log: u64) -> Result<()> {
+        match self.options.geometry.log_bytes {
+            Some(least) if (least..=setting.max).contains(&log) => Ok(()),
+            _ => setting.check(log),
+        }
+    }
 }
 
 impl Database {
@@ -69,8 +80,9 @@ impl Database {
     /// change (`online`) and in which unit. It holds until the database is closed.
     ///
     /// `memory_size` may grow and shrink: memory that is no longer allowed is given back in the
-    /// background. `durability` is that of commits from now on, `lock_wait_timeout` that of
-    /// transactions that begin from now on.
+    /// background. So may `log_size`: less is reached as checkpoints move, and until then writers
+    /// go on with half of what those free. `durability` is that of commits from now on,
+    /// `lock_wait_timeout` that of transactions that begin from now on.
     ///
     /// ```
     /// # use evenkeel::{Database, Options};
@@ -91,13 +103,20 @@ impl Database {
             let error = Error::new(Code::SettingFixed).with("setting", name);
             return Err(error.with("chosen", setting.when));
         }
-        setting.check(value)?;
+        match name {
+            "log_size" => self.engine.check_log_size(setting, value)?,
+            _ => setting.check(value)?,
+        }
         let present = &self.engine.present;
         let _one = present.changing.lock();
         let place = match name {
             "memory_size" => {
                 self.engine.set_memory(value)?;
                 &present.memory_size
+            }
+            "log_size" => {
+                self.engine.log.set_log_bytes(value);
+                &present.log_size
             }
             "durability" => &present.durability,
             _ => {
@@ -120,7 +139,7 @@ impl Database {
             "memory_size" => load(&present.memory_size),
             "durability" => load(&present.durability),
             "lock_wait_timeout" => load(&present.lock_wait_ms),
-            "log_size" => options.log_size,
+            "log_size" => load(&present.log_size),
             "doublewrite" => u64::from(options.doublewrite),
             _ => u64::from(self.engine.checkpointer.superblock().page_size),
         })

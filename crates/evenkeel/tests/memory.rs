@@ -149,7 +149,8 @@ fn settings_change_while_open_or_say_why_not() {
     for (name, value, code) in [
         ("memory_size", 1, Code::OptionOutOfRange),
         ("durability", 3, Code::OptionOutOfRange),
-        ("log_size", 64 << 20, Code::SettingFixed),
+        ("log_size", 1, Code::OptionOutOfRange),
+        ("doublewrite", 0, Code::SettingFixed),
         ("page_size", 8192, Code::SettingFixed),
         ("nothing", 0, Code::SettingUnknown),
     ] {

@@ -8,7 +8,7 @@
 //! hold it up; each step of theirs wakes it again. So no timer takes part.
 
 use crate::log::Share;
-use crate::shared::{Shared, Waiting, notify};
+use crate::shared::{Shared, State, Waiting, notify};
 use crate::space::Lack;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};
@@ -37,8 +37,12 @@ impl Shared {
 
     /// Admission learns where the segments end.
     fn note_prepared(&self) {
-        let prepared = self.segments.prepared();
         let mut state = self.state.lock();
+        self.note_prepared_in(&mut state);
+    }
+
+    fn note_prepared_in(&self, state: &mut State) {
+        let prepared = self.segments.prepared();
         state.space.prepared = prepared.end;
         state.space.prepared_user = prepared.user;
     }
@@ -53,11 +57,51 @@ impl Shared {
 
     /// One step of preparing a segment; false if somebody else is at it.
     pub(crate) fn prepare(&self) -> Result<bool> {
+        let start = lsn_of(self.start.0);
+        self.preparing(|| self.segments.prepare_step(start, self.checkpoint_lsn()).map(|_| ()))
+    }
+
+    /// True if there are segments that a log of its size has no use for.
+    pub(crate) fn has_surplus(&self) -> bool {
+        let kept = self.kept(&self.state.lock());
+        self.segments.has_surplus(kept, self.checkpoint_lsn())
+    }
+
+    /// One step of giving segments back that a log of its size has no use for; false if somebody
+    /// else prepares some.
+    pub(crate) fn give_back(&self) -> Result<bool> {
+        self.preparing(|| {
+            if self.segments.remove_behind(self.checkpoint_lsn())? {
+                return Ok(());
+            }
+            let cut = {
+                let mut state = self.state.lock();
+                let cut = self.segments.cut_ahead(self.kept(&state));
+                // From here on nobody is admitted to them.
+                self.note_prepared_in(&mut state);
+                cut
+            };
+            self.segments.remove_ahead(cut)
+        })
+    }
+
+    /// Segments that begin behind this hold nothing and will hold nothing of what is admitted; on a
+    /// full disk all are kept: commits and reverts have nothing else (G4).
+    fn kept(&self, state: &State) -> Lsn {
+        if self.rt.health.check_user().is_err() {
+            return Lsn(u64::MAX);
+        }
+        // With room for what flushes of it pad.
+        Lsn(state.space.reach(state.buffer.end(), 0).0 + state.space.buffer)
+    }
+
+    /// A step of who prepares segments or gives them back, one at a time; false if somebody else
+    /// is at it.
+    fn preparing(&self, step: impl FnOnce() -> Result<()>) -> Result<bool> {
         if std::mem::replace(&mut self.state.lock().preparing, true) {
             return Ok(false);
         }
-        let start = lsn_of(self.start.0);
-        let result = self.segments.prepare_step(start, self.checkpoint_lsn());
+        let result = step();
         self.note_prepared();
         let fronts = {
             let mut state = self.state.lock();
@@ -127,6 +171,8 @@ impl Shared {
             }
             let (lack, reach, unwritten) = {
                 let mut state = self.state.lock();
+                // The log may have become smaller than it was when this one came.
+                state.check_size(share, n)?;
                 let front = state.queues[share as usize].front().map(|w| w.ticket);
                 let lack = if front == Some(ticket) { state.admit(share, n) } else { None };
                 if front == Some(ticket) && lack.is_none() {

@@ -24,6 +24,8 @@ mod log_tests;
 #[cfg(test)]
 mod panic_tests;
 #[cfg(test)]
+mod resize_tests;
+#[cfg(test)]
 mod segments_tests;
 #[cfg(test)]
 mod within_tests;

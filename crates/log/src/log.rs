@@ -10,9 +10,9 @@ use crate::buffer::Buffer;
 use crate::commit::Goal;
 use crate::segments::Segments;
 use crate::shared::{Shared, State, notify};
-use crate::space::{Limits, Space, payload};
+use crate::space::{Limits, Space, delay, payload};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, sync::Mutex};
+use evenkeel_base::{Beat, Cause, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{self, BLOCK, BLOCKS_ALIGN, FRAME, PAYLOAD, lsn_of};
 use evenkeel_io::{Cancellation, Event, Runtime};
@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Records that one reservation may frame beyond the bytes asked for.
-const RECORDS_PER_TOKEN: u64 = 16;
+/// Bytes that a reservation has beyond those asked for: the frames of so many records.
+pub(crate) const FRAMES: u64 = 16 * FRAME as u64;
 /// Modes 0 and 2 are synced this long after the first commit that is not.
 const LAZY: Duration = Duration::from_secs(1);
 
@@ -131,7 +131,8 @@ impl Log {
             rt,
             epoch: opts.epoch,
             start: (start, from),
-            limits,
+            user_limit: AtomicU64::new(space.limits.user()),
+            capacity: AtomicU64::new(space.capacity()),
             segments,
             state: Mutex::new(State::new(buffer, space)),
             end: AtomicU64::new(start_lsn.0),
@@ -200,21 +201,16 @@ impl Log {
             Share::User | Share::Within => s.rt.check_write()?,
             Share::System | Share::Checkpoint => s.rt.health.check_writable()?,
         }
-        let n = bytes as u64 + RECORDS_PER_TOKEN * FRAME as u64;
+        let n = bytes as u64 + FRAMES;
         if share == Share::User
-            && let Some(delay) = s.limits.delay(self.age(), n)
+            && let Some(delay) = delay(s.user_limit.load(Ordering::Acquire), self.age(), n)
         {
             s.note_throttle(n);
             s.rt.delay(delay, Cause::LogSpace);
         }
         let admitted = {
             let mut state = s.state.lock();
-            let largest = state.space.largest(share);
-            if n > largest {
-                return Err(Error::new(Code::LogTooLarge)
-                    .with("bytes", bytes)
-                    .with("limit", largest));
-            }
+            state.check_size(share, n)?;
             state.queues[share as usize].is_empty() && state.admit(share, n).is_none()
         };
         if !admitted {
@@ -335,13 +331,32 @@ impl Log {
             let mut state = s.state.lock();
             let end = state.buffer.end();
             state.space.move_checkpoint(lsn, end);
+            s.note_limits(&state);
             state.fronts()
         };
         notify(fronts);
-        if s.wants_segment() {
+        if s.wants_segment() || s.has_surplus() {
             s.work.notify();
         }
         Ok(())
+    }
+
+    /// Changes the cap on the bytes of all segments. More may be used at once. Less is reached as
+    /// checkpoints move: users go on meanwhile with half of what those free; then `beat` gives
+    /// back the segments that are too many, or too large for a log of this size. A reservation that
+    /// waits and is now too large fails with `LogTooLarge`.
+    pub fn set_log_bytes(&self, log_bytes: u64) {
+        let s = &self.shared;
+        s.segments.set_log_bytes(log_bytes);
+        {
+            let mut state = s.state.lock();
+            let end = state.buffer.end();
+            state.space.set_limits(Limits::of_log(log_bytes), end);
+            s.note_limits(&state);
+        }
+        s.wake_waiting();
+        s.work.notify();
+        s.pressure.notify();
     }
 
     /// Bytes from the checkpoint to the end.
@@ -349,19 +364,20 @@ impl Log {
         self.end().0.saturating_sub(self.checkpoint_lsn().0)
     }
 
-    /// The age from which on user operations wait for checkpoints (G1: the trigger).
+    /// The age from which on user operations wait for checkpoints (G1: the trigger), once a log
+    /// that is too old for its size has become younger.
     pub fn capacity(&self) -> u64 {
-        self.shared.limits.user
+        self.shared.capacity.load(Ordering::Acquire)
     }
 
     /// The age below which nothing is delayed (G1): the checkpointer keeps below it.
     pub fn age_target(&self) -> u64 {
-        self.shared.limits.target()
+        self.capacity() / 4 * 3
     }
 
-    /// One step of background work: prepares segments ahead, writes what fills the buffer, syncs
-    /// commits of modes 0 and 2 after a second. With `Idle`, wait for `event()`, at most
-    /// `next_beat_in()`.
+    /// One step of background work: prepares segments ahead, gives back those that are too many,
+    /// writes what fills the buffer, syncs commits of modes 0 and 2 after a second. With `Idle`,
+    /// wait for `event()`, at most `next_beat_in()`.
     ///
     /// # Errors
     /// `DiskFull`: call again when space may be free. `WritesStopped` after a failure.
@@ -376,6 +392,9 @@ impl Log {
             return Ok(Beat::More);
         }
         if s.wants_segment() && s.prepare()? {
+            return Ok(Beat::More);
+        }
+        if s.has_surplus() && s.give_back()? {
             return Ok(Beat::More);
         }
         Ok(Beat::Idle)

@@ -45,7 +45,7 @@ pub(crate) fn append(log: &Log, body: &[u8]) -> Result<Lsn> {
 
 pub(crate) struct Rng(pub u64);
 impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -63,7 +63,7 @@ impl Rng {
 }
 
 /// A simulated machine that never switches threads: the test's own thread drives it.
-fn quiet(disk: SimDisk, seed: u64) -> SimEnv {
+pub(crate) fn quiet(disk: SimDisk, seed: u64) -> SimEnv {
     SimEnv::on(
         disk,
         SimOptions {
@@ -109,15 +109,15 @@ fn records_come_back_in_order() -> Result<()> {
 
 /// What a test knows from outside the simulated machine.
 #[derive(Default, Clone)]
-struct Outside {
-    appended: Records,
+pub(crate) struct Outside {
+    pub(crate) appended: Records,
     /// Records appended so far that were acknowledged as durable.
-    acked: usize,
-    checkpoint: Lsn,
+    pub(crate) acked: usize,
+    pub(crate) checkpoint: Lsn,
 }
 
 /// A log of eight segments of 32 KiB, so that a short script wraps it.
-fn tiny(epoch: u32) -> LogOptions {
+pub(crate) fn tiny(epoch: u32) -> LogOptions {
     LogOptions { log_bytes: 256 << 10, buffer_bytes: 32 << 10, epoch }
 }
 
@@ -154,7 +154,7 @@ fn script(rt: &Arc<Runtime>, end: LogEnd, out: &mut Outside, rng: &mut Rng, n: u
 }
 
 /// Replays after a crash; every acknowledged record is there, and nothing but a prefix.
-fn check_survivor(rt: &Arc<Runtime>, out: &mut Outside, what: &str) -> LogEnd {
+pub(crate) fn check_survivor(rt: &Arc<Runtime>, out: &mut Outside, what: &str) -> LogEnd {
     let (records, end) = match read(rt, out.checkpoint) {
         Ok(read) => read,
         Err(error) => panic!("{what}: {error}"),

@@ -6,8 +6,9 @@
 //! recycled one first loses its name (durably), then gets its new header, then its new name.
 //! Whatever else is in a file never counts as log: blocks carry their number and epoch. Temporary
 //! files are removed at the next start. At least two segments lie ahead of the end before users are
-//! admitted. `SegmentTable` is locked for table work only, never across I/O; one thread at a time
-//! prepares.
+//! admitted. Where the log became smaller, segments made for the larger one are not recycled but
+//! removed, from either end of the row, one after another for good; one stays. `SegmentTable` is
+//! locked for table work only, never across I/O; one thread at a time prepares and removes.
 
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, DatabaseId, Error, Lsn, Result, sync::Mutex};
@@ -39,16 +40,21 @@ pub(crate) fn segment_bytes(log_bytes: u64) -> u64 {
 }
 
 #[derive(Clone)]
-struct Segment {
+pub(crate) struct Segment {
     header: SegmentHeader,
     file: Arc<dyn File>,
 }
 
+#[derive(Default)]
 struct SegmentTable {
     /// In order; the first may lie wholly below the checkpoint.
     segments: VecDeque<Segment>,
     /// Number of the next one.
     next_number: u64,
+    /// Bytes of a new one, once the first have been.
+    segment_bytes: u64,
+    /// Cap on the bytes of all, where two lie ahead.
+    log_bytes: u64,
 }
 
 /// Where the segments end.
@@ -71,8 +77,6 @@ pub(crate) struct Segments {
     rt: Arc<Runtime>,
     table: Mutex<SegmentTable>,
     growing: Mutex<Option<Growing>>,
-    segment_bytes: u64,
-    log_bytes: u64,
     /// Writes are multiples of this many blocks.
     align: u64,
     /// Written past the system's page cache.
@@ -141,13 +145,12 @@ impl Segments {
             rt.env.remove(name)?;
         }
         let align = probe_align(rt)?.max(align_min);
-        let table = SegmentTable { segments: VecDeque::new(), next_number: 1 };
+        let mut table = SegmentTable { next_number: 1, ..SegmentTable::default() };
+        table.set_log_bytes(log_bytes);
         let segments = Segments {
             rt: rt.clone(),
             table: Mutex::new(table),
             growing: Mutex::new(None),
-            segment_bytes: segment_bytes(log_bytes),
-            log_bytes: log_bytes.max(8 * segment_bytes(log_bytes)),
             align,
             direct,
         };
@@ -197,6 +200,11 @@ impl Segments {
         self.align
     }
 
+    /// The log has another size from now on.
+    pub(crate) fn set_log_bytes(&self, log_bytes: u64) {
+        self.table.lock().set_log_bytes(log_bytes);
+    }
+
     /// Where the segments end.
     pub(crate) fn prepared(&self) -> Prepared {
         let table = self.table.lock();
@@ -213,7 +221,7 @@ impl Segments {
     pub(crate) fn wants_more(&self, position: Lsn, checkpoint: Lsn) -> bool {
         let table = self.table.lock();
         let ahead = table.ahead(position);
-        ahead < 3 && (ahead < 2 || table.recyclable(checkpoint) || self.may_create(&table))
+        ahead < 3 && (ahead < 2 || table.recyclable(checkpoint) || table.may_create())
     }
 
     /// True if not even the segment of `end` and two ahead are there.
@@ -223,18 +231,61 @@ impl Segments {
             || table.ahead(end) < 2
     }
 
-    fn may_create(&self, table: &SegmentTable) -> bool {
-        table.bytes() + self.next_bytes(table) <= self.log_bytes
+    /// True if there is one below the checkpoint that will not be used again, or one beginning
+    /// behind `kept`, or growing, that is larger than those of this size of the log.
+    pub(crate) fn has_surplus(&self, kept: Lsn, checkpoint: Lsn) -> bool {
+        let grows = self.growing.lock().as_ref().map_or(0, |growing| growing.bytes);
+        let table = self.table.lock();
+        table.surplus_behind(checkpoint) || table.surplus_ahead(kept) > 0 || table.is_large(grows)
     }
 
-    fn next_bytes(&self, table: &SegmentTable) -> u64 {
-        let first = FIRST_SEGMENT.min(self.segment_bytes);
-        match table.segments.back() {
-            Some(last) if table.segments.len() >= 3 => {
-                (last.header.file_bytes() * 2).clamp(first, self.segment_bytes)
-            }
-            _ => first,
+    /// Removes a segment below the checkpoint that will not be used again; false if there is none.
+    /// One thread at a time, as for all that prepares.
+    ///
+    /// # Errors
+    /// Those of the environment; the segment is still there.
+    pub(crate) fn remove_behind(&self, checkpoint: Lsn) -> Result<bool> {
+        let old = {
+            let mut table = self.table.lock();
+            let is_surplus = table.surplus_behind(checkpoint);
+            is_surplus.then(|| table.segments.pop_front()).flatten()
+        };
+        let Some(old) = old else { return Ok(false) };
+        self.remove_oldest(old)?;
+        Ok(true)
+    }
+
+    /// Takes the segments that begin behind `kept` and are larger than those of this size of the
+    /// log out of the table, in order, for `remove_ahead`.
+    pub(crate) fn cut_ahead(&self, kept: Lsn) -> Vec<Segment> {
+        let mut table = self.table.lock();
+        let from = table.segments.len() - table.surplus_ahead(kept);
+        let cut: Vec<Segment> = table.segments.drain(from..).collect();
+        if let Some(first) = cut.first() {
+            table.next_number = first.header.number;
         }
+        cut
+    }
+
+    /// Removes the files of `cut_ahead`, and one that grows and is too large.
+    ///
+    /// # Errors
+    /// Those of the environment; the segments whose files are left are segments again.
+    pub(crate) fn remove_ahead(&self, mut cut: Vec<Segment>) -> Result<()> {
+        // The last one first, and each for good before the next: what is left after a crash has no
+        // gap.
+        while let Some(last) = cut.pop() {
+            let path = segment_path(last.header.number);
+            self.rt.env.remove(&path).inspect_err(|_| {
+                let mut table = self.table.lock();
+                table.next_number = last.header.number + 1;
+                table.segments.extend(cut.drain(..).chain([last.clone()]));
+            })?;
+            self.rt.env.sync_dir(DIR)?;
+        }
+        let growing = self.take_growing()?;
+        *self.growing.lock() = growing;
+        Ok(())
     }
 
     /// One step (at most 1 MiB of writing) towards one more segment, by recycling or creating;
@@ -243,8 +294,7 @@ impl Segments {
     /// # Errors
     /// `DiskFull`: nothing has changed, try again later. Others: see the environment.
     pub(crate) fn prepare_step(&self, start: Lsn, checkpoint: Lsn) -> Result<bool> {
-        let growing = self.growing.lock().take();
-        let mut growing = match growing {
+        let mut growing = match self.take_growing()? {
             Some(growing) => growing,
             None => {
                 if self.recycle(checkpoint)? {
@@ -273,8 +323,19 @@ impl Segments {
         }
     }
 
+    /// The one that is growing; removed if it became too large meanwhile.
+    fn take_growing(&self) -> Result<Option<Growing>> {
+        let growing = self.growing.lock().take();
+        if growing.as_ref().is_some_and(|growing| self.table.lock().is_large(growing.bytes)) {
+            drop(growing);
+            self.rt.env.remove(NEW)?;
+            return Ok(None);
+        }
+        Ok(growing)
+    }
+
     fn begin_growing(&self) -> Result<Growing> {
-        let bytes = self.next_bytes(&self.table.lock());
+        let bytes = self.table.lock().next_bytes();
         self.rt.env.remove(NEW)?;
         let mode = OpenMode { direct: self.direct, ..OpenMode::READ_WRITE };
         let file = self.rt.env.open(NEW, mode)?;
@@ -328,18 +389,19 @@ impl Segments {
                     return Ok(false);
                 }
                 let Some(old) = table.segments.pop_front() else { return Ok(false) };
-                let too_many = table.bytes() + self.segment_bytes > self.log_bytes;
-                let fits = old.header.file_bytes() >= self.next_bytes(&table) && !too_many;
                 let bytes = old.header.file_bytes();
+                let too_many = table.bytes() + table.segment_bytes > table.log_bytes;
+                // The only one says where the next one begins.
+                let large = table.is_large(bytes) && !table.segments.is_empty();
+                let fits = bytes >= table.next_bytes() && !large && !too_many;
                 let header = table.next_header(bytes, checkpoint, self.rt.database());
                 (old, fits.then_some(header))
             };
-            let path = segment_path(old.header.number);
             let Some(header) = header else {
-                self.unless_named(self.rt.env.remove(&path), old)?;
-                self.rt.env.sync_dir(DIR)?;
+                self.remove_oldest(old)?;
                 continue;
             };
+            let path = segment_path(old.header.number);
             self.unless_named(self.rt.env.rename(&path, RECYCLE), old.clone())?;
             self.rt.env.sync_dir(DIR)?;
             self.write_header(&*old.file, header)?;
@@ -347,6 +409,13 @@ impl Segments {
             self.rt.metrics.add(Metric::WalRecycled, 1);
             return Ok(true);
         }
+    }
+
+    /// Removes the file of the segment that was the first one.
+    fn remove_oldest(&self, old: Segment) -> Result<()> {
+        let path = segment_path(old.header.number);
+        self.unless_named(self.rt.env.remove(&path), old)?;
+        self.rt.env.sync_dir(DIR)
     }
 
     /// Puts a segment back whose file could not be taken from under its name: were it left there
@@ -387,6 +456,45 @@ impl Segments {
 }
 
 impl SegmentTable {
+    fn set_log_bytes(&mut self, log_bytes: u64) {
+        self.segment_bytes = segment_bytes(log_bytes);
+        self.log_bytes = log_bytes.max(8 * self.segment_bytes);
+    }
+
+    fn may_create(&self) -> bool {
+        self.bytes() + self.next_bytes() <= self.log_bytes
+    }
+
+    fn next_bytes(&self) -> u64 {
+        let first = FIRST_SEGMENT.min(self.segment_bytes);
+        match self.segments.back() {
+            Some(last) if self.segments.len() >= 3 => {
+                (last.header.file_bytes() * 2).clamp(first, self.segment_bytes)
+            }
+            _ => first,
+        }
+    }
+
+    /// Made for a larger log.
+    fn is_large(&self, bytes: u64) -> bool {
+        bytes > self.segment_bytes
+    }
+
+    /// The first one is of no use any more and will not be one again.
+    fn surplus_behind(&self, checkpoint: Lsn) -> bool {
+        let first = self.segments.front().map_or(0, |s| s.header.file_bytes());
+        let too_many = self.bytes() > self.log_bytes || self.is_large(first);
+        self.segments.len() > 1 && self.recyclable(checkpoint) && too_many
+    }
+
+    /// How many of the last begin behind `kept` and were made for a larger log.
+    fn surplus_ahead(&self, kept: Lsn) -> usize {
+        let is_surplus = |s: &&Segment| {
+            lsn_of(s.header.first_block) > kept && self.is_large(s.header.file_bytes())
+        };
+        self.segments.iter().rev().take_while(is_surplus).count()
+    }
+
     fn find(&self, block: u64) -> Result<Segment> {
         self.segments
             .iter()

@@ -4,10 +4,10 @@
 //! the tables of `segments`, never after.
 
 use crate::buffer::{Buffer, Chunk};
-use crate::log::Share;
+use crate::log::{FRAMES, Share};
 use crate::segments::Segments;
-use crate::space::{Lack, Limits, Space};
-use evenkeel_base::{Lsn, sync::Mutex};
+use crate::space::{Lack, Space};
+use evenkeel_base::{Code, Error, Lsn, Result, sync::Mutex};
 pub(crate) use evenkeel_io::Event;
 use evenkeel_io::Runtime;
 use std::collections::VecDeque;
@@ -19,7 +19,10 @@ pub(crate) struct Shared {
     pub(crate) epoch: u32,
     /// First block of the epoch, and the position it took over from.
     pub(crate) start: (u64, Lsn),
-    pub(crate) limits: Limits,
+    /// The age at which users wait, and that at which they wait by the size set: less where that
+    /// has become less and the log is still older. Both as `state` has them.
+    pub(crate) user_limit: AtomicU64,
+    pub(crate) capacity: AtomicU64,
     pub(crate) segments: Segments,
     pub(crate) state: Mutex<State>,
     pub(crate) end: AtomicU64,
@@ -87,6 +90,17 @@ impl State {
         }
     }
 
+    /// # Errors
+    /// `LogTooLarge` for a reservation that no checkpoint makes room for.
+    pub(crate) fn check_size(&self, share: Share, n: u64) -> Result<()> {
+        let largest = self.space.largest(share);
+        if n <= largest {
+            return Ok(());
+        }
+        let error = Error::new(Code::LogTooLarge).with("bytes", n - FRAMES);
+        Err(error.with("limit", largest))
+    }
+
     /// Counts a reservation if nothing is missing.
     pub(crate) fn admit(&mut self, share: Share, n: u64) -> Option<Lack> {
         let end = self.buffer.end();
@@ -134,13 +148,24 @@ impl Shared {
         Lsn(self.checkpoint.load(Ordering::Acquire))
     }
 
-    /// Writes have stopped, here or elsewhere: wakes everybody.
-    pub(crate) fn wake_all(&self) {
+    /// The limits of users have changed.
+    pub(crate) fn note_limits(&self, state: &State) {
+        self.user_limit.store(state.space.limits.user(), Ordering::Release);
+        self.capacity.store(state.space.capacity(), Ordering::Release);
+    }
+
+    /// Wakes everybody who waits for space, not only those whose turn it may be.
+    pub(crate) fn wake_waiting(&self) {
         let all: Vec<Arc<Event>> = {
             let state = self.state.lock();
             state.queues.iter().flatten().map(|w| w.event.clone()).collect()
         };
         all.iter().for_each(|event| event.notify());
+    }
+
+    /// Writes have stopped, here or elsewhere: wakes everybody.
+    pub(crate) fn wake_all(&self) {
+        self.wake_waiting();
         self.group_done.iter().for_each(|event| event.notify());
         self.lead_next.notify();
         self.sync_free.notify();

@@ -6,7 +6,9 @@
 //! ```
 //!
 //! A log found older than that (`log_size` was larger) has higher limits for all but users, which
-//! fall as its checkpoint moves.
+//! fall as its checkpoint moves. So has one whose `log_size` became less while it is open; there
+//! users have a higher limit too, which falls by half of what each checkpoint frees: they go on and
+//! the log becomes shorter all the same.
 //!
 //! A reservation is granted when its bytes, with all bytes reserved before, fit (1) the buffer,
 //! (2) the prepared segments, (3) the limit of the log age of its share. Users leave two prepared
@@ -94,9 +96,14 @@ impl Limits {
 
     /// The delay of a user operation of `bytes` at this age: in proportion to both.
     pub fn delay(&self, age: u64, bytes: u64) -> Option<Duration> {
-        let throttle = throttle(self.user, age, 0, bytes);
-        (throttle.delay_ns > 0).then(|| Duration::from_nanos(throttle.delay_ns))
+        delay(self.user, age, bytes)
     }
+}
+
+/// The delay under a limit of users.
+pub(crate) fn delay(limit: u64, age: u64, bytes: u64) -> Option<Duration> {
+    let throttle = throttle(limit, age, 0, bytes);
+    (throttle.delay_ns > 0).then(|| Duration::from_nanos(throttle.delay_ns))
 }
 
 /// What the age of the log means for a user's reservation.
@@ -132,8 +139,9 @@ pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
 /// The counts behind admission.
 #[derive(Debug)]
 pub(crate) struct Space {
+    /// Those in force.
     pub(crate) limits: Limits,
-    /// Those of the size set. `limits` fall to them as the log that was found gets younger.
+    /// Those of the size set. `limits` fall to them as a log that is too old gets younger.
     limits_set: Limits,
     /// Everything below is written and its buffer free again.
     pub(crate) written: Lsn,
@@ -180,15 +188,44 @@ impl Space {
 
     /// The checkpoint moves.
     pub(crate) fn move_checkpoint(&mut self, to: Lsn, end: Lsn) {
+        let freed = to.0.saturating_sub(self.checkpoint.0);
         self.checkpoint = self.checkpoint.max(to);
-        let fits = self.limits_set.with_found(end.0.saturating_sub(self.checkpoint.0));
+        let fits = self.fitting(end, freed);
+        self.limits.user = fits.user;
         self.limits.system = self.limits.system.min(fits.system);
         self.limits.checkpoint = self.limits.checkpoint.min(fits.checkpoint);
     }
 
+    /// The log has another size. What it holds and what is reserved stays.
+    pub(crate) fn set_limits(&mut self, limits: Limits, end: Lsn) {
+        self.limits_set = limits;
+        self.limits = if self.taken(end) > limits.user { self.fitting(end, 0) } else { limits };
+    }
+
+    /// The limits that fit what is taken when a checkpoint has freed so much. Where that is more
+    /// than users may have, theirs falls by half of it, to as much as the largest reservation above
+    /// what is taken at most.
+    fn fitting(&self, end: Lsn, freed: u64) -> Limits {
+        let (set, taken) = (self.limits_set, self.taken(end));
+        let falling = self.limits.user.saturating_sub(freed / 2).min(taken + set.user / 2);
+        let user = if taken > set.user { falling.max(set.user) } else { set.user };
+        let above = if user > set.user { taken.max(user) } else { taken };
+        Limits { user, ..set.with_found(above) }
+    }
+
+    /// Bytes of the log in use or reserved.
+    fn taken(&self, end: Lsn) -> u64 {
+        end.0.saturating_sub(self.checkpoint.0) + self.user + self.system
+    }
+
+    /// The age at which users wait once a log that is too old has become younger.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.limits_set.user
+    }
+
     /// The largest reservation: what fits once all others have gone through.
     pub(crate) fn largest(&self, share: Share) -> u64 {
-        let log = self.limits.user / 2;
+        let log = self.limits_set.user / 2;
         if share == Share::User { log.min(self.buffer - 2 * self.pad) } else { log }
     }
 
@@ -221,7 +258,14 @@ impl Space {
     /// The checkpoint with which the age of the log would admit `n` bytes more.
     pub(crate) fn needed(&self, end: Lsn, share: Share, n: u64) -> Lsn {
         let reach = end.0 + self.user + self.system + n;
-        Lsn(reach.saturating_sub(self.limits.of(share)))
+        let limit = self.limits.of(share);
+        let needed = reach.saturating_sub(limit);
+        if limit == self.limits.user && limit > self.limits_set.user {
+            // The limit falls by half of what that frees.
+            let twice = needed + needed.saturating_sub(self.checkpoint.0);
+            return Lsn(twice.min(reach.saturating_sub(self.limits_set.user)));
+        }
+        Lsn(needed)
     }
 
     /// The inputs of [`decide`] for `n` bytes more of a user.
@@ -281,6 +325,45 @@ mod tests {
         assert_eq!(space.limits, set);
         space.move_checkpoint(Lsn(end.0 - 50), Lsn(end.0 + (1 << 30)));
         assert_eq!(space.limits, set, "never up again");
+    }
+
+    /// A size set with more in use: everybody has room, what is reserved counts, the limits fall by
+    /// half of what is freed, and to those of the size set once what is taken fits.
+    #[test]
+    fn limits_fall_to_a_smaller_size() {
+        let (large, small) = (Limits::new(8 << 30, 64 << 20), Limits::new(64 << 20, 4 << 20));
+        let end = Lsn(9 << 30);
+        let mut space = Space::new(large, Lsn(5 << 30), 480, 8 << 20);
+        space.take(Share::System, 1 << 20);
+        let taken = (4 << 30) + (1 << 20);
+        space.set_limits(small, end);
+        let found = space.limits;
+        assert_eq!((space.capacity(), space.largest(Share::System)), (small.user, small.user / 2));
+        assert_eq!(found.user, taken + small.user / 2);
+        assert!(found.system >= taken + space.largest(Share::System));
+        assert_eq!(found.checkpoint - found.system, small.checkpoint - small.system);
+        // Users fill what they may each time; and what they wait for is what lets them go on.
+        let (mut end, mut rounds, n) = (end, 0, 1 << 20);
+        while space.limits.user > small.user {
+            let before = space.limits;
+            end.0 += space.limits.user - space.taken(end);
+            let needed = space.needed(end, Share::User, n);
+            assert!(needed > space.checkpoint && needed <= end);
+            space.move_checkpoint(needed, end);
+            let fits = space.taken(end) + n <= space.limits.user;
+            assert!(fits || space.limits.user == small.user, "{:?}", space.limits);
+            assert!(space.limits.user < before.user && space.limits.system <= before.system);
+            assert!(space.limits.system >= space.limits.user + (small.system - small.user));
+            rounds += 1;
+        }
+        assert!(rounds > 1000, "{rounds} checkpoints of 2 MiB");
+        space.move_checkpoint(end, end);
+        assert_eq!(space.limits, small);
+        // More is there at once, and less too where nothing stands against it.
+        for limits in [large, small] {
+            space.set_limits(limits, end);
+            assert_eq!(space.limits, limits);
+        }
     }
 
     #[test]

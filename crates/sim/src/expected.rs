@@ -72,6 +72,7 @@ pub const EXPECTED: &[&str] = &[
     "lock wait timed out",
     "locked row or no row skipped",
     "log segment begun",
+    "log size changed",
     "log synced",
     "log wrapped",
     "long value written as a stream",

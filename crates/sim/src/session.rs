@@ -87,7 +87,18 @@ impl Session {
         }
     }
 
+    /// What the owner of a database asks for while it is open.
     fn checkpoint(&mut self) -> Step {
+        if self.rng.one_in(2) {
+            let size = 1 << (20 + self.rng.below(4));
+            return match self.world.db.set("log_size", size) {
+                Ok(()) => {
+                    self.world.events.hit("log size changed");
+                    Ok(())
+                }
+                Err(error) => self.failed("log_size", &error),
+            };
+        }
         match self.world.db.checkpoint() {
             Ok(()) => {
                 self.world.events.hit("checkpoint asked for");

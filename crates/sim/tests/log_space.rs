@@ -11,7 +11,7 @@ use evenkeel_io::{Event, SimDisk};
 use evenkeel_sim::actor::SMALL;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn rest(sim: &SimEnv, ms: u64) {
@@ -137,6 +137,63 @@ fn updates(db: &Database, me: i64) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Bytes of the log's files, and the largest of them.
+fn log_files(sim: &SimEnv) -> (u64, u64) {
+    let disk = sim.disk();
+    let paths = disk.paths().into_iter().filter(|path| path.contains("wal/"));
+    let files = paths.filter_map(|path| disk.content(&path)).map(|bytes| bytes.len() as u64);
+    files.fold((0, 0), |(sum, most), bytes| (sum + bytes, most.max(bytes)))
+}
+
+/// The log becomes larger and smaller again and again while three sessions fill it: nobody waits
+/// for long, and in the end the log is as small on disk as it was set to.
+#[test]
+fn the_log_changes_its_size_while_it_is_filled() {
+    for seed in 1..=6u64 {
+        let sim = SimEnv::on(SimDisk::new(seed), evenkeel_io::sim::SimOptions::new(seed));
+        let db = open(&sim, SMALL);
+        full_disk_table(&db, "t").expect("table");
+        let left = Arc::new(AtomicUsize::new(3));
+        let batches = Arc::new(AtomicI64::new(0));
+        let mut sessions: Vec<Session> = Vec::new();
+        for _ in 0..3 {
+            let (db, left, batches) = (db.clone(), left.clone(), batches.clone());
+            sessions.push(Box::new(move || {
+                for _ in 0..80 {
+                    write(&db, batches.fetch_add(1, Ordering::SeqCst)).expect("writes go on");
+                }
+                left.fetch_sub(1, Ordering::SeqCst);
+            }));
+        }
+        let (sim2, db2, most) = (sim.clone(), db.clone(), Arc::new(AtomicU64::new(0)));
+        let seen = most.clone();
+        sessions.push(Box::new(move || {
+            let (sim, db) = (sim2, db2);
+            while left.load(Ordering::SeqCst) > 0 {
+                let size = 1 << (20 + sim.env().random() % 4);
+                db.set("log_size", size).expect("any size in the range");
+                rest(&sim, 20 + sim.env().random() % 100);
+                seen.fetch_max(log_files(&sim).1, Ordering::SeqCst);
+            }
+            db.set("log_size", 1 << 20).expect("the least");
+            let mut batch = batches.load(Ordering::SeqCst);
+            for _ in 0..40 {
+                write(&db, batch).expect("writes go on");
+                batch += 1;
+            }
+            db.checkpoint().expect("a checkpoint");
+            rest(&sim, 1000);
+            let (bytes, largest) = log_files(&sim);
+            assert!(bytes <= 1 << 20 && largest <= 64 << 10, "seed {seed}: {bytes}, {largest}");
+        }));
+        within(&sim, Duration::from_secs(120), sessions);
+        assert!(most.load(Ordering::SeqCst) > 64 << 10, "no segment of a larger log");
+        let check = db.check().expect("check");
+        assert_eq!((check.rows, check.problems.len()), (280 * ROWS as u64, 0));
+        drop(db);
+    }
 }
 
 const ROWS: i64 = 5;
