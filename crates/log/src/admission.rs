@@ -91,8 +91,8 @@ impl Shared {
         if self.rt.health.check_user().is_err() {
             return Lsn(u64::MAX);
         }
-        // With room for what flushes of it pad.
-        Lsn(state.space.reach(state.buffer.end(), 0).0 + state.space.buffer)
+        // And some flushes amid the records of one reservation.
+        Lsn(state.space.reach(state.buffer.end(), 0).0 + 64 * state.space.pad)
     }
 
     /// A step of who prepares segments or gives them back, one at a time; false if somebody else

@@ -179,7 +179,7 @@ fn the_log_changes_its_size_while_it_is_filled() {
             }
             db.set("log_size", 1 << 20).expect("the least");
             let mut batch = batches.load(Ordering::SeqCst);
-            for _ in 0..40 {
+            for _ in 0..100 {
                 write(&db, batch).expect("writes go on");
                 batch += 1;
             }
@@ -191,7 +191,7 @@ fn the_log_changes_its_size_while_it_is_filled() {
         within(&sim, Duration::from_secs(120), sessions);
         assert!(most.load(Ordering::SeqCst) > 64 << 10, "no segment of a larger log");
         let check = db.check().expect("check");
-        assert_eq!((check.rows, check.problems.len()), (280 * ROWS as u64, 0));
+        assert_eq!((check.rows, check.problems.len()), (340 * ROWS as u64, 0));
         drop(db);
     }
 }
