@@ -178,11 +178,8 @@ fn the_log_changes_its_size_while_it_is_filled() {
                 seen.fetch_max(log_files(&sim).1, Ordering::SeqCst);
             }
             db.set("log_size", 1 << 20).expect("the least");
-            let mut batch = batches.load(Ordering::SeqCst);
-            for _ in 0..100 {
-                write(&db, batch).expect("writes go on");
-                batch += 1;
-            }
+            let next = batches.load(Ordering::SeqCst);
+            (next..next + 100).for_each(|batch| write(&db, batch).expect("writes go on"));
             db.checkpoint().expect("a checkpoint");
             rest(&sim, 1000);
             let (bytes, largest) = log_files(&sim);
