@@ -111,6 +111,7 @@ metrics! {
     IndexViewsTaken = "index_views_taken", "count", "Index scans of idle clients that a flush, a merge or a drop made go on with a new view";
     BuildReadBytes = "build_read_bytes", "bytes", "Bytes read by index builds";
     BuildWriteBytes = "build_write_bytes", "bytes", "Bytes written by index builds";
+    BuildMerges = "build_merges", "count", "Indexes of builds whose runs were too many and were merged";
     BuildLentBytes = "build_lent_bytes", "bytes", "Memory that index builds asked others for";
     BuildHelpers = "build_helpers", "count", "Threads started to help index builds";
     // -- txn

@@ -192,6 +192,9 @@ pub struct Geometry {
     pub logged_value_bytes: Option<u64>,
     /// Superseded chains of long values that a checkpoint lists one by one.
     pub listed_chains: Option<usize>,
+    /// Bytes of the arena of an index build: with a few KiB a small table, too, gives several runs
+    /// of each index.
+    pub build_bytes: Option<u64>,
     /// Transactions whose states leave memory together; a power of two.
     pub commit_segment_ids: Option<u64>,
 }

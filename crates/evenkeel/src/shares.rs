@@ -106,6 +106,7 @@ impl Shares {
             undo_bytes: geometry.undo_bytes.unwrap_or(self.undo_bytes),
             resident_bytes: geometry.resident_bytes.unwrap_or(self.resident_bytes),
             cache_bytes: geometry.cache_bytes.unwrap_or(self.cache_bytes),
+            build_bytes: geometry.build_bytes.unwrap_or(self.build_bytes),
             lends: geometry.pool_bytes.is_some() == geometry.cache_bytes.is_some(),
             ..self
         }

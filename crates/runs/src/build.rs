@@ -209,6 +209,7 @@ impl Runs {
     ) -> Result<()> {
         if self.are_too_many(index, parts.iter().map(|p| p.sorted.len()).sum()) {
             parts = vec![self.merge_built(index, &parts, check)?];
+            self.rt.metrics.add(Metric::BuildMerges, 1);
         }
         if parts.iter().all(BuiltPart::is_empty) {
             return Ok(());

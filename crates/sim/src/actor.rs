@@ -22,6 +22,7 @@ pub const SMALL: Geometry = Geometry {
     resident_bytes: None,
     logged_value_bytes: None,
     listed_chains: None,
+    build_bytes: None,
     commit_segment_ids: Some(16),
 };
 

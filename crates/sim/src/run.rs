@@ -234,8 +234,12 @@ impl Run<'_> {
             true => 4 << (10 + self.rng.below(5)),
             false => 64 << 10,
         };
+        // Builds of so few rows write several runs only where the arena is as small.
+        let keys = self.shape.keys;
+        let build_bytes = self.config.builds.then(|| keys << (2 + 2 * self.rng.below(3)));
         let geometry = Geometry {
             generation_bytes: Some(generation),
+            build_bytes,
             pool_bytes: Some(64 * 4096),
             log_bytes: Some(1 << 20),
             undo_bytes: Some(64 << 10),

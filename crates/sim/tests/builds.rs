@@ -11,6 +11,7 @@ use std::sync::Arc;
 const EXPECTED: &[&str] = &[
     "build cut by crash",
     "build refused for duplicates",
+    "built runs merged",
     "closed and reopened",
     "index built",
     "memtable flushed",

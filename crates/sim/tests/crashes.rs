@@ -11,13 +11,17 @@ use evenkeel_io::sim::{
 use evenkeel_io::{Event, SimDisk, SimEnv};
 use evenkeel_sim::actor::{Actor, SMALL, open};
 use evenkeel_sim::model::Model;
-use evenkeel_sim::values::index_spec;
 use evenkeel_sim::verify::{Trouble, check_recovered};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+#[path = "crashes/add_index.rs"]
+mod add_index;
+
+use add_index::Seen;
 
 const T: &str = "num0";
 const NUMBERED: &str = "heap0";
@@ -37,14 +41,20 @@ struct Script {
     /// One crash point in this many: as many seeds try every one of one schedule.
     stride: u64,
     geometry: Geometry,
-    /// Rows at the beginning.
+    /// Rows at the beginning, and the length of their texts.
     rows: i64,
+    text: usize,
     body: Body,
     /// Counters at the end of each run without a crash, at least.
     reaches: &'static [(Metric, u64)],
+    /// Of scripts that build indexes: what builds were at when they were crashed.
+    seen: Arc<Seen>,
+    /// Sessions and builds go on side by side: each seed has a schedule of its own, of which it
+    /// tries one crash point in `stride`.
+    is_scheduled: bool,
 }
 
-type Body = fn(&SimEnv, &mut Actor<'_>) -> Result<()>;
+type Body = Box<dyn Fn(&SimEnv, &mut Actor<'_>) -> Result<()> + Send + Sync>;
 /// Work before a crash, of a session and of one that stays open, beside so many rows.
 type Cut = fn(&SimEnv, &mut Actor<'_>, &mut Actor<'_>, i64) -> Result<()>;
 
@@ -65,13 +75,13 @@ enum Before {
 }
 
 /// A disk and its model after such a life, and how many changes it has made.
-fn base(rows: i64, geometry: Geometry, before: Before) -> (SimDisk, Model, u64) {
+fn base(rows: i64, text: usize, geometry: Geometry, before: Before) -> (SimDisk, Model, u64) {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let model = Mutex::new(Model::default());
     let mut actor = Actor::new(open(&sim, geometry).expect("create"), &model);
     actor.create(T).expect("table");
     for id in 0..rows {
-        actor.put(T, id, id % 7, 20, Some(id)).expect("put");
+        actor.put(T, id, id % 7, text, Some(id)).expect("put");
         if id % 10 == 9 {
             actor.commit().expect("commit");
         }
@@ -103,9 +113,9 @@ fn base(rows: i64, geometry: Geometry, before: Before) -> (SimDisk, Model, u64) 
 
 /// The disks that a script begins with, one for each seed in turn.
 fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
-    let &Script { name, geometry, rows, .. } = script;
+    let &Script { name, geometry, rows, text, .. } = script;
     let based = |before| {
-        let (disk, model, _) = base(rows, geometry, before);
+        let (disk, model, _) = base(rows, text, geometry, before);
         (disk, model)
     };
     let before = match name {
@@ -113,7 +123,7 @@ fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
         "chains in lists found" => Before::Crash(|sim, a, _, _| give_up(sim, a)),
         "chains in lists freed" => Before::Crash(|sim, a, _, _| give_up_some(sim, a).map(drop)),
         "killed" => {
-            let (.., changes) = base(rows, geometry, Before::Kill(rewrite, u64::MAX));
+            let (.., changes) = base(rows, text, geometry, Before::Kill(rewrite, u64::MAX));
             // Half of them at the end, each change of a checkpoint.
             let (half, last) = (KILLS / 2, changes - KILLS / 2);
             let moments = (1..=half).map(|n| last * n / half).chain(last + 1..=changes);
@@ -134,7 +144,18 @@ fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
         }
         _ => Before::Close,
     };
-    vec![based(before)]
+    let (disk, model) = based(before);
+    vec![(if script.is_scheduled { cold(disk) } else { disk }, model)]
+}
+
+/// The disk without the list of hot pages: those of the table are read when they are needed, and
+/// others go on meanwhile.
+fn cold(disk: SimDisk) -> SimDisk {
+    let sim = SimEnv::on(disk, SimOptions::quiet(1));
+    sim.env().remove("evenkeel.warm").expect("removed");
+    sim.env().sync_dir("").expect("synced");
+    sim.stop();
+    sim.disk().clone()
 }
 
 /// Rows become longer: pages are written by checkpoints and for want of frames.
@@ -196,14 +217,16 @@ fn check_reached(script: &Script, db: &Database) {
 }
 
 fn explore(seed: u64, script: &Script, starts: &[(SimDisk, Model)]) -> Explored {
-    let &Script { name, stride, geometry, body, .. } = script;
+    let Script { name, stride, geometry, body, .. } = script;
     let start = &starts[(seed - 1) as usize % starts.len()];
-    Explore { rounds: 2, ..Explore::nth(seed - 1, stride) }.run(
+    let nth = Explore::nth(seed - 1, *stride);
+    let schedule = if script.is_scheduled { seed } else { nth.seed };
+    Explore { rounds: 2, seed: schedule, ..nth }.run(
         &start.0,
         |sim, notes: &Arc<Mutex<Model>>| {
             *notes.lock() = start.1.clone();
             let run = || -> Result<()> {
-                let mut actor = Actor::new(open(sim, geometry)?, notes);
+                let mut actor = Actor::new(open(sim, *geometry)?, notes);
                 body(sim, &mut actor)?;
                 if !sim.is_crashed() {
                     check_reached(script, &actor.db);
@@ -217,7 +240,7 @@ fn explore(seed: u64, script: &Script, starts: &[(SimDisk, Model)]) -> Explored 
         },
         |sim, notes, which| {
             let model = notes.lock().clone();
-            let mut done = check(sim, script, model.clone());
+            let mut done = check(sim, script, model.clone(), Some(which));
             if which.policy == CrashPolicy::Killed {
                 done = done.and_then(|()| check_lost(sim, script, model, which));
             }
@@ -232,11 +255,19 @@ fn explore(seed: u64, script: &Script, starts: &[(SimDisk, Model)]) -> Explored 
 }
 
 /// Opens what has survived a crash, verifies it in full and closes it.
-fn check(sim: &SimEnv, script: &Script, mut model: Model) -> std::result::Result<(), String> {
+fn check(
+    sim: &SimEnv,
+    script: &Script,
+    mut model: Model,
+    which: Option<Survivor>,
+) -> std::result::Result<(), String> {
     let db = open(sim, script.geometry).map_err(|e: Error| e.to_string())?;
     check_recovered(&db, &mut model).map_err(|t| format!("{t:?}"))?;
     if script.name.starts_with("chains in") {
         check_freed(sim, &db, &mut model)?;
+    }
+    if script.name.starts_with("add index") {
+        add_index::check(sim, &db, script.name, which)?;
     }
     check_next_number(db, model).map_err(|e| e.to_string())
 }
@@ -256,7 +287,7 @@ fn check_lost(
     let policy = *policies.nth(nth as usize).unwrap_or(&CrashPolicy::LoseAll);
     let lost = sim.disk().crash(policy, which.change);
     let after = SimEnv::on(lost, SimOptions::new(which.seed));
-    let done = check(&after, script, model);
+    let done = check(&after, script, model, None);
     after.stop();
     done.map_err(|why| format!("opened, closed, {policy:?}: {why}"))
 }
@@ -472,15 +503,6 @@ fn rotation(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     Ok(())
 }
 
-fn add_index(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
-    let specs = [index_spec("by_ba"), index_spec("by_u")];
-    a.schema(T, |db| db.add_indexes(T, &specs))?;
-    a.put(T, 1, 5, 5, Some(77_777))?;
-    a.commit()?;
-    a.schema(T, |db| db.drop_index(T, "uq_u"))?;
-    a.schema(T, |db| db.add_indexes(T, &[index_spec("uq_u")]))
-}
-
 fn drops(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.schema(T, |db| db.drop_index(T, "by_a"))?;
     a.create("num1")?;
@@ -555,20 +577,55 @@ fn recovery(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.decide("base", true)
 }
 
+fn script(
+    name: &'static str,
+    stride: u64,
+    geometry: Geometry,
+    rows: i64,
+    body: impl Fn(&SimEnv, &mut Actor<'_>) -> Result<()> + Send + Sync + 'static,
+    reaches: &'static [(Metric, u64)],
+) -> Script {
+    let seen = Arc::default();
+    Script {
+        name,
+        stride,
+        geometry,
+        rows,
+        text: 20,
+        body: Box::new(body),
+        reaches,
+        seen,
+        is_scheduled: false,
+    }
+}
+
+/// One that builds indexes beside sessions. A value of a long text is read for each row, so that
+/// others get their turns while the table is read.
+fn builds(
+    name: &'static str,
+    stride: u64,
+    arena: u64,
+    body: fn(&SimEnv, &mut Actor<'_>, &Arc<Seen>) -> Result<()>,
+    reaches: &'static [(Metric, u64)],
+) -> Script {
+    let small = Geometry { generation_bytes: Some(8 << 10), build_bytes: Some(arena), ..SMALL };
+    let seen: Arc<Seen> = Arc::default();
+    let of = seen.clone();
+    let run = move |sim: &SimEnv, a: &mut Actor<'_>| body(sim, a, &of);
+    Script {
+        seen,
+        text: 1_500,
+        is_scheduled: true,
+        ..script(name, stride, small, 60, run, reaches)
+    }
+}
+
 fn scripts() -> Vec<Script> {
     use Metric::*;
     let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
     let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
     let unlogged = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };
     let listed = Geometry { generation_bytes: Some(1 << 10), listed_chains: Some(1), ..SMALL };
-    let script = |name, stride, geometry, rows, body, reaches| Script {
-        name,
-        stride,
-        geometry,
-        rows,
-        body,
-        reaches,
-    };
     vec![
         script("insert", 1, SMALL, 40, inserts, &[(Commits, 12)]),
         script("bulk", 1, SMALL, 40, bulk, &[(RowsInserted, 400), (Splits, 1)]),
@@ -577,7 +634,15 @@ fn scripts() -> Vec<Script> {
         script("memtable flush", 2, tiny, 50, flush, &[(MemtableFlushes, 2)]),
         script("merge", 6, tiny, 50, merge, &[(Merges, 1)]),
         script("log rotation", 12, SMALL, 20, rotation, &[(WalRotations, 2), (WalRecycled, 1)]),
-        script("add index", 1, SMALL, 100, add_index, &[(BuildWriteBytes, 1)]),
+        script("add index", 1, SMALL, 100, add_index::alone, &[(BuildWriteBytes, 1)]),
+        builds(
+            "add index beside writers",
+            6,
+            10_000,
+            add_index::beside_writers,
+            &[(BuildMerges, 3)],
+        ),
+        builds("add index refused", 6, 9_000, add_index::refused, &[(BuildMerges, 2)]),
         script("drop", 1, SMALL, 100, drops, &[(Commits, 2)]),
         script("numbers", 1, SMALL, 20, numbers, &[(RowsInserted, 225)]),
         script("large transaction", 1, undo, 100, large_transaction, &[(UndoSpilledBytes, 1)]),
@@ -607,6 +672,7 @@ fn scripts_at_every_change() {
     for script in scripts.iter().filter(|s| s.name.contains(&only)) {
         let (tried, mut states) = explore_all(from..from + of(script), script);
         println!("{tried:>6} points {:>6} states  {}", states.len(), script.name);
+        script.seen.tell(of(script) >= script.stride);
         points += tried;
         all.append(&mut states);
     }

@@ -53,7 +53,11 @@ pub(super) struct State {
     crashed: bool,
     /// The file or directory of the call in flight at the crash.
     crashed_in: Option<String>,
+    /// Who hears of that.
+    at_crash: Option<Tell>,
 }
+
+type Tell = Box<dyn FnOnce(&Error) + Send>;
 
 /// What a call is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,6 +108,7 @@ impl SimDisk {
             crash_at_change: u64::MAX,
             crashed: false,
             crashed_in: None,
+            at_crash: None,
         })
     }
 
@@ -178,6 +183,12 @@ impl SimDisk {
     /// Path of the call in which it crashed, if it crashed in one.
     pub fn crashed_in(&self) -> Option<String> {
         self.with(|s| s.crashed_in.clone())
+    }
+
+    /// If it crashes in a call, `tell` hears the error that the caller gets, in its thread and
+    /// before anything else goes on. It must not use the disk.
+    pub fn at_crash(&self, tell: impl FnOnce(&Error) + Send + 'static) {
+        self.with(|s| s.at_crash = Some(Box::new(tell)));
     }
 
     /// Changes of files at paths that begin so which were made by processes that were killed, and
@@ -298,6 +309,9 @@ impl SimDisk {
             state.in_flight_from = state.seq;
             state.crashed_in = Some(path.to_string());
             self.shared.crashed.store(true, Ordering::SeqCst);
+            if let Some(tell) = state.at_crash.take() {
+                tell(&failure(code, path, CRASHED));
+            }
             if call == Call::Look {
                 return Err(failure(code, path, CRASHED));
             }

@@ -1,5 +1,6 @@
 //! The simulated disk: a model of what is seen and what is durable, faults, capacity, crash points.
 use super::*;
+use evenkeel_base::sync::Mutex;
 use std::collections::BTreeMap;
 
 /// An environment that neither schedules nor takes time.
@@ -366,7 +367,15 @@ fn a_crash_point_ends_everything() {
     }
     let disk = SimDisk::new(1);
     disk.crash_at_change(4);
+    let (heard, told) = (Arc::new(Mutex::new(Vec::new())), disk.clone());
+    let hears = heard.clone();
+    disk.at_crash(move |error| {
+        let file = error.context("file").map(str::to_string);
+        hears.lock().push((error.code(), file, told.is_crashed()));
+    });
     assert!(script(&disk).is_err());
+    let first_write = (Code::WriteFailed, Some("d/a".to_string()), true);
+    assert_eq!(*heard.lock(), [first_write], "once, at the crash");
     assert_eq!(disk.calls(), 4, "the first write");
     // The write in flight may have reached the disk, or not.
     assert_eq!(disk.crash(CrashPolicy::KeepAll, 1).content("d/a").map(|c| c[0]), Some(1));

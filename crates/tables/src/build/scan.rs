@@ -42,6 +42,10 @@ const BYTES_SEEN: usize = 256 << 10;
 /// Bytes of a piece: it is sorted in the cache of a core.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES_MIN: usize = 4 << 10;
+/// Where tests make the arena smaller than any database has it, pieces are small as well: else the
+/// begun ones alone would fill it.
+const PIECES_MIN: usize = 32;
+const PIECE_BYTES_LEAST: usize = 32;
 
 /// Keys still to be read: behind or from `from`, below `to`.
 struct KeyRange {
@@ -83,6 +87,11 @@ struct Scan {
     failed: AtomicBool,
 }
 
+/// Bytes of a piece at least, where the arena has so many at most.
+fn piece_bytes_min(arena: usize) -> usize {
+    PIECE_BYTES_MIN.min(arena / PIECES_MIN).max(PIECE_BYTES_LEAST)
+}
+
 /// Reads the table and makes its entries the oldest runs of the indexes in `added`.
 pub(crate) fn build_runs(
     store: &Arc<Store>,
@@ -94,7 +103,7 @@ pub(crate) fn build_runs(
     let most = store.build_arena_bytes();
     // One more than cores: while one waits for storage, the others work. But no more than have room
     // for pieces: with the arena full of begun ones, each row would be a run.
-    let least = 4 * PIECE_BYTES_MIN * (added.len() + 1);
+    let least = 4 * piece_bytes_min(most) * (added.len() + 1);
     let mut threads = (store.build_threads.max(1) + 1).min((most / least).max(1));
     let scan = Arc::new(Scan::new(store, state, added, progress, threads)?);
     // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take, in
@@ -301,7 +310,8 @@ impl Scan {
     /// Bytes of a piece of such an arena, and of the pieces that are sorted: each thread has an
     /// open one per index, and a copy of one while it is sorted.
     fn divide(&self, arena: usize) -> (usize, usize) {
-        let piece = (arena / (PIECES * self.open)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+        let least = piece_bytes_min(self.arena_max);
+        let piece = (arena / (PIECES * self.open)).clamp(least, PIECE_BYTES_MAX);
         let copies = self.open / self.indexes.len();
         (piece, arena.saturating_sub(piece * (self.open + copies)))
     }

@@ -211,25 +211,24 @@ fn a_failed_write_in_any_thread_leaves_nothing() {
     assert!(struck >= 8, "{struck} of 24 builds failed");
 }
 
-/// Moments at which a build is cancelled, and rows of its table: fewer where every change waits for
-/// it, all before a release.
-fn cancellations() -> (u64, i64) {
+/// Moments at which a build is cancelled, rows of its table and bytes of its arena: fewer where
+/// every change waits for it, each row a run so that reading begins again and again; all before a
+/// release.
+fn cancellations() -> (u64, i64, usize) {
     match std::env::var("EVENKEEL_CANCELLATIONS").ok().and_then(|n| n.parse().ok()) {
-        Some(points) => (points, 5_000),
-        None => (16, 600),
+        Some(points) => (points, 5_000, 64 << 10),
+        None => (16, 600, 1),
     }
 }
 
 #[test]
 fn cancelling_at_any_moment_leaves_nothing() {
-    let (points, rows) = cancellations();
+    let (points, rows, arena) = cancellations();
     let mut phases = BTreeSet::new();
     for seed in 0..points {
         let at = Arc::new(Mutex::new(None));
         let seen = at.clone();
         simulated(seed, move |sim| {
-            // As many runs per build whatever the number of rows.
-            let arena = 13 * rows as usize;
             let sizes = Sizes { build_arena_bytes: arena, frames: 64, ..SMALL };
             let db = Db::create(sim.env(), sizes);
             let table = filled(&db, rows);

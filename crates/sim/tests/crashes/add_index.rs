@@ -1,0 +1,296 @@
+//! Scripts that build indexes, crashed in every phase of a build (F1-F4): several of them in one
+//! pass, one unique, of so many runs that they are merged, while sessions commit and roll back what
+//! they changed before the build, during it and across its barriers.
+
+use super::{T, rest};
+use evenkeel::{BuildPhase, BuildProgress, Code, Database, Error, IndexSpec, Result};
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::sim::{CrashPolicy, Survivor};
+use evenkeel_io::{Env, SimEnv};
+use evenkeel_sim::actor::Actor;
+use evenkeel_sim::values::{UNIQUE, index_spec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a build may be at in a crash.
+const PHASES: [&str; 5] = ["waiting", "scanning", "writing runs", "merging runs", "checking"];
+/// Changes that a session makes while the table is read and runs are written.
+const STEPS: i64 = 8;
+
+/// Crashes by what a build was at then.
+#[derive(Default)]
+pub struct Seen(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Seen {
+    /// A crash from now on is one of this build.
+    fn watch(self: &Arc<Self>, sim: &SimEnv, progress: &BuildProgress) {
+        let (seen, progress) = (self.clone(), progress.clone());
+        sim.disk().at_crash(move |error| {
+            *seen.0.lock().entry(now(&progress, error)).or_default() += 1;
+        });
+    }
+
+    /// Prints them; `all`: every crash point was tried.
+    pub fn tell(&self, all: bool) {
+        let seen = self.0.lock();
+        if seen.is_empty() {
+            return;
+        }
+        println!("       crashes of its build: {seen:?}");
+        let missed: Vec<_> = PHASES.iter().filter(|phase| !seen.contains_key(*phase)).collect();
+        assert!(!all || missed.is_empty(), "no crash while the build was at {missed:?}");
+    }
+}
+
+/// What a build is at in the call that gets this error.
+fn now(progress: &BuildProgress, error: &Error) -> &'static str {
+    // The runs of the last round are there: those that are made now are merged ones.
+    let all_written = progress.rows_written() == progress.rows_total();
+    // To create it or to sync it: the file of a run that was merged is removed, and no more.
+    let is_made = matches!(error.code(), Code::FileOpen | Code::SyncFailed)
+        && error.context("file").is_some_and(|path| path.contains("runs/"));
+    match progress.phase() {
+        BuildPhase::Waiting => "waiting",
+        BuildPhase::Scanning => "scanning",
+        BuildPhase::Writing if all_written && is_made => "merging runs",
+        BuildPhase::Writing if all_written => "removing or installing runs",
+        BuildPhase::Writing => "writing runs",
+        BuildPhase::Checking => "checking",
+        BuildPhase::Idle | BuildPhase::Done => "before it or after it",
+    }
+}
+
+/// Without anybody else.
+pub fn alone(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    let specs = [index_spec("by_ba"), index_spec("by_u")];
+    a.schema(T, |db| db.add_indexes(T, &specs))?;
+    a.put(T, 1, 5, 5, Some(77_777))?;
+    a.commit()?;
+    a.schema(T, |db| db.drop_index(T, UNIQUE))?;
+    a.schema(T, |db| db.add_indexes(T, &[index_spec(UNIQUE)]))
+}
+
+/// Another session of the same database.
+fn session<'m>(a: &Actor<'m>) -> Actor<'m> {
+    Actor::new(a.db.clone(), a.model)
+}
+
+/// Builds indexes in a thread of its own, while `beside` goes on; it ends as `expected` says.
+fn build(
+    sim: &SimEnv,
+    a: &mut Actor<'_>,
+    (names, progress): (&[&str], &BuildProgress),
+    expected: Option<Code>,
+    beside: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let ended = Arc::new(Mutex::new(None));
+    a.schema(T, |db| {
+        let (db, progress, ended_as) = (db.clone(), progress.clone(), ended.clone());
+        let specs: Vec<IndexSpec> = names.iter().map(|name| index_spec(name)).collect();
+        let work = move || {
+            let built = db.add_indexes_with(T, &specs, &progress);
+            *ended_as.lock() = Some(built);
+        };
+        let task = sim.spawn("build", Box::new(work))?;
+        beside()?;
+        task.join()?;
+        match (ended.lock().take(), expected) {
+            (Some(Err(error)), Some(code)) if error.code() == code => Ok(()),
+            (Some(Ok(())), Some(code)) => Err(Error::internal(format!("built without {code:?}"))),
+            (Some(built), _) => built,
+            // Unwound by the crash.
+            (None, _) => Err(Error::internal("the build has no end")),
+        }
+    })
+}
+
+/// The build waits for those whose changes are open.
+fn await_waiting(sim: &SimEnv, db: &Database, progress: &BuildProgress) {
+    let mut phase = BuildPhase::Idle;
+    while phase == BuildPhase::Idle {
+        phase = db.wait_build(progress, phase, Duration::from_millis(10));
+    }
+    assert!(phase == BuildPhase::Waiting || sim.is_crashed(), "it does not wait: {phase:?}");
+}
+
+/// One transaction of a session beside a build: on rows of its own.
+fn step(writer: &mut Actor<'_>, n: i64) -> Result<()> {
+    match n % 4 {
+        0 => {
+            writer.put(T, 30 + n, 80 + n, 10 + 5 * n as usize, Some(2_000 + n))?;
+            writer.commit()
+        }
+        1 => {
+            writer.put(T, 40 + n, 80, 25, Some(2_000 + n))?;
+            writer.delete(T, 50 + n)?;
+            writer.rollback()
+        }
+        2 => {
+            writer.delete(T, 60 + n)?;
+            writer.put(T, 400 + n, 80 + n, 15, Some(2_000 + n))?;
+            writer.commit()
+        }
+        _ => {
+            writer.put(T, 70 + n, 80 + n, 30, None)?;
+            writer.savepoint()?;
+            writer.put(T, 70 + n, 81 + n, 30, Some(2_000 + n))?;
+            writer.delete(T, 80 + n)?;
+            writer.back()?;
+            writer.put(T, 90 + n, 82, 5, Some(3_000 + n))?;
+            writer.commit()
+        }
+    }
+}
+
+/// From the end of the first barrier to the end of the build: `writer` commits and rolls back;
+/// `late`, whose change is open, lets the second barrier wait, for more changes and `end`. A
+/// checkpoint is taken meanwhile, which lets the log go of how the build began.
+fn go_on(
+    sim: &SimEnv,
+    progress: &BuildProgress,
+    writer: &mut Actor<'_>,
+    mut late: Actor<'_>,
+    end: fn(&mut Actor<'_>) -> Result<()>,
+) -> Result<()> {
+    let (db, crash) = (writer.db.clone(), sim.clone());
+    let checkpoint = move || {
+        let taken = db.checkpoint();
+        assert!(taken.is_ok() || crash.is_crashed(), "{taken:?}");
+    };
+    let checkpoint = sim.spawn("checkpoint", Box::new(checkpoint))?;
+    let (mut n, mut has_ended) = (0, false);
+    loop {
+        match progress.phase() {
+            BuildPhase::Done => return checkpoint.join(),
+            BuildPhase::Checking if !has_ended => {
+                writer.put(T, 22, 90, 20, Some(1_022))?;
+                writer.commit()?;
+                late.put(T, 23, 91, 20, Some(1_023))?;
+                end(&mut late)?;
+                has_ended = true;
+            }
+            BuildPhase::Scanning | BuildPhase::Writing if n < STEPS => {
+                step(writer, n)?;
+                n += 1;
+            }
+            phase => {
+                writer.db.wait_build(progress, phase, Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// One session commits what it changed before, one rolls it back: for a while there are rows with
+/// equal keys.
+pub fn beside_writers(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
+    a.schema(T, |db| db.drop_index(T, UNIQUE))?;
+    let [mut kept, mut given_up, mut writer, mut late] = [(); 4].map(|()| session(a));
+    kept.put(T, 1, 70, 30, Some(1_001))?;
+    kept.delete(T, 2)?;
+    kept.put(T, 300, 70, 30, Some(1_300))?;
+    given_up.put(T, 3, 71, 30, Some(4))?;
+    given_up.delete(T, 5)?;
+    given_up.put(T, 301, 71, 30, Some(7))?;
+    let progress = BuildProgress::default();
+    seen.watch(sim, &progress);
+    build(sim, a, (&["by_ba", "by_b", UNIQUE], &progress), None, || {
+        await_waiting(sim, &writer.db, &progress);
+        writer.put(T, 10, 72, 40, Some(1_010))?;
+        writer.commit()?;
+        writer.put(T, 11, 72, 40, Some(12))?;
+        writer.rollback()?;
+        late.put(T, 20, 73, 20, Some(1_020))?;
+        late.delete(T, 21)?;
+        kept.commit()?;
+        writer.delete(T, 13)?;
+        writer.commit()?;
+        given_up.rollback()?;
+        go_on(sim, &progress, &mut writer, late, |late| late.commit())
+    })?;
+    a.put(T, 1, 5, 5, Some(77_777))?;
+    a.commit()
+}
+
+/// One session prepares what it changed before and commits it: a row has the unique key of another
+/// one. The build fails, also for the indexes that are not unique.
+pub fn refused(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
+    a.schema(T, |db| db.drop_index(T, UNIQUE))?;
+    let [mut kept, mut back, mut writer, mut late] = [(); 4].map(|()| session(a));
+    kept.put(T, 1, 70, 30, Some(1_001))?;
+    kept.put(T, 300, 70, 30, Some(7))?;
+    kept.prepare("kept")?;
+    back.put(T, 3, 71, 30, Some(1_003))?;
+    back.savepoint()?;
+    back.put(T, 4, 71, 30, Some(5))?;
+    back.back()?;
+    let progress = BuildProgress::default();
+    seen.watch(sim, &progress);
+    let expected = Some(Code::DuplicateInBuild);
+    build(sim, a, (&["by_b", UNIQUE], &progress), expected, || {
+        await_waiting(sim, &writer.db, &progress);
+        late.put(T, 20, 73, 20, Some(1_020))?;
+        back.commit()?;
+        writer.put(T, 10, 72, 40, Some(1_010))?;
+        writer.commit()?;
+        kept.decide("kept", true)?;
+        go_on(sim, &progress, &mut writer, late, |late| late.rollback())
+    })?;
+    a.delete(T, 300)?;
+    a.commit()
+}
+
+/// Of the indexes of one build all are there or none, of a refused one none. A few survivors build
+/// those that are missing: what a build that was cut has left is not in the way. When all indexes
+/// are gone, so are their runs.
+pub fn check(
+    sim: &SimEnv,
+    db: &Database,
+    script: &str,
+    which: Option<Survivor>,
+) -> std::result::Result<(), String> {
+    let def = db.definition(T).map_err(|e| e.to_string())?;
+    let there = |name: &str| def.index(name).is_ok();
+    let fits = match script {
+        "add index" => there("by_ba") == there("by_u"),
+        "add index refused" => !there("by_b"),
+        _ => there("by_ba") == there("by_b") && (!there("by_ba") || there(UNIQUE)),
+    };
+    if !fits {
+        let names: Vec<_> = def.indexes.iter().map(|index| index.name.as_str()).collect();
+        return Err(format!("indexes of a build that was cut: {names:?}"));
+    }
+    // Of a killed process this is not the last life.
+    let policies: Vec<_> =
+        CrashPolicy::ALL.iter().filter(|policy| **policy != CrashPolicy::Killed).collect();
+    let nth = |which: Survivor| policies[(which.change / 2) as usize % policies.len()];
+    if which.is_some_and(|which| which.change.is_multiple_of(2) && which.policy == *nth(which)) {
+        return build_anew(sim, db).map_err(|e| e.to_string());
+    }
+    Ok(())
+}
+
+fn build_anew(sim: &SimEnv, db: &Database) -> Result<()> {
+    for xid in db.prepared() {
+        db.rollback_prepared(&xid)?;
+    }
+    let def = db.definition(T)?;
+    let missing = ["by_ba", "by_b", "by_u"].into_iter().filter(|name| def.index(name).is_err());
+    let specs: Vec<IndexSpec> = missing.map(index_spec).collect();
+    db.add_indexes(T, &specs)?;
+    let problems = db.check()?.problems;
+    if !problems.is_empty() {
+        return Err(Error::internal(format!("built anew: {problems:?}")));
+    }
+    for index in &db.definition(T)?.indexes {
+        db.drop_index(T, &index.name)?;
+    }
+    let runs = || sim.disk().paths().into_iter().filter(|path| path.contains("runs/"));
+    for _ in 0..200 {
+        if runs().next().is_none() {
+            return Ok(());
+        }
+        rest(sim, 10);
+    }
+    Err(Error::internal(format!("left behind: {:?}", runs().collect::<Vec<_>>())))
+}
