@@ -27,13 +27,17 @@ pub struct Kind {
     pub back_one_in: i64,
     /// After one transaction in so many another one is rolled back.
     pub abort_one_in: i64,
+    /// Bytes of the arena of an index build: a tenth of what its entries take, or less.
+    pub build_bytes: u64,
 }
 
 /// Many rows.
-pub const WIDE: Kind = Kind { name: "wide", rows: 400, back_one_in: 7, abort_one_in: 5 };
+pub const WIDE: Kind =
+    Kind { name: "wide", rows: 400, back_one_in: 7, abort_one_in: 5, build_bytes: 8 << 10 };
 /// Few rows, changed again and again, with as many rollbacks as commits: what an index that is
 /// being built has taken is changed and deleted at once.
-pub const NARROW: Kind = Kind { name: "narrow", rows: 12, back_one_in: 2, abort_one_in: 2 };
+pub const NARROW: Kind =
+    Kind { name: "narrow", rows: 12, back_one_in: 2, abort_one_in: 2, build_bytes: 256 };
 
 impl Kind {
     /// By its name.
@@ -141,13 +145,15 @@ pub fn extra_indexes() -> Vec<IndexSpec> {
     vec![IndexSpec::new("x_pad", &["pad"]), IndexSpec::new("x_value", &["value desc"])]
 }
 
-/// Small sizes, so that flushes, merges, checkpoints and log rotation are frequent.
-pub fn options() -> Options {
+/// Small sizes, so that flushes, merges, checkpoints and log rotation are frequent, and an index
+/// build has several runs.
+pub fn options(kind: Kind) -> Options {
     Options::default().geometry(Geometry {
         generation_bytes: Some(64 << 10),
         pool_bytes: Some(1 << 20),
         log_bytes: Some(4 << 20),
         undo_bytes: Some(256 << 10),
+        build_bytes: Some(kind.build_bytes),
         ..Geometry::default()
     })
 }
@@ -156,8 +162,8 @@ pub fn options() -> Options {
 ///
 /// # Errors
 /// Those of opening.
-pub fn open(dir: &std::path::Path) -> Result<Database> {
-    let db = Database::open_with(dir, options())?;
+pub fn open(dir: &std::path::Path, kind: Kind) -> Result<Database> {
+    let db = Database::open_with(dir, options(kind))?;
     for (name, spec) in [(NUMBERS, numbers()), ("t", table())] {
         if db.definition(name).is_err() {
             db.create_table(name, &spec)?;

@@ -95,7 +95,7 @@ fn say(line: &str) {
 }
 
 fn write(dir: &Path, kind: Kind, last: i64) -> Result<()> {
-    let db = work::open(dir)?;
+    let db = work::open(dir, kind)?;
     let records = db.recovery().records;
     say(&format!("R {records}"));
     let mut threads = Vec::new();
@@ -306,7 +306,8 @@ fn index_loop(db: &Database, last: i64) -> Result<()> {
         db.add_indexes("t", &specs)?;
         let stats = db.stats();
         let (flushes, merges) = (stats.get(Metric::MemtableFlushes), stats.get(Metric::Merges));
-        say(&format!("V {flushes} {merges} {}", stats.get(Metric::Checkpoints)));
+        let (checkpoints, built) = (stats.get(Metric::Checkpoints), stats.get(Metric::BuildMerges));
+        say(&format!("V {flushes} {merges} {checkpoints} {built}"));
         for spec in &specs {
             db.drop_index("t", &spec.name)?;
         }
