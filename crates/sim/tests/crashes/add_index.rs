@@ -114,6 +114,13 @@ fn await_waiting(sim: &SimEnv, db: &Database, progress: &BuildProgress) {
     assert!(phase == BuildPhase::Waiting || sim.is_crashed(), "it does not wait: {phase:?}");
 }
 
+/// It has time to go on, and waits.
+fn waits(sim: &SimEnv, progress: &BuildProgress, phase: BuildPhase) {
+    rest(sim, 50);
+    let now = progress.phase();
+    assert!(now == phase || sim.is_crashed(), "{phase:?} has not waited: {now:?}");
+}
+
 /// One transaction of a session beside a build: on rows of its own.
 fn step(writer: &mut Actor<'_>, n: i64) -> Result<()> {
     match n % 4 {
@@ -167,6 +174,7 @@ fn go_on(
                 writer.put(T, 22, 90, 20, Some(1_022))?;
                 writer.commit()?;
                 late.put(T, 23, 91, 20, Some(1_023))?;
+                waits(sim, progress, BuildPhase::Checking);
                 end(&mut late)?;
                 has_ended = true;
             }
@@ -202,9 +210,11 @@ pub fn beside_writers(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Resu
         writer.rollback()?;
         late.put(T, 20, 73, 20, Some(1_020))?;
         late.delete(T, 21)?;
+        waits(sim, &progress, BuildPhase::Waiting);
         kept.commit()?;
         writer.delete(T, 13)?;
         writer.commit()?;
+        waits(sim, &progress, BuildPhase::Waiting);
         given_up.rollback()?;
         go_on(sim, &progress, &mut writer, late, |late| late.commit())
     })?;
@@ -233,6 +243,7 @@ pub fn refused(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> 
         back.commit()?;
         writer.put(T, 10, 72, 40, Some(1_010))?;
         writer.commit()?;
+        waits(sim, &progress, BuildPhase::Waiting);
         kept.decide("kept", true)?;
         go_on(sim, &progress, &mut writer, late, |late| late.rollback())
     })?;
