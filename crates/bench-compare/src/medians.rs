@@ -13,13 +13,14 @@ const CONTROL_OP_MAX_MS: f64 = 50.0;
 
 type Figure = (&'static str, fn(&StepResult) -> Option<f64>);
 
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 14] = [
     ("rows_per_s", |s| Some(s.rows_per_s)),
     ("queries_per_s", |s| s.queries().then_some(s.queries_per_s)),
     ("worst_second_ratio", |s| s.worst_second_ratio),
     ("p5_second_ratio", |s| s.p5_second_ratio),
     ("longest_gap_ms", |s| Some(s.longest_gap_ms)),
     ("max_op_ms", |s| Some(s.max_op_ms)),
+    ("max_op_own_ms", |s| Some(s.max_op_own_ms)),
     ("p99_op_ms", |s| Some(s.p99_op_ms)),
     ("bytes_read_per_row", |s| Some(s.bytes_read_per_row)),
     ("bytes_written_per_row", |s| Some(s.bytes_written_per_row)),

@@ -8,7 +8,7 @@ use crate::error::BenchError;
 use crate::options::Options;
 use crate::rows::{Query, Row};
 use evenkeel_base::Cause;
-use evenkeel_io::{AlignedBuf, Env, File, IO_ALIGN, OpenMode, RealEnv};
+use evenkeel_io::{AlignedBuf, Env, File, IO_ALIGN, OpenMode, RealEnv, device_wait};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -133,8 +133,14 @@ impl Shared {
         drop(queue);
         let mut buffer = AlignedBuf::new(bytes);
         buffer.fill(0xa5);
-        let done = self.file.write_at(&buffer, offset);
-        let done = done.and_then(|()| if sync { self.file.sync() } else { Ok(()) });
+        let on_device = |work: &dyn Fn() -> evenkeel_base::Result<()>| {
+            let start = Instant::now();
+            let done = work();
+            device_wait::note(start.elapsed().as_nanos() as u64);
+            done
+        };
+        let done = on_device(&|| self.file.write_at(&buffer, offset));
+        let done = done.and_then(|()| if sync { on_device(&|| self.file.sync()) } else { Ok(()) });
         self.wal_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let mut queue = self.lock();
         if let Err(error) = done {

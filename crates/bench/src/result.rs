@@ -99,6 +99,10 @@ pub struct Ops {
 /// microseconds; share of the machine stolen by its host; microseconds waited.
 pub type Second = (f64, f64, f64, f64, f64, f64, f64, u64);
 
+/// An operation of which one write or sync of the device took more than half: when it ended,
+/// seconds of the step; its milliseconds; those of the write or sync.
+pub type DeviceSlow = (f64, f64, f64);
+
 /// What each second moved and waited for, beside `per_second`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -166,6 +170,13 @@ pub struct StepResult {
     pub longest_gap_ms: f64,
     /// Longest operation.
     pub max_op_ms: f64,
+    /// The longest of those of which no single write or sync of the device took more than half;
+    /// of servers, which do not say, the longest of all.
+    #[serde(default)]
+    pub max_op_own_ms: f64,
+    /// The others, of 10 ms and more.
+    #[serde(default)]
+    pub device_slow: Vec<DeviceSlow>,
     /// 99th percentile of all operations.
     pub p99_op_ms: f64,
     /// Response times by kind.

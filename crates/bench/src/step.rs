@@ -167,6 +167,8 @@ impl Stage<'_> {
                 .is_none_or(|rate| rows_per_s >= RATE_MET * rate * self.options.clients as f64),
             longest_gap_ms: if step.kind == StepKind::Index { 0.0 } else { recorder.gap_ms },
             max_op_ms: every.max_us() / 1e3,
+            max_op_own_ms: measured.iter().map(|m| m.own_max_ns).max().unwrap_or(0) as f64 / 1e6,
+            device_slow: measured.iter().flat_map(|m| m.device_slow.iter().copied()).collect(),
             p99_op_ms: every.quantile_us(0.99) / 1e3,
             op,
             bytes_read_per_row: read as f64 / per,

@@ -6,7 +6,9 @@ use crate::engine::{Engine, Failure};
 use crate::error::BenchError;
 use crate::options::{Options, Step};
 use crate::response::Response;
+use crate::result::DeviceSlow;
 use crate::rows::{QueryMaker, Rng, Row, RowMaker};
+use evenkeel_io::device_wait;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -14,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Rounds of deletes between two searches for the lowest primary key.
 const ROUNDS_PER_MIN: u64 = 1000;
+/// Of operations that the device made long those of this length and more are listed.
+const SLOW_NS: u64 = 10_000_000;
 
 /// Kinds of operation, as indexes.
 pub const INSERT: usize = 0;
@@ -153,8 +157,26 @@ pub struct Measured {
     pub response: [Response; 3],
     /// Of inserts, from their intended start.
     pub intended: Response,
+    /// The longest operation of which no single write or sync of the device took more than half.
+    pub own_max_ns: u64,
+    /// Long ones of which one did.
+    pub device_slow: Vec<DeviceSlow>,
     /// When the thread ended, after the start of the step.
     pub ended: Duration,
+}
+
+impl Measured {
+    /// An operation that has ended just now, so long after the start of the step.
+    fn record(&mut self, kind: usize, ns: u64, at: Duration) {
+        self.response[kind].record(ns);
+        let device_ns = device_wait::take_longest_ns();
+        if device_ns <= ns / 2 {
+            self.own_max_ns = self.own_max_ns.max(ns);
+        } else if ns >= SLOW_NS {
+            let ms = |ns: u64| ns as f64 / 1e6;
+            self.device_slow.push((at.as_secs_f64(), ms(ns), ms(device_ns)));
+        }
+    }
 }
 
 impl Context<'_> {
@@ -172,6 +194,8 @@ impl Context<'_> {
         kind: usize,
         mut operation: impl FnMut() -> Result<T, Failure>,
     ) -> Result<Option<T>, BenchError> {
+        // What the thread has waited for before is not this operation's.
+        device_wait::take_longest_ns();
         loop {
             match operation() {
                 Ok(value) => return Ok(Some(value)),
@@ -221,7 +245,7 @@ impl Context<'_> {
             }
             let ended = Instant::now();
             let ns = self.meters.done(INSERT, count as u64, begun, ended);
-            measured.response[INSERT].record(ns);
+            measured.record(INSERT, ns, self.meters.start.elapsed());
             if self.pace != Pace::Free {
                 let intended = ended.saturating_duration_since(intended.min(begun));
                 measured.intended.record(intended.as_nanos() as u64);
@@ -255,7 +279,7 @@ impl Context<'_> {
             let deleted = self.repeat(DELETE, || session.delete_from(low, self.step.batch))?;
             let Some(deleted) = deleted else { break };
             let ns = self.meters.done(DELETE, deleted.rows, begun, Instant::now());
-            measured.response[DELETE].record(ns);
+            measured.record(DELETE, ns, self.meters.start.elapsed());
             progress.deleted.fetch_add(deleted.rows, Relaxed);
             from = deleted.last.map(|last| last + 1);
         }
@@ -288,7 +312,7 @@ impl Context<'_> {
                 break;
             }
             let ns = self.meters.done(INSERT, count as u64, begun, Instant::now());
-            measured.response[INSERT].record(ns);
+            measured.record(INSERT, ns, self.meters.start.elapsed());
             left -= count as u64;
         }
         Ok(self.finish(measured))
@@ -307,7 +331,7 @@ impl Context<'_> {
             let begun = Instant::now();
             let Some(found) = self.repeat(QUERY, || session.read(ids))? else { break };
             let ns = self.meters.done(QUERY, found, begun, Instant::now());
-            measured.response[QUERY].record(ns);
+            measured.record(QUERY, ns, self.meters.start.elapsed());
         }
         Ok(self.finish(measured))
     }
@@ -329,7 +353,7 @@ impl Context<'_> {
                 break;
             }
             let ns = self.meters.done(QUERY, 1, begun, Instant::now());
-            measured.response[QUERY].record(ns);
+            measured.record(QUERY, ns, self.meters.start.elapsed());
         }
         Ok(self.finish(measured))
     }
@@ -391,5 +415,27 @@ impl Schedule {
             return None;
         }
         (!context.meters.wait_until(intended)).then_some(intended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_that_one_write_made_long_is_not_the_longest() {
+        let (mut measured, ms) = (Measured::default(), 1_000_000);
+        let mut operation = |took: u64, device: u64| {
+            device_wait::note(device * ms);
+            measured.record(INSERT, took * ms, Duration::from_secs(took));
+        };
+        operation(20, 10);
+        operation(60, 31);
+        operation(9, 8);
+        operation(4, 0);
+        assert_eq!(measured.own_max_ns, 20 * ms);
+        // What is short is not listed.
+        assert_eq!(measured.device_slow, [(60.0, 60.0, 31.0)]);
+        assert_eq!(measured.response[INSERT].count(), 4);
     }
 }

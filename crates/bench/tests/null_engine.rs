@@ -122,8 +122,9 @@ fn the_json_has_the_fields_that_others_rely_on() {
         step,
         "name rows seconds rows_per_s deletes_per_s queries_per_s rate_target rate_met \
          worst_second_ratio p5_second_ratio seconds_below_50 seconds_below_10 longest_gap_ms \
-         max_op_ms p99_op_ms op bytes_read_per_row bytes_written_per_row bytes events \
-         flush_requested flush_done cpu_us_per_row space_bytes stalls per_second",
+         max_op_ms max_op_own_ms device_slow p99_op_ms op bytes_read_per_row \
+         bytes_written_per_row bytes events flush_requested flush_done cpu_us_per_row \
+         space_bytes stalls per_second",
     );
     for kind in ["insert", "delete", "query"] {
         has(&step["op"][kind], "n p50_us p99_us p999_us max_us histogram");

@@ -9,6 +9,7 @@ mod cancellation;
 mod cgroup;
 mod counting;
 mod cpu;
+pub mod device_wait;
 pub mod env;
 pub mod event;
 pub mod explain;

@@ -2,6 +2,7 @@
 
 use crate::counting::CountingEnv;
 use crate::cpu::Seats;
+use crate::device_wait;
 use crate::explain::note_explained;
 use crate::waiting::{ThreadWatch, Watched};
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Stop, Task, Woken};
@@ -61,6 +62,7 @@ pub(crate) fn count_stall(stalls: &Stalls, cause: Cause, ns: u64) {
     }
     if cause != Cause::Idle && !BACKGROUND.get() {
         note_explained(ns);
+        device_wait::recorded(cause, ns);
         stalls.record(cause, ns);
         if BUILDING.with_borrow(Option::is_some) {
             stalls.was_of_build(cause, ns);

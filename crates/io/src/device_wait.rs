@@ -1,0 +1,52 @@
+//! The longest single wait of a thread for a write or a sync of the device: who measures operations
+//! sees by it which of them the device has made long. Kept by the thread itself.
+
+use evenkeel_base::Cause;
+use std::cell::Cell;
+
+thread_local! {
+    static LONGEST_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// This thread has waited so long for a write or a sync.
+pub fn note(ns: u64) {
+    LONGEST_NS.set(LONGEST_NS.get().max(ns));
+}
+
+/// A wait of this thread was recorded.
+pub(crate) fn recorded(cause: Cause, ns: u64) {
+    if matches!(cause, Cause::LogSync | Cause::DeviceSlow) {
+        note(ns);
+    }
+}
+
+/// The longest since this was last asked, nanoseconds.
+pub fn take_longest_ns() -> u64 {
+    LONGEST_NS.take()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemEnv, Runtime};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn waits_for_writes_and_syncs_count_and_no_others() {
+        let rt = Runtime::new(Arc::new(MemEnv::new()));
+        let waited =
+            |cause, ms| rt.waiting(cause, || std::thread::sleep(Duration::from_millis(ms)));
+        take_longest_ns();
+        waited(Cause::PageRead, 3);
+        waited(Cause::MemtableFull, 3);
+        assert_eq!(take_longest_ns(), 0);
+        waited(Cause::LogSync, 3);
+        waited(Cause::DeviceSlow, 1);
+        assert!(take_longest_ns() >= 3_000_000, "the longer one");
+        assert_eq!(take_longest_ns(), 0, "asked before");
+        waited(Cause::LogSync, 1);
+        let of_another = std::thread::spawn(take_longest_ns).join();
+        assert_eq!(of_another.ok(), Some(0));
+    }
+}
