@@ -187,12 +187,35 @@ fn e9_child(dir: &Path, scale: i64) -> Result<()> {
     Ok(())
 }
 
-fn e9(dir: &Path, scale: i64) -> Result<()> {
+/// The same with updates of random rows, so that nearly every page has changes to redo.
+fn e9_updates_child(dir: &Path, scale: i64) -> Result<()> {
+    let rows = 500_000 * scale;
+    let db = Database::open_with(dir, e9_options())?;
+    load(&db, rows)?;
+    db.checkpoint()?;
+    let logged = || db.stats().get(Metric::WalBytes);
+    let (mut rng, end) = (Rng(9), logged() + (54 << 20) * scale as u64);
+    let (start, mut updates) = (Instant::now(), 0);
+    while logged() < end {
+        let mut txn = begin(&db)?;
+        let mut table = txn.table("t")?;
+        for _ in 0..50 {
+            table.update(&[Int(rng.below(rows))], &[(1, Int(rng.below(rows)))])?;
+        }
+        txn.commit()?;
+        updates += 50;
+    }
+    println!("{:.0}", f64::from(updates) / start.elapsed().as_secs_f64());
+    std::thread::park();
+    Ok(())
+}
+
+/// Runs this program as `child` until it says its rate, and kills it then.
+fn killed(dir: &Path, child: &str, scale: i64) -> f64 {
     use std::io::{BufRead, BufReader};
     let exe = std::env::current_exe().expect("own path");
-    let scale_text = scale.to_string();
     let mut child = std::process::Command::new(exe)
-        .args([&dir.display().to_string(), "e9child", "--scale", &scale_text])
+        .args([&dir.display().to_string(), child, "--scale", &scale.to_string()])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("start a child");
@@ -201,30 +224,76 @@ fn e9(dir: &Path, scale: i64) -> Result<()> {
     BufReader::new(stdout).read_line(&mut line).expect("the child's word");
     child.kill().expect("kill");
     child.wait().expect("wait");
-    let before: f64 = line.trim().parse().expect("the child's rate");
+    line.trim().parse().expect("the child's rate")
+}
+
+/// The open that recovers, and the time until its first query is answered.
+fn recovered(dir: &Path) -> Result<(Database, Duration)> {
     let start = Instant::now();
     let db = Database::open_with(dir, e9_options())?;
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-    let found = txn.table("t")?.last()?.is_some();
-    let (time, report) = (start.elapsed(), db.recovery());
+    assert!(txn.table("t")?.last()?.is_some(), "rows are there");
+    let time = start.elapsed();
     drop(txn);
+    Ok((db, time))
+}
+
+fn e9(dir: &Path, scale: i64) -> Result<()> {
+    let own = dir.join("inserts");
+    let before = killed(&own, "e9child", scale);
+    let (db, time) = recovered(&own)?;
+    let report = db.recovery();
     println!(
-        "E9 kill -9, {} MiB of log, {} records: first query after {:.2} s (found: {found})",
+        "E9 kill -9, {} MiB of log, {} records: first query after {:.2} s",
         report.log_bytes >> 20,
         report.records,
         time.as_secs_f64()
     );
-    e9_after(&db, 1_000_000 * scale, before)
+    e9_after(&db, 1_000_000 * scale, before)?;
+    db.close()?;
+    fresh(&own).expect("cleaning up");
+    e9_updates(&dir.join("updates"), scale)
+}
+
+/// Each page with changes to redo may take one read of the device longer.
+fn e9_updates(dir: &Path, scale: i64) -> Result<()> {
+    let rate = killed(dir, "e9uchild", scale);
+    let (db, time) = recovered(dir)?;
+    let (report, pages) = (db.recovery(), db.recovery().page_reads);
+    db.close()?;
+    let reads = page_reads_per_s(dir)?;
+    println!(
+        "E9 kill -9, {} MiB of log of random updates ({rate:.0}/s): first query after {:.2} s; \
+         {pages} pages, of which this device reads {reads:.0} a second: {:.2} s",
+        report.log_bytes >> 20,
+        time.as_secs_f64(),
+        pages as f64 / reads
+    );
+    Ok(())
+}
+
+/// Reads of single pages, one after the other, at random places of the largest file.
+fn page_reads_per_s(dir: &Path) -> Result<f64> {
+    use evenkeel_io::{AlignedBuf, Env, OpenMode, RealEnv};
+    const PAGE: usize = 4096;
+    let env = RealEnv::new(dir);
+    let mut files: Vec<(u64, String)> = Vec::new();
+    for name in env.list("pages")?.into_iter().map(|name| format!("pages/{name}")) {
+        files.push((env.open(&name, OpenMode::READ)?.len()?, name));
+    }
+    let (len, name) = files.into_iter().max().expect("a file of pages");
+    let (file, mut page) = (env.open(&name, OpenMode::READ.direct())?, AlignedBuf::new(PAGE));
+    let (mut rng, reads, start) = (Rng(45), 2000, Instant::now());
+    for _ in 0..reads {
+        file.read_at(&mut page, rng.below(len as i64 / PAGE as i64) as u64 * PAGE as u64)?;
+    }
+    Ok(f64::from(reads) / start.elapsed().as_secs_f64())
 }
 
 /// The open alone, of a copy of what a killed `e9child` left: then the process ends at once.
 fn e9_open(dir: &Path) -> Result<()> {
-    let start = Instant::now();
-    let db = Database::open_with(dir, e9_options())?;
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-    let found = txn.table("t")?.last()?.is_some();
-    let (time, report) = (start.elapsed(), db.recovery());
-    println!("first query after {:.3} s (found: {found}): {report}", time.as_secs_f64());
+    let (db, time) = recovered(dir)?;
+    println!("first query after {:.3} s: {}", time.as_secs_f64(), db.recovery());
     std::process::exit(0)
 }
 
@@ -447,6 +516,7 @@ fn main() -> Result<()> {
         let own = dir.join(&bar);
         match bar.as_str() {
             "e9child" => return e9_child(dir, scale),
+            "e9uchild" => return e9_updates_child(dir, scale),
             "e9open" => return e9_open(dir),
             _ => fresh(&own).expect("an empty directory"),
         }
