@@ -38,6 +38,8 @@ rungs_within 25
 rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-examples bash scripts/test-examples.sh
 rung 1-report bash scripts/test-report.sh
+# By what figures are met or missed.
+rung 1-verdicts python3 -B scripts/compare/test_verdicts.py
 rung 1-plugin bash -c 'bash plugin/mariadb/build.sh && bash scripts/test-plugin.sh'
 # Random statements from one seed, on InnoDB and on EVENKEEL.
 rung 1-plugin-differential bash scripts/test-plugin-differential.sh 2 50000

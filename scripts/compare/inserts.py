@@ -61,7 +61,7 @@ def middle(runs, step, figure):
 def insert_cached(base, plan, seen):
     rows = f"{plan.rows(4_000_000)},{plan.rows(1_000_000)}"
     flags = ["--rows", rows, "--steps", "l.i0,l.x,l.i1,q", "--rates", "100", "--seconds",
-             str(plan.seconds)]
+             str(plan.length(10))]
     runs = insert_benchmark(base, plan, "M4", plan.bytes(4 << 30), flags, seen)
     found = []
     for step, figure, least in (("l.i0", "rows_per_s", None), ("l.x", "rows_per_s", None),
@@ -76,9 +76,9 @@ def insert_cached(base, plan, seen):
 
 def insert_io_bound(base, plan, seen):
     """Rows for eight times the cache in the smallest of the engines."""
-    length = plan.seconds * 5
+    length = plan.length(10) * 5
     flags = ["--rows", f"{plan.rows(8_000_000)},1", "--steps", f"l.i0,l.x,l.i1:{length}s,q",
-             "--rates", "100,1000", "--seconds", str(plan.seconds)]
+             "--rates", "100,1000", "--seconds", str(plan.length(10))]
     runs = insert_benchmark(base, plan, "M3", plan.bytes(128 << 20), flags, seen)
     rate = lambda step, **more: row("M3", f"insert benchmark {step}, IO-bound", "rows/s",
                                     middle(runs, step, "rows_per_s"), **more)

@@ -2,7 +2,7 @@
 
 import html as escape
 
-from row import OURS, PEERS
+from row import CONTROL, OURS, PEERS
 
 ENGINES = (*PEERS, OURS)
 SHOWN = {"ROCKSDB": "MyRocks"}
@@ -16,27 +16,43 @@ def called(engine):
 def shown(value):
     if value is None:
         return "-"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def asked(row):
+    sign = "<=" if row["less_is_better"] else ">="
+    found = [f"{sign} {least:.2f} x {called(peer)}" for peer, least in row["wanted"].items()]
+    if row["limit"] is not None:
+        found.append(f"{sign} {shown(row['limit'])} {row['unit']}".rstrip())
+    return ", ".join(found)
+
+
+def met(row):
+    return {True: "met", False: "MISSED", None: "-"}[row["met"]]
 
 
 def verdict(row):
-    sign = "<=" if row["less_is_better"] else ">="
-    asked = [f"{sign} {least:.2f} x {called(peer)}" for peer, least in row["wanted"].items()]
-    if row["limit"] is not None:
-        asked.append(f"{sign} {shown(row['limit'])} {row['unit']}".rstrip())
-    if not asked:
+    if not asked(row):
         return row["note"]
-    met = {True: "met", False: "missed", None: "-"}[row["met"]]
-    return f"{', '.join(asked)}: {met}" + (f" ({row['note']})" if row["note"] else "")
+    return f"{asked(row)}: {met(row)}" + (f" ({row['note']})" if row["note"] else "")
+
+
+def line(row):
+    """A figure, what is asked and whether that holds, as scripts/bars.py has them."""
+    values = ", ".join(f"{called(e)} {shown(row['values'][e])}" for e in (OURS, *PEERS, CONTROL)
+                       if row["values"].get(e) is not None)
+    note = f" ({row['note']})" if row["note"] else ""
+    return f"{row['bar']:4} {met(row):7} {row['what']}: {values or '-'} {row['unit']}".rstrip() + (
+        f"; asked: {asked(row) or 'nothing'}{note}")
 
 
 def fields(row):
-    values = [shown(row["values"].get(engine)) for engine in ENGINES]
+    values = [shown(row["values"].get(engine)) for engine in (*ENGINES, CONTROL)]
     ratios = [f"{row['ratios'][p]:.2f}" if p in row["ratios"] else "-" for p in PEERS]
     return [row["bar"], row["what"], row["unit"], *values, *ratios, verdict(row)]
 
 
-HEAD = ["bar", "what", "unit", *(called(engine) for engine in ENGINES),
+HEAD = ["bar", "what", "unit", *(called(engine) for engine in ENGINES), CONTROL,
         *(f"/ {called(peer)}" for peer in PEERS), "wanted"]
 
 
@@ -77,7 +93,8 @@ def html(result):
         colour = {True: "met", False: "missed", None: ""}[row["met"]]
         body.append(f'<tr class="{colour}">' + "".join(cell("td", f) for f in fields(row)) + "</tr>")
     head = "".join(cell("th", f) for f in HEAD)
-    sizes = (f"{result['cores']} cores, scale {result['scale']}, {result['seconds']} s a run, "
+    length = f"{result['seconds']} s" if result["seconds"] else "as long as the bars say"
+    sizes = (f"{result['cores']} cores, scale {result['scale']}, {length} a run, "
              f"{result['rounds']} rounds")
     without = result["without_rocksdb"]
     without = f" MyRocks takes no part: {without}" if without else ""

@@ -2,12 +2,16 @@
 
 OURS = "EVENKEEL"
 PEERS = ("InnoDB", "ROCKSDB")
+# `evenkeel bench --engine null` in the place of a server: see control.py.
+CONTROL = "control"
 
 
-def row(bar, what, unit, values, wanted=None, less_is_better=False, note="", limit=None, errors=None):
+def row(bar, what, unit, values, wanted=None, less_is_better=False, note="", limit=None, errors=None,
+        also=True, counts=True):
     """`values`: by engine. `wanted`: the least (or greatest) ratio of ours to InnoDB's, or ratios by
     peer; `limit`: the least (or greatest) value of ours. `errors`: by engine, of runs that counted
-    none of them; a ratio to or of an engine that had any does not count."""
+    none of them; a ratio to or of an engine that had any does not count. `also`: what else has to
+    hold; `counts` is off where the run cannot tell."""
     wanted = {"InnoDB": wanted} if isinstance(wanted, (int, float)) else wanted or {}
     errors = {engine: count for engine, count in (errors or {}).items() if count}
     ours = values.get(OURS)
@@ -18,7 +22,7 @@ def row(bar, what, unit, values, wanted=None, less_is_better=False, note="", lim
                 if peer in ratios and peer not in errors]
     if limit is not None and ours is not None:
         verdicts.append(within(ours, limit))
-    met = all(verdicts) if verdicts and OURS not in errors else None
+    met = all(verdicts) and also if verdicts and counts and OURS not in errors else None
     if errors:
         of = ", ".join(f"{engine} {count}" for engine, count in errors.items())
         note = f"{note}; " * bool(note) + f"ignored errors or reconnects ({of}): does not count"

@@ -23,12 +23,12 @@ ROCKSDB_FAMILY = (
     "pin_l0_filter_and_index_blocks_in_cache=1;pin_top_level_index_and_filter=1;format_version=5}")
 
 
-def options_of(engine, cache):
-    """What a DBA gives an engine that has `cache` bytes; the other engine has its least."""
+def options_of(engine, cache, log="2G"):
+    """What a DBA gives an engine that has so much cache and log; the other engine has its least."""
     ours = ["--plugin-maturity=beta", "--plugin-load-add=ha_evenkeel.so",
             "--ignore-db-dirs=#evenkeel"]
     if engine == "InnoDB":
-        return [f"--innodb-buffer-pool-size={cache}", "--innodb-log-file-size=2G",
+        return [f"--innodb-buffer-pool-size={cache}", f"--innodb-log-file-size={log}",
                 "--innodb-flush-method=O_DIRECT", "--innodb-max-dirty-pages-pct=90",
                 "--innodb-io-capacity=4000", "--innodb-io-capacity-max=20000",
                 "--innodb-flush-log-at-trx-commit=1", *ours, "--evenkeel-memory-size=16M",
@@ -40,11 +40,11 @@ def options_of(engine, cache):
                 f"--rocksdb-block-cache-size={cache}", "--rocksdb-flush-log-at-trx-commit=1",
                 "--rocksdb-use-direct-reads=ON",
                 "--rocksdb-use-direct-io-for-flush-and-compaction=ON",
-                "--rocksdb-max-background-jobs=2", "--rocksdb-max-total-wal-size=2G",
+                "--rocksdb-max-background-jobs=2", f"--rocksdb-max-total-wal-size={log}",
                 f"--rocksdb-default-cf-options={ROCKSDB_FAMILY}", "--innodb-buffer-pool-size=8M",
                 "--rocksdb-lock-wait-timeout=50", "--rocksdb-strict-collation-check=OFF",
                 "--rocksdb-max-row-locks=16777216"]
-    return [*ours, f"--evenkeel-memory-size={cache}", "--evenkeel-log-size=2G",
+    return [*ours, f"--evenkeel-memory-size={cache}", f"--evenkeel-log-size={log}",
             "--evenkeel-flush-at-commit=1", "--innodb-buffer-pool-size=8M"]
 
 
@@ -64,9 +64,9 @@ def rocksdb_folder():
 class Server:
     """One server in a directory of its own; `root` on a socket."""
 
-    def __init__(self, base, engine, cache, folder=None):
+    def __init__(self, base, engine, cache, folder=None, log="2G"):
         """`folder`: where the engine's library was unpacked, if not the system's."""
-        self.engine, self.cache, self.folder = engine, cache, folder
+        self.engine, self.cache, self.folder, self.log = engine, cache, folder, log
         self.dir = Path(base) / engine.lower()
         self.socket = self.dir / "socket"
         self.process, self.clients = None, []
@@ -95,7 +95,7 @@ class Server:
                 ["mariadbd", "--no-defaults", *self.user, f"--datadir={self.dir}/data",
                  f"--socket={self.socket}", f"--plugin-dir={plugins}", f"--pid-file={self.dir}/pid",
                  f"--log-error={self.dir}/error.log", f"--tmpdir={self.dir}", *COMMON,
-                 *options_of(self.engine, self.cache)],
+                 *options_of(self.engine, self.cache, self.log)],
                 stdout=out, stderr=out, env=self.environment())
         while self.sql("select 1", check=False) is None:
             if self.process.poll() is not None:
@@ -116,11 +116,13 @@ class Server:
                 found["LD_LIBRARY_PATH"] = ":".join(sorted(libraries))
         return found
 
+    def client(self, database):
+        return ["mariadb", "--no-defaults", f"--socket={self.socket}", "-uroot", "--batch",
+                "--skip-column-names", f"--database={database}"]
+
     def sql(self, text, database="", check=True):
         """What the client prints, as rows of fields; None if it fails and `check` is off."""
-        run = subprocess.run(["mariadb", "--no-defaults", f"--socket={self.socket}", "-uroot",
-                              "--batch", "--skip-column-names", f"--database={database}"],
-                             input=text, text=True, capture_output=True)
+        run = subprocess.run(self.client(database), input=text, text=True, capture_output=True)
         if run.returncode != 0:
             if check:
                 raise Failed(f"{self.engine}: {text[:200]}: {run.stderr.strip()}")
@@ -129,10 +131,8 @@ class Server:
 
     def sql_later(self, text, database=""):
         """A client at work: a process to wait for."""
-        client = subprocess.Popen(["mariadb", "--no-defaults", f"--socket={self.socket}", "-uroot",
-                                   "--batch", "--skip-column-names", f"--database={database}"],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True)
+        client = subprocess.Popen(self.client(database), stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.clients.append(client)
         client.stdin.write(text)
         client.stdin.close()
@@ -152,6 +152,20 @@ class Server:
     def go_on(self):
         self.process.send_signal(signal.SIGCONT)
 
+    def status(self, *names):
+        """Status variables by name, as numbers; those that the engine lacks are left out."""
+        listed = ", ".join(f"'{name}'" for name in names)
+        rows = self.sql(f"show global status where variable_name in ({listed})")
+        return {name: int(value) for name, value in rows}
+
+    def dirty_share(self):
+        """The part of the cache that is dirty; None of an engine without such pages."""
+        dirty, all_ = {"InnoDB": ("Innodb_buffer_pool_pages_dirty", "Innodb_buffer_pool_pages_total"),
+                       "EVENKEEL": ("Evenkeel_dirty_pages", "Evenkeel_pool_frames"),
+                       }.get(self.engine, ("", ""))
+        found = self.status(dirty, all_)
+        return found[dirty] / found[all_] if found.get(all_) else None
+
     def written_bytes(self):
         """Bytes its process has written to storage."""
         io = Path(f"/proc/{self.process.pid}/io").read_text()
@@ -170,6 +184,6 @@ class Server:
             self.go_on()
             self.process.terminate()
             try:
-                self.process.wait(timeout=120)
+                self.process.wait(timeout=600)
             except subprocess.TimeoutExpired:
                 self.kill()
