@@ -240,7 +240,7 @@ SINGLE = (
      and woken == writes == "0" and ms(close) <= 5000),
 )
 # The scales of the example that have the sizes of the bars.
-FULL = {"e5": 10, "e9": 20, "e10": 20, "e11": 30, "e12": 1}
+FULL = {"e5": 10, "e9": 11, "e10": 20, "e11": 30, "e12": 1}
 
 
 def judge(lines, text):

@@ -2,7 +2,7 @@
 //! deletes from the low end (E10), a long snapshot (E11), opening, closing and idling (E12).
 //!
 //! `cargo run --release -p evenkeel-bench --example bars -- DIR [e5 e9 e10 e11 e12] [--scale N]`
-//! Sizes are those of a short run. The sizes of the bars: E5 `--scale 10`, E9 `--scale 20`, E10
+//! Sizes are those of a short run. The sizes of the bars: E5 `--scale 10`, E9 `--scale 11`, E10
 //! `--scale 20`, E11 `--scale 30`.
 
 use evenkeel::ValueRef::{Bytes, Int};
@@ -192,9 +192,10 @@ fn e9_updates_child(dir: &Path, scale: i64) -> Result<()> {
     let rows = 500_000 * scale;
     let db = Database::open_with(dir, e9_options())?;
     load(&db, rows)?;
-    db.checkpoint()?;
+    db.close()?;
+    let db = Database::open_with(dir, e9_options())?;
     let logged = || db.stats().get(Metric::WalBytes);
-    let (mut rng, end) = (Rng(9), logged() + (54 << 20) * scale as u64);
+    let (mut rng, end) = (Rng(9), logged() + (93 << 20) * scale as u64);
     let (start, mut updates) = (Instant::now(), 0);
     while logged() < end {
         let mut txn = begin(&db)?;
