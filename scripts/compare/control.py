@@ -26,14 +26,14 @@ def steps(base, seconds, rows, *flags, clients=CLIENTS):
 
 
 def figures(step, rows):
-    """What a work on a server gives, of a step of the control: commits, not rows."""
+    """What a work on a server gives, of a step of the control; a rate counts so many rows as one."""
     per_second = [second[0] / rows for second in step["per_second"]]
     return {"tps": step["rows_per_s"] / rows, "longest": step["max_op_ms"], "per_second": per_second,
             **ratios(per_second)}
 
 
-def run(base, seconds, rows, *flags, clients=CLIENTS):
-    return figures(steps(base, seconds, rows, *flags, clients=clients)["l.i1"], rows)
+def run(base, seconds, rows, clients=CLIENTS):
+    return figures(steps(base, seconds, rows, clients=clients)["l.i1"], rows)
 
 
 def disturbed(found):
@@ -49,7 +49,7 @@ def rounds(plan, pair, what, work, control):
         told = "".join(f"{name} {found[key]:.2f}, " for name, key in (
             ("worst second", "worst"), ("5th percentile", "p5")) if found[key] is not None)
         again = disturbed(found) and repeats < plan.repeats
-        pair.seen(f"{what} control: {found['tps']:.0f} commits/s, {told}longest "
+        pair.seen(f"{what} control: {found['tps']:.0f} a second, {told}longest "
                   f"{found['longest']:.1f} ms" + ", disturbed: once more" * again)
         repeats += again
         if not again:

@@ -100,7 +100,8 @@ def long_inserts(base, plan, seen):
     try:
         pair.prepare("M8 l.i1", lambda s: bench(s, out(s), [*common(s), "--steps", "l.i0,l.x"]))
         rounds = control.rounds(plan, pair, "M8 l.i1", work,
-                                lambda: control.run(base, length, 50, clients=1))
+                                lambda: control.figures(
+                                    control.steps(base, length, 50, clients=1)["l.i1"], 1))
         what, apart = f"l.i1 {length} s, IO-bound", f"last {window} s / first"
         figure = lambda name, key: row("M8", f"{what}: {name} of a row, {apart}", "",
                                        middle(rounds, key), None, True, limit=1.05)
