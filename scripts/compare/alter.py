@@ -8,6 +8,7 @@ import control
 import sysbench
 from evenness import errors, even, middle
 from pair import Pair
+from report import shown
 from row import OURS, row
 from server import Failed
 from watch import Watch
@@ -112,7 +113,7 @@ def beside(base, plan, pair, sizes, name, test, clients, cache):
         found = figures(server, sizes, seconds, clients, test, asked)
         pair.seen(f"M6 {name} {server.engine}: ADD INDEX idle {found['idle']:.2f} s, loaded "
                   f"{found['loaded']:.2f} s ({len(found['windows'])} times), worst second "
-                  f"{found['worst'] or 0:.2f}, {found['lost']:.0f} transactions lost of "
+                  f"{shown(found['worst'])}, {found['lost']:.0f} transactions lost of "
                   f"{found['tps']:.0f} a second")
         return found
 

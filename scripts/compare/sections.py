@@ -10,6 +10,7 @@ from kill import kills
 from pace import open_loop
 from pair import Pair
 from restart import restart
+from report import shown
 from row import row
 from steady import long
 
@@ -28,7 +29,7 @@ def sysbench_tests(base, plan, bar, sizes, wanted, seen):
                 for engine, result in got.items():
                     runs[test][engine].append(result)
                     seen(f"{bar} {test} {engine}: {result['tps']:.0f} tps, worst second "
-                         f"{result['worst'] or 0:.2f}, errors {result['errors']}")
+                         f"{shown(result['worst'])}, errors {result['errors']}")
         for test, least in wanted.items():
             done = {e: r for e, r in runs[test].items() if r}
             middle = lambda key: {e: statistics.median(r[key] for r in of) for e, of in done.items()}

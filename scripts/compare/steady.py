@@ -9,6 +9,7 @@ import sysbench
 from evenness import below, errors, even, longest, middle
 from inserts import bench
 from pair import Pair
+from report import shown
 from row import row
 from watch import Watch, longest_waits, of_device
 
@@ -54,7 +55,7 @@ def long_writes(base, plan, seen):
         found["drift"] = rate() / before
         found["ends"] = ends(per_second, window) / found["drift"]
         seen(f"M8 write_only {server.engine}: {found['tps']:.0f} tps, worst second "
-             f"{found['worst'] or 0:.2f}, longest {found['longest']:.0f} ms, last / first "
+             f"{shown(found['worst'])}, longest {found['longest']:.0f} ms, last / first "
              f"{found['ends']:.2f} after the control's {found['drift']:.2f}")
         return found
 
@@ -93,7 +94,7 @@ def long_inserts(base, plan, seen):
                  "written": written, "device_ms": of_device(waits, longest_waits(server)),
                  "per_second": inserted}
         seen(f"M8 l.i1 {server.engine}: {found['tps']:.0f} rows/s, worst second "
-             f"{found['worst'] or 0:.2f}, longest {found['longest']:.0f} ms, last / first: CPU "
+             f"{shown(found['worst'])}, longest {found['longest']:.0f} ms, last / first: CPU "
              f"{cpu or 0:.2f}, bytes {written or 0:.2f}")
         return found
 
