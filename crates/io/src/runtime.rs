@@ -64,7 +64,8 @@ pub(crate) fn count_stall(stalls: &Stalls, cause: Cause, ns: u64) {
         note_explained(ns);
         device_wait::recorded(cause, ns);
         stalls.record(cause, ns);
-        if BUILDING.with_borrow(Option::is_some) {
+        // While the thread ends, nothing is known of it any more.
+        if BUILDING.try_with(|stop| stop.borrow().is_some()).unwrap_or(false) {
             stalls.was_of_build(cause, ns);
         }
     }
@@ -238,7 +239,7 @@ impl Runtime {
     /// As long as the governor says.
     fn pause(&self, ns: u64) {
         let time = Duration::from_nanos(ns);
-        match BUILDING.with_borrow(Option::clone) {
+        match BUILDING.try_with(|stop| stop.borrow().clone()).ok().flatten() {
             _ if time.is_zero() => {}
             Some(stop) => stop.pause(self, time, Cause::Governor),
             None => self.delay(time, Cause::Governor),
