@@ -2,6 +2,7 @@
 use crate::sim::{Fault, FaultKind, Session, When};
 use crate::{Class, File, MemEnv, OpenMode, Runtime, SimEnv, Stop};
 use evenkeel_base::{Cause, metrics::Metric};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -178,4 +179,26 @@ fn a_build_that_is_to_stop_ends_its_pauses() {
     let took = (rt.env.now_ns() - begun) / 1_000_000;
     assert!((600..650).contains(&took), "{took} ms");
     assert!(rt.stalls.get(Cause::Governor).us > 500_000, "it was held back before");
+}
+
+/// As a thread that keeps a database for itself and ends. (A panic there ends the process.)
+#[test]
+fn a_thread_may_wait_while_it_ends() {
+    struct Last(Arc<Runtime>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.delay(Duration::from_millis(1), Cause::LogSync);
+            self.0.ask(Class::Ddl, 1, false);
+        }
+    }
+    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    let rt = Runtime::new(Arc::new(MemEnv::new()));
+    let ends = rt.clone();
+    let thread = std::thread::spawn(move || {
+        LAST.set(Some(Last(ends.clone())));
+        // What is there first goes last.
+        drop(ends.building(Arc::default()));
+    });
+    thread.join().expect("it ends");
+    assert_eq!(rt.stalls.get(Cause::LogSync).count, 1);
 }
