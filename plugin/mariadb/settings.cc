@@ -79,8 +79,7 @@ static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
   nullptr, TRUE);
 
 st_mysql_sys_var *settings[]= {MYSQL_SYSVAR(memory_size), MYSQL_SYSVAR(log_size),
-  MYSQL_SYSVAR(page_size),
-  MYSQL_SYSVAR(flush_at_commit), MYSQL_SYSVAR(data_dir), MYSQL_SYSVAR(lock_wait_timeout),
+  MYSQL_SYSVAR(page_size), MYSQL_SYSVAR(flush_at_commit), MYSQL_SYSVAR(data_dir), MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation), nullptr};
 
 uint64_t lock_wait_ms(THD *thd)

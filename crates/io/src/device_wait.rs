@@ -28,15 +28,13 @@ pub fn take_longest_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemEnv, Runtime};
-    use std::sync::Arc;
+    use crate::SimEnv;
     use std::time::Duration;
 
     #[test]
     fn waits_for_writes_and_syncs_count_and_no_others() {
-        let rt = Runtime::new(Arc::new(MemEnv::new()));
-        let waited =
-            |cause, ms| rt.waiting(cause, || std::thread::sleep(Duration::from_millis(ms)));
+        let rt = SimEnv::new(1).runtime();
+        let waited = |cause, ms| rt.delay(Duration::from_millis(ms), cause);
         take_longest_ns();
         waited(Cause::PageRead, 3);
         waited(Cause::MemtableFull, 3);

@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::commit::Goal;
 use crate::segments::Segments;
 use crate::shared::{Shared, State, notify};
-use crate::space::{Limits, Space, delay, payload};
+use crate::space::{Limits, Space, delay, payload, target};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
@@ -372,7 +372,7 @@ impl Log {
 
     /// The age below which nothing is delayed (G1): the checkpointer keeps below it.
     pub fn age_target(&self) -> u64 {
-        self.capacity() / 4 * 3
+        target(self.capacity())
     }
 
     /// One step of background work: prepares segments ahead, gives back those that are too many,

@@ -83,7 +83,7 @@ impl Limits {
 
     /// The age below which nothing is delayed.
     pub fn target(&self) -> u64 {
-        self.user / 4 * 3
+        target(self.user)
     }
 
     fn of(&self, share: Share) -> u64 {
@@ -98,6 +98,11 @@ impl Limits {
     pub fn delay(&self, age: u64, bytes: u64) -> Option<Duration> {
         delay(self.user, age, bytes)
     }
+}
+
+/// The age below which nothing is delayed, under a limit of users.
+pub(crate) fn target(limit: u64) -> u64 {
+    limit / 4 * 3
 }
 
 /// The delay under a limit of users.
@@ -118,7 +123,7 @@ pub(crate) struct Throttle {
 /// The law of log space (G1): nothing below three quarters of the limit, then a delay in proportion
 /// to age and bytes, and at the limit a wait. `reserved`: bytes that others have reserved.
 pub(crate) fn throttle(limit: u64, age: u64, reserved: u64, bytes: u64) -> Throttle {
-    let target = limit / 4 * 3;
+    let target = target(limit);
     let full = limit.saturating_sub(target).max(1);
     let part = age.saturating_sub(target).min(full);
     // At most 4096 million million.
