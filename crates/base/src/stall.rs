@@ -42,6 +42,8 @@ causes! {
     /// For a write other than the log's, of this thread (loads, long values, a segment file that
     /// grows) or of another (undo that leaves memory).
     DeviceSlow = "device_slow",
+    /// For a processor, within an operation that took over 1 ms: others had them all.
+    Processor = "processor",
     /// Wall time that no recorded wait and no CPU time explains.
     Unexplained = "unexplained",
     /// A background actor waiting for work: not a stall.

@@ -140,7 +140,7 @@ fn the_json_has_the_fields_that_others_rely_on() {
     assert_eq!(json["patterns"]["pdc"], "nAsc:500");
     assert_eq!((&json["format"], &step["rate_target"]), (&1.into(), &serde_json::Value::Null));
     for cause in "log_sync log_space free_frame page_read page_latch memtable_full merge_debt \
-                  governor row_lock schema device_slow unexplained"
+                  governor row_lock schema device_slow processor unexplained"
         .split_whitespace()
     {
         assert!(step["stalls"].get(cause).is_some() && json["stalls"].get(cause).is_some());

@@ -1,10 +1,13 @@
 //! What no recorded wait explains (protocol G6): the time of an operation beyond 1 ms of which
-//! neither a wait with a cause nor the processor's time of the thread is known.
+//! neither a wait with a cause nor the processor's time of the thread is known, nor that in which
+//! it waited for a processor, which is a cause of its own.
 //!
 //! Cheap enough for every operation: two readings of the processor's tick counter. The processor
 //! time of a thread takes a system call, which costs as much as finding a row: it is read at most
 //! once in half a millisecond before an operation, and after one that took long. What a thread has
-//! used between is taken for the operation's: so much of a wait, at most, may not be found.
+//! used between is taken for the operation's: so much of a wait, at most, may not be found. The
+//! same holds of the wait for a processor, which takes the reading of a file: once in two
+//! milliseconds at most, and after an operation that is not explained otherwise.
 
 use crate::os;
 use crate::runtime::Runtime;
@@ -18,6 +21,8 @@ use std::time::{Duration, Instant};
 const SLOW_NS: u64 = 1_000_000;
 /// The processor time is read again after this.
 const FRESH_NS: u64 = 500_000;
+/// So is the wait for a processor after this.
+const WAITED_FRESH_NS: u64 = 2_000_000;
 /// What is found beyond this is recorded: less is how exact the clocks are.
 const FOUND_NS_MIN: u64 = 100_000;
 
@@ -26,6 +31,8 @@ thread_local! {
     static EXPLAINED: Cell<u64> = const { Cell::new(0) };
     /// Ticks and processor time when that was last read.
     static READ: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// Ticks and the wait for a processor when that was last read.
+    static WAITED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 /// A wait of this thread was recorded.
@@ -44,6 +51,11 @@ fn ticks_per_1024_us() -> u64 {
         let (ns, ticks) = (start.elapsed().as_nanos(), os::ticks().wrapping_sub(from));
         u64::try_from(u128::from(ticks) * 1_024_000 / ns).unwrap_or(1).max(1)
     })
+}
+
+/// How long this thread has waited for a processor in all; 0 where the system does not say.
+fn waited_ns() -> u64 {
+    os::processor_ns().map_or(0, |(_, waited)| waited)
 }
 
 fn ns_of(ticks: u64) -> u64 {
@@ -76,6 +88,9 @@ impl Runtime {
         let start = os::ticks();
         if ns_is_more(start.wrapping_sub(READ.get().0), FRESH_NS) {
             READ.set((start, os::thread_cpu_ns()));
+            if ns_is_more(start.wrapping_sub(WAITED.get().0), WAITED_FRESH_NS) {
+                WAITED.set((start, waited_ns()));
+            }
         }
         Operation { start, explained: EXPLAINED.get() }
     }
@@ -101,8 +116,17 @@ impl Runtime {
         READ.set((at.max(operation.start), now));
         let waited = EXPLAINED.get().wrapping_sub(operation.explained);
         let rest = wall_ns.saturating_sub(waited).saturating_sub(used);
-        if rest > FOUND_NS_MIN {
-            self.stalls.record(Cause::Unexplained, rest);
+        if rest <= FOUND_NS_MIN {
+            return;
+        }
+        let (seen, all) = (WAITED.get(), waited_ns());
+        WAITED.set((seen.0.max(operation.start), all));
+        // That of a thread that has just been woken is in the wait that it was woken from, too.
+        let processor = all.saturating_sub(seen.1).min(rest);
+        for (cause, ns) in [(Cause::Processor, processor), (Cause::Unexplained, rest - processor)] {
+            if ns > FOUND_NS_MIN {
+                self.stalls.record(cause, ns);
+            }
         }
     }
 }
@@ -118,6 +142,7 @@ mod tests {
     use super::*;
     use crate::{Event, MemEnv};
     use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     fn spin(time: Duration) {
         let start = Instant::now();
@@ -155,6 +180,34 @@ mod tests {
         event.block(event.now(), Some(Duration::from_millis(5)));
         rt.operation_ends(rt.operation());
         assert_eq!(unexplained().count, before);
+    }
+
+    /// Two who compute on one processor: each waits for it about half of the time.
+    #[test]
+    fn waits_for_a_processor_are_a_cause() {
+        os::stay_on_nth(0);
+        let rt = Runtime::new(Arc::new(MemEnv::new()));
+        rt.explain();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            spin(Duration::from_millis(20));
+            let op = rt.operation();
+            spin(Duration::from_millis(200));
+            rt.operation_ends(op);
+            over.store(true, Ordering::Relaxed);
+        });
+        if os::processor_ns().is_none() {
+            return; // The system does not say.
+        }
+        let (processor, unexplained) =
+            (rt.stalls.get(Cause::Processor).us, rt.stalls.get(Cause::Unexplained).us);
+        assert!(processor >= 40_000, "{processor} us");
+        assert!(unexplained <= processor / 4, "{unexplained} us beside {processor} us");
     }
 
     #[test]
