@@ -10,12 +10,10 @@ mod peers;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use evenkeel_bench::{BenchError, Flags, RunResult, diff, main_with, open_engine};
-use medians::Comparison;
+use medians::{Comparison, Round};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// A round whose control was disturbed is repeated so often in all.
-const REPEATS_MAX: usize = 5;
 /// Set in a child: it runs one engine, as `evenkeel bench` does.
 const CHILD: &str = "EVENKEEL_COMPARE_CHILD";
 
@@ -33,9 +31,12 @@ struct Cli {
     )]
     engines: Vec<String>,
     /// Rounds that count. One whose control had a 5th-percentile second below 0.70 of its median or
-    /// an operation over 50 ms (in steps of 20 s or more) is run again, up to 5 times in all
+    /// an operation over 50 ms (in steps of 20 s or more) is run again
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
+    /// Rounds that are run again, in all; a disturbed one beyond these counts, and is said to be so
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    repeats: usize,
     #[command(flatten)]
     flags: Flags,
 }
@@ -76,10 +77,11 @@ fn compare(cli: &Cli) -> Result<(), BenchError> {
             eprintln!("round {} of {}: {engine}", counted + 1, cli.rounds);
             round.push(one(engine, &binary, &dir, &arguments)?);
         }
-        let disturbed = medians::disturbed(&round) && repeats < REPEATS_MAX;
-        repeats += usize::from(disturbed);
-        counted += usize::from(!disturbed);
-        comparison.add(round, disturbed);
+        let disturbed = medians::disturbed(&round);
+        let again = disturbed && repeats < cli.repeats;
+        repeats += usize::from(again);
+        counted += usize::from(!again);
+        comparison.add(Round { results: round, disturbed, counts: !again });
         // Written after each round: a long comparison that is stopped keeps what it has.
         if let Some(path) = &cli.flags.json {
             let text = serde_json::to_string(&comparison.json());
@@ -93,7 +95,7 @@ fn compare(cli: &Cli) -> Result<(), BenchError> {
 
 /// The flags of the children: all but those that this process acts on.
 fn child_arguments() -> Vec<String> {
-    let own = ["--engines", "--rounds", "--json", "--report", "--dir", "--engine"];
+    let own = ["--engines", "--rounds", "--json", "--report", "--dir", "--engine", "--repeats"];
     let mut rest = Vec::new();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {

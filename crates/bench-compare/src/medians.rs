@@ -52,10 +52,20 @@ pub fn disturbed(round: &[RunResult]) -> bool {
     })
 }
 
+/// Each engine's turn.
+pub struct Round {
+    /// Of each engine, in their order.
+    pub results: Vec<RunResult>,
+    /// By the rule for the control.
+    pub disturbed: bool,
+    /// It was not run again.
+    pub counts: bool,
+}
+
 /// All rounds of a comparison.
 pub struct Comparison {
     engines: Vec<String>,
-    rounds: Vec<(Vec<RunResult>, bool)>,
+    rounds: Vec<Round>,
 }
 
 impl Comparison {
@@ -65,25 +75,29 @@ impl Comparison {
     }
 
     /// Adds a round: one result per engine.
-    pub fn add(&mut self, round: Vec<RunResult>, disturbed: bool) {
-        self.rounds.push((round, disturbed));
+    pub fn add(&mut self, round: Round) {
+        self.rounds.push(round);
+    }
+
+    fn counted(&self) -> impl Iterator<Item = &Round> {
+        self.rounds.iter().filter(|round| round.counts)
     }
 
     /// The median of a figure over the rounds that count.
     fn median(&self, engine: usize, step: &str, figure: &Figure) -> Option<f64> {
-        let rounds = self.rounds.iter().filter(|(_, disturbed)| !disturbed);
-        let steps = rounds.flat_map(|(r, _)| r[engine].steps.iter().filter(|s| s.name == step));
+        let runs = self.counted().map(|round| &round.results[engine]);
+        let steps = runs.flat_map(|run| run.steps.iter().filter(|s| s.name == step));
         let values: Vec<f64> = steps.filter_map(figure.1).collect();
         (!values.is_empty()).then(|| median(&values))
     }
 
     fn peak_memory(&self, engine: usize) -> f64 {
-        let rounds = self.rounds.iter().filter(|(_, disturbed)| !disturbed);
-        median(&rounds.map(|(r, _)| r[engine].peak_memory_bytes as f64).collect::<Vec<f64>>())
+        let of = |round: &Round| round.results[engine].peak_memory_bytes as f64;
+        median(&self.counted().map(of).collect::<Vec<f64>>())
     }
 
     fn steps(&self) -> Vec<String> {
-        let first = self.rounds.first().and_then(|(round, _)| round.first());
+        let first = self.rounds.first().and_then(|round| round.results.first());
         first.map_or(Vec::new(), |r| r.steps.iter().map(|s| s.name.clone()).collect())
     }
 
@@ -109,7 +123,9 @@ impl Comparison {
         let rounds: Vec<Value> = self
             .rounds
             .iter()
-            .map(|(results, disturbed)| json!({"disturbed": disturbed, "results": results}))
+            .map(|Round { results, disturbed, counts }| {
+                json!({"disturbed": disturbed, "counts": counts, "results": results})
+            })
             .collect();
         json!({
             "format": 1, "engines": self.engines, "medians": medians, "ratios": ratios,
@@ -119,9 +135,13 @@ impl Comparison {
 
     /// Medians side by side, and the ratios of the first engine to the others.
     pub fn table(&self) -> String {
-        let disturbed = self.rounds.iter().filter(|(_, disturbed)| *disturbed).count();
-        let counted = self.rounds.len() - disturbed;
-        let mut text = format!("medians of {counted} rounds, {disturbed} more were disturbed\n");
+        let counted = self.counted().count();
+        let disturbed = self.counted().filter(|round| round.disturbed).count();
+        let again = self.rounds.len() - counted;
+        let mut text = format!(
+            "medians of {counted} rounds, {disturbed} of them disturbed; {again} more were \
+             disturbed and run again\n"
+        );
         let _ = write!(text, "{:<26}", "");
         for engine in &self.engines {
             let _ = write!(text, "{engine:>16}");
@@ -191,18 +211,22 @@ mod tests {
     fn medians_leave_disturbed_rounds_out() {
         let engines = ["a".to_string(), "null".to_string()];
         let mut comparison = Comparison::new(&engines);
-        for (rate, p5) in [(10.0, 0.9), (1000.0, 0.3), (30.0, 0.8), (20.0, 0.7)] {
-            let round = vec![run("a", &[rate], None), run("null", &[5.0], Some(p5))];
-            let bad = disturbed(&round);
-            assert_eq!(bad, p5 < 0.5);
-            comparison.add(round, bad);
+        // The last one is not run again: it counts, and is said to be what it is.
+        for (rate, p5) in [(10.0, 0.9), (1000.0, 0.3), (30.0, 0.8), (20.0, 0.4)] {
+            let results = vec![run("a", &[rate], None), run("null", &[5.0], Some(p5))];
+            let disturbed = disturbed(&results);
+            assert_eq!(disturbed, p5 < 0.5);
+            comparison.add(Round { results, disturbed, counts: rate != 1000.0 });
         }
         let json = comparison.json();
         assert_eq!(json["medians"]["a"]["steps"]["l.i0"]["rows_per_s"], 20.0);
         assert_eq!(json["ratios"]["null"]["l.i0"]["rows_per_s"], 4.0);
         assert_eq!(json["rounds"].as_array().map(Vec::len), Some(4));
         let table = comparison.table();
-        assert!(table.starts_with("medians of 3 rounds, 1 more were disturbed"), "{table}");
+        let said = "medians of 3 rounds, 1 of them disturbed; 1 more were disturbed and run again";
+        assert!(table.starts_with(said), "{table}");
+        let last = &json["rounds"][3];
+        assert!(last["disturbed"] == true && last["counts"] == true, "{last}");
         assert!(table.contains("/ null") && table.contains("4.00"), "{table}");
     }
 

@@ -162,19 +162,26 @@ fn insert_indexed(
     Ok(first)
 }
 
-fn e9_options() -> Options {
-    // Memtables of this much memory hold a GiB of log and more; no checkpoint cuts it short.
+/// Memtables of this much memory hold a GiB of log and more.
+fn e9_options(log_size: u64) -> Options {
     let mut options = lazy(2 << 30);
-    options.log_size = 8 << 30;
+    options.log_size = log_size;
     options
 }
+
+/// A bit more than 1,024 MiB of log in all at scale 11.
+const E9_ROWS: i64 = 930_000;
+/// No checkpoint cuts it short.
+const E9_LOG_BEFORE: u64 = 8 << 30;
+/// A GiB of it is more than may be there for long: pages must be flushed from the first second on.
+const E9_LOG_AFTER: u64 = 2 << 30;
 
 /// Run as a child with the work to lose; the parent kills it and times the next open. Says how many
 /// rows a second it inserted in its second half.
 fn e9_child(dir: &Path, scale: i64) -> Result<()> {
-    let db = Database::open_with(dir, e9_options())?;
+    let db = Database::open_with(dir, e9_options(E9_LOG_BEFORE))?;
     db.create_table("t", &indexed_spec())?;
-    let (rows, mut half) = (1_000_000 * scale, None);
+    let (rows, mut half) = (E9_ROWS * scale, None);
     insert_indexed(&db, &mut Rng(9), 0..rows, |next| {
         if next >= rows / 2 {
             half.get_or_insert_with(Instant::now);
@@ -190,12 +197,12 @@ fn e9_child(dir: &Path, scale: i64) -> Result<()> {
 /// The same with updates of random rows, so that nearly every page has changes to redo.
 fn e9_updates_child(dir: &Path, scale: i64) -> Result<()> {
     let rows = 500_000 * scale;
-    let db = Database::open_with(dir, e9_options())?;
+    let db = Database::open_with(dir, e9_options(E9_LOG_BEFORE))?;
     load(&db, rows)?;
     db.close()?;
-    let db = Database::open_with(dir, e9_options())?;
+    let db = Database::open_with(dir, e9_options(E9_LOG_BEFORE))?;
     let logged = || db.stats().get(Metric::WalBytes);
-    let (mut rng, end) = (Rng(9), logged() + (93 << 20) * scale as u64);
+    let (mut rng, end) = (Rng(9), logged() + (100 << 20) * scale as u64);
     let (start, mut updates) = (Instant::now(), 0);
     while logged() < end {
         let mut txn = begin(&db)?;
@@ -231,7 +238,7 @@ fn killed(dir: &Path, child: &str, scale: i64) -> f64 {
 /// The open that recovers, and the time until its first query is answered.
 fn recovered(dir: &Path) -> Result<(Database, Duration)> {
     let start = Instant::now();
-    let db = Database::open_with(dir, e9_options())?;
+    let db = Database::open_with(dir, e9_options(E9_LOG_AFTER))?;
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     assert!(txn.table("t")?.last()?.is_some(), "rows are there");
     let time = start.elapsed();
@@ -250,7 +257,7 @@ fn e9(dir: &Path, scale: i64) -> Result<()> {
         report.records,
         time.as_secs_f64()
     );
-    e9_after(&db, 1_000_000 * scale, before)?;
+    e9_after(&db, E9_ROWS * scale, before)?;
     db.close()?;
     fresh(&own).expect("cleaning up");
     e9_updates(&dir.join("updates"), scale)
@@ -444,7 +451,7 @@ fn e11(dir: &Path, scale: i64) -> Result<()> {
     Ok(())
 }
 
-fn e12(dir: &Path) -> Result<()> {
+fn e12(dir: &Path, scale: i64) -> Result<()> {
     let empty = dir.join("empty");
     let db = Database::open(&empty)?;
     db.close()?;
@@ -458,18 +465,44 @@ fn e12(dir: &Path) -> Result<()> {
     let writes = after.get(Metric::FileWrites) - before.get(Metric::FileWrites);
     let kib = allocated(&empty) / 1024;
     db.close()?;
-    let full = dir.join("full");
-    let db = Database::open_with(&full, lazy(256 << 20))?;
-    load(&db, 1_000_000)?;
-    let dirty = db.stats().get(Metric::DirtyPages);
-    let start = Instant::now();
-    db.close()?;
-    let closed = start.elapsed();
     println!(
         "E12 open of an empty store {opened:?}, {kib} KiB; idle 3 s: {woken} wake-ups, {writes} \
-         writes; close with {dirty} dirty pages {closed:?}"
+         writes"
     );
-    Ok(())
+    e12_close(&dir.join("full"), scale)
+}
+
+/// The close of a database with memtables, and with pages that changed at random since they were
+/// written, as many as its memory holds; then the open.
+fn e12_close(dir: &Path, scale: i64) -> Result<()> {
+    let (rows, options) = (1_000_000 * scale, e9_options(E9_LOG_BEFORE));
+    let db = Database::open_with(dir, options.clone())?;
+    db.create_table("t", &indexed_spec())?;
+    insert_indexed(&db, &mut Rng(12), 0..rows, |_| true)?;
+    let mut rng = Rng(13);
+    for _ in 0..rows / 50 {
+        let mut txn = begin(&db)?;
+        let mut table = txn.table("t")?;
+        for _ in 0..10 {
+            table.update(&[Int(rng.below(rows))], &[(4, Int(rng.below(500)))])?;
+        }
+        txn.commit()?;
+    }
+    let stats = db.stats();
+    let (dirty, entries) = (stats.get(Metric::DirtyPages) / 256, stats.get(Metric::MemtableBytes));
+    let start = Instant::now();
+    db.close()?;
+    let (closed, start) = (start.elapsed(), Instant::now());
+    let db = Database::open_with(dir, options)?;
+    println!(
+        "E12 close with {dirty} MiB of dirty pages and {} MiB of memtables: {closed:?}; opened \
+         again in {:?}, {} MiB of log read, {} pages",
+        entries >> 20,
+        start.elapsed(),
+        db.recovery().log_bytes >> 20,
+        db.recovery().page_reads,
+    );
+    db.close()
 }
 
 /// Voluntary context switches of all other threads.
@@ -527,7 +560,7 @@ fn main() -> Result<()> {
             "e9" => e9(&own, scale)?,
             "e10" => e10(&own, scale)?,
             "e11" => e11(&own, scale)?,
-            "e12" => e12(&own)?,
+            "e12" => e12(&own, scale)?,
             other => eprintln!("unknown bar {other}"),
         }
         fresh(&own).expect("cleaning up");
