@@ -42,18 +42,22 @@ mv "$DESTDIR/away" "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so"
 start || fail "it does not start again"
 [ "$(sql 'select a from d.t')" = 7 ] || fail "the row is gone"
 stop
-# Another version of the server: the hook builds and installs.
-bash scripts/install.sh rebuild 2>"$DESTDIR/log" || fail "rebuild"
+# Another version of the server: the hook builds and installs. What it runs as root nobody else can change.
+hook=$DESTDIR/etc/apt/apt.conf.d/90evenkeel rebuild=$DESTDIR/usr/lib/evenkeel/install.sh
+grep -q "'/usr/lib/evenkeel/install.sh' rebuild" "$hook" || fail "the hook: $(cat "$hook")"
+grep -q "$PWD" "$hook" && fail "the hook runs what is in the working copy"
+[ "$(stat -c '%U %a' "$rebuild")" = "$(id -un) 755" ] || fail "who may change the hook's program"
+bash "$rebuild" rebuild 2>"$DESTDIR/log" || fail "rebuild"
 [ ! -s "$DESTDIR/log" ] || fail "it builds for the same version"
-echo 10.11.1 >"$DESTDIR/usr/local/lib/evenkeel/version"
+echo 10.11.1 >"$DESTDIR/usr/lib/evenkeel/version"
 rm "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so"
-bash scripts/install.sh rebuild >"$DESTDIR/log" 2>&1 || fail "$(cat "$DESTDIR/log")"
+bash "$rebuild" rebuild >"$DESTDIR/log" 2>&1 || fail "$(cat "$DESTDIR/log")"
 [ -f "$DESTDIR/usr/lib/mysql/plugin/ha_evenkeel.so" ] || fail "it was not built again"
 # The server was taken away: nothing to build, no complaint.
 mkdir "$DESTDIR/bin"
-for tool in bash dirname cat; do ln -s "$(command -v $tool)" "$DESTDIR/bin/"; done
-echo 10.11.1 >"$DESTDIR/usr/local/lib/evenkeel/version"
-PATH=$DESTDIR/bin bash scripts/install.sh rebuild 2>"$DESTDIR/log" || fail "rebuild without a server"
+for tool in bash dirname realpath cat; do ln -s "$(command -v $tool)" "$DESTDIR/bin/"; done
+echo 10.11.1 >"$DESTDIR/usr/lib/evenkeel/version"
+PATH=$DESTDIR/bin bash "$rebuild" rebuild 2>"$DESTDIR/log" || fail "rebuild without a server"
 [ ! -s "$DESTDIR/log" ] || fail "without a server: $(cat "$DESTDIR/log")"
 # A plugin that was built for another server is not installed.
 cp -r "${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin}" "$DESTDIR/other"
@@ -69,5 +73,6 @@ if [ "$(id -u)" -eq 0 ]; then
     grep -q root "$DESTDIR/log" || fail "does not say who may remove it: $(cat "$DESTDIR/log")"
 fi
 bash scripts/install.sh remove >/dev/null
+bash "$rebuild" rebuild 2>/dev/null && fail "the hook's program is left"
 [ -z "$(find "$DESTDIR/etc" "$DESTDIR/usr" -type f)" ] || fail "something is left"
 echo "install: the server loads the engine, refuses to start without it, and it is built again"
