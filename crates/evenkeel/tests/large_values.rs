@@ -99,7 +99,7 @@ fn a_value_of_64_mib_streams_through_16_mib_of_memory() {
     stream_through(64 << 20);
 }
 
-/// Run by `scripts/test-release.sh`.
+/// Run by `scripts/test.sh`, in a rung of its own.
 #[test]
 #[ignore = "writes 1 GiB"]
 fn a_value_of_1_gib_streams_through_16_mib_of_memory() {

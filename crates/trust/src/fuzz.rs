@@ -4,6 +4,7 @@
 
 use crate::faulty;
 use crate::stores::small_options;
+use crate::wide;
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
 use evenkeel_base::{
@@ -357,7 +358,15 @@ pub fn undo_segment(data: &[u8]) {
 /// # Errors
 /// The first error: all that may come of it, beside nothing at all.
 pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
-    let options = Options { read_only: true, ..small_options(env) };
+    open_as(env, true)
+}
+
+/// The same, read-only or not: then it is recovered for good, and closed at the end.
+///
+/// # Errors
+/// As `open`.
+pub fn open_as(env: Arc<dyn Env>, read_only: bool) -> Result<Vec<(i64, i64)>> {
+    let options = Options { read_only, ..small_options(env) };
     let db = Database::open_with("dir", options)?;
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     let (mut rows, mut row) = (Vec::new(), Row::new());
@@ -383,6 +392,10 @@ pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
     if by_index != sorted {
         return Err(evenkeel_base::Error::internal("index and table differ"));
     }
+    wide::read(&db, &mut txn)?;
+    drop(txn);
+    // Of what is damaged it may fail: nothing was read wrong.
+    let _ = db.close();
     Ok(rows)
 }
 

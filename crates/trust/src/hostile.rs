@@ -12,7 +12,7 @@ use crate::{faulty, fuzz, stores};
 use evenkeel_base::{DatabaseId, crc32c};
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
 use evenkeel_format::{page, run, undo, wal, warm};
-use evenkeel_io::{Env, MemEnv};
+use evenkeel_io::MemEnv;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -71,10 +71,12 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Opens the directory that the input describes, read-only, and reads and checks all of it.
+/// Opens the directory that the input describes, read-only or to be recovered for good, and reads
+/// all of it.
 pub fn open(data: &[u8]) {
     let mut input = Input(data);
-    let (env, files) = match input.number(1) % 2 {
+    let how = input.number(1) % 8;
+    let (env, files) = match how % 2 {
         0 => (TEMPLATE.env.fork(), edited(&mut input)),
         _ => (MemEnv::new(), written(&mut input)),
     };
@@ -82,7 +84,7 @@ pub fn open(data: &[u8]) {
         faulty::replace(&env, path, bytes);
     }
     // Whatever it says: it says it, in bounded time and memory.
-    let _ = fuzz::open(Arc::new(env) as Arc<dyn Env>);
+    let _ = fuzz::open_as(Arc::new(env), how < 4);
 }
 
 /// The files that edits have changed.
@@ -145,6 +147,7 @@ fn seal(path: &str, bytes: &mut [u8], changed: std::ops::Range<usize>, database:
                 }
             }
         }
+        Some("dw") => seal_doublewrite(bytes, changed, database),
         Some("runs") => seal_run(bytes, database),
         Some("undo") => seal_undo(bytes, database),
         Some("evenkeel.warm") if bytes.len() >= warm::HEADER_BYTES => {
@@ -169,6 +172,20 @@ fn seal_log(bytes: &mut [u8], changed: std::ops::Range<usize>, database: Databas
         if start < changed.end && changed.start < start + wal::BLOCK {
             let crc = database.crc32c(&block[4..]);
             block[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+}
+
+/// A head, then 1 MiB of images, in each region.
+fn seal_doublewrite(bytes: &mut [u8], changed: std::ops::Range<usize>, database: DatabaseId) {
+    const REGION: usize = 4096 + (1 << 20);
+    for (i, block) in bytes.chunks_exact_mut(4096).enumerate() {
+        let overlaps = i * 4096 < changed.end && changed.start < (i + 1) * 4096;
+        if i * 4096 % REGION == 0 {
+            let crc = database.crc32c(&block[8..]);
+            block[4..8].copy_from_slice(&crc.to_le_bytes());
+        } else if overlaps && block.iter().any(|b| *b != 0) {
+            page::seal(block, database);
         }
     }
 }

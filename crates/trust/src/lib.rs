@@ -10,4 +10,5 @@ pub mod mutate;
 pub mod panics;
 pub mod restart;
 pub mod stores;
+pub mod wide;
 pub mod work;

@@ -2,7 +2,7 @@
 //! simulator: a seed gives the same files each time, and another seed another order of background
 //! work.
 
-use crate::{faulty, fuzz};
+use crate::{faulty, fuzz, wide};
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{Access, Database, Geometry, Isolation, Options};
 use evenkeel_io::sim::{SimDisk, SimEnv};
@@ -54,6 +54,7 @@ fn make(env: Arc<dyn Env>, disk: &SimDisk, closed: bool) -> Store {
     let open = || Database::open_with("dir", small_options(env.clone())).expect("opens");
     let (mut db, mut rows, mut older) = (open(), Vec::new(), Vec::new());
     db.create_table("t", &fuzz::small_table()).expect("creates");
+    wide::make(&db);
     for batch in 0..12 {
         let ids = batch * 100..batch * 100 + 100;
         insert(&db, &mut rows, ids.map(|id| (id, id * 7919 % 1009)));

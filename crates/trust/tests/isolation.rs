@@ -6,10 +6,10 @@
 
 use evenkeel::ValueRef::Int;
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Error, Isolation, Kind, LockWait, Metric,
-    Options, Range, Result, Row, TableSpec, Txn,
+    Access, ColumnSpec, ColumnType, Database, Direction, Error, IndexSpec, Isolation, Kind,
+    LockWait, Metric, Options, Range, Result, Row, TableSpec, Txn,
 };
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 const LEVELS: [(&str, Isolation); 4] = [
@@ -343,36 +343,79 @@ fn an_autocommit_update_waits_and_never_conflicts() {
 
 #[test]
 fn sessions_with_disjoint_ranges_never_wait() {
+    const SESSIONS: i64 = 4;
     for (_, level) in LEVELS {
         let db = database();
+        let int = |name| ColumnSpec::new(name, ColumnType::Int64);
+        let spec = TableSpec::new().column(int("id")).column(int("a")).column(int("b"));
+        let unique = IndexSpec::new("by_a", &["a"]).unique();
+        let spec = spec.primary_key(&["id"]).index(unique).index(IndexSpec::new("by_b", &["b"]));
+        db.create_table("keyed", &spec).expect("create");
+        // In each round everybody has changed rows when the first reads, and when one commits.
+        let together = Arc::new(Barrier::new(SESSIONS as usize));
         let mut threads = Vec::new();
-        for session in 0..4 {
-            let db = db.clone();
+        for session in 0..SESSIONS {
+            let (db, together) = (db.clone(), together.clone());
             threads.push(std::thread::spawn(move || {
-                let base = 1000 * (session + 1);
+                let (base, mut wrong) = (1000 * (session + 1), Vec::new());
                 for round in 0..20 {
-                    let mut txn = db.begin(level, Access::ReadWrite).expect("begin");
-                    for id in base + round * 10..base + round * 10 + 10 {
-                        insert(&mut txn, id, id).expect("insert");
-                        put(&mut txn, id, id + 1).expect("update");
-                        get(&mut txn, id).expect("get");
+                    let mut txn = begin(&db, level);
+                    let ids = base + round * 10..base + round * 10 + 10;
+                    let changed = change_own(&mut txn, ids);
+                    together.wait();
+                    let read = scan_own(&mut txn, base, base + 500);
+                    together.wait();
+                    let all = [10 * (round as usize + 1); 3];
+                    // Told at the end: the others wait for who goes on.
+                    if changed.is_err() || !matches!(read, Ok(read) if read == all) {
+                        wrong.push(format!("round {round}: {changed:?}, {read:?}"));
                     }
-                    let (from, to) = ([Int(base)], [Int(base + 500)]);
-                    let range = Range {
-                        lower: std::ops::Bound::Included(&from[..]),
-                        upper: std::ops::Bound::Included(&to[..]),
-                    };
-                    let mut table = txn.table("test").expect("table");
-                    let mut scan = table.scan(range, Direction::Forward).expect("scan");
-                    let mut row = Row::new();
-                    while scan.next(&mut row).expect("row") {}
                     txn.commit().expect("commit");
                 }
+                wrong
             }));
         }
-        threads.into_iter().for_each(|t| t.join().expect("no panic"));
+        for thread in threads {
+            assert_eq!(thread.join().expect("no panic"), [""; 0], "{level:?}");
+        }
         assert_eq!(db.stats().get(Metric::LockWaits), 0, "{level:?}");
     }
+}
+
+/// Inserts, updates and reads these rows, in both tables; the keys of all indexes change.
+fn change_own(txn: &mut Txn, ids: std::ops::Range<i64>) -> Result<()> {
+    for id in ids {
+        insert(txn, id, id)?;
+        put(txn, id, id + 1)?;
+        get(txn, id)?;
+        let mut keyed = txn.table("keyed")?;
+        keyed.insert(&[Int(id), Int(id + 500_000), Int(id)])?;
+        keyed.update(&[Int(id)], &[(1, Int(id)), (2, Int(-id))])?;
+    }
+    Ok(())
+}
+
+/// How many rows of the range are found in the table, by its primary key, and by the unique index.
+fn scan_own(txn: &mut Txn, from: i64, to: i64) -> Result<[usize; 3]> {
+    let (from, to) = ([Int(from)], [Int(to)]);
+    let range = || Range {
+        lower: std::ops::Bound::Included(&from[..]),
+        upper: std::ops::Bound::Included(&to[..]),
+    };
+    let (mut row, mut found) = (Row::new(), [0; 3]);
+    let mut scan = txn.table("test")?.scan(range(), Direction::Forward)?;
+    while scan.next(&mut row)? {
+        found[0] += 1;
+    }
+    let mut scan = txn.table("keyed")?.scan(range(), Direction::Forward)?;
+    while scan.next(&mut row)? {
+        found[1] += 1;
+    }
+    let mut scan = txn.table("keyed")?.index("by_a")?.scan(range(), Direction::Backward)?;
+    while scan.next(&mut row)? {
+        found[2] += 1;
+    }
+    Ok(found)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What runs out: memory, disk, and the limits of keys, rows and values, at the limit and one
 //! beyond. `EVENKEEL_UPDATE_ROWS` and `EVENKEEL_BUILD_ROWS` are the sizes of the great update
-//! and of the table whose indexes are built (5M in the release ladder).
+//! and of the table whose indexes are built (the first is 5M in `make test` already, the second in
+//! the release ladder).
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{

@@ -7,7 +7,7 @@
 //!    file, frame and header of an undo segment): 100,000 mutations, each detected.
 //! 2. A run file without its footer: the database opens, and one index is damaged.
 //! 3. Whole stores: `EVENKEEL_ROT` (2,000) damaged copies of `EVENKEEL_ROT_STORES` (8) stores, from
-//!    seed `EVENKEEL_ROT_FIRST` (0) on, opened read-only and read.
+//!    seed `EVENKEEL_ROT_FIRST` (0) on, opened, half of them read-only, and read.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -287,7 +287,7 @@ fn names_its_place(error: &Error) -> bool {
     let has = |name| error.context(name).is_some();
     let is_gone = match error.code() {
         Code::FileMissing | Code::LogMissing => has("file"),
-        Code::NotADatabase => has("file") || has("directory"),
+        Code::NotADatabase | Code::DirectoryNotEmpty => has("file") || has("directory"),
         Code::RunDamaged => error.context("why").is_some_and(|why| why.ends_with("is missing")),
         _ => false,
     };
@@ -329,7 +329,9 @@ fn one_damage(store: &Store, foreign: &Store, seed: u64, tally: &mut Tally) -> R
         return Ok(());
     };
     let place = format!("store {}, round {}: {what}", seed >> 32, seed as u32);
-    let (seen, read) = (panics::count(), catch_unwind(AssertUnwindSafe(|| fuzz::open(copy))));
+    let read_only = rng.one_in(2);
+    let read = || fuzz::open_as(copy, read_only);
+    let (seen, read) = (panics::count(), catch_unwind(AssertUnwindSafe(read)));
     let Some(read) = read.ok().filter(|_| panics::count() == seen) else {
         panic!("{place}: panics");
     };
