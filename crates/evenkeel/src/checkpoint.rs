@@ -115,6 +115,15 @@ impl Recorder {
     }
 }
 
+/// Which one it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checkpoint {
+    /// The database goes on.
+    Running,
+    /// Nothing is written after it. Clean: all pages are in place.
+    Last { clean: bool },
+}
+
 /// Takes checkpoints, one at a time: for the thread that calls `beat`, for users who ask for one,
 /// for whoever closes the database.
 pub(crate) struct Checkpointer {
@@ -155,7 +164,7 @@ impl Checkpointer {
         let freed = redo.0.saturating_sub(log.checkpoint_lsn().0);
         let is_needed = freed > 0 && log.needed().is_some_and(|needed| redo >= needed);
         if end.0 >= last.0 + step || (log.age() >= step && freed >= step) || is_needed {
-            self.take(false)?;
+            self.take(Checkpoint::Running)?;
         }
         log.wake_at(Lsn(self.last_end.load(Ordering::Relaxed) + step));
         Ok(Beat::Idle)
@@ -176,11 +185,11 @@ impl Checkpointer {
         pages.press();
     }
 
-    /// Takes a checkpoint now; `clean` marks the database as closed.
+    /// Takes a checkpoint now; the last one leaves the database closed.
     ///
     /// # Errors
     /// `WritesStopped`; `DatabaseClosed`; `Full`; those of the log and the superblock.
-    pub(crate) fn take(&self, clean: bool) -> Result<()> {
+    pub(crate) fn take(&self, what: Checkpoint) -> Result<()> {
         // Two at a time would write one slot of the superblock: the one whose bytes stay there may
         // need log that the other has let go.
         let Recorder { rt, log, .. } = &self.recorder;
@@ -194,9 +203,9 @@ impl Checkpointer {
             s.checkpoint = checkpoint;
             s.redo = redo;
             s.page_redo = page_redo;
-            s.clean = clean;
+            s.clean = what == Checkpoint::Last { clean: true };
         })?;
-        self.is_closed.store(clean, Ordering::Relaxed);
+        self.is_closed.store(what != Checkpoint::Running, Ordering::Relaxed);
         log.set_checkpoint(redo)?;
         self.last_end.store(log.end().0, Ordering::Relaxed);
         rt.metrics.add(Metric::Checkpoints, 1);

@@ -1,5 +1,6 @@
 //! The database as users see it.
 
+use crate::checkpoint::Checkpoint;
 use crate::engine::Engine;
 use crate::options::{Durability, Options};
 use crate::recovery::RecoveryReport;
@@ -585,11 +586,12 @@ impl Database {
     pub fn checkpoint(&self) -> Result<()> {
         self.check_ddl()?;
         self.engine.pages.flush_all()?;
-        self.engine.checkpointer.take(false)
+        self.engine.checkpointer.take(Checkpoint::Running)
     }
 
-    /// Closes the database: writes what is dirty and takes a last checkpoint, so that the next open
-    /// has nothing to recover. Dropping the last clone does the same but can only log an error.
+    /// Closes the database: writes what is dirty, for up to three seconds, and takes a last
+    /// checkpoint. The next open has to fill memtables again, and redoes the pages that were left.
+    /// Dropping the last clone does the same but can only log an error.
     ///
     /// # Errors
     /// What stopped writes; nothing acknowledged is lost, the next open recovers.

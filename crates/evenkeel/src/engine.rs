@@ -3,7 +3,7 @@
 
 use crate::balance::Division;
 use crate::ballast::Ballast;
-use crate::checkpoint::{Checkpointer, Recorded, Recorder};
+use crate::checkpoint::{Checkpoint, Checkpointer, Recorded, Recorder};
 use crate::lending::Lending;
 use crate::options::{MERGE_HELPERS, MERGE_TWINS, Options};
 use crate::precedence::{Precedence, Twin};
@@ -32,6 +32,8 @@ const LOCK_FILE: &str = "evenkeel.lock";
 const CREATING_FILE: &str = "evenkeel.creating";
 /// Work that nobody waits for waits for a seat for so long before it looks again.
 const SEAT_WAIT: Duration = Duration::from_millis(1);
+/// So long a close writes pages.
+const CLOSE_FLUSH_NS: u64 = 3_000_000_000;
 /// The name under which all threads that merge tell the ballast of a full disk.
 const MERGE: &str = "merge";
 
@@ -523,8 +525,10 @@ impl Engine {
         }
     }
 
-    /// Closes: stops the threads, writes what is dirty, takes a last checkpoint. Transactions still
-    /// open are undecided at the next open and are rolled back there.
+    /// Closes: stops the threads, writes what is dirty, for as long as `CLOSE_FLUSH_NS`, takes a
+    /// last checkpoint. Pages that are left the next open redoes, as after a crash: of a large pool
+    /// they may be more than anybody wants to wait for. Transactions still open are undecided at
+    /// the next open and are rolled back there.
     ///
     /// # Errors
     /// What stopped writes, or a failed write: the database recovers at the next open.
@@ -545,12 +549,13 @@ impl Engine {
             return Ok(());
         }
         self.rt.health.check_writable()?;
-        self.pages.flush_all()?;
+        let clean = self.pages.flush_until(self.rt.env.now_ns().saturating_add(CLOSE_FLUSH_NS))?;
         self.warm.save();
-        match (self.checkpointer.take(true), &self.ballast) {
+        let last = Checkpoint::Last { clean };
+        match (self.checkpointer.take(last), &self.ballast) {
             (Err(error), Some(ballast)) if error.code() == Code::DiskFull => {
                 ballast.give(&error);
-                self.checkpointer.take(true)
+                self.checkpointer.take(last)
             }
             (done, _) => done,
         }

@@ -168,16 +168,28 @@ impl Pages {
     }
 
     /// Writes every page with a change from before the call: for a checkpoint that a user asks for,
-    /// a clean shutdown, and tests. Others may go on changing pages: those changes it leaves out.
+    /// and tests. Others may go on changing pages: those changes it leaves out.
     ///
     /// # Errors
     /// As `clean_beat`; `DiskFull`.
     pub fn flush_all(&self) -> Result<()> {
+        self.flush_until(u64::MAX).map(|_| ())
+    }
+
+    /// The same for as long as the clock is below `until_ns`, and the batch that is under way then:
+    /// true if all are written.
+    ///
+    /// # Errors
+    /// As `flush_all`.
+    pub fn flush_until(&self, until_ns: u64) -> Result<bool> {
         let batch = BATCH_BYTES / self.page_size();
         let end = self.log_if_attached().map_or(Lsn(u64::MAX), |log| log.end());
         let is_left = || self.dirty.oldest().is_some_and(|oldest| oldest < end);
         while is_left() {
             self.rt.health.check_writable()?;
+            if self.rt.env.now_ns() >= until_ns {
+                return Ok(false);
+            }
             // A page that changes again joins another bucket than those that are left. Each time:
             // one may have entered late, with a log end that it read before.
             self.dirty.cut();
@@ -189,7 +201,7 @@ impl Pages {
                 self.rt.wait(&self.supply.freed, seen, time, Cause::Idle);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes those pages of some ranges that are dirty, and waits until all of them are durable.

@@ -109,7 +109,10 @@ pub fn stat(dir: &Path) -> Found {
 fn stat_of(db: &Database, dir: &Path) -> Result<Found, Error> {
     let info = db.info();
     let mut text = String::new();
-    let closed = if info.clean { "closed cleanly" } else { "not closed: recovery at next open" };
+    let closed = match info.clean {
+        true => "closed cleanly",
+        false => "not closed, or not with all pages written: recovery at next open",
+    };
     text += &format!("{}: page size {}, {closed}\n", dir.display(), info.page_size);
     let versions = info.versions;
     text += &format!("versions (superblock, page, log, run, catalog): {versions:?}\n");

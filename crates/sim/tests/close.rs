@@ -1,0 +1,72 @@
+//! How long a close takes, in virtual time: on a device that has not written in time what is dirty,
+//! the rest is left to the next open.
+
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Metric, Options, TableSpec,
+    ValueRef,
+};
+use evenkeel_io::sim::SimOptions;
+use evenkeel_io::{Env, SimDisk, SimEnv};
+
+const ROWS: i64 = 30_000;
+const ROW: [u8; 1000] = [7; 1000];
+
+fn opened(sim: &SimEnv) -> Database {
+    let options = Options { memory_size: 128 << 20, ..Options::new() }.env(sim.env());
+    Database::open_with("db", options).expect("opens")
+}
+
+/// Rows of 30 MB, all dirty, and an index of them.
+fn filled(sim: &SimEnv) -> Database {
+    let db = opened(sim);
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("a", ColumnType::Int64))
+        .column(ColumnSpec::new("data", ColumnType::Bytes { max: 1000 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("a", &["a"]));
+    db.create_table("t", &spec).expect("table");
+    for first in (0..ROWS).step_by(100) {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        for id in first..first + 100 {
+            let row = [ValueRef::Int(id), ValueRef::Int(id % 997), ValueRef::Bytes(&ROW)];
+            txn.table("t").expect("is there").insert(&row).expect("fits");
+        }
+        txn.commit().expect("commits");
+    }
+    db
+}
+
+/// The seconds in which a database is closed, and whether the next open finds it clean.
+fn closed(seed: u64, bytes_per_sec: Option<u64>) -> (f64, bool) {
+    let sim = SimEnv::on(SimDisk::new(seed), SimOptions::quiet(seed));
+    let db = filled(&sim);
+    let written = db.stats().get(Metric::FlushDone);
+    assert!(written < 4000, "{written} pages are not dirty any more");
+    if let Some(bytes_per_sec) = bytes_per_sec {
+        sim.set_device(bytes_per_sec);
+    }
+    let start = sim.now_ns();
+    db.close().expect("closes");
+    let seconds = (sim.now_ns() - start) as f64 / 1e9;
+    sim.set_device(0);
+    let db = opened(&sim);
+    let report = db.check().expect("checks");
+    assert!(report.problems.is_empty() && report.rows == ROWS as u64, "{:?}", report.problems);
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let last = txn.table("t").expect("is there").last().expect("reads").expect("rows are there");
+    assert_eq!(last.get("id").expect("column"), ValueRef::Int(ROWS - 1));
+    let clean = db.recovery().clean;
+    drop(txn);
+    db.close().expect("closes");
+    sim.stop();
+    (seconds, clean)
+}
+
+#[test]
+fn a_close_does_not_wait_for_a_slow_device() {
+    let (seconds, clean) = closed(1, None);
+    assert!(seconds < 3.0 && clean, "{seconds} s, {clean}");
+    let (seconds, clean) = closed(2, Some(8 << 20));
+    assert!((3.0..5.0).contains(&seconds) && !clean, "{seconds} s, {clean}");
+}
