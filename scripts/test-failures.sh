@@ -77,7 +77,7 @@ show global status like 'Evenkeel_writes_stopped';
 END
 )
 expect "errors of a failed sync" 'ERROR .*' "$out"
-expect "COMMIT with changes stopped" 'ERROR 1180' \
+expect "COMMIT with changes stopped" 'ERROR 1036' \
     "$(sed -n '/^committing$/,/^committed$/p' <<<"$out")"
 expect "changes stay stopped" '^ERROR 1036|^ERROR .* read.only' "$out"
 expect "reads after a failed sync" $'rows\t2$' "$out"

@@ -56,6 +56,17 @@ for way in stop kill; do
 done
 ask "xa rollback 'b'"
 is "all decided" "$(ask 'xa recover')" ""
+# What is decided stays so, whatever comes at once behind it: by the connection that has prepared, and by another.
+ask "xa start 'd'; insert into t values (40,1); xa end 'd'; xa prepare 'd'"
+ask "xa start 'e'; insert into t values (41,1); xa end 'e'; xa prepare 'e'; xa rollback 'e'"
+# The connection that has prepared it may not be gone yet.
+for _ in $(seq 100); do
+    [ -n "$(ask "xa rollback 'd'")" ] || break
+    sleep 0.1
+done
+private_kill source
+private_start source "${source_options[@]}"
+is "rolled back before a crash" "$(ask 'xa recover')" ""
 is "rows" "$(ask 'select group_concat(id, ":", v order by id) from t')" "1:5,2:2,10:1,30:1,31:1"
 if grep -h '\[ERROR\]' "$private_dir/source/error.log"; then fail "errors in the log"; fi
 

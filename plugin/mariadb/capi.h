@@ -72,7 +72,8 @@ int32_t ek_is_clustered(const ek_database *db, ek_bytes name, ek_error *error);
 int32_t ek_needs_rebuild(const ek_database *db, ek_bytes name, ek_error *error);
 void ek_prepared(const ek_database *db, void *context, void (*each)(void *context, ek_bytes xid));
 uint64_t ek_commit_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
-int32_t ek_rollback_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
+int32_t ek_rollback_prepared(const ek_database *db, ek_bytes xid, uint8_t durability,
+                             ek_error *error);
 int32_t ek_wait_durable(const ek_database *db, uint64_t commit, uint8_t durability_mode,
                         ek_error *error);
 int32_t ek_move_numbers(const ek_database *db, ek_bytes table, uint64_t from, uint64_t to,
@@ -97,7 +98,7 @@ void ek_cancel(const ek_canceller_handle *canceller);
 void ek_canceller_free(ek_canceller_handle *canceller);
 int32_t ek_commit(ek_txn *txn, uint64_t *commit, ek_error *error);
 int32_t ek_rollback(ek_txn *txn, ek_error *error);
-int32_t ek_prepare(ek_txn *txn, ek_bytes xid, ek_error *error);
+int32_t ek_prepare(ek_txn *txn, ek_bytes xid, uint8_t durability, ek_error *error);
 int32_t ek_is_ended(const ek_txn *txn);
 void ek_statement(ek_txn *txn, uint8_t begins);
 void ek_set_tag(const ek_txn *txn, uint64_t tag);

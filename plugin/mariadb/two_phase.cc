@@ -74,6 +74,20 @@ static bool xid_from(const std::string &bytes, XID *xid)
   return true;
 }
 
+/* Why it failed, for the client, before the server adds its own error, which has a number only. */
+static int commit_error(THD *thd, const ek_error &error)
+{
+  const int number= handler_error(thd, error);
+  const uint code= error.kind == EK_FULL ? ER_RECORD_FILE_FULL
+                   : error.kind == EK_READ_ONLY ? ER_OPEN_AS_READONLY
+                   : error.kind == EK_CANCELLED ? ER_QUERY_INTERRUPTED
+                   : error.kind == EK_DEADLOCK ? ER_LOCK_DEADLOCK
+                   : error.kind == EK_LOCK_TIMEOUT ? ER_LOCK_WAIT_TIMEOUT : ER_GET_ERRMSG;
+  if (!thd->get_stmt_da()->is_error())
+    my_printf_error(code, "EVENKEEL: %s", MYF(0), error.text);
+  return number;
+}
+
 int evenkeel_prepare(handlerton *, THD *thd, bool all)
 {
   Trx *trx= trx_of(thd);
@@ -85,11 +99,11 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   ek_error error;
   ek_txn *txn= trx->txn;
   ended(trx);
-  const int done= ek_prepare(txn, ek_text(trx->xid), &error);
+  const int done= ek_prepare(txn, ek_text(trx->xid), (uint8_t) flush_at_commit, &error);
   if (done < 0)
   {
     report("prepare", error);
-    return handler_error(thd, error);
+    return commit_error(thd, error);
   }
   trx->prepared= done == 1;
   trx->by_user= thd->transaction->xid_state.is_explicit_XA();
@@ -128,11 +142,14 @@ void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
   trx->committed= true;
 }
 
+/* What a user has decided may not be there again after a crash: his replicas know of it, or his
+   coordinator, who asks no more. What the server prepared for its binlog it decides itself then. */
 int rollback_prepared(Trx *trx, ek_error *error)
 {
   if (trx->by_user)
     end_changes(trx->xid, false);
-  return ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), error);
+  const uint8_t durability= trx->by_user ? (uint8_t) flush_at_commit : 0;
+  return ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), durability, error);
 }
 
 int evenkeel_commit(handlerton *hton, THD *thd, bool all)
@@ -153,7 +170,7 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   trx->prepared= trx->committed= trx->commit_failed= false;
   trx->commit= 0;
   if (failed)
-    return handler_error(thd, trx->commit_error);
+    return commit_error(thd, trx->commit_error);
   if (!commit)
     return 0;
   ek_error error;
@@ -166,7 +183,7 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   if (commit_durably(commit, &error))
   {
     report("commit", error);
-    return handler_error(thd, error);
+    return commit_error(thd, error);
   }
   return 0;
 }
@@ -217,10 +234,13 @@ int evenkeel_rollback_by_xid(handlerton *, XID *xid)
     return XAER_NOTA;
   ek_error error;
   const std::string id= xid_bytes(xid);
-  if (ek_rollback_prepared(evenkeel_db, ek_text(id), &error))
-    return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
+  /* The server's own, which its binlog knows nothing of, it would roll back once more. */
+  const uint8_t durability= xid->get_my_xid() ? 0 : (uint8_t) flush_at_commit;
+  const bool failed= ek_rollback_prepared(evenkeel_db, ek_text(id), durability, &error) != 0;
+  if (failed && error.kind == EK_NOT_FOUND)
+    return XAER_NOTA;
   end_changes(id, false);
-  return XA_OK;
+  return failed ? XAER_RMERR : XA_OK;
 }
 
 void evenkeel_checkpoint_request(void *cookie)

@@ -405,7 +405,7 @@ pub unsafe extern "C" fn ek_commit_prepared(
     unsafe { fence(error, 0, || (*db).0.commit_prepared_ordered(xid.get()).map(|lsn| lsn.0)) }
 }
 
-/// Rolls a prepared transaction back; 0, or -1 on error.
+/// Rolls a prepared transaction back, as durably as `durability_mode` says; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -413,10 +413,20 @@ pub unsafe extern "C" fn ek_commit_prepared(
 pub unsafe extern "C" fn ek_rollback_prepared(
     db: *const EkDatabase,
     xid: EkBytes,
+    durability_mode: u8,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
-    unsafe { fence(error, -1, || (*db).0.rollback_prepared(xid.get()).map(|()| 0)) }
+    unsafe {
+        fence(error, -1, || {
+            let lsn = (*db).0.rollback_prepared_ordered(xid.get())?;
+            match ((*db).0.wait_durable(lsn, durability(durability_mode)), durability_mode) {
+                // Nobody waits: it is rolled back, whatever becomes of the log.
+                (_, 0) => Ok(0),
+                (waited, _) => waited.map(|()| 0),
+            }
+        })
+    }
 }
 
 /// Waits until a commit is as durable as asked; 0, or -1 on error.

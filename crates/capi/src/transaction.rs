@@ -1,6 +1,6 @@
 //! Transactions, rows and scans.
 
-use crate::database::{EkDatabase, milliseconds};
+use crate::database::{EkDatabase, durability, milliseconds};
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice, values};
 use evenkeel::{
     Access, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan, Locking,
@@ -173,19 +173,24 @@ pub unsafe extern "C" fn ek_rollback(txn: *mut EkTxn, error: *mut EkError) -> i3
     }
 }
 
-/// Prepares under an id, durably, and frees the handle: 1, 0 if it changed nothing and so has
-/// ended, -1 on error.
+/// Prepares under an id, as durably as `durability_mode` says, and frees the handle: 1, 0 if it
+/// changed nothing and so has ended, -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call; `txn` is not used again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_prepare(txn: *mut EkTxn, xid: EkBytes, error: *mut EkError) -> i32 {
+pub unsafe extern "C" fn ek_prepare(
+    txn: *mut EkTxn,
+    xid: EkBytes,
+    durability_mode: u8,
+    error: *mut EkError,
+) -> i32 {
     // SAFETY: by contract of the caller.
     unsafe {
         let txn = Box::from_raw(txn);
         fence(error, -1, || {
             let txn = txn.0.ok_or_else(|| Error::new(Code::TransactionEnded))?;
-            txn.prepare(xid.get()).map(i32::from)
+            txn.prepare_with(xid.get(), durability(durability_mode)).map(i32::from)
         })
     }
 }

@@ -497,13 +497,23 @@ impl Database {
         }
     }
 
-    /// Rolls a prepared transaction back.
+    /// Rolls a prepared transaction back, as durably as a commit.
     ///
     /// # Errors
     /// As `commit_prepared`.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
         self.check_changeable()?;
-        self.engine.store.rollback_prepared(xid)
+        self.engine.store.rollback_prepared(xid, self.engine.present.durability())
+    }
+
+    /// The same without the wait: what to give to [`Database::wait_durable`]. Before that a crash
+    /// brings the transaction back, prepared.
+    ///
+    /// # Errors
+    /// As `commit_prepared`.
+    pub fn rollback_prepared_ordered(&self, xid: &[u8]) -> Result<Lsn> {
+        self.check_changeable()?;
+        self.engine.store.rollback_prepared_ordered(xid)
     }
 
     /// Calls `watch` before every wait of a transaction for others. Once per database.

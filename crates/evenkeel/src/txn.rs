@@ -6,6 +6,7 @@
 
 use crate::engine::Engine;
 use crate::index_ref::IndexRef;
+use crate::options::Durability;
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
     Direction, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, SchemaWait, Table,
@@ -289,9 +290,18 @@ impl Txn {
     ///
     /// # Errors
     /// `XidTooLong`, `XidInUse`, those of the log; `DatabaseClosed`.
-    pub fn prepare(mut self, xid: &[u8]) -> Result<bool> {
+    pub fn prepare(self, xid: &[u8]) -> Result<bool> {
+        self.prepare_with(xid, Durability::Sync)
+    }
+
+    /// The same, as durable as `durability` says: with less than `Sync` a crash of the machine may
+    /// lose what its coordinator takes for prepared.
+    ///
+    /// # Errors
+    /// As `prepare`.
+    pub fn prepare_with(mut self, xid: &[u8], durability: Durability) -> Result<bool> {
         self.engine.check_open()?;
-        self.inner.prepare(xid)
+        self.inner.prepare_with(xid, durability)
     }
 
     /// Sets how long this transaction waits for locks.

@@ -288,7 +288,7 @@ impl Log {
         self.shared.wait(lsn, Goal::Durable)
     }
 
-    /// What a commit whose record is at `lsn` waits for under durability `d`.
+    /// What a commit whose record is at `lsn` waits for under durability `d`, or another outcome.
     ///
     /// # Errors
     /// As `wait_durable`.

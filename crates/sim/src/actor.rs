@@ -218,7 +218,8 @@ impl<'a> Actor<'a> {
     pub fn decide(&mut self, xid: &str, commit: bool) -> Result<()> {
         self.phase(xid, Phase::Asked);
         if !commit {
-            self.db.rollback_prepared(xid.as_bytes())?;
+            let lsn = self.db.rollback_prepared_ordered(xid.as_bytes())?;
+            self.db.wait_durable(lsn, Durability::Sync)?;
             self.phase(xid, Phase::RolledBack);
             return Ok(());
         }

@@ -28,7 +28,7 @@ pub enum Phase {
     Sure,
     /// Committed at this timestamp.
     Committed(u64),
-    /// Rolled back, which is not waited for: it may be there again after a crash.
+    /// Rolled back, durably.
     RolledBack,
 }
 

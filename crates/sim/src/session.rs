@@ -294,7 +294,9 @@ impl Session {
             }
         };
         if self.rng.one_in(2) {
-            return match self.world.db.rollback_prepared(&xid) {
+            let db = &self.world.db;
+            let rolled_back = db.rollback_prepared_ordered(&xid);
+            return match rolled_back.and_then(|lsn| db.wait_durable(lsn, Durability::Sync)) {
                 Ok(()) => {
                     self.world.events.hit("prepared transaction rolled back");
                     set(Phase::RolledBack);

@@ -178,6 +178,7 @@ fn prepared_differ(db: &Database, model: &Model, cts: u64) -> Option<String> {
         let wrong = match phase {
             None => true,
             Some(Phase::Committed(at)) => at <= cts,
+            Some(Phase::RolledBack) => true,
             Some(_) => false,
         };
         if wrong {

@@ -295,15 +295,27 @@ impl Store {
         Ok(cts.unwrap_or(Lsn::ZERO))
     }
 
-    /// Rolls a prepared transaction back.
+    /// Rolls a prepared transaction back, as durably as `durability` says: who decides forgets it
+    /// then, and it may not be there again.
+    ///
+    /// # Errors
+    /// `XidUnknown`, `WritesStopped`.
+    pub fn rollback_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
+        match self.rollback_prepared_ordered(xid)? {
+            Lsn::ZERO => Ok(()),
+            lsn => self.log.wait_commit(lsn, durability),
+        }
+    }
+
+    /// The same without the wait: the position to wait for.
     ///
     /// # Errors
     /// `XidUnknown`.
-    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+    pub fn rollback_prepared_ordered(&self, xid: &[u8]) -> Result<Lsn> {
         let txn = self.txns.prepared(xid)?;
-        self.txns.abort(&txn)?;
+        let lsn = self.txns.abort_prepared(&txn)?;
         self.end_use(txn.id());
-        Ok(())
+        Ok(lsn.unwrap_or(Lsn::ZERO))
     }
 
     /// Keeps tables in use by a prepared transaction until it is decided. It may be already: then

@@ -447,8 +447,16 @@ impl Transaction {
     /// # Errors
     /// `TransactionEnded`, those of the log.
     pub fn prepare(&mut self, xid: &[u8]) -> Result<bool> {
+        self.prepare_with(xid, Durability::Sync)
+    }
+
+    /// The same, as durable as `durability` says.
+    ///
+    /// # Errors
+    /// As `prepare`.
+    pub fn prepare_with(&mut self, xid: &[u8], durability: Durability) -> Result<bool> {
         self.check_open()?;
-        let done = self.store.txns.prepare(&self.inner, xid);
+        let done = self.store.txns.prepare_with(&self.inner, xid, durability);
         if self.inner.phase() != Phase::Open {
             // It lives on without this object, and so does its use of tables (E2).
             let used = self.used.drain(..).map(|(table, _)| table).collect();

@@ -23,7 +23,7 @@ use evenkeel_format::limits::{OPERATIONS_MAX, XID_BYTES_MAX};
 use evenkeel_format::record::{Before, RecordKind, RowKind, encode_prepare, encode_txn};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::{Event, Runtime};
-use evenkeel_log::{Log, Reserved, Share};
+use evenkeel_log::{Durability, Log, Reserved, Share};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -471,38 +471,47 @@ impl Txns {
     /// # Errors
     /// As `commit`.
     pub fn abort(&self, t: &TxnRef) -> Result<()> {
+        decide(t, || self.abort_now(t)).map(|_| ())
+    }
+
+    /// The same of a prepared one. The position, `None` where nothing was changed, is to be waited
+    /// for: before it is durable, a crash brings it back.
+    ///
+    /// # Errors
+    /// As `commit`.
+    pub fn abort_prepared(&self, t: &TxnRef) -> Result<Option<Lsn>> {
         decide(t, || self.abort_now(t))
     }
 
-    fn abort_now(&self, t: &TxnRef) -> Result<()> {
+    fn abort_now(&self, t: &TxnRef) -> Result<Option<Lsn>> {
         if t.undo_count() == 0 {
             self.end_without_changes(t, Phase::Aborted);
-            return Ok(());
+            return Ok(None);
         }
         let log = self.log()?;
         let space = self.outcome_space(t, log)?;
         let undo = t.undo.get().cloned();
-        self.log_abort(t.id(), undo, t.first_lsn().unwrap_or_default(), space)?;
+        let lsn = self.log_abort(t.id(), undo, t.first_lsn().unwrap_or_default(), space)?;
         self.ended(t, Phase::Aborted);
         self.wake_background();
-        Ok(())
+        Ok(Some(lsn))
     }
 
-    /// Logs ABORT and hands the rows to the background.
+    /// Logs ABORT and hands the rows to the background; the position of the record.
     pub(crate) fn log_abort(
         &self,
         id: TxnId,
         undo: Option<Arc<TxnUndo>>,
         first_lsn: Lsn,
         mut space: Reserved,
-    ) -> Result<()> {
+    ) -> Result<Lsn> {
         let mut body = Vec::with_capacity(OUTCOME_BYTES);
         encode_txn(&mut body, id);
         let undo = undo.ok_or_else(|| Error::internal("aborted without undo"))?;
         // Known as reverting before it is aborted: a checkpoint finds it in one of the two.
         let log = self.log()?;
         self.reverting.lock().insert(id, Reverting::new(undo, first_lsn, true));
-        log.append_with(&mut space, RecordKind::Abort, &[&body], |_| {
+        let (lsn, ()) = log.append_with(&mut space, RecordKind::Abort, &[&body], |_| {
             self.states.set(id, TxnState::Aborted);
         });
         if let Some(reverting) = self.reverting.lock().get_mut(&id) {
@@ -510,7 +519,7 @@ impl Txns {
         }
         self.note_reverting();
         self.rt.metrics.add(Metric::Rollbacks, 1);
-        Ok(())
+        Ok(lsn)
     }
 
     /// Prepares under this XID and waits until that is durable. It keeps its locks until it is
@@ -522,6 +531,14 @@ impl Txns {
     /// `TxnEnded`, `XidInUse`, `XidTooLong`, `WritesStopped`. After an error it is still open,
     /// unless writes have stopped.
     pub fn prepare(&self, t: &TxnRef, xid: &[u8]) -> Result<bool> {
+        self.prepare_with(t, xid, Durability::Sync)
+    }
+
+    /// The same, as durable as `durability` says: of a server whose users want less than B5.
+    ///
+    /// # Errors
+    /// As `prepare`.
+    pub fn prepare_with(&self, t: &TxnRef, xid: &[u8], durability: Durability) -> Result<bool> {
         t.check_open()?;
         if xid.len() > XID_BYTES_MAX {
             let error = Error::new(Code::XidTooLong).with("bytes", xid.len());
@@ -547,7 +564,7 @@ impl Txns {
             self.states.set(t.id(), TxnState::Prepared);
         });
         t.set_phase(Phase::Prepared);
-        log.wait_durable(lsn)?;
+        log.wait_commit(lsn, durability)?;
         Ok(true)
     }
 

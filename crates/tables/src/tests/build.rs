@@ -374,7 +374,7 @@ fn a_provisional_index_goes_beside_who_uses_the_table() {
     txn.update(&table, &[3i64.into()], &[(1, 78i64.into())]).unwrap();
     txn.delete(&table, &[4i64.into()]).unwrap();
     commit(txn);
-    db.store.rollback_prepared(b"x").unwrap();
+    db.store.rollback_prepared(b"x", Durability::Sync).unwrap();
     check_indexes(&mut db.begin(), &table);
     // The same again, of rows that are there now; then one that has another behind it.
     add(&by_c);

@@ -565,7 +565,7 @@ fn decided_before_the_use_is_kept() {
         // Another session decides here.
         match commits {
             true => db.store.commit_prepared_ordered(b"x").map(|_| ()).unwrap(),
-            false => db.store.rollback_prepared(b"x").unwrap(),
+            false => db.store.rollback_prepared(b"x", Durability::Sync).unwrap(),
         }
         let user = u64::MAX;
         let write = crate::table::Use::Write;
