@@ -204,7 +204,7 @@ typedef struct
   uint64_t rows_estimate, columns, row_formats, definition, mark, indexes, index_bytes;
 } ek_table_info;
 int32_t ek_table_figures(const ek_database *db, ek_bytes table, ek_table_info *to, ek_error *error);
-int64_t ek_rows(const ek_database *db, ek_bytes table, ek_error *error);
+int64_t ek_rows(const ek_database *db, ek_bytes table, uint64_t *bytes, ek_error *error);
 void ek_tables(const ek_database *db, void *context, void (*each)(void *context, ek_bytes name));
 int32_t ek_indexes(const ek_database *db, ek_bytes table, void *context,
                    void (*each)(void *context, ek_bytes name, uint8_t valid, uint64_t runs,

@@ -230,13 +230,14 @@ int ha_evenkeel::info(uint what)
   if (what & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
   {
     ek_error error;
-    const int64_t rows= ek_rows(evenkeel_db, name(), &error);
+    uint64_t bytes= 0;
+    const int64_t rows= ek_rows(evenkeel_db, name(), &bytes, &error);
     /* Plans take a table of no rows for one that was not counted; who looks at it wants none. */
     const bool looked_at= what & (HA_STATUS_TIME | HA_STATUS_OPEN);
     stats.records= rows > 0 ? (ha_rows) rows : looked_at ? 0 : 1;
-    stats.mean_rec_length= table_share->reclength;
-    stats.data_file_length= stats.records * stats.mean_rec_length;
-    stats.block_size= 4096;
+    stats.data_file_length= bytes;
+    stats.mean_rec_length= (ulong) (stats.records ? bytes / stats.records : 0);
+    stats.block_size= COST_BLOCK_BYTES;
     /* For those who look at the table, and for ANALYZE. */
     ek_table_info figures;
     if ((what & (HA_STATUS_VARIABLE_EXTRA | HA_STATUS_CONST)) &&

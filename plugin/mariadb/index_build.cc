@@ -46,7 +46,7 @@ uint64_t Build::rows() const
   for (const Of_table &table : tables)
   {
     ek_error ignored;
-    const int64_t rows= ek_rows(evenkeel_db, ek_text(table.name), &ignored);
+    const int64_t rows= ek_rows(evenkeel_db, ek_text(table.name), nullptr, &ignored);
     sum+= rows < 0 ? ROWS_HERE_MAX + 1 : (uint64_t) rows;
   }
   return sum;

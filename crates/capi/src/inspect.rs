@@ -170,7 +170,8 @@ pub unsafe extern "C" fn ek_table_figures(
     }
 }
 
-/// About how many rows a table has, as cheaply as every statement may ask; -1 on error.
+/// About how many rows a table has, as cheaply as every statement may ask; -1 on error. Through
+/// `bytes`, unless that is null, those of the pages that hold them.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -178,13 +179,17 @@ pub unsafe extern "C" fn ek_table_figures(
 pub unsafe extern "C" fn ek_rows(
     db: *const EkDatabase,
     table: EkBytes,
+    bytes: *mut u64,
     error: *mut EkError,
 ) -> i64 {
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let rows = (*db).0.rows_estimate(table.text()?)?;
-            Ok(i64::try_from(rows).unwrap_or(i64::MAX))
+            let size = (*db).0.size_estimate(table.text()?)?;
+            if let Some(to) = bytes.as_mut() {
+                *to = size.bytes;
+            }
+            Ok(i64::try_from(size.rows).unwrap_or(i64::MAX))
         })
     }
 }

@@ -49,14 +49,34 @@ pub struct LockFigures {
     pub key: Vec<u8>,
 }
 
+/// How large a table is, about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableSize {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of the pages that hold them.
+    pub bytes: u64,
+}
+
 impl Database {
     /// About how many rows a table has, as cheaply as every statement may ask.
     ///
     /// # Errors
     /// `TableMissing`, `DatabaseClosed`, of storage.
     pub fn rows_estimate(&self, table: &str) -> Result<u64> {
+        Ok(self.size_estimate(table)?.rows)
+    }
+
+    /// The same, and the bytes of the pages that hold the rows, without long values that lie apart.
+    ///
+    /// # Errors
+    /// As `rows_estimate`.
+    pub fn size_estimate(&self, table: &str) -> Result<TableSize> {
         self.check_open()?;
-        self.figures_of(table, |table, _| self.engine.store.rows_estimate(table))
+        let size = self.figures_of(table, |table, _| self.engine.store.size_estimate(table))?;
+        let page_bytes = self.engine.pages.page_size() as u64;
+        Ok(TableSize { rows: size.rows, bytes: size.leaves * page_bytes })
     }
 
     /// Figures of a table from its inner pages and the list of runs.
@@ -82,7 +102,7 @@ impl Database {
         });
         Ok(TableInfo {
             id: def.id.0,
-            rows_estimate: state.tree.estimate_all()?,
+            rows_estimate: state.tree.estimate_all()?.rows,
             columns: def.live_columns().len() as u64,
             row_formats: u64::from(def.entry.row_version),
             hidden_key: def.entry.hidden_key,

@@ -153,7 +153,7 @@ impl Database {
 
     fn stats_of(&self, name: &str, table: &Table, state: &TableState) -> Result<TableStats> {
         let mut stats = TableStats { name: name.to_string(), ..TableStats::default() };
-        stats.rows_estimate = state.tree.estimate_all()?;
+        stats.rows_estimate = state.tree.estimate_all()?.rows;
         stats.changed_rows = table.changes();
         stats.analyzed_ms_ago = self.engine.store.analyzed_ns_ago(table).map(|ns| ns / 1_000_000);
         let mut random = Rng::new(self.engine.rt.env.random());

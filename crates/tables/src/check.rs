@@ -156,7 +156,7 @@ impl Checker<'_> {
         let state = self.state.clone();
         let readable = |i: &&IndexShape| i.check_readable(at).is_ok();
         let indexes: Vec<&IndexShape> = state.shape.indexes.iter().filter(readable).collect();
-        let (rows, parts) = (state.tree.estimate_all()?, 3 * indexes.len());
+        let (rows, parts) = (state.tree.estimate_all()?.rows, 3 * indexes.len());
         self.begin(CheckStage::Rows, 0, 1, rows)?;
         let wanted = self.sums_of_rows(&indexes)?;
         for (i, (index, rows)) in indexes.into_iter().zip(wanted).enumerate() {

@@ -8,6 +8,7 @@ use crate::transaction::Transaction;
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{IndexId, Lsn, Result, Snapshot, TreeId};
 use evenkeel_runs::Direction;
+use evenkeel_tree::Size;
 use std::sync::Arc;
 
 /// Entries counted at most.
@@ -25,7 +26,7 @@ const STEADY_LOG_BYTES: u64 = 8;
 struct RowsAt {
     tree: TreeId,
     at: Lsn,
-    rows: u64,
+    size: Size,
 }
 
 /// What was last estimated of a table. TRUNCATE gives the table another tree, of which nothing is
@@ -34,30 +35,30 @@ struct RowsAt {
 pub(crate) struct RowsKnown(RwLock<Option<RowsAt>>);
 
 impl RowsKnown {
-    /// The number, if the log has not grown much since.
-    pub(crate) fn get(&self, tree: TreeId, end: Lsn) -> Option<u64> {
+    /// It, if the log has not grown much since.
+    pub(crate) fn get(&self, tree: TreeId, end: Lsn) -> Option<Size> {
         let known = (*self.0.read()).filter(|known| known.tree == tree)?;
-        let steady = known.rows >= STEADY_ROWS;
-        let behind = if steady { known.rows.saturating_mul(STEADY_LOG_BYTES) } else { 0 };
-        (end.0.saturating_sub(known.at.0) <= behind).then_some(known.rows)
+        let rows = known.size.rows;
+        let behind = if rows >= STEADY_ROWS { rows.saturating_mul(STEADY_LOG_BYTES) } else { 0 };
+        (end.0.saturating_sub(known.at.0) <= behind).then_some(known.size)
     }
 }
 
 impl Store {
-    /// About how many rows a table has: exactly as estimated now for small ones and for those
-    /// nobody changes, a little behind for large ones.
+    /// About how large a table is: exactly as estimated now for small ones and for those nobody
+    /// changes, a little behind for large ones.
     ///
     /// # Errors
     /// Of storage.
-    pub fn rows_estimate(&self, table: &Table) -> Result<u64> {
+    pub fn size_estimate(&self, table: &Table) -> Result<Size> {
         let (at, state) = (self.log.end(), table.state());
         let tree = state.tree.id();
-        if let Some(rows) = table.rows_known.get(tree, at) {
-            return Ok(rows);
+        if let Some(size) = table.rows_known.get(tree, at) {
+            return Ok(size);
         }
-        let rows = state.tree.estimate_all()?;
-        *table.rows_known.0.write() = Some(RowsAt { tree, at, rows });
-        Ok(rows)
+        let size = state.tree.estimate_all()?;
+        *table.rows_known.0.write() = Some(RowsAt { tree, at, size });
+        Ok(size)
     }
 }
 

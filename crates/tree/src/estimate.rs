@@ -82,6 +82,15 @@ fn spread(slots: Range<usize>, wanted: usize) -> impl Iterator<Item = usize> {
 /// Leaves of which figures are told exactly, and leaves drawn for an estimate where there are more.
 const LEAVES_SEEN: usize = 256;
 
+/// How large a tree is, about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Deleted ones not yet removed included.
+    pub rows: u64,
+    /// Pages that hold them, without those of overflow chains.
+    pub leaves: u64,
+}
+
 /// Figures of a tree's leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeafFigures {
@@ -178,11 +187,17 @@ impl Tree {
     ///
     /// # Errors
     /// Of pages.
-    pub fn estimate_all(&self) -> Result<u64> {
+    pub fn estimate_all(&self) -> Result<Size> {
         let low = self.dive(Goal::At(b""), false)?;
         let high = self.dive(Goal::Last, true)?;
         let seen = self.look_between(&low, &high)?;
-        Ok(rows_between(&low, &high, &seen))
+        let rows = rows_between(&low, &high, &seen);
+        let leaf = match (seen.first().filter(|seen| seen.nodes > 0.0), low.last(), high.last()) {
+            (Some(seen), ..) => seen.count / seen.nodes,
+            (None, Some(low), Some(high)) => typical(*low, *high),
+            _ => 1.0,
+        };
+        Ok(Size { rows, leaves: (rows as f64 / leaf.max(1.0)).ceil().max(1.0) as u64 })
     }
 
     /// Counts of nodes on paths between the edges, per level: below the fork of the two first, then

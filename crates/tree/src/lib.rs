@@ -43,7 +43,7 @@ mod write;
 pub use bulk::BulkLoad;
 pub use check::{Problem, TreeReport, read_nodes};
 pub use cursor::{Cursor, Direction};
-pub use estimate::LeafFigures;
+pub use estimate::{LeafFigures, Size};
 pub use insert::{LeafInserts, NewRow, RowsCommon};
 pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
 pub use redo::TreeRedo;

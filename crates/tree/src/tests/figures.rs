@@ -91,12 +91,18 @@ fn the_number_of_rows_is_near_where_keys_ascend() {
             }
             rows = until;
             let before = evenkeel_pages::visits();
-            let about = tree.estimate_all().unwrap();
+            let Size { rows: about, leaves } = tree.estimate_all().unwrap();
             let visited = evenkeel_pages::visits() - before;
             let off = about as f64 / rows as f64 - 1.0;
             println!("{rows} rows of {row_bytes}: {off:+.3}, {visited} pages");
             assert!(off.abs() <= 0.05, "{rows} rows of {row_bytes} bytes: {about}");
             assert!(visited <= 160, "{visited} pages");
+            // Exact where there are no more than it looks at.
+            let there = tree.leaf_figures(&mut |_| 0).unwrap().leaves;
+            if there <= 250.0 {
+                let off = leaves as f64 - there;
+                assert!(off.abs() <= 1.0 + there / 20.0, "{rows} rows: {leaves} of {there} leaves");
+            }
         }
     }
 }
