@@ -4,7 +4,7 @@
    1. prepare (nobody else uses the table): the build of new indexes begins, under provisional
       names; it returns when every writer from now on keeps them up (F1);
    2. inplace (others read and write): waits for the build, shows its progress, heeds KILL (of a few
-      rows it is over already);
+      rows it is over already); looks for NULL where there may be none any more (`not_null.cc`);
    3. commit (nobody else uses the table): one change of the engine's catalog gives the indexes
       their names and does all the rest; `table_version` is another one from there on.
 
@@ -18,6 +18,7 @@
 #include "columns.h"
 #include "ddl.h"
 #include "index_build.h"
+#include "not_null.h"
 #include "transaction.h"
 #include <partition_info.h>
 #include <algorithm>
@@ -36,7 +37,8 @@ static const alter_table_operations METADATA=
 /* One change of the engine's catalog. */
 static const alter_table_operations INSTANT=
   ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NAME |
-  ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_NULLABLE | ALTER_RENAME_INDEX |
+  ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_NULLABLE |
+  ALTER_COLUMN_NOT_NULLABLE | ALTER_RENAME_INDEX |
   ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
 static const alter_table_operations BUILD=
   ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
@@ -68,16 +70,29 @@ public:
   ha_evenkeel *const owner;
   /* Of all partitions, in the context of the first. */
   std::unique_ptr<Build> build;
+  /* Of columns that are made NOT NULL: in this table, or partition. */
+  std::unique_ptr<Null_watch> nulls;
 };
+
+/* Of all partitions, or of the table. */
+static std::vector<Alter_context *> contexts_of(const Alter_inplace_info *info)
+{
+  std::vector<Alter_context *> all;
+  if (info->group_commit_ctx)
+    for (inplace_alter_handler_ctx **context= info->group_commit_ctx; *context; context++)
+      all.push_back(static_cast<Alter_context *>(*context));
+  else if (info->handler_ctx)
+    all.push_back(static_cast<Alter_context *>(info->handler_ctx));
+  return all;
+}
 
 /* The handlers whose tables are changed as one: of all partitions that this ALTER was told of, or
    this one. */
 std::vector<ha_evenkeel *> ha_evenkeel::changed_together(const Alter_inplace_info *info)
 {
   std::vector<ha_evenkeel *> all;
-  if (info->group_commit_ctx)
-    for (inplace_alter_handler_ctx **context= info->group_commit_ctx; *context; context++)
-      all.push_back(static_cast<Alter_context *>(*context)->owner);
+  for (const Alter_context *context : contexts_of(info))
+    all.push_back(context->owner);
   if (std::find(all.begin(), all.end(), this) == all.end())
     all.push_back(this);
   return all;
@@ -121,20 +136,22 @@ static bool same_primary(const TABLE *before, const TABLE *after,
   return true;
 }
 
-/* The same virtual columns are in keys before and after, unchanged: the engine keeps their values.
-   (A change of their expressions is a flag of its own.) */
-static bool same_virtual_keys(const TABLE *before, const TABLE *after,
-                              const std::vector<const Field *> &old)
+/* Does the engine keep the values of a column: also of a virtual one that is in a key. */
+static bool is_kept(const TABLE *table, const Field *field)
 {
-  size_t keyed_before= 0, keyed_after= 0;
-  for (Field **f= before->field; *f; f++)
-    keyed_before+= !(*f)->stored_in_db() && in_a_key(before, *f);
+  return field->stored_in_db() || in_a_key(table, field);
+}
+
+/* The virtual columns that are in keys afterwards were so before, unchanged: the engine has their
+   values. (A change of their expressions is a flag of its own.) */
+static bool has_virtual_keys(const TABLE *before, const TABLE *after,
+                             const std::vector<const Field *> &old)
+{
   for (uint i= 0; after->field[i]; i++)
   {
     const Field *field= after->field[i], *was= old[i];
     if (field->stored_in_db() || !in_a_key(after, field))
       continue;
-    keyed_after++;
     if (!was || was->stored_in_db() || !in_a_key(before, was) ||
         !equal(was->field_name, field->field_name))
       return false;
@@ -142,7 +159,7 @@ static bool same_virtual_keys(const TABLE *before, const TABLE *after,
     if (now.how != then.how || now.type_code != then.type_code || now.a != then.a || now.b != then.b)
       return false;
   }
-  return keyed_before == keyed_after;
+  return true;
 }
 
 /* Is a default that is an expression one value for all rows that are there: a constant, or a time as
@@ -161,6 +178,20 @@ static bool is_one_value(const Field *field)
     return false;
   /* NULL is taken for another value where a column has none; copying refuses it. */
   return field->real_maybe_null() || !given->expr->null_value;
+}
+
+/* Has a column no NULL any more. */
+static bool loses_null(const Field *field, const Field *was)
+{
+  return was && was->real_maybe_null() && !field->real_maybe_null();
+}
+
+/* May that be done by looking for NULL. It is an error then; where copying would make another value of it,
+   it has to be copied. */
+static bool may_lose_null(THD *thd, const Field *field, const Field *was)
+{
+  return thd->is_strict_mode() && field->type() != MYSQL_TYPE_TIMESTAMP && !field->vcol_info &&
+         !was->vcol_info;
 }
 
 /* The value that rows which are there show for a new column; false if that is not one value. */
@@ -190,7 +221,7 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   if (info->ignore)
     return "ALTER IGNORE";
   const std::vector<const Field *> old= old_fields(info);
-  if (!same_virtual_keys(table, altered, old))
+  if (!has_virtual_keys(table, altered, old))
     return "other virtual columns in indexes";
   if (!same_primary(table, altered, old))
     return "another primary key";
@@ -205,6 +236,8 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   for (uint i= 0; altered->field[i]; i++)
   {
     const Field *field= altered->field[i], *was= old[i];
+    if (loses_null(field, was) && !may_lose_null(ha_thd(), field, was))
+      return "NOT NULL where NULL would become another value";
     if (!field->stored_in_db())
       continue;
     const Column now= Column::of(field);
@@ -254,7 +287,7 @@ ha_evenkeel::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info
     info->unsupported_reason= reason;
     return refuse(info);
   }
-  if (!(info->handler_flags & BUILD))
+  if (!(info->handler_flags & (BUILD | ALTER_COLUMN_NOT_NULLABLE)))
     return HA_ALTER_INPLACE_INSTANT;
   Build build(ha_thd());
   if (const char *why= plan_build(altered, info, &build))
@@ -273,7 +306,7 @@ const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info, Bu
   /* Fields of the new definition -> columns as they are now. */
   std::vector<int> columns;
   for (const Field *was : old_fields(info))
-    columns.push_back(was && was->stored_in_db() ? m_columns[was->field_index] : -1);
+    columns.push_back(was ? m_columns[was->field_index] : -1);
   const bool is_first= build->tables.empty();
   build->tables.push_back({m_name, {}});
   for (uint i= 0; i < info->index_add_count; i++)
@@ -357,10 +390,46 @@ void ha_evenkeel::report_build(TABLE *altered, Alter_inplace_info *info, Build *
     print_error(handler_error(ha_thd(), error), MYF(0));
 }
 
+/* From now on writers show where they write NULL. True, with the error said, if a transaction that no
+   connection has any more, prepared by XA, uses the table: nobody watches what it has written. */
+bool ha_evenkeel::watch_nulls(TABLE *altered, Alter_inplace_info *info)
+{
+  const std::vector<const Field *> old= old_fields(info);
+  std::vector<uint> fields;
+  for (uint i= 0; altered->field[i]; i++)
+    if (loses_null(altered->field[i], old[i]))
+      fields.push_back(old[i]->field_index);
+  const ek_schema_wait wait= schema_wait(ha_thd());
+  ek_error error;
+  if (ek_wait_unused(evenkeel_db, name(), &wait, &error))
+  {
+    print_error(handler_error(ha_thd(), error), MYF(0));
+    return true;
+  }
+  static_cast<Alter_context *>(info->handler_ctx)->nulls.reset(new Null_watch(m_name, fields));
+  return false;
+}
+
+/* True, with the error said, if a row has NULL where there may be none any more. */
+bool ha_evenkeel::has_nulls(const Null_watch &watch)
+{
+  std::vector<uint32_t> columns;
+  for (uint field : watch.fields)
+    columns.push_back((uint32_t) m_columns[field]);
+  thd_progress_init(ha_thd(), 1);
+  const Nulls found= find_nulls(ha_thd(), m_name, columns);
+  thd_progress_end(ha_thd());
+  if (found == HAS_NULL || (found == NO_NULL && watch.has_seen))
+    my_error(ER_INVALID_USE_OF_NULL, MYF(0));
+  return found != NO_NULL || watch.has_seen;
+}
+
 bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   Alter_context *context= new Alter_context(this);
   info->handler_ctx= context;
+  if (info->handler_flags & ALTER_COLUMN_NOT_NULLABLE && watch_nulls(altered, info))
+    return true;
   if (!(info->handler_flags & BUILD))
     return false;
   THD *thd= ha_thd();
@@ -370,8 +439,11 @@ bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info
   else
     context->build.reset(new Build(thd));
   Build *build= context->build.get();
-  if (plan_build(altered, info, build))
+  if (const char *why= plan_build(altered, info, build))
+  {
+    my_printf_error(ER_ALTER_OPERATION_NOT_SUPPORTED, "EVENKEEL does not support %s", MYF(0), why);
     return true;
+  }
   if (table->part_info && so_far.size() < table->part_info->get_tot_partitions())
     return false;
   thd_progress_init(thd, 1);
@@ -386,13 +458,17 @@ bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info
 bool ha_evenkeel::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
-  if (!context || !context->build)
-    return false;
-  const bool failed= context->build->wait(ha_thd(), EK_BUILD_DONE);
-  thd_progress_end(ha_thd());
-  if (failed)
-    report_build(altered, info, context->build.get());
-  return failed;
+  if (context && context->build)
+  {
+    const bool failed= context->build->wait(ha_thd(), EK_BUILD_DONE);
+    thd_progress_end(ha_thd());
+    if (failed)
+    {
+      report_build(altered, info, context->build.get());
+      return true;
+    }
+  }
+  return context && context->nulls && has_nulls(*context->nulls);
 }
 
 /* A change of a table in the engine's catalog, with the names it points to. */
@@ -444,8 +520,11 @@ void ha_evenkeel::plan_columns(TABLE *altered, Alter_inplace_info *info, Change 
 {
   const std::vector<const Field *> old= old_fields(info);
   for (Field **f= table->field; *f; f++)
-    if ((*f)->stored_in_db() && std::find(old.begin(), old.end(), *f) == old.end())
+  {
+    const size_t now= std::find(old.begin(), old.end(), *f) - old.begin();
+    if (is_kept(table, *f) && (now == old.size() || !is_kept(altered, altered->field[now])))
       change->drop_columns.push_back(text((*f)->field_name));
+  }
   for (uint i= 0; altered->field[i]; i++)
   {
     const Field *field= altered->field[i], *was= old[i];
@@ -530,6 +609,13 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
   Build *build= context ? context->build.get() : nullptr;
   const std::vector<ha_evenkeel *> parts= changed_together(info);
+  const std::vector<Alter_context *> contexts= contexts_of(info);
+  for (const Alter_context *of : contexts)
+    if (commit && of->nulls && of->nulls->has_seen)
+    {
+      my_error(ER_INVALID_USE_OF_NULL, MYF(0));
+      return true;
+    }
   std::list<Change> changes;
   if (commit)
     for (ha_evenkeel *part : parts)
@@ -550,11 +636,19 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (commit && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
     for (ha_evenkeel *part : parts)
       part->raise_numbers(info->create_info->auto_increment_value);
+  /* Snapshots from before may see NULL in rows of then. */
+  for (const Alter_context *of : contexts)
+    if (ek_error error; commit && of->nulls &&
+        ek_readable_from(evenkeel_db, of->owner->name(), 1, &error))
+      report("ALTER TABLE ... NOT NULL", error);
   /* The server need not call for the other partitions; it does for each to take back. */
   if (commit)
     info->group_commit_ctx= nullptr;
   if (context)
+  {
     context->build.reset();
+    context->nulls.reset();
+  }
   return false;
 }
 

@@ -181,6 +181,8 @@ typedef struct
 } ek_change;
 int32_t ek_alter_tables(const ek_database *db, const ek_change *changes, size_t changes_len,
                         uint64_t mark, const ek_schema_wait *wait, ek_error *error);
+int32_t ek_wait_unused(const ek_database *db, ek_bytes table, const ek_schema_wait *wait,
+                       ek_error *error);
 int32_t ek_forget_mark(const ek_database *db, ek_bytes table, ek_error *error);
 int32_t ek_may_widen(const ek_database *db, ek_bytes table, const ek_widen *columns,
                      size_t columns_len);

@@ -10,6 +10,7 @@
 #include <vector>
 
 class Build;
+class Null_watch;
 
 /* What ANALYZE and the slow log want to know of the engine, counted while it lives; they want nothing
    where `to` is null. */
@@ -164,6 +165,7 @@ private:
   void close_scan();
   void clear_rows();
   int lock_duplicate(const uchar *record);
+  bool changes_primary(const std::vector<uint16_t> &columns) const;
   int next(uchar *record);
   int fill(uchar *record, const ek_row *row, bool key_only);
   void plan_fill(bool key_only);
@@ -184,6 +186,8 @@ private:
   const char *plan_build(TABLE *altered, Alter_inplace_info *info, Build *build);
   std::vector<ha_evenkeel *> changed_together(const Alter_inplace_info *info);
   bool read_into(TABLE *altered, Alter_inplace_info *info, const std::string &key);
+  bool watch_nulls(TABLE *altered, Alter_inplace_info *info);
+  bool has_nulls(const Null_watch &watch);
   void report_build(TABLE *altered, Alter_inplace_info *info, Build *build);
   void plan_indexes(Alter_inplace_info *info, const Build *build, Change *change);
   void plan_columns(TABLE *altered, Alter_inplace_info *info, Change *change);

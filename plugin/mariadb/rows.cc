@@ -2,6 +2,7 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
 #include "keys.h"
+#include "not_null.h"
 #include "two_phase.h"
 #include <algorithm>
 
@@ -19,6 +20,8 @@ int ha_evenkeel::write_row(const uchar *record)
       stored++;
     }
   row.resize(stored);
+  if (are_nulls_watched())
+    see_nulls(m_name, [&](uint field) { return table->field[field]->is_null_in_record(record); });
   Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
@@ -98,6 +101,19 @@ int ha_evenkeel::changed(bool row_read)
   return commit_durably(commit, &error) ? fail(error) : 0;
 }
 
+/* Is one of these columns of the engine in the primary key. */
+bool ha_evenkeel::changes_primary(const std::vector<uint16_t> &columns) const
+{
+  if (table_share->primary_key >= MAX_KEY)
+    return false;
+  const KEY *primary= &table->key_info[table_share->primary_key];
+  for (uint i= 0; i < primary->user_defined_key_parts; i++)
+    if (std::find(columns.begin(), columns.end(), m_columns[primary->key_part[i].fieldnr - 1]) !=
+        columns.end())
+      return true;
+  return false;
+}
+
 int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
 {
   std::vector<uint16_t> columns;
@@ -126,6 +142,13 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
   const auto is_stored= [&](uint16_t c) { return m_stored[c]; };
   if (std::none_of(columns.begin(), columns.end(), is_stored))
     return HA_ERR_RECORD_IS_THE_SAME;
+  if (are_nulls_watched())
+    see_nulls(m_name, [&](uint field) {
+      if (m_fill->filled[field] || bitmap_is_set(table->write_set, field))
+        return table->field[field]->is_null_in_record(new_record);
+      /* As it was: the row is read where it is, unless it goes where rows have been read. */
+      return changes_primary(columns);
+    });
   Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);

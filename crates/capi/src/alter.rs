@@ -405,6 +405,26 @@ pub unsafe extern "C" fn ek_alter_tables(
     }
 }
 
+/// Waits until no transaction uses a table; 0, or -1 on error. `wait` may be null.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_wait_unused(
+    db: *const EkDatabase,
+    table: EkBytes,
+    wait: *const EkSchemaWait,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let name = table.text()?;
+            waiting(wait, |how| (*db).0.wait_unused(name, how)).map(|()| 0)
+        })
+    }
+}
+
 /// Forgets the mark of a table's last change; 0, or -1 on error.
 ///
 /// # Safety

@@ -420,6 +420,17 @@ impl Database {
         self.engine.store.alter_tables(changes, wait)
     }
 
+    /// Waits until no transaction uses a table, prepared ones included: those that begin meanwhile
+    /// wait, as for a change of the table. What a caller begins then on his own (a rule that all
+    /// rows from now on have to obey) no transaction of before is left to break.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`; `StatementCancelled`.
+    pub fn wait_unused(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.wait_unused(table, wait)
+    }
+
     /// True if these columns of bytes or text may grow to these lengths
     /// (`TableChange::widen_columns`): those of a clustered primary key only as long as its longest
     /// key fits a fifth of a page.

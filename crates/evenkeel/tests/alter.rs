@@ -5,6 +5,7 @@ use evenkeel::{
     Access, CheckStage, Code, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options,
     PROVISIONAL, Phase, Row, TableChange, TableSpec,
 };
+use evenkeel_format::limits::INDEXES_MAX;
 
 fn made(db: &Database) {
     let spec = TableSpec::new()
@@ -157,6 +158,29 @@ fn provisional_indexes_do_not_count_as_a_change() {
     // A name that a user may give.
     db.add_indexes("t", &[IndexSpec::new("#by_c", &["c"])]).expect("builds");
     assert_ne!(db.table_info("t").expect("is there").definition, changed);
+}
+
+#[test]
+fn indexes_are_exchanged_in_a_table_that_has_as_many_as_there_may_be() {
+    let db = Database::open_with("/most", Options::in_memory()).expect("opens");
+    made(&db);
+    let before = db.table_info("t").expect("is there").indexes.len();
+    let more: Vec<_> =
+        (before..INDEXES_MAX).map(|i| IndexSpec::new(&format!("i{i}"), &["c"])).collect();
+    db.add_indexes("t", &more).expect("builds");
+    let error = db.add_indexes("t", &[IndexSpec::new("more", &["c"])]).expect_err("one too many");
+    assert_eq!(error.code(), Code::TooManyIndexes);
+    let provisional = format!("{PROVISIONAL}other");
+    db.add_indexes("t", &[IndexSpec::new(&provisional, &["c"])]).expect("builds");
+    let rename_indexes = names(&[(provisional.as_str(), "other")]);
+    let mut change = TableChange { rename_indexes, ..TableChange::default() };
+    let error = db.alter_table("t", &change).expect_err("one too many");
+    assert_eq!(error.code(), Code::TooManyIndexes);
+    change.drop_indexes = vec![more[0].name.clone()];
+    db.alter_table("t", &change).expect("takes its place");
+    assert_eq!(db.table_info("t").expect("is there").indexes.len(), before + more.len());
+    let report = db.check_table("t").expect("checks");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
 #[test]

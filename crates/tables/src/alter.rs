@@ -76,6 +76,7 @@ impl TableChange {
             gone.push(def.drop_index(name)?);
         }
         def.rename_indexes(&self.rename_indexes)?;
+        def.check_index_count(&[])?;
         if !self.drop_columns.is_empty() || !self.add_columns.is_empty() {
             def.raise_format()?;
         }
@@ -291,6 +292,18 @@ impl Store {
         self.publish_changes(changed)?;
         drop(closed);
         gone.into_iter().for_each(|id| self.forget_index(id));
+        Ok(())
+    }
+
+    /// Waits until no transaction uses a table; those that begin meanwhile wait.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`, `StatementCancelled`.
+    pub fn wait_unused(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        let table = self.table(name)?;
+        let _held = self.lock_ddl(name, &table, wait)?;
+        table.close(&self.rt, self.lock_wait(), wait)?;
+        drop(Closed(&table));
         Ok(())
     }
 

@@ -400,6 +400,20 @@ impl TableDef {
         })
     }
 
+    /// Provisional indexes are counted apart: those whose place they take are there until the
+    /// change that names them.
+    ///
+    /// # Errors
+    /// `TooManyIndexes`.
+    pub(crate) fn check_index_count(&self, added: &[&str]) -> Result<()> {
+        let names = || self.indexes.iter().map(|i| i.name.as_str()).chain(added.iter().copied());
+        let provisional = names().filter(|name| name.starts_with(PROVISIONAL)).count();
+        for count in [provisional, names().count() - provisional] {
+            too_many(Code::TooManyIndexes, &self.name, count, limits::INDEXES_MAX)?;
+        }
+        Ok(())
+    }
+
     /// Adds an index.
     ///
     /// # Errors
@@ -413,7 +427,7 @@ impl TableDef {
         rules: KeyRules,
     ) -> Result<()> {
         check_index_name(&spec.name)?;
-        too_many(Code::TooManyIndexes, &self.name, self.indexes.len() + 1, limits::INDEXES_MAX)?;
+        self.check_index_count(&[&spec.name])?;
         if spec.name == "primary" || self.index(&spec.name).is_ok() {
             return Err(Error::new(Code::IndexExists).with("index", &spec.name));
         }

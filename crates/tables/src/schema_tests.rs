@@ -31,6 +31,13 @@ fn limits_hold_at_the_limit_and_one_beyond() {
     };
     assert_eq!(code(&with_indexes(limits::INDEXES_MAX)), None);
     assert_eq!(code(&with_indexes(limits::INDEXES_MAX + 1)), Some(Code::TooManyIndexes));
+    // Those of an ALTER are there beside those whose place they take.
+    let mut spec = with_indexes(limits::INDEXES_MAX);
+    let provisional = |i| IndexSpec::new(&format!("{}n{i}", crate::PROVISIONAL), &["c1"]);
+    spec.indexes.extend((0..limits::INDEXES_MAX).map(provisional));
+    assert_eq!(code(&spec), None);
+    spec.indexes.push(provisional(limits::INDEXES_MAX));
+    assert_eq!(code(&spec), Some(Code::TooManyIndexes));
     let with_parts = |n: usize| {
         let names: Vec<String> = (0..n).map(|i| format!("c{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

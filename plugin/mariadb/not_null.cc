@@ -1,0 +1,110 @@
+/* Columns that an ALTER TABLE makes NOT NULL beside those who write. Nothing that is stored changes; but
+   no row may have NULL there. Rows that are there are read, in pieces; what is written meanwhile the
+   writers show. Both together miss nothing: when the watch begins nobody has uncommitted changes of the
+   table, so that a row which was read has NULL later only by a writer who was watched.
+
+   A writer who takes his NULL back has been seen all the same: the ALTER fails, and can be repeated. */
+#include "not_null.h"
+#include "transaction.h"
+#include <algorithm>
+#include <list>
+#include <mutex>
+
+/* So many rows are read with one snapshot; and between two looks for a KILL. */
+static const uint ROWS_A_PIECE= 1000;
+
+std::atomic<uint> null_watches{0};
+static std::mutex watches_mutex;
+static std::list<Null_watch *> watches;
+
+Null_watch::Null_watch(const std::string &of, const std::vector<uint> &numbers)
+    : table(of), fields(numbers)
+{
+  std::lock_guard<std::mutex> guard(watches_mutex);
+  watches.push_back(this);
+  null_watches++;
+}
+
+Null_watch::~Null_watch()
+{
+  std::lock_guard<std::mutex> guard(watches_mutex);
+  watches.remove(this);
+  null_watches--;
+}
+
+void see_nulls(const std::string &table, const std::function<bool(uint field)> &may_be_null)
+{
+  std::lock_guard<std::mutex> guard(watches_mutex);
+  for (Null_watch *watch : watches)
+    if (watch->table == table)
+      for (uint number : watch->fields)
+        if (may_be_null(number))
+          watch->has_seen= true;
+}
+
+/* The rows behind the one with the key `last`, which becomes that of the last one that was read: how many,
+   fewer than a piece at the end; -1 on error. */
+static int64_t read_piece(const std::string &table, const std::vector<uint32_t> &columns,
+                          std::string *last, bool *has_null, ek_error *error)
+{
+  ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, error);
+  if (!txn)
+    return -1;
+  const ek_bound all= {EK_UNBOUNDED, nullptr, 0};
+  ek_scan_handle *scan= ek_scan(txn, ek_text(table), ek_text(std::string()), &all, &all, 0, error);
+  ek_row *row= ek_row_new();
+  std::vector<ek_value> values(columns.size());
+  bool failed= !scan || (!last->empty() && ek_scan_resume(scan, ek_text(*last), error));
+  int64_t rows= 0;
+  while (!failed && rows < ROWS_A_PIECE)
+  {
+    const int found= ek_scan_next(scan, row, error);
+    if (!found)
+      break;
+    ek_bytes key;
+    failed= found < 0 ||
+            ek_row_values(row, &key, columns.data(), columns.size(), values.data(), error) < 0;
+    if (failed)
+      break;
+    for (const ek_value &value : values)
+      *has_null|= value.kind == EK_NULL;
+    last->assign((const char *) key.ptr, key.len);
+    rows++;
+  }
+  if (scan)
+    ek_scan_free(scan);
+  ek_row_free(row);
+  ek_error ignored;
+  ek_rollback(txn, &ignored);
+  return failed ? -1 : rows;
+}
+
+Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t> &columns)
+{
+  ek_error error;
+  const int64_t there= ek_rows(evenkeel_db, ek_text(table), nullptr, &error);
+  const uint64_t total= MY_MAX(there, 1);
+  uint64_t done= 0;
+  std::string last;
+  bool has_null= false;
+  int64_t rows= ROWS_A_PIECE;
+  thd_proc_info(thd, "reading rows for NULL");
+  while (!has_null && rows == ROWS_A_PIECE)
+  {
+    if (thd_kill_level(thd))
+    {
+      my_error(ER_QUERY_INTERRUPTED, MYF(0));
+      return NULLS_UNKNOWN;
+    }
+    rows= read_piece(table, columns, &last, &has_null, &error);
+    if (rows < 0)
+    {
+      report("ALTER TABLE", error);
+      my_printf_error(ER_GET_ERRMSG, "EVENKEEL: %s", MYF(0), error.text);
+      return NULLS_UNKNOWN;
+    }
+    done+= (uint64_t) rows;
+    thd_progress_report(thd, MY_MIN(done, total), total);
+  }
+  return has_null ? HAS_NULL : NO_NULL;
+}
