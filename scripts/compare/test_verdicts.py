@@ -108,8 +108,9 @@ class Watched(unittest.TestCase):
 class Single(unittest.TestCase):
     LINES = (
         ("E5 4 rows cached: 900 ns, with begin and commit 1501 ns; control: 90 ns", "MISSED"),
-        ("E9 kill -9, 9 MiB of log, 1 records: first query after 2.99 s", "met"),
-        ("E9 kill -9, 9 MiB of log of random updates (5/s): first query after 4.20 s; 9 pages, of "
+        ("E9 kill -9, 1023 MiB of log, 1 records: first query after 2.99 s", "-"),
+        ("E9 kill -9, 1024 MiB of log, 1 records: first query after 2.99 s", "met"),
+        ("E9 kill -9, 1024 MiB of log of random updates (5/s): first query after 4.20 s; 9 pages, of "
          "which this device reads 7 a second: 1.10 s", "MISSED"),
         ("E9 inserts/s before 9, from the fifth second on 8 (0.89); each second [8]; seconds that "
          "flushed more than 1.1 x asked + 64 pages: [(1, 2, 70)]", "MISSED"),
@@ -119,8 +120,9 @@ class Single(unittest.TestCase):
          "49ms, in 3 s after 87µs", "met"),
         ("E11 updates/s in the last fifth of 10 s: 9 without, 8 with a snapshot held (0.89)", "met"),
         ("E11 the snapshot reads 1000 rows in 2.1ms", "-"),
-        ("E12 open of an empty store 9.1ms, 40960 KiB; idle 3 s: 0 wake-ups, 1 writes; close with 8 "
-         "dirty pages 1.3s", "MISSED"),
+        ("E12 open of an empty store 9.1ms, 40960 KiB; idle 3 s: 0 wake-ups, 1 writes", "MISSED"),
+        ("E12 close with 8 MiB of dirty pages and 3 MiB of memtables: 5.1s; opened again in 1.3s, 9 "
+         "MiB of log read, 4 pages", "MISSED"),
     )
 
     def test_what_the_example_prints_is_judged(self):
