@@ -417,11 +417,19 @@ bool ha_evenkeel::has_nulls(const Null_watch &watch)
   for (uint field : watch.fields)
     columns.push_back((uint32_t) m_columns[field]);
   thd_progress_init(ha_thd(), 1);
-  const Nulls found= find_nulls(ha_thd(), m_name, columns);
+  ek_error error;
+  Nulls found= find_nulls(ha_thd(), m_name, columns, &error);
   thd_progress_end(ha_thd());
-  if (found == HAS_NULL || (found == NO_NULL && watch.has_seen))
-    my_error(ER_INVALID_USE_OF_NULL, MYF(0));
-  return found != NO_NULL || watch.has_seen;
+  if (found == NO_NULL && watch.has_seen)
+    found= HAS_NULL;
+  switch (found)
+  {
+  case NO_NULL: return false;
+  case HAS_NULL: my_error(ER_INVALID_USE_OF_NULL, MYF(0)); return true;
+  case NULLS_KILLED: my_error(ER_QUERY_INTERRUPTED, MYF(0)); return true;
+  case NULLS_UNKNOWN: print_error(handler_error(ha_thd(), error), MYF(0)); return true;
+  }
+  return true;
 }
 
 bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)

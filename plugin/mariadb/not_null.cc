@@ -6,7 +6,6 @@
    A writer who takes his NULL back has been seen all the same: the ALTER fails, and can be repeated. */
 #include "not_null.h"
 #include "transaction.h"
-#include <algorithm>
 #include <list>
 #include <mutex>
 
@@ -79,10 +78,10 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
   return failed ? -1 : rows;
 }
 
-Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t> &columns)
+Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t> &columns,
+                 ek_error *error)
 {
-  ek_error error;
-  const int64_t there= ek_rows(evenkeel_db, ek_text(table), nullptr, &error);
+  const int64_t there= ek_rows(evenkeel_db, ek_text(table), nullptr, error);
   const uint64_t total= MY_MAX(there, 1);
   uint64_t done= 0;
   std::string last;
@@ -92,17 +91,10 @@ Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t>
   while (!has_null && rows == ROWS_A_PIECE)
   {
     if (thd_kill_level(thd))
-    {
-      my_error(ER_QUERY_INTERRUPTED, MYF(0));
-      return NULLS_UNKNOWN;
-    }
-    rows= read_piece(table, columns, &last, &has_null, &error);
+      return NULLS_KILLED;
+    rows= read_piece(table, columns, &last, &has_null, error);
     if (rows < 0)
-    {
-      report("ALTER TABLE", error);
-      my_printf_error(ER_GET_ERRMSG, "EVENKEEL: %s", MYF(0), error.text);
       return NULLS_UNKNOWN;
-    }
     done+= (uint64_t) rows;
     thd_progress_report(thd, MY_MIN(done, total), total);
   }

@@ -27,8 +27,9 @@ inline bool are_nulls_watched() { return null_watches.load(std::memory_order_acq
 /* Of each writer, if there are watches: may a row, as it will be, have NULL in a column. */
 void see_nulls(const std::string &table, const std::function<bool(uint field)> &may_be_null);
 
-enum Nulls { NO_NULL, HAS_NULL, NULLS_UNKNOWN };
+enum Nulls { NO_NULL, HAS_NULL, NULLS_KILLED, NULLS_UNKNOWN };
 /* Reads a table for rows that have NULL in one of these columns of the engine, showing its progress and
-   heeding KILL. It keeps no snapshot for long. What it could not say is reported to the client. */
-Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t> &columns);
+   heeding KILL. It keeps no snapshot for long. `error` says why it does not know. */
+Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t> &columns,
+                 ek_error *error);
 #endif

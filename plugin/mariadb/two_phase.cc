@@ -74,15 +74,14 @@ static bool xid_from(const std::string &bytes, XID *xid)
   return true;
 }
 
-/* Why it failed, for the client, before the server adds its own error, which has a number only. */
+/* Why it failed, for the client, before the server adds its own error, which has a number only.
+   Conflicts, deadlocks and lock waits are raised by statements, never by a commit. */
 static int commit_error(THD *thd, const ek_error &error)
 {
   const int number= handler_error(thd, error);
   const uint code= error.kind == EK_FULL ? ER_RECORD_FILE_FULL
                    : error.kind == EK_READ_ONLY ? ER_OPEN_AS_READONLY
-                   : error.kind == EK_CANCELLED ? ER_QUERY_INTERRUPTED
-                   : error.kind == EK_DEADLOCK ? ER_LOCK_DEADLOCK
-                   : error.kind == EK_LOCK_TIMEOUT ? ER_LOCK_WAIT_TIMEOUT : ER_GET_ERRMSG;
+                   : error.kind == EK_CANCELLED ? ER_QUERY_INTERRUPTED : ER_GET_ERRMSG;
   if (!thd->get_stmt_da()->is_error())
     my_printf_error(code, "EVENKEEL: %s", MYF(0), error.text);
   return number;

@@ -405,7 +405,8 @@ pub unsafe extern "C" fn ek_commit_prepared(
     unsafe { fence(error, 0, || (*db).0.commit_prepared_ordered(xid.get()).map(|lsn| lsn.0)) }
 }
 
-/// Rolls a prepared transaction back, as durably as `durability_mode` says; 0, or -1 on error.
+/// Rolls a prepared transaction back, as durably as `durability_mode` says (0: nobody waits, and it
+/// is no error if the log cannot be written any more); 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.

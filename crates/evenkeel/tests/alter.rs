@@ -3,9 +3,10 @@
 use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
     Access, CheckStage, Code, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options,
-    PROVISIONAL, Phase, Row, TableChange, TableSpec,
+    PROVISIONAL, Phase, Row, SchemaWait, TableChange, TableSpec,
 };
 use evenkeel_format::limits::INDEXES_MAX;
+use std::time::Duration;
 
 fn made(db: &Database) {
     let spec = TableSpec::new()
@@ -158,6 +159,28 @@ fn provisional_indexes_do_not_count_as_a_change() {
     // A name that a user may give.
     db.add_indexes("t", &[IndexSpec::new("#by_c", &["c"])]).expect("builds");
     assert_ne!(db.table_info("t").expect("is there").definition, changed);
+}
+
+#[test]
+fn a_table_is_waited_for_until_nobody_uses_it() {
+    let db = Database::open_with("/unused", Options::in_memory()).expect("opens");
+    made(&db);
+    let mut wait = SchemaWait::default();
+    wait.timeout = Some(Duration::from_millis(10));
+    let waited = || db.wait_unused("t", &wait).map_err(|error| error.code());
+    assert_eq!(waited(), Ok(()));
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    txn.table("t").expect("is there").delete(&[Int(1)]).expect("deletes");
+    assert_eq!(waited(), Err(Code::TableBusy));
+    assert!(txn.prepare(b"x").expect("prepares"));
+    assert_eq!(waited(), Err(Code::TableBusy), "a prepared one has no handle and uses it");
+    db.rollback_prepared(b"x").expect("rolls back");
+    assert_eq!(waited(), Ok(()));
+    // Who comes behind it finds the table as it was.
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    assert!(txn.table("t").expect("is there").get(&[Int(1)]).expect("reads").is_some());
+    let error = db.wait_unused("none", &wait).expect_err("no such table");
+    assert_eq!(error.code(), Code::TableMissing);
 }
 
 #[test]
