@@ -133,6 +133,7 @@ metrics! {
     RowsUpdated = "rows_updated", "rows", "Rows updated";
     RowsDeleted = "rows_deleted", "rows", "Rows deleted";
     StatisticsRenewed = "statistics_renewed", "count", "Times that the background renewed the statistics of a table's keys";
+    StatisticsBlockReadBytes = "statistics_block_read_bytes", "bytes", "Of the bytes of run blocks read by readers, those for such statistics";
 }
 
 /// The values of all metrics of one database.

@@ -62,6 +62,7 @@ pub use policy::{FREES_NOTHING, RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_r
 pub use policy::{MERGE_HELPERS_MAX, merge_helpers};
 pub use policy::{Turn, decide_merge, next_merge};
 pub use prune::{Asked, Summary, SummaryBuilder};
+pub use run_iter::block_read_bytes;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
 pub use throttle::{GENERATIONS_MAX, decide as decide_throttle, pace_ns, tight_ns};

@@ -8,8 +8,19 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Error, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::{DataBlock, RunEntry, RunVersion};
 use evenkeel_io::{AlignedBuf, Runtime};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+thread_local! {
+    static READ_BYTES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes of blocks that this thread has read so far into the cache, for itself: what tells apart
+/// who of those that share the metrics has read.
+pub fn block_read_bytes() -> u64 {
+    READ_BYTES.get()
+}
 
 /// Where blocks come from.
 pub(crate) enum Loader {
@@ -126,6 +137,7 @@ impl Loader {
                 let (block, bytes) = segment.read_block(cache.spare(), number)?;
                 rt.metrics.add(Metric::RunBlockReads, 1);
                 rt.metrics.add(Metric::RunBlockReadBytes, bytes);
+                READ_BYTES.set(READ_BYTES.get().wrapping_add(bytes));
                 let block = Arc::new(block);
                 cache.put(file, position, block.clone());
                 Ok(block)

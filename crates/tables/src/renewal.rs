@@ -181,7 +181,10 @@ impl Store {
             return Ok(Beat::Idle);
         }
         let Some((table, drawing)) = self.take_renewal() else { return Ok(Beat::Idle) };
+        let before = evenkeel_runs::block_read_bytes();
         let done = self.renew_some(&table, drawing);
+        let read = evenkeel_runs::block_read_bytes().wrapping_sub(before);
+        self.rt.metrics.add(Metric::StatisticsBlockReadBytes, read);
         // Holds neither latch nor snapshot.
         match self.pages.take_asked_bytes() {
             0 => {}

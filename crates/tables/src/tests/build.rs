@@ -432,3 +432,35 @@ fn no_indexes_are_built_at_once() {
     db.store.add_indexes("t", &[], &progress).unwrap();
     assert_eq!(progress.phase(), BuildPhase::Done);
 }
+
+/// P1, M7: an index of an empty table is built and dropped by way of the pages of the catalog and
+/// of the table itself; that others have dirty pages, however many, costs no visit.
+#[test]
+fn an_index_of_an_empty_table_visits_no_page_of_others() {
+    let sizes = Sizes { frames: 8192, log_bytes: 512 << 20, ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let mut empty = spec();
+    empty.indexes.clear();
+    db.store.create_table("empty", &empty).unwrap();
+    let pair = || {
+        let (visits, helpers) =
+            (evenkeel_pages::visits(), db.store.rt.metrics.get(Metric::BuildHelpers));
+        db.store.add_indexes("empty", &spec().indexes[..1], &BuildProgress::default()).unwrap();
+        db.store.drop_index("empty", "by_a").unwrap();
+        assert_eq!(
+            db.store.rt.metrics.get(Metric::BuildHelpers),
+            helpers,
+            "all of it by this thread"
+        );
+        evenkeel_pages::visits() - visits
+    };
+    pair();
+    let clean = (0..20).map(|_| pair()).max().unwrap();
+    filled(&db, 60_000);
+    let dirty = db.store.pages.dirty_pages();
+    let loaded = (0..20).map(|_| pair()).max().unwrap();
+    println!("pages visited by a pair: {clean}, beside {dirty} dirty pages {loaded}");
+    assert!(dirty > 500, "{dirty}");
+    // The catalog may have become a level deeper.
+    assert!(loaded <= clean + 8, "{loaded} pages, {clean} beside none; {dirty} are dirty");
+}

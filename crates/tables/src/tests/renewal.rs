@@ -83,6 +83,26 @@ fn renewals_cost_the_same_for_small_and_large_tables() {
     assert!(visited[1] <= visited[0] * 2, "{visited:?}");
 }
 
+/// What is read of runs for statistics is counted apart from what users read: all, and no more.
+#[test]
+fn blocks_of_runs_that_renewals_read_are_counted_apart() {
+    use evenkeel_base::metrics::Metric;
+    let db = Db::new();
+    let table = db.store.create_table("t", &spec()).unwrap();
+    put(&db, &table, 0..40_000);
+    let read = || {
+        let of = |metric| db.store.rt.metrics.get(metric);
+        (of(Metric::RunBlockReadBytes), of(Metric::StatisticsBlockReadBytes))
+    };
+    assert_eq!(read(), (0, 0), "inserts read nothing of runs");
+    assert!(beats(&db) > 10);
+    let (all, renewals) = read();
+    assert!(renewals > 0 && renewals == all, "{renewals} of {all}");
+    check_indexes(&mut db.begin(), &table);
+    let (all, still) = read();
+    assert!(still == renewals && all > still, "{still} of {all}");
+}
+
 #[test]
 fn a_schema_change_between_begins_anew_or_ends_it() {
     let db = Db::new();
