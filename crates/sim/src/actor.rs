@@ -2,7 +2,7 @@
 //! scripts and planted faults.
 
 use crate::kind::Kind;
-use crate::model::{Effects, Model, Own, Phase, Prepared};
+use crate::model::{Effects, Model, Own, Phase};
 use crate::schema::describe;
 use crate::values::{B, N, V, table_spec, whole};
 use crate::verify::key_of;
@@ -179,13 +179,18 @@ impl<'a> Actor<'a> {
 
     /// Commits durably.
     pub fn commit(&mut self) -> Result<()> {
+        self.commit_with(Durability::Sync)
+    }
+
+    /// Commits as durably as this.
+    pub fn commit_with(&mut self, durability: Durability) -> Result<()> {
         let Some((txn, own)) = self.open.take() else { return Ok(()) };
         let cts = txn.commit_ordered()?;
         if cts.0 != 0 {
             self.model.lock().commit(cts.0, own.effects);
         }
-        self.db.wait_durable(cts, Durability::Sync)?;
-        self.model.lock().ack(cts.0);
+        self.db.wait_durable(cts, durability)?;
+        self.model.lock().ack_at(cts.0, durability);
         Ok(())
     }
 
@@ -197,13 +202,17 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Prepares for two-phase commit.
+    /// Prepares for two-phase commit, durably.
     pub fn prepare(&mut self, xid: &str) -> Result<()> {
+        self.prepare_with(xid, Durability::Sync)
+    }
+
+    /// Prepares as durably as this.
+    pub fn prepare_with(&mut self, xid: &str, durability: Durability) -> Result<()> {
         let Some((txn, own)) = self.open.take() else { return Ok(()) };
-        let prepared = Prepared { effects: own.effects, phase: Phase::Asked };
-        self.model.lock().prepared.insert(xid.into(), prepared);
-        txn.prepare(xid.as_bytes())?;
-        self.phase(xid, Phase::Sure);
+        self.model.lock().ask(xid.as_bytes(), own.effects);
+        txn.prepare_with(xid.as_bytes(), durability)?;
+        self.model.lock().asked(xid.as_bytes(), durability);
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! Invariant: a commit is entered once, with a timestamp above all entered before it.
 
 use crate::values::Row;
+use evenkeel::Durability;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A row of a table: the tree it lies in (a new one after TRUNCATE) and its number.
@@ -24,7 +25,7 @@ struct Version {
 pub enum Phase {
     /// The call has not returned: it may or may not be prepared.
     Asked,
-    /// Durably prepared.
+    /// Prepared: there is no doubt of it until a crash.
     Sure,
     /// Committed at this timestamp.
     Committed(u64),
@@ -39,6 +40,30 @@ pub struct Prepared {
     pub effects: Effects,
     /// How far it has come.
     pub phase: Phase,
+    /// Where its record is.
+    pub place: Place,
+}
+
+/// Where the record that prepares a transaction lies in the log. It survives a crash with all that
+/// lies before it, or not at all, and what lies behind it does not survive without it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// Commits up to here lie before it.
+    after: u64,
+    /// Commits above lie behind it; none: the call has not returned.
+    before: Option<u64>,
+    /// When the call began and when it returned, among all of them.
+    asked: u64,
+    returned: Option<u64>,
+    /// How durable it was when the call returned.
+    pub durability: Option<Durability>,
+}
+
+impl Place {
+    /// Whether this one is behind another, for sure.
+    fn is_behind(&self, other: &Place) -> bool {
+        other.returned.is_some_and(|returned| returned < self.asked)
+    }
 }
 
 /// A table of the model.
@@ -71,6 +96,10 @@ pub struct Model {
     pub prepared: BTreeMap<Vec<u8>, Prepared>,
     /// By tree the greatest number known to have been given to a row; the next is above it.
     pub given: BTreeMap<u64, u64>,
+    /// Commits up to here are written: a kill of the process does not lose them.
+    written: u64,
+    /// Calls that prepare, their beginnings and returns.
+    calls: u64,
 }
 
 fn at(versions: &[Version], cts: u64) -> Option<&Row> {
@@ -114,6 +143,105 @@ impl Model {
         self.acked = self.acked.max(cts);
     }
 
+    /// A commit was acknowledged at this durability.
+    pub fn ack_at(&mut self, cts: u64, durability: Durability) {
+        match durability {
+            Durability::Sync => self.ack(cts),
+            Durability::Write => self.written = self.written.max(cts),
+            Durability::Lazy => {}
+        }
+    }
+
+    /// A transaction is to be prepared.
+    pub fn ask(&mut self, xid: &[u8], effects: Effects) {
+        self.calls += 1;
+        let place = Place { after: self.last(), asked: self.calls, ..Place::default() };
+        let prepared = Prepared { effects, phase: Phase::Asked, place };
+        self.prepared.insert(xid.to_vec(), prepared);
+    }
+
+    /// It is prepared, as durably as this.
+    pub fn asked(&mut self, xid: &[u8], durability: Durability) {
+        self.calls += 1;
+        let (last, calls) = (self.last(), self.calls);
+        if let Some(p) = self.prepared.get_mut(xid) {
+            p.phase = Phase::Sure;
+            let (before, returned) = (Some(last), Some(calls));
+            p.place = Place { before, returned, durability: Some(durability), ..p.place };
+        }
+    }
+
+    /// The process is killed, not the machine: what was written is there.
+    pub fn killed(&mut self) {
+        self.ack(self.written);
+        let written = |p: &&mut Prepared| p.place.durability == Some(Durability::Write);
+        for prepared in self.prepared.values_mut().filter(written) {
+            prepared.place.durability = Some(Durability::Sync);
+        }
+    }
+
+    /// The machine crashed: what was written and not synced may be lost.
+    pub fn crashed(&mut self) {
+        self.written = 0;
+        let written = |p: &&mut Prepared| p.place.durability == Some(Durability::Write);
+        for prepared in self.prepared.values_mut().filter(written) {
+            prepared.place.durability = Some(Durability::Lazy);
+        }
+    }
+
+    /// The database was closed: everything is durable.
+    pub fn closed(&mut self) {
+        self.ack(self.last());
+        for prepared in self.prepared.values_mut().filter(|p| p.phase == Phase::Sure) {
+            prepared.place.durability = Some(Durability::Sync);
+        }
+    }
+
+    /// What is wrong with these prepared transactions, found where commits up to `cts` are.
+    pub fn prepared_differ(&self, found: &BTreeSet<Vec<u8>>, cts: u64) -> Option<String> {
+        let name = |xid: &[u8]| String::from_utf8_lossy(xid).into_owned();
+        for xid in found {
+            let known = self.prepared.get(xid);
+            let is_right = known.is_some_and(|p| match p.phase {
+                Phase::Committed(at) => at > cts,
+                Phase::RolledBack => false,
+                Phase::Asked | Phase::Sure => true,
+            });
+            if !is_right {
+                let phase = known.map(|p| &p.phase);
+                return Some(format!("transaction {} is prepared, expected {phase:?}", name(xid)));
+            }
+            if let Some(p) = known.filter(|p| p.place.after > cts) {
+                let (xid, after) = (name(xid), p.place.after);
+                return Some(format!("transaction {xid} is prepared, commit {after} is lost"));
+            }
+        }
+        let behind = |place: &Place| {
+            let places = found.iter().filter_map(|xid| Some(self.prepared.get(xid)?.place));
+            place.before.is_some_and(|before| before < cts)
+                || places.into_iter().any(|other| other.is_behind(place))
+        };
+        let lost = self.prepared.iter().find(|(xid, p)| {
+            let is_open = match p.phase {
+                Phase::Sure => true,
+                Phase::Committed(at) => at > cts,
+                Phase::Asked | Phase::RolledBack => false,
+            };
+            let is_durable = p.place.durability == Some(Durability::Sync);
+            is_open && !found.contains(*xid) && (is_durable || behind(&p.place))
+        });
+        lost.map(|(xid, _)| format!("transaction {} is not prepared any more", name(xid)))
+    }
+
+    /// Those that were found are prepared for good, the others never were.
+    pub fn keep_prepared(&mut self, found: &[Vec<u8>]) {
+        self.prepared.retain(|xid, _| found.contains(xid));
+        for prepared in self.prepared.values_mut() {
+            prepared.phase = Phase::Sure;
+            prepared.place = Place { durability: Some(Durability::Sync), ..Place::default() };
+        }
+    }
+
     /// The row as a snapshot at `cts` sees it.
     pub fn row_at(&self, key: Key, cts: u64) -> Option<&Row> {
         at(self.rows.get(&key.0)?.get(&key.1)?, cts)
@@ -155,7 +283,7 @@ impl Model {
     /// timestamps may be equal; which of them survived is then not known.)
     pub fn cut(&mut self, cts: u64) {
         self.commits.clear();
-        self.acked = 0;
+        (self.acked, self.written) = (0, 0);
         for rows in self.rows.values_mut() {
             rows.retain(|_, versions| {
                 let row = at(versions, cts).cloned();

@@ -3,7 +3,7 @@
 
 use crate::events::Events;
 use crate::expected::{METRIC_EVENTS, crash_name, crashed_in};
-use crate::model::{Model, Table};
+use crate::model::{Model, Phase, Table};
 use crate::schema::describe;
 use crate::session::Session;
 use crate::values::{Sizes, table_spec};
@@ -416,6 +416,12 @@ impl Run<'_> {
         let policy = self.draw_policy();
         self.was_killed = policy == CrashPolicy::Killed;
         self.events.hit(if closed { "closed and reopened" } else { crash_name(policy) });
+        // A failed sync loses what was written before it.
+        match self.struck == 0 {
+            true if closed => self.model.lock().closed(),
+            true if self.was_killed => self.model.lock().killed(),
+            _ => self.model.lock().crashed(),
+        }
         let loses_of_killed =
             policy != CrashPolicy::Killed && sim.disk().unsynced_of_killed("") > 0;
         self.disk = sim.disk().crash(policy, self.rng.next_u64());
@@ -477,6 +483,12 @@ impl Run<'_> {
                 Ok(lost) => {
                     events.add("commit lost that nobody was told of", lost);
                     events.add("prepared transaction recovered", work.prepared.len() as u64);
+                    let before = model.lock();
+                    let known = before.prepared.iter().filter(|(_, p)| p.phase == Phase::Sure);
+                    let gone = known.filter(|(xid, _)| !work.prepared.contains_key(*xid));
+                    let gone = gone.count() as u64;
+                    events.add("prepared transaction lost that was not synced", gone);
+                    drop(before);
                     *model.lock() = work;
                     make_tables(&db, &shape, &model, &on);
                 }

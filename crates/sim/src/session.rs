@@ -2,7 +2,7 @@
 //! with the model. Statements that change rows are in `change`, those that read in `look`, schema
 //! changes in `schema`.
 
-use crate::model::{Own, Phase, Prepared};
+use crate::model::{Own, Phase};
 use crate::world::{Verdict, World};
 use evenkeel::{Access, Durability, Error, Isolation, TableDef, Txn};
 use evenkeel_io::Rng;
@@ -198,11 +198,16 @@ impl Session {
         }
     }
 
-    fn end_commit(&mut self) -> Step {
-        let Some(open) = self.open.take() else { return Ok(()) };
+    /// What a commit or a prepare waits for.
+    fn durability(&mut self) -> Durability {
         let lazy = self.rng.one_in(self.world.shape.lazy_one_in);
         let lazy_mode = if self.rng.one_in(2) { Durability::Lazy } else { Durability::Write };
-        let durability = if lazy { lazy_mode } else { Durability::Sync };
+        if lazy { lazy_mode } else { Durability::Sync }
+    }
+
+    fn end_commit(&mut self) -> Step {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let durability = self.durability();
         let Open { txn, own, number, touched, .. } = open;
         let cts = match txn.commit_ordered() {
             Ok(cts) => cts,
@@ -227,9 +232,8 @@ impl Session {
             self.world.events.hit("commit in doubt");
             return self.failed("wait for a commit", &error);
         }
-        if durability == Durability::Sync {
-            self.world.model.lock().ack(cts.0);
-        } else {
+        self.world.model.lock().ack_at(cts.0, durability);
+        if durability != Durability::Sync {
             self.world.events.hit("commit without waiting for the sync");
         }
         Ok(())
@@ -260,15 +264,18 @@ impl Session {
         }
         let xid = format!("xa-{}", self.world.next()).into_bytes();
         self.world.trace(|| format!("txn {number}: prepares {}", xid.escape_ascii()));
-        let prepared = Prepared { effects: own.effects, phase: Phase::Asked };
-        self.world.model.lock().prepared.insert(xid.clone(), prepared);
-        match txn.prepare(&xid) {
+        self.world.model.lock().ask(&xid, own.effects);
+        let durability = self.durability();
+        match txn.prepare_with(&xid, durability) {
             Ok(_) => {
                 self.world.events.hit("transaction prepared");
+                if durability != Durability::Sync {
+                    self.world.events.hit("prepared without waiting for the sync");
+                }
                 let here = self.world.db.prepared().contains(&xid);
                 let mut model = self.world.model.lock();
-                if here && let Some(p) = model.prepared.get_mut(&xid) {
-                    p.phase = Phase::Sure;
+                if here {
+                    model.asked(&xid, durability);
                 } else {
                     let gone = model.prepared.remove(&xid);
                     let nothing = gone.is_some_and(|p| model.changes_nothing(&p.effects));

@@ -2,7 +2,7 @@
 //! the commits whose fate a crash left open are there.
 
 use crate::kind::Kind;
-use crate::model::{Key, Model, Phase};
+use crate::model::{Key, Model};
 use crate::read::{How, InOrder, difference, entries_differ, entries_of, read_index, read_table};
 use crate::values::{N, Row, U, UNIQUE, V, index_parts};
 use evenkeel::{Access, Code, Database, Direction, Error, Isolation, Range, TableDef, Txn};
@@ -126,16 +126,18 @@ pub fn check_recovered(db: &Database, model: &mut Model) -> Result<u64, Trouble>
     }
     let mut first = None;
     let candidates = model.candidates();
+    let prepared = db.prepared();
+    let found = prepared.iter().cloned().collect();
     for cts in &candidates {
         let wrong = read.iter().find_map(|(def, rows)| {
             let expected = model.table_at(u64::from(def.entry.tree.0), *cts);
             difference(rows, &expected, def).map(|d| format!("table {}: {d}", def.name))
         });
-        let wrong = wrong.or_else(|| prepared_differ(db, model, *cts));
+        let wrong = wrong.or_else(|| model.prepared_differ(&found, *cts));
         let Some(wrong) = wrong else {
             let lost = candidates.iter().take_while(|c| *c != cts).count() as u64;
             model.cut(*cts);
-            keep_prepared(db, model);
+            model.keep_prepared(&prepared);
             check_unique(model, db)?;
             check_numbers(&read, model)?;
             check_at(&mut txn, db, model, 0, true)?;
@@ -167,41 +169,6 @@ fn check_schema(db: &Database, model: &mut Model) -> Result<(), Trouble> {
         *table = found;
     }
     Ok(())
-}
-
-/// What is wrong with the prepared transactions if commits up to `cts` have survived.
-fn prepared_differ(db: &Database, model: &Model, cts: u64) -> Option<String> {
-    let found: BTreeSet<Vec<u8>> = db.prepared().into_iter().collect();
-    let name = |xid: &[u8]| String::from_utf8_lossy(xid).into_owned();
-    for xid in &found {
-        let phase = model.prepared.get(xid).map(|p| p.phase.clone());
-        let wrong = match phase {
-            None => true,
-            Some(Phase::Committed(at)) => at <= cts,
-            Some(Phase::RolledBack) => true,
-            Some(_) => false,
-        };
-        if wrong {
-            return Some(format!("transaction {} is prepared, expected {phase:?}", name(xid)));
-        }
-    }
-    let lost = model.prepared.iter().find(|(xid, prepared)| {
-        let must = match prepared.phase {
-            Phase::Sure => true,
-            Phase::Committed(at) => at > cts,
-            Phase::Asked | Phase::RolledBack => false,
-        };
-        must && !found.contains(*xid)
-    });
-    lost.map(|(xid, _)| format!("transaction {} is not prepared any more", name(xid)))
-}
-
-fn keep_prepared(db: &Database, model: &mut Model) {
-    let found = db.prepared();
-    model.prepared.retain(|xid, _| found.contains(xid));
-    for prepared in model.prepared.values_mut() {
-        prepared.phase = Phase::Sure;
-    }
 }
 
 /// No two rows of a table with a unique index have one key.

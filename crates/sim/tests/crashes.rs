@@ -2,7 +2,7 @@
 //! the disks that may survive it; each is opened and verified in full. After a kill of the process
 //! the machine crashes as well, once the next process has opened and closed the database.
 
-use evenkeel::{Access, Database, Error, Geometry, Isolation, Metric, Result, Txn};
+use evenkeel::{Access, Database, Error, Geometry, Isolation, Metric, Options, Result, Txn};
 use evenkeel_base::Cause;
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::sim::{
@@ -20,8 +20,14 @@ use std::time::Duration;
 
 #[path = "crashes/add_index.rs"]
 mod add_index;
+#[path = "crashes/below_sync.rs"]
+mod below_sync;
+#[path = "crashes/closing.rs"]
+mod closing;
+#[path = "crashes/seen.rs"]
+mod seen;
 
-use add_index::Seen;
+use seen::Seen;
 
 const T: &str = "num0";
 const NUMBERED: &str = "heap0";
@@ -47,7 +53,7 @@ struct Script {
     body: Body,
     /// Counters at the end of each run without a crash, at least.
     reaches: &'static [(Metric, u64)],
-    /// Of scripts that build indexes: what builds were at when they were crashed.
+    /// What crashes struck, or what they left.
     seen: Arc<Seen>,
     /// Sessions and builds go on side by side: each seed has a schedule of its own, of which it
     /// tries one crash point in `stride`.
@@ -69,6 +75,8 @@ enum Before {
     Close,
     /// Work, and a crash that keeps all of it.
     Crash(Cut),
+    /// The same, with a close that leaves pages.
+    SlowClose,
     /// Work in which the process is killed at this change; what it has not synced is
     /// unsynced still.
     Kill(Cut, u64),
@@ -78,7 +86,10 @@ enum Before {
 fn base(rows: i64, text: usize, geometry: Geometry, before: Before) -> (SimDisk, Model, u64) {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let model = Mutex::new(Model::default());
-    let mut actor = Actor::new(open(&sim, geometry).expect("create"), &model);
+    let page_size = (text == closing::TEXT).then_some(closing::PAGE);
+    let options = Options { page_size, ..Options::new() }.env(sim.env()).geometry(geometry);
+    let db = Database::open_with("db", options).expect("create");
+    let mut actor = Actor::new(db, &model);
     actor.create(T).expect("table");
     for id in 0..rows {
         actor.put(T, id, id % 7, text, Some(id)).expect("put");
@@ -93,6 +104,7 @@ fn base(rows: i64, text: usize, geometry: Geometry, before: Before) -> (SimDisk,
     match before {
         Before::Close => db.clone().close().expect("close"),
         Before::Crash(work) => work(&sim, &mut actor, &mut loser, rows).expect("work"),
+        Before::SlowClose => closing::slowly(&sim, &mut actor, &mut loser).expect("closes"),
         Before::Kill(work, change) => {
             sim.disk().crash_at_change(begun.saturating_add(change));
             let done = catch_crash(|| work(&sim, &mut actor, &mut loser, rows));
@@ -122,6 +134,7 @@ fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
         "recovery" => Before::Crash(lose),
         "chains in lists found" => Before::Crash(|sim, a, _, _| give_up(sim, a)),
         "chains in lists freed" => Before::Crash(|sim, a, _, _| give_up_some(sim, a).map(drop)),
+        "left by a close" => Before::SlowClose,
         "killed" => {
             let (.., changes) = base(rows, text, geometry, Before::Kill(rewrite, u64::MAX));
             // Half of them at the end, each change of a checkpoint.
@@ -262,12 +275,20 @@ fn check(
     which: Option<Survivor>,
 ) -> std::result::Result<(), String> {
     let db = open(sim, script.geometry).map_err(|e: Error| e.to_string())?;
+    if which.is_some_and(|which| which.policy == CrashPolicy::Killed) {
+        model.killed();
+    }
+    let loose = below_sync::loose(&model);
     check_recovered(&db, &mut model).map_err(|t| format!("{t:?}"))?;
     if script.name.starts_with("chains in") {
         check_freed(sim, &db, &mut model)?;
     }
     if script.name.starts_with("add index") {
         add_index::check(sim, &db, script.name, which)?;
+    }
+    // What a killed process has left is looked at once more.
+    if script.name == "below sync" && which.is_none_or(|w| w.policy != CrashPolicy::Killed) {
+        below_sync::check(&script.seen, &db, &loose, &mut model)?;
     }
     check_next_number(db, model).map_err(|e| e.to_string())
 }
@@ -277,9 +298,11 @@ fn check(
 fn check_lost(
     sim: &SimEnv,
     script: &Script,
-    model: Model,
+    mut model: Model,
     which: Survivor,
 ) -> std::result::Result<(), String> {
+    // What was found is durable; in the life before it was written at least.
+    model.killed();
     sim.disk().crash_now();
     sim.stop();
     let mut policies = CrashPolicy::ALL.iter().filter(|p| **p != CrashPolicy::Killed).cycle();
@@ -609,7 +632,7 @@ fn builds(
     reaches: &'static [(Metric, u64)],
 ) -> Script {
     let small = Geometry { generation_bytes: Some(8 << 10), build_bytes: Some(arena), ..SMALL };
-    let seen: Arc<Seen> = Arc::default();
+    let seen = Arc::new(Seen::of(&add_index::PHASES));
     let of = seen.clone();
     let run = move |sim: &SimEnv, a: &mut Actor<'_>| body(sim, a, &of);
     Script {
@@ -618,6 +641,15 @@ fn builds(
         is_scheduled: true,
         ..script(name, stride, small, 60, run, reaches)
     }
+}
+
+/// A close that leaves pages.
+fn close() -> Script {
+    let seen = Arc::new(Seen::of(closing::FILES));
+    let of = seen.clone();
+    let run = move |sim: &SimEnv, a: &mut Actor<'_>| closing::leaving(sim, a, &of);
+    let text = closing::TEXT;
+    Script { seen, text, ..script("close", 6, closing::GEOMETRY, closing::ROWS, run, &[]) }
 }
 
 fn scripts() -> Vec<Script> {
@@ -654,6 +686,15 @@ fn scripts() -> Vec<Script> {
         script("two-phase commit", 1, SMALL, 100, two_phases, &[(Rollbacks, 1)]),
         script("recovery", 1, SMALL, 300, recovery, &[(RowsReverted, LOST as u64)]),
         script("killed", 1, SMALL, 300, killed, &[(Checkpoints, 2)]),
+        close(),
+        Script {
+            text: closing::TEXT,
+            ..script("left by a close", 6, closing::GEOMETRY, closing::ROWS, closing::found, &[])
+        },
+        Script {
+            seen: Arc::new(Seen::of(below_sync::LEFT)),
+            ..script("below sync", 1, SMALL, 100, below_sync::script, &[(Commits, 9)])
+        },
     ]
 }
 

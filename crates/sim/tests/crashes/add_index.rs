@@ -2,6 +2,7 @@
 //! pass, one unique, of so many runs that they are merged, while sessions commit and roll back what
 //! they changed before the build, during it and across its barriers.
 
+use super::seen::Seen;
 use super::{T, rest};
 use evenkeel::{BuildPhase, BuildProgress, Code, Database, Error, IndexSpec, Result};
 use evenkeel_base::sync::Mutex;
@@ -9,38 +10,18 @@ use evenkeel_io::sim::{CrashPolicy, Survivor};
 use evenkeel_io::{Env, SimEnv};
 use evenkeel_sim::actor::Actor;
 use evenkeel_sim::values::{UNIQUE, index_spec};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What a build may be at in a crash.
-const PHASES: [&str; 5] = ["waiting", "scanning", "writing runs", "merging runs", "checking"];
+pub const PHASES: [&str; 5] = ["waiting", "scanning", "writing runs", "merging runs", "checking"];
 /// Changes that a session makes while the table is read and runs are written.
 const STEPS: i64 = 8;
 
-/// Crashes by what a build was at then.
-#[derive(Default)]
-pub struct Seen(Mutex<BTreeMap<&'static str, u64>>);
-
-impl Seen {
-    /// A crash from now on is one of this build.
-    fn watch(self: &Arc<Self>, sim: &SimEnv, progress: &BuildProgress) {
-        let (seen, progress) = (self.clone(), progress.clone());
-        sim.disk().at_crash(move |error| {
-            *seen.0.lock().entry(now(&progress, error)).or_default() += 1;
-        });
-    }
-
-    /// Prints them; `all`: every crash point was tried.
-    pub fn tell(&self, all: bool) {
-        let seen = self.0.lock();
-        if seen.is_empty() {
-            return;
-        }
-        println!("       crashes of its build: {seen:?}");
-        let missed: Vec<_> = PHASES.iter().filter(|phase| !seen.contains_key(*phase)).collect();
-        assert!(!all || missed.is_empty(), "no crash while the build was at {missed:?}");
-    }
+/// A crash from now on is one of this build.
+fn watch(seen: &Arc<Seen>, sim: &SimEnv, progress: &BuildProgress) {
+    let (seen, progress) = (seen.clone(), progress.clone());
+    sim.disk().at_crash(move |error| seen.note(now(&progress, error)));
 }
 
 /// What a build is at in the call that gets this error.
@@ -201,7 +182,7 @@ pub fn beside_writers(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Resu
     given_up.delete(T, 5)?;
     given_up.put(T, 301, 71, 30, Some(7))?;
     let progress = BuildProgress::default();
-    seen.watch(sim, &progress);
+    watch(seen, sim, &progress);
     build(sim, a, (&["by_ba", "by_b", UNIQUE], &progress), None, || {
         await_waiting(sim, &writer.db, &progress);
         writer.put(T, 10, 72, 40, Some(1_010))?;
@@ -235,7 +216,7 @@ pub fn refused(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> 
     back.put(T, 4, 71, 30, Some(5))?;
     back.back()?;
     let progress = BuildProgress::default();
-    seen.watch(sim, &progress);
+    watch(seen, sim, &progress);
     let expected = Some(Code::DuplicateInBuild);
     build(sim, a, (&["by_b", UNIQUE], &progress), expected, || {
         await_waiting(sim, &writer.db, &progress);

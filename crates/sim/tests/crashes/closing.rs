@@ -1,0 +1,106 @@
+//! A close on a device so slow that it leaves pages to the next open, crashed at each of its
+//! changes, and the open that finds what it has left.
+
+use super::seen::Seen;
+use super::{SMALL, T};
+use evenkeel::{Error, Geometry, Metric, Result};
+use evenkeel_io::SimEnv;
+use evenkeel_sim::actor::Actor;
+use std::sync::Arc;
+
+/// What a close changes, by the file.
+pub const FILES: &[&str] = &["copies of pages", "pages", "log", "superblock", "hot pages"];
+/// Pages hold so many rows of the text below.
+const PER_PAGE: usize = 4;
+pub const ROWS: i64 = 310;
+pub const TEXT: usize = 3_900;
+/// Pages large enough that there are few more than a close writes: one batch, whatever it takes.
+pub const PAGE: u32 = 16 << 10;
+const BATCH: u64 = 64;
+/// Bytes a second: that batch takes more than the three seconds of a close, also without copies.
+const SLOW: u64 = 250_000;
+
+/// So few of its pages are dirty that nobody writes them before the close.
+pub const GEOMETRY: Geometry =
+    Geometry { pool_bytes: Some(16 << 20), log_bytes: Some(8 << 20), ..SMALL };
+
+/// Changes a row of each page; one transaction stays open, another one prepared.
+fn dirty(a: &mut Actor<'_>, open: &mut Actor<'_>) -> Result<()> {
+    for (n, id) in (0..ROWS).step_by(PER_PAGE).enumerate() {
+        a.put(T, id, 9, TEXT, Some(50_000 + id))?;
+        if n % 20 == 19 {
+            a.commit()?;
+        }
+    }
+    a.delete(T, 1)?;
+    a.commit()?;
+    a.put(T, 2, 3, 30, Some(90_002))?;
+    a.prepare("at the close")?;
+    for id in (3..ROWS).step_by(60) {
+        open.put(T, id, 4, 40, Some(90_000 + id))?;
+    }
+    Ok(())
+}
+
+/// The end of a life: a slow device, and a close that does not wait for it.
+pub fn slowly(sim: &SimEnv, a: &mut Actor<'_>, open: &mut Actor<'_>) -> Result<()> {
+    dirty(a, open)?;
+    let before = written(a);
+    sim.set_device(SLOW);
+    let closed = a.db.clone().close();
+    sim.set_device(0);
+    closed?;
+    is_closed(a, before);
+    Ok(())
+}
+
+/// Pages that were written.
+fn written(a: &Actor<'_>) -> u64 {
+    a.db.stats().get(Metric::FlushDone)
+}
+
+/// What was acknowledged before a close is durable, and pages are left that were changed since so
+/// many were written.
+fn is_closed(a: &Actor<'_>, before: u64) {
+    a.model.lock().closed();
+    let (written, changed) = (written(a) - before, ROWS as u64 / PER_PAGE as u64);
+    assert!(written <= BATCH && BATCH < changed, "{written} pages of {changed} are written");
+}
+
+/// Crashed at each change of that.
+pub fn leaving(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
+    let mut open = Actor::new(a.db.clone(), a.model);
+    let before = written(a);
+    dirty(a, &mut open)?;
+    let seen = seen.clone();
+    sim.disk().at_crash(move |error| seen.note(file(error)));
+    sim.set_device(SLOW);
+    a.db.clone().close()?;
+    if !sim.is_crashed() {
+        is_closed(a, before);
+    }
+    Ok(())
+}
+
+fn file(error: &Error) -> &'static str {
+    let path = error.context("file").unwrap_or_default();
+    match path {
+        _ if path.ends_with("dw") => "copies of pages",
+        _ if path.contains("pages/") => "pages",
+        _ if path.contains("wal/") => "log",
+        _ if path.contains("evenkeel.super") => "superblock",
+        _ if path.contains("evenkeel.warm") => "hot pages",
+        _ => "another",
+    }
+}
+
+/// The open that finds it, and decides what was prepared.
+pub fn found(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    let report = a.db.recovery();
+    assert!(!report.clean && report.losers == 1, "{report:?}");
+    super::rest(sim, 20);
+    a.put(T, 5, 1, 60, None)?;
+    a.commit()?;
+    a.decide("at the close", true)?;
+    a.db.checkpoint()
+}
