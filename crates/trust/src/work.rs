@@ -5,8 +5,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
-    ColumnSpec, ColumnType, Database, Error, Geometry, IndexSpec, Options, Result, TableRef,
-    TableSpec, Txn,
+    Access, ColumnSpec, ColumnType, Database, Error, Geometry, IndexSpec, Isolation, Options,
+    Result, TableRef, TableSpec, Txn,
 };
 use evenkeel_io::rng::mix;
 use std::collections::BTreeMap;
@@ -127,6 +127,31 @@ fn numbers() -> TableSpec {
         .primary_key(&["session"])
 }
 
+/// The table that comes and goes, with rows of some MiB.
+pub const GONE: &str = "gone";
+/// Its rows, once it is filled.
+pub const GONE_ROWS: i64 = 2_000;
+
+/// Makes it and fills it.
+///
+/// # Errors
+/// Those of the statements.
+pub fn make_gone(db: &Database) -> Result<()> {
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 1000 }))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_pad", &["pad"]));
+    db.create_table(GONE, &spec)?;
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    let mut table = txn.table(GONE)?;
+    for id in 0..GONE_ROWS {
+        table.insert(&[Int(id), Bytes(&[id as u8; 900])])?;
+    }
+    txn.commit()?;
+    Ok(())
+}
+
 /// The table, its first indexes in place.
 pub fn table() -> TableSpec {
     TableSpec::new()
@@ -156,6 +181,24 @@ pub fn options(kind: Kind) -> Options {
         build_bytes: Some(kind.build_bytes),
         ..Geometry::default()
     })
+}
+
+/// What pages and runs may take of a database without rows, KiB: an extent with the map and the
+/// catalog, four that are ready for what comes next, and the eighth by which the file of pages grows.
+pub fn empty_kib(pages_before: u64) -> u64 {
+    (5 << 10) + 64 + (pages_before / 8).clamp(1 << 10, 64 << 10)
+}
+
+/// Blocks that a directory's files take, KiB.
+pub fn allocated_kib(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let sizes = entries.flatten().map(|e| match e.metadata() {
+        Ok(m) if m.is_dir() => allocated_kib(&e.path()),
+        Ok(m) => m.blocks() / 2,
+        Err(_) => 0,
+    });
+    sizes.sum()
 }
 
 /// Opens the database of a directory with these sizes, and makes the tables that are missing.

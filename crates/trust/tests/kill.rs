@@ -1,15 +1,17 @@
 //! A process that writes is killed (SIGKILL) at random moments, again and again, in one directory:
-//! while it recovers, while it builds and drops indexes, while memtables are flushed and merged.
+//! while it recovers, while it builds and drops indexes, while it drops a table, while memtables are
+//! flushed and merged.
 //! After each kill: every acknowledged commit is there, no other one is half there, and every index
 //! equals its table as multisets of (key, pk), both directions, index-only and through the table,
-//! at the newest and at three older snapshots while rows change; and no number that was given to a
-//! row is given again. `EVENKEEL_SEED` repeats a run's moments, `EVENKEEL_KILLS` is their number.
+//! at the newest and at three older snapshots while rows change; no number that was given to a
+//! row is given again; no file of an index is left that none needs, and in the end, when all tables are
+//! dropped, nothing of their space. `EVENKEEL_SEED` repeats a run's moments, `EVENKEEL_KILLS` is their number.
 
 use evenkeel::ValueRef::Int;
 use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
 use evenkeel_format::catalog::{IndexState, PartEntry};
 use evenkeel_io::Rng;
-use evenkeel_trust::work::{self, Kind, NARROW, Rows, SESSIONS, WIDE};
+use evenkeel_trust::work::{self, GONE, GONE_ROWS, Kind, NARROW, Rows, SESSIONS, WIDE};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -30,6 +32,7 @@ struct Told {
     number: u64,
     in_build: bool,
     in_drop: bool,
+    in_table_drop: bool,
     flushes: u64,
     merges: u64,
     checkpoints: u64,
@@ -54,6 +57,8 @@ impl Told {
                 self.built_merges = n(4);
             }
             "D" => self.in_drop = false,
+            "T" => self.in_table_drop = true,
+            "U" => self.in_table_drop = false,
             _ => panic!("the writing process failed: {line}"),
         }
     }
@@ -67,8 +72,8 @@ fn start(dir: &Path, kind: Kind) -> Child {
         .expect("the child starts")
 }
 
-/// Lets a child write and kills it: so long after its start, or after it has opened the database.
-fn kill_after(dir: &Path, kind: Kind, wait: Duration, opened: bool) -> Told {
+/// Lets a child write and kills it: so long after its start, or after it has said this.
+fn kill_after(dir: &Path, kind: Kind, wait: Duration, word: Option<&str>) -> Told {
     let mut child = start(dir, kind);
     let out = BufReader::new(child.stdout.take().expect("a pipe"));
     let (tell, told) = mpsc::channel();
@@ -79,8 +84,13 @@ fn kill_after(dir: &Path, kind: Kind, wait: Duration, opened: bool) -> Told {
         }
     });
     let mut all = Told::default();
-    if opened {
-        all.line(&told.recv_timeout(Duration::from_secs(300)).expect("it opens in minutes"));
+    while let Some(word) = word {
+        let line =
+            told.recv_timeout(Duration::from_secs(300)).expect("it comes to that in minutes");
+        all.line(&line);
+        if line.starts_with(word) {
+            break;
+        }
     }
     std::thread::sleep(wait);
     child.kill().expect("killed");
@@ -237,11 +247,74 @@ fn older_snapshots(db: &Database) {
 fn verify_writing(dir: &Path, kind: Kind, known: &mut [(i64, Rows)], told: &Told, given: &mut u64) {
     let db = Database::open_with(dir, work::options(kind)).expect("reopens");
     verify(&db, kind, known, told);
+    gone_whole(&db, told);
+    no_orphans(&db, dir);
     // A child that died early has made none or one of the tables.
     if db.definition("t").is_ok() {
         next_number(&db, given);
         older_snapshots(&db);
     }
+    db.close().expect("closes");
+}
+
+/// The table that was being dropped is there with all its rows, or not at all.
+fn gone_whole(db: &Database, told: &Told) {
+    if told.in_table_drop && db.definition(GONE).is_ok() {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+        let mut table = txn.table(GONE).expect("table");
+        let (mut row, mut rows) = (Row::new(), 0);
+        let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scan");
+        while scan.next(&mut row).expect("row") {
+            rows += 1;
+        }
+        assert_eq!(rows, GONE_ROWS, "rows of a table whose drop was cut");
+    }
+}
+
+/// So long what is not needed may still be there: the background removes it.
+const SPACE_BACK: Duration = Duration::from_secs(60);
+
+/// Waits until this holds; what it found last, if it never does.
+fn comes_true<T>(look: impl Fn() -> (bool, T)) -> Result<(), T> {
+    let start = std::time::Instant::now();
+    loop {
+        match look() {
+            (true, _) => return Ok(()),
+            (false, found) if start.elapsed() > SPACE_BACK => return Err(found),
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Each file of runs is one that an index needs.
+fn no_orphans(db: &Database, dir: &Path) {
+    let look = || {
+        let stats = db.table_stats().expect("statistics");
+        let runs: u64 = stats.iter().flat_map(|t| &t.indexes).map(|index| index.runs).sum();
+        let files = std::fs::read_dir(dir.join("runs")).map_or(0, |files| files.count() as u64);
+        (files <= runs, (files, runs))
+    };
+    if let Err((files, runs)) = comes_true(look) {
+        panic!("{files} files of {runs} runs");
+    }
+}
+
+/// Without a table nothing is taken beyond what an empty database has.
+fn space_back(dir: &Path, kind: Kind) {
+    let taken = || {
+        let pages = work::allocated_kib(&dir.join("pages"));
+        (pages, pages + work::allocated_kib(&dir.join("runs")))
+    };
+    let db = Database::open_with(dir, work::options(kind)).expect("reopens");
+    let (bar, before) = (work::empty_kib(taken().0), taken().1);
+    for table in db.tables() {
+        db.drop_table(&table).expect("dropped");
+    }
+    if let Err(left) = comes_true(|| (taken().1 <= bar, taken().1)) {
+        panic!("{left} KiB of {before} are left of nothing, more than {bar}");
+    }
+    println!("{} KiB of {before} are left of no tables, of {bar} at most", taken().1);
+    no_orphans(&db, dir);
     db.close().expect("closes");
 }
 
@@ -290,18 +363,24 @@ fn run(kind: Kind, kills: u64) {
     let mut rng = Rng::new(seed);
     let dir = tempfile::tempdir().expect("directory");
     let mut known: Vec<(i64, Rows)> = vec![(0, Rows::new()); SESSIONS as usize];
-    let (mut in_recovery, mut in_build, mut in_drop) = (0, 0, 0);
+    let (mut in_recovery, mut in_build, mut in_drop, mut in_table_drop) = (0, 0, 0, 0);
     let (mut replayed, mut flushes, mut merges, mut checkpoints) = (0, 0, 0, 0);
     let mut built_merges = 0;
     let mut given = 0;
     for round in 0..kills {
-        let early = round % 4 == 3;
-        let most = if early { 60_000 } else { 700_000 };
+        let (word, most) = match round % 8 {
+            3 | 7 => (None, 60_000),
+            // Drops are short: hardly ever does any moment fall into one.
+            1 => (Some("V"), 1_000),
+            5 => (Some("T"), 1_000),
+            _ => (Some("R"), 700_000),
+        };
         cut_hot_pages(dir.path(), &mut rng);
-        let told = kill_after(dir.path(), kind, Duration::from_micros(rng.below(most)), !early);
+        let told = kill_after(dir.path(), kind, Duration::from_micros(rng.below(most)), word);
         in_recovery += u64::from(!told.opened);
         in_build += u64::from(told.in_build);
         in_drop += u64::from(told.in_drop);
+        in_table_drop += u64::from(told.in_table_drop);
         replayed += u64::from(told.recovered_records > 0);
         flushes += told.flushes;
         merges += told.merges;
@@ -321,14 +400,16 @@ fn run(kind: Kind, kills: u64) {
             verify_writing(other.path(), kind, &mut known, &told, &mut given.clone());
         }
     }
+    space_back(dir.path(), kind);
     let commits: i64 = known.iter().map(|(n, _)| n).sum();
     println!(
         "{kills} kills: {in_recovery} before it had opened, {in_build} in ADD INDEX, {in_drop} in \
-         DROP INDEX; {replayed} recoveries read log; {commits} commits, none lost; {flushes} \
+         DROP INDEX, {in_table_drop} in DROP TABLE; {replayed} recoveries read log; {commits} commits, none lost; {flushes} \
          flushes, {merges} merges, {checkpoints} checkpoints; the runs of {built_merges} indexes \
          merged by ADD INDEX"
     );
     let reached = in_recovery > 0 && in_build > 0 && flushes > 0 && merges > 0 && replayed > 0;
     let reached = reached && checkpoints > 0 && built_merges > 0;
+    let reached = reached && in_drop > 0 && in_table_drop > 0;
     assert!(kills < 20 || reached, "not every kind of moment was met");
 }

@@ -9,7 +9,7 @@ use evenkeel::{
     Result, TableSpec, Value,
 };
 use evenkeel_trust::fuzz::Target;
-use evenkeel_trust::work::{self, Kind};
+use evenkeel_trust::work::{self, GONE, Kind, allocated_kib, empty_kib};
 use evenkeel_trust::{drive, fuzz, restart};
 use std::io::Write as _;
 use std::path::Path;
@@ -115,12 +115,6 @@ fn write(dir: &Path, kind: Kind, last: i64) -> Result<()> {
     let check = db.check()?;
     say(&format!("C {} {} {:#?}", check.rows, check.entries, check.problems));
     Ok(())
-}
-
-/// What pages and runs may take of a database without rows: an extent with the map and the catalog,
-/// four that are ready for what comes next, and the eighth by which the file of pages grows.
-fn empty_kib(pages_before: u64) -> u64 {
-    (5 << 10) + 64 + (pages_before / 8).clamp(1 << 10, 64 << 10)
 }
 
 /// With the least memory: loads rows, changes all of them in one transaction, rolls that back,
@@ -245,18 +239,6 @@ fn peak_kib() -> u64 {
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Blocks that a directory's files take, KiB.
-fn allocated_kib(dir: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-    let sizes = entries.flatten().map(|e| match e.metadata() {
-        Ok(m) if m.is_dir() => allocated_kib(&e.path()),
-        Ok(m) => m.blocks() / 2,
-        Err(_) => 0,
-    });
-    sizes.sum()
-}
-
 /// Commits one transaction after the other, going on behind the last one found.
 fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()> {
     let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
@@ -288,7 +270,7 @@ fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()
     Ok(())
 }
 
-/// Adds and drops indexes for ever.
+/// Adds and drops indexes for ever, and a table.
 fn index_loop(db: &Database, last: i64) -> Result<()> {
     let specs = work::extra_indexes();
     for spec in &specs {
@@ -297,6 +279,9 @@ fn index_loop(db: &Database, last: i64) -> Result<()> {
         if definition.index(&spec.name).is_ok() {
             db.drop_index("t", &spec.name)?;
         }
+    }
+    if db.definition(GONE).is_ok() {
+        db.drop_table(GONE)?;
     }
     for i in 0.. {
         if last < i64::MAX && i > last / 10 {
@@ -312,6 +297,10 @@ fn index_loop(db: &Database, last: i64) -> Result<()> {
             db.drop_index("t", &spec.name)?;
         }
         say("D");
+        work::make_gone(db)?;
+        say("T");
+        db.drop_table(GONE)?;
+        say("U");
     }
     Ok(())
 }
