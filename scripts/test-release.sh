@@ -16,6 +16,9 @@ rung 1-peers env ROCKSDB_LIB_DIR="$lib" cargo test --quiet --target-dir target/p
 # The flame graph that `make profile` draws.
 rung 1-profile bash scripts/test-profile.sh
 
+# As long as README.md says.
+rung 1-bench bash scripts/test-bench.sh
+
 # The acceptance figures, at a size that shows only that they can be had.
 rung 1-bars python3 scripts/bars.py --rounds 1 --seconds 25 --scale 0.02 --out target/bars
 
