@@ -67,6 +67,7 @@ rung 1-plugin-layout-whole bash scripts/test-plugin-layout.sh whole
 # The same with a seed of this run's own, which is printed.
 rung 1-plugin-differential bash scripts/test-plugin-differential.sh "$RANDOM" 100000
 rung 1-plugin-many-tables env EVENKEEL_TABLES=10000 bash scripts/test-many-tables.sh
+rung 1-plugin-xa-crash env EVENKEEL_KILLS=40 bash scripts/test-plugin-xa-crash.sh
 # The server's end in front of every step of a DDL statement.
 rung 1-plugin-ddl-crash env EVENKEEL_SEED="$RANDOM" EVENKEEL_DDL_KILLS=1000 bash scripts/test-plugin-ddl-crash.sh
 # Programs of others: sysbench, mariadb-dump, iibench, an ORM.

@@ -173,8 +173,9 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   if (!commit)
     return 0;
   ek_error error;
-  /* The binlog has the decision: nobody waits for ours, which is synced within a second. */
-  if (two_phases && ordered)
+  /* The binlog has the decision: nobody waits for ours, which is synced within a second. But the
+     server's recovery decides nothing that has a user's XID, as in XA COMMIT ... ONE PHASE. */
+  if (two_phases && ordered && !trx->by_user)
   {
     ek_wait_durable(evenkeel_db, commit, 0, &error);
     return 0;
