@@ -143,6 +143,17 @@ check table u;
 END
 )
 expect "the error of a damaged page" 'ERROR 1034' "$out"
+# NOT NULL in place reads every row: it fails, nothing of it stays, and nobody's NULL is refused.
+out_alter=$(run <<END
+alter table d modify c varbinary(1000) not null, algorithm=nocopy, lock=none;
+select 'nullable', is_nullable from information_schema.columns where table_name = 'd' and column_name = 'c';
+insert into d values (4000, null);
+select 'with NULL', count(*) from d where id = 4000 and c is null;
+END
+)
+expect "the error of NOT NULL in place" 'ERROR 1034' "$out_alter"
+expect "the column after it" $'nullable\tYES$' "$out_alter"
+expect "a NULL after it" $'with NULL\t1$' "$out_alter"
 expect "other tables" $'others\t[34]$' "$out"
 expect "rows on other pages" $'point\t1$' "$out"
 expect "CHECK TABLE of it" $'d\tcheck\t(error|Warning)' "$out"
