@@ -1,13 +1,15 @@
 //! One session that does exactly what a script says and keeps the model informed: for crash
-//! scripts and planted faults.
+//! scripts and planted faults. On a full disk it may repeat what was refused, once it has seen that
+//! nothing of it is there.
 
 use crate::kind::Kind;
 use crate::model::{Effects, Model, Own, Phase};
 use crate::schema::describe;
 use crate::values::{B, N, V, table_spec, whole};
-use crate::verify::key_of;
+use crate::verify::{Trouble, check_table, key_of};
 use evenkeel::{
-    Access, Database, Durability, Error, Geometry, Isolation, Options, Result, Txn, Value, ValueRef,
+    Access, Database, Durability, Error, Geometry, Isolation, Kind as ErrorKind, Options, Result,
+    Txn, Value, ValueRef,
 };
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::SimEnv;
@@ -34,12 +36,17 @@ pub fn open(sim: &SimEnv, geometry: Geometry) -> Result<Database> {
     Database::open_with("db", Options::new().env(sim.env()).geometry(geometry))
 }
 
+/// What becomes of a statement that found the disk full: true if it is to be repeated.
+pub type WhenFull<'a> = &'a dyn Fn(&Error) -> bool;
+
 /// A session with its model.
 pub struct Actor<'a> {
     /// The database.
     pub db: Database,
     /// What it must hold.
     pub model: &'a Mutex<Model>,
+    /// Without it a statement that finds the disk full is an error like any other.
+    pub when_full: Option<WhenFull<'a>>,
     open: Option<(Txn, Own)>,
     marks: Vec<usize>,
 }
@@ -47,7 +54,49 @@ pub struct Actor<'a> {
 impl<'a> Actor<'a> {
     /// A session of this database.
     pub fn new(db: Database, model: &'a Mutex<Model>) -> Actor<'a> {
-        Actor { db, model, open: None, marks: Vec::new() }
+        Actor { db, model, when_full: None, open: None, marks: Vec::new() }
+    }
+
+    /// Another session of the same database.
+    pub fn beside(&self) -> Actor<'a> {
+        Actor { when_full: self.when_full, ..Actor::new(self.db.clone(), self.model) }
+    }
+
+    /// Does a statement, again and again while the disk is full and that is wanted.
+    fn statement<R>(&mut self, mut f: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
+        loop {
+            let done = f(self);
+            let full = done.as_ref().err().filter(|error| error.kind() == ErrorKind::Full);
+            let (Some(error), Some(when_full)) = (full, self.when_full) else { return done };
+            if let Err(trouble) = self.check_own() {
+                panic!("read in the transaction after {error}: {trouble:?}");
+            }
+            if !when_full(error) {
+                return done;
+            }
+        }
+    }
+
+    /// Everything as the open transaction must see it.
+    ///
+    /// # Errors
+    /// As `check_table`.
+    pub fn check_own(&mut self) -> std::result::Result<(), Trouble> {
+        let (db, model) = (self.db.clone(), self.model.lock().clone());
+        let (txn, own) = self.txn()?;
+        for name in db.tables() {
+            let def = db.definition(&name)?;
+            let tree = u64::from(def.entry.tree.0);
+            let mut expected = model.table_at(tree, model.last());
+            for (key, row) in own.effects.iter().filter(|(key, _)| key.0 == tree) {
+                match row {
+                    Some(row) => expected.insert(key.1, row),
+                    None => expected.remove(&key.1),
+                };
+            }
+            check_table(txn, &def, &expected, false)?;
+        }
+        Ok(())
     }
 
     /// Makes a table.
@@ -77,6 +126,10 @@ impl<'a> Actor<'a> {
 
     /// Writes a row whole: number, a, text of this length, u.
     pub fn put(&mut self, name: &str, id: i64, a: i64, len: usize, u: Option<i64>) -> Result<()> {
+        self.statement(|actor| actor.put_once(name, id, a, len, u))
+    }
+
+    fn put_once(&mut self, name: &str, id: i64, a: i64, len: usize, u: Option<i64>) -> Result<()> {
         let text = V::Text("x".repeat(len));
         let row = vec![V::Int(a), text, u.map_or(V::Null, V::Int)];
         let key = Kind::of(name).key(id);
@@ -90,6 +143,10 @@ impl<'a> Actor<'a> {
 
     /// Inserts a row into a table that is numbered: above all numbers before.
     pub fn insert(&mut self, name: &str, id: i64) -> Result<()> {
+        self.statement(|actor| actor.insert_once(name, id))
+    }
+
+    fn insert_once(&mut self, name: &str, id: i64) -> Result<()> {
         let (def, model) = (self.db.definition(name)?, self.model);
         let mut row = vec![V::Int(id), V::Null, V::Int(id), V::Null];
         let (key, model_key) = (Kind::of(name).key(id), key_of(&def, id));
@@ -107,6 +164,10 @@ impl<'a> Actor<'a> {
 
     /// Loads new rows in the order of their keys.
     pub fn load(&mut self, name: &str, ids: std::ops::Range<i64>, len: usize) -> Result<()> {
+        self.statement(|actor| actor.load_once(name, ids.clone(), len))
+    }
+
+    fn load_once(&mut self, name: &str, ids: std::ops::Range<i64>, len: usize) -> Result<()> {
         let def = self.db.definition(name)?;
         let row = |id: i64| vec![V::Int(id), V::Text("l".repeat(len)), V::Int(id)];
         let owned = |id: i64| -> Vec<Value> {
@@ -121,6 +182,10 @@ impl<'a> Actor<'a> {
 
     /// Replaces the text of a row by one written as a stream.
     pub fn stream(&mut self, name: &str, id: i64, len: usize) -> Result<()> {
+        self.statement(|actor| actor.stream_once(name, id, len))
+    }
+
+    fn stream_once(&mut self, name: &str, id: i64, len: usize) -> Result<()> {
         let def = self.db.definition(name)?;
         let key = Kind::of(name).key(id);
         let key: Vec<ValueRef<'_>> = key.iter().map(V::value).collect();
@@ -149,6 +214,10 @@ impl<'a> Actor<'a> {
 
     /// Deletes a row.
     pub fn delete(&mut self, name: &str, id: i64) -> Result<()> {
+        self.statement(|actor| actor.delete_once(name, id))
+    }
+
+    fn delete_once(&mut self, name: &str, id: i64) -> Result<()> {
         let key = Kind::of(name).key(id);
         let key: Vec<ValueRef<'_>> = key.iter().map(V::value).collect();
         let model_key = key_of(&*self.db.definition(name)?, id);

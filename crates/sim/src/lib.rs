@@ -19,6 +19,7 @@ pub mod read;
 pub mod rot;
 pub mod run;
 pub mod schema;
+pub mod scripts;
 pub mod seeds;
 pub mod session;
 pub mod values;

@@ -9,7 +9,7 @@
 //! A `SimDisk` is a handle: clones mean the same disk. Used by `SimEnv`, and by tests to arm faults
 //! and to make the disks that survive a crash.
 
-use super::fault::{Fault, FaultKind, Faults};
+use super::fault::{Fault, FaultKind, Faults, Noted};
 use super::inode::{Data, DataOp, Inode, SECTOR};
 use super::names::{Ino, NameOp, Names, parent};
 use crate::OpenMode;
@@ -50,6 +50,12 @@ pub(super) struct State {
     changes: u64,
     crash_at_call: u64,
     crash_at_change: u64,
+    /// Nothing is free from this call on.
+    full_at_call: u64,
+    /// Changes for which there was no space.
+    refused: u64,
+    /// Calls that faults could strike, if they are noted.
+    noted: Option<Vec<Noted>>,
     crashed: bool,
     /// The file or directory of the call in flight at the crash.
     crashed_in: Option<String>,
@@ -106,6 +112,9 @@ impl SimDisk {
             changes: 0,
             crash_at_call: u64::MAX,
             crash_at_change: u64::MAX,
+            full_at_call: u64::MAX,
+            refused: 0,
+            noted: None,
             crashed: false,
             crashed_in: None,
             at_crash: None,
@@ -169,6 +178,22 @@ impl SimDisk {
         self.with(|s| s.crash_at_change = change);
     }
 
+    /// At call number `call` and from then on no block is free but what is given back, until
+    /// [`SimDisk::set_capacity`].
+    pub fn full_at(&self, call: u64) {
+        self.with(|s| s.full_at_call = call);
+    }
+
+    /// Notes from now on which calls faults could strike.
+    pub fn note_calls(&self) {
+        self.with(|s| s.noted = Some(Vec::new()));
+    }
+
+    /// The calls noted so far.
+    pub fn noted(&self) -> Vec<Noted> {
+        self.with(|s| s.noted.clone().unwrap_or_default())
+    }
+
     /// Crashes now, between two calls.
     pub fn crash_now(&self) {
         self.with(|s| s.crashed = true);
@@ -217,9 +242,22 @@ impl SimDisk {
         self.with(|s| s.faults.struck)
     }
 
+    /// True once a fault has struck, space was wanting, or it has crashed.
+    pub fn is_disturbed(&self) -> bool {
+        self.with(|s| s.crashed || s.faults.struck > 0 || s.refused > 0)
+    }
+
+    /// How many changes have found no space on a disk of limited capacity.
+    pub fn refused(&self) -> u64 {
+        self.with(|s| s.refused)
+    }
+
     /// Limits the disk to `bytes` (rounded down to 4 KiB); `None` lifts the limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
-        self.with(|s| s.capacity_blocks = bytes.map(|b| b / BLOCK as u64));
+        self.with(|s| {
+            s.full_at_call = u64::MAX;
+            s.capacity_blocks = bytes.map(|b| b / BLOCK as u64);
+        });
     }
 
     /// Bytes that files take, in blocks of 4 KiB.
@@ -303,6 +341,9 @@ impl SimDisk {
         }
         state.calls += 1;
         state.changes += u64::from(call == Call::Change);
+        if state.calls == state.full_at_call {
+            state.capacity_blocks = Some(state.used_blocks);
+        }
         let crashes = state.calls >= state.crash_at_call || state.changes >= state.crash_at_change;
         if crashes {
             state.crashed = true;
@@ -335,7 +376,10 @@ impl SimDisk {
             Some(_) if mode.create && mode.exclusive => {
                 return Err(failure(Code::FileOpen, path, "file exists"));
             }
-            Some(ino) => ino,
+            Some(ino) => {
+                s.look_fault(Code::FileOpen, path)?;
+                ino
+            }
             None if !mode.create => return Err(Error::new(Code::FileMissing).with("file", path)),
             None => s.create(path)?,
         };
@@ -353,6 +397,7 @@ impl SimDisk {
     pub(super) fn list(&self, dir: &str) -> Result<Vec<String>> {
         let mut s = self.shared.state.lock();
         self.enter(&mut s, Call::Look, Code::ReadFailed, dir)?;
+        s.look_fault(Code::ReadFailed, dir)?;
         let live = &s.names.live;
         let mut names: Vec<String> = live
             .files
@@ -368,7 +413,7 @@ impl SimDisk {
     pub(super) fn remove(&self, path: &str) -> Result<()> {
         let mut s = self.shared.state.lock();
         let crashed = self.enter(&mut s, Call::Change, Code::WriteFailed, path)?;
-        s.name_fault(path)?;
+        s.name_fault(path, false)?;
         if let Some(ino) = s.names.live.files.get(path).copied() {
             s.names.apply(NameOp::Remove { path: path.to_string(), ino });
             s.unlink(ino);
@@ -379,7 +424,7 @@ impl SimDisk {
     pub(super) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let mut s = self.shared.state.lock();
         let crashed = self.enter(&mut s, Call::Change, Code::WriteFailed, from)?;
-        s.name_fault(from)?;
+        s.name_fault(from, true)?;
         let Some(ino) = s.names.live.files.get(from).copied() else {
             return Err(Error::new(Code::FileMissing).with("file", from));
         };
@@ -401,7 +446,7 @@ impl SimDisk {
             .collect();
         let call = if missing.is_empty() { Call::Look } else { Call::Change };
         let crashed = self.enter(&mut s, call, Code::FileOpen, dir)?;
-        s.name_fault(dir)?;
+        s.name_fault(dir, call == Call::Change)?;
         for path in missing.into_iter().rev() {
             s.names.apply(NameOp::MakeDir { path });
         }
@@ -416,9 +461,9 @@ impl SimDisk {
         if !dir.is_empty() && !s.names.live.dirs.contains(dir) {
             return Err(Error::new(Code::FileMissing).with("file", dir));
         }
-        if s.faults.strike(&[FaultKind::SyncError], dir, &mut s.rng).is_some() {
+        if let Some(error) = s.sync_fault(dir) {
             s.names.sync(dir, || s.rng.one_in(2));
-            return Err(failure(Code::SyncFailed, dir, "simulated EIO"));
+            return Err(error);
         }
         s.names.sync(dir, || true);
         s.forget_unnamed();
@@ -444,9 +489,34 @@ impl State {
         Err(Error::new(Code::FileMissing).with("file", path).with("os", "no such directory"))
     }
 
-    fn name_fault(&mut self, path: &str) -> Result<()> {
-        let kinds = [FaultKind::NameError, FaultKind::NoSpaceForName];
-        match self.faults.strike(&kinds, path, &mut self.rng) {
+    /// The fault that strikes the present call, if any. `needs`: blocks that it will take, or more
+    /// than none if it makes a name.
+    fn strike(&mut self, kinds: &'static [FaultKind], path: &str, needs: u64) -> Option<FaultKind> {
+        let call = self.calls;
+        if let Some(noted) = &mut self.noted {
+            noted.push(Noted { call, path: path.to_string(), kinds, needs_space: needs > 0 });
+        }
+        self.faults.strike(call, kinds, path, &mut self.rng)
+    }
+
+    fn look_fault(&mut self, code: Code, path: &str) -> Result<()> {
+        match self.strike(&[FaultKind::LookError], path, 0) {
+            None => Ok(()),
+            Some(_) => Err(failure(code, path, "simulated EIO")),
+        }
+    }
+
+    fn sync_fault(&mut self, path: &str) -> Option<Error> {
+        let kinds = &[FaultKind::SyncError, FaultKind::NoSpaceForSync];
+        Some(match self.strike(kinds, path, 0)? {
+            FaultKind::NoSpaceForSync => failure(Code::DiskFull, path, "simulated ENOSPC"),
+            _ => failure(Code::SyncFailed, path, "simulated EIO"),
+        })
+    }
+
+    fn name_fault(&mut self, path: &str, makes: bool) -> Result<()> {
+        let kinds = &[FaultKind::NameError, FaultKind::NoSpaceForName];
+        match self.strike(kinds, path, makes.into()) {
             None => Ok(()),
             Some(FaultKind::NoSpaceForName) => {
                 Err(failure(Code::DiskFull, path, "simulated ENOSPC"))
@@ -457,7 +527,7 @@ impl State {
 
     fn create(&mut self, path: &str) -> Result<Ino> {
         self.check_parent(path)?;
-        self.name_fault(path)?;
+        self.name_fault(path, true)?;
         let ino = self.next_ino;
         self.next_ino += 1;
         self.inodes.insert(ino, Inode { linked: true, ..Inode::default() });
@@ -493,6 +563,7 @@ impl State {
         if let Some(fitting) = op.part_within(&inode.live, free, part) {
             self.apply_in_space(ino, path, fitting)?;
         }
+        self.refused += 1;
         Err(failure(Code::DiskFull, path, "simulated ENOSPC"))
     }
 
@@ -531,8 +602,7 @@ impl Handle {
         let mut guard = self.disk.shared.state.lock();
         let s = &mut *guard;
         self.disk.enter(s, Call::Look, Code::ReadFailed, &self.path)?;
-        let kinds = [FaultKind::ReadError, FaultKind::ReadFlip];
-        let fault = s.faults.strike(&kinds, &self.path, &mut s.rng);
+        let fault = s.strike(&[FaultKind::ReadError, FaultKind::ReadFlip], &self.path, 0);
         let flipped = s.rng.below(buf.len() as u64 * 8);
         let inode = s.inode(self.ino, &self.path)?;
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > inode.live.len()) {
@@ -561,7 +631,7 @@ impl Handle {
         let mut guard = self.disk.shared.state.lock();
         let s = &mut *guard;
         let crashed = self.disk.enter(s, Call::Change, Code::WriteFailed, &self.path)?;
-        let kinds = [
+        let kinds = &[
             FaultKind::WriteError,
             FaultKind::ShortWrite,
             FaultKind::LostWrite,
@@ -569,7 +639,8 @@ impl Handle {
             FaultKind::WriteFlip,
             FaultKind::NoSpace,
         ];
-        let fault = s.faults.strike(&kinds, &self.path, &mut s.rng);
+        let needs = s.inode(self.ino, &self.path)?.live.missing(offset, buf.len() as u64);
+        let fault = s.strike(kinds, &self.path, needs);
         self.faulty_write(s, buf, offset, fault)?;
         SimDisk::leave(crashed, Code::WriteFailed, &self.path)
     }
@@ -621,10 +692,10 @@ impl Handle {
         let s = &mut *guard;
         let crashed = self.disk.enter(s, Call::Change, Code::SyncFailed, &self.path)?;
         SimDisk::leave(crashed, Code::SyncFailed, &self.path)?;
-        if s.faults.strike(&[FaultKind::SyncError], &self.path, &mut s.rng).is_some() {
+        if let Some(error) = s.sync_fault(&self.path) {
             let mut rng = Rng::new(s.rng.next_u64());
             s.inode(self.ino, &self.path)?.sync(|| rng.one_in(2));
-            return Err(failure(Code::SyncFailed, &self.path, "simulated EIO"));
+            return Err(error);
         }
         s.inode(self.ino, &self.path)?.sync_all();
         Ok(())
@@ -633,6 +704,7 @@ impl Handle {
     pub fn len(&self) -> Result<u64> {
         let mut s = self.disk.shared.state.lock();
         self.disk.enter(&mut s, Call::Look, Code::ReadFailed, &self.path)?;
+        s.look_fault(Code::ReadFailed, &self.path)?;
         Ok(s.inode(self.ino, &self.path)?.live.len())
     }
 
@@ -643,9 +715,12 @@ impl Handle {
         let s = &mut *guard;
         let crashed = self.disk.enter(s, Call::Change, Code::WriteFailed, &self.path)?;
         let allocates = matches!(op, DataOp::Allocate { .. });
-        let kinds = [FaultKind::WriteError, FaultKind::NoSpace];
-        let kinds = if allocates { &kinds[..] } else { &kinds[..1] };
-        match s.faults.strike(kinds, &self.path, &mut s.rng) {
+        let kinds: &[FaultKind] = match allocates {
+            true => &[FaultKind::WriteError, FaultKind::NoSpace],
+            false => &[FaultKind::WriteError],
+        };
+        let needs = op.needs(&s.inode(self.ino, &self.path)?.live);
+        match s.strike(kinds, &self.path, needs) {
             None => s.apply(self.ino, &self.path, op)?,
             Some(FaultKind::NoSpace) => {
                 return Err(failure(Code::DiskFull, &self.path, "simulated ENOSPC"));

@@ -146,6 +146,17 @@ fn names_need_their_directory_synced() {
     assert_eq!(code(env.sync_dir("none")), Some(Code::FileMissing));
 }
 
+/// What reading, writing, syncing and renaming say of such a fault.
+fn of_sync_or_name(kind: FaultKind) -> [Option<Code>; 4] {
+    match kind {
+        FaultKind::SyncError => [None, None, Some(Code::SyncFailed), None],
+        FaultKind::NoSpaceForSync => [None, None, Some(Code::DiskFull), None],
+        FaultKind::NameError => [None, None, None, Some(Code::WriteFailed)],
+        FaultKind::NoSpaceForName => [None, None, None, Some(Code::DiskFull)],
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn every_kind_of_fault_does_what_it_says() {
     let disk = SimDisk::new(5);
@@ -163,6 +174,7 @@ fn every_kind_of_fault_does_what_it_says() {
         FaultKind::WriteFlip,
         FaultKind::NoSpace,
         FaultKind::SyncError,
+        FaultKind::NoSpaceForSync,
         FaultKind::NameError,
         FaultKind::NoSpaceForName,
     ] {
@@ -203,18 +215,59 @@ fn every_kind_of_fault_does_what_it_says() {
             FaultKind::NoSpace => {
                 assert_eq!((results, got), ([None, Some(Code::DiskFull), None, None], old));
             }
-            FaultKind::SyncError => {
-                assert_eq!((results, got), ([None, None, Some(Code::SyncFailed), None], new));
-            }
-            FaultKind::NameError => assert_eq!(results, [None, None, None, eio]),
-            FaultKind::NoSpaceForName => {
-                assert_eq!(results, [None, None, None, Some(Code::DiskFull)]);
-            }
+            other => assert_eq!((results, got), (of_sync_or_name(other), new)),
         }
         assert_eq!(disk.faults_struck(), before + 1, "{kind:?}");
         if renamed.is_none() {
             env.rename("b", "a").expect("back");
         }
+    }
+}
+
+/// Which call fails is said by its number among all, which a run without faults notes.
+#[test]
+fn a_call_fails_by_its_number() {
+    let play = |arm: &dyn Fn(&SimDisk)| {
+        let disk = SimDisk::new(5);
+        let env = quiet(&disk);
+        arm(&disk);
+        let mode = OpenMode::READ_WRITE;
+        let first = env.open("a", mode).and_then(|file| file.write_at(&[1; 4096], 0));
+        let again = env.open("a", mode).and_then(|file| {
+            file.write_at(&[2; 4096], 0)?;
+            file.write_at(&[3; 4096], 4096)?;
+            file.read_at(&mut [0; 4096], 0)?;
+            file.sync()
+        });
+        let looked = env.list("").map(|_| ());
+        ([code(first), code(again), code(looked)], disk)
+    };
+    let (clean, disk) = play(&|disk| disk.note_calls());
+    assert_eq!((clean, disk.is_disturbed()), ([None; 3], false));
+    let noted = disk.noted();
+    let of = |noted: &Noted| (noted.call, noted.kinds[0], noted.needs_space);
+    use FaultKind::*;
+    let expected = [
+        (1, NameError, true),
+        (2, WriteError, true),
+        (3, LookError, false),
+        (4, WriteError, false),
+        (5, WriteError, true),
+        (6, ReadError, false),
+        (7, SyncError, false),
+        (8, LookError, false),
+    ];
+    assert_eq!(noted.iter().map(of).collect::<Vec<_>>(), expected);
+    for (call, kind, needs_space) in expected {
+        let at = When::Call(call);
+        let (failed, disk) = play(&|disk| disk.inject(Fault::new(kind, at)));
+        // What follows makes the file that could not be made.
+        assert_eq!(failed.iter().flatten().count(), 1, "{call}");
+        assert_eq!(disk.faults_struck(), 1, "{call}");
+        let (full, disk) = play(&|disk| disk.full_at(call));
+        let refused = full.iter().filter(|code| **code == Some(Code::DiskFull)).count() as u64;
+        assert_eq!((refused, disk.is_disturbed()), (disk.refused(), refused > 0), "{call}");
+        assert!(refused > 0 || !needs_space, "{call}");
     }
 }
 

@@ -24,10 +24,14 @@ pub enum FaultKind {
     NoSpace,
     /// A sync of a file or directory fails; each unsynced change has become durable or never will.
     SyncError,
+    /// The same with ENOSPC, as where blocks are allocated late.
+    NoSpaceForSync,
     /// Creating, renaming, removing or making a directory fails with EIO.
     NameError,
     /// The same fails with ENOSPC.
     NoSpaceForName,
+    /// Opening a file that is there, listing a directory, asking for a length fails with EIO.
+    LookError,
 }
 
 /// When a fault strikes.
@@ -37,6 +41,10 @@ pub enum When {
     Nth(u64),
     /// At each matching call from the n-th on.
     From(u64),
+    /// At this call of the disk (1 is its first), if it matches.
+    Call(u64),
+    /// At each matching call from this one of the disk on.
+    FromCall(u64),
     /// At each matching call with this chance in a million.
     Chance(u32),
 }
@@ -64,6 +72,19 @@ impl Fault {
     }
 }
 
+/// A call that faults can strike.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    /// Its number among all calls of the disk.
+    pub call: u64,
+    /// Its file or directory.
+    pub path: String,
+    /// What can strike it.
+    pub kinds: &'static [FaultKind],
+    /// On a full disk it fails: it needs blocks, or makes a name.
+    pub needs_space: bool,
+}
+
 /// Armed faults.
 #[derive(Default)]
 pub(super) struct Faults {
@@ -81,7 +102,13 @@ impl Faults {
     }
 
     /// The fault of one of `kinds` that strikes a call on `path`, if any.
-    pub fn strike(&mut self, kinds: &[FaultKind], path: &str, rng: &mut Rng) -> Option<FaultKind> {
+    pub fn strike(
+        &mut self,
+        call: u64,
+        kinds: &[FaultKind],
+        path: &str,
+        rng: &mut Rng,
+    ) -> Option<FaultKind> {
         let mut hit = None;
         for (fault, seen) in &mut self.armed {
             if !kinds.contains(&fault.kind) || !path.starts_with(&fault.path) {
@@ -91,6 +118,8 @@ impl Faults {
             let strikes = match fault.when {
                 When::Nth(n) => *seen == n,
                 When::From(n) => *seen >= n,
+                When::Call(n) => call == n,
+                When::FromCall(n) => call >= n,
                 When::Chance(c) => rng.below(1_000_000) < u64::from(c),
             };
             if strikes && hit.is_none() {

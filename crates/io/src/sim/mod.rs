@@ -35,7 +35,7 @@ mod sched_tests;
 pub use crash::CrashPolicy;
 pub use disk::{SimDisk, is_crash};
 pub use explore::{Explore, Explored, Survivor};
-pub use fault::{Fault, FaultKind, When};
+pub use fault::{Fault, FaultKind, Noted, When};
 pub use inode::SECTOR;
 pub use sched::Unwound;
 

@@ -3,9 +3,9 @@
 
 use super::seen::Seen;
 use super::{SMALL, T};
+use crate::actor::Actor;
 use evenkeel::{Error, Geometry, Metric, Result};
 use evenkeel_io::SimEnv;
-use evenkeel_sim::actor::Actor;
 use std::sync::Arc;
 
 /// What a close changes, by the file.

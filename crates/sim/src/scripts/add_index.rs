@@ -4,12 +4,12 @@
 
 use super::seen::Seen;
 use super::{T, rest};
+use crate::actor::Actor;
+use crate::values::{UNIQUE, index_spec};
 use evenkeel::{BuildPhase, BuildProgress, Code, Database, Error, IndexSpec, Result};
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::sim::{CrashPolicy, Survivor};
 use evenkeel_io::{Env, SimEnv};
-use evenkeel_sim::actor::Actor;
-use evenkeel_sim::values::{UNIQUE, index_spec};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,11 +52,6 @@ pub fn alone(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.schema(T, |db| db.add_indexes(T, &[index_spec(UNIQUE)]))
 }
 
-/// Another session of the same database.
-fn session<'m>(a: &Actor<'m>) -> Actor<'m> {
-    Actor::new(a.db.clone(), a.model)
-}
-
 /// Builds indexes in a thread of its own, while `beside` goes on; it ends as `expected` says.
 fn build(
     sim: &SimEnv,
@@ -74,7 +69,10 @@ fn build(
             *ended_as.lock() = Some(built);
         };
         let task = sim.spawn("build", Box::new(work))?;
-        beside()?;
+        if let Err(error) = beside() {
+            // Who goes on beside a build that has failed is not told why.
+            return Err(ended.lock().take().and_then(Result::err).unwrap_or(error));
+        }
         task.join()?;
         match (ended.lock().take(), expected) {
             (Some(Err(error)), Some(code)) if error.code() == code => Ok(()),
@@ -86,20 +84,28 @@ fn build(
     })
 }
 
+/// Steps of waiting beside a build in which it must have gone on.
+const PATIENCE: u64 = 2_000;
+
 /// The build waits for those whose changes are open.
 fn await_waiting(sim: &SimEnv, db: &Database, progress: &BuildProgress) {
     let mut phase = BuildPhase::Idle;
-    while phase == BuildPhase::Idle {
-        phase = db.wait_build(progress, phase, Duration::from_millis(10));
+    for _ in 0..PATIENCE {
+        if phase == BuildPhase::Idle {
+            phase = db.wait_build(progress, phase, Duration::from_millis(10));
+        }
     }
-    assert!(phase == BuildPhase::Waiting || sim.is_crashed(), "it does not wait: {phase:?}");
+    assert!(
+        phase == BuildPhase::Waiting || sim.disk().is_disturbed(),
+        "it does not wait: {phase:?}"
+    );
 }
 
 /// It has time to go on, and waits.
 fn waits(sim: &SimEnv, progress: &BuildProgress, phase: BuildPhase) {
     rest(sim, 50);
     let now = progress.phase();
-    assert!(now == phase || sim.is_crashed(), "{phase:?} has not waited: {now:?}");
+    assert!(now == phase || sim.disk().is_disturbed(), "{phase:?} has not waited: {now:?}");
 }
 
 /// One transaction of a session beside a build: on rows of its own.
@@ -144,11 +150,11 @@ fn go_on(
     let (db, crash) = (writer.db.clone(), sim.clone());
     let checkpoint = move || {
         let taken = db.checkpoint();
-        assert!(taken.is_ok() || crash.is_crashed(), "{taken:?}");
+        assert!(taken.is_ok() || crash.disk().is_disturbed(), "{taken:?}");
     };
     let checkpoint = sim.spawn("checkpoint", Box::new(checkpoint))?;
     let (mut n, mut has_ended) = (0, false);
-    loop {
+    for _ in 0..PATIENCE {
         match progress.phase() {
             BuildPhase::Done => return checkpoint.join(),
             BuildPhase::Checking if !has_ended => {
@@ -168,13 +174,14 @@ fn go_on(
             }
         }
     }
+    Err(Error::internal("the build does not go on"))
 }
 
 /// One session commits what it changed before, one rolls it back: for a while there are rows with
 /// equal keys.
 pub fn beside_writers(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
     a.schema(T, |db| db.drop_index(T, UNIQUE))?;
-    let [mut kept, mut given_up, mut writer, mut late] = [(); 4].map(|()| session(a));
+    let [mut kept, mut given_up, mut writer, mut late] = [(); 4].map(|()| a.beside());
     kept.put(T, 1, 70, 30, Some(1_001))?;
     kept.delete(T, 2)?;
     kept.put(T, 300, 70, 30, Some(1_300))?;
@@ -207,7 +214,7 @@ pub fn beside_writers(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Resu
 /// one. The build fails, also for the indexes that are not unique.
 pub fn refused(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
     a.schema(T, |db| db.drop_index(T, UNIQUE))?;
-    let [mut kept, mut back, mut writer, mut late] = [(); 4].map(|()| session(a));
+    let [mut kept, mut back, mut writer, mut late] = [(); 4].map(|()| a.beside());
     kept.put(T, 1, 70, 30, Some(1_001))?;
     kept.put(T, 300, 70, 30, Some(7))?;
     kept.prepare("kept")?;

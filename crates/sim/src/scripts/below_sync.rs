@@ -4,12 +4,12 @@
 
 use super::seen::Seen;
 use super::{T, rest};
+use crate::actor::Actor;
+use crate::model::{Model, Phase};
+use crate::verify::{Trouble, check_recovered};
 use evenkeel::{Database, Durability, Result};
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::SimEnv;
-use evenkeel_sim::actor::Actor;
-use evenkeel_sim::model::{Model, Phase};
-use evenkeel_sim::verify::{Trouble, check_recovered};
 use std::sync::Arc;
 
 /// What crashes must have left.
