@@ -148,8 +148,9 @@ impl Runtime {
         }
     }
 
-    /// Does a user's work that gives space back (DROP): it goes on where users' writes are refused
-    /// because the disk is full, and may use what is kept for work that ends that.
+    /// Does a user's work that gives space back (DROP) or puts back what was there (a revert): it
+    /// goes on where users' writes are refused because the disk is full, and may use what is kept
+    /// for work that ends that.
     pub fn freeing<R>(&self, work: impl FnOnce() -> R) -> R {
         struct Before(bool);
         impl Drop for Before {

@@ -82,8 +82,12 @@ impl Txns {
         while above > mark {
             let to = UndoNo(above.0.saturating_sub(BEAT_ROWS).max(mark.0));
             let step = self.turn_of_revert(t, cancelled_before, below.0 - above.0);
-            let step =
-                step.and_then(|()| self.revert_down_to(t.id(), undo, to, &mut above, revert));
+            // A revert may need room in a leaf. Users who are refused for want of space have what
+            // they did reverted all the same: else the whole transaction would be given up for it.
+            let step = step.and_then(|()| {
+                let down = || self.revert_down_to(t.id(), undo, to, &mut above, revert);
+                self.rt.freeing(down)
+            });
             if let Err(error) = step {
                 // Only what is reverted is dead: the background does the rest.
                 self.states.add_dead(t.id(), above, below);

@@ -5,6 +5,8 @@ use crate::*;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, Error, Result, Stamp, TxnState, UndoNo};
 use evenkeel_format::undo::UndoRecord;
+use evenkeel_log::{Log, Share};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
@@ -191,6 +193,36 @@ fn a_revert_without_space_is_put_off() {
     assert_eq!(t.phase(), Phase::Aborted, "a statement that cannot be reverted takes it along");
     rows.revert_all();
     assert!(rows.cells.lock().is_empty());
+}
+
+/// Makes room for each row, as where its leaf has become full.
+struct MakingRoom<'a>(&'a Rows, Arc<Log>);
+
+impl RevertRow for MakingRoom<'_> {
+    fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+        drop(self.1.reserve(4 << 10, Share::Within)?);
+        self.0.revert(stamp, record)
+    }
+}
+
+/// On a full disk, when the ballast is given away: what a statement did is reverted by its own
+/// thread, whose writes are refused, and the transaction goes on.
+#[test]
+fn users_who_are_refused_revert_what_they_did() {
+    let w = world(small());
+    let rows = Rows::new(&w);
+    let t = w.txns.begin();
+    rows.write(&t, b"a", b"v");
+    let mark = t.mark();
+    rows.write(&t, b"b", b"v");
+    w.rt.health.refuse(Error::new(Code::DiskFull));
+    assert_eq!(w.log.reserve(100, Share::Within).err().map(|e| e.code()), Some(Code::DiskFull));
+    let revert = MakingRoom(&rows, w.log.clone());
+    assert_eq!(w.txns.rollback_to(&t, mark, &revert).expect("reverts"), RolledBack::ToMark);
+    assert_eq!((t.phase(), rows.cells.lock().len()), (Phase::Open, 1));
+    assert!(!w.rt.is_freeing(), "other writes of the thread are refused");
+    assert_eq!(w.log.reserve(100, Share::Within).err().map(|e| e.code()), Some(Code::DiskFull));
+    w.txns.commit(&t).expect("commits");
 }
 
 /// Reverts no row of one transaction: its pages are damaged.
