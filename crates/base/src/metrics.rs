@@ -91,7 +91,7 @@ metrics! {
     MemtableFlushes = "memtable_flushes", "count", "Memtable generations flushed";
     RunFlushBytes = "run_flush_bytes", "bytes", "Bytes written by memtable flushes";
     MergesBegun = "merges_begun", "count", "Merges begun";
-    MergesGivenUp = "merges_given_up", "count", "Merges given up: the index was dropped or the disk is full";
+    MergesGivenUp = "merges_given_up", "count", "Merges given up: the index was dropped, the disk is full, a read failed";
     Merges = "merges", "count", "Merges finished";
     MergesBottom = "merges_bottom", "count", "Merges finished into a bottom run";
     MergePieces = "merge_pieces", "count", "Finished pieces of merges put in the place of their inputs";

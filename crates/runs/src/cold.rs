@@ -13,7 +13,7 @@
 //! Checkpoints and the log say nothing about slices, so they know no difference.
 
 use crate::Runs;
-use crate::damage::is_damage;
+use crate::damage::{READ_TRIES, is_damage};
 use crate::file::{Run, RunFile, Segment};
 use crate::state::{Index, State, USED};
 use evenkeel_base::{Code, Error, IndexId, Result};
@@ -24,8 +24,6 @@ use std::sync::Arc;
 
 /// Indexes that the clock passes at a time.
 const SWEEP: usize = 64;
-/// Reads of a slice that fail one after the other before its index counts as damaged.
-const READ_TRIES: u32 = 4;
 /// What a run in memory takes beside its keys, about; `tests/many_indexes.rs` measures it.
 const RUN_BYTES: usize = 600;
 

@@ -23,6 +23,9 @@ use evenkeel_io::IO_ALIGN;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
+/// Reads that fail one after the other before what they should have read counts as damaged: an
+/// index that does is damaged for good, and a device may fail once.
+pub(crate) const READ_TRIES: u32 = 4;
 /// Bytes looked through at a time for the next envelope.
 const WINDOW: usize = 64 << 10;
 

@@ -15,6 +15,7 @@ pub(crate) use together::Together;
 
 use crate::Runs;
 use crate::chain::Rules;
+use crate::damage::READ_TRIES;
 use crate::file::Run;
 use crate::policy::{FREES_NOTHING, Facts, Rest, Spare, TIER_RUNS_SHORT, Turn, bytes_per_run};
 use crate::policy::{choose, next_rest, numbers, spare_beside};
@@ -285,6 +286,7 @@ impl Runs {
                 return (Ok(Beat::More), false);
             }
             Ok(Beat::Idle) => {
+                self.read_failures.lock().remove(&index);
                 self.issue_credit(index, unpaid, before, before);
                 self.found_space();
             }
@@ -315,6 +317,11 @@ impl Runs {
             self.give_up(job);
             return Ok(Beat::More);
         }
+        if error.code() == Code::ReadFailed && self.may_read_again(job.index) {
+            log::warn!("index {} is merged anew: {error}", job.index);
+            self.give_up(job);
+            return Ok(Beat::More);
+        }
         if !job.is_read() && !job.purpose.required {
             // Nothing is written yet, and nobody waits for it.
             self.give_up(job);
@@ -327,6 +334,14 @@ impl Runs {
             self.remove_files(job.abandon());
         }
         Err(error)
+    }
+
+    /// A read of its merges has failed: a device that fails once must not stop writes for good.
+    fn may_read_again(&self, index: IndexId) -> bool {
+        let mut failures = self.read_failures.lock();
+        let failures = failures.entry(index).or_default();
+        *failures += 1;
+        *failures < READ_TRIES
     }
 
     /// Merges for a beat and installs a piece that ends with it; `Idle` at the end of the job.

@@ -4,7 +4,7 @@
 //! the end: every later record is applied again too.
 
 use crate::Runs;
-use crate::damage::{DamagedFile, is_damage};
+use crate::damage::{DamagedFile, READ_TRIES, is_damage};
 use crate::file::{Place, Run, RunFile, Segment, number_of, path};
 use crate::leaves::NewEntry;
 use crate::state::{LiveFile, State};
@@ -283,24 +283,31 @@ impl Runs {
         Ok(next_file)
     }
 
-    /// Opens a file of runs; the outer error is none of damage.
+    /// Opens a file of runs; the outer error is none of damage. A read that fails is tried again:
+    /// the manifest will say of damaged indexes that they are gone.
     #[allow(clippy::type_complexity)] // Both sides are named where it is called.
     fn open_file(
         &self,
         number: u64,
         restoring: &Restoring,
     ) -> Result<std::result::Result<(Arc<RunFile>, Vec<SliceInfo>), DamagedFile>> {
-        let opened = RunFile::open(&self.rt, &self.residents, number);
-        let file = opened.as_ref().ok().cloned();
-        let read = opened.and_then(|file| file.slices().map(|slices| (file, slices)));
-        match read {
-            Ok(opened) => Ok(Ok(opened)),
-            Err(error) if is_damage(&error) => {
-                let gone = restoring.gone_from(number);
-                Ok(Err(DamagedFile::new(number, file.as_deref(), &error, gone)))
+        for tried in 1.. {
+            let opened = RunFile::open(&self.rt, &self.residents, number);
+            let file = opened.as_ref().ok().cloned();
+            let read = opened.and_then(|file| file.slices().map(|slices| (file, slices)));
+            match read {
+                Ok(opened) => return Ok(Ok(opened)),
+                Err(error) if error.code() == Code::ReadFailed && tried < READ_TRIES => {
+                    log::warn!("again: {error}");
+                }
+                Err(error) if is_damage(&error) => {
+                    let gone = restoring.gone_from(number);
+                    return Ok(Err(DamagedFile::new(number, file.as_deref(), &error, gone)));
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
+        Err(Error::internal("a file of runs is tried without end"))
     }
 
     /// After the catalog was read, every index of which called `add_index`: finds those that are

@@ -30,7 +30,7 @@ use evenkeel_base::{
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
 use evenkeel_io::{Event, Ghosts, Runtime, Woken};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -125,6 +125,8 @@ pub struct Runs {
     pub(crate) asked: AtomicU64,
     /// Indexes of which merges that should free space did not, since space was short.
     pub(crate) barren: Mutex<BTreeSet<IndexId>>,
+    /// Merges of an index that could not read, since the last one that ended.
+    pub(crate) read_failures: Mutex<BTreeMap<IndexId, u32>>,
     pub(crate) in_debt: AtomicBool,
     pub(crate) debtors: AtomicU64,
     pub(crate) credit: AtomicU64,
@@ -191,6 +193,7 @@ impl Runs {
             #[cfg(test)]
             asked: AtomicU64::new(0),
             barren: Mutex::default(),
+            read_failures: Mutex::default(),
             in_debt: AtomicBool::new(false),
             debtors: AtomicU64::new(0),
             credit: AtomicU64::new(0),

@@ -198,15 +198,16 @@ impl Runs {
         Ok(())
     }
 
-    /// What was begun is given up. For want of space so is what waits; a damaged run is found by
-    /// merging each alone.
+    /// What was begun is given up. For want of space so is what waits; a run that is damaged or
+    /// cannot be read is found by merging each alone.
     fn part(&self, all: &mut Together, error: Error) -> Result<bool> {
         if let Some(writer) = all.writer.take() {
             writer.abandon();
         }
         let (begun, file) = (std::mem::take(&mut all.begun), all.written.take());
         self.rt.metrics.add(Metric::MergesGivenUp, begun.len() as u64);
-        if error.kind() == Kind::Corrupt && file.is_none() {
+        let cannot_read = error.kind() == Kind::Corrupt || error.code() == Code::ReadFailed;
+        if cannot_read && file.is_none() {
             self.begin_jobs(begun);
             return Ok(true);
         }

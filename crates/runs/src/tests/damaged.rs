@@ -1,13 +1,17 @@
 //! Files that lost their footer: which indexes they take with them, and how these end.
 
 use super::rig::{Rig, spec};
+use crate::damage::READ_TRIES;
 use crate::{Direction, KeyRange};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, Error, IndexId, Lsn, Snapshot};
 use evenkeel_format::record::entry_op;
 use evenkeel_format::run::Trailer;
+use evenkeel_io::Env;
 use evenkeel_io::sim::{Fault, FaultKind, SimDisk, SimEnv, SimOptions, When};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const INS: u8 = entry_op::INS | entry_op::FRESH;
 const ENTRIES: u32 = 200;
@@ -222,29 +226,105 @@ fn a_block_that_a_merge_cannot_read_damages_its_index() {
     assert!(!path.exists(), "its files go with it");
 }
 
-/// The device does not read what a merge that ingest needs begins with: writes stop, as they do
-/// when it fails later on. Else whoever waits for what it pays for would wait without end.
-#[test]
-fn nobody_waits_for_a_merge_that_cannot_begin() {
+/// On a simulated disk, by one of its threads.
+fn on_disk(body: impl FnOnce(Arc<dyn Env>, SimDisk) + Send + 'static) {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let (env, disk) = (sim.env(), sim.disk().clone());
     let (done, over) = std::sync::mpsc::channel();
     sim.run(vec![Box::new(move || {
-        let rig = Rig::simulated(env, 1 << 20);
-        rig.set_segment_bytes(16 << 10);
-        rig.runs.add_index(spec(1, false, false));
-        for run in 0..4u32 {
-            (0..400u32).for_each(|n| rig.put(1, INS, &(4 * n + run).to_be_bytes(), b"0123456789"));
-            rig.flush();
-        }
-        disk.inject(Fault::on("runs/", FaultKind::ReadError, When::From(1)));
-        let error = rig.runs.merge_beat().expect_err("it cannot begin");
-        disk.clear_faults();
-        assert!(rig.rt.health.is_failed(), "{error}");
-        let refused = rig.runs.reserve(100).err().map(|error| error.code());
-        assert_eq!(refused, Some(Code::WritesStopped));
-        assert_eq!(rig.count(1), 1_600, "reads go on");
+        body(env, disk);
         done.send(()).expect("heard");
     })]);
     over.try_recv().expect("the body ran to its end");
+}
+
+/// The device does not read what a merge that ingest needs begins with, however often it is asked:
+/// writes stop, as they do when it fails later on. Else whoever waits for what it pays for would
+/// wait without end.
+#[test]
+fn nobody_waits_for_a_merge_that_cannot_begin() {
+    on_disk(|env, disk| {
+        let rig = four_runs(env);
+        disk.inject(Fault::on("runs/", FaultKind::ReadError, When::From(1)));
+        let errors = (0..READ_TRIES).filter_map(|_| rig.runs.merge_beat().err());
+        let errors: Vec<Code> = errors.map(|error| error.code()).collect();
+        assert_eq!(errors, [Code::ReadFailed], "the last of several tries");
+        disk.clear_faults();
+        assert!(rig.rt.health.is_failed());
+        let refused = rig.runs.reserve(100).err().map(|error| error.code());
+        assert_eq!(refused, Some(Code::WritesStopped));
+        assert_eq!(rig.count(1), 1_600, "reads go on");
+    });
+}
+
+/// Four runs of one index, which ingest needs to be merged.
+fn four_runs(env: Arc<dyn Env>) -> Rig {
+    let rig = Rig::simulated(env, 1 << 20);
+    rig.set_segment_bytes(16 << 10);
+    rig.runs.add_index(spec(1, false, false));
+    for run in 0..4u32 {
+        (0..400u32).for_each(|n| rig.put(1, INS, &(4 * n + run).to_be_bytes(), b"0123456789"));
+        rig.flush();
+    }
+    rig
+}
+
+/// A device that fails once, at any read of a merge: it is merged anew, and nothing else comes of
+/// it.
+#[test]
+fn a_read_of_a_merge_that_fails_once_stops_nothing() {
+    for read in 1.. {
+        let struck = Arc::new(AtomicU64::new(0));
+        let count = struck.clone();
+        on_disk(move |env, disk| {
+            let rig = four_runs(env);
+            disk.inject(Fault::on("runs/", FaultKind::ReadError, When::Nth(read)));
+            let mut beats = 0;
+            while rig.runs.merge_beat().expect("merges") == Beat::More {
+                beats += 1;
+                assert!(beats < 1_000, "it comes to an end");
+            }
+            assert!(!rig.rt.health.is_failed());
+            assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
+            rig.runs.state.read().check();
+            count.store(disk.faults_struck(), Ordering::SeqCst);
+            disk.clear_faults();
+            assert_eq!((rig.count(1), rig.error_of(1).is_none()), (1_600, true));
+        });
+        if struck.load(Ordering::SeqCst) == 0 {
+            assert!(read > 4, "{read} reads");
+            return;
+        }
+    }
+}
+
+/// A device that fails once while the files are opened: no index is given up for that. (One that is
+/// damaged at an open is damaged for good, for the manifest says so.)
+#[test]
+fn a_read_of_an_open_that_fails_once_damages_nothing() {
+    for kind in [FaultKind::ReadError, FaultKind::LookError] {
+        for read in 1..=4 {
+            on_disk(move |env, disk| {
+                let mut rig = Rig::simulated(env, 1 << 20);
+                ALL.iter().for_each(|id| rig.runs.add_index(spec(*id, *id == 3, false)));
+                rig.fill(&[1, 3, 5], 0);
+                rig.fill(&[7], 0);
+                let blob = rig.runs.snapshot_blob();
+                rig.reopen();
+                rig.runs.restore(&blob).expect("restores");
+                disk.inject(Fault::on("runs/", kind, When::Nth(read)));
+                let opened = rig.runs.finish_restore();
+                assert_eq!(disk.faults_struck(), 1, "{kind:?} {read}");
+                disk.clear_faults();
+                if let Err(error) = opened {
+                    // Not for want of a file's content: the open fails, and the next one does not.
+                    assert_eq!(error.code(), Code::FileOpen, "{kind:?} {read}");
+                    return;
+                }
+                ALL.iter().for_each(|id| rig.runs.add_index(spec(*id, *id == 3, false)));
+                assert_eq!(rig.damaged(&ALL), [] as [u32; 0], "{kind:?} {read}");
+                assert_eq!((rig.count(1), rig.count(7)), (ENTRIES as usize, ENTRIES as usize));
+            });
+        }
+    }
 }

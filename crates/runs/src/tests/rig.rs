@@ -126,7 +126,7 @@ impl Rig {
 
     /// A new component over the same directory, nothing restored yet.
     pub(super) fn reopen(&mut self) {
-        self.rt = Runtime::new(Arc::new(RealEnv::new(self.dir.path())) as Arc<dyn Env>);
+        self.rt = Runtime::new(self.rt.env.clone());
         self.runs =
             Runs::create(self.rt.clone(), self.options, self.commits.clone()).expect("opens");
         self.runs.attach_log(self.log.clone());
