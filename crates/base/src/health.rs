@@ -16,13 +16,26 @@ pub struct Health {
     wakers: Mutex<Vec<Waker>>,
 }
 
+/// A sync, or a write in place, that found no space: what was to become durable may be lost.
+fn lost_for_space(full: Error) -> Error {
+    let mut error = Error::new(Code::WriteFailed);
+    for name in ["file", "os"] {
+        if let Some(value) = full.context(name) {
+            error = error.with(name, value);
+        }
+    }
+    error.caused_by(full)
+}
+
 /// Wakes those who wait for something that a failure makes impossible.
 type Waker = Box<dyn Fn() + Send + Sync>;
 
 impl Health {
     /// Latches `error` as the reason why writes stop (the first one stays), wakes those who wait,
-    /// and returns it. The caller holds no mutex that a waker takes.
+    /// and returns it: never as `DiskFull`, which says that nothing is lost and that it is tried
+    /// again. The caller holds no mutex that a waker takes.
     pub fn fail(&self, error: Error) -> Error {
+        let error = if error.code() == Code::DiskFull { lost_for_space(error) } else { error };
         let is_first = {
             let mut first = self.first.lock();
             let is_first = first.is_none();
@@ -117,5 +130,22 @@ impl Health {
             error = error.with("because", &first).caused_by(first);
         }
         Err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stopped_writes_is_no_full_disk() {
+        let health = Health::default();
+        let full = Error::new(Code::DiskFull).with("file", "wal/1").with("os", "no space");
+        let told = health.fail(full);
+        assert_eq!((told.code(), told.context("file")), (Code::WriteFailed, Some("wal/1")));
+        let first = health.first_error().map(|error| error.code());
+        assert_eq!((first, health.is_failed()), (Some(Code::WriteFailed), true));
+        let refused = health.check_user().map_err(|error| error.code());
+        assert_eq!(refused, Err(Code::WritesStopped));
     }
 }

@@ -75,12 +75,10 @@ impl SuperFile {
         if next.redo > next.page_redo || next.page_redo > next.checkpoint {
             return Err(Error::internal("redo position beyond the checkpoint"));
         }
-        let written = write_slot(&*self.file, &next).and_then(|()| self.file.sync());
-        if let Err(error) = written {
-            if error.code() == Code::DiskFull {
-                return Err(error);
-            }
-            return Err(rt.health.fail(error));
+        match write_slot(&*self.file, &next) {
+            // The slot is written again when there is space.
+            Err(error) if error.code() == Code::DiskFull => return Err(error),
+            written => written.and_then(|()| self.file.sync()).map_err(|e| rt.health.fail(e))?,
         }
         let mut state = self.state.lock();
         if state.sequence + 1 != next.sequence {

@@ -281,7 +281,7 @@ impl Segments {
                 table.next_number = last.header.number + 1;
                 table.segments.extend(cut.drain(..).chain([last.clone()]));
             })?;
-            self.rt.env.sync_dir(DIR)?;
+            self.sync_names()?;
         }
         let growing = self.take_growing()?;
         *self.growing.lock() = growing;
@@ -372,7 +372,7 @@ impl Segments {
     fn publish(&self, from: &str, header: SegmentHeader, file: Arc<dyn File>) -> Result<()> {
         file.sync()?;
         self.rt.env.rename(from, &segment_path(header.number))?;
-        self.rt.env.sync_dir(DIR)?;
+        self.sync_names()?;
         let mut table = self.table.lock();
         table.next_number = header.number + 1;
         table.segments.push_back(Segment { header, file });
@@ -403,7 +403,7 @@ impl Segments {
             };
             let path = segment_path(old.header.number);
             self.unless_named(self.rt.env.rename(&path, RECYCLE), old.clone())?;
-            self.rt.env.sync_dir(DIR)?;
+            self.sync_names()?;
             self.write_header(&*old.file, header)?;
             self.publish(RECYCLE, header, old.file)?;
             self.rt.metrics.add(Metric::WalRecycled, 1);
@@ -411,11 +411,17 @@ impl Segments {
         }
     }
 
+    /// A sync of names that fails stops writes whatever it failed for: a rename that is lost leaves
+    /// a gap among the segments.
+    fn sync_names(&self) -> Result<()> {
+        self.rt.env.sync_dir(DIR).map_err(|error| self.rt.health.fail(error))
+    }
+
     /// Removes the file of the segment that was the first one.
     fn remove_oldest(&self, old: Segment) -> Result<()> {
         let path = segment_path(old.header.number);
         self.unless_named(self.rt.env.remove(&path), old)?;
-        self.rt.env.sync_dir(DIR)
+        self.sync_names()
     }
 
     /// Puts a segment back whose file could not be taken from under its name: were it left there

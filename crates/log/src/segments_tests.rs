@@ -1,10 +1,10 @@
-//! Segments that could not be renamed.
+//! Segments that could not be renamed, or whose names a failed sync has lost.
 
 use crate::log_tests::{append, read};
 use crate::{Log, LogOptions};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, Lsn, Result};
-use evenkeel_io::sim::{Fault, FaultKind, SimDisk, SimEnv, SimOptions, When};
+use evenkeel_io::sim::{CrashPolicy, Fault, FaultKind, SimDisk, SimEnv, SimOptions, When};
 
 fn options(epoch: u32) -> LogOptions {
     LogOptions { log_bytes: 1 << 20, buffer_bytes: 128 << 10, epoch }
@@ -35,5 +35,50 @@ fn a_segment_whose_name_could_not_change_is_recycled_later() -> Result<()> {
     let (records, end) = read(&rt, last)?;
     assert_eq!(records.len(), 1);
     Log::create(rt, options(2), end.end)?;
+    Ok(())
+}
+
+/// Each sync in turn finds no space, as where the file system allocates late. Where names may be
+/// lost writes stop, and nobody is told of a full disk that may be waited for; nothing durable is
+/// lost.
+#[test]
+fn a_sync_without_space_is_a_failed_sync() -> Result<()> {
+    let (mut stopped, mut went_on) = (0, 0);
+    for nth in 1.. {
+        let sim = SimEnv::on(SimDisk::new(nth), SimOptions::quiet(nth));
+        let rt = sim.runtime();
+        let log = Log::create(rt.clone(), options(1), Lsn(0))?;
+        let mut known = vec![append(&log, b"first")?];
+        log.wait_durable(known[0])?;
+        sim.disk().inject(Fault::on("wal", FaultKind::NoSpaceForSync, When::Nth(nth)));
+        while rt.metrics.get(Metric::WalRecycled) < 8 && !rt.health.is_failed() {
+            let appended = append(&log, &[1; 10_000]);
+            match appended.and_then(|lsn| log.wait_durable(lsn).map(|()| lsn)) {
+                Ok(lsn) => known.push(lsn),
+                Err(error) if rt.health.is_failed() => assert_ne!(error.code(), Code::DiskFull),
+                Err(error) => assert_eq!(error.code(), Code::DiskFull),
+            }
+            // Some segments behind. What is refused leaves the checkpoint where it is.
+            let _ = log.set_checkpoint(known[known.len().saturating_sub(40)]);
+            while let Ok(Beat::More) = log.beat() {}
+        }
+        let struck = sim.disk().faults_struck();
+        sim.disk().clear_faults();
+        for policy in CrashPolicy::ALL {
+            let after = SimEnv::on(sim.disk().crash(*policy, nth), SimOptions::quiet(nth));
+            let from = log.checkpoint_lsn();
+            let kept: Vec<Lsn> = known.iter().copied().filter(|lsn| *lsn >= from).collect();
+            let (records, end) = read(&after.runtime(), from)?;
+            let found: Vec<Lsn> = records.iter().map(|record| record.0).collect();
+            assert_eq!(found[..kept.len().min(found.len())], kept, "{nth} {policy:?}");
+            Log::create(after.runtime(), options(2), end.end)?;
+        }
+        match (struck, rt.health.is_failed()) {
+            (0, _) => break,
+            (_, true) => stopped += 1,
+            (_, false) => went_on += 1,
+        }
+    }
+    assert!(stopped > 20 && went_on > 3, "{stopped} of {}", stopped + went_on);
     Ok(())
 }

@@ -214,7 +214,7 @@ impl Runs {
         if parts.iter().all(BuiltPart::is_empty) {
             return Ok(());
         }
-        self.rt.env.sync_dir("runs")?;
+        self.sync_names()?;
         let (mut files, mut built, mut ops) = (Vec::new(), Vec::new(), Vec::new());
         for written in parts.iter().flat_map(|p| &p.sorted) {
             let (run, opened) = self.open_built(written)?;

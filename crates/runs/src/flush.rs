@@ -67,6 +67,12 @@ impl Runs {
         }
     }
 
+    /// A sync of names that fails stops writes whatever it failed for and whoever asked for it: it
+    /// may have lost the name of another one's file, whose own sync would not say so.
+    pub(crate) fn sync_names(&self) -> Result<()> {
+        self.rt.env.sync_dir("runs").map_err(|error| self.rt.health.fail(error))
+    }
+
     /// Begins with the oldest sealed generation, if nobody has it pinned.
     fn begin_flush(&self) -> Result<Option<Box<FlushJob>>> {
         let memtables = self.state.read().memtables.clone();
@@ -159,7 +165,7 @@ impl Runs {
     fn finish_flush(&self, memtable: &Arc<Memtable>, writer: RunWriter) -> Result<()> {
         let mut added = None;
         if let Some(written) = writer.finish()? {
-            self.rt.env.sync_dir("runs")?;
+            self.sync_names()?;
             added =
                 Some((RunFile::open(&self.rt, &self.residents, written.number)?, written.slices));
         }

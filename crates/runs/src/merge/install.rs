@@ -17,7 +17,7 @@ impl Runs {
         let mut files = Vec::new();
         let (mut new, mut relinked) = (Vec::new(), Vec::new());
         if job.parts.iter().any(|part| matches!(part, Part::Written(_))) {
-            self.rt.env.sync_dir("runs")?;
+            self.sync_names()?;
         }
         for part in &job.parts {
             match part {

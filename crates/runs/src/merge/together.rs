@@ -162,7 +162,7 @@ impl Runs {
         let mut files = Vec::new();
         if let Some(Written { number, slices: infos }) = writer.finish()? {
             all.written = Some(number);
-            self.rt.env.sync_dir("runs")?;
+            self.sync_names()?;
             let file = RunFile::open(&self.rt, &self.residents, number)?;
             let segment = |info| Arc::new(Segment::new(file.clone(), info));
             slices.extend(infos.into_iter().map(|info| (info.index, segment(info))));

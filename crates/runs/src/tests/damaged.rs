@@ -328,3 +328,29 @@ fn a_read_of_an_open_that_fails_once_damages_nothing() {
         }
     }
 }
+
+/// A sync that finds no space: of a new file, which is made again, it is a full disk; of the names
+/// of all files it is a failed sync, for the name of another file may be lost with it.
+#[test]
+fn a_sync_of_names_without_space_stops_writes() {
+    for (sync, expected) in [(1, Code::DiskFull), (2, Code::WriteFailed)] {
+        on_disk(move |env, disk| {
+            let rig = Rig::simulated(env, 1 << 20);
+            rig.runs.add_index(spec(1, false, false));
+            rig.put(1, INS, b"key", b"row");
+            rig.runs.seal_active();
+            disk.inject(Fault::on("runs", FaultKind::NoSpaceForSync, When::Nth(sync)));
+            let flushed = || loop {
+                match rig.runs.flush_beat() {
+                    Ok(Beat::More) => {}
+                    other => return other.err().map(|error| error.code()),
+                }
+            };
+            assert_eq!(flushed(), Some(expected));
+            assert_eq!(rig.rt.health.is_failed(), sync == 2);
+            assert_eq!(flushed(), None);
+            let runs = if sync == 2 { 0 } else { 1 };
+            assert_eq!((rig.runs.stats(IndexId(1)).runs, rig.count(1)), (runs, 1));
+        });
+    }
+}
