@@ -47,6 +47,9 @@ rung 3-models env EVENKEEL_SCHEDULES=20000 EVENKEEL_PREEMPTIONS=1 \
     "${tests[@]}" -p evenkeel-sim --test models -- --nocapture
 rung 2-crashes env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_ROUNDS=100 \
     "${tests[@]}" -p evenkeel-sim --test crashes -- --nocapture
+# Every call of the scripts, of a schedule of this run's own.
+rung 2-failing-calls env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_CALLS=100000 \
+    "${tests[@]}" -p evenkeel-sim --test failing_calls -- --nocapture
 rung 4-fuzz env EVENKEEL_FUZZ=50 "${tests[@]}" -p evenkeel-trust --test fuzz
 rung 5-rot env EVENKEEL_ROT=50000 "${tests[@]}" -p evenkeel-trust --test rot
 rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 EVENKEEL_BUILD_ROWS=5000000 \

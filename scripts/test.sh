@@ -22,10 +22,14 @@ rung 2-models cargo test --quiet -p evenkeel-sim --lib --test models
 # themselves; the others one for each of their tests.
 rung 2-simulator cargo test --quiet -p evenkeel-sim --test rungs --test crashes --test builds \
     -- --nocapture --test-threads 1
+# The same scripts with a call of the disk that fails, at each of their calls or a sample of them, and
+# in the opens after crashes; what came of them is printed, and an outcome that never came fails.
+rung 2-failing-calls cargo test --quiet -p evenkeel-sim --test failing_calls \
+    -- --nocapture --test-threads 1
 simulations=()
 for file in crates/sim/tests/*.rs; do
     name=$(basename "$file" .rs)
-    case $name in rungs | crashes | builds | planted) ;; *) simulations+=(--test "$name") ;; esac
+    case $name in rungs | crashes | failing_calls | builds | planted) ;; *) simulations+=(--test "$name") ;; esac
 done
 rung 2-simulations cargo test --quiet -p evenkeel-sim "${simulations[@]}" -- --nocapture
 # Faults planted on purpose, each caught by the rung named for it; prints the table.
