@@ -184,7 +184,8 @@ pub fn options(kind: Kind) -> Options {
 }
 
 /// What pages and runs may take of a database without rows, KiB: an extent with the map and the
-/// catalog, four that are ready for what comes next, and the eighth by which the file of pages grows.
+/// catalog, four that are ready for what comes next, and the eighth by which the file of pages
+/// grows.
 pub fn empty_kib(pages_before: u64) -> u64 {
     (5 << 10) + 64 + (pages_before / 8).clamp(1 << 10, 64 << 10)
 }

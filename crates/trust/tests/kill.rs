@@ -1,11 +1,12 @@
 //! A process that writes is killed (SIGKILL) at random moments, again and again, in one directory:
-//! while it recovers, while it builds and drops indexes, while it drops a table, while memtables are
-//! flushed and merged.
+//! while it recovers, while it builds and drops indexes, while it drops a table, while memtables
+//! are flushed and merged.
 //! After each kill: every acknowledged commit is there, no other one is half there, and every index
 //! equals its table as multisets of (key, pk), both directions, index-only and through the table,
 //! at the newest and at three older snapshots while rows change; no number that was given to a
-//! row is given again; no file of an index is left that none needs, and in the end, when all tables are
-//! dropped, nothing of their space. `EVENKEEL_SEED` repeats a run's moments, `EVENKEEL_KILLS` is their number.
+//! row is given again; no file of an index is left that none needs, and in the end, when all
+//! tables are dropped, nothing of their space. `EVENKEEL_SEED` repeats a run's moments, `EVENKEEL_KILLS`
+//! is their number.
 
 use evenkeel::ValueRef::Int;
 use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
@@ -404,9 +405,9 @@ fn run(kind: Kind, kills: u64) {
     let commits: i64 = known.iter().map(|(n, _)| n).sum();
     println!(
         "{kills} kills: {in_recovery} before it had opened, {in_build} in ADD INDEX, {in_drop} in \
-         DROP INDEX, {in_table_drop} in DROP TABLE; {replayed} recoveries read log; {commits} commits, none lost; {flushes} \
-         flushes, {merges} merges, {checkpoints} checkpoints; the runs of {built_merges} indexes \
-         merged by ADD INDEX"
+         DROP INDEX, {in_table_drop} in DROP TABLE; {replayed} recoveries read log; {commits} \
+         commits, none lost; {flushes} flushes, {merges} merges, {checkpoints} checkpoints; the \
+         runs of {built_merges} indexes merged by ADD INDEX"
     );
     let reached = in_recovery > 0 && in_build > 0 && flushes > 0 && merges > 0 && replayed > 0;
     let reached = reached && checkpoints > 0 && built_merges > 0;
