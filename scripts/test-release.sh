@@ -73,6 +73,8 @@ rung 1-plugin-many-tables env EVENKEEL_TABLES=10000 bash scripts/test-many-table
 rung 1-plugin-xa-crash env EVENKEEL_KILLS=40 bash scripts/test-plugin-xa-crash.sh
 # The server's end in front of every step of a DDL statement.
 rung 1-plugin-ddl-crash env EVENKEEL_SEED="$RANDOM" EVENKEEL_DDL_KILLS=1000 bash scripts/test-plugin-ddl-crash.sh
+# The longest value that the server lets through.
+rung 1-plugin-large-blob bash scripts/test-large-blob.sh
 # Programs of others: sysbench, mariadb-dump, iibench, an ORM.
 rung 1-plugin-clients bash scripts/test-clients.sh
 # Coverage-guided, a minute for each target; longer by EVENKEEL_FUZZ_SECONDS.
