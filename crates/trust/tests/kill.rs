@@ -5,8 +5,8 @@
 //! equals its table as multisets of (key, pk), both directions, index-only and through the table,
 //! at the newest and at three older snapshots while rows change; no number that was given to a
 //! row is given again; no file of an index is left that none needs, and in the end, when all
-//! tables are dropped, nothing of their space. `EVENKEEL_SEED` repeats a run's moments, `EVENKEEL_KILLS`
-//! is their number.
+//! tables are dropped, nothing of their space. `EVENKEEL_SEED` repeats a run's moments,
+//! `EVENKEEL_KILLS` is their number.
 
 use evenkeel::ValueRef::Int;
 use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};

@@ -337,6 +337,10 @@ impl Life<'_> {
     /// After the script: reads, writes, the close.
     fn afterwards(&self, actor: &mut Actor<'_>) -> Done<Option<Seen>> {
         let db = actor.db.clone();
+        let begun = db.begin(Isolation::RepeatableRead, Access::ReadOnly);
+        if begun.is_err_and(|error| error.code() == Code::DatabaseClosed) {
+            return self.closed_by_script();
+        }
         if !self.is_struck() {
             return self.close(&db, false);
         }
@@ -423,6 +427,17 @@ impl Life<'_> {
         self.check_rows(&actor.db, "when writes have stopped")?;
         stopped("a close", actor.db.clone().close())?;
         Ok(Seen::Stopped)
+    }
+
+    /// The script ends with the close, and has heard what it said.
+    fn closed_by_script(&self) -> Done<Option<Seen>> {
+        if self.told.is_some() {
+            return Ok(Some(Seen::CloseRefused));
+        }
+        let mut model = self.model.lock();
+        let last = model.last();
+        model.ack(last);
+        Ok(self.is_struck().then_some(Seen::Unnoticed))
     }
 
     fn close(&self, db: &Database, was_noticed: bool) -> Done<Option<Seen>> {
