@@ -41,6 +41,8 @@ ddl drop-database each "" "drop database test"
 ddl rename all "" "rename table base to away, other to base, away to other"
 ddl truncate all "" "truncate table base"
 ddl alter-copy all "" "alter table base modify a bigint, algorithm=copy"
+# Rows come in another order than that of the new key.
+ddl alter-copy-key all "" "alter table base drop primary key, add primary key (b), drop key b, add unique key i (id), add key (a, b)"
 ddl alter-rename all "" "alter table base add column z int default 7, add key (b, a), rename to moved"
 ddl alter-to-innodb all "" "alter table base engine=innodb"
 ddl alter-from-innodb all "alter table other engine=innodb" "alter table other engine=$engine"

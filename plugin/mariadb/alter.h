@@ -7,6 +7,8 @@
 struct Build_figures
 {
   my_thread_id thread_id;
+  /* Rows are copied first. */
+  bool is_copy;
   std::string table, indexes, phase;
   uint64_t rows_done, rows_total;
   uint32_t done_ppm;
@@ -14,10 +16,10 @@ struct Build_figures
   uint64_t left_s;
 };
 
-/* Builds of indexes that are under way. */
+/* Builds of indexes, and copies of tables, that are under way. */
 void each_build(const std::function<void(const Build_figures &)> &each);
 
-/* KILL: a connection's build ends. */
+/* KILL: a connection's builds end. */
 void cancel_builds(my_thread_id thread_id);
 
 /* An index's name without the mark of one that is being built. */

@@ -159,6 +159,15 @@ void ek_build_duplicate(const ek_build *build, void *context,
 typedef struct { ek_bytes table; const ek_index *indexes; size_t indexes_len; } ek_new_indexes;
 int32_t ek_add_indexes(const ek_database *db, const ek_new_indexes *tables, size_t tables_len,
                        const ek_build *build, ek_error *error);
+typedef struct ek_copy ek_copy;
+ek_copy *ek_copy_begin(const ek_database *db, ek_bytes table, uint8_t leaves_out,
+                       const ek_build *build, ek_error *error);
+int32_t ek_copy_row(ek_copy *copy, const ek_value *row, size_t row_len, ek_error *error);
+uint64_t ek_copy_rows(const ek_copy *copy);
+void ek_copy_late_indexes(const ek_copy *copy, void *context,
+                          void (*each)(void *context, ek_bytes name));
+int32_t ek_copy_finish(ek_copy *copy, ek_error *error);
+void ek_copy_free(ek_copy *copy);
 int32_t ek_forget_alters(const ek_database *db, ek_error *error);
 typedef struct { ek_bytes from, to; } ek_rename;
 typedef struct { ek_bytes name; uint32_t max; } ek_widen;
@@ -183,6 +192,8 @@ int32_t ek_alter_tables(const ek_database *db, const ek_change *changes, size_t 
                         uint64_t mark, const ek_schema_wait *wait, ek_error *error);
 int32_t ek_wait_unused(const ek_database *db, ek_bytes table, const ek_schema_wait *wait,
                        ek_error *error);
+int32_t ek_wait_unchanged(const ek_database *db, ek_bytes table, const ek_schema_wait *wait,
+                          ek_error *error);
 int32_t ek_forget_mark(const ek_database *db, ek_bytes table, ek_error *error);
 int32_t ek_may_widen(const ek_database *db, ek_bytes table, const ek_widen *columns,
                      size_t columns_len);

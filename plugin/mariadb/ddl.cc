@@ -76,8 +76,7 @@ int ha_evenkeel::delete_table(const char *path)
   return evenkeel_hton->drop_table(evenkeel_hton, path);
 }
 
-/* Is a table of this name one that an ALTER has copied rows into, which takes the place of another. */
-static bool is_copy(const std::string &name)
+bool is_copy(const std::string &name)
 {
   const size_t slash= name.rfind('/');
   const size_t file= slash == std::string::npos ? 0 : slash + 1;

@@ -1,11 +1,19 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
 #include "ddl.h"
+#include "index_build.h"
 #include "keys.h"
 #include <algorithm>
 
 /* Bytes of a clustered key at most: a fifth of the largest page. */
 static const uint KEY_BYTES_MAX= 16384 / 5;
+
+ha_evenkeel::ha_evenkeel(handlerton *hton, TABLE_SHARE *share) : handler(hton, share)
+{
+  init_alloc_root(PSI_NOT_INSTRUMENTED, &m_blobs, 4096, 0, MYF(0));
+}
+
+ha_evenkeel::~ha_evenkeel() { free_root(&m_blobs, MYF(0)); }
 
 /* Does the table have unique keys that the engine checks beside ones that the server checks. */
 static bool mixes_unique_keys(const TABLE_SHARE *share)
@@ -18,7 +26,7 @@ static bool mixes_unique_keys(const TABLE_SHARE *share)
 
 /* A statement that copies a table: nobody else sees the new one, whose rows may be checked before they
    are written. The server takes no row back there, which ALTER IGNORE passes over. */
-static bool copies_table(THD *thd)
+bool copies_table(THD *thd)
 {
   const int command= thd ? thd_sql_command(thd) : SQLCOM_END;
   return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX ||
@@ -169,6 +177,7 @@ void ha_evenkeel::forget_primary_suffix()
 
 int ha_evenkeel::close()
 {
+  m_copy.reset();
   close_scan();
   end_own();
   if (m_row)
@@ -255,10 +264,17 @@ int ha_evenkeel::info(uint what)
 
 int ha_evenkeel::extra(enum ha_extra_function what)
 {
-  if (what == HA_EXTRA_INSERT_WITH_UPDATE || what == HA_EXTRA_WRITE_CAN_REPLACE)
-    m_replaces= true;
-  else if (what == HA_EXTRA_WRITE_CANNOT_REPLACE)
-    m_replaces= false;
+  switch (what)
+  {
+  case HA_EXTRA_INSERT_WITH_UPDATE:
+  case HA_EXTRA_WRITE_CAN_REPLACE: m_replaces= true; break;
+  case HA_EXTRA_WRITE_CANNOT_REPLACE: m_replaces= false; break;
+  case HA_EXTRA_BEGIN_COPY:
+  case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY: begin_copy(what != HA_EXTRA_BEGIN_COPY); break;
+  case HA_EXTRA_END_COPY: return end_copy();
+  case HA_EXTRA_ABORT_COPY: m_copy.reset(); break;
+  default: break;
+  }
   return 0;
 }
 
@@ -278,6 +294,7 @@ int ha_evenkeel::reset()
   end_own();
   clear_rows();
   m_peek= m_replaces= false;
+  m_copy.reset();
   m_ranges.dsmrr_close();
   m_key.clear();
   free_root(&m_blobs, MYF(0));

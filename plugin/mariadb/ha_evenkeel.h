@@ -6,6 +6,7 @@
 #include "last_change.h"
 #include "transaction.h"
 #include <list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,11 +43,8 @@ static const uint COST_BLOCK_BYTES= 16384;
 class ha_evenkeel : public handler
 {
 public:
-  ha_evenkeel(handlerton *hton, TABLE_SHARE *share) : handler(hton, share)
-  {
-    init_alloc_root(PSI_NOT_INSTRUMENTED, &m_blobs, 4096, 0, MYF(0));
-  }
-  ~ha_evenkeel() override { free_root(&m_blobs, MYF(0)); }
+  ha_evenkeel(handlerton *hton, TABLE_SHARE *share);
+  ~ha_evenkeel() override;
 
   Table_flags table_flags() const override;
   ulong index_flags(uint index, uint part, bool all_parts) const override;
@@ -63,6 +61,7 @@ public:
   int delete_table(const char *name) override;
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
+  void start_bulk_insert(ha_rows rows, uint) override { m_expected_rows= rows; }
   int delete_all_rows() override { return HA_ERR_WRONG_COMMAND; }
 
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
@@ -165,6 +164,11 @@ private:
   void close_scan();
   void clear_rows();
   int lock_duplicate(const uchar *record);
+  void begin_copy(bool ignore);
+  int copy_row(const Values &row);
+  int end_copy();
+  int copy_failed(Build *build);
+  bool copied_row(const std::string &key);
   bool changes_primary(const std::vector<uint16_t> &columns) const;
   int next(uchar *record);
   int fill(uchar *record, const ek_row *row, bool key_only);
@@ -178,6 +182,8 @@ private:
   void end_own();
   int changed(bool row_read);
   void reads_lock(THD *thd);
+  void take_lock(THD *thd, thr_lock_type type);
+  int begin_copied(ek_error *error);
   static uint8_t plain_read(THD *thd, thr_lock_type type);
   static uint8_t lock_of(THD *thd, thr_lock_type type);
   int number_written();
@@ -237,6 +243,8 @@ private:
   bool m_filters= false;
   DsMrr_impl m_ranges;
   uint8_t m_lock= EK_LOCK_NONE;
+  /* An ALTER copies rows from this table. */
+  bool m_is_copied= false;
   /* For how many rows the keys were averaged. */
   ha_rows m_averaged_rows= 0;
   /* The row in the record buffer is the one that the scan gave last; it is not locked. */
@@ -246,11 +254,14 @@ private:
   Last_change m_last_change;
   /* The transaction knows that the present statement has changed the table. */
   bool m_changed= false;
-  /* A sequence's own transaction. */
+  /* A transaction of its own: a sequence's, or of a table that an ALTER copies. */
   ek_txn *m_own= nullptr;
   /* Clustered key of the row in the record buffer. */
   std::string m_key;
   uint m_duplicate= 0;
+  /* Rows are copied into this table, which is new, by an ALTER; of how many the server spoke. */
+  std::unique_ptr<Build> m_copy;
+  ha_rows m_expected_rows= 0;
   /* A row in the way of a new one is changed or deleted (ON DUPLICATE KEY UPDATE, REPLACE). */
   bool m_replaces= false;
   /* Where this handle's last numbers of the AUTO_INCREMENT column end, their increment, the greatest

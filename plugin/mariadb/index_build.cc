@@ -1,4 +1,4 @@
-/* Builds of indexes that are under way. */
+/* Builds of indexes that are under way, and copies of tables that end in one. */
 #include "index_build.h"
 #include "settings.h"
 #include "transaction.h"
@@ -37,11 +37,15 @@ Build::~Build()
     cancel();
     m_thread.join();
   }
+  if (copy)
+    ek_copy_free(copy);
   ek_build_free(m_build);
 }
 
 uint64_t Build::rows() const
 {
+  if (copy)
+    return copied;
   uint64_t sum= 0;
   for (const Of_table &table : tables)
   {
@@ -52,12 +56,22 @@ uint64_t Build::rows() const
   return sum;
 }
 
+bool Build::begin_copy(const std::string &table, bool leaves_out)
+{
+  copy= ek_copy_begin(evenkeel_db, ek_text(table), leaves_out, m_build, &error);
+  return !copy;
+}
+
+void Build::show()
+{
+  std::lock_guard<std::mutex> guard(builds_mutex);
+  builds.push_back(this);
+}
+
 void Build::start(THD *thd)
 {
-  {
-    std::lock_guard<std::mutex> guard(builds_mutex);
-    builds.push_back(this);
-  }
+  if (!copy)
+    show();
   if (rows() <= ROWS_HERE_MAX)
   {
     /* Who kills from now on finds the build (`cancel_builds`). */
@@ -80,6 +94,12 @@ void Build::start(THD *thd)
 
 void Build::run()
 {
+  if (copy)
+  {
+    m_failed= ek_copy_finish(copy, &error) != 0;
+    m_done= true;
+    return;
+  }
   std::vector<std::vector<ek_index>> indexes;
   std::vector<ek_new_indexes> given;
   for (const Of_table &table : tables)
@@ -138,9 +158,11 @@ Build_figures Build::figures() const
     figures.indexes+= (figures.indexes.empty() ? "" : ", ") + name;
   ek_build_figures now;
   ek_build_progress(m_build, &now);
-  figures.phase= phases[now.phase];
-  figures.rows_done= now.rows_done;
-  figures.rows_total= now.rows_total;
+  figures.is_copy= copy;
+  const bool copies= copy && now.phase == EK_BUILD_IDLE;
+  figures.phase= copies ? "copying rows" : phases[now.phase];
+  figures.rows_done= copies ? (uint64_t) copied : now.rows_done;
+  figures.rows_total= copies ? to_copy : now.rows_total;
   figures.done_ppm= now.done_ppm;
   figures.left_s= now.left_s;
   return figures;

@@ -1,4 +1,4 @@
-/* A build of indexes by ALTER TABLE. */
+/* A build of indexes by ALTER TABLE, alone or behind the rows that it has copied. */
 #ifndef EVENKEEL_INDEX_BUILD_H
 #define EVENKEEL_INDEX_BUILD_H
 #include "engine.h"
@@ -26,7 +26,17 @@ public:
   std::vector<std::string> names;
   std::vector<uint8_t> unique;
 
-  /* It begins, all being said: until now nobody else knew of it. */
+  /* Rows were copied into the table before, which has no such indexes yet; freed with the build. */
+  ek_copy *copy= nullptr;
+  /* True, with `error` said, if rows cannot be copied so. */
+  bool begin_copy(const std::string &table, bool leaves_out);
+  /* How many, so far and in all as far as is known: others look at it. */
+  std::atomic<uint64_t> copied{0};
+  uint64_t to_copy= 0;
+
+  /* From now on others see it, as rows are copied. */
+  void show();
+  /* It begins, all being said: until now nobody else knew of it, if no rows were copied. */
   void start(THD *thd);
   /* Waits until it is over, or in `phase` or a later one: true if it failed. What it waits for are
      events: the build's phases, and KILL, which cancels it (`cancel_builds`). */

@@ -1,12 +1,15 @@
 /* Which locks a statement takes, and where it begins. */
 #include "ha_evenkeel.h"
+#include "ddl.h"
+#include "index_build.h"
 
 /* The transaction that works on the table: a sequence has one of its own for each change, since
-   numbers that were given out do not come back by a rollback. */
+   numbers that were given out do not come back by a rollback. So has a table that rows are copied
+   from, to read them. */
 ek_txn *ha_evenkeel::transaction(ek_error *error)
 {
   if (table_share->table_type != TABLE_TYPE_SEQUENCE)
-    return begun(ha_thd(), error);
+    return m_own ? m_own : begun(ha_thd(), error);
   if (!m_own)
     m_own= ek_begin(evenkeel_db, EK_READ_COMMITTED, 1000, error);
   return m_own;
@@ -24,6 +27,7 @@ int ha_evenkeel::external_lock(THD *thd, int lock_type)
 {
   if (lock_type == F_UNLCK)
   {
+    m_copy.reset();
     close_scan();
     end_own();
     clear_rows();
@@ -48,7 +52,7 @@ void ha_evenkeel::reads_lock(THD *thd)
 
 int ha_evenkeel::start_stmt(THD *thd, thr_lock_type lock_type)
 {
-  m_lock= lock_of(thd, lock_type);
+  take_lock(thd, lock_type);
   reads_lock(thd);
   m_changed= false;
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
@@ -84,10 +88,23 @@ uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
   return EK_LOCK_SHARED;
 }
 
+/* Rows that an ALTER copies are not locked: the server keeps others from writing to the table when it
+   comes to read them (`begin_copied`). A temporary table has rows that the connection's own
+   transaction has changed. */
+void ha_evenkeel::take_lock(THD *thd, thr_lock_type type)
+{
+  m_lock= lock_of(thd, type);
+  m_is_copied= type == TL_READ_NO_INSERT && copies_table(thd) &&
+               table_share->tmp_table == NO_TMP_TABLE &&
+               table_share->table_type != TABLE_TYPE_SEQUENCE;
+  if (m_is_copied)
+    m_lock= EK_LOCK_NONE;
+}
+
 THR_LOCK_DATA **ha_evenkeel::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
 {
   if (type != TL_IGNORE)
-    m_lock= lock_of(thd, type);
+    take_lock(thd, type);
   return to;
 }
 

@@ -23,6 +23,8 @@ int ha_evenkeel::write_row(const uchar *record)
   if (are_nulls_watched())
     see_nulls(m_name, [&](uint field) { return table->field[field]->is_null_in_record(record); });
   Measured measured(handler_stats);
+  if (m_copy)
+    return copy_row(row);
   ek_error error;
   ek_txn *txn= transaction(&error);
   /* An index that is damaged may name for ever a row that nobody finds. */

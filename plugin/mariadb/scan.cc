@@ -7,6 +7,8 @@ int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward
   close_scan();
   Measured measured(handler_stats);
   ek_error error;
+  if (m_is_copied && !m_own && begin_copied(&error))
+    return fail(error);
   ek_txn *txn= transaction(&error);
   if (!txn)
     return fail(error);

@@ -208,7 +208,7 @@ static void collect_jobs(Lines *lines)
   each_build([lines](const Build_figures &build) {
     std::string schema, table;
     server_names(build.table, &schema, &table);
-    lines->push_back({"index build", schema, table, build.indexes, build.phase, build.rows_done,
+    lines->push_back({build.is_copy ? "table copy" : "index build", schema, table, build.indexes, build.phase, build.rows_done,
                       build.rows_total, "rows", (ulonglong) build.thread_id,
                       (ulonglong) build.done_ppm / 10000,
                       build.left_s == EK_UNKNOWN_S ? Cell() : Cell((ulonglong) build.left_s)});

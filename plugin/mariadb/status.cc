@@ -36,7 +36,7 @@ static int show_figures(MYSQL_THD, SHOW_VAR *to, void *, struct system_status_va
   if (evenkeel_db)
     ek_figures(evenkeel_db, &shown.figures, figure);
   uint64_t builds= 0;
-  each_build([&builds](const Build_figures &) { builds++; });
+  each_build([&builds](const Build_figures &b) { builds+= !b.is_copy; });
   shown.figures.push_back({"index_builds", "count", builds});
   const bool stopped= evenkeel_db && ek_writes_stopped(evenkeel_db);
   shown.figures.push_back({"writes_stopped", "0 or 1", stopped});
@@ -116,10 +116,11 @@ static std::string status_text()
   }
   out+= "\nWAITS (cause, count, over 1 ms, all ms, longest ms)\n";
   ek_waits(evenkeel_db, &out, wait_line);
-  out+= "\nINDEX BUILDS\n";
+  out+= "\nINDEX BUILDS AND COPIES OF TABLES\n";
   each_build([&out](const Build_figures &b) {
     char build[200];
-    snprintf(build, sizeof build, "connection %llu: ", (ulonglong) b.thread_id);
+    snprintf(build, sizeof build, "connection %llu: %s", (ulonglong) b.thread_id,
+             b.is_copy ? "copy into " : "");
     out+= build + b.table + " (" + b.indexes + "): " + b.phase;
     snprintf(build, sizeof build, ", %llu of about %llu rows, %u %% done", (ulonglong) b.rows_done,
              (ulonglong) b.rows_total, b.done_ppm / 10000);

@@ -129,6 +129,7 @@ metrics! {
     RowsReverted = "rows_reverted", "rows", "Row operations reverted";
     // -- tables
     RowsRead = "rows_read", "rows", "Rows returned by reads";
+    RowsLoaded = "rows_loaded", "rows", "Rows that bulk loads and copying ALTERs put straight into new leaves: no undo, no locks";
     RowsInserted = "rows_inserted", "rows", "Rows inserted";
     RowsUpdated = "rows_updated", "rows", "Rows updated";
     RowsDeleted = "rows_deleted", "rows", "Rows deleted";

@@ -15,6 +15,13 @@ use std::time::Duration;
 /// Progress of a build of indexes, and the way to cancel it.
 pub struct EkBuild(BuildProgress);
 
+impl EkBuild {
+    /// Of what works for it.
+    pub(crate) fn progress(&self) -> &BuildProgress {
+        &self.0
+    }
+}
+
 /// Makes the record of a build, which waits `wait_ms` for each transaction in its way; free it with
 /// `ek_build_free`.
 #[unsafe(no_mangle)]
@@ -421,6 +428,27 @@ pub unsafe extern "C" fn ek_wait_unused(
         fence(error, -1, || {
             let name = table.text()?;
             waiting(wait, |how| (*db).0.wait_unused(name, how)).map(|()| 0)
+        })
+    }
+}
+
+/// Waits until every transaction that may have changed a table by now has ended; 0, or -1 on error.
+/// `wait` may be null.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_wait_unchanged(
+    db: *const EkDatabase,
+    table: EkBytes,
+    wait: *const EkSchemaWait,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let name = table.text()?;
+            waiting(wait, |how| (*db).0.wait_unchanged(name, how)).map(|()| 0)
         })
     }
 }

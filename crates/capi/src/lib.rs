@@ -8,11 +8,13 @@
 //!
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
 //! two-phase recovery), `transaction` (begin to end, rows, scans), `number` (auto-increment,
-//! watched waits), `alter` (changes of tables), `inspect` (figures, locks, checks),
+//! watched waits), `alter` (changes of tables), `copy` (rows into a new
+//! table), `inspect` (figures, locks, checks),
 //! `statistics` (of keys), `messages` (to the administrator).
 
 pub mod alter;
 pub mod collations;
+pub mod copy;
 pub mod database;
 pub mod inspect;
 pub mod messages;

@@ -9,7 +9,7 @@ use evenkeel_base::{Lsn, Result};
 use evenkeel_io::ThreadWatch;
 use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, SchemaWait, TableChange,
-    TableDef, TableSpec, Value, WaitWatch,
+    TableCopy, TableDef, TableSpec, Value, WaitWatch,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -248,6 +248,41 @@ impl Database {
         self.engine.store.load_table(table, rows, &BuildProgress::default())
     }
 
+    /// Begins to copy rows into an empty table that nobody else uses, as they come: in the order of
+    /// the primary key they are loaded as by `load_table`, in another they are sorted before; where
+    /// one does not fit a page, rows are inserted by transactions that end every few of them.
+    /// `TableCopy::finish` builds the indexes, and `progress` shows and cancels it; dropped before,
+    /// the copy leaves the table with a part of both. Duplicates are found at the end, or, if the
+    /// copy `leaves_out` such rows, as they come.
+    ///
+    /// ```
+    /// # use evenkeel::{BuildProgress, ColumnSpec, ColumnType, Database, Options, TableSpec};
+    /// # use evenkeel::ValueRef::{Int, Text};
+    /// # let db = Database::open_with("/copy", Options::in_memory())?;
+    /// let spec = TableSpec::new()
+    ///     .column(ColumnSpec::new("id", ColumnType::Int64))
+    ///     .column(ColumnSpec::new("name", ColumnType::Text { max: 20 }))
+    ///     .primary_key(&["id"]);
+    /// db.create_table("people", &spec)?;
+    /// let mut copy = db.copy_into("people", false, &BuildProgress::default())?;
+    /// copy.push(&[Int(1), Text("Ada")])?;
+    /// copy.push(&[Int(2), Text("Bo")])?;
+    /// copy.finish()?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `TreeNotEmpty`, `TableMissing`; those of storage.
+    pub fn copy_into(
+        &self,
+        table: &str,
+        leaves_out: bool,
+        progress: &BuildProgress,
+    ) -> Result<TableCopy> {
+        self.check_ddl()?;
+        self.engine.store.copy_into(table, leaves_out, progress)
+    }
+
     /// Adds indexes to a table in one pass over it, while others read and write.
     ///
     /// # Errors
@@ -429,6 +464,17 @@ impl Database {
     pub fn wait_unused(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.wait_unused(table, wait)
+    }
+
+    /// Waits until every transaction that may have changed a table by now has ended, prepared ones
+    /// included: a snapshot that is taken then has all that those have done, as long as others are
+    /// kept from writing by other means.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`; `StatementCancelled`.
+    pub fn wait_unchanged(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_open()?;
+        self.engine.store.wait_unchanged(table, wait)
     }
 
     /// True if these columns of bytes or text may grow to these lengths

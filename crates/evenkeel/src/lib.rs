@@ -66,8 +66,8 @@ pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, CheckProgress, CheckStage, ColumnSpec, ColumnType,
     Direction, Given, IndexSpec, Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking,
-    Mode, PROVISIONAL, PartSpec, Range, Row, SchemaWait, TableChange, TableDef, TableSpec, Value,
-    ValueRef, ValueWriter, WaitWatch,
+    Mode, PROVISIONAL, PartSpec, Range, Row, SchemaWait, TableChange, TableCopy, TableDef,
+    TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use index_ref::IndexRef;

@@ -60,6 +60,30 @@ impl Drop for BuiltPart {
     }
 }
 
+/// The entries of runs that are no index's, in the order of their keys (`Runs::read_built`). The
+/// runs go when it is dropped.
+pub struct BuiltEntries {
+    merger: Merger,
+    is_begun: bool,
+    _parts: Vec<BuiltPart>,
+}
+
+impl BuiltEntries {
+    /// The next one: its key, without the pk, and its value.
+    ///
+    /// # Errors
+    /// Of reading.
+    #[expect(clippy::should_implement_trait, reason = "what it gives is borrowed from it")]
+    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        match self.is_begun {
+            true => self.merger.advance()?,
+            false => self.is_begun = true,
+        }
+        let entry = self.merger.top();
+        Ok(entry.map(|item| (&item.key[..item.key.len() - item.pk_len], item.value)))
+    }
+}
+
 /// One run to be written from sorted pieces, cut by key into parts that several threads write side
 /// by side.
 pub struct RunPlan {
@@ -278,18 +302,7 @@ impl Runs {
         parts: &[BuiltPart],
         check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<BuiltPart> {
-        let mut sources = Vec::new();
-        let runs = parts.iter().map(|p| p.sorted.len()).sum();
-        for (i, written) in parts.iter().flat_map(|p| &p.sorted).enumerate() {
-            if let Some(run) = self.open_built(written)?.0 {
-                let (ahead, metric) = (ahead_of_each(runs), Metric::BuildReadBytes);
-                let loader = Loader::sequential(&self.rt, ahead, metric, Purpose::BUILD);
-                let loader = loader.one_of(i, runs);
-                sources.push(Source::Run(RunIter::new(Arc::new(run), loader, Arc::default())));
-            }
-        }
-        let mut merger = Merger::new(sources, Direction::Forward);
-        merger.seek(None)?;
+        let mut merger = self.built_merger(parts)?;
         let mut out = Output::new(self, self.build_start(index))?;
         let mut count = 0u32;
         while let Some(item) = merger.top() {
@@ -309,6 +322,31 @@ impl Runs {
             return Err(error);
         }
         Ok(BuiltPart { runs: self.clone(), sorted: vec![out.finish()?] })
+    }
+
+    /// Reads runs that were written and are not installed, all as one.
+    ///
+    /// # Errors
+    /// Of reading.
+    pub fn read_built(self: &Arc<Self>, parts: Vec<BuiltPart>) -> Result<BuiltEntries> {
+        let merger = self.built_merger(&parts)?;
+        Ok(BuiltEntries { merger, is_begun: false, _parts: parts })
+    }
+
+    fn built_merger(self: &Arc<Self>, parts: &[BuiltPart]) -> Result<Merger> {
+        let mut sources = Vec::new();
+        let runs = parts.iter().map(|p| p.sorted.len()).sum();
+        for (i, written) in parts.iter().flat_map(|p| &p.sorted).enumerate() {
+            if let Some(run) = self.open_built(written)?.0 {
+                let (ahead, metric) = (ahead_of_each(runs), Metric::BuildReadBytes);
+                let loader = Loader::sequential(&self.rt, ahead, metric, Purpose::BUILD);
+                let loader = loader.one_of(i, runs);
+                sources.push(Source::Run(RunIter::new(Arc::new(run), loader, Arc::default())));
+            }
+        }
+        let mut merger = Merger::new(sources, Direction::Forward);
+        merger.seek(None)?;
+        Ok(merger)
     }
 }
 

@@ -53,7 +53,7 @@ mod throttle;
 mod unique;
 mod writer;
 
-pub use build::{BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
+pub use build::{BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
 pub use credit::{MemReserved, credit_bytes, pays_bytes, room_bytes};
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;

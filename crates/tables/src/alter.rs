@@ -307,6 +307,19 @@ impl Store {
         Ok(())
     }
 
+    /// Waits until every transaction that may have changed a table by now has ended, prepared ones
+    /// included. Others read and write on.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`, `StatementCancelled`.
+    pub fn wait_unchanged(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        let table = self.table(name)?;
+        let timeout = wait.timeout.unwrap_or_else(|| self.lock_wait());
+        let waited =
+            wait.in_steps(timeout, |step| table.wait_writers(&self.rt, step, &|| Ok(())).ok());
+        waited.map_err(|error| error.with("table", name))
+    }
+
     /// True if these columns of a table may grow to these lengths without its rows being rewritten.
     ///
     /// # Errors

@@ -288,7 +288,15 @@ impl Store {
 
     /// The same table with an empty tree and new indexes, which nobody knows yet.
     pub(crate) fn successor(self: &Arc<Self>, old: &TableState) -> Result<Arc<TableState>> {
-        let mut def = (*old.shape.def).clone();
+        self.successor_as(old, (*old.shape.def).clone())
+    }
+
+    /// The same with another definition of the same columns.
+    pub(crate) fn successor_as(
+        self: &Arc<Self>,
+        old: &TableState,
+        mut def: TableDef,
+    ) -> Result<Arc<TableState>> {
         self.number_indexes(&mut def)?;
         let tree = self.new_tree(&mut def)?;
         let shape = self.next_shape(&old.shape, def)?;
@@ -304,7 +312,12 @@ impl Store {
         self.change_catalog(|txn| self.put_successor(txn, old, def))
     }
 
-    fn put_successor(&self, txn: &mut Transaction, old: &TableState, def: &TableDef) -> Result<()> {
+    pub(crate) fn put_successor(
+        &self,
+        txn: &mut Transaction,
+        old: &TableState,
+        def: &TableDef,
+    ) -> Result<()> {
         for index in &old.shape.def.indexes {
             self.remove_index(txn, def.id, index.id)?;
         }

@@ -8,9 +8,9 @@
 
 use crate::build::{BuildProgress, newest_committed, scan};
 use crate::catalog::run_spec;
-use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, IndexId, Result, Stamp};
 use evenkeel_format::{Field, Value, ValueRef};
 use evenkeel_tree::{BulkLoad, Direction, LeafRow};
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    fn check_empty(&self, state: &TableState) -> Result<()> {
+    pub(crate) fn check_empty(&self, state: &TableState) -> Result<()> {
         let guard = self.txns.snapshot();
         let mut cursor = state.tree.cursor();
         cursor.seek(Bound::Unbounded, Direction::Forward)?;
@@ -96,23 +96,17 @@ impl Store {
         rows: &mut dyn Iterator<Item = R>,
         progress: &BuildProgress,
     ) -> Result<u64> {
-        let mut loader = Loader {
-            store: self,
-            table,
-            shape: &new.shape,
-            tree: new.tree.bulk_load()?,
-            key: Vec::new(),
-            row: Vec::new(),
-            count: 0,
-        };
+        let mut loader = Loader::new(self, table, new)?;
         for row in rows {
-            loader.push(row.as_ref())?;
+            let values: Vec<ValueRef<'_>> = row.as_ref().iter().map(Value::as_ref).collect();
+            loader.push(&values)?;
             if loader.count.is_multiple_of(CHECK_EVERY) {
                 progress.check()?;
                 self.rt.step();
             }
         }
-        let count = loader.tree.finish()?;
+        let count = loader.finish()?;
+        self.rt.metrics.add(Metric::RowsLoaded, count);
         let ids: Vec<IndexId> = new.shape.def.indexes.iter().map(|index| index.id).collect();
         if count > 0 && !ids.is_empty() {
             scan::build_runs(self, new, &ids, progress)?;
@@ -131,26 +125,49 @@ impl Drop for Closed<'_> {
     }
 }
 
-/// Rows on their way into the new tree.
-struct Loader<'a> {
-    store: &'a Arc<Store>,
-    table: &'a Arc<Table>,
-    shape: &'a Shape,
-    tree: BulkLoad<'a>,
+/// Rows on their way into a new tree.
+pub(crate) struct Loader {
+    store: Arc<Store>,
+    table: Arc<Table>,
+    state: Arc<TableState>,
+    tree: BulkLoad,
     key: Vec<u8>,
     row: Vec<u8>,
     count: u64,
 }
 
-impl Loader<'_> {
-    fn push(&mut self, values: &[Value]) -> Result<()> {
-        let shape = self.shape;
-        let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
-        shape.check_values(&values)?;
+impl Loader {
+    /// For a table whose state this one will be.
+    pub fn new(store: &Arc<Store>, table: &Arc<Table>, state: &Arc<TableState>) -> Result<Loader> {
+        Ok(Loader {
+            store: store.clone(),
+            table: table.clone(),
+            state: state.clone(),
+            tree: state.tree.bulk_load()?,
+            key: Vec::new(),
+            row: Vec::new(),
+            count: 0,
+        })
+    }
+
+    /// The state that it fills.
+    pub fn state(&self) -> &Arc<TableState> {
+        &self.state
+    }
+
+    /// All rows are in; their number.
+    pub fn finish(self) -> Result<u64> {
+        self.tree.finish()
+    }
+
+    /// The key and the row that these values make.
+    pub fn encode(&mut self, values: &[ValueRef<'_>]) -> Result<(&[u8], &[u8])> {
+        let shape = &self.state.shape;
+        shape.check_values(values)?;
         let auto = shape.auto_increment;
         let number = match auto {
             Some(column) => {
-                self.store.auto_number(self.table, shape, column, values[column], None)?
+                self.store.auto_number(&self.table, shape, column, values[column], None)?
             }
             None => None,
         };
@@ -160,19 +177,39 @@ impl Loader<'_> {
         };
         self.key.clear();
         if shape.key.is_empty() {
-            self.key.extend_from_slice(&self.store.next_hidden(self.table)?.to_be_bytes());
+            self.key.extend_from_slice(&self.store.next_hidden(&self.table)?.to_be_bytes());
         } else {
             shape.encode_key(&value, &mut self.key)?;
         }
         self.row.clear();
         shape.encode_row(&|i| value(i).map(Field::Value), &mut self.row)?;
-        let row = LeafRow { flags: 0, stamp: Stamp::default(), row: &self.row };
+        let (len, limit) = (self.row.len(), self.state.tree.row_bytes_max(self.key.len()));
+        if len > limit {
+            let error = Error::new(Code::RowTooLong).with("table", &shape.def.name);
+            return Err(error.with("row", self.count).with("bytes", len).with("limit", limit));
+        }
+        Ok((&self.key, &self.row))
+    }
+
+    /// Takes the next row.
+    pub fn push(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
+        self.encode(values)?;
+        let (key, row) = (std::mem::take(&mut self.key), std::mem::take(&mut self.row));
+        let pushed = self.push_encoded(&key, &row);
+        (self.key, self.row) = (key, row);
+        pushed
+    }
+
+    /// The same of a key and a row as `encode` gives them.
+    pub fn push_encoded(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
+        let row = LeafRow { flags: 0, stamp: Stamp::default(), row };
         let named = |e: Error| match e.code() {
             Code::KeysNotAscending => Error::new(Code::RowsNotSorted),
             _ => e,
         };
-        let pushed = self.tree.push(&self.key, row).map_err(named);
-        pushed.map_err(|e| e.with("table", &shape.def.name).with("row", self.count))?;
+        let pushed = self.tree.push(key, row).map_err(named);
+        let name = &self.state.shape.def.name;
+        pushed.map_err(|e| e.with("table", name).with("row", self.count))?;
         self.count += 1;
         Ok(())
     }

@@ -271,6 +271,25 @@ impl TableDef {
         })
     }
 
+    /// What an index that is there was asked for as.
+    ///
+    /// # Errors
+    /// `Internal` for a column that there is not.
+    pub(crate) fn index_spec(&self, index: &IndexDef) -> Result<IndexSpec> {
+        let part = |part: &PartEntry| {
+            let column = self.column_by_id(part.column);
+            let column = column.ok_or_else(|| Error::internal("an index of no column"))?;
+            Ok(PartSpec {
+                column: column.name.clone(),
+                desc: part.desc,
+                prefix: part.prefix,
+                collation: part.collation.map_or(0, |collation| collation.id),
+            })
+        };
+        let parts = index.entry.parts.iter().map(part).collect::<Result<_>>()?;
+        Ok(IndexSpec { name: index.name.clone(), parts, unique: index.entry.unique })
+    }
+
     /// Begins the next row format.
     ///
     /// # Errors

@@ -26,8 +26,8 @@ struct Filling {
 
 /// A bulk load in progress. Dropped before `finish`, it leaves an empty tree and pages that only
 /// `Tree::drop_all` frees.
-pub struct BulkLoad<'t> {
-    tree: &'t Tree,
+pub struct BulkLoad {
+    tree: Tree,
     /// From the leaves up.
     levels: Vec<Filling>,
     last_key: Vec<u8>,
@@ -41,7 +41,7 @@ impl Tree {
     ///
     /// # Errors
     /// `TreeNotEmpty`; those of pages.
-    pub fn bulk_load(&self) -> Result<BulkLoad<'_>> {
+    pub fn bulk_load(&self) -> Result<BulkLoad> {
         let leaf = self.find(Goal::Last, 0, Access::Normal)?;
         let node = Node::parse(&leaf)?;
         if node.count() != 0 || !node.low().is_empty() {
@@ -49,7 +49,7 @@ impl Tree {
         }
         drop(leaf);
         let mut load = BulkLoad {
-            tree: self,
+            tree: self.clone(),
             levels: Vec::new(),
             last_key: Vec::new(),
             pages: Vec::new(),
@@ -60,7 +60,7 @@ impl Tree {
     }
 }
 
-impl BulkLoad<'_> {
+impl BulkLoad {
     fn begin_level(&mut self, low: &[u8]) -> Result<()> {
         let mut page = vec![0; self.tree.pages().payload_size()];
         NodeMut::format(&mut page, self.levels.len() as u8, low, None)?;
@@ -198,7 +198,7 @@ impl BulkLoad<'_> {
             self.store(level)?;
             level += 1;
         }
-        let tree = self.tree;
+        let tree = &self.tree;
         let old_leaf = {
             let root = tree.pages().read(tree.root(), Access::Normal)?;
             Node::parse(&root)?.inner_cell(0)?.child

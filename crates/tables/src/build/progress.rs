@@ -132,6 +132,12 @@ impl Progress {
 }
 
 impl BuildProgress {
+    /// A row of this table has the unique key of another.
+    pub(crate) fn tell_duplicate(&self, table: &str, key: &[u8]) {
+        *self.inner.duplicate_in.lock() = table.to_string();
+        *self.inner.duplicate.lock() = key.to_vec();
+    }
+
     /// Where it is.
     pub fn phase(&self) -> BuildPhase {
         match self.inner.phase.load(Ordering::SeqCst) {

@@ -1,0 +1,98 @@
+//! Rows copied into a new table by an ALTER TABLE that copies.
+
+use crate::alter::EkBuild;
+use crate::database::EkDatabase;
+use crate::value::{EkBytes, EkError, EkValue, catch, fence, values};
+use evenkeel::TableCopy;
+use std::ffi::c_void;
+
+/// A copy under way.
+pub struct EkCopy(TableCopy);
+
+/// Begins to copy rows into an empty table that nobody else uses; null on error. Free it with
+/// `ek_copy_free`. Where `leaves_out` is not 0 duplicates are found as rows come, else at the end.
+/// `build`, which is freed after the copy, tells how far the end is, and cancels all of it.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_copy_begin(
+    db: *const EkDatabase,
+    table: EkBytes,
+    leaves_out: u8,
+    build: *const EkBuild,
+    error: *mut EkError,
+) -> *mut EkCopy {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, std::ptr::null_mut(), || {
+            let progress = (*build).progress();
+            let copy = (*db).0.copy_into(table.text()?, leaves_out != 0, progress)?;
+            Ok(Box::into_raw(Box::new(EkCopy(copy))))
+        })
+    }
+}
+
+/// Takes a row of all columns; 0, or -1 on error. A row whose key another one has is left out, and
+/// the copy may go on.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_copy_row(
+    copy: *mut EkCopy,
+    row: *const EkValue,
+    row_len: usize,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*copy).0.push(&values(row, row_len)).map(|()| 0)) }
+}
+
+/// Rows that were taken.
+///
+/// # Safety
+/// `copy` is a copy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_copy_rows(copy: *const EkCopy) -> u64 {
+    // SAFETY: by contract of the caller.
+    catch(0, || unsafe { (*copy).0.rows() })
+}
+
+/// Calls `each` with the name of each index that is built at the end.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_copy_late_indexes(
+    copy: *const EkCopy,
+    context: *mut c_void,
+    each: unsafe extern "C" fn(*mut c_void, EkBytes),
+) {
+    // SAFETY: by contract of the caller.
+    catch((), || unsafe {
+        (*copy).0.late_indexes().for_each(|name| each(context, EkBytes::of(name.as_bytes())));
+    });
+}
+
+/// Ends the copy: rows and indexes are there and durable when this returns. 0, or -1 on error, when
+/// the table is good for nothing but to look at the row that `ek_build_duplicate` names, and to be
+/// dropped.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_copy_finish(copy: *mut EkCopy, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*copy).0.finish().map(|()| 0)) }
+}
+
+/// Frees a copy; of one that was not finished what was loaded goes.
+///
+/// # Safety
+/// `copy` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_copy_free(copy: *mut EkCopy) {
+    // SAFETY: by contract of the caller.
+    catch((), || drop(unsafe { Box::from_raw(copy) }));
+}

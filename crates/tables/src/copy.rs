@@ -1,0 +1,312 @@
+//! Copying rows into a new table that nobody else knows, as an ALTER TABLE that copies does.
+//!
+//! While keys ascend, leaves are built one behind the other in a tree of their own (`load`): no
+//! undo, no locks, nothing of the rows in the log. From the first row on that comes in another
+//! order all are sorted before (`sorter`). A row that does not fit a leaf puts what was loaded in
+//! the place of the table's tree, and rows are inserted from there on, by transactions that end
+//! every few rows; so they are from the beginning where duplicates are left out, which must be seen
+//! as they come. What is held of the copy does not grow with it either way. Indexes that nobody
+//! needs meanwhile are taken away first and built at the end, all in one pass over the rows
+//! (`build`).
+//!
+//! Nothing of it is a part of another transaction: whoever copies drops the table if the copy
+//! fails. A crash leaves the table as it is in the catalog: empty, with a part of the rows, or with
+//! all of them and without some of its indexes.
+
+use crate::build::BuildProgress;
+use crate::catalog::run_spec;
+use crate::load::{Closed, Loader};
+use crate::schema::{IndexDef, IndexSpec};
+use crate::store::Store;
+use crate::table::{SchemaWait, Table, TableState};
+use crate::transaction::{Access, Isolation, Transaction};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{Code, Error, Result};
+use evenkeel_format::ValueRef;
+use evenkeel_log::Durability;
+use evenkeel_tree::Direction;
+use sorter::Sorter;
+use std::ops::Bound;
+use std::sync::Arc;
+
+mod sorter;
+
+/// Rows that a transaction of a copy inserts.
+const ROWS_OF_TXN: u64 = 1_000;
+/// Rows between two questions whether to go on.
+const CHECK_EVERY: u64 = 1_024;
+
+/// A copy under way. Dropped before `finish` it leaves a table with a part of the rows and of the
+/// indexes.
+pub struct TableCopy {
+    store: Arc<Store>,
+    table: Arc<Table>,
+    name: String,
+    progress: BuildProgress,
+    /// Those built at the end.
+    indexes: Vec<IndexSpec>,
+    way: Way,
+    leaves_out: bool,
+    rows: u64,
+    /// The key of a row that came after another one with it, and was sorted.
+    duplicate: Option<Vec<u8>>,
+}
+
+/// How rows go in.
+enum Way {
+    Load {
+        old: Arc<TableState>,
+        loader: Box<Loader>,
+        sorter: Option<Box<Sorter>>,
+    },
+    Insert {
+        txn: Option<Box<Transaction>>,
+        rows: u64,
+    },
+    /// It has failed, or all are in.
+    Over,
+}
+
+impl Store {
+    /// Begins to copy rows into an empty table that nobody else uses; `progress` cancels it. If it
+    /// `leaves_out` duplicates, all unique keys are looked at as rows come.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TreeNotEmpty`; those of storage.
+    pub fn copy_into(
+        self: &Arc<Self>,
+        name: &str,
+        leaves_out: bool,
+        progress: &BuildProgress,
+    ) -> Result<TableCopy> {
+        let table = self.table(name)?;
+        let ddl = self.lock_ddl(name, &table, &SchemaWait::default())?;
+        let old = table.state();
+        self.check_empty(&old)?;
+        let mut def = (*old.shape.def).clone();
+        // A primary key too long to cluster on is looked at as rows come.
+        let is_late = |i: &&IndexDef| !(i.entry.primary || i.entry.unique && leaves_out);
+        let late = def.indexes.iter().filter(is_late);
+        let indexes = late.map(|i| def.index_spec(i)).collect::<Result<Vec<_>>>()?;
+        def.indexes.retain(|i| !is_late(&i));
+        let checks = !def.indexes.is_empty();
+        let new = self.successor_as(&old, def)?;
+        for index in &new.shape.def.indexes {
+            self.runs.add_index(run_spec(index));
+        }
+        let loader = Loader::new(self, &table, &new).inspect_err(|_| self.forget(&new))?;
+        let way = Way::Load { old, loader: Box::new(loader), sorter: None };
+        drop(ddl);
+        let mut copy = TableCopy {
+            store: self.clone(),
+            table,
+            name: name.to_string(),
+            progress: progress.clone(),
+            indexes,
+            way,
+            leaves_out,
+            rows: 0,
+            duplicate: None,
+        };
+        if checks {
+            copy.insert_from_now()?;
+        }
+        Ok(copy)
+    }
+}
+
+impl TableCopy {
+    /// Takes a row; `values` are all columns in order.
+    ///
+    /// # Errors
+    /// `DuplicateKey` of a key that is looked at as rows come: the row is left out, and the copy
+    /// may go on. After any other error it may not.
+    pub fn push(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
+        self.push_row(values)?;
+        self.rows += 1;
+        Ok(())
+    }
+
+    fn push_row(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
+        if let Way::Load { loader, sorter, .. } = &mut self.way {
+            let pushed = match sorter {
+                None => loader.push(values),
+                Some(sorter) => loader.encode(values).and_then(|(key, row)| sorter.push(key, row)),
+            };
+            match pushed {
+                Ok(()) => return Ok(()),
+                Err(error) if error.code() == Code::RowsNotSorted && !self.leaves_out => {
+                    return self.sort_from_now(values);
+                }
+                Err(error) if matches!(error.code(), Code::RowsNotSorted | Code::RowTooLong) => {
+                    self.insert_from_now()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Way::Insert { txn, rows } = &mut self.way else {
+            return Err(Error::internal("a row for a copy that is over"));
+        };
+        let begin = || Box::new(self.store.begin(Isolation::ReadCommitted, Access::ReadWrite));
+        txn.get_or_insert_with(begin).insert(&self.table, values)?;
+        *rows += 1;
+        if *rows < ROWS_OF_TXN {
+            return Ok(());
+        }
+        *rows = 0;
+        txn.take().map_or(Ok(()), |txn| txn.commit(Durability::Lazy).map(|_| ()))
+    }
+
+    /// Rows that were taken.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Indexes that are built at the end.
+    pub fn late_indexes(&self) -> impl Iterator<Item = &str> {
+        self.indexes.iter().map(|index| index.name.as_str())
+    }
+
+    /// Ends the copy: all rows are in, the indexes are built, and both are durable when this
+    /// returns.
+    ///
+    /// # Errors
+    /// `DuplicateKey` and `DuplicateInBuild`, of which the copy's progress tells more, and the row
+    /// is in the table; `BuildCancelled`; those of storage.
+    pub fn finish(&mut self) -> Result<()> {
+        let done = self.end();
+        self.progress.end();
+        done
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.put_in_place()?;
+        if let Way::Insert { txn: Some(txn), .. } = std::mem::replace(&mut self.way, Way::Over) {
+            txn.commit(Durability::Lazy)?;
+        }
+        if let Some(key) = self.duplicate.take() {
+            self.progress.tell_duplicate(&self.name, &key);
+            let error = Error::new(Code::DuplicateKey).with("table", &self.name);
+            return Err(error.with("index", "primary"));
+        }
+        self.progress.check()?;
+        if self.indexes.is_empty() {
+            return self.store.log.wait_durable(self.store.log.end());
+        }
+        self.store.add_indexes(&self.name, &self.indexes, &self.progress)
+    }
+
+    /// A row came in another order: with all that were loaded it is sorted, and so are those that
+    /// follow.
+    fn sort_from_now(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
+        let Way::Load { old, loader, .. } = std::mem::replace(&mut self.way, Way::Over) else {
+            return Err(Error::internal("rows are sorted that are not loaded"));
+        };
+        let loaded = loader.state().clone();
+        let begun = Sorter::new(&self.store, &self.progress);
+        let sorter = begun.and_then(|sorter| self.take_back(*loader, sorter));
+        // Of rows alone: it has no index.
+        let def = (*loaded.shape.def).clone();
+        self.store.forget(&loaded);
+        let mut sorter = sorter?;
+        let new = self.store.successor_as(&old, def)?;
+        let loader = Loader::new(&self.store, &self.table, &new);
+        let mut loader = loader.inspect_err(|_| self.store.forget(&new))?;
+        let (key, row) = loader.encode(values)?;
+        sorter.push(key, row)?;
+        let (loader, sorter) = (Box::new(loader), Some(Box::new(sorter)));
+        self.way = Way::Load { old, loader, sorter };
+        Ok(())
+    }
+
+    fn take_back(&self, loader: Loader, mut sorter: Sorter) -> Result<Sorter> {
+        let state = loader.state().clone();
+        loader.finish()?;
+        let _snapshot = self.store.txns.snapshot();
+        let mut cursor = state.tree.cursor();
+        cursor.seek(Bound::Unbounded, Direction::Forward)?;
+        let mut rows = 0u64;
+        while let Some((key, cell)) = cursor.next()? {
+            sorter.push(key, cell.row)?;
+            rows += 1;
+            if rows.is_multiple_of(CHECK_EVERY) {
+                self.progress.check()?;
+            }
+        }
+        Ok(sorter)
+    }
+
+    /// From the next row on rows are inserted.
+    fn insert_from_now(&mut self) -> Result<()> {
+        self.put_in_place()?;
+        self.way = Way::Insert { txn: None, rows: 0 };
+        Ok(())
+    }
+
+    /// What was loaded, if rows are, takes the place of the empty table. Durable with what comes
+    /// after it.
+    fn put_in_place(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.way, Way::Over) {
+            Way::Load { old, mut loader, sorter } => {
+                let new = loader.state().clone();
+                let sorted = sorter.map_or(Ok(()), |s| self.load_sorted(&mut loader, *s));
+                let done = sorted.and_then(|()| self.end_load(&old, *loader));
+                done.inspect_err(|_| self.store.forget(&new))
+            }
+            Way::Over => Err(Error::internal("a copy that is over")),
+            insert => {
+                self.way = insert;
+                Ok(())
+            }
+        }
+    }
+
+    /// Of rows with one key the first is loaded.
+    fn load_sorted(&mut self, loader: &mut Loader, sorter: Sorter) -> Result<()> {
+        let mut entries = sorter.finish()?;
+        let mut rows = 0u64;
+        while let Some((key, row)) = entries.next()? {
+            match loader.push_encoded(key, row) {
+                Err(error) if error.code() == Code::RowsNotSorted => {
+                    self.duplicate.get_or_insert_with(|| key.to_vec());
+                }
+                pushed => pushed?,
+            }
+            rows += 1;
+            if rows.is_multiple_of(CHECK_EVERY) {
+                self.progress.check()?;
+                self.store.rt.step();
+            }
+        }
+        Ok(())
+    }
+
+    fn end_load(&self, old: &Arc<TableState>, loader: Loader) -> Result<()> {
+        let (store, table, wait) = (&self.store, &self.table, SchemaWait::default());
+        let _ddl = store.lock_ddl(&self.name, table, &wait)?;
+        table.close(&store.rt, store.lock_wait(), &wait)?;
+        let _closed = Closed(table);
+        if !Arc::ptr_eq(&table.state(), old) {
+            return Err(Error::internal("a table was changed while rows were copied into it"));
+        }
+        store.check_empty(old)?;
+        let new = loader.state().clone();
+        let rows = loader.finish()?;
+        store.rt.metrics.add(Metric::RowsLoaded, rows);
+        let change = |txn: &mut Transaction| store.put_successor(txn, old, &new.shape.def);
+        let born = store.change_catalog_at(Durability::Lazy, change)?;
+        store.replace(table, old, &new, born);
+        store.note_changes(table, rows);
+        Ok(())
+    }
+}
+
+impl Drop for TableCopy {
+    fn drop(&mut self) {
+        if let Way::Load { loader, .. } = std::mem::replace(&mut self.way, Way::Over) {
+            let new = loader.state().clone();
+            drop(loader);
+            self.store.forget(&new);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Rows of a copy that come in another order than that of their key: sorted in the arena of an
+//! index build, written as runs that are no index's when it is full, and read back as one.
+
+use crate::build::BuildProgress;
+use crate::catalog::NextId;
+use crate::store::Store;
+use evenkeel_base::{IndexId, Result};
+use evenkeel_runs::{BuiltEntries, BuiltPart, Lent, Sorted, Unsorted};
+use std::sync::Arc;
+
+/// Memory that few rows take without asking others for it.
+const ARENA_OWN: usize = 1 << 20;
+/// Bytes of a piece: it is sorted in the cache of a core.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The rows so far.
+pub(super) struct Sorter {
+    store: Arc<Store>,
+    progress: BuildProgress,
+    /// What the runs are written as: no index has it.
+    id: IndexId,
+    open: Unsorted,
+    pieces: Vec<Sorted>,
+    bytes: usize,
+    arena: usize,
+    lent: Vec<Lent>,
+    runs: Vec<BuiltPart>,
+    /// Behind each key, so that rows of one key stay as they came.
+    number: u64,
+}
+
+impl Sorter {
+    pub fn new(store: &Arc<Store>, progress: &BuildProgress) -> Result<Sorter> {
+        let id = IndexId(store.next_id(NextId::Index)?);
+        Ok(Sorter {
+            store: store.clone(),
+            progress: progress.clone(),
+            id,
+            open: Unsorted::new(id),
+            pieces: Vec::new(),
+            bytes: 0,
+            arena: ARENA_OWN.min(store.build_arena_bytes()),
+            lent: Vec::new(),
+            runs: Vec::new(),
+            number: 0,
+        })
+    }
+
+    pub fn push(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
+        self.open.push(key, &self.number.to_be_bytes(), row)?;
+        self.number += 1;
+        if self.open.bytes() < PIECE_BYTES.min(self.arena) {
+            return Ok(());
+        }
+        self.seal()?;
+        let most = self.store.build_arena_bytes();
+        if self.bytes >= self.arena && self.arena < most {
+            self.lent.push(self.store.runs.lend(most as u64));
+            self.arena = most;
+        }
+        if self.bytes >= self.arena { self.write() } else { Ok(()) }
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        let piece = self.open.sort()?;
+        self.bytes += piece.bytes();
+        self.pieces.push(piece);
+        Ok(())
+    }
+
+    /// Writes what is in the arena as a run.
+    fn write(&mut self) -> Result<()> {
+        let pieces = std::mem::take(&mut self.pieces);
+        let plan = self.store.runs.plan_run(self.id, pieces, 1)?;
+        for part in 0..plan.parts() {
+            plan.write(part, &|| self.progress.check())?;
+        }
+        self.runs.push(plan.finish());
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// All rows in order.
+    pub fn finish(mut self) -> Result<BuiltEntries> {
+        self.seal()?;
+        self.write()?;
+        self.store.runs.read_built(std::mem::take(&mut self.runs))
+    }
+}

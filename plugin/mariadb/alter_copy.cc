@@ -1,0 +1,122 @@
+/* ALTER TABLE that copies: rows on their way into the new table.
+
+   The server says where the copy begins and ends. Between the two nobody else knows the table, and it
+   is dropped if the statement fails; so the rows are no part of the statement's transaction, are not
+   locked, and leave next to nothing behind to undo them by. Indexes are built at the end, all in one
+   pass over the rows, and there the duplicates of their unique ones are found. The server goes on
+   with the change of its definition when all that is durable. After a crash its log of DDL drops the
+   new table. */
+#include "ha_evenkeel.h"
+#include "ddl.h"
+#include "index_build.h"
+#include "transaction.h"
+
+/* The server itself looks for duplicates of such keys, in rows that it has written before. */
+static bool server_checks_keys(const TABLE_SHARE *share)
+{
+  return share->long_unique_table || share->period.unique_keys;
+}
+
+/* Of partitions that an ALTER makes beside others the server asks nobody whether the copy has
+   succeeded: those are written as by INSERT. Nor is a sequence copied so, whose row is written in a
+   transaction of its own. With IGNORE rows are left out whose unique keys others have, which must be
+   seen as they come. */
+void ha_evenkeel::begin_copy(bool ignore)
+{
+  if (m_copy || !evenkeel_db || !copies_table(ha_thd()) || server_checks_keys(table_share) ||
+      table_share->table_type == TABLE_TYPE_SEQUENCE || m_name.find("#TMP#") != std::string::npos)
+    return;
+  std::unique_ptr<Build> build(new Build(ha_thd()));
+  if (build->begin_copy(m_name, ignore))
+  {
+    /* Then it is done row by row. */
+    report("ALTER TABLE that copies", build->error);
+    return;
+  }
+  build->to_copy= m_expected_rows;
+  build->tables.push_back({m_name, {}});
+  ek_copy_late_indexes(build->copy, &build->names, [](void *to, ek_bytes name) {
+    static_cast<std::vector<std::string> *>(to)->emplace_back((const char *) name.ptr, name.len);
+  });
+  build->show();
+  m_copy= std::move(build);
+}
+
+/* The table that rows are copied from, before its first is read. Whoever has a metadata lock has
+   written nothing that is undecided; one who has none any more, prepared by XA, may have. The snapshot
+   comes behind him, of each partition its own. */
+int ha_evenkeel::begin_copied(ek_error *error)
+{
+  const ek_schema_wait wait= schema_wait(ha_thd());
+  if (ek_wait_unchanged(evenkeel_db, name(), &wait, error))
+    return -1;
+  m_own= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, error);
+  return m_own ? 0 : -1;
+}
+
+int ha_evenkeel::copy_row(const Values &row)
+{
+  ek_error error;
+  if (ek_copy_row(m_copy->copy, row.data(), row.size(), &error))
+    return fail(error);
+  m_copy->copied.fetch_add(1, std::memory_order_relaxed);
+  if (int failed= changed(false))
+    return failed;
+  return table->found_next_number_field ? number_written() : 0;
+}
+
+/* All rows are in. An error is the statement's. */
+int ha_evenkeel::end_copy()
+{
+  if (!m_copy)
+    return 0;
+  const std::unique_ptr<Build> build= std::move(m_copy);
+  THD *thd= ha_thd();
+  build->start(thd);
+  if (build->wait(thd, EK_BUILD_DONE))
+    return copy_failed(build.get());
+  ek_error error;
+  /* Rows of a temporary table are there for a transaction that began before too. */
+  if (table_share->tmp_table && !is_copy(m_name))
+    ek_readable_from(evenkeel_db, name(), 0, &error);
+  return 0;
+}
+
+/* Reads the row with this clustered key into the record. */
+bool ha_evenkeel::copied_row(const std::string &key)
+{
+  ek_error error;
+  ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error);
+  if (!txn)
+    return false;
+  table->use_all_columns();
+  const bool found= ek_get(txn, name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
+                    !fill(table->record[0], m_row, false) &&
+                    !(table->vfield && table->update_virtual_fields(table->file,
+                                                                    VCOL_UPDATE_FOR_READ));
+  ek_rollback(txn, &error);
+  return found;
+}
+
+/* The error that the server prints, of a table in which all rows are. */
+int ha_evenkeel::copy_failed(Build *build)
+{
+  const ek_error &error= build->error;
+  if (thd_kill_level(ha_thd()))
+    return HA_ERR_ABORTED_BY_USER;
+  if (error.kind != EK_DUPLICATE)
+    return fail(error);
+  fail(error);
+  std::string in, key;
+  const bool known= m_duplicate < table_share->keys && build->duplicate(&in, &key) &&
+                    copied_row(key);
+  if (known && !table->part_info)
+    return HA_ERR_FOUND_DUPP_KEY;
+  /* Of a partitioned table it would ask the partition that was written last. */
+  if (known)
+    print_keydup_error(table, &table->key_info[m_duplicate],
+                       ER_THD(ha_thd(), ER_DUP_ENTRY_WITH_KEY_NAME), MYF(0));
+  else
+    my_printf_error(ER_DUP_ENTRY, "Duplicate entry for key '%-.192s'", MYF(0), error.index);
+  return HA_ERR_GENERIC;
+}
