@@ -11,6 +11,7 @@ extern "C" {
 typedef struct ek_database ek_database;
 typedef struct ek_txn ek_txn;
 typedef struct ek_row ek_row;
+typedef struct ek_long ek_long;
 typedef struct ek_scan_handle ek_scan_handle;
 typedef struct ek_canceller_handle ek_canceller_handle;
 
@@ -119,6 +120,8 @@ void ek_row_free(ek_row *row);
 void ek_row_clear(ek_row *row);
 int32_t ek_row_values(const ek_row *row, ek_bytes *key, const uint32_t *columns, size_t len,
                       ek_value *values, ek_error *error);
+ek_long *ek_row_take(ek_row *row, uint32_t column);
+void ek_long_free(ek_long *value);
 int32_t ek_get(ek_txn *txn, ek_bytes table, ek_bytes key, uint8_t lock, ek_row *row,
                ek_error *error);
 

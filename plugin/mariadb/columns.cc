@@ -179,12 +179,17 @@ static bool put_bytes(Field *field, Column::How how, uchar *ptr, const ek_value 
   {
     const Field_blob *blob= static_cast<const Field_blob *>(field);
     const uint len_bytes= field->pack_length() - portable_sizeof_char_ptr;
-    uchar *copy= (uchar *) alloc_root(blobs, len + 1);
-    if (!copy)
-      return true;
-    memcpy(copy, data, len);
+    const uchar *at= data;
+    if (blobs)
+    {
+      uchar *copy= (uchar *) alloc_root(blobs, len + 1);
+      if (!copy)
+        return true;
+      memcpy(copy, data, len);
+      at= copy;
+    }
     const_cast<Field_blob *>(blob)->store_length(ptr, len_bytes, (uint32) len);
-    memcpy(ptr + len_bytes, &copy, sizeof copy);
+    memcpy(ptr + len_bytes, &at, sizeof at);
     return false;
   }
   default:

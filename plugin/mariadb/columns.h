@@ -19,7 +19,7 @@ ek_value value_of(const Field *field, const uchar *record, String *scratch);
 /* The value of `field` whose image of `len` bytes, a prefix perhaps, is at `ptr`; not for BLOB and
    VARCHAR, whose images have a length before them. */
 ek_value image_of(const Field *field, const uchar *ptr, size_t len);
-/* Puts a value into `record`; bytes of a BLOB go to `blobs`. */
+/* Puts a value into `record`; bytes of a BLOB go to `blobs`, or stay where they are if it is null. */
 bool put_value(Field *field, Column::How how, uchar *record, const ek_value &value,
                MEM_ROOT *blobs);
 /* Have two values of one column the same bytes. */

@@ -13,7 +13,11 @@ ha_evenkeel::ha_evenkeel(handlerton *hton, TABLE_SHARE *share) : handler(hton, s
   init_alloc_root(PSI_NOT_INSTRUMENTED, &m_blobs, 4096, 0, MYF(0));
 }
 
-ha_evenkeel::~ha_evenkeel() { free_root(&m_blobs, MYF(0)); }
+ha_evenkeel::~ha_evenkeel()
+{
+  free_root(&m_blobs, MYF(0));
+  free_longs();
+}
 
 /* Does the table have unique keys that the engine checks beside ones that the server checks. */
 static bool mixes_unique_keys(const TABLE_SHARE *share)
@@ -298,6 +302,7 @@ int ha_evenkeel::reset()
   m_ranges.dsmrr_close();
   m_key.clear();
   free_root(&m_blobs, MYF(0));
+  free_longs();
   return 0;
 }
 

@@ -171,7 +171,8 @@ private:
   bool copied_row(const std::string &key);
   bool changes_primary(const std::vector<uint16_t> &columns) const;
   int next(uchar *record);
-  int fill(uchar *record, const ek_row *row, bool key_only);
+  void free_longs();
+  int fill(uchar *record, ek_row *row, bool key_only);
   void plan_fill(bool key_only);
   bool key_holds(uint field) const;
   bool filters_entries() const;
@@ -270,6 +271,8 @@ private:
   {
     ulonglong end= 0, increment= 0, last= 0;
   } m_numbers;
+  /* Values of BLOBs in the record: copies, and long ones that were taken out of the row buffer. */
   MEM_ROOT m_blobs;
+  std::vector<ek_long *> m_longs;
 };
 #endif

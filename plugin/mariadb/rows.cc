@@ -264,24 +264,42 @@ void ha_evenkeel::plan_fill(bool key_only)
   plan.values.resize(plan.columns.size());
 }
 
-int ha_evenkeel::fill(uchar *record, const ek_row *row, bool key_only)
+void ha_evenkeel::free_longs()
+{
+  for (ek_long *value : m_longs)
+    ek_long_free(value);
+  m_longs.clear();
+}
+
+int ha_evenkeel::fill(uchar *record, ek_row *row, bool key_only)
 {
   plan_fill(key_only);
   Fill &plan= *m_fill;
   if (plan.has_blobs)
+  {
     free_root(&m_blobs, MYF(MY_MARK_BLOCKS_FREE));
+    free_longs();
+  }
   ek_error error;
   ek_bytes key;
   ek_value *value= plan.values.data();
   if (ek_row_values(row, &key, plan.columns.data(), plan.columns.size(), value, &error))
     return fail(error);
   m_key.assign((const char *) key.ptr, key.len);
+  const uint32_t *column= plan.columns.data();
   for (const auto &[field, how] : plan.fields)
-    if (put_value(field, how, record, *value++, &m_blobs))
+  {
+    /* A long value would take its memory twice. */
+    ek_long *taken= how == Column::AS_BLOB ? ek_row_take(row, *column) : nullptr;
+    if (taken)
+      m_longs.push_back(taken);
+    column++;
+    if (put_value(field, how, record, *value++, taken ? nullptr : &m_blobs))
     {
       sql_print_error("EVENKEEL: table %s: column %s does not fit its type", m_name.c_str(),
                       field->field_name.str);
       return HA_ERR_CRASHED;
     }
+  }
   return 0;
 }

@@ -4,7 +4,7 @@ use crate::database::{EkDatabase, durability, milliseconds};
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice, values};
 use evenkeel::{
     Access, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan, Locking,
-    Mode, Range, Result, Row, Scan, Txn, ValueRef,
+    Mode, Range, Result, Row, Scan, Txn, Value, ValueRef,
 };
 use std::ops::Bound;
 
@@ -418,6 +418,33 @@ pub unsafe extern "C" fn ek_row_values(
             Ok(0)
         })
     }
+}
+
+/// A long value that was taken out of a row buffer.
+pub struct EkLong(#[allow(dead_code)] Value); // Kept for its bytes.
+
+/// Takes a long value, which `ek_row_values` has given, out of the row buffer: its bytes stay where
+/// they are until it is freed by `ek_long_free`. Null if it lies in the buffer with others.
+///
+/// # Safety
+/// `row` is a row buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_take(row: *mut EkRow, column: u32) -> *mut EkLong {
+    // SAFETY: by contract of the caller.
+    catch(std::ptr::null_mut(), || unsafe {
+        let taken = (*row).0.take_large(column as usize);
+        taken.map_or(std::ptr::null_mut(), |value| Box::into_raw(Box::new(EkLong(value))))
+    })
+}
+
+/// Frees such a value.
+///
+/// # Safety
+/// `value` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_long_free(value: *mut EkLong) {
+    // SAFETY: by contract of the caller.
+    catch((), || drop(unsafe { Box::from_raw(value) }));
 }
 
 /// Reads the row with these clustered key bytes: 1, 0 if there is none, -1 on error.

@@ -21,6 +21,9 @@ use evenkeel_base::{Code, Error, Result};
 const WIDTH_MASK: u8 = 3;
 const HAS_REFERENCES: u8 = 4;
 const REFERENCE: u32 = 1 << 31;
+/// Values of a row together at most: above what the largest page takes. A longer row is refused
+/// before its values are copied.
+const VALUES_BYTES_MAX: u64 = 1 << 20;
 
 /// A column of a row format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +169,8 @@ impl RowLayout {
     /// Appends a row; `field(i)` gives the value of the i-th column of the format.
     ///
     /// # Errors
-    /// `ValueType`, `ValueRange`, `NullNotAllowed`: `out` is as before then.
+    /// `ValueType`, `ValueRange`, `NullNotAllowed`, `RowTooLong` if it is longer than any page:
+    /// `out` is as before then.
     pub fn encode<'v>(&self, field: impl Fn(usize) -> Field<'v>, out: &mut Vec<u8>) -> Result<()> {
         self.encode_fields(&Made(field), out)
     }
@@ -234,7 +238,7 @@ impl RowLayout {
             })?;
         }
         if self.variable_count > 0 {
-            if total >= u64::from(REFERENCE) {
+            if total > VALUES_BYTES_MAX {
                 return Err(Error::new(Code::RowTooLong).with("bytes", total));
             }
             let width = match total {

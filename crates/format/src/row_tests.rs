@@ -108,3 +108,18 @@ fn wrong_values_are_refused_and_leave_no_bytes() {
         assert_eq!(encode(&layout, &values).map_err(|e| e.code()).err(), Some(code));
     }
 }
+
+/// Its values go to overflow pages: they are not copied first to find that out.
+#[test]
+fn a_row_longer_than_any_page_is_refused_before_it_is_copied() {
+    let column = |id| RowColumn { id, ty: ColumnType::Bytes { max: u32::MAX }, nullable: true };
+    let layout = RowLayout::new(3, vec![column(0), column(1)]);
+    let value = vec![7; (VALUES_BYTES_MAX / 2) as usize + 1];
+    let mut out = b"before".to_vec();
+    let field = |_| Field::Value(ValueRef::Bytes(&value));
+    let error = layout.encode(field, &mut out).expect_err("it is too long");
+    assert_eq!((error.code(), out.as_slice()), (Code::RowTooLong, &b"before"[..]));
+    assert!(out.capacity() < 100, "{}", out.capacity());
+    let field = |i| Field::Value(if i == 0 { ValueRef::Bytes(&value) } else { ValueRef::Null });
+    layout.encode(field, &mut out).expect("half of it");
+}

@@ -339,6 +339,21 @@ impl ColumnType {
         }
     }
 
+    /// The same of bytes that are the value's own, which are not copied.
+    ///
+    /// # Errors
+    /// As `from_bytes`.
+    pub fn from_own_bytes(self, bytes: Vec<u8>) -> Result<Value> {
+        self.from_bytes(&bytes)?;
+        match self {
+            ColumnType::Text { .. } => match String::from_utf8(bytes) {
+                Ok(text) => Ok(Value::Text(text)),
+                Err(_) => Err(Error::internal("text that was UTF-8 is none")),
+            },
+            _ => Ok(Value::Bytes(bytes)),
+        }
+    }
+
     #[cold]
     fn wrong_type(self, value: ValueRef<'_>) -> Error {
         Error::new(Code::ValueType).with("type", self).with("value", value.brief())

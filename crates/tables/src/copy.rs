@@ -221,7 +221,7 @@ impl TableCopy {
 
     fn take_back(&self, loader: Loader, mut sorter: Sorter) -> Result<Sorter> {
         let state = loader.state().clone();
-        loader.finish()?;
+        loader.finish(&self.progress)?;
         let _snapshot = self.store.txns.snapshot();
         let mut cursor = state.tree.cursor();
         cursor.seek(Bound::Unbounded, Direction::Forward)?;
@@ -291,7 +291,7 @@ impl TableCopy {
         }
         store.check_empty(old)?;
         let new = loader.state().clone();
-        let rows = loader.finish()?;
+        let rows = loader.finish(&self.progress)?;
         store.rt.metrics.add(Metric::RowsLoaded, rows);
         let change = |txn: &mut Transaction| store.put_successor(txn, old, &new.shape.def);
         let born = store.change_catalog_at(Durability::Lazy, change)?;

@@ -105,7 +105,7 @@ impl Store {
                 self.rt.step();
             }
         }
-        let count = loader.finish()?;
+        let count = loader.finish(progress)?;
         self.rt.metrics.add(Metric::RowsLoaded, count);
         let ids: Vec<IndexId> = new.shape.def.indexes.iter().map(|index| index.id).collect();
         if count > 0 && !ids.is_empty() {
@@ -156,8 +156,8 @@ impl Loader {
     }
 
     /// All rows are in; their number.
-    pub fn finish(self) -> Result<u64> {
-        self.tree.finish()
+    pub fn finish(self, progress: &BuildProgress) -> Result<u64> {
+        self.tree.finish(&|| progress.check())
     }
 
     /// The key and the row that these values make.

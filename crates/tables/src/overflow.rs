@@ -25,6 +25,8 @@ const DIRTY_TRIES: usize = 1_000;
 
 /// Longer values are not read with their row, but when they are asked for.
 pub(crate) const LOAD_BYTES_MAX: u32 = 1 << 20;
+/// What a reference to a value takes in its row, about.
+const REFERENCE_BYTES: usize = 32;
 
 /// Buffer of a copy.
 const COPY_BYTES: usize = 16 << 10;
@@ -58,7 +60,7 @@ pub(crate) fn load(
             if wanted(position, reference.len) {
                 let chain = read_chain(tree, reference)?;
                 let ty = shape.columns[position].entry.ty;
-                loaded.push((position, ty.from_bytes(&chain)?.to_owned()));
+                loaded.push((position, ty.from_own_bytes(chain)?));
             }
         }
     }
@@ -155,13 +157,13 @@ impl Transaction {
         b.chains.clear();
         let limit = state.tree.row_bytes_whole();
         let shape = &state.shape;
-        let too_long = match shape.encode_row(field, &mut b.row) {
+        let known = match shape.encode_row(field, &mut b.row) {
             Ok(()) if b.row.len() <= limit => return Ok(()),
-            Ok(()) => b.row.len(),
-            Err(error) if error.code() == Code::RowTooLong => usize::MAX,
+            Ok(()) => Some(b.row.len()),
+            Err(error) if error.code() == Code::RowTooLong => None,
             Err(error) => return Err(error),
         };
-        let mut long = Vec::new();
+        let (mut long, mut all) = (Vec::new(), shape.row_bytes_min()?);
         for (position, column) in shape.columns.iter().enumerate() {
             if column.entry.ty.fixed_len().is_some() || column.from_key.is_some() {
                 continue;
@@ -170,6 +172,7 @@ impl Transaction {
                 && !value.is_null()
             {
                 let len = column.entry.ty.to_bytes(value)?.len();
+                all += len;
                 if len >= SHORT_BYTES {
                     long.push((len, position));
                 }
@@ -177,7 +180,7 @@ impl Transaction {
         }
         long.sort_unstable();
         let mut moved: Vec<(usize, Vec<u8>)> = Vec::new();
-        let mut left = too_long;
+        let mut left = known.unwrap_or(all);
         while left > limit {
             let Some((len, position)) = long.pop() else { break };
             if let Field::Value(value) = field(position)? {
@@ -185,10 +188,7 @@ impl Transaction {
                 let reference = self.write_chain(&state.tree, bytes, b)?;
                 moved.push((position, reference));
             }
-            left = if left == usize::MAX { usize::MAX } else { left - len + 32 };
-            if left == usize::MAX && long.iter().map(|l| l.0).sum::<usize>() < limit / 2 {
-                left = 0;
-            }
+            left = left - len + REFERENCE_BYTES;
         }
         b.row.clear();
         let field = |i: usize| match moved.iter().find(|m| m.0 == i) {

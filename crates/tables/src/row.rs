@@ -131,7 +131,7 @@ impl Row {
         let (position, reference, cell) = large;
         if let (None, Some(source)) = (cell.get(), &self.large) {
             let bytes = read_chain(&source.tree, *reference)?;
-            let _ = cell.set(shape.columns[*position].entry.ty.from_bytes(&bytes)?.to_owned());
+            let _ = cell.set(shape.columns[*position].entry.ty.from_own_bytes(bytes)?);
         }
         let value = cell.get().map(Value::as_ref);
         value.ok_or_else(|| Error::internal("a long value was not read"))
@@ -151,6 +151,13 @@ impl Row {
             ValueRef::Text(text) => Ok(LargeReader::bytes(text.as_bytes())),
             _ => Err(Error::new(Code::ValueType).with("position", position)),
         }
+    }
+
+    /// Takes a long value out of the buffer that was read when it was asked for: its bytes stay
+    /// where they are. If it is asked for again it is read again.
+    pub fn take_large(&mut self, position: usize) -> Option<Value> {
+        let read = self.large.as_mut()?.read.iter_mut();
+        read.filter(|large| large.0 == position).find_map(|large| large.2.take())
     }
 
     /// Notes where the values are that were not loaded.

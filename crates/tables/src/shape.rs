@@ -381,12 +381,17 @@ impl Shape {
         Ok(())
     }
 
+    /// Bytes of the shortest row in the present format.
+    pub(crate) fn row_bytes_min(&self) -> Result<usize> {
+        Ok(self.version(self.def.entry.row_version)?.layout.row_bytes_min())
+    }
+
     /// Refuses a table no row of which fits a leaf: columns of fixed length cannot leave the row.
     ///
     /// # Errors
     /// `RowTooLong`.
     pub(crate) fn check_row_fits(&self, page_size: usize) -> Result<()> {
-        let bytes = self.version(self.def.entry.row_version)?.layout.row_bytes_min();
+        let bytes = self.row_bytes_min()?;
         let limit = evenkeel_format::node::row_bytes_max(page_size, 0);
         if bytes <= limit {
             return Ok(());

@@ -24,6 +24,9 @@ struct Filling {
     written: u64,
 }
 
+/// Pages written between two questions whether to go on.
+const WRITTEN_AT_ONCE: usize = 512;
+
 /// A bulk load in progress. Dropped before `finish`, it leaves an empty tree and pages that only
 /// `Tree::drop_all` frees.
 pub struct BulkLoad {
@@ -188,11 +191,12 @@ impl BulkLoad {
         Ok(())
     }
 
-    /// Ends the load: writes the right edge and the root. Gives the number of rows.
+    /// Ends the load: writes the right edge and the root. Gives the number of rows. With much
+    /// memory most pages are written only now: `go_on` is asked every few of them.
     ///
     /// # Errors
-    /// Of log and pages.
-    pub fn finish(mut self) -> Result<u64> {
+    /// Of log and pages; of `go_on`.
+    pub fn finish(mut self, go_on: &dyn Fn() -> Result<()>) -> Result<u64> {
         let mut level = 0;
         while level == 0 || level + 1 < self.levels.len() || self.levels[level].written > 0 {
             self.store(level)?;
@@ -204,7 +208,10 @@ impl BulkLoad {
             Node::parse(&root)?.inner_cell(0)?.child
         };
         self.pages.sort_unstable();
-        tree.pages().flush_pages(&ranges_of(&self.pages))?;
+        for some in self.pages.chunks(WRITTEN_AT_ONCE) {
+            go_on()?;
+            tree.pages().flush_pages(&ranges_of(some))?;
+        }
         let mut names = self.pages.chunks(NAMES_MAX).peekable();
         while let Some(some) = names.next_if(|some| some.len() == NAMES_MAX) {
             self.name(some)?;

@@ -34,6 +34,32 @@ fn film(db: &Db, table: &Arc<Table>, id: i64) -> Option<Vec<u8>> {
     })
 }
 
+/// The memory of a long value may outlive the row buffer, which reads the value again if it must.
+#[test]
+fn a_long_value_is_taken_out_of_a_row_without_a_copy() {
+    let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
+    let table = db.store.create_table("films", &films()).unwrap();
+    let long = bytes((1 << 20) + 77, 5);
+    let mut txn = db.begin();
+    txn.insert(&table, &row(1, &long)).unwrap();
+    txn.insert(&table, &row(2, &long[..100_000])).unwrap();
+    commit(txn);
+    let mut row = Row::new();
+    let mut txn = db.begin();
+    assert!(txn.get(&table, &[1i64.into()], &mut row).unwrap());
+    assert!(row.take_large(2).is_none(), "nobody has asked for it");
+    let ValueRef::Bytes(seen) = row.value(2).unwrap() else { panic!("no bytes") };
+    let at = seen.as_ptr();
+    let Some(Value::Bytes(taken)) = row.take_large(2) else { panic!("not taken") };
+    assert!(taken.as_ptr() == at && row.take_large(2).is_none());
+    assert_eq!(row.value(2).unwrap(), ValueRef::Bytes(&long), "read again");
+    // A shorter one is read with its row.
+    assert!(txn.get(&table, &[2i64.into()], &mut row).unwrap());
+    assert_eq!(row.value(2).unwrap(), ValueRef::Bytes(&long[..100_000]));
+    assert!(row.take_large(2).is_none() && row.take_large(0).is_none());
+    assert!(taken == long);
+}
+
 /// No problem, also no page that nothing names.
 fn sound(db: &Db) {
     let report = db.store.check_table("films").unwrap();

@@ -48,7 +48,7 @@ fn load_rows(db: &Db, rows: u64) -> Tree {
         let row = LeafRow { flags: 0, stamp: Stamp::default(), row: &[7; 60] };
         load.push(&key(n), row).unwrap();
     }
-    assert_eq!(load.finish().unwrap(), rows);
+    assert_eq!(load.finish(&|| Ok(())).unwrap(), rows);
     tree
 }
 

@@ -206,6 +206,33 @@ fn long_keys_and_rows_at_the_limit() {
     assert_eq!(db.write(&tree, b"k", Some(plain(&long))).unwrap_err().code().name(), "RowTooLong");
 }
 
+/// Its pages are written at the end, which whoever waits for it may give up.
+#[test]
+fn the_end_of_a_bulk_load_asks_whether_to_go_on() {
+    use evenkeel_base::{Code, Error};
+    let db = Db::create(Arc::new(MemEnv::new()), 4096);
+    let load = |asked_most: u32| {
+        let tree = db.trees.create(TreeId(100 + asked_most)).unwrap();
+        let mut load = tree.bulk_load().unwrap();
+        for n in 0..20_000u64 {
+            let row = LeafRow { flags: 0, stamp: Stamp::default(), row: &[7; 300] };
+            load.push(&n.to_be_bytes(), row).unwrap();
+        }
+        let asked = std::cell::Cell::new(0);
+        let done = load.finish(&|| {
+            asked.set(asked.get() + 1);
+            let over = Error::new(Code::BuildCancelled);
+            if asked.get() > asked_most { Err(over) } else { Ok(()) }
+        });
+        (done.map_err(|error| error.code()), asked.get(), tree)
+    };
+    let (done, asked, _) = load(u32::MAX - 100);
+    assert!(done == Ok(20_000) && asked >= 3, "{done:?}, {asked} questions");
+    let (done, asked, tree) = load(1);
+    assert_eq!((done, asked), (Err(Code::BuildCancelled), 2));
+    check_all(&tree, &Model::new());
+}
+
 #[test]
 fn bulk_load_makes_the_same_tree() {
     let db = Db::create(Arc::new(MemEnv::new()), 256);
@@ -218,7 +245,7 @@ fn bulk_load_makes_the_same_tree() {
             load.push(&key, LeafRow { flags: 0, stamp: Stamp::default(), row: &row }).unwrap();
             model.insert(key.to_vec(), row.to_vec());
         }
-        assert_eq!(load.finish().unwrap(), rows);
+        assert_eq!(load.finish(&|| Ok(())).unwrap(), rows);
         check_all(&tree, &model);
         if rows > 1_000 {
             assert!(check(&tree).fill_percent() > 90.0);
