@@ -222,6 +222,9 @@ typedef struct
 int32_t ek_table_figures(const ek_database *db, ek_bytes table, ek_table_info *to, ek_error *error);
 int64_t ek_rows(const ek_database *db, ek_bytes table, uint64_t *bytes, ek_error *error);
 void ek_tables(const ek_database *db, void *context, void (*each)(void *context, ek_bytes name));
+void ek_merges(const ek_database *db, void *context,
+               void (*each)(void *context, ek_bytes table, ek_bytes index, uint64_t runs,
+                            uint64_t done, uint64_t bytes, uint8_t required));
 int32_t ek_indexes(const ek_database *db, ek_bytes table, void *context,
                    void (*each)(void *context, ek_bytes name, uint8_t valid, uint64_t runs,
                                 uint64_t entries, uint64_t bytes),

@@ -188,7 +188,7 @@ static ST_FIELD_INFO jobs_fields[]= {
 
 struct Background
 {
-  ulonglong merges= 0, reverts= 0;
+  ulonglong merges= 0, reverts= 0, warmed= 0, to_warm= 0;
 };
 
 static void background(void *context, ek_bytes name, ek_bytes, uint64_t value)
@@ -201,6 +201,26 @@ static void background(void *context, ek_bytes name, ek_bytes, uint64_t value)
     now->merges-= value;
   else if (figure == "reverting_txns")
     now->reverts= value;
+  else if (figure == "warm_pages_read")
+    now->warmed= value;
+  else if (figure == "warm_pages_left")
+    now->to_warm= value;
+}
+
+static void add_merge(void *context, ek_bytes table, ek_bytes index, uint64_t runs, uint64_t done,
+                      uint64_t bytes, uint8_t required)
+{
+  std::string schema, name;
+  if (table.len)
+    server_names(string_of(table), &schema, &name);
+  const Cell in= table.len ? Cell(schema) : Cell(), of= table.len ? Cell(name) : Cell();
+  const std::string what= table.len ? without_mark(string_of(index))
+                                    : "an index that is being built or dropped";
+  const std::string phase= std::string(required ? "merging for writers, " : "merging, ") +
+                           std::to_string(runs) + " runs";
+  const ulonglong percent= bytes ? 100 * done / bytes : 0;
+  static_cast<Lines *>(context)->push_back({"merge", in, of, what, phase, (ulonglong) done,
+                                            (ulonglong) bytes, "bytes", Cell(), percent, Cell()});
 }
 
 static void collect_jobs(Lines *lines)
@@ -208,17 +228,26 @@ static void collect_jobs(Lines *lines)
   each_build([lines](const Build_figures &build) {
     std::string schema, table;
     server_names(build.table, &schema, &table);
-    lines->push_back({build.is_copy ? "table copy" : "index build", schema, table, build.indexes, build.phase, build.rows_done,
-                      build.rows_total, "rows", (ulonglong) build.thread_id,
+    lines->push_back({build.is_copy ? "table copy" : "index build", schema, table, build.indexes,
+                      build.phase, build.rows_done, build.rows_total, "rows", (ulonglong) build.thread_id,
                       (ulonglong) build.done_ppm / 10000,
                       build.left_s == EK_UNKNOWN_S ? Cell() : Cell((ulonglong) build.left_s)});
   });
   Background now;
   ek_figures(evenkeel_db, &now, background);
+  const size_t before= lines->size();
+  ek_merges(evenkeel_db, lines, add_merge);
   /* Counters are read one by one: the difference may be behind for a moment. */
-  if ((longlong) now.merges > 0)
-    lines->push_back({"merge", Cell(), Cell(), "runs of indexes", "merging", now.merges, Cell(),
-                      "merges", Cell(), Cell(), Cell()});
+  const longlong together= (longlong) now.merges - (longlong)(lines->size() - before);
+  if (together > 0)
+    lines->push_back({"merge", Cell(), Cell(), "small indexes, together", "merging",
+                      (ulonglong) together, Cell(), "indexes", Cell(), Cell(), Cell()});
+  if (now.to_warm)
+  {
+    const ulonglong all= now.warmed + now.to_warm;
+    lines->push_back({"warm-up", Cell(), Cell(), "pages in use before the restart", "reading",
+                      now.warmed, all, "pages", Cell(), 100 * now.warmed / all, Cell()});
+  }
   if (now.reverts)
     lines->push_back({"revert", Cell(), Cell(), "rows of aborted transactions", "reverting",
                       now.reverts, Cell(), "transactions", Cell(), Cell(), Cell()});

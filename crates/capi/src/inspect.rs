@@ -240,6 +240,26 @@ pub unsafe extern "C" fn ek_indexes(
     }
 }
 
+/// A merge under way: its table, its index, its runs, bytes merged, bytes in all, do writers need it.
+pub type EkEachMerge = unsafe extern "C" fn(*mut c_void, EkBytes, EkBytes, u64, u64, u64, u8);
+
+/// Calls `each` with the merges of runs under way, but for those of small indexes.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_merges(db: *const EkDatabase, context: *mut c_void, each: EkEachMerge) {
+    // SAFETY: by contract of the caller.
+    catch((), || unsafe {
+        for merge in (*db).0.merges() {
+            let of = |text: &str| EkBytes::of(text.as_bytes());
+            let (table, index) = (of(&merge.table), of(&merge.index));
+            let required = u8::from(merge.required);
+            each(context, table, index, merge.runs, merge.bytes_done, merge.bytes, required);
+        }
+    });
+}
+
 /// What a check is told how far it is by: its stage (0 pages, 1 rows, 2 indexes) and millionths of
 /// it that are done; another number than 0 ends it.
 pub type EkCheckWatch = unsafe extern "C" fn(*mut c_void, i32, u32) -> i32;

@@ -3,8 +3,9 @@
 
 use crate::Database;
 use crate::stats::{CheckReport, IndexStats};
-use evenkeel_base::Result;
+use evenkeel_base::{IndexId, Result};
 use evenkeel_format::catalog::IndexState;
+use evenkeel_runs::MergeFigures;
 use evenkeel_tables::{CheckProgress, Table, TableState};
 use evenkeel_txn::{Mode, Space, TxnInfo};
 use std::collections::HashMap;
@@ -47,6 +48,24 @@ pub struct LockFigures {
     pub range: bool,
     /// The key as the engine encodes it, or the lower bound of the range.
     pub key: Vec<u8>,
+}
+
+/// A merge of runs of an index that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MergeInfo {
+    /// Table; empty if the index was dropped meanwhile, or is being built.
+    pub table: String,
+    /// Index; empty as `table` is.
+    pub index: String,
+    /// Runs that become one.
+    pub runs: u64,
+    /// Bytes of them that are merged.
+    pub bytes_done: u64,
+    /// Bytes of them in all.
+    pub bytes: u64,
+    /// Writers need it; others are made to read faster, or to give space back.
+    pub required: bool,
 }
 
 /// How large a table is, about.
@@ -136,6 +155,27 @@ impl Database {
     /// True once a failed write or sync has stopped writes: reads go on, the next open recovers.
     pub fn writes_stopped(&self) -> bool {
         self.engine.rt.health.check_writable().is_err()
+    }
+
+    /// Merges of runs under way, but for those of indexes so small that many are merged at once.
+    pub fn merges(&self) -> Vec<MergeInfo> {
+        let merges = self.engine.runs.merges_under_way();
+        let mut names: HashMap<IndexId, (String, String)> = HashMap::new();
+        let wanted = |id: IndexId| merges.iter().any(|merge| merge.index == id);
+        for table in if merges.is_empty() { Vec::new() } else { self.tables() } {
+            let Ok(found) = self.engine.store.table(&table) else { continue };
+            let state = found.state();
+            for index in state.shape.def.indexes.iter().filter(|index| wanted(index.id)) {
+                names.insert(index.id, (table.clone(), index.name.clone()));
+            }
+        }
+        let info = |merge: &MergeFigures| {
+            let (table, index) = names.get(&merge.index).cloned().unwrap_or_default();
+            let bytes_done = merge.bytes.saturating_sub(merge.left_bytes);
+            let (runs, bytes, required) = (merge.runs as u64, merge.bytes, merge.required);
+            MergeInfo { table, index, runs, bytes_done, bytes, required }
+        };
+        merges.iter().map(info).collect()
     }
 
     /// Undecided transactions that have changed or locked something, by id.

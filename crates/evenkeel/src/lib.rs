@@ -71,7 +71,7 @@ pub use evenkeel_tables::{
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use index_ref::IndexRef;
-pub use inspect::{LockFigures, TableInfo, TableSize};
+pub use inspect::{LockFigures, MergeInfo, TableInfo, TableSize};
 pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
 pub use recovery::RecoveryReport;
 pub use statistics::KeyStatistics;

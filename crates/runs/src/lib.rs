@@ -57,6 +57,7 @@ pub use build::{BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sor
 pub use credit::{MemReserved, credit_bytes, pays_bytes, room_bytes};
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
+pub use merge::MergeFigures;
 pub use pace::merge_rate;
 pub use policy::{FREES_NOTHING, RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes};
 pub use policy::{MERGE_HELPERS_MAX, merge_helpers};

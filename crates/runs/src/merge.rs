@@ -10,6 +10,7 @@ mod relink;
 mod together;
 
 pub(crate) use job::{MergeJob, READ_AHEAD};
+pub use jobs::MergeFigures;
 pub(crate) use jobs::MergeJobs;
 pub(crate) use together::Together;
 
@@ -229,6 +230,11 @@ impl Runs {
                 Ok(Beat::Idle)
             }
         }
+    }
+
+    /// The merges under way, but for those of small indexes that are merged together.
+    pub fn merges_under_way(&self) -> Vec<MergeFigures> {
+        self.merge_jobs.lock().figures()
     }
 
     fn put_back(&self, job: MergeJob) {

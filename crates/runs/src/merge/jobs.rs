@@ -21,11 +21,28 @@ struct AtWork {
     index: IndexId,
     turn: Turn,
     inputs: usize,
+    bytes: u64,
+}
+
+/// A merge under way, for people to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergeFigures {
+    /// Its index.
+    pub index: IndexId,
+    /// Runs that become one.
+    pub runs: usize,
+    /// Bytes of them in all, and those that are left to merge; behind by a beat.
+    pub bytes: u64,
+    /// See `bytes`.
+    pub left_bytes: u64,
+    /// Ingest needs it (G2).
+    pub required: bool,
 }
 
 impl AtWork {
     fn of(job: &MergeJob) -> AtWork {
-        AtWork { run: job.start.run, index: job.index, turn: job.turn(), inputs: job.count }
+        let (run, index, inputs) = (job.start.run, job.index, job.count);
+        AtWork { run, index, turn: job.turn(), inputs, bytes: job.bytes }
     }
 }
 
@@ -89,6 +106,18 @@ impl MergeJobs {
     /// All of them.
     pub(crate) fn turns(&self) -> Vec<Turn> {
         self.all().map(|job| job.turn).collect()
+    }
+
+    /// What is to be seen of them.
+    pub(crate) fn figures(&self) -> Vec<MergeFigures> {
+        let of = |job: AtWork| MergeFigures {
+            index: job.index,
+            runs: job.inputs,
+            bytes: job.bytes,
+            left_bytes: job.turn.left,
+            required: job.turn.required,
+        };
+        self.all().map(of).collect()
     }
 
     /// For each index with merges that ingest needs: the fewest bytes that one has left for each

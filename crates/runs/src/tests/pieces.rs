@@ -38,6 +38,26 @@ impl Rig {
     }
 }
 
+/// What people may see of a merge: its index, how many runs, and that less and less is left.
+#[test]
+fn a_merge_under_way_is_seen_with_what_is_left() {
+    let rig = Rig::new(1 << 20);
+    rig.runs.add_index(spec(1, false, false));
+    for run in 0..4u32 {
+        (0..9_000u32).for_each(|n| rig.put(1, FRESH, &(4 * n + run).to_be_bytes(), b"0123456789"));
+        rig.flush();
+    }
+    assert_eq!(rig.runs.merges_under_way(), []);
+    let mut seen = Vec::new();
+    while rig.runs.merge_beat().expect("merges") == Beat::More {
+        seen.extend(rig.runs.merges_under_way());
+    }
+    assert!(seen.len() >= 2, "{seen:?}");
+    assert!(seen.iter().all(|m| m.index == IndexId(1) && m.runs == 4 && m.bytes > 100_000));
+    assert!(seen.windows(2).all(|two| two[1].left_bytes < two[0].left_bytes), "{seen:?}");
+    assert_eq!(rig.runs.merges_under_way(), [], "it has ended");
+}
+
 /// D3: an index on a timestamp costs nothing per merge.
 #[test]
 fn time_ordered_inserts_are_never_written_again() {
