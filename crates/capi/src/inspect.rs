@@ -1,7 +1,7 @@
 //! What is going on: figures, settings, tables and indexes, transactions, locks, checks.
 
 use crate::database::EkDatabase;
-use crate::value::{EkBytes, EkError, fence};
+use crate::value::{EkBytes, EkError, catch, fence};
 use evenkeel::{CheckProgress, Phase};
 use std::ffi::c_void;
 
@@ -240,7 +240,8 @@ pub unsafe extern "C" fn ek_indexes(
     }
 }
 
-/// A merge under way: its table, its index, its runs, bytes merged, bytes in all, do writers need it.
+/// A merge under way: its table, its index, its runs, bytes merged, bytes in all, do writers need
+/// it.
 pub type EkEachMerge = unsafe extern "C" fn(*mut c_void, EkBytes, EkBytes, u64, u64, u64, u8);
 
 /// Calls `each` with the merges of runs under way, but for those of small indexes.

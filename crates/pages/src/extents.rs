@@ -239,17 +239,18 @@ impl Pages {
     }
 
     /// One step of giving freed extents back (E2): waits for their records to be durable, drops
-    /// their frames, punches their blocks.
+    /// their frames, punches their blocks. So are those that were free at the open: an extent that
+    /// was freed just before a crash has its blocks still.
     ///
     /// # Errors
     /// Those of syncing the log.
     pub fn reclaim_beat(&self) -> Result<Beat> {
         self.rt.step();
-        let Some(newest) = self.space.newest_pending() else { return Ok(Beat::Idle) };
+        let seen = self.supply.freed.now();
+        let Some(newest) = self.space.newest_pending() else { return Ok(self.punch_found(seen)) };
         let log = self.log()?;
         log.wait_durable(newest)?;
         let mut busy = false;
-        let seen = self.supply.freed.now();
         for pending in self.space.take_pending(log.durable(), RECLAIM_EXTENTS) {
             if self.drop_frames(pending.extent) {
                 self.punch(pending.extent);
@@ -258,12 +259,31 @@ impl Pages {
                 self.space.retry_pending(pending);
             }
         }
+        self.await_frames(busy, seen);
+        Ok(Beat::More)
+    }
+
+    fn punch_found(&self, seen: u64) -> Beat {
+        let found = self.space.take_found(RECLAIM_EXTENTS);
+        let mut busy = false;
+        for extent in &found {
+            if self.drop_frames(*extent) {
+                self.punch(*extent);
+            } else {
+                busy = true;
+                self.space.retry_found(*extent);
+            }
+        }
+        self.await_frames(busy, seen);
+        if found.is_empty() { Beat::Idle } else { Beat::More }
+    }
+
+    fn await_frames(&self, busy: bool, seen: u64) {
         if busy {
             // A write of one of its pages is under way; its end notifies.
             let time = Some(Duration::from_millis(100));
             self.rt.wait(&self.supply.freed, seen, time, Cause::Idle);
         }
-        Ok(Beat::More)
     }
 
     /// Wakes the thread that drives `reclaim_beat`.

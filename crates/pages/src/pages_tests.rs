@@ -375,6 +375,36 @@ fn a_drop_gives_the_space_back() -> Result<()> {
     Ok(())
 }
 
+/// A crash between the free and the punching: nobody would come back to those blocks, however many
+/// they are, but whoever needs them some day.
+#[test]
+fn what_was_freed_before_a_crash_is_given_back_after_it() -> Result<()> {
+    let (env, rig) = rig(1024);
+    for _ in 0..700 {
+        rig.alloc(9, None, 3)?;
+    }
+    let kept = rig.alloc(8, None, 4)?.0;
+    rig.pages.flush_all()?;
+    let full = env.used_bytes();
+    let from = rig.checkpoint()?;
+    rig.pages.free_tree(TreeId(9))?;
+    rig.log.wait_durable(rig.log.end())?;
+    drop(rig);
+    let (rig, _) = rig::recover(Runtime::new(env.clone()), 1024, LOG_BYTES, from, 2)?;
+    assert_eq!(rig.pages.space_stats().pending_extents, 0);
+    while rig.pages.reclaim_beat()? == evenkeel_base::Beat::More {}
+    assert!(env.used_bytes() + (2 << 20) <= full + (1 << 16), "of {full} {}", env.used_bytes());
+    // They are there to be used, and what is in use is as it was.
+    let extents = rig.pages.space_stats().extents;
+    for _ in 0..700 {
+        rig.alloc(9, None, 5)?;
+    }
+    assert_eq!(rig.pages.space_stats().extents, extents);
+    assert_eq!(rig.pages.reclaim_beat()?, evenkeel_base::Beat::Idle);
+    assert_eq!(rig.pages.read(kept, Access::Normal)?[..64], [4; 64]);
+    Ok(())
+}
+
 /// The revert of a row may hold the latch of a page while its table is dropped: what it writes
 /// comes after the free, and is for nobody.
 #[test]

@@ -49,6 +49,8 @@ struct State {
     fragments: BTreeSet<u32>,
     ready: BTreeSet<u32>,
     punched: BTreeSet<u32>,
+    /// Of `punched`, those that were free at the open: a crash may have left them their blocks.
+    found: BTreeSet<u32>,
     /// In the order of their records, but for those that are tried again.
     pending: VecDeque<Pending>,
     /// The newest record of those that were ever pending.
@@ -543,6 +545,29 @@ impl Space {
         let mut state = self.state.lock();
         state.extents.push(free_extent(incarnation));
         state.punched.insert(extent);
+        state.found.insert(extent);
+    }
+
+    /// Takes up to `max` of those, for whoever punches them and then calls `punched`.
+    pub fn take_found(&self, max: usize) -> Vec<u32> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        while taken.len() < max
+            && let Some(extent) = state.found.pop_first()
+        {
+            // Others are in use again.
+            if state.punched.remove(&extent) {
+                taken.push(extent);
+            }
+        }
+        taken
+    }
+
+    /// One of them could not be looked at yet.
+    pub fn retry_found(&self, extent: u32) {
+        let mut state = self.state.lock();
+        state.punched.insert(extent);
+        state.found.insert(extent);
     }
 
     /// A free extent without blocks, for whoever backs it and then calls `backed`.
