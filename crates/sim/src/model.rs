@@ -89,15 +89,18 @@ pub struct Model {
     rows: BTreeMap<u64, BTreeMap<i64, Vec<Version>>>,
     commits: BTreeMap<u64, Vec<Key>>,
     /// Commits up to here are durable.
-    pub acked: u64,
+    acked: u64,
     /// Tables by name.
     pub tables: BTreeMap<String, Table>,
     /// Prepared transactions by id.
     pub prepared: BTreeMap<Vec<u8>, Prepared>,
     /// By tree the greatest number known to have been given to a row; the next is above it.
     pub given: BTreeMap<u64, u64>,
-    /// Commits up to here are written: a kill of the process does not lose them.
+    /// Commits up to here are written: a kill of the process does not lose them, but a crash of the
+    /// machine does, also one behind the kill that comes before an open has found and synced them.
     written: u64,
+    /// The process was killed, and the machine has not crashed since.
+    is_killed: bool,
     /// Calls that prepare, their beginnings and returns.
     calls: u64,
 }
@@ -173,20 +176,36 @@ impl Model {
 
     /// The process is killed, not the machine: what was written is there.
     pub fn killed(&mut self) {
-        self.ack(self.written);
-        let written = |p: &&mut Prepared| p.place.durability == Some(Durability::Write);
-        for prepared in self.prepared.values_mut().filter(written) {
-            prepared.place.durability = Some(Durability::Sync);
-        }
+        self.is_killed = true;
     }
 
     /// The machine crashed: what was written and not synced may be lost.
     pub fn crashed(&mut self) {
-        self.written = 0;
+        (self.written, self.is_killed) = (0, false);
         let written = |p: &&mut Prepared| p.place.durability == Some(Durability::Write);
         for prepared in self.prepared.values_mut().filter(written) {
             prepared.place.durability = Some(Durability::Lazy);
         }
+    }
+
+    /// Commits up to here are there after what has happened.
+    pub fn kept(&self) -> u64 {
+        if self.is_killed { self.acked.max(self.written) } else { self.acked }
+    }
+
+    /// Whether a prepared transaction is there after what has happened, for sure.
+    pub fn keeps(&self, prepared: &Prepared) -> bool {
+        match prepared.place.durability {
+            Some(Durability::Sync) => true,
+            Some(Durability::Write) => self.is_killed,
+            _ => false,
+        }
+    }
+
+    /// The log is damaged: commits above may be lost.
+    pub fn doubt_above(&mut self, cts: u64) {
+        self.acked = self.acked.min(cts);
+        self.written = self.written.min(cts);
     }
 
     /// The database was closed: everything is durable.
@@ -227,8 +246,7 @@ impl Model {
                 Phase::Committed(at) => at > cts,
                 Phase::Asked | Phase::RolledBack => false,
             };
-            let is_durable = p.place.durability == Some(Durability::Sync);
-            is_open && !found.contains(*xid) && (is_durable || behind(&p.place))
+            is_open && !found.contains(*xid) && (self.keeps(p) || behind(&p.place))
         });
         lost.map(|(xid, _)| format!("transaction {} is not prepared any more", name(xid)))
     }
@@ -274,8 +292,9 @@ impl Model {
 
     /// Timestamps of commits not known to be durable, newest first, ending with the newest durable.
     pub fn candidates(&self) -> Vec<u64> {
-        let unsure = self.commits.range(self.acked + 1..).rev().map(|(cts, _)| *cts);
-        unsure.chain([self.acked]).collect()
+        let kept = self.kept();
+        let unsure = self.commits.range(kept + 1..).rev().map(|(cts, _)| *cts);
+        unsure.chain([kept]).collect()
     }
 
     /// Forgets what a crash has lost, commits above `cts`, and all history before: the rest is
@@ -283,7 +302,7 @@ impl Model {
     /// timestamps may be equal; which of them survived is then not known.)
     pub fn cut(&mut self, cts: u64) {
         self.commits.clear();
-        (self.acked, self.written) = (0, 0);
+        (self.acked, self.written, self.is_killed) = (0, 0, false);
         for rows in self.rows.values_mut() {
             rows.retain(|_, versions| {
                 let row = at(versions, cts).cloned();

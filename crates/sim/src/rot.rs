@@ -113,7 +113,7 @@ pub fn check(
     let Damage { path, refused, log_from } = damage;
     if let Some(from) = log_from {
         // A commit record that begins before them may go on in the damaged blocks.
-        model.acked = model.acked.min(from.0.saturating_sub(COMMIT_BYTES));
+        model.doubt_above(from.0.saturating_sub(COMMIT_BYTES));
         model.tables.values_mut().for_each(|table| table.in_doubt = true);
         model.prepared.values_mut().for_each(|p| p.phase = Phase::Asked);
     }

@@ -146,7 +146,7 @@ pub fn check_recovered(db: &Database, model: &mut Model) -> Result<u64, Trouble>
         first.get_or_insert(wrong);
     }
     let what = first.unwrap_or_default();
-    let (acked, n) = (model.acked, candidates.len());
+    let (acked, n) = (model.kept(), candidates.len());
     Err(Trouble::Differs(format!(
         "no state fits, of {n} from commit {acked} (durable) on; in the newest: {what}"
     )))

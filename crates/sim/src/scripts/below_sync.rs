@@ -47,8 +47,7 @@ pub fn script(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
 /// Transactions prepared without a sync, known to be there before the crash.
 pub fn loose(model: &Model) -> Vec<Vec<u8>> {
     let all = model.prepared.iter();
-    let loose =
-        all.filter(|(_, p)| p.phase == Phase::Sure && p.place.durability != Some(Durability::Sync));
+    let loose = all.filter(|(_, p)| p.phase == Phase::Sure && !model.keeps(p));
     loose.map(|(xid, _)| xid.clone()).collect()
 }
 
