@@ -130,7 +130,6 @@ pub const EXPECTED: &[&str] = &[
     "table too young for a snapshot",
     "table truncated",
     "torn page repaired",
-    "transaction ended by a failed undo",
     "transaction prepared",
     "transaction rolled back",
     "truncated file refused",
