@@ -7,7 +7,8 @@
 //!
 //! Life of an extent: blocks reserved -> `ready` -> owned -> freed (`pending`, with the LSN of its
 //! record) -> record durable, no frame left, blocks punched -> `punched` -> blocks reserved again
-//! -> `ready` (E2).
+//! -> `ready` (E2). One that is free at an open is `punched` at once, and `found`: it may have its
+//! blocks still, so it is punched when there is time.
 
 use crate::PageSet;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};

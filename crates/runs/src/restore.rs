@@ -291,7 +291,9 @@ impl Runs {
         number: u64,
         restoring: &Restoring,
     ) -> Result<std::result::Result<(Arc<RunFile>, Vec<SliceInfo>), DamagedFile>> {
-        for tried in 1.. {
+        let mut tried = 0;
+        loop {
+            tried += 1;
             let opened = RunFile::open(&self.rt, &self.residents, number);
             let file = opened.as_ref().ok().cloned();
             let read = opened.and_then(|file| file.slices().map(|slices| (file, slices)));
@@ -307,7 +309,6 @@ impl Runs {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::internal("a file of runs is tried without end"))
     }
 
     /// After the catalog was read, every index of which called `add_index`: finds those that are
