@@ -14,6 +14,7 @@ typedef struct ek_row ek_row;
 typedef struct ek_long ek_long;
 typedef struct ek_scan_handle ek_scan_handle;
 typedef struct ek_canceller_handle ek_canceller_handle;
+typedef struct ek_plan ek_plan;
 
 typedef struct { const uint8_t *ptr; size_t len; } ek_bytes;
 
@@ -94,7 +95,8 @@ ek_txn *ek_begin(const ek_database *db, uint8_t isolation, uint64_t lock_wait_ms
 void ek_set_snapshot_isolation(ek_txn *txn, uint8_t on);
 int32_t ek_take_snapshot(ek_txn *txn, ek_error *error);
 void ek_set_lock_wait(ek_txn *txn, uint64_t ms);
-ek_canceller_handle *ek_canceller(ek_txn *txn);
+ek_canceller_handle *ek_canceller_new(void);
+void ek_canceller_of(const ek_canceller_handle *canceller, const ek_txn *txn);
 void ek_cancel(const ek_canceller_handle *canceller);
 void ek_canceller_free(ek_canceller_handle *canceller);
 int32_t ek_commit(ek_txn *txn, uint64_t *commit, ek_error *error);
@@ -102,6 +104,7 @@ int32_t ek_rollback(ek_txn *txn, ek_error *error);
 int32_t ek_prepare(ek_txn *txn, ek_bytes xid, uint8_t durability, ek_error *error);
 int32_t ek_is_ended(const ek_txn *txn);
 void ek_statement(ek_txn *txn, uint8_t begins);
+int32_t ek_undo_statement(ek_txn *txn, ek_error *error);
 void ek_set_tag(const ek_txn *txn, uint64_t tag);
 enum { EK_SAVEPOINT_SET= 0, EK_SAVEPOINT_ROLLBACK= 1, EK_SAVEPOINT_RELEASE= 2 };
 int32_t ek_savepoint(ek_txn *txn, ek_bytes name, uint8_t what, ek_error *error);
@@ -118,10 +121,14 @@ enum { EK_LOCK_NONE= 0, EK_LOCK_SHARED= 1, EK_LOCK_EXCLUSIVE= 2, EK_LOCK_SKIP= 4
 ek_row *ek_row_new(void);
 void ek_row_free(ek_row *row);
 void ek_row_clear(ek_row *row);
-int32_t ek_row_values(const ek_row *row, ek_bytes *key, const uint32_t *columns, size_t len,
-                      ek_value *values, ek_error *error);
+ek_plan *ek_plan_new(const uint32_t *columns, size_t len);
+void ek_plan_free(ek_plan *plan);
+int32_t ek_row_values(const ek_row *row, ek_plan *plan, ek_bytes *key, ek_value *values,
+                      ek_error *error);
 ek_long *ek_row_take(ek_row *row, uint32_t column);
 void ek_long_free(ek_long *value);
+int32_t ek_get_at(ek_txn *txn, ek_bytes table, const ek_value *key, size_t len, ek_row *row,
+                  ek_error *error);
 int32_t ek_get(ek_txn *txn, ek_bytes table, ek_bytes key, uint8_t lock, ek_row *row,
                ek_error *error);
 

@@ -160,7 +160,8 @@ static bool put_bytes(Field *field, Column::How how, uchar *ptr, const ek_value 
     const size_t room= field->pack_length();
     const size_t some= MY_MIN(len, room);
     memcpy(ptr, data, some);
-    field->charset()->fill((char *) ptr + some, room - some, field->charset()->pad_char);
+    if (some < room)
+      field->charset()->fill((char *) ptr + some, room - some, field->charset()->pad_char);
     return false;
   }
   case Column::AS_VARIABLE:

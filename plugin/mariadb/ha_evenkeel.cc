@@ -95,7 +95,7 @@ int ha_evenkeel::open(const char *path, int, uint)
   m_stored.assign(m_columns.size(), false);
   for (Fill &fill : m_fills)
   {
-    fill= Fill();
+    fill.table= nullptr;
     fill.filled.assign(table_share->fields, false);
   }
   for (Field **field= table->field; *field; field++)

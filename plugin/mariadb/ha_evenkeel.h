@@ -140,6 +140,7 @@ public:
 private:
   typedef std::vector<ek_value> Values;
   struct Change;
+  struct Fill;
   /* Some first parts of a key as a bound. */
   struct Bound
   {
@@ -173,12 +174,17 @@ private:
   int next(uchar *record);
   void free_longs();
   int fill(uchar *record, ek_row *row, bool key_only);
-  void plan_fill(bool key_only);
+  bool is_read_whole() const;
+  bool is_planned(const Fill &plan);
+  void plan_fill(Fill &plan, bool key_only);
+  void keep_key(const ek_bytes &key);
   bool key_holds(uint field) const;
   bool filters_entries() const;
   int check_entry(uchar *record, bool *wanted);
   int go_on(uchar *record, bool backward);
   int turn(uchar *record, bool backward);
+  int read_point(uchar *record, const uchar *key, key_part_map parts);
+  bool is_point(key_part_map parts, enum ha_rkey_function flag) const;
   ek_txn *transaction(ek_error *error);
   void end_own();
   int changed(bool row_read);
@@ -209,12 +215,16 @@ private:
   /* What a row's values are read by, and what that was made from. */
   struct Fill
   {
+    Fill()= default;
+    ~Fill() { ek_plan_free(plan); }
+    Fill(const Fill &)= delete;
     const TABLE *table= nullptr;
     bool is_keyread= false, is_whole= false, has_blobs= false;
     uint index= 0;
-    std::vector<uchar> read, written;
+    std::vector<my_bitmap_map> read, written;
     std::vector<std::pair<Field *, Column::How>> fields;
     std::vector<uint32_t> columns;
+    ek_plan *plan= nullptr;
     std::vector<ek_value> values;
     /* Of each field: its value is in the record that a row was put into. */
     std::vector<bool> filled;
@@ -233,6 +243,8 @@ private:
   bool m_backward= false;
   /* The scan ends with the prefix it was opened for; `index_next` goes on behind it. */
   bool m_prefix_only= false;
+  /* There is no scan: the row of the prefix, a whole primary key, was read alone. */
+  bool m_at_point= false;
   /* It goes back from the prefix's last row (HA_READ_PREFIX_LAST). */
   bool m_prefix_back= false;
   std::string m_prefix;

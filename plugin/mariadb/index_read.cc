@@ -44,11 +44,38 @@ ha_evenkeel::Bound ha_evenkeel::range_end() const
                m_range_end->key, m_range_end->keypart_map);
 }
 
+/* A plain read of the row with a whole primary key: without a scan, which `index_next` begins behind
+   it if it comes to that. */
+int ha_evenkeel::read_point(uchar *record, const uchar *key, key_part_map parts)
+{
+  close_scan();
+  remember_prefix(key, parts);
+  m_backward= m_key_only= m_prefix_back= false;
+  m_at_point= true;
+  Measured measured(handler_stats);
+  ek_error error;
+  ek_txn *txn= transaction(&error);
+  const Values at= key_values(table, active_index, key, parts);
+  const int found= !txn ? -1 : ek_get_at(txn, name(), at.data(), at.size(), m_row, &error);
+  if (found < 0)
+    return fail(error);
+  return found ? fill(record, m_row, false) : HA_ERR_KEY_NOT_FOUND;
+}
+
+bool ha_evenkeel::is_point(key_part_map parts, enum ha_rkey_function flag) const
+{
+  return flag == HA_READ_KEY_EXACT && is_clustered(active_index) && m_lock == EK_LOCK_NONE &&
+         !m_is_copied &&
+         parts == make_prev_keypart_map(table->key_info[active_index].user_defined_key_parts);
+}
+
 int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map parts,
                                 enum ha_rkey_function flag)
 {
   if (!key)
     return index_first(record);
+  if (is_point(parts, flag))
+    return read_point(record, key, parts);
   const bool is_beside= flag == HA_READ_AFTER_KEY || flag == HA_READ_BEFORE_KEY;
   const Bound at= bound(is_beside ? EK_EXCLUDED : EK_INCLUDED, key, parts), none;
   m_prefix_only= m_prefix_back= false;
@@ -102,7 +129,7 @@ int ha_evenkeel::go_on(uchar *record, bool backward)
    in the order of the clustered key, is where it was. */
 int ha_evenkeel::turn(uchar *record, bool backward)
 {
-  if (m_scan && m_backward == backward)
+  if ((m_scan || m_at_point) && m_backward == backward)
     return go_on(record, backward);
   m_prefix_back= false;
   const std::string here= m_key;

@@ -52,6 +52,7 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
   const ek_bound all= {EK_UNBOUNDED, nullptr, 0};
   ek_scan_handle *scan= ek_scan(txn, ek_text(table), ek_text(std::string()), &all, &all, 0, error);
   ek_row *row= ek_row_new();
+  ek_plan *plan= ek_plan_new(columns.data(), columns.size());
   std::vector<ek_value> values(columns.size());
   bool failed= !scan || (!last->empty() && ek_scan_resume(scan, ek_text(*last), error));
   int64_t rows= 0;
@@ -61,8 +62,7 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
     if (!found)
       break;
     ek_bytes key;
-    failed= found < 0 ||
-            ek_row_values(row, &key, columns.data(), columns.size(), values.data(), error) < 0;
+    failed= found < 0 || ek_row_values(row, plan, &key, values.data(), error) < 0;
     if (failed)
       break;
     for (const ek_value &value : values)
@@ -73,6 +73,7 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
   if (scan)
     ek_scan_free(scan);
   ek_row_free(row);
+  ek_plan_free(plan);
   ek_error ignored;
   ek_rollback(txn, &ignored);
   return failed ? -1 : rows;

@@ -205,31 +205,43 @@ bool ha_evenkeel::key_holds(uint field) const
 }
 
 /* The bits of a set of columns, to be compared. */
-static void copy_bits(std::vector<uchar> *to, const MY_BITMAP *from)
+static void copy_bits(std::vector<my_bitmap_map> *to, const MY_BITMAP *from)
 {
-  const uchar *bits= (const uchar *) from->bitmap;
-  to->assign(bits, bits + bitmap_buffer_size(from->n_bits));
+  to->assign(from->bitmap, from->bitmap + no_words_in_map(from));
 }
 
-static bool has_bits(const std::vector<uchar> &bits, const MY_BITMAP *set)
+/* For each row: mostly of one word. */
+static inline bool has_bits(const std::vector<my_bitmap_map> &bits, const MY_BITMAP *set)
 {
-  return bits.size() == bitmap_buffer_size(set->n_bits) &&
-         memcmp(bits.data(), set->bitmap, bits.size()) == 0;
+  const size_t words= no_words_in_map(set);
+  if (bits.size() != words)
+    return false;
+  for (size_t i= 0; i < words; i++)
+    if (bits[i] != set->bitmap[i])
+      return false;
+  return true;
 }
 
-/* Which columns `fill` reads: the same from row to row, as long as the statement wants the same. */
-void ha_evenkeel::plan_fill(bool key_only)
+/* DELETE of a system-versioned table changes a column, and where that is what the table is partitioned
+   by the server writes the record into another partition. It says that it reads all of a row for UPDATE
+   alone. */
+inline bool ha_evenkeel::is_read_whole() const
 {
-  Fill &plan= m_fills[key_only];
-  m_fill= &plan;
-  /* DELETE of a system-versioned table changes a column, and where that is what the table is
-     partitioned by the server writes the record into another partition. It says that it reads all of
-     a row for UPDATE alone. */
-  const bool is_whole= (m_lock & EK_LOCK_EXCLUSIVE) && table->part_info && table->versioned();
-  if (plan.table == table && plan.index == active_index && plan.is_whole == is_whole &&
-      plan.is_keyread == keyread_enabled() && has_bits(plan.read, table->read_set) &&
-      has_bits(plan.written, table->write_set))
-    return;
+  return (m_lock & EK_LOCK_EXCLUSIVE) && table->part_info && table->versioned();
+}
+
+/* The same columns are read from row to row, as long as the statement wants the same. */
+inline bool ha_evenkeel::is_planned(const Fill &plan)
+{
+  return plan.table == table && plan.index == active_index && plan.is_whole == is_read_whole() &&
+         plan.is_keyread == keyread_enabled() && has_bits(plan.read, table->read_set) &&
+         has_bits(plan.written, table->write_set);
+}
+
+/* Which columns `fill` reads. */
+void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
+{
+  const bool is_whole= is_read_whole();
   copy_bits(&plan.read, table->read_set);
   copy_bits(&plan.written, table->write_set);
   plan.table= table;
@@ -262,6 +274,8 @@ void ha_evenkeel::plan_fill(bool key_only)
     plan.filled[index]= true;
   }
   plan.values.resize(plan.columns.size());
+  ek_plan_free(plan.plan);
+  plan.plan= ek_plan_new(plan.columns.data(), plan.columns.size());
 }
 
 void ha_evenkeel::free_longs()
@@ -271,10 +285,21 @@ void ha_evenkeel::free_longs()
   m_longs.clear();
 }
 
+/* Keys of a table are mostly of one length. */
+inline void ha_evenkeel::keep_key(const ek_bytes &key)
+{
+  if (likely(m_key.size() == key.len))
+    memcpy(&m_key[0], key.ptr, key.len);
+  else
+    m_key.assign((const char *) key.ptr, key.len);
+}
+
 int ha_evenkeel::fill(uchar *record, ek_row *row, bool key_only)
 {
-  plan_fill(key_only);
-  Fill &plan= *m_fill;
+  Fill &plan= m_fills[key_only];
+  m_fill= &plan;
+  if (unlikely(!is_planned(plan)))
+    plan_fill(plan, key_only);
   if (plan.has_blobs)
   {
     free_root(&m_blobs, MYF(MY_MARK_BLOCKS_FREE));
@@ -283,9 +308,9 @@ int ha_evenkeel::fill(uchar *record, ek_row *row, bool key_only)
   ek_error error;
   ek_bytes key;
   ek_value *value= plan.values.data();
-  if (ek_row_values(row, &key, plan.columns.data(), plan.columns.size(), value, &error))
+  if (ek_row_values(row, plan.plan, &key, value, &error))
     return fail(error);
-  m_key.assign((const char *) key.ptr, key.len);
+  keep_key(key);
   const uint32_t *column= plan.columns.data();
   for (const auto &[field, how] : plan.fields)
   {

@@ -33,7 +33,7 @@ void ha_evenkeel::close_scan()
   if (m_scan)
     ek_scan_free(m_scan);
   m_scan= nullptr;
-  m_scan_row= m_peeked= false;
+  m_scan_row= m_peeked= m_at_point= false;
 }
 
 int ha_evenkeel::next(uchar *record)

@@ -11,15 +11,13 @@
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 
-/* Guards every connection's canceller against KILL from another thread, and `connections`. KILL has the
+/* Guards every connection's record against KILL from another thread, and `connections`. KILL has the
    connection's own mutex before it (THD::LOCK_thd_data): nobody takes that one, as thd_set_ha_data
    does, while he has this. */
 static mysql_mutex_t cancel_mutex;
 /* Those that have a transaction's record; more than once where the server reads its own tables in a
    transaction beside the present one. */
 static std::multiset<THD *> connections;
-
-static const std::string statement_mark= "#statement";
 
 void transactions_init() { mysql_mutex_init(0, &cancel_mutex, MY_MUTEX_INIT_FAST); }
 
@@ -58,13 +56,11 @@ static uint8_t level(THD *thd, const Trx *trx)
 
 /* A statement begins in the transaction: it can be undone alone, waits as long as the connection
    says, and is cancelled by a KILL that has come already. */
-static int statement_begins(THD *thd, Trx *trx, ek_error *error)
+static void statement_begins(THD *thd, const Trx *trx)
 {
-  ek_set_lock_wait(trx->txn, lock_wait_ms(thd));
   ek_statement(trx->txn, 1);
   if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
     ek_cancel(trx->canceller);
-  return ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_SET, error);
 }
 
 ek_txn *begun(THD *thd, ek_error *error)
@@ -79,11 +75,8 @@ ek_txn *begun(THD *thd, ek_error *error)
     ek_set_snapshot_isolation(trx->txn, snapshot_isolation(thd));
     trx->prepared= trx->committed= false;
     trx->commit= 0;
-    mysql_mutex_lock(&cancel_mutex);
-    trx->canceller= ek_canceller(trx->txn);
-    mysql_mutex_unlock(&cancel_mutex);
-    if (statement_begins(thd, trx, error))
-      return nullptr;
+    ek_canceller_of(trx->canceller, trx->txn);
+    statement_begins(thd, trx);
   }
   return trx->txn;
 }
@@ -99,11 +92,7 @@ ek_schema_wait schema_wait(THD *thd)
 void ended(Trx *trx)
 {
   trx->txn= nullptr;
-  mysql_mutex_lock(&cancel_mutex);
-  if (trx->canceller)
-    ek_canceller_free(trx->canceller);
-  trx->canceller= nullptr;
-  mysql_mutex_unlock(&cancel_mutex);
+  ek_canceller_of(trx->canceller, nullptr);
 }
 
 int statement_enters(THD *thd, bool locks)
@@ -118,9 +107,11 @@ int statement_enters(THD *thd, bool locks)
     if (!trx->txn)
       trx->prepared= trx->committed= trx->commit_failed= false;
     trx->changed_before= trx->changed.size();
-    ek_error error;
-    if (trx->txn && !ek_is_ended(trx->txn) && statement_begins(thd, trx, &error))
-      return handler_error(thd, error);
+    if (trx->txn && !ek_is_ended(trx->txn))
+    {
+      ek_set_lock_wait(trx->txn, lock_wait_ms(thd));
+      statement_begins(thd, trx);
+    }
   }
   trx->statement_locks|= locks;
   trans_register_ha(thd, false, evenkeel_hton, 0);
@@ -209,7 +200,7 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
       thd->mark_transaction_to_rollback(true);
     }
     else if (!ek_is_ended(trx->txn))
-      failed= ek_savepoint(trx->txn, ek_text(statement_mark), EK_SAVEPOINT_ROLLBACK, &error);
+      failed= ek_undo_statement(trx->txn, &error);
     statement_ends(trx);
     /* A deadlock had ended it, or a KILL that came while a long statement was undone. */
     if (trx->txn && ek_is_ended(trx->txn))
@@ -325,7 +316,7 @@ void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 {
   mysql_mutex_lock(&cancel_mutex);
   Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
-  if (trx && trx->canceller)
+  if (trx)
     ek_cancel(trx->canceller);
   mysql_mutex_unlock(&cancel_mutex);
   cancel_builds(thd_get_thread_id(thd));

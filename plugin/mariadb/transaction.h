@@ -7,9 +7,13 @@
 /* A connection's transaction. Made at the first use of a table, freed with the connection. */
 struct Trx
 {
+  Trx() : canceller(ek_canceller_new()) {}
+  ~Trx() { ek_canceller_free(canceller); }
+  Trx(const Trx &)= delete;
+
   ek_txn *txn= nullptr;
-  /* Cancels its waits; read by KILL in other threads, under the lock of `kill_query`. */
-  ek_canceller_handle *canceller= nullptr;
+  /* Cancels its waits; KILL uses it in other threads, under the lock of `kill_query`. */
+  ek_canceller_handle *const canceller;
   /* The present statement changes or locks rows. */
   bool statement_locks= false;
   /* The tables it has changed, and how many of them before the present statement. */

@@ -44,6 +44,11 @@ pub trait CommitTable: Send + Sync {
     /// True if the operation was reverted: its transaction aborted, or its undo_no lies in one of
     /// the transaction's dead ranges (A1).
     fn is_dead(&self, stamp: Stamp) -> bool;
+    /// True if some operation of the transaction, which has committed, was reverted; also where
+    /// that is not known.
+    fn has_dead(&self, _txn: TxnId) -> bool {
+        true
+    }
     /// Every transaction with cts at or below this is visible to all present and future snapshots.
     fn horizon(&self) -> Lsn;
     /// True if some registered snapshot `s` has `low <= s < high` (D4: "a snapshot lies between").
@@ -76,13 +81,17 @@ impl Snapshot {
         if stamp.txn == self.own {
             return stamp.undo_no < self.own_below && !table.is_dead(stamp);
         }
-        match table.state(stamp.txn) {
-            TxnState::Committed(cts) => {
-                let planted = crate::plant::is(crate::plant::Fault::ReadTooNew);
-                (cts <= self.at || planted) && !table.is_dead(stamp)
-            }
-            TxnState::Active | TxnState::Prepared | TxnState::Aborted => false,
-        }
+        self.sees_commit(stamp.txn, table) && !table.is_dead(stamp)
+    }
+
+    /// True if every version is visible that this transaction has made. That stays so.
+    pub fn sees_all_of(&self, txn: TxnId, table: &dyn CommitTable) -> bool {
+        txn != self.own && self.sees_commit(txn, table) && !table.has_dead(txn)
+    }
+
+    fn sees_commit(&self, txn: TxnId, table: &dyn CommitTable) -> bool {
+        let planted = crate::plant::is(crate::plant::Fault::ReadTooNew);
+        matches!(table.state(txn), TxnState::Committed(cts) if cts <= self.at || planted)
     }
 }
 

@@ -7,7 +7,8 @@
 //! the functions named for it, and used by one thread at a time.
 //!
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
-//! two-phase recovery), `transaction` (begin to end, rows, scans), `number` (auto-increment,
+//! two-phase recovery), `transaction` (begin to end, reads, changes,
+//! scans), `row` (what is read), `number` (auto-increment,
 //! watched waits), `alter` (changes of tables), `copy` (rows into a new
 //! table), `inspect` (figures, locks, checks),
 //! `statistics` (of keys), `messages` (to the administrator).
@@ -19,6 +20,7 @@ pub mod database;
 pub mod inspect;
 pub mod messages;
 pub mod number;
+pub mod row;
 pub mod statistics;
 pub mod transaction;
 pub mod value;

@@ -1,11 +1,13 @@
 //! Transactions, rows and scans.
 
 use crate::database::{EkDatabase, durability, milliseconds};
+use crate::row::EkRow;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice, values};
 use evenkeel::{
-    Access, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan, Locking,
-    Mode, Range, Result, Row, Scan, Txn, Value, ValueRef,
+    Access, Canceller, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan,
+    Locking, Mode, Range, Result, Scan, Txn, ValueRef,
 };
+use parking_lot::Mutex;
 use std::ops::Bound;
 
 /// A transaction; empty once it was ended.
@@ -20,9 +22,6 @@ impl EkTxn {
         self.0.as_ref().is_none_or(Txn::is_ended)
     }
 }
-
-/// A row buffer.
-pub struct EkRow(Row);
 
 /// READ UNCOMMITTED.
 pub const EK_READ_UNCOMMITTED: u8 = 0;
@@ -99,20 +98,27 @@ pub unsafe extern "C" fn ek_set_lock_wait(txn: *mut EkTxn, ms: u64) {
     });
 }
 
-/// A function that cancels the transaction's waits from another thread.
-pub struct EkCanceller(Box<dyn Fn() + Send + Sync>);
+/// Cancels waits of a transaction from another thread: of one after the other, as a connection has
+/// them.
+pub struct EkCanceller(Mutex<Option<Canceller>>);
 
-/// Makes a canceller; free it with `ek_canceller_free`. Null if the transaction has ended.
+/// Makes a canceller, of no transaction yet; free it with `ek_canceller_free`.
+#[unsafe(no_mangle)]
+pub extern "C" fn ek_canceller_new() -> *mut EkCanceller {
+    catch(std::ptr::null_mut(), || Box::into_raw(Box::new(EkCanceller(Mutex::default()))))
+}
+
+/// It is of this transaction from now on, or, where that is null, of none.
 ///
 /// # Safety
-/// `txn` is a transaction.
+/// `canceller` was not freed, `txn` is a transaction or null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_canceller(txn: *mut EkTxn) -> *mut EkCanceller {
+pub unsafe extern "C" fn ek_canceller_of(canceller: *const EkCanceller, txn: *const EkTxn) {
     // SAFETY: by contract of the caller.
-    catch(std::ptr::null_mut(), || match unsafe { (*txn).0.as_ref() } {
-        Some(txn) => Box::into_raw(Box::new(EkCanceller(Box::new(txn.canceller())))),
-        None => std::ptr::null_mut(),
-    })
+    catch((), || unsafe {
+        let of = txn.as_ref().and_then(|txn| txn.0.as_ref()).map(Txn::canceller);
+        *(*canceller).0.lock() = of;
+    });
 }
 
 /// Cancels what the transaction waits for; from any thread.
@@ -122,7 +128,7 @@ pub unsafe extern "C" fn ek_canceller(txn: *mut EkTxn) -> *mut EkCanceller {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_cancel(canceller: *const EkCanceller) {
     // SAFETY: by contract of the caller.
-    catch((), || unsafe { ((*canceller).0)() });
+    catch((), || unsafe { (*canceller).0.lock().iter().for_each(Canceller::cancel) });
 }
 
 /// Frees a canceller.
@@ -206,8 +212,9 @@ pub unsafe extern "C" fn ek_is_ended(txn: *const EkTxn) -> i32 {
     catch(1, || unsafe { i32::from((*txn).is_ended()) })
 }
 
-/// A statement of several calls begins (`begins` 1) or has ended (0): with READ COMMITTED its plain
-/// reads share one snapshot, and a cancellation of an earlier statement is over.
+/// A statement of several calls begins (`begins` 1) or has ended (0): it can be undone alone, with
+/// READ COMMITTED its plain reads share one snapshot, and a cancellation of an earlier statement is
+/// over.
 ///
 /// # Safety
 /// `txn` is a transaction.
@@ -222,6 +229,16 @@ pub unsafe extern "C" fn ek_statement(txn: *mut EkTxn, begins: u8) {
             }
         }
     });
+}
+
+/// Undoes what the statement has done; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_undo_statement(txn: *mut EkTxn, error: *mut EkError) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*txn).get()?.rollback_statement().map(|()| 0)) }
 }
 
 /// Names the transaction in `ek_watch_waits`.
@@ -365,88 +382,6 @@ fn wait(lock: u8) -> LockWait {
     if lock & EK_LOCK_SKIP != 0 { LockWait::Skip } else { LockWait::Wait }
 }
 
-/// Makes a row buffer; free it with `ek_row_free`.
-#[unsafe(no_mangle)]
-pub extern "C" fn ek_row_new() -> *mut EkRow {
-    catch(std::ptr::null_mut(), || Box::into_raw(Box::new(EkRow(Row::new()))))
-}
-
-/// Frees a row buffer.
-///
-/// # Safety
-/// `row` is not used again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_row_free(row: *mut EkRow) {
-    // SAFETY: by contract of the caller.
-    catch((), || drop(unsafe { Box::from_raw(row) }));
-}
-
-/// Empties a row buffer: it keeps no snapshot and no long value any more.
-///
-/// # Safety
-/// `row` is a row buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_row_clear(row: *mut EkRow) {
-    // SAFETY: by contract of the caller.
-    catch((), || unsafe { (*row).0.clear() });
-}
-
-/// The clustered key bytes of the row, and the values of `len` columns in the order of `columns`;
-/// bytes are there until the row is read into again. 0, or -1 on error.
-///
-/// # Safety
-/// All pointers are valid during the call, `columns` and `values` for `len` items.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_row_values(
-    row: *const EkRow,
-    key: *mut EkBytes,
-    columns: *const u32,
-    len: usize,
-    values: *mut EkValue,
-    error: *mut EkError,
-) -> i32 {
-    // SAFETY: by contract of the caller.
-    unsafe {
-        fence(error, -1, || {
-            key.write(EkBytes::of((*row).0.key()));
-            let mut next = values;
-            let positions = slice(columns, len).iter().map(|column| *column as usize);
-            (*row).0.values_at(positions, |value| {
-                next.write(EkValue::of(value));
-                next = next.add(1);
-            })?;
-            Ok(0)
-        })
-    }
-}
-
-/// A long value that was taken out of a row buffer.
-pub struct EkLong(#[allow(dead_code)] Value); // Kept for its bytes.
-
-/// Takes a long value, which `ek_row_values` has given, out of the row buffer: its bytes stay where
-/// they are until it is freed by `ek_long_free`. Null if it lies in the buffer with others.
-///
-/// # Safety
-/// `row` is a row buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_row_take(row: *mut EkRow, column: u32) -> *mut EkLong {
-    // SAFETY: by contract of the caller.
-    catch(std::ptr::null_mut(), || unsafe {
-        let taken = (*row).0.take_large(column as usize);
-        taken.map_or(std::ptr::null_mut(), |value| Box::into_raw(Box::new(EkLong(value))))
-    })
-}
-
-/// Frees such a value.
-///
-/// # Safety
-/// `value` is not used again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_long_free(value: *mut EkLong) {
-    // SAFETY: by contract of the caller.
-    catch((), || drop(unsafe { Box::from_raw(value) }));
-}
-
 /// Reads the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
 ///
 /// # Safety
@@ -475,6 +410,29 @@ pub unsafe extern "C" fn ek_get(
     }
 }
 
+/// Reads the row with this primary key, which the table is clustered on, as a plain read does: 1, 0
+/// if there is none, -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_get_at(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    key: *const EkValue,
+    len: usize,
+    row: *mut EkRow,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let mut table = (*txn).get()?.table(table.text()?)?;
+            table.get_into(&values(key, len), &mut (*row).0).map(i32::from)
+        })
+    }
+}
+
 /// A bound is not there.
 pub const EK_UNBOUNDED: u8 = 0;
 /// A bound takes in every key that starts with its values.
@@ -493,14 +451,11 @@ pub struct EkBound {
     pub len: usize,
 }
 
-/// # Safety
-/// Its pointers are valid while the result is used.
-unsafe fn bound<'v>(bound: &EkBound, to: &'v mut Vec<ValueRef<'v>>) -> Bound<&'v [ValueRef<'v>]> {
-    // SAFETY: by contract of the caller.
-    *to = unsafe { values(bound.values, bound.len) };
+/// A bound of the kind of this one, with its values.
+fn bound<'v>(bound: &EkBound, values: &'v [ValueRef<'v>]) -> Bound<&'v [ValueRef<'v>]> {
     match bound.kind {
-        EK_INCLUDED => Bound::Included(to),
-        EK_EXCLUDED => Bound::Excluded(to),
+        EK_INCLUDED => Bound::Included(values),
+        EK_EXCLUDED => Bound::Excluded(values),
         _ => Bound::Unbounded,
     }
 }
@@ -526,11 +481,16 @@ unsafe fn begin_scan(
     flags: u8,
     locking: Option<Locking>,
 ) -> Result<*mut EkScan> {
-    let (mut from, mut to) = (Vec::new(), Vec::new());
     // SAFETY: by contract of the caller.
-    let (lower, upper, table, index) =
-        unsafe { (bound(lower, &mut from), bound(upper, &mut to), table.text()?, index.text()?) };
-    let range = Range { lower, upper };
+    let (from, to, table, index) = unsafe {
+        (
+            values(lower.values, lower.len),
+            values(upper.values, upper.len),
+            table.text()?,
+            index.text()?,
+        )
+    };
+    let range = Range { lower: bound(lower, &from), upper: bound(upper, &to) };
     let backward = flags & EK_SCAN_BACKWARD != 0;
     let direction = if backward { Direction::Backward } else { Direction::Forward };
     let mut table = txn.table(table)?;
@@ -725,8 +685,9 @@ pub unsafe extern "C" fn ek_estimate(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let (mut from, mut to) = (Vec::new(), Vec::new());
-            let range = Range { lower: bound(&*lower, &mut from), upper: bound(&*upper, &mut to) };
+            let (from, to) =
+                (values((*lower).values, (*lower).len), values((*upper).values, (*upper).len));
+            let range = Range { lower: bound(&*lower, &from), upper: bound(&*upper, &to) };
             let (mut table, name) = ((*txn).get()?.table(table.text()?)?, index.text()?);
             let rows = match name.is_empty() {
                 true => table.count_estimate(range)?,
@@ -744,8 +705,6 @@ mod tests {
     /// Without the fence the process would abort.
     #[test]
     fn a_panic_ends_at_a_function_without_an_error() {
-        let canceller = EkCanceller(Box::new(|| panic!("planted")));
-        // SAFETY: it lives during the call.
-        unsafe { ek_cancel(&raw const canceller) };
+        assert_eq!(catch(7, || panic!("planted")), 7);
     }
 }

@@ -1,6 +1,7 @@
 //! Values and errors as C sees them, and the fence that keeps panics on our side.
 
 use evenkeel::{Code, Error, Kind, ValueRef};
+use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Bytes of somebody's.
@@ -40,6 +41,11 @@ impl EkBytes {
     pub unsafe fn text<'a>(self) -> Result<&'a str, Error> {
         // SAFETY: by contract of the caller.
         let bytes = unsafe { self.get() };
+        // Names are short, and looked up by each call.
+        if bytes.is_ascii() {
+            // SAFETY: ASCII is UTF-8.
+            return Ok(unsafe { std::str::from_utf8_unchecked(bytes) });
+        }
         std::str::from_utf8(bytes).map_err(|_| Error::new(evenkeel::Code::NameInvalid))
     }
 }
@@ -99,11 +105,14 @@ impl EkValue {
     }
 }
 
+/// Values of a short row, or of a key, need no memory of their own.
+pub type Values<'a> = SmallVec<[ValueRef<'a>; 8]>;
+
 /// # Safety
 /// `ptr` points to `len` values (or is null), whose bytes are there while the result is used.
-pub unsafe fn values<'a>(ptr: *const EkValue, len: usize) -> Vec<ValueRef<'a>> {
+pub unsafe fn values<'a>(ptr: *const EkValue, len: usize) -> Values<'a> {
     if ptr.is_null() {
-        return Vec::new();
+        return Values::new();
     }
     // SAFETY: by contract of the caller.
     unsafe { std::slice::from_raw_parts(ptr, len) }.iter().map(|v| unsafe { v.get() }).collect()

@@ -1,6 +1,6 @@
 //! `IndexRef`: an index of a table, as a transaction sees it.
 
-use crate::txn::{IndexScan, Rows, SHARED};
+use crate::scan::{IndexScan, Rows, SHARED};
 use evenkeel_base::Result;
 use evenkeel_tables::{
     Direction, LockWait, LockedScan, Locking, Mode, Range, Row, Table, Transaction,

@@ -45,6 +45,7 @@ mod lending;
 mod options;
 mod precedence;
 mod recovery;
+mod scan;
 mod second_pass;
 mod set;
 mod shares;
@@ -66,7 +67,7 @@ pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, CheckProgress, CheckStage, ColumnSpec, ColumnType,
     Direction, Given, IndexSpec, Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking,
-    Mode, PROVISIONAL, PartSpec, Range, Row, SchemaWait, TableChange, TableCopy, TableDef,
+    Mode, PROVISIONAL, PartSpec, Range, Row, RowPlan, SchemaWait, TableChange, TableCopy, TableDef,
     TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
@@ -74,9 +75,10 @@ pub use index_ref::IndexRef;
 pub use inspect::{LockFigures, MergeInfo, TableInfo, TableSize};
 pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
 pub use recovery::RecoveryReport;
+pub use scan::{IndexScan, Scan};
 pub use statistics::KeyStatistics;
 pub use stats::{CheckReport, IndexStats, Info, Stats, TableStats};
-pub use txn::{IndexScan, Scan, TableRef, Txn};
+pub use txn::{Canceller, TableRef, Txn};
 
 /// A database is shared by threads; a transaction goes from one to another.
 const _: () = {

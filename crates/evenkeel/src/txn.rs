@@ -7,128 +7,15 @@
 use crate::engine::Engine;
 use crate::index_ref::IndexRef;
 use crate::options::Durability;
+use crate::scan::{Rows, SHARED, Scan};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
     Direction, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, SchemaWait, Table,
     Transaction, Value, ValueRef, ValueWriter,
 };
+use evenkeel_txn::TxnRef;
 use std::ops::Bound;
 use std::sync::Arc;
-
-/// What a read of a SERIALIZABLE transaction that may write locks.
-pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
-
-/// Rows of a range, one after the other.
-///
-/// In a SERIALIZABLE transaction that may write, the call that makes it locks the whole range, and
-/// rows are read as they are now; otherwise they are read at the snapshot.
-pub struct Scan {
-    rows: Rows<evenkeel_tables::Scan>,
-    begun: bool,
-}
-
-/// Rows of a range of an index; see [`Scan`].
-pub struct IndexScan {
-    rows: Rows<evenkeel_tables::IndexScan>,
-    begun: bool,
-}
-
-pub(crate) enum Rows<S> {
-    Snapshot(S),
-    Locked(Box<LockedScan>),
-}
-
-impl<S> Rows<S> {
-    fn next(&mut self, row: &mut Row, next: fn(&mut S, &mut Row) -> Result<bool>) -> Result<bool> {
-        match self {
-            Rows::Snapshot(scan) => next(scan, row),
-            Rows::Locked(rows) => rows.next(row),
-        }
-    }
-}
-
-impl Scan {
-    fn new(rows: Rows<evenkeel_tables::Scan>) -> Self {
-        Self { rows, begun: false }
-    }
-
-    /// Reads the next row into a reused buffer; false at the end.
-    ///
-    /// # Errors
-    /// Of storage.
-    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
-        if !std::mem::replace(&mut self.begun, true) {
-            return self.first(row);
-        }
-        self.rows.next(row, evenkeel_tables::Scan::next)
-    }
-
-    /// Goes on behind a row of the scan, by its clustered key bytes ([`Row::key`]), also after the
-    /// scan's end.
-    ///
-    /// # Errors
-    /// Of storage.
-    pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
-        match &mut self.rows {
-            Rows::Snapshot(scan) => scan.resume_after(key),
-            Rows::Locked(scan) => scan.resume_after(&[], key),
-        }
-    }
-
-    /// Where nearly all reading and waiting of a short scan is: measured.
-    fn first(&mut self, row: &mut Row) -> Result<bool> {
-        self.rows.next(row, |scan, row| {
-            let rt = scan.store().runtime().clone();
-            let operation = rt.operation();
-            let found = scan.next(row);
-            rt.operation_ends(operation);
-            found
-        })
-    }
-}
-
-impl IndexScan {
-    /// Reads the whole row of an entry that an index-only scan has given, as the scan sees it;
-    /// false if READ UNCOMMITTED meets one that has moved on.
-    ///
-    /// # Errors
-    /// Of storage.
-    pub fn fetch(&self, entry: &Row, row: &mut Row) -> Result<bool> {
-        match &self.rows {
-            Rows::Snapshot(scan) => scan.fetch_row(entry, row),
-            Rows::Locked(_) => {
-                row.clone_from(entry);
-                Ok(true)
-            }
-        }
-    }
-
-    pub(crate) fn new(rows: Rows<evenkeel_tables::IndexScan>) -> Self {
-        Self { rows, begun: false }
-    }
-
-    /// Reads the next row into a reused buffer; false at the end.
-    ///
-    /// # Errors
-    /// Of storage.
-    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
-        if !std::mem::replace(&mut self.begun, true) {
-            return self.first(row);
-        }
-        self.rows.next(row, evenkeel_tables::IndexScan::next)
-    }
-
-    /// Where nearly all reading and waiting of a short scan is: measured.
-    fn first(&mut self, row: &mut Row) -> Result<bool> {
-        self.rows.next(row, |scan, row| {
-            let rt = scan.store().runtime().clone();
-            let operation = rt.operation();
-            let found = scan.next(row);
-            rt.operation_ends(operation);
-            found
-        })
-    }
-}
 
 /// Runs an operation and accounts for its time (G6).
 fn timed<R>(txn: &mut Transaction, f: impl FnOnce(&mut Transaction) -> R) -> R {
@@ -309,10 +196,30 @@ impl Txn {
         self.inner.set_lock_wait(time);
     }
 
-    /// Begins a statement of several calls: with READ COMMITTED its plain reads share one snapshot,
-    /// and a cancellation of an earlier statement is over.
+    /// Begins a statement of several calls: it can be undone alone, with READ COMMITTED its plain
+    /// reads share one snapshot, and a cancellation of an earlier statement is over.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    /// txn.table("people")?.delete(&[Int(1)])?;
+    /// txn.begin_statement();
+    /// txn.table("people")?.delete(&[Int(2)])?;
+    /// txn.rollback_statement()?;
+    /// let mut people = txn.table("people")?;
+    /// assert!(people.get(&[Int(1)])?.is_none() && people.get(&[Int(2)])?.is_some());
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
     pub fn begin_statement(&mut self) {
         self.inner.begin_statement();
+    }
+
+    /// Undoes everything since `begin_statement`, and forgets savepoints set since then.
+    ///
+    /// # Errors
+    /// As `rollback_to`, but that of its name.
+    pub fn rollback_statement(&mut self) -> Result<()> {
+        timed(&mut self.inner, Transaction::rollback_statement)
     }
 
     /// Ends that statement.
@@ -339,9 +246,18 @@ impl Txn {
 
     /// Cancels the transaction's waits from another thread: its statement fails with `Cancelled`,
     /// and so do later ones that wait or insert many rows, until `begin_statement`.
-    pub fn canceller(&self) -> impl Fn() + Send + Sync + 'static {
-        let handle = self.inner.handle();
-        move || handle.cancel()
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.inner.handle())
+    }
+}
+
+/// Cancels the waits of a transaction, from any thread; see [`Txn::canceller`].
+pub struct Canceller(TxnRef);
+
+impl Canceller {
+    /// Its statement fails with `Cancelled`. Nothing, once it has ended.
+    pub fn cancel(&self) {
+        self.0.cancel();
     }
 }
 
@@ -440,7 +356,7 @@ impl<'t> TableRef<'t> {
         let loaded = self.load_sorted(rows);
         // A deadlock has rolled all of it back.
         if loaded.is_err() && !self.txn.is_ended() {
-            self.txn.rollback_statement(mark)?;
+            self.txn.rollback_to_mark(mark)?;
         }
         loaded
     }

@@ -115,6 +115,11 @@ impl KeyPart {
         self.ty.is_scalar() && !self.form.is_lossy()
     }
 
+    /// True if every value takes the same bytes of a key, and what follows it begins at one place.
+    pub fn has_fixed_place(&self) -> bool {
+        !self.nullable && self.is_number()
+    }
+
     #[cold]
     fn bad(&self, why: &str) -> Error {
         Error::new(Code::BadEncoding).with("what", "key").with("type", self.ty).with("why", why)

@@ -102,6 +102,45 @@ pub struct FixedPlace {
     pub null: Option<(usize, u8)>,
 }
 
+/// Where every row of a format holds a column of variable length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VariablePlace {
+    /// Where the ends begin, from the first byte of the row.
+    ends_at: usize,
+    /// How many there are.
+    count: usize,
+    /// Which of them is the column's.
+    ordinal: usize,
+    /// The byte and the bit of it that say NULL.
+    pub null: Option<(usize, u8)>,
+}
+
+impl VariablePlace {
+    /// The bytes of the column in a row of the format; `None` where they are not in the row: others
+    /// are in overflow pages, or the row is damaged.
+    #[inline]
+    pub fn bytes<'r>(&self, row: &'r [u8]) -> Option<&'r [u8]> {
+        let width = match row.first()? & (WIDTH_MASK | HAS_REFERENCES) {
+            0 => 1,
+            1 => 2,
+            2 => 4,
+            _ => return None,
+        };
+        let ends = row.get(self.ends_at..)?;
+        let end = |ordinal: usize| -> Option<usize> {
+            let end = ends.get(ordinal * width..(ordinal + 1) * width)?;
+            Some(match *end {
+                [a] => usize::from(a),
+                [a, b] => usize::from(u16::from_le_bytes([a, b])),
+                [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as usize,
+                _ => return None,
+            })
+        };
+        let start = if self.ordinal == 0 { 0 } else { end(self.ordinal - 1)? };
+        ends.get(width * self.count..)?.get(start..end(self.ordinal)?)
+    }
+}
+
 /// The layout of one row format, computed from its columns.
 #[derive(Clone, Debug)]
 pub struct RowLayout {
@@ -156,14 +195,28 @@ impl RowLayout {
 
     /// The place of the i-th column, if it is one of fixed length.
     pub fn fixed_place(&self, i: usize) -> Option<FixedPlace> {
-        let mut version = Vec::new();
-        put_varint(&mut version, u64::from(self.version));
-        let bitmap_at = 1 + version.len();
+        let bitmap_at = self.bitmap_at();
         let slot = self.slots.get(i)?;
         let Place::Fixed { offset, len } = slot.place else { return None };
         let null = slot.null_bit.map(|bit| (bitmap_at + usize::from(bit / 8), 1 << (bit % 8)));
         let at = bitmap_at + self.bitmap_len + offset as usize;
         Some(FixedPlace { at, len: usize::from(len), null })
+    }
+
+    /// The place of the i-th column, if it is one of variable length.
+    pub fn variable_place(&self, i: usize) -> Option<VariablePlace> {
+        let slot = self.slots.get(i)?;
+        let Place::Variable { ordinal } = slot.place else { return None };
+        let (bitmap_at, ordinal) = (self.bitmap_at(), usize::from(ordinal));
+        let null = slot.null_bit.map(|bit| (bitmap_at + usize::from(bit / 8), 1 << (bit % 8)));
+        let ends_at = bitmap_at + self.bitmap_len + self.fixed_len;
+        Some(VariablePlace { ends_at, count: self.variable_count, ordinal, null })
+    }
+
+    fn bitmap_at(&self) -> usize {
+        let mut version = Vec::new();
+        put_varint(&mut version, u64::from(self.version));
+        1 + version.len()
     }
 
     /// Appends a row; `field(i)` gives the value of the i-th column of the format.
@@ -199,9 +252,7 @@ impl RowLayout {
 
     /// Bytes of the shortest row: that of no or NULL values where they have no fixed length.
     pub fn row_bytes_min(&self) -> usize {
-        let mut version = Vec::new();
-        put_varint(&mut version, u64::from(self.version));
-        1 + version.len() + self.bitmap_len + self.fixed_len + self.variable_count
+        self.bitmap_at() + self.bitmap_len + self.fixed_len + self.variable_count
     }
 
     fn encode_inner(&self, fields: &impl Fields, out: &mut Vec<u8>) -> Result<()> {
@@ -320,7 +371,7 @@ fn put_fixed(ty: ColumnType, value: &ValueRef<'_>, out: &mut [u8]) -> Result<()>
 
 /// A value of a scalar type as a row holds it.
 #[inline]
-fn scalar(ty: ColumnType, bytes: &[u8]) -> ValueRef<'static> {
+pub fn scalar(ty: ColumnType, bytes: &[u8]) -> ValueRef<'static> {
     // The usual types, without arithmetic in 128 bits.
     match (ty, bytes) {
         (ColumnType::Int32, &[a, b, c, d]) => {
@@ -340,6 +391,15 @@ fn scalar(ty: ColumnType, bytes: &[u8]) -> ValueRef<'static> {
 /// The row format that `row` was written in. # Errors: `BadEncoding`.
 #[inline]
 pub fn row_version(row: &[u8]) -> Result<u16> {
+    match row {
+        // As nearly all are.
+        [_, version, ..] if *version < 0x80 => Ok(u16::from(*version)),
+        _ => long_row_version(row),
+    }
+}
+
+#[cold]
+fn long_row_version(row: &[u8]) -> Result<u16> {
     let mut r = Reader::new(row, "row");
     r.u8()?;
     u16::try_from(r.varint()?).map_err(|_| r.bad("row format beyond 16 bits"))

@@ -120,7 +120,7 @@ impl TableCopy {
     ///
     /// # Errors
     /// `DuplicateKey` of a key that is looked at as rows come: the row is left out, and the copy
-    /// may go on. After any other error it may not.
+    /// may go on. After any other error it may not; `BuildCancelled` where its progress was.
     pub fn push(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
         self.push_row(values)?;
         self.rows += 1;
@@ -144,17 +144,35 @@ impl TableCopy {
                 Err(error) => return Err(error),
             }
         }
+        self.insert(values)
+    }
+
+    fn insert(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
         let Way::Insert { txn, rows } = &mut self.way else {
             return Err(Error::internal("a row for a copy that is over"));
         };
-        let begin = || Box::new(self.store.begin(Isolation::ReadCommitted, Access::ReadWrite));
-        txn.get_or_insert_with(begin).insert(&self.table, values)?;
+        let txn = match txn {
+            Some(txn) => txn,
+            None => {
+                let begun = self.store.begin(Isolation::ReadCommitted, Access::ReadWrite);
+                self.progress.insert_by(begun.handle())?;
+                txn.insert(Box::new(begun))
+            }
+        };
+        // A wait that was cancelled: it is the copy that was.
+        txn.insert(&self.table, values).or_else(|error| self.progress.check().and(Err(error)))?;
         *rows += 1;
         if *rows < ROWS_OF_TXN {
             return Ok(());
         }
         *rows = 0;
-        txn.take().map_or(Ok(()), |txn| txn.commit(Durability::Lazy).map(|_| ()))
+        self.commit()
+    }
+
+    /// Ends the transaction that inserts, if there is one.
+    fn commit(&mut self) -> Result<()> {
+        let Way::Insert { txn, .. } = &mut self.way else { return Ok(()) };
+        txn.take().map_or(Ok(()), |txn| txn.commit(Durability::Lazy).map(drop))
     }
 
     /// Rows that were taken.
@@ -181,9 +199,8 @@ impl TableCopy {
 
     fn end(&mut self) -> Result<()> {
         self.put_in_place()?;
-        if let Way::Insert { txn: Some(txn), .. } = std::mem::replace(&mut self.way, Way::Over) {
-            txn.commit(Durability::Lazy)?;
-        }
+        self.commit()?;
+        self.way = Way::Over;
         if let Some(key) = self.duplicate.take() {
             self.progress.tell_duplicate(&self.name, &key);
             let error = Error::new(Code::DuplicateKey).with("table", &self.name);

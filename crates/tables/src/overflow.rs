@@ -93,12 +93,17 @@ impl Store {
     /// As `load_references` of a row that `view` has found; false if it is gone. A dirty read may
     /// meet a version whose chains go because it is being reverted: it reads the row again, and
     /// gives the revert time to follow.
+    #[inline]
     pub(crate) fn load_in_view(
         &self,
         state: &TableState,
         view: &View,
         row: &mut Row,
     ) -> Result<bool> {
+        if row.has_references() { self.load_long(state, view, row) } else { Ok(true) }
+    }
+
+    fn load_long(&self, state: &TableState, view: &View, row: &mut Row) -> Result<bool> {
         for _ in 0..DIRTY_TRIES {
             match self.load_references(state, row, view.guard.as_ref()) {
                 Err(error) if view.dirty && error.kind() == Kind::Corrupt => {}

@@ -90,6 +90,17 @@ impl Shape {
         self.byte_range(&index.parts, range)
     }
 
+    /// The byte bounds of a range that holds one clustered key: it begins with it, and nobody asks
+    /// where it ends.
+    ///
+    /// # Errors
+    /// As `byte_range`.
+    pub(crate) fn key_itself(&self, values: &[ValueRef<'_>]) -> Result<ByteRange> {
+        let mut lower = Vec::new();
+        self.encode_prefix(&self.key, values, &mut lower)?;
+        Ok(ByteRange { lower, upper: None })
+    }
+
     /// The byte bounds of a range over a key of these parts.
     ///
     /// # Errors

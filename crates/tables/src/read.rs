@@ -11,7 +11,9 @@ use crate::store::Store;
 use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{CommitTable, Error, Result, Snapshot, Stamp, TreeId, TxnState, VersionSource};
+use evenkeel_base::{
+    CommitTable, Error, Result, Snapshot, Stamp, TreeId, TxnId, TxnState, VersionSource,
+};
 use evenkeel_format::record::cell_flags;
 use evenkeel_tree::LeafRow;
 use evenkeel_txn::{Mode, SnapshotGuard};
@@ -51,6 +53,26 @@ impl View {
     /// True if the leaf's version is the one to read.
     pub fn sees_leaf(&self, cell: &LeafRow<'_>, commits: &dyn CommitTable) -> bool {
         cell.flags & cell_flags::STAMPED == 0 || self.sees(cell.stamp, commits)
+    }
+
+    /// The same for one row after the other: neighbours are often of one transaction. `seen` is one
+    /// of which everything is visible, zero at first.
+    #[inline]
+    pub fn sees_next_leaf(
+        &self,
+        cell: &LeafRow<'_>,
+        commits: &dyn CommitTable,
+        seen: &mut TxnId,
+    ) -> bool {
+        let txn = cell.stamp.txn;
+        if cell.flags & cell_flags::STAMPED == 0 || txn == *seen {
+            return true;
+        }
+        if !self.dirty && self.snapshot.sees_all_of(txn, commits) {
+            *seen = txn;
+            return true;
+        }
+        self.sees(cell.stamp, commits)
     }
 
     /// The row in the newest version that is seen behind the one that `stamp` made.

@@ -119,6 +119,17 @@ impl Row {
         Ok(())
     }
 
+    /// A table row all of whose values lie in it: its shape, its key and its bytes.
+    #[inline]
+    pub(crate) fn whole(&self) -> Option<(&Arc<Shape>, &[u8], &[u8])> {
+        match (&self.source, &self.shape) {
+            (Source::Table, Some(shape)) if self.values.is_empty() && self.large.is_none() => {
+                Some((shape, &self.key, &self.row))
+            }
+            _ => None,
+        }
+    }
+
     fn large(&self, position: usize) -> Option<&(usize, OverflowRef, OnceLock<Value>)> {
         self.large.as_ref()?.read.iter().find(|large| large.0 == position)
     }

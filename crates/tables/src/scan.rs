@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{CommitTable, IndexId, Result};
+use evenkeel_base::{CommitTable, IndexId, Result, TxnId};
 use evenkeel_format::node::compare;
 use evenkeel_format::record::{cell_flags, entry_op};
 use evenkeel_runs::{IndexCursor, KeyRange};
@@ -44,10 +44,12 @@ pub struct Scan {
     /// The row that the cursor gave last could not be read: the next call begins at it.
     again: bool,
     done: bool,
-    /// The range holds one key: its row is read where it lies, no leaf is copied.
+    /// The range holds one key, its lower end: its row is read where it lies, no leaf is copied.
     point: bool,
     /// Whose statement it is: a cancellation ends it.
     txn: TxnRef,
+    /// A transaction that the view sees all rows of.
+    seen: TxnId,
     /// Rows given, not counted yet.
     rows: u64,
 }
@@ -72,6 +74,7 @@ impl Scan {
     pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
         let in_front = match (self.direction, &self.range.upper) {
             (Direction::Forward, _) => key < &self.range.lower[..],
+            (Direction::Backward, _) if self.point => key > &self.range.lower[..],
             (Direction::Backward, upper) => upper.as_ref().is_some_and(|upper| key >= &upper[..]),
         };
         (self.started, self.again) = (false, false);
@@ -134,7 +137,7 @@ impl Scan {
             }
             // From here to its end what fails fails of this row.
             self.again = true;
-            if self.view.sees_leaf(&cell, commits) {
+            if self.view.sees_next_leaf(&cell, commits, &mut self.seen) {
                 if cell.flags & cell_flags::DELETED != 0 {
                     continue;
                 }
@@ -394,7 +397,10 @@ impl Transaction {
         let view = self.view_of(table)?;
         let state = table.state();
         let point = state.is_point(range);
-        let range = state.shape.byte_range(&state.shape.key, range)?;
+        let range = match (point, range.lower) {
+            (true, Bound::Included(key)) => state.shape.key_itself(key)?,
+            _ => state.shape.byte_range(&state.shape.key, range)?,
+        };
         let mut cursor = state.tree.cursor();
         if !view.dirty {
             cursor.set_snapshot(Some(view.snapshot.at));
@@ -415,6 +421,7 @@ impl Transaction {
             done,
             point,
             txn,
+            seen: TxnId::ZERO,
             rows,
         })
     }

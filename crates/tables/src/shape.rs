@@ -7,7 +7,7 @@ use crate::schema::{IndexDef, TableDef};
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result};
 use evenkeel_format::catalog::{ColumnEntry, IndexState, PartEntry};
 use evenkeel_format::overflow::OverflowRef;
-use evenkeel_format::row::RowReader;
+use evenkeel_format::row::{RowReader, VariablePlace};
 use evenkeel_format::{
     Field, FixedPlace, KeyPart, RowColumn, RowLayout, Value, ValueRef, limits, put_varint,
     row_version,
@@ -309,6 +309,12 @@ impl Shape {
         version.layout.fixed_place(usize::from((*version.slots.get(position)?)?))
     }
 
+    /// The same, if it is one of variable length.
+    pub(crate) fn variable_place(&self, version: u16, position: usize) -> Option<VariablePlace> {
+        let version = self.version(version).ok()?;
+        version.layout.variable_place(usize::from((*version.slots.get(position)?)?))
+    }
+
     /// True if some key cannot be made here: its collation is gone, or has other weights than the
     /// keys that are there. Copying the table makes them anew.
     pub fn needs_rebuild(&self) -> bool {
@@ -429,6 +435,7 @@ impl Shape {
     }
 
     /// True if the row's format is not a later one than this shape knows.
+    #[inline]
     pub(crate) fn is_as_new_as(&self, row: &[u8]) -> bool {
         row_version(row).is_ok_and(|number| usize::from(number) < self.versions.len())
     }

@@ -341,6 +341,7 @@ impl Store {
     /// The shape to read a stored row with. Whoever reads the newest version, not that of a
     /// snapshot, may meet one in a format that came after his state of the table; the state that
     /// brought the format was published before any row was written in it.
+    #[inline]
     pub(crate) fn shape_for<'s>(&self, state: &'s TableState, row: &[u8]) -> Cow<'s, Arc<Shape>> {
         if !state.shape.is_as_new_as(row)
             && let Some(table) = self.catalog.by_tree(state.tree.id())

@@ -11,6 +11,7 @@ use evenkeel_base::{
 };
 use evenkeel_log::Durability;
 use evenkeel_txn::{Deadline, Phase, RolledBack, SnapshotGuard, TxnRef};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,9 +52,11 @@ pub struct Transaction {
     /// READ COMMITTED, between `begin_statement` and `end_statement`: what the statement reads by,
     /// from its first plain read on. Conflicts are not judged by it.
     statement: Option<Option<Arc<SnapshotGuard>>>,
-    used: Vec<(Arc<Table>, Use)>,
+    /// Where the statement began that `begin_statement` said.
+    statement_at: UndoNo,
+    used: SmallVec<[(Arc<Table>, Use); 2]>,
     pub(crate) buffers: Buffers,
-    savepoints: Vec<(String, UndoNo)>,
+    savepoints: SmallVec<[(String, UndoNo); 2]>,
     lock_wait: Duration,
     /// Rows younger than its snapshot are conflicts (A6).
     judges_conflicts: bool,
@@ -82,9 +85,10 @@ impl Transaction {
             number,
             snapshot: None,
             statement: None,
-            used: Vec::new(),
+            statement_at: UndoNo::ZERO,
+            used: SmallVec::new(),
             buffers: Buffers::default(),
-            savepoints: Vec::new(),
+            savepoints: SmallVec::new(),
             lock_wait,
             judges_conflicts: true,
             ended: false,
@@ -233,6 +237,7 @@ impl Transaction {
     pub fn begin_statement(&mut self) {
         self.inner.clear_cancel();
         self.statement = Some(None);
+        self.statement_at = self.inner.mark();
     }
 
     /// Ends the statement.
@@ -340,11 +345,21 @@ impl Transaction {
         self.inner.mark()
     }
 
+    /// Undoes everything since `begin_statement`.
+    ///
+    /// # Errors
+    /// As `rollback_to_mark`.
+    pub fn rollback_statement(&mut self) -> Result<()> {
+        let at = self.statement_at;
+        self.savepoints.retain(|(_, set)| *set <= at);
+        self.rollback_to_mark(at)
+    }
+
     /// Undoes everything since `statement_mark`.
     ///
     /// # Errors
     /// If rows cannot be reverted the whole transaction is rolled back.
-    pub fn rollback_statement(&mut self, mark: UndoNo) -> Result<()> {
+    pub fn rollback_to_mark(&mut self, mark: UndoNo) -> Result<()> {
         self.check_open()?;
         self.revert_to(mark)
     }
@@ -358,6 +373,7 @@ impl Transaction {
             Ok(RolledBack::Aborted) => {
                 self.inner = self.inner.successor();
                 let first = self.inner.mark();
+                self.statement_at = first;
                 self.savepoints.iter_mut().for_each(|(_, at)| *at = first);
                 Ok(())
             }
@@ -375,8 +391,9 @@ impl Transaction {
     /// `TransactionEnded`.
     pub fn savepoint(&mut self, name: &str) -> Result<()> {
         self.check_open()?;
-        self.savepoints.retain(|(n, _)| n != name);
-        self.savepoints.push((name.to_string(), self.inner.mark()));
+        let known = self.savepoints.iter().position(|(n, _)| n == name);
+        let name = known.map_or_else(|| name.to_string(), |at| self.savepoints.remove(at).0);
+        self.savepoints.push((name, self.inner.mark()));
         Ok(())
     }
 

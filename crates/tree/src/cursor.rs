@@ -118,40 +118,32 @@ impl Cursor {
         self.looked_at = PageNo::ZERO;
         match (direction, bound) {
             (Direction::Forward, Bound::Unbounded) => self.load(Goal::At(b"")),
-            (Direction::Forward, Bound::Included(key)) => {
-                self.load(Goal::At(key))?;
-                self.place(key, |slot, _| slot)
-            }
+            (Direction::Forward, Bound::Included(key)) => self.load(Goal::At(key)),
             (Direction::Forward, Bound::Excluded(key)) => {
                 self.load(Goal::At(key))?;
-                self.place(key, |slot, equal| slot + usize::from(equal))
+                self.pass(key)
             }
             (Direction::Backward, Bound::Unbounded) => self.load(Goal::Last),
             (Direction::Backward, Bound::Included(key)) => {
                 self.load(Goal::At(key))?;
-                self.place(key, |slot, equal| slot + usize::from(equal))
+                self.pass(key)
             }
             (Direction::Backward, Bound::Excluded(b"")) => {
                 self.done = true;
                 Ok(())
             }
-            (Direction::Backward, Bound::Excluded(key)) => {
-                self.load(Goal::Before(key))?;
-                self.place(key, |slot, _| slot)
-            }
+            (Direction::Backward, Bound::Excluded(key)) => self.load(Goal::Before(key)),
         }
     }
 
-    /// Sets the slot from where a key is; a leaf beyond the key (dead ones were skipped) keeps
-    /// the slot that `load` chose.
-    fn place(&mut self, key: &[u8], slot: impl FnOnce(usize, bool) -> usize) -> Result<()> {
-        if self.done {
-            return Ok(());
-        }
-        let node = Node::parse(&self.leaf)?;
-        if node.covers(key) || node.covers_before(key) {
-            let (at, equal) = node.lower_bound(key);
-            self.slot = slot(at, equal);
+    /// From the slot of a key, which `load` chose, behind it. A leaf beyond the key (dead ones were
+    /// skipped) does not have it.
+    fn pass(&mut self, key: &[u8]) -> Result<()> {
+        if !self.done {
+            let node = Node::parse(&self.leaf)?;
+            if node.covers(key) {
+                self.slot += usize::from(node.lower_bound(key).1);
+            }
         }
         Ok(())
     }
@@ -196,15 +188,11 @@ impl Cursor {
                 self.done = goal.is_empty();
             }
         }
-        let mut result = match self.direction {
+        let result = match self.direction {
             _ if self.done => Ok(()),
             Direction::Forward => self.load(Goal::At(&goal)),
             Direction::Backward => self.load(Goal::Before(&goal)),
         };
-        if result.is_ok() {
-            // The next leaf may have been merged with the one just left: begin behind that.
-            result = self.place(&goal, |slot, _| slot);
-        }
         self.goal = goal;
         result
     }

@@ -17,7 +17,7 @@ use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Lsn, TxnId, TxnState, UndoNo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Ids per segment.
 pub(crate) const SEGMENT_IDS: u64 = 4096;
@@ -81,6 +81,8 @@ pub(crate) struct CommitStates {
     free: Mutex<FreeList>,
     facts: RwLock<Facts>,
     dead: RwLock<BTreeMap<TxnId, Vec<DeadRange>>>,
+    /// How many ids `dead` has: mostly none, and then nobody locks it to read.
+    dead_ids: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -139,6 +141,7 @@ impl CommitStates {
             free: Mutex::default(),
             facts: RwLock::default(),
             dead: RwLock::default(),
+            dead_ids: AtomicUsize::new(0),
         }
     }
 
@@ -297,6 +300,7 @@ impl CommitStates {
             }
         }
         *ranges = merged;
+        self.dead_ids.store(dead.len(), Ordering::Release);
         drop(dead);
         let facts = self.facts.write();
         if let Some((slot, _)) = self.slot(id)
@@ -319,6 +323,9 @@ impl CommitStates {
     }
 
     fn in_dead(&self, id: TxnId, no: UndoNo) -> bool {
+        if self.dead_ids.load(Ordering::Acquire) == 0 {
+            return false;
+        }
         let dead = self.dead.read();
         let Some(ranges) = dead.get(&id) else { return false };
         let after = ranges.partition_point(|&(from, _)| from <= no);
@@ -483,6 +490,7 @@ impl CommitStates {
             for id in removed {
                 dead.remove(id);
             }
+            self.dead_ids.store(dead.len(), Ordering::Release);
         }
         !removed.is_empty()
     }
@@ -525,11 +533,13 @@ impl CommitStates {
     /// Forgets an id below the floor: it is committed and visible to all. At replay only.
     pub fn forget(&self, id: TxnId) {
         self.facts.write().exceptions.remove(&id);
-        self.dead.write().remove(&id);
+        let mut dead = self.dead.write();
+        dead.remove(&id);
+        self.dead_ids.store(dead.len(), Ordering::Release);
     }
 
     pub fn has_dead(&self, id: TxnId) -> bool {
-        self.dead.read().contains_key(&id)
+        self.dead_ids.load(Ordering::Acquire) > 0 && self.dead.read().contains_key(&id)
     }
 }
 

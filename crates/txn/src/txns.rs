@@ -610,6 +610,10 @@ impl CommitTable for Txns {
         self.states.is_dead(stamp.txn, stamp.undo_no)
     }
 
+    fn has_dead(&self, txn: TxnId) -> bool {
+        self.states.has_dead(txn)
+    }
+
     fn horizon(&self) -> Lsn {
         self.snapshots.horizon()
     }

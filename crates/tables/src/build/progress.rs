@@ -9,6 +9,7 @@ use super::BuildPhase;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_io::{Event, Stop};
+use evenkeel_txn::TxnRef;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub(super) struct Progress {
     pub(super) duplicate_in: Mutex<String>,
     /// What the build waits for, to be woken by `cancel`.
     pub(super) waits_for: Mutex<Option<Arc<Event>>>,
+    /// The transaction that inserts rows of a copy now, whose waits `cancel` ends.
+    inserter: Mutex<Option<TxnRef>>,
     /// Another phase begins.
     pub(super) entered: Arc<Event>,
     /// How long it waits for each transaction in its way, if not as the store does.
@@ -217,6 +220,19 @@ impl BuildProgress {
         if let Some(event) = event {
             event.notify();
         }
+        let inserter = self.inner.inserter.lock().clone();
+        if let Some(inserter) = inserter {
+            inserter.cancel();
+        }
+    }
+
+    /// Rows are inserted by this transaction from now on, which `cancel` ends.
+    ///
+    /// # Errors
+    /// `BuildCancelled`, if it was before: then nobody cancels the transaction.
+    pub(crate) fn insert_by(&self, inserter: TxnRef) -> Result<()> {
+        *self.inner.inserter.lock() = Some(inserter);
+        self.check()
     }
 
     /// What `cancel` asks: threads of the build pause no longer then.

@@ -76,6 +76,38 @@ fn a_wait_for_log_space_is_cancelled() {
     });
 }
 
+/// So is that of a copy that inserts rows: whoever cancels the copy cancels it.
+#[test]
+fn a_copy_that_waits_for_log_space_is_cancelled() {
+    in_simulation(|env| {
+        let db = Db::create(env, SMALL);
+        db.store.create_table("t", &spec()).unwrap();
+        let progress = BuildProgress::default();
+        let mut copy = db.store.copy_into("t", true, &progress).unwrap();
+        let row = |id| row_values(id, 1, Some("b"), None);
+        // The second one comes in another order: from it on rows are inserted.
+        copy.push(&row(5)).unwrap();
+        copy.push(&row(3)).unwrap();
+        let held = db.store.log.reserve(largest_reservation(&db), Share::User).unwrap();
+        let done = Arc::new(Mutex::new(None));
+        let its_done = done.clone();
+        let push = move || {
+            let pushed = copy.push(&row_values(4, 1, Some("b"), None));
+            *its_done.lock() = Some(pushed.map_err(|error| error.code()));
+        };
+        let copier = db.store.rt.spawn("copier", push).unwrap();
+        db.store.rt.delay(Duration::from_secs(1), Cause::Idle);
+        assert_eq!(*done.lock(), None, "it waits");
+        progress.cancel();
+        assert!(within_a_minute(&db, &|| done.lock().is_some()), "the wait ends");
+        copier.join().unwrap();
+        assert_eq!(done.lock().take(), Some(Err(Code::BuildCancelled)));
+        drop(held);
+        let mut copy = db.store.copy_into("t", true, &progress);
+        assert!(copy.as_mut().is_err() || copy.unwrap().push(&row(9)).is_err(), "for good");
+    });
+}
+
 #[test]
 fn a_wait_for_undo_space_is_cancelled() {
     in_simulation(|env| {

@@ -17,6 +17,7 @@ mod model;
 mod newest;
 mod numbers;
 mod phantoms;
+mod plans;
 mod protocols;
 mod recovery;
 mod renewal;

@@ -205,12 +205,12 @@ fn cancelled() -> Error {
     let (mut a, mut b) = (begin(&db), begin(&db));
     a.table("t").expect("there").delete(&[Int(1)]).expect("free");
     b.set_lock_wait(Duration::from_secs(50));
-    let cancel = b.canceller();
+    let canceller = b.canceller();
     let waits = std::thread::spawn(move || {
         failed(b.table("t").expect("there").update(&[Int(1)], &[(1, Null)]))
     });
     while !waits.is_finished() {
-        cancel();
+        canceller.cancel();
         std::thread::yield_now();
     }
     waits.join().expect("no panic")
@@ -558,7 +558,7 @@ pub const ALL: &[Provocation] = &[
         let db = memory();
         let mut txn = begin(&db);
         let canceller = txn.canceller();
-        canceller();
+        canceller.cancel();
         drop(canceller);
         ended(txn.take_snapshot().map(|_| ()), deadlocked)
     }),

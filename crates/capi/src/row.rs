@@ -1,0 +1,112 @@
+//! Row buffers, plans of what is read from row after row, and long values taken out of a row.
+
+use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
+use evenkeel::{Row, RowPlan, Value};
+
+/// A row buffer.
+pub struct EkRow(pub(crate) Row);
+
+/// Makes a row buffer; free it with `ek_row_free`.
+#[unsafe(no_mangle)]
+pub extern "C" fn ek_row_new() -> *mut EkRow {
+    catch(std::ptr::null_mut(), || Box::into_raw(Box::new(EkRow(Row::new()))))
+}
+
+/// Frees a row buffer.
+///
+/// # Safety
+/// `row` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_free(row: *mut EkRow) {
+    // SAFETY: by contract of the caller.
+    catch((), || drop(unsafe { Box::from_raw(row) }));
+}
+
+/// Empties a row buffer: it keeps no snapshot and no long value any more.
+///
+/// # Safety
+/// `row` is a row buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_clear(row: *mut EkRow) {
+    // SAFETY: by contract of the caller.
+    catch((), || unsafe { (*row).0.clear() });
+}
+
+/// Some columns that are wanted of one row after the other.
+pub struct EkPlan(RowPlan);
+
+/// Plans to read these columns; free it with `ek_plan_free`.
+///
+/// # Safety
+/// `columns` is valid for `len` items.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_plan_new(columns: *const u32, len: usize) -> *mut EkPlan {
+    catch(std::ptr::null_mut(), || {
+        // SAFETY: by contract of the caller.
+        let columns = unsafe { slice(columns, len) }.iter().map(|column| *column as usize);
+        Box::into_raw(Box::new(EkPlan(RowPlan::new(columns.collect()))))
+    })
+}
+
+/// Frees a plan; null is none.
+///
+/// # Safety
+/// `plan` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_plan_free(plan: *mut EkPlan) {
+    if !plan.is_null() {
+        // SAFETY: by contract of the caller.
+        catch((), || drop(unsafe { Box::from_raw(plan) }));
+    }
+}
+
+/// The clustered key bytes of the row, and the values of the columns of a plan in its order; bytes
+/// are there until the row is read into again. 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call, `values` for as many items as the plan has columns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_values(
+    row: *const EkRow,
+    plan: *mut EkPlan,
+    key: *mut EkBytes,
+    values: *mut EkValue,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let row = &(*row).0;
+            key.write(EkBytes::of(row.key()));
+            row.values_by(&mut (*plan).0, |at, value| values.add(at).write(EkValue::of(value)))?;
+            Ok(0)
+        })
+    }
+}
+
+/// A long value that was taken out of a row buffer.
+pub struct EkLong(#[allow(dead_code)] Value); // Kept for its bytes.
+
+/// Takes a long value, which `ek_row_values` has given, out of the row buffer: its bytes stay where
+/// they are until it is freed by `ek_long_free`. Null if it lies in the buffer with others.
+///
+/// # Safety
+/// `row` is a row buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_row_take(row: *mut EkRow, column: u32) -> *mut EkLong {
+    // SAFETY: by contract of the caller.
+    catch(std::ptr::null_mut(), || unsafe {
+        let taken = (*row).0.take_large(column as usize);
+        taken.map_or(std::ptr::null_mut(), |value| Box::into_raw(Box::new(EkLong(value))))
+    })
+}
+
+/// Frees such a value.
+///
+/// # Safety
+/// `value` is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_long_free(value: *mut EkLong) {
+    // SAFETY: by contract of the caller.
+    catch((), || drop(unsafe { Box::from_raw(value) }));
+}

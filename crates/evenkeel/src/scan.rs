@@ -1,0 +1,119 @@
+//! Rows of a range as users read them, of a table and an index; `txn` and `index_ref` begin it.
+
+use evenkeel_base::Result;
+use evenkeel_tables::{LockWait, LockedScan, Locking, Mode, Row};
+
+/// What a read of a SERIALIZABLE transaction that may write locks.
+pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
+
+/// Rows of a range, one after the other.
+///
+/// In a SERIALIZABLE transaction that may write, the call that makes it locks the whole range, and
+/// rows are read as they are now; otherwise they are read at the snapshot.
+pub struct Scan {
+    rows: Rows<evenkeel_tables::Scan>,
+    begun: bool,
+}
+
+/// Rows of a range of an index; see [`Scan`].
+pub struct IndexScan {
+    rows: Rows<evenkeel_tables::IndexScan>,
+    begun: bool,
+}
+
+pub(crate) enum Rows<S> {
+    Snapshot(S),
+    Locked(Box<LockedScan>),
+}
+
+impl<S> Rows<S> {
+    fn next(&mut self, row: &mut Row, next: fn(&mut S, &mut Row) -> Result<bool>) -> Result<bool> {
+        match self {
+            Rows::Snapshot(scan) => next(scan, row),
+            Rows::Locked(rows) => rows.next(row),
+        }
+    }
+}
+
+impl Scan {
+    pub(crate) fn new(rows: Rows<evenkeel_tables::Scan>) -> Self {
+        Self { rows, begun: false }
+    }
+
+    /// Reads the next row into a reused buffer; false at the end.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
+        if !std::mem::replace(&mut self.begun, true) {
+            return self.first(row);
+        }
+        self.rows.next(row, evenkeel_tables::Scan::next)
+    }
+
+    /// Goes on behind a row of the scan, by its clustered key bytes ([`Row::key`]), also after the
+    /// scan's end.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
+        match &mut self.rows {
+            Rows::Snapshot(scan) => scan.resume_after(key),
+            Rows::Locked(scan) => scan.resume_after(&[], key),
+        }
+    }
+
+    /// Where nearly all reading and waiting of a short scan is: measured.
+    fn first(&mut self, row: &mut Row) -> Result<bool> {
+        self.rows.next(row, |scan, row| {
+            let rt = scan.store().runtime().clone();
+            let operation = rt.operation();
+            let found = scan.next(row);
+            rt.operation_ends(operation);
+            found
+        })
+    }
+}
+
+impl IndexScan {
+    /// Reads the whole row of an entry that an index-only scan has given, as the scan sees it;
+    /// false if READ UNCOMMITTED meets one that has moved on.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn fetch(&self, entry: &Row, row: &mut Row) -> Result<bool> {
+        match &self.rows {
+            Rows::Snapshot(scan) => scan.fetch_row(entry, row),
+            Rows::Locked(_) => {
+                row.clone_from(entry);
+                Ok(true)
+            }
+        }
+    }
+
+    pub(crate) fn new(rows: Rows<evenkeel_tables::IndexScan>) -> Self {
+        Self { rows, begun: false }
+    }
+
+    /// Reads the next row into a reused buffer; false at the end.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
+        if !std::mem::replace(&mut self.begun, true) {
+            return self.first(row);
+        }
+        self.rows.next(row, evenkeel_tables::IndexScan::next)
+    }
+
+    /// Where nearly all reading and waiting of a short scan is: measured.
+    fn first(&mut self, row: &mut Row) -> Result<bool> {
+        self.rows.next(row, |scan, row| {
+            let rt = scan.store().runtime().clone();
+            let operation = rt.operation();
+            let found = scan.next(row);
+            rt.operation_ends(operation);
+            found
+        })
+    }
+}

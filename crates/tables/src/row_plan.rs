@@ -1,0 +1,174 @@
+//! `RowPlan`: where rows hold some columns. What is the same for all rows of a format is looked up
+//! once for those of a scan, not for each row (`Row::values_by`).
+
+use crate::row::Row;
+use crate::shape::Shape;
+use evenkeel_base::Result;
+use evenkeel_format::row::{VariablePlace, scalar};
+use evenkeel_format::{ColumnType, FixedPlace, KeyPart, ValueRef, row_version};
+use std::sync::Arc;
+
+/// Some columns that are wanted of one row after the other.
+#[derive(Default)]
+pub struct RowPlan {
+    columns: Vec<usize>,
+    made: Option<Made>,
+}
+
+/// For rows of one format of one definition.
+struct Made {
+    shape: Arc<Shape>,
+    version: u16,
+    /// None where some column has no place.
+    places: Option<Vec<Place>>,
+}
+
+enum Place {
+    /// A part of the clustered key that begins at a fixed place in it.
+    Key {
+        at: usize,
+        part: KeyPart,
+    },
+    Fixed {
+        place: FixedPlace,
+        ty: ColumnType,
+    },
+    Variable {
+        place: VariablePlace,
+        ty: ColumnType,
+    },
+}
+
+impl RowPlan {
+    /// For the columns at these positions.
+    pub fn new(columns: Vec<usize>) -> RowPlan {
+        RowPlan { columns, made: None }
+    }
+
+    /// The positions.
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    /// Gives the values of the row that lies in `key` and `row`; false, and some of them, where it
+    /// cannot: some are not in the row, or have no place that is the same for all.
+    #[inline]
+    pub(crate) fn give<'r>(
+        &mut self,
+        shape: &Arc<Shape>,
+        (key, row): (&'r [u8], &'r [u8]),
+        give: &mut impl FnMut(ValueRef<'r>),
+    ) -> Result<bool> {
+        let version = row_version(row)?;
+        let is_made = |made: &&Made| made.version == version && Arc::ptr_eq(&made.shape, shape);
+        let made = match self.made.as_ref().filter(is_made) {
+            Some(made) => made,
+            None => self.made.insert(Made::new(shape, version, &self.columns)),
+        };
+        let Some(places) = &made.places else { return Ok(false) };
+        for place in places {
+            if !place.give(key, row, give)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Made {
+    #[cold]
+    fn new(shape: &Arc<Shape>, version: u16, columns: &[usize]) -> Made {
+        let places = columns.iter().map(|at| Place::of(shape, version, *at)).collect();
+        Made { shape: shape.clone(), version, places }
+    }
+}
+
+impl Place {
+    fn of(shape: &Shape, version: u16, position: usize) -> Option<Place> {
+        let column = shape.columns.get(position)?;
+        if let Some(nth) = column.from_key {
+            let len = |part: &KeyPart| part.ty.fixed_len().filter(|_| part.has_fixed_place());
+            let before = shape.key[..nth].iter().map(|key| len(&key.part));
+            return Some(Place::Key { at: before.sum::<Option<_>>()?, part: shape.key[nth].part });
+        }
+        let ty = column.entry.ty;
+        match shape.fixed_place(version, position) {
+            Some(place) => Some(Place::Fixed { place, ty }),
+            None => Some(Place::Variable { place: shape.variable_place(version, position)?, ty }),
+        }
+    }
+
+    /// Each value goes to `give` where it is made: to hand it on first costs as much again.
+    #[inline]
+    fn give<'r>(
+        &self,
+        key: &'r [u8],
+        row: &'r [u8],
+        give: &mut impl FnMut(ValueRef<'r>),
+    ) -> Result<bool> {
+        let is_null = |null: Option<(usize, u8)>| {
+            null.is_some_and(|(at, bit)| row.get(at).is_some_and(|byte| byte & bit != 0))
+        };
+        match self {
+            Place::Key { at, part } => {
+                let Some(key) = key.get(*at..) else { return Ok(false) };
+                give(part.decode_scalar(key)?);
+            }
+            Place::Fixed { place: FixedPlace { null, .. }, .. }
+            | Place::Variable { place: VariablePlace { null, .. }, .. }
+                if is_null(*null) =>
+            {
+                give(ValueRef::Null);
+            }
+            Place::Fixed { place, ty } => {
+                let bytes = row.get(place.at..place.at + place.len);
+                match (ty, bytes) {
+                    (_, None) => return Ok(false),
+                    (ColumnType::Int32, Some(&[a, b, c, d])) => {
+                        give(ValueRef::Int(i64::from(i32::from_le_bytes([a, b, c, d]))));
+                    }
+                    (ty, Some(bytes)) if ty.is_scalar() => give(scalar(*ty, bytes)),
+                    (_, Some(bytes)) => give(ValueRef::Bytes(bytes)),
+                }
+            }
+            Place::Variable { place, ty } => {
+                let Some(bytes) = place.bytes(row) else { return Ok(false) };
+                match ty {
+                    ColumnType::Bytes { .. } => give(ValueRef::Bytes(bytes)),
+                    ty => give(ty.from_bytes(bytes)?),
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Row {
+    /// The values of the columns of a plan, in its order: as `values_at`, for row after row.
+    ///
+    /// # Errors
+    /// As `value`.
+    #[inline]
+    pub fn values_by<'r>(
+        &'r self,
+        plan: &mut RowPlan,
+        mut give: impl FnMut(usize, ValueRef<'r>),
+    ) -> Result<()> {
+        let mut at = 0;
+        let mut next = |value| {
+            give(at, value);
+            at += 1;
+        };
+        if let Some((shape, key, row)) = self.whole()
+            && plan.give(shape, (key, row), &mut next)?
+        {
+            return Ok(());
+        }
+        // From the first one on.
+        let mut at = 0;
+        self.values_at(plan.columns.iter().copied(), |value| {
+            give(at, value);
+            at += 1;
+        })
+    }
+}
