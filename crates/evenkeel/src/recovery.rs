@@ -134,7 +134,7 @@ impl Recovery<'_> {
     pub(crate) fn run(&self, report: &mut RecoveryReport) -> Result<LogEnd> {
         let (redo_from, checkpoint) = (self.superblock.redo, self.superblock.checkpoint);
         let mut first = FirstPass {
-            redo: PageRedo::new(self.pages, &TreeRedo),
+            redo: PageRedo::new(self.pages, &TreeRedo).from(self.superblock.page_redo),
             checkpoint,
             parts: Vec::new(),
             parts_expected: 0,

@@ -13,7 +13,9 @@ use evenkeel_base::{Cause, Error, Lsn, PageNo, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_io::{Event, Runtime, Task};
 use evenkeel_log::{Replay, replay};
-use evenkeel_pages::{Changes, PageLives, PageRedo, REDO_THREADS, each_page};
+use evenkeel_pages::{
+    Changes, PageLives, PageRedo, REDO_BLOCK_PAGES, REDO_THREADS, each_page, hint,
+};
 use evenkeel_tables::Replayer;
 use evenkeel_tree::TreeRedo;
 use std::collections::VecDeque;
@@ -23,10 +25,12 @@ use std::sync::Arc;
 /// Helpers that redo pages: more than cores, for they wait for reads.
 const PARTS: usize = REDO_THREADS;
 /// Neighbouring pages that belong to one helper, which can read them in together.
-const PART_PAGES: u64 = 64;
+const PART_PAGES: u64 = REDO_BLOCK_PAGES;
 /// Bytes of records handed on at once, at least and at most: the more, the more changes of a page
 /// come together.
 const STRETCH_BYTES: (usize, usize) = (256 << 10, 8 << 20);
+/// So many records ahead their memory is asked for.
+const RECORDS_AHEAD: usize = 8;
 /// Stretches waiting for a helper, at most.
 const WAITING_MAX: usize = 2;
 
@@ -74,11 +78,18 @@ impl Stretch {
         self.records.iter().map(|(lsn, kind, at)| (*lsn, *kind, &self.bytes[at.clone()]))
     }
 
-    /// The records dealt to a helper.
+    /// The records dealt to a helper. They lie apart: each is asked for a little before.
     fn of(&self, part: usize) -> impl Iterator<Item = (Lsn, RecordKind, &[u8])> {
-        self.dealt[part].iter().map(|number| {
-            let (lsn, kind, at) = &self.records[*number as usize];
+        let dealt = &self.dealt[part];
+        let record = |number: u32| {
+            let (lsn, kind, at) = &self.records[number as usize];
             (*lsn, *kind, &self.bytes[at.clone()])
+        };
+        dealt.iter().enumerate().map(move |(n, number)| {
+            if let Some(ahead) = dealt.get(n + RECORDS_AHEAD) {
+                hint::bytes(record(*ahead).2, 1);
+            }
+            record(*number)
         })
     }
 }

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::banks::Banks;
+use crate::hint;
 use crate::latch::{Attempt, Latch};
 use evenkeel_base::{Cause, PageNo};
 use evenkeel_io::{Event, IO_ALIGN, Runtime};
@@ -197,15 +198,10 @@ impl Frames {
     /// at the other end, and the slots of a leaf of some forty rows, which a binary search would
     /// otherwise wait for one after the other.
     #[inline]
-    fn prefetch(&self, index: u32) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let at = self.bytes_at(index);
-            for offset in [0, self.page_size - 64, 64, 128, 192, 256, 320] {
-                // SAFETY: the address is inside the frame; a hint that reads nothing.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.add(offset).cast()) };
-            }
+    pub fn prefetch(&self, index: u32) {
+        let at = self.bytes_at(index);
+        for offset in [0, self.page_size - 64, 64, 128, 192, 256, 320] {
+            hint::line(at.wrapping_add(offset));
         }
     }
 

@@ -19,6 +19,7 @@ mod doublewrite;
 mod extents;
 mod files;
 mod frames;
+pub mod hint;
 mod latch;
 mod mtr;
 pub mod pacer;
@@ -32,6 +33,7 @@ mod space;
 pub mod supply;
 mod sync;
 mod sync_turn;
+mod touched;
 mod translate;
 mod visits;
 mod warm;
@@ -55,6 +57,7 @@ pub use page_set::PageSet;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
 pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats, each_page};
 pub use space::SpaceStats;
+pub use touched::REDO_BLOCK_PAGES;
 pub use visits::{Costs, costs, visits};
 
 /// Bytes of log to reserve for each page that a mini-transaction allocates or frees, on top of the

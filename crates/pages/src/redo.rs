@@ -11,7 +11,8 @@
 //! several threads each applying the changes of their own pages.
 
 use crate::frames::ExclusiveGuard;
-use crate::{Access, Pages};
+use crate::touched::{REDO_BLOCK_PAGES, Touched};
+use crate::{Access, Pages, hint};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result};
 use evenkeel_format::page::{self, HEADER_BYTES};
@@ -25,7 +26,12 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 /// Frames kept free while redo runs.
 const ROOM: i64 = 16;
 /// Pages read in at once, at most; also at most a sixteenth of the pool.
-const READ_PAGES: usize = 32;
+const READ_PAGES: usize = REDO_BLOCK_PAGES as usize;
+/// Pages between two that are wanted, at most, which are read in with them rather than left out.
+const GAP_PAGES: u64 = 8;
+/// So many groups ahead their memory is asked for, and so much of a record.
+const GROUPS_AHEAD: usize = 3;
+const BODY_LINES: usize = 4;
 /// Threads that may redo pages side by side: each finds room for what it reads in.
 pub const REDO_THREADS: usize = 4;
 
@@ -56,6 +62,8 @@ pub struct PageLives {
     extents_freed: HashMap<u32, Lsn>,
     /// Pages whose content is not in the log (E3): a bad image of one is an error.
     unlogged: HashSet<u64>,
+    /// Pages that the log changes.
+    touched: Touched,
 }
 
 /// The last that the log says of a page.
@@ -84,6 +92,8 @@ pub struct PageRedo<'a> {
     pages: &'a Pages,
     apply: &'a dyn RedoApply,
     lives: Arc<PageLives>,
+    /// Below this all pages have what the log says.
+    from: Lsn,
     /// Pages that the log could make are read too.
     reads_first: bool,
     /// Where the log ends.
@@ -197,8 +207,17 @@ impl<'a> PageRedo<'a> {
     pub fn after(pages: &'a Pages, apply: &'a dyn RedoApply, lives: Arc<PageLives>) -> Self {
         let (applied, skipped) = (AtomicU64::new(0), AtomicU64::new(0));
         let end = Lsn::MAX;
-        let found = Mutex::default();
-        PageRedo { pages, apply, lives, reads_first: false, end, applied, skipped, found }
+        let (from, found) = (Lsn::ZERO, Mutex::default());
+        PageRedo { pages, apply, lives, from, reads_first: false, end, applied, skipped, found }
+    }
+
+    /// For the first pass: one that notes which pages the log changes from a position on, for the
+    /// second to read them in side by side.
+    #[must_use]
+    pub fn from(self, from: Lsn) -> Self {
+        let touched = Touched::new(self.pages.frames.count());
+        let lives = Arc::new(PageLives { touched, ..PageLives::default() });
+        PageRedo { from, lives, ..self }
     }
 
     /// Whether to read a page whose life begins in the log, and to make it only if there is no
@@ -216,23 +235,29 @@ impl<'a> PageRedo<'a> {
     }
 
     /// What the first pass has found, once it is over.
-    pub fn into_lives(self) -> Arc<PageLives> {
+    pub fn into_lives(mut self) -> Arc<PageLives> {
+        if let Some(lives) = Arc::get_mut(&mut self.lives) {
+            lives.touched.finish();
+        }
         self.lives
     }
 
-    /// First pass: notes formats and frees. Records come in order of LSN.
+    /// First pass: notes formats and frees, and pages. Records come in order of LSN.
     ///
     /// # Errors
     /// `BadEncoding`.
     pub fn scan(&mut self, lsn: Lsn, kind: RecordKind, body: &[u8]) -> Result<()> {
+        let g = self.pages.geometry;
+        let shared = || Error::internal("a first pass beside a second");
+        let lives = Arc::get_mut(&mut self.lives).ok_or_else(shared)?;
+        if lsn >= self.from {
+            each_page(kind, body, |page| lives.touched.insert(page))?;
+        }
         if kind != RecordKind::Page {
             return Ok(());
         }
-        let g = self.pages.geometry;
         let freed = Life { at: lsn, is_over: true };
         let begun = Life { at: lsn, is_over: false };
-        let shared = || Error::internal("a first pass beside a second");
-        let lives = Arc::get_mut(&mut self.lives).ok_or_else(shared)?;
         for item in page_ops(body) {
             let PageOp { page, op, payload } = item?;
             match op {
@@ -297,6 +322,9 @@ impl<'a> PageRedo<'a> {
         let groups: Vec<&[Change<'_>]> = changes.chunk_by(|a, b| a.page == b.page).collect();
         let mut read_until = 0;
         for (at, group) in groups.iter().enumerate() {
+            if let Some(ahead) = groups.get(at + GROUPS_AHEAD) {
+                self.hint(ahead);
+            }
             let Some(begun) = self.begin_of_life(group)? else {
                 self.skipped.fetch_add(group.len() as u64, Relaxed);
                 continue;
@@ -309,6 +337,18 @@ impl<'a> PageRedo<'a> {
             self.pages.rt.step();
         }
         Ok(())
+    }
+
+    /// What a group needs is soon read.
+    fn hint(&self, group: &[Change<'_>]) {
+        if let Some(index) = self.pages.translation.get(group[0].page) {
+            self.pages.frames.prefetch(index);
+        }
+        match group[0].what {
+            What::Op(_, bytes) | What::Row(_, bytes) | What::Rows(bytes) => {
+                hint::bytes(bytes, BODY_LINES);
+            }
+        }
     }
 
     /// Syncs the segments of pages that were found with changes that the log has. A process that
@@ -347,18 +387,23 @@ impl<'a> PageRedo<'a> {
             && !self.lives.unlogged.contains(&first.page.0)
     }
 
-    /// Reads the pages of the first groups in, as many as are neighbours and not there; how many
-    /// groups it has looked at.
+    /// Reads in the pages of the first groups that are neighbours and not there, and those beside
+    /// them that the log changes anywhere; how many groups it has looked at.
     fn read_ahead(&self, groups: &[&[Change<'_>]]) -> Result<usize> {
-        let pages = self.pages;
-        let most = READ_PAGES.min(pages.frames.count() / 16).max(1);
         let first = groups[0][0].page;
+        if self.pages.translation.get(first).is_some() {
+            return Ok(1);
+        }
+        if self.reads_block(first)? {
+            return Ok(1);
+        }
+        let most = self.read_pages_max();
         let mut count = 0;
         for group in groups.iter().take(most) {
             let page = group[0].page;
             let is_next = page.0 == first.0 + count as u64
-                && (count == 0 || !page.0.is_multiple_of(pages.geometry.segment_pages()));
-            if !is_next || pages.translation.get(page).is_some() {
+                && (count == 0 || !page.0.is_multiple_of(self.pages.geometry.segment_pages()));
+            if !is_next || self.pages.translation.get(page).is_some() {
                 break;
             }
             match self.begin_of_life(group)? {
@@ -367,13 +412,62 @@ impl<'a> PageRedo<'a> {
             }
         }
         if count > 1 {
-            pages.make_room(ROOM + (REDO_THREADS * count) as i64)?;
-            // Whoever needs a page that was not read in says why.
-            if let Err(error) = pages.load_run(first, count) {
-                log::debug!("pages {first} to {}: not read ahead: {error}", first.0 + count as u64);
-            }
+            self.read_in(first, count)?;
         }
         Ok(count.max(1))
+    }
+
+    fn read_pages_max(&self) -> usize {
+        READ_PAGES.min(self.pages.frames.count() / 16).max(1)
+    }
+
+    /// Reads in those pages of a page's block that the log changes, if it is known which, and what
+    /// lies in small gaps between them. Not those that the log makes. True if the page itself was
+    /// among them.
+    fn reads_block(&self, page: PageNo) -> Result<bool> {
+        let pages = self.pages;
+        let is_wanted = |page: PageNo| {
+            let Some((extent, _)) = pages.geometry.extent_of(page) else { return false };
+            let is_read = self.reads_first || self.lives.of(page, extent).is_none();
+            is_read && pages.translation.get(page).is_none()
+        };
+        if !is_wanted(page) {
+            return Ok(false);
+        }
+        let most = self.read_pages_max() as u64;
+        let mut has_page = false;
+        let mut run: Option<(PageNo, PageNo)> = None;
+        let mut runs = Vec::new();
+        for next in self.lives.touched.beside(page).filter(|next| is_wanted(*next)) {
+            has_page |= next == page;
+            match &mut run {
+                Some((first, last))
+                    if next.0 - last.0 <= GAP_PAGES
+                        && next.0 - first.0 < most
+                        && (last.0 + 1..next.0).all(|gap| is_wanted(PageNo(gap))) =>
+                {
+                    *last = next;
+                }
+                _ => runs.extend(run.replace((next, next))),
+            }
+        }
+        runs.extend(run);
+        if has_page {
+            for (first, last) in runs {
+                self.read_in(first, (last.0 - first.0 + 1) as usize)?;
+            }
+        }
+        Ok(has_page)
+    }
+
+    /// Reads neighbours in, as far as they are not there and verify.
+    fn read_in(&self, first: PageNo, count: usize) -> Result<()> {
+        self.pages.make_room(ROOM + (REDO_THREADS * count) as i64)?;
+        // Whoever needs a page that was not read in says why.
+        if let Err(error) = self.pages.load_run(first, count) {
+            log::debug!("pages {first} to {}: not read ahead: {error}", first.0 + count as u64);
+        }
+        Ok(())
     }
 
     /// Applies the changes of one page that are newer than it.

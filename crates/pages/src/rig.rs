@@ -113,7 +113,7 @@ pub fn recover_with(
     found: impl FnOnce(LogEnd),
 ) -> Result<(Rig, LogEnd)> {
     let pages = Pages::open(rt.clone(), options(frames), from)?;
-    let mut redo = PageRedo::new(&pages, &Bytes);
+    let mut redo = PageRedo::new(&pages, &Bytes).from(Lsn::ZERO);
     let end = replay(&rt, from, None, &mut First(&mut redo))?;
     sync_segments(&rt, from, end.end)?;
     let redo = PageRedo::after(&pages, &Bytes, redo.into_lives()).ending_at(end.end);

@@ -1,0 +1,102 @@
+//! The pages that the log changes, as the first pass of recovery finds them, so that the second can
+//! read neighbours in together however far apart the log names them.
+//!
+//! They are kept by block of 64 neighbours. A hint: it is given up where it would be of no use, for
+//! the pages would not all have room in the pool, or where it would grow without bound. Only `redo`
+//! may use it.
+
+use evenkeel_base::PageNo;
+use std::collections::HashMap;
+
+/// Neighbours that are noted, and may be read in, together.
+pub const REDO_BLOCK_PAGES: u64 = 64;
+/// A block is noted for so many frames of the pool, at most.
+const FRAMES_PER_BLOCK: usize = 4;
+
+/// A set of pages.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    /// The pages of each block, one bit each.
+    blocks: HashMap<u64, u64>,
+    /// The block that was noted last, in which most records are, and its bits.
+    last: (u64, u64),
+    blocks_max: usize,
+    pages_max: usize,
+}
+
+impl Touched {
+    /// For a pool of so many frames; none for 0.
+    pub fn new(frames: usize) -> Touched {
+        Touched {
+            blocks_max: frames / FRAMES_PER_BLOCK,
+            pages_max: frames - frames / 8,
+            ..Touched::default()
+        }
+    }
+
+    /// Notes a page.
+    pub fn insert(&mut self, page: PageNo) {
+        let (block, bit) = (page.0 / REDO_BLOCK_PAGES, 1 << (page.0 % REDO_BLOCK_PAGES));
+        if self.last.0 == block && self.last.1 & bit != 0 || self.blocks_max == 0 {
+            return;
+        }
+        if self.blocks.len() == self.blocks_max && !self.blocks.contains_key(&block) {
+            *self = Touched::default();
+            return;
+        }
+        let bits = self.blocks.entry(block).or_default();
+        *bits |= bit;
+        self.last = (block, *bits);
+    }
+
+    /// No more are noted: nothing is kept of more pages than have room.
+    pub fn finish(&mut self) {
+        let pages: u64 = self.blocks.values().map(|bits| u64::from(bits.count_ones())).sum();
+        if pages > self.pages_max as u64 {
+            *self = Touched::default();
+        }
+    }
+
+    /// The noted pages of the block of a page, ascending.
+    pub fn beside(&self, page: PageNo) -> impl Iterator<Item = PageNo> + use<> {
+        let block = page.0 / REDO_BLOCK_PAGES;
+        let bits = self.blocks.get(&block).copied().unwrap_or(0);
+        let is_in = move |i: &u64| bits >> i & 1 != 0;
+        (0..REDO_BLOCK_PAGES).filter(is_in).map(move |i| PageNo(block * REDO_BLOCK_PAGES + i))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        /// A set, unless there are too many blocks or pages: then it is empty.
+        #[test]
+        fn it_is_a_set_or_nothing(
+            pages in prop::collection::vec(0u64..4000, 0..300),
+            frames in 0usize..600,
+        ) {
+            let mut touched = Touched::new(frames);
+            pages.iter().for_each(|page| touched.insert(PageNo(*page)));
+            touched.finish();
+            let pages: BTreeSet<u64> = pages.into_iter().collect();
+            let blocks: BTreeSet<u64> = pages.iter().map(|page| page / REDO_BLOCK_PAGES).collect();
+            let pages_max = frames - frames / 8;
+            let fits =
+                blocks.len() <= frames / FRAMES_PER_BLOCK && pages.len() <= pages_max;
+            for first in (0..=4000).step_by(REDO_BLOCK_PAGES as usize) {
+                let found = touched.beside(PageNo(first + 5));
+                let found: Vec<u64> = found.map(|page| page.0).collect();
+                let expected: Vec<u64> = pages
+                    .range(first..first + REDO_BLOCK_PAGES)
+                    .copied()
+                    .filter(|_| fits)
+                    .collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}
