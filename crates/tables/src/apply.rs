@@ -2,10 +2,11 @@
 //! memtable. Uniqueness is checked before; a stop (another transaction's stamp, a lock, a schema
 //! change) is waited for with nothing held, then it is tried again. Called by `write` only.
 
+use crate::buffers::Buffers;
 use crate::op::{Expect, RowOp, Services, Stop, record_bytes};
 use crate::table::{Table, TableState};
 use crate::transaction::Transaction;
-use crate::write::{Applied, Buffers, row_flags};
+use crate::write::{Applied, row_flags};
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Stamp, TxnId};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::overflow::OVERFLOW_REF_BYTES;

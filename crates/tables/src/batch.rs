@@ -147,6 +147,11 @@ impl Batch {
         self.bytes.len() - start + (self.rows.len() - from) * beside
     }
 
+    /// Memory that it holds.
+    pub fn capacity_bytes(&self) -> usize {
+        self.bytes.capacity() + self.rows.capacity() * size_of::<Place>()
+    }
+
     /// Memtable bytes of the rows from the `from`-th on.
     fn memory_bytes(&self, from: usize) -> usize {
         self.rows[from..].iter().map(|place| place.memory as usize).sum()
@@ -170,10 +175,10 @@ impl Transaction {
     ) -> Result<Option<u64>> {
         self.statement(|txn| {
             txn.enter(table, Use::Write)?;
-            let mut batch = std::mem::take(&mut txn.buffers.batch);
+            let mut batch = std::mem::take(&mut txn.buffers.get().batch);
             batch.clear();
             let done = txn.insert_in_batches(table, rows, &mut batch);
-            txn.buffers.batch = batch;
+            txn.buffers.get().batch = batch;
             done
         })
     }

@@ -11,6 +11,7 @@ mod alter;
 mod apply;
 mod auto;
 mod batch;
+mod buffers;
 mod build;
 pub mod catalog;
 mod chains;

@@ -399,17 +399,19 @@ impl Transaction {
         let state = table.state();
         let parts = state.shape.key.len();
         let one = prefix_len(&range).is_some_and(|len| len == parts && parts > 0);
-        let range = state.shape.byte_range(&state.shape.key, range)?;
+        // One key is where its range begins.
+        let range = if one { Range { upper: Bound::Unbounded, ..range } } else { range };
+        let mut range = state.shape.byte_range(&state.shape.key, range)?;
         let mut keys = Keys::One(None);
-        let lock = (Space::Tree(state.tree.id()), range.clone());
         if one {
-            keys = Keys::One(Some(range.lower.clone()));
+            keys = Keys::One(Some(std::mem::take(&mut range.lower)));
         } else if !range.is_empty() {
             let mut cursor = state.tree.cursor();
             cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
             keys = Keys::Tree { cursor: Box::new(cursor), sought: false };
         }
-        self.locked_scan_of(state, keys, range, direction, locking, lock)
+        let space = Space::Tree(state.tree.id());
+        self.locked_scan_of(state, keys, range, direction, locking, (space, None))
     }
 
     /// The same of the rows whose key of the index at position `index` lies in `range`.
@@ -435,7 +437,14 @@ impl Transaction {
         let absent = unique && self.locker().locks_absent(locking.wait);
         let unique = absent.then(|| covering.clone());
         let keys = Keys::Index { at: index, id, ahead: VecDeque::new(), unique };
-        self.locked_scan_of(state, keys, range, direction, locking, (Space::Index(id), covering))
+        self.locked_scan_of(
+            state,
+            keys,
+            range,
+            direction,
+            locking,
+            (Space::Index(id), Some(covering)),
+        )
     }
 
     fn locked_scan_of(
@@ -445,7 +454,8 @@ impl Transaction {
         range: ByteRange,
         direction: Direction,
         locking: Locking,
-        (space, covering): (Space, ByteRange),
+        // Without a range to be locked it is that of the scan.
+        (space, covering): (Space, Option<ByteRange>),
     ) -> Result<LockedScan> {
         let mut locker = self.locker();
         if let Keys::Tree { cursor, .. } = &mut keys {
@@ -457,7 +467,8 @@ impl Transaction {
         // A range is one lock: what others hold in it cannot be left out.
         let whole = self.isolation == Isolation::Serializable && locking.wait != LockWait::Skip;
         if whole && !range.is_empty() && !matches!(keys, Keys::One(_)) {
-            self.statement(|_| locker.lock_range(space, &covering, locking))?;
+            let covering = covering.as_ref().unwrap_or(&range);
+            self.statement(|_| locker.lock_range(space, covering, locking))?;
             // The lock of a range of the index is not one of the rows.
             locker.covered = matches!(keys, Keys::Tree { .. });
         }

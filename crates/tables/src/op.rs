@@ -86,6 +86,11 @@ impl Entries {
         self.items.iter().map(|item| self.entry(item))
     }
 
+    /// Memory that the list holds.
+    pub fn capacity_bytes(&self) -> usize {
+        self.bytes.capacity() + self.items.capacity() * size_of::<Item>()
+    }
+
     /// Bytes they take in the record.
     pub fn log_bytes(&self) -> usize {
         self.bytes.len() + 4

@@ -4,6 +4,7 @@
 //! A chain belongs to the operation that wrote it and is named only by row versions. A row that
 //! keeps a value in an update keeps its chain.
 
+use crate::buffers::Buffers;
 use crate::large::Chain;
 use crate::read::View;
 use crate::row::Row;
@@ -11,7 +12,6 @@ use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::TableState;
 use crate::transaction::Transaction;
-use crate::write::Buffers;
 use evenkeel_base::{Cause, Code, Error, Kind, Result, Stamp};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_format::{Field, Value, row};

@@ -1,11 +1,11 @@
 //! A transaction of one session: isolation, statement marks, savepoints, commit and rollback.
 //! Dropping it rolls back. Row work is in `write`, `read` and `scan`.
 
+use crate::buffers::Held;
 use crate::locker::Locker;
 use crate::read::View;
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, Use};
-use crate::write::Buffers;
 use evenkeel_base::{
     Code, CommitTable, Error, Kind, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
 };
@@ -55,7 +55,7 @@ pub struct Transaction {
     /// Where the statement began that `begin_statement` said.
     statement_at: UndoNo,
     used: SmallVec<[(Arc<Table>, Use); 2]>,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: Held,
     savepoints: SmallVec<[(String, UndoNo); 2]>,
     lock_wait: Duration,
     /// Rows younger than its snapshot are conflicts (A6).
@@ -66,7 +66,7 @@ pub struct Transaction {
 impl Transaction {
     /// The clustered key bytes, as they are now, of the row that was inserted or updated last.
     pub fn last_key(&self) -> &[u8] {
-        &self.buffers.key
+        self.buffers.key()
     }
 
     pub(crate) fn new(
@@ -87,7 +87,7 @@ impl Transaction {
             statement: None,
             statement_at: UndoNo::ZERO,
             used: SmallVec::new(),
-            buffers: Buffers::default(),
+            buffers: Held::default(),
             savepoints: SmallVec::new(),
             lock_wait,
             judges_conflicts: true,

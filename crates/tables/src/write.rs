@@ -5,9 +5,9 @@
 //! (`op`). Whatever is in the way is waited for or reverted with no latch held, and the change is
 //! made ready again.
 
-use crate::batch::Batch;
-use crate::large::{self, Chain, Given, LargeValue};
-use crate::op::{Entries, Stop};
+use crate::buffers::Buffers;
+use crate::large::{self, Given, LargeValue};
+use crate::op::Stop;
 use crate::overflow;
 use crate::primary::FoundBy;
 use crate::read::newest_stop;
@@ -45,36 +45,21 @@ pub(crate) enum Inserted {
     Found(Vec<u8>, Option<(IndexId, Vec<u8>)>),
 }
 
-/// Buffers of one session, reused from row to row.
-#[derive(Default)]
-pub(crate) struct Buffers {
-    pub key: Vec<u8>,
-    pub row: Vec<u8>,
-    pub old_row: Vec<u8>,
-    pub entries: Entries,
-    pub part: Vec<u8>,
-    pub old_part: Vec<u8>,
-    /// Values that entries keep beside their keys.
-    pub stored: Vec<u8>,
-    pub old_stored: Vec<u8>,
-    pub logical: Vec<u8>,
-    /// Unique keys to check: (position of the index, key bytes).
-    pub unique: Vec<(usize, Vec<u8>)>,
-    /// Overflow chains written for the prepared row.
-    pub chains: Vec<Chain>,
-    /// Long values that the statement gives for columns, written ahead.
-    pub given: Vec<Given>,
-    /// Chains that change hands with the prepared row.
-    pub edits: Vec<ChainEdit>,
-    /// Rows that are inserted together.
-    pub batch: Batch,
-}
-
 /// How the current version of a row was found.
 pub(crate) enum Current {
     /// No live row.
     Absent,
     /// A live row; its bytes are in the buffer.
+    Live(Stamp, u8),
+}
+
+/// The version that a change is made from.
+enum Old {
+    /// There is none.
+    Absent,
+    /// To be read again.
+    Again,
+    /// Its stamp and flags.
     Live(Stamp, u8),
 }
 
@@ -127,9 +112,9 @@ impl Transaction {
     ) -> Result<R> {
         // Before the check: from here on the table keeps its columns and indexes in place.
         self.enter(table, Use::Write)?;
-        self.buffers.given = large::check(table, large)?;
+        self.buffers.get().given = large::check(table, large)?;
         let done = body(self);
-        self.buffers.given.clear();
+        self.buffers.get().given.clear();
         done
     }
 
@@ -227,9 +212,9 @@ impl Transaction {
         number: Option<u64>,
     ) -> Result<Inserted> {
         self.enter(table, Use::Write)?;
-        let mut buffers = std::mem::take(&mut self.buffers);
+        let mut buffers = self.buffers.take();
         let done = self.insert_with(table, values, on_duplicate, number, &mut buffers);
-        self.buffers = buffers;
+        self.buffers.put(buffers);
         if matches!(done, Ok(Inserted::Done(_))) {
             self.store.rt.metrics.add(Metric::RowsInserted, 1);
             self.store.note_changes(table, 1);
@@ -362,12 +347,12 @@ impl Transaction {
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
         self.enter(table, Use::Write)?;
-        let mut buffers = std::mem::take(&mut self.buffers);
+        let mut buffers = self.buffers.take();
         // There again for another attempt; whoever gave them takes them away.
         let given = std::mem::take(&mut buffers.given);
         let done = self.update_with(table, (key, found_by), changes, &given, &mut buffers);
         buffers.given = given;
-        self.buffers = buffers;
+        self.buffers.put(buffers);
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsUpdated, 1);
             self.store.note_changes(table, 1);
@@ -387,16 +372,12 @@ impl Transaction {
         loop {
             let state = table.state();
             let shape = &state.shape;
-            let mut old_row = std::mem::take(&mut b.old_row);
-            let current = self.read_current(&state, key, &mut old_row);
-            b.old_row = old_row;
-            let Current::Live(stamp, flags) = current? else { return Ok(false) };
-            // Again with the present state if its format came while the row was waited for.
-            let is_later = !state.shape.is_as_new_as(&b.old_row);
-            if is_later || self.keep_chains(&b.old_row, &mut guard) {
-                continue;
-            }
-            let old_row = b.old_row.clone();
+            let expect = match self.read_old(&state, key, &mut guard, b)? {
+                Old::Live(stamp, flags) => (stamp, flags),
+                Old::Absent => return Ok(false),
+                Old::Again => continue,
+            };
+            let old_row = std::mem::take(&mut b.old_row);
             let wanted = |i: usize, _: u32| shape.is_indexed(i);
             let loaded = overflow::load(&state.tree, shape, key, &old_row, &wanted)?;
             let old = shape.view(key, &old_row)?.with_loaded(&loaded);
@@ -414,8 +395,8 @@ impl Transaction {
             } else {
                 shape.encode_key(&value, &mut b.key)?;
             }
-            let expect = (stamp, flags);
             if b.key != key {
+                b.old_row.clone_from(&old_row);
                 match self.move_row(table, &state, (key, expect, &old), &changed, given, b)? {
                     true => return Ok(true),
                     false => continue,
@@ -430,12 +411,13 @@ impl Transaction {
             b.entries.clear();
             b.unique.clear();
             // Entries that the transaction's own snapshot does not show become its own.
-            let renews = flags & cell_flags::STAMPED != 0 && self.passes_over(stamp);
+            let renews = expect.1 & cell_flags::STAMPED != 0 && self.passes_over(expect.0);
             for (at, index) in shape.indexes.iter().enumerate() {
                 if renews || changes.iter().any(|c| index.depends_on(c.0)) {
                     diff_entry(index, at, (&old, renews), &value, b)?;
                 }
             }
+            b.old_row = old_row;
             match self.apply(table, &state, RowKind::Update, Some(expect), b)? {
                 Applied::Done => return Ok(true),
                 Applied::Again => {}
@@ -444,6 +426,23 @@ impl Transaction {
                 }
             }
         }
+    }
+
+    /// Reads the version that a change is made from into `b.old_row`.
+    fn read_old(
+        &mut self,
+        state: &TableState,
+        key: &[u8],
+        guard: &mut Option<SnapshotGuard>,
+        b: &mut Buffers,
+    ) -> Result<Old> {
+        let Current::Live(stamp, flags) = self.read_current(state, key, &mut b.old_row)? else {
+            return Ok(Old::Absent);
+        };
+        // Again with the present state if its format came while the row was waited for.
+        let is_later = !state.shape.is_as_new_as(&b.old_row);
+        let again = is_later || self.keep_chains(&b.old_row, guard);
+        Ok(if again { Old::Again } else { Old::Live(stamp, flags) })
     }
 
     /// Reading a row's chains without a lock takes a snapshot from before the row was read. True if
@@ -509,9 +508,9 @@ impl Transaction {
         found_by: FoundBy<'_>,
     ) -> Result<bool> {
         self.enter(table, Use::Write)?;
-        let mut buffers = std::mem::take(&mut self.buffers);
+        let mut buffers = self.buffers.take();
         let done = self.delete_with(table, key, found_by, &mut buffers);
-        self.buffers = buffers;
+        self.buffers.put(buffers);
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsDeleted, 1);
             self.store.note_changes(table, 1);
@@ -529,16 +528,12 @@ impl Transaction {
         let mut guard = None;
         loop {
             let state = table.state();
-            let mut old_row = std::mem::take(&mut b.old_row);
-            let current = self.read_current(&state, key, &mut old_row);
-            b.old_row = old_row;
-            let Current::Live(stamp, flags) = current? else { return Ok(false) };
-            // Again with the present state if its format came while the row was waited for.
-            let is_later = !state.shape.is_as_new_as(&b.old_row);
-            if is_later || self.keep_chains(&b.old_row, &mut guard) {
-                continue;
-            }
-            match self.delete_version(table, &state, key, ((stamp, flags), found_by), b)? {
+            let expect = match self.read_old(&state, key, &mut guard, b)? {
+                Old::Live(stamp, flags) => (stamp, flags),
+                Old::Absent => return Ok(false),
+                Old::Again => continue,
+            };
+            match self.delete_version(table, &state, key, (expect, found_by), b)? {
                 Some(Applied::Done) => return Ok(true),
                 Some(Applied::Again | Applied::Duplicate(..)) => {}
                 None => return Ok(false),

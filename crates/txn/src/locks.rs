@@ -15,8 +15,10 @@ use crate::txns::Txns;
 use crate::{Deadline, TxnRef};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result, TreeId, TxnId};
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::Hasher;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,7 +60,7 @@ pub type KeyBounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 #[derive(Default)]
 struct Point {
-    holders: Vec<(TxnId, Mode)>,
+    holders: SmallVec<[(TxnId, Mode); 1]>,
     queue: Vec<(TxnId, Mode)>,
 }
 
@@ -67,7 +69,7 @@ type Shard = BTreeMap<Arc<[u8]>, Point>;
 /// What one transaction holds.
 #[derive(Default)]
 pub(crate) struct HeldLocks {
-    points: Vec<Arc<[u8]>>,
+    points: SmallVec<[Arc<[u8]>; 2]>,
     ranges: usize,
     bytes: usize,
 }
@@ -101,8 +103,11 @@ fn prefix(space: Space) -> Prefix {
     [kind, id[0], id[1], id[2], id[3]]
 }
 
-fn full_key(space: Space, key: &[u8]) -> Vec<u8> {
-    let mut full = Vec::with_capacity(5 + key.len());
+/// A key behind the prefix of its space; short ones ask for no memory.
+type FullKey = SmallVec<[u8; 48]>;
+
+fn full_key(space: Space, key: &[u8]) -> FullKey {
+    let mut full = FullKey::with_capacity(5 + key.len());
     full.extend_from_slice(&prefix(space));
     full.extend_from_slice(key);
     full
@@ -111,7 +116,7 @@ fn full_key(space: Space, key: &[u8]) -> Vec<u8> {
 fn full_span(space: Space, bounds: KeyBounds<'_>) -> Span {
     let lower = match bounds.0 {
         Bound::Unbounded => Bound::Included(prefix(space).to_vec()),
-        bound => bound.map(|key| full_key(space, key)),
+        bound => bound.map(|key| full_key(space, key).into_vec()),
     };
     let upper = match bounds.1 {
         Bound::Unbounded => {
@@ -121,7 +126,7 @@ fn full_span(space: Space, bounds: KeyBounds<'_>) -> Span {
                 None => vec![kind + 1],
             })
         }
-        bound => bound.map(|key| full_key(space, key)),
+        bound => bound.map(|key| full_key(space, key).into_vec()),
     };
     Span { lower, upper }
 }
@@ -142,7 +147,7 @@ impl LockTable {
     }
 
     fn shard(&self, full: &[u8]) -> &Mutex<Shard> {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = FxHasher::default();
         hasher.write(full);
         &self.shards[hasher.finish() as usize % SHARDS]
     }

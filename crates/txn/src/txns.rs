@@ -24,7 +24,8 @@ use evenkeel_format::record::{Before, RecordKind, RowKind, encode_prepare, encod
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::{Event, Runtime};
 use evenkeel_log::{Durability, Log, Reserved, Share};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -72,8 +73,8 @@ pub struct Txns {
     pub(crate) graph: WaitGraph,
     pub(crate) watch: OnceLock<Box<dyn WaitWatch>>,
     pub(crate) locks: LockTable,
-    active: Shards<Mutex<HashMap<TxnId, TxnRef>>>,
-    undos: Shards<RwLock<HashMap<TxnId, Arc<TxnUndo>>>>,
+    active: Shards<Mutex<FxHashMap<TxnId, TxnRef>>>,
+    undos: Shards<RwLock<FxHashMap<TxnId, Arc<TxnUndo>>>>,
     pub(crate) undo_used: AtomicUsize,
     pub(crate) files: UndoFiles,
     /// Undo memory was given back.

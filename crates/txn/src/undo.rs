@@ -11,7 +11,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Result, TreeId, TxnId, UndoNo};
 use evenkeel_format::record::RowKind;
 use evenkeel_format::undo::{UndoRecord, find_record};
-use std::collections::HashSet;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,15 +22,18 @@ const MARK_EVERY: u32 = 16;
 /// Memory of a transaction's undo beyond its chunks, and of a chunk beyond its records.
 const TXN_BYTES: usize = 256;
 const CHUNK_ENTRY_BYTES: usize = 64;
-/// Memory of a tree's number in the set of them.
-const TREE_BYTES: usize = 5;
+
+/// Memory of a list that is not in its owner's.
+fn heap_bytes<T, const N: usize>(list: &SmallVec<[T; N]>) -> usize {
+    if list.spilled() { list.capacity() * size_of::<T>() } else { 0 }
+}
 
 /// Consecutive records.
 #[derive(Default)]
 pub(crate) struct Body {
     pub bytes: Vec<u8>,
     /// (undo_no, offset) of each sixteenth record.
-    marks: Vec<(UndoNo, u32)>,
+    marks: SmallVec<[(UndoNo, u32); 2]>,
     records: u32,
     pub first: UndoNo,
     pub last: UndoNo,
@@ -39,7 +42,7 @@ pub(crate) struct Body {
 impl Body {
     /// A body over bytes read from a file.
     pub fn from_saved(bytes: Vec<u8>, first: UndoNo, last: UndoNo) -> Body {
-        Body { bytes, marks: Vec::new(), records: 0, first, last }
+        Body { bytes, marks: SmallVec::new(), records: 0, first, last }
     }
 
     fn push(&mut self, record: &UndoRecord<'_>) {
@@ -61,7 +64,7 @@ impl Body {
     }
 
     fn memory(&self) -> usize {
-        self.bytes.capacity() + self.marks.capacity() * 8
+        self.bytes.capacity() + heap_bytes(&self.marks)
     }
 }
 
@@ -88,16 +91,18 @@ struct Chunks {
     /// Chunks before this one are saved.
     saved: usize,
     freed: bool,
-    /// Trees that the records name, those of saved chunks included.
-    trees: HashSet<TreeId>,
-    /// That of the last record: it is in the set.
+    /// Trees that the records name, sorted, those of saved chunks included.
+    trees: SmallVec<[TreeId; 4]>,
+    /// That of the last record: it is among them.
     tree: Option<TreeId>,
 }
 
 impl Chunks {
     fn push(&mut self, record: &UndoRecord<'_>) {
         if self.tree != Some(record.tree) {
-            self.trees.insert(record.tree);
+            if let Err(at) = self.trees.binary_search(&record.tree) {
+                self.trees.insert(at, record.tree);
+            }
             self.tree = Some(record.tree);
         }
         self.open.push(record);
@@ -156,10 +161,10 @@ impl TxnUndo {
         let after = chunks.open.memory();
         self.count(used, before, after);
         // What is reserved together is of one table.
-        let before = chunks.trees.capacity();
+        let before = heap_bytes(&chunks.trees);
         chunks.trees.reserve(1);
-        let after = chunks.trees.capacity();
-        self.count(used, before * TREE_BYTES, after * TREE_BYTES);
+        let after = heap_bytes(&chunks.trees);
+        self.count(used, before, after);
     }
 
     /// Appends the records of inserts, numbered from `first` on; gives the last number.
@@ -335,16 +340,15 @@ impl TxnUndo {
 
     /// Trees that its records name, sorted.
     pub fn trees(&self) -> Vec<TreeId> {
-        let mut trees: Vec<TreeId> = self.chunks.lock().trees.iter().copied().collect();
-        trees.sort_unstable();
-        trees
+        self.chunks.lock().trees.to_vec()
     }
 
     /// Puts the extents that a checkpoint listed in place, and the trees they name. At restore.
     pub fn restore(&self, saved: Vec<Saved>, trees: Vec<TreeId>, used: &AtomicUsize) {
         let mut chunks = self.chunks.lock();
-        chunks.trees = trees.into_iter().collect();
-        self.count(used, 0, chunks.trees.capacity() * TREE_BYTES);
+        chunks.trees = trees.into();
+        chunks.trees.sort_unstable();
+        self.count(used, 0, heap_bytes(&chunks.trees));
         self.count(used, 0, saved.len() * CHUNK_ENTRY_BYTES);
         chunks.saved = saved.len();
         chunks.sealed = saved.into_iter().map(|saved| Chunk::saved(saved, true)).collect();
