@@ -47,12 +47,22 @@ impl Shared {
         state.space.prepared_user = prepared.user;
     }
 
+    /// A step of preparing a segment is due.
     pub(crate) fn wants_segment(&self) -> bool {
         let reach = {
             let state = self.state.lock();
             state.space.reach(state.buffer.end(), 0)
         };
-        self.segments.wants_more(reach, self.checkpoint_lsn())
+        self.segments.is_due(reach, self.checkpoint_lsn())
+    }
+
+    /// Wakes who prepares segments as the log comes to need one: those who lack it would have to
+    /// wait for all of it.
+    pub(crate) fn call_for_segment(&self) {
+        let is_at_it = self.state.lock().preparing;
+        if !is_at_it && self.wants_segment() {
+            self.work.notify();
+        }
     }
 
     /// One step of preparing a segment; false if somebody else is at it.

@@ -175,6 +175,8 @@ impl Shared {
             state.space.written = end;
             self.written.store(end.0, Ordering::Release);
         }
+        drop(state);
+        self.call_for_segment();
         result
     }
 

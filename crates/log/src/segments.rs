@@ -6,9 +6,10 @@
 //! recycled one first loses its name (durably), then gets its new header, then its new name.
 //! Whatever else is in a file never counts as log: blocks carry their number and epoch. Temporary
 //! files are removed at the next start. At least two segments lie ahead of the end before users are
-//! admitted. Where the log became smaller, segments made for the larger one are not recycled but
-//! removed, from either end of the row, one after another for good; one stays. `SegmentTable` is
-//! locked for table work only, never across I/O; one thread at a time prepares and removes.
+//! admitted; a third grows as the log does. Where the log became smaller, segments made for the
+//! larger one are not recycled but removed, from either end of the row, one after another for good;
+//! one stays. `SegmentTable` is locked for table work only, never across I/O; one thread at a time
+//! prepares and removes.
 
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, DatabaseId, Error, Lsn, Result, sync::Mutex};
@@ -222,6 +223,22 @@ impl Segments {
         let table = self.table.lock();
         let ahead = table.ahead(position);
         ahead < 3 && (ahead < 2 || table.recyclable(checkpoint) || table.may_create())
+    }
+
+    /// True if a step of preparing one is due where the log is written at `position`. Zeros keep
+    /// pace with the log: written all at once they would be in the way of commits, and a segment is
+    /// needed when the one that is written to is full.
+    pub(crate) fn is_due(&self, position: Lsn, checkpoint: Lsn) -> bool {
+        let (done, bytes) = self.growing.lock().as_ref().map_or((0, 1), |g| (g.done, g.bytes));
+        if !self.wants_more(position, checkpoint) {
+            return false;
+        }
+        let table = self.table.lock();
+        if !self.direct || table.ahead(position) < 2 || table.recyclable(checkpoint) {
+            return true;
+        }
+        let (begun, all) = table.progress(position);
+        u128::from(done) * u128::from(all) < u128::from(bytes) * u128::from(begun + begun / 4)
     }
 
     /// True if not even the segment of `end` and two ahead are there.
@@ -513,6 +530,18 @@ impl SegmentTable {
     /// Segments that begin behind the one that `end` is in.
     fn ahead(&self, end: Lsn) -> usize {
         self.segments.iter().filter(|s| lsn_of(s.header.first_block) > end).count()
+    }
+
+    /// How much of the segment of a position lies before it, of how much.
+    fn progress(&self, position: Lsn) -> (u64, u64) {
+        let first = |segment: &Segment| lsn_of(segment.header.first_block);
+        match self.segments.iter().rev().find(|segment| first(segment) <= position) {
+            Some(segment) => {
+                let start = first(segment).0;
+                (position.0 - start, lsn_of(segment.header.end_block()).0 - start)
+            }
+            None => (0, 1),
+        }
     }
 
     fn bytes(&self) -> u64 {

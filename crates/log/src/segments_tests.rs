@@ -1,9 +1,9 @@
-//! Segments that could not be renamed, or whose names a failed sync has lost.
+//! Segments that could not be renamed, or whose names a failed sync has lost; those prepared ahead.
 
-use crate::log_tests::{append, read};
+use crate::log_tests::{append, quiet, read};
 use crate::{Log, LogOptions};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Beat, Code, Lsn, Result};
+use evenkeel_base::{Beat, Cause, Code, Lsn, Result};
 use evenkeel_io::sim::{CrashPolicy, Fault, FaultKind, SimDisk, SimEnv, SimOptions, When};
 
 fn options(epoch: u32) -> LogOptions {
@@ -80,5 +80,52 @@ fn a_sync_without_space_is_a_failed_sync() -> Result<()> {
         }
     }
     assert!(stopped > 20 && went_on > 3, "{stopped} of {}", stopped + went_on);
+    Ok(())
+}
+
+/// Whoever writes into the next segment has one more prepared, so that no user comes to need it
+/// first: with no checkpoint, and with commits that sync themselves, nothing else wakes anybody.
+#[test]
+fn entering_a_segment_has_another_one_prepared() -> Result<()> {
+    let sim = quiet(SimDisk::new(1), 1);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), options(1), Lsn(0))?;
+    let mut woken = 0;
+    while log.age() < log.age_target() {
+        let seen = log.event().now();
+        let lsn = append(&log, &[1; 10_000])?;
+        log.wait_durable(lsn)?;
+        if log.event().now() == seen {
+            continue;
+        }
+        woken += 1;
+        while log.beat()? != Beat::Idle {}
+    }
+    println!("woken {woken} times");
+    assert!(woken >= 5);
+    assert_eq!(rt.stalls.get(Cause::LogSpace).count, 0, "users prepare none");
+    Ok(())
+}
+
+/// Zeros keep pace with the log: a segment's are not written all at once, and are there in time.
+#[test]
+fn zeros_keep_pace_with_the_log() -> Result<()> {
+    let sim = quiet(SimDisk::new(1), 1);
+    let rt = sim.runtime();
+    let log_options = LogOptions { log_bytes: 128 << 20, buffer_bytes: 1 << 20, epoch: 1 };
+    let log = Log::create(rt.clone(), log_options, Lsn(0))?;
+    let (mut most, mut steps) = (0, 0);
+    while log.age() < log.age_target() {
+        let lsn = append(&log, &vec![1; 60_000])?;
+        log.wait_durable(lsn)?;
+        let before = rt.metrics.get(Metric::WalPreparedBytes);
+        while log.beat()? != Beat::Idle {}
+        let bytes = rt.metrics.get(Metric::WalPreparedBytes) - before;
+        most = most.max(bytes);
+        steps += u64::from(bytes > 0);
+    }
+    println!("{steps} times, {most} bytes at most");
+    assert!(steps >= 60 && most <= (2 << 20) + 4096, "{steps} times, {most} bytes at most");
+    assert_eq!(rt.stalls.get(Cause::LogSpace).count, 0);
     Ok(())
 }
