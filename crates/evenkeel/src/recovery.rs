@@ -12,10 +12,10 @@
 use crate::checkpoint::{SECTION_CHAIN_LISTS, SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
 use crate::second_pass;
 use crate::superfile::SUPER_FILE;
-use evenkeel_base::{Code, Error, Lsn, Result};
+use evenkeel_base::{Cause, Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{Superblock, decode_part, decode_sections};
-use evenkeel_io::Runtime;
+use evenkeel_io::{Event, Runtime, Task};
 use evenkeel_log::{LogEnd, Replay, replay, sync_segments};
 use evenkeel_pages::{PageRedo, Pages};
 use evenkeel_runs::Runs;
@@ -24,6 +24,12 @@ use evenkeel_tree::TreeRedo;
 use evenkeel_txn::{CommittedIds, Txns};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Memory is put behind frames beside the first pass where at least so many will be taken.
+const FRAMES_MIN: usize = 4096;
+/// How many that are is looked at so often.
+const RECORDS_PER_LOOK: u64 = 1024;
 
 /// What recovery did, for the log and for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,8 +80,55 @@ pub(crate) struct Recovery<'a> {
     pub memory_size: u64,
 }
 
+/// Has memory put behind the frames that the second pass will take, beside the first.
+struct Frames<'a> {
+    rt: &'a Arc<Runtime>,
+    pages: &'a Arc<Pages>,
+    changed: Arc<Event>,
+    stopped: Arc<AtomicBool>,
+    helper: Option<Box<dyn Task>>,
+}
+
+impl<'a> Frames<'a> {
+    fn new(rt: &'a Arc<Runtime>, pages: &'a Arc<Pages>) -> Frames<'a> {
+        Frames { rt, pages, changed: Arc::default(), stopped: Arc::default(), helper: None }
+    }
+
+    /// So many will be taken. A few are not worth a thread.
+    fn expect(&mut self, frames: usize) -> Result<()> {
+        if frames < FRAMES_MIN || !self.pages.expect_frames(frames) {
+            return Ok(());
+        }
+        if self.helper.is_none() {
+            let (rt, pages) = (self.rt.clone(), self.pages.clone());
+            let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
+            self.helper = Some(self.rt.spawn("ek-redo-frames", move || {
+                loop {
+                    let seen = changed.now();
+                    if stopped.load(Ordering::Acquire) {
+                        break;
+                    }
+                    if !pages.back_frames() {
+                        rt.wait(&changed, seen, None, Cause::Idle);
+                    }
+                }
+            })?);
+        }
+        self.changed.notify();
+        Ok(())
+    }
+
+    /// Ends the helper; after an error too.
+    fn stop(&mut self) -> Result<()> {
+        self.stopped.store(true, Ordering::Release);
+        self.changed.notify();
+        self.helper.take().map_or(Ok(()), Task::join)
+    }
+}
+
 struct FirstPass<'a> {
     redo: PageRedo<'a>,
+    frames: Frames<'a>,
     checkpoint: Lsn,
     parts: Vec<Vec<u8>>,
     parts_expected: u64,
@@ -97,6 +150,9 @@ impl Replay for FirstPass<'_> {
         }
         self.is_at_checkpoint = self.parts.len() > parts;
         self.committed.scan(kind, body)?;
+        if self.records.is_multiple_of(RECORDS_PER_LOOK) {
+            self.frames.expect(self.redo.touched())?;
+        }
         self.redo.scan(lsn, kind, body)
     }
 }
@@ -135,6 +191,7 @@ impl Recovery<'_> {
         let (redo_from, checkpoint) = (self.superblock.redo, self.superblock.checkpoint);
         let mut first = FirstPass {
             redo: PageRedo::new(self.pages, &TreeRedo).from(self.superblock.page_redo),
+            frames: Frames::new(self.rt, self.pages),
             checkpoint,
             parts: Vec::new(),
             parts_expected: 0,
@@ -143,7 +200,10 @@ impl Recovery<'_> {
             records: 0,
             is_at_checkpoint: false,
         };
-        let end = replay(self.rt, redo_from, None, &mut first)?;
+        let replayed = replay(self.rt, redo_from, None, &mut first);
+        let stopped = first.frames.stop();
+        let end = replayed?;
+        stopped?;
         report.records = first.records;
         report.log_bytes = end.end.0.saturating_sub(redo_from.0);
         self.restore_checkpoint(&first)?;

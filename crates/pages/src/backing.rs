@@ -1,6 +1,7 @@
 //! Memory behind frames before their first use. The system gives memory when it is first written
 //! to, cleared, two MiB at a time: milliseconds, in which whoever fills a new page would wait. The
-//! frame provider asks for it a little ahead of the frames taken.
+//! frame provider asks for it a little ahead of the frames taken; the first pass of a recovery,
+//! beside which a core is idle, for what the second will take.
 //!
 //! Frames that were never used are taken in ascending order (`Supply`), those of the first bank
 //! only are cared for, and a pool smaller than one large page is left alone. Nothing relies on it.
@@ -43,6 +44,12 @@ impl Backing {
         self.wanted.fetch_max(wanted, Relaxed) < wanted
     }
 
+    /// So many frames are going to be taken. True: `prepare` has something to do.
+    pub fn expect(&self, frames: usize) -> bool {
+        let wanted = (frames as u32).min(self.count);
+        self.wanted.fetch_max(wanted, Relaxed) < wanted && self.done.load(Relaxed) < wanted
+    }
+
     /// Asks for the memory of some frames, for the provider alone. True if more is wanted.
     pub fn prepare(&self, frames: &Frames) -> bool {
         let done = self.done.load(Relaxed);
@@ -79,5 +86,10 @@ mod tests {
         let backing = Backing::new(count, page_size);
         assert!(!backing.taken(count as u32), "of another bank");
         assert!(!Backing::new(64, 4096).taken(0), "too small");
+        assert!(backing.expect(1000) && !backing.expect(900), "more than before");
+        while backing.prepare(&frames) {}
+        assert!(backing.done.load(Relaxed) == 1000 && backing.expect(count * 2));
+        while backing.prepare(&frames) {}
+        assert!(!backing.expect(count), "all have memory");
     }
 }

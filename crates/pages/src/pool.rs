@@ -223,6 +223,17 @@ impl Pages {
         Clock::Freed
     }
 
+    /// So many frames are going to be taken soon. True: there is something for `back_frames`.
+    pub fn expect_frames(&self, count: usize) -> bool {
+        self.backing.expect(count)
+    }
+
+    /// Puts memory behind some of the frames that are expected to be taken, before the frame
+    /// provider works; true if there is more to do. One caller.
+    pub fn back_frames(&self) -> bool {
+        self.backing.prepare(&self.frames)
+    }
+
     /// One step of the frame provider: frees clean cold frames and hands dirty cold ones to the
     /// cleaner, and has memory behind frames soon to be used. Idle above the high-water mark, when
     /// only the cleaner can help, and when every frame is in use.

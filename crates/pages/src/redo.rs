@@ -242,6 +242,11 @@ impl<'a> PageRedo<'a> {
         self.lives
     }
 
+    /// First pass: the pages noted so far, which the second will need frames for.
+    pub fn touched(&self) -> usize {
+        self.lives.touched.len()
+    }
+
     /// First pass: notes formats and frees, and pages. Records come in order of LSN.
     ///
     /// # Errors

@@ -76,8 +76,10 @@ impl Pages {
     }
 
     pub(crate) fn note_frames(&self) {
-        let frames = self.frames_with_memory() as u64;
-        self.rt.metrics.set(Metric::PoolFrames, frames);
+        // Under the lock: of two who note, the later has the later number.
+        let lists = self.supply.lists.lock();
+        let frames = self.frames.made() - lists.retired.len();
+        self.rt.metrics.set(Metric::PoolFrames, frames as u64);
     }
 
     /// Empties some of the frames that are not to be used; true if it got anywhere.

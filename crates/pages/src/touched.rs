@@ -20,6 +20,7 @@ pub(crate) struct Touched {
     blocks: HashMap<u64, u64>,
     /// The block that was noted last, in which most records are, and its bits.
     last: (u64, u64),
+    pages: usize,
     blocks_max: usize,
     pages_max: usize,
 }
@@ -45,14 +46,19 @@ impl Touched {
             return;
         }
         let bits = self.blocks.entry(block).or_default();
+        self.pages += usize::from(*bits & bit == 0);
         *bits |= bit;
         self.last = (block, *bits);
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.pages
+    }
+
     /// No more are noted: nothing is kept of more pages than have room.
     pub fn finish(&mut self) {
-        let pages: u64 = self.blocks.values().map(|bits| u64::from(bits.count_ones())).sum();
-        if pages > self.pages_max as u64 {
+        if self.pages > self.pages_max {
             *self = Touched::default();
         }
     }
@@ -81,12 +87,14 @@ mod tests {
         ) {
             let mut touched = Touched::new(frames);
             pages.iter().for_each(|page| touched.insert(PageNo(*page)));
+            let counted = touched.len();
             touched.finish();
             let pages: BTreeSet<u64> = pages.into_iter().collect();
             let blocks: BTreeSet<u64> = pages.iter().map(|page| page / REDO_BLOCK_PAGES).collect();
             let pages_max = frames - frames / 8;
             let fits =
                 blocks.len() <= frames / FRAMES_PER_BLOCK && pages.len() <= pages_max;
+            prop_assert!(!fits || counted == pages.len());
             for first in (0..=4000).step_by(REDO_BLOCK_PAGES as usize) {
                 let found = touched.beside(PageNo(first + 5));
                 let found: Vec<u64> = found.map(|page| page.0).collect();
