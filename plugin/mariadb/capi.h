@@ -113,9 +113,9 @@ int32_t ek_leave_tables(ek_txn *txn);
 int32_t ek_insert(ek_txn *txn, ek_bytes table, const ek_value *row, size_t row_len,
                   ek_error *error);
 ek_bytes ek_last_key(const ek_txn *txn);
-int32_t ek_update(ek_txn *txn, ek_bytes table, ek_bytes key, const uint16_t *columns,
-                  const ek_value *values, size_t len, ek_error *error);
-int32_t ek_delete(ek_txn *txn, ek_bytes table, ek_bytes key, ek_error *error);
+int32_t ek_update(ek_txn *txn, ek_bytes table, ek_bytes key, const ek_row *read,
+                  const uint16_t *columns, const ek_value *values, size_t len, ek_error *error);
+int32_t ek_delete(ek_txn *txn, ek_bytes table, ek_bytes key, const ek_row *read, ek_error *error);
 
 enum { EK_LOCK_NONE= 0, EK_LOCK_SHARED= 1, EK_LOCK_EXCLUSIVE= 2, EK_LOCK_SKIP= 4 };
 ek_row *ek_row_new(void);

@@ -154,7 +154,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
   Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const int done= !txn ? -1 : ek_update(txn, name(), ek_text(m_key), columns.data(),
+  const int done= !txn ? -1 : ek_update(txn, name(), ek_text(m_key), m_row, columns.data(),
                                          values.data(), columns.size(), &error);
   if (done < 0)
     return fail(error);
@@ -175,7 +175,7 @@ int ha_evenkeel::delete_row(const uchar *)
   Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const int done= !txn ? -1 : ek_delete(txn, name(), ek_text(m_key), &error);
+  const int done= !txn ? -1 : ek_delete(txn, name(), ek_text(m_key), m_row, &error);
   if (done < 0)
     return fail(error);
   if (int failed= changed(true))

@@ -5,9 +5,10 @@ use crate::row::EkRow;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice, values};
 use evenkeel::{
     Access, Canceller, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan,
-    Locking, Mode, Range, Result, Scan, Txn, ValueRef,
+    Locking, Mode, Range, Result, Row, Scan, Txn, ValueRef,
 };
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::ops::Bound;
 
 /// A transaction; empty once it was ended.
@@ -326,6 +327,7 @@ pub unsafe extern "C" fn ek_last_key(txn: *const EkTxn) -> EkBytes {
 }
 
 /// Changes columns of the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
+/// `read` is null, or what was read last: if that is the row, and locked, it is not read again.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -334,6 +336,7 @@ pub unsafe extern "C" fn ek_update(
     txn: *mut EkTxn,
     table: EkBytes,
     key: EkBytes,
+    read: *const EkRow,
     columns: *const u16,
     new: *const EkValue,
     len: usize,
@@ -343,14 +346,29 @@ pub unsafe extern "C" fn ek_update(
     unsafe {
         fence(error, -1, || {
             let columns = slice(columns, len).iter().map(|c| usize::from(*c));
-            let changes: Vec<(usize, ValueRef<'_>)> = columns.zip(values(new, len)).collect();
+            let changes: SmallVec<[(usize, ValueRef<'_>); 8]> =
+                columns.zip(values(new, len)).collect();
             let mut table = (*txn).get()?.table(table.text()?)?;
-            table.update_by_key(key.get(), &changes).map(i32::from)
+            let done = match of_key(read, key.get()) {
+                Some(row) => table.update_read(row, &changes),
+                None => table.update_by_key(key.get(), &changes),
+            };
+            done.map(i32::from)
         })
     }
 }
 
-/// Deletes the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
+/// A row that was read, if it has this key.
+///
+/// # Safety
+/// The pointer is null or valid.
+unsafe fn of_key<'a>(row: *const EkRow, key: &[u8]) -> Option<&'a Row> {
+    // SAFETY: by contract of the caller.
+    unsafe { row.as_ref() }.map(|row| &row.0).filter(|row| !row.is_empty() && row.key() == key)
+}
+
+/// Deletes the row with these clustered key bytes: 1, 0 if there is none, -1 on error. `read` as
+/// for `ek_update`.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -359,12 +377,18 @@ pub unsafe extern "C" fn ek_delete(
     txn: *mut EkTxn,
     table: EkBytes,
     key: EkBytes,
+    read: *const EkRow,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            (*txn).get()?.table(table.text()?)?.delete_by_key(key.get()).map(i32::from)
+            let mut table = (*txn).get()?.table(table.text()?)?;
+            let done = match of_key(read, key.get()) {
+                Some(row) => table.delete_read(row),
+                None => table.delete_by_key(key.get()),
+            };
+            done.map(i32::from)
         })
     }
 }

@@ -116,7 +116,7 @@ fn no_columns_are_no_change() {
         let key = transaction::ek_last_key(txn);
         let key = key.get().to_vec();
         let key = EkBytes::of(&key);
-        let changed = transaction::ek_update(txn, text("t"), key, null(), null(), 0, error);
+        let changed = transaction::ek_update(txn, text("t"), key, null(), null(), null(), 0, error);
         assert_eq!(changed, 1);
         let mut commit = 0;
         assert_eq!(transaction::ek_commit(txn, &raw mut commit, error), 0);

@@ -581,12 +581,29 @@ impl<'t> TableRef<'t> {
         timed(self.txn, |txn| txn.update_by_key(&self.table, key, changes))
     }
 
+    /// As `update`, of the row that `row` holds. If it was locked when it was read
+    /// (`get_for_update`, a scan that locks), and is as it was then, it is not looked for again.
+    ///
+    /// # Errors
+    /// As `update`.
+    pub fn update_read(&mut self, row: &Row, changes: &[(usize, ValueRef<'_>)]) -> Result<bool> {
+        timed(self.txn, |txn| txn.update_read(&self.table, row, changes))
+    }
+
     /// As `delete`, by clustered key bytes.
     ///
     /// # Errors
     /// As `delete`.
     pub fn delete_by_key(&mut self, key: &[u8]) -> Result<bool> {
         timed(self.txn, |txn| txn.delete_by_key(&self.table, key))
+    }
+
+    /// As `delete`, of the row that `row` holds, which is looked for as `update_read` says.
+    ///
+    /// # Errors
+    /// As `delete`.
+    pub fn delete_read(&mut self, row: &Row) -> Result<bool> {
+        timed(self.txn, |txn| txn.delete_read(&self.table, row))
     }
 
     /// The rows of a range of the primary key, in order.

@@ -134,7 +134,7 @@ impl Transaction {
             stamp: Stamp::default(),
             lsn: Lsn::ZERO,
         };
-        state.tree.write(&b.key, &mut space.log, &mut op)?;
+        state.tree.write_near(b.leaf.take(), &b.key, &mut space.log, &mut op)?;
         Ok((std::mem::take(&mut op.stop), op.lsn))
     }
 

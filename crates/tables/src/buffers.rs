@@ -8,6 +8,7 @@
 use crate::batch::Batch;
 use crate::large::{Chain, Given};
 use crate::op::Entries;
+use evenkeel_base::PageNo;
 use evenkeel_format::overflow::ChainEdit;
 use std::cell::Cell;
 
@@ -20,6 +21,8 @@ pub(crate) struct Buffers {
     pub key: Vec<u8>,
     pub row: Vec<u8>,
     pub old_row: Vec<u8>,
+    /// The leaf where the row was, if that is known.
+    pub leaf: Option<PageNo>,
     pub entries: Entries,
     pub part: Vec<u8>,
     pub old_part: Vec<u8>,

@@ -6,7 +6,7 @@
 use crate::op::Stop;
 use crate::range::ByteRange;
 use crate::read::{LockWait, Locked, newest_stop};
-use crate::row::Row;
+use crate::row::{Place, Row};
 use crate::scan::Locking;
 use crate::store::Store;
 use crate::table::TableState;
@@ -144,8 +144,8 @@ impl Locker {
         let (store, me) = (&self.store, self.inner.id());
         let space = Space::Tree(state.tree.id());
         let (mut stop, mut outcome, mut failed) = (Stop::No, None, None);
-        let mut own_stamp = None;
-        state.tree.get(key, &mut |cell| {
+        let (mut own_stamp, mut version) = (None, None);
+        let leaf = state.tree.get(key, &mut |cell| {
             let stamped = cell.filter(|c| c.flags & cell_flags::STAMPED != 0);
             let own = stamped.is_some_and(|c| c.stamp.txn == me && me.0 != 0);
             own_stamp = stamped.filter(|_| own).map(|c| c.stamp);
@@ -176,11 +176,15 @@ impl Locker {
             outcome = Some(match live {
                 Some(cell) => {
                     row.set_table(&store.shape_for(state, cell.row), key, cell.row);
+                    version = Some((cell.stamp, cell.flags));
                     Locked::Row
                 }
                 None => Locked::Absent,
             });
         })?;
+        if let Some((stamp, flags)) = version {
+            row.set_place(Place { tree: state.tree.id(), leaf, stamp, flags });
+        }
         match failed {
             Some(error) => Err(error),
             None => Ok(Looked { stop, outcome, own: own_stamp }),

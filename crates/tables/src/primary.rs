@@ -12,6 +12,7 @@ use crate::row::Row;
 use crate::scan::{Locking, row_has_key};
 use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
+use crate::write::Target;
 use evenkeel_base::{Code, Error, IndexId, Result, Snapshot};
 use evenkeel_format::record::entry_op;
 use evenkeel_format::{ValueRef, prefix_successor};
@@ -151,7 +152,7 @@ impl Transaction {
     ) -> Result<bool> {
         let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
         self.with_current(table, key, locking, |txn, key, found_by| {
-            txn.statement(|txn| txn.update_row(table, key, found_by, changes))
+            txn.statement(|txn| txn.update_row(table, Target::of(key, found_by), changes))
         })
     }
 
@@ -162,7 +163,7 @@ impl Transaction {
     pub fn delete(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>]) -> Result<bool> {
         let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
         self.with_current(table, key, locking, |txn, key, found_by| {
-            txn.statement(|txn| txn.delete_row(table, key, found_by))
+            txn.statement(|txn| txn.delete_row(table, Target::of(key, found_by)))
         })
     }
 

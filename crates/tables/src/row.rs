@@ -4,7 +4,7 @@
 use crate::large::LargeReader;
 use crate::overflow::read_chain;
 use crate::shape::Shape;
-use evenkeel_base::{Code, Error, Result};
+use evenkeel_base::{Code, Error, PageNo, Result, Stamp, TreeId};
 use evenkeel_format::{Field, Reader, Value, ValueRef};
 use evenkeel_runs::EntryRef;
 use evenkeel_tree::{OverflowRef, Tree};
@@ -32,6 +32,18 @@ pub struct Row {
     values: Vec<Option<Value>>,
     /// Where values are that were not read with the row.
     large: Option<Large>,
+    /// Where a table row was found whose newest version was locked.
+    place: Option<Place>,
+}
+
+/// Where the newest version of a row was, and which it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub tree: TreeId,
+    pub leaf: PageNo,
+    pub stamp: Stamp,
+    /// `cell_flags`.
+    pub flags: u8,
 }
 
 /// Long values that are read when they are asked for.
@@ -130,6 +142,18 @@ impl Row {
         }
     }
 
+    /// Notes where the row that was taken was found.
+    pub(crate) fn set_place(&mut self, place: Place) {
+        self.place = Some(place);
+    }
+
+    /// The row of this key of a tree as it was when it was locked, if it is the one that was taken:
+    /// where it was, and its bytes.
+    pub(crate) fn found(&self, tree: TreeId, key: &[u8]) -> Option<(Place, &[u8])> {
+        let place = self.place.filter(|place| place.tree == tree && self.key == key)?;
+        matches!(self.source, Source::Table).then_some((place, &self.row))
+    }
+
     fn large(&self, position: usize) -> Option<&(usize, OverflowRef, OnceLock<Value>)> {
         self.large.as_ref()?.read.iter().find(|large| large.0 == position)
     }
@@ -218,6 +242,7 @@ impl Row {
     #[inline]
     pub fn clear(&mut self) {
         self.source = Source::Empty;
+        self.place = None;
         // Few rows have any.
         if self.large.is_some() {
             self.large = None;

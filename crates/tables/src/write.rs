@@ -11,6 +11,7 @@ use crate::op::Stop;
 use crate::overflow;
 use crate::primary::FoundBy;
 use crate::read::newest_stop;
+use crate::row::Row;
 use crate::shape::{IndexShape, RowView, Shape};
 use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
@@ -51,6 +52,25 @@ pub(crate) enum Current {
     Absent,
     /// A live row; its bytes are in the buffer.
     Live(Stamp, u8),
+}
+
+/// The row that a change is made to.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    key: &'a [u8],
+    found_by: FoundBy<'a>,
+    /// It was read into this.
+    read: Option<&'a Row>,
+}
+
+impl<'a> Target<'a> {
+    pub fn of(key: &'a [u8], found_by: FoundBy<'a>) -> Target<'a> {
+        Target { key, found_by, read: None }
+    }
+
+    fn read(row: &'a Row) -> Target<'a> {
+        Target { key: row.key(), found_by: None, read: Some(row) }
+    }
 }
 
 /// The version that a change is made from.
@@ -166,7 +186,7 @@ impl Transaction {
                 };
                 // While it is waited for it may go, or take another key: then that is free.
                 let found_by = by.as_ref().map(|(index, key)| (*index, &key[..]));
-                if txn.update_row(table, &found, found_by, changes)? {
+                if txn.update_row(table, Target::of(&found, found_by), changes)? {
                     return Ok(false);
                 }
                 txn.inner.check_cancel()?;
@@ -192,7 +212,21 @@ impl Transaction {
         key: &[u8],
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
-        self.statement(|txn| txn.update_row(table, key, None, changes))
+        self.statement(|txn| txn.update_row(table, Target::of(key, None), changes))
+    }
+
+    /// The same of a row that was read. If it was locked when it was read, and is as it was then,
+    /// it is not looked for again.
+    ///
+    /// # Errors
+    /// As `update`.
+    pub fn update_read(
+        &mut self,
+        table: &Arc<Table>,
+        read: &Row,
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        self.statement(|txn| txn.update_row(table, Target::read(read), changes))
     }
 
     /// Deletes the row with these clustered key bytes (`Row::key`).
@@ -200,7 +234,15 @@ impl Transaction {
     /// # Errors
     /// As `delete`.
     pub fn delete_by_key(&mut self, table: &Arc<Table>, key: &[u8]) -> Result<bool> {
-        self.statement(|txn| txn.delete_row(table, key, None))
+        self.statement(|txn| txn.delete_row(table, Target::of(key, None)))
+    }
+
+    /// The same of a row that was read, as `update_read`.
+    ///
+    /// # Errors
+    /// As `delete`.
+    pub fn delete_read(&mut self, table: &Arc<Table>, read: &Row) -> Result<bool> {
+        self.statement(|txn| txn.delete_row(table, Target::read(read)))
     }
 
     /// Inserts a row; `number` is what its auto-increment column was given before, if it was.
@@ -342,15 +384,14 @@ impl Transaction {
     pub(crate) fn update_row(
         &mut self,
         table: &Arc<Table>,
-        key: &[u8],
-        found_by: FoundBy<'_>,
+        target: Target<'_>,
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
         self.enter(table, Use::Write)?;
         let mut buffers = self.buffers.take();
         // There again for another attempt; whoever gave them takes them away.
         let given = std::mem::take(&mut buffers.given);
-        let done = self.update_with(table, (key, found_by), changes, &given, &mut buffers);
+        let done = self.update_with(table, target, changes, &given, &mut buffers);
         buffers.given = given;
         self.buffers.put(buffers);
         if matches!(done, Ok(true)) {
@@ -363,7 +404,7 @@ impl Transaction {
     fn update_with(
         &mut self,
         table: &Arc<Table>,
-        (key, found_by): (&[u8], FoundBy<'_>),
+        Target { key, found_by, mut read }: Target<'_>,
         changes: &[(usize, ValueRef<'_>)],
         given: &[Given],
         b: &mut Buffers,
@@ -372,7 +413,7 @@ impl Transaction {
         loop {
             let state = table.state();
             let shape = &state.shape;
-            let expect = match self.read_old(&state, key, &mut guard, b)? {
+            let expect = match self.read_old(&state, (key, &mut read), &mut guard, b)? {
                 Old::Live(stamp, flags) => (stamp, flags),
                 Old::Absent => return Ok(false),
                 Old::Again => continue,
@@ -432,12 +473,23 @@ impl Transaction {
     fn read_old(
         &mut self,
         state: &TableState,
-        key: &[u8],
+        (key, read): (&[u8], &mut Option<&Row>),
         guard: &mut Option<SnapshotGuard>,
         b: &mut Buffers,
     ) -> Result<Old> {
-        let Current::Live(stamp, flags) = self.read_current(state, key, &mut b.old_row)? else {
-            return Ok(Old::Absent);
+        b.leaf = None;
+        let (stamp, flags) = match read.take().and_then(|row| row.found(state.tree.id(), key)) {
+            // Whether it is the newest still is looked at under the latch.
+            Some((place, row)) => {
+                b.old_row.clear();
+                b.old_row.extend_from_slice(row);
+                b.leaf = Some(place.leaf);
+                (place.stamp, place.flags)
+            }
+            None => match self.read_current(state, key, &mut b.old_row)? {
+                Current::Live(stamp, flags) => (stamp, flags),
+                Current::Absent => return Ok(Old::Absent),
+            },
         };
         // Again with the present state if its format came while the row was waited for.
         let is_later = !state.shape.is_as_new_as(&b.old_row);
@@ -501,15 +553,10 @@ impl Transaction {
     }
 
     /// Deletes a row; false if it is not there, or has another key than it was found by.
-    pub(crate) fn delete_row(
-        &mut self,
-        table: &Arc<Table>,
-        key: &[u8],
-        found_by: FoundBy<'_>,
-    ) -> Result<bool> {
+    pub(crate) fn delete_row(&mut self, table: &Arc<Table>, target: Target<'_>) -> Result<bool> {
         self.enter(table, Use::Write)?;
         let mut buffers = self.buffers.take();
-        let done = self.delete_with(table, key, found_by, &mut buffers);
+        let done = self.delete_with(table, target, &mut buffers);
         self.buffers.put(buffers);
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsDeleted, 1);
@@ -521,14 +568,13 @@ impl Transaction {
     fn delete_with(
         &mut self,
         table: &Arc<Table>,
-        key: &[u8],
-        found_by: FoundBy<'_>,
+        Target { key, found_by, mut read }: Target<'_>,
         b: &mut Buffers,
     ) -> Result<bool> {
         let mut guard = None;
         loop {
             let state = table.state();
-            let expect = match self.read_old(&state, key, &mut guard, b)? {
+            let expect = match self.read_old(&state, (key, &mut read), &mut guard, b)? {
                 Old::Live(stamp, flags) => (stamp, flags),
                 Old::Absent => return Ok(false),
                 Old::Again => continue,

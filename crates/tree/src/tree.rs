@@ -209,18 +209,18 @@ impl Tree {
         self.trees().log.reserve(4 * page + 1024 + bytes, Share::User)
     }
 
-    /// Calls `f` with the row of `key` under the leaf's latch.
+    /// Calls `f` with the row of `key` under the leaf's latch; the leaf's page, for `write_near`.
     ///
     /// # Errors
     /// Of pages: I/O, `Corrupt`.
-    pub fn get(&self, key: &[u8], f: &mut dyn FnMut(Option<LeafRow<'_>>)) -> Result<()> {
+    pub fn get(&self, key: &[u8], f: &mut dyn FnMut(Option<LeafRow<'_>>)) -> Result<PageNo> {
         let page = self.find(Goal::At(key), 0, Access::Normal)?;
         let leaf = Node::parse(&page)?;
         match leaf.lower_bound(key) {
             (slot, true) => f(Some(leaf.leaf_cell(slot)?.into())),
             _ => f(None),
         }
-        Ok(())
+        Ok(page.page_no())
     }
 
     /// True if a page is the node of this tree that the goal asks for.

@@ -106,21 +106,37 @@ impl Tree {
     /// # Errors
     /// `KeyTooLong`, `RowTooLong`, those of `op.decide`, of log and pages; nothing has changed.
     pub fn write(&self, key: &[u8], reserved: &mut Reserved, op: &mut dyn LeafOp) -> Result<bool> {
+        self.write_near(None, key, reserved, op)
+    }
+
+    /// The same where the leaf may be known, as `get` told it: if it is that still, nobody goes
+    /// there from the root.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn write_near(
+        &self,
+        leaf: Option<PageNo>,
+        key: &[u8],
+        reserved: &mut Reserved,
+        op: &mut dyn LeafOp,
+    ) -> Result<bool> {
         self.check_lengths(key, &[])?;
         let mut body = BODY.take();
-        let done = self.write_with(key, reserved, op, &mut body);
+        let hint = leaf.or_else(|| self.edge_for(key));
+        let done = self.write_with(hint, key, reserved, op, &mut body);
         BODY.set(body);
         done
     }
 
     fn write_with(
         &self,
+        mut hint: Option<PageNo>,
         key: &[u8],
         reserved: &mut Reserved,
         op: &mut dyn LeafOp,
         body: &mut Vec<u8>,
     ) -> Result<bool> {
-        let mut hint = self.edge_for(key);
         loop {
             let hinted = hint.is_some();
             let Some((mtr, slot)) = self.write_leaf(hint.take(), key)? else {

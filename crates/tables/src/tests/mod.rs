@@ -19,6 +19,7 @@ mod numbers;
 mod phantoms;
 mod plans;
 mod protocols;
+mod read_rows;
 mod recovery;
 mod renewal;
 mod statistics;
