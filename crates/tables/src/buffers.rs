@@ -13,7 +13,7 @@ use evenkeel_format::overflow::ChainEdit;
 use std::cell::Cell;
 
 /// More than this goes back to the allocator: long rows are no reason to hold as much for ever.
-const KEPT_BYTES_MAX: usize = 128 << 10;
+const KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// Buffers of one session, reused from row to row.
 #[derive(Default)]
