@@ -73,6 +73,11 @@ thread_local! {
     static KEPT: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
+/// Those that the thread keeps, or new ones: a thread that ends keeps none any more.
+fn of_thread() -> Box<Buffers> {
+    KEPT.try_with(Cell::take).ok().flatten().unwrap_or_default()
+}
+
 /// The buffers of a transaction: none before its first change, and while a change has them.
 #[derive(Default)]
 pub(crate) struct Held(Option<Box<Buffers>>);
@@ -80,7 +85,9 @@ pub(crate) struct Held(Option<Box<Buffers>>);
 impl Held {
     /// Takes them for a change; `put` gives them back.
     pub fn take(&mut self) -> Box<Buffers> {
-        self.0.take().or_else(|| KEPT.take()).unwrap_or_default()
+        let mut buffers = self.0.take().unwrap_or_else(of_thread);
+        buffers.leaf = None;
+        buffers
     }
 
     pub fn put(&mut self, buffers: Box<Buffers>) {
@@ -89,7 +96,7 @@ impl Held {
 
     /// To look or put something into them, between changes.
     pub fn get(&mut self) -> &mut Buffers {
-        self.0.get_or_insert_with(|| KEPT.take().unwrap_or_default())
+        self.0.get_or_insert_with(of_thread)
     }
 
     /// The key of the row that was prepared last; empty before.
