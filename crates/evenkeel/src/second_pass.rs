@@ -29,10 +29,13 @@ const PART_PAGES: u64 = REDO_BLOCK_PAGES;
 /// Bytes of records handed on at once, at least and at most: the more, the more changes of a page
 /// come together.
 const STRETCH_BYTES: (usize, usize) = (256 << 10, 8 << 20);
+/// The part of the memory that a stretch may take.
+const STRETCHES_PER_MEMORY: u64 = 128;
 /// So many records ahead their memory is asked for.
 const RECORDS_AHEAD: usize = 8;
-/// Stretches waiting for a helper, at most.
-const WAITING_MAX: usize = 2;
+/// Stretches waiting for a helper, at most: an eighth of the memory. The first ones make helpers
+/// read nearly all pages; while they wait for the device the caller goes on with its own work.
+const WAITING_MAX: usize = 16;
 
 /// The helper that a page belongs to.
 fn part_of(page: PageNo) -> usize {
@@ -243,7 +246,8 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
     let page_redo = of.superblock.page_redo;
     let line = Arc::new(Line { rt, page_redo, queue: Mutex::default(), changed });
     let mut helpers: Vec<Box<dyn Task>> = Vec::new();
-    let stretch_bytes = (of.memory_size / 64).clamp(STRETCH_BYTES.0 as u64, STRETCH_BYTES.1 as u64);
+    let stretch_bytes = (of.memory_size / STRETCHES_PER_MEMORY)
+        .clamp(STRETCH_BYTES.0 as u64, STRETCH_BYTES.1 as u64);
     let stretch_bytes = stretch_bytes as usize;
     let replayer = Replayer::new(of.runs, of.txns, of.chains);
     let mut reader = Reader { line: &line, stretch: line.spare(), stretch_bytes, replayer };

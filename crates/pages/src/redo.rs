@@ -19,7 +19,8 @@ use evenkeel_format::page::{self, HEADER_BYTES};
 use evenkeel_format::record::{LeafChange, PageOp, RecordKind, page_ops};
 use evenkeel_format::rows::{each_row, rows_page};
 use evenkeel_format::space::{self, op};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -57,11 +58,11 @@ pub struct RedoStats {
 #[derive(Debug, Default)]
 pub struct PageLives {
     /// The last format or free of a page.
-    pages: HashMap<PageNo, Life>,
+    pages: FxHashMap<PageNo, Life>,
     /// The last free of an extent, and so of all its pages.
-    extents_freed: HashMap<u32, Lsn>,
+    extents_freed: FxHashMap<u32, Lsn>,
     /// Pages whose content is not in the log (E3): a bad image of one is an error.
-    unlogged: HashSet<u64>,
+    unlogged: FxHashSet<u64>,
     /// Pages that the log changes.
     touched: Touched,
 }

@@ -6,7 +6,7 @@
 //! may use it.
 
 use evenkeel_base::PageNo;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Neighbours that are noted, and may be read in, together.
 pub const REDO_BLOCK_PAGES: u64 = 64;
@@ -17,7 +17,7 @@ const FRAMES_PER_BLOCK: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
     /// The pages of each block, one bit each.
-    blocks: HashMap<u64, u64>,
+    blocks: FxHashMap<u64, u64>,
     /// The block that was noted last, in which most records are, and its bits.
     last: (u64, u64),
     pages: usize,

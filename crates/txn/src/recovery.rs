@@ -22,7 +22,8 @@ use evenkeel_format::rows::each_row;
 use evenkeel_format::undo::{FRAME_HEADER_LEN, UndoRecord};
 use evenkeel_format::{Reader, put_bytes, put_varint};
 use evenkeel_log::Share;
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const BLOB_VERSION: u8 = 3;
@@ -41,7 +42,7 @@ pub(crate) struct Recovering {
 /// Ids of the transactions whose COMMIT record a first pass over the log has met: a bit per id.
 #[derive(Default)]
 pub struct CommittedIds {
-    words: HashMap<u64, u64>,
+    words: FxHashMap<u64, u64>,
 }
 
 impl CommittedIds {
