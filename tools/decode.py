@@ -12,8 +12,7 @@ for _ in range(8):
     CRC_TABLE = [(n >> 1) ^ (0x82F63B78 if n & 1 else 0) for n in CRC_TABLE]
 def crc32c(*pieces):
     crc = 0xFFFFFFFF
-    for byte in crc32c.database + b"".join(pieces):
-        crc = (crc >> 8) ^ CRC_TABLE[(crc ^ byte) & 0xFF]
+    for byte in crc32c.database + b"".join(pieces): crc = (crc >> 8) ^ CRC_TABLE[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 crc32c.database = b""  # its id: all checksums but those of the superblock begin with it
 def read(path, name, start=0, length=-1):
@@ -24,8 +23,7 @@ def need(condition, what):
     if not condition: raise SystemExit(f"decode: {what}")
 
 class Reader:
-    def __init__(self, data, start=0):
-        self.data, self.at = data, start
+    def __init__(self, data, start=0): self.data, self.at = data, start
     def take(self, n):
         need(self.at + n <= len(self.data), "bytes end too early")
         self.at += n
@@ -65,7 +63,7 @@ def superblock(path):
     data, best = read(path, "evenkeel.super"), None
     for slot in (data[:4096], data[4096:8192]):
         if slot[:8] == b"EVENKEEL" and at("<I", slot, 8)[0] == crc32c(slot[12:]):
-            need(at("<5H", slot, 12) == (1, 1, 1, 1, 1), "unknown version")
+            need(at("<5H", slot, 12) in ((1, 1, 1, 1, 1), (1, 1, 2, 1, 1)), "unknown version")
             flags, page_size, _, sequence, *rest = at("<HIIQ8sQQQ", slot, 22)
             best = max(best or (0,), (sequence, flags, page_size, *rest))
     need(best and best[1] & 1, "not a database, or not closed cleanly")
@@ -77,7 +75,7 @@ def log_blocks(path):
         head = read(path, f"wal/{name}", 0, 4096)
         magic, version, crc, _, first, count, own = at("<8sIIQQQ8s", head)
         right = own == crc32c.database and crc == crc32c(head[:12], b"\0" * 4, head[16:])
-        need(magic == b"EVKNWAL\0" and version == 1 and right, f"{name}: no log segment")
+        need(magic == b"EVKNWAL\0" and version in (1, 2) and right, f"{name}: no log segment")
         segments.append((first, count, f"wal/{name}"))
     def get(block):
         for first, count, name in segments:
@@ -134,11 +132,13 @@ class State:
         self.edits.insert(0, sections[1])
         self.transactions(Reader(sections[2]))
     def row_record(self, lsn, kind, r):
-        _, _, _, stamp, key, _ = r.varint(), r.varint(), r.number(1), r.varints(2), r.bytes(), r.bytes()
+        _, _, _, stamp, key, new = r.varint(), r.varint(), r.number(1), r.varints(2), r.bytes(), r.bytes()
         if kind == 3: return self.reverted.add(r.varints(2))
         self.seen.add(stamp[0])
         _, generation, _, flags = r.varint(), r.varint(), r.number(1), r.number(1)
-        self.before[stamp] = (flags & ~0x60, r.varints(2), r.bytes()) if flags & 0x40 else None
+        old = r.varints(2) if flags & 0x40 else None
+        shared = r.varints(2) if flags & 0x50 == 0x50 else (0, 0)
+        self.before[stamp] = (flags & ~0x70, old, new[: shared[0]] + r.bytes() + new[len(new) - shared[1] :]) if old else None
         for _ in range((flags & 0x20 and r.bytes(), r.varint())[1]):  # 0x20: chains that changed hands
             index, op, columns, _ = r.varint(), r.number(1), r.bytes(), r.bytes()
             self.entries.append((lsn, generation, index, op, columns, key, stamp))

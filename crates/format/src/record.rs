@@ -7,9 +7,11 @@
 //! leaf change (ROW, REVERT): page varint, tree varint, flags u8, stamp (txn varint,
 //!                            undo_no varint), key bytes, row bytes, logical...
 //! ROW logical:    table varint, generation varint, kind u8, before_flags u8,
-//!                 [before stamp, before row bytes]  if before_flags has PRESENT
+//!                 [before stamp, before row]        if before_flags has PRESENT
 //!                 [chains bytes]                    if before_flags has CHAINS (`overflow`)
 //!                 entry count varint, entries: index varint, op u8, key bytes, value bytes
+//! before row:     bytes; if before_flags has SHARED: bytes shared with the new row at its begin
+//!                 varint, at its end varint, what lies between bytes
 //! REVERT logical: reverted stamp (txn varint, undo_no varint)
 //! ROWS:           several inserts into one leaf, see `rows`
 //! PAGE:           page ops: page varint, op u8, payload bytes ...
@@ -19,6 +21,12 @@
 
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Generation, IndexId, PageNo, Result, Stamp, TableId, TreeId, TxnId, UndoNo};
+
+/// A row before that shares fewer bytes with the new one is written whole: to say how many takes as
+/// many.
+const SHARED_BYTES_MIN: usize = 16;
+/// Bytes compared at once.
+const WORD: usize = 16;
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,6 +78,8 @@ pub mod cell_flags {
     pub const PRESENT: u8 = 0x40;
     /// Only in `before_flags` of a ROW record: overflow chains changed hands.
     pub const CHAINS: u8 = 0x20;
+    /// Only in `before_flags` of a ROW record: what the old row shares with the new is not said.
+    pub const SHARED: u8 = 0x10;
 }
 
 /// The physical half of a ROW or REVERT record: the new content of one leaf cell.
@@ -197,8 +207,8 @@ pub struct RowLogical<'a> {
 }
 
 impl<'a> RowLogical<'a> {
-    /// Appends the encoded half.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends the encoded half of the record of a change to `row`.
+    pub fn encode(&self, row: &[u8], out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.table.0));
         put_varint(out, self.generation.0);
         out.push(self.kind as u8);
@@ -206,9 +216,18 @@ impl<'a> RowLogical<'a> {
         match &self.before {
             None => out.push(chains),
             Some(before) => {
-                out.push(before.flags | cell_flags::PRESENT | chains);
+                let shared = shared(before.row, row);
+                let shares = if shared.is_some() { cell_flags::SHARED } else { 0 };
+                out.push(before.flags | cell_flags::PRESENT | chains | shares);
                 put_stamp(out, before.stamp);
-                put_bytes(out, before.row);
+                match shared {
+                    None => put_bytes(out, before.row),
+                    Some((begin, end)) => {
+                        put_varint(out, begin as u64);
+                        put_varint(out, end as u64);
+                        put_bytes(out, &before.row[begin..before.row.len() - end]);
+                    }
+                }
             }
         }
         if chains != 0 {
@@ -233,9 +252,10 @@ impl<'a> RowLogical<'a> {
         Ok((generation, r.u8()? & cell_flags::CHAINS != 0))
     }
 
-    /// Decodes. # Errors: `BadEncoding`.
-    pub fn decode(logical: &'a [u8]) -> Result<RowLogical<'a>> {
-        let mut r = Reader::new(logical, "row record");
+    /// Decodes the logical half of a change; `old` is memory for the row before.
+    /// # Errors: `BadEncoding`.
+    pub fn decode(change: &LeafChange<'a>, old: &'a mut Vec<u8>) -> Result<RowLogical<'a>> {
+        let mut r = Reader::new(change.logical, "row record");
         let table = TableId(r.varint32()?);
         let generation = Generation(r.varint()?);
         let kind = match r.u8()? {
@@ -247,8 +267,15 @@ impl<'a> RowLogical<'a> {
         let flags = r.u8()?;
         let before = if flags & cell_flags::PRESENT != 0 {
             let stamp = stamp(&mut r)?;
-            let flags = flags & !(cell_flags::PRESENT | cell_flags::CHAINS);
-            Some(Before { flags, stamp, row: r.bytes()? })
+            let row = match flags & cell_flags::SHARED {
+                0 => r.bytes()?,
+                _ => {
+                    row_before(&mut r, change.row, old)?;
+                    old
+                }
+            };
+            let logged = cell_flags::PRESENT | cell_flags::CHAINS | cell_flags::SHARED;
+            Some(Before { flags: flags & !logged, stamp, row })
         } else {
             None
         };
@@ -262,6 +289,41 @@ impl<'a> RowLogical<'a> {
         r.finish()?;
         Ok(RowLogical { table, generation, kind, before, chains, entries })
     }
+}
+
+/// What a row shares with the one that replaces it, at the begin and at the end, where it is worth
+/// saying.
+fn shared(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
+    let begin = common_prefix(old, new);
+    let end = common_suffix(&old[begin..], &new[begin..]);
+    (begin + end >= SHARED_BYTES_MIN).then_some((begin, end))
+}
+
+/// Length of the longest common prefix; compared by the word, for most of a row stays as it was.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let words = a.chunks_exact(WORD).zip(b.chunks_exact(WORD));
+    let begin = words.take_while(|(x, y)| x == y).count() * WORD;
+    begin + a[begin..].iter().zip(&b[begin..]).take_while(|(x, y)| x == y).count()
+}
+
+fn common_suffix(a: &[u8], b: &[u8]) -> usize {
+    let words = a.rchunks_exact(WORD).zip(b.rchunks_exact(WORD));
+    let end = words.take_while(|(x, y)| x == y).count() * WORD;
+    let (a, b) = (&a[..a.len() - end], &b[..b.len() - end]);
+    end + a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count()
+}
+
+fn row_before(r: &mut Reader<'_>, new: &[u8], old: &mut Vec<u8>) -> Result<()> {
+    let (begin, end) = (r.varint()?, r.varint()?);
+    let between = r.bytes()?;
+    if begin.checked_add(end).is_none_or(|shared| shared > new.len() as u64) {
+        return Err(r.bad("a row before shares more than there is"));
+    }
+    old.clear();
+    old.extend_from_slice(&new[..begin as usize]);
+    old.extend_from_slice(between);
+    old.extend_from_slice(&new[new.len() - end as usize..]);
+    Ok(())
 }
 
 /// Appends the logical half of a REVERT record: the operation it reverts.
@@ -336,33 +398,73 @@ pub fn encode_prepare(out: &mut Vec<u8>, txn: TxnId, xid: &[u8]) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn row_record_round_trip() {
-        let logical = RowLogical {
+    fn update_of(old: &[u8]) -> RowLogical<'_> {
+        RowLogical {
             table: TableId(7),
             generation: Generation(3),
             kind: RowKind::Update,
-            before: Some(Before { flags: 2, stamp: Stamp::default(), row: b"old" }),
+            before: Some(Before { flags: 2, stamp: Stamp::default(), row: old }),
             chains: b"edits",
             entries: vec![Entry { index: IndexId(9), op: 5, key: b"k", value: b"" }],
-        };
-        let mut half = Vec::new();
-        logical.encode(&mut half);
-        assert_eq!(RowLogical::decode(&half).expect("decodes"), logical);
-        let change = LeafChange {
+        }
+    }
+
+    fn change_to<'a>(row: &'a [u8], logical: &'a [u8]) -> LeafChange<'a> {
+        LeafChange {
             page: PageNo(300),
             tree: TreeId(2),
             flags: cell_flags::STAMPED,
             stamp: Stamp { txn: TxnId(8), undo_no: UndoNo(1) },
             key: b"key",
-            row: b"row",
-            logical: &half,
-        };
-        let mut body = Vec::new();
-        change.encode(&mut body);
-        assert_eq!(LeafChange::decode(&body).expect("decodes"), change);
-        for cut in 0..half.len() {
-            assert!(RowLogical::decode(&half[..cut]).is_err());
+            row,
+            logical,
+        }
+    }
+
+    #[test]
+    fn row_record_round_trip() {
+        let (long, longer) =
+            (b"a row that did not change", b"a row that did, but not much, change");
+        for (old, new) in [(&b"old"[..], &b"new"[..]), (long, longer), (longer, long), (long, long)]
+        {
+            let (logical, mut half, mut body) = (update_of(old), Vec::new(), Vec::new());
+            logical.encode(new, &mut half);
+            let mut whole = Vec::new();
+            logical.encode(b"", &mut whole);
+            assert_eq!(half.len() < whole.len(), old.len() > 3, "{old:?} {new:?}");
+            let change = change_to(new, &half);
+            let mut memory = Vec::new();
+            assert_eq!(RowLogical::decode(&change, &mut memory).expect("decodes"), logical);
+            change.encode(&mut body);
+            assert_eq!(LeafChange::decode(&body).expect("decodes"), change);
+            for cut in 0..half.len() {
+                let cut = change_to(new, &half[..cut]);
+                assert!(RowLogical::decode(&cut, &mut Vec::new()).is_err());
+            }
+            // Of another row than it was written for.
+            if old.len() > 3 {
+                let other = change_to(&new[..15], &half);
+                assert!(RowLogical::decode(&other, &mut Vec::new()).is_err());
+            }
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever the two have in common, at whatever places.
+        #[test]
+        fn a_row_before_comes_back(
+            begin in proptest::collection::vec(0u8..2, 0..40),
+            old in proptest::collection::vec(0u8..2, 0..40),
+            new in proptest::collection::vec(0u8..2, 0..40),
+            end in proptest::collection::vec(0u8..2, 0..40),
+        ) {
+            let (old, new) = ([&begin, &old, &end].map(|b| &b[..]), [&begin, &new, &end]);
+            let (old, new) = (old.concat(), new.map(|b| &b[..]).concat());
+            let (logical, mut half, mut memory) = (update_of(&old), Vec::new(), Vec::new());
+            logical.encode(&new, &mut half);
+            let change = change_to(&new, &half);
+            let decoded = RowLogical::decode(&change, &mut memory);
+            proptest::prop_assert_eq!(decoded.expect("decodes"), logical);
         }
     }
 }

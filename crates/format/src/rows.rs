@@ -81,7 +81,7 @@ pub fn each_row(
     match kind {
         RecordKind::Row => {
             let change = LeafChange::decode(body)?;
-            f(&change, &RowLogical::decode(change.logical)?)
+            f(&change, &RowLogical::decode(&change, &mut Vec::new())?)
         }
         RecordKind::Rows => decode_rows(body, f),
         _ => Ok(()),

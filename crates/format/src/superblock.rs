@@ -37,7 +37,7 @@ pub const SUPERBLOCK_VERSION: u16 = 1;
 /// Version of page layouts.
 pub const PAGE_VERSION: u16 = 1;
 /// Version of the log.
-pub const LOG_VERSION: u16 = 1;
+pub const LOG_VERSION: u16 = 2;
 /// Version of runs.
 pub const RUN_VERSION: u16 = 1;
 /// Version of the catalog.
@@ -115,7 +115,8 @@ impl Superblock {
         }
         for (name, at, known) in VERSIONS {
             let found = u16::from_le_bytes([slot[at], slot[at + 1]]);
-            if found != known {
+            // All versions so far can be read.
+            if !(1..=known).contains(&found) {
                 return Err(Error::new(Code::NewerFormat)
                     .with("part", name)
                     .with("found", found)
@@ -233,12 +234,26 @@ mod tests {
         assert_eq!(found, Superblock { page_redo: Lsn(480), ..sample(1) });
     }
 
-    #[test]
-    fn a_newer_version_is_refused() {
+    fn of_log_version(version: u8) -> Vec<u8> {
         let mut slot = sample(1).encode();
-        slot[16] = 9;
+        slot[16] = version;
         let crc = crc32c(0, &slot[12..]);
         slot[8..12].copy_from_slice(&crc.to_le_bytes());
+        slot
+    }
+
+    #[test]
+    fn an_older_version_is_read() {
+        for version in 1..=LOG_VERSION as u8 {
+            let found = Superblock::decode(&of_log_version(version)).expect("known");
+            assert_eq!(found, Some(sample(1)));
+        }
+        assert!(Superblock::decode(&of_log_version(0)).is_err());
+    }
+
+    #[test]
+    fn a_newer_version_is_refused() {
+        let slot = of_log_version(9);
         let error = Superblock::decode(&slot).expect_err("newer");
         assert_eq!(error.code(), Code::NewerFormat);
         assert_eq!(error.context("part"), Some("log"));

@@ -40,7 +40,7 @@ pub const FRAME: usize = 5;
 /// Longest body of one record (E4).
 pub const RECORD_BYTES_MAX: usize = 2 << 20;
 /// Version of the log format.
-pub const WAL_VERSION: u32 = 1;
+pub const WAL_VERSION: u32 = 2;
 /// `first_record`: no record begins in the block.
 pub const NO_RECORD: u16 = u16::MAX;
 /// Flag: first block of its epoch.
@@ -188,7 +188,7 @@ impl SegmentHeader {
             return Err(bad("checksum"));
         }
         let version = u32_at(bytes, 8);
-        if version != WAL_VERSION {
+        if !(1..=WAL_VERSION).contains(&version) {
             return Err(Error::new(Code::LogVersion).with("version", version));
         }
         let header = SegmentHeader {
@@ -279,9 +279,13 @@ mod tests {
         let segment = SegmentHeader { number: 3, first_block: 16, blocks: 8, database: DB };
         let mut bytes = vec![0xcd; SEGMENT_HEADER];
         segment.encode(&mut bytes);
-        assert_eq!(&bytes[..12], b"EVKNWAL\0\x01\0\0\0");
+        assert_eq!(&bytes[..12], b"EVKNWAL\0\x02\0\0\0");
         assert_eq!((bytes[16], bytes[24], bytes[32], bytes[40], bytes[48]), (3, 16, 8, 5, 0));
         assert_eq!(SegmentHeader::decode(&bytes).expect("decodes"), segment);
+        bytes[8] = 1;
+        let crc = crc32c(crc32c(DB.crc32c(&bytes[..12]), &[0; 4]), &bytes[16..]);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(SegmentHeader::decode(&bytes).expect("of the version before"), segment);
         assert_eq!(segment.offset_of(17), 4096 + 512);
     }
 

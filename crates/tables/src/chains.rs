@@ -224,7 +224,7 @@ impl Chains {
             RecordKind::Page => self.replay_page(body),
             RecordKind::Row => {
                 let change = LeafChange::decode(body)?;
-                self.replay_row(&change, &RowLogical::decode(change.logical)?)
+                self.replay_row(&change, &RowLogical::decode(&change, &mut Vec::new())?)
             }
             RecordKind::Revert => {
                 let change = LeafChange::decode(body)?;

@@ -233,7 +233,7 @@ impl LeafOp for RowOp<'_> {
         let mut edits = Vec::new();
         self.edits.iter().for_each(|edit| edit.encode(&mut edits));
         RowLogical { table, generation, kind, before, chains: &edits, entries: Vec::new() }
-            .encode(self.logical);
+            .encode(self.row, self.logical);
         // In place of "no entries", the last byte, the entries as they were encoded when made.
         self.logical.pop();
         put_varint(self.logical, self.entries.items.len() as u64);

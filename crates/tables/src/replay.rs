@@ -34,13 +34,16 @@ pub struct Replayer<'a> {
     /// The transaction met last of which nothing is needed.
     settled: TxnId,
     rows: u64,
+    /// Memory for the row before a change.
+    old: Vec<u8>,
 }
 
 impl<'a> Replayer<'a> {
     /// Before the first record.
     pub fn new(runs: &'a Runs, txns: &'a Txns, chains: &'a Chains) -> Replayer<'a> {
         let flushed = runs.flushed();
-        Replayer { runs, txns, chains, flushed, settled: TxnId::ZERO, rows: 0 }
+        let (settled, old) = (TxnId::ZERO, Vec::new());
+        Replayer { runs, txns, chains, flushed, settled, rows: 0, old }
     }
 
     /// Row operations met so far.
@@ -62,7 +65,10 @@ impl<'a> Replayer<'a> {
                     self.rows += 1;
                     return Ok(());
                 }
-                self.row(lsn, &change, &RowLogical::decode(change.logical)?)
+                let mut old = std::mem::take(&mut self.old);
+                self.row(lsn, &change, &RowLogical::decode(&change, &mut old)?)?;
+                self.old = old;
+                Ok(())
             }
             RecordKind::Rows => {
                 each_row(kind, body, &mut |change, logical| self.row(lsn, change, logical))
@@ -115,7 +121,7 @@ mod tests {
         let (table, generation, kind) = (TableId(3), Generation(generation), RowKind::Insert);
         let logical = RowLogical { table, generation, kind, before: None, chains: &[], entries };
         let mut half = Vec::new();
-        logical.encode(&mut half);
+        logical.encode(b"row", &mut half);
         let stamp = Stamp { txn, undo_no: UndoNo(1) };
         let (page, tree, key, row) = (PageNo(300), TreeId(2), &b"key"[..], &b"row"[..]);
         let mut body = Vec::new();

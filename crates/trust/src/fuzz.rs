@@ -140,7 +140,7 @@ fn node_payload(payload: &[u8]) {
 pub fn wal_record(data: &[u8]) {
     if let Ok(change) = LeafChange::decode(data) {
         let _ = RowLogical::head(change.logical);
-        let _ = RowLogical::decode(change.logical);
+        let _ = RowLogical::decode(&change, &mut Vec::new());
         let _ = record::decode_revert(change.logical);
         let mut image = empty_leaf();
         for kind in [RecordKind::Row, RecordKind::Revert] {

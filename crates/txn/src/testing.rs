@@ -143,7 +143,7 @@ impl Rows {
             chains: &[],
             entries: Vec::new(),
         }
-        .encode(&mut logical);
+        .encode(&cell.row, &mut logical);
         self.change(RecordKind::Row, key, Some(&cell), &logical)?;
         cells.insert(key.to_vec(), cell);
         Ok(Ok(stamp))
