@@ -61,6 +61,12 @@ ddl reorganize-partition all "$parts" "alter table parts reorganize partition p0
     (partition n0 values less than (50), partition n1 values less than (100))"
 ddl exchange-partition all "$parts; create table single like parts; alter table single remove partitioning;
     insert into single values (7, 7, 'single')" "alter table parts exchange partition p0 with table single"
+# The server leaves no definition, or one without its .par file, between these renamings too.
+ddl convert-partition server "$parts" "alter table parts convert partition p0 to table single"
+ddl convert-table server "$parts; create table single like parts; alter table single remove partitioning;
+    delete from parts where id >= 100; alter table parts drop partition p1;
+    insert into single values (150, 7, 'single')" "alter table parts convert table single to partition p1
+    values less than (1000)"
 
 failed=0
 fail() {

@@ -306,10 +306,11 @@ int ha_evenkeel::reset()
   return 0;
 }
 
-/* A partition and a table of the same definition may change places; other changes are judged by
-   what ALTER does. */
+/* A partition and a table of the same definition may change places, and the one become the other;
+   other changes are judged by what ALTER does. */
 bool ha_evenkeel::check_if_incompatible_data(HA_CREATE_INFO *, uint changes)
 {
-  const bool exchange= ha_thd()->lex->alter_info.partition_flags & ALTER_PARTITION_EXCHANGE;
-  return exchange && changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+  const auto moves= ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
+  const bool moved= ha_thd()->lex->alter_info.partition_flags & moves;
+  return moved && changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
 }

@@ -57,6 +57,15 @@ alter table p reorganize partition p2 into (partition p2 values less than (25),
 create table e (id int, a int, b varbinary(10), primary key (id), key(a));
 insert into e values (1, 1, 'exchanged'); alter table p exchange partition p0 with table e;
 select * from p where id=1; select count(*) from e; drop table e;
+create table e (id int, a int, b varbinary(10), primary key (id), key(a));
+insert into e values (1000, 3, 'added'), (1500, 4, 'too'); create table f like e; alter table f add key (b);
+alter table p drop partition p3; alter table p add partition (partition p4 values less than (1000));
+alter table p convert table e to partition p5 values less than (1400);
+alter table p convert table f to partition p5 values less than (2000);
+alter table p convert table e to partition p5 values less than (2000); select id, b from p where a in (3, 4);
+select count(*) from p partition (p5); show create table p; select * from e;
+alter table p convert partition p5 to table e; select * from e; select id, b from p where a in (3, 4);
+show create table p; show create table e; check table p, e; drop table e, f;
 create table h (id int auto_increment primary key, a int) partition by hash (id) partitions 3;
 insert into h (a) values (1),(2),(3),(4); insert into h values (50, 5); insert into h (a) values (6);
 select * from h order by id; alter table h add partition partitions 2; select count(*) from h;
@@ -107,6 +116,19 @@ handler t read a next; handler t read a next; handler t read a next;
 handler t read s first; handler t read s next; delete from t where id=2; handler t read s next;
 handler t read s prev; handler t read `primary` = (4); delete from t where id=4;
 handler t read `primary` prev; handler t read `primary` next; handler t close; drop table t;
+-- Columns that SELECT * leaves out; periods of the application's time.
+create table t (id int primary key, a int invisible default 7, b int); insert into t values (1, 2);
+insert into t (id, a, b) values (2, 3, 4); select * from t; select id, a, b from t order by id;
+alter table t alter a set default 8, modify b int invisible; insert into t values (3); select * from t;
+select id, a, b from t where a > 3 order by id; drop table t;
+create table t (id int, a int, s date, e date, period for x (s, e), unique (id, x without overlaps), key (a));
+insert into t values (1, 1, '2020-01-01', '2020-06-01'), (1, 2, '2020-06-01', '2021-01-01');
+insert into t values (1, 3, '2020-05-01', '2020-07-01'); insert into t values (2, 3, '2020-05-01', '2020-07-01');
+update t set e='2020-07-01' where a=1; update t for portion of x from '2020-03-01' to '2020-04-01' set a=9;
+select * from t order by id, s; delete from t for portion of x from '2020-02-01' to '2020-03-15';
+select * from t order by id, s; select * from t where a=9 order by s; alter table t add b int default 5;
+insert into t values (2, 3, '2020-06-30', '2020-07-02', 1); alter table t force;
+select * from t order by id, s; check table t extended; drop table t;
 -- A savepoint set again: those set between stay, also in prepared statements, procedures, functions.
 create table sv (a int primary key, b int);
 begin; insert into sv values (0,0); savepoint s0; insert into sv values (1,1); savepoint s2;
