@@ -298,6 +298,8 @@ pub fn scripts() -> Vec<Script> {
     use Metric::*;
     use bodies::*;
     let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
+    // Sorted in more runs than are merged at once.
+    let built = Geometry { build_bytes: Some(256), ..SMALL };
     let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
     let unlogged = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };
     let listed = Geometry { generation_bytes: Some(1 << 10), listed_chains: Some(1), ..SMALL };
@@ -309,7 +311,7 @@ pub fn scripts() -> Vec<Script> {
         script("memtable flush", 2, tiny, 50, flush, &[(MemtableFlushes, 2)]),
         script("merge", 6, tiny, 50, merge, &[(Merges, 1)]),
         script("log rotation", 12, SMALL, 20, rotation, &[(WalRotations, 2), (WalRecycled, 1)]),
-        script("add index", 1, SMALL, 100, add_index::alone, &[(BuildWriteBytes, 1)]),
+        script("add index", 1, built, 100, add_index::alone, &[(BuildMerges, 1)]),
         builds(
             "add index beside writers",
             6,
