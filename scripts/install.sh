@@ -61,7 +61,6 @@ install_all() {
     [ -f "$config" ] || cat >"$config" <<'END'
 # ENGINE=EVENKEEL. Settings and what they mean: SHOW VARIABLES LIKE 'evenkeel%', docs/user/mariadb.md.
 [mariadbd]
-plugin_maturity = beta
 plugin_load_add = ha_evenkeel.so
 # The server does not start without the engine: its tables, and transactions that are prepared in
 # it, would be missing.

@@ -41,7 +41,7 @@ private_launch() {
             || { cat "$dir/install.log" >&2; exit 1; }
     fi
     LD_PRELOAD=${private_preload:-} mariadbd --no-defaults "${private_user[@]}" --datadir="$dir/data" --socket="$dir/socket" \
-        --skip-networking --plugin-dir="$private_dir/plugins" --plugin-maturity=beta \
+        --skip-networking --plugin-dir="$private_dir/plugins" \
         --plugin-load-add=ha_evenkeel.so --evenkeel-memory-size=64M --evenkeel-log-size=64M \
         --ignore-db-dirs='#evenkeel' --pid-file="$dir/pid" \
         --log-error="$dir/error.log" --tmpdir="$dir/tmp" --innodb-buffer-pool-size=32M "$@" \

@@ -24,7 +24,7 @@ ln -sf "$plugin/ha_evenkeel.so" "$dir/plugins/"
 socket=$dir/socket
 # shellcheck disable=SC2086
 LD_PRELOAD=${EVENKEEL_PRELOAD:-} mariadbd --no-defaults "${user[@]}" --datadir="$dir/data" --socket="$socket" --skip-networking \
-    --plugin-dir="$dir/plugins" --plugin-maturity=beta --plugin-load-add=ha_evenkeel.so \
+    --plugin-dir="$dir/plugins" --plugin-load-add=ha_evenkeel.so \
     --ignore-db-dirs='#evenkeel' --pid-file="$dir/pid" --log-error="$dir/error.log" \
     --tmpdir="$dir" ${EVENKEEL_SERVER_ARGS:-} &
 server=$!

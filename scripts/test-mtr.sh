@@ -82,7 +82,7 @@ run() {
     perl mtr --vardir="$dir/var" --force --max-test-fail=0 --retry=0 --parallel="${EVENKEEL_MTR_JOBS:-2}" \
         --testcase-timeout=15 --suite-timeout=120 ${EVENKEEL_MTR_ARGS:-} "$@" >"$log" 2>&1
     code=$?
-    # MTR's own verdict also counts the server's remark that the plugin is beta.
+    # MTR's own verdict also counts the server's remark that the plugin is not stable.
     ! grep -q '^Completed: All' "$log" || code=0
     return $code
 }

@@ -103,7 +103,7 @@ build() {
 
 start() {
     mariadbd --no-defaults "${user[@]}" --datadir="$dir/data" --tmpdir="$dir" --socket="$sockets/socket" \
-        --skip-networking --plugin-dir="$dir/plugins" --plugin-maturity=beta --pid-file="$dir/pid" \
+        --skip-networking --plugin-dir="$dir/plugins" --pid-file="$dir/pid" \
         --innodb-buffer-pool-size=16M --ignore-db-dirs='#evenkeel' --log-error="$dir/error.log" \
         "$@" 2>/dev/null &
     server=$!

@@ -318,7 +318,7 @@ static st_mysql_information_schema schema= {MYSQL_INFORMATION_SCHEMA_INTERFACE_V
   { \
     MYSQL_INFORMATION_SCHEMA_PLUGIN, &schema, name, "The Evenkeel authors", what, \
     PLUGIN_LICENSE_GPL, init, nullptr, 0x0001, nullptr, nullptr, "0.1", \
-    MariaDB_PLUGIN_MATURITY_BETA \
+    MariaDB_PLUGIN_MATURITY_GAMMA \
   }
 
 maria_declare_plugin(evenkeel)
@@ -326,7 +326,7 @@ maria_declare_plugin(evenkeel)
   MYSQL_STORAGE_ENGINE_PLUGIN, &engine, "EVENKEEL", "The Evenkeel authors",
   "Transactional tables that keep their rate while indexes are kept up", PLUGIN_LICENSE_GPL,
   evenkeel_init, evenkeel_deinit, 0x0001, status_variables, settings, "0.1",
-  MariaDB_PLUGIN_MATURITY_BETA
+  MariaDB_PLUGIN_MATURITY_GAMMA
 },
 SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),
 SCHEMA_TABLE("EVENKEEL_INDEXES", "Secondary indexes and their runs", evenkeel_indexes_init),
