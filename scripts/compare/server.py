@@ -25,8 +25,7 @@ ROCKSDB_FAMILY = (
 
 def options_of(engine, cache, log="2G"):
     """What a DBA gives an engine that has so much cache and log; the other engine has its least."""
-    ours = ["--plugin-load-add=ha_evenkeel.so",
-            "--ignore-db-dirs=#evenkeel"]
+    ours = ["--plugin-load-add=ha_evenkeel.so", "--ignore-db-dirs=#evenkeel"]
     if engine == "InnoDB":
         return [f"--innodb-buffer-pool-size={cache}", f"--innodb-log-file-size={log}",
                 "--innodb-flush-method=O_DIRECT", "--innodb-max-dirty-pages-pct=90",

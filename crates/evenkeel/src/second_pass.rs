@@ -28,7 +28,7 @@ const PARTS: usize = REDO_THREADS;
 const PART_PAGES: u64 = REDO_BLOCK_PAGES;
 /// Bytes of records handed on at once, at least and at most: the more, the more changes of a page
 /// come together.
-const STRETCH_BYTES: (usize, usize) = (256 << 10, 8 << 20);
+const STRETCH_BYTES: (usize, usize) = (128 << 10, 8 << 20);
 /// The part of the memory that a stretch may take.
 const STRETCHES_PER_MEMORY: u64 = 128;
 /// So many records ahead their memory is asked for.

@@ -338,3 +338,53 @@ fn checkpoints_are_taken_one_at_a_time() {
     });
     db.close().expect("closes");
 }
+
+/// Says version 1 of the log in the superblock and in each segment.
+fn make_log_version_1(dir: &std::path::Path) {
+    use evenkeel_base::{DatabaseId, crc32c};
+    let path = dir.join("evenkeel.super");
+    let mut bytes = std::fs::read(&path).expect("superblock");
+    for slot in bytes.chunks_mut(4096).filter(|slot| slot.starts_with(b"EVENKEEL")) {
+        slot[16..18].copy_from_slice(&1u16.to_le_bytes());
+        let crc = crc32c(0, &slot[12..]);
+        slot[8..12].copy_from_slice(&crc.to_le_bytes());
+    }
+    std::fs::write(&path, bytes).expect("superblock");
+    for entry in std::fs::read_dir(dir.join("wal")).expect("list") {
+        let path = entry.expect("entry").path();
+        let mut bytes = std::fs::read(&path).expect("segment");
+        if bytes.starts_with(b"EVKNWAL\0") {
+            bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+            let own = DatabaseId(u64::from_le_bytes(bytes[40..48].try_into().expect("8 bytes")));
+            let crc = crc32c(crc32c(own.crc32c(&bytes[..12]), &[0; 4]), &bytes[16..4096]);
+            bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+            std::fs::write(&path, bytes).expect("segment");
+        }
+    }
+}
+
+/// A log of the version before is recovered from, and an older build is warned off before anything
+/// is written that it would misread.
+#[test]
+fn a_log_of_version_1_is_read_and_left_behind() {
+    let (of, copy) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+    let db = Database::open(of.path()).expect("open");
+    db.create_table("t", &spec()).expect("create");
+    load(&db, 0, 500);
+    copy_dir(of.path(), copy.path());
+    db.close().expect("close");
+    make_log_version_1(copy.path());
+    let db = Database::open(copy.path()).expect("a directory of version 1");
+    let report = db.recovery();
+    assert!(!report.clean && report.rows >= 500, "{report}");
+    verify(&db, 500, false);
+    let slots = std::fs::read(copy.path().join("evenkeel.super")).expect("superblock");
+    let newest = |slot: &&[u8]| u64::from_le_bytes(slot[32..40].try_into().expect("8 bytes"));
+    let slot = slots.chunks(4096).max_by_key(newest).expect("a slot");
+    assert_eq!(slot[16], 2, "the version of the log");
+    load(&db, 500, 600);
+    verify(&db, 600, false);
+    db.close().expect("close");
+    let db = Database::open(copy.path()).expect("open");
+    verify(&db, 600, false);
+}

@@ -19,14 +19,13 @@
 //! PREPARE:        txn varint, xid bytes
 //! ```
 
+use crate::node::{WORD, common_prefix};
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Generation, IndexId, PageNo, Result, Stamp, TableId, TreeId, TxnId, UndoNo};
 
 /// A row before that shares fewer bytes with the new one is written whole: to say how many takes as
 /// many.
 const SHARED_BYTES_MIN: usize = 16;
-/// Bytes compared at once.
-const WORD: usize = 16;
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -299,13 +298,7 @@ fn shared(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
     (begin + end >= SHARED_BYTES_MIN).then_some((begin, end))
 }
 
-/// Length of the longest common prefix; compared by the word, for most of a row stays as it was.
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let words = a.chunks_exact(WORD).zip(b.chunks_exact(WORD));
-    let begin = words.take_while(|(x, y)| x == y).count() * WORD;
-    begin + a[begin..].iter().zip(&b[begin..]).take_while(|(x, y)| x == y).count()
-}
-
+/// Length of the longest common suffix.
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     let words = a.rchunks_exact(WORD).zip(b.rchunks_exact(WORD));
     let end = words.take_while(|(x, y)| x == y).count() * WORD;
