@@ -75,8 +75,28 @@ fn metrics(root: &Path) -> String {
     rows(&mut page, &causes, "Cause | A thread waits", |e| {
         format!("`{}` | {}", e.values.join(""), e.doc)
     });
+    page.push_str(PLUGIN_FIGURES);
     page
 }
+
+/// `scripts/test-plugin.sh` looks each status variable of a server up in the page.
+const PLUGIN_FIGURES: &str = "
+## Status variables of MariaDB
+
+`Evenkeel_` before each name above; of each cause of waits `Evenkeel_wait_{cause}_count`, `_us`
+(microseconds in all) and `_max_us` (the longest); and besides, behind the same word:
+
+| Name | Unit | Meaning |
+| --- | --- | --- |
+| `log_age_bytes` | bytes | Log that an open after a crash would read now (gauge) |
+| `log_end` | bytes | End of the log, counted from the first byte ever written to it (gauge) |
+| `log_checkpoint` | bytes | Where an open after a crash begins to read, counted likewise (gauge) |
+| `page_size` | bytes | A page, as the database was created |
+| `memory_size` | bytes | The setting as it is now |
+| `log_size` | bytes | The setting as it is now |
+| `index_builds` | count | Index builds under way, copies of tables apart (gauge) |
+| `writes_stopped` | 0 or 1 | 1 after a failed write or sync: writes are refused, reads go on |
+";
 
 fn settings(root: &Path) -> String {
     let from = "crates/evenkeel/src/options.rs";
