@@ -83,8 +83,9 @@ fn metrics(root: &Path) -> String {
 const PLUGIN_FIGURES: &str = "
 ## Status variables of MariaDB
 
-`Evenkeel_` before each name above; of each cause of waits `Evenkeel_wait_{cause}_count`, `_us`
-(microseconds in all) and `_max_us` (the longest); and besides, behind the same word:
+`Evenkeel_` before each metric above; of each cause of waits but `idle`
+`Evenkeel_wait_{cause}_count`, `_us` (microseconds in all) and `_max_us` (the longest); and besides,
+behind the same word:
 
 | Name | Unit | Meaning |
 | --- | --- | --- |
