@@ -3,8 +3,9 @@
 //!
 //! Life of a chunk: free -> filling -> sealed (full) -> taken by a flush -> free. A flush pads the
 //! block being filled and takes the filling chunk too, so chunks not full are at most two: the one
-//! being filled and the last one of the flush under way. With `chunks_for(bytes)` chunks, `bytes`
-//! payload not written yet always fit; who appends has reserved them.
+//! being filled and the last one of the flush under way. `room()` bytes of payload not written yet
+//! always fit; who appends has reserved them. A chunk has memory from when it is first filled: to
+//! clear all of it would be much of the work of a short open.
 
 use evenkeel_base::{DatabaseId, Lsn};
 use evenkeel_format::wal::{
@@ -74,7 +75,9 @@ pub(crate) struct Buffer {
     sealed: Vec<Chunk>,
     free: Vec<Chunk>,
     chunk_blocks: usize,
+    /// How many there may be, and how many have memory.
     chunks: usize,
+    allocated: usize,
 }
 
 impl Buffer {
@@ -90,6 +93,7 @@ impl Buffer {
             free: Vec::new(),
             chunk_blocks,
             chunks: 1,
+            allocated: 1,
         };
         buffer.grow(bytes);
         buffer
@@ -100,13 +104,12 @@ impl Buffer {
         (self.chunks.saturating_sub(3) * self.chunk_blocks * PAYLOAD) as u64
     }
 
-    /// Adds chunks until `room() >= bytes`.
+    /// Allows more chunks until `room() >= bytes`.
     pub(crate) fn grow(&mut self, bytes: u64) {
         if self.room() >= bytes {
             return;
         }
         while self.room() < bytes {
-            self.free.push(Chunk::new(self.chunk_blocks));
             self.chunks += 1;
         }
         // Lists never allocate while appending.
@@ -167,10 +170,11 @@ impl Buffer {
     }
 
     fn free_chunk(&mut self, first_block: u64) -> Chunk {
-        // An empty list means that somebody appended more than he reserved: memory, not the log,
-        // pays for it.
         let mut chunk = self.free.pop().unwrap_or_else(|| {
-            self.chunks += 1;
+            self.allocated += 1;
+            // More than are allowed: somebody appended more than he reserved, and memory, not the
+            // log, pays for it.
+            self.chunks = self.chunks.max(self.allocated);
             Chunk::new(self.chunk_blocks)
         });
         chunk.first_block = first_block;
@@ -210,5 +214,30 @@ impl Buffer {
     /// Takes written chunks back.
     pub(crate) fn give_back(&mut self, group: &mut Vec<Chunk>) {
         self.free.append(group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_have_memory_from_when_they_are_filled() {
+        let mut buffer = Buffer::new(1 << 20, 8, 8);
+        let (allowed, room) = (buffer.chunks, buffer.room());
+        assert!(allowed > 200 && room >= 1 << 20 && buffer.allocated == 1);
+        let mut group = Vec::new();
+        for _ in 0..100 {
+            buffer.begin_record();
+            buffer.put(&[7; 10 * PAYLOAD]);
+            buffer.seal(1, &mut group);
+            buffer.give_back(&mut group);
+        }
+        assert_eq!(buffer.allocated, 3, "what was written is filled again");
+        buffer.begin_record();
+        buffer.put(&vec![7; room as usize]);
+        buffer.seal(1, &mut group);
+        assert!(buffer.allocated <= allowed && buffer.chunks == allowed && buffer.room() == room);
+        assert!(group.len() > 200);
     }
 }
