@@ -136,13 +136,15 @@ impl Cursor {
         }
     }
 
-    /// From the slot of a key, which `load` chose, behind it. A leaf beyond the key (dead ones were
-    /// skipped) does not have it.
+    /// From the slot of a key, which `load` chose, behind it. Where it skipped dead leaves it chose
+    /// another slot, which is right: in a leaf beyond the key, or in one that was merged meanwhile
+    /// with the key's.
     fn pass(&mut self, key: &[u8]) -> Result<()> {
         if !self.done {
             let node = Node::parse(&self.leaf)?;
-            if node.covers(key) {
-                self.slot += usize::from(node.lower_bound(key).1);
+            let (slot, is_there) = node.lower_bound(key);
+            if node.covers(key) && is_there && self.slot == slot {
+                self.slot += 1;
             }
         }
         Ok(())

@@ -3,8 +3,10 @@
 
 use super::*;
 use evenkeel_base::metrics::Metric;
-use evenkeel_io::MemEnv;
+use evenkeel_format::node::Node;
+use evenkeel_io::{File, MemEnv, OpenMode, Woken};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 const DELETED: u8 = cell_flags::DELETED;
@@ -445,4 +447,105 @@ fn writers_see_their_rows_below_what_is_noted_as_dead() {
     let inner = db.rt.metrics.get(Metric::DeadInnerNoted);
     assert!(inner > NOTED, "{inner} inner nodes were noted as dead");
     assert!((0..KEYS).all(|n| sees(&tree, n, Lsn(100)) == live.contains(&n)));
+}
+
+type AtStep = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+thread_local! {
+    static HAS_STEPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Memory, and something else to be done at the next step of a thread that `HAS_STEPS`.
+#[derive(Default)]
+struct Stepped {
+    memory: MemEnv,
+    at_step: Arc<AtStep>,
+}
+
+impl Env for Stepped {
+    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        self.memory.open(path, mode)
+    }
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        self.memory.list(dir)
+    }
+    fn remove(&self, path: &str) -> Result<()> {
+        self.memory.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.memory.rename(from, to)
+    }
+    fn create_dir(&self, dir: &str) -> Result<()> {
+        self.memory.create_dir(dir)
+    }
+    fn sync_dir(&self, dir: &str) -> Result<()> {
+        self.memory.sync_dir(dir)
+    }
+    fn now_ns(&self) -> u64 {
+        self.memory.now_ns()
+    }
+    fn random(&self) -> u64 {
+        self.memory.random()
+    }
+    fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, cause: Cause) -> Woken {
+        if time == Some(Duration::ZERO) && HAS_STEPS.get() {
+            let act = self.at_step.lock().take();
+            act.into_iter().for_each(|act| act());
+        }
+        self.memory.wait(event, seen, time, cause)
+    }
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
+        self.memory.spawn(name, body)
+    }
+}
+
+/// The first live row that a locking scan comes to that goes on behind a deleted one.
+fn live_behind(tree: &Tree, n: u64) -> Option<u64> {
+    let mut cursor = tree.cursor();
+    cursor.set_snapshot(Some(Lsn::MAX));
+    cursor.seek(Bound::Excluded(&key(n)), Direction::Forward).unwrap();
+    while let Some((key, row)) = cursor.next().unwrap() {
+        if row.flags & DELETED == 0 {
+            return Some(u64::from_be_bytes(key.try_into().unwrap()));
+        }
+    }
+    None
+}
+
+/// A scan skips a dead leaf; before it reads the next one this is merged into the dead one.
+#[test]
+fn a_leaf_that_is_merged_with_the_skipped_one_gives_its_first_row() {
+    let env = Stepped::default();
+    let at_step = env.at_step.clone();
+    let db = Arc::new(Db::create(Arc::new(env), 512));
+    let tree = db.tree();
+    db.commits.horizon.store(50, Ordering::SeqCst);
+    db.commits.states.lock().insert(TxnId(10), TxnState::Committed(Lsn(100)));
+    let rows = (0..).find(|n| {
+        db.put(&tree, &key(*n), plain(&[7; 60]));
+        check(&tree).leaf_pages == 2
+    });
+    let rows = rows.unwrap() + 10;
+    (0..rows).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 60])));
+    let left = tree.find(crate::tree::Goal::At(b""), 0, evenkeel_pages::Access::Normal).unwrap();
+    let high = Node::parse(&left).unwrap().high().unwrap().to_vec();
+    drop(left);
+    let first = (0..rows).find(|n| key(*n).as_slice() >= high.as_slice()).unwrap();
+    (0..first).for_each(|n| _ = db.put(&tree, &key(n), Put { flags: DELETED, txn: 10, row: b"" }));
+    db.reclaim();
+    let counted = |metric| db.rt.metrics.get(metric);
+    let skips = counted(Metric::DeadSkips);
+    assert_eq!(live_behind(&tree, 3), Some(first));
+    assert!(counted(Metric::DeadSkips) > skips && check(&tree).leaf_pages == 2);
+    // What nobody sees any more goes, and then the leaf.
+    db.put(&tree, &key(rows - 1), Put { flags: DELETED, txn: 5, row: b"" });
+    let (reclaimer, skips) = (db.clone(), counted(Metric::DeadSkips));
+    *at_step.lock() = Some(Box::new(move || {
+        HAS_STEPS.set(false);
+        reclaimer.reclaim();
+    }));
+    HAS_STEPS.set(true);
+    assert_eq!(live_behind(&tree, 3), Some(first));
+    assert!(counted(Metric::DeadSkips) > skips && at_step.lock().is_none());
+    assert_eq!(check(&tree).leaf_pages, 1);
 }
