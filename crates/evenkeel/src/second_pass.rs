@@ -196,13 +196,13 @@ impl Line {
     }
 }
 
-/// A helper that panics takes no more stretches: nobody waits for it.
+/// Who panics, a helper or the reader, ends the pass: nobody waits for him.
 struct Leaving<'a>(&'a Line);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.end(Some(Error::internal("a helper of page redo has panicked")));
+            self.0.end(Some(Error::internal("a thread of page redo has panicked")));
         }
     }
 }
@@ -245,6 +245,7 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
     let (rt, changed) = (of.rt.clone(), Arc::new(Event::new()));
     let page_redo = of.superblock.page_redo;
     let line = Arc::new(Line { rt, page_redo, queue: Mutex::default(), changed });
+    let _leaving = Leaving(&line);
     let mut helpers: Vec<Box<dyn Task>> = Vec::new();
     let stretch_bytes = (of.memory_size / STRETCHES_PER_MEMORY)
         .clamp(STRETCH_BYTES.0 as u64, STRETCH_BYTES.1 as u64);
@@ -298,6 +299,26 @@ mod tests {
             put_page_op(&mut body, PageOp { page: *page, op: 40, payload: b"op" });
         }
         (RecordKind::Page, body)
+    }
+
+    /// A helper waits for no stretch of a reader that has panicked.
+    #[test]
+    fn helpers_end_without_their_reader() {
+        let rt = Runtime::new(Arc::new(evenkeel_io::MemEnv::new()));
+        let (queue, changed) = (Mutex::default(), Arc::new(Event::new()));
+        let line = Arc::new(Line { rt, page_redo: Lsn(0), queue, changed });
+        let (send, ended) = std::sync::mpsc::channel();
+        let own = line.clone();
+        std::thread::spawn(move || send.send(own.take(0).is_none()));
+        let reader = line.clone();
+        let panicked = std::thread::spawn(move || {
+            let _leaving = Leaving(&reader);
+            panic!("a planted panic");
+        });
+        assert!(panicked.join().is_err());
+        let limit = std::time::Duration::from_secs(60);
+        assert_eq!(ended.recv_timeout(limit), Ok(true));
+        assert!(line.queue.lock().error.is_some());
     }
 
     /// Each helper gets the records of its pages, those in log order, and no other; nobody one that

@@ -272,3 +272,11 @@ impl Ahead {
         joined.into_iter().collect()
     }
 }
+
+/// Also where the scan panics: no helper waits for ever.
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.line.state.lock().stopped = true;
+        self.line.changed.notify();
+    }
+}

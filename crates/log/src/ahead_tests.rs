@@ -70,3 +70,24 @@ fn helpers_read_ahead_within_their_window() -> Result<()> {
     assert!(!ahead.take(1, &mut chunk)? && !ahead.take(end, &mut chunk)?);
     ahead.stop()
 }
+
+/// A scan that panics, and so ends no helper, leaves none waiting.
+#[test]
+fn helpers_end_without_their_scan() -> Result<()> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())));
+    some_mib(&rt)?;
+    let segments: Arc<[_]> = crate::segments::read_headers(&rt, None)?.into();
+    let end = segments[segments.len() - 1].end_block();
+    // Helpers hold the runtime too.
+    let users = Arc::strong_count(&rt);
+    let ahead = Ahead::start(&rt, &segments, 1..end)?;
+    assert!(ahead.await_window() == WINDOW && Arc::strong_count(&rt) > users);
+    drop(ahead);
+    let begun = std::time::Instant::now();
+    while Arc::strong_count(&rt) > users {
+        assert!(begun.elapsed().as_secs() < 60, "a helper waits");
+        std::thread::yield_now();
+    }
+    Ok(())
+}
