@@ -174,45 +174,6 @@ check() {
 # What was rolled back has used numbers that no replica hears of.
 numbers_apart() { sed 's/ AUTO_INCREMENT=[0-9]*//'; }
 
-# A kill in the middle of a write leaves the beginning of a group of events at the end of a binlog. The
-# server goes on in the next file and leaves this one, which no replica reads over (10.11, with any engine:
-# "binlog truncated in the middle of event" from the source, or "Unexpected break of being relay-logged GTID",
-# with which the replica's I/O thread ends). The transaction was never acknowledged; cut off, the replica does
-# not have it, and nor may the tables.
-whole_binlogs() {
-    python3 - "$@" <<'END'
-import os, sys
-GTID, QUERY, XID, HEAD = 162, 2, 16, 19
-
-def ends_group(event, standalone):
-    """XID, or a statement: the only one of its group, or the word that ends a transaction."""
-    return event[4] == XID or event[4] == QUERY and (standalone or any(
-        word in event[HEAD:] for word in (b"\0COMMIT", b"\0ROLLBACK")))
-
-for path in sys.argv[1:-1]:
-    log = open(path, "rb").read()
-    # Behind the last whole group; the standalone flag of the group under way.
-    at = whole = 4
-    standalone = None
-    while at + HEAD <= len(log):
-        # The size of an event is at the ninth byte of its head.
-        size = int.from_bytes(log[at + 9:at + 13], "little")
-        if size < HEAD or at + size > len(log):
-            break
-        event = log[at:at + size]
-        at += size
-        if event[4] == GTID:
-            standalone = event[HEAD + 12] & 1
-        elif standalone is not None and ends_group(event, standalone):
-            standalone = None
-        if standalone is None:
-            whole = at
-    if whole < len(log):
-        print(f"{os.path.basename(path)}: {len(log) - whole} bytes of a group cut off at {whole}")
-        os.truncate(path, whole)
-END
-}
-
 # The rows that the binlog says: a replica applies all of it. Conservatively: an ALTER that was killed
 # after it was done and before it was logged is logged by the server's recovery without the mark of
 # DDL (10.11, with any engine). An optimistic replica begins the transactions after it beside it; they
@@ -221,7 +182,7 @@ replay() {
     # The source counts the number of a group that was cut off as logged; with one more behind it a replica
     # does not wait for it.
     ask 'create table behind (id int) engine=evenkeel' || fail "a table after the last kill"
-    whole_binlogs "$private_dir"/main/data/binlog.[0-9]*
+    python3 -B scripts/whole_binlogs.py "$private_dir"/main/data/binlog.[0-9]* || fail "a binlog is not to be read"
     private_start copy --server-id=2 --slave-parallel-threads=4 --slave-parallel-mode=conservative \
         --gtid-pos-auto-engines=evenkeel
     private_follow copy "$port"

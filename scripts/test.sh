@@ -42,8 +42,8 @@ rungs_within 25
 rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-examples bash scripts/test-examples.sh
 rung 1-report bash scripts/test-report.sh
-# By what figures are met or missed.
-rung 1-verdicts python3 -B scripts/compare/test_verdicts.py
+# By what figures are met or missed; what of a binlog counts after a kill.
+rung 1-verdicts bash -c 'python3 -B scripts/compare/test_verdicts.py && python3 -B scripts/test_whole_binlogs.py'
 rung 1-plugin bash -c 'bash plugin/mariadb/build.sh && bash scripts/test-plugin.sh'
 # Random statements from one seed, on InnoDB and on EVENKEEL.
 rung 1-plugin-differential bash scripts/test-plugin-differential.sh 2 50000
