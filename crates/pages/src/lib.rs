@@ -29,6 +29,7 @@ mod pages;
 mod pool;
 mod redo;
 mod resize;
+mod scratch;
 mod space;
 pub mod supply;
 mod sync;

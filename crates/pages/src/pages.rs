@@ -8,6 +8,7 @@ use crate::extents::Growth;
 use crate::files::{DIRECTORY, Files};
 use crate::frames::{Frames, SharedGuard};
 use crate::resize::Resizing;
+use crate::scratch::Scratch;
 use crate::space::Space;
 use crate::supply::Supply;
 use crate::translate::Translation;
@@ -68,6 +69,7 @@ pub struct Pages {
     pub(crate) frames: Frames,
     pub(crate) translation: Translation,
     pub(crate) supply: Supply,
+    pub(crate) scratch: Scratch,
     pub(crate) backing: Backing,
     pub(crate) resizing: Resizing,
     pub(crate) ghosts: Ghosts,
@@ -106,6 +108,7 @@ impl Pages {
             frames: Frames::new(rt.clone(), count, options.page_size),
             translation: Translation::new(geometry, count),
             supply,
+            scratch: Scratch::default(),
             backing: Backing::new(count, options.page_size),
             resizing: Resizing::default(),
             ghosts: Ghosts::default(),

@@ -7,7 +7,7 @@ use crate::supply::{Clock, beat_search};
 use crate::{Access, Pages};
 use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric};
 use evenkeel_format::page::RawPage;
-use evenkeel_io::{AlignedBuf, Event};
+use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -160,8 +160,9 @@ impl Pages {
         let end = guards.last().map_or(start.0, |(page, _)| page.0) + 1;
         self.rt.step();
         let size = self.page_size();
-        let mut images = AlignedBuf::new((end - start.0) as usize * size);
-        let read = self.files.read_run(start, &mut images);
+        let len = (end - start.0) as usize * size;
+        let mut images = self.scratch.take(len);
+        let read = self.files.read_run(start, &mut images[..len]);
         let mut brought = 0;
         for (page, mut guard) in guards {
             let at = (page.0 - start.0) as usize * size;
@@ -181,6 +182,7 @@ impl Pages {
             facts.referenced.store(u8::from(access == Access::Normal), Relaxed);
             brought += 1;
         }
+        self.scratch.give_back(images);
         read.map(|()| brought)
     }
 

@@ -1,0 +1,55 @@
+//! Buffers for images of pages on their way into frames, used again: a new one is cleared, and
+//! where it is large the system gives and takes its memory each time, which for reads of many pages
+//! is as much work as the copying.
+//!
+//! What is in a buffer is whatever was read into it last. `pool` alone may use them.
+
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::AlignedBuf;
+
+/// Buffers kept, at most: as many threads read pages side by side, hardly more.
+const KEPT: usize = 4;
+/// Larger ones are not kept.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Default)]
+pub(crate) struct Scratch {
+    spare: Mutex<Vec<AlignedBuf>>,
+}
+
+impl Scratch {
+    /// A buffer of at least `len` bytes with anything in it.
+    pub fn take(&self, len: usize) -> AlignedBuf {
+        let kept = self.spare.lock().pop();
+        kept.filter(|buf| buf.len() >= len).unwrap_or_else(|| AlignedBuf::new(len))
+    }
+
+    /// Gives it back.
+    pub fn give_back(&self, buf: AlignedBuf) {
+        let mut spare = self.spare.lock();
+        if spare.len() < KEPT && buf.len() <= KEPT_BYTES_MAX {
+            spare.push(buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_used_again_where_they_are_large_enough() {
+        let scratch = Scratch::default();
+        let mut first = scratch.take(8192);
+        first[0] = 7;
+        scratch.give_back(first);
+        let again = scratch.take(4096);
+        assert!(again.len() == 8192 && again[0] == 7);
+        scratch.give_back(again);
+        assert_eq!(scratch.take(16384).len(), 16384);
+        assert_eq!(scratch.take(1).len(), 1, "one that is too small is not kept");
+        scratch.give_back(AlignedBuf::new(KEPT_BYTES_MAX + 1));
+        (0..KEPT + 2).for_each(|_| scratch.give_back(AlignedBuf::new(1)));
+        assert!(scratch.spare.lock().len() == KEPT, "no more are kept, nor larger ones");
+    }
+}
