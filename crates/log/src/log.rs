@@ -124,7 +124,7 @@ impl Log {
         let buffer_blocks = (opts.buffer_bytes / BLOCK) as u64;
         let chunk_blocks = (buffer_blocks / 16 / BLOCKS_ALIGN * BLOCKS_ALIGN).clamp(8, 512);
         let buffer_bytes = payload(buffer_blocks * BLOCK as u64).max(chunk_blocks * 4 * 480);
-        let buffer = Buffer::new(buffer_bytes, chunk_blocks as usize, start);
+        let buffer = Buffer::new(chunk_blocks as usize, start);
         let mut space = Space::new(limits, start_lsn, align * PAYLOAD as u64, buffer_bytes);
         space.found(oldest, start_lsn);
         let shared = Shared {

@@ -1,8 +1,8 @@
-//! Buffers for images of pages on their way into frames, used again: a new one is cleared, and
-//! where it is large the system gives and takes its memory each time, which for reads of many pages
-//! is as much work as the copying.
+//! Buffers for images of pages on their way into frames, used again: a new one is cleared, every
+//! byte of it, to be read into.
 //!
-//! What is in a buffer is whatever was read into it last. `pool` alone may use them.
+//! What is in a buffer is whatever was read into it last. Memory: of reads in runs, `KEPT` times a
+//! sixteenth of the pool and at most 4 MiB, beside the budget. `pool` alone may use them.
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::AlignedBuf;
