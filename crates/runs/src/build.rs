@@ -153,7 +153,8 @@ struct Output<'a> {
 impl<'a> Output<'a> {
     fn new(runs: &'a Arc<Runs>, start: SliceStart) -> Result<Output<'a>> {
         let number = runs.next_file();
-        let writer = RunWriter::create(&runs.rt, number, Purpose::BUILD, Metric::BuildWriteBytes)?;
+        let writer =
+            RunWriter::create(&runs.blocks, number, Purpose::BUILD, Metric::BuildWriteBytes)?;
         let mut output = Output { runs, start, writer, done: Vec::new() };
         output.writer.begin(start);
         Ok(output)
@@ -163,7 +164,7 @@ impl<'a> Output<'a> {
         if self.writer.bytes() >= SEGMENT_BYTES {
             let number = self.runs.next_file();
             let metric = Metric::BuildWriteBytes;
-            let new = RunWriter::create(&self.runs.rt, number, Purpose::BUILD, metric)?;
+            let new = RunWriter::create(&self.runs.blocks, number, Purpose::BUILD, metric)?;
             self.done.extend(std::mem::replace(&mut self.writer, new).finish()?);
             self.writer.begin(self.start);
         }
@@ -339,7 +340,7 @@ impl Runs {
         for (i, written) in parts.iter().flat_map(|p| &p.sorted).enumerate() {
             if let Some(run) = self.open_built(written)?.0 {
                 let (ahead, metric) = (ahead_of_each(runs), Metric::BuildReadBytes);
-                let loader = Loader::sequential(&self.rt, ahead, metric, Purpose::BUILD);
+                let loader = Loader::consuming(&self.blocks, ahead, metric, Purpose::BUILD);
                 let loader = loader.one_of(i, runs);
                 sources.push(Source::Run(RunIter::new(Arc::new(run), loader, Arc::default())));
             }

@@ -1,4 +1,6 @@
-//! Decompressed run blocks in memory: shards of a hash map and a clock. A block that comes in takes
+//! Decompressed run blocks in memory: shards of a hash map and a clock. What is written comes in
+//! where there is room, and what a merge has read goes, so that whoever reads a run that was just
+//! built or merged finds in memory what he would have found before. A block that comes in takes
 //! the memory of one that went: who reads now is often another thread than who read before, and the
 //! heap keeps what is freed in one thread's part from the others, so that the cache would take its
 //! size twice. It leaves to fences what they take beyond their share (`resident`).
@@ -14,6 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const SHARDS: usize = 16;
 /// A shard may hold so much in any case.
 const SHARD_BYTES_MIN: usize = 64 << 10;
+/// What a block takes here beside its memory: its slot, its place in the map, what the heap adds.
+const SLOT_BYTES: usize = size_of::<Slot>() + 2 * size_of::<(Key, usize)>() + 32;
+/// A smaller block comes in when it is read and no sooner: of many indexes that are small and not
+/// read, nothing is in memory (D2).
+const WRITTEN_BYTES_MIN: usize = 1 << 10;
+/// What a merge lets go is inherited by what it writes next, not by what it writes much later.
+const LET_GO_BYTES_MAX: u64 = 256 << 10;
 /// Blocks whose memory is kept for the next ones, at most.
 const SPARE_MAX: usize = 32;
 
@@ -60,6 +69,8 @@ pub(crate) struct BlockCache {
     /// Memory of blocks that went.
     spare: Mutex<Vec<Vec<u8>>>,
     ghosts: Ghosts,
+    /// Of what merges have let go, what they have not put anything in the place of.
+    let_go_bytes: AtomicU64,
 }
 
 /// A block's name among the ghosts.
@@ -75,6 +86,7 @@ impl BlockCache {
             residents,
             spare: Mutex::default(),
             ghosts: Ghosts::default(),
+            let_go_bytes: AtomicU64::new(0),
         }
     }
 
@@ -139,13 +151,57 @@ impl BlockCache {
         if shard.map.contains_key(&key) {
             return;
         }
-        shard.bytes += block.memory();
+        shard.bytes += block.memory() + SLOT_BYTES;
         self.evict_beyond(&mut shard, &mut freed);
         let at = shard.slots.len();
         shard.slots.push(Slot { key, block, used: AtomicBool::new(false) });
         shard.map.insert(key, at);
         drop(shard);
         self.keep(freed);
+    }
+
+    /// A block that was just written, for whoever reads it soon: where there is room, or, if a
+    /// merge `inherits`, in place of what the merge has read and let go.
+    pub(crate) fn put_written(&self, file: u64, position: u64, raw: &[u8], inherits: bool) {
+        // No less than it takes: heads of its restarts are few.
+        let most = raw.len() + raw.len() / 4 + SLOT_BYTES;
+        if raw.len() < WRITTEN_BYTES_MIN {
+            return;
+        }
+        let has_room =
+            || self.shard((file, position)).lock().bytes + most <= self.shard_bytes_max();
+        let takes_over = inherits && self.inherit(most as u64);
+        if !takes_over && !has_room() {
+            return;
+        }
+        let mut bytes = self.spare();
+        bytes.clear();
+        bytes.extend_from_slice(raw);
+        // Who cannot read it will be told so when he reads it from the file.
+        if let Ok(block) = DataBlock::parse(bytes) {
+            self.put(file, position, Arc::new(block));
+        }
+    }
+
+    /// So much of what merges have let go is taken by what they write.
+    fn inherit(&self, bytes: u64) -> bool {
+        let less = |left: u64| left.checked_sub(bytes);
+        self.let_go_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// A merge has read a block, and writes what is in it to another place.
+    pub(crate) fn let_go(&self, file: u64, position: u64) {
+        let key = (file, position);
+        let mut shard = self.shard(key).lock();
+        let Some(at) = shard.map.get(&key).copied() else { return };
+        let before = shard.bytes;
+        let (_, block) = shard.take(at);
+        let bytes = (before - shard.bytes) as u64;
+        drop(shard);
+        let more = |left: u64| Some((left + bytes).min(LET_GO_BYTES_MAX));
+        // Never refused.
+        let _ = self.let_go_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        self.keep(vec![block]);
     }
 
     /// Keeps the memory of blocks that nobody uses any more, as far as there is room.
@@ -182,12 +238,17 @@ impl Shard {
                 break;
             }
         }
-        let slot = self.slots.swap_remove(self.hand);
+        self.take(self.hand)
+    }
+
+    /// Takes out a slot; the last one has its place then.
+    fn take(&mut self, at: usize) -> (Key, Arc<DataBlock>) {
+        let slot = self.slots.swap_remove(at);
         self.map.remove(&slot.key);
-        if let Some(moved) = self.slots.get(self.hand) {
-            self.map.insert(moved.key, self.hand);
+        if let Some(moved) = self.slots.get(at) {
+            self.map.insert(moved.key, at);
         }
-        self.bytes -= slot.block.memory();
+        self.bytes -= slot.block.memory() + SLOT_BYTES;
         (slot.key, slot.block)
     }
 }

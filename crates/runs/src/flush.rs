@@ -84,7 +84,7 @@ impl Runs {
         }
         let number = self.next_file();
         let metric = Metric::RunFlushBytes;
-        let writer = RunWriter::create(&self.rt, number, Purpose::FLUSH, metric)?;
+        let writer = RunWriter::create(&self.blocks, number, Purpose::FLUSH, metric)?;
         Ok(Some(Box::new(FlushJob {
             memtable: oldest.clone(),
             iter: MemIter::of_all(oldest.clone()),

@@ -327,3 +327,31 @@ fn readers_miss_nothing_that_was_there() {
     read(true);
     assert_eq!(forward(&arena, &leaves, b"").len(), 3 * EACH as usize);
 }
+
+/// Exact where few leaves lie between its ends; else by some of them, evenly spread: half of these
+/// are full, as keys in order leave them, and half are not.
+#[test]
+fn an_estimate_counts_few_leaves() {
+    let mut bed = Bed::default();
+    (0..20_000u32).for_each(|n| bed.insert(&n.to_be_bytes(), u64::from(n)));
+    let mut random = Random(3);
+    for lsn in 20_000..40_000 {
+        let n = 20_000 + random.below(1 << 30) as u32;
+        bed.insert(&n.to_be_bytes(), lsn);
+    }
+    let exactly = |low: u32, high: u32| {
+        let key = |n: u32| (n.to_be_bytes().to_vec(), 0);
+        bed.model.range(key(low)..key(high)).count() as u64
+    };
+    let said = |low: u32, high: u32| {
+        bed.leaves.estimate(&bed.arena, &low.to_be_bytes(), Some(&high.to_be_bytes()))
+    };
+    for (low, high) in [(0, 1), (100, 1_700), (19_000, 19_500), (20_000, 40_000_000)] {
+        assert_eq!(said(low, high), exactly(low, high), "{low} to {high}");
+    }
+    for (low, high) in [(0, 15_000), (5_000, 500_000_000), (30_000, 1 << 30), (0, 1 << 30)] {
+        let (said, rows) = (said(low, high), exactly(low, high));
+        assert!(said.abs_diff(rows) <= rows / 4, "{said} of {rows}, {low} to {high}");
+    }
+    assert!(bed.leaves.estimate(&bed.arena, &[], None).abs_diff(40_000) <= 10_000);
+}

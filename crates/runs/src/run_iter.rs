@@ -39,6 +39,8 @@ pub(crate) struct Ahead {
     purpose: Purpose,
     span: Option<Span>,
     pass: Option<Arc<Pass>>,
+    /// What was read will be written to another place: the cache lets it go.
+    consumes: Option<Arc<Blocks>>,
 }
 
 /// What the loaders of a cursor share that goes over an index once: it asks the governor itself,
@@ -103,8 +105,24 @@ impl Loader {
         metric: Metric,
         purpose: Purpose,
     ) -> Loader {
-        let (rt, span, pass) = (rt.clone(), None, None);
-        Loader::Sequential(Ahead { rt, ahead, ahead_max: ahead, metric, purpose, span, pass })
+        let (rt, ahead_max) = (rt.clone(), ahead);
+        let (span, pass, consumes) = (None, None, None);
+        Loader::Sequential(Ahead { rt, ahead, ahead_max, metric, purpose, span, pass, consumes })
+    }
+
+    /// As `sequential`, of what will be written into another run: what the cache has of it goes,
+    /// and what is written takes its place (`RunWriter`).
+    pub(crate) fn consuming(
+        blocks: &Arc<Blocks>,
+        ahead: usize,
+        metric: Metric,
+        purpose: Purpose,
+    ) -> Loader {
+        let mut loader = Loader::sequential(&blocks.rt, ahead, metric, purpose);
+        if let Loader::Sequential(ahead) = &mut loader {
+            ahead.consumes = Some(blocks.clone());
+        }
+        loader
     }
 
     /// One of the loaders of such a pass.
@@ -166,6 +184,10 @@ impl Ahead {
         let Some(span) = &self.span else {
             return Err(Error::internal("no span of a run file"));
         };
+        // A little too early for who reads before the piece is installed: he reads it once more.
+        if let Some(blocks) = &self.consumes {
+            blocks.cache.let_go(file, position);
+        }
         let at = (position - span.start) as usize;
         let bytes = &span.buf[at..at + len as usize];
         Ok(Arc::new(segment.decode(Vec::new(), number, position, bytes)?))

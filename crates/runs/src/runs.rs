@@ -131,7 +131,7 @@ pub struct Runs {
     pub(crate) debtors: AtomicU64,
     pub(crate) credit: AtomicU64,
     pub(crate) ingest: Mutex<Ingest>,
-    blocks: Arc<Blocks>,
+    pub(crate) blocks: Arc<Blocks>,
     pub(crate) residents: Arc<Residents>,
     unique: Arc<UniqueSlots>,
     /// Views of cursors whose clients may be idle; all of the present version.

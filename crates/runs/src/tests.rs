@@ -17,5 +17,6 @@ mod rig;
 mod skips;
 mod space;
 mod together;
+mod warmth;
 
 pub(crate) use rig::Random;

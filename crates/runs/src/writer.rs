@@ -1,6 +1,8 @@
-//! Writes a run file front to back: direct I/O, large sequential writes, one buffer.
+//! Writes a run file front to back: direct I/O, large sequential writes, one buffer. Its blocks go
+//! into the cache too: where that has room, or in place of what a merge has read.
 
 use crate::file::path;
+use crate::run_iter::Blocks;
 use evenkeel_base::{Generation, IndexId, Lsn, Result, TxnId, metrics::Metric};
 use evenkeel_format::run::{
     BLOCK_BYTES, BlockBuilder, ENVELOPE, Envelope, EnvelopeId, EnvelopeKind, FencesBuilder,
@@ -60,6 +62,7 @@ impl Purpose {
 
 pub(crate) struct RunWriter {
     rt: Arc<Runtime>,
+    blocks: Arc<Blocks>,
     number: u64,
     purpose: Purpose,
     metric: Metric,
@@ -77,11 +80,12 @@ pub(crate) struct RunWriter {
 impl RunWriter {
     /// Creates the file; `metric` counts its bytes.
     pub(crate) fn create(
-        rt: &Arc<Runtime>,
+        blocks: &Arc<Blocks>,
         number: u64,
         purpose: Purpose,
         metric: Metric,
     ) -> Result<RunWriter> {
+        let rt = &blocks.rt;
         let file = rt.env.open(&path(number), OpenMode::READ_WRITE.direct())?;
         if let Err(error) = file.set_len(0) {
             drop(file);
@@ -90,6 +94,7 @@ impl RunWriter {
         }
         Ok(RunWriter {
             rt: rt.clone(),
+            blocks: blocks.clone(),
             number,
             purpose,
             metric,
@@ -241,9 +246,11 @@ impl RunWriter {
         let mut block = std::mem::replace(&mut self.block, BlockBuilder::new(Lsn::ZERO));
         let number = slice.fences.count();
         let pending = block.has_pending();
-        let raw = block.finish();
+        let (raw, position) = (block.finish(), self.position());
         let len = self.put_envelope(EnvelopeKind::Data, slice.info.index, number, raw, pending);
         let len = len?;
+        let inherits = self.purpose.class == Class::Merge;
+        self.blocks.cache.put_written(self.number, position, raw, inherits);
         slice.fences.push(slice.last_key.as_deref(), &slice.first_key, len);
         slice.info.data_len += u64::from(len);
         slice.info.blocks += 1;

@@ -224,7 +224,8 @@ impl Runs {
             let read = run.segments.iter().filter(|s| !taken.contains(&s.file.number));
             let Some(rest) = Run::new(read.cloned().collect()) else { continue };
             let rest = Run { low: run.low.clone(), ..rest };
-            let loader = Loader::sequential(&self.rt, ahead, Metric::MergeReadBytes, purpose);
+            let metric = Metric::MergeReadBytes;
+            let loader = Loader::consuming(&self.blocks, ahead, metric, purpose);
             sources.push(Source::Run(RunIter::new(Arc::new(rest), loader, all.clone())));
         }
         let mut merger = Merger::new(sources, Direction::Forward);
@@ -314,7 +315,7 @@ impl Runs {
     ) -> Result<&'w mut RunWriter> {
         if writer.is_none() {
             let metric = Metric::MergeWriteBytes;
-            let mut new = RunWriter::create(&self.rt, self.next_file(), purpose, metric)?;
+            let mut new = RunWriter::create(&self.blocks, self.next_file(), purpose, metric)?;
             new.begin(*start);
             *writer = Some(new);
         }

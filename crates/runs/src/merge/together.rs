@@ -126,7 +126,7 @@ impl Runs {
         let purpose = Purpose::merge(order.required);
         if writer.is_none() {
             let metric = Metric::MergeWriteBytes;
-            *writer = Some(RunWriter::create(&self.rt, self.next_file(), purpose, metric)?);
+            *writer = Some(RunWriter::create(&self.blocks, self.next_file(), purpose, metric)?);
         }
         let Some(writer) = writer else { return Ok(()) };
         let inputs = &order.inputs;

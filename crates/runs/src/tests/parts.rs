@@ -306,6 +306,7 @@ fn filters_spare_reads_of_absent_keys() {
         rig.put(1, entry_op::INS | entry_op::FRESH, &(2 * n).to_be_bytes(), b"p");
     }
     rig.flush();
+    rig.runs.drop_cache();
     let reads = || rig.rt.metrics.get(evenkeel_base::metrics::Metric::RunBlockReads);
     let before = reads();
     for n in 0..1000u32 {
