@@ -8,7 +8,7 @@
 use crate::resident::Residents;
 use evenkeel_base::sync::Mutex;
 use evenkeel_format::run::DataBlock;
-use evenkeel_io::Ghosts;
+use evenkeel_io::{Ghosts, Runtime};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,6 +71,12 @@ pub(crate) struct BlockCache {
     ghosts: Ghosts,
     /// Of what merges have let go, what they have not put anything in the place of.
     let_go_bytes: AtomicU64,
+}
+
+/// Run blocks in memory: for readers, and from those who write them.
+pub(crate) struct Blocks {
+    pub rt: Arc<Runtime>,
+    pub cache: BlockCache,
 }
 
 /// A block's name among the ghosts.

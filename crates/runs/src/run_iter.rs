@@ -1,7 +1,7 @@
 //! Walks a run in either direction: through the block cache (readers) or in large sequential reads
 //! past it (merges, checks).
 
-use crate::cache::BlockCache;
+use crate::cache::Blocks;
 use crate::file::{Run, Segment};
 use crate::writer::Purpose;
 use evenkeel_base::sync::Mutex;
@@ -69,12 +69,6 @@ impl Pass {
     pub(crate) fn forget(&self) {
         self.spans.lock().clear();
     }
-}
-
-/// Run blocks for readers.
-pub(crate) struct Blocks {
-    pub rt: Arc<Runtime>,
-    pub cache: BlockCache,
 }
 
 /// A range of keys: at or above `low`, below `high` (`None`: to the end).

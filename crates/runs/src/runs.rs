@@ -2,7 +2,7 @@
 //! nothing waits, reads or writes under it.
 
 use crate::build::CHECK_EVERY;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, Blocks};
 use crate::cursor::prefix_end;
 use crate::file::Run;
 use crate::flush::FlushJob;
@@ -15,7 +15,7 @@ use crate::pace::Pace;
 use crate::parked::Parked;
 use crate::resident::Residents;
 use crate::restore::Restoring;
-use crate::run_iter::{Blocks, Bounds, Loader, Pass, RunIter};
+use crate::run_iter::{Bounds, Loader, Pass, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::{READ, State, USED};
 use crate::unique::{UniqueGuard, UniqueSlots};

@@ -1,8 +1,8 @@
 //! Writes a run file front to back: direct I/O, large sequential writes, one buffer. Its blocks go
 //! into the cache too: where that has room, or in place of what a merge has read.
 
+use crate::cache::Blocks;
 use crate::file::path;
-use crate::run_iter::Blocks;
 use evenkeel_base::{Generation, IndexId, Lsn, Result, TxnId, metrics::Metric};
 use evenkeel_format::run::{
     BLOCK_BYTES, BlockBuilder, ENVELOPE, Envelope, EnvelopeId, EnvelopeKind, FencesBuilder,
