@@ -5,7 +5,10 @@
 //! Why: a table without secondary indexes uses no run blocks, a table that only its indexes are
 //! read of few frames, and a database that is only read no memtables. Fixed shares left such memory
 //! idle. What each side misses now and had a short time ago (`io::Ghosts`) is what more memory
-//! would save it (ARC: Megiddo and Modha 2003).
+//! would save it (ARC: Megiddo and Modha 2003). And what run blocks do not use at all, frames
+//! take before a page leaves: nothing needs to be missed for that, so a load larger than the share
+//! of frames is in memory for its first readers. Blocks take nothing from frames so: a pool that
+//! shrinks lets go of pages in use, too.
 //!
 //! Invariants: parts never add up to more than `total`; nobody falls below its least; memtables
 //! are whole again as soon as one fills, and builds have what is lent to them: both are required
@@ -47,6 +50,10 @@ pub(crate) struct Seen {
     pub frame_hits: u64,
     /// Run blocks missed that had left a short time ago.
     pub block_hits: u64,
+    /// Pages left for want of frames.
+    pub frames_are_full: bool,
+    /// Bytes that blocks have now and do not use.
+    pub blocks_unused: u64,
     /// Hits of one side that ask for a step.
     pub hits_per_step: u64,
     /// Generations that became full.
@@ -96,12 +103,26 @@ impl Lendable {
         let mut next = now;
         if seen.full_generations > 0 && now.generation < self.base.generation {
             next.generation = self.base.generation;
-        } else {
+        } else if !self.use_what_is_idle(&mut next, seen) {
             self.follow_reads(&mut next, seen);
         }
         let blocks_least = (self.blocks_min + seen.lent_to_builds).min(self.base.blocks);
         self.fit(&mut next, blocks_least);
         next
+    }
+
+    /// Gives full frames what blocks have beyond what they use and a step: so much they keep for
+    /// what may come. Less than half a step is not worth a move. True if anything moves.
+    fn use_what_is_idle(&self, next: &mut Division, seen: &Seen) -> bool {
+        let blocks_least = self.blocks_min + seen.lent_to_builds;
+        let idle = seen.blocks_unused.saturating_sub(self.step);
+        let moved = idle.min(next.blocks.saturating_sub(blocks_least));
+        let moves = seen.frames_are_full && moved >= self.step / 2;
+        if moves {
+            next.blocks -= moved;
+            next.frames += moved;
+        }
+        moves
     }
 
     fn follow_reads(&self, next: &mut Division, seen: &Seen) {

@@ -83,22 +83,49 @@ fn a_build_has_what_is_lent_to_it() {
     );
 }
 
+#[test]
+fn full_frames_take_what_blocks_do_not_use_but_for_a_step() {
+    let law = lendable();
+    let full = |blocks_unused| Seen { frames_are_full: true, blocks_unused, ..seen(0, 0) };
+    let loaded = law.next(REST, &full(50 * MIB));
+    assert_eq!(loaded.frames, REST.frames + 50 * MIB - law.step);
+    assert_eq!((loaded.sum(), loaded.generation), (law.total, REST.generation));
+    assert_eq!(law.next(REST, &full(REST.blocks)).blocks, law.blocks_min, "they keep their least");
+    // What they keep for what may come, and what is not worth a move.
+    for unused in [0, law.step, law.step * 5 / 4] {
+        assert_eq!(law.next(REST, &full(unused)), REST);
+    }
+    let fits = Seen { frames_are_full: false, ..full(50 * MIB) };
+    assert_eq!(law.next(REST, &fits), REST, "who lets nothing go needs nothing");
+    // What a build has is in use.
+    let lent = Seen { lent_to_builds: 50 * MIB, ..full(60 * MIB) };
+    assert_eq!(law.next(REST, &lent).blocks, law.blocks_min + 50 * MIB);
+    // Blocks that read again what they lost have it back.
+    let back = often(loaded, &Seen { frames_are_full: true, ..seen(0, 100) }, 100);
+    assert!(back.blocks >= REST.blocks, "{back:?}");
+}
+
 proptest! {
     /// Whatever is seen, in whatever order: nobody has less than its least, all together never more
     /// than there is, and nothing is left lying.
     #[test]
     fn parts_add_up_and_keep_to_their_least(
         rest in (64u64..4000, 64u64..4000, 1u64..1000),
-        steps in prop::collection::vec((0u64..500, 0u64..500, 0u64..2, 0u64..40, 0u64..3), 1..60),
+        steps in prop::collection::vec(
+            (0u64..500, 0u64..500, 0u64..2, 0u64..40, 0u64..3, 0u64..5),
+            1..60,
+        ),
     ) {
         let [frames, blocks, generation] = [rest.0 << 16, rest.1 << 16, rest.2 << 16];
         let base = Division { frames, blocks, generation };
         let law = Lendable::new(base, 1 << 20);
         let mut now = base;
-        for (frame_hits, block_hits, full_generations, filled, lent) in steps {
+        for (frame_hits, block_hits, full_generations, filled, lent, unused) in steps {
             let seen = Seen {
                 frame_hits,
                 block_hits,
+                frames_are_full: unused > 1,
+                blocks_unused: now.blocks / 4 * unused,
                 hits_per_step: 50,
                 full_generations,
                 memtable_bytes: filled * now.generation / 20,

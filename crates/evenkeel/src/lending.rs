@@ -1,6 +1,6 @@
 //! The actor that moves memory between page frames, run blocks and memtables as the law of
-//! [`crate::balance`] says. It sleeps until a cache has missed enough of what it had, a generation
-//! became full, a build lends or gives back: an idle database has no wake-ups.
+//! [`crate::balance`] says. It sleeps until a cache has missed enough of what it had, frames are
+//! full, a generation became full, a build lends or gives back: an idle database has no wake-ups.
 //!
 //! Invariants: who shall have less gives it up before somebody else gets it, so together they never
 //! use more than there is (a pool in use shrinks as its frames are let go; what comes of it is
@@ -134,6 +134,8 @@ impl Lending {
         let seen = &mut state.seen;
         seen.frame_hits += self.pages.ghosts().take_hits();
         seen.block_hits += self.runs.ghosts().take_hits();
+        seen.frames_are_full = self.pages.ghosts().take_wants() > 0;
+        seen.blocks_unused = self.runs.block_bytes_unused();
         seen.memtable_bytes = self.runs.memory().0;
         seen.lent_to_builds = lent;
         seen.full_generations += full - state.full_generations;

@@ -4,10 +4,11 @@
 //!
 //! Cheap enough for every operation: two readings of the processor's tick counter. The processor
 //! time of a thread takes a system call, which costs as much as finding a row: it is read at most
-//! once in a millisecond before an operation, and after one that took long. What a thread has used
-//! between is taken for the operation's: so much of a wait, at most, may not be found. The same
-//! holds of the wait for a processor, which takes the reading of a file: once in twenty
-//! milliseconds at most, and after an operation that is not explained otherwise.
+//! once in 4 ms before an operation, and after one that took long (each of 16 clients on 2 cores
+//! has an operation in a millisecond: once in that would be a call for nearly each). What a thread
+//! has used between is taken for the operation's: so much of a wait, at most, may not be found. The
+//! same holds of the wait for a processor, which takes the reading of a file: once in 50 ms at
+//! most, and after an operation that is not explained otherwise.
 
 use crate::os;
 use crate::runtime::Runtime;
@@ -20,9 +21,9 @@ use std::time::{Duration, Instant};
 /// Operations that took longer are looked at.
 const SLOW_NS: u64 = 1_000_000;
 /// The processor time is read again after this.
-const FRESH_NS: u64 = 1_000_000;
+const FRESH_NS: u64 = 4_000_000;
 /// So is the wait for a processor after this.
-const WAITED_FRESH_NS: u64 = 20_000_000;
+const WAITED_FRESH_NS: u64 = 50_000_000;
 /// What is found beyond this is recorded: less is how exact the clocks are.
 const FOUND_NS_MIN: u64 = 100_000;
 

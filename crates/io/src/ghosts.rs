@@ -1,6 +1,7 @@
 //! What a cache misses now and had a short time ago: the measure of what more memory would save it
 //! (after ARC, Megiddo and Modha 2003). A cache tells the names that leave it and those it misses;
-//! a name found among those that left counts as a hit.
+//! a name found among those that left counts as a hit. Before anything is missed, a cache can say
+//! that it is full: memory may lie idle elsewhere.
 //!
 //! Invariants: the table has one place per name and keeps the newest, so it remembers about as many
 //! names as it has places; without places (until `watch`) nothing is noted and nobody is woken; no
@@ -11,17 +12,25 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use evenkeel_base::sync::{Mutex, RwLock};
 use std::sync::Arc;
 
+/// So many wants wake at least: a cache much smaller than its data has them all the time.
+const WANTS_PER_WAKE_MIN: u64 = 256;
+/// Where more hits than that wake, so many times as few wants do.
+const WANTS_PER_HIT: u64 = 8;
+
 /// Names that left one cache.
 #[derive(Default)]
 pub struct Ghosts {
     places: RwLock<Box<[AtomicU32]>>,
     hits: AtomicU64,
     hits_per_wake: AtomicU64,
+    /// What left for want of room, where the cache says so.
+    wants: AtomicU64,
     event: Mutex<Option<Arc<Event>>>,
 }
 
 impl Ghosts {
-    /// Remembers about `names` names from now on and notifies `event` each `hits_per_wake` hits.
+    /// Remembers about `names` names from now on and notifies `event` each `hits_per_wake` hits,
+    /// and for an eighth as many wants (256 at least).
     pub fn watch(&self, names: usize, hits_per_wake: u64, event: Arc<Event>) {
         *self.places.write() = (0..names).map(|_| AtomicU32::new(0)).collect();
         self.hits_per_wake.store(hits_per_wake.max(1), Relaxed);
@@ -41,6 +50,15 @@ impl Ghosts {
         if !places.is_empty() {
             let (place, tag) = Self::place(name, places.len());
             places[place].store(tag, Relaxed);
+        }
+    }
+
+    /// Something leaves that would stay if there were room: wakes for some of these.
+    pub fn wants_room(&self) {
+        let wants = self.wants.fetch_add(1, Relaxed) + 1;
+        let per_wake = self.hits_per_wake.load(Relaxed) / WANTS_PER_HIT;
+        if wants.is_multiple_of(per_wake.max(WANTS_PER_WAKE_MIN)) {
+            self.wake();
         }
     }
 
@@ -65,6 +83,11 @@ impl Ghosts {
     /// Hits since they were last taken.
     pub fn take_hits(&self) -> u64 {
         self.hits.swap(0, Relaxed)
+    }
+
+    /// How often it wanted room since this was last asked.
+    pub fn take_wants(&self) -> u64 {
+        self.wants.swap(0, Relaxed)
     }
 
     /// The place of a name, and what stands there for it; 0 stands for none.
@@ -117,6 +140,18 @@ mod tests {
         let (near, at, far) =
             (hits_at_distance(100), hits_at_distance(1000), hits_at_distance(5000));
         assert!(near > 4300 && (1500..2300).contains(&at) && far < 150, "{near} {at} {far}");
+    }
+
+    #[test]
+    fn wakes_who_may_bring_memory_before_anything_is_missed() {
+        let (ghosts, event) = watching(1000, 4000);
+        (0..499).for_each(|_| ghosts.wants_room());
+        assert_eq!(event.now(), 0);
+        ghosts.wants_room();
+        assert_eq!((event.now(), ghosts.take_wants(), ghosts.take_wants()), (1, 500, 0));
+        let (ghosts, event) = watching(1000, 10);
+        (0..1000).for_each(|_| ghosts.wants_room());
+        assert_eq!(event.now(), 3, "not for each of a cache that is always full");
     }
 
     #[test]

@@ -220,6 +220,10 @@ impl Pages {
         self.rt.metrics.add(Metric::Evictions, 1);
         if let Some(page) = facts.page() {
             self.ghosts.evicted(page.0);
+            // A frame that is to go has no use for more memory.
+            if (index as usize) < self.frames.count() {
+                self.ghosts.wants_room();
+            }
         }
         self.release_frame(guard);
         Clock::Freed

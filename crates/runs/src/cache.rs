@@ -229,6 +229,11 @@ impl BlockCache {
         self.shards.iter().for_each(|shard| *shard.lock() = Shard::default());
     }
 
+    /// Bytes that it may hold and does not.
+    pub(crate) fn bytes_unused(&self) -> u64 {
+        (self.shard_bytes_max() as u64 * SHARDS as u64).saturating_sub(self.bytes())
+    }
+
     /// Bytes held now.
     pub(crate) fn bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.lock().bytes as u64).sum()

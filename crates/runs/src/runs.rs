@@ -263,6 +263,11 @@ impl Runs {
         self.lent_builds.load(Ordering::SeqCst)
     }
 
+    /// Bytes that run blocks may take and do not.
+    pub fn block_bytes_unused(&self) -> u64 {
+        self.blocks.cache.bytes_unused()
+    }
+
     /// Generations handed over because they were full, since the start.
     pub fn full_generations(&self) -> u64 {
         self.handovers.load(Ordering::Relaxed)
