@@ -7,8 +7,9 @@
 //! idle. What each side misses now and had a short time ago (`io::Ghosts`) is what more memory
 //! would save it (ARC: Megiddo and Modha 2003). And what run blocks do not use at all, frames
 //! take before a page leaves: nothing needs to be missed for that, so a load larger than the share
-//! of frames is in memory for its first readers. Blocks take nothing from frames so: a pool that
-//! shrinks lets go of pages in use, too.
+//! of frames is in memory for its first readers. It is on call: who writes runs has it back for
+//! their blocks as soon as there is no room for them, unless frames were missed meanwhile. Blocks
+//! take nothing from frames so: a pool that shrinks lets go of pages in use, too.
 //!
 //! Invariants: parts never add up to more than `total`; nobody falls below its least; memtables
 //! are whole again as soon as one fills, and builds have what is lent to them: both are required
@@ -41,6 +42,8 @@ pub(crate) struct Division {
     pub frames: u64,
     pub blocks: u64,
     pub generation: u64,
+    /// Of what frames have: blocks did not use it, and have it back when they want it.
+    pub on_call: u64,
 }
 
 /// What was seen since memory last moved.
@@ -52,6 +55,10 @@ pub(crate) struct Seen {
     pub block_hits: u64,
     /// Pages left for want of frames.
     pub frames_are_full: bool,
+    /// For blocks just written there was no room.
+    pub blocks_want: bool,
+    /// That did not happen while as many pages left as there are.
+    pub blocks_are_quiet: bool,
     /// Bytes that blocks have now and do not use.
     pub blocks_unused: u64,
     /// Hits of one side that ask for a step.
@@ -105,22 +112,35 @@ impl Lendable {
             next.generation = self.base.generation;
         } else if !self.use_what_is_idle(&mut next, seen) {
             self.follow_reads(&mut next, seen);
+            let earned = next.frames.saturating_sub(now.frames);
+            let given = next.blocks.saturating_sub(now.blocks);
+            next.on_call = next.on_call.saturating_sub(earned + given);
         }
         let blocks_least = (self.blocks_min + seen.lent_to_builds).min(self.base.blocks);
         self.fit(&mut next, blocks_least);
+        next.on_call = next.on_call.min(next.frames.saturating_sub(self.base.frames));
         next
     }
 
     /// Gives full frames what blocks have beyond what they use and a step: so much they keep for
-    /// what may come. Less than half a step is not worth a move. True if anything moves.
+    /// what may come. Less than half a step is not worth a move. Blocks that want it back have a
+    /// step at a time. True if anything moves.
     fn use_what_is_idle(&self, next: &mut Division, seen: &Seen) -> bool {
+        if seen.blocks_want && next.on_call > 0 {
+            let moved = self.step.min(next.on_call);
+            next.frames -= moved;
+            next.blocks += moved;
+            next.on_call -= moved;
+            return true;
+        }
         let blocks_least = self.blocks_min + seen.lent_to_builds;
         let idle = seen.blocks_unused.saturating_sub(self.step);
         let moved = idle.min(next.blocks.saturating_sub(blocks_least));
-        let moves = seen.frames_are_full && moved >= self.step / 2;
+        let moves = seen.frames_are_full && seen.blocks_are_quiet && moved >= self.step / 2;
         if moves {
             next.blocks -= moved;
             next.frames += moved;
+            next.on_call += moved;
         }
         moves
     }

@@ -4,7 +4,8 @@ use super::*;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
-const REST: Division = Division { frames: 56 * MIB, blocks: 80 * MIB, generation: 32 * MIB };
+const REST: Division =
+    Division { frames: 56 * MIB, blocks: 80 * MIB, generation: 32 * MIB, on_call: 0 };
 
 fn lendable() -> Lendable {
     Lendable::new(REST, MIB)
@@ -83,26 +84,49 @@ fn a_build_has_what_is_lent_to_it() {
     );
 }
 
+/// Frames are full, and blocks do not use so much.
+fn idle(blocks_unused: u64) -> Seen {
+    let (frames_are_full, blocks_are_quiet) = (true, true);
+    Seen { frames_are_full, blocks_are_quiet, blocks_unused, ..seen(0, 0) }
+}
+
 #[test]
 fn full_frames_take_what_blocks_do_not_use_but_for_a_step() {
     let law = lendable();
-    let full = |blocks_unused| Seen { frames_are_full: true, blocks_unused, ..seen(0, 0) };
-    let loaded = law.next(REST, &full(50 * MIB));
+    let loaded = law.next(REST, &idle(50 * MIB));
     assert_eq!(loaded.frames, REST.frames + 50 * MIB - law.step);
     assert_eq!((loaded.sum(), loaded.generation), (law.total, REST.generation));
-    assert_eq!(law.next(REST, &full(REST.blocks)).blocks, law.blocks_min, "they keep their least");
+    assert_eq!(law.next(REST, &idle(REST.blocks)).blocks, law.blocks_min, "they keep their least");
     // What they keep for what may come, and what is not worth a move.
     for unused in [0, law.step, law.step * 5 / 4] {
-        assert_eq!(law.next(REST, &full(unused)), REST);
+        assert_eq!(law.next(REST, &idle(unused)), REST);
     }
-    let fits = Seen { frames_are_full: false, ..full(50 * MIB) };
+    let fits = Seen { frames_are_full: false, ..idle(50 * MIB) };
     assert_eq!(law.next(REST, &fits), REST, "who lets nothing go needs nothing");
+    let not_long = Seen { blocks_are_quiet: false, ..idle(50 * MIB) };
+    assert_eq!(law.next(REST, &not_long), REST, "they wanted it a short time ago");
     // What a build has is in use.
-    let lent = Seen { lent_to_builds: 50 * MIB, ..full(60 * MIB) };
+    let lent = Seen { lent_to_builds: 50 * MIB, ..idle(60 * MIB) };
     assert_eq!(law.next(REST, &lent).blocks, law.blocks_min + 50 * MIB);
-    // Blocks that read again what they lost have it back.
-    let back = often(loaded, &Seen { frames_are_full: true, ..seen(0, 100) }, 100);
-    assert!(back.blocks >= REST.blocks, "{back:?}");
+}
+
+#[test]
+fn blocks_have_back_what_they_did_not_use_and_no_more() {
+    let law = lendable();
+    let loaded = law.next(REST, &idle(50 * MIB));
+    let wanted = Seen { blocks_want: true, blocks_are_quiet: false, ..idle(0) };
+    let one = law.next(loaded, &wanted);
+    assert_eq!((one.blocks, one.sum()), (loaded.blocks + law.step, law.total));
+    assert_eq!(often(loaded, &wanted, 100), REST);
+    assert_eq!(law.next(REST, &wanted), REST, "at rest they have their share");
+    // Of what frames are missed nothing is on call.
+    let read = often(loaded, &seen(100, 0), 100);
+    assert_eq!(read.blocks, law.blocks_min);
+    assert_eq!(often(read, &wanted, 100).blocks, read.blocks + read.on_call);
+    assert!(read.on_call < loaded.on_call);
+    // Blocks that are read again have back what they lost, and it is not counted twice.
+    let back = often(loaded, &seen(0, 100), 100);
+    assert_eq!((back.frames, back.on_call), (law.frames_min, 0));
 }
 
 proptest! {
@@ -112,20 +136,22 @@ proptest! {
     fn parts_add_up_and_keep_to_their_least(
         rest in (64u64..4000, 64u64..4000, 1u64..1000),
         steps in prop::collection::vec(
-            (0u64..500, 0u64..500, 0u64..2, 0u64..40, 0u64..3, 0u64..5),
+            (0u64..500, 0u64..500, 0u64..2, 0u64..40, 0u64..3, (0u64..5, 0u64..3)),
             1..60,
         ),
     ) {
         let [frames, blocks, generation] = [rest.0 << 16, rest.1 << 16, rest.2 << 16];
-        let base = Division { frames, blocks, generation };
+        let base = Division { frames, blocks, generation, on_call: 0 };
         let law = Lendable::new(base, 1 << 20);
         let mut now = base;
         for (frame_hits, block_hits, full_generations, filled, lent, unused) in steps {
             let seen = Seen {
                 frame_hits,
                 block_hits,
-                frames_are_full: unused > 1,
-                blocks_unused: now.blocks / 4 * unused,
+                frames_are_full: unused.0 > 1,
+                blocks_want: unused.1 == 2,
+                blocks_are_quiet: unused.1 == 0,
+                blocks_unused: now.blocks / 4 * unused.0,
                 hits_per_step: 50,
                 full_generations,
                 memtable_bytes: filled * now.generation / 20,
@@ -136,6 +162,7 @@ proptest! {
             prop_assert!(next.frames >= law.frames_min && next.blocks >= law.blocks_min);
             prop_assert!(next.generation >= law.generation_min);
             prop_assert!(next.generation <= base.generation);
+            prop_assert!(next.on_call <= next.frames.saturating_sub(base.frames));
             let blocks_least = (law.blocks_min + seen.lent_to_builds).min(base.blocks);
             prop_assert!(next.blocks >= blocks_least, "{:?} {:?}", next, blocks_least);
             now = next;

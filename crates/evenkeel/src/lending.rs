@@ -43,6 +43,8 @@ struct State {
     seen: Seen,
     full_generations: u64,
     lent_to_builds: u64,
+    /// Pages that left since blocks wanted room; all that may ever leave if they never did.
+    quiet_pages: u64,
 }
 
 impl Lending {
@@ -66,6 +68,7 @@ impl Lending {
             seen: Seen::default(),
             full_generations: runs.full_generations(),
             lent_to_builds: 0,
+            quiet_pages: u64::MAX,
         };
         let lending = Arc::new(Lending {
             rt: rt.clone(),
@@ -134,7 +137,15 @@ impl Lending {
         let seen = &mut state.seen;
         seen.frame_hits += self.pages.ghosts().take_hits();
         seen.block_hits += self.runs.ghosts().take_hits();
-        seen.frames_are_full = self.pages.ghosts().take_wants() > 0;
+        let left = self.pages.ghosts().take_wants();
+        seen.frames_are_full = left > 0;
+        seen.blocks_want = self.runs.ghosts().take_wants() > 0;
+        state.quiet_pages = match seen.blocks_want {
+            true => 0,
+            false => state.quiet_pages.saturating_add(left),
+        };
+        let frames = state.pool_bytes / self.pages.page_size() as u64;
+        seen.blocks_are_quiet = state.quiet_pages >= frames;
         seen.blocks_unused = self.runs.block_bytes_unused();
         seen.memtable_bytes = self.runs.memory().0;
         seen.lent_to_builds = lent;

@@ -118,6 +118,7 @@ impl Shares {
             frames: frames_bytes(self.pool_bytes),
             blocks: self.cache_bytes,
             generation: self.generation_bytes,
+            on_call: 0,
         };
         Lendable::new(base, frames_bytes(pool_bytes_min))
     }

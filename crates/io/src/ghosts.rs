@@ -23,7 +23,7 @@ pub struct Ghosts {
     places: RwLock<Box<[AtomicU32]>>,
     hits: AtomicU64,
     hits_per_wake: AtomicU64,
-    /// What left for want of room, where the cache says so.
+    /// What could not be kept for want of room, where the cache says so.
     wants: AtomicU64,
     event: Mutex<Option<Arc<Event>>>,
 }
@@ -53,7 +53,8 @@ impl Ghosts {
         }
     }
 
-    /// Something leaves that would stay if there were room: wakes for some of these.
+    /// Something leaves, or cannot come in, that would be kept if there were room: wakes for some
+    /// of these.
     pub fn wants_room(&self) {
         let wants = self.wants.fetch_add(1, Relaxed) + 1;
         let per_wake = self.hits_per_wake.load(Relaxed) / WANTS_PER_HIT;

@@ -178,6 +178,7 @@ impl BlockCache {
             || self.shard((file, position)).lock().bytes + most <= self.shard_bytes_max();
         let takes_over = inherits && self.inherit(most as u64);
         if !takes_over && !has_room() {
+            self.ghosts.wants_room();
             return;
         }
         let mut bytes = self.spare();
