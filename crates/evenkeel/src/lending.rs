@@ -1,5 +1,5 @@
 //! The actor that moves memory between page frames, run blocks and memtables as the law of
-//! [`crate::balance`] says. It sleeps until a cache has missed enough of what it had, frames are
+//! [`crate::balance`] says. It sleeps until a cache has missed enough of what it had or is
 //! full, a generation became full, a build lends or gives back: an idle database has no wake-ups.
 //!
 //! Invariants: who shall have less gives it up before somebody else gets it, so together they never
@@ -43,7 +43,7 @@ struct State {
     seen: Seen,
     full_generations: u64,
     lent_to_builds: u64,
-    /// Pages that left since blocks wanted room; all that may ever leave if they never did.
+    /// Pages that left since blocks last wanted room; the most there is if they never did.
     quiet_pages: u64,
 }
 
