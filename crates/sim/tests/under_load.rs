@@ -15,6 +15,7 @@ use std::time::Duration;
 
 const ROWS: u64 = 200_000;
 const WRITERS: u64 = 6;
+const SEED: u64 = 11;
 const MS: u64 = 1_000_000;
 const BYTES_PER_SEC: u64 = 40_000_000;
 /// Room for the tables, and for all entries of a build.
@@ -35,13 +36,13 @@ impl World {
     /// A table that has an index, so that ingest meets flushes and merges of runs; the log is so
     /// short that checkpoints are taken all the time.
     fn new(memory_size: u64) -> Arc<World> {
-        World::resting(memory_size, 0)
+        World::resting(memory_size, 0, SEED)
     }
 
     /// The same with writers who rest after each commit.
-    fn resting(memory_size: u64, rest_ms: u64) -> Arc<World> {
-        let options = SimOptions { latency: true, ..SimOptions::quiet(11) };
-        let sim = SimEnv::on(SimDisk::new(11), options);
+    fn resting(memory_size: u64, rest_ms: u64, seed: u64) -> Arc<World> {
+        let options = SimOptions { latency: true, ..SimOptions::quiet(seed) };
+        let sim = SimEnv::on(SimDisk::new(seed), options);
         sim.set_device(BYTES_PER_SEC);
         let geometry = Geometry {
             generation_bytes: Some(256 << 10),
@@ -152,7 +153,11 @@ struct Seen {
 
 impl Seen {
     fn of(table: &'static str, times: u64, rest_ms: u64) -> Seen {
-        let world = World::resting(MEMORY, rest_ms);
+        Seen::of_seed(table, times, rest_ms, SEED)
+    }
+
+    fn of_seed(table: &'static str, times: u64, rest_ms: u64, seed: u64) -> Seen {
+        let world = World::resting(MEMORY, rest_ms, seed);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let out = seen.clone();
         world.run(move |world| {
@@ -236,7 +241,16 @@ impl Seen {
 
 #[test]
 fn nothing_stops_all_writers() {
-    let seen = Seen::of("t", 1, 0);
+    // A merge of all of an index takes the device for a second or so: in which second one falls is
+    // chance, so no single run is asked.
+    let rates = [SEED, SEED + 1, SEED + 2].map(rates_of_writers_beside_their_own_build);
+    let [beside, after] = [0, 1].map(|i| rates.iter().map(|rates| rates[i]).sum::<u64>());
+    assert!(beside * 10 >= after * 8, "commits a second with a build and without: {rates:?}");
+}
+
+/// Commits a second of a build's first second and of the one after it.
+fn rates_of_writers_beside_their_own_build(seed: u64) -> [u64; 2] {
+    let seen = Seen::of_seed("t", 1, 0, seed);
     assert!(seen.longest_gap_ms() < 100, "nobody commits for so long");
     let [before, after, last] = seen.counts;
     // All of the background was at work, the build among it.
@@ -245,8 +259,7 @@ fn nothing_stops_all_writers() {
     let (granted, all) = seen.granted();
     assert!(granted < all / 10 * 9, "{granted} bytes of {all}");
     // They have three indexes more to keep up from its beginning on, as afterwards.
-    let [beside, after] = [seen.begun, seen.ended].map(|at| seen.rate(at, at + 1_000 * MS));
-    assert!(beside * 10 >= after * 8, "{beside} commits a second, {after} without the build");
+    [seen.begun, seen.ended].map(|at| seen.rate(at, at + 1_000 * MS))
 }
 
 /// The bar of a build beside a full write load: users keep 0.8 of their rate, also in the worst
