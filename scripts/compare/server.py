@@ -4,6 +4,7 @@ server that is not being measured is paused, so that its background work disturb
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -96,7 +97,7 @@ class Server:
                  f"--log-error={self.dir}/error.log", f"--tmpdir={self.dir}", *COMMON,
                  *options_of(self.engine, self.cache, self.log)],
                 stdout=out, stderr=out, env=self.environment())
-        while self.sql("select 1", check=False) is None:
+        while not self.listens() or self.sql("select 1", check=False) is None:
             if self.process.poll() is not None:
                 tail = (self.dir / "error.log").read_text(errors="replace").splitlines()[-20:]
                 raise SystemExit(f"the server for {self.engine} did not start:\n" + "\n".join(tail))
@@ -104,6 +105,12 @@ class Server:
                 raise SystemExit(f"the server for {self.engine} did not answer in 300 s")
             time.sleep(0.02)
         return time.monotonic() - begun
+
+    def listens(self):
+        """Asked before a client is begun: a client takes much of a processor from a server that
+        recovers."""
+        with socket.socket(socket.AF_UNIX) as found:
+            return found.connect_ex(str(self.socket)) == 0
 
     def environment(self):
         """With the libraries that were unpacked beside the engine's."""
