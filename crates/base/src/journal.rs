@@ -103,6 +103,7 @@ impl Law {
                     "surplus_columnar",
                     "ddl_left_before",
                     "users_waited_permille",
+                    "enough_for_merges",
                 ],
                 &[
                     "bytes_per_sec",
@@ -151,7 +152,10 @@ impl Law {
                 &["credit_bytes", "unpaid_bytes"],
             ),
             Law::Debt => (&["credit_bytes", "wanted_bytes"], &["granted", "left_bytes"]),
-            Law::Pace => (&["runs", "merge_bytes_per_sec", "merge_bytes_per_kib"], &["ns_per_kib"]),
+            Law::Pace => (
+                &["runs", "merge_bytes_per_sec", "merge_bytes_per_kib", "merge_need_bytes_per_sec"],
+                &["ns_per_kib", "enough_for_merges"],
+            ),
             Law::LogSpace => (
                 &["limit_bytes", "age_bytes", "reserved_bytes", "wanted_bytes"],
                 &["delay_ns", "waits"],

@@ -18,6 +18,9 @@ pub const COST_PERMILLE: u64 = 30;
 pub const AT_ONCE_NS: u64 = 1_000_000;
 /// but for this many bytes, where each request has its price.
 pub const AT_ONCE_MIN: u64 = 64 << 10;
+/// Nor one of merges beside users, longer than this. They move more than builds do, and each
+/// request costs a disk as much as many bytes.
+pub const MERGE_AT_ONCE_NS: u64 = 2_000_000;
 /// Users wait for the device if all of them together did for this part of the time.
 pub const WAITED_PERMILLE: u64 = 10;
 /// A byte of a page read by itself costs the device as much as so many of a long write, at most.
@@ -51,11 +54,29 @@ pub fn beside(before: u64, waited_permille: u64, rate: u64, best: u64) -> Beside
             Beside { most: UNLIMITED, rate, at_once: UNLIMITED }
         }
         most => {
-            let slice = (u128::from(best) * u128::from(AT_ONCE_NS) / 1_000_000_000) as u64;
-            let at_once = (slice / AT_ONCE_MIN * AT_ONCE_MIN).max(AT_ONCE_MIN);
-            Beside { most: most.max(1), rate: rate.min(most.max(1)), at_once }
+            let (most, at_once) = (most.max(1), slice(best, AT_ONCE_NS));
+            Beside { most, rate: rate.min(most), at_once }
         }
     }
+}
+
+/// What an idle device moves in this time, in whole slices, of which it is one at least.
+pub fn slice(best: u64, ns: u64) -> u64 {
+    let bytes = u128::from(best) * u128::from(ns) / 1_000_000_000;
+    let bytes = u64::try_from(bytes).unwrap_or(UNLIMITED);
+    (bytes / AT_ONCE_MIN * AT_ONCE_MIN).max(AT_ONCE_MIN)
+}
+
+/// Merges that ingest needs, but not at once (G2): they would have `rate`, `enough` is what they
+/// follow ingest with, and users leave `most` to a build. Never less than enough; and where users
+/// wait, no more than what is enough or what users leave. Without it a merge into a large bottom
+/// takes all of the device for as long as it lasts, and leaves it idle until the next one.
+/// No bound of what is enough is none of this law.
+pub fn merges_beside(rate: u64, most: u64, enough: u64) -> u64 {
+    if enough == UNLIMITED {
+        return rate;
+    }
+    rate.max(enough).min(most.max(enough))
 }
 
 /// Bytes per second that users who wait so long leave to builds in the end.
@@ -120,6 +141,20 @@ mod tests {
         assert_eq!(read_cost(16 << 10, 330_000, 200 * MB), 66_000);
         assert_eq!(read_cost(16 << 10, 0, 200 * MB), 16 << 10);
         assert_eq!(read_cost(16 << 10, 9_000_000, 200 * MB), 128 << 10);
+    }
+
+    #[test]
+    fn merges_follow_ingest_and_no_faster_where_users_wait() {
+        let merges = |rate, most, enough| merges_beside(rate, most * MB, enough * MB) / MB;
+        let (none, free) = (UNLIMITED, UNLIMITED / MB);
+        assert_eq!(merges_beside(7, 4 * MB, none), 7, "ingest needs them at once");
+        assert_eq!(merges_beside(none, none, 15 * MB), none, "nobody waits");
+        assert_eq!(merges(none, 4, 15), 15, "as much as is enough");
+        assert_eq!(merges(none, 40, 15), 40, "or as users leave");
+        assert_eq!(merges(none, 4, 0), 4, "nothing comes");
+        // A device that became slow has less for everybody, but for them no less than enough.
+        assert_eq!([merges(3 * MB, 4, 15), merges(3 * MB, free, 15)], [15, 15]);
+        assert_eq!([merges(20 * MB, 4, 15), merges(20 * MB, free, 15)], [15, 20]);
     }
 
     #[test]

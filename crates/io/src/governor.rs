@@ -7,13 +7,14 @@
 //! required work first, then each class its minimum share, then what is left in order of priority.
 //! Only device time counts, never a wait for other work, and the budget moves by at most a factor
 //! of two per tick. Of that, index builds have what [`beside`] leaves them where users wait for the
-//! device.
+//! device, and merges that nobody needs at once what [`merges_beside`] says.
 
-use crate::beside::{Beside, beside, read_cost, waited_permille};
-use evenkeel_base::Stalls;
+use crate::beside::waited_permille;
+use crate::beside::{Beside, MERGE_AT_ONCE_NS, beside, merges_beside, read_cost, slice};
 use evenkeel_base::journal::{Journal, Law};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Cause, Stalls};
 use std::sync::Arc;
 
 /// Classes of background I/O, most urgent first.
@@ -69,11 +70,15 @@ pub trait Governor: Send + Sync {
     /// limit) is granted at once. Returns the nanoseconds to wait before doing it (0: go). The
     /// caller waits with cause `governor` and need not ask again.
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64;
+    /// So many bytes per second are enough for merges that ingest needs; `UNLIMITED`: it needs them
+    /// at once. Otherwise they are shaped though they are required. As long as nothing is said it
+    /// needs them at once.
+    fn set_enough_for_merges(&self, bytes_per_sec: u64);
     /// The same for surplus reads of pages that are done: they took so long. Returns the
     /// nanoseconds to wait before more of them.
     fn grant_reads(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64;
-    /// Bytes that one surplus read or write of a class moves at most.
-    fn at_once(&self, class: Class) -> u64;
+    /// Bytes that one read or write of a class moves at most.
+    fn at_once(&self, class: Class, required: bool) -> u64;
     /// Reports how long the device took for `bytes` in so many requests, one after the other, so
     /// that the surplus can be shaped.
     fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64);
@@ -94,6 +99,9 @@ const CUT_MAX: u64 = 64;
 const WAIT_MAX_NS: u64 = 100_000_000;
 /// Of classes whose threads do nothing else, and of which there are several; KILL ends within 1 s.
 const WAIT_MAX_OWN_NS: u64 = 500_000_000;
+/// Ingest waits for merges if all who insert together did for this part of the time; that is
+/// forgotten within 46 s.
+const DEBT_PERMILLE: u64 = 10;
 /// Fewer bytes in a tick say nothing about the device.
 const SAMPLE_BYTES: u64 = 256 << 10;
 /// Nor do fewer batches about those of their shape, if their bytes are fewer too.
@@ -155,16 +163,16 @@ pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
 /// A decision of a tick: the budget, the rate of each class, the bytes that index builds move at
 /// once, and what users leave them. The inputs are those of [`budget`], then of [`divide`] the
 /// required work of each class and its surplus, then what users left to builds before and how much
-/// they waited for the device ([`beside`]).
+/// they waited for the device ([`beside`]), then what is enough for merges ([`merges_beside`]).
 ///
 /// None: these are not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
     let [previous, best, slower, demand @ ..] = inputs else { return None };
     let (required, rest) = demand.split_at_checked(CLASSES)?;
-    let (surplus, [left, waited]) = rest.split_at_checked(CLASSES)? else { return None };
+    let (surplus, [left, waited, enough]) = rest.split_at_checked(CLASSES)? else { return None };
     let demand: [Demand; CLASSES] =
         std::array::from_fn(|i| Demand { required: required[i], surplus: surplus[i] });
-    Some(law((*previous, *left), *best, *slower, &demand, *waited).outputs())
+    Some(law((*previous, *left), *best, *slower, &demand, (*waited, *enough)).outputs())
 }
 
 /// What the law says.
@@ -182,19 +190,22 @@ impl Said {
     }
 }
 
-/// The whole law; `previous` are the budget and what users left to builds before.
+/// The whole law; `previous` are the budget and what users left to builds before; what users waited
+/// and what is enough for merges.
 fn law(
     previous: (u64, u64),
     best: u64,
     slower: u64,
     demand: &[Demand; CLASSES],
-    waited_permille: u64,
+    (waited_permille, enough): (u64, u64),
 ) -> Said {
     let budget = if best == 0 { UNLIMITED } else { budget(previous.0, best, slower) };
     let mut rates = divide(budget, demand);
     let of_builds = &mut rates[Class::Ddl as usize];
     let beside = beside(previous.1, waited_permille, *of_builds, best);
     *of_builds = beside.rate;
+    let of_merges = &mut rates[Class::Merge as usize];
+    *of_merges = merges_beside(*of_merges, beside.most, enough);
     Said { budget, rates, beside }
 }
 
@@ -314,6 +325,11 @@ struct State {
     /// Bytes that index builds move at once, and bytes per second that users leave them.
     at_once: u64,
     left: u64,
+    /// Bytes per second that are enough for merges; no bound: ingest needs them at once.
+    enough: u64,
+    /// What ingest had waited for merges by the last tick, and how much it did lately.
+    debt_us: u64,
+    debt_permille: u64,
 }
 
 impl State {
@@ -335,16 +351,46 @@ impl State {
         let waits = waited_permille(more, elapsed);
         let waited = waits.max(std::mem::replace(&mut self.waited_permille, waits));
         let previous = (self.budget, self.left);
-        let said = law(previous, best, slower, &demand, waited);
+        self.note_debt(stalls.get(Cause::MergeDebt).us, elapsed);
+        let enough = self.enough();
+        let said = law(previous, best, slower, &demand, (waited, enough));
         (self.budget, self.rates, self.best) = (said.budget, said.rates, best);
         (self.at_once, self.left) = (said.beside.at_once, said.beside.most);
         journal.note(Law::Governor, now_ns, || {
             let required = demand.iter().map(|d| d.required);
             let surplus = demand.iter().map(|d| d.surplus);
             let inputs = [previous.0, best, slower].into_iter().chain(required).chain(surplus);
-            (inputs.chain([previous.1, waited]).collect(), said.outputs())
+            (inputs.chain([previous.1, waited, enough]).collect(), said.outputs())
         });
         self.tick_ns = now_ns;
+    }
+
+    /// Ingest has waited so long for merges in all. Where it did lately, though they were urgent,
+    /// they lose no time, however few runs there are: they are what it waits for.
+    fn note_debt(&mut self, debt_us: u64, elapsed_ns: u64) {
+        let more = debt_us.saturating_sub(std::mem::replace(&mut self.debt_us, debt_us));
+        let now = match self.enough {
+            UNLIMITED => waited_permille(more.saturating_mul(1000), elapsed_ns),
+            _ => 0,
+        };
+        self.debt_permille = now.min(1000).max(self.debt_permille * 99 / 100);
+    }
+
+    fn enough(&self) -> u64 {
+        if self.debt_permille < DEBT_PERMILLE { self.enough } else { UNLIMITED }
+    }
+
+    /// Nothing keeps it back: it is required, or a merge that ingest needs at once.
+    fn is_at_once(&self, class: Class, required: bool) -> bool {
+        required && (class != Class::Merge || self.enough() == UNLIMITED)
+    }
+
+    /// Bytes that merges beside users move at once.
+    fn at_once_of_merges(&self) -> u64 {
+        match self.at_once {
+            UNLIMITED => UNLIMITED,
+            _ => slice(self.best, MERGE_AT_ONCE_NS),
+        }
     }
 
     /// Surplus of a class that counts as `cost` bytes: how long it waits.
@@ -391,6 +437,9 @@ impl PriorityGovernor {
             waited_permille: 0,
             at_once: UNLIMITED,
             left: UNLIMITED,
+            enough: UNLIMITED,
+            debt_us: 0,
+            debt_permille: 0,
         };
         PriorityGovernor { state: Mutex::new(state), stalls, journal }
     }
@@ -400,12 +449,16 @@ impl Governor for PriorityGovernor {
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64 {
         let mut state = self.state.lock();
         state.tick(now_ns, &self.stalls, &self.journal);
-        if required {
+        if state.is_at_once(class, required) {
             state.asked[class as usize].required += bytes;
             return 0;
         }
         state.asked[class as usize].surplus += bytes;
         state.take(class, bytes, now_ns)
+    }
+
+    fn set_enough_for_merges(&self, bytes_per_sec: u64) {
+        self.state.lock().enough = bytes_per_sec;
     }
 
     fn grant_reads(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64 {
@@ -417,8 +470,13 @@ impl Governor for PriorityGovernor {
         state.take(class, cost, now_ns)
     }
 
-    fn at_once(&self, class: Class) -> u64 {
-        if class == Class::Ddl { self.state.lock().at_once } else { UNLIMITED }
+    fn at_once(&self, class: Class, required: bool) -> u64 {
+        let state = self.state.lock();
+        match class {
+            Class::Ddl if !required => state.at_once,
+            Class::Merge if !state.is_at_once(class, required) => state.at_once_of_merges(),
+            _ => UNLIMITED,
+        }
     }
 
     fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64) {

@@ -204,7 +204,7 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     for half in 1..=8u64 {
         let mut bytes = 0;
         while now < half * 500_000_000 {
-            let part = governor.at_once(Class::Ddl).min(512 << 10);
+            let part = governor.at_once(Class::Ddl, false).min(512 << 10);
             let wait = governor.grant(Class::Ddl, part, false, now);
             let took = part * 1_000 / 40;
             if part == 512 << 10 {
@@ -224,13 +224,13 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
             }
         }
         moved.push(bytes);
-        at_once.push(governor.at_once(Class::Ddl));
+        at_once.push(governor.at_once(Class::Ddl, false));
     }
     println!("{moved:?} {at_once:?}");
     assert!((MB..3 * MB).contains(&moved[1]), "a tenth: {moved:?}");
     assert_eq!(at_once[1], 64 << 10);
     assert!(moved[3..].iter().all(|bytes| *bytes > 19 * MB), "all of it: {moved:?}");
-    assert_eq!(governor.at_once(Class::Merge), UNLIMITED);
+    assert_eq!(governor.at_once(Class::Merge, false), UNLIMITED);
     // Reads of single pages cost more than their bytes.
     for _ in 0..5 {
         stalls.record(evenkeel_base::Cause::LogSync, 1_000_000_000);
@@ -254,4 +254,52 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     let mut left: Vec<u64> = decisions.iter().map(|d| d.outputs[after]).collect();
     left.dedup();
     assert!(left.len() > 8, "down by steps, up by steps, and down again: {left:?}");
+}
+
+/// Users wait for the log all the time beside merges that ingest needs.
+#[test]
+fn merges_take_what_is_enough_until_they_are_needed_at_once() {
+    const MB: u64 = 1_000_000;
+    let (stalls, journal) = (Arc::new(Stalls::default()), Arc::new(Journal::default()));
+    journal.keep(true);
+    let governor = PriorityGovernor::new(stalls.clone(), journal.clone());
+    // Bytes that merges move in a second, of a disk of 40 MB/s.
+    let mut now = 0u64;
+    let mut second = |enough: u64, users_wait: bool| {
+        governor.set_enough_for_merges(enough);
+        let (end, mut bytes) = (now + 1_000_000_000, 0);
+        while now < end {
+            let wait = governor.grant(Class::Merge, 256 << 10, true, now);
+            let took = (256 << 10) * 1_000 / 40;
+            governor.report(Class::Merge, 1, 256 << 10, took);
+            (now, bytes) = (now + wait + took, bytes + (256 << 10));
+            if users_wait {
+                stalls.record(evenkeel_base::Cause::LogSync, wait + took);
+            }
+        }
+        bytes / MB
+    };
+    let all = 39..=41;
+    assert!(all.contains(&second(UNLIMITED, true)), "needed at once");
+    second(12 * MB, true);
+    let paced = second(12 * MB, true);
+    assert!((11..=14).contains(&paced), "{paced}");
+    assert!(all.contains(&second(UNLIMITED, true)), "from now on");
+    second(12 * MB, false);
+    assert!(all.contains(&second(12 * MB, false)), "nobody waits");
+    // Ingest waits for them: what it waited while they were held back is none of this.
+    second(12 * MB, true);
+    stalls.record(evenkeel_base::Cause::MergeDebt, 100_000_000);
+    second(12 * MB, true);
+    assert!((11..=14).contains(&second(12 * MB, true)));
+    stalls.record(evenkeel_base::Cause::MergeDebt, 100_000_000);
+    second(UNLIMITED, true);
+    assert!(all.contains(&second(12 * MB, true)), "in debt");
+    for _ in 0..60 {
+        second(12 * MB, true);
+    }
+    assert!((11..=14).contains(&second(12 * MB, true)), "forgotten");
+    for decision in journal.take() {
+        assert_eq!(decide(&decision.inputs).as_ref(), Some(&decision.outputs), "{decision:?}");
+    }
 }

@@ -39,7 +39,7 @@ pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
 pub use explain::Operation;
 pub use ghosts::Ghosts;
-pub use governor::{Class, Governor, PriorityGovernor};
+pub use governor::{Class, Governor, PriorityGovernor, UNLIMITED};
 pub use latch::{EventGuard, EventLatch};
 pub use mem::MemEnv;
 pub use os::{give_back, large_pages, lower_priority, processor_ns, trim_heap};

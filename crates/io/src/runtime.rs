@@ -42,6 +42,8 @@ thread_local! {
     static BUILDING: RefCell<Option<Arc<Stop>>> = const { RefCell::new(None) };
     /// Time spent on reads of pages that nobody has asked for yet.
     static READ_NS: Cell<u64> = const { Cell::new(0) };
+    /// Time that the governor let it wait, and that nobody has asked for yet.
+    static PAUSED_NS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// While it is there, this thread's waits are not of users whom index builds are to let go first.
@@ -243,13 +245,23 @@ impl Runtime {
         match BUILDING.try_with(|stop| stop.borrow().clone()).ok().flatten() {
             _ if time.is_zero() => {}
             Some(stop) => stop.pause(self, time, Cause::Governor),
-            None => self.delay(time, Cause::Governor),
+            None => {
+                let start = self.env.now_ns();
+                self.delay(time, Cause::Governor);
+                let took = self.env.now_ns().saturating_sub(start);
+                PAUSED_NS.set(PAUSED_NS.get() + took);
+            }
         }
+    }
+
+    /// How long the governor has let this thread wait since this was last asked, nanoseconds.
+    pub fn take_paused_ns(&self) -> u64 {
+        PAUSED_NS.take()
     }
 
     /// Of so many bytes, what one read or write of a class moves; ask for it then.
     pub fn at_once(&self, class: Class, bytes: u64, required: bool) -> u64 {
-        if required { bytes } else { bytes.min(self.governor.at_once(class)) }
+        bytes.min(self.governor.at_once(class, required))
     }
 
     /// This thread works for an index build until the result is dropped; `stop` ends its pauses.

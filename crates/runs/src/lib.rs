@@ -66,7 +66,9 @@ pub use prune::{Asked, Summary, SummaryBuilder};
 pub use run_iter::block_read_bytes;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
-pub use throttle::{GENERATIONS_MAX, decide as decide_throttle, pace_ns, tight_ns};
+pub use throttle::{
+    GENERATIONS_MAX, decide as decide_throttle, enough_for_merges, pace_ns, tight_ns,
+};
 pub use unique::UniqueGuard;
 
 use evenkeel_base::{IndexId, Lsn, Result};

@@ -23,6 +23,7 @@ use crate::policy::{choose, next_rest, numbers, spare_beside};
 use crate::state::{Index, READ, State};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
+use evenkeel_io::Class;
 use job::{Order, Step};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -275,11 +276,14 @@ impl Runs {
         let before = job.left;
         let (index, unpaid) = (job.index, job.unpaid);
         let (is_required, start) = (job.purpose.required, self.now_ns());
+        self.rt.take_paused_ns();
         let done = self.merge_on(&mut job);
         if is_required {
             let is_done = matches!(done, Ok(Beat::Idle)) && !self.is_gone(&job);
             let bytes = if is_done { before } else { before - job.left };
-            self.pace.merged(bytes, start, self.now_ns());
+            let at_once = self.rt.at_once(Class::Merge, READ_AHEAD as u64, true);
+            let is_held = self.rt.take_paused_ns() > 0 || at_once < READ_AHEAD as u64;
+            self.pace.merged(bytes, start, self.now_ns(), is_held);
         }
         match done {
             Ok(Beat::More) if job.is_barren() => {

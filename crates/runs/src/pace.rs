@@ -1,5 +1,7 @@
 //! The pace of ingest (G1, `docs/rfcs/0014-ingest-at-the-pace-of-merges.md`): while a merge of an
 //! index that has many runs is under way, ingest gets no more than what merges can follow for ever.
+//! And that of merges while none has many more (`docs/rfcs/0026-merges-at-the-pace-of-ingest.md`):
+//! the governor is told what is enough to follow ingest with.
 //!
 //! What they can follow: bytes that they move per second, as measured while there are merges that
 //! ingest needs, divided by what they will have to move for each byte that comes (`passes` of the
@@ -22,6 +24,8 @@ const SLACK_NS: u64 = 2_000_000;
 const WAIT_NS_LEAST: u64 = 200_000;
 /// No single wait is longer.
 const WAIT_NS_MAX: u64 = 200_000_000;
+/// More time than this between the first two flushes was a rest.
+const FLUSH_NS_MAX: u64 = 60_000_000_000;
 /// A new measure has this part of the average.
 const PART: u64 = 4;
 
@@ -33,6 +37,8 @@ pub(crate) struct Pace {
     pub(crate) ns_per_kib: AtomicU64,
     /// The time up to which bytes have been let in.
     pub(crate) until_ns: AtomicU64,
+    /// Bytes per second that are enough for merges.
+    enough: AtomicU64,
 }
 
 /// What merges move, and what they will have to.
@@ -48,6 +54,18 @@ struct Meter {
     /// flush counts less than the one after it, and a small one little.
     memtable_bytes: u64,
     merge_bytes: u64,
+    /// When the last one ended; the time that those took, in the same way.
+    flushed_ns: Option<u64>,
+    took_ns: u64,
+}
+
+impl Meter {
+    /// Bytes per second that ingest gives merges to move in the long run, read and written; high
+    /// rather than low after the first flushes and after a rest.
+    fn need_bytes_per_sec(&self) -> u64 {
+        let moved = 2 * u128::from(self.merge_bytes) * 1_000_000_000;
+        u64::try_from(moved / u128::from(self.took_ns.max(1))).unwrap_or(u64::MAX)
+    }
 }
 
 /// Bytes per second that merges move, of which so many were known, when they have moved `bytes` in
@@ -62,10 +80,14 @@ pub fn merge_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
 }
 
 impl Pace {
-    /// A beat of a merge that ingest needs has moved so many bytes since `start_ns`.
-    pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64) {
+    /// A beat of a merge that ingest needs has moved so many bytes since `start_ns`. One that was
+    /// held back does not count: it says nothing of how fast merges could be.
+    pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64, is_held: bool) {
         let mut meter = self.meter.lock();
         let since = meter.last_ns.replace(now_ns).unwrap_or(start_ns);
+        if is_held {
+            return;
+        }
         meter.ns += now_ns.saturating_sub(since);
         meter.bytes += bytes;
         if let Some(rate) = merge_rate(meter.bytes_per_sec, meter.bytes, meter.ns) {
@@ -81,11 +103,16 @@ impl Pace {
 
     /// A generation of so many memtable bytes was flushed, for which merges will have to move so
     /// many.
-    fn flushed(&self, memtable_bytes: u64, merge_bytes: u64) {
+    fn flushed(&self, memtable_bytes: u64, merge_bytes: u64, now_ns: u64) {
         let mut meter = self.meter.lock();
         let add = |known: u64, new: u64| known / PART * (PART - 1) + new;
         meter.memtable_bytes = add(meter.memtable_bytes, memtable_bytes);
         meter.merge_bytes = add(meter.merge_bytes, merge_bytes);
+        if let Some(before) = meter.flushed_ns.replace(now_ns) {
+            // Four times as long as the others: a rest.
+            let most = if meter.took_ns == 0 { FLUSH_NS_MAX } else { meter.took_ns };
+            meter.took_ns = add(meter.took_ns, now_ns.saturating_sub(before).min(most));
+        }
     }
 
     /// How long whoever inserts so many bytes waits, and by how much the line has grown,
@@ -128,33 +155,33 @@ impl Runs {
             let all = state.indexes.get(index).map_or(0, Index::bytes);
             passes(all as f64 / (*new).max(1) as f64) * *new as f64
         };
-        self.pace.flushed(memtable_bytes, slices.iter().map(merged).sum::<f64>() as u64);
+        let merge_bytes = slices.iter().map(merged).sum::<f64>() as u64;
+        self.pace.flushed(memtable_bytes, merge_bytes, self.now_ns());
     }
 
     /// Sets the pace by what the indexes have now, and by the merges of them.
     pub(crate) fn set_pace(&self, state: &State) {
         // Held to the end: of two threads the one that saw the merges later has the last word.
         let jobs = self.merge_jobs.lock();
-        let runs = match state.high.is_empty() {
-            true => 0,
-            false => {
-                let needed = jobs.needed();
-                let merged = state.high.intersection(&needed);
-                let depths = merged.filter_map(|id| state.indexes.get(id)).map(Index::depth);
-                depths.max().unwrap_or(0) as u64
-            }
-        };
-        let (bytes_per_sec, bytes_per_kib) = {
+        let needed = jobs.needed();
+        let depths = needed.iter().filter_map(|id| state.indexes.get(id)).map(Index::depth);
+        let runs = depths.max().unwrap_or(0) as u64;
+        let (bytes_per_sec, bytes_per_kib, need) = {
             let meter = self.pace.meter.lock();
             let per_kib = meter.merge_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
-            (meter.bytes_per_sec, per_kib)
+            (meter.bytes_per_sec, per_kib, meter.need_bytes_per_sec())
         };
         let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib);
-        if self.pace.ns_per_kib.swap(ns, Ordering::Relaxed) != ns {
-            self.rt.journal.note(Law::Pace, self.now_ns(), || {
-                (vec![runs, bytes_per_sec, bytes_per_kib], vec![ns])
-            });
+        let enough = throttle::enough_for_merges(runs, need);
+        let before = self.pace.ns_per_kib.swap(ns, Ordering::Relaxed);
+        if self.pace.enough.swap(enough, Ordering::Relaxed) != enough {
+            self.rt.governor.set_enough_for_merges(enough);
+        } else if before == ns {
+            return;
         }
+        self.rt.journal.note(Law::Pace, self.now_ns(), || {
+            (vec![runs, bytes_per_sec, bytes_per_kib, need], vec![ns, enough])
+        });
     }
 }
 
@@ -166,18 +193,49 @@ mod tests {
     fn merges_are_measured_while_there_are_some() {
         let pace = Pace::default();
         let rate = || pace.meter.lock().bytes_per_sec;
-        pace.merged(1000, 0, WINDOW_NS / 2);
+        pace.merged(1000, 0, WINDOW_NS / 2, false);
         assert_eq!(rate(), 0);
-        pace.merged(1000, WINDOW_NS / 2, WINDOW_NS);
+        pace.merged(1000, WINDOW_NS / 2, WINDOW_NS, false);
         assert_eq!(rate(), 4000);
         // What comes after a rest counts from its own start.
         pace.rests();
-        pace.merged(4000, 9 * WINDOW_NS, 10 * WINDOW_NS);
+        pace.merged(4000, 9 * WINDOW_NS, 10 * WINDOW_NS, false);
         assert_eq!(rate(), (4000 * 3 + 8000) / 4);
         // Two threads at once: the time counts once.
-        pace.merged(1000, 10 * WINDOW_NS, 11 * WINDOW_NS - 1);
-        pace.merged(1500, 10 * WINDOW_NS, 11 * WINDOW_NS);
+        pace.merged(1000, 10 * WINDOW_NS, 11 * WINDOW_NS - 1, false);
+        pace.merged(1500, 10 * WINDOW_NS, 11 * WINDOW_NS, false);
         assert_eq!(rate(), 5000);
+    }
+
+    #[test]
+    fn merges_that_are_held_back_are_not_measured() {
+        let pace = Pace::default();
+        let rate = || pace.meter.lock().bytes_per_sec;
+        pace.merged(1000, 0, 5 * WINDOW_NS, true);
+        assert_eq!(rate(), 0, "not known");
+        pace.merged(1000, 5 * WINDOW_NS, 6 * WINDOW_NS, false);
+        assert_eq!(rate(), 2000, "of its own time");
+    }
+
+    #[test]
+    fn what_merges_need_is_what_flushes_bring_them_in_their_time() {
+        let pace = Pace::default();
+        let need = || pace.meter.lock().need_bytes_per_sec();
+        let (sec, mb) = (1_000_000_000, 1_000_000);
+        assert_eq!(need(), 0, "nothing came");
+        pace.flushed(8 * mb, 20 * mb, 0);
+        assert!(need() > 1 << 50, "no time is known: no bound");
+        // Read and written.
+        (1..60).for_each(|n| pace.flushed(8 * mb, 20 * mb, 2 * n * sec));
+        assert!((19 * mb..21 * mb).contains(&need()), "{}", need());
+        // A rest counts for no longer than it may, and soon for nothing.
+        pace.flushed(8 * mb, 20 * mb, 4_000 * sec);
+        assert!((10 * mb..12 * mb).contains(&need()), "{}", need());
+        (1..9).for_each(|n| pace.flushed(8 * mb, 20 * mb, (4_000 + n) * sec));
+        assert!((30 * mb..40 * mb).contains(&need()), "{}", need());
+        // What comes slower and slower is followed.
+        (1..99).for_each(|n| pace.flushed(8 * mb, 20 * mb, (5_000 + 50 * n) * sec));
+        assert!((mb / 2..mb).contains(&need()), "{}", need());
     }
 
     #[test]
@@ -221,11 +279,11 @@ mod tests {
             let meter = pace.meter.lock();
             meter.merge_bytes * 1024 / meter.memtable_bytes
         };
-        pace.flushed(8 << 20, 4 << 20);
+        pace.flushed(8 << 20, 4 << 20, 0);
         assert_eq!(per_kib(), 512);
-        (0..4).for_each(|_| pace.flushed(100, 100 * 50));
+        (0..4).for_each(|_| pace.flushed(100, 100 * 50, 0));
         assert!(per_kib() < 530);
-        (0..40).for_each(|_| pace.flushed(8 << 20, 8 << 20));
+        (0..40).for_each(|_| pace.flushed(8 << 20, 8 << 20, 0));
         assert!((1020..=1024).contains(&per_kib()));
     }
 }

@@ -4,12 +4,15 @@
 
 use crate::credit::credit_bytes;
 use evenkeel_base::journal::Law;
+use evenkeel_io::UNLIMITED;
 
 /// Memtable generations at most.
 pub const GENERATIONS_MAX: usize = 3;
 /// A KiB is four rows or more: 1 ms for each.
 const PACE_NS_MAX: u64 = 4_000_000;
 const RUNS_PACED: u64 = crate::policy::RUNS_PACED as u64;
+/// One run below credit.
+const RUNS_URGENT: u64 = crate::policy::RUNS_HIGH as u64;
 const DELAY_NS_MAX: u64 = 1_000_000;
 /// A slow guess of the flush rate, for delays: 100 MB/s.
 const NS_PER_BYTE: u64 = 10;
@@ -133,6 +136,23 @@ impl Room {
     }
 }
 
+/// Bytes per second that are enough for merges where ingest gives them `need` to move in the long
+/// run; `UNLIMITED`: ingest needs them at once. `runs`: the most of an index that is being merged.
+/// What is more than the need is for merges that take longer than others, and for needs that grow:
+/// by steps, so that merges seldom take all of the device.
+pub fn enough_for_merges(runs: u64, need_bytes_per_sec: u64) -> u64 {
+    let percent = match runs {
+        RUNS_URGENT.. => return UNLIMITED,
+        8 => 800,
+        RUNS_PACED => 500,
+        6 => 300,
+        5 => 200,
+        _ => 150,
+    };
+    let enough = u128::from(need_bytes_per_sec) * percent / 100;
+    u64::try_from(enough).unwrap_or(UNLIMITED)
+}
+
 /// What a law of this file says to these inputs. None: they are not inputs of it.
 pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
     match (law, inputs) {
@@ -144,7 +164,9 @@ pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
             let Paid { credit, unpaid } = credit(unpaid, done, left, debtors, room, before);
             Some(vec![credit, unpaid])
         }
-        (Law::Pace, &[runs, per_sec, per_kib]) => Some(vec![pace_ns(runs, per_sec, per_kib)]),
+        (Law::Pace, &[runs, per_sec, per_kib, need]) => {
+            Some(vec![pace_ns(runs, per_sec, per_kib), enough_for_merges(runs, need)])
+        }
         (Law::Debt, &[credit, bytes]) => Some(match spend(credit, bytes) {
             Some(left) => vec![1, left],
             None => vec![0, credit],
@@ -258,6 +280,14 @@ mod tests {
                 assert!(runs < RUNS_PACED || pace(runs + 1) <= 2 * ns + 2);
                 assert!(pace_ns(runs, per_sec, per_kib + more) >= ns);
                 assert!(pace_ns(runs, per_sec + more, per_kib) <= ns);
+                // Merges have enough to follow, more with each run, and all where ingest waits.
+                let enough = enough_for_merges(runs, per_sec);
+                assert!(
+                    enough >= per_sec + per_sec / 2
+                        && enough <= enough_for_merges(runs + 1, per_sec)
+                );
+                assert_eq!(enough == UNLIMITED, runs >= RUNS_URGENT);
+                assert!(enough <= enough_for_merges(runs, per_sec + more));
             }
             let (credit, bytes) = (number(40), number(40));
             match spend(credit, bytes) {

@@ -157,6 +157,11 @@ impl Seen {
     }
 
     fn of_seed(table: &'static str, times: u64, rest_ms: u64, seed: u64) -> Seen {
+        Seen::during(table, (times, 5_000), rest_ms, seed)
+    }
+
+    /// Beside none for so many milliseconds.
+    fn during(table: &'static str, (times, none_ms): (u64, u64), rest_ms: u64, seed: u64) -> Seen {
         let world = World::resting(MEMORY, rest_ms, seed);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let out = seen.clone();
@@ -174,7 +179,7 @@ impl Seen {
             world.pause(3_000);
             out.lock().push(stats());
             match table {
-                "none" => world.pause(5_000),
+                "none" => world.pause(none_ms),
                 _ => world.build(table, times, &BuildProgress::default()).expect("builds"),
             }
             out.lock().push(stats());
@@ -241,8 +246,7 @@ impl Seen {
 
 #[test]
 fn nothing_stops_all_writers() {
-    // A merge of all of an index takes the device for a second or so: in which second one falls is
-    // chance, so no single run is asked.
+    // In which second large merges fall is chance, so no single run is asked.
     let rates = [SEED, SEED + 1, SEED + 2].map(rates_of_writers_beside_their_own_build);
     let [beside, after] = [0, 1].map(|i| rates.iter().map(|rates| rates[i]).sum::<u64>());
     assert!(beside * 10 >= after * 8, "commits a second with a build and without: {rates:?}");
@@ -260,6 +264,20 @@ fn rates_of_writers_beside_their_own_build(seed: u64) -> [u64; 2] {
     assert!(granted < all / 10 * 9, "{granted} bytes of {all}");
     // They have three indexes more to keep up from its beginning on, as afterwards.
     [seen.begun, seen.ended].map(|at| seen.rate(at, at + 1_000 * MS))
+}
+
+/// Merges follow writers at their pace, a large one too: none takes the device from them.
+#[test]
+fn a_large_merge_takes_little_from_writers() {
+    for seed in [SEED, SEED + 1] {
+        let seen = Seen::during("none", (1, 20_000), 0, seed);
+        let (halves, mean) =
+            (seen.halves(seen.begun, seen.ended), seen.rate(seen.begun, seen.ended));
+        let least = halves.iter().min().expect("some");
+        assert!(*least * 4 >= mean * 3, "{least} of {mean} commits a second: {halves:?}");
+        let [before, after, _] = seen.counts;
+        assert!(after[1] - before[1] > 50, "merges: {before:?} {after:?}");
+    }
 }
 
 /// The bar of a build beside a full write load: users keep 0.8 of their rate, also in the worst

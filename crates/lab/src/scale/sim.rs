@@ -12,9 +12,9 @@ use super::experiment::Setup;
 use evenkeel_base::journal::Journal;
 use evenkeel_base::{Cause, Stalls};
 use evenkeel_io::{Class, Governor, PriorityGovernor};
-use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_TRIGGER, pace_ns, passes};
-use evenkeel_runs::{RUNS_HELP, Turn, decide_merge, merge_rate, next_merge};
+use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_HELP, RUNS_TRIGGER, Turn};
 use evenkeel_runs::{bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
+use evenkeel_runs::{decide_merge, enough_for_merges, merge_rate, next_merge, pace_ns, passes};
 use std::sync::Arc;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -165,6 +165,9 @@ struct World<'a> {
     /// Bytes that merges that ingest needs have moved since the last measure, and nanoseconds.
     merged: (u64, u64),
     merge_bytes_per_sec: u64,
+    /// When the last generation was flushed, and the time from one to the next.
+    flushed_at: u64,
+    flush_ns: u64,
     /// Memory bytes that the pace has let in and that have not come.
     paced: u64,
     /// When the cleaner, the flush and the merge threads are free again.
@@ -252,6 +255,8 @@ impl World<'_> {
         let moved = |runs| passes(bytes(runs) / new as f64) * new as f64;
         let moved: f64 = self.indexes.iter().map(moved).sum();
         let per_kib = (moved * 1024.0 / self.setup.generation_bytes as f64) as u64;
+        let need = 2.0 * moved * SECOND as f64 / self.flush_ns.max(1) as f64;
+        self.governor.set_enough_for_merges(enough_for_merges(runs, need as u64));
         let ns = pace_ns(runs, self.merge_bytes_per_sec, per_kib);
         if ns == 0 {
             self.paced = 0;
@@ -260,6 +265,14 @@ impl World<'_> {
         let step = STEP_NS * 1024 / ns;
         self.paced = (self.paced + step).min(2 * step);
         Some(self.paced)
+    }
+
+    fn flushed(&mut self, now: u64) {
+        let took = now.saturating_sub(std::mem::replace(&mut self.flushed_at, now));
+        self.flush_ns = match self.flush_ns {
+            0 => took,
+            known => (known * 3 + took.min(4 * known)) / 4,
+        };
     }
 
     /// A beat of a merge that ingest needs took so long.
@@ -286,6 +299,7 @@ impl World<'_> {
             self.sealed[0] -= part;
             if self.sealed[0] == 0 {
                 self.sealed.remove(0);
+                self.flushed(self.free[1]);
                 let bytes = self.run_bytes();
                 for runs in &mut self.indexes {
                     self.next_run += 1;
@@ -314,7 +328,7 @@ impl World<'_> {
         };
         let at = build.free_at.max(now);
         let Some(io) = build.granted.take() else {
-            let io = build.next(self.governor.at_once(Class::Ddl).min(BEAT));
+            let io = build.next(self.governor.at_once(Class::Ddl, false).min(BEAT));
             build.granted = Some(io);
             let pause = self.ask(at, Class::Ddl, false, io.1 + io.2);
             self.build.iter_mut().for_each(|build| build.free_at = at + pause);
@@ -509,6 +523,8 @@ fn world(setup: &Setup) -> World<'_> {
         credit: 0,
         merged: (0, 0),
         merge_bytes_per_sec: 0,
+        flushed_at: 0,
+        flush_ns: 0,
         paced: 0,
         free: [0; 2],
         mergers: vec![0; setup.merge_threads()],

@@ -394,7 +394,7 @@ fn a_merge_that_begins_sets_the_pace() {
     rig.set_segment_bytes(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     // Merges are slow.
-    rig.runs.pace.merged(1 << 10, 0, 1_000_000_000);
+    rig.runs.pace.merged(1 << 10, 0, 1_000_000_000, false);
     let mut random = Random(8);
     for _ in 0..RUNS_PACED {
         (0..12_000).for_each(|_| rig.put(1, entry_op::INS, &random.next().to_be_bytes(), b"p"));
