@@ -1,5 +1,6 @@
 //! The governor of background I/O (architecture 4.13, protocol G2). Every background read or write
-//! asks it first. Required work is never cut; the surplus is shaped.
+//! asks it first. Required work is never cut, but for merges that ingest does not need at once, and
+//! those never below what they need to follow it; the surplus is shaped.
 //!
 //! The law has two pure halves. [`budget`] says how many bytes per second background work may ask
 //! of the device: as much as it likes while the device is no slower than it was, less when batches
@@ -67,8 +68,9 @@ pub const CLASSES: usize = 6;
 /// Decides when background I/O may go.
 pub trait Governor: Send + Sync {
     /// Asks to do `bytes` of I/O of a class; `required` work (what keeps a resource inside its
-    /// limit) is granted at once. Returns the nanoseconds to wait before doing it (0: go). The
-    /// caller waits with cause `governor` and need not ask again.
+    /// limit) is granted at once, but for merges (`set_enough_for_merges`). Returns the nanoseconds
+    /// to wait before doing it (0: go). The caller waits with cause `governor` and need not ask
+    /// again.
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64;
     /// So many bytes per second are enough for merges that ingest needs; `UNLIMITED`: it needs them
     /// at once. Otherwise they are shaped though they are required. As long as nothing is said it
