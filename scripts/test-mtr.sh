@@ -55,7 +55,9 @@ case "${1:-quick}" in
         ;;
     as-innodb)
         sed -i 's/EVENKEEL/InnoDB/' "$tree/share/mysql/mysql-test/plugin/evenkeel/storage_engine/define_engine.inc"
-        what=(--mysqld=--innodb)
+        # InnoDB's count of a table's rows is one too high for a while where a recalculation in the background
+        # meets an insert; none is needed here.
+        what=(--mysqld=--innodb --mysqld=--innodb-stats-auto-recalc=0)
         for test in $(held class I); do
             case $test in
                 */*) what+=("storage_engine/${test%/*}-evenkeel.${test#*/}") ;;
