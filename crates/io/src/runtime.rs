@@ -42,8 +42,8 @@ thread_local! {
     static BUILDING: RefCell<Option<Arc<Stop>>> = const { RefCell::new(None) };
     /// Time spent on reads of pages that nobody has asked for yet.
     static READ_NS: Cell<u64> = const { Cell::new(0) };
-    /// Time that the governor let it wait, and that nobody has asked for yet.
-    static PAUSED_NS: Cell<u64> = const { Cell::new(0) };
+    /// The governor let it wait, and nobody has asked for that yet.
+    static WAS_PAUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// While it is there, this thread's waits are not of users whom index builds are to let go first.
@@ -246,17 +246,15 @@ impl Runtime {
             _ if time.is_zero() => {}
             Some(stop) => stop.pause(self, time, Cause::Governor),
             None => {
-                let start = self.env.now_ns();
+                WAS_PAUSED.set(true);
                 self.delay(time, Cause::Governor);
-                let took = self.env.now_ns().saturating_sub(start);
-                PAUSED_NS.set(PAUSED_NS.get() + took);
             }
         }
     }
 
-    /// How long the governor has let this thread wait since this was last asked, nanoseconds.
-    pub fn take_paused_ns(&self) -> u64 {
-        PAUSED_NS.take()
+    /// The governor has let this thread wait since this was last asked.
+    pub fn take_paused(&self) -> bool {
+        WAS_PAUSED.take()
     }
 
     /// Of so many bytes, what one read or write of a class moves; ask for it then.

@@ -276,13 +276,13 @@ impl Runs {
         let before = job.left;
         let (index, unpaid) = (job.index, job.unpaid);
         let (is_required, start) = (job.purpose.required, self.now_ns());
-        self.rt.take_paused_ns();
+        self.rt.take_paused();
         let done = self.merge_on(&mut job);
         if is_required {
             let is_done = matches!(done, Ok(Beat::Idle)) && !self.is_gone(&job);
             let bytes = if is_done { before } else { before - job.left };
             let at_once = self.rt.at_once(Class::Merge, READ_AHEAD as u64, true);
-            let is_held = self.rt.take_paused_ns() > 0 || at_once < READ_AHEAD as u64;
+            let is_held = self.rt.take_paused() || at_once < READ_AHEAD as u64;
             self.pace.merged(bytes, start, self.now_ns(), is_held);
         }
         match done {
