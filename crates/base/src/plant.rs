@@ -38,6 +38,8 @@ pub enum Fault {
     UsedExtentFreed,
     /// The mark above the numbers of auto-increment columns is not written.
     NumbersNotMarked,
+    /// A build of an index passes rows that were inserted before it.
+    RowsPassed,
 }
 
 impl Fault {
@@ -59,6 +61,7 @@ impl Fault {
         Fault::StalePageServed,
         Fault::UsedExtentFreed,
         Fault::NumbersNotMarked,
+        Fault::RowsPassed,
     ];
 }
 

@@ -71,6 +71,8 @@ pub mod cell_flags {
     pub const STAMPED: u8 = 2;
     /// The row's bytes refer to overflow pages.
     pub const OVERFLOW: u8 = 4;
+    /// With a stamp: there was no cell before. The operation wrote an entry into each index.
+    pub const FIRST: u8 = 8;
     /// Only in a leaf change: remove the cell.
     pub const REMOVE: u8 = 0x80;
     /// Only in `before_flags`: there was a cell.

@@ -126,7 +126,7 @@ fn decode_rows(
         for (index, op) in &heads {
             logical.entries.push(Entry { index: *index, op: *op, key: r.bytes()?, value: &[] });
         }
-        let flags = cell_flags::STAMPED;
+        let flags = cell_flags::STAMPED | cell_flags::FIRST;
         f(&LeafChange { page, tree, flags, stamp, key: &key, row, logical: &[] }, &logical)?;
         match stamp.undo_no.0.checked_add(1) {
             Some(next) => stamp.undo_no = UndoNo(next),
@@ -160,7 +160,8 @@ mod tests {
         let mut seen = 0;
         let mut check = |change: &LeafChange<'_>, logical: &RowLogical<'_>| {
             let (key, row) = rows[seen];
-            assert_eq!((change.page, change.tree, change.flags), (PageNo(300), TreeId(2), 2));
+            let flags = cell_flags::STAMPED | cell_flags::FIRST;
+            assert_eq!((change.page, change.tree, change.flags), (PageNo(300), TreeId(2), flags));
             assert_eq!((change.key, change.row), (key, row));
             assert_eq!(change.stamp.undo_no.0, 41 + seen as u32);
             assert_eq!((logical.table, logical.generation, logical.kind), {

@@ -262,6 +262,7 @@ fn nodes() {
         ("DELETED", cell_flags::DELETED.into()),
         ("STAMPED", cell_flags::STAMPED.into()),
         ("OVERFLOW", cell_flags::OVERFLOW.into()),
+        ("FIRST", cell_flags::FIRST.into()),
     ];
     numbers("page.md", "cell flags", &flags);
 

@@ -38,7 +38,8 @@ fn rung(fault: Fault) -> Rung {
         | Fault::LockNotTaken
         | Fault::UniqueNotChecked
         | Fault::UndoStepSkipped
-        | Fault::DelDropped => SESSIONS,
+        | Fault::DelDropped
+        | Fault::RowsPassed => SESSIONS,
         _ => CRASHES,
     }
 }

@@ -316,11 +316,11 @@ struct Told {
     left_ns: Option<u64>,
 }
 
-/// What a build beside writers told each 50 ms, the last when it had ended, and how
-/// many of them committed meanwhile.
-fn told_beside_writers(table: &'static str, memory_size: u64) -> (Vec<Told>, usize) {
+/// What a build beside writers told each 50 ms, the last when it had ended, how many rows it read,
+/// and how many commits there were before it and beside it.
+fn told_beside_writers(table: &'static str, memory_size: u64) -> (Vec<Told>, u64, [usize; 2]) {
     let world = World::new(memory_size);
-    let found = Arc::new(Mutex::new((Vec::new(), 0)));
+    let found = Arc::new(Mutex::new((Vec::new(), 0, [0; 2])));
     let out = found.clone();
     world.run(move |world| {
         world.pause(1_000);
@@ -341,26 +341,29 @@ fn told_beside_writers(table: &'static str, memory_size: u64) -> (Vec<Told>, usi
             world.pause(50);
         }
         task.join().expect("joins");
-        *out.lock() = (seen, world.commits.lock().len() - before);
+        let beside = world.commits.lock().len() - before;
+        *out.lock() = (seen, progress.rows_done(), [before, beside]);
     });
     world.end();
     std::mem::take(&mut *found.lock())
 }
 
-/// As beside nobody (`throttled.rs`): the share of the work never goes back and grows each second,
+/// As beside nobody (`throttled.rs`): the share of the work never goes back and keeps growing,
 /// and at half time the time left is told within a factor of two. With memory for all entries, and
-/// with so little that the runs of each index are merged. Rows that writers of the same table add
-/// among those not read yet are read as well: with little memory that is most of the reading, and
-/// the share grows slowly then, but does not run ahead.
+/// with so little that the runs of each index are merged. Six writers append to the same table,
+/// each in a place of his own, more rows than there were: they are not read.
 #[test]
 fn a_build_beside_writers_tells_how_far_it_is() {
     for (table, memory_size) in [("t", MEMORY), ("other", 16 << 20), ("t", 16 << 20)] {
-        let (seen, commits) = told_beside_writers(table, memory_size);
+        let (seen, read, [before, commits]) = told_beside_writers(table, memory_size);
         let last = seen.last().expect("some");
         let (end, seconds) = (last.at_ns, last.at_ns / (1_000 * MS));
         let at = |ns: u64| seen.iter().find(|told| told.at_ns >= ns).expect("some");
         let half = at(end / 2);
         println!("{table}, {memory_size}: {end} ns, {commits} commits; half time {half:?}");
+        let there = ROWS + if table == "t" { 8 * before as u64 } else { 0 };
+        println!("{read} rows read of {there}, {} appended", 8 * commits);
+        assert!((there..there + 200).contains(&read), "what was there, and begun transactions");
         assert!(seconds >= 4 && commits > 1_000, "a while, beside writers");
         assert!(seen.iter().any(|told| told.phase == BuildPhase::Checking), "it proves");
         assert!((last.share - 1.0).abs() < 1e-9, "all at the end: {last:?}");
@@ -369,13 +372,11 @@ fn a_build_beside_writers_tells_how_far_it_is() {
         }
         let (left, told) = (end - half.at_ns, half.left_ns.expect("known by then"));
         assert!(told <= 2 * left && left <= 2 * told, "told {told}, took {left}: {half:?}");
-        if (table, memory_size) == ("t", 16 << 20) {
-            assert!(half.share < 0.6, "ahead of the time: {half:?}");
-            continue;
-        }
-        for second in 1..=seconds {
-            let pair = [at((second - 1) * 1_000 * MS), at(second * 1_000 * MS)];
-            assert!(pair[1].share > pair[0].share, "a step each second: {pair:?}");
+        // Where merges are foreseen the plan grows; the share stands until the work has caught up.
+        let step = if (table, memory_size) == ("t", 16 << 20) { 2 } else { 1 };
+        for second in step..=seconds {
+            let pair = [at((second - step) * 1_000 * MS), at(second * 1_000 * MS)];
+            assert!(pair[1].share > pair[0].share, "a step in {step} s: {pair:?}");
         }
     }
 }

@@ -212,10 +212,14 @@ impl LeafOp for RowOp<'_> {
         if self.stop != Stop::No {
             return Ok(Decision::Stop);
         }
-        let deleted = if self.kind == RowKind::Delete { cell_flags::DELETED } else { 0 };
+        let of_kind = match self.kind {
+            RowKind::Delete => cell_flags::DELETED,
+            RowKind::Insert if current.is_none() => cell_flags::FIRST,
+            RowKind::Insert | RowKind::Update => 0,
+        };
         Ok(Decision::Put {
             kind: RecordKind::Row,
-            flags: cell_flags::STAMPED | self.row_flags | deleted,
+            flags: cell_flags::STAMPED | self.row_flags | of_kind,
             stamp: self.txn.next_stamp(),
             row: self.row,
         })

@@ -4,6 +4,7 @@
 
 use crate::tree::{Goal, Tree, change};
 use crate::write::fence_reserve;
+use crate::young::is_young;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, Lsn, Result, Stamp, TxnId, TxnState};
 use evenkeel_format::node::{Node, SLOT_BYTES, common_prefix};
@@ -55,11 +56,15 @@ fn age(commits: &dyn CommitTable, horizon: Lsn, stamp: Stamp, state: TxnState) -
     }
 }
 
-/// Plans the compaction of a leaf.
+/// Plans the compaction of a leaf; rows that are young keep their stamps.
 ///
 /// # Errors
 /// `BadEncoding`.
-pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compaction> {
+pub(crate) fn plan(
+    commits: &dyn CommitTable,
+    node: &Node<'_>,
+    young_from: TxnId,
+) -> Result<Compaction> {
     let horizon = commits.horizon();
     let mut plan = Compaction::default();
     let mut all_dead = Some(Lsn::ZERO);
@@ -83,6 +88,7 @@ pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compact
                 plan.removed += 1;
                 continue;
             }
+            Age::Settled if is_young(cell.flags, cell.stamp.txn, young_from) => {}
             Age::Settled if cell.flags & STAMPED != 0 => {
                 plan.items.extend((slot as u16).to_le_bytes());
                 plan.gain += STAMP_GAIN;
@@ -106,12 +112,14 @@ pub(crate) fn plan(commits: &dyn CommitTable, node: &Node<'_>) -> Result<Compact
 
 /// True if the leaf at the right edge, where keys ascend and so do the transactions, begins with a
 /// stamp that must stay: those behind it must, too.
-fn is_young(commits: &dyn CommitTable, node: &Node<'_>) -> Result<bool> {
+fn begins_young(commits: &dyn CommitTable, node: &Node<'_>, young_from: TxnId) -> Result<bool> {
     for slot in 0..node.count() {
         let cell = node.leaf_cell(slot)?;
         if cell.flags & STAMPED != 0 {
             let state = commits.state(cell.stamp.txn);
-            return Ok(!matches!(age(commits, commits.horizon(), cell.stamp, state), Age::Settled));
+            let age = age(commits, commits.horizon(), cell.stamp, state);
+            let keeps = is_young(cell.flags, cell.stamp.txn, young_from);
+            return Ok(keeps || !matches!(age, Age::Settled));
         }
     }
     Ok(node.dead_count() == 0)
@@ -129,7 +137,7 @@ impl Tree {
         Ok(appends
             && prefix >= node.prefix().len()
             && gain < node.payload_bytes() / WORTH_SHARE
-            && is_young(&*self.trees().commits, &node)?)
+            && begins_young(&*self.trees().commits, &node, self.young_from())?)
     }
 
     /// Compacts the leaf of `key` if that makes room for a cell of `cell_bytes` beside its key
@@ -182,7 +190,7 @@ impl Tree {
         let mut reserved = self.reserve_log_within()?;
         let Some((mut mtr, slot)) = self.write_leaf(None, key)? else { return Ok(false) };
         let node = Node::parse(mtr.page(slot))?;
-        let plan = plan(&*self.trees().commits, &node)?;
+        let plan = plan(&*self.trees().commits, &node, self.young_from())?;
         if plan.items.is_empty() || !wanted(&node, &plan) {
             return Ok(false);
         }

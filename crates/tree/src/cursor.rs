@@ -39,6 +39,8 @@ pub struct Cursor {
     access: Access,
     /// Subtrees dead since this or earlier are skipped unread (E6).
     skip_dead_at: Option<Lsn>,
+    /// Young leaves are skipped unread.
+    skips_young: bool,
     /// Nothing behind this key is wanted, in this direction.
     end: Option<Vec<u8>>,
     /// Copy of the present leaf's payload.
@@ -66,6 +68,7 @@ impl Tree {
             direction: Direction::Forward,
             access: Access::Normal,
             skip_dead_at: None,
+            skips_young: false,
             end: None,
             leaf: Vec::new(),
             count: 0,
@@ -91,6 +94,12 @@ impl Cursor {
     /// `Lsn::MAX` for those who look at the newest versions.
     pub fn set_snapshot(&mut self, at: Option<Lsn>) {
         self.skip_dead_at = at;
+    }
+
+    /// For the build that watches (`Tree::watch_young`), and forward only: leaves that hold no row
+    /// for it are skipped unread.
+    pub fn set_skip_young(&mut self) {
+        self.skips_young = true;
     }
 
     /// Where the scan will end, in the direction of the next `seek`: no leaf behind it is read
@@ -237,6 +246,9 @@ impl Cursor {
             return Ok(Loaded::Skipped(self.skip_dead(parent, goal)?));
         }
         let page = node.inner_cell(slot)?.child;
+        if self.is_passed(page) {
+            return Ok(Loaded::Skipped(self.behind_young(&node, slot)?));
+        }
         let edge = self.last_slot(&node);
         let mut together = Vec::new();
         let above = std::mem::replace(&mut self.looked_at, parent.page_no());
@@ -306,6 +318,20 @@ impl Cursor {
         }))
     }
 
+    fn is_passed(&self, leaf: PageNo) -> bool {
+        self.skips_young && self.tree.is_young_leaf(leaf)
+    }
+
+    /// The key behind the young children of a node from `slot` on.
+    fn behind_young(&self, node: &Node<'_>, slot: usize) -> Result<Option<Vec<u8>>> {
+        for next in slot + 1..node.count() {
+            if !self.is_passed(node.inner_cell(next)?.child) {
+                return Ok(Some(node.key(next)));
+            }
+        }
+        Ok(node.high().map(<[u8]>::to_vec))
+    }
+
     fn copy(&mut self, page: PageNo, goal: Goal<'_>) -> Result<Loaded> {
         let tree = &self.tree;
         let leaf = match tree.pages().read(page, self.access) {
@@ -367,6 +393,9 @@ impl Cursor {
             };
             let cell = next.filter(|s| *s < node.count()).map(|s| node.inner_cell(s));
             let Some(Ok(cell)) = cell else { break };
+            if self.is_passed(cell.child) {
+                continue;
+            }
             *page = cell.child;
             count = i + 1;
         }

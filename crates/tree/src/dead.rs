@@ -14,7 +14,7 @@
 use crate::compact::plan;
 use crate::tree::{Goal, Tree, change};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Lsn, Result};
+use evenkeel_base::{Lsn, Result, TxnId};
 use evenkeel_format::node::{LEVELS_MAX, Node};
 use evenkeel_format::tree_op::TreeOp;
 use evenkeel_pages::Access;
@@ -56,7 +56,7 @@ impl Tree {
     /// that have no other children.
     pub(crate) fn mark_dead(&self, key: &[u8]) -> Result<()> {
         self.set_dead(0, key, &|node| {
-            let since = plan(&*self.trees().commits, node)?.dead_since;
+            let since = plan(&*self.trees().commits, node, TxnId::MAX)?.dead_since;
             Ok(since.filter(|_| !node.is_marked_dead()).map(Some))
         })?;
         self.mark_dead_from(1, key)

@@ -210,7 +210,7 @@ fn no_room(cell: &LeafCell<'_>) -> Visit {
 }
 
 fn cell(stamp: Stamp, row: &[u8]) -> LeafCell<'_> {
-    LeafCell { flags: cell_flags::STAMPED, stamp, row }
+    LeafCell { flags: cell_flags::STAMPED | cell_flags::FIRST, stamp, row }
 }
 
 /// True if the key is above all keys of the node.

@@ -39,6 +39,7 @@ mod split;
 mod together;
 mod tree;
 mod write;
+mod young;
 
 pub use bulk::BulkLoad;
 pub use check::{Problem, TreeReport, read_nodes};
@@ -49,6 +50,7 @@ pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
 pub use redo::TreeRedo;
 pub use tree::{Tree, Trees};
 pub use write::{Decision, LeafOp, LeafRow};
+pub use young::YoungWatch;
 
 #[cfg(test)]
 mod tests;

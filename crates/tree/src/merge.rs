@@ -92,6 +92,9 @@ impl Tree {
             Join::KeepLeft | Join::Merge => mtr.free(right)?,
             Join::Share => {}
         }
+        if level == 0 {
+            self.forget_young([left_cell.child, right_cell.child]);
+        }
         // All that can fail has been done.
         let done = match join {
             Join::Leave => Ok(()),

@@ -12,7 +12,7 @@
 use crate::compact::plan;
 use crate::tree::{Goal, Tree, Trees};
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Beat, Cause, Kind, Lsn, PageNo, Result, TreeId};
+use evenkeel_base::{Beat, Cause, Kind, Lsn, PageNo, Result, TreeId, TxnId};
 use evenkeel_format::node::Node;
 use evenkeel_io::Event;
 use evenkeel_pages::Access;
@@ -304,7 +304,7 @@ impl Tree {
         let page = self.find(Goal::At(low), 0, Access::UseOnce)?;
         let node = Node::parse(&page)?;
         let commits = &*self.trees().commits;
-        let plan = plan(commits, &node)?;
+        let plan = plan(commits, &node, TxnId::MAX)?;
         let alone = low.is_empty() && node.high().is_none();
         let next = if plan.removed > 0 {
             Next::Compact

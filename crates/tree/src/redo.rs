@@ -100,7 +100,7 @@ fn compact(page: &mut [u8], items: &[u8]) -> Result<()> {
         let Some(item) = items.next_if(|i| usize::from(*i & !COMPACT_REMOVE) == slot) else {
             return Some(cell);
         };
-        cell.flags &= !cell_flags::STAMPED;
+        cell.flags &= !(cell_flags::STAMPED | cell_flags::FIRST);
         (item & COMPACT_REMOVE == 0).then_some(cell)
     })
 }

@@ -96,6 +96,8 @@ impl Tree {
             node.set_prefix(prefix_ahead(old.low(), &cut.sep))?;
         }
         node.append_from(&old, cut.keep..old.count())?;
+        let halves = [(child_no, 0..cut.keep), (right_no, cut.keep..old.count())];
+        let young = if level == 0 { self.young_leaves(&old, halves)? } else { Vec::new() };
         // All checks are done: what follows cannot fail on a sound page.
         let mut apply = || {
             change_image(&mut mtr, right, &mut node)?;
@@ -103,6 +105,7 @@ impl Tree {
             change(&mut mtr, parent, &TreeOp::InsertChild { child: right_no, key: &cut.sep })
         };
         apply().map_err(|e| self.trees().rt.health.fail(e))?;
+        self.note_young(&young);
         mtr.commit(&mut reserved);
         self.trees().rt.metrics.add(Metric::Splits, 1);
         Ok(Split::Done)

@@ -4,6 +4,7 @@ use crate::overflow::LOGGED_VALUE_BYTES;
 use crate::reclaim::ReclaimQueue;
 use crate::redo::apply;
 use crate::write::LeafRow;
+use crate::young::Young;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, CommitTable, Error, Kind, PageNo, Result, TreeId};
 use evenkeel_format::node::{self, InnerCell, Node, NodeMut};
@@ -26,6 +27,7 @@ pub struct Trees {
     pub(crate) log: Arc<Log>,
     pub(crate) commits: Arc<dyn CommitTable>,
     pub(crate) reclaim: ReclaimQueue,
+    pub(crate) young: Young,
     logged_value_bytes: AtomicU64,
 }
 
@@ -37,9 +39,9 @@ impl Trees {
         log: Arc<Log>,
         commits: Arc<dyn CommitTable>,
     ) -> Arc<Trees> {
-        let reclaim = ReclaimQueue::default();
+        let (reclaim, young) = (ReclaimQueue::default(), Young::default());
         let logged_value_bytes = AtomicU64::new(LOGGED_VALUE_BYTES);
-        Arc::new(Trees { rt, pages, log, commits, reclaim, logged_value_bytes })
+        Arc::new(Trees { rt, pages, log, commits, reclaim, young, logged_value_bytes })
     }
 
     /// Changes how much of a long value goes through the log: for tests.

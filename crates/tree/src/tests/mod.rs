@@ -9,6 +9,7 @@ mod dead;
 mod figures;
 mod model;
 mod reclaim;
+mod young;
 
 use crate::*;
 use evenkeel_base::metrics::Metric;
@@ -230,13 +231,14 @@ struct Op<'a> {
 }
 
 impl LeafOp for Op<'_> {
-    fn decide<'a>(&'a mut self, _: Option<LeafRow<'_>>) -> Result<Decision<'a>> {
+    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<Decision<'a>> {
         let kind = RecordKind::Row;
         Ok(match self.put {
             None => Decision::Remove { kind },
             Some(Put { flags, txn, row }) => {
                 let stamp = Stamp { txn: TxnId(txn), undo_no: UndoNo(1) };
                 let stamped = if txn != 0 { cell_flags::STAMPED } else { 0 };
+                let flags = if current.is_some() { flags & !cell_flags::FIRST } else { flags };
                 Decision::Put { kind, flags: flags | stamped, stamp, row }
             }
         })
