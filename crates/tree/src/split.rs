@@ -8,6 +8,7 @@ use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::node::{
     HEADER_BYTES, InnerCell, LEVELS_MAX, Node, NodeMut, SLOT_BYTES, common_prefix, separator,
 };
+use evenkeel_format::record::cell_flags::FIRST;
 use evenkeel_format::scratch::Scratch;
 use evenkeel_format::tree_op::TreeOp;
 use evenkeel_pages::Access;
@@ -256,7 +257,8 @@ impl Incoming<'_> {
 }
 
 /// Cuts a leaf so that `key` with a cell of `cell_bytes` beside it fits: behind the last row for
-/// ascending inserts, else near the middle of the bytes. `None`: it fits already.
+/// ascending inserts, behind the new one for such in the midst of a leaf, else near the middle of
+/// the bytes. `None`: it fits already.
 fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
     let (at, found) = node.lower_bound(key);
     let bytes = SLOT_BYTES + cell_bytes + key.len();
@@ -275,6 +277,17 @@ fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
             return Some(cut);
         }
     }
+    if !found && follows_youngest(node, at) {
+        // Who appends here goes on: what lies behind him goes to the right, and his leaves are full
+        // as at the right edge. Near the middle each would stay half full.
+        for b in [at + 1, at] {
+            let left = (0..b).map(|i| new.bytes(i)).sum::<usize>();
+            let rest = (b..n).map(|i| new.bytes(i)).sum::<usize>();
+            if let Some(cut) = new.cut(b, left, left + rest) {
+                return Some(cut);
+            }
+        }
+    }
     // Sizes left of each cut, and the cuts in the order of preference.
     let mut left = Vec::with_capacity(n);
     let mut sum = 0;
@@ -287,6 +300,15 @@ fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
     cuts.sort_by_key(|b| distance(*b));
     let best = cuts.iter().find_map(|b| new.cut(*b, left[*b], sum));
     best.or_else(|| cut_without(node))
+}
+
+/// The row before slot `at`, which is not behind the last one, was inserted last of all that are
+/// known to have come of late: the next one, too, was likely to come there.
+fn follows_youngest(node: &Node<'_>, at: usize) -> bool {
+    let stamp = |slot| node.leaf_cell(slot).map(|cell| (cell.flags & FIRST, cell.stamp)).ok();
+    let Some((FIRST, youngest)) = at.checked_sub(1).and_then(stamp) else { return false };
+    at < node.count()
+        && (0..node.count()).all(|slot| stamp(slot).is_some_and(|(_, stamp)| stamp <= youngest))
 }
 
 /// A cut that only halves what is there: the next attempt has more room.

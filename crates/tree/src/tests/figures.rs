@@ -15,6 +15,34 @@ fn appends_leave_full_leaves() {
     assert!(report.fill_percent() >= 97.0, "{report:?}");
 }
 
+/// As at the right edge, where many append, each in a place of his own.
+#[test]
+fn appends_in_many_places_leave_full_leaves() {
+    let fill = |settles: bool, mut key: Box<dyn FnMut(u64) -> u64>| {
+        let db = Db::create(Arc::new(MemEnv::new()), 4_096);
+        let tree = db.tree();
+        for n in 0..40_000u64 {
+            let txn = 1 + n;
+            if !settles {
+                // A snapshot that does not see it: its stamp stays.
+                db.commits.states.lock().insert(TxnId(txn), TxnState::Committed(Lsn(1)));
+            }
+            let put = Put { flags: cell_flags::FIRST, txn, row: &[7; 60] };
+            db.put(&tree, &key(n).to_be_bytes(), put);
+        }
+        let report = check(&tree);
+        assert!(report.rows > 39_000);
+        report.fill_percent()
+    };
+    for settles in [true, false] {
+        let places = fill(settles, Box::new(|n| (n % 20) << 32 | n));
+        let mut rand = Rand(5);
+        let random = fill(settles, Box::new(move |_| rand.below(1 << 40)));
+        println!("{places:.1} % full where 20 append, {random:.1} where keys are random");
+        assert!(places >= 90.0 && random >= 66.0, "{places} and {random}");
+    }
+}
+
 #[test]
 fn figures_of_leaves_are_exact_where_they_are_few_and_close_where_not() {
     for (rows, exact) in [(3u64, true), (2_000, true), (60_000, false)] {
