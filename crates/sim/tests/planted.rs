@@ -29,6 +29,15 @@ const SESSIONS: Rung = Rung {
     fails: |seed| simulate(seed, Config { faults: false, xa: false, ..Config::default() }),
 };
 
+/// Many crashes with little between them: a page that is torn must be one that is written.
+const LIVES: Rung = Rung {
+    name: "2 lives",
+    fails: |seed| {
+        let plain = Config { faults: false, xa: false, ddl: false, ..Config::default() };
+        simulate(seed, Config { opens: 20, ..plain })
+    },
+};
+
 /// The rung named for each fault.
 fn rung(fault: Fault) -> Rung {
     match fault {
@@ -40,6 +49,7 @@ fn rung(fault: Fault) -> Rung {
         | Fault::UndoStepSkipped
         | Fault::DelDropped
         | Fault::RowsPassed => SESSIONS,
+        Fault::DoublewriteSkipped => LIVES,
         _ => CRASHES,
     }
 }
