@@ -386,19 +386,19 @@ impl Cursor {
         }
         let mut pages = [PageNo::ZERO; PREFETCH_LEAVES_ONCE];
         let mut count = 0;
-        for (i, page) in pages.iter_mut().take(window).enumerate() {
+        for i in 0..window {
             let next = match self.direction {
                 Direction::Forward => Some(slot + 1 + i).filter(|next| *next <= last),
                 Direction::Backward => slot.checked_sub(1 + i).filter(|next| *next >= last),
             };
             let cell = next.filter(|s| *s < node.count()).map(|s| node.inner_cell(s));
             let Some(Ok(cell)) = cell else { break };
-            if self.is_passed(cell.child) {
-                continue;
+            if !self.is_passed(cell.child) {
+                pages[count] = cell.child;
+                count += 1;
             }
-            *page = cell.child;
-            count = i + 1;
         }
+        debug_assert!(!pages[..count].contains(&PageNo::ZERO), "no leaf");
         self.tree.pages().prefetch(&pages[..count]);
         self.ahead = count;
     }

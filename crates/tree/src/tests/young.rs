@@ -16,6 +16,7 @@ fn key(n: u64) -> [u8; 8] {
 fn wanted(tree: &Tree) -> (BTreeSet<u64>, u64) {
     let mut met = 0;
     let mut cursor = tree.cursor();
+    cursor.set_use_once(true);
     cursor.set_skip_young();
     cursor.seek(Bound::Unbounded, Direction::Forward).unwrap();
     let mut found = BTreeSet::new();
