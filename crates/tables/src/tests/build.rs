@@ -464,3 +464,39 @@ fn an_index_of_an_empty_table_visits_no_page_of_others() {
     // The catalog may have become a level deeper.
     assert!(loaded <= clean + 8, "{loaded} pages, {clean} beside none; {dirty} are dirty");
 }
+
+/// What a build may pass (RFC 27) is told by a flag of the cell: that nothing was under the key
+/// before. A row that one transaction deletes and inserts again has it not, for what was there
+/// comes back if it is rolled back, and nobody has written its entries.
+#[test]
+fn only_the_first_row_under_a_key_says_that_it_is() {
+    use evenkeel_format::record::cell_flags::{DELETED, FIRST};
+    let db = Db::new();
+    let table = filled(&db, 3);
+    let flags = || {
+        let mut cursor = table.state().tree.cursor();
+        cursor.seek(std::ops::Bound::Unbounded, Direction::Forward).unwrap();
+        let mut flags = Vec::new();
+        while let Some((_, cell)) = cursor.next().unwrap() {
+            flags.push(cell.flags & (FIRST | DELETED));
+        }
+        flags
+    };
+    assert_eq!(flags(), [FIRST; 3]);
+    let mut txn = db.begin();
+    let key = |id: i64| [ValueRef::Int(id)];
+    assert!(txn.delete(&table, &key(0)).unwrap());
+    txn.insert(&table, &row_values(0, 1, None, Some(7))).unwrap();
+    assert!(txn.delete(&table, &key(1)).unwrap());
+    assert!(txn.update(&table, &key(2), &[(1, ValueRef::Int(5))]).unwrap());
+    txn.insert(&table, &row_values(3, 1, None, Some(8))).unwrap();
+    // Another primary key is another row.
+    assert!(txn.update(&table, &key(3), &[(0, ValueRef::Int(4))]).unwrap());
+    assert_eq!(flags(), [0, DELETED, 0, DELETED, FIRST]);
+    txn.rollback().unwrap();
+    let undone = || flags() == [FIRST; 3];
+    (0..200)
+        .take_while(|_| !undone())
+        .for_each(|_| db.store.rt.delay(Duration::from_millis(10), Cause::Idle));
+    assert_eq!(flags(), [FIRST; 3], "as it was");
+}
