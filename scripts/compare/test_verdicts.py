@@ -12,7 +12,7 @@ import bars  # noqa: E402
 import control  # noqa: E402
 from evenness import below, even, longest, middle, ratios  # noqa: E402
 from row import CONTROL, OURS, row  # noqa: E402
-from watch import DONE, REQUESTED, WAITS, Watch, of_device  # noqa: E402
+from watch import DONE, REQUESTED, REQUIRED, WAITS, Watch, of_device  # noqa: E402
 
 
 def rounds(*worst, own=0.0, control=0.75):
@@ -96,6 +96,10 @@ class Watched(unittest.TestCase):
         self.assertEqual(watch.flushed_too_much(), [])
         watch.samples.append((4, 0, 0, pages(1100, 1230)))
         self.assertEqual(watch.flushed_too_much(), [(0, 70)])
+        # What a checkpoint required beyond the law is no excuse.
+        forced = {REQUESTED: 1300, REQUIRED: 200, DONE: 1430}
+        watch.samples.append((5, 0, 0, forced))
+        self.assertEqual(watch.flushed_too_much(), [(0, 70), (0, 200)])
 
     def test_what_a_row_costs_at_the_end_and_at_the_beginning(self):
         watch = self.watch((0, 0, 0, {}), (1, 10, 100, {}), (2, 40, 200, {}))

@@ -58,11 +58,12 @@ metrics! {
     PageWrites = "page_writes", "count", "Pages written in place";
     PageWriteBytes = "page_write_bytes", "bytes", "Bytes of pages written in place";
     DoublewriteBytes = "doublewrite_bytes", "bytes", "Bytes written to the doublewrite file";
-    FlushRequested = "flush_requested_pages", "pages", "Pages the pacing law asked to flush";
+    FlushRequested = "flush_requested_pages", "pages", "Pages asked to be flushed: by the pacing law, or by one of the other reasons below";
     FlushWhyAge = "flush_why_age_pages", "pages", "Pages asked for because their changes are older than the target age";
     FlushWhyShare = "flush_why_share_pages", "pages", "Pages asked for because too much of the pool is dirty";
     FlushWhyNext = "flush_why_next_pages", "pages", "Pages asked for because the log will soon push them over the target age";
     FlushWhySupply = "flush_why_supply_pages", "pages", "Cold dirty pages asked for because their frames are wanted";
+    FlushWhyRequired = "flush_why_required_pages", "pages", "Pages that a checkpoint needed for log space, or for a statement that waits, beyond what the law asked";
     FlushDone = "flush_done_pages", "pages", "Pages flushed";
     Checkpoints = "checkpoints", "count", "Checkpoints taken";
     DirtyPages = "dirty_pages", "pages", "Dirty pages now (gauge)";

@@ -115,9 +115,9 @@ impl Pages {
             self.rt.wait(&self.clean_event, seen, Some(time), Cause::Idle);
             return Ok(Beat::More);
         }
-        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64 + old.beyond);
+        self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64);
         self.rt.metrics.add(Metric::FlushWhySupply, cold.len() as u64);
-        self.rt.metrics.add(Metric::FlushWhyAge, old.beyond);
+        self.note_required(old.beyond);
         if required > 0 {
             next_tick_ns = next_tick_ns.min(RETRY_NS);
         }
@@ -195,7 +195,7 @@ impl Pages {
             self.dirty.cut();
             let seen = self.supply.freed.now();
             let done = self.flush_batch(Vec::new(), batch)?;
-            self.rt.metrics.add(Metric::FlushRequested, done as u64);
+            self.note_required(done as u64);
             if done == 0 && is_left() {
                 let time = Some(Duration::from_millis(10));
                 self.rt.wait(&self.supply.freed, seen, time, Cause::Idle);
@@ -226,7 +226,7 @@ impl Pages {
                 }
                 let frames = some.iter().filter_map(|page| self.translation.get(*page));
                 let done = self.flush_batch(frames.collect(), 0)?;
-                self.rt.metrics.add(Metric::FlushRequested, done as u64);
+                self.note_required(done as u64);
                 if done == 0 {
                     // They are being written by others.
                     let time = Some(Duration::from_millis(10));
@@ -269,6 +269,12 @@ impl Pages {
         self.note_why(pacing::terms(&tick.load).divide(tick.asked));
         self.rt.metrics.set(Metric::DirtyPages, tick.load.dirty_pages);
         (pacer.rate(), TICK_NS)
+    }
+
+    /// Pages written beyond what the law asked: somebody waits for them.
+    fn note_required(&self, pages: u64) {
+        self.rt.metrics.add(Metric::FlushRequested, pages);
+        self.rt.metrics.add(Metric::FlushWhyRequired, pages);
     }
 
     fn note_why(&self, why: pacing::Terms) {
