@@ -30,11 +30,13 @@ pub enum Law {
     Pace,
     /// How long a reservation of log bytes is delayed, and whether it waits.
     LogSpace,
+    /// The pace of ingest while as many memtable generations wait for their flush as may.
+    FlushPace,
 }
 
 impl Law {
     /// All laws.
-    pub const ALL: [Law; 8] = [
+    pub const ALL: [Law; 9] = [
         Law::Flush,
         Law::Merge,
         Law::Governor,
@@ -43,6 +45,7 @@ impl Law {
         Law::Debt,
         Law::Pace,
         Law::LogSpace,
+        Law::FlushPace,
     ];
 
     /// Its name in JSON and reports.
@@ -56,6 +59,7 @@ impl Law {
             Law::Debt => "debt",
             Law::Pace => "pace",
             Law::LogSpace => "log_space",
+            Law::FlushPace => "flush_pace",
         }
     }
 
@@ -117,9 +121,12 @@ impl Law {
                     "ddl_left",
                 ],
             ),
-            Law::Handover | Law::Credit | Law::Debt | Law::Pace | Law::LogSpace => {
-                self.throttle_fields()
-            }
+            Law::Handover
+            | Law::Credit
+            | Law::Debt
+            | Law::Pace
+            | Law::LogSpace
+            | Law::FlushPace => self.throttle_fields(),
         }
     }
 
@@ -137,6 +144,7 @@ impl Law {
                     "generation_bytes",
                     "low_lsn",
                     "needed_lsn",
+                    "flushed_permille",
                 ],
                 &["what", "delay_ns"],
             ),
@@ -159,6 +167,10 @@ impl Law {
             Law::LogSpace => (
                 &["limit_bytes", "age_bytes", "reserved_bytes", "wanted_bytes"],
                 &["delay_ns", "waits"],
+            ),
+            Law::FlushPace => (
+                &["whole_ns_per_kib", "entries_ns_per_kib", "done_bytes", "took_ns"],
+                &["ns_per_kib"],
             ),
             _ => (&[], &[]),
         }

@@ -9,7 +9,7 @@
 
 use crate::log::Share;
 use crate::shared::{Shared, State, Waiting, notify};
-use crate::space::Lack;
+use crate::space::{Lack, Throttle};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};
 use evenkeel_format::wal::lsn_of;
@@ -126,14 +126,12 @@ impl Shared {
         }
     }
 
-    /// Notes what the law of log space says to a user's reservation, if somebody asked for that.
-    pub(crate) fn note_throttle(&self, n: u64) {
+    /// Notes what a user's reservation met, the law of log space by its inputs, if somebody asked
+    /// for that.
+    pub(crate) fn note_throttle(&self, inputs: [u64; 4], met: Throttle) {
         let now = || self.rt.env.now_ns();
-        self.rt.journal.note_some(Law::LogSpace, now, || {
-            let state = self.state.lock();
-            let inputs = state.space.numbers(state.buffer.end(), n);
-            (inputs.to_vec(), crate::space::decide(&inputs).unwrap_or_default())
-        });
+        let what = || (inputs.to_vec(), met.numbers());
+        self.rt.journal.note_some(Law::LogSpace, now, what);
     }
 
     /// The slow path of `reserve`: first come, first served in each share.
@@ -193,7 +191,7 @@ impl Shared {
             };
             match lack {
                 // Room that others have reserved and not used is theirs until they wake this one.
-                Some(Lack::Buffer) if unwritten && self.try_lead(false)? => continue,
+                Some(Lack::Buffer) if unwritten && self.try_make_room()? => continue,
                 Some(Lack::Segments) if self.segments.wants_more(reach, self.checkpoint_lsn()) => {
                     if self.prepare()? {
                         continue;

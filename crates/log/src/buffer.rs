@@ -30,6 +30,11 @@ impl Chunk {
         self.first_block
     }
 
+    /// Position behind its blocks.
+    pub(crate) fn end(&self) -> Lsn {
+        lsn_of(self.first_block + self.used_blocks as u64)
+    }
+
     /// Its blocks as they go to the file.
     pub(crate) fn used(&self) -> &[u8] {
         &self.bytes[..self.used_blocks * BLOCK]
@@ -208,9 +213,16 @@ impl Buffer {
         std::mem::swap(&mut self.sealed, group);
     }
 
-    /// Takes written chunks back.
-    pub(crate) fn give_back(&mut self, group: &mut Vec<Chunk>) {
-        self.free.append(group);
+    /// Hands over the oldest chunk that is full, if there is one, into `group` (which is empty).
+    pub(crate) fn take_full(&mut self, group: &mut Vec<Chunk>) {
+        if !self.sealed.is_empty() {
+            group.push(self.sealed.remove(0));
+        }
+    }
+
+    /// Takes a written chunk back.
+    pub(crate) fn give_back(&mut self, chunk: Chunk) {
+        self.free.push(chunk);
     }
 }
 
@@ -229,7 +241,7 @@ mod tests {
             buffer.begin_record();
             buffer.put(&vec![7; bytes]);
             buffer.seal(1, &mut group);
-            buffer.give_back(&mut group);
+            group.drain(..).for_each(|chunk| buffer.give_back(chunk));
             assert_eq!((buffer.chunks, buffer.room()), (chunks, room), "{bytes} bytes");
         }
     }

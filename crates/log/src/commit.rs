@@ -8,7 +8,7 @@
 //! no mutex is held across I/O or waits. A commit of mode 2 that comes while a leader syncs waits
 //! for that sync.
 
-use crate::buffer::Chunk;
+use crate::buffer::{Buffer, Chunk};
 use crate::shared::{Event, Shared, notify};
 use evenkeel_base::{Cause, Error, Lsn, Result};
 use std::sync::Arc;
@@ -123,21 +123,39 @@ impl Shared {
         Ok(lead)
     }
 
+    /// The same for who lacks room in the buffer and is the first of those: of what is there he
+    /// writes no more than makes room, for nobody behind him has any before he has.
+    pub(crate) fn try_make_room(&self) -> Result<bool> {
+        let lead = self.state.lock().take_lead();
+        if lead {
+            self.lead_with(false, Buffer::take_full)?;
+        }
+        Ok(lead)
+    }
+
     /// The leader's work: take the buffer, write, sync, wake.
     fn lead(&self, sync: bool) -> Result<()> {
+        let align = self.segments.align();
+        self.lead_with(sync, |buffer, group| buffer.seal(align, group))
+    }
+
+    /// The same with what `take` takes of the buffer; if that is nothing, with all of it.
+    fn lead_with(&self, sync: bool, take: impl FnOnce(&mut Buffer, &mut Vec<Chunk>)) -> Result<()> {
         let left = LeftBehind { shared: self, is_lead: true };
         self.rt.step();
-        let (group, end) = {
+        let group = {
             let mut state = self.state.lock();
             let mut group = std::mem::take(&mut state.spare);
-            let align = self.segments.align();
-            state.buffer.seal(align, &mut group);
-            state.group_end = state.buffer.end();
+            take(&mut state.buffer, &mut group);
+            if group.is_empty() {
+                state.buffer.seal(self.segments.align(), &mut group);
+            }
+            state.group_end = group.last().map_or(state.buffer.end(), Chunk::end);
             state.group_syncs = sync;
-            self.end.store(state.group_end.0, Ordering::Release);
-            (group, state.group_end)
+            self.end.store(state.buffer.end().0, Ordering::Release);
+            group
         };
-        let result = self.write_group(group, end).and_then(|()| match sync {
+        let result = self.write_group(group).and_then(|()| match sync {
             true => self.sync_written(),
             false => Ok(()),
         });
@@ -156,26 +174,31 @@ impl Shared {
         result
     }
 
-    /// Writes a group and gives its chunks back.
-    fn write_group(&self, mut group: Vec<Chunk>, end: Lsn) -> Result<()> {
+    /// Writes a group. Each chunk is given back when it is written: who waits for room does not
+    /// wait for all of what is before him.
+    fn write_group(&self, mut group: Vec<Chunk>) -> Result<()> {
         let durable = Lsn(self.durable.load(Ordering::Acquire));
         let mut result = self.rt.health.check_writable();
-        for chunk in &mut group {
+        group.reverse();
+        while let Some(mut chunk) = group.pop() {
             if result.is_ok() {
                 chunk.finish(self.rt.database(), self.epoch, durable, self.start);
                 result = self
                     .on_device(|| self.segments.write(chunk.first_block(), chunk.used()))
                     .map_err(|error| self.rt.health.fail(error));
             }
+            let fronts = {
+                let mut state = self.state.lock();
+                if result.is_ok() {
+                    state.space.written = chunk.end();
+                    self.written.store(chunk.end().0, Ordering::Release);
+                }
+                state.buffer.give_back(chunk);
+                state.fronts()
+            };
+            notify(fronts);
         }
-        let mut state = self.state.lock();
-        state.buffer.give_back(&mut group);
-        state.spare = group;
-        if result.is_ok() {
-            state.space.written = end;
-            self.written.store(end.0, Ordering::Release);
-        }
-        drop(state);
+        self.state.lock().spare = group;
         self.call_for_segment();
         result
     }

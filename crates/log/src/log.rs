@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::commit::Goal;
 use crate::segments::Segments;
 use crate::shared::{Shared, State, notify};
-use crate::space::{Limits, Space, delay, payload, target};
+use crate::space::{Lack, Limits, Space, Throttle, payload, target, throttle};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
@@ -202,20 +202,26 @@ impl Log {
             Share::System | Share::Checkpoint => s.rt.health.check_writable()?,
         }
         let n = bytes as u64 + FRAMES;
-        if share == Share::User
-            && let Some(delay) = delay(s.user_limit.load(Ordering::Acquire), self.age(), n)
-        {
-            s.note_throttle(n);
-            s.rt.delay(delay, Cause::LogSpace);
+        if share == Share::User {
+            // What others have reserved matters to who waits only.
+            let inputs = [s.user_limit.load(Ordering::Acquire), self.age(), 0, n];
+            let said = throttle(inputs);
+            if said.delay_ns > 0 {
+                s.note_throttle(inputs, said);
+                s.rt.delay(Duration::from_nanos(said.delay_ns), Cause::LogSpace);
+            }
         }
-        let admitted = {
+        let (admitted, lack, inputs) = {
             let mut state = s.state.lock();
             state.check_size(share, n)?;
-            state.queues[share as usize].is_empty() && state.admit(share, n).is_none()
+            let inputs = state.space.numbers(state.buffer.end(), n);
+            let is_first = state.queues[share as usize].is_empty();
+            let lack = if is_first { state.admit(share, n) } else { None };
+            (is_first && lack.is_none(), lack, inputs)
         };
         if !admitted {
-            if share == Share::User {
-                s.note_throttle(n);
+            if let (Share::User, Some(waits)) = (share, lack.and_then(Lack::of_age)) {
+                s.note_throttle(inputs, Throttle { waits, ..throttle(inputs) });
             }
             s.reserve_waiting(share, n, cancellation)?;
         }

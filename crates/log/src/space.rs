@@ -40,6 +40,17 @@ pub(crate) enum Lack {
     Age,
 }
 
+impl Lack {
+    /// Whether it is the age; none if that was not looked at.
+    pub(crate) fn of_age(self) -> Option<bool> {
+        match self {
+            Lack::Buffer => None,
+            Lack::Age => Some(true),
+            Lack::Segments => Some(false),
+        }
+    }
+}
+
 /// Bytes of records in so many bytes of blocks.
 pub(crate) fn payload(bytes: u64) -> u64 {
     bytes / BLOCK as u64 * PAYLOAD as u64
@@ -96,19 +107,14 @@ impl Limits {
 
     /// The delay of a user operation of `bytes` at this age: in proportion to both.
     pub fn delay(&self, age: u64, bytes: u64) -> Option<Duration> {
-        delay(self.user, age, bytes)
+        let said = throttle([self.user, age, 0, bytes]);
+        (said.delay_ns > 0).then(|| Duration::from_nanos(said.delay_ns))
     }
 }
 
 /// The age below which nothing is delayed, under a limit of users.
 pub(crate) fn target(limit: u64) -> u64 {
     limit / 4 * 3
-}
-
-/// The delay under a limit of users.
-pub(crate) fn delay(limit: u64, age: u64, bytes: u64) -> Option<Duration> {
-    let throttle = throttle(limit, age, 0, bytes);
-    (throttle.delay_ns > 0).then(|| Duration::from_nanos(throttle.delay_ns))
 }
 
 /// What the age of the log means for a user's reservation.
@@ -120,9 +126,17 @@ pub(crate) struct Throttle {
     pub waits: bool,
 }
 
+impl Throttle {
+    /// As in the journal.
+    pub(crate) fn numbers(self) -> Vec<u64> {
+        vec![self.delay_ns, u64::from(self.waits)]
+    }
+}
+
 /// The law of log space (G1): nothing below three quarters of the limit, then a delay in proportion
-/// to age and bytes, and at the limit a wait. `reserved`: bytes that others have reserved.
-pub(crate) fn throttle(limit: u64, age: u64, reserved: u64, bytes: u64) -> Throttle {
+/// to age and bytes, and at the limit a wait. Inputs: limit, age, bytes that others have reserved,
+/// bytes.
+pub(crate) fn throttle([limit, age, reserved, bytes]: [u64; 4]) -> Throttle {
     let target = target(limit);
     let full = limit.saturating_sub(target).max(1);
     let part = age.saturating_sub(target).min(full);
@@ -136,9 +150,7 @@ pub(crate) fn throttle(limit: u64, age: u64, reserved: u64, bytes: u64) -> Throt
 /// The law of log space as numbers, as in the journal: limit, age, reserved, bytes. None: these are
 /// not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
-    let &[limit, age, reserved, bytes] = inputs else { return None };
-    let Throttle { delay_ns, waits } = throttle(limit, age, reserved, bytes);
-    Some(vec![delay_ns, u64::from(waits)])
+    Some(throttle(inputs.try_into().ok()?).numbers())
 }
 
 /// The counts behind admission.
@@ -396,11 +408,11 @@ mod tests {
             let n = 1 + rng.below(20 << 10);
             let numbers = space.numbers(end, n);
             let [limit, age, reserved, bytes] = numbers;
-            let law = throttle(limit, age, reserved, bytes);
+            let law = throttle(numbers);
             assert_eq!(law.waits, space.lack(end, Share::User, n) == Some(Lack::Age));
             assert!(law.delay_ns <= DELAY_MAX_NS && (age > limit / 4 * 3 || law.delay_ns == 0));
-            assert!(throttle(limit, age + 5000, reserved, bytes).delay_ns >= law.delay_ns);
-            assert!(throttle(limit, age, reserved, bytes / 2).delay_ns <= law.delay_ns);
+            assert!(throttle([limit, age + 5000, reserved, bytes]).delay_ns >= law.delay_ns);
+            assert!(throttle([limit, age, reserved, bytes / 2]).delay_ns <= law.delay_ns);
             let said = decide(&numbers);
             assert_eq!(said, Some(vec![law.delay_ns, u64::from(law.waits)]));
         }

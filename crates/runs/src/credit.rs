@@ -1,13 +1,14 @@
 //! Reserving memtable bytes (G1): hand-over, delays, waits for memtable space and merge credit.
 //!
 //! Pace: while merges of an index with `RUNS_PACED` runs are under way, ingest has theirs (`pace`).
-//! Memory: at most three generations. With two sealed ones waiting, an operation is delayed in
-//! proportion to its bytes and to how full the active one is (at most 1 ms); when that is full, it
-//! waits for a flush. Debt: once an index has `RUNS_TRIGGER` runs, ingest spends credit that merges
-//! of such indexes issue as they go. One that removes k runs pays for 0.9 k generations; what of it
-//! was not asked for before it pays with what it has left. So a wait is as long as the merging of
-//! the operation's own share, and the work of a long merge counts when it is needed. Credit never
-//! exceeds what fits below the limit before any merge has ended.
+//! Memory: at most three generations. With two sealed ones waiting, ingest has the pace of a
+//! flush: an operation waits in line as long as flushes took for as many bytes (before the first
+//! of them it is delayed by 1 ms at most); and beyond a part of the active one it waits until as
+//! much of the oldest one is flushed. Debt: once an index has `RUNS_TRIGGER` runs, ingest spends
+//! credit that merges of such indexes issue as they go. One that removes k runs pays for 0.9 k
+//! generations; what of it was not asked for before it pays with what it has left. So a wait is as
+//! long as the merging of the operation's own share, and the work of a long merge counts when it
+//! is needed. Credit never exceeds what fits below the limit before any merge has ended.
 
 use crate::Runs;
 use crate::memtable::Memtable;
@@ -105,7 +106,7 @@ impl Runs {
             return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
         }
         self.rt.check_write()?;
-        let (wait_ns, line_ns) = self.pace.take(wanted, || self.now_ns());
+        let (wait_ns, line_ns) = self.pace.line.take(wanted, || self.now_ns());
         let (has_room, credit) = (false, 0);
         let runs = self.clone();
         let mut reserved = MemReserved { runs, bytes: wanted, wanted, has_room, credit, line_ns };
@@ -130,7 +131,12 @@ impl Runs {
         })?;
         reserved.has_room = true;
         if tight > 0 {
-            self.rt.delay(Duration::from_nanos(tight), Cause::MemtableFull);
+            // Before the first flush of a generation its pace is a guess.
+            let ns = match self.flush_line.ns_per_kib() {
+                0 => tight,
+                _ => self.flush_line.take(wanted, || self.now_ns()).0,
+            };
+            self.rt.delay(Duration::from_nanos(ns), Cause::MemtableFull);
         }
         Ok(reserved)
     }
@@ -178,6 +184,7 @@ impl Runs {
             reserved: before,
             count: count as u64,
             limit: self.generation_bytes(),
+            flushed_permille: self.flushed_permille.load(Ordering::SeqCst),
             ..Generations::default()
         };
         let room = throttle::room(&seen);
@@ -285,7 +292,7 @@ impl Runs {
     /// Gives back what was paid for bytes that were not written, within the room there is.
     fn give_back(&self, credit: u64, line_ns: u64) {
         if line_ns > 0 {
-            self.pace.give_back(line_ns);
+            self.pace.line.give_back(line_ns);
         }
         if credit == 0 {
             return;

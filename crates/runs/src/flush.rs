@@ -6,10 +6,13 @@ use crate::chain::{Chain, Rules};
 use crate::file::RunFile;
 use crate::memtable::{MemIter, Memtable};
 use crate::source::{Item, Version};
+use crate::throttle;
 use crate::writer::{Purpose, RunWriter, SliceStart};
+use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Code, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const BEAT_ENTRIES: usize = 4096;
 
@@ -22,6 +25,30 @@ pub(crate) struct FlushJob {
     index: Option<IndexId>,
     is_dropped: bool,
     chain: Chain,
+    /// Entries taken from the memtable.
+    entries_done: u64,
+    begun_ns: u64,
+}
+
+/// How long flushes take, the average of the last few; 0: none was yet.
+#[derive(Default)]
+pub(crate) struct FlushMeter {
+    whole_ns_per_kib: u64,
+    /// Until all entries are written.
+    entries_ns_per_kib: u64,
+}
+
+/// When a flush began, and when all its entries were written.
+struct FlushTimes {
+    begun_ns: u64,
+    entries_until_ns: u64,
+}
+
+impl FlushJob {
+    /// How much of the generation is done.
+    fn done_permille(&self) -> u64 {
+        (self.entries_done * 1000 / self.memtable.entries().max(1)).min(1000)
+    }
 }
 
 impl Runs {
@@ -44,18 +71,29 @@ impl Runs {
         let Some(mut job) = job else { return Ok(Beat::Idle) };
         match self.flush_some(&mut job) {
             Ok(false) => {
+                let (done, now) = (job.done_permille(), self.now_ns());
+                // Less says little.
+                if done >= 50 {
+                    let bytes = job.memtable.bytes() / 1000 * done;
+                    self.set_flush_pace(bytes, now.saturating_sub(job.begun_ns));
+                }
+                self.note_flushed_part(done);
                 *self.flush_job.lock() = Some(job);
                 return Ok(Beat::More);
             }
-            Ok(true) => {}
+            Ok(true) => self.note_flushed_part(1000),
             Err(error) => {
+                // What it did is done again.
+                self.flushed_permille.store(0, Ordering::SeqCst);
                 job.writer.abandon();
                 self.space.notify();
                 return Err(self.write_failed(error));
             }
         }
-        let FlushJob { memtable, writer, .. } = *job;
+        let FlushJob { memtable, writer, begun_ns, .. } = *job;
+        let times = FlushTimes { begun_ns, entries_until_ns: self.now_ns() };
         self.finish_flush(&memtable, writer).map_err(|e| self.write_failed(e))?;
+        self.measure_flush(memtable.bytes(), times);
         Ok(Beat::More)
     }
 
@@ -73,6 +111,38 @@ impl Runs {
         self.rt.env.sync_dir("runs").map_err(|error| self.rt.health.fail(error))
     }
 
+    /// So much of the oldest generation is flushed: there is as much more room in the active one.
+    fn note_flushed_part(&self, permille: u64) {
+        self.flushed_permille.store(permille, Ordering::SeqCst);
+        self.space.room.wake_first();
+    }
+
+    /// Sets the pace of ingest that has no other room: that of a flush of which so much is done.
+    fn set_flush_pace(&self, done: u64, took_ns: u64) {
+        let FlushMeter { whole_ns_per_kib: whole, entries_ns_per_kib: entries } =
+            *self.flush_meter.lock();
+        let pace = throttle::flush_pace_ns(whole, entries, done, took_ns);
+        if self.flush_line.set(pace) != pace {
+            let what = || (vec![whole, entries, done, took_ns], vec![pace]);
+            self.rt.journal.note_some(Law::FlushPace, || self.now_ns(), what);
+        }
+    }
+
+    /// A flush has ended. Of a small one the time would be that of what a flush does once.
+    fn measure_flush(&self, bytes: u64, times: FlushTimes) {
+        if bytes >= self.generation_bytes() / 2 {
+            let now = self.now_ns();
+            let mut meter = self.flush_meter.lock();
+            let add = |known: &mut u64, until: u64| {
+                let took = until.saturating_sub(times.begun_ns);
+                *known = throttle::flush_ns_per_kib(*known, bytes, took);
+            };
+            add(&mut meter.whole_ns_per_kib, now);
+            add(&mut meter.entries_ns_per_kib, times.entries_until_ns);
+        }
+        self.set_flush_pace(0, 0);
+    }
+
     /// Begins with the oldest sealed generation, if nobody has it pinned.
     fn begin_flush(&self) -> Result<Option<Box<FlushJob>>> {
         let memtables = self.state.read().memtables.clone();
@@ -85,12 +155,15 @@ impl Runs {
         let number = self.next_file();
         let metric = Metric::RunFlushBytes;
         let writer = RunWriter::create(&self.blocks, number, Purpose::FLUSH, metric)?;
+        self.flushed_permille.store(0, Ordering::SeqCst);
         Ok(Some(Box::new(FlushJob {
             memtable: oldest.clone(),
             iter: MemIter::of_all(oldest.clone()),
             writer,
             index: None,
             is_dropped: false,
+            entries_done: 0,
+            begun_ns: self.now_ns(),
             chain: Chain::new(Rules {
                 building: false,
                 valid_from: Lsn::ZERO,
@@ -134,6 +207,7 @@ impl Runs {
                 })?;
             }
             job.iter.next();
+            job.entries_done += 1;
         }
         Ok(false)
     }
@@ -187,6 +261,7 @@ impl Runs {
                 self.note_flushed(&state, memtable.bytes(), &new);
             }
             Arc::make_mut(&mut state.memtables).retain(|m| !Arc::ptr_eq(m, memtable));
+            self.flushed_permille.store(0, Ordering::SeqCst);
             state.flushed = state.flushed.max(memtable.number());
             self.changed(&state);
         }

@@ -36,6 +36,7 @@ mod line;
 mod memtable;
 mod merge;
 mod pace;
+mod paced;
 mod parked;
 mod pins;
 mod policy;
@@ -67,7 +68,7 @@ pub use run_iter::block_read_bytes;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
 pub use throttle::{
-    GENERATIONS_MAX, decide as decide_throttle, enough_for_merges, pace_ns, tight_ns,
+    GENERATIONS_MAX, allowed_bytes, decide as decide_throttle, enough_for_merges, pace_ns, tight_ns,
 };
 pub use unique::UniqueGuard;
 

@@ -33,7 +33,8 @@ impl Line {
         Place { line: self, event }
     }
 
-    fn wake_first(&self) {
+    /// Something came for this line.
+    pub(crate) fn wake_first(&self) {
         if self.length() == 0 {
             return;
         }

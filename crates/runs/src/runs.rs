@@ -5,13 +5,14 @@ use crate::build::CHECK_EVERY;
 use crate::cache::{BlockCache, Blocks};
 use crate::cursor::prefix_end;
 use crate::file::Run;
-use crate::flush::FlushJob;
+use crate::flush::{FlushJob, FlushMeter};
 use crate::latch::Latch;
 use crate::leaves::{NewEntry, charge};
 use crate::line::Space;
 use crate::memtable::{GenPin, MemIter, Memtable};
 use crate::merge::{Ingest, MergeJobs, READ_AHEAD, Together};
 use crate::pace::Pace;
+use crate::paced::Paced;
 use crate::parked::Parked;
 use crate::resident::Residents;
 use crate::restore::Restoring;
@@ -103,11 +104,16 @@ pub struct Runs {
     /// Held by the thread in `flush_beat`.
     pub(crate) flushing: Latch,
     pub(crate) flush_job: Mutex<Option<Box<FlushJob>>>,
+    /// How much of the oldest generation is flushed.
+    pub(crate) flushed_permille: AtomicU64,
     pub(crate) merge_jobs: Mutex<MergeJobs>,
     pub(crate) together: Mutex<Together>,
     pub(crate) flush_event: Arc<Event>,
     pub(crate) merge_event: Arc<Event>,
     pub(crate) pace: Pace,
+    /// At the pace of a flush.
+    pub(crate) flush_line: Paced,
+    pub(crate) flush_meter: Mutex<FlushMeter>,
     /// Some index has `RUNS_HELP` runs.
     pub(crate) is_help_wanted: AtomicBool,
     /// More merges wait than one thread works at.
@@ -179,11 +185,14 @@ impl Runs {
             restoring: Mutex::default(),
             flushing: Latch::default(),
             flush_job: Mutex::default(),
+            flushed_permille: AtomicU64::new(0),
             merge_jobs: Mutex::default(),
             together: Mutex::default(),
             flush_event,
             merge_event: Arc::default(),
             pace: Pace::default(),
+            flush_line: Paced::default(),
+            flush_meter: Mutex::default(),
             is_help_wanted: AtomicBool::new(false),
             help_event: Arc::default(),
             space,

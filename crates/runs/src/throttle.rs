@@ -14,8 +14,14 @@ const RUNS_PACED: u64 = crate::policy::RUNS_PACED as u64;
 /// One run below credit.
 const RUNS_URGENT: u64 = crate::policy::RUNS_HIGH as u64;
 const DELAY_NS_MAX: u64 = 1_000_000;
+/// A KiB of a generation takes no longer to be flushed: 100 KB/s.
+const FLUSH_NS_MAX: u64 = 10_000_000;
 /// A slow guess of the flush rate, for delays: 100 MB/s.
 const NS_PER_BYTE: u64 = 10;
+/// Of the last generation, so much is free at once, and a part; and a part at the end of a flush.
+const FREE_BYTES: u64 = 1 << 20;
+const PART_AT_ONCE: u64 = 8;
+const PART_AT_END: u64 = 4;
 
 /// What a reservation, or the checkpointer, finds of the generations in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +40,8 @@ pub struct Generations {
     pub low_lsn: u64,
     /// See `low_lsn`.
     pub needed_lsn: u64,
+    /// How much of the oldest is flushed, in thousandths.
+    pub flushed_permille: u64,
 }
 
 /// What comes of it.
@@ -43,7 +51,7 @@ pub enum Room {
     Taken,
     /// The active generation is handed over, for it is full; then there is room.
     HandOver,
-    /// As many wait for their flush as may: wait for one.
+    /// As many wait for their flush as may: wait until more of the oldest is flushed.
     Full,
     /// There is room, after a delay of so many nanoseconds.
     Tight(u64),
@@ -58,14 +66,28 @@ pub fn room(g: &Generations) -> Room {
         return Room::HandOverForLog;
     }
     let used = g.active.saturating_add(g.reserved).saturating_add(g.wanted);
+    let most = if may_grow { g.limit } else { allowed_bytes(g.limit, g.flushed_permille) };
     // One operation may exceed a generation of its own.
-    if used > g.limit && g.active > 0 {
+    if used > most && g.active > 0 {
         return if may_grow { Room::HandOver } else { Room::Full };
     }
     if may_grow {
         return Room::Taken;
     }
     Room::Tight(tight_ns(g.wanted, used, g.limit))
+}
+
+/// Bytes that the active generation may hold while as many are sealed as may be: some at once,
+/// more as the entries of the oldest one are written, and the last when all of them are, for what a
+/// flush does then takes its time. So who comes has the pace of the flush, and nobody waits for the
+/// whole of it.
+pub fn allowed_bytes(limit: u64, flushed_permille: u64) -> u64 {
+    if flushed_permille >= 1000 {
+        return limit;
+    }
+    let most = limit - limit / PART_AT_END;
+    let free = (limit / PART_AT_ONCE).saturating_add(FREE_BYTES).min(most);
+    free + (u128::from(most - free) * u128::from(flushed_permille) / 1000) as u64
 }
 
 /// Nanoseconds by which an operation of `wanted` bytes is delayed that makes the active generation
@@ -112,6 +134,30 @@ pub fn pace_ns(runs: u64, merge_bytes_per_sec: u64, merge_bytes_per_kib: u64) ->
     (ns * 100 / percent).min(u128::from(PACE_NS_MAX)) as u64
 }
 
+/// Nanoseconds that a KiB of a generation takes to be flushed, of which so many were known, when
+/// one of so many bytes took so long: the average of the last few.
+pub fn flush_ns_per_kib(known: u64, bytes: u64, took_ns: u64) -> u64 {
+    let new = u128::from(took_ns) * 1024 / u128::from(bytes.max(1));
+    let new = u64::try_from(new).unwrap_or(u64::MAX).clamp(1, FLUSH_NS_MAX);
+    if known == 0 { new } else { (known.min(FLUSH_NS_MAX) * 3 + new) / 4 }
+}
+
+/// The pace of ingest beside a flush, nanoseconds for a KiB; 0: not known. Flushes took `whole_ns`
+/// for one, of which `entries_ns` until all entries were written; this one has written `done` bytes
+/// in `took_ns`. Where it is slower than they were, so will be its end.
+pub fn flush_pace_ns(whole_ns: u64, entries_ns: u64, done: u64, took_ns: u64) -> u64 {
+    if done == 0 {
+        return whole_ns;
+    }
+    let now = u128::from(flush_ns_per_kib(0, done, took_ns));
+    if entries_ns == 0 {
+        // The first: its end may take as long as a part of it.
+        return (now * 4 / 3) as u64;
+    }
+    let slower = u128::from(whole_ns) * now / u128::from(entries_ns);
+    whole_ns.max(slower.min(u128::from(FLUSH_NS_MAX)) as u64)
+}
+
 /// What is left of credit after so many bytes; none: they must wait for more.
 pub fn spend(credit: u64, bytes: u64) -> Option<u64> {
     credit.checked_sub(bytes)
@@ -119,8 +165,9 @@ pub fn spend(credit: u64, bytes: u64) -> Option<u64> {
 
 impl Generations {
     pub(crate) fn numbers(&self) -> Vec<u64> {
-        let Generations { wanted, active, reserved, count, limit, low_lsn, needed_lsn } = *self;
-        vec![wanted, active, reserved, count, limit, low_lsn, needed_lsn]
+        let g = *self;
+        let [low, needed] = [g.low_lsn, g.needed_lsn];
+        vec![g.wanted, g.active, g.reserved, g.count, g.limit, low, needed, g.flushed_permille]
     }
 }
 
@@ -156,8 +203,10 @@ pub fn enough_for_merges(runs: u64, need_bytes_per_sec: u64) -> u64 {
 /// What a law of this file says to these inputs. None: they are not inputs of it.
 pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
     match (law, inputs) {
-        (Law::Handover, &[wanted, active, reserved, count, limit, low_lsn, needed_lsn]) => {
-            let g = Generations { wanted, active, reserved, count, limit, low_lsn, needed_lsn };
+        (Law::Handover, &[wanted, active, reserved, count, limit, low, needed, flushed]) => {
+            let (low_lsn, needed_lsn, flushed_permille) = (low, needed, flushed);
+            let lsns = Generations { low_lsn, needed_lsn, flushed_permille, ..Default::default() };
+            let g = Generations { wanted, active, reserved, count, limit, ..lsns };
             Some(room(&g).numbers())
         }
         (Law::Credit, &[unpaid, done, left, debtors, room, before]) => {
@@ -166,6 +215,9 @@ pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
         }
         (Law::Pace, &[runs, per_sec, per_kib, need]) => {
             Some(vec![pace_ns(runs, per_sec, per_kib), enough_for_merges(runs, need)])
+        }
+        (Law::FlushPace, &[whole, entries, done, took]) => {
+            Some(vec![flush_pace_ns(whole, entries, done, took)])
         }
         (Law::Debt, &[credit, bytes]) => Some(match spend(credit, bytes) {
             Some(left) => vec![1, left],
@@ -182,8 +234,10 @@ mod tests {
 
     const LIMIT: u64 = 1 << 20;
 
+    /// With all entries of the oldest written.
     fn at(wanted: u64, active: u64, count: u64) -> Room {
-        room(&Generations { wanted, active, count, limit: LIMIT, ..Generations::default() })
+        let g = Generations { wanted, active, count, limit: LIMIT, ..Generations::default() };
+        room(&Generations { flushed_permille: 1000, ..g })
     }
 
     #[test]
@@ -197,6 +251,18 @@ mod tests {
         assert_eq!(at(LIMIT * 2, 0, 3), Room::Tight(1_000_000), "larger than a generation, alone");
         assert_eq!(at(100, 100, 3), Room::Tight(1), "hardly anything");
         assert_eq!(at(1000, LIMIT - 1000, 3), Room::Tight(20_000), "twice its flush, when full");
+        // Of 64 MiB 9 at once, up to 48 as the oldest is flushed; those before it are whole.
+        let large = |active_mib: u64, count, flushed_permille| {
+            let (active, limit) = (active_mib << 20, 64 << 20);
+            let g = Generations { active, count, limit, flushed_permille, ..Default::default() };
+            room(&Generations { wanted: 100, ..g })
+        };
+        assert!(matches!(large(8, 3, 0), Room::Tight(_)));
+        assert_eq!((large(9, 3, 0), large(9, 2, 0)), (Room::Full, Room::Taken));
+        assert!(matches!(large(28, 3, 500), Room::Tight(_)));
+        assert_eq!((large(29, 3, 500), large(48, 3, 999)), (Room::Full, Room::Full));
+        assert!(matches!(large(63, 3, 1000), Room::Tight(_)));
+        assert_eq!((large(64, 3, 2000), large(64, 2, 0)), (Room::Full, Room::HandOver));
         let old = Generations { count: 2, low_lsn: 5, needed_lsn: 6, ..Generations::default() };
         assert_eq!(room(&old), Room::HandOverForLog);
         assert_ne!(room(&Generations { count: 3, ..old }), Room::HandOverForLog);
@@ -214,6 +280,17 @@ mod tests {
         assert_eq!(pace_ns(12, 1_000_000, 3_000), PACE_NS_MAX);
         assert_eq!((pace_ns(9, 0, 2_000), pace_ns(9, 1, u64::MAX)), (0, PACE_NS_MAX));
         assert_eq!((spend(10, 10), spend(10, 11)), (Some(0), None));
+        // 1 MiB in 1 s; then in 5; what cannot be.
+        assert_eq!(flush_ns_per_kib(0, 1 << 20, 1_024_000_000), 1_000_000);
+        assert_eq!(flush_ns_per_kib(1_000_000, 1 << 20, 5 * 1_024_000_000), 2_000_000);
+        assert_eq!((flush_ns_per_kib(0, 0, 0), flush_ns_per_kib(0, 0, 9)), (1, 9_216));
+        assert_eq!(flush_ns_per_kib(u64::MAX, 1, u64::MAX), FLUSH_NS_MAX);
+        // As fast as the others, or faster; half as fast; nothing is known.
+        let beside = |done_kib: u64, took| flush_pace_ns(1_000_000, 800_000, done_kib << 10, took);
+        assert_eq!([(0, 9), (10, 8_000_000), (10, 1)].map(|(d, t)| beside(d, t)), [1_000_000; 3]);
+        assert_eq!(beside(10, 16_000_000), 2_000_000);
+        assert_eq!((flush_pace_ns(0, 0, 0, 9), beside(1, u64::MAX)), (0, FLUSH_NS_MAX));
+        assert_eq!(flush_pace_ns(0, 0, 10 << 10, 9_000_000), 1_200_000);
     }
 
     #[test]
@@ -223,7 +300,9 @@ mod tests {
             let mut draw = |below: u64| rng.below(below);
             let (wanted, active, reserved) = (1 + draw(LIMIT / 2), draw(LIMIT * 2), draw(LIMIT));
             let count = 1 + draw(3);
+            let flushed_permille = draw(1001);
             let g = Generations {
+                flushed_permille,
                 wanted,
                 active,
                 reserved,
@@ -244,7 +323,14 @@ mod tests {
                     let less = room(&Generations { wanted: wanted / 2 + 1, ..g });
                     assert!(matches!(less, Room::Tight(n) if n <= ns));
                 }
-                Room::Full => assert!(count == 3 && active > 0),
+                Room::Full => {
+                    assert!(count == 3 && active > 0);
+                    // More of the flush never takes room away, and all of it gives a generation's.
+                    let whole = room(&Generations { flushed_permille: 1000, ..g });
+                    assert!(whole != Room::Full || active + reserved + wanted > LIMIT);
+                    let allowed = [0, 1, 500, 999, 1000].map(|part| allowed_bytes(active, part));
+                    assert!(allowed.is_sorted() && allowed[4] == active);
+                }
                 Room::HandOver => assert!(count < 3 && active + reserved + wanted > LIMIT),
                 Room::HandOverForLog => panic!("nobody needs the log"),
             }

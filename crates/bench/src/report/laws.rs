@@ -69,9 +69,8 @@ fn in_debt(step: &StepResult, granted: u64) -> Vec<u64> {
 }
 
 /// The slowest pace of a second: microseconds that a KiB of ingest takes.
-fn slowest_us(step: &StepResult) -> Vec<u64> {
-    let pace = number(step, "pace", "ns_per_kib", u64::max);
-    pace.iter().map(|ns| ns.div_ceil(1000)).collect()
+fn slowest_us(step: &StepResult, law: &str) -> Vec<u64> {
+    number(step, law, "ns_per_kib", u64::max).iter().map(|ns| ns.div_ceil(1000)).collect()
 }
 
 /// Classes of background I/O, as the fields of the governor name them.
@@ -117,7 +116,7 @@ fn waited_beside_builds(step: &StepResult) -> Vec<u64> {
 
 /// Draws what was decided in a step; a law that had nothing to decide has no chart.
 pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
-    let (pages, size) = (Scale::Linear(count), Scale::Linear(bytes));
+    let (pages, size, time) = (Scale::Linear(count), Scale::Linear(bytes), Scale::Linear(micros));
     let mut chart = |id, title: &str, series: Vec<Series>, form, scale| {
         if series.iter().any(|s| s.values.iter().any(|v| *v > 0.0)) {
             all.push(Chart::new(id, title, step, series, form, scale));
@@ -167,10 +166,12 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
         Series::new("log space", 1, &longest_us(step, "log_space")),
     ];
     let title = "Longest delay that one operation was given";
-    chart("delays", title, series, Form::Stack, Scale::Linear(micros));
-    let series = vec![Series::new("a KiB takes", 0, &slowest_us(step))];
+    chart("delays", title, series, Form::Stack, time);
+    let series = vec![Series::new("a KiB takes", 0, &slowest_us(step, "pace"))];
     let title = "Why ingest was slow: its pace while merges were behind";
-    chart("ingest-pace", title, series, Form::Stack, Scale::Linear(micros));
+    chart("ingest-pace", title, series, Form::Stack, time);
+    let series = vec![Series::new("a KiB took", 0, &slowest_us(step, "flush_pace"))];
+    chart("flush-pace", "Why ingest was slow: pace of flushes", series, Form::Stack, time);
     let title = "Background I/O asked of the governor, bytes per second";
     chart("governor", title, asked(step), Form::Stack, size);
     let series = vec![Series::new("budget", 0, &lowest(step, "bytes_per_sec"))];
@@ -182,7 +183,7 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     chart("build", title, series, Form::Pair, size);
     let series = vec![Series::new("all users", 0, &waited_beside_builds(step))];
     let title = "Waits of users for the device beside an index build, per second";
-    chart("build-waits", title, series, Form::Stack, Scale::Linear(micros));
+    chart("build-waits", title, series, Form::Stack, time);
 }
 
 #[cfg(test)]
@@ -197,18 +198,23 @@ mod tests {
         let mut add = |law: evenkeel::Law, made: Vec<(usize, Vec<u64>, Vec<u64>)>| {
             let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
             let (inputs, outputs) = law.fields();
+            for (_, given, said) in &made {
+                assert_eq!((given.len(), said.len()), (inputs.len(), outputs.len()), "{law:?}");
+            }
             let decisions = Decisions { inputs: names(inputs), outputs: names(outputs), made };
             step.decisions.insert(law.name().to_string(), decisions);
         };
+        // As many as the law has.
+        let inputs_of = |law: evenkeel::Law| vec![0; law.fields().0.len()];
         let asks = |surplus: u64| {
-            let mut inputs = vec![0; 17];
+            let mut inputs = inputs_of(evenkeel::Law::Governor);
             (inputs[6], inputs[12]) = (5, surplus);
             inputs
         };
         let says = |budget: u64| [&[budget][..], &[1; 6], &[9, u64::MAX]].concat();
         // Users wait before the build comes, and leave it less and less.
         let build = |surplus: u64, waited: u64, left: u64| {
-            let (mut inputs, mut outputs) = (vec![0; 17], says(u64::MAX));
+            let (mut inputs, mut outputs) = (inputs_of(evenkeel::Law::Governor), says(u64::MAX));
             (inputs[13], inputs[16], outputs[8]) = (surplus, waited, left);
             (inputs, outputs)
         };
@@ -225,18 +231,17 @@ mod tests {
         add(evenkeel::Law::Governor, made);
         add(
             evenkeel::Law::Handover,
-            vec![
-                (1, vec![0; 7], vec![1, 0]),
-                (1, vec![0; 7], vec![4, 0]),
-                (2, vec![0; 7], vec![3, 1500]),
-            ],
+            [(1, [1, 0]), (1, [4, 0]), (2, [3, 1500])]
+                .map(|(second, said)| (second, inputs_of(evenkeel::Law::Handover), said.to_vec()))
+                .to_vec(),
         );
         add(evenkeel::Law::Credit, vec![(3, vec![0; 6], vec![40, 0]), (3, vec![0; 6], vec![2, 0])]);
         add(evenkeel::Law::Debt, vec![(0, vec![9, 4], vec![1, 5]), (2, vec![3, 4], vec![0, 3])]);
-        let pace = |ns: u64| (2, vec![8, 1_000, 1], vec![ns]);
+        let pace = |ns: u64| (2, vec![8, 1_000, 1, 0], vec![ns, 70]);
         add(evenkeel::Law::Pace, vec![pace(1_538), pace(900)]);
+        add(evenkeel::Law::FlushPace, vec![(1, vec![0; 4], vec![2_500])]);
         assert_eq!((in_debt(&step, 1), in_debt(&step, 0)), (vec![1, 0, 0, 0], vec![0, 0, 1, 0]));
-        assert_eq!(slowest_us(&step), [0, 0, 2, 0]);
+        assert_eq!(slowest_us(&step, "pace"), [0, 0, 2, 0]);
         assert_eq!(lowest(&step, "bytes_per_sec"), [0, 20, 0, 0]);
         assert_eq!(left_to_builds(&step), [vec![0, 0, 50, 99], vec![0, 0, 8, 9]]);
         assert_eq!(waited_beside_builds(&step), [0, 0, 50_000, 0]);
@@ -251,7 +256,8 @@ mod tests {
         let mut all = Vec::new();
         draw(&step, &mut all);
         let drawn =
-            "hand-overs, credit, debt, delays, pace, asked, budget, build, its users' waits";
-        assert_eq!(all.len(), 9, "{drawn}");
+            "hand-overs, credit, debt, delays, both paces, asked, budget, build, its users' waits";
+        assert_eq!(slowest_us(&step, "flush_pace"), [0, 3, 0, 0]);
+        assert_eq!(all.len(), 10, "{drawn}");
     }
 }

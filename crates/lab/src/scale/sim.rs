@@ -13,7 +13,7 @@ use evenkeel_base::journal::Journal;
 use evenkeel_base::{Cause, Stalls};
 use evenkeel_io::{Class, Governor, PriorityGovernor};
 use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_HELP, RUNS_TRIGGER, Turn};
-use evenkeel_runs::{bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
+use evenkeel_runs::{allowed_bytes, bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
 use evenkeel_runs::{decide_merge, enough_for_merges, merge_rate, next_merge, pace_ns, passes};
 use std::sync::Arc;
 
@@ -215,8 +215,10 @@ impl World<'_> {
             limit(self.credit / memory, Wait::MergeDebt);
         }
         if is_tight {
-            let room = self.setup.generation_bytes.saturating_sub(self.active);
-            limit(room / memory, Wait::Memtable);
+            let whole = self.run_bytes() * self.indexes.len() as u64;
+            let flushed = whole.saturating_sub(self.sealed[0]) * 1000 / whole.max(1);
+            let allowed = allowed_bytes(self.setup.generation_bytes, flushed);
+            limit(allowed.saturating_sub(self.active) / memory, Wait::Memtable);
         }
         self.credit = if in_debt { self.credit - rows * memory } else { 0 };
         self.paced = self.paced.saturating_sub(rows * memory);

@@ -60,8 +60,8 @@ fn credit_given_back_stays_within_the_room() {
 #[test]
 fn time_for_what_is_not_written_is_given_back() {
     let rig = in_debt(5_000);
-    let pace = &rig.runs.pace;
-    pace.ns_per_kib.store(1_000, SeqCst);
+    let pace = &rig.runs.pace.line;
+    pace.set(1_000);
     let line = || pace.until_ns.load(SeqCst);
     // Long enough from now that it is still ahead when the reservation looks.
     let far = rig.runs.now_ns() + 190_000_000;

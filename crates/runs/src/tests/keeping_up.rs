@@ -400,7 +400,7 @@ fn a_merge_that_begins_sets_the_pace() {
         (0..12_000).for_each(|_| rig.put(1, entry_op::INS, &random.next().to_be_bytes(), b"p"));
         rig.flush();
     }
-    let waits = || rig.runs.pace.take(4 << 20, || 1_000_000_000).0 > 0;
+    let waits = || rig.runs.pace.line.take(4 << 20, || 1_000_000_000).0 > 0;
     assert!(!waits(), "nothing is being merged");
     assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
     assert_eq!(rig.runs.stats(IndexId(1)).runs, RUNS_PACED as u64, "it goes on");

@@ -2,15 +2,19 @@
 
 use evenkeel_base::Lsn;
 
-/// Bytes of a group.
+/// Bytes of a group, up to a position.
 pub(crate) struct Chunk(u64);
 
 impl Chunk {
     pub(crate) fn finish<T>(&mut self, _: u64, _: u32, _: Lsn, _: T) {}
 
-    /// Stands for the group's end.
+    /// Stands for its end.
     pub(crate) fn first_block(&self) -> u64 {
         self.0
+    }
+
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn(self.0)
     }
 
     pub(crate) fn used(&self) -> &[u8] {
@@ -22,6 +26,7 @@ impl Chunk {
 #[derive(Default)]
 pub(crate) struct Buffer {
     end: u64,
+    taken: u64,
 }
 
 impl Buffer {
@@ -35,11 +40,22 @@ impl Buffer {
         Lsn(self.end)
     }
 
+    /// In two chunks, if it has several records.
     pub(crate) fn seal(&mut self, _: usize, group: &mut Vec<Chunk>) {
+        if self.end > self.taken + 1 {
+            group.push(Chunk(self.taken + 1));
+        }
         group.push(Chunk(self.end));
+        self.taken = self.end;
     }
 
-    pub(crate) fn give_back(&mut self, group: &mut Vec<Chunk>) {
-        group.clear();
+    /// The first of its records, if it has several.
+    pub(crate) fn take_full(&mut self, group: &mut Vec<Chunk>) {
+        if self.end > self.taken + 1 {
+            self.taken += 1;
+            group.push(Chunk(self.taken));
+        }
     }
+
+    pub(crate) fn give_back(&mut self, _: Chunk) {}
 }

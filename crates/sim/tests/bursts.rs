@@ -1,0 +1,88 @@
+//! More is inserted than a flush can follow, by many sessions on a slow device, in virtual time
+//! (G1): they get what it can follow, and at no time do all of them stand still for a whole flush.
+
+use evenkeel::{
+    Access, ColumnSpec, ColumnType, Database, Durability, Geometry, IndexSpec, Isolation, Metric,
+    Options, TableSpec, ValueRef,
+};
+use evenkeel_base::sync::Mutex;
+use evenkeel_io::sim::{Session, SimOptions};
+use evenkeel_io::{Env, Rng, SimDisk, SimEnv};
+use std::sync::Arc;
+
+const SESSIONS: u64 = 64;
+const INDEXES: usize = 12;
+/// Far more than a beat of a flush.
+const GENERATION: u64 = 16 << 20;
+const BYTES_PER_SEC: u64 = 8_000_000;
+const MS: u64 = 1_000_000;
+const BATCH: u64 = 10;
+
+/// Rows of 80 bytes and as much in each of many indexes: a flush writes ten times what the log
+/// does, so the log holds nobody up.
+fn world(seed: u64) -> (SimEnv, Arc<Database>) {
+    let options = SimOptions { latency: true, ..SimOptions::quiet(seed) };
+    let sim = SimEnv::on(SimDisk::new(seed), options);
+    let geometry = Geometry { generation_bytes: Some(GENERATION), ..Geometry::default() };
+    let mut options = Options::new().env(sim.env()).geometry(geometry);
+    options.durability = Durability::Lazy;
+    let db = Database::open_with("db", options).expect("opens");
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 100 }))
+        .primary_key(&["id"]);
+    let index = |i| IndexSpec::new(&format!("by_pad_{i}"), &["pad"]);
+    let spec = (0..INDEXES).map(index).fold(spec, TableSpec::index);
+    db.create_table("t", &spec).expect("creates");
+    (sim, Arc::new(db))
+}
+
+/// When rows were inserted, by sessions that insert so many each as fast as they can.
+fn insert(sim: &SimEnv, db: &Arc<Database>, rows: u64) -> Vec<u64> {
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let session = |session: u64| {
+        let (sim, db, ended) = (sim.clone(), db.clone(), ended.clone());
+        Box::new(move || {
+            let mut rng = Rng::new(session);
+            for batch in 0..rows / BATCH {
+                let begun = db.begin(Isolation::ReadCommitted, Access::ReadWrite);
+                let mut txn = begun.expect("begins");
+                let mut table = txn.table("t").expect("table");
+                for row in 0..BATCH {
+                    let id = ((session << 32) + batch * BATCH + row) as i64;
+                    let pad: Vec<u8> = (0..8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+                    let row = [ValueRef::Int(id), ValueRef::Bytes(&pad)];
+                    table.insert(&row).expect("inserts");
+                    ended.lock().push(sim.now_ns());
+                }
+                txn.commit().expect("commits");
+            }
+        }) as Session
+    };
+    sim.run((0..SESSIONS).map(session).collect());
+    let mut ended = std::mem::take(&mut *ended.lock());
+    ended.sort_unstable();
+    ended
+}
+
+#[test]
+fn who_writes_more_than_a_flush_can_follow_has_its_pace() {
+    let (sim, db) = world(5);
+    sim.set_device(BYTES_PER_SEC);
+    let begun = sim.now_ns();
+    let ended = insert(&sim, &db, 1_500);
+    sim.set_device(0);
+    let stats = db.stats();
+    let flushes = stats.get(Metric::MemtableFlushes);
+    let of = |name| stats.stalls.iter().find(|(cause, _)| *cause == name).expect("a cause").1;
+    let waits = ["log_space", "memtable_full"].map(of);
+    let gap = ended.windows(2).map(|pair| pair[1] - pair[0]).max().expect("some") / MS;
+    let took = (ended.last().expect("some") - begun) / MS;
+    println!("{took} ms, {flushes} flushes, longest gap {gap} ms, log and memtables {waits:?}");
+    // All of them wait for the log's buffer and for flushes, of which each takes seconds.
+    assert!(flushes >= 5 && took / flushes > 2_000);
+    assert!(waits.iter().all(|waits| waits.over_1ms > 10 * SESSIONS), "{waits:?}");
+    assert!(gap < 400, "nobody inserts for {gap} ms");
+    Arc::into_inner(db).expect("the sessions have ended").close().expect("closes");
+    sim.stop();
+}
