@@ -45,6 +45,16 @@ impl Drop for LeftBehind<'_> {
     }
 }
 
+/// What a designated leader leaves that panics while it waits, as the simulator ends a thread: the
+/// group chooses another one. Forgotten when it is woken.
+struct LeftWaiting<'s>(&'s Shared);
+
+impl Drop for LeftWaiting<'_> {
+    fn drop(&mut self) {
+        self.0.hand_over_lead();
+    }
+}
+
 impl Shared {
     fn reached(&self, lsn: Lsn, goal: Goal) -> bool {
         let position = match goal {
@@ -81,7 +91,9 @@ impl Shared {
                 Turn::Wait { event, seen, designated: now } => {
                     designated = now;
                     if !self.reached(lsn, goal) && !self.rt.health.is_failed() {
+                        let left = designated.then_some(LeftWaiting(self));
                         self.rt.wait(&event, seen, None, Cause::LogSync);
+                        std::mem::forget(left);
                     }
                 }
             }
