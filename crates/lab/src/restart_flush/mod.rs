@@ -57,17 +57,21 @@ fn row(seconds: &Seconds) -> Vec<Option<f64>> {
     values.map(Some).to_vec()
 }
 
-/// Flushed / requested by number of cleaners.
-fn by_cleaners(setup: &Setup) -> Vec<Line> {
-    let line = |(colour, (name, law)): (usize, (&str, Law))| {
-        let points = (0..7).map(|power| {
-            let cleaners = 1 << power;
+/// Flushed / requested and transactions per second in the first seconds, by number of cleaners.
+fn by_cleaners(setup: &Setup) -> (Vec<Line>, Vec<Line>) {
+    let (mut ratios, mut rates) = (Vec::new(), Vec::new());
+    for (colour, (name, law)) in LAWS.into_iter().enumerate() {
+        let (mut ratio, mut rate) = (Vec::new(), Vec::new());
+        for cleaners in (0..7).map(|power| 1 << power) {
             let setup = Setup { cleaners, seconds: law::AVERAGING_LOOPS, ..setup.clone() };
-            (cleaners as f64, overdone(&sim::run(&setup, law)))
-        });
-        Line { name: name.into(), colour, points: points.collect() }
-    };
-    LAWS.into_iter().enumerate().map(line).collect()
+            let seconds = sim::run(&setup, law);
+            ratio.push((cleaners as f64, overdone(&seconds)));
+            rate.push((cleaners as f64, mean(&seconds.done)));
+        }
+        ratios.push(Line { name: name.into(), colour, points: ratio });
+        rates.push(Line { name: name.into(), colour, points: rate });
+    }
+    (ratios, rates)
 }
 
 /// The experiment.
@@ -84,6 +88,7 @@ pub fn run(setup: &Setup) -> Outcome {
         flushed.push(line(&format!("{name}: requested"), other, &seconds.requested));
         policies.push(Policy { name: name.into(), values: row(&seconds) });
     }
+    let (ratios, by_number) = by_cleaners(setup);
     let axis = |name, unit, log| Axis { name, unit, log };
     let seconds = || axis("seconds after recovery", Unit::Seconds, false);
     let charts = vec![
@@ -106,7 +111,14 @@ pub fn run(setup: &Setup) -> Outcome {
             title: "Pages flushed per page requested, first 30 s, by number of cleaners".into(),
             x: axis("cleaners", Unit::Count, true),
             y: axis("flushed / requested", Unit::Share, false),
-            lines: by_cleaners(setup),
+            lines: ratios,
+        },
+        Chart {
+            id: "cleaners-throughput",
+            title: "Transactions per second, first 30 s, by number of cleaners".into(),
+            x: axis("cleaners", Unit::Count, true),
+            y: axis("transactions per second", Unit::PerSecond, false),
+            lines: by_number,
         },
     ];
     Outcome {

@@ -174,11 +174,11 @@ fn chart(
     id: &'static str,
     title: &str,
     y: Axis,
-    pick: impl Fn(&Figures) -> Vec<f64>,
+    pick: impl Fn(&Setup, &Figures) -> Vec<f64>,
 ) -> Chart {
     let line = |(colour, (setup, figures)): (usize, &Ran)| {
         let hours = setup.seconds as f64 / setup.points as f64;
-        Line::each(setup.name, colour, hours, pick(figures).into_iter())
+        Line::each(setup.name, colour, hours, pick(setup, figures).into_iter())
     };
     let x = Axis { name: "seconds", unit: Unit::Seconds, log: false };
     Chart { id, title: title.into(), x, y, lines: all.iter().enumerate().map(line).collect() }
@@ -221,18 +221,23 @@ fn run_all(setups: Vec<Setup>) -> Vec<Ran> {
 pub fn run(scale: u64, seed: u64) -> Outcome {
     let all = run_all(Setup::all(scale));
     let axis = |name, unit| Axis { name, unit, log: false };
-    let rows = axis("rows per second", Unit::PerSecond);
-    let (debt, share) = (axis("bytes", Unit::Bytes), axis("share", Unit::Share));
-    let moved = axis("bytes per second", Unit::Bytes);
-    let short = |f: &Figures| {
+    let share = |name| axis(name, Unit::Share);
+    let short = |_: &Setup, f: &Figures| {
         (0..f.rows.len()).map(|i| f.waits.iter().map(|w| w[i]).sum::<f64>()).collect()
     };
+    // Databases and disks are a hundred times as large as others: each is drawn by its own size.
+    let of = |values: &[f64], whole: f64| values.iter().map(|v| v / whole.max(1.0)).collect();
+    let rows = |s: &Setup, f: &Figures| of(&f.rows, s.rows_per_sec as f64);
+    let debt = |_: &Setup, f: &Figures| of(&f.debt, f.index_bytes);
+    let moved = |s: &Setup, f: &Figures| of(&f.moved, s.disk_bytes_per_sec as f64);
+    let runs = |_: &Setup, f: &Figures| f.runs.clone();
+    let to_do = "What merges begun have left to do, by the bytes of all indexes";
     let charts = vec![
-        chart(&all, "rows", "Rows inserted per second", rows, |f| f.rows.clone()),
-        chart(&all, "debt", "What merges begun have left to do", debt, |f| f.debt.clone()),
-        chart(&all, "runs", "Most runs of an index", axis("runs", Unit::Count), |f| f.runs.clone()),
-        chart(&all, "waits", "Rows asked for that had to wait", share, short),
-        chart(&all, "disk", "What the disk moves", moved, |f| f.moved.clone()),
+        chart(&all, "rows", "Rows inserted, of those asked for", share("inserted / asked"), rows),
+        chart(&all, "debt", to_do, share("debt / bytes of indexes"), debt),
+        chart(&all, "runs", "Most runs of an index", axis("runs", Unit::Count), runs),
+        chart(&all, "waits", "Rows asked for that had to wait", share("share"), short),
+        chart(&all, "disk", "What the disk moves, of what it can", share("moved / most"), moved),
         governor(&all),
     ];
     let policies = all
