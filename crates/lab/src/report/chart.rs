@@ -141,11 +141,9 @@ pub fn figure(chart: &Chart, page: &mut String) {
         );
     }
     page.push_str("\n</svg>\n</div>\n<div class=\"along\">");
-    let last = field.x.marks.len().saturating_sub(1);
-    for (number, (_, label)) in field.x.marks.iter().enumerate() {
-        if [0, last / 2, last].contains(&number) {
-            let _ = write!(page, "<span>{label}</span>");
-        }
+    for (share, label) in &field.x.marks {
+        let left = share * 100.0;
+        let _ = write!(page, "<span style=\"left:{left:.1}%\">{label}</span>");
     }
     let _ = write!(
         page,
@@ -251,6 +249,27 @@ mod tests {
         let (_, y) = spans(&chart(true));
         assert_eq!((y.share(10.0), y.share(1000.0), y.share(0.0)), (0.0, 1.0, 0.0));
         assert!((y.share(100.0) - 0.5).abs() < 1e-9);
+    }
+
+    /// Labels stand where their values are: beside four decades, and beside as many that some are
+    /// left out.
+    #[test]
+    fn labels_along_the_axis_lie_where_their_values_do() {
+        for (most, labels) in [
+            (1_000.0, [("1", "0.0"), ("10", "33.3"), ("100", "66.7"), ("1k", "100.0")].as_slice()),
+            (10_000.0, &[("1", "0.0"), ("10", "25.0"), ("100", "50.0"), ("10k", "100.0")]),
+            (1e8, &[("1", "0.0"), ("100", "25.0"), ("10k", "50.0"), ("100M", "100.0")]),
+        ] {
+            let mut chart = chart(true);
+            chart.x.log = true;
+            chart.lines[0].points = vec![(1.0, 1.0), (most, 10.0)];
+            let mut page = String::new();
+            figure(&chart, &mut page);
+            for (label, left) in labels {
+                let wanted = format!("<span style=\"left:{left}%\">{label}</span>");
+                assert!(page.contains(&wanted), "{wanted} up to {most}: {page}");
+            }
+        }
     }
 
     #[test]

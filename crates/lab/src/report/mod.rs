@@ -1,6 +1,7 @@
 //! The report: one self-contained HTML page, a pure function of an outcome. It makes no request
 //! beyond itself. Pictures for the documents are drawn from the same charts.
 
+mod about;
 mod chart;
 
 use crate::outcome::Outcome;
@@ -13,6 +14,30 @@ const STYLE: &str = include_str!("style.css");
 /// Text that is safe in HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A folded list of what is what.
+fn list(title: &str, items: impl Iterator<Item = (String, String)>, page: &mut String) {
+    let _ = writeln!(page, "<details><summary>{title}</summary>\n<dl>");
+    for (name, text) in items {
+        let _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(&name), escape(&text));
+    }
+    page.push_str("</dl>\n</details>\n");
+}
+
+/// Policies, rows and settings, each with what it is.
+fn explain(outcome: &Outcome, page: &mut String) {
+    let policy = |name: &str| about::policy(outcome.experiment, name).unwrap_or_default().into();
+    let policies = outcome.policies.iter().map(|one| (one.name.clone(), policy(&one.name)));
+    let column = |name| about::column(name).unwrap_or_default().into();
+    let columns = outcome.columns.iter().map(|one| (one.name.into(), column(one.name)));
+    let settings = outcome.settings.iter().map(|(name, value)| {
+        let about = about::setting(name).unwrap_or_default();
+        (name.clone(), format!("{value} {}: {about}", about::unit(name)).replace(" :", ":"))
+    });
+    list("Policies", policies, page);
+    list("What the rows say", columns, page);
+    list("Settings", settings, page);
 }
 
 /// The page of an outcome.
@@ -31,15 +56,13 @@ pub fn page(outcome: &Outcome) -> String {
         escape(outcome.question),
         outcome.seed
     );
-    page.push_str("<details><summary>Settings</summary>\n<dl>\n");
-    for (name, value) in &outcome.settings {
-        let value = escape(&value.to_string());
-        let _ = writeln!(page, "<dt>{}</dt><dd>{value}</dd>", escape(name));
-    }
-    page.push_str("</dl>\n</details>\n<div class=\"wide\"><table>\n");
+    let _ = writeln!(page, "<p class=\"says\">{}</p>", escape(&about::conclusion(outcome)));
+    explain(outcome, &mut page);
+    page.push_str("<div class=\"wide\"><table>\n");
     for (number, row) in outcome.cells().iter().enumerate() {
         let tag = if number == 0 { "th" } else { "td" };
-        let _ = write!(page, "<tr><th>{}</th>", escape(&row[0]));
+        let about = escape(about::column(&row[0]).unwrap_or_default());
+        let _ = write!(page, "<tr><th title=\"{about}\">{}</th>", escape(&row[0]));
         for cell in &row[1..] {
             let _ = write!(page, "<{tag}>{}</{tag}>", escape(cell));
         }
