@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// An experiment with its flags.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Experiment {
-    /// The pages of a new index are flushed: three ways to scan a flush list, and ours (P1)
+    /// The pages of a new index are flushed: four ways to scan a flush list, and ours (P1)
     FlushScan(FlushScan),
     /// Flushing right after a crash: the published law, its repair, ours (P3)
     RestartFlush(RestartFlush),
@@ -57,7 +57,7 @@ pub struct FlushScan {
     /// Threads that write
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1, 10_000))]
     writers: u64,
-    /// Pages that were clean and that each transaction makes dirty
+    /// Pages that each transaction reads into free frames and makes dirty
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(1, 100))]
     pages_per_tx: u64,
     /// Instances of the pool, each with a flush list and mutex

@@ -1,7 +1,10 @@
 //! Dirty tracking by age (architecture 4.3): a page joins the bucket of the log position at which
 //! it became dirty (LSN / 4 MiB; a 128th of the log where that is less, so that a small log has as
-//! many steps of age as a large one). Counters per bucket and per tree are kept up, so every
-//! question is answered from counters: nothing walks the dirty pages, there is no flush list.
+//! many steps of age as a large one). Counters per bucket and per tree are kept up: nothing walks
+//! the dirty pages, there is no flush list. How many pages a tree has is one counter. How many are
+//! older than a position is the sum of the buckets below it: at most those of the log, 128 or one
+//! for each 4 MiB of it, and more by the parts that cuts made. That grows with the log, not with
+//! the pages.
 //!
 //! The mutex guards a few map operations per clean -> dirty transition and per finished write; a
 //! page that is dirty already takes no lock. Invariant: a page is counted in a bucket from before

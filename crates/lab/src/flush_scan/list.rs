@@ -107,6 +107,19 @@ pub struct FlushList {
     len: u64,
     /// Walks count instead of following the links.
     jumps: bool,
+    ops: Vec<Op>,
+}
+
+/// What happened to a list, for a count by hand: a test reads it.
+#[cfg_attr(not(test), allow(dead_code))]
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    /// A page joined at the head.
+    Push,
+    /// This one left.
+    Remove(u32),
+    /// Pages were looked at from this one on, with this budget: so many.
+    Walk(u32, u64, u64),
 }
 
 impl FlushList {
@@ -120,6 +133,7 @@ impl FlushList {
             tail: NONE,
             len: 0,
             jumps,
+            ops: Vec::new(),
         };
         for own in own {
             list.link(own);
@@ -149,8 +163,21 @@ impl FlushList {
         number
     }
 
+    fn note(&mut self, op: Op) {
+        if cfg!(test) {
+            self.ops.push(op);
+        }
+    }
+
+    /// What happened to it since it was made.
+    #[cfg(test)]
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
     /// A page becomes dirty.
     pub fn push(&mut self) -> u32 {
+        self.note(Op::Push);
         let number = self.link(false);
         if number as usize + 1 >= self.counts.sums.len() {
             self.recount();
@@ -166,6 +193,7 @@ impl FlushList {
         if !listed {
             return;
         }
+        self.note(Op::Remove(number));
         match older {
             NONE => self.tail = newer,
             older => self.pages[older as usize].newer = newer,
@@ -240,8 +268,10 @@ impl FlushList {
 
     /// Looks at pages from `from` on towards the head, until one is the build's or `budget` are
     /// looked at. Returns how many were.
-    pub fn walk(&self, from: u32, budget: u64) -> (u64, Stop) {
-        if self.jumps { self.jump(from, budget) } else { self.step(from, budget) }
+    pub fn walk(&mut self, from: u32, budget: u64) -> (u64, Stop) {
+        let found = if self.jumps { self.jump(from, budget) } else { self.step(from, budget) };
+        self.note(Op::Walk(from, budget, found.0));
+        found
     }
 
     fn step(&self, from: u32, budget: u64) -> (u64, Stop) {

@@ -26,6 +26,8 @@ const SCANS: [(&str, Scan, usize); 4] = [
     ("optimistic, first version", Scan::Optimistic { latched: false }, 4),
     ("optimistic", Scan::Optimistic { latched: true }, 2),
 ];
+/// The age at which writers wait, in eighths of what users may fill of the log.
+const TRIGGER_EIGHTHS: u64 = 5;
 /// Ours.
 const OURS: (&str, usize) = ("evenkeel", 3);
 
@@ -52,6 +54,8 @@ struct Scanned {
     /// From the first look to the last page; none: it did not end in time.
     ddl_s: Option<f64>,
     longest_ns: u64,
+    /// Times that a writer found no free frame.
+    frameless: u64,
     done: Vec<u64>,
 }
 
@@ -74,12 +78,17 @@ fn run_scan(setup: &Setup, scan: Scan) -> Scanned {
     world.let_go(end * SECOND as u64 - world.now);
     let mut done = std::mem::take(&mut world.done);
     done.resize(end as usize, 0);
-    Scanned { tally, ddl_s, longest_ns: world.longest_ns, done }
+    Scanned { tally, ddl_s, longest_ns: world.longest_ns, frameless: world.frameless, done }
 }
 
 /// Nobody else around.
 fn alone(setup: &Setup) -> Setup {
     Setup { writers: 0, before_s: 0, shown_s: 0, limit_s: u64::MAX >> 32, ..setup.clone() }
+}
+
+/// Nobody was around for so long that the cleaner has written all other pages.
+fn idle(setup: &Setup) -> Setup {
+    Setup { pages: setup.own, ..alone(setup) }
 }
 
 /// Steps of a policy with nobody else around: what theory speaks of.
@@ -99,7 +108,7 @@ fn worst(done: &[u64], from: u64, seconds: f64) -> f64 {
     done[(from as usize).min(to)..to].iter().min().map_or(0.0, |v| *v as f64)
 }
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 16] = [
     Column { name: "entries looked at", unit: Unit::Count },
     Column { name: "pages of the build flushed", unit: Unit::Count },
     Column { name: "scans from the tail", unit: Unit::Count },
@@ -107,7 +116,11 @@ const COLUMNS: [Column; 12] = [
     Column { name: "place lost", unit: Unit::Count },
     Column { name: "page locks taken", unit: Unit::Count },
     Column { name: "longest hold of the mutex", unit: Unit::Seconds },
+    Column { name: "longest hold, the log at its trigger", unit: Unit::Seconds },
+    Column { name: "times a writer found no free frame", unit: Unit::Count },
     Column { name: "time for the DDL to flush", unit: Unit::Seconds },
+    Column { name: "the same, no writers", unit: Unit::Seconds },
+    Column { name: "the same, idle for long", unit: Unit::Seconds },
     Column { name: "bytes written for it", unit: Unit::Bytes },
     Column { name: "transactions per second before", unit: Unit::PerSecond },
     Column { name: "worst second meanwhile", unit: Unit::PerSecond },
@@ -120,6 +133,8 @@ fn scanned_row(setup: &Setup, scanned: &Scanned, scan: Scan) -> Vec<Option<f64>>
     let worst = worst(&scanned.done, setup.before_s, during);
     let count = |n: u64| Some(n as f64);
     let is_optimistic = matches!(scan, Scan::Optimistic { .. });
+    // A section of the scan is as long as it is, however old the log is.
+    let hold = Some(scanned.longest_ns as f64 / SECOND);
     vec![
         count(scanned.tally.steps),
         count(scanned.tally.flushed),
@@ -127,8 +142,12 @@ fn scanned_row(setup: &Setup, scanned: &Scanned, scan: Scan) -> Vec<Option<f64>>
         is_optimistic.then_some(scanned.tally.missed as f64),
         is_optimistic.then_some(scanned.tally.lost as f64),
         is_optimistic.then_some(scanned.tally.page_locks as f64),
-        Some(scanned.longest_ns as f64 / SECOND),
+        hold,
+        hold,
+        count(scanned.frameless),
         scanned.ddl_s,
+        run_scan(&alone(setup), scan).ddl_s,
+        run_scan(&idle(setup), scan).ddl_s,
         count(scanned.tally.flushed * setup.page_bytes),
         Some(before),
         Some(worst),
@@ -136,11 +155,22 @@ fn scanned_row(setup: &Setup, scanned: &Scanned, scan: Scan) -> Vec<Option<f64>>
     ]
 }
 
+/// The time of the question that looked at most buckets.
+fn hold_s(setup: &Setup, ours: &ours::Ours) -> f64 {
+    (setup.hold_ns + ours.looks_most * setup.step_ns) as f64 / SECOND
+}
+
+/// The longest hold when the oldest page is as old as the log may become before writers wait for
+/// their own share: then the law sums the most buckets.
+fn hold_with_an_old_log_s(setup: &Setup) -> f64 {
+    let old = Setup { age_eighths: TRIGGER_EIGHTHS, ..setup.clone() };
+    hold_s(&old, &ours::run(&old, 2, &ours::Built::default()))
+}
+
 fn ours_row(setup: &Setup, ours: &ours::Ours, built: &ours::Built) -> Vec<Option<f64>> {
     let before = median(&ours.done[..setup.before_s as usize]);
     let seconds = ours.ddl_s.unwrap_or(setup.shown_s as f64);
     let worst = worst(&ours.done, setup.before_s, seconds);
-    let hold = setup.hold_ns + ours.looks_most * setup.step_ns;
     vec![
         Some(ours.build_looks as f64),
         Some(built.pages as f64),
@@ -148,8 +178,12 @@ fn ours_row(setup: &Setup, ours: &ours::Ours, built: &ours::Built) -> Vec<Option
         None,
         None,
         None,
-        Some(hold as f64 / SECOND),
+        Some(hold_s(setup, ours)),
+        Some(hold_with_an_old_log_s(setup)),
+        None,
         ours.ddl_s,
+        ours::run(&alone(setup), setup.shown_s, built).ddl_s,
+        ours::run(&idle(setup), setup.shown_s, built).ddl_s,
         Some(built.bytes as f64),
         Some(before),
         Some(worst),

@@ -324,10 +324,10 @@ impl Pool<'_> {
     }
 }
 
-/// A log of which users fill the target age when all these pages are dirty: the cleaner must keep
-/// up. What they may fill is less than the log by some segments.
+/// A log that is as old as the setup says when all these pages are dirty; at three eighths, the
+/// target age, the cleaner must keep up. What users may fill is less than the log by some segments.
 pub fn log_bytes(setup: &Setup) -> u64 {
-    let users = setup.pages * (setup.tx_log_bytes / setup.pages_per_tx) / 3 * 8;
+    let users = setup.pages * (setup.tx_log_bytes / setup.pages_per_tx) / setup.age_eighths * 8;
     (u128::from(users) * u128::from(users) / u128::from(Limits::of_log(users).user())) as u64
 }
 

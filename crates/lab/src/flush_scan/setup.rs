@@ -19,7 +19,7 @@ pub struct Setup {
     pub writers: u64,
     /// A transaction takes this long when it waits for nothing.
     pub tx_ns: u64,
-    /// Pages that were clean and that a transaction makes dirty.
+    /// Pages that a transaction reads into free frames and makes dirty.
     pub pages_per_tx: u64,
     /// One page of a list is looked at.
     pub step_ns: u64,
@@ -35,14 +35,22 @@ pub struct Setup {
     pub polls: u64,
     /// One that was woken runs after about this long.
     pub wake_ns: u64,
-    /// Writing one page.
+    /// Reading or writing one page.
     pub io_ns: u64,
+    /// The cleaner hands one page to the disk in this time.
+    pub issue_ns: u64,
+    /// Threads that hear of ended writes.
+    pub io_threads: u64,
+    /// Free frames that the cleaner keeps in each instance.
+    pub free_frames: u64,
     /// Bytes of a page.
     pub page_bytes: u64,
     /// Bytes the disk writes per second.
     pub disk_bytes_per_sec: u64,
     /// Log written per transaction, bytes.
     pub tx_log_bytes: u64,
+    /// Age of the oldest page at first, in eighths of what users may fill of the log.
+    pub age_eighths: u64,
     /// Others' pages that became dirty while the index was built, per page of it.
     pub mixed: u64,
     /// Pages in use at a time, and neighbours on disk of those that the cleaner writes, lie among
@@ -80,12 +88,16 @@ impl Setup {
             polls: 30,
             wake_ns: 50_000,
             io_ns: 200_000,
+            issue_ns: 20_000,
+            io_threads: 4,
+            free_frames: (1_024 / scale).max(16),
             page_bytes: 16_384,
             disk_bytes_per_sec: 350_000_000,
             tx_log_bytes: 600,
-            mixed: 10,
+            age_eighths: 3,
+            mixed: 2,
             // As many as the build's lie among.
-            recent: (3_000 / scale).max(8) * 11,
+            recent: (3_000 / scale).max(8) * 3,
             neighbours_pct: 50,
             before_s: 5,
             shown_s: 30,
@@ -116,9 +128,13 @@ impl Setup {
             "polls": self.polls,
             "wake_ns": self.wake_ns,
             "io_ns": self.io_ns,
+            "issue_ns": self.issue_ns,
+            "io_threads": self.io_threads,
+            "free_frames": self.free_frames,
             "page_bytes": self.page_bytes,
             "disk_bytes_per_sec": self.disk_bytes_per_sec,
             "tx_log_bytes": self.tx_log_bytes,
+            "age_eighths": self.age_eighths,
             "mixed": self.mixed,
             "recent": self.recent,
             "neighbours_pct": self.neighbours_pct,

@@ -1,12 +1,15 @@
-//! Virtual time around one flush list: writers whose pages become dirty, a page cleaner, and the
-//! mutex that both share with the scan.
+//! Virtual time around one flush list: writers who read pages into free frames and make them
+//! dirty, a page cleaner that makes frames free, and the mutex that all share with the scan.
 //!
-//! A scan says [`World::held`] for the time it holds the mutex and [`World::let_go`] for the time
-//! it does not; between the two everybody else lives. The mutex is not handed over: whoever runs
-//! takes it. A thread that finds it taken looks again now and then, later it sleeps; one that is
-//! woken by a release runs again only later, and may find the scan back by then. Pages enter a
-//! flush list in the order of the log, so a writer that waits for the list keeps all that come
-//! after it waiting.
+//! The scan holds the mutexes of the flush list and of the pool together, so here they are one. A
+//! scan says [`World::held`] for the time it holds it and [`World::let_go`] for the time it does
+//! not; between the two everybody else lives. The mutex is not handed over: whoever runs takes it.
+//! A thread that finds it taken looks again now and then, later it sleeps; one that is woken by a
+//! release runs again only later, and may find the scan back by then.
+//!
+//! Two things make one thread's wait that of others. Pages enter a flush list in the order of the
+//! log, so a writer that waits for the list keeps all that come after it waiting. And one cleaner
+//! makes the frames free that all writers of an instance take: it needs the mutex for every page.
 
 use super::list::{Fix, FlushList};
 use super::setup::Setup;
@@ -17,32 +20,78 @@ use std::collections::{BinaryHeap, VecDeque};
 const SECOND: u64 = 1_000_000_000;
 /// The cleaner looks this often.
 const CLEANER_NS: u64 = 10_000_000;
+/// It passes over so many pages that somebody has.
+const CLEANER_LOOKS: usize = 64;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Who wants the mutex, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
+    /// A writer takes a free frame, to read a page into it.
+    Frame(u32),
+    /// It has read the page.
+    Read(u32),
+    /// It puts the page, which is dirty now, into the list.
     Writer(u32),
-    /// Takes up to so many pages of the tail for writing.
-    Cleaner(u64),
-    /// Takes written pages off the list.
-    Written(Vec<u32>),
+    /// The cleaner makes the frame of a page free that is written, and where there is none looks
+    /// for a page to write; so many are wanted yet.
+    Look(u64),
+    /// It begins to write the page it found: it let go to see what else lies beside it on disk.
+    Write(u32, u64),
+    /// A thread takes a page that is written off the list.
+    Written,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A writer has done the rest of its transaction.
+    /// A writer comes to a page that is not in the pool.
+    Fetch(u32),
+    /// It has done the rest of its transaction.
     Body(u32),
     /// The next writer whose page goes into a list.
     Turn,
     /// Wants the mutex.
     Arrive(Who),
-    /// The cleaner looks.
+    /// The cleaner looks how many frames are free.
     Clean,
+    /// A page is on the disk.
+    Ends(u32),
+}
+
+/// One that writes, and what its transaction has yet to do.
+#[derive(Clone, Copy, Default)]
+struct Writer {
+    /// A page it uses.
+    pinned: Option<u32>,
+    /// Pages that become dirty yet.
+    left: u64,
+    /// Those of them that are in the scanned instance.
+    here: u64,
+    /// Of these, those that are not read yet.
+    unread: u64,
+}
+
+/// What makes frames free: one cleaner, the disk, and the threads that hear of ended writes.
+#[derive(Default)]
+struct Cleaner {
+    /// It has something to do.
+    is_up: bool,
+    /// Where it goes on in the list.
+    from: Option<u32>,
+    /// Pages that are being written, or are written and still in the list.
+    in_flight: u64,
+    /// The disk has nothing to do from then on.
+    disk_free: u64,
+    /// Written, and still in the list.
+    ended: VecDeque<u32>,
+    /// Threads that take them off.
+    busy: u64,
+    /// Pages that are off the list and still in their frames.
+    clean: u64,
 }
 
 struct Waiter {
     who: Who,
     spins_from: u64,
-    waking: bool,
 }
 
 impl Waiter {
@@ -67,18 +116,21 @@ pub struct World<'a> {
     pub done: Vec<u64>,
     /// The longest time that a scan held the mutex.
     pub longest_ns: u64,
+    /// Times that a writer found no free frame.
+    pub frameless: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
     waiters: Vec<Waiter>,
-    pinned: Vec<Option<u32>>,
-    /// Pages that each writer's transaction makes dirty yet.
-    left: Vec<u64>,
+    writers: Vec<Writer>,
     order: VecDeque<u32>,
     turn_taken: bool,
     mutex_free: u64,
     held_since: Option<u64>,
-    cleaning: bool,
-    target: u64,
+    /// Free frames of this instance.
+    free: u64,
+    /// Writers that sleep until there is one.
+    starved: VecDeque<u32>,
+    cleaner: Cleaner,
 }
 
 impl<'a> World<'a> {
@@ -88,21 +140,22 @@ impl<'a> World<'a> {
             setup,
             rng: Rng::new(setup.seed ^ 0x1157),
             now: 0,
-            target: list.len(),
             list,
             hazard: None,
             done: Vec::new(),
             longest_ns: 0,
+            frameless: 0,
             events: BinaryHeap::new(),
             number: 0,
             waiters: Vec::new(),
-            pinned: vec![None; setup.writers as usize],
-            left: vec![setup.pages_per_tx; setup.writers as usize],
+            writers: vec![Writer::default(); setup.writers as usize],
             order: VecDeque::new(),
             turn_taken: false,
             mutex_free: 0,
             held_since: None,
-            cleaning: false,
+            free: setup.free_frames,
+            starved: VecDeque::new(),
+            cleaner: Cleaner::default(),
         };
         for writer in 0..setup.writers as u32 {
             world.begin(writer, 0);
@@ -113,18 +166,37 @@ impl<'a> World<'a> {
 
     /// The scan of the next instance begins, whose list is like the others were.
     pub fn next_list(&mut self, list: FlushList) {
-        self.pinned.fill(None);
-        // What was on its way to the old list has gone with it.
-        self.waiters.retain(|w| matches!(w.who, Who::Writer(_)));
-        let events = std::mem::take(&mut self.events);
-        let stays = |e: &Reverse<(u64, u64, Event)>| {
-            !matches!(e.0.2, Event::Arrive(Who::Cleaner(_) | Who::Written(_)))
-        };
-        self.events = events.into_iter().filter(stays).collect();
-        self.cleaning = false;
+        // What was on its way to the old list has gone with it, and who waits there waits no more.
+        let cleans = |who| matches!(who, Who::Look(_) | Who::Write(..) | Who::Written);
+        let mut events = std::mem::take(&mut self.events);
+        events.retain(|e| match e.0.2 {
+            Event::Arrive(who) => !cleans(who),
+            Event::Ends(_) => false,
+            _ => true,
+        });
+        self.events = events;
         self.hazard = None;
-        self.target = list.len();
         self.list = list;
+        self.free = self.setup.free_frames;
+        self.cleaner = Cleaner::default();
+        for writer in &mut self.writers {
+            (writer.pinned, writer.here, writer.unread) = (None, 0, 0);
+        }
+        let (now, io_ns) = (self.now, self.setup.io_ns);
+        for writer in std::mem::take(&mut self.starved) {
+            self.at(now + io_ns, Event::Body(writer));
+        }
+        for waiter in std::mem::take(&mut self.waiters) {
+            match waiter.who {
+                Who::Frame(writer) => self.at(now + io_ns, Event::Body(writer)),
+                Who::Read(writer) => self.at(now, Event::Body(writer)),
+                Who::Writer(writer) => {
+                    self.entered(writer, now);
+                    self.at(now, Event::Turn);
+                }
+                Who::Look(_) | Who::Write(..) | Who::Written => {}
+            }
+        }
     }
 
     fn at(&mut self, time: u64, event: Event) {
@@ -134,14 +206,25 @@ impl<'a> World<'a> {
 
     fn begin(&mut self, writer: u32, time: u64) {
         // It uses one of the dirty pages, if that is one of this list: what was changed lately.
-        if self.rng.one_in(self.setup.instances)
-            && let Some(page) = self.recent()
-        {
-            self.list.pin(page, 1);
-            self.pinned[writer as usize] = Some(page);
+        let mut pinned = None;
+        if self.rng.one_in(self.setup.instances) {
+            pinned = self.recent();
+            pinned.into_iter().for_each(|page| self.list.pin(page, 1));
         }
+        let left = self.setup.pages_per_tx;
+        let here = (0..left).filter(|_| self.rng.one_in(self.setup.instances)).count() as u64;
+        self.writers[writer as usize] = Writer { pinned, left, here, unread: here };
         let body = self.setup.tx_ns / 2 + self.rng.below(self.setup.tx_ns);
-        self.at(time + body, Event::Body(writer));
+        // With the time of the read, of which a transaction that waits for nothing knows one.
+        self.at(time + body.saturating_sub(self.setup.io_ns), Event::Fetch(writer));
+    }
+
+    /// The next page of this writer that has to be read into this instance.
+    fn fetch(&mut self, writer: u32, time: u64) {
+        match self.writers[writer as usize].unread {
+            0 => self.at(time + self.setup.io_ns, Event::Body(writer)),
+            _ => self.at(time, Event::Arrive(Who::Frame(writer))),
+        }
     }
 
     /// A page that became dirty lately; none: the one drawn is the build's, which nobody else uses.
@@ -154,10 +237,9 @@ impl<'a> World<'a> {
 
     /// A page of this writer is in its list: the next one, or the transaction ends.
     fn entered(&mut self, writer: u32, time: u64) {
-        let left = &mut self.left[writer as usize];
+        let left = &mut self.writers[writer as usize].left;
         *left -= 1;
         if *left == 0 {
-            *left = self.setup.pages_per_tx;
             self.finish(writer, time);
         } else {
             self.order.push_back(writer);
@@ -165,7 +247,7 @@ impl<'a> World<'a> {
     }
 
     fn finish(&mut self, writer: u32, time: u64) {
-        if let Some(page) = self.pinned[writer as usize].take() {
+        if let Some(page) = self.writers[writer as usize].pinned.take() {
             self.list.pin(page, -1);
         }
         let second = (time / SECOND) as usize;
@@ -178,7 +260,9 @@ impl<'a> World<'a> {
 
     fn take_turn(&mut self, writer: u32, time: u64) {
         self.turn_taken = true;
-        if self.rng.one_in(self.setup.instances) {
+        let here = &mut self.writers[writer as usize].here;
+        if *here > 0 {
+            *here -= 1;
             self.at(time, Event::Arrive(Who::Writer(writer)));
         } else {
             let end = time + self.setup.hold_ns;
@@ -189,69 +273,116 @@ impl<'a> World<'a> {
 
     /// Holds the mutex at `start`, and lets it go.
     fn pass(&mut self, who: Who, start: u64) {
-        let mut pages = 1;
+        let end = start + self.setup.hold_ns;
+        self.mutex_free = end;
         match who {
+            Who::Frame(writer) if self.free == 0 => {
+                self.frameless += 1;
+                self.starved.push_back(writer);
+            }
+            Who::Frame(writer) => {
+                self.free -= 1;
+                self.at(end + self.setup.io_ns, Event::Arrive(Who::Read(writer)));
+            }
+            Who::Read(writer) => {
+                let unread = &mut self.writers[writer as usize].unread;
+                *unread = unread.saturating_sub(1);
+                match *unread {
+                    0 => self.at(end, Event::Body(writer)),
+                    _ => self.at(end, Event::Arrive(Who::Frame(writer))),
+                }
+            }
             Who::Writer(writer) => {
                 self.list.push();
-                let end = start + self.setup.hold_ns;
                 self.entered(writer, end);
                 self.at(end, Event::Turn);
             }
-            Who::Cleaner(most) => {
-                let taken = self.take_batch(most);
-                pages = taken.len().max(1) as u64;
-                // One after the other, each list having its part of the disk.
-                let per_sec = (self.setup.disk_pages_per_sec() / self.setup.instances).max(1);
-                let takes = self.setup.io_ns.max(pages * SECOND / per_sec);
-                let end = start + pages * self.setup.hold_ns + takes;
-                self.at(end, Event::Arrive(Who::Written(taken)));
+            Who::Look(left) if self.cleaner.clean > 0 => {
+                self.evict(end);
+                self.at(end, Event::Arrive(Who::Look(left)));
             }
-            Who::Written(taken) => {
-                pages = taken.len().max(1) as u64;
-                for page in taken {
-                    self.drop_page(page);
-                }
-                self.cleaning = false;
-            }
+            Who::Look(0) => self.cleaner.is_up = false,
+            Who::Look(left) => match self.find() {
+                Some(page) => self.at(end, Event::Arrive(Who::Write(page, left))),
+                None => self.cleaner.is_up = false,
+            },
+            Who::Write(page, left) => self.write(page, left, end),
+            Who::Written => self.written(end),
         }
-        self.mutex_free = start + pages * self.setup.hold_ns;
     }
 
-    /// Pages from the tail, and their neighbours on disk, which were changed when they were.
-    fn take_batch(&mut self, most: u64) -> Vec<u32> {
-        let (mut taken, mut at) = (Vec::new(), self.list.tail());
-        for _ in 0..most * self.setup.neighbours_pct / 100 {
-            let page = self.recent();
-            taken.extend(page.filter(|page| self.begins_io(*page)));
-        }
-        let mut looks = 2 * most;
-        while let Some(page) = at
-            && (taken.len() as u64) < most
-            && looks > 0
+    /// A page that the cleaner may write: the oldest, or a neighbour of it on disk, which was
+    /// changed lately.
+    fn find(&mut self) -> Option<u32> {
+        if self.rng.below(100) < self.setup.neighbours_pct
+            && let Some(page) = self.recent()
+            && self.is_free(page)
         {
-            looks -= 1;
+            return Some(page);
+        }
+        let from = self.cleaner.from.filter(|page| self.list.is_listed(*page));
+        let mut at = from.or_else(|| self.list.tail());
+        for _ in 0..CLEANER_LOOKS {
+            let page = at?;
             at = self.list.newer(page);
-            if self.begins_io(page) {
-                taken.push(page);
+            if self.is_free(page) {
+                self.cleaner.from = at;
+                return Some(page);
             }
         }
-        taken
+        None
     }
 
-    /// Whether nobody has the page and it may be written; then it is under I/O.
-    fn begins_io(&mut self, page: u32) -> bool {
-        let may = self.list.fix(page) == Fix::Free && !self.list.is_pinned(page);
-        if may {
+    fn write(&mut self, page: u32, left: u64, end: u64) {
+        if self.list.is_listed(page) && self.is_free(page) {
             self.list.set_fix(page, Fix::Io);
+            // One after the other, each instance having its part of the disk.
+            let per_sec = (self.setup.disk_pages_per_sec() / self.setup.instances).max(1);
+            self.cleaner.disk_free = self.cleaner.disk_free.max(end) + SECOND / per_sec;
+            self.cleaner.in_flight += 1;
+            self.at(self.cleaner.disk_free + self.setup.io_ns, Event::Ends(page));
         }
-        may
+        self.at(end + self.setup.issue_ns, Event::Arrive(Who::Look(left - 1)));
+    }
+
+    /// A frame becomes free, and who waits for one is woken.
+    fn evict(&mut self, end: u64) {
+        self.cleaner.clean -= 1;
+        self.free += 1;
+        if let Some(writer) = self.starved.pop_front() {
+            let runs = end + self.latency();
+            self.at(runs, Event::Arrive(Who::Frame(writer)));
+        }
+    }
+
+    /// The next of the written pages leaves the list.
+    fn written(&mut self, end: u64) {
+        if let Some(page) = self.cleaner.ended.pop_front() {
+            self.drop_page(page);
+            self.cleaner.in_flight = self.cleaner.in_flight.saturating_sub(1);
+            self.cleaner.clean += 1;
+        }
+        match self.cleaner.ended.is_empty() {
+            true => self.cleaner.busy -= 1,
+            false => self.at(end, Event::Arrive(Who::Written)),
+        }
+    }
+
+    /// Until a thread runs that was woken.
+    fn latency(&mut self) -> u64 {
+        self.setup.wake_ns / 2 + self.rng.below(self.setup.wake_ns)
+    }
+
+    /// Whether nobody has the page, so that it may be written.
+    fn is_free(&self, page: u32) -> bool {
+        self.list.fix(page) == Fix::Free && !self.list.is_pinned(page)
     }
 
     /// The write of a page ends so much later, and it leaves the list then.
     #[cfg(test)]
     pub fn ends_io(&mut self, page: u32, after_ns: u64) {
         self.list.set_fix(page, Fix::Io);
-        self.at(self.now + after_ns, Event::Arrive(Who::Written(vec![page])));
+        self.at(self.now + after_ns, Event::Ends(page));
     }
 
     /// A page leaves the list; a hazard pointer on it moves on.
@@ -276,31 +407,34 @@ impl<'a> World<'a> {
     pub fn let_go(&mut self, ns: u64) {
         self.held_since = None;
         let end = self.now + ns;
-        let waiting = std::mem::take(&mut self.waiters);
-        for mut waiter in waiting {
-            match waiter.looks(self.mutex_free.max(self.now), self.setup) {
-                Some(look) if look < end => {
-                    self.pass(waiter.who, look);
-                    continue;
-                }
-                looks => waiter.waking = looks.is_none(),
-            }
-            self.waiters.push(waiter);
+        // Of those that look, the first has it.
+        while let Some((look, at)) = self.first_look()
+            && look < end
+        {
+            let waiter = self.waiters.swap_remove(at);
+            self.pass(waiter.who, look);
         }
-        self.wake(self.now);
+        // Those that sleep are woken.
+        let time = self.mutex_free.max(self.now);
+        let mut at = 0;
+        while at < self.waiters.len() {
+            if self.waiters[at].looks(time, self.setup).is_some() {
+                at += 1;
+                continue;
+            }
+            let who = self.waiters.swap_remove(at).who;
+            let runs = self.now + self.latency();
+            self.at(runs, Event::Arrive(who));
+        }
         self.live(end, Some(end));
         self.now = end.max(self.mutex_free);
     }
 
-    /// Those that sleep are woken at `time`.
-    fn wake(&mut self, time: u64) {
-        let (waking, rest): (Vec<Waiter>, Vec<Waiter>) =
-            std::mem::take(&mut self.waiters).into_iter().partition(|w| w.waking);
-        self.waiters = rest;
-        for waiter in waking {
-            let latency = self.setup.wake_ns / 2 + self.rng.below(self.setup.wake_ns);
-            self.at(time + latency, Event::Arrive(waiter.who));
-        }
+    /// Who of the waiting finds the mutex free first, and when.
+    fn first_look(&self) -> Option<(u64, usize)> {
+        let time = self.mutex_free.max(self.now);
+        let looks = self.waiters.iter().enumerate();
+        looks.filter_map(|(at, w)| Some((w.looks(time, self.setup)?, at))).min()
     }
 
     /// Everybody else until `end`; `open`: the mutex can be had until then.
@@ -308,6 +442,7 @@ impl<'a> World<'a> {
         while self.events.peek().is_some_and(|e| e.0.0 < end) {
             let Some(Reverse((time, _, event))) = self.events.pop() else { return };
             match event {
+                Event::Fetch(writer) => self.fetch(writer, time),
                 Event::Body(writer) if self.turn_taken => self.order.push_back(writer),
                 Event::Body(writer) => self.take_turn(writer, time),
                 Event::Turn => match self.order.pop_front() {
@@ -315,6 +450,13 @@ impl<'a> World<'a> {
                     None => self.turn_taken = false,
                 },
                 Event::Arrive(who) => self.arrive(who, time, open),
+                Event::Ends(page) => {
+                    self.cleaner.ended.push_back(page);
+                    if self.cleaner.busy < self.setup.io_threads {
+                        self.cleaner.busy += 1;
+                        self.arrive(Who::Written, time, open);
+                    }
+                }
                 Event::Clean => {
                     self.clean(time);
                     self.at(time + CLEANER_NS, Event::Clean);
@@ -327,20 +469,21 @@ impl<'a> World<'a> {
         let start = self.mutex_free.max(time);
         match open {
             Some(end) if start < end => self.pass(who, start),
-            _ => {
-                self.waiters.push(Waiter { who, spins_from: time, waking: false });
-            }
+            _ => self.waiters.push(Waiter { who, spins_from: time }),
         }
     }
 
-    /// The cleaner keeps the list as long as it was, as fast as its part of the disk lets it.
+    /// The cleaner keeps as many frames free as there were, as fast as its part of the disk lets
+    /// it.
     fn clean(&mut self, time: u64) {
         let ticks = SECOND / CLEANER_NS;
         let most = (self.setup.disk_pages_per_sec() / self.setup.instances / ticks).max(1);
-        let over = self.list.len().saturating_sub(self.target);
-        if over > 0 && !self.cleaning {
-            self.cleaning = true;
-            self.at(time, Event::Arrive(Who::Cleaner(most.min(over))));
+        let there = self.free + self.cleaner.in_flight + self.cleaner.clean;
+        let wanted = self.setup.free_frames.saturating_sub(there);
+        if wanted + self.cleaner.clean > 0 && !self.cleaner.is_up {
+            self.cleaner.is_up = true;
+            self.cleaner.from = None;
+            self.at(time, Event::Arrive(Who::Look(most.min(wanted))));
         }
     }
 }
