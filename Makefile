@@ -26,7 +26,7 @@ bars:
 	python3 scripts/bars.py $(ARGS)
 
 # ENGINE=EVENKEEL beside InnoDB and MyRocks: sysbench, the insert benchmark, DDL, restart, KILL; a line for each
-# figure and out/compare.html. ARGS="--scale 1" has the sizes of the bars, "--only ddl,long,open" what takes hours.
+# figure and out/compare.html. ARGS="--scale 1" has the sizes of the bars, "--only ddl,long,open,queue" what takes hours.
 compare: deps-servers plugin
 	cargo build --quiet --release -p evenkeel-cli
 	python3 scripts/compare $(ARGS)

@@ -4,6 +4,7 @@ import statistics
 
 import sysbench
 from alter import add_index
+from churn import queue
 from empty import add_drop
 from inserts import insert_cached, insert_io_bound
 from kill import kills
@@ -65,6 +66,6 @@ def io_bound(base, plan, seen):
 
 SECTIONS = {"memory": in_memory, "io": io_bound, "insert": insert_cached,
             "insert-io": insert_io_bound, "ddl": add_index, "empty": add_drop, "long": long,
-            "open": open_loop, "restart": restart, "kill": kills}
+            "open": open_loop, "restart": restart, "kill": kills, "queue": queue}
 # Hours: only when asked for.
-LENGTHY = ("ddl", "long", "open")
+LENGTHY = ("ddl", "long", "open", "queue")

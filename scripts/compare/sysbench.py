@@ -14,10 +14,12 @@ DIRTY_SHARE = 0.6
 
 
 def command(server, test, sizes, extra):
-    return ["sysbench", f"oltp_{test}", "--db-driver=mysql", f"--mysql-socket={server.socket}",
+    """`test`: one of sysbench's own, or a script; what this takes besides is in `sizes["flags"]`."""
+    script = test if test.endswith(".lua") else f"oltp_{test}"
+    return ["sysbench", script, "--db-driver=mysql", f"--mysql-socket={server.socket}",
             "--mysql-user=root", "--mysql-db=sbtest", f"--mysql_storage_engine={server.engine}",
             f"--tables={sizes['tables']}", f"--table-size={sizes['rows']}", "--rand-type=uniform",
-            *extra]
+            *sizes.get("flags", ()), *extra]
 
 
 def prepare(server, sizes):

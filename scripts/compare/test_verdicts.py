@@ -1,7 +1,10 @@
 """The rules by which figures are met or missed, of scripts/compare and scripts/bars.py."""
 
+import math
 import sys
+import tempfile
 import unittest
+from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -9,6 +12,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import alter  # noqa: E402
 import bars  # noqa: E402
+import churn  # noqa: E402
 import control  # noqa: E402
 from evenness import below, even, longest, middle, ratios  # noqa: E402
 from row import CONTROL, OURS, row  # noqa: E402
@@ -73,6 +77,53 @@ class Alter(unittest.TestCase):
         numbers, before, rates = alter.during((6.5, 7.2), seconds)
         self.assertEqual((list(numbers), before, rates), ([6, 7], 100, [60, 80]))
         self.assertEqual(alter.worst([(6.5, 7.2)], seconds), 0.6)
+
+
+class Queue(unittest.TestCase):
+    def verdicts(self, length=300, replaced=1.0, errors=0, **figures):
+        of = {key: 1.0 for key in ("tps", "delete", "min", "min_median", "space_most", "space",
+                                   "delete_grown", "min_grown", "min_median_grown")}
+        of |= {"replaced": replaced, "errors": errors, "deletes": [1.0], "searches": [2.0],
+               "per_second": [3.0]} | figures
+        rows = churn.rows_of("queue", [{OURS: of, "InnoDB": of | {"delete_grown": 9, "replaced": 0}}],
+                             length)
+        return [found["met"] for found in rows if found["limit"] is not None]
+
+    def test_what_grows_or_takes_too_much_space_is_missed(self):
+        self.assertEqual(self.verdicts(), [True] * 4)
+        self.assertEqual(self.verdicts(delete_grown=1.25, min_grown=1.26), [True, False, True, True])
+        self.assertEqual(self.verdicts(min_median_grown=1.3, space=1.31), [True, True, False, False])
+        self.assertEqual(self.verdicts(space=1.3, space_most=9), [True] * 4)
+
+    def test_a_short_run_or_one_that_replaced_too_few_does_not_count(self):
+        self.assertEqual(self.verdicts(length=299), [None] * 4)
+        self.assertEqual(self.verdicts(replaced=0.9), [None] * 4)
+        # Errors are of what was timed, not of the space.
+        self.assertEqual(self.verdicts(errors=1), [None, None, None, True])
+
+    def test_the_last_tenth_is_set_beside_the_first(self):
+        bucket = lambda ms: round(math.log(ms * 1000, churn.STEP))
+        seconds = {s: Counter({bucket(1): 99, bucket(50): 1}) for s in range(7, 26)}
+        self.assertAlmostEqual(churn.growth(seconds, 0.99), 1.0, 2)
+        # Of 19 seconds a tenth is one; that nothing ended in one is no time of it.
+        seconds[25] = Counter({bucket(1): 98, bucket(2): 1, bucket(50): 1})
+        del seconds[9]
+        self.assertAlmostEqual(churn.growth(seconds, 0.99), 2.0, 1)
+        self.assertAlmostEqual(churn.growth(seconds, 0.5), 1.0, 2)
+
+    def test_seconds_are_of_all_clients(self):
+        found = churn.seconds_of(["5 delete 10 1 12 3\n5 min 3 1\n", "5 delete 12 1\n6 delete 9 2\n"])
+        self.assertEqual(found["delete"], {5: {10: 1, 12: 4}, 6: {9: 2}})
+        self.assertEqual(found["min"], {5: {3: 1}})
+
+    def test_space_is_without_the_log(self):
+        with tempfile.TemporaryDirectory() as data:
+            for name in ("pages/a", "wal/b", "c.log"):
+                file = Path(data) / "#evenkeel" / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(b"x" * 4096)
+            pages = (Path(data) / "#evenkeel" / "pages" / "a").stat().st_blocks * 512
+            self.assertEqual(churn.space(data, OURS), pages)
 
 
 class Watched(unittest.TestCase):
