@@ -1,5 +1,6 @@
 -- sysbench: a queue. Each client inserts a block of rows at the high end, deletes its oldest block
--- at the low end, and now and then looks for the lowest row. Blocks are of the clients in turn.
+-- at the low end, and now and then looks for the lowest row. Blocks are of the clients in turn; one
+-- who is ahead of the others waits for them, so that there is one low end and one high end.
 -- Of each second a client writes to --dir what its statements took: the second, what, then pairs of
 -- a bucket and a count; bucket n has what took at most 1.02^n us. At its end it writes where it was,
 -- and the next run goes on there.
@@ -8,9 +9,10 @@ local ffi = require("ffi")
 ffi.cdef [[
 struct queue_time { long s, ns; };
 int clock_gettime(int clock, struct queue_time *now);
+int usleep(unsigned us);
 ]]
 
-local MONOTONIC, BLOCK, MIN_EVERY = 1, 10, 4
+local MONOTONIC, BLOCK, MIN_EVERY, AHEAD, REST_US = 1, 10, 4, 8, 1000
 local STEP, PAD = math.log(1.02), string.rep("@", 100)
 
 sysbench.cmdline.options = {
@@ -21,6 +23,8 @@ sysbench.cmdline.options = {
 }
 
 local con, out, live, low, high
+-- The block of the lowest row, of any client, when it was last looked for.
+local lowest
 local now, second, counts = ffi.new("struct queue_time"), nil, {}
 
 local function file(what, mode)
@@ -45,7 +49,7 @@ end
 
 local function timed(what, statement)
    local _, begun = clock()
-   con:query(statement)
+   local found = con:query_row(statement)
    local at, ended = clock()
    if at ~= second then
       flush()
@@ -54,6 +58,7 @@ local function timed(what, statement)
    local bucket = math.ceil(math.log(math.max(ended - begun, 1)) / STEP)
    counts[what] = counts[what] or {}
    counts[what][bucket] = (counts[what][bucket] or 0) + 1
+   return found
 end
 
 -- The first id of a client's nth block.
@@ -81,10 +86,19 @@ function thread_init()
       low, high = before:read("*n", "*n")
       before:close()
    end
+   lowest = low
 end
 
 -- One that met an error is begun again.
 function event()
+   if low - lowest > AHEAD or low % MIN_EVERY == 0 then
+      local id = timed("min", "select min(id) from queue")
+      lowest = math.floor((tonumber(id) - 1) / (BLOCK * sysbench.opt.threads))
+   end
+   if low - lowest > AHEAD then
+      ffi.C.usleep(REST_US)
+      return
+   end
    if high - low <= live then
       insert()
    end
@@ -92,9 +106,6 @@ function event()
    timed("delete", string.format("delete from queue where id between %d and %d", first,
                                  first + BLOCK - 1))
    low = low + 1
-   if low % MIN_EVERY == 0 then
-      timed("min", "select min(id) from queue")
-   end
 end
 
 function thread_done()

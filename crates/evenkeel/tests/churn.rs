@@ -133,10 +133,10 @@ fn spread(counts: &mut [u64]) -> (u64, u64) {
     (counts[counts.len() / 2], counts[counts.len() * 99 / 100])
 }
 
-/// The spread in the first tenth and in the last.
-fn ends(counts: &mut [u64]) -> ((u64, u64), (u64, u64)) {
-    let (tenth, all) = (counts.len() / 10, counts.len());
-    (spread(&mut counts[..tenth]), spread(&mut counts[all - tenth..]))
+/// The spread in the first of so many parts and in the last.
+fn ends(counts: &mut [u64], parts: usize) -> ((u64, u64), (u64, u64)) {
+    let (part, all) = (counts.len() / parts, counts.len());
+    (spread(&mut counts[..part]), spread(&mut counts[all - part..]))
 }
 
 /// Waits until a figure is at most this, and gives it: what has been given up goes in the
@@ -189,7 +189,7 @@ fn queue(live: i64, times: i64, snapshots: bool) {
         }
     }
     drop(held);
-    let (search, delete) = (ends(&mut searches), ends(&mut deletes));
+    let (search, delete) = (ends(&mut searches, 10), ends(&mut deletes, 10));
     let settled = settles(bound, || space(dir.path()));
     println!(
         "queue of {live} rows, replaced {times} times, snapshots {snapshots}: pages visited \
@@ -251,7 +251,7 @@ fn both_ends(live: i64, times: i64) {
         }
     });
     let most = searches.iter().max().copied();
-    let (search, delete) = (ends(&mut searches), ends(&mut deletes));
+    let (search, delete) = (ends(&mut searches, 5), ends(&mut deletes, 10));
     println!(
         "queue of {live} rows, replaced {times} times by two threads: pages visited (median, p99) \
          first and last tenth: min(pk) {search:?}, at most {most:?}, delete {delete:?}"
