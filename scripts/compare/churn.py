@@ -13,7 +13,7 @@ from server import Failed
 
 SCRIPT = Path(__file__).with_name("queue.lua")
 CLIENTS, BLOCK = 8, 10
-TABLE = """create or replace table queue (id bigint primary key, k int not null, came int not null,
+TABLE = """create or replace table queue (id bigint auto_increment primary key, k int not null, came int not null,
     pad char(100) charset latin1 not null, key (k), key (came)) engine={engine}"""
 ROWS = """insert into queue select seq, seq * 7919 % 1000003, seq div 100,
     concat(md5(seq), md5(seq * 5), md5(seq * 3), left(md5(seq * 7), 4)) from seq_{first}_to_{last}"""

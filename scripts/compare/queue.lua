@@ -1,9 +1,9 @@
 -- sysbench: a queue. Each client inserts a block of rows at the high end, deletes its oldest block
--- at the low end, and now and then looks for the lowest row. Blocks are of the clients in turn; one
--- who is ahead of the others waits for them, so that there is one low end and one high end.
+-- at the low end, and now and then looks for the lowest row. Of the rows that are there the blocks
+-- are the clients' in turn; one who is ahead of the others waits, so that there is one low end.
 -- Of each second a client writes to --dir what its statements took: the second, what, then pairs of
--- a bucket and a count; bucket n has what took at most 1.02^n us. At its end it writes where it was,
--- and the next run goes on there.
+-- a bucket and a count; bucket n has what took at most 1.02^n us. At its end it writes its blocks,
+-- and the next run goes on with them.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -22,9 +22,10 @@ sysbench.cmdline.options = {
    dir = {"Where the clients' files are", "."},
 }
 
-local con, out, live, low, high
--- The block of the lowest row, of any client, when it was last looked for.
-local lowest
+-- The first ids of its blocks, by their numbers from `low` to before `high`.
+local blocks, low, high = {}, 0, 0
+-- The lowest row of all clients when it was last looked for.
+local con, out, live, lowest
 local now, second, counts = ffi.new("struct queue_time"), nil, {}
 
 local function file(what, mode)
@@ -61,18 +62,14 @@ local function timed(what, statement)
    return found
 end
 
--- The first id of a client's nth block.
-local function first_of(n)
-   return (n * sysbench.opt.threads + sysbench.tid) * BLOCK + 1
-end
-
 local function insert()
-   local rows, first = {}, first_of(high)
-   for id = first, first + BLOCK - 1 do
-      rows[#rows + 1] = string.format("(%d,%d,%d,'%s')", id, id * 7919 % 1000003,
-                                      math.floor(id / 100), sysbench.rand.string(PAD))
+   local rows = {}
+   for n = 1, BLOCK do
+      rows[n] = string.format("(%d,%d,'%s')", sysbench.rand.uniform(0, 1000002), os.time(),
+                              sysbench.rand.string(PAD))
    end
-   con:query("insert into queue values " .. table.concat(rows, ","))
+   con:query("insert into queue (k, came, pad) values " .. table.concat(rows, ","))
+   blocks[high] = tonumber(con:query_row("select last_insert_id()"))
    high = high + 1
 end
 
@@ -80,39 +77,46 @@ function thread_init()
    con = sysbench.sql.driver():connect()
    out = assert(file("times", "w"))
    live = sysbench.opt.table_size / (BLOCK * sysbench.opt.threads)
-   low, high = 0, live
-   local before = file("ends", "r")
-   if before then
-      low, high = before:read("*n", "*n")
-      before:close()
+   local before = file("blocks", "r")
+   local function next_block()
+      if before then
+         return before:read("*n")
+      end
+      return high < live and (high * sysbench.opt.threads + sysbench.tid) * BLOCK + 1
    end
-   lowest = low
+   for first in next_block do
+      if not first then break end
+      blocks[high], high = first, high + 1
+   end
+   lowest = blocks[low]
 end
 
 -- One that met an error is begun again.
 function event()
-   if low - lowest > AHEAD or low % MIN_EVERY == 0 then
-      local id = timed("min", "select min(id) from queue")
-      lowest = math.floor((tonumber(id) - 1) / (BLOCK * sysbench.opt.threads))
+   local ahead = AHEAD * BLOCK * sysbench.opt.threads
+   if blocks[low] - lowest > ahead or low % MIN_EVERY == 0 then
+      lowest = tonumber(timed("min", "select min(id) from queue"))
    end
-   if low - lowest > AHEAD then
+   if blocks[low] - lowest > ahead then
       ffi.C.usleep(REST_US)
       return
    end
    if high - low <= live then
       insert()
    end
-   local first = first_of(low)
-   timed("delete", string.format("delete from queue where id between %d and %d", first,
-                                 first + BLOCK - 1))
+   timed("delete", string.format("delete from queue where id between %d and %d", blocks[low],
+                                 blocks[low] + BLOCK - 1))
+   blocks[low] = nil
    low = low + 1
 end
 
 function thread_done()
    flush()
    out:close()
-   local ends = assert(file("ends", "w"))
-   ends:write(low, " ", high, "\n")
-   ends:close()
+   local after = assert(file("blocks", "w"))
+   for n = low, high - 1 do
+      after:write(blocks[n], "\n")
+   end
+   after:close()
    con:disconnect()
 end
