@@ -24,8 +24,8 @@ const SEARCH_PAGES: u64 = 32;
 const LAG_PAGES: u64 = 512;
 /// Rounds of inserts and deletes between two searches that are counted.
 const SEARCH_ROUNDS: i64 = 10;
-/// Space beside the rows that does not grow with them: extents begun, runs not merged yet.
-const CONSTANT: u64 = 12 << 20;
+/// The values of a row and its entry of the index.
+const ROW_BYTES: u64 = (8 + 8 + 100) + (8 + 8);
 /// One memtable generation, which may have become a run that is not merged yet.
 const GENERATION: u64 = 1 << 20;
 
@@ -110,6 +110,12 @@ fn index_bytes(db: &Database) -> u64 {
     db.table_stats().expect("figures")[0].indexes[0].run_bytes
 }
 
+/// What a table of so many rows may take, which just loaded takes `space`: beside 1.3 of that a tenth
+/// of the rows, for extents begun and runs not merged yet.
+fn most_of(rows: i64, space: u64) -> u64 {
+    space * 13 / 10 + rows as u64 * ROW_BYTES / 10
+}
+
 /// What so many rows take that were just loaded.
 fn space_of(rows: i64) -> u64 {
     loaded(rows).0
@@ -157,16 +163,16 @@ fn queue(live: i64, times: i64, snapshots: bool) {
     db.create_table("t", &spec()).expect("creates");
     (0..live / BATCH).for_each(|n| insert(&db, n * BATCH..(n + 1) * BATCH));
     let rounds = live * times / BATCH;
-    // What the rows of a held snapshot and of the generations take comes on top.
-    let bound = space_of(live) * 13 / 10 + CONSTANT;
-    let held_bytes = if snapshots { space_of(live / 4) } else { 0 };
+    // Rows of two snapshots come on top, which files that have grown for them keep room for.
+    let held = if snapshots { 2 * live as u64 / 5 * ROW_BYTES } else { 0 };
+    let bound = most_of(live, space_of(live)) + held;
     let (mut searches, mut deletes, mut most) = (Vec::new(), Vec::new(), 0);
-    let mut held = None;
+    let mut snapshot = None;
     for round in 0..rounds {
         if snapshots && round % (live / BATCH / 5) == 0 {
             let mut old = begin(&db);
             old.take_snapshot().expect("a snapshot");
-            held = Some(old);
+            snapshot = Some(old);
         }
         let first = live + round * BATCH;
         insert(&db, first..first + BATCH);
@@ -185,10 +191,10 @@ fn queue(live: i64, times: i64, snapshots: bool) {
         txn.commit().expect("commits");
         deletes.push((visits() - before) / BATCH as u64);
         if round % (rounds / 10) == 0 {
-            most = most.max(settles(bound + held_bytes, || space(dir.path())));
+            most = most.max(settles(bound, || space(dir.path())));
         }
     }
-    drop(held);
+    drop(snapshot);
     let (search, delete) = (ends(&mut searches, 10), ends(&mut deletes, 10));
     let settled = settles(bound, || space(dir.path()));
     println!(
@@ -207,17 +213,15 @@ fn queue(live: i64, times: i64, snapshots: bool) {
         last = settles(first + 8, || lowest(&db).1);
     }
     assert!(last <= first + 8, "a search visits {first} pages, at the end {last}");
-    assert!(
-        most <= bound + held_bytes && settled <= bound,
-        "{most} and {settled} bytes of {bound}"
-    );
+    assert!(most <= bound && settled <= bound, "{most} and {settled} bytes of {bound}");
     let check = db.check().expect("checks");
     assert_eq!((check.rows, check.problems.len()), (live as u64, 0), "{:?}", check.problems);
 }
 
 /// A queue whose rows one thread inserts and another deletes, each row on its own; between its
 /// deletes that one searches for the lowest row, however far the background has come.
-fn both_ends(live: i64, times: i64) {
+/// Gives what one search in a hundred exceeds, in the first fifth and in the last.
+fn both_ends(live: i64, times: i64) -> (u64, u64) {
     let dir = tempfile::tempdir().expect("directory");
     let db = open(dir.path());
     db.create_table("t", &spec()).expect("creates");
@@ -253,15 +257,17 @@ fn both_ends(live: i64, times: i64) {
     let most = searches.iter().max().copied();
     let (search, delete) = (ends(&mut searches, 5), ends(&mut deletes, 10));
     println!(
-        "queue of {live} rows, replaced {times} times by two threads: pages visited (median, p99) \
-         first and last tenth: min(pk) {search:?}, at most {most:?}, delete {delete:?}"
+        "queue of {live} rows, replaced {times} times by two threads: pages visited (median, p99): \
+         min(pk), first and last fifth {search:?}, at most {most:?}; delete, first and last tenth \
+         {delete:?}"
     );
     let ((_, first), (_, last)) = delete;
     assert!(last <= first + 2, "a delete visits {first} pages, at the end {last}");
-    let (_, (_, last)) = search;
+    let ((_, first), (_, last)) = search;
     assert!(last <= LAG_PAGES, "a search visits {last} pages at the end");
     let check = db.check().expect("checks");
     assert_eq!((check.rows, check.problems.len()), (live as u64, 0), "{:?}", check.problems);
+    (first, last)
 }
 
 /// An index whose column every row changes `times` over.
@@ -271,7 +277,7 @@ fn updates(rows: i64, times: i64) {
     db.create_table("t", &spec()).expect("creates");
     (0..rows / BATCH).for_each(|n| insert(&db, n * BATCH..(n + 1) * BATCH));
     let (space_loaded, index_loaded) = loaded(rows);
-    let bound = space_loaded * 13 / 10 + CONSTANT;
+    let bound = most_of(rows, space_loaded);
     let index_bound = index_loaded * 13 / 10 + GENERATION;
     let (mut most, mut index) = (0, 0);
     for time in 1..=times {
@@ -310,22 +316,28 @@ fn updates(rows: i64, times: i64) {
 
 #[test]
 fn a_queue_costs_and_takes_no_more_in_the_end() {
-    queue(50_000, 6, false);
+    queue(100_000, 4, false);
 }
 
 #[test]
 fn a_queue_beside_snapshots_costs_and_takes_no_more_in_the_end() {
-    queue(50_000, 6, true);
+    queue(100_000, 4, true);
 }
 
 #[test]
 fn a_queue_of_two_threads_costs_no_more_in_the_end() {
-    both_ends(20_000, 5);
+    // How far the background is behind at a moment is the machine's business: it varies by a factor
+    // of two, and a busy machine may try again.
+    let flat = (0..3).any(|_| {
+        let (first, last) = both_ends(20_000, 10);
+        last <= 2 * first + LAG_PAGES / 8
+    });
+    assert!(flat, "searches visit ever more pages");
 }
 
 #[test]
 fn an_index_that_is_changed_all_the_time_does_not_grow() {
-    updates(50_000, 8);
+    updates(100_000, 5);
 }
 
 #[test]
