@@ -110,8 +110,8 @@ fn index_bytes(db: &Database) -> u64 {
     db.table_stats().expect("figures")[0].indexes[0].run_bytes
 }
 
-/// What a table of so many rows may take, which just loaded takes `space`: beside 1.3 of that a tenth
-/// of the rows, for extents begun and runs not merged yet.
+/// What a table of so many rows may take, which just loaded takes `space`: beside 1.3 of that a
+/// tenth of the rows, for extents begun and runs not merged yet.
 fn most_of(rows: i64, space: u64) -> u64 {
     space * 13 / 10 + rows as u64 * ROW_BYTES / 10
 }
