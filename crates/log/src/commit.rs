@@ -91,7 +91,7 @@ impl Shared {
                 Turn::Wait { event, seen, designated: now } => {
                     designated = now;
                     if !self.reached(lsn, goal) && !self.rt.health.is_failed() {
-                        let left = designated.then_some(LeftWaiting(self));
+                        let left = designated.then(|| LeftWaiting(self));
                         self.rt.wait(&event, seen, None, Cause::LogSync);
                         std::mem::forget(left);
                     }
