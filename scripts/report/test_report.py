@@ -192,11 +192,6 @@ def lab_run(binary, out, experiment):
                str(html)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     run = json.loads(data.read_text())
-    if experiment == "flush-scan":
-        at = [column["name"] for column in run["columns"]].index("worst / before")
-        kept = {policy["name"]: policy["values"][at] for policy in run["policies"]}
-        expect("flush-scan: writers feel the restarting scan, and ours not",
-               (kept["restart"] < 0.7, kept["evenkeel"] > 0.9), (True, True))
     return run, html
 
 
