@@ -134,7 +134,7 @@ impl Law {
     const fn throttle_fields(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             // What: 0 room, 1 handed over for it is full, 2 wait, 3 room after the delay, 4 handed
-            // over for it holds the log.
+            // over for it holds the log, 5 room at the pace of a flush.
             Law::Handover => (
                 &[
                     "wanted_bytes",
@@ -145,6 +145,7 @@ impl Law {
                     "low_lsn",
                     "needed_lsn",
                     "flushed_permille",
+                    "flush_ns_per_kib",
                 ],
                 &["what", "delay_ns"],
             ),

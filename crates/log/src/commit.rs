@@ -1,14 +1,14 @@
 //! Group commit: who writes and syncs for whom.
 //!
-//! The *leader* takes the buffer, writes it and syncs, one at a time; meanwhile the next group
-//! gathers. Waiters of a group are woken together when it is done; of the next group only its first
-//! waiter, the *designated* leader, is woken, to lead at once: no timer takes part, and nobody is
-//! woken in vain. The *syncer* role is taken for each sync, by a leader or by the beat of modes 0
-//! and 2: two syncs at once could hide an error from one of them. Both roles are flags, not locks:
-//! no mutex is held across I/O or waits. A commit of mode 2 that comes while a leader syncs waits
-//! for that sync.
+//! The *leader* takes the buffer (who only lacks room in it: a chunk), writes it and syncs, one at
+//! a time; meanwhile the next group gathers. Waiters of a group are woken together when it is
+//! done; of the next group only its first waiter, the *designated* leader, is woken, to lead at
+//! once: no timer takes part, and nobody is woken in vain. The *syncer* role is taken for each
+//! sync, by a leader or by the beat of modes 0 and 2: two syncs at once could hide an error from
+//! one of them. Both roles are flags, not locks: no mutex is held across I/O or waits. A commit of
+//! mode 2 that comes while a leader syncs waits for that sync.
 
-use crate::buffer::{Buffer, Chunk};
+use crate::buffer::Chunk;
 use crate::shared::{Event, Shared, notify};
 use evenkeel_base::{Cause, Error, Lsn, Result};
 use std::sync::Arc;
@@ -140,25 +140,26 @@ impl Shared {
     pub(crate) fn try_make_room(&self) -> Result<bool> {
         let lead = self.state.lock().take_lead();
         if lead {
-            self.lead_with(false, Buffer::take_full)?;
+            self.lead_part(false, true)?;
         }
         Ok(lead)
     }
 
     /// The leader's work: take the buffer, write, sync, wake.
     fn lead(&self, sync: bool) -> Result<()> {
-        let align = self.segments.align();
-        self.lead_with(sync, |buffer, group| buffer.seal(align, group))
+        self.lead_part(sync, false)
     }
 
-    /// The same with what `take` takes of the buffer; if that is nothing, with all of it.
-    fn lead_with(&self, sync: bool, take: impl FnOnce(&mut Buffer, &mut Vec<Chunk>)) -> Result<()> {
+    /// The same; of the buffer the oldest full chunk, if that is enough and there is one.
+    fn lead_part(&self, sync: bool, one_is_enough: bool) -> Result<()> {
         let left = LeftBehind { shared: self, is_lead: true };
         self.rt.step();
         let group = {
             let mut state = self.state.lock();
             let mut group = std::mem::take(&mut state.spare);
-            take(&mut state.buffer, &mut group);
+            if one_is_enough {
+                state.buffer.take_full(&mut group);
+            }
             if group.is_empty() {
                 state.buffer.seal(self.segments.align(), &mut group);
             }

@@ -211,16 +211,17 @@ impl Log {
                 s.rt.delay(Duration::from_nanos(said.delay_ns), Cause::LogSpace);
             }
         }
-        let (admitted, lack, inputs) = {
+        let (admitted, refused) = {
             let mut state = s.state.lock();
             state.check_size(share, n)?;
-            let inputs = state.space.numbers(state.buffer.end(), n);
             let is_first = state.queues[share as usize].is_empty();
             let lack = if is_first { state.admit(share, n) } else { None };
-            (is_first && lack.is_none(), lack, inputs)
+            let waits = lack.and_then(Lack::of_age).filter(|_| share == Share::User);
+            let inputs = || state.space.numbers(state.buffer.end(), n);
+            (is_first && lack.is_none(), waits.map(|waits| (waits, inputs())))
         };
         if !admitted {
-            if let (Share::User, Some(waits)) = (share, lack.and_then(Lack::of_age)) {
+            if let Some((waits, inputs)) = refused {
                 s.note_throttle(inputs, Throttle { waits, ..throttle(inputs) });
             }
             s.reserve_waiting(share, n, cancellation)?;

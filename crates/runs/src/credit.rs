@@ -30,9 +30,10 @@ pub struct MemReserved {
     wanted: u64,
     /// It has its bytes of the active generation.
     has_room: bool,
-    /// What was paid for it: credit, and time in the line of the pace.
+    /// What was paid for it: credit, and time in the lines of merges and of flushes.
     credit: u64,
     line_ns: u64,
+    flush_line_ns: u64,
 }
 
 impl MemReserved {
@@ -52,6 +53,7 @@ impl Drop for MemReserved {
         }
         let part =
             |paid: u64| (u128::from(paid) * u128::from(self.bytes)) / u128::from(self.wanted);
+        self.runs.flush_line.give_back(part(self.flush_line_ns) as u64);
         self.runs.give_back(part(self.credit) as u64, part(self.line_ns) as u64);
     }
 }
@@ -107,9 +109,15 @@ impl Runs {
         }
         self.rt.check_write()?;
         let (wait_ns, line_ns) = self.pace.line.take(wanted, || self.now_ns());
-        let (has_room, credit) = (false, 0);
-        let runs = self.clone();
-        let mut reserved = MemReserved { runs, bytes: wanted, wanted, has_room, credit, line_ns };
+        let mut reserved = MemReserved {
+            runs: self.clone(),
+            bytes: wanted,
+            wanted,
+            has_room: false,
+            credit: 0,
+            line_ns,
+            flush_line_ns: 0,
+        };
         if wait_ns > 0 {
             self.rt.delay(Duration::from_nanos(wait_ns), Cause::MergeDebt);
         }
@@ -120,23 +128,23 @@ impl Runs {
                 spent.is_some()
             })?;
         }
-        let mut tight = 0;
-        self.take_in_turn(Cause::MemtableFull, cancellation, || match self.take_room(wanted) {
-            Room::Full => false,
-            Room::Tight(ns) => {
-                tight = ns;
-                true
-            }
-            _ => true,
+        let mut room = Room::Full;
+        self.take_in_turn(Cause::MemtableFull, cancellation, || {
+            room = self.take_room(wanted);
+            room != Room::Full
         })?;
         reserved.has_room = true;
-        if tight > 0 {
-            // Before the first flush of a generation its pace is a guess.
-            let ns = match self.flush_line.ns_per_kib() {
-                0 => tight,
-                _ => self.flush_line.take(wanted, || self.now_ns()).0,
-            };
-            self.rt.delay(Duration::from_nanos(ns), Cause::MemtableFull);
+        let wait_ns = match room {
+            Room::Tight(ns) => ns,
+            Room::Paced => {
+                let (wait_ns, line_ns) = self.flush_line.take(wanted, || self.now_ns());
+                reserved.flush_line_ns = line_ns;
+                wait_ns
+            }
+            _ => 0,
+        };
+        if wait_ns > 0 {
+            self.rt.delay(Duration::from_nanos(wait_ns), Cause::MemtableFull);
         }
         Ok(reserved)
     }
@@ -185,6 +193,7 @@ impl Runs {
             count: count as u64,
             limit: self.generation_bytes(),
             flushed_permille: self.flushed_permille.load(Ordering::SeqCst),
+            flush_ns_per_kib: self.flush_line.ns_per_kib(),
             ..Generations::default()
         };
         let room = throttle::room(&seen);
@@ -291,9 +300,7 @@ impl Runs {
 
     /// Gives back what was paid for bytes that were not written, within the room there is.
     fn give_back(&self, credit: u64, line_ns: u64) {
-        if line_ns > 0 {
-            self.pace.line.give_back(line_ns);
-        }
+        self.pace.line.give_back(line_ns);
         if credit == 0 {
             return;
         }

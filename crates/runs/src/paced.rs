@@ -52,6 +52,9 @@ impl Paced {
 
     /// Bytes that so much of the line was taken for did not come.
     pub(crate) fn give_back(&self, line_ns: u64) {
+        if line_ns == 0 {
+            return;
+        }
         let less = |until: u64| Some(until.saturating_sub(line_ns));
         // Never refused.
         let _ = self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

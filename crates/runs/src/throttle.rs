@@ -42,6 +42,8 @@ pub struct Generations {
     pub needed_lsn: u64,
     /// How much of the oldest is flushed, in thousandths.
     pub flushed_permille: u64,
+    /// The pace of a flush, nanoseconds for a KiB; 0: not known yet.
+    pub flush_ns_per_kib: u64,
 }
 
 /// What comes of it.
@@ -55,6 +57,8 @@ pub enum Room {
     Full,
     /// There is room, after a delay of so many nanoseconds.
     Tight(u64),
+    /// There is room, at the pace of a flush: after the time of its bytes, in one line with others.
+    Paced,
     /// The active generation is handed over, for it holds the log.
     HandOverForLog,
 }
@@ -73,6 +77,9 @@ pub fn room(g: &Generations) -> Room {
     }
     if may_grow {
         return Room::Taken;
+    }
+    if g.flush_ns_per_kib > 0 {
+        return Room::Paced;
     }
     Room::Tight(tight_ns(g.wanted, used, g.limit))
 }
@@ -164,10 +171,31 @@ pub fn spend(credit: u64, bytes: u64) -> Option<u64> {
 }
 
 impl Generations {
+    /// The inverse of `numbers`.
+    fn from_numbers(numbers: &[u64]) -> Option<Generations> {
+        let &[wanted, active, reserved, count, limit, low_lsn, needed_lsn, part, pace] = numbers
+        else {
+            return None;
+        };
+        let (flushed_permille, flush_ns_per_kib) = (part, pace);
+        Some(Generations {
+            wanted,
+            active,
+            reserved,
+            count,
+            limit,
+            low_lsn,
+            needed_lsn,
+            flushed_permille,
+            flush_ns_per_kib,
+        })
+    }
+
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let g = *self;
-        let [low, needed] = [g.low_lsn, g.needed_lsn];
-        vec![g.wanted, g.active, g.reserved, g.count, g.limit, low, needed, g.flushed_permille]
+        let of_log = [g.low_lsn, g.needed_lsn];
+        let of_flush = [g.flushed_permille, g.flush_ns_per_kib];
+        [&[g.wanted, g.active, g.reserved, g.count, g.limit][..], &of_log, &of_flush].concat()
     }
 }
 
@@ -179,6 +207,7 @@ impl Room {
             Room::Full => vec![2, 0],
             Room::Tight(ns) => vec![3, ns],
             Room::HandOverForLog => vec![4, 0],
+            Room::Paced => vec![5, 0],
         }
     }
 }
@@ -203,12 +232,7 @@ pub fn enough_for_merges(runs: u64, need_bytes_per_sec: u64) -> u64 {
 /// What a law of this file says to these inputs. None: they are not inputs of it.
 pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
     match (law, inputs) {
-        (Law::Handover, &[wanted, active, reserved, count, limit, low, needed, flushed]) => {
-            let (low_lsn, needed_lsn, flushed_permille) = (low, needed, flushed);
-            let lsns = Generations { low_lsn, needed_lsn, flushed_permille, ..Default::default() };
-            let g = Generations { wanted, active, reserved, count, limit, ..lsns };
-            Some(room(&g).numbers())
-        }
+        (Law::Handover, numbers) => Some(room(&Generations::from_numbers(numbers)?).numbers()),
         (Law::Credit, &[unpaid, done, left, debtors, room, before]) => {
             let Paid { credit, unpaid } = credit(unpaid, done, left, debtors, room, before);
             Some(vec![credit, unpaid])
@@ -263,6 +287,12 @@ mod tests {
         assert_eq!((large(29, 3, 500), large(48, 3, 999)), (Room::Full, Room::Full));
         assert!(matches!(large(63, 3, 1000), Room::Tight(_)));
         assert_eq!((large(64, 3, 2000), large(64, 2, 0)), (Room::Full, Room::HandOver));
+        // Where flushes were measured their pace takes the place of the guess, and of nothing else.
+        let known = |g: Generations| room(&Generations { flush_ns_per_kib: 9, limit: LIMIT, ..g });
+        let of =
+            |wanted, active, count| Generations { wanted, active, count, ..Default::default() };
+        assert_eq!(known(of(100, 100, 3)), Room::Paced);
+        assert_eq!((known(of(100, LIMIT, 3)), known(of(1, 1, 2))), (Room::Full, Room::Taken));
         let old = Generations { count: 2, low_lsn: 5, needed_lsn: 6, ..Generations::default() };
         assert_eq!(room(&old), Room::HandOverForLog);
         assert_ne!(room(&Generations { count: 3, ..old }), Room::HandOverForLog);
@@ -331,6 +361,7 @@ mod tests {
                     let allowed = [0, 1, 500, 999, 1000].map(|part| allowed_bytes(active, part));
                     assert!(allowed.is_sorted() && allowed[4] == active);
                 }
+                Room::Paced => panic!("no flush was measured"),
                 Room::HandOver => assert!(count < 3 && active + reserved + wanted > LIMIT),
                 Room::HandOverForLog => panic!("nobody needs the log"),
             }

@@ -18,8 +18,8 @@ const BYTES_PER_SEC: u64 = 8_000_000;
 const MS: u64 = 1_000_000;
 const BATCH: u64 = 10;
 
-/// Rows of 80 bytes and as much in each of many indexes: a flush writes ten times what the log
-/// does, so the log holds nobody up.
+/// Rows of 80 bytes and as much in each of many indexes. Commits wait for no sync: what holds the
+/// sessions up is the buffer of the log first, then flushes.
 fn world(seed: u64) -> (SimEnv, Arc<Database>) {
     let options = SimOptions { latency: true, ..SimOptions::quiet(seed) };
     let sim = SimEnv::on(SimDisk::new(seed), options);

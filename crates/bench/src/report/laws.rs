@@ -171,7 +171,7 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     let title = "Why ingest was slow: its pace while merges were behind";
     chart("ingest-pace", title, series, Form::Stack, time);
     let series = vec![Series::new("a KiB took", 0, &slowest_us(step, "flush_pace"))];
-    chart("flush-pace", "Why ingest was slow: pace of flushes", series, Form::Stack, time);
+    chart("flush-pace", "Pace of memtable flushes", series, Form::Stack, time);
     let title = "Background I/O asked of the governor, bytes per second";
     chart("governor", title, asked(step), Form::Stack, size);
     let series = vec![Series::new("budget", 0, &lowest(step, "bytes_per_sec"))];

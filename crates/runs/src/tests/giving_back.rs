@@ -71,3 +71,23 @@ fn time_for_what_is_not_written_is_given_back() {
     drop(reserved);
     assert_eq!(line(), far);
 }
+
+/// The line of flushes too, in which one stands with as many generations sealed as may be.
+#[test]
+fn time_of_a_flush_for_what_is_not_written_is_given_back() {
+    let rig = Rig::new(GENERATION);
+    let runs = &rig.runs;
+    runs.add_index(spec(1, false, false));
+    for n in 0..2 {
+        rig.put(1, entry_op::INS, &[n], b"p");
+        runs.seal_active();
+    }
+    let line = || runs.flush_line.until_ns.load(SeqCst);
+    runs.flush_line.set(1_000);
+    let far = runs.now_ns() + 190_000_000;
+    runs.flush_line.until_ns.store(far, SeqCst);
+    let reserved = runs.reserve(2_048).expect("room");
+    assert_eq!(line(), far + 2_000);
+    drop(reserved);
+    assert_eq!(line(), far);
+}
