@@ -5,7 +5,7 @@ use crate::rig::{self, Rig, put};
 use crate::{Access, Mtr, PageRedo};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Cause, Code, Kind, Lsn, PageNo, Result, TreeId};
+use evenkeel_base::{Cause, Code, Error, Kind, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::page::HEADER_BYTES;
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_format::space::ranges_of;
@@ -374,6 +374,52 @@ fn a_failed_write_or_sync_stops_writes_and_loses_nothing() -> Result<()> {
         let (rig, _) = rig::recover(again.runtime(), 128, LOG_BYTES, oldest, 1)?;
         assert_eq!(rig.pages.read(page, Access::Normal)?[0], 2, "{file} {kind:?}");
     }
+    Ok(())
+}
+
+/// Every frame holds a page that cannot be written any more: reads go on, in frames of their own,
+/// and find what was changed. The pool shrinks no more.
+#[test]
+fn reads_go_on_in_a_pool_that_is_all_dirty_when_writes_stop() -> Result<()> {
+    const FRAMES: usize = 96;
+    let sim = quiet(SimDisk::new(5), 5);
+    let rig = rig::create(sim.runtime(), FRAMES, LOG_BYTES)?;
+    rig.pages.supply_beat()?;
+    let mut pages = Vec::new();
+    for _ in 0..3 * FRAMES {
+        if rig.pages.supply.available() < 8 {
+            rig.pages.flush_all()?;
+            for frame in 0..FRAMES as u32 / 2 {
+                rig.pages.evict(frame);
+            }
+        }
+        pages.push(rig.alloc(7, pages.last().copied(), 0)?.0);
+    }
+    let is_there = |page: &&PageNo| rig.pages.translation.get(**page).is_some();
+    let changed: Vec<PageNo> = pages.iter().filter(is_there).copied().collect();
+    for page in &changed {
+        rig.mtr(1, |mtr| {
+            let slot = mtr.write(*page)?;
+            put(mtr, slot, 0, &[9]);
+            Ok(())
+        })?;
+    }
+    for frame in 0..FRAMES as u32 {
+        rig.pages.evict(frame);
+    }
+    rig.pages.take_credits(rig.pages.supply.available() as usize)?;
+    rig.rt.health.fail(Error::new(Code::WriteFailed));
+    rig.pages.supply_beat()?;
+    for round in 0..3 {
+        for page in &pages {
+            let first = rig.pages.read(*page, Access::Normal)?[0];
+            assert_eq!(first == 9, changed.contains(page), "{page:?} in round {round}");
+        }
+        rig.pages.resize(64 * 4096)?;
+        while rig.pages.supply_beat()? == evenkeel_base::Beat::More {}
+    }
+    let frames = rig.pages.frames.count();
+    assert!((FRAMES + 1..=FRAMES + 128).contains(&frames), "{frames} frames");
     Ok(())
 }
 

@@ -19,8 +19,8 @@ impl Pages {
     /// Takes the right to `n` free frames; may wait (free_frame).
     ///
     /// # Errors
-    /// `WritesStopped` when writes have stopped and only dirty pages are left; `DatabaseClosed`
-    /// where it would have to wait.
+    /// `DatabaseClosed` where it would have to wait; `WritesStopped` in recovery, and when all of
+    /// the pool and of what was added to it since writes stopped is in use (`spare_frames`).
     pub(crate) fn take_credits(&self, n: usize) -> Result<()> {
         if n == 0 || self.supply.try_credits(n as i64) {
             return Ok(());
@@ -39,7 +39,13 @@ impl Pages {
             if self.supply.try_credits(n as i64) {
                 return Ok(());
             }
-            self.rt.health.check_writable()?;
+            if let Err(stopped) = self.rt.health.check_writable() {
+                let spare = provided && open.is_ok() && self.spare_frames(n as i64);
+                if !spare {
+                    return Err(stopped);
+                }
+                continue;
+            }
             open?;
             if !provided {
                 // No cleaner either: what redo has made room for, its other threads may have taken.

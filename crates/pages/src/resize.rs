@@ -17,23 +17,61 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// Frames that one beat looks at.
 const BEAT_FRAMES: usize = 1024;
+/// Frames added at once, once writes have stopped, for reads that find none.
+const SPARE_STEP: usize = FRAMES_MIN;
+/// Frames so added, at most: more than are in use at once.
+const SPARE_MAX: usize = 2048;
 
 #[derive(Default)]
 pub(crate) struct Resizing {
-    one: Mutex<()>,
+    /// Frames added since writes stopped.
+    spare: Mutex<usize>,
     hand: AtomicUsize,
 }
 
 impl Pages {
     /// Makes the pool this large. Growing is done when this returns; shrinking is begun, and done
-    /// by `supply_beat` and `clean_beat`.
+    /// by `supply_beat` and `clean_beat`; once writes have stopped the pool shrinks no more, since
+    /// dirty pages cannot leave it and reads need the clean frames.
     ///
     /// # Errors
     /// `PoolTooSmall`.
     pub fn resize(&self, pool_bytes: usize) -> Result<()> {
         check_pool(pool_bytes, self.page_size())?;
-        let count = pool_bytes / self.page_size();
-        let _one = self.resizing.one.lock();
+        let mut count = pool_bytes / self.page_size();
+        let _one = self.resizing.spare.lock();
+        if self.rt.health.is_failed() {
+            count = count.max(self.frames.count());
+        }
+        self.have_frames(count);
+        Ok(())
+    }
+
+    /// Some more frames for reads once writes have stopped, if `wanted` are not there: every page
+    /// of the pool may be dirty, and none can be written (principle 6: reads go on). Nothing gets
+    /// dirty any more, so these stay clean and are used again and again. False: enough were added.
+    pub(crate) fn spare_frames(&self, wanted: i64) -> bool {
+        let mut spare = self.resizing.spare.lock();
+        if self.supply.available() >= wanted {
+            return true;
+        }
+        if *spare >= SPARE_MAX {
+            return false;
+        }
+        *spare += SPARE_STEP;
+        // So many of those that are not used now.
+        let mut retired = self.supply.lists.lock().retired.clone();
+        retired.sort_unstable();
+        let count = match retired.get(SPARE_STEP - 1) {
+            Some(last) => *last as usize + 1,
+            None => self.frames.made() + SPARE_STEP - retired.len(),
+        };
+        self.have_frames(count);
+        true
+    }
+
+    /// Uses so many frames. The caller holds the lock of `resizing`.
+    fn have_frames(&self, count: usize) {
         let made = self.frames.made();
         self.translation.grow(count);
         self.frames.grow(count);
@@ -52,7 +90,6 @@ impl Pages {
         self.note_frames();
         self.supply.event.notify();
         self.clean_event.notify();
-        Ok(())
     }
 
     /// The smallest pool, bytes of pages.
