@@ -162,7 +162,14 @@ impl Law {
             ),
             Law::Debt => (&["credit_bytes", "wanted_bytes"], &["granted", "left_bytes"]),
             Law::Pace => (
-                &["runs", "merge_bytes_per_sec", "merge_bytes_per_kib", "merge_need_bytes_per_sec"],
+                &[
+                    "runs",
+                    "merge_bytes_per_sec",
+                    "merge_bytes_per_kib",
+                    "merge_need_bytes_per_sec",
+                    "owed_bytes",
+                    "room_bytes",
+                ],
                 &["ns_per_kib", "enough_for_merges"],
             ),
             Law::LogSpace => (

@@ -8,7 +8,8 @@
 //! credit that merges of such indexes issue as they go. One that removes k runs pays for 0.9 k
 //! generations; what of it was not asked for before it pays with what it has left. So a wait is as
 //! long as the merging of the operation's own share, and the work of a long merge counts when it
-//! is needed. Credit never exceeds what fits below the limit before any merge has ended.
+//! is needed. Credit never exceeds what fits below the limit before any merge has ended. When debt
+//! begins there is some, or nobody would get on until a merge has had its first beat.
 
 use crate::Runs;
 use crate::memtable::Memtable;
@@ -22,6 +23,9 @@ use evenkeel_io::Cancellation;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Of a generation, so much is credit when debt begins.
+pub(crate) const ADVANCE_PART: u64 = 8;
 
 /// Reserved memtable bytes; what is left returns when dropped.
 pub struct MemReserved {
@@ -350,6 +354,21 @@ impl Runs {
         paid.unpaid
     }
 
+    /// Debt begins (state lock held): credit until the first beats of merges pay, which may take a
+    /// while where many are in debt.
+    fn advance_credit(&self, state: &State, debtors: u64) {
+        let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
+        let generation = self.generation_bytes();
+        let room = room_bytes(state.deepest().unwrap_or(0), sealed, active, generation);
+        let advance = generation / ADVANCE_PART * debtors;
+        let paid = throttle::credit(advance, 1, 1, debtors, room, 0);
+        self.rt.journal.note(Law::Credit, self.now_ns(), || {
+            (vec![advance, 1, 1, debtors, room, 0], vec![paid.credit, paid.unpaid])
+        });
+        // What was given while nobody was in debt is not added to.
+        self.credit.fetch_max(paid.credit, Ordering::SeqCst);
+    }
+
     /// The view changed (state lock held): a new version, which no idle cursor keeps back (D6), and
     /// whether ingest needs credit.
     pub(crate) fn changed(&self, state: &State) {
@@ -364,6 +383,9 @@ impl Runs {
         self.debtors.store(debtors, Ordering::SeqCst);
         if debtors == 0 {
             self.credit.store(0, Ordering::SeqCst);
+        }
+        if debtors > 0 && !self.in_debt.load(Ordering::SeqCst) {
+            self.advance_credit(state, debtors);
         }
         self.in_debt.store(debtors > 0, Ordering::SeqCst);
         let depths = state.high.iter().filter_map(|id| state.indexes.get(id)).map(Index::depth);

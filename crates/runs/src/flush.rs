@@ -92,7 +92,7 @@ impl Runs {
         }
         let FlushJob { memtable, writer, begun_ns, .. } = *job;
         let times = FlushTimes { begun_ns, entries_until_ns: self.now_ns() };
-        self.finish_flush(&memtable, writer).map_err(|e| self.write_failed(e))?;
+        self.finish_flush(&memtable, writer, begun_ns).map_err(|e| self.write_failed(e))?;
         self.measure_flush(memtable.bytes(), times);
         Ok(Beat::More)
     }
@@ -236,7 +236,12 @@ impl Runs {
         true
     }
 
-    fn finish_flush(&self, memtable: &Arc<Memtable>, writer: RunWriter) -> Result<()> {
+    fn finish_flush(
+        &self,
+        memtable: &Arc<Memtable>,
+        writer: RunWriter,
+        begun_ns: u64,
+    ) -> Result<()> {
         let mut added = None;
         if let Some(written) = writer.finish()? {
             self.sync_names()?;
@@ -258,7 +263,7 @@ impl Runs {
             if let Some((file, slices)) = added {
                 let new: Vec<_> = slices.iter().map(|s| (s.index, s.bytes())).collect();
                 state.add_file(&file, slices);
-                self.note_flushed(&state, memtable.bytes(), &new);
+                self.note_flushed(&state, memtable.bytes(), begun_ns, &new);
             }
             Arc::make_mut(&mut state.memtables).retain(|m| !Arc::ptr_eq(m, memtable));
             self.flushed_permille.store(0, Ordering::SeqCst);

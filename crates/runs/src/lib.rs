@@ -67,9 +67,8 @@ pub use prune::{Asked, Summary, SummaryBuilder};
 pub use run_iter::block_read_bytes;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
-pub use throttle::{
-    GENERATIONS_MAX, allowed_bytes, decide as decide_throttle, enough_for_merges, pace_ns, tight_ns,
-};
+pub use throttle::{GENERATIONS_MAX, allowed_bytes, decide as decide_throttle, tight_ns};
+pub use throttle::{Owed, enough_for_merges, owed_bytes, pace_ns, tightest};
 pub use unique::UniqueGuard;
 
 use evenkeel_base::{IndexId, Lsn, Result};

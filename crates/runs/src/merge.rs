@@ -11,7 +11,7 @@ mod together;
 
 pub(crate) use job::{MergeJob, READ_AHEAD};
 pub use jobs::MergeFigures;
-pub(crate) use jobs::MergeJobs;
+pub(crate) use jobs::{MergeJobs, Owing};
 pub(crate) use together::Together;
 
 use crate::Runs;
@@ -169,7 +169,8 @@ impl Runs {
         if self.together_beat(seat.is_some())? {
             return Ok(Beat::More);
         }
-        let job = self.merge_jobs.lock().take(seat.is_none());
+        let owing = self.state.read().owing();
+        let job = self.merge_jobs.lock().take(seat.is_none(), &owing);
         let must_wait = match &job {
             Some(job) => !job.purpose.required,
             None => self.are_together_waiting() || (spare != Spare::None && self.is_rest_wanted()),
@@ -207,9 +208,10 @@ impl Runs {
         // On a full disk one thread is enough, and it alone knows when there is space again.
         let is_wanted = self.is_help_wanted.load(Ordering::SeqCst) && !self.is_full();
         let taken = {
+            let owing = self.state.read().owing();
             let mut jobs = self.merge_jobs.lock();
             match is_wanted {
-                true => jobs.take_required().ok_or(false),
+                true => jobs.take_required(&owing).ok_or(false),
                 false => Err(jobs.is_one_needed_waiting()),
             }
         };
@@ -283,7 +285,9 @@ impl Runs {
             let bytes = if is_done { before } else { before - job.left };
             let at_once = self.rt.at_once(Class::Merge, READ_AHEAD as u64, true);
             let is_held = self.rt.take_paused() || at_once < READ_AHEAD as u64;
-            self.pace.merged(bytes, start, self.now_ns(), is_held);
+            if self.pace.merged(bytes, start, self.now_ns(), is_held) {
+                self.set_pace(&self.state.read());
+            }
         }
         match done {
             Ok(Beat::More) if job.is_barren() => {
@@ -644,7 +648,7 @@ fn turn_to_rest(runs: &[Arc<Run>], mode: Rest) -> Turn {
         _ => run.skipped(),
     };
     let left = runs.iter().map(|run| run.bytes).sum();
-    Turn { required: false, left, gain: runs.iter().map(gain).sum() }
+    Turn { left, gain: runs.iter().map(gain).sum(), ..Turn::default() }
 }
 
 /// A merge of some runs of an index that ingest needs.

@@ -41,6 +41,8 @@ struct Meter {
     bytes: u64,
     /// 0: not known.
     bytes_per_sec: u64,
+    /// What flushes write, which is taken for it as long as it is not known; 0: not known.
+    flush_bytes_per_sec: u64,
     /// Of the last flushes: memtable bytes, and bytes that merges will have to move for them; each
     /// flush counts less than the one after it, and a small one little.
     memtable_bytes: u64,
@@ -51,6 +53,11 @@ struct Meter {
 }
 
 impl Meter {
+    /// What merges move, as far as it is known.
+    fn rate(&self) -> u64 {
+        if self.bytes_per_sec > 0 { self.bytes_per_sec } else { self.flush_bytes_per_sec }
+    }
+
     /// Bytes per second that ingest gives merges to move in the long run, read and written; high
     /// rather than low after the first flushes and after a rest.
     fn need_bytes_per_sec(&self) -> u64 {
@@ -72,24 +79,32 @@ pub fn merge_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
 
 impl Pace {
     /// A beat of a merge that ingest needs has moved so many bytes since `start_ns`. One that was
-    /// held back does not count: it says nothing of how fast merges could be.
-    pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64, is_held: bool) {
+    /// held back does not count: it says nothing of how fast merges could be. True: more is known.
+    pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64, is_held: bool) -> bool {
         let mut meter = self.meter.lock();
         let since = meter.last_ns.replace(now_ns).unwrap_or(start_ns);
         if is_held {
-            return;
+            return false;
         }
         meter.ns += now_ns.saturating_sub(since);
         meter.bytes += bytes;
-        if let Some(rate) = merge_rate(meter.bytes_per_sec, meter.bytes, meter.ns) {
-            meter.bytes_per_sec = rate;
-            (meter.ns, meter.bytes) = (0, 0);
-        }
+        let Some(rate) = merge_rate(meter.rate(), meter.bytes, meter.ns) else { return false };
+        meter.bytes_per_sec = rate;
+        (meter.ns, meter.bytes) = (0, 0);
+        true
     }
 
     /// There is no merge that ingest needs: the time until the next one does not count.
     pub(crate) fn rests(&self) {
         self.meter.lock().last_ns = None;
+    }
+
+    /// A flush wrote so many bytes in so long.
+    fn flush_wrote(&self, bytes: u64, took_ns: u64) {
+        let mut meter = self.meter.lock();
+        if let Some(rate) = merge_rate(meter.flush_bytes_per_sec, bytes, took_ns.max(WINDOW_NS)) {
+            meter.flush_bytes_per_sec = rate;
+        }
     }
 
     /// A generation of so many memtable bytes was flushed, for which merges will have to move so
@@ -108,11 +123,13 @@ impl Pace {
 }
 
 impl Runs {
-    /// Slices of a generation of so many memtable bytes have become runs: indexes and their bytes.
+    /// Slices of a generation of so many memtable bytes have become runs, by a flush that began
+    /// then: indexes and their bytes.
     pub(crate) fn note_flushed(
         &self,
         state: &State,
         memtable_bytes: u64,
+        begun_ns: u64,
         slices: &[(IndexId, u64)],
     ) {
         let merged = |(index, new): &(IndexId, u64)| {
@@ -120,22 +137,36 @@ impl Runs {
             passes(all as f64 / (*new).max(1) as f64) * *new as f64
         };
         let merge_bytes = slices.iter().map(merged).sum::<f64>() as u64;
-        self.pace.flushed(memtable_bytes, merge_bytes, self.now_ns());
+        let now = self.now_ns();
+        self.pace.flushed(memtable_bytes, merge_bytes, now);
+        let bytes = slices.iter().map(|(_, bytes)| bytes).sum();
+        if memtable_bytes >= self.generation_bytes() / 2 {
+            self.pace.flush_wrote(bytes, now.saturating_sub(begun_ns));
+        }
     }
 
     /// Sets the pace by what the indexes have now, and by the merges of them.
     pub(crate) fn set_pace(&self, state: &State) {
         // Held to the end: of two threads the one that saw the merges later has the last word.
         let jobs = self.merge_jobs.lock();
-        let needed = jobs.needed();
-        let depths = needed.iter().filter_map(|id| state.indexes.get(id)).map(Index::depth);
-        let runs = depths.max().unwrap_or(0) as u64;
+        let needed: Vec<(u64, u64)> = jobs
+            .needed()
+            .iter()
+            .filter_map(|(id, left)| {
+                let index = state.indexes.get(id)?;
+                let owed = throttle::owed_bytes(*left, index.newest_bytes());
+                Some((index.depth() as u64, owed))
+            })
+            .collect();
+        let runs = needed.iter().map(|(runs, _)| *runs).max().unwrap_or(0);
+        let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
+        let owed = throttle::tightest(needed, sealed, active, self.generation_bytes());
         let (bytes_per_sec, bytes_per_kib, need) = {
             let meter = self.pace.meter.lock();
             let per_kib = meter.merge_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
-            (meter.bytes_per_sec, per_kib, meter.need_bytes_per_sec())
+            (meter.rate(), per_kib, meter.need_bytes_per_sec())
         };
-        let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib);
+        let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib, owed);
         let enough = throttle::enough_for_merges(runs, need);
         let before = self.pace.line.set(ns);
         if self.pace.enough.swap(enough, Ordering::Relaxed) != enough {
@@ -144,7 +175,8 @@ impl Runs {
             return;
         }
         self.rt.journal.note(Law::Pace, self.now_ns(), || {
-            (vec![runs, bytes_per_sec, bytes_per_kib, need], vec![ns, enough])
+            let of_merges = [runs, bytes_per_sec, bytes_per_kib, need];
+            ([&of_merges[..], &[owed.bytes, owed.room]].concat(), vec![ns, enough])
         });
     }
 }

@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Neighbours of like size that are merged.
-const TIER_RUNS: usize = 4;
+pub(crate) const TIER_RUNS: usize = 4;
 /// Where places are short: beside a merge into the bottom, or from `TIERS_MANY` tiers on.
 pub(crate) const TIER_RUNS_SHORT: usize = 3;
 const TIERS_MANY: usize = 5;
@@ -148,10 +148,12 @@ pub fn bytes_per_run(bytes: u64, inputs: usize) -> u64 {
 }
 
 /// A merge that waits for its next beat, or for its first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Ingest needs it.
     pub required: bool,
+    /// Runs of its index where ingest needs credit and the merge is no long one, else 0.
+    pub owing_runs: usize,
     /// Bytes to read.
     pub left: u64,
     /// What it gains beside a run less: entries of its inputs that readers passed over; on a full
@@ -167,26 +169,34 @@ impl Turn {
         (worth(other, self), self.left).cmp(&(worth(self, other), other.left))
     }
 
+    /// Of two that ingest needs.
+    fn is_sooner(&self, other: &Turn) -> bool {
+        (other.owing_runs, self.left) < (self.owing_runs, other.left)
+    }
+
     fn precedes(&self, other: &Turn) -> bool {
         self.order(other) == Ordering::Less
     }
 }
 
 /// Which merge has the next beat: the one with the least left, as runs go soonest then (Luo and
-/// Carey 2019). Of those to rest only the first takes part. `only_required`: others have no seat.
+/// Carey 2019); but where ingest needs credit, of the index that has most runs, for there the room
+/// of all ends. Of those to rest only the first takes part. `only_required`: others have
+/// no seat.
 pub fn next_merge(jobs: impl Iterator<Item = Turn>, only_required: bool) -> Option<usize> {
     let (mut required, mut rest) = (None::<(usize, Turn)>, None::<(usize, Turn)>);
     for (i, job) in jobs.enumerate() {
         let best = if job.required { &mut required } else { &mut rest };
         let is_better = |best: Turn| match job.required {
-            true => job.left < best.left,
+            true => job.is_sooner(&best),
             false => job.precedes(&best),
         };
         if best.is_none_or(|(_, best)| is_better(best)) {
             *best = Some((i, job));
         }
     }
-    let both = required.zip(rest).map(|(must, may)| only_required || must.1.left <= may.1.left);
+    let first = |must: Turn, may: Turn| must.owing_runs > 0 || must.left <= may.left;
+    let both = required.zip(rest).map(|(must, may)| only_required || first(must.1, may.1));
     let chosen = if both.unwrap_or(required.is_some()) { required } else { rest };
     chosen.map(|(i, _)| i)
 }
@@ -444,12 +454,19 @@ mod tests {
 
     #[test]
     fn the_least_left_is_next_and_what_ingest_needs_where_there_is_no_seat() {
-        let turn = |(required, left)| Turn { required, left, gain: 0 };
+        let turn = |(required, left)| Turn { required, left, ..Turn::default() };
         let jobs = [(true, 9), (false, 3), (true, 5)].map(turn);
         assert_eq!(next_merge(jobs.into_iter(), false), Some(1));
         assert_eq!(next_merge(jobs.into_iter(), true), Some(2));
         assert_eq!(next_merge(jobs[1..2].iter().copied(), true), Some(0), "it waits for its seat");
         assert_eq!(next_merge([].into_iter(), false), None);
+        // Where ingest needs credit, most runs first, of these the least left.
+        let owing = |(owing_runs, left)| Turn { required: true, owing_runs, ..rest(left, 0) };
+        let next = |jobs: &[Turn]| next_merge(jobs.iter().copied(), false);
+        let jobs = [(10, 5), (0, 1), (11, 900), (11, 800)].map(owing);
+        assert_eq!(next(&jobs), Some(3));
+        assert_eq!(next(&[rest(1, 9), jobs[0]]), Some(1), "before any that nobody needs");
+        assert_eq!(next(&[rest(1, 0), jobs[1]]), Some(1));
     }
 
     /// G4.
@@ -503,7 +520,7 @@ mod tests {
     }
 
     fn rest(left: u64, gain: u64) -> Turn {
-        Turn { required: false, left, gain }
+        Turn { left, gain, ..Turn::default() }
     }
 
     /// D4.
@@ -515,7 +532,7 @@ mod tests {
         assert_eq!(next(&[rest(100, 0), rest(1000, 1000)]), Some(1));
         assert_eq!(next(&[rest(7, 0), rest(5, 0), rest(5, 0)]), Some(1), "the least left");
         // However much they skip, what ingest needs is first where it has less left.
-        let must = Turn { required: true, left: 500, gain: 0 };
+        let must = Turn { required: true, ..rest(500, 0) };
         assert_eq!(next(&[rest(1000, 1 << 40), must]), Some(1));
         assert_eq!(next(&[rest(1000, 1 << 40), rest(10, 0), must]), Some(2));
         assert_eq!(next(&[rest(100, 1 << 40), rest(10, 0), must]), Some(0));

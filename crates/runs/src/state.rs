@@ -11,7 +11,7 @@ use crate::damage::DamagedFile;
 use crate::due::Due;
 use crate::file::{Place, Run, RunFile, Segment};
 use crate::memtable::Memtable;
-use crate::merge::Mode;
+use crate::merge::{Mode, Owing};
 use crate::policy::{Facts, RUNS_PACED, RUNS_TRIGGER, is_restless, is_worth_freeing};
 use evenkeel_base::{Error, Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
@@ -86,6 +86,11 @@ impl Index {
     pub(crate) fn leave_in(&mut self, file: NonZeroU32) {
         self.runs = NO_RUNS.clone();
         self.cold = Some(file);
+    }
+
+    /// Bytes of the newest run.
+    pub(crate) fn newest_bytes(&self) -> u64 {
+        self.runs.first().map_or(0, |run| run.bytes)
     }
 
     /// How many runs may hold a key: the output of a merge under way has none of its inputs' keys.
@@ -521,6 +526,15 @@ impl State {
     }
 
     /// The most runs any index of those has that need credit.
+    /// The indexes for which ingest needs credit.
+    pub(crate) fn owing(&self) -> Owing {
+        let of = |id: &IndexId| {
+            let index = self.indexes.get(id)?;
+            Some((*id, (index.depth(), index.newest_bytes())))
+        };
+        self.deep.iter().filter_map(of).collect()
+    }
+
     pub(crate) fn deepest(&self) -> Option<usize> {
         self.deep.iter().filter_map(|id| self.indexes.get(id)).map(Index::depth).max()
     }

@@ -2,7 +2,8 @@
 //! memtable bytes finds, when a generation is handed over, what merging pays in credit and what
 //! ingest spends of it. `credit` asks them and does what they say.
 
-use crate::credit::credit_bytes;
+use crate::credit::{credit_bytes, room_bytes};
+use crate::policy::TIER_RUNS;
 use evenkeel_base::journal::Law;
 use evenkeel_io::UNLIMITED;
 
@@ -18,6 +19,8 @@ const DELAY_NS_MAX: u64 = 1_000_000;
 const FLUSH_NS_MAX: u64 = 10_000_000;
 /// A slow guess of the flush rate, for delays: 100 MB/s.
 const NS_PER_BYTE: u64 = 10;
+/// With less room than this part of a generation, ingest gets no slower; credit ends it.
+const ROOM_PART: u64 = 4;
 /// Of the last generation, so much is free at once, and a part; and a part at the end of a flush.
 const FREE_BYTES: u64 = 1 << 20;
 const PART_AT_ONCE: u64 = 8;
@@ -122,10 +125,53 @@ pub fn credit(unpaid: u64, done: u64, left: u64, debtors: u64, room: u64, before
     Paid { credit, unpaid: unpaid.saturating_sub(pays.min(credit.saturating_mul(debtors))) }
 }
 
+/// What merges have to do, and what may come in until then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// Bytes that merges have to move.
+    pub bytes: u64,
+    /// Memtable bytes that find a place meanwhile.
+    pub room: u64,
+}
+
+/// Bytes that merges have to move to rid an index of some runs, where the merge that ends first has
+/// so many left. None of a long one: until it ends, smaller ones go on beside it, of runs that are
+/// yet to come (`policy`).
+pub fn owed_bytes(left: u64, newest_run_bytes: u64) -> u64 {
+    let most = newest_run_bytes.saturating_mul(2 * TIER_RUNS as u64);
+    if left <= most { left } else { 0 }
+}
+
+/// What is tightest of what merges owe: indexes that are being merged have so many runs, and owe so
+/// many bytes (`owed_bytes`). Those with so many runs or more must each be rid of some before what
+/// comes has filled the last place of them (`generation_bytes` each, of which `sealed` are filled
+/// and `active` bytes of one more).
+pub fn tightest(
+    mut indexes: Vec<(u64, u64)>,
+    sealed: usize,
+    active: u64,
+    generation_bytes: u64,
+) -> Owed {
+    indexes.sort_unstable_by_key(|(runs, _)| std::cmp::Reverse(*runs));
+    let (mut tightest, mut bytes) = (Owed::default(), 0u64);
+    for (runs, left) in indexes.into_iter().filter(|(runs, _)| *runs >= RUNS_URGENT) {
+        bytes = bytes.saturating_add(left);
+        let room = room_bytes(runs as usize, sealed, active, generation_bytes);
+        let room = if room > 0 { room.max(generation_bytes / ROOM_PART) } else { 0 };
+        let ratio = |a: u64, b: u64| u128::from(a) * u128::from(b.max(1));
+        // Without room credit alone counts.
+        if room > 0 && ratio(bytes, tightest.room) >= ratio(tightest.bytes, room) {
+            tightest = Owed { bytes, room };
+        }
+    }
+    tightest
+}
+
 /// Nanoseconds that a KiB of memtable bytes takes; 0: as it comes. `runs`: the most of an index
 /// that is being merged; merges move so many bytes per second, and will have to move so many for
-/// the KiB. With ten runs ingest gets a little less than what merges can follow for ever.
-pub fn pace_ns(runs: u64, merge_bytes_per_sec: u64, merge_bytes_per_kib: u64) -> u64 {
+/// the KiB. With ten runs ingest gets a little less than what merges can follow for ever; and never
+/// more than fits until they have done what they owe (`tightest`).
+pub fn pace_ns(runs: u64, merge_bytes_per_sec: u64, merge_bytes_per_kib: u64, owed: Owed) -> u64 {
     let percent = match runs {
         0..RUNS_PACED => return 0,
         RUNS_PACED => 160,
@@ -137,8 +183,10 @@ pub fn pace_ns(runs: u64, merge_bytes_per_sec: u64, merge_bytes_per_kib: u64) ->
     if merge_bytes_per_sec == 0 {
         return 0;
     }
-    let ns = u128::from(merge_bytes_per_kib) * 1_000_000_000 / u128::from(merge_bytes_per_sec);
-    (ns * 100 / percent).min(u128::from(PACE_NS_MAX)) as u64
+    let takes = |bytes: u64| u128::from(bytes) * 1_000_000_000 / u128::from(merge_bytes_per_sec);
+    let for_ever = takes(merge_bytes_per_kib) * 100 / percent;
+    let until_done = takes(owed.bytes) * 1024 / u128::from(owed.room.max(1));
+    for_ever.max(until_done).min(u128::from(PACE_NS_MAX)) as u64
 }
 
 /// Nanoseconds that a KiB of a generation takes to be flushed, of which so many were known, when
@@ -237,8 +285,9 @@ pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
             let Paid { credit, unpaid } = credit(unpaid, done, left, debtors, room, before);
             Some(vec![credit, unpaid])
         }
-        (Law::Pace, &[runs, per_sec, per_kib, need]) => {
-            Some(vec![pace_ns(runs, per_sec, per_kib), enough_for_merges(runs, need)])
+        (Law::Pace, &[runs, per_sec, per_kib, need, bytes, room]) => {
+            let pace = pace_ns(runs, per_sec, per_kib, Owed { bytes, room });
+            Some(vec![pace, enough_for_merges(runs, need)])
         }
         (Law::FlushPace, &[whole, entries, done, took]) => {
             Some(vec![flush_pace_ns(whole, entries, done, took)])
@@ -304,11 +353,13 @@ mod tests {
         assert_eq!(credit(900, 100, 100, 1, 500, 300), Paid { credit: 200, unpaid: 700 });
         assert_eq!(credit(900, 1, 0, 0, 300, 500), Paid { credit: 0, unpaid: 900 });
         // As fast as it comes; what merges can follow; 1 ms a row at most.
-        let pace = |runs| pace_ns(runs, 1_000_000, 2_000);
+        let free = Owed::default();
+        let pace = |runs| pace_ns(runs, 1_000_000, 2_000, free);
         assert_eq!([6, 7, 8, 9].map(pace), [0, 1_250_000, 1_538_461, 1_818_181]);
         assert_eq!([10, 11, 12].map(pace), [2_105_263, 3_333_333, 3_333_333]);
-        assert_eq!(pace_ns(12, 1_000_000, 3_000), PACE_NS_MAX);
-        assert_eq!((pace_ns(9, 0, 2_000), pace_ns(9, 1, u64::MAX)), (0, PACE_NS_MAX));
+        assert_eq!(pace_ns(12, 1_000_000, 3_000, free), PACE_NS_MAX);
+        assert_eq!(pace_ns(9, 0, 2_000, free), 0);
+        assert_eq!(pace_ns(9, 1, u64::MAX, free), PACE_NS_MAX);
         assert_eq!((spend(10, 10), spend(10, 11)), (Some(0), None));
         // 1 MiB in 1 s; then in 5; what cannot be.
         assert_eq!(flush_ns_per_kib(0, 1 << 20, 1_024_000_000), 1_000_000);
@@ -321,6 +372,27 @@ mod tests {
         assert_eq!(beside(10, 16_000_000), 2_000_000);
         assert_eq!((flush_pace_ns(0, 0, 0, 9), beside(1, u64::MAX)), (0, FLUSH_NS_MAX));
         assert_eq!(flush_pace_ns(0, 0, 10 << 10, 9_000_000), 1_200_000);
+    }
+
+    #[test]
+    fn what_merges_owe_together() {
+        // Of merges whose places are used up together; of a long one a few young runs' worth.
+        let owed = |indexes: &[(u64, u64)], sealed, active| {
+            let Owed { bytes, room } = tightest(indexes.to_vec(), sealed, active, 1000);
+            (bytes, room)
+        };
+        assert_eq!(owed(&[], 0, 0), (0, 0));
+        assert_eq!(owed(&[(8, 900)], 0, 0), (0, 0), "there are places");
+        assert_eq!(owed(&[(9, 900), (9, 700)], 0, 0), (1600, 3000));
+        assert_eq!(owed(&[(9, 900), (9, 700)], 1, 600), (1600, 1400));
+        assert_eq!(owed(&[(9, 900), (11, 700), (10, 1)], 0, 0), (700, 1000), "the deepest");
+        assert_eq!(owed(&[(9, 9000), (11, 700)], 0, 0), (9700, 3000), "all of them");
+        assert_eq!(owed(&[(11, 700)], 0, 900), (700, 250));
+        assert_eq!(owed(&[(11, 700), (9, 10)], 1, 900), (710, 1100), "credit alone");
+        assert_eq!([801, 800, 90].map(|left| owed_bytes(left, 100)), [0, 800, 90]);
+        let pace = |bytes, room| pace_ns(9, 1_000_000, 2_000, Owed { bytes, room });
+        assert_eq!([(1, 1), (1_000_000, 1 << 20)].map(|(b, r)| pace(b, r)), [1_818_181; 2]);
+        assert_eq!(pace(3_000_000, 1 << 20), 2_929_687);
     }
 
     #[test]
@@ -385,7 +457,8 @@ mod tests {
                 1 + rng.below(1 << bits)
             };
             let (per_sec, per_kib, more) = (number(34), number(24), number(24));
-            let pace = |runs| pace_ns(runs, per_sec, per_kib);
+            let owed = Owed { bytes: number(40), room: number(40) };
+            let pace = |runs| pace_ns(runs, per_sec, per_kib, owed);
             for runs in 0..2 * RUNS_PACED {
                 let ns = pace(runs);
                 // A KiB that takes merges a microsecond or more is never let in for nothing.
@@ -395,8 +468,12 @@ mod tests {
                 // merges that move fewer.
                 assert!(pace(runs + 1) >= ns);
                 assert!(runs < RUNS_PACED || pace(runs + 1) <= 2 * ns + 2);
-                assert!(pace_ns(runs, per_sec, per_kib + more) >= ns);
-                assert!(pace_ns(runs, per_sec + more, per_kib) <= ns);
+                // What is owed is done before what comes at this pace finds no room.
+                let until_done = u128::from(owed.bytes) * 1_000_000_000 / u128::from(per_sec);
+                let until_full = u128::from(owed.room) * u128::from(ns + 1) / 1024;
+                assert!(runs < RUNS_PACED || until_full >= until_done || ns == PACE_NS_MAX);
+                assert!(pace_ns(runs, per_sec, per_kib + more, owed) >= ns);
+                assert!(pace_ns(runs, per_sec + more, per_kib, owed) <= ns);
                 // Merges have enough to follow, more with each run, and all where ingest waits.
                 let enough = enough_for_merges(runs, per_sec);
                 assert!(

@@ -65,6 +65,44 @@ fn insert(sim: &SimEnv, db: &Arc<Database>, rows: u64) -> Vec<u64> {
     ended
 }
 
+/// The longest time in which nobody inserted, and the fewest rows of a whole second, of those from
+/// the fourth on.
+fn evenness(begun: u64, ended: &[u64]) -> (u64, usize) {
+    let gap = ended.windows(2).map(|pair| pair[1] - pair[0]).max().expect("some") / MS;
+    let mut rows = Vec::new();
+    for at in ended {
+        let second = ((at - begun) / (1000 * MS)) as usize;
+        rows.resize(rows.len().max(second + 1), 0);
+        rows[second] += 1;
+    }
+    rows.pop();
+    (gap, rows.into_iter().skip(3).min().expect("seconds"))
+}
+
+/// Twice as long: all indexes have too many runs at the same time. Before what their merges owe
+/// together counted (`docs/rfcs/0030-what-merges-owe-together.md`) all sessions stood still for up
+/// to 3.6 s.
+#[test]
+fn merges_that_are_due_together_slow_ingest_and_do_not_stop_it() {
+    let (sim, db) = world(5);
+    sim.set_device(BYTES_PER_SEC);
+    let begun = sim.now_ns();
+    let ended = insert(&sim, &db, 3_000);
+    sim.set_device(0);
+    let (gap, least) = evenness(begun, &ended);
+    let took = (ended.last().expect("some") - begun) / MS;
+    let rate = ended.len() as u64 * 1000 / took;
+    let stats = db.stats();
+    let debt = stats.stalls.iter().find(|(cause, _)| *cause == "merge_debt").expect("a cause").1;
+    println!("{took} ms, {rate} a second, {least} in the least, longest gap {gap} ms, {debt:?}");
+    // Merges are far behind, and ingest has their pace.
+    assert!(stats.get(Metric::Merges) > 2 * INDEXES as u64 && debt.over_1ms > 100 * SESSIONS);
+    assert!(gap < 400, "nobody inserts for {gap} ms");
+    assert!(least as u64 * 5 > rate, "{least} rows in a second of {rate}");
+    Arc::into_inner(db).expect("the sessions have ended").close().expect("closes");
+    sim.stop();
+}
+
 #[test]
 fn who_writes_more_than_a_flush_can_follow_has_its_pace() {
     let (sim, db) = world(5);
@@ -76,7 +114,7 @@ fn who_writes_more_than_a_flush_can_follow_has_its_pace() {
     let flushes = stats.get(Metric::MemtableFlushes);
     let of = |name| stats.stalls.iter().find(|(cause, _)| *cause == name).expect("a cause").1;
     let waits = ["log_space", "memtable_full"].map(of);
-    let gap = ended.windows(2).map(|pair| pair[1] - pair[0]).max().expect("some") / MS;
+    let (gap, _) = evenness(begun, &ended);
     let took = (ended.last().expect("some") - begun) / MS;
     println!("{took} ms, {flushes} flushes, longest gap {gap} ms, log and memtables {waits:?}");
     // All of them wait for the log's buffer and for flushes, of which each takes seconds.

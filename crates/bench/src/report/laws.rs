@@ -237,7 +237,7 @@ mod tests {
         );
         add(evenkeel::Law::Credit, vec![(3, vec![0; 6], vec![40, 0]), (3, vec![0; 6], vec![2, 0])]);
         add(evenkeel::Law::Debt, vec![(0, vec![9, 4], vec![1, 5]), (2, vec![3, 4], vec![0, 3])]);
-        let pace = |ns: u64| (2, vec![8, 1_000, 1, 0], vec![ns, 70]);
+        let pace = |ns: u64| (2, vec![8, 1_000, 1, 0, 0, 0], vec![ns, 70]);
         add(evenkeel::Law::Pace, vec![pace(1_538), pace(900)]);
         add(evenkeel::Law::FlushPace, vec![(1, vec![0; 4], vec![2_500])]);
         assert_eq!((in_debt(&step, 1), in_debt(&step, 0)), (vec![1, 0, 0, 0], vec![0, 0, 1, 0]));

@@ -15,6 +15,7 @@ use evenkeel_io::{Class, Governor, PriorityGovernor};
 use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_HELP, RUNS_TRIGGER, Turn};
 use evenkeel_runs::{allowed_bytes, bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
 use evenkeel_runs::{decide_merge, enough_for_merges, merge_rate, next_merge, pace_ns, passes};
+use evenkeel_runs::{owed_bytes, tightest};
 use std::sync::Arc;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -250,16 +251,24 @@ impl World<'_> {
 
     /// Memory bytes that the pace of merges lets in; none: as many as come.
     fn pace(&mut self) -> Option<u64> {
-        let needed = |index: &usize| self.jobs.iter().any(|j| j.index == *index && j.required);
-        let depths = (0..self.indexes.len()).filter(needed).map(|index| self.indexes[index].len());
-        let (runs, new) = (depths.max().unwrap_or(0) as u64, self.run_bytes());
+        let of = |index: usize| self.jobs.iter().filter(move |j| j.index == index && j.required);
+        let first = |index: usize| {
+            let left = of(index).map(|job| job.left).min()?;
+            let newest = self.indexes[index].first().map_or(0, |run| run.bytes);
+            Some((self.indexes[index].len() as u64, owed_bytes(left, newest)))
+        };
+        let needed: Vec<(u64, u64)> = (0..self.indexes.len()).filter_map(first).collect();
+        let runs = needed.iter().map(|(runs, _)| *runs).max().unwrap_or(0);
+        let new = self.run_bytes();
+        let generation = self.setup.generation_bytes;
+        let owed = tightest(needed, self.sealed.len(), self.active, generation);
         let bytes = |runs: &Vec<Run>| runs.iter().map(|run| run.bytes).sum::<u64>() as f64;
         let moved = |runs| passes(bytes(runs) / new as f64) * new as f64;
         let moved: f64 = self.indexes.iter().map(moved).sum();
         let per_kib = (moved * 1024.0 / self.setup.generation_bytes as f64) as u64;
         let need = 2.0 * moved * SECOND as f64 / self.flush_ns.max(1) as f64;
         self.governor.set_enough_for_merges(enough_for_merges(runs, need as u64));
-        let ns = pace_ns(runs, self.merge_bytes_per_sec, per_kib);
+        let ns = pace_ns(runs, self.merge_bytes_per_sec, per_kib, owed);
         if ns == 0 {
             self.paced = 0;
             return None;
@@ -402,7 +411,11 @@ impl World<'_> {
             .collect();
         let turn = |at: &usize| {
             let job = &self.jobs[*at];
-            Turn { required: job.required, left: job.left, gain: 0 }
+            let runs = self.indexes[job.index].len();
+            let newest = self.indexes[job.index].first().map_or(0, |run| run.bytes);
+            let is_short = owed_bytes(job.left, newest) > 0;
+            let owing_runs = if runs >= RUNS_TRIGGER && is_short { runs } else { 0 };
+            Turn { required: job.required, owing_runs, left: job.left, gain: 0 }
         };
         // What nobody waits for has no seat while there is ingest: then none is begun either.
         let Some(at) = next_merge(free.iter().map(turn), false).map(|i| free[i]) else {

@@ -121,7 +121,8 @@ impl MergeJob {
     }
 
     pub(super) fn turn(&self) -> Turn {
-        Turn { required: self.purpose.required, left: self.left, gain: self.gain }
+        let (required, left, gain) = (self.purpose.required, self.left, self.gain);
+        Turn { required, owing_runs: 0, left, gain }
     }
 
     pub(super) fn is_bottom(&self) -> bool {

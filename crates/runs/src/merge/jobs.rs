@@ -4,8 +4,19 @@
 
 use super::job::MergeJob;
 use crate::policy::{Turn, bytes_per_run, next_merge};
+use crate::throttle::owed_bytes;
 use evenkeel_base::IndexId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+/// Indexes for which ingest needs credit: how many runs they have, and bytes of the newest.
+pub(crate) type Owing = BTreeMap<IndexId, (usize, u64)>;
+
+fn turn_of(job: &MergeJob, owing: &Owing) -> Turn {
+    let turn = job.turn();
+    let is_short = |newest: &u64| owed_bytes(turn.left, *newest) > 0;
+    let runs = owing.get(&job.index).filter(|(_, newest)| is_short(newest));
+    Turn { owing_runs: runs.map_or(0, |(runs, _)| *runs), ..turn }
+}
 
 /// Merges that were begun and have not ended.
 #[derive(Default)]
@@ -52,18 +63,20 @@ impl MergeJobs {
         self.waiting.push(job);
     }
 
-    /// The one whose beat is next (see [`next_merge`]), if it waits.
-    pub(super) fn take(&mut self, only_required: bool) -> Option<MergeJob> {
-        let turns = self.waiting.iter().map(MergeJob::turn);
+    /// The one whose beat is next (see [`next_merge`]), if it waits. `owing`: the indexes for which
+    /// ingest needs credit.
+    pub(super) fn take(&mut self, only_required: bool, owing: &Owing) -> Option<MergeJob> {
+        let turns = self.waiting.iter().map(|job| turn_of(job, owing));
         let at = next_merge(turns, only_required)?;
         Some(self.take_at(at))
     }
 
     /// The same of those that ingest needs alone.
-    pub(crate) fn take_required(&mut self) -> Option<MergeJob> {
+    pub(crate) fn take_required(&mut self, owing: &Owing) -> Option<MergeJob> {
         let places: Vec<usize> =
             (0..self.waiting.len()).filter(|i| self.waiting[*i].turn().required).collect();
-        let at = next_merge(places.iter().map(|i| self.waiting[*i].turn()), true)?;
+        let turns = places.iter().map(|i| turn_of(&self.waiting[*i], owing));
+        let at = next_merge(turns, true)?;
         Some(self.take_at(places[at]))
     }
 
@@ -84,9 +97,14 @@ impl MergeJobs {
         self.waiting.iter().any(|job| job.turn().required)
     }
 
-    /// The indexes with one that ingest needs.
-    pub(crate) fn needed(&self) -> BTreeSet<IndexId> {
-        self.all().filter(|job| job.turn.required).map(|job| job.index).collect()
+    /// The indexes with one that ingest needs, and the bytes that the first to end has left.
+    pub(crate) fn needed(&self) -> BTreeMap<IndexId, u64> {
+        let mut least = BTreeMap::new();
+        for job in self.all().filter(|job| job.turn.required) {
+            let known = least.entry(job.index).or_insert(job.turn.left);
+            *known = job.turn.left.min(*known);
+        }
+        least
     }
 
     /// Several wait that ingest needs.

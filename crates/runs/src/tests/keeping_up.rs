@@ -3,9 +3,10 @@
 //! that has the pace of `pace.rs` and what `credit.rs` gives it.
 
 use super::rig::{Random, Rig, spec};
+use crate::credit::ADVANCE_PART;
 use crate::policy::{FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, Rest, bytes_per_run, choose};
 use crate::policy::{RUNS_HELP, RUNS_PACED, Turn, next_merge, passes};
-use crate::{credit_bytes, pace_ns, pays_bytes, room_bytes};
+use crate::{credit_bytes, owed_bytes, pace_ns, pays_bytes, room_bytes, tightest};
 use evenkeel_base::{Beat, Code, Error, IndexId, metrics::Metric};
 use evenkeel_format::record::entry_op;
 use proptest::prelude::*;
@@ -38,6 +39,7 @@ struct World {
     next: u64,
     active: u64,
     credit: u64,
+    in_debt: bool,
     most: usize,
     written: u64,
     into_bottom: u64,
@@ -58,6 +60,7 @@ impl World {
             jobs: Vec::new(),
             active: 0,
             credit: 0,
+            in_debt: false,
             most: 0,
             written: 0,
             into_bottom: 0,
@@ -87,7 +90,10 @@ impl World {
         let all: u64 = self.runs.iter().map(|run| run.bytes).sum();
         let runs = if self.jobs.is_empty() { 0 } else { self.runs.len() };
         let moves = (passes(all as f64 / GENERATION as f64) * 1024.0) as u64;
-        let new = match pace_ns(runs as u64, self.merged * STEPS_PER_SEC, moves) {
+        let first = self.jobs.iter().map(|job| job.left).min().unwrap_or(0);
+        let first = owed_bytes(first, GENERATION);
+        let owed = tightest(vec![(runs as u64, first)], 0, self.active, GENERATION);
+        let new = match pace_ns(runs as u64, self.merged * STEPS_PER_SEC, moves, owed) {
             0 => wanted,
             ns => 1_000_000_000 / STEPS_PER_SEC * 1024 / ns,
         };
@@ -100,10 +106,14 @@ impl World {
         let mut bytes = wanted.min(self.pace(wanted));
         self.paced -= bytes;
         if self.runs.len() >= RUNS_TRIGGER {
+            if !std::mem::replace(&mut self.in_debt, true) {
+                let room = room_bytes(self.runs.len(), 0, self.active, GENERATION);
+                self.credit = room.min(GENERATION / ADVANCE_PART);
+            }
             bytes = bytes.min(self.credit);
             self.credit -= bytes;
         } else {
-            self.credit = 0;
+            (self.credit, self.in_debt) = (0, false);
         }
         self.active += bytes;
         if self.active >= GENERATION {
@@ -120,7 +130,7 @@ impl World {
     /// Merges of so many bytes.
     fn merge(&mut self) {
         let mut bytes = self.merged;
-        let turn = |job: &Job| Turn { required: true, left: job.left, gain: 0 };
+        let turn = |job: &Job| Turn { required: true, left: job.left, ..Turn::default() };
         while let Some(at) = next_merge(self.jobs.iter().map(turn), false) {
             let job = &mut self.jobs[at];
             let part = bytes.min(job.left);
@@ -311,7 +321,9 @@ fn a_merge_pays_with_what_it_has_left() {
     let pays = credit_bytes(all, left - after, left);
     let room = room_bytes(RUNS_TRIGGER, 0, 0, generation);
     assert!(pays > room, "{pays} of {room}: else this shows nothing");
-    assert_eq!((credit(), unpaid), (room, all - room));
+    // Beside what there was when debt began.
+    let advance = generation / ADVANCE_PART;
+    assert_eq!((credit(), unpaid), (room, all - (room - advance)));
     beat();
     assert_eq!((rig.runs.stats(IndexId(1)).runs, credit()), (2, 0), "the debt is over");
 }
@@ -367,10 +379,11 @@ fn a_merge_that_another_thread_has_taken_stays_known() {
         rig.flush();
     }
     assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
-    let take = || rig.runs.merge_jobs.lock().take_required().expect("it goes on");
+    let take =
+        || rig.runs.merge_jobs.lock().take_required(&Default::default()).expect("it goes on");
     let (needed, count) = {
         let jobs = rig.runs.merge_jobs.lock();
-        (jobs.needed(), jobs.turns().len())
+        (jobs.needed().into_keys().collect::<Vec<_>>(), jobs.turns().len())
     };
     let first = take();
     let run = first.start.run;
@@ -382,7 +395,8 @@ fn a_merge_that_another_thread_has_taken_stays_known() {
     rig.runs.beat_over(run, has_ended);
     {
         let jobs = rig.runs.merge_jobs.lock();
-        assert_eq!((jobs.needed(), jobs.turns().len()), (needed, count));
+        let now = jobs.needed().into_keys().collect::<Vec<_>>();
+        assert_eq!((now, jobs.turns().len()), (needed, count));
     }
     assert_eq!(rig.runs.job_step(second).0.expect("merges"), Beat::More);
 }
@@ -462,8 +476,11 @@ fn only_debtors_merges_pay() {
         rig.flush();
     }
     let credit = || rig.runs.credit.load(Ordering::SeqCst);
-    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
-    assert_eq!((rig.runs.stats(IndexId(1)).runs, credit()), (1, 0));
-    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
-    assert!(credit() > 0);
+    let advance = (4 << 20) / ADVANCE_PART;
+    assert_eq!(credit(), advance, "what there is when debt begins");
+    let pay = |index| rig.runs.issue_credit(IndexId(index), 900, 50, 100);
+    assert_eq!((pay(1), credit()), (900, advance));
+    assert_eq!((pay(2), credit()), (450, advance + 450));
+    rig.runs.merge_to_rest().expect("merges");
+    assert_eq!(credit(), 0, "the debt is over");
 }
