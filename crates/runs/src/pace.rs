@@ -5,10 +5,12 @@
 //!
 //! What they can follow: bytes that they move per second, as measured while there are merges that
 //! ingest needs, divided by what they will have to move for each byte that comes (`passes` of the
-//! sizes of the last flushes). The law is [`throttle::pace_ns`]; one line for all who insert.
+//! sizes of the last flushes). And no more than fills the places that are left while the merges of
+//! all indexes do what they owe (`docs/rfcs/0030-what-merges-owe-together.md`). The law is
+//! [`throttle::pace_ns`]; one line for all who insert.
 
 use crate::paced::Paced;
-use crate::policy::passes;
+use crate::policy::{RUNS_HELP, passes};
 use crate::state::{Index, State};
 use crate::{Runs, throttle};
 use evenkeel_base::IndexId;
@@ -41,7 +43,8 @@ struct Meter {
     bytes: u64,
     /// 0: not known.
     bytes_per_sec: u64,
-    /// What flushes write, which is taken for it as long as it is not known; 0: not known.
+    /// What flushes write, which is taken for it as long as it is not known and merges are
+    /// behind; 0: not known.
     flush_bytes_per_sec: u64,
     /// Of the last flushes: memtable bytes, and bytes that merges will have to move for them; each
     /// flush counts less than the one after it, and a small one little.
@@ -164,7 +167,10 @@ impl Runs {
         let (bytes_per_sec, bytes_per_kib, need) = {
             let meter = self.pace.meter.lock();
             let per_kib = meter.merge_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
-            (meter.rate(), per_kib, meter.need_bytes_per_sec())
+            // With fewer runs merges may be held back for users, and flushes say nothing of that.
+            let are_behind = runs >= RUNS_HELP as u64;
+            let rate = if are_behind { meter.rate() } else { meter.bytes_per_sec };
+            (rate, per_kib, meter.need_bytes_per_sec())
         };
         let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib, owed);
         let enough = throttle::enough_for_merges(runs, need);
