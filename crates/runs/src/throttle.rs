@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn what_merges_owe_together() {
-        // Of merges whose places are used up together; of a long one a few young runs' worth.
+        // Of merges whose places are used up together; a long one owes nothing.
         let owed = |indexes: &[(u64, u64)], sealed, active| {
             let Owed { bytes, room } = tightest(indexes.to_vec(), sealed, active, 1000);
             (bytes, room)
