@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Of a generation, so much is credit when debt begins.
-pub(crate) const ADVANCE_PART: u64 = 8;
+pub const ADVANCE_PART: u64 = 8;
 
 /// Reserved memtable bytes; what is left returns when dropped.
 pub struct MemReserved {

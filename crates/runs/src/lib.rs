@@ -55,7 +55,7 @@ mod unique;
 mod writer;
 
 pub use build::{BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
-pub use credit::{MemReserved, credit_bytes, pays_bytes, room_bytes};
+pub use credit::{ADVANCE_PART, MemReserved, credit_bytes, pays_bytes, room_bytes};
 pub use cursor::{EntryRef, IndexCursor, KeyRange};
 pub use memtable::GenPin;
 pub use merge::MergeFigures;

@@ -5,7 +5,7 @@ use super::*;
 use evenkeel_base::Code;
 use evenkeel_io::sim::SimEnv;
 use evenkeel_log::Share;
-use evenkeel_runs::RUNS_TRIGGER;
+use evenkeel_runs::{ADVANCE_PART, RUNS_TRIGGER};
 use std::cell::Cell;
 
 /// Inserts a row, which waits for `cause`, and cancels that.
@@ -57,7 +57,11 @@ fn a_wait_for_merges_is_cancelled() {
             runs.seal_active();
             while runs.flush_beat().unwrap() == Beat::More {}
         }
+        // What debt begins with is spent.
+        let advance = (SMALL.generation_bytes / ADVANCE_PART) as usize;
+        let spent = runs.reserve(advance).unwrap();
         cancel_insert(&db, &table, Cause::MergeDebt);
+        drop(spent);
         while runs.merge_beat().unwrap() == Beat::More {}
         put(&db, &table, 1000);
     });
