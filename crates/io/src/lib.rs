@@ -30,6 +30,7 @@ pub mod runtime;
 pub mod sim;
 mod sync;
 pub mod ticking;
+mod trash;
 mod waiting;
 
 pub use buf::AlignedBuf;
@@ -63,3 +64,5 @@ mod mem_tests;
 mod real_tests;
 #[cfg(test)]
 mod runtime_tests;
+#[cfg(test)]
+mod trash_tests;

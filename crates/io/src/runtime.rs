@@ -4,6 +4,7 @@ use crate::counting::CountingEnv;
 use crate::cpu::Seats;
 use crate::device_wait;
 use crate::explain::note_explained;
+use crate::trash::Trash;
 use crate::waiting::{ThreadWatch, Watched};
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Stop, Task, Woken};
 use evenkeel_base::journal::Journal;
@@ -31,6 +32,7 @@ pub struct Runtime {
     pub(crate) explaining: AtomicBool,
     pub(crate) never: Arc<Event>,
     pub(crate) seats: Seats,
+    pub(crate) trash: Trash,
     database: AtomicU64,
     watched: Arc<Watched>,
 }
@@ -91,6 +93,7 @@ impl Runtime {
             explaining: AtomicBool::new(false),
             never: Arc::new(Event::new()),
             seats: Seats::default(),
+            trash: Trash::default(),
             database: AtomicU64::new(0),
             watched,
         })

@@ -229,14 +229,17 @@ impl Segments {
     /// pace with the log: written all at once they would be in the way of commits, and a segment is
     /// needed when the one that is written to is full.
     pub(crate) fn is_due(&self, position: Lsn, checkpoint: Lsn) -> bool {
-        let (done, bytes) = self.growing.lock().as_ref().map_or((0, 1), |g| (g.done, g.bytes));
+        let growing = self.growing.lock().as_ref().map(|g| (g.done, g.bytes));
         if !self.wants_more(position, checkpoint) {
             return false;
         }
         let table = self.table.lock();
-        if !self.direct || table.ahead(position) < 2 || table.recyclable(checkpoint) {
+        // One that grows is finished first.
+        let is_at_hand = growing.is_none() && table.recyclable(checkpoint);
+        if !self.direct || table.ahead(position) < 2 || is_at_hand {
             return true;
         }
+        let (done, bytes) = growing.unwrap_or((0, 1));
         let (begun, all) = table.progress(position);
         u128::from(done) * u128::from(all) < u128::from(bytes) * u128::from(begun + begun / 4)
     }
@@ -293,7 +296,7 @@ impl Segments {
         // gap.
         while let Some(last) = cut.pop() {
             let path = segment_path(last.header.number);
-            self.rt.env.remove(&path).inspect_err(|_| {
+            self.rt.remove_file(&path).inspect_err(|_| {
                 let mut table = self.table.lock();
                 table.next_number = last.header.number + 1;
                 table.segments.extend(cut.drain(..).chain([last.clone()]));
@@ -437,7 +440,7 @@ impl Segments {
     /// Removes the file of the segment that was the first one.
     fn remove_oldest(&self, old: Segment) -> Result<()> {
         let path = segment_path(old.header.number);
-        self.unless_named(self.rt.env.remove(&path), old)?;
+        self.unless_named(self.rt.remove_file(&path), old)?;
         self.sync_names()
     }
 

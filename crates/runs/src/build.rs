@@ -53,7 +53,7 @@ impl Drop for BuiltPart {
     fn drop(&mut self) {
         for written in self.sorted.iter().flatten() {
             let path = path(written.number);
-            if let Err(error) = self.runs.rt.env.remove(&path) {
+            if let Err(error) = self.runs.rt.remove_file(&path) {
                 log::warn!("{path}: cannot be removed, goes at the next start: {error}");
             }
         }

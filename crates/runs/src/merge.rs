@@ -393,7 +393,7 @@ impl Runs {
     pub(crate) fn remove_files(&self, numbers: Vec<u64>) {
         for number in numbers {
             let path = crate::file::path(number);
-            if let Err(error) = self.rt.env.remove(&path) {
+            if let Err(error) = self.rt.remove_file(&path) {
                 log::warn!("{path}: cannot be removed, goes at the next start: {error}");
             }
         }

@@ -277,7 +277,7 @@ impl Runs {
             next_file = next_file.max(number.saturating_add(1));
             if !named.contains(&number) {
                 log::info!("{}: of no run, removed", path(number));
-                self.rt.env.remove(&path(number))?;
+                self.rt.remove_file(&path(number))?;
             }
         }
         Ok(next_file)
@@ -402,7 +402,7 @@ impl Runs {
         for file in free {
             let path = path(file.number);
             drop(file);
-            if let Err(error) = self.rt.env.remove(&path) {
+            if let Err(error) = self.rt.remove_file(&path) {
                 log::warn!("{path}: cannot be removed, goes at the next start: {error}");
             }
         }
@@ -416,7 +416,7 @@ impl Runs {
             return Ok(());
         }
         let file = self.rt.env.open(&path(file), OpenMode { write: true, ..OpenMode::READ })?;
-        file.punch(start, end - start)?;
+        self.rt.punch_file(file, start..end)?;
         self.rt.metrics.add(Metric::RunPunchedBytes, end - start);
         Ok(())
     }

@@ -336,7 +336,7 @@ impl RunWriter {
 
 fn remove(rt: &Runtime, number: u64) {
     let path = path(number);
-    if let Err(error) = rt.env.remove(&path) {
+    if let Err(error) = rt.remove_file(&path) {
         log::warn!("{path}: cannot be removed, goes at the next start: {error}");
     }
 }

@@ -343,7 +343,7 @@ impl UndoFiles {
         self.give_up_unused();
         let unused = std::mem::take(&mut *self.removable.lock());
         for (i, number) in unused.iter().enumerate() {
-            if let Err(e) = self.rt.env.remove(&path(*number)) {
+            if let Err(e) = self.rt.remove_file(&path(*number)) {
                 self.removable.lock().extend_from_slice(&unused[i..]);
                 return Err(e);
             }

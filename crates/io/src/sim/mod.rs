@@ -123,6 +123,8 @@ pub struct SimEnv {
 struct Device {
     /// 0: it takes no time of its own.
     bytes_per_sec: AtomicU64,
+    /// The same for bytes that the file system frees.
+    freed_bytes_per_sec: AtomicU64,
     free_at_ns: AtomicU64,
 }
 
@@ -176,6 +178,12 @@ impl SimEnv {
     /// virtual time; 0: through none.
     pub fn set_device(&self, bytes_per_sec: u64) {
         self.device.bytes_per_sec.store(bytes_per_sec, Ordering::SeqCst);
+    }
+
+    /// From now on the device is told of bytes that the file system frees, which takes it so long;
+    /// 0: it is not.
+    pub fn set_device_frees(&self, bytes_per_sec: u64) {
+        self.device.freed_bytes_per_sec.store(bytes_per_sec, Ordering::SeqCst);
     }
 
     /// As an environment for a `Runtime`.
@@ -285,12 +293,24 @@ impl SimEnv {
 
     /// Lets the device move so many bytes, after what it was given before.
     fn through_device(&self, bytes: usize) {
-        let rate = self.device.bytes_per_sec.load(Ordering::SeqCst);
-        if rate == 0 {
+        self.take_device(bytes as u64, self.device.bytes_per_sec.load(Ordering::SeqCst));
+    }
+
+    /// Does what may free bytes of the disk, and lets the device free them.
+    fn freeing<R>(&self, work: impl FnOnce() -> R) -> R {
+        let before = self.disk().used_bytes();
+        let done = work();
+        let freed = before.saturating_sub(self.disk().used_bytes());
+        self.take_device(freed, self.device.freed_bytes_per_sec.load(Ordering::SeqCst));
+        done
+    }
+
+    fn take_device(&self, bytes: u64, rate: u64) {
+        if rate == 0 || bytes == 0 {
             return;
         }
         let now = self.now_ns();
-        let ns = (bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64;
+        let ns = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64;
         let end = self.device.free_at_ns.load(Ordering::SeqCst).max(now) + ns;
         // Only the holder of the baton runs.
         self.device.free_at_ns.store(end, Ordering::SeqCst);
@@ -373,13 +393,13 @@ impl File for SimFile {
         self.handle.len()
     }
     fn set_len(&self, len: u64) -> Result<()> {
-        self.handle.set_len(len)
+        self.env.freeing(|| self.handle.set_len(len))
     }
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.handle.allocate(offset, len)
     }
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
-        self.handle.punch(offset, len)
+        self.env.freeing(|| self.handle.punch(offset, len))
     }
 }
 
@@ -394,7 +414,7 @@ impl Env for SimEnv {
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        self.disk().remove(path)
+        self.freeing(|| self.disk().remove(path))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {

@@ -1,0 +1,168 @@
+//! Storage that nobody needs any more, given back to the file system a piece at a time: files that
+//! were removed, and dead parts of others.
+//!
+//! Where the file system tells the device of free blocks at once (ext4 with `discard`) or is slow
+//! to free them, the removal of a large file takes the device for about a millisecond per MiB, in
+//! which no commit is synced. So the name goes at once, and the bytes go from the end, a piece at a
+//! time; after each the thread rests for twice as long as it took. It does not rest while much
+//! waits, or while the disk is full.
+//!
+//! Invariants: only what nobody will read comes here; a file is cut only when it has lost its name
+//! for good, so after a crash it is whole or gone, and the file system frees it by itself. Where no
+//! thread empties it (tools, tests of single layers) everything is given back at once. No lock is
+//! held across I/O. Called by whoever removes files; `trash_beat` by one thread.
+
+use crate::{File, OpenMode, Runtime};
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Beat, Cause, Result, metrics::Metric};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// Given back at once, and what a file is removed at once with.
+pub(crate) const PIECE_BYTES: u64 = 2 << 20;
+/// While more than this waits there is no rest.
+const WAITING_BYTES_MAX: u64 = 1 << 30;
+/// After a piece the thread rests for so many times as long as it took, but not longer than that.
+const REST: u32 = 2;
+const REST_MAX: Duration = Duration::from_millis(100);
+
+/// Bytes of a file to give back, from the end.
+struct Item {
+    file: Arc<dyn File>,
+    range: Range<u64>,
+    end: End,
+}
+
+/// What becomes of the file.
+enum End {
+    /// It keeps its name, and its length.
+    Kept,
+    /// Its name was removed from this directory, perhaps not for good.
+    Removed(String),
+    /// It is cut.
+    Gone,
+}
+
+impl Item {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Gives the last piece back.
+    fn give_piece(&mut self) -> Result<()> {
+        let piece = self.bytes().min(PIECE_BYTES);
+        let from = self.range.end - piece;
+        match self.end {
+            End::Kept => self.file.punch(from, piece)?,
+            End::Removed(_) | End::Gone => self.file.set_len(from)?,
+        }
+        self.range.end = from;
+        Ok(())
+    }
+}
+
+/// What waits to be given back.
+#[derive(Default)]
+pub(crate) struct Trash {
+    items: Mutex<VecDeque<Item>>,
+    /// A thread empties it.
+    has_thread: AtomicBool,
+    event: Arc<crate::Event>,
+}
+
+impl Runtime {
+    /// Removes a file that nobody will open or read any more: its name at once, its bytes in pieces
+    /// where a thread does that.
+    ///
+    /// # Errors
+    /// As `Env::remove`.
+    pub fn remove_file(&self, path: &str) -> Result<()> {
+        if !self.trash.has_thread.load(Acquire) {
+            return self.env.remove(path);
+        }
+        // Removed at once if it cannot be opened, or is small.
+        let mode = OpenMode { write: true, ..OpenMode::READ };
+        let opened = self.env.open(path, mode).and_then(|file| file.len().map(|len| (file, len)));
+        self.env.remove(path)?;
+        if let Ok((file, len)) = opened
+            && len > PIECE_BYTES
+        {
+            let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+            self.throw_away(Item { file, range: 0..len, end: End::Removed(dir.to_string()) });
+        }
+        Ok(())
+    }
+
+    /// Gives a part of a file back that nobody will read any more, in pieces as `remove_file`.
+    ///
+    /// # Errors
+    /// As `File::punch`, where no thread does it.
+    pub fn punch_file(&self, file: Arc<dyn File>, range: Range<u64>) -> Result<()> {
+        if !self.trash.has_thread.load(Acquire) {
+            return file.punch(range.start, range.end - range.start);
+        }
+        if !range.is_empty() {
+            self.throw_away(Item { file, range, end: End::Kept });
+        }
+        Ok(())
+    }
+
+    fn throw_away(&self, item: Item) {
+        self.metrics.add(Metric::TrashBytes, item.bytes());
+        self.trash.items.lock().push_back(item);
+        self.trash.event.notify();
+    }
+
+    /// A thread calls `trash_beat` on this event, now or soon, until `end_trash`.
+    pub fn begin_trash(&self) -> Arc<crate::Event> {
+        self.trash.has_thread.store(true, Release);
+        self.trash.event.clone()
+    }
+
+    /// The thread has ended: what waits is given back at once.
+    pub fn end_trash(&self) {
+        self.trash.has_thread.store(false, Release);
+        let left = std::mem::take(&mut *self.trash.items.lock());
+        self.metrics.sub(Metric::TrashBytes, left.iter().map(Item::bytes).sum());
+    }
+
+    /// Gives one piece back, and rests. What cannot be given back is left to the file system.
+    ///
+    /// # Errors
+    /// A directory that cannot be synced (writes have stopped then).
+    pub fn trash_beat(&self) -> Result<Beat> {
+        if self.health.is_failed() {
+            return Ok(Beat::Idle);
+        }
+        let Some(mut item) = self.trash.items.lock().pop_front() else { return Ok(Beat::Idle) };
+        if let End::Removed(dir) = &item.end {
+            let synced = self.env.sync_dir(dir);
+            synced.map_err(|error| self.health.fail(error))?;
+            item.end = End::Gone;
+        }
+        let before = item.bytes();
+        let given = self.give_back(|| item.give_piece());
+        let is_over = given.inspect_err(|error| log::warn!("bytes are not given back: {error}"));
+        let left = if is_over.is_err() { 0 } else { item.bytes() };
+        self.metrics.sub(Metric::TrashBytes, before - left);
+        if left > 0 {
+            self.trash.items.lock().push_front(item);
+        }
+        Ok(Beat::More)
+    }
+
+    /// Does what gives a piece of storage back to the file system, and rests behind it.
+    pub fn give_back<R>(&self, work: impl FnOnce() -> R) -> R {
+        let start = self.env.now_ns();
+        let done = work();
+        let took = Duration::from_nanos(self.env.now_ns().saturating_sub(start));
+        let is_much = self.metrics.get(Metric::TrashBytes) > WAITING_BYTES_MAX;
+        if !is_much && self.health.check_user().is_ok() {
+            self.delay((took * REST).min(REST_MAX), Cause::Idle);
+        }
+        done
+    }
+}
