@@ -32,11 +32,13 @@ pub enum Law {
     LogSpace,
     /// The pace of ingest while as many memtable generations wait for their flush as may.
     FlushPace,
+    /// How long a memtable flush that is in no haste rests.
+    FlushRest,
 }
 
 impl Law {
     /// All laws.
-    pub const ALL: [Law; 9] = [
+    pub const ALL: [Law; 10] = [
         Law::Flush,
         Law::Merge,
         Law::Governor,
@@ -46,6 +48,7 @@ impl Law {
         Law::Pace,
         Law::LogSpace,
         Law::FlushPace,
+        Law::FlushRest,
     ];
 
     /// Its name in JSON and reports.
@@ -60,6 +63,7 @@ impl Law {
             Law::Pace => "pace",
             Law::LogSpace => "log_space",
             Law::FlushPace => "flush_pace",
+            Law::FlushRest => "flush_rest",
         }
     }
 
@@ -108,6 +112,7 @@ impl Law {
                     "ddl_left_before",
                     "users_waited_permille",
                     "enough_for_merges",
+                    "processors_wanted",
                 ],
                 &[
                     "bytes_per_sec",
@@ -126,7 +131,8 @@ impl Law {
             | Law::Debt
             | Law::Pace
             | Law::LogSpace
-            | Law::FlushPace => self.throttle_fields(),
+            | Law::FlushPace
+            | Law::FlushRest => self.throttle_fields(),
         }
     }
 
@@ -180,6 +186,7 @@ impl Law {
                 &["whole_ns_per_kib", "entries_ns_per_kib", "done_bytes", "took_ns"],
                 &["ns_per_kib"],
             ),
+            Law::FlushRest => (&["done_permille", "took_ns", "fill_ns"], &["rest_ns"]),
             _ => (&[], &[]),
         }
     }

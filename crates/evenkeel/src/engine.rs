@@ -276,6 +276,10 @@ impl Engine {
         let epoch = end.epoch.max(superblock.epoch) + 1;
         let log = parts.connect(epoch, end.end, options.durability)?;
         log.set_checkpoint(superblock.redo)?;
+        if !options.read_only {
+            // What a kill left of a merge may be large: the open does not wait for its bytes.
+            rt.begin_trash();
+        }
         parts.runs.finish_restore()?;
         parts.txns.finish_recovery()?;
         let store_options = store_options(&options, &parts.shares);
@@ -370,10 +374,11 @@ impl Engine {
             done
         };
         sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", beat))?;
+        let rt = self.rt.clone();
+        sup.start("ek-trash", rt.begin_trash(), move || rt.trash_beat())?;
         let p = self.pages.clone();
         sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
-        let r = self.runs.clone();
-        sup.start("ek-flush", r.flush_event(), self.required("flush", move || r.flush_beat()))?;
+        self.start_flusher()?;
         self.start_mergers()?;
         if let Some(b) = self.ballast.clone() {
             let b2 = b.clone();
@@ -425,6 +430,19 @@ impl Engine {
         sup.start_timed("ek-undo", self.txns.event(), undo, rest)
     }
 
+    fn start_flusher(&self) -> Result<()> {
+        let (r, r2) = (self.runs.clone(), self.runs.clone());
+        let mut flush = self.required("flush", move || r.flush_beat());
+        let flush = move || {
+            flush().inspect(|beat| {
+                if *beat == Beat::More {
+                    r2.flush_rest();
+                }
+            })
+        };
+        self.supervisor.start("ek-flush", self.runs.flush_event(), flush)
+    }
+
     fn start_mergers(&self) -> Result<()> {
         let (sup, r) = (&self.supervisor, self.runs.clone());
         let (begun, helped) = (r.merge_event(), r.help_event());
@@ -437,7 +455,7 @@ impl Engine {
                 .try_for_each(|name| sup.start(name, helped.clone(), self.merge_helping()));
         }
         let events = [begun.clone(), helped.clone()];
-        let precedence = Precedence::new(self.rt.metrics.clone(), events);
+        let precedence = Precedence::new(self.rt.clone(), events);
         let [usual, low] = Twin::both(&precedence);
         let (both, rest) = (["ek-merge", MERGE_TWINS[0]], Arc::new(rest));
         for (name, twin) in both.into_iter().zip([usual, low]) {
@@ -544,7 +562,9 @@ impl Engine {
         {
             log::warn!("numbers of auto-increment columns will have a gap: {error}");
         }
-        self.supervisor.stop()?;
+        let stopped = self.supervisor.stop();
+        self.rt.end_trash();
+        stopped?;
         if self.options.read_only {
             return Ok(());
         }

@@ -8,10 +8,10 @@
 //!
 //! Invariants: the two have no beat at once. Whoever has the beats is woken when they become his.
 
-use evenkeel_base::metrics::{Metric, Metrics};
+use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Result};
-use evenkeel_io::Event;
+use evenkeel_io::{Event, Runtime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -64,19 +64,14 @@ struct State {
 pub(crate) struct Precedence {
     state: Mutex<State>,
     is_low: AtomicBool,
-    metrics: Arc<Metrics>,
+    rt: Arc<Runtime>,
     /// What the threads sleep on.
     events: [Arc<Event>; 2],
 }
 
 impl Precedence {
-    pub(crate) fn new(metrics: Arc<Metrics>, events: [Arc<Event>; 2]) -> Arc<Precedence> {
-        Arc::new(Precedence {
-            state: Mutex::default(),
-            is_low: AtomicBool::new(false),
-            metrics,
-            events,
-        })
+    pub(crate) fn new(rt: Arc<Runtime>, events: [Arc<Event>; 2]) -> Arc<Precedence> {
+        Arc::new(Precedence { state: Mutex::default(), is_low: AtomicBool::new(false), rt, events })
     }
 
     fn wake(&self) {
@@ -100,7 +95,9 @@ impl Precedence {
             has_changed
         };
         if has_changed {
-            self.metrics.add(Metric::MergePrecedenceChanges, 1);
+            // Who has to go before users so as not to starve takes no more than is enough.
+            self.rt.governor.set_crowded(!self.is_low.load(Ordering::SeqCst));
+            self.rt.metrics.add(Metric::MergePrecedenceChanges, 1);
             self.wake();
         }
     }
@@ -178,6 +175,10 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn runtime() -> Arc<Runtime> {
+        Runtime::new(Arc::new(evenkeel_io::MemEnv::new()))
+    }
+
     #[test]
     fn the_table() {
         let usual = |since: u64, usual_s: u64| Turn {
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn one_of_the_twins_has_the_beats() {
         let events: [Arc<Event>; 2] = Default::default();
-        let shared = Precedence::new(Arc::default(), events.clone());
+        let shared = Precedence::new(runtime(), events.clone());
         let [mut usual, mut low] = Twin::both(&shared);
         let mut count = 0;
         let mut work = || {
@@ -236,13 +237,13 @@ mod tests {
             Beat::More
         );
         assert_eq!(count, 5);
-        assert_eq!(shared.metrics.get(Metric::MergePrecedenceChanges), 2);
+        assert_eq!(shared.rt.metrics.get(Metric::MergePrecedenceChanges), 2);
     }
 
     /// Where the system does not tell who waits for a processor, the priority stays as usual.
     #[test]
     fn unknown_waits_change_nothing() {
-        let shared = Precedence::new(Arc::default(), Default::default());
+        let shared = Precedence::new(runtime(), Default::default());
         let [mut usual, mut low] = Twin::both(&shared);
         for second in 0..100 {
             let done = usual.beat(|| second * SECOND, || None, &mut || Ok(Beat::More));
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn a_beat_at_work_is_waited_for() {
         let events: [Arc<Event>; 2] = Default::default();
-        let shared = Precedence::new(Arc::default(), events.clone());
+        let shared = Precedence::new(runtime(), events.clone());
         let ([mut usual, mut low], nobody) = (Twin::both(&shared), || None);
         let done = usual.beat(|| 0, nobody, &mut || {
             shared.saw(200 * MS, 0, SECOND);

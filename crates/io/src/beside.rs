@@ -71,12 +71,14 @@ pub fn slice(best: u64, ns: u64) -> u64 {
 /// follow ingest with, and users leave `most` to a build. Never less than enough; and where users
 /// wait, no more than what is enough or what users leave. Without it a merge into a large bottom
 /// takes all of the device for as long as it lasts, and leaves it idle until the next one.
-/// No bound of what is enough is none of this law.
-pub fn merges_beside(rate: u64, most: u64, enough: u64) -> u64 {
-    if enough == UNLIMITED {
-        return rate;
+/// Where users want all processors (`crowded`) merges have what is enough and no more, whatever the
+/// device is like. No bound of what is enough is none of this law.
+pub fn merges_beside(rate: u64, most: u64, enough: u64, crowded: bool) -> u64 {
+    match enough {
+        UNLIMITED => rate,
+        _ if crowded => enough,
+        _ => rate.max(enough).min(most.max(enough)),
     }
-    rate.max(enough).min(most.max(enough))
 }
 
 /// Bytes per second that users who wait so long leave to builds in the end.
@@ -145,10 +147,17 @@ mod tests {
 
     #[test]
     fn merges_follow_ingest_and_no_faster_where_users_wait() {
-        let merges = |rate, most, enough| merges_beside(rate, most * MB, enough * MB) / MB;
+        let merges = |rate, most, enough| merges_beside(rate, most * MB, enough * MB, false) / MB;
         let (none, free) = (UNLIMITED, UNLIMITED / MB);
-        assert_eq!(merges_beside(7, 4 * MB, none), 7, "ingest needs them at once");
-        assert_eq!(merges_beside(none, none, 15 * MB), none, "nobody waits");
+        for crowded in [false, true] {
+            let found = merges_beside(7, 4 * MB, none, crowded);
+            assert_eq!(found, 7, "ingest needs them at once");
+        }
+        assert_eq!(merges_beside(none, none, 15 * MB, false), none, "nobody waits");
+        for most in [none, 40 * MB, 4 * MB] {
+            let found = merges_beside(none, most, 15 * MB, true);
+            assert_eq!(found, 15 * MB, "users want all processors");
+        }
         assert_eq!(merges(none, 4, 15), 15, "as much as is enough");
         assert_eq!(merges(none, 40, 15), 40, "or as users leave");
         assert_eq!(merges(none, 4, 0), 4, "nothing comes");

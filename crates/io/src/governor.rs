@@ -76,6 +76,9 @@ pub trait Governor: Send + Sync {
     /// at once. Otherwise they are shaped though they are required. As long as nothing is said it
     /// needs them at once.
     fn set_enough_for_merges(&self, bytes_per_sec: u64);
+    /// Users want all processors, or no longer do: merges that ingest does not need at once have
+    /// what is enough.
+    fn set_crowded(&self, crowded: bool);
     /// The same for surplus reads of pages that are done: they took so long. Returns the
     /// nanoseconds to wait before more of them.
     fn grant_reads(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64;
@@ -165,16 +168,19 @@ pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
 /// A decision of a tick: the budget, the rate of each class, the bytes that index builds move at
 /// once, and what users leave them. The inputs are those of [`budget`], then of [`divide`] the
 /// required work of each class and its surplus, then what users left to builds before and how much
-/// they waited for the device ([`beside`]), then what is enough for merges ([`merges_beside`]).
+/// they waited for the device ([`beside`]), then what is enough for merges, and whether users want
+/// all processors ([`merges_beside`]).
 ///
 /// None: these are not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
     let [previous, best, slower, demand @ ..] = inputs else { return None };
     let (required, rest) = demand.split_at_checked(CLASSES)?;
-    let (surplus, [left, waited, enough]) = rest.split_at_checked(CLASSES)? else { return None };
+    let (surplus, rest) = rest.split_at_checked(CLASSES)?;
+    let &[left, waited, enough, crowded] = rest else { return None };
     let demand: [Demand; CLASSES] =
         std::array::from_fn(|i| Demand { required: required[i], surplus: surplus[i] });
-    Some(law((*previous, *left), *best, *slower, &demand, (*waited, *enough)).outputs())
+    let merges = (enough, crowded != 0);
+    Some(law((*previous, left), *best, *slower, &demand, waited, merges).outputs())
 }
 
 /// What the law says.
@@ -192,14 +198,15 @@ impl Said {
     }
 }
 
-/// The whole law; `previous` are the budget and what users left to builds before; what users waited
-/// and what is enough for merges.
+/// The whole law; `previous` are the budget and what users left to builds before; what users
+/// waited; what is enough for merges, and whether users want all processors.
 fn law(
     previous: (u64, u64),
     best: u64,
     slower: u64,
     demand: &[Demand; CLASSES],
-    (waited_permille, enough): (u64, u64),
+    waited_permille: u64,
+    (enough, crowded): (u64, bool),
 ) -> Said {
     let budget = if best == 0 { UNLIMITED } else { budget(previous.0, best, slower) };
     let mut rates = divide(budget, demand);
@@ -207,7 +214,7 @@ fn law(
     let beside = beside(previous.1, waited_permille, *of_builds, best);
     *of_builds = beside.rate;
     let of_merges = &mut rates[Class::Merge as usize];
-    *of_merges = merges_beside(*of_merges, beside.most, enough);
+    *of_merges = merges_beside(*of_merges, beside.most, enough, crowded);
     Said { budget, rates, beside }
 }
 
@@ -329,6 +336,8 @@ struct State {
     left: u64,
     /// Bytes per second that are enough for merges; no bound: ingest needs them at once.
     enough: u64,
+    /// Users want all processors.
+    crowded: bool,
     /// What ingest had waited for merges by the last tick, and how much it did lately.
     debt_us: u64,
     debt_permille: u64,
@@ -354,15 +363,16 @@ impl State {
         let waited = waits.max(std::mem::replace(&mut self.waited_permille, waits));
         let previous = (self.budget, self.left);
         self.note_debt(stalls.get(Cause::MergeDebt).us, elapsed);
-        let enough = self.enough();
-        let said = law(previous, best, slower, &demand, (waited, enough));
+        let (enough, crowded) = (self.enough(), self.crowded);
+        let said = law(previous, best, slower, &demand, waited, (enough, crowded));
         (self.budget, self.rates, self.best) = (said.budget, said.rates, best);
         (self.at_once, self.left) = (said.beside.at_once, said.beside.most);
         journal.note(Law::Governor, now_ns, || {
             let required = demand.iter().map(|d| d.required);
             let surplus = demand.iter().map(|d| d.surplus);
             let inputs = [previous.0, best, slower].into_iter().chain(required).chain(surplus);
-            (inputs.chain([previous.1, waited, enough]).collect(), said.outputs())
+            let of_merges = [enough, u64::from(crowded)];
+            (inputs.chain([previous.1, waited]).chain(of_merges).collect(), said.outputs())
         });
         self.tick_ns = now_ns;
     }
@@ -390,7 +400,7 @@ impl State {
     /// Bytes that merges beside users move at once.
     fn at_once_of_merges(&self) -> u64 {
         match self.at_once {
-            UNLIMITED => UNLIMITED,
+            UNLIMITED if !self.crowded => UNLIMITED,
             _ => slice(self.best, MERGE_AT_ONCE_NS),
         }
     }
@@ -440,6 +450,7 @@ impl PriorityGovernor {
             at_once: UNLIMITED,
             left: UNLIMITED,
             enough: UNLIMITED,
+            crowded: false,
             debt_us: 0,
             debt_permille: 0,
         };
@@ -461,6 +472,10 @@ impl Governor for PriorityGovernor {
 
     fn set_enough_for_merges(&self, bytes_per_sec: u64) {
         self.state.lock().enough = bytes_per_sec;
+    }
+
+    fn set_crowded(&self, crowded: bool) {
+        self.state.lock().crowded = crowded;
     }
 
     fn grant_reads(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64 {

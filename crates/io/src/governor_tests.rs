@@ -287,6 +287,13 @@ fn merges_take_what_is_enough_until_they_are_needed_at_once() {
     assert!(all.contains(&second(UNLIMITED, true)), "from now on");
     second(12 * MB, false);
     assert!(all.contains(&second(12 * MB, false)), "nobody waits");
+    governor.set_crowded(true);
+    second(12 * MB, false);
+    assert!((11..=14).contains(&second(12 * MB, false)), "users want all processors");
+    assert!(all.contains(&second(UNLIMITED, false)), "needed at once");
+    governor.set_crowded(false);
+    second(12 * MB, false);
+    assert!(all.contains(&second(12 * MB, false)), "they no longer do");
     // Ingest waits for them: what it waited while they were held back is none of this.
     second(12 * MB, true);
     stalls.record(evenkeel_base::Cause::MergeDebt, 100_000_000);

@@ -241,6 +241,7 @@ impl Runs {
             Arc::make_mut(&mut state.memtables).insert(0, new);
             self.changed(state);
         }
+        self.fill.lock().handed_over(self.now_ns());
         self.flush_event.notify();
         true
     }
@@ -249,13 +250,18 @@ impl Runs {
     /// this as the log grows, so it happens also when nothing is inserted any more.
     pub fn hand_over_old(&self) {
         let Some(log) = self.log.get() else { return };
-        self.hand_over_below(Lsn(log.end().0.saturating_sub(log.capacity() / 2)));
+        self.hand_over_if_below(Lsn(log.end().0.saturating_sub(log.capacity() / 2)));
     }
 
     /// Hands over the active generation if its low LSN is below a position that the checkpoint
     /// shall reach. Those sealed already are being flushed; with the most there may be, this one's
     /// turn comes when one of them is done.
     pub fn hand_over_below(&self, lsn: Lsn) {
+        self.needed_lsn.fetch_max(lsn.0, Ordering::SeqCst);
+        self.hand_over_if_below(lsn);
+    }
+
+    fn hand_over_if_below(&self, lsn: Lsn) {
         let (active, count) = {
             let state = self.state.read();
             (state.memtables[0].clone(), state.memtables.len())

@@ -13,6 +13,7 @@ use evenkeel_base::{Beat, Cause, Code, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 const BEAT_ENTRIES: usize = 4096;
 
@@ -27,7 +28,11 @@ pub(crate) struct FlushJob {
     chain: Chain,
     /// Entries taken from the memtable.
     entries_done: u64,
+    /// What it rested since then it is later.
     begun_ns: u64,
+    first_ns: u64,
+    /// The generation was filled in so long; 0: not known.
+    fill_ns: u64,
 }
 
 /// How long flushes take, the average of the last few; 0: none was yet.
@@ -36,6 +41,23 @@ pub(crate) struct FlushMeter {
     whole_ns_per_kib: u64,
     /// Until all entries are written.
     entries_ns_per_kib: u64,
+}
+
+/// When a generation was handed over last, and how long it had taken to fill it.
+pub(crate) struct Fill {
+    handed_ns: u64,
+    took_ns: u64,
+}
+
+impl Fill {
+    /// The first one has been there since now.
+    pub(crate) fn since(now_ns: u64) -> Fill {
+        Fill { handed_ns: now_ns, took_ns: 0 }
+    }
+
+    pub(crate) fn handed_over(&mut self, now_ns: u64) {
+        self.took_ns = now_ns.saturating_sub(std::mem::replace(&mut self.handed_ns, now_ns));
+    }
 }
 
 /// When a flush began, and when all its entries were written.
@@ -95,6 +117,43 @@ impl Runs {
         self.finish_flush(&memtable, writer, begun_ns).map_err(|e| self.write_failed(e))?;
         self.measure_flush(memtable.bytes(), times);
         Ok(Beat::More)
+    }
+
+    /// Rests behind a beat of a flush that is in no haste (`throttle::flush_rest_ns`): no other
+    /// generation waits, nor a checkpoint, nor does a full disk. For the thread that flushes alone.
+    pub fn flush_rest(&self) {
+        let seen = self.flush_event.now();
+        let is_hasty = self.state.read().memtables.len() > 2
+            || self.rt.health.check_user().is_err()
+            || self.rt.health.check_open().is_err();
+        let now = self.now_ns();
+        let rest_ns = match &*self.flush_job.lock() {
+            Some(job) if !is_hasty && !self.holds_log(job) => {
+                let inputs = [job.done_permille(), now.saturating_sub(job.first_ns), job.fill_ns];
+                let rest_ns = throttle::flush_rest_ns(inputs[0], inputs[1], inputs[2]);
+                let what = || (inputs.to_vec(), vec![rest_ns]);
+                self.rt.journal.note_some(Law::FlushRest, || now, what);
+                rest_ns
+            }
+            _ => 0,
+        };
+        if rest_ns == 0 {
+            return;
+        }
+        let time = Some(Duration::from_nanos(rest_ns));
+        self.rt.wait(&self.flush_event, seen, time, Cause::Idle);
+        if let Some(job) = &mut *self.flush_job.lock() {
+            // Ingest that waits has the pace at which flushes work.
+            job.begun_ns += self.now_ns().saturating_sub(now);
+        }
+    }
+
+    /// A checkpoint shall come further than this generation lets it, or will soon: it was handed
+    /// over when it held half of the log.
+    fn holds_log(&self, job: &FlushJob) -> bool {
+        let (Some(log), Some(low)) = (self.log.get(), job.memtable.low_lsn()) else { return false };
+        let soon = log.end().0.saturating_sub(log.capacity() / 16 * 9);
+        low.0 < self.needed_lsn.load(Ordering::SeqCst).max(soon)
     }
 
     /// Latches a failed write, except a full disk.
@@ -164,6 +223,8 @@ impl Runs {
             is_dropped: false,
             entries_done: 0,
             begun_ns: self.now_ns(),
+            first_ns: self.now_ns(),
+            fill_ns: self.fill.lock().took_ns,
             chain: Chain::new(Rules {
                 building: false,
                 valid_from: Lsn::ZERO,

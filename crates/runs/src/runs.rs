@@ -5,7 +5,7 @@ use crate::build::CHECK_EVERY;
 use crate::cache::{BlockCache, Blocks};
 use crate::cursor::prefix_end;
 use crate::file::Run;
-use crate::flush::{FlushJob, FlushMeter};
+use crate::flush::{Fill, FlushJob, FlushMeter};
 use crate::latch::Latch;
 use crate::leaves::{NewEntry, charge};
 use crate::line::Space;
@@ -104,6 +104,9 @@ pub struct Runs {
     /// Held by the thread in `flush_beat`.
     pub(crate) flushing: Latch,
     pub(crate) flush_job: Mutex<Option<Box<FlushJob>>>,
+    pub(crate) fill: Mutex<Fill>,
+    /// A checkpoint shall come so far.
+    pub(crate) needed_lsn: AtomicU64,
     /// How much of the oldest generation is flushed.
     pub(crate) flushed_permille: AtomicU64,
     pub(crate) merge_jobs: Mutex<MergeJobs>,
@@ -165,6 +168,7 @@ impl Runs {
         let residents = Residents::new(u64::MAX, rt.metrics.clone());
         let cache = BlockCache::new(options.cache_bytes, residents.clone());
         let blocks = Arc::new(Blocks { rt: rt.clone(), cache });
+        let fill = Fill::since(rt.env.now_ns());
         Ok(Arc::new(Runs {
             rt,
             generation_bytes: AtomicU64::new(options.generation_bytes),
@@ -185,6 +189,8 @@ impl Runs {
             restoring: Mutex::default(),
             flushing: Latch::default(),
             flush_job: Mutex::default(),
+            fill: Mutex::new(fill),
+            needed_lsn: AtomicU64::new(0),
             flushed_permille: AtomicU64::new(0),
             merge_jobs: Mutex::default(),
             together: Mutex::default(),

@@ -13,6 +13,7 @@ mod model;
 mod parts;
 mod pieces;
 mod queues;
+mod resting;
 mod rig;
 mod skips;
 mod space;

@@ -17,6 +17,12 @@ const RUNS_URGENT: u64 = crate::policy::RUNS_HIGH as u64;
 const DELAY_NS_MAX: u64 = 1_000_000;
 /// A KiB of a generation takes no longer to be flushed: 100 KB/s.
 const FLUSH_NS_MAX: u64 = 10_000_000;
+/// A flush in no haste takes this part of the time in which its generation was filled,
+const FLUSH_PART: u64 = 4;
+/// and no longer than this.
+const FLUSH_NS_LONGEST: u64 = 10_000_000_000;
+/// It looks again after so long.
+const FLUSH_REST_NS_MAX: u64 = 100_000_000;
 /// A slow guess of the flush rate, for delays: 100 MB/s.
 const NS_PER_BYTE: u64 = 10;
 /// With less room than this part of a generation, ingest gets no slower; credit ends it.
@@ -213,6 +219,16 @@ pub fn flush_pace_ns(whole_ns: u64, entries_ns: u64, done: u64, took_ns: u64) ->
     whole_ns.max(slower.min(u128::from(FLUSH_NS_MAX)) as u64)
 }
 
+/// How long a flush rests that has done so much since it began, `took_ns` ago, rests included,
+/// where the generation was filled in `fill_ns` (0: not known) and no other waits. It takes a
+/// quarter of that time, or 10 s, whichever is less: as fast as it can it takes a part of a
+/// processor from users for a second, for nobody.
+pub fn flush_rest_ns(done_permille: u64, took_ns: u64, fill_ns: u64) -> u64 {
+    let whole = (fill_ns / FLUSH_PART).min(FLUSH_NS_LONGEST);
+    let due = whole / 1000 * done_permille.min(1000);
+    due.saturating_sub(took_ns).min(FLUSH_REST_NS_MAX)
+}
+
 /// What is left of credit after so many bytes; none: they must wait for more.
 pub fn spend(credit: u64, bytes: u64) -> Option<u64> {
     credit.checked_sub(bytes)
@@ -292,6 +308,7 @@ pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
         (Law::FlushPace, &[whole, entries, done, took]) => {
             Some(vec![flush_pace_ns(whole, entries, done, took)])
         }
+        (Law::FlushRest, &[done, took, fill]) => Some(vec![flush_rest_ns(done, took, fill)]),
         (Law::Debt, &[credit, bytes]) => Some(match spend(credit, bytes) {
             Some(left) => vec![1, left],
             None => vec![0, credit],
@@ -366,6 +383,13 @@ mod tests {
         assert_eq!(flush_ns_per_kib(1_000_000, 1 << 20, 5 * 1_024_000_000), 2_000_000);
         assert_eq!((flush_ns_per_kib(0, 0, 0), flush_ns_per_kib(0, 0, 9)), (1, 9_216));
         assert_eq!(flush_ns_per_kib(u64::MAX, 1, u64::MAX), FLUSH_NS_MAX);
+        // Filled in 8 s: half of it in 1 s, where it looks again after 100 ms.
+        let rest = |permille, took_ms: u64, fill_s: u64| {
+            flush_rest_ns(permille, took_ms * 1_000_000, fill_s * 1_000_000_000) / 1_000_000
+        };
+        assert_eq!([rest(500, 950, 8), rest(500, 100, 8), rest(500, 1000, 8)], [50, 100, 0]);
+        assert_eq!([rest(500, 0, 0), rest(0, 0, 8), rest(2000, 1950, 8)], [0, 0, 50]);
+        assert_eq!([rest(1000, 9_950, 60), rest(1000, 10_000, 1 << 30)], [50, 0], "10 s at most");
         // As fast as the others, or faster; half as fast; nothing is known.
         let beside = |done_kib: u64, took| flush_pace_ns(1_000_000, 800_000, done_kib << 10, took);
         assert_eq!([(0, 9), (10, 8_000_000), (10, 1)].map(|(d, t)| beside(d, t)), [1_000_000; 3]);

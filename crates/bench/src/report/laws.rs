@@ -57,6 +57,23 @@ fn longest_us(step: &StepResult, law: &str) -> Vec<u64> {
     number(step, law, "delay_ns", u64::max).iter().map(|ns| ns.div_ceil(1000)).collect()
 }
 
+/// How fast ingest was let in, and flushes were: id, title and line of each chart.
+fn paces(step: &StepResult) -> [(&'static str, &'static str, Series); 3] {
+    let slowest = |name, law| Series::new(name, 0, &slowest_us(step, law));
+    let rest = Series::new("longest rest", 0, &longest_rest_us(step));
+    let title = "Why ingest was slow: its pace while merges were behind";
+    [
+        ("ingest-pace", title, slowest("a KiB takes", "pace")),
+        ("flush-pace", "Pace of memtable flushes", slowest("a KiB took", "flush_pace")),
+        ("flush-rest", "Rests of memtable flushes in no haste", rest),
+    ]
+}
+
+/// The longest rest of a flush.
+fn longest_rest_us(step: &StepResult) -> Vec<u64> {
+    number(step, "flush_rest", "rest_ns", u64::max).iter().map(|ns| ns.div_ceil(1000)).collect()
+}
+
 /// Operations of ingest in debt that had credit for their bytes, or had to wait for it.
 fn in_debt(step: &StepResult, granted: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
@@ -167,11 +184,9 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     ];
     let title = "Longest delay that one operation was given";
     chart("delays", title, series, Form::Stack, time);
-    let series = vec![Series::new("a KiB takes", 0, &slowest_us(step, "pace"))];
-    let title = "Why ingest was slow: its pace while merges were behind";
-    chart("ingest-pace", title, series, Form::Stack, time);
-    let series = vec![Series::new("a KiB took", 0, &slowest_us(step, "flush_pace"))];
-    chart("flush-pace", "Pace of memtable flushes", series, Form::Stack, time);
+    for (id, title, series) in paces(step) {
+        chart(id, title, vec![series], Form::Stack, time);
+    }
     let title = "Background I/O asked of the governor, bytes per second";
     chart("governor", title, asked(step), Form::Stack, size);
     let series = vec![Series::new("budget", 0, &lowest(step, "bytes_per_sec"))];
@@ -181,8 +196,8 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     let series = vec![Series::new("asked", 8, &asked), Series::new("left by users", 0, &left)];
     let title = "Why an index build was slow: bytes per second it asked for and users left it";
     chart("build", title, series, Form::Pair, size);
-    let series = vec![Series::new("all users", 0, &waited_beside_builds(step))];
     let title = "Waits of users for the device beside an index build, per second";
+    let series = vec![Series::new("all users", 0, &waited_beside_builds(step))];
     chart("build-waits", title, series, Form::Stack, time);
 }
 
