@@ -92,11 +92,13 @@ impl Precedence {
             let has_changed = turn.is_low != state.turn.is_low;
             *state = State { turn, ..State::default() };
             self.is_low.store(turn.is_low, Ordering::SeqCst);
+            // Who has to go before users so as not to starve takes no more than is enough.
+            if has_changed || waited >= ran {
+                self.rt.governor.set_crowded(!turn.is_low);
+            }
             has_changed
         };
         if has_changed {
-            // Who has to go before users so as not to starve takes no more than is enough.
-            self.rt.governor.set_crowded(!self.is_low.load(Ordering::SeqCst));
             self.rt.metrics.add(Metric::MergePrecedenceChanges, 1);
             self.wake();
         }
@@ -172,6 +174,7 @@ impl Twin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_io::Class;
 
     const MS: u64 = 1_000_000;
 
@@ -217,6 +220,11 @@ mod tests {
             count += 1;
             Ok(Beat::More)
         };
+        shared.rt.journal.keep(true);
+        let crowded = |second: u64| {
+            shared.rt.governor.grant(Class::Merge, 1, true, second * SECOND);
+            shared.rt.journal.take().last().and_then(|decision| decision.inputs.last().copied())
+        };
         let told = || events.iter().map(|event| event.now()).sum::<u64>();
         let runs = |ran: u64, waited: u64| move || Some((ran * MS, waited * MS));
         assert_eq!(low.beat(|| 0, runs(0, 0), &mut work).expect("a beat"), Beat::Idle);
@@ -226,11 +234,13 @@ mod tests {
         assert_eq!(usual.beat(|| SECOND, runs(200, 80), &mut work).expect("a beat"), Beat::More);
         let after = told();
         assert!(after > 0, "the other one is woken");
+        assert_eq!(crowded(1), Some(0));
         assert_eq!(usual.beat(|| SECOND, runs(200, 80), &mut work).expect("a beat"), Beat::Idle);
         assert_eq!(low.beat(|| SECOND, runs(40, 100), &mut work).expect("a beat"), Beat::More);
         // What it had before counts no more.
         assert_eq!(low.beat(|| 2 * SECOND, runs(50, 300), &mut work).expect("a beat"), Beat::More);
         assert!(told() > after, "it starves");
+        assert_eq!(crowded(2), Some(1), "those who do not take no more than is enough");
         assert_eq!(low.beat(|| 2 * SECOND, runs(50, 300), &mut work).expect("a beat"), Beat::Idle);
         assert_eq!(
             usual.beat(|| 2 * SECOND, runs(200, 80), &mut work).expect("a beat"),

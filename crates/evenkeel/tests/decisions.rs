@@ -3,13 +3,14 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Law,
-    Metric, Options, Range, Row, TableSpec, Value,
+    Access, Cause, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation,
+    Law, Metric, Options, Range, Row, TableSpec, Value,
 };
 use evenkeel_io::sim::SimOptions;
 use evenkeel_io::{SimDisk, SimEnv};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 #[test]
 fn every_law_is_kept_and_made_again() {
@@ -56,10 +57,12 @@ fn every_law_is_kept_and_made_again() {
 }
 
 /// A device in virtual time so slow that merges fall behind ingest: all laws have something to say,
-/// but that of log space, which may not come near its trigger (it is required above).
+/// but that of log space, which may not come near its trigger (it is required above), and that of
+/// flushes in no haste (below).
 #[test]
 fn a_slow_device_makes_every_law_decide() {
-    let required = || Law::ALL.into_iter().filter(|law| *law != Law::LogSpace);
+    const OTHERS: [Law; 2] = [Law::LogSpace, Law::FlushRest];
+    let required = || Law::ALL.into_iter().filter(|law| !OTHERS.contains(law));
     let sim = SimEnv::on(SimDisk::new(3), SimOptions { latency: true, ..SimOptions::quiet(3) });
     let geometry = Geometry {
         generation_bytes: Some(64 << 10),
@@ -104,6 +107,50 @@ fn a_slow_device_makes_every_law_decide() {
     sim.set_device(0);
     let laws = laws.lock().expect("whole").clone();
     assert!(required().all(|law| laws.contains(&law)), "each of them: {laws:?}");
+    Arc::into_inner(db).expect("the session has ended").close().expect("closes");
+    sim.stop();
+}
+
+/// Memtables that are filled slowly: their flushes rest.
+#[test]
+fn flushes_in_no_haste_say_how_long_they_rest() {
+    let sim = SimEnv::on(SimDisk::new(3), SimOptions::quiet(3));
+    let geometry = Geometry {
+        generation_bytes: Some(1 << 20),
+        pool_bytes: Some(4 << 20),
+        log_bytes: Some(64 << 20),
+        ..Geometry::default()
+    };
+    let options = Options::new().env(sim.env()).geometry(geometry);
+    let db = Arc::new(Database::open_with("flushes", options).expect("opens"));
+    let int = |name| ColumnSpec::new(name, ColumnType::Int64);
+    let spec = TableSpec::new().column(int("id")).column(int("value")).primary_key(&["id"]);
+    let spec = spec.index(IndexSpec::new("by_value", &["value"]));
+    db.create_table("t", &spec).expect("creates");
+    db.keep_decisions(true);
+    let (writer, rests) = (db.clone(), Arc::new(Mutex::new(BTreeSet::new())));
+    let (seen, rt) = (rests.clone(), sim.runtime());
+    sim.run(vec![Box::new(move || {
+        for batch in 0..500i64 {
+            let begun = writer.begin(Isolation::ReadCommitted, Access::ReadWrite);
+            let mut txn = begun.expect("begins");
+            let mut table = txn.table("t").expect("table");
+            for id in batch * 100..(batch + 1) * 100 {
+                table.insert(&[Int(id), Int(id * 7_919 % 100_003)]).expect("inserts");
+            }
+            txn.commit().expect("commits");
+            rt.delay(Duration::from_millis(20), Cause::Idle);
+            for decision in writer.take_decisions() {
+                let again = evenkeel::decide(decision.law, &decision.inputs);
+                assert_eq!(again.as_ref(), Some(&decision.outputs), "{decision:?}");
+                if decision.law == Law::FlushRest {
+                    seen.lock().expect("whole").insert(decision.outputs[0]);
+                }
+            }
+        }
+    })]);
+    let longest = rests.lock().expect("whole").last().copied();
+    assert!(longest > Some(10_000_000), "{longest:?} ns");
     Arc::into_inner(db).expect("the session has ended").close().expect("closes");
     sim.stop();
 }

@@ -76,7 +76,8 @@ pub fn slice(best: u64, ns: u64) -> u64 {
 pub fn merges_beside(rate: u64, most: u64, enough: u64, crowded: bool) -> u64 {
     match enough {
         UNLIMITED => rate,
-        _ if crowded => enough,
+        // Never nothing: what is enough is not known before the first flush.
+        _ if crowded => enough.max(1),
         _ => rate.max(enough).min(most.max(enough)),
     }
 }
@@ -157,6 +158,7 @@ mod tests {
         for most in [none, 40 * MB, 4 * MB] {
             let found = merges_beside(none, most, 15 * MB, true);
             assert_eq!(found, 15 * MB, "users want all processors");
+            assert_eq!(merges_beside(none, most, 0, true), 1, "nothing comes");
         }
         assert_eq!(merges(none, 4, 15), 15, "as much as is enough");
         assert_eq!(merges(none, 40, 15), 40, "or as users leave");

@@ -12,9 +12,9 @@
 //! thread empties it (tools, tests of single layers) everything is given back at once. No lock is
 //! held across I/O. Called by whoever removes files; `trash_beat` by one thread.
 
-use crate::{File, OpenMode, Runtime};
+use crate::{Env, File, OpenMode, Runtime};
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Beat, Cause, Result, metrics::Metric};
+use evenkeel_base::{Beat, Cause, Code, Result, metrics::Metric};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use std::time::Duration;
 /// Given back at once, and what a file is removed at once with.
 pub(crate) const PIECE_BYTES: u64 = 2 << 20;
 /// While more than this waits there is no rest.
-const WAITING_BYTES_MAX: u64 = 1 << 30;
+const WAITING_BYTES_MAX: u64 = 256 << 20;
+/// Removed files that are kept open, at most; more go at once.
+pub(crate) const FILES_MAX: usize = 64;
 /// After a piece the thread rests for so many times as long as it took, but not longer than that.
 const REST: u32 = 2;
 const REST_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes of a file to give back, from the end.
 struct Item {
-    file: Arc<dyn File>,
+    what: What,
     range: Range<u64>,
-    end: End,
 }
 
-/// What becomes of the file.
-enum End {
-    /// It keeps its name, and its length.
-    Kept,
-    /// Its name was removed from this directory, perhaps not for good.
-    Removed(String),
-    /// It is cut.
-    Gone,
+enum What {
+    /// A part of a file that keeps its name and its length, unless it is removed meanwhile.
+    Part(String),
+    /// A file whose name was removed from this directory, perhaps not for good.
+    Unnamed(Arc<dyn File>, String),
+    /// One whose name is gone: it is cut.
+    Gone(Arc<dyn File>),
 }
 
 impl Item {
@@ -52,16 +52,20 @@ impl Item {
     }
 
     /// Gives the last piece back.
-    fn give_piece(&mut self) -> Result<()> {
+    fn give_piece(&mut self, env: &dyn Env) -> Result<()> {
         let piece = self.bytes().min(PIECE_BYTES);
         let from = self.range.end - piece;
-        match self.end {
-            End::Kept => self.file.punch(from, piece)?,
-            End::Removed(_) | End::Gone => self.file.set_len(from)?,
+        match &self.what {
+            What::Part(path) => open(env, path)?.punch(from, piece)?,
+            What::Unnamed(file, _) | What::Gone(file) => file.set_len(from)?,
         }
         self.range.end = from;
         Ok(())
     }
+}
+
+fn open(env: &dyn Env, path: &str) -> Result<Arc<dyn File>> {
+    env.open(path, OpenMode { write: true, ..OpenMode::READ })
 }
 
 /// What waits to be given back.
@@ -83,15 +87,17 @@ impl Runtime {
         if !self.trash.has_thread.load(Acquire) {
             return self.env.remove(path);
         }
-        // Removed at once if it cannot be opened, or is small.
-        let mode = OpenMode { write: true, ..OpenMode::READ };
-        let opened = self.env.open(path, mode).and_then(|file| file.len().map(|len| (file, len)));
+        // Removed at once if it cannot be opened, or is small, or many are open already.
+        let opened = open(&*self.env, path).and_then(|file| file.len().map(|len| (file, len)));
         self.env.remove(path)?;
+        let is_unnamed = |item: &&Item| !matches!(item.what, What::Part(_));
         if let Ok((file, len)) = opened
             && len > PIECE_BYTES
+            && self.trash.items.lock().iter().filter(is_unnamed).count() < FILES_MAX
         {
             let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
-            self.throw_away(Item { file, range: 0..len, end: End::Removed(dir.to_string()) });
+            let what = What::Unnamed(file, dir.to_string());
+            self.throw_away(Item { what, range: 0..len });
         }
         Ok(())
     }
@@ -99,13 +105,13 @@ impl Runtime {
     /// Gives a part of a file back that nobody will read any more, in pieces as `remove_file`.
     ///
     /// # Errors
-    /// As `File::punch`, where no thread does it.
-    pub fn punch_file(&self, file: Arc<dyn File>, range: Range<u64>) -> Result<()> {
+    /// As `Env::open` and `File::punch`, where no thread does it.
+    pub fn punch_file(&self, path: &str, range: Range<u64>) -> Result<()> {
         if !self.trash.has_thread.load(Acquire) {
-            return file.punch(range.start, range.end - range.start);
+            return open(&*self.env, path)?.punch(range.start, range.end - range.start);
         }
         if !range.is_empty() {
-            self.throw_away(Item { file, range, end: End::Kept });
+            self.throw_away(Item { what: What::Part(path.to_string()), range });
         }
         Ok(())
     }
@@ -138,15 +144,24 @@ impl Runtime {
             return Ok(Beat::Idle);
         }
         let Some(mut item) = self.trash.items.lock().pop_front() else { return Ok(Beat::Idle) };
-        if let End::Removed(dir) = &item.end {
-            let synced = self.env.sync_dir(dir);
-            synced.map_err(|error| self.health.fail(error))?;
-            item.end = End::Gone;
-        }
         let before = item.bytes();
-        let given = self.give_back(|| item.give_piece());
-        let is_over = given.inspect_err(|error| log::warn!("bytes are not given back: {error}"));
-        let left = if is_over.is_err() { 0 } else { item.bytes() };
+        if let What::Unnamed(file, dir) = &item.what {
+            if let Err(error) = self.env.sync_dir(dir) {
+                self.metrics.sub(Metric::TrashBytes, before);
+                return Err(self.health.fail(error));
+            }
+            item.what = What::Gone(file.clone());
+        }
+        let left = match self.give_back(|| item.give_piece(&*self.env)) {
+            Ok(()) => item.bytes(),
+            Err(error) => {
+                // A file that was removed meanwhile has no dead parts any more.
+                if error.code() != Code::FileMissing {
+                    log::warn!("bytes are not given back: {error}");
+                }
+                0
+            }
+        };
         self.metrics.sub(Metric::TrashBytes, before - left);
         if left > 0 {
             self.trash.items.lock().push_front(item);

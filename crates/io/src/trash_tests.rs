@@ -1,5 +1,5 @@
 //! Storage is given back in pieces.
-use crate::trash::PIECE_BYTES;
+use crate::trash::{FILES_MAX, PIECE_BYTES};
 use crate::{CrashPolicy, OpenMode, Runtime, SimEnv};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, metrics::Metric};
@@ -85,11 +85,11 @@ fn dead_parts_of_a_file_go_in_pieces_and_what_lives_stays() {
     let all = sim.disk().used_bytes();
     let open = || rt.env.open("large", OpenMode::READ_WRITE).expect("open");
     let len = open().len().expect("length");
-    rt.punch_file(open(), 4096..8192).expect("at once, where no thread does it");
+    rt.punch_file("large", 4096..8192).expect("at once, where no thread does it");
     assert_eq!(sim.disk().used_bytes(), all - 4096);
     rt.begin_trash();
-    rt.punch_file(open(), MIB..MIB + 2 * PIECE_BYTES + 4096).expect("later");
-    rt.punch_file(open(), MIB..MIB).expect("nothing");
+    rt.punch_file("large", MIB..MIB + 2 * PIECE_BYTES + 4096).expect("later");
+    rt.punch_file("large", MIB..MIB).expect("nothing");
     assert_eq!(rt.metrics.get(Metric::TrashBytes), 2 * PIECE_BYTES + 4096);
     let beats = AtomicUsize::new(0);
     while rt.trash_beat().expect("a beat") == Beat::More {
@@ -106,6 +106,28 @@ fn dead_parts_of_a_file_go_in_pieces_and_what_lives_stays() {
     assert_eq!(rt.trash_beat().expect("a beat"), Beat::Idle);
     assert!(sim.disk().used_bytes() < all / 2);
     rt.remove_file("none").expect("there is none");
+    // One that is removed has no dead parts.
+    rt.begin_trash();
+    rt.punch_file("large", 0..len).expect("later");
+    rt.env.remove("large").expect("removed");
+    assert_eq!(rt.trash_beat().expect("a beat"), Beat::More);
+    assert_eq!((sim.disk().used_bytes(), rt.metrics.get(Metric::TrashBytes)), (0, 0));
+}
+
+/// Few files are kept open, however many are removed.
+#[test]
+fn many_files_are_removed_at_once() {
+    let sim = SimEnv::new(3);
+    let rt = sim.runtime();
+    let name = |n: usize| format!("large{n}");
+    (0..FILES_MAX + 3).for_each(|n| large_file(&rt, &name(n)));
+    let all = sim.disk().used_bytes();
+    rt.begin_trash();
+    (0..FILES_MAX + 3).for_each(|n| rt.remove_file(&name(n)).expect("removed"));
+    let each = all / (FILES_MAX as u64 + 3);
+    assert_eq!(sim.disk().used_bytes(), each * FILES_MAX as u64);
+    while rt.trash_beat().expect("a beat") == Beat::More {}
+    assert_eq!((sim.disk().used_bytes(), rt.metrics.get(Metric::TrashBytes)), (0, 0));
 }
 
 /// After a crash a removed file is whole or gone, never cut: its name goes for good first.

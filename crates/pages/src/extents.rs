@@ -313,10 +313,12 @@ impl Pages {
     fn punch(&self, extent: u32) {
         let bytes = evenkeel_format::space::EXTENT_BYTES;
         self.rt.ask(Class::Columnar, bytes, false);
-        if let Err(error) = self.rt.give_back(|| self.files.punch(extent)) {
-            // The blocks stay; the extent is as reusable as if they had gone.
-            log::warn!("extent {extent}: its blocks cannot be given back: {error}");
-        }
-        self.space.punched(extent);
+        self.rt.give_back(|| {
+            if let Err(error) = self.files.punch(extent) {
+                // The blocks stay; the extent is as reusable as if they had gone.
+                log::warn!("extent {extent}: its blocks cannot be given back: {error}");
+            }
+            self.space.punched(extent);
+        });
     }
 }

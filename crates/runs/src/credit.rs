@@ -257,7 +257,10 @@ impl Runs {
     /// shall reach. Those sealed already are being flushed; with the most there may be, this one's
     /// turn comes when one of them is done.
     pub fn hand_over_below(&self, lsn: Lsn) {
-        self.needed_lsn.fetch_max(lsn.0, Ordering::SeqCst);
+        if self.needed_lsn.fetch_max(lsn.0, Ordering::SeqCst) < lsn.0 {
+            // A flush that rests may hold it up.
+            self.flush_event.notify();
+        }
         self.hand_over_if_below(lsn);
     }
 

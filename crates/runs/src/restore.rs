@@ -15,7 +15,7 @@ use evenkeel_format::record::Entry;
 use evenkeel_format::run::{
     ENTRY_BYTES_MAX, ManifestOp, SliceInfo, decode_manifest, encode_manifest,
 };
-use evenkeel_io::{IO_ALIGN, OpenMode};
+use evenkeel_io::IO_ALIGN;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -415,8 +415,7 @@ impl Runs {
         if start >= end {
             return Ok(());
         }
-        let file = self.rt.env.open(&path(file), OpenMode { write: true, ..OpenMode::READ })?;
-        self.rt.punch_file(file, start..end)?;
+        self.rt.punch_file(&path(file), start..end)?;
         self.rt.metrics.add(Metric::RunPunchedBytes, end - start);
         Ok(())
     }
