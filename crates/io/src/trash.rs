@@ -128,11 +128,16 @@ impl Runtime {
         self.trash.event.clone()
     }
 
-    /// The thread has ended: what waits is given back at once.
+    /// The thread has ended: what waits is given back at once. Nobody would give back the parts of
+    /// files that live when the database is opened again.
     pub fn end_trash(&self) {
         self.trash.has_thread.store(false, Release);
         let left = std::mem::take(&mut *self.trash.items.lock());
         self.metrics.sub(Metric::TrashBytes, left.iter().map(Item::bytes).sum());
+        for mut item in left {
+            let is_part = matches!(item.what, What::Part(_)) && !self.health.is_failed();
+            while is_part && item.bytes() > 0 && item.give_piece(&*self.env).is_ok() {}
+        }
     }
 
     /// Gives one piece back, and rests. What cannot be given back is left to the file system.

@@ -98,10 +98,14 @@ fn dead_parts_of_a_file_go_in_pieces_and_what_lives_stays() {
     assert_eq!(beats.load(SeqCst), 3);
     assert_eq!(sim.disk().used_bytes(), all - 4096 - 2 * PIECE_BYTES - 4096);
     assert_eq!(open().len().expect("length"), len);
-    // What is left when the thread ends goes at once.
+    // What is left when the thread ends goes at once, parts of files that live too.
     rt.remove_file("d/other").expect("removed");
     assert_eq!(rt.trash_beat().expect("a beat"), Beat::More);
+    let (before, from) = (sim.disk().used_bytes(), 10 * MIB);
+    rt.punch_file("large", from..from + 3 * PIECE_BYTES).expect("later");
     rt.end_trash();
+    let other = len.next_multiple_of(4096) - PIECE_BYTES;
+    assert!(sim.disk().used_bytes() <= before - 3 * PIECE_BYTES - other + 4096);
     assert_eq!(rt.metrics.get(Metric::TrashBytes), 0);
     assert_eq!(rt.trash_beat().expect("a beat"), Beat::Idle);
     assert!(sim.disk().used_bytes() < all / 2);
