@@ -87,6 +87,7 @@ impl Database {
     /// Counters, gauges and waits now.
     pub fn stats(&self) -> Stats {
         let rt = &self.engine.rt;
+        self.engine.txns.tell_memory();
         let metric = |m: &Metric| (m.name(), m.unit(), rt.metrics.get(*m));
         let stall = |c: &Cause| (c.name(), rt.stalls.get(*c));
         Stats {

@@ -26,12 +26,18 @@ impl Txns {
         self.undo_used.load(Ordering::Relaxed)
     }
 
+    /// Sets the gauges of its memory to what is so now. Whoever reads the metrics calls this first: what
+    /// a beat told is of the last beat.
+    pub fn tell_memory(&self) {
+        self.rt.metrics.set(Metric::UndoBytes, self.undo_bytes() as u64);
+        self.rt.metrics.set(Metric::CommitTableBytes, self.states.bytes() as u64);
+    }
+
     /// Writes undo of the largest transactions to files while it exceeds its share.
     ///
     /// # Errors
     /// `DiskFull` (tried again by the next beat); any other failed write stops writes.
     pub fn spill_beat(&self) -> Result<Beat> {
-        self.rt.metrics.set(Metric::UndoBytes, self.undo_bytes() as u64);
         if self.undo_bytes() <= self.spill_trigger() {
             return Ok(Beat::Idle);
         }
@@ -196,7 +202,6 @@ impl Txns {
         let separators = &self.snapshots.separators();
         let gone = after_horizon.min(flushed);
         let trimmed = self.states.trim(&Trim { gone, flushed, separators, keep });
-        self.rt.metrics.set(Metric::CommitTableBytes, self.states.bytes() as u64);
         let removed = self.files.remove_unused()?;
         let more = freed >= BEAT_TXNS;
         Ok(if more || trimmed || removed { Beat::More } else { Beat::Idle })
