@@ -34,11 +34,13 @@ pub enum Law {
     FlushPace,
     /// How long a memtable flush that is in no haste rests.
     FlushRest,
+    /// Which of the merges that wait has the next beat.
+    MergeTurn,
 }
 
 impl Law {
     /// All laws.
-    pub const ALL: [Law; 10] = [
+    pub const ALL: [Law; 11] = [
         Law::Flush,
         Law::Merge,
         Law::Governor,
@@ -49,6 +51,7 @@ impl Law {
         Law::LogSpace,
         Law::FlushPace,
         Law::FlushRest,
+        Law::MergeTurn,
     ];
 
     /// Its name in JSON and reports.
@@ -64,10 +67,12 @@ impl Law {
             Law::LogSpace => "log_space",
             Law::FlushPace => "flush_pace",
             Law::FlushRest => "flush_rest",
+            Law::MergeTurn => "merge_turn",
         }
     }
 
-    /// Names of the inputs and of the outputs; the last input of a merge comes once per run.
+    /// Names of the inputs and of the outputs; the last input of a merge comes once per run, the
+    /// last three of a merge's turn once per merge that waits.
     pub const fn fields(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Law::Flush => (
@@ -87,10 +92,6 @@ impl Law {
                     "previous_pages_per_sec",
                 ],
                 &["pages_per_sec"],
-            ),
-            Law::Merge => (
-                &["may_rest", "bytes_left_per_run_freed", "bytes_times_8_plus_flags"],
-                &["first_run", "end_run", "required"],
             ),
             Law::Governor => (
                 &[
@@ -126,19 +127,29 @@ impl Law {
                     "ddl_left",
                 ],
             ),
-            Law::Handover
+            Law::Merge
+            | Law::MergeTurn
+            | Law::Handover
             | Law::Credit
             | Law::Debt
             | Law::Pace
             | Law::LogSpace
             | Law::FlushPace
-            | Law::FlushRest => self.throttle_fields(),
+            | Law::FlushRest => self.runs_fields(),
         }
     }
 
-    /// The fields of laws that delay ingest.
-    const fn throttle_fields(self) -> (&'static [&'static str], &'static [&'static str]) {
+    /// The fields of laws of flushes and merges, and of those that delay ingest.
+    const fn runs_fields(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
+            Law::Merge => (
+                &["may_rest", "bytes_left_per_run_freed", "bytes_times_8_plus_flags"],
+                &["first_run", "end_run", "required"],
+            ),
+            Law::MergeTurn => (
+                &["only_required", "owing_runs_times_2_plus_required", "left_bytes", "gain"],
+                &["merge"],
+            ),
             // What: 0 room, 1 handed over for it is full, 2 wait, 3 room after the delay, 4 handed
             // over for it holds the log, 5 room at the pace of a flush.
             Law::Handover => (

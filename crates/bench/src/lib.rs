@@ -27,6 +27,7 @@ pub mod run;
 pub mod sql;
 pub mod state;
 pub mod step;
+pub mod thinning;
 pub mod worker;
 
 pub use engine::{Bytes, Counters, Engine, Failure, Session};

@@ -133,6 +133,8 @@ pub struct Decisions {
     pub outputs: Vec<String>,
     /// In order.
     pub made: Vec<Made>,
+    /// Of so many one is there (0, as files of before have: of a long run the first ones).
+    pub one_in: u64,
 }
 
 /// One step.

@@ -8,6 +8,7 @@ use crate::machine::{self, Meter, Usage};
 use crate::options::{Options, Step, StepKind};
 use crate::response::Response;
 use crate::result::{Decisions, Ops, SecondDetails, StepResult};
+use crate::thinning::Thinning;
 use crate::worker::{Context, DELETE, INSERT, Measured, Meters, Pace, Progress, QUERY};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 const BATCHES_AHEAD: usize = 64;
 /// How long a Ctrl-C may go unnoticed.
 const TICK: Duration = Duration::from_millis(50);
-/// Decisions of a law in the JSON of a step, at most: half an hour of ten each second.
-const DECISIONS_MAX: usize = 18_000;
 /// A rate is met at this share of it.
 const RATE_MET: f64 = 0.95;
 
@@ -239,6 +238,7 @@ struct Recorder<'a> {
     seconds: Vec<crate::result::Second>,
     details: SecondDetails,
     decisions: BTreeMap<String, Decisions>,
+    thinnings: BTreeMap<&'static str, Thinning>,
     gap_ms: f64,
 }
 
@@ -259,6 +259,7 @@ impl<'a> Recorder<'a> {
             seconds: Vec::new(),
             details: SecondDetails::default(),
             decisions: BTreeMap::new(),
+            thinnings: BTreeMap::new(),
             gap_ms: 0.0,
         }
     }
@@ -341,12 +342,11 @@ impl<'a> Recorder<'a> {
             let of_law = self.decisions.entry(law.name().to_string()).or_insert_with(|| {
                 let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
                 let (inputs, outputs) = law.fields();
-                Decisions { inputs: names(inputs), outputs: names(outputs), made: Vec::new() }
+                let (inputs, outputs) = (names(inputs), names(outputs));
+                Decisions { inputs, outputs, ..Decisions::default() }
             });
-            // A long run keeps the first of them, enough to see how it came to its rate.
-            if of_law.made.len() < DECISIONS_MAX {
-                of_law.made.push((second, decision.inputs, decision.outputs));
-            }
+            let thinning = self.thinnings.entry(law.name()).or_insert_with(|| Thinning::new(law));
+            thinning.add(of_law, (second, decision.inputs, decision.outputs));
         }
     }
 

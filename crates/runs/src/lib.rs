@@ -62,7 +62,7 @@ pub use merge::MergeFigures;
 pub use pace::merge_rate;
 pub use policy::{FREES_NOTHING, RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes};
 pub use policy::{MERGE_HELPERS_MAX, merge_helpers};
-pub use policy::{Turn, decide_merge, next_merge};
+pub use policy::{Turn, decide_merge, decide_merge_turn, next_merge};
 pub use prune::{Asked, Summary, SummaryBuilder};
 pub use run_iter::block_read_bytes;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};

@@ -19,7 +19,7 @@ use crate::chain::Rules;
 use crate::damage::READ_TRIES;
 use crate::file::Run;
 use crate::policy::{FREES_NOTHING, Facts, Rest, Spare, TIER_RUNS_SHORT, Turn, bytes_per_run};
-use crate::policy::{choose, next_rest, numbers, spare_beside};
+use crate::policy::{choose, next_rest, numbers, spare_beside, turn_numbers};
 use crate::state::{Index, READ, State};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
@@ -170,7 +170,8 @@ impl Runs {
             return Ok(Beat::More);
         }
         let owing = self.state.read().owing();
-        let job = self.merge_jobs.lock().take(seat.is_none(), &owing);
+        let told = |jobs: &[Turn], at| self.note_turn(jobs, seat.is_none(), at);
+        let job = self.merge_jobs.lock().take(seat.is_none(), &owing, told);
         let must_wait = match &job {
             Some(job) => !job.purpose.required,
             None => self.are_together_waiting() || (spare != Spare::None && self.is_rest_wanted()),
@@ -211,7 +212,9 @@ impl Runs {
             let owing = self.state.read().owing();
             let mut jobs = self.merge_jobs.lock();
             match is_wanted {
-                true => jobs.take_required(&owing).ok_or(false),
+                true => jobs
+                    .take_required(&owing, |jobs, at| self.note_turn(jobs, true, at))
+                    .ok_or(false),
                 false => Err(jobs.is_one_needed_waiting()),
             }
         };
@@ -233,6 +236,11 @@ impl Runs {
                 Ok(Beat::Idle)
             }
         }
+    }
+
+    fn note_turn(&self, jobs: &[Turn], only_required: bool, at: usize) {
+        let what = || (turn_numbers(jobs, only_required), vec![at as u64]);
+        self.rt.journal.note_some(Law::MergeTurn, || self.now_ns(), what);
     }
 
     /// The merges under way, but for those of small indexes that are merged together.

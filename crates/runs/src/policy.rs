@@ -201,6 +201,31 @@ pub fn next_merge(jobs: impl Iterator<Item = Turn>, only_required: bool) -> Opti
     chosen.map(|(i, _)| i)
 }
 
+/// What `next_merge` was given, as numbers.
+pub(crate) fn turn_numbers(jobs: &[Turn], only_required: bool) -> Vec<u64> {
+    let mut numbers = vec![u64::from(only_required)];
+    for job in jobs {
+        let kind = job.owing_runs as u64 * 2 + u64::from(job.required);
+        numbers.extend([kind, job.left, job.gain]);
+    }
+    numbers
+}
+
+/// What `next_merge` says to such numbers: the number of the merge; nothing if none has a beat.
+/// None: these are not its inputs.
+pub fn decide_merge_turn(inputs: &[u64]) -> Option<Vec<u64>> {
+    let (only_required, jobs) = inputs.split_first()?;
+    let (jobs, []) = jobs.as_chunks::<3>() else { return None };
+    let turn = |[kind, left, gain]: &[u64; 3]| Turn {
+        required: kind % 2 == 1,
+        owing_runs: (kind / 2) as usize,
+        left: *left,
+        gain: *gain,
+    };
+    let chosen = next_merge(jobs.iter().map(turn), *only_required != 0);
+    Some(chosen.into_iter().map(|at| at as u64).collect())
+}
+
 /// Which merge to rest is begun beside those under way: one that comes before all of them. So few
 /// runs are locked at a time, and where reads skip most is first.
 pub(crate) fn next_rest(
@@ -460,6 +485,13 @@ mod tests {
         assert_eq!(next_merge(jobs.into_iter(), true), Some(2));
         assert_eq!(next_merge(jobs[1..2].iter().copied(), true), Some(0), "it waits for its seat");
         assert_eq!(next_merge([].into_iter(), false), None);
+        // The same of the numbers that are exported.
+        for only_required in [false, true] {
+            let said = next_merge(jobs.into_iter(), only_required).map(|at| vec![at as u64]);
+            assert_eq!(decide_merge_turn(&turn_numbers(&jobs, only_required)), said);
+        }
+        assert_eq!(decide_merge_turn(&[0]), Some(vec![]));
+        assert_eq!((decide_merge_turn(&[]), decide_merge_turn(&[0, 1, 9])), (None, None));
         // Where ingest needs credit, most runs first, of these the least left.
         let owing = |(owing_runs, left)| Turn { required: true, owing_runs, ..rest(left, 0) };
         let next = |jobs: &[Turn]| next_merge(jobs.iter().copied(), false);

@@ -41,6 +41,17 @@ fn merged(step: &StepResult, required: u64) -> Vec<u64> {
     seconds
 }
 
+/// The most merges that waited for a beat at once: those that ingest needs, and others.
+fn waiting_merges(step: &StepResult, required: u64) -> Vec<u64> {
+    let mut seconds = vec![0; step.per_second.len()];
+    for (second, inputs, _) in step.decisions.get("merge_turn").iter().flat_map(|d| &d.made) {
+        let Some(most) = seconds.get_mut(*second) else { continue };
+        let kinds = inputs.iter().skip(1).step_by(3);
+        *most = kinds.filter(|kind| *kind % 2 == required).count().max(*most as usize) as u64;
+    }
+    seconds
+}
+
 /// How many hand-overs of a kind there were (`what` of the law `handover`).
 fn handed_over(step: &StepResult, kind: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
@@ -157,11 +168,13 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     ];
     let title = "Why a memtable was flushed: generations handed over";
     chart("handovers", title, series, Form::Stack, pages);
-    let series = vec![
-        Series::new("needed by ingest", 0, &merged(step, 1)),
-        Series::new("to rest", 1, &merged(step, 0)),
-    ];
-    chart("merges", "Merges begun: bytes of their runs", series, Form::Stack, size);
+    let of_merges = |of: fn(&StepResult, u64) -> Vec<u64>| {
+        let kinds = [("needed by ingest", 0, 1), ("to rest", 1, 0)];
+        Vec::from(kinds.map(|(name, at, kind)| Series::new(name, at, &of(step, kind))))
+    };
+    chart("merges", "Merges begun: bytes of runs", of_merges(merged), Form::Stack, size);
+    let title = "Most merges that waited for a beat at once";
+    chart("merge-turns", title, of_merges(waiting_merges), Form::Stack, pages);
     let paid = number(step, "credit", "credit_bytes", u64::saturating_add);
     let series = vec![Series::new("credit", 0, &paid)];
     chart("credit", "Bytes of ingest that merging paid for", series, Form::Stack, size);
@@ -207,6 +220,21 @@ mod tests {
     use crate::result::Decisions;
 
     #[test]
+    fn merges_that_wait_are_counted() {
+        let mut step = StepResult { per_second: vec![Default::default(); 3], ..Default::default() };
+        let made =
+            |second, jobs: &[[u64; 3]]| (second, [&[0], jobs.as_flattened()].concat(), vec![0]);
+        let needed = made(1, &[[1, 5, 0], [0, 9, 0], [23, 7, 1]]);
+        let decisions =
+            Decisions { made: vec![needed, made(1, &[[1, 5, 0]])], ..Decisions::default() };
+        step.decisions.insert("merge_turn".to_string(), decisions);
+        assert_eq!([0, 1].map(|needed| waiting_merges(&step, needed)), [[0, 1, 0], [0, 2, 0]]);
+        let mut all = Vec::new();
+        draw(&step, &mut all);
+        assert_eq!(all.len(), 1);
+    }
+
+    #[test]
     fn seconds_of_a_law_are_those_in_which_it_decided() {
         let per_second = vec![Default::default(); 4];
         let mut step = StepResult { per_second, ..StepResult::default() };
@@ -216,7 +244,8 @@ mod tests {
             for (_, given, said) in &made {
                 assert_eq!((given.len(), said.len()), (inputs.len(), outputs.len()), "{law:?}");
             }
-            let decisions = Decisions { inputs: names(inputs), outputs: names(outputs), made };
+            let (inputs, outputs) = (names(inputs), names(outputs));
+            let decisions = Decisions { inputs, outputs, made, one_in: 1 };
             step.decisions.insert(law.name().to_string(), decisions);
         };
         // As many as the law has.

@@ -64,19 +64,30 @@ impl MergeJobs {
     }
 
     /// The one whose beat is next (see [`next_merge`]), if it waits. `owing`: the indexes for which
-    /// ingest needs credit.
-    pub(super) fn take(&mut self, only_required: bool, owing: &Owing) -> Option<MergeJob> {
-        let turns = self.waiting.iter().map(|job| turn_of(job, owing));
-        let at = next_merge(turns, only_required)?;
+    /// ingest needs credit. `told` hears what it was chosen from, and which it is.
+    pub(super) fn take(
+        &mut self,
+        only_required: bool,
+        owing: &Owing,
+        told: impl FnOnce(&[Turn], usize),
+    ) -> Option<MergeJob> {
+        let turns: Vec<Turn> = self.waiting.iter().map(|job| turn_of(job, owing)).collect();
+        let at = next_merge(turns.iter().copied(), only_required)?;
+        told(&turns, at);
         Some(self.take_at(at))
     }
 
     /// The same of those that ingest needs alone.
-    pub(crate) fn take_required(&mut self, owing: &Owing) -> Option<MergeJob> {
+    pub(crate) fn take_required(
+        &mut self,
+        owing: &Owing,
+        told: impl FnOnce(&[Turn], usize),
+    ) -> Option<MergeJob> {
         let places: Vec<usize> =
             (0..self.waiting.len()).filter(|i| self.waiting[*i].turn().required).collect();
-        let turns = places.iter().map(|i| turn_of(&self.waiting[*i], owing));
-        let at = next_merge(turns, true)?;
+        let turns: Vec<Turn> = places.iter().map(|i| turn_of(&self.waiting[*i], owing)).collect();
+        let at = next_merge(turns.iter().copied(), true)?;
+        told(&turns, at);
         Some(self.take_at(places[at]))
     }
 

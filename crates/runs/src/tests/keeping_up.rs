@@ -228,9 +228,9 @@ fn ingest_is_even_beside_a_long_merge() {
 /// youngest runs were joined for each generation that came, which took all that merges move.
 #[test]
 fn a_large_index_that_grows_alone_takes_ingest_evenly() {
-    for merged in [24, 28, 32] {
+    for merged in [22, 24, 28, 32] {
         let (world, least) = keeps_up(6_000, merged, &[]);
-        assert!(least >= 850, "{merged}: {least} of 1,000 came");
+        assert!(least >= 870, "{merged}: {least} of 1,000 came");
         assert!(world.most <= RUNS_LIMIT, "{merged}: {} runs", world.most);
         let passes = world.written as f64 / (12_000 * GENERATION) as f64;
         assert!(passes <= 13.0, "{merged}: {passes} passes");
@@ -379,8 +379,13 @@ fn a_merge_that_another_thread_has_taken_stays_known() {
         rig.flush();
     }
     assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
-    let take =
-        || rig.runs.merge_jobs.lock().take_required(&Default::default()).expect("it goes on");
+    let take = || {
+        rig.runs
+            .merge_jobs
+            .lock()
+            .take_required(&Default::default(), |_, _| {})
+            .expect("it goes on")
+    };
     let (needed, count) = {
         let jobs = rig.runs.merge_jobs.lock();
         (jobs.needed().into_keys().collect::<Vec<_>>(), jobs.turns().len())
