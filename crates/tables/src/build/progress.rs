@@ -2,8 +2,9 @@
 //!
 //! Four kinds of work make it: reading the table, writing runs, merging the runs of an index where
 //! they are too many, and the pass that proves an index unique. Which indexes are merged is known
-//! only when all runs are written, but foreseen from the first rows on: the share is that of all
-//! the work, and where the plan grows it stands until the work has caught up.
+//! only when all runs are written, but foreseen from the first rows on. The share that is told
+//! never goes back: where the plan grows, what is left of it stands for more work than before, and
+//! the share grows more slowly.
 
 use super::BuildPhase;
 use evenkeel_base::sync::Mutex;
@@ -14,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The share is kept in parts of this many.
-const WHOLE: f64 = 1e9;
 /// Merging an entry is reading and writing it.
 const MERGE_WEIGHT: f64 = 2.0;
 /// One thread alone proves, several write.
@@ -52,8 +51,7 @@ pub(super) struct Progress {
     /// all, and of the tables before.
     came: AtomicU64,
     came_before: AtomicU64,
-    /// The greatest share that was told.
-    told: AtomicU64,
+    told: Mutex<Told>,
     stop: Arc<Stop>,
     /// Clustered key of a row whose unique key another row has.
     pub(super) duplicate: Mutex<Vec<u8>>,
@@ -67,6 +65,29 @@ pub(super) struct Progress {
     pub(super) entered: Arc<Event>,
     /// How long it waits for each transaction in its way, if not as the store does.
     pub(super) lock_wait: Mutex<Option<Duration>>,
+}
+
+/// What was told last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Told {
+    share: f64,
+    /// The work that was done then.
+    done: f64,
+}
+
+impl Told {
+    /// The share when so much is done and so much left. What came since takes its part of what was
+    /// left: of a plan that stays as it is the share is done / (done + left).
+    fn tell(&mut self, done: f64, left: f64) -> f64 {
+        let more = (done - self.done).max(0.0);
+        if left <= 0.0 && done > 0.0 {
+            self.share = 1.0;
+        } else if more > 0.0 {
+            self.share += (1.0 - self.share) * more / (more + left);
+        }
+        self.done = self.done.max(done);
+        self.share
+    }
 }
 
 /// What a kind of work has done, in rows or entries, and the time it took for that.
@@ -177,9 +198,7 @@ impl BuildProgress {
             done += work.done() * work.weight;
             planned += work.planned * work.weight;
         }
-        let share = if planned > 0.0 { done / planned * WHOLE } else { 0.0 };
-        let before = self.inner.told.fetch_max(share as u64, Ordering::Relaxed);
-        before.max(share as u64) as f64 / WHOLE
+        self.inner.told.lock().tell(done, planned - done)
     }
 
     /// How long it will still take, by the rows that were read, written, merged and looked at so
@@ -342,7 +361,7 @@ impl BuildProgress {
 
     /// All is done.
     pub(crate) fn complete(&self) {
-        self.inner.told.store(WHOLE as u64, Ordering::Relaxed);
+        self.inner.told.lock().share = 1.0;
     }
 
     /// Says that the build is over, or never began. One that ran says so itself.
@@ -359,6 +378,48 @@ impl BuildProgress {
         match self.inner.stop.is_asked() {
             true => Err(Error::new(Code::BuildCancelled)),
             false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Told;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_told_follows_a_plan_that_grows() {
+        let mut told = Told::default();
+        assert_eq!(
+            [(0.0, 10.0), (4.0, 6.0), (4.0, 6.0)].map(|(d, l)| told.tell(d, l)),
+            [0.0, 0.4, 0.4]
+        );
+        // Four times as much is left as was: a quarter of it is a quarter of the rest.
+        assert_eq!([(4.0, 24.0), (10.0, 18.0)].map(|(d, l)| told.tell(d, l)), [0.4, 0.55]);
+        // Less is left than was thought.
+        assert_eq!([(10.0, 2.0), (11.0, 1.0)].map(|(d, l)| told.tell(d, l)), [0.55, 0.775]);
+        assert_eq!([(12.0, 0.0), (12.0, 5.0), (13.0, 4.0)].map(|(d, l)| told.tell(d, l)), [1.0; 3]);
+    }
+
+    proptest! {
+        /// It never goes back, grows with all that is done, and is the part that is done while the
+        /// plan is what it was.
+        #[test]
+        fn what_is_told_grows_with_the_work(
+            steps in prop::collection::vec((1u32..1000, 1u32..3000), 1..40)
+        ) {
+            let (mut told, mut planned) = (Told::default(), Told::default());
+            let (mut done, mut before) = (0.0, 0.0);
+            let all: u32 = steps.iter().map(|(more, _)| more).sum();
+            for (more, left) in steps {
+                done += f64::from(more);
+                let share = told.tell(done, f64::from(left));
+                prop_assert!(share > before || before > 1.0 - 1e-9);
+                before = share;
+                let part = planned.tell(done, f64::from(all) + 1.0 - done);
+                prop_assert!((part - done / (f64::from(all) + 1.0)).abs() < 1e-9);
+            }
+            prop_assert_eq!(told.tell(done + 1.0, 0.0), 1.0);
         }
     }
 }
