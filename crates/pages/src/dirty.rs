@@ -13,7 +13,7 @@
 
 use crate::pacing::{DUE_HORIZONS_SEC, Load};
 use evenkeel_base::{Lsn, TreeId, sync::Mutex};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, btree_map, hash_map};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -47,21 +47,61 @@ pub struct Looks {
     pub most: u64,
 }
 
+/// A map that counts the entries which it shows: nobody gets at one without being counted.
+#[derive(Default)]
+struct Shown<M> {
+    map: M,
+    entries: u64,
+}
+
+impl Shown<BTreeMap<u64, Bucket>> {
+    /// The number of the oldest bucket: no entry is looked at.
+    fn first(&self) -> Option<u64> {
+        self.map.keys().next().copied()
+    }
+
+    fn entry(&mut self, bucket: u64) -> btree_map::Entry<'_, u64, Bucket> {
+        self.entries += 1;
+        self.map.entry(bucket)
+    }
+
+    /// Those of a range in order, counted one by one as they are taken from the iterator.
+    fn range(&mut self, of: Range<u64>) -> impl Iterator<Item = (&u64, &mut Bucket)> {
+        let entries = &mut self.entries;
+        self.map.range_mut(of).inspect(|_| *entries += 1)
+    }
+}
+
+impl Shown<HashMap<TreeId, u64>> {
+    fn get(&mut self, tree: TreeId) -> Option<u64> {
+        self.entries += 1;
+        self.map.get(&tree).copied()
+    }
+
+    fn entry(&mut self, tree: TreeId) -> hash_map::Entry<'_, TreeId, u64> {
+        self.entries += 1;
+        self.map.entry(tree)
+    }
+}
+
 #[derive(Default)]
 struct Inner {
-    buckets: BTreeMap<u64, Bucket>,
-    trees: HashMap<TreeId, u64>,
+    buckets: Shown<BTreeMap<u64, Bucket>>,
+    trees: Shown<HashMap<TreeId, u64>>,
     looks: Looks,
 }
 
 impl Inner {
     /// The numbers of the parts of the oldest bucket.
     fn oldest(&self) -> Range<u64> {
-        let first = self.buckets.keys().next().map_or(0, |bucket| bucket / PARTS * PARTS);
+        let first = self.buckets.first().map_or(0, |bucket| bucket / PARTS * PARTS);
         first..first + PARTS
     }
 
-    fn looked(&mut self, entries: u64) {
+    /// The end of a call: what it was shown is what it cost.
+    fn looked(&mut self) {
+        let entries = std::mem::take(&mut self.buckets.entries);
+        let entries = entries + std::mem::take(&mut self.trees.entries);
         self.looks.all += entries;
         self.looks.most = self.looks.most.max(entries);
     }
@@ -170,7 +210,7 @@ impl Dirty {
         entry.frames.push(frame);
         let first = entry.pages == 1;
         *inner.trees.entry(tree).or_default() += 1;
-        inner.looked(2);
+        inner.looked();
         self.total.fetch_add(1, Relaxed);
         first
     }
@@ -178,30 +218,30 @@ impl Dirty {
     /// Hands a frame out again that was taken and not written.
     pub fn requeue(&self, bucket: u64, frame: u32) {
         let mut inner = self.inner.lock();
-        inner.looked(1);
-        if let Some(entry) = inner.buckets.get_mut(&bucket) {
-            entry.frames.push(frame);
+        if let btree_map::Entry::Occupied(mut entry) = inner.buckets.entry(bucket) {
+            entry.get_mut().frames.push(frame);
         }
+        inner.looked();
     }
 
     /// Its write is durable, or it was dropped. True if the oldest change may be a younger one now.
     pub fn leave(&self, bucket: u64, tree: TreeId) -> bool {
         let mut inner = self.inner.lock();
-        let mut was_oldest = false;
-        if let Some(entry) = inner.buckets.get_mut(&bucket) {
-            entry.pages -= 1;
-            if entry.pages == 0 {
-                was_oldest = inner.oldest().contains(&bucket);
-                inner.buckets.remove(&bucket);
+        let (mut was_oldest, oldest) = (false, inner.oldest());
+        if let btree_map::Entry::Occupied(mut entry) = inner.buckets.entry(bucket) {
+            entry.get_mut().pages -= 1;
+            if entry.get().pages == 0 {
+                was_oldest = oldest.contains(&bucket);
+                entry.remove();
             }
         }
-        if let Some(count) = inner.trees.get_mut(&tree) {
-            *count -= 1;
-            if *count == 0 {
-                inner.trees.remove(&tree);
+        if let hash_map::Entry::Occupied(mut count) = inner.trees.entry(tree) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
-        inner.looked(2);
+        inner.looked();
         self.total.fetch_sub(1, Relaxed);
         was_oldest
     }
@@ -214,18 +254,18 @@ impl Dirty {
     /// Dirty pages of a tree.
     pub fn of_tree(&self, tree: TreeId) -> u64 {
         let mut inner = self.inner.lock();
-        inner.looked(1);
-        inner.trees.get(&tree).copied().unwrap_or(0)
+        let pages = inner.trees.get(tree).unwrap_or(0);
+        inner.looked();
+        pages
     }
 
     /// No dirty page has a change older than this.
     pub fn oldest(&self) -> Option<Lsn> {
         let mut inner = self.inner.lock();
-        let (mut looks, oldest) = (0, inner.oldest());
+        let oldest = inner.oldest();
         // A page may join a later part with a log end that it read before the cut.
-        let lows = inner.buckets.range(oldest).map(|(_, b)| b.low);
-        let low = lows.inspect(|_| looks += 1).min();
-        inner.looked(looks.max(1));
+        let low = inner.buckets.range(oldest).map(|(_, b)| b.low).min();
+        inner.looked();
         low
     }
 
@@ -233,25 +273,19 @@ impl Dirty {
     pub fn older_than(&self, lsn: Lsn) -> u64 {
         let mut inner = self.inner.lock();
         let end = lsn.0.div_ceil(self.bucket_bytes).saturating_mul(PARTS);
-        let (mut buckets, mut pages) = (0, 0);
-        for bucket in inner.buckets.range(..end) {
-            buckets += 1;
-            pages += bucket.1.pages;
-        }
-        inner.looked(buckets);
+        let pages = inner.buckets.range(0..end).map(|(_, bucket)| bucket.pages).sum();
+        inner.looked();
         pages
     }
 
     /// The frames of the oldest bucket below `limit` that has any to hand out.
     pub fn take_below(&self, limit: u64) -> Option<(u64, Vec<u32>)> {
         let mut inner = self.inner.lock();
-        let mut looks = 0;
-        let taken = inner.buckets.range_mut(..limit).find_map(|(bucket, entry)| {
-            looks += 1;
+        let taken = inner.buckets.range(0..limit).find_map(|(bucket, entry)| {
             let frames = std::mem::take(&mut entry.frames);
             (!frames.is_empty()).then_some((*bucket, frames))
         });
-        inner.looked(looks);
+        inner.looked();
         taken
     }
 
@@ -296,6 +330,6 @@ impl Dirty {
     /// Pages of each bucket, oldest first, for tests.
     #[cfg(test)]
     pub fn histogram(&self) -> Vec<(u64, u64)> {
-        self.inner.lock().buckets.iter().map(|(b, e)| (*b, e.pages)).collect()
+        self.inner.lock().buckets.map.iter().map(|(b, e)| (*b, e.pages)).collect()
     }
 }

@@ -2,11 +2,12 @@
 //! No clock, no I/O and no average over the past, so it is right from the first tick after a
 //! restart (P3).
 //!
-//! `rate = max(next + over / H, due) + share + supply`, where `over` are the dirty pages older than
-//! the target age, `next` those the log will push over it within a second at its present speed, and
-//! `due` the least rate with which no page grows older than the trigger: for each of a few horizons
-//! the pages that will be older by then, divided by it. So an old log, as a crash leaves it, is
-//! brought down over H = 30 s and not at once, and faster only where the trigger would be passed.
+//! `rate = max(over / H, due - next, share) + next + supply`, where `over` are the dirty pages
+//! older than the target age, `next` those the log will push over it within a second at its present
+//! speed, and `due` the least rate with which no page grows older than the trigger: for each of a
+//! few horizons the pages that will be older by then, divided by it. So an old log, as a crash
+//! leaves it, is brought down over H = 30 s and not at once, and faster only where the trigger
+//! would be passed.
 //! `share` are pages beyond the target share of the pool, to go within 10 s at the target and 1 s
 //! at the trigger; `supply` cold dirty pages the clock met. The rate moves by at most a factor of
 //! two per tick.

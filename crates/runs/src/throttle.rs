@@ -21,7 +21,7 @@ const FLUSH_NS_MAX: u64 = 10_000_000;
 const FLUSH_PART: u64 = 4;
 /// and no longer than this.
 const FLUSH_NS_LONGEST: u64 = 10_000_000_000;
-/// It looks again after so long.
+/// It rests no longer behind one beat.
 const FLUSH_REST_NS_MAX: u64 = 100_000_000;
 /// A slow guess of the flush rate, for delays: 100 MB/s.
 const NS_PER_BYTE: u64 = 10;
@@ -426,7 +426,8 @@ mod tests {
             let mut draw = |below: u64| rng.below(below);
             let (wanted, active, reserved) = (1 + draw(LIMIT / 2), draw(LIMIT * 2), draw(LIMIT));
             let count = 1 + draw(3);
-            let flushed_permille = draw(1001);
+            let (flushed_permille, flush_ns_per_kib) = (draw(1001), draw(2) * draw(FLUSH_NS_MAX));
+            let (low_lsn, needed_lsn) = (draw(9), draw(3));
             let g = Generations {
                 flushed_permille,
                 wanted,
@@ -434,14 +435,20 @@ mod tests {
                 reserved,
                 count,
                 limit: LIMIT,
-                ..Generations::default()
+                low_lsn,
+                needed_lsn,
+                flush_ns_per_kib,
             };
+            let is_full =
+                active > 0 && active + reserved + wanted > allowed_bytes(LIMIT, flushed_permille);
             match room(&g) {
                 // Below the target nothing, up to the limit at most 1 ms, growing with what is used
                 // and with what is asked for.
                 Room::Taken => assert!(count < 3),
+                Room::Paced => assert!(count == 3 && flush_ns_per_kib > 0 && !is_full),
                 Room::Tight(ns) => {
-                    assert!(count == 3 && (1..=DELAY_NS_MAX).contains(&ns));
+                    assert!(count == 3 && flush_ns_per_kib == 0 && !is_full);
+                    assert!((1..=DELAY_NS_MAX).contains(&ns));
                     let more = room(&Generations { active: active + 1000, ..g });
                     assert!(
                         matches!(more, Room::Full) || matches!(more, Room::Tight(n) if n >= ns)
@@ -450,16 +457,15 @@ mod tests {
                     assert!(matches!(less, Room::Tight(n) if n <= ns));
                 }
                 Room::Full => {
-                    assert!(count == 3 && active > 0);
+                    assert!(count == 3 && is_full);
                     // More of the flush never takes room away, and all of it gives a generation's.
                     let whole = room(&Generations { flushed_permille: 1000, ..g });
                     assert!(whole != Room::Full || active + reserved + wanted > LIMIT);
                     let allowed = [0, 1, 500, 999, 1000].map(|part| allowed_bytes(active, part));
                     assert!(allowed.is_sorted() && allowed[4] == active);
                 }
-                Room::Paced => panic!("no flush was measured"),
                 Room::HandOver => assert!(count < 3 && active + reserved + wanted > LIMIT),
-                Room::HandOverForLog => panic!("nobody needs the log"),
+                Room::HandOverForLog => assert!(count < 3 && low_lsn < needed_lsn),
             }
             // No more than is unpaid, never beyond the room, and nothing is lost but what does not
             // divide among those in debt.
@@ -472,6 +478,66 @@ mod tests {
             assert!(more.credit >= paid.credit);
         }
     }
+
+    #[test]
+    fn flushes_slow_ingest_no_less_for_being_slower_and_rest_no_longer_than_their_part() {
+        let mut rng = Rng::new(3);
+        for _ in 0..20_000 {
+            let mut number = |bits: u64| {
+                let bits = rng.below(bits);
+                rng.below(1 << bits)
+            };
+            let (known, bytes, took, more) = (number(50), number(40), number(50), number(40));
+            let learnt = flush_ns_per_kib(known, bytes, took);
+            assert!((1..=FLUSH_NS_MAX).contains(&learnt));
+            assert!(flush_ns_per_kib(known, bytes, took + more) >= learnt);
+            assert!(flush_ns_per_kib(known, bytes + more, took) <= learnt);
+            // No faster than flushes were, and no faster for taking longer or writing less.
+            let (whole, entries) = (number(24).min(FLUSH_NS_MAX), 1 + number(24));
+            let pace = flush_pace_ns(whole, entries, bytes, took);
+            assert!(pace >= whole.min(FLUSH_NS_MAX) && pace <= FLUSH_NS_MAX * 4 / 3);
+            assert!(flush_pace_ns(whole, entries, bytes, took + more) >= pace);
+            assert!(bytes == 0 || flush_pace_ns(whole, entries, bytes + more, took) <= pace);
+            // At the end of its part of the time no rest is left, whatever is done; before, what is
+            // done is never ahead of the time by more than a rest.
+            let (permille, fill) = (number(11), number(40));
+            let rest = flush_rest_ns(permille, took, fill);
+            let part = (fill / FLUSH_PART).min(FLUSH_NS_LONGEST);
+            assert!(rest <= FLUSH_REST_NS_MAX && (rest == 0 || took + rest <= part));
+            assert!(flush_rest_ns(permille, took + more, fill) <= rest);
+            assert!(flush_rest_ns(permille + 1, took, fill) >= rest);
+            assert!(flush_rest_ns(permille, took, fill + more) >= rest);
+        }
+    }
+
+    #[test]
+    fn what_is_owed_grows_with_what_merges_have_left() {
+        const GENERATION: u64 = 1000;
+        let mut rng = Rng::new(4);
+        for _ in 0..20_000 {
+            let mut draw = |below: u64| rng.below(below);
+            let (sealed, active) = (draw(3) as usize, draw(GENERATION));
+            let count = draw(5);
+            let mut indexes: Vec<(u64, u64)> =
+                (0..count).map(|_| (6 + draw(7), draw(9000))).collect();
+            let owed = |of: &[(u64, u64)]| tightest(of.to_vec(), sealed, active, GENERATION);
+            let before = owed(&indexes);
+            // Nothing without an index that needs its merge at once, and never without room.
+            let urgent = indexes.iter().filter(|(runs, _)| *runs >= RUNS_URGENT);
+            let all: u64 = urgent.map(|(_, left)| left).sum();
+            assert!(before.bytes <= all && (before.bytes == 0 || before.room > 0));
+            // The ratio is what the pace follows: one more to merge never lowers it.
+            indexes.push((6 + draw(7), draw(9000)));
+            let after = owed(&indexes);
+            let (a, b) = (before.bytes * after.room.max(1), after.bytes * before.room.max(1));
+            assert!(a <= b, "{before:?} {after:?} {indexes:?}");
+            // A long merge is not waited for; any other in full.
+            let (left, run) = (draw(9000), draw(1000));
+            let owes = owed_bytes(left, run);
+            assert!(owes == left || (owes == 0 && left > run * 2 * TIER_RUNS as u64));
+        }
+    }
+
     #[test]
     fn the_pace_grows_by_steps_and_credit_is_kept_to_the_byte() {
         let mut rng = Rng::new(2);

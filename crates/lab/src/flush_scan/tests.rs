@@ -302,7 +302,8 @@ impl ByHand {
                 let over = end.saturating_sub(target);
                 let due = [10, 20, 40].map(|sec| (end + speed * sec).saturating_sub(trigger));
                 let asked = due.into_iter().chain([over, over + speed]);
-                asked.map(|lsn| self.older(lsn)).chain([1]).collect()
+                let oldest = self.buckets(|_| true).min(1);
+                asked.map(|lsn| self.older(lsn)).chain([oldest]).collect()
             }
         }
     }
