@@ -66,6 +66,9 @@ pub struct FlushScan {
     /// Nanoseconds to look at one page of a list
     #[arg(long, value_name = "NS", default_value_t = 40)]
     step_ns: u64,
+    /// Nanoseconds in which a cleaner hands one page to the disk
+    #[arg(long, value_name = "NS", default_value_t = 20_000)]
+    issue_ns: u64,
     /// Bytes the disk writes per second, in MB
     #[arg(long, value_name = "MB", default_value_t = 350, value_parser = within(1, 100_000))]
     disk_mb: u64,
@@ -163,6 +166,7 @@ impl FlushScan {
         setup.instances = self.instances;
         setup.pages_per_tx = self.pages_per_tx;
         setup.step_ns = self.step_ns;
+        setup.issue_ns = self.issue_ns;
         setup.disk_bytes_per_sec = self.disk_mb * 1_000_000;
         setup.jumps = !self.walk;
         setup

@@ -2,6 +2,7 @@
 //! Formulas over sizes; tests compare them with the engine at small ones.
 
 pub mod experiment;
+pub mod paper;
 mod sim;
 
 /// What a row weighs.
@@ -104,10 +105,35 @@ pub fn memory(row: &RowBytes, rows: f64, unused_indexes: f64) -> Memory {
     }
 }
 
-/// Seconds to open after a crash: the log is read, and each page that it changed, and no more than
-/// the pool holds. Neither the size of the database nor that of a transaction is in it.
-pub fn restart_sec(log: f64, replay_per_sec: f64, dirty_pages: f64, reads_per_sec: f64) -> f64 {
-    log / replay_per_sec + dirty_pages / reads_per_sec
+/// What a restart has to do, and with what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Restart {
+    /// Bytes of log from the checkpoint on.
+    pub log: f64,
+    /// Bytes of its segments behind its end: all are looked at, for a hole in the log that is taken
+    /// for its end would lose what follows.
+    pub behind: f64,
+    /// Pages that it changes, no more than the pool holds.
+    pub pages: f64,
+    /// Bytes of log that processors replay in a second.
+    pub replayed_per_sec: f64,
+    /// Bytes that the disk reads in a second.
+    pub disk_bytes_per_sec: f64,
+    /// And single pages, at random.
+    pub disk_ios_per_sec: f64,
+}
+
+/// The log is read once to learn what has committed and which pages begin in it, and once to redo.
+pub const LOG_PASSES: f64 = 2.0;
+/// The file of copies, which is read before.
+const DOUBLEWRITE: f64 = (3u64 << 20) as f64;
+
+/// Seconds to open after a crash, at most: neighbouring pages are read together, and while pages
+/// are read the log is. Neither the size of the database nor that of a transaction is in it.
+pub fn restart_sec(of: &Restart) -> f64 {
+    let read = (LOG_PASSES * of.log + of.behind + DOUBLEWRITE) / of.disk_bytes_per_sec;
+    let pages = of.pages / of.disk_ios_per_sec;
+    read.max(of.log / of.replayed_per_sec) + pages
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! The formulas against the engine at small sizes, and against its merge policy at large ones.
 
 use crate::scale::{
-    FENCE_BYTES, FILTER_BYTES, RowBytes, debt, memory, passes, restart_sec, runs, written_per_row,
+    FENCE_BYTES, FILTER_BYTES, Restart, RowBytes, debt, memory, passes, restart_sec, runs,
+    written_per_row,
 };
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Metric,
     Options, Range, Row, TableSpec, Value, ValueRef,
 };
-use evenkeel_io::Rng;
+use evenkeel_io::sim::SimOptions;
+use evenkeel_io::{OpenMode, Rng, SimDisk, SimEnv};
 use evenkeel_runs::{FREES_NOTHING, RUNS_TRIGGER, decide_merge};
 
 /// Flushes of one unit each into an index, merges done at once: how often each byte was written
@@ -50,7 +52,7 @@ fn passes_and_runs_are_what_the_policy_gives() {
         // size.
         let owed = 2.0 * policy(ratio, ratio * 4).2;
         println!("{ratio}: {owed} owed");
-        assert!(owed <= debt(1.0) && owed > 0.6 * debt(1.0), "{ratio}: {owed} owed");
+        assert!(owed > 0.825 * debt(1.0), "{ratio}: {owed} owed");
     }
 }
 
@@ -147,5 +149,82 @@ fn the_sum_of_the_parts() {
     let row = RowBytes { row: 100.0, log: 260.0, entry_disk: 20.0, ..RowBytes::TYPICAL };
     // One tier: 260 + 100 + 3 x 20 x (2.1 + 0.7).
     assert!((written_per_row(&row, 8.0) - 528.0).abs() < 1e-6);
-    assert!((restart_sec(1e9, 1e8, 50_000.0, 1_000.0) - 60.0).abs() < 1e-9);
+    let of = Restart {
+        log: 1e9,
+        behind: 5e8,
+        pages: 50_000.0,
+        replayed_per_sec: 4e8,
+        disk_bytes_per_sec: 1e9,
+        disk_ios_per_sec: 1e4,
+    };
+    // Processors are what it waits for, and then a disk that is slower.
+    assert!((restart_sec(&of) - 7.5).abs() < 0.01);
+    assert!((restart_sec(&Restart { disk_bytes_per_sec: 1e8, ..of }) - 30.0).abs() < 0.04);
+}
+
+/// A database of 4 MiB of rows that was killed with so many random updates in its log.
+fn killed(updates: i64) -> SimEnv {
+    const ROWS: i64 = 20_000;
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let db = Database::open_with("db", Options::new().env(sim.env())).expect("creates");
+    let text = ColumnSpec::new("text", ColumnType::Bytes { max: 200 });
+    let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64)).column(text);
+    db.create_table("t", &spec.primary_key(&["id"])).expect("table");
+    let rows = (0..ROWS).map(|id| vec![Value::Int(id), Value::Bytes(vec![7; 200])]);
+    db.load_table("t", rows).expect("loads");
+    db.checkpoint().expect("checkpoint");
+    let mut rng = Rng::new(3);
+    for _ in 0..updates / 50 {
+        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let mut table = txn.table("t").expect("there");
+        for _ in 0..50 {
+            let id = ValueRef::Int(rng.below(ROWS as u64) as i64);
+            let text: [u8; 200] = std::array::from_fn(|_| rng.next_u64() as u8);
+            assert!(table.update(&[id], &[(1, ValueRef::Bytes(&text))]).expect("updates"));
+        }
+        drop(table);
+        txn.commit().expect("commits");
+    }
+    std::mem::forget(db);
+    // The lock of a process ends with it.
+    sim.env().remove("evenkeel.lock").expect("unlocks");
+    sim
+}
+
+/// In virtual time processors cost nothing, and the device has no limit of I/Os: pages are read at
+/// its speed.
+#[test]
+fn a_restart_takes_no_longer_than_the_formula_says() {
+    for (updates, bytes_per_sec) in
+        [(20_000, 20_000_000), (60_000, 20_000_000), (60_000, 100_000_000)]
+    {
+        let killed = killed(updates);
+        let sim = SimEnv::on(killed.disk().clone(), SimOptions::quiet(2));
+        sim.set_device(bytes_per_sec);
+        let db = Database::open_with("db", Options::new().env(sim.env())).expect("recovers");
+        let report = db.recovery();
+        let env = killed.env();
+        let segment = |name: &String| {
+            let file = env.open(&format!("wal/{name}"), OpenMode::READ).expect("opens");
+            file.len().expect("has a length")
+        };
+        let segments: u64 = env.list("wal").expect("lists").iter().map(segment).sum();
+        assert!(report.rows >= updates as u64, "{report:?}: the log is gone, nothing is tested");
+        let formula = restart_sec(&Restart {
+            log: report.log_bytes as f64,
+            behind: (segments - report.log_bytes) as f64,
+            pages: report.page_reads as f64,
+            replayed_per_sec: f64::INFINITY,
+            disk_bytes_per_sec: bytes_per_sec as f64,
+            disk_ios_per_sec: bytes_per_sec as f64 / 4096.0,
+        });
+        let took = report.ns as f64 / 1e9;
+        println!("{updates} updates, {bytes_per_sec}: {took} s, formula {formula} s, {report:?}");
+        assert!(
+            took <= formula && took > 0.9 * formula,
+            "{took} s, formula {formula} s: {report:?}"
+        );
+        drop(db);
+        [&sim, &killed].into_iter().for_each(SimEnv::stop);
+    }
 }

@@ -2,6 +2,7 @@
 //! the sizes named there.
 //! `EVENKEEL_LAB_DOCS=write cargo test -p evenkeel-lab --test docs` writes them.
 
+use evenkeel_lab::scale::paper;
 use evenkeel_lab::{
     Outcome, dirty_count, fan_out, flush_scan, free_pages, report, restart_flush, scale,
 };
@@ -11,13 +12,12 @@ use std::sync::Mutex;
 
 static PAGE: Mutex<()> = Mutex::new(());
 
-/// The page with the table of an experiment in it.
-fn with_table(page: &str, outcome: &Outcome) -> String {
-    let begin = format!("<!-- {} -->\n", outcome.experiment);
-    let end = format!("<!-- end of {} -->", outcome.experiment);
+/// The page with a table in the place of this name.
+fn with_table(page: &str, name: &str, table: &str) -> String {
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
     let (before, rest) = page.split_once(&begin).expect("the page has a place for the table");
     let (_, after) = rest.split_once(&end).expect("the place has an end");
-    format!("{before}{begin}\n{}\n{end}{after}", outcome.markdown())
+    format!("{before}{begin}\n{table}\n{end}{after}")
 }
 
 /// Compares a file with what it must hold, or writes it.
@@ -43,7 +43,7 @@ fn check_in(outcome: &Outcome, page: &str) {
     let path = docs.join(page);
     let _one_at_a_time = PAGE.lock().expect("no other test failed while writing");
     let page = fs::read_to_string(&path).expect("the page is there");
-    keep(&path, &with_table(&page, outcome), &mut drifted);
+    keep(&path, &with_table(&page, outcome.experiment, &outcome.markdown()), &mut drifted);
     assert!(drifted.is_empty(), "out of date, see the head of this file: {drifted:?}");
 }
 
@@ -76,4 +76,23 @@ fn fan_out() {
 #[test]
 fn scale() {
     check_in(&scale::experiment::run(20, 42), "scale.md");
+}
+
+/// Sizes nobody has at hand, by the formulas.
+#[test]
+fn scale_on_paper() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scale.md");
+    let _one_at_a_time = PAGE.lock().expect("no other test failed while writing");
+    let mut page = fs::read_to_string(&path).expect("the page is there");
+    for (name, table) in [
+        ("costs", paper::costs()),
+        ("debts", paper::debts()),
+        ("memories", paper::memories()),
+        ("restarts", paper::restarts()),
+    ] {
+        page = with_table(&page, name, &(table + "\n"));
+    }
+    let mut drifted = Vec::new();
+    keep(&path, &page, &mut drifted);
+    assert!(drifted.is_empty(), "out of date, see the head of this file: {drifted:?}");
 }

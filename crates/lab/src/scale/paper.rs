@@ -1,0 +1,100 @@
+//! The tables of `docs/scale.md` that formulas give: sizes nobody has at hand, in numbers.
+//! `tests/docs.rs` writes them there, and holds them.
+
+use super::{Restart, RowBytes, debt, memory, passes, restart_sec, rows_per_sec, written_per_row};
+use crate::outcome::Unit;
+
+/// Bytes of rows and entries.
+const SIZES: [(&str, f64); 3] = [("150 GB", 150e9), ("1 TB", 1e12), ("10 TB", 10e12)];
+/// A generation of the memtable at its largest.
+const GENERATION: f64 = (256u64 << 20) as f64;
+/// The slow disk and the fast one: bytes and I/Os per second.
+const SLOW: (f64, f64) = (100e6, 1_000.0);
+const FAST: (f64, f64) = (2e9, 200_000.0);
+/// What two processors replay in a second: measured (the page says with what).
+const REPLAYED_PER_SEC: f64 = 350e6;
+/// Segments behind the log's end: what is left of one, and two that are ready.
+const SEGMENTS_BEHIND: f64 = 3.0;
+const SEGMENT: f64 = (64u64 << 20) as f64;
+/// Indexes that nobody uses.
+const UNUSED: f64 = 1e6;
+/// Logs and the pages that they change.
+const LOGS: [(u64, f64); 3] = [(256 << 20, 10_000.0), (1 << 30, 50_000.0), (2 << 30, 100_000.0)];
+
+fn rows(size: f64) -> f64 {
+    size / RowBytes::TYPICAL.stored()
+}
+
+fn index(size: f64) -> f64 {
+    rows(size) * RowBytes::TYPICAL.entry_disk
+}
+
+fn ratio(size: f64) -> f64 {
+    index(size) / RowBytes::TYPICAL.run(GENERATION)
+}
+
+fn head(name: &str) -> String {
+    let sizes = SIZES.map(|(size, _)| size).join(" | ");
+    format!("| {name} | {sizes} |\n|---|---|---|---|")
+}
+
+fn line(name: &str, unit: Unit, of: impl Fn(f64) -> f64) -> String {
+    let values = SIZES.map(|(_, size)| unit.show(of(size))).join(" | ");
+    format!("\n| {name} | {values} |")
+}
+
+/// What an index of each size costs a row.
+pub fn costs() -> String {
+    let row = RowBytes::TYPICAL;
+    head("")
+        + &line("rows", Unit::Count, rows)
+        + &line("r, each index", Unit::Count, ratio)
+        + &line("passes (fitted up to r = 4,096)", Unit::Count, |size| passes(ratio(size)))
+        + &line("written per row", Unit::Bytes, |size| written_per_row(&row, ratio(size)))
+        + &line("rows that 100 MB/s take for ever", Unit::PerSecond, |size| {
+            rows_per_sec(&row, ratio(size), SLOW.0)
+        })
+}
+
+/// What merges owe at most.
+pub fn debts() -> String {
+    let all = |size: f64| debt(index(size)) * RowBytes::TYPICAL.indexes;
+    head("")
+        + &line("debt at most", Unit::Bytes, all)
+        + &line("hours at 100 MB/s, with nothing else", Unit::Count, |size| {
+            all(size) / SLOW.0 / 3600.0
+        })
+}
+
+/// What it would take to hold all that may be held.
+pub fn memories() -> String {
+    let of = |size: f64| memory(&RowBytes::TYPICAL, rows(size), UNUSED);
+    head("what it would take to hold all of it")
+        + &line("fences of three indexes", Unit::Bytes, |size| of(size).fences)
+        + &line("filter, if one of them is unique", Unit::Bytes, |size| of(size).filter)
+        + &line("translation", Unit::Bytes, |size| of(size).translation)
+        + &line("a million indexes that nobody uses", Unit::Bytes, |size| of(size).catalog)
+}
+
+/// How long a restart takes at most, of whatever size the database is.
+pub fn restarts() -> String {
+    let mut out =
+        String::from("| log | changed pages | slow disk | fast disk |\n|---|---|---|---|");
+    for (log, pages) in LOGS {
+        let times = [SLOW, FAST].map(|(disk_bytes_per_sec, disk_ios_per_sec)| {
+            let (log, replayed_per_sec) = (log as f64, REPLAYED_PER_SEC);
+            restart_sec(&Restart {
+                log,
+                behind: SEGMENTS_BEHIND * SEGMENT,
+                pages,
+                replayed_per_sec,
+                disk_bytes_per_sec,
+                disk_ios_per_sec,
+            })
+        });
+        let [slow, fast] = times.map(|seconds| Unit::Seconds.show(seconds));
+        let (mib, pages) = (log >> 20, Unit::Count.show(pages));
+        out += &format!("\n| {mib} MiB | {pages} | {slow} | {fast} |");
+    }
+    out
+}
