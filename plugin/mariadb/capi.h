@@ -46,6 +46,7 @@ typedef struct
 
 ek_database *ek_open(ek_bytes path, const ek_options *options, ek_error *error);
 int32_t ek_close(ek_database *db, ek_error *error);
+uint64_t ek_machine_memory(void);
 
 enum { EK_NULLABLE= 1, EK_AUTO_INCREMENT= 2 };
 typedef struct { ek_bytes name; uint8_t type_code, flags; uint32_t a, b; } ek_column;

@@ -1,24 +1,15 @@
 /* The settings of the plugin, `evenkeel_*`. */
 #include "settings.h"
 #include "engine.h"
-#include <unistd.h>
 
 ulonglong memory_size, log_size;
 uint page_size, flush_at_commit;
 char *data_dir;
 
-/* A quarter of the memory that this machine, or this container, has. */
+/* A quarter of the memory that this machine has, or that this process may have. */
 static ulonglong default_memory()
 {
-  ulonglong bytes= (ulonglong) sysconf(_SC_PHYS_PAGES) * (ulonglong) sysconf(_SC_PAGESIZE);
-  if (FILE *limit= fopen("/sys/fs/cgroup/memory.max", "re"))
-  {
-    ulonglong most;
-    if (fscanf(limit, "%llu", &most) == 1 && most < bytes)
-      bytes= most;
-    fclose(limit);
-  }
-  return MY_MAX(bytes / 4 >> 20, 16) << 20;
+  return MY_MAX((ulonglong) ek_machine_memory() / 4 >> 20, 16) << 20;
 }
 
 /* Gives the engine a new value; the old one stays where it refuses. */

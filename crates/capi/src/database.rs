@@ -2,7 +2,7 @@
 
 use crate::collations::{EkCollations, EmbeddedCollations};
 use crate::transaction::EkTxn;
-use crate::value::{EkBytes, EkError, fence, slice};
+use crate::value::{EkBytes, EkError, catch, fence, slice};
 use evenkeel::{
     Collations, ColumnSpec, ColumnType, Database, Durability, IndexSpec, Lsn, Options, PartSpec,
     Result, SchemaWait, TableSpec,
@@ -69,6 +69,13 @@ pub unsafe extern "C" fn ek_open(
             Ok(Box::into_raw(Box::new(EkDatabase(db))))
         })
     }
+}
+
+/// Bytes of memory that this machine has, or the control group that the process runs in; 0: nobody
+/// says.
+#[unsafe(no_mangle)]
+pub extern "C" fn ek_machine_memory() -> u64 {
+    catch(0, || Options::machine_memory().unwrap_or(0))
 }
 
 /// Closes the database and frees the handle; 0, or -1 on error.

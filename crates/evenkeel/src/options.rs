@@ -227,6 +227,13 @@ impl Options {
         Options::default()
     }
 
+    /// Bytes of memory that this machine has, or the control group that the process runs in (the
+    /// least limit of it and of those above it); none if nobody says. A `memory_size` larger than
+    /// that is refused.
+    pub fn machine_memory() -> Option<u64> {
+        evenkeel_io::real::memory_bytes()
+    }
+
     /// A database in memory, gone when it is dropped: for tests.
     pub fn in_memory() -> Options {
         Options::default().env(Arc::new(evenkeel_io::MemEnv::new()))
