@@ -1,4 +1,4 @@
-# make deps | deps-TASK | bench | bars | compare | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
+# make deps | deps-TASK | bench | bench-compare | bars | compare | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
 SHELL := /bin/bash
 .PHONY: deps bench bench-compare bars compare test test-release plugin install sql profile check docs
 

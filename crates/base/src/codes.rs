@@ -49,7 +49,7 @@ codes! {
     LogDamaged = Corrupt, "the log is damaged below a position it states to be durable", "restore from a backup; evenkeel check names what can still be read";
     LogMissing = Corrupt, "a log segment is missing", "restore the file, or restore from a backup";
     LogVersion = Version, "the log has another format version", "open the database with the release that wrote it";
-    LogTooLarge = Invalid, "an operation needs more log space than it may", "make the operation smaller, or log_size or the log buffer larger";
+    LogTooLarge = Invalid, "an operation needs more log space than it may", "make the operation smaller, or log_size or memory_size (the log buffer is a part of it) larger";
     LogFull = Full, "the log is full and its last part is used up", "free space or wait for a checkpoint";
     // -- pages
     PageChecksum = Corrupt, "a page does not match its checksum", "restore the file from a backup; run evenkeel check to find all damaged pages";

@@ -29,7 +29,7 @@ metrics! {
     FileWrites = "file_writes", "count", "Writes issued to files";
     FileWriteBytes = "file_write_bytes", "bytes", "Bytes written to files";
     FileSyncs = "file_syncs", "count", "Syncs issued to files";
-    TrashBytes = "trash_bytes", "bytes", "Bytes of removed files and of dead parts of others that the file system has not got back yet: they follow a piece at a time (gauge)";
+    TrashBytes = "trash_bytes", "bytes", "Bytes of removed files and of dead parts of run files that the file system has not got back yet: they follow a piece at a time; space of dropped tables is not among them (gauge)";
     GovernorAskedSupply = "governor_asked_supply_bytes", "bytes", "Background I/O asked for to supply frames";
     GovernorGrantedSupply = "governor_granted_supply_bytes", "bytes", "Background I/O granted to supply frames";
     GovernorAskedCheckpoint = "governor_asked_checkpoint_bytes", "bytes", "Background I/O asked for to advance the checkpoint";

@@ -182,14 +182,14 @@ fn queue(live: i64, times: i64, snapshots: bool) {
             assert_eq!(found, low);
             searches.push(pages);
         }
-        let before = visits();
         let mut txn = begin(&db);
         let mut table = txn.table("t").expect("table");
         for id in low..low + BATCH {
+            let before = visits();
             assert!(table.delete(&[Int(id)]).expect("deletes"));
+            deletes.push(visits() - before);
         }
         txn.commit().expect("commits");
-        deletes.push((visits() - before) / BATCH as u64);
         if round % (rounds / 10) == 0 {
             most = most.max(settles(bound, || space(dir.path())));
         }

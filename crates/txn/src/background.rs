@@ -26,8 +26,8 @@ impl Txns {
         self.undo_used.load(Ordering::Relaxed)
     }
 
-    /// Sets the gauges of its memory to what is so now. Whoever reads the metrics calls this first: what
-    /// a beat told is of the last beat.
+    /// Sets the gauges of its memory to what is so now. Whoever reads the metrics calls this first:
+    /// what a beat told is of the last beat.
     pub fn tell_memory(&self) {
         self.rt.metrics.set(Metric::UndoBytes, self.undo_bytes() as u64);
         self.rt.metrics.set(Metric::CommitTableBytes, self.states.bytes() as u64);
