@@ -47,7 +47,7 @@ sysbench_on() {
         --rand-type=uniform --mysql-ignore-errors=1020,1205,1213,1412 "$@"
 }
 
-# ALTER TABLE of each kind in a loop; the file says whether one is under way, or an index is being built.
+# ALTER TABLE of each kind in a loop; the file says whether one is under way, or an ADD INDEX (which may wait still).
 alterer() {
     local statement n=0 state=$private_dir/alter.state
     local statements=(
@@ -243,7 +243,7 @@ acked=$(wc -l <"$private_dir/acked")
 [ "$acked" -ge $((kills * 10)) ] || fail "only $acked commits were acknowledged"
 [ "$under_sysbench" -eq "$kills" ] || fail "sysbench had ended at some kills: $(tail -5 "$private_dir/sysbench")"
 [ "$in_alter" -ge $((kills / 2)) ] || fail "only $in_alter kills were during an ALTER"
-[ "$kills" -lt 10 ] || [ "$in_build" -ge 1 ] || fail "no kill was during the build of an index"
+[ "$kills" -lt 10 ] || [ "$in_build" -ge 1 ] || fail "no kill was during an ADD INDEX"
 [ "$kills" -lt 4 ] || [ "$in_recovery" -ge 1 ] || fail "no kill was during recovery"
 [ "$kills" -lt 4 ] || [ "$in_decisions" -ge 1 ] || fail "no kill was between the engine's recovery and the first connection"
 echo "$done_kills kills, $under_sysbench of them under sysbench, $in_alter during ALTER ($in_build of ADD INDEX), $in_recovery during recovery," \

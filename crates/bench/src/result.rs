@@ -127,7 +127,8 @@ pub type Made = (usize, Vec<u64>, Vec<u64>);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Decisions {
-    /// Names of the inputs; the last one comes any number of times where there are more.
+    /// Names of the inputs; the last (of `merge_turn` the last three) come any
+    /// number of times.
     pub inputs: Vec<String>,
     /// Names of the outputs.
     pub outputs: Vec<String>,

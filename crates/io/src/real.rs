@@ -40,12 +40,12 @@ pub fn cores() -> usize {
 /// Bytes of memory that this machine has, or the container that the process runs in, as far as
 /// that is known.
 pub fn memory_bytes() -> Option<u64> {
-    let machine = || {
-        let text = fs::read_to_string("/proc/meminfo").ok()?;
-        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        let kib: u64 = total.trim().trim_end_matches(" kB").parse().ok()?;
-        Some(kib * 1024)
+    // Needs no `/proc`, which a server in a root of its own may not have.
+    let number = |name| {
+        // SAFETY: it only tells a number.
+        u64::try_from(unsafe { libc::sysconf(name) }).ok()
     };
+    let machine = || number(libc::_SC_PHYS_PAGES)?.checked_mul(number(libc::_SC_PAGESIZE)?);
     let container = memory_limit(|path| fs::read_to_string(path).ok());
     [machine(), container].into_iter().flatten().min()
 }

@@ -113,7 +113,8 @@ pub struct Restart {
     /// Bytes of its segments behind its end: all are looked at, for a hole in the log that is taken
     /// for its end would lose what follows.
     pub behind: f64,
-    /// Pages that it changes, no more than the pool holds.
+    /// Pages that it changes. More than the pool holds are not in the formula: of those some are
+    /// written, and read again.
     pub pages: f64,
     /// Bytes of log that processors replay in a second.
     pub replayed_per_sec: f64,
@@ -123,17 +124,16 @@ pub struct Restart {
     pub disk_ios_per_sec: f64,
 }
 
-/// The log is read once to learn what has committed and which pages begin in it, and once to redo.
-pub const LOG_PASSES: f64 = 2.0;
 /// The file of copies, which is read before.
 const DOUBLEWRITE: f64 = (3u64 << 20) as f64;
 
 /// Seconds to open after a crash, at most: neighbouring pages are read together, and while pages
-/// are read the log is. Neither the size of the database nor that of a transaction is in it.
+/// are read the log is. The first pass waits for the disk, the second for it or for processors.
+/// Neither the size of the database nor that of a transaction is in it.
 pub fn restart_sec(of: &Restart) -> f64 {
-    let read = (LOG_PASSES * of.log + of.behind + DOUBLEWRITE) / of.disk_bytes_per_sec;
-    let pages = of.pages / of.disk_ios_per_sec;
-    read.max(of.log / of.replayed_per_sec) + pages
+    let first = (of.log + of.behind + DOUBLEWRITE) / of.disk_bytes_per_sec;
+    let second = (of.log / of.disk_bytes_per_sec).max(of.log / of.replayed_per_sec);
+    first + second + of.pages / of.disk_ios_per_sec
 }
 
 #[cfg(test)]

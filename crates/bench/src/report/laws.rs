@@ -24,6 +24,13 @@ fn number(step: &StepResult, law: &str, name: &str, add: fn(u64, u64) -> u64) ->
     seconds
 }
 
+/// The sum of a number over each second. Where decisions were thinned out those that are there
+/// stand for the others.
+fn summed(step: &StepResult, law: &str, name: &str) -> Vec<u64> {
+    let one_in = step.decisions.get(law).map_or(1, |decisions| decisions.one_in.max(1));
+    number(step, law, name, u64::saturating_add).iter().map(|n| n * one_in).collect()
+}
+
 /// Bytes of the runs that merges begun in each second join: those that ingest needs, and others.
 fn merged(step: &StepResult, required: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
@@ -35,7 +42,7 @@ fn merged(step: &StepResult, required: u64) -> Vec<u64> {
             && *why == required
         {
             let runs = inputs.iter().skip(before + *first as usize).take((*end - *first) as usize);
-            *all += runs.map(|run| run / 8).sum::<u64>();
+            *all += runs.map(|run| run / 8).sum::<u64>() * decisions.one_in.max(1);
         }
     }
     seconds
@@ -175,7 +182,7 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     chart("merges", "Merges begun: bytes of runs", of_merges(merged), Form::Stack, size);
     let title = "Most merges that waited for a beat at once";
     chart("merge-turns", title, of_merges(waiting_merges), Form::Stack, pages);
-    let paid = number(step, "credit", "credit_bytes", u64::saturating_add);
+    let paid = summed(step, "credit", "credit_bytes");
     let series = vec![Series::new("credit", 0, &paid)];
     chart("credit", "Bytes of ingest that merging paid for", series, Form::Stack, size);
     let series = vec![

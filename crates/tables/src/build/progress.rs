@@ -67,25 +67,33 @@ pub(super) struct Progress {
     pub(super) lock_wait: Mutex<Option<Duration>>,
 }
 
+/// Until a build says that it is complete, so much of the work may be left that the plan does not
+/// know: entries that came while the proof went on, a merge of runs that writers made.
+const UNKNOWN: f64 = 1e-3;
+
 /// What was told last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Told {
     share: f64,
-    /// The work that was done then.
-    done: f64,
+    /// What each kind of work had done then.
+    done: [u64; 4],
 }
 
 impl Told {
-    /// The share when so much is done and so much left. What came since takes its part of what was
-    /// left: of a plan that stays as it is the share is done / (done + left).
-    fn tell(&mut self, done: f64, left: f64) -> f64 {
-        let more = (done - self.done).max(0.0);
-        if left <= 0.0 && done > 0.0 {
-            self.share = 1.0;
-        } else if more > 0.0 {
+    /// The share when each kind of work has done so much, of this weight, and so much is left of
+    /// all. What came since takes its part of what was left: of a plan that stays as it is the
+    /// share is done / (done + left).
+    fn tell(&mut self, done: [u64; 4], weights: [f64; 4], left: f64) -> f64 {
+        let weigh = |counts: [u64; 4]| -> f64 {
+            counts.iter().zip(weights).map(|(count, weight)| *count as f64 * weight).sum()
+        };
+        let more = weigh(done) - weigh(self.done);
+        let left = left.max(UNKNOWN * (left + weigh(done)));
+        if more > 0.0 {
             self.share += (1.0 - self.share) * more / (more + left);
         }
-        self.done = self.done.max(done);
+        // Who looked before may come later.
+        self.done = std::array::from_fn(|kind| done[kind].max(self.done[kind]));
         self.share
     }
 }
@@ -193,12 +201,17 @@ impl BuildProgress {
     /// How much of the work is done, from 0 to 1: of reading, writing, merging and proving
     /// uniqueness. It never goes back.
     pub fn share(&self) -> f64 {
-        let (mut done, mut planned) = (0.0, 0.0);
-        for work in self.inner.work() {
-            done += work.done() * work.weight;
-            planned += work.planned * work.weight;
+        let work = self.inner.work();
+        let left = work.iter().map(|work| (work.planned - work.done()) * work.weight).sum::<f64>();
+        let done = work.each_ref().map(|work| work.pace.done());
+        let mut told = self.inner.told.lock();
+        let share = told.tell(done, work.map(|work| work.weight), left);
+        // A load of rows in order is complete with its last row.
+        if self.phase() == BuildPhase::Done && left <= 0.0 && done[0] > 0 {
+            told.share = 1.0;
+            return 1.0;
         }
-        self.inner.told.lock().tell(done, planned - done)
+        share
     }
 
     /// How long it will still take, by the rows that were read, written, merged and looked at so
@@ -387,18 +400,31 @@ mod tests {
     use super::Told;
     use proptest::prelude::*;
 
+    const WEIGHTS: [f64; 4] = [1.0, 2.0, 0.5, 0.25];
+
+    /// The same of work of one kind, of weight 1.
+    fn tell(told: &mut Told, done: u64, left: f64) -> f64 {
+        told.tell([done, 0, 0, 0], WEIGHTS, left)
+    }
+
     #[test]
     fn what_is_told_follows_a_plan_that_grows() {
         let mut told = Told::default();
-        assert_eq!(
-            [(0.0, 10.0), (4.0, 6.0), (4.0, 6.0)].map(|(d, l)| told.tell(d, l)),
-            [0.0, 0.4, 0.4]
-        );
+        let mut all =
+            |steps: [(u64, f64); 2]| steps.map(|(done, left)| tell(&mut told, done, left));
+        assert_eq!(all([(0, 10.0), (4, 6.0)]), [0.0, 0.4]);
         // Four times as much is left as was: a quarter of it is a quarter of the rest.
-        assert_eq!([(4.0, 24.0), (10.0, 18.0)].map(|(d, l)| told.tell(d, l)), [0.4, 0.55]);
+        assert_eq!(all([(4, 24.0), (10, 18.0)]), [0.4, 0.55]);
         // Less is left than was thought.
-        assert_eq!([(10.0, 2.0), (11.0, 1.0)].map(|(d, l)| told.tell(d, l)), [0.55, 0.775]);
-        assert_eq!([(12.0, 0.0), (12.0, 5.0), (13.0, 4.0)].map(|(d, l)| told.tell(d, l)), [1.0; 3]);
+        assert_eq!(all([(10, 2.0), (11, 1.0)]), [0.55, 0.775]);
+        // Nothing is left that is known.
+        let [almost, more] = all([(12, 0.0), (13, 0.0)]);
+        assert!(almost > 0.99 && more > almost && more < 1.0, "{almost} {more}");
+        // Another table, in which the same work weighs more: what was done does not come again.
+        let mut told = Told::default();
+        assert_eq!(told.tell([0, 4, 0, 0], [1.0; 4], 4.0), 0.5);
+        assert_eq!(told.tell([0, 4, 0, 0], [3.0; 4], 12.0), 0.5);
+        assert_eq!(told.tell([0, 5, 0, 0], [3.0; 4], 9.0), 0.625);
     }
 
     proptest! {
@@ -406,20 +432,20 @@ mod tests {
         /// plan is what it was.
         #[test]
         fn what_is_told_grows_with_the_work(
-            steps in prop::collection::vec((1u32..1000, 1u32..3000), 1..40)
+            steps in prop::collection::vec((0usize..4, 1u64..1000, 0u32..3000), 1..40)
         ) {
             let (mut told, mut planned) = (Told::default(), Told::default());
-            let (mut done, mut before) = (0.0, 0.0);
-            let all: u32 = steps.iter().map(|(more, _)| more).sum();
-            for (more, left) in steps {
-                done += f64::from(more);
-                let share = told.tell(done, f64::from(left));
+            let (mut done, mut before) = ([0; 4], 0.0);
+            let all: f64 = steps.iter().map(|(kind, more, _)| *more as f64 * WEIGHTS[*kind]).sum();
+            for (kind, more, left) in steps {
+                done[kind] += more;
+                let share = told.tell(done, WEIGHTS, f64::from(left));
                 prop_assert!(share > before || before > 1.0 - 1e-9);
                 before = share;
-                let part = planned.tell(done, f64::from(all) + 1.0 - done);
-                prop_assert!((part - done / (f64::from(all) + 1.0)).abs() < 1e-9);
+                let weighed: f64 = done.iter().zip(WEIGHTS).map(|(n, w)| *n as f64 * w).sum();
+                let part = planned.tell(done, WEIGHTS, 2.0 * all - weighed);
+                prop_assert!((part - weighed / (2.0 * all)).abs() < 1e-9);
             }
-            prop_assert_eq!(told.tell(done + 1.0, 0.0), 1.0);
         }
     }
 }
