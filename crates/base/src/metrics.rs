@@ -124,7 +124,7 @@ metrics! {
     Deadlocks = "deadlocks", "count", "Deadlocks found";
     LockTimeouts = "lock_timeouts", "count", "Lock waits timed out";
     LockWaits = "lock_waits", "count", "Waits for row locks";
-    UndoBytes = "undo_bytes", "bytes", "Bytes of undo in memory now (gauge)";
+    UndoBytes = "undo_bytes", "bytes", "Bytes of undo in memory now: of transactions under way, of versions that snapshots need, and of up to 256 transactions that have ended since undo was cleared last (gauge)";
     CommitTableBytes = "commit_table_bytes", "bytes", "Bytes of transactions' states in memory (gauge)";
     UndoSpilledBytes = "undo_spilled_bytes", "bytes", "Bytes of undo written to files";
     RevertingTxns = "reverting_txns", "count", "Aborted transactions whose rows are not all reverted now (gauge)";
