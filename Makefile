@@ -9,10 +9,11 @@ deps:
 deps-%:
 	@bash scripts/deps.sh $*
 
-# The insert benchmark with its defaults; pass more with ARGS="--rows 8M,2M --report out.html".
+# The insert benchmark with its defaults and a report, out/bench.html; pass more with ARGS="--rows 8M,2M --report x.html".
 bench: deps-bench
 	cargo build --release -p evenkeel-cli
-	target/release/evenkeel bench $(ARGS)
+	@mkdir -p out
+	target/release/evenkeel bench $(if $(findstring --report,$(ARGS)),,--report out/bench.html) $(ARGS)
 
 # Evenkeel beside other embedded engines in alternating rounds; ARGS="--engines evenkeel,null,redb".
 bench-compare:
