@@ -40,8 +40,8 @@ pub struct Setup {
 const TB: u64 = 1_000_000_000_000;
 const MB: u64 = 1_000_000;
 /// A slow disk and a fast one: bytes and I/Os per second.
-const SLOW: (u64, u64) = (100 * MB, 1_000);
-const FAST: (u64, u64) = (2_000 * MB, 200_000);
+pub(super) const SLOW: (u64, u64) = (100 * MB, 1_000);
+pub(super) const FAST: (u64, u64) = (2_000 * MB, 200_000);
 const HOURS: u64 = 36;
 
 /// Bytes per second of runs that a thread merges, its computing alone.

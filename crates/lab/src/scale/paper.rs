@@ -1,6 +1,7 @@
 //! The tables of `docs/scale.md` that formulas give: sizes nobody has at hand, in numbers.
 //! `tests/docs.rs` writes them there, and holds them.
 
+use super::experiment::{FAST, SLOW};
 use super::{Restart, RowBytes, debt, memory, passes, restart_sec, rows_per_sec, written_per_row};
 use crate::outcome::Unit;
 
@@ -8,9 +9,6 @@ use crate::outcome::Unit;
 const SIZES: [(&str, f64); 3] = [("150 GB", 150e9), ("1 TB", 1e12), ("10 TB", 10e12)];
 /// A generation of the memtable at its largest.
 const GENERATION: f64 = (256u64 << 20) as f64;
-/// The slow disk and the fast one: bytes and I/Os per second.
-const SLOW: (f64, f64) = (100e6, 1_000.0);
-const FAST: (f64, f64) = (2e9, 200_000.0);
 /// What two processors replay in a second: measured (the page says with what).
 const REPLAYED_PER_SEC: f64 = 350e6;
 /// Segments behind the log's end: what is left of one, and two that are ready.
@@ -52,7 +50,7 @@ pub fn costs() -> String {
         + &line("passes (fitted up to r = 4,096)", Unit::Count, |size| passes(ratio(size)))
         + &line("written per row", Unit::Bytes, |size| written_per_row(&row, ratio(size)))
         + &line("rows that 100 MB/s take for ever", Unit::PerSecond, |size| {
-            rows_per_sec(&row, ratio(size), SLOW.0)
+            rows_per_sec(&row, ratio(size), SLOW.0 as f64)
         })
 }
 
@@ -62,7 +60,7 @@ pub fn debts() -> String {
     head("")
         + &line("debt at most", Unit::Bytes, all)
         + &line("hours at 100 MB/s, with nothing else", Unit::Count, |size| {
-            all(size) / SLOW.0 / 3600.0
+            all(size) / SLOW.0 as f64 / 3600.0
         })
 }
 
@@ -81,15 +79,15 @@ pub fn restarts() -> String {
     let mut out =
         String::from("| log | changed pages | slow disk | fast disk |\n|---|---|---|---|");
     for (log, pages) in LOGS {
-        let times = [SLOW, FAST].map(|(disk_bytes_per_sec, disk_ios_per_sec)| {
+        let times = [SLOW, FAST].map(|(bytes_per_sec, ios_per_sec)| {
             let (log, replayed_per_sec) = (log as f64, REPLAYED_PER_SEC);
             restart_sec(&Restart {
                 log,
                 behind: SEGMENTS_BEHIND * SEGMENT,
                 pages,
                 replayed_per_sec,
-                disk_bytes_per_sec,
-                disk_ios_per_sec,
+                disk_bytes_per_sec: bytes_per_sec as f64,
+                disk_ios_per_sec: ios_per_sec as f64,
             })
         });
         let [slow, fast] = times.map(|seconds| Unit::Seconds.show(seconds));
