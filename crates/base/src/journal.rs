@@ -89,6 +89,7 @@ impl Law {
                     "due_pages_20s",
                     "due_pages_40s",
                     "supply_pages",
+                    "quiet_pages",
                     "previous_pages_per_sec",
                 ],
                 &["pages_per_sec"],

@@ -64,6 +64,7 @@ metrics! {
     FlushWhyShare = "flush_why_share_pages", "pages", "Pages asked for because too much of the pool is dirty";
     FlushWhyNext = "flush_why_next_pages", "pages", "Pages asked for because the log will soon push them over the target age";
     FlushWhySupply = "flush_why_supply_pages", "pages", "Cold dirty pages asked for because their frames are wanted";
+    FlushWhyQuiet = "flush_why_quiet_pages", "pages", "Pages asked for because nobody writes: the next start has less to redo";
     FlushWhyRequired = "flush_why_required_pages", "pages", "Pages that a checkpoint needed for log space, or for a statement that waits, beyond what the law asked";
     FlushDone = "flush_done_pages", "pages", "Pages flushed";
     Checkpoints = "checkpoints", "count", "Checkpoints taken";

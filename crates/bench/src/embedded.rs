@@ -129,6 +129,7 @@ fn counters(stats: &Stats) -> Counters {
         ("dirty share", Metric::FlushWhyShare),
         ("log ahead", Metric::FlushWhyNext),
         ("frame supply", Metric::FlushWhySupply),
+        ("nobody writes", Metric::FlushWhyQuiet),
         ("required", Metric::FlushWhyRequired),
     ];
     counters.flush_why = why.map(|(name, m)| (name.to_string(), stats.get(m))).into();

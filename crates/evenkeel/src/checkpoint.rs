@@ -34,6 +34,10 @@ pub(crate) const SECTION_CHAINS: u8 = 3;
 /// Section of the lists of `Chains`; only if there are any: older builds do not know it.
 pub(crate) const SECTION_CHAIN_LISTS: u8 = 4;
 
+/// While nobody writes no more than this part of the log stays to be redone, for want of a
+/// checkpoint or of a generation that is handed over.
+const REST_PARTS: u64 = 64;
+
 /// Superseded chains that a checkpoint lists one by one, in 32 bytes each, in a log of this
 /// capacity: 1/16 of what is written between two checkpoints at least.
 fn listed_chains(capacity: u64) -> usize {
@@ -151,23 +155,35 @@ impl Checkpointer {
 
     /// Sets to work who holds the checkpoint up, then takes one if the log has grown by 1/16 of its
     /// capacity since the last one, if one would free as much (after recovery the log may be full,
-    /// so that nothing makes it grow), or if it is what operations that wait for log space need.
+    /// so that nothing makes it grow), or a quarter of that while nobody writes, or if it is what
+    /// operations that wait for log space need.
     ///
     /// # Errors
     /// Those of `take`.
     pub(crate) fn beat(&self) -> Result<Beat> {
         let Recorder { log, .. } = &self.recorder;
         self.press();
+        let is_quiet = self.rest();
         let step = log.capacity() / 16;
         let (end, last) = (log.end(), Lsn(self.last_end.load(Ordering::Relaxed)));
         let (redo, _) = self.recorder.redo_now();
         let freed = redo.0.saturating_sub(log.checkpoint_lsn().0);
         let is_needed = freed > 0 && log.needed().is_some_and(|needed| redo >= needed);
-        if end.0 >= last.0 + step || (log.age() >= step && freed >= step) || is_needed {
+        let worth = if is_quiet { log.capacity() / REST_PARTS } else { step };
+        if end.0 >= last.0 + step || (log.age() >= worth && freed >= worth) || is_needed {
             self.take(Checkpoint::Running)?;
         }
         log.wake_at(Lsn(self.last_end.load(Ordering::Relaxed) + step));
         Ok(Beat::Idle)
+    }
+
+    /// True while nobody writes (RFC 33): the cleaner writes the pages that are dirty, and tells of
+    /// each bucket that is empty; an active generation that holds much of the log is handed over.
+    fn rest(&self) -> bool {
+        let Recorder { log, pages, runs, .. } = &self.recorder;
+        let Some(since) = pages.quiet_since() else { return false };
+        runs.hand_over_before(Lsn(since.0.saturating_sub(log.capacity() / REST_PARTS)));
+        true
     }
 
     /// Whoever holds the checkpoint below the position it should have reached goes to work: the

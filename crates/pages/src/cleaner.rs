@@ -22,7 +22,7 @@ use evenkeel_io::{AlignedBuf, Class, Event, IO_ALIGN};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 /// Threads that drive `Pages::clean_beat`: while one waits for the device, the other goes on.
@@ -39,11 +39,20 @@ pub(crate) struct Workspace {
     images: AlignedBuf,
 }
 
+/// Whether somebody needs a batch written, or it may wait for a device that others keep busy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    Required,
+    Surplus,
+}
+
 #[derive(Default)]
 pub(crate) struct Cleaner {
     pacer: Mutex<Pacer>,
     /// Pages that may be flushed until the next tick.
     quota: Quota,
+    /// Nothing but the quiet of the log asks for what the last tick issued.
+    is_surplus: AtomicBool,
     /// Pages that are being written, which still count for their buckets.
     in_flight: AtomicU64,
     /// The bucket being drained.
@@ -100,6 +109,7 @@ impl Pages {
         self.put_back();
         let batch = BATCH_BYTES / self.page_size();
         let (rate, mut next_tick_ns) = self.tick();
+        let is_surplus = self.cleaner.is_surplus.load(Relaxed);
         let now = self.rt.env.now_ns();
         let in_flight = self.cleaner.in_flight.load(Relaxed);
         let hold_up = self.required_pages();
@@ -121,7 +131,8 @@ impl Pages {
         if required > 0 {
             next_tick_ns = next_tick_ns.min(RETRY_NS);
         }
-        match self.flush_cold(cold, old.pages as usize) {
+        let need = if is_surplus && required == 0 { Need::Surplus } else { Need::Required };
+        match self.flush_cold(cold, old.pages as usize, need) {
             Ok(0) => {
                 // All of it is latched or being written by another worker.
                 let time = Some(Duration::from_nanos(next_tick_ns));
@@ -154,6 +165,13 @@ impl Pages {
         if self.required_pages() > 0 {
             self.clean_event.notify();
         }
+    }
+
+    /// Where the log ended when it became quiet, while nobody writes.
+    pub fn quiet_since(&self) -> Option<Lsn> {
+        let log = self.log_if_attached()?;
+        let calm = self.cleaner.pacer.lock().calm(log.end(), log.capacity())?;
+        Some(calm.since)
     }
 
     /// Wakes the threads that drive `clean_beat`.
@@ -194,7 +212,7 @@ impl Pages {
             // one may have entered late, with a log end that it read before.
             self.dirty.cut();
             let seen = self.supply.freed.now();
-            let done = self.flush_batch(Vec::new(), batch)?;
+            let done = self.flush_batch(Vec::new(), batch, Need::Required)?;
             self.note_required(done as u64);
             if done == 0 && is_left() {
                 let time = Some(Duration::from_millis(10));
@@ -225,7 +243,7 @@ impl Pages {
                     break;
                 }
                 let frames = some.iter().filter_map(|page| self.translation.get(*page));
-                let done = self.flush_batch(frames.collect(), 0)?;
+                let done = self.flush_batch(frames.collect(), 0, Need::Required)?;
                 self.note_required(done as u64);
                 if done == 0 {
                     // They are being written by others.
@@ -266,7 +284,9 @@ impl Pages {
         self.rt.metrics.add(Metric::FlushRequested, tick.asked);
         let rate = pacer.rate();
         self.rt.journal.note(Law::Flush, now, || (tick.load.numbers(), vec![rate]));
-        self.note_why(pacing::terms(&tick.load).divide(tick.asked));
+        let terms = pacing::terms(&tick.load);
+        self.cleaner.is_surplus.store(terms.is_surplus(), Relaxed);
+        self.note_why(terms.divide(tick.asked));
         self.rt.metrics.set(Metric::DirtyPages, tick.load.dirty_pages);
         (pacer.rate(), TICK_NS)
     }
@@ -283,12 +303,13 @@ impl Pages {
         metrics.add(Metric::FlushWhyShare, why.share);
         metrics.add(Metric::FlushWhyNext, why.next);
         metrics.add(Metric::FlushWhySupply, why.supply);
+        metrics.add(Metric::FlushWhyQuiet, why.quiet);
     }
 
     /// `flush_batch` for what `take_cold` gave.
-    fn flush_cold(&self, cold: Vec<u32>, count: usize) -> Result<usize> {
+    fn flush_cold(&self, cold: Vec<u32>, count: usize, need: Need) -> Result<usize> {
         let leaving = cold.len();
-        let result = self.flush_batch(cold, count);
+        let result = self.flush_batch(cold, count, need);
         self.supply.have_left(leaving);
         result
     }
@@ -309,7 +330,7 @@ impl Pages {
     }
 
     /// Writes `cold` frames and up to `count` others in one batch; returns how many pages.
-    pub(crate) fn flush_batch(&self, cold: Vec<u32>, count: usize) -> Result<usize> {
+    pub(crate) fn flush_batch(&self, cold: Vec<u32>, count: usize, need: Need) -> Result<usize> {
         self.put_back();
         let Some(mut space) = self.cleaner.workspace(self.page_size(), self.doublewrite.regions())
         else {
@@ -339,7 +360,7 @@ impl Pages {
         self.cleaner.in_flight.fetch_add(in_flight, Relaxed);
         let result = match items.is_empty() {
             true => Ok(()),
-            false => self.write_batch(&mut space, &items, newest, class),
+            false => self.write_batch(&mut space, &items, newest, (class, need)),
         };
         self.cleaner.spare.lock().idle.push(space);
         let done = items.len();
@@ -395,7 +416,7 @@ impl Pages {
         space: &mut Workspace,
         items: &[Item],
         newest: Lsn,
-        class: Class,
+        (class, need): (Class, Need),
     ) -> Result<()> {
         if let Some(log) = self.log_if_attached()
             && !evenkeel_base::plant::is(evenkeel_base::plant::Fault::PageBeforeLog)
@@ -408,8 +429,8 @@ impl Pages {
             page::seal(image, self.rt.database());
         }
         let bytes = (items.len() * size) as u64;
+        self.rt.ask(class, bytes, need == Need::Required);
         let start = self.rt.env.now_ns();
-        self.rt.ask(class, bytes, true);
         let pages: Vec<(PageNo, bool)> = items.iter().map(|i| (i.page, !i.fresh)).collect();
         let Workspace { region, head, images } = space;
         if !evenkeel_base::plant::is(evenkeel_base::plant::Fault::DoublewriteSkipped) {
@@ -487,7 +508,7 @@ impl Pages {
             self.search(frames, BEAT_COLD);
             if self.supply.available() < frames {
                 let cold = self.supply.take_cold(batch);
-                if self.flush_cold(cold, batch / 4)? == 0 {
+                if self.flush_cold(cold, batch / 4, Need::Required)? == 0 {
                     // Other threads of redo write what could be written, or hold it.
                     let seen = self.supply.freed.now();
                     let again = Some(ROOM_AGAIN);

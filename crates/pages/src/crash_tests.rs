@@ -4,6 +4,7 @@
 //! Model: the effects of mini-transactions by LSN. After a crash the log says where it ends; the
 //! pages must be as the effects below that position make them.
 
+use crate::cleaner::Need;
 use crate::rig::{self, Bytes, Rig, WRITE, put};
 use crate::{Access, Changes, PageRedo, Pages, PagesOptions};
 use evenkeel_base::metrics::Metric;
@@ -117,7 +118,7 @@ fn work(rig: &Rig, out: &Mutex<Outside>, rng: &mut Rng, steps: u64) -> Result<()
         match rng.below(16) {
             0 => {
                 // Writes a part of what is dirty.
-                rig.pages.flush_batch(Vec::new(), 1 + rng.below(40) as usize)?;
+                rig.pages.flush_batch(Vec::new(), 1 + rng.below(40) as usize, Need::Required)?;
             }
             1 => {
                 let from = rig.checkpoint()?;

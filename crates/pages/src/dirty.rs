@@ -269,13 +269,17 @@ impl Dirty {
         low
     }
 
-    /// Pages in buckets that begin below `lsn`.
-    pub fn older_than(&self, lsn: Lsn) -> u64 {
+    /// Pages in buckets below one.
+    pub fn below(&self, bucket: u64) -> u64 {
         let mut inner = self.inner.lock();
-        let end = lsn.0.div_ceil(self.bucket_bytes).saturating_mul(PARTS);
-        let pages = inner.buckets.range(0..end).map(|(_, bucket)| bucket.pages).sum();
+        let pages = inner.buckets.range(0..bucket).map(|(_, bucket)| bucket.pages).sum();
         inner.looked();
         pages
+    }
+
+    /// Pages in buckets that begin below `lsn`.
+    pub fn older_than(&self, lsn: Lsn) -> u64 {
+        self.below(lsn.0.div_ceil(self.bucket_bytes).saturating_mul(PARTS))
     }
 
     /// The frames of the oldest bucket below `limit` that has any to hand out.
@@ -294,11 +298,13 @@ impl Dirty {
         self.inner.lock().looks
     }
 
-    /// What the pacing law looks at, with the speed of the log and the rate of the last tick.
+    /// What the pacing law looks at, with the speed of the log and the rate of the last tick;
+    /// `quiet`: pages of buckets below this one are to go because nobody writes.
     pub fn load(
         &self,
         around: &Surroundings,
         log_bytes_per_sec: u64,
+        quiet: Option<u64>,
         previous_pages_per_sec: u64,
     ) -> Load {
         let age_target_bytes = around.log_bytes / 8 * 3;
@@ -323,6 +329,7 @@ impl Dirty {
             age_trigger_bytes,
             due_pages,
             supply_pages: around.supply_pages,
+            quiet_pages: quiet.map_or(0, |bucket| self.below(bucket)),
             previous_pages_per_sec,
         }
     }

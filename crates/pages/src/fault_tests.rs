@@ -1,5 +1,6 @@
 //! Interleavings under the seeded scheduler, rot, failed writes and syncs, full disks.
 
+use crate::cleaner::Need;
 use crate::doublewrite::REGIONS;
 use crate::rig::{self, Rig, put};
 use crate::{Access, Mtr, PageRedo};
@@ -91,7 +92,7 @@ fn checkpointer(rig: &Arc<Rig>, known: &Arc<Mutex<Known>>) {
                 return;
             }
             if rig.log.age() > rig.log.age_target() / 2 {
-                let Ok(_) = rig.pages.flush_batch(Vec::new(), 100) else { return };
+                let Ok(_) = rig.pages.flush_batch(Vec::new(), 100, Need::Required) else { return };
                 let Ok(from) = rig.checkpoint() else { return };
                 let Ok(()) = rig.log.set_checkpoint(from) else { return };
                 let mut known = known.lock();
@@ -550,7 +551,7 @@ fn a_flush_of_pages_sleeps_while_others_write_them() -> Result<()> {
     sim.set_device(1_000);
     let (writer, flusher, before) = (rig.clone(), rig.clone(), sim.switches());
     let write = move || {
-        assert_eq!(writer.pages.flush_batch(vec![frame], 0).expect("writes"), 1);
+        assert_eq!(writer.pages.flush_batch(vec![frame], 0, Need::Required).expect("writes"), 1);
     };
     let flush = move || {
         flusher.rt.delay(std::time::Duration::from_millis(50), Cause::Idle);

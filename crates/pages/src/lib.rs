@@ -7,8 +7,8 @@
 //!   dirty pages at the pace of [`pacing`]), [`Pages::supply_beat`] (keeps frames free) and
 //!   [`Pages::reclaim_beat`] (gives the space of freed extents back).
 //! - [`PageRedo`] replays the log onto pages at start.
-//! - [`dirty`], [`pacing`], [`pacer`] and [`supply`] stand alone, so that `evenkeel lab` can drive
-//!   them at any size.
+//! - [`dirty`], [`pacing`], [`pacer`], [`quiet`] and [`supply`] stand alone, so that
+//!   `evenkeel lab` can drive them at any size.
 #![deny(unsafe_code)]
 
 mod backing;
@@ -27,6 +27,7 @@ pub mod pacing;
 mod page_set;
 mod pages;
 mod pool;
+pub mod quiet;
 mod redo;
 mod resize;
 mod scratch;

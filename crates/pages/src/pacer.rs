@@ -6,6 +6,7 @@
 
 use crate::dirty::{Dirty, Surroundings};
 use crate::pacing::{self, Load, Quota, TICK_NS};
+use crate::quiet::{Calm, Quiet};
 use evenkeel_base::Lsn;
 
 /// The last tick.
@@ -18,6 +19,7 @@ pub struct Pacer {
     rate: u64,
     /// Bytes per second that were written to the log between the last two ticks.
     log_bytes_per_sec: u64,
+    quiet: Quiet,
 }
 
 /// What a tick found.
@@ -38,6 +40,11 @@ impl Pacer {
     /// The age from which on pages are required to be written, at the last known speed of the log.
     pub fn required_age(&self, limit_bytes: u64) -> u64 {
         pacing::required_age(limit_bytes, self.log_bytes_per_sec)
+    }
+
+    /// The pages that are to be written because nobody writes, while that is so.
+    pub fn calm(&self, end: Lsn, log_bytes: u64) -> Option<Calm> {
+        self.quiet.is_calm(end, log_bytes)
     }
 
     /// Nanoseconds to the next tick; none: it is due.
@@ -61,13 +68,20 @@ impl Pacer {
         };
         let log_bytes_per_sec =
             (u128::from(written) * 1_000_000_000 / u128::from(elapsed.max(1))) as u64;
-        let load = dirty.load(&around, log_bytes_per_sec, self.rate);
+        let cut = || {
+            dirty.cut();
+            dirty.bucket_of(around.end)
+        };
+        let calm = self.quiet.look(now_ns, around.end, around.log_bytes, cut);
+        let calm = calm.map(|calm| calm.bucket);
+        let load = dirty.load(&around, log_bytes_per_sec, calm, self.rate);
         let rate = pacing::pages_per_sec(&load);
         // What the last tick left over is not carried on: the law sees it as dirty pages.
         let quota_of = |rate| pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
         let aged = quota_of(rate.min(pacing::terms(&load).aged()));
         let asked = quota.refill(quota_of(rate), aged, now_ns);
-        *self = Pacer { tick_ns: now_ns.max(1), end: around.end, rate, log_bytes_per_sec };
+        (self.tick_ns, self.end) = (now_ns.max(1), around.end);
+        (self.rate, self.log_bytes_per_sec) = (rate, log_bytes_per_sec);
         Tick { load, asked }
     }
 }

@@ -2,15 +2,16 @@
 //! No clock, no I/O and no average over the past, so it is right from the first tick after a
 //! restart (P3).
 //!
-//! `rate = max(over / H, due - next, share) + next + supply`, where `over` are the dirty pages
-//! older than the target age, `next` those the log will push over it within a second at its present
-//! speed, and `due` the least rate with which no page grows older than the trigger: for each of a
-//! few horizons the pages that will be older by then, divided by it. So an old log, as a crash
-//! leaves it, is brought down over H = 30 s and not at once, and faster only where the trigger
-//! would be passed.
+//! `rate = max(max(over / H, due - next, share) + next + supply, quiet)`, where `over` are
+//! the dirty pages older than the target age, `next` those the log will push over it within a
+//! second at its present speed, and `due` the least rate with which no page grows older than the
+//! trigger: for each of a few horizons the pages that will be older by then, divided by it. So an
+//! old log, as a crash leaves it, is brought down over H = 30 s and not at once, and faster only
+//! where the trigger would be passed.
 //! `share` are pages beyond the target share of the pool, to go within 10 s at the target and 1 s
-//! at the trigger; `supply` cold dirty pages the clock met. The rate moves by at most a factor of
-//! two per tick.
+//! at the trigger; `supply` cold dirty pages the clock met; `quiet` a part of the pages that are to
+//! go because nobody writes (`quiet`), never so many that who reads would notice. The rate moves by
+//! at most a factor of two per tick.
 //!
 //! Beyond the trigger begins what is required (G2): [`required_age`].
 
@@ -26,6 +27,12 @@ pub const DUE_HORIZONS_SEC: [u64; 3] = [10, 20, 40];
 const SHARE_HORIZON_MAX: f64 = 10.0;
 /// At the trigger.
 const SHARE_HORIZON_MIN: f64 = 1.0;
+/// In so many seconds most pages are to go that were dirty when the log became quiet.
+const QUIET_HORIZON: f64 = 10.0;
+/// So many pages of them a second at least: the last ones go soon too.
+const QUIET_MIN: u64 = 512;
+/// At most: others may read meanwhile.
+const QUIET_MAX: u64 = 2048;
 /// The rate may always rise to this within one tick.
 const STEP_MIN: u64 = 512;
 /// Room that is left to a log, at least, when flushing becomes required.
@@ -54,6 +61,8 @@ pub struct Load {
     pub due_pages: [u64; DUE_HORIZONS_SEC.len()],
     /// Cold dirty pages waiting to be written so that their frames can be used.
     pub supply_pages: u64,
+    /// Pages to be written because the log is quiet.
+    pub quiet_pages: u64,
     /// The rate of the last tick.
     pub previous_pages_per_sec: u64,
 }
@@ -72,7 +81,7 @@ impl Load {
             self.age_trigger_bytes,
         ];
         all.extend(self.due_pages);
-        all.extend([self.supply_pages, self.previous_pages_per_sec]);
+        all.extend([self.supply_pages, self.quiet_pages, self.previous_pages_per_sec]);
         all
     }
 
@@ -82,7 +91,7 @@ impl Load {
         else {
             return None;
         };
-        let [due @ .., supply, previous] = rest else { return None };
+        let [due @ .., supply, quiet, previous] = rest else { return None };
         Some(Load {
             dirty_pages: *dirty,
             dirty_target_pages: *target,
@@ -94,6 +103,7 @@ impl Load {
             age_trigger_bytes: *age_trigger,
             due_pages: due.try_into().ok()?,
             supply_pages: *supply,
+            quiet_pages: *quiet,
             previous_pages_per_sec: *previous,
         })
     }
@@ -124,12 +134,14 @@ pub struct Terms {
     pub next: u64,
     /// Cold dirty pages whose frames are wanted.
     pub supply: u64,
+    /// Pages to be written while nobody writes, where those are more than the others together.
+    pub quiet: u64,
 }
 
 impl Terms {
     /// The rate they ask for together.
     pub fn sum(&self) -> u64 {
-        self.age + self.share + self.next + self.supply
+        self.age + self.share + self.next + self.supply + self.quiet
     }
 
     /// The rate that the age of pages asks for. The others are as well served by cold ones.
@@ -137,13 +149,19 @@ impl Terms {
         self.age + self.next
     }
 
+    /// Nothing but quiet asks for pages: nobody needs them written.
+    pub fn is_surplus(&self) -> bool {
+        self.quiet > 0 && self.sum() == self.quiet
+    }
+
     /// Divides a quota of pages among the terms, in proportion.
     pub fn divide(&self, quota: u64) -> Terms {
         let sum = u128::from(self.sum().max(1));
         let part = |term: u64| (u128::from(term) * u128::from(quota) / sum) as u64;
         let (share, next, supply) = (part(self.share), part(self.next), part(self.supply));
-        let age = if self.age == 0 { 0 } else { quota - share - next - supply };
-        Terms { age, share, next, supply }
+        let quiet = part(self.quiet);
+        let age = if self.age == 0 { 0 } else { quota - share - next - supply - quiet };
+        Terms { age, share, next, supply, quiet }
     }
 }
 
@@ -160,12 +178,18 @@ pub fn terms(load: &Load) -> Terms {
     let horizon = SHARE_HORIZON_MAX - (SHARE_HORIZON_MAX - SHARE_HORIZON_MIN) * urgency;
     let share = excess(load.dirty_pages.saturating_sub(target), horizon);
     let ticks_per_sec = 1_000_000_000 / TICK_NS;
-    Terms {
+    let others = Terms {
         age,
         share: share.saturating_sub(age),
         next: load.next_pages,
         supply: load.supply_pages * ticks_per_sec,
-    }
+        quiet: 0,
+    };
+    let quiet = excess(load.quiet_pages.min(load.dirty_pages), QUIET_HORIZON);
+    let quiet = quiet.clamp(QUIET_MIN, QUIET_MAX);
+    // Not more in a tick than there are: the next ones are changed still.
+    let quiet = quiet.min(load.quiet_pages * ticks_per_sec);
+    Terms { quiet: quiet.saturating_sub(others.sum()), ..others }
 }
 
 /// The age from which on pages are required to be written, at the speed of the device: where the

@@ -18,7 +18,7 @@ fn idle() -> Load {
 
 #[test]
 fn table() {
-    let rows: [(&str, Load, u64); 9] = [
+    let rows: [(&str, Load, u64); 14] = [
         ("nothing dirty", idle(), 0),
         ("dirty but young", Load { dirty_pages: 50_000, ..idle() }, 0),
         (
@@ -51,6 +51,37 @@ fn table() {
         ("a little too much of the pool is dirty", Load { dirty_pages: 75_100, ..idle() }, 11),
         ("too much of the pool is dirty", Load { dirty_pages: 87_500, ..idle() }, 12_500),
         ("cold pages wait", Load { dirty_pages: 10, supply_pages: 7, ..idle() }, 70),
+        (
+            "nobody writes: most within 10 s",
+            Load { dirty_pages: 50_000, quiet_pages: 15_000, ..idle() },
+            1_500,
+        ),
+        (
+            "but not so many a second that readers notice",
+            Load { dirty_pages: 70_000, quiet_pages: 70_000, ..idle() },
+            2_048,
+        ),
+        (
+            "the last of them soon too",
+            Load { dirty_pages: 1_500, quiet_pages: 1_500, ..idle() },
+            512,
+        ),
+        (
+            "not more in a tick than there are",
+            Load { dirty_pages: 1_500, quiet_pages: 3, ..idle() },
+            30,
+        ),
+        (
+            "those that are old go faster than the quiet asks",
+            Load {
+                dirty_pages: 50_000,
+                quiet_pages: 40_000,
+                over_pages: 12_000,
+                next_pages: 5_000,
+                ..idle()
+            },
+            5_400,
+        ),
     ];
     for (what, load, wanted) in rows {
         assert_eq!(wanted_pages_per_sec(&load), wanted, "{what}");
@@ -77,6 +108,22 @@ fn what_holds_up_the_checkpoint_is_written_beyond_the_law() {
         (0, 10_000, 0, 0, 0, "no room"),
     ] {
         assert_eq!(batch_quota(paced, required, room), BatchQuota { pages, beyond }, "{what}");
+    }
+}
+
+/// What nothing but the quiet asks for gives way to others on the device.
+#[test]
+fn only_what_the_quiet_asks_for_is_surplus() {
+    let quiet = Load { dirty_pages: 50_000, quiet_pages: 40_000, ..idle() };
+    assert!(terms(&quiet).is_surplus() && !terms(&idle()).is_surplus());
+    for load in [
+        Load { next_pages: 1, ..quiet },
+        Load { over_pages: 1, ..quiet },
+        Load { supply_pages: 1, ..quiet },
+        Load { due_pages: [0, 0, 1], ..quiet },
+        Load { dirty_pages: 75_001, ..quiet },
+    ] {
+        assert!(!terms(&load).is_surplus(), "{load:?}");
     }
 }
 
@@ -132,6 +179,7 @@ fn held_up(age_pct: u64, limit: u64, bytes_per_sec: u64, device: u64) -> (u64, V
             age_trigger_bytes: trigger,
             due_pages: DUE_HORIZONS_SEC.map(|sec| older(end - trigger + speed * sec)),
             supply_pages: 0,
+            quiet_pages: 0,
             previous_pages_per_sec: rate,
         };
         rate = pages_per_sec(&load);
@@ -219,13 +267,15 @@ fn loads() -> impl Strategy<Value = Load> {
     let pages = 0..1_000_000u64;
     let ages = (0u64..1 << 32, 1u64..1 << 31, 1u64..1 << 31);
     let due = prop::array::uniform3(pages.clone());
-    (pages.clone(), pages.clone(), pages.clone(), 0..1000u64, ages, (pages, due)).prop_map(
-        |(dirty, over, next, supply, (age, target, span), (previous, due))| Load {
+    let more = (pages.clone(), due, pages.clone());
+    (pages.clone(), pages.clone(), pages, 0..1000u64, ages, more).prop_map(
+        |(dirty, over, next, supply, (age, target, span), (previous, due, quiet))| Load {
             due_pages: due,
             dirty_pages: dirty,
             over_pages: over.min(dirty),
             next_pages: next.min(dirty),
             supply_pages: supply,
+            quiet_pages: quiet.min(dirty),
             age_bytes: age,
             age_target_bytes: target,
             age_trigger_bytes: target + span,
@@ -254,6 +304,9 @@ proptest! {
             ..load
         };
         prop_assert!(wanted_pages_per_sec(&worse) >= wanted_pages_per_sec(&load));
+        let quieter = Load { quiet_pages: (load.quiet_pages + more).min(load.dirty_pages), ..load };
+        prop_assert!(wanted_pages_per_sec(&quieter) >= wanted_pages_per_sec(&load));
+        prop_assert!(wanted_pages_per_sec(&load) >= load.quiet_pages.div_ceil(10).min(2048));
         let later = Load { due_pages: load.due_pages.map(|pages| pages + more), ..load };
         prop_assert!(wanted_pages_per_sec(&later) >= wanted_pages_per_sec(&load));
         // What must be gone by then, will be.
@@ -309,7 +362,7 @@ proptest! {
         let asked = terms(&load);
         let why = asked.divide(quota);
         for (term, part) in [(asked.age, why.age), (asked.share, why.share),
-            (asked.next, why.next), (asked.supply, why.supply)] {
+            (asked.next, why.next), (asked.supply, why.supply), (asked.quiet, why.quiet)] {
             prop_assert!(term > 0 || part == 0);
         }
         prop_assert!(why.sum() <= quota);

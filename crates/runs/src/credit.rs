@@ -250,7 +250,7 @@ impl Runs {
     /// this as the log grows, so it happens also when nothing is inserted any more.
     pub fn hand_over_old(&self) {
         let Some(log) = self.log.get() else { return };
-        self.hand_over_if_below(Lsn(log.end().0.saturating_sub(log.capacity() / 2)));
+        self.hand_over_before(Lsn(log.end().0.saturating_sub(log.capacity() / 2)));
     }
 
     /// Hands over the active generation if its low LSN is below a position that the checkpoint
@@ -261,10 +261,12 @@ impl Runs {
             // A flush that rests may hold it up.
             self.flush_event.notify();
         }
-        self.hand_over_if_below(lsn);
+        self.hand_over_before(lsn);
     }
 
-    fn hand_over_if_below(&self, lsn: Lsn) {
+    /// Hands over the active generation if its low LSN is below a position, which nobody waits
+    /// for: its flush takes its time.
+    pub fn hand_over_before(&self, lsn: Lsn) {
         let (active, count) = {
             let state = self.state.read();
             (state.memtables[0].clone(), state.memtables.len())

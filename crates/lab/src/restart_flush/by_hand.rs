@@ -209,6 +209,7 @@ impl Flusher for Buckets<'_> {
             due_pages: DUE_HORIZONS_SEC
                 .map(|sec| self.older((end + speed * sec).saturating_sub(trigger))),
             supply_pages: 0,
+            quiet_pages: 0,
             previous_pages_per_sec: previous,
         };
         let rate = pacing::pages_per_sec(&load);
