@@ -18,7 +18,7 @@ use evenkeel_format::superblock::{
 };
 use evenkeel_io::{EventLatch, Runtime};
 use evenkeel_log::{Log, Reserved, Share};
-use evenkeel_pages::Pages;
+use evenkeel_pages::{Pages, quiet::REST_PARTS};
 use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
 use evenkeel_txn::Txns;
@@ -33,10 +33,6 @@ pub(crate) const SECTION_TXNS: u8 = 2;
 pub(crate) const SECTION_CHAINS: u8 = 3;
 /// Section of the lists of `Chains`; only if there are any: older builds do not know it.
 pub(crate) const SECTION_CHAIN_LISTS: u8 = 4;
-
-/// While nobody writes no more than this part of the log stays to be redone, for want of a
-/// checkpoint or of a generation that is handed over.
-const REST_PARTS: u64 = 64;
 
 /// Superseded chains that a checkpoint lists one by one, in 32 bytes each, in a log of this
 /// capacity: 1/16 of what is written between two checkpoints at least.
@@ -155,7 +151,7 @@ impl Checkpointer {
 
     /// Sets to work who holds the checkpoint up, then takes one if the log has grown by 1/16 of its
     /// capacity since the last one, if one would free as much (after recovery the log may be full,
-    /// so that nothing makes it grow), or a quarter of that while nobody writes, or if it is what
+    /// so that nothing makes it grow), or an eighth of that while nobody writes, or if it is what
     /// operations that wait for log space need.
     ///
     /// # Errors
@@ -181,8 +177,8 @@ impl Checkpointer {
     /// each bucket that is empty; an active generation that holds much of the log is handed over.
     fn rest(&self) -> bool {
         let Recorder { log, pages, runs, .. } = &self.recorder;
-        let Some(since) = pages.quiet_since() else { return false };
-        runs.hand_over_before(Lsn(since.0.saturating_sub(log.capacity() / REST_PARTS)));
+        let Some(end) = pages.quiet_at() else { return false };
+        runs.hand_over_at_rest(Lsn(end.0.saturating_sub(log.capacity() / REST_PARTS)));
         true
     }
 

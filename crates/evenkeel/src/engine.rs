@@ -331,8 +331,12 @@ impl Engine {
     /// database that is only read has those who bring pages in and make room for them: what the
     /// others would write stays in memory (`OverlayEnv`), as large as what they would read.
     fn start_threads(&self) -> Result<()> {
+        if self.options.read_only {
+            return self.start_readers();
+        }
+        self.pages.rest_when_quiet();
         self.start_readers()?;
-        if self.options.read_only { Ok(()) } else { self.start_writers() }
+        self.start_writers()
     }
 
     fn start_readers(&self) -> Result<()> {

@@ -14,6 +14,7 @@ use crate::dirty::{Draining, Surroundings};
 use crate::doublewrite::BATCH_BYTES;
 use crate::pacer::Pacer;
 use crate::pacing::{self, Quota, TICK_NS};
+use crate::quiet::REST_PARTS;
 use crate::supply::BEAT_COLD;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
@@ -46,6 +47,21 @@ pub(crate) enum Need {
     Surplus,
 }
 
+/// Held while it is not dropped.
+struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    fn take(turn: &'a AtomicBool) -> Option<Turn<'a>> {
+        (!turn.swap(true, AcqRel)).then_some(Turn(turn))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Cleaner {
     pacer: Mutex<Pacer>,
@@ -53,6 +69,10 @@ pub(crate) struct Cleaner {
     quota: Quota,
     /// Nothing but the quiet of the log asks for what the last tick issued.
     is_surplus: AtomicBool,
+    /// Whoever writes such pages has it: one worker, the other stands by.
+    turn: AtomicBool,
+    /// Pages are written also while nobody changes any.
+    rests: AtomicBool,
     /// Pages that are being written, which still count for their buckets.
     in_flight: AtomicU64,
     /// The bucket being drained.
@@ -109,10 +129,20 @@ impl Pages {
         self.put_back();
         let batch = BATCH_BYTES / self.page_size();
         let (rate, mut next_tick_ns) = self.tick();
-        let is_surplus = self.cleaner.is_surplus.load(Relaxed);
         let now = self.rt.env.now_ns();
         let in_flight = self.cleaner.in_flight.load(Relaxed);
         let hold_up = self.required_pages();
+        let wanted = hold_up > 0 || self.supply.queued() > 0;
+        let turn = match self.cleaner.is_surplus.load(Relaxed) && !wanted {
+            true => Some(Turn::take(&self.cleaner.turn)),
+            false => None,
+        };
+        if rate > 0 && matches!(turn, Some(None)) {
+            // The other one is at it. This one stands by for what somebody needs.
+            let time = Some(Duration::from_nanos(next_tick_ns));
+            self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
+            return Ok(Beat::More);
+        }
         let take_cold = |most| self.supply.take_cold(most);
         let pacing::Beat { cold, old, required } =
             pacing::beat(&self.cleaner.quota, now, batch as u64, hold_up, in_flight, take_cold);
@@ -131,7 +161,14 @@ impl Pages {
         if required > 0 {
             next_tick_ns = next_tick_ns.min(RETRY_NS);
         }
-        let need = if is_surplus && required == 0 { Need::Surplus } else { Need::Required };
+        let need = match turn.is_some() && cold.is_empty() && required == 0 {
+            true => Need::Surplus,
+            false => Need::Required,
+        };
+        if need == Need::Surplus {
+            // Before a page is taken that others may wait for.
+            self.rt.ask(Class::Checkpoint, old.pages * self.page_size() as u64, false);
+        }
         match self.flush_cold(cold, old.pages as usize, need) {
             Ok(0) => {
                 // All of it is latched or being written by another worker.
@@ -167,11 +204,24 @@ impl Pages {
         }
     }
 
-    /// Where the log ended when it became quiet, while nobody writes.
-    pub fn quiet_since(&self) -> Option<Lsn> {
+    /// Where the log ended when it was last found quiet, while nobody writes.
+    pub fn quiet_at(&self) -> Option<Lsn> {
         let log = self.log_if_attached()?;
         let calm = self.cleaner.pacer.lock().calm(log.end(), log.capacity())?;
-        Some(calm.since)
+        Some(calm.cut)
+    }
+
+    /// Pages are written also while nobody changes any: not where what is written is lost.
+    pub fn rest_when_quiet(&self) {
+        self.cleaner.rests.store(true, Relaxed);
+    }
+
+    /// The log holds what a start could be spared, and is not known to be quiet as it ends now.
+    fn awaits_quiet(&self) -> bool {
+        let Some(log) = self.log_if_attached() else { return false };
+        self.cleaner.rests.load(Relaxed)
+            && log.age() >= log.capacity() / REST_PARTS
+            && self.quiet_at() != Some(log.end())
     }
 
     /// Wakes the threads that drive `clean_beat`.
@@ -180,9 +230,10 @@ impl Pages {
     }
 
     /// How long the thread that drives `clean_beat` may sleep: pages grow old without an event, by
-    /// what is appended to a bucket that has pages already.
+    /// what is appended to a bucket that has pages already; and nothing tells that nobody writes.
     pub fn next_clean_in(&self) -> Option<Duration> {
-        (self.dirty.total() > 0).then_some(Duration::from_nanos(2 * TICK_NS))
+        let goes_on = self.dirty.total() > 0 || self.awaits_quiet();
+        goes_on.then_some(Duration::from_nanos(2 * TICK_NS))
     }
 
     /// Writes every page with a change from before the call: for a checkpoint that a user asks for,
@@ -279,6 +330,8 @@ impl Pages {
             frames: self.frames.count() as u64,
             // The next batch takes the others, which counts as no part of the quota.
             supply_pages: self.supply.queued().saturating_sub(batch) as u64,
+            in_flight_pages: self.cleaner.in_flight.load(Relaxed),
+            rests: self.cleaner.rests.load(Relaxed),
         };
         let tick = pacer.tick(now, around, &self.dirty, &self.cleaner.quota);
         self.rt.metrics.add(Metric::FlushRequested, tick.asked);
@@ -288,6 +341,9 @@ impl Pages {
         self.cleaner.is_surplus.store(terms.is_surplus(), Relaxed);
         self.note_why(terms.divide(tick.asked));
         self.rt.metrics.set(Metric::DirtyPages, tick.load.dirty_pages);
+        if tick.rests {
+            log.pressure().notify();
+        }
         (pacer.rate(), TICK_NS)
     }
 
@@ -429,7 +485,9 @@ impl Pages {
             page::seal(image, self.rt.database());
         }
         let bytes = (items.len() * size) as u64;
-        self.rt.ask(class, bytes, need == Need::Required);
+        if need == Need::Required {
+            self.rt.ask(class, bytes, true);
+        }
         let start = self.rt.env.now_ns();
         let pages: Vec<(PageNo, bool)> = items.iter().map(|i| (i.page, !i.fresh)).collect();
         let Workspace { region, head, images } = space;

@@ -118,6 +118,10 @@ pub struct Surroundings {
     pub frames: u64,
     /// Cold dirty pages whose frames are wanted.
     pub supply_pages: u64,
+    /// Pages that are being written, which count as dirty still.
+    pub in_flight_pages: u64,
+    /// Whether pages are written while nobody changes any.
+    pub rests: bool,
 }
 
 /// The bucket that cleaners drain and its frames left, last page first.
@@ -329,7 +333,8 @@ impl Dirty {
             age_trigger_bytes,
             due_pages,
             supply_pages: around.supply_pages,
-            quiet_pages: quiet.map_or(0, |bucket| self.below(bucket)),
+            quiet_pages: quiet
+                .map_or(0, |bucket| self.below(bucket).saturating_sub(around.in_flight_pages)),
             previous_pages_per_sec,
         }
     }

@@ -29,6 +29,8 @@ pub struct Tick {
     pub load: Load,
     /// Pages that it asked for beyond what was left of the quota.
     pub asked: u64,
+    /// The log became quiet, or paused once more.
+    pub rests: bool,
 }
 
 impl Pacer {
@@ -68,11 +70,16 @@ impl Pacer {
         };
         let log_bytes_per_sec =
             (u128::from(written) * 1_000_000_000 / u128::from(elapsed.max(1))) as u64;
+        let mut rests = false;
         let cut = || {
+            rests = true;
             dirty.cut();
             dirty.bucket_of(around.end)
         };
-        let calm = self.quiet.look(now_ns, around.end, around.log_bytes, cut);
+        let calm = match around.rests {
+            true => self.quiet.look(now_ns, around.end, around.log_bytes, cut),
+            false => None,
+        };
         let calm = calm.map(|calm| calm.bucket);
         let load = dirty.load(&around, log_bytes_per_sec, calm, self.rate);
         let rate = pacing::pages_per_sec(&load);
@@ -82,7 +89,7 @@ impl Pacer {
         let asked = quota.refill(quota_of(rate), aged, now_ns);
         (self.tick_ns, self.end) = (now_ns.max(1), around.end);
         (self.rate, self.log_bytes_per_sec) = (rate, log_bytes_per_sec);
-        Tick { load, asked }
+        Tick { load, asked, rests }
     }
 }
 
@@ -92,7 +99,8 @@ mod tests {
     use evenkeel_base::TreeId;
 
     fn around(end: u64) -> Surroundings {
-        Surroundings { end: Lsn(end), log_bytes: 8_000_000, frames: 100_000, supply_pages: 0 }
+        let (log_bytes, frames) = (8_000_000, 100_000);
+        Surroundings { end: Lsn(end), log_bytes, frames, ..Surroundings::default() }
     }
 
     #[test]

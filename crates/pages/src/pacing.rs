@@ -149,9 +149,9 @@ impl Terms {
         self.age + self.next
     }
 
-    /// Nothing but quiet asks for pages: nobody needs them written.
+    /// Nothing but quiet asks for pages, or the rate has not fallen yet: nobody needs them written.
     pub fn is_surplus(&self) -> bool {
-        self.quiet > 0 && self.sum() == self.quiet
+        self.sum() == self.quiet
     }
 
     /// Divides a quota of pages among the terms, in proportion.

@@ -2,18 +2,20 @@
 //! crash has next to nothing to redo (RFC 33). A pure state machine; its user has the clock.
 //!
 //! The log is *quiet* when it has hardly grown for a while ([`QUIET_NS`], [`quiet_bytes`]). The
-//! pages that were dirty when that began are then to be written, and no others: those that a
-//! trickle of commits changes once more join younger buckets, behind a cut. They follow when
-//! the log has not grown at all for as long.
+//! pages that are dirty then are to be written; those that a trickle of commits changes once more
+//! join younger buckets, behind a cut, and follow when the log has not grown at all for as long.
 //!
-//! Invariants: pages are written by each look at most once for `quiet_bytes` of log, or once for
-//! each pause of `QUIET_NS`; a log that grows faster than `quiet_bytes` in `QUIET_NS` is never
-//! quiet. Only the pacer may use it.
+//! Invariants: two cuts are at least `QUIET_NS` apart, and between them the log has grown; a log
+//! that grows faster than `quiet_bytes` in `QUIET_NS` is never quiet. Only the pacer may use it.
 
 use evenkeel_base::Lsn;
 
 /// Nanoseconds for which the log has hardly grown when it is quiet.
 pub const QUIET_NS: u64 = 5_000_000_000;
+
+/// While nobody writes no more than two of so many parts of the log stay to be redone: for want of
+/// a generation that is handed over, and of a checkpoint.
+pub const REST_PARTS: u64 = 128;
 
 /// Bytes by which a log of this capacity grows hardly at all: a trickle of commits, and what the
 /// background writes of its own.
@@ -26,9 +28,8 @@ pub fn quiet_bytes(log_bytes: u64) -> u64 {
 pub struct Calm {
     /// Those of buckets below this one.
     pub bucket: u64,
-    /// Log end when it became quiet: no page in these buckets has an older change than it was
-    /// dirtied with, and none was dirtied behind it.
-    pub since: Lsn,
+    /// Log end at the cut.
+    pub cut: Lsn,
 }
 
 /// What was seen of the log.
@@ -65,8 +66,8 @@ impl Quiet {
             return None;
         }
         let is_still = now_ns.saturating_sub(self.still_ns) >= QUIET_NS;
-        if self.calm.is_none_or(|calm| is_still && calm.since != end) {
-            self.calm = Some(Calm { bucket: cut(), since: end });
+        if self.calm.is_none_or(|calm| is_still && calm.cut != end) {
+            self.calm = Some(Calm { bucket: cut(), cut: end });
         }
         self.calm
     }
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(quiet.is_calm(Lsn(0), LOG), None);
         quiet.look(1, Lsn(1 << 30), LOG, || 0);
         let calm = quiet.look(1 + QUIET_NS, Lsn(1 << 30), LOG, || 7);
-        let expected = Some(Calm { bucket: 7, since: Lsn(1 << 30) });
+        let expected = Some(Calm { bucket: 7, cut: Lsn(1 << 30) });
         assert_eq!(calm, expected);
         let behind = |bytes| Lsn((1 << 30) + bytes);
         assert_eq!(quiet.is_calm(behind(quiet_bytes(LOG)), LOG), expected);
@@ -174,11 +175,11 @@ mod tests {
                 let was_quiet =
                     before.is_some_and(|at| end - ends[at] <= quiet_bytes(LOG));
                 prop_assert!(calm.is_none() || was_quiet);
-                prop_assert!(calm.is_none_or(|calm| calm.since.0 <= end));
+                prop_assert!(calm.is_none_or(|calm| calm.cut.0 <= end));
                 // A pause long enough is always found.
                 let is_still = ends.len() > 2 * TICKS as usize
                     && ends[ends.len() - 2 * TICKS as usize - 1] == end;
-                prop_assert!(!is_still || calm.is_some_and(|calm| calm.since.0 == end));
+                prop_assert!(!is_still || calm.is_some_and(|calm| calm.cut.0 == end));
             }
             let pauses = grown.len() as u64 / TICKS;
             prop_assert!(cuts <= pauses + 1);

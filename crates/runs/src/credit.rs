@@ -265,8 +265,15 @@ impl Runs {
     }
 
     /// Hands over the active generation if its low LSN is below a position, which nobody waits
-    /// for: its flush takes its time.
-    pub fn hand_over_before(&self, lsn: Lsn) {
+    /// for: its flush takes its time. Not beside another one that is sealed: who comes back is to
+    /// find room.
+    pub fn hand_over_at_rest(&self, lsn: Lsn) {
+        if self.state.read().memtables.len() == 1 {
+            self.hand_over_before(lsn);
+        }
+    }
+
+    fn hand_over_before(&self, lsn: Lsn) {
         let (active, count) = {
             let state = self.state.read();
             (state.memtables[0].clone(), state.memtables.len())

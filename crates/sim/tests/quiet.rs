@@ -104,6 +104,46 @@ fn where_nobody_writes_a_start_has_next_to_nothing_to_redo() {
     assert!(rested.log_bytes <= 8 * MIB + MIB / 4 && rested.page_reads < 100);
 }
 
+/// Also where no page is dirty when the quiet begins: the memtable holds the log.
+#[test]
+fn a_memtable_is_handed_over_where_no_page_is_dirty() {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let db = filled(&sim);
+    db.checkpoint().expect("writes all pages");
+    pass(&sim, 60, || ());
+    assert_eq!(db.stats().get(Metric::MemtableFlushes), 1);
+    let report = crashed(&sim, db);
+    assert!(report.log_bytes <= 8 * MIB && report.rows == 0, "{report:?}");
+
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    Arc::into_inner(filled(&sim)).expect("nobody else has it").close().expect("closes");
+    let db = Arc::new(opened(&sim));
+    assert!(db.recovery().clean && db.recovery().log_bytes > 30 * MIB);
+    pass(&sim, 60, || ());
+    let report = crashed(&sim, db);
+    assert!(report.log_bytes <= 8 * MIB && report.rows == 0, "{report:?}");
+}
+
+/// What is written would lie in memory once more.
+#[test]
+fn who_only_reads_writes_no_page() {
+    let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+    let db = filled(&sim);
+    sim.disk().crash_now();
+    let disk = sim.disk().crash(CrashPolicy::KeepAll, 2);
+    std::mem::forget(db);
+    sim.stop();
+    let sim = SimEnv::on(disk, SimOptions::quiet(3));
+    let options = Options { memory_size: 128 << 20, ..Options::new() }.env(sim.env());
+    let options = Options { read_only: true, ..options };
+    let db = Arc::new(Database::open_with("db", options).expect("opens"));
+    assert!(db.recovery().rows >= ROWS as u64);
+    pass(&sim, 60, || ());
+    assert_eq!(db.stats().get(Metric::FlushDone), 0);
+    Arc::into_inner(db).expect("the sessions have ended").close().expect("closes");
+    sim.stop();
+}
+
 /// A page that each commit changes is written when the pause begins and when it ends, not behind
 /// each of them.
 #[test]
@@ -124,6 +164,17 @@ fn a_trickle_of_commits_has_hardly_a_page_written() {
     println!("{trickle} pages in 100 commits, {all} in all");
     // 110 KB of log: each page twice for want of a still moment, and once more when it comes.
     assert!(trickle <= 10 && (1..=20).contains(&all), "{trickle} pages, {all} in all");
+    // Ten times fewer: each has a still moment of its own behind it, and its page written.
+    let before = done(&db);
+    let (own, mut second) = (db.clone(), 0);
+    pass(&sim, 100, move || {
+        second += 1;
+        if second % 10 == 0 {
+            put(&own, 5..6, second);
+        }
+    });
+    let rare = done(&db) - before;
+    assert!((5..=20).contains(&rare), "{rare} pages in 10 commits");
     Arc::into_inner(db).expect("the sessions have ended").close().expect("closes");
     sim.stop();
 }

@@ -187,7 +187,7 @@ impl Flusher for Buckets<'_> {
             end: Lsn(end),
             log_bytes: self.limits.user(),
             frames: self.setup.hot_pages * 2,
-            supply_pages: 0,
+            ..Surroundings::default()
         };
         self.pacer.tick(now, around, &self.dirty, &self.quota).asked
     }

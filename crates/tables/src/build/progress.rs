@@ -219,13 +219,15 @@ impl BuildProgress {
     pub fn time_left(&self) -> Option<Duration> {
         let work = self.inner.work();
         let read_ns = self.inner.read.ns_for_each()?;
-        // Until something is written: half of what reading takes. What of each entry is still to
-        // come takes as long as writing it, by its weight, and no less than all that is done took:
-        // merges and proofs read again what may have left memory meanwhile.
-        let write_ns = self.inner.written.ns_for_each().unwrap_or(read_ns / 2.0);
         let took: u64 = work.iter().map(|work| work.pace.ns.load(Ordering::Relaxed)).sum();
         let done: f64 = work.iter().map(|work| work.done() * work.weight).sum();
-        let each_to_come = write_ns.max(took as f64 / done.max(1.0));
+        // Until something is written: half of what reading takes. Then what of each entry is still
+        // to come takes as long as writing it, by its weight, and no less than all that is done:
+        // merges and proofs read again what may have left memory meanwhile.
+        let each_to_come = match self.inner.written.ns_for_each() {
+            Some(write_ns) => write_ns.max(took as f64 / done.max(1.0)),
+            None => read_ns / 2.0,
+        };
         let left = work.iter().map(|work| {
             let each = work.pace.ns_for_each().unwrap_or(each_to_come * work.weight);
             (work.planned - work.done()) * each
