@@ -67,7 +67,8 @@ pub(crate) struct Cleaner {
     pacer: Mutex<Pacer>,
     /// Pages that may be flushed until the next tick.
     quota: Quota,
-    /// Nothing but the quiet of the log asks for what the last tick issued.
+    /// Nobody needs what the last tick issued: the quiet of the log asks for it, or the rate has
+    /// not fallen yet.
     is_surplus: AtomicBool,
     /// Whoever writes such pages has it: one worker, the other stands by.
     turn: AtomicBool,

@@ -162,7 +162,7 @@ fn a_trickle_of_commits_has_hardly_a_page_written() {
     pass(&sim, 60, || ());
     let all = done(&db) - before;
     println!("{trickle} pages in 100 commits, {all} in all");
-    // 110 KB of log: each page twice for want of a still moment, and once more when it comes.
+    // 110 KB of log are more than make it quiet once: a cut on the way, and one in the pause.
     assert!(trickle <= 10 && (1..=20).contains(&all), "{trickle} pages, {all} in all");
     // Ten times fewer: each has a still moment of its own behind it, and its page written.
     let before = done(&db);
