@@ -151,7 +151,12 @@ static void put_units(Out out, const Level &level, const uchar *weights, size_t 
   size_t end= units;
   while (end > 0 && at(end - 1) == level.space)
     end--;
-  for (size_t i= 0; i < end;)
+  size_t i= 0;
+  if (CODE == Code::BYTE)
+    /* Up to the first space: the rule, and quick. */
+    for (; i < end && weights[i] != level.space && weights[i] < 0xfe; i++)
+      put(out, weights[i] + 1);
+  while (i < end)
   {
     size_t next= i;
     while (at(next) == level.space)

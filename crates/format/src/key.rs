@@ -79,9 +79,14 @@ impl KeyPart {
 
     fn encode_value(&self, value: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
         if self.form.is_lossy() {
-            let mut bytes = Vec::new();
-            self.form.append(self.ty, value, &mut bytes)?;
-            escape(&bytes, out);
+            let start = out.len();
+            self.form.append(self.ty, value, out)?;
+            if out[start..].contains(&0) {
+                let bytes = out.split_off(start);
+                escape(&bytes, out);
+            } else {
+                out.extend_from_slice(&END);
+            }
             return Ok(());
         }
         if let Some(number) = self.ty.to_number(&value) {
@@ -248,6 +253,9 @@ impl KeyPart {
     }
 }
 
+/// Behind the bytes of a part.
+const END: [u8; 2] = [0, 0];
+
 /// Appends bytes and their end.
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for (i, piece) in bytes.split(|b| *b == 0).enumerate() {
@@ -256,7 +264,7 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
         }
         out.extend_from_slice(piece);
     }
-    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&END);
 }
 
 /// The smallest byte string above every string that starts with `prefix`, in place; false if there

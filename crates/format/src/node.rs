@@ -156,14 +156,20 @@ pub fn strip_prefix<'k>(key: &'k [u8], prefix: &[u8]) -> Option<&'k [u8]> {
     (compare(head, prefix) == Ordering::Equal).then_some(rest)
 }
 
-/// Bytes compared at once: of a row that was changed most stays as it was.
-pub(crate) const WORD: usize = 16;
-
 /// Length of the longest common prefix.
+#[inline]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let words = a.chunks_exact(WORD).zip(b.chunks_exact(WORD));
-    let begin = words.take_while(|(x, y)| x == y).count() * WORD;
-    begin + a[begin..].iter().zip(&b[begin..]).take_while(|(x, y)| x == y).count()
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let mut at = 0;
+    while let (Some(x), Some(y)) = (a[at..].first_chunk(), b[at..].first_chunk()) {
+        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differ != 0 {
+            return at + differ.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
 }
 
 /// The shortest key `s` with `left < s <= right`.

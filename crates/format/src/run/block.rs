@@ -13,6 +13,7 @@
 
 use super::{BLOCK_BYTES_MAX, ENTRY_BYTES_MAX};
 use crate::head::{count_below, head_of};
+use crate::node::common_prefix;
 use crate::{Reader, put_bytes, put_varint, record::entry_op};
 use evenkeel_base::{Lsn, Result, Stamp, TxnId, UndoNo};
 use std::sync::OnceLock;
@@ -94,7 +95,7 @@ impl BlockBuilder {
     /// Appends an entry; `key` is column bytes and pk.
     pub fn push(&mut self, key: &[u8], pk_len: usize, op: u8, version: RunVersion, value: &[u8]) {
         let restart = self.count.is_multiple_of(RESTART_EVERY);
-        let shared = if restart { 0 } else { shared_prefix(key, &self.last_key) };
+        let shared = if restart { 0 } else { common_prefix(key, &self.last_key) };
         if restart {
             self.restarts.push(self.raw.len() as u32);
         }
@@ -185,20 +186,6 @@ fn replace_end(key: &mut Vec<u8>, shared: usize, suffix: &[u8]) -> bool {
     key.truncate(shared);
     key.extend_from_slice(suffix);
     repeats
-}
-
-pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
-    let len = a.len().min(b.len());
-    let (a, b) = (&a[..len], &b[..len]);
-    let mut at = 0;
-    while let (Some(x), Some(y)) = (a[at..].first_chunk(), b[at..].first_chunk()) {
-        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
-        if differ != 0 {
-            return at + differ.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
 }
 
 /// A data block to read. Restart offsets are checked when it is parsed, entries when decoded.

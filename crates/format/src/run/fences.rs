@@ -6,8 +6,8 @@
 //! ```
 //! Fences are prefix-coded against the fence before.
 
-use super::block::shared_prefix;
 use crate::head::{count_below, head_of};
+use crate::node::common_prefix;
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::Result;
 
@@ -26,11 +26,11 @@ impl FencesBuilder {
         let fence = match before {
             None => &first[..0],
             Some(before) => {
-                let shared = shared_prefix(before, first);
+                let shared = common_prefix(before, first);
                 &first[..(shared + 1).min(first.len())]
             }
         };
-        let shared = shared_prefix(&self.last, fence);
+        let shared = common_prefix(&self.last, fence);
         put_varint(&mut self.raw, shared as u64);
         put_bytes(&mut self.raw, &fence[shared..]);
         put_varint(&mut self.raw, u64::from(envelope_len));

@@ -1,8 +1,8 @@
 //! What index builds collect and sort: packed where the keys allow it, else as they are. A
 //! collector begins packed and changes over for good at the first entry that does not fit.
 
-use super::packed::{Packed, SortedPacked, Stretches};
-use super::plain::{Cut, Plain, SortedPlain};
+use super::packed::{self, Packed, SortedPacked};
+use super::plain::{self, Plain, SortedPlain};
 use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_format::run::ENTRY_BYTES_MAX;
 
@@ -11,13 +11,12 @@ pub struct Unsorted {
     index: IndexId,
     packed: Packed,
     plain: Option<Plain>,
-    key: Vec<u8>,
 }
 
 impl Unsorted {
     /// Collects entries of an index.
     pub fn new(index: IndexId) -> Unsorted {
-        Unsorted { index, packed: Packed::new(), plain: None, key: Vec::new() }
+        Unsorted { index, packed: Packed::new(), plain: None }
     }
 
     /// The index.
@@ -48,11 +47,8 @@ impl Unsorted {
             return Err(Error::new(Code::EntryTooLong).with("index", self.index));
         }
         let plain = self.plain.get_or_insert_default();
-        self.packed.drain(|key, pk_len| plain.push(key, pk_len, &[]))?;
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.key.extend_from_slice(pk);
-        plain.push(&self.key, pk.len(), value)
+        self.packed.drain(|key, pk_len| plain.push_key(key, pk_len))?;
+        plain.push(key, pk, value)
     }
 
     /// Sorts the entries and leaves this empty, with its memory.
@@ -91,9 +87,15 @@ impl Sorted {
 }
 
 /// The entries of a run in order, cut by key into parts that several threads read side by side.
-pub(super) enum Ordered {
-    Packed(Stretches, usize),
-    Plain(Cut),
+pub(super) struct Ordered {
+    stretches: Stretches,
+    parts: usize,
+}
+
+/// What is sorted as a whole when it is read; parts are made of whole ones.
+enum Stretches {
+    Packed(packed::Stretches),
+    Plain(plain::Stretches),
 }
 
 impl Ordered {
@@ -102,6 +104,38 @@ impl Ordered {
     /// # Errors
     /// None but `Internal`.
     pub(super) fn new(pieces: Vec<Sorted>, parts: usize) -> Result<Ordered> {
+        let stretches = Stretches::new(pieces)?;
+        let parts = parts.clamp(1, stretches.count());
+        Ok(Ordered { stretches, parts })
+    }
+
+    /// Number of parts.
+    pub(super) fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// Hands the entries of a part in order to `take`: (key with pk, length of pk, value).
+    pub(super) fn read(
+        &self,
+        part: usize,
+        mut take: impl FnMut(&[u8], usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let cut = |part: usize| part * self.stretches.count() / self.parts;
+        let (mut numbers, mut entries) = (Vec::new(), Plain::default());
+        for i in cut(part)..cut(part + 1) {
+            match &self.stretches {
+                Stretches::Plain(stretches) => stretches.read(i, &mut entries, &mut take)?,
+                Stretches::Packed(stretches) => {
+                    stretches.read(i, &mut numbers, |key, pk_len| take(key, pk_len, &[]))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stretches {
+    fn new(pieces: Vec<Sorted>) -> Result<Stretches> {
         let (mut packed, mut plain) = (Vec::new(), Vec::new());
         for piece in pieces {
             match piece.0 {
@@ -111,46 +145,23 @@ impl Ordered {
             }
         }
         if plain.is_empty() {
-            match Stretches::new(packed) {
-                Ok(stretches) => {
-                    let parts = parts.clamp(1, stretches.count());
-                    return Ok(Ordered::Packed(stretches, parts));
-                }
+            match packed::Stretches::new(packed) {
+                Ok(stretches) => return Ok(Stretches::Packed(stretches)),
                 Err(pieces) => packed = pieces,
             }
         }
         for piece in packed {
             let mut unpacked = Plain::default();
-            piece.each(|key, pk_len| unpacked.push(key, pk_len, &[]))?;
+            piece.each(|key, pk_len| unpacked.push_key(key, pk_len))?;
             plain.push(unpacked.sort()?);
         }
-        Ok(Ordered::Plain(Cut::new(plain, parts)?))
+        Ok(Stretches::Plain(plain::Stretches::new(plain)?))
     }
 
-    /// Number of parts.
-    pub(super) fn parts(&self) -> usize {
+    fn count(&self) -> usize {
         match self {
-            Ordered::Packed(_, parts) => *parts,
-            Ordered::Plain(cut) => cut.parts(),
-        }
-    }
-
-    /// Hands the entries of a part in order to `take`: (key with pk, length of pk, value).
-    pub(super) fn read(
-        &self,
-        part: usize,
-        mut take: impl FnMut(&[u8], usize, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        match self {
-            Ordered::Plain(cut) => cut.read(part, take),
-            Ordered::Packed(stretches, parts) => {
-                let cut = |part: usize| part * stretches.count() / parts;
-                let mut numbers = Vec::new();
-                for stretch in cut(part)..cut(part + 1) {
-                    stretches.read(stretch, &mut numbers, |key, pk_len| take(key, pk_len, &[]))?;
-                }
-                Ok(())
-            }
+            Stretches::Packed(stretches) => stretches.count(),
+            Stretches::Plain(stretches) => stretches.count(),
         }
     }
 }

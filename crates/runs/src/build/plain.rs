@@ -1,25 +1,47 @@
 //! Entries of any kind, sorted piece by piece: keys and values as they are, in an arena, sorted by
-//! their first bytes; the pieces of a run are merged by a heap. What `packed` cannot hold is here.
+//! their first bytes; where those are equal, by the next ones that differ. The pieces of a run are
+//! cut into stretches of keys, each of which is sorted as a whole when it is written. What `packed`
+//! cannot hold is here.
 //!
 //! Invariant: an arena holds whole entries only, one behind the other. Only `build` may call this.
 
 use evenkeel_base::{Error, Result};
 use evenkeel_format::head::head_of;
+use evenkeel_format::node::common_prefix;
 use evenkeel_format::{Reader, put_varint};
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 
-/// A sorted piece notes the position of every so many entries, for cutting it by key.
-const MARK_EVERY: usize = 64;
+/// A sorted piece notes a position after so many bytes, for cutting it by key.
+const MARK_BYTES: usize = 4 << 10;
+/// Bytes of a stretch, about: it is sorted in the cache of a core. Of many pieces it has some of
+/// each at least, for to find where it begins in a piece takes a search. It may be longer by
+/// `MARK_BYTES`, or an entry, of each piece.
+const STRETCH_BYTES_MIN: usize = 256 << 10;
+const STRETCH_BYTES_MAX: usize = 1 << 20;
+const STRETCH_BYTES_OF_PIECE: usize = 4 << 10;
+/// Stretches of a run with fewer bytes, about.
+const STRETCHES: usize = 16;
+/// So few entries with the same first bytes are compared in full.
+const FEW: usize = 8;
+/// So often further bytes are looked at; beyond that too.
+const LEVELS: usize = 16;
 
 /// Entries in any order.
 #[derive(Default)]
 pub(super) struct Plain {
     /// Entries: varint lengths of key with pk, pk and value, then the bytes.
     arena: Vec<u8>,
-    /// First 12 bytes of the key (big-endian), then 32 bits of position.
+    /// 12 bytes of the key (big-endian), the first ones at first, then 32 bits of position.
     order: Vec<u128>,
+}
+
+/// An entry of `order`.
+fn ordered(bytes: &[u8], at: u32) -> u128 {
+    head_of(bytes) >> 32 << 32 | u128::from(at)
+}
+
+/// The key of an entry of `order`.
+fn key_of(arena: &[u8], entry: u128) -> &[u8] {
+    Item::read(&arena[entry as u32 as usize..]).map_or(&[], |item| item.key)
 }
 
 impl Plain {
@@ -28,22 +50,69 @@ impl Plain {
         self.arena.len() + self.order.len() * size_of::<u128>()
     }
 
-    /// Takes an entry; `key` ends with the pk.
+    /// Position of the next entry.
+    fn end(&self) -> Result<u32> {
+        let beyond = |_| Error::internal("a piece of a build beyond 4 GiB");
+        u32::try_from(self.arena.len()).map_err(beyond)
+    }
+
+    /// Takes an entry: the bytes of its columns, its pk and its value.
     ///
     /// # Errors
     /// `Internal` beyond 4 GiB.
-    pub(super) fn push(&mut self, key: &[u8], pk_len: usize, value: &[u8]) -> Result<()> {
-        let at = u32::try_from(self.arena.len());
-        let at = at.map_err(|_| Error::internal("a piece of a build beyond 4 GiB"))?;
-        put_varint(&mut self.arena, key.len() as u64);
-        put_varint(&mut self.arena, pk_len as u64);
+    pub(super) fn push(&mut self, columns: &[u8], pk: &[u8], value: &[u8]) -> Result<()> {
+        let at = self.end()?;
+        put_varint(&mut self.arena, (columns.len() + pk.len()) as u64);
+        put_varint(&mut self.arena, pk.len() as u64);
         put_varint(&mut self.arena, value.len() as u64);
-        let start = self.arena.len();
-        self.arena.extend_from_slice(key);
-        let first = head_of(&self.arena[start..]) >> 32 << 32;
+        let key = self.arena.len();
+        self.arena.extend_from_slice(columns);
+        self.arena.extend_from_slice(pk);
+        self.order.push(ordered(&self.arena[key..], at));
         self.arena.extend_from_slice(value);
-        self.order.push(first | u128::from(at));
         Ok(())
+    }
+
+    /// Takes a key with its pk, and no value.
+    pub(super) fn push_key(&mut self, key: &[u8], pk_len: usize) -> Result<()> {
+        let (columns, pk) = key.split_at(key.len().saturating_sub(pk_len));
+        self.push(columns, pk, &[])
+    }
+
+    /// Takes entries as a sorted piece holds them.
+    fn push_all(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let mut at = self.end()? as usize;
+        self.arena.extend_from_slice(bytes);
+        self.end()?;
+        while !bytes.is_empty() {
+            let item = Item::read(bytes)?;
+            self.order.push(ordered(item.key, at as u32));
+            at += bytes.len() - item.rest.len();
+            bytes = item.rest;
+        }
+        Ok(())
+    }
+
+    /// Puts `order` in order.
+    fn arrange(&mut self) {
+        let Plain { arena, order } = self;
+        order.sort_unstable();
+        for group in order.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
+            arrange_equal(arena, group, LEVELS);
+        }
+    }
+
+    /// Hands the entries to `take` as `arrange` has put them: (key with pk, length of pk, value).
+    fn each(&self, mut take: impl FnMut(&[u8], usize, &[u8]) -> Result<()>) -> Result<()> {
+        self.order.iter().try_for_each(|at| {
+            let item = Item::read(&self.arena[*at as u32 as usize..])?;
+            take(item.key, item.pk_len, item.value)
+        })
+    }
+
+    fn clear(&mut self) {
+        self.arena.clear();
+        self.order.clear();
     }
 
     /// Sorts the entries and leaves this empty, with its memory.
@@ -51,32 +120,55 @@ impl Plain {
     /// # Errors
     /// None but `Internal`.
     pub(super) fn sort(&mut self) -> Result<SortedPlain> {
+        self.arrange();
         let arena = &self.arena[..];
-        // Compared in full only where the first bytes are equal.
-        self.order.sort_unstable_by(|a, b| {
-            let full = |at: u128| Item::read(&arena[at as u32 as usize..]).map(|i| i.key);
-            (a >> 32).cmp(&(b >> 32)).then_with(|| full(*a).ok().cmp(&full(*b).ok()))
-        });
         // Laid out anew in order: whoever merges reads front to back.
         let mut sorted = SortedPlain { bytes: Vec::with_capacity(arena.len()), marks: Vec::new() };
-        for (n, at) in self.order.iter().enumerate() {
-            if n % MARK_EVERY == 0 {
-                sorted.marks.push(sorted.bytes.len() as u32);
+        for at in &self.order {
+            let end = sorted.bytes.len();
+            if sorted.marks.last().is_none_or(|mark| end - *mark as usize >= MARK_BYTES) {
+                sorted.marks.push(end as u32);
             }
             let entry = &arena[*at as u32 as usize..];
             let len = entry.len() - Item::read(entry)?.rest.len();
             sorted.bytes.extend_from_slice(&entry[..len]);
         }
-        self.arena.clear();
-        self.order.clear();
+        self.clear();
         Ok(sorted)
+    }
+}
+
+/// Sorts entries whose bytes looked at so far are equal: by those behind all that they have in
+/// common.
+fn arrange_equal(arena: &[u8], group: &mut [u128], levels: usize) {
+    if group.len() < 2 {
+        return;
+    }
+    let first = key_of(arena, group[0]);
+    let common = |common: usize, entry: &u128| {
+        let key = key_of(arena, *entry);
+        common_prefix(&first[..common], key)
+    };
+    let few = group.len() <= FEW || levels == 0;
+    let common = if few { 0 } else { group.iter().fold(first.len(), common) };
+    // Zeros stand behind a key that has ended, so it may look like a longer one.
+    if few || group.iter().any(|entry| key_of(arena, *entry).len() == common) {
+        group.sort_unstable_by(|a, b| key_of(arena, *a).cmp(key_of(arena, *b)));
+        return;
+    }
+    for entry in group.iter_mut() {
+        *entry = ordered(&key_of(arena, *entry)[common..], *entry as u32);
+    }
+    group.sort_unstable();
+    for group in group.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
+        arrange_equal(arena, group, levels - 1);
     }
 }
 
 /// Entries in order.
 pub(super) struct SortedPlain {
     bytes: Vec<u8>,
-    /// Positions of every `MARK_EVERY`th entry.
+    /// Positions of the first entry, and of one after each `MARK_BYTES`.
     marks: Vec<u32>,
 }
 
@@ -103,9 +195,8 @@ impl SortedPlain {
     }
 }
 
-/// An entry at the head of a sorted piece. Ordered so that the greatest has the lowest key.
+/// An entry in an arena.
 struct Item<'a> {
-    head: u128,
     /// Column bytes and pk.
     key: &'a [u8],
     pk_len: usize,
@@ -122,91 +213,87 @@ impl<'a> Item<'a> {
             && let Some((value, rest)) = rest.split_at_checked(usize::from(*value_len))
         {
             let pk_len = usize::from(*pk_len);
-            return Ok(Item { head: head_of(key), key, pk_len, value, rest });
+            return Ok(Item { key, pk_len, value, rest });
         }
         let mut r = Reader::new(bytes, "entry of a build");
         let (key_len, pk_len) = (r.varint()? as usize, r.varint()? as usize);
         let value_len = r.varint()? as usize;
         let (key, value) = (r.take(key_len)?, r.take(value_len)?);
-        Ok(Item { head: head_of(key), key, pk_len, value, rest: r.rest() })
+        Ok(Item { key, pk_len, value, rest: r.rest() })
     }
 }
 
-impl Ord for Item<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.head.cmp(&self.head).then_with(|| other.key.cmp(self.key))
-    }
-}
-
-impl PartialOrd for Item<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Item<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for Item<'_> {}
-
-/// Sorted pieces that become one run, cut by key into parts.
-pub(super) struct Cut {
+/// Sorted pieces that become one run, cut into stretches of keys.
+pub(super) struct Stretches {
     pieces: Vec<SortedPlain>,
-    /// Per part, where it begins in each piece; one more for the end.
-    cuts: Vec<Vec<usize>>,
+    /// Keys between the stretches, ascending.
+    bounds: Vec<Vec<u8>>,
 }
 
-impl Cut {
-    /// Cuts into about `parts` parts of equal size.
-    ///
+impl Stretches {
     /// # Errors
     /// None but `Internal`.
-    pub(super) fn new(pieces: Vec<SortedPlain>, parts: usize) -> Result<Cut> {
-        let mut samples = Vec::new();
+    pub(super) fn new(pieces: Vec<SortedPlain>) -> Result<Stretches> {
+        // Each with the bytes up to the next one of its piece.
+        let mut samples: Vec<(&[u8], usize)> = Vec::new();
         for piece in &pieces {
-            for mark in &piece.marks {
-                samples.push(Item::read(&piece.bytes[*mark as usize..])?.key);
+            let ends = piece.marks.iter().skip(1).map(|end| *end as usize);
+            for (mark, end) in piece.marks.iter().zip(ends.chain([piece.bytes.len()])) {
+                let mark = *mark as usize;
+                samples.push((Item::read(&piece.bytes[mark..])?.key, end - mark));
             }
         }
         samples.sort_unstable();
-        let mut cuts = vec![vec![0; pieces.len()]];
-        for part in 1..parts {
-            let Some(key) = samples.get(part * samples.len() / parts) else { continue };
-            cuts.push(pieces.iter().map(|p| p.position(key)).collect::<Result<_>>()?);
+        let total: usize = samples.iter().map(|sample| sample.1).sum();
+        let most = STRETCH_BYTES_OF_PIECE * pieces.len();
+        let most = most.clamp(STRETCH_BYTES_MIN, STRETCH_BYTES_MAX).min(total / STRETCHES);
+        let (mut bounds, mut bytes) = (Vec::new(), 0);
+        for (key, more) in samples {
+            if bytes > 0 && bytes + more > most {
+                bounds.push(key.to_vec());
+                bytes = 0;
+            }
+            bytes += more;
         }
-        cuts.push(pieces.iter().map(|p| p.bytes.len()).collect());
-        Ok(Cut { pieces, cuts })
+        Ok(Stretches { pieces, bounds })
     }
 
-    /// Number of parts.
-    pub(super) fn parts(&self) -> usize {
-        self.cuts.len() - 1
+    /// Number of stretches, at least 1.
+    pub(super) fn count(&self) -> usize {
+        self.bounds.len() + 1
     }
 
-    /// Hands the entries of a part in order to `take`: (key with pk, length of pk, value).
+    /// Where a stretch begins in a piece.
+    fn position(&self, stretch: usize, piece: &SortedPlain) -> Result<usize> {
+        match stretch.checked_sub(1).map(|before| self.bounds.get(before)) {
+            None => Ok(0),
+            Some(None) => Ok(piece.bytes.len()),
+            Some(Some(bound)) => piece.position(bound),
+        }
+    }
+
+    /// Hands the entries of a stretch in order to `take`: (key with pk, length of pk, value).
+    /// `entries` is memory for them.
+    ///
+    /// # Errors
+    /// `Internal`; what `take` says.
     pub(super) fn read(
         &self,
-        part: usize,
-        mut take: impl FnMut(&[u8], usize, &[u8]) -> Result<()>,
+        stretch: usize,
+        entries: &mut Plain,
+        take: impl FnMut(&[u8], usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut heap = BinaryHeap::new();
-        for (i, piece) in self.pieces.iter().enumerate() {
-            let bytes = &piece.bytes[self.cuts[part][i]..self.cuts[part + 1][i]];
-            if !bytes.is_empty() {
-                heap.push(Item::read(bytes)?);
-            }
+        entries.clear();
+        for piece in &self.pieces {
+            let part = self.position(stretch, piece)?..self.position(stretch + 1, piece)?;
+            let part = piece.bytes.get(part).ok_or_else(|| Error::internal("unsorted piece"))?;
+            entries.push_all(part)?;
         }
-        while let Some(mut top) = heap.peek_mut() {
-            take(top.key, top.pk_len, top.value)?;
-            if top.rest.is_empty() {
-                PeekMut::pop(top);
-            } else {
-                *top = Item::read(top.rest)?;
-            }
-        }
-        Ok(())
+        entries.arrange();
+        entries.each(take)
     }
 }
+
+#[cfg(test)]
+#[path = "plain_tests.rs"]
+mod plain_tests;
