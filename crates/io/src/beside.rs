@@ -23,8 +23,9 @@ pub const AT_ONCE_MIN: u64 = 64 << 10;
 pub const MERGE_AT_ONCE_NS: u64 = 2_000_000;
 /// Users wait for the device if all of them together did for this part of the time.
 pub const WAITED_PERMILLE: u64 = 10;
-/// A byte of a page read by itself costs the device as much as so many of a long write, at most.
-pub const READ_COST_MAX: u64 = 8;
+/// A byte of a page read or written by itself costs the device as much as so many of a long write,
+/// at most.
+pub const PAGE_COST_MAX: u64 = 8;
 
 /// What builds may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,10 +98,10 @@ pub fn waited_permille(waited_ns: u64, elapsed_ns: u64) -> u64 {
     u64::try_from(permille).unwrap_or(u64::MAX)
 }
 
-/// What reading pages costs, in bytes of long writes: `bytes` that took `device_ns`.
-pub fn read_cost(bytes: u64, device_ns: u64, best: u64) -> u64 {
+/// What reading or writing pages costs, in bytes of long writes: `bytes` that took `device_ns`.
+pub fn page_cost(bytes: u64, device_ns: u64, best: u64) -> u64 {
     let moved = u128::from(device_ns) * u128::from(best) / 1_000_000_000;
-    let most = bytes.saturating_mul(READ_COST_MAX);
+    let most = bytes.saturating_mul(PAGE_COST_MAX);
     u64::try_from(moved).unwrap_or(u64::MAX).clamp(bytes, most)
 }
 
@@ -141,9 +142,9 @@ mod tests {
         assert_eq!(waited_permille(30_000_000, 100_000_000), 300);
         assert_eq!(waited_permille(7, 0), 7000);
         // Pages of 16 KiB from a disk of 200 MB/s: 0.33 ms each, from memory, and with a queue.
-        assert_eq!(read_cost(16 << 10, 330_000, 200 * MB), 66_000);
-        assert_eq!(read_cost(16 << 10, 0, 200 * MB), 16 << 10);
-        assert_eq!(read_cost(16 << 10, 9_000_000, 200 * MB), 128 << 10);
+        assert_eq!(page_cost(16 << 10, 330_000, 200 * MB), 66_000);
+        assert_eq!(page_cost(16 << 10, 0, 200 * MB), 16 << 10);
+        assert_eq!(page_cost(16 << 10, 9_000_000, 200 * MB), 128 << 10);
     }
 
     #[test]

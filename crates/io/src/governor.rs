@@ -7,11 +7,12 @@
 //! of the same shape take longer than they did. [`divide`] gives the budget to the classes:
 //! required work first, then each class its minimum share, then what is left in order of priority.
 //! Only device time counts, never a wait for other work, and the budget moves by at most a factor
-//! of two per tick. Of that, index builds have what [`beside`] leaves them where users wait for the
-//! device, and merges that nobody needs at once what [`merges_beside`] says.
+//! of two per tick. Of that, index builds, and dirty pages while nobody writes, have what
+//! [`beside`] leaves them where users wait for the device, and merges that nobody needs at once
+//! what [`merges_beside`] says.
 
 use crate::beside::waited_permille;
-use crate::beside::{Beside, MERGE_AT_ONCE_NS, beside, merges_beside, read_cost, slice};
+use crate::beside::{Beside, MERGE_AT_ONCE_NS, beside, merges_beside, page_cost, slice};
 use evenkeel_base::journal::{Journal, Law};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
@@ -79,9 +80,9 @@ pub trait Governor: Send + Sync {
     /// Users want all processors, or no longer do: merges that ingest does not need at once have
     /// what is enough.
     fn set_crowded(&self, crowded: bool);
-    /// The same for surplus reads of pages that are done: they took so long. Returns the
+    /// The same for surplus reads or writes of pages that are done: they took so long. Returns the
     /// nanoseconds to wait before more of them.
-    fn grant_reads(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64;
+    fn grant_pages(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64;
     /// Bytes that one read or write of a class moves at most.
     fn at_once(&self, class: Class, required: bool) -> u64;
     /// Reports how long the device took for `bytes` in so many requests, one after the other, so
@@ -102,7 +103,8 @@ const CUT_MAX: u64 = 64;
 /// Longest wait for one grant: whatever the law says, work goes on. A thread that merges may be
 /// needed by ingest meanwhile.
 const WAIT_MAX_NS: u64 = 100_000_000;
-/// Of classes whose threads do nothing else, and of which there are several; KILL ends within 1 s.
+/// Of surplus whose threads do nothing else, or beside which others do what is needed; KILL ends
+/// within 1 s.
 const WAIT_MAX_OWN_NS: u64 = 500_000_000;
 /// Ingest waits for merges if all who insert together did for this part of the time; that is
 /// forgotten within 46 s.
@@ -213,6 +215,14 @@ fn law(
     let of_builds = &mut rates[Class::Ddl as usize];
     let beside = beside(previous.1, waited_permille, *of_builds, best);
     *of_builds = beside.rate;
+    // Surplus of this class is dirty pages while nobody writes, or hardly anybody. They have what a
+    // build does not ask for of what users leave, and a little in any case.
+    let of_rest = &mut rates[Class::Checkpoint as usize];
+    let left = match beside.most {
+        UNLIMITED => UNLIMITED,
+        most => most.saturating_sub(demand[Class::Ddl as usize].surplus),
+    };
+    *of_rest = (*of_rest).min(left.max(beside.most / MIN_SHARE)).max(1);
     let of_merges = &mut rates[Class::Merge as usize];
     *of_merges = merges_beside(*of_merges, beside.most, enough, crowded);
     Said { budget, rates, beside }
@@ -407,7 +417,8 @@ impl State {
 
     /// Surplus of a class that counts as `cost` bytes: how long it waits.
     fn take(&mut self, class: Class, cost: u64, now_ns: u64) -> u64 {
-        let wait_max = if class >= Class::Ddl { WAIT_MAX_OWN_NS } else { WAIT_MAX_NS };
+        let has_others = class >= Class::Ddl || class == Class::Checkpoint;
+        let wait_max = if has_others { WAIT_MAX_OWN_NS } else { WAIT_MAX_NS };
         let (rate, free_at_ns) = (self.rates[class as usize], &mut self.free_at_ns[class as usize]);
         if rate == UNLIMITED {
             *free_at_ns = now_ns;
@@ -478,19 +489,20 @@ impl Governor for PriorityGovernor {
         self.state.lock().crowded = crowded;
     }
 
-    fn grant_reads(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64 {
+    fn grant_pages(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64 {
         let mut state = self.state.lock();
         state.tick(now_ns, &self.stalls, &self.journal);
         state.asked[class as usize].surplus += bytes;
-        let is_beside = class == Class::Ddl && state.at_once != UNLIMITED;
-        let cost = if is_beside { read_cost(bytes, device_ns, state.best) } else { bytes };
+        let is_beside =
+            matches!(class, Class::Ddl | Class::Checkpoint) && state.at_once != UNLIMITED;
+        let cost = if is_beside { page_cost(bytes, device_ns, state.best) } else { bytes };
         state.take(class, cost, now_ns)
     }
 
     fn at_once(&self, class: Class, required: bool) -> u64 {
         let state = self.state.lock();
         match class {
-            Class::Ddl if !required => state.at_once,
+            Class::Ddl | Class::Checkpoint if !required => state.at_once,
             Class::Merge if !state.is_at_once(class, required) => state.at_once_of_merges(),
             _ => UNLIMITED,
         }

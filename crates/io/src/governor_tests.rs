@@ -235,9 +235,9 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     for _ in 0..5 {
         stalls.record(evenkeel_base::Cause::LogSync, 1_000_000_000);
         now += 200_000_000;
-        assert_eq!(governor.grant_reads(Class::Ddl, 64 << 10, 6_400_000, now), 0);
+        assert_eq!(governor.grant_pages(Class::Ddl, 64 << 10, 6_400_000, now), 0);
     }
-    let wait = governor.grant_reads(Class::Ddl, 64 << 10, 6_400_000, now);
+    let wait = governor.grant_pages(Class::Ddl, 64 << 10, 6_400_000, now);
     assert!((60_000_000..70_000_000).contains(&wait), "256 KB at 4 MB/s: {wait}");
     // Each decision follows from what is told of it, and begins where the one before ended.
     let decisions = journal.take();
@@ -309,4 +309,22 @@ fn merges_take_what_is_enough_until_they_are_needed_at_once() {
     for decision in journal.take() {
         assert_eq!(decide(&decision.inputs).as_ref(), Some(&decision.outputs), "{decision:?}");
     }
+}
+
+/// Of what users who wait leave, a build goes first; the pages of a rest have a little in any case.
+#[test]
+fn pages_at_rest_have_what_a_build_leaves() {
+    const MB: u64 = 1_000_000;
+    let rate = |waited_permille: u64, build: u64| {
+        let mut surplus = [0; CLASSES];
+        surplus[Class::Checkpoint as usize] = 50 * MB;
+        surplus[Class::Ddl as usize] = build;
+        let inputs = [UNLIMITED, 100 * MB, 16].into_iter().chain([0; CLASSES]).chain(surplus);
+        let inputs: Vec<u64> = inputs.chain([10 * MB, waited_permille, UNLIMITED, 0]).collect();
+        decide(&inputs).expect("as many as there are")[1 + Class::Checkpoint as usize]
+    };
+    assert_eq!(rate(300, 0), 10 * MB);
+    assert_eq!(rate(300, 4 * MB), 6 * MB);
+    assert_eq!(rate(300, 40 * MB), 10 * MB / MIN_SHARE);
+    assert_eq!(rate(0, 0), 20 * MB, "up by steps");
 }

@@ -235,11 +235,16 @@ impl Runtime {
     /// The same for surplus reads of pages, after the fact: all that this thread did since it last
     /// told of them.
     pub fn ask_for_reads(&self, class: Class, bytes: u64) {
+        self.pause(self.note_pages(class, bytes, READ_NS.take()));
+    }
+
+    /// Tells the governor of surplus reads or writes of pages that are done and took so long; the
+    /// nanoseconds to wait before more of them.
+    pub fn note_pages(&self, class: Class, bytes: u64, took_ns: u64) -> u64 {
         let (asked, granted) = class.metrics();
         self.metrics.add(asked, bytes);
-        let took = READ_NS.take();
-        self.pause(self.governor.grant_reads(class, bytes, took, self.env.now_ns()));
         self.metrics.add(granted, bytes);
+        self.governor.grant_pages(class, bytes, took_ns, self.env.now_ns())
     }
 
     /// As long as the governor says.

@@ -72,6 +72,8 @@ pub(crate) struct Cleaner {
     is_surplus: AtomicBool,
     /// Whoever writes such pages has it: one worker, the other stands by.
     turn: AtomicBool,
+    /// Of such pages none is written before: what the governor says of those before.
+    rests_until_ns: AtomicU64,
     /// Pages are written also while nobody changes any.
     rests: AtomicBool,
     /// Pages that are being written, which still count for their buckets.
@@ -138,12 +140,18 @@ impl Pages {
             true => Some(Turn::take(&self.cleaner.turn)),
             false => None,
         };
-        if rate > 0 && matches!(turn, Some(None)) {
+        let rests_ns = match &turn {
             // The other one is at it. This one stands by for what somebody needs.
-            let time = Some(Duration::from_nanos(next_tick_ns));
+            Some(None) => next_tick_ns,
+            Some(Some(_)) => self.cleaner.rests_until_ns.load(Relaxed).saturating_sub(now),
+            None => 0,
+        };
+        if rate > 0 && rests_ns > 0 {
+            let time = Some(Duration::from_nanos(rests_ns.min(next_tick_ns)));
             self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
             return Ok(Beat::More);
         }
+        let batch = if turn.is_some() { self.surplus_batch(now) } else { batch };
         let take_cold = |most| self.supply.take_cold(most);
         let pacing::Beat { cold, old, required } =
             pacing::beat(&self.cleaner.quota, now, batch as u64, hold_up, in_flight, take_cold);
@@ -166,11 +174,7 @@ impl Pages {
             true => Need::Surplus,
             false => Need::Required,
         };
-        if need == Need::Surplus {
-            // Before a page is taken that others may wait for.
-            self.rt.ask(Class::Checkpoint, old.pages * self.page_size() as u64, false);
-        }
-        match self.flush_cold(cold, old.pages as usize, need) {
+        match self.flush_beat(cold, old.pages as usize, need) {
             Ok(0) => {
                 // All of it is latched or being written by another worker.
                 let time = Some(Duration::from_nanos(next_tick_ns));
@@ -186,6 +190,31 @@ impl Pages {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// `flush_cold`; of surplus the governor is told behind it, for only then it is known what it
+    /// took, and says when the next may follow.
+    fn flush_beat(&self, cold: Vec<u32>, count: usize, need: Need) -> Result<usize> {
+        let begun_ns = self.rt.env.now_ns();
+        let written = self.flush_cold(cold, count, need);
+        if need == Need::Surplus {
+            let bytes = written.as_ref().map_or(0, |pages| pages * self.page_size());
+            let now = self.rt.env.now_ns();
+            let took_ns = now.saturating_sub(begun_ns);
+            let rests_ns = self.rt.note_pages(Class::Checkpoint, bytes as u64, took_ns);
+            self.cleaner.rests_until_ns.store(now + rests_ns, Relaxed);
+        }
+        written
+    }
+
+    /// Pages of a batch that nobody needs: so few that readers who wait for the device hardly wait
+    /// for it.
+    fn surplus_batch(&self, now_ns: u64) -> usize {
+        let governor = &self.rt.governor;
+        // Nothing, so that it looks at what users wait for.
+        governor.grant(Class::Checkpoint, 0, false, now_ns);
+        let at_once = governor.at_once(Class::Checkpoint, false).min(BATCH_BYTES as u64);
+        (at_once as usize / self.page_size()).max(1)
     }
 
     /// Pages that hold up a checkpoint which is due: operations wait for log space, or soon will.
@@ -515,7 +544,10 @@ impl Pages {
             self.files.sync(segment)?;
         }
         let ns = self.rt.env.now_ns().saturating_sub(start);
-        self.rt.governor.report(class, requests, bytes, ns);
+        // How long a small part lies among the reads of others says nothing of the device.
+        if need == Need::Required || bytes >= BATCH_BYTES as u64 {
+            self.rt.governor.report(class, requests, bytes, ns);
+        }
         self.rt.metrics.add(Metric::FlushDone, items.len() as u64);
         Ok(())
     }

@@ -1,41 +1,12 @@
 //! How long a close takes, in virtual time: on a device that has not written in time what is dirty,
 //! the rest is left to the next open.
 
-use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Metric, Options, TableSpec,
-    ValueRef,
-};
+use evenkeel::{Access, Isolation, Metric, ValueRef};
 use evenkeel_io::sim::SimOptions;
 use evenkeel_io::{Env, SimDisk, SimEnv};
 
-const ROWS: i64 = 30_000;
-const ROW: [u8; 1000] = [7; 1000];
-
-fn opened(sim: &SimEnv) -> Database {
-    let options = Options { memory_size: 128 << 20, ..Options::new() }.env(sim.env());
-    Database::open_with("db", options).expect("opens")
-}
-
-/// Rows of 30 MB, all dirty, and an index of them.
-fn filled(sim: &SimEnv) -> Database {
-    let db = opened(sim);
-    let spec = TableSpec::new()
-        .column(ColumnSpec::new("id", ColumnType::Int64))
-        .column(ColumnSpec::new("a", ColumnType::Int64))
-        .column(ColumnSpec::new("data", ColumnType::Bytes { max: 1000 }))
-        .primary_key(&["id"])
-        .index(IndexSpec::new("a", &["a"]));
-    db.create_table("t", &spec).expect("table");
-    for first in (0..ROWS).step_by(100) {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-        for id in first..first + 100 {
-            let row = [ValueRef::Int(id), ValueRef::Int(id % 997), ValueRef::Bytes(&ROW)];
-            txn.table("t").expect("is there").insert(&row).expect("fits");
-        }
-        txn.commit().expect("commits");
-    }
-    db
-}
+mod filled;
+use filled::{ROWS, filled, opened};
 
 /// The seconds in which a database is closed, and whether the next open finds it clean.
 fn closed(seed: u64, bytes_per_sec: Option<u64>) -> (f64, bool) {
