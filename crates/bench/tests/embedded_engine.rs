@@ -193,12 +193,16 @@ fn decisions_of_a_run_are_made_again_from_its_json() {
     }
     // Ten looks of the law a second while there are dirty pages; a law told wrong says otherwise.
     assert!(made["flush"] >= 10 && made["merge"] >= 1 && made["governor"] >= 1, "{made:?}");
+    // Where the rate may not rise by as much, other inputs give the same: not everywhere.
     let decisions = &result.steps[3].decisions["flush"];
-    let (_, inputs, outputs) = decisions.made.last().expect("some");
-    let mut other = inputs.clone();
-    other[3] += 100_000;
-    other[0] += 100_000;
-    other[12] = 1 << 30;
-    assert_ne!(evenkeel::decide(evenkeel::Law::Flush, &other).as_ref(), Some(outputs));
+    let differs = |inputs: &[u64], outputs: &Vec<u64>| {
+        let mut other = inputs.to_vec();
+        other[3] += 100_000;
+        other[0] += 100_000;
+        other[12] = 1 << 30;
+        evenkeel::decide(evenkeel::Law::Flush, &other).as_ref() != Some(outputs)
+    };
+    assert!(decisions.made.iter().any(|(_, inputs, outputs)| differs(inputs, outputs)));
+    let (_, inputs, _) = decisions.made.last().expect("some");
     assert_eq!(evenkeel::decide(evenkeel::Law::Flush, &inputs[1..]), None);
 }
