@@ -392,7 +392,11 @@ impl Cursor {
                 Direction::Backward => slot.checked_sub(1 + i).filter(|next| *next >= last),
             };
             let cell = next.filter(|s| *s < node.count()).map(|s| node.inner_cell(s));
+            // No page 0 but in a damaged node: whoever reads there says so.
             let Some(Ok(cell)) = cell else { break };
+            if cell.child == PageNo::ZERO {
+                break;
+            }
             if !self.is_passed(cell.child) {
                 pages[count] = cell.child;
                 count += 1;
