@@ -151,7 +151,8 @@ impl Pages {
             self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
             return Ok(Beat::More);
         }
-        let batch = if turn.is_some() { self.surplus_batch(now) } else { batch };
+        let is_rest = turn.is_some() && self.quiet_at().is_some();
+        let batch = if is_rest { self.surplus_batch(now) } else { batch };
         let take_cold = |most| self.supply.take_cold(most);
         let pacing::Beat { cold, old, required } =
             pacing::beat(&self.cleaner.quota, now, batch as u64, hold_up, in_flight, take_cold);
