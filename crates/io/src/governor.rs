@@ -215,8 +215,9 @@ fn law(
     let of_builds = &mut rates[Class::Ddl as usize];
     let beside = beside(previous.1, waited_permille, *of_builds, best);
     *of_builds = beside.rate;
-    // Surplus of this class is dirty pages while nobody writes, or hardly anybody. They have what a
-    // build does not ask for of what users leave, and a little in any case.
+    // Surplus of this class is dirty pages while nobody writes, or hardly anybody, and those that
+    // the law still asks for while its rate falls. They have what a build does not ask for of what
+    // users leave, and a little in any case.
     let of_rest = &mut rates[Class::Checkpoint as usize];
     let left = match beside.most {
         UNLIMITED => UNLIMITED,

@@ -190,7 +190,7 @@ fn readers_on_a_busy_device_come_first() {
         }
     });
     sim.run(vec![watch, reader(1), reader(2), reader(3), reader(4)]);
-    // In the first seconds the log prepares its next segment, and pages of before are written.
+    // In the first seconds what was written before still has the device.
     let seconds = per_second.lock().split_off(20);
     println!("{seconds:?}");
     assert!(seconds.len() >= 9);

@@ -22,7 +22,7 @@ const STRETCH_BYTES_OF_PIECE: usize = 4 << 10;
 const STRETCHES: usize = 16;
 /// So few entries with the same first bytes are compared in full.
 const FEW: usize = 8;
-/// So often further bytes are looked at; beyond that too.
+/// So often the next bytes are looked at; what is equal then is compared in full as well.
 const LEVELS: usize = 16;
 
 /// Entries in any order.
