@@ -23,6 +23,9 @@ use crate::node::common_prefix;
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Generation, IndexId, PageNo, Result, Stamp, TableId, TreeId, TxnId, UndoNo};
 
+/// Bytes compared at once: of a row that was changed most stays as it was.
+const WORD: usize = 16;
+
 /// A row before that shares fewer bytes with the new one is written whole: to say how many takes as
 /// many.
 const SHARED_BYTES_MIN: usize = 16;
@@ -299,9 +302,6 @@ fn shared(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
     let end = common_suffix(&old[begin..], &new[begin..]);
     (begin + end >= SHARED_BYTES_MIN).then_some((begin, end))
 }
-
-/// Bytes compared at once: of a row that was changed most stays as it was.
-const WORD: usize = 16;
 
 /// Length of the longest common suffix.
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {

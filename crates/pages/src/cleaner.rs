@@ -72,7 +72,7 @@ pub(crate) struct Cleaner {
     is_surplus: AtomicBool,
     /// Whoever writes such pages has it: one worker, the other stands by.
     turn: AtomicBool,
-    /// Of such pages none is written before: what the governor says of those before.
+    /// None of them is written before: so long the governor lets those before pause.
     rests_until_ns: AtomicU64,
     /// Pages are written also while nobody changes any.
     rests: AtomicBool,
@@ -140,15 +140,15 @@ impl Pages {
             true => Some(Turn::take(&self.cleaner.turn)),
             false => None,
         };
-        let rests_ns = match &turn {
+        let (rests_ns, cause) = match &turn {
             // The other one is at it. This one stands by for what somebody needs.
-            Some(None) => next_tick_ns,
-            Some(Some(_)) => self.cleaner.rests_until_ns.load(Relaxed).saturating_sub(now),
-            None => 0,
+            Some(None) => (next_tick_ns, Cause::Idle),
+            Some(Some(_)) => (self.rests_for(now), Cause::Governor),
+            None => (0, Cause::Idle),
         };
         if rate > 0 && rests_ns > 0 {
             let time = Some(Duration::from_nanos(rests_ns.min(next_tick_ns)));
-            self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
+            self.rt.wait(&self.clean_event, seen, time, cause);
             return Ok(Beat::More);
         }
         let is_rest = turn.is_some() && self.quiet_at().is_some();
@@ -208,7 +208,12 @@ impl Pages {
         written
     }
 
-    /// Pages of a batch that nobody needs: so few that readers who wait for the device hardly wait
+    /// Nanoseconds until the governor lets pages that nobody needs go on.
+    fn rests_for(&self, now_ns: u64) -> u64 {
+        self.cleaner.rests_until_ns.load(Relaxed).saturating_sub(now_ns)
+    }
+
+    /// Pages of a batch of a rest: so few that readers who wait for the device hardly wait
     /// for it.
     fn surplus_batch(&self, now_ns: u64) -> usize {
         let governor = &self.rt.governor;

@@ -402,7 +402,6 @@ impl Cursor {
                 count += 1;
             }
         }
-        debug_assert!(!pages[..count].contains(&PageNo::ZERO), "no leaf");
         self.tree.pages().prefetch(&pages[..count]);
         self.ahead = count;
     }
