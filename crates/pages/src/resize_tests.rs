@@ -2,6 +2,7 @@
 //! the memory of the frames that went is given back.
 
 use crate::rig::{self, put};
+use crate::supply::Supply;
 use crate::{Access, Mtr};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, PageNo, Result};
@@ -101,4 +102,22 @@ fn what_is_free_is_given_back_at_once_and_taken_again() -> Result<()> {
     rig.pages.resize(10_000 * 4096)?;
     assert!(rig.pages.supply.available() >= free + 9900 - 4);
     Ok(())
+}
+
+/// What is refilled at a time does not grow with the pool: else nothing is written while it lasts,
+/// and then nothing but that.
+#[test]
+fn free_frames_are_refilled_in_small_parts() {
+    for (frames, low, high) in
+        [(96, 4, 8), (16_384, 512, 1024), (65_536, 2048, 2560), (1 << 22, 4096, 4608)]
+    {
+        let supply = Supply::new(frames);
+        assert_eq!((supply.low(), supply.high()), (low, high), "{frames} frames");
+        assert!(supply.try_credits(frames as i64 - low));
+        assert!(!supply.is_low());
+        assert!(supply.try_credits(1));
+        assert!(supply.is_low() && supply.gives_up());
+        supply.return_credits((high - low) as usize + 1);
+        assert!(!supply.gives_up());
+    }
 }

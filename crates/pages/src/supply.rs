@@ -3,8 +3,8 @@
 //!
 //! A *credit* is the right to one free frame: `available` counts free frames nobody has a credit
 //! for. Below the low-water mark the provider is woken by an event; it works up to the high one,
-//! twice as much. No timer takes part. Frames are pushed to the list before `available` grows and
-//! popped only by holders of a credit, so a pop with a credit always succeeds.
+//! a few hundred more. No timer takes part. Frames are pushed to the list before `available` grows
+//! and popped only by holders of a credit, so a pop with a credit always succeeds.
 
 use crate::frames::Frames;
 use evenkeel_base::{Error, Result, sync::Mutex};
@@ -18,6 +18,10 @@ const FOREGROUND_SEARCH: usize = 64;
 const FOREGROUND_COLD: usize = 4;
 /// Frames a supply beat looks at.
 const BEAT_SEARCH: usize = 1024;
+/// Frames that the provider refills at a time, at most: two batches of the cleaner. With many more
+/// nobody's pages are written while the frames last, and then the device is full of writes for as
+/// long: users feel both.
+const REFILL_MAX: i64 = 512;
 /// Cold dirty frames that wait for the cleaner, at most.
 pub(crate) const COLD_MAX: usize = 512;
 /// Dirty frames met by one supply beat, at most.
@@ -67,7 +71,7 @@ pub struct Supply {
     pub(crate) hand: AtomicUsize,
     /// Frames looked at since the provider last found one it could use.
     fruitless: AtomicUsize,
-    /// Below this the provider is woken; it works up to twice as many.
+    /// Below this the provider is woken; it works up to `high`.
     low: AtomicI64,
     pub(crate) woken: AtomicBool,
     /// A provider is at work. Before (while the database opens) every thread helps itself.
@@ -115,7 +119,8 @@ impl Supply {
 
     /// Up to here the provider works.
     pub fn high(&self) -> i64 {
-        self.low() * 2
+        let low = self.low();
+        low + low.min(REFILL_MAX)
     }
 
     /// Notified when the provider has something to do.

@@ -163,10 +163,11 @@ pub struct Events {
 impl Events {
     /// As the other one begins.
     pub fn new(setup: &Setup) -> Events {
+        let low = (setup.frames / 32).clamp(4, 4096);
         Events {
             stamps: Stamps::new(setup.frames),
-            low: (setup.frames / 32).clamp(4, 4096),
-            hand: 2 * (setup.frames / 32).clamp(4, 4096) as usize,
+            low,
+            hand: (low + low.min(512)) as usize,
             cold: Vec::new(),
             waiting: Vec::new(),
             seen_low: false,
@@ -259,16 +260,21 @@ impl Events {
         }
     }
 
+    /// Up to here the provider works.
+    fn high(&self) -> u64 {
+        self.low + self.low.min(512)
+    }
+
     /// Nothing of what a cleaner took is under way any more.
     fn rests(&mut self, cleaner: u32) {
         let taken = std::mem::take(&mut self.taken[cleaner as usize - 1]);
-        self.rung[0] |= !taken.is_empty() && self.free < 2 * self.low;
+        self.rung[0] |= !taken.is_empty() && self.free < self.high();
         self.at_work[cleaner as usize - 1] = false;
     }
 
     fn provide(&mut self, world: &mut World<'_>) {
         (self.provider_due, self.seen_low) = (false, false);
-        let (all, high) = (world.frames.len() as u64, 2 * self.low);
+        let (all, high) = (world.frames.len() as u64, self.high());
         // Up to the high mark and a batch beyond; what is on its way to be free needs no search.
         let queued = self.cold.len() as u64;
         let leaving = self.taken.iter().map(|taken| taken.len() as u64).sum::<u64>();
@@ -298,7 +304,7 @@ impl Events {
 
 impl Provider for Events {
     fn start(&mut self, world: &mut World<'_>) {
-        for frame in &mut world.frames[..2 * self.low as usize] {
+        for frame in &mut world.frames[..self.high() as usize] {
             *frame = Frame::Free;
         }
         self.free = count_free(world);
@@ -332,7 +338,7 @@ impl Provider for Events {
 
     fn written(&mut self, world: &mut World<'_>, cleaner: u32, frames: &[u32]) {
         for frame in frames {
-            if count_free(world) < 2 * self.low {
+            if count_free(world) < self.high() {
                 self.gets_free(world, *frame);
             }
         }
