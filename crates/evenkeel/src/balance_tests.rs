@@ -75,8 +75,11 @@ fn a_build_has_what_is_lent_to_it() {
     let all = often(REST, &seen(400, 0), 100);
     let lent = Seen { lent_to_builds: 60 * MIB, ..seen(0, 0) };
     let next = law.next(all, &lent);
-    assert_eq!(next.blocks, law.blocks_min + 60 * MIB);
+    assert_eq!(next.blocks, law.blocks_min / 2 + 60 * MIB);
     assert_eq!(next.sum(), law.total);
+    // Half of the least of blocks it has from them alone.
+    let few = Seen { lent_to_builds: law.blocks_min / 2, ..seen(0, 0) };
+    assert_eq!(law.next(all, &few), all);
     // And while it has it, frames cannot take it, however much they read.
     assert_eq!(
         often(next, &Seen { lent_to_builds: 60 * MIB, ..seen(4000, 0) }, 50).blocks,
@@ -107,7 +110,7 @@ fn full_frames_take_what_blocks_do_not_use_but_for_a_step() {
     assert_eq!(law.next(REST, &not_long), REST, "they wanted it a short time ago");
     // What a build has is in use.
     let lent = Seen { lent_to_builds: 50 * MIB, ..idle(60 * MIB) };
-    assert_eq!(law.next(REST, &lent).blocks, law.blocks_min + 50 * MIB);
+    assert_eq!(law.next(REST, &lent).blocks, law.blocks_min / 2 + 50 * MIB);
 }
 
 #[test]
@@ -163,7 +166,8 @@ proptest! {
             prop_assert!(next.generation >= law.generation_min);
             prop_assert!(next.generation <= base.generation);
             prop_assert!(next.on_call <= next.frames.saturating_sub(base.frames));
-            let blocks_least = (law.blocks_min + seen.lent_to_builds).min(base.blocks);
+            let with_build = law.blocks_min / 2 + seen.lent_to_builds;
+            let blocks_least = law.blocks_min.max(with_build).min(base.blocks);
             prop_assert!(next.blocks >= blocks_least, "{:?} {:?}", next, blocks_least);
             now = next;
         }

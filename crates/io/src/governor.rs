@@ -11,8 +11,8 @@
 //! [`beside`] leaves them where users wait for the device, and merges that nobody needs at once
 //! what [`merges_beside`] says.
 
-use crate::beside::waited_permille;
-use crate::beside::{Beside, MERGE_AT_ONCE_NS, beside, merges_beside, page_cost, slice};
+use crate::beside::{Beside, MERGE_AT_ONCE_NS, WAITED_PERMILLE, waited_permille};
+use crate::beside::{beside, merges_beside, page_cost, slice};
 use evenkeel_base::journal::{Journal, Law};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
@@ -85,6 +85,9 @@ pub trait Governor: Send + Sync {
     fn grant_pages(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64;
     /// Bytes that one read or write of a class moves at most.
     fn at_once(&self, class: Class, required: bool) -> u64;
+    /// Users, all together, wait so much for the device that an index build leaves them most of it.
+    /// As of the last 100 ms, or of the time that nobody has asked for anything.
+    fn users_wait(&self, now_ns: u64) -> bool;
     /// Reports how long the device took for `bytes` in so many requests, one after the other, so
     /// that the surplus can be shaped.
     fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64);
@@ -507,6 +510,12 @@ impl Governor for PriorityGovernor {
             Class::Merge if !state.is_at_once(class, required) => state.at_once_of_merges(),
             _ => UNLIMITED,
         }
+    }
+
+    fn users_wait(&self, now_ns: u64) -> bool {
+        let mut state = self.state.lock();
+        state.tick(now_ns, &self.stalls, &self.journal);
+        state.best > 0 && state.waited_permille >= WAITED_PERMILLE
     }
 
     fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64) {

@@ -201,6 +201,7 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     let governor = PriorityGovernor::new(stalls.clone(), journal.clone());
     // Bytes that the build moves in each half a second, of a disk of 40 MB/s.
     let (mut now, mut moved, mut at_once) = (0u64, Vec::new(), Vec::new());
+    let mut users_wait = Vec::new();
     for half in 1..=8u64 {
         let mut bytes = 0;
         while now < half * 500_000_000 {
@@ -225,10 +226,12 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
         }
         moved.push(bytes);
         at_once.push(governor.at_once(Class::Ddl, false));
+        users_wait.push(governor.users_wait(now));
     }
     println!("{moved:?} {at_once:?}");
     assert!((MB..3 * MB).contains(&moved[1]), "a tenth: {moved:?}");
     assert_eq!(at_once[1], 64 << 10);
+    assert_eq!(users_wait, [true, true, false, false, false, false, false, false]);
     assert!(moved[3..].iter().all(|bytes| *bytes > 19 * MB), "all of it: {moved:?}");
     assert_eq!(governor.at_once(Class::Merge, false), UNLIMITED);
     // Reads of single pages cost more than their bytes.

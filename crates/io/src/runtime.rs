@@ -247,6 +247,11 @@ impl Runtime {
         self.governor.grant_pages(class, bytes, took_ns, self.env.now_ns())
     }
 
+    /// Users wait for the device (`Governor::users_wait`).
+    pub fn users_wait(&self) -> bool {
+        self.governor.users_wait(self.env.now_ns())
+    }
+
     /// As long as the governor says.
     fn pause(&self, ns: u64) {
         let time = Duration::from_nanos(ns);

@@ -102,6 +102,11 @@ impl Pages {
         &self.ghosts
     }
 
+    /// Bytes of free frames beyond those that are kept free for what is read next.
+    pub fn unused_bytes(&self) -> usize {
+        (self.supply.available() - self.supply.high()).max(0) as usize * self.page_size()
+    }
+
     /// Frames that have memory: as many as the pool shall have, or more while it shrinks.
     pub fn frames_with_memory(&self) -> usize {
         self.frames.made() - self.supply.lists.lock().retired.len()

@@ -273,6 +273,13 @@ impl Runs {
         Lent { runs: self.clone(), bytes }
     }
 
+    /// Bytes that run blocks lend without having them from others (the law of lending leaves them
+    /// half of their least).
+    pub fn lends_at_once(&self) -> u64 {
+        let load = |n: &AtomicU64| n.load(Ordering::SeqCst);
+        (load(&self.cache_bytes) / 2).saturating_sub(load(&self.lent_builds))
+    }
+
     /// Bytes lent to index builds now.
     pub fn lent_to_builds(&self) -> u64 {
         self.lent_builds.load(Ordering::SeqCst)

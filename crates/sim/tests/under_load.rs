@@ -307,6 +307,35 @@ fn users_who_hardly_wait_leave_a_build_most_of_the_device() {
     assert!(took[1] <= took[0] + 20_000, "microseconds of a transaction: {took:?}");
 }
 
+/// Beside writers who want all frames an index is built with less memory, as a few runs; with all
+/// of it, as fewer, once they have gone. Its entries take more than it may have in any case.
+#[test]
+fn a_build_beside_writers_leaves_them_their_memory() {
+    let world = World::new(16 << 20);
+    let build = |world: &World, name: &str| {
+        let lent = || world.db.stats().get(Metric::BuildLentBytes);
+        let before = lent();
+        world.db.add_indexes("other", &[IndexSpec::new(name, &["a"])]).expect("builds");
+        let tables = world.db.table_stats().expect("reads");
+        let other = tables.iter().find(|table| table.name == "other").expect("a table");
+        let index = other.indexes.iter().find(|index| index.name == name).expect("an index");
+        (lent() - before, index.runs)
+    };
+    let found = Arc::new(Mutex::new((0, 0)));
+    let out = found.clone();
+    world.run(move |world| {
+        world.pause(1_000);
+        *out.lock() = build(world, "beside");
+    });
+    let beside = *found.lock();
+    world.pause(1_000);
+    let alone = build(&world, "alone");
+    println!("{beside:?} {alone:?}");
+    assert!(beside.0 * 2 <= alone.0, "bytes lent, runs: {beside:?}, alone {alone:?}");
+    assert!(beside.1 <= 8 && alone.1 < beside.1, "bytes lent, runs: {beside:?}, alone {alone:?}");
+    world.end();
+}
+
 /// How far a build beside writers says that it is.
 #[derive(Clone, Copy, Debug)]
 struct Told {

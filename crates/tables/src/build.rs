@@ -32,6 +32,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) mod arena;
 mod keys;
 mod progress;
 pub(crate) mod scan;

@@ -11,6 +11,7 @@
 //! passed, as leaves of nothing else are (`Tree::watch_young`): else a build would not end before
 //! writers who insert faster than it goes on beside them.
 
+use super::arena::{ARENA_OWN, Arena};
 use super::keys::KeyCopier;
 use super::{BuildPhase, BuildProgress, newest_committed};
 use crate::overflow;
@@ -22,7 +23,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result, TxnId};
 use evenkeel_format::record::cell_flags;
 use evenkeel_io::Class;
-use evenkeel_runs::{BuiltPart, CHECK_EVERY, Lent, RunPlan, Sorted, Unsorted};
+use evenkeel_runs::{BuiltPart, CHECK_EVERY, RunPlan, Sorted, Unsorted};
 use evenkeel_tree::{Direction, LeafRow};
 use std::cell::Cell;
 use std::ops::Bound;
@@ -39,8 +40,6 @@ const CLOCK_ROWS: u64 = 64;
 const RANGES_PER_THREAD: usize = 16;
 /// Pieces of the arena that one thread fills for one index, at least.
 const PIECES: usize = 16;
-/// Memory that a build has without asking for it: few rows take none from others.
-const ARENA_OWN: usize = 1 << 20;
 /// Rows whose entries tell how long those of the others are.
 const ROWS_SEEN: u64 = 64;
 /// Fewer, where so many bytes of entries tell it.
@@ -82,6 +81,8 @@ struct Scan {
     /// What they may take in the arena as it is, and the bytes of one.
     bytes_max: AtomicUsize,
     piece_bytes: AtomicUsize,
+    /// The arena as it may be when it is written.
+    round_bytes: AtomicUsize,
     /// Bytes of the largest arena.
     arena_max: usize,
     /// Pieces that are open at once: one per thread and index.
@@ -122,25 +123,23 @@ pub(crate) fn build_runs(
     let scan = Arc::new(Scan::new(store, state, added, progress, threads, came_from)?);
     // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take, in
     // pieces for each thread. Few rows are read by as many threads as need no loan.
-    let mut arena = scan.foreseen_bytes()?.max(ARENA_OWN).min(most);
-    if arena > ARENA_OWN {
-        arena = arena.max(threads * least).min(most);
+    let mut arena = Arena::new(store);
+    let foreseen = arena.for_all(scan.foreseen_bytes()?, 0);
+    if foreseen > ARENA_OWN {
+        arena.grow(foreseen.max(threads * least).min(most));
     } else {
-        threads = threads.min((arena / least).max(1));
+        threads = threads.min((arena.bytes() / least).max(1));
     }
-    scan.divide_anew(arena);
-    let lend = |bytes: usize| store.runs.lend(bytes as u64);
-    let mut lent: Vec<Lent> = (arena > ARENA_OWN).then(|| lend(arena)).into_iter().collect();
+    scan.divide_anew(arena.bytes(), arena.for_all(most, 0));
     let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
     loop {
         progress.begin(BuildPhase::Scanning, store.rt.env.now_ns());
         let ranges = scan.todo.lock().len();
         scan.in_parallel(threads.min(ranges), Scan::collect)?;
-        if arena < most && !scan.todo.lock().is_empty() {
+        let rounds = scan.rounds.load(Ordering::Relaxed) as usize;
+        if !scan.todo.lock().is_empty() && arena.grow(arena.for_all(most, rounds)) {
             // The entries are more, or longer, than was foreseen.
-            lent.push(lend(if lent.is_empty() { most } else { most - arena }));
-            arena = most;
-            scan.divide_anew(arena);
+            scan.divide_anew(arena.bytes(), arena.bytes());
             continue;
         }
         progress.begin(BuildPhase::Writing, store.rt.env.now_ns());
@@ -234,6 +233,7 @@ impl Scan {
             bytes_max: AtomicUsize::new(0),
             // Nothing is sealed before the arena is divided.
             piece_bytes: AtomicUsize::new(usize::MAX),
+            round_bytes: AtomicUsize::new(store.build_arena_bytes()),
             arena_max: store.build_arena_bytes(),
             open,
             indexes,
@@ -327,11 +327,12 @@ impl Scan {
         Ok((all * 1.25) as usize)
     }
 
-    /// From now on the arena has so many bytes.
-    fn divide_anew(&self, arena: usize) {
+    /// From now on the arena has so many bytes, and before it is written up to `round`.
+    fn divide_anew(&self, arena: usize, round: usize) {
         let (piece, bytes_max) = self.divide(arena);
         self.piece_bytes.store(piece, Ordering::Relaxed);
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.round_bytes.store(round.max(arena), Ordering::Relaxed);
     }
 
     /// Bytes of a piece of such an arena, and of the pieces that are sorted: each thread has an
@@ -358,7 +359,10 @@ impl Scan {
     fn foresee_merges(&self, bytes: u64, rows: u64) {
         let rounds = self.rounds.load(Ordering::Relaxed);
         let in_round = match rounds {
-            0 => rows * self.divide(self.arena_max).1 as u64 / bytes.max(1),
+            0 => {
+                let round = self.divide(self.round_bytes.load(Ordering::Relaxed)).1;
+                rows * round as u64 / bytes.max(1)
+            }
             rounds => self.progress.rows_written_here() / rounds,
         };
         let left = self.progress.rows_total_here();

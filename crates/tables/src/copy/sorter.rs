@@ -2,14 +2,13 @@
 //! index build, written as runs that are no index's when it is full, and read back as one.
 
 use crate::build::BuildProgress;
+use crate::build::arena::Arena;
 use crate::catalog::NextId;
 use crate::store::Store;
 use evenkeel_base::{IndexId, Result};
-use evenkeel_runs::{BuiltEntries, BuiltPart, Lent, Sorted, Unsorted};
+use evenkeel_runs::{BuiltEntries, BuiltPart, Sorted, Unsorted};
 use std::sync::Arc;
 
-/// Memory that few rows take without asking others for it.
-const ARENA_OWN: usize = 1 << 20;
 /// Bytes of a piece: it is sorted in the cache of a core.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -22,8 +21,7 @@ pub(super) struct Sorter {
     open: Unsorted,
     pieces: Vec<Sorted>,
     bytes: usize,
-    arena: usize,
-    lent: Vec<Lent>,
+    arena: Arena,
     runs: Vec<BuiltPart>,
     /// Behind each key, so that rows of one key stay as they came.
     number: u64,
@@ -39,8 +37,7 @@ impl Sorter {
             open: Unsorted::new(id),
             pieces: Vec::new(),
             bytes: 0,
-            arena: ARENA_OWN.min(store.build_arena_bytes()),
-            lent: Vec::new(),
+            arena: Arena::new(store),
             runs: Vec::new(),
             number: 0,
         })
@@ -49,16 +46,16 @@ impl Sorter {
     pub fn push(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
         self.open.push(key, &self.number.to_be_bytes(), row)?;
         self.number += 1;
-        if self.open.bytes() < PIECE_BYTES.min(self.arena) {
+        if self.open.bytes() < PIECE_BYTES.min(self.arena.bytes()) {
             return Ok(());
         }
         self.seal()?;
-        let most = self.store.build_arena_bytes();
-        if self.bytes >= self.arena && self.arena < most {
-            self.lent.push(self.store.runs.lend(most as u64));
-            self.arena = most;
+        if self.bytes >= self.arena.bytes() {
+            // How many rows there are is not known.
+            let wanted = self.arena.for_all(self.store.build_arena_bytes(), self.runs.len());
+            self.arena.grow(wanted);
         }
-        if self.bytes >= self.arena { self.write() } else { Ok(()) }
+        if self.bytes >= self.arena.bytes() { self.write() } else { Ok(()) }
     }
 
     fn seal(&mut self) -> Result<()> {
