@@ -69,6 +69,8 @@ pub(crate) struct Seen {
     pub memtable_bytes: u64,
     /// Bytes of run blocks that an index build has now.
     pub lent_to_builds: u64,
+    /// And a third generation of memtables.
+    pub lent_to_memtables: u64,
 }
 
 impl Seen {
@@ -116,16 +118,18 @@ impl Lendable {
             let given = next.blocks.saturating_sub(now.blocks);
             next.on_call = next.on_call.saturating_sub(earned + given);
         }
-        let blocks_least = self.blocks_least(seen.lent_to_builds).min(self.base.blocks);
+        let blocks_least = self.blocks_least(seen).min(self.base.blocks);
         self.fit(&mut next, blocks_least);
         next.on_call = next.on_call.min(next.frames.saturating_sub(self.base.frames));
         next
     }
 
-    /// The least that blocks have where so much is lent to builds: of their own least those have
-    /// a half, which others need not give then.
-    fn blocks_least(&self, lent_to_builds: u64) -> u64 {
-        self.blocks_min.max(self.blocks_min / 2 + lent_to_builds)
+    /// The least that blocks have beside what is lent to builds: of their own least those have a
+    /// half, which frames need not give then, unless a third generation has of it, too.
+    fn blocks_least(&self, seen: &Seen) -> u64 {
+        let half = self.blocks_min / 2;
+        let own = half + seen.lent_to_memtables.min(self.blocks_min - half);
+        self.blocks_min.max(own + seen.lent_to_builds)
     }
 
     /// Gives full frames what blocks have beyond what they use and a step: so much they keep for
@@ -139,7 +143,7 @@ impl Lendable {
             next.on_call -= moved;
             return true;
         }
-        let blocks_least = self.blocks_least(seen.lent_to_builds);
+        let blocks_least = self.blocks_least(seen);
         let idle = seen.blocks_unused.saturating_sub(self.step);
         let moved = idle.min(next.blocks.saturating_sub(blocks_least));
         let moves = seen.frames_are_full && seen.blocks_are_quiet && moved >= self.step / 2;

@@ -80,6 +80,11 @@ fn a_build_has_what_is_lent_to_it() {
     // Half of the least of blocks it has from them alone.
     let few = Seen { lent_to_builds: law.blocks_min / 2, ..seen(0, 0) };
     assert_eq!(law.next(all, &few), all);
+    // But where a third generation has of them, too.
+    for (has, least) in [(1, law.blocks_min / 2 + 1), (REST.generation, law.blocks_min)] {
+        let third = Seen { lent_to_memtables: has, ..lent };
+        assert_eq!(law.next(all, &third).blocks, least + 60 * MIB);
+    }
     // And while it has it, frames cannot take it, however much they read.
     assert_eq!(
         often(next, &Seen { lent_to_builds: 60 * MIB, ..seen(4000, 0) }, 50).blocks,
@@ -159,6 +164,7 @@ proptest! {
                 full_generations,
                 memtable_bytes: filled * now.generation / 20,
                 lent_to_builds: lent * base.blocks / 3,
+                lent_to_memtables: full_generations * generation,
             };
             let next = law.next(now, &seen);
             prop_assert_eq!(next.sum(), law.total, "{:?} {:?} -> {:?}", now, seen, next);

@@ -149,6 +149,7 @@ impl Lending {
         seen.blocks_unused = self.runs.block_bytes_unused();
         seen.memtable_bytes = self.runs.memory().0;
         seen.lent_to_builds = lent;
+        seen.lent_to_memtables = self.runs.lent_to_memtables();
         seen.full_generations += full - state.full_generations;
         state.full_generations = full;
         let next = state.lendable.next(state.target, &state.seen);

@@ -85,8 +85,8 @@ pub trait Governor: Send + Sync {
     fn grant_pages(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64;
     /// Bytes that one read or write of a class moves at most.
     fn at_once(&self, class: Class, required: bool) -> u64;
-    /// Users, all together, wait so much for the device that an index build leaves them most of it.
-    /// As of the last 100 ms, or of the time that nobody has asked for anything.
+    /// Users, all together, wait so much for the device that an index build leaves them a part of
+    /// it: in the last 200 ms, or on average since somebody last asked for anything.
     fn users_wait(&self, now_ns: u64) -> bool;
     /// Reports how long the device took for `bytes` in so many requests, one after the other, so
     /// that the surplus can be shaped.
@@ -345,6 +345,7 @@ struct State {
     /// What users had waited for the device by the last tick, and how much they did in it.
     waited_ns: u64,
     waited_permille: u64,
+    users_wait: bool,
     /// Bytes that index builds move at once, and bytes per second that users leave them.
     at_once: u64,
     left: u64,
@@ -374,7 +375,11 @@ impl State {
         let more = waited_ns.saturating_sub(std::mem::replace(&mut self.waited_ns, waited_ns));
         // A tick in which no wait ended is no end of them.
         let waits = waited_permille(more, elapsed);
-        let waited = waits.max(std::mem::replace(&mut self.waited_permille, waits));
+        let before = std::mem::replace(&mut self.waited_permille, waits);
+        let waited = waits.max(before);
+        // What was a second ago and more is over.
+        let lately = if elapsed < 10 * TICK_NS { waited } else { waits };
+        self.users_wait = best > 0 && lately >= WAITED_PERMILLE;
         let previous = (self.budget, self.left);
         self.note_debt(stalls.get(Cause::MergeDebt).us, elapsed);
         let (enough, crowded) = (self.enough(), self.crowded);
@@ -462,6 +467,7 @@ impl PriorityGovernor {
             best: 0,
             waited_ns: 0,
             waited_permille: 0,
+            users_wait: false,
             at_once: UNLIMITED,
             left: UNLIMITED,
             enough: UNLIMITED,
@@ -515,7 +521,7 @@ impl Governor for PriorityGovernor {
     fn users_wait(&self, now_ns: u64) -> bool {
         let mut state = self.state.lock();
         state.tick(now_ns, &self.stalls, &self.journal);
-        state.best > 0 && state.waited_permille >= WAITED_PERMILLE
+        state.users_wait
     }
 
     fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64) {

@@ -192,6 +192,24 @@ fn shapes_never_seen_follow_from_others() {
     assert_eq!(samples[1].slower(&known), Some(160));
 }
 
+/// A tick in which no wait ended is no end of them; an hour of which nobody asked is.
+#[test]
+fn users_wait_until_two_ticks_have_passed() {
+    const MS: u64 = 1_000_000;
+    let stalls = Arc::new(Stalls::default());
+    let governor = PriorityGovernor::new(stalls.clone(), Arc::default());
+    let wait = || stalls.record(evenkeel_base::Cause::LogSync, 200 * MS);
+    wait();
+    assert!(!governor.users_wait(100 * MS), "nothing is known of the device");
+    governor.report(Class::Ddl, 1, 1 << 20, 10 * MS);
+    wait();
+    let at = [200, 300, 310, 400].map(|ms| governor.users_wait(ms * MS));
+    assert_eq!(at, [true, true, true, false]);
+    wait();
+    assert!(governor.users_wait(500 * MS));
+    assert!(!governor.users_wait(3_600_000 * MS));
+}
+
 /// Users wait for the log all the time while an index is built, and the device is as quick as ever.
 #[test]
 fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {

@@ -18,9 +18,9 @@ const FOREGROUND_SEARCH: usize = 64;
 const FOREGROUND_COLD: usize = 4;
 /// Frames a supply beat looks at.
 const BEAT_SEARCH: usize = 1024;
-/// Frames that the provider refills at a time, at most: two batches of the cleaner. With many more
-/// nobody's pages are written while the frames last, and then the device is full of writes for as
-/// long: users feel both.
+/// Frames that the provider refills at a time, at most: a few batches of the cleaner. With many
+/// more nobody's pages are written while the frames last, and then the device is full of writes for
+/// as long: users feel both.
 const REFILL_MAX: i64 = 512;
 /// Cold dirty frames that wait for the cleaner, at most.
 pub(crate) const COLD_MAX: usize = 512;

@@ -288,7 +288,10 @@ impl Runs {
             ..Generations::default()
         };
         if throttle::room(&seen) == Room::HandOverForLog {
-            self.hand_over(&active);
+            if self.hand_over(&active) {
+                // It may be a third one, beside what is lent to a build.
+                self.ghosts().wake();
+            }
             self.note_room(&seen, Room::HandOverForLog);
         }
     }

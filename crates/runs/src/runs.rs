@@ -273,11 +273,17 @@ impl Runs {
         Lent { runs: self.clone(), bytes }
     }
 
-    /// Bytes that run blocks lend without having them from others (the law of lending leaves them
-    /// half of their least).
+    /// Bytes that run blocks lend a build without having them from page frames: half of what they
+    /// may take, but for what a third generation has of it.
     pub fn lends_at_once(&self) -> u64 {
         let load = |n: &AtomicU64| n.load(Ordering::SeqCst);
-        (load(&self.cache_bytes) / 2).saturating_sub(load(&self.lent_builds))
+        let lent = load(&self.lent_builds) + load(&self.lent_memtables);
+        (load(&self.cache_bytes) / 2).saturating_sub(lent)
+    }
+
+    /// Bytes that a third generation has of run blocks now.
+    pub fn lent_to_memtables(&self) -> u64 {
+        self.lent_memtables.load(Ordering::Relaxed)
     }
 
     /// Bytes lent to index builds now.

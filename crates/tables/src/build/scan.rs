@@ -11,7 +11,7 @@
 //! passed, as leaves of nothing else are (`Tree::watch_young`): else a build would not end before
 //! writers who insert faster than it goes on beside them.
 
-use super::arena::{ARENA_OWN, Arena};
+use super::arena::Arena;
 use super::keys::KeyCopier;
 use super::{BuildPhase, BuildProgress, newest_committed};
 use crate::overflow;
@@ -123,23 +123,19 @@ pub(crate) fn build_runs(
     let scan = Arc::new(Scan::new(store, state, added, progress, threads, came_from)?);
     // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take, in
     // pieces for each thread. Few rows are read by as many threads as need no loan.
-    let mut arena = Arena::new(store);
-    let foreseen = arena.for_all(scan.foreseen_bytes()?, 0);
-    if foreseen > ARENA_OWN {
-        arena.grow(foreseen.max(threads * least).min(most));
-    } else {
+    let mut arena = Arena::new(store, added);
+    if !arena.begin(scan.foreseen_bytes()?, threads * least) {
         threads = threads.min((arena.bytes() / least).max(1));
     }
-    scan.divide_anew(arena.bytes(), arena.for_all(most, 0));
+    scan.divide_anew(arena.bytes(), arena.round_bytes());
     let mut built: Vec<Vec<BuiltPart>> = added.iter().map(|_| Vec::new()).collect();
     loop {
         progress.begin(BuildPhase::Scanning, store.rt.env.now_ns());
         let ranges = scan.todo.lock().len();
         scan.in_parallel(threads.min(ranges), Scan::collect)?;
         let rounds = scan.rounds.load(Ordering::Relaxed) as usize;
-        if !scan.todo.lock().is_empty() && arena.grow(arena.for_all(most, rounds)) {
-            // The entries are more, or longer, than was foreseen.
-            scan.divide_anew(arena.bytes(), arena.bytes());
+        if !scan.todo.lock().is_empty() && arena.grow_full(rounds, scan.left()) {
+            scan.divide_anew(arena.bytes(), arena.round_bytes());
             continue;
         }
         progress.begin(BuildPhase::Writing, store.rt.env.now_ns());
@@ -315,6 +311,11 @@ impl Scan {
 
     fn is_full(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// The part of the table that is not read, about.
+    fn left(&self) -> f64 {
+        1.0 - self.read.load(Ordering::Relaxed) as f64 / self.ranges
     }
 
     /// The arena that all entries will need, as the first rows have them.

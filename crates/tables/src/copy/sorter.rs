@@ -37,7 +37,7 @@ impl Sorter {
             open: Unsorted::new(id),
             pieces: Vec::new(),
             bytes: 0,
-            arena: Arena::new(store),
+            arena: Arena::new(store, &[]),
             runs: Vec::new(),
             number: 0,
         })
@@ -50,12 +50,8 @@ impl Sorter {
             return Ok(());
         }
         self.seal()?;
-        if self.bytes >= self.arena.bytes() {
-            // How many rows there are is not known.
-            let wanted = self.arena.for_all(self.store.build_arena_bytes(), self.runs.len());
-            self.arena.grow(wanted);
-        }
-        if self.bytes >= self.arena.bytes() { self.write() } else { Ok(()) }
+        let is_full = self.bytes >= self.arena.bytes();
+        if is_full && !self.arena.grow_to_most() { self.write() } else { Ok(()) }
     }
 
     fn seal(&mut self) -> Result<()> {
