@@ -345,6 +345,7 @@ struct State {
     /// What users had waited for the device by the last tick, and how much they did in it.
     waited_ns: u64,
     waited_permille: u64,
+    /// What `Governor::users_wait` says.
     users_wait: bool,
     /// Bytes that index builds move at once, and bytes per second that users leave them.
     at_once: u64,

@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(size(134 * MIB, 0, 37 * MIB, || false), 134 * MIB, "nobody waits");
         assert_eq!(waiting(134, 0, 37), 37, "what is at hand makes four runs");
         assert_eq!(waiting(134, 5, 37), 37);
-        assert_eq!(waiting(134, 6, 37), 134, "with more they would have to be merged");
+        assert_eq!(waiting(134, 6, 37), 134, "with more it has what it wants");
         assert_eq!(waiting(1200, 0, 37), 200, "a sixth of it where that is more");
         assert_eq!([waiting(30, 0, 37), waiting(37, 0, 37)], [30, 37], "all of it is at hand");
         assert_eq!(waiting(4, 0, 0), 1, "never less than its own");

@@ -1,6 +1,7 @@
 //! Index builds: threads, arenas, cancelling and failing at any moment.
 
 use super::*;
+use crate::build::arena::Arena;
 use evenkeel_base::Code;
 use evenkeel_base::metrics::Metric;
 use evenkeel_io::Rng;
@@ -150,6 +151,27 @@ fn a_build_borrows_what_its_entries_take() {
         assert!(written <= runs * 3 / 2 + MIB, "{rows}, {short}: {written} written for {runs}");
         check_indexes(&mut db.begin(), &table);
     }
+}
+
+/// An arena that is a little more than what it has for nothing becomes what was foreseen, and once
+/// that is full as large as any; what it borrowed goes back with it.
+#[test]
+fn an_arena_for_a_little_more_than_its_own_grows() {
+    const MIB: usize = 1 << 20;
+    let sizes = Sizes { build_arena_bytes: 16 << 20, frames: 2048, ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let lent = || db.store.runs.lent_to_builds() as usize;
+    let mut arena = Arena::new(&db.store, &[]);
+    assert!(!arena.begin(MIB, 0));
+    assert_eq!((arena.bytes(), lent()), (MIB, 0));
+    let wanted = MIB + MIB / 10;
+    assert!(arena.begin(wanted, 0));
+    assert_eq!((arena.bytes(), lent()), (wanted, wanted));
+    assert!(arena.grow_full(0, 0.9));
+    assert_eq!((arena.bytes(), lent()), (16 * MIB, 16 * MIB));
+    assert!(!arena.grow_full(3, 0.9) && !arena.grow_to_most());
+    drop(arena);
+    assert_eq!(lent(), 0);
 }
 
 /// The rows that tell how long entries are belong to the build once, however long they are.
