@@ -65,6 +65,11 @@ impl Chunk {
     pub(crate) fn holds(&self, block: u64) -> bool {
         self.blocks().contains(&block)
     }
+
+    /// True if it has a valid block.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.headers.iter().any(Option::is_some)
+    }
 }
 
 /// Reads chunks of the segments it is given.

@@ -20,6 +20,8 @@ mod space;
 #[cfg(test)]
 mod ahead_tests;
 #[cfg(test)]
+mod claims_tests;
+#[cfg(test)]
 mod log_tests;
 #[cfg(test)]
 mod panic_tests;
@@ -30,7 +32,7 @@ mod segments_tests;
 #[cfg(test)]
 mod within_tests;
 
-pub use crate::log::{Durability, Log, LogOptions, Reserved, Share};
+pub use crate::log::{BUFFER_BYTES_MAX, Durability, Log, LogOptions, Reserved, Share};
 pub use evenkeel_format::wal::RECORD_BYTES_MAX;
 pub use replay::{LogEnd, Replay, check_segments, replay, sync_segments};
 pub use space::{Limits, decide as decide_space};

@@ -2,22 +2,32 @@
 //!
 //! The scan follows blocks by number. It ends at the first block that is not a valid one of this
 //! place, or belongs to an older epoch; it goes on into a younger epoch only at a block that says
-//! it is the first of its epoch and took over where the complete records end. At the end every
-//! block behind is looked at: one of its place that states a durable position beyond the end proves
-//! that the log was damaged, not cut (B1), and the scan fails.
+//! it is the first of its epoch and took over where the complete records end. At the end what lies
+//! behind is looked at: a block of its place that states a durable position beyond the end proves
+//! that the log was damaged, not cut (B1), and the scan fails. Near the end that is every block;
+//! farther on, where segments lie prepared and most have none, the first ones of each stretch, and
+//! the rest of it where these are in their place (RFC 37).
 
 use crate::ahead::{Ahead, Chunk, ChunkReader};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{
-    self, BLOCKS_ALIGN, BlockHeader, EPOCH_START, FRAME, PAYLOAD, SegmentHeader, block_of, lsn_of,
-    segment_path,
+    self, BLOCK, BLOCKS_ALIGN, BlockHeader, EPOCH_START, FRAME, PAYLOAD, SegmentHeader, block_of,
+    lsn_of, segment_path,
 };
 use evenkeel_io::{OpenMode, Runtime};
 use std::sync::Arc;
 
 /// Blocks that are not read ahead, for a few are not worth threads.
 const AHEAD_BLOCKS_MIN: u64 = 128;
+/// So many blocks behind the end are all looked at: twice what may be on its way to storage at once
+/// (`BUFFER_BYTES_MAX`). A few in tests of this crate, so that they get farther.
+pub(crate) const CLAIM_BLOCKS_ALL: u64 =
+    if cfg!(test) { 32 } else { 2 * (crate::BUFFER_BYTES_MAX / BLOCK) as u64 };
+/// Behind these, segments are looked at in stretches of so many blocks.
+pub(crate) const CLAIM_STRETCH_BLOCKS: u64 = if cfg!(test) { 16 } else { (1 << 20) / BLOCK as u64 };
+/// The blocks of a stretch that are looked at first.
+pub(crate) const CLAIM_BLOCKS_FIRST: u64 = if cfg!(test) { 1 } else { 8 };
 
 /// Receives the records of a scan in order.
 pub trait Replay {
@@ -309,19 +319,46 @@ impl Blocks {
     /// Fails if a block behind `broken` states that something there was durable.
     fn check_claims(&mut self, broken: u64, end: Lsn) -> Result<()> {
         let last = self.segments.last().map_or(0, |s| s.end_block());
-        for block in broken + 1..last {
-            if let Some((header, _)) = self.get(block)?
-                && header.durable > lsn_of(broken)
-            {
-                let durable = header.durable;
-                let error = damaged("a block is invalid")
-                    .with("lsn", end)
-                    .with("durable", durable)
-                    .with("stated_by_block", block);
-                return Err(self.name_place(error, broken));
+        let mut block = broken + 1;
+        while block < last {
+            let behind = self.stretch_end(block);
+            if block > broken + CLAIM_BLOCKS_ALL && !self.begins_in_place(block)? {
+                block = behind;
+                continue;
             }
+            for block in block..behind {
+                if let Some((header, _)) = self.get(block)?
+                    && header.durable > lsn_of(broken)
+                {
+                    let durable = header.durable;
+                    let error = damaged("a block is invalid")
+                        .with("lsn", end)
+                        .with("durable", durable)
+                        .with("stated_by_block", block);
+                    return Err(self.name_place(error, broken));
+                }
+            }
+            block = behind;
         }
         Ok(())
+    }
+
+    /// The end of the stretch that holds a block.
+    fn stretch_end(&self, block: u64) -> u64 {
+        let holds = |s: &&SegmentHeader| s.first_block <= block && block < s.end_block();
+        self.segments.iter().find(holds).map_or(block + 1, |s| {
+            let stretch = (block - s.first_block) / CLAIM_STRETCH_BLOCKS;
+            s.end_block().min(s.first_block + (stretch + 1) * CLAIM_STRETCH_BLOCKS)
+        })
+    }
+
+    /// True if one of the first blocks of a stretch is a valid one of its place.
+    fn begins_in_place(&mut self, block: u64) -> Result<bool> {
+        // What is read ahead is not wanted any more: it would be all that lies between.
+        self.stop()?;
+        self.ahead = None;
+        let end = block + CLAIM_BLOCKS_FIRST;
+        Ok(self.reader.read(&mut self.chunk, block, end)? && self.chunk.holds_any())
     }
 
     fn name_place(&self, error: Error, block: u64) -> Error {
