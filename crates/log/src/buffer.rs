@@ -18,11 +18,14 @@ pub(crate) struct Chunk {
     bytes: AlignedBuf,
     first_block: u64,
     used_blocks: usize,
+    /// Records below are whole where this chunk and those before it are written.
+    whole_end: u64,
 }
 
 impl Chunk {
     fn new(blocks: usize) -> Chunk {
-        Chunk { bytes: AlignedBuf::new(blocks * BLOCK), first_block: 0, used_blocks: 0 }
+        let bytes = AlignedBuf::new(blocks * BLOCK);
+        Chunk { bytes, first_block: 0, used_blocks: 0, whole_end: 0 }
     }
 
     /// Number of its first block.
@@ -33,6 +36,12 @@ impl Chunk {
     /// Position behind its blocks.
     pub(crate) fn end(&self) -> Lsn {
         lsn_of(self.first_block + self.used_blocks as u64)
+    }
+
+    /// Where the last record ends that is whole with it: its own end, or where a record begins that
+    /// goes on in the next chunk.
+    pub(crate) fn whole_end(&self) -> Lsn {
+        Lsn(self.whole_end)
     }
 
     /// Its blocks as they go to the file.
@@ -76,6 +85,8 @@ impl Chunk {
 /// The chunks and the position where the next record goes.
 pub(crate) struct Buffer {
     end: u64,
+    /// Where the last record begins.
+    record: u64,
     filling: Chunk,
     sealed: Vec<Chunk>,
     free: Vec<Chunk>,
@@ -91,6 +102,7 @@ impl Buffer {
         filling.first_block = start;
         let mut buffer = Buffer {
             end: lsn_of(start).0,
+            record: lsn_of(start).0,
             filling,
             sealed: Vec::new(),
             free: Vec::new(),
@@ -134,6 +146,7 @@ impl Buffer {
 
     /// Marks the position as the beginning of a record.
     pub(crate) fn begin_record(&mut self) -> Lsn {
+        self.record = self.end;
         let block = self.room_in_block().0;
         let field = &mut self.filling.bytes[block * BLOCK + 26..block * BLOCK + 28];
         if u16::from_le_bytes([field[0], field[1]]) == NO_RECORD {
@@ -162,7 +175,9 @@ impl Buffer {
         let mut block = (number - self.filling.first_block) as usize;
         if block == self.chunk_blocks {
             let next = self.free_chunk(number);
-            let full = std::mem::replace(&mut self.filling, next);
+            let mut full = std::mem::replace(&mut self.filling, next);
+            // The end, if it is a new record that needs room.
+            full.whole_end = self.record;
             self.sealed.push(full);
             block = 0;
         }
@@ -206,7 +221,8 @@ impl Buffer {
             let next = self.filling.first_block + self.filling.used_blocks as u64;
             self.end = lsn_of(next).0;
             let empty = self.free_chunk(next);
-            let last = std::mem::replace(&mut self.filling, empty);
+            let mut last = std::mem::replace(&mut self.filling, empty);
+            last.whole_end = self.end;
             self.sealed.push(last);
         }
         debug_assert!(group.is_empty());
@@ -229,6 +245,41 @@ impl Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is written never ends inside a record, however its chunks are taken: nobody is told
+    /// that a commit is written of which a part is.
+    #[test]
+    fn chunks_end_where_records_do() {
+        let mut random = evenkeel_io::Rng::new(3);
+        let mut buffer = Buffer::new(8, 8);
+        let (mut ends, mut group) = (vec![buffer.end()], Vec::new());
+        let (mut whole, mut inside) = (buffer.end(), 0);
+        for _ in 0..5_000 {
+            let chunks = if random.below(8) == 0 { 3 } else { 1 };
+            let bytes = random.below(chunks * 8 * PAYLOAD as u64);
+            buffer.grow(bytes);
+            let begin = buffer.begin_record();
+            assert!(begin >= ends[ends.len() - 1]);
+            buffer.put(&vec![7; bytes as usize]);
+            ends.push(buffer.end());
+            match random.below(3) {
+                0 => buffer.seal(1, &mut group),
+                _ => buffer.take_full(&mut group),
+            }
+            for chunk in group.drain(..) {
+                let last = ends.iter().rev().find(|end| **end <= chunk.end());
+                let last = *last.expect("the first");
+                // Behind padding, if the next one begins there.
+                let at = chunk.whole_end();
+                assert!(at >= last && at <= chunk.end() && at >= whole, "{at} of {last}");
+                assert!(at == last || block_of(at) * PAYLOAD as u64 == at.0, "{at} of {last}");
+                inside += u64::from(at < chunk.end());
+                whole = at;
+                buffer.give_back(chunk);
+            }
+        }
+        assert!(inside > 1_000, "{inside}");
+    }
 
     #[test]
     fn it_grows_for_what_is_reserved_and_never_while_appending() {

@@ -204,7 +204,7 @@ impl Shared {
                 let mut state = self.state.lock();
                 if result.is_ok() {
                     state.space.written = chunk.end();
-                    self.written.store(chunk.end().0, Ordering::Release);
+                    self.written.store(chunk.whole_end().0, Ordering::Release);
                 }
                 state.buffer.give_back(chunk);
                 state.fronts()

@@ -24,8 +24,8 @@ use std::time::Duration;
 pub(crate) const FRAMES: u64 = 16 * FRAME as u64;
 /// Modes 0 and 2 are synced this long after the first commit that is not.
 const LAZY: Duration = Duration::from_secs(1);
-/// So much of the log is on its way to storage at once, at most: a scan that finds the end of the
-/// log looks for damage by it.
+/// The buffer is no larger, but for what commits and pages of open transactions need. A scan that
+/// finds the end of the log looks for damage by it.
 pub const BUFFER_BYTES_MAX: usize = 16 << 20;
 
 /// How to start a log.

@@ -1,4 +1,4 @@
-//! Read-only scan of the log: recovery, offline check and backup apply are its users.
+//! Read-only scan of the log, for recovery.
 //!
 //! The scan follows blocks by number. It ends at the first block that is not a valid one of this
 //! place, or belongs to an older epoch; it goes on into a younger epoch only at a block that says
@@ -6,7 +6,7 @@
 //! behind is looked at: a block of its place that states a durable position beyond the end proves
 //! that the log was damaged, not cut (B1), and the scan fails. Near the end that is every block;
 //! farther on, where segments lie prepared and most have none, the first ones of each stretch, and
-//! the rest of it where these are in their place (RFC 37).
+//! the rest of it where these, or some of the stretch before, are in their place (RFC 37).
 
 use crate::ahead::{Ahead, Chunk, ChunkReader};
 use evenkeel_base::{Code, Error, Lsn, Result};
@@ -20,14 +20,14 @@ use std::sync::Arc;
 
 /// Blocks that are not read ahead, for a few are not worth threads.
 const AHEAD_BLOCKS_MIN: u64 = 128;
-/// So many blocks behind the end are all looked at: twice what may be on its way to storage at once
-/// (`BUFFER_BYTES_MAX`). A few in tests of this crate, so that they get farther.
+/// So many blocks behind the end are all looked at: twice what is on its way to storage at once as
+/// a rule (`BUFFER_BYTES_MAX`). A few in tests of this crate, so that they get farther.
 pub(crate) const CLAIM_BLOCKS_ALL: u64 =
     if cfg!(test) { 32 } else { 2 * (crate::BUFFER_BYTES_MAX / BLOCK) as u64 };
 /// Behind these, segments are looked at in stretches of so many blocks.
-pub(crate) const CLAIM_STRETCH_BLOCKS: u64 = if cfg!(test) { 16 } else { (1 << 20) / BLOCK as u64 };
-/// The blocks of a stretch that are looked at first.
-pub(crate) const CLAIM_BLOCKS_FIRST: u64 = if cfg!(test) { 1 } else { 8 };
+pub(crate) const CLAIM_STRETCH_BLOCKS: u64 = if cfg!(test) { 32 } else { (1 << 20) / BLOCK as u64 };
+/// The blocks of a stretch that are looked at first: an epoch leaves no longer gap where it begins.
+pub(crate) const CLAIM_BLOCKS_FIRST: u64 = BLOCKS_ALIGN;
 
 /// Receives the records of a scan in order.
 pub trait Replay {
@@ -109,7 +109,7 @@ fn scan(blocks: &mut Blocks, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay)
         }
         next += 1;
     };
-    blocks.check_claims(broken, scan.end.end)?;
+    blocks.check_claims(broken, scan.end)?;
     Ok(scan.end)
 }
 
@@ -316,23 +316,28 @@ impl Blocks {
         })
     }
 
-    /// Fails if a block behind `broken` states that something there was durable.
-    fn check_claims(&mut self, broken: u64, end: Lsn) -> Result<()> {
+    /// Fails if a block behind `broken` states that something there was durable. Blocks of epochs
+    /// before the one that ends there do not count: it took over from them, whatever they say.
+    fn check_claims(&mut self, broken: u64, end: LogEnd) -> Result<()> {
         let last = self.segments.last().map_or(0, |s| s.end_block());
         let mut block = broken + 1;
+        // The stretch before has a block in its place: this one may have, though its head is torn.
+        let mut goes_on = false;
         while block < last {
             let behind = self.stretch_end(block);
-            if block > broken + CLAIM_BLOCKS_ALL && !self.begins_in_place(block)? {
+            let is_near = block <= broken + CLAIM_BLOCKS_ALL;
+            if !is_near && !goes_on && !self.begins_in_place(block)? {
                 block = behind;
                 continue;
             }
+            goes_on = false;
             for block in block..behind {
-                if let Some((header, _)) = self.get(block)?
-                    && header.durable > lsn_of(broken)
-                {
+                let Some((header, _)) = self.get(block)? else { continue };
+                goes_on = true;
+                if header.epoch >= end.epoch && header.durable > lsn_of(broken) {
                     let durable = header.durable;
                     let error = damaged("a block is invalid")
-                        .with("lsn", end)
+                        .with("lsn", end.end)
                         .with("durable", durable)
                         .with("stated_by_block", block);
                     return Err(self.name_place(error, broken));

@@ -17,6 +17,11 @@ impl Chunk {
         Lsn(self.0)
     }
 
+    /// Records have one byte: none is cut by the end of a chunk.
+    pub(crate) fn whole_end(&self) -> Lsn {
+        self.end()
+    }
+
     pub(crate) fn used(&self) -> &[u8] {
         &[]
     }
