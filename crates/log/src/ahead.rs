@@ -99,7 +99,8 @@ impl ChunkReader {
     }
 }
 
-fn segment_of(segments: &[SegmentHeader], block: u64) -> Option<SegmentHeader> {
+/// The segment that holds a block.
+pub(crate) fn segment_of(segments: &[SegmentHeader], block: u64) -> Option<SegmentHeader> {
     segments.iter().find(|s| s.first_block <= block && block < s.end_block()).copied()
 }
 

@@ -8,7 +8,7 @@
 //! farther on, where segments lie prepared and most have none, the first ones of each stretch, and
 //! the rest of it where these, or some of the stretch before, are in their place (RFC 37).
 
-use crate::ahead::{Ahead, Chunk, ChunkReader};
+use crate::ahead::{Ahead, Chunk, ChunkReader, segment_of};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{
@@ -350,8 +350,7 @@ impl Blocks {
 
     /// The end of the stretch that holds a block.
     fn stretch_end(&self, block: u64) -> u64 {
-        let holds = |s: &&SegmentHeader| s.first_block <= block && block < s.end_block();
-        self.segments.iter().find(holds).map_or(block + 1, |s| {
+        segment_of(&self.segments, block).map_or(block + 1, |s| {
             let stretch = (block - s.first_block) / CLAIM_STRETCH_BLOCKS;
             s.end_block().min(s.first_block + (stretch + 1) * CLAIM_STRETCH_BLOCKS)
         })
@@ -367,8 +366,7 @@ impl Blocks {
     }
 
     fn name_place(&self, error: Error, block: u64) -> Error {
-        let holds = |s: &&SegmentHeader| s.first_block <= block && block < s.end_block();
-        match self.segments.iter().find(holds) {
+        match segment_of(&self.segments, block) {
             Some(s) => {
                 error.with("file", segment_path(s.number)).with("offset", s.offset_of(block))
             }
