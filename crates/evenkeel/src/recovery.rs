@@ -6,17 +6,19 @@
 //! 3. The checkpoint's sections and the edits behind them are applied; the log that was read is
 //! synced, for the pool may have to write pages from here on. 4. Second pass: page redo
 //! side by side with memtable entries of generations not flushed, undo of transactions that have
-//! not committed, and outcomes (`second_pass`). 5. A new log epoch begins behind the last record;
+//! not committed, and outcomes (`second_pass`); beside it what lies behind the end of the log is
+//! looked at, which may be no end but damage. 5. A new log epoch begins behind the last record;
 //! transactions without an outcome are aborted and reverted in the background.
 
 use crate::checkpoint::{SECTION_CHAIN_LISTS, SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
 use crate::second_pass;
 use crate::superfile::SUPER_FILE;
+use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{Superblock, decode_part, decode_sections};
 use evenkeel_io::{Event, Runtime, Task};
-use evenkeel_log::{LogEnd, Replay, replay, sync_segments};
+use evenkeel_log::{Behind, LogEnd, Replay, replay_to_end, sync_segments};
 use evenkeel_pages::{PageRedo, Pages};
 use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
@@ -30,6 +32,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const FRAMES_MIN: usize = 4096;
 /// How many that are is looked at so often.
 const RECORDS_PER_LOOK: u64 = 1024;
+
+/// What lies behind the end of the log is looked at by a thread where it has so many bytes.
+const LOOK_BYTES_MIN: u64 = 4 << 20;
 
 /// What recovery did, for the log and for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +59,8 @@ pub struct RecoveryReport {
     pub scan_ns: u64,
     /// Of these, for making durable what was read of the log.
     pub sync_ns: u64,
-    /// Of these, for the second pass, in which pages are redone.
+    /// Of these, for the second pass, in which pages are redone, and the look behind the end of the
+    /// log beside it.
     pub redo_ns: u64,
 }
 
@@ -143,6 +149,38 @@ impl Drop for Frames<'_> {
     }
 }
 
+/// The look at what lies behind the end of the log, on a thread of its own where it is long.
+struct Look {
+    said: Arc<Mutex<Result<()>>>,
+    helper: Option<Box<dyn Task>>,
+}
+
+impl Look {
+    fn begin(rt: &Runtime, behind: Behind) -> Result<Look> {
+        if behind.bytes() < LOOK_BYTES_MIN {
+            behind.check()?;
+            return Ok(Look { said: Arc::new(Mutex::new(Ok(()))), helper: None });
+        }
+        let said = Arc::new(Mutex::new(Ok(())));
+        let own = said.clone();
+        let helper = rt.spawn("ek-log-behind", move || *own.lock() = behind.check())?;
+        Ok(Look { said, helper: Some(helper) })
+    }
+
+    /// Waits for it. # Errors: those of `Behind::check`.
+    fn end(&mut self) -> Result<()> {
+        self.helper.take().map_or(Ok(()), Task::join)?;
+        std::mem::replace(&mut *self.said.lock(), Ok(()))
+    }
+}
+
+/// Also where the second pass fails: nothing reads the log when the open has ended.
+impl Drop for Look {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
 struct FirstPass<'a> {
     redo: PageRedo<'a>,
     frames: Frames<'a>,
@@ -219,9 +257,9 @@ impl Recovery<'_> {
         };
         let now_ns = || self.rt.env.now_ns();
         let begun = now_ns();
-        let replayed = replay(self.rt, redo_from, None, &mut first);
+        let replayed = replay_to_end(self.rt, redo_from, &mut first);
         let stopped = first.frames.stop();
-        let end = replayed?;
+        let (end, behind) = replayed?;
         stopped?;
         report.records = first.records;
         report.scan_ns = now_ns().saturating_sub(begun);
@@ -242,7 +280,11 @@ impl Recovery<'_> {
             report.sync_ns = now_ns().saturating_sub(begun);
         }
         let begun = now_ns();
-        report.rows = second_pass::run(self, redo_from, end.end, &lives)?;
+        let mut look = behind.map(|behind| Look::begin(self.rt, behind)).transpose()?;
+        let redone = second_pass::run(self, redo_from, end.end, &lives);
+        // If the log is damaged, that is why redo may have failed as well; it names the place.
+        look.as_mut().map_or(Ok(()), Look::end)?;
+        report.rows = redone?;
         report.redo_ns = now_ns().saturating_sub(begun);
         Ok(end)
     }

@@ -11,7 +11,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Result};
 use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
 use evenkeel_io::{Env, Event, File, OpenMode, RealEnv, Task, Woken};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,8 +161,12 @@ fn fill_more(db: &Database, ids: std::ops::Range<i64>) {
 
 /// The files of a database that was killed, with so many rows in its log.
 fn killed() -> tempfile::TempDir {
+    killed_with(Durability::Write)
+}
+
+fn killed_with(durability: Durability) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("dir");
-    let options = Options { durability: Durability::Write, ..Options::new() };
+    let options = Options { durability, ..Options::new() };
     let db = Database::open_with(dir.path(), options).expect("open");
     fill(&db, ROWS);
     // The files as a kill would leave them.
@@ -184,7 +188,7 @@ fn open_small(watched: &Watched) -> Result<Database> {
 #[test]
 fn a_helper_that_panics_ends_the_open() {
     let dir = killed();
-    for helper in ["ek-log-read", "ek-redo"] {
+    for helper in ["ek-log-read", "ek-redo", "ek-log-behind"] {
         let watched = Watched::new(dir.path());
         *watched.panics.lock() = Some(helper);
         let (send, ended) = std::sync::mpsc::channel();
@@ -196,9 +200,7 @@ fn a_helper_that_panics_ends_the_open() {
         assert_eq!(*watched.panics.lock(), None);
     }
     // What was redone until then does not matter to the next open.
-    let db = open_small(&Watched::new(dir.path())).expect("recover");
-    let check = db.check().expect("check");
-    assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
+    all_rows_are_there(&Watched::new(dir.path()));
 }
 
 #[test]
@@ -226,6 +228,58 @@ fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
     }
     drop(txn);
     let check = db.check().expect("check");
+    assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
+}
+
+/// A directory whose log has lost one block of this segment; the file, where, and what it had.
+fn with_hole(killed: &Path, segment: usize) -> (tempfile::TempDir, PathBuf, usize, Vec<u8>) {
+    let dir = tempfile::tempdir().expect("dir");
+    copy_dir(killed, dir.path());
+    let listed = std::fs::read_dir(dir.path().join("wal")).expect("list");
+    let mut names: Vec<PathBuf> = listed.map(|entry| entry.expect("entry").path()).collect();
+    names.retain(|path| path.extension().is_some_and(|e| e == "wal"));
+    names.sort();
+    let (file, at) = (names[segment].clone(), 4096 + 5 * 512);
+    let whole = std::fs::read(&file).expect("a segment");
+    let mut torn = whole.clone();
+    torn[at..at + 512].fill(0);
+    std::fs::write(&file, torn).expect("wiped");
+    (dir, file, at, whole)
+}
+
+/// A hole is no end of the log, and what lies behind it is looked at beside redo: the open is
+/// refused, again and again, when redo has written pages (or found some that are newer than its
+/// end). Nothing else is written, and once the hole is mended nothing is lost.
+#[test]
+fn a_hole_in_the_log_is_refused_however_much_lies_behind() {
+    let killed = killed_with(Durability::Sync);
+    let (mut segment, mut had_written) = (1, 0);
+    loop {
+        let (dir, file, at, whole) = with_hole(killed.path(), segment);
+        let watched = Watched::new(dir.path());
+        let Err(error) = open_small(&watched) else { break };
+        let again = open_small(&watched).map(drop).expect_err("it still has a hole");
+        assert_eq!((error.code(), again.code()), (Code::LogDamaged, Code::LogDamaged));
+        let name = file.file_name().expect("a name").to_string_lossy().to_string();
+        for text in [error.to_string(), again.to_string()] {
+            assert!(text.contains(&name) && text.contains(&format!("offset={at}")), "{text}");
+        }
+        let seen = watched.seen.lock().clone();
+        let written =
+            |file: &str| seen.iter().any(|(did, path)| *did == "write" && path.starts_with(file));
+        assert!(!written("evenkeel.super") && !written("wal/"), "segment {segment}");
+        had_written += usize::from(written("pages/"));
+        std::fs::write(file, whole).expect("mended");
+        all_rows_are_there(&watched);
+        segment += 1;
+    }
+    // That one has nothing of the log behind its first blocks.
+    println!("{} segments, {had_written} of them when pages had been written", segment - 1);
+    assert!(segment > 3 && had_written > 0, "{segment} {had_written}");
+}
+
+fn all_rows_are_there(watched: &Watched) {
+    let check = open_small(watched).expect("recovers").check().expect("check");
     assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
 }
 

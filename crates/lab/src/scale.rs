@@ -110,8 +110,8 @@ pub fn memory(row: &RowBytes, rows: f64, unused_indexes: f64) -> Memory {
 pub struct Restart {
     /// Bytes of log from the checkpoint on.
     pub log: f64,
-    /// Bytes of its segments behind its end: all are looked at, for a hole in the log that is taken
-    /// for its end would lose what follows.
+    /// Bytes of its segments behind its end: all are looked at beside the second pass, for a hole
+    /// in the log that is taken for its end would lose what follows.
     pub behind: f64,
     /// Pages that it changes. More than the pool holds are not in the formula: of those some are
     /// written, and read again.
@@ -126,13 +126,15 @@ pub struct Restart {
 
 /// The file of copies, which is read before.
 const DOUBLEWRITE: f64 = (3u64 << 20) as f64;
+/// What the first pass has read ahead when it finds the end.
+const READ_AHEAD: f64 = (2u64 << 20) as f64;
 
 /// Seconds to open after a crash, at most: neighbouring pages are read together, and while pages
 /// are read the log is. The first pass waits for the disk, the second for it or for processors.
 /// Neither the size of the database nor that of a transaction is in it.
 pub fn restart_sec(of: &Restart) -> f64 {
-    let first = (of.log + of.behind + DOUBLEWRITE) / of.disk_bytes_per_sec;
-    let second = (of.log / of.disk_bytes_per_sec).max(of.log / of.replayed_per_sec);
+    let first = (of.log + READ_AHEAD + DOUBLEWRITE) / of.disk_bytes_per_sec;
+    let second = ((of.log + of.behind) / of.disk_bytes_per_sec).max(of.log / of.replayed_per_sec);
     first + second + of.pages / of.disk_ios_per_sec
 }
 

@@ -5,7 +5,7 @@
 //! counted in chunks. A scan that goes back reads for itself. Only `replay` may call this.
 
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Cause, Error, Result};
+use evenkeel_base::{Cause, DatabaseId, Error, Result};
 use evenkeel_format::wal::{
     BLOCK, BLOCK_HEADER, BlockHeader, SegmentHeader, block_number, segment_path,
 };
@@ -43,11 +43,8 @@ impl Chunk {
         file.read_at(&mut self.bytes, segment.offset_of(blocks.start))?;
         self.first = blocks.start;
         let database = rt.database();
-        self.headers.extend(blocks.zip(self.bytes.chunks_exact(BLOCK)).map(|(number, bytes)| {
-            // What was never written, or long ago, is not worth a checksum.
-            let is_here = block_number(bytes) == Some(number);
-            is_here.then(|| BlockHeader::decode(bytes, database)).flatten()
-        }));
+        let blocks = blocks.zip(self.bytes.chunks_exact(BLOCK));
+        self.headers.extend(blocks.map(|(number, bytes)| valid_block(number, bytes, database)));
         Ok(())
     }
 
@@ -65,11 +62,13 @@ impl Chunk {
     pub(crate) fn holds(&self, block: u64) -> bool {
         self.blocks().contains(&block)
     }
+}
 
-    /// True if it has a valid block.
-    pub(crate) fn holds_any(&self) -> bool {
-        self.headers.iter().any(Option::is_some)
-    }
+/// The header of a block, if it is a valid one of this number.
+pub(crate) fn valid_block(number: u64, bytes: &[u8], database: DatabaseId) -> Option<BlockHeader> {
+    // What was never written, or long ago, is not worth a checksum.
+    let is_here = block_number(bytes) == Some(number);
+    is_here.then(|| BlockHeader::decode(bytes, database)).flatten()
 }
 
 /// Reads chunks of the segments it is given.

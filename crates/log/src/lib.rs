@@ -9,6 +9,7 @@
 
 mod admission;
 mod ahead;
+mod behind;
 mod buffer;
 mod commit;
 pub mod log;
@@ -20,7 +21,7 @@ mod space;
 #[cfg(test)]
 mod ahead_tests;
 #[cfg(test)]
-mod claims_tests;
+mod behind_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
@@ -32,7 +33,8 @@ mod segments_tests;
 #[cfg(test)]
 mod within_tests;
 
-pub use crate::log::{BUFFER_BYTES_MAX, Durability, Log, LogOptions, Reserved, Share};
+pub use crate::log::{Durability, Log, LogOptions, Reserved, Share};
+pub use behind::Behind;
 pub use evenkeel_format::wal::RECORD_BYTES_MAX;
-pub use replay::{LogEnd, Replay, check_segments, replay, sync_segments};
+pub use replay::{LogEnd, Replay, check_segments, replay, replay_to_end, sync_segments};
 pub use space::{Limits, decide as decide_space};

@@ -24,17 +24,13 @@ use std::time::Duration;
 pub(crate) const FRAMES: u64 = 16 * FRAME as u64;
 /// Modes 0 and 2 are synced this long after the first commit that is not.
 const LAZY: Duration = Duration::from_secs(1);
-/// The buffer is no larger, but for what commits and pages of open transactions need. A scan that
-/// finds the end of the log looks for damage by it.
-pub const BUFFER_BYTES_MAX: usize = 16 << 20;
 
 /// How to start a log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
     /// Cap on the bytes of all segments.
     pub log_bytes: u64,
-    /// Memory for records not written yet; more than the largest reservation of users. What is
-    /// beyond `BUFFER_BYTES_MAX` is not used.
+    /// Memory for records not written yet; more than the largest reservation of users.
     pub buffer_bytes: usize,
     /// Epoch of this start: larger than any epoch before, and not 0.
     pub epoch: u32,
@@ -125,7 +121,7 @@ impl Log {
         let start = from.0.div_ceil(PAYLOAD as u64).max(1).next_multiple_of(align);
         let start_lsn = lsn_of(start);
         let limits = Limits::of_log(opts.log_bytes);
-        let buffer_blocks = (opts.buffer_bytes.min(BUFFER_BYTES_MAX) / BLOCK) as u64;
+        let buffer_blocks = (opts.buffer_bytes / BLOCK) as u64;
         let chunk_blocks = (buffer_blocks / 16 / BLOCKS_ALIGN * BLOCKS_ALIGN).clamp(8, 512);
         let buffer_bytes = payload(buffer_blocks * BLOCK as u64).max(chunk_blocks * 4 * 480);
         let buffer = Buffer::new(chunk_blocks as usize, start);

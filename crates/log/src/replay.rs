@@ -2,33 +2,22 @@
 //!
 //! The scan follows blocks by number. It ends at the first block that is not a valid one of this
 //! place, or belongs to an older epoch; it goes on into a younger epoch only at a block that says
-//! it is the first of its epoch and took over where the complete records end. At the end what lies
-//! behind is looked at: a block of its place that states a durable position beyond the end proves
-//! that the log was damaged, not cut (B1), and the scan fails. Near the end that is every block;
-//! farther on, where segments lie prepared and most have none, the first ones of each stretch, and
-//! the rest of it where these, or some of the stretch before, are in their place (RFC 37).
+//! it is the first of its epoch and took over where the complete records end. Whether that is the
+//! end, and no hole, is known once what lies behind was looked at (`behind`).
 
-use crate::ahead::{Ahead, Chunk, ChunkReader, segment_of};
+use crate::ahead::{Ahead, Chunk, ChunkReader};
+use crate::behind::{Behind, name_place};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{
-    self, BLOCK, BLOCKS_ALIGN, BlockHeader, EPOCH_START, FRAME, PAYLOAD, SegmentHeader, block_of,
-    lsn_of, segment_path,
+    self, BLOCKS_ALIGN, BlockHeader, EPOCH_START, FRAME, PAYLOAD, SegmentHeader, block_of, lsn_of,
+    segment_path,
 };
 use evenkeel_io::{OpenMode, Runtime};
 use std::sync::Arc;
 
 /// Blocks that are not read ahead, for a few are not worth threads.
 const AHEAD_BLOCKS_MIN: u64 = 128;
-/// So many blocks behind the end are all looked at: twice what is on its way to storage at once as
-/// a rule (`BUFFER_BYTES_MAX`). A few in tests of this crate, so that they get farther.
-pub(crate) const CLAIM_BLOCKS_ALL: u64 =
-    if cfg!(test) { 32 } else { 2 * (crate::BUFFER_BYTES_MAX / BLOCK) as u64 };
-/// Behind these, segments are looked at in stretches of so many blocks.
-pub(crate) const CLAIM_STRETCH_BLOCKS: u64 = if cfg!(test) { 32 } else { (1 << 20) / BLOCK as u64 };
-/// The blocks of a stretch that are looked at first: an epoch leaves no longer gap where it begins.
-pub(crate) const CLAIM_BLOCKS_FIRST: u64 = BLOCKS_ALIGN;
-
 /// Receives the records of a scan in order.
 pub trait Replay {
     /// One record. # Errors: end the scan and are returned by it.
@@ -56,16 +45,47 @@ pub fn replay(
     until: Option<Lsn>,
     to: &mut dyn Replay,
 ) -> Result<LogEnd> {
+    let (end, behind) = run(rt, from, until, to)?;
+    behind.map_or(Ok(()), |behind| behind.check())?;
+    Ok(end)
+}
+
+/// Scans the log from `from` to its end, as `replay` does, but for what lies behind: the caller
+/// looks at that before anything is written there.
+///
+/// # Errors
+/// As `replay`.
+pub fn replay_to_end(
+    rt: &Arc<Runtime>,
+    from: Lsn,
+    to: &mut dyn Replay,
+) -> Result<(LogEnd, Option<Behind>)> {
+    run(rt, from, None, to)
+}
+
+fn run(
+    rt: &Arc<Runtime>,
+    from: Lsn,
+    until: Option<Lsn>,
+    to: &mut dyn Replay,
+) -> Result<(LogEnd, Option<Behind>)> {
     let segments = crate::segments::read_headers(rt, Some(from))?;
     let mut blocks = Blocks::new(rt, segments, from, until)?;
     let scanned = scan(&mut blocks, from, until, to);
     let stopped = blocks.stop();
-    let end = scanned?;
+    let (end, broken) = scanned?;
     stopped?;
-    Ok(end)
+    let segments = blocks.segments;
+    Ok((end, broken.map(|broken| Behind { rt: rt.clone(), segments, broken, end })))
 }
 
-fn scan(blocks: &mut Blocks, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay) -> Result<LogEnd> {
+/// The end, and the first block that was not there, unless the scan ended before.
+fn scan(
+    blocks: &mut Blocks,
+    from: Lsn,
+    until: Option<Lsn>,
+    to: &mut dyn Replay,
+) -> Result<(LogEnd, Option<u64>)> {
     // Block 0 is never written (LSN 0 means "none").
     let first = block_of(from).max(1);
     if blocks.segments.first().is_some_and(|s| s.first_block > first) {
@@ -81,9 +101,9 @@ fn scan(blocks: &mut Blocks, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay)
         first: true,
     };
     let mut next = first;
-    let broken = loop {
+    loop {
         if scan.is_over_at(lsn_of(next)) {
-            return Ok(scan.end);
+            return Ok((scan.end, None));
         }
         let epoch = scan.end.epoch;
         let found = match blocks.get(next)? {
@@ -93,7 +113,7 @@ fn scan(blocks: &mut Blocks, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay)
         let goes_on = match found {
             Some((header, payload)) if scan.fits(&header) => {
                 let goes_on = scan.block(&header, payload, to);
-                goes_on.map_err(|e| blocks.name_place(e, next))?
+                goes_on.map_err(|e| name_place(&blocks.segments, e, next))?
             }
             // An epoch that had to begin at a multiple of 4 KiB.
             _ => match blocks.epoch_start_behind(next, &scan)? {
@@ -101,16 +121,14 @@ fn scan(blocks: &mut Blocks, from: Lsn, until: Option<Lsn>, to: &mut dyn Replay)
                     next = start;
                     continue;
                 }
-                None => break next,
+                None => return Ok((scan.end, Some(next))),
             },
         };
         if !goes_on {
-            return Ok(scan.end);
+            return Ok((scan.end, None));
         }
         next += 1;
-    };
-    blocks.check_claims(broken, scan.end)?;
-    Ok(scan.end)
+    }
 }
 
 /// Looks at the headers of the segments that a scan from `from` would read.
@@ -248,7 +266,7 @@ impl Scan {
     }
 }
 
-fn damaged(why: &str) -> Error {
+pub(crate) fn damaged(why: &str) -> Error {
     Error::new(Code::LogDamaged).with("why", why)
 }
 
@@ -259,7 +277,7 @@ struct Blocks {
     /// Where much is to be read.
     ahead: Option<Ahead>,
     chunk: Chunk,
-    /// What the scan needs lies before this block, but where it looks for damage.
+    /// What the scan needs lies before this block.
     end: u64,
 }
 
@@ -314,63 +332,5 @@ impl Blocks {
             }
             _ => None,
         })
-    }
-
-    /// Fails if a block behind `broken` states that something there was durable. Blocks of epochs
-    /// before the one that ends there do not count: it took over from them, whatever they say.
-    fn check_claims(&mut self, broken: u64, end: LogEnd) -> Result<()> {
-        let last = self.segments.last().map_or(0, |s| s.end_block());
-        let mut block = broken + 1;
-        // The stretch before has a block in its place: this one may have, though its head is torn.
-        let mut goes_on = false;
-        while block < last {
-            let behind = self.stretch_end(block);
-            let is_near = block <= broken + CLAIM_BLOCKS_ALL;
-            if !is_near && !goes_on && !self.begins_in_place(block)? {
-                block = behind;
-                continue;
-            }
-            goes_on = false;
-            for block in block..behind {
-                let Some((header, _)) = self.get(block)? else { continue };
-                goes_on = true;
-                if header.epoch >= end.epoch && header.durable > lsn_of(broken) {
-                    let durable = header.durable;
-                    let error = damaged("a block is invalid")
-                        .with("lsn", end.end)
-                        .with("durable", durable)
-                        .with("stated_by_block", block);
-                    return Err(self.name_place(error, broken));
-                }
-            }
-            block = behind;
-        }
-        Ok(())
-    }
-
-    /// The end of the stretch that holds a block.
-    fn stretch_end(&self, block: u64) -> u64 {
-        segment_of(&self.segments, block).map_or(block + 1, |s| {
-            let stretch = (block - s.first_block) / CLAIM_STRETCH_BLOCKS;
-            s.end_block().min(s.first_block + (stretch + 1) * CLAIM_STRETCH_BLOCKS)
-        })
-    }
-
-    /// True if one of the first blocks of a stretch is a valid one of its place.
-    fn begins_in_place(&mut self, block: u64) -> Result<bool> {
-        // What is read ahead is not wanted any more: it would be all that lies between.
-        self.stop()?;
-        self.ahead = None;
-        let end = block + CLAIM_BLOCKS_FIRST;
-        Ok(self.reader.read(&mut self.chunk, block, end)? && self.chunk.holds_any())
-    }
-
-    fn name_place(&self, error: Error, block: u64) -> Error {
-        match segment_of(&self.segments, block) {
-            Some(s) => {
-                error.with("file", segment_path(s.number)).with("offset", s.offset_of(block))
-            }
-            None => error.with("block", block),
-        }
     }
 }
