@@ -36,6 +36,7 @@ class Plan:
         self.found = {}
         self.seconds, self.scale = flags.seconds, flags.scale
         self.rounds, self.repeats = flags.rounds, flags.repeats
+        self.control_seconds = flags.control_seconds
 
     def rows(self, full):
         return max(int(full * self.scale), 1000)
@@ -47,6 +48,10 @@ class Plan:
         """Seconds of a run that the bars want this long."""
         return self.seconds or full
 
+    def control_length(self, length):
+        """Seconds of the control beside a run of so many."""
+        return min(length, self.control_seconds or length)
+
 
 class Result:
     """The rows, printed and written as they come."""
@@ -55,7 +60,8 @@ class Result:
         options = {engine: [*COMMON, *options_of(engine, "CACHE")] for engine in plan.engines}
         self.out, self.lines, self.rows = out, [], []
         self.about = {"format": 2, "cores": os.cpu_count(), "scale": plan.scale,
-                      "seconds": plan.seconds, "rounds": plan.rounds, "repeats": plan.repeats, "engines": plan.engines,
+                      "seconds": plan.seconds, "rounds": plan.rounds, "repeats": plan.repeats,
+                      "control_seconds": plan.control_seconds, "engines": plan.engines,
                       "without_rocksdb": plan.without, "options": options}
 
     def add(self, command, rows):
@@ -73,6 +79,8 @@ def main():
     flags = argparse.ArgumentParser(prog="compare", description=__doc__)
     flags.add_argument("--scale", type=float, default=0.2, help="1: the sizes of the bars")
     flags.add_argument("--seconds", type=int, help="length of each run; else 10, or what its bar says")
+    flags.add_argument("--control-seconds", type=int,
+                       help="length of the control of long, at most; else that of the run")
     flags.add_argument("--rounds", type=int, default=3, help="rounds in which the engines take turns")
     flags.add_argument("--repeats", type=int, default=5, help="of rounds whose control was disturbed")
     flags.add_argument("--only", default=",".join(s for s in SECTIONS if s not in LENGTHY),
@@ -105,6 +113,7 @@ def main():
         finally:
             shutil.rmtree(base, ignore_errors=True)
         length = f" --seconds {plan.seconds}" if plan.seconds else ""
+        length += f" --control-seconds {plan.control_seconds}" if plan.control_seconds else ""
         result.add(f"python3 scripts/compare --only {name} --scale {plan.scale} --rounds "
                    f"{plan.rounds}{length} --engines {','.join(plan.engines[:-1])}", rows)
     print(report.text({"rows": result.rows}))

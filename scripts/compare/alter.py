@@ -1,6 +1,7 @@
 """M6: ADD INDEX on a table of a million rows beside users of others, and alone. Each ADD INDEX under
 load is set beside the five seconds before it."""
 
+import functools
 import statistics
 import time
 
@@ -91,13 +92,13 @@ def figures(server, sizes, seconds, clients, test, asked):
             "per_second": per_second}
 
 
-def add_index(base, plan, seen):
+def add_index(base, plan, seen, loads=LOADS):
     """The machine has no room for the caches of all: one server runs at a time."""
     sizes = {"tables": 8, "rows": plan.rows(5_000_000), "small": plan.rows(1_000_000)}
     pair, rows = Pair(base, plan, plan.bytes(12 << 30), seen, log="8G", alone=True), []
     try:
         pair.prepare("M6", lambda server: sysbench.prepare(server, sizes))
-        for load in LOADS:
+        for load in loads:
             rows += beside(base, plan, pair, sizes, *load)
         return rows
     finally:
@@ -136,3 +137,8 @@ def beside(base, plan, pair, sizes, name, test, clients, cache):
                 note="0.5 x InnoDB's")]
     rows[0]["runs"] = {e: [found[e] for found in rounds if e in found] for e in pair.servers}
     return rows
+
+
+# A load alone.
+PARTS = {f"ddl-{name}": functools.partial(add_index, loads=[load])
+         for name, load in zip(("update", "write", "io"), LOADS, strict=True)}

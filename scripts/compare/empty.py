@@ -36,9 +36,13 @@ def add_drop(base, plan, seen):
 
     def work(server):
         sysbench.fill(server, sizes, plan.length(60))
-        dirty, before = server.dirty_share(), server.status("Evenkeel_page_reads")
+        dirty = server.dirty_share()
+        page_reads = lambda: sum(server.status("Evenkeel_page_reads").values())
+        at_first = page_reads()
+        server.sql(TIMED, "small")
+        before = page_reads()
         idle = pairs_ms(server)
-        reads = server.status("Evenkeel_page_reads")
+        after = page_reads()
         # Longer than the pairs of any engine take; cut off after them.
         load = sysbench.Run(server, "update_non_index", sizes, 3600, 16)
         load.wait(2)
@@ -46,8 +50,10 @@ def add_drop(base, plan, seen):
         load.end()
         seen(f"M7 {server.engine}: a pair takes {idle:.2f} ms idle, {loaded:.2f} ms loaded; dirty at "
              f"the start {dirty or 0:.0%}")
-        return {"idle": idle, "loaded": loaded, "dirty": dirty,
-                "reads": sum(reads.values()) - sum(before.values()) if reads else None}
+        found = {"idle": idle, "loaded": loaded, "dirty": dirty}
+        if server.engine == OURS:
+            found |= {"first": before - at_first, "reads": after - before}
+        return found
 
     try:
         pair.prepare("M7", prepare)
@@ -57,8 +63,11 @@ def add_drop(base, plan, seen):
         return [row("M7", "cache dirty when they begin", "", value("dirty")),
                 row("M7", f"{what}, idle, median of {PAIRS}", "ms", value("idle"), 1.1, True),
                 row("M7", f"{what}, loaded, median of {PAIRS}", "ms", value("loaded"), 1.1, True),
-                row("M7", f"pages read by {PAIRS} pairs, idle", "pages",
-                    {OURS: value("reads").get(OURS)}, None, True, limit=0,
-                    note="of visits to pages in memory there is no count")]
+                row("M7", "pages read by a first pair, idle", "pages", value("first"),
+                    note="the way to the table in the catalog, which the fill had evicted"),
+                row("M7", f"pages read by the {PAIRS} pairs, idle", "pages", value("reads"), None,
+                    True, limit=0,
+                    note="visits to pages in memory are counted by the test "
+                         "an_index_of_an_empty_table_visits_no_page_of_others")]
     finally:
         pair.stop()

@@ -2,8 +2,8 @@
 
 import statistics
 
+import alter
 import sysbench
-from alter import add_index
 from churn import queue
 from empty import add_drop
 from inserts import insert_cached, insert_io_bound
@@ -13,7 +13,7 @@ from pair import Pair
 from restart import restart
 from report import shown
 from row import row
-from steady import long
+from steady import long, long_inserts, long_writes
 
 
 def sysbench_tests(base, plan, bar, sizes, wanted, seen):
@@ -65,7 +65,8 @@ def io_bound(base, plan, seen):
 
 
 SECTIONS = {"memory": in_memory, "io": io_bound, "insert": insert_cached,
-            "insert-io": insert_io_bound, "ddl": add_index, "empty": add_drop, "long": long,
+            "insert-io": insert_io_bound, "ddl": alter.add_index, **alter.PARTS, "empty": add_drop,
+            "long": long, "long-writes": long_writes, "long-inserts": long_inserts,
             "open": open_loop, "restart": restart, "kill": kills, "queue": queue}
 # Hours: only when asked for.
-LENGTHY = ("ddl", "long", "open", "queue")
+LENGTHY = ("ddl", *alter.PARTS, "long", "long-writes", "long-inserts", "open", "queue")

@@ -62,7 +62,7 @@ def long_writes(base, plan, seen):
     try:
         pair.prepare("M8", lambda server: sysbench.prepare(server, sizes))
         rounds = control.rounds(plan, pair, "M8 write_only", work,
-                                lambda: control.run(base, length, CHANGED))
+                                lambda: control.run(base, plan.control_length(length), CHANGED))
         what = f"write_only {length} s"
         return [*rows_of(what, "tps", rounds, length, pair.servers),
                 row("M8", f"{what}: last {window} s / first, / the control's drift", "",
@@ -101,8 +101,8 @@ def long_inserts(base, plan, seen):
     try:
         pair.prepare("M8 l.i1", lambda s: bench(s, out(s), [*common(s), "--steps", "l.i0,l.x"]))
         rounds = control.rounds(plan, pair, "M8 l.i1", work,
-                                lambda: control.figures(
-                                    control.steps(base, length, 50, clients=1)["l.i1"], 1))
+                                lambda: control.figures(control.steps(
+                                    base, plan.control_length(length), 50, clients=1)["l.i1"], 1))
         what, apart = f"l.i1 {length} s, IO-bound", f"last {window} s / first"
         figure = lambda name, key: row("M8", f"{what}: {name} of a row, {apart}", "",
                                        middle(rounds, key), None, True, limit=1.05)

@@ -59,8 +59,7 @@ pub struct RecoveryReport {
     pub scan_ns: u64,
     /// Of these, for making durable what was read of the log.
     pub sync_ns: u64,
-    /// Of these, for the second pass, in which pages are redone, and the look behind the end of the
-    /// log beside it.
+    /// Of these, for the second pass, in which pages are redone.
     pub redo_ns: u64,
 }
 
@@ -264,29 +263,38 @@ impl Recovery<'_> {
         report.records = first.records;
         report.scan_ns = now_ns().saturating_sub(begun);
         report.log_bytes = end.end.0.saturating_sub(redo_from.0);
+        behind.check_epoch(self.superblock.epoch)?;
+        let mut look = Look::begin(self.rt, behind)?;
+        let redone = self.redo(first, end.end, report);
+        // If the log is damaged, that is why the rest may have failed as well; it names the place.
+        look.end()?;
+        redone?;
+        Ok(end)
+    }
+
+    /// What is done with what the first pass has found.
+    fn redo(&self, first: FirstPass<'_>, end: Lsn, report: &mut RecoveryReport) -> Result<()> {
+        let now_ns = || self.rt.env.now_ns();
         self.restore_checkpoint(&first)?;
         for body in &first.manifests {
             self.runs.apply_manifest(body)?;
         }
-        self.txns.expect_committed(std::mem::take(&mut first.committed));
+        self.txns.expect_committed(first.committed);
         let lives = first.redo.into_lives();
+        let redo_from = self.superblock.redo;
         // Redo of more pages than the pool holds writes some, none of which may be newer than what
         // is durable of the log. The checkpoint of a clean close is; what follows it need not be
         // (somebody wrote while the database was closed, or an open that changed something did not
         // get as far as saying so).
         if !(self.superblock.clean && first.is_at_checkpoint) {
             let begun = now_ns();
-            sync_segments(self.rt, redo_from, end.end)?;
+            sync_segments(self.rt, redo_from, end)?;
             report.sync_ns = now_ns().saturating_sub(begun);
         }
         let begun = now_ns();
-        let mut look = behind.map(|behind| Look::begin(self.rt, behind)).transpose()?;
-        let redone = second_pass::run(self, redo_from, end.end, &lives);
-        // If the log is damaged, that is why redo may have failed as well; it names the place.
-        look.as_mut().map_or(Ok(()), Look::end)?;
-        report.rows = redone?;
+        report.rows = second_pass::run(self, redo_from, end, &lives)?;
         report.redo_ns = now_ns().saturating_sub(begun);
-        Ok(end)
+        Ok(())
     }
 
     fn restore_checkpoint(&self, first: &FirstPass<'_>) -> Result<()> {

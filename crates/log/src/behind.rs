@@ -33,6 +33,22 @@ impl Behind {
         blocks.map(|s| (s.end_block() - s.first_block.max(self.broken)) * BLOCK as u64).sum()
     }
 
+    /// The log has to have a block of this epoch, which was begun, or of a younger one: its start
+    /// is durable before anything says so. It may have been the last block, so that none tells.
+    ///
+    /// # Errors
+    /// `LogDamaged` if the scan ended in an older one.
+    pub fn check_epoch(&self, begun: u32) -> Result<()> {
+        if self.end.epoch >= begun {
+            return Ok(());
+        }
+        let error = damaged("it ends before the epoch that was begun last")
+            .with("lsn", self.end.end)
+            .with("epoch", self.end.epoch)
+            .with("begun", begun);
+        Err(name_place(&self.segments, error, self.broken))
+    }
+
     /// Looks at every block. Blocks of epochs before the one that ends there do not count: it took
     /// over from them, whatever they say.
     ///

@@ -2,7 +2,7 @@
 
 use crate::log_tests::{Collect, Rng, append, quiet, read};
 use crate::segments::{DIR, read_headers};
-use crate::{Log, LogOptions, replay_to_end};
+use crate::{Behind, Log, LogEnd, LogOptions, replay_to_end};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, Lsn, Result};
 use evenkeel_format::wal::{
@@ -93,7 +93,6 @@ fn prepared_segments_are_left_to_the_look() -> Result<()> {
     let mut records = Collect::default();
     let (end, behind) = replay_to_end(&rt, Lsn(0), &mut records)?;
     assert_eq!(records.0.len(), 20);
-    let behind = behind.expect("something lies behind");
     assert!(behind.bytes() > 16 << 20, "{} bytes behind the end", behind.bytes());
     // And what was being read ahead when the end was found.
     let headers = (rt.env.list(DIR)?.len() * SEGMENT_HEADER) as u64;
@@ -196,5 +195,38 @@ fn a_remnant_of_an_older_epoch_is_no_damage() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// The start of an epoch is lost together with what was last of the epoch before: no block is left
+/// that states anything of it, but who has begun the epoch knows.
+#[test]
+fn an_epoch_without_its_start_is_damage() -> Result<()> {
+    let sim = quiet(SimDisk::new(10), 10);
+    let options = LogOptions { log_bytes: 1 << 20, buffer_bytes: 128 << 10, epoch: 1 };
+    let log = Log::create(sim.runtime(), options, Lsn(0))?;
+    for _ in 0..20 {
+        let lsn = append(&log, &[1; 700])?;
+        log.wait_durable(lsn)?;
+    }
+    let end = log.end();
+    drop(log);
+    let log = Log::create(sim.runtime(), LogOptions { epoch: 2, ..options }, end)?;
+    drop(log);
+    let epoch_of = |rt: &Arc<Runtime>| -> Result<(LogEnd, Behind)> {
+        let (end, behind) = replay_to_end(rt, Lsn(0), &mut Collect::default())?;
+        behind.check()?;
+        Ok((end, behind))
+    };
+    let (whole, behind) = epoch_of(&sim.runtime())?;
+    assert_eq!(whole.epoch, 2);
+    behind.check_epoch(2)?;
+    let disk = sim.disk().crash(CrashPolicy::KeepAll, 1);
+    let segments = read_headers(&sim.runtime(), None)?;
+    wipe(&disk, &segments, block_of(end) - 3..block_of(whole.end));
+    let (cut, behind) = epoch_of(&quiet(disk, 1).runtime())?;
+    assert!(cut.epoch == 1 && cut.end < end, "{cut:?}");
+    behind.check_epoch(1)?;
+    assert_eq!(behind.check_epoch(2).map_err(|e| e.code()), Err(Code::LogDamaged));
     Ok(())
 }

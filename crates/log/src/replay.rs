@@ -59,8 +59,9 @@ pub fn replay_to_end(
     rt: &Arc<Runtime>,
     from: Lsn,
     to: &mut dyn Replay,
-) -> Result<(LogEnd, Option<Behind>)> {
-    run(rt, from, None, to)
+) -> Result<(LogEnd, Behind)> {
+    let (end, behind) = run(rt, from, None, to)?;
+    Ok((end, behind.ok_or_else(|| Error::internal("a scan of the log ended before its end"))?))
 }
 
 fn run(
