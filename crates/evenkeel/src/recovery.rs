@@ -7,8 +7,9 @@
 //! synced, for the pool may have to write pages from here on. 4. Second pass: page redo
 //! side by side with memtable entries of generations not flushed, undo of transactions that have
 //! not committed, and outcomes (`second_pass`); beside it what lies behind the end of the log is
-//! looked at, which may be no end but damage. 5. A new log epoch begins behind the last record;
-//! transactions without an outcome are aborted and reverted in the background.
+//! looked at, which may be no end but damage: no file is changed before that is known. 5. A new log
+//! epoch begins behind the last record; transactions without an outcome are aborted and reverted in
+//! the background.
 
 use crate::checkpoint::{SECTION_CHAIN_LISTS, SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
 use crate::second_pass;
@@ -59,7 +60,8 @@ pub struct RecoveryReport {
     pub scan_ns: u64,
     /// Of these, for making durable what was read of the log.
     pub sync_ns: u64,
-    /// Of these, for the second pass, in which pages are redone.
+    /// Of these, for the second pass, in which pages are redone, and the look beside it at what
+    /// lies behind the end of the log.
     pub redo_ns: u64,
 }
 
@@ -148,28 +150,55 @@ impl Drop for Frames<'_> {
     }
 }
 
-/// The look at what lies behind the end of the log, on a thread of its own where it is long.
+/// The look at what lies behind the end of the log, on a thread of its own where it is long. While
+/// it is under way, and if it has found damage, no file is changed: what redo makes of a log with a
+/// hole may be wrong (of a page that was written without redo it knows too little).
 struct Look {
+    rt: Arc<Runtime>,
     said: Arc<Mutex<Result<()>>>,
     helper: Option<Box<dyn Task>>,
 }
 
+/// What the thread has found, for those whom it holds up. Also where it panics.
+struct Answer {
+    rt: Arc<Runtime>,
+    said: Arc<Mutex<Result<()>>>,
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let said = self.said.lock().clone();
+        match said {
+            Ok(()) => self.rt.allow_changes(),
+            Err(error) => self.rt.refuse_changes(error),
+        }
+    }
+}
+
 impl Look {
-    fn begin(rt: &Runtime, behind: Behind) -> Result<Look> {
+    fn begin(rt: &Arc<Runtime>, behind: Behind) -> Result<Look> {
         if behind.bytes() < LOOK_BYTES_MIN {
             behind.check()?;
-            return Ok(Look { said: Arc::new(Mutex::new(Ok(()))), helper: None });
+            return Ok(Look { rt: rt.clone(), said: Arc::new(Mutex::new(Ok(()))), helper: None });
         }
-        let said = Arc::new(Mutex::new(Ok(())));
-        let own = said.clone();
-        let helper = rt.spawn("ek-log-behind", move || *own.lock() = behind.check())?;
-        Ok(Look { said, helper: Some(helper) })
+        let unknown = Error::internal("the look behind the log has not ended");
+        let said = Arc::new(Mutex::new(Err(unknown)));
+        let mut look = Look { rt: rt.clone(), said: said.clone(), helper: None };
+        rt.hold_changes();
+        let answer = Answer { rt: rt.clone(), said };
+        look.helper = Some(rt.spawn("ek-log-behind", move || {
+            let found = behind.check();
+            *answer.said.lock() = found;
+        })?);
+        Ok(look)
     }
 
     /// Waits for it. # Errors: those of `Behind::check`.
     fn end(&mut self) -> Result<()> {
-        self.helper.take().map_or(Ok(()), Task::join)?;
-        std::mem::replace(&mut *self.said.lock(), Ok(()))
+        let joined = self.helper.take().map_or(Ok(()), Task::join);
+        self.rt.allow_changes();
+        joined?;
+        self.said.lock().clone()
     }
 }
 
@@ -267,7 +296,9 @@ impl Recovery<'_> {
         let mut look = Look::begin(self.rt, behind)?;
         let redone = self.redo(first, end.end, report);
         // If the log is damaged, that is why the rest may have failed as well; it names the place.
+        let begun = now_ns();
         look.end()?;
+        report.redo_ns += now_ns().saturating_sub(begun);
         redone?;
         Ok(end)
     }

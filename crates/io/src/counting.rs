@@ -1,12 +1,14 @@
 //! Counts the I/O of an environment in the metrics of one database, and the time that foreground
 //! threads spend in it among their waits (G6). `Runtime::new` puts it around the environment it is
-//! given. Calls that succeeded count, with the bytes they moved.
+//! given. Calls that succeeded count, with the bytes they moved. Those that would change a file
+//! pass the gate (`gate`).
 
+use crate::gate::Gate;
 use crate::runtime::count_stall;
 use crate::waiting::Watched;
 use crate::{Env, Event, File, OpenMode, Task, Woken};
 use evenkeel_base::metrics::{Metric, Metrics};
-use evenkeel_base::{Cause, Result, Stalls};
+use evenkeel_base::{Cause, Code, Result, Stalls};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ pub(crate) struct CountingEnv {
     metrics: Arc<Metrics>,
     stalls: Arc<Stalls>,
     watched: Arc<Watched>,
+    gate: Arc<Gate>,
 }
 
 impl CountingEnv {
@@ -24,8 +27,23 @@ impl CountingEnv {
         metrics: Arc<Metrics>,
         stalls: Arc<Stalls>,
         watched: Arc<Watched>,
+        gate: Arc<Gate>,
     ) -> CountingEnv {
-        CountingEnv { inner, metrics, stalls, watched }
+        CountingEnv { inner, metrics, stalls, watched, gate }
+    }
+
+    /// Opens a file; only one that has to be made waits for the gate.
+    fn open_inner(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        if mode.create && self.gate.is_closed() {
+            if !mode.exclusive {
+                match self.inner.open(path, OpenMode { create: false, ..mode }) {
+                    Err(error) if error.code() == Code::FileMissing => {}
+                    other => return other,
+                }
+            }
+            self.gate.pass(&*self.inner)?;
+        }
+        self.inner.open(path, mode)
     }
 }
 
@@ -41,6 +59,8 @@ struct CountingFile {
     metrics: Arc<Metrics>,
     /// Not of the log: who waits for it says so itself, whoever writes and syncs for all.
     timed: Option<Timed>,
+    gate: Arc<Gate>,
+    env: Arc<dyn Env>,
 }
 
 impl CountingFile {
@@ -65,6 +85,7 @@ impl File for CountingFile {
         Ok(())
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.gate.pass(&*self.env)?;
         self.timed(Cause::DeviceSlow, |file| file.write_at(buf, offset))?;
         self.metrics.add(Metric::FileWrites, 1);
         self.metrics.add(Metric::FileWriteBytes, buf.len() as u64);
@@ -79,37 +100,44 @@ impl File for CountingFile {
         self.inner.len()
     }
     fn set_len(&self, len: u64) -> Result<()> {
+        self.gate.pass(&*self.env)?;
         self.inner.set_len(len)
     }
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.gate.pass(&*self.env)?;
         self.timed(Cause::DeviceSlow, |file| file.allocate(offset, len))
     }
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.gate.pass(&*self.env)?;
         self.inner.punch(offset, len)
     }
 }
 
 impl Env for CountingEnv {
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        let inner = self.inner.open(path, mode)?;
+        let inner = self.open_inner(path, mode)?;
         let is_log = path.starts_with("wal/");
         let timed = (!is_log).then(|| Timed {
             stalls: self.stalls.clone(),
             watched: self.watched.clone(),
             clock: self.inner.clone(),
         });
-        Ok(Arc::new(CountingFile { inner, metrics: self.metrics.clone(), timed }))
+        let (metrics, gate, env) = (self.metrics.clone(), self.gate.clone(), self.inner.clone());
+        Ok(Arc::new(CountingFile { inner, metrics, timed, gate, env }))
     }
     fn list(&self, dir: &str) -> Result<Vec<String>> {
         self.inner.list(dir)
     }
     fn remove(&self, path: &str) -> Result<()> {
+        self.gate.pass(&*self.inner)?;
         self.inner.remove(path)
     }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.gate.pass(&*self.inner)?;
         self.inner.rename(from, to)
     }
     fn create_dir(&self, dir: &str) -> Result<()> {
+        self.gate.pass(&*self.inner)?;
         self.inner.create_dir(dir)
     }
     fn sync_dir(&self, dir: &str) -> Result<()> {

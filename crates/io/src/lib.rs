@@ -15,6 +15,7 @@ pub mod event;
 pub mod explain;
 #[cfg(target_os = "linux")]
 mod futex;
+mod gate;
 mod ghosts;
 pub mod governor;
 mod latch;

@@ -4,6 +4,7 @@ use crate::counting::CountingEnv;
 use crate::cpu::Seats;
 use crate::device_wait;
 use crate::explain::note_explained;
+use crate::gate::Gate;
 use crate::trash::Trash;
 use crate::waiting::{ThreadWatch, Watched};
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Stop, Task, Woken};
@@ -35,6 +36,7 @@ pub struct Runtime {
     pub(crate) trash: Trash,
     database: AtomicU64,
     watched: Arc<Watched>,
+    gate: Arc<Gate>,
 }
 
 thread_local! {
@@ -82,7 +84,9 @@ impl Runtime {
         let journal = Arc::<Journal>::default();
         let stalls = Arc::<Stalls>::default();
         let watched = Arc::<Watched>::default();
-        let counting = CountingEnv::new(env, metrics.clone(), stalls.clone(), watched.clone());
+        let gate = Arc::<Gate>::default();
+        let (counted, waited, told) = (metrics.clone(), stalls.clone(), watched.clone());
+        let counting = CountingEnv::new(env, counted, waited, told, gate.clone());
         Arc::new(Runtime {
             env: Arc::new(counting),
             stalls: stalls.clone(),
@@ -96,7 +100,24 @@ impl Runtime {
             trash: Trash::default(),
             database: AtomicU64::new(0),
             watched,
+            gate,
         })
+    }
+
+    /// From now on what would change a file waits, until `allow_changes` or `refuse_changes`: who
+    /// calls these waits for nobody.
+    pub fn hold_changes(&self) {
+        self.gate.close();
+    }
+
+    /// Files may be changed again.
+    pub fn allow_changes(&self) {
+        self.gate.open();
+    }
+
+    /// What would change a file fails with this, until `allow_changes`.
+    pub fn refuse_changes(&self, error: evenkeel_base::Error) {
+        self.gate.refuse(error);
     }
 
     /// The database whose files these are: bound into their checksums.
