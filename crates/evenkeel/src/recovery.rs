@@ -154,7 +154,6 @@ impl Drop for Frames<'_> {
 /// it is under way, and if it has found damage, no file is changed: what redo makes of a log with a
 /// hole may be wrong (of a page that was written without redo it knows too little).
 struct Look {
-    rt: Arc<Runtime>,
     said: Arc<Mutex<Result<()>>>,
     helper: Option<Box<dyn Task>>,
 }
@@ -179,11 +178,11 @@ impl Look {
     fn begin(rt: &Arc<Runtime>, behind: Behind) -> Result<Look> {
         if behind.bytes() < LOOK_BYTES_MIN {
             behind.check()?;
-            return Ok(Look { rt: rt.clone(), said: Arc::new(Mutex::new(Ok(()))), helper: None });
+            return Ok(Look { said: Arc::new(Mutex::new(Ok(()))), helper: None });
         }
         let unknown = Error::internal("the look behind the log has not ended");
         let said = Arc::new(Mutex::new(Err(unknown)));
-        let mut look = Look { rt: rt.clone(), said: said.clone(), helper: None };
+        let mut look = Look { said: said.clone(), helper: None };
         rt.hold_changes();
         let answer = Answer { rt: rt.clone(), said };
         look.helper = Some(rt.spawn("ek-log-behind", move || {
@@ -193,11 +192,10 @@ impl Look {
         Ok(look)
     }
 
-    /// Waits for it. # Errors: those of `Behind::check`.
+    /// Waits for it. Where it has found damage the gate stays closed, for helpers of a second pass
+    /// that panicked may be left. # Errors: those of `Behind::check`.
     fn end(&mut self) -> Result<()> {
-        let joined = self.helper.take().map_or(Ok(()), Task::join);
-        self.rt.allow_changes();
-        joined?;
+        self.helper.take().map_or(Ok(()), Task::join)?;
         self.said.lock().clone()
     }
 }
