@@ -35,7 +35,7 @@ const FRAMES_MIN: usize = 4096;
 const RECORDS_PER_LOOK: u64 = 1024;
 
 /// What lies behind the end of the log is looked at by a thread where it has so many bytes.
-const LOOK_BYTES_MIN: u64 = 4 << 20;
+const LOOK_BYTES_MIN: u64 = 1 << 20;
 
 /// What recovery did, for the log and for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

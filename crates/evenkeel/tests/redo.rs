@@ -32,6 +32,10 @@ impl Watched {
         let inner: Arc<dyn Env> = Arc::new(RealEnv::new(dir));
         Watched { inner, seen: Arc::default(), panics: Arc::default() }
     }
+
+    fn note(&self, what: &'static str, path: &str) {
+        self.seen.lock().push((what, path.to_string()));
+    }
 }
 
 struct WatchedFile {
@@ -42,7 +46,7 @@ struct WatchedFile {
 
 impl WatchedFile {
     fn note(&self, what: &'static str) {
-        self.of.seen.lock().push((what, self.path.clone()));
+        self.of.note(what, &self.path);
     }
 }
 
@@ -68,18 +72,25 @@ impl File for WatchedFile {
         self.inner.len()
     }
     fn set_len(&self, len: u64) -> Result<()> {
+        self.note("change");
         self.inner.set_len(len)
     }
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.note("change");
         self.inner.allocate(offset, len)
     }
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.note("change");
         self.inner.punch(offset, len)
     }
 }
 
 impl Env for Watched {
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        let was_there = self.inner.open(path, OpenMode::READ).is_ok();
+        if mode.create && !was_there {
+            self.note("change", path);
+        }
         let inner = self.inner.open(path, mode)?;
         Ok(Arc::new(WatchedFile { inner, path: path.to_string(), of: self.clone() }))
     }
@@ -87,9 +98,11 @@ impl Env for Watched {
         self.inner.list(dir)
     }
     fn remove(&self, path: &str) -> Result<()> {
+        self.note("change", path);
         self.inner.remove(path)
     }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.note("change", from);
         self.inner.rename(from, to)
     }
     fn create_dir(&self, dir: &str) -> Result<()> {
@@ -268,8 +281,9 @@ fn is_refused_whole(killed: &Path, hole: (usize, usize), verify: fn(&Watched)) -
         assert!(text.contains(&name) && text.contains(&format!("offset={}", hole.1)), "{text}");
     }
     let seen = watched.seen.lock().clone();
-    let written: Vec<_> = seen.iter().filter(|(did, _)| *did == "write").collect();
-    assert!(written.iter().all(|(_, path)| path == "evenkeel.lock"), "{hole:?}: {written:?}");
+    let is_change = |(did, _): &&(&str, String)| matches!(*did, "write" | "change");
+    let changed: Vec<_> = seen.iter().filter(is_change).collect();
+    assert!(changed.iter().all(|(_, path)| path == "evenkeel.lock"), "{hole:?}: {changed:?}");
     std::fs::write(file, whole).expect("mended");
     verify(&watched);
     true

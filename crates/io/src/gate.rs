@@ -1,6 +1,6 @@
 //! Holds back what would change a file: recovery closes it until it is known that the log is whole
 //! (`Runtime::hold_changes`). Who is held waits, whatever it holds: who opens it again waits for
-//! nobody.
+//! nobody. What is waited for is a read of the device.
 
 use crate::{Env, Event};
 use evenkeel_base::sync::Mutex;
@@ -50,7 +50,7 @@ impl Gate {
                 return Err(error);
             }
             if self.is_closed() {
-                env.wait(&self.changed, seen, None, Cause::Idle);
+                env.wait(&self.changed, seen, None, Cause::DeviceSlow);
             }
         }
         Ok(())
@@ -61,6 +61,7 @@ impl Gate {
 mod tests {
     use crate::sim::{SimDisk, SimEnv, SimOptions};
     use crate::{OpenMode, Runtime};
+    use evenkeel_base::sync::Mutex;
     use evenkeel_base::{Code, Error, Result};
     use std::sync::Arc;
 
@@ -91,7 +92,7 @@ mod tests {
                 file.write_at(b"old", 0)?;
                 let before = sim.disk().hash();
                 rt.hold_changes();
-                let (own, said) = (rt.clone(), Arc::new(evenkeel_base::sync::Mutex::new(None)));
+                let (own, said) = (rt.clone(), Arc::new(Mutex::new(None)));
                 let told = said.clone();
                 let helper = rt.spawn("changes", move || *told.lock() = Some(change(&own, how)))?;
                 let mut text = [0; 3];

@@ -9,7 +9,7 @@ use crate::trash::Trash;
 use crate::waiting::{ThreadWatch, Watched};
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Stop, Task, Woken};
 use evenkeel_base::journal::Journal;
-use evenkeel_base::{Cause, DatabaseId, Health, Result, Stalls, metrics::Metrics};
+use evenkeel_base::{Cause, DatabaseId, Error, Health, Result, Stalls, metrics::Metrics};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,7 +116,7 @@ impl Runtime {
     }
 
     /// What would change a file fails with this, until `allow_changes`.
-    pub fn refuse_changes(&self, error: evenkeel_base::Error) {
+    pub fn refuse_changes(&self, error: Error) {
         self.gate.refuse(error);
     }
 

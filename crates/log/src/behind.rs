@@ -29,8 +29,8 @@ impl Behind {
     /// Bytes that the look will read, nearly.
     pub fn bytes(&self) -> u64 {
         let is_behind = |s: &&SegmentHeader| s.end_block() > self.broken;
-        let blocks = self.segments.iter().filter(is_behind);
-        blocks.map(|s| (s.end_block() - s.first_block.max(self.broken)) * BLOCK as u64).sum()
+        let segments = self.segments.iter().filter(is_behind);
+        segments.map(|s| (s.end_block() - s.first_block.max(self.broken)) * BLOCK as u64).sum()
     }
 
     /// The log has to have a block of this epoch, which was begun, or of a younger one: its start

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 /// Blocks that are not read ahead, for a few are not worth threads.
 const AHEAD_BLOCKS_MIN: u64 = 128;
+
 /// Receives the records of a scan in order.
 pub trait Replay {
     /// One record. # Errors: end the scan and are returned by it.
