@@ -30,6 +30,8 @@ pub(crate) struct Lending {
     runs: Arc<Runs>,
     event: Arc<Event>,
     state: Mutex<State>,
+    /// Shares may be lent; else they stay as they are.
+    lends: bool,
 }
 
 struct State {
@@ -76,14 +78,15 @@ impl Lending {
             runs: runs.clone(),
             event: Arc::new(Event::new()),
             state: Mutex::new(state),
+            lends: shares.lends,
         });
-        lending.watch(shares);
+        lending.watch();
         lending.bring_about(&mut lending.state.lock())?;
         Ok(lending)
     }
 
-    fn watch(&self, shares: &Shares) {
-        if !shares.lends {
+    fn watch(&self) {
+        if !self.lends {
             return;
         }
         let lendable = self.state.lock().lendable;
@@ -109,7 +112,7 @@ impl Lending {
             state.seen = Seen::default();
             self.bring_about(&mut state)?;
         }
-        self.watch(shares);
+        self.watch();
         self.event.notify();
         Ok(())
     }
@@ -152,7 +155,10 @@ impl Lending {
         seen.lent_to_memtables = self.runs.lent_to_memtables();
         seen.full_generations += full - state.full_generations;
         state.full_generations = full;
-        let next = state.lendable.next(state.target, &state.seen);
+        let next = match self.lends {
+            true => state.lendable.next(state.target, &state.seen),
+            false => state.target,
+        };
         let moves = next != state.target;
         if moves || state.seen.is_old() {
             state.seen = Seen { hits_per_step: state.seen.hits_per_step, ..Seen::default() };
