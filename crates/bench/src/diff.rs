@@ -74,23 +74,18 @@ pub fn table(a: &RunResult, b: &RunResult) -> String {
 #[cfg(test)]
 mod tests {
     use crate::result::DeviceSlow;
+    use crate::rows::Rng;
 
     /// Else the page that `bench report` draws of a JSON is not always that of the run.
     #[test]
     fn figures_are_read_as_they_were_written() {
-        let mut bits: u64 = 1;
+        let mut rng = Rng::new(1);
         for _ in 0..100_000 {
-            bits = bits
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let share = (bits >> 11) as f64 / (1u64 << 53) as f64;
+            let share = rng.unit();
             let written: DeviceSlow = (share, 1e3 * share, 1e9 / (1.0 + share));
             let json = serde_json::to_string(&written).expect("plain data");
-            assert_eq!(
-                serde_json::from_str::<DeviceSlow>(&json).expect("its own"),
-                written,
-                "{json}"
-            );
+            let read: DeviceSlow = serde_json::from_str(&json).expect("its own");
+            assert_eq!(read, written, "{json}");
         }
     }
 }

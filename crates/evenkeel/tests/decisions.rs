@@ -213,3 +213,37 @@ fn reads_of_an_index_build_are_asked_for() {
     let bytes = indexes.iter().find(|i| i.name == "unique").expect("there").run_bytes;
     assert!((bytes / 10 * 9..bytes * 5 / 4).contains(&again), "{again} read of {bytes}");
 }
+
+/// Where a test says how large the pool is it stays so, whenever the actor that lends memory looks.
+#[test]
+fn a_pool_whose_size_is_said_borrows_nothing() {
+    let sim = SimEnv::on(SimDisk::new(5), SimOptions::quiet(5));
+    let geometry = Geometry { pool_bytes: Some(1 << 20), ..Geometry::default() };
+    let options = Options::new().env(sim.env()).geometry(geometry);
+    let db = Arc::new(Database::open_with("said", options).expect("opens"));
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 100 }))
+        .primary_key(&["id"]);
+    db.create_table("t", &spec).expect("creates");
+    let row = |id: i64| vec![id.into(), Value::Bytes(vec![7; 80])];
+    db.load_table("t", (0..30_000).map(row)).expect("loads");
+    let (own, rt) = (db.clone(), sim.runtime());
+    sim.run(vec![Box::new(move || {
+        let mut txn = own.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+        let mut table = txn.table("t").expect("table");
+        let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scans");
+        let mut row = Row::new();
+        while scan.next(&mut row).expect("reads") {}
+        drop(scan);
+        let memory_size = own.setting("memory_size").expect("a setting");
+        own.set("memory_size", memory_size).expect("wakes the actor");
+        rt.delay(Duration::from_secs(1), Cause::Idle);
+    })]);
+    let stats = db.stats();
+    let (read, moves) = (stats.get(Metric::PageReadBytes), stats.get(Metric::MemoryMoves));
+    assert!(read > 2 << 20, "the table fits the pool: {read} bytes read");
+    assert_eq!(moves, 0);
+    Arc::into_inner(db).expect("the session has ended").close().expect("closes");
+    sim.stop();
+}
