@@ -34,17 +34,26 @@ flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
     -isystem "$headers/wsrep-lib/wsrep-API/v26" -isystem "$headers/libmariadb/include"
     -isystem "$headers/tpool" -isystem "$generated" -isystem "$headers")
 pids=() listed=()
+# Is an object older than a file that its compilation read, as the compiler listed them beside it?
+is_stale() {
+    [ -f "$1" ] && [ -f "$1.d" ] || return 0
+    local read
+    for read in $(sed 's/^[^:]*://; s/\\$//' "$1.d"); do
+        [ ! "$read" -nt "$1" ] && [ -f "$read" ] || return 0
+    done
+    return 1
+}
 # An object is as old as the beginning of its build: what is edited meanwhile is newer, and a build
 # that was cut short leaves none.
 begun=$out/begun
 touch "$begun"
 compile() {
-    g++ "${flags[@]}" -c "$1" -o "$2.new" && touch -r "$begun" "$2.new" && mv "$2.new" "$2"
+    g++ "${flags[@]}" -MMD -MF "$2.d" -c "$1" -o "$2.new" && touch -r "$begun" "$2.new" && mv "$2.new" "$2"
 }
 for file in plugin/mariadb/*.cc; do
     object=$objects/$(basename "$file" .cc).o
     listed+=("$object")
-    if [ ! -f "$object" ] || [ -n "$(find plugin/mariadb -newer "$object" -name '*.[ch]*' | head -1)" ]; then
+    if is_stale "$object"; then
         # As many at a time as there are cores: each takes 300 MB.
         if [ ${#pids[@]} -ge "$(nproc)" ]; then
             wait "${pids[0]}" || exit 1
