@@ -362,7 +362,8 @@ bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std:
         }
       }
   }
-  ek_rollback(txn, &error);
+  if (ek_rollback(txn, &error))
+    report("end of a read", error);
   return found;
 }
 
@@ -568,7 +569,7 @@ static void forget_mark(void *of)
 {
   const std::unique_ptr<std::string> marked(static_cast<std::string *>(of));
   ek_error error;
-  if (ek_forget_mark(evenkeel_db, ek_text(*marked), &error) && error.kind != EK_NOT_FOUND)
+  if (ek_forget_mark(evenkeel_db, ek_text(*marked), &error) && error.code != CODE_TableMissing)
     report("mark of an ALTER TABLE", error);
 }
 
@@ -609,7 +610,10 @@ void ha_evenkeel::raise_numbers(ulonglong next)
   ek_error error;
   if (next > ek_next_number(evenkeel_db, name()) &&
       ek_restart_numbers(evenkeel_db, name(), next, &error))
+  {
     report("ALTER TABLE ... AUTO_INCREMENT", error);
+    warn_of_error(ha_thd(), error);
+  }
 }
 
 bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
@@ -648,7 +652,10 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   for (const Alter_context *of : contexts)
     if (ek_error error; commit && of->nulls &&
         ek_readable_from(evenkeel_db, of->owner->name(), 1, &error))
+    {
       report("ALTER TABLE ... NOT NULL", error);
+      warn_of_error(ha_thd(), error);
+    }
   /* The server need not call for the other partitions; it does for each to take back. */
   if (commit)
     info->group_commit_ctx= nullptr;

@@ -77,8 +77,8 @@ int ha_evenkeel::end_copy()
     return copy_failed(build.get());
   ek_error error;
   /* Rows of a temporary table are there for a transaction that began before too. */
-  if (table_share->tmp_table && !is_copy(m_name))
-    ek_readable_from(evenkeel_db, name(), 0, &error);
+  if (table_share->tmp_table && !is_copy(m_name) && ek_readable_from(evenkeel_db, name(), 0, &error))
+    return fail(error);
   return 0;
 }
 
@@ -94,7 +94,8 @@ bool ha_evenkeel::copied_row(const std::string &key)
                     !fill(table->record[0], m_row, false) &&
                     !(table->vfield && table->update_virtual_fields(table->file,
                                                                     VCOL_UPDATE_FOR_READ));
-  ek_rollback(txn, &error);
+  if (ek_rollback(txn, &error))
+    report("end of a read", error);
   return found;
 }
 

@@ -27,7 +27,8 @@ enum ek_kind
   EK_INVALID, EK_NOT_FOUND, EK_CORRUPT, EK_BUSY, EK_VERSION, EK_INTERNAL, EK_CANCELLED,
   EK_SETTING, EK_TOO_YOUNG, EK_IO
 };
-typedef struct { int32_t kind; char index[256]; char text[512]; } ek_error;
+/* `code` counts the entries of crates/base/src/codes.rs from 0; errors.def has them. */
+typedef struct { int32_t kind, code; char index[256]; char text[512]; } ek_error;
 
 typedef struct
 {

@@ -63,11 +63,12 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   }
   const std::string made= table_name(path);
   ek_error error;
+  /* At once: the server's own error says that the table cannot be created, and a number of the handler's. */
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), &error))
-    return handler_error(ha_thd(), error);
-  if (info->options & HA_LEX_CREATE_TMP_TABLE)
-    ek_readable_from(evenkeel_db, ek_text(made), 0, &error);
+    return raise_error(ha_thd(), error);
+  if ((info->options & HA_LEX_CREATE_TMP_TABLE) && ek_readable_from(evenkeel_db, ek_text(made), 0, &error))
+    return raise_error(ha_thd(), error);
   return begin_numbers(made, info);
 }
 
@@ -96,10 +97,10 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name),
                       takes_back ? nullptr : &wait, &error))
     /* The server's recovery takes back renamings that a crash kept from being done, and asks nobody before. */
-    return error.kind == EK_NOT_FOUND ? HA_ERR_NO_SUCH_TABLE : handler_error(thd, error);
+    return error.code == CODE_TableMissing ? HA_ERR_NO_SUCH_TABLE : raise_error(thd, error);
   rename_last_change(old_name, new_name);
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
-    return handler_error(ha_thd(), error);
+    return raise_error(thd, error);
   return 0;
 }
 
@@ -110,7 +111,7 @@ int ha_evenkeel::truncate()
   if (ek_truncate(evenkeel_db, name(), &wait, &error))
     return fail(error);
   *m_last_change= time(nullptr);
-  if (table_share->tmp_table)
-    ek_readable_from(evenkeel_db, name(), 0, &error);
+  if (table_share->tmp_table && ek_readable_from(evenkeel_db, name(), 0, &error))
+    return fail(error);
   return 0;
 }

@@ -72,7 +72,7 @@ static int evenkeel_drop_table(handlerton *, const char *path)
     drop_last_change(name);
     return 0;
   }
-  if (error.kind == EK_NOT_FOUND)
+  if (error.code == CODE_TableMissing)
     return HA_ERR_NO_SUCH_TABLE;
   report("drop table", error);
   return handler_error(thd, error);

@@ -53,6 +53,7 @@ public:
   uint max_supported_key_length() const override { return 3072; }
   uint max_supported_key_part_length() const override { return 3072; }
   uint lock_count() const override { return 0; }
+  void print_error(int error, myf flags) override;
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
 
   int open(const char *name, int mode, uint test) override;

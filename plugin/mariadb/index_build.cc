@@ -86,8 +86,7 @@ void Build::start(THD *thd)
   }
   catch (const std::system_error &e)
   {
-    error.kind= EK_INTERNAL;
-    snprintf(error.text, sizeof error.text, "no thread for the build of an index: %s", e.what());
+    make_error(&error, CODE_ThreadSpawn, EK_IO, "no thread for the build of an index: %s", e.what());
     m_failed= m_done= true;
   }
 }

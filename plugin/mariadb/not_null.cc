@@ -74,8 +74,9 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
     ek_scan_free(scan);
   ek_row_free(row);
   ek_plan_free(plan);
-  ek_error ignored;
-  ek_rollback(txn, &ignored);
+  ek_error end;
+  if (ek_rollback(txn, &end))
+    report("end of a read", end);
   return failed ? -1 : rows;
 }
 

@@ -321,9 +321,9 @@ int ha_evenkeel::fill(uchar *record, ek_row *row, bool key_only)
     column++;
     if (put_value(field, how, record, *value++, taken ? nullptr : &m_blobs))
     {
-      sql_print_error("EVENKEEL: table %s: column %s does not fit its type", m_name.c_str(),
-                      field->field_name.str);
-      return HA_ERR_CRASHED;
+      make_error(&error, CODE_BadEncoding, EK_CORRUPT, "column %s does not fit its type (table=%s)",
+                 field->field_name.str, m_name.c_str());
+      return fail(error);
     }
   }
   return 0;

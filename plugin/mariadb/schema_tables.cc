@@ -96,6 +96,13 @@ static std::vector<std::string> names()
   return found;
 }
 
+/* A table may have been dropped since it was listed. */
+static void warn_unless_dropped(const ek_error &error)
+{
+  if (error.code != CODE_TableMissing)
+    warn_of_error(current_thd, error);
+}
+
 /* -- TABLES -- */
 
 namespace Show {
@@ -119,7 +126,10 @@ static void collect_tables(Lines *lines)
     ek_error error;
     ek_table_info info;
     if (ek_table_figures(evenkeel_db, ek_text(name), &info, &error))
+    {
+      warn_unless_dropped(error);
       continue;
+    }
     std::string schema, table;
     server_names(name, &schema, &table);
     lines->push_back({schema, table, (ulonglong) info.id, info.rows_estimate, info.columns,
@@ -163,7 +173,8 @@ static void collect_indexes(Lines *lines)
   {
     ek_error error;
     server_names(name, &found.schema, &found.table);
-    ek_indexes(evenkeel_db, ek_text(name), &found, add_index, &error);
+    if (ek_indexes(evenkeel_db, ek_text(name), &found, add_index, &error))
+      warn_unless_dropped(error);
   }
   *lines= found.lines;
 }

@@ -1,6 +1,7 @@
 /* The settings of the plugin, `evenkeel_*`. */
 #include "settings.h"
 #include "engine.h"
+#include "errors.h"
 
 ulonglong memory_size, log_size;
 uint page_size, flush_at_commit;
@@ -18,8 +19,7 @@ static bool give(THD *thd, const char *name, ulonglong value)
   ek_error error;
   if (!evenkeel_db || !ek_set(evenkeel_db, ek_text(name), value, &error))
     return true;
-  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "EVENKEEL: %s",
-                      error.text);
+  warn_of_error(thd, error);
   return false;
 }
 

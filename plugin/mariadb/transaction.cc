@@ -143,33 +143,6 @@ void statement_ends(Trx *trx)
     ek_statement(trx->txn, 0);
 }
 
-int handler_error(THD *thd, const ek_error &error)
-{
-  switch (error.kind)
-  {
-  case EK_CONFLICT:
-    thd->mark_transaction_to_rollback(true);
-    return HA_ERR_RECORD_CHANGED;
-  case EK_DEADLOCK:
-    thd->mark_transaction_to_rollback(true);
-    return HA_ERR_LOCK_DEADLOCK;
-  case EK_LOCK_TIMEOUT:
-    thd->mark_transaction_to_rollback(false);
-    return HA_ERR_LOCK_WAIT_TIMEOUT;
-  case EK_TOO_YOUNG: return HA_ERR_TABLE_DEF_CHANGED;
-  case EK_DUPLICATE: return HA_ERR_FOUND_DUPP_KEY;
-  case EK_FULL: return HA_ERR_RECORD_FILE_FULL;
-  case EK_READ_ONLY: return HA_ERR_TABLE_READONLY;
-  case EK_CORRUPT:
-    sql_print_error("EVENKEEL: %s", error.text);
-    return HA_ERR_CRASHED;
-  case EK_CANCELLED: return HA_ERR_ABORTED_BY_USER;
-  default:
-    my_printf_error(ER_GET_ERRMSG, "EVENKEEL: %s", MYF(0), error.text);
-    return HA_ERR_GENERIC;
-  }
-}
-
 int evenkeel_rollback(handlerton *, THD *thd, bool all)
 {
   Trx *trx= trx_of(thd);
@@ -219,11 +192,11 @@ static int savepoint(THD *thd, void *sv, uint8_t what)
   ek_error error;
   ek_txn *txn= begun(thd, &error);
   if (!txn)
-    return handler_error(thd, error);
+    return raise_error(thd, error);
   char name[32];
   snprintf(name, sizeof name, "%p", sv);
   if (ek_savepoint(trx->txn, ek_text(name), what, &error))
-    return handler_error(thd, error);
+    return raise_error(thd, error);
   return 0;
 }
 
@@ -286,7 +259,7 @@ int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
   ek_error error;
   ek_txn *txn= begun(thd, &error);
   if (!txn || ek_take_snapshot(txn, &error))
-    return handler_error(thd, error);
+    return raise_error(thd, error);
   trans_register_ha(thd, true, evenkeel_hton, 0);
   return 0;
 }
@@ -301,7 +274,8 @@ int evenkeel_close_connection(handlerton *, THD *thd)
     ek_error error;
     ek_txn *txn= trx->txn;
     ended(trx);
-    ek_rollback(txn, &error);
+    if (ek_rollback(txn, &error))
+      report("rollback of a connection that ends", error);
   }
   mysql_mutex_lock(&cancel_mutex);
   connections.erase(connections.find(thd));

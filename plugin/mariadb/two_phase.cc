@@ -74,19 +74,6 @@ static bool xid_from(const std::string &bytes, XID *xid)
   return true;
 }
 
-/* Why it failed, for the client, before the server adds its own error, which has a number only.
-   Conflicts, deadlocks and lock waits are raised by statements, never by a commit. */
-static int commit_error(THD *thd, const ek_error &error)
-{
-  const int number= handler_error(thd, error);
-  const uint code= error.kind == EK_FULL ? ER_RECORD_FILE_FULL
-                   : error.kind == EK_READ_ONLY ? ER_OPEN_AS_READONLY
-                   : error.kind == EK_CANCELLED ? ER_QUERY_INTERRUPTED : ER_GET_ERRMSG;
-  if (!thd->get_stmt_da()->is_error())
-    my_printf_error(code, "EVENKEEL: %s", MYF(0), error.text);
-  return number;
-}
-
 int evenkeel_prepare(handlerton *, THD *thd, bool all)
 {
   Trx *trx= trx_of(thd);
@@ -102,7 +89,7 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   if (done < 0)
   {
     report("prepare", error);
-    return commit_error(thd, error);
+    return raise_error(thd, error);
   }
   trx->prepared= done == 1;
   trx->by_user= thd->transaction->xid_state.is_explicit_XA();
@@ -169,7 +156,7 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   trx->prepared= trx->committed= trx->commit_failed= false;
   trx->commit= 0;
   if (failed)
-    return commit_error(thd, trx->commit_error);
+    return raise_error(thd, trx->commit_error);
   if (!commit)
     return 0;
   ek_error error;
@@ -177,13 +164,17 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
      server's recovery decides nothing that has a user's XID, as in XA COMMIT ... ONE PHASE. */
   if (two_phases && ordered && !trx->by_user)
   {
-    ek_wait_durable(evenkeel_db, commit, 0, &error);
+    if (ek_wait_durable(evenkeel_db, commit, 0, &error))
+    {
+      report("commit", error);
+      warn_of_error(thd, error);
+    }
     return 0;
   }
   if (commit_durably(commit, &error))
   {
     report("commit", error);
-    return commit_error(thd, error);
+    return raise_error(thd, error);
   }
   return 0;
 }
@@ -214,6 +205,15 @@ int evenkeel_recover(handlerton *, XID *list, uint len)
   return (int) count;
 }
 
+/* The server tells the client by X/Open's code alone: why is in the log. */
+static int xa_error(const char *what, const ek_error &error)
+{
+  if (error.code == CODE_XidUnknown)
+    return XAER_NOTA;
+  report(what, error);
+  return XAER_RMERR;
+}
+
 int evenkeel_commit_by_xid(handlerton *, XID *xid)
 {
   if (!evenkeel_db)
@@ -223,9 +223,11 @@ int evenkeel_commit_by_xid(handlerton *, XID *xid)
   const std::string id= xid_bytes(xid);
   const uint64_t commit= ek_commit_prepared(evenkeel_db, ek_text(id), &error);
   if (error.kind != EK_OK)
-    return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
+    return xa_error("commit of a prepared transaction", error);
   end_changes(id, true);
-  return ek_wait_durable(evenkeel_db, commit, 1, &error) ? XAER_RMERR : XA_OK;
+  if (ek_wait_durable(evenkeel_db, commit, 1, &error))
+    return xa_error("commit of a prepared transaction", error);
+  return XA_OK;
 }
 
 int evenkeel_rollback_by_xid(handlerton *, XID *xid)
@@ -237,10 +239,10 @@ int evenkeel_rollback_by_xid(handlerton *, XID *xid)
   /* The server's own, which its binlog knows nothing of, it would roll back once more. */
   const uint8_t durability= xid->get_my_xid() ? 0 : (uint8_t) flush_at_commit;
   const bool failed= ek_rollback_prepared(evenkeel_db, ek_text(id), durability, &error) != 0;
-  if (failed && error.kind == EK_NOT_FOUND)
+  if (failed && error.code == CODE_XidUnknown)
     return XAER_NOTA;
   end_changes(id, false);
-  return failed ? XAER_RMERR : XA_OK;
+  return failed ? xa_error("rollback of a prepared transaction", error) : XA_OK;
 }
 
 void evenkeel_checkpoint_request(void *cookie)
@@ -263,5 +265,8 @@ bool evenkeel_flush_logs(handlerton *)
 {
   ek_error error;
   const uint64_t commit= newest_commit.load();
-  return commit && ek_wait_durable(evenkeel_db, commit, 1, &error);
+  if (!commit || !ek_wait_durable(evenkeel_db, commit, 1, &error))
+    return false;
+  report("FLUSH LOGS", error);
+  return true;
 }
