@@ -1,5 +1,6 @@
 /* CHECK, ANALYZE and OPTIMIZE TABLE. */
 #include "ha_evenkeel.h"
+#include "entry.h"
 #include "transaction.h"
 
 struct Check
@@ -43,7 +44,9 @@ int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
   Check check= {thd, m_name, EK_CHECK_PAGES};
   thd_progress_init(thd, array_elements(stages));
   thd_proc_info(thd, stages[EK_CHECK_PAGES]);
-  const int64_t found= ek_check_table(evenkeel_db, name(), &check, problem, watch, &error);
+  const int64_t found= calling_back([&] {
+    return ek_check_table(evenkeel_db, name(), &check, callback<problem>, callback<watch>, &error);
+  });
   thd_progress_end(thd);
   if (found < 0 && error.kind == EK_CANCELLED)
     return HA_ADMIN_FAILED;

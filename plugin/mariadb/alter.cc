@@ -15,9 +15,11 @@
    version of the server's new definition until the statement ends. */
 #include "ha_evenkeel.h"
 #include "alter.h"
+#include "entry.h"
 #include "columns.h"
 #include "ddl.h"
 #include "index_build.h"
+#include "owned.h"
 #include "not_null.h"
 #include "transaction.h"
 #include <partition_info.h>
@@ -340,11 +342,11 @@ const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info, Bu
 bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std::string &key)
 {
   ek_error error;
-  ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error);
+  const Owned_txn txn(ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error));
   if (!txn)
     return false;
   table->use_all_columns();
-  const bool found= ek_get(txn, name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
+  const bool found= ek_get(txn.get(), name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
                     !fill(table->record[0], m_row, false);
   if (found)
   {
@@ -362,8 +364,6 @@ bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std:
         }
       }
   }
-  if (ek_rollback(txn, &error))
-    report("end of a read", error);
   return found;
 }
 
@@ -584,6 +584,10 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
     return false;
   const bool marks= commit && table->part_info;
   const uint64_t mark= marks ? mark_of(info->create_info->tabledef_version) : 0;
+  /* The engine marks the first of those that it is given. What is kept is there before the change is done. */
+  std::unique_ptr<std::string> marked;
+  if (marks)
+    marked.reset(new std::string((const char *) what[0].table.ptr, what[0].table.len));
   ek_error error;
   /* What is taken back has no other chance. */
   const ek_schema_wait wait= schema_wait(ha_thd());
@@ -596,10 +600,8 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
   }
   if (marks)
   {
-    info->inplace_alter_table_committed= forget_mark;
-    /* The engine marks the first of those that it is given. */
-    info->inplace_alter_table_committed_argument=
-        new std::string((const char *) what[0].table.ptr, what[0].table.len);
+    info->inplace_alter_table_committed= entry<forget_mark>;
+    info->inplace_alter_table_committed_argument= marked.release();
   }
   return false;
 }
@@ -679,6 +681,7 @@ ulonglong ha_evenkeel::table_version() const
 /* Is there a partition of a table whose last change has this mark. */
 static bool is_marked(const std::string &table, uint64_t mark)
 {
+  /* Nothing is allocated where the engine calls back. */
   struct Wanted
   {
     std::string begin;
@@ -700,7 +703,8 @@ static bool is_marked(const std::string &table, uint64_t mark)
 int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *version,
                            ulonglong before)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return 2;
   ek_error error;
   ek_table_info info;

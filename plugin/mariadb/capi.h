@@ -45,6 +45,9 @@ typedef struct
   const ek_collations *collations;
 } ek_options;
 
+/* The error of a code, with no context: tests go through all. */
+void ek_error_of_code(int32_t code, ek_error *error);
+
 ek_database *ek_open(ek_bytes path, const ek_options *options, ek_error *error);
 int32_t ek_close(ek_database *db, ek_error *error);
 uint64_t ek_machine_memory(void);

@@ -27,7 +27,8 @@ bool in_a_key(const TABLE *table, const Field *field)
 
 int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return not_open();
   List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (Key *key= keys++)
@@ -67,9 +68,15 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), &error))
     return raise_error(ha_thd(), error);
+  int failed= 0;
   if ((info->options & HA_LEX_CREATE_TMP_TABLE) && ek_readable_from(evenkeel_db, ek_text(made), 0, &error))
-    return raise_error(ha_thd(), error);
-  return begin_numbers(made, info);
+    failed= raise_error(ha_thd(), error);
+  if (!failed)
+    failed= begin_numbers(made, info);
+  /* The server takes a table that could not be made for one that is not there. */
+  if (failed && ek_drop_table(evenkeel_db, ek_text(made), nullptr, &error))
+    report("drop of a table that could not be made", error);
+  return failed;
 }
 
 int ha_evenkeel::delete_table(const char *path)
@@ -86,7 +93,8 @@ bool is_copy(const std::string &name)
 
 int ha_evenkeel::rename_table(const char *from, const char *to)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return not_open();
   ek_error error;
   const std::string old_name= table_name(from), new_name= table_name(to);
@@ -98,9 +106,15 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
                       takes_back ? nullptr : &wait, &error))
     /* The server's recovery takes back renamings that a crash kept from being done, and asks nobody before. */
     return error.code == CODE_TableMissing ? HA_ERR_NO_SUCH_TABLE : raise_error(thd, error);
-  rename_last_change(old_name, new_name);
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
-    return raise_error(thd, error);
+  {
+    const int failed= raise_error(thd, error);
+    if (ek_rename_table(evenkeel_db, ek_text(new_name), ek_text(old_name), nullptr, &error))
+      report("renaming of a table, taken back", error);
+    return failed;
+  }
+  /* It is renamed: what follows may not fail any more. */
+  rename_last_change(old_name, new_name);
   return 0;
 }
 

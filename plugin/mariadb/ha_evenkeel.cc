@@ -17,6 +17,19 @@ ha_evenkeel::~ha_evenkeel()
 {
   free_root(&m_blobs, MYF(0));
   free_longs();
+  /* Of an open that has failed. */
+  end_open();
+}
+
+void ha_evenkeel::end_open()
+{
+  if (m_row)
+    ek_row_free(m_row);
+  if (m_whole_row)
+    ek_row_free(m_whole_row);
+  m_row= m_whole_row= nullptr;
+  if (m_last_change)
+    close_last_change(m_name, &m_last_change);
 }
 
 /* Does the table have unique keys that the engine checks beside ones that the server checks. */
@@ -92,8 +105,10 @@ std::string ha_evenkeel::index_name(uint index) const
 
 int ha_evenkeel::open(const char *path, int, uint)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return not_open();
+  end_open();
   m_name= table_name(path);
   if (!ek_table_exists(evenkeel_db, name()))
     return HA_ERR_NO_SUCH_TABLE;
@@ -191,13 +206,7 @@ int ha_evenkeel::close()
   m_copy.reset();
   close_scan();
   end_own();
-  if (m_row)
-    ek_row_free(m_row);
-  if (m_whole_row)
-    ek_row_free(m_whole_row);
-  m_row= m_whole_row= nullptr;
-  if (m_last_change)
-    close_last_change(m_name, &m_last_change);
+  end_open();
   return 0;
 }
 

@@ -159,6 +159,7 @@ private:
   bool is_primary(uint index) const { return index == table_share->primary_key; }
   bool is_clustered(uint index) const { return is_primary(index) && m_clustered; }
   void forget_primary_suffix();
+  void end_open();
   Bound bound(uint8_t kind, const uchar *key, key_part_map parts) const;
   Bound range_end() const;
   void remember_prefix(const uchar *key, key_part_map parts);

@@ -1,8 +1,10 @@
 /* Rows changed, and rows into records. */
 #include "ha_evenkeel.h"
 #include "columns.h"
+#include "fault.h"
 #include "keys.h"
 #include "not_null.h"
+#include "owned.h"
 #include "two_phase.h"
 #include <algorithm>
 
@@ -26,6 +28,10 @@ int ha_evenkeel::write_row(const uchar *record)
   if (m_copy)
     return copy_row(row);
   ek_error error;
+#ifdef EVENKEEL_PLANTED
+  if (fault_of_change(&error))
+    return fail(error);
+#endif
   ek_txn *txn= transaction(&error);
   /* An index that is damaged may name for ever a row that nobody finds. */
   for (int gone= 0;; gone++)
@@ -64,15 +70,13 @@ int ha_evenkeel::lock_duplicate(const uchar *record)
   const std::string index= index_name(m_duplicate);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  ek_scan_handle *scan= !txn ? nullptr : ek_scan_locked(txn, name(), ek_text(index), &at, &at, 0,
-                                                        EK_LOCK_EXCLUSIVE, &error);
+  const Owned_scan scan(!txn ? nullptr : ek_scan_locked(txn, name(), ek_text(index), &at, &at, 0,
+                                                        EK_LOCK_EXCLUSIVE, &error));
   if (!scan)
     return fail(error);
   /* A buffer of its own: a long value in it would keep a snapshot for as long as the handle lives. */
-  ek_row *row= ek_row_new();
-  const int found= ek_scan_next(scan, row, &error);
-  ek_row_free(row);
-  ek_scan_free(scan);
+  const Owned_row row(ek_row_new());
+  const int found= ek_scan_next(scan.get(), row.get(), &error);
   if (found < 0)
     return fail(error);
   return found ? HA_ERR_FOUND_DUPP_KEY : 0;
@@ -315,6 +319,8 @@ int ha_evenkeel::fill(uchar *record, ek_row *row, bool key_only)
   for (const auto &[field, how] : plan.fields)
   {
     /* A long value would take its memory twice. */
+    if (how == Column::AS_BLOB)
+      m_longs.reserve(m_longs.size() + 1);
     ek_long *taken= how == Column::AS_BLOB ? ek_row_take(row, *column) : nullptr;
     if (taken)
       m_longs.push_back(taken);

@@ -5,6 +5,8 @@
 #include "two_phase.h"
 #include <mysql/service_thd_wait.h>
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <set>
 
 /* Of the server, which declares them only where InnoDB needs them. */
@@ -13,15 +15,11 @@ extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 
 /* Guards every connection's record against KILL from another thread, and `connections`. KILL has the
    connection's own mutex before it (THD::LOCK_thd_data): nobody takes that one, as thd_set_ha_data
-   does, while he has this. */
-static mysql_mutex_t cancel_mutex;
+   does, while he has this. It outlives the plugin's uninstalling, which a KILL may see. */
+static std::mutex cancel_mutex;
 /* Those that have a transaction's record; more than once where the server reads its own tables in a
    transaction beside the present one. */
 static std::multiset<THD *> connections;
-
-void transactions_init() { mysql_mutex_init(0, &cancel_mutex, MY_MUTEX_INIT_FAST); }
-
-void transactions_end() { mysql_mutex_destroy(&cancel_mutex); }
 
 bool in_transaction(THD *thd)
 {
@@ -33,11 +31,13 @@ Trx *trx_of(THD *thd)
   Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
   if (!trx)
   {
-    trx= new Trx;
+    std::unique_ptr<Trx> made(new Trx);
+    {
+      std::lock_guard<std::mutex> guard(cancel_mutex);
+      connections.insert(thd);
+    }
+    trx= made.release();
     thd_set_ha_data(thd, evenkeel_hton, trx);
-    mysql_mutex_lock(&cancel_mutex);
-    connections.insert(thd);
-    mysql_mutex_unlock(&cancel_mutex);
   }
   return trx;
 }
@@ -246,7 +246,8 @@ bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *thd)
 int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
 {
   /* There is nothing to be seen at it. */
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return 0;
   /* As InnoDB: other levels have no snapshot that a transaction could keep. */
   if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
@@ -277,9 +278,10 @@ int evenkeel_close_connection(handlerton *, THD *thd)
     if (ek_rollback(txn, &error))
       report("rollback of a connection that ends", error);
   }
-  mysql_mutex_lock(&cancel_mutex);
-  connections.erase(connections.find(thd));
-  mysql_mutex_unlock(&cancel_mutex);
+  {
+    std::lock_guard<std::mutex> guard(cancel_mutex);
+    connections.erase(connections.find(thd));
+  }
   /* A KILL that has found the record is over when this returns. */
   thd_set_ha_data(thd, evenkeel_hton, nullptr);
   delete trx;
@@ -288,11 +290,12 @@ int evenkeel_close_connection(handlerton *, THD *thd)
 
 void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 {
-  mysql_mutex_lock(&cancel_mutex);
-  Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
-  if (trx)
-    ek_cancel(trx->canceller);
-  mysql_mutex_unlock(&cancel_mutex);
+  {
+    std::lock_guard<std::mutex> guard(cancel_mutex);
+    Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
+    if (trx)
+      ek_cancel(trx->canceller);
+  }
   cancel_builds(thd_get_thread_id(thd));
 }
 
@@ -303,20 +306,17 @@ void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len)
   if (!thd || thd != current_thd || !thd_need_wait_reports(thd))
     return;
   /* A replica's worker that waits for one that commits later: the server ends the other. */
-  mysql_mutex_lock(&cancel_mutex);
+  std::lock_guard<std::mutex> guard(cancel_mutex);
   for (size_t i= 0; i < len; i++)
     if (connections.count((THD *) others[i]))
       thd_rpl_deadlock_check(thd, (THD *) others[i]);
-  mysql_mutex_unlock(&cancel_mutex);
 }
 
 uint64_t connection_of(uint64_t tag)
 {
   THD *thd= (THD *) tag;
-  mysql_mutex_lock(&cancel_mutex);
-  const uint64_t id= connections.count(thd) ? thd_get_thread_id(thd) : 0;
-  mysql_mutex_unlock(&cancel_mutex);
-  return id;
+  std::lock_guard<std::mutex> guard(cancel_mutex);
+  return connections.count(thd) ? thd_get_thread_id(thd) : 0;
 }
 
 /* A pool of threads lets another connection run meanwhile. Threads that build indexes have none. */

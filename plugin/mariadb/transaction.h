@@ -53,9 +53,6 @@ ek_schema_wait schema_wait(THD *thd);
 /* The connection's transaction has ended, or is about to: nobody cancels it from here on. */
 void ended(Trx *trx);
 
-void transactions_init();
-void transactions_end();
-
 /* The number of the connection whose transaction has this tag; 0 if there is none. */
 uint64_t connection_of(uint64_t tag);
 

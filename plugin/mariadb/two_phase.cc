@@ -1,5 +1,6 @@
 /* Commit, alone and in two phases with the binlog or under a user's XA id; what recovery finds. */
 #include "two_phase.h"
+#include "entry.h"
 #include "settings.h"
 #include "transaction.h"
 #include <map>
@@ -45,9 +46,6 @@ int commit_durably(uint64_t commit, ek_error *error)
   in_effect(commit);
   return ek_wait_durable(evenkeel_db, commit, (uint8_t) flush_at_commit, error);
 }
-
-/* X/Open's codes for what became of a transaction. */
-enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
 
 /* Two-phase ids as bytes: format, the two lengths, both parts. */
 static std::string xid_bytes(const XID *xid)
@@ -187,14 +185,15 @@ static void collect(void *context, ek_bytes xid)
 /* Called again as long as it fills the list: each id is given once. */
 int evenkeel_recover(handlerton *, XID *list, uint len)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return 0;
   static std::vector<std::string> found;
   static size_t given= 0;
   if (given == 0)
   {
     found.clear();
-    ek_prepared(evenkeel_db, &found, collect);
+    calling_back([] { ek_prepared(evenkeel_db, &found, callback<collect>); });
   }
   uint count= 0;
   while (count < len && given < found.size())
@@ -216,7 +215,8 @@ static int xa_error(const char *what, const ek_error &error)
 
 int evenkeel_commit_by_xid(handlerton *, XID *xid)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return XAER_NOTA;
   ek_error error;
   error.kind= EK_OK;
@@ -232,7 +232,8 @@ int evenkeel_commit_by_xid(handlerton *, XID *xid)
 
 int evenkeel_rollback_by_xid(handlerton *, XID *xid)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return XAER_NOTA;
   ek_error error;
   const std::string id= xid_bytes(xid);
@@ -248,7 +249,8 @@ int evenkeel_rollback_by_xid(handlerton *, XID *xid)
 void evenkeel_checkpoint_request(void *cookie)
 {
   /* The binlog keeps what is undecided here. */
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return;
   ek_error error;
   const uint64_t commit= newest_commit.load();
@@ -263,6 +265,9 @@ void evenkeel_checkpoint_request(void *cookie)
 
 bool evenkeel_flush_logs(handlerton *)
 {
+  const Database_use use;
+  if (!use)
+    return false;
   ek_error error;
   const uint64_t commit= newest_commit.load();
   if (!commit || !ek_wait_durable(evenkeel_db, commit, 1, &error))

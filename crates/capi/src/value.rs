@@ -219,6 +219,18 @@ fn copy(text: &str, to: &mut [u8]) {
     to[end] = 0;
 }
 
+/// The error of a code, with no context, as a function that fails says it; none of a number that is no
+/// code. Tests go through all.
+///
+/// # Safety
+/// `error` points to an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_error_of_code(code: i32, error: *mut EkError) {
+    let named = usize::try_from(code).ok().and_then(|place| Code::ALL.get(place));
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, (), || named.map_or(Ok(()), |code| Err(Error::new(*code)))) }
+}
+
 /// Runs `body`, of a function that says no errors; what it gives, or `failed` after a panic.
 pub fn catch<R>(failed: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(failed)

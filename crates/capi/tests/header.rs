@@ -80,6 +80,32 @@ fn every_code_has_an_answer() {
     }
 }
 
+/// What the server calls of a table catches what is thrown there: each of its functions that is more than
+/// a line of the header.
+#[test]
+fn every_function_of_a_table_is_guarded() {
+    let read = |name: &str| {
+        fs::read_to_string(root().join("plugin/mariadb").join(name)).expect("is there")
+    };
+    // Costs are read from what `info` has left.
+    let plain = ["keys_to_use_for_scanning"];
+    let (table, guarded) = (read("ha_evenkeel.h"), read("guarded.h"));
+    let mut count = 0;
+    for (at, _) in table.match_indices(" override;") {
+        let declared = &table[..at];
+        let declared = &declared[declared.rfind([';', '}']).expect("something is before")..];
+        let open = declared.find('(').expect("a function");
+        let name = declared[..open].rsplit([' ', '*']).next().unwrap_or("");
+        if name.starts_with('~') || plain.contains(&name) {
+            continue;
+        }
+        let is_there = [format!("{name}, ("), format!("{name}(")];
+        assert!(is_there.iter().any(|begin| guarded.contains(begin)), "{name} is not in guarded.h");
+        count += 1;
+    }
+    assert!(count > 50, "{count} functions found");
+}
+
 /// Each function is a fence: a panic in it ends there, not in the program.
 #[test]
 fn every_function_is_a_fence() {
