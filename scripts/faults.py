@@ -141,11 +141,12 @@ def news(client, watcher, counts):
                 clear = failed.number in OUT_OF_MEMORY or "ut of memory" in str(failed)
                 counts.see(clear and left == "0", "%s, new %d: %s" % (statement, count, failed))
                 undo(client)
-            if not failed:
+            else:
                 undo(client)
-            for part in parts(back):
-                # What a failed statement has not done need not be undone.
-                if (number := client.number(part)) and not failed:
+            # A statement that failed has done nothing, but what was a statement of its own before.
+            is_undone = not failed or "if exists" in back
+            for part in parts(back) if is_undone else []:
+                if number := client.number(part):
                     counts.see(False, "%s, new %d: undone with %d" % (statement, count, number))
             after = state(client)
             counts.see(after == before, "%s, new %d: the tables are not what they were: %s" % (

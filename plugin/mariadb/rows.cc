@@ -246,9 +246,10 @@ inline bool ha_evenkeel::is_planned(const Fill &plan)
 void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
 {
   const bool is_whole= is_read_whole();
+  /* None until it is whole: memory may give out on the way. */
+  plan.table= nullptr;
   copy_bits(&plan.read, table->read_set);
   copy_bits(&plan.written, table->write_set);
-  plan.table= table;
   plan.index= active_index;
   plan.is_whole= is_whole;
   plan.is_keyread= keyread_enabled();
@@ -280,6 +281,7 @@ void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
   plan.values.resize(plan.columns.size());
   ek_plan_free(plan.plan);
   plan.plan= ek_plan_new(plan.columns.data(), plan.columns.size());
+  plan.table= table;
 }
 
 void ha_evenkeel::free_longs()

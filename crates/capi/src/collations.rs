@@ -43,7 +43,8 @@ impl Collations for EmbeddedCollations {
             out.resize(start + room, 0);
             let to = out[start..].as_mut_ptr();
             // SAFETY: by contract of the embedding program; `to` has `room` bytes.
-            let written = unsafe { (self.0.weights)(collation, chars, EkBytes::of(bytes), to, room) };
+            let written =
+                unsafe { (self.0.weights)(collation, chars, EkBytes::of(bytes), to, room) };
             let Ok(len) = usize::try_from(written) else {
                 out.truncate(start);
                 return Err(match written {

@@ -219,8 +219,8 @@ fn copy(text: &str, to: &mut [u8]) {
     to[end] = 0;
 }
 
-/// The error of a code, with no context, as a function that fails says it; none of a number that is no
-/// code. Tests go through all.
+/// The error of a code, with no context, as a function that fails says it; none of a number that is
+/// no code. Tests go through all.
 ///
 /// # Safety
 /// `error` points to an error.
