@@ -19,7 +19,7 @@ STATEMENTS = [
      "replace into t (id, a, b, v) values (1, 1, repeat('a', 20000), 'one')"),
     ("insert ignore into t (id, a, v) values (1, 1, 'x'), (50, 50, 'fifty')", "delete from t where id= 50"),
     ("update t set a= a + 1 order by id desc", "update t set a= a - 1"),
-    ("update t force index (a) set b= concat(b, 'c') where a > 1", "update t set b= trim(trailing 'c' from b) where a > 1"),
+    ("update t force index (a) set b= concat(b, 'z') where a > 1", "update t set b= trim(trailing 'z' from b) where a > 1"),
     ("delete from t where a= 3", "insert into t values (3, 3, 'ccc', 'three')"),
     ("select * from t where id= 2", ""),
     ("select id, b from t force index (v) where v > 'a' order by v desc", ""),
@@ -71,6 +71,12 @@ create table p (id int primary key, a int, v varchar(30), key (a)) engine=evenke
 insert into p values (1, 1, 'one'), (2, 2, 'two'), (3, 3, 'three')
 create sequence s engine=evenkeel
 """
+# What InnoDB's users know, whatever the table says.
+KNOWN = {"DiskFull": 1114, "LogFull": 1114, "LocksFull": 1206, "RunDamaged": 1712, "TableExists": 1050,
+         "RowTooLong": 1118, "KeyTooLong": 1071, "EntryTooLong": 1709, "XidInUse": 1440, "XidUnknown": 1397,
+         "TableMissing": 1146, "DeadlockVictim": 1213, "LockWaitTimeout": 1205, "RowChanged": 1020,
+         "TableTooYoung": 1412, "DuplicateKey": 1062, "StatementCancelled": 1317, "WritesStopped": 1036,
+         "PageChecksum": 1034, "AutoIncrementSpent": 1467, "SavepointMissing": 1305}
 # No memory: of a statement; of what a table is made by; of a commit or rollback; of a savepoint.
 OUT_OF_MEMORY = {1041, 5, 1037}
 NEWS_MAX = 3000
@@ -91,8 +97,10 @@ def state(client):
 
 
 def undo(client):
-    """Ends what a failed statement left of the client's transaction."""
-    for statement in ("xa end 'x'", "xa rollback 'x'", "rollback", "handler t close", "drop temporary table tt"):
+    """Ends what a failed statement left of the client's transaction, and in the server's cache: the definition of
+    a new table that could not be opened, which is in the way of another one, whatever its engine."""
+    for statement in ("xa end 'x'", "xa rollback 'x'", "rollback", "handler t close", "drop temporary table tt",
+                      "flush tables"):
         client.number(statement)
 
 
@@ -108,6 +116,8 @@ class Counts:
 
 
 def codes(client, answers, counts):
+    for code, number in KNOWN.items():
+        counts.see((code, number) in answers, "%s is not %d in errors.def" % (code, number))
     for place, (code, number) in enumerate(answers):
         client.run("set global evenkeel_fault_code= %d" % place)
         try:
@@ -119,6 +129,7 @@ def codes(client, answers, counts):
         # A number that only the server's own text has comes with the text of the table's columns or keys.
         wanted = {number, 1022, 1586} if number == 1062 else {number}
         own = "[%s]" % code in text or number in (1062, 1205, 1213, 1020, 1412, 1317, 1467)
+        own = own and "marked as crashed" not in text
         counts.see(said in wanted and own, "%s: %d wanted, got %s" % (code, number, text))
         counts.see(client.run("select count(*) from t where a= 900") == [["0"]], "%s left a row" % code)
 
@@ -140,8 +151,6 @@ def news(client, watcher, counts):
             if failed:
                 clear = failed.number in OUT_OF_MEMORY or "ut of memory" in str(failed)
                 counts.see(clear and left == "0", "%s, new %d: %s" % (statement, count, failed))
-                undo(client)
-            else:
                 undo(client)
             # A statement that failed has done nothing, but what was a statement of its own before.
             is_undone = not failed or "if exists" in back

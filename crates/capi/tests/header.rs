@@ -80,8 +80,8 @@ fn every_code_has_an_answer() {
     }
 }
 
-/// What the server calls of a table catches what is thrown there: each of its functions that is more
-/// than a line of the header.
+/// What the server calls of a table catches what is thrown there: each of its functions that is
+/// more than a line of the header.
 #[test]
 fn every_function_of_a_table_is_guarded() {
     let read = |name: &str| {
