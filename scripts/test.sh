@@ -53,6 +53,8 @@ rung 1-plugin-crash bash scripts/test-plugin-crash.sh
 rung 1-plugin-xa-crash env EVENKEEL_KILLS=5 bash scripts/test-plugin-xa-crash.sh
 rung 1-plugin-ddl-crash env EVENKEEL_SEED=1 bash scripts/test-plugin-ddl-crash.sh
 rung 1-plugin-failures bash scripts/test-failures.sh
+# Every code of an error at a client; every allocation of the plugin fails once; uninstalling beside users.
+rung 1-plugin-faults bash scripts/test-plugin-faults.sh
 rung 1-plugin-many-tables bash scripts/test-many-tables.sh
 # Some of its alterations: a table of virtual functions, its order, the first, middle and last of classes.
 rung 1-plugin-layout bash scripts/test-plugin-layout.sh \

@@ -1,5 +1,6 @@
 /* CHECK, ANALYZE and OPTIMIZE TABLE. */
 #include "ha_evenkeel.h"
+#include "entry.h"
 #include "transaction.h"
 
 struct Check
@@ -43,7 +44,9 @@ int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
   Check check= {thd, m_name, EK_CHECK_PAGES};
   thd_progress_init(thd, array_elements(stages));
   thd_proc_info(thd, stages[EK_CHECK_PAGES]);
-  const int64_t found= ek_check_table(evenkeel_db, name(), &check, problem, watch, &error);
+  const int64_t found= calling_back([&] {
+    return ek_check_table(evenkeel_db, name(), &check, callback<problem>, callback<watch>, &error);
+  });
   thd_progress_end(thd);
   if (found < 0 && error.kind == EK_CANCELLED)
     return HA_ADMIN_FAILED;
@@ -51,9 +54,11 @@ int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
   {
     report("CHECK TABLE", error);
     if (error.kind == EK_CORRUPT)
+    {
+      problem(&check, {(const uint8_t *) error.text, strlen(error.text)});
       return HA_ADMIN_CORRUPT;
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "EVENKEEL: %s",
-                        error.text);
+    }
+    warn_of_error(thd, error);
     return HA_ADMIN_FAILED;
   }
   return found ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
@@ -70,6 +75,7 @@ int ha_evenkeel::check_for_upgrade(HA_CHECK_OPT *)
   case 1: return HA_ADMIN_NEEDS_ALTER;
   default:
     report("CHECK TABLE ... FOR UPGRADE", error);
+    warn_of_error(ha_thd(), error);
     return HA_ADMIN_FAILED;
   }
 }
@@ -82,7 +88,10 @@ int ha_evenkeel::analyze(THD *thd, HA_CHECK_OPT *)
   if (ek_analyze(evenkeel_db, name(), &wait, &error))
   {
     if (error.kind != EK_CANCELLED)
+    {
       report("ANALYZE TABLE", error);
+      warn_of_error(thd, error);
+    }
     return HA_ADMIN_FAILED;
   }
   return info(HA_STATUS_CONST | HA_STATUS_VARIABLE) ? HA_ADMIN_FAILED : HA_ADMIN_OK;

@@ -15,9 +15,11 @@
    version of the server's new definition until the statement ends. */
 #include "ha_evenkeel.h"
 #include "alter.h"
+#include "entry.h"
 #include "columns.h"
 #include "ddl.h"
 #include "index_build.h"
+#include "owned.h"
 #include "not_null.h"
 #include "transaction.h"
 #include <partition_info.h>
@@ -340,11 +342,11 @@ const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info, Bu
 bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std::string &key)
 {
   ek_error error;
-  ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error);
+  const Owned_txn txn(ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error));
   if (!txn)
     return false;
   table->use_all_columns();
-  const bool found= ek_get(txn, name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
+  const bool found= ek_get(txn.get(), name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
                     !fill(table->record[0], m_row, false);
   if (found)
   {
@@ -362,7 +364,6 @@ bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std:
         }
       }
   }
-  ek_rollback(txn, &error);
   return found;
 }
 
@@ -568,7 +569,7 @@ static void forget_mark(void *of)
 {
   const std::unique_ptr<std::string> marked(static_cast<std::string *>(of));
   ek_error error;
-  if (ek_forget_mark(evenkeel_db, ek_text(*marked), &error) && error.kind != EK_NOT_FOUND)
+  if (ek_forget_mark(evenkeel_db, ek_text(*marked), &error) && error.code != CODE_TableMissing)
     report("mark of an ALTER TABLE", error);
 }
 
@@ -583,6 +584,10 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
     return false;
   const bool marks= commit && table->part_info;
   const uint64_t mark= marks ? mark_of(info->create_info->tabledef_version) : 0;
+  /* The engine marks the first of those that it is given. What is kept is there before the change is done. */
+  std::unique_ptr<std::string> marked;
+  if (marks)
+    marked.reset(new std::string((const char *) what[0].table.ptr, what[0].table.len));
   ek_error error;
   /* What is taken back has no other chance. */
   const ek_schema_wait wait= schema_wait(ha_thd());
@@ -595,10 +600,8 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
   }
   if (marks)
   {
-    info->inplace_alter_table_committed= forget_mark;
-    /* The engine marks the first of those that it is given. */
-    info->inplace_alter_table_committed_argument=
-        new std::string((const char *) what[0].table.ptr, what[0].table.len);
+    info->inplace_alter_table_committed= entry<forget_mark>;
+    info->inplace_alter_table_committed_argument= marked.release();
   }
   return false;
 }
@@ -609,7 +612,10 @@ void ha_evenkeel::raise_numbers(ulonglong next)
   ek_error error;
   if (next > ek_next_number(evenkeel_db, name()) &&
       ek_restart_numbers(evenkeel_db, name(), next, &error))
+  {
     report("ALTER TABLE ... AUTO_INCREMENT", error);
+    warn_of_error(ha_thd(), error);
+  }
 }
 
 bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
@@ -648,7 +654,10 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   for (const Alter_context *of : contexts)
     if (ek_error error; commit && of->nulls &&
         ek_readable_from(evenkeel_db, of->owner->name(), 1, &error))
+    {
       report("ALTER TABLE ... NOT NULL", error);
+      warn_of_error(ha_thd(), error);
+    }
   /* The server need not call for the other partitions; it does for each to take back. */
   if (commit)
     info->group_commit_ctx= nullptr;
@@ -672,6 +681,7 @@ ulonglong ha_evenkeel::table_version() const
 /* Is there a partition of a table whose last change has this mark. */
 static bool is_marked(const std::string &table, uint64_t mark)
 {
+  /* Nothing is allocated where the engine calls back. */
   struct Wanted
   {
     std::string begin;
@@ -693,7 +703,8 @@ static bool is_marked(const std::string &table, uint64_t mark)
 int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *version,
                            ulonglong before)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return 2;
   ek_error error;
   ek_table_info info;

@@ -8,8 +8,15 @@
    new table. */
 #include "ha_evenkeel.h"
 #include "ddl.h"
+#include "entry.h"
 #include "index_build.h"
+#include "owned.h"
 #include "transaction.h"
+
+static void add_name(void *to, ek_bytes name)
+{
+  static_cast<std::vector<std::string> *>(to)->emplace_back((const char *) name.ptr, name.len);
+}
 
 /* The server itself looks for duplicates of such keys, in rows that it has written before. */
 static bool server_checks_keys(const TABLE_SHARE *share)
@@ -35,9 +42,7 @@ void ha_evenkeel::begin_copy(bool ignore)
   }
   build->to_copy= m_expected_rows;
   build->tables.push_back({m_name, {}});
-  ek_copy_late_indexes(build->copy, &build->names, [](void *to, ek_bytes name) {
-    static_cast<std::vector<std::string> *>(to)->emplace_back((const char *) name.ptr, name.len);
-  });
+  calling_back([&] { ek_copy_late_indexes(build->copy, &build->names, callback<add_name>); });
   build->show();
   m_copy= std::move(build);
 }
@@ -77,8 +82,8 @@ int ha_evenkeel::end_copy()
     return copy_failed(build.get());
   ek_error error;
   /* Rows of a temporary table are there for a transaction that began before too. */
-  if (table_share->tmp_table && !is_copy(m_name))
-    ek_readable_from(evenkeel_db, name(), 0, &error);
+  if (table_share->tmp_table && !is_copy(m_name) && ek_readable_from(evenkeel_db, name(), 0, &error))
+    return fail(error);
   return 0;
 }
 
@@ -86,16 +91,13 @@ int ha_evenkeel::end_copy()
 bool ha_evenkeel::copied_row(const std::string &key)
 {
   ek_error error;
-  ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error);
+  const Owned_txn txn(ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, &error));
   if (!txn)
     return false;
   table->use_all_columns();
-  const bool found= ek_get(txn, name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
-                    !fill(table->record[0], m_row, false) &&
-                    !(table->vfield && table->update_virtual_fields(table->file,
-                                                                    VCOL_UPDATE_FOR_READ));
-  ek_rollback(txn, &error);
-  return found;
+  return ek_get(txn.get(), name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
+         !fill(table->record[0], m_row, false) &&
+         !(table->vfield && table->update_virtual_fields(table->file, VCOL_UPDATE_FOR_READ));
 }
 
 /* The error that the server prints, of a table in which all rows are. */

@@ -61,7 +61,8 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
     const int moved= ek_move_numbers(evenkeel_db, name(), next, end, &error);
     if (moved < 0)
     {
-      report("auto-increment", error);
+      /* What the server returns for it, whose text names no cause. */
+      handler_error_as(ha_thd(), error, HA_ERR_AUTOINC_READ_FAILED);
       return;
     }
     if (!moved)
@@ -115,6 +116,6 @@ int ha_evenkeel::begin_numbers(const std::string &made, const HA_CREATE_INFO *in
     return 0;
   ek_error error;
   if (ek_restart_numbers(evenkeel_db, ek_text(made), info->auto_increment_value, &error))
-    return handler_error(ha_thd(), error);
+    return raise_error(ha_thd(), error);
   return 0;
 }

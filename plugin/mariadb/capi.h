@@ -27,7 +27,8 @@ enum ek_kind
   EK_INVALID, EK_NOT_FOUND, EK_CORRUPT, EK_BUSY, EK_VERSION, EK_INTERNAL, EK_CANCELLED,
   EK_SETTING, EK_TOO_YOUNG, EK_IO
 };
-typedef struct { int32_t kind; char index[256]; char text[512]; } ek_error;
+/* `code` counts the entries of crates/base/src/codes.rs from 0; errors.def has them. */
+typedef struct { int32_t kind, code; char index[256]; char text[512]; } ek_error;
 
 typedef struct
 {
@@ -43,6 +44,9 @@ typedef struct
   uint8_t durability;
   const ek_collations *collations;
 } ek_options;
+
+/* The error of a code, with no context: tests go through all. */
+void ek_error_of_code(int32_t code, ek_error *error);
 
 ek_database *ek_open(ek_bytes path, const ek_options *options, ek_error *error);
 int32_t ek_close(ek_database *db, ek_error *error);

@@ -1,5 +1,6 @@
 #include "collation.h"
 #include <atomic>
+#include <new>
 #include <vector>
 
 /* A collation's weights come in units of one length. A string is compared as its units, then, where
@@ -207,16 +208,18 @@ struct Known
     CHARSET_INFO *found= get_charset(collation, MYF(0));
     if (!found)
       return false;
-    cs= found;
-    number= collation;
-    pads= !(cs->state & MY_CS_NOPAD);
+    /* Nothing is known until the last level is. */
+    cs= nullptr;
+    pads= !(found->state & MY_CS_NOPAD);
     levels.clear();
-    uint left= cs->levels_for_order ? cs->levels_for_order : 1;
+    uint left= found->levels_for_order ? found->levels_for_order : 1;
     const bool multi= left > 1;
     for (uint level= 0; left; level++, left>>= 1)
       if (left & 1)
         /* Only the first level of several tells strings by the spaces at their end. */
-        levels.push_back(level_of(cs, level, multi, pads || !levels.empty()));
+        levels.push_back(level_of(found, level, multi, pads || !levels.empty()));
+    cs= found;
+    number= collation;
     return true;
   }
 };
@@ -271,8 +274,10 @@ bool collation_weights(uint16_t collation, uint32_t chars, const uchar *value, s
   return true;
 }
 
+/* The engine calls these: nothing is thrown through it. */
 static int64_t ek_weights(uint16_t collation, uint32_t chars, ek_bytes value, uint8_t *out,
-                          size_t room)
+                          size_t room) noexcept
+try
 {
   static thread_local std::string weights;
   weights.clear();
@@ -281,6 +286,10 @@ static int64_t ek_weights(uint16_t collation, uint32_t chars, ek_bytes value, ui
   if (weights.size() <= room)
     memcpy(out, weights.data(), weights.size());
   return (int64_t) weights.size();
+}
+catch (const std::bad_alloc &)
+{
+  return -2;
 }
 
 static uint64_t ek_bytes_max(uint16_t collation, uint32_t chars, uint32_t bytes)
@@ -302,7 +311,8 @@ static uint64_t ek_bytes_max(uint16_t collation, uint32_t chars, uint32_t bytes)
 }
 
 /* Over the weights of every character alone and behind an 'a': enough to notice new tables. */
-static int64_t ek_checksum(uint16_t collation)
+static int64_t ek_checksum(uint16_t collation) noexcept
+try
 {
   static std::atomic<int64_t> known[MY_ALL_CHARSETS_SIZE];
   const uint number= collation;
@@ -330,6 +340,10 @@ static int64_t ek_checksum(uint16_t collation)
   sum= crc ? crc : 1;
   known[number]= sum;
   return sum;
+}
+catch (const std::bad_alloc &)
+{
+  return -1;
 }
 
 const ek_collations evenkeel_collations= {ek_weights, ek_bytes_max, ek_checksum};

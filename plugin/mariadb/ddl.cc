@@ -27,7 +27,8 @@ bool in_a_key(const TABLE *table, const Field *field)
 
 int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return not_open();
   List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (Key *key= keys++)
@@ -63,12 +64,19 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   }
   const std::string made= table_name(path);
   ek_error error;
+  /* At once: the server's own error says that the table cannot be created, and a number of the handler's. */
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), &error))
-    return handler_error(ha_thd(), error);
-  if (info->options & HA_LEX_CREATE_TMP_TABLE)
-    ek_readable_from(evenkeel_db, ek_text(made), 0, &error);
-  return begin_numbers(made, info);
+    return raise_error(ha_thd(), error);
+  int failed= 0;
+  if ((info->options & HA_LEX_CREATE_TMP_TABLE) && ek_readable_from(evenkeel_db, ek_text(made), 0, &error))
+    failed= raise_error(ha_thd(), error);
+  if (!failed)
+    failed= begin_numbers(made, info);
+  /* The server takes a table that could not be made for one that is not there. */
+  if (failed && ek_drop_table(evenkeel_db, ek_text(made), nullptr, &error))
+    report("drop of a table that could not be made", error);
+  return failed;
 }
 
 int ha_evenkeel::delete_table(const char *path)
@@ -85,7 +93,8 @@ bool is_copy(const std::string &name)
 
 int ha_evenkeel::rename_table(const char *from, const char *to)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return not_open();
   ek_error error;
   const std::string old_name= table_name(from), new_name= table_name(to);
@@ -96,10 +105,16 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name),
                       takes_back ? nullptr : &wait, &error))
     /* The server's recovery takes back renamings that a crash kept from being done, and asks nobody before. */
-    return error.kind == EK_NOT_FOUND ? HA_ERR_NO_SUCH_TABLE : handler_error(thd, error);
-  rename_last_change(old_name, new_name);
+    return error.code == CODE_TableMissing ? HA_ERR_NO_SUCH_TABLE : raise_error(thd, error);
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
-    return handler_error(ha_thd(), error);
+  {
+    const int failed= raise_error(thd, error);
+    if (ek_rename_table(evenkeel_db, ek_text(new_name), ek_text(old_name), nullptr, &error))
+      report("renaming of a table, taken back", error);
+    return failed;
+  }
+  /* It is renamed: what follows may not fail any more. */
+  rename_last_change(old_name, new_name);
   return 0;
 }
 
@@ -110,7 +125,7 @@ int ha_evenkeel::truncate()
   if (ek_truncate(evenkeel_db, name(), &wait, &error))
     return fail(error);
   *m_last_change= time(nullptr);
-  if (table_share->tmp_table)
-    ek_readable_from(evenkeel_db, name(), 0, &error);
+  if (table_share->tmp_table && ek_readable_from(evenkeel_db, name(), 0, &error))
+    return fail(error);
   return 0;
 }

@@ -2,7 +2,8 @@
 #include "engine.h"
 #include "alter.h"
 #include "collation.h"
-#include "ha_evenkeel.h"
+#include "entry.h"
+#include "guarded.h"
 #include "last_change.h"
 #include "layout.h"
 #include "schema_tables.h"
@@ -10,6 +11,8 @@
 #include "status.h"
 #include "transaction.h"
 #include "two_phase.h"
+#include <condition_variable>
+#include <mutex>
 #include <set>
 #include <vector>
 #include <my_dir.h>
@@ -17,7 +20,51 @@
 handlerton *evenkeel_hton;
 ek_database *evenkeel_db;
 /* Why there is none. */
-static std::string not_open_why;
+static const char *const UNINSTALLED= "the plugin is being uninstalled";
+static char not_open_why[512];
+
+/* Who uses the database without a table. */
+static std::mutex uses_mutex;
+static std::condition_variable uses_ended;
+static size_t uses;
+static bool is_closing;
+
+static bool begin_use() noexcept
+{
+  std::lock_guard<std::mutex> guard(uses_mutex);
+  if (!evenkeel_db || is_closing)
+    return false;
+  uses++;
+  return true;
+}
+
+Database_use::Database_use() noexcept : m_is_open(begin_use()) {}
+
+Database_use::~Database_use()
+{
+  if (!m_is_open)
+    return;
+  std::lock_guard<std::mutex> guard(uses_mutex);
+  if (--uses == 0 && is_closing)
+    uses_ended.notify_all();
+}
+
+/* The database, which nobody uses any more; null if there is none. */
+static ek_database *last_use()
+{
+  std::unique_lock<std::mutex> guard(uses_mutex);
+  is_closing= true;
+  uses_ended.wait(guard, [] { return uses == 0; });
+  return std::exchange(evenkeel_db, nullptr);
+}
+
+static void opened(ek_database *db)
+{
+  std::lock_guard<std::mutex> guard(uses_mutex);
+  evenkeel_db= db;
+  is_closing= false;
+  strmake_buf(not_open_why, UNINSTALLED);
+}
 
 void report(const char *what, const ek_error &error)
 {
@@ -45,8 +92,14 @@ std::string table_name(const char *path)
 int not_open()
 {
   my_printf_error(ER_GET_ERRMSG, "EVENKEEL: its tables cannot be used, the engine's files are damaged, "
-                  "missing or not to be read (see the server's log): %s", MYF(0), not_open_why.c_str());
+                  "missing or not to be read (see the server's log): %s", MYF(0), not_open_why);
   return HA_ERR_CRASHED;
+}
+
+void warn_not_open(THD *thd)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "EVENKEEL: the engine is not open: %s",
+                      not_open_why);
 }
 
 /* May a table be one of the engine, as far as is known without its files. The server asks every
@@ -59,10 +112,9 @@ static bool may_be_ours(const char *path)
          access((std::string(path) + reg_ext).c_str(), F_OK) == 0;
 }
 
-static int evenkeel_drop_table(handlerton *, const char *path)
+/* The database is open. */
+static int drop_table(const char *path)
 {
-  if (!evenkeel_db)
-    return may_be_ours(path) ? not_open() : HA_ERR_NO_SUCH_TABLE;
   const std::string name= table_name(path);
   THD *thd= current_thd;
   const ek_schema_wait wait= schema_wait(thd);
@@ -72,10 +124,18 @@ static int evenkeel_drop_table(handlerton *, const char *path)
     drop_last_change(name);
     return 0;
   }
-  if (error.kind == EK_NOT_FOUND)
+  if (error.code == CODE_TableMissing)
     return HA_ERR_NO_SUCH_TABLE;
   report("drop table", error);
   return handler_error(thd, error);
+}
+
+static int evenkeel_drop_table(handlerton *, const char *path)
+{
+  const Database_use use;
+  if (!use)
+    return may_be_ours(path) ? not_open() : HA_ERR_NO_SUCH_TABLE;
+  return drop_table(path);
 }
 
 static bool begins_with(const std::string &s, const char *with) { return s.rfind(with, 0) == 0; }
@@ -87,26 +147,27 @@ static void add_table(void *context, ek_bytes name)
 
 /* Behind the last DROP of DROP DATABASE: tables that the server has no definition of, which somebody may have
    removed, would stay for ever, and in the way of others of their name. */
-static void evenkeel_drop_database(handlerton *hton, char *path)
+static void evenkeel_drop_database(handlerton *, char *path)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return;
   /* The directory, with a / at its end. */
   const std::string database= table_name(path);
   std::vector<std::string> tables;
-  ek_tables(evenkeel_db, &tables, add_table);
+  calling_back([&] { ek_tables(evenkeel_db, &tables, callback<add_table>); });
   for (const std::string &table : tables)
     if (database.back() == '/' && begins_with(table, database.c_str()))
     {
       sql_print_information("EVENKEEL: dropping table %s of a database that is dropped, which has no "
                             "definition", table.c_str());
-      evenkeel_drop_table(hton, table.c_str());
+      drop_table(table.c_str());
     }
 }
 
 static handler *evenkeel_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
 {
-  return new (root) ha_evenkeel(hton, share);
+  return new (root) ha_guarded(hton, share);
 }
 
 static bool exists(const std::string &path) { return access(path.c_str(), F_OK) == 0; }
@@ -203,11 +264,12 @@ static void remove_par_files(const std::set<std::string> &unfinished)
    outlives it: what nobody knows goes. */
 static int evenkeel_ddl_recovered(handlerton *)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return 0;
   ek_error error;
   std::vector<std::string> tables;
-  ek_tables(evenkeel_db, &tables, add_table);
+  calling_back([&] { ek_tables(evenkeel_db, &tables, callback<add_table>); });
   const std::set<std::string> unfinished= unfinished_databases(tables);
   for (const std::string &table : tables)
   {
@@ -232,12 +294,9 @@ static int evenkeel_ddl_recovered(handlerton *)
 
 static int evenkeel_close(handlerton *, enum ha_panic_function)
 {
-  if (!evenkeel_db)
-    return 0;
   ek_error error;
-  ek_database *db= evenkeel_db;
-  evenkeel_db= nullptr;
-  if (ek_close(db, &error))
+  ek_database *db= last_use();
+  if (db && ek_close(db, &error))
     report("close", error);
   return 0;
 }
@@ -248,20 +307,19 @@ static int evenkeel_init(void *p)
 {
   if (layout_refused((const handlerton *) p))
     return 1;
-  transactions_init();
-  ek_messages(message);
+  ek_messages(callback<message>);
   ek_options options= {memory_size, log_size, page_size, (uint8_t) flush_at_commit,
                        &evenkeel_collations};
   ek_error error;
-  evenkeel_db= ek_open(ek_text(data_dir), &options, &error);
-  if (!evenkeel_db)
+  ek_database *db= ek_open(ek_text(data_dir), &options, &error);
+  if (!db)
   {
     report("open", error);
     /* Invalid: it is not empty and has no superblock; not found: one of its files is missing. */
     if (error.kind != EK_CORRUPT && error.kind != EK_INVALID && error.kind != EK_NOT_FOUND &&
         error.kind != EK_IO)
       return 1;
-    not_open_why= error.text;
+    strmake_buf(not_open_why, error.text);
     sql_print_error("EVENKEEL: the server starts without its tables: each use of one is an error, and "
                     "none in %s is changed. Stop the server, keep a copy of that directory, look at "
                     "it with `evenkeel check %s`, then bring back that file or the last backup "
@@ -270,44 +328,45 @@ static int evenkeel_init(void *p)
   }
   else
   {
-    ek_watch_waits(evenkeel_db, transaction_waits);
-    ek_watch_threads(evenkeel_db, thread_waits, thread_goes_on);
+    ek_watch_waits(db, callback<transaction_waits>);
+    ek_watch_threads(db, callback<thread_waits>, callback<thread_goes_on>);
   }
   evenkeel_hton= (handlerton *) p;
   handlerton *h= evenkeel_hton;
-  h->create= evenkeel_create_handler;
+  h->create= entry<evenkeel_create_handler>;
   h->flags= HTON_SUPPORTS_EXTENDED_KEYS;
-  h->commit= evenkeel_commit;
-  h->rollback= evenkeel_rollback;
-  h->prepare= evenkeel_prepare;
-  h->recover= evenkeel_recover;
-  h->commit_by_xid= evenkeel_commit_by_xid;
-  h->rollback_by_xid= evenkeel_rollback_by_xid;
-  h->commit_ordered= evenkeel_commit_ordered;
-  h->commit_checkpoint_request= evenkeel_checkpoint_request;
+  h->commit= entry<evenkeel_commit, HA_ERR_OUT_OF_MEM>;
+  h->rollback= entry<evenkeel_rollback, HA_ERR_OUT_OF_MEM>;
+  h->prepare= entry<evenkeel_prepare, HA_ERR_OUT_OF_MEM>;
+  h->recover= entry<evenkeel_recover>;
+  h->commit_by_xid= entry<evenkeel_commit_by_xid, XAER_RMERR>;
+  h->rollback_by_xid= entry<evenkeel_rollback_by_xid, XAER_RMERR>;
+  h->commit_ordered= entry<evenkeel_commit_ordered>;
+  h->commit_checkpoint_request= entry<evenkeel_checkpoint_request>;
   h->savepoint_offset= savepoint_bytes;
-  h->savepoint_set= evenkeel_savepoint_set;
-  h->savepoint_rollback= evenkeel_savepoint_rollback;
-  h->savepoint_release= evenkeel_savepoint_release;
-  h->savepoint_rollback_can_release_mdl= evenkeel_savepoint_can_release_mdl;
-  h->start_consistent_snapshot= evenkeel_start_consistent_snapshot;
-  h->close_connection= evenkeel_close_connection;
-  h->kill_query= evenkeel_kill_query;
-  h->flush_logs= evenkeel_flush_logs;
-  h->drop_table= evenkeel_drop_table;
-  h->drop_database= evenkeel_drop_database;
-  h->check_version= evenkeel_check_version;
-  h->signal_ddl_recovery_done= evenkeel_ddl_recovered;
-  h->show_status= evenkeel_show_status;
-  h->panic= evenkeel_close;
+  h->savepoint_set= entry<evenkeel_savepoint_set, HA_ERR_OUT_OF_MEM>;
+  h->savepoint_rollback= entry<evenkeel_savepoint_rollback, HA_ERR_OUT_OF_MEM>;
+  h->savepoint_release= entry<evenkeel_savepoint_release, HA_ERR_OUT_OF_MEM>;
+  h->savepoint_rollback_can_release_mdl= entry<evenkeel_savepoint_can_release_mdl>;
+  h->start_consistent_snapshot= entry<evenkeel_start_consistent_snapshot, HA_ERR_OUT_OF_MEM>;
+  h->close_connection= entry<evenkeel_close_connection>;
+  h->kill_query= entry<evenkeel_kill_query>;
+  h->flush_logs= entry<evenkeel_flush_logs, true>;
+  h->drop_table= entry<evenkeel_drop_table, HA_ERR_OUT_OF_MEM>;
+  h->drop_database= entry<evenkeel_drop_database>;
+  h->check_version= entry<evenkeel_check_version, 2>;
+  h->signal_ddl_recovery_done= entry<evenkeel_ddl_recovered>;
+  h->show_status= entry<evenkeel_show_status, true>;
+  h->panic= entry<evenkeel_close>;
   h->tablefile_extensions= no_files;
+  if (db)
+    opened(db);
   return 0;
 }
 
 static int evenkeel_deinit(void *)
 {
   evenkeel_close(nullptr, HA_PANIC_CLOSE);
-  transactions_end();
   return 0;
 }
 
@@ -317,7 +376,7 @@ static st_mysql_information_schema schema= {MYSQL_INFORMATION_SCHEMA_INTERFACE_V
 #define SCHEMA_TABLE(name, what, init) \
   { \
     MYSQL_INFORMATION_SCHEMA_PLUGIN, &schema, name, "The Evenkeel authors", what, \
-    PLUGIN_LICENSE_GPL, init, nullptr, 0x0001, nullptr, nullptr, "0.1", \
+    PLUGIN_LICENSE_GPL, entry<init, 1>, nullptr, 0x0001, nullptr, nullptr, "0.1", \
     MariaDB_PLUGIN_MATURITY_GAMMA \
   }
 
@@ -325,7 +384,7 @@ maria_declare_plugin(evenkeel)
 {
   MYSQL_STORAGE_ENGINE_PLUGIN, &engine, "EVENKEEL", "The Evenkeel authors",
   "Transactional tables that keep their rate while indexes are kept up", PLUGIN_LICENSE_GPL,
-  evenkeel_init, evenkeel_deinit, 0x0001, status_variables, settings, "0.1",
+  entry<evenkeel_init, 1>, entry<evenkeel_deinit>, 0x0001, status_variables, settings, "0.1",
   MariaDB_PLUGIN_MATURITY_GAMMA
 },
 SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),

@@ -17,6 +17,19 @@ ha_evenkeel::~ha_evenkeel()
 {
   free_root(&m_blobs, MYF(0));
   free_longs();
+  /* Of an open that has failed. */
+  end_open();
+}
+
+void ha_evenkeel::end_open()
+{
+  if (m_row)
+    ek_row_free(m_row);
+  if (m_whole_row)
+    ek_row_free(m_whole_row);
+  m_row= m_whole_row= nullptr;
+  if (m_last_change)
+    close_last_change(m_name, &m_last_change);
 }
 
 /* Does the table have unique keys that the engine checks beside ones that the server checks. */
@@ -64,6 +77,12 @@ ulong ha_evenkeel::index_flags(uint index, uint, bool) const
   return flags;
 }
 
+void ha_evenkeel::print_error(int error, myf flags)
+{
+  if (!print_failure(ha_thd(), table_share, error, flags))
+    handler::print_error(error, flags);
+}
+
 int ha_evenkeel::fail(const ek_error &error)
 {
   if (error.kind == EK_DUPLICATE)
@@ -86,8 +105,10 @@ std::string ha_evenkeel::index_name(uint index) const
 
 int ha_evenkeel::open(const char *path, int, uint)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return not_open();
+  end_open();
   m_name= table_name(path);
   if (!ek_table_exists(evenkeel_db, name()))
     return HA_ERR_NO_SUCH_TABLE;
@@ -109,9 +130,10 @@ int ha_evenkeel::open(const char *path, int, uint)
     place= ek_column_of(evenkeel_db, name(), {(const uint8_t *) column.str, column.length}, &there);
     if (place < 0 || (size_t) place >= m_stored.size())
     {
-      sql_print_error("EVENKEEL: table %s has no column %s: its definition in the server and in "
-                      "the engine differ", m_name.c_str(), column.str);
-      return HA_ERR_CRASHED;
+      ek_error error;
+      make_error(&error, CODE_CatalogDamaged, EK_CORRUPT, "table=%s has no column %s: its definition in the "
+                 "server and in the engine differ", m_name.c_str(), column.str);
+      return fail(error);
     }
     m_stored[place]= (*field)->stored_in_db();
   }
@@ -184,13 +206,7 @@ int ha_evenkeel::close()
   m_copy.reset();
   close_scan();
   end_own();
-  if (m_row)
-    ek_row_free(m_row);
-  if (m_whole_row)
-    ek_row_free(m_whole_row);
-  m_row= m_whole_row= nullptr;
-  if (m_last_change)
-    close_last_change(m_name, &m_last_change);
+  end_open();
   return 0;
 }
 
@@ -245,6 +261,8 @@ int ha_evenkeel::info(uint what)
     ek_error error;
     uint64_t bytes= 0;
     const int64_t rows= ek_rows(evenkeel_db, name(), &bytes, &error);
+    if (rows < 0)
+      return fail(error);
     /* Plans take a table of no rows for one that was not counted; who looks at it wants none. */
     const bool looked_at= what & (HA_STATUS_TIME | HA_STATUS_OPEN);
     stats.records= rows > 0 ? (ha_rows) rows : looked_at ? 0 : 1;
@@ -252,10 +270,13 @@ int ha_evenkeel::info(uint what)
     stats.mean_rec_length= (ulong) (stats.records ? bytes / stats.records : 0);
     stats.block_size= COST_BLOCK_BYTES;
     /* For those who look at the table, and for ANALYZE. */
-    ek_table_info figures;
-    if ((what & (HA_STATUS_VARIABLE_EXTRA | HA_STATUS_CONST)) &&
-        !ek_table_figures(evenkeel_db, name(), &figures, &error))
+    if (what & (HA_STATUS_VARIABLE_EXTRA | HA_STATUS_CONST))
+    {
+      ek_table_info figures;
+      if (ek_table_figures(evenkeel_db, name(), &figures, &error))
+        return fail(error);
       stats.index_file_length= figures.index_bytes;
+    }
     /* Every statement comes here; averages change with the table's size and by ANALYZE, which asks
        for the constant ones. */
     const ha_rows change= stats.records > m_averaged_rows ? stats.records - m_averaged_rows

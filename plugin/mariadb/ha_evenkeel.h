@@ -53,6 +53,7 @@ public:
   uint max_supported_key_length() const override { return 3072; }
   uint max_supported_key_part_length() const override { return 3072; }
   uint lock_count() const override { return 0; }
+  void print_error(int error, myf flags) override;
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
 
   int open(const char *name, int mode, uint test) override;
@@ -158,6 +159,7 @@ private:
   bool is_primary(uint index) const { return index == table_share->primary_key; }
   bool is_clustered(uint index) const { return is_primary(index) && m_clustered; }
   void forget_primary_suffix();
+  void end_open();
   Bound bound(uint8_t kind, const uchar *key, key_part_map parts) const;
   Bound range_end() const;
   void remember_prefix(const uchar *key, key_part_map parts);

@@ -1,5 +1,6 @@
 /* Builds of indexes that are under way, and copies of tables that end in one. */
 #include "index_build.h"
+#include "entry.h"
 #include "settings.h"
 #include "transaction.h"
 #include <list>
@@ -86,18 +87,30 @@ void Build::start(THD *thd)
   }
   catch (const std::system_error &e)
   {
-    error.kind= EK_INTERNAL;
-    snprintf(error.text, sizeof error.text, "no thread for the build of an index: %s", e.what());
+    make_error(&error, CODE_ThreadSpawn, EK_IO, "no thread for the build of an index: %s", e.what());
     m_failed= m_done= true;
   }
 }
 
-void Build::run()
+void Build::run() noexcept
+{
+  try
+  {
+    work();
+  }
+  catch (...)
+  {
+    m_thrown= std::current_exception();
+    m_failed= true;
+  }
+  m_done= true;
+}
+
+void Build::work()
 {
   if (copy)
   {
     m_failed= ek_copy_finish(copy, &error) != 0;
-    m_done= true;
     return;
   }
   std::vector<std::vector<ek_index>> indexes;
@@ -111,7 +124,6 @@ void Build::run()
     given.push_back({ek_text(table.name), indexes.back().data(), indexes.back().size()});
   }
   m_failed= ek_add_indexes(evenkeel_db, given.data(), given.size(), m_build, &error) != 0;
-  m_done= true;
 }
 
 bool Build::wait(THD *thd, int32_t phase)
@@ -137,6 +149,8 @@ bool Build::wait(THD *thd, int32_t phase)
   }
   if (m_thread.joinable())
     m_thread.join();
+  if (m_thrown)
+    std::rethrow_exception(m_thrown);
   return m_failed;
 }
 
@@ -168,14 +182,17 @@ Build_figures Build::figures() const
   return figures;
 }
 
+static void keep_duplicate(void *to, ek_bytes table, ek_bytes key)
+{
+  auto *strings= static_cast<std::pair<std::string *, std::string *> *>(to);
+  strings->first->assign((const char *) table.ptr, table.len);
+  strings->second->assign((const char *) key.ptr, key.len);
+}
+
 bool Build::duplicate(std::string *table, std::string *key) const
 {
   std::pair<std::string *, std::string *> to(table, key);
-  ek_build_duplicate(m_build, &to, [](void *to, ek_bytes table, ek_bytes key) {
-    auto *strings= static_cast<std::pair<std::string *, std::string *> *>(to);
-    strings->first->assign((const char *) table.ptr, table.len);
-    strings->second->assign((const char *) key.ptr, key.len);
-  });
+  calling_back([&] { ek_build_duplicate(m_build, &to, callback<keep_duplicate>); });
   return !key->empty();
 }
 

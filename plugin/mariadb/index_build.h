@@ -4,6 +4,7 @@
 #include "engine.h"
 #include "alter.h"
 #include <atomic>
+#include <exception>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,7 +56,8 @@ public:
   const my_thread_id thread_id;
 
 private:
-  void run();
+  void run() noexcept;
+  void work();
   uint64_t rows() const;
 
   ek_build *m_build;
@@ -63,5 +65,7 @@ private:
   std::atomic<bool> m_done{false};
   /* Once it is done. */
   bool m_failed= false;
+  /* What its thread has thrown: for the statement's. */
+  std::exception_ptr m_thrown;
 };
 #endif

@@ -202,5 +202,10 @@ ha_rows ha_evenkeel::records_in_range(uint index, const key_range *min, const ke
   ek_txn *txn= transaction(&error);
   const std::string which= index_name(index);
   const int64_t rows= !txn ? -1 : ek_estimate(txn, name(), ek_text(which), &from, &to, &error);
-  return rows < 0 ? HA_POS_ERROR : MY_MAX((ha_rows) rows, 1);
+  if (rows >= 0)
+    return MY_MAX((ha_rows) rows, 1);
+  /* Another way to the rows is taken, as if the range could not be read; one that needs what failed here
+     fails for itself. */
+  warn_of_error(ha_thd(), error);
+  return HA_POS_ERROR;
 }

@@ -1,5 +1,6 @@
 #include "last_change.h"
 #include <mutex>
+#include <new>
 #include <unordered_map>
 
 static std::mutex mutex;
@@ -24,7 +25,8 @@ void close_last_change(const std::string &table, Last_change *change)
     changes.erase(known);
 }
 
-void rename_last_change(const std::string &from, const std::string &to)
+void rename_last_change(const std::string &from, const std::string &to) noexcept
+try
 {
   std::lock_guard<std::mutex> guard(mutex);
   const auto known= changes.find(from);
@@ -33,6 +35,10 @@ void rename_last_change(const std::string &from, const std::string &to)
   const Last_change change= known->second;
   changes.erase(known);
   changes[to]= change;
+}
+catch (const std::bad_alloc &)
+{
+  /* When it was changed is not known then. */
 }
 
 void drop_last_change(const std::string &table)

@@ -12,6 +12,6 @@ typedef std::shared_ptr<std::atomic<time_t>> Last_change;
 /* Of a table that is opened; what was got is given back by `close_last_change`. */
 Last_change open_last_change(const std::string &table);
 void close_last_change(const std::string &table, Last_change *change);
-void rename_last_change(const std::string &from, const std::string &to);
+void rename_last_change(const std::string &from, const std::string &to) noexcept;
 void drop_last_change(const std::string &table);
 #endif

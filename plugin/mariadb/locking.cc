@@ -18,8 +18,8 @@ ek_txn *ha_evenkeel::transaction(ek_error *error)
 void ha_evenkeel::end_own()
 {
   ek_error error;
-  if (m_own)
-    ek_rollback(m_own, &error);
+  if (m_own && ek_rollback(m_own, &error))
+    report("rollback of a sequence's change or a copied table's read", error);
   m_own= nullptr;
 }
 

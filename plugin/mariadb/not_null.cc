@@ -5,6 +5,7 @@
 
    A writer who takes his NULL back has been seen all the same: the ALTER fails, and can be repeated. */
 #include "not_null.h"
+#include "owned.h"
 #include "transaction.h"
 #include <list>
 #include <mutex>
@@ -46,23 +47,23 @@ void see_nulls(const std::string &table, const std::function<bool(uint field)> &
 static int64_t read_piece(const std::string &table, const std::vector<uint32_t> &columns,
                           std::string *last, bool *has_null, ek_error *error)
 {
-  ek_txn *txn= ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, error);
+  const Owned_txn txn(ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, error));
   if (!txn)
     return -1;
   const ek_bound all= {EK_UNBOUNDED, nullptr, 0};
-  ek_scan_handle *scan= ek_scan(txn, ek_text(table), ek_text(std::string()), &all, &all, 0, error);
-  ek_row *row= ek_row_new();
-  ek_plan *plan= ek_plan_new(columns.data(), columns.size());
+  const Owned_scan scan(ek_scan(txn.get(), ek_text(table), ek_text(std::string()), &all, &all, 0, error));
+  const Owned_row row(ek_row_new());
+  const Owned_plan plan(ek_plan_new(columns.data(), columns.size()));
   std::vector<ek_value> values(columns.size());
-  bool failed= !scan || (!last->empty() && ek_scan_resume(scan, ek_text(*last), error));
+  bool failed= !scan || (!last->empty() && ek_scan_resume(scan.get(), ek_text(*last), error));
   int64_t rows= 0;
   while (!failed && rows < ROWS_A_PIECE)
   {
-    const int found= ek_scan_next(scan, row, error);
+    const int found= ek_scan_next(scan.get(), row.get(), error);
     if (!found)
       break;
     ek_bytes key;
-    failed= found < 0 || ek_row_values(row, plan, &key, values.data(), error) < 0;
+    failed= found < 0 || ek_row_values(row.get(), plan.get(), &key, values.data(), error) < 0;
     if (failed)
       break;
     for (const ek_value &value : values)
@@ -70,12 +71,6 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
     last->assign((const char *) key.ptr, key.len);
     rows++;
   }
-  if (scan)
-    ek_scan_free(scan);
-  ek_row_free(row);
-  ek_plan_free(plan);
-  ek_error ignored;
-  ek_rollback(txn, &ignored);
   return failed ? -1 : rows;
 }
 

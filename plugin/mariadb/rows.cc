@@ -1,8 +1,10 @@
 /* Rows changed, and rows into records. */
 #include "ha_evenkeel.h"
 #include "columns.h"
+#include "fault.h"
 #include "keys.h"
 #include "not_null.h"
+#include "owned.h"
 #include "two_phase.h"
 #include <algorithm>
 
@@ -26,6 +28,10 @@ int ha_evenkeel::write_row(const uchar *record)
   if (m_copy)
     return copy_row(row);
   ek_error error;
+#ifdef EVENKEEL_PLANTED
+  if (fault_of_change(&error))
+    return fail(error);
+#endif
   ek_txn *txn= transaction(&error);
   /* An index that is damaged may name for ever a row that nobody finds. */
   for (int gone= 0;; gone++)
@@ -64,15 +70,13 @@ int ha_evenkeel::lock_duplicate(const uchar *record)
   const std::string index= index_name(m_duplicate);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  ek_scan_handle *scan= !txn ? nullptr : ek_scan_locked(txn, name(), ek_text(index), &at, &at, 0,
-                                                        EK_LOCK_EXCLUSIVE, &error);
+  const Owned_scan scan(!txn ? nullptr : ek_scan_locked(txn, name(), ek_text(index), &at, &at, 0,
+                                                        EK_LOCK_EXCLUSIVE, &error));
   if (!scan)
     return fail(error);
   /* A buffer of its own: a long value in it would keep a snapshot for as long as the handle lives. */
-  ek_row *row= ek_row_new();
-  const int found= ek_scan_next(scan, row, &error);
-  ek_row_free(row);
-  ek_scan_free(scan);
+  const Owned_row row(ek_row_new());
+  const int found= ek_scan_next(scan.get(), row.get(), &error);
   if (found < 0)
     return fail(error);
   return found ? HA_ERR_FOUND_DUPP_KEY : 0;
@@ -242,9 +246,10 @@ inline bool ha_evenkeel::is_planned(const Fill &plan)
 void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
 {
   const bool is_whole= is_read_whole();
+  /* None until it is whole: memory may give out on the way. */
+  plan.table= nullptr;
   copy_bits(&plan.read, table->read_set);
   copy_bits(&plan.written, table->write_set);
-  plan.table= table;
   plan.index= active_index;
   plan.is_whole= is_whole;
   plan.is_keyread= keyread_enabled();
@@ -276,6 +281,7 @@ void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
   plan.values.resize(plan.columns.size());
   ek_plan_free(plan.plan);
   plan.plan= ek_plan_new(plan.columns.data(), plan.columns.size());
+  plan.table= table;
 }
 
 void ha_evenkeel::free_longs()
@@ -315,15 +321,17 @@ int ha_evenkeel::fill(uchar *record, ek_row *row, bool key_only)
   for (const auto &[field, how] : plan.fields)
   {
     /* A long value would take its memory twice. */
+    if (how == Column::AS_BLOB)
+      m_longs.reserve(m_longs.size() + 1);
     ek_long *taken= how == Column::AS_BLOB ? ek_row_take(row, *column) : nullptr;
     if (taken)
       m_longs.push_back(taken);
     column++;
     if (put_value(field, how, record, *value++, taken ? nullptr : &m_blobs))
     {
-      sql_print_error("EVENKEEL: table %s: column %s does not fit its type", m_name.c_str(),
-                      field->field_name.str);
-      return HA_ERR_CRASHED;
+      make_error(&error, CODE_BadEncoding, EK_CORRUPT, "column %s does not fit its type (table=%s)",
+                 field->field_name.str, m_name.c_str());
+      return fail(error);
     }
   }
   return 0;

@@ -3,7 +3,8 @@
    the engine is held while the server writes. */
 #include "schema_tables.h"
 #include "alter.h"
-#include "engine.h"
+#include "entry.h"
+#include "errors.h"
 #include "layout.h"
 #include "transaction.h"
 #include <sql_i_s.h>
@@ -92,8 +93,15 @@ static void add_name(void *context, ek_bytes name)
 static std::vector<std::string> names()
 {
   std::vector<std::string> found;
-  ek_tables(evenkeel_db, &found, add_name);
+  calling_back([&] { ek_tables(evenkeel_db, &found, callback<add_name>); });
   return found;
+}
+
+/* A table may have been dropped since it was listed. */
+static void warn_unless_dropped(const ek_error &error)
+{
+  if (error.code != CODE_TableMissing)
+    warn_of_error(current_thd, error);
 }
 
 /* -- TABLES -- */
@@ -119,7 +127,10 @@ static void collect_tables(Lines *lines)
     ek_error error;
     ek_table_info info;
     if (ek_table_figures(evenkeel_db, ek_text(name), &info, &error))
+    {
+      warn_unless_dropped(error);
       continue;
+    }
     std::string schema, table;
     server_names(name, &schema, &table);
     lines->push_back({schema, table, (ulonglong) info.id, info.rows_estimate, info.columns,
@@ -163,7 +174,8 @@ static void collect_indexes(Lines *lines)
   {
     ek_error error;
     server_names(name, &found.schema, &found.table);
-    ek_indexes(evenkeel_db, ek_text(name), &found, add_index, &error);
+    if (calling_back([&] { return ek_indexes(evenkeel_db, ek_text(name), &found, callback<add_index>, &error); }))
+      warn_unless_dropped(error);
   }
   *lines= found.lines;
 }
@@ -234,9 +246,9 @@ static void collect_jobs(Lines *lines)
                       build.left_s == EK_UNKNOWN_S ? Cell() : Cell((ulonglong) build.left_s)});
   });
   Background now;
-  ek_figures(evenkeel_db, &now, background);
+  calling_back([&] { ek_figures(evenkeel_db, &now, callback<background>); });
   const size_t before= lines->size();
-  ek_merges(evenkeel_db, lines, add_merge);
+  calling_back([&] { ek_merges(evenkeel_db, lines, callback<add_merge>); });
   /* Counters are read one by one: the difference may be behind for a moment. */
   const longlong together= (longlong) now.merges - (longlong)(lines->size() - before);
   if (together > 0)
@@ -273,7 +285,7 @@ static void add_wait(void *context, ek_bytes cause, uint64_t count, uint64_t ove
 
 static void collect_stalls(Lines *lines)
 {
-  ek_waits(evenkeel_db, lines, add_wait);
+  calling_back([&] { ek_waits(evenkeel_db, lines, callback<add_wait>); });
 }
 
 /* -- TRX -- */
@@ -301,7 +313,7 @@ static void add_txn(void *context, uint64_t id, uint8_t prepared, uint64_t opera
 
 static void collect_trx(Lines *lines)
 {
-  ek_txns(evenkeel_db, lines, add_txn);
+  calling_back([&] { ek_txns(evenkeel_db, lines, callback<add_txn>); });
 }
 
 /* -- LOCKS -- */
@@ -332,16 +344,25 @@ static void add_lock(void *context, uint64_t txn, ek_bytes table, ek_bytes index
 
 static void collect_locks(Lines *lines)
 {
-  ek_locks(evenkeel_db, LOCKS_MAX, lines, add_lock);
+  calling_back([&] { ek_locks(evenkeel_db, LOCKS_MAX, lines, callback<add_lock>); });
 }
 
-/* Nothing is shown to those who may not see what others do. */
+/* Nothing is shown to those who may not see what others do. The server holds the plugin of this table
+   meanwhile, not the engine's. */
 template <void (*collect)(Lines *)> static int fill(THD *thd, TABLE_LIST *tables, COND *)
 {
-  if (!evenkeel_db || check_global_access(thd, PROCESS_ACL, true))
+  if (check_global_access(thd, PROCESS_ACL, true))
     return 0;
   Lines lines;
-  collect(&lines);
+  {
+    const Database_use use;
+    if (!use)
+    {
+      warn_not_open(thd);
+      return 0;
+    }
+    collect(&lines);
+  }
   return store(thd, tables->table, lines);
 }
 
@@ -352,7 +373,7 @@ template <void (*collect)(Lines *)> static int init(void *p, ST_FIELD_INFO *fiel
     return 1;
   ST_SCHEMA_TABLE *schema= (ST_SCHEMA_TABLE *) p;
   schema->fields_info= fields;
-  schema->fill_table= fill<collect>;
+  schema->fill_table= entry<fill<collect>, 1>;
   return 0;
 }
 

@@ -1,6 +1,8 @@
 /* The settings of the plugin, `evenkeel_*`. */
 #include "settings.h"
-#include "engine.h"
+#include "entry.h"
+#include "errors.h"
+#include "fault.h"
 
 ulonglong memory_size, log_size;
 uint page_size, flush_at_commit;
@@ -16,10 +18,10 @@ static ulonglong default_memory()
 static bool give(THD *thd, const char *name, ulonglong value)
 {
   ek_error error;
-  if (!evenkeel_db || !ek_set(evenkeel_db, ek_text(name), value, &error))
+  const Database_use use;
+  if (!use || !ek_set(evenkeel_db, ek_text(name), value, &error))
     return true;
-  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "EVENKEEL: %s",
-                      error.text);
+  warn_of_error(thd, error);
   return false;
 }
 
@@ -47,17 +49,17 @@ static void set_flush_at_commit(THD *thd, st_mysql_sys_var *, void *to, const vo
 static MYSQL_SYSVAR_ULONGLONG(memory_size, memory_size, PLUGIN_VAR_RQCMDARG,
   "Bytes: the one memory budget of pages, indexes, undo, log buffer and locks. Memory that is no "
   "longer allowed is given back in the background. Default: a quarter of the machine's", nullptr,
-  set_memory_size, default_memory(), 16ULL << 20, 1ULL << 44, 1ULL << 20);
+  entry<set_memory_size>, default_memory(), 16ULL << 20, 1ULL << 44, 1ULL << 20);
 static MYSQL_SYSVAR_ULONGLONG(log_size, log_size, PLUGIN_VAR_RQCMDARG,
   "Bytes: the greatest length of the log. More means fewer writes of pages and a longer recovery. "
   "Less is reached in the background: what the log holds is written to its place first", nullptr,
-  set_log_size, 2ULL << 30, 32ULL << 20, 1ULL << 40, 1ULL << 20);
+  entry<set_log_size>, 2ULL << 30, 32ULL << 20, 1ULL << 40, 1ULL << 20);
 static MYSQL_SYSVAR_UINT(page_size, page_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
   "Bytes of a page of a new database: 4096, 8192 or 16384. 0: 4096, or whatever the database that is "
   "there has", nullptr, nullptr, 0, 0, 16384, 4096);
 static MYSQL_SYSVAR_UINT(flush_at_commit, flush_at_commit, PLUGIN_VAR_RQCMDARG,
   "1: a commit is synced to the disk before it returns; 2: it is written, and synced each second; "
-  "0: it is written and synced each second", nullptr, set_flush_at_commit, 1, 0, 2, 0);
+  "0: it is written and synced each second", nullptr, entry<set_flush_at_commit>, 1, 0, 2, 0);
 static MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
   "Directory of the tables, below the server's data directory unless absolute", nullptr, nullptr,
   "#evenkeel");
@@ -69,7 +71,18 @@ static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
   "without innodb_snapshot_isolation. Counts for transactions that begin after it was set", nullptr,
   nullptr, TRUE);
 
-st_mysql_sys_var *settings[]= {MYSQL_SYSVAR(memory_size), MYSQL_SYSVAR(log_size),
+#ifdef EVENKEEL_PLANTED
+static MYSQL_SYSVAR_ULONGLONG(fault_new, fault_new, PLUGIN_VAR_RQCMDARG, "The so manieth allocation fails", nullptr,
+  nullptr, 0, 0, ~0ULL, 0);
+static MYSQL_SYSVAR_INT(fault_code, fault_code, PLUGIN_VAR_RQCMDARG, "Changes of rows fail with this code", nullptr,
+  nullptr, -1, -1, 10000, 0);
+#endif
+
+st_mysql_sys_var *settings[]= {
+#ifdef EVENKEEL_PLANTED
+  MYSQL_SYSVAR(fault_new), MYSQL_SYSVAR(fault_code),
+#endif
+  MYSQL_SYSVAR(memory_size), MYSQL_SYSVAR(log_size),
   MYSQL_SYSVAR(page_size), MYSQL_SYSVAR(flush_at_commit), MYSQL_SYSVAR(data_dir), MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation), nullptr};
 

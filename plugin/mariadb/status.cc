@@ -2,6 +2,7 @@
    cause, builds of indexes that are under way. */
 #include "status.h"
 #include "alter.h"
+#include "entry.h"
 #include "transaction.h"
 #include <list>
 #include <vector>
@@ -33,12 +34,13 @@ static int show_figures(MYSQL_THD, SHOW_VAR *to, void *, struct system_status_va
 {
   shown.figures.clear();
   shown.variables.clear();
-  if (evenkeel_db)
-    ek_figures(evenkeel_db, &shown.figures, figure);
+  const Database_use use;
+  if (use)
+    calling_back([&] { ek_figures(evenkeel_db, &shown.figures, callback<figure>); });
   uint64_t builds= 0;
   each_build([&builds](const Build_figures &b) { builds+= !b.is_copy; });
   shown.figures.push_back({"index_builds", "count", builds});
-  const bool stopped= evenkeel_db && ek_writes_stopped(evenkeel_db);
+  const bool stopped= use && ek_writes_stopped(evenkeel_db);
   shown.figures.push_back({"writes_stopped", "0 or 1", stopped});
   for (Figure &f : shown.figures)
     shown.variables.push_back({f.name.c_str(), (char *) &f.value, SHOW_ULONGLONG});
@@ -51,7 +53,7 @@ static int show_figures(MYSQL_THD, SHOW_VAR *to, void *, struct system_status_va
 static SHOW_VAR figures_variable(const char *name)
 {
   SHOW_VAR variable= {name, NullS, SHOW_FUNC};
-  variable.value= (void *) show_figures;
+  variable.value= (void *) +entry<show_figures, 1>;
   return variable;
 }
 
@@ -104,7 +106,7 @@ static void txn_line(void *context, uint64_t id, uint8_t prepared, uint64_t oper
 static std::string status_text()
 {
   std::vector<Figure> figures;
-  ek_figures(evenkeel_db, &figures, figure);
+  calling_back([&] { ek_figures(evenkeel_db, &figures, callback<figure>); });
   std::string out= "FIGURES\n";
   char line[200];
   for (const Figure &f : figures)
@@ -115,7 +117,7 @@ static std::string status_text()
     out+= line;
   }
   out+= "\nWAITS (cause, count, over 1 ms, all ms, longest ms)\n";
-  ek_waits(evenkeel_db, &out, wait_line);
+  calling_back([&] { ek_waits(evenkeel_db, &out, callback<wait_line>); });
   out+= "\nINDEX BUILDS AND COPIES OF TABLES\n";
   each_build([&out](const Build_figures &b) {
     char build[200];
@@ -130,7 +132,7 @@ static std::string status_text()
     out+= "\n";
   });
   Txns txns= {std::string(), 0, 0};
-  ek_txns(evenkeel_db, &txns, txn_line);
+  calling_back([&] { ek_txns(evenkeel_db, &txns, callback<txn_line>); });
   snprintf(line, sizeof line, "\nTRANSACTIONS (%llu, %llu of them prepared)\n",
            (ulonglong) txns.count, (ulonglong) txns.prepared);
   out+= line + txns.text;
@@ -142,9 +144,18 @@ static std::string status_text()
 
 bool evenkeel_show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type what)
 {
-  if (what != HA_ENGINE_STATUS || !evenkeel_db)
+  if (what != HA_ENGINE_STATUS)
     return false;
-  const std::string text= status_text();
+  std::string text;
+  {
+    const Database_use use;
+    if (!use)
+    {
+      warn_not_open(thd);
+      return false;
+    }
+    text= status_text();
+  }
   return print(thd, STRING_WITH_LEN("EVENKEEL"), STRING_WITH_LEN(""), text.data(),
                (uint) text.size());
 }

@@ -5,6 +5,8 @@
 #include "two_phase.h"
 #include <mysql/service_thd_wait.h>
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <set>
 
 /* Of the server, which declares them only where InnoDB needs them. */
@@ -13,15 +15,11 @@ extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 
 /* Guards every connection's record against KILL from another thread, and `connections`. KILL has the
    connection's own mutex before it (THD::LOCK_thd_data): nobody takes that one, as thd_set_ha_data
-   does, while he has this. */
-static mysql_mutex_t cancel_mutex;
+   does, while he has this. It outlives the plugin's uninstalling, which a KILL may see. */
+static std::mutex cancel_mutex;
 /* Those that have a transaction's record; more than once where the server reads its own tables in a
    transaction beside the present one. */
 static std::multiset<THD *> connections;
-
-void transactions_init() { mysql_mutex_init(0, &cancel_mutex, MY_MUTEX_INIT_FAST); }
-
-void transactions_end() { mysql_mutex_destroy(&cancel_mutex); }
 
 bool in_transaction(THD *thd)
 {
@@ -33,11 +31,13 @@ Trx *trx_of(THD *thd)
   Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
   if (!trx)
   {
-    trx= new Trx;
+    std::unique_ptr<Trx> made(new Trx);
+    {
+      std::lock_guard<std::mutex> guard(cancel_mutex);
+      connections.insert(thd);
+    }
+    trx= made.release();
     thd_set_ha_data(thd, evenkeel_hton, trx);
-    mysql_mutex_lock(&cancel_mutex);
-    connections.insert(thd);
-    mysql_mutex_unlock(&cancel_mutex);
   }
   return trx;
 }
@@ -143,33 +143,6 @@ void statement_ends(Trx *trx)
     ek_statement(trx->txn, 0);
 }
 
-int handler_error(THD *thd, const ek_error &error)
-{
-  switch (error.kind)
-  {
-  case EK_CONFLICT:
-    thd->mark_transaction_to_rollback(true);
-    return HA_ERR_RECORD_CHANGED;
-  case EK_DEADLOCK:
-    thd->mark_transaction_to_rollback(true);
-    return HA_ERR_LOCK_DEADLOCK;
-  case EK_LOCK_TIMEOUT:
-    thd->mark_transaction_to_rollback(false);
-    return HA_ERR_LOCK_WAIT_TIMEOUT;
-  case EK_TOO_YOUNG: return HA_ERR_TABLE_DEF_CHANGED;
-  case EK_DUPLICATE: return HA_ERR_FOUND_DUPP_KEY;
-  case EK_FULL: return HA_ERR_RECORD_FILE_FULL;
-  case EK_READ_ONLY: return HA_ERR_TABLE_READONLY;
-  case EK_CORRUPT:
-    sql_print_error("EVENKEEL: %s", error.text);
-    return HA_ERR_CRASHED;
-  case EK_CANCELLED: return HA_ERR_ABORTED_BY_USER;
-  default:
-    my_printf_error(ER_GET_ERRMSG, "EVENKEEL: %s", MYF(0), error.text);
-    return HA_ERR_GENERIC;
-  }
-}
-
 int evenkeel_rollback(handlerton *, THD *thd, bool all)
 {
   Trx *trx= trx_of(thd);
@@ -219,11 +192,11 @@ static int savepoint(THD *thd, void *sv, uint8_t what)
   ek_error error;
   ek_txn *txn= begun(thd, &error);
   if (!txn)
-    return handler_error(thd, error);
+    return raise_error(thd, error);
   char name[32];
   snprintf(name, sizeof name, "%p", sv);
   if (ek_savepoint(trx->txn, ek_text(name), what, &error))
-    return handler_error(thd, error);
+    return raise_error(thd, error);
   return 0;
 }
 
@@ -273,7 +246,8 @@ bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *thd)
 int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
 {
   /* There is nothing to be seen at it. */
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return 0;
   /* As InnoDB: other levels have no snapshot that a transaction could keep. */
   if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
@@ -286,7 +260,7 @@ int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
   ek_error error;
   ek_txn *txn= begun(thd, &error);
   if (!txn || ek_take_snapshot(txn, &error))
-    return handler_error(thd, error);
+    return raise_error(thd, error);
   trans_register_ha(thd, true, evenkeel_hton, 0);
   return 0;
 }
@@ -301,11 +275,13 @@ int evenkeel_close_connection(handlerton *, THD *thd)
     ek_error error;
     ek_txn *txn= trx->txn;
     ended(trx);
-    ek_rollback(txn, &error);
+    if (ek_rollback(txn, &error))
+      report("rollback of a connection that ends", error);
   }
-  mysql_mutex_lock(&cancel_mutex);
-  connections.erase(connections.find(thd));
-  mysql_mutex_unlock(&cancel_mutex);
+  {
+    std::lock_guard<std::mutex> guard(cancel_mutex);
+    connections.erase(connections.find(thd));
+  }
   /* A KILL that has found the record is over when this returns. */
   thd_set_ha_data(thd, evenkeel_hton, nullptr);
   delete trx;
@@ -314,11 +290,12 @@ int evenkeel_close_connection(handlerton *, THD *thd)
 
 void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 {
-  mysql_mutex_lock(&cancel_mutex);
-  Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
-  if (trx)
-    ek_cancel(trx->canceller);
-  mysql_mutex_unlock(&cancel_mutex);
+  {
+    std::lock_guard<std::mutex> guard(cancel_mutex);
+    Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
+    if (trx)
+      ek_cancel(trx->canceller);
+  }
   cancel_builds(thd_get_thread_id(thd));
 }
 
@@ -329,20 +306,17 @@ void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len)
   if (!thd || thd != current_thd || !thd_need_wait_reports(thd))
     return;
   /* A replica's worker that waits for one that commits later: the server ends the other. */
-  mysql_mutex_lock(&cancel_mutex);
+  std::lock_guard<std::mutex> guard(cancel_mutex);
   for (size_t i= 0; i < len; i++)
     if (connections.count((THD *) others[i]))
       thd_rpl_deadlock_check(thd, (THD *) others[i]);
-  mysql_mutex_unlock(&cancel_mutex);
 }
 
 uint64_t connection_of(uint64_t tag)
 {
   THD *thd= (THD *) tag;
-  mysql_mutex_lock(&cancel_mutex);
-  const uint64_t id= connections.count(thd) ? thd_get_thread_id(thd) : 0;
-  mysql_mutex_unlock(&cancel_mutex);
-  return id;
+  std::lock_guard<std::mutex> guard(cancel_mutex);
+  return connections.count(thd) ? thd_get_thread_id(thd) : 0;
 }
 
 /* A pool of threads lets another connection run meanwhile. Threads that build indexes have none. */

@@ -1,6 +1,7 @@
 /* Each connection's transaction. */
 #ifndef EVENKEEL_TRANSACTION_H
 #define EVENKEEL_TRANSACTION_H
+#include "errors.h"
 #include "last_change.h"
 #include <vector>
 
@@ -43,9 +44,6 @@ void statement_ends(Trx *trx);
 void has_changed(THD *thd, const Last_change &table);
 /* It is committed: so are its changes, now. */
 void date_changes(Trx *trx);
-/* What the statement failed with, as the server's number; tells the server about rolled back
-   transactions. */
-int handler_error(THD *thd, const ek_error &error);
 /* True if the connection's transaction goes on after the statement. */
 bool in_transaction(THD *thd);
 /* How a schema change of the connection waits for transactions that use the table: as long as for a
@@ -54,9 +52,6 @@ bool in_transaction(THD *thd);
 ek_schema_wait schema_wait(THD *thd);
 /* The connection's transaction has ended, or is about to: nobody cancels it from here on. */
 void ended(Trx *trx);
-
-void transactions_init();
-void transactions_end();
 
 /* The number of the connection whose transaction has this tag; 0 if there is none. */
 uint64_t connection_of(uint64_t tag);

@@ -1,5 +1,6 @@
 /* Commit, alone and in two phases with the binlog or under a user's XA id; what recovery finds. */
 #include "two_phase.h"
+#include "entry.h"
 #include "settings.h"
 #include "transaction.h"
 #include <map>
@@ -46,9 +47,6 @@ int commit_durably(uint64_t commit, ek_error *error)
   return ek_wait_durable(evenkeel_db, commit, (uint8_t) flush_at_commit, error);
 }
 
-/* X/Open's codes for what became of a transaction. */
-enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
-
 /* Two-phase ids as bytes: format, the two lengths, both parts. */
 static std::string xid_bytes(const XID *xid)
 {
@@ -74,19 +72,6 @@ static bool xid_from(const std::string &bytes, XID *xid)
   return true;
 }
 
-/* Why it failed, for the client, before the server adds its own error, which has a number only.
-   Conflicts, deadlocks and lock waits are raised by statements, never by a commit. */
-static int commit_error(THD *thd, const ek_error &error)
-{
-  const int number= handler_error(thd, error);
-  const uint code= error.kind == EK_FULL ? ER_RECORD_FILE_FULL
-                   : error.kind == EK_READ_ONLY ? ER_OPEN_AS_READONLY
-                   : error.kind == EK_CANCELLED ? ER_QUERY_INTERRUPTED : ER_GET_ERRMSG;
-  if (!thd->get_stmt_da()->is_error())
-    my_printf_error(code, "EVENKEEL: %s", MYF(0), error.text);
-  return number;
-}
-
 int evenkeel_prepare(handlerton *, THD *thd, bool all)
 {
   Trx *trx= trx_of(thd);
@@ -102,7 +87,7 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   if (done < 0)
   {
     report("prepare", error);
-    return commit_error(thd, error);
+    return raise_error(thd, error);
   }
   trx->prepared= done == 1;
   trx->by_user= thd->transaction->xid_state.is_explicit_XA();
@@ -169,7 +154,7 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   trx->prepared= trx->committed= trx->commit_failed= false;
   trx->commit= 0;
   if (failed)
-    return commit_error(thd, trx->commit_error);
+    return raise_error(thd, trx->commit_error);
   if (!commit)
     return 0;
   ek_error error;
@@ -177,13 +162,17 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
      server's recovery decides nothing that has a user's XID, as in XA COMMIT ... ONE PHASE. */
   if (two_phases && ordered && !trx->by_user)
   {
-    ek_wait_durable(evenkeel_db, commit, 0, &error);
+    if (ek_wait_durable(evenkeel_db, commit, 0, &error))
+    {
+      report("commit", error);
+      warn_of_error(thd, error);
+    }
     return 0;
   }
   if (commit_durably(commit, &error))
   {
     report("commit", error);
-    return commit_error(thd, error);
+    return raise_error(thd, error);
   }
   return 0;
 }
@@ -196,14 +185,15 @@ static void collect(void *context, ek_bytes xid)
 /* Called again as long as it fills the list: each id is given once. */
 int evenkeel_recover(handlerton *, XID *list, uint len)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return 0;
   static std::vector<std::string> found;
   static size_t given= 0;
   if (given == 0)
   {
     found.clear();
-    ek_prepared(evenkeel_db, &found, collect);
+    calling_back([] { ek_prepared(evenkeel_db, &found, callback<collect>); });
   }
   uint count= 0;
   while (count < len && given < found.size())
@@ -214,39 +204,53 @@ int evenkeel_recover(handlerton *, XID *list, uint len)
   return (int) count;
 }
 
+/* The server tells the client by X/Open's code alone: why is in the log. */
+static int xa_error(const char *what, const ek_error &error)
+{
+  if (error.code == CODE_XidUnknown)
+    return XAER_NOTA;
+  report(what, error);
+  return XAER_RMERR;
+}
+
 int evenkeel_commit_by_xid(handlerton *, XID *xid)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return XAER_NOTA;
   ek_error error;
   error.kind= EK_OK;
   const std::string id= xid_bytes(xid);
   const uint64_t commit= ek_commit_prepared(evenkeel_db, ek_text(id), &error);
   if (error.kind != EK_OK)
-    return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
+    return xa_error("commit of a prepared transaction", error);
   end_changes(id, true);
-  return ek_wait_durable(evenkeel_db, commit, 1, &error) ? XAER_RMERR : XA_OK;
+  if (ek_wait_durable(evenkeel_db, commit, 1, &error))
+    return xa_error("commit of a prepared transaction", error);
+  return XA_OK;
 }
 
 int evenkeel_rollback_by_xid(handlerton *, XID *xid)
 {
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return XAER_NOTA;
   ek_error error;
   const std::string id= xid_bytes(xid);
   /* The server's own, which its binlog knows nothing of, it would roll back once more. */
   const uint8_t durability= xid->get_my_xid() ? 0 : (uint8_t) flush_at_commit;
   const bool failed= ek_rollback_prepared(evenkeel_db, ek_text(id), durability, &error) != 0;
-  if (failed && error.kind == EK_NOT_FOUND)
+  if (failed && error.code == CODE_XidUnknown)
     return XAER_NOTA;
   end_changes(id, false);
-  return failed ? XAER_RMERR : XA_OK;
+  return failed ? xa_error("rollback of a prepared transaction", error) : XA_OK;
 }
 
 void evenkeel_checkpoint_request(void *cookie)
 {
   /* The binlog keeps what is undecided here. */
-  if (!evenkeel_db)
+  const Database_use use;
+  if (!use)
     return;
   ek_error error;
   const uint64_t commit= newest_commit.load();
@@ -261,7 +265,13 @@ void evenkeel_checkpoint_request(void *cookie)
 
 bool evenkeel_flush_logs(handlerton *)
 {
+  const Database_use use;
+  if (!use)
+    return false;
   ek_error error;
   const uint64_t commit= newest_commit.load();
-  return commit && ek_wait_durable(evenkeel_db, commit, 1, &error);
+  if (!commit || !ek_wait_durable(evenkeel_db, commit, 1, &error))
+    return false;
+  report("FLUSH LOGS", error);
+  return true;
 }

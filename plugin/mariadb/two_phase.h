@@ -5,6 +5,9 @@
 
 struct Trx;
 
+/* X/Open's codes for what became of a transaction. */
+enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
+
 /* Waits until a commit, one of the engine alone, is as durable as the settings say. */
 int commit_durably(uint64_t commit, ek_error *error);
 

@@ -52,15 +52,25 @@ fn errors(root: &Path) -> String {
     let mut page = head("Errors", from);
     page.push_str(
         "\nA message reads: what happened (name=value, ...); what to do [Name]. Programs match on\n\
-         the kind.\n",
+         the kind. MariaDB is the number of the error that a client of the server gets.\n",
     );
+    let answers = fs::read_to_string(root.join("plugin/mariadb/errors.def")).unwrap_or_default();
     sections(
         &mut page,
         &table(root, from, "codes", ';'),
-        "Name | Kind | What happened | Next",
-        |e| format!("`{}` | {}", e.name, e.values.join(" | ")),
+        "Name | Kind | MariaDB | What happened | Next",
+        |e| {
+            let number = client_number(&answers, &e.name);
+            format!("`{}` | {} | {number} | {}", e.name, e.values[0], e.values[1..].join(" | "))
+        },
     );
     page
+}
+
+/// The number of a code's error at the server's clients, by the plugin's table.
+fn client_number<'a>(answers: &'a str, code: &str) -> &'a str {
+    let line = |line: &&str| line.starts_with(&format!("ANSWER({code},"));
+    answers.lines().find(line).and_then(|line| line.split(", ").nth(3)).unwrap_or("none")
 }
 
 fn metrics(root: &Path) -> String {

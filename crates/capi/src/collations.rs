@@ -12,7 +12,7 @@ const ROOM_PER_BYTE: usize = 4;
 #[derive(Clone, Copy)]
 pub struct EkCollations {
     /// Writes the weights of the first `chars` characters (0: of all) to `out` if they fit `room`;
-    /// returns how many bytes they are, -1 if there is no such collation.
+    /// returns how many bytes they are, -1 if there is no such collation, -2 if there is no memory.
     pub weights: unsafe extern "C" fn(
         collation: u16,
         chars: u32,
@@ -43,10 +43,14 @@ impl Collations for EmbeddedCollations {
             out.resize(start + room, 0);
             let to = out[start..].as_mut_ptr();
             // SAFETY: by contract of the embedding program; `to` has `room` bytes.
-            let len = unsafe { (self.0.weights)(collation, chars, EkBytes::of(bytes), to, room) };
-            let Ok(len) = usize::try_from(len) else {
+            let written =
+                unsafe { (self.0.weights)(collation, chars, EkBytes::of(bytes), to, room) };
+            let Ok(len) = usize::try_from(written) else {
                 out.truncate(start);
-                return Err(Error::new(Code::CollationMissing).with("collation", collation));
+                return Err(match written {
+                    -2 => Error::internal("no memory for the weights of a collation"),
+                    _ => Error::new(Code::CollationMissing).with("collation", collation),
+                });
             };
             if len <= room {
                 out.truncate(start + len);

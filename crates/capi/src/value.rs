@@ -203,6 +203,8 @@ pub const EK_NAME: usize = 256;
 pub struct EkError {
     /// Its kind.
     pub kind: EkKind,
+    /// Its code: its place in `Code::ALL`, which the plugin's `errors.def` follows.
+    pub code: i32,
     /// Of a duplicate: the name of the index, "primary" for the primary key; ends with 0.
     pub index: [u8; EK_NAME],
     /// The message; ends with 0.
@@ -215,6 +217,18 @@ fn copy(text: &str, to: &mut [u8]) {
     let end = (0..=room).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
     to[..end].copy_from_slice(&text.as_bytes()[..end]);
     to[end] = 0;
+}
+
+/// The error of a code, with no context, as a function that fails says it; none of a number that is
+/// no code. Tests go through all.
+///
+/// # Safety
+/// `error` points to an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_error_of_code(code: i32, error: *mut EkError) {
+    let named = usize::try_from(code).ok().and_then(|place| Code::ALL.get(place));
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, (), || named.map_or(Ok(()), |code| Err(Error::new(*code)))) }
 }
 
 /// Runs `body`, of a function that says no errors; what it gives, or `failed` after a panic.
@@ -231,14 +245,20 @@ pub unsafe fn fence<R>(
     failed: R,
     body: impl FnOnce() -> Result<R, Error>,
 ) -> R {
-    let (kind, text, index) = match catch_unwind(AssertUnwindSafe(body)) {
+    let (kind, code, text, index) = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(done)) => return done,
-        Ok(Err(e)) => (kind(&e), e.to_string(), e.context("index").unwrap_or("").to_string()),
-        Err(_) => (EkKind::Internal, "the engine panicked; see the log".into(), String::new()),
+        Ok(Err(e)) => {
+            (kind(&e), e.code(), e.to_string(), e.context("index").unwrap_or("").to_string())
+        }
+        Err(_) => {
+            let text = "the engine panicked; see the log".to_string();
+            (EkKind::Internal, Code::Internal, text, String::new())
+        }
     };
     // SAFETY: by contract of the caller.
     if let Some(error) = unsafe { error.as_mut() } {
         error.kind = kind;
+        error.code = code as i32;
         copy(&index, &mut error.index);
         copy(&text, &mut error.text);
     }

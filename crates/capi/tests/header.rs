@@ -67,6 +67,45 @@ fn the_header_declares_every_function() {
     }
 }
 
+/// The plugin has an answer to every code, in the order in which `EkError::code` counts them.
+#[test]
+fn every_code_has_an_answer() {
+    let answers = fs::read_to_string(root().join("plugin/mariadb/errors.def")).expect("is there");
+    let named = |line: &str| Some(line.strip_prefix("ANSWER(")?.split_once(',')?.0.to_string());
+    let answered: Vec<String> = answers.lines().filter_map(named).collect();
+    let codes: Vec<&str> = evenkeel::Code::ALL.iter().map(|code| code.name()).collect();
+    assert_eq!(answered, codes);
+    for (place, code) in evenkeel::Code::ALL.iter().enumerate() {
+        assert_eq!(*code as usize, place, "{}", code.name());
+    }
+}
+
+/// What the server calls of a table catches what is thrown there: each of its functions that is
+/// more than a line of the header.
+#[test]
+fn every_function_of_a_table_is_guarded() {
+    let read = |name: &str| {
+        fs::read_to_string(root().join("plugin/mariadb").join(name)).expect("is there")
+    };
+    // Costs are read from what `info` has left.
+    let plain = ["keys_to_use_for_scanning"];
+    let (table, guarded) = (read("ha_evenkeel.h"), read("guarded.h"));
+    let mut count = 0;
+    for (at, _) in table.match_indices(" override;") {
+        let declared = &table[..at];
+        let declared = &declared[declared.rfind([';', '}']).expect("something is before")..];
+        let open = declared.find('(').expect("a function");
+        let name = declared[..open].rsplit([' ', '*']).next().unwrap_or("");
+        if name.starts_with('~') || plain.contains(&name) {
+            continue;
+        }
+        let is_there = [format!("{name}, ("), format!("{name}(")];
+        assert!(is_there.iter().any(|begin| guarded.contains(begin)), "{name} is not in guarded.h");
+        count += 1;
+    }
+    assert!(count > 50, "{count} functions found");
+}
+
 /// Each function is a fence: a panic in it ends there, not in the program.
 #[test]
 fn every_function_is_a_fence() {
@@ -136,8 +175,8 @@ int main(void)
          sizeof(ek_value), sizeof(ek_error),
          sizeof(ek_options), sizeof(ek_column), sizeof(ek_part), sizeof(ek_index),
          sizeof(ek_bound), sizeof(ek_collations));
-  printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu\n", offsetof(ek_value, bytes),
-         offsetof(ek_error, text),
+  printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu %zu\n", offsetof(ek_value, bytes),
+         offsetof(ek_error, code), offsetof(ek_error, text),
          offsetof(ek_column, a), offsetof(ek_index, unique), offsetof(ek_bound, len),
          offsetof(ek_options, durability), offsetof(ek_options, collations),
          offsetof(ek_part, prefix), offsetof(ek_part, desc));
@@ -178,6 +217,7 @@ int main(void)
     ];
     let offsets = [
         offset_of!(EkValue, bytes),
+        offset_of!(EkError, code),
         offset_of!(EkError, text),
         offset_of!(EkColumn, a),
         offset_of!(EkIndex, unique),
