@@ -270,7 +270,7 @@ static int evenkeel_init(void *p)
   }
   else
   {
-    ek_watch_waits(evenkeel_db, transaction_waits);
+    ek_watch_waits(evenkeel_db, transaction_asks, transaction_waits);
     ek_watch_threads(evenkeel_db, thread_waits, thread_goes_on);
   }
   evenkeel_hton= (handlerton *) p;
