@@ -90,7 +90,7 @@ uint64_t ek_next_number(const ek_database *db, ek_bytes table);
 int32_t ek_restart_numbers(const ek_database *db, ek_bytes table, uint64_t next, ek_error *error);
 /* Messages of the engine: level 1 error, 2 warning, 3 information. Called by any thread. */
 void ek_messages(void (*take)(uint8_t level, ek_bytes text));
-void ek_watch_waits(const ek_database *db,
+void ek_watch_waits(const ek_database *db, uint8_t (*asks)(uint64_t waiter),
                     void (*begins)(uint64_t waiter, const uint64_t *others, size_t len));
 enum { EK_WAIT_LOG= 0, EK_WAIT_DEVICE= 1, EK_WAIT_OTHERS= 2 };
 void ek_watch_threads(const ek_database *db, void (*waits)(uint8_t kind), void (*goes_on)(void));

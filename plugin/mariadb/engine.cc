@@ -328,7 +328,7 @@ static int evenkeel_init(void *p)
   }
   else
   {
-    ek_watch_waits(db, callback<transaction_waits>);
+    ek_watch_waits(db, callback<transaction_asks>, callback<transaction_waits>);
     ek_watch_threads(db, callback<thread_waits>, callback<thread_goes_on>);
   }
   evenkeel_hton= (handlerton *) p;

@@ -299,12 +299,17 @@ void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
   cancel_builds(thd_get_thread_id(thd));
 }
 
+/* Replicas' workers alone tell of their waits. A prepared transaction may be waited for by nobody of
+   ours. */
+uint8_t transaction_asks(uint64_t waiter)
+{
+  THD *thd= (THD *) waiter;
+  return thd && thd == current_thd && thd_need_wait_reports(thd);
+}
+
 void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len)
 {
   THD *thd= (THD *) waiter;
-  /* A prepared transaction may be waited for by nobody of ours. */
-  if (!thd || thd != current_thd || !thd_need_wait_reports(thd))
-    return;
   /* A replica's worker that waits for one that commits later: the server ends the other. */
   std::lock_guard<std::mutex> guard(cancel_mutex);
   for (size_t i= 0; i < len; i++)

@@ -57,6 +57,7 @@ void ended(Trx *trx);
 uint64_t connection_of(uint64_t tag);
 
 /* For the engine: a transaction is about to wait for others; a thread waits (EK_WAIT_*), or has waited. */
+uint8_t transaction_asks(uint64_t waiter);
 void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len);
 void thread_waits(uint8_t kind);
 void thread_goes_on();

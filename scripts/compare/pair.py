@@ -9,10 +9,12 @@ from server import Failed, Server
 class Pair:
     """A server for each engine, with the same cache. What a peer cannot do is told and left out."""
 
-    def __init__(self, base, plan, cache, seen, log="2G", alone=False):
-        """`alone`: a server runs only while it works, for where memory has no room for all."""
+    def __init__(self, base, plan, cache, seen, log="2G", alone=False, extra=()):
+        """`alone`: a server runs only while it works, for where memory has no room for all. `extra`:
+        options of all servers."""
         self.seen, self.alone = seen, alone
-        self.servers = {e: Server(base, e, cache, plan.folders.get(e), log) for e in plan.engines}
+        self.servers = {e: Server(base, e, cache, plan.folders.get(e), log, extra)
+                        for e in plan.engines}
         try:
             for server in self.servers.values() if not alone else ():
                 server.start()

@@ -6,6 +6,7 @@ import alter
 import sysbench
 from churn import queue
 from empty import add_drop
+from hot import hot
 from inserts import insert_cached, insert_io_bound
 from kill import kills
 from pace import open_loop
@@ -67,6 +68,7 @@ def io_bound(base, plan, seen):
 SECTIONS = {"memory": in_memory, "io": io_bound, "insert": insert_cached,
             "insert-io": insert_io_bound, "ddl": alter.add_index, **alter.PARTS, "empty": add_drop,
             "long": long, "long-writes": long_writes, "long-inserts": long_inserts,
-            "open": open_loop, "restart": restart, "kill": kills, "queue": queue}
+            "open": open_loop, "restart": restart, "kill": kills, "queue": queue,
+            "hot": hot}
 # Hours: only when asked for.
-LENGTHY = ("ddl", *alter.PARTS, "long", "long-writes", "long-inserts", "open", "queue")
+LENGTHY = ("ddl", *alter.PARTS, "long", "long-writes", "long-inserts", "open", "queue", "hot")

@@ -64,9 +64,10 @@ def rocksdb_folder():
 class Server:
     """One server in a directory of its own; `root` on a socket."""
 
-    def __init__(self, base, engine, cache, folder=None, log="2G"):
+    def __init__(self, base, engine, cache, folder=None, log="2G", extra=()):
         """`folder`: where the engine's library was unpacked, if not the system's."""
         self.engine, self.cache, self.folder, self.log = engine, cache, folder, log
+        self.extra = extra
         self.dir = Path(base) / engine.lower()
         self.socket = self.dir / "socket"
         self.process, self.clients = None, []
@@ -95,7 +96,7 @@ class Server:
                 ["mariadbd", "--no-defaults", *self.user, f"--datadir={self.dir}/data",
                  f"--socket={self.socket}", f"--plugin-dir={plugins}", f"--pid-file={self.dir}/pid",
                  f"--log-error={self.dir}/error.log", f"--tmpdir={self.dir}", *COMMON,
-                 *options_of(self.engine, self.cache, self.log)],
+                 *options_of(self.engine, self.cache, self.log), *self.extra],
                 stdout=out, stderr=out, env=self.environment())
         while not self.listens() or self.sql("select 1", check=False) is None:
             if self.process.poll() is not None:

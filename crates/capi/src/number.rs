@@ -61,27 +61,38 @@ pub unsafe extern "C" fn ek_restart_numbers(
     unsafe { fence(error, -1, || (*db).0.restart_numbers(table.text()?, next).map(|()| 0)) }
 }
 
+/// True if somebody wants to hear of the waits of the transaction of this tag.
+pub type EkWaitAsks = unsafe extern "C" fn(u64) -> u8;
 /// Called before a wait of the transaction of the first tag for those of the others.
 pub type EkWaitBegins = unsafe extern "C" fn(u64, *const u64, usize);
 
-struct Watch(EkWaitBegins);
+struct Watch(EkWaitAsks, EkWaitBegins);
 
 impl WaitWatch for Watch {
+    fn asks(&self, waiter: u64) -> bool {
+        // SAFETY: by contract of who gave the function.
+        unsafe { (self.0)(waiter) != 0 }
+    }
+
     fn begins(&self, waiter: u64, others: &[u64]) {
         // SAFETY: by contract of who gave the function.
-        unsafe { (self.0)(waiter, others.as_ptr(), others.len()) }
+        unsafe { (self.1)(waiter, others.as_ptr(), others.len()) }
     }
 }
 
-/// Calls this function before every wait of a transaction for others (`ek_set_tag`), in the thread
-/// that waits. Once per database.
+/// Calls `begins` before every wait of a transaction for others (`ek_set_tag`), in the thread that
+/// waits, if `asks` says of it that somebody wants to hear. Once per database.
 ///
 /// # Safety
-/// The function may be called as long as the database is open, by any thread.
+/// The functions may be called as long as the database is open, by any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_watch_waits(db: *const EkDatabase, begins: EkWaitBegins) {
+pub unsafe extern "C" fn ek_watch_waits(
+    db: *const EkDatabase,
+    asks: EkWaitAsks,
+    begins: EkWaitBegins,
+) {
     // SAFETY: by contract of the caller.
-    catch((), || unsafe { (*db).0.watch_waits(Box::new(Watch(begins))) });
+    catch((), || unsafe { (*db).0.watch_waits(Box::new(Watch(asks, begins))) });
 }
 
 /// A thread waits for the log to be durable.

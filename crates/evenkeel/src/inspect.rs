@@ -184,7 +184,7 @@ impl Database {
     }
 
     /// Locks on keys and ranges, `limit` at most. A changed row is locked by the change itself and
-    /// is not among them.
+    /// is among them only while another transaction waits for it.
     pub fn locks(&self, limit: usize) -> Vec<LockFigures> {
         let states: Vec<_> = self
             .tables()

@@ -36,6 +36,24 @@ enum Unique {
     Locked(usize),
 }
 
+/// What came of a row operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The row is written.
+    Written,
+    /// Another row has the key.
+    Found,
+    /// Nothing was written, or it failed.
+    Nothing,
+}
+
+impl Outcome {
+    /// Of a change that says whether there was a row.
+    pub fn of(done: &Result<bool>) -> Outcome {
+        if matches!(done, Ok(true)) { Outcome::Written } else { Outcome::Nothing }
+    }
+}
+
 impl Transaction {
     /// Applies the change that the buffers hold. `expect` is the version it was made from (stamp
     /// and flags; its row is in `old_row`); none for an insert.
@@ -70,7 +88,11 @@ impl Transaction {
             }
             Unique::Taken(at, pk) => return Ok(Applied::Duplicate(Some(at), pk)),
             Unique::Gone => return Ok(Applied::Again),
-            Unique::Undecided(other) => (Stop::Undecided(other), Lsn::ZERO),
+            Unique::Undecided(other) => {
+                drop(space);
+                self.wait_txn(other)?;
+                return Ok(Applied::Again);
+            }
             Unique::Locked(at) => {
                 drop(space);
                 let index = state.shape.indexes[b.unique[at].0].id;
@@ -226,11 +248,34 @@ impl Transaction {
         if self.store.txns.check_write(&self.inner, space, key).is_empty() {
             return Ok(());
         }
-        self.store.txns.wait_write(&self.inner, space, key, self.deadline())
+        self.store.txns.wait_written(&self.inner, space, key, self.deadline())
     }
 
-    /// Removes what is in the way of a row operation, with no latch held.
+    /// Removes what is in the way of a row operation, with no latch held. Who has waited for the
+    /// row holds it until the operation has ended (`settle`): whoever came later comes later.
     pub(crate) fn give_way(&mut self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
-        self.locker().give_way(state, key, stop)
+        let writer = match stop {
+            Stop::Undecided(writer) => Some(writer),
+            Stop::Locked => None,
+            stop => return self.locker().give_way(state, key, stop),
+        };
+        let (space, deadline) = (evenkeel_txn::Space::Tree(state.tree.id()), self.deadline());
+        if self.store.txns.wait_write(&self.inner, space, key, writer, deadline)? {
+            self.waited.push((space, key.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// A row operation has ended. The rows that it has waited for are held by their stamps now, or
+    /// let go, or (`OnDuplicate`: what it found there) held to the end.
+    pub(crate) fn settle(&mut self, outcome: Outcome) {
+        let (txns, me) = (&self.store.txns, &self.inner);
+        for (space, key) in self.waited.drain(..) {
+            match outcome {
+                Outcome::Written => txns.row_written(me, space, &key),
+                Outcome::Found => {}
+                Outcome::Nothing => txns.row_unwritten(me, space, &key),
+            }
+        }
     }
 }

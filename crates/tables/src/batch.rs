@@ -346,7 +346,9 @@ impl Transaction {
 
     /// Range locks on indexes: the writer has inserted, now it checks (A7).
     fn after_batch(&mut self, batch: &Batch) -> Result<()> {
-        if batch.entries.is_empty() || !self.store.txns.has_locks() {
+        let has_locks =
+            |(index, _): &(IndexId, u8)| self.store.txns.has_locks(Space::Index(*index));
+        if !batch.entries.iter().any(has_locks) {
             return Ok(());
         }
         for i in 0..batch.rows.len() {

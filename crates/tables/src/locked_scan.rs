@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::table::{Table, TableState, Use};
 use crate::transaction::{Isolation, Transaction};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, IndexId, Lsn, Result, Snapshot};
+use evenkeel_base::{Code, IndexId, Lsn, Result, Snapshot, UndoNo};
 use evenkeel_tree::{Cursor, Direction};
 use evenkeel_txn::{Policy, Space};
 use std::collections::VecDeque;
@@ -77,6 +77,8 @@ pub struct LockedScan {
     here: Vec<u8>,
     /// Its lock was taken by this scan.
     took: bool,
+    /// The transaction's next operation when that was done.
+    given_at: UndoNo,
     /// It was given as a peek.
     peeked: bool,
     /// Locks taken that may become one of a range.
@@ -126,8 +128,9 @@ impl LockedScan {
         self.peeked = false;
         if std::mem::replace(&mut self.took, false) {
             let space = Space::Tree(self.state.tree.id());
-            let mode = self.locking.mode;
-            self.locker.store.txns.unlock_row(&self.locker.inner, space, &self.here, mode);
+            let (mode, me) = (self.locking.mode, &self.locker.inner);
+            let written = me.mark() > self.given_at;
+            self.locker.store.txns.unlock_row(me, space, &self.here, mode, written);
             if self.taken.last() == Some(&self.here) {
                 self.taken.pop();
             }
@@ -217,6 +220,7 @@ impl LockedScan {
         let held = self.locker.inner.locked_rows();
         let locked = self.locker.lock_row(&self.state, &self.here, locking, absent, row)?;
         self.took = locked == Locked::Row && self.locker.inner.locked_rows() > held;
+        self.given_at = self.locker.inner.mark();
         if self.took && matches!(self.keys, Keys::Tree { .. }) {
             self.taken.push(self.here.clone());
             if self.taken.len() > COALESCED_ROWS {
@@ -243,7 +247,7 @@ impl LockedScan {
                 .taken
                 .iter()
                 .rev()
-                .for_each(|key| txns.unlock_row(me, space, key, self.locking.mode)),
+                .for_each(|key| txns.unlock_row(me, space, key, self.locking.mode, false)),
             Err(error) if error.code() == Code::LockNotAvailable => {}
             Err(error) => return Err(error),
         }
@@ -482,6 +486,7 @@ impl Transaction {
             entry_key: Vec::new(),
             here: Vec::new(),
             took: false,
+            given_at: UndoNo::ZERO,
             peeked: false,
             taken: Vec::new(),
         })

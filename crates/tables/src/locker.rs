@@ -77,14 +77,17 @@ impl Locker {
         row: &mut Row,
     ) -> Result<Locked> {
         let mut took = false;
-        let locked = self.lock_or_wait(state, key, locking, absent, row, &mut took)?;
+        let locked = self.lock_or_wait(state, key, locking, absent, row, &mut took);
         // The lock came with a wait, and what it was asked for is gone or is left out.
-        let is_wanted = locked == Locked::Row || (locked == Locked::Absent && absent);
+        let is_wanted = match &locked {
+            Ok(locked) => *locked == Locked::Row || (*locked == Locked::Absent && absent),
+            Err(_) => false,
+        };
         if took && !is_wanted {
             let space = Space::Tree(state.tree.id());
-            self.store.txns.unlock_row(&self.inner, space, key, locking.mode);
+            self.store.txns.unlock_row(&self.inner, space, key, locking.mode, false);
         }
-        Ok(locked)
+        locked
     }
 
     /// As `lock_row`; `took` becomes true if a lock was waited for that it did not have before.
@@ -114,6 +117,12 @@ impl Locker {
             match (stop, wait) {
                 (Stop::Undecided(_) | Stop::Locked, LockWait::Skip) => return Ok(Locked::Skipped),
                 (Stop::Undecided(by), LockWait::NoWait) => return Err(not_available(by)),
+                (Stop::Undecided(by), LockWait::Wait) => {
+                    let (txns, held) = (&self.store.txns, self.inner.locked_rows());
+                    let (at, deadline) = ((space, key), self.deadline());
+                    txns.lock_written_row(&self.inner, at, mode, self.covered, by, deadline)?;
+                    *took |= self.inner.locked_rows() > held;
+                }
                 (Stop::Locked, _) => {
                     let policy = match wait {
                         LockWait::Wait => Policy::Wait(self.deadline()),
@@ -203,15 +212,10 @@ impl Locker {
         Ok(before.row.is_some())
     }
 
-    /// Removes what is in the way of a row operation, with no latch held.
+    /// Removes what is in the way of a row operation other than transactions that are undecided,
+    /// with no latch held.
     pub fn give_way(&self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
         match stop {
-            Stop::No | Stop::Changed | Stop::Schema | Stop::Duplicate => Ok(()),
-            Stop::Undecided(other) => self.wait_txn(other),
-            Stop::Locked => {
-                let space = Space::Tree(state.tree.id());
-                self.store.txns.wait_write(&self.inner, space, key, self.deadline())
-            }
             Stop::Aborted(stamp) => self.store.revert_on_touch(&state.tree, key, stamp),
             Stop::Conflict(other) => {
                 self.store.rt.metrics.add(Metric::Conflicts, 1);
@@ -219,6 +223,7 @@ impl Locker {
                     .with("table", &state.shape.def.name)
                     .with("by", other))
             }
+            _ => Ok(()),
         }
     }
 

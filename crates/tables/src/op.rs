@@ -159,7 +159,13 @@ impl RowOp<'_> {
         {
             return stop;
         }
-        if !self.services.txns.check_write(self.txn, Space::Tree(self.tree), self.key).is_empty() {
+        // Whoever has a lock with its stamp in it looks at the row after that, and waits.
+        let own =
+            |c: &LeafRow<'_>| c.flags & cell_flags::STAMPED != 0 && c.stamp.txn == self.txn.id();
+        let space = Space::Tree(self.tree);
+        if !current.as_ref().is_some_and(own)
+            && !self.services.txns.check_write(self.txn, space, self.key).is_empty()
+        {
             return Stop::Locked;
         }
         let live = current.filter(|c| c.flags & cell_flags::DELETED == 0);

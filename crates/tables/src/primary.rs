@@ -189,7 +189,8 @@ impl Transaction {
         }
         row.clear();
         if self.inner.locked_rows() > held {
-            self.store.txns.unlock_row(&self.inner, Space::Tree(state.tree.id()), key, mode);
+            let space = Space::Tree(state.tree.id());
+            self.store.txns.unlock_row(&self.inner, space, key, mode, false);
         }
         Ok(false)
     }

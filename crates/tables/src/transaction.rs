@@ -10,7 +10,7 @@ use evenkeel_base::{
     Code, CommitTable, Error, Kind, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
 };
 use evenkeel_log::Durability;
-use evenkeel_txn::{Deadline, Phase, RolledBack, SnapshotGuard, TxnRef};
+use evenkeel_txn::{Deadline, Phase, RolledBack, SnapshotGuard, Space, TxnRef};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,8 @@ pub struct Transaction {
     used: SmallVec<[(Arc<Table>, Use); 2]>,
     pub(crate) buffers: Held,
     savepoints: SmallVec<[(String, UndoNo); 2]>,
+    /// Rows that the operation under way has waited for, and holds.
+    pub(crate) waited: SmallVec<[(Space, Vec<u8>); 1]>,
     lock_wait: Duration,
     /// Rows younger than its snapshot are conflicts (A6).
     judges_conflicts: bool,
@@ -89,6 +91,7 @@ impl Transaction {
             used: SmallVec::new(),
             buffers: Held::default(),
             savepoints: SmallVec::new(),
+            waited: SmallVec::new(),
             lock_wait,
             judges_conflicts: true,
             ended: false,

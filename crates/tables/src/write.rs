@@ -5,6 +5,7 @@
 //! (`op`). Whatever is in the way is waited for or reverted with no latch held, and the change is
 //! made ready again.
 
+use crate::apply::Outcome;
 use crate::buffers::Buffers;
 use crate::large::{self, Given, LargeValue};
 use crate::op::Stop;
@@ -257,6 +258,12 @@ impl Transaction {
         let mut buffers = self.buffers.take();
         let done = self.insert_with(table, values, on_duplicate, number, &mut buffers);
         self.buffers.put(buffers);
+        self.settle(match &done {
+            Ok(Inserted::Done(_)) => Outcome::Written,
+            Ok(Inserted::Found(..)) => Outcome::Found,
+            Err(error) if error.code() == Code::DuplicateKey => Outcome::Found,
+            Err(_) => Outcome::Nothing,
+        });
         if matches!(done, Ok(Inserted::Done(_))) {
             self.store.rt.metrics.add(Metric::RowsInserted, 1);
             self.store.note_changes(table, 1);
@@ -394,6 +401,7 @@ impl Transaction {
         let done = self.update_with(table, target, changes, &given, &mut buffers);
         buffers.given = given;
         self.buffers.put(buffers);
+        self.settle(Outcome::of(&done));
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsUpdated, 1);
             self.store.note_changes(table, 1);
@@ -558,6 +566,7 @@ impl Transaction {
         let mut buffers = self.buffers.take();
         let done = self.delete_with(table, target, &mut buffers);
         self.buffers.put(buffers);
+        self.settle(Outcome::of(&done));
         if matches!(done, Ok(true)) {
             self.store.rt.metrics.add(Metric::RowsDeleted, 1);
             self.store.note_changes(table, 1);

@@ -52,16 +52,10 @@ impl Txns {
                 phase: t.phase(),
                 operations: t.undo_count(),
                 xid: t.xid.get().cloned().unwrap_or_default(),
-                waits_for: self.graph.waits_of(t.id()),
+                waits_for: self.waits_of(&t),
             })
             .collect();
         found.sort_by_key(|t| t.id);
         found
-    }
-
-    /// Locks of the lock table, `limit` at most. A changed row is locked by its stamp and is not
-    /// among them.
-    pub fn inspect_locks(&self, limit: usize) -> Vec<LockInfo> {
-        self.locks.inspect(limit)
     }
 }

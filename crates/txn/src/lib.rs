@@ -12,12 +12,17 @@
 mod aside;
 mod background;
 mod commit_table;
+mod deadlock;
 mod inspect;
+mod intervals;
+mod lock_table;
 mod locks;
+mod owner;
 mod packs;
 mod range_locks;
 mod recovery;
 mod revert;
+mod row_queue;
 mod snapshots;
 mod spans;
 mod sync;
@@ -38,5 +43,9 @@ pub use txns::{SnapshotGuard, TxnOptions, Txns};
 pub use versions::UndoCopy;
 pub use waits::{Deadline, WaitWatch};
 
+#[cfg(test)]
+mod intervals_tests;
+#[cfg(test)]
+mod queue_tests;
 #[cfg(test)]
 mod testing;

@@ -4,7 +4,7 @@ use super::*;
 use crate::TxnOptions;
 use crate::testing::*;
 use evenkeel_base::Kind;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const T: Space = Space::Tree(TreeId(1));
@@ -49,7 +49,7 @@ fn shared_locks_share() {
     w.txns.commit(&a).expect("ends");
     row(&w, &c, b"k", X).expect("free");
     w.txns.abort(&c).expect("ends");
-    assert_eq!((w.txns.lock_bytes(), w.txns.locks.count.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!((w.txns.lock_bytes(), w.txns.locks.count()), (0, 0));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn writers_respect_locks() {
     assert_eq!(w.txns.check_write(&b, T, b"k"), [a.id()]);
     assert!(w.txns.check_write(&a, T, b"k").is_empty(), "its own lock");
     assert!(w.txns.check_write(&b, T, b"j").is_empty());
-    w.txns.unlock_row(&a, T, b"k", S);
+    w.txns.unlock_row(&a, T, b"k", S, false);
     assert!(w.txns.check_write(&b, T, b"k").is_empty());
     w.txns.lock_range(&a, T, bounds(b"c", b"f"), S, Policy::NoWait).expect("granted");
     for (key, free) in [(&b"b"[..], true), (b"c", false), (b"ez", false), (b"f", true)] {
@@ -92,7 +92,7 @@ fn ranges_conflict_with_ranges_and_points() {
     w.txns.lock_range(&a, T, all(), X, Policy::NoWait).expect("free");
     assert!(w.txns.check_write(&w.txns.begin(), T, b"").contains(&a.id()));
     w.txns.commit(&a).expect("ends");
-    assert_eq!((w.txns.lock_bytes(), w.txns.locks.count.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!((w.txns.lock_bytes(), w.txns.locks.count()), (0, 0));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_wait_that_unwinds_leaves_nothing_in_the_way() {
     w.txns.abort(&b).expect("ends");
     w.txns.abort(&a).expect("ends");
     // Would ask for ever if something of b were still asked for.
-    assert_eq!(w.txns.locks.inspect(10).len(), 0);
+    assert_eq!(w.txns.inspect_locks(10).len(), 0);
     w.txns.lock_row(&c, T, b"k", X, wait).expect("granted");
     w.txns.lock_range(&c, T, bounds(b"a", b"z"), X, wait).expect("granted");
     w.txns.abort(&c).expect("ends");
@@ -255,7 +255,7 @@ fn a_prepared_transaction_keeps_its_locks() {
         });
         assert!(w.txns.check_write(&c, T, b"n").is_empty());
         [b, c].iter().for_each(|t| w.txns.abort(t).expect("ends"));
-        assert_eq!((w.txns.lock_bytes(), w.txns.locks.count.load(Ordering::SeqCst)), (0, 0));
+        assert_eq!((w.txns.lock_bytes(), w.txns.locks.count()), (0, 0));
     }
 }
 
@@ -276,8 +276,7 @@ fn no_two_conflicting_holders() {
             });
         }
     });
-    assert_eq!((w.txns.lock_bytes(), w.txns.locks.count.load(Ordering::SeqCst)), (0, 0));
-    assert!(w.txns.locks.shards.iter().all(|s| s.lock().is_empty()));
+    assert_eq!((w.txns.lock_bytes(), w.txns.locks.count()), (0, 0));
 }
 
 fn lock_some(w: &World, shadow: &[AtomicU64], random: &mut Random) {

@@ -1,202 +1,287 @@
-//! Locks of ranges of keys, held and asked for.
+//! Locks of ranges of keys, held and asked for, by space.
 //!
 //! A range registers first (`add`) and then looks at who is in its way; registered, it blocks
-//! others even before it is granted. So of two that conflict one sees the other; and of a locker
-//! that scans once its range is granted, and a writer that asks for `blockers` once what it wrote
-//! can be seen, one sees the other too (A7): either the count here is raised before the writer
-//! looks, or the scan begins after the write. The models of `crates/sim/tests/models` compile this
-//! file against their own locks and atomics.
+//! those who come later even before it is granted. Requests of keys and ranges draw tickets from
+//! one counter, each inside the critical section in which it registers; so of two that conflict the
+//! later one sees the earlier one. And of a locker that scans once its range is granted, and a
+//! writer that asks who is in its way once what it wrote can be seen, one sees the other too (A7):
+//! either the count here is raised before the writer looks, or the scan begins after the write. The
+//! models of `crates/sim/tests/models` compile this file against their own locks and atomics.
 
+use crate::intervals::{Intervals, Span};
+use crate::owner::{Mode, Owner, Prefix};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use evenkeel_base::TxnId;
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Memory of a lock beyond its key: map entry, holder, place in its owner's list.
 pub(crate) const LOCK_BYTES: usize = 128;
 
-/// What keys of one space begin with.
-pub(crate) type Prefix = [u8; 5];
-
-/// Lock mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    /// Others may read with a shared lock.
-    Shared,
-    /// Nobody else may lock or write.
-    Exclusive,
-}
-
-impl Mode {
-    pub(crate) fn conflicts(self, other: Mode) -> bool {
-        self == Mode::Exclusive || other == Mode::Exclusive
-    }
-}
-
-/// A range of full keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub lower: Bound<Vec<u8>>,
-    pub upper: Bound<Vec<u8>>,
-}
-
-/// True if a range ending at `upper` may share a key with one beginning at `lower`.
-fn reaches(upper: &Bound<Vec<u8>>, lower: &Bound<Vec<u8>>) -> bool {
-    match (upper, lower) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
-        (Bound::Included(u), Bound::Included(l)) => u >= l,
-        (Bound::Included(u) | Bound::Excluded(u), Bound::Included(l) | Bound::Excluded(l)) => u > l,
-    }
-}
-
-fn bound_len(bound: &Bound<Vec<u8>>) -> usize {
-    match bound {
-        Bound::Included(key) | Bound::Excluded(key) => key.len(),
-        Bound::Unbounded => 0,
-    }
-}
-
-impl Span {
-    fn contains(&self, key: &[u8]) -> bool {
-        let above = match &self.lower {
-            Bound::Included(low) => low.as_slice() <= key,
-            Bound::Excluded(low) => low.as_slice() < key,
-            Bound::Unbounded => true,
-        };
-        above
-            && match &self.upper {
-                Bound::Included(high) => key <= high.as_slice(),
-                Bound::Excluded(high) => key < high.as_slice(),
-                Bound::Unbounded => true,
-            }
-    }
-
-    fn meets(&self, other: &Span) -> bool {
-        reaches(&self.upper, &other.lower) && reaches(&other.upper, &self.lower)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        match (&self.lower, &self.upper) {
-            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-            (Bound::Included(l), Bound::Included(u)) => l > u,
-            (Bound::Included(l) | Bound::Excluded(l), Bound::Included(u) | Bound::Excluded(u)) => {
-                l >= u
-            }
-        }
-    }
-}
-
-pub(crate) struct RangeLock {
-    pub ticket: u64,
-    pub owner: TxnId,
+pub(crate) struct RangeLock<T> {
+    pub owner: Arc<T>,
     pub mode: Mode,
     pub granted: bool,
     pub span: Span,
+    /// Keys whose queues look again when this has gone.
+    pub keys: BTreeSet<Arc<[u8]>>,
+    /// Ranges that do.
+    pub ranges: BTreeSet<u64>,
 }
 
-impl RangeLock {
+impl<T: Owner> RangeLock<T> {
     pub fn bytes(&self) -> usize {
-        bound_len(&self.span.lower) + bound_len(&self.span.upper) + LOCK_BYTES
+        range_bytes(&self.span)
+    }
+
+    fn asker(&self, ticket: u64) -> Asker<'_, T> {
+        Asker { owner: &*self.owner, mode: self.mode, ticket, held: None }
+    }
+
+    /// True if it is in the way of one who asks.
+    fn is_against(&self, ticket: u64, by: &Asker<'_, T>) -> bool {
+        // One that is kept out by what the other holds waits for the other.
+        let waits_for_it = by.held.is_some_and(|held| held.conflicts(self.mode));
+        (self.granted || (ticket < by.ticket && !waits_for_it))
+            && self.owner.id() != by.owner.id()
+            && self.mode.conflicts(by.mode)
     }
 }
 
-pub(crate) fn add_blocker(blockers: &mut Vec<TxnId>, id: TxnId) {
-    if !blockers.contains(&id) {
-        blockers.push(id);
+pub(crate) fn range_bytes(span: &Span) -> usize {
+    span.low.len() + span.high.len() + LOCK_BYTES
+}
+
+/// Who asks for a key or a range.
+pub(crate) struct Asker<'a, T> {
+    pub owner: &'a T,
+    pub mode: Mode,
+    /// When it came.
+    pub ticket: u64,
+    /// How it holds the key already.
+    pub held: Option<Mode>,
+}
+
+struct InSpace<T> {
+    /// By ticket.
+    locks: BTreeMap<u64, RangeLock<T>>,
+    spans: Intervals,
+}
+
+impl<T> Default for InSpace<T> {
+    fn default() -> Self {
+        InSpace { locks: BTreeMap::new(), spans: Intervals::default() }
     }
 }
 
-#[derive(Default)]
-pub(crate) struct RangeLocks {
-    /// By space.
-    ranges: Mutex<BTreeMap<Prefix, Vec<RangeLock>>>,
+struct Shard<T> {
+    spaces: Mutex<BTreeMap<Prefix, InSpace<T>>>,
     /// Who is to be kept out looks no further while it is zero.
     count: AtomicU64,
-    next_ticket: AtomicU64,
 }
 
-impl RangeLocks {
-    /// Registers a range: its ticket and its memory; `None` if `owner` holds one that covers it.
-    pub fn add(&self, owner: TxnId, space: Prefix, span: Span, mode: Mode) -> Option<(u64, usize)> {
-        let mut ranges = self.ranges.lock();
-        let in_space = ranges.entry(space).or_default();
-        let covers =
-            |r: &RangeLock| r.granted && r.owner == owner && r.mode >= mode && r.span == span;
-        if in_space.iter().any(covers) {
+pub(crate) struct RangeLocks<T> {
+    shards: Box<[Shard<T>]>,
+}
+
+/// What a registered range asks for.
+pub(crate) struct Asked<T> {
+    pub owner: Arc<T>,
+    pub mode: Mode,
+    pub span: Span,
+    pub granted: bool,
+}
+
+impl<T: Owner> RangeLocks<T> {
+    pub fn new(shards: usize) -> Self {
+        let shard = |_| Shard { spaces: Mutex::default(), count: AtomicU64::new(0) };
+        RangeLocks { shards: (0..shards).map(shard).collect() }
+    }
+
+    fn shard(&self, space: &[u8]) -> &Shard<T> {
+        let number = space.iter().fold(0usize, |sum, byte| sum.wrapping_mul(31) + *byte as usize);
+        &self.shards[number % self.shards.len()]
+    }
+
+    /// Calls `f` with what there is of a space.
+    fn with<R>(&self, space: &[u8], f: impl FnOnce(&mut InSpace<T>) -> R) -> Option<R> {
+        let shard = self.shard(space);
+        if shard.count.load(Ordering::SeqCst) == 0 {
             return None;
         }
-        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
-        let range = RangeLock { ticket, owner, mode, granted: false, span };
-        let bytes = range.bytes();
-        in_space.push(range);
-        self.count.fetch_add(1, Ordering::SeqCst);
-        Some((ticket, bytes))
+        let mut spaces = shard.spaces.lock();
+        spaces.get_mut(space).map(f)
     }
 
-    /// Owners of ranges that keep `me` from locking or writing the key `full`.
-    pub fn blockers(&self, me: TxnId, full: &[u8], mode: Mode, blockers: &mut Vec<TxnId>) {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let ranges = self.ranges.lock();
-        let Some(in_space) = full.first_chunk().and_then(|p: &Prefix| ranges.get(p)) else {
-            return;
-        };
-        for range in in_space {
-            if range.owner != me && mode.conflicts(range.mode) && range.span.contains(full) {
-                add_blocker(blockers, range.owner);
-            }
-        }
-    }
-
-    /// The mode of a registered range, and the owners of earlier ones that are in its way; `None`
-    /// if it is not there.
-    pub fn in_the_way(&self, space: Prefix, ticket: u64) -> Option<(Mode, Vec<TxnId>)> {
-        let ranges = self.ranges.lock();
-        let in_space = ranges.get(&space)?;
-        let mine = in_space.iter().find(|r| r.ticket == ticket)?;
-        let mut blockers = Vec::new();
-        for r in in_space {
-            if r.owner != mine.owner
-                && r.mode.conflicts(mine.mode)
-                && (r.granted || r.ticket < ticket)
-                && r.span.meets(&mine.span)
-            {
-                add_blocker(&mut blockers, r.owner);
-            }
-        }
-        Some((mine.mode, blockers))
-    }
-
-    pub fn grant(&self, space: Prefix, ticket: u64) {
-        let mut ranges = self.ranges.lock();
-        let in_space = ranges.entry(space).or_default();
-        if let Some(mine) = in_space.iter_mut().find(|r| r.ticket == ticket) {
-            mine.granted = true;
-        }
-    }
-
-    /// Takes ranges away: how many, and their memory.
-    pub fn remove(&self, gone: impl Fn(&RangeLock) -> bool) -> (usize, usize) {
-        let mut removed = (0, 0);
-        let mut ranges = self.ranges.lock();
-        ranges.retain(|_, in_space| {
-            in_space.retain(|r| {
-                if gone(r) {
-                    removed = (removed.0 + 1, removed.1 + r.bytes());
-                }
-                !gone(r)
-            });
-            !in_space.is_empty()
+    /// Registers a range: its ticket; `None` if `owner` holds one that covers it.
+    pub fn add(
+        &self,
+        owner: &Arc<T>,
+        space: Prefix,
+        span: Span,
+        mode: Mode,
+        tickets: &AtomicU64,
+    ) -> Option<u64> {
+        let shard = self.shard(&space);
+        let mut spaces = shard.spaces.lock();
+        let there = spaces.entry(space).or_default();
+        let mut covered = false;
+        there.spans.meeting(&span, &mut |ticket| {
+            let theirs = &there.locks[&ticket];
+            covered = theirs.granted
+                && theirs.owner.id() == owner.id()
+                && theirs.mode >= mode
+                && theirs.span.covers(&span);
+            !covered
         });
-        drop(ranges);
-        self.count.fetch_sub(removed.0 as u64, Ordering::SeqCst);
-        removed
+        if covered {
+            return None;
+        }
+        shard.count.fetch_add(1, Ordering::SeqCst);
+        let ticket = tickets.fetch_add(1, Ordering::SeqCst);
+        there.spans.insert(span.clone(), ticket);
+        let (keys, ranges) = Default::default();
+        let owner = owner.clone();
+        there.locks.insert(ticket, RangeLock { owner, mode, granted: false, span, keys, ranges });
+        Some(ticket)
+    }
+
+    /// True if a range keeps one who asks for the key from it: who holds that range looks at the
+    /// key again when it goes.
+    pub fn is_against(&self, by: &Asker<'_, T>, key: &Arc<[u8]>) -> bool {
+        let look = |there: &mut InSpace<T>| {
+            let mut found = None;
+            there.spans.holding(key, &mut |theirs| {
+                if there.locks[&theirs].is_against(theirs, by) {
+                    found = Some(theirs);
+                }
+                found.is_none()
+            });
+            if let Some(range) = found.and_then(|found| there.locks.get_mut(&found)) {
+                range.keys.insert(key.clone());
+            }
+            found.is_some()
+        };
+        self.with(space_of(key), look).unwrap_or(false)
+    }
+
+    /// Owners of all ranges that keep one who asks for a key from it.
+    pub fn against(&self, by: &Asker<'_, T>, full: &[u8], f: &mut dyn FnMut(&Arc<T>)) {
+        self.with(space_of(full), |there| {
+            there.spans.holding(full, &mut |theirs| {
+                let range = &there.locks[&theirs];
+                if range.is_against(theirs, by) {
+                    f(&range.owner);
+                }
+                true
+            });
+        });
+    }
+
+    /// True if `owner` holds a range over the key.
+    pub fn covers(&self, owner: &T, full: &[u8]) -> bool {
+        let look = |there: &mut InSpace<T>| {
+            let mut covered = false;
+            there.spans.holding(full, &mut |theirs| {
+                let range = &there.locks[&theirs];
+                covered = range.granted && range.owner.id() == owner.id();
+                !covered
+            });
+            covered
+        };
+        self.with(space_of(full), look).unwrap_or(false)
+    }
+
+    pub fn asked(&self, space: &Prefix, ticket: u64) -> Option<Asked<T>> {
+        self.with(space, |there| {
+            let range = there.locks.get(&ticket)?;
+            let (owner, mode, granted) = (range.owner.clone(), range.mode, range.granted);
+            Some(Asked { owner, mode, span: range.span.clone(), granted })
+        })?
+    }
+
+    /// Calls `f` with the owners of the ranges that are in the way of a registered one.
+    pub fn before(&self, space: &Prefix, ticket: u64, f: &mut dyn FnMut(&Arc<T>)) {
+        self.with(space, |there| {
+            let Some(mine) = there.locks.get(&ticket).filter(|mine| !mine.span.is_empty()) else {
+                return;
+            };
+            there.spans.meeting(&mine.span, &mut |theirs| {
+                let range = &there.locks[&theirs];
+                if theirs != ticket && range.is_against(theirs, &mine.asker(ticket)) {
+                    f(&range.owner);
+                }
+                true
+            });
+        });
+    }
+
+    /// True if a range is in the way of a registered one, which looks again when that has gone.
+    pub fn is_before(&self, space: &Prefix, ticket: u64) -> bool {
+        let look = |there: &mut InSpace<T>| {
+            let mut found = None;
+            let mine = there.locks.get(&ticket).filter(|mine| !mine.span.is_empty())?;
+            there.spans.meeting(&mine.span, &mut |theirs| {
+                let range = &there.locks[&theirs];
+                if theirs != ticket && range.is_against(theirs, &mine.asker(ticket)) {
+                    found = Some(theirs);
+                }
+                found.is_none()
+            });
+            there.locks.get_mut(&found?).map(|range| range.ranges.insert(ticket))
+        };
+        self.with(space, look).flatten().is_some()
+    }
+
+    /// Grants a registered range; its owner, if that is news.
+    pub fn grant(&self, space: &Prefix, ticket: u64) -> Option<Arc<T>> {
+        self.with(space, |there| {
+            let range = there.locks.get_mut(&ticket).filter(|range| !range.granted)?;
+            range.granted = true;
+            range.owner.seat().grant();
+            Some(range.owner.clone())
+        })?
+    }
+
+    /// Takes a range away.
+    pub fn remove(&self, space: &Prefix, ticket: u64) -> Option<RangeLock<T>> {
+        let shard = self.shard(space);
+        let mut spaces = shard.spaces.lock();
+        let there = spaces.get_mut(space)?;
+        let range = there.locks.remove(&ticket)?;
+        there.spans.remove(&range.span.low, ticket);
+        if there.locks.is_empty() {
+            spaces.remove(space);
+        }
+        shard.count.fetch_sub(1, Ordering::SeqCst);
+        Some(range)
+    }
+
+    /// True if there may be one in the space.
+    pub fn may_have(&self, space: &Prefix) -> bool {
+        self.shard(space).count.load(Ordering::SeqCst) > 0
     }
 
     /// Calls `f` with some of them, `limit` at most.
-    pub fn each(&self, limit: usize, f: &mut dyn FnMut(&RangeLock)) {
-        self.ranges.lock().values().flatten().take(limit).for_each(f);
+    pub fn each(&self, limit: usize, f: &mut dyn FnMut(&RangeLock<T>)) {
+        let mut left = limit;
+        for shard in &self.shards {
+            let spaces = shard.spaces.lock();
+            for range in spaces.values().flat_map(|there| there.locks.values()).take(left) {
+                f(range);
+                left -= 1;
+            }
+        }
     }
+
+    /// Nodes that looks at a space have touched since this was last asked.
+    #[cfg(test)]
+    pub fn take_looked_at(&self, space: &Prefix) -> usize {
+        self.with(space, |there| there.spans.take_looked_at()).unwrap_or_default()
+    }
+}
+
+/// The space of a full key.
+pub(crate) fn space_of(full: &[u8]) -> &[u8] {
+    full.get(..size_of::<Prefix>()).unwrap_or(full)
 }

@@ -1,12 +1,13 @@
 //! Reverting operations: eagerly for statements and savepoints, in the background for aborted
 //! transactions, both newest first, through `RevertRow`, which `tables` implements (B6).
 
+use crate::Space;
 use crate::txns::{OUTCOME_BYTES, Txns};
 use crate::undo::TxnUndo;
 use crate::{TxnRef, UndoCopy};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, Error, Kind, Lsn, Result, Stamp, TxnId, UndoNo};
-use evenkeel_format::record::{RecordKind, encode_txn};
+use evenkeel_format::record::{Before, RecordKind, cell_flags, encode_txn};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_log::Share;
 use std::ops::Bound;
@@ -85,7 +86,7 @@ impl Txns {
             // A revert may need room in a leaf. Users who are refused for want of space have what
             // they did reverted all the same: else the whole transaction would be given up for it.
             let step = step.and_then(|()| {
-                let down = || self.revert_down_to(t.id(), undo, to, &mut above, revert);
+                let down = || self.revert_down_to(t, undo, to, &mut above, revert);
                 self.rt.freeing(down)
             });
             if let Err(error) = step {
@@ -117,7 +118,7 @@ impl Txns {
     /// Reverts the operations below `above` that live, down to `to`; `above` tells how far it came.
     fn revert_down_to(
         &self,
-        id: TxnId,
+        t: &TxnRef,
         undo: &TxnUndo,
         to: UndoNo,
         above: &mut UndoNo,
@@ -125,10 +126,24 @@ impl Txns {
     ) -> Result<()> {
         while *above > to {
             let no = UndoNo(above.0 - 1);
-            if !self.states.is_dead(id, no) {
-                self.revert_one(id, undo, no, revert)?;
+            if !self.states.is_dead(t.id(), no) {
+                let reverted = self.revert_one(t.id(), undo, no, revert)?;
+                self.let_go_of_reverted(t, &reverted)?;
             }
             *above = no;
+        }
+        Ok(())
+    }
+
+    /// A row from which the last stamp of `t` has gone is no more held by it as who wrote it.
+    fn let_go_of_reverted(&self, t: &TxnRef, reverted: &UndoCopy) -> Result<()> {
+        if !t.locks.lock().holds_written() {
+            return Ok(());
+        }
+        let record = reverted.record()?;
+        let is_own = |b: &Before<'_>| b.flags & cell_flags::STAMPED != 0 && b.stamp.txn == t.id();
+        if !record.before.as_ref().is_some_and(is_own) {
+            self.row_unwritten(t, Space::Tree(record.tree), record.key);
         }
         Ok(())
     }
@@ -148,7 +163,7 @@ impl Txns {
         undo: &TxnUndo,
         no: UndoNo,
         revert: &dyn RevertRow,
-    ) -> Result<()> {
+    ) -> Result<UndoCopy> {
         let mut copy = UndoCopy::default();
         if !undo.fetch(no, &self.files, &mut copy.bytes)? {
             let error = Error::internal("an operation has no undo record");
@@ -156,7 +171,7 @@ impl Txns {
         }
         revert.revert(Stamp { txn: id, undo_no: no }, &copy.record()?)?;
         self.rt.metrics.add(Metric::RowsReverted, 1);
-        Ok(())
+        Ok(copy)
     }
 
     /// Reverts some rows of an aborted transaction; the last one is followed by its END record. One
@@ -196,7 +211,7 @@ impl Txns {
         for no in (to..below.0).rev().map(UndoNo) {
             // Operations a statement or savepoint reverted before the abort are skipped.
             if !self.states.in_dead_range(id, no) {
-                result = self.revert_one(id, undo, no, revert);
+                result = self.revert_one(id, undo, no, revert).map(|_| ());
             }
             if result.is_err() {
                 break;

@@ -1,4 +1,4 @@
-//! Where `range_locks` takes its locks and atomics from: the models of `crates/sim/tests/models`
+//! Where the lock table takes its locks and atomics from: the models of `crates/sim/tests/models`
 //! compile it against others, whose every operation is a scheduling point.
 
 pub(crate) use evenkeel_base::sync::Mutex;

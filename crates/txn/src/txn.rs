@@ -1,7 +1,7 @@
 //! A transaction as its session sees it, and its parts that others touch: who waits for it, what
 //! it has locked, how far it has got. It gets an id with its first write or lock.
 
-use crate::locks::HeldLocks;
+use crate::owner::{HeldLocks, Owner, Seat};
 use crate::undo::TxnUndo;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Lsn, Result, Stamp, TxnId, UndoNo};
@@ -39,8 +39,8 @@ pub struct Txn {
     canceller: Arc<Canceller>,
     /// What its owner calls it.
     tag: AtomicU64,
-    /// Chosen as a deadlock victim; guarded by the graph's mutex.
-    pub(crate) victim: AtomicBool,
+    /// Where it waits.
+    pub(crate) seat: Seat<Txn>,
     /// Log space of the COMMIT or ABORT record, taken at the first write.
     pub(crate) outcome_space: Mutex<Option<Reserved>>,
     pub(crate) undo: OnceLock<Arc<TxnUndo>>,
@@ -110,7 +110,7 @@ impl Txn {
 
     /// Rows that it holds in the lock table now.
     pub fn locked_rows(&self) -> usize {
-        self.locks.lock().count()
+        self.locks.lock().asked
     }
 
     /// The stamp of the next operation. `Txns::reserve_undo` was called before.
@@ -191,15 +191,46 @@ impl Txn {
         !waiters.ended
     }
 
-    /// Wakes all who wait for it: it ended, or it let a lock go.
-    pub(crate) fn wake_waiters(&self, ended: bool) {
+    /// Takes a waiter away that gives up.
+    pub(crate) fn remove_waiter(&self, waiter: &Txn) {
+        self.waiters.lock().txns.remove(&waiter.id());
+    }
+
+    /// It has ended: wakes all who wait for that.
+    pub(crate) fn wake_waiters(&self) {
         let woken = {
             let mut waiters = self.waiters.lock();
-            waiters.ended |= ended;
-            std::mem::take(&mut waiters.txns)
+            waiters.ended = true;
+            let woken = std::mem::take(&mut waiters.txns);
+            woken.values().for_each(|waiter| waiter.seat.grant());
+            woken
         };
-        for waiter in woken.values() {
-            waiter.wake().notify();
-        }
+        woken.values().for_each(|waiter| waiter.notify());
+    }
+}
+
+impl Owner for Txn {
+    fn id(&self) -> TxnId {
+        Txn::id(self)
+    }
+
+    fn tag(&self) -> u64 {
+        Txn::tag(self)
+    }
+
+    fn operations(&self) -> u32 {
+        self.undo_count()
+    }
+
+    fn held(&self) -> &Mutex<HeldLocks> {
+        &self.locks
+    }
+
+    fn seat(&self) -> &Seat<Txn> {
+        &self.seat
+    }
+
+    fn notify(&self) {
+        self.wake().notify();
     }
 }

@@ -1,19 +1,21 @@
 //! `Txns`: the transactions of one database. Begin, snapshot, the first write, undo, commit,
 //! prepare, abort. Everything that others read without owning the transaction is in the parts:
-//! the commit table, the registry of snapshots, the undo directory, the lock table, the wait graph.
+//! the commit table, the registry of snapshots, the undo directory, the lock table.
 //!
 //! Order at the end of a transaction: log record and state (and `published`) in the log's ordered
-//! section; then its locks; then it leaves the active ones; then its waiters are woken.
+//! section; then its locks, which go to those who are next; then it leaves the active ones; then
+//! those who wait for its end are woken. None of it waits for the log to be durable.
 
 use crate::commit_table::{CommitStates, SEGMENT_IDS};
-use crate::locks::LockTable;
+use crate::deadlock::Deadlocks;
+use crate::lock_table::LockTable;
 use crate::packs::Packs;
 use crate::revert::Reverting;
 use crate::snapshots::{Place, Snapshots};
 use crate::undo::TxnUndo;
 use crate::undo_files::UndoFiles;
 use crate::versions::SkipPointers;
-use crate::waits::{WaitGraph, WaitWatch};
+use crate::waits::WaitWatch;
 use crate::{Phase, Txn, TxnRef};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -70,9 +72,11 @@ pub struct Txns {
     log: OnceLock<Arc<Log>>,
     pub(crate) states: CommitStates,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) graph: WaitGraph,
+    pub(crate) deadlocks: Deadlocks,
+    /// Transactions that wait for others.
+    pub(crate) waiting: AtomicUsize,
     pub(crate) watch: OnceLock<Box<dyn WaitWatch>>,
-    pub(crate) locks: LockTable,
+    pub(crate) locks: LockTable<Txn>,
     active: Shards<Mutex<FxHashMap<TxnId, TxnRef>>>,
     undos: Shards<RwLock<FxHashMap<TxnId, Arc<TxnUndo>>>>,
     pub(crate) undo_used: AtomicUsize,
@@ -164,9 +168,10 @@ impl Txns {
             log: OnceLock::new(),
             states: CommitStates::new(options.segment_ids),
             snapshots: Arc::new(Snapshots::new()),
-            graph: WaitGraph::default(),
+            deadlocks: Deadlocks::default(),
+            waiting: AtomicUsize::new(0),
             watch: OnceLock::new(),
-            locks: LockTable::new(options.lock_bytes),
+            locks: LockTable::new(options.lock_bytes, SHARDS),
             active: std::array::from_fn(|_| Mutex::default()),
             undos: std::array::from_fn(|_| RwLock::default()),
             undo_used: AtomicUsize::new(0),
@@ -463,7 +468,7 @@ impl Txns {
         if let Some(xid) = t.xid.get() {
             self.prepared.lock().remove(xid);
         }
-        t.wake_waiters(true);
+        t.wake_waiters();
     }
 
     /// Aborts: logs ABORT, sets the state, releases locks and waiters. Rows are reverted by writers

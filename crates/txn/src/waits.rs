@@ -1,18 +1,16 @@
-//! Waits for other transactions, and deadlocks.
+//! Waits for other transactions: in the queue of a key, for a range, or for the end of one.
 //!
-//! A waiter registers with each transaction that blocks it, asks again whether it is still blocked,
-//! enters its edges into the graph and waits for its own event. Entering and searching is one
-//! section, so the wait that closes a cycle finds it. The victim is the transaction of the cycle
-//! with the fewest operations; it is woken and leaves with an error.
+//! A waiter enters a queue, says where it waits, searches for a deadlock (`deadlock`), and sleeps
+//! until it is granted what it waits for: whoever does that has changed the queue before, so there
+//! is nothing to ask again.
 //!
 //! Nobody may wait here while holding a latch or a mutex.
 
+use crate::owner::Place;
 use crate::txns::Txns;
 use crate::{Txn, TxnRef};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, CommitTable, Error, Result, TxnId};
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -26,9 +24,16 @@ impl Deadline {
 }
 
 /// Told of waits of transactions for others, by their tags (`Txn::set_tag`; 0 without), before they
-/// begin. Called by the waiter, with no latch or mutex of the engine held.
+/// begin and when somebody comes in front. Called by the waiter, with no latch or mutex of the
+/// engine held.
 pub trait WaitWatch: Send + Sync {
-    /// `waiter` is about to wait for `others`.
+    /// False if nobody wants to hear of the waits of `waiter`.
+    fn asks(&self, waiter: u64) -> bool {
+        let _ = waiter;
+        true
+    }
+
+    /// `waiter` is about to wait for `others`: all that it comes behind.
     fn begins(&self, waiter: u64, others: &[u64]);
 }
 
@@ -39,94 +44,34 @@ fn pause() {
     std::thread::yield_now();
 }
 
-struct Node {
-    txn: TxnRef,
-    on: Vec<TxnId>,
+/// A wait under way. Unless it is granted it is withdrawn, also where it unwinds: what an ended
+/// transaction asks for would be in everybody's way for ever.
+struct Waits<'a, F: FnOnce()> {
+    txns: &'a Txns,
+    me: &'a TxnRef,
+    withdraw: Option<F>,
 }
 
-/// Who waits for whom.
-#[derive(Default)]
-pub(crate) struct WaitGraph {
-    nodes: Mutex<HashMap<TxnId, Node>>,
-}
-
-impl WaitGraph {
-    /// Enters `me`'s edges; `None` if `me` is the victim of a deadlock that they close.
-    fn enter<'g>(&'g self, me: &'g TxnRef, on: &[TxnId]) -> Option<Edges<'g>> {
-        let mut nodes = self.nodes.lock();
-        me.victim.store(false, Ordering::Relaxed);
-        nodes.insert(me.id(), Node { txn: me.clone(), on: on.to_vec() });
-        while let Some(cycle) = find_cycle(&nodes, me.id()) {
-            // Fewest operations; among equals the youngest.
-            let work = |id: &TxnId| (nodes[id].txn.undo_count(), u64::MAX - id.0);
-            let victim = cycle.into_iter().min_by_key(work).unwrap_or(me.id());
-            if victim == me.id() {
-                nodes.remove(&victim);
-                return None;
-            }
-            let txn = &nodes[&victim].txn;
-            txn.victim.store(true, Ordering::Relaxed);
-            txn.wake().notify();
-        }
-        Some(Edges { graph: self, me })
+impl<'a, F: FnOnce()> Waits<'a, F> {
+    fn begin(txns: &'a Txns, me: &'a TxnRef, place: Place<Txn>, withdraw: F) -> Self {
+        me.seat.sit(place);
+        txns.waiting.fetch_add(1, Ordering::SeqCst);
+        Waits { txns, me, withdraw: Some(withdraw) }
     }
 
-    /// Removes `me`'s edges; false if it was chosen as a victim meanwhile.
-    fn leave(&self, me: &Txn) -> bool {
-        let mut nodes = self.nodes.lock();
-        nodes.remove(&me.id());
-        !me.victim.swap(false, Ordering::Relaxed)
-    }
-
-    /// Whom a transaction waits for.
-    pub fn waits_of(&self, id: TxnId) -> Vec<TxnId> {
-        self.nodes.lock().get(&id).map_or_else(Vec::new, |node| node.on.clone())
-    }
-
-    /// Transactions that wait now.
-    pub fn waiting(&self) -> usize {
-        self.nodes.lock().len()
+    fn granted(mut self) {
+        self.withdraw = None;
     }
 }
 
-/// The edges of a transaction in the graph; they go with this, also where the wait unwinds.
-struct Edges<'g> {
-    graph: &'g WaitGraph,
-    me: &'g Txn,
-}
-
-impl Edges<'_> {
-    /// Removes them; false if the transaction was chosen as a victim meanwhile.
-    fn leave(self) -> bool {
-        let edges = std::mem::ManuallyDrop::new(self);
-        edges.graph.leave(edges.me)
-    }
-}
-
-impl Drop for Edges<'_> {
+impl<F: FnOnce()> Drop for Waits<'_, F> {
     fn drop(&mut self) {
-        self.graph.leave(self.me);
-    }
-}
-
-/// The transactions of a cycle through `start`; victims on their way out have no edges.
-fn find_cycle(nodes: &HashMap<TxnId, Node>, start: TxnId) -> Option<Vec<TxnId>> {
-    let edges = |id: TxnId| {
-        nodes.get(&id).filter(|n| !n.txn.victim.load(Ordering::Relaxed)).map_or(&[][..], |n| &n.on)
-    };
-    let mut seen = HashSet::from([start]);
-    let mut path = vec![(start, edges(start).iter())];
-    while let Some((_, rest)) = path.last_mut() {
-        match rest.next() {
-            None => {
-                path.pop();
-            }
-            Some(next) if *next == start => return Some(path.iter().map(|(id, _)| *id).collect()),
-            Some(next) if seen.insert(*next) => path.push((*next, edges(*next).iter())),
-            Some(_) => {}
+        if let Some(withdraw) = self.withdraw.take() {
+            withdraw();
         }
+        self.me.seat.leave();
+        self.txns.waiting.fetch_sub(1, Ordering::SeqCst);
     }
-    None
 }
 
 impl Txns {
@@ -136,75 +81,95 @@ impl Txns {
         Deadline(Some(self.rt.env.now_ns().saturating_add(ns)))
     }
 
-    /// Waits until `other` is decided (its row lock is its stamp). Returns at once if it is.
+    /// Waits until `other` is decided. Returns at once if it is.
     ///
     /// # Errors
     /// `DeadlockVictim`, `LockWaitTimeout`, `StatementCancelled`.
     pub fn wait_for(&self, me: &TxnRef, other: TxnId, deadline: Deadline) -> Result<()> {
         debug_assert!(me.id() != other, "a transaction cannot wait for itself");
-        self.block_on(me, deadline, &mut || match self.state(other).is_undecided() {
-            true => vec![other],
-            false => Vec::new(),
-        })
+        loop {
+            me.check_cancel()?;
+            if !self.state(other).is_undecided() {
+                return Ok(());
+            }
+            self.ensure_id(me);
+            me.seat.begin();
+            // If not, it has ended just now.
+            if let Some(other) = self.active(other).filter(|other| other.add_waiter(me)) {
+                let withdraw = || other.remove_waiter(me);
+                self.wait_at(me, deadline, Place::End(other.clone()), withdraw)?;
+            }
+        }
     }
 
-    /// Waits until `blockers` gives none. It is asked again whenever one of them ends or lets a
-    /// lock go; it must not wait.
-    pub(crate) fn block_on(
+    /// Waits for what `me` has asked for at a place until it is granted; else withdraws it.
+    /// `Seat::begin` came before it asked.
+    pub(crate) fn wait_at(
         &self,
         me: &TxnRef,
         deadline: Deadline,
-        blockers: &mut dyn FnMut() -> Vec<TxnId>,
+        place: Place<Txn>,
+        withdraw: impl FnOnce(),
     ) -> Result<()> {
-        let mut waited = false;
+        let wait = Waits::begin(self, me, place.clone(), withdraw);
+        let mut searched = false;
         loop {
             // Before the look at the cancellation, or one between the two would be slept over.
             let seen = me.wake().now();
             pause();
             me.check_cancel()?;
-            let on = blockers();
-            if on.is_empty() {
+            if me.seat.is_granted() {
+                wait.granted();
                 return Ok(());
             }
-            self.ensure_id(me);
-            let registered = on.iter().all(|id| self.active(*id).is_some_and(|t| t.add_waiter(me)));
-            if !registered || blockers() != on {
-                // One of them ended or let go just now.
-                continue;
+            if me.seat.is_victim() {
+                return Err(self.gives_up(me, &place, Code::DeadlockVictim));
             }
             let left = match deadline.0 {
                 None => None,
                 Some(at) => match at.saturating_sub(self.rt.env.now_ns()) {
-                    0 => return Err(self.timed_out(me, &on)),
+                    0 => return Err(self.gives_up(me, &place, Code::LockWaitTimeout)),
                     ns => Some(Duration::from_nanos(ns)),
                 },
             };
-            let Some(edges) = self.graph.enter(me, &on) else {
-                return Err(self.deadlock(me, &on));
-            };
-            if !waited {
+            if !searched {
+                if self.deadlocks.search(&self.locks, me) {
+                    return Err(self.gives_up(me, &place, Code::DeadlockVictim));
+                }
                 self.rt.metrics.add(Metric::LockWaits, 1);
-                waited = true;
+                searched = true;
             }
-            if let Some(watch) = self.watch.get() {
-                let tag = |id: &TxnId| self.active(*id).map_or(0, |t| t.tag());
-                watch.begins(me.tag(), &on.iter().map(tag).collect::<Vec<_>>());
+            if let Some(watch) = self.watch.get()
+                && me.seat.take_untold()
+                && watch.asks(me.tag())
+            {
+                watch.begins(me.tag(), &self.locks.tags_before(me, &place));
             }
             self.rt.wait(me.wake(), seen, left, Cause::RowLock);
-            if !edges.leave() {
-                return Err(self.deadlock(me, &on));
-            }
         }
     }
 
-    fn deadlock(&self, me: &Txn, on: &[TxnId]) -> Error {
-        self.rt.metrics.add(Metric::Deadlocks, 1);
-        Error::new(Code::DeadlockVictim).with("txn", me.id()).with("waits_for", on[0])
+    fn gives_up(&self, me: &TxnRef, place: &Place<Txn>, code: Code) -> Error {
+        let metric = match code {
+            Code::DeadlockVictim => Metric::Deadlocks,
+            _ => Metric::LockTimeouts,
+        };
+        self.rt.metrics.add(metric, 1);
+        let error = Error::new(code).with("txn", me.id());
+        match self.locks.waits_for(me, place).first() {
+            Some(other) => error.with("waits_for", other.id()),
+            None => error,
+        }
     }
 
-    fn timed_out(&self, me: &Txn, on: &[TxnId]) -> Error {
-        self.rt.metrics.add(Metric::LockTimeouts, 1);
-        Error::new(Code::LockWaitTimeout).with("txn", me.id()).with("waits_for", on[0])
+    /// Whom a transaction waits for.
+    pub(crate) fn waits_of(&self, t: &TxnRef) -> Vec<TxnId> {
+        let waits_for = |(_, place)| self.locks.waits_for(t, &place);
+        let mut ids: Vec<TxnId> =
+            t.seat.place().map(waits_for).iter().flatten().map(|other| other.id()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
     }
 
     /// Calls `watch` before every wait from now on; the first one given stays.
@@ -214,7 +179,7 @@ impl Txns {
 
     /// Transactions that wait for another one now.
     pub fn waiting(&self) -> usize {
-        self.graph.waiting()
+        self.waiting.load(Ordering::SeqCst)
     }
 }
 

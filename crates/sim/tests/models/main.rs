@@ -1,10 +1,10 @@
 //! Models of the engine's handshakes, taken through the schedules of a few threads, all that have
 //! one preemption (of two threads: two; `EVENKEEL_PREEMPTIONS` more) and `EVENKEEL_SCHEDULES`
 //! (1,500) drawn with up to four: the page latch and eviction, group commit, the hand-over of
-//! generations, the barriers of an index build, views of idle cursors, range locks. The engine's
-//! own files are compiled here against locks and atomics that are scheduling points; around them
-//! stand the same steps as in the engine, in short. Each model has planted faults, which it must
-//! find.
+//! generations, the barriers of an index build, views of idle cursors, range locks, the queue of a
+//! row. The engine's own files are compiled here against locks and atomics that are scheduling
+//! points; around them stand the same steps as in the engine, in short. Each model has planted
+//! faults, which it must find.
 
 mod sync {
     pub(crate) use super::parking::Parking;
@@ -29,9 +29,28 @@ mod parked;
 #[allow(dead_code, reason = "as above")]
 mod pins;
 
-#[path = "../../../txn/src/range_locks.rs"]
+#[path = "../../../txn/src/deadlock.rs"]
+mod deadlock;
+
+#[path = "../../../txn/src/intervals.rs"]
+#[allow(dead_code, reason = "as above")]
+mod intervals;
+
+#[path = "../../../txn/src/lock_table.rs"]
+#[allow(dead_code, reason = "as above")]
+mod lock_table;
+
+#[path = "../../../txn/src/owner.rs"]
 #[allow(dead_code, unreachable_pub, reason = "as above")]
+mod owner;
+
+#[path = "../../../txn/src/range_locks.rs"]
+#[allow(dead_code, reason = "as above")]
 mod range_locks;
+
+#[path = "../../../txn/src/row_queue.rs"]
+#[allow(dead_code, reason = "as above")]
+mod row_queue;
 
 #[path = "../../../tables/src/gate.rs"]
 mod gate;
@@ -47,8 +66,10 @@ mod eviction;
 mod group_commit;
 mod hand_over;
 mod idle_cursors;
+mod parties;
 mod phantoms;
 mod shared;
+mod turns;
 
 use evenkeel_sim::interleave::{Thread, explore, sample, spawn};
 use event::Event;

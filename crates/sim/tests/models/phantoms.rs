@@ -1,17 +1,15 @@
 //! (f) Range locks (A7): a locker registers its range, scans, and scans again before it ends; a
 //! writer puts an entry into the range, asks who is in its way, and commits when nobody is. The
-//! registry is the engine's (`txn/src/range_locks.rs`); the steps around it are those of
+//! registry is the engine's (`txn/src/lock_table.rs`); the steps around it are those of
 //! `tables/src/locked_scan.rs` and `tables/src/apply.rs`: in an index an entry is there for all at
 //! once, undecided until its transaction ends, and a locker waits for those that are.
 
-use crate::event::Event;
-use crate::range_locks::{Mode, RangeLocks, Span};
+use crate::owner::Mode;
+use crate::parties::{Locks, Party, Waited};
+use crate::row_queue::Keep;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use crate::{model, start, wait_until};
-use evenkeel_base::TxnId;
+use crate::{model, start};
 use evenkeel_sim::interleave::Thread;
-use std::ops::Bound;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -27,8 +25,6 @@ enum Planted {
 
 const SPACE: [u8; 5] = [2, 0, 0, 0, 1];
 const KEY: [u8; 6] = [2, 0, 0, 0, 1, 7];
-const LOCKER: TxnId = TxnId(1);
-const WRITER: TxnId = TxnId(2);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Entry {
@@ -38,27 +34,12 @@ enum Entry {
 }
 
 struct Engine {
-    ranges: RangeLocks,
-    /// Locks of all kinds: a writer asks no further while there is none.
-    count: AtomicU64,
+    locks: Locks,
     entry: Mutex<Entry>,
-    /// The locker, or the writer, has ended.
-    ended: Event,
     planted: Planted,
 }
 
 impl Engine {
-    fn register(&self) {
-        let key = KEY[..5].to_vec();
-        let span = Span { lower: Bound::Included(key), upper: Bound::Unbounded };
-        let (ticket, _) =
-            self.ranges.add(LOCKER, SPACE, span, Mode::Shared).expect("the only one of its owner");
-        self.count.fetch_add(1, SeqCst);
-        let (_, blockers) = self.ranges.in_the_way(SPACE, ticket).expect("it is registered");
-        assert!(blockers.is_empty());
-        self.ranges.grant(SPACE, ticket);
-    }
-
     /// What is there now. An undecided entry would be waited for; its writer may wait for this
     /// locker meanwhile, a deadlock, and one of the two gives up: here the locker, with `None`.
     fn scan(&self) -> Option<bool> {
@@ -70,43 +51,43 @@ impl Engine {
     }
 
     fn locker(&self) {
+        let me = Party::new(1, 0);
         let early = (self.planted == Planted::ScannedTooEarly).then(|| self.scan());
-        self.register();
-        let first = early.unwrap_or_else(|| self.scan());
-        if let (Some(first), Some(second)) = (first, self.scan()) {
-            assert_eq!(first, second, "a phantom");
+        if self.locks.lock_range(&me, SPACE, Mode::Shared) == Waited::Granted {
+            let first = early.unwrap_or_else(|| self.scan());
+            if let (Some(first), Some(second)) = (first, self.scan()) {
+                assert_eq!(first, second, "a phantom");
+            }
         }
-        self.ranges.remove(|range| range.owner == LOCKER);
-        self.count.fetch_sub(1, SeqCst);
-        self.ended.notify();
+        self.locks.table.release_all(&me);
     }
 
-    fn is_free(&self) -> bool {
-        if self.count.load(SeqCst) == 0 {
-            return true;
-        }
-        let mut blockers = Vec::new();
-        self.ranges.blockers(WRITER, &KEY, Mode::Exclusive, &mut blockers);
-        blockers.is_empty()
+    fn insert(&self) {
+        *self.entry.lock() = Entry::Undecided;
     }
 
     fn writer(&self) {
+        let me = Party::new(2, 0);
+        if self.planted != Planted::AskedTooEarly {
+            self.insert();
+        }
+        let table = &self.locks.table;
+        if table.may_be_against(&SPACE, &KEY[5..]) && !table.against_write(&me, &KEY).is_empty() {
+            let ask = (Mode::Exclusive, Keep::Nothing);
+            assert!(self.locks.queue_for(&me, &KEY, ask, None) == Waited::Granted);
+        }
         if self.planted == Planted::AskedTooEarly {
-            wait_until(&self.ended, || self.is_free());
-            *self.entry.lock() = Entry::Undecided;
-        } else {
-            *self.entry.lock() = Entry::Undecided;
-            wait_until(&self.ended, || self.is_free());
+            self.insert();
         }
         *self.entry.lock() = Entry::Committed;
+        table.release_all(&me);
     }
 }
 
 fn run(planted: Planted) {
     model("phantoms", 2, || {
-        let (ranges, count) = (RangeLocks::default(), AtomicU64::new(0));
-        let (entry, ended) = (Mutex::new(Entry::None), Event::new());
-        let engine = Arc::new(Engine { ranges, count, entry, ended, planted });
+        let (locks, entry) = (Locks::new(false), Mutex::new(Entry::None));
+        let engine = Arc::new(Engine { locks, entry, planted });
         let threads = [start(&engine, Engine::locker), start(&engine, Engine::writer)];
         threads.into_iter().for_each(Thread::join);
         assert!(*engine.entry.lock() == Entry::Committed);

@@ -9,6 +9,7 @@ mod ddl;
 mod dead_leaves;
 mod figures;
 mod found_by;
+mod hot_row;
 mod isolation;
 mod large;
 mod locking;

@@ -1,0 +1,296 @@
+//! (g) The queue of a row: locking reads, writers, who waits for a stamp, a range over the row, one
+//! who gives up, upgrades. Nobody sleeps over his turn, no two hold what conflicts, those who came
+//! first go first, and of those in a circle one gives up. The table is the engine's
+//! (`txn/src/lock_table.rs` and what belongs to it); the steps around it are those of
+//! `tables/src/locker.rs`, `tables/src/op.rs` and `tables/src/locked_scan.rs`.
+
+use crate::owner::Mode::{self, Exclusive, Shared};
+use crate::owner::Owner;
+use crate::parties::{Locks, Party, Waited};
+use crate::row_queue::Keep;
+use crate::sync::Mutex;
+use crate::{model, start};
+use evenkeel_sim::interleave::{Thread, step};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+#[derive(Clone, Copy, PartialEq)]
+enum Planted {
+    Nothing,
+    /// A reader does not look at the row again once its wait is over.
+    NoSecondLook,
+    /// A writer stamps the row without asking who has a lock.
+    LocksIgnored,
+    /// Who waits searches for a deadlock before others can see that it waits.
+    SearchedTooEarly,
+}
+
+const SPACE: [u8; 5] = [1, 0, 0, 0, 1];
+const KEY: [u8; 6] = [1, 0, 0, 0, 1, 7];
+const OTHER: [u8; 6] = [1, 0, 0, 0, 1, 8];
+/// Readers of the row count one each, its writer this.
+const WRITER: u64 = 1 << 32;
+
+struct Engine {
+    locks: Locks,
+    /// Under the leaf latch: whose undecided stamp is on the row.
+    stamp: Mutex<Option<Arc<Party>>>,
+    /// Who relies on the row; no scheduling point.
+    uses: AtomicU64,
+    victims: AtomicU64,
+    planted: Planted,
+}
+
+impl Engine {
+    fn reads(&self) {
+        assert!(self.uses.fetch_add(1, SeqCst) < WRITER, "read while it is written");
+        step();
+    }
+
+    fn writes(&self, own: u64) {
+        let others = self.uses.fetch_add(WRITER, SeqCst) - own;
+        assert_eq!(others, 0, "written while others rely on it");
+        step();
+    }
+
+    /// Decides `t`: its stamp goes, then its locks.
+    fn end(&self, t: &Arc<Party>, used: u64) {
+        self.uses.fetch_sub(used, SeqCst);
+        {
+            let mut stamp = self.stamp.lock();
+            if stamp.as_ref().is_some_and(|by| by.id() == t.id()) {
+                *stamp = None;
+            }
+        }
+        self.locks.table.release_all(t);
+    }
+
+    fn gives_up(&self, t: &Arc<Party>, used: u64) {
+        self.victims.fetch_add(1, SeqCst);
+        self.end(t, used);
+    }
+
+    /// A locking read: true once the lock is held and the row was looked at under it.
+    fn lock(&self, t: &Arc<Party>, mode: Mode) -> bool {
+        loop {
+            let waited = {
+                let stamp = self.stamp.lock();
+                match &*stamp {
+                    Some(by) if by.id() != t.id() => {
+                        let by = by.clone();
+                        drop(stamp);
+                        self.locks.queue_for(t, &KEY, (mode, Keep::Asked), Some(&by))
+                    }
+                    _ if self.locks.table.try_point(t, &KEY, mode).is_ok() => return true,
+                    _ => {
+                        drop(stamp);
+                        self.locks.queue_for(t, &KEY, (mode, Keep::Asked), None)
+                    }
+                }
+            };
+            match waited {
+                Waited::Victim => return false,
+                _ if self.planted == Planted::NoSecondLook => return true,
+                _ => {}
+            }
+        }
+    }
+
+    /// A change of the row; false if it was a deadlock's victim.
+    fn write(&self, t: &Arc<Party>, own: u64) -> bool {
+        loop {
+            let by = {
+                let mut stamp = self.stamp.lock();
+                let by = stamp.clone().filter(|by| by.id() != t.id());
+                let is_free = self.planted == Planted::LocksIgnored
+                    || !self.locks.table.may_be_against(&SPACE, &KEY[5..])
+                    || self.locks.table.against_write(t, &KEY).is_empty();
+                if by.is_none() && is_free {
+                    *stamp = Some(t.clone());
+                    self.writes(own);
+                    break;
+                }
+                by
+            };
+            let ask = (Exclusive, Keep::Writes);
+            if self.locks.queue_for(t, &KEY, ask, by.as_ref()) == Waited::Victim {
+                return false;
+            }
+        }
+        self.locks.table.written(t, &KEY);
+        true
+    }
+}
+
+type Script = fn(&Engine, &Arc<Party>);
+
+fn reader(e: &Engine, t: &Arc<Party>) {
+    if !e.lock(t, Shared) {
+        return e.gives_up(t, 0);
+    }
+    e.reads();
+    e.end(t, 1);
+}
+
+fn locker(e: &Engine, t: &Arc<Party>) {
+    if !e.lock(t, Exclusive) {
+        return e.gives_up(t, 0);
+    }
+    e.writes(0);
+    e.end(t, WRITER);
+}
+
+fn writer(e: &Engine, t: &Arc<Party>) {
+    match e.write(t, 0) {
+        true => e.end(t, WRITER),
+        false => e.gives_up(t, 0),
+    }
+}
+
+/// Writes, and goes back behind that: the stamp goes, then the hold.
+fn undoer(e: &Engine, t: &Arc<Party>) {
+    if !e.write(t, 0) {
+        return e.gives_up(t, 0);
+    }
+    e.uses.fetch_sub(WRITER, SeqCst);
+    *e.stamp.lock() = None;
+    e.locks.table.unwritten(t, &KEY);
+    e.end(t, 0);
+}
+
+fn upgrader(e: &Engine, t: &Arc<Party>) {
+    if !e.lock(t, Shared) {
+        return e.gives_up(t, 0);
+    }
+    e.reads();
+    match e.write(t, 1) {
+        true => e.end(t, WRITER + 1),
+        false => e.gives_up(t, 1),
+    }
+}
+
+fn ranger(e: &Engine, t: &Arc<Party>) {
+    if e.locks.lock_range(t, SPACE, Shared) == Waited::Victim {
+        return e.gives_up(t, 0);
+    }
+    // Rows under the range are waited for, not locked.
+    while let Some(by) = { e.stamp.lock().clone() } {
+        if e.locks.queue_for(t, &KEY, (Shared, Keep::Nothing), Some(&by)) == Waited::Victim {
+            return e.gives_up(t, 0);
+        }
+    }
+    e.reads();
+    e.end(t, 1);
+}
+
+fn impatient(e: &Engine, t: &Arc<Party>) {
+    e.locks.give_up(t, &KEY, Exclusive);
+    e.end(t, 0);
+}
+
+/// Locks the row, then another key.
+fn forth(e: &Engine, t: &Arc<Party>) {
+    if !e.lock(t, Exclusive) {
+        return e.gives_up(t, 0);
+    }
+    match e.locks.queue_for(t, &OTHER, (Exclusive, Keep::Asked), None) {
+        Waited::Victim => e.gives_up(t, 0),
+        _ => e.end(t, 0),
+    }
+}
+
+/// The other way round.
+fn back(e: &Engine, t: &Arc<Party>) {
+    if e.locks.queue_for(t, &OTHER, (Exclusive, Keep::Asked), None) == Waited::Victim {
+        return e.gives_up(t, 0);
+    }
+    match e.lock(t, Exclusive) {
+        true => e.end(t, 0),
+        false => e.gives_up(t, 0),
+    }
+}
+
+/// Victims at most.
+fn run(planted: Planted, scripts: &'static [Script], victims: u64) {
+    model("turns", scripts.len(), || {
+        let locks = Locks::new(planted == Planted::SearchedTooEarly);
+        let (stamp, uses) = (Mutex::new(None), AtomicU64::new(0));
+        let engine = Arc::new(Engine { locks, stamp, uses, victims: AtomicU64::new(0), planted });
+        let threads: Vec<Thread> = (1..)
+            .zip(scripts)
+            .map(|(id, script)| {
+                let party = Party::new(id, 0);
+                start(&engine, move |engine: &Engine| script(engine, &party))
+            })
+            .collect();
+        threads.into_iter().for_each(Thread::join);
+        let found = engine.victims.load(SeqCst);
+        assert!(found <= victims, "{found} gave up");
+        let mut left = 0;
+        engine.locks.table.each_point(&mut |_, _| {
+            left += 1;
+            true
+        });
+        engine.locks.table.ranges().each(usize::MAX, &mut |_| left += 1);
+        assert_eq!((left, engine.locks.table.bytes()), (0, 0), "something is left");
+    });
+}
+
+#[test]
+fn two_at_one_row() {
+    let scripts: &[&'static [Script]] = &[
+        &[reader, writer],
+        &[locker, writer],
+        &[writer, writer],
+        &[undoer, writer],
+        &[undoer, locker],
+        &[upgrader, writer],
+        &[impatient, writer],
+        &[ranger, writer],
+        &[ranger, locker],
+        &[ranger, undoer],
+    ];
+    scripts.iter().for_each(|scripts| run(Planted::Nothing, scripts, 0));
+}
+
+#[test]
+fn three_at_one_row() {
+    let scripts: &[&'static [Script]] = &[
+        &[reader, writer, reader],
+        &[reader, impatient, reader],
+        &[writer, writer, locker],
+        &[undoer, locker, reader],
+        &[upgrader, writer, reader],
+        &[ranger, writer, reader],
+    ];
+    scripts.iter().for_each(|scripts| run(Planted::Nothing, scripts, 0));
+}
+
+/// A range that begins its wait between an upgrade and its row may meet it: one of them gives up.
+#[test]
+fn circles_are_broken() {
+    run(Planted::Nothing, &[upgrader, upgrader], 1);
+    run(Planted::Nothing, &[upgrader, upgrader, writer], 1);
+    run(Planted::Nothing, &[upgrader, upgrader, upgrader], 2);
+    run(Planted::Nothing, &[forth, back], 1);
+    run(Planted::Nothing, &[forth, back, writer], 1);
+    run(Planted::Nothing, &[ranger, upgrader], 1);
+}
+
+#[test]
+#[should_panic(expected = " while ")]
+fn a_lock_without_a_second_look_is_found() {
+    run(Planted::NoSecondLook, &[reader, writer, writer], 0);
+}
+
+#[test]
+#[should_panic(expected = "while others rely on it")]
+fn locks_ignored_by_a_writer_are_found() {
+    run(Planted::LocksIgnored, &[reader, writer], 0);
+}
+
+#[test]
+#[should_panic(expected = "nobody can go on")]
+fn a_search_too_early_is_found() {
+    run(Planted::SearchedTooEarly, &[forth, back], 1);
+}

@@ -1,0 +1,202 @@
+//! Ranges of keys, found by a key that they hold or a range that they meet: a treap ordered by
+//! lower bound, in which each node knows the farthest upper bound below it. A look costs the
+//! logarithm of all ranges and what it finds.
+
+/// A range of keys: from `low` on, `high` excluded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub low: Vec<u8>,
+    pub high: Vec<u8>,
+}
+
+impl Span {
+    /// True if every key of `other` is one of these.
+    pub fn covers(&self, other: &Span) -> bool {
+        self.low <= other.low && other.high <= self.high
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.low >= self.high
+    }
+}
+
+/// No node.
+const NONE: usize = usize::MAX;
+
+struct Node {
+    span: Span,
+    name: u64,
+    priority: u64,
+    left: usize,
+    right: usize,
+    /// The node at or below this one whose upper bound is the farthest.
+    farthest: usize,
+}
+
+/// Ranges with a name each.
+pub(crate) struct Intervals {
+    nodes: Vec<Node>,
+    free: Vec<usize>,
+    root: usize,
+    #[cfg(test)]
+    looked_at: std::cell::Cell<usize>,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Intervals {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            root: NONE,
+            #[cfg(test)]
+            looked_at: Default::default(),
+        }
+    }
+}
+
+/// Bits that do not follow the order of names.
+fn scattered(name: u64) -> u64 {
+    let x = (name ^ (name >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+impl Intervals {
+    /// Puts a range in; its name is that of no other one here.
+    pub fn insert(&mut self, span: Span, name: u64) {
+        let priority = scattered(name);
+        let node = Node { span, name, priority, left: NONE, right: NONE, farthest: NONE };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.nodes[at] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        self.pull(at);
+        let low = self.nodes[at].span.low.clone();
+        let (left, right) = self.split(self.root, &low, name);
+        let left = self.merge(left, at);
+        self.root = self.merge(left, right);
+    }
+
+    /// Takes the range of this name out, which begins at `low`.
+    pub fn remove(&mut self, low: &[u8], name: u64) {
+        self.root = self.remove_below(self.root, low, name);
+    }
+
+    /// Calls `f` with the names of the ranges that hold `key`, until it returns false.
+    pub fn holding(&self, key: &[u8], f: &mut dyn FnMut(u64) -> bool) {
+        self.visit(self.root, &|low| low <= key, &|high| high > key, f);
+    }
+
+    /// The same with those that share a key with `span`.
+    pub fn meeting(&self, span: &Span, f: &mut dyn FnMut(u64) -> bool) {
+        let (low, high) = (span.low.as_slice(), span.high.as_slice());
+        self.visit(self.root, &|theirs| theirs < high, &|theirs| theirs > low, f);
+    }
+
+    fn visit(
+        &self,
+        at: usize,
+        begins: &dyn Fn(&[u8]) -> bool,
+        reaches: &dyn Fn(&[u8]) -> bool,
+        f: &mut dyn FnMut(u64) -> bool,
+    ) -> bool {
+        if at == NONE || !reaches(&self.nodes[self.nodes[at].farthest].span.high) {
+            return true;
+        }
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
+        let node = &self.nodes[at];
+        if !self.visit(node.left, begins, reaches, f) {
+            return false;
+        }
+        if !begins(&node.span.low) {
+            return true;
+        }
+        if reaches(&node.span.high) && !node.span.is_empty() && !f(node.name) {
+            return false;
+        }
+        self.visit(node.right, begins, reaches, f)
+    }
+
+    fn pull(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        let mut farthest = at;
+        for child in [node.left, node.right] {
+            if child != NONE {
+                let theirs = self.nodes[child].farthest;
+                if self.nodes[theirs].span.high > self.nodes[farthest].span.high {
+                    farthest = theirs;
+                }
+            }
+        }
+        self.nodes[at].farthest = farthest;
+    }
+
+    /// Those before (low, name), and the others.
+    fn split(&mut self, at: usize, low: &[u8], name: u64) -> (usize, usize) {
+        if at == NONE {
+            return (NONE, NONE);
+        }
+        let node = &self.nodes[at];
+        if (node.span.low.as_slice(), node.name) < (low, name) {
+            let (middle, right) = self.split(node.right, low, name);
+            self.nodes[at].right = middle;
+            self.pull(at);
+            (at, right)
+        } else {
+            let (left, middle) = self.split(node.left, low, name);
+            self.nodes[at].left = middle;
+            self.pull(at);
+            (left, at)
+        }
+    }
+
+    fn merge(&mut self, left: usize, right: usize) -> usize {
+        match (left, right) {
+            (NONE, one) | (one, NONE) => one,
+            _ if self.nodes[left].priority > self.nodes[right].priority => {
+                self.nodes[left].right = self.merge(self.nodes[left].right, right);
+                self.pull(left);
+                left
+            }
+            _ => {
+                self.nodes[right].left = self.merge(left, self.nodes[right].left);
+                self.pull(right);
+                right
+            }
+        }
+    }
+
+    fn remove_below(&mut self, at: usize, low: &[u8], name: u64) -> usize {
+        if at == NONE {
+            return NONE;
+        }
+        let node = &self.nodes[at];
+        let (left, right) = (node.left, node.right);
+        match (low, name).cmp(&(node.span.low.as_slice(), node.name)) {
+            std::cmp::Ordering::Equal => {
+                self.nodes[at].span = Span { low: Vec::new(), high: Vec::new() };
+                self.free.push(at);
+                return self.merge(left, right);
+            }
+            std::cmp::Ordering::Less => self.nodes[at].left = self.remove_below(left, low, name),
+            std::cmp::Ordering::Greater => {
+                self.nodes[at].right = self.remove_below(right, low, name);
+            }
+        }
+        self.pull(at);
+        at
+    }
+
+    /// Nodes that were looked at since this was last asked.
+    #[cfg(test)]
+    pub fn take_looked_at(&self) -> usize {
+        self.looked_at.take()
+    }
+}

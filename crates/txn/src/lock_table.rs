@@ -1,0 +1,597 @@
+//! The lock table: the queues of keys (`row_queue`), and ranges (`range_locks`). Who leaves a queue
+//! grants what may be granted by that, and wakes those whom it has granted something, nobody else.
+//!
+//! Order of mutexes: the shard of a key; then what a transaction holds, or the ranges of a space.
+//! Nobody is woken and no range looks again under one of them. What a request found under the
+//! mutex of its key's shard stands, because whoever comes later finds it:
+//! 1. A key draws its ticket, looks at the ranges and enters under the mutex of its shard; a range
+//!    draws its ticket and enters under that of its space, and then looks at all shards. Of two
+//!    that conflict the later one sees the earlier one.
+//! 2. A request that is not granted has left word with one who is in its way (the queue, a range's
+//!    list, a key's list) in the section in which it saw him: he looks for it when he leaves.
+//!
+//! The models of `crates/sim/tests/models` compile this file against their own locks and atomics.
+
+use crate::intervals::Span;
+use crate::owner::{HeldLocks, Mode, Owner, Place, Prefix};
+use crate::range_locks::{Asker, LOCK_BYTES, RangeLocks, range_bytes, space_of};
+use crate::row_queue::{Holder, Keep, Point, Request};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use evenkeel_base::TxnId;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::sync::Arc;
+// Of nothing but figures.
+use std::sync::atomic::AtomicUsize;
+
+type Points<T> = BTreeMap<Arc<[u8]>, Point<T>>;
+
+struct Shard<T> {
+    points: Mutex<Points<T>>,
+    /// A writer looks no further while it is zero.
+    count: AtomicU64,
+}
+
+pub(crate) struct LockTable<T> {
+    shards: Box<[Shard<T>]>,
+    ranges: RangeLocks<T>,
+    tickets: AtomicU64,
+    bytes: AtomicUsize,
+    bytes_max: AtomicUsize,
+    /// Transactions that were woken.
+    #[cfg(test)]
+    pub woken: AtomicUsize,
+}
+
+/// What came of entering a queue.
+pub(crate) enum Entered {
+    /// Nobody is in the way.
+    Granted,
+    /// It waits there, under this ticket; true if it held the key already.
+    Queued(Arc<[u8]>, u64, bool),
+    /// The transaction whose stamp was in the way has ended.
+    Ended,
+}
+
+/// What is to be done once no mutex is held.
+struct After<T> {
+    wake: SmallVec<[Arc<T>; 2]>,
+    ranges: SmallVec<[(Prefix, u64); 1]>,
+}
+
+impl<T> Default for After<T> {
+    fn default() -> Self {
+        After { wake: SmallVec::new(), ranges: SmallVec::new() }
+    }
+}
+
+impl<T: Owner> LockTable<T> {
+    pub fn new(bytes_max: usize, shards: usize) -> Self {
+        let shard = |_| Shard { points: Mutex::default(), count: AtomicU64::new(0) };
+        LockTable {
+            shards: (0..shards).map(shard).collect(),
+            ranges: RangeLocks::new(shards),
+            tickets: AtomicU64::new(1),
+            bytes: AtomicUsize::new(0),
+            bytes_max: AtomicUsize::new(bytes_max),
+            #[cfg(test)]
+            woken: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn set_bytes_max(&self, bytes: usize) {
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, full: &[u8]) -> &Shard<T> {
+        let (space, key) = full.split_at(space_of(full).len());
+        self.shard_of(space, key)
+    }
+
+    fn shard_of(&self, space: &[u8], key: &[u8]) -> &Shard<T> {
+        let mut hasher = rustc_hash::FxHasher::default();
+        hasher.write(space);
+        hasher.write(key);
+        &self.shards[hasher.finish() as usize % self.shards.len()]
+    }
+
+    /// True if somebody may be in the way of who writes a key: else `against_write` gives nobody.
+    pub fn may_be_against(&self, space: &Prefix, key: &[u8]) -> bool {
+        self.shard_of(space, key).count.load(Ordering::SeqCst) > 0 || self.ranges.may_have(space)
+    }
+
+    /// Takes the lock of a key if nobody is in the way; else tells of one who is.
+    pub fn try_point(&self, owner: &Arc<T>, full: &[u8], mode: Mode) -> Result<(), TxnId> {
+        let shard = self.shard(full);
+        let mut points = shard.points.lock();
+        let point = points.get_mut(full);
+        let holds = point.as_ref().and_then(|p| p.holder(owner)).and_then(|h| h.asked);
+        if holds.is_some_and(|held| held >= mode) {
+            return Ok(());
+        }
+        if let Some(other) = self.one_against(point.as_deref(), owner, full, mode) {
+            return Err(other);
+        }
+        let (key, point) = self.entry(shard, &mut points, full);
+        self.hold(&key, point, owner, Keep::Asked, mode);
+        Ok(())
+    }
+
+    /// One who keeps `owner`, who does not queue, from a key.
+    fn one_against(
+        &self,
+        point: Option<&Point<T>>,
+        owner: &Arc<T>,
+        full: &[u8],
+        mode: Mode,
+    ) -> Option<TxnId> {
+        if let Some(point) = point {
+            if let Some(other) = point.holders_against(owner, mode).next() {
+                return Some(other.id());
+            }
+            let waiter = point.requests_against(owner, mode, point.queue.len()).next();
+            if let Some(waiter) = waiter
+                && point.holder(owner).is_none()
+                && !self.ranges.covers(owner, full)
+            {
+                return Some(waiter.owner.id());
+            }
+        }
+        let held = point.and_then(|point| point.held_by(owner));
+        let by = Asker { owner: &**owner, mode, ticket: u64::MAX, held };
+        let mut found = None;
+        self.ranges.against(&by, full, &mut |range| found = Some(range.id()));
+        found
+    }
+
+    /// All who keep `owner` from writing a key: holders, ranges, or else who waits for it.
+    pub fn against_write(&self, owner: &Arc<T>, full: &[u8]) -> Vec<TxnId> {
+        let mut found: Vec<TxnId> = Vec::new();
+        let mode = Mode::Exclusive;
+        let mut add = |other: &Arc<T>| {
+            if !found.contains(&other.id()) {
+                found.push(other.id());
+            }
+        };
+        let shard = self.shard(full);
+        let (mut waiter, mut held) = (None, None);
+        if shard.count.load(Ordering::SeqCst) > 0
+            && let Some(point) = shard.points.lock().get(full)
+        {
+            point.holders_against(owner, mode).for_each(&mut add);
+            held = point.held_by(owner);
+            if held.is_none() && !self.ranges.covers(owner, full) {
+                let first = point.requests_against(owner, mode, point.queue.len()).last();
+                waiter = first.map(|request| request.owner.clone());
+            }
+        }
+        let by = Asker { owner: &**owner, mode, ticket: u64::MAX, held };
+        self.ranges.against(&by, full, &mut add);
+        if let (true, Some(waiter)) = (found.is_empty(), waiter) {
+            found.push(waiter.id());
+        }
+        found
+    }
+
+    fn entry<'a>(
+        &self,
+        shard: &Shard<T>,
+        points: &'a mut Points<T>,
+        full: &[u8],
+    ) -> (Arc<[u8]>, &'a mut Point<T>) {
+        let key = match points.get_key_value(full) {
+            Some((key, _)) => key.clone(),
+            None => Arc::from(full),
+        };
+        let point = points.entry(key.clone()).or_insert_with(|| {
+            shard.count.fetch_add(1, Ordering::SeqCst);
+            Point::default()
+        });
+        (key, point)
+    }
+
+    /// Enters the queue of a key. The stamp of `writer`, if it is given, is in the way: it becomes
+    /// a holder. May be granted before this returns: `Seat::begin` came before.
+    pub fn enter(
+        &self,
+        owner: &Arc<T>,
+        full: &[u8],
+        (mode, keep): (Mode, Keep),
+        writer: Option<&Arc<T>>,
+    ) -> Entered {
+        let mut told = After::default();
+        let shard = self.shard(full);
+        let mut points = shard.points.lock();
+        let (key, point) = self.entry(shard, &mut points, full);
+        if let Some(writer) = writer
+            && !self.hold_written(&key, point, writer, &mut told)
+        {
+            self.drop_empty(shard, &mut points, full);
+            return Entered::Ended;
+        }
+        let ticket = self.tickets.fetch_add(1, Ordering::SeqCst);
+        let held = point.held_by(owner);
+        let in_front = held.is_some() || self.ranges.covers(owner, full);
+        let at = point.place_of(in_front);
+        let waits = point.holders_against(owner, mode).next().is_some()
+            || point.requests_against(owner, mode, at).next().is_some()
+            || self.ranges.is_against(&Asker { owner: &**owner, mode, ticket, held }, &key);
+        if waits {
+            let request = Request { owner: owner.clone(), mode, keep, ticket, in_front };
+            // Those who want more than to share came behind it before: it is a holder.
+            let behind = point.queue.iter().skip(at).filter(|r| r.mode == Mode::Shared);
+            behind.for_each(|r| told.tell(&r.owner));
+            point.queue.insert(at, request);
+        } else if keep != Keep::Nothing {
+            self.hold(&key, point, owner, keep, mode);
+        } else {
+            self.drop_empty(shard, &mut points, full);
+        }
+        drop(points);
+        self.finish(told);
+        if waits { Entered::Queued(key, ticket, held.is_some()) } else { Entered::Granted }
+    }
+
+    /// Makes a transaction whose stamp is on the row a holder; false if it has ended.
+    fn hold_written(
+        &self,
+        key: &Arc<[u8]>,
+        point: &mut Point<T>,
+        writer: &Arc<T>,
+        told: &mut After<T>,
+    ) -> bool {
+        if let Some(holder) = point.holder_mut(writer) {
+            holder.writes = true;
+            return true;
+        }
+        {
+            let mut held = writer.held().lock();
+            if held.closed {
+                return false;
+            }
+            self.add_point(&mut held, key);
+        }
+        point.holders.push(Holder { owner: writer.clone(), asked: None, writes: true });
+        point.queue.iter().for_each(|request| told.tell(&request.owner));
+        true
+    }
+
+    fn add_point(&self, held: &mut HeldLocks, key: &Arc<[u8]>) {
+        let bytes = key.len() + LOCK_BYTES;
+        held.points.push(key.clone());
+        held.bytes += bytes;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Makes `owner` a holder, or more of one.
+    fn hold(&self, key: &Arc<[u8]>, point: &mut Point<T>, owner: &Arc<T>, keep: Keep, mode: Mode) {
+        let mut held = owner.held().lock();
+        if point.holder(owner).is_none() {
+            self.add_point(&mut held, key);
+            point.holders.push(Holder { owner: owner.clone(), asked: None, writes: false });
+        }
+        let Some(holder) = point.holder_mut(owner) else { return };
+        match keep {
+            Keep::Asked => {
+                held.asked += usize::from(holder.asked.is_none());
+                holder.asked = holder.asked.max(Some(mode));
+            }
+            Keep::Writes => holder.writes = true,
+            Keep::Nothing => {}
+        }
+    }
+
+    /// Something of a key has gone: grants what may be granted now, in the order of the queue.
+    fn advance(&self, key: &Arc<[u8]>, point: &mut Point<T>, after: &mut After<T>) {
+        if !point.ranges.is_empty()
+            && let Some(space) = key.first_chunk()
+        {
+            after.ranges.extend(point.ranges.drain(..).map(|ticket| (*space, ticket)));
+        }
+        while let Some(first) = point.queue.front() {
+            let Request { owner, mode, ticket, .. } = first;
+            let (held, mode) = (point.held_by(owner), *mode);
+            let by = Asker { owner: &**owner, mode, ticket: *ticket, held };
+            if point.holders_against(owner, mode).next().is_some()
+                || self.ranges.is_against(&by, key)
+            {
+                return;
+            }
+            let Some(Request { owner, mode, keep, .. }) = point.queue.pop_front() else { return };
+            if keep != Keep::Nothing {
+                self.hold(key, point, &owner, keep, mode);
+            }
+            owner.seat().grant();
+            after.wake.push(owner);
+        }
+    }
+
+    /// Changes a point that is there; grants and removes what follows from it.
+    fn change(
+        &self,
+        full: &[u8],
+        after: &mut After<T>,
+        f: impl FnOnce(&Arc<[u8]>, &mut Point<T>) -> bool,
+    ) {
+        let shard = self.shard(full);
+        let mut points = shard.points.lock();
+        let Some((key, _)) = points.get_key_value(full) else { return };
+        let key = key.clone();
+        let Some(point) = points.get_mut(full) else { return };
+        if f(&key, point) {
+            self.advance(&key, point, after);
+            self.drop_empty(shard, &mut points, full);
+        }
+    }
+
+    fn drop_empty(&self, shard: &Shard<T>, points: &mut Points<T>, full: &[u8]) {
+        if points.get(full).is_some_and(Point::is_empty) {
+            points.remove(full);
+            shard.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Wakes those who were granted something, and has ranges look again.
+    fn finish(&self, mut after: After<T>) {
+        loop {
+            #[cfg(test)]
+            self.woken.fetch_add(after.wake.len(), Ordering::SeqCst);
+            after.wake.drain(..).for_each(|owner| owner.notify());
+            let Some((space, ticket)) = after.ranges.pop() else { return };
+            if let Some(owner) = self.look_again(&space, ticket) {
+                after.wake.push(owner);
+            }
+        }
+    }
+
+    /// Leaves a queue before it was granted; false if it was granted meanwhile.
+    pub fn withdraw(&self, full: &[u8], ticket: u64) -> bool {
+        let (mut after, mut found) = (After::default(), false);
+        self.change(full, &mut after, |_, point| {
+            let at = point.position(ticket);
+            found = at.is_some();
+            at.map(|at| point.queue.remove(at)).is_some()
+        });
+        self.finish(after);
+        found
+    }
+
+    /// `owner` holds a key less than before. `less` changes how it is held; a hold of nothing goes.
+    fn hold_less(&self, owner: &Arc<T>, full: &[u8], less: impl FnOnce(&mut Holder<T>, bool)) {
+        let mut after = After::default();
+        self.change(full, &mut after, |key, point| {
+            let is_awaited = point.is_awaited();
+            let Some(holder) = point.holder_mut(owner) else { return false };
+            let asked = holder.asked;
+            less(holder, is_awaited);
+            let goes = holder.asked.is_none() && !holder.writes;
+            let mut held = owner.held().lock();
+            held.asked -= usize::from(asked.is_some() && holder.asked.is_none());
+            if goes {
+                // The newest first: most often it is at the end.
+                if let Some(at) = held.points.iter().rposition(|k| Arc::ptr_eq(k, key)) {
+                    held.points.swap_remove(at);
+                    let bytes = key.len() + LOCK_BYTES;
+                    held.bytes -= bytes;
+                    self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                }
+                point.holders.retain(|h| h.owner.id() != owner.id());
+            }
+            true
+        });
+        self.finish(after);
+    }
+
+    /// Lets a lock that was asked for in this mode go. One that was raised since stays. `written`:
+    /// the stamp of `owner` is on the row, so those who wait for it still do.
+    pub fn unlock(&self, owner: &Arc<T>, full: &[u8], mode: Mode, written: bool) {
+        self.hold_less(owner, full, |holder, is_awaited| {
+            if holder.asked.is_some_and(|asked| asked <= mode) {
+                holder.asked = None;
+                holder.writes |= written && is_awaited;
+            }
+        });
+    }
+
+    /// The stamp of `owner` on a row has gone, or did not come.
+    pub fn unwritten(&self, owner: &Arc<T>, full: &[u8]) {
+        self.hold_less(owner, full, |holder, _| holder.writes = false);
+    }
+
+    /// `owner` has stamped a row that it held for that: the stamp says it, unless somebody waits.
+    pub fn written(&self, owner: &Arc<T>, full: &[u8]) {
+        self.hold_less(owner, full, |holder, is_awaited| holder.writes &= is_awaited);
+    }
+
+    /// Releases everything that `owner`, which has ended, holds.
+    pub fn release_all(&self, owner: &Arc<T>) {
+        let held = {
+            let closed = HeldLocks { closed: true, ..HeldLocks::default() };
+            std::mem::replace(&mut *owner.held().lock(), closed)
+        };
+        let mut after = After::default();
+        for key in &held.points {
+            self.change(key, &mut after, |_, point| {
+                point.holders.retain(|h| h.owner.id() != owner.id());
+                true
+            });
+        }
+        for (space, ticket) in &held.ranges {
+            self.drop_range(space, *ticket, &mut after);
+        }
+        self.bytes.fetch_sub(held.bytes, Ordering::Relaxed);
+        self.finish(after);
+    }
+
+    /// Registers a range; `None` if `owner` holds one that covers it.
+    pub fn add_range(&self, owner: &Arc<T>, space: Prefix, span: Span, mode: Mode) -> Option<u64> {
+        let bytes = range_bytes(&span);
+        let ticket = self.ranges.add(owner, space, span, mode, &self.tickets)?;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut held = owner.held().lock();
+        held.ranges.push((space, ticket));
+        held.bytes += bytes;
+        Some(ticket)
+    }
+
+    /// Looks who is in the way of a registered range, and grants it if nobody is: then its owner.
+    /// Else one who is has it look again when he leaves.
+    pub fn look_again(&self, space: &Prefix, ticket: u64) -> Option<Arc<T>> {
+        let asked = self.ranges.asked(space, ticket).filter(|asked| !asked.granted)?;
+        if self.ranges.is_before(space, ticket) {
+            return None;
+        }
+        let in_a_shard = |shard: &Shard<T>| {
+            let mut points = shard.points.lock();
+            let found = points
+                .range_mut::<[u8], _>(bounds(&asked.span))
+                .find(|(_, point)| keeps_out(point, &asked.owner, asked.mode, ticket));
+            if let Some((_, point)) = found {
+                if !point.ranges.contains(&ticket) {
+                    point.ranges.push(ticket);
+                }
+                return true;
+            }
+            false
+        };
+        if !asked.span.is_empty() && self.shards.iter().any(in_a_shard) {
+            return None;
+        }
+        self.ranges.grant(space, ticket)
+    }
+
+    /// Takes a range away that is not wanted any more, held or not.
+    pub fn remove_range(&self, owner: &T, space: &Prefix, ticket: u64) {
+        {
+            let mut held = owner.held().lock();
+            let Some(at) = held.ranges.iter().rposition(|(_, t)| *t == ticket) else { return };
+            held.ranges.swap_remove(at);
+        }
+        let mut after = After::default();
+        let bytes = self.drop_range(space, ticket, &mut after);
+        owner.held().lock().bytes -= bytes;
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.finish(after);
+    }
+
+    fn drop_range(&self, space: &Prefix, ticket: u64, after: &mut After<T>) -> usize {
+        let Some(range) = self.ranges.remove(space, ticket) else { return 0 };
+        after.ranges.extend(range.ranges.iter().map(|ticket| (*space, *ticket)));
+        range.keys.iter().for_each(|key| self.change(key, after, |_, _| true));
+        range.bytes()
+    }
+
+    /// Those whom `owner` waits for where it is. Of a queue the holders stand for who waits before
+    /// it, unless those are in its way alone.
+    pub fn waits_for(&self, owner: &Arc<T>, place: &Place<T>) -> Vec<Arc<T>> {
+        let mut found = Vec::new();
+        match place {
+            Place::End(other) => found.push(other.clone()),
+            Place::Row(key, ticket) => {
+                let points = self.shard(key).points.lock();
+                let Some(point) = points.get(key) else { return found };
+                let Some(at) = point.position(*ticket) else { return found };
+                let mode = point.queue[at].mode;
+                found.extend(point.holders_against(owner, mode).cloned());
+                if mode == Mode::Shared {
+                    let nearest = point.requests_against(owner, mode, at).next();
+                    found.extend(nearest.map(|request| request.owner.clone()));
+                }
+                let mut add = |range: &Arc<T>| found.push(range.clone());
+                let held = point.held_by(owner);
+                let by = Asker { owner: &**owner, mode, ticket: *ticket, held };
+                self.ranges.against(&by, key, &mut add);
+            }
+            Place::Range(space, ticket) => {
+                let Some(asked) = self.ranges.asked(space, *ticket) else { return found };
+                if asked.granted || asked.span.is_empty() {
+                    return found;
+                }
+                self.ranges.before(space, *ticket, &mut |range| found.push(range.clone()));
+                for shard in &self.shards {
+                    let points = shard.points.lock();
+                    for (_, point) in points.range::<[u8], _>(bounds(&asked.span)) {
+                        found.extend(point.holders_against(owner, asked.mode).cloned());
+                        let len = point.queue.len();
+                        let waiting = point.requests_against(owner, asked.mode, len);
+                        let earlier = waiting.filter(|request| request.ticket < *ticket);
+                        found.extend(earlier.map(|request| request.owner.clone()));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Tags of all that a waiter comes behind, some twice: those before it in the queue too.
+    pub fn tags_before(&self, owner: &Arc<T>, place: &Place<T>) -> Vec<u64> {
+        let mut tags: Vec<u64> = self.waits_for(owner, place).iter().map(|t| t.tag()).collect();
+        if let Place::Row(key, ticket) = place {
+            let points = self.shard(key).points.lock();
+            let point = points.get(key);
+            if let Some((point, at)) = point.and_then(|p| p.position(*ticket).map(|at| (p, at))) {
+                let before = point.requests_against(owner, point.queue[at].mode, at);
+                tags.extend(before.map(|request| request.owner.tag()));
+            }
+        }
+        tags
+    }
+
+    /// Calls `f` with each key, who holds it and who waits.
+    pub fn each_point(&self, f: &mut dyn FnMut(&[u8], &Point<T>) -> bool) {
+        for shard in &self.shards {
+            if !shard.points.lock().iter().all(|(key, point)| f(key, point)) {
+                return;
+            }
+        }
+    }
+
+    pub fn ranges(&self) -> &RangeLocks<T> {
+        &self.ranges
+    }
+
+    /// True if somebody holds or asks for a lock in the space: else no writer is kept out.
+    pub fn may_have(&self, space: &Prefix) -> bool {
+        self.shards.iter().any(|shard| shard.count.load(Ordering::SeqCst) > 0)
+            || self.ranges.may_have(space)
+    }
+
+    /// Keys and ranges that are held or asked for.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        let points: usize = self.shards.iter().map(|s| s.points.lock().len()).sum();
+        let mut ranges = 0;
+        self.ranges.each(usize::MAX, &mut |_| ranges += 1);
+        let noted: u64 = self.shards.iter().map(|s| s.count.load(Ordering::SeqCst)).sum();
+        assert_eq!(noted, points as u64, "points and how many are noted");
+        points + ranges
+    }
+}
+
+impl<T: Owner> After<T> {
+    /// Wakes one who is to tell of who came before it.
+    fn tell(&mut self, owner: &Arc<T>) {
+        owner.seat().overtaken();
+        self.wake.push(owner.clone());
+    }
+}
+
+fn bounds(span: &Span) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>) {
+    (std::ops::Bound::Included(&span.low), std::ops::Bound::Excluded(&span.high))
+}
+
+/// True if somebody at a key is in the way of a range.
+fn keeps_out<T: Owner>(point: &Point<T>, owner: &T, mode: Mode, ticket: u64) -> bool {
+    let mut earlier = point.requests_against(owner, mode, point.queue.len());
+    point.holders_against(owner, mode).next().is_some() || earlier.any(|r| r.ticket < ticket)
+}

@@ -1,0 +1,183 @@
+//! What a transaction is to the lock table: who holds locks, and waits at one place at a time.
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use evenkeel_base::TxnId;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// What keys of one space begin with.
+pub(crate) type Prefix = [u8; 5];
+
+/// Lock mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Others may read with a shared lock.
+    Shared,
+    /// Nobody else may lock or write.
+    Exclusive,
+}
+
+impl Mode {
+    pub(crate) fn conflicts(self, other: Mode) -> bool {
+        self == Mode::Exclusive || other == Mode::Exclusive
+    }
+}
+
+/// A transaction, as the lock table sees it.
+pub(crate) trait Owner: Send + Sync + Sized {
+    fn id(&self) -> TxnId;
+    /// What its owner calls it, for those who are told of waits.
+    fn tag(&self) -> u64;
+    /// Row operations so far: of a deadlock the one with the fewest gives up.
+    fn operations(&self) -> u32;
+    fn held(&self) -> &Mutex<HeldLocks>;
+    fn seat(&self) -> &Seat<Self>;
+    /// Wakes it, if it sleeps.
+    fn notify(&self);
+}
+
+/// What one transaction holds.
+#[derive(Default)]
+pub(crate) struct HeldLocks {
+    /// Keys of which it is a holder.
+    pub points: SmallVec<[Arc<[u8]>; 2]>,
+    /// How many of them it has asked for. The others it holds as who writes the row.
+    pub asked: usize,
+    /// Its ranges, held or asked for.
+    pub ranges: SmallVec<[(Prefix, u64); 1]>,
+    pub bytes: usize,
+    /// It has ended: nobody enters a lock for it any more.
+    pub closed: bool,
+}
+
+impl HeldLocks {
+    /// True if it has asked for nothing.
+    pub fn is_empty(&self) -> bool {
+        self.asked == 0 && self.ranges.is_empty()
+    }
+
+    /// Locks that it holds or asks for.
+    pub fn count(&self) -> usize {
+        self.points.len() + self.ranges.len()
+    }
+
+    /// True if it holds rows as who writes them.
+    pub fn holds_written(&self) -> bool {
+        self.points.len() > self.asked
+    }
+}
+
+/// Where a transaction waits.
+pub(crate) enum Place<T> {
+    /// In the queue of a key.
+    Row(Arc<[u8]>, u64),
+    /// For a range.
+    Range(Prefix, u64),
+    /// For the end of another one.
+    End(Arc<T>),
+}
+
+impl<T> Clone for Place<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Place::Row(key, ticket) => Place::Row(key.clone(), *ticket),
+            Place::Range(space, ticket) => Place::Range(*space, *ticket),
+            Place::End(other) => Place::End(other.clone()),
+        }
+    }
+}
+
+struct Taken<T> {
+    /// Which of its waits.
+    number: u64,
+    place: Option<Place<T>>,
+}
+
+/// Where a transaction waits, and what became of that.
+///
+/// 1. `begin`; 2. it enters a queue, from where it may be granted at once; 3. `sit` says where;
+/// 4. it looks for a deadlock and sleeps; 5. `leave`.
+pub(crate) struct Seat<T> {
+    taken: Mutex<Taken<T>>,
+    waits: AtomicBool,
+    granted: AtomicBool,
+    victim: AtomicBool,
+    /// Somebody has come before it of whom it has not told yet.
+    untold: AtomicBool,
+}
+
+impl<T> Default for Seat<T> {
+    fn default() -> Self {
+        Seat {
+            taken: Mutex::new(Taken { number: 0, place: None }),
+            waits: AtomicBool::new(false),
+            granted: AtomicBool::new(false),
+            victim: AtomicBool::new(false),
+            untold: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<T> Seat<T> {
+    pub fn begin(&self) {
+        self.granted.store(false, Ordering::SeqCst);
+        self.victim.store(false, Ordering::SeqCst);
+        self.untold.store(true, Ordering::SeqCst);
+    }
+
+    pub fn sit(&self, place: Place<T>) {
+        let mut taken = self.taken.lock();
+        taken.number += 1;
+        taken.place = Some(place);
+        self.waits.store(true, Ordering::SeqCst);
+    }
+
+    pub fn leave(&self) {
+        let mut taken = self.taken.lock();
+        taken.place = None;
+        self.waits.store(false, Ordering::SeqCst);
+        self.victim.store(false, Ordering::SeqCst);
+    }
+
+    pub fn waits(&self) -> bool {
+        self.waits.load(Ordering::SeqCst)
+    }
+
+    /// Where it waits, and which of its waits that is; nowhere if it is a victim on its way out.
+    pub fn place(&self) -> Option<(u64, Place<T>)> {
+        let taken = self.taken.lock();
+        let place = taken.place.clone()?;
+        (!self.is_victim()).then_some((taken.number, place))
+    }
+
+    /// It need not wait any more. Called under the mutex under which it would withdraw.
+    pub fn grant(&self) {
+        self.granted.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_granted(&self) -> bool {
+        self.granted.load(Ordering::SeqCst)
+    }
+
+    /// It is to give up this wait, if it is in it still.
+    pub fn make_victim(&self, number: u64) {
+        let taken = self.taken.lock();
+        if taken.number == number && taken.place.is_some() {
+            self.victim.store(true, Ordering::SeqCst);
+        }
+    }
+
+    pub fn is_victim(&self) -> bool {
+        self.victim.load(Ordering::SeqCst)
+    }
+
+    /// Somebody comes before it.
+    pub fn overtaken(&self) {
+        self.untold.store(true, Ordering::SeqCst);
+    }
+
+    pub fn take_untold(&self) -> bool {
+        self.untold.swap(false, Ordering::SeqCst)
+    }
+}

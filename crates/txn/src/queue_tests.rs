@@ -1,0 +1,359 @@
+//! The queue of a row: who is woken, in which order, who is told of whom, what a look costs.
+
+use crate::testing::*;
+use crate::*;
+use evenkeel_base::{Code, IndexId, Kind, Result, TreeId};
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+const T: Space = Space::Tree(TREE);
+const S: Mode = Mode::Shared;
+const X: Mode = Mode::Exclusive;
+const WAIT: Policy = Policy::Wait(Deadline::NEVER);
+
+fn until_waiting(w: &World, n: usize) {
+    while w.txns.waiting() < n {
+        std::thread::yield_now();
+    }
+}
+
+fn woken(w: &World) -> usize {
+    w.txns.locks.woken.swap(0, Ordering::SeqCst)
+}
+
+fn begin(w: &World, n: usize) -> Vec<TxnRef> {
+    (0..n).map(|_| w.txns.begin()).collect()
+}
+
+/// Each comes behind the one before; tells of itself once it is granted.
+fn wait_in_line<'s, 'e>(
+    s: &'s Scope<'s, 'e>,
+    w: &'e World,
+    key: &'static [u8],
+    line: &'e [(TxnRef, Mode)],
+    send: &mpsc::Sender<usize>,
+) -> Vec<ScopedJoinHandle<'s, Result<Grant>>> {
+    let before = w.txns.waiting();
+    let mut threads = Vec::new();
+    for (n, (t, mode)) in line.iter().enumerate() {
+        let send = send.clone();
+        threads.push(s.spawn(move || {
+            let granted = w.txns.lock_row(t, T, key, *mode, WAIT);
+            send.send(n).expect("listens");
+            granted
+        }));
+        until_waiting(w, before + n + 1);
+    }
+    threads
+}
+
+/// The row goes from each to the next; nobody else is woken, whatever is let go besides.
+#[test]
+fn a_release_wakes_who_can_go_on_and_nobody_else() {
+    let w = world(small());
+    let holder = w.txns.begin();
+    w.txns.lock_row(&holder, T, b"k", X, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&holder, T, b"other", X, Policy::NoWait).expect("granted");
+    let modes = [X, X, S, S, X, S];
+    let line: Vec<_> = modes.iter().map(|mode| (w.txns.begin(), *mode)).collect();
+    let (send, granted) = mpsc::channel();
+    std::thread::scope(|s| {
+        let threads = wait_in_line(s, &w, b"k", &line, &send);
+        woken(&w);
+        w.txns.unlock_row(&holder, T, b"other", X, false);
+        assert_eq!(woken(&w), 0, "another row was let go");
+        let end = |who: &TxnRef, next: &[usize]| {
+            w.txns.commit(who).expect("ends");
+            assert_eq!(woken(&w), next.len());
+            let mut got: Vec<_> = next.iter().map(|_| granted.recv().expect("granted")).collect();
+            got.sort_unstable();
+            assert_eq!(got, next);
+        };
+        end(&holder, &[0]);
+        end(&line[0].0, &[1]);
+        end(&line[1].0, &[2, 3]);
+        end(&line[2].0, &[]);
+        end(&line[3].0, &[4]);
+        end(&line[4].0, &[5]);
+        end(&line[5].0, &[]);
+        for thread in threads {
+            thread.join().expect("thread").expect("granted");
+        }
+    });
+    assert_eq!(w.txns.locks.count(), 0);
+}
+
+/// Those who saw its stamp wait in the same queue; the first of them has the row when the stamp is
+/// decided, and those who come then come behind.
+#[test]
+fn the_writer_of_a_row_is_the_head_of_its_queue() {
+    for commits in [true, false] {
+        let w = world(small());
+        let rows = Rows::new(&w);
+        let t = begin(&w, 4);
+        rows.write(&t[0], b"k", b"1");
+        let (send, granted) = mpsc::channel();
+        std::thread::scope(|s| {
+            for (n, next) in [&t[1], &t[2]].into_iter().enumerate() {
+                let (w, send, by) = (&w, send.clone(), Some(t[0].id()));
+                s.spawn(move || {
+                    let waited = w.txns.wait_write(next, T, b"k", by, Deadline::NEVER);
+                    assert!(waited.expect("granted"));
+                    send.send(n).expect("listens");
+                });
+                until_waiting(w, n + 1);
+            }
+            woken(&w);
+            match commits {
+                true => drop(w.txns.commit(&t[0]).expect("ends")),
+                false => w.txns.abort(&t[0]).expect("ends"),
+            }
+            assert_eq!((granted.recv(), woken(&w)), (Ok(0), 1));
+            assert!(!w.txns.check_write(&t[3], T, b"k").is_empty(), "it came later");
+            assert!(w.txns.check_write(&t[1], T, b"k").is_empty(), "it has the row");
+            w.txns.commit(&t[1]).expect("ends");
+            assert_eq!((granted.recv(), woken(&w)), (Ok(1), 1));
+            w.txns.commit(&t[2]).expect("ends");
+        });
+        assert_eq!((w.txns.locks.count(), w.txns.lock_bytes()), (0, 0));
+    }
+}
+
+/// A savepoint gives a row back that was changed behind it, not one that was changed before too.
+#[test]
+fn a_revert_hands_the_row_over() {
+    let w = world(small());
+    let rows = Rows::new(&w);
+    let (writer, next) = (w.txns.begin(), w.txns.begin());
+    rows.write(&writer, b"before", b"1");
+    let mark = writer.mark();
+    rows.write(&writer, b"before", b"2");
+    rows.write(&writer, b"k", b"1");
+    std::thread::scope(|s| {
+        let wait = |key: &'static [u8], deadline| {
+            w.txns.wait_write(&next, T, key, Some(writer.id()), deadline)
+        };
+        let waiter = s.spawn(move || wait(b"k", Deadline::NEVER));
+        until_waiting(&w, 1);
+        w.txns.rollback_to(&writer, mark, &rows).expect("reverts");
+        assert!(waiter.join().expect("thread").expect("granted"));
+        let now = w.txns.deadline(Duration::from_millis(1));
+        let error = wait(b"before", now).expect_err("still written by the other");
+        assert_eq!(error.code(), Code::LockWaitTimeout);
+    });
+    w.txns.commit(&writer).expect("ends");
+    w.txns.commit(&next).expect("ends");
+    assert_eq!(w.txns.locks.count(), 0);
+}
+
+/// A writer waits for those who share the row now, and no more of them come before it.
+#[test]
+fn a_writer_is_not_overtaken_by_shared_locks() {
+    let w = world(small());
+    let t = begin(&w, 4);
+    w.txns.lock_row(&t[0], T, b"k", S, Policy::NoWait).expect("granted");
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| w.txns.wait_write(&t[1], T, b"k", None, Deadline::NEVER));
+        until_waiting(&w, 1);
+        let later = w.txns.lock_row(&t[2], T, b"k", S, Policy::NoWait).expect_err("came later");
+        assert_eq!(later.code(), Code::LockNotAvailable);
+        assert_eq!(w.txns.try_lock_row(&t[2], T, b"k", S).expect("asks"), Err(t[1].id()));
+        let range = (Bound::Included(&b"a"[..]), Bound::Excluded(&b"z"[..]));
+        let ranged = w.txns.lock_range(&t[2], T, range, S, Policy::NoWait);
+        assert_eq!(ranged.expect_err("came later").code(), Code::LockNotAvailable);
+        let reader = s.spawn(|| w.txns.lock_row(&t[3], T, b"k", S, WAIT));
+        until_waiting(&w, 2);
+        w.txns.commit(&t[0]).expect("ends");
+        assert!(writer.join().expect("thread").expect("granted"));
+        assert!(!reader.is_finished());
+        w.txns.commit(&t[1]).expect("ends");
+        reader.join().expect("thread").expect("granted");
+    });
+}
+
+/// Who holds the row and wants more of it does not queue behind those who wait for him.
+#[test]
+fn an_upgrade_stands_in_front() {
+    let w = world(small());
+    let t = begin(&w, 3);
+    for t in &t[..2] {
+        w.txns.lock_row(t, T, b"k", S, Policy::NoWait).expect("granted");
+    }
+    std::thread::scope(|s| {
+        let behind = s.spawn(|| w.txns.lock_row(&t[2], T, b"k", X, WAIT));
+        until_waiting(&w, 1);
+        let upgrade = s.spawn(|| w.txns.wait_write(&t[0], T, b"k", None, Deadline::NEVER));
+        until_waiting(&w, 2);
+        w.txns.commit(&t[1]).expect("ends");
+        assert!(upgrade.join().expect("thread").expect("granted"));
+        assert!(!behind.is_finished());
+        w.txns.commit(&t[0]).expect("ends");
+        behind.join().expect("thread").expect("granted");
+    });
+}
+
+/// A range that waits for who holds a row is not in his way there.
+#[test]
+fn a_range_that_waits_keeps_nobody_from_his_row() {
+    let w = world(small());
+    let t = begin(&w, 2);
+    w.txns.lock_row(&t[0], T, b"k", S, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&t[0], T, b"x", X, Policy::NoWait).expect("granted");
+    std::thread::scope(|s| {
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let range = s.spawn(|| w.txns.lock_range(&t[1], T, all, X, WAIT));
+        until_waiting(&w, 1);
+        for key in [b"k", b"x"] {
+            assert!(w.txns.check_write(&t[0], T, key).is_empty());
+            w.txns.lock_row(&t[0], T, key, X, Policy::NoWait).expect("nobody else has it");
+        }
+        assert!(!w.txns.check_write(&t[0], T, b"y").is_empty(), "it came later");
+        w.txns.commit(&t[0]).expect("ends");
+        range.join().expect("thread").expect("granted");
+    });
+}
+
+/// However many wait, one more looks at the holder alone for a deadlock.
+#[test]
+fn a_wait_has_the_edges_of_its_head() {
+    let w = world(small());
+    let holder = w.txns.begin();
+    w.txns.lock_row(&holder, T, b"k", X, Policy::NoWait).expect("granted");
+    let line: Vec<_> = (0..20).map(|_| (w.txns.begin(), X)).collect();
+    let (send, _granted) = mpsc::channel();
+    std::thread::scope(|s| {
+        let threads = wait_in_line(s, &w, b"k", &line, &send);
+        for (t, _) in &line {
+            assert_eq!(w.txns.waits_of(t), [holder.id()]);
+        }
+        w.txns.commit(&holder).expect("ends");
+        for ((t, _), thread) in line.iter().zip(threads) {
+            thread.join().expect("thread").expect("granted");
+            w.txns.commit(t).expect("ends");
+        }
+    });
+}
+
+/// Of those who have done as much, the one with fewer locks gives up, though it is older.
+#[test]
+fn among_equals_locks_count() {
+    let w = world(small());
+    let (few, many) = (w.txns.begin(), w.txns.begin());
+    w.txns.lock_row(&few, T, b"a", X, Policy::NoWait).expect("granted");
+    for key in [b"b", b"c", b"d"] {
+        w.txns.lock_row(&many, T, key, X, Policy::NoWait).expect("granted");
+    }
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| w.txns.lock_row(&few, T, b"b", X, WAIT));
+        until_waiting(&w, 1);
+        let closing = s.spawn(|| w.txns.lock_row(&many, T, b"a", X, WAIT));
+        let error = waiter.join().expect("thread").expect_err("holds less");
+        assert_eq!(error.kind(), Kind::Deadlock);
+        w.txns.abort(&few).expect("aborts");
+        closing.join().expect("thread").expect("granted");
+    });
+}
+
+/// A look at one key in a space of many ranges looks at few; where nobody locks, at none.
+#[test]
+fn a_write_looks_at_the_ranges_of_its_key() {
+    let w = world(small());
+    let t = begin(&w, 2);
+    for n in 0..1000u32 {
+        let (low, high) = ((2 * n).to_be_bytes(), (2 * n + 1).to_be_bytes());
+        let range = (Bound::Included(&low[..]), Bound::Excluded(&high[..]));
+        w.txns.lock_range(&t[0], T, range, S, Policy::NoWait).expect("granted");
+    }
+    let space = [1, 0, 0, 0, TREE.0 as u8];
+    w.txns.locks.ranges().take_looked_at(&space);
+    assert_eq!(w.txns.check_write(&t[1], T, &1000u32.to_be_bytes()), [t[0].id()]);
+    assert!(w.txns.check_write(&t[1], T, &1001u32.to_be_bytes()).is_empty());
+    let looked_at = w.txns.locks.ranges().take_looked_at(&space);
+    assert!((1..=80).contains(&looked_at), "{looked_at} of 1000, twice");
+}
+
+/// A lock of one row sends few of the writers of others to look.
+#[test]
+fn a_lock_somewhere_does_not_make_all_writers_look() {
+    let w = world(small());
+    let t = w.txns.begin();
+    w.txns.lock_row(&t, T, b"k", X, Policy::NoWait).expect("granted");
+    let space = [1, 0, 0, 0, TREE.0 as u8];
+    let look = |n: &u32| w.txns.locks.may_be_against(&space, &n.to_be_bytes());
+    let looking = (0..10_000u32).filter(look).count();
+    assert!(looking < 1000, "{looking} of 10,000");
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    w.txns.lock_range(&t, T, all, S, Policy::NoWait).expect("granted");
+    assert!((0..10_000u32).all(|n| look(&n)));
+    let others = (100..1100).filter(|n| {
+        let (tree, index) = (Space::Tree(TreeId(*n)), Space::Index(IndexId(*n)));
+        !w.txns.check_write(&w.txns.begin(), tree, b"k").is_empty()
+            || !w.txns.check_write(&w.txns.begin(), index, b"k").is_empty()
+    });
+    assert_eq!(others.count(), 0);
+}
+
+/// What was told: who waits, and for whom.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Line>>>);
+
+type Line = (u64, Vec<u64>);
+
+impl WaitWatch for Told {
+    fn begins(&self, waiter: u64, others: &[u64]) {
+        let mut others = others.to_vec();
+        others.sort_unstable();
+        others.dedup();
+        self.0.lock().expect("told").push((waiter, others));
+    }
+}
+
+impl Told {
+    fn until(&self, waiter: u64, others: &[u64]) {
+        loop {
+            let told = self.0.lock().expect("told").clone();
+            if told.iter().any(|(w, o)| *w == waiter && *o == others) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Each waiter tells of all that it comes behind, those who wait too, and again when one who shares
+/// the row with it comes in front.
+#[test]
+fn a_waiter_tells_of_all_before_it() {
+    let w = world(small());
+    let told = Told::default();
+    w.txns.watch_waits(Box::new(told.clone()));
+    let t = begin(&w, 5);
+    (1..).zip(&t).for_each(|(tag, t)| t.set_tag(tag));
+    for t in &t[..2] {
+        w.txns.lock_row(t, T, b"k", S, Policy::NoWait).expect("granted");
+    }
+    std::thread::scope(|s| {
+        let wait = |n: usize, mode| {
+            let (w, t) = (&w, &t);
+            s.spawn(move || w.txns.lock_row(&t[n], T, b"k", mode, WAIT))
+        };
+        let third = wait(2, X);
+        told.until(3, &[1, 2]);
+        let fourth = wait(3, X);
+        told.until(4, &[1, 2, 3]);
+        let fifth = wait(4, S);
+        told.until(5, &[3, 4]);
+        // Comes in front of all; the fifth had no reason to wait for it before.
+        let upgrade = wait(0, X);
+        told.until(1, &[2]);
+        told.until(5, &[1, 3, 4]);
+        w.txns.commit(&t[1]).expect("ends");
+        for (n, thread) in [(0, upgrade), (2, third), (3, fourth), (4, fifth)] {
+            thread.join().expect("thread").expect("granted");
+            w.txns.commit(&t[n]).expect("ends");
+        }
+    });
+}
