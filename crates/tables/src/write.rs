@@ -46,6 +46,15 @@ pub(crate) enum Inserted {
     Found(Vec<u8>, Option<(IndexId, Vec<u8>)>),
 }
 
+/// What an insert did that is told of a row in its way, not failed by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Insertion {
+    /// The row is in; the value its auto-increment column was given.
+    Done(Option<u64>),
+    /// A row has the primary key already (none), or the key of the unique index of this name.
+    Taken(Option<String>),
+}
+
 /// How the current version of a row was found.
 pub(crate) enum Current {
     /// No live row.
@@ -93,6 +102,27 @@ impl Transaction {
         self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Fail, None)? {
             Inserted::Done(number) => Ok(number),
             Inserted::Found(..) => Err(Error::internal("a duplicate was neither kept nor refused")),
+        })
+    }
+
+    /// As `insert`, but a row that has one of the keys is no error: who inserts rows that may be
+    /// there pays for no message about each.
+    ///
+    /// # Errors
+    /// As `insert`, duplicates excepted.
+    pub fn insert_or_tell(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+    ) -> Result<Insertion> {
+        self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Keep, None)? {
+            Inserted::Done(number) => Ok(Insertion::Done(number)),
+            Inserted::Found(_, None) => Ok(Insertion::Taken(None)),
+            Inserted::Found(_, Some((id, _))) => {
+                let shape = table.shape();
+                let index = shape.indexes.iter().find(|index| index.id == id);
+                Ok(Insertion::Taken(Some(index.map(|i| i.name.clone()).unwrap_or_default())))
+            }
         })
     }
 
@@ -257,9 +287,14 @@ impl Transaction {
         let mut buffers = self.buffers.take();
         let done = self.insert_with(table, values, on_duplicate, number, &mut buffers);
         self.buffers.put(buffers);
-        if matches!(done, Ok(Inserted::Done(_))) {
-            self.store.rt.metrics.add(Metric::RowsInserted, 1);
-            self.store.note_changes(table, 1);
+        match done {
+            Ok(Inserted::Done(_)) => {
+                self.store.rt.metrics.add(Metric::RowsInserted, 1);
+                self.store.note_changes(table, 1);
+                table.expect_rows_there(false);
+            }
+            Ok(Inserted::Found(_, None)) => table.expect_rows_there(true),
+            Ok(Inserted::Found(..)) | Err(_) => {}
         }
         done
     }
@@ -297,6 +332,18 @@ impl Transaction {
             } else {
                 shape.encode_key(&value, &mut b.key)?;
             }
+            b.unique.clear();
+            if table.expects_rows_there()
+                && !shape.key.is_empty()
+                && given.is_empty()
+                && self.is_there(&state, &b.key)?
+            {
+                let pk = b.key.clone();
+                match on_duplicate {
+                    OnDuplicate::Keep => return Ok(found(shape, None, pk, b)),
+                    OnDuplicate::Fail => return Err(duplicate(shape, None, values)),
+                }
+            }
             let field = |i: usize| match given.iter().find(|g| g.position == i) {
                 Some(given) => Ok(Field::Reference(&given.bytes)),
                 None => value(i).map(Field::Value),
@@ -304,7 +351,6 @@ impl Transaction {
             self.encode_row(&state, &field, b)?;
             list_edits(shape, None, &given, b)?;
             b.entries.clear();
-            b.unique.clear();
             for (at, index) in shape.indexes.iter().enumerate() {
                 b.part.clear();
                 b.stored.clear();
@@ -329,6 +375,23 @@ impl Transaction {
                 }
             }
         }
+    }
+
+    /// True if a row with this clustered key is there, and nobody is in the way of who says so: a
+    /// look before the row is made ready and space is reserved for it. What it does not decide the
+    /// operation itself does, under the leaf's exclusive latch.
+    fn is_there(&self, state: &TableState, key: &[u8]) -> Result<bool> {
+        let (store, me) = (&self.store, self.inner.id());
+        let space = evenkeel_txn::Space::Tree(state.tree.id());
+        let mut there = false;
+        state.tree.get(key, &mut |cell| {
+            let Some(cell) = cell.filter(|c| c.flags & cell_flags::DELETED == 0) else { return };
+            let others = cell.flags & cell_flags::STAMPED != 0 && cell.stamp.txn != me;
+            // A duplicate is no conflict, however young it is.
+            let decided = !others || newest_stop(store, cell.stamp, None) == Stop::No;
+            there = decided && store.txns.check_write(&self.inner, space, key).is_empty();
+        })?;
+        Ok(there)
     }
 
     /// Of the keys of the prepared row that are taken, the first: the primary key, if it is, though

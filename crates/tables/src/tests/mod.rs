@@ -23,6 +23,7 @@ mod protocols;
 mod read_rows;
 mod recovery;
 mod renewal;
+mod rows_there;
 mod statistics;
 mod together;
 
