@@ -4,8 +4,8 @@ use crate::database::{EkDatabase, durability, milliseconds};
 use crate::row::EkRow;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, say_taken, slice, values};
 use evenkeel::{
-    Access, Canceller, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan,
-    Locking, Mode, Range, Result, Row, Scan, Txn, ValueRef,
+    Access, Canceller, Code, Direction, Error, Given, IndexScan, Insertion, Isolation, LockWait,
+    LockedScan, Locking, Mode, Range, Result, Row, Scan, Txn, ValueRef,
 };
 use parking_lot::Mutex;
 use smallvec::SmallVec;

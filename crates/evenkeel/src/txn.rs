@@ -10,11 +10,10 @@ use crate::options::Durability;
 use crate::scan::{Rows, SHARED, Scan};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Direction, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, SchemaWait, Table,
-    Transaction, Value, ValueRef, ValueWriter,
+    Direction, Insertion, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, SchemaWait,
+    Table, Transaction, Value, ValueRef, ValueWriter,
 };
 use evenkeel_txn::TxnRef;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// Runs an operation and accounts for its time (G6).

@@ -12,7 +12,7 @@ fn rows(db: &Db) -> Arc<Table> {
     let table = db.store.create_table("t", &spec()).unwrap();
     let mut txn = db.begin();
     for id in 0..ROWS {
-        txn.insert(&table, &row_values(2 * id, id % 7, None, Some(id as i64))).unwrap();
+        txn.insert(&table, &row_values(2 * id, id % 7, None, Some(id))).unwrap();
     }
     commit(txn);
     table
