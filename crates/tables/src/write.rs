@@ -333,16 +333,8 @@ impl Transaction {
                 shape.encode_key(&value, &mut b.key)?;
             }
             b.unique.clear();
-            if table.expects_rows_there()
-                && !shape.key.is_empty()
-                && given.is_empty()
-                && self.is_there(&state, &b.key)?
-            {
-                let pk = b.key.clone();
-                match on_duplicate {
-                    OnDuplicate::Keep => return Ok(found(shape, None, pk, b)),
-                    OnDuplicate::Fail => return Err(duplicate(shape, None, values)),
-                }
+            if given.is_empty() && self.is_there(table, &state, &b.key)? {
+                return met(on_duplicate, (shape, values), None, b.key.clone(), b);
             }
             let field = |i: usize| match given.iter().find(|g| g.position == i) {
                 Some(given) => Ok(Field::Reference(&given.bytes)),
@@ -368,19 +360,19 @@ impl Transaction {
                 Applied::Again => {}
                 Applied::Duplicate(index, pk) => {
                     let (index, pk) = self.first_duplicate(&state, index, pk, b)?;
-                    match on_duplicate {
-                        OnDuplicate::Keep => return Ok(found(shape, index, pk, b)),
-                        OnDuplicate::Fail => return Err(duplicate(shape, index, values)),
-                    }
+                    return met(on_duplicate, (shape, values), index, pk, b);
                 }
             }
         }
     }
 
-    /// True if a row with this clustered key is there, and nobody is in the way of who says so: a
-    /// look before the row is made ready and space is reserved for it. What it does not decide the
-    /// operation itself does, under the leaf's exclusive latch.
-    fn is_there(&self, state: &TableState, key: &[u8]) -> Result<bool> {
+    /// True if inserts meet rows lately, and a row with this clustered key is there, and nobody is
+    /// in the way of who says so: a look before the row is made ready and space is reserved for it.
+    /// What it does not decide the operation itself does, under the leaf's exclusive latch.
+    fn is_there(&self, table: &Table, state: &TableState, key: &[u8]) -> Result<bool> {
+        if !table.expects_rows_there() || state.shape.key.is_empty() {
+            return Ok(false);
+        }
         let (store, me) = (&self.store, self.inner.id());
         let space = evenkeel_txn::Space::Tree(state.tree.id());
         let mut there = false;
@@ -684,6 +676,20 @@ impl Transaction {
             }
         }
         self.apply(table, state, RowKind::Delete, Some(expect), b).map(Some)
+    }
+}
+
+/// What an insert says of a row that has a key of the prepared one: of an index, or the primary.
+fn met(
+    on_duplicate: OnDuplicate,
+    (shape, values): (&Shape, &[ValueRef<'_>]),
+    index: Option<usize>,
+    pk: Vec<u8>,
+    b: &Buffers,
+) -> Result<Inserted> {
+    match on_duplicate {
+        OnDuplicate::Keep => Ok(found(shape, index, pk, b)),
+        OnDuplicate::Fail => Err(duplicate(shape, index, values)),
     }
 }
 

@@ -323,8 +323,8 @@ impl Tree {
         Ok(at_least(&known, rows_between(&known.low, &known.high)))
     }
 
-    /// The same, of a tree whose rows lie unevenly (`Size::is_uneven`): the nodes at the two ends do
-    /// not tell how many there are between. So some of these are read too, and what is noted as
+    /// The same, of a tree whose rows lie unevenly (`Size::is_uneven`): the nodes at the two ends
+    /// do not tell how many there are between. So some of these are read too, and what is noted as
     /// dead is passed over.
     ///
     /// # Errors
@@ -349,8 +349,8 @@ impl Tree {
         Ok(Size { rows, leaves, is_uneven: known.is_uneven() })
     }
 
-    /// About how many rows and leaves lie between the bounds, by the paths to them and about `looks`
-    /// leaves between; `None` if the tree has changed in between.
+    /// About how many rows and leaves lie between the bounds, by the paths to them and about
+    /// `looks` leaves between; `None` if the tree has changed in between.
     fn look_within(
         &self,
         lower: Bound<&[u8]>,
