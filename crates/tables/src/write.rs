@@ -334,7 +334,7 @@ impl Transaction {
             }
             b.unique.clear();
             if given.is_empty() && self.is_there(table, &state, &b.key)? {
-                return met(on_duplicate, (shape, values), None, b.key.clone(), b);
+                return met(on_duplicate, (&**shape, values), None, b.key.clone(), b);
             }
             let field = |i: usize| match given.iter().find(|g| g.position == i) {
                 Some(given) => Ok(Field::Reference(&given.bytes)),
@@ -360,7 +360,7 @@ impl Transaction {
                 Applied::Again => {}
                 Applied::Duplicate(index, pk) => {
                     let (index, pk) = self.first_duplicate(&state, index, pk, b)?;
-                    return met(on_duplicate, (shape, values), index, pk, b);
+                    return met(on_duplicate, (&**shape, values), index, pk, b);
                 }
             }
         }
