@@ -49,6 +49,10 @@ pub trait CommitTable: Send + Sync {
     fn has_dead(&self, _txn: TxnId) -> bool {
         true
     }
+    /// True if rows of a transaction that was rolled back may not be reverted yet.
+    fn is_reverting(&self) -> bool {
+        true
+    }
     /// Every transaction with cts at or below this is visible to all present and future snapshots.
     fn horizon(&self) -> Lsn;
     /// True if some registered snapshot `s` has `low <= s < high` (D4: "a snapshot lies between").

@@ -2,10 +2,10 @@
 
 use crate::database::{EkDatabase, durability, milliseconds};
 use crate::row::EkRow;
-use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice, values};
+use crate::value::{EkBytes, EkError, EkValue, catch, fence, say_taken, slice, values};
 use evenkeel::{
-    Access, Canceller, Code, Direction, Error, Given, IndexScan, Isolation, LockWait, LockedScan,
-    Locking, Mode, Range, Result, Row, Scan, Txn, ValueRef,
+    Access, Canceller, Code, Direction, Error, Given, IndexScan, Insertion, Isolation, LockWait,
+    LockedScan, Locking, Mode, Range, Result, Row, Scan, Txn, ValueRef,
 };
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -308,7 +308,13 @@ pub unsafe extern "C" fn ek_insert(
     unsafe {
         fence(error, -1, || {
             let row = values(row, row_len);
-            (*txn).get()?.table(table.text()?)?.insert(&row).map(|_| 0)
+            match (*txn).get()?.table(table.text()?)?.insert_or_tell(&row)? {
+                Insertion::Done(_) => Ok(0),
+                Insertion::Taken(index) => {
+                    say_taken(error, index.as_deref());
+                    Ok(-1)
+                }
+            }
         })
     }
 }

@@ -231,6 +231,21 @@ pub unsafe extern "C" fn ek_error_of_code(code: i32, error: *mut EkError) {
     unsafe { fence(error, (), || named.map_or(Ok(()), |code| Err(Error::new(*code)))) }
 }
 
+/// Says that a row has the key of an index (none: the primary key) already; to a caller who meets
+/// many of these, without a message made for each.
+///
+/// # Safety
+/// `error` points to an error.
+pub unsafe fn say_taken(error: *mut EkError, index: Option<&str>) {
+    // SAFETY: by contract of the caller.
+    if let Some(error) = unsafe { error.as_mut() } {
+        error.kind = EkKind::Duplicate;
+        error.code = Code::DuplicateKey as i32;
+        copy(index.unwrap_or("primary"), &mut error.index);
+        copy(Code::DuplicateKey.text(), &mut error.text);
+    }
+}
+
 /// Runs `body`, of a function that says no errors; what it gives, or `failed` after a panic.
 pub fn catch<R>(failed: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(failed)

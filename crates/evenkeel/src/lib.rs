@@ -66,9 +66,9 @@ pub use evenkeel_pages::{Costs, costs};
 pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, CheckProgress, CheckStage, ColumnSpec, ColumnType,
-    Direction, Given, IndexSpec, Isolation, LargeReader, LargeValue, LockWait, LockedScan, Locking,
-    Mode, PROVISIONAL, PartSpec, Range, Row, RowPlan, SchemaWait, TableChange, TableCopy, TableDef,
-    TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
+    Direction, Given, IndexSpec, Insertion, Isolation, LargeReader, LargeValue, LockWait,
+    LockedScan, Locking, Mode, PROVISIONAL, PartSpec, Range, Row, RowPlan, SchemaWait, TableChange,
+    TableCopy, TableDef, TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use index_ref::IndexRef;

@@ -10,11 +10,10 @@ use crate::options::Durability;
 use crate::scan::{Rows, SHARED, Scan};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
-    Direction, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, SchemaWait, Table,
-    Transaction, Value, ValueRef, ValueWriter,
+    Direction, Insertion, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, SchemaWait,
+    Table, Transaction, Value, ValueRef, ValueWriter,
 };
 use evenkeel_txn::TxnRef;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// Runs an operation and accounts for its time (G6).
@@ -319,6 +318,15 @@ impl<'t> TableRef<'t> {
     /// `DuplicateKey` naming the index; `ValueType`, `ValueRange`, `NullNotAllowed`; lock errors.
     pub fn insert(&mut self, row: &[ValueRef<'_>]) -> Result<Option<u64>> {
         timed(self.txn, |txn| txn.insert(&self.table, row))
+    }
+
+    /// Inserts a row, or tells which key of it a row has already: cheaper than `insert` where many
+    /// are there.
+    ///
+    /// # Errors
+    /// As `insert`, duplicates excepted.
+    pub fn insert_or_tell(&mut self, row: &[ValueRef<'_>]) -> Result<Insertion> {
+        timed(self.txn, |txn| txn.insert_or_tell(&self.table, row))
     }
 
     /// Inserts rows as one statement: all or, on an error, none. The number that the first row's
@@ -692,15 +700,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// `TableMissing`, `TableBusy`; of storage; faults of the range.
     pub fn count_estimate(&mut self, range: Range<'_>) -> Result<u64> {
-        // First: nobody must drop the tree that is looked at.
-        self.txn.use_table(&self.table)?;
-        let state = self.table.state();
-        let bytes = state.shape.byte_range(&state.shape.key, range)?;
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let upper = bytes.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        state.tree.estimate(Bound::Included(&bytes.lower), upper)
+        self.txn.key_estimate(&self.table, range)
     }
 
     /// An index of the table.

@@ -132,6 +132,9 @@ pub struct IndexCursor {
     done: bool,
     skipped: u64,
     undecided: Option<TxnId>,
+    /// Forward: entries looked at, and how many of them end the scan.
+    passed: u64,
+    passed_max: u64,
 }
 
 impl IndexCursor {
@@ -163,7 +166,24 @@ impl IndexCursor {
             done,
             skipped: 0,
             undecided: None,
+            passed: 0,
+            passed_max: u64::MAX,
         }
+    }
+
+    /// Forward: it ends behind the first key at which it has looked at so many entries.
+    pub(crate) fn set_limit(&mut self, entries: u64) {
+        self.passed_max = entries;
+    }
+
+    /// Entries of the keys that it has behind it, seen or not.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// It ended there, or may have.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.passed >= self.passed_max
     }
 
     /// From now on it reads runs as part of this pass.
@@ -280,7 +300,8 @@ impl IndexCursor {
     fn count_skipped(&mut self) {
         if self.skipped > 0 {
             self.runs.metrics().add(Metric::EntriesSkipped, self.skipped);
-            if self.skipped > SKIPPED_MAX {
+            // Who looks here and there would find the places tidied where he looks next.
+            if self.skipped > SKIPPED_MAX && self.passed_max == u64::MAX {
                 self.runs.tidy(self.index, &self.bounds, self.direction, self.skipped);
             }
             self.skipped = 0;
@@ -325,13 +346,15 @@ impl IndexCursor {
 
     fn forward(&mut self, merger: &mut Merger) -> Result<Step> {
         if self.place == Place::Lent {
-            self.skipped += merger.next_key()?;
+            let older = merger.next_key()?;
+            self.skipped += older;
+            self.passed += 1 + older;
         }
         loop {
             // From here on the merger is past the last key returned, and no key is kept: if the
             // view changes, the search goes on at the key that it stands on.
             let Some(item) = merger.top() else { return Ok(Step::End) };
-            if self.bounds.is_above(item.key) {
+            if self.bounds.is_above(item.key) || self.is_at_limit() {
                 return Ok(Step::End);
             }
             let visible = self.judge(&item);
@@ -347,8 +370,11 @@ impl IndexCursor {
             }
             let source = merger.first_source();
             self.pass(merger, Some(source));
+            self.passed += 1;
             if visible {
-                self.skipped += merger.next_key()?;
+                let older = merger.next_key()?;
+                self.skipped += older;
+                self.passed += older;
             } else {
                 merger.advance()?;
             }

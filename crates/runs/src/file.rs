@@ -251,6 +251,17 @@ impl Segment {
         Ok((there as u64).max(1))
     }
 
+    /// Where the block begins that has about `part` of the entries at or above `low` and below
+    /// `high` before it, in thousandths.
+    pub(crate) fn key_at(&self, low: &[u8], high: Option<&[u8]>, part: usize) -> Result<Vec<u8>> {
+        let fences = self.fences()?;
+        let from = fences.block_of(low);
+        let to = high.map_or(fences.blocks() - 1, |high| fences.block_of(high));
+        let blocks = u64::from((to + 1).saturating_sub(from));
+        let at = from + (blocks * part as u64 / 1000) as u32;
+        Ok(fences.key(at.min(to)).max(low).to_vec())
+    }
+
     fn id(&self, kind: EnvelopeKind, position: u64, number: u32) -> EnvelopeId {
         let RunFile { number: file, database, .. } = *self.file;
         EnvelopeId { database, kind, file, position, index: self.info.index, number }

@@ -235,6 +235,22 @@ impl Directory {
         place.find(arena, &self.heads, &self.nodes)
     }
 
+    /// The places of the ends of a range, as (leaf, entries of it before).
+    fn ends(
+        &self,
+        arena: &Arena,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> ((usize, usize), (usize, usize)) {
+        let place = |key| {
+            let place = Place::at_key(key);
+            let leaf = self.find(arena, &place);
+            (leaf, self.leaves[leaf].lock().find(arena, &place))
+        };
+        let last = self.leaves.len() - 1;
+        (place(low), high.map_or_else(|| (last, self.leaves[last].lock().len), place))
+    }
+
     /// Adds a leaf at `at`, its first entry being its separator.
     fn add(&mut self, at: usize, mut leaf: Box<Slot>) {
         let first = leaf.get_mut();
@@ -342,19 +358,7 @@ impl Leaves {
     /// About how many entries lie at or above `low` and below `high`.
     pub(crate) fn estimate(&self, arena: &Arena, low: &[u8], high: Option<&[u8]>) -> u64 {
         let directory = self.directory.read();
-        let place = |key| {
-            let place = Place::at_key(key);
-            let leaf = directory.find(arena, &place);
-            (leaf, directory.leaves[leaf].lock().find(arena, &place))
-        };
-        let (from, before) = place(low);
-        let (to, upto) = match high {
-            Some(high) => place(high),
-            None => {
-                let last = directory.leaves.len() - 1;
-                (last, directory.leaves[last].lock().len)
-            }
-        };
+        let ((from, before), (to, upto)) = directory.ends(arena, low, high);
         let between = directory.leaves.get(from..to).unwrap_or_default();
         // All of a few; of more, some of them, evenly spread, stand for the others.
         let step = between.len().div_ceil(COUNTED).max(1);
@@ -364,6 +368,28 @@ impl Leaves {
         }
         let entries = entries * between.len() / leaves.max(1);
         (entries + upto).saturating_sub(before) as u64
+    }
+
+    /// The key of an entry at or above `low` and below `high` with about `part` of these before it,
+    /// in thousandths.
+    pub(crate) fn key_at(
+        &self,
+        arena: &Arena,
+        low: &[u8],
+        high: Option<&[u8]>,
+        part: usize,
+    ) -> Option<Vec<u8>> {
+        let directory = self.directory.read();
+        let ((from, before), (to, upto)) = directory.ends(arena, low, high);
+        // Leaves count alike, in thousandths.
+        let wide = (to + 1).saturating_sub(from) * part;
+        let (leaf, within) = (from + wide / 1000, wide % 1000);
+        let entries = directory.leaves.get(leaf)?.lock();
+        let first = if leaf == from { before } else { 0 };
+        let end = if leaf == to { upto } else { entries.len };
+        let at = first + end.checked_sub(first)? * within / 1000;
+        let node = *entries.nodes[..end].get(at)?;
+        Some(NodeRef::read(arena, node).key.to_vec())
     }
 
     /// Takes the entries of an index all at once, in any order: sorted, in full leaves.

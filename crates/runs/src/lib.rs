@@ -26,6 +26,7 @@ mod credit;
 mod cursor;
 mod damage;
 mod due;
+mod estimate;
 mod file;
 mod flush;
 mod latch;

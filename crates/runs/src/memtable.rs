@@ -263,6 +263,16 @@ impl Memtable {
         self.leaves(index).map_or(0, |leaves| leaves.estimate(&self.arena, low, high))
     }
 
+    /// The key of an entry there, as `Leaves::key_at`.
+    pub(crate) fn key_at(
+        &self,
+        index: IndexId,
+        (low, high): (&[u8], Option<&[u8]>),
+        part: usize,
+    ) -> Option<Vec<u8>> {
+        self.leaves(index)?.key_at(&self.arena, low, high, part)
+    }
+
     pub(crate) fn entries(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
     }

@@ -567,36 +567,6 @@ impl Runs {
         Ok(None)
     }
 
-    /// Rows in a range, estimated from fences and leaves of memtables; never 0 unless certain. A
-    /// deleted one counts for as long as no merge has taken it away where runs alone do not tell
-    /// which of their entries delete.
-    ///
-    /// # Errors
-    /// Of reading fences.
-    pub fn estimate(&self, index: IndexId, range: &KeyRange) -> Result<u64> {
-        let view = self.view(index)?;
-        let (low, high) = range.clone().resolve();
-        if high.as_ref().is_some_and(|high| *high <= low) {
-            return Ok(0);
-        }
-        let low = low.as_slice();
-        // From the oldest run on: rows in the range, and all rows. A delete hides a row beneath.
-        let (mut rows, mut all) = (0u64, 0u64);
-        for run in view.runs.iter().rev() {
-            let (mut there, mut entries, mut deletes) = (0, 0, 0);
-            for segment in &run.segments {
-                there += segment.entries_between(low.max(&run.low), high.as_deref())?;
-                entries += segment.info.entries;
-                deletes += segment.info.deletes;
-            }
-            let hidden = hidden(there, entries, deletes, rows, all);
-            rows = (rows + there).saturating_sub(2 * hidden).max(u64::from(rows + there > 0));
-            all = (all + entries).saturating_sub(2 * deletes);
-        }
-        let in_memory = |m: &Arc<Memtable>| m.estimate(index, low, high.as_deref());
-        Ok(rows + view.memtables.iter().map(in_memory).sum::<u64>())
-    }
-
     /// Reads every block of an index: checksums, order, counts.
     ///
     /// # Errors
@@ -755,14 +725,4 @@ impl Runs {
     pub(crate) fn commits(&self) -> &dyn CommitTable {
         &*self.commits
     }
-}
-
-/// How many deletes of a run lie in a range of which it has `there` of its `entries`, `deletes` of
-/// them deletes, over `rows` of `all` rows: as many as it deletes of all others, as far as that
-/// can be.
-fn hidden(there: u64, entries: u64, deletes: u64, rows: u64, all: u64) -> u64 {
-    let most = there.min(deletes).min(rows);
-    let least = there.saturating_sub(entries.saturating_sub(deletes)).min(most);
-    let even = u128::from(deletes) * u128::from(rows) / u128::from(all.max(1));
-    u64::try_from(even).unwrap_or(most).clamp(least, most)
 }

@@ -3,18 +3,16 @@
 use crate::range::{ByteRange, Range};
 use crate::scan::key_range;
 use crate::store::Store;
-use crate::table::{Table, Use};
+use crate::table::{Table, TableState, Use};
 use crate::transaction::Transaction;
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{IndexId, Lsn, Result, Snapshot, TreeId};
-use evenkeel_runs::Direction;
 use evenkeel_tree::Size;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Entries counted at most.
 const COUNTED_MAX: u64 = 128;
-/// A range that is estimated to hold so many times what would be counted is not counted.
-const ESTIMATED_TIMES: u64 = 8;
 /// The number of rows of a table that had this many is not estimated anew at each change.
 const STEADY_ROWS: u64 = 1_000;
 /// Log bytes by which it may be behind, per row: a row takes 60 bytes or more, so about one in
@@ -62,7 +60,40 @@ impl Store {
     }
 }
 
+impl Store {
+    /// About how many rows of a table lie in a range of its clustered key; 0 only if there is none.
+    /// The caller keeps the table in use.
+    pub(crate) fn clustered_estimate(
+        &self,
+        table: &Table,
+        state: &TableState,
+        range: &ByteRange,
+    ) -> Result<u64> {
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let lower = Bound::Included(&range.lower[..]);
+        let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        match self.size_estimate(table)?.is_uneven {
+            true => state.tree.estimate_uneven(lower, upper),
+            false => state.tree.estimate(lower, upper),
+        }
+    }
+}
+
 impl Transaction {
+    /// About how many rows lie in a range of the clustered key; 0 only if there is none.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`; what is wrong with the range, of storage.
+    pub fn key_estimate(&mut self, table: &Arc<Table>, range: Range<'_>) -> Result<u64> {
+        // First: nobody must drop the tree that is looked at.
+        self.enter(table, Use::Read)?;
+        let state = table.state();
+        let range = state.shape.byte_range(&state.shape.key, range)?;
+        self.store.clustered_estimate(table, &state, &range)
+    }
+
     /// About how many rows lie in a range of an index; 0 only if there is none.
     ///
     /// # Errors
@@ -91,25 +122,10 @@ impl Transaction {
         range: ByteRange,
         counted_max: u64,
     ) -> Result<u64> {
-        let guard = self.store.txns.snapshot();
+        let _registered = self.store.txns.snapshot();
         let own = self.inner.id();
         let snapshot = Snapshot { at: Lsn::MAX, own, own_below: self.inner.mark() };
-        let range = key_range(range);
         let runs = &self.store.runs;
-        let estimated = self.store.read_index(runs.estimate(index, &range))?;
-        if estimated >= ESTIMATED_TIMES * counted_max {
-            return Ok(estimated);
-        }
-        let mut cursor = runs.cursor(index, range.clone(), Direction::Forward, snapshot)?;
-        let mut counted = 0;
-        while counted < counted_max {
-            if self.store.read_index(cursor.next())?.is_none() {
-                // What others have not committed yet may be there.
-                return Ok(counted.max(u64::from(cursor.undecided().is_some())));
-            }
-            counted += 1;
-        }
-        drop((cursor, guard));
-        Ok(estimated.max(counted))
+        self.store.read_index(runs.estimate(index, &key_range(range), snapshot, counted_max))
     }
 }

@@ -68,6 +68,7 @@ pub use shape::Shape;
 pub use store::{Store, StoreOptions, StoreParts};
 pub use table::{SchemaWait, Table, TableState};
 pub use transaction::{Access, Isolation, Transaction};
+pub use write::Insertion;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,8 @@
 //! 2. Keys come from a copied leaf or a batch of index entries; the row is looked at and locked
 //!    under the leaf latch (A7). By an index, its key is checked again behind that: a row that has
 //!    another one by now is let go and passed over. Nothing is latched between two calls.
+//!    A copied leaf serves as long as it is as it was copied, which the latch's holder sees;
+//!    behind a change, and behind its last row, the scan seeks its last key in the tree as it is.
 //! 3. Leaves that are noted as dead (E6) are skipped unread. The lock of a range that covers them
 //!    was taken before; who puts a row into one takes the note away first, so he comes before the
 //!    scan or finds that lock.
@@ -19,7 +21,7 @@
 //! A peek (semi-consistent read) gives the last committed version of a row that another transaction
 //! holds, without a lock; the next call locks that row, unless `unlock` said that it is not wanted.
 
-use crate::locker::{Locker, not_available};
+use crate::locker::{Locker, Where, not_available};
 use crate::range::{ByteRange, Range};
 use crate::read::{LockWait, Locked, View};
 use crate::row::Row;
@@ -56,8 +58,9 @@ type Ahead = (Vec<u8>, Vec<u8>);
 enum Keys {
     /// One clustered key; gone once it was looked at.
     One(Option<Vec<u8>>),
-    /// The table's tree; not sought yet at first.
-    Tree { cursor: Box<Cursor>, sought: bool },
+    /// The table's tree; not sought yet at first. `moves`: the leaf has changed while its rows were
+    /// given, as it does where each of them is changed.
+    Tree { cursor: Box<Cursor>, sought: bool, moves: bool },
     /// The index at this position; the keys to lock if there is no row.
     Index { at: usize, id: IndexId, ahead: VecDeque<Ahead>, unique: Option<ByteRange> },
 }
@@ -75,6 +78,8 @@ pub struct LockedScan {
     entry_key: Vec<u8>,
     /// Clustered key of the row given last.
     here: Vec<u8>,
+    /// That of the row before it, in the tree: where to look anew from.
+    before: Vec<u8>,
     /// Its lock was taken by this scan.
     took: bool,
     /// The transaction's next operation when that was done.
@@ -147,7 +152,7 @@ impl LockedScan {
         (self.entry_key, self.here) = (entry_key.to_vec(), key.to_vec());
         match &mut self.keys {
             Keys::One(left) => *left = None,
-            Keys::Tree { cursor, sought } => {
+            Keys::Tree { cursor, sought, .. } => {
                 if !*sought {
                     seek(cursor, &self.range, self.direction)?;
                     *sought = true;
@@ -184,8 +189,12 @@ impl LockedScan {
                 return Ok(Given::End);
             }
             let peek = peek && !again && !matches!(self.keys, Keys::Index { .. });
-            match self.lock_here(row, peek)? {
+            match self.lock_here(row, peek, again)? {
                 Locked::Row => {}
+                Locked::Moved => {
+                    self.look_anew();
+                    continue;
+                }
                 Locked::Skipped if peek && self.locking.wait != LockWait::Skip => {
                     if self.read_committed(row)? {
                         self.peeked = true;
@@ -209,8 +218,25 @@ impl LockedScan {
         }
     }
 
+    /// The next key is what comes behind the one before this, in the tree as it is now.
+    fn look_anew(&mut self) {
+        if let Keys::Tree { moves, .. } = &mut self.keys {
+            *moves = true;
+            self.here.clone_from(&self.before);
+        }
+    }
+
+    /// Where the row at `here` is looked for.
+    fn place_of_key(&self, again: bool) -> Where<'_> {
+        match &self.keys {
+            // A row that was peeked at may have been left long ago.
+            Keys::Tree { cursor, moves: false, .. } if !again => Where::Cursor(cursor),
+            _ => Where::Tree,
+        }
+    }
+
     /// Locks the row at `here` and reads it.
-    fn lock_here(&mut self, row: &mut Row, peek: bool) -> Result<Locked> {
+    fn lock_here(&mut self, row: &mut Row, peek: bool, again: bool) -> Result<Locked> {
         let mut locking = self.locking;
         if peek {
             locking.wait = LockWait::Skip;
@@ -218,7 +244,8 @@ impl LockedScan {
         let one = matches!(self.keys, Keys::One(_));
         let absent = one && self.locker.locks_absent(locking.wait);
         let held = self.locker.inner.locked_rows();
-        let locked = self.locker.lock_row(&self.state, &self.here, locking, absent, row)?;
+        let place = (&self.here[..], self.place_of_key(again));
+        let locked = self.locker.lock_row_at(&self.state, place, locking, absent, row)?;
         self.took = locked == Locked::Row && self.locker.inner.locked_rows() > held;
         self.given_at = self.locker.inner.mark();
         if self.took && matches!(self.keys, Keys::Tree { .. }) {
@@ -274,7 +301,8 @@ impl LockedScan {
                 self.here = key;
                 Ok(true)
             }
-            Keys::Tree { cursor, sought } => {
+            Keys::Tree { cursor, sought, moves } => {
+                let within = !cursor.is_between_leaves();
                 match *sought {
                     false => {
                         seek(cursor, &self.range, self.direction)?;
@@ -283,13 +311,16 @@ impl LockedScan {
                             cursor.resume_after(&self.here)?;
                         }
                     }
-                    // The leaf may have changed since its copy was made.
+                    // Within a leaf whoever locks the row sees whether its copy is old.
+                    true if within && !*moves => {}
                     true if !self.here.is_empty() => cursor.resume_after(&self.here)?,
+                    true if *moves => seek(cursor, &self.range, self.direction)?,
                     true => {}
                 }
-                *sought = true;
+                (*sought, *moves) = (true, *moves && within);
                 match cursor.next()? {
                     Some((key, _)) if !is_past(&self.range, self.direction, key) => {
+                        std::mem::swap(&mut self.before, &mut self.here);
                         self.here.clear();
                         self.here.extend_from_slice(key);
                         Ok(true)
@@ -412,7 +443,7 @@ impl Transaction {
         } else if !range.is_empty() {
             let mut cursor = state.tree.cursor();
             cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
-            keys = Keys::Tree { cursor: Box::new(cursor), sought: false };
+            keys = Keys::Tree { cursor: Box::new(cursor), sought: false, moves: false };
         }
         let space = Space::Tree(state.tree.id());
         self.locked_scan_of(state, keys, range, direction, locking, (space, None))
@@ -485,6 +516,7 @@ impl Transaction {
             locking,
             entry_key: Vec::new(),
             here: Vec::new(),
+            before: Vec::new(),
             took: false,
             given_at: UndoNo::ZERO,
             peeked: false,

@@ -12,8 +12,9 @@ use crate::store::Store;
 use crate::table::TableState;
 use crate::transaction::Isolation;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot, Stamp, TxnId, UndoNo};
+use evenkeel_base::{Code, Error, Kind, Lsn, PageNo, Result, Snapshot, Stamp, TxnId, UndoNo};
 use evenkeel_format::record::cell_flags;
+use evenkeel_tree::{Cursor, LeafRow};
 use evenkeel_txn::{Deadline, Grant, Mode, Phase, Policy, Space, TxnRef};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -25,6 +26,30 @@ struct Looked {
     outcome: Option<Locked>,
     /// Who made the newest version, if the transaction itself did.
     own: Option<Stamp>,
+}
+
+/// Where the row under a key is looked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Where<'a> {
+    /// By the tree.
+    Tree,
+    /// Where a cursor stands, as long as its leaf is as it was copied.
+    Cursor(&'a Cursor),
+}
+
+impl Where<'_> {
+    /// Calls `f` under the leaf's latch; its page, or none if the cursor's copy is old.
+    fn look(
+        self,
+        state: &TableState,
+        key: &[u8],
+        f: &mut dyn FnMut(Option<LeafRow<'_>>),
+    ) -> Result<Option<PageNo>> {
+        match self {
+            Where::Tree => state.tree.get(key, f).map(Some),
+            Where::Cursor(cursor) => cursor.look_again(f),
+        }
+    }
 }
 
 /// Locks rows and ranges for one transaction.
@@ -76,8 +101,20 @@ impl Locker {
         absent: bool,
         row: &mut Row,
     ) -> Result<Locked> {
+        self.lock_row_at(state, (key, Where::Tree), locking, absent, row)
+    }
+
+    /// The same of a row where a cursor may stand.
+    pub fn lock_row_at(
+        &self,
+        state: &TableState,
+        (key, place): (&[u8], Where<'_>),
+        locking: Locking,
+        absent: bool,
+        row: &mut Row,
+    ) -> Result<Locked> {
         let mut took = false;
-        let locked = self.lock_or_wait(state, key, locking, absent, row, &mut took);
+        let locked = self.lock_or_wait(state, (key, place), locking, absent, row, &mut took);
         // The lock came with a wait, and what it was asked for is gone or is left out.
         let is_wanted = match &locked {
             Ok(locked) => *locked == Locked::Row || (*locked == Locked::Absent && absent),
@@ -94,7 +131,7 @@ impl Locker {
     fn lock_or_wait(
         &self,
         state: &TableState,
-        key: &[u8],
+        (key, mut place): (&[u8], Where<'_>),
         locking: Locking,
         absent: bool,
         row: &mut Row,
@@ -103,8 +140,10 @@ impl Locker {
         let Locking { mode, wait } = locking;
         loop {
             self.inner.check_cancel()?;
-            let Looked { stop, outcome, own } =
-                self.look_and_lock(state, key, mode, absent, row)?;
+            let looked = self.look_and_lock(state, (key, place), mode, absent, row)?;
+            let Some(Looked { stop, outcome, own }) = looked else { return Ok(Locked::Moved) };
+            // Who has waited looks at what is there by then.
+            place = Where::Tree;
             match outcome {
                 Some(Locked::Row) if !self.was_there(state, key, own)? => {
                     row.clear();
@@ -141,20 +180,21 @@ impl Locker {
         }
     }
 
-    /// Looks at the newest version and locks it, under one leaf latch.
+    /// Looks at the newest version and locks it, under one leaf latch; none if the cursor's leaf
+    /// has changed.
     fn look_and_lock(
         &self,
         state: &TableState,
-        key: &[u8],
+        (key, place): (&[u8], Where<'_>),
         mode: Mode,
         absent: bool,
         row: &mut Row,
-    ) -> Result<Looked> {
+    ) -> Result<Option<Looked>> {
         let (store, me) = (&self.store, self.inner.id());
         let space = Space::Tree(state.tree.id());
         let (mut stop, mut outcome, mut failed) = (Stop::No, None, None);
         let (mut own_stamp, mut version) = (None, None);
-        let leaf = state.tree.get(key, &mut |cell| {
+        let leaf = place.look(state, key, &mut |cell| {
             let stamped = cell.filter(|c| c.flags & cell_flags::STAMPED != 0);
             let own = stamped.is_some_and(|c| c.stamp.txn == me && me.0 != 0);
             own_stamp = stamped.filter(|_| own).map(|c| c.stamp);
@@ -191,12 +231,13 @@ impl Locker {
                 None => Locked::Absent,
             });
         })?;
+        let Some(leaf) = leaf else { return Ok(None) };
         if let Some((stamp, flags)) = version {
             row.set_place(Place { tree: state.tree.id(), leaf, stamp, flags });
         }
         match failed {
             Some(error) => Err(error),
-            None => Ok(Looked { stop, outcome, own: own_stamp }),
+            None => Ok(Some(Looked { stop, outcome, own: own_stamp })),
         }
     }
 

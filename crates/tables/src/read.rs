@@ -152,6 +152,8 @@ pub(crate) enum Locked {
     Absent,
     /// Another transaction holds it, and it is to be left out.
     Skipped,
+    /// The leaf is another by now than the one that a cursor copied: to be looked for anew.
+    Moved,
 }
 
 impl Transaction {

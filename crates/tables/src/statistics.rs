@@ -18,7 +18,6 @@ use evenkeel_format::ValueRef;
 use evenkeel_format::catalog::{IndexState, StatisticsEntry, entry_kind};
 use evenkeel_io::Rng;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// Rows drawn.
@@ -181,7 +180,7 @@ impl Transaction {
             }
             drawing.stood_for += weight;
             for ((id, parts), groups) in keys.iter().zip(&mut drawing.groups) {
-                self.add_groups(&state, &row, weight, (*id, parts), groups)?;
+                self.add_groups((table, &state), &row, weight, (*id, parts), groups)?;
             }
         }
         Ok(drawing.drawn < ROWS_DRAWN)
@@ -190,7 +189,7 @@ impl Transaction {
     /// Adds what a row drawn says of a key.
     fn add_groups(
         &self,
-        state: &TableState,
+        (table, state): (&Table, &TableState),
         row: &Row,
         weight: f64,
         (id, parts): (IndexId, &[KeyColumn]),
@@ -203,8 +202,7 @@ impl Transaction {
             if rows > 1 {
                 let range = state.shape.byte_range(parts, Range::prefix(&values[..=at]))?;
                 rows = if id == CLUSTERED {
-                    let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-                    state.tree.estimate(Bound::Included(&range.lower), upper)?
+                    self.store.clustered_estimate(table, state, &range)?
                 } else {
                     self.entries_in(id, range, COUNTED_MAX)?
                 };

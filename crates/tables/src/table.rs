@@ -16,7 +16,7 @@ use evenkeel_io::{Event, EventLatch, Runtime};
 use evenkeel_tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A schema change, or a use of a table, waited in vain.
@@ -154,6 +154,8 @@ pub struct Table {
     pub(crate) changes: Changes,
     /// What was last estimated.
     pub(crate) rows_known: RowsKnown,
+    /// The last insert met a row that has its key: the next may, too.
+    pub(crate) meets_rows: AtomicBool,
 }
 
 impl Table {
@@ -174,6 +176,7 @@ impl Table {
             statistics: Statistics::default(),
             changes: Changes::default(),
             rows_known: RowsKnown::default(),
+            meets_rows: AtomicBool::new(false),
         })
     }
 
@@ -207,6 +210,19 @@ impl Table {
         match self.born.load(Ordering::SeqCst) <= at.0 {
             true => Ok(()),
             false => Err(Error::new(Code::TableTooYoung).with("table", &self.shape().def.name)),
+        }
+    }
+
+    /// True if inserts have lately met rows that have their keys: then it is worth a look whether
+    /// the next one does before it is made ready.
+    pub(crate) fn expects_rows_there(&self) -> bool {
+        self.meets_rows.load(Ordering::Relaxed)
+    }
+
+    /// What the last insert met.
+    pub(crate) fn expect_rows_there(&self, met: bool) {
+        if self.expects_rows_there() != met {
+            self.meets_rows.store(met, Ordering::Relaxed);
         }
     }
 

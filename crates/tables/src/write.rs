@@ -47,6 +47,15 @@ pub(crate) enum Inserted {
     Found(Vec<u8>, Option<(IndexId, Vec<u8>)>),
 }
 
+/// What an insert did that is told of a row in its way, not failed by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Insertion {
+    /// The row is in; the value its auto-increment column was given.
+    Done(Option<u64>),
+    /// A row has the primary key already (none), or the key of the unique index of this name.
+    Taken(Option<String>),
+}
+
 /// How the current version of a row was found.
 pub(crate) enum Current {
     /// No live row.
@@ -94,6 +103,27 @@ impl Transaction {
         self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Fail, None)? {
             Inserted::Done(number) => Ok(number),
             Inserted::Found(..) => Err(Error::internal("a duplicate was neither kept nor refused")),
+        })
+    }
+
+    /// As `insert`, but a row that has one of the keys is no error: who inserts rows that may be
+    /// there pays for no message about each.
+    ///
+    /// # Errors
+    /// As `insert`, duplicates excepted.
+    pub fn insert_or_tell(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+    ) -> Result<Insertion> {
+        self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Keep, None)? {
+            Inserted::Done(number) => Ok(Insertion::Done(number)),
+            Inserted::Found(_, None) => Ok(Insertion::Taken(None)),
+            Inserted::Found(_, Some((id, _))) => {
+                let shape = table.shape();
+                let index = shape.indexes.iter().find(|index| index.id == id);
+                Ok(Insertion::Taken(Some(index.map(|i| i.name.clone()).unwrap_or_default())))
+            }
         })
     }
 
@@ -264,9 +294,14 @@ impl Transaction {
             Err(error) if error.code() == Code::DuplicateKey => Outcome::Found,
             Err(_) => Outcome::Nothing,
         });
-        if matches!(done, Ok(Inserted::Done(_))) {
-            self.store.rt.metrics.add(Metric::RowsInserted, 1);
-            self.store.note_changes(table, 1);
+        match done {
+            Ok(Inserted::Done(_)) => {
+                self.store.rt.metrics.add(Metric::RowsInserted, 1);
+                self.store.note_changes(table, 1);
+                table.expect_rows_there(false);
+            }
+            Ok(Inserted::Found(_, None)) => table.expect_rows_there(true),
+            Ok(Inserted::Found(..)) | Err(_) => {}
         }
         done
     }
@@ -304,6 +339,10 @@ impl Transaction {
             } else {
                 shape.encode_key(&value, &mut b.key)?;
             }
+            b.unique.clear();
+            if given.is_empty() && self.is_there(table, &state, &b.key)? {
+                return met(on_duplicate, (&**shape, values), None, b.key.clone(), b);
+            }
             let field = |i: usize| match given.iter().find(|g| g.position == i) {
                 Some(given) => Ok(Field::Reference(&given.bytes)),
                 None => value(i).map(Field::Value),
@@ -311,7 +350,6 @@ impl Transaction {
             self.encode_row(&state, &field, b)?;
             list_edits(shape, None, &given, b)?;
             b.entries.clear();
-            b.unique.clear();
             for (at, index) in shape.indexes.iter().enumerate() {
                 b.part.clear();
                 b.stored.clear();
@@ -329,13 +367,30 @@ impl Transaction {
                 Applied::Again => {}
                 Applied::Duplicate(index, pk) => {
                     let (index, pk) = self.first_duplicate(&state, index, pk, b)?;
-                    match on_duplicate {
-                        OnDuplicate::Keep => return Ok(found(shape, index, pk, b)),
-                        OnDuplicate::Fail => return Err(duplicate(shape, index, values)),
-                    }
+                    return met(on_duplicate, (&**shape, values), index, pk, b);
                 }
             }
         }
+    }
+
+    /// True if inserts meet rows lately, and a row with this clustered key is there, and nobody is
+    /// in the way of who says so: a look before the row is made ready and space is reserved for it.
+    /// What it does not decide the operation itself does, under the leaf's exclusive latch.
+    fn is_there(&self, table: &Table, state: &TableState, key: &[u8]) -> Result<bool> {
+        if !table.expects_rows_there() || state.shape.key.is_empty() {
+            return Ok(false);
+        }
+        let (store, me) = (&self.store, self.inner.id());
+        let space = evenkeel_txn::Space::Tree(state.tree.id());
+        let mut there = false;
+        state.tree.get(key, &mut |cell| {
+            let Some(cell) = cell.filter(|c| c.flags & cell_flags::DELETED == 0) else { return };
+            let others = cell.flags & cell_flags::STAMPED != 0 && cell.stamp.txn != me;
+            // A duplicate is no conflict, however young it is.
+            let decided = !others || newest_stop(store, cell.stamp, None) == Stop::No;
+            there = decided && store.txns.check_write(&self.inner, space, key).is_empty();
+        })?;
+        Ok(there)
     }
 
     /// Of the keys of the prepared row that are taken, the first: the primary key, if it is, though
@@ -630,6 +685,20 @@ impl Transaction {
             }
         }
         self.apply(table, state, RowKind::Delete, Some(expect), b).map(Some)
+    }
+}
+
+/// What an insert says of a row that has a key of the prepared one: of an index, or the primary.
+fn met(
+    on_duplicate: OnDuplicate,
+    (shape, values): (&Shape, &[ValueRef<'_>]),
+    index: Option<usize>,
+    pk: Vec<u8>,
+    b: &Buffers,
+) -> Result<Inserted> {
+    match on_duplicate {
+        OnDuplicate::Keep => Ok(found(shape, index, pk, b)),
+        OnDuplicate::Fail => Err(duplicate(shape, index, values)),
     }
 }
 

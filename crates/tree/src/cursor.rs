@@ -43,8 +43,10 @@ pub struct Cursor {
     skips_young: bool,
     /// Nothing behind this key is wanted, in this direction.
     end: Option<Vec<u8>>,
-    /// Copy of the present leaf's payload.
+    /// Copy of the present leaf's payload,
     leaf: Vec<u8>,
+    /// and of which version of which page.
+    copied: (PageNo, u64),
     /// Rows in it.
     count: usize,
     /// Forward: the next slot. Backward: one above the next slot.
@@ -71,6 +73,7 @@ impl Tree {
             skips_young: false,
             end: None,
             leaf: Vec::new(),
+            copied: (PageNo::ZERO, 0),
             count: 0,
             slot: 0,
             leaves: 0,
@@ -343,6 +346,7 @@ impl Cursor {
             Ok(node) if tree.accepts(leaf.tree(), &node, goal, 0) => {
                 self.leaf.clear();
                 self.leaf.extend_from_slice(&leaf);
+                self.copied = (leaf.page_no(), leaf.version());
                 self.count = node.count();
                 // The leaf may have been merged with what the cursor has passed already.
                 self.slot = match goal {
@@ -426,6 +430,29 @@ impl Cursor {
     /// Of pages.
     pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
         self.seek(Bound::Excluded(key), self.direction)
+    }
+
+    /// Calls `f` with the row that `next` gave last, as it is now, under the latch of its leaf, and
+    /// tells which page that is; none, and nothing is called, if the leaf has changed since it was
+    /// copied. So a reader of the newest rows goes on with the copy as long as it is what is there.
+    ///
+    /// # Errors
+    /// `BadEncoding`.
+    pub fn look_again(&self, f: &mut dyn FnMut(Option<LeafRow<'_>>)) -> Result<Option<PageNo>> {
+        let (page, version) = self.copied;
+        let last = match self.direction {
+            Direction::Forward => self.slot.checked_sub(1),
+            Direction::Backward => Some(self.slot),
+        };
+        // A page that cannot be read any more is not what was copied.
+        let Ok(leaf) = self.tree.pages().read(page, self.access) else { return Ok(None) };
+        if leaf.version() != version || leaf.tree() != self.tree.id() {
+            return Ok(None);
+        }
+        let node = Node::parse(&leaf)?;
+        let Some(slot) = last.filter(|slot| *slot < node.count()) else { return Ok(None) };
+        f(Some(node.leaf_cell(slot)?.into()));
+        Ok(Some(page))
     }
 
     /// True if `key` lies behind `end` in this direction: where a bounded scan stops.

@@ -1,22 +1,39 @@
 //! Estimates of row counts by two bounded dives: one path per bound, counts of the nodes on them;
 //! of all rows by some more paths between, for the nodes at the edges are not like the others.
 //! Rows drawn at random. Keys that split a tree into ranges of similar size, from its inner nodes.
+//!
+//! What counts as a row is the newest version: not one that is deleted, whether or not an older
+//! snapshot still needs it, nor one that a transaction inserted which was rolled back.
 
 use crate::tree::{Goal, Tree};
-use evenkeel_base::{PageNo, Result};
+use evenkeel_base::{PageNo, Result, TxnId, TxnState};
 use evenkeel_format::node::Node;
+use evenkeel_format::record::cell_flags::{DELETED, FIRST, STAMPED};
 use evenkeel_pages::Access;
 use std::ops::{Bound, Range};
 
 /// Where a bound lies in one node of its path.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    slot: usize,
+    /// Slots before the bound.
+    at: usize,
+    /// Children or rows before the bound.
+    before: usize,
+    /// Children or rows.
     count: usize,
+    /// 1 where the child that the path goes on to is among them.
+    own: usize,
     page: u64,
     /// The node lies at the left or right edge of the tree, where nodes may hold few.
     at_left: bool,
     at_right: bool,
+}
+
+impl Place {
+    /// Children or rows behind the bound, without the child that the path goes on to.
+    fn behind(&self) -> usize {
+        self.count.saturating_sub(self.before + self.own)
+    }
 }
 
 /// How many children or rows the nodes of a level between two paths have, about.
@@ -30,53 +47,139 @@ fn typical(low: Place, high: Place) -> f64 {
     }
 }
 
-/// Subtrees between the edges that an estimate of all rows looks into.
-const SUBTREES_SEEN: usize = 24;
+/// Leaves between the ends that an estimate of all rows looks at, about, and one of a range.
+const LEAVES_OF_ALL: usize = 24;
+const LEAVES_OF_RANGE: usize = 8;
 
-/// Nodes seen on a level, and their children or rows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    nodes: f64,
-    count: f64,
+/// Leaves of which one row in so many is dead, or of which some have so many times the rows of
+/// others, make estimates of ranges look between their ends.
+const DEAD_SHARE: usize = 8;
+const UNEVEN_TIMES: usize = 4;
+
+/// What is known of a range: the paths to its ends, and what leaves seen hold.
+struct Known {
+    low: Vec<Place>,
+    high: Vec<Place>,
+    /// Rows of the leaves seen that are dead, and all.
+    dead: usize,
+    rows: usize,
+    /// The fewest and the most rows of a leaf seen between the ends.
+    fewest: usize,
+    most: usize,
+    /// Subtrees are noted as dead.
+    noted: bool,
 }
 
-/// About how many rows lie between two paths; `seen` is known of nodes between them, by level.
-fn rows_between(low: &[Place], high: &[Place], seen: &[Seen]) -> u64 {
-    if low.len() != high.len() {
-        return 1; // The tree grew or was lowered in between.
+impl Known {
+    fn new() -> Known {
+        let (low, high) = (Vec::new(), Vec::new());
+        Known { low, high, dead: 0, rows: 0, fewest: usize::MAX, most: 0, noted: false }
     }
-    let Some(fork) = (0..low.len()).find(|i| low[*i].slot != high[*i].slot) else {
-        return 0;
+
+    fn see_leaf(&mut self, node: &Node<'_>, live: usize) {
+        self.rows += node.count();
+        self.dead += node.count() - live;
+    }
+
+    fn is_uneven(&self) -> bool {
+        self.noted
+            || self.dead * DEAD_SHARE > self.rows
+            || self.fewest.saturating_mul(UNEVEN_TIMES) < self.most
+    }
+}
+
+/// Where two paths part; none where they do not, or if the tree has changed in between.
+fn fork_of(low: &[Place], high: &[Place]) -> Option<usize> {
+    let fork = low.iter().zip(high).position(|(low, high)| low.at != high.at)?;
+    (low.len() == high.len() && low[fork].page == high[fork].page).then_some(fork)
+}
+
+/// About how many rows lie between two paths. `None` if the tree has changed in between.
+fn rows_between(low: &[Place], high: &[Place]) -> Option<u64> {
+    if low.len() != high.len() {
+        return None; // The tree grew or was lowered in between.
+    }
+    let Some(fork) = (0..low.len()).find(|i| low[*i].at != high[*i].at) else {
+        return Some(0);
     };
-    if low[fork].page != high[fork].page || low[fork].slot > high[fork].slot {
-        // Another shape in between, or an empty range.
-        return u64::from(low[fork].page != high[fork].page);
+    if low[fork].page != high[fork].page {
+        return None;
+    }
+    if low[fork].at > high[fork].at {
+        return Some(0); // An empty range.
     }
     if fork + 1 == low.len() {
-        return (high[fork].slot - low[fork].slot) as u64;
+        return Some(high[fork].before.saturating_sub(low[fork].before) as u64);
     }
-    // Rows per subtree of each level below the fork: from nodes between the paths, or on them.
+    // Rows per subtree of each level below the fork, as on the paths.
     let mut rows = 1.0;
     let (mut behind_low, mut before_high) = (0.0, 0.0);
     for i in (fork + 1..low.len()).rev() {
-        let level = low.len() - 1 - i;
-        let beside = usize::from(level > 0);
-        behind_low += low[i].count.saturating_sub(low[i].slot + beside) as f64 * rows;
-        before_high += high[i].slot as f64 * rows;
-        let between = seen.get(level).filter(|seen| seen.nodes > 0.0);
-        let per_node =
-            between.map_or_else(|| typical(low[i], high[i]), |seen| seen.count / seen.nodes);
-        rows *= per_node.max(1.0);
+        behind_low += low[i].behind() as f64 * rows;
+        before_high += high[i].before as f64 * rows;
+        rows *= typical(low[i], high[i]).max(1.0);
     }
-    let between = (high[fork].slot - low[fork].slot - 1) as f64 * rows;
-    ((behind_low + between + before_high) as u64).max(1)
+    let subtrees = high[fork].before.saturating_sub(low[fork].before + low[fork].own);
+    Some((behind_low + subtrees as f64 * rows + before_high) as u64)
 }
 
-/// At most `wanted` of these slots, evenly spread.
-fn spread(slots: Range<usize>, wanted: usize) -> impl Iterator<Item = usize> {
-    let (from, len) = (slots.start, slots.len());
-    let n = wanted.min(len);
-    (0..n).map(move |i| from + (2 * i + 1) * len / (2 * n))
+/// Neighbouring children of one node that lie in a range with all they hold.
+struct Stretch<'a> {
+    /// The node.
+    goal: Goal<'a>,
+    level: u8,
+    slots: Range<usize>,
+    /// How many of them are not noted as dead, and about how many leaves these have.
+    children: usize,
+    leaves: f64,
+}
+
+/// What lies between two paths that part at `fork`, but for the leaves that they end in.
+fn stretches<'a>(
+    (low, high): (&[Place], &[Place]),
+    fork: usize,
+    (from, to): (Goal<'a>, Goal<'a>),
+) -> Vec<Stretch<'a>> {
+    let mut found = Vec::new();
+    for i in fork..low.len() - 1 {
+        let below = i + 1..low.len() - 1;
+        let each: f64 = below.map(|i| typical(low[i], high[i]).max(1.0)).product();
+        let mut add = |goal, slots, children: usize| {
+            let (level, leaves) = ((low.len() - 1 - i) as u8, children as f64 * each);
+            found.push(Stretch { goal, level, slots, children, leaves });
+        };
+        if i == fork {
+            let children = high[i].before.saturating_sub(low[i].before + low[i].own);
+            add(from, low[i].at + 1..high[i].at, children);
+        } else {
+            add(from, low[i].at + 1..usize::MAX, low[i].behind());
+            add(to, 0..high[i].at, high[i].before);
+        }
+    }
+    found.retain(|stretch| stretch.children > 0);
+    found
+}
+
+/// Where the child begins that lies behind this part of some children of a node, and which part of
+/// it lies before that place.
+fn child_at(node: &Node<'_>, slots: &[usize], part: f64) -> Option<(Vec<u8>, f64)> {
+    let place = part * slots.len() as f64;
+    let nth = (place as usize).min(slots.len().checked_sub(1)?);
+    let slot = slots[nth];
+    // The first child begins where its parent does.
+    let key = if slot == 0 { node.low().to_vec() } else { node.key(slot) };
+    Some((key, place - nth as f64))
+}
+
+/// Which of an inner node's children are not noted as dead.
+fn children(node: &Node<'_>, slots: Range<usize>) -> Result<Vec<usize>> {
+    let mut live = Vec::with_capacity(slots.len());
+    for slot in slots {
+        if node.inner_cell(slot)?.dead_since.is_none() {
+            live.push(slot);
+        }
+    }
+    Ok(live)
 }
 
 /// Leaves of which figures are told exactly, and leaves drawn for an estimate where there are more.
@@ -85,10 +188,12 @@ const LEAVES_SEEN: usize = 256;
 /// How large a tree is, about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Deleted ones not yet removed included.
+    /// Rows.
     pub rows: u64,
     /// Pages that hold them, without those of overflow chains.
     pub leaves: u64,
+    /// Rows lie unevenly: many have been deleted, and leaves that held them are not gone yet.
+    pub is_uneven: bool,
 }
 
 /// Figures of a tree's leaves.
@@ -100,6 +205,51 @@ pub struct LeafFigures {
     pub used_bytes: f64,
     /// Bytes of the leaves that were seen.
     pub bytes: f64,
+}
+
+/// How to go down to a bound.
+#[derive(Clone, Copy)]
+struct Dive<'a> {
+    goal: Goal<'a>,
+    /// A row that has the key of the bound lies before it.
+    behind: bool,
+    /// The key that the range ends at whose leaves are to be read together.
+    end: Option<&'a [u8]>,
+    /// Children noted as dead do not count.
+    notes: bool,
+}
+
+fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
+    match bound {
+        Bound::Unbounded => None,
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+    }
+}
+
+type End<'a> = (Goal<'a>, bool);
+
+/// Where a range begins and ends, and whether a row with that key lies before it.
+fn ends<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (End<'a>, End<'a>) {
+    let from = match lower {
+        Bound::Unbounded => (Goal::At(&b""[..]), false),
+        Bound::Included(key) => (Goal::At(key), false),
+        Bound::Excluded(key) => (Goal::At(key), true),
+    };
+    let to = match upper {
+        Bound::Unbounded => (Goal::Last, true),
+        Bound::Included(key) => (Goal::At(key), true),
+        Bound::Excluded(key) => (Goal::At(key), false),
+    };
+    (from, to)
+}
+
+/// So many; 0 only where one leaf holds the range.
+fn at_least(known: &Known, rows: Option<u64>) -> u64 {
+    let page = |path: &[Place]| path.last().map(|place| place.page);
+    match page(&known.low) == page(&known.high) {
+        true => rows.unwrap_or(1),
+        false => rows.unwrap_or(1).max(1),
+    }
 }
 
 impl Tree {
@@ -158,115 +308,179 @@ impl Tree {
         }
     }
 
-    /// About how many rows lie between the bounds, deleted ones not yet removed included. Exact
-    /// when both bounds fall into one leaf; never 0 unless certain.
+    /// About how many rows lie between the bounds. Exact when both bounds fall into one leaf; never
+    /// 0 unless certain. Reads no more than the ways to the two.
     ///
     /// # Errors
     /// Of pages.
     pub fn estimate(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
-        let end = match upper {
-            Bound::Unbounded => None,
-            Bound::Included(key) | Bound::Excluded(key) => Some(key),
-        };
-        let low = match lower {
-            Bound::Unbounded => self.dive(Goal::At(b""), false)?,
-            Bound::Included(key) => self.dive_reading(Goal::At(key), false, end)?,
-            Bound::Excluded(key) => self.dive_reading(Goal::At(key), true, end)?,
-        };
-        let high = match upper {
-            Bound::Unbounded => self.dive(Goal::Last, true)?,
-            Bound::Included(key) => self.dive(Goal::At(key), true)?,
-            Bound::Excluded(key) => self.dive(Goal::At(key), false)?,
-        };
-        Ok(rows_between(&low, &high, &[]))
+        let (mut known, end) = (Known::new(), key_of(upper));
+        let ((from, behind_low), (to, behind_high)) = ends(lower, upper);
+        let notes = false;
+        known.low = self.dive(Dive { goal: from, behind: behind_low, end, notes }, &mut known)?;
+        let high = Dive { goal: to, behind: behind_high, end: None, notes };
+        known.high = self.dive(high, &mut known)?;
+        Ok(at_least(&known, rows_between(&known.low, &known.high)))
     }
 
-    /// About how many rows there are, as `estimate`, and nearer: some paths between the
-    /// edges tell how full the nodes there are. Where keys ascend these are full, and the first
-    /// leaf, which was split before that was known, is not.
+    /// The same, of a tree whose rows lie unevenly (`Size::is_uneven`): the nodes at the two ends
+    /// do not tell how many there are between. So some of these are read too, and what is noted as
+    /// dead is passed over.
+    ///
+    /// # Errors
+    /// Of pages.
+    pub fn estimate_uneven(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
+        let mut known = Known::new();
+        let found = self.look_within(lower, upper, LEAVES_OF_RANGE, &mut known)?;
+        Ok(at_least(&known, found.map(|(rows, _)| rows)))
+    }
+
+    /// About how many rows there are, as `estimate`, and nearer: some leaves all over the tree tell
+    /// how many they hold. Where keys ascend these are full, and the first leaf, which was split
+    /// before that was known, is not.
     ///
     /// # Errors
     /// Of pages.
     pub fn estimate_all(&self) -> Result<Size> {
-        let low = self.dive(Goal::At(b""), false)?;
-        let high = self.dive(Goal::Last, true)?;
-        let seen = self.look_between(&low, &high)?;
-        let rows = rows_between(&low, &high, &seen);
-        let leaf = match (seen.first().filter(|seen| seen.nodes > 0.0), low.last(), high.last()) {
-            (Some(seen), ..) => seen.count / seen.nodes,
-            (None, Some(low), Some(high)) => typical(*low, *high),
-            _ => 1.0,
-        };
-        Ok(Size { rows, leaves: (rows as f64 / leaf.max(1.0)).ceil().max(1.0) as u64 })
+        let mut known = Known::new();
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let (rows, leaves) =
+            self.look_within(all.0, all.1, LEAVES_OF_ALL, &mut known)?.unwrap_or((1, 1));
+        Ok(Size { rows, leaves, is_uneven: known.is_uneven() })
     }
 
-    /// Counts of nodes on paths between the edges, per level: below the fork of the two first, then
-    /// beside them further down.
-    fn look_between(&self, low: &[Place], high: &[Place]) -> Result<Vec<Seen>> {
-        let mut seen = vec![Seen::default(); low.len()];
-        let Some(fork) = low.iter().zip(high).position(|(low, high)| low.slot != high.slot) else {
-            return Ok(seen);
+    /// About how many rows and leaves lie between the bounds, by the paths to them and about
+    /// `looks` leaves between; `None` if the tree has changed in between.
+    fn look_within(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        looks: usize,
+        known: &mut Known,
+    ) -> Result<Option<(u64, u64)>> {
+        let ((from, behind_low), (to, behind_high)) = ends(lower, upper);
+        let notes = true;
+        let low = self.dive(Dive { goal: from, behind: behind_low, end: None, notes }, known)?;
+        let high = self.dive(Dive { goal: to, behind: behind_high, end: None, notes }, known)?;
+        let fork = fork_of(&low, &high);
+        let (first, last) = (low.last().copied(), high.last().copied());
+        let (mut rows, mut leaves) = match (fork, first, last) {
+            (Some(fork), Some(first), Some(last)) if fork + 1 < low.len() => {
+                ((first.behind() + last.before) as f64, 2.0)
+            }
+            (_, Some(first), Some(last)) if first.page == last.page => {
+                (last.before.saturating_sub(first.before) as f64, 1.0)
+            }
+            _ => return Ok(None),
         };
-        let mut left = SUBTREES_SEEN;
-        for i in fork..low.len().min(high.len()) - 1 {
-            let level = (low.len() - 1 - i) as u8;
-            let sides = match i == fork {
-                true => [(Goal::At(b""), low[i].slot + 1..high[i].slot), (Goal::Last, 0..0)],
-                false => {
-                    [(Goal::At(b""), low[i].slot + 1..low[i].count), (Goal::Last, 0..high[i].slot)]
-                }
-            };
-            let mut others = sides.iter().filter(|(_, slots)| !slots.is_empty()).count();
-            for (goal, slots) in sides.into_iter().filter(|(_, slots)| !slots.is_empty()) {
-                let wanted = left.div_ceil(others);
-                others -= 1;
-                let Some(page) = self.find_if_high(goal, level, Access::Normal)? else { continue };
-                let node = Node::parse(&page)?;
-                let begins = |slot| if slot == 0 { node.low().to_vec() } else { node.key(slot) };
-                let there = spread(slots, wanted).filter(|slot| *slot < node.count());
-                let keys: Vec<Vec<u8>> = there.map(begins).collect();
-                drop(page);
-                left -= keys.len();
-                for key in keys {
-                    self.count_down(&key, level - 1, &mut seen)?;
-                }
+        if let Some(fork) = fork {
+            let stretches = stretches((&low, &high), fork, (from, to));
+            let all: f64 = stretches.iter().map(|stretch| stretch.leaves).sum();
+            for stretch in stretches {
+                let part = (looks as f64 * stretch.leaves / all.max(1.0)).round() as usize;
+                let found = self.look_along(&stretch, part.max(1), known)?;
+                (rows, leaves) = (rows + found.0, leaves + found.1);
             }
         }
-        Ok(seen)
+        (known.low, known.high) = (low, high);
+        Ok(Some((rows as u64, leaves as u64)))
     }
 
-    /// Counts the nodes on the path to a key, from a level on.
-    fn count_down(&self, key: &[u8], level: u8, seen: &mut [Seen]) -> Result<()> {
+    /// About how many rows and leaves a stretch has, by looks at some leaves all along it.
+    fn look_along(
+        &self,
+        stretch: &Stretch<'_>,
+        looks: usize,
+        known: &mut Known,
+    ) -> Result<(f64, f64)> {
+        let Stretch { goal, level, slots, .. } = stretch;
+        let Some(page) = self.find_if_high(*goal, *level, Access::Normal)? else {
+            return Ok((0.0, 0.0));
+        };
+        let node = Node::parse(&page)?;
+        let live = children(&node, slots.start.min(node.count())..slots.end.min(node.count()))?;
+        // Each leaf once where there are no more.
+        let looks = if *level == 1 { looks.min(live.len()) } else { looks };
+        let places = (0..looks).map(|n| (n as f64 + 0.5) / looks as f64);
+        let places: Vec<(Vec<u8>, f64)> =
+            places.filter_map(|part| child_at(&node, &live, part)).collect();
+        drop(page);
+        let (mut rows, mut leaves) = (0.0, 0.0);
+        for (key, part) in &places {
+            let (of_child, its_leaves) = self.look_down(key.clone(), *part, level - 1, known)?;
+            (rows, leaves) = (rows + of_child, leaves + its_leaves);
+        }
+        let each = live.len() as f64 / (places.len() as f64).max(1.0);
+        Ok((rows * each, leaves * each))
+    }
+
+    /// About how many rows and leaves the node of `level` at a key has, as the leaf tells that lies
+    /// behind this part of it.
+    fn look_down(
+        &self,
+        mut key: Vec<u8>,
+        mut part: f64,
+        level: u8,
+        known: &mut Known,
+    ) -> Result<(f64, f64)> {
+        let mut leaves = 1.0;
         for level in (0..=level).rev() {
             let access = if level == 0 { Access::UseOnce } else { Access::Normal };
-            let Some(page) = self.find_if_high(Goal::At(key), level, access)? else { continue };
-            let seen = &mut seen[usize::from(level)];
-            seen.nodes += 1.0;
-            seen.count += Node::parse(&page)?.count() as f64;
+            let Some(page) = self.find_if_high(Goal::At(&key), level, access)? else { continue };
+            let node = Node::parse(&page)?;
+            if level == 0 {
+                let live = self.live_rows(&node, 0..node.count())?;
+                known.see_leaf(&node, live);
+                known.fewest = known.fewest.min(live);
+                known.most = known.most.max(live);
+                return Ok((leaves * live as f64, leaves));
+            }
+            let live = children(&node, 0..node.count())?;
+            known.noted |= live.len() < node.count();
+            leaves *= live.len() as f64;
+            let Some(next) = child_at(&node, &live, part) else { break };
+            (key, part) = next;
         }
-        Ok(())
+        Ok((0.0, 0.0))
     }
 
-    /// The path to a bound. At the leaf the slot counts the rows before the bound: those below
-    /// the key, and the key itself with `behind`.
-    fn dive(&self, goal: Goal<'_>, behind: bool) -> Result<Vec<Place>> {
-        self.dive_reading(goal, behind, None)
+    /// How many of a leaf's cells are rows.
+    fn live_rows(&self, leaf: &Node<'_>, slots: Range<usize>) -> Result<usize> {
+        let commits = &*self.trees().commits;
+        let is_reverting = commits.is_reverting();
+        if leaf.dead_count() == 0 && !is_reverting {
+            return Ok(slots.len());
+        }
+        let (mut live, mut txn, mut aborted) = (0, TxnId::ZERO, false);
+        for slot in slots {
+            let cell = leaf.leaf_cell(slot)?;
+            if is_reverting && cell.flags & STAMPED != 0 {
+                // A transaction is asked for its state once, not for each of its rows.
+                if cell.stamp.txn != txn {
+                    txn = cell.stamp.txn;
+                    aborted = commits.state(txn) == TxnState::Aborted;
+                }
+                if aborted {
+                    live += usize::from(cell.flags & FIRST == 0);
+                    continue;
+                }
+            }
+            live += usize::from(cell.flags & DELETED == 0);
+        }
+        Ok(live)
     }
 
-    /// The same; where a range ends at `end`, and is short, its leaves are read together on the
-    /// way: who asks for an estimate of one reads it soon.
-    fn dive_reading(
-        &self,
-        goal: Goal<'_>,
-        behind: bool,
-        mut end: Option<&[u8]>,
-    ) -> Result<Vec<Place>> {
+    /// The path to a bound. Where a range ends at `end`, and is short, its leaves are read together
+    /// on the way: who asks for an estimate of one reads it soon.
+    fn dive(&self, dive: Dive<'_>, known: &mut Known) -> Result<Vec<Place>> {
+        let Dive { goal, behind, mut end, notes } = dive;
         let (mut path, mut together) = (Vec::new(), Vec::new());
+        let mut damage = None;
         let mut see = |page: PageNo, node: &Node<'_>| {
             if page == self.root() {
                 path.clear();
             }
-            let slot = match goal {
+            let at = match goal {
                 _ if node.level() > 0 => goal.child_slot(node),
                 Goal::Last => node.count(),
                 Goal::At(key) | Goal::Before(key) => {
@@ -274,33 +488,54 @@ impl Tree {
                     slot + usize::from(equal && behind)
                 }
             };
-            path.push(Place {
-                slot,
-                count: node.count(),
-                page: page.0,
-                at_left: node.low().is_empty(),
-                at_right: node.high().is_none(),
-            });
+            match self.place(node, at, notes) {
+                Ok(place) => path.push(Place { page: page.0, ..place }),
+                Err(error) => damage = Some(error),
+            }
+            if let (0, Some(place)) = (node.level(), path.last()) {
+                known.see_leaf(node, place.count);
+            }
             if node.level() == 1
                 && let Some(end) = end.take()
             {
                 let edge = node.count().saturating_sub(1);
                 let last = if node.covers(end) { node.child_slot(end) } else { edge };
-                together = self.to_read_together(node, slot..=last);
+                together = self.to_read_together(node, at..=last);
             }
             together.is_empty()
         };
         self.find_seeing(goal, 0, Access::Normal, &mut see)?;
+        if let Some(damage) = damage {
+            return Err(damage);
+        }
         if together.is_empty() {
             return Ok(path);
         }
         self.pages().read_together(&together);
-        self.dive_reading(goal, behind, None)
+        self.dive(Dive { end: None, ..dive }, known)
     }
 
-    /// The key of a row drawn from the leaves, deleted ones not yet removed included, and how many
-    /// rows it stands for: one over the chance that it is drawn. `draw` gives a number below its
-    /// argument. `None` if the leaf it comes to is empty.
+    /// Where a slot lies among the rows or children of a node.
+    fn place(&self, node: &Node<'_>, at: usize, notes: bool) -> Result<Place> {
+        let (before, count, own) = match node.level() {
+            0 => {
+                let before = self.live_rows(node, 0..at)?;
+                (before, before + self.live_rows(node, at..node.count())?, 0)
+            }
+            _ if notes => {
+                let live = children(node, 0..node.count())?;
+                let before = live.partition_point(|slot| *slot < at);
+                (before, live.len(), usize::from(live.get(before) == Some(&at)))
+            }
+            _ => (at, node.count(), 1),
+        };
+        let (at_left, at_right) = (node.low().is_empty(), node.high().is_none());
+        Ok(Place { at, before, count, own, page: 0, at_left, at_right })
+    }
+
+    /// The key of a row drawn from the leaves, and how many rows it stands for: one over the chance
+    /// that it is drawn. `draw` gives a number below its argument. `None` if the leaf it comes to
+    /// has no row.
     ///
     /// # Errors
     /// Of pages.
@@ -313,11 +548,13 @@ impl Tree {
                 continue;
             };
             let node = Node::parse(&page)?;
-            if node.count() == 0 {
-                return Ok(None);
-            }
-            let slot = draw(node.count()).min(node.count() - 1);
-            rows *= node.count() as f64;
+            let live = match level {
+                0 => self.live_slots(&node)?,
+                _ => children(&node, 0..node.count())?,
+            };
+            let Some(last) = live.len().checked_sub(1) else { return Ok(None) };
+            let slot = live[draw(live.len()).min(last)];
+            rows *= live.len() as f64;
             let below = node.key(slot);
             if level == 0 {
                 return Ok(Some((below, rows)));
@@ -326,6 +563,17 @@ impl Tree {
             key = if slot == 0 { node.low().to_vec() } else { below };
             level -= 1;
         }
+    }
+
+    /// Which of a leaf's cells are not deleted.
+    fn live_slots(&self, leaf: &Node<'_>) -> Result<Vec<usize>> {
+        let mut live = Vec::with_capacity(leaf.count());
+        for slot in 0..leaf.count() {
+            if leaf.dead_count() == 0 || leaf.leaf_cell(slot)?.flags & DELETED == 0 {
+                live.push(slot);
+            }
+        }
+        Ok(live)
     }
 
     /// Keys that split the rows into about `ranges` ranges of similar size, ascending; fewer if the

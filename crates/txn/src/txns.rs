@@ -620,6 +620,10 @@ impl CommitTable for Txns {
         self.states.has_dead(txn)
     }
 
+    fn is_reverting(&self) -> bool {
+        self.reverting_count() > 0
+    }
+
     fn horizon(&self) -> Lsn {
         self.snapshots.horizon()
     }

@@ -62,7 +62,7 @@ impl Rig {
 
 #[test]
 fn it_is_read() {
-    let rig = filled();
+    let (rig, all) = (filled(), Snapshot::committed_at(Lsn::MAX));
     assert_eq!(rig.cold(), INDEXES);
     let mut found = 0;
     let current = rig.runs.current(IndexId(2), &3u64.to_be_bytes(), &mut |_, op, _, _| {
@@ -71,12 +71,11 @@ fn it_is_read() {
     });
     current.expect("reads");
     assert_eq!((found, rig.count(1)), (1, 5));
-    assert!(rig.runs.estimate(IndexId(3), &KeyRange::all()).expect("estimates") > 0);
+    assert!(rig.runs.estimate(IndexId(3), &KeyRange::all(), all, 0).expect("estimates") > 0);
     assert_eq!(rig.runs.check(IndexId(4)).expect("is sound").entries, 5);
     assert_eq!(rig.runs.stats(IndexId(5)).run_entries, 5);
     assert_eq!((rig.shape(1), rig.cold()), ((false, 1), INDEXES - 5));
     // One that is read meanwhile stays.
-    let all = Snapshot::committed_at(Lsn::MAX);
     let cursor = rig.runs.cursor(IndexId(1), KeyRange::all(), Direction::Forward, all);
     let mut cursor = cursor.expect("opens");
     assert!(cursor.next().expect("reads").is_some());

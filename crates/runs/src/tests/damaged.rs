@@ -44,7 +44,7 @@ impl Rig {
         let cursor = self.runs.cursor(IndexId(index), KeyRange::all(), Direction::Forward, all);
         let error = cursor.expect("there").next().err();
         let by_key = self.runs.current(IndexId(index), &[0; 4], &mut |_, _, _, _| true).err();
-        let estimate = self.runs.estimate(IndexId(index), &KeyRange::all()).err();
+        let estimate = self.runs.estimate(IndexId(index), &KeyRange::all(), all, 0).err();
         let check = self.runs.check(IndexId(index)).err();
         let said = |e: &Option<Error>| e.as_ref().map(ToString::to_string);
         for other in [&by_key, &estimate, &check] {

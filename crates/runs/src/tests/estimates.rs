@@ -1,9 +1,11 @@
 //! How near estimates are: for even and uneven keys, one run or many and memtables, and with
-//! entries that others have taken the place of.
+//! entries that others have taken the place of, whether or not an old snapshot needs those.
 
-use super::rig::{Random, Rig, spec};
-use crate::KeyRange;
-use evenkeel_base::IndexId;
+use super::rig::{Random, Rig, spec, stamp};
+use crate::{KeyRange, entry_bytes};
+use evenkeel_base::metrics::Metric;
+use evenkeel_base::{IndexId, Lsn, Snapshot, TxnId, TxnState};
+use evenkeel_format::record::Entry;
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -11,13 +13,13 @@ use std::ops::Bound;
 const ROWS: u64 = 48_000;
 /// Ranges hold this part of all rows at least, and so a block of each run.
 const LEAST_PART: u64 = 4;
+/// Rows that are counted.
+const COUNTED_MAX: u64 = 128;
 
 /// An index, and the keys it holds.
 struct Bed {
     rig: Rig,
     keys: BTreeSet<u64>,
-    /// Keys of deletes in runs and memtables.
-    dead: BTreeSet<u64>,
 }
 
 /// Of bytes that do not compress, so that a block has few.
@@ -30,7 +32,7 @@ impl Bed {
     fn new() -> Bed {
         let rig = Rig::new(16 << 20);
         rig.runs.add_index(spec(1, false, false));
-        Bed { rig, keys: BTreeSet::new(), dead: BTreeSet::new() }
+        Bed { rig, keys: BTreeSet::new() }
     }
 
     fn insert(&mut self, key: u64) {
@@ -41,7 +43,6 @@ impl Bed {
 
     fn delete(&mut self, key: u64) {
         if self.keys.remove(&key) {
-            self.dead.insert(key);
             self.rig.put(1, DEL, &key.to_be_bytes(), &pk(key));
         }
     }
@@ -57,11 +58,34 @@ impl Bed {
     fn said(&self, from: u64, to: u64) -> u64 {
         let (from, to) = (from.to_be_bytes().to_vec(), to.to_be_bytes().to_vec());
         let range = KeyRange { lower: Bound::Included(from), upper: Bound::Excluded(to) };
-        self.rig.runs.estimate(IndexId(1), &range).expect("estimates")
+        let newest = Snapshot::committed_at(Lsn::MAX);
+        self.rig.runs.estimate(IndexId(1), &range, newest, COUNTED_MAX).expect("estimates")
     }
 
-    /// Ranges from one key to another: by `times` too few at most; so many times the rows and what
-    /// is dead at most.
+    /// From now on nothing goes that is needed at this moment.
+    fn keep_snapshot(&self) {
+        let mut commits = self.rig.commits.inner.lock();
+        let now = commits.published;
+        commits.snapshots.push(now);
+    }
+
+    /// Entries of rows that another transaction inserts and takes back.
+    fn insert_and_abort(&mut self, keys: impl Iterator<Item = u64>) {
+        let txn = TxnId(u64::from(u32::MAX));
+        self.rig.commits.set(txn, TxnState::Active);
+        for (nth, key) in (1..).zip(keys) {
+            let (key, pk) = (key.to_be_bytes(), pk(key));
+            let bytes = entry_bytes(key.len(), pk.len(), 0);
+            let mut reserved = self.rig.runs.reserve(bytes).expect("space");
+            let pin = self.rig.runs.pin();
+            let entry = Entry { index: IndexId(1), op: INS | FRESH, key: &key, value: b"" };
+            let (stamp, lsn) = (stamp(txn.0, nth), self.rig.log.next());
+            self.rig.runs.insert(&pin, &mut reserved, &entry, &pk, stamp, lsn);
+        }
+        self.rig.commits.set(txn, TxnState::Aborted);
+    }
+
+    /// Ranges from one key to another: by `times` too few at most, or too many.
     fn compare(&self, what: &str, times: u64) {
         let least = self.keys.len() as u64 / LEAST_PART;
         let keys: Vec<u64> = self.keys.iter().copied().collect();
@@ -73,20 +97,15 @@ impl Bed {
                 0 => (0, u64::MAX),
                 _ => (keys[from as usize], keys[(from + wide) as usize]),
             };
-            let rows = self.keys.range(from..to).count() as u64;
-            let (dead, said) = (self.dead.range(from..to).count() as u64, self.said(from, to));
-            assert!(rows <= times * said, "{what}: {said} of {rows} rows, {dead} dead");
-            assert!(
-                said <= times.max(2) * (rows + dead),
-                "{what}: {said} of {rows} rows, {dead} dead"
-            );
+            let (rows, said) = (self.keys.range(from..to).count() as u64, self.said(from, to));
+            assert!(rows <= times * said, "{what}: {said} of {rows} rows");
+            assert!(said <= times.max(2) * rows, "{what}: {said} of {rows} rows");
         }
     }
 
     fn merge(&mut self) {
         self.rig.runs.merge_to_rest().expect("merges");
         assert_eq!(self.rig.runs.stats(IndexId(1)).runs, 1);
-        self.dead.clear();
     }
 }
 
@@ -155,14 +174,94 @@ fn of_deleted_rows() {
     for (what, is_dead) in
         [("every second", (|n| n % 2 == 1) as fn(u64) -> bool), ("most", |n| n < ROWS / 4 * 3)]
     {
+        for keeps in [false, true] {
+            let what = format!("{what} deleted, a snapshot: {keeps}");
+            let mut bed = Bed::new();
+            (0..ROWS).for_each(|n| bed.insert(n));
+            bed.rig.flush();
+            if keeps {
+                bed.keep_snapshot();
+            }
+            (0..ROWS).filter(|n| is_dead(*n)).for_each(|n| bed.delete(n));
+            bed.compare(&format!("{what}, in memory"), 2);
+            bed.rig.flush();
+            bed.compare(&what, 2);
+            bed.merge();
+            bed.compare(&format!("{what}, merged"), 2);
+        }
+    }
+}
+
+/// No row is left: few are told, in memory, in runs, and needed by a snapshot.
+#[test]
+fn of_no_rows() {
+    for keeps in [false, true] {
         let mut bed = Bed::new();
         (0..ROWS).for_each(|n| bed.insert(n));
+        if keeps {
+            bed.keep_snapshot();
+        }
+        (0..ROWS / 2).for_each(|n| bed.delete(n));
         bed.rig.flush();
-        (0..ROWS).filter(|n| is_dead(*n)).for_each(|n| bed.delete(n));
-        bed.compare(&format!("{what} deleted in memory"), 2);
-        bed.rig.flush();
-        bed.compare(&format!("{what} deleted"), 2);
-        bed.merge();
-        bed.compare(&format!("{what} deleted and merged"), 2);
+        (ROWS / 2..ROWS).for_each(|n| bed.delete(n));
+        for what in ["in memory", "in runs"] {
+            for (from, to) in [(0, u64::MAX), (0, ROWS / 3), (ROWS / 3, ROWS)] {
+                let said = bed.said(from, to);
+                assert!(said <= 1, "{what}: {said} of no rows, a snapshot: {keeps}");
+            }
+            bed.rig.flush();
+        }
     }
+}
+
+/// Rows whose key changes again and again leave a pair of entries each time.
+#[test]
+fn of_rows_changed_many_times() {
+    for keeps in [false, true] {
+        let mut bed = Bed::new();
+        (0..ROWS / 8).for_each(|n| bed.insert(n << 8));
+        if keeps {
+            bed.keep_snapshot();
+        }
+        for round in 0..16 {
+            let keys = bed.keys.iter().copied().collect();
+            bed.move_on(keys, 1 + round);
+            if round % 4 == 3 {
+                bed.compare(&format!("{round} in memory, a snapshot: {keeps}"), 2);
+                bed.rig.flush();
+                bed.compare(&format!("{round} in runs, a snapshot: {keeps}"), 2);
+            }
+        }
+    }
+}
+
+/// What was rolled back counts neither in memory nor, flushed while it was open, in a run.
+#[test]
+fn of_rows_rolled_back() {
+    let mut bed = Bed::new();
+    (0..ROWS / 4).for_each(|n| bed.insert(n << 8));
+    bed.rig.flush();
+    bed.insert_and_abort((0..ROWS).map(|n| n << 6 | 1));
+    bed.compare("rolled back", 2);
+    let txn = TxnId(u64::from(u32::MAX));
+    bed.rig.commits.set(txn, TxnState::Active);
+    bed.rig.flush();
+    bed.rig.commits.set(txn, TxnState::Aborted);
+    bed.compare("flushed and rolled back", 2);
+}
+
+/// However many entries lie among them, few are looked at.
+#[test]
+fn looks_at_few_entries() {
+    let mut bed = Bed::new();
+    (0..ROWS).for_each(|n| bed.insert(n));
+    bed.rig.flush();
+    bed.keep_snapshot();
+    (0..ROWS).for_each(|n| bed.delete(n));
+    let before = bed.rig.rt.metrics.get(Metric::EntriesSkipped);
+    for (from, to) in [(0, u64::MAX), (ROWS / 3, ROWS)] {
+        assert!(bed.said(from, to) <= 1);
+    }
+    let skipped = bed.rig.rt.metrics.get(Metric::EntriesSkipped) - before;
+    assert!(skipped <= 2 * 2 * 1024, "{skipped} entries");
 }

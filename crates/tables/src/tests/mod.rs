@@ -7,6 +7,7 @@ mod cancelling;
 mod collated;
 mod ddl;
 mod dead_leaves;
+mod estimates;
 mod figures;
 mod found_by;
 mod hot_row;
@@ -23,6 +24,7 @@ mod protocols;
 mod read_rows;
 mod recovery;
 mod renewal;
+mod rows_there;
 mod statistics;
 mod together;
 

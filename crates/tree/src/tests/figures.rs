@@ -119,7 +119,7 @@ fn the_number_of_rows_is_near_where_keys_ascend() {
             }
             rows = until;
             let before = evenkeel_pages::visits();
-            let Size { rows: about, leaves } = tree.estimate_all().unwrap();
+            let Size { rows: about, leaves, .. } = tree.estimate_all().unwrap();
             let visited = evenkeel_pages::visits() - before;
             let off = about as f64 / rows as f64 - 1.0;
             println!("{rows} rows of {row_bytes}: {off:+.3}, {visited} pages");

@@ -1,0 +1,164 @@
+//! Inserts of rows that are there and scans that lock: what they cost, by counts, and what they
+//! give beside those who change the same rows.
+
+use super::*;
+use evenkeel_base::{Code, metrics::Metric};
+
+const EXCLUSIVE: Locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+const ROWS: i64 = 4_000;
+
+/// Every second id is there.
+fn rows(db: &Db) -> Arc<Table> {
+    let table = db.store.create_table("t", &spec()).unwrap();
+    let mut txn = db.begin();
+    for id in 0..ROWS {
+        txn.insert(&table, &row_values(2 * id, id % 7, None, Some(id))).unwrap();
+    }
+    commit(txn);
+    table
+}
+
+fn id_of(row: &Row) -> i64 {
+    match row.value(0).unwrap() {
+        ValueRef::Int(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Who meets a row by its primary key once looks for the next one first, and asks no index.
+#[test]
+fn a_row_that_is_there_is_met_before_its_indexes_are_asked() {
+    let db = Db::new();
+    let table = rows(&db);
+    db.store.runs.seal_active();
+    db.store.runs.flush_event().notify();
+    let asked = || db.store.rt.metrics.get(Metric::FilterProbes);
+    while db.store.runs.stats(table.shape().indexes[2].id).runs == 0 {
+        std::thread::yield_now();
+    }
+    let mut txn = db.begin();
+    let first = txn.insert_or_tell(&table, &row_values(0, 1, None, Some(7_000_000))).unwrap();
+    assert_eq!(first, Insertion::Taken(None));
+    let before = asked();
+    for id in 1..500 {
+        let there = txn.insert_or_tell(&table, &row_values(2 * id, 1, None, Some(7_000_000)));
+        assert_eq!(there.unwrap(), Insertion::Taken(None));
+    }
+    assert_eq!(asked() - before, 0, "filters were asked");
+    // What is not there is made ready as ever; the unique key that is taken is told by name.
+    let taken = txn.insert_or_tell(&table, &row_values(1, 1, None, Some(5))).unwrap();
+    assert_eq!(taken, Insertion::Taken(Some("by_c".into())));
+    assert!(asked() > before);
+    let done = txn.insert_or_tell(&table, &row_values(3, 1, None, None)).unwrap();
+    assert_eq!(done, Insertion::Done(None));
+    let both = txn.insert_or_tell(&table, &row_values(4, 1, None, Some(5))).unwrap();
+    assert_eq!(both, Insertion::Taken(None), "the primary key comes first");
+    commit(txn);
+}
+
+/// It is the same with and without the look before: one that is undecided or locked is waited for,
+/// one that was deleted is no row, an own one is.
+#[test]
+fn rows_that_others_hold_are_waited_for() {
+    let db = Db::create(Arc::new(MemEnv::new()), Sizes { lock_wait: Duration::ZERO, ..SMALL });
+    let table = rows(&db);
+    for expects in [false, true] {
+        let mut other = db.begin();
+        other.delete(&table, &[2i64.into()]).unwrap();
+        other.insert(&table, &row_values(5, 1, None, None)).unwrap();
+        let mut row = Row::new();
+        let range = Range::from(&[ValueRef::Int(4)]);
+        let mut scan = other.locked_scan(&table, range, Direction::Forward, EXCLUSIVE).unwrap();
+        assert!(scan.next(&mut row).unwrap());
+        drop(scan);
+        let mut txn = db.begin();
+        for held in [2, 4, 5] {
+            table.expect_rows_there(expects);
+            let met = txn.insert_or_tell(&table, &row_values(held, 1, None, None)).unwrap_err();
+            assert_eq!(met.code(), Code::LockWaitTimeout, "row {held}, {expects}");
+        }
+        other.rollback().unwrap();
+        txn.delete(&table, &[6i64.into()]).unwrap();
+        table.expect_rows_there(expects);
+        let mut insert = |id| txn.insert_or_tell(&table, &row_values(id, 1, None, None)).unwrap();
+        assert_eq!(insert(6), Insertion::Done(None), "{expects}");
+        table.expect_rows_there(expects);
+        assert_eq!(insert(6), Insertion::Taken(None), "{expects}");
+        txn.rollback().unwrap();
+    }
+}
+
+/// A locking scan goes down the tree for a leaf, not for a row.
+#[test]
+fn a_locking_scan_looks_at_a_page_a_row() {
+    let db = Db::create(Arc::new(MemEnv::new()), Sizes { frames: 4096, ..SMALL });
+    let table = rows(&db);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut txn = db.begin_at(Isolation::ReadCommitted);
+        let mut scan = txn.locked_scan(&table, Range::ALL, direction, EXCLUSIVE).unwrap();
+        let (mut row, mut given) = (Row::new(), 0);
+        let before = evenkeel_pages::visits();
+        while scan.next(&mut row).unwrap() {
+            given += 1;
+        }
+        let visits = evenkeel_pages::visits() - before;
+        assert_eq!(given, ROWS);
+        assert!(visits < 3 * ROWS as u64 / 2, "{visits} pages for {ROWS} rows");
+    }
+}
+
+/// Rows that come and go between two calls, in the leaf that the scan has copied: it gives what is
+/// there when it gets there, once, in both directions.
+#[test]
+fn a_locking_scan_sees_what_comes_into_its_leaf() {
+    let db = Db::new();
+    let table = rows(&db);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut txn = db.begin_at(Isolation::ReadCommitted);
+        let mut scan = txn.locked_scan(&table, Range::ALL, direction, EXCLUSIVE).unwrap();
+        let (mut row, mut given) = (Row::new(), Vec::new());
+        while scan.next(&mut row).unwrap() {
+            let id = id_of(&row);
+            given.push(id);
+            let ahead = if direction == Direction::Forward { id + 1 } else { id - 1 };
+            let last = if direction == Direction::Forward { ahead + 1 } else { ahead - 1 };
+            // Now and then the next place is taken and the place behind it is left.
+            if id % 74 == 0 && (0..2 * ROWS).contains(&last) {
+                let mut other = db.begin();
+                other.insert(&table, &row_values(ahead, 1, None, None)).unwrap();
+                other.delete(&table, &[last.into()]).unwrap();
+                commit(other);
+            }
+        }
+        drop(scan);
+        let mut wanted: Vec<i64> = {
+            let rows = all_rows(&mut txn, &table, Direction::Forward);
+            rows.iter().map(|row| if let Value::Int(id) = row[0] { id } else { -1 }).collect()
+        };
+        if direction == Direction::Backward {
+            wanted.reverse();
+        }
+        assert!(wanted.iter().any(|id| id % 2 != 0));
+        assert_eq!(given, wanted);
+        commit(txn);
+    }
+}
+
+/// Each row changed as it is given, as UPDATE does.
+#[test]
+fn a_locking_scan_goes_on_over_rows_that_it_changes() {
+    let db = Db::new();
+    let table = rows(&db);
+    let mut txn = db.begin_at(Isolation::ReadCommitted);
+    let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
+    let (mut row, mut given) = (Row::new(), 0);
+    while scan.next(&mut row).unwrap() {
+        assert_eq!(id_of(&row), 2 * given);
+        given += 1;
+        assert!(txn.update_read(&table, &row, &[(1, 9i64.into())]).unwrap());
+        scan.unlock();
+    }
+    assert_eq!(given, ROWS);
+    drop(scan);
+    commit(txn);
+}
