@@ -14,6 +14,7 @@ from pair import Pair
 from restart import restart
 from report import shown
 from row import row
+from small_build import small_builds
 from steady import long, long_inserts, long_writes
 
 
@@ -66,7 +67,8 @@ def io_bound(base, plan, seen):
 
 
 SECTIONS = {"memory": in_memory, "io": io_bound, "insert": insert_cached,
-            "insert-io": insert_io_bound, "ddl": alter.add_index, **alter.PARTS, "empty": add_drop,
+            "insert-io": insert_io_bound, "ddl": alter.add_index, **alter.PARTS,
+            "ddl-small": small_builds, "empty": add_drop,
             "long": long, "long-writes": long_writes, "long-inserts": long_inserts,
             "open": open_loop, "restart": restart, "kill": kills, "queue": queue,
             "hot": hot}

@@ -1,6 +1,6 @@
 //! Who works, and who gives way.
-use super::{PAUSE_NS_MAX, SHARED_NS, SLICE_NS, pause_ns};
-use crate::{Event, MemEnv, Runtime, SimEnv, TickingEnv};
+use super::{BUILD_ENTRY_NS, PAUSE_NS_MAX, SHARED_NS, SLICE_NS, SMALL_BUILD_NS, pause_ns};
+use crate::{BuildBudget, Event, MemEnv, Runtime, SimEnv, TickingEnv};
 use evenkeel_base::{Cause, metrics::Metric};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ fn a_build_pauses_only_where_users_are_at_work() {
             if users_work {
                 rt.metrics.add(Metric::Commits, 1);
             }
-            rt.give_way_to_users(3);
+            rt.give_way_to_users(3, &BuildBudget::default());
         }
         assert!(rt.metrics.get(Metric::CpuGivenWay) > 10);
         (rt.metrics.get(Metric::CpuBuildPauses), env.waits(Cause::Idle) - env.yields())
@@ -68,12 +68,38 @@ fn a_build_pauses_only_where_users_are_at_work() {
 }
 
 #[test]
+fn a_small_build_runs_like_one_more_client() {
+    // Beside users who want the processor: how often a build of so many entries gives way while its
+    // threads work for two core-seconds, and what it had worked before that.
+    let gave_way = |entries: u64| {
+        let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SLICE_NS));
+        let rt = Runtime::new(env);
+        rt.begin_build_work();
+        let budget = BuildBudget::for_entries(entries);
+        let mut first_ns = None;
+        for worked in 0..2 * SMALL_BUILD_NS / SLICE_NS {
+            rt.metrics.add(Metric::Commits, 1);
+            rt.give_way_to_users(2, &budget);
+            if rt.metrics.get(Metric::CpuGivenWay) > 0 {
+                first_ns.get_or_insert(worked * SLICE_NS);
+            }
+        }
+        first_ns
+    };
+    let most = SMALL_BUILD_NS / BUILD_ENTRY_NS;
+    assert_eq!(gave_way(most + 1), Some(0), "a large one has no budget");
+    // One that was taken for small, and is not, goes on like a large one.
+    let first_ns = gave_way(most).expect("the budget ends");
+    assert!((SMALL_BUILD_NS..2 * SMALL_BUILD_NS).contains(&first_ns), "{first_ns}");
+}
+
+#[test]
 fn what_a_thread_did_before_a_build_is_no_work_of_it() {
     let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SHARED_NS));
     let rt = Runtime::new(env.clone());
     for _ in 0..10 {
         rt.begin_build_work();
-        rt.give_way_to_users(1);
+        rt.give_way_to_users(1, &BuildBudget::default());
         // A second for others, and a commit.
         for _ in 0..1_000_000_000 / SHARED_NS {
             rt.env.now_ns();

@@ -36,7 +36,7 @@ mod waiting;
 
 pub use buf::AlignedBuf;
 pub use cancellation::{Cancellation, Stop};
-pub use cpu::{SLICE_NS, Seat};
+pub use cpu::{BuildBudget, SLICE_NS, Seat};
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
 pub use explain::Operation;

@@ -22,7 +22,7 @@ use evenkeel_base::plant;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result, TxnId};
 use evenkeel_format::record::cell_flags;
-use evenkeel_io::Class;
+use evenkeel_io::{BuildBudget, Class};
 use evenkeel_runs::{BuiltPart, CHECK_EVERY, RunPlan, Sorted, Unsorted};
 use evenkeel_tree::{Direction, LeafRow};
 use std::cell::Cell;
@@ -91,6 +91,8 @@ struct Scan {
     rounds: AtomicU64,
     /// Threads at work, about.
     working: AtomicUsize,
+    /// What they may do before they give way to users.
+    budget: BuildBudget,
     /// New indexes that have their built runs.
     installed: Mutex<Vec<IndexId>>,
     /// The first error of a thread; the others end then.
@@ -201,6 +203,7 @@ impl Scan {
         let unique = indexes.iter().filter(|i| state.shape.indexes[i.0].unique).count();
         let rows = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
         progress.plan(rows, indexes.len() as u64, unique as u64);
+        let budget = BuildBudget::for_entries(rows.saturating_mul(indexes.len() as u64));
         let mut todo = Vec::new();
         let mut from = Bound::Unbounded;
         for key in state.tree.split_points(threads * RANGES_PER_THREAD)? {
@@ -234,6 +237,7 @@ impl Scan {
             open,
             indexes,
             working: AtomicUsize::new(1),
+            budget,
             installed: Mutex::default(),
             error: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -280,9 +284,9 @@ impl Scan {
         }
     }
 
-    /// Gives way to others each 1 ms.
+    /// Gives way to others each 1 ms, unless the build is a small one.
     fn give_way(&self) {
-        self.store.rt.give_way_to_users(self.working.load(Ordering::Relaxed));
+        self.store.rt.give_way_to_users(self.working.load(Ordering::Relaxed), &self.budget);
     }
 
     /// Shall a thread go on; it gives way before.
