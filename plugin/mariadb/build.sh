@@ -1,12 +1,14 @@
 #!/bin/bash
 # Builds target/plugin/ha_evenkeel.so for the MariaDB server that is installed here, and changes
 # nothing else. Exit codes: 0 built, 1 failed, 3 something is missing (the message says what to do).
+# EVENKEEL_PLANTS=1 builds one with planted faults (plant.h) into target/plugin-planted, for tests alone.
 # EVENKEEL_HEADERS names other headers than those of the server's source: a test gives it wrong ones,
 # in several builds at a time, and the engine's library as it was built before.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
-out=${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin}
+plants=${EVENKEEL_PLANTS:-}
+out=${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin${plants:+-planted}}
 headers=${EVENKEEL_HEADERS:-$(bash scripts/mariadb.sh headers)} || exit $?
 generated=/usr/include/mariadb/server
 server=$(mariadbd --version | sed -E 's/.*Ver ([0-9.]+)-.*/\1/')
@@ -33,6 +35,7 @@ flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
     -isystem "$headers/include/mysql" -isystem "$headers/wsrep-lib/include"
     -isystem "$headers/wsrep-lib/wsrep-API/v26" -isystem "$headers/libmariadb/include"
     -isystem "$headers/tpool" -isystem "$generated" -isystem "$headers")
+[ -z "$plants" ] || flags+=(-DEVENKEEL_PLANTED)
 pids=() listed=()
 # Is an object older than a file that its compilation read, as the compiler listed them beside it?
 is_stale() {

@@ -1,6 +1,7 @@
 /* The plugin's entry: opening and closing, what the server calls. */
 #include "engine.h"
 #include "alter.h"
+#include "backup.h"
 #include "collation.h"
 #include "ha_evenkeel.h"
 #include "last_change.h"
@@ -294,6 +295,7 @@ static int evenkeel_init(void *p)
   h->close_connection= evenkeel_close_connection;
   h->kill_query= evenkeel_kill_query;
   h->flush_logs= evenkeel_flush_logs;
+  h->prepare_for_backup= evenkeel_prepare_for_backup;
   h->drop_table= evenkeel_drop_table;
   h->drop_database= evenkeel_drop_database;
   h->check_version= evenkeel_check_version;
