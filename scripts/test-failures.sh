@@ -93,6 +93,78 @@ END
 expect "what was acknowledged" $'acknowledged\t2$' "$out"
 expect "changes after the restart" $'rows\t3$' "$out"
 
+# 2b. By error number (crates/io/src/errno.rs): what the system is short of is waited out, whichever call says
+# so; what leaves files unknown stops writes, and the next start has all that was acknowledged.
+# Changes until the call that is to fail has come: a flush makes files when a memtable is full.
+cat >"$EVENKEEL_SQL_DIR/provoke" <<END
+for n in \$(seq 40); do
+    $client -e "replace into e select seq, concat(seq * 7919 % 4001, repeat(char(40 + \$n), 600)) from seq_1_to_600"
+    [ -s $EVENKEEL_FAIL_DIR/struck ] && break
+done 2>/dev/null
+END
+cat >"$EVENKEEL_SQL_DIR/refill" <<END
+for _ in \$(seq 300); do
+    $client -e "replace into e select seq, concat(seq * 7919 % 4001, repeat('x', 600)) from seq_1_to_600" && break
+    sleep 0.1
+done 2>/dev/null
+END
+cat >"$EVENKEEL_SQL_DIR/meet" <<END
+rm -f $EVENKEEL_FAIL_DIR/struck
+echo "\$2 \$3 \$4" >$EVENKEEL_FAIL_DIR/errno
+bash $EVENKEEL_SQL_DIR/provoke
+rm $EVENKEEL_FAIL_DIR/errno
+[ ! -s $EVENKEEL_FAIL_DIR/struck ] || echo "struck \$2 \$3"
+case \$1 in
+    waited) bash $EVENKEEL_SQL_DIR/refill ;;
+    final)
+        for _ in \$(seq 100); do
+            $client -Ne "show status like 'Evenkeel_writes_stopped'" | grep -q 1 && break
+            sleep 0.1
+        done
+        ;;
+esac
+END
+names=(ENOSPC:28 EDQUOT:122 EFBIG:27 EMFILE:24 ENFILE:23 ENOMEM:12 EAGAIN:11)
+cells() {
+    local name
+    for name in "${names[@]}"; do
+        echo "create $name"
+        case $name in EMFILE* | ENFILE* | ENOMEM* | EAGAIN*) echo "open $name" ;; esac
+        case $name in ENOSPC* | EDQUOT* | EFBIG* | ENOMEM*) echo "write $name" && echo "reserve $name" ;; esac
+    done
+}
+script=$EVENKEEL_SQL_DIR/waited
+{
+    echo "create table e (id int primary key, b varbinary(700), key (b)) engine=evenkeel;"
+    cells | while read -r call name; do
+        echo "\! bash $EVENKEEL_SQL_DIR/meet waited $call ${name#*:} 2"
+        echo "select '$call ${name%:*}', count(*), variable_value from e, information_schema.global_status" \
+            "where variable_name = 'Evenkeel_writes_stopped';"
+    done
+    echo "check table e;"
+} >"$script"
+out=$(run <"$script")
+while read -r call name; do
+    expect "$call ${name%:*} was met" "^struck $call ${name#*:}\$" "$out"
+    expect "$call ${name%:*} is waited out" "^$call ${name%:*}"$'\t600\t0$' "$out"
+done < <(cells)
+expect "a sound table after all of them" $'e\tcheck\tstatus\tOK' "$out"
+for cell in "write 5" "write 30" "sync 5" "sync 12" "sync 30" "create 5" "create 30"; do
+    out=$(run <<END
+replace into e values (0, 'kept');
+\\! bash $EVENKEEL_SQL_DIR/meet final $cell 1
+insert into e values (-1, 'no');
+select 'rows', count(*) > 0 from e;
+show global status like 'Evenkeel_writes_stopped';
+END
+)
+    expect "$cell stops changes" $'Evenkeel_writes_stopped\t1' "$out"
+    expect "$cell: reads go on" $'^rows\t1$' "$out"
+    out=$(run <<<"select 'kept', b from e where id = 0; replace into e values (-2, 'yes'); delete from e where id < 0; check table e;")
+    expect "$cell: what was acknowledged" $'^kept\tkept$' "$out"
+    expect "$cell: sound after the restart" $'e\tcheck\tstatus\tOK' "$out"
+done
+
 # 3. No thread can be begun: the ALTER of more than a few rows says so, the server goes on.
 out=$(run <<END
 create table h (id int primary key, a int) engine=evenkeel;
@@ -233,6 +305,21 @@ END
     mv "$EVENKEEL_SQL_DIR/kept" "$data"
     expect "$what: all is there again" "^$before\$" "$(run <<<"select 'u has', count(*) from u;" | grep 'u has')"
 done
+
+# 5b. One slot of the superblock is damaged: the other one counts, and the log says so; the start writes it anew.
+python3 - "$data/evenkeel.super" <<'END' || exit 1
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(48)
+    f.write(b"DAMAGE")
+END
+: >"$log"
+out=$(run <<<"select 'u has', count(*) from u; insert into u values (78); delete from u where id = 78;")
+expect "rows with a damaged slot" "^$before\$" "$(grep 'u has' <<<"$out")"
+expect "the slot in the log" 'EVENKEEL: evenkeel.super: slot 0 is damaged' "$(cat "$log")"
+: >"$log"
+run >/dev/null <<<"select 1"
+expect "the slot was written anew" '^0$' "$(grep -c 'evenkeel.super: slot' "$log")"
 
 # 6. A run file that lost its footer: its index is damaged, with its names, its file and the next step,
 # the table and its other index go on, and dropping it and adding it again makes all whole.

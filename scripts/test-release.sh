@@ -7,6 +7,21 @@ source scripts/rungs.sh
 # is there, and its rules for licences and sources are also in `cargo xtask tidy`.
 command -v cargo-deny >/dev/null || rung 0-cargo-deny cargo install --quiet --locked cargo-deny
 rung 0-licences cargo deny --offline check licenses bans sources
+# Known faults of dependencies: the database of them comes from GitHub.
+if cargo deny fetch db >/dev/null 2>&1; then
+    rung 0-advisories cargo deny check advisories
+else
+    echo "== rung 0-advisories skipped: the database of advisories cannot be fetched"
+fi
+# The crates with unsafe code. Two of them need components of the nightly compiler.
+rung 0-address-sanitizer bash scripts/sanitize.sh address
+for sanitizer in thread miri; do
+    if bash scripts/sanitize.sh $sanitizer has-no-such-test >/dev/null 2>&1; then
+        rung 0-$sanitizer bash scripts/sanitize.sh $sanitizer
+    else
+        echo "== rung 0-$sanitizer skipped: it cannot be built here"
+    fi
+done
 bash scripts/deps.sh compare
 lib=$(dirname "$(find /usr/lib -name librocksdb.so | head -n 1)")
 rung 1-peers env ROCKSDB_LIB_DIR="$lib" cargo test --quiet --target-dir target/peers \

@@ -34,6 +34,8 @@ done
 rung 2-simulations cargo test --quiet -p evenkeel-sim "${simulations[@]}" -- --nocapture
 # Faults planted on purpose, each caught by the rung named for it; prints the table.
 rung 2-planted cargo test --quiet -p evenkeel-sim --test planted -- --nocapture
+# The same for those that a test of their own crate catches, a second each once it is built.
+rung 2-planted-crates bash scripts/test-planted.sh crates
 # With 16 MiB of memory: an update of 5M rows and its rollback, a value of 1 GiB in and out.
 rung 3-limits env EVENKEEL_UPDATE_ROWS=5000000 \
     cargo test --quiet -p evenkeel-trust --test limits a_great_update -- --nocapture
@@ -62,6 +64,8 @@ rung 1-plugin-layout bash scripts/test-plugin-layout.sh \
 rung 1-plugin-install bash scripts/test-install.sh
 # The server's own tests of an engine, less than four minutes together.
 rung 1-mtr bash scripts/test-mtr.sh all
+# Faults planted in the plugin, in a build of its own, each caught by one test of our suite; users' has none of them.
+rung 1-planted-plugin bash scripts/test-planted.sh plugin
 rung 1-mtr-as-innodb bash scripts/test-mtr.sh as-innodb
 rung 1-mtr-engines bash scripts/test-mtr.sh engines
 rungs_done

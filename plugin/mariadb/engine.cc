@@ -1,6 +1,7 @@
 /* The plugin's entry: opening and closing, what the server calls. */
 #include "engine.h"
 #include "alter.h"
+#include "backup.h"
 #include "collation.h"
 #include "entry.h"
 #include "guarded.h"
@@ -352,6 +353,7 @@ static int evenkeel_init(void *p)
   h->close_connection= entry<evenkeel_close_connection>;
   h->kill_query= entry<evenkeel_kill_query>;
   h->flush_logs= entry<evenkeel_flush_logs, true>;
+  h->prepare_for_backup= entry<evenkeel_prepare_for_backup>;
   h->drop_table= entry<evenkeel_drop_table, HA_ERR_OUT_OF_MEM>;
   h->drop_database= entry<evenkeel_drop_database>;
   h->check_version= entry<evenkeel_check_version, 2>;

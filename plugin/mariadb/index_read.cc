@@ -2,6 +2,7 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
 #include "keys.h"
+#include "plant.h"
 
 int ha_evenkeel::index_init(uint index, bool)
 {
@@ -76,7 +77,8 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
     return index_first(record);
   if (is_point(parts, flag))
     return read_point(record, key, parts);
-  const bool is_beside= flag == HA_READ_AFTER_KEY || flag == HA_READ_BEFORE_KEY;
+  const bool is_beside= (flag == HA_READ_AFTER_KEY && !plant("AfterKeyInclusive")) ||
+                        flag == HA_READ_BEFORE_KEY;
   const Bound at= bound(is_beside ? EK_EXCLUDED : EK_INCLUDED, key, parts), none;
   m_prefix_only= m_prefix_back= false;
   int error;
@@ -156,7 +158,7 @@ int ha_evenkeel::index_next(uchar *record) { return turn(record, false); }
    at SERIALIZABLE not everything from there to the beginning of the index. */
 int ha_evenkeel::index_prev(uchar *record)
 {
-  if (m_scan && m_prefix_only && m_prefix_back && m_lock != EK_LOCK_NONE)
+  if (m_scan && m_prefix_only && m_prefix_back && m_lock != EK_LOCK_NONE && !plant("PrevKeepsLocking"))
     return next(record);
   return turn(record, true);
 }

@@ -2,6 +2,7 @@
 #include "ha_evenkeel.h"
 #include "ddl.h"
 #include "index_build.h"
+#include "plant.h"
 
 /* The transaction that works on the table: a sequence has one of its own for each change, since
    numbers that were given out do not come back by a rollback. So has a table that rows are copied
@@ -118,6 +119,7 @@ void ha_evenkeel::try_semi_consistent_read(bool yes)
 /* A row did not match: below REPEATABLE READ its lock goes. */
 void ha_evenkeel::unlock_row()
 {
-  if (m_scan && m_scan_row && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED)
+  if (m_scan && m_scan_row &&
+      (thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED || plant("UnlockedAtRepeatableRead")))
     ek_scan_unlock(m_scan);
 }

@@ -38,6 +38,7 @@ codes! {
     WriteFailed = Io, "a write failed", "check the device, then reopen the database";
     SyncFailed = Io, "a sync failed", "check the device, then reopen the database";
     DiskFull = Full, "the disk is full", "free space: writes go on without a restart";
+    SystemLimit = Full, "the system grants no more open files, memory or threads", "raise the limit (LimitNOFILE, LimitNPROC) or free memory: writes go on without a restart";
     DirectoryBusy = Busy, "another process has this database open", "close it there, or open read-only copies";
     ThreadSpawn = Io, "a thread cannot be started", "raise the limit of processes for this user";
     // -- format
@@ -127,4 +128,12 @@ codes! {
     RowsNotSorted = Invalid, "the rows of a bulk load do not come in ascending order of the primary key", "sort them, or insert them";
     DatabaseClosed = Invalid, "the database is closed", "open it again";
     CheckpointMissing = Corrupt, "the checkpoint named by the superblock is not in the log", "restore from a backup";
+}
+
+impl Code {
+    /// The system is short of something that may come back, and nothing is lost: the work that met
+    /// it is tried again, and writes do not stop.
+    pub const fn is_shortage(self) -> bool {
+        matches!(self, Code::DiskFull | Code::SystemLimit)
+    }
 }

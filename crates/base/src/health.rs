@@ -16,8 +16,9 @@ pub struct Health {
     wakers: Mutex<Vec<Waker>>,
 }
 
-/// A sync, or a write in place, that found no space: what was to become durable may be lost.
-fn lost_for_space(full: Error) -> Error {
+/// A sync, or a write in place, that the system was short of something for: what was to become
+/// durable may be lost.
+fn lost_for_shortage(full: Error) -> Error {
     let mut error = Error::new(Code::WriteFailed);
     for name in ["file", "os"] {
         if let Some(value) = full.context(name) {
@@ -32,10 +33,10 @@ type Waker = Box<dyn Fn() + Send + Sync>;
 
 impl Health {
     /// Latches `error` as the reason why writes stop (the first one stays), wakes those who wait,
-    /// and returns it: never as `DiskFull`, which says that nothing is lost and that it is tried
-    /// again. The caller holds no mutex that a waker takes.
+    /// and returns it: never as a shortage (`DiskFull`, `SystemLimit`), which says that nothing is
+    /// lost and that it is tried again. The caller holds no mutex that a waker takes.
     pub fn fail(&self, error: Error) -> Error {
-        let error = if error.code() == Code::DiskFull { lost_for_space(error) } else { error };
+        let error = if error.code().is_shortage() { lost_for_shortage(error) } else { error };
         let is_first = {
             let mut first = self.first.lock();
             let is_first = first.is_none();

@@ -1,6 +1,8 @@
 //! Faults planted on purpose, to see that the tests catch them: none is armed until a test does so,
 //! and without debug assertions all of this is compiled to nothing. Not a feature, with which every
-//! crate would be built once more. One fault at a time is armed, for the whole process.
+//! crate would be built once more. One fault at a time is armed, for the whole process: by a test,
+//! or by `EVENKEEL_PLANTED` in the environment of the process (`scripts/test-planted.sh`). The
+//! plugin has some of its own (`plugin/mariadb/plant.h`).
 
 /// A fault that a layer can be made to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,20 @@ pub enum Fault {
     NumbersNotMarked,
     /// A build of an index passes rows that were inserted before it.
     RowsPassed,
+    /// The log is told to be durable as far as it is written when the sync has ended.
+    DurableAtSyncEnd,
+    /// A checkpoint reads the end of the log after the oldest dirty page.
+    LogEndReadLate,
+    /// Each superblock is written to the first slot.
+    FirstSlotOnly,
+    /// A memtable is flushed though operations have it pinned.
+    PinsIgnored,
+    /// A sync of a real file does nothing.
+    RealSyncSkipped,
+    /// A sync of a real directory does nothing.
+    RealNamesNotSynced,
+    /// A write of the system that took a part of the bytes counts as whole.
+    ShortWriteTaken,
 }
 
 impl Fault {
@@ -62,11 +78,34 @@ impl Fault {
         Fault::UsedExtentFreed,
         Fault::NumbersNotMarked,
         Fault::RowsPassed,
+        Fault::DurableAtSyncEnd,
+        Fault::LogEndReadLate,
+        Fault::FirstSlotOnly,
+        Fault::PinsIgnored,
+        Fault::RealSyncSkipped,
+        Fault::RealNamesNotSynced,
+        Fault::ShortWriteTaken,
     ];
 }
 
+/// Nobody has asked yet whether the environment names one.
 #[cfg(debug_assertions)]
-static ARMED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+const UNKNOWN: u8 = u8::MAX;
+
+#[cfg(debug_assertions)]
+static ARMED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(UNKNOWN);
+
+/// The one that `EVENKEEL_PLANTED` names: a process that is started with a fault has it from the
+/// beginning.
+#[cfg(debug_assertions)]
+#[cold]
+fn arm_from_environment() -> u8 {
+    let named = std::env::var("EVENKEEL_PLANTED").unwrap_or_default();
+    let fault = Fault::ALL.iter().find(|fault| format!("{fault:?}") == named);
+    let armed = fault.map_or(0, |fault| *fault as u8);
+    ARMED.store(armed, std::sync::atomic::Ordering::SeqCst);
+    armed
+}
 
 /// Arms a fault, or none.
 #[cfg(debug_assertions)]
@@ -77,7 +116,11 @@ pub fn arm(fault: Option<Fault>) {
 /// True if the fault is armed.
 #[cfg(debug_assertions)]
 pub fn is(fault: Fault) -> bool {
-    ARMED.load(std::sync::atomic::Ordering::Relaxed) == fault as u8
+    let armed = match ARMED.load(std::sync::atomic::Ordering::Relaxed) {
+        UNKNOWN => arm_from_environment(),
+        armed => armed,
+    };
+    armed == fault as u8
 }
 
 /// Never: there are no planted faults in this build.

@@ -35,6 +35,8 @@ struct State {
     held: bool,
     /// Actors that found the disk full and have not ended their work since.
     stuck: BTreeSet<&'static str>,
+    /// Actors whose last beat the system had no file or memory for.
+    limited: BTreeSet<&'static str>,
 }
 
 impl Ballast {
@@ -58,7 +60,7 @@ impl Ballast {
             tell: Box::new(tell),
         });
         if let Err(error) = ballast.take() {
-            if error.code() != Code::DiskFull {
+            if !error.code().is_shortage() {
                 return Err(error);
             }
             rt.health.refuse(error);
@@ -100,16 +102,39 @@ impl Ballast {
         }
     }
 
-    /// What a beat of an actor whose work is required found out about the disk. An actor is stuck
-    /// until it has nothing left to do.
+    /// What a beat of an actor whose work is required found out about the disk and the system. An
+    /// actor is stuck until it has nothing left to do.
     pub(crate) fn note(&self, actor: &'static str, result: &Result<Beat>) {
         match result {
-            Err(error) if error.code() == Code::DiskFull => {
+            Err(error) if error.code() == Code::SystemLimit => self.note_limit(actor, error),
+            Err(error) if error.code().is_shortage() => {
                 self.state.lock().stuck.insert(actor);
                 self.give(error);
             }
-            Ok(Beat::Idle) if self.state.lock().stuck.remove(actor) => self.event.notify(),
-            _ => {}
+            Err(_) => {}
+            Ok(beat) => {
+                self.end_limit(actor);
+                if *beat == Beat::Idle && self.state.lock().stuck.remove(actor) {
+                    self.event.notify();
+                }
+            }
+        }
+    }
+
+    /// The system has no file or memory for an actor. Blocks of the disk are no help; users are
+    /// refused if it happens twice in a row, for once is soon over.
+    fn note_limit(&self, actor: &'static str, error: &Error) {
+        let is_first = self.state.lock().limited.insert(actor);
+        if !is_first {
+            self.rt.health.refuse(error.clone());
+        }
+    }
+
+    fn end_limit(&self, actor: &'static str) {
+        let mut state = self.state.lock();
+        if state.limited.remove(actor) && state.limited.is_empty() && state.held {
+            drop(state);
+            self.rt.health.allow();
         }
     }
 
@@ -126,7 +151,7 @@ impl Ballast {
             return Ok(Beat::Idle);
         }
         match self.take() {
-            Err(error) if error.code() != Code::DiskFull => return Err(error),
+            Err(error) if !error.code().is_shortage() => return Err(error),
             _ => {}
         }
         if self.state.lock().held {

@@ -48,6 +48,8 @@ pub(crate) struct Engine {
     pub txns: Arc<Txns>,
     pub store: Arc<Store>,
     pub checkpointer: Arc<Checkpointer>,
+    /// What was wrong with the superblock's slots at the open.
+    superblock_found: Vec<String>,
     pub lending: Arc<Lending>,
     pub supervisor: Supervisor,
     warm: Arc<Warm>,
@@ -306,6 +308,7 @@ impl Engine {
         let Parts { rt, pages, txns, runs, shares, division, .. } = parts;
         let lending = Lending::new(&rt, &pages, &runs, &shares, division)?;
         let log = recorder.log.clone();
+        let superblock_found = superfile.found().to_vec();
         let checkpointer = Arc::new(Checkpointer::new(recorder, superfile));
         Ok(Engine {
             lending,
@@ -318,6 +321,7 @@ impl Engine {
             txns,
             store,
             checkpointer,
+            superblock_found,
             present: Present::new(&options),
             options,
             ballast: None,
@@ -547,6 +551,19 @@ impl Engine {
         }
     }
 
+    /// What is wrong with the superblock's slots; of a database that is read only, what was found,
+    /// for its copy in memory is mended.
+    ///
+    /// # Errors
+    /// Those of the environment.
+    pub(crate) fn superblock_problems(&self) -> Result<Vec<String>> {
+        let mut problems = self.checkpointer.superblock_problems()?;
+        if self.options.read_only {
+            problems.extend(self.superblock_found.iter().cloned());
+        }
+        Ok(problems)
+    }
+
     /// Closes: stops the threads, writes what is dirty, for as long as `CLOSE_FLUSH_NS`, takes a
     /// last checkpoint. Pages that are left the next open redoes, as after a crash: of a large pool
     /// they may be more than anybody wants to wait for. Transactions still open are undecided at
@@ -577,7 +594,7 @@ impl Engine {
         self.warm.save();
         let last = Checkpoint::Last { clean };
         match (self.checkpointer.take(last), &self.ballast) {
-            (Err(error), Some(ballast)) if error.code() == Code::DiskFull => {
+            (Err(error), Some(ballast)) if error.code().is_shortage() => {
                 ballast.give(&error);
                 self.checkpointer.take(last)
             }

@@ -119,7 +119,7 @@ impl<'a> Frames<'a> {
         if self.helper.is_none() {
             let (rt, pages) = (self.rt.clone(), self.pages.clone());
             let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
-            self.helper = Some(self.rt.spawn("ek-redo-frames", move || {
+            self.helper = Some(self.rt.spawn_needed("ek-redo-frames", move || {
                 loop {
                     let seen = changed.now();
                     if stopped.load(Ordering::Acquire) {
@@ -185,7 +185,7 @@ impl Look {
         let mut look = Look { said: said.clone(), helper: None };
         rt.hold_changes();
         let answer = Answer { rt: rt.clone(), said };
-        look.helper = Some(rt.spawn("ek-log-behind", move || {
+        look.helper = Some(rt.spawn_needed("ek-log-behind", move || {
             let found = behind.check();
             *answer.said.lock() = found;
         })?);

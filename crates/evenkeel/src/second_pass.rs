@@ -256,7 +256,7 @@ pub(crate) fn run(of: &Recovery<'_>, from: Lsn, until: Lsn, lives: &Arc<PageLive
         for part in 0..PARTS {
             let (line, pages, lives) = (line.clone(), of.pages.clone(), lives.clone());
             let closed = of.superblock.clean;
-            helpers.push(of.rt.spawn("ek-redo", move || {
+            helpers.push(of.rt.spawn_needed("ek-redo", move || {
                 let redo = PageRedo::after(&pages, &TreeRedo, lives);
                 let redo = redo.reading_first(closed).ending_at(until);
                 if let Err(error) = line.redo(&redo, part).and_then(|()| redo.sync_found()) {

@@ -175,13 +175,14 @@ impl Database {
         Ok(stats)
     }
 
-    /// Checks every table: tree structure, files of indexes, and each index against the rows, both
-    /// directions. Writers go on. No problems means clean.
+    /// Checks the superblock's slots and every table: tree structure, files of indexes, and each
+    /// index against the rows, both directions. Writers go on. No problems means clean.
     ///
     /// # Errors
     /// What keeps the check from going on; damage is in the report.
     pub fn check(&self) -> Result<CheckReport> {
         let mut all = CheckReport::default();
+        all.problems.extend(self.engine.superblock_problems()?);
         for name in self.tables() {
             match self.engine.store.check_table(&name) {
                 Ok(one) => {

@@ -1,7 +1,9 @@
 //! The superblock file: read at open, one slot rewritten at each checkpoint and at open and close.
-//! Invariant: the slot not being written is whole and names a checkpoint that is still in the log.
+//! Invariants: the slot not being written is whole and names a checkpoint that is still in the log;
+//! the sequences of the two slots differ by one, and an even one is in the first.
 
-use evenkeel_base::{Code, Error, Result, sync::Mutex};
+use evenkeel_base::plant::{self, Fault};
+use evenkeel_base::{Error, Result, sync::Mutex};
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
 use evenkeel_io::{AlignedBuf, File, OpenMode, Runtime};
 use std::sync::Arc;
@@ -16,6 +18,8 @@ const NEW_SUPER_FILE: &str = "evenkeel.super.new";
 pub(crate) struct SuperFile {
     file: Arc<dyn File>,
     state: Mutex<Superblock>,
+    /// What was wrong with a slot when the file was read; the first update writes it anew.
+    found: Vec<String>,
 }
 
 impl SuperFile {
@@ -36,7 +40,7 @@ impl SuperFile {
         rt.env.rename(NEW_SUPER_FILE, SUPER_FILE)?;
         rt.env.sync_dir("")?;
         let file = rt.env.open(SUPER_FILE, OpenMode::READ_WRITE)?;
-        Ok(SuperFile { file, state: Mutex::new(first) })
+        Ok(SuperFile { file, state: Mutex::new(first), found: Vec::new() })
     }
 
     /// Reads the file.
@@ -46,21 +50,34 @@ impl SuperFile {
     pub(crate) fn open(rt: &Runtime, write: bool) -> Result<SuperFile> {
         let mode = if write { OpenMode::READ_WRITE } else { OpenMode::READ };
         let file = rt.env.open(SUPER_FILE, OpenMode { create: false, ..mode })?;
-        let len = file.len()?.min(2 * SLOT_BYTES as u64) as usize;
-        let mut bytes = vec![0; len];
-        file.read_at(&mut bytes, 0)?;
+        let bytes = read(&*file)?;
         let state = Superblock::choose(&bytes).map_err(|e| e.with("file", SUPER_FILE))?;
         if write {
             // A process that was killed may have written it and not synced it. What is done from
             // now on rests on it: the log before it is used again, the other slot is written.
             file.sync()?;
         }
-        Ok(SuperFile { file, state: Mutex::new(state) })
+        let found = slot_problems(&bytes, &state);
+        found.iter().for_each(|problem| log::warn!("{problem}"));
+        Ok(SuperFile { file, state: Mutex::new(state), found })
     }
 
     /// The present superblock.
     pub(crate) fn get(&self) -> Superblock {
         self.state.lock().clone()
+    }
+
+    /// What was wrong when the file was read.
+    pub(crate) fn found(&self) -> &[String] {
+        &self.found
+    }
+
+    /// What is wrong with its slots now; the caller keeps others from updating it.
+    ///
+    /// # Errors
+    /// Those of the environment.
+    pub(crate) fn problems(&self) -> Result<Vec<String>> {
+        Ok(slot_problems(&read(&*self.file)?, &self.get()))
     }
 
     /// Changes the superblock and makes it durable. One caller at a time (the checkpointer, or open
@@ -77,7 +94,7 @@ impl SuperFile {
         }
         match write_slot(&*self.file, &next) {
             // The slot is written again when there is space.
-            Err(error) if error.code() == Code::DiskFull => return Err(error),
+            Err(error) if error.code().is_shortage() => return Err(error),
             written => written.and_then(|()| self.file.sync()).map_err(|e| rt.health.fail(e))?,
         }
         let mut state = self.state.lock();
@@ -89,10 +106,34 @@ impl SuperFile {
     }
 }
 
+fn read(file: &dyn File) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; file.len()?.min(2 * SLOT_BYTES as u64) as usize];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// What is wrong with the slots of a file whose newest superblock is this one. One that was being
+/// written at a crash may be torn, which nobody can tell from damage: the other one counts.
+fn slot_problems(bytes: &[u8], newest: &Superblock) -> Vec<String> {
+    let own = (newest.sequence % 2) as usize;
+    let problem = |slot: usize| {
+        let at = slot * SLOT_BYTES;
+        let wanted = newest.sequence - u64::from(slot != own);
+        let what = match bytes.get(at..at + SLOT_BYTES).map(Superblock::decode) {
+            Some(Ok(Some(found))) if found.sequence == wanted => return None,
+            Some(Ok(Some(found))) => format!("holds number {}, not {wanted}", found.sequence),
+            _ => "is damaged, or its write was cut short by a crash".to_string(),
+        };
+        Some(format!("{SUPER_FILE}: slot {slot} {what}; the other slot counts"))
+    };
+    (0..2).filter_map(problem).collect()
+}
+
 fn write_slot(file: &dyn File, slot: &Superblock) -> Result<()> {
     let mut buf = AlignedBuf::new(SLOT_BYTES);
     buf.copy_from_slice(&slot.encode());
-    file.write_at(&buf, (slot.sequence % 2) * SLOT_BYTES as u64)
+    let place = if plant::is(Fault::FirstSlotOnly) { 0 } else { slot.sequence % 2 };
+    file.write_at(&buf, place * SLOT_BYTES as u64)
 }
 
 #[cfg(test)]
@@ -112,6 +153,48 @@ mod tests {
             redo: Lsn(100),
             catalog_root: PageNo(3),
             page_redo: Lsn(100),
+        }
+    }
+
+    /// A write of a slot, cut short anywhere, leaves the superblock before it.
+    #[test]
+    fn a_torn_slot_leaves_the_other_one() {
+        let cuts = (1..=4).flat_map(|n| CrashPolicy::ALL.iter().map(move |policy| (n, *policy)));
+        for (cut, policy) in cuts {
+            let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+            let file = SuperFile::create(&sim.runtime(), first()).expect("creates");
+            assert_eq!(file.problems().expect("reads"), [""; 0]);
+            sim.disk().crash_at_change(sim.disk().changes() + cut);
+            let mut written = first().sequence;
+            while let Some(Ok(())) = catch_crash(|| file.update(&sim.runtime(), |_| ())) {
+                written += 1;
+            }
+            for seed in 1..20 {
+                let after = SimEnv::on(sim.disk().crash(policy, seed), SimOptions::quiet(1));
+                let opened = SuperFile::open(&after.runtime(), true);
+                let file = opened.unwrap_or_else(|e| panic!("{cut} {policy:?} {seed}: {e}"));
+                let sequence = file.get().sequence;
+                assert!(sequence == written || sequence == written + 1, "{cut} {policy:?} {seed}");
+                file.update(&after.runtime(), |_| ()).expect("updates");
+                assert_eq!(file.problems().expect("reads"), [""; 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_slot_is_told_and_written_anew() {
+        for slot in 0..2 {
+            let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+            let rt = sim.runtime();
+            drop(SuperFile::create(&rt, first()).expect("creates"));
+            let file = rt.env.open(SUPER_FILE, OpenMode::READ_WRITE).expect("opens");
+            file.write_at(&[0xff; 8], (slot * SLOT_BYTES + 40) as u64).expect("writes");
+            let opened = SuperFile::open(&rt, true).expect("opens");
+            let told = opened.found().join("; ");
+            assert!(told.contains("evenkeel.super: slot"), "{slot}: {told}");
+            assert_eq!(opened.found(), opened.problems().expect("reads"));
+            opened.update(&rt, |_| ()).expect("updates");
+            assert_eq!(opened.problems().expect("reads"), [""; 0], "{slot}");
         }
     }
 

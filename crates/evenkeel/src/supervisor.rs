@@ -55,7 +55,7 @@ impl Supervisor {
     ) -> Result<()> {
         let stopped = Arc::new(AtomicBool::new(false));
         let (rt, stop, wake) = (Arc::clone(&self.rt), Arc::clone(&stopped), Arc::clone(&event));
-        let task = self.rt.spawn(name, move || {
+        let task = self.rt.spawn_needed(name, move || {
             let mut reported: Option<Code> = None;
             while !stop.load(Ordering::Acquire) {
                 let seen = wake.now();

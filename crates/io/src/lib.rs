@@ -11,6 +11,7 @@ mod counting;
 mod cpu;
 pub mod device_wait;
 pub mod env;
+pub mod errno;
 pub mod event;
 pub mod explain;
 #[cfg(target_os = "linux")]

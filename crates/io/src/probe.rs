@@ -2,9 +2,10 @@
 //! benchmarks and the choice of page writes at open.
 #![allow(unsafe_code)]
 
+use crate::errno::OsCall;
 use crate::real::os_error;
 use crate::{AlignedBuf, IO_ALIGN};
-use evenkeel_base::{Code, Result};
+use evenkeel_base::Result;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -53,7 +54,7 @@ pub fn probe(dir: impl AsRef<Path>) -> Result<Probe> {
 }
 
 fn probe_file(path: &Path) -> Result<(bool, Vec<u64>, u64)> {
-    let fail = |code| move |e| os_error(code, path, e);
+    let fail = |call| move |e| os_error(call, path, e);
     let open = |flags: i32| {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -61,16 +62,16 @@ fn probe_file(path: &Path) -> Result<(bool, Vec<u64>, u64)> {
     };
     let mut buf = AlignedBuf::new(IO_ALIGN);
     buf.fill(0x5a);
-    let buffered = open(0).map_err(fail(Code::FileOpen))?;
-    buffered.write_all_at(&vec![0; 64 * IO_ALIGN], 0).map_err(fail(Code::WriteFailed))?;
-    buffered.sync_all().map_err(fail(Code::SyncFailed))?;
+    let buffered = open(0).map_err(fail(OsCall::Create))?;
+    buffered.write_all_at(&vec![0; 64 * IO_ALIGN], 0).map_err(fail(OsCall::Write))?;
+    buffered.sync_all().map_err(fail(OsCall::Sync))?;
     let direct = open(libc::O_DIRECT).ok().filter(|f| f.write_all_at(&buf, 0).is_ok());
     let file = direct.as_ref().unwrap_or(&buffered);
     let mut us = Vec::with_capacity(SYNCS);
     for i in 0..SYNCS {
         let start = Instant::now();
-        file.write_all_at(&buf, ((i % 64) * IO_ALIGN) as u64).map_err(fail(Code::WriteFailed))?;
-        file.sync_data().map_err(fail(Code::SyncFailed))?;
+        file.write_all_at(&buf, ((i % 64) * IO_ALIGN) as u64).map_err(fail(OsCall::Write))?;
+        file.sync_data().map_err(fail(OsCall::Sync))?;
         us.push(start.elapsed().as_micros() as u64);
     }
     Ok((direct.is_some(), us, atomic_write_bytes(file)))

@@ -9,9 +9,12 @@
 #![allow(unsafe_code)]
 
 use crate::cgroup::memory_limit;
+use crate::errno::{self, OsCall};
 use crate::os::Os;
 use crate::{Env, Event, File, IO_ALIGN, OpenMode, Task, Woken};
-use evenkeel_base::{Cause, Code, Error, Result};
+use evenkeel_base::plant::{self, Fault};
+use evenkeel_base::{Cause, Code, Error, Result, sync::Mutex};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
@@ -30,6 +33,8 @@ pub struct RealEnv {
     os: Os,
     /// Direct I/O was refused once: said in the log already.
     warned: Arc<AtomicBool>,
+    /// Directories that were opened to sync them.
+    directories: Mutex<BTreeMap<String, Arc<fs::File>>>,
 }
 
 /// Cores of this machine that the process may use.
@@ -53,7 +58,12 @@ pub fn memory_bytes() -> Option<u64> {
 impl RealEnv {
     /// An environment rooted at `root`, which need not exist yet (`create_dir("")` makes it).
     pub fn new(root: impl AsRef<Path>) -> RealEnv {
-        RealEnv { root: root.as_ref().to_path_buf(), os: Os::new(), warned: Arc::default() }
+        RealEnv {
+            root: root.as_ref().to_path_buf(),
+            os: Os::new(),
+            warned: Arc::default(),
+            directories: Mutex::default(),
+        }
     }
 
     /// The directory.
@@ -64,18 +74,27 @@ impl RealEnv {
     fn path(&self, path: &str) -> PathBuf {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
     }
+
+    /// A directory, opened once: its names are made durable without another open file, for which
+    /// there may be no room when it matters.
+    fn directory(&self, dir: &str) -> Result<Arc<fs::File>> {
+        let mut directories = self.directories.lock();
+        if let Some(file) = directories.get(dir) {
+            return Ok(file.clone());
+        }
+        let full = self.path(dir);
+        let file = fs::File::open(&full).map_err(|e| os_error(OsCall::Open, &full, e))?;
+        let file = Arc::new(file);
+        directories.insert(dir.to_string(), file.clone());
+        Ok(file)
+    }
 }
 
-pub(crate) fn os_error(code: Code, path: &Path, error: io::Error) -> Error {
-    let code = match error.kind() {
-        // A limit on the size of files (RLIMIT_FSIZE) is a kind of full disk: lift it and go on.
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            Code::DiskFull
-        }
-        ErrorKind::NotFound => Code::FileMissing,
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Code::NoPermission,
-        ErrorKind::UnexpectedEof => Code::ReadShort,
-        _ => code,
+pub(crate) fn os_error(call: OsCall, path: &Path, error: io::Error) -> Error {
+    let code = match (error.raw_os_error(), error.kind()) {
+        (Some(number), _) => errno::code(call, number),
+        (None, ErrorKind::UnexpectedEof) => Code::ReadShort,
+        (None, _) => errno::code(call, libc::EIO),
     };
     Error::new(code).with("file", path.display()).with("os", &error).caused_by(error)
 }
@@ -155,6 +174,7 @@ impl RealFile {
             let at = offset + done as u64;
             match self.transfer(may_fall_back, || self.file.write_at(&buf[done..], at))? {
                 0 => return Err(ErrorKind::WriteZero.into()),
+                _ if plant::is(Fault::ShortWriteTaken) => return Ok(()),
                 n => done += n,
             }
         }
@@ -202,27 +222,30 @@ impl RealFile {
         }
     }
 
-    fn fail(&self, code: Code, error: io::Error, offset: u64, len: usize) -> Error {
-        os_error(code, &self.path, error).with("offset", offset).with("len", len)
+    fn fail(&self, call: OsCall, error: io::Error, offset: u64, len: usize) -> Error {
+        os_error(call, &self.path, error).with("offset", offset).with("len", len)
     }
 }
 
 impl File for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let len = buf.len();
-        self.read_all(buf, offset).map_err(|e| self.fail(Code::ReadFailed, e, offset, len))
+        self.read_all(buf, offset).map_err(|e| self.fail(OsCall::Read, e, offset, len))
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.write_all(buf, offset).map_err(|e| self.fail(Code::WriteFailed, e, offset, buf.len()))
+        self.write_all(buf, offset).map_err(|e| self.fail(OsCall::Write, e, offset, buf.len()))
     }
     fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| os_error(Code::SyncFailed, &self.path, e))
+        if plant::is(Fault::RealSyncSkipped) {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|e| os_error(OsCall::Sync, &self.path, e))
     }
     fn len(&self) -> Result<u64> {
-        Ok(self.file.metadata().map_err(|e| os_error(Code::ReadFailed, &self.path, e))?.len())
+        Ok(self.file.metadata().map_err(|e| os_error(OsCall::Length, &self.path, e))?.len())
     }
     fn set_len(&self, len: u64) -> Result<()> {
-        self.file.set_len(len).map_err(|e| os_error(Code::WriteFailed, &self.path, e))
+        self.file.set_len(len).map_err(|e| os_error(OsCall::Reserve, &self.path, e))
     }
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
@@ -234,7 +257,7 @@ impl File for RealFile {
             }
             other => other,
         };
-        done.map_err(|e| self.fail(Code::WriteFailed, e, offset, len as usize))?;
+        done.map_err(|e| self.fail(OsCall::Reserve, e, offset, len as usize))?;
         self.have_cached(offset, len);
         Ok(())
     }
@@ -244,7 +267,7 @@ impl File for RealFile {
         }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         self.fallocate(mode, offset, len)
-            .map_err(|e| self.fail(Code::WriteFailed, e, offset, len as usize))
+            .map_err(|e| self.fail(OsCall::Reserve, e, offset, len as usize))
     }
 }
 
@@ -259,12 +282,12 @@ fn lock(mut file: &fs::File, path: &Path, write: bool) -> Result<()> {
         return Err(error.with("pid", owner.trim()));
     }
     if rc != 0 {
-        return Err(os_error(Code::FileOpen, path, error));
+        return Err(os_error(OsCall::Open, path, error));
     }
     if write {
         file.set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(|e| os_error(Code::WriteFailed, path, e))?;
+            .map_err(|e| os_error(OsCall::Write, path, e))?;
     }
     Ok(())
 }
@@ -287,7 +310,10 @@ impl Env for RealEnv {
             }
             other => other,
         }
-        .map_err(|e| os_error(Code::FileOpen, &path, e))?;
+        .map_err(|e| {
+            let makes = mode.create && !path.exists();
+            os_error(if makes { OsCall::Create } else { OsCall::Open }, &path, e)
+        })?;
         if mode.lock {
             lock(&file, &path, mode.write)?;
         }
@@ -298,11 +324,11 @@ impl Env for RealEnv {
         let full = self.path(dir);
         let entries = match fs::read_dir(&full) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|e| os_error(Code::FileOpen, &full, e))?,
+            other => other.map_err(|e| os_error(OsCall::List, &full, e))?,
         };
         let mut names = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(|e| os_error(Code::ReadFailed, &full, e))?;
+            let entry = entry.map_err(|e| os_error(OsCall::List, &full, e))?;
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
         names.sort();
@@ -312,32 +338,42 @@ impl Env for RealEnv {
     fn remove(&self, path: &str) -> Result<()> {
         let full = self.path(path);
         match fs::remove_file(&full) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(os_error(Code::WriteFailed, &full, e)),
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(os_error(OsCall::Name, &full, e)),
             _ => Ok(()),
         }
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let full = self.path(from);
-        fs::rename(&full, self.path(to)).map_err(|e| os_error(Code::WriteFailed, &full, e))
+        fs::rename(&full, self.path(to)).map_err(|e| os_error(OsCall::Name, &full, e))
     }
 
     fn create_dir(&self, dir: &str) -> Result<()> {
         let full = self.path(dir);
-        let fail = |e| os_error(Code::FileOpen, &full, e);
+        let fail = |e| os_error(OsCall::Name, &full, e);
         DirBuilder::new().recursive(true).mode(DIR_MODE).create(&full).map_err(fail)?;
         let mode = fs::metadata(&full).map_err(fail)?.permissions().mode();
         if mode & 0o002 != 0 {
             let error = Error::new(Code::DirectoryUnsafe).with("file", full.display());
             return Err(error.with("mode", format_args!("{:o}", mode & 0o7777)));
         }
-        Ok(())
+        // The one that is there now, and not one of this name that was removed.
+        let known = self.directories.lock().remove(dir);
+        match (self.directory(dir), known) {
+            (Err(error), Some(known)) if error.code().is_shortage() => {
+                self.directories.lock().insert(dir.to_string(), known);
+                Ok(())
+            }
+            (opened, _) => opened.map(drop),
+        }
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {
-        let full = self.path(dir);
-        let file = fs::File::open(&full).map_err(|e| os_error(Code::FileOpen, &full, e))?;
-        file.sync_all().map_err(|e| os_error(Code::SyncFailed, &full, e))
+        if plant::is(Fault::RealNamesNotSynced) {
+            return Ok(());
+        }
+        let synced = self.directory(dir)?.sync_all();
+        synced.map_err(|e| os_error(OsCall::Sync, &self.path(dir), e))
     }
 
     fn now_ns(&self) -> u64 {

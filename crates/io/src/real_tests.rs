@@ -1,4 +1,5 @@
 //! The real environment, in a temporary directory.
+use crate::errno::{self, OsCall};
 use crate::real::os_error;
 use crate::{AlignedBuf, Env, OpenMode, RealEnv, probe};
 use evenkeel_base::Code;
@@ -67,22 +68,15 @@ fn a_directory_open_to_everybody_and_links_are_refused() {
 
 #[test]
 fn what_the_system_says_becomes_a_code() {
-    let codes = [
-        (libc::EACCES, Code::NoPermission),
-        (libc::EPERM, Code::NoPermission),
-        (libc::EROFS, Code::NoPermission),
-        (libc::ENOSPC, Code::DiskFull),
-        (libc::EDQUOT, Code::DiskFull),
-        (libc::EFBIG, Code::DiskFull),
-        (libc::ENOENT, Code::FileMissing),
-        (libc::EIO, Code::WriteFailed),
-    ];
-    for (number, wanted) in codes {
-        let said = std::io::Error::from_raw_os_error(number);
-        let text = said.to_string();
-        let error = os_error(Code::WriteFailed, Path::new("pages/1"), said);
-        assert_eq!(error.code(), wanted, "{text}");
-        assert_eq!((error.context("file"), error.context("os")), (Some("pages/1"), Some(&*text)));
+    for (name, number, _) in errno::TABLE {
+        for call in OsCall::ALL {
+            let said = std::io::Error::from_raw_os_error(*number);
+            let text = said.to_string();
+            let error = os_error(call, Path::new("pages/1"), said);
+            assert_eq!(error.code(), errno::code(call, *number), "{name} {call:?}");
+            let told = (error.context("file"), error.context("os"));
+            assert_eq!(told, (Some("pages/1"), Some(&*text)));
+        }
     }
 }
 
@@ -189,6 +183,82 @@ fn a_full_disk_is_named() {
     let error = full.write_at(b"x", 0).expect_err("full");
     assert_eq!(error.code(), Code::DiskFull);
     assert!(error.to_string().contains("/dev/full"), "{error}");
+}
+
+/// What a sync has done cannot be seen without a crash: that the system was asked is, where it
+/// refuses. A device of characters has nothing to sync, nor has a directory of `/proc`.
+#[test]
+fn a_sync_asks_the_system() {
+    let mode = OpenMode { create: false, ..OpenMode::READ_WRITE };
+    let null = RealEnv::new("/dev").open("null", mode).expect("opens");
+    assert_eq!(code(null.sync()), Some(Code::SyncFailed));
+    assert_eq!(code(RealEnv::new("/proc").sync_dir("self")), Some(Code::SyncFailed));
+}
+
+/// Whether this is the process that `a_short_write_is_gone_on_with` has started.
+const SHORT: &str = "EVENKEEL_TEST_SHORT_WRITE";
+
+/// A limit on the size of files cuts a write short, and refuses the next one. It is one of the
+/// whole process, so another one has it.
+#[test]
+fn a_short_write_is_gone_on_with() {
+    if std::env::var_os(SHORT).is_none() {
+        let test = std::env::current_exe().expect("a test");
+        let mut child = std::process::Command::new(test);
+        let name = "real_tests::a_short_write_is_gone_on_with";
+        let done = child.args(["--exact", name]).env(SHORT, "1").output().expect("runs");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        return assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    }
+    let (_dir, env) = env();
+    let file = env.open("a", OpenMode::READ_WRITE).expect("opens");
+    limit_file_size(10_000);
+    let refused = file.write_at(&[7; 16_384], 0);
+    limit_file_size(libc::RLIM_INFINITY);
+    assert_eq!(code(refused), Some(Code::DiskFull), "and not taken for whole");
+    assert_eq!(file.len().expect("a length"), 10_000, "a part of it was written");
+    file.write_at(&[7; 16_384], 0).expect("goes on");
+}
+
+#[allow(unsafe_code)]
+fn limit_file_size(most: libc::rlim_t) {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: plain system calls; the structure is ours.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+}
+
+/// No more files can be opened: what is open goes on, its directory is made durable all the same,
+/// and the code says that it is waited out.
+#[test]
+fn without_open_files_directories_are_synced_all_the_same() {
+    const OWN: &str = "EVENKEEL_TEST_NO_FILES";
+    if std::env::var_os(OWN).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("a test"));
+        let name = "real_tests::without_open_files_directories_are_synced_all_the_same";
+        let done = child.args(["--exact", name]).env(OWN, "1").output().expect("runs");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        return assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    }
+    let (_dir, env) = env();
+    env.create_dir("wal").expect("makes");
+    let file = env.open("wal/1", OpenMode::READ_WRITE).expect("opens");
+    let mut held = Vec::new();
+    let error = loop {
+        match env.open("wal/1", OpenMode::READ) {
+            Ok(another) => held.push(another),
+            Err(error) => break error,
+        }
+        assert!(held.len() < 1 << 21, "a limit of open files is needed here");
+    };
+    assert_eq!(error.code(), Code::SystemLimit, "{error}");
+    assert_eq!(code(env.open("wal/2", OpenMode::READ_WRITE)), Some(Code::SystemLimit));
+    env.rename("wal/1", "wal/3").expect("renames");
+    env.create_dir("wal").expect("is there");
+    env.sync_dir("wal").expect("syncs");
+    file.write_at(b"x", 0).and_then(|()| file.sync()).expect("goes on");
 }
 
 #[test]

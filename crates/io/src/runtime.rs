@@ -9,11 +9,16 @@ use crate::trash::Trash;
 use crate::waiting::{ThreadWatch, Watched};
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Stop, Task, Woken};
 use evenkeel_base::journal::Journal;
+use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, DatabaseId, Error, Health, Result, Stalls, metrics::Metrics};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{sync::Arc, time::Duration};
+
+/// How long a thread that is needed is asked for, and how often.
+const THREADS_WAIT: Duration = Duration::from_secs(2);
+const THREADS_REST: Duration = Duration::from_millis(20);
 
 /// Shared by all components of one database.
 pub struct Runtime {
@@ -318,5 +323,36 @@ impl Runtime {
             body();
         };
         self.env.spawn(name, Box::new(body))
+    }
+
+    /// Starts a background thread that is needed: that the system has none to give is waited out,
+    /// for `THREADS_WAIT`. Hold no latch.
+    ///
+    /// # Errors
+    /// `ThreadSpawn`.
+    pub fn spawn_needed(
+        &self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<Box<dyn Task>> {
+        // A start that fails drops what it was given.
+        let body = Arc::new(Mutex::new(Some(body)));
+        let until_ns = self.env.now_ns().saturating_add(THREADS_WAIT.as_nanos() as u64);
+        loop {
+            let own = body.clone();
+            let run = move || {
+                let body = own.lock().take();
+                if let Some(body) = body {
+                    body();
+                }
+            };
+            match self.spawn(name, run) {
+                Err(error) if self.env.now_ns() < until_ns => {
+                    log::warn!("no thread can be started, which is tried again: {error}");
+                    self.delay(THREADS_REST, Cause::Idle);
+                }
+                started => return started,
+            }
+        }
     }
 }

@@ -143,7 +143,7 @@ impl Runtime {
     /// Gives one piece back, and rests. What cannot be given back is left to the file system.
     ///
     /// # Errors
-    /// A directory that cannot be synced (writes have stopped then).
+    /// A directory that cannot be synced (writes have stopped then). `SystemLimit`: call again.
     pub fn trash_beat(&self) -> Result<Beat> {
         if self.health.is_failed() {
             return Ok(Beat::Idle);
@@ -159,6 +159,10 @@ impl Runtime {
         }
         let left = match self.give_back(|| item.give_piece(&*self.env)) {
             Ok(()) => item.bytes(),
+            Err(error) if error.code().is_shortage() => {
+                self.trash.items.lock().push_front(item);
+                return Err(error);
+            }
             Err(error) => {
                 // A file that was removed meanwhile has no dead parts any more.
                 if error.code() != Code::FileMissing {

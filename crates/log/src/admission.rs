@@ -25,7 +25,7 @@ impl Shared {
         let end = Lsn(self.end.load(Ordering::Acquire));
         while self.segments.wants_first(end) {
             match self.prepare() {
-                Err(e) if e.code() == Code::DiskFull && self.segments.prepared().end > end => {
+                Err(e) if e.code().is_shortage() && self.segments.prepared().end > end => {
                     log::warn!("no space to prepare log segments: {e}");
                     break;
                 }
@@ -121,7 +121,7 @@ impl Shared {
         notify(fronts);
         match result {
             Ok(_) => Ok(true),
-            Err(error) if error.code() == Code::DiskFull => Err(error),
+            Err(error) if error.code().is_shortage() => Err(error),
             Err(error) => Err(self.rt.health.fail(error)),
         }
     }

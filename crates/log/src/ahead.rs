@@ -205,7 +205,7 @@ impl Ahead {
         let mut ahead = Ahead { line: line.clone(), helpers: Vec::new(), next: first };
         for _ in 0..HELPERS {
             let own = line.clone();
-            match line.rt.spawn("ek-log-read", move || own.work()) {
+            match line.rt.spawn_needed("ek-log-read", move || own.work()) {
                 Ok(helper) => ahead.helpers.push(helper),
                 Err(error) => {
                     let _ = ahead.stop();

@@ -10,6 +10,7 @@
 
 use crate::buffer::Chunk;
 use crate::shared::{Event, Shared, notify};
+use evenkeel_base::plant::Fault;
 use evenkeel_base::{Cause, Error, Lsn, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -231,13 +232,17 @@ impl Shared {
         let to = self.written.load(Ordering::Acquire);
         let result = self.rt.health.check_writable().and_then(|()| {
             self.rt.step();
-            if evenkeel_base::plant::is(evenkeel_base::plant::Fault::FsyncSkipped) {
+            if evenkeel_base::plant::is(Fault::FsyncSkipped) {
                 return Ok(());
             }
             let synced = self.on_device(|| self.segments.sync(Lsn(from), Lsn(to)));
             synced.map_err(|error| self.rt.health.fail(error))
         });
         if result.is_ok() {
+            let to = match evenkeel_base::plant::is(Fault::DurableAtSyncEnd) {
+                true => self.written.load(Ordering::Acquire),
+                false => to,
+            };
             self.durable.fetch_max(to, Ordering::AcqRel);
         }
         std::mem::forget(left);

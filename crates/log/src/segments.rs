@@ -12,7 +12,7 @@
 //! prepares and removes.
 
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, DatabaseId, Error, Lsn, Result, sync::Mutex};
+use evenkeel_base::{Cause, Code, DatabaseId, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::wal::{
     BLOCK, BLOCKS_ALIGN, SEGMENT_HEADER, SegmentHeader, block_of, lsn_of, segment_number,
     segment_path,
@@ -20,11 +20,16 @@ use evenkeel_format::wal::{
 use evenkeel_io::{AlignedBuf, File, OpenMode, Runtime};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) const DIR: &str = "wal";
 const NEW: &str = "wal/new.tmp";
 const RECYCLE: &str = "wal/recycle.tmp";
 const PROBE: &str = "wal/probe.tmp";
+/// How long a write is made again that the system is short of something for, and how often.
+const SHORTAGE_NS: u64 = 60_000_000_000;
+const SHORTAGE_REST: Duration = Duration::from_millis(20);
+
 /// Bytes zero-written in one step.
 const STEP: u64 = 1 << 20;
 /// Size of the first segments: a new directory stays small.
@@ -450,8 +455,26 @@ impl Segments {
         taken.inspect_err(|_| self.table.lock().segments.push_front(old))
     }
 
-    /// Writes blocks; counts bytes and segments begun.
-    pub(crate) fn write(&self, first_block: u64, mut bytes: &[u8]) -> Result<()> {
+    /// Writes blocks; counts bytes and segments begun. Their place is kept for them, so no space is
+    /// wanted as a rule; where the system is short all the same (of memory; a file system that
+    /// copies what it writes over) nothing is lost, and the write is made again for as long as
+    /// `SHORTAGE_NS`.
+    pub(crate) fn write(&self, first_block: u64, bytes: &[u8]) -> Result<()> {
+        let until_ns = self.rt.env.now_ns().saturating_add(SHORTAGE_NS);
+        loop {
+            let error = match self.write_once(first_block, bytes) {
+                Err(error) if error.code().is_shortage() => error,
+                other => return other,
+            };
+            if self.rt.env.now_ns() >= until_ns || self.rt.health.is_failed() {
+                return Err(error);
+            }
+            log::warn!("the log cannot be written, which is tried again: {error}");
+            self.rt.delay(SHORTAGE_REST, Cause::LogSync);
+        }
+    }
+
+    fn write_once(&self, first_block: u64, mut bytes: &[u8]) -> Result<()> {
         let mut block = first_block;
         while !bytes.is_empty() {
             let segment = self.table.lock().find(block)?;

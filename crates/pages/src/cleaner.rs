@@ -17,7 +17,7 @@ use crate::pacing::{self, Quota, TICK_NS};
 use crate::quiet::REST_PARTS;
 use crate::supply::BEAT_COLD;
 use evenkeel_base::journal::Law;
-use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
+use evenkeel_base::{Beat, Cause, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
 use evenkeel_format::page;
 use evenkeel_io::{AlignedBuf, Class, Event, IO_ALIGN};
 use std::collections::BTreeSet;
@@ -183,7 +183,7 @@ impl Pages {
                 Ok(Beat::More)
             }
             Ok(_) => Ok(Beat::More),
-            Err(error) if error.code() == Code::DiskFull => {
+            Err(error) if error.code().is_shortage() => {
                 let seen = self.clean_event.now();
                 let time = Some(Duration::from_nanos(TICK_NS));
                 self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
@@ -458,7 +458,7 @@ impl Pages {
         let done = items.len();
         match &result {
             Ok(()) => self.written(items),
-            Err(error) if error.code() == Code::DiskFull => self.unwritten(items),
+            Err(error) if error.code().is_shortage() => self.unwritten(items),
             Err(error) => {
                 self.rt.health.fail(error.clone());
             }

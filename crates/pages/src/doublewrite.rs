@@ -125,7 +125,7 @@ impl Doublewrite {
                 let len = file.len()?;
                 if len < Self::offset(REGIONS) {
                     match Self::allocate(&*file) {
-                        Err(e) if e.code() == Code::DiskFull => {
+                        Err(e) if e.code().is_shortage() => {
                             let there = len / Self::offset(1);
                             self.regions.store((there as usize).max(1), Relaxed);
                         }

@@ -59,7 +59,7 @@ impl Pages {
         let left = SEGMENT_EXTENTS - extents % SEGMENT_EXTENTS;
         let step = (extents / GROW_SHARE).clamp(1, GROW_MAX).min(left);
         let grown = match self.files.allocate(extents, step) {
-            Err(e) if e.code() == Code::DiskFull && step > 1 => {
+            Err(e) if e.code().is_shortage() && step > 1 => {
                 self.files.allocate(extents, 1).map(|()| 1)
             }
             other => other.map(|()| step),

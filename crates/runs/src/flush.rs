@@ -9,6 +9,7 @@ use crate::source::{Item, Version};
 use crate::throttle;
 use crate::writer::{Purpose, RunWriter, SliceStart};
 use evenkeel_base::journal::Law;
+use evenkeel_base::plant::Fault;
 use evenkeel_base::{Beat, Cause, Code, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
 use std::sync::Arc;
@@ -156,10 +157,11 @@ impl Runs {
         low.0 < self.needed_lsn.load(Ordering::SeqCst).max(soon)
     }
 
-    /// Latches a failed write, except a full disk.
+    /// Latches a failed write, except a shortage.
     pub(crate) fn write_failed(&self, error: evenkeel_base::Error) -> evenkeel_base::Error {
         match error.code() {
-            Code::DiskFull | Code::LogFull | Code::WritesStopped => error,
+            Code::LogFull | Code::WritesStopped => error,
+            code if code.is_shortage() => error,
             _ => self.rt.health.fail(error),
         }
     }
@@ -208,7 +210,7 @@ impl Runs {
         let Some(oldest) = memtables.last().filter(|_| memtables.len() > 1) else {
             return Ok(None);
         };
-        if oldest.is_pinned() {
+        if oldest.is_pinned() && !evenkeel_base::plant::is(Fault::PinsIgnored) {
             return Ok(None);
         }
         let number = self.next_file();

@@ -325,7 +325,7 @@ impl Runs {
     }
 
     fn merge_failed(&self, job: MergeJob, error: Error) -> Result<Beat> {
-        if matches!(error.code(), Code::DiskFull | Code::LogFull) {
+        if error.code().is_shortage() || error.code() == Code::LogFull {
             let needed = job.purpose.required || job.frees;
             self.give_up(job);
             // Ingest must not wait for a merge that finds no space.

@@ -11,6 +11,7 @@
 mod life;
 
 use evenkeel_base::sync::Mutex;
+use evenkeel_io::errno::{self, Fate, OsCall};
 use evenkeel_io::sim::{CrashPolicy, FaultKind, Noted, drive_beside_others};
 use evenkeel_io::{Rng, SimDisk};
 use evenkeel_sim::model::Model;
@@ -22,6 +23,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Calls of each kind that fail in a part of a script, at most.
 const CALLS: usize = 80;
+
+/// The system grants no more open files.
+const LIMIT: Failing = Failing::Errno(libc::EMFILE);
 
 /// What must have come of the calls that failed, in all scripts together.
 const EXPECTED: &[(Part, Failing, &[Seen])] = &[
@@ -37,6 +41,8 @@ const EXPECTED: &[(Part, Failing, &[Seen])] = &[
         Failing::Error,
         &[Seen::Told, Seen::Stopped, Seen::Unnoticed, Seen::CloseRefused],
     ),
+    (Part::Script, LIMIT, &[Seen::Repeated, Seen::Told, Seen::Unnoticed]),
+    (Part::Open, LIMIT, &[Seen::OpenRefused]),
     (Part::Open, Failing::Space, &[Seen::Unnoticed]),
     (Part::Open, Failing::Full, &[Seen::OpenRefused, Seen::Unnoticed]),
     (Part::Open, Failing::Sync, &[Seen::OpenRefused]),
@@ -111,6 +117,7 @@ fn cases(clean: &Lived, part: Part, seed: u64, most: usize) -> (Vec<Case>, usize
             // Names need no block here.
             Failing::Full => noted.needs_space && what(noted) != "name",
             Failing::Sync => what(noted) == "sync",
+            Failing::Errno(number) => errno::fate(noted.of, number) == Fate::WaitedOut,
         };
         let noted = clean.noted.iter().filter(|noted| range.contains(&noted.call));
         let calls: Vec<u64> = noted.filter(fits).map(|noted| noted.call).collect();
@@ -128,7 +135,22 @@ fn must_stop(script: &Script, case: Case, noted: &Noted) -> bool {
     let place = place(noted);
     let builds = place == "runs" && script.name.starts_with("add index");
     let relied_on = ["wal", "pages", "dw", "evenkeel.super", "undo", "runs"].contains(&place);
-    case.failing == Some(Failing::Error) && changes && relied_on && !builds
+    let is_final = match case.failing {
+        // A file that is made anew is made again where its sync finds no space.
+        Some(Failing::Errno(number)) => errno::fate(noted.of, number) == Fate::Final,
+        failing => failing == Some(Failing::Error),
+    };
+    is_final && changes && relied_on && !builds
+}
+
+/// Writes never stop: the call is made again.
+fn must_go_on(case: Case, noted: &Noted) -> bool {
+    match case.failing {
+        Some(Failing::Errno(number)) => {
+            noted.of != OsCall::Sync && errno::fate(noted.of, number) == Fate::WaitedOut
+        }
+        failing => matches!(failing, Some(Failing::Space | Failing::Full)),
+    }
 }
 
 /// What the cases of a script have given.
@@ -187,6 +209,9 @@ fn run(script: &Script, start: &(SimDisk, Model), clean: &Lived, case: Case, fou
         let stops = [Seen::Stopped, Seen::OpenRefused, Seen::CloseRefused].contains(&seen);
         if must_stop(script, case, noted) && !stops {
             return Err(format!("writes have not stopped: {}", seen.name()));
+        }
+        if must_go_on(case, noted) && seen == Seen::Stopped {
+            return Err("writes have stopped for what is waited out".into());
         }
         next_life(script, &lived, case)?;
         let told = lived.told.as_ref().map_or("", |error| error.code().name());
@@ -283,4 +308,41 @@ fn a_failing_call_at_every_step() {
     if only.is_empty() && case.is_none() && most >= CALLS {
         all.check_expected();
     }
+}
+
+/// Calls that fail of each row and column of the table and part.
+const OF_EACH: usize = 2;
+
+/// The table of `errno`, row by row: each call that scripts and opens make fails with each number.
+#[test]
+fn each_error_of_each_call_has_its_fate() {
+    let (mut all, mut cells) = (Found::default(), BTreeMap::new());
+    for script in [growing()].iter().chain(scripts().iter().take(2)) {
+        let start = &starts(script)[0];
+        for (part, seed) in [(Part::Script, 1), (Part::Open, 2)] {
+            let clean = clean(script, start, Case { seed, part, failing: None, call: 0 });
+            let mut cases = Vec::new();
+            // A file that is missing is damage, for good.
+            for (_, number, _) in errno::TABLE.iter().filter(|(_, n, _)| *n != libc::ENOENT) {
+                for of in OsCall::ALL {
+                    let fits = |noted: &&Noted| {
+                        noted.of == of && (noted.call > clean.opened_at) == (part == Part::Script)
+                    };
+                    let calls: Vec<u64> =
+                        clean.noted.iter().filter(fits).map(|noted| noted.call).collect();
+                    *cells.entry((of, *number)).or_insert(0) += calls.len();
+                    let failing = Some(Failing::Errno(*number));
+                    let drawn = sample(&calls, OF_EACH, &mut Rng::new(seed));
+                    cases.extend(drawn.into_iter().map(|call| Case { seed, part, failing, call }));
+                }
+            }
+            all.add(run_all(script, start, &clean, &cases));
+        }
+    }
+    let failures = &all.failures;
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    println!("{:>5} calls failed", all.counts.values().sum::<u64>());
+    let missing: Vec<_> =
+        cells.iter().filter(|((of, _), n)| *of != OsCall::Thread && **n == 0).collect();
+    assert!(missing.is_empty(), "never called: {missing:?}");
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 /// What may fail, on paths with a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
+    /// Opens and creations.
+    Open,
     /// Reads.
     Read,
     /// Writes and changes of length.
@@ -48,7 +50,7 @@ impl Faults {
     }
 
     fn check(&self, op: Op, path: &str) -> Result<()> {
-        if op != Op::Read {
+        if !matches!(op, Op::Read | Op::Open) {
             self.frozen(path)?;
         }
         match &*self.failing.lock().expect("not poisoned") {
@@ -184,6 +186,7 @@ impl File for FaultyFile {
 
 impl Env for FaultyEnv {
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        self.faults.check(Op::Open, path)?;
         let inner = self.inner.open(path, mode)?;
         Ok(Arc::new(FaultyFile { inner, env: self.clone(), path: path.to_string() }))
     }

@@ -6,7 +6,7 @@ use crate::txns::Txns;
 use crate::undo::{Body, TxnUndo};
 use crate::undo_files::Turn;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Beat, Code, CommitTable, Error, Lsn, Result, TxnId};
+use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, TxnId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -63,11 +63,11 @@ impl Txns {
         result
     }
 
-    /// A full disk is no reason to stop writes: nothing acknowledged is lost.
+    /// A shortage is no reason to stop writes: nothing acknowledged is lost.
     pub(crate) fn judge(&self, error: Error) -> Error {
-        match error.code() {
-            Code::DiskFull => error,
-            _ => self.rt.health.fail(error),
+        match error.code().is_shortage() {
+            true => error,
+            false => self.rt.health.fail(error),
         }
     }
 

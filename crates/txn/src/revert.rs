@@ -236,7 +236,7 @@ impl Txns {
     /// all is reverted, undo files go.)
     fn wait_like_a_user(&self) -> Result<()> {
         match self.log()?.reserve(0, Share::User) {
-            Err(error) if error.code() != Code::DiskFull => Err(error),
+            Err(error) if !error.code().is_shortage() => Err(error),
             _ => Ok(()),
         }
     }

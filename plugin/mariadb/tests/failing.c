@@ -1,5 +1,7 @@
 /* Loaded before libc: makes the engine's files fail while control files exist in $EVENKEEL_FAIL_DIR.
    full: files cannot grow (ENOSPC); sync: syncs fail (EIO); thread: no thread can be begun (EAGAIN);
+   errno: "CALL NUMBER TIMES", where CALL is open, create, name, write, reserve or sync: so many of these calls
+   of the engine's files fail with this number from when the file was made; each adds a line to `struck`;
    crash: the process ends, as by kill -9, in front of the Nth step of a DDL statement: a sync, rename or
    removal of a file of the engine, of the server's ddl_recovery.log or of a table's definition. The file
    holds N, counted from when it was made; with 0 nothing ends. Each step adds a line to `steps`. */
@@ -8,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +32,67 @@ static int fails(int fd, const char *how)
     return 0;
   path[len]= 0;
   return strstr(path, "/#evenkeel/") != NULL;
+}
+
+/* The path of an open file; empty if it has none. */
+static void path_of(int fd, char *path, size_t size)
+{
+  char link[64];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t len= readlink(link, path, size - 1);
+  path[len < 0 ? 0 : len]= 0;
+}
+
+/* Does this call fail with a number of `errno`, which is set then. */
+static int meets(const char *call, const char *path)
+{
+  static pthread_mutex_t mutex= PTHREAD_MUTEX_INITIALIZER;
+  static struct timespec made;
+  static ino_t made_as;
+  static int struck;
+  char control[4096], text[64]= "", wanted[32]= "";
+  struct stat st;
+  int number= 0, times= 0, hit= 0;
+  const char *dir= getenv("EVENKEEL_FAIL_DIR");
+  if (!dir || !strstr(path, "/#evenkeel/"))
+    return 0;
+  snprintf(control, sizeof control, "%s/errno", dir);
+  if (access(control, F_OK) != 0)
+    return 0;
+  pthread_mutex_lock(&mutex);
+  FILE *file= fopen(control, "re");
+  if (file && fstat(fileno(file), &st) == 0 && fgets(text, sizeof text, file) &&
+      sscanf(text, "%31s %d %d", wanted, &number, &times) == 3 && strcmp(wanted, call) == 0)
+  {
+    if (st.st_ino != made_as || memcmp(&st.st_mtim, &made, sizeof made))
+      struck= 0;
+    made_as= st.st_ino;
+    made= st.st_mtim;
+    hit= struck < times;
+    struck+= hit;
+  }
+  if (file)
+    fclose(file);
+  if (hit)
+  {
+    snprintf(control, sizeof control, "%s/struck", dir);
+    if ((file= fopen(control, "ae")))
+    {
+      fprintf(file, "%s %d %s\n", call, number, path);
+      fclose(file);
+    }
+  }
+  pthread_mutex_unlock(&mutex);
+  if (hit)
+    errno= number;
+  return hit;
+}
+
+static int meets_on(const char *call, int fd)
+{
+  char path[4096];
+  path_of(fd, path, sizeof path);
+  return meets(call, path);
 }
 
 static int ends_with(const char *path, const char *end)
@@ -99,6 +163,8 @@ int rename(const char *from, const char *to)
   if (!real)
     real= (int (*)(const char *, const char *)) dlsym(RTLD_NEXT, "rename");
   step("rename", to);
+  if (meets("name", from))
+    return -1;
   return real(from, to);
 }
 
@@ -117,6 +183,8 @@ ssize_t pwrite64(int fd, const void *from, size_t len, off64_t at)
   if (!real)
     real= (ssize_t (*)(int, const void *, size_t, off64_t)) dlsym(RTLD_NEXT, "pwrite64");
   struct stat64 st;
+  if (meets_on("write", fd))
+    return -1;
   if (fails(fd, "full") && fstat64(fd, &st) == 0 && at + (off64_t) len > st.st_size)
   {
     errno= ENOSPC;
@@ -130,6 +198,8 @@ int fallocate64(int fd, int mode, off64_t at, off64_t len)
   static int (*real)(int, int, off64_t, off64_t);
   if (!real)
     real= (int (*)(int, int, off64_t, off64_t)) dlsym(RTLD_NEXT, "fallocate64");
+  if (meets_on("reserve", fd))
+    return -1;
   if (!(mode & FALLOC_FL_PUNCH_HOLE) && fails(fd, "full"))
   {
     errno= ENOSPC;
@@ -146,6 +216,8 @@ int fdatasync(int fd)
   if (!real)
     real= (int (*)(int)) dlsym(RTLD_NEXT, "fdatasync");
   step_of("sync", fd);
+  if (meets_on("sync", fd))
+    return -1;
   if (fails(fd, "sync"))
   {
     errno= EIO;
@@ -160,12 +232,33 @@ int fsync(int fd)
   if (!real)
     real= (int (*)(int)) dlsym(RTLD_NEXT, "fsync");
   step_of("sync", fd);
+  if (meets_on("sync", fd))
+    return -1;
   if (fails(fd, "sync"))
   {
     errno= EIO;
     return -1;
   }
   return real(fd);
+}
+
+int open64(const char *path, int flags, ...)
+{
+  static int (*real)(const char *, int, ...);
+  mode_t mode= 0;
+  if (flags & (O_CREAT | O_TMPFILE))
+  {
+    va_list rest;
+    va_start(rest, flags);
+    mode= va_arg(rest, mode_t);
+    va_end(rest);
+  }
+  if (!real)
+    real= (int (*)(const char *, int, ...)) dlsym(RTLD_NEXT, "open64");
+  if (strstr(path, "/#evenkeel/") &&
+      meets((flags & O_CREAT) && access(path, F_OK) != 0 ? "create" : "open", path))
+    return -1;
+  return real(path, flags, mode);
 }
 
 int pthread_create(pthread_t *to, const pthread_attr_t *attr, void *(*run)(void *), void *with)

@@ -14,6 +14,7 @@ use super::inode::{Data, DataOp, Inode, SECTOR};
 use super::names::{Ino, NameOp, Names, parent};
 use crate::OpenMode;
 use crate::blocks::BLOCK;
+use crate::errno::{self, OsCall};
 use crate::rng::{Rng, mix};
 use evenkeel_base::{Code, Error, Result, sync::Mutex};
 use std::collections::BTreeMap;
@@ -84,6 +85,19 @@ pub fn is_crash(error: &Error) -> bool {
 
 fn failure(code: Code, path: &str, why: &str) -> Error {
     Error::new(code).with("file", path).with("os", why)
+}
+
+/// The error of a call that a fault has struck.
+fn struck(fault: FaultKind, code: Code, path: &str) -> Error {
+    match fault {
+        FaultKind::Os(call, number) => {
+            failure(errno::code(call, number), path, &format!("simulated error {number}"))
+        }
+        FaultKind::NoSpace | FaultKind::NoSpaceForSync | FaultKind::NoSpaceForName => {
+            failure(Code::DiskFull, path, "simulated ENOSPC")
+        }
+        _ => failure(code, path, "simulated EIO"),
+    }
 }
 
 /// An open file of the disk.
@@ -237,6 +251,15 @@ impl SimDisk {
         self.with(|s| s.faults.clear());
     }
 
+    /// The error of starting a thread, if a fault strikes that.
+    pub(super) fn thread_fault(&self, name: &str) -> Result<()> {
+        let fault = self.with(|s| {
+            let State { calls, faults, rng, .. } = s;
+            faults.strike(*calls, OsCall::Thread, &[], name, rng)
+        });
+        fault.map_or(Ok(()), |fault| Err(struck(fault, Code::ThreadSpawn, name)))
+    }
+
     /// How many times a fault has struck.
     pub fn faults_struck(&self) -> u64 {
         self.with(|s| s.faults.struck)
@@ -377,7 +400,7 @@ impl SimDisk {
                 return Err(failure(Code::FileOpen, path, "file exists"));
             }
             Some(ino) => {
-                s.look_fault(Code::FileOpen, path)?;
+                s.look_fault(OsCall::Open, Code::FileOpen, path)?;
                 ino
             }
             None if !mode.create => return Err(Error::new(Code::FileMissing).with("file", path)),
@@ -397,7 +420,7 @@ impl SimDisk {
     pub(super) fn list(&self, dir: &str) -> Result<Vec<String>> {
         let mut s = self.shared.state.lock();
         self.enter(&mut s, Call::Look, Code::ReadFailed, dir)?;
-        s.look_fault(Code::ReadFailed, dir)?;
+        s.look_fault(OsCall::List, Code::ReadFailed, dir)?;
         let live = &s.names.live;
         let mut names: Vec<String> = live
             .files
@@ -413,7 +436,7 @@ impl SimDisk {
     pub(super) fn remove(&self, path: &str) -> Result<()> {
         let mut s = self.shared.state.lock();
         let crashed = self.enter(&mut s, Call::Change, Code::WriteFailed, path)?;
-        s.name_fault(path, false)?;
+        s.name_fault(OsCall::Name, path, false)?;
         if let Some(ino) = s.names.live.files.get(path).copied() {
             s.names.apply(NameOp::Remove { path: path.to_string(), ino });
             s.unlink(ino);
@@ -424,7 +447,7 @@ impl SimDisk {
     pub(super) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let mut s = self.shared.state.lock();
         let crashed = self.enter(&mut s, Call::Change, Code::WriteFailed, from)?;
-        s.name_fault(from, true)?;
+        s.name_fault(OsCall::Name, from, true)?;
         let Some(ino) = s.names.live.files.get(from).copied() else {
             return Err(Error::new(Code::FileMissing).with("file", from));
         };
@@ -446,7 +469,7 @@ impl SimDisk {
             .collect();
         let call = if missing.is_empty() { Call::Look } else { Call::Change };
         let crashed = self.enter(&mut s, call, Code::FileOpen, dir)?;
-        s.name_fault(dir, call == Call::Change)?;
+        s.name_fault(OsCall::Name, dir, call == Call::Change)?;
         for path in missing.into_iter().rev() {
             s.names.apply(NameOp::MakeDir { path });
         }
@@ -491,43 +514,41 @@ impl State {
 
     /// The fault that strikes the present call, if any. `needs`: blocks that it will take, or more
     /// than none if it makes a name.
-    fn strike(&mut self, kinds: &'static [FaultKind], path: &str, needs: u64) -> Option<FaultKind> {
+    fn strike(
+        &mut self,
+        of: OsCall,
+        kinds: &'static [FaultKind],
+        path: &str,
+        needs: u64,
+    ) -> Option<FaultKind> {
         let call = self.calls;
         if let Some(noted) = &mut self.noted {
-            noted.push(Noted { call, path: path.to_string(), kinds, needs_space: needs > 0 });
+            let path = path.to_string();
+            noted.push(Noted { call, path, of, kinds, needs_space: needs > 0 });
         }
-        self.faults.strike(call, kinds, path, &mut self.rng)
+        self.faults.strike(call, of, kinds, path, &mut self.rng)
     }
 
-    fn look_fault(&mut self, code: Code, path: &str) -> Result<()> {
-        match self.strike(&[FaultKind::LookError], path, 0) {
-            None => Ok(()),
-            Some(_) => Err(failure(code, path, "simulated EIO")),
-        }
+    fn look_fault(&mut self, of: OsCall, code: Code, path: &str) -> Result<()> {
+        let fault = self.strike(of, &[FaultKind::LookError], path, 0);
+        fault.map_or(Ok(()), |fault| Err(struck(fault, code, path)))
     }
 
     fn sync_fault(&mut self, path: &str) -> Option<Error> {
         let kinds = &[FaultKind::SyncError, FaultKind::NoSpaceForSync];
-        Some(match self.strike(kinds, path, 0)? {
-            FaultKind::NoSpaceForSync => failure(Code::DiskFull, path, "simulated ENOSPC"),
-            _ => failure(Code::SyncFailed, path, "simulated EIO"),
-        })
+        let fault = self.strike(OsCall::Sync, kinds, path, 0)?;
+        Some(struck(fault, Code::SyncFailed, path))
     }
 
-    fn name_fault(&mut self, path: &str, makes: bool) -> Result<()> {
+    fn name_fault(&mut self, of: OsCall, path: &str, makes: bool) -> Result<()> {
         let kinds = &[FaultKind::NameError, FaultKind::NoSpaceForName];
-        match self.strike(kinds, path, makes.into()) {
-            None => Ok(()),
-            Some(FaultKind::NoSpaceForName) => {
-                Err(failure(Code::DiskFull, path, "simulated ENOSPC"))
-            }
-            Some(_) => Err(failure(Code::WriteFailed, path, "simulated EIO")),
-        }
+        let fault = self.strike(of, kinds, path, makes.into());
+        fault.map_or(Ok(()), |fault| Err(struck(fault, Code::WriteFailed, path)))
     }
 
     fn create(&mut self, path: &str) -> Result<Ino> {
         self.check_parent(path)?;
-        self.name_fault(path, true)?;
+        self.name_fault(OsCall::Create, path, true)?;
         let ino = self.next_ino;
         self.next_ino += 1;
         self.inodes.insert(ino, Inode { linked: true, ..Inode::default() });
@@ -602,7 +623,8 @@ impl Handle {
         let mut guard = self.disk.shared.state.lock();
         let s = &mut *guard;
         self.disk.enter(s, Call::Look, Code::ReadFailed, &self.path)?;
-        let fault = s.strike(&[FaultKind::ReadError, FaultKind::ReadFlip], &self.path, 0);
+        let kinds = &[FaultKind::ReadError, FaultKind::ReadFlip];
+        let fault = s.strike(OsCall::Read, kinds, &self.path, 0);
         let flipped = s.rng.below(buf.len() as u64 * 8);
         let inode = s.inode(self.ino, &self.path)?;
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > inode.live.len()) {
@@ -620,7 +642,7 @@ impl Handle {
                     inode.durable.write(&buf[at..=at], offset + at as u64);
                 }
             }
-            Some(_) => return Err(failure(Code::ReadFailed, &self.path, "simulated EIO")),
+            Some(fault) => return Err(struck(fault, Code::ReadFailed, &self.path)),
         }
         Ok(())
     }
@@ -640,7 +662,7 @@ impl Handle {
             FaultKind::NoSpace,
         ];
         let needs = s.inode(self.ino, &self.path)?.live.missing(offset, buf.len() as u64);
-        let fault = s.strike(kinds, &self.path, needs);
+        let fault = s.strike(OsCall::Write, kinds, &self.path, needs);
         self.faulty_write(s, buf, offset, fault)?;
         SimDisk::leave(crashed, Code::WriteFailed, &self.path)
     }
@@ -652,15 +674,11 @@ impl Handle {
         offset: u64,
         fault: Option<FaultKind>,
     ) -> Result<()> {
-        let io_error = || Err(failure(Code::WriteFailed, &self.path, "simulated EIO"));
         let mut data = Data::new(buf);
         let mut at = offset;
         match fault {
             None => {}
             Some(FaultKind::LostWrite) => return Ok(()),
-            Some(FaultKind::NoSpace) => {
-                return Err(failure(Code::DiskFull, &self.path, "simulated ENOSPC"));
-            }
             Some(FaultKind::WriteFlip) if !buf.is_empty() => {
                 let bit = s.rng.below(buf.len() as u64 * 8);
                 let mut bytes: Box<[u8]> = buf.into();
@@ -680,9 +698,9 @@ impl Handle {
                 if done > 0 {
                     s.apply(self.ino, &self.path, op)?;
                 }
-                return io_error();
+                return Err(struck(FaultKind::ShortWrite, Code::WriteFailed, &self.path));
             }
-            Some(_) => return io_error(),
+            Some(fault) => return Err(struck(fault, Code::WriteFailed, &self.path)),
         }
         s.apply(self.ino, &self.path, DataOp::Write { offset: at, data })
     }
@@ -704,7 +722,7 @@ impl Handle {
     pub fn len(&self) -> Result<u64> {
         let mut s = self.disk.shared.state.lock();
         self.disk.enter(&mut s, Call::Look, Code::ReadFailed, &self.path)?;
-        s.look_fault(Code::ReadFailed, &self.path)?;
+        s.look_fault(OsCall::Length, Code::ReadFailed, &self.path)?;
         Ok(s.inode(self.ino, &self.path)?.live.len())
     }
 
@@ -720,12 +738,9 @@ impl Handle {
             false => &[FaultKind::WriteError],
         };
         let needs = op.needs(&s.inode(self.ino, &self.path)?.live);
-        match s.strike(kinds, &self.path, needs) {
+        match s.strike(OsCall::Reserve, kinds, &self.path, needs) {
             None => s.apply(self.ino, &self.path, op)?,
-            Some(FaultKind::NoSpace) => {
-                return Err(failure(Code::DiskFull, &self.path, "simulated ENOSPC"));
-            }
-            Some(_) => return Err(failure(Code::WriteFailed, &self.path, "simulated EIO")),
+            Some(fault) => return Err(struck(fault, Code::WriteFailed, &self.path)),
         }
         SimDisk::leave(crashed, Code::WriteFailed, &self.path)
     }

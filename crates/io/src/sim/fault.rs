@@ -1,5 +1,6 @@
 //! Faults that a test arms on a simulated disk, and when they strike.
 
+use crate::errno::OsCall;
 use crate::rng::Rng;
 
 /// What goes wrong.
@@ -32,6 +33,9 @@ pub enum FaultKind {
     NoSpaceForName,
     /// Opening a file that is there, listing a directory, asking for a length fails with EIO.
     LookError,
+    /// A call of this kind fails with this error number, nothing applied (of a sync: as
+    /// `SyncError`); its code is that of `errno`.
+    Os(OsCall, i32),
 }
 
 /// When a fault strikes.
@@ -79,6 +83,8 @@ pub struct Noted {
     pub call: u64,
     /// Its file or directory.
     pub path: String,
+    /// What it is for the operating system.
+    pub of: OsCall,
     /// What can strike it.
     pub kinds: &'static [FaultKind],
     /// On a full disk it fails: it needs blocks, or makes a name.
@@ -101,17 +107,21 @@ impl Faults {
         self.armed.clear();
     }
 
-    /// The fault of one of `kinds` that strikes a call on `path`, if any.
+    /// The fault of one of `kinds`, or of this call of the system, that strikes a call on `path`,
+    /// if any.
     pub fn strike(
         &mut self,
         call: u64,
+        of: OsCall,
         kinds: &[FaultKind],
         path: &str,
         rng: &mut Rng,
     ) -> Option<FaultKind> {
         let mut hit = None;
         for (fault, seen) in &mut self.armed {
-            if !kinds.contains(&fault.kind) || !path.starts_with(&fault.path) {
+            let fits = kinds.contains(&fault.kind)
+                || matches!(fault.kind, FaultKind::Os(call, _) if call == of);
+            if !fits || !path.starts_with(&fault.path) {
                 continue;
             }
             *seen += 1;

@@ -458,6 +458,7 @@ impl Env for SimEnv {
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
+        self.disk().thread_fault(name)?;
         Ok(Box::new(self.start(name, Role::Background, body)?))
     }
 }

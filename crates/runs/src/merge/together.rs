@@ -212,7 +212,7 @@ impl Runs {
             return Ok(true);
         }
         let file = file.into_iter().collect();
-        if matches!(error.code(), Code::DiskFull | Code::LogFull) {
+        if error.code().is_shortage() || error.code() == Code::LogFull {
             self.remove_files(file);
             let orders: Vec<Order> = begun.into_iter().chain(all.waiting.drain(..)).collect();
             let needed = orders.iter().any(|order| order.required || order.frees);

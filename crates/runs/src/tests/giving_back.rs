@@ -3,7 +3,7 @@
 use super::rig::{Rig, spec, stamp};
 use crate::policy::RUNS_TRIGGER;
 use crate::room_bytes;
-use evenkeel_base::IndexId;
+use evenkeel_base::{Beat, IndexId};
 use evenkeel_format::record::{Entry, entry_op};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -90,4 +90,23 @@ fn time_of_a_flush_for_what_is_not_written_is_given_back() {
     assert_eq!(line(), far + 2_000);
     drop(reserved);
     assert_eq!(line(), far);
+}
+
+/// B3: an operation that has a generation pinned may still write to it.
+#[test]
+fn a_generation_is_flushed_only_when_nobody_has_it_pinned() {
+    let rig = Rig::new(GENERATION);
+    rig.runs.add_index(spec(1, false, false));
+    rig.put(1, entry_op::INS, b"first", b"p");
+    let (mut reserved, pin) = (rig.runs.reserve(1_000).expect("credit"), rig.runs.pin());
+    rig.runs.seal_active();
+    for _ in 0..3 {
+        assert_eq!(rig.runs.flush_beat().expect("a beat"), Beat::Idle, "it is pinned");
+    }
+    let entry = Entry { index: IndexId(1), op: entry_op::INS, key: b"late", value: &[] };
+    let lsn = rig.log.next();
+    rig.runs.insert(&pin, &mut reserved, &entry, b"p", stamp(lsn.0, 1), lsn);
+    drop((pin, reserved));
+    while rig.runs.flush_beat().expect("a beat") == Beat::More {}
+    assert_eq!(rig.runs.stats(IndexId(1)).run_entries, 2, "the late one too");
 }

@@ -3,6 +3,7 @@
 
 use evenkeel::{Access, Code, Database, Error, Isolation, Kind};
 use evenkeel_base::sync::Mutex;
+use evenkeel_io::errno::{self, Fate, OsCall};
 use evenkeel_io::sim::{CrashPolicy, Fault, FaultKind, SimOptions, When, catch_crash};
 use evenkeel_io::{SimDisk, SimEnv};
 use evenkeel_sim::actor::{Actor, open};
@@ -31,6 +32,8 @@ pub enum Failing {
     Sync,
     /// This call fails with EIO.
     Error,
+    /// This call fails with this error number, and what comes of it is what `errno` says.
+    Errno(i32),
 }
 
 impl Seen {
@@ -47,10 +50,20 @@ impl Seen {
 }
 
 impl Failing {
-    pub const ALL: [Failing; 4] = [Failing::Space, Failing::Full, Failing::Sync, Failing::Error];
+    pub const ALL: [Failing; 5] = [
+        Failing::Space,
+        Failing::Full,
+        Failing::Sync,
+        Failing::Error,
+        Failing::Errno(libc::EMFILE),
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
+            Failing::Errno(number) => {
+                let row = errno::TABLE.iter().find(|(_, of, _)| *of == number);
+                row.map_or("errno", |(name, ..)| name)
+            }
             Failing::Space => "space",
             Failing::Full => "full",
             Failing::Sync => "sync",
@@ -140,6 +153,7 @@ fn arm(disk: &SimDisk, case: Case) {
         Some(Failing::Sync) => &[NoSpaceForSync],
         Some(Failing::Space) => &[NoSpace, NoSpaceForName],
         Some(Failing::Error) => &[ReadError, WriteError, SyncError, NameError, LookError],
+        Some(Failing::Errno(number)) => &OsCall::ALL.map(|call| Os(call, number)),
     };
     kinds.iter().for_each(|kind| disk.inject(Fault::new(*kind, When::Call(case.call))));
 }
@@ -282,6 +296,13 @@ impl Life<'_> {
     fn judge(&self, what: &str, error: &Error) -> Done<()> {
         let fits = match self.case.failing {
             None => false,
+            Some(Failing::Errno(number)) => match self.of().map(|of| errno::code(of, number)) {
+                // Where writes have stopped they say so, and never that it is waited out.
+                Some(_) if matches!(error.kind(), Kind::Io | Kind::ReadOnly) => {
+                    !self.is_waited_out()
+                }
+                code => code == Some(error.code()),
+            },
             Some(Failing::Error) => matches!(error.kind(), Kind::Io | Kind::ReadOnly),
             // Of a file that nobody knows yet, which is made again; else writes stop.
             Some(Failing::Sync) => {
@@ -301,6 +322,22 @@ impl Life<'_> {
             Err(error) if error.code() == Code::TransactionEnded => Ok(()),
             Err(error) => self.judge("rollback", &error),
             Ok(()) => Ok(()),
+        }
+    }
+
+    /// The call that fails.
+    fn of(&self) -> Option<OsCall> {
+        let noted = self.sim.disk().noted();
+        noted.iter().find(|noted| noted.call == self.case.call).map(|noted| noted.of)
+    }
+
+    /// Nothing is lost, and writes go on: of a sync only its caller knows.
+    fn is_waited_out(&self) -> bool {
+        match (self.case.failing, self.of()) {
+            (Some(Failing::Errno(number)), Some(of)) => {
+                of != OsCall::Sync && errno::fate(of, number) == Fate::WaitedOut
+            }
+            (failing, _) => !matches!(failing, Some(Failing::Error | Failing::Sync)),
         }
     }
 
@@ -345,9 +382,9 @@ impl Life<'_> {
             return self.close(&db, false);
         }
         self.check_rows(&db, "amid it")?;
-        if matches!(self.case.failing, Some(Failing::Error | Failing::Sync)) {
+        if !self.is_waited_out() {
             if db.writes_stopped() {
-                let full = self.told.as_ref().filter(|error| error.code() == Code::DiskFull);
+                let full = self.told.as_ref().filter(|error| error.code().is_shortage());
                 return match full {
                     Some(error) => Err(format!("writes have stopped, and it was told: {error}")),
                     None => self.stopped(actor).map(Some),

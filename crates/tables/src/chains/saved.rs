@@ -14,7 +14,7 @@
 use super::{BEAT_CHAINS, Book, Chains, Superseded, key};
 use crate::store::Store;
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Code, CommitTable, Kind, Lsn, Result, Stamp, TreeId, TxnId, TxnState, UndoNo};
+use evenkeel_base::{CommitTable, Kind, Lsn, Result, Stamp, TreeId, TxnId, TxnState, UndoNo};
 use evenkeel_format::overflow::{ChainEdit, OVERFLOW_REF_BYTES};
 use evenkeel_format::{Reader, put_varint};
 use evenkeel_tree::OverflowRef;
@@ -144,7 +144,7 @@ impl Chains {
             }
             match self.save_some(txns) {
                 // The log has room for some more.
-                Err(e) if e.code() == Code::DiskFull && held / 16 <= listed_max => {
+                Err(e) if e.code().is_shortage() && held / 16 <= listed_max => {
                     return Ok(saved);
                 }
                 more => saved += more?,

@@ -368,6 +368,12 @@ pub const ALL: &[Provocation] = &[
         let file = real("/dev").open("full", OpenMode { write: true, ..OpenMode::READ });
         failed(file.expect("opens").write_at(&[0; 4096], 0))
     }),
+    (Code::SystemLimit, &["file=pages/"], || {
+        let (env, faults) = FaultyEnv::new();
+        fill(&Database::open_with("dir", small(env.clone())).expect("opens"));
+        faults.fail(Some((Op::Open, "pages/", Code::SystemLimit)));
+        open_and_read(env)
+    }),
     (Code::DirectoryBusy, &["file=evenkeel.lock"], || {
         let env = Arc::new(MemEnv::new());
         let _open = Database::open_with("dir", on(env.clone())).expect("opens");

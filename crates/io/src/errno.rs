@@ -1,0 +1,151 @@
+//! What becomes of an error of the operating system: one table of error numbers and calls.
+//!
+//! Each cell has one of three fates. A shortage is waited out: the caller gets a code for which
+//! `Code::is_shortage` holds, nothing is lost, and the work is tried again. One that leaves the
+//! stored state unknown is final: writes stop (`Health::fail`). All others are errors of the one
+//! statement. Who calls decides by the code alone, so the real and the simulated environment take
+//! it from here, and a test goes through all cells (`crates/sim/tests/failing_calls.rs`).
+//!
+//! A sync that finds no space has `DiskFull`, and its caller tells whether that can be waited out:
+//! a file that is made anew is, one that was written before is not (`Health::fail`).
+
+use evenkeel_base::Code;
+
+/// A call of the operating system, as far as its errors differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OsCall {
+    /// Opens a file or directory that is there.
+    Open,
+    /// Opens a file that is not there yet, and makes it.
+    Create,
+    /// Lists a directory.
+    List,
+    /// Renames or removes a file, makes a directory.
+    Name,
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Takes blocks, gives them back, changes a length.
+    Reserve,
+    /// Makes a file or directory durable.
+    Sync,
+    /// Asks for a length.
+    Length,
+    /// Starts a thread.
+    Thread,
+}
+
+impl OsCall {
+    /// All of them, in the order of the table's columns.
+    pub const ALL: [OsCall; 10] = [
+        OsCall::Open,
+        OsCall::Create,
+        OsCall::List,
+        OsCall::Name,
+        OsCall::Read,
+        OsCall::Write,
+        OsCall::Reserve,
+        OsCall::Sync,
+        OsCall::Length,
+        OsCall::Thread,
+    ];
+}
+
+/// What becomes of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The work is tried again until it succeeds; users' statements may be refused meanwhile.
+    WaitedOut,
+    /// Writes stop until the database is opened again.
+    Final,
+    /// The statement, or the open, ends with an error; others go on.
+    Statement,
+}
+
+use Fate::{Final as F, Statement as S, WaitedOut as W};
+
+/// By error number: its name, and its fate for each call.
+pub const TABLE: &[(&str, i32, [Fate; 10])] = &[
+    //                        Open Create List Name Read Write Reserve Sync Length Thread
+    ("ENOSPC", libc::ENOSPC, [W, W, S, W, S, W, W, W, S, S]),
+    ("EDQUOT", libc::EDQUOT, [W, W, S, W, S, W, W, W, S, S]),
+    // A limit on the size of files (RLIMIT_FSIZE): lift it and go on.
+    ("EFBIG", libc::EFBIG, [W, W, S, W, S, W, W, F, S, S]),
+    ("EMFILE", libc::EMFILE, [W, W, W, W, S, F, F, F, S, S]),
+    ("ENFILE", libc::ENFILE, [W, W, W, W, S, F, F, F, S, S]),
+    ("ENOMEM", libc::ENOMEM, [W, W, W, W, S, W, W, F, S, W]),
+    ("EAGAIN", libc::EAGAIN, [W, W, S, S, S, F, F, F, S, W]),
+    ("EIO", libc::EIO, [S, F, S, F, S, F, F, F, S, S]),
+    ("EROFS", libc::EROFS, [S, F, S, F, S, F, F, F, S, S]),
+    ("EACCES", libc::EACCES, [S, F, S, F, S, F, F, F, S, S]),
+    ("EPERM", libc::EPERM, [S, F, S, F, S, F, F, F, S, S]),
+    ("ENOENT", libc::ENOENT, [S, F, S, F, S, F, F, F, S, S]),
+];
+
+/// The fate of all error numbers that the table does not name.
+const OTHERS: [Fate; 10] = [S, F, S, F, S, F, F, F, S, S];
+
+/// What becomes of a call that fails so.
+pub fn fate(call: OsCall, number: i32) -> Fate {
+    let row = TABLE.iter().find(|(_, of, _)| *of == number);
+    row.map_or(OTHERS, |(.., fates)| *fates)[call as usize]
+}
+
+/// The code of a call that fails so.
+pub fn code(call: OsCall, number: i32) -> Code {
+    let is_space = [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].contains(&number);
+    match (fate(call, number), call) {
+        (_, OsCall::Thread) => Code::ThreadSpawn,
+        (Fate::WaitedOut, _) if is_space => Code::DiskFull,
+        (Fate::WaitedOut, _) => Code::SystemLimit,
+        _ if number == libc::ENOENT => Code::FileMissing,
+        _ if [libc::EACCES, libc::EPERM, libc::EROFS].contains(&number) => Code::NoPermission,
+        (_, OsCall::Open | OsCall::Create) => Code::FileOpen,
+        (_, OsCall::List | OsCall::Read | OsCall::Length) => Code::ReadFailed,
+        (_, OsCall::Name | OsCall::Write | OsCall::Reserve) => Code::WriteFailed,
+        (_, OsCall::Sync) => Code::SyncFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_waited_out_has_a_code_that_is_tried_again() {
+        for (name, number, fates) in TABLE {
+            for call in OsCall::ALL {
+                let (fate, code) = (fates[call as usize], code(call, *number));
+                let is_retried = code.is_shortage() || code == Code::ThreadSpawn;
+                assert!(fate != W || is_retried, "{name} {call:?}: {code:?}");
+                assert!(fate == W || !code.is_shortage(), "{name} {call:?}: {code:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_rule_names_is_in_the_table() {
+        use libc::{EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS};
+        for call in [OsCall::Open, OsCall::Create] {
+            for number in [ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, EAGAIN] {
+                assert_eq!(fate(call, number), W, "{call:?} {number}");
+            }
+        }
+        for number in [EAGAIN, ENOMEM] {
+            assert_eq!(fate(OsCall::Thread, number), W);
+        }
+        for (_, number, _) in TABLE {
+            let waits = [ENOSPC, EDQUOT].contains(number);
+            assert_eq!(fate(OsCall::Sync, *number), if waits { W } else { F }, "{number}");
+        }
+        for number in [EIO, EROFS, libc::ENXIO, libc::EBADF] {
+            for call in [OsCall::Create, OsCall::Name, OsCall::Write, OsCall::Reserve] {
+                assert_eq!(fate(call, number), F, "{call:?} {number}");
+            }
+            for call in [OsCall::Open, OsCall::List, OsCall::Read, OsCall::Length] {
+                assert_eq!(fate(call, number), S, "{call:?} {number}");
+            }
+        }
+    }
+}
