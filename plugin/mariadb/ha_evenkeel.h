@@ -189,6 +189,7 @@ private:
   void end_own();
   int changed(bool row_read);
   void reads_lock(THD *thd);
+  bool is_copied_from(THD *thd, thr_lock_type type) const;
   void take_lock(THD *thd, thr_lock_type type);
   int begin_copied(ek_error *error);
   static uint8_t plain_read(THD *thd, thr_lock_type type);
@@ -256,6 +257,10 @@ private:
   bool m_filters= false;
   DsMrr_impl m_ranges;
   uint8_t m_lock= EK_LOCK_NONE;
+  /* The lock chosen when the table was entered, which may be for more than one statement. */
+  uint8_t m_outer_lock= EK_LOCK_NONE;
+  /* The server has entered the table (`external_lock`) and not left it. */
+  bool m_is_entered= false;
   /* An ALTER copies rows from this table. */
   bool m_is_copied= false;
   /* For how many rows the keys were averaged. */

@@ -34,6 +34,7 @@ pub const EK_REPEATABLE_READ: u8 = 2;
 pub const EK_SERIALIZABLE: u8 = 3;
 
 /// Begins a transaction; null on error. Free it with `ek_commit`, `ek_rollback` or `ek_prepare`.
+/// Its reads lock only where the caller says so, at SERIALIZABLE too.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -55,6 +56,7 @@ pub unsafe extern "C" fn ek_begin(
             };
             let mut txn = (*db).0.begin(isolation, Access::ReadWrite)?;
             txn.set_lock_wait(milliseconds(lock_wait_ms));
+            txn.set_reads_plain();
             Ok(Box::into_raw(Box::new(EkTxn(Some(txn)))))
         })
     }

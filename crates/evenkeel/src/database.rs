@@ -107,8 +107,7 @@ impl Database {
             check_writable(&self.engine)?;
         }
         let inner = self.engine.store.begin(isolation, access);
-        let reads_lock = isolation == Isolation::Serializable && access == Access::ReadWrite;
-        Ok(Txn::new(inner, self.engine.clone(), reads_lock))
+        Ok(Txn::new(inner, self.engine.clone()))
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

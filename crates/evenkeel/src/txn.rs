@@ -29,12 +29,11 @@ fn timed<R>(txn: &mut Transaction, f: impl FnOnce(&mut Transaction) -> R) -> R {
 pub struct Txn {
     inner: Transaction,
     engine: Arc<Engine>,
-    reads_lock: bool,
 }
 
 impl Txn {
-    pub(crate) fn new(inner: Transaction, engine: Arc<Engine>, reads_lock: bool) -> Txn {
-        Txn { inner, engine, reads_lock }
+    pub(crate) fn new(inner: Transaction, engine: Arc<Engine>) -> Txn {
+        Txn { inner, engine }
     }
 
     /// A handle of a table for this transaction.
@@ -44,7 +43,8 @@ impl Txn {
     pub fn table(&mut self, name: &str) -> Result<TableRef<'_>> {
         self.engine.check_open()?;
         let table = self.engine.store.table(name)?;
-        Ok(TableRef { txn: &mut self.inner, table, reads_lock: self.reads_lock })
+        let reads_lock = self.inner.reads_lock();
+        Ok(TableRef { txn: &mut self.inner, table, reads_lock })
     }
 
     /// Drops a table that this transaction may have used itself, of which it has no open scan: only
@@ -108,6 +108,12 @@ impl Txn {
     /// conflict. Plain reads keep the snapshot, and see what the transaction itself has changed.
     pub fn set_snapshot_isolation(&mut self, on: bool) {
         self.inner.set_snapshot_isolation(on);
+    }
+
+    /// Plain reads of a SERIALIZABLE transaction take a snapshot and lock nothing from now on: the
+    /// caller says of each read whether it locks.
+    pub fn set_reads_plain(&mut self) {
+        self.inner.set_reads_plain();
     }
 
     /// Takes the snapshot now instead of at the first read.

@@ -46,6 +46,8 @@ pub struct Transaction {
     pub(crate) inner: TxnRef,
     pub(crate) isolation: Isolation,
     access: Access,
+    /// Plain reads lock: those of a SERIALIZABLE transaction that may write.
+    reads_lock: bool,
     /// Names it among the users of tables.
     number: u64,
     snapshot: Option<Arc<SnapshotGuard>>,
@@ -82,6 +84,7 @@ impl Transaction {
             inner,
             isolation,
             access,
+            reads_lock: isolation == Isolation::Serializable && access == Access::ReadWrite,
             number,
             snapshot: None,
             statement: None,
@@ -270,8 +273,14 @@ impl Transaction {
     }
 
     /// True if plain reads lock.
-    pub(crate) fn reads_lock(&self) -> bool {
-        self.isolation == Isolation::Serializable && self.access == Access::ReadWrite
+    pub fn reads_lock(&self) -> bool {
+        self.reads_lock
+    }
+
+    /// Plain reads of a SERIALIZABLE transaction take a snapshot and lock nothing from now on: the
+    /// caller says of each read whether it locks.
+    pub fn set_reads_plain(&mut self) {
+        self.reads_lock = false;
     }
 
     /// What a plain read sees now.
