@@ -25,6 +25,21 @@ bool in_a_key(const TABLE *table, const Field *field)
   return false;
 }
 
+static std::string quoted(const TABLE_SHARE *share)
+{
+  return std::string("`") + share->db.str + "`.`" + share->table_name.str + "`";
+}
+
+/* The engine has a table that the server has no definition of: its .frm was lost. */
+static bool is_in_the_way(const std::string &name) { return ek_table_exists(evenkeel_db, ek_text(name)); }
+
+/* The error that InnoDB gives then. */
+static int table_exists(const std::string &name)
+{
+  my_error(ER_TABLE_EXISTS_ERROR, MYF(0), name.c_str());
+  return HA_ERR_TABLE_EXIST;
+}
+
 int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
   if (!evenkeel_db)
@@ -47,6 +62,8 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     const ek_bytes name= {(const uint8_t *) field->field_name.str, field->field_name.length};
     columns.push_back({name, column.type_code, flags, column.a, column.b});
   }
+  if (columns.empty())
+    columns.push_back({ek_text(FILLER), Column::FILLER_CODE, EK_NULLABLE, 0, 0});
   std::vector<ek_part> primary;
   std::vector<std::vector<ek_part>> parts(form->s->keys);
   std::vector<ek_index> indexes;
@@ -65,7 +82,7 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   ek_error error;
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), &error))
-    return handler_error(ha_thd(), error);
+    return is_in_the_way(made) ? table_exists(quoted(form->s)) : handler_error(ha_thd(), error);
   if (info->options & HA_LEX_CREATE_TMP_TABLE)
     ek_readable_from(evenkeel_db, ek_text(made), 0, &error);
   return begin_numbers(made, info);
@@ -95,8 +112,12 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   const bool takes_back= thd_kill_level(thd) != THD_IS_NOT_KILLED;
   if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name),
                       takes_back ? nullptr : &wait, &error))
+  {
     /* The server's recovery takes back renamings that a crash kept from being done, and asks nobody before. */
-    return error.kind == EK_NOT_FOUND ? HA_ERR_NO_SUCH_TABLE : handler_error(thd, error);
+    if (error.kind == EK_NOT_FOUND)
+      return HA_ERR_NO_SUCH_TABLE;
+    return is_in_the_way(new_name) ? table_exists(to) : handler_error(thd, error);
+  }
   rename_last_change(old_name, new_name);
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
     return handler_error(ha_thd(), error);

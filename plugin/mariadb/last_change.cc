@@ -35,6 +35,15 @@ void rename_last_change(const std::string &from, const std::string &to)
   changes[to]= change;
 }
 
+void date_last_change(const std::string &table)
+{
+  std::lock_guard<std::mutex> guard(mutex);
+  Last_change &change= changes[table];
+  if (!change)
+    change= std::make_shared<std::atomic<time_t>>(0);
+  *change= time(nullptr);
+}
+
 void drop_last_change(const std::string &table)
 {
   std::lock_guard<std::mutex> guard(mutex);

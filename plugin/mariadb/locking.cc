@@ -31,6 +31,7 @@ int ha_evenkeel::external_lock(THD *thd, int lock_type)
     close_scan();
     end_own();
     clear_rows();
+    leave_handler(thd);
     m_is_entered= false;
     return 0;
   }
@@ -44,7 +45,22 @@ int ha_evenkeel::external_lock(THD *thd, int lock_type)
 }
 
 /* HANDLER reads as a plain SELECT below SERIALIZABLE does, at every level. */
-void ha_evenkeel::init_table_handle_for_HANDLER() { m_lock= m_outer_lock= EK_LOCK_NONE; }
+void ha_evenkeel::init_table_handle_for_HANDLER()
+{
+  m_lock= m_outer_lock= EK_LOCK_NONE;
+  m_in_handler= true;
+}
+
+/* HANDLER has its metadata lock from OPEN to CLOSE, not to the end of the transaction: behind that a
+   schema change must not wait for the transaction in the engine. What the transaction has read or
+   changed by other statements it has metadata locks for. */
+void ha_evenkeel::leave_handler(THD *thd)
+{
+  Trx *trx= trx_of(thd);
+  if (m_in_handler && trx->txn && !ek_is_ended(trx->txn))
+    ek_leave_table(trx->txn, name());
+  m_in_handler= false;
+}
 
 /* Plain reads of a SERIALIZABLE transaction lock. */
 void ha_evenkeel::reads_lock(THD *thd)
@@ -79,7 +95,23 @@ int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
     m_lock= is_plain || m_is_copied ? EK_LOCK_NONE : (m_outer_lock & ~EK_LOCK_SKIP) | skips(type);
   }
   m_changed= false;
+  /* Those that the server has were asked for by the outer statement. */
+  cached_table_flags= table_flags();
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
+}
+
+/* The server looks for a hash before it writes a row with it: nobody else writes one from here on. */
+int ha_evenkeel::lock_hash(const Bound &at)
+{
+  const KEY *key= &table->key_info[active_index];
+  if (key->algorithm != HA_KEY_ALG_LONG_HASH || !(m_lock & EK_LOCK_EXCLUSIVE) ||
+      !checks_hashes_before())
+    return 0;
+  ek_error error;
+  ek_txn *txn= transaction(&error);
+  const std::string index= index_name(active_index);
+  const ek_bound hash= at.get();
+  return txn && !ek_lock_range(txn, name(), ek_text(index), &hash, &error) ? 0 : fail(error);
 }
 
 uint8_t ha_evenkeel::lock_of(THD *thd, thr_lock_type type)

@@ -18,13 +18,19 @@ static void keep_changes(Trx *trx)
   trx->changed.clear();
 }
 
-/* Takes the changes of a transaction that is committed now, or was rolled back. */
-static void end_changes(const std::string &xid, bool committed)
+/* Takes the changes of a transaction that is committed now, or was rolled back. `changed` are the tables of one
+   that recovery found. */
+static void end_changes(const std::string &xid, bool committed,
+                        const std::vector<std::string> &changed= {})
 {
   std::lock_guard<std::mutex> guard(prepared_mutex);
   const auto known= prepared_changes.find(xid);
   if (known == prepared_changes.end())
+  {
+    for (const std::string &table : changed)
+      date_last_change(table);
     return;
+  }
   for (const Last_change &change : known->second)
     if (committed)
       *change= time(nullptr);
@@ -221,10 +227,12 @@ int evenkeel_commit_by_xid(handlerton *, XID *xid)
   ek_error error;
   error.kind= EK_OK;
   const std::string id= xid_bytes(xid);
+  std::vector<std::string> changed;
+  ek_prepared_tables(evenkeel_db, ek_text(id), &changed, collect);
   const uint64_t commit= ek_commit_prepared(evenkeel_db, ek_text(id), &error);
   if (error.kind != EK_OK)
     return error.kind == EK_NOT_FOUND ? XAER_NOTA : XAER_RMERR;
-  end_changes(id, true);
+  end_changes(id, true, changed);
   return ek_wait_durable(evenkeel_db, commit, 1, &error) ? XAER_RMERR : XA_OK;
 }
 

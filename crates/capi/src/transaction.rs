@@ -294,6 +294,19 @@ pub unsafe extern "C" fn ek_leave_tables(txn: *mut EkTxn) -> i32 {
     catch(0, || unsafe { (*txn).0.as_mut().map_or(1, |txn| i32::from(txn.leave_tables())) })
 }
 
+/// Leaves one table, if the transaction has neither changed nor locked anything in it: schema changes
+/// no longer wait for it, until it uses the table again.
+///
+/// # Safety
+/// `txn` is a transaction without an open scan of the table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_leave_table(txn: *mut EkTxn, table: EkBytes) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || (*txn).get()?.leave_table(table.text()?));
+    }
+}
+
 /// Inserts a row of all columns; 0, or -1 on error.
 ///
 /// # Safety
@@ -590,6 +603,30 @@ pub unsafe extern "C" fn ek_scan_locked(
             let mode = if shared { Mode::Shared } else { Mode::Exclusive };
             let locking = Some(Locking { mode, wait: wait(lock) });
             begin_scan((*txn).get()?, (table, index), (&*lower, &*upper), flags, locking)
+        })
+    }
+}
+
+/// Locks a range of keys of an index for changes, at every level; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_lock_range(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    index: EkBytes,
+    key: *const EkBound,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let of = values((*key).values, (*key).len);
+            let range = Range { lower: bound(&*key, &of), upper: bound(&*key, &of) };
+            let table = (*txn).get()?.table(table.text()?)?;
+            table.index(index.text()?)?.lock_range(range)?;
+            Ok(0)
         })
     }
 }

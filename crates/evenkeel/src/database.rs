@@ -523,6 +523,14 @@ impl Database {
         self.engine.txns.prepared_xids()
     }
 
+    /// The tables that a prepared transaction uses: of one found by recovery, those it has changed.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn prepared_tables(&self, xid: &[u8]) -> Result<Vec<String>> {
+        self.engine.store.prepared_tables(xid)
+    }
+
     /// Commits a prepared transaction.
     ///
     /// # Errors

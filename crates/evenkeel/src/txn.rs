@@ -165,6 +165,17 @@ impl Txn {
         self.inner.leave_tables()
     }
 
+    /// Leaves one table, if this transaction has neither changed nor locked anything in it: schema
+    /// changes no longer wait for it, until it uses the table again. It has no open scan of it.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn leave_table(&mut self, name: &str) -> Result<()> {
+        let table = self.engine.store.table(name)?;
+        self.inner.leave_table(&table);
+        Ok(())
+    }
+
     /// First phase of a two-phase commit: durable when it returns. Finish it with
     /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`. It
     /// keeps its locks until then; after a restart only those of rows and unique keys that it has

@@ -30,7 +30,7 @@ use crate::transaction::{Isolation, Transaction};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, IndexId, Lsn, Result, Snapshot};
 use evenkeel_tree::{Cursor, Direction};
-use evenkeel_txn::{Policy, Space};
+use evenkeel_txn::{Mode, Policy, Space};
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -445,6 +445,26 @@ impl Transaction {
             locking,
             (Space::Index(id), Some(covering)),
         )
+    }
+
+    /// Locks a range of keys of the index at position `index` for changes, at every level: nobody else
+    /// writes a row there until the transaction ends.
+    ///
+    /// # Errors
+    /// As `locked_index_scan`.
+    pub fn lock_index_range(
+        &mut self,
+        table: &Arc<Table>,
+        index: usize,
+        range: Range<'_>,
+    ) -> Result<()> {
+        self.enter(table, Use::Write)?;
+        let state = table.state();
+        let shape = state.shape.index_at(index)?;
+        let range = state.shape.index_lock_range(shape, range)?;
+        let (locker, space) = (self.locker(), Space::Index(shape.id));
+        let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+        self.statement(|_| locker.lock_range(space, &range, locking))
     }
 
     fn locked_scan_of(

@@ -200,6 +200,16 @@ impl Transaction {
         true
     }
 
+    /// Leaves one table, if it has neither changed nor locked anything in it: schema changes no longer
+    /// wait for it, until it uses the table again. It has no open scan of it.
+    pub fn leave_table(&mut self, table: &Arc<Table>) {
+        let is_read = |(used, how): &(Arc<Table>, Use)| Arc::ptr_eq(used, table) && *how == Use::Read;
+        if self.used.iter().any(is_read) {
+            self.used.retain(|used| !is_read(used));
+            table.leave(self.number);
+        }
+    }
+
     /// Drops a table that it may have used itself, of which it has no open scan: only others are
     /// waited for. Not a part of the transaction: the table is gone however it ends, and with it
     /// all that was changed in it. One that a deadlock has ended may drop tables still.
