@@ -39,11 +39,12 @@ bool copies_table(THD *thd)
 
 /* A row that UPDATE IGNORE has changed the server does not take back: it must look for duplicates of the
    keys that it checks itself before it writes. That needs locks of keys that are not there
-   (`lock_hash`), which are taken from REPEATABLE READ on, as with InnoDB. */
-bool ha_evenkeel::checks_hashes_before() const
+   (`lock_checked`), which are taken from REPEATABLE READ on, as with InnoDB. */
+bool ha_evenkeel::checks_before_writing() const
 {
   THD *thd= ha_thd();
-  if (!thd || !table_share || !table_share->long_unique_table || !thd->lex->ignore)
+  if (!thd || !table_share || !thd->lex->ignore ||
+      !(table_share->long_unique_table || table_share->period.unique_keys))
     return false;
   const int command= thd_sql_command(thd);
   const bool updates= command == SQLCOM_UPDATE || command == SQLCOM_UPDATE_MULTI ||
@@ -59,7 +60,7 @@ handler::Table_flags ha_evenkeel::table_flags() const
 {
   const bool in_order= m_in_order && !mixes_unique_keys(table_share);
   const Table_flags unordered= in_order ? 0 : HA_DUPLICATE_KEY_NOT_IN_ORDER;
-  const bool before= copies_table(ha_thd()) || checks_hashes_before();
+  const bool before= copies_table(ha_thd()) || checks_before_writing();
   const Table_flags checked= before ? 0 : HA_CHECK_UNIQUE_AFTER_WRITE;
   return unordered | checked | HA_BINLOG_ROW_CAPABLE | HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY |
          HA_CAN_INDEX_BLOBS | HA_PARTIAL_COLUMN_READ | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |

@@ -151,8 +151,8 @@ private:
 
   int fail(const ek_error &error);
   bool checks_in_order() const;
-  bool checks_hashes_before() const;
-  int lock_hash(const Bound &at);
+  bool checks_before_writing() const;
+  int lock_checked(const Bound &at);
   void average_keys();
   time_t made_at() const;
   ek_bytes name() const { return ek_text(m_name); }

@@ -86,7 +86,7 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
   case HA_READ_KEY_EXACT:
   case HA_READ_PREFIX:
     remember_prefix(key, parts);
-    error= lock_hash(at);
+    error= lock_checked(at);
     if (!error)
       error= open_scan(at, at, false);
     break;
@@ -96,7 +96,11 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
     error= open_scan(at, at, true);
     break;
   case HA_READ_KEY_OR_NEXT: error= open_scan(at, range_end(), false); break;
-  case HA_READ_AFTER_KEY: error= open_scan(at, range_end(), false); break;
+  case HA_READ_AFTER_KEY:
+    error= lock_checked(at);
+    if (!error)
+      error= open_scan(at, range_end(), false);
+    break;
   case HA_READ_BEFORE_KEY: error= open_scan(none, at, true); break;
   case HA_READ_KEY_OR_PREV:
   case HA_READ_PREFIX_LAST_OR_PREV: error= open_scan(none, at, true); break;

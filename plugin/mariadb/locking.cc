@@ -100,18 +100,23 @@ int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }
 
-/* The server looks for a hash before it writes a row with it: nobody else writes one from here on. */
-int ha_evenkeel::lock_hash(const Bound &at)
+/* The server looks for a hash, or for periods of a key WITHOUT OVERLAPS, before it writes a row with it: nobody
+   else writes one from here on. */
+int ha_evenkeel::lock_checked(const Bound &at)
 {
   const KEY *key= &table->key_info[active_index];
-  if (key->algorithm != HA_KEY_ALG_LONG_HASH || !(m_lock & EK_LOCK_EXCLUSIVE) ||
-      !checks_hashes_before())
+  const bool is_hash= key->algorithm == HA_KEY_ALG_LONG_HASH;
+  if (!(is_hash || key->without_overlaps) || !(m_lock & EK_LOCK_EXCLUSIVE) || !checks_before_writing())
     return 0;
+  /* The period, of two columns, comes last. */
+  Bound whole= at;
+  if (!is_hash)
+    whole.values.resize(MY_MIN(whole.values.size(), (size_t) key->user_defined_key_parts - 2));
   ek_error error;
   ek_txn *txn= transaction(&error);
   const std::string index= index_name(active_index);
-  const ek_bound hash= at.get();
-  return txn && !ek_lock_range(txn, name(), ek_text(index), &hash, &error) ? 0 : fail(error);
+  const ek_bound all= whole.get();
+  return txn && !ek_lock_range(txn, name(), ek_text(index), &all, &error) ? 0 : fail(error);
 }
 
 uint8_t ha_evenkeel::lock_of(THD *thd, thr_lock_type type)

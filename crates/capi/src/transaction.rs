@@ -607,7 +607,8 @@ pub unsafe extern "C" fn ek_scan_locked(
     }
 }
 
-/// Locks a range of keys of an index for changes, at every level; 0, or -1 on error.
+/// Locks the keys of an index, or of the clustered key, that begin with `key`, for changes, at every
+/// level; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -624,8 +625,11 @@ pub unsafe extern "C" fn ek_lock_range(
         fence(error, -1, || {
             let of = values((*key).values, (*key).len);
             let range = Range { lower: bound(&*key, &of), upper: bound(&*key, &of) };
-            let table = (*txn).get()?.table(table.text()?)?;
-            table.index(index.text()?)?.lock_range(range)?;
+            let mut table = (*txn).get()?.table(table.text()?)?;
+            match index.text()? {
+                "" => table.lock_range(range)?,
+                index => table.index(index)?.lock_range(range)?,
+            }
             Ok(0)
         })
     }

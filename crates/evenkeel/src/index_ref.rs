@@ -80,7 +80,7 @@ impl<'t> IndexRef<'t> {
     /// # Errors
     /// As `locked_scan`.
     pub fn lock_range(&mut self, range: Range<'_>) -> Result<()> {
-        self.txn.lock_index_range(&self.table, self.position, range)
+        self.txn.lock_range(&self.table, Some(self.position), range)
     }
 
     /// About how many rows a range holds: counted if they are few, else estimated, within a factor

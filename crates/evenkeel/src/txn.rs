@@ -662,6 +662,15 @@ impl<'t> TableRef<'t> {
         self.txn.locked_scan(&self.table, range, direction, locking)?.each(f)
     }
 
+    /// Locks a range of the primary key for changes, at every level: nobody else writes a row there
+    /// until the transaction ends.
+    ///
+    /// # Errors
+    /// Lock errors, faults of the range.
+    pub fn lock_range(&mut self, range: Range<'_>) -> Result<()> {
+        self.txn.lock_range(&self.table, None, range)
+    }
+
     /// A scan that locks the newest version of each row of a range as it is asked for.
     ///
     /// # Errors

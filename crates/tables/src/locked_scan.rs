@@ -447,22 +447,30 @@ impl Transaction {
         )
     }
 
-    /// Locks a range of keys of the index at position `index` for changes, at every level: nobody else
-    /// writes a row there until the transaction ends.
+    /// Locks a range of keys of the index at position `index`, or of the primary key, for changes, at
+    /// every level: nobody else writes a row there until the transaction ends.
     ///
     /// # Errors
     /// As `locked_index_scan`.
-    pub fn lock_index_range(
+    pub fn lock_range(
         &mut self,
         table: &Arc<Table>,
-        index: usize,
+        index: Option<usize>,
         range: Range<'_>,
     ) -> Result<()> {
         self.enter(table, Use::Write)?;
         let state = table.state();
-        let shape = state.shape.index_at(index)?;
-        let range = state.shape.index_lock_range(shape, range)?;
-        let (locker, space) = (self.locker(), Space::Index(shape.id));
+        let (space, range) = match index {
+            Some(index) => {
+                let shape = state.shape.index_at(index)?;
+                (Space::Index(shape.id), state.shape.index_lock_range(shape, range)?)
+            }
+            None => {
+                let range = state.shape.byte_range(&state.shape.key, range)?;
+                (Space::Tree(state.tree.id()), range)
+            }
+        };
+        let locker = self.locker();
         let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
         self.statement(|_| locker.lock_range(space, &range, locking))
     }
