@@ -56,10 +56,12 @@ void ha_evenkeel::init_table_handle_for_HANDLER()
    changed by other statements it has metadata locks for. */
 void ha_evenkeel::leave_handler(THD *thd)
 {
-  Trx *trx= trx_of(thd);
-  if (m_in_handler && trx->txn && !ek_is_ended(trx->txn))
-    ek_leave_table(trx->txn, name());
+  if (!m_in_handler)
+    return;
   m_in_handler= false;
+  Trx *trx= trx_of(thd);
+  if (trx->txn && !ek_is_ended(trx->txn))
+    ek_leave_table(trx->txn, name());
 }
 
 /* Plain reads of a SERIALIZABLE transaction lock. */
@@ -95,7 +97,7 @@ int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
     m_lock= is_plain || m_is_copied ? EK_LOCK_NONE : (m_outer_lock & ~EK_LOCK_SKIP) | skips(type);
   }
   m_changed= false;
-  /* Those that the server has were asked for by the outer statement. */
+  /* Those that the server has are of the outer statement. */
   cached_table_flags= table_flags();
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }

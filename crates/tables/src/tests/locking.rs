@@ -626,7 +626,8 @@ fn numbers_in_series() {
 #[test]
 fn ranges_are_locked_at_every_level() {
     let sizes = Sizes { lock_wait: Duration::from_millis(5), ..SMALL };
-    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
+    {
         let db = Db::create(Arc::new(MemEnv::new()), sizes);
         let (table, _) = rows(&db, 20);
         let by_a = table.shape().index("by_a").unwrap();
