@@ -144,6 +144,15 @@ static bool is_kept(const TABLE *table, const Field *field)
   return field->stored_in_db() || in_a_key(table, field);
 }
 
+/* Has the engine no column of a table. */
+static bool has_no_column(const TABLE *table)
+{
+  for (Field **field= table->field; *field; field++)
+    if (is_kept(table, *field))
+      return false;
+  return true;
+}
+
 /* The virtual columns that are in keys afterwards were so before, unchanged: the engine has their
    values. (A change of their expressions is a flag of its own.) */
 static bool has_virtual_keys(const TABLE *before, const TABLE *after,
@@ -222,6 +231,9 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
     return "a new name of a partitioned table at once";
   if (info->ignore)
     return "ALTER IGNORE";
+  /* The server looks at the rows only as it copies them: a sequence has one. */
+  if (info->create_info->used_fields & HA_CREATE_USED_SEQUENCE)
+    return "SEQUENCE";
   const std::vector<const Field *> old= old_fields(info);
   if (!has_virtual_keys(table, altered, old))
     return "other virtual columns in indexes";
@@ -234,6 +246,8 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   if ((info->create_info->used_fields & HA_CREATE_USED_AUTO) &&
       info->create_info->auto_increment_value < ek_next_number(evenkeel_db, name()))
     return "a lower AUTO_INCREMENT";
+  if (m_filler < 0 && has_no_column(altered))
+    return "virtual columns alone";
   std::vector<ek_widen> wider;
   for (uint i= 0; altered->field[i]; i++)
   {

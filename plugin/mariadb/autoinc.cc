@@ -75,16 +75,30 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
   }
 }
 
+/* The number in a record's AUTO_INCREMENT column; 0 if none is above it. The field would say that a DOUBLE
+   does not fit an integer, an error in strict mode: what is beyond the numbers that the type counts
+   exactly moves nothing, as with InnoDB. */
+static ulonglong number_in(Field *field)
+{
+  const ulonglong greatest= field->get_max_int_value();
+  if (field->cmp_type() == REAL_RESULT)
+  {
+    const double n= rint(field->val_real());
+    return n > 0 && n <= (double) greatest ? (ulonglong) n : 0;
+  }
+  const longlong n= field->val_int();
+  return n < 0 && !(field->flags & UNSIGNED_FLAG) ? 0 : (ulonglong) n;
+}
+
 /* A row was written with a number: the next ones are above it. */
 int ha_evenkeel::number_written()
 {
-  const Field *field= table->found_next_number_field;
-  const longlong n= const_cast<Field *>(field)->val_int();
-  if (n <= 0 && !(field->flags & UNSIGNED_FLAG))
+  const ulonglong n= number_in(table->found_next_number_field);
+  if (!n)
     return 0;
-  m_numbers.last= MY_MAX(m_numbers.last, (ulonglong) n);
+  m_numbers.last= MY_MAX(m_numbers.last, n);
   const system_variables &settings= ha_thd()->variables;
-  const ulonglong next= next_in_series((ulonglong) n, settings.auto_increment_offset,
+  const ulonglong next= next_in_series(n, settings.auto_increment_offset,
                                        settings.auto_increment_increment);
   ek_error error;
   return ek_pass_number(evenkeel_db, name(), (next ? next : ULONGLONG_MAX) - 1, &error) ? fail(error)
@@ -99,9 +113,9 @@ int ha_evenkeel::reset_auto_increment(ulonglong value)
 
 void ha_evenkeel::update_create_info(HA_CREATE_INFO *info)
 {
-  /* A column that an ALTER adds begins at 1, as with InnoDB, unless that ALTER says otherwise. */
-  const bool counts= table->found_next_number_field ||
-                     thd_sql_command(ha_thd()) != SQLCOM_ALTER_TABLE;
+  /* Where no column counts there is nothing to show, and one that an ALTER adds begins at 1, unless that
+     ALTER says otherwise. */
+  const bool counts= table->found_next_number_field;
   if (!(info->used_fields & HA_CREATE_USED_AUTO))
     info->auto_increment_value= counts ? ek_next_number(evenkeel_db, name()) : 0;
 }

@@ -78,6 +78,8 @@ int32_t ek_table_exists(const ek_database *db, ek_bytes name);
 int32_t ek_is_clustered(const ek_database *db, ek_bytes name, ek_error *error);
 int32_t ek_needs_rebuild(const ek_database *db, ek_bytes name, ek_error *error);
 void ek_prepared(const ek_database *db, void *context, void (*each)(void *context, ek_bytes xid));
+void ek_prepared_tables(const ek_database *db, ek_bytes xid, void *context,
+                        void (*each)(void *context, ek_bytes table));
 uint64_t ek_commit_prepared(const ek_database *db, ek_bytes xid, ek_error *error);
 int32_t ek_rollback_prepared(const ek_database *db, ek_bytes xid, uint8_t durability,
                              ek_error *error);
@@ -114,6 +116,7 @@ void ek_set_tag(const ek_txn *txn, uint64_t tag);
 enum { EK_SAVEPOINT_SET= 0, EK_SAVEPOINT_ROLLBACK= 1, EK_SAVEPOINT_RELEASE= 2 };
 int32_t ek_savepoint(ek_txn *txn, ek_bytes name, uint8_t what, ek_error *error);
 int32_t ek_leave_tables(ek_txn *txn);
+void ek_leave_table(ek_txn *txn, ek_bytes table);
 
 int32_t ek_insert(ek_txn *txn, ek_bytes table, const ek_value *row, size_t row_len,
                   ek_error *error);
@@ -142,6 +145,8 @@ typedef struct { uint8_t kind; const ek_value *values; size_t len; } ek_bound;
 enum { EK_SCAN_KEYS_ONLY= 1, EK_SCAN_BACKWARD= 2, EK_SCAN_PEEK= 4 };
 ek_scan_handle *ek_scan(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
                         const ek_bound *upper, uint8_t flags, ek_error *error);
+int32_t ek_lock_range(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *key,
+                      ek_error *error);
 ek_scan_handle *ek_scan_locked(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
                                const ek_bound *upper, uint8_t flags, uint8_t lock,
                                ek_error *error);

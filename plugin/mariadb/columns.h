@@ -11,6 +11,9 @@ struct Column
   uint8_t type_code;
   uint32_t a, b;
 
+  /* The type of the engine's column `FILLER`. */
+  static const uint8_t FILLER_CODE= 2;
+
   static Column of(const Field *field);
 };
 

@@ -25,6 +25,18 @@ bool in_a_key(const TABLE *table, const Field *field)
   return false;
 }
 
+static std::string quoted(const TABLE_SHARE *share)
+{
+  return std::string("`") + share->db.str + "`.`" + share->table_name.str + "`";
+}
+
+/* The engine has a table that the server has no definition of, its .frm was lost: the error that InnoDB gives. */
+static int table_exists(const std::string &name)
+{
+  my_error(ER_TABLE_EXISTS_ERROR, MYF(0), name.c_str());
+  return HA_ERR_TABLE_EXIST;
+}
+
 int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
   const Database_use use;
@@ -48,6 +60,8 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     const ek_bytes name= {(const uint8_t *) field->field_name.str, field->field_name.length};
     columns.push_back({name, column.type_code, flags, column.a, column.b});
   }
+  if (columns.empty())
+    columns.push_back({ek_text(FILLER), Column::FILLER_CODE, EK_NULLABLE, 0, 0});
   std::vector<ek_part> primary;
   std::vector<std::vector<ek_part>> parts(form->s->keys);
   std::vector<ek_index> indexes;
@@ -67,7 +81,7 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   /* At once: the server's own error says that the table cannot be created, and a number of the handler's. */
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), &error))
-    return raise_error(ha_thd(), error);
+    return error.code == CODE_TableExists ? table_exists(quoted(form->s)) : raise_error(ha_thd(), error);
   int failed= 0;
   if ((info->options & HA_LEX_CREATE_TMP_TABLE) && ek_readable_from(evenkeel_db, ek_text(made), 0, &error))
     failed= raise_error(ha_thd(), error);
@@ -104,8 +118,12 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   const bool takes_back= thd_kill_level(thd) != THD_IS_NOT_KILLED;
   if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name),
                       takes_back ? nullptr : &wait, &error))
+  {
     /* The server's recovery takes back renamings that a crash kept from being done, and asks nobody before. */
-    return error.code == CODE_TableMissing ? HA_ERR_NO_SUCH_TABLE : raise_error(thd, error);
+    if (error.code == CODE_TableMissing)
+      return HA_ERR_NO_SUCH_TABLE;
+    return error.code == CODE_TableExists ? table_exists(to) : raise_error(thd, error);
+  }
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
   {
     const int failed= raise_error(thd, error);

@@ -50,6 +50,21 @@ bool copies_table(THD *thd)
          command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE;
 }
 
+/* A row that UPDATE IGNORE has changed the server does not take back: it must look for duplicates of the
+   keys that it checks itself before it writes. That needs locks of keys that are not there
+   (`lock_checked`), which are taken from REPEATABLE READ on, as with InnoDB. */
+bool ha_evenkeel::checks_before_writing() const
+{
+  THD *thd= ha_thd();
+  if (!thd || !table_share || !thd->lex->ignore ||
+      !(table_share->long_unique_table || table_share->period.unique_keys))
+    return false;
+  const int command= thd_sql_command(thd);
+  const bool updates= command == SQLCOM_UPDATE || command == SQLCOM_UPDATE_MULTI ||
+                      thd->lex->duplicates == DUP_UPDATE;
+  return updates && thd_tx_isolation(thd) >= ISO_REPEATABLE_READ;
+}
+
 /* The server takes the keys that it checks itself for checked first, but it looks at them after the
    engine wrote the row. By that order it would make a REPLACE an update of the row in the way of
    what it takes for the last key, though keys that are checked later may find other rows: told that
@@ -58,7 +73,8 @@ handler::Table_flags ha_evenkeel::table_flags() const
 {
   const bool in_order= m_in_order && !mixes_unique_keys(table_share);
   const Table_flags unordered= in_order ? 0 : HA_DUPLICATE_KEY_NOT_IN_ORDER;
-  const Table_flags checked= copies_table(ha_thd()) ? 0 : HA_CHECK_UNIQUE_AFTER_WRITE;
+  const bool before= copies_table(ha_thd()) || checks_before_writing();
+  const Table_flags checked= before ? 0 : HA_CHECK_UNIQUE_AFTER_WRITE;
   return unordered | checked | HA_BINLOG_ROW_CAPABLE | HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY |
          HA_CAN_INDEX_BLOBS | HA_PARTIAL_COLUMN_READ | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
          HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
@@ -113,7 +129,9 @@ int ha_evenkeel::open(const char *path, int, uint)
   if (!ek_table_exists(evenkeel_db, name()))
     return HA_ERR_NO_SUCH_TABLE;
   m_columns= engine_columns(table);
-  m_stored.assign(m_columns.size(), false);
+  ek_column filler;
+  m_filler= ek_column_of(evenkeel_db, name(), ek_text(FILLER), &filler);
+  m_stored.assign(m_columns.size() + 1, false);
   for (Fill &fill : m_fills)
   {
     fill.table= nullptr;
@@ -250,7 +268,8 @@ int ha_evenkeel::info(uint what)
   if (what & HA_STATUS_ERRKEY)
     errkey= m_duplicate;
   if (what & HA_STATUS_AUTO)
-    stats.auto_increment_value= ek_next_number(evenkeel_db, name());
+    stats.auto_increment_value= table->found_next_number_field ? ek_next_number(evenkeel_db, name())
+                                                               : 0;
   if (what & HA_STATUS_TIME)
     stats.update_time= *m_last_change;
   /* Of a partitioned table only the constant ones of a partition are asked for. */

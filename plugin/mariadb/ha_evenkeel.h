@@ -152,6 +152,8 @@ private:
 
   int fail(const ek_error &error);
   bool checks_in_order() const;
+  bool checks_before_writing() const;
+  int lock_checked(const Bound &at);
   void average_keys();
   time_t made_at() const;
   ek_bytes name() const { return ek_text(m_name); }
@@ -185,12 +187,17 @@ private:
   int check_entry(uchar *record, bool *wanted);
   int go_on(uchar *record, bool backward);
   int turn(uchar *record, bool backward);
+  int go_on_from_end(uchar *record, bool backward);
+  int stay_at_end();
+  int placed(int error);
   int read_point(uchar *record, const uchar *key, key_part_map parts);
   bool is_point(key_part_map parts, enum ha_rkey_function flag) const;
   ek_txn *transaction(ek_error *error);
   void end_own();
   int changed(bool row_read);
   void reads_lock(THD *thd);
+  void leave_handler(THD *thd);
+  bool is_copied_from(THD *thd, thr_lock_type type) const;
   void take_lock(THD *thd, thr_lock_type type);
   int begin_copied(ek_error *error);
   static uint8_t plain_read(THD *thd, thr_lock_type type);
@@ -212,6 +219,8 @@ private:
   std::string m_name;
   /* Field number -> column, -1 for one that is not stored. */
   std::vector<int> m_columns;
+  /* The engine's column of a table that had virtual columns alone, or -1. */
+  int m_filler= -1;
   /* Of each column of the engine: is it stored, to the server. */
   std::vector<bool> m_stored;
   /* What a row's values are read by, and what that was made from. */
@@ -243,6 +252,8 @@ private:
   ek_row *m_whole_row= nullptr;
   ek_scan_handle *m_scan= nullptr;
   bool m_backward= false;
+  /* What `index_next` and `index_prev` go on from: the row read last, or where rows have ended. */
+  enum Place { AT_ROW, BEFORE_ALL, BEHIND_ALL, BEFORE_PREFIX, BEHIND_PREFIX } m_place= AT_ROW;
   /* The scan ends with the prefix it was opened for; `index_next` goes on behind it. */
   bool m_prefix_only= false;
   /* There is no scan: the row of the prefix, a whole primary key, was read alone. */
@@ -258,6 +269,10 @@ private:
   bool m_filters= false;
   DsMrr_impl m_ranges;
   uint8_t m_lock= EK_LOCK_NONE;
+  /* The lock chosen when the table was entered, which may be for more than one statement. */
+  uint8_t m_outer_lock= EK_LOCK_NONE;
+  /* The server has entered the table (`external_lock`) and not left it; for HANDLER. */
+  bool m_is_entered= false, m_in_handler= false;
   /* An ALTER copies rows from this table. */
   bool m_is_copied= false;
   /* For how many rows the keys were averaged. */

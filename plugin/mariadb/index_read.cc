@@ -8,6 +8,7 @@ int ha_evenkeel::index_init(uint index, bool)
 {
   active_index= index;
   m_prefix_only= false;
+  m_place= AT_ROW;
   return 0;
 }
 
@@ -60,7 +61,7 @@ int ha_evenkeel::read_point(uchar *record, const uchar *key, key_part_map parts)
   const int found= !txn ? -1 : ek_get_at(txn, name(), at.data(), at.size(), m_row, &error);
   if (found < 0)
     return fail(error);
-  return found ? fill(record, m_row, false) : HA_ERR_KEY_NOT_FOUND;
+  return placed(found ? fill(record, m_row, false) : HA_ERR_KEY_NOT_FOUND);
 }
 
 bool ha_evenkeel::is_point(key_part_map parts, enum ha_rkey_function flag) const
@@ -87,7 +88,9 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
   case HA_READ_KEY_EXACT:
   case HA_READ_PREFIX:
     remember_prefix(key, parts);
-    error= open_scan(at, at, false);
+    error= lock_checked(at);
+    if (!error)
+      error= open_scan(at, at, false);
     break;
   case HA_READ_PREFIX_LAST:
     remember_prefix(key, parts);
@@ -95,14 +98,18 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
     error= open_scan(at, at, true);
     break;
   case HA_READ_KEY_OR_NEXT: error= open_scan(at, range_end(), false); break;
-  case HA_READ_AFTER_KEY: error= open_scan(at, range_end(), false); break;
+  case HA_READ_AFTER_KEY:
+    error= lock_checked(at);
+    if (!error)
+      error= open_scan(at, range_end(), false);
+    break;
   case HA_READ_BEFORE_KEY: error= open_scan(none, at, true); break;
   case HA_READ_KEY_OR_PREV:
   case HA_READ_PREFIX_LAST_OR_PREV: error= open_scan(none, at, true); break;
   default: return HA_ERR_UNSUPPORTED;
   }
   if (!error)
-    error= next(record);
+    error= placed(next(record));
   return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
 }
 
@@ -112,6 +119,18 @@ void ha_evenkeel::remember_prefix(const uchar *key, key_part_map parts)
   m_prefix_only= true;
   m_prefix_parts= parts;
   m_prefix.assign((const char *) key, calculate_key_len(table, active_index, key, parts));
+}
+
+/* Notes where a read has ended: HANDLER goes on from there, as with InnoDB also from where there is no
+   row. */
+int ha_evenkeel::placed(int error)
+{
+  if (!error)
+    m_place= AT_ROW;
+  else if (error == HA_ERR_END_OF_FILE || error == HA_ERR_KEY_NOT_FOUND)
+    m_place= m_prefix_only ? (m_backward ? BEFORE_PREFIX : BEHIND_PREFIX)
+                           : (m_backward ? BEFORE_ALL : BEHIND_ALL);
+  return error;
 }
 
 /* Goes on in the scan's direction, past the end of a prefix too. */
@@ -132,7 +151,9 @@ int ha_evenkeel::go_on(uchar *record, bool backward)
 int ha_evenkeel::turn(uchar *record, bool backward)
 {
   if ((m_scan || m_at_point) && m_backward == backward)
-    return go_on(record, backward);
+    return placed(go_on(record, backward));
+  if (m_place != AT_ROW)
+    return go_on_from_end(record, backward);
   m_prefix_back= false;
   const std::string here= m_key;
   KEY *info= &table->key_info[active_index];
@@ -149,7 +170,33 @@ int ha_evenkeel::turn(uchar *record, bool backward)
     if (!m_prefix_only || (backward ? order < 0 : order > 0))
       break;
   }
-  return error;
+  return placed(error);
+}
+
+/* There is nothing more. A transaction that looks for it has its snapshot from here on. */
+int ha_evenkeel::stay_at_end()
+{
+  const int error= open_scan(Bound(), Bound(), false);
+  close_scan();
+  return error ? error : HA_ERR_END_OF_FILE;
+}
+
+/* The same from where rows have ended: all rows lie before it, or behind it, or those of the prefix that
+   was looked for do. */
+int ha_evenkeel::go_on_from_end(uchar *record, bool backward)
+{
+  if (m_place == (backward ? BEFORE_ALL : BEHIND_ALL))
+    return stay_at_end();
+  Bound end;
+  if (m_place == BEFORE_PREFIX || m_place == BEHIND_PREFIX)
+  {
+    const bool has_prefix= backward == (m_place == BEHIND_PREFIX);
+    end= bound(has_prefix ? EK_INCLUDED : EK_EXCLUDED, (const uchar *) m_prefix.data(),
+               m_prefix_parts);
+  }
+  m_prefix_only= m_prefix_back= false;
+  const int error= backward ? open_scan(Bound(), end, true) : open_scan(end, Bound(), false);
+  return error ? error : placed(next(record));
 }
 
 int ha_evenkeel::index_next(uchar *record) { return turn(record, false); }
@@ -165,7 +212,7 @@ int ha_evenkeel::index_prev(uchar *record)
 
 int ha_evenkeel::index_next_same(uchar *record, const uchar *key, uint key_len)
 {
-  int error= next(record);
+  int error= placed(next(record));
   if (!error && !m_prefix_only && key_cmp_if_same(table, key, active_index, key_len))
     error= HA_ERR_END_OF_FILE;
   return error;
@@ -175,14 +222,14 @@ int ha_evenkeel::index_first(uchar *record)
 {
   m_prefix_only= false;
   const int error= open_scan(Bound(), range_end(), false);
-  return error ? error : next(record);
+  return error ? error : placed(next(record));
 }
 
 int ha_evenkeel::index_last(uchar *record)
 {
   m_prefix_only= false;
   const int error= open_scan(Bound(), Bound(), true);
-  return error ? error : next(record);
+  return error ? error : placed(next(record));
 }
 
 ha_rows ha_evenkeel::records_in_range(uint index, const key_range *min, const key_range *max,

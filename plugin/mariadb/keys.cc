@@ -2,6 +2,8 @@
 #include "collation.h"
 #include "columns.h"
 
+const std::string FILLER= "\xF4\x8F\xBF\xBF";
+
 std::vector<int> engine_columns(const TABLE *table)
 {
   std::vector<bool> keyed(table->s->fields);

@@ -2,11 +2,16 @@
 #ifndef EVENKEEL_KEYS_H
 #define EVENKEEL_KEYS_H
 #include "server.h"
+#include <string>
 #include <vector>
 
 /* The engine's column of each field, -1 for one it does not have. It has the stored ones, and
    virtual ones that some key is made of. */
 std::vector<int> engine_columns(const TABLE *table);
+
+/* The one column, always NULL, that the engine has of a table of virtual columns alone; no name of a user
+   begins so: it is no character of identifiers. */
+extern const std::string FILLER;
 
 /* Does the part hold the whole field. */
 bool is_whole(const KEY_PART_INFO *part);

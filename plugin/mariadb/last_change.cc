@@ -41,6 +41,15 @@ catch (const std::bad_alloc &)
   /* When it was changed is not known then. */
 }
 
+void date_last_change(const std::string &table)
+{
+  std::lock_guard<std::mutex> guard(mutex);
+  Last_change &change= changes[table];
+  if (!change)
+    change= std::make_shared<std::atomic<time_t>>(0);
+  *change= time(nullptr);
+}
+
 void drop_last_change(const std::string &table)
 {
   std::lock_guard<std::mutex> guard(mutex);

@@ -13,5 +13,7 @@ typedef std::shared_ptr<std::atomic<time_t>> Last_change;
 Last_change open_last_change(const std::string &table);
 void close_last_change(const std::string &table, Last_change *change);
 void rename_last_change(const std::string &from, const std::string &to) noexcept;
+/* A table that nobody may have open has changed now. */
+void date_last_change(const std::string &table);
 void drop_last_change(const std::string &table);
 #endif

@@ -32,17 +32,38 @@ int ha_evenkeel::external_lock(THD *thd, int lock_type)
     close_scan();
     end_own();
     clear_rows();
+    leave_handler(thd);
+    m_is_entered= false;
     return 0;
   }
   if (lock_type == F_WRLCK)
     m_lock= (m_lock & EK_LOCK_SKIP) | EK_LOCK_EXCLUSIVE;
   reads_lock(thd);
+  m_outer_lock= m_lock;
+  m_is_entered= true;
   m_changed= false;
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }
 
-/* HANDLER reads as a plain SELECT does. */
-void ha_evenkeel::init_table_handle_for_HANDLER() { m_lock= EK_LOCK_NONE; }
+/* HANDLER reads as a plain SELECT below SERIALIZABLE does, at every level. */
+void ha_evenkeel::init_table_handle_for_HANDLER()
+{
+  m_lock= m_outer_lock= EK_LOCK_NONE;
+  m_in_handler= true;
+}
+
+/* HANDLER has its metadata lock from OPEN to CLOSE, not to the end of the transaction: behind that a
+   schema change must not wait for the transaction in the engine. What the transaction has read or
+   changed by other statements it has metadata locks for. */
+void ha_evenkeel::leave_handler(THD *thd)
+{
+  if (!m_in_handler)
+    return;
+  m_in_handler= false;
+  Trx *trx= trx_of(thd);
+  if (trx->txn && !ek_is_ended(trx->txn))
+    ek_leave_table(trx->txn, name());
+}
 
 /* Plain reads of a SERIALIZABLE transaction lock. */
 void ha_evenkeel::reads_lock(THD *thd)
@@ -51,12 +72,54 @@ void ha_evenkeel::reads_lock(THD *thd)
     m_lock= EK_LOCK_SHARED;
 }
 
-int ha_evenkeel::start_stmt(THD *thd, thr_lock_type lock_type)
+/* SKIP LOCKED, which counts for the statement that says so alone. */
+static uint8_t skips(thr_lock_type type)
 {
-  take_lock(thd, lock_type);
-  reads_lock(thd);
+  return type == TL_WRITE_SKIP_LOCKED || type == TL_READ_SKIP_LOCKED ? EK_LOCK_SKIP : 0;
+}
+
+/* A statement begins within another one that has entered the table: in a function or trigger, or under
+   LOCK TABLES. Instructions of a routine that are no statements of their own (RETURN, IF, SET, ...) say
+   nothing of what they read for: the lock is the one that the outer statement chose. Only a plain
+   SELECT reads a snapshot whatever that is, below SERIALIZABLE. A temporary table that was made
+   meanwhile was not entered. */
+int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
+{
+  if (!m_is_entered)
+  {
+    take_lock(thd, type);
+    reads_lock(thd);
+  }
+  else
+  {
+    const bool is_plain= thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ &&
+                         thd_tx_isolation(thd) != ISO_SERIALIZABLE;
+    m_is_copied= is_copied_from(thd, type);
+    m_lock= is_plain || m_is_copied ? EK_LOCK_NONE : (m_outer_lock & ~EK_LOCK_SKIP) | skips(type);
+  }
   m_changed= false;
+  /* Those that the server has are of the outer statement. */
+  cached_table_flags= table_flags();
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
+}
+
+/* The server looks for a hash, or for periods of a key WITHOUT OVERLAPS, before it writes a row with it: nobody
+   else writes one from here on. */
+int ha_evenkeel::lock_checked(const Bound &at)
+{
+  const KEY *key= &table->key_info[active_index];
+  const bool is_hash= key->algorithm == HA_KEY_ALG_LONG_HASH;
+  if (!(is_hash || key->without_overlaps) || !(m_lock & EK_LOCK_EXCLUSIVE) || !checks_before_writing())
+    return 0;
+  /* The period, of two columns, comes last. */
+  Bound whole= at;
+  if (!is_hash)
+    whole.values.resize(MY_MIN(whole.values.size(), (size_t) key->user_defined_key_parts - 2));
+  ek_error error;
+  ek_txn *txn= transaction(&error);
+  const std::string index= index_name(active_index);
+  const ek_bound all= whole.get();
+  return txn && !ek_lock_range(txn, name(), ek_text(index), &all, &error) ? 0 : fail(error);
 }
 
 uint8_t ha_evenkeel::lock_of(THD *thd, thr_lock_type type)
@@ -66,8 +129,8 @@ uint8_t ha_evenkeel::lock_of(THD *thd, thr_lock_type type)
   return type >= TL_FIRST_WRITE ? EK_LOCK_EXCLUSIVE : plain_read(thd, type);
 }
 
-/* The lock of a table that is only read. What a change is made from is locked from REPEATABLE READ
-   on, as other statements than SELECT do at every level. */
+/* The lock of a table that is only read, as InnoDB chooses it: none for a plain SELECT. What rows are
+   made from is locked from REPEATABLE READ on, what other statements read is at every level. */
 uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
 {
   const int command= thd_sql_command(thd);
@@ -78,15 +141,25 @@ uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
   if (command == SQLCOM_CHECKSUM || command == SQLCOM_CREATE_SEQUENCE ||
       command == SQLCOM_ANALYZE || command == SQLCOM_CHECK)
     return EK_LOCK_NONE;
-  const bool lock_tables= type == TL_READ && thd_in_lock_tables(thd);
-  if (command == SQLCOM_SELECT && type != TL_READ_NO_INSERT && !lock_tables)
+  /* FLUSH TABLES ... WITH READ LOCK keeps writers out itself. */
+  if (command == SQLCOM_FLUSH && type == TL_READ_NO_INSERT)
+    return thd_tx_isolation(thd) == ISO_SERIALIZABLE ? EK_LOCK_SHARED : EK_LOCK_NONE;
+  const bool is_plain= type == TL_READ || type == TL_READ_HIGH_PRIORITY;
+  if (command == SQLCOM_SELECT && type != TL_READ_NO_INSERT && !(is_plain && thd_in_lock_tables(thd)))
     return EK_LOCK_NONE;
   const bool makes_rows= command == SQLCOM_INSERT_SELECT || command == SQLCOM_REPLACE_SELECT ||
-                         command == SQLCOM_UPDATE || command == SQLCOM_CREATE_TABLE ||
-                         command == SQLCOM_SET_OPTION;
-  if (makes_rows && thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
+                         command == SQLCOM_UPDATE || command == SQLCOM_CREATE_TABLE;
+  if (makes_rows && (type == TL_READ || type == TL_READ_NO_INSERT) &&
+      thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
     return EK_LOCK_NONE;
   return EK_LOCK_SHARED;
+}
+
+/* Does an ALTER copy the rows of this table. */
+bool ha_evenkeel::is_copied_from(THD *thd, thr_lock_type type) const
+{
+  return type == TL_READ_NO_INSERT && copies_table(thd) && table_share->tmp_table == NO_TMP_TABLE &&
+         table_share->table_type != TABLE_TYPE_SEQUENCE;
 }
 
 /* Rows that an ALTER copies are not locked: the server keeps others from writing to the table when it
@@ -94,12 +167,8 @@ uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
    transaction has changed. */
 void ha_evenkeel::take_lock(THD *thd, thr_lock_type type)
 {
-  m_lock= lock_of(thd, type);
-  m_is_copied= type == TL_READ_NO_INSERT && copies_table(thd) &&
-               table_share->tmp_table == NO_TMP_TABLE &&
-               table_share->table_type != TABLE_TYPE_SEQUENCE;
-  if (m_is_copied)
-    m_lock= EK_LOCK_NONE;
+  m_is_copied= is_copied_from(thd, type);
+  m_lock= m_is_copied ? EK_LOCK_NONE : lock_of(thd, type);
 }
 
 THR_LOCK_DATA **ha_evenkeel::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)

@@ -14,7 +14,7 @@ int ha_evenkeel::write_row(const uchar *record)
   if (table->next_number_field && record == table->record[0])
     if (int error= update_auto_increment())
       return error;
-  Values row(table_share->fields);
+  Values row(table_share->fields + 1);
   size_t stored= 0;
   for (Field **field= table->field; *field; field++)
     if (m_columns[(*field)->field_index] >= 0)
@@ -22,6 +22,11 @@ int ha_evenkeel::write_row(const uchar *record)
       row[m_columns[(*field)->field_index]]= value_of(*field, record, nullptr);
       stored++;
     }
+  if (m_filler >= 0)
+  {
+    row[m_filler]= {EK_NULL, 0, {nullptr, 0}};
+    stored++;
+  }
   row.resize(stored);
   if (are_nulls_watched())
     see_nulls(m_name, [&](uint field) { return table->field[field]->is_null_in_record(record); });

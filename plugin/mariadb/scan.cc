@@ -76,6 +76,8 @@ int ha_evenkeel::rnd_init(bool scan)
 {
   close_scan();
   m_key.clear();
+  m_prefix_only= false;
+  m_place= AT_ROW;
   active_index= MAX_KEY;
   return scan ? open_scan(Bound(), Bound(), false) : 0;
 }
@@ -89,6 +91,8 @@ int ha_evenkeel::rnd_end()
 /* HANDLER reads on in another statement than it began in. */
 int ha_evenkeel::rnd_next(uchar *record)
 {
+  if (!m_scan && m_place == BEHIND_ALL)
+    return stay_at_end();
   if (!m_scan && !m_key.empty())
   {
     const std::string here= m_key;
@@ -98,7 +102,7 @@ int ha_evenkeel::rnd_next(uchar *record)
     if (ek_scan_resume(m_scan, ek_text(here), &error))
       return fail(error);
   }
-  return next(record);
+  return placed(next(record));
 }
 
 void ha_evenkeel::position(const uchar *)

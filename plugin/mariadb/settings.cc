@@ -65,11 +65,13 @@ static MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQC
   "#evenkeel");
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "Seconds to wait for a lock of a row before error 1205", nullptr, nullptr, 50, 0, 1073741824, 0);
+/* As the server's innodb_snapshot_isolation: its default changed with 11.6.2. */
+static const my_bool SNAPSHOT_ISOLATION= MYSQL_VERSION_ID >= 110602;
 static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
   "ON: a statement of a REPEATABLE READ transaction that changes or locks a row which is younger than "
   "the transaction's snapshot fails with error 1020. OFF: it takes the newest committed row, as InnoDB "
   "without innodb_snapshot_isolation. Counts for transactions that begin after it was set", nullptr,
-  nullptr, TRUE);
+  nullptr, SNAPSHOT_ISOLATION);
 
 #ifdef EVENKEEL_PLANTED
 static MYSQL_SYSVAR_ULONGLONG(fault_new, fault_new, PLUGIN_VAR_RQCMDARG, "The so manieth allocation fails", nullptr,

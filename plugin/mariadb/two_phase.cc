@@ -19,13 +19,19 @@ static void keep_changes(Trx *trx)
   trx->changed.clear();
 }
 
-/* Takes the changes of a transaction that is committed now, or was rolled back. */
-static void end_changes(const std::string &xid, bool committed)
+/* Takes the changes of a transaction that is committed now, or was rolled back. `changed` are the tables of one
+   that recovery found. */
+static void end_changes(const std::string &xid, bool committed,
+                        const std::vector<std::string> &changed= {})
 {
   std::lock_guard<std::mutex> guard(prepared_mutex);
   const auto known= prepared_changes.find(xid);
   if (known == prepared_changes.end())
+  {
+    for (const std::string &table : changed)
+      date_last_change(table);
     return;
+  }
   for (const Last_change &change : known->second)
     if (committed)
       *change= time(nullptr);
@@ -221,10 +227,12 @@ int evenkeel_commit_by_xid(handlerton *, XID *xid)
   ek_error error;
   error.kind= EK_OK;
   const std::string id= xid_bytes(xid);
+  std::vector<std::string> changed;
+  calling_back([&] { ek_prepared_tables(evenkeel_db, ek_text(id), &changed, callback<collect>); });
   const uint64_t commit= ek_commit_prepared(evenkeel_db, ek_text(id), &error);
   if (error.kind != EK_OK)
     return xa_error("commit of a prepared transaction", error);
-  end_changes(id, true);
+  end_changes(id, true, changed);
   if (ek_wait_durable(evenkeel_db, commit, 1, &error))
     return xa_error("commit of a prepared transaction", error);
   return XA_OK;

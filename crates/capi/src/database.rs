@@ -398,6 +398,29 @@ pub unsafe extern "C" fn ek_prepared(
     }
 }
 
+/// Calls `each` with the tables that a prepared transaction uses: of one found by recovery, those it
+/// has changed. None if there is no such transaction.
+///
+/// # Safety
+/// All pointers are valid during the call; `each` may be called with `context`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_prepared_tables(
+    db: *const EkDatabase,
+    xid: EkBytes,
+    context: *mut std::ffi::c_void,
+    each: unsafe extern "C" fn(*mut std::ffi::c_void, EkBytes),
+) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || {
+            for table in (*db).0.prepared_tables(xid.get())? {
+                each(context, EkBytes::of(table.as_bytes()));
+            }
+            Ok(())
+        });
+    }
+}
+
 /// Commits a prepared transaction in order, without waiting: its timestamp, 0 on error.
 ///
 /// # Safety

@@ -34,6 +34,7 @@ pub const EK_REPEATABLE_READ: u8 = 2;
 pub const EK_SERIALIZABLE: u8 = 3;
 
 /// Begins a transaction; null on error. Free it with `ek_commit`, `ek_rollback` or `ek_prepare`.
+/// Its reads lock only where the caller says so, at SERIALIZABLE too.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -55,6 +56,7 @@ pub unsafe extern "C" fn ek_begin(
             };
             let mut txn = (*db).0.begin(isolation, Access::ReadWrite)?;
             txn.set_lock_wait(milliseconds(lock_wait_ms));
+            txn.set_reads_plain();
             Ok(Box::into_raw(Box::new(EkTxn(Some(txn)))))
         })
     }
@@ -290,6 +292,19 @@ pub unsafe extern "C" fn ek_savepoint(
 pub unsafe extern "C" fn ek_leave_tables(txn: *mut EkTxn) -> i32 {
     // SAFETY: by contract of the caller.
     catch(0, || unsafe { (*txn).0.as_mut().map_or(1, |txn| i32::from(txn.leave_tables())) })
+}
+
+/// Leaves one table, if the transaction has neither changed nor locked anything in it: schema changes
+/// no longer wait for it, until it uses the table again.
+///
+/// # Safety
+/// `txn` is a transaction without an open scan of the table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_leave_table(txn: *mut EkTxn, table: EkBytes) {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(std::ptr::null_mut(), (), || (*txn).get()?.leave_table(table.text()?));
+    }
 }
 
 /// Inserts a row of all columns; 0, or -1 on error.
@@ -594,6 +609,34 @@ pub unsafe extern "C" fn ek_scan_locked(
             let mode = if shared { Mode::Shared } else { Mode::Exclusive };
             let locking = Some(Locking { mode, wait: wait(lock) });
             begin_scan((*txn).get()?, (table, index), (&*lower, &*upper), flags, locking)
+        })
+    }
+}
+
+/// Locks the keys of an index, or of the clustered key, that begin with `key`, for changes, at every
+/// level; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_lock_range(
+    txn: *mut EkTxn,
+    table: EkBytes,
+    index: EkBytes,
+    key: *const EkBound,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let of = values((*key).values, (*key).len);
+            let range = Range { lower: bound(&*key, &of), upper: bound(&*key, &of) };
+            let mut table = (*txn).get()?.table(table.text()?)?;
+            match index.text()? {
+                "" => table.lock_range(range)?,
+                index => table.index(index)?.lock_range(range)?,
+            }
+            Ok(0)
         })
     }
 }

@@ -107,8 +107,7 @@ impl Database {
             check_writable(&self.engine)?;
         }
         let inner = self.engine.store.begin(isolation, access);
-        let reads_lock = isolation == Isolation::Serializable && access == Access::ReadWrite;
-        Ok(Txn::new(inner, self.engine.clone(), reads_lock))
+        Ok(Txn::new(inner, self.engine.clone()))
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -522,6 +521,14 @@ impl Database {
     /// Ids of prepared transactions, those found by recovery included.
     pub fn prepared(&self) -> Vec<Vec<u8>> {
         self.engine.txns.prepared_xids()
+    }
+
+    /// The tables that a prepared transaction uses: of one found by recovery, those it has changed.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn prepared_tables(&self, xid: &[u8]) -> Result<Vec<String>> {
+        self.engine.store.prepared_tables(xid)
     }
 
     /// Commits a prepared transaction.

@@ -74,6 +74,15 @@ impl<'t> IndexRef<'t> {
         self.txn.locked_index_scan(&self.table, self.position, range, direction, locking)
     }
 
+    /// Locks a range of keys for changes, at every level: nobody else writes a row there until the
+    /// transaction ends.
+    ///
+    /// # Errors
+    /// As `locked_scan`.
+    pub fn lock_range(&mut self, range: Range<'_>) -> Result<()> {
+        self.txn.lock_range(&self.table, Some(self.position), range)
+    }
+
     /// About how many rows a range holds: counted if they are few, else estimated, within a factor
     /// of two where few of the range were deleted or got other keys of late; what was, may count
     /// along, or hide as many others, until the index is merged. Never 0 unless certain.

@@ -28,12 +28,11 @@ fn timed<R>(txn: &mut Transaction, f: impl FnOnce(&mut Transaction) -> R) -> R {
 pub struct Txn {
     inner: Transaction,
     engine: Arc<Engine>,
-    reads_lock: bool,
 }
 
 impl Txn {
-    pub(crate) fn new(inner: Transaction, engine: Arc<Engine>, reads_lock: bool) -> Txn {
-        Txn { inner, engine, reads_lock }
+    pub(crate) fn new(inner: Transaction, engine: Arc<Engine>) -> Txn {
+        Txn { inner, engine }
     }
 
     /// A handle of a table for this transaction.
@@ -43,7 +42,8 @@ impl Txn {
     pub fn table(&mut self, name: &str) -> Result<TableRef<'_>> {
         self.engine.check_open()?;
         let table = self.engine.store.table(name)?;
-        Ok(TableRef { txn: &mut self.inner, table, reads_lock: self.reads_lock })
+        let reads_lock = self.inner.reads_lock();
+        Ok(TableRef { txn: &mut self.inner, table, reads_lock })
     }
 
     /// Drops a table that this transaction may have used itself, of which it has no open scan: only
@@ -109,6 +109,12 @@ impl Txn {
         self.inner.set_snapshot_isolation(on);
     }
 
+    /// Plain reads of a SERIALIZABLE transaction take a snapshot and lock nothing from now on: the
+    /// caller says of each read whether it locks.
+    pub fn set_reads_plain(&mut self) {
+        self.inner.set_reads_plain();
+    }
+
     /// Takes the snapshot now instead of at the first read.
     ///
     /// # Errors
@@ -156,6 +162,17 @@ impl Txn {
     /// stays. No scan of it may be open. False if it uses them on.
     pub fn leave_tables(&mut self) -> bool {
         self.inner.leave_tables()
+    }
+
+    /// Leaves one table, if this transaction has neither changed nor locked anything in it: schema
+    /// changes no longer wait for it, until it uses the table again. It has no open scan of it.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn leave_table(&mut self, name: &str) -> Result<()> {
+        let table = self.engine.store.table(name)?;
+        self.inner.leave_table(&table);
+        Ok(())
     }
 
     /// First phase of a two-phase commit: durable when it returns. Finish it with
@@ -651,6 +668,15 @@ impl<'t> TableRef<'t> {
     ) -> Result<()> {
         let locking = Locking { mode: Mode::Exclusive, wait };
         self.txn.locked_scan(&self.table, range, direction, locking)?.each(f)
+    }
+
+    /// Locks a range of the primary key for changes, at every level: nobody else writes a row there
+    /// until the transaction ends.
+    ///
+    /// # Errors
+    /// Lock errors, faults of the range.
+    pub fn lock_range(&mut self, range: Range<'_>) -> Result<()> {
+        self.txn.lock_range(&self.table, None, range)
     }
 
     /// A scan that locks the newest version of each row of a range as it is asked for.

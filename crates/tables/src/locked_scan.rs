@@ -32,7 +32,7 @@ use crate::transaction::{Isolation, Transaction};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, IndexId, Lsn, Result, Snapshot, UndoNo};
 use evenkeel_tree::{Cursor, Direction};
-use evenkeel_txn::{Policy, Space};
+use evenkeel_txn::{Mode, Policy, Space};
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -480,6 +480,34 @@ impl Transaction {
             locking,
             (Space::Index(id), Some(covering)),
         )
+    }
+
+    /// Locks a range of keys of the index at position `index`, or of the primary key, for changes, at
+    /// every level: nobody else writes a row there until the transaction ends.
+    ///
+    /// # Errors
+    /// As `locked_index_scan`.
+    pub fn lock_range(
+        &mut self,
+        table: &Arc<Table>,
+        index: Option<usize>,
+        range: Range<'_>,
+    ) -> Result<()> {
+        self.enter(table, Use::Write)?;
+        let state = table.state();
+        let (space, range) = match index {
+            Some(index) => {
+                let shape = state.shape.index_at(index)?;
+                (Space::Index(shape.id), state.shape.index_lock_range(shape, range)?)
+            }
+            None => {
+                let range = state.shape.byte_range(&state.shape.key, range)?;
+                (Space::Tree(state.tree.id()), range)
+            }
+        };
+        let locker = self.locker();
+        let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+        self.statement(|_| locker.lock_range(space, &range, locking))
     }
 
     fn locked_scan_of(

@@ -331,6 +331,17 @@ impl Store {
         }
     }
 
+    /// The tables that a prepared transaction uses: of one found by recovery, those it has changed.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn prepared_tables(&self, xid: &[u8]) -> Result<Vec<String>> {
+        let txn = self.txns.prepared(xid)?;
+        let uses = self.prepared_use.lock();
+        let tables = uses.get(&txn.id()).map_or(&[][..], |(_, tables)| &tables[..]);
+        Ok(tables.iter().map(|table| table.state().shape.def.name.clone()).collect())
+    }
+
     fn end_use(&self, txn: TxnId) {
         let Some((user, tables)) = self.prepared_use.lock().remove(&txn) else { return };
         for table in tables {

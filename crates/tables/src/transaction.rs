@@ -46,6 +46,8 @@ pub struct Transaction {
     pub(crate) inner: TxnRef,
     pub(crate) isolation: Isolation,
     access: Access,
+    /// Plain reads lock: those of a SERIALIZABLE transaction that may write.
+    reads_lock: bool,
     /// Names it among the users of tables.
     number: u64,
     snapshot: Option<Arc<SnapshotGuard>>,
@@ -84,6 +86,7 @@ impl Transaction {
             inner,
             isolation,
             access,
+            reads_lock: isolation == Isolation::Serializable && access == Access::ReadWrite,
             number,
             snapshot: None,
             statement: None,
@@ -200,6 +203,17 @@ impl Transaction {
         true
     }
 
+    /// Leaves one table, if it has neither changed nor locked anything in it: schema changes no longer
+    /// wait for it, until it uses the table again. It has no open scan of it.
+    pub fn leave_table(&mut self, table: &Arc<Table>) {
+        let is_read =
+            |(used, how): &(Arc<Table>, Use)| Arc::ptr_eq(used, table) && *how == Use::Read;
+        if self.used.iter().any(is_read) {
+            self.used.retain(|used| !is_read(used));
+            table.leave(self.number);
+        }
+    }
+
     /// Drops a table that it may have used itself, of which it has no open scan: only others are
     /// waited for. Not a part of the transaction: the table is gone however it ends, and with it
     /// all that was changed in it. One that a deadlock has ended may drop tables still.
@@ -273,8 +287,14 @@ impl Transaction {
     }
 
     /// True if plain reads lock.
-    pub(crate) fn reads_lock(&self) -> bool {
-        self.isolation == Isolation::Serializable && self.access == Access::ReadWrite
+    pub fn reads_lock(&self) -> bool {
+        self.reads_lock
+    }
+
+    /// Plain reads of a SERIALIZABLE transaction take a snapshot and lock nothing from now on: the
+    /// caller says of each read whether it locks.
+    pub fn set_reads_plain(&mut self) {
+        self.reads_lock = false;
     }
 
     /// What a plain read sees now.

@@ -193,6 +193,48 @@ fn a_schema_change_waits_for_no_reader_that_has_left() {
     }
 }
 
+/// One table may be left alone, if nothing in it was changed, whatever was changed elsewhere.
+#[test]
+fn a_table_that_was_only_read_is_left_alone() {
+    let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let (read, changed) = (filled(&db, "read", 5), filled(&db, "changed", 5));
+    let mut user = db.begin();
+    user.insert(&changed, &row_values(100, 1, None, None)).unwrap();
+    assert_eq!(all_rows(&mut user, &read, Direction::Forward).len(), 5);
+    let busy = |done: Result<()>| assert_eq!(done.unwrap_err().code(), Code::TableBusy);
+    busy(db.store.truncate_table("read"));
+    user.leave_table(&read);
+    user.leave_table(&changed);
+    busy(db.store.truncate_table("changed"));
+    // It is used again, and left again.
+    assert_eq!(all_rows(&mut user, &read, Direction::Forward).len(), 5);
+    busy(db.store.truncate_table("read"));
+    user.leave_table(&read);
+    user.leave_table(&read);
+    db.store.truncate_table("read").unwrap();
+    commit(user);
+    db.store.truncate_table("changed").unwrap();
+}
+
+/// The tables of a prepared transaction are those that it uses.
+#[test]
+fn a_prepared_transaction_tells_its_tables() {
+    let db = Db::new();
+    let (read, changed) = (filled(&db, "read", 5), filled(&db, "changed", 5));
+    filled(&db, "other", 5);
+    let mut user = db.begin();
+    user.insert(&changed, &row_values(100, 1, None, None)).unwrap();
+    assert_eq!(all_rows(&mut user, &read, Direction::Forward).len(), 5);
+    assert!(user.prepare(b"x").unwrap());
+    let mut tables = db.store.prepared_tables(b"x").unwrap();
+    tables.sort();
+    assert_eq!(tables, ["changed", "read"]);
+    assert_eq!(db.store.prepared_tables(b"y").unwrap_err().code(), Code::XidUnknown);
+    db.store.commit_prepared_ordered(b"x").unwrap();
+    assert_eq!(db.store.prepared_tables(b"x").unwrap_err().code(), Code::XidUnknown);
+}
+
 /// The wait of a schema change is as long as its caller says and ends when he cancels it; what need
 /// not wait is done all the same.
 #[test]

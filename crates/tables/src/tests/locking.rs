@@ -620,3 +620,54 @@ fn numbers_in_series() {
     assert!(store.move_numbers(&table, (900, 50_000)).unwrap());
     assert!(table.auto.logged.load(std::sync::atomic::Ordering::SeqCst) >= 50_000);
 }
+
+/// A range of an index, or of the primary key, is locked at every level: others write no row there,
+/// and who locked it does.
+#[test]
+fn ranges_are_locked_at_every_level() {
+    let sizes = Sizes { lock_wait: Duration::from_millis(5), ..SMALL };
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
+    {
+        let db = Db::create(Arc::new(MemEnv::new()), sizes);
+        let (table, _) = rows(&db, 20);
+        let by_a = table.shape().index("by_a").unwrap();
+        let (key, id) = ([ValueRef::Int(77)], [ValueRef::Int(500)]);
+        let at = |key| Range { lower: Bound::Included(key), upper: Bound::Included(key) };
+        let mut holder = db.begin_at(isolation);
+        holder.lock_range(&table, Some(by_a), at(&key[..])).unwrap();
+        holder.lock_range(&table, None, at(&id[..])).unwrap();
+        let mut other = db.begin_at(Isolation::ReadCommitted);
+        for (id, a) in [(100, 77), (500, 1)] {
+            let refused = other.insert(&table, &row_values(id, a, None, None)).unwrap_err();
+            assert_eq!(refused.code(), Code::LockWaitTimeout, "{isolation:?} {id}");
+        }
+        other.insert(&table, &row_values(101, 78, None, None)).unwrap();
+        holder.insert(&table, &row_values(500, 77, None, None)).unwrap();
+        commit(holder);
+        other.insert(&table, &row_values(100, 77, None, None)).unwrap();
+        commit(other);
+    }
+}
+
+/// Plain reads of a SERIALIZABLE transaction lock nothing where the caller says which do.
+#[test]
+fn plain_reads_of_a_serializable_transaction() {
+    let sizes = Sizes { lock_wait: Duration::from_millis(5), ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let (table, _) = rows(&db, 20);
+    for plain in [false, true] {
+        let mut reader = db.begin_at(Isolation::Serializable);
+        if plain {
+            reader.set_reads_plain();
+        }
+        let mut row = Row::new();
+        assert!(reader.get(&table, &[1i64.into()], &mut row).unwrap());
+        let key = row.key().to_vec();
+        assert!(reader.get_by_key(&table, &key, &mut row).unwrap());
+        let mut writer = db.begin_at(Isolation::ReadCommitted);
+        let done = writer.update(&table, &[1i64.into()], &[(1, 99i64.into())]);
+        assert_eq!(done.is_ok(), plain);
+        drop(writer);
+        drop(reader);
+    }
+}
