@@ -88,6 +88,7 @@ int ha_evenkeel::open(const char *path, int, uint)
 {
   if (!evenkeel_db)
     return not_open();
+  m_path= path;
   m_name= table_name(path);
   if (!ek_table_exists(evenkeel_db, name()))
     return HA_ERR_NO_SUCH_TABLE;
