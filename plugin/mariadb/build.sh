@@ -4,11 +4,15 @@
 # EVENKEEL_PLANTS=1 builds one with planted faults (plant.h) into target/plugin-planted, for tests alone.
 # EVENKEEL_HEADERS names other headers than those of the server's source: a test gives it wrong ones,
 # in several builds at a time, and the engine's library as it was built before.
+# EVENKEEL_POISON=1 builds target/poison/ha_evenkeel.so, in whose rows the columns that were not read hold
+# nonsense (plugin/mariadb/poison.cc): for tests alone.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 plants=${EVENKEEL_PLANTS:-}
-out=${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin${plants:+-planted}}
+out=$PWD/target/plugin${plants:+-planted} poison=()
+[ -z "${EVENKEEL_POISON:-}" ] || out=$PWD/target/poison poison=(-DEVENKEEL_POISON)
+out=${EVENKEEL_PLUGIN_DIR:-$out}
 headers=${EVENKEEL_HEADERS:-$(bash scripts/mariadb.sh headers)} || exit $?
 generated=/usr/include/mariadb/server
 server=$(mariadbd --version | sed -E 's/.*Ver ([0-9.]+)-.*/\1/')
@@ -31,6 +35,7 @@ mkdir -p "$out/gen" "$objects"
 cp "$headers/include/probes_mysql_nodtrace.h.in" "$out/gen/probes_mysql_nodtrace.h"
 flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
     -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DMYSQL_SERVER -DDBUG_OFF -DNDEBUG
+    "${poison[@]}"
     -I"$out/gen" -isystem "$headers/include" -isystem "$headers/sql"
     -isystem "$headers/include/mysql" -isystem "$headers/wsrep-lib/include"
     -isystem "$headers/wsrep-lib/wsrep-API/v26" -isystem "$headers/libmariadb/include"

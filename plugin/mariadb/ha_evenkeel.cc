@@ -125,6 +125,7 @@ int ha_evenkeel::open(const char *path, int, uint)
   if (!use)
     return not_open();
   end_open();
+  m_path= path;
   m_name= table_name(path);
   if (!ek_table_exists(evenkeel_db, name()))
     return HA_ERR_NO_SUCH_TABLE;

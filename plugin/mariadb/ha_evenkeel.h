@@ -183,7 +183,13 @@ private:
   void plan_fill(Fill &plan, bool key_only);
   void keep_key(const ek_bytes &key);
   bool key_holds(uint field) const;
+  void note_partial();
+  bool is_entry_enough() const;
+  bool reads_entries() const;
   bool filters_entries() const;
+#ifdef EVENKEEL_POISON
+  void poison(uchar *record, const Fill &plan) const;
+#endif
   int check_entry(uchar *record, bool *wanted);
   int go_on(uchar *record, bool backward);
   int turn(uchar *record, bool backward);
@@ -217,6 +223,8 @@ private:
   void raise_numbers(ulonglong next);
 
   std::string m_name;
+  /* What it was opened by: a partition's is not its table's. */
+  std::string m_path;
   /* Field number -> column, -1 for one that is not stored. */
   std::vector<int> m_columns;
   /* The engine's column of a table that had virtual columns alone, or -1. */
@@ -264,9 +272,15 @@ private:
   key_part_map m_prefix_parts= 0;
   /* Where the range ends whose first row is read. */
   const key_range *m_range_end= nullptr;
-  bool m_key_only= false;
-  /* Entries are shown to the server before their rows are read. */
-  bool m_filters= false;
+  /* The scan gives entries of an index; rows are read where an entry is not enough. */
+  bool m_gives_entries= false;
+  /* Parts of the active index, and of the clustered key that its entries end with, of which an entry
+     has a prefix or weights but not the column: their fields. */
+  std::vector<uint> m_partial;
+  /* The server compares rows of the active index with each other: a partitioned table merges them. */
+  bool m_is_sorted= false;
+  /* Rows are compared with the key that `index_next_same` was given. */
+  bool m_compares= false;
   DsMrr_impl m_ranges;
   uint8_t m_lock= EK_LOCK_NONE;
   /* The lock chosen when the table was entered, which may be for more than one statement. */

@@ -4,11 +4,13 @@
 #include "keys.h"
 #include "plant.h"
 
-int ha_evenkeel::index_init(uint index, bool)
+int ha_evenkeel::index_init(uint index, bool sorted)
 {
   active_index= index;
+  m_is_sorted= sorted;
   m_prefix_only= false;
   m_place= AT_ROW;
+  note_partial();
   return 0;
 }
 
@@ -52,7 +54,7 @@ int ha_evenkeel::read_point(uchar *record, const uchar *key, key_part_map parts)
 {
   close_scan();
   remember_prefix(key, parts);
-  m_backward= m_key_only= m_prefix_back= false;
+  m_backward= m_prefix_back= false;
   m_at_point= true;
   Measured measured(handler_stats);
   ek_error error;
@@ -210,11 +212,26 @@ int ha_evenkeel::index_prev(uchar *record)
   return turn(record, true);
 }
 
+/* A scan that was opened for the key ends with it. The rows of others are compared with it, where they
+   are: a partitioned table has a buffer for each partition. */
 int ha_evenkeel::index_next_same(uchar *record, const uchar *key, uint key_len)
 {
+  m_compares= !m_prefix_only;
   int error= placed(next(record));
-  if (!error && !m_prefix_only && key_cmp_if_same(table, key, active_index, key_len))
+  m_compares= false;
+  if (error || m_prefix_only)
+    return error;
+  const KEY *info= &table->key_info[active_index];
+  uchar *const record_0= table->record[0];
+  const auto move_to= [&](uchar *to) {
+    for (uint i= 0; i < info->user_defined_key_parts; i++)
+      info->key_part[i].field->move_field_offset(to - table->record[0]);
+    table->record[0]= to;
+  };
+  move_to(record);
+  if (key_cmp_if_same(table, key, active_index, key_len))
     error= HA_ERR_END_OF_FILE;
+  move_to(record_0);
   return error;
 }
 

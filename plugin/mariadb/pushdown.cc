@@ -74,11 +74,19 @@ void Measured::add()
   m_to->pages_read_time+= ulonglong(seconds * timer_tracker_frequency());
 }
 
-handler *ha_evenkeel::clone(const char *name, MEM_ROOT *root)
+/* Another handler of the same rows for the same statement: it reads as this one does. The server's name
+   may be that of another partition or of the table. It reads in the connection's transaction as this one
+   does; of a table that an ALTER copies it opens a transaction of its own, while nobody writes. */
+handler *ha_evenkeel::clone(const char *, MEM_ROOT *root)
 {
-  handler *made= handler::clone(name, root);
-  if (made)
-    static_cast<ha_evenkeel *>(made)->m_lock= m_lock;
+  ha_evenkeel *made= static_cast<ha_evenkeel *>(handler::clone(m_path.c_str(), root));
+  if (!made)
+    return nullptr;
+  made->m_lock= m_lock;
+  made->m_outer_lock= m_outer_lock;
+  made->m_peek= m_peek;
+  made->m_is_copied= m_is_copied;
+  made->m_replaces= m_replaces;
   return made;
 }
 

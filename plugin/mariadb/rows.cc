@@ -136,12 +136,14 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
     const int column= m_columns[(*field)->field_index];
     if (column < 0 || (!(*field)->stored_in_db() && plant("VirtualChangeIgnored")))
       continue;
-    /* What was not read is not in the old record: it changes if it is written. A virtual column is
-       computed anew where it is read or written, but its old value may not be in the old record. */
+    /* What was not read is in neither record: it changes if it is written, and stays as it is if not,
+       whatever the server wants to read by now. A virtual column is computed anew where it is read or
+       written, but its old value may not be in the old record. */
     const uint index= (*field)->field_index;
-    const bool is_read= bitmap_is_set(table->read_set, index);
-    const bool was_read= (is_read || m_fill->filled[index]) && (*field)->stored_in_db();
-    if (!is_read && !bitmap_is_set(table->write_set, index))
+    const bool is_stored= (*field)->stored_in_db();
+    const bool was_read= is_stored && m_fill->filled[index];
+    const bool is_made= !is_stored && bitmap_is_set(table->read_set, index);
+    if (!was_read && !is_made && !bitmap_is_set(table->write_set, index))
       continue;
     const ek_value now= value_of(*field, new_record, nullptr);
     if (!was_read || !same(value_of(*field, old_record, nullptr), now))
@@ -212,6 +214,53 @@ bool ha_evenkeel::key_holds(uint field) const
     }
   }
   return false;
+}
+
+/* Which parts of keys entries of the active index do not give. */
+void ha_evenkeel::note_partial()
+{
+  m_partial.clear();
+  if (is_clustered(active_index))
+    return;
+  const uint keys[]= {active_index, m_clustered ? table_share->primary_key : MAX_KEY};
+  for (uint index : keys)
+  {
+    if (index >= MAX_KEY)
+      continue;
+    const KEY *key= &table->key_info[index];
+    for (uint i= 0; i < key->user_defined_key_parts; i++)
+    {
+      const uint field= key->key_part[i].fieldnr - 1;
+      if (!key_holds(field))
+        m_partial.push_back(field);
+    }
+  }
+}
+
+/* Does an entry of the active index give every part of its key that the server may read. The server asks
+   for all parts of a key that covers what the statement uses, but reads of them only those that are
+   whole: no condition, and so no end of a range, is on another. A partitioned table that merges its
+   partitions' rows in order compares them by all parts. */
+bool ha_evenkeel::is_entry_enough() const
+{
+  if (likely(m_partial.empty()))
+    return true;
+  if (m_compares)
+    return false;
+  const bool is_merged= m_is_sorted && table->part_info;
+  if (table->covering_keys.is_set(active_index) && !is_merged)
+    return true;
+  return std::none_of(m_partial.begin(), m_partial.end(),
+                      [&](uint field) { return bitmap_is_set(table->read_set, field); });
+}
+
+/* Is the scan that is opened one of entries: they are enough, or are looked at before their rows are
+   read. One that locks reads rows. */
+bool ha_evenkeel::reads_entries() const
+{
+  if (m_lock != EK_LOCK_NONE || active_index >= MAX_KEY || is_clustered(active_index))
+    return false;
+  return filters_entries() || (keyread < MAX_KEY && is_entry_enough());
 }
 
 /* The bits of a set of columns, to be compared. */
@@ -340,5 +389,8 @@ int ha_evenkeel::fill(uchar *record, ek_row *row, bool key_only)
       return fail(error);
     }
   }
+#ifdef EVENKEEL_POISON
+  poison(record, plan);
+#endif
   return 0;
 }

@@ -13,11 +13,8 @@ int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward
   if (!txn)
     return fail(error);
   m_backward= backward;
-  m_key_only= m_lock == EK_LOCK_NONE && active_index < MAX_KEY && !is_clustered(active_index) &&
-              keyread_enabled();
-  m_filters= filters_entries();
-  const bool keys_only= m_key_only || (m_filters && m_lock == EK_LOCK_NONE);
-  const uint8_t flags= (backward ? EK_SCAN_BACKWARD : 0) | (keys_only ? EK_SCAN_KEYS_ONLY : 0);
+  m_gives_entries= reads_entries();
+  const uint8_t flags= (backward ? EK_SCAN_BACKWARD : 0) | (m_gives_entries ? EK_SCAN_KEYS_ONLY : 0);
   const std::string index= active_index < MAX_KEY ? index_name(active_index) : std::string();
   const ek_bound from= lower.get(), to= upper.get();
   if (m_lock == EK_LOCK_NONE || m_own)
@@ -36,6 +33,8 @@ void ha_evenkeel::close_scan()
   m_scan_row= m_peeked= m_at_point= false;
 }
 
+/* What the server wants of a row it may say anew before each: an entry alone (keyread), entries that it
+   looks at before their rows are read, whole rows. */
 int ha_evenkeel::next(uchar *record)
 {
   m_peeked= false;
@@ -52,18 +51,21 @@ int ha_evenkeel::next(uchar *record)
       return HA_ERR_END_OF_FILE;
     m_peeked= found == 2;
     m_scan_row= true;
-    if (!m_filters)
-      return fill(record, m_row, m_key_only);
-    bool wanted;
-    if (int failed= check_entry(record, &wanted))
-      return failed;
-    if (!wanted)
+    if (filters_entries())
     {
-      unlock_row();
-      continue;
+      bool wanted;
+      if (int failed= check_entry(record, &wanted))
+        return failed;
+      if (!wanted)
+      {
+        unlock_row();
+        continue;
+      }
     }
-    if (m_key_only || m_lock != EK_LOCK_NONE)
-      return fill(record, m_row, m_key_only);
+    if (!m_gives_entries)
+      return fill(record, m_row, false);
+    if (keyread_enabled() && is_entry_enough())
+      return fill(record, m_row, true);
     const int there= ek_scan_fetch(m_scan, m_row, m_whole_row, &error);
     if (there < 0)
       return fail(error);
@@ -79,6 +81,7 @@ int ha_evenkeel::rnd_init(bool scan)
   m_prefix_only= false;
   m_place= AT_ROW;
   active_index= MAX_KEY;
+  m_partial.clear();
   return scan ? open_scan(Bound(), Bound(), false) : 0;
 }
 

@@ -13,9 +13,9 @@
 use crate::annihilate::SKIPPED_MAX;
 use crate::parked::Ticket;
 use crate::run_iter::{Bounds, Pass};
-use crate::source::{Direction, Merger};
+use crate::source::{Direction, Merger, Version};
 use crate::{Runs, source::Item};
-use evenkeel_base::{IndexId, Result, Snapshot, TxnId, metrics::Metric};
+use evenkeel_base::{IndexId, Lsn, Result, Snapshot, TxnId, metrics::Metric};
 use evenkeel_format::record::entry_op;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -95,6 +95,31 @@ impl<'a> EntryRef<'a> {
     }
 }
 
+/// Which entries a cursor gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sees {
+    /// Those whose newest entry that the snapshot sees is an INS.
+    #[default]
+    Snapshot,
+    /// READ UNCOMMITTED: those whose newest entry is an INS, whoever made it, unless it was
+    /// reverted.
+    Newest,
+    /// Those that a row may have which is seen in the snapshot's version or in a committed or own
+    /// one after it. The caller looks at the row: there may be more of them.
+    SnapshotOrLater,
+}
+
+/// What an entry says of its key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    /// The key is there.
+    Live,
+    /// It is not.
+    Dead,
+    /// Nothing: an older one decides.
+    Nothing,
+}
+
 /// How far the cursor is, beside where its merger stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -113,6 +138,7 @@ pub struct IndexCursor {
     runs: Arc<Runs>,
     index: IndexId,
     snapshot: Snapshot,
+    sees: Sees,
     direction: Direction,
     bounds: Arc<Bounds>,
     /// It goes over the index once, past the cache.
@@ -151,6 +177,7 @@ impl IndexCursor {
             runs,
             index,
             snapshot,
+            sees: Sees::Snapshot,
             direction,
             bounds: Arc::new(Bounds { low, high }),
             pass: None,
@@ -184,6 +211,11 @@ impl IndexCursor {
     /// It ended there, or may have.
     pub(crate) fn is_at_limit(&self) -> bool {
         self.passed >= self.passed_max
+    }
+
+    /// Says which entries it gives, before it gives the first.
+    pub fn set_sees(&mut self, sees: Sees) {
+        self.sees = sees;
     }
 
     /// From now on it reads runs as part of this pass.
@@ -333,15 +365,42 @@ impl IndexCursor {
     }
 
     #[inline]
-    fn judge(&mut self, item: &Item<'_>) -> bool {
-        let visible = item.version.is_visible(&self.snapshot, self.runs.commits());
-        if !visible && self.undecided.is_none() {
+    fn judge(&mut self, item: &Item<'_>) -> Says {
+        if self.sees != Sees::Snapshot {
+            return self.judge_later(item);
+        }
+        if item.version.is_visible(&self.snapshot, self.runs.commits()) {
+            return if item.op & entry_op::INS != 0 { Says::Live } else { Says::Dead };
+        }
+        if self.undecided.is_none() {
             let (stamp, state) = item.version.state(self.runs.commits());
             if state.is_undecided() && stamp.txn != self.snapshot.own {
                 self.undecided = Some(stamp.txn);
             }
         }
-        visible
+        Says::Nothing
+    }
+
+    /// Of views that see more than the snapshot.
+    fn judge_later(&self, item: &Item<'_>) -> Says {
+        let commits = self.runs.commits();
+        let is_live = item.op & entry_op::INS != 0;
+        let counts = match (self.sees, item.version) {
+            (Sees::Newest, Version::Stamped(stamp)) if stamp.txn != TxnId::ZERO => {
+                !commits.is_dead(stamp)
+            }
+            (Sees::Newest, _) => true,
+            // A later DEL takes nothing from who sees the snapshot's version of the row.
+            (_, version) if is_live => {
+                version.is_visible(&Snapshot { at: Lsn::MAX, ..self.snapshot }, commits)
+            }
+            (_, version) => version.is_visible(&self.snapshot, commits),
+        };
+        match (counts, is_live) {
+            (false, _) => Says::Nothing,
+            (true, true) => Says::Live,
+            (true, false) => Says::Dead,
+        }
     }
 
     fn forward(&mut self, merger: &mut Merger) -> Result<Step> {
@@ -357,8 +416,8 @@ impl IndexCursor {
             if self.bounds.is_above(item.key) || self.is_at_limit() {
                 return Ok(Step::End);
             }
-            let visible = self.judge(&item);
-            if visible && !self.is_stale() && item.op & entry_op::INS != 0 {
+            let says = self.judge(&item);
+            if says == Says::Live && !self.is_stale() {
                 self.place = Place::Lent;
                 return Ok(Step::Live);
             }
@@ -371,7 +430,7 @@ impl IndexCursor {
             let source = merger.first_source();
             self.pass(merger, Some(source));
             self.passed += 1;
-            if visible {
+            if says != Says::Nothing {
                 let older = merger.next_key()?;
                 self.skipped += older;
                 self.passed += older;
@@ -397,8 +456,9 @@ impl IndexCursor {
                     break;
                 }
                 let mut passed = Some(merger.first_source());
-                if self.judge(&item) {
-                    live = item.op & entry_op::INS != 0;
+                let says = self.judge(&item);
+                if says != Says::Nothing {
+                    live = says == Says::Live;
                     self.value.clear();
                     self.value.extend_from_slice(item.value);
                     // What it supersedes is passed over.

@@ -57,7 +57,7 @@ mod writer;
 
 pub use build::{BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
 pub use credit::{ADVANCE_PART, MemReserved, credit_bytes, pays_bytes, room_bytes};
-pub use cursor::{EntryRef, IndexCursor, KeyRange};
+pub use cursor::{EntryRef, IndexCursor, KeyRange, Sees};
 pub use memtable::GenPin;
 pub use merge::MergeFigures;
 pub use pace::merge_rate;

@@ -31,6 +31,7 @@ use crate::table::{Table, TableState, Use};
 use crate::transaction::{Isolation, Transaction};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, IndexId, Lsn, Result, Snapshot, UndoNo};
+use evenkeel_runs::Sees;
 use evenkeel_tree::{Cursor, Direction};
 use evenkeel_txn::{Mode, Policy, Space};
 use std::collections::VecDeque;
@@ -287,8 +288,13 @@ impl LockedScan {
     fn read_committed(&self, row: &mut Row) -> Result<bool> {
         let store = &self.locker.store;
         let guard = Arc::new(store.txns.snapshot());
-        let view =
-            View { snapshot: guard.committed(), dirty: false, rechecks: false, guard: Some(guard) };
+        let view = View {
+            snapshot: guard.committed(),
+            dirty: false,
+            rechecks: false,
+            entries: Sees::Snapshot,
+            guard: Some(guard),
+        };
         Ok(store.read(&self.state, &self.here, &view, row)?
             && store.load_in_view(&self.state, &view, row)?)
     }

@@ -15,6 +15,7 @@ use evenkeel_base::{
     CommitTable, Error, Result, Snapshot, Stamp, TreeId, TxnId, TxnState, VersionSource,
 };
 use evenkeel_format::record::cell_flags;
+use evenkeel_runs::Sees;
 use evenkeel_tree::LeafRow;
 use evenkeel_txn::{Mode, SnapshotGuard};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub(crate) struct View {
     pub dirty: bool,
     /// An entry of an index counts only where its row, as it is seen, has that key (A7).
     pub rechecks: bool,
+    /// Which entries its rows may have.
+    pub entries: Sees,
     /// Keeps the snapshot registered.
     pub guard: Option<Arc<SnapshotGuard>>,
 }

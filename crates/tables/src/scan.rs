@@ -450,7 +450,8 @@ impl Transaction {
         let end = range.is_empty();
         let direction = index_direction(direction);
         let runs = &self.store.runs;
-        let cursor = runs.cursor(index_shape.id, key_range(range), direction, view.snapshot)?;
+        let mut cursor = runs.cursor(index_shape.id, key_range(range), direction, view.snapshot)?;
+        cursor.set_sees(view.entries);
         // The key is re-checked on the row.
         let keys_only = keys_only && !view.rechecks;
         Ok(IndexScan {

@@ -10,6 +10,7 @@ use evenkeel_base::{
     Code, CommitTable, Error, Kind, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
 };
 use evenkeel_log::Durability;
+use evenkeel_runs::Sees;
 use evenkeel_txn::{Deadline, Phase, RolledBack, SnapshotGuard, Space, TxnRef};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -317,9 +318,20 @@ impl Transaction {
         let at = if dirty { Lsn::MAX } else { guard.at() };
         let snapshot = Snapshot { at, own: self.inner.id(), own_below: self.inner.mark() };
         // What it changed may have been younger than the snapshot, whose entries tell of an older
-        // version.
-        let rechecks = dirty || (!self.judges_conflicts && snapshot.own.0 != 0);
-        Ok(View { snapshot, dirty, rechecks, guard: Some(guard) })
+        // version; the change wrote all entries anew (`passes_over`). READ COMMITTED writes only
+        // those that it changes: of such a row others may have made the entries since the
+        // statement's snapshot was taken.
+        let in_statement = self.isolation == Isolation::ReadCommitted
+            && self.statement.is_some()
+            && snapshot.own_below > self.statement_at;
+        let changed = snapshot.own.0 != 0 && (!self.judges_conflicts || in_statement);
+        let rechecks = dirty || changed;
+        let entries = match (dirty, in_statement) {
+            (true, _) => Sees::Newest,
+            (false, true) => Sees::SnapshotOrLater,
+            (false, false) => Sees::Snapshot,
+        };
+        Ok(View { snapshot, dirty, rechecks, entries, guard: Some(guard) })
     }
 
     /// What a plain read of a table that it has entered sees now.

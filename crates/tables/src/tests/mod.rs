@@ -7,6 +7,7 @@ mod cancelling;
 mod collated;
 mod ddl;
 mod dead_leaves;
+mod dirty;
 mod estimates;
 mod figures;
 mod found_by;
