@@ -84,6 +84,7 @@ rung 1-plugin-layout bash scripts/test-plugin-layout.sh
 rung 1-plugin-layout-whole bash scripts/test-plugin-layout.sh whole
 # The same with a seed of this run's own, which is printed.
 rung 1-plugin-differential bash scripts/test-plugin-differential.sh "$RANDOM" 100000
+rung 1-plugin-plans bash scripts/test-plugin-plans.sh --seed "$RANDOM" --rounds 4 --variants 4
 rung 1-plugin-many-tables env EVENKEEL_TABLES=10000 bash scripts/test-many-tables.sh
 rung 1-plugin-xa-crash env EVENKEEL_KILLS=40 bash scripts/test-plugin-xa-crash.sh
 # The server's end in front of every step of a DDL statement.

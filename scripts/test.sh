@@ -49,6 +49,8 @@ rung 1-verdicts bash -c 'python3 -B scripts/compare/test_verdicts.py && python3 
 rung 1-plugin bash -c 'bash plugin/mariadb/build.sh && bash scripts/test-plugin.sh'
 # Random statements from one seed, on InnoDB and on EVENKEEL.
 rung 1-plugin-differential bash scripts/test-plugin-differential.sh 2 50000
+# The same queries and changes under many plans, on both; every cell of path x type x partitioned was taken.
+rung 1-plugin-plans bash scripts/test-plugin-plans.sh --seed 1
 rung 1-plugin-sessions bash scripts/test-plugin-sessions.sh
 rung 1-plugin-two-phase bash scripts/test-plugin-two-phase.sh
 rung 1-plugin-crash bash scripts/test-plugin-crash.sh

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The same query under many plans, on tables of EVENKEEL and InnoDB: its rows must be the same.
+
+    differential_plans.py --socket S [--seed N] [--rounds N] [--variants N] [--replays DIR]
+    differential_plans.py --socket S --replay FILE
+
+Tables, rows, queries and plans come from the seed. A query is made for an access path and a column
+(scripts/plans/queries.py); it runs on both engines by reading the whole table, then on EVENKEEL by
+the plan that it is made for and by plans of chance, in functions, cursors and the like, calm, in a
+transaction that has changed rows, and beside another one's. Where EVENKEEL's rows are others, InnoDB
+runs the same plan: if it gives the same wrong rows, the fault is the server's, and is only counted.
+UPDATE and DELETE by the same conditions are compared by the tables' contents and undone.
+
+A cell (path x kind of column x partitioned) counts where EXPLAIN shows that the plan was taken and
+some rows, but not all, came of it. Cells at 0 are topped up; one that stays there fails the run.
+
+Exit: 0 the same, 1 differences (shown with a command that replays them), 2 cells at 0.
+"""
+import argparse
+import collections
+import random
+import sys
+import time
+
+from plans import cells, contexts, failures, queries, schema
+from plans.changes import Changer
+from plans.run import Noted, Runner
+from plans.sides import Sides
+
+MODES = [("calm", 1), ("own", 0.5), ("beside", 0.5)]
+SHOWN = 12
+
+def tables_of(seed, round_):
+    """(kinds, partitioned) of tables in which every kind is, with and without partitions."""
+    out = []
+    for partitioned in (False, True):
+        r = random.Random(f"{seed}/{round_}/{partitioned}")
+        kinds = [k for k in schema.KINDS if not cells.excluded("all", k, partitioned)]
+        r.shuffle(kinds)
+        out += [(kinds[i:i + 4], partitioned) for i in range(0, len(kinds), 4)]
+    return out
+
+def parted(partitioned):
+    return "partitioned" if partitioned else "whole"
+
+class Test:
+    """A run of the whole test."""
+    def __init__(self, args):
+        self.args, self.sides, self.noted = args, Sides(args.socket, args.databases), Noted()
+        self.failed, self.made, self.seen = [], 0, collections.Counter()
+
+    def table(self, kinds, partitioned, number=None):
+        number = self.made if number is None else number
+        self.made += 1
+        table = schema.Table(number, self.args.seed, kinds, partitioned)
+        for sql in table.setup():
+            self.sides.both(sql)
+        return Runner(self.sides, table, self.noted)
+
+    def one(self, runner, path, column):
+        query = queries.RECIPES[path](runner.maker, column)
+        if query:
+            runner.check(query, self.args.variants)
+
+    def whole(self, kinds, partitioned):
+        """Every path of every column of one table, in each mode."""
+        runner = self.table(kinds, partitioned)
+        changer = Changer(runner)
+        for mode, share in MODES:
+            runner.enter(mode)
+            for path, make in queries.RECIPES.items():
+                for c in runner.table.columns:
+                    if runner.r.random() > share or cells.excluded(path, c.kind, partitioned):
+                        continue
+                    self.one(runner, path, c)
+                    if mode != "beside" and runner.r.random() < 0.25 and (query := make(runner.maker, c)):
+                        changer.check(query, 1)
+            runner.leave()
+        self.top_up(runner, self.args.attempts)
+        return self.end(runner)
+
+    def top_up(self, runner, attempts):
+        """More queries of the paths that the table's kinds still lack."""
+        for path in queries.RECIPES:
+            for c in runner.table.columns:
+                cell = path, c.kind, runner.table.partitioned
+                for _ in range(attempts):
+                    if self.noted.cells[cell] or cells.excluded(*cell):
+                        break
+                    self.one(runner, path, c)
+
+    def end(self, runner):
+        self.failed += runner.failures
+        for failure in runner.failures:
+            self.seen[failure.signature()] += 1
+            if self.seen[failure.signature()] == 1 and len(self.seen) <= SHOWN:
+                failure.reduce()
+                failure.show(f"{self.args.replays}/{self.args.seed}-{len(self.seen)}.json", self.args.command)
+        return runner
+
+    def missing(self):
+        """Tables of the kinds that lack cells."""
+        for partitioned in (False, True):
+            lacking = sorted({kind for _, kind, p in cells.missing(self.noted) if p == partitioned})
+            for i in range(0, len(lacking), 3):
+                runner = self.table(lacking[i:i + 3] + ["int"], partitioned)
+                self.top_up(runner, self.args.attempts)
+                self.end(runner)
+
+    def run(self):
+        for round_ in range(self.args.rounds):
+            for kinds, partitioned in tables_of(self.args.seed, round_):
+                begun = time.monotonic()
+                runner = self.whole(kinds, partitioned)
+                print(f"table {runner.table.number}: {', '.join(kinds)}; {runner.table.scheme or 'no partitions'}, primary key "
+                      f"{runner.table.primary}; {len(runner.failures)} differ, {time.monotonic() - begun:.1f} s", flush=True)
+        for _ in range(self.args.top_ups):
+            self.missing()
+
+    def lacking(self):
+        """What was to be tried and was not, by name."""
+        noted, out = self.noted, [f"{path} x {kind} x {parted(p)}" for path, kind, p in cells.missing(self.noted)]
+        out += [f"{verb} by {path} x {parted(p)}" for verb, path, p in cells.changes() if not noted.changes[verb, path, p]]
+        out += [f"{context} x {parted(p)}" for context in contexts.CONTEXTS for p in (False, True) if not noted.contexts[context, p]]
+        out += [f"{mode}, {level} x {parted(p)}" for mode, level in cells.MODES for p in (False, True) if not noted.modes[mode, level, p]]
+        return out + [f"{path} with {clause}" for clause in ("flush tables", "partition (..)") for path in cells.PARTITIONED
+                      if not noted.modes[clause, path, True]]
+
+    def report(self):
+        noted, lacking = self.noted, self.lacking()
+        counts = ", ".join(f"{n} {what}" for what, n in sorted(noted.counts.items()))
+        print(f"seed {self.args.seed}: {self.made} tables; {counts}")
+        print("  cells by path, without partitions / with: " + ", ".join(
+            f"{path} {'/'.join(str(sum(n for (q, _, p), n in noted.cells.items() if q == path and p == x)) for x in (False, True))}"
+            for path in queries.RECIPES))
+        print(f"  {len(cells.every())} cells, {len(cells.missing(noted))} of them at 0; {len(noted.changes)} of changes by path")
+        for reason, n in collections.Counter(reason for *_, reason in cells.left_out()).items():
+            print(f"  {n} cells are left out: {reason}")
+        for path, context, asked, got, right in noted.alike[:3]:
+            print(f"  in InnoDB alike: {path}, {context}: {asked[-1][:300]}: {got} for {right}")
+        for what, n in self.seen.most_common():
+            print(f"  DIFFERENT {n} times: {what}")
+        if lacking:
+            print(f"  NEVER TAKEN ({len(lacking)}):\n    " + "\n    ".join(lacking))
+        return lacking
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--variants", type=int, default=2)
+    parser.add_argument("--attempts", type=int, default=6)
+    parser.add_argument("--top-ups", type=int, default=3)
+    parser.add_argument("--replays", default="target/plans")
+    parser.add_argument("--replay")
+    parser.add_argument("--databases", default="p", help="what their names begin with")
+    parser.add_argument("--command", default="scripts/test-plugin-plans.sh")
+    args = parser.parse_args()
+    if args.replay:
+        failures.replay(args.replay, Sides(args.socket, args.databases))
+        return 0
+    test = Test(args)
+    test.run()
+    lacking = test.report()
+    return 1 if test.failed else 2 if lacking else 0
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Which cells (access path x kind of column x partitioned) there are, and which the server cannot take."""
+from plans.queries import RECIPES
+from plans.run import LEVELS
+from plans.schema import GENERATED, KINDS, LOBS, is_prefix
+
+MODES = [("calm", level) for level in LEVELS] + [("beside", level) for level in LEVELS[:3]] + [("own", LEVELS[2])]
+MODES += [(mode, LEVELS[2] + lock) for mode in ("calm", "own") for lock in (" for update", " lock in share mode")]
+# By which a partitioned table is read with PARTITION (..), and first after FLUSH TABLES.
+PARTITIONED = "all ref range index index_only mrr union sort_union intersect sort_intersect join_ref bka bkah group".split()
+# By which statements change rows.
+ONE = "all range union sort_union intersect sort_intersect".split()
+TWO = "all range join_ref eq_ref bnl bnlh bka bkah".split()
+
+def excluded(path, kind, partitioned):
+    """Why the server cannot take the cell, or None."""
+    if partitioned and kind == "geometry_prefix":
+        return "partitioned tables have no geometry"
+    if partitioned and path in ("rowid_filter", "filtered"):
+        return "partitioned tables take no rowid filter"
+    if partitioned and path == "icp":
+        return "partitioned tables take no index condition but with batched key access"
+    return None
+
+def every():
+    return [(path, kind, partitioned) for partitioned in (False, True) for path in RECIPES for kind in KINDS
+            if not excluded(path, kind, partitioned)]
+
+def left_out():
+    cells = [(path, kind, partitioned) for partitioned in (False, True) for path in RECIPES for kind in KINDS]
+    return [(*cell, excluded(*cell)) for cell in cells if excluded(*cell)]
+
+def changes():
+    """(verb, path, partitioned) of statements that change rows."""
+    ones = [(verb, path) for verb in ("update", "delete", "delete of x") for path in ONE]
+    twos = [(verb, path) for verb in ("update of both", "delete of both") for path in TWO]
+    return [(*change, partitioned) for change in ones + twos for partitioned in (False, True)]
+
+def missing(noted):
+    return [cell for cell in every() if not noted.cells[cell]]
