@@ -24,6 +24,7 @@ import time
 
 from plans import cells, contexts, failures, queries, schema
 from plans.changes import Changer
+from plans.client import Refused
 from plans.run import Noted, Runner
 from plans.sides import Sides
 
@@ -55,7 +56,8 @@ class Test:
         table = schema.Table(number, self.args.seed, kinds, partitioned)
         for sql in table.setup():
             self.sides.both(sql)
-        return Runner(self.sides, table, self.noted)
+        self.running = Runner(self.sides, table, self.noted)
+        return self.running
 
     def one(self, runner, path, column):
         query = queries.RECIPES[path](runner.maker, column)
@@ -73,11 +75,21 @@ class Test:
                     if runner.r.random() > share or cells.excluded(path, c.kind, partitioned):
                         continue
                     self.one(runner, path, c)
-                    if mode != "beside" and runner.r.random() < 0.25 and (query := make(runner.maker, c)):
+                    if mode != "beside" and runner.r.random() < 0.3 and (query := make(runner.maker, c)):
                         changer.check(query, 1)
             runner.leave()
         self.top_up(runner, self.args.attempts)
+        self.top_up_changes(runner, changer)
         return self.end(runner)
+
+    def top_up_changes(self, runner, changer):
+        """More statements of the verbs and paths that none has taken yet."""
+        for verb, path, partitioned in cells.changes():
+            if partitioned == runner.table.partitioned and not self.noted.changes[verb, path, partitioned]:
+                for _ in range(2):
+                    query = queries.RECIPES[path](runner.maker, runner.r.choice(runner.table.columns))
+                    if query:
+                        changer.check(query, 0, verb)
 
     def top_up(self, runner, attempts):
         """More queries of the paths that the table's kinds still lack."""
@@ -117,9 +129,22 @@ class Test:
         for _ in range(self.args.top_ups):
             self.missing()
 
+    def lost(self, refused):
+        """The server went down: by which statement on which table."""
+        runner = self.running
+        print(f"\n-- THE SERVER WENT DOWN: {refused}; mode {runner.mode}")
+        for sql in runner.table.setup() + runner.changes:
+            print(f"{sql};")
+        print("-- then, on an engine each, the last ones first:")
+        for sql in reversed(runner.sides.said):
+            print(f"{sql};")
+
     def lacking(self):
         """What was to be tried and was not, by name."""
-        noted, out = self.noted, [f"{path} x {kind} x {parted(p)}" for path, kind, p in cells.missing(self.noted)]
+        noted, by, out = self.noted, collections.defaultdict(list), []
+        for path, kind, p in cells.missing(noted):
+            by[f"{path} x {parted(p)}"].append(kind)
+        out += [f"{cell}: {', '.join(kinds)}" for cell, kinds in by.items()]
         out += [f"{verb} by {path} x {parted(p)}" for verb, path, p in cells.changes() if not noted.changes[verb, path, p]]
         out += [f"{context} x {parted(p)}" for context in contexts.CONTEXTS for p in (False, True) if not noted.contexts[context, p]]
         out += [f"{mode}, {level} x {parted(p)}" for mode, level in cells.MODES for p in (False, True) if not noted.modes[mode, level, p]]
@@ -161,7 +186,11 @@ def main():
         failures.replay(args.replay, Sides(args.socket, args.databases))
         return 0
     test = Test(args)
-    test.run()
+    try:
+        test.run()
+    except Refused as refused:
+        test.lost(refused)
+        return 1
     lacking = test.report()
     return 1 if test.failed else 2 if lacking else 0
 

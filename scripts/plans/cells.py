@@ -19,6 +19,14 @@ def excluded(path, kind, partitioned):
         return "partitioned tables take no rowid filter"
     if partitioned and path == "icp":
         return "partitioned tables take no index condition but with batched key access"
+    if is_prefix(kind) and path in ("union", "intersect"):
+        return "rows of one prefix are in no order that the server merges by"
+    if is_prefix(kind) and path in ("mrr", "bka", "bkah", "icp_bka", "mrr_by_key"):
+        return "the server takes no key with a prefix for several ranges at once"
+    if is_prefix(kind) and path == "loosescan":
+        return "a prefix does not hold what the subquery gives"
+    if kind in LOBS and path in ("sj_materialization", "materialization", "derived_keys"):
+        return "temporary tables have no keys of blobs"
     return None
 
 def every():

@@ -3,7 +3,7 @@ replays it by one command."""
 import json
 import os
 
-from plans.sides import ENGINES, attempt
+from plans.sides import ENGINES, Failed, attempt
 
 REBUILDS = 60  # at most, for fewer rows
 SHOWN_ROWS = 12
@@ -17,7 +17,8 @@ class Failure:
         self.rows = dict(runner.table.made)
 
     def signature(self):
-        return self.what.split(" (")[0]
+        """The kind of failure it is."""
+        return f"{self.what.split(' (')[0]}, {outcome(self.got)}"
 
     def fails_with(self, rows):
         """Whether it is seen with these rows alone."""
@@ -35,7 +36,7 @@ class Failure:
                 attempt(session, [sql])
         wanted, got = self.again()
         runner.sides.both("rollback", writer=self.mode == "beside")
-        if wanted == got:
+        if wanted == got or outcome(got) != outcome(self.got):
             return False
         self.wanted, self.got, self.rows = wanted, got, rows
         return True
@@ -81,6 +82,13 @@ class Failure:
         print("-- then:")
         print("".join(f"{sql};\n" for sql in self.asked), end="")
         print(f"-- right:    {shown(self.wanted)}\n-- EVENKEEL: {shown(self.got)}", flush=True)
+
+def outcome(answer):
+    """An error's number, or what else came."""
+    if isinstance(answer, Failed):
+        return f"error {answer.number}"
+    errors = sorted({a.number for a in (answer[0], *answer[1]) if isinstance(a, Failed)}) if isinstance(answer, tuple) else []
+    return f"errors {errors}" if errors else "rows"
 
 def shown(answer):
     if not isinstance(answer, list):

@@ -4,6 +4,8 @@ A query's text has a place for what a plan says of each table: {x} and {y} stand
 {px} and {py} for PARTITION clauses. `RECIPES` names the paths; each is tried as often as it takes
 until the server's EXPLAIN shows it.
 """
+import collections
+
 ALL_OFF = ("index_merge=off,mrr=off,rowid_filter=off,semijoin=off,materialization=off,in_to_exists=on,"
            "index_condition_pushdown=off,extended_keys=on,split_materialized=off")
 REFERENCE = {"optimizer_switch": f"'{ALL_OFF},join_cache_hashed=on,optimize_join_buffer_size=off'", "join_cache_level": "4",
@@ -100,8 +102,8 @@ class Maker:
     def const(self, c):
         if not self.table.unique:
             return None
-        n = self.r.randint(1, self.table.count)
-        return self.single("const", c, f"{self.equal(c)} and x.id = {n}", [self.key("u", c)])
+        n, _, holds = self.r.choice([row for row in self.table.sample if row[2][c.name] != "null"])
+        return self.single("const", c, f"x.{c.name} = {holds[c.name]} and x.id = {n}", [self.key("u", c)])
 
     def ref_or_null(self, c):
         return self.single("ref_or_null", c, f"({self.equal(c)} or x.{c.name} is null)", [self.key("k", c)])
@@ -176,20 +178,34 @@ class Maker:
     def sort_intersect(self, c):
         return self.merged("sort_intersect", c, "and", self.r.choice([(True, True), (False, True), (True, False), (False, False)]))
 
+    def of_size(self, counts, least, most):
+        """Values that so many rows hold together, or nearly."""
+        r, out, size = self.r, [], 0
+        for value in r.sample(sorted(counts), len(counts)):
+            if size + counts[value] <= most or not out:
+                out.append(value)
+                size += counts[value]
+            if size >= least:
+                break
+        return out, size
+
+    def filter(self, path, c, read_by_b):
+        """Conditions on b and c, each with a key: the one that holds for fewer rows reads, the other filters."""
+        by_b = collections.Counter(b for _, b, _ in self.table.sample if b != "null")
+        by_c = collections.Counter(holds[c.name] for *_, holds in self.table.sample if holds[c.name] != "null")
+        first, then = (by_b, by_c) if read_by_b else (by_c, by_b)
+        fewest = min(min(first.values()) * 2, self.table.count // 6)
+        read, size = self.of_size(first, max(fewest, 30), max(fewest, 90))
+        kept, _ = self.of_size(then, size * 1.3, size * 2.5)
+        b, of_c = (read, kept) if read_by_b else (kept, read)
+        where = f"x.b in ({', '.join(b)}) and x.{c.name} in ({', '.join(of_c)})"
+        return self.single(path, c, where, ["kb", self.key("k", c)], switched(rowid_filter="on", mrr="off", index_merge="off"))
+
     def rowid_filter(self, c):
-        """The filter is by c's key; rows are read by that of b."""
-        r = self.r
-        where = f"x.b = {r.randrange(30)} and {r.choice([self.range, self.equal])(c)}"
-        if r.random() < 0.5:
-            low = r.randrange(20)
-            where = f"x.b between {low} and {low + 9} and {self.equal(c)}"
-        return self.single("rowid_filter", c, where, ["kb", self.key("k", c)], switched(rowid_filter="on", mrr="off", index_merge="off"))
+        return self.filter("rowid_filter", c, True)
 
     def filtered(self, c):
-        """Rows are read by c's key, the filter is by that of b."""
-        low = self.r.randrange(25)
-        where = f"{self.r.choice([self.range, self.equal])(c)} and x.b between {low} and {low + 1}"
-        return self.single("filtered", c, where, ["kb", self.key("k", c)], switched(rowid_filter="on", mrr="off", index_merge="off"))
+        return self.filter("filtered", c, False)
 
     def group(self, c):
         r = self.r

@@ -112,7 +112,7 @@ class Table:
 
     def key_parts(self):
         r = self.r
-        down = lambda: r.choice(["", "", "", " desc"])
+        down = lambda: r.choice(["", "", "", "", " desc"])
         out = [("kb", ["b"], f"key kb (b{down()})")]
         for i, c in enumerate(self.columns, 1):
             out.append((f"k{i}", [c.name], f"key k{i} ({c.part}{down()})"))
@@ -175,15 +175,19 @@ class Table:
 
     def rows(self):
         """Chooses t's rows and s's."""
-        r, made = self.r, []
+        r, made, self.sample = self.r, [], []
         real = [c for c in self.columns if not isinstance(c, Generated)]
         weights = {c.name: [r.choice([1, 1, 2, 5]) for _ in c.values] for c in real}
         for i in r.sample(range(1, self.count + 1), self.count):
-            row = [str(i), "null" if r.random() < 0.03 else str(r.randrange(30)), str(r.randrange(1000))]
+            d = r.randrange(1000)
+            row = [str(i), "null" if r.random() < 0.03 else str(r.randrange(30)), str(d)]
             for c in real:
                 null = c.name not in self.required and r.random() < 0.05
                 row.append("null" if null else r.choices(c.values, weights[c.name])[0])
             made.append(f"({', '.join(row)})")
+            holds = {c.name: f"'v{d * 7 % 15 - 3}'" for c in self.columns if isinstance(c, Generated)}
+            holds.update({c.name: v for c, v in zip(real, row[3:])})
+            self.sample.append((i, row[1], holds))
         self.made = {"t": made, "s": r.sample(made, self.count // 5)}
 
     def setup(self):

@@ -11,6 +11,7 @@ def attempt(session, statements):
     out = None
     try:
         for sql in statements:
+            Sides.said.append(sql)
             out = session.run(sql)
         return out
     except Refused as refused:
@@ -20,6 +21,8 @@ def attempt(session, statements):
 
 class Sides:
     """A reader and a writer in each engine's database."""
+    said = collections.deque(maxlen=12)  # the last statements, to be told if the server goes down
+
     def __init__(self, socket, name="p"):
         self.readers, self.writers = {}, {}
         for engine in ENGINES:
