@@ -116,4 +116,5 @@ class Changer:
             runner.alike(change.query, plan, asked, got, wanted)
             return
         again = lambda: (self.run("InnoDB", change, reference, key)[0], self.run("EVENKEEL", change, plan, key)[0])
-        runner.fail(f"a plan's {change.verb} differs", change.query, wanted, got, asked, reference_asked, again)
+        runner.fail(f"a plan's {change.verb} differs", change.query, wanted, got, asked, reference_asked, again,
+                    lambda: self.run("InnoDB", change, plan, key)[0])

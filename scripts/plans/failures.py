@@ -9,10 +9,12 @@ REBUILDS = 60  # at most, for fewer rows
 SHOWN_ROWS = 12
 
 class Failure:
-    """An answer that is not what it should be. `again` asks once more: (right, the plan's, statements of both)."""
-    def __init__(self, what, runner, wanted, got, asked, reference, again):
+    """An answer that is not what it should be. `again` asks once more: (right, EVENKEEL's by the plan);
+    `theirs` asks InnoDB by the plan."""
+    def __init__(self, what, runner, wanted, got, asked, reference, again, theirs=None):
         self.what, self.runner, self.wanted, self.got = what, runner, wanted, got
-        self.asked, self.reference, self.again = asked, reference, again
+        self.asked, self.reference, self.again, self.theirs = asked, reference, again, theirs
+        self.alike = False  # whether InnoDB gives the same with the fewest rows
         self.mode, self.level, self.changes = runner.mode, runner.level, list(runner.changes)
         self.rows = dict(runner.table.made)
 
@@ -35,10 +37,11 @@ class Failure:
             for session in sessions:
                 attempt(session, [sql])
         wanted, got = self.again()
+        alike = bool(self.theirs) and self.theirs() == got
         runner.sides.both("rollback", writer=self.mode == "beside")
         if wanted == got or outcome(got) != outcome(self.got):
             return False
-        self.wanted, self.got, self.rows = wanted, got, rows
+        self.wanted, self.got, self.rows, self.alike = wanted, got, rows, alike
         return True
 
     def reduce(self):

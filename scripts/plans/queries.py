@@ -219,14 +219,20 @@ class Maker:
 
     # Of two tables.
 
+    def other_table(self):
+        """Which table y is: where t has partitions and s has none, mostly t."""
+        return self.r.choice("sttt" if self.table.partitioned and not self.table.second_partitioned else "sst")
+
     def pair(self, path, c, key, settings, level="0", condition=None, kind="join", select=None, on=None):
-        second = self.r.choice(["s", "s", "t"])
+        second = self.other_table()
         where = condition or self.r.choice([f"{self.few()} and x.d < 400", f"x.id between {(n := self.r.randint(1, 400))} and {n + 15}"])
         on = on or f"y.{c.name} = x.{c.name}" + self.r.choice(["", " and y.d < 800", " and y.b + x.b > 9"])
         body = f"from t{{px}} x{{x}} {kind} {second}{{py}} y{{y}} on {on} where {where}"
         select = select or ["x.id"] + self.table.shown("y")
         hint = f"force index ({key})" if key else "use index ()"
-        return Query(path, c, select, body, {"x": self.r.choice(["", "use index ()"]), "y": hint},
+        # With MRR a partitioned table is given one key: see Runner.variant.
+        free = "force index (kb)" if self.table.partitioned else ""
+        return Query(path, c, select, body, {"x": self.r.choice([free, "use index ()"]), "y": hint},
                      dict(settings, join_cache_level=level), second=second)
 
     def join_ref(self, c):
@@ -250,7 +256,7 @@ class Maker:
 
     def bnl(self, c):
         made = self.cached("bnl", c, None, ["1", "2"])
-        made.hints["x"] = ""
+        made.hints["x"] = "use index ()" if self.table.partitioned else ""
         return made
 
     def bnlh(self, c):
@@ -277,15 +283,13 @@ class Maker:
         sign = self.r.choice(["<", "<=", ">", ">="])
         n = self.r.randint(1, 400)
         made = self.pair("range_checked", c, None, {}, kind="straight_join", on=f"y.{c.name} {sign} x.{c.name}",
-                         condition=f"x.id between {n} and {n + 12}", select=["x.id", "y.id", "y.b"])
+                         condition=f"x.id between {n} and {n + 5}", select=["x.id", "y.id", "y.b"])
         made.hints = {"x": "use index ()", "y": self.r.choice([f"use index ({self.key('k', c)})", ""])}
-        made.second = "s"
-        made.body = made.body.replace(" t{py}", " s{py}")
         return made
 
     def within(self, path, c, switches, hint, inner=None, level="0", also=""):
         """A query with an IN of a subquery over c."""
-        second = self.r.choice(["s", "s", "t"])
+        second = self.other_table()
         inner = inner or self.few("y")
         where = f"x.{c.name} in (select y.{c.name} from {second}{{py}} y{{y}} where {inner}){also}"
         settings = dict(switches, join_cache_level=level)
@@ -318,17 +322,18 @@ class Maker:
     def materialization(self, c):
         return self.within("materialization", c, switched(semijoin="off", materialization="on", in_to_exists="off"), "")
 
-    def derived(self, path, c, settings, hint):
-        second = self.r.choice(["s", "t"])
+    def derived(self, path, c, settings, hint, where=None):
+        second = self.other_table()
         inner = f"select y.{c.name} k, count(*) n, max(y.b) m from {second}{{py}} y{{y}} group by y.{c.name}"
-        body = f"from t{{px}} x{{x}} join ({inner}) z on z.k = x.{c.name} where {self.few()}"
+        body = f"from t{{px}} x{{x}} join ({inner}) z on z.k = x.{c.name} where {where or self.few()}"
         return Query(path, c, ["x.id", "z.n", "z.m"], body, {"x": "", "y": hint}, settings, second=second)
 
     def derived_keys(self, c):
         return self.derived("derived_keys", c, dict(switched(split_materialized="off", derived_with_keys="on"), join_cache_level="0"), "")
 
     def lateral(self, c):
-        return self.derived("lateral", c, dict(switched(split_materialized="on"), join_cache_level="0"), f"force index ({self.key('k', c)})")
+        return self.derived("lateral", c, dict(switched(split_materialized="on"), join_cache_level="0"), f"force index ({self.key('k', c)})",
+                            f"x.id between {(n := self.r.randint(1, 400))} and {n + self.r.choice([2, 5, 30])}")
 
 RECIPES = {
     "all": Maker.all, "ref": Maker.ref, "const": Maker.const, "ref_or_null": Maker.ref_or_null, "range": Maker.range_read,

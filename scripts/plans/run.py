@@ -87,6 +87,10 @@ class Runner:
         switches = {name: r.choice(["on", "off"]) for name in r.sample(queries.SWITCHES, r.randint(3, 12))}
         if switches.get("materialization") == "off":
             switches["in_to_exists"] = "on"
+        if self.table.partitioned:
+            # The server sizes the partitions' buffers by the key that it estimated last: with several keys rows are
+            # lost, or 1032, by multi-range reads (10.11.18, InnoDB alike). Plans made for those force one key.
+            switches["mrr"] = "off"
         settings = dict(queries.switched(**switches), join_cache_level=str(r.randint(0, 8)))
         settings.update({name: r.choice(values) for name, values in TUNED.items() if r.random() < 0.2})
         return Plan({alias: self.hint(query.hints.get(alias, "")) for alias in ("x", "y")}, settings)
@@ -162,7 +166,7 @@ class Runner:
         for took in paths.taken(explained, self.table.keys):
             names = [query.column.name] if took.columns is None else took.columns
             kinds = {self.table.by[c].kind for c in names if c in self.table.by}
-            for path in [took.path] + (["index_down"] if back and took.path == "index" else []):
+            for path in [took.path] + (["index_down"] if back and took.path in ("index", "range") else []):
                 out |= {(path, kind, bool(where.get(took.alias))) for kind in kinds}
         return out
 
@@ -209,7 +213,7 @@ class Runner:
             return
         again = lambda: (self.in_order(query, plan, self.rows("InnoDB", query, self.reference())[0]),
                          self.rows("EVENKEEL", query, plan)[0])
-        self.fail("a plan's rows differ", query, right, got, asked, reference_asked, again)
+        self.fail("a plan's rows differ", query, right, got, asked, reference_asked, again, lambda: self.rows("InnoDB", query, plan)[0])
 
     def in_order(self, query, plan, rows):
         """Rows in the order in which the plan's context gives them."""
@@ -222,6 +226,6 @@ class Runner:
         self.noted.counts["wrong or refused in InnoDB alike"] += 1
         self.noted.alike.append((query.path, plan.context, asked, str(got)[:100], str(right)[:100]))
 
-    def fail(self, what, query, wanted, got, asked, reference, again):
+    def fail(self, what, query, wanted, got, asked, reference, again, theirs=None):
         what = f"{what}: {self.mode}, {query.path} ({query.column.name} {query.column.kind})"
-        self.failures.append(Failure(what, self, wanted, got, asked, reference, again))
+        self.failures.append(Failure(what, self, wanted, got, asked, reference, again, theirs))

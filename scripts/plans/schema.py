@@ -103,7 +103,7 @@ class Table:
         self.free = self.scheme in ("by b", "by column") or r.random() < 0.25
         self.primary = "none" if self.scheme in ("by b", "by column") else r.choice(PRIMARIES)
         self.unique = self.scheme not in ("by b", "by column")
-        self.second_partitioned = partitioned and r.random() < 0.5
+        self.second_partitioned = partitioned and r.random() < 0.7
         self.lists = self.scheme == "list"
         self.keys, self.primary_parts = {}, []
         self.count = r.choice([500, 800])
