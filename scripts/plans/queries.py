@@ -154,7 +154,7 @@ class Maker:
         o = self.other(c)
         made = [self.range(x) if wide else self.equal(x) for x, wide in zip((c, o), ranges)]
         keys = [self.key("k", c), self.key("k", o)]
-        if self.r.random() < 0.4:
+        if self.r.random() < 0.4 or o.part != o.name and not any(ranges):
             b = self.r.randrange(30)
             made[1], keys[1] = (f"x.b = {b}" if not ranges[1] else f"x.b between {b} and {b + 9}"), "kb"
         end = f" and x.d < {self.r.randint(500, 990)}" if self.r.random() < 0.3 else ""
@@ -163,7 +163,7 @@ class Maker:
     def merged(self, path, c, join, ranges):
         where, keys = self.two(c, join, ranges)
         settings = switched(index_merge="on", index_merge_union="on", index_merge_sort_union="on", index_merge_intersection="on",
-                            index_merge_sort_intersection="on" if path == "sort_intersect" else "off", rowid_filter="off")
+                            index_merge_sort_intersection="off", rowid_filter="off")
         return self.single(path, c, where, keys, settings)
 
     def union(self, c):
@@ -175,8 +175,18 @@ class Maker:
     def intersect(self, c):
         return self.merged("intersect", c, "and", (False, False))
 
+    def counts(self, c):
+        """How many rows hold each value of c, or of b."""
+        values = [b for _, b, _ in self.table.sample] if c is None else [holds[c.name] for *_, holds in self.table.sample]
+        return collections.Counter(v for v in values if v != "null")
+
     def sort_intersect(self, c):
-        return self.merged("sort_intersect", c, "and", self.r.choice([(True, True), (False, True), (True, False), (False, False)]))
+        """Of two conditions that each hold for a tenth of the rows or so."""
+        o = self.r.choice([None, None, *(o for o in self.table.columns if o is not c)])
+        least, most = self.table.count // 12, self.table.count // 5
+        made = [f"x.{x.name if x else 'b'} in ({', '.join(self.of_size(self.counts(x), least, most)[0])})" for x in (c, o)]
+        settings = switched(index_merge="on", index_merge_intersection="on", index_merge_sort_intersection="on", rowid_filter="off")
+        return self.single("sort_intersect", c, " and ".join(made), [self.key("k", c), self.key("k", o) if o else "kb"], settings)
 
     def of_size(self, counts, least, most):
         """Values that so many rows hold together, or nearly."""
@@ -191,8 +201,7 @@ class Maker:
 
     def filter(self, path, c, read_by_b):
         """Conditions on b and c, each with a key: the one that holds for fewer rows reads, the other filters."""
-        by_b = collections.Counter(b for _, b, _ in self.table.sample if b != "null")
-        by_c = collections.Counter(holds[c.name] for *_, holds in self.table.sample if holds[c.name] != "null")
+        by_b, by_c = self.counts(None), self.counts(c)
         first, then = (by_b, by_c) if read_by_b else (by_c, by_b)
         fewest = min(min(first.values()) * 2, self.table.count // 6)
         read, size = self.of_size(first, max(fewest, 30), max(fewest, 90))
@@ -210,7 +219,9 @@ class Maker:
     def group(self, c):
         r = self.r
         if c.part == c.name:
-            where = r.choice([self.range(c), f"x.b > {r.randrange(5, 28)}"])
+            # A range makes other plans cheap; a bound on b leaves out groups only where they are small.
+            many = len(self.counts(c)) > 8 and r.random() < 0.6
+            where = f"x.b > {r.choice([26, 27, 28])}" if many else self.range(c)
             select, by, form = [r.choice(["min(x.b)", "max(x.b)", "max(x.b) - min(x.b)"])], f"x.{c.name}", "m"
         else:
             where, select, by, form = f"x.b between {r.randrange(5)} and {r.randrange(6, 28)}", ["x.b"], "x.b", "n"
@@ -317,13 +328,13 @@ class Maker:
 
     def index_subquery(self, c):
         return self.within("index_subquery", c, switched(semijoin="off", materialization="off", in_to_exists="on", subquery_cache="off"),
-                           f"force index ({self.key('k', c)})", inner=self.r.choice(["1", "y.d < 500"]))
+                           f"force index ({self.key('k', c)})", inner=self.r.choice(["y.d < 60", "y.d < 250", f"y.b = {self.r.randrange(30)}"]))
 
     def materialization(self, c):
         return self.within("materialization", c, switched(semijoin="off", materialization="on", in_to_exists="off"), "")
 
-    def derived(self, path, c, settings, hint, where=None):
-        second = self.other_table()
+    def derived(self, path, c, settings, hint, where=None, second=None):
+        second = second or self.other_table()
         inner = f"select y.{c.name} k, count(*) n, max(y.b) m from {second}{{py}} y{{y}} group by y.{c.name}"
         body = f"from t{{px}} x{{x}} join ({inner}) z on z.k = x.{c.name} where {where or self.few()}"
         return Query(path, c, ["x.id", "z.n", "z.m"], body, {"x": "", "y": hint}, settings, second=second)
@@ -333,7 +344,8 @@ class Maker:
 
     def lateral(self, c):
         return self.derived("lateral", c, dict(switched(split_materialized="on"), join_cache_level="0"), f"force index ({self.key('k', c)})",
-                            f"x.id between {(n := self.r.randint(1, 400))} and {n + self.r.choice([2, 5, 30])}")
+                            f"x.id between {(n := self.r.randint(1, 400))} and {n + self.r.choice([2, 5, 30])}",
+                            self.r.choice(["t", "t", None]))
 
 RECIPES = {
     "all": Maker.all, "ref": Maker.ref, "const": Maker.const, "ref_or_null": Maker.ref_or_null, "range": Maker.range_read,

@@ -166,8 +166,9 @@ class Runner:
         for took in paths.taken(explained, self.table.keys):
             names = [query.column.name] if took.columns is None else took.columns
             kinds = {self.table.by[c].kind for c in names if c in self.table.by}
-            for path in [took.path] + (["index_down"] if back and took.path in ("index", "range") else []):
-                out |= {(path, kind, bool(where.get(took.alias))) for kind in kinds}
+            out |= {(took.path, kind, bool(where.get(took.alias))) for kind in kinds}
+            if back and took.path in ("index", "range") and took.alias == "x":
+                out.add(("index_down", query.column.kind, self.table.partitioned))
         return out
 
     def note(self, query, plan, explained, got, back):

@@ -117,9 +117,9 @@ class Table:
         for i, c in enumerate(self.columns, 1):
             out.append((f"k{i}", [c.name], f"key k{i} ({c.part}{down()})"))
             out.append((f"m{i}", [c.name, "b"], f"key m{i} ({c.part}{down()}, b)"))
-            out.append((f"n{i}", ["b", c.name], f"key n{i} (b, {c.part}{down()})"))
+            out.append((f"n{i}", ["b", c.name], f"key n{i} (b, {c.part})"))
             if self.unique:
-                out.append((f"u{i}", [c.name, "id"], f"unique key u{i} ({c.part}{down()}, id)"))
+                out.append((f"u{i}", [c.name, "id"], f"unique key u{i} ({c.part}, id)"))
         return out
 
     def primary_key(self):
