@@ -293,6 +293,7 @@ static int evenkeel_init(void *p)
   h->start_consistent_snapshot= evenkeel_start_consistent_snapshot;
   h->close_connection= evenkeel_close_connection;
   h->kill_query= evenkeel_kill_query;
+  h->pre_shutdown= evenkeel_pre_shutdown;
   h->flush_logs= evenkeel_flush_logs;
   h->drop_table= evenkeel_drop_table;
   h->drop_database= evenkeel_drop_database;
