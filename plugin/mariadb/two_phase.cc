@@ -97,6 +97,12 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   XID xid;
   thd_get_xid(thd, (MYSQL_XID *) &xid);
   trx->xid= xid_bytes(&xid);
+  trx->by_user= thd->transaction->xid_state.is_explicit_XA();
+  /* A replica that does not log what it applies: the binlog is the coordinator and never called, so
+     nobody waits for the commits before this one, as `tc.log` and a commit in one phase do. */
+  const bool in_binlog= thd_test_options(thd, OPTION_BIN_LOG);
+  if (!trx->by_user && !in_binlog && thd->wait_for_prior_commit())
+    return HA_ERR_INTERNAL_ERROR;
   ek_error error;
   ek_txn *txn= trx->txn;
   ended(trx);
@@ -107,7 +113,6 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
     return commit_error(thd, error);
   }
   trx->prepared= done == 1;
-  trx->by_user= thd->transaction->xid_state.is_explicit_XA();
   if (trx->prepared && trx->by_user)
     keep_changes(trx);
   return 0;
