@@ -87,6 +87,7 @@ rung 1-plugin-differential bash scripts/test-plugin-differential.sh "$RANDOM" 10
 rung 1-plugin-plans bash scripts/test-plugin-plans.sh --seed "$RANDOM" --rounds 4 --variants 4
 rung 1-plugin-many-tables env EVENKEEL_TABLES=10000 bash scripts/test-many-tables.sh
 rung 1-plugin-xa-crash env EVENKEEL_KILLS=40 bash scripts/test-plugin-xa-crash.sh
+rung 1-plugin-two-engines env EVENKEEL_ROUNDS=10 bash scripts/test-plugin-two-engines.sh
 # The server's end in front of every step of a DDL statement.
 rung 1-plugin-ddl-crash env EVENKEEL_SEED="$RANDOM" EVENKEEL_DDL_KILLS=1000 bash scripts/test-plugin-ddl-crash.sh
 # The longest value that the server lets through.

@@ -55,6 +55,8 @@ rung 1-plugin-sessions bash scripts/test-plugin-sessions.sh
 rung 1-plugin-two-phase bash scripts/test-plugin-two-phase.sh
 rung 1-plugin-crash bash scripts/test-plugin-crash.sh
 rung 1-plugin-xa-crash env EVENKEEL_KILLS=5 bash scripts/test-plugin-xa-crash.sh
+rung 1-plugin-xa-states bash scripts/test-plugin-xa-states.sh
+rung 1-plugin-two-engines env EVENKEEL_ROUNDS=2 bash scripts/test-plugin-two-engines.sh
 rung 1-plugin-ddl-crash env EVENKEEL_SEED=1 bash scripts/test-plugin-ddl-crash.sh
 rung 1-plugin-failures bash scripts/test-failures.sh
 # Every code of an error at a client; every allocation of the plugin fails once; uninstalling beside users.

@@ -16,58 +16,18 @@ has not answered may be either. Then it commits and rolls back what is there, bu
 """
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
+
+from client_process import Connection, Gone
 
 CLIENTS = 5
 ROUND_IDS = 1_000_000
 # What a client is in when the server is killed: the words of its notes.
 ASKED = {"prepare": "prepared", "commit": "committed", "rollback": "rolled-back", "one-phase": "committed"}
-GONE = ("ERROR 2002", "ERROR 2006", "ERROR 2013", "ERROR 2026")
 # No such XID: the connection that has prepared it is not gone yet.
 NOT_YET = "ERROR 1397"
-
-
-class Gone(Exception):
-    """The server is."""
-
-
-class Connection:
-    """A client's process; the answer to each piece is read before the next one is sent."""
-
-    def __init__(self, socket):
-        command = ["mariadb", "--no-defaults", "--socket=" + socket, "-uroot", "--batch", "--unbuffered",
-                   "--skip-column-names", "--skip-reconnect", "--force", "--database=test"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True, bufsize=1)
-
-    def run(self, statements):
-        """The lines that came; an error of a statement is one of them."""
-        try:
-            self.process.stdin.write(statements + ";\nselect '--done--';\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            raise Gone() from None
-        lines = []
-        for line in self.process.stdout:
-            line = line.rstrip("\n")
-            if line == "--done--":
-                return lines
-            if line.startswith(GONE):
-                break
-            lines.append(line)
-        raise Gone()
-
-    def do(self, statements):
-        lines = self.run(statements)
-        if lines:
-            raise SystemExit("xa clients: %s: %s" % (statements, lines))
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 class Client:

@@ -352,6 +352,7 @@ static int evenkeel_init(void *p)
   h->start_consistent_snapshot= entry<evenkeel_start_consistent_snapshot, HA_ERR_OUT_OF_MEM>;
   h->close_connection= entry<evenkeel_close_connection>;
   h->kill_query= entry<evenkeel_kill_query>;
+  h->pre_shutdown= entry<evenkeel_pre_shutdown>;
   h->flush_logs= entry<evenkeel_flush_logs, true>;
   h->prepare_for_backup= entry<evenkeel_prepare_for_backup>;
   h->drop_table= entry<evenkeel_drop_table, HA_ERR_OUT_OF_MEM>;

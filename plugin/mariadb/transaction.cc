@@ -63,17 +63,37 @@ static void statement_begins(THD *thd, const Trx *trx)
     ek_cancel(trx->canceller);
 }
 
+/* Between XA PREPARE and the connection's decision, or its end. */
+static bool is_prepared(THD *thd)
+{
+  return thd->transaction->xid_state.get_state_code() == XA_PREPARED;
+}
+
+/* The connection was reset since its XA PREPARE: what it had prepared is no longer its own to decide. */
+static void leave_prepared(THD *thd, Trx *trx)
+{
+  if (trx->by_user && !is_prepared(thd))
+    trx->prepared= trx->committed= trx->commit_failed= false;
+}
+
 ek_txn *begun(THD *thd, ek_error *error)
 {
   Trx *trx= trx_of(thd);
   if (!trx->txn)
   {
+    /* A prepared transaction waits for its decision, which a new one would take. */
+    if (trx->prepared || is_prepared(thd))
+    {
+      error->kind= EK_INVALID;
+      snprintf(error->text, sizeof error->text, "the connection's transaction is prepared");
+      return nullptr;
+    }
     trx->txn= ek_begin(evenkeel_db, level(thd, trx), lock_wait_ms(thd), error);
     if (!trx->txn)
       return nullptr;
     ek_set_tag(trx->txn, (uint64_t) thd);
     ek_set_snapshot_isolation(trx->txn, snapshot_isolation(thd));
-    trx->prepared= trx->committed= false;
+    trx->committed= false;
     trx->commit= 0;
     ek_canceller_of(trx->canceller, trx->txn);
     statement_begins(thd, trx);
@@ -95,17 +115,31 @@ void ended(Trx *trx)
   ek_canceller_of(trx->canceller, nullptr);
 }
 
+/* A plugin that was loaded into a server without a binlog has no `prepare`: XA PREPARE would only
+   warn, and say OK. */
+static int refuse_xa()
+{
+  my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0),
+           "XA unless the server has loaded it at its start (EVENKEEL was loaded by INSTALL)");
+  return HA_ERR_WRONG_COMMAND;
+}
+
 int statement_enters(THD *thd, bool locks)
 {
   Trx *trx= trx_of(thd);
+  leave_prepared(thd, trx);
+  /* The server keeps a connection with a prepared transaction from tables, but from those of the
+     functions that DO, SET and SELECT call it does not. The same error as InnoDB's. */
+  if (trx->prepared || is_prepared(thd))
+    return HA_ERR_WRONG_COMMAND;
+  if (locks && !evenkeel_hton->prepare && thd->transaction->xid_state.is_explicit_XA())
+    return refuse_xa();
   /* Not of a statement inside another one, such as a trigger's: they are undone together. */
   if (!thd->ha_data[evenkeel_hton->slot].ha_info[0].is_started())
   {
     trx->statement_locks= false;
-    /* While it has a transaction prepared the server opens no table for a connection: it was reset
-       since, and what it had prepared is no longer its own to decide. */
     if (!trx->txn)
-      trx->prepared= trx->committed= trx->commit_failed= false;
+      trx->committed= trx->commit_failed= false;
     trx->changed_before= trx->changed.size();
     if (trx->txn && !ek_is_ended(trx->txn))
     {
@@ -190,6 +224,9 @@ static int savepoint(THD *thd, void *sv, uint8_t what)
 {
   Trx *trx= trx_of(thd);
   ek_error error;
+  /* What is prepared, or has ended, has no savepoints left to forget. */
+  if (what == EK_SAVEPOINT_RELEASE && !trx->txn)
+    return 0;
   ek_txn *txn= begun(thd, &error);
   if (!txn)
     return raise_error(thd, error);
@@ -258,6 +295,7 @@ int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
     return 0;
   }
   ek_error error;
+  leave_prepared(thd, trx_of(thd));
   ek_txn *txn= begun(thd, &error);
   if (!txn || ek_take_snapshot(txn, &error))
     return raise_error(thd, error);

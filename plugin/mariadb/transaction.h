@@ -32,7 +32,7 @@ struct Trx
   ek_error commit_error;
 };
 
-/* The transaction of a connection, begun if need be; null with an error. */
+/* The transaction of a connection, begun if need be; null with an error, as while it is prepared. */
 ek_txn *begun(THD *thd, ek_error *error);
 /* The connection's record, made if need be. */
 Trx *trx_of(THD *thd);

@@ -3,9 +3,11 @@
 #include "entry.h"
 #include "settings.h"
 #include "transaction.h"
+#include <csignal>
 #include <map>
 #include <mutex>
 #include <vector>
+#include <unistd.h>
 
 /* The tables that transactions prepared by XA PREPARE have changed, by two-phase id: whichever
    connection ends them. */
@@ -86,6 +88,12 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   XID xid;
   thd_get_xid(thd, (MYSQL_XID *) &xid);
   trx->xid= xid_bytes(&xid);
+  trx->by_user= thd->transaction->xid_state.is_explicit_XA();
+  /* A replica that does not log what it applies: the binlog is the coordinator and never called, so
+     nobody waits for the commits before this one, as `tc.log` and a commit in one phase do. */
+  const bool in_binlog= thd_test_options(thd, OPTION_BIN_LOG);
+  if (!trx->by_user && !in_binlog && thd->wait_for_prior_commit())
+    return HA_ERR_INTERNAL_ERROR;
   ek_error error;
   ek_txn *txn= trx->txn;
   ended(trx);
@@ -96,7 +104,6 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
     return raise_error(thd, error);
   }
   trx->prepared= done == 1;
-  trx->by_user= thd->transaction->xid_state.is_explicit_XA();
   if (trx->prepared && trx->by_user)
     keep_changes(trx);
   return 0;
@@ -132,15 +139,19 @@ void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
   trx->committed= true;
 }
 
-/* What a user has decided may not be there again after a crash: his replicas know of it, or his
-   coordinator, who asks no more. What the server prepared for its binlog it decides itself then. */
+/* What was rolled back may not be there again after a crash. A user's coordinator asks no more. The
+   server rolls back when its binlog failed, which may hold the commit all the same, in a file that was
+   written and not synced: the next start would commit here what other engines no longer have. */
 int rollback_prepared(Trx *trx, ek_error *error)
 {
   if (trx->by_user)
     end_changes(trx->xid, false);
-  const uint8_t durability= trx->by_user ? (uint8_t) flush_at_commit : 0;
-  return ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), durability, error);
+  return ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), (uint8_t) flush_at_commit, error);
 }
+
+/* The server's recovery takes decisions from its binlog alone: one of `tc.log`, the coordinator
+   without a binlog, it reads and does not look at (xarecover_handlerton), it rolls back all. */
+static bool binlog_decides() { return opt_bin_log; }
 
 int evenkeel_commit(handlerton *hton, THD *thd, bool all)
 {
@@ -164,9 +175,10 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   if (!commit)
     return 0;
   ek_error error;
-  /* The binlog has the decision: nobody waits for ours, which is synced within a second. But the
-     server's recovery decides nothing that has a user's XID, as in XA COMMIT ... ONE PHASE. */
-  if (two_phases && ordered && !trx->by_user)
+  /* The binlog has the decision if it has called the ordered half: nobody waits for ours, which is
+     synced within a second. With sql_log_bin=0, or on a replica without log_slave_updates, it has not.
+     And the server's recovery decides nothing that has a user's XID, as in XA COMMIT ... ONE PHASE. */
+  if (two_phases && ordered && !trx->by_user && binlog_decides())
   {
     if (ek_wait_durable(evenkeel_db, commit, 0, &error))
     {
@@ -210,20 +222,32 @@ int evenkeel_recover(handlerton *, XID *list, uint len)
   return (int) count;
 }
 
-/* The server tells the client by X/Open's code alone: why is in the log. */
-static int xa_error(const char *what, const ek_error &error)
+/* The server does not look at what a decision by XID returns: an error that is raised keeps the XID.
+   Its recovery has no client. */
+static int not_decided(const char *what, const ek_error &error)
 {
   if (error.code == CODE_XidUnknown)
     return XAER_NOTA;
   report(what, error);
+  if (THD *thd= current_thd)
+    raise_error(thd, error);
   return XAER_RMERR;
+}
+
+/* Without its files nobody knows if the engine has prepared something under the XID. */
+static int decided_without_us()
+{
+  if (THD *thd= current_thd)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+                        "EVENKEEL is not open: what it may have prepared under this XID stays so");
+  return XAER_NOTA;
 }
 
 int evenkeel_commit_by_xid(handlerton *, XID *xid)
 {
   const Database_use use;
   if (!use)
-    return XAER_NOTA;
+    return decided_without_us();
   ek_error error;
   error.kind= EK_OK;
   const std::string id= xid_bytes(xid);
@@ -231,55 +255,67 @@ int evenkeel_commit_by_xid(handlerton *, XID *xid)
   calling_back([&] { ek_prepared_tables(evenkeel_db, ek_text(id), &changed, callback<collect>); });
   const uint64_t commit= ek_commit_prepared(evenkeel_db, ek_text(id), &error);
   if (error.kind != EK_OK)
-    return xa_error("commit of a prepared transaction", error);
+    return not_decided("commit by XID", error);
   end_changes(id, true, changed);
-  if (ek_wait_durable(evenkeel_db, commit, 1, &error))
-    return xa_error("commit of a prepared transaction", error);
-  return XA_OK;
+  in_effect(commit);
+  return ek_wait_durable(evenkeel_db, commit, 1, &error) ? not_decided("commit by XID", error) : XA_OK;
 }
 
 int evenkeel_rollback_by_xid(handlerton *, XID *xid)
 {
   const Database_use use;
   if (!use)
-    return XAER_NOTA;
+    return decided_without_us();
   ek_error error;
+  error.kind= EK_OK;
   const std::string id= xid_bytes(xid);
-  /* The server's own, which its binlog knows nothing of, it would roll back once more. */
-  const uint8_t durability= xid->get_my_xid() ? 0 : (uint8_t) flush_at_commit;
+  const uint8_t durability= (uint8_t) flush_at_commit;
   const bool failed= ek_rollback_prepared(evenkeel_db, ek_text(id), durability, &error) != 0;
   if (failed && error.code == CODE_XidUnknown)
     return XAER_NOTA;
   end_changes(id, false);
-  return failed ? xa_error("rollback of a prepared transaction", error) : XA_OK;
+  return failed ? not_decided("rollback by XID", error) : XA_OK;
+}
+
+/* Everything that is in effect here is durable: recovery needs no binlog for it. */
+static bool all_durable(const char *why)
+{
+  const Database_use use;
+  ek_error error;
+  const uint64_t commit= newest_commit.load();
+  if (!use || !commit || !ek_wait_durable(evenkeel_db, commit, 1, &error))
+    return true;
+  report(why, error);
+  return false;
+}
+
+/* The log can no longer be written, and commits that only the binlog knows are not in it. An orderly
+   end would call the binlog complete: the next start would find them prepared and refuse to go on, or
+   roll them back. After a kill it takes them from the binlog. */
+static void end_as_by_kill(const char *why)
+{
+  sql_print_error("EVENKEEL: %s: its log cannot be written and the binlog has commits that the log has "
+                  "not. The server ends now as by kill -9, and the next start recovers them", why);
+  kill(getpid(), SIGKILL);
 }
 
 void evenkeel_checkpoint_request(void *cookie)
 {
-  /* The binlog keeps what is undecided here. */
-  const Database_use use;
-  if (!use)
-    return;
-  ek_error error;
-  const uint64_t commit= newest_commit.load();
-  if (commit && ek_wait_durable(evenkeel_db, commit, 1, &error))
+  /* Never notified: the binlog keeps what we need after a restart. RESET MASTER would wait for us and
+     hold up every commit until then, and nobody can end it. */
+  if (!all_durable("checkpoint of the binlog") && binlog_decides())
   {
-    /* Never notified: the binlog keeps what we may need after a restart. */
-    report("checkpoint of the binlog", error);
+    if (current_thd && thd_sql_command(current_thd) == SQLCOM_RESET)
+      end_as_by_kill("RESET MASTER");
     return;
   }
   commit_checkpoint_notify_ha(cookie);
 }
 
-bool evenkeel_flush_logs(handlerton *)
+void evenkeel_pre_shutdown()
 {
-  const Database_use use;
-  if (!use)
-    return false;
-  ek_error error;
-  const uint64_t commit= newest_commit.load();
-  if (!commit || !ek_wait_durable(evenkeel_db, commit, 1, &error))
-    return false;
-  report("FLUSH LOGS", error);
-  return true;
+  if (binlog_decides() && !all_durable("shutdown"))
+    end_as_by_kill("shutdown");
 }
+
+bool evenkeel_flush_logs(handlerton *) { return !all_durable("FLUSH LOGS"); }

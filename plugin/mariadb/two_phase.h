@@ -21,5 +21,6 @@ int evenkeel_recover(handlerton *, XID *list, uint len);
 int evenkeel_commit_by_xid(handlerton *, XID *xid);
 int evenkeel_rollback_by_xid(handlerton *, XID *xid);
 void evenkeel_checkpoint_request(void *cookie);
+void evenkeel_pre_shutdown();
 bool evenkeel_flush_logs(handlerton *);
 #endif
