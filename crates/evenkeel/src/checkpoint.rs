@@ -281,7 +281,7 @@ mod tests {
                 }
             }
         };
-        sim.run(vec![Box::new(write), Box::new(record)]).expect("runs");
+        sim.run(vec![Box::new(write), Box::new(record)]);
         sim.stop();
         met.load(Ordering::Relaxed) as usize
     }
