@@ -202,8 +202,8 @@ fn a_range_that_waits_keeps_nobody_from_his_row() {
     let t = begin(&w, 2);
     w.txns.lock_row(&t[0], T, b"k", S, Policy::NoWait).expect("granted");
     w.txns.lock_row(&t[0], T, b"x", X, Policy::NoWait).expect("granted");
+    let all: KeyBounds<'_> = (Bound::Unbounded, Bound::Unbounded);
     std::thread::scope(|s| {
-        let all = (Bound::Unbounded, Bound::Unbounded);
         let range = s.spawn(|| w.txns.lock_range(&t[1], T, all, X, WAIT));
         until_waiting(&w, 1);
         for key in [b"k", b"x"] {
