@@ -398,8 +398,8 @@ pub unsafe extern "C" fn ek_prepared(
     }
 }
 
-/// Calls `each` with the tables that a prepared transaction uses: of one found by recovery, those it
-/// has changed. None if there is no such transaction.
+/// Calls `each` with the tables that a prepared transaction uses: of one found by recovery, those
+/// it has changed. None if there is no such transaction.
 ///
 /// # Safety
 /// All pointers are valid during the call; `each` may be called with `context`.

@@ -294,8 +294,8 @@ pub unsafe extern "C" fn ek_leave_tables(txn: *mut EkTxn) -> i32 {
     catch(0, || unsafe { (*txn).0.as_mut().map_or(1, |txn| i32::from(txn.leave_tables())) })
 }
 
-/// Leaves one table, if the transaction has neither changed nor locked anything in it: schema changes
-/// no longer wait for it, until it uses the table again.
+/// Leaves one table, if the transaction has neither changed nor locked anything in it: schema
+/// changes no longer wait for it, until it uses the table again.
 ///
 /// # Safety
 /// `txn` is a transaction without an open scan of the table.
@@ -613,8 +613,8 @@ pub unsafe extern "C" fn ek_scan_locked(
     }
 }
 
-/// Locks the keys of an index, or of the clustered key, that begin with `key`, for changes, at every
-/// level; 0, or -1 on error.
+/// Locks the keys of an index, or of the clustered key, that begin with `key`, for changes, at
+/// every level; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.

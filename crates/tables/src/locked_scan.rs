@@ -488,8 +488,8 @@ impl Transaction {
         )
     }
 
-    /// Locks a range of keys of the index at position `index`, or of the primary key, for changes, at
-    /// every level: nobody else writes a row there until the transaction ends.
+    /// Locks a range of keys of the index at position `index`, or of the primary key, for changes,
+    /// at every level: nobody else writes a row there until the transaction ends.
     ///
     /// # Errors
     /// As `locked_index_scan`.

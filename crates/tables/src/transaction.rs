@@ -204,8 +204,8 @@ impl Transaction {
         true
     }
 
-    /// Leaves one table, if it has neither changed nor locked anything in it: schema changes no longer
-    /// wait for it, until it uses the table again. It has no open scan of it.
+    /// Leaves one table, if it has neither changed nor locked anything in it: schema changes no
+    /// longer wait for it, until it uses the table again. It has no open scan of it.
     pub fn leave_table(&mut self, table: &Arc<Table>) {
         let is_read =
             |(used, how): &(Arc<Table>, Use)| Arc::ptr_eq(used, table) && *how == Use::Read;
