@@ -25,6 +25,8 @@ def excluded(path, kind, partitioned):
         return "the server takes no key with a prefix for several ranges at once"
     if is_prefix(kind) and path == "loosescan":
         return "a prefix does not hold what the subquery gives"
+    if kind == "geometry_prefix" and path == "lateral":
+        return "joined to a derived table by its key any geometry equals any other (10.11.18, InnoDB alike)"
     if kind in LOBS and path in ("sj_materialization", "materialization", "derived_keys"):
         return "temporary tables have no keys of blobs"
     return None
