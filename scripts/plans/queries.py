@@ -343,8 +343,9 @@ class Maker:
         return self.derived("derived_keys", c, dict(switched(split_materialized="off", derived_with_keys="on"), join_cache_level="0"), "")
 
     def lateral(self, c):
-        return self.derived("lateral", c, dict(switched(split_materialized="on"), join_cache_level="0"), f"force index ({self.key('k', c)})",
-                            f"x.id between {(n := self.r.randint(1, 400))} and {n + self.r.choice([2, 5, 30])}",
+        return self.derived("lateral", c, dict(switched(split_materialized="on"), join_cache_level="0"),
+                            f"force index ({self.key(self.r.choice('kmm'), c)})",
+                            f"x.id between {(n := self.r.randint(1, 400))} and {n + self.r.choice([1, 2, 5])}",
                             self.r.choice(["t", "t", None]))
 
 RECIPES = {

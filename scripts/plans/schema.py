@@ -33,6 +33,9 @@ class Column:
         while True:
             ty = next(ty for ty in differential.types(r) if ty.name == wanted)
             # There a prefix and the whole value may be in different orders.
+            # Of CHAR without padding in comparisons, an index and the table give different rows (10.11.18, InnoDB alike).
+            if wanted == "char" and "nopad" in ty.sql:
+                continue
             if ty.key and not (is_prefix(kind) and any(c in ty.sql for c in differential.NOT_BY_PREFIX)):
                 break
         self.type, self.sql, self.part = ty, ty.sql, name
