@@ -167,7 +167,7 @@ impl Runtime {
         of(Metric::Commits).wrapping_add(of(Metric::RowsRead))
     }
 
-    /// Nanoseconds since this thread began to work or gave way; none before its millisecond is over.
+    /// Nanoseconds since this thread began to work or gave way; none before a millisecond is over.
     fn slice_worked(&self) -> Option<u64> {
         let now = self.env.now_ns();
         // The clock of another environment may have been ahead.
