@@ -16,7 +16,7 @@ if grep -qa fault_new "$delivered"; then
     exit 1
 fi
 case " $* " in *" codes "* | *" news "*)
-    [ -n "${EVENKEEL_BUILT:-}" ] || EVENKEEL_PLUGIN_DIR=$planted EVENKEEL_PLANTS=1 bash plugin/mariadb/build.sh || exit 1
+    [ -n "${EVENKEEL_BUILT:-}" ] || bash scripts/build-planted.sh || exit 1
     ;;
 esac
 private_begin

@@ -179,6 +179,7 @@ private:
   void free_longs();
   int fill(uchar *record, ek_row *row, bool key_only);
   bool is_read_whole() const;
+  bool is_compared() const;
   bool is_planned(const Fill &plan);
   void plan_fill(Fill &plan, bool key_only);
   void keep_key(const ek_bytes &key);
@@ -238,7 +239,7 @@ private:
     ~Fill() { ek_plan_free(plan); }
     Fill(const Fill &)= delete;
     const TABLE *table= nullptr;
-    bool is_keyread= false, is_whole= false, has_blobs= false;
+    bool is_keyread= false, is_compared= false, is_whole= false, has_blobs= false;
     uint index= 0;
     std::vector<my_bitmap_map> read, written;
     std::vector<std::pair<Field *, Column::How>> fields;

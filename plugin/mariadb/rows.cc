@@ -289,12 +289,29 @@ inline bool ha_evenkeel::is_read_whole() const
   return (m_lock & EK_LOCK_EXCLUSIVE) && table->part_info && table->versioned();
 }
 
+/* Are rows compared by the active index's columns as this handler gives them: before the server makes
+   their virtual ones, which it makes in the table's own record alone. A partitioned table that merges its
+   partitions' rows in order has a buffer for each. */
+inline bool ha_evenkeel::is_compared() const
+{
+  return active_index < MAX_KEY && (m_compares || (m_is_sorted && table->part_info));
+}
+
 /* The same columns are read from row to row, as long as the statement wants the same. */
 inline bool ha_evenkeel::is_planned(const Fill &plan)
 {
   return plan.table == table && plan.index == active_index && plan.is_whole == is_read_whole() &&
-         plan.is_keyread == keyread_enabled() && has_bits(plan.read, table->read_set) &&
+         plan.is_keyread == keyread_enabled() && plan.is_compared == is_compared() &&
+         has_bits(plan.read, table->read_set) &&
          has_bits(plan.written, table->write_set);
+}
+
+static bool is_part(const KEY &key, uint field)
+{
+  for (uint i= 0; i < key.user_defined_key_parts; i++)
+    if ((uint) key.key_part[i].fieldnr == field + 1)
+      return true;
+  return false;
 }
 
 /* Which columns `fill` reads. */
@@ -308,6 +325,7 @@ void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
   plan.index= active_index;
   plan.is_whole= is_whole;
   plan.is_keyread= keyread_enabled();
+  plan.is_compared= is_compared();
   plan.fields.clear();
   plan.columns.clear();
   plan.has_blobs= false;
@@ -322,9 +340,10 @@ void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
                          bitmap_is_set(table->write_set, index);
     if (column < 0 || !(is_asked || (is_whole && field->stored_in_db())))
       continue;
-    /* The server makes virtual columns itself, but not where it asked for entries only: a locked
-       scan has the whole row then. */
-    const bool made= !field->stored_in_db() && !plan.is_keyread;
+    /* The server makes virtual columns itself, but not where it asked for entries only (a locked
+       scan has the whole row then), and not in time where rows are compared. */
+    const bool is_in_time= !plan.is_compared || !is_part(table->key_info[active_index], index);
+    const bool made= !field->stored_in_db() && !plan.is_keyread && is_in_time;
     if (key_only ? !key_holds(index) : made)
       continue;
     const Column::How how= Column::of(field).how;

@@ -118,10 +118,13 @@ fn slot_problems(bytes: &[u8], newest: &Superblock) -> Vec<String> {
     let own = (newest.sequence % 2) as usize;
     let problem = |slot: usize| {
         let at = slot * SLOT_BYTES;
-        let wanted = newest.sequence - u64::from(slot != own);
+        // None beside number 0, which was the older one when the file was made: 1 was the newest.
+        let wanted = newest.sequence.checked_sub(u64::from(slot != own));
         let what = match bytes.get(at..at + SLOT_BYTES).map(Superblock::decode) {
-            Some(Ok(Some(found))) if found.sequence == wanted => return None,
-            Some(Ok(Some(found))) => format!("holds number {}, not {wanted}", found.sequence),
+            Some(Ok(Some(found))) if Some(found.sequence) == wanted => return None,
+            Some(Ok(Some(found))) => {
+                format!("holds number {}, the other one {}", found.sequence, newest.sequence)
+            }
             _ => "is damaged, or its write was cut short by a crash".to_string(),
         };
         Some(format!("{SUPER_FILE}: slot {slot} {what}; the other slot counts"))

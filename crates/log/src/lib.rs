@@ -23,6 +23,8 @@ mod ahead_tests;
 #[cfg(test)]
 mod behind_tests;
 #[cfg(test)]
+mod commit_tests;
+#[cfg(test)]
 mod log_tests;
 #[cfg(test)]
 mod panic_tests;

@@ -10,10 +10,14 @@
 #[path = "failing_calls/life.rs"]
 mod life;
 
+use evenkeel::Code;
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::errno::{self, Fate, OsCall};
-use evenkeel_io::sim::{CrashPolicy, FaultKind, Noted, drive_beside_others};
-use evenkeel_io::{Rng, SimDisk};
+use evenkeel_io::sim::{
+    CrashPolicy, Fault, FaultKind, Noted, SimOptions, When, drive_beside_others,
+};
+use evenkeel_io::{Rng, SimDisk, SimEnv};
+use evenkeel_sim::actor::open;
 use evenkeel_sim::model::Model;
 use evenkeel_sim::scripts::{Script, growing, scripts, starts};
 use life::{Case, Failing, Lived, Part, Seen, live, next_life};
@@ -345,4 +349,47 @@ fn each_error_of_each_call_has_its_fate() {
     let missing: Vec<_> =
         cells.iter().filter(|((of, _), n)| *of != OsCall::Thread && **n == 0).collect();
     assert!(missing.is_empty(), "never called: {missing:?}");
+}
+
+/// A thread that the system does not give once is asked for again, whichever of an open it is; one
+/// that it never gives is the error of the open, which leaves nothing behind.
+#[test]
+fn an_open_waits_for_each_of_its_threads() {
+    let script = &scripts()[0];
+    let start = &starts(script)[0].0;
+    let tried = |when| {
+        let disk = start.crash(CrashPolicy::Killed, 1);
+        disk.inject(Fault::new(FaultKind::Os(OsCall::Thread, libc::EAGAIN), when));
+        let sim = SimEnv::on(disk, SimOptions::quiet(1));
+        let opened = open(&sim, script.geometry);
+        let struck = sim.disk().faults_struck();
+        let closed = opened.and_then(|db| {
+            let problems = db.check()?.problems;
+            assert!(problems.is_empty(), "{problems:?}");
+            db.close()
+        });
+        sim.disk().crash_now();
+        sim.stop();
+        (closed, struck, sim.disk().crash(CrashPolicy::Killed, 1))
+    };
+    let mut threads = 0;
+    loop {
+        let (closed, struck, _) = tried(When::Nth(threads + 1));
+        closed.unwrap_or_else(|error| panic!("thread {threads}: {error}"));
+        if struck == 0 {
+            break;
+        }
+        threads += 1;
+    }
+    assert!(threads > 3, "{threads}");
+    for from in 1..=threads {
+        let (closed, struck, left) = tried(When::From(from));
+        // It was asked for more than once.
+        assert!(struck > 1, "{from}: {struck}");
+        assert_eq!(closed.map_err(|error| error.code()), Err(Code::ThreadSpawn), "{from}");
+        let sim = SimEnv::on(left, SimOptions::quiet(1));
+        open(&sim, script.geometry).and_then(|db| db.close()).expect("opens and closes");
+        sim.stop();
+    }
+    println!("{threads:>5} threads of an open");
 }

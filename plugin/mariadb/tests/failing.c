@@ -31,7 +31,7 @@ static int fails(int fd, const char *how)
   if (len < 0)
     return 0;
   path[len]= 0;
-  return strstr(path, "/#evenkeel/") != NULL;
+  return strstr(path, "#evenkeel/") != NULL;
 }
 
 /* The path of an open file; empty if it has none. */
@@ -54,7 +54,7 @@ static int meets(const char *call, const char *path)
   struct stat st;
   int number= 0, times= 0, hit= 0;
   const char *dir= getenv("EVENKEEL_FAIL_DIR");
-  if (!dir || !strstr(path, "/#evenkeel/"))
+  if (!dir || !strstr(path, "#evenkeel/"))
     return 0;
   snprintf(control, sizeof control, "%s/errno", dir);
   if (access(control, F_OK) != 0)
@@ -255,7 +255,7 @@ int open64(const char *path, int flags, ...)
   }
   if (!real)
     real= (int (*)(const char *, int, ...)) dlsym(RTLD_NEXT, "open64");
-  if (strstr(path, "/#evenkeel/") &&
+  if (strstr(path, "#evenkeel/") &&
       meets((flags & O_CREAT) && access(path, F_OK) != 0 ? "create" : "open", path))
     return -1;
   return real(path, flags, mode);
