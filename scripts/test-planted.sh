@@ -42,8 +42,12 @@ if [ "${1:-crates}" = crates ]; then
     caught RealNamesNotSynced evenkeel-io a_sync_asks_the_system
     caught ShortWriteTaken evenkeel-io a_short_write_is_gone_on_with
 fi
-# caught_by_mtr NAME TEST: a test of our suite of the server, with the planted plugin.
-caught_by_mtr() { tried "$1" "mtr evenkeel.$2" bash scripts/test-mtr.sh "evenkeel.$2"; }
+# caught_by_mtr NAME TEST: a test of our suite of the server, with the planted plugin. A statement that a fault
+# has go on for ever is a test that fails after a minute.
+caught_by_mtr() {
+    tried "$1" "mtr evenkeel.$2" env EVENKEEL_MTR_ARGS=--testcase-timeout=1 EVENKEEL_MTR_JOBS=1 \
+        EVENKEEL_MTR_DIR="$PWD/target/mtr-planted" bash scripts/test-mtr.sh "evenkeel.$2"
+}
 
 if [ "${1:-plugin}" = plugin ]; then
     release=${EVENKEEL_PLUGIN_DIR:-$PWD/target/plugin}
