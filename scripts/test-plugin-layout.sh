@@ -76,14 +76,14 @@ alter() {
         || { echo "$name: no such line in $file" >&2; return 1; }
 }
 
+source plugin/mariadb/stale.sh
 # False if more than the self-test would be compiled again: with wrong headers, for each NAME.
 only_the_self_test() {
     local file object objects
     objects=$plugin/obj-$(mariadbd --version | sed -E 's/.*Ver ([^ ]+) .*/\1/')
     for file in plugin/mariadb/*.cc; do
         object=$objects/$(basename "$file" .cc).o
-        [ -f "$object" ] && [ -z "$(find plugin/mariadb -newer "$object" -name '*.[ch]*' | head -1)" ] \
-            || { echo "make plugin first: $file is not compiled as it is now" >&2; return 1; }
+        ! is_stale "$object" || { echo "make plugin first: $file is not compiled as it is now" >&2; return 1; }
     done
 }
 

@@ -43,15 +43,7 @@ flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
 # Templates of the standard library are compiled in, so that their allocations count as the plugin's (fault.h).
 [ -z "$plants" ] || flags+=(-DEVENKEEL_PLANTED -D_GLIBCXX_EXTERN_TEMPLATE=0)
 pids=() listed=()
-# Is an object older than a file that its compilation read, as the compiler listed them beside it?
-is_stale() {
-    [ -f "$1" ] && [ -f "$1.d" ] || return 0
-    local read
-    for read in $(sed 's/^[^:]*://; s/\\$//' "$1.d"); do
-        [ ! "$read" -nt "$1" ] && [ -f "$read" ] || return 0
-    done
-    return 1
-}
+source plugin/mariadb/stale.sh
 # An object is as old as the beginning of its build: what is edited meanwhile is newer, and a build
 # that was cut short leaves none.
 begun=$out/begun
