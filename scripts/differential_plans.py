@@ -187,7 +187,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--variants", type=int, default=2)
     parser.add_argument("--attempts", type=int, default=10)
-    parser.add_argument("--top-ups", type=int, default=5)
+    parser.add_argument("--top-ups", type=int, default=20)
     parser.add_argument("--replays", default="target/plans")
     parser.add_argument("--replay")
     parser.add_argument("--databases", default="p", help="what their names begin with")

@@ -72,7 +72,6 @@ class Runner:
         elif self.mode == "calm":
             plan.level, plan.flush = r.choice(LEVELS), r.random() < 0.3
         fit = contexts.CALM if self.mode == "own" else contexts.CALM + contexts.DEFINED
-        fit = [f for f in fit if not (self.mode == 'beside' and 'function' in f)]
         fit = fit + contexts.LOCKING if self.mode == "calm" else fit
         plan.context = r.choice(["plain", "prepared", "procedure"] if changing else ["plain", *fit])
         if changing and self.mode == "own" and plan.context == "procedure":
