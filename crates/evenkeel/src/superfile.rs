@@ -112,8 +112,8 @@ fn read(file: &dyn File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is wrong with the slots of a file whose newest superblock is this one. One that was being
-/// written at a crash may be torn, which nobody can tell from damage: the other one counts.
+/// Problems of the two slots of a file whose newest superblock is this one. A crash may tear the
+/// slot that is being written; a torn slot looks like a damaged one, and the other slot counts.
 fn slot_problems(bytes: &[u8], newest: &Superblock) -> Vec<String> {
     let own = (newest.sequence % 2) as usize;
     let problem = |slot: usize| {

@@ -65,7 +65,7 @@ impl BuildBudget {
     /// The budget of a build that makes about `entries` entries, of all its indexes together.
     pub fn for_entries(entries: u64) -> BuildBudget {
         let is_small = entries.saturating_mul(BUILD_ENTRY_NS) <= SMALL_BUILD_NS;
-        // The estimate may be wrong by half.
+        // Half as much again, since the estimate of the entries may be too low.
         let left_ns = if is_small { SMALL_BUILD_NS + SMALL_BUILD_NS / 2 } else { 0 };
         BuildBudget { left_ns: AtomicU64::new(left_ns) }
     }

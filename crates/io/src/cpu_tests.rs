@@ -69,8 +69,8 @@ fn a_build_pauses_only_where_users_are_at_work() {
 
 #[test]
 fn a_small_build_runs_like_one_more_client() {
-    // Beside users who want the processor: how often a build of so many entries gives way while its
-    // threads work for two core-seconds, and what it had worked before that.
+    // The build's threads work for two core-seconds beside busy users. Returns how long they have
+    // worked when the build gives way for the first time.
     let gave_way = |entries: u64| {
         let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SLICE_NS));
         let rt = Runtime::new(env);

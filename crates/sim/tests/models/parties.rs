@@ -157,7 +157,7 @@ impl Locks {
         self.wait_at(me, Place::Range(space, ticket), withdraw)
     }
 
-    /// Nobody who came later has gone before somebody who waits still, but those who held the key.
+    /// No later transaction was granted before a waiting one, unless it held the key already.
     fn assert_turn(&self, me: &Arc<Party>, full: &[u8], ticket: u64) {
         self.table.each_point(&mut |key, point| {
             let passed = |r: &&crate::row_queue::Request<Party>| {

@@ -1,7 +1,7 @@
-//! (g) The queue of a row: locking reads, writers, who waits for a stamp, a range over the row, one
-//! who gives up, upgrades. Nobody sleeps over his turn, no two hold what conflicts, those who came
-//! first go first, and of those in a circle one gives up. The table is the engine's
-//! (`txn/src/lock_table.rs` and what belongs to it); the steps around it are those of
+//! (g) The queue of a row: locking reads, writers, waiters for a stamp, a range over the row, a
+//! waiter that gives up, upgrades. No wake-up is lost, no two transactions hold conflicting locks,
+//! waiters are granted first in, first out, and one transaction of a deadlock gives up. The lock
+//! table is the engine's (`txn/src/lock_table.rs`); the steps around it are those of
 //! `tables/src/locker.rs`, `tables/src/op.rs` and `tables/src/locked_scan.rs`.
 
 use crate::owner::Mode::{self, Exclusive, Shared};
