@@ -101,3 +101,8 @@ pub mod io {
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/embedding.md")]
 struct Guide;
+
+/// The example of the README, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,12 +1,12 @@
-//! The pace of ingest (G1, `docs/rfcs/0014-ingest-at-the-pace-of-merges.md`): while a merge of an
+//! The pace of ingest (G1, `docs/rfcs/0014-ingest-rate-from-compaction.md`): while a merge of an
 //! index that has many runs is under way, ingest gets no more than what merges can follow for ever.
-//! And that of merges while none has many more (`docs/rfcs/0026-merges-at-the-pace-of-ingest.md`):
+//! And that of merges while none has many more (`docs/rfcs/0026-compaction-foreground-limit.md`):
 //! the governor is told what is enough to follow ingest with.
 //!
 //! What they can follow: bytes that they move per second, as measured while there are merges that
 //! ingest needs, divided by what they will have to move for each byte that comes (`passes` of the
 //! sizes of the last flushes). And no more than fills the places that are left while the merges of
-//! all indexes do what they owe (`docs/rfcs/0030-what-merges-owe-together.md`). The law is
+//! all indexes do what they owe (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`). The law is
 //! [`throttle::pace_ns`]; one line for all who insert.
 
 use crate::paced::Paced;

@@ -8,7 +8,7 @@
 //!
 //! A merge into a large bottom takes as long as many generations take to come, and its inputs are
 //! runs until its end. So it has two of them, there are places left beside it, and in these,
-//! small merges go on (`docs/rfcs/0012-long-merges-take-few-places.md`):
+//! small merges go on (`docs/rfcs/0012-compaction-picker-run-limits.md`):
 //! - tiers <= `TIERS_MAX` while nothing is merged into the bottom, so that many places are free
 //!   when such a merge begins;
 //! - no merge begins while another that is under way frees a place for fewer bytes: what is locked

@@ -80,8 +80,8 @@ fn evenness(begun: u64, ended: &[u64]) -> (u64, usize) {
 }
 
 /// Twice as long: all indexes have too many runs at the same time. Before what their merges owe
-/// together counted (`docs/rfcs/0030-what-merges-owe-together.md`) all sessions stood still for up
-/// to 3.6 s.
+/// together counted (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`) all sessions stood
+/// still for up to 3.6 s.
 #[test]
 fn merges_that_are_due_together_slow_ingest_and_do_not_stop_it() {
     let (sim, db) = world(5);
