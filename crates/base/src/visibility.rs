@@ -53,6 +53,15 @@ pub trait CommitTable: Send + Sync {
     fn is_reverting(&self) -> bool {
         true
     }
+    /// True if a row of this key is left once this operation is reverted, whose transaction was
+    /// rolled back, and what that transaction had done to the row before. The caller keeps the
+    /// version that the operation made from being reverted meanwhile.
+    ///
+    /// # Errors
+    /// Of reading undo.
+    fn leaves_row(&self, _tree: TreeId, _key: &[u8], _stamp: Stamp) -> Result<bool> {
+        Ok(true)
+    }
     /// Every transaction with cts at or below this is visible to all present and future snapshots.
     fn horizon(&self) -> Lsn;
     /// True if some registered snapshot `s` has `low <= s < high` (D4: "a snapshot lies between").

@@ -5,7 +5,8 @@
 //! them stands for the others.
 //!
 //! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted, and
-//! `ENTRIES_SEEN` entries at `PLACES` places are looked at, whatever the index holds.
+//! `ENTRIES_SEEN` entries at `PLACES` places, and at each of a few more as many as at one of these,
+//! are looked at, whatever the index holds.
 
 use crate::cursor::IndexCursor;
 use crate::file::Segment;
@@ -20,8 +21,16 @@ use std::sync::Arc;
 const ENTRIES_EACH: u64 = 8;
 /// Places of a range that are looked at.
 const PLACES: u64 = 16;
-/// Entries that are looked at, at all places together.
+/// Entries that are looked at, at these together.
 const ENTRIES_SEEN: u64 = 1024;
+/// Places that are looked at beside those, where rows begin or end within the range: neighbours
+/// have so many times the share of rows.
+const PLACES_BETWEEN: u64 = 8;
+const UNEVEN_TIMES: f64 = 4.0;
+/// No place is looked for among fewer entries.
+const ENTRIES_BETWEEN: u64 = 4 * ENTRIES_SEEN / PLACES;
+/// Looks at most where flushes and merges come in between.
+const LOOKS: u32 = 4;
 /// Entries of which no more than one in so many can be no row, or take one away, count as rows.
 const FEW: u64 = 8;
 
@@ -29,6 +38,30 @@ const FEW: u64 = 8;
 enum Part {
     Run(Arc<Segment>, Vec<u8>),
     Memory(Arc<Memtable>),
+}
+
+/// What a look at some entries found.
+struct Seen {
+    /// The key there.
+    place: Vec<u8>,
+    /// The part of them that are rows.
+    share: f64,
+    /// Entries from there to the next place that was looked at.
+    entries: u64,
+    /// No place was found between the two.
+    is_last: bool,
+}
+
+/// Behind which place a look tells most: those before the next have a very different share.
+fn steepest(seen: &[Seen]) -> Option<usize> {
+    let step = |at: usize| {
+        let (a, b) = (&seen[at], &seen[at + 1]);
+        let (fewest, most) = (a.share.min(b.share), a.share.max(b.share));
+        let is_steep = fewest * UNEVEN_TIMES < most && a.entries >= ENTRIES_BETWEEN && !a.is_last;
+        is_steep.then_some((most - fewest) * a.entries as f64)
+    };
+    let steps = (1..seen.len()).filter_map(|at| Some((at - 1, step(at - 1)?)));
+    steps.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 
 /// The entries of a range.
@@ -51,21 +84,75 @@ impl Entries {
         }
     }
 
+    /// Those in a part of the range.
+    fn within(&self, low: &[u8], high: Option<&[u8]>) -> Result<Entries> {
+        let mut found = Entries {
+            index: self.index,
+            low: low.to_vec(),
+            high: high.map(<[u8]>::to_vec),
+            parts: Vec::new(),
+            count: 0,
+            doubtful: 0,
+        };
+        for (part, _) in &self.parts {
+            match part {
+                Part::Run(segment, from) => {
+                    let low = from.clone().max(low.to_vec());
+                    let there = segment.entries_between(&low, high)?;
+                    found.add(Part::Run(segment.clone(), low), there, there);
+                }
+                Part::Memory(memtable) => {
+                    let there = memtable.estimate(self.index, low, high);
+                    found.add(Part::Memory(memtable.clone()), there, there);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Counts the entries from one place that was looked at to the next.
+    fn count_behind(&self, seen: &mut [Seen], at: usize) -> Result<()> {
+        let next = seen.get(at + 1).map_or(self.high.as_deref(), |next| Some(&next.place[..]));
+        let count = self.within(&seen[at].place, next)?.count;
+        seen[at].entries = count;
+        Ok(())
+    }
+
+    /// A key in the middle of those of the largest part.
+    fn middle(&self) -> Result<Option<Vec<u8>>> {
+        let largest = self.parts.iter().max_by_key(|(_, count)| *count);
+        largest.map_or(Ok(None), |(part, _)| self.key_of(part, 500))
+    }
+
+    /// The greatest of the keys that the last entries of the parts are near.
+    fn last_key(&self) -> Result<Option<Vec<u8>>> {
+        let mut last = None;
+        for (part, _) in &self.parts {
+            last = last.max(self.key_of(part, 999)?);
+        }
+        Ok(last)
+    }
+
+    /// A key with so many thousandths of a part's entries before it.
+    fn key_of(&self, part: &Part, thousandths: usize) -> Result<Option<Vec<u8>>> {
+        let high = self.high.as_deref();
+        match part {
+            Part::Run(segment, low) => segment.key_at(low, high, thousandths).map(Some),
+            Part::Memory(memtable) => {
+                Ok(memtable.key_at(self.index, (&self.low, high), thousandths))
+            }
+        }
+    }
+
     /// A key with about `before` of the entries before it.
     fn key_at(&self, mut before: u64) -> Result<Option<Vec<u8>>> {
-        let high = self.high.as_deref();
         for (part, count) in &self.parts {
             if before >= *count {
                 before -= count;
                 continue;
             }
             let thousandths = (u128::from(before) * 1000 / u128::from(*count)) as usize;
-            return match part {
-                Part::Run(segment, low) => segment.key_at(low, high, thousandths).map(Some),
-                Part::Memory(memtable) => {
-                    Ok(memtable.key_at(self.index, (&self.low, high), thousandths))
-                }
-            };
+            return self.key_of(part, thousandths);
         }
         Ok(None)
     }
@@ -89,6 +176,31 @@ impl Runs {
         if high.as_ref().is_some_and(|high| *high <= low) {
             return Ok(0);
         }
+        let mut looks = 1;
+        loop {
+            let version = self.view_version();
+            let rows = self.estimate_once(
+                (index, low.clone(), high.clone()),
+                range,
+                snapshot,
+                counted_max,
+            )?;
+            // A share found in a later view, which a flush or merge has made, says nothing of the
+            // entries of an earlier one.
+            if looks == LOOKS || self.view_version() == version {
+                return Ok(rows);
+            }
+            looks += 1;
+        }
+    }
+
+    fn estimate_once(
+        self: &Arc<Self>,
+        (index, low, high): (IndexId, Vec<u8>, Option<Vec<u8>>),
+        range: &KeyRange,
+        snapshot: Snapshot,
+        counted_max: u64,
+    ) -> Result<u64> {
         let entries = self.entries_of(index, low, high)?;
         let mut counted = 0;
         if entries.count < ENTRIES_EACH * counted_max {
@@ -144,29 +256,57 @@ impl Runs {
         IndexCursor::new(self.clone(), entries.index, range, Direction::Forward, snapshot)
     }
 
-    /// About how many of the entries are rows, by looks at some of them.
+    /// About how many of the entries are rows, by looks at some of them, and at more where
+    /// neighbouring looks found very different shares.
     fn rows_among(self: &Arc<Self>, entries: &Entries, snapshot: Snapshot) -> Result<u64> {
-        let mut places = BTreeSet::new();
+        let mut places = BTreeSet::from([entries.low.clone()]);
         for i in 0..PLACES {
             let before = u128::from(entries.count) * u128::from(2 * i + 1) / u128::from(2 * PLACES);
             places.extend(entries.key_at(before as u64)?);
         }
-        let (mut share, mut looks) = (0.0, 0.0);
-        let limit = ENTRIES_SEEN / (places.len() as u64).max(1);
-        let upper = entries.high.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        places.extend(entries.last_key()?);
+        let mut seen = Vec::new();
         for place in places {
-            let range = KeyRange { lower: Bound::Included(place), upper: upper.clone() };
-            let mut cursor = self.estimating(entries, range, snapshot);
-            cursor.set_limit(limit);
-            let mut rows = 0u64;
-            while cursor.next()?.is_some() {
-                rows += 1;
-            }
-            if cursor.passed() > 0 {
-                share += rows as f64 / cursor.passed() as f64;
-                looks += 1.0;
-            }
+            seen.extend(self.look_at(entries, place, snapshot)?);
         }
-        Ok((entries.count as f64 * share / f64::max(looks, 1.0)) as u64)
+        (0..seen.len()).try_for_each(|at| entries.count_behind(&mut seen, at))?;
+        for _ in 0..PLACES_BETWEEN {
+            let Some(at) = steepest(&seen) else { break };
+            let between = entries.within(&seen[at].place, Some(&seen[at + 1].place))?.middle()?;
+            let new = between.filter(|key| seen[at].place < *key && *key < seen[at + 1].place);
+            match new.map(|key| self.look_at(entries, key, snapshot)).transpose()?.flatten() {
+                Some(one) => seen.insert(at + 1, one),
+                None => seen[at].is_last = true,
+            }
+            entries.count_behind(&mut seen, at)?;
+            entries.count_behind(&mut seen, at + 1)?;
+        }
+        let (mut rows, mut all) = (0.0, 0.0);
+        for (at, one) in seen.iter().enumerate() {
+            let next = seen.get(at + 1).unwrap_or(one).share;
+            rows += one.entries as f64 * (one.share + next) / 2.0;
+            all += one.entries as f64;
+        }
+        Ok((entries.count as f64 * rows / f64::max(all, 1.0)) as u64)
+    }
+
+    /// The share of rows among the entries from a place on; `None` if there are none.
+    fn look_at(
+        self: &Arc<Self>,
+        entries: &Entries,
+        place: Vec<u8>,
+        snapshot: Snapshot,
+    ) -> Result<Option<Seen>> {
+        let upper = entries.high.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = KeyRange { lower: Bound::Included(place.clone()), upper };
+        let mut cursor = self.estimating(entries, range, snapshot);
+        cursor.set_limit(ENTRIES_SEEN / PLACES);
+        let mut rows = 0u64;
+        while cursor.next()?.is_some() {
+            rows += 1;
+        }
+        let share = rows as f64 / cursor.passed().max(1) as f64;
+        let seen = Seen { place, share, entries: 0, is_last: false };
+        Ok((cursor.passed() > 0).then_some(seen))
     }
 }

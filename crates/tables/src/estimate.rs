@@ -15,15 +15,41 @@ use std::sync::Arc;
 const COUNTED_MAX: u64 = 128;
 /// The number of rows of a table that had this many is not estimated anew at each change.
 const STEADY_ROWS: u64 = 1_000;
-/// Log bytes by which it may be behind, per row: a row takes 60 bytes or more, so about one in
-/// seven can be new.
+/// Log bytes by which it may be behind, per row: a row takes 60 bytes or more, so about one
+/// in seven can be new.
 const STEADY_LOG_BYTES: u64 = 8;
+/// The same for rows of aborted transactions, which lie together: a few leaves in a hundred make a
+/// tree uneven.
+const ABORTED_LOG_BYTES: u64 = 240;
+/// The rows of a range of which one in so many may be none count as rows.
+const DOUBTFUL: u64 = 8;
 
-/// How many rows a tree had at a position of the log.
+/// What may have changed rows since: how long the log is, and how many rows went or came back at
+/// once when their transactions were aborted, of which the log tells when they are reverted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    log: Lsn,
+    aborted_rows: u64,
+}
+
+impl Moment {
+    pub fn now(store: &Store) -> Moment {
+        Moment { log: store.log.end(), aborted_rows: store.txns.aborted_rows() }
+    }
+
+    /// Log bytes of the rows that may have changed since an earlier one.
+    fn bytes_since(&self, earlier: Moment) -> u64 {
+        let aborted = self.aborted_rows.saturating_sub(earlier.aborted_rows);
+        let logged = self.log.0.saturating_sub(earlier.log.0);
+        logged.saturating_add(aborted.saturating_mul(ABORTED_LOG_BYTES))
+    }
+}
+
+/// How many rows a tree had at a moment.
 #[derive(Clone, Copy, Debug)]
 struct RowsAt {
     tree: TreeId,
-    at: Lsn,
+    at: Moment,
     size: Size,
 }
 
@@ -33,12 +59,12 @@ struct RowsAt {
 pub(crate) struct RowsKnown(RwLock<Option<RowsAt>>);
 
 impl RowsKnown {
-    /// It, if the log has not grown much since.
-    pub(crate) fn get(&self, tree: TreeId, end: Lsn) -> Option<Size> {
+    /// It, if not much can have changed since.
+    pub fn get(&self, tree: TreeId, now: Moment) -> Option<Size> {
         let known = (*self.0.read()).filter(|known| known.tree == tree)?;
         let rows = known.size.rows;
         let behind = if rows >= STEADY_ROWS { rows.saturating_mul(STEADY_LOG_BYTES) } else { 0 };
-        (end.0.saturating_sub(known.at.0) <= behind).then_some(known.size)
+        (now.bytes_since(known.at) <= behind).then_some(known.size)
     }
 }
 
@@ -49,7 +75,7 @@ impl Store {
     /// # Errors
     /// Of storage.
     pub fn size_estimate(&self, table: &Table) -> Result<Size> {
-        let (at, state) = (self.log.end(), table.state());
+        let (at, state) = (Moment::now(self), table.state());
         let tree = state.tree.id();
         if let Some(size) = table.rows_known.get(tree, at) {
             return Ok(size);
@@ -74,10 +100,14 @@ impl Store {
         }
         let lower = Bound::Included(&range.lower[..]);
         let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        match self.size_estimate(table)?.is_uneven {
-            true => state.tree.estimate_uneven(lower, upper),
-            false => state.tree.estimate(lower, upper),
+        if !self.size_estimate(table)?.is_uneven {
+            let rows = state.tree.estimate(lower, upper)?;
+            // All that is being reverted may lie between the ends, which know nothing of it.
+            if self.txns.reverting_rows() <= rows / DOUBTFUL {
+                return Ok(rows);
+            }
         }
+        state.tree.estimate_uneven(lower, upper)
     }
 }
 

@@ -2,13 +2,13 @@
 //! of all rows by some more paths between, for the nodes at the edges are not like the others.
 //! Rows drawn at random. Keys that split a tree into ranges of similar size, from its inner nodes.
 //!
-//! What counts as a row is the newest version: not one that is deleted, whether or not an older
-//! snapshot still needs it, nor one that a transaction inserted which was rolled back.
+//! What counts as a row is the newest version (`rows`): not one that is deleted, whether or not an
+//! older snapshot still needs it, nor what a transaction did that was rolled back.
 
+use crate::rows::Rows;
 use crate::tree::{Goal, Tree};
-use evenkeel_base::{PageNo, Result, TxnId, TxnState};
+use evenkeel_base::{PageNo, Result};
 use evenkeel_format::node::Node;
-use evenkeel_format::record::cell_flags::{DELETED, FIRST, STAMPED};
 use evenkeel_pages::Access;
 use std::ops::{Bound, Range};
 
@@ -50,6 +50,8 @@ fn typical(low: Place, high: Place) -> f64 {
 /// Leaves between the ends that an estimate of all rows looks at, about, and one of a range.
 const LEAVES_OF_ALL: usize = 24;
 const LEAVES_OF_RANGE: usize = 8;
+/// Leaves that are looked at in one stretch beside those, where rows begin or end in it.
+const LOOKS_BETWEEN: usize = 8;
 
 /// Leaves of which one row in so many is dead, or of which some have so many times the rows of
 /// others, make estimates of ranges look between their ends.
@@ -160,6 +162,58 @@ fn stretches<'a>(
     found
 }
 
+/// Where some children of a node begin.
+#[derive(Default)]
+struct Begins {
+    keys: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Begins {
+    fn push(&mut self, node: &Node<'_>, slot: usize) {
+        // The first child begins where its parent does.
+        match slot {
+            0 => self.keys.extend_from_slice(node.low()),
+            _ => node.key_to(slot, &mut self.keys),
+        }
+        self.ends.push(self.keys.len());
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn key(&self, nth: usize) -> &[u8] {
+        let from = nth.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.keys[from..self.ends[nth]]
+    }
+}
+
+/// What a look found: a child like the one there would have so many rows and leaves.
+struct Seen {
+    /// The part of the stretch that lies before it.
+    part: f64,
+    rows: f64,
+    leaves: f64,
+}
+
+/// The middles of so many equal parts.
+fn even(parts: usize) -> Vec<f64> {
+    (0..parts).map(|n| (n as f64 + 0.5) / parts as f64).collect()
+}
+
+/// Between which neighbours a look tells most: very different ones with leaves between them.
+fn steepest(seen: &[Seen], leaves: f64) -> Option<usize> {
+    let step = |at: usize| {
+        let (a, b) = (&seen[at], &seen[at + 1]);
+        let (fewest, most) = (a.rows.min(b.rows), a.rows.max(b.rows));
+        let is_steep = fewest * (UNEVEN_TIMES as f64) < most && (b.part - a.part) * leaves >= 2.0;
+        is_steep.then_some((most - fewest) * (b.part - a.part))
+    };
+    let steps = (1..seen.len()).filter_map(|at| Some((at - 1, step(at - 1)?)));
+    steps.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
+}
+
 /// Where the child begins that lies behind this part of some children of a node, and which part of
 /// it lies before that place.
 fn child_at(node: &Node<'_>, slots: &[usize], part: f64) -> Option<(Vec<u8>, f64)> {
@@ -243,13 +297,15 @@ fn ends<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (End<'a>, End<'a>
     (from, to)
 }
 
+/// Both paths end in the same leaf.
+fn is_one_leaf(known: &Known) -> bool {
+    let page = |path: &[Place]| path.last().map(|place| place.page);
+    page(&known.low) == page(&known.high)
+}
+
 /// So many; 0 only where one leaf holds the range.
 fn at_least(known: &Known, rows: Option<u64>) -> u64 {
-    let page = |path: &[Place]| path.last().map(|place| place.page);
-    match page(&known.low) == page(&known.high) {
-        true => rows.unwrap_or(1),
-        false => rows.unwrap_or(1).max(1),
-    }
+    rows.unwrap_or(1).max(u64::from(!is_one_leaf(known)))
 }
 
 impl Tree {
@@ -309,7 +365,8 @@ impl Tree {
     }
 
     /// About how many rows lie between the bounds. Exact when both bounds fall into one leaf; never
-    /// 0 unless certain. Reads no more than the ways to the two.
+    /// 0 unless certain. Reads no more than the ways to the two, unless many rows of the leaves that
+    /// these end in are dead: then as `estimate_uneven`.
     ///
     /// # Errors
     /// Of pages.
@@ -320,6 +377,9 @@ impl Tree {
         known.low = self.dive(Dive { goal: from, behind: behind_low, end, notes }, &mut known)?;
         let high = Dive { goal: to, behind: behind_high, end: None, notes };
         known.high = self.dive(high, &mut known)?;
+        if known.is_uneven() && !is_one_leaf(&known) {
+            return self.estimate_uneven(lower, upper);
+        }
         Ok(at_least(&known, rows_between(&known.low, &known.high)))
     }
 
@@ -386,32 +446,68 @@ impl Tree {
         Ok(Some((rows as u64, leaves as u64)))
     }
 
-    /// About how many rows and leaves a stretch has, by looks at some leaves all along it.
+    /// About how many rows and leaves a stretch has, by looks at some leaves all along it, and more
+    /// of them where neighbouring looks found very different leaves.
     fn look_along(
         &self,
         stretch: &Stretch<'_>,
         looks: usize,
         known: &mut Known,
     ) -> Result<(f64, f64)> {
-        let Stretch { goal, level, slots, .. } = stretch;
-        let Some(page) = self.find_if_high(*goal, *level, Access::Normal)? else {
-            return Ok((0.0, 0.0));
-        };
-        let node = Node::parse(&page)?;
-        let live = children(&node, slots.start.min(node.count())..slots.end.min(node.count()))?;
+        let begins = self.begins(stretch)?;
         // Each leaf once where there are no more.
-        let looks = if *level == 1 { looks.min(live.len()) } else { looks };
-        let places = (0..looks).map(|n| (n as f64 + 0.5) / looks as f64);
-        let places: Vec<(Vec<u8>, f64)> =
-            places.filter_map(|part| child_at(&node, &live, part)).collect();
-        drop(page);
-        let (mut rows, mut leaves) = (0.0, 0.0);
-        for (key, part) in &places {
-            let (of_child, its_leaves) = self.look_down(key.clone(), *part, level - 1, known)?;
-            (rows, leaves) = (rows + of_child, leaves + its_leaves);
+        let parts = if stretch.level == 1 && looks >= begins.len() {
+            even(begins.len())
+        } else {
+            let edge = 0.5 / stretch.leaves.max(1.0);
+            [vec![edge], even(looks), vec![1.0 - edge]].concat()
+        };
+        let mut seen = Vec::with_capacity(parts.len() + LOOKS_BETWEEN);
+        for part in parts {
+            seen.extend(self.look_at(stretch, &begins, part, known)?);
         }
-        let each = live.len() as f64 / (places.len() as f64).max(1.0);
-        Ok((rows * each, leaves * each))
+        for _ in 0..LOOKS_BETWEEN {
+            let Some(at) = steepest(&seen, stretch.leaves) else { break };
+            let between = (seen[at].part + seen[at + 1].part) / 2.0;
+            let found = self.look_at(stretch, &begins, between, known)?;
+            seen.splice(at + 1..at + 1, found);
+        }
+        let (mut rows, mut leaves) = (0.0, 0.0);
+        for (at, one) in seen.iter().enumerate() {
+            // Each stands for what is nearer to it than to its neighbours.
+            let middle = |other: &Seen| (one.part + other.part) / 2.0;
+            let from = at.checked_sub(1).map_or(0.0, |before| middle(&seen[before]));
+            let share = (seen.get(at + 1).map_or(1.0, middle) - from) * begins.len() as f64;
+            (rows, leaves) = (rows + one.rows * share, leaves + one.leaves * share);
+        }
+        Ok((rows, leaves))
+    }
+
+    /// Where the children of a stretch begin that are not noted as dead, all at one moment.
+    fn begins(&self, stretch: &Stretch<'_>) -> Result<Begins> {
+        let mut begins = Begins::default();
+        if let Some(page) = self.find_if_high(stretch.goal, stretch.level, Access::Normal)? {
+            let (node, slots) = (Node::parse(&page)?, &stretch.slots);
+            let among = slots.start.min(node.count())..slots.end.min(node.count());
+            children(&node, among)?.into_iter().for_each(|slot| begins.push(&node, slot));
+        }
+        Ok(begins)
+    }
+
+    /// Looks at the leaf behind a part of a stretch; `None` if it has no children.
+    fn look_at(
+        &self,
+        stretch: &Stretch<'_>,
+        begins: &Begins,
+        part: f64,
+        known: &mut Known,
+    ) -> Result<Option<Seen>> {
+        let place = part * begins.len() as f64;
+        let Some(last) = begins.len().checked_sub(1) else { return Ok(None) };
+        let nth = (place as usize).min(last);
+        let (key, level) = (begins.key(nth).to_vec(), stretch.level - 1);
+        let (rows, leaves) = self.look_down(key, place - nth as f64, level, known)?;
+        Ok(Some(Seen { part, rows, leaves }))
     }
 
     /// About how many rows and leaves the node of `level` at a key has, as the leaf tells that lies
@@ -428,8 +524,12 @@ impl Tree {
             let access = if level == 0 { Access::UseOnce } else { Access::Normal };
             let Some(page) = self.find_if_high(Goal::At(&key), level, access)? else { continue };
             let node = Node::parse(&page)?;
+            // The one that began there has been merged into another meanwhile.
+            if node.low() != key {
+                break;
+            }
             if level == 0 {
-                let live = self.live_rows(&node, 0..node.count())?;
+                let live = self.rows().count(&node, 0..node.count())?;
                 known.see_leaf(&node, live);
                 known.fewest = known.fewest.min(live);
                 known.most = known.most.max(live);
@@ -444,30 +544,8 @@ impl Tree {
         Ok((0.0, 0.0))
     }
 
-    /// How many of a leaf's cells are rows.
-    fn live_rows(&self, leaf: &Node<'_>, slots: Range<usize>) -> Result<usize> {
-        let commits = &*self.trees().commits;
-        let is_reverting = commits.is_reverting();
-        if leaf.dead_count() == 0 && !is_reverting {
-            return Ok(slots.len());
-        }
-        let (mut live, mut txn, mut aborted) = (0, TxnId::ZERO, false);
-        for slot in slots {
-            let cell = leaf.leaf_cell(slot)?;
-            if is_reverting && cell.flags & STAMPED != 0 {
-                // A transaction is asked for its state once, not for each of its rows.
-                if cell.stamp.txn != txn {
-                    txn = cell.stamp.txn;
-                    aborted = commits.state(txn) == TxnState::Aborted;
-                }
-                if aborted {
-                    live += usize::from(cell.flags & FIRST == 0);
-                    continue;
-                }
-            }
-            live += usize::from(cell.flags & DELETED == 0);
-        }
-        Ok(live)
+    fn rows(&self) -> Rows<'_> {
+        Rows::new(&*self.trees().commits, self.id())
     }
 
     /// The path to a bound. Where a range ends at `end`, and is short, its leaves are read together
@@ -519,8 +597,8 @@ impl Tree {
     fn place(&self, node: &Node<'_>, at: usize, notes: bool) -> Result<Place> {
         let (before, count, own) = match node.level() {
             0 => {
-                let before = self.live_rows(node, 0..at)?;
-                (before, before + self.live_rows(node, at..node.count())?, 0)
+                let before = self.rows().count(node, 0..at)?;
+                (before, before + self.rows().count(node, at..node.count())?, 0)
             }
             _ if notes => {
                 let live = children(node, 0..node.count())?;
@@ -549,7 +627,7 @@ impl Tree {
             };
             let node = Node::parse(&page)?;
             let live = match level {
-                0 => self.live_slots(&node)?,
+                0 => self.rows().slots(&node)?,
                 _ => children(&node, 0..node.count())?,
             };
             let Some(last) = live.len().checked_sub(1) else { return Ok(None) };
@@ -563,17 +641,6 @@ impl Tree {
             key = if slot == 0 { node.low().to_vec() } else { below };
             level -= 1;
         }
-    }
-
-    /// Which of a leaf's cells are not deleted.
-    fn live_slots(&self, leaf: &Node<'_>) -> Result<Vec<usize>> {
-        let mut live = Vec::with_capacity(leaf.count());
-        for slot in 0..leaf.count() {
-            if leaf.dead_count() == 0 || leaf.leaf_cell(slot)?.flags & DELETED == 0 {
-                live.push(slot);
-            }
-        }
-        Ok(live)
     }
 
     /// Keys that split the rows into about `ranges` ranges of similar size, ascending; fewer if the

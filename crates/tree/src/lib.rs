@@ -35,6 +35,7 @@ mod merge;
 pub mod overflow;
 mod reclaim;
 mod redo;
+mod rows;
 mod split;
 mod together;
 mod tree;

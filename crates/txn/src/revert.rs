@@ -12,6 +12,7 @@ use evenkeel_format::undo::UndoRecord;
 use evenkeel_log::Share;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Operations reverted in one beat.
 const BEAT_ROWS: u32 = 256;
@@ -266,6 +267,17 @@ impl Txns {
 
     pub(crate) fn note_reverting(&self) {
         self.rt.metrics.set(Metric::RevertingTxns, self.reverting_count() as u64);
+    }
+
+    /// Operations of all transactions that were aborted in this life: those rows are others from
+    /// the abort on, whenever they are reverted, and the log does not tell how many.
+    pub fn aborted_rows(&self) -> u64 {
+        self.aborted_rows.load(Ordering::Acquire)
+    }
+
+    /// Operations of aborted transactions that are still to be reverted, at most.
+    pub fn reverting_rows(&self) -> u64 {
+        self.reverting.lock().values().map(|r| u64::from(r.below.0.saturating_sub(1))).sum()
     }
 
     /// Aborted transactions whose rows are not all reverted.

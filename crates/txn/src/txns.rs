@@ -28,7 +28,7 @@ use evenkeel_io::{Event, Runtime};
 use evenkeel_log::{Durability, Log, Reserved, Share};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const SHARDS: usize = 64;
@@ -94,6 +94,8 @@ pub struct Txns {
     pub(crate) kept: Mutex<VecDeque<(Lsn, TxnId)>>,
     pub(crate) packs: Packs,
     pub(crate) reverting: Mutex<BTreeMap<TxnId, Reverting>>,
+    /// Operations of transactions that were aborted, all together.
+    pub(crate) aborted_rows: AtomicU64,
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, TxnRef>>,
     pub(crate) recovering: Mutex<BTreeMap<TxnId, crate::recovery::Recovering>>,
     pub(crate) committed: Mutex<crate::recovery::CommittedIds>,
@@ -183,6 +185,7 @@ impl Txns {
             kept: Mutex::default(),
             packs: Packs::default(),
             reverting: Mutex::default(),
+            aborted_rows: AtomicU64::new(0),
             prepared: Mutex::default(),
             recovering: Mutex::default(),
             committed: Mutex::default(),
@@ -515,11 +518,13 @@ impl Txns {
         encode_txn(&mut body, id);
         let undo = undo.ok_or_else(|| Error::internal("aborted without undo"))?;
         // Known as reverting before it is aborted: a checkpoint finds it in one of the two.
-        let log = self.log()?;
+        let (log, rows) = (self.log()?, u64::from(undo.last().0));
         self.reverting.lock().insert(id, Reverting::new(undo, first_lsn, true));
         let (lsn, ()) = log.append_with(&mut space, RecordKind::Abort, &[&body], |_| {
             self.states.set(id, TxnState::Aborted);
         });
+        // Behind the state: whoever counts rows between the two counts again.
+        self.aborted_rows.fetch_add(rows, Ordering::AcqRel);
         if let Some(reverting) = self.reverting.lock().get_mut(&id) {
             reverting.busy = false;
         }
@@ -622,6 +627,10 @@ impl CommitTable for Txns {
 
     fn is_reverting(&self) -> bool {
         self.reverting_count() > 0
+    }
+
+    fn leaves_row(&self, tree: TreeId, key: &[u8], stamp: Stamp) -> Result<bool> {
+        self.is_row_before(tree, key, stamp)
     }
 
     fn horizon(&self) -> Lsn {

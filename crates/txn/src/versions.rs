@@ -124,6 +124,24 @@ impl Txns {
         }
     }
 
+    /// True if a row is left once the operation `stamp` of an aborted transaction is reverted, and
+    /// what that transaction had done to the row before it. Of a row that it has changed very
+    /// often that is not looked up.
+    ///
+    /// # Errors
+    /// As `before`.
+    pub(crate) fn is_row_before(&self, tree: TreeId, key: &[u8], stamp: Stamp) -> Result<bool> {
+        let mut of = stamp;
+        for _ in 0..SPAN {
+            let version = self.before(tree, key, of)?;
+            if version.stamp.txn != stamp.txn {
+                return Ok(version.row.is_some());
+            }
+            of = version.stamp;
+        }
+        Ok(true)
+    }
+
     fn follow(&self, trail: &mut Trail, stamp: Stamp) {
         let cts = match self.state(stamp.txn) {
             TxnState::Committed(cts) if cts > Lsn::ZERO => cts,

@@ -1,14 +1,16 @@
 //! How near estimates are: for even and uneven keys, one run or many and memtables, and with
 //! entries that others have taken the place of, whether or not an old snapshot needs those.
 
-use super::rig::{Random, Rig, spec, stamp};
-use crate::{KeyRange, entry_bytes};
+use super::rig::{Commits, Random, Rig, spec, stamp};
+use crate::{KeyRange, Runs, entry_bytes};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{IndexId, Lsn, Snapshot, TxnId, TxnState};
+use evenkeel_base::{CommitTable, IndexId, Lsn, Snapshot, Stamp, TxnId, TxnState};
 use evenkeel_format::record::Entry;
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 const ROWS: u64 = 48_000;
 /// Ranges hold this part of all rows at least, and so a block of each run.
@@ -248,6 +250,62 @@ fn of_rows_rolled_back() {
     bed.rig.flush();
     bed.rig.commits.set(txn, TxnState::Aborted);
     bed.compare("flushed and rolled back", 2);
+}
+
+/// A commit table in which the first question is the moment when the runs of an index are merged.
+struct Merging {
+    commits: Arc<Commits>,
+    runs: OnceLock<Weak<Runs>>,
+    armed: AtomicBool,
+}
+
+impl CommitTable for Merging {
+    fn state(&self, txn: TxnId) -> TxnState {
+        if self.armed.swap(false, Ordering::SeqCst) {
+            let runs = self.runs.get().and_then(Weak::upgrade).expect("open");
+            runs.merge_to_rest().expect("merges");
+        }
+        self.commits.state(txn)
+    }
+    fn is_dead(&self, stamp: Stamp) -> bool {
+        self.commits.is_dead(stamp)
+    }
+    fn horizon(&self) -> Lsn {
+        self.commits.horizon()
+    }
+    fn snapshot_between(&self, low: Lsn, high: Lsn) -> bool {
+        self.commits.snapshot_between(low, high)
+    }
+}
+
+/// Entries are counted in runs that a merge rids of most of them before some are looked at: the
+/// share of rows among those that are left says nothing of those that were there.
+#[test]
+fn of_runs_that_are_merged_meanwhile() {
+    let mut bed = Bed::new();
+    let (runs, armed) = (OnceLock::new(), AtomicBool::new(false));
+    let commits = Arc::new(Merging { commits: bed.rig.commits.clone(), runs, armed });
+    let rig = &mut bed.rig;
+    rig.runs = Runs::create(rig.rt.clone(), rig.options, commits.clone()).expect("creates");
+    rig.runs.attach_log(rig.log.clone());
+    rig.runs.finish_restore().expect("starts");
+    let _ = commits.runs.set(Arc::downgrade(&rig.runs));
+    rig.runs.add_index(spec(1, false, false));
+    (0..ROWS / 8).for_each(|n| bed.insert(n << 8));
+    for round in 0..8 {
+        let keys = bed.keys.iter().copied().collect();
+        bed.move_on(keys, 1 + round);
+        bed.rig.flush();
+    }
+    // In memory, so that transactions are asked for.
+    let keys = bed.keys.iter().copied().collect();
+    bed.move_on(keys, 9);
+    let runs = |bed: &Bed| bed.rig.runs.stats(IndexId(1)).runs;
+    assert!(runs(&bed) > 1);
+    commits.armed.store(true, Ordering::SeqCst);
+    let said = bed.said(0, u64::MAX);
+    assert_eq!((runs(&bed), commits.armed.load(Ordering::SeqCst)), (1, false), "merged meanwhile");
+    assert!((ROWS / 16..=ROWS / 4).contains(&said), "{said} of {} rows", ROWS / 8);
 }
 
 /// However many entries lie among them, few are looked at.

@@ -9,6 +9,8 @@ use std::ops::Bound;
 const ROWS: i64 = 12_000;
 /// Below this a factor says nothing.
 const FEW: u64 = 300;
+/// Rows that a beat of the background reverts.
+const REVERT_BEAT_ROWS: u64 = 256;
 
 struct Bed {
     db: Db,
@@ -53,7 +55,8 @@ impl Bed {
         };
         let size = self.db.store.size_estimate(&self.table).unwrap();
         near(&format!("{what}: table"), size.rows, rows.len() as u64);
-        for (from, to) in [(0, ROWS / 3), (ROWS / 4, ROWS * 3 / 4), (ROWS / 2, ROWS * 4)] {
+        let ranges = [(0, ROWS / 3), (ROWS / 4, ROWS * 3 / 4), (ROWS / 2, ROWS * 4)];
+        for (from, to) in ranges.into_iter().chain([(ROWS - 1500, ROWS * 4), (-ROWS * 4, 1500)]) {
             let (low, high) = ([ValueRef::Int(from)], [ValueRef::Int(to)]);
             let range = || Range { lower: Bound::Included(&low), upper: Bound::Excluded(&high) };
             let count = |column| {
@@ -127,22 +130,116 @@ fn move_on(bed: &Bed, times: i64) {
     }
 }
 
-/// By statements that revert at once, and by a transaction that is reverted behind its end.
-#[test]
-fn of_rows_rolled_back() {
-    both("inserted and rolled back", |bed| {
+/// Does it in a transaction that is rolled back, and compares before the background reverts what it
+/// did, half way, and behind the last of it.
+fn rolled_back(what: &str, change: impl Fn(&mut Transaction, &Arc<Table>) -> Result<()>) {
+    both(what, |bed| {
+        bed.db.hold_reverts();
         let mut txn = bed.db.begin();
-        for id in ROWS..ROWS * 4 {
-            txn.insert(&bed.table, &row(id)).unwrap();
-        }
+        change(&mut txn, &bed.table).unwrap();
+        // What is known now is of rows that are not there.
+        bed.db.store.size_estimate(&bed.table).unwrap();
         txn.rollback().unwrap();
+        let (txns, what) = (&bed.db.store.txns, format!("{what} and rolled back"));
+        let rows = txns.reverting_rows();
+        assert!(rows >= 2 * REVERT_BEAT_ROWS, "{rows} rows are to be reverted");
+        bed.compare(&format!("{what}, before the revert"));
+        bed.db.let_revert(rows / REVERT_BEAT_ROWS / 2);
+        let half = rows / 4..rows * 3 / 4;
+        assert!(half.contains(&txns.reverting_rows()), "{} of {rows}", txns.reverting_rows());
+        bed.compare(&format!("{what}, half way"));
+        bed.db.let_revert(u64::MAX);
+        bed.compare(&format!("{what}, reverted"));
     });
-    both("deleted and rolled back", |bed| {
+}
+
+fn insert(
+    txn: &mut Transaction,
+    table: &Arc<Table>,
+    mut ids: impl Iterator<Item = i64>,
+) -> Result<()> {
+    ids.try_for_each(|id| txn.insert(table, &row(id)).map(|_| ()))
+}
+
+fn remove(
+    txn: &mut Transaction,
+    table: &Arc<Table>,
+    mut ids: impl Iterator<Item = i64>,
+) -> Result<()> {
+    ids.try_for_each(|id| txn.delete(table, &[ValueRef::Int(id)]).map(|_| ()))
+}
+
+fn update(
+    txn: &mut Transaction,
+    table: &Arc<Table>,
+    mut ids: impl Iterator<Item = i64>,
+) -> Result<()> {
+    ids.try_for_each(|id| {
+        let to = ValueRef::Int((id + 500) % ROWS);
+        txn.update(table, &[ValueRef::Int(id)], &[(1, to)]).map(|_| ())
+    })
+}
+
+#[test]
+fn of_inserts_rolled_back() {
+    rolled_back("inserted behind the last", |txn, table| insert(txn, table, ROWS..ROWS * 4));
+    rolled_back("inserted before the first", |txn, table| insert(txn, table, -ROWS * 2..0));
+    // The newest versions of these say that they were changed, not that they are new.
+    rolled_back("inserted and changed", |txn, table| {
+        insert(txn, table, ROWS..ROWS * 2)?;
+        update(txn, table, ROWS..ROWS * 2)
+    });
+    rolled_back("inserted and some deleted", |txn, table| {
+        insert(txn, table, ROWS..ROWS * 2)?;
+        remove(txn, table, (ROWS..ROWS * 2).step_by(2))
+    });
+}
+
+#[test]
+fn of_changes_rolled_back() {
+    rolled_back("deleted", |txn, table| remove(txn, table, 0..ROWS));
+    rolled_back("the first half deleted", |txn, table| remove(txn, table, 0..ROWS / 2));
+    rolled_back("changed", |txn, table| update(txn, table, 0..ROWS));
+    rolled_back("deleted and inserted", |txn, table| {
+        remove(txn, table, 0..ROWS)?;
+        insert(txn, table, 0..ROWS / 2)
+    });
+}
+
+/// In the places of rows that an old snapshot may still see.
+#[test]
+fn of_inserts_rolled_back_in_places_of_deleted_rows() {
+    for keeps in [false, true] {
+        let bed = Bed::new();
+        let reader = keeps.then(|| bed.old_reader());
+        delete(&bed, |id| id >= ROWS / 4);
+        bed.db.hold_reverts();
         let mut txn = bed.db.begin();
-        for id in 0..ROWS {
-            txn.delete(&bed.table, &[ValueRef::Int(id)]).unwrap();
-        }
+        insert(&mut txn, &bed.table, ROWS / 4..ROWS).unwrap();
+        bed.db.store.size_estimate(&bed.table).unwrap();
         txn.rollback().unwrap();
+        bed.compare(&format!("before the revert, an old snapshot: {keeps}"));
+        bed.db.let_revert(15);
+        bed.compare(&format!("half way, an old snapshot: {keeps}"));
+        bed.db.let_revert(u64::MAX);
+        bed.compare(&format!("reverted, an old snapshot: {keeps}"));
+        drop(reader);
+    }
+}
+
+/// By the statement itself, at once.
+#[test]
+fn of_rows_reverted_to_a_savepoint() {
+    both("reverted to a savepoint", |bed| {
+        let mut txn = bed.db.begin();
+        update(&mut txn, &bed.table, 0..1).unwrap();
+        txn.savepoint("s").unwrap();
+        insert(&mut txn, &bed.table, ROWS..ROWS * 2).unwrap();
+        remove(&mut txn, &bed.table, 1..ROWS / 2).unwrap();
+        bed.db.store.size_estimate(&bed.table).unwrap();
+        txn.rollback_to("s").unwrap();
+        bed.compare("reverted to a savepoint");
+        commit(txn);
     });
 }
 

@@ -72,6 +72,8 @@ pub const SMALL: Sizes = Sizes {
 /// A store with its background threads.
 pub struct Db {
     pub store: Arc<Store>,
+    /// Beats of reverting that the background still takes.
+    reverts: Arc<Mutex<u64>>,
     stop: Arc<AtomicBool>,
     events: Vec<Arc<Event>>,
     tasks: Mutex<Vec<Box<dyn Task>>>,
@@ -159,14 +161,13 @@ impl Db {
         txns.attach_log(log.clone());
         let chains = Arc::<Chains>::default();
         let parts = StoreParts { rt, log, pages, runs, txns, chains };
-        let (events, tasks) = (Vec::new(), Vec::new());
         let stop = Arc::new(AtomicBool::new(false));
-        let mut actors = Actors { stop: stop.clone(), events, tasks };
+        let mut actors = Actors::new(&stop);
         actors.start(&parts);
         let store = Store::create(parts, store_options(sizes)).unwrap();
         actors.start_store(&store);
-        let Actors { events, tasks, .. } = actors;
-        Db { store, stop, events, tasks: Mutex::new(tasks) }
+        let Actors { events, tasks, reverts, .. } = actors;
+        Db { store, reverts, stop, events, tasks: Mutex::new(tasks) }
     }
 
     /// Opens after a crash or a stop: replays the whole log.
@@ -189,15 +190,14 @@ impl Db {
         txns.finish_recovery().unwrap();
         let parts = StoreParts { rt, log, pages, runs, txns, chains };
         let stop = Arc::new(AtomicBool::new(false));
-        let (events, tasks) = (Vec::new(), Vec::new());
-        let mut actors = Actors { stop: stop.clone(), events, tasks };
+        let mut actors = Actors::new(&stop);
         actors.start(&parts);
         let store = Store::open(parts.clone(), store_options(sizes), catalog_root).unwrap();
         replay(&parts.rt, from, Some(end.end), &mut Entries(&parts.runs)).unwrap();
         parts.runs.finish_restore().unwrap();
         actors.start_store(&store);
-        let Actors { events, tasks, .. } = actors;
-        Db { store, stop, events, tasks: Mutex::new(tasks) }
+        let Actors { events, tasks, reverts, .. } = actors;
+        Db { store, reverts, stop, events, tasks: Mutex::new(tasks) }
     }
 
     pub fn begin(&self) -> Transaction {
@@ -206,6 +206,25 @@ impl Db {
 
     pub fn begin_at(&self, isolation: Isolation) -> Transaction {
         self.store.begin(isolation, Access::ReadWrite)
+    }
+
+    /// From now on the background reverts nothing.
+    pub fn hold_reverts(&self) {
+        *self.reverts.lock() = 0;
+    }
+
+    /// Lets the background take so many beats of reverting, and waits until it has; with
+    /// `u64::MAX` all that there are.
+    pub fn let_revert(&self, beats: u64) {
+        *self.reverts.lock() = beats;
+        self.store.txns.event().notify();
+        let is_all = || match beats {
+            u64::MAX => self.store.txns.reverting_count() == 0,
+            _ => *self.reverts.lock() == 0,
+        };
+        while !is_all() {
+            std::thread::yield_now();
+        }
     }
 
     fn end_threads(&mut self) {
@@ -227,11 +246,17 @@ impl Drop for Db {
 
 struct Actors {
     stop: Arc<AtomicBool>,
+    reverts: Arc<Mutex<u64>>,
     events: Vec<Arc<Event>>,
     tasks: Vec<Box<dyn Task>>,
 }
 
 impl Actors {
+    fn new(stop: &Arc<AtomicBool>) -> Actors {
+        let reverts = Arc::new(Mutex::new(u64::MAX));
+        Actors { stop: stop.clone(), reverts, events: Vec::new(), tasks: Vec::new() }
+    }
+
     fn start(&mut self, parts: &StoreParts) {
         let rt = &parts.rt;
         let (p, l) = (parts.pages.clone(), parts.log.clone());
@@ -247,9 +272,12 @@ impl Actors {
 
     fn start_store(&mut self, store: &Arc<Store>) {
         let rt = store.rt.clone();
-        let s = store.clone();
+        let (s, reverts) = (store.clone(), self.reverts.clone());
         self.drive(&rt, "purge", s.txns.event(), move || {
-            let more = s.revert_beat()? == Beat::More;
+            let mut left = reverts.lock();
+            let more = *left > 0 && s.revert_beat()? == Beat::More;
+            *left -= u64::from(more && *left < u64::MAX);
+            drop(left);
             let more = s.chain_beat()? == Beat::More || more;
             s.txns.spill_beat()?;
             let end = s.log.end();
