@@ -89,17 +89,21 @@ fn ran_on(run: &RunResult) -> String {
         other => other.to_string(),
     };
     let clients = run.settings["clients"].as_u64().unwrap_or(1);
-    format!(
-        "{} {}; {} cores, {} of memory; {clients} client{}, rows {}, engine's memory {}, durability {}.",
+    let mut text = format!(
+        "{} {}; {} cores, {} of memory; {clients} client{}, rows {}",
         escape(&called(run)),
         escape(&run.version),
         run.machine.cores,
         bytes(run.machine.memory_bytes as f64),
         if clients == 1 { "" } else { "s" },
-        setting("rows"),
-        setting("memory"),
-        setting("durability")
-    )
+        setting("rows")
+    );
+    // A server has settings of its own.
+    if !run.engine.contains("://") {
+        let (memory, durability) = (setting("memory"), setting("durability"));
+        let _ = write!(text, ", memory of the engine {memory}, durability {durability}");
+    }
+    text + "."
 }
 
 /// Ends a page.

@@ -8,6 +8,7 @@ use crate::bound::words;
 use crate::engine::causes;
 use crate::figures::{counted, median};
 use crate::result::{RunResult, StepResult};
+use evenkeel_base::Cause;
 use std::fmt::Write;
 
 /// Width of the drawings in their own units.
@@ -21,8 +22,8 @@ const RATE_TOP: f64 = 2.0;
 const CAUSES_SHOWN: usize = 5;
 /// What the chart says before the pointer is in it.
 const HINT: &str = "Point at a chart to read a second.";
-/// The colour of the other causes.
-const OTHERS: usize = 8;
+/// The colour of the other causes, which no cause has.
+const OTHERS: usize = Cause::ALL.len() - 1;
 
 /// A run and what it is called where there are two.
 #[derive(Clone, Copy)]
@@ -72,20 +73,27 @@ pub fn middle_rate(step: &StepResult) -> f64 {
     median(if counting.is_empty() { &rates } else { counting })
 }
 
-/// Names of the steps of all runs in order, each once.
-pub fn step_names<'a>(runs: &[Named<'a>]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for step in runs.iter().flat_map(|of| &of.run.steps) {
-        if !names.contains(&step.name.as_str()) {
-            names.push(&step.name);
+/// A step by its name and, where a run has several of that name, which of them.
+pub type Key<'a> = (&'a str, usize);
+
+/// The steps of all runs in order, each once.
+pub fn keys<'a>(runs: &[Named<'a>]) -> Vec<Key<'a>> {
+    let mut keys: Vec<Key<'_>> = Vec::new();
+    for of in runs {
+        for (i, step) in of.run.steps.iter().enumerate() {
+            let before = of.run.steps[..i].iter().filter(|other| other.name == step.name).count();
+            let key = (step.name.as_str(), before);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
         }
     }
-    names
+    keys
 }
 
-/// The step of a run by its name.
-pub fn step_of<'a>(run: &'a RunResult, name: &str) -> Option<&'a StepResult> {
-    run.steps.iter().find(|step| step.name == name)
+/// The step of a run.
+pub fn step_of<'a>(run: &'a RunResult, (name, which): Key<'_>) -> Option<&'a StepResult> {
+    run.steps.iter().filter(|step| step.name == name).nth(which)
 }
 
 /// Shares of the width: as the lengths, but none below the least.
@@ -98,8 +106,9 @@ fn widths(seconds: &[usize]) -> Vec<f64> {
 
 fn bands<'a>(runs: &[Named<'a>]) -> Vec<Band<'a>> {
     let mut bands: Vec<Band<'_>> = Vec::new();
-    for name in step_names(runs) {
-        let steps: Vec<_> = runs.iter().map(|of| step_of(of.run, name)).collect();
+    for key in keys(runs) {
+        let (name, _) = key;
+        let steps: Vec<_> = runs.iter().map(|of| step_of(of.run, key)).collect();
         let there = || steps.iter().flatten();
         let seconds = there().map(|step| step.per_second.len()).max().unwrap_or(0).max(1);
         let median = there().map(|step| middle_rate(step)).fold(0.0, f64::max);
@@ -117,9 +126,10 @@ fn bands<'a>(runs: &[Named<'a>]) -> Vec<Band<'a>> {
     bands
 }
 
-/// The longest response of each second, of all kinds.
+/// The longest response of each second, of all kinds; nothing of a step without operations.
 fn worst_us(step: &StepResult) -> Vec<f64> {
-    step.per_second.iter().map(|s| s.3.max(s.4).max(s.5)).collect()
+    let all: Vec<f64> = step.per_second.iter().map(|s| s.3.max(s.4).max(s.5)).collect();
+    if all.iter().all(|us| *us == 0.0) { Vec::new() } else { all }
 }
 
 /// Draws the chart of the runs.
@@ -155,42 +165,46 @@ pub fn draw(page: &mut String, runs: &[Named<'_>]) {
     let _ = write!(page, "<output>{HINT}</output>\n</figure>\n");
 }
 
-/// One drawing of the chart: its title, its axis and, of every second, the text.
-fn drawing(
-    page: &mut String,
-    kind: &str,
-    title: &str,
-    legend: &str,
-    axis: &Axis,
-    bands: &[Band<'_>],
-    texts: &[String],
-    lines: &str,
-) {
-    let _ = write!(
-        page,
-        "<div class=\"drawing\" data-drawing=\"{kind}\">\n<h3>{}</h3>\n{legend}<div class=\"plot\">\n",
-        escape(title)
-    );
-    axis.draw_marks(page);
-    let _ = writeln!(
-        page,
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
-         aria-label=\"{}\" data-texts=\"{}\">",
-        escape(title),
-        escape(&texts.join(BETWEEN_TEXTS))
-    );
-    for (i, band) in bands.iter().enumerate() {
-        let (x, width) = (WIDTH * band.left, WIDTH * band.width);
-        let shade = if i % 2 == 1 { "shade" } else { "clear" };
+/// One drawing of the chart.
+struct Drawing<'a> {
+    kind: &'a str,
+    title: &'a str,
+    legend: &'a str,
+    axis: &'a Axis,
+    /// Of every second of every band.
+    texts: &'a [String],
+    /// Its lines or areas.
+    svg: &'a str,
+}
+
+impl Drawing<'_> {
+    fn draw(&self, page: &mut String, bands: &[Band<'_>]) {
+        let (kind, title, legend) = (self.kind, escape(self.title), self.legend);
         let _ = write!(
             page,
-            "<rect class=\"{shade}\" data-band=\"{}\" x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" \
-             height=\"{HEIGHT}\"/><path class=\"edge\" d=\"M{x:.2} 0V{HEIGHT}\"/>",
-            escape(band.name)
+            "<div class=\"drawing\" data-drawing=\"{kind}\">\n<h3>{title}</h3>\n{legend}\
+             <div class=\"plot\">\n"
         );
+        self.axis.draw_marks(page);
+        let _ = writeln!(
+            page,
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
+             aria-label=\"{title}\" data-texts=\"{}\">",
+            escape(&self.texts.join(BETWEEN_TEXTS))
+        );
+        for (i, band) in bands.iter().enumerate() {
+            let (x, width) = (WIDTH * band.left, WIDTH * band.width);
+            let shade = if i % 2 == 1 { "shade" } else { "clear" };
+            let _ = write!(
+                page,
+                "<rect class=\"{shade}\" data-band=\"{}\" x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" \
+                 height=\"{HEIGHT}\"/><path class=\"edge\" d=\"M{x:.2} 0V{HEIGHT}\"/>",
+                escape(band.name)
+            );
+        }
+        self.axis.draw_grid(page, WIDTH);
+        let _ = write!(page, "{}\n</svg>\n</div>\n</div>\n", self.svg);
     }
-    axis.draw_grid(page, WIDTH);
-    let _ = write!(page, "{lines}\n</svg>\n</div>\n</div>\n");
 }
 
 /// One line for each run over all bands, and the text of each second.
@@ -246,7 +260,8 @@ fn rates(page: &mut String, bands: &[Band<'_>], runs: &[Named<'_>]) {
     } else {
         "Rate, 100 % is the median second of its step"
     };
-    drawing(page, "rate", title, "", &axis, bands, &texts, &svg);
+    Drawing { kind: "rate", title, legend: "", axis: &axis, texts: &texts, svg: &svg }
+        .draw(page, bands);
 }
 
 /// What a run is called: the tables' engine of a server, else the engine.
@@ -276,7 +291,8 @@ fn responses(page: &mut String, bands: &[Band<'_>], runs: &[Named<'_>]) {
     let height = |us: f64| HEIGHT * (1.0 - axis.share(us));
     let (svg, texts) = lines(bands, runs, |_, step| worst_us(step), height, |_, _, us| micros(us));
     let title = "Longest transaction or query of each second";
-    drawing(page, "response", title, "", &axis, bands, &texts, &svg);
+    Drawing { kind: "response", title, legend: "", axis: &axis, texts: &texts, svg: &svg }
+        .draw(page, bands);
 }
 
 /// The waits of a run: name, colour and, for each band, the microseconds of each second.
@@ -373,12 +389,15 @@ fn waits(page: &mut String, bands: &[Band<'_>], run: usize, of: &Named<'_>) {
         }
     }
     legend.push_str("</p>\n");
-    drawing(page, "waits", &title, &legend, &axis, bands, &texts, &svg);
+    let (title, legend) = (&title, &legend);
+    Drawing { kind: "waits", title, legend, axis: &axis, texts: &texts, svg: &svg }
+        .draw(page, bands);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::Machine;
 
     #[test]
     fn bands_fill_the_width_and_none_is_too_narrow_to_read() {
@@ -390,6 +409,26 @@ mod tests {
         }
         let all = widths(&[10, 20]);
         assert!(all[1] > all[0]);
+    }
+
+    #[test]
+    fn steps_of_the_same_name_are_told_apart() {
+        let run = |names: &[&str]| {
+            let step = |name: &&str| StepResult { name: (*name).to_string(), ..<_>::default() };
+            let mut run: RunResult = serde_json::from_value(serde_json::json!({
+                "format": 1, "engine": "null", "version": "", "interrupted": false,
+                "machine": Machine::default(), "settings": {}, "patterns": {}, "steps": [],
+                "space_bytes": 0, "peak_memory_bytes": 0, "stalls": {}
+            }))
+            .expect("all fields");
+            run.steps = names.iter().map(step).collect();
+            run
+        };
+        let (a, b) = (run(&["l.i1", "u", "l.i1"]), run(&["l.i1", "p"]));
+        let runs = [Named { letter: "a", run: &a }, Named { letter: "b", run: &b }];
+        assert_eq!(keys(&runs), [("l.i1", 0), ("u", 0), ("l.i1", 1), ("p", 0)]);
+        assert!(step_of(&a, ("l.i1", 1)).is_some() && step_of(&b, ("l.i1", 1)).is_none());
+        assert_eq!(bands(&runs).len(), 4);
     }
 
     #[test]

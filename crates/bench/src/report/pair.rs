@@ -2,7 +2,7 @@
 //! both over the whole run, and the charts of each step side by side with the same axes.
 
 use super::chart::Chart;
-use super::overview::{self, Named, step_names, step_of};
+use super::overview::{self, Key, Named, keys, step_of};
 use super::text::{count, escape};
 use super::{EXPLAINED, charts, close, head, open, ran_on, verdict};
 use crate::diff;
@@ -48,19 +48,19 @@ pub fn page(sources: [Source<'_>; 2]) -> String {
         );
     }
     differences(&mut page, a.run, b.run);
-    let names = step_names(&runs);
+    let keys = keys(&runs);
     page.push_str("<h2>Result</h2>\n<div class=\"verdicts pair\">\n");
-    for (i, name) in names.iter().enumerate() {
-        verdicts(&mut page, i, name, &runs);
+    for (i, key) in keys.iter().enumerate() {
+        verdicts(&mut page, i, *key, &runs);
     }
     let _ = writeln!(page, "</div>\n<p class=\"legend\">{EXPLAINED}</p>");
     page.push_str("<h2>Both runs, second by second</h2>\n");
     overview::draw(&mut page, &runs);
     page.push_str("<h2>Details</h2>\n");
-    for (i, name) in names.iter().enumerate() {
-        section(&mut page, i, name, &runs);
+    for (i, key) in keys.iter().enumerate() {
+        section(&mut page, i, *key, &runs);
     }
-    figures(&mut page, a.run, b.run);
+    figures(&mut page, &keys, a.run, b.run);
     for of in runs {
         let _ = writeln!(page, "<details><summary>Machine and settings of {}</summary>", of.letter);
         head(&mut page, of.run);
@@ -84,11 +84,11 @@ fn differences(page: &mut String, a: &RunResult, b: &RunResult) {
     let _ = writeln!(page, "{}.</p>", all.join(", "));
 }
 
-fn verdicts(page: &mut String, number: usize, name: &str, runs: &[Named<'_>; 2]) {
-    let steps = runs.map(|of| step_of(of.run, name));
+fn verdicts(page: &mut String, number: usize, key: Key<'_>, runs: &[Named<'_>; 2]) {
+    let steps = runs.map(|of| step_of(of.run, key));
     let seconds = steps.iter().flatten().map(|step| step.seconds).fold(0.0, f64::max);
     page.push_str("<div class=\"of-step\">\n");
-    verdict::title(page, number, name, seconds);
+    verdict::title(page, number, key.0, seconds);
     if let [Some(a), Some(b)] = steps
         && verdict::rate(a) > 0.0
     {
@@ -110,9 +110,9 @@ fn verdicts(page: &mut String, number: usize, name: &str, runs: &[Named<'_>; 2])
     page.push_str("</div>\n");
 }
 
-fn section(page: &mut String, number: usize, name: &str, runs: &[Named<'_>; 2]) {
+fn section(page: &mut String, number: usize, key: Key<'_>, runs: &[Named<'_>; 2]) {
     let mut drawn: Vec<Vec<Chart>> =
-        runs.iter().map(|of| step_of(of.run, name).map(charts).unwrap_or_default()).collect();
+        runs.iter().map(|of| step_of(of.run, key).map(charts).unwrap_or_default()).collect();
     let mut ids: Vec<String> = Vec::new();
     for chart in drawn.iter().flatten() {
         if !ids.contains(&chart.id) {
@@ -130,7 +130,7 @@ fn section(page: &mut String, number: usize, name: &str, runs: &[Named<'_>; 2]) 
         page,
         "<details class=\"step\" id=\"step-{number}\" data-step=\"{0}\"><summary>{0}: {1} charts of \
          each run</summary>\n<div class=\"charts two\">\n",
-        escape(name),
+        escape(key.0),
         ids.len()
     );
     for id in &ids {
@@ -151,7 +151,7 @@ fn section(page: &mut String, number: usize, name: &str, runs: &[Named<'_>; 2]) 
     page.push_str("</div>\n</details>\n");
 }
 
-fn figures(page: &mut String, a: &RunResult, b: &RunResult) {
+fn figures(page: &mut String, keys: &[Key<'_>], a: &RunResult, b: &RunResult) {
     page.push_str(
         "<details><summary>All figures</summary>\n<div class=\"wide\"><table>\n\
          <tr><th>figure</th><th>a</th><th>b</th><th>b/a</th></tr>\n",
@@ -166,9 +166,9 @@ fn figures(page: &mut String, a: &RunResult, b: &RunResult) {
             );
         }
     };
-    for step in &a.steps {
-        if let Some(other) = step_of(b, &step.name) {
-            step_rows(&step.name, [step, other]);
+    for key in keys {
+        if let (Some(a), Some(b)) = (step_of(a, *key), step_of(b, *key)) {
+            step_rows(key.0, [a, b]);
         }
     }
     page.push_str("</table></div>\n</details>\n");

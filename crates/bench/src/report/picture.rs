@@ -25,7 +25,7 @@ pub fn write(step: &str, runs: &[PathBuf], svg: &Path) -> Result<(), BenchError>
     let mut lines = Vec::new();
     for file in runs {
         let run = crate::diff::read(file)?;
-        let found = step_of(&run, step).filter(|step| !step.per_second.is_empty());
+        let found = step_of(&run, (step, 0)).filter(|step| !step.per_second.is_empty());
         let Some(found) = found.cloned() else {
             return Err(BenchError::file(file, format!("has no seconds of a step {step}")));
         };

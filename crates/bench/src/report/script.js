@@ -69,17 +69,12 @@ if (overview) {
   for (const svg of drawings) follow(svg, show, hide);
 }
 
-const unfold = () => {
-  const target = document.getElementById(location.hash.slice(1));
-  if (target?.tagName === "DETAILS") {
-    target.open = true;
-    target.scrollIntoView();
-  }
+const unfold = (hash) => {
+  const target = document.getElementById(hash.slice(1));
+  if (target?.tagName === "DETAILS") target.open = true;
 };
-addEventListener("hashchange", unfold);
 for (const link of document.querySelectorAll('a[href^="#step-"]')) {
-  link.addEventListener("click", () => {
-    if (location.hash === link.getAttribute("href")) unfold();
-  });
+  link.addEventListener("click", () => unfold(link.hash));
 }
-unfold();
+addEventListener("hashchange", () => unfold(location.hash));
+unfold(location.hash);
