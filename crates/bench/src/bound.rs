@@ -190,7 +190,7 @@ pub fn bound(run: &RunResult, step: &StepResult) -> Bound {
 /// Why the worst second was slower than a middle one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Why {
-    /// The clients waited longer for one cause: microseconds for a row or query, in a middle second.
+    /// The clients waited longer for one cause: microseconds of a row or query, in a middle second.
     Waited(Cause, f64, f64),
     /// The host took this share of the machine more.
     Stolen(f64),

@@ -1,5 +1,5 @@
 //! One chart: an SVG that stretches to the width it is given, with its labels as HTML around it, so
-//! that they keep their size on a small screen. Up to two minutes each second is a bar, a group with
+//! that they keep their size on a small screen. Up to two minutes each second is a bar, a group of
 //! `data-second`; beyond that a series is a line, or an area where series add up. `data-texts` has
 //! the values of every second, which the script shows under the pointer.
 

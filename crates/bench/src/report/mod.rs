@@ -1,6 +1,6 @@
-//! The report: one self-contained HTML page, a pure function of a run's JSON, or of two. It makes no
-//! request beyond itself. First a line a step and a chart of the whole run, then folds: every chart
-//! of each step, with one mark or one point of each line a second, all figures, the settings.
+//! The report: one self-contained HTML page, a pure function of the JSON of a run, or of two. It
+//! makes no request beyond itself. First a line a step and a chart of the whole run, then folds: every
+//! chart of each step, with one mark or one point of each line a second, all figures, the settings.
 
 mod chart;
 mod laws;
@@ -23,9 +23,9 @@ use text::{bytes, count, escape, micros, ratio};
 
 const STYLE: &str = include_str!("style.css");
 /// Under the verdicts.
-const EXPLAINED: &str = "Worst second: the slowest whole second without the first five and the last, \
-                         of steps of 20 s and more. Bounded by: what took most of the clients' time, \
-                         or processors that were all busy.";
+const EXPLAINED: &str = "Worst second: the slowest whole second without the first five and the \
+                         last, of steps of 20 s and more. Bounded by: what took most of the \
+                         clients' time, or processors that were all busy.";
 const SCRIPT: &str = include_str!("script.js");
 
 /// Reads the JSON of a run and writes its page.

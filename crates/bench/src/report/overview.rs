@@ -1,4 +1,4 @@
-//! The chart of a whole run, or of two: rate, worst response and waits by cause, one point a second,
+//! The chart of a whole run, or of two: rate, worst response and waits by cause, a point a second,
 //! each step in a band of its own. Bands are as wide as their steps are long, but never so narrow
 //! that their names could not be read; steps of the same name of two runs share a band.
 
@@ -197,8 +197,8 @@ impl Drawing<'_> {
             let shade = if i % 2 == 1 { "shade" } else { "clear" };
             let _ = write!(
                 page,
-                "<rect class=\"{shade}\" data-band=\"{}\" x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" \
-                 height=\"{HEIGHT}\"/><path class=\"edge\" d=\"M{x:.2} 0V{HEIGHT}\"/>",
+                "<rect class=\"{shade}\" data-band=\"{}\" x=\"{x:.2}\" y=\"0\" \
+                 width=\"{width:.2}\" height=\"{HEIGHT}\"/><path class=\"edge\" d=\"M{x:.2} 0V{HEIGHT}\"/>",
                 escape(band.name)
             );
         }

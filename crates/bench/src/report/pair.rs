@@ -128,17 +128,17 @@ fn section(page: &mut String, number: usize, key: Key<'_>, runs: &[Named<'_>; 2]
     }
     let _ = write!(
         page,
-        "<details class=\"step\" id=\"step-{number}\" data-step=\"{0}\"><summary>{0}: {1} charts of \
-         each run</summary>\n<div class=\"charts two\">\n",
+        "<details class=\"step\" id=\"step-{number}\" data-step=\"{0}\"><summary>{0}: {1} charts \
+         of each run</summary>\n<div class=\"charts two\">\n",
         escape(key.0),
         ids.len()
     );
     for id in &ids {
         for (of, charts) in runs.iter().zip(&drawn) {
-            let _ = write!(
+            let _ = writeln!(
                 page,
                 "<div data-run=\"{letter}\"><span class=\"run-{letter} letter\">\
-                 {letter}</span>\n",
+                 {letter}</span>",
                 letter = of.letter
             );
             match charts.iter().find(|chart| chart.id == *id) {

@@ -117,8 +117,9 @@ pub fn line(page: &mut String, letter: &str, run: &RunResult, step: &StepResult)
     };
     let _ = writeln!(
         page,
-        "<div class=\"verdict\" data-step-name=\"{name}\" data-rate=\"{rate}\" data-worst=\"{worst}\" \
-         data-bound=\"{key}\"><span>{letter}<b>{shown}</b> {unit}{missed}</span><span>{slow}{longest}</span><span>bounded by <b>{who}</b>: {how}</span></div>",
+        "<div class=\"verdict\" data-step-name=\"{name}\" data-rate=\"{rate}\" \
+         data-worst=\"{worst}\" data-bound=\"{key}\"><span>{letter}<b>{shown}</b> {unit}{missed}\
+         </span><span>{slow}{longest}</span><span>bounded by <b>{who}</b>: {how}</span></div>",
         name = escape(&step.name),
         rate = rate(step),
         worst = step.worst_second_ratio.map_or(String::new(), |ratio| ratio.to_string()),
@@ -132,9 +133,9 @@ pub fn line(page: &mut String, letter: &str, run: &RunResult, step: &StepResult)
 
 /// The name of a step, which leads to its charts.
 pub fn title(page: &mut String, number: usize, name: &str, seconds: f64) {
-    let _ = write!(
+    let _ = writeln!(
         page,
-        "<div class=\"step-name\"><a href=\"#step-{number}\">{}</a> {}, {seconds:.0} s</div>\n",
+        "<div class=\"step-name\"><a href=\"#step-{number}\">{}</a> {}, {seconds:.0} s</div>",
         escape(name),
         escape(&about(name))
     );
