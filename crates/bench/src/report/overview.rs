@@ -198,7 +198,8 @@ impl Drawing<'_> {
             let _ = write!(
                 page,
                 "<rect class=\"{shade}\" data-band=\"{}\" x=\"{x:.2}\" y=\"0\" \
-                 width=\"{width:.2}\" height=\"{HEIGHT}\"/><path class=\"edge\" d=\"M{x:.2} 0V{HEIGHT}\"/>",
+                 width=\"{width:.2}\" height=\"{HEIGHT}\"/>\
+                 <path class=\"edge\" d=\"M{x:.2} 0V{HEIGHT}\"/>",
                 escape(band.name)
             );
         }
