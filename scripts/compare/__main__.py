@@ -36,7 +36,7 @@ class Plan:
         self.found = {}
         self.seconds, self.scale = flags.seconds, flags.scale
         self.rounds, self.repeats = flags.rounds, flags.repeats
-        self.control_seconds = flags.control_seconds
+        self.control_seconds, self.out = flags.control_seconds, flags.out
 
     def rows(self, full):
         return max(int(full * self.scale), 1000)

@@ -1,4 +1,5 @@
-"""M3 and M4: the insert benchmark through SQL, larger than the cache and within it."""
+"""M3 and M4: the insert benchmark through SQL, larger than the cache and within it. The JSON of each
+engine's last run stays in the output directory, as M3-InnoDB.json."""
 
 import json
 import os
@@ -37,7 +38,8 @@ def insert_benchmark(base, plan, bar, cache, flags, seen):
 
     def work(server):
         server.sql("create or replace database bench")
-        return bench(server, Path(base) / f"{server.engine}.json", flags)
+        # Of the last round, to draw: `evenkeel bench diff A B --report`, `evenkeel bench picture`.
+        return bench(server, plan.out / f"{bar}-{server.engine}.json", flags)
 
     try:
         runs = {engine: [] for engine in plan.engines}

@@ -1,6 +1,7 @@
 """The HTML reports in a real browser. Of the benchmark, with runs of the control engine, of Evenkeel
-and an invented one: every second of the JSON is a mark in every chart of its step, every cause is
-there by name. Of the lab: every policy and every point is drawn.
+and two invented ones: each step has a verdict with the figures of the JSON, one chart has the whole
+run with its steps, and in folds, closed at first, every second of the JSON is a mark in every chart
+of its step, every cause is there by name. Two runs share a page. Of the lab: every policy and every point is drawn.
 Every page makes no request and no error, and fits 1280 and 400 px.
 
 Usage: test_report.py EVENKEEL_BINARY OUTPUT_DIRECTORY"""
@@ -8,6 +9,7 @@ Usage: test_report.py EVENKEEL_BINARY OUTPUT_DIRECTORY"""
 import json
 import math
 import random
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -58,16 +60,20 @@ def check_figures(run):
         expect(f"decisions of {law}", len(load["decisions"][law]["made"]) > 0, True)
 
 
-def rich_run(run):
-    """The same with 300 seconds of everything that an engine can report, from a fixed seed."""
+def invented_run(run, length):
+    """The same with so many seconds of everything that an engine can report, from a fixed seed."""
     rng = random.Random(5)
     run = json.loads(json.dumps(run))
     step = next(s for s in run["steps"] if s["name"] == "l.i1")
-    seconds = range(300)
+    seconds = range(length)
+    part = lambda begin, end: range(length * begin // 300, length * end // 300)
     wave = [1 - 0.3 * (math.sin(i / 9) > 0.9) for i in seconds]
     step["per_second"] = [
         [50000 * w * rng.uniform(.95, 1), 50000 * w, 0, 900 / w * rng.uniform(1, 30), 2000, 0,
          rng.uniform(0, .03), int(2e5 / w)] for w in wave]
+    step["seconds"] = length + .5
+    counted = sorted(second[0] for second in step["per_second"][5:-1])
+    step["worst_second_ratio"] = counted[0] / statistics.median(counted)
     step["per_second_details"] = {
         "bytes": {name: [int(b * w * rng.uniform(.5, 1)) for w in wave] for name, b in [
             ("wal", 2e7), ("page", 8e6), ("doublewrite", 8e6), ("run_flush", 6e6),
@@ -76,8 +82,8 @@ def rich_run(run):
                    for i, c in enumerate(CAUSES)},
         "flush_requested": [int(2000 / w) for w in wave],
         "flush_done": [int(1900 / w * rng.uniform(.9, 1)) for w in wave],
-        "flush_why": {"age": [900] * 300, "next": [int(800 / w) for w in wave],
-                      "supply": [200] * 300},
+        "flush_why": {"age": [900] * length, "next": [int(800 / w) for w in wave],
+                      "supply": [200] * length},
     }
     names = ["dirty_pages", "over_pages", "age_bytes", "age_trigger_bytes"]
     step["decisions"] = {
@@ -85,7 +91,7 @@ def rich_run(run):
             [i, [9000, int(3000 / w), int(2e8 / w), int(3.2e8)], [int(2000 / w)]]
             for i, w in enumerate(wave) for _ in range(10)]},
         "merge": {"inputs": ["may_rest", "runs"], "outputs": ["first", "end", "required"], "made": [
-            [i, [1, 2e7, 2e7, 2e7, 2e7, 9e8], [0, 4, i % 2]] for i in range(0, 300, 7)]},
+            [i, [1, 2e7, 2e7, 2e7, 2e7, 9e8], [0, 4, i % 2]] for i in range(0, length, 7)]},
     }
     names = ["required_checkpoint", "surplus_merge", "surplus_ddl", "users_waited_permille",
              "bytes_per_sec", "ddl_left"]
@@ -95,20 +101,43 @@ def rich_run(run):
              [2**64 - 1 if w > .8 else int(4e7 * w), int(4e6 * w)]]
             for i, w in enumerate(wave) for _ in range(5)]},
         "handover": {"inputs": ["active_bytes"], "outputs": ["what", "delay_ns"], "made": [
-            [i, [int(3e7)], [1 if i % 10 else 4, 0]] for i in range(0, 300, 5)]},
+            [i, [int(3e7)], [1 if i % 10 else 4, 0]] for i in range(0, length, 5)]},
         "credit": {"inputs": ["inputs"], "outputs": ["credit_bytes"], "made": [
-            [i, [4], [int(1e6 * wave[i])]] for i in range(100, 200)]},
+            [i, [4], [int(1e6 * wave[i])]] for i in part(100, 200)]},
         "log_space": {"inputs": ["limit_bytes", "age_bytes"], "outputs": ["delay_ns", "waits"],
-                      "made": [[i, [int(4e8), int(3.5e8)], [400_000, 0]] for i in range(150, 170)]},
+                      "made": [[i, [int(4e8), int(3.5e8)], [400_000, 0]] for i in part(150, 170)]},
         "debt": {"inputs": ["credit_bytes", "wanted_bytes"], "outputs": ["granted", "left_bytes"],
-                 "made": [[i, [4000, 300], [1 - (i % 3 == 0), 3700]] for i in range(100, 200)]},
+                 "made": [[i, [4000, 300], [1 - (i % 3 == 0), 3700]] for i in part(100, 200)]},
         "pace": {"inputs": ["runs"], "outputs": ["ns_per_kib"], "made": [
-            [i, [8], [int(1.5e6 / wave[i])]] for i in range(120, 220)]},
+            [i, [8], [int(1.5e6 / wave[i])]] for i in part(120, 220)]},
     }
     step["decisions"]["merge"]["made"] = [
         [i, [int(n) for n in ins], outs] for i, ins, outs in step["decisions"]["merge"]["made"]]
     run["stalls"] = {c: sum(v) for c, v in step["per_second_details"]["stalls"].items()}
+    bound_by(run)
     return run
+
+
+BOUND = {"l.i0": ("cpu", "the CPU"), "l.x": ("page_read", "the device"),
+         "l.i1": ("merge_debt", "the engine"), "q100.1": ("free_frame", "the engine")}
+
+
+def bound_by(run):
+    """Gives each step the waits and the CPU time of something else that bounds it."""
+    run["machine"]["cores"], run["settings"]["clients"] = 2, 1
+    for step in run["steps"]:
+        seconds, counted = step["seconds"], step["op"]["query"]["n"] or step["rows"]
+        step["rate_target"], step["rows_deleted"] = None, 0
+        busy, waits = .2, {BOUND[step["name"]][0]: .6, "processor": .1}
+        if step["name"] == "l.i0":
+            busy, waits = 1.9, {"log_sync": .9}
+        if step["name"].startswith("q"):
+            # For what only its writer waits bounds no query.
+            waits["log_sync"] = .95
+        step["cpu_us_per_row"] = busy * seconds * 1e6 / counted
+        step["stalls"] = {c: int(waits.get(c, 0) * seconds * 1e6) for c in CAUSES}
+        for second in step["per_second"]:
+            second[6] = min(second[6], .03)
 
 
 def wanted_charts(run, name):
@@ -128,16 +157,24 @@ def check(browser, run, html):
         name = f"{html.stem} at {width}"
         browser.open(html.resolve().as_uri(), width)
         seconds = {s["name"]: len(s["per_second"]) for s in run["steps"]}
-        charts = browser.value("""[...document.querySelectorAll('figure')].map(f => [
-            f.closest('section').dataset.step, f.dataset.chart,
-            f.querySelectorAll('[data-second]').length])""")
-        for step, chart, marks in charts:
-            expect(f"{name}: marks of {step} {chart}", marks, seconds[step])
+        check_verdicts(browser, name, [run])
+        check_overview(browser, name, [run])
+        check_folds(browser, name, html, width)
+        charts = browser.value("""[...document.querySelectorAll('details.step figure')].map(f => [
+            f.closest('details').dataset.step, f.dataset.chart,
+            f.querySelectorAll('[data-second]').length,
+            [...f.querySelectorAll('[data-points]')].map(l => +l.dataset.points),
+            f.querySelector('svg').dataset.texts.split('|').length])""")
+        for step, chart, bars, lines, texts in charts:
+            of = seconds[step]
+            expect(f"{name}: texts of {step} {chart}", texts, of)
+            expect(f"{name}: bars of {step} {chart}", bars, 0 if of > 120 else of)
+            expect(f"{name}: lines of {step} {chart}", set(lines), {of} if of > 120 else set())
         for step in seconds:
-            ids = {chart for of, chart, _ in charts if of == step}
+            ids = {chart for of, chart, *_ in charts if of == step}
             missing = wanted_charts(run, step) - ids
             expect(f"{name}: charts missing of {step}", missing, set())
-        for step in run["steps"]:
+        for step in (s for s in run["steps"] if len(s["per_second"]) <= 120):
             # Every second in which a law decided something has a bar in its chart: of flushing two
             # (age and trigger, and an age of zero has no bar: a checkpoint may just have caught up
             # with the log), of merges one each for those that ingest needs and for others.
@@ -151,7 +188,7 @@ def check(browser, run, html):
                 '[data-step="{step["name"]}"] [data-chart=age] rect').length""")
             expect(f"{name}: age of {step['name']}", bars, len(drawn))
             laws = [("merge", "merges", 1)]
-            if html.stem == "rich":
+            if html.stem == "bars":
                 laws += [("governor", "governor", 3), ("governor", "build", 2),
                          ("governor", "build-waits", 1), ("handover", "handovers", 1),
                          ("credit", "credit", 1), ("log_space", "log-space", 2),
@@ -174,14 +211,137 @@ def check(browser, run, html):
             '[data-chart=stalls] [data-series]')].map(s => s.innerText.trim())"""))
         expect(f"{name}: causes drawn", drawn, waited)
         point = browser.value("""(() => {
-            const chart = document.querySelector('[data-step="l.i1"] [data-chart=rate-insert]');
+            const chart = document.querySelector(
+                'details[data-step="l.i1"] [data-chart=rate-insert]');
             const svg = chart.querySelector('svg'), box = svg.getBoundingClientRect();
             svg.dispatchEvent(new PointerEvent('pointermove',
                 {clientX: box.left + 1, clientY: box.top + 9}));
             return chart.querySelector('output').textContent})()""")
         expect(f"{name}: second under the pointer", point.startswith("second 1: "), True)
-        check_page(browser, name)
-        browser.screenshot(html.with_name(f"{html.stem}-{width}.png"))
+        check_page(browser, f"{name}, unfolded")
+        browser.screenshot(html.with_name(f"{html.stem}-{width}-unfolded.png"))
+
+
+def check_verdicts(browser, name, runs):
+    """One line a step of each run, with the rate, the worst second and what bounded it."""
+    found = browser.value("""[...document.querySelectorAll('.verdict[data-step-name]')].map(v => [
+        v.dataset.stepName, +v.dataset.rate, v.dataset.worst, v.dataset.bound, v.innerText,
+        v.getBoundingClientRect().height > 0])""")
+    steps = [next((s for s in run["steps"] if s["name"] == of), None)
+             for of in names_of(runs) for run in runs]
+    steps = [step for step in steps if step]
+    expect(f"{name}: a verdict a step", [v[0] for v in found], [s["name"] for s in steps])
+    for (of, rate, worst, bound, text, seen), step in zip(found, steps):
+        queries = step["op"]["query"]["n"] > 0
+        wanted = step["queries_per_s" if queries else "rows_per_s"]
+        expect(f"{name}: rate of {of}", abs(rate - wanted) <= 1e-9 * wanted, True)
+        ratio = step["worst_second_ratio"]
+        expect(f"{name}: worst second of {of}", float(worst) if worst else None, ratio)
+        expect(f"{name}: words of {of}", (seen, "bounded by" in text,
+               ("queries/s" if queries else "rows/s") in text,
+               ("too short" if ratio is None else f"({ratio:.2f} of the median") in text), (True,) * 4)
+        if bound in CAUSES:
+            only_writers = {"log_sync", "log_space", "memtable_full", "merge_debt"}
+            waits = {c: us for c, us in step["stalls"].items() if not queries or c not in only_writers}
+            expect(f"{name}: {of} is bounded by its longest wait", waits[bound], max(waits.values()))
+        if name.startswith(("bars", "lines")):
+            key, words = BOUND[of]
+            expect(f"{name}: what bounded {of}", (bound, f"bounded by {words}:" in text), (key, True))
+
+
+def names_of(runs):
+    """The steps of all runs, each once."""
+    return list(dict.fromkeys(s["name"] for run in runs for s in run["steps"]))
+
+
+def check_overview(browser, name, runs):
+    """One chart of the whole run: rate, response and waits, with every step marked in each."""
+    names = names_of(runs)
+    lengths = [max(max(len(s["per_second"]) for run in runs for s in run["steps"]
+                       if s["name"] == of), 1) for of in names]
+    expect(f"{name}: charts of the whole", browser.value(
+        "document.querySelectorAll('[data-chart=overview]').length"), 1)
+    drawings = browser.value("""[...document.querySelectorAll('.overview [data-drawing]')].map(d => [
+        d.dataset.drawing, [...d.querySelectorAll('rect[data-band]')].map(r => r.dataset.band),
+        d.querySelector('svg')?.dataset.texts.split('|').length])""")
+    kinds = ["rate", "response", *["waits"] * len(runs)]
+    expect(f"{name}: drawings", [d[0] for d in drawings], kinds)
+    for kind, bands, texts in drawings:
+        if texts is not None:
+            expect(f"{name}: steps marked in {kind}", (bands, texts), (names, sum(lengths)))
+    links = browser.value("""[...document.querySelectorAll('.bands a')].map(a => [a.dataset.band,
+        document.querySelector(a.getAttribute('href')).dataset.step])""")
+    expect(f"{name}: steps lead to their charts", links, [[of, of] for of in names])
+    lines = browser.value("""[...document.querySelectorAll('[data-drawing=rate] .line')].map(l => [
+        l.dataset.band, +l.dataset.points, l.getAttribute('d')])""")
+    wanted = [(s, len(s["per_second"])) for of in names for run in runs for s in run["steps"]
+              if s["name"] == of]
+    expect(f"{name}: points of rates", [l[:2] for l in lines],
+           [[s["name"], n] for s, n in wanted])
+    for (of, _, data), (step, n) in zip(lines, wanted):
+        # The line has one point more at each end of its band.
+        heights = [float(point.split()[1]) for point in data[1:].split("L")][1:-1]
+        column = 2 if step["op"]["query"]["n"] else 0
+        rates = [second[column] for second in step["per_second"]]
+        least, most = (rates.index(of(rates)) for of in (min, max)) if n else (0, 0)
+        expect(f"{name}: lowest and highest rate of {of}", n == 0 or
+               (heights[least] == max(heights) and heights[most] == min(heights)), True)
+
+
+def check_folds(browser, name, html, width):
+    """All folds are closed at first, and open by the keyboard; leaves all open."""
+    count = lambda which: browser.value(f"document.querySelectorAll('{which}').length")
+    expect(f"{name}: folds", (count("details.step") > 0, count("details[open]")), (True, 0))
+    hidden = browser.value("""[...document.querySelectorAll('details figure')].every(
+        f => !f.checkVisibility())""")
+    expect(f"{name}: details are hidden", hidden, True)
+    check_page(browser, name)
+    browser.screenshot(html.with_name(f"{html.stem}-{width}.png"))
+    browser.value("document.querySelector('details.step summary').focus()")
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter",
+                     windowsVirtualKeyCode=13, text="\r" if kind == "keyDown" else "")
+    expect(f"{name}: a fold opened by Enter", count("details.step[open]"), 1)
+    browser.value("document.querySelector('.bands a:last-child').click()")
+    last = browser.value("[...document.querySelectorAll('details.step')].at(-1).open")
+    expect(f"{name}: a step's link opens its fold", last, True)
+    browser.value("document.querySelectorAll('details').forEach(d => d.open = true)")
+
+
+def check_pair(browser, files, html, binary):
+    """Two runs on one page: verdicts of both, ratios, one overview, charts with the same axes."""
+    subprocess.run([binary, "bench", "diff", *map(str, files), "--report", str(html)], check=True,
+                   stdout=subprocess.DEVNULL)
+    runs = [json.loads(file.read_text()) for file in files]
+    rate = lambda s: s["queries_per_s"] if s["op"]["query"]["n"] else s["rows_per_s"]
+    a, b = ({s["name"]: s for s in run["steps"]} for run in runs)
+    for width in (1280, 400):
+        name = f"{html.stem} at {width}"
+        browser.open(html.resolve().as_uri(), width)
+        check_verdicts(browser, name, runs)
+        check_overview(browser, name, runs)
+        shown = browser.value(
+            "[...document.querySelectorAll('[data-ratio]')].map(r => +r.dataset.ratio)")
+        wanted = [rate(b[of]) / rate(a[of]) for of in a if of in b and rate(a[of])]
+        close = len(shown) == len(wanted) and all(
+            abs(x - y) <= 1e-9 * y for x, y in zip(shown, wanted))
+        expect(f"{name}: ratios", close, True)
+        text = browser.value("document.body.innerText")
+        expect(f"{name}: both files are named", [f.name in text for f in files], [True, True])
+        check_folds(browser, name, html, width)
+        axes = browser.value("""[...document.querySelectorAll('details.step')].map(d => {
+            const of = run => Object.fromEntries([...d.querySelectorAll(`[data-run=${run}] figure`)]
+                .map(f => [f.dataset.chart, f.querySelector('svg').getAttribute('viewBox') + ' ' +
+                    [...f.querySelectorAll('.mark')].map(m => m.textContent)]));
+            return [d.dataset.step, of('a'), of('b')]})""")
+        expect(f"{name}: steps", [step for step, *_ in axes], names_of(runs))
+        for step, of_a, of_b in axes:
+            both = of_a.keys() & of_b.keys()
+            expect(f"{name}: charts of both in {step}", len(both) >= 4, step in a and step in b)
+            expect(f"{name}: same axes in {step}", {c: of_a[c] for c in both},
+                   {c: of_b[c] for c in both})
+        check_page(browser, f"{name}, unfolded")
+        browser.screenshot(html.with_name(f"{html.stem}-{width}-unfolded.png"))
 
 
 def lab_run(binary, out, experiment):
@@ -252,16 +412,21 @@ def main():
         binary, out, "evenkeel",
         "--memory 16M --durability 2 --rows 200k,50k --steps l.i0,l.x,l.i1:4s,q100.1 --seconds 3")
     check_figures(run)
-    rich = rich_run(null)
-    (out / "rich.json").write_text(json.dumps(rich))
-    convert = [binary, "bench", "report", str(out / "rich.json"), str(out / "rich.html")]
-    subprocess.run(convert, check=True)
+    invented = {}
+    for name, length in (("bars", 110), ("lines", 300)):
+        invented[name] = invented_run(null, length)
+        (out / f"{name}.json").write_text(json.dumps(invented[name]))
+        convert = [binary, "bench", "report", str(out / f"{name}.json"), str(out / f"{name}.html")]
+        subprocess.run(convert, check=True)
     labs = [lab_run(binary, out, experiment) for experiment in EXPERIMENTS]
     browser = Browser()
     try:
         check(browser, null, null_html)
         check(browser, run, html)
-        check(browser, rich, out / "rich.html")
+        for name, of in invented.items():
+            check(browser, of, out / f"{name}.html")
+        pair = [out / "evenkeel.json", out / "lines.json"]
+        check_pair(browser, pair, out / "pair.html", binary)
         for run, html in labs:
             check_lab(browser, run, html)
     finally:

@@ -35,14 +35,26 @@ const FIGURES: [Figure; 12] = [
     ("space, MB", |s| Some(s.space_bytes as f64 / 1e6)),
 ];
 
+/// The figures that both steps have: name, of a, of b.
+pub fn figures(a: &StepResult, b: &StepResult) -> Vec<(&'static str, f64, f64)> {
+    let both = FIGURES.iter().map(|(name, figure)| Some((*name, figure(a)?, figure(b)?)));
+    both.flatten().collect()
+}
+
+/// The settings that differ: name, of a, of b. Where the files are is none.
+pub fn settings(a: &RunResult, b: &RunResult) -> Vec<(String, String, String)> {
+    let all = a.settings.as_object().into_iter().flatten();
+    let different = all.filter(|(key, old)| b.settings[*key] != **old && *key != "dir");
+    different
+        .map(|(key, old)| (key.clone(), old.to_string(), b.settings[key].to_string()))
+        .collect()
+}
+
 /// The comparison as text. Steps are matched by name; those that only one run has are named.
 pub fn table(a: &RunResult, b: &RunResult) -> String {
     let mut text = format!("a: {} {}\nb: {} {}\n", a.engine, a.version, b.engine, b.version);
-    for (key, old) in a.settings.as_object().into_iter().flatten() {
-        let new = &b.settings[key];
-        if old != new && key != "dir" {
-            let _ = writeln!(text, "setting {key}: a {old}, b {new}");
-        }
+    for (key, old, new) in settings(a, b) {
+        let _ = writeln!(text, "setting {key}: a {old}, b {new}");
     }
     let _ = writeln!(text, "{:<34} {:>14} {:>14} {:>8}", "", "a", "b", "b/a");
     for step in &a.steps {
@@ -51,11 +63,9 @@ pub fn table(a: &RunResult, b: &RunResult) -> String {
             continue;
         };
         let _ = writeln!(text, "{}", step.name);
-        for (name, figure) in FIGURES {
-            if let (Some(x), Some(y)) = (figure(step), figure(other)) {
-                let ratio = if x == 0.0 { "-".into() } else { format!("{:.2}", y / x) };
-                let _ = writeln!(text, "  {name:<32} {x:>14.2} {y:>14.2} {ratio:>8}");
-            }
+        for (name, x, y) in figures(step, other) {
+            let ratio = if x == 0.0 { "-".into() } else { format!("{:.2}", y / x) };
+            let _ = writeln!(text, "  {name:<32} {x:>14.2} {y:>14.2} {ratio:>8}");
         }
     }
     for step in b.steps.iter().filter(|s| a.steps.iter().all(|t| t.name != s.name)) {

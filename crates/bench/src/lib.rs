@@ -7,6 +7,7 @@
 //! `result` (the JSON), which `report` draws and `diff` compares. Wall time comes from `Instant`
 //! here: this is a client, not the engine.
 
+pub mod bound;
 pub mod buffered;
 pub mod diff;
 pub mod embedded;

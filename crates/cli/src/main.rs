@@ -6,7 +6,7 @@
 use clap::{Args, Parser, Subcommand};
 use evenkeel_bench::{BenchError, Flags, diff, main_with, open_engine, report};
 use evenkeel_lab::Experiment;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Evenkeel: a storage engine that keeps an even keel under sustained writes.
@@ -58,6 +58,9 @@ enum BenchCommand {
         a: PathBuf,
         /// The second result
         b: PathBuf,
+        /// Draw both as one HTML page, instead of the table
+        #[arg(long, value_name = "HTML")]
+        report: Option<PathBuf>,
     },
     /// Draw the report of a run from its JSON
     Report {
@@ -65,6 +68,16 @@ enum BenchCommand {
         json: PathBuf,
         /// The page to write
         html: PathBuf,
+    },
+    /// Draw the rate of each second of a step of several runs as an SVG picture
+    Picture {
+        /// Name of the step, such as l.i1
+        step: String,
+        /// The picture to write
+        svg: PathBuf,
+        /// The results, one line each
+        #[arg(required = true)]
+        json: Vec<PathBuf>,
     },
 }
 
@@ -80,12 +93,14 @@ struct Directory {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(bench) => match bench.command {
-            Some(BenchCommand::Diff { a, b }) => {
-                let table = || Ok(diff::table(&diff::read(&a)?, &diff::read(&b)?));
-                end("bench diff", table().map(|text: String| print!("{text}")))
+            Some(BenchCommand::Diff { a, b, report }) => {
+                end("bench diff", compare(&a, &b, report.as_deref()))
             }
             Some(BenchCommand::Report { json, html }) => {
                 end("bench report", report::convert(&json, &html))
+            }
+            Some(BenchCommand::Picture { step, svg, json }) => {
+                end("bench picture", report::picture::write(&step, &json, &svg))
             }
             None => match bench.flags.options() {
                 Ok(options) => main_with(&options, &open_engine),
@@ -105,6 +120,16 @@ fn main() -> ExitCode {
         Command::Check(directory) => show(&directory, evenkeel_tools::check(&directory.dir)),
         Command::Stat(directory) => show(&directory, evenkeel_tools::stat(&directory.dir)),
     }
+}
+
+/// Two runs as a page if one is asked for, else as a table.
+fn compare(a: &Path, b: &Path, html: Option<&Path>) -> Result<(), BenchError> {
+    let runs = (diff::read(a)?, diff::read(b)?);
+    match html {
+        Some(html) => report::pair::write([(a, &runs.0), (b, &runs.1)], html)?,
+        None => print!("{}", diff::table(&runs.0, &runs.1)),
+    }
+    Ok(())
 }
 
 fn end(command: &str, result: Result<(), BenchError>) -> ExitCode {

@@ -1,6 +1,7 @@
 //! One chart: an SVG that stretches to the width it is given, with its labels as HTML around it, so
-//! that they keep their size on a small screen. Each second is one group with `data-second`, whose
-//! `data-text` the script shows under the pointer.
+//! that they keep their size on a small screen. Up to two minutes each second is a bar, a group of
+//! `data-second`; beyond that a series is a line, or an area where series add up. `data-texts` has
+//! the values of every second, which the script shows under the pointer.
 
 use super::text::{escape, micros};
 use crate::result::StepResult;
@@ -9,7 +10,11 @@ use std::fmt::Write;
 /// Seconds on the axis at least, so that a short step does not become one broad bar.
 const AXIS_SECONDS_MIN: usize = 10;
 /// Height of the drawing in its own units.
-const HEIGHT: f64 = 100.0;
+pub const HEIGHT: f64 = 100.0;
+/// Longer steps are drawn as lines: bars would be narrower than a pixel on a small screen.
+const BAR_SECONDS_MAX: usize = 120;
+/// Between the texts of two seconds; no text has it.
+pub const BETWEEN_TEXTS: &str = "|";
 
 /// How values become heights.
 #[derive(Clone, Copy)]
@@ -31,8 +36,10 @@ pub enum Form {
 
 /// A named row of values, one per second.
 pub struct Series {
-    name: String,
-    colour: usize,
+    /// Its name.
+    pub name: String,
+    /// Its colour.
+    pub colour: usize,
     /// The values.
     pub values: Vec<f64>,
 }
@@ -51,12 +58,17 @@ impl Series {
 
 /// A chart.
 pub struct Chart {
-    id: String,
+    /// Its name in the page.
+    pub id: String,
     title: String,
     seconds: usize,
     series: Vec<Series>,
     form: Form,
     scale: Scale,
+    /// What the axis reaches at least, so that two charts can be compared.
+    least_top: f64,
+    /// Seconds on the axis at least, likewise.
+    least_seconds: usize,
 }
 
 impl Chart {
@@ -70,20 +82,37 @@ impl Chart {
         scale: Scale,
     ) -> Chart {
         let seconds = step.per_second.len();
-        Chart { id: id.into(), title: title.into(), seconds, series, form, scale }
+        let (id, title) = (id.to_string(), title.to_string());
+        let (least_top, least_seconds) = (0.0, AXIS_SECONDS_MIN);
+        Chart { id, title, seconds, series, form, scale, least_top, least_seconds }
     }
 
     /// A chart of one series.
-    pub fn bars(id: &str, title: &str, values: Vec<f64>, scale: Scale) -> Chart {
-        let seconds = values.len();
+    pub fn single(
+        id: &str,
+        title: &str,
+        step: &StepResult,
+        values: Vec<f64>,
+        scale: Scale,
+    ) -> Chart {
         let series = vec![Series { name: String::new(), colour: 0, values }];
-        Chart { id: id.into(), title: title.into(), seconds, series, form: Form::Stack, scale }
+        Chart::new(id, title, step, series, Form::Stack, scale)
+    }
+
+    /// Gives two charts of the same figure the same axes.
+    pub fn align(&mut self, other: &mut Chart) {
+        let top = self.highest().max(other.highest());
+        let seconds = self.seconds.max(other.seconds).max(AXIS_SECONDS_MIN);
+        for chart in [self, other] {
+            (chart.least_top, chart.least_seconds) = (top, seconds);
+        }
     }
 
     /// Appends it to the page.
     pub fn draw(&self, page: &mut String) {
-        let axis = Axis::new(self.scale, self.highest());
-        let class = if self.highest() > 0.0 { "chart" } else { "chart empty" };
+        let highest = self.highest().max(self.least_top);
+        let axis = Axis::new(self.scale, highest);
+        let class = if highest > 0.0 { "chart" } else { "chart empty" };
         let _ = write!(
             page,
             "<figure class=\"{class}\" data-chart=\"{}\">\n<figcaption>{}</figcaption>\n",
@@ -92,26 +121,21 @@ impl Chart {
         );
         self.legend(page);
         page.push_str("<div class=\"plot\">\n");
-        for (share, label) in &axis.marks {
-            let _ = writeln!(
-                page,
-                "<span class=\"mark\" style=\"bottom:{:.2}%\">{label}</span>",
-                share * 100.0
-            );
-        }
-        let width = self.seconds.max(AXIS_SECONDS_MIN);
+        axis.draw_marks(page);
+        let width = self.seconds.max(self.least_seconds);
+        let texts: Vec<String> = (0..self.seconds).map(|second| self.text(second, &axis)).collect();
         let _ = writeln!(
             page,
             "<svg viewBox=\"0 0 {width} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
-             aria-label=\"{}\">",
-            escape(&self.title)
+             aria-label=\"{}\" data-texts=\"{}\">",
+            escape(&self.title),
+            escape(&texts.join(BETWEEN_TEXTS))
         );
-        for (share, _) in &axis.marks {
-            let y = HEIGHT * (1.0 - share);
-            let _ = write!(page, "<path class=\"grid\" d=\"M0 {y:.2}H{width}\"/>");
-        }
-        for second in 0..self.seconds {
-            self.second(page, second, &axis);
+        axis.draw_grid(page, width as f64);
+        if width > BAR_SECONDS_MAX {
+            self.lines(page, &axis);
+        } else {
+            (0..self.seconds).for_each(|second| self.bars(page, second, &axis));
         }
         let _ = write!(
             page,
@@ -146,18 +170,43 @@ impl Chart {
         }
     }
 
-    fn second(&self, page: &mut String, second: usize, axis: &Axis) {
-        let text: Vec<String> = self
-            .series
-            .iter()
-            .filter(|s| s.at(second) > 0.0 || s.name.is_empty())
-            .map(|s| format!("{} {}", s.name, axis.show(s.at(second))).trim().to_string())
-            .collect();
-        let text = if text.is_empty() { "0".to_string() } else { text.join(", ") };
-        let _ =
-            write!(page, "\n<g data-second=\"{}\" data-text=\"{}\">", second + 1, escape(&text));
-        // Gaps between narrow bars would only shimmer.
-        let gap = if self.seconds > 120 { 0.0 } else { 0.05 };
+    /// The values of a second as text.
+    fn text(&self, second: usize, axis: &Axis) -> String {
+        let of = |s: &Series| format!("{} {}", s.name, axis.show(s.at(second))).trim().to_string();
+        let shown = self.series.iter().filter(|s| s.at(second) > 0.0 || s.name.is_empty());
+        let text: Vec<String> = shown.map(of).collect();
+        if text.is_empty() { "0".to_string() } else { text.join(", ") }
+    }
+
+    /// Lines through the middle of each second, or areas where several series add up.
+    fn lines(&self, page: &mut String, axis: &Axis) {
+        let adds_up = self.form == Form::Stack && self.series.len() > 1;
+        let mut below = vec![0.0; self.seconds];
+        for series in &self.series {
+            let above: Vec<f64> = (0..self.seconds)
+                .map(|i| series.at(i) + if adds_up { below[i] } else { 0.0 })
+                .collect();
+            let height = |value: f64| HEIGHT * (1.0 - axis.share(value));
+            let point = |(i, value): (usize, &f64)| (i as f64 + 0.5, height(*value));
+            let mut points: Vec<(f64, f64)> = above.iter().enumerate().map(point).collect();
+            let (kind, end) = if adds_up { ("area c", "Z") } else { ("line s", "") };
+            if adds_up {
+                points.extend(below.iter().enumerate().map(point).rev());
+            }
+            let _ = write!(
+                page,
+                "\n<path class=\"{kind}{}\" data-points=\"{}\" d=\"{}{end}\"/>",
+                series.colour,
+                self.seconds,
+                path(&points)
+            );
+            below = above;
+        }
+    }
+
+    fn bars(&self, page: &mut String, second: usize, axis: &Axis) {
+        const GAP: f64 = 0.05;
+        let _ = write!(page, "\n<g data-second=\"{}\">", second + 1);
         let mut below = 0.0;
         for (i, series) in self.series.iter().enumerate() {
             let value = series.at(second);
@@ -168,7 +217,7 @@ impl Chart {
             below = to;
             let (from, to) = (HEIGHT * axis.share(from), HEIGHT * axis.share(to));
             if to > from {
-                let inset = if self.form == Form::Pair && i == 1 { 0.25 } else { gap };
+                let inset = if self.form == Form::Pair && i == 1 { 0.25 } else { GAP };
                 let _ = write!(
                     page,
                     "<rect class=\"c{}\" x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" \
@@ -185,37 +234,84 @@ impl Chart {
     }
 }
 
+/// The points of a line as the data of a path.
+pub fn path(points: &[(f64, f64)]) -> String {
+    let mut data = String::new();
+    for (i, (x, y)) in points.iter().enumerate() {
+        let _ = write!(data, "{}{x:.2} {y:.2}", if i == 0 { "M" } else { "L" });
+    }
+    data
+}
+
 /// The vertical axis: heights as shares of the whole, and labelled marks.
-struct Axis {
+pub struct Axis {
     scale: Scale,
+    /// Of microseconds, the logarithms of both ends.
+    bottom: f64,
     top: f64,
     marks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    fn new(scale: Scale, highest: f64) -> Axis {
+    /// An axis for values up to the highest.
+    pub fn new(scale: Scale, highest: f64) -> Axis {
         match scale {
             Scale::Linear(show) => {
                 let top = round_up(highest);
                 let marks = [0.0, 0.5, 1.0].map(|share| (share, show(share * top)));
-                Axis { scale, top, marks: marks.to_vec() }
+                Axis { scale, bottom: 0.0, top, marks: marks.to_vec() }
             }
-            Scale::Micros => {
-                let top = highest.max(1.0).log10().ceil().max(3.0);
-                let decades = (0..=top as i32).map(|d| (f64::from(d) / top, micros(10f64.powi(d))));
-                Axis { scale, top, marks: decades.collect() }
-            }
+            Scale::Micros => Axis::micros(0.0, highest.max(1.0).log10().ceil().max(3.0)),
         }
     }
 
-    fn share(&self, value: f64) -> f64 {
+    /// An axis of microseconds for values between two, of two decades at least.
+    pub fn micros_between(lowest: f64, highest: f64) -> Axis {
+        let bottom = lowest.max(1.0).log10().floor();
+        Axis::micros(bottom, highest.max(1.0).log10().ceil().max(bottom + 2.0))
+    }
+
+    fn micros(bottom: f64, top: f64) -> Axis {
+        let decades = (bottom as i32..=top as i32).map(f64::from);
+        let mark = |d: f64| ((d - bottom) / (top - bottom), micros(10f64.powf(d)));
+        Axis { scale: Scale::Micros, bottom, top, marks: decades.map(mark).collect() }
+    }
+
+    /// Its marks: heights as shares of the whole, with their labels.
+    pub fn marks(&self) -> &[(f64, String)] {
+        &self.marks
+    }
+
+    /// The labels of its marks, beside the drawing.
+    pub fn draw_marks(&self, page: &mut String) {
+        for (share, label) in &self.marks {
+            let bottom = share * 100.0;
+            let _ =
+                writeln!(page, "<span class=\"mark\" style=\"bottom:{bottom:.2}%\">{label}</span>");
+        }
+    }
+
+    /// A line across the drawing at each mark.
+    pub fn draw_grid(&self, page: &mut String, width: f64) {
+        for (share, _) in &self.marks {
+            let y = HEIGHT * (1.0 - share);
+            let _ = write!(page, "<path class=\"grid\" d=\"M0 {y:.2}H{width}\"/>");
+        }
+    }
+
+    /// The height of a value as a share of the whole.
+    pub fn share(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear(_) => value / self.top,
-            Scale::Micros => value.max(1.0).log10() / self.top,
+            Scale::Micros => {
+                let above = value.max(1.0).log10() - self.bottom;
+                (above / (self.top - self.bottom)).max(0.0)
+            }
         }
     }
 
-    fn show(&self, value: f64) -> String {
+    /// A value as text.
+    pub fn show(&self, value: f64) -> String {
         match self.scale {
             Scale::Linear(show) => show(value),
             Scale::Micros => micros(value),
@@ -245,6 +341,10 @@ mod tests {
         let axis = Axis::new(Scale::Micros, 20_000.0);
         assert_eq!(axis.marks.len(), 6);
         assert!(axis.share(20_000.0) < 1.0 && axis.share(0.0) == 0.0);
+        let axis = Axis::micros_between(30_000.0, 60_000.0);
+        let labels: Vec<&str> = axis.marks().iter().map(|(_, label)| label.as_str()).collect();
+        assert_eq!(labels, ["10 ms", "100 ms", "1 s"]);
+        assert_eq!([0.0, 1e4, 1e5, 1e6].map(|us| axis.share(us)), [0.0, 0.0, 0.5, 1.0]);
     }
 
     #[test]
@@ -256,6 +356,44 @@ mod tests {
         Chart::new("x", "X", &step, series, Form::Stack, scale).draw(&mut page);
         assert_eq!(page.matches("data-second=").count(), 3);
         assert_eq!(page.matches("<rect").count(), 3);
-        assert!(page.contains("data-text=\"a 1, b 1\"") && page.contains("data-text=\"0\""));
+        assert!(page.contains("data-texts=\"a 1, b 1|0|a 2\""));
+    }
+
+    #[test]
+    fn beyond_two_minutes_every_series_is_one_line_with_a_point_a_second() {
+        let drawn = |seconds: usize, form: Form| {
+            let step = StepResult { per_second: vec![<_>::default(); seconds], ..<_>::default() };
+            let values: Vec<u64> = (0..seconds as u64).map(|i| i % 2).collect();
+            let series = vec![Series::new("a", 0, &values), Series::new("b", 1, &values)];
+            let mut page = String::new();
+            let scale = Scale::Linear(super::super::text::count);
+            Chart::new("x", "X", &step, series, form, scale).draw(&mut page);
+            let texts = page.split("data-texts=\"").nth(1).and_then(|t| t.split('"').next());
+            assert_eq!(texts.map(|t| t.split(BETWEEN_TEXTS).count()), Some(seconds));
+            ["<rect", "class=\"line", "class=\"area"].map(|what| page.matches(what).count())
+        };
+        assert_eq!(drawn(120, Form::Stack), [120, 0, 0], "two bars in every other second");
+        assert_eq!(drawn(121, Form::Stack), [0, 0, 2]);
+        assert_eq!(drawn(121, Form::Pair), [0, 2, 0]);
+    }
+
+    #[test]
+    fn aligned_charts_have_the_same_axes() {
+        let of = |values: &[u64]| {
+            let step =
+                StepResult { per_second: vec![<_>::default(); values.len()], ..<_>::default() };
+            let series = vec![Series::new("a", 0, values)];
+            Chart::new("x", "X", &step, series, Form::Stack, Scale::Micros)
+        };
+        let (mut a, mut b) = (of(&[5; 20]), of(&[900_000; 3]));
+        a.align(&mut b);
+        let axes = |chart: &Chart| {
+            let mut page = String::new();
+            chart.draw(&mut page);
+            let view = page.split("viewBox=\"").nth(1).and_then(|t| t.split('"').next());
+            (view.map(str::to_string), page.matches("class=\"mark\"").count())
+        };
+        assert_eq!(axes(&a), axes(&b));
+        assert_eq!(axes(&a), (Some("0 0 20 100".to_string()), 7));
     }
 }

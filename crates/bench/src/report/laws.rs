@@ -79,7 +79,7 @@ fn longest_us(step: &StepResult, law: &str) -> Vec<u64> {
 fn paces(step: &StepResult) -> [(&'static str, &'static str, Series); 3] {
     let slowest = |name, law| Series::new(name, 0, &slowest_us(step, law));
     let rest = Series::new("longest rest", 0, &longest_rest_us(step));
-    let title = "Why ingest was slow: its pace while merges were behind";
+    let title = "Why ingest was slow: its pace while compactions were behind";
     [
         ("ingest-pace", title, slowest("a KiB takes", "pace")),
         ("flush-pace", "Pace of memtable flushes", slowest("a KiB took", "flush_pace")),
@@ -179,17 +179,17 @@ pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
         let kinds = [("needed by ingest", 0, 1), ("to rest", 1, 0)];
         Vec::from(kinds.map(|(name, at, kind)| Series::new(name, at, &of(step, kind))))
     };
-    chart("merges", "Merges begun: bytes of runs", of_merges(merged), Form::Stack, size);
-    let title = "Most merges that waited for a beat at once";
+    chart("merges", "Compactions begun: bytes of runs", of_merges(merged), Form::Stack, size);
+    let title = "Most compactions that waited for a turn at once";
     chart("merge-turns", title, of_merges(waiting_merges), Form::Stack, pages);
     let paid = summed(step, "credit", "credit_bytes");
     let series = vec![Series::new("credit", 0, &paid)];
-    chart("credit", "Bytes of ingest that merging paid for", series, Form::Stack, size);
+    chart("credit", "Bytes of ingest that compactions paid for", series, Form::Stack, size);
     let series = vec![
         Series::new("granted", 0, &in_debt(step, 1)),
         Series::new("waits", 1, &in_debt(step, 0)),
     ];
-    let title = "Why ingest waited for merges: operations in debt, and their credit";
+    let title = "Why ingest waited for compactions: operations in debt, and their credit";
     chart("debt", title, series, Form::Stack, pages);
     let space = |name| number(step, "log_space", name, u64::max);
     let series = vec![

@@ -1,21 +1,31 @@
-//! The report: one self-contained HTML page, a pure function of a run's JSON. It makes no request
-//! beyond itself, and every mark in a chart is one second, `data-second`.
+//! The report: one self-contained HTML page, a pure function of the JSON of a run, or of two. It
+//! makes no request beyond itself. First a line a step and a chart of the whole run, then folds: all
+//! charts of each step, with a mark or a point of each line a second, all figures, the settings.
 
 mod chart;
 mod laws;
+mod overview;
+pub mod pair;
+pub mod picture;
 mod text;
+mod verdict;
 
 use crate::diff;
 use crate::engine::{Bytes, OWN_CAUSES, causes};
 use crate::error::BenchError;
 use crate::result::{Machine, RunResult, Second, StepResult};
 use chart::{Chart, Form, Scale, Series};
+use overview::{Named, called};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use text::{bytes, count, escape, micros, ratio};
 
 const STYLE: &str = include_str!("style.css");
+/// Under the verdicts.
+const EXPLAINED: &str = "Worst second: the slowest whole second without the first five and the \
+                         last, of steps of 20 s and more. Bounded by: what took most of the \
+                         clients' time, or processors that were all busy.";
 const SCRIPT: &str = include_str!("script.js");
 
 /// Reads the JSON of a run and writes its page.
@@ -30,7 +40,39 @@ pub fn convert(json: &Path, html: &Path) -> Result<(), BenchError> {
 /// The page of a run.
 pub fn page(run: &RunResult) -> String {
     let mut page = String::new();
-    let title = format!("{}: insert benchmark", escape(&run.engine));
+    open(&mut page, &format!("{}: insert benchmark", called(run)));
+    if run.interrupted {
+        page.push_str("<p class=\"warn\">Interrupted: the last step is not complete.</p>\n");
+    }
+    let _ = writeln!(page, "<p>{}</p>", ran_on(run));
+    page.push_str("<h2>Result</h2>\n<div class=\"verdicts\">\n");
+    for (i, step) in run.steps.iter().enumerate() {
+        page.push_str("<div class=\"of-step\">\n");
+        verdict::title(&mut page, i, &step.name, step.seconds);
+        verdict::line(&mut page, "", run, step);
+        page.push_str("</div>\n");
+    }
+    let _ = writeln!(page, "</div>\n<p class=\"legend\">{EXPLAINED}</p>");
+    page.push_str("<h2>The whole run, second by second</h2>\n");
+    overview::draw(&mut page, &[Named { letter: "", run }]);
+    page.push_str("<h2>Details</h2>\n");
+    for (i, step) in run.steps.iter().enumerate() {
+        section(&mut page, i, step);
+    }
+    page.push_str("<details><summary>All figures of each step</summary>\n");
+    figures(&mut page, run);
+    page.push_str("</details>\n<details><summary>Waits by cause, over all steps</summary>\n");
+    waits(&mut page, run);
+    page.push_str("</details>\n<details><summary>Machine and settings</summary>\n");
+    head(&mut page, run);
+    page.push_str("</details>\n");
+    close(&mut page);
+    page
+}
+
+/// Begins a page.
+fn open(page: &mut String, title: &str) {
+    let title = escape(title);
     let _ = write!(
         page,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -38,25 +80,44 @@ pub fn page(run: &RunResult) -> String {
          <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
          </head>\n<body>\n<h1>{title}</h1>\n"
     );
-    head(&mut page, run);
-    overview(&mut page, run);
-    waits(&mut page, run);
-    for (i, step) in run.steps.iter().enumerate() {
-        section(&mut page, i, step);
-    }
-    let _ = write!(page, "<script>\n{SCRIPT}</script>\n</body>\n</html>\n");
-    page
 }
 
+/// What a run ran on and with, in a line.
+fn ran_on(run: &RunResult) -> String {
+    let setting = |name: &str| match &run.settings[name] {
+        serde_json::Value::String(text) => escape(text),
+        other => other.to_string(),
+    };
+    let clients = run.settings["clients"].as_u64().unwrap_or(1);
+    let mut text = format!(
+        "{} {}; {} cores, {} of memory; {clients} client{}, rows {}",
+        escape(&called(run)),
+        escape(&run.version),
+        run.machine.cores,
+        bytes(run.machine.memory_bytes as f64),
+        if clients == 1 { "" } else { "s" },
+        setting("rows")
+    );
+    // A server has settings of its own.
+    if !run.engine.contains("://") {
+        let (memory, durability) = (setting("memory"), setting("durability"));
+        let _ = write!(text, ", memory of the engine {memory}, durability {durability}");
+    }
+    text + "."
+}
+
+/// Ends a page.
+fn close(page: &mut String) {
+    let _ = write!(page, "<script>\n{SCRIPT}</script>\n</body>\n</html>\n");
+}
+
+/// What a run ran on and with.
 fn head(page: &mut String, run: &RunResult) {
     let Machine { cores, memory_bytes, filesystem, sync_us_p50, sync_us_p99, .. } = &run.machine;
-    if run.interrupted {
-        page.push_str("<p class=\"warn\">Interrupted: the last step is not complete.</p>\n");
-    }
     let _ = writeln!(
         page,
         "<p>Version {}. {cores} cores, {} of memory, {}, direct I/O {}; writing and syncing 4 KiB \
-         takes {} (median), {} (99%). Peak memory {}, space {}.</p>",
+         takes {} (median), {} (99%). Peak memory {}, space {}.</p>\n<dl>",
         escape(&run.version),
         bytes(*memory_bytes as f64),
         escape(filesystem),
@@ -66,7 +127,6 @@ fn head(page: &mut String, run: &RunResult) {
         bytes(run.peak_memory_bytes as f64),
         bytes(run.space_bytes as f64)
     );
-    page.push_str("<details><summary>Insert patterns and settings</summary>\n<dl>\n");
     for (name, pattern) in &run.patterns {
         let _ = writeln!(page, "<dt>pattern of {}</dt><dd>{}</dd>", escape(name), escape(pattern));
     }
@@ -75,7 +135,7 @@ fn head(page: &mut String, run: &RunResult) {
         let value = value.as_str().map_or_else(|| value.to_string(), ToString::to_string);
         let _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value));
     }
-    page.push_str("</dl>\n</details>\n");
+    page.push_str("</dl>\n");
 }
 
 type Column = (&'static str, fn(&StepResult) -> String);
@@ -98,8 +158,8 @@ const COLUMNS: [Column; 13] = [
     ("space", |s| bytes(s.space_bytes as f64)),
 ];
 
-fn overview(page: &mut String, run: &RunResult) {
-    page.push_str("<h2>Steps</h2>\n<div class=\"wide\"><table>\n<tr><th>step</th>");
+fn figures(page: &mut String, run: &RunResult) {
+    page.push_str("<div class=\"wide\"><table>\n<tr><th>step</th>");
     for (name, _) in COLUMNS {
         let _ = write!(page, "<th>{name}</th>");
     }
@@ -118,8 +178,8 @@ fn overview(page: &mut String, run: &RunResult) {
 
 fn waits(page: &mut String, run: &RunResult) {
     page.push_str(
-        "<h2>Waits by cause</h2>\n<p>Seconds that foreground threads waited, over all steps. Bold \
-         causes are the engine's own making.</p>\n<ul class=\"causes\">\n",
+        "<p>Seconds that foreground threads waited. Bold causes are the engine's own making.</p>\n\
+         <ul class=\"causes\">\n",
     );
     for cause in causes() {
         let us = run.stalls.get(cause.name()).copied().unwrap_or(0);
@@ -135,19 +195,18 @@ fn waits(page: &mut String, run: &RunResult) {
 }
 
 fn section(page: &mut String, number: usize, step: &StepResult) {
-    let seconds = step.per_second.len();
+    let (seconds, charts) = (step.per_second.len(), charts(step));
     let _ = write!(
         page,
-        "<section id=\"step-{number}\" data-step=\"{}\" data-seconds=\"{seconds}\">\n\
-         <h2>Step {}</h2>\n",
-        escape(&step.name),
-        escape(&step.name)
+        "<details class=\"step\" id=\"step-{number}\" data-step=\"{name}\" \
+         data-seconds=\"{seconds}\"><summary>{name}: {} charts</summary>\n<div class=\"charts\">\n",
+        charts.len(),
+        name = escape(&step.name)
     );
-    page.push_str("<div class=\"charts\">\n");
-    for chart in charts(step) {
+    for chart in charts {
         chart.draw(page);
     }
-    page.push_str("</div>\n</section>\n");
+    page.push_str("</div>\n</details>\n");
 }
 
 fn charts(step: &StepResult) -> Vec<Chart> {
@@ -162,9 +221,9 @@ fn charts(step: &StepResult) -> Vec<Chart> {
         if rates.iter().chain(&worst).all(|v| *v == 0.0) {
             continue;
         }
-        all.push(Chart::bars(&format!("rate-{kind}"), title, rates, Scale::Linear(count)));
+        all.push(Chart::single(&format!("rate-{kind}"), title, step, rates, Scale::Linear(count)));
         let title = format!("Worst {kind} response");
-        all.push(Chart::bars(&format!("worst-{kind}"), &title, worst, Scale::Micros));
+        all.push(Chart::single(&format!("worst-{kind}"), &title, step, worst, Scale::Micros));
     }
     let details = &step.per_second_details;
     let series = |names: Vec<&str>, from: &BTreeMap<String, Vec<u64>>| {
@@ -204,7 +263,7 @@ fn charts(step: &StepResult) -> Vec<Chart> {
     let steal: Vec<f64> = step.per_second.iter().map(|s| s.6 * 100.0).collect();
     if steal.iter().any(|v| *v > 0.0) {
         let title = "CPU time stolen by the host, percent";
-        all.push(Chart::bars("steal", title, steal, Scale::Linear(count)));
+        all.push(Chart::single("steal", title, step, steal, Scale::Linear(count)));
     }
     all
 }
