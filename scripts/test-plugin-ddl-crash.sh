@@ -20,6 +20,7 @@ export EVENKEEL_FAIL_DIR=$private_dir/fail
 mkdir "$EVENKEEL_FAIL_DIR"
 private_preload=$private_dir/failing.so
 gcc -shared -fPIC -O1 -o "$private_preload" plugin/mariadb/tests/failing.c -ldl || exit 1
+python3 -B scripts/test_failing.py "$private_preload" || exit 1
 options=(--log-bin=binlog --server-id=1 --binlog-format=row --sync-binlog=1 --innodb-log-file-size=8M)
 names=() atomic=() prepared=() run=()
 

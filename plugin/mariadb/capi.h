@@ -110,6 +110,7 @@ int32_t ek_commit(ek_txn *txn, uint64_t *commit, ek_error *error);
 int32_t ek_rollback(ek_txn *txn, ek_error *error);
 int32_t ek_prepare(ek_txn *txn, ek_bytes xid, uint8_t durability, ek_error *error);
 int32_t ek_is_ended(const ek_txn *txn);
+int32_t ek_has_changes(const ek_txn *txn);
 void ek_statement(ek_txn *txn, uint8_t begins);
 int32_t ek_undo_statement(ek_txn *txn, ek_error *error);
 void ek_set_tag(const ek_txn *txn, uint64_t tag);

@@ -341,6 +341,8 @@ int ha_evenkeel::reset()
   m_peek= m_replaces= false;
   m_copy.reset();
   m_ranges.dsmrr_close();
+  m_range_buffer.reset();
+  m_range_bytes= 0;
   m_key.clear();
   free_root(&m_blobs, MYF(0));
   free_longs();

@@ -192,6 +192,7 @@ private:
   void poison(uchar *record, const Fill &plan) const;
 #endif
   int check_entry(uchar *record, bool *wanted);
+  HANDLER_BUFFER *range_buffer(HANDLER_BUFFER *given, uint mode);
   int go_on(uchar *record, bool backward);
   int turn(uchar *record, bool backward);
   int go_on_from_end(uchar *record, bool backward);
@@ -283,6 +284,10 @@ private:
   /* Rows are compared with the key that `index_next_same` was given. */
   bool m_compares= false;
   DsMrr_impl m_ranges;
+  /* A partition's own buffer for `m_ranges`, until the statement's end. */
+  std::unique_ptr<uchar[]> m_range_buffer;
+  size_t m_range_bytes= 0;
+  HANDLER_BUFFER m_range_space;
   uint8_t m_lock= EK_LOCK_NONE;
   /* The lock chosen when the table was entered, which may be for more than one statement. */
   uint8_t m_outer_lock= EK_LOCK_NONE;

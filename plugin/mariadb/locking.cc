@@ -98,8 +98,10 @@ int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
     m_lock= is_plain || m_is_copied ? EK_LOCK_NONE : (m_outer_lock & ~EK_LOCK_SKIP) | skips(type);
   }
   m_changed= false;
-  /* Those that the server has are of the outer statement. */
+  /* Those that the server has are of the outer statement; a partitioned table's are its first partition's. */
   cached_table_flags= table_flags();
+  if (table->part_info)
+    table->file->init();
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }
 

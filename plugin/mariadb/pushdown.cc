@@ -90,9 +90,29 @@ handler *ha_evenkeel::clone(const char *, MEM_ROOT *root)
   return made;
 }
 
+/* Where this reads its ranges to. A partitioned table sizes its partitions' buffers by the key that the
+   optimizer estimated last, whichever it reads: all of them may be given the one of the caller, though
+   they fill them before the first row is taken, or one that ends behind the table's memory. So a
+   partition has a buffer of its own; without memory for it, an empty one: ranges are read one by one. */
+HANDLER_BUFFER *ha_evenkeel::range_buffer(HANDLER_BUFFER *given, uint mode)
+{
+  if (!table->part_info || mode & (HA_MRR_USE_DEFAULT_IMPL | HA_MRR_SORTED))
+    return given;
+  const size_t bytes= ha_thd()->variables.mrr_buff_size;
+  if (m_range_bytes < bytes)
+  {
+    m_range_buffer.reset(new (std::nothrow) uchar[bytes]);
+    m_range_bytes= m_range_buffer ? bytes : 0;
+  }
+  uchar *const begin= m_range_buffer.get();
+  m_range_space= {begin, begin + m_range_bytes, begin};
+  return &m_range_space;
+}
+
 int ha_evenkeel::multi_range_read_init(RANGE_SEQ_IF *ranges, void *parameter, uint count, uint mode,
                                        HANDLER_BUFFER *buffer)
 {
+  buffer= range_buffer(buffer, mode);
   return m_ranges.dsmrr_init(this, ranges, parameter, count, mode, buffer);
 }
 

@@ -69,11 +69,20 @@ static bool is_prepared(THD *thd)
   return thd->transaction->xid_state.get_state_code() == XA_PREPARED;
 }
 
-/* The connection was reset since its XA PREPARE: what it had prepared is no longer its own to decide. */
+/* The connection was reset since its XA PREPARE: what it had prepared is no longer its own to decide, and
+   what had only locked is no longer anybody's. */
 static void leave_prepared(THD *thd, Trx *trx)
 {
-  if (trx->by_user && !is_prepared(thd))
-    trx->prepared= trx->committed= trx->commit_failed= false;
+  if (!trx->by_user || is_prepared(thd))
+    return;
+  trx->prepared= trx->committed= trx->commit_failed= false;
+  if (!trx->only_locks)
+    return;
+  ek_error error;
+  ek_txn *txn= trx->txn;
+  ended(trx);
+  if (ek_rollback(txn, &error))
+    report("rollback of a connection that was reset", error);
 }
 
 ek_txn *begun(THD *thd, ek_error *error)
@@ -112,6 +121,7 @@ ek_schema_wait schema_wait(THD *thd)
 void ended(Trx *trx)
 {
   trx->txn= nullptr;
+  trx->only_locks= false;
   ek_canceller_of(trx->canceller, nullptr);
 }
 

@@ -24,6 +24,8 @@ struct Trx
   bool prepared= false;
   /* It was by XA PREPARE, not by the server for its binlog. */
   bool by_user= false;
+  /* XA PREPARE has left `txn` open: it has changed nothing, and keeps its locks until the decision. */
+  bool only_locks= false;
   std::string xid;
   /* Set by the ordered half of a commit; its error, if it failed. */
   bool committed= false;

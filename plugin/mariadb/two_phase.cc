@@ -94,6 +94,13 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   const bool in_binlog= thd_test_options(thd, OPTION_BIN_LOG);
   if (!trx->by_user && !in_binlog && thd->wait_for_prior_commit())
     return HA_ERR_INTERNAL_ERROR;
+  /* XA PREPARE of one that has only locked keeps its locks until this connection decides or ends, as with
+     InnoDB. Nothing of it is in the log: no other connection decides it, and no restart finds it. */
+  if (trx->by_user && !ek_has_changes(trx->txn))
+  {
+    trx->only_locks= true;
+    return 0;
+  }
   ek_error error;
   ek_txn *txn= trx->txn;
   ended(trx);

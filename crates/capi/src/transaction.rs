@@ -215,6 +215,18 @@ pub unsafe extern "C" fn ek_is_ended(txn: *const EkTxn) -> i32 {
     catch(1, || unsafe { i32::from((*txn).is_ended()) })
 }
 
+/// 1 if `ek_prepare` would prepare the transaction, or fail; 0 if it has changed nothing.
+///
+/// # Safety
+/// `txn` is a transaction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_has_changes(txn: *const EkTxn) -> i32 {
+    // SAFETY: by contract of the caller.
+    catch(1, || unsafe {
+        i32::from((*txn).0.as_ref().is_none_or(|t| t.is_ended() || t.has_changes()))
+    })
+}
+
 /// A statement of several calls begins (`begins` 1) or has ended (0): it can be undone alone, with
 /// READ COMMITTED its plain reads share one snapshot, and a cancellation of an earlier statement is
 /// over.

@@ -249,6 +249,11 @@ impl Txn {
         self.inner.is_ended()
     }
 
+    /// True if `prepare` would prepare it: it has changed something, or has taken changes back.
+    pub fn has_changes(&self) -> bool {
+        self.inner.handle().undo_count() > 0
+    }
+
     /// A number by which [`Database::watch_waits`](crate::Database::watch_waits) names it.
     pub fn set_tag(&self, tag: u64) {
         self.inner.handle().set_tag(tag);

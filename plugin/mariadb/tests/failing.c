@@ -17,6 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A file of the engine: the server names its directory from its own directory on, the system from the root. */
+static int is_engines(const char *path)
+{
+  const char *found= strstr(path, "#evenkeel/");
+  return found && (found == path || found[-1] == '/');
+}
+
 static int fails(int fd, const char *how)
 {
   char path[4096], link[64];
@@ -31,7 +38,7 @@ static int fails(int fd, const char *how)
   if (len < 0)
     return 0;
   path[len]= 0;
-  return strstr(path, "#evenkeel/") != NULL;
+  return is_engines(path);
 }
 
 /* The path of an open file; empty if it has none. */
@@ -54,7 +61,7 @@ static int meets(const char *call, const char *path)
   struct stat st;
   int number= 0, times= 0, hit= 0;
   const char *dir= getenv("EVENKEEL_FAIL_DIR");
-  if (!dir || !strstr(path, "#evenkeel/"))
+  if (!dir || !is_engines(path))
     return 0;
   snprintf(control, sizeof control, "%s/errno", dir);
   if (access(control, F_OK) != 0)
@@ -101,6 +108,14 @@ static int ends_with(const char *path, const char *end)
   return len >= of_end && strcmp(path + len - of_end, end) == 0;
 }
 
+/* A file of a DDL statement, by its path from the server's directory or from the root. */
+static int is_of_ddl(const char *path)
+{
+  const char *slash= strrchr(path, '/'), *name= slash ? slash + 1 : path;
+  return is_engines(path) || strcmp(name, "ddl_recovery.log") == 0 || ends_with(name, ".frm") ||
+         ends_with(name, ".par") || ends_with(name, ".ibd");
+}
+
 /* One step of a statement, maybe the last of the process. */
 static void step(const char *what, const char *of)
 {
@@ -111,8 +126,7 @@ static void step(const char *what, const char *of)
   char path[4096], line[4200];
   struct stat st;
   const char *dir= getenv("EVENKEEL_FAIL_DIR");
-  if (!dir || !(strstr(of, "/#evenkeel/") || ends_with(of, "/ddl_recovery.log") ||
-                ends_with(of, ".frm") || ends_with(of, ".par") || ends_with(of, ".ibd")))
+  if (!dir || !is_of_ddl(of))
     return;
   snprintf(path, sizeof path, "%s/crash", dir);
   if (access(path, F_OK) != 0)
