@@ -90,6 +90,9 @@ rung 1-plugin-xa-crash env EVENKEEL_KILLS=40 bash scripts/test-plugin-xa-crash.s
 rung 1-plugin-two-engines env EVENKEEL_ROUNDS=10 bash scripts/test-plugin-two-engines.sh
 # The server's end in front of every step of a DDL statement.
 rung 1-plugin-ddl-crash env EVENKEEL_SEED="$RANDOM" EVENKEEL_DDL_KILLS=1000 bash scripts/test-plugin-ddl-crash.sh
+# The server's main suites, each test with our engine in the place of the others, beside InnoDB's output.
+rung 1-suites python3 scripts/suites.py run --jobs 4 \
+    main innodb gcol vcol parts handler versioning period json binlog rpl sql_sequence
 # The longest value that the server lets through.
 rung 1-plugin-large-blob bash scripts/test-large-blob.sh
 # Programs of others: sysbench, mariadb-dump, iibench, an ORM.
