@@ -1,6 +1,6 @@
 //! The report: one self-contained HTML page, a pure function of the JSON of a run, or of two. It
 //! makes no request beyond itself. First a line a step and a chart of the whole run, then folds:
-//! all charts of each step, with a mark or a point of each line a second, all figures, the settings.
+//! all charts of each step, with a mark or a point of a line a second, all figures, the settings.
 
 mod chart;
 mod laws;
