@@ -243,7 +243,8 @@ def check_verdicts(browser, name, runs):
         if bound in CAUSES:
             only_writers = {"log_sync", "log_space", "memtable_full", "merge_debt"}
             waits = {c: us for c, us in step["stalls"].items() if not queries or c not in only_writers}
-            expect(f"{name}: {of} is bounded by its longest wait", waits[bound], max(waits.values()))
+            expect(f"{name}: {of} is bounded by its longest wait",
+                   waits.get(bound), max(waits.values()))
         if name.startswith(("bars", "lines")):
             key, words = BOUND[of]
             expect(f"{name}: what bounded {of}", (bound, f"bounded by {words}:" in text), (key, True))
