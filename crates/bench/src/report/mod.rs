@@ -1,6 +1,6 @@
 //! The report: one self-contained HTML page, a pure function of the JSON of a run, or of two. It
-//! makes no request beyond itself. First a line a step and a chart of the whole run, then folds: all
-//! charts of each step, with a mark or a point of each line a second, all figures, the settings.
+//! makes no request beyond itself. First a line a step and a chart of the whole run, then folds:
+//! all charts of each step with a mark or a point of a line a second, all figures, the settings.
 
 mod chart;
 mod laws;
@@ -82,17 +82,20 @@ fn open(page: &mut String, title: &str) {
     );
 }
 
-/// What a run ran on and with, in a line.
+/// An engine and what it ran on and with, in a line.
 fn ran_on(run: &RunResult) -> String {
+    format!("{} {}; {}.", escape(&called(run)), escape(&run.version), conditions(run))
+}
+
+/// What a run ran on and with.
+fn conditions(run: &RunResult) -> String {
     let setting = |name: &str| match &run.settings[name] {
         serde_json::Value::String(text) => escape(text),
         other => other.to_string(),
     };
     let clients = run.settings["clients"].as_u64().unwrap_or(1);
     let mut text = format!(
-        "{} {}; {} cores, {} of memory; {clients} client{}, rows {}",
-        escape(&called(run)),
-        escape(&run.version),
+        "{} cores, {} of memory; {clients} client{}, rows {}",
         run.machine.cores,
         bytes(run.machine.memory_bytes as f64),
         if clients == 1 { "" } else { "s" },
@@ -103,7 +106,7 @@ fn ran_on(run: &RunResult) -> String {
         let (memory, durability) = (setting("memory"), setting("durability"));
         let _ = write!(text, ", memory of the engine {memory}, durability {durability}");
     }
-    text + "."
+    text
 }
 
 /// Ends a page.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 64.0;
-const TOP: f64 = 40.0;
+const TOP: f64 = 60.0;
 const PLOT: (f64, f64) = (636.0, 240.0);
 /// Marks on the axis of time, beside its start.
 const TIME_MARKS: usize = 4;
@@ -22,20 +22,23 @@ const COLOURS: [&str; 4] = ["#0b6fb8", "#e07b00", "#2f9e44", "#7048e8"];
 /// # Errors
 /// If a file cannot be read or has no such step, or the picture not be written.
 pub fn write(step: &str, runs: &[PathBuf], svg: &Path) -> Result<(), BenchError> {
-    let mut lines = Vec::new();
+    let (mut lines, mut about) = (Vec::new(), String::new());
     for file in runs {
         let run = crate::diff::read(file)?;
         let found = step_of(&run, (step, 0)).filter(|step| !step.per_second.is_empty());
+        if lines.is_empty() {
+            about = super::conditions(&run);
+        }
         let Some(found) = found.cloned() else {
             return Err(BenchError::file(file, format!("has no seconds of a step {step}")));
         };
         lines.push((called(&run), found));
     }
-    std::fs::write(svg, picture(&lines)).map_err(|e| BenchError::file(svg, e))
+    std::fs::write(svg, picture(&about, &lines)).map_err(|e| BenchError::file(svg, e))
 }
 
-/// The picture: lines as they are named.
-fn picture(lines: &[(String, StepResult)]) -> String {
+/// The picture: what the first run ran on, and lines as they are named.
+fn picture(about: &str, lines: &[(String, StepResult)]) -> String {
     let seconds = lines.iter().map(|(_, step)| step.per_second.len()).max().unwrap_or(1).max(1);
     let rates: Vec<Vec<f64>> = lines.iter().map(|(_, step)| step.rates()).collect();
     let highest = rates.iter().flatten().copied().fold(0.0, f64::max);
@@ -48,7 +51,7 @@ fn picture(lines: &[(String, StepResult)]) -> String {
          width=\"{WIDTH}\" font-family=\"system-ui, DejaVu Sans, sans-serif\" font-size=\"13\">\n\
          <rect width=\"{WIDTH}\" height=\"{height:.0}\" fill=\"#fff\"/>\n\
          <text x=\"12\" y=\"20\" font-weight=\"600\" fill=\"#1c2430\">{}: {unit}, second by \
-         second</text>\n",
+         second</text>\n<text x=\"12\" y=\"40\" fill=\"#5b6675\">{about}</text>\n",
         escape(name)
     );
     for (share, label) in axis.marks() {
@@ -114,13 +117,15 @@ mod tests {
             per_second: rates.iter().map(|r| (*r, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)).collect(),
             ..StepResult::default()
         };
-        let drawn =
-            picture(&[("A".into(), of(&[10.0, 20.0, 40.0])), ("B & C".into(), of(&[10.0, 5.0]))]);
+        let drawn = picture(
+            "1 core",
+            &[("A".into(), of(&[10.0, 20.0, 40.0])), ("B & C".into(), of(&[10.0, 5.0]))],
+        );
         let lines: Vec<&str> =
             drawn.lines().filter(|line| line.contains("fill=\"none\"")).collect();
         let points = |line: &str| line.matches(['M', 'L']).count();
         assert_eq!(lines.iter().map(|line| points(line)).collect::<Vec<usize>>(), [3, 2]);
-        assert!(lines[0].contains("382.00 160.00L594.00 40.00"), "half and all: {}", lines[0]);
+        assert!(lines[0].contains("382.00 180.00L594.00 60.00"), "half and all: {}", lines[0]);
         assert!(drawn.contains("A: 20 in a middle second, 10 in the worst"), "{drawn}");
         assert!(drawn.contains("B &amp; C: 7.50 in"), "{drawn}");
     }

@@ -109,6 +109,7 @@ fn longest_text(step: &StepResult) -> String {
 /// The line of a step of one run; `letter` names the run where there are two.
 pub fn line(page: &mut String, letter: &str, run: &RunResult, step: &StepResult) {
     let (who, how) = bound_text(run, step);
+    let key = bound(run, step).key();
     let missed = if step.rate_met { "" } else { " <span class=\"warn\">rate missed</span>" };
     let letter = if letter.is_empty() {
         String::new()
@@ -119,15 +120,15 @@ pub fn line(page: &mut String, letter: &str, run: &RunResult, step: &StepResult)
         page,
         "<div class=\"verdict\" data-step-name=\"{name}\" data-rate=\"{rate}\" \
          data-worst=\"{worst}\" data-bound=\"{key}\"><span>{letter}<b>{shown}</b> {unit}{missed}\
-         </span><span>{slow}{longest}</span><span>bounded by <b>{who}</b>: {how}</span></div>",
+         </span><span>{slow}{longest}</span><span>{by} <b>{who}</b>: {how}</span></div>",
         name = escape(&step.name),
         rate = rate(step),
         worst = step.worst_second_ratio.map_or(String::new(), |ratio| ratio.to_string()),
-        key = bound(run, step).key(),
         shown = count(rate(step)),
         unit = unit(step),
         slow = worst_text(run, step),
         longest = longest_text(step),
+        by = if key == "unknown" { "what bounded it is" } else { "bounded by" },
     );
 }
 
