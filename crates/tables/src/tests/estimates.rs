@@ -99,7 +99,7 @@ fn delete(bed: &Bed, is_gone: impl Fn(i64) -> bool) {
 }
 
 #[test]
-fn of_deleted_rows() {
+fn estimates_do_not_count_deleted_rows() {
     both("all", |bed| delete(bed, |_| true));
     both("every second", |bed| delete(bed, |id| id % 2 == 0));
     both("the first half", |bed| delete(bed, |id| id < ROWS / 2));
@@ -109,7 +109,7 @@ fn of_deleted_rows() {
 }
 
 #[test]
-fn of_changed_rows() {
+fn estimates_count_changed_rows_once() {
     both("changed once", |bed| move_on(bed, 1));
     both("changed many times", |bed| move_on(bed, 6));
 }
@@ -129,7 +129,7 @@ fn move_on(bed: &Bed, times: i64) {
 
 /// By statements that revert at once, and by a transaction that is reverted behind its end.
 #[test]
-fn of_rows_rolled_back() {
+fn estimates_do_not_count_rows_rolled_back() {
     both("inserted and rolled back", |bed| {
         let mut txn = bed.db.begin();
         for id in ROWS..ROWS * 4 {
@@ -147,7 +147,7 @@ fn of_rows_rolled_back() {
 }
 
 #[test]
-fn of_an_emptied_table() {
+fn estimates_of_an_emptied_table() {
     for keeps in [false, true] {
         let bed = Bed::new();
         let other = bed.db.store.create_table("other", &spec()).unwrap();
@@ -167,7 +167,7 @@ fn of_an_emptied_table() {
 }
 
 #[test]
-fn of_a_loaded_table() {
+fn estimates_of_a_loaded_table() {
     let bed = Bed::new();
     bed.db.store.truncate_table("t").unwrap();
     let rows = (0..ROWS).map(|id| row(id).map(|value| value.to_owned()));
