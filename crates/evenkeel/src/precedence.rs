@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table() {
+    fn merge_priority_changes_after_its_usual_time() {
         let usual = |since: u64, usual_s: u64| Turn {
             is_low: false,
             since_ns: since * SECOND,

@@ -146,13 +146,20 @@ fn ends(counts: &mut [u64], parts: usize) -> ((u64, u64), (u64, u64)) {
 }
 
 /// Waits until a figure is at most this, and gives it: what has been given up goes in the
-/// background, which on a busy machine takes its time.
+/// background, which on a busy machine takes its time. It gives up where the figure has not become
+/// less for two minutes.
 fn settles(most: u64, figure: impl Fn() -> u64) -> u64 {
-    let start = Instant::now();
-    while figure() > most && start.elapsed() < Duration::from_secs(120) {
-        std::thread::sleep(Duration::from_millis(20));
+    let (mut least, mut since) = (u64::MAX, Instant::now());
+    loop {
+        let now = figure();
+        if now < least {
+            (least, since) = (now, Instant::now());
+        }
+        if now <= most || since.elapsed() > Duration::from_secs(120) {
+            return now;
+        }
+        std::thread::yield_now();
     }
-    figure()
 }
 
 /// A queue of `live` rows that is replaced `times` over. An old snapshot is held for a fifth of the

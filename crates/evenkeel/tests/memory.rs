@@ -137,15 +137,24 @@ fn settings_change_while_open_or_say_why_not() {
     let refused = other.table("t").expect("table").update(&[Int(1)], &[(1, Int(6))]);
     assert_eq!(refused.expect_err("locked").code(), Code::LockWaitTimeout);
     drop((one, other));
-    // Durability 0: a commit waits for no sync.
-    db.set("durability", 0).expect("may change");
-    let syncs = db.stats().get(Metric::WalSyncs);
-    for id in 20..40 {
-        let mut txn = begin();
-        txn.table("t").expect("table").insert(&[Int(id), Int(id), Bytes(b"")]).expect("inserts");
-        txn.commit().expect("commits");
+    // Commits wait for syncs with durability 1, if the background has not just made one, and for
+    // none with 0.
+    let waits = || {
+        let stalls = db.stats().stalls;
+        stalls.iter().find(|stall| stall.0 == Cause::LogSync.name()).expect("one").1.count
+    };
+    for (durability, least, most) in [(1, 1, u64::MAX), (0, 0, 0)] {
+        db.set("durability", durability).expect("may change");
+        let before = waits();
+        for id in 20..40 {
+            let mut txn = begin();
+            let row = [Int(id + 100 * durability as i64), Int(id), Bytes(b"")];
+            txn.table("t").expect("table").insert(&row).expect("inserts");
+            txn.commit().expect("commits");
+        }
+        let waited = waits() - before;
+        assert!((least..=most).contains(&waited), "durability {durability}: {waited} waits");
     }
-    assert!(db.stats().get(Metric::WalSyncs) < syncs + 20);
     for (name, value, code) in [
         ("memory_size", 1, Code::OptionOutOfRange),
         ("durability", 3, Code::OptionOutOfRange),

@@ -8,9 +8,9 @@ use evenkeel::{
     Options, TableSpec,
 };
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Cause, Code, Result};
+use evenkeel_base::{Code, Result};
 use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
-use evenkeel_io::{Env, Event, File, OpenMode, RealEnv, Task, Woken};
+use evenkeel_io::{Env, File, OpenMode, RealEnv};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +86,7 @@ impl File for WatchedFile {
 }
 
 impl Env for Watched {
+    evenkeel_io::delegate_env!(inner: list, create_dir, sync_dir, now_ns, random, wait, spawn);
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let was_there = self.inner.open(path, OpenMode::READ).is_ok();
         if mode.create && !was_there {
@@ -94,9 +95,6 @@ impl Env for Watched {
         let inner = self.inner.open(path, mode)?;
         Ok(Arc::new(WatchedFile { inner, path: path.to_string(), of: self.clone() }))
     }
-    fn list(&self, dir: &str) -> Result<Vec<String>> {
-        self.inner.list(dir)
-    }
     fn remove(&self, path: &str) -> Result<()> {
         self.note("change", path);
         self.inner.remove(path)
@@ -104,30 +102,6 @@ impl Env for Watched {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.note("change", from);
         self.inner.rename(from, to)
-    }
-    fn create_dir(&self, dir: &str) -> Result<()> {
-        self.inner.create_dir(dir)
-    }
-    fn sync_dir(&self, dir: &str) -> Result<()> {
-        self.inner.sync_dir(dir)
-    }
-    fn now_ns(&self) -> u64 {
-        self.inner.now_ns()
-    }
-    fn random(&self) -> u64 {
-        self.inner.random()
-    }
-    fn wait(
-        &self,
-        event: &Arc<Event>,
-        seen: u64,
-        timeout: Option<Duration>,
-        cause: Cause,
-    ) -> Woken {
-        self.inner.wait(event, seen, timeout, cause)
-    }
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
-        self.inner.spawn(name, body)
     }
 }
 

@@ -33,7 +33,7 @@ fn encode(layout: &RowLayout, values: &[Value]) -> Result<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 8))]
     #[test]
-    fn round_trip(int: i32, text in ".{0,300}", decimal in -10i128.pow(19)..10i128.pow(19),
+    fn rows_round_trip(int: i32, text in ".{0,300}", decimal in -10i128.pow(19)..10i128.pow(19),
                   bytes in prop::collection::vec(any::<u8>(), 0..70), nulls: u8, float: f32,
                   cut: prop::sample::Index) {
         let layout = layout();

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn segment_names_have_eight_digits_or_more() {
         assert_eq!(segment_path(7), "wal/00000007.wal");
         assert_eq!(segment_number("00000007.wal"), Some(7));
         assert_eq!(segment_number("123456789.wal"), Some(123_456_789));

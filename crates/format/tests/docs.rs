@@ -72,7 +72,7 @@ fn crc(pieces: &[&[u8]]) -> u64 {
 }
 
 #[test]
-fn superblocks() {
+fn superblocks_decode_as_documented() {
     let slot = Superblock {
         sequence: 0x0102_0304_0506_0708,
         database_id: DB,
@@ -108,7 +108,7 @@ fn superblocks() {
 }
 
 #[test]
-fn hot_pages() {
+fn hot_page_lists_decode_as_documented() {
     numbers("warm.md", "warm", &[("pages", warm::PAGES_MAX as u64)]);
     let bytes = warm::encode(&[PageNo(5), PageNo(5 + 300)], DB);
     let fields = [
@@ -123,7 +123,7 @@ fn hot_pages() {
 }
 
 #[test]
-fn logs() {
+fn logs_decode_as_documented() {
     let constants = [
         ("block", wal::BLOCK as u64),
         ("block header", wal::BLOCK_HEADER as u64),
@@ -182,7 +182,7 @@ fn logs() {
 }
 
 #[test]
-fn pages() {
+fn pages_decode_as_documented() {
     let constants = [
         ("header", page::HEADER_BYTES as u64),
         ("segment", space::SEGMENT_BYTES),
@@ -231,7 +231,7 @@ fn pages() {
 }
 
 #[test]
-fn nodes() {
+fn nodes_decode_as_documented() {
     let mut bytes = vec![0; 4096 - page::HEADER_BYTES];
     let mut inner = NodeMut::format(&mut bytes, 2, b"common-a", Some(b"common-z")).expect("fits");
     let cell = InnerCell { child: PageNo(7), dead_since: None };
@@ -293,7 +293,7 @@ fn nodes() {
 }
 
 #[test]
-fn runs() {
+fn runs_decode_as_documented() {
     let constants = [
         ("envelope", run::ENVELOPE as u64),
         ("trailer", Trailer::LEN as u64),
@@ -360,7 +360,7 @@ fn runs() {
 }
 
 #[test]
-fn undo_segments() {
+fn undo_segments_decode_as_documented() {
     let constants = [
         ("segment header", undo::SEGMENT_HEADER_LEN as u64),
         ("frame header", undo::FRAME_HEADER_LEN as u64),
@@ -392,7 +392,7 @@ fn undo_segments() {
 }
 
 #[test]
-fn types_and_catalog() {
+fn types_and_catalog_decode_as_documented() {
     let rows = table("row.md", "numbers: types");
     for row in &rows {
         let code = row[1].parse().expect("a code");

@@ -113,7 +113,7 @@ mod tests {
     const MB: u64 = 1_000_000;
 
     #[test]
-    fn the_table() {
+    fn background_rate_falls_with_users_waits_and_recovers() {
         let free = |rate| Beside { most: UNLIMITED, rate, at_once: UNLIMITED };
         let none = UNLIMITED;
         assert_eq!(beside(none, 0, none, 400 * MB), free(none), "nobody waits");

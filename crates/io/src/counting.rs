@@ -6,11 +6,10 @@
 use crate::gate::Gate;
 use crate::runtime::count_stall;
 use crate::waiting::Watched;
-use crate::{Env, Event, File, OpenMode, Task, Woken};
+use crate::{Env, File, OpenMode};
 use evenkeel_base::metrics::{Metric, Metrics};
 use evenkeel_base::{Cause, Code, Result, Stalls};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// An environment whose files are counted.
 pub(crate) struct CountingEnv {
@@ -114,6 +113,7 @@ impl File for CountingFile {
 }
 
 impl Env for CountingEnv {
+    crate::delegate_env!(inner: list, now_ns, random, wait, spawn);
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let inner = self.open_inner(path, mode)?;
         let is_log = path.starts_with("wal/");
@@ -124,9 +124,6 @@ impl Env for CountingEnv {
         });
         let (metrics, gate, env) = (self.metrics.clone(), self.gate.clone(), self.inner.clone());
         Ok(Arc::new(CountingFile { inner, metrics, timed, gate, env }))
-    }
-    fn list(&self, dir: &str) -> Result<Vec<String>> {
-        self.inner.list(dir)
     }
     fn remove(&self, path: &str) -> Result<()> {
         self.gate.pass(&*self.inner)?;
@@ -144,23 +141,5 @@ impl Env for CountingEnv {
         self.inner.sync_dir(dir)?;
         self.metrics.add(Metric::FileSyncs, 1);
         Ok(())
-    }
-    fn now_ns(&self) -> u64 {
-        self.inner.now_ns()
-    }
-    fn random(&self) -> u64 {
-        self.inner.random()
-    }
-    fn wait(
-        &self,
-        event: &Arc<Event>,
-        seen: u64,
-        timeout: Option<Duration>,
-        cause: Cause,
-    ) -> Woken {
-        self.inner.wait(event, seen, timeout, cause)
-    }
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
-        self.inner.spawn(name, body)
     }
 }

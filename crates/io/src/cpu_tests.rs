@@ -1,5 +1,8 @@
 //! Who works, and who gives way.
-use super::{BUILD_ENTRY_NS, PAUSE_NS_MAX, SHARED_NS, SLICE_NS, SMALL_BUILD_NS, pause_ns};
+use super::{
+    BUILD_BYTE_NS, BUILD_ENTRY_NS, PAUSE_NS_MAX, SHARED_NS, SHORT_ENTRY_BYTES, SLICE_NS,
+    SMALL_BUILD_NS, pause_ns,
+};
 use crate::{BuildBudget, Event, MemEnv, Runtime, SimEnv, TickingEnv};
 use evenkeel_base::{Cause, metrics::Metric};
 use std::sync::Arc;
@@ -71,11 +74,11 @@ fn a_build_pauses_only_where_users_are_at_work() {
 fn a_small_build_runs_like_one_more_client() {
     // The build's threads work for two core-seconds beside busy users. Returns how long they have
     // worked when the build gives way for the first time.
-    let gave_way = |entries: u64| {
+    let gave_way = |entries: u64, bytes: u64| {
         let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SLICE_NS));
         let rt = Runtime::new(env);
         rt.begin_build_work();
-        let budget = BuildBudget::for_entries(entries);
+        let budget = BuildBudget::for_entries(entries, bytes);
         let mut first_ns = None;
         for worked in 0..2 * SMALL_BUILD_NS / SLICE_NS {
             rt.metrics.add(Metric::Commits, 1);
@@ -87,10 +90,21 @@ fn a_small_build_runs_like_one_more_client() {
         first_ns
     };
     let most = SMALL_BUILD_NS / BUILD_ENTRY_NS;
-    assert_eq!(gave_way(most + 1), Some(0), "a large one has no budget");
+    let short = most * SHORT_ENTRY_BYTES;
+    assert_eq!(gave_way(most + 1, short), Some(0), "a large one has no budget");
     // One that was taken for small, and is not, goes on like a large one.
-    let first_ns = gave_way(most).expect("the budget ends");
+    let first_ns = gave_way(most, short).expect("the budget ends");
     assert!((SMALL_BUILD_NS..2 * SMALL_BUILD_NS).contains(&first_ns), "{first_ns}");
+    // Entries of 3,000 bytes, the longest there are, take several times as long as short ones.
+    assert_eq!(gave_way(most / 2, most / 2 * 3_000), Some(0), "few entries, and long ones");
+    let each_ns = BUILD_ENTRY_NS + (3_000 - SHORT_ENTRY_BYTES) * BUILD_BYTE_NS;
+    let few = SMALL_BUILD_NS / each_ns;
+    assert!(few < most / 8, "{few} of {most}");
+    assert_eq!(gave_way(few + 1, (few + 1) * 3_000), Some(0));
+    assert!(gave_way(few, few * 3_000) > Some(0), "so few of them are a small build");
+    // Nothing overflows, and bytes alone are work as well.
+    assert_eq!(gave_way(u64::MAX, u64::MAX), Some(0));
+    assert_eq!(gave_way(1, u64::MAX), Some(0));
 }
 
 #[test]

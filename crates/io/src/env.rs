@@ -102,3 +102,74 @@ pub trait Env: Send + Sync + 'static {
     /// Starts a thread. # Errors: `ThreadSpawn`.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>>;
 }
+
+/// Methods of [`Env`](crate::Env) that an environment over another one leaves to that one:
+/// `delegate_env!(inner: list, now_ns, random)` within its `impl Env`, where `inner` is the field.
+#[macro_export]
+macro_rules! delegate_env {
+    ($to:tt: $($method:ident),+) => { $($crate::delegate_env!(@ $to $method);)+ };
+    (@ $to:tt open) => {
+        fn open(
+            &self,
+            path: &str,
+            mode: $crate::OpenMode,
+        ) -> $crate::delegated::Result<std::sync::Arc<dyn $crate::File>> {
+            self.$to.open(path, mode)
+        }
+    };
+    (@ $to:tt list) => {
+        fn list(&self, dir: &str) -> $crate::delegated::Result<Vec<String>> {
+            self.$to.list(dir)
+        }
+    };
+    (@ $to:tt remove) => {
+        fn remove(&self, path: &str) -> $crate::delegated::Result<()> {
+            self.$to.remove(path)
+        }
+    };
+    (@ $to:tt rename) => {
+        fn rename(&self, from: &str, to: &str) -> $crate::delegated::Result<()> {
+            self.$to.rename(from, to)
+        }
+    };
+    (@ $to:tt create_dir) => {
+        fn create_dir(&self, dir: &str) -> $crate::delegated::Result<()> {
+            self.$to.create_dir(dir)
+        }
+    };
+    (@ $to:tt sync_dir) => {
+        fn sync_dir(&self, dir: &str) -> $crate::delegated::Result<()> {
+            self.$to.sync_dir(dir)
+        }
+    };
+    (@ $to:tt now_ns) => {
+        fn now_ns(&self) -> u64 {
+            self.$to.now_ns()
+        }
+    };
+    (@ $to:tt random) => {
+        fn random(&self) -> u64 {
+            self.$to.random()
+        }
+    };
+    (@ $to:tt wait) => {
+        fn wait(
+            &self,
+            event: &std::sync::Arc<$crate::Event>,
+            seen: u64,
+            timeout: Option<std::time::Duration>,
+            cause: $crate::delegated::Cause,
+        ) -> $crate::Woken {
+            self.$to.wait(event, seen, timeout, cause)
+        }
+    };
+    (@ $to:tt spawn) => {
+        fn spawn(
+            &self,
+            name: &str,
+            body: Box<dyn FnOnce() + Send>,
+        ) -> $crate::delegated::Result<Box<dyn $crate::Task>> {
+            self.$to.spawn(name, body)
+        }
+    };
+}

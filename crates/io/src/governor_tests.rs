@@ -8,7 +8,7 @@ fn demand(required: [u64; CLASSES], surplus: [u64; CLASSES]) -> [Demand; CLASSES
 }
 
 #[test]
-fn division_table() {
+fn bandwidth_is_divided_by_demand_and_share() {
     let none = [0; CLASSES];
     let ask = |surplus| demand(none, surplus);
     // Below the budget everyone gets what he asks, and never less than his share of 100.
@@ -60,7 +60,7 @@ fn division_keeps_its_promises() {
 }
 
 #[test]
-fn budget_table() {
+fn the_budget_shrinks_as_latency_grows() {
     const MB: u64 = 1_000_000;
     let best = 400 * MB;
     assert_eq!(budget(UNLIMITED, best, 16), UNLIMITED, "as good as ever");

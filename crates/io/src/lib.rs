@@ -37,6 +37,12 @@ mod waiting;
 
 pub use buf::AlignedBuf;
 pub use cancellation::{Cancellation, Stop};
+/// What `delegate_env` names.
+#[doc(hidden)]
+pub mod delegated {
+    pub use evenkeel_base::{Cause, Result};
+}
+
 pub use cpu::{BuildBudget, SLICE_NS, Seat};
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;

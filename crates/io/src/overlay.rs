@@ -4,12 +4,11 @@
 //!
 //! Memory: the blocks written, that is about what recovery changes.
 
-use crate::{Env, Event, File, OpenMode, Task, Woken};
+use crate::{Env, File, OpenMode};
 use evenkeel_base::sync::{Mutex, RwLock};
-use evenkeel_base::{Cause, Code, Error, Result};
+use evenkeel_base::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 const BLOCK: u64 = 4096;
 
@@ -164,6 +163,7 @@ impl File for Layered {
 }
 
 impl Env for OverlayEnv {
+    crate::delegate_env!(base: now_ns, random, wait, spawn);
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let mut state = self.state.lock();
         let found = self.layered(&mut state, path)?;
@@ -223,28 +223,6 @@ impl Env for OverlayEnv {
 
     fn sync_dir(&self, _dir: &str) -> Result<()> {
         Ok(())
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.base.now_ns()
-    }
-
-    fn random(&self) -> u64 {
-        self.base.random()
-    }
-
-    fn wait(
-        &self,
-        event: &Arc<Event>,
-        seen: u64,
-        timeout: Option<Duration>,
-        cause: Cause,
-    ) -> Woken {
-        self.base.wait(event, seen, timeout, cause)
-    }
-
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
-        self.base.spawn(name, body)
     }
 }
 

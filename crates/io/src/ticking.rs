@@ -1,8 +1,8 @@
 //! An environment for tests of what happens each so often: its clock follows the work that looks at
 //! it, so such tests count and need no time.
 
-use crate::{Env, Event, File, OpenMode, Task, Woken};
-use evenkeel_base::{Cause, Result};
+use crate::{Env, Event, Woken};
+use evenkeel_base::Cause;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,29 +35,9 @@ impl TickingEnv {
 }
 
 impl Env for TickingEnv {
-    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        self.inner.open(path, mode)
-    }
-    fn list(&self, dir: &str) -> Result<Vec<String>> {
-        self.inner.list(dir)
-    }
-    fn remove(&self, path: &str) -> Result<()> {
-        self.inner.remove(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn create_dir(&self, dir: &str) -> Result<()> {
-        self.inner.create_dir(dir)
-    }
-    fn sync_dir(&self, dir: &str) -> Result<()> {
-        self.inner.sync_dir(dir)
-    }
+    crate::delegate_env!(inner: open, list, remove, rename, create_dir, sync_dir, random, spawn);
     fn now_ns(&self) -> u64 {
         self.now_ns.fetch_add(self.tick_ns, Ordering::SeqCst)
-    }
-    fn random(&self) -> u64 {
-        self.inner.random()
     }
     fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, c: Cause) -> Woken {
         self.waits[c as usize].fetch_add(1, Ordering::SeqCst);
@@ -65,8 +45,5 @@ impl Env for TickingEnv {
             self.yields.fetch_add(1, Ordering::SeqCst);
         }
         self.inner.wait(event, seen, time, c)
-    }
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
-        self.inner.spawn(name, body)
     }
 }

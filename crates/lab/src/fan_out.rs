@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn it_repeats() {
+    fn the_same_setup_gives_the_same_outcome() {
         let setup = Setup::new(500, 2);
         let outcome = run(&setup).expect("it runs");
         assert_eq!(run(&setup).expect("again").text(), outcome.text());

@@ -48,39 +48,39 @@ fn check_in(outcome: &Outcome, page: &str) {
 }
 
 #[test]
-fn flush_scan() {
+fn flush_scan_prints_what_its_page_shows() {
     check(&flush_scan::run(&flush_scan::Setup::new(1, 42)).expect("it runs"));
 }
 
 #[test]
-fn restart_flush() {
+fn restart_flush_prints_what_its_page_shows() {
     check(&restart_flush::run(&restart_flush::Setup::new(1, 42)));
 }
 
 #[test]
-fn free_pages() {
+fn free_pages_prints_what_its_page_shows() {
     check(&free_pages::run(&free_pages::Setup::new(1, 42)));
 }
 
 #[test]
-fn dirty_count() {
+fn dirty_count_prints_what_its_page_shows() {
     check(&dirty_count::run(&dirty_count::Setup::new(1, 42)));
 }
 
 #[test]
-fn fan_out() {
+fn fan_out_prints_what_its_page_shows() {
     check(&fan_out::run(&fan_out::Setup::new(1, 42)).expect("it runs"));
 }
 
 /// A twentieth of the sizes and of the time: the same ratios, and quick.
 #[test]
-fn scale() {
+fn scale_prints_what_its_page_shows() {
     check_in(&scale::experiment::run(20, 42), "scale.md");
 }
 
 /// Sizes nobody has at hand, by the formulas.
 #[test]
-fn scale_on_paper() {
+fn scale_on_paper_prints_what_its_page_shows() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scale.md");
     let _one_at_a_time = PAGE.lock().expect("no other test failed while writing");
     let mut page = fs::read_to_string(&path).expect("the page is there");

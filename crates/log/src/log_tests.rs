@@ -526,7 +526,7 @@ fn waiting_ends_when_writes_stop() -> Result<()> {
 /// On a full disk users get an error before the ballast is touched; commits go on; when space is
 /// back, so do users. The log is not latched.
 #[test]
-fn full_disk() -> Result<()> {
+fn a_full_disk_refuses_users_and_lets_commits_on() -> Result<()> {
     let sim = quiet(SimDisk::new(4), 4);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
@@ -556,7 +556,7 @@ fn full_disk() -> Result<()> {
 
 /// The first failed write or sync stops everything that would claim durability; appends go on.
 #[test]
-fn failures_latch() -> Result<()> {
+fn the_first_failed_write_or_sync_stops_claims_of_durability() -> Result<()> {
     for kind in [FaultKind::WriteError, FaultKind::ShortWrite, FaultKind::SyncError] {
         let sim = quiet(SimDisk::new(4), 4);
         let rt = sim.runtime();
@@ -723,7 +723,7 @@ fn long_records_and_many_reservations() -> Result<()> {
 
 /// A new directory stays small, its segments are kept ready, and a missing one is told by name.
 #[test]
-fn segments_on_disk() -> Result<()> {
+fn a_new_log_directory_is_small_and_a_missing_segment_is_named() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
     let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())));
     let options = LogOptions { log_bytes: 512 << 20, buffer_bytes: 1 << 20, epoch: 1 };

@@ -4,11 +4,11 @@
 use crate::log_tests::append;
 use crate::{Log, LogOptions};
 use evenkeel_base::{Cause, Code, Lsn, Result};
-use evenkeel_io::{Env, Event, File, MemEnv, OpenMode, Runtime, Task, Woken};
+use evenkeel_io::{Env, Event, File, MemEnv, OpenMode, Runtime, Woken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many wait when the panic comes: with the leader, for the lead, and behind that one.
 const OTHERS: usize = 3;
@@ -32,7 +32,7 @@ impl Trap {
     fn step(&self, at: At) {
         if self.at == at && self.armed.swap(false, SeqCst) {
             self.caught.store(true, SeqCst);
-            until(|| self.waiting.load(SeqCst) == OTHERS);
+            until("all others wait", || self.waiting.load(SeqCst) == OTHERS);
             panic!("as planned");
         }
     }
@@ -67,29 +67,11 @@ impl File for Trapped<dyn File> {
 }
 
 impl Env for Trapped<dyn Env> {
+    evenkeel_io::delegate_env! {
+        0: list, remove, rename, create_dir, sync_dir, now_ns, random, spawn
+    }
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         Ok(Arc::new(Trapped(self.0.open(path, mode)?, self.1.clone())))
-    }
-    fn list(&self, dir: &str) -> Result<Vec<String>> {
-        self.0.list(dir)
-    }
-    fn remove(&self, path: &str) -> Result<()> {
-        self.0.remove(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.0.rename(from, to)
-    }
-    fn create_dir(&self, dir: &str) -> Result<()> {
-        self.0.create_dir(dir)
-    }
-    fn sync_dir(&self, dir: &str) -> Result<()> {
-        self.0.sync_dir(dir)
-    }
-    fn now_ns(&self) -> u64 {
-        self.0.now_ns()
-    }
-    fn random(&self) -> u64 {
-        self.0.random()
     }
     fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, cause: Cause) -> Woken {
         if cause == Cause::LogSync {
@@ -97,14 +79,14 @@ impl Env for Trapped<dyn Env> {
         }
         self.0.wait(event, seen, time, cause)
     }
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
-        self.0.spawn(name, body)
-    }
 }
 
-fn until(condition: impl Fn() -> bool) {
+/// Waits for other threads of this test, and fails where that does not come.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
     while !condition() {
-        std::thread::sleep(Duration::from_millis(1));
+        assert!(start.elapsed() < Duration::from_secs(300), "it does not come that {what}");
+        std::thread::yield_now();
     }
 }
 
@@ -129,16 +111,17 @@ fn a_leader_panics(at: At) -> Result<()> {
         })
     };
     let leader = wait(led);
-    until(|| trap.caught.load(SeqCst));
+    until("the leader is in the call", || trap.caught.load(SeqCst));
     let mut others = vec![wait(with_it)];
     for n in 2..=OTHERS {
         // In this order: each waits for something else.
-        until(|| trap.waiting.load(SeqCst) == n - 1);
+        until("the one before waits", || trap.waiting.load(SeqCst) == n - 1);
         others.push(wait(append(&log, b"c")?));
     }
-    assert!(leader.join().is_err(), "it panics");
+    let panicked = leader.join().expect_err("it panics");
+    assert_eq!(panicked.downcast_ref(), Some(&"as planned"));
     for _ in 0..OTHERS {
-        let code = told.recv_timeout(Duration::from_secs(60)).expect("nobody waits for ever");
+        let code = told.recv_timeout(Duration::from_secs(300)).expect("nobody waits for ever");
         assert_eq!(code, Some(Code::WritesStopped));
     }
     for other in others {

@@ -17,7 +17,7 @@ fn idle() -> Load {
 }
 
 #[test]
-fn table() {
+fn flush_rate_by_load() {
     let rows: [(&str, Load, u64); 14] = [
         ("nothing dirty", idle(), 0),
         ("dirty but young", Load { dirty_pages: 50_000, ..idle() }, 0),

@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(ours: Vec<u8>, theirs: Vec<u8>) {
+        fn a_page_set_holds_each_page_once(ours: Vec<u8>, theirs: Vec<u8>) {
             // Word borders, near and far.
             let page = |n: &u8| PageNo(u64::from(*n) * 21 + u64::from(*n / 128) * (1 << 40));
             let (mut set, mut other) = (PageSet::default(), PageSet::default());

@@ -257,7 +257,7 @@ fn ordered_arrival_keeps_leaves_full() {
 }
 
 #[test]
-fn large_entries() {
+fn large_entries_are_found_and_ordered() {
     let mut bed = Bed::default();
     for n in 0..6u8 {
         bed.insert(&vec![n; 3 << 20], u64::from(n));

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn table() {
+    fn ingest_merges_pick_runs_of_like_size() {
         let all = |sizes: &[u64]| ingest_of(sizes, true, sizes.len());
         assert_eq!(all(&[]), None);
         assert_eq!(all(&[1, 1, 1, 100]), None);

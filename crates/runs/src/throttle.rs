@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table() {
+    fn memtable_room_by_bytes_wanted_and_generations() {
         // Wanted, active, generations.
         assert_eq!(at(100, 0, 1), Room::Taken);
         assert_eq!(at(100, LIMIT - 100, 2), Room::Taken);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn properties() {
+    fn memtable_room_keeps_its_bounds_for_random_loads() {
         let mut rng = Rng::new(1);
         for _ in 0..20_000 {
             let mut draw = |below: u64| rng.below(below);

@@ -32,7 +32,7 @@ const EXPECTED: &[&str] = &[
 const SEEDS: u64 = 300;
 
 #[test]
-fn builds_among_rollbacks() {
+fn builds_among_rollbacks_find_every_row() {
     let (first, count) = (number("EVENKEEL_SIM_FROM", 1), number("EVENKEEL_SIM_BUILDS", 600));
     let events = Arc::new(Events::default());
     let outcomes = run_all(first, count, Config::builds(), &events);

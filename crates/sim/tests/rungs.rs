@@ -16,7 +16,7 @@ const FEWER: u64 = 800;
 const RARE: usize = 5;
 
 #[test]
-fn seeds() {
+fn random_sessions_keep_every_promise_with_each_seed() {
     let (first, count) = (number("EVENKEEL_SIM_FROM", 1), number("EVENKEEL_SIM_SEEDS", SEEDS));
     let events = Arc::new(Events::default());
     let outcomes = run_all(first, count, Config::default(), &events);

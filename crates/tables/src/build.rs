@@ -284,7 +284,8 @@ impl Store {
             let has_null = |key: &[u8]| index.has_null(key).unwrap_or(false);
             let snapshot = guard.committed();
             self.rt.begin_build_work();
-            let budget = BuildBudget::for_entries(rows);
+            let bytes = self.runs.stats(index.id).run_bytes;
+            let budget = BuildBudget::for_entries(rows, bytes);
             let check = |entries: u64| {
                 progress.add_checked(entries, self.rt.env.now_ns());
                 self.rt.step();

@@ -1,11 +1,10 @@
 //! Memory files that can be made to fail, with real threads and time: for errors that a healthy
 //! machine does not give. Also what a test does to files behind the engine's back.
 
-use evenkeel_base::{Cause, Code, Error, Result};
-use evenkeel_io::{Env, Event, File, MemEnv, OpenMode, Task, Woken};
+use evenkeel_base::{Code, Error, Result};
+use evenkeel_io::{Env, File, MemEnv, OpenMode, Task};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// What may fail, on paths with a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,13 +184,11 @@ impl File for FaultyFile {
 }
 
 impl Env for FaultyEnv {
+    evenkeel_io::delegate_env!(inner: list, create_dir, now_ns, random, wait);
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         self.faults.check(Op::Open, path)?;
         let inner = self.inner.open(path, mode)?;
         Ok(Arc::new(FaultyFile { inner, env: self.clone(), path: path.to_string() }))
-    }
-    fn list(&self, dir: &str) -> Result<Vec<String>> {
-        self.inner.list(dir)
     }
     fn remove(&self, path: &str) -> Result<()> {
         self.faults.frozen(path)?;
@@ -201,21 +198,9 @@ impl Env for FaultyEnv {
         self.faults.frozen(from)?;
         self.inner.rename(from, to)
     }
-    fn create_dir(&self, dir: &str) -> Result<()> {
-        self.inner.create_dir(dir)
-    }
     fn sync_dir(&self, dir: &str) -> Result<()> {
         self.faults.check(Op::Sync, dir)?;
         self.inner.sync_dir(dir)
-    }
-    fn now_ns(&self) -> u64 {
-        self.inner.now_ns()
-    }
-    fn random(&self) -> u64 {
-        self.inner.random()
-    }
-    fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, cause: Cause) -> Woken {
-        self.inner.wait(event, seen, time, cause)
     }
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
         if self.faults.no_threads.load(SeqCst) {

@@ -53,7 +53,7 @@ fn decoders_take_any_bytes() {
 }
 
 #[test]
-fn directories_and_programs() {
+fn mutated_directories_and_programs_never_panic() {
     run_all(fuzz::DATABASES, MUTATIONS * times().min(5));
 }
 

@@ -283,7 +283,7 @@ fn table() -> (String, Vec<String>) {
 }
 
 #[test]
-fn hermitage() {
+fn hermitage_anomalies_appear_at_no_level_that_forbids_them() {
     let (text, wrong) = table();
     println!("{text}");
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -448,7 +448,7 @@ fn a_deadlock_is_found_by_search() {
 }
 
 #[test]
-fn nowait_and_skip() {
+fn nowait_fails_and_skip_passes_locked_rows() {
     let db = database();
     let mut a = begin(&db, Isolation::ReadCommitted);
     put(&mut a, 1, 11).expect("update");

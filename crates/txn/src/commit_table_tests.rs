@@ -321,7 +321,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// Whatever was done, an id reads as it was set, unless trimming was allowed to drop it.
     #[test]
-    fn like_a_map(script in prop::collection::vec(step(), 1..80)) {
+    fn an_id_reads_as_it_was_set_unless_trimmed(script in prop::collection::vec(step(), 1..80)) {
         let table = CommitStates::new(8);
         let mut model: Vec<(TxnId, TxnState, Vec<u32>, u32)> = Vec::new();
         let mut gone = 0;

@@ -112,7 +112,7 @@ fn no_snapshot_below_a_horizon() {
 
 /// What is collected for many questions answers each as the slots do.
 #[test]
-fn separators_answer_alike() {
+fn collected_separators_answer_as_the_slots_do() {
     let mut random = crate::testing::Random(9);
     for _ in 0..200 {
         let s = Snapshots::new();

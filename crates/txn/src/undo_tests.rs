@@ -3,11 +3,10 @@
 use super::*;
 use crate::testing::*;
 use crate::{Phase, TxnOptions};
-use evenkeel_base::{Beat, Cause, Code, CommitTable, Error, Kind, Stamp, VersionSource};
+use evenkeel_base::{Beat, Code, CommitTable, Error, Kind, Stamp, VersionSource};
 use evenkeel_format::record::{Before, RowKind};
-use evenkeel_io::{Env, Event, File, MemEnv, OpenMode, Runtime, Task, Woken};
+use evenkeel_io::{Env, File, MemEnv, OpenMode, Runtime};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 fn push(w: &World, t: &crate::TxnRef, no: u32, row: &[u8]) {
     let before = Before { flags: 2, stamp: Stamp { txn: TxnId(9), undo_no: UndoNo(no) }, row };
@@ -250,45 +249,15 @@ impl File for FullFile {
 }
 
 impl Env for FullAtSync {
+    evenkeel_io::delegate_env! {
+        0: list, remove, rename, create_dir, sync_dir, now_ns, random, wait, spawn
+    }
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let file = self.0.open(path, mode)?;
         match path.ends_with(".undo") {
             true => Ok(Arc::new(FullFile(file, self.1.clone()))),
             false => Ok(file),
         }
-    }
-    fn list(&self, dir: &str) -> Result<Vec<String>> {
-        self.0.list(dir)
-    }
-    fn remove(&self, path: &str) -> Result<()> {
-        self.0.remove(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.0.rename(from, to)
-    }
-    fn create_dir(&self, dir: &str) -> Result<()> {
-        self.0.create_dir(dir)
-    }
-    fn sync_dir(&self, dir: &str) -> Result<()> {
-        self.0.sync_dir(dir)
-    }
-    fn now_ns(&self) -> u64 {
-        self.0.now_ns()
-    }
-    fn random(&self) -> u64 {
-        self.0.random()
-    }
-    fn wait(
-        &self,
-        event: &Arc<Event>,
-        seen: u64,
-        timeout: Option<Duration>,
-        cause: Cause,
-    ) -> Woken {
-        self.0.wait(event, seen, timeout, cause)
-    }
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
-        self.0.spawn(name, body)
     }
 }
 

@@ -119,7 +119,7 @@ fn a_cancelled_wait_ends_at_once() {
 /// Threads that write two random keys each, with real waits and deadlocks: everyone ends, and each
 /// committed increment is there.
 #[test]
-fn counters_under_contention() {
+fn contended_counters_lose_no_increment() {
     let w = world(small());
     let rows = Arc::new(Rows::new(&w));
     const KEYS: u64 = 4;

@@ -135,6 +135,6 @@ fn at_rest_few_runs_are_left() {
 }
 
 #[test]
-fn it_repeats() {
+fn the_same_seed_gives_the_same_outcome() {
     assert_eq!(run(2_000, 1).text(), run(2_000, 1).text());
 }

@@ -61,7 +61,7 @@ impl Rig {
 }
 
 #[test]
-fn it_is_read() {
+fn reading_an_unopened_index_opens_its_footer() {
     let (rig, all) = (filled(), Snapshot::committed_at(Lsn::MAX));
     assert_eq!(rig.cold(), INDEXES);
     let mut found = 0;
@@ -132,7 +132,7 @@ fn it_is_written_and_merged() {
 }
 
 #[test]
-fn it_is_dropped() {
+fn an_unopened_index_is_dropped_without_reading_it() {
     let rig = filled();
     (2..=INDEXES).for_each(|index| {
         rig.runs.drop_index(IndexId(index)).expect("drops");

@@ -138,7 +138,7 @@ fn of_even_and_uneven_keys() {
 
 /// Some in each of many runs, some in memory. A run has few blocks, of which only whole ones count.
 #[test]
-fn of_many_runs() {
+fn estimates_add_up_over_many_runs() {
     let (mut random, mut bed) = (Random(4), Bed::new());
     for _ in 0..5 {
         (0..ROWS / 10).for_each(|_| bed.insert(random.below(1 << 40)));
@@ -172,7 +172,7 @@ fn of_rows_that_have_moved() {
 
 /// Every second row is deleted; or all but the last quarter.
 #[test]
-fn of_deleted_rows() {
+fn estimates_do_not_count_deleted_entries() {
     for (what, is_dead) in
         [("every second", (|n| n % 2 == 1) as fn(u64) -> bool), ("most", |n| n < ROWS / 4 * 3)]
     {
@@ -196,7 +196,7 @@ fn of_deleted_rows() {
 
 /// No row is left: few are told, in memory, in runs, and needed by a snapshot.
 #[test]
-fn of_no_rows() {
+fn estimates_of_an_empty_index() {
     for keeps in [false, true] {
         let mut bed = Bed::new();
         (0..ROWS).for_each(|n| bed.insert(n));
@@ -239,7 +239,7 @@ fn of_rows_changed_many_times() {
 
 /// What was rolled back counts neither in memory nor, flushed while it was open, in a run.
 #[test]
-fn of_rows_rolled_back() {
+fn estimates_do_not_count_entries_rolled_back() {
     let mut bed = Bed::new();
     (0..ROWS / 4).for_each(|n| bed.insert(n << 8));
     bed.rig.flush();

@@ -150,7 +150,7 @@ fn readers_a_writer_and_the_clock() {
 }
 
 #[test]
-fn two_of_them() {
+fn every_pair_of_frame_users_is_safe() {
     run(&[read, write], Planted::Nothing);
     run(&[read, evict], Planted::Nothing);
     run(&[write, write], Planted::Nothing);

@@ -50,13 +50,13 @@ fn run(name: &str, threads: &'static [fn(&Shared)], device: fn() -> Device) {
 }
 
 #[test]
-fn commits_in_groups() {
+fn three_commits_of_any_mode_are_durable_when_acknowledged() {
     run("commits", &[durable, durable, durable], Device::default);
     run("commits of all modes", &[durable, written, lazy], Device::default);
 }
 
 #[test]
-fn two_commits() {
+fn every_pair_of_commit_modes_is_durable_when_acknowledged() {
     run("two commits", &[durable, durable], Device::default);
     run("durable and written", &[durable, written], Device::default);
     run("durable and lazy", &[durable, lazy], Device::default);

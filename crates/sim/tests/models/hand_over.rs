@@ -149,7 +149,7 @@ fn operations_a_flush_and_a_checkpoint() {
 }
 
 #[test]
-fn two_of_them() {
+fn every_pair_of_operation_flush_and_checkpoint_is_safe() {
     run(Planted::Nothing, &[Engine::operation, Engine::flush]);
     run(Planted::Nothing, &[Engine::operation, Engine::checkpoint_and_crash]);
     run(Planted::Nothing, &[Engine::flush, Engine::checkpoint_and_crash]);

@@ -237,7 +237,7 @@ fn run(planted: Planted, scripts: &'static [Script], victims: u64) {
 }
 
 #[test]
-fn two_at_one_row() {
+fn two_transactions_at_one_row_both_get_it() {
     let scripts: &[&'static [Script]] = &[
         &[reader, writer],
         &[locker, writer],
@@ -254,7 +254,7 @@ fn two_at_one_row() {
 }
 
 #[test]
-fn three_at_one_row() {
+fn three_transactions_at_one_row_all_get_it() {
     let scripts: &[&'static [Script]] = &[
         &[reader, writer, reader],
         &[reader, impatient, reader],

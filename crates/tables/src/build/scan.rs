@@ -122,11 +122,14 @@ pub(crate) fn build_runs(
     // for pieces: with the arena full of begun ones, each row would be a run.
     let least = 4 * piece_bytes_min(most) * (added.len() + 1);
     let mut threads = (store.build_threads.max(1) + 1).min((most / least).max(1));
-    let scan = Arc::new(Scan::new(store, state, added, progress, threads, came_from)?);
+    let mut scan = Scan::new(store, state, added, progress, threads, came_from)?;
+    let foreseen_bytes = scan.foreseen_bytes()?;
+    scan.budget = BuildBudget::for_entries(scan.foreseen_entries(), foreseen_bytes as u64);
+    let scan = Arc::new(scan);
     // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take, in
     // pieces for each thread. Few rows are read by as many threads as need no loan.
     let mut arena = Arena::new(store, added);
-    if !arena.begin(scan.foreseen_bytes()?, threads * least) {
+    if !arena.begin(foreseen_bytes, threads * least) {
         threads = threads.min((arena.bytes() / least).max(1));
     }
     scan.divide_anew(arena.bytes(), arena.round_bytes());
@@ -203,7 +206,6 @@ impl Scan {
         let unique = indexes.iter().filter(|i| state.shape.indexes[i.0].unique).count();
         let rows = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
         progress.plan(rows, indexes.len() as u64, unique as u64);
-        let budget = BuildBudget::for_entries(rows.saturating_mul(indexes.len() as u64));
         let mut todo = Vec::new();
         let mut from = Bound::Unbounded;
         for key in state.tree.split_points(threads * RANGES_PER_THREAD)? {
@@ -237,7 +239,8 @@ impl Scan {
             open,
             indexes,
             working: AtomicUsize::new(1),
-            budget,
+            // None before the first rows were looked at.
+            budget: BuildBudget::default(),
             installed: Mutex::default(),
             error: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -320,6 +323,11 @@ impl Scan {
     /// The part of the table that is not read, about.
     fn left(&self) -> f64 {
         1.0 - self.read.load(Ordering::Relaxed) as f64 / self.ranges
+    }
+
+    /// Entries of all the indexes, about.
+    fn foreseen_entries(&self) -> u64 {
+        (self.rows_of_range * self.ranges * self.indexes.len() as f64) as u64
     }
 
     /// The arena that all entries will need, as the first rows have them.

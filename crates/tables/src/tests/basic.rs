@@ -84,7 +84,7 @@ fn duplicates_fail_the_statement_only() {
 }
 
 #[test]
-fn ignore_and_upsert() {
+fn insert_ignore_and_upsert_meet_a_duplicate() {
     let db = Db::new();
     let table = fill(&db, 10);
     let mut txn = db.begin();

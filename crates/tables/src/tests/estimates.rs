@@ -102,7 +102,7 @@ fn delete(bed: &Bed, is_gone: impl Fn(i64) -> bool) {
 }
 
 #[test]
-fn of_deleted_rows() {
+fn estimates_do_not_count_deleted_rows() {
     both("all", |bed| delete(bed, |_| true));
     both("every second", |bed| delete(bed, |id| id % 2 == 0));
     both("the first half", |bed| delete(bed, |id| id < ROWS / 2));
@@ -112,7 +112,7 @@ fn of_deleted_rows() {
 }
 
 #[test]
-fn of_changed_rows() {
+fn estimates_count_changed_rows_once() {
     both("changed once", |bed| move_on(bed, 1));
     both("changed many times", |bed| move_on(bed, 6));
 }
@@ -181,7 +181,7 @@ fn update(
 }
 
 #[test]
-fn of_inserts_rolled_back() {
+fn estimates_do_not_count_rolled_back_inserts() {
     rolled_back("inserted behind the last", |txn, table| insert(txn, table, ROWS..ROWS * 4));
     rolled_back("inserted before the first", |txn, table| insert(txn, table, -ROWS * 2..0));
     // The newest versions of these say that they were changed, not that they are new.
@@ -196,7 +196,7 @@ fn of_inserts_rolled_back() {
 }
 
 #[test]
-fn of_changes_rolled_back() {
+fn estimates_count_rows_as_before_rolled_back_changes() {
     rolled_back("deleted", |txn, table| remove(txn, table, 0..ROWS));
     rolled_back("the first half deleted", |txn, table| remove(txn, table, 0..ROWS / 2));
     rolled_back("changed", |txn, table| update(txn, table, 0..ROWS));
@@ -208,7 +208,7 @@ fn of_changes_rolled_back() {
 
 /// In the places of rows that an old snapshot may still see.
 #[test]
-fn of_inserts_rolled_back_in_places_of_deleted_rows() {
+fn estimates_do_not_count_rolled_back_inserts_in_places_of_deleted_rows() {
     for keeps in [false, true] {
         let bed = Bed::new();
         let reader = keeps.then(|| bed.old_reader());
@@ -229,7 +229,7 @@ fn of_inserts_rolled_back_in_places_of_deleted_rows() {
 
 /// By the statement itself, at once.
 #[test]
-fn of_rows_reverted_to_a_savepoint() {
+fn estimates_after_a_rollback_to_a_savepoint() {
     both("reverted to a savepoint", |bed| {
         let mut txn = bed.db.begin();
         update(&mut txn, &bed.table, 0..1).unwrap();
@@ -244,7 +244,7 @@ fn of_rows_reverted_to_a_savepoint() {
 }
 
 #[test]
-fn of_an_emptied_table() {
+fn estimates_of_an_emptied_table() {
     for keeps in [false, true] {
         let bed = Bed::new();
         let other = bed.db.store.create_table("other", &spec()).unwrap();
@@ -264,7 +264,7 @@ fn of_an_emptied_table() {
 }
 
 #[test]
-fn of_a_loaded_table() {
+fn estimates_of_a_loaded_table() {
     let bed = Bed::new();
     bed.db.store.truncate_table("t").unwrap();
     let rows = (0..ROWS).map(|id| row(id).map(|value| value.to_owned()));

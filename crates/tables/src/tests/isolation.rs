@@ -27,7 +27,7 @@ fn set_a(txn: &mut Transaction, table: &Arc<Table>, id: i64, a: i64) -> Result<b
 }
 
 #[test]
-fn snapshots_by_level() {
+fn each_level_reads_at_its_own_snapshot() {
     let db = Db::new();
     let table = two_rows(&db);
     let mut writer = db.begin();

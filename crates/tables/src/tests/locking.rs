@@ -589,7 +589,7 @@ fn commit_rows(db: &Db, table: &Arc<Table>) {
 
 /// Numbers of a series, for a caller who fills in the column; they never go back.
 #[test]
-fn numbers_in_series() {
+fn reserved_numbers_of_a_series_never_go_back() {
     let db = Db::new();
     let (table, _) = rows(&db, 0);
     let store = &db.store;

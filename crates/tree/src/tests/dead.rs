@@ -4,7 +4,7 @@
 use super::*;
 use evenkeel_base::metrics::Metric;
 use evenkeel_format::node::Node;
-use evenkeel_io::{File, MemEnv, OpenMode, Woken};
+use evenkeel_io::{MemEnv, Woken};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -463,29 +463,8 @@ struct Stepped {
 }
 
 impl Env for Stepped {
-    fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        self.memory.open(path, mode)
-    }
-    fn list(&self, dir: &str) -> Result<Vec<String>> {
-        self.memory.list(dir)
-    }
-    fn remove(&self, path: &str) -> Result<()> {
-        self.memory.remove(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.memory.rename(from, to)
-    }
-    fn create_dir(&self, dir: &str) -> Result<()> {
-        self.memory.create_dir(dir)
-    }
-    fn sync_dir(&self, dir: &str) -> Result<()> {
-        self.memory.sync_dir(dir)
-    }
-    fn now_ns(&self) -> u64 {
-        self.memory.now_ns()
-    }
-    fn random(&self) -> u64 {
-        self.memory.random()
+    evenkeel_io::delegate_env! {
+        memory: open, list, remove, rename, create_dir, sync_dir, now_ns, random, spawn
     }
     fn wait(&self, event: &Arc<Event>, seen: u64, time: Option<Duration>, cause: Cause) -> Woken {
         if time == Some(Duration::ZERO) && HAS_STEPS.get() {
@@ -493,9 +472,6 @@ impl Env for Stepped {
             act.into_iter().for_each(|act| act());
         }
         self.memory.wait(event, seen, time, cause)
-    }
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>> {
-        self.memory.spawn(name, body)
     }
 }
 

@@ -90,9 +90,14 @@ fn figures_of_leaves_are_read_beside_who_changes_the_root() {
     let (done, is_done) = std::sync::mpsc::channel();
     let (of_reader, over) = (db.clone(), Arc::new(AtomicBool::new(false)));
     let is_over = over.clone();
+    let looked = Arc::new(AtomicU64::new(0));
+    let steps = looked.clone();
     std::thread::spawn(move || {
         let tree = of_reader.trees.open(TREE, root);
-        (0..300).for_each(|_| _ = tree.leaf_figures(&mut |n| n / 2).unwrap());
+        for _ in 0..300 {
+            tree.leaf_figures(&mut |n| n / 2).unwrap();
+            steps.fetch_add(1, Ordering::SeqCst);
+        }
         is_over.store(true, Ordering::SeqCst);
         done.send(()).unwrap();
     });
@@ -102,7 +107,13 @@ fn figures_of_leaves_are_read_beside_who_changes_the_root() {
             mtr.write(root).unwrap();
         }
     });
-    is_done.recv_timeout(std::time::Duration::from_secs(120)).expect("nobody waits for ever");
+    // However slow the machine is: one look ends within two minutes.
+    let mut seen = 0;
+    while is_done.recv_timeout(Duration::from_secs(120)).is_err() {
+        let now = looked.load(Ordering::SeqCst);
+        assert!(now > seen, "a look waits for the writer: {now} of 300 ended");
+        seen = now;
+    }
     writer.join().unwrap();
 }
 
