@@ -46,7 +46,7 @@ versioning.delete versioning.partition versioning.replace versioning.select
 TEXTS = {".test", ".inc", ".opt", ".cnf", ".combinations", ".sql"}
 # Errors for features that EVENKEEL refuses by name (docs/user/mariadb.md).
 REFUSED = re.compile(r"doesn't support (SPATIAL|FULLTEXT)|does not support foreign keys|DELAYED option not supported|"
-                     r"InnoDB: .*(foreign key|DATA DIRECTORY)|ALGORITHM=(INPLACE|INSTANT|NOCOPY) is not supported|LOCK=NONE is not supported|"
+                     r"<(DATA|INDEX) DIRECTORY> option ignored|Unknown option '|ALGORITHM=(INPLACE|INSTANT|NOCOPY) is not supported|LOCK=NONE is not supported|"
                      r"BINLOG_FORMAT = STATEMENT|must be of type TIMESTAMP\(6\) for system-versioned|"
                      r"Change to/from native system versioning engine|doesn't have this option|"
                      r"Table storage engine '\w+' does not support", re.I)
@@ -73,7 +73,7 @@ ESTIMATES = re.compile(r"^\s*(explain|analyze|desc(ribe)?\s+(select|extended|upd
 
 # A plan, behind the last line of a long statement, and how a table is kept.
 PLAN = re.compile(r"\bid\tselect_type\t|\"query_block\": \{|\bROW_FORMAT\b|\tRow_format\t|\bData_length: |"
-                  r"\"access_type\": |Handler_read_|\bpages_accessed|<options Name=")
+                  r"\"access_type\": |\"cost\": |Handler_read_|\bpages_accessed|<options Name=")
 
 
 def suite_root():
