@@ -1,4 +1,5 @@
 /* Numbers of AUTO_INCREMENT columns: the engine keeps the next one of each table. */
+#include "ddl.h"
 #include "ha_evenkeel.h"
 
 /* The number behind `number` in the series offset, offset + increment, ...; 0 if there is none. */
@@ -41,6 +42,10 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
   *first= ULONGLONG_MAX;
   *given= 0;
   const ulonglong greatest= table->next_number_field->get_max_int_value();
+  /* A copy has the table alone, and the server wants as many as it takes for the rows, by an estimate and with
+     those of history, which get none: what is left of them would be a gap behind the last row. */
+  if (copies_table(ha_thd()))
+    wanted= 1;
   for (;;)
   {
     const ulonglong next= ek_next_number(evenkeel_db, name());

@@ -37,6 +37,17 @@ static int table_exists(const std::string &name)
   return HA_ERR_TABLE_EXIST;
 }
 
+/* All files of the engine lie in one directory: a table's own is left out, in the words of the server's engines. */
+static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
+{
+  const std::pair<const char *, const char *> options[]= {
+      {info->data_file_name, "DATA DIRECTORY"}, {info->index_file_name, "INDEX DIRECTORY"}};
+  for (const auto &[named, option] : options)
+    if (named)
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
+                          ER_THD(thd, WARN_OPTION_IGNORED), option);
+}
+
 int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
   const Database_use use;
@@ -46,6 +57,7 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   while (Key *key= keys++)
     if (key->type == Key::FOREIGN_KEY)
       return refuse("foreign keys");
+  warn_of_directories(ha_thd(), info);
   std::vector<ek_column> columns;
   const std::vector<int> position= engine_columns(form);
   for (Field **f= form->field; *f; f++)
