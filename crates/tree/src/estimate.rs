@@ -365,8 +365,8 @@ impl Tree {
     }
 
     /// About how many rows lie between the bounds. Exact when both bounds fall into one leaf; never
-    /// 0 unless certain. Reads no more than the ways to the two, unless many rows of the leaves that
-    /// these end in are dead: then as `estimate_uneven`.
+    /// 0 unless certain. Reads no more than the ways to the two, unless many rows of the leaves at
+    /// their ends are dead: then as `estimate_uneven`.
     ///
     /// # Errors
     /// Of pages.
