@@ -105,6 +105,10 @@ impl Transaction {
         match stop {
             Stop::No => {
                 debug_assert!(lsn > Lsn::ZERO);
+                if self.inner.locked_rows() > 0 {
+                    let space = evenkeel_txn::Space::Tree(state.tree.id());
+                    self.changed.push((space, b.key.clone()));
+                }
                 // Range locks on indexes: the writer has inserted, now it checks (A7).
                 b.entries.iter().try_for_each(|e| self.wait_for_key(e.index, e.key))?;
                 Ok(Applied::Done)
@@ -254,22 +258,29 @@ impl Transaction {
     /// Removes what is in the way of a row operation, with no latch held. Who has waited for the
     /// row holds it until the operation has ended (`settle`): whoever came later comes later.
     pub(crate) fn give_way(&mut self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
+        let absent = stop == Stop::LockedAbsent;
         let writer = match stop {
             Stop::Undecided(writer) => Some(writer),
-            Stop::Locked => None,
+            Stop::Locked | Stop::LockedAbsent => None,
             stop => return self.locker().give_way(state, key, stop),
         };
         let (space, deadline) = (evenkeel_txn::Space::Tree(state.tree.id()), self.deadline());
-        if self.store.txns.wait_write(&self.inner, space, key, writer, deadline)? {
+        if self.store.txns.wait_write(&self.inner, (space, key), absent, writer, deadline)? {
             self.waited.push((space, key.to_vec()));
         }
         Ok(())
     }
 
     /// A row operation has ended. The rows that it has waited for are held by their stamps now, or
-    /// let go, or (`OnDuplicate`: what it found there) held to the end.
+    /// let go, or (`OnDuplicate`: what it found there) held to the end. Locks that this statement
+    /// took of the rows that it has changed are those rows' stamps now.
     pub(crate) fn settle(&mut self, outcome: Outcome) {
         let (txns, me) = (&self.store.txns, &self.inner);
+        for (space, key) in self.changed.drain(..) {
+            if outcome == Outcome::Written {
+                txns.row_changed(me, space, &key);
+            }
+        }
         for (space, key) in self.waited.drain(..) {
             match outcome {
                 Outcome::Written => txns.row_written(me, space, &key),

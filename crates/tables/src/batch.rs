@@ -173,6 +173,8 @@ impl Transaction {
         table: &Arc<Table>,
         rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
     ) -> Result<Option<u64>> {
+        // Undone together, behind what was locked before.
+        self.inner.begin_statement();
         self.statement(|txn| {
             txn.enter(table, Use::Write)?;
             let mut batch = std::mem::take(&mut txn.buffers.get().batch);
@@ -404,7 +406,7 @@ impl LeafInserts for BatchOp<'_> {
 
     fn allows(&self, i: usize) -> bool {
         let key = self.batch.row(i).key;
-        self.txns.check_write(self.txn, Space::Tree(self.tree), key).is_empty()
+        self.txns.check_insert(self.txn, Space::Tree(self.tree), key).is_empty()
     }
 
     fn enter(&mut self) -> bool {

@@ -153,8 +153,11 @@ impl Locker {
                 None => {}
             }
             let space = Space::Tree(state.tree.id());
+            let absent = stop == Stop::LockedAbsent;
             match (stop, wait) {
-                (Stop::Undecided(_) | Stop::Locked, LockWait::Skip) => return Ok(Locked::Skipped),
+                (Stop::Undecided(_) | Stop::Locked | Stop::LockedAbsent, LockWait::Skip) => {
+                    return Ok(Locked::Skipped);
+                }
                 (Stop::Undecided(by), LockWait::NoWait) => return Err(not_available(by)),
                 (Stop::Undecided(by), LockWait::Wait) => {
                     let (txns, held) = (&self.store.txns, self.inner.locked_rows());
@@ -162,15 +165,15 @@ impl Locker {
                     txns.lock_written_row(&self.inner, at, mode, self.covered, by, deadline)?;
                     *took |= self.inner.locked_rows() > held;
                 }
-                (Stop::Locked, _) => {
+                (Stop::Locked | Stop::LockedAbsent, _) => {
                     let policy = match wait {
                         LockWait::Wait => Policy::Wait(self.deadline()),
                         LockWait::NoWait => Policy::NoWait,
                         LockWait::Skip => Policy::Skip,
                     };
-                    let txns = &self.store.txns;
+                    let (txns, at) = (&self.store.txns, (space, key));
                     let held = self.inner.locked_rows();
-                    if txns.lock_row(&self.inner, space, key, mode, policy)? == Grant::Skipped {
+                    if txns.lock_row(&self.inner, at, absent, mode, policy)? == Grant::Skipped {
                         return Ok(Locked::Skipped);
                     }
                     *took |= self.inner.locked_rows() > held;
@@ -210,10 +213,10 @@ impl Locker {
                 return;
             }
             if !own && !self.covered {
-                match store.txns.try_lock_row(&self.inner, space, key, mode) {
+                match store.txns.try_lock_row(&self.inner, (space, key), live.is_some(), mode) {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => {
-                        stop = Stop::Locked;
+                        stop = if live.is_some() { Stop::Locked } else { Stop::LockedAbsent };
                         return;
                     }
                     Err(error) => {

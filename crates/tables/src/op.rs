@@ -29,6 +29,8 @@ pub(crate) enum Stop {
     Undecided(TxnId),
     /// Others hold locks on the key or on a range around it: wait for them.
     Locked,
+    /// The same of a key that has no row.
+    LockedAbsent,
     /// An aborted transaction's change is in the way: revert it.
     Aborted(Stamp),
     /// The row is not as it was when the operation was made ready: start again.
@@ -162,13 +164,16 @@ impl RowOp<'_> {
         // Whoever has a lock with its stamp in it looks at the row after that, and waits.
         let own =
             |c: &LeafRow<'_>| c.flags & cell_flags::STAMPED != 0 && c.stamp.txn == self.txn.id();
-        let space = Space::Tree(self.tree);
-        if !current.as_ref().is_some_and(own)
-            && !self.services.txns.check_write(self.txn, space, self.key).is_empty()
-        {
-            return Stop::Locked;
-        }
+        let is_own = current.as_ref().is_some_and(own);
         let live = current.filter(|c| c.flags & cell_flags::DELETED == 0);
+        let (txns, space) = (self.services.txns, Space::Tree(self.tree));
+        match live {
+            _ if is_own => {}
+            Some(_) if txns.check_write(self.txn, space, self.key).is_empty() => {}
+            None if txns.check_insert(self.txn, space, self.key).is_empty() => {}
+            Some(_) => return Stop::Locked,
+            None => return Stop::LockedAbsent,
+        }
         match (self.expect, live) {
             (Expect::Nothing, None) => Stop::No,
             (Expect::Nothing, Some(_)) => Stop::Duplicate,

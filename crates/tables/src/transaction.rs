@@ -62,6 +62,8 @@ pub struct Transaction {
     savepoints: SmallVec<[(String, UndoNo); 2]>,
     /// Rows that the operation under way has waited for, and holds.
     pub(crate) waited: SmallVec<[(Space, Vec<u8>); 1]>,
+    /// Rows that it has changed, where locks are held.
+    pub(crate) changed: SmallVec<[(Space, Vec<u8>); 1]>,
     lock_wait: Duration,
     /// Rows younger than its snapshot are conflicts (A6).
     judges_conflicts: bool,
@@ -96,6 +98,7 @@ impl Transaction {
             buffers: Held::default(),
             savepoints: SmallVec::new(),
             waited: SmallVec::new(),
+            changed: SmallVec::new(),
             lock_wait,
             judges_conflicts: true,
             ended: false,
@@ -254,6 +257,7 @@ impl Transaction {
     /// cancellation of an earlier statement is over.
     pub fn begin_statement(&mut self) {
         self.inner.clear_cancel();
+        self.inner.begin_statement();
         self.statement = Some(None);
         self.statement_at = self.inner.mark();
     }
@@ -377,6 +381,7 @@ impl Transaction {
 
     /// Begins a statement made of several calls; `rollback_statement` undoes them.
     pub fn statement_mark(&self) -> UndoNo {
+        self.inner.begin_statement();
         self.inner.mark()
     }
 
@@ -429,6 +434,7 @@ impl Transaction {
         let known = self.savepoints.iter().position(|(n, _)| n == name);
         let name = known.map_or_else(|| name.to_string(), |at| self.savepoints.remove(at).0);
         self.savepoints.push((name, self.inner.mark()));
+        self.inner.begin_statement();
         Ok(())
     }
 

@@ -33,8 +33,7 @@ impl Deadlocks {
         }
         let _search = self.search.lock();
         while let Some(circle) = find(table, me) {
-            let work =
-                |(t, _): &Member<T>| (t.operations(), t.held().lock().count(), Reverse(t.id()));
+            let work = |(t, _): &Member<T>| (t.operations(), table.locks_of(t), Reverse(t.id()));
             let Some((victim, wait)) = circle.into_iter().min_by_key(work) else { return false };
             victim.seat().make_victim(wait);
             if victim.id() == me.id() {

@@ -13,6 +13,7 @@ mod aside;
 mod background;
 mod commit_table;
 mod deadlock;
+mod escalation;
 mod inspect;
 mod intervals;
 mod lock_table;
@@ -43,6 +44,8 @@ pub use txns::{SnapshotGuard, TxnOptions, Txns};
 pub use versions::UndoCopy;
 pub use waits::{Deadline, WaitWatch};
 
+#[cfg(test)]
+mod escalation_tests;
 #[cfg(test)]
 mod intervals_tests;
 #[cfg(test)]

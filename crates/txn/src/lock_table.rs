@@ -1,8 +1,8 @@
 //! The lock table: the queues of keys (`row_queue`), and ranges (`range_locks`). Who leaves a queue
 //! grants what may be granted by that, and wakes those whom it has granted something, nobody else.
 //!
-//! Order of mutexes: the shard of a key; then what a transaction holds, or the ranges of a space.
-//! Nobody is woken and no range looks again under one of them. What a request found under the
+//! Order of mutexes: the shard of a key (all of them where keys become ranges, `escalation`); then
+//! what a transaction holds, or the ranges of a space. Nobody is woken and no range looks again under one of them. What a request found under the
 //! mutex of its key's shard stands, because whoever comes later finds it:
 //! 1. A key draws its ticket, looks at the ranges and enters under the mutex of its shard; a range
 //!    draws its ticket and enters under that of its space, and then looks at all shards. Of two
@@ -14,7 +14,7 @@
 
 use crate::intervals::Span;
 use crate::owner::{HeldLocks, Mode, Owner, Place, Prefix};
-use crate::range_locks::{Asker, LOCK_BYTES, RangeLocks, range_bytes, space_of};
+use crate::range_locks::{Asker, RangeLocks, range_bytes, space_of};
 use crate::row_queue::{Holder, Keep, Point, Request};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -26,23 +26,41 @@ use std::sync::Arc;
 // Of nothing but figures.
 use std::sync::atomic::AtomicUsize;
 
-type Points<T> = BTreeMap<Arc<[u8]>, Point<T>>;
+pub(crate) type Points<T> = BTreeMap<Arc<[u8]>, Point<T>>;
 
-struct Shard<T> {
-    points: Mutex<Points<T>>,
+/// An entry of a map of points.
+type Entry = (Arc<[u8]>, Point<()>);
+
+/// Memory of a lock beyond its key: its entry in nodes that are a little more than half full, its
+/// place in its owner's list, which may be so too, and what the key's own allocation takes.
+pub(crate) const LOCK_BYTES: usize =
+    size_of::<Entry>() * 8 / 5 + 2 * size_of::<Arc<[u8]>>() + 4 * size_of::<usize>();
+
+pub(crate) struct Shard<T> {
+    pub points: Mutex<Points<T>>,
     /// A writer looks no further while it is zero.
-    count: AtomicU64,
+    pub count: AtomicU64,
 }
 
 pub(crate) struct LockTable<T> {
     shards: Box<[Shard<T>]>,
     ranges: RangeLocks<T>,
-    tickets: AtomicU64,
-    bytes: AtomicUsize,
+    pub(crate) tickets: AtomicU64,
+    pub(crate) bytes: AtomicUsize,
     bytes_max: AtomicUsize,
     /// Transactions that were woken.
     #[cfg(test)]
     pub woken: AtomicUsize,
+}
+
+/// What is asked for in the queue of a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask {
+    pub mode: Mode,
+    pub keep: Keep,
+    /// The key has no row: ranges that lock rows are not in the way. Whoever asks looks at the row
+    /// again, granted or not.
+    pub absent: bool,
 }
 
 /// What came of entering a queue.
@@ -94,15 +112,28 @@ impl<T: Owner> LockTable<T> {
     }
 
     fn shard(&self, full: &[u8]) -> &Shard<T> {
-        let (space, key) = full.split_at(space_of(full).len());
-        self.shard_of(space, key)
+        &self.shards[self.number_of(full)]
     }
 
-    fn shard_of(&self, space: &[u8], key: &[u8]) -> &Shard<T> {
+    pub(crate) fn shards(&self) -> &[Shard<T>] {
+        &self.shards
+    }
+
+    /// Which of the shards has a key.
+    pub(crate) fn number_of(&self, full: &[u8]) -> usize {
+        let (space, key) = full.split_at(space_of(full).len());
+        self.number(space, key)
+    }
+
+    fn number(&self, space: &[u8], key: &[u8]) -> usize {
         let mut hasher = rustc_hash::FxHasher::default();
         hasher.write(space);
         hasher.write(key);
-        &self.shards[hasher.finish() as usize % self.shards.len()]
+        hasher.finish() as usize % self.shards.len()
+    }
+
+    fn shard_of(&self, space: &[u8], key: &[u8]) -> &Shard<T> {
+        &self.shards[self.number(space, key)]
     }
 
     /// True if somebody may be in the way of who writes a key: else `against_write` gives nobody.
@@ -110,21 +141,48 @@ impl<T: Owner> LockTable<T> {
         self.shard_of(space, key).count.load(Ordering::SeqCst) > 0 || self.ranges.may_have(space)
     }
 
-    /// Takes the lock of a key if nobody is in the way; else tells of one who is.
-    pub fn try_point(&self, owner: &Arc<T>, full: &[u8], mode: Mode) -> Result<(), TxnId> {
+    /// Takes the lock of a key if nobody is in the way; else tells of one who is. `row`: the key
+    /// has one. Where a range of its own locks the key as much, there is nothing to take.
+    pub fn try_point(
+        &self,
+        owner: &Arc<T>,
+        full: &[u8],
+        mode: Mode,
+        row: bool,
+    ) -> Result<(), TxnId> {
         let shard = self.shard(full);
         let mut points = shard.points.lock();
-        let point = points.get_mut(full);
-        let holds = point.as_ref().and_then(|p| p.holder(owner)).and_then(|h| h.asked);
-        if holds.is_some_and(|held| held >= mode) {
+        let mut point = points.get_mut(full);
+        if let Some(holder) = point.as_mut().and_then(|p| p.holder_mut(owner))
+            && holder.asked.is_some_and(|held| held >= mode)
+        {
+            holder.row |= row;
             return Ok(());
         }
-        if let Some(other) = self.one_against(point.as_deref(), owner, full, mode) {
+        if let Some(other) = self.one_against(point.as_deref(), owner, full, (mode, !row)) {
             return Err(other);
+        }
+        if self.ranges.held(owner, full, row) >= Some(mode) {
+            return Ok(());
         }
         let (key, point) = self.entry(shard, &mut points, full);
         self.hold(&key, point, owner, Keep::Asked, mode);
+        if let Some(holder) = point.holder_mut(owner) {
+            holder.row = row;
+        }
         Ok(())
+    }
+
+    /// How `owner` holds a key, by itself or by a range.
+    fn held_by(
+        &self,
+        point: Option<&Point<T>>,
+        owner: &T,
+        full: &[u8],
+        absent: bool,
+    ) -> Option<Mode> {
+        let by_range = self.ranges.held(owner, full, !absent);
+        point.and_then(|point| point.held_by(owner)).max(by_range)
     }
 
     /// One who keeps `owner`, who does not queue, from a key.
@@ -133,7 +191,7 @@ impl<T: Owner> LockTable<T> {
         point: Option<&Point<T>>,
         owner: &Arc<T>,
         full: &[u8],
-        mode: Mode,
+        (mode, absent): (Mode, bool),
     ) -> Option<TxnId> {
         if let Some(point) = point {
             if let Some(other) = point.holders_against(owner, mode).next() {
@@ -147,15 +205,16 @@ impl<T: Owner> LockTable<T> {
                 return Some(waiter.owner.id());
             }
         }
-        let held = point.and_then(|point| point.held_by(owner));
-        let by = Asker { owner: &**owner, mode, ticket: u64::MAX, held };
+        let held = self.held_by(point, owner, full, absent);
+        let by = Asker { owner: &**owner, mode, ticket: u64::MAX, held, absent };
         let mut found = None;
         self.ranges.against(&by, full, &mut |range| found = Some(range.id()));
         found
     }
 
     /// All who keep `owner` from writing a key: holders, ranges, or else who waits for it.
-    pub fn against_write(&self, owner: &Arc<T>, full: &[u8]) -> Vec<TxnId> {
+    /// `absent`: it has no row now.
+    pub fn against_write(&self, owner: &Arc<T>, full: &[u8], absent: bool) -> Vec<TxnId> {
         let mut found: Vec<TxnId> = Vec::new();
         let mode = Mode::Exclusive;
         let mut add = |other: &Arc<T>| {
@@ -175,7 +234,8 @@ impl<T: Owner> LockTable<T> {
                 waiter = first.map(|request| request.owner.clone());
             }
         }
-        let by = Asker { owner: &**owner, mode, ticket: u64::MAX, held };
+        let held = held.max(self.ranges.held(owner, full, !absent));
+        let by = Asker { owner: &**owner, mode, ticket: u64::MAX, held, absent };
         self.ranges.against(&by, full, &mut add);
         if let (true, Some(waiter)) = (found.is_empty(), waiter) {
             found.push(waiter.id());
@@ -206,7 +266,7 @@ impl<T: Owner> LockTable<T> {
         &self,
         owner: &Arc<T>,
         full: &[u8],
-        (mode, keep): (Mode, Keep),
+        Ask { mode, keep, absent }: Ask,
         writer: Option<&Arc<T>>,
     ) -> Entered {
         let mut told = After::default();
@@ -220,14 +280,19 @@ impl<T: Owner> LockTable<T> {
             return Entered::Ended;
         }
         let ticket = self.tickets.fetch_add(1, Ordering::SeqCst);
-        let held = point.held_by(owner);
-        let in_front = held.is_some() || self.ranges.covers(owner, full);
+        let (by_point, by_range) = (point.held_by(owner), self.ranges.held(owner, full, !absent));
+        let in_front = by_point.is_some() || self.ranges.covers(owner, full);
         let at = point.place_of(in_front);
+        let by = Asker { owner: &**owner, mode, ticket, held: by_point.max(by_range), absent };
         let waits = point.holders_against(owner, mode).next().is_some()
             || point.requests_against(owner, mode, at).next().is_some()
-            || self.ranges.is_against(&Asker { owner: &**owner, mode, ticket, held }, &key);
+            || self.ranges.is_against(&by, &key);
+        let keep = match keep {
+            Keep::Asked if by_range >= Some(mode) => Keep::Nothing,
+            keep => keep,
+        };
         if waits {
-            let request = Request { owner: owner.clone(), mode, keep, ticket, in_front };
+            let request = Request { owner: owner.clone(), mode, keep, ticket, absent, in_front };
             // Those who want more than to share came behind it before: it is a holder.
             let behind = point.queue.iter().skip(at).filter(|r| r.mode == Mode::Shared);
             behind.for_each(|r| told.tell(&r.owner));
@@ -239,7 +304,7 @@ impl<T: Owner> LockTable<T> {
         }
         drop(points);
         self.finish(told);
-        if waits { Entered::Queued(key, ticket, held.is_some()) } else { Entered::Granted }
+        if waits { Entered::Queued(key, ticket, by_point.is_some()) } else { Entered::Granted }
     }
 
     /// Makes a transaction whose stamp is on the row a holder; false if it has ended.
@@ -261,14 +326,14 @@ impl<T: Owner> LockTable<T> {
             }
             self.add_point(&mut held, key);
         }
-        point.holders.push(Holder { owner: writer.clone(), asked: None, writes: true });
+        point.holders.push(Holder::new(writer, true));
         point.queue.iter().for_each(|request| told.tell(&request.owner));
         true
     }
 
     fn add_point(&self, held: &mut HeldLocks, key: &Arc<[u8]>) {
         let bytes = key.len() + LOCK_BYTES;
-        held.points.push(key.clone());
+        held.add_key(key);
         held.bytes += bytes;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -278,12 +343,15 @@ impl<T: Owner> LockTable<T> {
         let mut held = owner.held().lock();
         if point.holder(owner).is_none() {
             self.add_point(&mut held, key);
-            point.holders.push(Holder { owner: owner.clone(), asked: None, writes: false });
+            point.holders.push(Holder::new(owner, false));
         }
         let Some(holder) = point.holder_mut(owner) else { return };
         match keep {
             Keep::Asked => {
-                held.asked += usize::from(holder.asked.is_none());
+                if holder.asked.is_none() {
+                    held.asked += 1;
+                    holder.since = owner.statement();
+                }
                 holder.asked = holder.asked.max(Some(mode));
             }
             Keep::Writes => holder.writes = true,
@@ -299,9 +367,10 @@ impl<T: Owner> LockTable<T> {
             after.ranges.extend(point.ranges.drain(..).map(|ticket| (*space, ticket)));
         }
         while let Some(first) = point.queue.front() {
-            let Request { owner, mode, ticket, .. } = first;
-            let (held, mode) = (point.held_by(owner), *mode);
-            let by = Asker { owner: &**owner, mode, ticket: *ticket, held };
+            let Request { owner, mode, ticket, absent, .. } = first;
+            let (mode, absent) = (*mode, *absent);
+            let held = self.held_by(Some(&*point), owner, key, absent);
+            let by = Asker { owner: &**owner, mode, ticket: *ticket, held, absent };
             if point.holders_against(owner, mode).next().is_some()
                 || self.ranges.is_against(&by, key)
             {
@@ -378,13 +447,10 @@ impl<T: Owner> LockTable<T> {
             let mut held = owner.held().lock();
             held.asked -= usize::from(asked.is_some() && holder.asked.is_none());
             if goes {
-                // The newest first: most often it is at the end.
-                if let Some(at) = held.points.iter().rposition(|k| Arc::ptr_eq(k, key)) {
-                    held.points.swap_remove(at);
-                    let bytes = key.len() + LOCK_BYTES;
-                    held.bytes -= bytes;
-                    self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-                }
+                let bytes = key.len() + LOCK_BYTES;
+                held.remove_key(key);
+                held.bytes -= bytes;
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 point.holders.retain(|h| h.owner.id() != owner.id());
             }
             true
@@ -403,6 +469,18 @@ impl<T: Owner> LockTable<T> {
         });
     }
 
+    /// The stamp of `owner` on a row holds it now, and a lock that it has asked for in the same
+    /// statement goes: none of its marks lies between the two. One of an earlier statement stays.
+    pub fn changed(&self, owner: &Arc<T>, full: &[u8]) {
+        let now = owner.statement();
+        self.hold_less(owner, full, |holder, is_awaited| {
+            if holder.asked.is_some() && holder.since == now {
+                holder.asked = None;
+                holder.writes |= is_awaited;
+            }
+        });
+    }
+
     /// The stamp of `owner` on a row has gone, or did not come.
     pub fn unwritten(&self, owner: &Arc<T>, full: &[u8]) {
         self.hold_less(owner, full, |holder, _| holder.writes = false);
@@ -415,12 +493,9 @@ impl<T: Owner> LockTable<T> {
 
     /// Releases everything that `owner`, which has ended, holds.
     pub fn release_all(&self, owner: &Arc<T>) {
-        let held = {
-            let closed = HeldLocks { closed: true, ..HeldLocks::default() };
-            std::mem::replace(&mut *owner.held().lock(), closed)
-        };
+        let held = std::mem::replace(&mut *owner.held().lock(), HeldLocks::closed());
         let mut after = After::default();
-        for key in &held.points {
+        for key in held.keys() {
             self.change(key, &mut after, |_, point| {
                 point.holders.retain(|h| h.owner.id() != owner.id());
                 true
@@ -491,6 +566,16 @@ impl<T: Owner> LockTable<T> {
         range.bytes()
     }
 
+    /// Locks that `owner` holds or asks for: of a range those that it stands for.
+    pub fn locks_of(&self, owner: &T) -> usize {
+        let (points, ranges) = {
+            let held = owner.held().lock();
+            (held.points(), held.ranges.clone())
+        };
+        let of_range = |(space, ticket): &(Prefix, u64)| self.ranges.stands_for(space, *ticket);
+        points + ranges.iter().map(of_range).sum::<usize>()
+    }
+
     /// Those whom `owner` waits for where it is. Of a queue the holders stand for who waits before
     /// it, unless those are in its way alone.
     pub fn waits_for(&self, owner: &Arc<T>, place: &Place<T>) -> Vec<Arc<T>> {
@@ -508,8 +593,9 @@ impl<T: Owner> LockTable<T> {
                     found.extend(nearest.map(|request| request.owner.clone()));
                 }
                 let mut add = |range: &Arc<T>| found.push(range.clone());
-                let held = point.held_by(owner);
-                let by = Asker { owner: &**owner, mode, ticket: *ticket, held };
+                let absent = point.queue[at].absent;
+                let held = self.held_by(Some(point), owner, key, absent);
+                let by = Asker { owner: &**owner, mode, ticket: *ticket, held, absent };
                 self.ranges.against(&by, key, &mut add);
             }
             Place::Range(space, ticket) => {
@@ -586,7 +672,7 @@ impl<T: Owner> After<T> {
     }
 }
 
-fn bounds(span: &Span) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>) {
+pub(crate) fn bounds(span: &Span) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>) {
     (std::ops::Bound::Included(&span.low), std::ops::Bound::Excluded(&span.high))
 }
 

@@ -9,7 +9,7 @@
 
 use crate::inspect::LockInfo;
 use crate::intervals::Span;
-use crate::lock_table::Entered;
+use crate::lock_table::{Ask, Entered};
 use crate::owner::{Place, Prefix};
 use crate::row_queue::Keep;
 use crate::txns::Txns;
@@ -118,15 +118,17 @@ fn refuse(policy: Policy, holder: TxnId) -> Result<Grant> {
 impl Txns {
     fn check_lock(&self, me: &TxnRef) -> Result<()> {
         me.check_open()?;
-        let (bytes, bytes_max) = (self.locks.bytes(), self.locks.bytes_max());
-        if bytes >= bytes_max {
-            return Err(Error::new(Code::LocksFull).with("bytes", bytes).with("limit", bytes_max));
-        }
         self.ensure_id(me);
-        Ok(())
+        match self.locks.make_room(me) {
+            Ok(()) => Ok(()),
+            Err((bytes, limit)) => {
+                Err(Error::new(Code::LocksFull).with("bytes", bytes).with("limit", limit))
+            }
+        }
     }
 
-    /// Locks a key, present or absent. May wait: the caller holds no latch.
+    /// Locks a key. `absent`: it has no row, as was seen before; whoever waits looks again. May
+    /// wait: the caller holds no latch.
     ///
     /// # Errors
     /// `DeadlockVictim`, `LockWaitTimeout`, `LockNotAvailable`, `StatementCancelled`, `LocksFull`,
@@ -134,8 +136,8 @@ impl Txns {
     pub fn lock_row(
         &self,
         me: &TxnRef,
-        space: Space,
-        key: &[u8],
+        (space, key): (Space, &[u8]),
+        absent: bool,
         mode: Mode,
         policy: Policy,
     ) -> Result<Grant> {
@@ -143,10 +145,11 @@ impl Txns {
         let full = full_key(space, key);
         match policy {
             Policy::Wait(deadline) => {
-                self.queue_for(me, &full, (mode, Keep::Asked), None, deadline)?;
+                let ask = Ask { mode, keep: Keep::Asked, absent };
+                self.queue_for(me, &full, ask, None, deadline)?;
                 Ok(Grant::Granted)
             }
-            _ => match self.locks.try_point(me, &full, mode) {
+            _ => match self.locks.try_point(me, &full, mode, !absent) {
                 Ok(()) => Ok(Grant::Granted),
                 Err(holder) => refuse(policy, holder),
             },
@@ -170,7 +173,8 @@ impl Txns {
     ) -> Result<()> {
         self.check_lock(me)?;
         let keep = if covered { Keep::Nothing } else { Keep::Asked };
-        self.queue_for(me, &full_key(space, key), (mode, keep), Some(writer), deadline).map(|_| ())
+        let ask = Ask { mode, keep, absent: false };
+        self.queue_for(me, &full_key(space, key), ask, Some(writer), deadline).map(|_| ())
     }
 
     /// Waits in the queue of a key; true once it is granted. False if the stamp that was in the way
@@ -179,7 +183,7 @@ impl Txns {
         &self,
         me: &TxnRef,
         full: &[u8],
-        (mode, keep): (Mode, Keep),
+        ask: Ask,
         writer: Option<TxnId>,
         deadline: Deadline,
     ) -> Result<bool> {
@@ -191,15 +195,15 @@ impl Txns {
             None => None,
         };
         me.seat.begin();
-        match self.locks.enter(me, full, (mode, keep), writer.as_ref()) {
+        match self.locks.enter(me, full, ask, writer.as_ref()) {
             Entered::Granted => Ok(true),
             Entered::Ended => Ok(false),
             Entered::Queued(key, ticket, held) => {
                 let withdraw = || {
                     // Granted while it gave up: what is new of it goes again.
                     match self.locks.withdraw(&key, ticket) {
-                        false if keep == Keep::Writes => self.locks.unwritten(me, &key),
-                        false if !held => self.locks.unlock(me, &key, mode, false),
+                        false if ask.keep == Keep::Writes => self.locks.unwritten(me, &key),
+                        false if !held => self.locks.unlock(me, &key, ask.mode, false),
                         _ => {}
                     }
                 };
@@ -209,23 +213,23 @@ impl Txns {
         }
     }
 
-    /// Locks a key if nobody is in the way; else gives who is. Never waits: may be called under a
-    /// latch (A7: stamp check and lock-table insert happen under the leaf latch).
+    /// Locks a key if nobody is in the way; else gives who is. `row`: it has one. Never waits: may
+    /// be called under a latch (A7: stamp check and lock-table insert happen under the leaf latch).
     ///
     /// # Errors
     /// `LocksFull`, `TxnEnded`.
     pub fn try_lock_row(
         &self,
         me: &TxnRef,
-        space: Space,
-        key: &[u8],
+        (space, key): (Space, &[u8]),
+        row: bool,
         mode: Mode,
     ) -> Result<std::result::Result<(), TxnId>> {
         self.check_lock(me)?;
         if evenkeel_base::plant::is(evenkeel_base::plant::Fault::LockNotTaken) {
             return Ok(Ok(()));
         }
-        Ok(self.locks.try_point(me, &full_key(space, key), mode))
+        Ok(self.locks.try_point(me, &full_key(space, key), mode, row))
     }
 
     /// Locks a range of keys against writers and conflicting locks. The caller scans *after* it is
@@ -270,8 +274,17 @@ impl Txns {
     /// on a range around it, else who came before and waits for it. Never waits: call it under the
     /// leaf latch; if it is not empty, let the latch go, `wait_write`, and begin again.
     pub fn check_write(&self, me: &TxnRef, space: Space, key: &[u8]) -> Vec<TxnId> {
+        self.check(me, space, key, false)
+    }
+
+    /// The same of a key that has no row: ranges that lock rows are not in the way.
+    pub fn check_insert(&self, me: &TxnRef, space: Space, key: &[u8]) -> Vec<TxnId> {
+        self.check(me, space, key, true)
+    }
+
+    fn check(&self, me: &TxnRef, space: Space, key: &[u8], absent: bool) -> Vec<TxnId> {
         match self.locks.may_be_against(&prefix(space), key) {
-            true => self.locks.against_write(me, &full_key(space, key)),
+            true => self.locks.against_write(me, &full_key(space, key), absent),
             false => Vec::new(),
         }
     }
@@ -282,21 +295,21 @@ impl Txns {
     }
 
     /// Waits until `me` may write the key, on which `writer` has an undecided stamp if it is given.
-    /// True: it holds the key as who writes it, until `row_written`, `row_unwritten` or its end.
-    /// False: look again.
+    /// `absent`: it has no row, as was seen before. True: it holds the key as who writes it, until
+    /// `row_written`, `row_unwritten` or its end. False: look again.
     ///
     /// # Errors
     /// `DeadlockVictim`, `LockWaitTimeout`, `StatementCancelled`.
     pub fn wait_write(
         &self,
         me: &TxnRef,
-        space: Space,
-        key: &[u8],
+        (space, key): (Space, &[u8]),
+        absent: bool,
         writer: Option<TxnId>,
         deadline: Deadline,
     ) -> Result<bool> {
         self.ensure_id(me);
-        let ask = (Mode::Exclusive, Keep::Writes);
+        let ask = Ask { mode: Mode::Exclusive, keep: Keep::Writes, absent };
         self.queue_for(me, &full_key(space, key), ask, writer, deadline)
     }
 
@@ -313,8 +326,15 @@ impl Txns {
         deadline: Deadline,
     ) -> Result<()> {
         self.ensure_id(me);
-        let ask = (Mode::Exclusive, Keep::Nothing);
+        let ask = Ask { mode: Mode::Exclusive, keep: Keep::Nothing, absent: false };
         self.queue_for(me, &full_key(space, key), ask, None, deadline).map(|_| ())
+    }
+
+    /// `me` has changed the row, and the operation is not undone alone any more: a lock of it that
+    /// it has asked for in this statement goes, for the stamp says as much. One of an earlier
+    /// statement stays, since this one may be undone.
+    pub fn row_changed(&self, me: &TxnRef, space: Space, key: &[u8]) {
+        self.locks.changed(me, &full_key(space, key));
     }
 
     /// The row that `me` waited for is written: its stamp holds it.

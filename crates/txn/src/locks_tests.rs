@@ -1,7 +1,6 @@
 //! Who conflicts with whom, turns, ranges, memory, deadlocks through locks and stamps together.
 
 use super::*;
-use crate::TxnOptions;
 use crate::testing::*;
 use evenkeel_base::Kind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +9,10 @@ use std::time::Duration;
 const T: Space = Space::Tree(TreeId(1));
 const S: Mode = Mode::Shared;
 const X: Mode = Mode::Exclusive;
+
+fn at(key: &[u8]) -> (Space, &[u8]) {
+    (T, key)
+}
 
 fn all<'a>() -> KeyBounds<'a> {
     (Bound::Unbounded, Bound::Unbounded)
@@ -20,7 +23,7 @@ fn bounds<'a>(low: &'a [u8], high: &'a [u8]) -> KeyBounds<'a> {
 }
 
 fn row(w: &World, t: &TxnRef, key: &[u8], mode: Mode) -> Result<Grant> {
-    w.txns.lock_row(t, T, key, mode, Policy::NoWait)
+    w.txns.lock_row(t, at(key), false, mode, Policy::NoWait)
 }
 
 fn until_waiting(w: &World, n: usize) {
@@ -37,15 +40,20 @@ fn shared_locks_share() {
     row(&w, &b, b"k", S).expect("shared");
     let error = row(&w, &a, b"k", X).expect_err("b holds it too");
     assert_eq!(error.code(), Code::LockNotAvailable);
-    assert_eq!(w.txns.lock_row(&a, T, b"k", X, Policy::Skip).expect("skips"), Grant::Skipped);
+    assert_eq!(
+        w.txns.lock_row(&a, at(b"k"), false, X, Policy::Skip).expect("skips"),
+        Grant::Skipped
+    );
     w.txns.commit(&b).expect("ends");
     row(&w, &a, b"k", X).expect("upgraded");
     row(&w, &a, b"k", S).expect("has more");
     let c = w.txns.begin();
     assert!(row(&w, &c, b"k", S).is_err());
-    assert_eq!(w.txns.try_lock_row(&c, T, b"k", S).expect("asks"), Err(a.id()));
+    assert_eq!(w.txns.try_lock_row(&c, at(b"k"), true, S).expect("asks"), Err(a.id()));
     row(&w, &c, b"other", X).expect("another key");
-    w.txns.lock_row(&c, Space::Index(IndexId(1)), b"k", X, Policy::NoWait).expect("space");
+    w.txns
+        .lock_row(&c, (Space::Index(IndexId(1)), &b"k"[..]), false, X, Policy::NoWait)
+        .expect("space");
     w.txns.commit(&a).expect("ends");
     row(&w, &c, b"k", X).expect("free");
     w.txns.abort(&c).expect("ends");
@@ -101,7 +109,8 @@ fn a_writer_is_not_starved_by_readers() {
     let (a, b, c) = (w.txns.begin(), w.txns.begin(), w.txns.begin());
     row(&w, &a, b"k", S).expect("granted");
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| w.txns.lock_row(&b, T, b"k", X, Policy::Wait(Deadline::NEVER)));
+        let waiter =
+            s.spawn(|| w.txns.lock_row(&b, at(b"k"), false, X, Policy::Wait(Deadline::NEVER)));
         until_waiting(&w, 1);
         assert!(row(&w, &c, b"k", S).is_err(), "b came first");
         w.txns.commit(&a).expect("ends");
@@ -117,9 +126,11 @@ fn a_waiter_that_gives_up_lets_others_pass() {
     let (a, b, c) = (w.txns.begin(), w.txns.begin(), w.txns.begin());
     row(&w, &a, b"k", S).expect("granted");
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| w.txns.lock_row(&b, T, b"k", X, Policy::Wait(Deadline::NEVER)));
+        let waiter =
+            s.spawn(|| w.txns.lock_row(&b, at(b"k"), false, X, Policy::Wait(Deadline::NEVER)));
         until_waiting(&w, 1);
-        let third = s.spawn(|| w.txns.lock_row(&c, T, b"k", S, Policy::Wait(Deadline::NEVER)));
+        let third =
+            s.spawn(|| w.txns.lock_row(&c, at(b"k"), false, S, Policy::Wait(Deadline::NEVER)));
         until_waiting(&w, 2);
         b.cancel();
         assert_eq!(waiter.join().expect("thread").expect_err("given up").kind(), Kind::Cancelled);
@@ -146,13 +157,13 @@ fn a_wait_that_unwinds_leaves_nothing_in_the_way() {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).expect_err("unwinds");
     };
     let wait = Policy::Wait(Deadline::NEVER);
-    unwinds(&|| w.txns.lock_row(&b, T, b"k", X, wait));
+    unwinds(&|| w.txns.lock_row(&b, at(b"k"), false, X, wait));
     unwinds(&|| w.txns.lock_range(&b, T, bounds(b"a", b"z"), X, wait));
     w.txns.abort(&b).expect("ends");
     w.txns.abort(&a).expect("ends");
     // Would ask for ever if something of b were still asked for.
     assert_eq!(w.txns.inspect_locks(10).len(), 0);
-    w.txns.lock_row(&c, T, b"k", X, wait).expect("granted");
+    w.txns.lock_row(&c, at(b"k"), false, X, wait).expect("granted");
     w.txns.lock_range(&c, T, bounds(b"a", b"z"), X, wait).expect("granted");
     w.txns.abort(&c).expect("ends");
     assert_eq!((w.txns.lock_bytes(), w.txns.waiting()), (0, 0));
@@ -170,7 +181,7 @@ fn a_deadlock_through_a_lock_and_a_stamp() {
     std::thread::scope(|s| {
         let waiter = s.spawn(|| w.txns.wait_for(&b, a.id(), Deadline::NEVER));
         until_waiting(&w, 1);
-        let closing = s.spawn(|| w.txns.lock_row(&a, T, b"other", S, policy));
+        let closing = s.spawn(|| w.txns.lock_row(&a, at(b"other"), false, S, policy));
         let error = waiter.join().expect("thread").expect_err("b has done less");
         assert_eq!(error.kind(), Kind::Deadlock);
         w.txns.abort(&b).expect("aborts");
@@ -185,24 +196,14 @@ fn an_upgrade_of_two_is_a_deadlock() {
     row(&w, &a, b"k", S).expect("granted");
     row(&w, &b, b"k", S).expect("granted");
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| w.txns.lock_row(&a, T, b"k", X, Policy::Wait(Deadline::NEVER)));
+        let waiter =
+            s.spawn(|| w.txns.lock_row(&a, at(b"k"), false, X, Policy::Wait(Deadline::NEVER)));
         until_waiting(&w, 1);
-        let error = w.txns.lock_row(&b, T, b"k", X, Policy::Wait(Deadline::NEVER));
+        let error = w.txns.lock_row(&b, at(b"k"), false, X, Policy::Wait(Deadline::NEVER));
         assert_eq!(error.expect_err("the younger one").kind(), Kind::Deadlock);
         w.txns.abort(&b).expect("aborts");
         waiter.join().expect("thread").expect("granted");
     });
-}
-
-#[test]
-fn memory_is_bounded_and_given_back() {
-    let w = world(TxnOptions { lock_bytes: 10_000, ..small() });
-    let t = w.txns.begin();
-    let refused = (0u32..1000).find_map(|i| row(&w, &t, &i.to_be_bytes(), S).err());
-    assert_eq!(refused.expect("refused").code(), Code::LocksFull);
-    assert!(w.txns.lock_bytes() < 11_000);
-    w.txns.abort(&t).expect("ends");
-    assert_eq!(w.txns.lock_bytes(), 0);
 }
 
 #[test]
@@ -235,7 +236,8 @@ fn a_prepared_transaction_keeps_its_locks() {
         row(&w, &a, b"k", X).expect("granted");
         w.txns.lock_range(&a, T, bounds(b"m", b"p"), S, Policy::NoWait).expect("granted");
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| w.txns.lock_row(&b, T, b"k", X, Policy::Wait(Deadline::NEVER)));
+            let waiter =
+                s.spawn(|| w.txns.lock_row(&b, at(b"k"), false, X, Policy::Wait(Deadline::NEVER)));
             until_waiting(&w, 1);
             assert!(w.txns.prepare(&a, b"xid").expect("prepares"));
             let error = row(&w, &c, b"k", S).expect_err("still held");
@@ -243,7 +245,8 @@ fn a_prepared_transaction_keeps_its_locks() {
             assert_eq!(w.txns.check_write(&c, T, b"k"), [a.id()]);
             assert_eq!(w.txns.check_write(&c, T, b"n"), [a.id()]);
             let now = w.txns.deadline(Duration::ZERO);
-            let error = w.txns.lock_row(&c, T, b"n", X, Policy::Wait(now)).expect_err("held");
+            let error =
+                w.txns.lock_row(&c, at(b"n"), false, X, Policy::Wait(now)).expect_err("held");
             assert_eq!(error.code(), Code::LockWaitTimeout);
             assert!(!waiter.is_finished(), "woken before the decision");
             let decided = match commits {
@@ -291,7 +294,7 @@ fn lock_some(w: &World, shadow: &[AtomicU64], random: &mut Random) {
         let policy = Policy::Wait(w.txns.deadline(Duration::from_secs(50)));
         let (name, next) = ([key as u8], [key as u8 + 1]);
         let granted = match random.below(2) {
-            0 => w.txns.lock_row(&t, T, &name, mode, policy),
+            0 => w.txns.lock_row(&t, at(&name), false, mode, policy),
             _ => w.txns.lock_range(&t, T, bounds(&name, &next), mode, policy),
         };
         if let Err(error) = granted {

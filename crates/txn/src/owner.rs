@@ -31,40 +31,93 @@ pub(crate) trait Owner: Send + Sync + Sized {
     fn tag(&self) -> u64;
     /// Row operations so far: of a deadlock the one with the fewest gives up.
     fn operations(&self) -> u32;
+    /// Statements and savepoints so far: what was undone to none of them was not undone alone.
+    fn statement(&self) -> u32;
     fn held(&self) -> &Mutex<HeldLocks>;
     fn seat(&self) -> &Seat<Self>;
     /// Wakes it, if it sleeps.
     fn notify(&self);
 }
 
+/// How far from its end a key is looked for in what a transaction holds.
+const NEAR: usize = 8;
+
 /// What one transaction holds.
 #[derive(Default)]
 pub(crate) struct HeldLocks {
+    /// Keys of which it is a holder, and some of which it is none any more.
+    keys: SmallVec<[Arc<[u8]>; 2]>,
+    /// Not looked through for those again before there are more than so many.
+    tidies_above: usize,
     /// Keys of which it is a holder.
-    pub points: SmallVec<[Arc<[u8]>; 2]>,
+    points: usize,
     /// How many of them it has asked for. The others it holds as who writes the row.
     pub asked: usize,
     /// Its ranges, held or asked for.
     pub ranges: SmallVec<[(Prefix, u64); 1]>,
     pub bytes: usize,
+    /// Memory at which its keys become ranges next; zero before the first time.
+    pub escalates_at: usize,
     /// It has ended: nobody enters a lock for it any more.
     pub closed: bool,
 }
 
 impl HeldLocks {
+    /// Those of a transaction that has ended.
+    pub fn closed() -> Self {
+        HeldLocks { closed: true, ..HeldLocks::default() }
+    }
+
     /// True if it has asked for nothing.
     pub fn is_empty(&self) -> bool {
         self.asked == 0 && self.ranges.is_empty()
     }
 
-    /// Locks that it holds or asks for.
-    pub fn count(&self) -> usize {
-        self.points.len() + self.ranges.len()
+    /// Keys of which it is a holder; some of them are not that any more.
+    pub fn keys(&self) -> &[Arc<[u8]>] {
+        &self.keys
+    }
+
+    /// How many keys it is a holder of.
+    pub fn points(&self) -> usize {
+        self.points
     }
 
     /// True if it holds rows as who writes them.
     pub fn holds_written(&self) -> bool {
-        self.points.len() > self.asked
+        self.points > self.asked
+    }
+
+    pub fn add_key(&mut self, key: &Arc<[u8]>) {
+        self.keys.push(key.clone());
+        self.points += 1;
+    }
+
+    /// It is no holder of a key any more. One that came long ago stays in the list until half of
+    /// that has gone: nobody looks for it.
+    pub fn remove_key(&mut self, key: &Arc<[u8]>) {
+        self.points -= 1;
+        let near = self.keys.iter().rev().take(NEAR).position(|k| Arc::ptr_eq(k, key));
+        if let Some(from_end) = near {
+            self.keys.swap_remove(self.keys.len() - 1 - from_end);
+        } else if self.keys.len() > self.tidies_above.max(2 * (self.points + NEAR)) {
+            self.tidy();
+            // What is left beside its own others hold.
+            let is_tidy = self.keys.len() <= self.points + self.points / 2 + NEAR;
+            self.tidies_above = if is_tidy { 0 } else { 2 * self.keys.len() };
+        }
+    }
+
+    /// Forgets the keys of points that are there no more: the table has let go of those.
+    pub fn tidy(&mut self) {
+        self.keys.retain(|key| Arc::strong_count(key) > 1);
+        self.keys.shrink_to_fit();
+    }
+
+    /// It is no holder any more of so many keys that it has asked for; `tidy` comes later.
+    pub fn remove_asked(&mut self, count: usize) {
+        self.points -= count;
+        self.asked -= count;
     }
 }
 

@@ -14,6 +14,10 @@ const S: Mode = Mode::Shared;
 const X: Mode = Mode::Exclusive;
 const WAIT: Policy = Policy::Wait(Deadline::NEVER);
 
+fn at(key: &[u8]) -> (Space, &[u8]) {
+    (T, key)
+}
+
 fn until_waiting(w: &World, n: usize) {
     while w.txns.waiting() < n {
         std::thread::yield_now();
@@ -41,7 +45,7 @@ fn wait_in_line<'s, 'e>(
     for (n, (t, mode)) in line.iter().enumerate() {
         let send = send.clone();
         threads.push(s.spawn(move || {
-            let granted = w.txns.lock_row(t, T, key, *mode, WAIT);
+            let granted = w.txns.lock_row(t, at(key), false, *mode, WAIT);
             send.send(n).expect("listens");
             granted
         }));
@@ -55,8 +59,8 @@ fn wait_in_line<'s, 'e>(
 fn a_release_wakes_who_can_go_on_and_nobody_else() {
     let w = world(small());
     let holder = w.txns.begin();
-    w.txns.lock_row(&holder, T, b"k", X, Policy::NoWait).expect("granted");
-    w.txns.lock_row(&holder, T, b"other", X, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&holder, at(b"k"), false, X, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&holder, at(b"other"), false, X, Policy::NoWait).expect("granted");
     let modes = [X, X, S, S, X, S];
     let line: Vec<_> = modes.iter().map(|mode| (w.txns.begin(), *mode)).collect();
     let (send, granted) = mpsc::channel();
@@ -100,7 +104,7 @@ fn the_writer_of_a_row_is_the_head_of_its_queue() {
             for (n, next) in [&t[1], &t[2]].into_iter().enumerate() {
                 let (w, send, by) = (&w, send.clone(), Some(t[0].id()));
                 s.spawn(move || {
-                    let waited = w.txns.wait_write(next, T, b"k", by, Deadline::NEVER);
+                    let waited = w.txns.wait_write(next, at(b"k"), false, by, Deadline::NEVER);
                     assert!(waited.expect("granted"));
                     send.send(n).expect("listens");
                 });
@@ -134,7 +138,7 @@ fn a_revert_hands_the_row_over() {
     rows.write(&writer, b"k", b"1");
     std::thread::scope(|s| {
         let wait = |key: &'static [u8], deadline| {
-            w.txns.wait_write(&next, T, key, Some(writer.id()), deadline)
+            w.txns.wait_write(&next, at(key), false, Some(writer.id()), deadline)
         };
         let waiter = s.spawn(move || wait(b"k", Deadline::NEVER));
         until_waiting(&w, 1);
@@ -154,17 +158,18 @@ fn a_revert_hands_the_row_over() {
 fn a_writer_is_not_overtaken_by_shared_locks() {
     let w = world(small());
     let t = begin(&w, 4);
-    w.txns.lock_row(&t[0], T, b"k", S, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&t[0], at(b"k"), false, S, Policy::NoWait).expect("granted");
     std::thread::scope(|s| {
-        let writer = s.spawn(|| w.txns.wait_write(&t[1], T, b"k", None, Deadline::NEVER));
+        let writer = s.spawn(|| w.txns.wait_write(&t[1], at(b"k"), false, None, Deadline::NEVER));
         until_waiting(&w, 1);
-        let later = w.txns.lock_row(&t[2], T, b"k", S, Policy::NoWait).expect_err("came later");
+        let later =
+            w.txns.lock_row(&t[2], at(b"k"), false, S, Policy::NoWait).expect_err("came later");
         assert_eq!(later.code(), Code::LockNotAvailable);
-        assert_eq!(w.txns.try_lock_row(&t[2], T, b"k", S).expect("asks"), Err(t[1].id()));
+        assert_eq!(w.txns.try_lock_row(&t[2], at(b"k"), true, S).expect("asks"), Err(t[1].id()));
         let range = (Bound::Included(&b"a"[..]), Bound::Excluded(&b"z"[..]));
         let ranged = w.txns.lock_range(&t[2], T, range, S, Policy::NoWait);
         assert_eq!(ranged.expect_err("came later").code(), Code::LockNotAvailable);
-        let reader = s.spawn(|| w.txns.lock_row(&t[3], T, b"k", S, WAIT));
+        let reader = s.spawn(|| w.txns.lock_row(&t[3], at(b"k"), false, S, WAIT));
         until_waiting(&w, 2);
         w.txns.commit(&t[0]).expect("ends");
         assert!(writer.join().expect("thread").expect("granted"));
@@ -180,12 +185,12 @@ fn an_upgrade_stands_in_front() {
     let w = world(small());
     let t = begin(&w, 3);
     for t in &t[..2] {
-        w.txns.lock_row(t, T, b"k", S, Policy::NoWait).expect("granted");
+        w.txns.lock_row(t, at(b"k"), false, S, Policy::NoWait).expect("granted");
     }
     std::thread::scope(|s| {
-        let behind = s.spawn(|| w.txns.lock_row(&t[2], T, b"k", X, WAIT));
+        let behind = s.spawn(|| w.txns.lock_row(&t[2], at(b"k"), false, X, WAIT));
         until_waiting(&w, 1);
-        let upgrade = s.spawn(|| w.txns.wait_write(&t[0], T, b"k", None, Deadline::NEVER));
+        let upgrade = s.spawn(|| w.txns.wait_write(&t[0], at(b"k"), false, None, Deadline::NEVER));
         until_waiting(&w, 2);
         w.txns.commit(&t[1]).expect("ends");
         assert!(upgrade.join().expect("thread").expect("granted"));
@@ -200,15 +205,15 @@ fn an_upgrade_stands_in_front() {
 fn a_range_that_waits_keeps_nobody_from_his_row() {
     let w = world(small());
     let t = begin(&w, 2);
-    w.txns.lock_row(&t[0], T, b"k", S, Policy::NoWait).expect("granted");
-    w.txns.lock_row(&t[0], T, b"x", X, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&t[0], at(b"k"), false, S, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&t[0], at(b"x"), false, X, Policy::NoWait).expect("granted");
     let all: KeyBounds<'_> = (Bound::Unbounded, Bound::Unbounded);
     std::thread::scope(|s| {
         let range = s.spawn(|| w.txns.lock_range(&t[1], T, all, X, WAIT));
         until_waiting(&w, 1);
         for key in [b"k", b"x"] {
             assert!(w.txns.check_write(&t[0], T, key).is_empty());
-            w.txns.lock_row(&t[0], T, key, X, Policy::NoWait).expect("nobody else has it");
+            w.txns.lock_row(&t[0], at(key), false, X, Policy::NoWait).expect("nobody else has it");
         }
         assert!(!w.txns.check_write(&t[0], T, b"y").is_empty(), "it came later");
         w.txns.commit(&t[0]).expect("ends");
@@ -221,7 +226,7 @@ fn a_range_that_waits_keeps_nobody_from_his_row() {
 fn a_wait_has_the_edges_of_its_head() {
     let w = world(small());
     let holder = w.txns.begin();
-    w.txns.lock_row(&holder, T, b"k", X, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&holder, at(b"k"), false, X, Policy::NoWait).expect("granted");
     let line: Vec<_> = (0..20).map(|_| (w.txns.begin(), X)).collect();
     let (send, _granted) = mpsc::channel();
     std::thread::scope(|s| {
@@ -242,14 +247,14 @@ fn a_wait_has_the_edges_of_its_head() {
 fn among_equals_locks_count() {
     let w = world(small());
     let (few, many) = (w.txns.begin(), w.txns.begin());
-    w.txns.lock_row(&few, T, b"a", X, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&few, at(b"a"), false, X, Policy::NoWait).expect("granted");
     for key in [b"b", b"c", b"d"] {
-        w.txns.lock_row(&many, T, key, X, Policy::NoWait).expect("granted");
+        w.txns.lock_row(&many, at(key), false, X, Policy::NoWait).expect("granted");
     }
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| w.txns.lock_row(&few, T, b"b", X, WAIT));
+        let waiter = s.spawn(|| w.txns.lock_row(&few, at(b"b"), false, X, WAIT));
         until_waiting(&w, 1);
-        let closing = s.spawn(|| w.txns.lock_row(&many, T, b"a", X, WAIT));
+        let closing = s.spawn(|| w.txns.lock_row(&many, at(b"a"), false, X, WAIT));
         let error = waiter.join().expect("thread").expect_err("holds less");
         assert_eq!(error.kind(), Kind::Deadlock);
         w.txns.abort(&few).expect("aborts");
@@ -280,7 +285,7 @@ fn a_write_looks_at_the_ranges_of_its_key() {
 fn a_lock_somewhere_does_not_make_all_writers_look() {
     let w = world(small());
     let t = w.txns.begin();
-    w.txns.lock_row(&t, T, b"k", X, Policy::NoWait).expect("granted");
+    w.txns.lock_row(&t, at(b"k"), false, X, Policy::NoWait).expect("granted");
     let space = [1, 0, 0, 0, TREE.0 as u8];
     let look = |n: &u32| w.txns.locks.may_be_against(&space, &n.to_be_bytes());
     let looking = (0..10_000u32).filter(look).count();
@@ -333,12 +338,12 @@ fn a_waiter_tells_of_all_before_it() {
     let t = begin(&w, 5);
     (1..).zip(&t).for_each(|(tag, t)| t.set_tag(tag));
     for t in &t[..2] {
-        w.txns.lock_row(t, T, b"k", S, Policy::NoWait).expect("granted");
+        w.txns.lock_row(t, at(b"k"), false, S, Policy::NoWait).expect("granted");
     }
     std::thread::scope(|s| {
         let wait = |n: usize, mode| {
             let (w, t) = (&w, &t);
-            s.spawn(move || w.txns.lock_row(&t[n], T, b"k", mode, WAIT))
+            s.spawn(move || w.txns.lock_row(&t[n], at(b"k"), false, mode, WAIT))
         };
         let third = wait(2, X);
         told.until(3, &[1, 2]);

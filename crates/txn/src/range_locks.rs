@@ -15,14 +15,27 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Memory of a lock beyond its key: map entry, holder, place in its owner's list.
-pub(crate) const LOCK_BYTES: usize = 128;
+/// Memory of a range beyond its bounds, which are kept twice: its lock, the node that finds it,
+/// entries of maps that are not full.
+const RANGE_BYTES: usize = 448;
+
+/// What of its keys a range locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Covers {
+    /// Those that have a row: others put rows where there is none.
+    Rows,
+    /// Every key.
+    All,
+}
 
 pub(crate) struct RangeLock<T> {
     pub owner: Arc<T>,
     pub mode: Mode,
+    pub covers: Covers,
     pub granted: bool,
     pub span: Span,
+    /// Locks that it stands for.
+    pub stands_for: usize,
     /// Keys whose queues look again when this has gone.
     pub keys: BTreeSet<Arc<[u8]>>,
     /// Ranges that do.
@@ -30,12 +43,18 @@ pub(crate) struct RangeLock<T> {
 }
 
 impl<T: Owner> RangeLock<T> {
+    pub fn new(owner: &Arc<T>, span: Span, mode: Mode) -> Self {
+        let (keys, ranges) = Default::default();
+        let (owner, covers, stands_for) = (owner.clone(), Covers::All, 1);
+        RangeLock { owner, mode, covers, granted: false, span, stands_for, keys, ranges }
+    }
+
     pub fn bytes(&self) -> usize {
         range_bytes(&self.span)
     }
 
     fn asker(&self, ticket: u64) -> Asker<'_, T> {
-        Asker { owner: &*self.owner, mode: self.mode, ticket, held: None }
+        Asker { owner: &*self.owner, mode: self.mode, ticket, held: None, absent: false }
     }
 
     /// True if it is in the way of one who asks.
@@ -45,11 +64,20 @@ impl<T: Owner> RangeLock<T> {
         (self.granted || (ticket < by.ticket && !waits_for_it))
             && self.owner.id() != by.owner.id()
             && self.mode.conflicts(by.mode)
+            && !(by.absent && self.covers == Covers::Rows)
+    }
+
+    /// True if it is `owner`'s and locks as much of what it covers, if that has a row.
+    fn has(&self, owner: &T, mode: Mode, row: bool) -> bool {
+        self.granted
+            && self.owner.id() == owner.id()
+            && self.mode >= mode
+            && (row || self.covers == Covers::All)
     }
 }
 
 pub(crate) fn range_bytes(span: &Span) -> usize {
-    span.low.len() + span.high.len() + LOCK_BYTES
+    2 * (span.low.len() + span.high.len()) + RANGE_BYTES
 }
 
 /// Who asks for a key or a range.
@@ -60,6 +88,8 @@ pub(crate) struct Asker<'a, T> {
     pub ticket: u64,
     /// How it holds the key already.
     pub held: Option<Mode>,
+    /// It wants a key that has no row.
+    pub absent: bool,
 }
 
 struct InSpace<T> {
@@ -71,6 +101,13 @@ struct InSpace<T> {
 impl<T> Default for InSpace<T> {
     fn default() -> Self {
         InSpace { locks: BTreeMap::new(), spans: Intervals::default() }
+    }
+}
+
+impl<T> InSpace<T> {
+    fn insert(&mut self, ticket: u64, range: RangeLock<T>) {
+        self.spans.insert(range.span.clone(), ticket);
+        self.locks.insert(ticket, range);
     }
 }
 
@@ -128,10 +165,7 @@ impl<T: Owner> RangeLocks<T> {
         let mut covered = false;
         there.spans.meeting(&span, &mut |ticket| {
             let theirs = &there.locks[&ticket];
-            covered = theirs.granted
-                && theirs.owner.id() == owner.id()
-                && theirs.mode >= mode
-                && theirs.span.covers(&span);
+            covered = theirs.has(owner, mode, false) && theirs.span.covers(&span);
             !covered
         });
         if covered {
@@ -139,11 +173,26 @@ impl<T: Owner> RangeLocks<T> {
         }
         shard.count.fetch_add(1, Ordering::SeqCst);
         let ticket = tickets.fetch_add(1, Ordering::SeqCst);
-        there.spans.insert(span.clone(), ticket);
-        let (keys, ranges) = Default::default();
-        let owner = owner.clone();
-        there.locks.insert(ticket, RangeLock { owner, mode, granted: false, span, keys, ranges });
+        there.insert(ticket, RangeLock::new(owner, span, mode));
         Some(ticket)
+    }
+
+    /// Enters a range that is granted, for the caller has seen that no key of it is another's;
+    /// false if a range of another one meets it by now.
+    pub fn add_granted(&self, space: &Prefix, ticket: u64, range: RangeLock<T>) -> bool {
+        let shard = self.shard(space);
+        let mut spaces = shard.spaces.lock();
+        let there = spaces.entry(*space).or_default();
+        let mut is_free = true;
+        there.spans.meeting(&range.span, &mut |theirs| {
+            is_free = there.locks[&theirs].owner.id() == range.owner.id();
+            is_free
+        });
+        if is_free {
+            shard.count.fetch_add(1, Ordering::SeqCst);
+            there.insert(ticket, RangeLock { granted: true, ..range });
+        }
+        is_free
     }
 
     /// True if a range keeps one who asks for the key from it: who holds that range looks at the
@@ -180,16 +229,43 @@ impl<T: Owner> RangeLocks<T> {
 
     /// True if `owner` holds a range over the key.
     pub fn covers(&self, owner: &T, full: &[u8]) -> bool {
+        self.held(owner, full, true).is_some()
+    }
+
+    /// How `owner` holds the key by its ranges; `row`: if it has a row.
+    pub fn held(&self, owner: &T, full: &[u8], row: bool) -> Option<Mode> {
         let look = |there: &mut InSpace<T>| {
-            let mut covered = false;
+            let mut held = None;
             there.spans.holding(full, &mut |theirs| {
                 let range = &there.locks[&theirs];
-                covered = range.granted && range.owner.id() == owner.id();
-                !covered
+                if range.has(owner, Mode::Shared, row) {
+                    held = held.max(Some(range.mode));
+                }
+                true
             });
-            covered
+            held
         };
-        self.with(space_of(full), look).unwrap_or(false)
+        self.with(space_of(full), look).flatten()
+    }
+
+    /// Calls `f` with the ranges of others, held and asked for, that meet a span.
+    pub fn of_others(&self, owner: &T, span: &Span, f: &mut dyn FnMut(&Span)) {
+        self.with(space_of(&span.low), |there| {
+            there.spans.meeting(span, &mut |theirs| {
+                let range = &there.locks[&theirs];
+                if range.owner.id() != owner.id() {
+                    f(&range.span);
+                }
+                true
+            });
+        });
+    }
+
+    /// How many locks a range stands for.
+    pub fn stands_for(&self, space: &Prefix, ticket: u64) -> usize {
+        self.with(space, |there| there.locks.get(&ticket).map(|range| range.stands_for))
+            .flatten()
+            .unwrap_or_default()
     }
 
     pub fn asked(&self, space: &Prefix, ticket: u64) -> Option<Asked<T>> {

@@ -84,7 +84,7 @@ fn a_lock_from_before_a_mark_stays_too() {
     let rows = Rows::new(&w);
     let (t, other) = (w.txns.begin(), w.txns.begin());
     let lock = |t: &TxnRef, policy| {
-        w.txns.lock_row(t, Space::Tree(TREE), b"locked", Mode::Exclusive, policy)
+        w.txns.lock_row(t, (Space::Tree(TREE), &b"locked"[..]), false, Mode::Exclusive, policy)
     };
     lock(&t, Policy::NoWait).expect("nobody has it");
     let mark = t.mark();

@@ -25,11 +25,19 @@ pub(crate) struct Holder<T> {
     pub owner: Arc<T>,
     /// What it asked for.
     pub asked: Option<Mode>,
+    /// There is a row: it did not lock a key that is absent.
+    pub row: bool,
+    /// The statement in which it asked first.
+    pub since: u32,
     /// Its stamp is on the row, or will be.
     pub writes: bool,
 }
 
-impl<T> Holder<T> {
+impl<T: Owner> Holder<T> {
+    pub fn new(owner: &Arc<T>, writes: bool) -> Self {
+        Holder { owner: owner.clone(), asked: None, row: false, since: 0, writes }
+    }
+
     pub fn mode(&self) -> Mode {
         match self.writes {
             true => Mode::Exclusive,
@@ -43,6 +51,8 @@ pub(crate) struct Request<T> {
     pub mode: Mode,
     pub keep: Keep,
     pub ticket: u64,
+    /// It wants a key without a row.
+    pub absent: bool,
     /// It stands in front of those who hold nothing.
     pub in_front: bool,
 }
@@ -109,6 +119,12 @@ impl<T: Owner> Point<T> {
 
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.queue.is_empty()
+    }
+
+    /// True if nobody but `owner`, who has asked for it and does not write it, has to do with it.
+    pub fn is_held_alone(&self, owner: &T) -> bool {
+        let mine = |h: &Holder<T>| h.owner.id() == owner.id() && !h.writes && h.asked.is_some();
+        self.holders.iter().all(mine) && !self.holders.is_empty() && !self.is_awaited()
     }
 
     /// True if somebody waits here who would not hear of it if the last holder went unnoticed.

@@ -35,6 +35,8 @@ pub struct Txn {
     phase: AtomicU8,
     /// Operations pushed so far; the next one has this number plus one.
     undo_count: AtomicU32,
+    /// Marks that it may go back to, so far.
+    statement: AtomicU32,
     first_lsn: AtomicU64,
     canceller: Arc<Canceller>,
     /// What its owner calls it.
@@ -106,6 +108,11 @@ impl Txn {
     /// Operations so far: its work, when a deadlock needs a victim.
     pub fn undo_count(&self) -> u32 {
         self.undo_count.load(Ordering::Acquire)
+    }
+
+    /// What it does from now on may be undone alone: a statement, or behind a savepoint.
+    pub fn begin_statement(&self) {
+        self.statement.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Rows that it holds in the lock table now.
@@ -220,6 +227,10 @@ impl Owner for Txn {
 
     fn operations(&self) -> u32 {
         self.undo_count()
+    }
+
+    fn statement(&self) -> u32 {
+        self.statement.load(Ordering::Relaxed)
     }
 
     fn held(&self) -> &Mutex<HeldLocks> {

@@ -16,7 +16,7 @@ fn a_transaction_without_changes_writes_nothing() {
     let locker = w.txns.begin();
     let space = crate::Space::Tree(TREE);
     w.txns
-        .lock_row(&locker, space, b"k", crate::Mode::Shared, crate::Policy::NoWait)
+        .lock_row(&locker, (space, b"k"), false, crate::Mode::Shared, crate::Policy::NoWait)
         .expect("granted");
     w.txns.abort(&locker).expect("aborts");
     assert!(!w.txns.is_undecided(locker.id()));

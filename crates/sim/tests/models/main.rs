@@ -32,6 +32,10 @@ mod pins;
 #[path = "../../../txn/src/deadlock.rs"]
 mod deadlock;
 
+#[path = "../../../txn/src/escalation.rs"]
+#[allow(dead_code, reason = "as above")]
+mod escalation;
+
 #[path = "../../../txn/src/intervals.rs"]
 #[allow(dead_code, reason = "as above")]
 mod intervals;

@@ -2,7 +2,7 @@
 
 use crate::deadlock::Deadlocks;
 use crate::event::Event;
-use crate::lock_table::{Entered, LockTable};
+use crate::lock_table::{Ask, Entered, LockTable};
 use crate::owner::{HeldLocks, Mode, Owner, Place, Seat};
 use crate::row_queue::Keep;
 use crate::sync::Mutex;
@@ -41,6 +41,10 @@ impl Owner for Party {
 
     fn operations(&self) -> u32 {
         self.operations
+    }
+
+    fn statement(&self) -> u32 {
+        0
     }
 
     fn held(&self) -> &Mutex<HeldLocks> {
@@ -102,16 +106,17 @@ impl Locks {
         &self,
         me: &Arc<Party>,
         key: &[u8],
-        ask: (Mode, Keep),
+        (mode, keep): (Mode, Keep),
         writer: Option<&Arc<Party>>,
     ) -> Waited {
+        let ask = Ask { mode, keep, absent: false };
         me.seat.begin();
         match self.table.enter(me, key, ask, writer) {
             Entered::Granted => Waited::Granted,
             Entered::Ended => Waited::Again,
             Entered::Queued(key, ticket, held) => {
                 let waited = self.wait_at(me, Place::Row(key.clone(), ticket), || {
-                    self.withdraw(me, &key, ticket, (ask, held));
+                    self.withdraw(me, &key, ticket, ((mode, keep), held));
                 });
                 if waited == Waited::Granted && !held {
                     self.assert_turn(me, &key, ticket);
@@ -133,7 +138,8 @@ impl Locks {
     /// Enters a queue and gives up at once.
     pub(crate) fn give_up(&self, me: &Arc<Party>, key: &[u8], mode: Mode) {
         me.seat.begin();
-        match self.table.enter(me, key, (mode, Keep::Asked), None) {
+        let ask = Ask { mode, keep: Keep::Asked, absent: false };
+        match self.table.enter(me, key, ask, None) {
             Entered::Queued(key, ticket, held) => {
                 self.withdraw(me, &key, ticket, ((mode, Keep::Asked), held));
             }

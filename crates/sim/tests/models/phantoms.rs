@@ -72,7 +72,9 @@ impl Engine {
             self.insert();
         }
         let table = &self.locks.table;
-        if table.may_be_against(&SPACE, &KEY[5..]) && !table.against_write(&me, &KEY).is_empty() {
+        if table.may_be_against(&SPACE, &KEY[5..])
+            && !table.against_write(&me, &KEY, true).is_empty()
+        {
             let ask = (Mode::Exclusive, Keep::Nothing);
             assert!(self.locks.queue_for(&me, &KEY, ask, None) == Waited::Granted);
         }

@@ -81,7 +81,7 @@ impl Engine {
                         drop(stamp);
                         self.locks.queue_for(t, &KEY, (mode, Keep::Asked), Some(&by))
                     }
-                    _ if self.locks.table.try_point(t, &KEY, mode).is_ok() => return true,
+                    _ if self.locks.table.try_point(t, &KEY, mode, true).is_ok() => return true,
                     _ => {
                         drop(stamp);
                         self.locks.queue_for(t, &KEY, (mode, Keep::Asked), None)
@@ -104,7 +104,7 @@ impl Engine {
                 let by = stamp.clone().filter(|by| by.id() != t.id());
                 let is_free = self.planted == Planted::LocksIgnored
                     || !self.locks.table.may_be_against(&SPACE, &KEY[5..])
-                    || self.locks.table.against_write(t, &KEY).is_empty();
+                    || self.locks.table.against_write(t, &KEY, false).is_empty();
                 if by.is_none() && is_free {
                     *stamp = Some(t.clone());
                     self.writes(own);
@@ -183,6 +183,38 @@ fn ranger(e: &Engine, t: &Arc<Party>) {
     e.end(t, 1);
 }
 
+/// Locks the row among others, which become a range wherever nobody else is.
+fn escalates(e: &Engine, t: &Arc<Party>, mode: Mode) {
+    if !e.lock(t, mode) {
+        return e.gives_up(t, 0);
+    }
+    let used = if mode == Shared { 1 } else { WRITER };
+    match mode {
+        Shared => e.reads(),
+        Exclusive => e.writes(0),
+    }
+    let around = |n: u8| [&KEY[..5], &[n]].concat();
+    // Somebody may have asked for them all meanwhile.
+    let takes = |n| e.locks.table.try_point(t, &around(n), mode, true).is_ok();
+    let taken = [4, 5, 6, 8, 9].into_iter().filter(|n| takes(*n)).count();
+    e.locks.table.escalate(t);
+    let left = t.held().lock().points();
+    assert!(left == 0 || left == taken + 1 || left == 3, "{left} of {taken}");
+    step();
+    // It has the row still, and takes nothing more of it.
+    assert!(e.locks.table.try_point(t, &KEY, mode, true).is_ok());
+    step();
+    e.end(t, used);
+}
+
+fn escalator(e: &Engine, t: &Arc<Party>) {
+    escalates(e, t, Exclusive);
+}
+
+fn sharing_escalator(e: &Engine, t: &Arc<Party>) {
+    escalates(e, t, Shared);
+}
+
 fn impatient(e: &Engine, t: &Arc<Party>) {
     e.locks.give_up(t, &KEY, Exclusive);
     e.end(t, 0);
@@ -249,6 +281,12 @@ fn two_transactions_at_one_row_both_get_it() {
         &[ranger, writer],
         &[ranger, locker],
         &[ranger, undoer],
+        &[escalator, writer],
+        &[escalator, locker],
+        &[escalator, ranger],
+        &[escalator, impatient],
+        &[sharing_escalator, reader],
+        &[sharing_escalator, undoer],
     ];
     scripts.iter().for_each(|scripts| run(Planted::Nothing, scripts, 0));
 }
@@ -262,6 +300,9 @@ fn three_transactions_at_one_row_all_get_it() {
         &[undoer, locker, reader],
         &[upgrader, writer, reader],
         &[ranger, writer, reader],
+        &[escalator, writer, reader],
+        &[sharing_escalator, writer, reader],
+        &[sharing_escalator, impatient, locker],
     ];
     scripts.iter().for_each(|scripts| run(Planted::Nothing, scripts, 0));
 }

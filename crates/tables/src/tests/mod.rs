@@ -14,6 +14,7 @@ mod found_by;
 mod hot_row;
 mod isolation;
 mod large;
+mod lock_memory;
 mod locking;
 mod many;
 mod model;

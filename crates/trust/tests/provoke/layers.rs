@@ -7,7 +7,8 @@ use super::{
 };
 use evenkeel::ValueRef::{Bytes, Int, Null, Text};
 use evenkeel::{
-    Code, ColumnSpec, ColumnType, Database, Error, IndexSpec, LockWait, Options, Row, TableSpec,
+    Access, Code, ColumnSpec, ColumnType, Database, Direction, Error, IndexSpec, Isolation,
+    LockWait, Options, Range, Row, TableSpec,
 };
 use evenkeel_base::{IndexId, Lsn, Stamp, TreeId};
 use evenkeel_format::catalog::entry_kind;
@@ -138,9 +139,14 @@ fn locks_full() -> Error {
         let mut table = txn.table("t")?;
         (0..20_000).try_for_each(|id| table.insert(&[Int(id), Null, Text("x")]).map(|_| ()))
     });
+    // Locks become ranges where others have none: here one shares every row.
+    let mut other = db.begin(Isolation::Serializable, Access::ReadWrite).expect("begins");
+    let mut shared = other.table("t").expect("there");
+    let mut scan = shared.scan(Range::ALL, Direction::Forward).expect("scans");
+    assert!(scan.next(&mut Row::new()).expect("a row"));
     let mut txn = begin(&db);
     let (mut table, mut row) = (txn.table("t").expect("there"), Row::new());
-    let lock = |id| table.get_for_update(&[Int(id)], LockWait::Wait, &mut row).map(|_| ());
+    let lock = |id| table.get_for_share(&[Int(id)], LockWait::Wait, &mut row).map(|_| ());
     failed((0..20_000).try_for_each(lock))
 }
 

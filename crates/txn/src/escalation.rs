@@ -1,0 +1,172 @@
+//! Memory of locks, and what a transaction that has many does about it: keys of one space that it
+//! holds become ranges, one for each stretch in which nobody else holds or waits for anything.
+//!
+//! A transaction may have half of the table's memory, so one at its limit takes nothing from others
+//! that hold less; it begins to escalate at three quarters of that, or where the table is full.
+//! What it has had then and could not give back it does not try again at the next lock.
+//!
+//! The mutexes of all shards are held while stretches become ranges, in their order; nobody else
+//! holds more than one. So nobody comes to a key or leaves one meanwhile. Another's range that came
+//! before the new one, which is seen as that is entered, prevents it; one that comes later sees it.
+//! A range is there before its keys go: a writer who asks counts alone first, keys before ranges,
+//! finds one of the two.
+
+use crate::intervals::Span;
+use crate::lock_table::{LOCK_BYTES, LockTable, Points, bounds};
+use crate::owner::{Mode, Owner, Prefix};
+use crate::range_locks::{Covers, RangeLock, range_bytes, space_of};
+use crate::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Fewer keys take no more memory than a range.
+const STRETCH_MIN: usize = 4;
+
+type Key = Arc<[u8]>;
+
+/// The keys of a stretch, and how they are held.
+struct Stretch<'a> {
+    keys: Vec<&'a Key>,
+    mode: Mode,
+    covers: Covers,
+}
+
+impl Stretch<'_> {
+    fn span(&self) -> Option<Span> {
+        let (first, last) = (self.keys.first()?, self.keys.last()?);
+        Some(Span { low: first.to_vec(), high: behind(last) })
+    }
+}
+
+/// The next byte string above.
+fn behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+impl<T: Owner> LockTable<T> {
+    /// Makes sure that `owner` may have one more lock; else what is used and the limit. Its own
+    /// keys become ranges for that.
+    pub fn make_room(&self, owner: &Arc<T>) -> Result<(), (usize, usize)> {
+        let (total_max, own_max) = (self.bytes_max(), self.bytes_max() / 2);
+        let (own, next) = {
+            let held = owner.held().lock();
+            (held.bytes, held.escalates_at)
+        };
+        let is_full = self.bytes() >= total_max;
+        let from = match is_full {
+            true => own_max / 8,
+            false => own_max / 4 * 3,
+        };
+        if own >= from.max(next) && own > 0 {
+            self.escalate(owner);
+            let mut held = owner.held().lock();
+            held.escalates_at = held.bytes + own_max / 16;
+        } else if !is_full && own < own_max {
+            return Ok(());
+        }
+        let (own, total) = (owner.held().lock().bytes, self.bytes());
+        match (own >= own_max, total >= total_max) {
+            (true, _) => Err((own, own_max)),
+            (_, true) => Err((total, total_max)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes ranges of the keys that `owner` has asked for.
+    pub fn escalate(&self, owner: &Arc<T>) {
+        let mut keys = owner.held().lock().keys().to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+        for keys in keys.chunk_by(|a, b| space_of(a) == space_of(b)) {
+            self.escalate_space(owner, keys);
+        }
+        drop(keys);
+        owner.held().lock().tidy();
+    }
+
+    fn escalate_space(&self, owner: &Arc<T>, keys: &[Key]) {
+        let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return };
+        let Some(space) = first.first_chunk::<5>() else { return };
+        let whole = Span { low: first.to_vec(), high: behind(last) };
+        let mut shards: Vec<_> = self.shards().iter().map(|shard| shard.points.lock()).collect();
+        let mut others = Vec::new();
+        for points in &shards {
+            let of_others = points
+                .range::<[u8], _>(bounds(&whole))
+                .filter(|(_, point)| !point.is_held_alone(owner));
+            others.extend(of_others.map(|(k, _)| Span { low: k.to_vec(), high: behind(k) }));
+        }
+        self.ranges().of_others(owner, &whole, &mut |span| others.push(span.clone()));
+        let holds = |key: &Key| {
+            let point = shards[self.number_of(key)].get(key)?;
+            let holder = point.holder(owner)?;
+            Some((holder.asked?, if holder.row { Covers::Rows } else { Covers::All }))
+        };
+        let mut stretches = stretches(keys, others, &holds);
+        stretches.retain(|stretch| self.make_range(owner, space, stretch));
+        for key in stretches.iter().flat_map(|stretch| &stretch.keys) {
+            let number = self.number_of(key);
+            let points: &mut Points<T> = &mut shards[number];
+            points.remove(&key[..]);
+            self.shards()[number].count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Enters a range in the place of a stretch of keys; false if another one's range has come.
+    fn make_range(&self, owner: &Arc<T>, space: &Prefix, stretch: &Stretch<'_>) -> bool {
+        let Some(span) = stretch.span() else { return false };
+        let range_bytes = range_bytes(&span);
+        let bytes: usize = stretch.keys.iter().map(|key| key.len() + LOCK_BYTES).sum();
+        let count = stretch.keys.len();
+        let ticket = self.tickets.fetch_add(1, Ordering::SeqCst);
+        let range = RangeLock::new(owner, span, stretch.mode);
+        let range = RangeLock { covers: stretch.covers, stands_for: count, ..range };
+        if !self.ranges().add_granted(space, ticket, range) {
+            return false;
+        }
+        {
+            let mut held = owner.held().lock();
+            held.ranges.push((*space, ticket));
+            held.remove_asked(count);
+            held.bytes = held.bytes + range_bytes - bytes;
+        }
+        self.bytes.fetch_add(range_bytes, Relaxed);
+        self.bytes.fetch_sub(bytes, Relaxed);
+        true
+    }
+}
+
+/// Stretches of sorted keys between which nobody else has anything. `holds` says how a key is held,
+/// if it is.
+fn stretches<'a>(
+    keys: &'a [Key],
+    mut others: Vec<Span>,
+    holds: &dyn Fn(&Key) -> Option<(Mode, Covers)>,
+) -> Vec<Stretch<'a>> {
+    others.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+    let mut others = others.into_iter().peekable();
+    let mut found: Vec<Stretch<'a>> = Vec::new();
+    // Where what others have ends, as far as they begin up to the key.
+    let (mut reaches, mut is_parted) = (Vec::new(), true);
+    for key in keys {
+        while let Some(other) = others.next_if(|other| other.low[..] <= key[..]) {
+            reaches = other.high.max(reaches);
+            is_parted = true;
+        }
+        if reaches[..] > key[..] {
+            continue;
+        }
+        let Some((mode, covers)) = holds(key) else { continue };
+        match found.last_mut().filter(|_| !is_parted) {
+            Some(stretch) => {
+                stretch.keys.push(key);
+                stretch.mode = stretch.mode.max(mode);
+                stretch.covers = stretch.covers.max(covers);
+            }
+            None => found.push(Stretch { keys: vec![key], mode, covers }),
+        }
+        is_parted = false;
+    }
+    found.retain(|stretch| stretch.keys.len() >= STRETCH_MIN);
+    found
+}
