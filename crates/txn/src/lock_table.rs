@@ -2,8 +2,9 @@
 //! grants what may be granted by that, and wakes those whom it has granted something, nobody else.
 //!
 //! Order of mutexes: the shard of a key (all of them where keys become ranges, `escalation`); then
-//! what a transaction holds, or the ranges of a space. Nobody is woken and no range looks again under one of them. What a request found under the
-//! mutex of its key's shard stands, because whoever comes later finds it:
+//! what a transaction holds, or the ranges of a space. Nobody is woken and no range looks again
+//! under one of them. What a request found under the mutex of its key's shard stands, because
+//! whoever comes later finds it:
 //! 1. A key draws its ticket, looks at the ranges and enters under the mutex of its shard; a range
 //!    draws its ticket and enters under that of its space, and then looks at all shards. Of two
 //!    that conflict the later one sees the earlier one.
