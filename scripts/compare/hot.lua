@@ -1,6 +1,6 @@
--- sysbench: all clients want one row (--mode=update), or each the first row that is free
--- (--mode=skip, SKIP LOCKED). Each client writes to --dir how many transactions it has done and what
--- the longest took, in us.
+-- sysbench: all clients want one row (--mode=update), each a row of its own (--mode=own), or each
+-- the first row that is free (--mode=skip, SKIP LOCKED). Each client writes to --dir how many
+-- transactions it has done and what the longest took, in us.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -14,11 +14,11 @@ sysbench.cmdline.options = {
    tables = {"Always 1", 1},
    table_size = {"Rows", 1000},
    mysql_storage_engine = {"Storage engine", "innodb"},
-   mode = {"update or skip", "update"},
+   mode = {"update, own or skip", "update"},
    dir = {"Where the clients' files are", "."},
 }
 
-local con, out, done, longest = nil, nil, 0, 0
+local con, out, done, longest, row = nil, nil, 0, 0, 1
 local now = ffi.new("struct hot_time")
 
 local function clock()
@@ -28,6 +28,9 @@ end
 
 function thread_init()
    con = sysbench.sql.driver():connect()
+   if sysbench.opt.mode == "own" then
+      row = sysbench.tid + 1
+   end
    out = assert(io.open(string.format("%s/%d.hot", sysbench.opt.dir, sysbench.tid), "w"))
 end
 
@@ -43,7 +46,7 @@ function event()
    if sysbench.opt.mode == "skip" then
       first_free()
    else
-      con:query("update hot set v = v + 1 where id = 1")
+      con:query("update hot set v = v + 1 where id = " .. row)
    end
    done, longest = done + 1, math.max(longest, clock() - begun)
 end
