@@ -2,8 +2,7 @@
 # What clients are told of every code of an error, and what comes of a plugin that gets no memory, at each of its
 # allocations in turn (scripts/faults.py, with a test build of the plugin); then the plugin is uninstalled and
 # installed beside those who use it (scripts/uninstall.py, with the plugin as it is delivered).
-# scripts/test-plugin-faults.sh [codes | news | uninstall]...; EVENKEEL_ROUNDS: of the last, 150;
-# EVENKEEL_UNINSTALLED: the directory of the plugin that the last uninstalls, for test-planted.sh.
+# scripts/test-plugin-faults.sh [codes | news | uninstall]...; EVENKEEL_ROUNDS: of the last, 150.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source scripts/private.sh
@@ -23,7 +22,7 @@ esac
 private_begin
 for what in "$@"; do
     if [ "$what" = uninstall ]; then
-        ln -sf "${EVENKEEL_UNINSTALLED:-$(dirname "$delivered")}/ha_evenkeel.so" "$private_dir/plugins/ha_evenkeel.so"
+        ln -sf "$delivered" "$private_dir/plugins/ha_evenkeel.so"
         private_start uninstall --evenkeel-lock-wait-timeout=1 --lock-wait-timeout=2
         timeout 1200 python3 -B scripts/uninstall.py "$private_dir/uninstall/socket" "${EVENKEEL_ROUNDS:-150}" || failed=1
         private_sql uninstall -e 'select 1' >/dev/null || failed=1

@@ -93,10 +93,12 @@ handler *ha_evenkeel::clone(const char *, MEM_ROOT *root)
 /* Where this reads its ranges to. A partitioned table sizes its partitions' buffers by the key that the
    optimizer estimated last, whichever it reads: all of them may be given the one of the caller, though
    they fill them before the first row is taken, or one that ends behind the table's memory. So a
-   partition has a buffer of its own; without memory for it, an empty one: ranges are read one by one. */
+   partition has a buffer of its own; without memory for it, an empty one: ranges are read one by one,
+   as a caller that gives none wants them, which reads keys alone (index_merge). */
 HANDLER_BUFFER *ha_evenkeel::range_buffer(HANDLER_BUFFER *given, uint mode)
 {
-  if (!table->part_info || mode & (HA_MRR_USE_DEFAULT_IMPL | HA_MRR_SORTED))
+  const bool is_default= mode & (HA_MRR_USE_DEFAULT_IMPL | HA_MRR_SORTED);
+  if (!table->part_info || is_default || given->buffer == given->buffer_end)
     return given;
   const size_t bytes= ha_thd()->variables.mrr_buff_size;
   if (m_range_bytes < bytes)

@@ -14,6 +14,7 @@ use evenkeel_trust::faulty::{self, FaultyEnv};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 fn number(name: &str, default: u64) -> u64 {
@@ -75,6 +76,20 @@ fn retry(write: impl Fn() -> evenkeel::Result<()>) {
     }
 }
 
+/// Waits until the writer has ended. False where it has written nothing more for two minutes:
+/// however slow the machine is, one statement ends within them.
+fn ends(over: &Receiver<()>, acknowledged: &AtomicU64) -> bool {
+    let mut seen = None;
+    while over.recv_timeout(Duration::from_secs(120)) == Err(RecvTimeoutError::Timeout) {
+        let now = Some(acknowledged.load(SeqCst));
+        if now == seen {
+            return false;
+        }
+        seen = now;
+    }
+    true
+}
+
 /// A disk that becomes full at many points: statements fail with `DiskFull`, nothing acknowledged
 /// is lost, and once there is space writes go on in the same open database.
 #[test]
@@ -123,19 +138,7 @@ fn a_full_disk_stops_writes_until_there_is_space() {
                 drop(done);
             });
             // A full disk is an error, not a wait.
-            let mut seen = None;
-            let ended = loop {
-                let waited = over.recv_timeout(Duration::from_secs(120));
-                if waited == Err(std::sync::mpsc::RecvTimeoutError::Disconnected) {
-                    break true;
-                }
-                // However slow the machine is, one statement ends within two minutes.
-                let now = Some(acknowledged.load(SeqCst));
-                if now == seen {
-                    break false;
-                }
-                seen = now;
-            };
+            let ended = ends(&over, &acknowledged);
             faults.capacity.store(0, SeqCst);
             assert!(ended, "round {round}: a writer waits on a full disk");
         });
