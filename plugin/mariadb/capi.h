@@ -59,7 +59,7 @@ typedef struct { ek_bytes name; const ek_part *parts; size_t parts_len; uint8_t 
 
 int32_t ek_create_table(const ek_database *db, ek_bytes name, const ek_column *columns,
                         size_t columns_len, const ek_part *primary, size_t primary_len,
-                        const ek_index *indexes, size_t indexes_len, ek_error *error);
+                        const ek_index *indexes, size_t indexes_len, uint8_t temporary, ek_error *error);
 typedef struct
 {
   ek_txn *txn;

@@ -89,10 +89,13 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
                          parts[i].size(), is_unique(key)});
   }
   const std::string made= table_name(path);
+  /* A table of CREATE TEMPORARY, and the copy that an ALTER of one makes. What other statements copy into is
+     wanted after a crash: it takes the place of a table. */
+  const bool is_temporary= (info->options & HA_LEX_CREATE_TMP_TABLE) && !is_copy(made);
   ek_error error;
   /* At once: the server's own error says that the table cannot be created, and a number of the handler's. */
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
-                      primary.size(), indexes.data(), indexes.size(), &error))
+                      primary.size(), indexes.data(), indexes.size(), is_temporary, &error))
     return error.code == CODE_TableExists ? table_exists(quoted(form->s)) : raise_error(ha_thd(), error);
   int failed= 0;
   if ((info->options & HA_LEX_CREATE_TMP_TABLE) && ek_readable_from(evenkeel_db, ek_text(made), 0, &error))

@@ -172,7 +172,7 @@ unsafe fn parts(given: &[EkPart], columns: &[ColumnSpec]) -> Result<Vec<PartSpec
     given.iter().map(one).collect()
 }
 
-/// Creates a table; 0, or -1 on error.
+/// Creates a table; 0, or -1 on error. With `temporary` nobody wants it after a crash.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -186,6 +186,7 @@ pub unsafe extern "C" fn ek_create_table(
     primary_len: usize,
     indexes: *const EkIndex,
     indexes_len: usize,
+    temporary: u8,
     error: *mut EkError,
 ) -> i32 {
     // SAFETY: by contract of the caller.
@@ -203,7 +204,12 @@ pub unsafe extern "C" fn ek_create_table(
                     unique: index.unique != 0,
                 });
             }
-            (*db).0.create_table(name.text()?, &spec).map(|()| 0)
+            let (db, name) = (&(*db).0, name.text()?);
+            match temporary {
+                0 => db.create_table(name, &spec)?,
+                _ => db.create_temporary_table(name, &spec)?,
+            }
+            Ok(0)
         })
     }
 }

@@ -146,6 +146,7 @@ fn no_columns_are_no_change() {
             1,
             null(),
             0,
+            0,
             error,
         );
         assert_eq!(made, 0, "{:?}", (*error).kind);

@@ -133,6 +133,18 @@ impl Database {
         self.engine.store.create_table(name, spec).map(|_| ())
     }
 
+    /// Makes a table that nobody wants after a crash. Neither this nor a change of the table nor
+    /// dropping it waits for storage; a transaction that changes other tables too is as durable as
+    /// any. After a crash the table is there, or not, as whole as others are: the caller drops it
+    /// then. Under another name it is a table like others.
+    ///
+    /// # Errors
+    /// As `create_table`.
+    pub fn create_temporary_table(&self, name: &str, spec: &TableSpec) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.create_temporary_table(name, spec).map(|_| ())
+    }
+
     /// Removes a table; its space goes back to the file system in the background.
     ///
     /// # Errors

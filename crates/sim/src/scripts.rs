@@ -3,13 +3,15 @@
 //! (`tests/failing_calls.rs`).
 //!
 //! `bodies` says what they do, `add_index` what those do that build indexes beside sessions,
-//! `closing` what is closed on a slow device, `below_sync` what does not wait for syncs.
+//! `closing` what is closed on a slow device, `below_sync` what does not wait for syncs,
+//! `temporary` what nobody wants after a crash.
 
 mod add_index;
 mod below_sync;
 mod bodies;
 mod closing;
 mod seen;
+mod temporary;
 
 use crate::actor::{Actor, SMALL, open};
 use crate::model::Model;
@@ -201,6 +203,7 @@ pub fn verify(
     which: Option<Survivor>,
 ) -> std::result::Result<(), String> {
     let loose = below_sync::loose(model);
+    temporary::drop_left(db)?;
     check_recovered(db, model).map_err(|t| format!("{t:?}"))?;
     if script.name.starts_with("chains in") {
         check_freed(sim, db, model)?;
@@ -328,6 +331,7 @@ pub fn scripts() -> Vec<Script> {
         script("chains in lists", 6, listed, 20, chain_lists, &[(ChainsSaved, 12)]),
         script("chains in lists found", 1, listed, 20, chain_lists_found, &[]),
         script("chains in lists freed", 1, listed, 20, chains_freed, &[]),
+        script("temporary tables", 2, SMALL, 40, temporary::script, &[(Commits, 8)]),
         script("two-phase commit", 1, SMALL, 100, two_phases, &[(Rollbacks, 1)]),
         script("recovery", 1, SMALL, 300, recovery, &[(RowsReverted, LOST as u64)]),
         script("killed", 1, SMALL, 300, killed, &[(Checkpoints, 2)]),

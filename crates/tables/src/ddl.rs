@@ -28,6 +28,29 @@ impl Store {
     /// # Errors
     /// `TableExists`, and whatever is wrong with the definition, by its own code.
     pub fn create_table(self: &Arc<Self>, name: &str, spec: &TableSpec) -> Result<Arc<Table>> {
+        self.create_table_as(name, spec, false)
+    }
+
+    /// Makes a table that nobody wants after a crash: neither it nor what is written to it waits
+    /// for the log. A crash leaves it or not, as whole as any table; the caller drops it then, by
+    /// its name.
+    ///
+    /// # Errors
+    /// As `create_table`.
+    pub fn create_temporary_table(
+        self: &Arc<Self>,
+        name: &str,
+        spec: &TableSpec,
+    ) -> Result<Arc<Table>> {
+        self.create_table_as(name, spec, true)
+    }
+
+    fn create_table_as(
+        self: &Arc<Self>,
+        name: &str,
+        spec: &TableSpec,
+        temporary: bool,
+    ) -> Result<Arc<Table>> {
         let _names = self.lock(&self.names, &SchemaWait::default())?;
         self.check_free(name)?;
         let rules = self.rules;
@@ -39,12 +62,14 @@ impl Store {
         self.number_indexes(&mut def)?;
         let tree = self.new_tree(&mut def)?;
         let shape = Arc::new(Shape::new(Arc::new(def), 1, rules)?);
-        let made = self.change_catalog(|txn| self.put_table(txn, &shape.def));
+        let table = Table::new(TableState { shape: shape.clone(), tree: tree.clone() }, 0, 0);
+        table.set_temporary(temporary);
+        let put = |txn: &mut Transaction| self.put_table(txn, &shape.def);
+        let made = self.change_catalog_of(&table, put);
         let born = made.inspect_err(|_| self.forget_tree(&tree))?;
         for index in &shape.def.indexes {
             self.runs.add_index(run_spec(index));
         }
-        let table = Table::new(TableState { shape, tree }, 0, 0);
         table.set_born(born);
         self.catalog.put(name, table.clone());
         Ok(table)
@@ -131,6 +156,20 @@ impl Store {
         self.change_catalog_at(Durability::Sync, change)
     }
 
+    /// As `change_catalog`, of one table: nobody waits for one that is temporary.
+    pub(crate) fn change_catalog_of(
+        self: &Arc<Self>,
+        table: &Table,
+        change: impl FnOnce(&mut Transaction) -> Result<()>,
+    ) -> Result<Lsn> {
+        if !table.is_temporary() {
+            return self.change_catalog(change);
+        }
+        let mut txn = self.catalog_txn();
+        change(&mut txn)?;
+        txn.commit_ordered()
+    }
+
     /// As `change_catalog`, as durable as asked.
     pub(crate) fn change_catalog_at(
         self: &Arc<Self>,
@@ -165,7 +204,8 @@ impl Store {
         let state = table.state();
         // Nobody writes the table's counter again, who came by without using the table.
         let counter = table.auto.raise.lock(&self.rt, Cause::Schema);
-        let done = self.change_catalog(|txn| self.remove_table(txn, &state.shape.def));
+        let remove = |txn: &mut Transaction| self.remove_table(txn, &state.shape.def);
+        let done = self.change_catalog_of(&table, remove);
         if let Err(error) = done {
             table.reopen(false);
             return Err(error);
@@ -218,6 +258,9 @@ impl Store {
         self.check_free(to)?;
         let mut def = (*table.shape().def).clone();
         def.name = to.to_string();
+        // Under another name it may be somebody's for good. What was written to it before this is
+        // durable with it, being before it in the log.
+        table.set_temporary(false);
         self.publish_changes(vec![Changed::of(&table, def)])?;
         self.catalog.rename(from, to);
         Ok(())
@@ -268,7 +311,7 @@ impl Store {
         let new = self.successor(&old)?;
         // Nobody raises the mark meanwhile, who came by without using the table.
         let counter = restart.then(|| table.auto.raise.lock(&self.rt, Cause::Schema));
-        let born = self.change_catalog(|txn| {
+        let born = self.change_catalog_of(table, |txn| {
             if restart {
                 self.put_counter(txn, (table.id(), AUTO_INCREMENT), 1)?;
             }

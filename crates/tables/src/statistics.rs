@@ -143,7 +143,7 @@ impl Store {
         let _ddl = self.lock_ddl(&name, table, wait)?;
         let (shape, mut found) = (table.shape(), drawing.entries());
         found.retain(|id, _| *id == CLUSTERED || shape.indexes.iter().any(|i| i.id == *id));
-        self.change_catalog(|txn| {
+        self.change_catalog_of(table, |txn| {
             for (id, entry) in &found {
                 let mut body = Vec::new();
                 entry.encode(&mut body);

@@ -156,6 +156,9 @@ pub struct Table {
     pub(crate) rows_known: RowsKnown,
     /// The last insert met a row that has its key: the next may, too.
     pub(crate) meets_rows: AtomicBool,
+    /// Nobody wants it after a crash (`Store::create_temporary_table`). In memory only: at a start
+    /// it is a table like others until who knows better drops it.
+    temporary: AtomicBool,
 }
 
 impl Table {
@@ -177,6 +180,7 @@ impl Table {
             changes: Changes::default(),
             rows_known: RowsKnown::default(),
             meets_rows: AtomicBool::new(false),
+            temporary: AtomicBool::new(false),
         })
     }
 
@@ -188,6 +192,16 @@ impl Table {
     /// What the last change of the table was marked with, 0 for nothing (`TableChange::mark`).
     pub fn mark(&self) -> u64 {
         self.mark.load(Ordering::SeqCst)
+    }
+
+    /// True if what becomes of it in a crash is all the same.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.temporary.load(Ordering::SeqCst)
+    }
+
+    /// Says so; before anybody knows it by its name, or when it is to be kept after all.
+    pub(crate) fn set_temporary(&self, is: bool) {
+        self.temporary.store(is, Ordering::SeqCst);
     }
 
     /// Its present state.

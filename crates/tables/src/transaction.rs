@@ -467,7 +467,7 @@ impl Transaction {
     }
 
     /// Commits and waits until that is as durable as asked. Returns the commit timestamp; zero if
-    /// it changed nothing.
+    /// it changed nothing, or temporary tables alone.
     ///
     /// # Errors
     /// `WritesStopped`: it may or may not be committed after a restart.
@@ -479,15 +479,23 @@ impl Transaction {
         Ok(cts)
     }
 
-    /// The ordered part of commit (A2, B5): it is in effect, not yet durable.
+    /// The ordered part of commit (A2, B5): it is in effect, not yet durable. Zero also if it wrote
+    /// to temporary tables alone, of which nothing is to be waited for.
     ///
     /// # Errors
     /// `TransactionEnded`.
     pub fn commit_ordered(&mut self) -> Result<Lsn> {
         self.check_open()?;
+        let waits = !self.wrote_only_temporary();
         let cts = self.store.txns.commit(&self.inner)?;
         self.finish();
-        Ok(cts.unwrap_or(Lsn::ZERO))
+        Ok(cts.filter(|_| waits).unwrap_or(Lsn::ZERO))
+    }
+
+    /// All tables that it may have changed are temporary.
+    fn wrote_only_temporary(&self) -> bool {
+        let mut written = self.used.iter().filter(|(_, how)| *how == Use::Write).peekable();
+        written.peek().is_some() && written.all(|(table, _)| table.is_temporary())
     }
 
     /// Rolls back.
@@ -514,6 +522,10 @@ impl Transaction {
     /// As `prepare`.
     pub fn prepare_with(&mut self, xid: &[u8], durability: Durability) -> Result<bool> {
         self.check_open()?;
+        let durability = match self.wrote_only_temporary() {
+            true => Durability::Lazy,
+            false => durability,
+        };
         let done = self.store.txns.prepare_with(&self.inner, xid, durability);
         if self.inner.phase() != Phase::Open {
             // It lives on without this object, and so does its use of tables (E2).

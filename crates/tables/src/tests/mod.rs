@@ -28,6 +28,7 @@ mod recovery;
 mod renewal;
 mod rows_there;
 mod statistics;
+mod temporary;
 mod together;
 
 use crate::*;
@@ -75,6 +76,8 @@ pub struct Db {
     pub store: Arc<Store>,
     /// Beats of reverting that the background still takes.
     reverts: Arc<Mutex<u64>>,
+    /// The background writes pages.
+    cleans: Arc<Mutex<bool>>,
     stop: Arc<AtomicBool>,
     events: Vec<Arc<Event>>,
     tasks: Mutex<Vec<Box<dyn Task>>>,
@@ -167,8 +170,8 @@ impl Db {
         actors.start(&parts);
         let store = Store::create(parts, store_options(sizes)).unwrap();
         actors.start_store(&store);
-        let Actors { events, tasks, reverts, .. } = actors;
-        Db { store, reverts, stop, events, tasks: Mutex::new(tasks) }
+        let Actors { events, tasks, reverts, cleans, .. } = actors;
+        Db { store, reverts, cleans, stop, events, tasks: Mutex::new(tasks) }
     }
 
     /// Opens after a crash or a stop: replays the whole log.
@@ -197,8 +200,8 @@ impl Db {
         replay(&parts.rt, from, Some(end.end), &mut Entries(&parts.runs)).unwrap();
         parts.runs.finish_restore().unwrap();
         actors.start_store(&store);
-        let Actors { events, tasks, reverts, .. } = actors;
-        Db { store, reverts, stop, events, tasks: Mutex::new(tasks) }
+        let Actors { events, tasks, reverts, cleans, .. } = actors;
+        Db { store, reverts, cleans, stop, events, tasks: Mutex::new(tasks) }
     }
 
     pub fn begin(&self) -> Transaction {
@@ -207,6 +210,11 @@ impl Db {
 
     pub fn begin_at(&self, isolation: Isolation) -> Transaction {
         self.store.begin(isolation, Access::ReadWrite)
+    }
+
+    /// From now on the background writes no pages: enough frames are free for a test.
+    pub fn hold_cleaning(&self) {
+        *self.cleans.lock() = false;
     }
 
     /// From now on the background reverts nothing.
@@ -248,6 +256,7 @@ impl Drop for Db {
 struct Actors {
     stop: Arc<AtomicBool>,
     reverts: Arc<Mutex<u64>>,
+    cleans: Arc<Mutex<bool>>,
     events: Vec<Arc<Event>>,
     tasks: Vec<Box<dyn Task>>,
 }
@@ -255,15 +264,19 @@ struct Actors {
 impl Actors {
     fn new(stop: &Arc<AtomicBool>) -> Actors {
         let reverts = Arc::new(Mutex::new(u64::MAX));
-        Actors { stop: stop.clone(), reverts, events: Vec::new(), tasks: Vec::new() }
+        let (stop, cleans) = (stop.clone(), Arc::new(Mutex::new(true)));
+        Actors { stop, reverts, cleans, events: Vec::new(), tasks: Vec::new() }
     }
 
     fn start(&mut self, parts: &StoreParts) {
         let rt = &parts.rt;
         let (p, l) = (parts.pages.clone(), parts.log.clone());
         self.drive(rt, "supply", p.supply_event(), move || p.supply_beat());
-        let p = parts.pages.clone();
-        self.drive(rt, "clean", p.clean_event(), move || p.clean_beat());
+        let (p, cleans) = (parts.pages.clone(), self.cleans.clone());
+        self.drive(rt, "clean", p.clean_event(), move || {
+            let cleans = cleans.lock();
+            if *cleans { p.clean_beat() } else { Ok(Beat::Idle) }
+        });
         self.drive(rt, "log", l.event(), move || l.beat());
         let r = parts.runs.clone();
         self.drive(rt, "flush", r.flush_event(), move || r.flush_beat());

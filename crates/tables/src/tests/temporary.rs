@@ -1,0 +1,174 @@
+//! Temporary tables: nobody waits for the log, what is written beside them is durable all the same,
+//! and a crash leaves nothing that the next start could not drop.
+
+use super::*;
+use evenkeel_base::metrics::Metric;
+
+const TEMPORARY: &str = "#sql-temporary";
+
+/// Syncs of the log, and how far it is durable.
+fn synced(db: &Db) -> (u64, Lsn) {
+    (db.store.rt.metrics.get(Metric::WalSyncs), db.store.log.durable())
+}
+
+fn rows(ids: std::ops::Range<i64>) -> impl Iterator<Item = [ValueRef<'static>; 4]> {
+    ids.map(|id| row_values(id, id % 7, Some("text"), Some(id)))
+}
+
+fn insert(txn: &mut Transaction, table: &Arc<Table>, ids: std::ops::Range<i64>) {
+    rows(ids).for_each(|row| _ = txn.insert(table, &row).unwrap());
+}
+
+fn count(db: &Db, table: &Arc<Table>) -> usize {
+    all_rows(&mut db.begin(), table, Direction::Forward).len()
+}
+
+/// One in which nobody but sessions syncs the log: no memtable is flushed, and no page written.
+fn only_sessions() -> Db {
+    let sizes = Sizes { frames: 4096, generation_bytes: 16 << 20, ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    db.hold_cleaning();
+    db
+}
+
+/// Made, written, reverted in part and whole, emptied, looked at, dropped, again and again.
+#[test]
+fn nobody_waits_for_them() {
+    let db = only_sessions();
+    db.store.create_table("t", &spec()).unwrap();
+    let before = synced(&db);
+    for round in 0..20 {
+        let table = db.store.create_temporary_table(TEMPORARY, &spec()).unwrap();
+        let mut txn = db.begin();
+        insert(&mut txn, &table, 0..10);
+        txn.savepoint("s").unwrap();
+        insert(&mut txn, &table, 10..20);
+        txn.rollback_to("s").unwrap();
+        assert_eq!(commit(txn), Lsn::ZERO, "nothing is to be waited for");
+        let mut txn = db.begin();
+        txn.delete(&table, &[3i64.into()]).unwrap();
+        let row = row_values(4, 4, None, Some(5));
+        assert!(txn.insert(&table, &row).is_err(), "a key that is there");
+        txn.update(&table, &[5i64.into()], &[(1, 70i64.into())]).unwrap();
+        txn.rollback().unwrap();
+        check_indexes(&mut db.begin(), &table);
+        assert_eq!(count(&db, &table), 10);
+        db.store.analyze_table(TEMPORARY).unwrap();
+        db.store.truncate_table(TEMPORARY).unwrap();
+        assert_eq!(count(&db, &table), 0, "round {round}");
+        db.store.drop_table(TEMPORARY).unwrap();
+    }
+    assert_eq!(synced(&db), before);
+}
+
+/// One that is not temporary among those written makes the transaction durable, whichever comes
+/// first; one that is only read does not.
+#[test]
+fn others_beside_them_are_durable() {
+    let db = only_sessions();
+    let table = db.store.create_table("t", &spec()).unwrap();
+    for temporary_first in [true, false] {
+        let temporary = db.store.create_temporary_table(TEMPORARY, &spec()).unwrap();
+        let mut both = [&temporary, &table];
+        if !temporary_first {
+            both.reverse();
+        }
+        let mut txn = db.begin();
+        for table in both {
+            txn.insert(table, &row_values(1, 1, None, None)).unwrap();
+        }
+        let cts = commit(txn);
+        assert!(cts > Lsn::ZERO && db.store.log.durable() > cts, "durable");
+        let before = synced(&db);
+        let mut txn = db.begin();
+        assert_eq!(all_rows(&mut txn, &table, Direction::Forward).len(), 1);
+        txn.insert(&temporary, &row_values(2, 1, None, None)).unwrap();
+        commit(txn);
+        db.store.drop_table(TEMPORARY).unwrap();
+        assert_eq!(synced(&db), before);
+        let mut txn = db.begin();
+        txn.delete(&table, &[1i64.into()]).unwrap();
+        commit(txn);
+    }
+}
+
+/// Dropped by the transaction that wrote it and others: these are waited for.
+#[test]
+fn one_dropped_within_its_transaction_takes_no_durability_with_it() {
+    let db = Db::new();
+    let table = db.store.create_table("t", &spec()).unwrap();
+    let temporary = db.store.create_temporary_table(TEMPORARY, &spec()).unwrap();
+    let mut txn = db.begin();
+    insert(&mut txn, &temporary, 0..5);
+    insert(&mut txn, &table, 0..5);
+    txn.drop_table(TEMPORARY, &SchemaWait::default()).unwrap();
+    let cts = commit(txn);
+    assert!(db.store.log.durable() > cts && cts > Lsn::ZERO);
+    assert_eq!(count(&db, &table), 5);
+}
+
+/// Two-phase commit, by whom it may be.
+#[test]
+fn prepared_transactions() {
+    let db = Db::new();
+    let table = db.store.create_table("t", &spec()).unwrap();
+    let temporary = db.store.create_temporary_table(TEMPORARY, &spec()).unwrap();
+    let mut txn = db.begin();
+    insert(&mut txn, &temporary, 0..5);
+    insert(&mut txn, &table, 0..5);
+    let end = db.store.log.end();
+    assert!(txn.prepare(b"both").unwrap());
+    assert!(db.store.log.durable() > end, "it was durable when that returned");
+    db.store.commit_prepared(b"both", Durability::Sync).unwrap();
+    let mut txn = db.begin();
+    insert(&mut txn, &temporary, 5..9);
+    assert!(txn.prepare(b"one").unwrap());
+    db.store.commit_prepared(b"one", Durability::Lazy).unwrap();
+    assert_eq!((count(&db, &table), count(&db, &temporary)), (5, 9));
+}
+
+/// With a name that is somebody's for good it is a table like others.
+#[test]
+fn one_that_is_renamed_is_durable() {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let db = Db::create(env.clone(), SMALL);
+    let root = db.store.catalog_root();
+    let table = db.store.create_temporary_table(TEMPORARY, &spec()).unwrap();
+    let mut txn = db.begin();
+    insert(&mut txn, &table, 0..5);
+    commit(txn);
+    db.store.rename_table(TEMPORARY, "kept").unwrap();
+    let renamed = db.store.log.durable();
+    let mut txn = db.begin();
+    insert(&mut txn, &table, 5..7);
+    let cts = commit(txn);
+    assert!(cts >= renamed && db.store.log.durable() > cts);
+    drop(db);
+    let db = Db::open(env, SMALL, root);
+    assert_eq!(count(&db, &db.store.table("kept").unwrap()), 7);
+}
+
+/// What a crash leaves of one is whole, and can be dropped.
+#[test]
+fn one_that_a_crash_leaves_can_be_dropped() {
+    let env: Arc<dyn Env> = Arc::new(MemEnv::new());
+    let db = Db::create(env.clone(), SMALL);
+    let root = db.store.catalog_root();
+    let table = db.store.create_table("t", &spec()).unwrap();
+    let temporary = db.store.create_temporary_table(TEMPORARY, &spec()).unwrap();
+    let mut txn = db.begin();
+    insert(&mut txn, &temporary, 0..500);
+    commit(txn);
+    let mut txn = db.begin();
+    insert(&mut txn, &table, 0..5);
+    commit(txn);
+    drop(db);
+    let db = Db::open(env, SMALL, root);
+    let temporary = db.store.table(TEMPORARY).unwrap();
+    check_indexes(&mut db.begin(), &temporary);
+    assert_eq!(count(&db, &temporary), 500);
+    db.store.drop_table(TEMPORARY).unwrap();
+    assert_eq!(db.store.table_names(), ["t"]);
+    assert_eq!(db.store.remove_orphans().unwrap(), 0, "its pages are given back");
+    assert_eq!(count(&db, &db.store.table("t").unwrap()), 5);
+}
