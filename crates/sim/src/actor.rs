@@ -6,7 +6,7 @@ use crate::kind::Kind;
 use crate::model::{Effects, Model, Own, Phase};
 use crate::schema::describe;
 use crate::values::{B, N, V, table_spec, whole};
-use crate::verify::{Trouble, check_table, key_of};
+use crate::verify::{Trouble, check_table, key_of, modelled};
 use evenkeel::{
     Access, Database, Durability, Error, Geometry, Isolation, Kind as ErrorKind, Options, Result,
     Txn, Value, ValueRef,
@@ -84,8 +84,7 @@ impl<'a> Actor<'a> {
     pub fn check_own(&mut self) -> std::result::Result<(), Trouble> {
         let (db, model) = (self.db.clone(), self.model.lock().clone());
         let (txn, own) = self.txn()?;
-        // The model knows nothing of tables whose names a server calls its own.
-        for name in db.tables().into_iter().filter(|name| !name.starts_with('#')) {
+        for name in modelled(&db) {
             let def = db.definition(&name)?;
             let tree = u64::from(def.entry.tree.0);
             let mut expected = model.table_at(tree, model.last());

@@ -6,7 +6,7 @@ use crate::model::{Key, Model};
 use crate::read::{How, InOrder, difference, entries_differ, entries_of, read_index, read_table};
 use crate::values::{N, Row, U, UNIQUE, V, index_parts};
 use evenkeel::{Access, Code, Database, Direction, Error, Isolation, Range, TableDef, Txn};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Why a verification ended: an error of the engine, or a difference.
@@ -91,7 +91,7 @@ pub fn check_at(
     at: u64,
     strict: bool,
 ) -> Result<(), Trouble> {
-    for name in db.tables() {
+    for name in modelled(db) {
         // The table is in use from here on, so that its tree and indexes stay.
         let entered = txn.table(&name).and_then(|mut t| t.first());
         match entered {
@@ -109,6 +109,12 @@ fn is_of_schema(error: &Error) -> bool {
     matches!(error.code(), Code::TableMissing | Code::TableBusy | Code::TableTooYoung)
 }
 
+/// The tables that the model describes: all but those whose names a server keeps for itself, as
+/// temporary tables.
+pub fn modelled(db: &Database) -> Vec<String> {
+    db.tables().into_iter().filter(|name| !name.starts_with('#')).collect()
+}
+
 /// After an open: finds out which unsure commits survived, cuts the model to them, and checks
 /// everything. Returns how many commits the crash lost.
 ///
@@ -119,7 +125,7 @@ pub fn check_recovered(db: &Database, model: &mut Model) -> Result<u64, Trouble>
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     txn.take_snapshot()?;
     let mut read: Vec<(Arc<TableDef>, InOrder)> = Vec::new();
-    for name in db.tables() {
+    for name in modelled(db) {
         let def = db.definition(&name)?;
         let rows = read_table(&mut txn, &def, Range::ALL, Direction::Forward)?;
         read.push((def, rows));
@@ -153,8 +159,7 @@ pub fn check_recovered(db: &Database, model: &mut Model) -> Result<u64, Trouble>
 }
 
 fn check_schema(db: &Database, model: &mut Model) -> Result<(), Trouble> {
-    let names: BTreeSet<String> = db.tables().into_iter().collect();
-    for name in &names {
+    for name in &modelled(db) {
         if !model.tables.contains_key(name) {
             return Err(Trouble::Differs(format!("table {name} was never made")));
         }
@@ -173,7 +178,7 @@ fn check_schema(db: &Database, model: &mut Model) -> Result<(), Trouble> {
 
 /// No two rows of a table with a unique index have one key.
 fn check_unique(model: &Model, db: &Database) -> Result<(), Trouble> {
-    for name in db.tables() {
+    for name in modelled(db) {
         let def = db.definition(&name)?;
         if def.index(UNIQUE).is_err() {
             continue;
