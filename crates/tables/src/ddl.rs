@@ -156,18 +156,18 @@ impl Store {
         self.change_catalog_at(Durability::Sync, change)
     }
 
-    /// As `change_catalog`, of one table: nobody waits for one that is temporary.
+    /// As `change_catalog`, for a change of one table; the change of a temporary table is not
+    /// synced.
     pub(crate) fn change_catalog_of(
         self: &Arc<Self>,
         table: &Table,
         change: impl FnOnce(&mut Transaction) -> Result<()>,
     ) -> Result<Lsn> {
-        if !table.is_temporary() {
-            return self.change_catalog(change);
-        }
-        let mut txn = self.catalog_txn();
-        change(&mut txn)?;
-        txn.commit_ordered()
+        let durability = match table.is_temporary() {
+            true => Durability::Lazy,
+            false => Durability::Sync,
+        };
+        self.change_catalog_at(durability, change)
     }
 
     /// As `change_catalog`, as durable as asked.
@@ -258,8 +258,8 @@ impl Store {
         self.check_free(to)?;
         let mut def = (*table.shape().def).clone();
         def.name = to.to_string();
-        // Under another name it may be somebody's for good. What was written to it before this is
-        // durable with it, being before it in the log.
+        // The new name may be a permanent one. The sync of this change makes all earlier changes of
+        // the table durable as well, because they precede it in the log.
         table.set_temporary(false);
         self.publish_changes(vec![Changed::of(&table, def)])?;
         self.catalog.rename(from, to);

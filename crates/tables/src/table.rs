@@ -156,8 +156,8 @@ pub struct Table {
     pub(crate) rows_known: RowsKnown,
     /// The last insert met a row that has its key: the next may, too.
     pub(crate) meets_rows: AtomicBool,
-    /// Nobody wants it after a crash (`Store::create_temporary_table`). In memory only: at a start
-    /// it is a table like others until who knows better drops it.
+    /// The table need not survive a crash (`Store::create_temporary_table`). The mark is in memory
+    /// only: after a start the table is an ordinary one until the server drops it by its name.
     temporary: AtomicBool,
 }
 

@@ -1,20 +1,20 @@
-//! Which cells of a leaf are rows, for estimates and draws: those whose newest version is one.
+//! Which cells of a leaf are rows, for estimates and draws.
 //!
-//! A version that a transaction made which was rolled back is none, whether or not the background
-//! has come to reverting it. What counts is the one that the revert leaves: a cell that such a
-//! transaction deleted is a row, one that it inserted is not, be it that it changed that later or
-//! put it in the place of a row deleted before. So an estimate tells the same at every moment of a
-//! revert.
+//! A cell is a row if its newest version is one. The version of an aborted transaction does not
+//! count, whether or not the background has rolled it back yet; the version that its rollback will
+//! restore counts instead. A cell that such a transaction deleted is therefore a row, and a cell
+//! that it inserted is none, even if the transaction changed the row afterwards or reused the cell
+//! of a deleted row. So an estimate is the same at every moment of a rollback.
 //!
-//! Undo is asked under the leaf's latch: while the version is there, nobody has reverted it.
+//! The caller holds the leaf's latch: while the version is in the leaf, its undo record exists.
 
 use evenkeel_base::{CommitTable, Result, TreeId, TxnId, TxnState};
 use evenkeel_format::node::{LeafCell, Node};
 use evenkeel_format::record::cell_flags::{DELETED, FIRST, STAMPED};
 use std::ops::Range;
 
-/// Cells of a leaf of which a count asks the undo, about; the share of rows among them stands for
-/// the others.
+/// About how many cells of a leaf a count looks up in undo; the share of rows among them stands
+/// for the other cells.
 const ASKED_MAX: usize = 32;
 
 /// Tells rows from other cells.
@@ -22,12 +22,12 @@ pub(crate) struct Rows<'a> {
     commits: &'a dyn CommitTable,
     tree: TreeId,
     is_reverting: bool,
-    /// Whether this transaction was aborted: it is asked for once, not for each of its rows.
+    /// The last transaction looked up, and whether it was aborted; one lookup serves all its rows.
     known: (TxnId, bool),
 }
 
 impl<'a> Rows<'a> {
-    /// Of one leaf, which is latched.
+    /// For one leaf, whose latch the caller holds.
     pub fn new(commits: &'a dyn CommitTable, tree: TreeId) -> Rows<'a> {
         let is_reverting = commits.is_reverting();
         Rows { commits, tree, is_reverting, known: (TxnId::ZERO, false) }
@@ -38,7 +38,7 @@ impl<'a> Rows<'a> {
         leaf.dead_count() == 0 && !self.is_reverting
     }
 
-    /// Whether a cell is a row; `None` if undo tells.
+    /// Whether a cell is a row; `None` if only undo can tell.
     fn is_row(&mut self, cell: &LeafCell<'_>) -> Option<bool> {
         if self.is_reverting && cell.flags & STAMPED != 0 {
             let txn = cell.stamp.txn;
@@ -56,8 +56,8 @@ impl<'a> Rows<'a> {
         self.commits.leaves_row(self.tree, &leaf.key(slot), leaf.leaf_cell(slot)?.stamp)
     }
 
-    /// How many of some cells are rows: exactly where no more than some were made by transactions
-    /// that are being reverted, else about, but 0 only where that is certain.
+    /// How many of the cells are rows. The count is exact if aborted transactions made at most
+    /// `ASKED_MAX` of them, else an estimate; it is 0 only if no cell is a row for certain.
     pub fn count(&mut self, leaf: &Node<'_>, slots: Range<usize>) -> Result<usize> {
         if self.are_all(leaf) {
             return Ok(slots.len());

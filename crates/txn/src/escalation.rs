@@ -1,15 +1,15 @@
-//! Memory of locks, and what a transaction that has many does about it: keys of one space that it
-//! holds become ranges, one for each stretch in which nobody else holds or waits for anything.
+//! Escalation: the row locks of a transaction with many locks become ranges, one for each stretch
+//! of keys in which no other transaction holds or waits for a lock (RFC 39).
 //!
-//! A transaction may have half of the table's memory, so one at its limit takes nothing from others
-//! that hold less; it begins to escalate at three quarters of that, or where the table is full.
-//! What it has had then and could not give back it does not try again at the next lock.
+//! One transaction may use half of the table's memory, so a transaction at its limit leaves memory
+//! to the others. It escalates at three quarters of its limit, or at an eighth if the table is
+//! full. Locks that did not become ranges are tried again after it has taken a sixteenth more.
 //!
-//! The mutexes of all shards are held while stretches become ranges, in their order; nobody else
-//! holds more than one. So nobody comes to a key or leaves one meanwhile. Another's range that came
-//! before the new one, which is seen as that is entered, prevents it; one that comes later sees it.
-//! A range is there before its keys go: a writer who asks counts alone first, keys before ranges,
-//! finds one of the two.
+//! The escalating thread holds the mutexes of all shards, in their order; every other thread holds
+//! at most one. Therefore no request arrives at a key or leaves one meanwhile. If another
+//! transaction's range arrives first, the new range sees it and is given up; a range that arrives
+//! later sees the new one. The range is entered before its keys are removed. A writer that reads
+//! only the counts, those of keys before those of ranges, finds one of the two.
 
 use crate::intervals::Span;
 use crate::lock_table::{LOCK_BYTES, LockTable, Points, bounds};
@@ -19,7 +19,7 @@ use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Fewer keys take no more memory than a range.
+/// A shorter stretch saves no memory.
 const STRETCH_MIN: usize = 4;
 
 type Key = Arc<[u8]>;
@@ -44,8 +44,8 @@ fn behind(key: &[u8]) -> Vec<u8> {
 }
 
 impl<T: Owner> LockTable<T> {
-    /// Makes sure that `owner` may have one more lock; else what is used and the limit. Its own
-    /// keys become ranges for that.
+    /// Makes sure that `owner` may take one more lock, by escalation if it is needed. The error
+    /// holds the bytes in use and the limit.
     pub fn make_room(&self, owner: &Arc<T>) -> Result<(), (usize, usize)> {
         let (total_max, own_max) = (self.bytes_max(), self.bytes_max() / 2);
         let (own, next) = {
@@ -136,8 +136,8 @@ impl<T: Owner> LockTable<T> {
     }
 }
 
-/// Stretches of sorted keys between which nobody else has anything. `holds` says how a key is held,
-/// if it is.
+/// The stretches of sorted keys in which `others` have no span. `holds` returns how the transaction
+/// holds a key, if it does.
 fn stretches<'a>(
     keys: &'a [Key],
     mut others: Vec<Span>,
@@ -146,7 +146,7 @@ fn stretches<'a>(
     others.sort_unstable_by(|a, b| a.low.cmp(&b.low));
     let mut others = others.into_iter().peekable();
     let mut found: Vec<Stretch<'a>> = Vec::new();
-    // Where what others have ends, as far as they begin up to the key.
+    // The highest end of the others' spans that begin at or before the key.
     let (mut reaches, mut is_parted) = (Vec::new(), true);
     for key in keys {
         while let Some(other) = others.next_if(|other| other.low[..] <= key[..]) {

@@ -54,13 +54,13 @@ pub(crate) struct LockTable<T> {
     pub woken: AtomicUsize,
 }
 
-/// What is asked for in the queue of a key.
+/// A request for a key.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask {
     pub mode: Mode,
     pub keep: Keep,
-    /// The key has no row: ranges that lock rows are not in the way. Whoever asks looks at the row
-    /// again, granted or not.
+    /// The key has no row, so ranges that lock rows only do not block the request. The caller looks
+    /// at the row again, whether or not the lock was granted.
     pub absent: bool,
 }
 
@@ -470,8 +470,9 @@ impl<T: Owner> LockTable<T> {
         });
     }
 
-    /// The stamp of `owner` on a row holds it now, and a lock that it has asked for in the same
-    /// statement goes: none of its marks lies between the two. One of an earlier statement stays.
+    /// The stamp of `owner` holds the row now, so a lock that `owner` took in the same statement is
+    /// released: a rollback of the change ends behind that lock too. A lock of an earlier statement
+    /// stays.
     pub fn changed(&self, owner: &Arc<T>, full: &[u8]) {
         let now = owner.statement();
         self.hold_less(owner, full, |holder, is_awaited| {

@@ -19,10 +19,10 @@ use std::sync::Arc;
 /// entries of maps that are not full.
 const RANGE_BYTES: usize = 448;
 
-/// What of its keys a range locks.
+/// Which keys of its span a range locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Covers {
-    /// Those that have a row: others put rows where there is none.
+    /// Keys that have a row; other transactions may insert between them.
     Rows,
     /// Every key.
     All,
@@ -88,7 +88,7 @@ pub(crate) struct Asker<'a, T> {
     pub ticket: u64,
     /// How it holds the key already.
     pub held: Option<Mode>,
-    /// It wants a key that has no row.
+    /// The key that it wants has no row.
     pub absent: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Temporary tables beside others: nobody waits for what is written to them alone, what is written
-//! to both in one transaction is there or not as a whole of the other, and the next start drops
-//! what a crash has left of them.
+//! Temporary tables beside others: no session waits for changes of temporary tables only, a
+//! transaction that also changes another table is there as a whole or not at all, and the next
+//! start drops the temporary tables that a crash leaves.
 
 use super::{T, rest};
 use crate::actor::Actor;

@@ -1,5 +1,5 @@
-//! Temporary tables: nobody waits for the log, what is written beside them is durable all the same,
-//! and a crash leaves nothing that the next start could not drop.
+//! Temporary tables: no session waits for the log, other tables written in the same transaction are
+//! durable all the same, and the next start can drop everything that a crash leaves.
 
 use super::*;
 use evenkeel_base::metrics::Metric;
