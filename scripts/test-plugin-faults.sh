@@ -25,7 +25,7 @@ for what in "$@"; do
         ln -sf "$delivered" "$private_dir/plugins/ha_evenkeel.so"
         private_start uninstall --evenkeel-lock-wait-timeout=1 --lock-wait-timeout=2
         timeout 1200 python3 -B scripts/uninstall.py "$private_dir/uninstall/socket" "${EVENKEEL_ROUNDS:-150}" || failed=1
-        private_sql uninstall -e 'select 1' >/dev/null || failed=1
+        private_sql uninstall -e 'select 1' >/dev/null || { tail -n 80 "$private_dir/uninstall/error.log" >&2; failed=1; }
         continue
     fi
     ln -sf "$planted/ha_evenkeel.so" "$private_dir/plugins/ha_evenkeel.so"

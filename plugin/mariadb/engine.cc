@@ -7,6 +7,7 @@
 #include "guarded.h"
 #include "last_change.h"
 #include "layout.h"
+#include "library.h"
 #include "schema_tables.h"
 #include "settings.h"
 #include "status.h"
@@ -308,6 +309,7 @@ static int evenkeel_init(void *p)
 {
   if (layout_refused((const handlerton *) p))
     return 1;
+  keep_uninstalled_plugins();
   ek_messages(callback<message>);
   ek_options options= {memory_size, log_size, page_size, (uint8_t) flush_at_commit,
                        &evenkeel_collations};

@@ -6,6 +6,7 @@
 #include "entry.h"
 #include "errors.h"
 #include "layout.h"
+#include "library.h"
 #include "transaction.h"
 #include <sql_i_s.h>
 #include <sql_acl.h>
@@ -371,6 +372,7 @@ template <void (*collect)(Lines *)> static int init(void *p, ST_FIELD_INFO *fiel
   /* The server loads them also where it has not loaded the engine. */
   if (layout_refused(nullptr))
     return 1;
+  keep_uninstalled_plugins();
   ST_SCHEMA_TABLE *schema= (ST_SCHEMA_TABLE *) p;
   schema->fields_info= fields;
   schema->fill_table= entry<fill<collect>, 1>;
