@@ -12,6 +12,7 @@ const PAGES: &[Page] = &[
     ("errors.md", errors),
     ("limits.md", limits),
     ("metrics.md", metrics),
+    ("names.md", crate::string_names::page),
     ("settings.md", settings),
 ];
 
@@ -80,7 +81,7 @@ fn metrics(root: &Path) -> String {
         let name = e.values.first().map_or("", String::as_str);
         format!("`{name}` | {}", e.values[1..].join(" | "))
     });
-    page.push_str("\n## Waits by cause\n\n`stall_us{cause}`, from `crates/base/src/stall.rs`.\n");
+    page.push_str("\n## Waits by cause\n\n`wait_us{cause}`, from `crates/base/src/stall.rs`.\n");
     let causes = table(root, "crates/base/src/stall.rs", "causes", ',');
     rows(&mut page, &causes, "Cause | A thread waits", |e| {
         format!("`{}` | {}", e.values.join(""), e.doc)
@@ -90,7 +91,7 @@ fn metrics(root: &Path) -> String {
 }
 
 /// `scripts/test-plugin.sh` looks each status variable of a server up in the page.
-const PLUGIN_FIGURES: &str = "
+pub const PLUGIN_FIGURES: &str = "
 ## Status variables of MariaDB
 
 `Evenkeel_` before each metric above; of each cause of waits but `idle`

@@ -9,8 +9,10 @@ mod licences;
 mod links;
 mod rules;
 mod source;
+mod string_names;
 mod tables;
 mod tidy;
+mod vocabulary;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -4,7 +4,7 @@
 //! the length they may have. It only goes down: a listed length that is too high is a finding too.
 
 use crate::source::{self, Source, code, has_word};
-use crate::{docs, error_names, layers, licences, links, rules};
+use crate::{docs, error_names, layers, licences, links, rules, string_names, vocabulary};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -61,6 +61,8 @@ pub fn check(root: &Path) -> Vec<String> {
     problems.extend(docs::check(root));
     problems.extend(rules::check(root, &sources));
     problems.extend(error_names::check(&sources, ENGINE));
+    problems.extend(vocabulary::check(root, &sources, ENGINE));
+    problems.extend(string_names::check(root));
     problems.extend(licences::check(root));
     problems.extend(links::check(root));
     problems
