@@ -140,7 +140,7 @@ def cached(plan, lines):
 
 
 # What l.i1 has to have had for its figures to count.
-EVENTS_MIN = {"memtable_flushes": 20, "merges_bottom": 5, "checkpoints": 3, "log_rotations": 3}
+EVENTS_MIN = {"memtable_flushes": 20, "compactions_bottom": 5, "checkpoints": 3, "log_rotations": 3}
 
 
 def long_enough(lines, found):

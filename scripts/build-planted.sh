@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds the plugin with planted faults (plugin/mariadb/plant.h, fault.h) into target/plugin-planted, once for all
+# Builds the plugin with planted faults (plugin/mariadb/fault_injection.h, fault.h) into target/plugin-planted, once for all
 # the tests that want it: only the plugin's own objects differ from those of users. The engine's library is the
 # one that is there, unless a source is newer.
 set -uo pipefail

@@ -57,7 +57,7 @@ STATEMENTS = [
     ("show engine evenkeel status", ""), ("show status like 'evenkeel%'", ""),
     ("show table status like 't'", ""), ("show create table t", ""),
     ("select * from information_schema.evenkeel_tables", ""), ("select * from information_schema.evenkeel_indexes", ""),
-    ("select * from information_schema.evenkeel_jobs", ""), ("select * from information_schema.evenkeel_stalls", ""),
+    ("select * from information_schema.evenkeel_jobs", ""), ("select * from information_schema.evenkeel_waits", ""),
     ("begin; select * from t for update; select * from information_schema.evenkeel_trx; "
      "select * from information_schema.evenkeel_locks; commit", ""),
     ("set global evenkeel_memory_size= 64 << 20", ""), ("flush logs", ""),
@@ -75,8 +75,8 @@ create sequence s engine=evenkeel
 KNOWN = {"DiskFull": 1114, "LogFull": 1114, "LocksFull": 1206, "RunDamaged": 1712, "TableExists": 1050,
          "RowTooLong": 1118, "KeyTooLong": 1071, "EntryTooLong": 1709, "XidInUse": 1440, "XidUnknown": 1397,
          "TableMissing": 1146, "DeadlockVictim": 1213, "LockWaitTimeout": 1205, "RowChanged": 1020,
-         "TableTooYoung": 1412, "DuplicateKey": 1062, "StatementCancelled": 1317, "WritesStopped": 1036,
-         "PageChecksum": 1034, "AutoIncrementSpent": 1467, "SavepointMissing": 1305}
+         "TableTooNew": 1412, "DuplicateKey": 1062, "StatementCancelled": 1317, "WritesStopped": 1036,
+         "PageChecksum": 1034, "AutoIncrementExhausted": 1467, "SavepointMissing": 1305}
 # No memory: of a statement; of what a table is made by; of a commit or rollback; of a savepoint.
 OUT_OF_MEMORY = {1041, 5, 1037}
 NEWS_MAX = 3000

@@ -17,7 +17,7 @@ run = json.load(open(sys.argv[1]))
 if run["interrupted"] or not run["steps"]:
     sys.exit("no whole run")
 seconds = sum(step["seconds"] for step in run["steps"]) + (run["open_ms"] + run["close_ms"]) / 1000
-waited = run["stalls"]["processor"] / 1e6
+waited = run["waits"]["processor"] / 1e6
 steps = ", ".join("%s %.1f" % (step["name"], step["seconds"]) for step in run["steps"])
 print("run %s: %.0f s in %d steps (%s), %.0f s of waits for a processor" % (sys.argv[2], seconds, len(run["steps"]), steps, waited))
 sys.exit(seconds > 120)

@@ -176,7 +176,7 @@ def replica(socket, directory, decides):
 def syncs(socket):
     """Two-engine transactions of one client: how often the log was synced for a hundred of them."""
     connection = Connection(socket)
-    query = "select variable_value from information_schema.global_status where variable_name = 'evenkeel_wal_syncs'"
+    query = "select variable_value from information_schema.global_status where variable_name = 'evenkeel_log_syncs'"
     before = int(connection.run(query)[0])
     for n in range(200):
         connection.do(";\n".join(statements(WAYS[n % 2], n + 1, n)))

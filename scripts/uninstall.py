@@ -23,7 +23,7 @@ LEFT = "select count(*) from information_schema.plugins where plugin_library lik
 CREATES = "create table d (id int) engine=evenkeel"
 USES = [
     "select * from information_schema.evenkeel_tables", "select * from information_schema.evenkeel_indexes",
-    "select count(*) from information_schema.evenkeel_jobs", "select * from information_schema.evenkeel_stalls",
+    "select count(*) from information_schema.evenkeel_jobs", "select * from information_schema.evenkeel_waits",
     "select count(*) from information_schema.evenkeel_trx", "select count(*) from information_schema.evenkeel_locks",
     "show status like 'evenkeel%'", "show engine evenkeel status",
     "set global evenkeel_memory_size= 32 << 20", "set global evenkeel_flush_at_commit= 1",

@@ -25,7 +25,7 @@ enum ek_kind
 {
   EK_OK= 0, EK_CONFLICT, EK_DEADLOCK, EK_LOCK_TIMEOUT, EK_DUPLICATE, EK_FULL, EK_READ_ONLY,
   EK_INVALID, EK_NOT_FOUND, EK_CORRUPT, EK_BUSY, EK_VERSION, EK_INTERNAL, EK_CANCELLED,
-  EK_SETTING, EK_TOO_YOUNG, EK_IO
+  EK_SETTING, EK_TOO_NEW, EK_IO
 };
 /* `code` counts the entries of crates/base/src/codes.rs from 0; errors.def has them. */
 typedef struct { int32_t kind, code; char index[256]; char text[512]; } ek_error;
@@ -240,7 +240,7 @@ typedef struct
 int32_t ek_table_figures(const ek_database *db, ek_bytes table, ek_table_info *to, ek_error *error);
 int64_t ek_rows(const ek_database *db, ek_bytes table, uint64_t *bytes, ek_error *error);
 void ek_tables(const ek_database *db, void *context, void (*each)(void *context, ek_bytes name));
-void ek_merges(const ek_database *db, void *context,
+void ek_compactions(const ek_database *db, void *context,
                void (*each)(void *context, ek_bytes table, ek_bytes index, uint64_t runs,
                             uint64_t done, uint64_t bytes, uint8_t required));
 int32_t ek_indexes(const ek_database *db, ek_bytes table, void *context,

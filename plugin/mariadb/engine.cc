@@ -395,7 +395,7 @@ maria_declare_plugin(evenkeel)
 SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),
 SCHEMA_TABLE("EVENKEEL_INDEXES", "Secondary indexes and their runs", evenkeel_indexes_init),
 SCHEMA_TABLE("EVENKEEL_JOBS", "What runs in the background", evenkeel_jobs_init),
-SCHEMA_TABLE("EVENKEEL_STALLS", "Waits by cause", evenkeel_stalls_init),
+SCHEMA_TABLE("EVENKEEL_WAITS", "Waits by cause", evenkeel_waits_init),
 SCHEMA_TABLE("EVENKEEL_TRX", "Transactions that have changed or locked rows", evenkeel_trx_init),
 SCHEMA_TABLE("EVENKEEL_LOCKS", "Locks on keys and ranges", evenkeel_locks_init)
 maria_declare_plugin_end;

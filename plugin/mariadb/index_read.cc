@@ -2,7 +2,7 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
 #include "keys.h"
-#include "plant.h"
+#include "fault_injection.h"
 
 int ha_evenkeel::index_init(uint index, bool sorted)
 {

@@ -2,7 +2,7 @@
 #include "ha_evenkeel.h"
 #include "ddl.h"
 #include "index_build.h"
-#include "plant.h"
+#include "fault_injection.h"
 
 /* The transaction that works on the table: a sequence has one of its own for each change, since
    numbers that were given out do not come back by a rollback. So has a table that rows are copied

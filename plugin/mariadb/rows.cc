@@ -5,7 +5,7 @@
 #include "keys.h"
 #include "not_null.h"
 #include "owned.h"
-#include "plant.h"
+#include "fault_injection.h"
 #include "two_phase.h"
 #include <algorithm>
 

@@ -208,11 +208,11 @@ static void background(void *context, ek_bytes name, ek_bytes, uint64_t value)
 {
   Background *now= static_cast<Background *>(context);
   const std::string figure= string_of(name);
-  if (figure == "merges_begun")
+  if (figure == "compactions_started")
     now->merges+= value;
-  else if (figure == "merges" || figure == "merges_given_up")
+  else if (figure == "compactions_finished" || figure == "compactions_abandoned")
     now->merges-= value;
-  else if (figure == "reverting_txns")
+  else if (figure == "rolling_back_txns")
     now->reverts= value;
   else if (figure == "warm_pages_read")
     now->warmed= value;
@@ -220,7 +220,7 @@ static void background(void *context, ek_bytes name, ek_bytes, uint64_t value)
     now->to_warm= value;
 }
 
-static void add_merge(void *context, ek_bytes table, ek_bytes index, uint64_t runs, uint64_t done,
+static void add_compaction(void *context, ek_bytes table, ek_bytes index, uint64_t runs, uint64_t done,
                       uint64_t bytes, uint8_t required)
 {
   std::string schema, name;
@@ -229,10 +229,10 @@ static void add_merge(void *context, ek_bytes table, ek_bytes index, uint64_t ru
   const Cell in= table.len ? Cell(schema) : Cell(), of= table.len ? Cell(name) : Cell();
   const std::string what= table.len ? without_mark(string_of(index))
                                     : "an index that is being built or dropped";
-  const std::string phase= std::string(required ? "merging for writers, " : "merging, ") +
+  const std::string phase= std::string(required ? "compacting for writers, " : "compacting, ") +
                            std::to_string(runs) + " runs";
   const ulonglong percent= bytes ? 100 * done / bytes : 0;
-  static_cast<Lines *>(context)->push_back({"merge", in, of, what, phase, (ulonglong) done,
+  static_cast<Lines *>(context)->push_back({"compaction", in, of, what, phase, (ulonglong) done,
                                             (ulonglong) bytes, "bytes", Cell(), percent, Cell()});
 }
 
@@ -249,11 +249,11 @@ static void collect_jobs(Lines *lines)
   Background now;
   calling_back([&] { ek_figures(evenkeel_db, &now, callback<background>); });
   const size_t before= lines->size();
-  calling_back([&] { ek_merges(evenkeel_db, lines, callback<add_merge>); });
+  calling_back([&] { ek_compactions(evenkeel_db, lines, callback<add_compaction>); });
   /* Counters are read one by one: the difference may be behind for a moment. */
   const longlong together= (longlong) now.merges - (longlong)(lines->size() - before);
   if (together > 0)
-    lines->push_back({"merge", Cell(), Cell(), "small indexes, together", "merging",
+    lines->push_back({"compaction", Cell(), Cell(), "small indexes, together", "compacting",
                       (ulonglong) together, Cell(), "indexes", Cell(), Cell(), Cell()});
   if (now.to_warm)
   {
@@ -269,7 +269,7 @@ static void collect_jobs(Lines *lines)
 /* -- STALLS -- */
 
 namespace Show {
-static ST_FIELD_INFO stalls_fields[]= {
+static ST_FIELD_INFO waits_fields[]= {
   Column("CAUSE", Varchar(32), NOT_NULL),
   Column("WAITS", ULonglong(), NOT_NULL),
   Column("WAITS_OVER_1MS", ULonglong(), NOT_NULL),
@@ -284,7 +284,7 @@ static void add_wait(void *context, ek_bytes cause, uint64_t count, uint64_t ove
   static_cast<Lines *>(context)->push_back({string_of(cause), count, over_1ms, us, max_us});
 }
 
-static void collect_stalls(Lines *lines)
+static void collect_waits(Lines *lines)
 {
   calling_back([&] { ek_waits(evenkeel_db, lines, callback<add_wait>); });
 }
@@ -382,6 +382,6 @@ template <void (*collect)(Lines *)> static int init(void *p, ST_FIELD_INFO *fiel
 int evenkeel_tables_init(void *p) { return init<collect_tables>(p, Show::tables_fields); }
 int evenkeel_indexes_init(void *p) { return init<collect_indexes>(p, Show::indexes_fields); }
 int evenkeel_jobs_init(void *p) { return init<collect_jobs>(p, Show::jobs_fields); }
-int evenkeel_stalls_init(void *p) { return init<collect_stalls>(p, Show::stalls_fields); }
+int evenkeel_waits_init(void *p) { return init<collect_waits>(p, Show::waits_fields); }
 int evenkeel_trx_init(void *p) { return init<collect_trx>(p, Show::trx_fields); }
 int evenkeel_locks_init(void *p) { return init<collect_locks>(p, Show::locks_fields); }

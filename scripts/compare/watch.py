@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 # Waits that the engine makes itself; others are of the device, of locks, of the client.
-OWN_CAUSES = ("log_space", "free_frame", "page_latch", "memtable_full", "merge_debt", "governor")
+OWN_CAUSES = ("log_space", "free_frame", "page_latch", "memtable_full", "compaction_debt", "governor")
 OF_DEVICE = ("log_sync", "page_read", "device_slow")
 REQUESTED, DONE = "Evenkeel_flush_requested_pages", "Evenkeel_flush_done_pages"
 # Of the requested: what a checkpoint needed beyond the law, which may not excuse it.
-REQUIRED = "Evenkeel_flush_why_required_pages"
+REQUIRED = "Evenkeel_flush_reason_required_pages"
 WAITS = [f"Evenkeel_wait_{cause}_us" for cause in OWN_CAUSES]
 QUERY = ("show global status where variable_name in ("
          + ", ".join(f"'{name}'" for name in (REQUESTED, REQUIRED, DONE, *WAITS)) + ");\nselect 'end';\n")
@@ -102,7 +102,7 @@ def longest_waits(server):
     if server.engine != "EVENKEEL":
         return {}
     return {cause: int(us) / 1000 for cause, us in server.sql(
-        "select cause, longest_us from information_schema.evenkeel_stalls")}
+        "select cause, longest_us from information_schema.evenkeel_waits")}
 
 
 def of_device(before, after):

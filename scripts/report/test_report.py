@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import Browser  # noqa: E402
 
-CAUSES = ("log_sync log_space free_frame page_read page_latch memtable_full merge_debt governor "
+CAUSES = ("log_sync log_space free_frame page_read page_latch memtable_full compaction_debt governor "
           "row_lock schema device_slow processor unexplained").split()
 EXPERIMENTS = ["flush-scan", "restart-flush", "free-pages", "dirty-count", "fan-out", "scale"]
 passed, failed = 0, 0
@@ -46,17 +46,17 @@ def check_figures(run):
     decisions by the names of its laws."""
     steps = {s["name"]: s for s in run["steps"]}
     load = steps["l.i1"]
-    for kind in ["wal", "page", "doublewrite", "run_flush", "merge_read", "merge_written"]:
+    for kind in ["wal", "page", "doublewrite", "run_flush", "compaction_read", "compaction_written"]:
         expect(f"bytes of {kind}", load["bytes"][kind] > 0, True)
     expect("bytes of build_written", steps["l.x"]["bytes"]["build_written"] > 0, True)
-    for event in ["memtable_flushes", "merges"]:
+    for event in ["memtable_flushes", "compactions"]:
         expect(f"events: {event}", load["events"][event] > 0, True)
     expect("pages flushed and asked for", min(load["flush_done"], load["flush_requested"]) > 0, True)
     details = load["per_second_details"]
     for name in ["wal", "page", "run_flush"]:
         expect(f"{name} by second", sum(details["bytes"][name]) > 0, True)
-    expect("flush_why", sum(map(sum, details["flush_why"].values())) > 0, True)
-    for law in ["flush", "merge"]:
+    expect("flush_reasons", sum(map(sum, details["flush_reasons"].values())) > 0, True)
+    for law in ["flush", "compaction"]:
         expect(f"decisions of {law}", len(load["decisions"][law]["made"]) > 0, True)
 
 
@@ -77,12 +77,12 @@ def invented_run(run, length):
     step["per_second_details"] = {
         "bytes": {name: [int(b * w * rng.uniform(.5, 1)) for w in wave] for name, b in [
             ("wal", 2e7), ("page", 8e6), ("doublewrite", 8e6), ("run_flush", 6e6),
-            ("merge_read", 9e6), ("merge_written", 8e6), ("foreground_read", 1e6)]},
-        "stalls": {c: [int(2e4 * (i + 1) * rng.random() ** 3) for _ in seconds]
+            ("compaction_read", 9e6), ("compaction_written", 8e6), ("foreground_read", 1e6)]},
+        "waits": {c: [int(2e4 * (i + 1) * rng.random() ** 3) for _ in seconds]
                    for i, c in enumerate(CAUSES)},
         "flush_requested": [int(2000 / w) for w in wave],
         "flush_done": [int(1900 / w * rng.uniform(.9, 1)) for w in wave],
-        "flush_why": {"age": [900] * length, "next": [int(800 / w) for w in wave],
+        "flush_reasons": {"age": [900] * length, "next": [int(800 / w) for w in wave],
                       "supply": [200] * length},
     }
     names = ["dirty_pages", "over_pages", "age_bytes", "age_trigger_bytes"]
@@ -90,10 +90,10 @@ def invented_run(run, length):
         "flush": {"inputs": names, "outputs": ["pages_per_sec"], "made": [
             [i, [9000, int(3000 / w), int(2e8 / w), int(3.2e8)], [int(2000 / w)]]
             for i, w in enumerate(wave) for _ in range(10)]},
-        "merge": {"inputs": ["may_rest", "runs"], "outputs": ["first", "end", "required"], "made": [
+        "compaction": {"inputs": ["may_rest", "runs"], "outputs": ["first", "end", "required"], "made": [
             [i, [1, 2e7, 2e7, 2e7, 2e7, 9e8], [0, 4, i % 2]] for i in range(0, length, 7)]},
     }
-    names = ["required_checkpoint", "surplus_merge", "surplus_ddl", "users_waited_permille",
+    names = ["required_checkpoint", "surplus_compaction", "surplus_ddl", "users_waited_permille",
              "bytes_per_sec", "ddl_left"]
     step["decisions"] |= {
         "governor": {"inputs": names[:4], "outputs": names[4:], "made": [
@@ -111,15 +111,15 @@ def invented_run(run, length):
         "pace": {"inputs": ["runs"], "outputs": ["ns_per_kib"], "made": [
             [i, [8], [int(1.5e6 / wave[i])]] for i in part(120, 220)]},
     }
-    step["decisions"]["merge"]["made"] = [
-        [i, [int(n) for n in ins], outs] for i, ins, outs in step["decisions"]["merge"]["made"]]
-    run["stalls"] = {c: sum(v) for c, v in step["per_second_details"]["stalls"].items()}
+    step["decisions"]["compaction"]["made"] = [
+        [i, [int(n) for n in ins], outs] for i, ins, outs in step["decisions"]["compaction"]["made"]]
+    run["waits"] = {c: sum(v) for c, v in step["per_second_details"]["waits"].items()}
     bound_by(run)
     return run
 
 
 BOUND = {"l.i0": ("cpu", "the CPU"), "l.x": ("page_read", "the device"),
-         "l.i1": ("merge_debt", "the engine"), "q100.1": ("free_frame", "the engine")}
+         "l.i1": ("compaction_debt", "the engine"), "q100.1": ("free_frame", "the engine")}
 
 
 def bound_by(run):
@@ -135,7 +135,7 @@ def bound_by(run):
             # For what only its writer waits bounds no query.
             waits["log_sync"] = .95
         step["cpu_us_per_row"] = busy * seconds * 1e6 / counted
-        step["stalls"] = {c: int(waits.get(c, 0) * seconds * 1e6) for c in CAUSES}
+        step["waits"] = {c: int(waits.get(c, 0) * seconds * 1e6) for c in CAUSES}
         for second in step["per_second"]:
             second[6] = min(second[6], .03)
 
@@ -148,7 +148,7 @@ def wanted_charts(run, name):
         if any(second[i] > 0 or second[i + 3] > 0 for second in step["per_second"]):
             kinds.add(kind)
     charts = {f"{of}-{kind}" for kind in kinds for of in ("rate", "worst")}
-    return charts | {"bytes", "stalls", "flush", "why"}
+    return charts | {"bytes", "waits", "flush", "why"}
 
 
 def check(browser, run, html):
@@ -187,7 +187,7 @@ def check(browser, run, html):
             bars = browser.value(f"""document.querySelectorAll(
                 '[data-step="{step["name"]}"] [data-chart=age] rect').length""")
             expect(f"{name}: age of {step['name']}", bars, len(drawn))
-            laws = [("merge", "merges", 1)]
+            laws = [("compaction", "merges", 1)]
             if html.stem == "bars":
                 laws += [("governor", "governor", 3), ("governor", "build", 2),
                          ("governor", "build-waits", 1), ("handover", "handovers", 1),
@@ -198,17 +198,17 @@ def check(browser, run, html):
                 made = step.get("decisions", {}).get(law, {}).get("made", [])
                 # What was decided while the last second was being closed has no place.
                 made = [d for d in made if d[0] < seconds[step["name"]]]
-                kinds = {(d[0], d[2][-1] if law == "merge" else 0) for d in made}
+                kinds = {(d[0], d[2][-1] if law == "compaction" else 0) for d in made}
                 bars = browser.value(f"""document.querySelectorAll(
                     '[data-step="{step["name"]}"] [data-chart={chart}] rect').length""")
                 expect(f"{name}: {chart} of {step['name']}", bars, seen * len(kinds))
         named = browser.value(
             "[...document.querySelectorAll('[data-cause]')].map(c => c.innerText.split(' ')[0])")
         expect(f"{name}: causes by name", named, CAUSES)
-        waited = {c for s in run["steps"] for c, v in s["per_second_details"]["stalls"].items()
+        waited = {c for s in run["steps"] for c, v in s["per_second_details"]["waits"].items()
                   if sum(v) > 0}
         drawn = set(browser.value("""[...document.querySelectorAll(
-            '[data-chart=stalls] [data-series]')].map(s => s.innerText.trim())"""))
+            '[data-chart=waits] [data-series]')].map(s => s.innerText.trim())"""))
         expect(f"{name}: causes drawn", drawn, waited)
         point = browser.value("""(() => {
             const chart = document.querySelector(
@@ -242,8 +242,8 @@ def check_verdicts(browser, name, runs):
                ("queries/s" if queries else "rows/s") in text,
                ("too short" if ratio is None else f"({ratio:.2f} of the median") in text), (True,) * 4)
         if bound in CAUSES:
-            only_writers = {"log_sync", "log_space", "memtable_full", "merge_debt"}
-            waits = {c: us for c, us in step["stalls"].items()
+            only_writers = {"log_sync", "log_space", "memtable_full", "compaction_debt"}
+            waits = {c: us for c, us in step["waits"].items()
                      if not queries or c not in only_writers}
             expect(f"{name}: {of} is bounded by its longest wait",
                    waits.get(bound), max(waits.values()))

@@ -81,8 +81,10 @@ fn metrics(root: &Path) -> String {
         let name = e.values.first().map_or("", String::as_str);
         format!("`{name}` | {}", e.values[1..].join(" | "))
     });
-    page.push_str("\n## Waits by cause\n\n`wait_us{cause}`, from `crates/base/src/stall.rs`.\n");
-    let causes = table(root, "crates/base/src/stall.rs", "causes", ',');
+    page.push_str(
+        "\n## Waits by cause\n\n`wait_us{cause}`, from `crates/base/src/wait_event.rs`.\n",
+    );
+    let causes = table(root, "crates/base/src/wait_event.rs", "causes", ',');
     rows(&mut page, &causes, "Cause | A thread waits", |e| {
         format!("`{}` | {}", e.values.join(""), e.doc)
     });

@@ -28,7 +28,7 @@ impl Names {
         let metrics = values("crates/base/src/metrics.rs", "metrics", ';');
         let causes = match values("crates/base/src/wait_event.rs", "causes", ',') {
             found if !found.is_empty() => found,
-            _ => values("crates/base/src/stall.rs", "causes", ','),
+            _ => values("crates/base/src/wait_event.rs", "causes", ','),
         };
         let waits = causes
             .iter()

@@ -65,7 +65,7 @@ codes! {
     // -- tree
     ValueTooLong = Invalid, "a value is longer than 4 GiB - 1", "split the value";
     TreeDamaged = Corrupt, "a tree's pages do not lead to the key", "run evenkeel check; restore from a backup";
-    TreeOpMisfit = Corrupt, "a logged change does not fit its page", "restore from a backup; report the message and the log";
+    TreeOpMismatch = Corrupt, "a logged change does not fit its page", "restore from a backup; report the message and the log";
     TreeGone = NotFound, "a tree does not exist (any more)", "open the table again";
     TreeNotEmpty = Invalid, "a bulk load needs an empty tree", "load into a new table";
     KeysNotAscending = Invalid, "the rows of a bulk load are not in key order", "sort them first; every key may come once";
@@ -93,8 +93,8 @@ codes! {
     ColumnInUse = Invalid, "the column is part of a key", "drop the index first; a primary key's columns stay";
     IndexMissing = NotFound, "there is no such index", "check the name against the table's definition";
     IndexExists = Invalid, "an index of this name exists", "choose another name or drop the index";
-    IndexTooYoung = Conflict, "the index was built after this transaction's snapshot", "read through the primary key or begin a new transaction";
-    TableTooYoung = Conflict, "the table was made, emptied or rebuilt after this transaction's snapshot", "begin a new transaction, or read with locks";
+    IndexTooNew = Conflict, "the index was built after this transaction's snapshot", "read through the primary key or begin a new transaction";
+    TableTooNew = Conflict, "the table was made, emptied or rebuilt after this transaction's snapshot", "begin a new transaction, or read with locks";
     NameInvalid = Invalid, "a name is empty, too long or holds a NUL character", "choose a name of 1 to 192 bytes, of a table to 1,024";
     DefinitionInvalid = Invalid, "the definition is not possible", "change what the message names";
     TooManyColumns = Invalid, "too many columns", "stay within the limit or split the table";
@@ -112,7 +112,7 @@ codes! {
     DuplicateKey = Duplicate, "a row with this key exists", "choose another key, or use upsert or insert_or_ignore";
     DuplicateInBuild = Duplicate, "rows have equal keys, so a unique index cannot be built", "remove the duplicates or build it without unique";
     RowChanged = Conflict, "the row was changed by a transaction younger than this one's snapshot", "roll back and repeat the transaction";
-    AutoIncrementSpent = Full, "the auto-increment column has reached its greatest value", "use a larger integer type";
+    AutoIncrementExhausted = Full, "the auto-increment column has reached its greatest value", "use a larger integer type";
     TableBusy = LockTimeout, "transactions still use the table", "end them and repeat";
     TransactionEnded = Invalid, "the transaction has ended", "begin a new one";
     SavepointMissing = NotFound, "there is no such savepoint", "set it before rolling back to it";

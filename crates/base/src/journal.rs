@@ -17,7 +17,7 @@ pub enum Law {
     /// How many pages per second are flushed.
     Flush,
     /// Which runs are merged.
-    Merge,
+    Compaction,
     /// How much background I/O may have, and which class of it.
     Governor,
     /// Whether a memtable generation is handed over, and what a reservation of its bytes finds.
@@ -26,7 +26,7 @@ pub enum Law {
     Credit,
     /// Whether ingest in debt has credit for its bytes.
     Debt,
-    /// The pace of ingest while merges are under way.
+    /// The pace of ingest while compactions are under way.
     Pace,
     /// How long a reservation of log bytes is delayed, and whether it waits.
     LogSpace,
@@ -34,15 +34,15 @@ pub enum Law {
     FlushPace,
     /// How long a memtable flush that is in no haste rests.
     FlushRest,
-    /// Which of the merges that wait has the next beat.
-    MergeTurn,
+    /// Which of the compactions that wait has the next beat.
+    CompactionTurn,
 }
 
 impl Law {
     /// All laws.
     pub const ALL: [Law; 11] = [
         Law::Flush,
-        Law::Merge,
+        Law::Compaction,
         Law::Governor,
         Law::Handover,
         Law::Credit,
@@ -51,14 +51,14 @@ impl Law {
         Law::LogSpace,
         Law::FlushPace,
         Law::FlushRest,
-        Law::MergeTurn,
+        Law::CompactionTurn,
     ];
 
     /// Its name in JSON and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Law::Flush => "flush",
-            Law::Merge => "merge",
+            Law::Compaction => "compaction",
             Law::Governor => "governor",
             Law::Handover => "handover",
             Law::Credit => "credit",
@@ -67,12 +67,12 @@ impl Law {
             Law::LogSpace => "log_space",
             Law::FlushPace => "flush_pace",
             Law::FlushRest => "flush_rest",
-            Law::MergeTurn => "merge_turn",
+            Law::CompactionTurn => "compaction_turn",
         }
     }
 
-    /// Names of the inputs and of the outputs; the last input of a merge comes once per run, the
-    /// last three of a merge's turn once per merge that waits.
+    /// Names of the inputs and of the outputs; the last input of a compaction comes once per run,
+    /// the last three of a compaction's turn once per merge that waits.
     pub const fn fields(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Law::Flush => (
@@ -88,8 +88,8 @@ impl Law {
                     "due_pages_10s",
                     "due_pages_20s",
                     "due_pages_40s",
-                    "supply_pages",
-                    "quiet_pages",
+                    "free_frames_pages",
+                    "idle_pages",
                     "previous_pages_per_sec",
                 ],
                 &["pages_per_sec"],
@@ -99,37 +99,37 @@ impl Law {
                     "previous_bytes_per_sec",
                     "best_bytes_per_sec",
                     "slower_sixteenths",
-                    "required_supply",
+                    "required_free_frames",
                     "required_checkpoint",
                     "required_flush",
-                    "required_merge",
+                    "required_compaction",
                     "required_ddl",
-                    "required_columnar",
-                    "surplus_supply",
+                    "required_maintenance",
+                    "surplus_free_frames",
                     "surplus_checkpoint",
                     "surplus_flush",
-                    "surplus_merge",
+                    "surplus_compaction",
                     "surplus_ddl",
-                    "surplus_columnar",
+                    "surplus_maintenance",
                     "ddl_left_before",
                     "users_waited_permille",
-                    "enough_for_merges",
+                    "enough_for_compactions",
                     "processors_wanted",
                 ],
                 &[
                     "bytes_per_sec",
-                    "rate_supply",
+                    "rate_free_frames",
                     "rate_checkpoint",
                     "rate_flush",
-                    "rate_merge",
+                    "rate_compaction",
                     "rate_ddl",
-                    "rate_columnar",
+                    "rate_maintenance",
                     "ddl_at_once",
                     "ddl_left",
                 ],
             ),
-            Law::Merge
-            | Law::MergeTurn
+            Law::Compaction
+            | Law::CompactionTurn
             | Law::Handover
             | Law::Credit
             | Law::Debt
@@ -140,16 +140,16 @@ impl Law {
         }
     }
 
-    /// The fields of laws of flushes and merges, and of those that delay ingest.
+    /// The fields of laws of flushes and compactions, and of those that delay ingest.
     const fn runs_fields(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Law::Merge => (
+            Law::Compaction => (
                 &["may_rest", "bytes_left_per_run_freed", "bytes_times_8_plus_flags"],
                 &["first_run", "end_run", "required"],
             ),
-            Law::MergeTurn => (
+            Law::CompactionTurn => (
                 &["only_required", "owing_runs_times_2_plus_required", "left_bytes", "gain"],
-                &["merge"],
+                &["compaction"],
             ),
             // What: 0 room, 1 handed over for it is full, 2 wait, 3 room after the delay, 4 handed
             // over for it holds the log, 5 room at the pace of a flush.
@@ -182,13 +182,13 @@ impl Law {
             Law::Pace => (
                 &[
                     "runs",
-                    "merge_bytes_per_sec",
-                    "merge_bytes_per_kib",
-                    "merge_need_bytes_per_sec",
+                    "compaction_bytes_per_sec",
+                    "compaction_bytes_per_kib",
+                    "compaction_need_bytes_per_sec",
                     "owed_bytes",
                     "room_bytes",
                 ],
-                &["ns_per_kib", "enough_for_merges"],
+                &["ns_per_kib", "enough_for_compactions"],
             ),
             Law::LogSpace => (
                 &["limit_bytes", "age_bytes", "reserved_bytes", "wanted_bytes"],
@@ -287,7 +287,7 @@ mod tests {
         journal.note_some(Law::Debt, || unreachable!("off"), || unreachable!("it is off"));
         journal.keep(true);
         for at_ns in 0..DECISIONS_MAX as u64 + 5 {
-            journal.note(Law::Merge, at_ns, || (vec![at_ns], vec![1]));
+            journal.note(Law::Compaction, at_ns, || (vec![at_ns], vec![1]));
         }
         let taken = journal.take();
         assert_eq!((taken.len(), taken[0].at_ns), (DECISIONS_MAX, 5));
@@ -298,7 +298,7 @@ mod tests {
         }
         journal.note_some(Law::Handover, || APART_NS, || (vec![], vec![]));
         assert_eq!(journal.take().len(), 11);
-        journal.note(Law::Merge, 1, || (vec![], vec![]));
+        journal.note(Law::Compaction, 1, || (vec![], vec![]));
         journal.keep(false);
         assert!(journal.take().is_empty());
     }

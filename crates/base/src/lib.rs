@@ -4,22 +4,22 @@
 pub mod beat;
 pub mod codes;
 pub mod error;
+pub mod fault_injection;
 pub mod health;
 pub mod ids;
 pub mod journal;
 pub mod metrics;
-pub mod plant;
-pub mod stall;
 pub mod sync;
 pub mod visibility;
+pub mod wait_event;
 
 pub use beat::Beat;
 pub use codes::Code;
 pub use error::{Error, Kind, Result};
 pub use health::Health;
 pub use ids::{DatabaseId, Generation, IndexId, Lsn, PageNo, TableId, TreeId, TxnId, UndoNo};
-pub use stall::{Cause, Stalls};
 pub use visibility::{CommitTable, OldVersion, Snapshot, Stamp, TxnState, VersionSource};
+pub use wait_event::{Cause, WaitEvents};
 
 /// CRC-32C of `bytes`, continued from `seed` (0 to start).
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {

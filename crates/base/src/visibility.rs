@@ -103,7 +103,7 @@ impl Snapshot {
     }
 
     fn sees_commit(&self, txn: TxnId, table: &dyn CommitTable) -> bool {
-        let planted = crate::plant::is(crate::plant::Fault::ReadTooNew);
+        let planted = crate::fault_injection::is(crate::fault_injection::Fault::ReadTooNew);
         matches!(table.state(txn), TxnState::Committed(cts) if cts <= self.at || planted)
     }
 }

@@ -34,9 +34,9 @@ const FIGURES: [Figure; 14] = [
 fn own_wait_share(step: &StepResult) -> Option<f64> {
     use evenkeel_bench::engine::OWN_CAUSES;
     step.worst_second_ratio?;
-    let stalls = &step.per_second_details.stalls;
+    let waits = &step.per_second_details.waits;
     let waits = |i: usize| -> u64 {
-        let of = |cause: &str| stalls.get(cause).and_then(|v| v.get(i)).copied().unwrap_or(0);
+        let of = |cause: &str| waits.get(cause).and_then(|v| v.get(i)).copied().unwrap_or(0);
         OWN_CAUSES.iter().map(|cause| of(cause.name())).sum()
     };
     let counted = 5..step.per_second.len().saturating_sub(1);
@@ -202,7 +202,7 @@ mod tests {
         serde_json::from_value(json!({
             "format": 1, "engine": engine, "version": "", "interrupted": false,
             "machine": evenkeel_bench::result::Machine::default(), "settings": {}, "patterns": {},
-            "steps": steps, "space_bytes": 0, "peak_memory_bytes": 7, "stalls": {},
+            "steps": steps, "space_bytes": 0, "peak_memory_bytes": 7, "waits": {},
         }))
         .expect("the schema")
     }

@@ -201,7 +201,7 @@ fn e9_updates_child(dir: &Path, scale: i64) -> Result<()> {
     load(&db, rows)?;
     db.close()?;
     let db = Database::open_with(dir, e9_options(E9_LOG_BEFORE))?;
-    let logged = || db.stats().get(Metric::WalBytes);
+    let logged = || db.stats().get(Metric::LogBytes);
     let (mut rng, end) = (Rng(9), logged() + (100 << 20) * scale as u64);
     let (start, mut updates) = (Instant::now(), 0);
     while logged() < end {
@@ -313,7 +313,7 @@ const UNDER_WAY_PAGES: u64 = 2 * 256;
 fn e9_after(db: &Database, rows: i64, before: f64) -> Result<()> {
     let flushed = |db: &Database| {
         let stats = db.stats();
-        let required = stats.get(Metric::FlushWhyRequired);
+        let required = stats.get(Metric::FlushReasonRequired);
         (stats.get(Metric::FlushRequested) - required, stats.get(Metric::FlushDone))
     };
     let (start, mut second, mut last) = (Instant::now(), 0, rows);

@@ -41,7 +41,7 @@ impl Side {
             | Cause::FreeFrame
             | Cause::PageLatch
             | Cause::MemtableFull
-            | Cause::MergeDebt
+            | Cause::CompactionDebt
             | Cause::Governor => Side::Engine,
             Cause::RowLock | Cause::Schema => Side::Locks,
             Cause::Processor => Side::Cpu,
@@ -70,7 +70,7 @@ pub const fn words(cause: Cause) -> &'static str {
         Cause::PageRead => "reads",
         Cause::PageLatch => "page latches",
         Cause::MemtableFull => "memtable flushes",
-        Cause::MergeDebt => "compaction",
+        Cause::CompactionDebt => "compaction",
         Cause::Governor => "the I/O governor",
         Cause::RowLock => "row locks",
         Cause::Schema => "schema changes",
@@ -124,7 +124,7 @@ impl Bound {
 
 /// Causes that only threads which write wait for: none of them bounds a query.
 const OF_WRITERS: [Cause; 4] =
-    [Cause::LogSync, Cause::LogSpace, Cause::MemtableFull, Cause::MergeDebt];
+    [Cause::LogSync, Cause::LogSpace, Cause::MemtableFull, Cause::CompactionDebt];
 
 /// Causes that may bound the step.
 fn causes_of(step: &StepResult) -> impl Iterator<Item = Cause> {
@@ -166,12 +166,12 @@ pub fn bound(run: &RunResult, step: &StepResult) -> Bound {
     {
         return Bound::Processors(busy);
     }
-    if step.stalls.values().all(|us| *us == 0) {
+    if step.waits.values().all(|us| *us == 0) {
         return Bound::Unknown(busy);
     }
     let time_us = threads(run, step) * step.seconds.max(1e-9) * 1e6;
     let share = |us: u64| us as f64 / time_us;
-    let waited_us = |cause: Cause| step.stalls.get(cause.name()).copied().unwrap_or(0);
+    let waited_us = |cause: Cause| step.waits.get(cause.name()).copied().unwrap_or(0);
     let waits = causes_of(step).map(|cause| (Part::Waiting(cause), share(waited_us(cause))));
     let mut parts: Vec<(Part, f64)> = waits.filter(|(_, share)| *share > 0.0).collect();
     // A client cannot have computed longer than all threads of the store together.
@@ -216,7 +216,7 @@ pub fn worst(run: &RunResult, step: &StepResult) -> Option<Worst> {
     let (ratio, rates) = (step.worst_second_ratio?, step.rates());
     let (worst, middle) = worst_and_middle(&rates)?;
     let stolen = step.per_second[worst].6 - step.per_second[middle].6;
-    let details = &step.per_second_details.stalls;
+    let details = &step.per_second_details.waits;
     let per_row = |us: f64, second: usize| us / rates[second].max(1.0);
     let waited = |cause: Cause, second: usize| {
         let us = details.get(cause.name()).and_then(|all| all.get(second)).copied().unwrap_or(0);

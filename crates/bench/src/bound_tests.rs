@@ -19,7 +19,7 @@ fn run(clients: u64, cores: u64) -> RunResult {
         peak_memory_bytes: 0,
         open_ms: 0.0,
         close_ms: 0.0,
-        stalls: Default::default(),
+        waits: Default::default(),
     }
 }
 
@@ -27,9 +27,9 @@ fn run(clients: u64, cores: u64) -> RunResult {
 fn step(processors: f64, waits: &[(Cause, f64)]) -> StepResult {
     let mut step = StepResult { name: "l.i1".into(), rows: 1_000, seconds: 10.0, ..<_>::default() };
     step.cpu_us_per_row = processors * 10.0 * 1e6 / 1_000.0;
-    step.stalls = crate::engine::Stalls::default().by_name();
+    step.waits = crate::engine::Stalls::default().by_name();
     for (cause, seconds) in waits {
-        step.stalls.insert(cause.name().into(), (seconds * 1e6) as u64);
+        step.waits.insert(cause.name().into(), (seconds * 1e6) as u64);
     }
     step.per_second = vec![(100.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0); 10];
     step
@@ -125,22 +125,22 @@ fn the_worst_second_is_explained_by_the_wait_that_a_row_had_longer() {
     step.per_second = vec![(100.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0); 30];
     step.per_second[17].0 = 40.0;
     step.worst_second_ratio = Some(0.4);
-    let details = &mut step.per_second_details.stalls;
+    let details = &mut step.per_second_details.waits;
     details.insert(Cause::LogSync.name().into(), vec![600_000; 30]);
-    details.insert(Cause::MergeDebt.name().into(), vec![0; 30]);
+    details.insert(Cause::CompactionDebt.name().into(), vec![0; 30]);
     let of = |step: &StepResult| worst(&run(1, 2), step).expect("long enough");
     let set = |cause: Cause, us: u64, step: &mut StepResult| {
-        step.per_second_details.stalls.get_mut(cause.name()).expect("there")[17] = us;
+        step.per_second_details.waits.get_mut(cause.name()).expect("there")[17] = us;
     };
     // The same time for fewer rows: the device was slower.
     let why = Why::Waited(Cause::LogSync, 15_000.0, 6_000.0);
     assert_eq!(of(&step), Worst { second: 18, rate: 40.0, ratio: 0.4, why });
     set(Cause::LogSync, 240_000, &mut step);
     assert_eq!(of(&step).why, Why::Unknown, "as long for a row as in other seconds");
-    set(Cause::MergeDebt, 200_000, &mut step);
+    set(Cause::CompactionDebt, 200_000, &mut step);
     assert_eq!(of(&step).why, Why::Unknown, "a third of what a row took longer");
-    set(Cause::MergeDebt, 400_000, &mut step);
-    assert_eq!(of(&step).why, Why::Waited(Cause::MergeDebt, 10_000.0, 0.0));
+    set(Cause::CompactionDebt, 400_000, &mut step);
+    assert_eq!(of(&step).why, Why::Waited(Cause::CompactionDebt, 10_000.0, 0.0));
     step.per_second[17].6 = 0.3;
     assert_eq!(of(&step).why, Why::Stolen(0.3));
     step.worst_second_ratio = None;

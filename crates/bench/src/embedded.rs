@@ -99,43 +99,43 @@ fn failure(error: evenkeel::Error) -> Failure {
 fn counters(stats: &Stats) -> Counters {
     let mut counters = Counters::default();
     let bytes = &mut counters.bytes;
-    bytes.wal = stats.get(Metric::WalBytes);
+    bytes.wal = stats.get(Metric::LogBytes);
     bytes.page = stats.get(Metric::PageWriteBytes);
     bytes.doublewrite = stats.get(Metric::DoublewriteBytes);
     bytes.run_flush = stats.get(Metric::RunFlushBytes);
-    bytes.merge_read = stats.get(Metric::MergeReadBytes);
-    bytes.merge_written = stats.get(Metric::MergeWriteBytes);
+    bytes.compaction_read = stats.get(Metric::CompactionReadBytes);
+    bytes.compaction_written = stats.get(Metric::CompactionWriteBytes);
     bytes.build_read = stats.get(Metric::BuildReadBytes);
     bytes.build_written = stats.get(Metric::BuildWriteBytes);
     bytes.foreground_read = stats.get(Metric::PageReadBytes) + stats.get(Metric::RunBlockReadBytes);
-    bytes.wal_prepared = stats.get(Metric::WalPreparedBytes);
+    bytes.wal_prepared = stats.get(Metric::LogPreparedBytes);
     bytes.undo = stats.get(Metric::UndoSpilledBytes);
     // Whatever belongs to no class above: all bytes of files are counted where they are moved.
-    let read = bytes.foreground_read + bytes.merge_read + bytes.build_read;
+    let read = bytes.foreground_read + bytes.compaction_read + bytes.build_read;
     bytes.other_read = stats.get(Metric::FileReadBytes).saturating_sub(read);
-    let run_written = bytes.run_flush + bytes.merge_written + bytes.build_written;
+    let run_written = bytes.run_flush + bytes.compaction_written + bytes.build_written;
     let written = bytes.wal + bytes.wal_prepared + bytes.page + bytes.doublewrite + bytes.undo;
     bytes.other_written = stats.get(Metric::FileWriteBytes).saturating_sub(written + run_written);
     let events = &mut counters.events;
     events.memtable_flushes = stats.get(Metric::MemtableFlushes);
-    events.merges = stats.get(Metric::Merges);
-    events.merges_bottom = stats.get(Metric::MergesBottom);
+    events.compactions = stats.get(Metric::CompactionsFinished);
+    events.compactions_bottom = stats.get(Metric::CompactionsBottom);
     events.checkpoints = stats.get(Metric::Checkpoints);
-    events.log_rotations = stats.get(Metric::WalRotations);
+    events.log_rotations = stats.get(Metric::LogRotations);
     counters.flush_requested = stats.get(Metric::FlushRequested);
     counters.flush_done = stats.get(Metric::FlushDone);
     let why = [
-        ("age", Metric::FlushWhyAge),
-        ("dirty share", Metric::FlushWhyShare),
-        ("log ahead", Metric::FlushWhyNext),
-        ("frame supply", Metric::FlushWhySupply),
-        ("nobody writes", Metric::FlushWhyQuiet),
-        ("required", Metric::FlushWhyRequired),
+        ("age", Metric::FlushReasonAge),
+        ("dirty share", Metric::FlushReasonShare),
+        ("log ahead", Metric::FlushReasonNext),
+        ("frame supply", Metric::FlushReasonFreeFrames),
+        ("nobody writes", Metric::FlushReasonIdle),
+        ("required", Metric::FlushReasonRequired),
     ];
-    counters.flush_why = why.map(|(name, m)| (name.to_string(), stats.get(m))).into();
+    counters.flush_reasons = why.map(|(name, m)| (name.to_string(), stats.get(m))).into();
     for (name, figures) in &stats.stalls {
         if let Some(cause) = Cause::ALL.iter().find(|cause| cause.name() == *name) {
-            counters.stalls.add(*cause, figures.us);
+            counters.waits.add(*cause, figures.us);
         }
     }
     counters

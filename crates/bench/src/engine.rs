@@ -131,9 +131,11 @@ pub struct Bytes {
     /// Runs written by memtable flushes.
     pub run_flush: u64,
     /// Read by merges.
-    pub merge_read: u64,
+    #[serde(alias = "merge_read")]
+    pub compaction_read: u64,
     /// Written by merges.
-    pub merge_written: u64,
+    #[serde(alias = "merge_written")]
+    pub compaction_written: u64,
     /// Read by index builds.
     pub build_read: u64,
     /// Written by index builds.
@@ -157,8 +159,8 @@ impl Bytes {
         "page",
         "doublewrite",
         "run_flush",
-        "merge_read",
-        "merge_written",
+        "compaction_read",
+        "compaction_written",
         "build_read",
         "build_written",
         "foreground_read",
@@ -175,8 +177,8 @@ impl Bytes {
             self.page,
             self.doublewrite,
             self.run_flush,
-            self.merge_read,
-            self.merge_written,
+            self.compaction_read,
+            self.compaction_written,
             self.build_read,
             self.build_written,
             self.foreground_read,
@@ -189,7 +191,7 @@ impl Bytes {
 
     /// The inverse of `values`.
     pub fn from_values(v: [u64; 13]) -> Bytes {
-        let [wal, page, doublewrite, run_flush, merge_read, merge_written, ..] = v;
+        let [wal, page, doublewrite, run_flush, compaction_read, compaction_written, ..] = v;
         let [_, _, _, _, _, _, build_read, build_written, foreground_read, ..] = v;
         let [.., wal_prepared, undo, other_read, other_written] = v;
         Bytes {
@@ -197,8 +199,8 @@ impl Bytes {
             page,
             doublewrite,
             run_flush,
-            merge_read,
-            merge_written,
+            compaction_read,
+            compaction_written,
             build_read,
             build_written,
             foreground_read,
@@ -217,9 +219,11 @@ pub struct Events {
     /// Memtable generations flushed.
     pub memtable_flushes: u64,
     /// Merges finished.
-    pub merges: u64,
+    #[serde(alias = "merges")]
+    pub compactions: u64,
     /// Of these into a bottom run.
-    pub merges_bottom: u64,
+    #[serde(alias = "merges_bottom")]
+    pub compactions_bottom: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
     /// Log segments begun.
@@ -238,11 +242,11 @@ pub struct Counters {
     /// Pages flushed.
     pub flush_done: u64,
     /// Why the law asked: pages by term of the law.
-    pub flush_why: BTreeMap<String, u64>,
+    pub flush_reasons: BTreeMap<String, u64>,
     /// Rows that index builds have read, for the live line of `l.x`.
     pub rows_indexed: u64,
     /// Microseconds waited by foreground threads, by cause.
-    pub stalls: Stalls,
+    pub waits: Stalls,
 }
 
 impl Counters {
@@ -251,28 +255,28 @@ impl Counters {
     pub fn since(&self, earlier: &Counters) -> Counters {
         let (now, old) = (self.bytes.values(), earlier.bytes.values());
         let (e, f) = (&self.events, &earlier.events);
-        let why = self.flush_why.iter().map(|(name, n)| {
-            (name.clone(), n.saturating_sub(earlier.flush_why.get(name).copied().unwrap_or(0)))
+        let why = self.flush_reasons.iter().map(|(name, n)| {
+            (name.clone(), n.saturating_sub(earlier.flush_reasons.get(name).copied().unwrap_or(0)))
         });
         Counters {
             bytes: Bytes::from_values(std::array::from_fn(|i| now[i].saturating_sub(old[i]))),
             events: Events {
                 memtable_flushes: e.memtable_flushes.saturating_sub(f.memtable_flushes),
-                merges: e.merges.saturating_sub(f.merges),
-                merges_bottom: e.merges_bottom.saturating_sub(f.merges_bottom),
+                compactions: e.compactions.saturating_sub(f.compactions),
+                compactions_bottom: e.compactions_bottom.saturating_sub(f.compactions_bottom),
                 checkpoints: e.checkpoints.saturating_sub(f.checkpoints),
                 log_rotations: e.log_rotations.saturating_sub(f.log_rotations),
             },
             flush_requested: self.flush_requested.saturating_sub(earlier.flush_requested),
             flush_done: self.flush_done.saturating_sub(earlier.flush_done),
-            flush_why: why.collect(),
+            flush_reasons: why.collect(),
             rows_indexed: self.rows_indexed.saturating_sub(earlier.rows_indexed),
-            stalls: self.stalls.since(&earlier.stalls),
+            waits: self.waits.since(&earlier.waits),
         }
     }
 }
 
-/// The causes that count as stalls, in order.
+/// The causes that count as waits, in order.
 pub fn causes() -> impl Iterator<Item = Cause> {
     Cause::ALL.iter().copied().filter(|cause| *cause != Cause::Idle)
 }
@@ -283,7 +287,7 @@ pub const OWN_CAUSES: [Cause; 6] = [
     Cause::FreeFrame,
     Cause::PageLatch,
     Cause::MemtableFull,
-    Cause::MergeDebt,
+    Cause::CompactionDebt,
     Cause::Governor,
 ];
 
@@ -327,18 +331,18 @@ mod tests {
     fn counters_subtract_and_never_go_below_zero() {
         let mut a = Counters::default();
         a.bytes.wal = 10;
-        a.flush_why.insert("age".into(), 4);
-        a.stalls.add(Cause::LogSync, 7);
+        a.flush_reasons.insert("age".into(), 4);
+        a.waits.add(Cause::LogSync, 7);
         let mut b = a.clone();
         b.bytes.wal = 25;
-        b.flush_why.insert("age".into(), 9);
-        b.stalls.add(Cause::LogSync, 5);
-        b.stalls.add(Cause::Idle, 99);
+        b.flush_reasons.insert("age".into(), 9);
+        b.waits.add(Cause::LogSync, 5);
+        b.waits.add(Cause::Idle, 99);
         let grown = b.since(&a);
-        assert_eq!((grown.bytes.wal, grown.flush_why["age"]), (15, 5));
-        assert_eq!((grown.stalls.get(Cause::LogSync), grown.stalls.total()), (5, 5));
+        assert_eq!((grown.bytes.wal, grown.flush_reasons["age"]), (15, 5));
+        assert_eq!((grown.waits.get(Cause::LogSync), grown.waits.total()), (5, 5));
         assert_eq!(a.since(&b).bytes.wal, 0);
-        assert_eq!(grown.stalls.by_name().len(), Cause::ALL.len() - 1);
+        assert_eq!(grown.waits.by_name().len(), Cause::ALL.len() - 1);
     }
 
     #[test]

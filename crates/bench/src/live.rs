@@ -163,7 +163,7 @@ pub fn summary(step: &StepResult) -> Vec<String> {
         step.space_bytes as f64 / 1e6
     ));
     let waits: Vec<String> = step
-        .stalls
+        .waits
         .iter()
         .filter(|(_, us)| **us > 0)
         .map(|(cause, us)| format!("{cause} {:.3} s", *us as f64 / 1e6))
@@ -196,7 +196,7 @@ fn worst_second_line(step: &StepResult) -> Option<String> {
         };
         all.iter().filter_map(of).collect::<Vec<String>>()
     };
-    let parts = [beside(&details.stalls, "us"), beside(&details.bytes, "bytes")].concat();
+    let parts = [beside(&details.waits, "us"), beside(&details.bytes, "bytes")].concat();
     (!parts.is_empty()).then(|| {
         let (second, unit) = (worst + 1, unit(step));
         let rates = format!("{:.0} ({:.0})/s", rates[worst], rates[middle]);
@@ -262,8 +262,8 @@ mod tests {
         let mut step =
             StepResult { name: "q100.1".into(), rate_target: Some(100.0), ..<_>::default() };
         step.op.query.n = 5;
-        step.stalls.insert("log_sync".into(), 2_000_000);
-        step.stalls.insert("unexplained".into(), 40_000);
+        step.waits.insert("log_sync".into(), 2_000_000);
+        step.waits.insert("unexplained".into(), 40_000);
         step.per_second = vec![(100.0, 0.0, 9.0, 1.0, 0.0, 1.0, 0.0, 0)];
         let text = summary(&step).join("\n");
         let waits = "waits: log_sync 2.000 s, unexplained 0.040 s; 2.0% unexplained";
@@ -271,7 +271,7 @@ mod tests {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert!(!text.contains("delete:"));
-        step.stalls.values_mut().for_each(|us| *us = 0);
+        step.waits.values_mut().for_each(|us| *us = 0);
         assert!(!summary(&step).join("\n").contains("waits:"), "nobody has waited");
     }
 
@@ -300,8 +300,8 @@ mod tests {
         let mut bytes = vec![5_000 * 4096; 30];
         (step.per_second[17].0, waits[17], bytes[17]) = (500.0, 620_000, 500 * 4096);
         let details = &mut step.per_second_details;
-        details.stalls.insert("page_read".into(), waits);
-        details.stalls.insert("free_frame".into(), vec![0; 30]);
+        details.waits.insert("page_read".into(), waits);
+        details.waits.insert("free_frame".into(), vec![0; 30]);
         details.bytes.insert("foreground_read".into(), bytes);
         let text = summary(&step).join("\n");
         let line = "second 18, the worst (a middle one): 500 (5000)/s; per row \

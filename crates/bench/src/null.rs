@@ -45,7 +45,7 @@ struct Shared {
     durability: u8,
     queue: Mutex<Queue>,
     written: Condvar,
-    wal_bytes: AtomicU64,
+    log_bytes: AtomicU64,
     sync_wait_ns: AtomicU64,
 }
 
@@ -81,7 +81,7 @@ impl NullEngine {
             durability: options.durability,
             queue: Mutex::new(Queue::default()),
             written: Condvar::new(),
-            wal_bytes: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
             sync_wait_ns: AtomicU64::new(0),
         });
         let syncer = (options.durability != 1).then(|| {
@@ -141,7 +141,7 @@ impl Shared {
         };
         let done = on_device(&|| self.file.write_at(&buffer, offset));
         let done = done.and_then(|()| if sync { on_device(&|| self.file.sync()) } else { Ok(()) });
-        self.wal_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let mut queue = self.lock();
         if let Err(error) = done {
             queue.failed = Some(error.to_string());
@@ -208,9 +208,9 @@ impl Engine for NullEngine {
 
     fn counters(&self) -> Counters {
         let mut counters = Counters::default();
-        counters.bytes.wal = self.shared.wal_bytes.load(Ordering::Relaxed);
+        counters.bytes.wal = self.shared.log_bytes.load(Ordering::Relaxed);
         let waited = self.shared.sync_wait_ns.load(Ordering::Relaxed);
-        counters.stalls.add(Cause::LogSync, waited / 1000);
+        counters.waits.add(Cause::LogSync, waited / 1000);
         counters
     }
 

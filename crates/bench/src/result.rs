@@ -42,7 +42,8 @@ pub struct RunResult {
     #[serde(default)]
     pub close_ms: f64,
     /// Microseconds waited by cause, over all steps.
-    pub stalls: BTreeMap<String, u64>,
+    #[serde(alias = "stalls")]
+    pub waits: BTreeMap<String, u64>,
 }
 
 /// What a run ran on.
@@ -110,13 +111,15 @@ pub struct SecondDetails {
     /// Class to bytes per second.
     pub bytes: BTreeMap<String, Vec<u64>>,
     /// Cause to microseconds per second.
-    pub stalls: BTreeMap<String, Vec<u64>>,
+    #[serde(alias = "stalls")]
+    pub waits: BTreeMap<String, Vec<u64>>,
     /// Pages that the flush law asked for.
     pub flush_requested: Vec<u64>,
     /// Pages flushed.
     pub flush_done: Vec<u64>,
     /// Term of the law to pages it asked for.
-    pub flush_why: BTreeMap<String, Vec<u64>>,
+    #[serde(alias = "flush_why")]
+    pub flush_reasons: BTreeMap<String, Vec<u64>>,
 }
 
 /// A decision: the second of the step, counted from 0, in which it was made; what the law looked
@@ -127,7 +130,7 @@ pub type Made = (usize, Vec<u64>, Vec<u64>);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Decisions {
-    /// Names of the inputs; the last (of `merge_turn` the last three) come any
+    /// Names of the inputs; the last (of `compaction_turn` the last three) come any
     /// number of times.
     pub inputs: Vec<String>,
     /// Names of the outputs.
@@ -210,7 +213,8 @@ pub struct StepResult {
     #[serde(default)]
     pub retries: [u64; 3],
     /// Microseconds waited by cause.
-    pub stalls: BTreeMap<String, u64>,
+    #[serde(alias = "stalls")]
+    pub waits: BTreeMap<String, u64>,
     /// Whole seconds in order.
     pub per_second: Vec<Second>,
     /// More about the same seconds.
@@ -229,8 +233,8 @@ impl StepResult {
 
     /// What nothing accounts for, as a share of all waits (G6); none if nobody has waited.
     pub fn unexplained_share(&self) -> Option<f64> {
-        let all: u64 = self.stalls.values().sum();
-        let unexplained = self.stalls.get(Cause::Unexplained.name()).copied().unwrap_or(0);
+        let all: u64 = self.waits.values().sum();
+        let unexplained = self.waits.get(Cause::Unexplained.name()).copied().unwrap_or(0);
         (all > 0).then(|| unexplained as f64 / all as f64)
     }
 

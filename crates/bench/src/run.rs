@@ -155,9 +155,9 @@ fn steps(
     let closing = Instant::now();
     engine.close()?;
     let close_ms = closing.elapsed().as_secs_f64() * 1e3;
-    let mut stalls = BTreeMap::new();
-    for (cause, us) in done.iter().flat_map(|step| &step.stalls) {
-        *stalls.entry(cause.clone()).or_insert(0) += us;
+    let mut waits = BTreeMap::new();
+    for (cause, us) in done.iter().flat_map(|step| &step.waits) {
+        *waits.entry(cause.clone()).or_insert(0) += us;
     }
     let patterns = NAMES.iter().zip(options.patterns.0);
     Ok(RunResult {
@@ -174,7 +174,7 @@ fn steps(
         peak_memory_bytes: meter.peak_memory_bytes(),
         open_ms,
         close_ms,
-        stalls,
+        waits,
     })
 }
 

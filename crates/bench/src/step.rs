@@ -181,7 +181,7 @@ impl Stage<'_> {
             cpu_us_per_row: (used.cpu_us - before.cpu_us) / per,
             space_bytes: self.meter.space_bytes(),
             retries: std::array::from_fn(|k| meters.retries[k].load(Relaxed)),
-            stalls: grown.stalls.by_name(),
+            waits: grown.waits.by_name(),
             per_second: recorder.seconds,
             per_second_details: recorder.details,
             decisions: recorder.decisions,
@@ -308,7 +308,7 @@ impl<'a> Recorder<'a> {
             let [ips, dps, qps] = interval.rates();
             let [max_i, max_d, max_q] = interval.max_us;
             let share = stolen as f64 / all.max(1) as f64;
-            let waited = grown.stalls.total();
+            let waited = grown.waits.total();
             self.seconds.push((ips, dps, qps, max_i, max_d, max_q, share, waited));
             self.detail(&grown);
         }
@@ -325,10 +325,10 @@ impl<'a> Recorder<'a> {
         }
         for cause in causes() {
             let name = cause.name().to_string();
-            details.stalls.entry(name).or_default().push(grown.stalls.get(cause));
+            details.waits.entry(name).or_default().push(grown.waits.get(cause));
         }
-        for (name, n) in &grown.flush_why {
-            let series = details.flush_why.entry(name.clone()).or_default();
+        for (name, n) in &grown.flush_reasons {
+            let series = details.flush_reasons.entry(name.clone()).or_default();
             series.resize(at, 0);
             series.push(*n);
         }

@@ -161,10 +161,10 @@ fn waits_are_explained() {
     let result = go(&dir.path().join("store"), line);
     let scarce = short_of_processors_us().zip(before).map(|(now, before)| now - before);
     for step in &result.steps {
-        println!("{}: {:?} of {:?}", step.name, step.unexplained_share(), step.stalls);
+        println!("{}: {:?} of {:?}", step.name, step.unexplained_share(), step.waits);
     }
-    let all: u64 = result.stalls.values().sum();
-    let unexplained = result.stalls["unexplained"];
+    let all: u64 = result.waits.values().sum();
+    let unexplained = result.waits["unexplained"];
     println!("{unexplained} us of {all} us unexplained; short of processors {scarce:?} us");
     assert!(result.steps[2].unexplained_share().is_some() && all > 100_000, "nobody has waited");
     let Some(scarce) = scarce else { return };
@@ -192,7 +192,7 @@ fn decisions_of_a_run_are_made_again_from_its_json() {
         }
     }
     // Ten looks of the law a second while there are dirty pages; a law told wrong says otherwise.
-    assert!(made["flush"] >= 10 && made["merge"] >= 1 && made["governor"] >= 1, "{made:?}");
+    assert!(made["flush"] >= 10 && made["compaction"] >= 1 && made["governor"] >= 1, "{made:?}");
     // Where the rate may not rise by as much, other inputs give the same: not everywhere.
     let decisions = &result.steps[3].decisions["flush"];
     let differs = |inputs: &[u64], outputs: &Vec<u64>| {

@@ -111,7 +111,7 @@ fn the_json_has_the_fields_that_others_rely_on() {
     has(
         &json,
         "format engine version interrupted machine settings patterns steps space_bytes \
-         peak_memory_bytes stalls",
+         peak_memory_bytes waits",
     );
     has(
         &json["machine"],
@@ -124,7 +124,7 @@ fn the_json_has_the_fields_that_others_rely_on() {
          worst_second_ratio p5_second_ratio seconds_below_50 seconds_below_10 longest_gap_ms \
          max_op_ms max_op_own_ms device_slow p99_op_ms op bytes_read_per_row \
          bytes_written_per_row bytes events flush_requested flush_done cpu_us_per_row \
-         space_bytes stalls per_second",
+         space_bytes waits per_second",
     );
     for kind in ["insert", "delete", "query"] {
         has(&step["op"][kind], "n p50_us p99_us p999_us max_us histogram");
@@ -132,18 +132,19 @@ fn the_json_has_the_fields_that_others_rely_on() {
     }
     has(
         &step["bytes"],
-        "wal page doublewrite run_flush merge_read merge_written build_read build_written \
+        "wal page doublewrite \
+         run_flush compaction_read compaction_written build_read build_written \
          foreground_read",
     );
-    has(&step["events"], "memtable_flushes merges checkpoints log_rotations");
+    has(&step["events"], "memtable_flushes compactions checkpoints log_rotations");
     assert_eq!(step["per_second"][0].as_array().map(Vec::len), Some(8));
     assert_eq!(json["patterns"]["pdc"], "nAsc:500");
     assert_eq!((&json["format"], &step["rate_target"]), (&1.into(), &serde_json::Value::Null));
-    for cause in "log_sync log_space free_frame page_read page_latch memtable_full merge_debt \
+    for cause in "log_sync log_space free_frame page_read page_latch memtable_full compaction_debt \
                   governor row_lock schema device_slow processor unexplained"
         .split_whitespace()
     {
-        assert!(step["stalls"].get(cause).is_some() && json["stalls"].get(cause).is_some());
+        assert!(step["waits"].get(cause).is_some() && json["waits"].get(cause).is_some());
     }
     let again: RunResult = serde_json::from_value(json.clone()).expect("reads its own");
     assert_eq!(serde_json::to_value(&again).expect("plain data"), json);

@@ -242,14 +242,18 @@ pub unsafe extern "C" fn ek_indexes(
 
 /// A merge under way: its table, its index, its runs, bytes merged, bytes in all, do writers need
 /// it.
-pub type EkEachMerge = unsafe extern "C" fn(*mut c_void, EkBytes, EkBytes, u64, u64, u64, u8);
+pub type EkEachCompaction = unsafe extern "C" fn(*mut c_void, EkBytes, EkBytes, u64, u64, u64, u8);
 
 /// Calls `each` with the merges of runs under way, but for those of small indexes.
 ///
 /// # Safety
 /// All pointers are valid during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_merges(db: *const EkDatabase, context: *mut c_void, each: EkEachMerge) {
+pub unsafe extern "C" fn ek_compactions(
+    db: *const EkDatabase,
+    context: *mut c_void,
+    each: EkEachCompaction,
+) {
     // SAFETY: by contract of the caller.
     catch((), || unsafe {
         for merge in (*db).0.merges() {

@@ -163,7 +163,7 @@ pub enum EkKind {
     /// A setting is wrong, or does not fit the database.
     Setting = 14,
     /// A table or an index is younger than the snapshot.
-    TooYoung = 15,
+    TooNew = 15,
     /// Files cannot be opened, read or written.
     Io = 16,
 }
@@ -172,8 +172,8 @@ fn kind(error: &Error) -> EkKind {
     if matches!(error.code(), Code::BadPageSize | Code::PageSizeMismatch | Code::OptionOutOfRange) {
         return EkKind::Setting;
     }
-    if matches!(error.code(), Code::TableTooYoung | Code::IndexTooYoung) {
-        return EkKind::TooYoung;
+    if matches!(error.code(), Code::TableTooNew | Code::IndexTooNew) {
+        return EkKind::TooNew;
     }
     match error.kind() {
         Kind::Cancelled => EkKind::Cancelled,

@@ -1,5 +1,5 @@
 //! The ballast (protocol G4): a file whose blocks are kept for background work that must go on when
-//! the disk is full: flushing a generation, merges that ingest needs (in small pieces, each of
+//! the disk is full: flushing a generation, compactions that ingest needs (in small pieces, each of
 //! which gives back what it read), saving undo for a checkpoint, reverting.
 //!
 //! Held: users' writes fail for want of space by themselves, before these blocks are touched. When

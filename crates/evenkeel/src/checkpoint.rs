@@ -11,7 +11,7 @@
 //! so that recovery reads no page for changes that it has (`Superblock::page_redo`).
 
 use crate::superfile::SuperFile;
-use evenkeel_base::plant::Fault;
+use evenkeel_base::fault_injection::Fault;
 use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, metrics::Metric};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{
@@ -19,7 +19,7 @@ use evenkeel_format::superblock::{
 };
 use evenkeel_io::{EventLatch, Runtime};
 use evenkeel_log::{Log, Reserved, Share};
-use evenkeel_pages::{Pages, quiet::REST_PARTS};
+use evenkeel_pages::{Pages, idle_flush::REST_PARTS};
 use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
 use evenkeel_txn::Txns;
@@ -72,7 +72,7 @@ impl Recorder {
         self.txns.checkpoint_undo(redo)?;
         let listed = self.listed_chains.unwrap_or_else(|| listed_chains(self.log.capacity()));
         let saved = self.chains.save_beyond(listed, &self.txns)?;
-        self.rt.metrics.add(Metric::ChainsSaved, saved);
+        self.rt.metrics.add(Metric::OverflowChainsSaved, saved);
         let mut sections = vec![
             (SECTION_RUNS, self.runs.snapshot_blob()),
             (SECTION_TXNS, self.txns.checkpoint_blob()),
@@ -92,7 +92,7 @@ impl Recorder {
     /// checkpoint found, and the log below may be recycled by now.
     fn redo_now(&self) -> (Lsn, Lsn) {
         let (mut end, dirty) = (self.log.end(), self.pages.oldest_dirty_lsn());
-        if evenkeel_base::plant::is(Fault::LogEndReadLate) {
+        if evenkeel_base::fault_injection::is(Fault::LogEndReadLate) {
             self.rt.step();
             end = self.log.end();
         }

@@ -182,7 +182,7 @@ impl Database {
     }
 
     /// Removes all rows of a table at once. A transaction with an older snapshot gets
-    /// `TableTooYoung` when it reads the table without locks.
+    /// `TableTooNew` when it reads the table without locks.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`.
@@ -211,7 +211,7 @@ impl Database {
     }
 
     /// Says that the rows of a table were copied into it from another one, whose place it takes:
-    /// snapshots from now on may read it, a plain read at an older one fails with `TableTooYoung`,
+    /// snapshots from now on may read it, a plain read at an older one fails with `TableTooNew`,
     /// as of a table made or emptied since.
     ///
     /// # Errors
@@ -232,7 +232,7 @@ impl Database {
     /// how many: the fastest way to bring rows in. Leaves are built directly, full, and the indexes
     /// of the table in one pass over them. All rows or, on an error, none; durable when this
     /// returns. Transactions that use the table are waited for, others wait; one with an older
-    /// snapshot gets `TableTooYoung`, as after `truncate`.
+    /// snapshot gets `TableTooNew`, as after `truncate`.
     ///
     /// ```
     /// # use evenkeel::{ColumnSpec, ColumnType, Database, Options, TableSpec, Value};
@@ -518,7 +518,7 @@ impl Database {
     /// # Errors
     /// `TableMissing`.
     pub fn definition(&self, table: &str) -> Result<Arc<TableDef>> {
-        Ok(self.engine.store.table(table)?.shape().def.clone())
+        Ok(self.engine.store.table(table)?.layout().def.clone())
     }
 
     /// True if some key of a table cannot be made, since its collation is gone or has changed: the
@@ -527,7 +527,7 @@ impl Database {
     /// # Errors
     /// `TableMissing`.
     pub fn needs_rebuild(&self, table: &str) -> Result<bool> {
-        Ok(self.engine.store.table(table)?.shape().needs_rebuild())
+        Ok(self.engine.store.table(table)?.layout().needs_rebuild())
     }
 
     /// Ids of prepared transactions, those found by recovery included.
@@ -607,7 +607,7 @@ impl Database {
     /// of a table, for a caller that fills in the column himself: the first.
     ///
     /// # Errors
-    /// `TableMissing`, `AutoIncrementSpent`; `DatabaseClosed`, `OpenedReadOnly`.
+    /// `TableMissing`, `AutoIncrementExhausted`; `DatabaseClosed`, `OpenedReadOnly`.
     pub fn reserve_numbers(
         &self,
         table: &str,

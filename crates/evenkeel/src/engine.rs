@@ -1,15 +1,15 @@
 //! The parts of an open database, made in the order that recovery needs, and its background
 //! threads. Order of closing: threads first, then dirty pages, then the last checkpoint.
 
-use crate::balance::Division;
 use crate::ballast::Ballast;
 use crate::checkpoint::{Checkpoint, Checkpointer, Recorded, Recorder};
-use crate::lending::Lending;
-use crate::options::{MERGE_HELPERS, MERGE_TWINS, Options};
-use crate::precedence::{Precedence, Twin};
+use crate::compaction_priority::{CompactionPriority, Twin};
+use crate::memory_arbiter::MemoryArbiter;
+use crate::memory_budget::{self, MemoryBudget};
+use crate::memory_law::Division;
+use crate::options::{COMPACTION_HELPERS, COMPACTION_TWINS, Options};
 use crate::recovery::{Recovery, RecoveryReport};
-use crate::set::Present;
-use crate::shares::{self, Shares};
+use crate::settings::Present;
 use crate::superfile::{SUPER_FILE, SuperFile};
 use crate::supervisor::Supervisor;
 use crate::warm::{NEW_FILE, WARM_FILE, Warm};
@@ -50,7 +50,7 @@ pub(crate) struct Engine {
     pub checkpointer: Arc<Checkpointer>,
     /// What was wrong with the superblock's slots at the open.
     superblock_found: Vec<String>,
-    pub lending: Arc<Lending>,
+    pub lending: Arc<MemoryArbiter>,
     pub supervisor: Supervisor,
     warm: Arc<Warm>,
     /// None where nothing is written.
@@ -70,7 +70,7 @@ struct Parts {
     txns: Arc<Txns>,
     chains: Arc<Chains>,
     runs: Arc<Runs>,
-    shares: Shares,
+    shares: MemoryBudget,
     /// How memory is divided at first.
     division: Division,
     log_bytes: u64,
@@ -84,13 +84,13 @@ impl Parts {
         page_size: u32,
         superblock: Option<&Superblock>,
     ) -> Result<Parts> {
-        let shares = Shares::of(options.memory_size).with(&options.geometry);
+        let shares = MemoryBudget::of(options.memory_size).with(&options.geometry);
         let redoes = superblock.is_some_and(|superblock| !superblock.clean);
         let division = shares.first_division(redoes);
         let log_bytes = options.geometry.log_bytes.unwrap_or(options.log_size);
         let pages_options = PagesOptions {
             page_size: page_size as usize,
-            pool_bytes: shares::pool_bytes(division.frames) as usize,
+            pool_bytes: memory_budget::pool_bytes(division.frames) as usize,
             doublewrite: options.doublewrite,
             log_bytes,
         };
@@ -185,7 +185,8 @@ impl Engine {
             Engine::create(rt, options, lock)?
         };
         if !engine.options.read_only {
-            let shares = Shares::of(engine.options.memory_size).with(&engine.options.geometry);
+            let shares =
+                MemoryBudget::of(engine.options.memory_size).with(&engine.options.geometry);
             let runs = engine.runs.clone();
             let tell = move |is_gone| runs.set_short(is_gone);
             engine.ballast = Some(Ballast::open(&engine.rt, shares.ballast_bytes(), tell)?);
@@ -200,7 +201,7 @@ impl Engine {
         let report = &mut engine.recovery;
         report.page_reads = engine.rt.metrics.get(Metric::PageReads);
         report.read_bytes = engine.rt.metrics.get(Metric::FileReadBytes);
-        report.losers = engine.txns.reverting_count() as u64;
+        report.losers = engine.txns.rolling_back_count() as u64;
         report.ns = engine.rt.env.now_ns().saturating_sub(start);
         log::info!("{}: {}", path.display(), report);
         let engine = Arc::new(engine);
@@ -279,8 +280,8 @@ impl Engine {
         let log = parts.connect(epoch, end.end, options.durability)?;
         log.set_checkpoint(superblock.redo)?;
         if !options.read_only {
-            // What a kill left of a merge may be large: the open does not wait for its bytes.
-            rt.begin_trash();
+            // What a kill left of a compaction may be large: the open does not wait for its bytes.
+            rt.start_deletes();
         }
         parts.runs.finish_restore()?;
         parts.txns.finish_recovery()?;
@@ -306,7 +307,7 @@ impl Engine {
         lock: Lock,
     ) -> Result<Engine> {
         let Parts { rt, pages, txns, runs, shares, division, .. } = parts;
-        let lending = Lending::new(&rt, &pages, &runs, &shares, division)?;
+        let lending = MemoryArbiter::new(&rt, &pages, &runs, &shares, division)?;
         let log = recorder.log.clone();
         let superblock_found = superfile.found().to_vec();
         let checkpointer = Arc::new(Checkpointer::new(recorder, superfile));
@@ -357,8 +358,8 @@ impl Engine {
         }
         let p = self.pages.clone();
         let p2 = p.clone();
-        let rest = move || p2.next_supply_in();
-        sup.start_timed("ek-frames", p.supply_event(), move || p.supply_beat(), rest)?;
+        let rest = move || p2.next_free_frames_in();
+        sup.start_timed("ek-frames", p.free_frames_event(), move || p.free_frames_beat(), rest)?;
         let p = self.pages.clone();
         sup.start("ek-prefetch", p.prefetch_event(), move || p.prefetch_beat())?;
         if self.warm.is_due() {
@@ -383,11 +384,11 @@ impl Engine {
         };
         sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", beat))?;
         let rt = self.rt.clone();
-        sup.start("ek-trash", rt.begin_trash(), move || rt.trash_beat())?;
+        sup.start("ek-trash", rt.start_deletes(), move || rt.delete_beat())?;
         let p = self.pages.clone();
         sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
         self.start_flusher()?;
-        self.start_mergers()?;
+        self.start_compactors()?;
         if let Some(b) = self.ballast.clone() {
             let b2 = b.clone();
             sup.start_timed("ek-ballast", b.event(), move || b.beat(), move || b2.rest())?;
@@ -420,7 +421,7 @@ impl Engine {
             if std::mem::take(&mut orphans) {
                 s.remove_orphans()?;
             }
-            let reverted = s.revert_beat();
+            let reverted = s.rollback_beat();
             // Without an unflushed generation one may begin at the log's end: read that first, or
             // an id could leave the table while a generation still needs it (A5).
             let end = l.end();
@@ -451,30 +452,30 @@ impl Engine {
         self.supervisor.start("ek-flush", self.runs.flush_event(), flush)
     }
 
-    fn start_mergers(&self) -> Result<()> {
+    fn start_compactors(&self) -> Result<()> {
         let (sup, r) = (&self.supervisor, self.runs.clone());
-        let (begun, helped) = (r.merge_event(), r.help_event());
-        let rest = move || r.next_merge_in();
-        let helpers = &MERGE_HELPERS[..self.options.merge_helpers()];
+        let (begun, helped) = (r.compaction_event(), r.help_event());
+        let rest = move || r.next_compaction_in();
+        let helpers = &COMPACTION_HELPERS[..self.options.compaction_helpers()];
         if !self.options.has_twins() {
             sup.start_timed("ek-merge", begun, self.merging(), rest)?;
             return helpers
                 .iter()
-                .try_for_each(|name| sup.start(name, helped.clone(), self.merge_helping()));
+                .try_for_each(|name| sup.start(name, helped.clone(), self.compaction_helping()));
         }
         let events = [begun.clone(), helped.clone()];
-        let precedence = Precedence::new(self.rt.clone(), events);
+        let precedence = CompactionPriority::new(self.rt.clone(), events);
         let [usual, low] = Twin::both(&precedence);
-        let (both, rest) = (["ek-merge", MERGE_TWINS[0]], Arc::new(rest));
+        let (both, rest) = (["ek-merge", COMPACTION_TWINS[0]], Arc::new(rest));
         for (name, twin) in both.into_iter().zip([usual, low]) {
             let (rest, has_turn) = (rest.clone(), twin.turn());
             let rest = move || if has_turn() { rest() } else { None };
             sup.start_timed(name, begun.clone(), self.in_turn(twin, self.merging()), rest)?;
         }
-        for names in helpers.iter().zip(&MERGE_TWINS[1..]) {
+        for names in helpers.iter().zip(&COMPACTION_TWINS[1..]) {
             let [usual, low] = Twin::both(&precedence);
             for (name, twin) in [(names.0, usual), (names.1, low)] {
-                sup.start(name, helped.clone(), self.in_turn(twin, self.merge_helping()))?;
+                sup.start(name, helped.clone(), self.in_turn(twin, self.compaction_helping()))?;
             }
         }
         Ok(())
@@ -495,14 +496,14 @@ impl Engine {
         }
     }
 
-    fn merge_helping(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
+    fn compaction_helping(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
         let (r, ballast) = (self.runs.clone(), self.ballast.clone());
         move || {
-            let result = r.merge_help_beat();
+            let result = r.compaction_help_beat();
             if let (Some(ballast), true) = (&ballast, result.is_err() && r.needs_space()) {
                 ballast.note(MERGE, &result);
-                // Its end is noted by the thread that begins merges: after this.
-                r.merge_event().notify();
+                // Its end is noted by the thread that begins compactions: after this.
+                r.compaction_event().notify();
             }
             result
         }
@@ -524,15 +525,15 @@ impl Engine {
         }
     }
 
-    /// A merge that ingest needs may, and one that frees space; one to rest may not. There is
-    /// nothing left to do once no other thread merges either.
+    /// A compaction that ingest needs may, and one that frees space; one to rest may not. There is
+    /// nothing left to do once no other thread compactions either.
     fn merging(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
         let (runs, ballast) = (self.runs.clone(), self.ballast.clone());
         move || {
-            let result = runs.merge_beat();
+            let result = runs.compaction_beat();
             let counts = match &result {
                 Ok(Beat::More) => true,
-                Ok(Beat::Idle) => !runs.are_merges_needed(),
+                Ok(Beat::Idle) => !runs.are_compactions_needed(),
                 Err(_) => runs.needs_space(),
             };
             if let (Some(ballast), true) = (&ballast, counts) {
@@ -584,7 +585,7 @@ impl Engine {
             log::warn!("numbers of auto-increment columns will have a gap: {error}");
         }
         let stopped = self.supervisor.stop();
-        self.rt.end_trash();
+        self.rt.stop_deletes();
         stopped?;
         if self.options.read_only {
             return Ok(());
@@ -639,7 +640,7 @@ fn take_lock(path: &Path, options: &Options, rt: &Runtime) -> Result<Lock> {
     }
 }
 
-fn store_options(options: &Options, shares: &Shares) -> StoreOptions {
+fn store_options(options: &Options, shares: &MemoryBudget) -> StoreOptions {
     StoreOptions {
         lock_wait: options.lock_wait_timeout,
         build_arena_bytes: shares.build_bytes as usize,

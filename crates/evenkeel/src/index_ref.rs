@@ -3,13 +3,13 @@
 use crate::scan::{IndexScan, Rows, SHARED};
 use evenkeel_base::Result;
 use evenkeel_tables::{
-    Direction, LockWait, LockedScan, Locking, Mode, Range, Row, Table, Transaction,
+    Direction, LockWait, LockedScan, Locking, Mode, Range, Row, Table, TableTxn,
 };
 use std::sync::Arc;
 
 /// An index in a transaction.
 pub struct IndexRef<'t> {
-    txn: &'t mut Transaction,
+    txn: &'t mut TableTxn,
     table: Arc<Table>,
     position: usize,
     keys_only: bool,
@@ -18,7 +18,7 @@ pub struct IndexRef<'t> {
 
 impl<'t> IndexRef<'t> {
     pub(crate) fn new(
-        txn: &'t mut Transaction,
+        txn: &'t mut TableTxn,
         table: Arc<Table>,
         position: usize,
         reads_lock: bool,
@@ -49,7 +49,7 @@ impl<'t> IndexRef<'t> {
     /// The rows of a range, in the order of the index.
     ///
     /// # Errors
-    /// `IndexTooYoung`, `TableTooYoung` for a snapshot older than the index or table; faults of the
+    /// `IndexTooNew`, `TableTooNew` for a snapshot older than the index or table; faults of the
     /// range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<IndexScan> {
         let (table, at) = (&self.table, self.position);

@@ -5,9 +5,9 @@ use crate::Database;
 use crate::stats::{CheckReport, IndexStats};
 use evenkeel_base::{IndexId, Result};
 use evenkeel_format::catalog::IndexState;
-use evenkeel_runs::MergeFigures;
+use evenkeel_runs::CompactionFigures;
 use evenkeel_tables::{CheckProgress, Table, TableState};
-use evenkeel_txn::{Mode, Space, TxnInfo};
+use evenkeel_txn::{LockSpace, Mode, TxnInfo};
 use std::collections::HashMap;
 
 /// Figures of a table that cost a few page reads.
@@ -50,7 +50,7 @@ pub struct LockFigures {
     pub key: Vec<u8>,
 }
 
-/// A merge of runs of an index that is under way.
+/// A compaction of runs of an index that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MergeInfo {
@@ -107,7 +107,7 @@ impl Database {
     }
 
     fn info_of(&self, table: &Table, state: &TableState) -> Result<TableInfo> {
-        let def = &state.shape.def;
+        let def = &state.layout.def;
         let indexes = def.indexes.iter().map(|index| {
             let runs = self.engine.runs.stats(index.id);
             let stats = IndexStats {
@@ -157,19 +157,20 @@ impl Database {
         self.engine.rt.health.check_writable().is_err()
     }
 
-    /// Merges of runs under way, but for those of indexes so small that many are merged at once.
+    /// Compactions of runs under way, but for those of indexes so small that many are merged at
+    /// once.
     pub fn merges(&self) -> Vec<MergeInfo> {
-        let merges = self.engine.runs.merges_under_way();
+        let merges = self.engine.runs.compactions_under_way();
         let mut names: HashMap<IndexId, (String, String)> = HashMap::new();
         let wanted = |id: IndexId| merges.iter().any(|merge| merge.index == id);
         for table in if merges.is_empty() { Vec::new() } else { self.tables() } {
             let Ok(found) = self.engine.store.table(&table) else { continue };
             let state = found.state();
-            for index in state.shape.def.indexes.iter().filter(|index| wanted(index.id)) {
+            for index in state.layout.def.indexes.iter().filter(|index| wanted(index.id)) {
                 names.insert(index.id, (table.clone(), index.name.clone()));
             }
         }
-        let info = |merge: &MergeFigures| {
+        let info = |merge: &CompactionFigures| {
             let (table, index) = names.get(&merge.index).cloned().unwrap_or_default();
             let bytes_done = merge.bytes.saturating_sub(merge.left_bytes);
             let (runs, bytes, required) = (merge.runs as u64, merge.bytes, merge.required);
@@ -192,15 +193,15 @@ impl Database {
             .filter_map(|name| Some(self.engine.store.table(name).ok()?.state()))
             .collect();
         // Thousands of locks may be of one space.
-        let mut known: HashMap<Space, (String, String)> = HashMap::new();
-        let named = |space: Space| -> Option<(String, String)> {
+        let mut known: HashMap<LockSpace, (String, String)> = HashMap::new();
+        let named = |space: LockSpace| -> Option<(String, String)> {
             states.iter().find_map(|state| {
-                let def = &state.shape.def;
+                let def = &state.layout.def;
                 match space {
-                    Space::Tree(id) => {
+                    LockSpace::Tree(id) => {
                         (state.tree.id() == id).then(|| (def.name.clone(), String::new()))
                     }
-                    Space::Index(id) => {
+                    LockSpace::Index(id) => {
                         let index = def.indexes.iter().find(|i| i.id == id)?;
                         Some((def.name.clone(), index.name.clone()))
                     }

@@ -33,22 +33,22 @@
 //! other one is half there. Errors are one type, [`Error`], whose [`Kind`] says what to do.
 #![forbid(unsafe_code)]
 
-mod balance;
 mod ballast;
 mod checkpoint;
+mod compaction_priority;
 mod database;
 mod decisions;
 mod engine;
 mod index_ref;
 mod inspect;
-mod lending;
+mod memory_arbiter;
+mod memory_budget;
+mod memory_law;
 mod options;
-mod precedence;
 mod recovery;
+mod redo_pass;
 mod scan;
-mod second_pass;
-mod set;
-mod shares;
+mod settings;
 mod statistics;
 mod stats;
 mod superfile;
@@ -59,7 +59,7 @@ mod warm;
 pub use database::Database;
 pub use decisions::decide;
 pub use evenkeel_base::journal::{Decision, Law};
-pub use evenkeel_base::stall::StallFigures;
+pub use evenkeel_base::wait_event::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
 pub use evenkeel_io::ThreadWatch;
 pub use evenkeel_pages::{Costs, costs};

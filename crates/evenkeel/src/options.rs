@@ -8,18 +8,18 @@ use evenkeel_tables::Collations;
 use std::{path::Path, sync::Arc, time::Duration};
 
 pub use evenkeel_log::Durability;
-use evenkeel_runs::{MERGE_HELPERS_MAX, merge_helpers};
+use evenkeel_runs::{COMPACTION_HELPERS_MAX, compaction_helpers};
 
 /// Mebibyte.
 const MIB: u64 = 1 << 20;
 
 /// Threads of one index build at most.
 const BUILD_THREADS_MAX: usize = 4;
-/// Threads that have beats of merges beside the one that begins them.
-pub(crate) const MERGE_HELPERS: [&str; MERGE_HELPERS_MAX] =
+/// Threads that have beats of compactions beside the one that begins them.
+pub(crate) const COMPACTION_HELPERS: [&str; COMPACTION_HELPERS_MAX] =
     ["ek-merge-2", "ek-merge-3", "ek-merge-4", "ek-merge-5"];
 /// The twins of all threads that merge, of a lower priority.
-pub(crate) const MERGE_TWINS: [&str; 1 + MERGE_HELPERS_MAX] =
+pub(crate) const COMPACTION_TWINS: [&str; 1 + COMPACTION_HELPERS_MAX] =
     ["ek-merge-low", "ek-merge-low-2", "ek-merge-low-3", "ek-merge-low-4", "ek-merge-low-5"];
 
 /// One setting, for checks and documentation.
@@ -279,9 +279,9 @@ impl Options {
         if self.read_only { Arc::new(OverlayEnv::new(env)) } else { env }
     }
 
-    /// Threads beside the one that begins merges.
-    pub(crate) fn merge_helpers(&self) -> usize {
-        merge_helpers(if self.env.is_some() { 2 } else { evenkeel_io::real::cores() })
+    /// Threads beside the one that begins compactions.
+    pub(crate) fn compaction_helpers(&self) -> usize {
+        compaction_helpers(if self.env.is_some() { 2 } else { evenkeel_io::real::cores() })
     }
 
     /// Threads that merge have twins of a lower priority: not in an environment that was given,

@@ -12,7 +12,7 @@
 //! the background.
 
 use crate::checkpoint::{SECTION_CHAIN_LISTS, SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS};
-use crate::second_pass;
+use crate::redo_pass;
 use crate::superfile::SUPER_FILE;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};
@@ -321,7 +321,7 @@ impl Recovery<'_> {
             report.sync_ns = now_ns().saturating_sub(begun);
         }
         let begun = now_ns();
-        report.rows = second_pass::run(self, redo_from, end, &lives)?;
+        report.rows = redo_pass::run(self, redo_from, end, &lives)?;
         report.redo_ns = now_ns().saturating_sub(begun);
         Ok(())
     }

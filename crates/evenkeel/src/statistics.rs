@@ -56,7 +56,7 @@ impl Database {
         let table = self.engine.store.table(table)?;
         let at = match index.is_empty() {
             true => None,
-            false => Some(table.shape().index(index)?),
+            false => Some(table.layout().index(index)?),
         };
         Ok(table.statistics(at))
     }

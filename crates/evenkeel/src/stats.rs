@@ -2,7 +2,7 @@
 //! check of everything against everything.
 
 use crate::Database;
-use evenkeel_base::stall::StallFigures;
+use evenkeel_base::wait_event::StallFigures;
 use evenkeel_base::{Cause, Code, Result, metrics::Metric};
 use evenkeel_format::superblock;
 use evenkeel_io::Rng;
@@ -89,10 +89,10 @@ impl Database {
         let rt = &self.engine.rt;
         self.engine.txns.tell_memory();
         let metric = |m: &Metric| (m.name(), m.unit(), rt.metrics.get(*m));
-        let stall = |c: &Cause| (c.name(), rt.stalls.get(*c));
+        let wait_event = |c: &Cause| (c.name(), rt.stalls.get(*c));
         Stats {
             metrics: Metric::ALL.iter().map(metric).collect(),
-            stalls: Cause::ALL.iter().filter(|c| **c != Cause::Idle).map(stall).collect(),
+            stalls: Cause::ALL.iter().filter(|c| **c != Cause::Idle).map(wait_event).collect(),
             log_age_bytes: self.engine.log.age(),
         }
     }
@@ -162,7 +162,7 @@ impl Database {
         let leaves = state.tree.leaf_figures(draw)?;
         stats.leaf_pages = leaves.leaves.round() as u64;
         stats.fill_per_mille = (1000.0 * leaves.used_bytes / leaves.bytes.max(1.0)) as u64;
-        for index in &state.shape.def.indexes {
+        for index in &state.layout.def.indexes {
             let runs = self.engine.runs.stats(index.id);
             stats.indexes.push(IndexStats {
                 name: index.name.clone(),

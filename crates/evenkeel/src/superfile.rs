@@ -2,7 +2,7 @@
 //! Invariants: the slot not being written is whole and names a checkpoint that is still in the log;
 //! the sequences of the two slots differ by one, and an even one is in the first.
 
-use evenkeel_base::plant::{self, Fault};
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Error, Result, sync::Mutex};
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
 use evenkeel_io::{AlignedBuf, File, OpenMode, Runtime};
@@ -135,7 +135,7 @@ fn slot_problems(bytes: &[u8], newest: &Superblock) -> Vec<String> {
 fn write_slot(file: &dyn File, slot: &Superblock) -> Result<()> {
     let mut buf = AlignedBuf::new(SLOT_BYTES);
     buf.copy_from_slice(&slot.encode());
-    let place = if plant::is(Fault::FirstSlotOnly) { 0 } else { slot.sequence % 2 };
+    let place = if fault_injection::is(Fault::FirstSlotOnly) { 0 } else { slot.sequence % 2 };
     file.write_at(&buf, place * SLOT_BYTES as u64)
 }
 

@@ -11,13 +11,13 @@ use crate::scan::{Rows, SHARED, Scan};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_tables::{
     Direction, Insertion, LargeValue, LockWait, LockedScan, Locking, Mode, Range, Row, SchemaWait,
-    Table, Transaction, Value, ValueRef, ValueWriter,
+    Table, TableTxn, Value, ValueRef, ValueWriter,
 };
 use evenkeel_txn::TxnRef;
 use std::sync::Arc;
 
 /// Runs an operation and accounts for its time (G6).
-fn timed<R>(txn: &mut Transaction, f: impl FnOnce(&mut Transaction) -> R) -> R {
+fn timed<R>(txn: &mut TableTxn, f: impl FnOnce(&mut TableTxn) -> R) -> R {
     let operation = txn.store().runtime().operation();
     let result = f(txn);
     txn.store().runtime().operation_ends(operation);
@@ -26,12 +26,12 @@ fn timed<R>(txn: &mut Transaction, f: impl FnOnce(&mut Transaction) -> R) -> R {
 
 /// A transaction. `Send`, used by one thread at a time.
 pub struct Txn {
-    inner: Transaction,
+    inner: TableTxn,
     engine: Arc<Engine>,
 }
 
 impl Txn {
-    pub(crate) fn new(inner: Transaction, engine: Arc<Engine>) -> Txn {
+    pub(crate) fn new(inner: TableTxn, engine: Arc<Engine>) -> Txn {
         Txn { inner, engine }
     }
 
@@ -235,7 +235,7 @@ impl Txn {
     /// # Errors
     /// As `rollback_to`, but that of its name.
     pub fn rollback_statement(&mut self) -> Result<()> {
-        timed(&mut self.inner, Transaction::rollback_statement)
+        timed(&mut self.inner, TableTxn::rollback_statement)
     }
 
     /// Ends that statement.
@@ -328,7 +328,7 @@ impl Canceller {
 /// # Ok::<(), evenkeel::Error>(())
 /// ```
 pub struct TableRef<'t> {
-    txn: &'t mut Transaction,
+    txn: &'t mut TableTxn,
     table: Arc<Table>,
     reads_lock: bool,
 }
@@ -392,15 +392,15 @@ impl<'t> TableRef<'t> {
     }
 
     fn load_sorted<R: AsRef<[Value]>>(&mut self, rows: impl IntoIterator<Item = R>) -> Result<u64> {
-        let shape = self.table.shape();
+        let layout = self.table.layout();
         let (mut last, mut key, mut count) = (Vec::new(), Vec::new(), 0);
         for row in rows {
             let values: Vec<ValueRef<'_>> = row.as_ref().iter().map(Value::as_ref).collect();
-            shape.check_values(&values)?;
+            layout.check_values(&values)?;
             key.clear();
-            shape.encode_key(&|column| Ok(values[column]), &mut key)?;
-            if count > 0 && !shape.key.is_empty() && key <= last {
-                let error = Error::new(Code::RowsNotSorted).with("table", &shape.def.name);
+            layout.encode_key(&|column| Ok(values[column]), &mut key)?;
+            if count > 0 && !layout.key.is_empty() && key <= last {
+                let error = Error::new(Code::RowsNotSorted).with("table", &layout.def.name);
                 return Err(error.with("row", count));
             }
             std::mem::swap(&mut last, &mut key);
@@ -514,7 +514,7 @@ impl<'t> TableRef<'t> {
     /// Reads a row.
     ///
     /// # Errors
-    /// `TableTooYoung` for a snapshot older than the table or its `truncate`; faults of the key.
+    /// `TableTooNew` for a snapshot older than the table or its `truncate`; faults of the key.
     pub fn get(&mut self, key: &[ValueRef<'_>]) -> Result<Option<Row>> {
         let mut row = Row::new();
         Ok(timed(self.txn, |txn| txn.get(&self.table, key, &mut row))?.then_some(row))
@@ -651,7 +651,7 @@ impl<'t> TableRef<'t> {
     /// ```
     ///
     /// # Errors
-    /// `TableTooYoung` for a snapshot older than the table or its `truncate`; faults of the range.
+    /// `TableTooNew` for a snapshot older than the table or its `truncate`; faults of the range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<Scan> {
         if !self.reads_lock {
             return Ok(Scan::new(Rows::Snapshot(self.txn.scan(&self.table, range, direction)?)));
@@ -741,14 +741,14 @@ impl<'t> TableRef<'t> {
     pub fn index(self, name: &str) -> Result<IndexRef<'t>> {
         // First: a schema change must not move the index between here and the scan.
         self.txn.use_table(&self.table)?;
-        let position = self.table.shape().index(name)?;
+        let position = self.table.layout().index(name)?;
         let (table, reads_lock) = (self.table, self.reads_lock);
         Ok(IndexRef::new(self.txn, table, position, reads_lock))
     }
 
     /// The definition of the table.
     pub fn definition(&self) -> Arc<evenkeel_tables::TableDef> {
-        self.table.shape().def.clone()
+        self.table.layout().def.clone()
     }
 }
 

@@ -51,14 +51,14 @@ fn every_law_is_kept_and_made_again() {
         }
     }
     println!("{made:?}");
-    for law in [Law::Merge, Law::Handover, Law::LogSpace] {
+    for law in [Law::Compaction, Law::Handover, Law::LogSpace] {
         assert!(made.contains_key(law.name()), "{law:?}: {made:?}");
     }
 }
 
-/// A device in virtual time so slow that merges fall behind ingest: all laws have something to say,
-/// but that of log space, which may not come near its trigger (it is required above), and that of
-/// flushes in no haste (below).
+/// A device in virtual time so slow that compactions fall behind ingest: all laws have something to
+/// say, but that of log space, which may not come near its trigger (it is required above), and that
+/// of flushes in no haste (below).
 #[test]
 fn a_slow_device_makes_every_law_decide() {
     const OTHERS: [Law; 2] = [Law::LogSpace, Law::FlushRest];
@@ -192,7 +192,7 @@ fn reads_of_an_index_build_are_asked_for() {
         let of = grown(&|| db.add_indexes("t", specs).expect("builds"));
         let read = of(Metric::PageReadBytes);
         let (written, again) = (of(Metric::BuildWriteBytes), of(Metric::BuildReadBytes));
-        let asked = of(Metric::GovernorAskedDdl);
+        let asked = of(Metric::GovernorRequestedDdl);
         println!(
             "{once} in all: read {read}, written {written}, read again {again}, asked {asked}"
         );

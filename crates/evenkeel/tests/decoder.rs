@@ -321,7 +321,7 @@ print(*sorted(kinds))";
     String::from_utf8(output.stdout).expect("text").trim().into()
 }
 
-/// Slices that merges took over, and merges that a close cut between two pieces.
+/// Slices that compactions took over, and compactions that a close cut between two pieces.
 #[test]
 fn what_merges_took_over_and_left_behind_is_found() {
     let dir = tempfile::tempdir().expect("dir");

@@ -148,8 +148,8 @@ fn an_open_after_a_clean_close_writes_no_page() {
     verify(&db, 20_000, true);
 }
 
-/// An open that only reads has nobody who merges, flushes or takes checkpoints; and who holds a
-/// transaction while another clone closes the database is told.
+/// An open that only reads has nobody who compactions, flushes or takes checkpoints; and who holds
+/// a transaction while another clone closes the database is told.
 #[test]
 fn who_only_reads_does_no_work_of_writers() {
     let env: Arc<dyn Env> = Arc::new(evenkeel_io::MemEnv::new());
@@ -173,7 +173,7 @@ fn who_only_reads_does_no_work_of_writers() {
     verify(&db, 12_000, true);
     std::thread::sleep(std::time::Duration::from_millis(300));
     let stats = db.stats();
-    for nothing in [Metric::MergeWriteBytes, Metric::RunFlushBytes, Metric::Checkpoints] {
+    for nothing in [Metric::CompactionWriteBytes, Metric::RunFlushBytes, Metric::Checkpoints] {
         assert_eq!(stats.get(nothing), 0, "{}", nothing.name());
     }
     assert_eq!(db.commit_prepared(b"x").expect_err("read-only").code(), Code::OpenedReadOnly);

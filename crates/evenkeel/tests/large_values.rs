@@ -58,7 +58,7 @@ fn stream_through(bytes: u64) {
     assert_eq!(film.len(), bytes);
     // The first MiB, and of the rest only where it lies.
     let (logged, not) =
-        (db.stats().get(Metric::WalBytes), db.stats().get(Metric::UnloggedValueBytes));
+        (db.stats().get(Metric::LogBytes), db.stats().get(Metric::UnloggedValueBytes));
     assert!(not >= bytes - (2 << 20), "{not} bytes past the log");
     assert!(logged <= (2 << 20) + bytes / 20, "{logged} bytes of log for {bytes} of a value");
     films.insert_large(&[1i64.into(), ValueRef::Null], vec![(1, film)]).expect("insert");

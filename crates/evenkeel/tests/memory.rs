@@ -70,10 +70,10 @@ fn a_rollback_larger_than_the_log_ends_and_users_get_log_space_meanwhile() {
             let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
             db.create_table(name, &spec.primary_key(&["id"])).expect("creates");
         }
-        while db.stats().get(Metric::RevertingTxns) > 0 {
+        while db.stats().get(Metric::RollingBackTxns) > 0 {
             std::thread::yield_now();
         }
-        let reverted = db.stats().get(Metric::RowsReverted) - before.get(Metric::RowsReverted);
+        let reverted = db.stats().get(Metric::RowsRolledBack) - before.get(Metric::RowsRolledBack);
         assert_eq!(reverted, ROWS as u64);
         let check = db.check().expect("checks");
         assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
@@ -141,7 +141,7 @@ fn settings_change_while_open_or_say_why_not() {
     // none with 0.
     let waits = || {
         let stalls = db.stats().stalls;
-        stalls.iter().find(|stall| stall.0 == Cause::LogSync.name()).expect("one").1.count
+        stalls.iter().find(|wait_event| wait_event.0 == Cause::LogSync.name()).expect("one").1.count
     };
     for (durability, least, most) in [(1, 1, u64::MAX), (0, 0, 0)] {
         db.set("durability", durability).expect("may change");
@@ -239,7 +239,7 @@ fn memory_goes_to_who_reads_and_back_to_who_writes() {
         while look_up_all(&db, false).0 > 0 && goes_on() {}
         assert!(gauge(Metric::MemoryFrames) > frames * 3 / 2, "frames were lent memory");
         // By run blocks or by idle memtables: who gives is the law's business (`balance_tests.rs`),
-        // and depends on what merges of the load still read. Nobody has what nobody gave.
+        // and depends on what compactions of the load still read. Nobody has what nobody gave.
         let sum = || {
             gauge(Metric::MemoryFrames)
                 + gauge(Metric::MemoryBlocks)
@@ -301,13 +301,14 @@ fn inserts_read_nothing_for_indexes_larger_than_memory() {
         };
         // The last leaf of the table, and what leads to it, are in memory from here on.
         insert(&mut row, THERE..THERE + 100);
-        // Reads of any file that the thread waits for: not those of flushes, merges, statistics.
+        // Reads of any file that the thread waits for: not those of flushes, compactions,
+        // statistics.
         let reads = |db: &Database| {
             let stalls = db.stats().stalls;
             let (_, reads) = stalls.iter().find(|s| s.0 == Cause::PageRead.name()).expect("one");
             reads.count
         };
-        let background = [Metric::MemtableFlushes, Metric::MergeReadBytes];
+        let background = [Metric::MemtableFlushes, Metric::CompactionReadBytes];
         let figures = || background.map(|metric| db.stats().get(metric));
         let (before, read_before) = (figures(), reads(&db));
         insert(&mut row, THERE + 100..THERE + MORE);

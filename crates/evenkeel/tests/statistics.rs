@@ -42,7 +42,7 @@ fn statistics_are_renewed_in_the_background_and_not_too_often() {
             .primary_key(&["id"])
             .index(IndexSpec::new("by_value", &["value"]));
         db.create_table("t", &spec).expect("creates");
-        let renewed = || db.stats().get(Metric::StatisticsRenewed);
+        let renewed = || db.stats().get(Metric::StatisticsRefreshed);
         let of = || db.table_stats().expect("figures").remove(0);
         put(&db, 0..1_000);
         pass(&rt, Duration::from_secs(30));

@@ -3,30 +3,30 @@
 //! given. Calls that succeeded count, with the bytes they moved. Those that would change a file
 //! pass the gate (`gate`).
 
-use crate::gate::Gate;
-use crate::runtime::count_stall;
+use crate::gate::ChangeGate;
+use crate::runtime::count_wait;
 use crate::waiting::Watched;
 use crate::{Env, File, OpenMode};
 use evenkeel_base::metrics::{Metric, Metrics};
-use evenkeel_base::{Cause, Code, Result, Stalls};
+use evenkeel_base::{Cause, Code, Result, WaitEvents};
 use std::sync::Arc;
 
 /// An environment whose files are counted.
 pub(crate) struct CountingEnv {
     inner: Arc<dyn Env>,
     metrics: Arc<Metrics>,
-    stalls: Arc<Stalls>,
+    stalls: Arc<WaitEvents>,
     watched: Arc<Watched>,
-    gate: Arc<Gate>,
+    gate: Arc<ChangeGate>,
 }
 
 impl CountingEnv {
     pub fn new(
         inner: Arc<dyn Env>,
         metrics: Arc<Metrics>,
-        stalls: Arc<Stalls>,
+        stalls: Arc<WaitEvents>,
         watched: Arc<Watched>,
-        gate: Arc<Gate>,
+        gate: Arc<ChangeGate>,
     ) -> CountingEnv {
         CountingEnv { inner, metrics, stalls, watched, gate }
     }
@@ -48,7 +48,7 @@ impl CountingEnv {
 
 /// Where time spent counts, who is told of it, and the clock.
 struct Timed {
-    stalls: Arc<Stalls>,
+    stalls: Arc<WaitEvents>,
     watched: Arc<Watched>,
     clock: Arc<dyn Env>,
 }
@@ -58,7 +58,7 @@ struct CountingFile {
     metrics: Arc<Metrics>,
     /// Not of the log: who waits for it says so itself, whoever writes and syncs for all.
     timed: Option<Timed>,
-    gate: Arc<Gate>,
+    gate: Arc<ChangeGate>,
     env: Arc<dyn Env>,
 }
 
@@ -71,7 +71,7 @@ impl CountingFile {
         let told = watched.begins(cause);
         let result = call(&*self.inner);
         drop(told);
-        count_stall(stalls, cause, clock.now_ns().saturating_sub(start));
+        count_wait(stalls, cause, clock.now_ns().saturating_sub(start));
         result
     }
 }

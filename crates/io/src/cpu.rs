@@ -1,6 +1,6 @@
 //! Processor time of background work (protocols F4, G2; architecture 4.13).
 //!
-//! - Work that takes long, an index build or a merge that nobody waits for, calls
+//! - Work that takes long, an index build or a compaction that nobody waits for, calls
 //!   [`Runtime::give_way`] after every few rows: each 1 ms of work its thread gives the processor
 //!   to whoever wants it.
 //! - An index build that takes long leaves most of the processor to users: where users are at work
@@ -188,7 +188,7 @@ impl Runtime {
     /// Gives the processor away once: the nanoseconds for which others had it.
     fn give_slice_away(&self) -> u64 {
         let now = self.env.now_ns();
-        self.metrics.add(Metric::CpuGivenWay, 1);
+        self.metrics.add(Metric::CpuYields, 1);
         self.wait_once(Duration::ZERO).saturating_sub(now)
     }
 

@@ -18,7 +18,7 @@ fn the_processor_is_given_away_once_in_a_slice() {
     (0..1000).for_each(|_| rt.give_way());
     // Ten looks at the clock to a slice.
     assert_eq!(env.yields(), 100);
-    assert_eq!(rt.metrics.get(Metric::CpuGivenWay), 100);
+    assert_eq!(rt.metrics.get(Metric::CpuYields), 100);
     // Steps are for the simulator only.
     rt.step();
     assert_eq!(env.yields(), 100);
@@ -60,7 +60,7 @@ fn a_build_pauses_only_where_users_are_at_work() {
             }
             rt.give_way_to_users(3, &BuildBudget::default());
         }
-        assert!(rt.metrics.get(Metric::CpuGivenWay) > 10);
+        assert!(rt.metrics.get(Metric::CpuYields) > 10);
         (rt.metrics.get(Metric::CpuBuildPauses), env.waits(Cause::Idle) - env.yields())
     };
     let (paused_often, waits) = paused(SHARED_NS, true);
@@ -83,7 +83,7 @@ fn a_small_build_runs_like_one_more_client() {
         for worked in 0..2 * SMALL_BUILD_NS / SLICE_NS {
             rt.metrics.add(Metric::Commits, 1);
             rt.give_way_to_users(2, &budget);
-            if rt.metrics.get(Metric::CpuGivenWay) > 0 {
+            if rt.metrics.get(Metric::CpuYields) > 0 {
                 first_ns = Some(worked * SLICE_NS);
                 break;
             }
@@ -121,7 +121,7 @@ fn what_a_thread_did_before_a_build_is_no_work_of_it() {
         }
         rt.metrics.add(Metric::Commits, 1);
     }
-    let given = [Metric::CpuGivenWay, Metric::CpuBuildPauses].map(|m| rt.metrics.get(m));
+    let given = [Metric::CpuYields, Metric::CpuBuildPauses].map(|m| rt.metrics.get(m));
     assert_eq!(given, [0, 0]);
 }
 

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Open as a rule.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct ChangeGate {
     /// Changes are held, or refused.
     is_closed: AtomicBool,
     refusal: Mutex<Option<Error>>,
     changed: Arc<Event>,
 }
 
-impl Gate {
+impl ChangeGate {
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
     }

@@ -1,6 +1,6 @@
 //! The governor of background I/O (architecture 4.13, protocol G2). Every background read or write
-//! asks it first. Required work is never cut, but for merges that ingest does not need at once, and
-//! those never below what they need to follow it; the surplus is shaped.
+//! asks it first. Required work is never cut, but for compactions that ingest does not need at
+//! once, and those never below what they need to follow it; the surplus is shaped.
 //!
 //! The law has two pure halves. [`budget`] says how many bytes per second background work may ask
 //! of the device: as much as it likes while the device is no slower than it was, less when batches
@@ -8,57 +8,65 @@
 //! required work first, then each class its minimum share, then what is left in order of priority.
 //! Only device time counts, never a wait for other work, and the budget moves by at most a factor
 //! of two per tick. Of that, index builds, and dirty pages while nobody writes, have what
-//! [`beside`] leaves them where users wait for the device, and merges that nobody needs at once
-//! what [`merges_beside`] says.
+//! [`beside`] leaves them where users wait for the device, and compactions that nobody needs at
+//! once what [`compactions_in_foreground_limit`] says.
 
-use crate::beside::{Beside, MERGE_AT_ONCE_NS, WAITED_PERMILLE, waited_permille};
-use crate::beside::{beside, merges_beside, page_cost, slice};
+use crate::foreground_limit::{
+    ForegroundLimit, MERGE_AT_ONCE_NS, WAITED_PERMILLE, waited_permille,
+};
+use crate::foreground_limit::{beside, compactions_in_foreground_limit, page_cost, slice};
 use evenkeel_base::journal::{Journal, Law};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Cause, Stalls};
+use evenkeel_base::{Cause, WaitEvents};
 use std::sync::Arc;
 
 /// Classes of background I/O, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Free frames.
-    FrameSupply,
+    FreeFrames,
     /// Dirty pages to advance the checkpoint.
     Checkpoint,
     /// Memtable generations.
     MemtableFlush,
-    /// Merges of runs.
-    Merge,
+    /// Compactions of runs.
+    Compaction,
     /// Index builds, and statistics of tables.
     Ddl,
     /// Columnar chunks and the archive, hot pages after an open, and space given back to the file
     /// system.
-    Columnar,
+    Maintenance,
 }
 
 impl Class {
     /// All classes, most urgent first.
     pub const ALL: [Class; CLASSES] = [
-        Class::FrameSupply,
+        Class::FreeFrames,
         Class::Checkpoint,
         Class::MemtableFlush,
-        Class::Merge,
+        Class::Compaction,
         Class::Ddl,
-        Class::Columnar,
+        Class::Maintenance,
     ];
 
     /// The counters of bytes asked for and of bytes granted.
     pub const fn metrics(self) -> (Metric, Metric) {
         match self {
-            Class::FrameSupply => (Metric::GovernorAskedSupply, Metric::GovernorGrantedSupply),
-            Class::Checkpoint => {
-                (Metric::GovernorAskedCheckpoint, Metric::GovernorGrantedCheckpoint)
+            Class::FreeFrames => {
+                (Metric::GovernorRequestedFreeFrames, Metric::GovernorGrantedFreeFrames)
             }
-            Class::MemtableFlush => (Metric::GovernorAskedFlush, Metric::GovernorGrantedFlush),
-            Class::Merge => (Metric::GovernorAskedMerge, Metric::GovernorGrantedMerge),
-            Class::Ddl => (Metric::GovernorAskedDdl, Metric::GovernorGrantedDdl),
-            Class::Columnar => (Metric::GovernorAskedColumnar, Metric::GovernorGrantedColumnar),
+            Class::Checkpoint => {
+                (Metric::GovernorRequestedCheckpoint, Metric::GovernorGrantedCheckpoint)
+            }
+            Class::MemtableFlush => (Metric::GovernorRequestedFlush, Metric::GovernorGrantedFlush),
+            Class::Compaction => {
+                (Metric::GovernorRequestedCompaction, Metric::GovernorGrantedCompaction)
+            }
+            Class::Ddl => (Metric::GovernorRequestedDdl, Metric::GovernorGrantedDdl),
+            Class::Maintenance => {
+                (Metric::GovernorRequestedMaintenance, Metric::GovernorGrantedMaintenance)
+            }
         }
     }
 }
@@ -69,16 +77,16 @@ pub const CLASSES: usize = 6;
 /// Decides when background I/O may go.
 pub trait Governor: Send + Sync {
     /// Asks to do `bytes` of I/O of a class; `required` work (what keeps a resource inside its
-    /// limit) is granted at once, but for merges (`set_enough_for_merges`). Returns the nanoseconds
-    /// to wait before doing it (0: go). The caller waits with cause `governor` and need not ask
-    /// again.
+    /// limit) is granted at once, but for compactions (`set_enough_for_compactions`). Returns the
+    /// nanoseconds to wait before doing it (0: go). The caller waits with cause `governor` and need
+    /// not ask again.
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64;
-    /// So many bytes per second are enough for merges that ingest needs; `UNLIMITED`: it needs them
-    /// at once. Otherwise they are shaped though they are required. As long as nothing is said it
-    /// needs them at once.
-    fn set_enough_for_merges(&self, bytes_per_sec: u64);
-    /// Users want all processors, or no longer do: merges that ingest does not need at once have
-    /// what is enough.
+    /// So many bytes per second are enough for compactions that ingest needs; `UNLIMITED`: it needs
+    /// them at once. Otherwise they are shaped though they are required. As long as nothing is said
+    /// it needs them at once.
+    fn set_enough_for_compactions(&self, bytes_per_sec: u64);
+    /// Users want all processors, or no longer do: compactions that ingest does not need at once
+    /// have what is enough.
     fn set_crowded(&self, crowded: bool);
     /// The same for surplus reads or writes of pages that are done: they took so long. Returns the
     /// nanoseconds to wait before more of them.
@@ -103,13 +111,13 @@ pub const UNLIMITED: u64 = u64::MAX;
 const SLOWER: u64 = 4;
 /// The budget never falls below the best rate by more.
 const CUT_MAX: u64 = 64;
-/// Longest wait for one grant: whatever the law says, work goes on. A thread that merges may be
-/// needed by ingest meanwhile.
+/// Longest wait for one grant: whatever the law says, work goes on. A thread that compactions may
+/// be needed by ingest meanwhile.
 const WAIT_MAX_NS: u64 = 100_000_000;
 /// Of surplus whose threads do nothing else, or beside which others do what is needed; KILL ends
 /// within 1 s.
 const WAIT_MAX_OWN_NS: u64 = 500_000_000;
-/// Ingest waits for merges if all who insert together did for this part of the time; that is
+/// Ingest waits for compactions if all who insert together did for this part of the time; that is
 /// forgotten within 46 s.
 const DEBT_PERMILLE: u64 = 10;
 /// Fewer bytes in a tick say nothing about the device.
@@ -173,8 +181,8 @@ pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
 /// A decision of a tick: the budget, the rate of each class, the bytes that index builds move at
 /// once, and what users leave them. The inputs are those of [`budget`], then of [`divide`] the
 /// required work of each class and its surplus, then what users left to builds before and how much
-/// they waited for the device ([`beside`]), then what is enough for merges, and whether users want
-/// all processors ([`merges_beside`]).
+/// they waited for the device ([`beside`]), then what is enough for compactions, and whether users
+/// want all processors ([`compactions_in_foreground_limit`]).
 ///
 /// None: these are not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
@@ -193,7 +201,7 @@ struct Said {
     budget: u64,
     rates: [u64; CLASSES],
     /// Of index builds.
-    beside: Beside,
+    beside: ForegroundLimit,
 }
 
 impl Said {
@@ -204,7 +212,7 @@ impl Said {
 }
 
 /// The whole law; `previous` are the budget and what users left to builds before; what users
-/// waited; what is enough for merges, and whether users want all processors.
+/// waited; what is enough for compactions, and whether users want all processors.
 fn law(
     previous: (u64, u64),
     best: u64,
@@ -227,8 +235,8 @@ fn law(
         most => most.saturating_sub(demand[Class::Ddl as usize].surplus),
     };
     *of_rest = (*of_rest).min(left.max(beside.most / MIN_SHARE)).max(1);
-    let of_merges = &mut rates[Class::Merge as usize];
-    *of_merges = merges_beside(*of_merges, beside.most, enough, crowded);
+    let of_merges = &mut rates[Class::Compaction as usize];
+    *of_merges = compactions_in_foreground_limit(*of_merges, beside.most, enough, crowded);
     Said { budget, rates, beside }
 }
 
@@ -350,17 +358,17 @@ struct State {
     /// Bytes that index builds move at once, and bytes per second that users leave them.
     at_once: u64,
     left: u64,
-    /// Bytes per second that are enough for merges; no bound: ingest needs them at once.
+    /// Bytes per second that are enough for compactions; no bound: ingest needs them at once.
     enough: u64,
     /// Users want all processors.
     crowded: bool,
-    /// What ingest had waited for merges by the last tick, and how much it did lately.
+    /// What ingest had waited for compactions by the last tick, and how much it did lately.
     debt_us: u64,
     debt_permille: u64,
 }
 
 impl State {
-    fn tick(&mut self, now_ns: u64, stalls: &Stalls, journal: &Journal) {
+    fn tick(&mut self, now_ns: u64, stalls: &WaitEvents, journal: &Journal) {
         let elapsed = now_ns.saturating_sub(self.tick_ns);
         if elapsed < TICK_NS {
             return;
@@ -382,7 +390,7 @@ impl State {
         let lately = if elapsed < 10 * TICK_NS { waited } else { waits };
         self.users_wait = best > 0 && lately >= WAITED_PERMILLE;
         let previous = (self.budget, self.left);
-        self.note_debt(stalls.get(Cause::MergeDebt).us, elapsed);
+        self.note_debt(stalls.get(Cause::CompactionDebt).us, elapsed);
         let (enough, crowded) = (self.enough(), self.crowded);
         let said = law(previous, best, slower, &demand, waited, (enough, crowded));
         (self.budget, self.rates, self.best) = (said.budget, said.rates, best);
@@ -397,8 +405,8 @@ impl State {
         self.tick_ns = now_ns;
     }
 
-    /// Ingest has waited so long for merges in all. Where it did lately, though they were urgent,
-    /// they lose no time, however few runs there are: they are what it waits for.
+    /// Ingest has waited so long for compactions in all. Where it did lately, though they were
+    /// urgent, they lose no time, however few runs there are: they are what it waits for.
     fn note_debt(&mut self, debt_us: u64, elapsed_ns: u64) {
         let more = debt_us.saturating_sub(std::mem::replace(&mut self.debt_us, debt_us));
         let now = match self.enough {
@@ -412,12 +420,12 @@ impl State {
         if self.debt_permille < DEBT_PERMILLE { self.enough } else { UNLIMITED }
     }
 
-    /// Nothing keeps it back: it is required, or a merge that ingest needs at once.
+    /// Nothing keeps it back: it is required, or a compaction that ingest needs at once.
     fn is_at_once(&self, class: Class, required: bool) -> bool {
-        required && (class != Class::Merge || self.enough() == UNLIMITED)
+        required && (class != Class::Compaction || self.enough() == UNLIMITED)
     }
 
-    /// Bytes that merges beside users move at once.
+    /// Bytes that compactions beside users move at once.
     fn at_once_of_merges(&self) -> u64 {
         match self.at_once {
             UNLIMITED if !self.crowded => UNLIMITED,
@@ -445,7 +453,7 @@ impl State {
 /// Grants by priority of classes: see the head of this file.
 pub struct PriorityGovernor {
     state: Mutex<State>,
-    stalls: Arc<Stalls>,
+    stalls: Arc<WaitEvents>,
     journal: Arc<Journal>,
 }
 
@@ -457,7 +465,7 @@ impl Default for PriorityGovernor {
 
 impl PriorityGovernor {
     /// Sees there what users wait for, and notes its decisions.
-    pub fn new(stalls: Arc<Stalls>, journal: Arc<Journal>) -> Self {
+    pub fn new(stalls: Arc<WaitEvents>, journal: Arc<Journal>) -> Self {
         let state = State {
             tick_ns: 0,
             budget: UNLIMITED,
@@ -492,7 +500,7 @@ impl Governor for PriorityGovernor {
         state.take(class, bytes, now_ns)
     }
 
-    fn set_enough_for_merges(&self, bytes_per_sec: u64) {
+    fn set_enough_for_compactions(&self, bytes_per_sec: u64) {
         self.state.lock().enough = bytes_per_sec;
     }
 
@@ -514,7 +522,7 @@ impl Governor for PriorityGovernor {
         let state = self.state.lock();
         match class {
             Class::Ddl | Class::Checkpoint if !required => state.at_once,
-            Class::Merge if !state.is_at_once(class, required) => state.at_once_of_merges(),
+            Class::Compaction if !state.is_at_once(class, required) => state.at_once_of_merges(),
             _ => UNLIMITED,
         }
     }

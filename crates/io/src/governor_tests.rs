@@ -130,8 +130,8 @@ fn merges_give_way_to_a_busy_device_and_required_work_does_not() {
             assert_eq!(governor.grant(Class::Checkpoint, 1 << 20, true, now), 0);
             governor.report(Class::Checkpoint, 1, 1 << 20, device);
             if merge_at <= now {
-                merge_at = now + governor.grant(Class::Merge, 1 << 20, false, now).max(1);
-                governor.report(Class::Merge, 1, 1 << 20, device);
+                merge_at = now + governor.grant(Class::Compaction, 1 << 20, false, now).max(1);
+                governor.report(Class::Compaction, 1, 1 << 20, device);
                 merge += 1;
             }
             if build_at <= now {
@@ -196,7 +196,7 @@ fn shapes_never_seen_follow_from_others() {
 #[test]
 fn users_wait_until_two_ticks_have_passed() {
     const MS: u64 = 1_000_000;
-    let stalls = Arc::new(Stalls::default());
+    let stalls = Arc::new(WaitEvents::default());
     let governor = PriorityGovernor::new(stalls.clone(), Arc::default());
     let wait = || stalls.record(evenkeel_base::Cause::LogSync, 200 * MS);
     wait();
@@ -214,7 +214,7 @@ fn users_wait_until_two_ticks_have_passed() {
 #[test]
 fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     const MB: u64 = 1_000_000;
-    let (stalls, journal) = (Arc::new(Stalls::default()), Arc::new(Journal::default()));
+    let (stalls, journal) = (Arc::new(WaitEvents::default()), Arc::new(Journal::default()));
     journal.keep(true);
     let governor = PriorityGovernor::new(stalls.clone(), journal.clone());
     // Bytes that the build moves in each half a second, of a disk of 40 MB/s.
@@ -251,7 +251,7 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     assert_eq!(at_once[1], 64 << 10);
     assert_eq!(users_wait, [true, true, false, false, false, false, false, false]);
     assert!(moved[3..].iter().all(|bytes| *bytes > 19 * MB), "all of it: {moved:?}");
-    assert_eq!(governor.at_once(Class::Merge, false), UNLIMITED);
+    assert_eq!(governor.at_once(Class::Compaction, false), UNLIMITED);
     // Reads of single pages cost more than their bytes.
     for _ in 0..5 {
         stalls.record(evenkeel_base::Cause::LogSync, 1_000_000_000);
@@ -277,22 +277,22 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     assert!(left.len() > 8, "down by steps, up by steps, and down again: {left:?}");
 }
 
-/// Users wait for the log all the time beside merges that ingest needs.
+/// Users wait for the log all the time beside compactions that ingest needs.
 #[test]
 fn merges_take_what_is_enough_until_they_are_needed_at_once() {
     const MB: u64 = 1_000_000;
-    let (stalls, journal) = (Arc::new(Stalls::default()), Arc::new(Journal::default()));
+    let (stalls, journal) = (Arc::new(WaitEvents::default()), Arc::new(Journal::default()));
     journal.keep(true);
     let governor = PriorityGovernor::new(stalls.clone(), journal.clone());
-    // Bytes that merges move in a second, of a disk of 40 MB/s.
+    // Bytes that compactions move in a second, of a disk of 40 MB/s.
     let mut now = 0u64;
     let mut second = |enough: u64, users_wait: bool| {
-        governor.set_enough_for_merges(enough);
+        governor.set_enough_for_compactions(enough);
         let (end, mut bytes) = (now + 1_000_000_000, 0);
         while now < end {
-            let wait = governor.grant(Class::Merge, 256 << 10, true, now);
+            let wait = governor.grant(Class::Compaction, 256 << 10, true, now);
             let took = (256 << 10) * 1_000 / 40;
-            governor.report(Class::Merge, 1, 256 << 10, took);
+            governor.report(Class::Compaction, 1, 256 << 10, took);
             (now, bytes) = (now + wait + took, bytes + (256 << 10));
             if users_wait {
                 stalls.record(evenkeel_base::Cause::LogSync, wait + took);
@@ -317,10 +317,10 @@ fn merges_take_what_is_enough_until_they_are_needed_at_once() {
     assert!(all.contains(&second(12 * MB, false)), "they no longer do");
     // Ingest waits for them: what it waited while they were held back is none of this.
     second(12 * MB, true);
-    stalls.record(evenkeel_base::Cause::MergeDebt, 100_000_000);
+    stalls.record(evenkeel_base::Cause::CompactionDebt, 100_000_000);
     second(12 * MB, true);
     assert!((11..=14).contains(&second(12 * MB, true)));
-    stalls.record(evenkeel_base::Cause::MergeDebt, 100_000_000);
+    stalls.record(evenkeel_base::Cause::CompactionDebt, 100_000_000);
     second(UNLIMITED, true);
     assert!(all.contains(&second(12 * MB, true)), "in debt");
     for _ in 0..60 {

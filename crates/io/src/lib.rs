@@ -2,22 +2,22 @@
 //! randomness, threads and waits. Everything above performs I/O, reads time, draws random numbers,
 //! starts threads and waits only through [`Env`] (principle 5, protocol G5).
 
-pub mod beside;
 mod blocks;
 pub mod buf;
 mod cancellation;
 mod cgroup;
 mod counting;
 mod cpu;
+mod delete_scheduler;
 pub mod device_wait;
 pub mod env;
 pub mod errno;
 pub mod event;
-pub mod explain;
+pub mod foreground_limit;
 #[cfg(target_os = "linux")]
 mod futex;
 mod gate;
-mod ghosts;
+mod ghost_cache;
 pub mod governor;
 mod latch;
 pub mod mem;
@@ -32,7 +32,7 @@ pub mod runtime;
 pub mod sim;
 mod sync;
 pub mod ticking;
-mod trash;
+pub mod wait_attribution;
 mod waiting;
 
 pub use buf::AlignedBuf;
@@ -46,8 +46,7 @@ pub mod delegated {
 pub use cpu::{BuildBudget, SLICE_NS, Seat};
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
-pub use explain::Operation;
-pub use ghosts::Ghosts;
+pub use ghost_cache::GhostCache;
 pub use governor::{Class, Governor, PriorityGovernor, UNLIMITED};
 pub use latch::{EventGuard, EventLatch};
 pub use mem::MemEnv;
@@ -59,6 +58,7 @@ pub use rng::{Rng, SharedRng};
 pub use runtime::Runtime;
 pub use sim::{CrashPolicy, SimDisk, SimEnv};
 pub use ticking::TickingEnv;
+pub use wait_attribution::Operation;
 pub use waiting::ThreadWatch;
 
 /// Direct I/O needs offsets, lengths and buffers in multiples of this.
@@ -67,10 +67,10 @@ pub const IO_ALIGN: usize = 4096;
 #[cfg(test)]
 mod blocks_tests;
 #[cfg(test)]
+mod delete_scheduler_tests;
+#[cfg(test)]
 mod mem_tests;
 #[cfg(test)]
 mod real_tests;
 #[cfg(test)]
 mod runtime_tests;
-#[cfg(test)]
-mod trash_tests;

@@ -12,7 +12,7 @@ use crate::cgroup::memory_limit;
 use crate::errno::{self, OsCall};
 use crate::os::Os;
 use crate::{Env, Event, File, IO_ALIGN, OpenMode, Task, Woken};
-use evenkeel_base::plant::{self, Fault};
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Cause, Code, Error, Result, sync::Mutex};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -174,7 +174,7 @@ impl RealFile {
             let at = offset + done as u64;
             match self.transfer(may_fall_back, || self.file.write_at(&buf[done..], at))? {
                 0 => return Err(ErrorKind::WriteZero.into()),
-                _ if plant::is(Fault::ShortWriteTaken) => return Ok(()),
+                _ if fault_injection::is(Fault::ShortWriteTaken) => return Ok(()),
                 n => done += n,
             }
         }
@@ -236,7 +236,7 @@ impl File for RealFile {
         self.write_all(buf, offset).map_err(|e| self.fail(OsCall::Write, e, offset, buf.len()))
     }
     fn sync(&self) -> Result<()> {
-        if plant::is(Fault::RealSyncSkipped) {
+        if fault_injection::is(Fault::RealSyncSkipped) {
             return Ok(());
         }
         self.file.sync_data().map_err(|e| os_error(OsCall::Sync, &self.path, e))
@@ -369,7 +369,7 @@ impl Env for RealEnv {
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {
-        if plant::is(Fault::RealNamesNotSynced) {
+        if fault_injection::is(Fault::RealNamesNotSynced) {
             return Ok(());
         }
         let synced = self.directory(dir)?.sync_all();

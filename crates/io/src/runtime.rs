@@ -2,15 +2,15 @@
 
 use crate::counting::CountingEnv;
 use crate::cpu::Seats;
+use crate::delete_scheduler::DeleteScheduler;
 use crate::device_wait;
-use crate::explain::note_explained;
-use crate::gate::Gate;
-use crate::trash::Trash;
+use crate::gate::ChangeGate;
+use crate::wait_attribution::note_attributed;
 use crate::waiting::{ThreadWatch, Watched};
 use crate::{Class, Env, Event, Governor, PriorityGovernor, Stop, Task, Woken};
 use evenkeel_base::journal::Journal;
 use evenkeel_base::sync::Mutex;
-use evenkeel_base::{Cause, DatabaseId, Error, Health, Result, Stalls, metrics::Metrics};
+use evenkeel_base::{Cause, DatabaseId, Error, Health, Result, WaitEvents, metrics::Metrics};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub struct Runtime {
     /// The outside world; its I/O is counted in `metrics`.
     pub env: Arc<dyn Env>,
     /// Waits of foreground threads by cause.
-    pub stalls: Arc<Stalls>,
+    pub stalls: Arc<WaitEvents>,
     /// Counters and gauges.
     pub metrics: Arc<Metrics>,
     /// Set when a write failed.
@@ -38,10 +38,10 @@ pub struct Runtime {
     pub(crate) explaining: AtomicBool,
     pub(crate) never: Arc<Event>,
     pub(crate) seats: Seats,
-    pub(crate) trash: Trash,
+    pub(crate) trash: DeleteScheduler,
     database: AtomicU64,
     watched: Arc<Watched>,
-    gate: Arc<Gate>,
+    gate: Arc<ChangeGate>,
 }
 
 thread_local! {
@@ -67,12 +67,12 @@ impl Drop for Building {
 }
 
 /// Counts time that this thread spent, unless it is a background one or had nothing to do.
-pub(crate) fn count_stall(stalls: &Stalls, cause: Cause, ns: u64) {
+pub(crate) fn count_wait(stalls: &WaitEvents, cause: Cause, ns: u64) {
     if cause == Cause::PageRead {
         READ_NS.set(READ_NS.get().wrapping_add(ns));
     }
     if cause != Cause::Idle && !BACKGROUND.get() {
-        note_explained(ns);
+        note_attributed(ns);
         device_wait::recorded(cause, ns);
         stalls.record(cause, ns);
         // While the thread ends, nothing is known of it any more.
@@ -87,9 +87,9 @@ impl Runtime {
     pub fn new(env: Arc<dyn Env>) -> Arc<Runtime> {
         let metrics = Arc::new(Metrics::default());
         let journal = Arc::<Journal>::default();
-        let stalls = Arc::<Stalls>::default();
+        let stalls = Arc::<WaitEvents>::default();
         let watched = Arc::<Watched>::default();
-        let gate = Arc::<Gate>::default();
+        let gate = Arc::<ChangeGate>::default();
         let (counted, waited, told) = (metrics.clone(), stalls.clone(), watched.clone());
         let counting = CountingEnv::new(env, counted, waited, told, gate.clone());
         Arc::new(Runtime {
@@ -102,7 +102,7 @@ impl Runtime {
             explaining: AtomicBool::new(false),
             never: Arc::new(Event::new()),
             seats: Seats::default(),
-            trash: Trash::default(),
+            trash: DeleteScheduler::default(),
             database: AtomicU64::new(0),
             watched,
             gate,
@@ -154,7 +154,7 @@ impl Runtime {
         let told = self.watched.begins(cause);
         let done = work();
         drop(told);
-        count_stall(&self.stalls, cause, self.env.now_ns().saturating_sub(start));
+        count_wait(&self.stalls, cause, self.env.now_ns().saturating_sub(start));
         done
     }
 
@@ -313,7 +313,7 @@ impl Runtime {
         self.env.wait(&self.never, u64::MAX, Some(Duration::ZERO), Cause::Idle);
     }
 
-    /// Starts a background thread; its waits are not counted as stalls.
+    /// Starts a background thread; its waits are not counted as waits.
     ///
     /// # Errors
     /// `ThreadSpawn`.

@@ -33,11 +33,11 @@ fn io_is_counted_with_its_bytes() {
 fn waits_of_foreground_threads_are_recorded_by_cause() {
     let sim = SimEnv::new(1);
     let rt = sim.runtime();
-    rt.delay(Duration::from_millis(2), Cause::MergeDebt);
+    rt.delay(Duration::from_millis(2), Cause::CompactionDebt);
     let other = rt.clone();
     let task = rt.spawn("actor", move || other.delay(Duration::from_secs(1), Cause::Governor));
     task.expect("spawn").join().expect("join");
-    let figures = rt.stalls.get(Cause::MergeDebt);
+    let figures = rt.stalls.get(Cause::CompactionDebt);
     assert_eq!((figures.count, figures.over_1ms), (1, 1));
     assert!((2000..2100).contains(&figures.us), "{}", figures.us);
     assert_eq!(rt.stalls.get(Cause::Governor).count, 0);

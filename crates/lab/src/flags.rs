@@ -18,7 +18,8 @@ pub enum Experiment {
     DirtyCount(DirtyCount),
     /// A query that does not name the chunk: every chunk searched, or pruned (P7)
     FanOut(FanOut),
-    /// Ingest into 1 TB and 10 TB, on a slow disk and on a fast one: debt of merges, waits, rows
+    /// Ingest into 1 TB and 10 TB, on a slow disk and on a fast one: debt of compactions, waits,
+    /// rows
     Scale(Scale),
 }
 

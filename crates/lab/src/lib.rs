@@ -5,8 +5,8 @@
 //! `scale::experiment`) runs policies, or sizes, side by side in virtual time: everything follows
 //! from its setup, which holds the seed. It yields an [`Outcome`]: JSON as it is, a page by
 //! [`report`], pictures for the documents by [`report::svg`]. Where a policy is ours, the engine's
-//! own code runs: its dirty buckets, its pacing law, its index build, its choice of merges, credit
-//! and governor.
+//! own code runs: its dirty buckets, its pacing law, its index build, its choice of compactions,
+//! credit and governor.
 
 pub mod dirty_count;
 pub mod fan_out;

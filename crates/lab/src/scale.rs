@@ -36,10 +36,10 @@ impl RowBytes {
     }
 }
 
-/// How often a byte of an index is written by flushes and merges while `ratio` = index / run of a
-/// generation: by the flush, by tiers, and with its part of the bottom. From about 70 on the limit
-/// of six tiers makes merges smaller than fan-in 4: four times the size cost 2.3 passes, not 0.7.
-/// The numbers are fitted to what the policy does with merges that take no time.
+/// How often a byte of an index is written by flushes and compactions while `ratio` = index / run
+/// of a generation: by the flush, by tiers, and with its part of the bottom. From about 70 on the
+/// limit of six tiers makes compactions smaller than fan-in 4: four times the size cost 2.3 passes,
+/// not 0.7. The numbers are fitted to what the policy does with compactions that take no time.
 pub fn passes(ratio: f64) -> f64 {
     1.0 + evenkeel_runs::passes(ratio)
 }
@@ -49,8 +49,8 @@ pub fn tiers(ratio: f64) -> f64 {
     (ratio / 2.0).max(1.0).ln() / 4f64.ln()
 }
 
-/// Runs that an index has at most while merges keep up: three of each tier, one being made, the
-/// bottom; never more than 9. (Credit holds the limit of 12 where they do not.)
+/// Runs that an index has at most while compactions keep up: three of each tier, one being made,
+/// the bottom; never more than 9. (Credit holds the limit of 12 where they do not.)
 pub fn runs(ratio: f64) -> f64 {
     (3.0 * tiers(ratio) + 2.0).min(9.0)
 }
@@ -60,7 +60,7 @@ pub fn written_per_row(row: &RowBytes, ratio: f64) -> f64 {
     row.log + row.row + row.indexes * row.entry_disk * passes(ratio)
 }
 
-/// Bytes read for it, by merges alone.
+/// Bytes read for it, by compactions alone.
 pub fn read_per_row(row: &RowBytes, ratio: f64) -> f64 {
     row.indexes * row.entry_disk * (passes(ratio) - 1.0)
 }
@@ -70,8 +70,8 @@ pub fn rows_per_sec(row: &RowBytes, ratio: f64, bytes_per_sec: f64) -> f64 {
     bytes_per_sec / (written_per_row(row, ratio) + read_per_row(row, ratio))
 }
 
-/// Bytes that merges begun have left to read and write at most: one into the bottom of each index
-/// takes nearly all of it.
+/// Bytes that compactions begun have left to read and write at most: one into the bottom of each
+/// index takes nearly all of it.
 pub fn debt(index_bytes: f64) -> f64 {
     2.0 * index_bytes
 }

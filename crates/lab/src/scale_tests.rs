@@ -10,11 +10,11 @@ use evenkeel::{
 };
 use evenkeel_io::sim::SimOptions;
 use evenkeel_io::{OpenMode, Rng, SimDisk, SimEnv};
-use evenkeel_runs::{FREES_NOTHING, RUNS_TRIGGER, decide_merge};
+use evenkeel_runs::{FREES_NOTHING, RUNS_TRIGGER, decide_compaction};
 
-/// Flushes of one unit each into an index, merges done at once: how often each byte was written
-/// while the index grew from `from` to `to` units, the most runs, and the largest merge as a part
-/// of the index then.
+/// Flushes of one unit each into an index, compactions done at once: how often each byte was
+/// written while the index grew from `from` to `to` units, the most runs, and the largest merge as
+/// a part of the index then.
 fn policy(from: u64, to: u64) -> (f64, usize, f64) {
     let (mut sizes, mut written, mut most) = (vec![from * 1000], 0u64, 0);
     let mut largest = 0f64;
@@ -24,7 +24,7 @@ fn policy(from: u64, to: u64) -> (f64, usize, f64) {
         loop {
             let runs = sizes.iter().map(|size| size * 8);
             let numbers: Vec<u64> = [0, FREES_NOTHING].into_iter().chain(runs).collect();
-            let chosen = decide_merge(&numbers).expect("inputs");
+            let chosen = decide_compaction(&numbers).expect("inputs");
             let [first, end, _] = chosen[..] else { break };
             let range = first as usize..end as usize;
             let sum = sizes[range.clone()].iter().sum();
@@ -40,7 +40,7 @@ fn policy(from: u64, to: u64) -> (f64, usize, f64) {
 #[test]
 fn passes_and_runs_are_what_the_policy_gives() {
     for ratio in [4u64, 16, 64, 256, 1024, 4096] {
-        // Over one growth of the index by 3/2 to 9/4: merges into the bottom at both ends.
+        // Over one growth of the index by 3/2 to 9/4: compactions into the bottom at both ends.
         let (measured, most, _) = policy(ratio, ratio * 9 / 4 + 1);
         let formula = passes(ratio as f64 * 1.5);
         let is_near = (measured / formula - 1.0).abs() < 0.15;
@@ -48,8 +48,8 @@ fn passes_and_runs_are_what_the_policy_gives() {
         let formula = runs(ratio as f64 * 1.5);
         assert!(most as f64 <= formula + 1.0, "{ratio}: {most} runs, formula {formula}");
         assert!(most < RUNS_TRIGGER, "{ratio}: {most} runs");
-        // What a merge reads and writes, of an index of one byte, over growths to four times the
-        // size.
+        // What a compaction reads and writes, of an index of one byte, over growths to four times
+        // the size.
         let owed = 2.0 * policy(ratio, ratio * 4).2;
         println!("{ratio}: {owed} owed");
         assert!(owed > 0.825 * debt(1.0), "{ratio}: {owed} owed");
@@ -83,7 +83,7 @@ fn a_row_weighs_what_the_engine_writes_for_it() {
     let after = db.stats();
     let per_row = |metric| (after.get(metric) - before.get(metric)) as f64 / ROWS as f64;
     let typical = RowBytes::TYPICAL;
-    let log = per_row(Metric::WalBytes);
+    let log = per_row(Metric::LogBytes);
     assert!((log / typical.log - 1.0).abs() < 0.1, "log: {log} bytes per row");
     let flushes = (after.get(Metric::MemtableFlushes) - before.get(Metric::MemtableFlushes)) as f64;
     assert!(flushes > 20.0, "{flushes} flushes");
@@ -94,8 +94,8 @@ fn a_row_weighs_what_the_engine_writes_for_it() {
         (memory / typical.entry_memory - 1.0).abs() < 0.3,
         "an entry in memory: {memory} bytes"
     );
-    // Merges go on in the background: at most what the formula says for the size reached.
-    let merged = per_row(Metric::MergeWriteBytes) / typical.indexes / entry;
+    // Compactions go on in the background: at most what the formula says for the size reached.
+    let merged = per_row(Metric::CompactionWriteBytes) / typical.indexes / entry;
     assert!(merged + 1.0 <= passes(flushes) * 1.15, "{merged} passes of {}", passes(flushes));
     let stats = db.table_stats().expect("stats");
     for index in &stats[0].indexes {

@@ -48,7 +48,7 @@ fn log(rt: &Arc<Runtime>, align: u64, epoch: u32, start: Lsn) -> Result<Arc<Log>
 
 /// Commits of one thread; microseconds and bytes written per commit.
 fn commits(rt: &Arc<Runtime>, log: &Log, body: &[u8]) -> Result<(f64, f64, u64)> {
-    let before = rt.metrics.get(Metric::WalBytes);
+    let before = rt.metrics.get(Metric::LogBytes);
     let (p50, p99) = time(rt, || {
         let mut r = log.reserve(body.len(), Share::User)?;
         let lsn = log.append(&mut r, RecordKind::Row, &[body]);
@@ -56,7 +56,7 @@ fn commits(rt: &Arc<Runtime>, log: &Log, body: &[u8]) -> Result<(f64, f64, u64)>
         log.wait_durable(lsn)
     })?;
     while log.beat()? == evenkeel_base::Beat::More {}
-    Ok((p50, p99, (rt.metrics.get(Metric::WalBytes) - before) / ROUNDS as u64))
+    Ok((p50, p99, (rt.metrics.get(Metric::LogBytes) - before) / ROUNDS as u64))
 }
 
 fn main() -> Result<()> {

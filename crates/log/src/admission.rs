@@ -8,7 +8,7 @@
 //! hold it up; each step of theirs wakes it again. So no timer takes part.
 
 use crate::log::Share;
-use crate::shared::{Shared, State, Waiting, notify};
+use crate::shared::{LogState, LogWaiters, Shared, notify};
 use crate::space::{Lack, Throttle};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};
@@ -41,7 +41,7 @@ impl Shared {
         self.note_prepared_in(&mut state);
     }
 
-    fn note_prepared_in(&self, state: &mut State) {
+    fn note_prepared_in(&self, state: &mut LogState) {
         let prepared = self.segments.prepared();
         state.space.prepared = prepared.end;
         state.space.prepared_user = prepared.user;
@@ -97,7 +97,7 @@ impl Shared {
 
     /// Segments that begin behind this hold nothing and will hold nothing of what is admitted; on a
     /// full disk all are kept: commits and reverts have nothing else (G4).
-    fn kept(&self, state: &State) -> Lsn {
+    fn kept(&self, state: &LogState) -> Lsn {
         if self.rt.health.check_user().is_err() {
             return Lsn(u64::MAX);
         }
@@ -146,7 +146,7 @@ impl Shared {
             let mut state = self.state.lock();
             state.next_ticket += 1;
             let ticket = state.next_ticket;
-            state.queues[share as usize].push_back(Waiting { ticket, n, event: event.clone() });
+            state.queues[share as usize].push_back(LogWaiters { ticket, n, event: event.clone() });
             ticket
         };
         let result = self.wait_for_space(share, n, ticket, &event, cancellation);

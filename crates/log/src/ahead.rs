@@ -22,14 +22,14 @@ const HELPERS: usize = 2;
 
 /// Consecutive blocks, looked at.
 #[derive(Default)]
-pub(crate) struct Chunk {
+pub(crate) struct ScannedBlocks {
     first: u64,
     bytes: Vec<u8>,
     /// None where no valid block of its place is.
     headers: Vec<Option<BlockHeader>>,
 }
 
-impl Chunk {
+impl ScannedBlocks {
     /// Reads blocks of a segment in place of what the chunk had.
     fn read(
         &mut self,
@@ -85,7 +85,7 @@ impl ChunkReader {
 
     /// Reads the chunk that begins with `block` and ends before `end`; false if no segment holds
     /// that block.
-    pub(crate) fn read(&mut self, chunk: &mut Chunk, block: u64, end: u64) -> Result<bool> {
+    pub(crate) fn read(&mut self, chunk: &mut ScannedBlocks, block: u64, end: u64) -> Result<bool> {
         let Some(segment) = segment_of(&self.segments, block) else { return Ok(false) };
         let file = match &self.open {
             Some((open, file)) if *open == segment => file.clone(),
@@ -114,8 +114,8 @@ struct State {
     /// Chunks taken on and not yet given to the scan.
     waiting: usize,
     /// Read, by their first block.
-    ready: BTreeMap<u64, Result<Chunk>>,
-    spare: Vec<Chunk>,
+    ready: BTreeMap<u64, Result<ScannedBlocks>>,
+    spare: Vec<ScannedBlocks>,
     /// Helpers that have not ended.
     helpers: usize,
     /// One of them has panicked: the chunk that it had taken on does not come.
@@ -134,7 +134,7 @@ struct Line {
 
 impl Line {
     /// Takes on the next chunk, with memory for it; `None` at the end.
-    fn claim(&self) -> Option<(u64, Chunk)> {
+    fn claim(&self) -> Option<(u64, ScannedBlocks)> {
         let ready = || {
             let state = self.state.lock();
             state.stopped || state.waiting < WINDOW
@@ -181,14 +181,14 @@ impl Drop for Leaving<'_> {
 }
 
 /// The helpers, seen from the scan.
-pub(crate) struct Ahead {
+pub(crate) struct ScanAhead {
     line: Arc<Line>,
     helpers: Vec<Box<dyn Task>>,
     /// First block of the next chunk that the scan gets.
     next: u64,
 }
 
-impl Ahead {
+impl ScanAhead {
     /// Starts to read the blocks from `first` on, up to `end`.
     ///
     /// # Errors
@@ -197,12 +197,12 @@ impl Ahead {
         rt: &Arc<Runtime>,
         segments: &Arc<[SegmentHeader]>,
         blocks: Range<u64>,
-    ) -> Result<Ahead> {
+    ) -> Result<ScanAhead> {
         let (first, end) = (blocks.start, blocks.end);
         let state = Mutex::new(State { next: first, helpers: HELPERS, ..State::default() });
         let (rt, segments, changed) = (rt.clone(), segments.clone(), Arc::new(Event::new()));
         let line = Arc::new(Line { rt, segments, end, state, changed });
-        let mut ahead = Ahead { line: line.clone(), helpers: Vec::new(), next: first };
+        let mut ahead = ScanAhead { line: line.clone(), helpers: Vec::new(), next: first };
         for _ in 0..HELPERS {
             let own = line.clone();
             match line.rt.spawn_needed("ek-log-read", move || own.work()) {
@@ -221,7 +221,7 @@ impl Ahead {
     ///
     /// # Errors
     /// Those of reading; `Internal` if a helper has panicked.
-    pub(crate) fn take(&mut self, block: u64, chunk: &mut Chunk) -> Result<bool> {
+    pub(crate) fn take(&mut self, block: u64, chunk: &mut ScannedBlocks) -> Result<bool> {
         loop {
             let segment = segment_of(&self.line.segments, self.next);
             let Some(segment) = segment.filter(|_| self.next <= block && block < self.line.end)
@@ -279,7 +279,7 @@ impl Ahead {
 }
 
 /// Also where the scan panics: no helper waits for ever.
-impl Drop for Ahead {
+impl Drop for ScanAhead {
     fn drop(&mut self) {
         self.line.state.lock().stopped = true;
         self.line.changed.notify();

@@ -1,6 +1,6 @@
 //! Scans that read ahead: what they read, how far, and that they find what was written.
 
-use crate::ahead::{Ahead, Chunk, WINDOW};
+use crate::ahead::{ScanAhead, ScannedBlocks, WINDOW};
 use crate::log_tests::{Collect, Records, Rng, append, read};
 use crate::{Log, LogOptions, replay};
 use evenkeel_base::metrics::Metric;
@@ -55,9 +55,9 @@ fn helpers_read_ahead_within_their_window() -> Result<()> {
     some_mib(&rt)?;
     let segments: Arc<[_]> = crate::segments::read_headers(&rt, None)?.into();
     let end = segments[segments.len() - 1].end_block();
-    let mut ahead = Ahead::start(&rt, &segments, 1..end)?;
+    let mut ahead = ScanAhead::start(&rt, &segments, 1..end)?;
     assert_eq!(ahead.await_window(), WINDOW);
-    let (mut chunk, mut blocks) = (Chunk::default(), 0);
+    let (mut chunk, mut blocks) = (ScannedBlocks::default(), 0);
     for block in 1..end {
         if !chunk.holds(block) {
             assert!(ahead.take(block, &mut chunk)?, "block {block}");
@@ -81,7 +81,7 @@ fn helpers_end_without_their_scan() -> Result<()> {
     let end = segments[segments.len() - 1].end_block();
     // Helpers hold the runtime too.
     let users = Arc::strong_count(&rt);
-    let ahead = Ahead::start(&rt, &segments, 1..end)?;
+    let ahead = ScanAhead::start(&rt, &segments, 1..end)?;
     assert!(ahead.await_window() == WINDOW && Arc::strong_count(&rt) > users);
     drop(ahead);
     let begun = std::time::Instant::now();

@@ -140,7 +140,7 @@ fn what_is_stated_only_behind_a_large_group_is_seen() -> Result<()> {
     }
     let disk = sim.disk().crash(CrashPolicy::KeepAll, 1);
     let whole = quiet(disk.crash(CrashPolicy::KeepAll, 1), 1).runtime();
-    assert_eq!(read(&whole, Lsn(0))?.0.len() as u64, rt.metrics.get(Metric::WalRecords));
+    assert_eq!(read(&whole, Lsn(0))?.0.len() as u64, rt.metrics.get(Metric::LogRecords));
     let broken = block_of(first);
     wipe(&disk, &segments, broken..stated);
     let rt = quiet(disk.crash(CrashPolicy::KeepAll, 1), 1).runtime();

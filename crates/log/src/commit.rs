@@ -10,14 +10,14 @@
 
 use crate::buffer::Chunk;
 use crate::shared::{Event, Shared, notify};
-use evenkeel_base::plant::Fault;
+use evenkeel_base::fault_injection::Fault;
 use evenkeel_base::{Cause, Error, Lsn, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// How far a waiter wants his record.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum SyncGoal {
     Written,
     Durable,
 }
@@ -57,16 +57,16 @@ impl Drop for LeftWaiting<'_> {
 }
 
 impl Shared {
-    fn reached(&self, lsn: Lsn, goal: Goal) -> bool {
+    fn reached(&self, lsn: Lsn, goal: SyncGoal) -> bool {
         let position = match goal {
-            Goal::Written => &self.written,
-            Goal::Durable => &self.durable,
+            SyncGoal::Written => &self.written,
+            SyncGoal::Durable => &self.durable,
         };
         position.load(Ordering::Acquire) > lsn.0
     }
 
     /// Waits, or leads the group that takes the record there.
-    pub(crate) fn wait(&self, lsn: Lsn, goal: Goal) -> Result<()> {
+    pub(crate) fn wait(&self, lsn: Lsn, goal: SyncGoal) -> Result<()> {
         let end = self.end.load(Ordering::Acquire);
         let lsn = lsn.min(Lsn(end.saturating_sub(1)));
         let mut designated = false;
@@ -87,7 +87,7 @@ impl Shared {
             match self.next_turn(lsn, goal, designated) {
                 Turn::Lead => {
                     designated = false;
-                    self.lead(goal == Goal::Durable)?;
+                    self.lead(goal == SyncGoal::Durable)?;
                 }
                 Turn::Wait { event, seen, designated: now } => {
                     designated = now;
@@ -101,9 +101,9 @@ impl Shared {
         }
     }
 
-    fn next_turn(&self, lsn: Lsn, goal: Goal, designated: bool) -> Turn {
+    fn next_turn(&self, lsn: Lsn, goal: SyncGoal, designated: bool) -> Turn {
         let mut state = self.state.lock();
-        let covered = lsn < state.group_end && (state.group_syncs || goal == Goal::Written);
+        let covered = lsn < state.group_end && (state.group_syncs || goal == SyncGoal::Written);
         if (designated || !state.next_leader) && state.take_lead() {
             state.next_leader = false;
             return Turn::Lead;
@@ -232,14 +232,14 @@ impl Shared {
         let to = self.written.load(Ordering::Acquire);
         let result = self.rt.health.check_writable().and_then(|()| {
             self.rt.step();
-            if evenkeel_base::plant::is(Fault::FsyncSkipped) {
+            if evenkeel_base::fault_injection::is(Fault::FsyncSkipped) {
                 return Ok(());
             }
             let synced = self.on_device(|| self.segments.sync(Lsn(from), Lsn(to)));
             synced.map_err(|error| self.rt.health.fail(error))
         });
         if result.is_ok() {
-            let to = match evenkeel_base::plant::is(Fault::DurableAtSyncEnd) {
+            let to = match evenkeel_base::fault_injection::is(Fault::DurableAtSyncEnd) {
                 true => self.written.load(Ordering::Acquire),
                 false => to,
             };
@@ -256,7 +256,7 @@ impl Shared {
         // Commits from here on start a second of their own.
         self.lazy_since.store(0, Ordering::Release);
         let end = self.end.load(Ordering::Acquire);
-        self.wait(Lsn(end.saturating_sub(1)), Goal::Written)?;
+        self.wait(Lsn(end.saturating_sub(1)), SyncGoal::Written)?;
         self.sync_written()?;
         self.group_done.iter().for_each(|event| event.notify());
         self.lead_next.notify();

@@ -7,10 +7,10 @@
 //! more, appends still succeed, waits fail.
 
 use crate::buffer::Buffer;
-use crate::commit::Goal;
+use crate::commit::SyncGoal;
 use crate::segments::Segments;
-use crate::shared::{Shared, State, notify};
-use crate::space::{Lack, Limits, Space, Throttle, payload, target, throttle};
+use crate::shared::{LogState, Shared, notify};
+use crate::space::{Lack, Limits, LogSpace, Throttle, payload, target, throttle};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
@@ -125,7 +125,7 @@ impl Log {
         let chunk_blocks = (buffer_blocks / 16 / BLOCKS_ALIGN * BLOCKS_ALIGN).clamp(8, 512);
         let buffer_bytes = payload(buffer_blocks * BLOCK as u64).max(chunk_blocks * 4 * 480);
         let buffer = Buffer::new(chunk_blocks as usize, start);
-        let mut space = Space::new(limits, start_lsn, align * PAYLOAD as u64, buffer_bytes);
+        let mut space = LogSpace::new(limits, start_lsn, align * PAYLOAD as u64, buffer_bytes);
         space.found(oldest, start_lsn);
         let shared = Shared {
             rt,
@@ -134,7 +134,7 @@ impl Log {
             user_limit: AtomicU64::new(space.limits.user()),
             capacity: AtomicU64::new(space.capacity()),
             segments,
-            state: Mutex::new(State::new(buffer, space)),
+            state: Mutex::new(LogState::new(buffer, space)),
             end: AtomicU64::new(start_lsn.0),
             written: AtomicU64::new(start_lsn.0),
             // Blocks of the first write must not vouch for the gap in front of them.
@@ -267,7 +267,7 @@ impl Log {
         {
             s.pressure.notify();
         }
-        s.rt.metrics.add(Metric::WalRecords, 1);
+        s.rt.metrics.add(Metric::LogRecords, 1);
         (lsn, result)
     }
 
@@ -292,7 +292,7 @@ impl Log {
     /// # Errors
     /// `WritesStopped` once a write or sync of the log has failed.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        self.shared.wait(lsn, Goal::Durable)
+        self.shared.wait(lsn, SyncGoal::Durable)
     }
 
     /// What a commit whose record is at `lsn` waits for under durability `d`, or another outcome.
@@ -303,12 +303,14 @@ impl Log {
         let s = &self.shared;
         match d {
             Durability::Sync
-                if evenkeel_base::plant::is(evenkeel_base::plant::Fault::AcknowledgedEarly) =>
+                if evenkeel_base::fault_injection::is(
+                    evenkeel_base::fault_injection::Fault::AcknowledgedEarly,
+                ) =>
             {
                 return Ok(());
             }
-            Durability::Sync => return s.wait(lsn, Goal::Durable),
-            Durability::Write => s.wait(lsn, Goal::Written)?,
+            Durability::Sync => return s.wait(lsn, SyncGoal::Durable),
+            Durability::Write => s.wait(lsn, SyncGoal::Written)?,
             Durability::Lazy => s.rt.health.check_writable()?,
         }
         let now = s.rt.env.now_ns().max(1);

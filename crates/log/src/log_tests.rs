@@ -277,7 +277,7 @@ fn sessions(seed: u64) -> (u64, u64) {
     }
     sim.run(bodies);
     let commits = out.lock().appended.len() as u64;
-    let syncs = rt.metrics.get(Metric::WalSyncs);
+    let syncs = rt.metrics.get(Metric::LogSyncs);
     let after = sim.crash(CrashPolicy::ALL[(seed % 9) as usize], seed);
     let quiet = quiet(after.disk().clone(), seed);
     let mut known = out.lock().clone();
@@ -597,11 +597,11 @@ fn lazy_commits_are_synced_within_a_second() -> Result<()> {
         let left = log.next_beat_in().expect("a time");
         assert!(left.as_millis() > 900);
         assert_eq!(log.beat()?, Beat::Idle);
-        let syncs = rt.metrics.get(Metric::WalSyncs);
+        let syncs = rt.metrics.get(Metric::LogSyncs);
         rt.delay(left, Cause::Idle);
         assert_eq!(log.beat()?, Beat::More);
         assert!(log.is_durable(lsn));
-        assert_eq!(rt.metrics.get(Metric::WalSyncs), syncs + 1);
+        assert_eq!(rt.metrics.get(Metric::LogSyncs), syncs + 1);
         assert_eq!(log.next_beat_in(), None);
     }
     Ok(())
@@ -688,7 +688,7 @@ fn threads_commit_together() -> Result<()> {
     assert_eq!(read(&rt, Lsn(0))?.0, commits);
     // Of 105 waits of each thread 60 come after the others' records; in the other 45 each may sync
     // for itself where a sync is quick. Segments are synced too.
-    let syncs = rt.metrics.get(Metric::WalSyncs);
+    let syncs = rt.metrics.get(Metric::LogSyncs);
     println!("{syncs} syncs");
     assert!(syncs <= 60 + 8 * 45 + 20, "{syncs} syncs");
     Ok(())
@@ -751,7 +751,7 @@ fn a_buffered_log_is_not_zero_written() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
     let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())));
     let options = LogOptions { log_bytes: 512 << 20, buffer_bytes: 1 << 20, epoch: 1 };
-    let prepared = |rt: &Runtime| rt.metrics.get(evenkeel_base::metrics::Metric::WalPreparedBytes);
+    let prepared = |rt: &Runtime| rt.metrics.get(evenkeel_base::metrics::Metric::LogPreparedBytes);
     let log = Log::create_buffered(rt.clone(), options, Lsn(0))?;
     while log.beat()? == Beat::More {}
     assert_eq!((rt.env.list("wal")?.len(), prepared(&rt)), (4, 4 * 4096));

@@ -5,7 +5,7 @@
 //! it is the first of its epoch and took over where the complete records end. Whether that is the
 //! end, and no hole, is known once what lies behind was looked at (`behind`).
 
-use crate::ahead::{Ahead, Chunk, ChunkReader};
+use crate::ahead::{ChunkReader, ScanAhead, ScannedBlocks};
 use crate::behind::{Behind, name_place};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::record::RecordKind;
@@ -277,8 +277,8 @@ struct Blocks {
     segments: Arc<[SegmentHeader]>,
     reader: ChunkReader,
     /// Where much is to be read.
-    ahead: Option<Ahead>,
-    chunk: Chunk,
+    ahead: Option<ScanAhead>,
+    chunk: ScannedBlocks,
     /// What the scan needs lies before this block.
     end: u64,
 }
@@ -295,9 +295,9 @@ impl Blocks {
         let last = segments.last().map_or(0, |s| s.end_block());
         let end = until.map_or(last, |until| last.min(block_of(until) + 1));
         let is_long = end > first + AHEAD_BLOCKS_MIN;
-        let ahead = is_long.then(|| Ahead::start(rt, &segments, first..end)).transpose()?;
+        let ahead = is_long.then(|| ScanAhead::start(rt, &segments, first..end)).transpose()?;
         let reader = ChunkReader::new(rt, &segments);
-        Ok(Blocks { segments, reader, ahead, chunk: Chunk::default(), end })
+        Ok(Blocks { segments, reader, ahead, chunk: ScannedBlocks::default(), end })
     }
 
     /// A valid block of this number, or `None` if there is none at its place.
@@ -319,7 +319,7 @@ impl Blocks {
     }
 
     fn stop(&mut self) -> Result<()> {
-        self.ahead.as_mut().map_or(Ok(()), Ahead::stop)
+        self.ahead.as_mut().map_or(Ok(()), ScanAhead::stop)
     }
 
     /// The first block of the next epoch, if one took over at the end of the scan so far.

@@ -46,7 +46,7 @@ pub(crate) fn segment_bytes(log_bytes: u64) -> u64 {
 }
 
 #[derive(Clone)]
-pub(crate) struct Segment {
+pub(crate) struct LogSegment {
     header: SegmentHeader,
     file: Arc<dyn File>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Segment {
 #[derive(Default)]
 struct SegmentTable {
     /// In order; the first may lie wholly below the checkpoint.
-    segments: VecDeque<Segment>,
+    segments: VecDeque<LogSegment>,
     /// Number of the next one.
     next_number: u64,
     /// Bytes of a new one, once the first have been.
@@ -175,7 +175,7 @@ impl Segments {
             if header.first_block <= start_block {
                 file.sync()?;
             }
-            found.push(Segment { header, file });
+            found.push(LogSegment { header, file });
         }
         self.rt.env.sync_dir(DIR)?;
         self.rt.env.sync_dir("")?;
@@ -282,10 +282,10 @@ impl Segments {
 
     /// Takes the segments that begin behind `kept` and are larger than those of this size of the
     /// log out of the table, in order, for `remove_ahead`.
-    pub(crate) fn cut_ahead(&self, kept: Lsn) -> Vec<Segment> {
+    pub(crate) fn cut_ahead(&self, kept: Lsn) -> Vec<LogSegment> {
         let mut table = self.table.lock();
         let from = table.segments.len() - table.surplus_ahead(kept);
-        let cut: Vec<Segment> = table.segments.drain(from..).collect();
+        let cut: Vec<LogSegment> = table.segments.drain(from..).collect();
         if let Some(first) = cut.first() {
             table.next_number = first.header.number;
         }
@@ -296,7 +296,7 @@ impl Segments {
     ///
     /// # Errors
     /// Those of the environment; the segments whose files are left are segments again.
-    pub(crate) fn remove_ahead(&self, mut cut: Vec<Segment>) -> Result<()> {
+    pub(crate) fn remove_ahead(&self, mut cut: Vec<LogSegment>) -> Result<()> {
         // The last one first, and each for good before the next: what is left after a crash has no
         // gap.
         while let Some(last) = cut.pop() {
@@ -380,7 +380,7 @@ impl Segments {
         }
         let n = STEP.min(growing.bytes - growing.done);
         growing.file.write_at(&AlignedBuf::new(n as usize), growing.done)?;
-        self.rt.metrics.add(Metric::WalPreparedBytes, n);
+        self.rt.metrics.add(Metric::LogPreparedBytes, n);
         growing.done += n;
         Ok(growing.done == growing.bytes)
     }
@@ -389,7 +389,7 @@ impl Segments {
         let mut bytes = AlignedBuf::new(SEGMENT_HEADER);
         header.encode(&mut bytes);
         file.write_at(&bytes, 0)?;
-        self.rt.metrics.add(Metric::WalPreparedBytes, SEGMENT_HEADER as u64);
+        self.rt.metrics.add(Metric::LogPreparedBytes, SEGMENT_HEADER as u64);
         Ok(())
     }
 
@@ -400,7 +400,7 @@ impl Segments {
         self.sync_names()?;
         let mut table = self.table.lock();
         table.next_number = header.number + 1;
-        table.segments.push_back(Segment { header, file });
+        table.segments.push_back(LogSegment { header, file });
         Ok(())
     }
 
@@ -431,7 +431,7 @@ impl Segments {
             self.sync_names()?;
             self.write_header(&*old.file, header)?;
             self.publish(RECYCLE, header, old.file)?;
-            self.rt.metrics.add(Metric::WalRecycled, 1);
+            self.rt.metrics.add(Metric::LogRecycled, 1);
             return Ok(true);
         }
     }
@@ -443,7 +443,7 @@ impl Segments {
     }
 
     /// Removes the file of the segment that was the first one.
-    fn remove_oldest(&self, old: Segment) -> Result<()> {
+    fn remove_oldest(&self, old: LogSegment) -> Result<()> {
         let path = segment_path(old.header.number);
         self.unless_named(self.rt.remove_file(&path), old)?;
         self.sync_names()
@@ -451,7 +451,7 @@ impl Segments {
 
     /// Puts a segment back whose file could not be taken from under its name: were it left there
     /// and later ones recycled, the next start would find a gap.
-    fn unless_named(&self, taken: Result<()>, old: Segment) -> Result<()> {
+    fn unless_named(&self, taken: Result<()>, old: LogSegment) -> Result<()> {
         taken.inspect_err(|_| self.table.lock().segments.push_front(old))
     }
 
@@ -481,9 +481,9 @@ impl Segments {
             let room = (segment.header.end_block() - block) * BLOCK as u64;
             let n = bytes.len().min(room as usize);
             segment.file.write_at(&bytes[..n], segment.header.offset_of(block))?;
-            self.rt.metrics.add(Metric::WalBytes, n as u64);
+            self.rt.metrics.add(Metric::LogBytes, n as u64);
             if block == segment.header.first_block {
-                self.rt.metrics.add(Metric::WalRotations, 1);
+                self.rt.metrics.add(Metric::LogRotations, 1);
             }
             block += (n / BLOCK) as u64;
             bytes = &bytes[n..];
@@ -497,7 +497,7 @@ impl Segments {
         while lsn_of(block) < to {
             let segment = self.table.lock().find(block)?;
             segment.file.sync()?;
-            self.rt.metrics.add(Metric::WalSyncs, 1);
+            self.rt.metrics.add(Metric::LogSyncs, 1);
             block = segment.header.end_block();
         }
         Ok(())
@@ -538,13 +538,13 @@ impl SegmentTable {
 
     /// How many of the last begin behind `kept` and were made for a larger log.
     fn surplus_ahead(&self, kept: Lsn) -> usize {
-        let is_surplus = |s: &&Segment| {
+        let is_surplus = |s: &&LogSegment| {
             lsn_of(s.header.first_block) > kept && self.is_large(s.header.file_bytes())
         };
         self.segments.iter().rev().take_while(is_surplus).count()
     }
 
-    fn find(&self, block: u64) -> Result<Segment> {
+    fn find(&self, block: u64) -> Result<LogSegment> {
         self.segments
             .iter()
             .rev()
@@ -560,7 +560,7 @@ impl SegmentTable {
 
     /// How much of the segment of a position lies before it, of how much.
     fn progress(&self, position: Lsn) -> (u64, u64) {
-        let first = |segment: &Segment| lsn_of(segment.header.first_block);
+        let first = |segment: &LogSegment| lsn_of(segment.header.first_block);
         match self.segments.iter().rev().find(|segment| first(segment) <= position) {
             Some(segment) => {
                 let start = first(segment).0;

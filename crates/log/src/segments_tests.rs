@@ -26,11 +26,11 @@ fn a_segment_whose_name_could_not_change_is_recycled_later() -> Result<()> {
         log.wait_durable(last)?;
         log.set_checkpoint(last)?;
         while let Ok(Beat::More) = log.beat() {}
-        if rt.metrics.get(Metric::WalRecycled) == 3 {
+        if rt.metrics.get(Metric::LogRecycled) == 3 {
             break;
         }
     }
-    assert_eq!((sim.disk().faults_struck(), rt.metrics.get(Metric::WalRecycled)), (1, 3));
+    assert_eq!((sim.disk().faults_struck(), rt.metrics.get(Metric::LogRecycled)), (1, 3));
     drop(log);
     let (records, end) = read(&rt, last)?;
     assert_eq!(records.len(), 1);
@@ -51,7 +51,7 @@ fn a_sync_without_space_is_a_failed_sync() -> Result<()> {
         let mut known = vec![append(&log, b"first")?];
         log.wait_durable(known[0])?;
         sim.disk().inject(Fault::on("wal", FaultKind::NoSpaceForSync, When::Nth(nth)));
-        while rt.metrics.get(Metric::WalRecycled) < 8 && !rt.health.is_failed() {
+        while rt.metrics.get(Metric::LogRecycled) < 8 && !rt.health.is_failed() {
             let appended = append(&log, &[1; 10_000]);
             match appended.and_then(|lsn| log.wait_durable(lsn).map(|()| lsn)) {
                 Ok(lsn) => known.push(lsn),
@@ -123,9 +123,9 @@ fn zeros_keep_pace_with_the_log() -> Result<()> {
             checkpoint = lsn;
             log.set_checkpoint(lsn)?;
         }
-        let before = rt.metrics.get(Metric::WalPreparedBytes);
+        let before = rt.metrics.get(Metric::LogPreparedBytes);
         while log.beat()? != Beat::Idle {}
-        let bytes = rt.metrics.get(Metric::WalPreparedBytes) - before;
+        let bytes = rt.metrics.get(Metric::LogPreparedBytes) - before;
         most = most.max(bytes);
         steps += u64::from(bytes > 0);
     }

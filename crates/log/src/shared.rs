@@ -6,7 +6,7 @@
 use crate::buffer::{Buffer, Chunk};
 use crate::log::{FRAMES, Share};
 use crate::segments::Segments;
-use crate::space::{Lack, Space};
+use crate::space::{Lack, LogSpace};
 use evenkeel_base::{Code, Error, Lsn, Result, sync::Mutex};
 pub(crate) use evenkeel_io::Event;
 use evenkeel_io::Runtime;
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(crate) user_limit: AtomicU64,
     pub(crate) capacity: AtomicU64,
     pub(crate) segments: Segments,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<LogState>,
     pub(crate) end: AtomicU64,
     pub(crate) written: AtomicU64,
     pub(crate) durable: AtomicU64,
@@ -44,11 +44,11 @@ pub(crate) struct Shared {
     pub(crate) sync_free: Arc<Event>,
 }
 
-pub(crate) struct State {
+pub(crate) struct LogState {
     pub(crate) buffer: Buffer,
-    pub(crate) space: Space,
+    pub(crate) space: LogSpace,
     /// Waiting reservations of each share, first come first served.
-    pub(crate) queues: [VecDeque<Waiting>; 4],
+    pub(crate) queues: [VecDeque<LogWaiters>; 4],
     pub(crate) next_ticket: u64,
     /// There is a leader; his group has this number, ends here, and will be synced.
     pub(crate) leading: bool,
@@ -62,7 +62,7 @@ pub(crate) struct State {
     pub(crate) spare: Vec<Chunk>,
 }
 
-pub(crate) struct Waiting {
+pub(crate) struct LogWaiters {
     pub(crate) ticket: u64,
     /// Bytes.
     pub(crate) n: u64,
@@ -72,9 +72,9 @@ pub(crate) struct Waiting {
 pub(crate) fn notify(events: [Option<Arc<Event>>; 4]) {
     events.into_iter().flatten().for_each(|event| event.notify());
 }
-impl State {
-    pub(crate) fn new(buffer: Buffer, space: Space) -> State {
-        State {
+impl LogState {
+    pub(crate) fn new(buffer: Buffer, space: LogSpace) -> LogState {
+        LogState {
             group_end: buffer.end(),
             buffer,
             space,
@@ -149,7 +149,7 @@ impl Shared {
     }
 
     /// The limits of users have changed.
-    pub(crate) fn note_limits(&self, state: &State) {
+    pub(crate) fn note_limits(&self, state: &LogState) {
         self.user_limit.store(state.space.limits.user(), Ordering::Release);
         self.capacity.store(state.space.capacity(), Ordering::Release);
     }

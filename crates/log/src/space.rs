@@ -155,7 +155,7 @@ pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
 
 /// The counts behind admission.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct LogSpace {
     /// Those in force.
     pub(crate) limits: Limits,
     /// Those of the size set. `limits` fall to them as a log that is too old gets younger.
@@ -177,9 +177,9 @@ pub(crate) struct Space {
     tokens: u64,
 }
 
-impl Space {
-    pub(crate) fn new(limits: Limits, start: Lsn, pad: u64, buffer: u64) -> Space {
-        Space {
+impl LogSpace {
+    pub(crate) fn new(limits: Limits, start: Lsn, pad: u64, buffer: u64) -> LogSpace {
+        LogSpace {
             limits,
             limits_set: limits,
             written: start,
@@ -323,7 +323,7 @@ mod tests {
         let set = Limits::new(512 << 20, 32 << 20);
         let end = Lsn(2 << 30);
         let of_age = |age| {
-            let mut space = Space::new(set, end, 480, 8 << 20);
+            let mut space = LogSpace::new(set, end, 480, 8 << 20);
             space.found(Lsn(end.0 - age), end);
             space
         };
@@ -350,7 +350,7 @@ mod tests {
     fn limits_fall_to_a_smaller_size() {
         let (large, small) = (Limits::new(8 << 30, 64 << 20), Limits::new(64 << 20, 4 << 20));
         let end = Lsn(9 << 30);
-        let mut space = Space::new(large, Lsn(5 << 30), 480, 8 << 20);
+        let mut space = LogSpace::new(large, Lsn(5 << 30), 480, 8 << 20);
         space.take(Share::System, 1 << 20);
         let taken = (4 << 30) + (1 << 20);
         space.set_limits(small, end);
@@ -400,7 +400,7 @@ mod tests {
     fn the_throttle_waits_where_admission_lacks_age() {
         let mut rng = evenkeel_io::Rng::new(2);
         for _ in 0..20_000 {
-            let mut space = Space::new(Limits::new(1 << 20, 64 << 10), Lsn(480), 480, 8 << 20);
+            let mut space = LogSpace::new(Limits::new(1 << 20, 64 << 10), Lsn(480), 480, 8 << 20);
             (space.prepared, space.prepared_user) = (Lsn(64 << 20), Lsn(64 << 20));
             space.take(Share::User, rng.below(100 << 10));
             let end = Lsn(480 + rng.below(space.limits.user));
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn shares_have_their_parts() {
-        let mut space = Space::new(Limits::new(1 << 20, 64 << 10), Lsn(480), 480, 64 << 10);
+        let mut space = LogSpace::new(Limits::new(1 << 20, 64 << 10), Lsn(480), 480, 64 << 10);
         (space.prepared, space.prepared_user) = (Lsn(4 << 20), Lsn(4 << 20));
         let end = Lsn(480 + space.limits.user - 1000);
         space.written = end;

@@ -67,13 +67,13 @@ fn main() -> Result<()> {
 
 /// Starts the thread that keeps frames free.
 fn provider(rt: &Arc<Runtime>, pages: &Arc<Pages>) -> Result<()> {
-    let event = pages.supply_event();
+    let event = pages.free_frames_event();
     let provider = pages.clone();
     let background = rt.clone();
     rt.spawn("supply", move || {
         loop {
             let seen = event.now();
-            if provider.supply_beat().is_ok_and(|beat| beat == Beat::Idle) {
+            if provider.free_frames_beat().is_ok_and(|beat| beat == Beat::Idle) {
                 background.wait(&event, seen, None, Cause::Idle);
             }
         }

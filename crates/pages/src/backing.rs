@@ -3,7 +3,7 @@
 //! frame provider asks for it a little ahead of the frames taken; the first pass of a recovery,
 //! beside which a core is idle, for what the second will take.
 //!
-//! Frames that were never used are taken in ascending order (`Supply`), those of the first bank
+//! Frames that were never used are taken in ascending order (`FreeList`), those of the first bank
 //! only are cared for, and a pool smaller than one large page is left alone. Nothing relies on it.
 
 use crate::frames::Frames;

@@ -12,10 +12,10 @@
 use crate::Pages;
 use crate::dirty::{Draining, Surroundings};
 use crate::doublewrite::BATCH_BYTES;
+use crate::free_list::BEAT_COLD;
+use crate::idle_flush::REST_PARTS;
 use crate::pacer::Pacer;
 use crate::pacing::{self, Quota, TICK_NS};
-use crate::quiet::REST_PARTS;
-use crate::supply::BEAT_COLD;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
 use evenkeel_format::page;
@@ -82,11 +82,11 @@ pub(crate) struct Cleaner {
     draining: Mutex<Draining>,
     /// Pages a full disk did not take that somebody had latched then: to become dirty again.
     unwritten: Mutex<Vec<Item>>,
-    pub(crate) spare: Mutex<Spare>,
+    pub(crate) spare: Mutex<SpareImages>,
 }
 
 #[derive(Default)]
-pub(crate) struct Spare {
+pub(crate) struct SpareImages {
     made: usize,
     pub(crate) idle: Vec<Workspace>,
 }
@@ -154,7 +154,7 @@ impl Pages {
         let is_rest = turn.is_some() && self.quiet_at().is_some();
         let batch = if is_rest { self.surplus_batch(now) } else { batch };
         let take_cold = |most| self.supply.take_cold(most);
-        let pacing::Beat { cold, old, required } =
+        let pacing::CleanerBeat { cold, old, required } =
             pacing::beat(&self.cleaner.quota, now, batch as u64, hold_up, in_flight, take_cold);
         if cold.is_empty() && old.pages == 0 {
             if rate == 0 {
@@ -166,7 +166,7 @@ impl Pages {
             return Ok(Beat::More);
         }
         self.rt.metrics.add(Metric::FlushRequested, cold.len() as u64);
-        self.rt.metrics.add(Metric::FlushWhySupply, cold.len() as u64);
+        self.rt.metrics.add(Metric::FlushReasonFreeFrames, cold.len() as u64);
         self.note_required(old.beyond);
         if required > 0 {
             next_tick_ns = next_tick_ns.min(RETRY_NS);
@@ -386,16 +386,16 @@ impl Pages {
     /// Pages written beyond what the law asked: somebody waits for them.
     fn note_required(&self, pages: u64) {
         self.rt.metrics.add(Metric::FlushRequested, pages);
-        self.rt.metrics.add(Metric::FlushWhyRequired, pages);
+        self.rt.metrics.add(Metric::FlushReasonRequired, pages);
     }
 
     fn note_why(&self, why: pacing::Terms) {
         let metrics = &self.rt.metrics;
-        metrics.add(Metric::FlushWhyAge, why.age);
-        metrics.add(Metric::FlushWhyShare, why.share);
-        metrics.add(Metric::FlushWhyNext, why.next);
-        metrics.add(Metric::FlushWhySupply, why.supply);
-        metrics.add(Metric::FlushWhyQuiet, why.quiet);
+        metrics.add(Metric::FlushReasonAge, why.age);
+        metrics.add(Metric::FlushReasonShare, why.share);
+        metrics.add(Metric::FlushReasonNext, why.next);
+        metrics.add(Metric::FlushReasonFreeFrames, why.supply);
+        metrics.add(Metric::FlushReasonIdle, why.quiet);
     }
 
     /// `flush_batch` for what `take_cold` gave.
@@ -431,7 +431,7 @@ impl Pages {
             }
             return Ok(0);
         };
-        let class = if cold.len() > count { Class::FrameSupply } else { Class::Checkpoint };
+        let class = if cold.len() > count { Class::FreeFrames } else { Class::Checkpoint };
         let mut frames = cold;
         let most = BATCH_BYTES / self.page_size();
         let wanted = (frames.len() + count).min(most);
@@ -511,7 +511,9 @@ impl Pages {
         (class, need): (Class, Need),
     ) -> Result<()> {
         if let Some(log) = self.log_if_attached()
-            && !evenkeel_base::plant::is(evenkeel_base::plant::Fault::PageBeforeLog)
+            && !evenkeel_base::fault_injection::is(
+                evenkeel_base::fault_injection::Fault::PageBeforeLog,
+            )
         {
             log.wait_durable(newest)?;
         }
@@ -527,7 +529,9 @@ impl Pages {
         let start = self.rt.env.now_ns();
         let pages: Vec<(PageNo, bool)> = items.iter().map(|i| (i.page, !i.fresh)).collect();
         let Workspace { region, head, images } = space;
-        if !evenkeel_base::plant::is(evenkeel_base::plant::Fault::DoublewriteSkipped) {
+        if !evenkeel_base::fault_injection::is(
+            evenkeel_base::fault_injection::Fault::DoublewriteSkipped,
+        ) {
             self.doublewrite.write(*region, head, &images[..items.len() * size], &pages)?;
         }
         self.rt.step();
@@ -536,7 +540,9 @@ impl Pages {
         let joins = |a: &Item, b: &Item| {
             b.page.0 == a.page.0 + 1 && self.files.place(a.page).0 == self.files.place(b.page).0
         };
-        let is_lost = evenkeel_base::plant::is(evenkeel_base::plant::Fault::StalePageServed);
+        let is_lost = evenkeel_base::fault_injection::is(
+            evenkeel_base::fault_injection::Fault::StalePageServed,
+        );
         for run in items.chunk_by(joins) {
             if !is_lost || run.iter().any(|item| item.fresh) {
                 self.files.write(run[0].page, &images[at * size..(at + run.len()) * size])?;

@@ -5,7 +5,7 @@
 //! pages must be as the effects below that position make them.
 
 use crate::cleaner::Need;
-use crate::rig::{self, Bytes, Rig, WRITE, put};
+use crate::test_support::{self, Bytes, Fixture, WRITE, put};
 use crate::{Access, Changes, PageRedo, Pages, PagesOptions};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
@@ -64,7 +64,7 @@ fn quiet(disk: SimDisk, seed: u64) -> SimEnv {
 
 /// One mini-transaction by chance; `effects` tells what it did.
 fn mutate(
-    rig: &Rig,
+    rig: &Fixture,
     rng: &mut Rng,
     known: &BTreeMap<PageNo, (u32, u8)>,
     effects: &mut Vec<Effect>,
@@ -113,7 +113,7 @@ fn mutate(
 }
 
 /// Works until the script ends or the machine crashes; `out` is right at every moment.
-fn work(rig: &Rig, out: &Mutex<Outside>, rng: &mut Rng, steps: u64) -> Result<()> {
+fn work(rig: &Fixture, out: &Mutex<Outside>, rng: &mut Rng, steps: u64) -> Result<()> {
     for _ in 0..steps {
         match rng.below(16) {
             0 => {
@@ -152,7 +152,7 @@ fn work(rig: &Rig, out: &Mutex<Outside>, rng: &mut Rng, steps: u64) -> Result<()
 }
 
 /// Drops a tree (again, after a crash) and makes it durable: a drop is several mini-transactions.
-fn finish_drop(rig: &Rig, out: &Mutex<Outside>, tree: u32) -> Result<()> {
+fn finish_drop(rig: &Fixture, out: &Mutex<Outside>, tree: u32) -> Result<()> {
     rig.pages.free_tree(TreeId(tree))?;
     let end = rig.log.end();
     rig.log.wait_durable(end)?;
@@ -166,7 +166,7 @@ fn finish_drop(rig: &Rig, out: &Mutex<Outside>, tree: u32) -> Result<()> {
 }
 
 /// Recovers from what survived and compares.
-fn recover(sim: &SimEnv, out: &Mutex<Outside>, epoch: u32, what: &str) -> Result<Rig> {
+fn recover(sim: &SimEnv, out: &Mutex<Outside>, epoch: u32, what: &str) -> Result<Fixture> {
     let rt = sim.runtime();
     // What the log does not hold is gone for good as soon as a new epoch may begin.
     let found = |end: LogEnd| {
@@ -176,7 +176,7 @@ fn recover(sim: &SimEnv, out: &Mutex<Outside>, epoch: u32, what: &str) -> Result
         out.effects.retain(|(lsn, _)| *lsn < end.end);
     };
     let from = out.lock().redo_from;
-    let (rig, _) = rig::recover_with(rt.clone(), FRAMES, LOG_BYTES, from, epoch, found)?;
+    let (rig, _) = test_support::recover_with(rt.clone(), FRAMES, LOG_BYTES, from, epoch, found)?;
     let known = {
         let mut out = out.lock();
         out.torn_repaired += rt.metrics.get(Metric::TornPagesRepaired);
@@ -201,7 +201,7 @@ fn live(sim: &SimEnv, out: &Mutex<Outside>, rng: &mut Rng, epoch: u32, what: &st
     let Outside { created, dropping, .. } = out.lock().clone();
     let rig = match created {
         true => recover(sim, out, epoch, what)?,
-        false => rig::create(sim.runtime(), FRAMES, LOG_BYTES)?,
+        false => test_support::create(sim.runtime(), FRAMES, LOG_BYTES)?,
     };
     out.lock().created = true;
     if let Some(tree) = dropping {
@@ -270,9 +270,9 @@ fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
         let sim = quiet(SimDisk::new(1), 1);
         let rt = sim.runtime();
         let pages = Pages::create(rt.clone(), options)?;
-        let log = Log::create(rt.clone(), rig::log_options(LOG_BYTES, 1), Lsn(0))?;
+        let log = Log::create(rt.clone(), test_support::log_options(LOG_BYTES, 1), Lsn(0))?;
         pages.attach_log(log.clone())?;
-        let rig = Rig { rt, pages, log };
+        let rig = Fixture { rt, pages, log };
         let mut all = Vec::new();
         for byte in 0..20 {
             all.push(rig.alloc(1, all.last().copied(), byte)?.0);
@@ -303,9 +303,9 @@ fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
 /// next one takes the place of their copies.
 #[test]
 fn pages_are_synced_before_their_copies_go() -> Result<()> {
-    let (disk, _, from) = killed_before_sync(rig::options(FRAMES))?;
+    let (disk, _, from) = killed_before_sync(test_support::options(FRAMES))?;
     let sim = quiet(disk, 2);
-    Pages::open(sim.runtime(), rig::options(FRAMES), from)?;
+    Pages::open(sim.runtime(), test_support::options(FRAMES), from)?;
     assert_eq!(sim.disk().unsynced_of_killed("pages/"), 0);
     Ok(())
 }
@@ -316,7 +316,7 @@ fn pages_are_synced_before_their_copies_go() -> Result<()> {
 fn a_copy_without_a_file_is_left_alone() -> Result<()> {
     let sim = quiet(SimDisk::new(1), 1);
     let rt = sim.runtime();
-    let pages = Pages::create(rt.clone(), rig::options(FRAMES))?;
+    let pages = Pages::create(rt.clone(), test_support::options(FRAMES))?;
     let (page, bytes) = pages.geometry.new_segment(1).swap_remove(0);
     let mut image = AlignedBuf::new(bytes.len());
     image.copy_from_slice(&bytes);
@@ -341,7 +341,7 @@ impl Replay for Records {
 #[test]
 fn pages_that_redo_finds_in_part_are_synced() -> Result<()> {
     // Without copies: else the open syncs them.
-    let options = PagesOptions { doublewrite: false, ..rig::options(FRAMES) };
+    let options = PagesOptions { doublewrite: false, ..test_support::options(FRAMES) };
     let (disk, page, from) = killed_before_sync(options)?;
     let sim = quiet(disk, 2);
     let (rt, mut records) = (sim.runtime(), Records::default());

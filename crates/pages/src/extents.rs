@@ -312,7 +312,7 @@ impl Pages {
 
     fn punch(&self, extent: u32) {
         let bytes = evenkeel_format::space::EXTENT_BYTES;
-        self.rt.ask(Class::Columnar, bytes, false);
+        self.rt.ask(Class::Maintenance, bytes, false);
         self.rt.give_back(|| {
             if let Err(error) = self.files.punch(extent) {
                 // The blocks stay; the extent is as reusable as if they had gone.

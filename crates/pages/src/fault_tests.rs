@@ -2,7 +2,7 @@
 
 use crate::cleaner::Need;
 use crate::doublewrite::REGIONS;
-use crate::rig::{self, Rig, put};
+use crate::test_support::{self, Fixture, put};
 use crate::{Access, Mtr, PageRedo};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
@@ -41,7 +41,7 @@ fn number(page: &[u8]) -> u64 {
 }
 
 /// Moves 1 from one page to another in one mini-transaction, so the sum stays.
-fn transfer(rig: &Rig, a: PageNo, b: PageNo) -> Result<Lsn> {
+fn transfer(rig: &Fixture, a: PageNo, b: PageNo) -> Result<Lsn> {
     let mut reserved = rig.log.reserve(10 << 10, Share::User)?;
     let mut mtr = rig.pages.begin(2)?;
     // Latches are taken in order of page number.
@@ -58,12 +58,12 @@ fn transfer(rig: &Rig, a: PageNo, b: PageNo) -> Result<Lsn> {
 #[test]
 fn a_page_newer_than_the_end_of_the_log_is_refused() {
     let sim = quiet(SimDisk::new(1), 1);
-    let rig = rig::create(sim.runtime(), FRAMES, LOG_BYTES).expect("creates");
+    let rig = test_support::create(sim.runtime(), FRAMES, LOG_BYTES).expect("creates");
     let (page, lsn) = rig.alloc(7, None, 1).expect("allocates");
     let mut body = Vec::new();
     put_page_op(&mut body, PageOp { page, op: 40, payload: b"old" });
     let redo = |end| {
-        let redo = PageRedo::new(&rig.pages, &rig::Bytes).ending_at(end);
+        let redo = PageRedo::new(&rig.pages, &test_support::Bytes).ending_at(end);
         redo.apply(Lsn(1), RecordKind::Page, &body)
     };
     let error = redo(lsn).expect_err("it has a change from behind the end");
@@ -82,7 +82,7 @@ struct Known {
 
 /// Keeps the log from filling: its buckets are wider than this small log, so the law alone would
 /// not.
-fn checkpointer(rig: &Arc<Rig>, known: &Arc<Mutex<Known>>) {
+fn checkpointer(rig: &Arc<Fixture>, known: &Arc<Mutex<Known>>) {
     let (rt, rig, known) = (rig.rt.clone(), rig.clone(), known.clone());
     let body = move || {
         let pressure = rig.log.pressure();
@@ -107,8 +107,8 @@ fn checkpointer(rig: &Arc<Rig>, known: &Arc<Mutex<Known>>) {
 }
 
 /// 150 pages with 1,000 each, durable.
-fn prepare(rt: Arc<Runtime>) -> Result<(Rig, Vec<PageNo>)> {
-    let rig = rig::create(rt, FRAMES, LOG_BYTES)?;
+fn prepare(rt: Arc<Runtime>) -> Result<(Fixture, Vec<PageNo>)> {
+    let rig = test_support::create(rt, FRAMES, LOG_BYTES)?;
     let mut pages = Vec::new();
     for _ in 0..150 {
         rig.pages.make_room(8)?;
@@ -165,7 +165,7 @@ fn sessions(seed: u64) -> (u64, u64) {
     let after = sim.crash(CrashPolicy::ALL[(seed % 9) as usize], seed);
     let survivor = quiet(after.disk().clone(), seed);
     let from = known.lock().redo_from;
-    let recovered = rig::recover(survivor.runtime(), FRAMES, LOG_BYTES, from, 1);
+    let recovered = test_support::recover(survivor.runtime(), FRAMES, LOG_BYTES, from, 1);
     let (again, _) = recovered.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let values = pages.iter().map(|p| {
         let page = again.pages.read(*p, Access::Normal);
@@ -185,7 +185,7 @@ fn sessions(seed: u64) -> (u64, u64) {
 
 /// Allocates or frees pages of the session's own tree, or drops the tree.
 fn own_pages(
-    rig: &Rig,
+    rig: &Fixture,
     known: &Mutex<Known>,
     rng: &mut Rng,
     tree: u32,
@@ -232,7 +232,7 @@ fn own_pages(
     }
 }
 
-fn session(rig: &Rig, pages: &[PageNo], known: &Mutex<Known>, rng: &mut Rng, tree: u32) {
+fn session(rig: &Fixture, pages: &[PageNo], known: &Mutex<Known>, rng: &mut Rng, tree: u32) {
     let mut mine = Vec::new();
     for _ in 0..40 {
         let mut any = || pages[rng.below(pages.len() as u64) as usize];
@@ -279,7 +279,7 @@ fn sessions_under_every_interleaving() {
 /// A closed page space of 60 pages of tree 1, each full of its ordinal.
 fn closed() -> Result<(SimDisk, Vec<PageNo>, Lsn)> {
     let sim = quiet(SimDisk::new(3), 3);
-    let rig = rig::create(sim.runtime(), 128, LOG_BYTES)?;
+    let rig = test_support::create(sim.runtime(), 128, LOG_BYTES)?;
     let mut pages = Vec::new();
     for i in 0..60 {
         pages.push(rig.alloc(1, None, i)?.0);
@@ -300,7 +300,7 @@ fn rot_is_found_and_named() -> Result<()> {
         let offset = page.0 * 4096 + rng.below(4096);
         assert!(disk.flip_bit("pages/000000.pg", offset, rng.below(8) as u8));
         let sim = quiet(disk, round);
-        let (rig, _) = rig::recover(sim.runtime(), 128, LOG_BYTES, from, 1)?;
+        let (rig, _) = test_support::recover(sim.runtime(), 128, LOG_BYTES, from, 1)?;
         for wanted in &pages {
             let checked = rig.pages.check_page(*wanted);
             let read = rig.pages.read(*wanted, Access::Normal);
@@ -329,15 +329,15 @@ fn misplaced_pages_are_found() -> Result<()> {
     let image = content[at(pages[5])..at(pages[5]) + 4096].to_vec();
     assert!(disk.corrupt("pages/000000.pg", at(pages[9]) as u64, &image));
     let sim = quiet(disk, 1);
-    let (rig, _) = rig::recover(sim.runtime(), 128, LOG_BYTES, from, 1)?;
+    let (rig, _) = test_support::recover(sim.runtime(), 128, LOG_BYTES, from, 1)?;
     let error = rig.pages.read(pages[9], Access::Normal).err().expect("misdirected");
     assert_eq!(error.code(), Code::PageIdentity);
     assert!(rig.pages.read(pages[5], Access::Normal).is_ok());
     Ok(())
 }
 
-fn dirty(sim: &SimEnv, rt: &Arc<Runtime>) -> Result<(Rig, PageNo)> {
-    let rig = rig::create(rt.clone(), 128, LOG_BYTES)?;
+fn dirty(sim: &SimEnv, rt: &Arc<Runtime>) -> Result<(Fixture, PageNo)> {
+    let rig = test_support::create(rt.clone(), 128, LOG_BYTES)?;
     let (page, _) = rig.alloc(1, None, 1)?;
     rig.pages.flush_all()?;
     rig.mtr(1, |mtr| {
@@ -372,7 +372,7 @@ fn a_failed_write_or_sync_stops_writes_and_loses_nothing() -> Result<()> {
         rig.log.wait_durable(rig.log.end())?;
         let disk = sim.disk().crash(CrashPolicy::RandomSectors, 7);
         let again = quiet(disk, 6);
-        let (rig, _) = rig::recover(again.runtime(), 128, LOG_BYTES, oldest, 1)?;
+        let (rig, _) = test_support::recover(again.runtime(), 128, LOG_BYTES, oldest, 1)?;
         assert_eq!(rig.pages.read(page, Access::Normal)?[0], 2, "{file} {kind:?}");
     }
     Ok(())
@@ -384,8 +384,8 @@ fn a_failed_write_or_sync_stops_writes_and_loses_nothing() -> Result<()> {
 fn reads_go_on_in_a_pool_that_is_all_dirty_when_writes_stop() -> Result<()> {
     const FRAMES: usize = 96;
     let sim = quiet(SimDisk::new(5), 5);
-    let rig = rig::create(sim.runtime(), FRAMES, LOG_BYTES)?;
-    rig.pages.supply_beat()?;
+    let rig = test_support::create(sim.runtime(), FRAMES, LOG_BYTES)?;
+    rig.pages.free_frames_beat()?;
     let mut pages = Vec::new();
     for _ in 0..3 * FRAMES {
         if rig.pages.supply.available() < 8 {
@@ -410,14 +410,14 @@ fn reads_go_on_in_a_pool_that_is_all_dirty_when_writes_stop() -> Result<()> {
     }
     rig.pages.take_credits(rig.pages.supply.available() as usize)?;
     rig.rt.health.fail(Error::new(Code::WriteFailed));
-    rig.pages.supply_beat()?;
+    rig.pages.free_frames_beat()?;
     for round in 0..3 {
         for page in &pages {
             let first = rig.pages.read(*page, Access::Normal)?[0];
             assert_eq!(first == 9, changed.contains(page), "{page:?} in round {round}");
         }
         rig.pages.resize(64 * 4096)?;
-        while rig.pages.supply_beat()? == evenkeel_base::Beat::More {}
+        while rig.pages.free_frames_beat()? == evenkeel_base::Beat::More {}
     }
     let frames = rig.pages.frames.count();
     assert!((FRAMES + 1..=FRAMES + 128).contains(&frames), "{frames} frames");
@@ -430,13 +430,13 @@ fn reads_go_on_in_a_pool_that_is_all_dirty_when_writes_stop() -> Result<()> {
 fn nobody_waits_for_a_frame_once_the_database_closes() -> Result<()> {
     const FRAMES: usize = 512;
     let sim = quiet(SimDisk::new(5), 5);
-    let rig = rig::create(sim.runtime(), FRAMES, LOG_BYTES)?;
+    let rig = test_support::create(sim.runtime(), FRAMES, LOG_BYTES)?;
     let mut last = None;
     for _ in 0..FRAMES / 2 {
         last = Some(rig.alloc(7, last, 0)?.0);
     }
     rig.pages.flush_all()?;
-    rig.pages.supply_beat()?;
+    rig.pages.free_frames_beat()?;
     for frame in 0..FRAMES as u32 {
         rig.pages.frames.facts(frame).touch();
     }
@@ -459,7 +459,7 @@ fn nobody_waits_for_a_frame_once_the_database_closes() -> Result<()> {
 #[test]
 fn a_frame_is_made_free_while_nobody_provides_any() -> Result<()> {
     let sim = quiet(SimDisk::new(5), 5);
-    let rig = rig::create(sim.runtime(), FRAMES, LOG_BYTES)?;
+    let rig = test_support::create(sim.runtime(), FRAMES, LOG_BYTES)?;
     // Some pages of the map are dirty too.
     while rig.pages.supply.available() > 8 {
         rig.alloc(7, None, 0)?;
@@ -475,7 +475,7 @@ fn a_frame_is_made_free_while_nobody_provides_any() -> Result<()> {
 #[test]
 fn cold_pages_do_not_keep_the_log_full() -> Result<()> {
     let sim = quiet(SimDisk::new(5), 5);
-    let rig = rig::create(sim.runtime(), 1024, LOG_BYTES)?;
+    let rig = test_support::create(sim.runtime(), 1024, LOG_BYTES)?;
     for _ in 0..20 {
         rig.alloc(1, None, 0)?;
     }
@@ -506,7 +506,7 @@ fn cold_pages_do_not_keep_the_log_full() -> Result<()> {
 #[test]
 fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
     let sim = SimEnv::new(5);
-    let rig = Arc::new(rig::create(sim.runtime(), 128, LOG_BYTES)?);
+    let rig = Arc::new(test_support::create(sim.runtime(), 128, LOG_BYTES)?);
     let (page, _) = rig.alloc(1, None, 1)?;
     rig.mtr(1, |mtr| {
         let slot = mtr.write(page)?;
@@ -543,7 +543,7 @@ fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
 #[test]
 fn a_flush_of_pages_sleeps_while_others_write_them() -> Result<()> {
     let sim = SimEnv::new(5);
-    let rig = Arc::new(rig::create(sim.runtime(), 128, LOG_BYTES)?);
+    let rig = Arc::new(test_support::create(sim.runtime(), 128, LOG_BYTES)?);
     let (page, _) = rig.alloc(1, None, 1)?;
     let frame = rig.pages.translation.get(page).expect("resident");
     rig.log.wait_durable(rig.log.end())?;
@@ -570,7 +570,7 @@ fn a_flush_of_all_pages_ends_while_others_change_them() -> Result<()> {
     const LIMIT_NS: u64 = 10_000_000_000;
     for seed in 0..20 {
         let sim = SimEnv::new(seed);
-        let rig = Arc::new(rig::create(sim.runtime(), 128, 64 << 20)?);
+        let rig = Arc::new(test_support::create(sim.runtime(), 128, 64 << 20)?);
         let pages = [rig.alloc(1, None, 1)?.0, rig.alloc(2, None, 1)?.0];
         let end = rig.log.end();
         let left = Arc::new(std::sync::atomic::AtomicUsize::new(1));
@@ -609,7 +609,7 @@ fn a_write_counts_only_if_no_sync_beside_it_failed() -> Result<()> {
     let mut counted = 0;
     for seed in 0..60 {
         let sim = SimEnv::new(seed);
-        let rig = Arc::new(rig::create(sim.runtime(), 128, LOG_BYTES)?);
+        let rig = Arc::new(test_support::create(sim.runtime(), 128, LOG_BYTES)?);
         let mut pages = Vec::new();
         for tree in [1, 2] {
             pages.push(rig.alloc(tree, None, 1)?.0);
@@ -650,7 +650,7 @@ fn a_write_counts_only_if_no_sync_beside_it_failed() -> Result<()> {
 #[test]
 fn a_full_disk_is_an_error_of_the_statement_and_passes() -> Result<()> {
     let sim = quiet(SimDisk::new(5), 5);
-    let rig = rig::create(sim.runtime(), 1024, LOG_BYTES)?;
+    let rig = test_support::create(sim.runtime(), 1024, LOG_BYTES)?;
     sim.disk().set_capacity(Some(sim.disk().used_bytes() + (2 << 20)));
     let mut made = 0;
     let error = loop {

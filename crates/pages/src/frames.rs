@@ -8,9 +8,9 @@
 //! must not latch a frame twice.
 #![allow(unsafe_code)]
 
-use crate::banks::Banks;
 use crate::hint;
-use crate::latch::{Attempt, Latch};
+use crate::latch::{Attempt, PageLatch};
+use crate::segmented_vec::SegmentedVec;
 use evenkeel_base::{Cause, PageNo};
 use evenkeel_io::{Event, IO_ALIGN, Runtime};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -25,7 +25,7 @@ const EVENT_SHARDS: usize = 64;
 #[repr(align(64))]
 #[derive(Default)]
 pub(crate) struct Frame {
-    latch: Latch,
+    latch: PageLatch,
     /// Holders that need the page resident without latching it.
     pub pins: AtomicU32,
     /// Page number + 1; 0 while the frame is free.
@@ -106,22 +106,22 @@ impl Drop for Arena {
 }
 
 /// Frames made together.
-struct Bank {
+struct VecSegment {
     arena: Arena,
     facts: Box<[Frame]>,
 }
 
-impl Bank {
-    fn new(count: usize, page_size: usize) -> Bank {
+impl VecSegment {
+    fn new(count: usize, page_size: usize) -> VecSegment {
         let facts = (0..count).map(|_| Frame::default()).collect();
-        Bank { arena: Arena::new(count * page_size), facts }
+        VecSegment { arena: Arena::new(count * page_size), facts }
     }
 }
 
 /// All frames. Those from `count` on are not to be used: they are being emptied, or are empty and
 /// without memory (`resize`).
 pub(crate) struct Frames {
-    banks: Banks<Bank>,
+    banks: SegmentedVec<VecSegment>,
     count: AtomicUsize,
     page_size: usize,
     events: Vec<Arc<Event>>,
@@ -131,7 +131,7 @@ pub(crate) struct Frames {
 impl Frames {
     pub fn new(rt: Arc<Runtime>, count: usize, page_size: usize) -> Frames {
         Frames {
-            banks: Banks::new(count, Bank::new(count, page_size)),
+            banks: SegmentedVec::new(count, VecSegment::new(count, page_size)),
             count: AtomicUsize::new(count),
             page_size,
             events: (0..EVENT_SHARDS).map(|_| Arc::new(Event::new())).collect(),
@@ -156,11 +156,11 @@ impl Frames {
 
     /// Makes frames until there are at least `count`.
     pub fn grow(&self, count: usize) {
-        self.banks.grow(count, |added| Bank::new(added, self.page_size));
+        self.banks.grow(count, |added| VecSegment::new(added, self.page_size));
     }
 
     #[inline]
-    fn bank(&self, index: u32) -> (&Bank, usize) {
+    fn bank(&self, index: u32) -> (&VecSegment, usize) {
         match self.banks.find(index as usize) {
             Some(found) => found,
             None => panic!("frame {index} was never made"),
@@ -210,7 +210,7 @@ impl Frames {
     }
 
     /// Waits until the latch may have changed, if `announce` finds that it must.
-    fn wait(&self, index: u32, announce: impl Fn(&Latch) -> bool) {
+    fn wait(&self, index: u32, announce: impl Fn(&PageLatch) -> bool) {
         let frame = self.facts(index);
         let event = self.event(index);
         let seen = event.now();
@@ -234,7 +234,7 @@ impl Frames {
                     spins += 1;
                     std::hint::spin_loop();
                 }
-                Attempt::Blocked => self.wait(index, Latch::announce_reader),
+                Attempt::Blocked => self.wait(index, PageLatch::announce_reader),
             }
         }
     }
@@ -261,7 +261,7 @@ impl Frames {
                 spins += 1;
                 std::hint::spin_loop();
             } else {
-                self.wait(index, Latch::announce_writer);
+                self.wait(index, PageLatch::announce_writer);
             }
         }
     }

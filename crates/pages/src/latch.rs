@@ -24,7 +24,7 @@ pub(crate) enum Attempt {
 
 /// The word.
 #[derive(Default)]
-pub(crate) struct Latch(AtomicU32);
+pub(crate) struct PageLatch(AtomicU32);
 
 fn bars_readers(word: u32) -> bool {
     word & (EXCLUSIVE | WRITER_WAITING) != 0
@@ -34,7 +34,7 @@ fn bars_writers(word: u32) -> bool {
     word & (EXCLUSIVE | READERS) != 0
 }
 
-impl Latch {
+impl PageLatch {
     /// Takes it for reading.
     #[inline]
     pub fn shared(&self) -> Attempt {

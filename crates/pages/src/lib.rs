@@ -4,7 +4,7 @@
 //! - [`Pages::read`] gives a page latched for reading; [`Pages::begin`] a mini-transaction
 //!   ([`Mtr`]), the only way to change one.
 //! - Foreground threads never write pages. Background threads drive [`Pages::clean_beat`] (writes
-//!   dirty pages at the pace of [`pacing`]), [`Pages::supply_beat`] (keeps frames free) and
+//!   dirty pages at the pace of [`pacing`]), [`Pages::free_frames_beat`] (keeps frames free) and
 //!   [`Pages::reclaim_beat`] (gives the space of freed extents back).
 //! - [`PageRedo`] replays the log onto pages at start.
 //! - [`dirty`], [`pacing`], [`pacer`], [`quiet`] and [`supply`] stand alone, so that
@@ -12,31 +12,31 @@
 #![deny(unsafe_code)]
 
 mod backing;
-mod banks;
 mod cleaner;
 pub mod dirty;
 mod doublewrite;
 mod extents;
 mod files;
 mod frames;
+pub mod free_list;
 pub mod hint;
+pub mod idle_flush;
 mod latch;
 mod mtr;
 pub mod pacer;
 pub mod pacing;
 mod page_set;
+mod page_table;
 mod pages;
 mod pool;
-pub mod quiet;
 mod redo;
 mod resize;
 mod scratch;
+mod segmented_vec;
 mod space;
-pub mod supply;
 mod sync;
 mod sync_turn;
 mod touched;
-mod translate;
 mod visits;
 mod warm;
 
@@ -49,9 +49,9 @@ mod pacing_tests;
 #[cfg(test)]
 mod pages_tests;
 #[cfg(test)]
-mod rig;
-#[cfg(test)]
 mod space_tests;
+#[cfg(test)]
+mod test_support;
 
 pub use cleaner::CLEANERS;
 pub use mtr::Mtr;

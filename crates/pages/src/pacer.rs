@@ -5,8 +5,8 @@
 //! log, takes it as zero, and gives a whole tick's quota; what a tick left over is not carried on.
 
 use crate::dirty::{Dirty, Surroundings};
+use crate::idle_flush::{IdleFlush, IdleWatch};
 use crate::pacing::{self, Load, Quota, TICK_NS};
-use crate::quiet::{Calm, Quiet};
 use evenkeel_base::Lsn;
 
 /// The last tick.
@@ -19,7 +19,7 @@ pub struct Pacer {
     rate: u64,
     /// Bytes per second that were written to the log between the last two ticks.
     log_bytes_per_sec: u64,
-    quiet: Quiet,
+    quiet: IdleFlush,
 }
 
 /// What a tick found.
@@ -45,8 +45,8 @@ impl Pacer {
     }
 
     /// The pages that are to be written because nobody writes, while that is so.
-    pub fn calm(&self, end: Lsn, log_bytes: u64) -> Option<Calm> {
-        self.quiet.is_calm(end, log_bytes)
+    pub fn calm(&self, end: Lsn, log_bytes: u64) -> Option<IdleWatch> {
+        self.quiet.is_idle(end, log_bytes)
     }
 
     /// Nanoseconds to the next tick; none: it is due.

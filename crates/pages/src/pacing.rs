@@ -28,11 +28,11 @@ const SHARE_HORIZON_MAX: f64 = 10.0;
 /// At the trigger.
 const SHARE_HORIZON_MIN: f64 = 1.0;
 /// In so many seconds most pages are to go that were dirty when the log became quiet.
-const QUIET_HORIZON: f64 = 10.0;
+const IDLE_HORIZON: f64 = 10.0;
 /// So many pages of them a second at least: the last ones go soon too.
-const QUIET_MIN: u64 = 512;
+const IDLE_MIN: u64 = 512;
 /// At most: others may read meanwhile.
-const QUIET_MAX: u64 = 2048;
+const IDLE_MAX: u64 = 2048;
 /// The rate may always rise to this within one tick.
 const STEP_MIN: u64 = 512;
 /// Room that is left to a log, at least, when flushing becomes required.
@@ -68,7 +68,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// As numbers, in the order of the fields; `due_pages` before `supply_pages`.
+    /// As numbers, in the order of the fields; `due_pages` before `free_frames_pages`.
     pub fn numbers(&self) -> Vec<u64> {
         let mut all = vec![
             self.dirty_pages,
@@ -185,8 +185,8 @@ pub fn terms(load: &Load) -> Terms {
         supply: load.supply_pages * ticks_per_sec,
         quiet: 0,
     };
-    let quiet = excess(load.quiet_pages.min(load.dirty_pages), QUIET_HORIZON);
-    let quiet = quiet.clamp(QUIET_MIN, QUIET_MAX);
+    let quiet = excess(load.quiet_pages.min(load.dirty_pages), IDLE_HORIZON);
+    let quiet = quiet.clamp(IDLE_MIN, IDLE_MAX);
     // Not more in a tick than there are: the next ones are changed still.
     let quiet = quiet.min(load.quiet_pages * ticks_per_sec);
     Terms { quiet: quiet.saturating_sub(others.sum()), ..others }
@@ -251,7 +251,7 @@ pub fn batch_quota(paced: u64, required: u64, room: u64) -> BatchQuota {
 
 /// What a beat of a cleaner writes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Beat {
+pub struct CleanerBeat {
     /// Cold pages, by frame.
     pub cold: Vec<u32>,
     /// Of the oldest pages.
@@ -270,13 +270,13 @@ pub fn beat(
     hold_up: u64,
     in_flight: u64,
     take_cold: impl FnOnce(usize) -> Vec<u32>,
-) -> Beat {
+) -> CleanerBeat {
     let required = hold_up.saturating_sub(in_flight);
     let old = required.max(quota.aged(batch, now_ns));
     let cold = take_cold(cold_most(batch, old) as usize);
     let room = batch - cold.len() as u64;
     let old = batch_quota(quota.take(room, batch, now_ns), required, room);
-    Beat { cold, old, required }
+    CleanerBeat { cold, old, required }
 }
 
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! The pacing law by table and by property.
 
 use crate::pacing::{
-    BatchQuota, Beat, DUE_HORIZONS_SEC, Load, Quota, TICK_NS, batch_quota, beat, cold_most, issued,
-    pages_per_sec, required_age, terms, tick_quota, wanted_pages_per_sec,
+    BatchQuota, CleanerBeat, DUE_HORIZONS_SEC, Load, Quota, TICK_NS, batch_quota, beat, cold_most,
+    issued, pages_per_sec, required_age, terms, tick_quota, wanted_pages_per_sec,
 };
 use proptest::prelude::*;
 
@@ -391,7 +391,8 @@ fn a_beat_writes_cold_pages_and_what_nobody_else_is_writing() {
         };
         let did = beat(&quota, 0, 64, hold_up, in_flight, take_cold);
         let beyond = pages.min(required);
-        let wanted = Beat { cold: vec![7; cold], old: BatchQuota { pages, beyond }, required };
+        let wanted =
+            CleanerBeat { cold: vec![7; cold], old: BatchQuota { pages, beyond }, required };
         assert_eq!(did, wanted, "{hold_up} hold up, {in_flight} in flight, at most {most} cold");
     }
 }

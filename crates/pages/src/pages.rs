@@ -7,15 +7,15 @@ use crate::doublewrite::Doublewrite;
 use crate::extents::Growth;
 use crate::files::{DIRECTORY, Files};
 use crate::frames::{Frames, SharedGuard};
+use crate::free_list::FreeList;
+use crate::page_table::PageTable;
 use crate::resize::Resizing;
-use crate::scratch::Scratch;
-use crate::space::Space;
-use crate::supply::Supply;
-use crate::translate::Translation;
+use crate::scratch::PageScratch;
+use crate::space::PageSpace;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::page::{self, HEADER_BYTES, PageHeader};
 use evenkeel_format::space::Geometry;
-use evenkeel_io::{AlignedBuf, Event, Ghosts, Runtime};
+use evenkeel_io::{AlignedBuf, Event, GhostCache, Runtime};
 use evenkeel_log::Log;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -67,14 +67,14 @@ pub struct Pages {
     pub(crate) rt: Arc<Runtime>,
     pub(crate) geometry: Geometry,
     pub(crate) frames: Frames,
-    pub(crate) translation: Translation,
-    pub(crate) supply: Supply,
-    pub(crate) scratch: Scratch,
+    pub(crate) translation: PageTable,
+    pub(crate) supply: FreeList,
+    pub(crate) scratch: PageScratch,
     pub(crate) backing: Backing,
     pub(crate) resizing: Resizing,
-    pub(crate) ghosts: Ghosts,
+    pub(crate) ghosts: GhostCache,
     pub(crate) files: Files,
-    pub(crate) space: Space,
+    pub(crate) space: PageSpace,
     pub(crate) growth: Growth,
     pub(crate) dirty: Dirty,
     pub(crate) doublewrite: Doublewrite,
@@ -101,19 +101,19 @@ impl Pages {
         let geometry = Geometry::new(options.page_size)?;
         let count = options.pool_bytes / options.page_size;
         check_pool(options.pool_bytes, options.page_size)?;
-        let supply = Supply::new(count);
+        let supply = FreeList::new(count);
         let freed = supply.freed.clone();
         rt.health.on_failure(move || freed.notify());
         let pages = Pages {
             frames: Frames::new(rt.clone(), count, options.page_size),
-            translation: Translation::new(geometry, count),
+            translation: PageTable::new(geometry, count),
             supply,
-            scratch: Scratch::default(),
+            scratch: PageScratch::default(),
             backing: Backing::new(count, options.page_size),
             resizing: Resizing::default(),
-            ghosts: Ghosts::default(),
+            ghosts: GhostCache::default(),
             files: Files::new(rt.clone(), geometry),
-            space: Space::new(geometry),
+            space: PageSpace::new(geometry),
             growth: Growth::default(),
             dirty: Dirty::new(options.log_bytes),
             doublewrite: Doublewrite::new(rt.clone(), geometry, options.doublewrite),

@@ -1,8 +1,8 @@
 //! The pool with real threads: consistency under eviction, one read per page, frames and latches.
 
 use crate::doublewrite::REGIONS;
-use crate::rig::{self, Rig, WRITE, put};
-use crate::supply::{Clock, Provided};
+use crate::free_list::{Clock, Provided};
+use crate::test_support::{self, Fixture, WRITE, put};
 use crate::{Access, Pages};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId};
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const LOG_BYTES: u64 = 64 << 20;
 
-fn rig(frames: usize) -> (Arc<MemEnv>, Rig) {
+fn rig(frames: usize) -> (Arc<MemEnv>, Fixture) {
     let env = Arc::new(MemEnv::new());
-    let rig = rig::create(Runtime::new(env.clone()), frames, LOG_BYTES).expect("creates");
+    let rig = test_support::create(Runtime::new(env.clone()), frames, LOG_BYTES).expect("creates");
     (env, rig)
 }
 
 /// Runs the checkpointer's part, so that the log does not fill.
-fn checkpoint(rig: &Rig) {
+fn checkpoint(rig: &Fixture) {
     let at = rig.checkpoint().expect("durable");
     rig.log.set_checkpoint(at).expect("moves");
 }
@@ -62,7 +62,7 @@ fn threads_on_few_frames_see_whole_pages() -> Result<()> {
     let m = &rig.rt.metrics;
     assert!(m.get(Metric::FlushDone) <= m.get(Metric::FlushRequested) + 512);
     drop(rig);
-    let again = Pages::open(Runtime::new(env), rig::options(96), Lsn(0))?;
+    let again = Pages::open(Runtime::new(env), test_support::options(96), Lsn(0))?;
     let value = |p: &PageNo| count(&again.read(*p, Access::Normal).expect("reads"));
     let total: u64 = pages.iter().map(value).sum();
     assert_eq!(total, written.load(Ordering::Relaxed));
@@ -82,7 +82,7 @@ fn the_clock_stands_still_for_the_cleaner_and_no_longer() -> Result<()> {
     assert_eq!((supply.cold_wanted(40, 0), supply.cold_wanted(20, 20)), (4, 4));
     assert_eq!((supply.cold_wanted(44, 0), supply.cold_wanted(0, 44)), (0, 0));
     supply.cold.lock().extend(100..144);
-    assert_eq!(rig.pages.supply_beat()?, Beat::Idle);
+    assert_eq!(rig.pages.free_frames_beat()?, Beat::Idle);
     assert_eq!(supply.cold.lock().len(), 44);
     let seen = supply.event.now();
     rig.pages.clean_beat()?;
@@ -98,7 +98,7 @@ fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
     let file = env.open("dw", OpenMode::READ_WRITE.direct())?;
     let whole = file.len()?;
     file.set_len(whole / 3 * 2)?;
-    let pages = Pages::open(Runtime::new(env.clone()), rig::options(96), Lsn(0))?;
+    let pages = Pages::open(Runtime::new(env.clone()), test_support::options(96), Lsn(0))?;
     assert_eq!((file.len()?, pages.doublewrite.regions()), (whole, REGIONS));
     Ok(())
 }
@@ -106,16 +106,16 @@ fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
 /// The queue to the cleaner may be full where many frames are wanted: clean ones are still found.
 #[test]
 fn a_full_queue_does_not_stop_the_clock() {
-    let supply = crate::supply::Supply::new(100_000);
+    let supply = crate::free_list::FreeList::new(100_000);
     assert!(supply.try_credits(supply.available()));
-    assert_eq!(supply.cold_wanted(crate::supply::COLD_MAX, 0), 4);
-    assert_eq!(supply.cold_wanted(0, 0), crate::supply::BEAT_COLD);
+    assert_eq!(supply.cold_wanted(crate::free_list::COLD_MAX, 0), 4);
+    assert_eq!(supply.cold_wanted(0, 0), crate::free_list::BEAT_COLD);
 }
 
 /// A step of the provider, on a clock of which the last frames are clean.
 #[test]
 fn a_step_meets_as_many_dirty_frames_as_are_wanted_and_no_more() {
-    let supply = crate::supply::Supply::new(1_024);
+    let supply = crate::free_list::FreeList::new(1_024);
     assert!(supply.try_credits(supply.available()) && supply.gives_up());
     let mut hand = 0;
     let mut step = || {
@@ -150,7 +150,7 @@ fn a_step_meets_as_many_dirty_frames_as_are_wanted_and_no_more() {
     assert_eq!(supply.event().now(), seen, "enough are free");
 }
 
-fn worker(rig: &Rig, pages: &[PageNo], written: &AtomicU64, seed: u64) {
+fn worker(rig: &Fixture, pages: &[PageNo], written: &AtomicU64, seed: u64) {
     let mut rng = Rng::new(seed);
     for i in 0..3000u64 {
         let page = pages[rng.below(pages.len() as u64) as usize];
@@ -193,7 +193,7 @@ fn the_provider_rests_only_when_every_frame_was_looked_at_twice() -> Result<()> 
     rig.pages.take_credits(left as usize)?;
     assert_eq!(rig.pages.supply.available(), 0);
     let mut beats = 0;
-    while rig.pages.supply_beat()? == Beat::More {
+    while rig.pages.free_frames_beat()? == Beat::More {
         beats += 1;
         assert!(beats < 100, "it ends");
     }
@@ -207,7 +207,7 @@ fn concurrent_readers_read_a_page_once() -> Result<()> {
     let (page, _) = rig.alloc(1, None, 9)?;
     rig.pages.flush_all()?;
     let rt = Runtime::new(env);
-    let again = Pages::open(rt.clone(), rig::options(64), Lsn(0))?;
+    let again = Pages::open(rt.clone(), test_support::options(64), Lsn(0))?;
     let before = rt.metrics.get(Metric::PageReads);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -231,7 +231,7 @@ fn a_scan_reads_the_frame_that_writers_change() -> Result<()> {
     rig.pages.flush_all()?;
     let from = rig.checkpoint()?;
     drop(rig);
-    let (rig, _) = rig::recover(Runtime::new(env), 96, LOG_BYTES, from, 1)?;
+    let (rig, _) = test_support::recover(Runtime::new(env), 96, LOG_BYTES, from, 1)?;
     let change = |page: PageNo, byte: u8| {
         rig.mtr(1, |mtr| {
             let slot = mtr.write(page)?;
@@ -334,9 +334,9 @@ fn dirty_counts_are_kept_up() -> Result<()> {
 fn wrong_options_and_pages_are_refused() {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
     let code = |options| Pages::create(rt.clone(), options).err().map(|e| e.code());
-    let good = rig::options(64);
+    let good = test_support::options(64);
     assert_eq!(code(crate::PagesOptions { page_size: 5000, ..good }), Some(Code::BadPageSize));
-    assert_eq!(code(rig::options(63)), Some(Code::PoolTooSmall));
+    assert_eq!(code(test_support::options(63)), Some(Code::PoolTooSmall));
     assert_eq!(
         Pages::open(rt.clone(), good, Lsn(0)).err().map(|e| e.code()),
         Some(Code::FileMissing)
@@ -390,7 +390,7 @@ fn what_was_freed_before_a_crash_is_given_back_after_it() -> Result<()> {
     rig.pages.free_tree(TreeId(9))?;
     rig.log.wait_durable(rig.log.end())?;
     drop(rig);
-    let (rig, _) = rig::recover(Runtime::new(env.clone()), 1024, LOG_BYTES, from, 2)?;
+    let (rig, _) = test_support::recover(Runtime::new(env.clone()), 1024, LOG_BYTES, from, 2)?;
     assert_eq!(rig.pages.space_stats().pending_extents, 0);
     while rig.pages.reclaim_beat()? == evenkeel_base::Beat::More {}
     assert!(env.used_bytes() + (2 << 20) <= full + (1 << 16), "of {full} {}", env.used_bytes());
@@ -427,7 +427,7 @@ fn a_record_for_a_page_that_was_freed_is_no_damage() -> Result<()> {
     while rig.pages.reclaim_beat()? == evenkeel_base::Beat::More {}
     assert!(rig.pages.space_stats().punched_extents >= 2);
     drop(rig);
-    let (rig, _) = rig::recover(Runtime::new(env), 1024, LOG_BYTES, from, 2)?;
+    let (rig, _) = test_support::recover(Runtime::new(env), 1024, LOG_BYTES, from, 2)?;
     assert_eq!(rig.pages.trees(), vec![TreeId(8)]);
     Ok(())
 }
@@ -465,7 +465,7 @@ fn redo_reads_neighbours_together_and_new_pages_not_at_all() -> Result<()> {
         let (mut old, mut new) = (Vec::new(), Vec::new());
         let (env, from) = to_be_redone(&mut old, &mut new)?;
         let rt = Runtime::new(env);
-        let rig = rig::recover(rt.clone(), frames, LOG_BYTES, from, 1)?.0;
+        let rig = test_support::recover(rt.clone(), frames, LOG_BYTES, from, 1)?.0;
         let [pages, reads] = [Metric::PageReads, Metric::FileReads].map(|m| rt.metrics.get(m));
         println!("{frames} frames: {pages} pages read, {reads} reads of files");
         for (pages, byte) in [(&old, 3), (&new, 9)] {
@@ -503,7 +503,7 @@ fn redo_reads_blocks_of_pages_however_the_log_mixes_them() -> Result<()> {
         rig.checkpoint()?;
         drop(rig);
         let rt = Runtime::new(env);
-        let rig = rig::recover(rt.clone(), frames, LOG_BYTES, from, 1)?.0;
+        let rig = test_support::recover(rt.clone(), frames, LOG_BYTES, from, 1)?.0;
         reads.push(rt.metrics.get(Metric::FileReads));
         for (i, page) in pages.iter().enumerate() {
             let byte = if changed(&i) { 2 } else { 1 };

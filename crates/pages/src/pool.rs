@@ -1,9 +1,9 @@
 //! The pool at work: taking frames, the clock, reading pages in. Credits and marks are in
-//! [`supply`](crate::supply). Invariants: the foreground never writes a page; it may take one clean
-//! victim by a bounded search, else it waits on the event (P4).
+//! [`supply`](crate::free_list). Invariants: the foreground never writes a page; it may take one
+//! clean victim by a bounded search, else it waits on the event (P4).
 
 use crate::frames::ExclusiveGuard;
-use crate::supply::{Clock, beat_search};
+use crate::free_list::{Clock, beat_search};
 use crate::{Access, Pages};
 use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric};
 use evenkeel_format::page::RawPage;
@@ -252,7 +252,7 @@ impl Pages {
     ///
     /// # Errors
     /// None at present.
-    pub fn supply_beat(&self) -> Result<Beat> {
+    pub fn free_frames_beat(&self) -> Result<Beat> {
         self.rt.step();
         let shrunk = self.shrink_some();
         let provided = self.supply.provide(self.frames.count(), || self.clock_step());
@@ -271,14 +271,14 @@ impl Pages {
         self.supply.search(most, wanted, cold_most, || self.clock_step())
     }
 
-    /// How long the thread that drives `supply_beat` may sleep: a frame that shall go may have been
-    /// latched, and being let go raises no event.
-    pub fn next_supply_in(&self) -> Option<Duration> {
+    /// How long the thread that drives `free_frames_beat` may sleep: a frame that shall go may have
+    /// been latched, and being let go raises no event.
+    pub fn next_free_frames_in(&self) -> Option<Duration> {
         self.is_shrinking().then_some(SHRINK_AGAIN)
     }
 
     /// Wakes the frame provider.
-    pub fn supply_event(&self) -> Arc<Event> {
+    pub fn free_frames_event(&self) -> Arc<Event> {
         self.supply.event.clone()
     }
 }

@@ -9,10 +9,10 @@
 //! the count at the time it was retired; both change under the mutex of the lists.
 
 use crate::Pages;
+use crate::free_list::Clock;
 use crate::pages::{FRAMES_MIN, check_pool};
-use crate::supply::Clock;
 use evenkeel_base::{Result, metrics::Metric, sync::Mutex};
-use evenkeel_io::Ghosts;
+use evenkeel_io::GhostCache;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// Frames that one beat looks at.
@@ -31,8 +31,8 @@ pub(crate) struct Resizing {
 
 impl Pages {
     /// Makes the pool this large. Growing is done when this returns; shrinking is begun, and done
-    /// by `supply_beat` and `clean_beat`; once writes have stopped the pool shrinks no more, since
-    /// dirty pages cannot leave it and reads need the clean frames.
+    /// by `free_frames_beat` and `clean_beat`; once writes have stopped the pool shrinks no more,
+    /// since dirty pages cannot leave it and reads need the clean frames.
     ///
     /// # Errors
     /// `PoolTooSmall`.
@@ -98,7 +98,7 @@ impl Pages {
     }
 
     /// Pages that left the pool: what more frames would save.
-    pub fn ghosts(&self) -> &Ghosts {
+    pub fn ghosts(&self) -> &GhostCache {
         &self.ghosts
     }
 

@@ -1,8 +1,8 @@
 //! The pool changes its size under readers and writers: no update is lost, no frame either, and
 //! the memory of the frames that went is given back.
 
-use crate::rig::{self, put};
-use crate::supply::Supply;
+use crate::free_list::FreeList;
+use crate::test_support::{self, put};
 use crate::{Access, Mtr};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, PageNo, Result};
@@ -28,7 +28,7 @@ fn add_one(mtr: &mut Mtr<'_>, page: PageNo) -> Result<()> {
 #[test]
 fn the_pool_changes_its_size_while_in_use() -> Result<()> {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
-    let rig = rig::create(rt, 96, 64 << 20)?;
+    let rig = test_support::create(rt, 96, 64 << 20)?;
     assert_eq!(rig.rt.metrics.get(Metric::PoolFrames), 96);
     let stop = rig.background();
     let mut pages: Vec<PageNo> = Vec::new();
@@ -91,9 +91,9 @@ fn the_pool_changes_its_size_while_in_use() -> Result<()> {
 
 #[test]
 fn what_is_free_is_given_back_at_once_and_taken_again() -> Result<()> {
-    let rig = rig::create(Runtime::new(Arc::new(MemEnv::new())), 4096, 64 << 20)?;
+    let rig = test_support::create(Runtime::new(Arc::new(MemEnv::new())), 4096, 64 << 20)?;
     rig.pages.resize(100 * 4096)?;
-    while rig.pages.supply_beat()? == evenkeel_base::Beat::More {}
+    while rig.pages.free_frames_beat()? == evenkeel_base::Beat::More {}
     assert_eq!(rig.pages.frames_with_memory(), 100, "all that was free went");
     let free = rig.pages.supply.available();
     rig.pages.resize(4096 * 4096)?;
@@ -111,7 +111,7 @@ fn free_frames_are_refilled_in_small_parts() {
     for (frames, low, high) in
         [(96, 4, 8), (16_384, 512, 1024), (65_536, 2048, 2560), (1 << 22, 4096, 4608)]
     {
-        let supply = Supply::new(frames);
+        let supply = FreeList::new(frames);
         assert_eq!((supply.low(), supply.high()), (low, high), "{frames} frames");
         assert!(supply.try_credits(frames as i64 - low));
         assert!(!supply.is_low());

@@ -13,11 +13,11 @@ const KEPT: usize = 4;
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub(crate) struct PageScratch {
     spare: Mutex<Vec<AlignedBuf>>,
 }
 
-impl Scratch {
+impl PageScratch {
     /// A buffer of at least `len` bytes with anything in it.
     pub fn take(&self, len: usize) -> AlignedBuf {
         let kept = self.spare.lock().pop();
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_where_they_are_large_enough() {
-        let scratch = Scratch::default();
+        let scratch = PageScratch::default();
         let mut first = scratch.take(8192);
         first[0] = 7;
         scratch.give_back(first);

@@ -1,9 +1,9 @@
 //! Who owns which page: the space map in memory, built at open from the map and owners pages.
 //!
 //! A mini-transaction picks pages here at once (so nobody else gets them) and logs the change of
-//! the map pages in its own record at commit; [`Space::commit`] then makes it final, and
-//! [`Space::abort`] takes it back. Extents that a mini-transaction takes are private to it until it
-//! commits, so nobody builds on an extent whose record may never be written.
+//! the map pages in its own record at commit; [`PageSpace::commit`] then makes it final, and
+//! [`PageSpace::abort`] takes it back. Extents that a mini-transaction takes are private to it
+//! until it commits, so nobody builds on an extent whose record may never be written.
 //!
 //! Life of an extent: blocks reserved -> `ready` -> owned -> freed (`pending`, with the LSN of its
 //! record) -> record durable, no frame left, blocks punched -> `punched` -> blocks reserved again
@@ -107,7 +107,7 @@ pub struct SpaceStats {
 /// Extents of a tree that are looked through before the lock is let go.
 const EXTENTS_PER_LOOK: usize = 64;
 
-pub(crate) struct Space {
+pub(crate) struct PageSpace {
     geometry: Geometry,
     state: Mutex<State>,
 }
@@ -173,9 +173,9 @@ impl State {
     }
 }
 
-impl Space {
-    pub fn new(geometry: Geometry) -> Space {
-        Space { geometry, state: Mutex::new(State::default()) }
+impl PageSpace {
+    pub fn new(geometry: Geometry) -> PageSpace {
+        PageSpace { geometry, state: Mutex::new(State::default()) }
     }
 
     fn all_pages(&self) -> Bits {
@@ -306,7 +306,9 @@ impl Space {
         let mut state = self.state.lock();
         for (extent, count) in freed {
             let Some(e) = state.extent(extent) else { continue };
-            let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::UsedExtentFreed);
+            let planted = evenkeel_base::fault_injection::is(
+                evenkeel_base::fault_injection::Fault::UsedExtentFreed,
+            );
             let is_empty = e.used == count || (planted && e.used == count + 1);
             if is_empty && !private.contains(&extent) {
                 let (tree, incarnation) = (e.tree, e.incarnation);

@@ -1,6 +1,6 @@
 //! The space map against a model: who owns which page, through commits, aborts, drops, reopening.
 
-use crate::rig::{self, Rig};
+use crate::test_support::{self, Fixture};
 use crate::{Access, Pages};
 use evenkeel_base::{Code, PageNo, Result, TreeId};
 use evenkeel_format::space::{MAX_SEGMENTS, TREE_FRAGMENTS};
@@ -34,7 +34,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-fn check(rig: &Rig, model: &Model) {
+fn check(rig: &Fixture, model: &Model) {
     let owned: usize = model.values().map(BTreeSet::len).sum();
     let stats = rig.pages.space_stats();
     assert_eq!(stats.pages, owned as u64);
@@ -51,7 +51,7 @@ fn check(rig: &Rig, model: &Model) {
     }
 }
 
-fn alloc(rig: &Rig, model: &mut Model, tree: u32, count: u8, near: bool, commit: bool) {
+fn alloc(rig: &Fixture, model: &mut Model, tree: u32, count: u8, near: bool, commit: bool) {
     let mut reserved = rig.log.reserve(16_000, evenkeel_log::Share::User).expect("space");
     let near = model.get(&tree).and_then(|p| p.last().copied()).filter(|_| near);
     let mut mtr = rig.pages.begin(usize::from(count)).expect("begins");
@@ -69,7 +69,7 @@ fn alloc(rig: &Rig, model: &mut Model, tree: u32, count: u8, near: bool, commit:
     }
 }
 
-fn free(rig: &Rig, model: &mut Model, tree: u32, nth: u16, count: u8, commit: bool) {
+fn free(rig: &Fixture, model: &mut Model, tree: u32, nth: u16, count: u8, commit: bool) {
     let Some(pages) = model.get_mut(&tree).filter(|pages| !pages.is_empty()) else { return };
     let skip = usize::from(nth) % pages.len();
     let chosen: Vec<PageNo> = pages.iter().skip(skip).take(usize::from(count)).copied().collect();
@@ -88,7 +88,7 @@ fn free(rig: &Rig, model: &mut Model, tree: u32, nth: u16, count: u8, commit: bo
 
 fn run(steps: Vec<Step>) {
     let env = Arc::new(MemEnv::new());
-    let mut rig = rig::create(Runtime::new(env.clone()), 256, 8 << 20).expect("creates");
+    let mut rig = test_support::create(Runtime::new(env.clone()), 256, 8 << 20).expect("creates");
     let mut model = Model::new();
     let mut epoch = 1;
     for step in steps {
@@ -109,7 +109,7 @@ fn run(steps: Vec<Step>) {
                 rig.log.wait_durable(rig.log.end()).expect("syncs");
                 epoch += 1;
                 let rt = Runtime::new(env.clone());
-                rig = rig::recover(rt, 256, 8 << 20, evenkeel_base::Lsn(480), epoch)
+                rig = test_support::recover(rt, 256, 8 << 20, evenkeel_base::Lsn(480), epoch)
                     .expect("recovers")
                     .0;
             }
@@ -135,7 +135,7 @@ proptest! {
 #[test]
 fn small_trees_share_extents() -> Result<()> {
     let env = Arc::new(MemEnv::new());
-    let rig = rig::create(Runtime::new(env), 1024, 8 << 20)?;
+    let rig = test_support::create(Runtime::new(env), 1024, 8 << 20)?;
     for tree in 1..=100 {
         rig.alloc(tree, None, 1)?;
     }
@@ -155,7 +155,7 @@ fn small_trees_share_extents() -> Result<()> {
 #[test]
 fn segments_follow_one_another() -> Result<()> {
     let env = Arc::new(MemEnv::new());
-    let rig = rig::create(Runtime::new(env.clone()), 256, 64 << 20)?;
+    let rig = test_support::create(Runtime::new(env.clone()), 256, 64 << 20)?;
     // Pretend the first segment is full.
     while rig.pages.space.extents() < 1024 {
         rig.pages.space.grow(1);
@@ -174,7 +174,7 @@ fn segments_follow_one_another() -> Result<()> {
     assert!(pages.iter().any(|p| p.0 >= 262_144), "{pages:?}");
     rig.log.wait_durable(rig.log.end())?;
     let rt = Runtime::new(env);
-    let (again, _) = rig::recover(rt, 256, 64 << 20, evenkeel_base::Lsn(480), 3)?;
+    let (again, _) = test_support::recover(rt, 256, 64 << 20, evenkeel_base::Lsn(480), 3)?;
     assert_eq!(again.pages.space_stats().segments, 2);
     for page in pages {
         assert_eq!(again.pages.read(page, Access::Normal)?[0], 7);
@@ -191,7 +191,8 @@ fn pages_are_shared_between_threads() {
 
 #[test]
 fn the_page_space_ends_at_its_limit() {
-    let rig = rig::create(Runtime::new(Arc::new(MemEnv::new())), 64, 1 << 20).expect("creates");
+    let rig =
+        test_support::create(Runtime::new(Arc::new(MemEnv::new())), 64, 1 << 20).expect("creates");
     rig.pages.check_segment(MAX_SEGMENTS - 1).expect("the last one");
     let error = rig.pages.check_segment(MAX_SEGMENTS).expect_err("one beyond");
     let text = error.to_string();

@@ -1,7 +1,7 @@
 //! Reading hot pages in: which they are, that nothing is evicted for them, and that a list of
 //! anything does no harm.
 
-use crate::rig::{self, Rig};
+use crate::test_support::{self, Fixture};
 use crate::{Access, Pages};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Lsn, PageNo, Result};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 const PAGES: usize = 150;
 
 /// A space of some pages, all on storage.
-fn written() -> Result<(Arc<MemEnv>, Rig, Vec<PageNo>)> {
+fn written() -> Result<(Arc<MemEnv>, Fixture, Vec<PageNo>)> {
     let env = Arc::new(MemEnv::new());
-    let rig = rig::create(Runtime::new(env.clone()), 256, 64 << 20)?;
+    let rig = test_support::create(Runtime::new(env.clone()), 256, 64 << 20)?;
     let mut pages: Vec<PageNo> = Vec::new();
     for i in 0..PAGES {
         pages.push(rig.alloc(7, pages.last().copied(), i as u8)?.0);
@@ -36,7 +36,7 @@ fn what_was_hot_is_read_in_and_then_costs_nothing() -> Result<()> {
     let hot = rig.pages.hot_pages(1000);
     assert!(hot.is_sorted() && pages.iter().all(|page| hot.contains(page)));
     let rt = Runtime::new(env);
-    let again = Pages::open(rt.clone(), rig::options(256), Lsn(0))?;
+    let again = Pages::open(rt.clone(), test_support::options(256), Lsn(0))?;
     assert!(again.hot_pages(1000).is_empty());
     assert_eq!(warm_all(&again, &hot), hot.len());
     assert_eq!(rt.metrics.get(Metric::WarmPagesRead), hot.len() as u64);
@@ -57,7 +57,7 @@ fn a_full_pool_takes_no_more_and_gives_nothing_up() -> Result<()> {
     let (env, rig, _) = written()?;
     let hot = rig.pages.hot_pages(1000);
     let rt = Runtime::new(env);
-    let small = Pages::open(rt.clone(), rig::options(64), Lsn(0))?;
+    let small = Pages::open(rt.clone(), test_support::options(64), Lsn(0))?;
     let first = hot[hot.len() - 1];
     drop(small.read(first, Access::Normal)?);
     let done = warm_all(&small, &hot);
@@ -88,7 +88,7 @@ fn the_hottest_of_many_are_those_the_clock_has_just_passed() -> Result<()> {
 fn a_list_of_anything_does_no_harm() -> Result<()> {
     let (env, _, pages) = written()?;
     let rt = Runtime::new(env);
-    let again = Pages::open(rt.clone(), rig::options(256), Lsn(0))?;
+    let again = Pages::open(rt.clone(), test_support::options(256), Lsn(0))?;
     let mut list: Vec<PageNo> =
         [1, 9, 100_000, 1 << 30, 1 << 50, u64::MAX - 1, u64::MAX].into_iter().map(PageNo).collect();
     list.extend(&pages);

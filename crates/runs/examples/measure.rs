@@ -1,5 +1,6 @@
-//! Measures the index layer alone: memtable inserts, short range scans over several runs, merges,
-//! bytes written per row, builds. `cargo run --release -p evenkeel-runs --example measure -- DIR`.
+//! Measures the index layer alone: memtable inserts, short range scans over several runs,
+//! compactions, bytes written per row, builds. `cargo run --release -p evenkeel-runs --example
+//! measure -- DIR`.
 
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, CommitTable, IndexId, Lsn, Result, Snapshot, Stamp, TxnId, TxnState};
@@ -222,22 +223,22 @@ fn ingest(dir: &str, rows: u64, generation_bytes: u64) -> Result<()> {
         if row % 1000 == 0 {
             while bed.runs.flush_beat()? == Beat::More {}
             let before = bed.ns();
-            while bed.runs.merge_beat()? == Beat::More {}
+            while bed.runs.compaction_beat()? == Beat::More {}
             merging += bed.ns() - before;
             most = most.max(bed.runs.runs_max());
         }
     }
     let entries: u64 = (1..=3).map(|i| bed.runs.stats(IndexId(i)).run_entries).sum();
     let bytes: u64 = (1..=3).map(|i| bed.runs.stats(IndexId(i)).run_bytes).sum();
-    let (flushed, merged) = (bed.get(Metric::RunFlushBytes), bed.get(Metric::MergeWriteBytes));
-    let read = bed.get(Metric::MergeReadBytes);
+    let (flushed, merged) = (bed.get(Metric::RunFlushBytes), bed.get(Metric::CompactionWriteBytes));
+    let read = bed.get(Metric::CompactionReadBytes);
     println!(
         "ingest {rows} rows, generation {} MiB, {} flushes, {} merges ({} bottom), at most \
          {most} runs:",
         generation_bytes >> 20,
         bed.get(Metric::MemtableFlushes),
-        bed.get(Metric::Merges),
-        bed.get(Metric::MergesBottom),
+        bed.get(Metric::CompactionsFinished),
+        bed.get(Metric::CompactionsBottom),
     );
     println!(
         "  {:.0} bytes/row flushed, {:.0} merged; {:.1} bytes/entry at the end; {:.1} s in all",

@@ -1,8 +1,8 @@
 //! Where the entries of a memtable generation lie: byte strings, appended by many threads, that
 //! never move, change or go before the arena does.
 //!
-//! Invariants: an item is written completely before its [`Node`] leaves `push`; whoever passes a
-//! node to another thread does so through a lock (release, acquire); a node is only used with the
+//! Invariants: an item is written completely before its [`ArenaNode`] leaves `push`; whoever passes
+//! a node to another thread does so through a lock (release, acquire); a node is only used with the
 //! arena that gave it; its number is its position / `ALIGN`, and 0 is none. Only `memtable` and
 //! `leaves` may call this.
 #![allow(unsafe_code)]
@@ -26,10 +26,10 @@ pub(crate) const fn item_bytes(len: usize) -> usize {
 
 /// An item of the arena. Greater numbers of one thread are younger.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Node(u32);
+pub(crate) struct ArenaNode(u32);
 
-impl Node {
-    pub(crate) const NONE: Node = Node(0);
+impl ArenaNode {
+    pub(crate) const NONE: ArenaNode = ArenaNode(0);
 
     pub(crate) fn number(self) -> u32 {
         self.0
@@ -128,7 +128,7 @@ impl Arena {
     }
 
     #[inline]
-    fn ptr(&self, node: Node) -> *mut u8 {
+    fn ptr(&self, node: ArenaNode) -> *mut u8 {
         let at = node.0 as usize * ALIGN;
         let chunk = self.chunks[at / CHUNK].load(Ordering::Relaxed);
         // SAFETY: a node's number comes from `allocate`, so its chunk exists (its pointer was
@@ -137,10 +137,10 @@ impl Arena {
     }
 
     /// Appends an item: the parts one after another.
-    pub(crate) fn push(&self, parts: [&[u8]; 4]) -> Node {
+    pub(crate) fn push(&self, parts: [&[u8]; 4]) -> ArenaNode {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let at = self.allocate(item_bytes(len));
-        let node = Node((at / ALIGN) as u32);
+        let node = ArenaNode((at / ALIGN) as u32);
         let p = self.ptr(node);
         // SAFETY: `allocate` gave the bytes of the item to this thread alone, in one chunk or in
         // chunks that are one allocation; the length is 4-aligned and the parts end with the item.
@@ -157,8 +157,8 @@ impl Arena {
 
     /// The bytes of an item.
     #[inline]
-    pub(crate) fn get(&self, node: Node) -> &[u8] {
-        assert!(node != Node::NONE, "no item");
+    pub(crate) fn get(&self, node: ArenaNode) -> &[u8] {
+        assert!(node != ArenaNode::NONE, "no item");
         let p = self.ptr(node);
         // SAFETY: length and bytes were written before the node was published and never change; the
         // arena lives as long as `self`.
@@ -167,7 +167,7 @@ impl Arena {
 
     /// Starts to bring an item into the caches.
     #[inline]
-    pub(crate) fn prefetch(&self, node: Node) {
+    pub(crate) fn prefetch(&self, node: ArenaNode) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -5,10 +5,10 @@
 //! (`packed`), others are kept as they are (`plain`).
 
 use crate::Runs;
-use crate::file::{Run, RunFile, Segment, path};
-use crate::merge::{READ_AHEAD, SEGMENT_BYTES};
-use crate::policy::RUNS_TRIGGER;
-use crate::run_iter::{Loader, RunIter};
+use crate::compaction::{READ_AHEAD, SEGMENT_BYTES};
+use crate::compaction_picker::RUNS_TRIGGER;
+use crate::file::{Run, RunFile, RunSegment, path};
+use crate::run_iter::{BlockLoader, RunIter};
 use crate::source::{Direction, Merger, Source};
 use crate::state::{Index, LiveFile};
 use crate::writer::{Purpose, RunWriter, SliceStart, Written};
@@ -233,8 +233,8 @@ impl Runs {
         check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<()> {
         if self.are_too_many(index, parts.iter().map(|p| p.sorted.len()).sum()) {
-            parts = vec![self.merge_built(index, &parts, check)?];
-            self.rt.metrics.add(Metric::BuildMerges, 1);
+            parts = vec![self.compact_built(index, &parts, check)?];
+            self.rt.metrics.add(Metric::BuildCompactions, 1);
         }
         if parts.iter().all(BuiltPart::is_empty) {
             return Ok(());
@@ -270,7 +270,7 @@ impl Runs {
         }
         self.manifest_done();
         parts.iter_mut().for_each(|part| part.sorted.clear());
-        self.merge_event.notify();
+        self.compaction_event.notify();
         Ok(())
     }
 
@@ -288,16 +288,16 @@ impl Runs {
     fn open_built(&self, written: &[Written]) -> Result<(Option<Run>, Vec<Arc<RunFile>>)> {
         let (mut segments, mut files) = (Vec::new(), Vec::new());
         for output in written {
-            let file = RunFile::open(&self.rt, &self.residents, output.number)?;
+            let file = RunFile::open(&self.rt, &self.filter_cache, output.number)?;
             for info in &output.slices {
-                segments.push(Arc::new(Segment::new(file.clone(), info.clone())));
+                segments.push(Arc::new(RunSegment::new(file.clone(), info.clone())));
             }
             files.push(file);
         }
         Ok((Run::new(segments), files))
     }
 
-    fn merge_built(
+    fn compact_built(
         self: &Arc<Self>,
         index: IndexId,
         parts: &[BuiltPart],
@@ -340,7 +340,7 @@ impl Runs {
         for (i, written) in parts.iter().flat_map(|p| &p.sorted).enumerate() {
             if let Some(run) = self.open_built(written)?.0 {
                 let (ahead, metric) = (ahead_of_each(runs), Metric::BuildReadBytes);
-                let loader = Loader::consuming(&self.blocks, ahead, metric, Purpose::BUILD);
+                let loader = BlockLoader::consuming(&self.blocks, ahead, metric, Purpose::BUILD);
                 let loader = loader.one_of(i, runs);
                 sources.push(Source::Run(RunIter::new(Arc::new(run), loader, Arc::default())));
             }

@@ -1,14 +1,14 @@
 //! Decompressed run blocks in memory: shards of a hash map and a clock. What is written comes in
-//! where there is room, and what a merge has read goes, so that whoever reads a run that was just
-//! built or merged finds in memory what he would have found before. A block that comes in takes
-//! the memory of one that went: who reads now is often another thread than who read before, and the
-//! heap keeps what is freed in one thread's part from the others, so that the cache would take its
-//! size twice. It leaves to fences what they take beyond their share (`resident`).
+//! where there is room, and what a compaction has read goes, so that whoever reads a run that was
+//! just built or merged finds in memory what he would have found before. A block that comes in
+//! takes the memory of one that went: who reads now is often another thread than who read before,
+//! and the heap keeps what is freed in one thread's part from the others, so that the cache would
+//! take its size twice. It leaves to fences what they take beyond their share (`resident`).
 
-use crate::resident::Residents;
+use crate::filter_cache::FilterCache;
 use evenkeel_base::sync::Mutex;
 use evenkeel_format::run::DataBlock;
-use evenkeel_io::{Ghosts, Runtime};
+use evenkeel_io::{GhostCache, Runtime};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const SLOT_BYTES: usize = size_of::<Slot>() + 2 * size_of::<(Key, usize)>() + 32
 /// A smaller block comes in when it is read and no sooner: of many indexes that are small and not
 /// read, nothing is in memory (D2).
 const WRITTEN_BYTES_MIN: usize = 1 << 10;
-/// What a merge lets go is inherited by what it writes next, not by what it writes much later.
+/// What a compaction lets go is inherited by what it writes next, not by what it writes much later.
 const LET_GO_BYTES_MAX: u64 = 256 << 10;
 /// Blocks whose memory is kept for the next ones, at most.
 const SPARE_MAX: usize = 32;
@@ -65,16 +65,16 @@ impl std::hash::Hasher for KeyHasher {
 pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
     bytes_max: AtomicU64,
-    residents: Arc<Residents>,
+    filter_cache: Arc<FilterCache>,
     /// Memory of blocks that went.
     spare: Mutex<Vec<Vec<u8>>>,
-    ghosts: Ghosts,
-    /// Of what merges have let go, what they have not put anything in the place of.
+    ghosts: GhostCache,
+    /// Of what compactions have let go, what they have not put anything in the place of.
     let_go_bytes: AtomicU64,
 }
 
 /// Run blocks in memory: for readers, and from those who write them.
-pub(crate) struct Blocks {
+pub(crate) struct CachedBlocks {
     pub rt: Arc<Runtime>,
     pub cache: BlockCache,
 }
@@ -85,13 +85,13 @@ fn ghost(key: Key) -> u64 {
 }
 
 impl BlockCache {
-    pub(crate) fn new(bytes: u64, residents: Arc<Residents>) -> BlockCache {
+    pub(crate) fn new(bytes: u64, filter_cache: Arc<FilterCache>) -> BlockCache {
         BlockCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             bytes_max: AtomicU64::new(bytes),
-            residents,
+            filter_cache,
             spare: Mutex::default(),
-            ghosts: Ghosts::default(),
+            ghosts: GhostCache::default(),
             let_go_bytes: AtomicU64::new(0),
         }
     }
@@ -104,7 +104,8 @@ impl BlockCache {
 
     /// What each shard may hold now.
     fn shard_bytes_max(&self) -> usize {
-        let bytes = self.bytes_max.load(Ordering::Relaxed).saturating_sub(self.residents.beyond());
+        let bytes =
+            self.bytes_max.load(Ordering::Relaxed).saturating_sub(self.filter_cache.beyond());
         (bytes as usize / SHARDS).max(SHARD_BYTES_MIN)
     }
 
@@ -124,7 +125,7 @@ impl BlockCache {
     }
 
     /// Blocks that left the cache: what more memory would save.
-    pub(crate) fn ghosts(&self) -> &Ghosts {
+    pub(crate) fn ghosts(&self) -> &GhostCache {
         &self.ghosts
     }
 
@@ -167,7 +168,7 @@ impl BlockCache {
     }
 
     /// A block that was just written, for whoever reads it soon: where there is room, or, if a
-    /// merge `inherits`, in place of what the merge has read and let go.
+    /// merge `inherits`, in place of what the compaction has read and let go.
     pub(crate) fn put_written(&self, file: u64, position: u64, raw: &[u8], inherits: bool) {
         // No less than it takes: heads of its restarts are few.
         let most = raw.len() + raw.len() / 4 + SLOT_BYTES;
@@ -190,13 +191,13 @@ impl BlockCache {
         }
     }
 
-    /// So much of what merges have let go is taken by what they write.
+    /// So much of what compactions have let go is taken by what they write.
     fn inherit(&self, bytes: u64) -> bool {
         let less = |left: u64| left.checked_sub(bytes);
         self.let_go_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// A merge has read a block, and writes what is in it to another place.
+    /// A compaction has read a block, and writes what is in it to another place.
     pub(crate) fn let_go(&self, file: u64, position: u64) {
         let key = (file, position);
         let mut shard = self.shard(key).lock();
@@ -273,8 +274,8 @@ mod tests {
 
     #[test]
     fn stays_within_its_bytes_and_keeps_what_is_used() {
-        let residents = Residents::new(1 << 20, Arc::default());
-        let cache = BlockCache::new(16 * (64 << 10), residents.clone());
+        let filter_cache = FilterCache::new(1 << 20, Arc::default());
+        let cache = BlockCache::new(16 * (64 << 10), filter_cache.clone());
         let mut builder = BlockBuilder::new(Lsn::ZERO);
         for i in 0..100u32 {
             builder.push(&i.to_be_bytes(), 1, 1, RunVersion::Committed(Lsn::ZERO), b"value");
@@ -295,10 +296,10 @@ mod tests {
         cache.set_bytes(16 * (256 << 10));
         (5000..20_000u64).for_each(|i| cache.put(i, i << 12, block()));
         assert!(cache.bytes() > 16 * (200 << 10), "it may hold more now");
-        residents.set_slices(3 << 20);
+        filter_cache.set_slices(3 << 20);
         cache.trim();
         assert!(cache.bytes() <= 2 << 20, "but for what others have beyond their share");
-        residents.set_slices(1 << 20);
+        filter_cache.set_slices(1 << 20);
         (20_000..30_000u64).for_each(|i| cache.put(i, i << 12, block()));
         assert!(cache.bytes() > 16 * (200 << 10), "and when they give it back");
         cache.set_bytes(16 * (64 << 10));

@@ -10,10 +10,10 @@
 //! Forward, the caller gets the bytes where they lie, in a block or a memtable; the cursor moves on
 //! at the next call, and copies the key only when it lets go of the view.
 
-use crate::annihilate::SKIPPED_MAX;
-use crate::parked::Ticket;
+use crate::idle_cursor_views::Ticket;
 use crate::run_iter::{Bounds, Pass};
 use crate::source::{Direction, Merger, Version};
+use crate::tombstone_elision::SKIPPED_MAX;
 use crate::{Runs, source::Item};
 use evenkeel_base::{IndexId, Lsn, Result, Snapshot, TxnId, metrics::Metric};
 use evenkeel_format::record::entry_op;

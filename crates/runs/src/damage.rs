@@ -11,12 +11,12 @@
 //! catalog has named them. 3. From the next manifest record or checkpoint on, which may be that of
 //! a flush without their entries, the manifest says that they are dropped; an index that is in the
 //! catalog and dropped is damaged at the next open too, were its file whole again. 4. Dropped. An
-//! index of which a merge cannot read a block becomes damaged then (`ruin`), and goes on at 3: else
-//! it would be merged in vain for ever, and gather runs without bound.
+//! index of which a compaction cannot read a block becomes damaged then (`ruin`), and goes on at 3:
+//! else it would be merged in vain for ever, and gather runs without bound.
 
 use crate::Runs;
 use crate::file::{RunFile, path};
-use crate::state::{Index, State};
+use crate::state::{Index, RunsState};
 use evenkeel_base::{Code, Error, IndexId, Kind};
 use evenkeel_format::run::{ENVELOPE, EnvelopeHead, EnvelopeId, EnvelopeKind, ManifestOp, open};
 use evenkeel_io::IO_ALIGN;
@@ -69,7 +69,7 @@ impl DamagedFile {
     }
 }
 
-impl State {
+impl RunsState {
     /// Finds the indexes that damaged files take with them, among those known now.
     pub(crate) fn find_damaged(&mut self) {
         let known: Vec<IndexId> = self
@@ -159,7 +159,7 @@ impl Runs {
         state.set_damaged(index);
         self.changed(&state);
         drop(state);
-        // Nobody waits for its merges.
+        // Nobody waits for its compactions.
         self.space.notify();
     }
 }

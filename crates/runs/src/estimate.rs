@@ -9,7 +9,7 @@
 //! are looked at, whatever the index holds.
 
 use crate::cursor::IndexCursor;
-use crate::file::Segment;
+use crate::file::RunSegment;
 use crate::memtable::Memtable;
 use crate::{Direction, KeyRange, Runs};
 use evenkeel_base::{IndexId, Result, Snapshot};
@@ -29,14 +29,14 @@ const PLACES_BETWEEN: u64 = 8;
 const UNEVEN_TIMES: f64 = 4.0;
 /// No place is looked for among fewer entries.
 const ENTRIES_BETWEEN: u64 = 4 * ENTRIES_SEEN / PLACES;
-/// Looks at most where flushes and merges come in between.
+/// Looks at most where flushes and compactions come in between.
 const LOOKS: u32 = 4;
 /// Entries of which no more than one in so many can be no row, or take one away, count as rows.
 const FEW: u64 = 8;
 
 /// Sorted entries of one source in a range.
 enum Part {
-    Run(Arc<Segment>, Vec<u8>),
+    Run(Arc<RunSegment>, Vec<u8>),
     Memory(Arc<Memtable>),
 }
 

@@ -1,16 +1,16 @@
 //! Run files open for reading: segments (slices), runs, and reading their envelopes.
 //!
 //! A run is a list of segments with disjoint ascending key ranges, of which what lies below `low`
-//! is dead: a merge has taken it. Fences and filter of a segment are read when they are needed and
-//! stay while there is memory for them (`resident`).
+//! is dead: a compaction has taken it. Fences and filter of a segment are read when they are needed
+//! and stay while there is memory for them (`resident`).
 //!
 //! A slice belongs to the run that its footer names, or to one that it was placed in later. Who
 //! holds a segment may read all of its slice above the `low` of its run: a segment that lost a part
-//! to a merge is another segment of the same slice, so that the part's blocks can go when the last
-//! reader of the old one has gone.
+//! to a compaction is another segment of the same slice, so that the part's blocks can go when the
+//! last reader of the old one has gone.
 
-use crate::policy::garbage;
-use crate::resident::{Cell, Residents};
+use crate::compaction_picker::garbage;
+use crate::filter_cache::{Cell, FilterCache};
 use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Lsn, Result};
 use evenkeel_format::run::{
     DataBlock, ENVELOPE, EnvelopeId, EnvelopeKind, Fences, Filter, PackedFooter, SliceInfo,
@@ -37,7 +37,7 @@ pub(crate) struct RunFile {
     pub number: u64,
     database: DatabaseId,
     file: Arc<dyn File>,
-    residents: Arc<Residents>,
+    filter_cache: Arc<FilterCache>,
     /// Holds the footer, if slices are read from it (`cold`).
     footer: OnceLock<Arc<Cell>>,
 }
@@ -45,13 +45,13 @@ pub(crate) struct RunFile {
 impl RunFile {
     pub(crate) fn open(
         rt: &Runtime,
-        residents: &Arc<Residents>,
+        filter_cache: &Arc<FilterCache>,
         number: u64,
     ) -> Result<Arc<RunFile>> {
         let file = rt.env.open(&path(number), OpenMode::READ.direct())?;
-        let residents = residents.clone();
+        let filter_cache = filter_cache.clone();
         let (database, footer) = (rt.database(), OnceLock::new());
-        Ok(Arc::new(RunFile { number, database, file, residents, footer }))
+        Ok(Arc::new(RunFile { number, database, file, filter_cache, footer }))
     }
 
     /// Reads aligned around `position..position + len`; the second value is where it starts in the
@@ -134,7 +134,7 @@ impl RunFile {
     /// Of reading the footer; each names the file and the index.
     pub(crate) fn slice_of(&self, index: IndexId) -> Result<SliceInfo> {
         let listed = || -> Result<Option<SliceInfo>> {
-            let cell = self.footer.get_or_init(|| self.residents.cell());
+            let cell = self.footer.get_or_init(|| self.filter_cache.cell());
             let footer = match cell.footer() {
                 Some(footer) => footer,
                 None => cell.keep_footer(PackedFooter::parse(self.read_footer()?.0)?),
@@ -182,14 +182,14 @@ fn unpack_into(mut raw: Vec<u8>, id: EnvelopeId, bytes: &[u8]) -> Result<(Vec<u8
 
 /// The run that a slice belongs to, and the generations of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RunPlace {
     pub run: u64,
     pub age_low: Generation,
     pub age_high: Generation,
 }
 
 /// A slice of a run.
-pub(crate) struct Segment {
+pub(crate) struct RunSegment {
     pub file: Arc<RunFile>,
     /// As in the footer, but for the run and its ages: those it belongs to now.
     pub info: SliceInfo,
@@ -198,24 +198,24 @@ pub(crate) struct Segment {
     resident: Arc<Cell>,
 }
 
-impl Segment {
-    pub(crate) fn new(file: Arc<RunFile>, info: SliceInfo) -> Segment {
-        let (home, resident) = (info.run, file.residents.cell());
-        Segment { file, info, home, resident }
+impl RunSegment {
+    pub(crate) fn new(file: Arc<RunFile>, info: SliceInfo) -> RunSegment {
+        let (home, resident) = (info.run, file.filter_cache.cell());
+        RunSegment { file, info, home, resident }
     }
 
     /// The same slice as a segment of another run.
-    pub(crate) fn placed(&self, place: Place) -> Segment {
+    pub(crate) fn placed(&self, place: RunPlace) -> RunSegment {
         let (file, resident) = (self.file.clone(), self.resident.clone());
-        let Place { run, age_low, age_high } = place;
+        let RunPlace { run, age_low, age_high } = place;
         let info = SliceInfo { run, age_low, age_high, ..self.info.clone() };
-        Segment { file, info, home: self.home, resident }
+        RunSegment { file, info, home: self.home, resident }
     }
 
     /// Where it belongs, if that is not what its footer says.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<RunPlace> {
         let SliceInfo { run, age_low, age_high, .. } = self.info;
-        (run != self.home).then_some(Place { run, age_low, age_high })
+        (run != self.home).then_some(RunPlace { run, age_low, age_high })
     }
 
     /// The run that its footer names.
@@ -293,7 +293,7 @@ impl Segment {
             return Ok(Some(filter));
         }
         let (info, len) = (&self.info, self.info.filter_len);
-        if len == 0 || !self.file.residents.admits_filter(u64::from(len)) {
+        if len == 0 || !self.file.filter_cache.admits_filter(u64::from(len)) {
             return Ok(None);
         }
         let at = info.position + info.data_len + u64::from(info.fences_len);
@@ -336,10 +336,10 @@ pub(crate) struct Run {
     pub number: u64,
     pub age_low: Generation,
     pub age_high: Generation,
-    pub segments: Vec<Arc<Segment>>,
+    pub segments: Vec<Arc<RunSegment>>,
     /// Entries below are dead.
     pub low: Vec<u8>,
-    /// The output of a merge under way: it holds keys that the inputs no longer have.
+    /// The output of a compaction under way: it holds keys that the inputs no longer have.
     pub growing: bool,
     /// Of a segment that is cut about what is left, after a restart all of it.
     pub bytes: u64,
@@ -356,7 +356,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// A run of these segments (of one (index, run)); at least one.
-    pub(crate) fn new(mut segments: Vec<Arc<Segment>>) -> Option<Run> {
+    pub(crate) fn new(mut segments: Vec<Arc<RunSegment>>) -> Option<Run> {
         segments.sort_by(|a, b| a.info.min_key.cmp(&b.info.min_key));
         let first = &segments.first()?.info;
         let sum = |f: fn(&SliceInfo) -> u64| segments.iter().map(|s| f(&s.info)).sum();
@@ -389,15 +389,15 @@ impl Run {
     /// The run without what lies below a key; `None` if nothing is left.
     pub(crate) fn above(&self, low: &[u8]) -> Option<Run> {
         let low = low.max(&self.low);
-        let mut rest: Vec<Arc<Segment>> =
+        let mut rest: Vec<Arc<RunSegment>> =
             self.segments.iter().filter(|s| &s.info.max_key[..] >= low).cloned().collect();
         let (mut bytes, mut part) = (0, 0.0);
         if let Some(first) = rest.first_mut()
             && &first.info.min_key[..] < low
         {
             let SliceInfo { run, age_low, age_high, .. } = first.info;
-            *first = Arc::new(first.placed(Place { run, age_low, age_high }));
-            // A merge has read the fences: this mostly reads nothing.
+            *first = Arc::new(first.placed(RunPlace { run, age_low, age_high }));
+            // A compaction has read the fences: this mostly reads nothing.
             let gone = first.bytes_below(low).unwrap_or_default();
             bytes = gone.end - gone.start;
             part = bytes as f64 / first.info.bytes() as f64;
@@ -414,7 +414,7 @@ impl Run {
         Some(run)
     }
 
-    /// Bytes that a merge of it down to the bottom frees.
+    /// Bytes that a compaction of it down to the bottom frees.
     pub(crate) fn garbage(&self) -> u64 {
         garbage(self.bytes, self.entries, self.deletes, self.superseded)
     }

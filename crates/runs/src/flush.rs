@@ -2,14 +2,14 @@
 //! manifest record, and when that is durable the runs take the generation's place in every view.
 
 use crate::Runs;
-use crate::chain::{Chain, Rules};
 use crate::file::RunFile;
 use crate::memtable::{MemIter, Memtable};
 use crate::source::{Item, Version};
 use crate::throttle;
+use crate::version_filter::{Rules, VersionFilter};
 use crate::writer::{Purpose, RunWriter, SliceStart};
+use evenkeel_base::fault_injection::Fault;
 use evenkeel_base::journal::Law;
-use evenkeel_base::plant::Fault;
 use evenkeel_base::{Beat, Cause, Code, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct FlushJob {
     /// The index of the present slice; `None` before the first or for a dropped index.
     index: Option<IndexId>,
     is_dropped: bool,
-    chain: Chain,
+    chain: VersionFilter,
     /// Entries taken from the memtable.
     entries_done: u64,
     /// What it rested since then it is later.
@@ -210,7 +210,7 @@ impl Runs {
         let Some(oldest) = memtables.last().filter(|_| memtables.len() > 1) else {
             return Ok(None);
         };
-        if oldest.is_pinned() && !evenkeel_base::plant::is(Fault::PinsIgnored) {
+        if oldest.is_pinned() && !evenkeel_base::fault_injection::is(Fault::PinsIgnored) {
             return Ok(None);
         }
         let number = self.next_file();
@@ -227,7 +227,7 @@ impl Runs {
             begun_ns: self.now_ns(),
             first_ns: self.now_ns(),
             fill_ns: self.fill.lock().took_ns,
-            chain: Chain::new(Rules {
+            chain: VersionFilter::new(Rules {
                 building: false,
                 valid_from: Lsn::ZERO,
                 bottom: false,
@@ -308,8 +308,10 @@ impl Runs {
         let mut added = None;
         if let Some(written) = writer.finish()? {
             self.sync_names()?;
-            added =
-                Some((RunFile::open(&self.rt, &self.residents, written.number)?, written.slices));
+            added = Some((
+                RunFile::open(&self.rt, &self.filter_cache, written.number)?,
+                written.slices,
+            ));
         }
         let _edit = self.manifest.lock(&self.rt, Cause::Idle);
         let mut ops = vec![ManifestOp::Flushed(memtable.number())];
@@ -337,7 +339,7 @@ impl Runs {
         self.rt.metrics.add(Metric::MemtableFlushes, 1);
         self.rt.metrics.sub(Metric::MemtableBytes, memtable.bytes());
         self.space.notify();
-        self.merge_event.notify();
+        self.compaction_event.notify();
         Ok(())
     }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Default)]
-pub(crate) struct Latch {
+pub(crate) struct IoLatch {
     held: AtomicBool,
     freed: Arc<Event>,
 }
 
-impl Latch {
+impl IoLatch {
     /// Waits until the latch is free and takes it.
     pub(crate) fn lock(&self, rt: &Runtime, cause: Cause) -> LatchGuard<'_> {
         rt.wait_until(&self.freed, cause, || {
@@ -28,7 +28,7 @@ impl Latch {
     }
 }
 
-pub(crate) struct LatchGuard<'a>(&'a Latch);
+pub(crate) struct LatchGuard<'a>(&'a IoLatch);
 
 impl Drop for LatchGuard<'_> {
     fn drop(&mut self) {

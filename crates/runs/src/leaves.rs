@@ -12,7 +12,7 @@
 //! under its exclusive one; no leaf is empty but the only one of an empty index. Every lock guards
 //! memory work alone. Only `memtable` may call this.
 
-use crate::arena::{Arena, Node, item_bytes};
+use crate::arena::{Arena, ArenaNode, item_bytes};
 use evenkeel_base::sync::{Mutex, MutexGuard, RwLock};
 use evenkeel_base::{IndexId, Lsn, Stamp, TxnId, UndoNo};
 use evenkeel_format::head::{count_below, head_of};
@@ -53,7 +53,7 @@ pub(crate) struct NewEntry<'a> {
 
 impl NewEntry<'_> {
     /// Writes the entry into the arena.
-    pub(crate) fn write(&self, arena: &Arena) -> Node {
+    pub(crate) fn write(&self, arena: &Arena) -> ArenaNode {
         let mut head = [0; HEAD];
         head[..TXN].copy_from_slice(&self.lsn.0.to_le_bytes());
         head[TXN..UNDO].copy_from_slice(&self.stamp.txn.0.to_le_bytes());
@@ -90,7 +90,7 @@ fn u32_at(bytes: &[u8; HEAD], at: usize) -> u32 {
 
 impl<'a> NodeRef<'a> {
     #[inline]
-    pub(crate) fn read(arena: &'a Arena, node: Node) -> NodeRef<'a> {
+    pub(crate) fn read(arena: &'a Arena, node: ArenaNode) -> NodeRef<'a> {
         let (head, bytes) = arena.get(node).split_first_chunk().expect("an entry has a head");
         let (key, value) = bytes.split_at(u32_at(head, KEY_LEN) as usize);
         NodeRef {
@@ -119,19 +119,19 @@ impl<'a> Place<'a> {
         Place { head: head_of(key), key, lsn: u64::MAX, node: u32::MAX }
     }
 
-    fn before(arena: &'a Arena, node: Node) -> Place<'a> {
+    fn before(arena: &'a Arena, node: ArenaNode) -> Place<'a> {
         let entry = NodeRef::read(arena, node);
         let (key, lsn) = (entry.key, entry.lsn.0);
         Place { head: head_of(key), key, lsn, node: node.number() }
     }
 
-    fn after(arena: &'a Arena, node: Node) -> Place<'a> {
+    fn after(arena: &'a Arena, node: ArenaNode) -> Place<'a> {
         let place = Place::before(arena, node);
         Place { node: place.node - 1, ..place }
     }
 
     /// Given equal heads: true if the entry lies before this place.
-    fn is_behind(&self, arena: &Arena, node: Node) -> bool {
+    fn is_behind(&self, arena: &Arena, node: ArenaNode) -> bool {
         let entry = NodeRef::read(arena, node);
         match entry.key.cmp(self.key) {
             Order::Less => true,
@@ -142,7 +142,7 @@ impl<'a> Place<'a> {
 
     /// How many of these entries lie before this place.
     #[inline]
-    fn find(&self, arena: &Arena, heads: &[u128], nodes: &[Node]) -> usize {
+    fn find(&self, arena: &Arena, heads: &[u128], nodes: &[ArenaNode]) -> usize {
         let low = count_below(heads, self.head);
         if heads.get(low) != Some(&self.head) {
             return low;
@@ -156,7 +156,7 @@ impl<'a> Place<'a> {
 #[repr(C)]
 struct Leaf {
     heads: [u128; LEAF],
-    nodes: [Node; LEAF],
+    nodes: [ArenaNode; LEAF],
     len: usize,
 }
 
@@ -167,7 +167,7 @@ struct Slot(Mutex<Leaf>);
 
 impl Default for Leaf {
     fn default() -> Leaf {
-        Leaf { heads: [0; LEAF], nodes: [Node::NONE; LEAF], len: 0 }
+        Leaf { heads: [0; LEAF], nodes: [ArenaNode::NONE; LEAF], len: 0 }
     }
 }
 
@@ -189,7 +189,7 @@ impl Leaf {
     }
 
     #[inline]
-    fn insert(&mut self, at: usize, head: u128, node: Node) {
+    fn insert(&mut self, at: usize, head: u128, node: ArenaNode) {
         self.heads.copy_within(at..self.len, at + 1);
         self.nodes.copy_within(at..self.len, at + 1);
         self.heads[at] = head;
@@ -216,7 +216,7 @@ impl Leaf {
 }
 
 /// How two entries lie to each other, whatever their heads are.
-fn order(arena: &Arena, a: Node, b: Node) -> Order {
+fn order(arena: &Arena, a: ArenaNode, b: ArenaNode) -> Order {
     let (left, right) = (NodeRef::read(arena, a), NodeRef::read(arena, b));
     let newest_first = (right.lsn, b.number()).cmp(&(left.lsn, a.number()));
     left.key.cmp(right.key).then(newest_first)
@@ -225,7 +225,7 @@ fn order(arena: &Arena, a: Node, b: Node) -> Order {
 /// Leaves, with the separators between them.
 struct Directory {
     heads: Vec<u128>,
-    nodes: Vec<Node>,
+    nodes: Vec<ArenaNode>,
     leaves: Vec<Box<Slot>>,
 }
 
@@ -261,7 +261,7 @@ impl Directory {
 
     /// Inserts where no room may be. A full leaf is halved; at its end and at its beginning,
     /// where keys arrive in order, it stays full and the next or a new one takes the entry.
-    fn insert(&mut self, arena: &Arena, place: &Place<'_>, node: Node) {
+    fn insert(&mut self, arena: &Arena, place: &Place<'_>, node: ArenaNode) {
         let i = self.find(arena, place);
         let leaf = self.leaves[i].get_mut();
         let at = leaf.find(arena, place);
@@ -292,7 +292,7 @@ impl Directory {
 
 impl Directory {
     /// Takes an entry out; a leaf that is left empty goes. False if it is not there.
-    fn remove(&mut self, arena: &Arena, node: Node) -> bool {
+    fn remove(&mut self, arena: &Arena, node: ArenaNode) -> bool {
         // It may be the separator of its leaf.
         let i = self.find(arena, &Place::after(arena, node));
         let leaf = self.leaves[i].get_mut();
@@ -331,7 +331,7 @@ impl Leaves {
     }
 
     /// Inserts an entry of the arena.
-    pub(crate) fn insert(&self, arena: &Arena, node: Node) {
+    pub(crate) fn insert(&self, arena: &Arena, node: ArenaNode) {
         let place = Place::before(arena, node);
         {
             let directory = self.directory.read();
@@ -347,8 +347,8 @@ impl Leaves {
         self.count.store(directory.leaves.len(), Ordering::Relaxed);
     }
 
-    /// Takes entries out; how many were there. The caller keeps new readers away (`annihilate`).
-    pub(crate) fn remove(&self, arena: &Arena, nodes: &[Node]) -> usize {
+    /// Takes entries out; how many were there. The caller keeps new readers away (`elide`).
+    pub(crate) fn remove(&self, arena: &Arena, nodes: &[ArenaNode]) -> usize {
         let mut directory = self.directory.write();
         let removed = nodes.iter().filter(|node| directory.remove(arena, **node)).count();
         self.count.store(directory.leaves.len(), Ordering::Relaxed);
@@ -393,7 +393,7 @@ impl Leaves {
     }
 
     /// Takes the entries of an index all at once, in any order: sorted, in full leaves.
-    pub(crate) fn fill(&self, arena: &Arena, nodes: Vec<Node>) {
+    pub(crate) fn fill(&self, arena: &Arena, nodes: Vec<ArenaNode>) {
         let mut directory = self.directory.write();
         if directory.leaves.iter_mut().any(|leaf| leaf.get_mut().len > 0) {
             drop(directory);
@@ -401,8 +401,8 @@ impl Leaves {
             return;
         }
         // The first 8 bytes of a key decide nearly always, without a look at the arena.
-        let head = |node: Node| head_of(NodeRef::read(arena, node).key);
-        let mut sorted: Vec<(u64, Node)> =
+        let head = |node: ArenaNode| head_of(NodeRef::read(arena, node).key);
+        let mut sorted: Vec<(u64, ArenaNode)> =
             nodes.into_iter().map(|node| ((head(node) >> 64) as u64, node)).collect();
         sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| order(arena, a.1, b.1)));
         for some in sorted.chunks(LEAF) {
@@ -423,7 +423,7 @@ impl Leaves {
     }
 
     /// Copies the entries from a place on, up to the end of a leaf; none at the end.
-    fn copy_from(&self, arena: &Arena, place: &Place<'_>, out: &mut Vec<Node>) {
+    fn copy_from(&self, arena: &Arena, place: &Place<'_>, out: &mut Vec<ArenaNode>) {
         out.clear();
         let directory = self.directory.read();
         let from = directory.find(arena, place);
@@ -437,7 +437,7 @@ impl Leaves {
     }
 
     /// Copies the entries before a place, from the beginning of a leaf on; none at the beginning.
-    fn copy_to(&self, arena: &Arena, place: &Place<'_>, out: &mut Vec<Node>) {
+    fn copy_to(&self, arena: &Arena, place: &Place<'_>, out: &mut Vec<ArenaNode>) {
         out.clear();
         let directory = self.directory.read();
         let last = directory.find(arena, place);
@@ -451,17 +451,17 @@ impl Leaves {
     }
 
     /// Copies a stretch of entries that starts with the first at or above `key`.
-    pub(crate) fn copy_at_least(&self, arena: &Arena, key: &[u8], out: &mut Vec<Node>) {
+    pub(crate) fn copy_at_least(&self, arena: &Arena, key: &[u8], out: &mut Vec<ArenaNode>) {
         self.copy_from(arena, &Place::at_key(key), out);
     }
 
     /// Copies a stretch of entries that starts right after `node`.
-    pub(crate) fn copy_after(&self, arena: &Arena, node: Node, out: &mut Vec<Node>) {
+    pub(crate) fn copy_after(&self, arena: &Arena, node: ArenaNode, out: &mut Vec<ArenaNode>) {
         self.copy_from(arena, &Place::after(arena, node), out);
     }
 
     /// Copies a stretch of entries that ends with the last below `key` (`None`: the last).
-    pub(crate) fn copy_below(&self, arena: &Arena, key: Option<&[u8]>, out: &mut Vec<Node>) {
+    pub(crate) fn copy_below(&self, arena: &Arena, key: Option<&[u8]>, out: &mut Vec<ArenaNode>) {
         match key {
             Some(key) => self.copy_to(arena, &Place::at_key(key), out),
             None => {
@@ -476,7 +476,7 @@ impl Leaves {
     }
 
     /// Copies a stretch of entries that ends right before `node`.
-    pub(crate) fn copy_before(&self, arena: &Arena, node: Node, out: &mut Vec<Node>) {
+    pub(crate) fn copy_before(&self, arena: &Arena, node: ArenaNode, out: &mut Vec<ArenaNode>) {
         self.copy_to(arena, &Place::before(arena, node), out);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of `leaves` and `arena`: against a model, with keys that differ late, runs of versions,
 //! ordered arrival at every place, and readers beside writers.
 
-use crate::arena::{Arena, Node};
+use crate::arena::{Arena, ArenaNode};
 use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
 use crate::memtable::{MemIter, Memtable};
 use crate::tests::Random;
@@ -23,7 +23,7 @@ fn insert(arena: &Arena, leaves: &Leaves, key: &[u8], lsn: u64) {
     leaves.insert(arena, entry(arena, key, lsn));
 }
 
-fn entry(arena: &Arena, key: &[u8], lsn: u64) -> Node {
+fn entry(arena: &Arena, key: &[u8], lsn: u64) -> ArenaNode {
     let (key, pk) = key.split_at(key.len() / 2);
     let entry = NewEntry {
         index: IndexId(1),
@@ -37,7 +37,7 @@ fn entry(arena: &Arena, key: &[u8], lsn: u64) -> Node {
     entry.write(arena)
 }
 
-fn version(arena: &Arena, node: Node) -> (Vec<u8>, u64) {
+fn version(arena: &Arena, node: ArenaNode) -> (Vec<u8>, u64) {
     let entry = NodeRef::read(arena, node);
     let lsn = entry.lsn.0;
     assert_eq!((entry.op, entry.stamp.txn.0, entry.stamp.undo_no.0), (3, lsn + 1, 7));
@@ -75,7 +75,7 @@ impl Bed {
     /// Takes out every other entry, or all of them, from a key on.
     fn remove_some(&mut self, from: &[u8], count: usize) {
         let mut stretch = Vec::new();
-        let mut doomed: Vec<Node> = Vec::new();
+        let mut doomed: Vec<ArenaNode> = Vec::new();
         self.leaves.copy_at_least(&self.arena, from, &mut stretch);
         while let Some(last) = stretch.last().copied().filter(|_| doomed.len() < count) {
             doomed.extend(stretch.iter().step_by(1 + count % 2));

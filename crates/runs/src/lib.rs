@@ -16,33 +16,30 @@
 //! For `txn` (A5): the id of an aborted transaction may leave the commit table only when
 //! [`Runs::needs`] is false for it.
 
-mod annihilate;
+mod admission;
 mod arena;
 mod build;
 mod cache;
-mod chain;
-mod cold;
-mod credit;
+mod compaction;
+mod compaction_candidates;
+mod compaction_picker;
 mod cursor;
 mod damage;
-mod due;
 mod estimate;
 mod file;
+mod filter_cache;
 mod flush;
+mod idle_cursor_views;
 mod latch;
+mod lazy_metadata;
 mod leaves;
 #[cfg(test)]
 mod leaves_tests;
-mod line;
 mod memtable;
-mod merge;
 mod pace;
-mod paced;
-mod parked;
 mod pins;
-mod policy;
 mod prune;
-mod resident;
+mod rate_limiter;
 mod restore;
 mod run_iter;
 mod runs;
@@ -52,24 +49,31 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod tombstone_elision;
 mod unique;
+mod version_filter;
+mod wait_queue;
 mod writer;
 
+pub use admission::{ADVANCE_PART, MemReserved, credit_bytes, pays_bytes, room_bytes};
 pub use build::{BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
-pub use credit::{ADVANCE_PART, MemReserved, credit_bytes, pays_bytes, room_bytes};
+pub use compaction::CompactionFigures;
+pub use compaction_picker::{COMPACTION_HELPERS_MAX, compaction_helpers};
+pub use compaction_picker::{
+    CompactionTurn, decide_compaction, decide_compaction_turn, next_compaction,
+};
+pub use compaction_picker::{
+    FREES_NOTHING, RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes,
+};
 pub use cursor::{EntryRef, IndexCursor, KeyRange, Sees};
 pub use memtable::GenPin;
-pub use merge::MergeFigures;
-pub use pace::merge_rate;
-pub use policy::{FREES_NOTHING, RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes};
-pub use policy::{MERGE_HELPERS_MAX, merge_helpers};
-pub use policy::{Turn, decide_merge, decide_merge_turn, next_merge};
+pub use pace::compaction_rate;
 pub use prune::{Asked, Summary, SummaryBuilder};
 pub use run_iter::block_read_bytes;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
 pub use throttle::{GENERATIONS_MAX, allowed_bytes, decide as decide_throttle, tight_ns};
-pub use throttle::{Owed, enough_for_merges, owed_bytes, pace_ns, tightest};
+pub use throttle::{Owed, enough_for_compactions, owed_bytes, pace_ns, tightest};
 pub use unique::UniqueGuard;
 
 use evenkeel_base::{IndexId, Lsn, Result};

@@ -4,7 +4,7 @@
 //! Invariants (B3): every operation pins the generation before it reserves its LSN, so no entry has
 //! an LSN below `low`; a sealed generation gets no new pins and is flushed only when it has none.
 
-use crate::arena::{Arena, Node};
+use crate::arena::{Arena, ArenaNode};
 use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
 use crate::pins::Pins;
 use crate::run_iter::Bounds;
@@ -33,7 +33,7 @@ struct Slot {
 }
 
 /// Entries by their index, in log order.
-type Unsorted = BTreeMap<IndexId, Vec<Node>>;
+type Unsorted = BTreeMap<IndexId, Vec<ArenaNode>>;
 
 pub(crate) struct Memtable {
     number: AtomicU64,
@@ -136,7 +136,7 @@ impl Memtable {
     /// That of a thread.
     pub(crate) fn pack_by_threads(self: &Arc<Self>, rt: &Runtime) -> Result<usize> {
         let Some(list) = self.unsorted.lock().take() else { return Ok(0) };
-        let mut lists: Vec<(IndexId, Vec<Node>)> = list.into_iter().collect();
+        let mut lists: Vec<(IndexId, Vec<ArenaNode>)> = list.into_iter().collect();
         // The longest is taken first.
         lists.sort_by_key(|(_, nodes)| nodes.len());
         let large = lists.iter().filter(|(_, nodes)| nodes.len() >= PACK_ENTRIES_MIN).count();
@@ -154,7 +154,7 @@ impl Memtable {
         Ok(threads)
     }
 
-    fn fill_each(&self, lists: &Mutex<Vec<(IndexId, Vec<Node>)>>) {
+    fn fill_each(&self, lists: &Mutex<Vec<(IndexId, Vec<ArenaNode>)>>) {
         loop {
             let Some((index, nodes)) = lists.lock().pop() else { return };
             self.leaves_to_fill(index).fill(&self.arena, nodes);
@@ -210,20 +210,20 @@ impl Memtable {
         direction: Direction,
         limit: u64,
         cancels: &dyn Fn(&NodeRef<'_>, &NodeRef<'_>) -> bool,
-    ) -> Vec<Node> {
+    ) -> Vec<ArenaNode> {
         let mut iter = MemIter::of_index(self.clone(), index);
         match direction {
             Direction::Forward => iter.seek_at_least(&bounds.low),
             Direction::Reverse => iter.seek_below(bounds.high.as_deref()),
         }
         let read = |node| NodeRef::read(&self.arena, node);
-        let (mut found, mut versions) = (Vec::new(), Vec::<Node>::new());
-        let mut end = |versions: &mut Vec<Node>| {
+        let (mut found, mut versions) = (Vec::new(), Vec::<ArenaNode>::new());
+        let mut end = |versions: &mut Vec<ArenaNode>| {
             if direction == Direction::Forward {
                 versions.reverse();
             }
             // From old to new; what a pair leaves behind lies beneath the next.
-            let mut left: Vec<Node> = Vec::new();
+            let mut left: Vec<ArenaNode> = Vec::new();
             for node in versions.drain(..) {
                 match left.last().copied().filter(|old| cancels(&read(*old), &read(node))) {
                     Some(old) => {
@@ -254,7 +254,7 @@ impl Memtable {
     }
 
     /// Takes entries out of the order; how many were there.
-    pub(crate) fn remove(&self, index: IndexId, nodes: &[Node]) -> usize {
+    pub(crate) fn remove(&self, index: IndexId, nodes: &[ArenaNode]) -> usize {
         self.leaves(index).map_or(0, |leaves| leaves.remove(&self.arena, nodes))
     }
 
@@ -320,11 +320,11 @@ pub(crate) struct MemIter {
     memtable: Arc<Memtable>,
     index: IndexId,
     leaves: Option<Arc<Leaves>>,
-    stretch: Vec<Node>,
+    stretch: Vec<ArenaNode>,
     /// In `stretch`; at its end: not positioned.
     at: usize,
     /// Where the last step forward began.
-    before: Option<Node>,
+    before: Option<ArenaNode>,
     /// Indexes to go on with, the next one last.
     others: Vec<(IndexId, Arc<Leaves>)>,
 }
@@ -421,7 +421,7 @@ impl MemIter {
     }
 
     /// The present entry, in the generation's arena.
-    fn node(&self) -> Option<Node> {
+    fn node(&self) -> Option<ArenaNode> {
         self.stretch.get(self.at).copied()
     }
 

@@ -1,24 +1,26 @@
-//! The pace of ingest (G1, `docs/rfcs/0014-ingest-rate-from-compaction.md`): while a merge of an
-//! index that has many runs is under way, ingest gets no more than what merges can follow for ever.
-//! And that of merges while none has many more (`docs/rfcs/0026-compaction-foreground-limit.md`):
-//! the governor is told what is enough to follow ingest with.
+//! The pace of ingest (G1, `docs/rfcs/0014-ingest-rate-from-compaction.md`): while a compaction of
+//! an index that has many runs is under way, ingest gets no more than what compactions can follow
+//! for ever. And that of compactions while none has many more
+//! (`docs/rfcs/0026-compaction-foreground-limit.md`): the governor is told what is enough to follow
+//! ingest with.
 //!
-//! What they can follow: bytes that they move per second, as measured while there are merges that
-//! ingest needs, divided by what they will have to move for each byte that comes (`passes` of the
-//! sizes of the last flushes). And no more than fills the places that are left while the merges of
-//! all indexes do what they owe (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`). The law is
-//! [`throttle::pace_ns`]; one line for all who insert.
+//! What they can follow: bytes that they move per second, as measured while there are compactions
+//! that ingest needs, divided by what they will have to move for each byte that comes (`passes` of
+//! the sizes of the last flushes). And no more than fills the places that are left while the
+//! compactions of all indexes do what they owe
+//! (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`). The law is [`throttle::pace_ns`]; one
+//! line for all who insert.
 
-use crate::paced::Paced;
-use crate::policy::{RUNS_HELP, passes};
-use crate::state::{Index, State};
+use crate::compaction_picker::{RUNS_HELP, passes};
+use crate::rate_limiter::RateLimiter;
+use crate::state::{Index, RunsState};
 use crate::{Runs, throttle};
 use evenkeel_base::IndexId;
 use evenkeel_base::journal::Law;
 use evenkeel_base::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Merges are measured over so long.
+/// Compactions are measured over so long.
 const WINDOW_NS: u64 = 500_000_000;
 /// More time than this between the first two flushes was a rest.
 const FLUSH_NS_MAX: u64 = 60_000_000_000;
@@ -29,49 +31,49 @@ const PART: u64 = 4;
 #[derive(Default)]
 pub(crate) struct Pace {
     meter: Mutex<Meter>,
-    pub(crate) line: Paced,
-    /// Bytes per second that are enough for merges.
+    pub(crate) line: RateLimiter,
+    /// Bytes per second that are enough for compactions.
     enough: AtomicU64,
 }
 
-/// What merges move, and what they will have to.
+/// What compactions move, and what they will have to.
 #[derive(Default)]
 struct Meter {
-    /// The end of the last beat, while there are merges that ingest needs.
+    /// The end of the last beat, while there are compactions that ingest needs.
     last_ns: Option<u64>,
     ns: u64,
     bytes: u64,
     /// 0: not known.
     bytes_per_sec: u64,
-    /// What flushes write, which is taken for it as long as it is not known and merges are
+    /// What flushes write, which is taken for it as long as it is not known and compactions are
     /// behind; 0: not known.
     flush_bytes_per_sec: u64,
-    /// Of the last flushes: memtable bytes, and bytes that merges will have to move for them; each
-    /// flush counts less than the one after it, and a small one little.
+    /// Of the last flushes: memtable bytes, and bytes that compactions will have to move for them;
+    /// each flush counts less than the one after it, and a small one little.
     memtable_bytes: u64,
-    merge_bytes: u64,
+    compaction_bytes: u64,
     /// When the last one ended; the time that those took, in the same way.
     flushed_ns: Option<u64>,
     took_ns: u64,
 }
 
 impl Meter {
-    /// What merges move, as far as it is known.
+    /// What compactions move, as far as it is known.
     fn rate(&self) -> u64 {
         if self.bytes_per_sec > 0 { self.bytes_per_sec } else { self.flush_bytes_per_sec }
     }
 
-    /// Bytes per second that ingest gives merges to move in the long run, read and written; high
-    /// rather than low after the first flushes and after a rest.
+    /// Bytes per second that ingest gives compactions to move in the long run, read and written;
+    /// high rather than low after the first flushes and after a rest.
     fn need_bytes_per_sec(&self) -> u64 {
-        let moved = 2 * u128::from(self.merge_bytes) * 1_000_000_000;
+        let moved = 2 * u128::from(self.compaction_bytes) * 1_000_000_000;
         u64::try_from(moved / u128::from(self.took_ns.max(1))).unwrap_or(u64::MAX)
     }
 }
 
-/// Bytes per second that merges move, of which so many were known, when they have moved `bytes` in
-/// `ns`. None: that is too short to be a measure.
-pub fn merge_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
+/// Bytes per second that compactions move, of which so many were known, when they have moved
+/// `bytes` in `ns`. None: that is too short to be a measure.
+pub fn compaction_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
     if ns < WINDOW_NS {
         return None;
     }
@@ -81,8 +83,9 @@ pub fn merge_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
 }
 
 impl Pace {
-    /// A beat of a merge that ingest needs has moved so many bytes since `start_ns`. One that was
-    /// held back does not count: it says nothing of how fast merges could be. True: more is known.
+    /// A beat of a compaction that ingest needs has moved so many bytes since `start_ns`. One that
+    /// was held back does not count: it says nothing of how fast compactions could be. True: more
+    /// is known.
     pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64, is_held: bool) -> bool {
         let mut meter = self.meter.lock();
         let since = meter.last_ns.replace(now_ns).unwrap_or(start_ns);
@@ -91,13 +94,13 @@ impl Pace {
         }
         meter.ns += now_ns.saturating_sub(since);
         meter.bytes += bytes;
-        let Some(rate) = merge_rate(meter.rate(), meter.bytes, meter.ns) else { return false };
+        let Some(rate) = compaction_rate(meter.rate(), meter.bytes, meter.ns) else { return false };
         meter.bytes_per_sec = rate;
         (meter.ns, meter.bytes) = (0, 0);
         true
     }
 
-    /// There is no merge that ingest needs: the time until the next one does not count.
+    /// There is no compaction that ingest needs: the time until the next one does not count.
     pub(crate) fn rests(&self) {
         self.meter.lock().last_ns = None;
     }
@@ -105,18 +108,20 @@ impl Pace {
     /// A flush wrote so many bytes in so long.
     fn flush_wrote(&self, bytes: u64, took_ns: u64) {
         let mut meter = self.meter.lock();
-        if let Some(rate) = merge_rate(meter.flush_bytes_per_sec, bytes, took_ns.max(WINDOW_NS)) {
+        if let Some(rate) =
+            compaction_rate(meter.flush_bytes_per_sec, bytes, took_ns.max(WINDOW_NS))
+        {
             meter.flush_bytes_per_sec = rate;
         }
     }
 
-    /// A generation of so many memtable bytes was flushed, for which merges will have to move so
-    /// many.
-    fn flushed(&self, memtable_bytes: u64, merge_bytes: u64, now_ns: u64) {
+    /// A generation of so many memtable bytes was flushed, for which compactions will have to move
+    /// so many.
+    fn flushed(&self, memtable_bytes: u64, compaction_bytes: u64, now_ns: u64) {
         let mut meter = self.meter.lock();
         let add = |known: u64, new: u64| known / PART * (PART - 1) + new;
         meter.memtable_bytes = add(meter.memtable_bytes, memtable_bytes);
-        meter.merge_bytes = add(meter.merge_bytes, merge_bytes);
+        meter.compaction_bytes = add(meter.compaction_bytes, compaction_bytes);
         if let Some(before) = meter.flushed_ns.replace(now_ns) {
             // Four times as long as the others: a rest.
             let most = if meter.took_ns == 0 { FLUSH_NS_MAX } else { meter.took_ns };
@@ -130,7 +135,7 @@ impl Runs {
     /// then: indexes and their bytes.
     pub(crate) fn note_flushed(
         &self,
-        state: &State,
+        state: &RunsState,
         memtable_bytes: u64,
         begun_ns: u64,
         slices: &[(IndexId, u64)],
@@ -139,19 +144,19 @@ impl Runs {
             let all = state.indexes.get(index).map_or(0, Index::bytes);
             passes(all as f64 / (*new).max(1) as f64) * *new as f64
         };
-        let merge_bytes = slices.iter().map(merged).sum::<f64>() as u64;
+        let compaction_bytes = slices.iter().map(merged).sum::<f64>() as u64;
         let now = self.now_ns();
-        self.pace.flushed(memtable_bytes, merge_bytes, now);
+        self.pace.flushed(memtable_bytes, compaction_bytes, now);
         let bytes = slices.iter().map(|(_, bytes)| bytes).sum();
         if memtable_bytes >= self.generation_bytes() / 2 {
             self.pace.flush_wrote(bytes, now.saturating_sub(begun_ns));
         }
     }
 
-    /// Sets the pace by what the indexes have now, and by the merges of them.
-    pub(crate) fn set_pace(&self, state: &State) {
-        // Held to the end: of two threads the one that saw the merges later has the last word.
-        let jobs = self.merge_jobs.lock();
+    /// Sets the pace by what the indexes have now, and by the compactions of them.
+    pub(crate) fn set_pace(&self, state: &RunsState) {
+        // Held to the end: of two threads the one that saw the compactions later has the last word.
+        let jobs = self.compaction_jobs.lock();
         let needed: Vec<(u64, u64)> = jobs
             .needed()
             .iter()
@@ -166,23 +171,24 @@ impl Runs {
         let owed = throttle::tightest(needed, sealed, active, self.generation_bytes());
         let (bytes_per_sec, bytes_per_kib, need) = {
             let meter = self.pace.meter.lock();
-            let per_kib = meter.merge_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
-            // With fewer runs merges may be held back for users, and flushes say nothing of that.
+            let per_kib = meter.compaction_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
+            // With fewer runs compactions may be held back for users, and flushes say nothing of
+            // that.
             let are_behind = runs >= RUNS_HELP as u64;
             let rate = if are_behind { meter.rate() } else { meter.bytes_per_sec };
             (rate, per_kib, meter.need_bytes_per_sec())
         };
         let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib, owed);
-        let enough = throttle::enough_for_merges(runs, need);
+        let enough = throttle::enough_for_compactions(runs, need);
         let before = self.pace.line.set(ns);
         if self.pace.enough.swap(enough, Ordering::Relaxed) != enough {
-            self.rt.governor.set_enough_for_merges(enough);
+            self.rt.governor.set_enough_for_compactions(enough);
         } else if before == ns {
             return;
         }
         self.rt.journal.note(Law::Pace, self.now_ns(), || {
-            let of_merges = [runs, bytes_per_sec, bytes_per_kib, need];
-            ([&of_merges[..], &[owed.bytes, owed.room]].concat(), vec![ns, enough])
+            let of_compactions = [runs, bytes_per_sec, bytes_per_kib, need];
+            ([&of_compactions[..], &[owed.bytes, owed.room]].concat(), vec![ns, enough])
         });
     }
 }
@@ -192,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merges_are_measured_while_there_are_some() {
+    fn compactions_are_measured_while_there_are_some() {
         let pace = Pace::default();
         let rate = || pace.meter.lock().bytes_per_sec;
         pace.merged(1000, 0, WINDOW_NS / 2, false);
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_that_are_held_back_are_not_measured() {
+    fn compactions_that_are_held_back_are_not_measured() {
         let pace = Pace::default();
         let rate = || pace.meter.lock().bytes_per_sec;
         pace.merged(1000, 0, 5 * WINDOW_NS, true);
@@ -220,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_merges_need_is_what_flushes_bring_them_in_their_time() {
+    fn what_compactions_need_is_what_flushes_bring_them_in_their_time() {
         let pace = Pace::default();
         let need = || pace.meter.lock().need_bytes_per_sec();
         let (sec, mb) = (1_000_000_000, 1_000_000);
@@ -245,7 +251,7 @@ mod tests {
         let pace = Pace::default();
         let per_kib = || {
             let meter = pace.meter.lock();
-            meter.merge_bytes * 1024 / meter.memtable_bytes
+            meter.compaction_bytes * 1024 / meter.memtable_bytes
         };
         pace.flushed(8 << 20, 4 << 20, 0);
         assert_eq!(per_kib(), 512);

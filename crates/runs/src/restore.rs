@@ -5,9 +5,9 @@
 
 use crate::Runs;
 use crate::damage::{DamagedFile, READ_TRIES, is_damage};
-use crate::file::{Place, Run, RunFile, Segment, number_of, path};
+use crate::file::{Run, RunFile, RunPlace, RunSegment, number_of, path};
 use crate::leaves::NewEntry;
-use crate::state::{LiveFile, State};
+use crate::state::{LiveFile, RunsState};
 use evenkeel_base::{
     Cause, Code, Error, Generation, IndexId, Lsn, Result, Stamp, TxnId, metrics::Metric,
 };
@@ -27,7 +27,7 @@ pub(crate) struct Restoring {
     files: BTreeSet<u64>,
     removed: HashSet<(IndexId, u64)>,
     /// Runs that the slice of an index in a file was placed in.
-    placed: HashMap<(IndexId, u64), Vec<Place>>,
+    placed: HashMap<(IndexId, u64), Vec<RunPlace>>,
     trimmed: HashMap<(IndexId, u64), Vec<u8>>,
     dropped: HashSet<IndexId>,
     flushed: Generation,
@@ -56,7 +56,7 @@ impl Restoring {
             ManifestOp::NextFile(file) => self.next_file = self.next_file.max(file),
             ManifestOp::Place { index, file, run, age_low, age_high } => {
                 let places = self.placed.entry((index, file)).or_default();
-                places.push(Place { run, age_low, age_high });
+                places.push(RunPlace { run, age_low, age_high });
                 self.next_file = self.next_file.max(later(run));
             }
             ManifestOp::Trim(index, run, low) => {
@@ -89,7 +89,7 @@ impl Restoring {
     }
 
     /// The segment that a slice is, if it lives.
-    fn segment(&self, slice: &Arc<Segment>) -> Option<Arc<Segment>> {
+    fn segment(&self, slice: &Arc<RunSegment>) -> Option<Arc<RunSegment>> {
         let info = &slice.info;
         let places = self.placed.get(&(info.index, slice.file.number));
         let place = places.into_iter().flatten().find(|place| self.is_live(info, place.run));
@@ -176,7 +176,9 @@ impl Runs {
             let state = self.state.read();
             (state.memtables[0].clone(), state.flushed)
         };
-        let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::MemtableNotRebuilt);
+        let planted = evenkeel_base::fault_injection::is(
+            evenkeel_base::fault_injection::Fault::MemtableNotRebuilt,
+        );
         if generation <= flushed || entries.is_empty() || planted {
             return Ok(());
         }
@@ -202,7 +204,7 @@ impl Runs {
     /// Of files that cannot be opened; `RunVersionUnknown`.
     pub fn finish_restore(&self) -> Result<()> {
         let restoring = std::mem::take(&mut *self.restoring.lock());
-        let mut runs: BTreeMap<(IndexId, u64), Vec<Arc<Segment>>> = BTreeMap::new();
+        let mut runs: BTreeMap<(IndexId, u64), Vec<Arc<RunSegment>>> = BTreeMap::new();
         let (mut files, mut doomed_bytes) = (BTreeMap::new(), Vec::new());
         let (mut damaged, mut dead_files) = (BTreeMap::new(), Vec::new());
         for number in &restoring.files {
@@ -217,7 +219,7 @@ impl Runs {
             let mut dead = Vec::new();
             for info in slices {
                 let (index, home) = (info.index, (info.index, info.run));
-                let slice = Arc::new(Segment::new(file.clone(), info));
+                let slice = Arc::new(RunSegment::new(file.clone(), info));
                 let Some(segment) = restoring.segment(&slice) else {
                     live.dead.push(home);
                     dead.push(slice);
@@ -261,7 +263,7 @@ impl Runs {
         let active = state.memtables[0].clone();
         self.changed(&state);
         drop(state);
-        self.residents.prune();
+        self.filter_cache.prune();
         active.pack_by_threads(&self.rt)?;
         if active.bytes() >= self.generation_bytes() {
             self.seal_active();
@@ -294,7 +296,7 @@ impl Runs {
         let mut tried = 0;
         loop {
             tried += 1;
-            let opened = RunFile::open(&self.rt, &self.residents, number);
+            let opened = RunFile::open(&self.rt, &self.filter_cache, number);
             let file = opened.as_ref().ok().cloned();
             let read = opened.and_then(|file| file.slices().map(|slices| (file, slices)));
             match read {
@@ -320,7 +322,7 @@ impl Runs {
     pub fn drop_unknown(&self) -> Result<()> {
         let (unknown, unneeded) = {
             let mut state = self.state.write();
-            let State { lost, indexes, .. } = &mut *state;
+            let RunsState { lost, indexes, .. } = &mut *state;
             lost.retain(|index| indexes.get(index).is_some_and(|i| i.known));
             state.find_damaged();
             let mut unneeded = state.forget_unneeded();
@@ -373,7 +375,7 @@ impl Runs {
         drop(state);
         self.manifest_done();
         self.remove_files(unneeded);
-        self.merge_event.notify();
+        self.compaction_event.notify();
         Ok(())
     }
 
@@ -385,8 +387,8 @@ impl Runs {
 
     /// Removes files, and gives back bytes of others, that no view holds any more.
     pub(crate) fn remove_doomed(&self) {
-        let bytes: Vec<(Arc<Segment>, Range<u64>)> = {
-            let State { files, doomed_bytes, .. } = &mut *self.state.write();
+        let bytes: Vec<(Arc<RunSegment>, Range<u64>)> = {
+            let RunsState { files, doomed_bytes, .. } = &mut *self.state.write();
             doomed_bytes.retain(|(segment, _)| files.contains_key(&segment.file.number));
             doomed_bytes.extract_if(.., |one| Arc::strong_count(&one.0) == 1).collect()
         };
@@ -396,7 +398,7 @@ impl Runs {
             }
         }
         let free: Vec<Arc<RunFile>> = {
-            let State { doomed, .. } = &mut *self.state.write();
+            let RunsState { doomed, .. } = &mut *self.state.write();
             doomed.extract_if(.., |file| Arc::strong_count(file) == 1).collect()
         };
         for file in free {

@@ -1,8 +1,8 @@
 //! Walks a run in either direction: through the block cache (readers) or in large sequential reads
-//! past it (merges, checks).
+//! past it (compactions, checks).
 
-use crate::cache::Blocks;
-use crate::file::{Run, Segment};
+use crate::cache::CachedBlocks;
+use crate::file::{Run, RunSegment};
 use crate::writer::Purpose;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Error, Lsn, Result, metrics::Metric};
@@ -23,24 +23,24 @@ pub fn block_read_bytes() -> u64 {
 }
 
 /// Where blocks come from.
-pub(crate) enum Loader {
+pub(crate) enum BlockLoader {
     /// The cache, filled one block at a time.
-    Cached(Arc<Blocks>),
+    Cached(Arc<CachedBlocks>),
     /// Reads ahead, past the cache.
-    Sequential(Ahead),
+    Sequential(ReadAhead),
 }
 
 /// Reads of this many bytes ahead, growing to `ahead_max`; `metric` counts them.
-pub(crate) struct Ahead {
+pub(crate) struct ReadAhead {
     rt: Arc<Runtime>,
     ahead: usize,
     ahead_max: usize,
     metric: Metric,
     purpose: Purpose,
-    span: Option<Span>,
+    span: Option<BlockSpan>,
     pass: Option<Arc<Pass>>,
     /// What was read will be written to another place: the cache lets it go.
-    consumes: Option<Arc<Blocks>>,
+    consumes: Option<Arc<CachedBlocks>>,
 }
 
 /// What the loaders of a cursor share that goes over an index once: it asks the governor itself,
@@ -51,7 +51,7 @@ pub(crate) struct Pass {
     pub metric: Metric,
     pub purpose: Purpose,
     unasked: AtomicU64,
-    spans: Mutex<Vec<Span>>,
+    spans: Mutex<Vec<BlockSpan>>,
 }
 
 impl Pass {
@@ -86,43 +86,52 @@ impl Bounds {
 }
 
 /// Bytes read ahead: of a file, from a position.
-pub(crate) struct Span {
+pub(crate) struct BlockSpan {
     file: u64,
     start: u64,
     buf: AlignedBuf,
 }
 
-impl Loader {
+impl BlockLoader {
     pub(crate) fn sequential(
         rt: &Arc<Runtime>,
         ahead: usize,
         metric: Metric,
         purpose: Purpose,
-    ) -> Loader {
+    ) -> BlockLoader {
         let (rt, ahead_max) = (rt.clone(), ahead);
         let (span, pass, consumes) = (None, None, None);
-        Loader::Sequential(Ahead { rt, ahead, ahead_max, metric, purpose, span, pass, consumes })
+        BlockLoader::Sequential(ReadAhead {
+            rt,
+            ahead,
+            ahead_max,
+            metric,
+            purpose,
+            span,
+            pass,
+            consumes,
+        })
     }
 
     /// As `sequential`, of what will be written into another run: what the cache has of it goes,
     /// and what is written takes its place (`RunWriter`).
     pub(crate) fn consuming(
-        blocks: &Arc<Blocks>,
+        blocks: &Arc<CachedBlocks>,
         ahead: usize,
         metric: Metric,
         purpose: Purpose,
-    ) -> Loader {
-        let mut loader = Loader::sequential(&blocks.rt, ahead, metric, purpose);
-        if let Loader::Sequential(ahead) = &mut loader {
+    ) -> BlockLoader {
+        let mut loader = BlockLoader::sequential(&blocks.rt, ahead, metric, purpose);
+        if let BlockLoader::Sequential(ahead) = &mut loader {
             ahead.consumes = Some(blocks.clone());
         }
         loader
     }
 
     /// One of the loaders of such a pass.
-    pub(crate) fn of_pass(rt: &Arc<Runtime>, pass: &Arc<Pass>) -> Loader {
-        let mut loader = Loader::sequential(rt, pass.ahead, pass.metric, pass.purpose);
-        if let Loader::Sequential(ahead) = &mut loader {
+    pub(crate) fn of_pass(rt: &Arc<Runtime>, pass: &Arc<Pass>) -> BlockLoader {
+        let mut loader = BlockLoader::sequential(rt, pass.ahead, pass.metric, pass.purpose);
+        if let BlockLoader::Sequential(ahead) = &mut loader {
             ahead.pass = Some(pass.clone());
         }
         loader
@@ -131,17 +140,17 @@ impl Loader {
     /// As the `i`th of `n` that are read side by side: it begins with little, and each with another
     /// part. So the first entry does not wait for all to read as far ahead as they will, nor do all
     /// come to the end of that at once.
-    pub(crate) fn one_of(mut self, i: usize, n: usize) -> Loader {
-        if let Loader::Sequential(Ahead { ahead, ahead_max, .. }) = &mut self {
+    pub(crate) fn one_of(mut self, i: usize, n: usize) -> BlockLoader {
+        if let BlockLoader::Sequential(ReadAhead { ahead, ahead_max, .. }) = &mut self {
             *ahead = *ahead_max * (i + 1) / (4 * n.max(1));
         }
         self
     }
 
-    fn load(&mut self, segment: &Segment, number: u32) -> Result<Arc<DataBlock>> {
+    fn load(&mut self, segment: &RunSegment, number: u32) -> Result<Arc<DataBlock>> {
         match self {
-            Loader::Cached(blocks) => {
-                let Blocks { rt, cache } = &**blocks;
+            BlockLoader::Cached(blocks) => {
+                let CachedBlocks { rt, cache } = &**blocks;
                 let (file, position) = (segment.file.number, segment.fences()?.place(number).0);
                 if let Some(block) = cache.get(file, position) {
                     return Ok(block);
@@ -154,17 +163,18 @@ impl Loader {
                 cache.put(file, position, block.clone());
                 Ok(block)
             }
-            Loader::Sequential(ahead) => ahead.load(segment, number),
+            BlockLoader::Sequential(ahead) => ahead.load(segment, number),
         }
     }
 }
 
-impl Ahead {
-    fn load(&mut self, segment: &Segment, number: u32) -> Result<Arc<DataBlock>> {
+impl ReadAhead {
+    fn load(&mut self, segment: &RunSegment, number: u32) -> Result<Arc<DataBlock>> {
         let (position, len) = segment.fences()?.place(number);
         let (file, end) = (segment.file.number, position + u64::from(len));
-        let inside =
-            |s: &Span| s.file == file && s.start <= position && end <= s.start + s.buf.len() as u64;
+        let inside = |s: &BlockSpan| {
+            s.file == file && s.start <= position && end <= s.start + s.buf.len() as u64
+        };
         if !self.span.as_ref().is_some_and(inside) {
             let kept = self.pass.as_ref().and_then(|pass| {
                 let mut spans = pass.spans.lock();
@@ -187,8 +197,8 @@ impl Ahead {
         Ok(Arc::new(segment.decode(Vec::new(), number, position, bytes)?))
     }
 
-    fn read(&mut self, segment: &Segment, position: u64, len: u32) -> Result<Span> {
-        let Ahead { rt, metric, purpose, .. } = self;
+    fn read(&mut self, segment: &RunSegment, position: u64, len: u32) -> Result<BlockSpan> {
+        let ReadAhead { rt, metric, purpose, .. } = self;
         let data_end = segment.info.position + segment.info.data_len;
         let all = (self.ahead as u64).min(data_end - position).max(u64::from(len));
         let want = rt.at_once(purpose.class, all, purpose.required).max(u64::from(len));
@@ -206,11 +216,11 @@ impl Ahead {
         }
         rt.metrics.add(*metric, buf.len() as u64);
         self.ahead = (2 * self.ahead).min(self.ahead_max);
-        Ok(Span { file: segment.file.number, start: position - at as u64, buf })
+        Ok(BlockSpan { file: segment.file.number, start: position - at as u64, buf })
     }
 }
 
-impl Drop for Ahead {
+impl Drop for ReadAhead {
     fn drop(&mut self) {
         if let (Some(pass), Some(span)) = (&self.pass, self.span.take()) {
             pass.spans.lock().push(span);
@@ -221,7 +231,7 @@ impl Drop for Ahead {
 /// An iterator over a run. Positioned on an entry while `is_valid`.
 pub(crate) struct RunIter {
     run: Arc<Run>,
-    loader: Loader,
+    loader: BlockLoader,
     /// Blocks wholly outside are not read.
     bounds: Arc<Bounds>,
     segment: usize,
@@ -252,7 +262,7 @@ const NO_ENTRY: RunEntry = RunEntry {
 const KEY_BYTES: usize = 64;
 
 impl RunIter {
-    pub(crate) fn new(run: Arc<Run>, loader: Loader, bounds: Arc<Bounds>) -> RunIter {
+    pub(crate) fn new(run: Arc<Run>, loader: BlockLoader, bounds: Arc<Bounds>) -> RunIter {
         RunIter {
             run,
             loader,
@@ -372,7 +382,7 @@ impl RunIter {
             self.block = None;
             return Ok(());
         }
-        let below = |s: &Arc<Segment>| bound.is_none_or(|b| &s.info.min_key[..] < b);
+        let below = |s: &Arc<RunSegment>| bound.is_none_or(|b| &s.info.min_key[..] < b);
         let Some(last) = segments.partition_point(below).checked_sub(1) else { return Ok(()) };
         if segments[last].info.max_key[..] < self.bounds.low[..] {
             return Ok(());
@@ -466,7 +476,7 @@ impl Drop for RunIter {
     fn drop(&mut self) {
         if self.skipped > 0 {
             self.run.note_skipped(self.skipped);
-            if let Loader::Cached(blocks) = &self.loader {
+            if let BlockLoader::Cached(blocks) = &self.loader {
                 blocks.rt.metrics.add(Metric::RunEntriesSkipped, self.skipped);
             }
         }

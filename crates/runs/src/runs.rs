@@ -2,24 +2,24 @@
 //! nothing waits, reads or writes under it.
 
 use crate::build::CHECK_EVERY;
-use crate::cache::{BlockCache, Blocks};
+use crate::cache::{BlockCache, CachedBlocks};
+use crate::compaction::{CompactionJobs, Ingest, READ_AHEAD, Together};
 use crate::cursor::prefix_end;
 use crate::file::Run;
+use crate::filter_cache::FilterCache;
 use crate::flush::{Fill, FlushJob, FlushMeter};
-use crate::latch::Latch;
+use crate::idle_cursor_views::IdleCursorViews;
+use crate::latch::IoLatch;
 use crate::leaves::{NewEntry, charge};
-use crate::line::Space;
 use crate::memtable::{GenPin, MemIter, Memtable};
-use crate::merge::{Ingest, MergeJobs, READ_AHEAD, Together};
 use crate::pace::Pace;
-use crate::paced::Paced;
-use crate::parked::Parked;
-use crate::resident::Residents;
+use crate::rate_limiter::RateLimiter;
 use crate::restore::Restoring;
-use crate::run_iter::{Bounds, Loader, Pass, RunIter};
+use crate::run_iter::{BlockLoader, Bounds, Pass, RunIter};
 use crate::source::{Direction, Merger, Source};
-use crate::state::{READ, State, USED};
+use crate::state::{READ, RunsState, USED};
 use crate::unique::{UniqueGuard, UniqueSlots};
+use crate::wait_queue::SpaceQueues;
 use crate::writer::Purpose;
 use crate::{CheckReport, DuplicateKey, IndexCursor, IndexSpec, IndexStats, KeyRange};
 use crate::{ManifestLog, MemReserved, RunsOptions};
@@ -30,7 +30,7 @@ use evenkeel_base::{
 };
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
-use evenkeel_io::{Event, Ghosts, Runtime, Woken};
+use evenkeel_io::{Event, GhostCache, Runtime, Woken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -44,7 +44,7 @@ const LEND_WAITS_MAX: usize = 10;
 const LOAN_PART: u64 = 2;
 
 /// Views that idle cursors may leave; each holds a block of every run of its index in memory.
-const PARKED_MAX: usize = 128;
+const IDLE_VIEWS_MAX: usize = 128;
 
 /// Entries between two looks at whether a check was cancelled.
 const ENTRIES_PER_POLL: u64 = 1024;
@@ -58,7 +58,7 @@ pub const fn entry_bytes(key: usize, pk: usize, value: usize) -> usize {
 pub type CurrentFn<'a> = dyn FnMut(&[u8], u8, Stamp, TxnState) -> bool + 'a;
 
 /// What a reader of one index reads.
-pub(crate) struct View {
+pub(crate) struct IndexView {
     pub memtables: Arc<Vec<Arc<Memtable>>>,
     pub runs: Arc<Vec<Arc<Run>>>,
     pub version: u64,
@@ -92,39 +92,39 @@ pub struct Runs {
     pub(crate) handovers: AtomicU64,
     commits: Arc<dyn CommitTable>,
     pub(crate) log: OnceLock<Arc<dyn ManifestLog>>,
-    pub(crate) state: RwLock<State>,
+    pub(crate) state: RwLock<RunsState>,
     pub(crate) version: AtomicU64,
     pub(crate) reserved: AtomicU64,
     pub(crate) next_file: AtomicU64,
     /// Held from choosing manifest edits until they are in the view.
-    pub(crate) manifest: Latch,
+    pub(crate) manifest: IoLatch,
     /// The log end before the edits now being appended; `u64::MAX`: none.
     pub(crate) manifest_low: AtomicU64,
     pub(crate) restoring: Mutex<Restoring>,
     /// Held by the thread in `flush_beat`.
-    pub(crate) flushing: Latch,
+    pub(crate) flushing: IoLatch,
     pub(crate) flush_job: Mutex<Option<Box<FlushJob>>>,
     pub(crate) fill: Mutex<Fill>,
     /// A checkpoint shall come so far.
     pub(crate) needed_lsn: AtomicU64,
     /// How much of the oldest generation is flushed.
     pub(crate) flushed_permille: AtomicU64,
-    pub(crate) merge_jobs: Mutex<MergeJobs>,
+    pub(crate) compaction_jobs: Mutex<CompactionJobs>,
     pub(crate) together: Mutex<Together>,
     pub(crate) flush_event: Arc<Event>,
-    pub(crate) merge_event: Arc<Event>,
+    pub(crate) compaction_event: Arc<Event>,
     pub(crate) pace: Pace,
     /// At the pace of a flush.
-    pub(crate) flush_line: Paced,
+    pub(crate) flush_line: RateLimiter,
     pub(crate) flush_meter: Mutex<FlushMeter>,
     /// Some index has `RUNS_HELP` runs.
     pub(crate) is_help_wanted: AtomicBool,
-    /// More merges wait than one thread works at.
+    /// More compactions wait than one thread works at.
     pub(crate) help_event: Arc<Event>,
     /// Memtable space or merge credit came.
-    pub(crate) space: Arc<Space>,
-    /// Why merges make no progress: there is no space; and whether it may have the ballast.
-    pub(crate) merge_full: Mutex<Option<(Error, bool)>>,
+    pub(crate) space: Arc<SpaceQueues>,
+    /// Why compactions make no progress: there is no space; and whether it may have the ballast.
+    pub(crate) compact_full: Mutex<Option<(Error, bool)>>,
     /// See `set_short`.
     pub(crate) is_short: AtomicBool,
     /// Indexes that were read for the first time since their last merge began.
@@ -132,19 +132,19 @@ pub struct Runs {
     /// How many indexes the policy was asked about.
     #[cfg(test)]
     pub(crate) asked: AtomicU64,
-    /// Indexes of which merges that should free space did not, since space was short.
+    /// Indexes of which compactions that should free space did not, since space was short.
     pub(crate) barren: Mutex<BTreeSet<IndexId>>,
-    /// Merges of an index that could not read, since the last one that ended.
+    /// Compactions of an index that could not read, since the last one that ended.
     pub(crate) read_failures: Mutex<BTreeMap<IndexId, u32>>,
     pub(crate) in_debt: AtomicBool,
     pub(crate) debtors: AtomicU64,
     pub(crate) credit: AtomicU64,
     pub(crate) ingest: Mutex<Ingest>,
-    pub(crate) blocks: Arc<Blocks>,
-    pub(crate) residents: Arc<Residents>,
+    pub(crate) blocks: Arc<CachedBlocks>,
+    pub(crate) filter_cache: Arc<FilterCache>,
     unique: Arc<UniqueSlots>,
     /// Views of cursors whose clients may be idle; all of the present version.
-    pub(crate) parked: Parked<Merger>,
+    pub(crate) parked: IdleCursorViews<Merger>,
 }
 
 impl Runs {
@@ -161,13 +161,13 @@ impl Runs {
         rt.env.sync_dir("")?;
         let flush_event = Arc::new(Event::new());
         let active = Arc::new(Memtable::restoring(Generation(1), flush_event.clone()));
-        let state = State::new(active);
-        let space = Arc::<Space>::default();
+        let state = RunsState::new(active);
+        let space = Arc::<SpaceQueues>::default();
         let told = space.clone();
         rt.health.on_failure(move || told.notify());
-        let residents = Residents::new(u64::MAX, rt.metrics.clone());
-        let cache = BlockCache::new(options.cache_bytes, residents.clone());
-        let blocks = Arc::new(Blocks { rt: rt.clone(), cache });
+        let filter_cache = FilterCache::new(u64::MAX, rt.metrics.clone());
+        let cache = BlockCache::new(options.cache_bytes, filter_cache.clone());
+        let blocks = Arc::new(CachedBlocks { rt: rt.clone(), cache });
         let fill = Fill::since(rt.env.now_ns());
         Ok(Arc::new(Runs {
             rt,
@@ -184,25 +184,25 @@ impl Runs {
             version: AtomicU64::new(1),
             reserved: AtomicU64::new(0),
             next_file: AtomicU64::new(1),
-            manifest: Latch::default(),
+            manifest: IoLatch::default(),
             manifest_low: AtomicU64::new(u64::MAX),
             restoring: Mutex::default(),
-            flushing: Latch::default(),
+            flushing: IoLatch::default(),
             flush_job: Mutex::default(),
             fill: Mutex::new(fill),
             needed_lsn: AtomicU64::new(0),
             flushed_permille: AtomicU64::new(0),
-            merge_jobs: Mutex::default(),
+            compaction_jobs: Mutex::default(),
             together: Mutex::default(),
             flush_event,
-            merge_event: Arc::default(),
+            compaction_event: Arc::default(),
             pace: Pace::default(),
-            flush_line: Paced::default(),
+            flush_line: RateLimiter::default(),
             flush_meter: Mutex::default(),
             is_help_wanted: AtomicBool::new(false),
             help_event: Arc::default(),
             space,
-            merge_full: Mutex::default(),
+            compact_full: Mutex::default(),
             is_short: AtomicBool::new(false),
             read_lately: Mutex::default(),
             #[cfg(test)]
@@ -214,9 +214,9 @@ impl Runs {
             credit: AtomicU64::new(0),
             ingest: Mutex::default(),
             blocks,
-            residents,
+            filter_cache,
             unique: UniqueSlots::new(),
-            parked: Parked::new(PARKED_MAX),
+            parked: IdleCursorViews::new(IDLE_VIEWS_MAX),
         }))
     }
 
@@ -231,20 +231,20 @@ impl Runs {
         self.generation_bytes.store(options.generation_bytes, Ordering::Relaxed);
         self.cache_bytes.store(options.cache_bytes, Ordering::Relaxed);
         self.set_cache();
-        self.residents.shrink();
+        self.filter_cache.shrink();
         self.blocks.cache.trim();
         self.space.notify();
     }
 
     /// Sets how many bytes of fences and filters stay in memory; no limit at first.
     pub fn set_resident_bytes(&self, bytes: u64) {
-        self.residents.set_limit(bytes);
+        self.filter_cache.set_limit(bytes);
         self.cool_down();
     }
 
     /// Bytes of fences, filters and footers in memory.
     pub fn resident_bytes(&self) -> u64 {
-        self.residents.bytes()
+        self.filter_cache.bytes()
     }
 
     /// Lends memory of run blocks, to an index build, until the guard is dropped. Where page
@@ -252,9 +252,9 @@ impl Runs {
     /// long: frames in use may take their time.
     pub fn lend(self: &Arc<Self>, bytes: u64) -> Lent {
         let lent = self.lent_builds.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        self.rt.metrics.add(Metric::BuildLentBytes, bytes);
+        self.rt.metrics.add(Metric::BuildBorrowedBytes, bytes);
         self.set_cache();
-        self.residents.shrink();
+        self.filter_cache.shrink();
         self.blocks.cache.trim();
         self.blocks.cache.ghosts().wake();
         for _ in 0..LEND_WAITS_MAX {
@@ -303,7 +303,7 @@ impl Runs {
 
     /// Blocks that left the cache: what more memory would save. Woken, too, when a full generation
     /// is handed over and when memory is lent.
-    pub fn ghosts(&self) -> &Ghosts {
+    pub fn ghosts(&self) -> &GhostCache {
         self.blocks.cache.ghosts()
     }
 
@@ -313,7 +313,7 @@ impl Runs {
         let lent = load(&self.lent_memtables) + load(&self.lent_builds);
         let blocks = load(&self.cache_bytes).saturating_sub(lent);
         self.blocks.cache.set_bytes(blocks);
-        self.residents.set_loan(blocks / LOAN_PART);
+        self.filter_cache.set_loan(blocks / LOAN_PART);
     }
 
     /// Gives it the log, once: manifest records go there.
@@ -385,7 +385,7 @@ impl Runs {
         match state.indexes.get(&index) {
             None => return Err(Error::new(Code::IndexGone).with("index", index)),
             Some(known) if known.is(READ) => {}
-            // Merges prefer what is read.
+            // Compactions prefer what is read.
             Some(known) => {
                 known.set(READ);
                 if state.due.several.contains(&index) {
@@ -443,7 +443,7 @@ impl Runs {
     }
 
     /// What may hold entries with these column bytes.
-    fn sources_of_key(&self, view: &View, index: IndexId, key: &[u8]) -> Result<Vec<Source>> {
+    fn sources_of_key(&self, view: &IndexView, index: IndexId, key: &[u8]) -> Result<Vec<Source>> {
         let (end, hash) = (prefix_end(key), hash_key(key));
         let memory = |m: &Arc<Memtable>| Source::Memory(MemIter::of_index(m.clone(), index));
         let mut sources: Vec<Source> = view.memtables.iter().map(memory).collect();
@@ -492,11 +492,11 @@ impl Runs {
     }
 
     /// Notified when there may be something to merge.
-    pub fn merge_event(&self) -> Arc<Event> {
-        self.merge_event.clone()
+    pub fn compaction_event(&self) -> Arc<Event> {
+        self.compaction_event.clone()
     }
 
-    /// Wakes the threads that drive `merge_help_beat`.
+    /// Wakes the threads that drive `compaction_help_beat`.
     pub fn help_event(&self) -> Arc<Event> {
         self.help_event.clone()
     }
@@ -586,8 +586,12 @@ impl Runs {
     ) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         for run in &*self.view(index)?.runs {
-            let loader =
-                Loader::sequential(&self.rt, 1 << 20, Metric::RunBlockReadBytes, Purpose::CHECK);
+            let loader = BlockLoader::sequential(
+                &self.rt,
+                1 << 20,
+                Metric::RunBlockReadBytes,
+                Purpose::CHECK,
+            );
             let mut iter = RunIter::new(run.clone(), loader, Arc::default());
             iter.seek_at_least(&[])?;
             let (mut last, mut entries) = (Vec::new(), 0);
@@ -606,7 +610,7 @@ impl Runs {
                 }
                 iter.next()?;
             }
-            // Of a segment cut by a merge a part is dead.
+            // Of a segment cut by a compaction a part is dead.
             if entries != run.entries && !run.is_cut() {
                 return Err(Error::new(Code::RunDamaged)
                     .with("index", index)
@@ -667,7 +671,7 @@ impl Runs {
         self.state.read().most_runs()
     }
 
-    pub(crate) fn view(&self, index: IndexId) -> Result<View> {
+    pub(crate) fn view(&self, index: IndexId) -> Result<IndexView> {
         loop {
             let state = self.state.read();
             let version = self.version.load(Ordering::SeqCst);
@@ -678,7 +682,7 @@ impl Runs {
                 Some(known) => {
                     known.set(USED);
                     let (memtables, runs) = (state.memtables.clone(), known.runs.clone());
-                    return Ok(View { memtables, runs, version });
+                    return Ok(IndexView { memtables, runs, version });
                 }
             }
             drop(state);
@@ -688,8 +692,8 @@ impl Runs {
 
     fn run_source(&self, run: &Arc<Run>, bounds: &Arc<Bounds>, pass: Option<&Arc<Pass>>) -> Source {
         let loader = match pass {
-            Some(pass) => Loader::of_pass(&self.rt, pass),
-            None => Loader::Cached(self.blocks.clone()),
+            Some(pass) => BlockLoader::of_pass(&self.rt, pass),
+            None => BlockLoader::Cached(self.blocks.clone()),
         };
         Source::Run(RunIter::new(run.clone(), loader, bounds.clone()))
     }
@@ -697,7 +701,7 @@ impl Runs {
     /// What a view has of an index; the runs are read through the cache unless it is for a `pass`.
     pub(crate) fn sources(
         &self,
-        view: &View,
+        view: &IndexView,
         index: IndexId,
         bounds: &Arc<Bounds>,
         pass: Option<&Arc<Pass>>,

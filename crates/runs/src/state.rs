@@ -1,18 +1,18 @@
 //! The shared state: generations, indexes with their runs, files. Guarded by `Runs::state`; every
 //! method here is short memory work.
 //!
-//! Invariants: `due.several` are the indexes that merges and credit look at, so that nothing walks
-//! all indexes. One without runs, or with one that is left in its file (`cold`),
-//! takes at most 64 bytes (D2). `trimmed` are the
-//! runs with a `low`. A slice belongs to one run at a time; `LiveFile::dead` names the runs that
-//! slices of the file no longer belong to, so that a checkpoint can say so.
+//! Invariants: `due.several` are the indexes that compactions and credit look at, so that nothing
+//! walks all indexes. One without runs, or with one that is left in its file (`cold`), takes at
+//! most 64 bytes (D2). `trimmed` are the runs with a `low`. A slice belongs to one run at a time;
+//! `LiveFile::dead` names the runs that slices of the file no longer belong to, so that a
+//! checkpoint can say so.
 
+use crate::compaction::{CompactionMode, Owing};
+use crate::compaction_candidates::CompactionCandidates;
+use crate::compaction_picker::{Facts, RUNS_PACED, RUNS_TRIGGER, is_restless, is_worth_freeing};
 use crate::damage::DamagedFile;
-use crate::due::Due;
-use crate::file::{Place, Run, RunFile, Segment};
+use crate::file::{Run, RunFile, RunPlace, RunSegment};
 use crate::memtable::Memtable;
-use crate::merge::{Mode, Owing};
-use crate::policy::{Facts, RUNS_PACED, RUNS_TRIGGER, is_restless, is_worth_freeing};
 use evenkeel_base::{Error, Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -93,7 +93,8 @@ impl Index {
         self.runs.first().map_or(0, |run| run.bytes)
     }
 
-    /// How many runs may hold a key: the output of a merge under way has none of its inputs' keys.
+    /// How many runs may hold a key: the output of a compaction under way has none of its inputs'
+    /// keys.
     pub(crate) fn depth(&self) -> usize {
         self.count() - self.runs.iter().filter(|run| run.growing).count()
     }
@@ -103,13 +104,13 @@ impl Index {
         self.runs.iter().map(|run| run.bytes).sum()
     }
 
-    /// A merge may be for it.
+    /// A compaction may be for it.
     pub(crate) fn is_several(&self) -> bool {
         let is_worth = |run: &Arc<Run>| is_worth_freeing(run.bytes, run.garbage());
         self.count() > 1 || (!self.building && self.runs.iter().any(is_worth))
     }
 
-    /// It is not at rest, as far as is known; if it is one that merges may be for.
+    /// It is not at rest, as far as is known; if it is one that compactions may be for.
     fn is_restless(&self) -> bool {
         let fact =
             |r: &Arc<Run>| Facts { bytes: r.bytes, garbage: r.garbage(), ..Facts::default() };
@@ -137,7 +138,7 @@ pub(crate) struct LiveFile {
     /// Runs named in its footer that their slices no longer belong to.
     pub dead: Vec<(IndexId, u64)>,
     /// Where slices belong that were placed in another run.
-    pub placed: BTreeMap<IndexId, Place>,
+    pub placed: BTreeMap<IndexId, RunPlace>,
 }
 
 impl LiveFile {
@@ -147,7 +148,7 @@ impl LiveFile {
     }
 }
 
-/// What a merge, or a piece of one, does to the runs of an index.
+/// What a compaction, or a piece of one, does to the runs of an index.
 pub(crate) struct Edit {
     pub index: IndexId,
     /// Each run that changes, as it was and what is left of it.
@@ -155,10 +156,10 @@ pub(crate) struct Edit {
     /// The output with all its segments so far, in the place of the one with its number.
     pub output: Option<Arc<Run>>,
     /// Segments of the output that were segments of inputs.
-    pub relinked: Vec<Arc<Segment>>,
+    pub relinked: Vec<Arc<RunSegment>>,
     /// Bytes of first segments that inputs have lost. Told before the state is locked: fences that
     /// have left memory are read for it, and all writers would wait for that.
-    doomed: Vec<(Arc<Segment>, Range<u64>)>,
+    doomed: Vec<(Arc<RunSegment>, Range<u64>)>,
 }
 
 impl Edit {
@@ -166,7 +167,7 @@ impl Edit {
         index: IndexId,
         inputs: Vec<(Arc<Run>, Option<Arc<Run>>)>,
         output: Option<Arc<Run>>,
-        relinked: Vec<Arc<Segment>>,
+        relinked: Vec<Arc<RunSegment>>,
     ) -> Edit {
         let cut = inputs.iter().filter_map(|(run, left)| Some((run, left.as_ref()?)));
         let doomed = cut.filter(|cut| cut.1.is_cut()).filter_map(|(run, left)| lost_of(run, left));
@@ -175,13 +176,13 @@ impl Edit {
     }
 
     /// Segments of its output that lie in a file.
-    pub(crate) fn segments_in(&self, file: u64) -> impl Iterator<Item = &Arc<Segment>> {
+    pub(crate) fn segments_in(&self, file: u64) -> impl Iterator<Item = &Arc<RunSegment>> {
         let segments = self.output.iter().flat_map(|run| &run.segments);
         segments.filter(move |s| s.file.number == file)
     }
 
     /// Segments that the inputs lose for good.
-    fn lost(&self) -> Vec<Arc<Segment>> {
+    fn lost(&self) -> Vec<Arc<RunSegment>> {
         let left = self.inputs.iter().filter_map(|(_, left)| left.as_ref());
         let kept = left.flat_map(|run| &run.segments).chain(&self.relinked);
         // A file holds one slice of an index.
@@ -192,7 +193,7 @@ impl Edit {
 }
 
 /// Bytes of the first segment that a run has lost.
-fn lost_of(before: &Run, left: &Run) -> Option<(Arc<Segment>, Range<u64>)> {
+fn lost_of(before: &Run, left: &Run) -> Option<(Arc<RunSegment>, Range<u64>)> {
     let first = left.segments.first()?;
     let old = before.segments.iter().find(|s| s.file.number == first.file.number)?;
     let from = old.bytes_below(&before.low).map_or(old.info.position, |bytes| bytes.end);
@@ -200,21 +201,21 @@ fn lost_of(before: &Run, left: &Run) -> Option<(Arc<Segment>, Range<u64>)> {
     Some((old.clone(), from..to))
 }
 
-pub(crate) struct State {
+pub(crate) struct RunsState {
     /// Newest first; [0] is active.
     pub memtables: Arc<Vec<Arc<Memtable>>>,
     pub indexes: BTreeMap<IndexId, Index>,
     /// Those that may have to be merged.
-    pub due: Due<Mode>,
+    pub due: CompactionCandidates<CompactionMode>,
     /// Those with a single run that is in memory, and what it takes; and the clock's hand (`cold`).
     pub warm: BTreeMap<IndexId, u32>,
     pub warm_bytes: u64,
     pub hand: IndexId,
     /// Those of so many runs that ingest needs credit.
     pub deep: BTreeSet<IndexId>,
-    /// Those of so many that ingest has the pace of merges.
+    /// Those of so many that ingest has the pace of compactions.
     pub high: BTreeSet<IndexId>,
-    /// Numbers of runs that are inputs of merges under way, of indexes that have such.
+    /// Numbers of runs that are inputs of compactions under way, of indexes that have such.
     pub merging: BTreeMap<IndexId, Vec<u64>>,
     pub files: BTreeMap<u64, LiveFile>,
     /// Files whose list of slices cannot be read.
@@ -229,20 +230,20 @@ pub(crate) struct State {
     /// Files without a live slice, removed when no reader has them open.
     pub doomed: Vec<Arc<RunFile>>,
     /// Bytes of live files that nobody needs once no reader has the segment.
-    pub doomed_bytes: Vec<(Arc<Segment>, Range<u64>)>,
-    /// Runs that have lost their low end to a merge.
+    pub doomed_bytes: Vec<(Arc<RunSegment>, Range<u64>)>,
+    /// Runs that have lost their low end to a compaction.
     pub trimmed: BTreeSet<(IndexId, u64)>,
     /// This generation and all before it are in runs.
     pub flushed: Generation,
 }
 
-impl State {
+impl RunsState {
     /// With one memtable, and nothing else yet.
-    pub(crate) fn new(active: Arc<Memtable>) -> State {
-        State {
+    pub(crate) fn new(active: Arc<Memtable>) -> RunsState {
+        RunsState {
             memtables: Arc::new(vec![active]),
             indexes: BTreeMap::new(),
-            due: Due::default(),
+            due: CompactionCandidates::default(),
             deep: BTreeSet::new(),
             high: BTreeSet::new(),
             warm: BTreeMap::new(),
@@ -296,7 +297,7 @@ impl State {
         self.note_runs(index);
     }
 
-    /// These runs are no longer inputs or output of a merge under way.
+    /// These runs are no longer inputs or output of a compaction under way.
     pub(crate) fn end_merging(&mut self, index: IndexId, runs: &[u64]) {
         if let Some(merging) = self.merging.get_mut(&index) {
             merging.retain(|n| !runs.contains(n));
@@ -328,7 +329,7 @@ impl State {
         self.files.insert(file.number, known);
         for info in slices {
             let index = info.index;
-            let run = Run::new(vec![Arc::new(Segment::new(file.clone(), info))]);
+            let run = Run::new(vec![Arc::new(RunSegment::new(file.clone(), info))]);
             self.add_runs(index, run.map(Arc::new));
         }
     }
@@ -347,7 +348,7 @@ impl State {
         for Edit { index, inputs, relinked, .. } in edits {
             let index = *index;
             for segment in relinked {
-                let Some(Place { run, age_low, age_high }) = segment.place() else { continue };
+                let Some(RunPlace { run, age_low, age_high }) = segment.place() else { continue };
                 let file = segment.file.number;
                 ops.push(ManifestOp::Place { index, file, run, age_low, age_high });
             }
@@ -358,14 +359,14 @@ impl State {
                 });
             }
         }
-        let lost: Vec<Arc<Segment>> = edits.iter().flat_map(Edit::lost).collect();
+        let lost: Vec<Arc<RunSegment>> = edits.iter().flat_map(Edit::lost).collect();
         let empty = self.files_left_empty(lost.iter().map(|s| s.file.number));
         ops.extend(empty.into_iter().map(ManifestOp::RemoveFile));
         ops
     }
 
     /// A slice is dead: its file goes with its last one, else its bytes go.
-    fn release(&mut self, segment: &Arc<Segment>) {
+    fn release(&mut self, segment: &Arc<RunSegment>) {
         let number = segment.file.number;
         let Some(file) = self.files.get_mut(&number) else { return };
         file.live -= 1;
@@ -391,7 +392,7 @@ impl State {
     }
 
     /// The slice of an input has become one of the output.
-    fn relink(&mut self, segment: &Segment) {
+    fn trivial_move(&mut self, segment: &RunSegment) {
         let place = segment.place();
         let Some(file) = self.files.get_mut(&segment.file.number) else { return };
         if let Some(place) = place
@@ -411,7 +412,7 @@ impl State {
         if known.runs.is_empty() {
             known.runs = NO_RUNS.clone();
         }
-        edit.relinked.iter().for_each(|segment| self.relink(segment));
+        edit.relinked.iter().for_each(|segment| self.trivial_move(segment));
         edit.lost().iter().for_each(|segment| self.release(segment));
         for (run, left) in &edit.inputs {
             match left {
@@ -479,7 +480,7 @@ impl State {
         several.unwrap_or(usize::from(!self.files.is_empty()))
     }
 
-    /// The invariants of this file, and that runs said to be inputs of merges are there.
+    /// The invariants of this file, and that runs said to be inputs of compactions are there.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let runs = || self.indexes.iter().flat_map(|(id, i)| i.runs.iter().map(move |r| (*id, r)));
@@ -554,7 +555,8 @@ mod tests {
     #[test]
     fn an_index_without_runs_takes_at_most_64_bytes() {
         const { assert!(11 * (size_of::<IndexId>() + size_of::<Index>()) + 16 + 20 <= 64 * 6) };
-        let mut state = State::new(Arc::new(Memtable::new(Generation(1), Arc::new(Event::new()))));
+        let mut state =
+            RunsState::new(Arc::new(Memtable::new(Generation(1), Arc::new(Event::new()))));
         for id in 0..600_000 {
             state.indexes.entry(IndexId(id)).or_default().known = true;
         }

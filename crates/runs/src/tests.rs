@@ -2,22 +2,22 @@
 //! `txn` and `log`.
 
 mod builds;
-mod cold;
 mod crash;
 mod damaged;
 mod estimates;
 mod giving_back;
 mod keeping_up;
-mod line;
+mod lazy_metadata;
 mod model;
 mod parts;
 mod pieces;
 mod queues;
 mod resting;
-mod rig;
 mod skips;
 mod space;
+mod test_support;
 mod together;
+mod wait_queue;
 mod warmth;
 
-pub(crate) use rig::Random;
+pub(crate) use test_support::Random;

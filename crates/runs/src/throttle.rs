@@ -1,9 +1,9 @@
-//! The laws between ingest, memtables and merges (G1), as pure functions: what a reservation of
-//! memtable bytes finds, when a generation is handed over, what merging pays in credit and what
+//! The laws between ingest, memtables and compactions (G1), as pure functions: what a reservation
+//! of memtable bytes finds, when a generation is handed over, what merging pays in credit and what
 //! ingest spends of it. `credit` asks them and does what they say.
 
-use crate::credit::{credit_bytes, room_bytes};
-use crate::policy::TIER_RUNS;
+use crate::admission::{credit_bytes, room_bytes};
+use crate::compaction_picker::TIER_RUNS;
 use evenkeel_base::journal::Law;
 use evenkeel_io::UNLIMITED;
 
@@ -11,9 +11,9 @@ use evenkeel_io::UNLIMITED;
 pub const GENERATIONS_MAX: usize = 3;
 /// A KiB is four rows or more: 1 ms for each.
 const PACE_NS_MAX: u64 = 4_000_000;
-const RUNS_PACED: u64 = crate::policy::RUNS_PACED as u64;
+const RUNS_PACED: u64 = crate::compaction_picker::RUNS_PACED as u64;
 /// One run below credit.
-const RUNS_URGENT: u64 = crate::policy::RUNS_HIGH as u64;
+const RUNS_URGENT: u64 = crate::compaction_picker::RUNS_HIGH as u64;
 const DELAY_NS_MAX: u64 = 1_000_000;
 /// A KiB of a generation takes no longer to be flushed: 100 KB/s.
 const FLUSH_NS_MAX: u64 = 10_000_000;
@@ -67,7 +67,7 @@ pub enum Room {
     /// There is room, after a delay of so many nanoseconds.
     Tight(u64),
     /// There is room, at the pace of a flush: after the time of its bytes, in one line with others.
-    Paced,
+    RateLimiter,
     /// The active generation is handed over, for it holds the log.
     HandOverForLog,
 }
@@ -88,7 +88,7 @@ pub fn room(g: &Generations) -> Room {
         return Room::Taken;
     }
     if g.flush_ns_per_kib > 0 {
-        return Room::Paced;
+        return Room::RateLimiter;
     }
     Room::Tight(tight_ns(g.wanted, used, g.limit))
 }
@@ -114,44 +114,44 @@ pub fn tight_ns(wanted: u64, used: u64, limit: u64) -> u64 {
     ns.clamp(1, DELAY_NS_MAX)
 }
 
-/// What a beat of a merge pays.
+/// What a beat of a compaction pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paid {
     /// Credit for ingest.
     pub credit: u64,
-    /// What the merge has still to pay.
+    /// What the compaction has still to pay.
     pub unpaid: u64,
 }
 
-/// The law of credit: `done` of the bytes that a merge had `left` pay their part of what is unpaid,
-/// divided among the indexes in debt; with what there is `before` it never exceeds `room`.
+/// The law of credit: `done` of the bytes that a compaction had `left` pay their part of what is
+/// unpaid, divided among the indexes in debt; with what there is `before` it never exceeds `room`.
 pub fn credit(unpaid: u64, done: u64, left: u64, debtors: u64, room: u64, before: u64) -> Paid {
     let (pays, debtors) = (credit_bytes(unpaid, done, left), debtors.max(1));
     let credit = (pays / debtors).min(room.saturating_sub(before));
     Paid { credit, unpaid: unpaid.saturating_sub(pays.min(credit.saturating_mul(debtors))) }
 }
 
-/// What merges have to do, and what may come in until then.
+/// What compactions have to do, and what may come in until then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
-    /// Bytes that merges have to move.
+    /// Bytes that compactions have to move.
     pub bytes: u64,
     /// Memtable bytes that find a place meanwhile.
     pub room: u64,
 }
 
-/// Bytes that merges have to move to rid an index of some runs, where the merge that ends first has
-/// so many left. None of a long one: until it ends, smaller ones go on beside it, of runs that are
-/// yet to come (`policy`).
+/// Bytes that compactions have to move to rid an index of some runs, where the compaction that ends
+/// first has so many left. None of a long one: until it ends, smaller ones go on beside it, of runs
+/// that are yet to come (`policy`).
 pub fn owed_bytes(left: u64, newest_run_bytes: u64) -> u64 {
     let most = newest_run_bytes.saturating_mul(2 * TIER_RUNS as u64);
     if left <= most { left } else { 0 }
 }
 
-/// What is tightest of what merges owe: indexes that are being merged have so many runs, and owe so
-/// many bytes (`owed_bytes`). Those with so many runs or more must each be rid of some before what
-/// comes has filled the last place of them (`generation_bytes` each, of which `sealed` are filled
-/// and `active` bytes of one more).
+/// What is tightest of what compactions owe: indexes that are being merged have so many runs, and
+/// owe so many bytes (`owed_bytes`). Those with so many runs or more must each be rid of some
+/// before what comes has filled the last place of them (`generation_bytes` each, of which `sealed`
+/// are filled and `active` bytes of one more).
 pub fn tightest(
     mut indexes: Vec<(u64, u64)>,
     sealed: usize,
@@ -174,10 +174,15 @@ pub fn tightest(
 }
 
 /// Nanoseconds that a KiB of memtable bytes takes; 0: as it comes. `runs`: the most of an index
-/// that is being merged; merges move so many bytes per second, and will have to move so many for
-/// the KiB. With ten runs ingest gets a little less than what merges can follow for ever; and never
-/// more than fits until they have done what they owe (`tightest`).
-pub fn pace_ns(runs: u64, merge_bytes_per_sec: u64, merge_bytes_per_kib: u64, owed: Owed) -> u64 {
+/// that is being merged; compactions move so many bytes per second, and will have to move so many
+/// for the KiB. With ten runs ingest gets a little less than what compactions can follow for ever;
+/// and never more than fits until they have done what they owe (`tightest`).
+pub fn pace_ns(
+    runs: u64,
+    compaction_bytes_per_sec: u64,
+    compaction_bytes_per_kib: u64,
+    owed: Owed,
+) -> u64 {
     let percent = match runs {
         0..RUNS_PACED => return 0,
         RUNS_PACED => 160,
@@ -186,11 +191,12 @@ pub fn pace_ns(runs: u64, merge_bytes_per_sec: u64, merge_bytes_per_kib: u64, ow
         10 => 95,
         _ => 60,
     };
-    if merge_bytes_per_sec == 0 {
+    if compaction_bytes_per_sec == 0 {
         return 0;
     }
-    let takes = |bytes: u64| u128::from(bytes) * 1_000_000_000 / u128::from(merge_bytes_per_sec);
-    let for_ever = takes(merge_bytes_per_kib) * 100 / percent;
+    let takes =
+        |bytes: u64| u128::from(bytes) * 1_000_000_000 / u128::from(compaction_bytes_per_sec);
+    let for_ever = takes(compaction_bytes_per_kib) * 100 / percent;
     let until_done = takes(owed.bytes) * 1024 / u128::from(owed.room.max(1));
     for_ever.max(until_done).min(u128::from(PACE_NS_MAX)) as u64
 }
@@ -271,16 +277,16 @@ impl Room {
             Room::Full => vec![2, 0],
             Room::Tight(ns) => vec![3, ns],
             Room::HandOverForLog => vec![4, 0],
-            Room::Paced => vec![5, 0],
+            Room::RateLimiter => vec![5, 0],
         }
     }
 }
 
-/// Bytes per second that are enough for merges where ingest gives them `need` to move in the long
-/// run; `UNLIMITED`: ingest needs them at once. `runs`: the most of an index that is being merged.
-/// What is more than the need is for merges that take longer than others, and for needs that grow:
-/// by steps, so that merges seldom take all of the device.
-pub fn enough_for_merges(runs: u64, need_bytes_per_sec: u64) -> u64 {
+/// Bytes per second that are enough for compactions where ingest gives them `need` to move in the
+/// long run; `UNLIMITED`: ingest needs them at once. `runs`: the most of an index that is being
+/// merged. What is more than the need is for compactions that take longer than others, and for
+/// needs that grow: by steps, so that compactions seldom take all of the device.
+pub fn enough_for_compactions(runs: u64, need_bytes_per_sec: u64) -> u64 {
     let percent = match runs {
         RUNS_URGENT.. => return UNLIMITED,
         8 => 800,
@@ -303,7 +309,7 @@ pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
         }
         (Law::Pace, &[runs, per_sec, per_kib, need, bytes, room]) => {
             let pace = pace_ns(runs, per_sec, per_kib, Owed { bytes, room });
-            Some(vec![pace, enough_for_merges(runs, need)])
+            Some(vec![pace, enough_for_compactions(runs, need)])
         }
         (Law::FlushPace, &[whole, entries, done, took]) => {
             Some(vec![flush_pace_ns(whole, entries, done, took)])
@@ -357,7 +363,7 @@ mod tests {
         let known = |g: Generations| room(&Generations { flush_ns_per_kib: 9, limit: LIMIT, ..g });
         let of =
             |wanted, active, count| Generations { wanted, active, count, ..Default::default() };
-        assert_eq!(known(of(100, 100, 3)), Room::Paced);
+        assert_eq!(known(of(100, 100, 3)), Room::RateLimiter);
         assert_eq!((known(of(100, LIMIT, 3)), known(of(1, 1, 2))), (Room::Full, Room::Taken));
         let old = Generations { count: 2, low_lsn: 5, needed_lsn: 6, ..Generations::default() };
         assert_eq!(room(&old), Room::HandOverForLog);
@@ -369,7 +375,7 @@ mod tests {
         // What has no room is paid later.
         assert_eq!(credit(900, 100, 100, 1, 500, 300), Paid { credit: 200, unpaid: 700 });
         assert_eq!(credit(900, 1, 0, 0, 300, 500), Paid { credit: 0, unpaid: 900 });
-        // As fast as it comes; what merges can follow; 1 ms a row at most.
+        // As fast as it comes; what compactions can follow; 1 ms a row at most.
         let free = Owed::default();
         let pace = |runs| pace_ns(runs, 1_000_000, 2_000, free);
         assert_eq!([6, 7, 8, 9].map(pace), [0, 1_250_000, 1_538_461, 1_818_181]);
@@ -399,8 +405,8 @@ mod tests {
     }
 
     #[test]
-    fn what_merges_owe_together() {
-        // Of merges whose places are used up together; a long one owes nothing.
+    fn what_compactions_owe_together() {
+        // Of compactions whose places are used up together; a long one owes nothing.
         let owed = |indexes: &[(u64, u64)], sealed, active| {
             let Owed { bytes, room } = tightest(indexes.to_vec(), sealed, active, 1000);
             (bytes, room)
@@ -445,7 +451,7 @@ mod tests {
                 // Below the target nothing, up to the limit at most 1 ms, growing with what is used
                 // and with what is asked for.
                 Room::Taken => assert!(count < 3),
-                Room::Paced => assert!(count == 3 && flush_ns_per_kib > 0 && !is_full),
+                Room::RateLimiter => assert!(count == 3 && flush_ns_per_kib > 0 && !is_full),
                 Room::Tight(ns) => {
                     assert!(count == 3 && flush_ns_per_kib == 0 && !is_full);
                     assert!((1..=DELAY_NS_MAX).contains(&ns));
@@ -511,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_grows_with_what_merges_have_left() {
+    fn what_is_owed_grows_with_what_compactions_have_left() {
         const GENERATION: u64 = 1000;
         let mut rng = Rng::new(4);
         for _ in 0..20_000 {
@@ -531,7 +537,7 @@ mod tests {
             let after = owed(&indexes);
             let (a, b) = (before.bytes * after.room.max(1), after.bytes * before.room.max(1));
             assert!(a <= b, "{before:?} {after:?} {indexes:?}");
-            // A long merge is not waited for; any other in full.
+            // A long compaction is not waited for; any other in full.
             let (left, run) = (draw(9000), draw(1000));
             let owes = owed_bytes(left, run);
             assert!(owes == left || (owes == 0 && left > run * 2 * TIER_RUNS as u64));
@@ -551,11 +557,11 @@ mod tests {
             let pace = |runs| pace_ns(runs, per_sec, per_kib, owed);
             for runs in 0..2 * RUNS_PACED {
                 let ns = pace(runs);
-                // A KiB that takes merges a microsecond or more is never let in for nothing.
+                // A KiB that takes compactions a microsecond or more is never let in for nothing.
                 assert!(ns > 0 || runs < RUNS_PACED || per_kib * 1_000_000 < per_sec);
                 assert!(ns <= PACE_NS_MAX);
                 // One run more makes it slower, by not more than twice; so do bytes to merge, and
-                // merges that move fewer.
+                // compactions that move fewer.
                 assert!(pace(runs + 1) >= ns);
                 assert!(runs < RUNS_PACED || pace(runs + 1) <= 2 * ns + 2);
                 // What is owed is done before what comes at this pace finds no room.
@@ -564,14 +570,15 @@ mod tests {
                 assert!(runs < RUNS_PACED || until_full >= until_done || ns == PACE_NS_MAX);
                 assert!(pace_ns(runs, per_sec, per_kib + more, owed) >= ns);
                 assert!(pace_ns(runs, per_sec + more, per_kib, owed) <= ns);
-                // Merges have enough to follow, more with each run, and all where ingest waits.
-                let enough = enough_for_merges(runs, per_sec);
+                // Compactions have enough to follow, more with each run, and all where ingest
+                // waits.
+                let enough = enough_for_compactions(runs, per_sec);
                 assert!(
                     enough >= per_sec + per_sec / 2
-                        && enough <= enough_for_merges(runs + 1, per_sec)
+                        && enough <= enough_for_compactions(runs + 1, per_sec)
                 );
                 assert_eq!(enough == UNLIMITED, runs >= RUNS_URGENT);
-                assert!(enough <= enough_for_merges(runs, per_sec + more));
+                assert!(enough <= enough_for_compactions(runs, per_sec + more));
             }
             let (credit, bytes) = (number(40), number(40));
             match spend(credit, bytes) {

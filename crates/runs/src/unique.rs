@@ -1,7 +1,7 @@
 //! Hash-slot latches of unique keys (D5): two inserts of one key take turns between their check and
 //! their write. Held across reads of storage, so built on events.
 
-use crate::latch::Latch;
+use crate::latch::IoLatch;
 use evenkeel_base::{Cause, IndexId};
 use evenkeel_format::run::hash_key;
 use evenkeel_io::Runtime;
@@ -11,12 +11,12 @@ const SLOTS: usize = 1024;
 
 /// The slots of one database.
 pub(crate) struct UniqueSlots {
-    slots: Box<[Latch]>,
+    slots: Box<[IoLatch]>,
 }
 
 impl UniqueSlots {
     pub(crate) fn new() -> Arc<UniqueSlots> {
-        Arc::new(UniqueSlots { slots: (0..SLOTS).map(|_| Latch::default()).collect() })
+        Arc::new(UniqueSlots { slots: (0..SLOTS).map(|_| IoLatch::default()).collect() })
     }
 
     /// The slot of a key.

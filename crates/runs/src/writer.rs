@@ -1,7 +1,7 @@
 //! Writes a run file front to back: direct I/O, large sequential writes, one buffer. Its blocks go
-//! into the cache too: where that has room, or in place of what a merge has read.
+//! into the cache too: where that has room, or in place of what a compaction has read.
 
-use crate::cache::Blocks;
+use crate::cache::CachedBlocks;
 use crate::file::path;
 use evenkeel_base::{Generation, IndexId, Lsn, Result, TxnId, metrics::Metric};
 use evenkeel_format::run::{
@@ -55,14 +55,14 @@ impl Purpose {
     /// A user waits for it and for nothing else.
     pub const CHECK: Purpose = Purpose { class: Class::Ddl, required: true };
 
-    pub fn merge(required: bool) -> Purpose {
-        Purpose { class: Class::Merge, required }
+    pub fn compaction(required: bool) -> Purpose {
+        Purpose { class: Class::Compaction, required }
     }
 }
 
 pub(crate) struct RunWriter {
     rt: Arc<Runtime>,
-    blocks: Arc<Blocks>,
+    blocks: Arc<CachedBlocks>,
     number: u64,
     purpose: Purpose,
     metric: Metric,
@@ -80,7 +80,7 @@ pub(crate) struct RunWriter {
 impl RunWriter {
     /// Creates the file; `metric` counts its bytes.
     pub(crate) fn create(
-        blocks: &Arc<Blocks>,
+        blocks: &Arc<CachedBlocks>,
         number: u64,
         purpose: Purpose,
         metric: Metric,
@@ -249,7 +249,7 @@ impl RunWriter {
         let (raw, position) = (block.finish(), self.position());
         let len = self.put_envelope(EnvelopeKind::Data, slice.info.index, number, raw, pending);
         let len = len?;
-        let inherits = self.purpose.class == Class::Merge;
+        let inherits = self.purpose.class == Class::Compaction;
         self.blocks.cache.put_written(self.number, position, raw, inherits);
         slice.fences.push(slice.last_key.as_deref(), &slice.first_key, len);
         slice.info.data_len += u64::from(len);

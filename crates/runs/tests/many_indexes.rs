@@ -1,5 +1,5 @@
 //! D2: what many small indexes cost: memory of one that nobody uses, files, syncs and records of
-//! flushes and of merges. The figures are those of RFC 13; `--nocapture` prints them.
+//! flushes and of compactions. The figures are those of RFC 13; `--nocapture` prints them.
 #![allow(unsafe_code)]
 
 use evenkeel_base::metrics::Metric;
@@ -216,7 +216,7 @@ fn what_is_read_takes_memory_only_while_there_is_room() {
 }
 
 #[test]
-fn what_merges_of_many_small_indexes_cost() {
+fn what_compactions_of_many_small_indexes_cost() {
     let _alone = ALONE.lock();
 
     const MERGED: u32 = 500;
@@ -225,10 +225,13 @@ fn what_merges_of_many_small_indexes_cost() {
     (0..4).for_each(|_| bed.flush(MERGED, 4));
     let start = bed.figures();
     assert_eq!(start.files, 4);
-    bed.runs.merge_to_rest().expect("merges");
-    let merge = bed.figures().since(start);
-    println!("merges of {MERGED} indexes: {merge:?}");
+    bed.runs.compact_to_rest().expect("merges");
+    let compaction = bed.figures().since(start);
+    println!("merges of {MERGED} indexes: {compaction:?}");
     assert!((1..=MERGED).all(|id| bed.runs.stats(IndexId(id)).runs == 1));
     assert_eq!((bed.rows(1), bed.rows(MERGED)), (16, 16));
-    assert!(merge.files <= 2 && merge.records <= 2 && merge.syncs <= 4, "{merge:?}");
+    assert!(
+        compaction.files <= 2 && compaction.records <= 2 && compaction.syncs <= 4,
+        "{compaction:?}"
+    );
 }

@@ -369,7 +369,7 @@ impl Session {
         };
         let read = match read_index(&mut self.open().txn, &target.def, how, &mut idle) {
             Ok(read) => read,
-            Err(error) if error.code() == evenkeel::Code::IndexTooYoung => {
+            Err(error) if error.code() == evenkeel::Code::IndexTooNew => {
                 self.world.events.hit("index too young for a snapshot");
                 return Ok(());
             }

@@ -46,7 +46,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Index builds among savepoints, partial rollbacks, aborts, flushes, merges and crashes.
+    /// Index builds among savepoints, partial rollbacks, aborts, flushes, compactions and crashes.
     pub fn builds() -> Config {
         Config { opens: 3, ops: 1_200, faults: false, builds: true, ..Config::default() }
     }
@@ -664,8 +664,9 @@ impl Run<'_> {
         for (metric, name) in METRIC_EVENTS {
             self.events.add(name, stats.get(*metric));
         }
-        let merging = stats.get(Metric::MergesBegun);
-        let ended = stats.get(Metric::Merges) + stats.get(Metric::MergesGivenUp);
+        let merging = stats.get(Metric::CompactionsStarted);
+        let ended =
+            stats.get(Metric::CompactionsFinished) + stats.get(Metric::CompactionsAbandoned);
         if world.sim.is_crashed() && merging > ended {
             self.events.hit("merge cut by crash");
         }

@@ -67,7 +67,7 @@ fn check_index(
     ] {
         let how = How { index, parts: &parts, range: Range::ALL, direction, keys_only };
         let read = match read_index(txn, def, how, &mut || {}) {
-            Err(error) if error.code() == Code::IndexTooYoung => return Ok(()),
+            Err(error) if error.code() == Code::IndexTooNew => return Ok(()),
             // A schema change goes on.
             Err(error) if error.code() == Code::IndexMissing && !strict => return Ok(()),
             other => other?,
@@ -106,7 +106,7 @@ pub fn check_at(
 }
 
 fn is_of_schema(error: &Error) -> bool {
-    matches!(error.code(), Code::TableMissing | Code::TableBusy | Code::TableTooYoung)
+    matches!(error.code(), Code::TableMissing | Code::TableBusy | Code::TableTooNew)
 }
 
 /// The tables that the model describes: all but those whose names a server keeps for itself, as

@@ -207,7 +207,7 @@ impl World {
                 Verdict::Ended
             }
             Kind::Conflict => {
-                if code == "TableTooYoung" {
+                if code == "TableTooNew" {
                     events.hit("table too young for a snapshot");
                 }
                 Verdict::Statement

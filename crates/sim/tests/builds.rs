@@ -1,4 +1,4 @@
-//! Index builds among savepoints, partial rollbacks, aborts, flushes, merges and crashes, and
+//! Index builds among savepoints, partial rollbacks, aborts, flushes, compactions and crashes, and
 //! nothing else: few rows, a comparison of everything after each build. `EVENKEEL_SIM_BUILDS` says
 //! how many seeds (default 600), `EVENKEEL_SIM_FROM` where they begin.
 

@@ -262,7 +262,7 @@ fn full_disk(sim: &SimEnv, db: &Database, acknowledged: &AtomicI64) -> bool {
     true
 }
 
-/// The disk becomes full at any point of a workload that flushes, merges and checkpoints.
+/// The disk becomes full at any point of a workload that flushes, compactions and checkpoints.
 #[test]
 fn a_full_disk_is_an_error_and_never_a_wait() {
     let (mut went_on, mut closed) = (0, 0);
@@ -428,8 +428,8 @@ fn churn_all(db: &Database, rows: i64, round: i64) -> Result<()> {
 }
 
 /// G4: what updates left behind in the runs of an index, where snapshots had needed it, fills the
-/// disk until the ballast is given away. Merges give it back, with no help from outside, though the
-/// sizes of the runs ask for none; users go on.
+/// disk until the ballast is given away. Compactions give it back, with no help from outside,
+/// though the sizes of the runs ask for none; users go on.
 #[test]
 fn merges_give_the_ballast_back() {
     const N: i64 = 1000;
@@ -525,9 +525,9 @@ fn values_that_a_snapshot_keeps_do_not_fill_the_log() {
         let mut old = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
         old.table("films").and_then(|mut t| t.get(&[0i64.into()])).expect("reads");
         each_film(&db, &|films, id| films.delete(&[id.into()]).map(|_| ())).expect("deletes");
-        let before = db.stats().get(Metric::WalBytes);
+        let before = db.stats().get(Metric::LogBytes);
         db.checkpoint().expect("a checkpoint");
-        let bytes = db.stats().get(Metric::WalBytes) - before;
+        let bytes = db.stats().get(Metric::LogBytes) - before;
         assert!(bytes < 32 << 10, "{bytes} bytes of log for one checkpoint");
         drop(old);
         rest(&sim, 2000);

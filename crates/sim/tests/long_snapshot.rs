@@ -111,7 +111,7 @@ fn a_long_snapshot_costs_no_memory_for_each_transaction() {
         holds(txn, *n, "by_a");
     }
     // VALID lies behind all of them: whoever reads by it is younger, and its entries are right
-    // after merges that found timestamps of spans.
+    // after compactions that found timestamps of spans.
     db.add_indexes(T, &[IndexSpec::new("by_a_again", &["a"])]).expect("builds");
     held.remove(2);
     held.remove(1);

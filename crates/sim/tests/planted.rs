@@ -5,7 +5,7 @@
 //! assertions only.
 #![cfg(debug_assertions)]
 
-use evenkeel_base::plant::{Fault, arm};
+use evenkeel_base::fault_injection::{Fault, arm};
 use evenkeel_sim::run::Config;
 use evenkeel_sim::run_seed;
 use std::sync::Arc;

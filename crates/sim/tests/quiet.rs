@@ -58,7 +58,7 @@ fn where_nobody_writes_a_start_has_next_to_nothing_to_redo() {
         let db = filled(&sim);
         pass(&sim, seconds, || ());
         let done = db.stats().get(Metric::FlushDone);
-        let quiet = db.stats().get(Metric::FlushWhyQuiet);
+        let quiet = db.stats().get(Metric::FlushReasonIdle);
         if seconds > 1 {
             assert!(done > ROWS as u64 / 8 && quiet > done / 2, "{done} written, {quiet} of them");
             // It is at rest now.
@@ -187,7 +187,7 @@ fn readers_on_a_busy_device_come_first() {
         let never = Arc::new(Event::new());
         for _ in 0..29 {
             env.wait(&never, 0, Some(Duration::from_secs(1)), Cause::Idle);
-            let pages = own.stats().get(Metric::FlushWhyQuiet);
+            let pages = own.stats().get(Metric::FlushReasonIdle);
             out.lock().push((count.swap(0, SeqCst), pages));
         }
     });

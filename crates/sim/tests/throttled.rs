@@ -151,7 +151,7 @@ fn a_build_that_merges_and_proves_tells_how_far_it_is_in_each_phase() {
     let (read, written) = (last(BuildPhase::Scanning), last(BuildPhase::Writing));
     let proved = last(BuildPhase::Checking);
     assert!(written > read + SECOND && proved > written + SECOND, "{read} {written} {proved}");
-    // Halfway through the merge, and through the proof.
+    // Halfway through the compaction, and through the proof.
     told_within_a_factor_of_two(&seen, read.midpoint(written));
     told_within_a_factor_of_two(&seen, written.midpoint(proved));
 }

@@ -33,8 +33,8 @@ struct World {
 }
 
 impl World {
-    /// A table that has an index, so that ingest meets flushes and merges of runs; the log is so
-    /// short that checkpoints are taken all the time.
+    /// A table that has an index, so that ingest meets flushes and compactions of runs; the log is
+    /// so short that checkpoints are taken all the time.
     fn new(memory_size: u64) -> Arc<World> {
         World::resting(memory_size, 0, SEED)
     }
@@ -170,7 +170,7 @@ impl Seen {
                 let stats = world.db.stats();
                 let of = [
                     Metric::MemtableFlushes,
-                    Metric::Merges,
+                    Metric::CompactionsFinished,
                     Metric::Checkpoints,
                     Metric::GovernorGrantedDdl,
                 ];
@@ -246,7 +246,7 @@ impl Seen {
 
 #[test]
 fn nothing_stops_all_writers() {
-    // In which second large merges fall is chance, so no single run is asked.
+    // In which second large compactions fall is chance, so no single run is asked.
     let rates = [SEED, SEED + 1, SEED + 2].map(rates_of_writers_beside_their_own_build);
     let [beside, after] = [0, 1].map(|i| rates.iter().map(|rates| rates[i]).sum::<u64>());
     assert!(beside * 10 >= after * 8, "commits a second with a build and without: {rates:?}");
@@ -266,7 +266,7 @@ fn rates_of_writers_beside_their_own_build(seed: u64) -> [u64; 2] {
     [seen.begun, seen.ended].map(|at| seen.rate(at, at + 1_000 * MS))
 }
 
-/// Merges follow writers at their pace, a large one too: none takes the device from them.
+/// Compactions follow writers at their pace, a large one too: none takes the device from them.
 #[test]
 fn a_large_merge_takes_little_from_writers() {
     for seed in [SEED, SEED + 1] {
@@ -281,8 +281,8 @@ fn a_large_merge_takes_little_from_writers() {
 }
 
 /// The bar of a build beside a full write load: users keep 0.8 of their rate, also in the worst
-/// second, compared with writers beside none (a checkpoint or a merge of their own costs them more
-/// than that for half a second). And the build goes on.
+/// second, compared with writers beside none (a checkpoint or a compaction of their own costs them
+/// more than that for half a second). And the build goes on.
 #[test]
 fn writers_of_another_table_keep_their_rate() {
     let (alone, seen) = (Seen::of("none", 1, 0), Seen::of("other", 1, 0));
@@ -313,7 +313,7 @@ fn users_who_hardly_wait_leave_a_build_most_of_the_device() {
 fn a_build_beside_writers_leaves_them_their_memory() {
     let world = World::new(16 << 20);
     let build = |world: &World, name: &str| {
-        let lent = || world.db.stats().get(Metric::BuildLentBytes);
+        let lent = || world.db.stats().get(Metric::BuildBorrowedBytes);
         let before = lent();
         world.db.add_indexes("other", &[IndexSpec::new(name, &["a"])]).expect("builds");
         let tables = world.db.table_stats().expect("reads");
@@ -402,7 +402,7 @@ fn a_build_beside_writers_tells_how_far_it_is() {
         }
         let (left, told) = (end - half.at_ns, half.left_ns.expect("known by then"));
         assert!(told <= 2 * left && left <= 2 * told, "told {told}, took {left}: {half:?}");
-        // Also where merges are foreseen and the plan grows.
+        // Also where compactions are foreseen and the plan grows.
         for second in 1..=seconds {
             let pair = [at((second - 1) * 1_000 * MS), at(second * 1_000 * MS)];
             assert!(pair[1].share > pair[0].share, "a step in a second: {pair:?}");

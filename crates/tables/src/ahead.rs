@@ -12,12 +12,12 @@ struct Place {
 }
 
 #[derive(Default)]
-pub(crate) struct Entries {
+pub(crate) struct EntriesAhead {
     bytes: Vec<u8>,
     places: Vec<Place>,
 }
 
-impl Entries {
+impl EntriesAhead {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.places.clear();

@@ -278,7 +278,7 @@ impl Store {
         }
         let mut changed = Vec::new();
         for (_, table, change) in &tables {
-            let old = table.shape();
+            let old = table.layout();
             let (def, gone) = change.apply(&old.def, self.rules)?;
             let moves = change.moves(&old.def, &def);
             changed.push(Changed { table, def, gone, moves, mark: change.mark });
@@ -325,7 +325,7 @@ impl Store {
     /// # Errors
     /// `TableMissing`, `ColumnMissing`.
     pub fn may_widen(&self, table: &str, columns: &[(String, u32)]) -> Result<bool> {
-        let mut def = TableDef::clone(&self.table(table)?.shape().def);
+        let mut def = TableDef::clone(&self.table(table)?.layout().def);
         for (name, _) in columns {
             def.column(name)?;
         }
@@ -351,26 +351,26 @@ impl Store {
 
     /// Makes changed definitions durable as one, then publishes them.
     pub(crate) fn publish_changes(self: &Arc<Self>, changes: Vec<Changed<'_>>) -> Result<()> {
-        let mut shapes = Vec::new();
+        let mut layouts = Vec::new();
         for change in &changes {
-            shapes.push(self.next_shape(&change.table.shape(), change.def.clone())?);
+            layouts.push(self.next_layout(&change.table.layout(), change.def.clone())?);
         }
         self.change_catalog(|txn| {
-            for (change, shape) in changes.iter().zip(&shapes) {
-                let id = shape.def.id;
+            for (change, layout) in changes.iter().zip(&layouts) {
+                let id = layout.def.id;
                 for index in &change.gone {
                     self.remove_index(txn, id, *index)?;
                 }
-                self.put_table(txn, &shape.def)?;
+                self.put_table(txn, &layout.def)?;
                 if change.mark != 0 {
                     self.put_counter(txn, (id, MARK), change.mark)?;
                 }
             }
             Ok(())
         })?;
-        for (Changed { table, mark, .. }, shape) in changes.into_iter().zip(shapes) {
+        for (Changed { table, mark, .. }, layout) in changes.into_iter().zip(layouts) {
             let tree = table.state().tree.clone();
-            table.publish(&self.rt, TableState { shape, tree });
+            table.publish(&self.rt, TableState { layout, tree });
             if mark != 0 {
                 table.mark.store(mark, Ordering::SeqCst);
             }

@@ -3,9 +3,9 @@
 //! change) is waited for with nothing held, then it is tried again. Called by `write` only.
 
 use crate::buffers::Buffers;
-use crate::op::{Expect, RowOp, Services, Stop, record_bytes};
+use crate::row_op::{Expect, RowOp, Services, WriteStop, record_bytes};
 use crate::table::{Table, TableState};
-use crate::transaction::Transaction;
+use crate::transaction::TableTxn;
 use crate::write::{Applied, row_flags};
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Stamp, TxnId};
 use evenkeel_format::catalog::IndexState;
@@ -17,7 +17,7 @@ use evenkeel_runs::{MemReserved, UniqueGuard};
 use std::sync::Arc;
 
 /// Space reserved for a row operation; given back before anybody is waited for.
-pub(crate) struct Space {
+pub(crate) struct ReservedSpace {
     log: Reserved,
     memory: MemReserved,
 }
@@ -54,7 +54,7 @@ impl Outcome {
     }
 }
 
-impl Transaction {
+impl TableTxn {
     /// Applies the change that the buffers hold. `expect` is the version it was made from (stamp
     /// and flags; its row is in `old_row`); none for an insert.
     pub(crate) fn apply(
@@ -95,7 +95,7 @@ impl Transaction {
             }
             Unique::Locked(at) => {
                 drop(space);
-                let index = state.shape.indexes[b.unique[at].0].id;
+                let index = state.layout.indexes[b.unique[at].0].id;
                 self.wait_for_key(index, &b.unique[at].1)?;
                 return Ok(Applied::Again);
             }
@@ -103,17 +103,17 @@ impl Transaction {
         // Whoever is in the way may need it to end.
         drop(space);
         match stop {
-            Stop::No => {
+            WriteStop::No => {
                 debug_assert!(lsn > Lsn::ZERO);
                 if self.inner.locked_rows() > 0 {
-                    let space = evenkeel_txn::Space::Tree(state.tree.id());
+                    let space = evenkeel_txn::LockSpace::Tree(state.tree.id());
                     self.changed.push((space, b.key.clone()));
                 }
                 // Range locks on indexes: the writer has inserted, now it checks (A7).
                 b.entries.iter().try_for_each(|e| self.wait_for_key(e.index, e.key))?;
                 Ok(Applied::Done)
             }
-            Stop::Duplicate => Ok(Applied::Duplicate(None, b.key.clone())),
+            WriteStop::Duplicate => Ok(Applied::Duplicate(None, b.key.clone())),
             stop => {
                 self.give_way(state, &b.key, stop)?;
                 Ok(Applied::Again)
@@ -128,8 +128,8 @@ impl Transaction {
         kind: RowKind,
         expect: Option<(Stamp, u8)>,
         b: &mut Buffers,
-        space: &mut Space,
-    ) -> Result<(Stop, Lsn)> {
+        space: &mut ReservedSpace,
+    ) -> Result<(WriteStop, Lsn)> {
         let expect = match expect {
             None => Expect::Nothing,
             Some((stamp, _)) => Expect::Version { stamp, row: &b.old_row },
@@ -142,7 +142,7 @@ impl Transaction {
             },
             table,
             tree: state.tree.id(),
-            epoch: state.shape.epoch,
+            epoch: state.layout.epoch,
             txn: &self.inner,
             snapshot: self.snapshot_at(),
             kind,
@@ -154,7 +154,7 @@ impl Transaction {
             edits: &b.edits,
             memory: &mut space.memory,
             logical: &mut b.logical,
-            stop: Stop::No,
+            stop: WriteStop::No,
             epoch_pin: None,
             gen_pin: None,
             stamp: Stamp::default(),
@@ -166,7 +166,7 @@ impl Transaction {
 
     /// Reserves log, memtable and undo space for the prepared change (B2). May wait; no latch is
     /// held.
-    fn reserve(&mut self, update: bool, b: &Buffers) -> Result<Space> {
+    fn reserve(&mut self, update: bool, b: &Buffers) -> Result<ReservedSpace> {
         let before = if update { b.old_row.len() } else { 0 };
         let edits = b.edits.len() * (OVERFLOW_REF_BYTES + 1) + 4;
         let log = record_bytes(b.key.len(), b.row.len(), before, b.entries.log_bytes() + edits);
@@ -185,7 +185,7 @@ impl Transaction {
         let log = self.store.log.reserve_cancellable(log, Share::User, cancellation)?;
         let memory = b.entries.memory_bytes();
         let memory = self.store.runs.reserve_cancellable(memory, cancellation)?;
-        Ok(Space { log, memory })
+        Ok(ReservedSpace { log, memory })
     }
 
     /// Checks unique keys (D5): their slots stay latched until the row is written. Waits for
@@ -202,10 +202,10 @@ impl Transaction {
         }
         let store = self.store.clone();
         let keys: Vec<_> =
-            unique.iter().map(|(at, key)| (state.shape.indexes[*at].id, &key[..])).collect();
+            unique.iter().map(|(at, key)| (state.layout.indexes[*at].id, &key[..])).collect();
         let guards = store.runs.unique_slots(&keys);
         for (n, (at, key)) in unique.iter().enumerate() {
-            let index = &state.shape.indexes[*at];
+            let index = &state.layout.indexes[*at];
             let me = self.inner.id();
             let (mut live, mut undecided) = (None, None);
             let looked = store.runs.current(index.id, key, &mut |pk, op, stamp, state| {
@@ -227,7 +227,9 @@ impl Transaction {
             if let Some(other) = undecided {
                 return Ok(Unique::Undecided(other));
             }
-            let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::UniqueNotChecked);
+            let planted = evenkeel_base::fault_injection::is(
+                evenkeel_base::fault_injection::Fault::UniqueNotChecked,
+            );
             if let Some(pk) = live.filter(|_| !planted) {
                 // Of a build that is over by now, which may be another one's concern.
                 if index.state == IndexState::Checking && table.has_moved_on(state) {
@@ -238,7 +240,7 @@ impl Transaction {
                     return Ok(Unique::Taken(*at, pk));
                 }
             }
-            let space = evenkeel_txn::Space::Index(index.id);
+            let space = evenkeel_txn::LockSpace::Index(index.id);
             if !store.txns.check_write(&self.inner, space, key).is_empty() {
                 return Ok(Unique::Locked(n));
             }
@@ -248,7 +250,7 @@ impl Transaction {
 
     /// Waits for the locks of others on a key of an index, or a range with it.
     pub(crate) fn wait_for_key(&mut self, index: IndexId, key: &[u8]) -> Result<()> {
-        let space = evenkeel_txn::Space::Index(index);
+        let space = evenkeel_txn::LockSpace::Index(index);
         if self.store.txns.check_write(&self.inner, space, key).is_empty() {
             return Ok(());
         }
@@ -257,14 +259,19 @@ impl Transaction {
 
     /// Removes what is in the way of a row operation, with no latch held. Who has waited for the
     /// row holds it until the operation has ended (`settle`): whoever came later comes later.
-    pub(crate) fn give_way(&mut self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
-        let absent = stop == Stop::LockedAbsent;
+    pub(crate) fn give_way(
+        &mut self,
+        state: &TableState,
+        key: &[u8],
+        stop: WriteStop,
+    ) -> Result<()> {
+        let absent = stop == WriteStop::LockedAbsent;
         let writer = match stop {
-            Stop::Undecided(writer) => Some(writer),
-            Stop::Locked | Stop::LockedAbsent => None,
+            WriteStop::Undecided(writer) => Some(writer),
+            WriteStop::Locked | WriteStop::LockedAbsent => None,
             stop => return self.locker().give_way(state, key, stop),
         };
-        let (space, deadline) = (evenkeel_txn::Space::Tree(state.tree.id()), self.deadline());
+        let (space, deadline) = (evenkeel_txn::LockSpace::Tree(state.tree.id()), self.deadline());
         if self.store.txns.wait_write(&self.inner, (space, key), absent, writer, deadline)? {
             self.waited.push((space, key.to_vec()));
         }

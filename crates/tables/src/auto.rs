@@ -6,9 +6,9 @@
 //! catalog has no mark of a table that is dropped: DROP holds the latch under which marks are made.
 
 use crate::catalog::AUTO_INCREMENT;
-use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::Table;
+use crate::table_layout::Layout;
 use evenkeel_base::{Cause, Code, Error, Result};
 use evenkeel_format::ValueRef;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Store {
     pub(crate) fn auto_number(
         self: &Arc<Self>,
         table: &Arc<Table>,
-        shape: &Shape,
+        layout: &Layout,
         column: usize,
         given: ValueRef<'_>,
         had: Option<u64>,
@@ -32,11 +32,11 @@ impl Store {
                     return Ok(had);
                 }
                 let number = self.next_number(&table.auto, &raise)?;
-                let max = shape.columns[column].entry.ty.integer_max();
+                let max = layout.columns[column].entry.ty.integer_max();
                 if number > max || number == u64::MAX {
-                    return Err(Error::new(Code::AutoIncrementSpent)
-                        .with("table", &shape.def.name)
-                        .with("column", &shape.columns[column].name));
+                    return Err(Error::new(Code::AutoIncrementExhausted)
+                        .with("table", &layout.def.name)
+                        .with("column", &layout.columns[column].name));
                 }
                 return Ok(Some(number));
             }
@@ -51,7 +51,7 @@ impl Store {
     /// Reserves `wanted` numbers of the series `offset`, `offset + increment`, ...: the first.
     ///
     /// # Errors
-    /// `AutoIncrementSpent` when no number is left, of storage.
+    /// `AutoIncrementExhausted` when no number is left, of storage.
     pub fn reserve_numbers(
         self: &Arc<Self>,
         table: &Arc<Table>,
@@ -69,7 +69,7 @@ impl Store {
         let mut have = counter.next.load(Ordering::SeqCst);
         loop {
             let first = first_from(have).filter(|first| *first < u64::MAX).ok_or_else(|| {
-                Error::new(Code::AutoIncrementSpent).with("table", &table.shape().def.name)
+                Error::new(Code::AutoIncrementExhausted).with("table", &table.layout().def.name)
             })?;
             let next = first.saturating_add(wanted.max(1).saturating_mul(increment));
             match counter.next.compare_exchange(have, next, Ordering::SeqCst, Ordering::SeqCst) {
@@ -124,8 +124,13 @@ impl Store {
     /// Writes the mark into the catalog; the caller holds its latch. # Errors: `TableMissing`.
     fn log_mark(self: &Arc<Self>, table: &Table, high: u64) -> Result<()> {
         match table.is_gone() {
-            _ if evenkeel_base::plant::is(evenkeel_base::plant::Fault::NumbersNotMarked) => Ok(()),
-            true => Err(Error::new(Code::TableMissing).with("table", &table.shape().def.name)),
+            _ if evenkeel_base::fault_injection::is(
+                evenkeel_base::fault_injection::Fault::NumbersNotMarked,
+            ) =>
+            {
+                Ok(())
+            }
+            true => Err(Error::new(Code::TableMissing).with("table", &table.layout().def.name)),
             false => self.log_counter(table.id(), AUTO_INCREMENT, high),
         }
     }

@@ -7,7 +7,7 @@
 //! chains and rows of tables with unique indexes, or with indexes that keep values in entries.
 
 use crate::table::{EpochPin, Table, TableState, Use};
-use crate::transaction::Transaction;
+use crate::transaction::TableTxn;
 use crate::write::{Inserted, OnDuplicate};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, IndexId, Lsn, Result, Stamp, TreeId};
@@ -19,7 +19,7 @@ use evenkeel_format::{Reader, ValueRef, put_bytes};
 use evenkeel_log::Share;
 use evenkeel_runs::{GenPin, MemReserved, Runs, entry_bytes};
 use evenkeel_tree::{LeafInserts, NewRow, RowsCommon};
-use evenkeel_txn::{Space, TxnRef, Txns};
+use evenkeel_txn::{LockSpace, TxnRef, Txns};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -101,16 +101,16 @@ impl Batch {
         state: &TableState,
         value: &impl Fn(usize) -> &'v ValueRef<'v>,
     ) -> Result<bool> {
-        let shape = &state.shape;
-        shape.encode_key(&|i| Ok(*value(i)), &mut self.bytes)?;
+        let layout = &state.layout;
+        layout.encode_key(&|i| Ok(*value(i)), &mut self.bytes)?;
         let key = self.bytes.len();
-        shape.encode_values(value, &mut self.bytes)?;
+        layout.encode_values(value, &mut self.bytes)?;
         let row = self.bytes.len();
         if row - key > state.tree.row_bytes_whole() || row - start > BATCH_BYTES {
             return Ok(false);
         }
         let mut memory = 0;
-        for index in &shape.indexes {
+        for index in &layout.indexes {
             self.part.clear();
             index.encode(&|i| Ok(*value(i)), key - start, &mut self.part)?;
             put_bytes(&mut self.bytes, &self.part);
@@ -163,7 +163,7 @@ impl Batch {
     }
 }
 
-impl Transaction {
+impl TableTxn {
     /// Inserts rows as one statement: all or none. Returns the number given to the first row.
     ///
     /// # Errors
@@ -198,13 +198,13 @@ impl Transaction {
         batch.bytes.reserve((rows.len() * ROW_BYTES).min(BATCH_BYTES));
         let mut first = None;
         for values in rows {
-            let shape = &state.shape;
-            shape.check_values(values)?;
-            let row = match shape.auto_increment {
+            let layout = &state.layout;
+            layout.check_values(values)?;
+            let row = match layout.auto_increment {
                 None => Made { values, number: None, given: ValueRef::Null },
                 Some(column) => {
                     let number =
-                        self.store.auto_number(table, shape, column, values[column], None)?;
+                        self.store.auto_number(table, layout, column, values[column], None)?;
                     Made { values, number, given: number.map_or(ValueRef::Null, ValueRef::UInt) }
                 }
             };
@@ -234,17 +234,18 @@ impl Transaction {
         batch: &mut Batch,
         made: &mut Vec<Made<'v>>,
     ) -> Result<bool> {
-        let shape = &state.shape;
+        let layout = &state.layout;
         if batch.rows.is_empty() {
             batch.entries.clear();
-            let entry =
-                |index: &crate::shape::IndexShape| (index.id, entry_op::INS | entry_op::FRESH);
-            batch.entries.extend(shape.indexes.iter().map(entry));
+            let entry = |index: &crate::table_layout::IndexLayout| {
+                (index.id, entry_op::INS | entry_op::FRESH)
+            };
+            batch.entries.extend(layout.indexes.iter().map(entry));
         }
-        if shape.key.is_empty() || shape.indexes.iter().any(|i| i.checks_unique() || i.stores()) {
+        if layout.key.is_empty() || layout.indexes.iter().any(|i| i.checks_unique() || i.stores()) {
             return Ok(false);
         }
-        let auto = shape.auto_increment.filter(|_| row.number.is_some());
+        let auto = layout.auto_increment.filter(|_| row.number.is_some());
         let value = |i: usize| row.value(auto, i);
         match batch.add(state, &value) {
             Ok(true) => {}
@@ -294,7 +295,7 @@ impl Transaction {
             while done < batch.rows.len() {
                 self.insert_made(table, &made[done])?;
                 done += 1;
-                if table.shape().epoch == state.shape.epoch && stops < STOPS_MAX {
+                if table.layout().epoch == state.layout.epoch && stops < STOPS_MAX {
                     break;
                 }
             }
@@ -316,7 +317,7 @@ impl Transaction {
         self.inner.check_cancel()?;
         let store = self.store.clone();
         let (rows, from) = (batch.rows.len() - *done, *done);
-        // Undo first, as in `Transaction::reserve`.
+        // Undo first, as in `TableTxn::reserve`.
         store.txns.reserve_undo_rows(&self.inner, batch.undo_bytes(from), rows)?;
         let (log, cancellation) = (batch.log_bytes(from), self.inner.cancellation());
         let mut log = store.log.reserve_cancellable(log, Share::User, cancellation)?;
@@ -329,7 +330,7 @@ impl Transaction {
             txns: &store.txns,
             table,
             tree: state.tree.id(),
-            epoch: state.shape.epoch,
+            epoch: state.layout.epoch,
             txn: &self.inner,
             batch,
             memory: memory.as_mut(),
@@ -349,7 +350,7 @@ impl Transaction {
     /// Range locks on indexes: the writer has inserted, now it checks (A7).
     fn after_batch(&mut self, batch: &Batch) -> Result<()> {
         let has_locks =
-            |(index, _): &(IndexId, u8)| self.store.txns.has_locks(Space::Index(*index));
+            |(index, _): &(IndexId, u8)| self.store.txns.has_locks(LockSpace::Index(*index));
         if !batch.entries.iter().any(has_locks) {
             return Ok(());
         }
@@ -406,7 +407,7 @@ impl LeafInserts for BatchOp<'_> {
 
     fn allows(&self, i: usize) -> bool {
         let key = self.batch.row(i).key;
-        self.txns.check_insert(self.txn, Space::Tree(self.tree), key).is_empty()
+        self.txns.check_insert(self.txn, LockSpace::Tree(self.tree), key).is_empty()
     }
 
     fn enter(&mut self) -> bool {
@@ -425,7 +426,9 @@ impl LeafInserts for BatchOp<'_> {
     }
 
     fn logged(&mut self, rows: Range<usize>, lsn: Lsn) {
-        let planted = evenkeel_base::plant::is(evenkeel_base::plant::Fault::EntryNotWritten);
+        let planted = evenkeel_base::fault_injection::is(
+            evenkeel_base::fault_injection::Fault::EntryNotWritten,
+        );
         if let (Some(pin), Some(memory), false) = (&self.gen_pin, &mut self.memory, planted) {
             let mut stamp = self.first;
             for i in rows {

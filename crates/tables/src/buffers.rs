@@ -6,8 +6,8 @@
 //! before. Called by `transaction` and `write`.
 
 use crate::batch::Batch;
-use crate::large::{Chain, Given};
-use crate::op::Entries;
+use crate::large::{Given, ValueChain};
+use crate::row_op::Entries;
 use evenkeel_base::PageNo;
 use evenkeel_format::overflow::ChainEdit;
 use std::cell::Cell;
@@ -33,7 +33,7 @@ pub(crate) struct Buffers {
     /// Unique keys to check: (position of the index, key bytes).
     pub unique: Vec<(usize, Vec<u8>)>,
     /// Overflow chains written for the prepared row.
-    pub chains: Vec<Chain>,
+    pub chains: Vec<ValueChain>,
     /// Long values that the statement gives for columns, written ahead.
     pub given: Vec<Given>,
     /// Chains that change hands with the prepared row.

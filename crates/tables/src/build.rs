@@ -66,7 +66,7 @@ struct Target {
 impl Target {
     /// A change has met a duplicate in one of the indexes that are being proved.
     fn duplicate(&self) -> Error {
-        let def = self.table.shape().def.clone();
+        let def = self.table.layout().def.clone();
         let mut unique = def.indexes.iter().filter(|i| i.entry.unique);
         let index = unique.find(|i| self.added.contains(&i.id));
         let name = index.map_or("", |i| i.name.as_str());
@@ -138,7 +138,7 @@ impl Store {
     fn begin_build(self: &Arc<Self>, table: &Arc<Table>, specs: &[IndexSpec]) -> Result<Target> {
         // A change that was made ready beside the build before this one may have come late.
         table.clear_build();
-        let mut def = (*table.shape().def).clone();
+        let mut def = (*table.layout().def).clone();
         let mut added = Vec::new();
         for spec in specs {
             let id = IndexId(self.next_id(NextId::Index)?);
@@ -201,7 +201,7 @@ impl Store {
         if self.added(table, added).iter().any(|i| i.entry.unique) {
             let proved = self.prove_unique(table, added, progress);
             if proved.as_ref().is_err_and(|error| error.code() == Code::DuplicateInBuild) {
-                progress.inner.duplicate_in.lock().clone_from(&table.shape().def.name);
+                progress.inner.duplicate_in.lock().clone_from(&table.layout().def.name);
             }
             return proved;
         }
@@ -209,7 +209,7 @@ impl Store {
     }
 
     fn added(&self, table: &Table, added: &[IndexId]) -> Vec<IndexDef> {
-        let def = table.shape().def.clone();
+        let def = table.layout().def.clone();
         def.indexes.iter().filter(|i| added.contains(&i.id)).cloned().collect()
     }
 
@@ -246,8 +246,8 @@ impl Store {
     /// Publishes a definition in memory only.
     fn publish_def(&self, table: &Table, def: TableDef) -> Result<()> {
         let old = table.state();
-        let shape = self.next_shape(&old.shape, def)?;
-        table.publish(&self.rt, TableState { shape, tree: old.tree.clone() });
+        let layout = self.next_layout(&old.layout, def)?;
+        table.publish(&self.rt, TableState { layout, tree: old.tree.clone() });
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl Store {
         failed: &dyn Fn() -> bool,
     ) -> Result<()> {
         let _building = self.rt.building(progress.stop());
-        let unique = state.shape.indexes.iter().filter(|i| added.contains(&i.id) && i.unique);
+        let unique = state.layout.indexes.iter().filter(|i| added.contains(&i.id) && i.unique);
         progress.begin(BuildPhase::Checking, self.rt.env.now_ns());
         let rows = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
         for (n, index) in (1..).zip(unique) {
@@ -345,7 +345,7 @@ impl Store {
 
     /// Takes the indexes of a failed build away again.
     fn abandon(&self, Target { table, added }: &Target) {
-        let mut def = (*table.shape().def).clone();
+        let mut def = (*table.layout().def).clone();
         def.indexes.retain(|i| !added.contains(&i.id));
         if let Err(error) = self.publish_def(table, def) {
             log::warn!("table {}: {error}", table.id());
@@ -360,7 +360,7 @@ impl Store {
 
 /// The table's definition with the added indexes in another state.
 fn with_states(table: &Table, added: &[IndexId], state: IndexState) -> TableDef {
-    let mut def = (*table.shape().def).clone();
+    let mut def = (*table.layout().def).clone();
     for index in def.indexes.iter_mut().filter(|i| added.contains(&i.id)) {
         index.entry.state = state;
     }

@@ -7,10 +7,10 @@
 use crate::range::Range;
 use crate::row::Row;
 use crate::schema::{ColumnDef, ColumnSpec, IndexDef, TableDef, TableSpec};
-use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::{Counter, Table, TableState};
-use crate::transaction::{Access, Isolation, Transaction};
+use crate::table_layout::Layout;
+use crate::transaction::{Access, Isolation, TableTxn};
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result, TableId, TreeId};
 use evenkeel_format::catalog::{
@@ -76,8 +76,8 @@ fn system_def(tree: &Tree, page_size: usize) -> Result<TableDef> {
 impl Catalog {
     pub fn new(tree: Tree, page_size: usize) -> Result<Catalog> {
         let def = Arc::new(system_def(&tree, page_size)?);
-        let shape = Arc::new(Shape::new(def, 1, page_size)?);
-        let table = Table::new(TableState { shape, tree }, 0, 0);
+        let layout = Arc::new(Layout::new(def, 1, page_size)?);
+        let table = Table::new(TableState { layout, tree }, 0, 0);
         table.changes.ignore();
         Ok(Catalog {
             table,
@@ -226,9 +226,9 @@ impl Store {
         for index in &def.indexes {
             self.runs.add_index(run_spec(index));
         }
-        let shape = Arc::new(Shape::new(Arc::new(def), 1, self.rules)?);
+        let layout = Arc::new(Layout::new(Arc::new(def), 1, self.rules)?);
         self.open_trees.insert(tree.clone());
-        let table = Table::new(TableState { shape, tree }, counters[0], counters[1]);
+        let table = Table::new(TableState { layout, tree }, counters[0], counters[1]);
         table.mark.store(counters[MARK as usize], Ordering::SeqCst);
         let rows = statistics.values().map(|known| known.rows).max();
         table.changes.expect_rows(rows.unwrap_or(0));
@@ -238,14 +238,14 @@ impl Store {
     }
 
     /// A transaction that changes the catalog.
-    pub(crate) fn catalog_txn(self: &Arc<Self>) -> Transaction {
+    pub(crate) fn catalog_txn(self: &Arc<Self>) -> TableTxn {
         self.begin(Isolation::ReadCommitted, Access::ReadWrite)
     }
 
     /// Sets a row of the catalog.
     pub(crate) fn put_entry(
         &self,
-        txn: &mut Transaction,
+        txn: &mut TableTxn,
         key: (u32, u8, u32),
         name: &str,
         body: &[u8],
@@ -262,7 +262,7 @@ impl Store {
     }
 
     /// Removes a row of the catalog.
-    pub(crate) fn remove_entry(&self, txn: &mut Transaction, key: (u32, u8, u32)) -> Result<()> {
+    pub(crate) fn remove_entry(&self, txn: &mut TableTxn, key: (u32, u8, u32)) -> Result<()> {
         let key = [ValueRef::from(key.0), ValueRef::from(key.1), ValueRef::from(key.2)];
         txn.delete(&self.catalog.table, &key)?;
         Ok(())
@@ -271,7 +271,7 @@ impl Store {
     /// Removes what the catalog has of an index.
     pub(crate) fn remove_index(
         &self,
-        txn: &mut Transaction,
+        txn: &mut TableTxn,
         table: TableId,
         index: IndexId,
     ) -> Result<()> {
@@ -280,7 +280,7 @@ impl Store {
     }
 
     /// Writes all rows of a table's definition.
-    pub(crate) fn put_table(&self, txn: &mut Transaction, def: &TableDef) -> Result<()> {
+    pub(crate) fn put_table(&self, txn: &mut TableTxn, def: &TableDef) -> Result<()> {
         let mut body = Vec::new();
         def.entry.encode(&mut body);
         self.put_entry(txn, (def.id.0, entry_kind::TABLE, 0), &def.name, &body)?;
@@ -299,7 +299,7 @@ impl Store {
     /// Writes the row of an index.
     pub(crate) fn put_index(
         &self,
-        txn: &mut Transaction,
+        txn: &mut TableTxn,
         table: TableId,
         index: &IndexDef,
     ) -> Result<()> {
@@ -334,7 +334,7 @@ impl Store {
     /// Writes the row of a counter: (table, which).
     pub(crate) fn put_counter(
         &self,
-        txn: &mut Transaction,
+        txn: &mut TableTxn,
         (table, item): (TableId, u32),
         high: u64,
     ) -> Result<()> {

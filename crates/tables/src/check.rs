@@ -6,9 +6,9 @@
 
 use crate::Store;
 use crate::row::Row;
-use crate::shape::IndexShape;
 use crate::table::TableState;
-use crate::transaction::{Access, Isolation, Transaction};
+use crate::table_layout::IndexLayout;
+use crate::transaction::{Access, Isolation, TableTxn};
 use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot};
 use evenkeel_runs::{Direction as RunsDirection, KeyRange};
 use evenkeel_tree::{Direction, Problem, overflow};
@@ -102,7 +102,7 @@ impl Sum {
 
 struct Checker<'s> {
     store: &'s Arc<Store>,
-    txn: Transaction,
+    txn: TableTxn,
     state: Arc<TableState>,
     snapshot: Snapshot,
     name: String,
@@ -154,8 +154,8 @@ impl Checker<'_> {
     fn run(&mut self, at: Lsn) -> Result<()> {
         self.pages()?;
         let state = self.state.clone();
-        let readable = |i: &&IndexShape| i.check_readable(at).is_ok();
-        let indexes: Vec<&IndexShape> = state.shape.indexes.iter().filter(readable).collect();
+        let readable = |i: &&IndexLayout| i.check_readable(at).is_ok();
+        let indexes: Vec<&IndexLayout> = state.layout.indexes.iter().filter(readable).collect();
         let (rows, parts) = (state.tree.estimate_all()?.rows, 3 * indexes.len());
         self.begin(CheckStage::Rows, 0, 1, rows)?;
         let wanted = self.sums_of_rows(&indexes)?;
@@ -219,7 +219,7 @@ impl Checker<'_> {
         cursor.seek(Bound::Unbounded, Direction::Forward)?;
         while let Some((_, cell)) = cursor.next()? {
             self.looked_at_one()?;
-            chains.extend(state.shape.chains(cell.row)?);
+            chains.extend(state.layout.chains(cell.row)?);
         }
         chains.extend(self.store.chains_of_tree(tree.id())?);
         for chain in chains {
@@ -269,7 +269,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn sums_of_rows(&mut self, indexes: &[&IndexShape]) -> Result<Vec<Sum>> {
+    fn sums_of_rows(&mut self, indexes: &[&IndexLayout]) -> Result<Vec<Sum>> {
         let mut sums = vec![Sum::default(); indexes.len()];
         let (mut key, mut value) = (Vec::new(), Vec::new());
         self.rows(&mut |check, row| {
@@ -283,7 +283,7 @@ impl Checker<'_> {
         Ok(sums)
     }
 
-    fn sum_of_index(&mut self, index: &IndexShape, direction: RunsDirection) -> Result<Sum> {
+    fn sum_of_index(&mut self, index: &IndexLayout, direction: RunsDirection) -> Result<Sum> {
         let runs = &self.store.runs;
         let mut cursor = runs.cursor(index.id, KeyRange::all(), direction, self.snapshot)?;
         let (mut sum, mut last) = (Sum::default(), Vec::new());
@@ -304,7 +304,7 @@ impl Checker<'_> {
     }
 
     /// Names the first entries without their row and the first rows without their entry.
-    fn name_differences(&mut self, index: &IndexShape) -> Result<()> {
+    fn name_differences(&mut self, index: &IndexLayout) -> Result<()> {
         let runs = self.store.runs.clone();
         let mut cursor =
             runs.cursor(index.id, KeyRange::all(), RunsDirection::Forward, self.snapshot)?;
@@ -352,7 +352,7 @@ impl Checker<'_> {
 }
 
 /// The key of a row's entry, empty if it cannot be made here, and what the entry keeps beside it.
-fn encode(index: &IndexShape, row: &Row, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<()> {
+fn encode(index: &IndexLayout, row: &Row, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<()> {
     key.clear();
     value.clear();
     if !index.is_opaque() {

@@ -19,7 +19,7 @@ use crate::load::{Closed, Loader};
 use crate::schema::{IndexDef, IndexSpec};
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
-use crate::transaction::{Access, Isolation, Transaction};
+use crate::transaction::{Access, Isolation, TableTxn};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::ValueRef;
@@ -60,7 +60,7 @@ enum Way {
         sorter: Option<Box<Sorter>>,
     },
     Insert {
-        txn: Option<Box<Transaction>>,
+        txn: Option<Box<TableTxn>>,
         rows: u64,
     },
     /// It has failed, or all are in.
@@ -83,7 +83,7 @@ impl Store {
         let ddl = self.lock_ddl(name, &table, &SchemaWait::default())?;
         let old = table.state();
         self.check_empty(&old)?;
-        let mut def = (*old.shape.def).clone();
+        let mut def = (*old.layout.def).clone();
         // A primary key too long to cluster on is looked at as rows come.
         let is_late = |i: &&IndexDef| !(i.entry.primary || i.entry.unique && leaves_out);
         let late = def.indexes.iter().filter(is_late);
@@ -91,7 +91,7 @@ impl Store {
         def.indexes.retain(|i| !is_late(&i));
         let checks = !def.indexes.is_empty();
         let new = self.successor_as(&old, def)?;
-        for index in &new.shape.def.indexes {
+        for index in &new.layout.def.indexes {
             self.runs.add_index(run_spec(index));
         }
         let loader = Loader::new(self, &table, &new).inspect_err(|_| self.forget(&new))?;
@@ -223,7 +223,7 @@ impl TableCopy {
         let begun = Sorter::new(&self.store, &self.progress);
         let sorter = begun.and_then(|sorter| self.take_back(*loader, sorter));
         // Of rows alone: it has no index.
-        let def = (*loaded.shape.def).clone();
+        let def = (*loaded.layout.def).clone();
         self.store.forget(&loaded);
         let mut sorter = sorter?;
         let new = self.store.successor_as(&old, def)?;
@@ -310,7 +310,7 @@ impl TableCopy {
         let new = loader.state().clone();
         let rows = loader.finish(&self.progress)?;
         store.rt.metrics.add(Metric::RowsLoaded, rows);
-        let change = |txn: &mut Transaction| store.put_successor(txn, old, &new.shape.def);
+        let change = |txn: &mut TableTxn| store.put_successor(txn, old, &new.layout.def);
         let born = store.change_catalog_at(Durability::Lazy, change)?;
         store.replace(table, old, &new, born);
         store.note_changes(table, rows);

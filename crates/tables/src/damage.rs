@@ -18,10 +18,10 @@ impl Store {
     fn name_damage(&self, error: Error) -> Error {
         let id = error.context("index").and_then(|id| id.parse().ok()).map(IndexId);
         let names = self.table_names();
-        let mut shapes =
-            names.iter().filter_map(|name| Some((name, self.table(name).ok()?.shape())));
-        let named = shapes.find_map(|(table, shape)| {
-            let index = shape.indexes.iter().find(|index| Some(index.id) == id)?;
+        let mut layouts =
+            names.iter().filter_map(|name| Some((name, self.table(name).ok()?.layout())));
+        let named = layouts.find_map(|(table, layout)| {
+            let index = layout.indexes.iter().find(|index| Some(index.id) == id)?;
             let named =
                 Error::new(Code::RunDamaged).with("table", table).with("index", &index.name);
             let place = PLACE.iter().filter_map(|name| Some((*name, error.context(name)?)));

@@ -9,11 +9,11 @@
 use crate::alter::Changed;
 use crate::catalog::{AUTO_INCREMENT, COUNTERS, NextId, run_spec};
 use crate::schema::{TableDef, TableSpec, check_table_name};
-use crate::shape::Shape;
 use crate::statistics::CLUSTERED;
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
-use crate::transaction::Transaction;
+use crate::table_layout::Layout;
+use crate::transaction::TableTxn;
 use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, TableId, TreeId};
 use evenkeel_format::catalog::{IndexState, entry_kind};
 use evenkeel_io::{EventGuard, EventLatch};
@@ -56,18 +56,18 @@ impl Store {
         let rules = self.rules;
         // Checked with ids that do not matter before any are used.
         let def = TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, rules)?;
-        Shape::new(Arc::new(def), 1, rules)?.check_row_fits(self.pages.page_size())?;
+        Layout::new(Arc::new(def), 1, rules)?.check_row_fits(self.pages.page_size())?;
         let id = TableId(self.next_id(NextId::Table)?);
         let mut def = TableDef::new(id, name, spec, || IndexId::ZERO, rules)?;
         self.number_indexes(&mut def)?;
         let tree = self.new_tree(&mut def)?;
-        let shape = Arc::new(Shape::new(Arc::new(def), 1, rules)?);
-        let table = Table::new(TableState { shape: shape.clone(), tree: tree.clone() }, 0, 0);
+        let layout = Arc::new(Layout::new(Arc::new(def), 1, rules)?);
+        let table = Table::new(TableState { layout: layout.clone(), tree: tree.clone() }, 0, 0);
         table.set_temporary(temporary);
-        let put = |txn: &mut Transaction| self.put_table(txn, &shape.def);
+        let put = |txn: &mut TableTxn| self.put_table(txn, &layout.def);
         let made = self.change_catalog_of(&table, put);
         let born = made.inspect_err(|_| self.forget_tree(&tree))?;
-        for index in &shape.def.indexes {
+        for index in &layout.def.indexes {
             self.runs.add_index(run_spec(index));
         }
         table.set_born(born);
@@ -151,7 +151,7 @@ impl Store {
     /// Runs a change of the catalog in a transaction and makes it durable. Returns its timestamp.
     pub(crate) fn change_catalog(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut Transaction) -> Result<()>,
+        change: impl FnOnce(&mut TableTxn) -> Result<()>,
     ) -> Result<Lsn> {
         self.change_catalog_at(Durability::Sync, change)
     }
@@ -161,7 +161,7 @@ impl Store {
     pub(crate) fn change_catalog_of(
         self: &Arc<Self>,
         table: &Table,
-        change: impl FnOnce(&mut Transaction) -> Result<()>,
+        change: impl FnOnce(&mut TableTxn) -> Result<()>,
     ) -> Result<Lsn> {
         let durability = match table.is_temporary() {
             true => Durability::Lazy,
@@ -174,7 +174,7 @@ impl Store {
     pub(crate) fn change_catalog_at(
         self: &Arc<Self>,
         durability: Durability,
-        change: impl FnOnce(&mut Transaction) -> Result<()>,
+        change: impl FnOnce(&mut TableTxn) -> Result<()>,
     ) -> Result<Lsn> {
         let mut txn = self.catalog_txn();
         change(&mut txn)?;
@@ -204,7 +204,7 @@ impl Store {
         let state = table.state();
         // Nobody writes the table's counter again, who came by without using the table.
         let counter = table.auto.raise.lock(&self.rt, Cause::Schema);
-        let remove = |txn: &mut Transaction| self.remove_table(txn, &state.shape.def);
+        let remove = |txn: &mut TableTxn| self.remove_table(txn, &state.layout.def);
         let done = self.change_catalog_of(&table, remove);
         if let Err(error) = done {
             table.reopen(false);
@@ -213,14 +213,14 @@ impl Store {
         self.catalog.remove(name);
         table.reopen(true);
         drop(counter);
-        for index in &state.shape.def.indexes {
+        for index in &state.layout.def.indexes {
             self.forget_index(index.id);
         }
         self.forget_tree(&state.tree);
         Ok(())
     }
 
-    fn remove_table(&self, txn: &mut Transaction, def: &TableDef) -> Result<()> {
+    fn remove_table(&self, txn: &mut TableTxn, def: &TableDef) -> Result<()> {
         for column in &def.columns {
             self.remove_entry(txn, (def.id.0, entry_kind::COLUMN, u32::from(column.id)))?;
         }
@@ -256,7 +256,7 @@ impl Store {
         let _ddl = self.lock_ddl(from, &table, wait)?;
         let _names = self.lock(&self.names, wait)?;
         self.check_free(to)?;
-        let mut def = (*table.shape().def).clone();
+        let mut def = (*table.layout().def).clone();
         def.name = to.to_string();
         // The new name may be a permanent one. The sync of this change makes all earlier changes of
         // the table durable as well, because they precede it in the log.
@@ -315,14 +315,14 @@ impl Store {
             if restart {
                 self.put_counter(txn, (table.id(), AUTO_INCREMENT), 1)?;
             }
-            self.put_successor(txn, &old, &new.shape.def)
+            self.put_successor(txn, &old, &new.layout.def)
         });
         let born = born.inspect_err(|_| self.forget(&new))?;
         if restart {
             table.auto.restart(1);
         }
         drop(counter);
-        for index in &new.shape.def.indexes {
+        for index in &new.layout.def.indexes {
             self.runs.add_index(run_spec(index));
         }
         self.replace(table, &old, &new, born);
@@ -331,7 +331,7 @@ impl Store {
 
     /// The same table with an empty tree and new indexes, which nobody knows yet.
     pub(crate) fn successor(self: &Arc<Self>, old: &TableState) -> Result<Arc<TableState>> {
-        self.successor_as(old, (*old.shape.def).clone())
+        self.successor_as(old, (*old.layout.def).clone())
     }
 
     /// The same with another definition of the same columns.
@@ -342,8 +342,8 @@ impl Store {
     ) -> Result<Arc<TableState>> {
         self.number_indexes(&mut def)?;
         let tree = self.new_tree(&mut def)?;
-        let shape = self.next_shape(&old.shape, def)?;
-        Ok(Arc::new(TableState { shape, tree }))
+        let layout = self.next_layout(&old.layout, def)?;
+        Ok(Arc::new(TableState { layout, tree }))
     }
 
     /// Makes a successor durable. Returns when: older snapshots do not know its rows.
@@ -357,11 +357,11 @@ impl Store {
 
     pub(crate) fn put_successor(
         &self,
-        txn: &mut Transaction,
+        txn: &mut TableTxn,
         old: &TableState,
         def: &TableDef,
     ) -> Result<()> {
-        for index in &old.shape.def.indexes {
+        for index in &old.layout.def.indexes {
             self.remove_index(txn, def.id, index.id)?;
         }
         self.remove_index(txn, def.id, CLUSTERED)?;
@@ -371,8 +371,8 @@ impl Store {
     /// Puts a successor in the place of a table's state; the old one's space is given back.
     pub(crate) fn replace(&self, table: &Table, old: &TableState, new: &TableState, born: Lsn) {
         table.set_born(born);
-        let (shape, tree) = (new.shape.clone(), new.tree.clone());
-        table.publish(&self.rt, TableState { shape, tree });
+        let (layout, tree) = (new.layout.clone(), new.tree.clone());
+        table.publish(&self.rt, TableState { layout, tree });
         table.statistics.set(BTreeMap::new());
         table.changes.restart();
         self.forget(old);
@@ -380,14 +380,14 @@ impl Store {
 
     /// Gives the space of a state back that is no table's.
     pub(crate) fn forget(&self, state: &TableState) {
-        for index in &state.shape.def.indexes {
+        for index in &state.layout.def.indexes {
             self.forget_index(index.id);
         }
         self.forget_tree(&state.tree);
     }
 
     /// The rows of a table were copied into it from another one, whose place it takes: snapshots
-    /// from now on may read it, older ones get `TableTooYoung`.
+    /// from now on may read it, older ones get `TableTooNew`.
     ///
     /// # Errors
     /// `TableMissing`.
@@ -405,9 +405,9 @@ impl Store {
         Ok(())
     }
 
-    pub(crate) fn next_shape(&self, old: &Shape, def: TableDef) -> Result<Arc<Shape>> {
-        let shape = Shape::new(Arc::new(def), old.epoch + 1, self.rules)?;
-        shape.check_row_fits(self.pages.page_size())?;
-        Ok(Arc::new(shape))
+    pub(crate) fn next_layout(&self, old: &Layout, def: TableDef) -> Result<Arc<Layout>> {
+        let layout = Layout::new(Arc::new(def), old.epoch + 1, self.rules)?;
+        layout.check_row_fits(self.pages.page_size())?;
+        Ok(Arc::new(layout))
     }
 }

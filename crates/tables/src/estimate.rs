@@ -4,7 +4,7 @@ use crate::range::{ByteRange, Range};
 use crate::scan::key_range;
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
-use crate::transaction::Transaction;
+use crate::transaction::TableTxn;
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{IndexId, Lsn, Result, Snapshot, TreeId};
 use evenkeel_tree::Size;
@@ -111,7 +111,7 @@ impl Store {
     }
 }
 
-impl Transaction {
+impl TableTxn {
     /// About how many rows lie in a range of the clustered key; 0 only if there is none.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Transaction {
         // First: nobody must drop the tree that is looked at.
         self.enter(table, Use::Read)?;
         let state = table.state();
-        let range = state.shape.byte_range(&state.shape.key, range)?;
+        let range = state.layout.byte_range(&state.layout.key, range)?;
         self.store.clustered_estimate(table, &state, &range)
     }
 
@@ -136,12 +136,12 @@ impl Transaction {
     ) -> Result<u64> {
         self.enter(table, Use::Read)?;
         let state = table.state();
-        let shape = state.shape.index_at(index)?;
-        let range = state.shape.index_range(shape, range)?;
+        let layout = state.layout.index_at(index)?;
+        let range = state.layout.index_range(layout, range)?;
         if range.is_empty() {
             return Ok(0);
         }
-        self.entries_in(shape.id, range, COUNTED_MAX)
+        self.entries_in(layout.id, range, COUNTED_MAX)
     }
 
     /// As `index_estimate`, of a range that is not empty; `counted_max` entries are counted at

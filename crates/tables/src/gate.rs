@@ -7,15 +7,15 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) struct Gate {
+pub(crate) struct SchemaGate {
     epoch: AtomicU64,
     /// Inside, by parity of the epoch: schema changes are made one at a time.
     inside: [AtomicU64; 2],
 }
 
-impl Gate {
-    pub fn new(epoch: u64) -> Gate {
-        Gate { epoch: AtomicU64::new(epoch), inside: [AtomicU64::new(0), AtomicU64::new(0)] }
+impl SchemaGate {
+    pub fn new(epoch: u64) -> SchemaGate {
+        SchemaGate { epoch: AtomicU64::new(epoch), inside: [AtomicU64::new(0), AtomicU64::new(0)] }
     }
 
     fn count(&self, epoch: u64) -> &AtomicU64 {

@@ -7,7 +7,7 @@
 use crate::chains::{BegunChain, Chains};
 use crate::store::Store;
 use crate::table::{Table, Use};
-use crate::transaction::Transaction;
+use crate::transaction::TableTxn;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Result, Stamp, TreeId};
 use evenkeel_format::ColumnType;
@@ -35,12 +35,12 @@ impl Drop for Claim {
 }
 
 /// A chain that is written; freed when dropped, unless a row record has adopted it.
-pub(crate) struct Chain {
+pub(crate) struct ValueChain {
     reference: OverflowRef,
     _claim: Claim,
 }
 
-impl Chain {
+impl ValueChain {
     pub fn reference(&self) -> OverflowRef {
         self.reference
     }
@@ -66,8 +66,8 @@ impl ChainWriter {
         self.writer.write(bytes)
     }
 
-    pub fn finish(self) -> Result<Chain> {
-        Ok(Chain { reference: self.writer.finish()?, _claim: self.claim })
+    pub fn finish(self) -> Result<ValueChain> {
+        Ok(ValueChain { reference: self.writer.finish()?, _claim: self.claim })
     }
 }
 
@@ -144,7 +144,7 @@ fn unfinished(mut open: Vec<u8>, mut bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// A long value that is written and belongs to no row yet; dropped, it is freed.
 pub struct LargeValue {
-    chain: Chain,
+    chain: ValueChain,
     tree: TreeId,
     is_text: bool,
 }
@@ -174,7 +174,7 @@ pub(crate) fn check(table: &Table, large: &[(usize, LargeValue)]) -> Result<Vec<
     let state = table.state();
     let mut given: Vec<Given> = Vec::with_capacity(large.len());
     for (position, value) in large {
-        let column = state.shape.columns.get(*position);
+        let column = state.layout.columns.get(*position);
         let column =
             column.ok_or_else(|| Error::new(Code::ColumnMissing).with("position", position))?;
         let named = |code| Error::new(code).with("column", &column.name);
@@ -183,7 +183,7 @@ pub(crate) fn check(table: &Table, large: &[(usize, LargeValue)]) -> Result<Vec<
             ColumnType::Text { max } if value.is_text => max,
             _ => return Err(named(Code::ValueType)),
         };
-        if state.shape.is_indexed(*position) {
+        if state.layout.is_indexed(*position) {
             return Err(named(Code::EntryTooLong).with("bytes", value.len()));
         }
         if value.len() > u64::from(max) {
@@ -199,7 +199,7 @@ pub(crate) fn check(table: &Table, large: &[(usize, LargeValue)]) -> Result<Vec<
     Ok(given)
 }
 
-impl Transaction {
+impl TableTxn {
     /// Begins a long value for a row of `table`, written before the row.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl Transaction {
 
 enum Source {
     Bytes(Vec<u8>, usize),
-    Chain { reader: Box<OverflowReader>, _guard: Arc<SnapshotGuard> },
+    ValueChain { reader: Box<OverflowReader>, _guard: Arc<SnapshotGuard> },
 }
 
 /// Reads a value as a stream.
@@ -233,7 +233,7 @@ impl LargeReader {
 
     pub(crate) fn chain(tree: &Tree, chain: OverflowRef, guard: Arc<SnapshotGuard>) -> LargeReader {
         let reader = Box::new(OverflowReader::new(tree, chain));
-        LargeReader(Source::Chain { reader, _guard: guard })
+        LargeReader(Source::ValueChain { reader, _guard: guard })
     }
 }
 
@@ -246,7 +246,7 @@ impl io::Read for LargeReader {
                 *at += n;
                 Ok(n)
             }
-            Source::Chain { reader, .. } => reader.read(buf).map_err(io::Error::other),
+            Source::ValueChain { reader, .. } => reader.read(buf).map_err(io::Error::other),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] is all tables of one database over the layers below: rows in clustered trees
 //! (`tree`), secondary indexes in `runs`, versions, locks and outcomes in `txn`, one log. A row
-//! operation is one log record; its index entries ride in it (architecture 4.4). [`Transaction`]
+//! operation is one log record; its index entries ride in it (architecture 4.4). [`TableTxn`]
 //! is where rows are read and changed.
 #![forbid(unsafe_code)]
 
@@ -25,24 +25,24 @@ mod large;
 mod load;
 mod locked_scan;
 mod locker;
-mod op;
 mod open_trees;
 mod overflow;
 mod primary;
 pub mod range;
 mod read;
-mod renewal;
 mod replay;
 pub mod row;
+mod row_op;
 mod row_plan;
 pub mod rules;
 mod scan;
 pub mod schema;
-pub mod shape;
 mod statistics;
+mod stats_refresh;
 mod store;
 mod sync;
 mod table;
+pub mod table_layout;
 mod transaction;
 mod write;
 
@@ -64,10 +64,10 @@ pub use row::Row;
 pub use row_plan::RowPlan;
 pub use scan::{IndexScan, Locking, Scan};
 pub use schema::{ColumnSpec, IndexSpec, PartSpec, TableDef, TableSpec};
-pub use shape::Shape;
 pub use store::{Store, StoreOptions, StoreParts};
 pub use table::{SchemaWait, Table, TableState};
-pub use transaction::{Access, Isolation, Transaction};
+pub use table_layout::Layout;
+pub use transaction::{Access, Isolation, TableTxn};
 pub use write::Insertion;
 
 #[cfg(test)]

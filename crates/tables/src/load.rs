@@ -54,13 +54,13 @@ impl Store {
         let old = table.state();
         self.check_empty(&old)?;
         let new = self.successor(&old)?;
-        for index in &new.shape.def.indexes {
+        for index in &new.layout.def.indexes {
             self.runs.add_index(run_spec(index));
         }
         let filled = self.fill(table, &new, rows, progress);
         let done = filled.and_then(|count| {
             progress.check()?;
-            Ok((count, self.replace_in_catalog(&old, &new.shape.def)?))
+            Ok((count, self.replace_in_catalog(&old, &new.layout.def)?))
         });
         match done {
             Ok((count, born)) => {
@@ -81,7 +81,7 @@ impl Store {
         cursor.seek(Bound::Unbounded, Direction::Forward)?;
         while let Some((key, cell)) = cursor.next()? {
             if newest_committed(&self.txns, state.tree.id(), key, &cell)?.is_some() {
-                let name = &state.shape.def.name;
+                let name = &state.layout.def.name;
                 return Err(Error::new(Code::TreeNotEmpty).with("table", name));
             }
         }
@@ -107,7 +107,7 @@ impl Store {
         }
         let count = loader.finish(progress)?;
         self.rt.metrics.add(Metric::RowsLoaded, count);
-        let ids: Vec<IndexId> = new.shape.def.indexes.iter().map(|index| index.id).collect();
+        let ids: Vec<IndexId> = new.layout.def.indexes.iter().map(|index| index.id).collect();
         if count > 0 && !ids.is_empty() {
             scan::build_runs(self, new, &ids, progress)?;
             self.check_duplicates(new, &ids, progress, &|| false)?;
@@ -162,12 +162,12 @@ impl Loader {
 
     /// The key and the row that these values make.
     pub fn encode(&mut self, values: &[ValueRef<'_>]) -> Result<(&[u8], &[u8])> {
-        let shape = &self.state.shape;
-        shape.check_values(values)?;
-        let auto = shape.auto_increment;
+        let layout = &self.state.layout;
+        layout.check_values(values)?;
+        let auto = layout.auto_increment;
         let number = match auto {
             Some(column) => {
-                self.store.auto_number(&self.table, shape, column, values[column], None)?
+                self.store.auto_number(&self.table, layout, column, values[column], None)?
             }
             None => None,
         };
@@ -176,16 +176,16 @@ impl Loader {
             _ => Ok(values[i]),
         };
         self.key.clear();
-        if shape.key.is_empty() {
+        if layout.key.is_empty() {
             self.key.extend_from_slice(&self.store.next_hidden(&self.table)?.to_be_bytes());
         } else {
-            shape.encode_key(&value, &mut self.key)?;
+            layout.encode_key(&value, &mut self.key)?;
         }
         self.row.clear();
-        shape.encode_row(&|i| value(i).map(Field::Value), &mut self.row)?;
+        layout.encode_row(&|i| value(i).map(Field::Value), &mut self.row)?;
         let (len, limit) = (self.row.len(), self.state.tree.row_bytes_max(self.key.len()));
         if len > limit {
-            let error = Error::new(Code::RowTooLong).with("table", &shape.def.name);
+            let error = Error::new(Code::RowTooLong).with("table", &layout.def.name);
             return Err(error.with("row", self.count).with("bytes", len).with("limit", limit));
         }
         Ok((&self.key, &self.row))
@@ -208,7 +208,7 @@ impl Loader {
             _ => e,
         };
         let pushed = self.tree.push(key, row).map_err(named);
-        let name = &self.state.shape.def.name;
+        let name = &self.state.layout.def.name;
         pushed.map_err(|e| e.with("table", name).with("row", self.count))?;
         self.count += 1;
         Ok(())

@@ -23,17 +23,17 @@
 
 use crate::locker::{Locker, Where, not_available};
 use crate::range::{ByteRange, Range};
-use crate::read::{LockWait, Locked, View};
+use crate::read::{LockWait, Locked, ReadView};
 use crate::row::Row;
 use crate::scan::{AHEAD_MAX, Locking, index_direction, is_past, key_range, row_has_key, seek};
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
-use crate::transaction::{Isolation, Transaction};
+use crate::transaction::{Isolation, TableTxn};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, IndexId, Lsn, Result, Snapshot, UndoNo};
 use evenkeel_runs::Sees;
 use evenkeel_tree::{Cursor, Direction};
-use evenkeel_txn::{Mode, Policy, Space};
+use evenkeel_txn::{LockSpace, Mode, Policy};
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ impl LockedScan {
     pub fn unlock(&mut self) {
         self.peeked = false;
         if std::mem::replace(&mut self.took, false) {
-            let space = Space::Tree(self.state.tree.id());
+            let space = LockSpace::Tree(self.state.tree.id());
             let (mode, me) = (self.locking.mode, &self.locker.inner);
             let written = me.mark() > self.given_at;
             self.locker.store.txns.unlock_row(me, space, &self.here, mode, written);
@@ -263,7 +263,7 @@ impl LockedScan {
     fn coalesce(&mut self) -> Result<()> {
         let last = self.taken.pop();
         let (txns, me) = (&self.locker.store.txns, &self.locker.inner);
-        let space = Space::Tree(self.state.tree.id());
+        let space = LockSpace::Tree(self.state.tree.id());
         let (mut from, mut to) = (&self.taken[0], &self.taken[self.taken.len() - 1]);
         if self.direction == Direction::Backward {
             std::mem::swap(&mut from, &mut to);
@@ -288,7 +288,7 @@ impl LockedScan {
     fn read_committed(&self, row: &mut Row) -> Result<bool> {
         let store = &self.locker.store;
         let guard = Arc::new(store.txns.snapshot());
-        let view = View {
+        let view = ReadView {
             snapshot: guard.committed(),
             dirty: false,
             rechecks: false,
@@ -356,7 +356,7 @@ impl LockedScan {
         let (id, absent) = (*id, unique.take());
         let mut batch = self.current_entries(id)?;
         if let (true, Some(absent)) = (batch.is_empty(), absent) {
-            self.locker.lock_range(Space::Index(id), &absent, self.locking)?;
+            self.locker.lock_range(LockSpace::Index(id), &absent, self.locking)?;
             batch = self.current_entries(id)?;
         }
         if let Keys::Index { ahead, .. } = &mut self.keys {
@@ -424,7 +424,7 @@ fn prefix_len(range: &Range<'_>) -> Option<usize> {
     }
 }
 
-impl Transaction {
+impl TableTxn {
     /// A scan that locks the newest versions of the rows whose primary key lies in `range`.
     ///
     /// # Errors
@@ -438,11 +438,11 @@ impl Transaction {
     ) -> Result<LockedScan> {
         self.enter(table, Use::Write)?;
         let state = table.state();
-        let parts = state.shape.key.len();
+        let parts = state.layout.key.len();
         let one = prefix_len(&range).is_some_and(|len| len == parts && parts > 0);
         // One key is where its range begins.
         let range = if one { Range { upper: Bound::Unbounded, ..range } } else { range };
-        let mut range = state.shape.byte_range(&state.shape.key, range)?;
+        let mut range = state.layout.byte_range(&state.layout.key, range)?;
         let mut keys = Keys::One(None);
         if one {
             keys = Keys::One(Some(std::mem::take(&mut range.lower)));
@@ -451,7 +451,7 @@ impl Transaction {
             cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
             keys = Keys::Tree { cursor: Box::new(cursor), sought: false, moves: false };
         }
-        let space = Space::Tree(state.tree.id());
+        let space = LockSpace::Tree(state.tree.id());
         self.locked_scan_of(state, keys, range, direction, locking, (space, None))
     }
 
@@ -469,12 +469,13 @@ impl Transaction {
     ) -> Result<LockedScan> {
         self.enter(table, Use::Write)?;
         let state = table.state();
-        let shape = state.shape.index_at(index)?;
-        shape.check_readable(Lsn::MAX)?;
-        let id = shape.id;
-        let unique = prefix_len(&range).is_some_and(|len| shape.unique && len == shape.parts.len());
-        let covering = state.shape.index_lock_range(shape, range)?;
-        let range = state.shape.index_range(shape, range)?;
+        let layout = state.layout.index_at(index)?;
+        layout.check_readable(Lsn::MAX)?;
+        let id = layout.id;
+        let unique =
+            prefix_len(&range).is_some_and(|len| layout.unique && len == layout.parts.len());
+        let covering = state.layout.index_lock_range(layout, range)?;
+        let range = state.layout.index_range(layout, range)?;
         let absent = unique && self.locker().locks_absent(locking.wait);
         let unique = absent.then(|| covering.clone());
         let keys = Keys::Index { at: index, id, ahead: VecDeque::new(), unique };
@@ -484,7 +485,7 @@ impl Transaction {
             range,
             direction,
             locking,
-            (Space::Index(id), Some(covering)),
+            (LockSpace::Index(id), Some(covering)),
         )
     }
 
@@ -503,12 +504,12 @@ impl Transaction {
         let state = table.state();
         let (space, range) = match index {
             Some(index) => {
-                let shape = state.shape.index_at(index)?;
-                (Space::Index(shape.id), state.shape.index_lock_range(shape, range)?)
+                let layout = state.layout.index_at(index)?;
+                (LockSpace::Index(layout.id), state.layout.index_lock_range(layout, range)?)
             }
             None => {
-                let range = state.shape.byte_range(&state.shape.key, range)?;
-                (Space::Tree(state.tree.id()), range)
+                let range = state.layout.byte_range(&state.layout.key, range)?;
+                (LockSpace::Tree(state.tree.id()), range)
             }
         };
         let locker = self.locker();
@@ -524,7 +525,7 @@ impl Transaction {
         direction: Direction,
         locking: Locking,
         // Without a range to be locked it is that of the scan.
-        (space, covering): (Space, Option<ByteRange>),
+        (space, covering): (LockSpace, Option<ByteRange>),
     ) -> Result<LockedScan> {
         let mut locker = self.locker();
         if let Keys::Tree { cursor, .. } = &mut keys {

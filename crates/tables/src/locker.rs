@@ -3,10 +3,10 @@
 //! the way is waited for with no latch held. Conflicts are judged by the snapshot that the
 //! transaction held when the locker was made (A6).
 
-use crate::op::Stop;
 use crate::range::ByteRange;
 use crate::read::{LockWait, Locked, newest_stop};
-use crate::row::{Place, Row};
+use crate::row::{Row, VersionPlace};
+use crate::row_op::WriteStop;
 use crate::scan::Locking;
 use crate::store::Store;
 use crate::table::TableState;
@@ -15,14 +15,14 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Kind, Lsn, PageNo, Result, Snapshot, Stamp, TxnId, UndoNo};
 use evenkeel_format::record::cell_flags;
 use evenkeel_tree::{Cursor, LeafRow};
-use evenkeel_txn::{Deadline, Grant, Mode, Phase, Policy, Space, TxnRef};
+use evenkeel_txn::{Deadline, Grant, LockSpace, Mode, Phase, Policy, TxnRef};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What was found under the latch of a leaf.
 struct Looked {
-    stop: Stop,
+    stop: WriteStop,
     outcome: Option<Locked>,
     /// Who made the newest version, if the transaction itself did.
     own: Option<Stamp>,
@@ -121,7 +121,7 @@ impl Locker {
             Err(_) => false,
         };
         if took && !is_wanted {
-            let space = Space::Tree(state.tree.id());
+            let space = LockSpace::Tree(state.tree.id());
             self.store.txns.unlock_row(&self.inner, space, key, locking.mode, false);
         }
         locked
@@ -152,20 +152,23 @@ impl Locker {
                 Some(outcome) => return Ok(outcome),
                 None => {}
             }
-            let space = Space::Tree(state.tree.id());
-            let absent = stop == Stop::LockedAbsent;
+            let space = LockSpace::Tree(state.tree.id());
+            let absent = stop == WriteStop::LockedAbsent;
             match (stop, wait) {
-                (Stop::Undecided(_) | Stop::Locked | Stop::LockedAbsent, LockWait::Skip) => {
+                (
+                    WriteStop::Undecided(_) | WriteStop::Locked | WriteStop::LockedAbsent,
+                    LockWait::Skip,
+                ) => {
                     return Ok(Locked::Skipped);
                 }
-                (Stop::Undecided(by), LockWait::NoWait) => return Err(not_available(by)),
-                (Stop::Undecided(by), LockWait::Wait) => {
+                (WriteStop::Undecided(by), LockWait::NoWait) => return Err(not_available(by)),
+                (WriteStop::Undecided(by), LockWait::Wait) => {
                     let (txns, held) = (&self.store.txns, self.inner.locked_rows());
                     let (at, deadline) = ((space, key), self.deadline());
                     txns.lock_written_row(&self.inner, at, mode, self.covered, by, deadline)?;
                     *took |= self.inner.locked_rows() > held;
                 }
-                (Stop::Locked | Stop::LockedAbsent, _) => {
+                (WriteStop::Locked | WriteStop::LockedAbsent, _) => {
                     let policy = match wait {
                         LockWait::Wait => Policy::Wait(self.deadline()),
                         LockWait::NoWait => Policy::NoWait,
@@ -194,8 +197,8 @@ impl Locker {
         row: &mut Row,
     ) -> Result<Option<Looked>> {
         let (store, me) = (&self.store, self.inner.id());
-        let space = Space::Tree(state.tree.id());
-        let (mut stop, mut outcome, mut failed) = (Stop::No, None, None);
+        let space = LockSpace::Tree(state.tree.id());
+        let (mut stop, mut outcome, mut failed) = (WriteStop::No, None, None);
         let (mut own_stamp, mut version) = (None, None);
         let leaf = place.look(state, key, &mut |cell| {
             let stamped = cell.filter(|c| c.flags & cell_flags::STAMPED != 0);
@@ -203,7 +206,7 @@ impl Locker {
             own_stamp = stamped.filter(|_| own).map(|c| c.stamp);
             if let Some(cell) = stamped.filter(|_| !own) {
                 stop = newest_stop(store, cell.stamp, self.snapshot);
-                if stop != Stop::No {
+                if stop != WriteStop::No {
                     return;
                 }
             }
@@ -216,7 +219,11 @@ impl Locker {
                 match store.txns.try_lock_row(&self.inner, (space, key), live.is_some(), mode) {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => {
-                        stop = if live.is_some() { Stop::Locked } else { Stop::LockedAbsent };
+                        stop = if live.is_some() {
+                            WriteStop::Locked
+                        } else {
+                            WriteStop::LockedAbsent
+                        };
                         return;
                     }
                     Err(error) => {
@@ -227,7 +234,7 @@ impl Locker {
             }
             outcome = Some(match live {
                 Some(cell) => {
-                    row.set_table(&store.shape_for(state, cell.row), key, cell.row);
+                    row.set_table(&store.layout_for(state, cell.row), key, cell.row);
                     version = Some((cell.stamp, cell.flags));
                     Locked::Row
                 }
@@ -236,7 +243,7 @@ impl Locker {
         })?;
         let Some(leaf) = leaf else { return Ok(None) };
         if let Some((stamp, flags)) = version {
-            row.set_place(Place { tree: state.tree.id(), leaf, stamp, flags });
+            row.set_place(VersionPlace { tree: state.tree.id(), leaf, stamp, flags });
         }
         match failed {
             Some(error) => Err(error),
@@ -258,13 +265,13 @@ impl Locker {
 
     /// Removes what is in the way of a row operation other than transactions that are undecided,
     /// with no latch held.
-    pub fn give_way(&self, state: &TableState, key: &[u8], stop: Stop) -> Result<()> {
+    pub fn give_way(&self, state: &TableState, key: &[u8], stop: WriteStop) -> Result<()> {
         match stop {
-            Stop::Aborted(stamp) => self.store.revert_on_touch(&state.tree, key, stamp),
-            Stop::Conflict(other) => {
+            WriteStop::Aborted(stamp) => self.store.roll_back_on_touch(&state.tree, key, stamp),
+            WriteStop::Conflict(other) => {
                 self.store.rt.metrics.add(Metric::Conflicts, 1);
                 Err(Error::new(Code::RowChanged)
-                    .with("table", &state.shape.def.name)
+                    .with("table", &state.layout.def.name)
                     .with("by", other))
             }
             _ => Ok(()),
@@ -272,7 +279,7 @@ impl Locker {
     }
 
     /// Locks a range of keys, before anything of it is read (A7).
-    pub fn lock_range(&self, space: Space, range: &ByteRange, locking: Locking) -> Result<()> {
+    pub fn lock_range(&self, space: LockSpace, range: &ByteRange, locking: Locking) -> Result<()> {
         let lower = match range.lower.is_empty() {
             true => Bound::Unbounded,
             false => Bound::Included(&range.lower[..]),

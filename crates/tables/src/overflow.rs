@@ -5,13 +5,13 @@
 //! keeps a value in an update keeps its chain.
 
 use crate::buffers::Buffers;
-use crate::large::Chain;
-use crate::read::View;
+use crate::large::ValueChain;
+use crate::read::ReadView;
 use crate::row::Row;
-use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::TableState;
-use crate::transaction::Transaction;
+use crate::table_layout::Layout;
+use crate::transaction::TableTxn;
 use evenkeel_base::{Cause, Code, Error, Kind, Result, Stamp};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_format::{Field, Value, row};
@@ -44,7 +44,7 @@ pub(crate) fn read_chain(tree: &Tree, reference: OverflowRef) -> Result<Vec<u8>>
 /// (position, value).
 pub(crate) fn load(
     tree: &Tree,
-    shape: &Shape,
+    layout: &Layout,
     key: &[u8],
     bytes: &[u8],
     wanted: &dyn Fn(usize, u32) -> bool,
@@ -53,13 +53,13 @@ pub(crate) fn load(
     if !row::has_references(bytes) {
         return Ok(loaded);
     }
-    let view = shape.view(key, bytes)?;
-    for position in 0..shape.columns.len() {
+    let view = layout.view(key, bytes)?;
+    for position in 0..layout.columns.len() {
         if let Field::Reference(reference) = view.field(position)? {
             let reference = OverflowRef::decode(reference)?;
             if wanted(position, reference.len) {
                 let chain = read_chain(tree, reference)?;
-                let ty = shape.columns[position].entry.ty;
+                let ty = layout.columns[position].entry.ty;
                 loaded.push((position, ty.from_own_bytes(chain)?));
             }
         }
@@ -81,8 +81,8 @@ impl Store {
             return Ok(());
         }
         let short = |_: usize, len: u32| len <= LOAD_BYTES_MAX;
-        let shape = row.shape().unwrap_or(&state.shape).clone();
-        let loaded = load(&state.tree, &shape, row.key(), row.row_bytes(), &short)?;
+        let layout = row.layout().unwrap_or(&state.layout).clone();
+        let loaded = load(&state.tree, &layout, row.key(), row.row_bytes(), &short)?;
         for (position, value) in loaded {
             row.set_value(position, value);
         }
@@ -97,13 +97,13 @@ impl Store {
     pub(crate) fn load_in_view(
         &self,
         state: &TableState,
-        view: &View,
+        view: &ReadView,
         row: &mut Row,
     ) -> Result<bool> {
         if row.has_references() { self.load_long(state, view, row) } else { Ok(true) }
     }
 
-    fn load_long(&self, state: &TableState, view: &View, row: &mut Row) -> Result<bool> {
+    fn load_long(&self, state: &TableState, view: &ReadView, row: &mut Row) -> Result<bool> {
         for _ in 0..DIRTY_TRIES {
             match self.load_references(state, row, view.guard.as_ref()) {
                 Err(error) if view.dirty && error.kind() == Kind::Corrupt => {}
@@ -137,10 +137,10 @@ impl Store {
             return Ok(());
         }
         let Some(table) = self.catalog.by_tree(tree.id()) else { return Ok(()) };
-        let shape = table.shape();
+        let layout = table.layout();
         let before = record.before.as_ref().map_or(&[][..], |before| before.row);
-        let kept = shape.chains(before)?;
-        for chain in shape.chains(&row)? {
+        let kept = layout.chains(before)?;
+        for chain in layout.chains(&row)? {
             if !kept.contains(&chain) {
                 overflow::free(tree, &chain)?;
             }
@@ -149,7 +149,7 @@ impl Store {
     }
 }
 
-impl Transaction {
+impl TableTxn {
     /// Encodes the row of `b.key`; if it is long, its longest values go to overflow chains,
     /// noted in `b.chains`.
     pub(crate) fn encode_row<'v>(
@@ -161,15 +161,15 @@ impl Transaction {
         b.row.clear();
         b.chains.clear();
         let limit = state.tree.row_bytes_whole();
-        let shape = &state.shape;
-        let known = match shape.encode_row(field, &mut b.row) {
+        let layout = &state.layout;
+        let known = match layout.encode_row(field, &mut b.row) {
             Ok(()) if b.row.len() <= limit => return Ok(()),
             Ok(()) => Some(b.row.len()),
             Err(error) if error.code() == Code::RowTooLong => None,
             Err(error) => return Err(error),
         };
-        let (mut long, mut all) = (Vec::new(), shape.row_bytes_min()?);
-        for (position, column) in shape.columns.iter().enumerate() {
+        let (mut long, mut all) = (Vec::new(), layout.row_bytes_min()?);
+        for (position, column) in layout.columns.iter().enumerate() {
             if column.entry.ty.fixed_len().is_some() || column.from_key.is_some() {
                 continue;
             }
@@ -189,7 +189,7 @@ impl Transaction {
         while left > limit {
             let Some((len, position)) = long.pop() else { break };
             if let Field::Value(value) = field(position)? {
-                let bytes = shape.columns[position].entry.ty.to_bytes(value)?;
+                let bytes = layout.columns[position].entry.ty.to_bytes(value)?;
                 let reference = self.write_chain(&state.tree, bytes, b)?;
                 moved.push((position, reference));
             }
@@ -200,7 +200,7 @@ impl Transaction {
             Some((_, reference)) => Ok(Field::Reference(reference)),
             None => field(i),
         };
-        let encoded = shape.encode_row(&field, &mut b.row);
+        let encoded = layout.encode_row(&field, &mut b.row);
         // What cannot leave the row may take more of the leaf.
         let limit = state.tree.row_bytes_max(b.key.len());
         if encoded.is_ok() && b.row.len() <= limit {
@@ -209,7 +209,7 @@ impl Transaction {
         self.drop_chains(b);
         encoded?;
         Err(Error::new(Code::RowTooLong)
-            .with("table", &shape.def.name)
+            .with("table", &layout.def.name)
             .with("bytes", b.row.len())
             .with("limit", limit))
     }
@@ -228,7 +228,7 @@ impl Transaction {
     }
 
     /// Copies a chain, a page at a time.
-    pub(crate) fn copy_chain(&mut self, tree: &Tree, reference: &[u8]) -> Result<Chain> {
+    pub(crate) fn copy_chain(&mut self, tree: &Tree, reference: &[u8]) -> Result<ValueChain> {
         let mut reader = OverflowReader::new(tree, OverflowRef::decode(reference)?);
         let mut writer = self.chain_writer(tree)?;
         let mut buffer = vec![0; COPY_BYTES];

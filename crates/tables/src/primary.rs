@@ -7,17 +7,17 @@
 //! or changed, and if it has another one by then the search begins again.
 
 use crate::range::Range;
-use crate::read::{LockWait, View, check_full};
+use crate::read::{LockWait, ReadView, check_full};
 use crate::row::Row;
 use crate::scan::{Locking, row_has_key};
 use crate::table::{Table, TableState, Use};
-use crate::transaction::Transaction;
+use crate::transaction::TableTxn;
 use crate::write::Target;
 use evenkeel_base::{Code, Error, IndexId, Result, Snapshot};
 use evenkeel_format::record::entry_op;
 use evenkeel_format::{ValueRef, prefix_successor};
 use evenkeel_runs::{Direction, KeyRange};
-use evenkeel_txn::{Mode, Space};
+use evenkeel_txn::{LockSpace, Mode};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ enum Primary {
 impl TableState {
     /// True if a range of the table holds one clustered key.
     pub(crate) fn is_point(&self, range: Range<'_>) -> bool {
-        let parts = &self.shape.key;
+        let parts = &self.layout.key;
         match (range.lower, range.upper) {
             (Bound::Included(lower), Bound::Included(upper)) => {
                 !parts.is_empty() && lower.len() == parts.len() && lower == upper
@@ -45,28 +45,28 @@ impl TableState {
     }
 
     fn primary(&self, values: &[ValueRef<'_>]) -> Result<Primary> {
-        let (shape, mut key) = (&self.shape, Vec::new());
-        if !shape.key.is_empty() {
-            check_full(shape, values.len(), shape.key.len())?;
-            shape.encode_prefix(&shape.key, values, &mut key)?;
+        let (layout, mut key) = (&self.layout, Vec::new());
+        if !layout.key.is_empty() {
+            check_full(layout, values.len(), layout.key.len())?;
+            layout.encode_prefix(&layout.key, values, &mut key)?;
             return Ok(Primary::Clustered(key));
         }
-        let primary = shape.def.indexes.iter().position(|i| i.entry.primary);
+        let primary = layout.def.indexes.iter().position(|i| i.entry.primary);
         let primary = primary.ok_or_else(|| {
-            Error::new(Code::IndexMissing).with("table", &shape.def.name).with("index", "primary")
+            Error::new(Code::IndexMissing).with("table", &layout.def.name).with("index", "primary")
         })?;
-        let index = &shape.indexes[primary];
-        check_full(shape, values.len(), index.parts.len())?;
-        shape.encode_prefix(&index.parts, values, &mut key)?;
+        let index = &layout.indexes[primary];
+        check_full(layout, values.len(), index.parts.len())?;
+        layout.encode_prefix(&index.parts, values, &mut key)?;
         Ok(Primary::Indexed(index.id, key))
     }
 }
 
-impl Transaction {
+impl TableTxn {
     /// Reads the row with this primary key into `row`; false if there is none.
     ///
     /// # Errors
-    /// `TableTooYoung`, what is wrong with the key; with SERIALIZABLE also lock errors.
+    /// `TableTooNew`, what is wrong with the key; with SERIALIZABLE also lock errors.
     pub fn get(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>], row: &mut Row) -> Result<bool> {
         row.clear();
         self.enter(table, Use::Read)?;
@@ -182,14 +182,14 @@ impl Transaction {
             return Ok(false);
         }
         let state = table.state();
-        let at = state.shape.indexes.iter().position(|i| i.id == index);
+        let at = state.layout.indexes.iter().position(|i| i.id == index);
         let at = at.ok_or_else(|| Error::internal("the primary key's index is gone"))?;
         if row_has_key(&state, at, row, found_by)? {
             return Ok(true);
         }
         row.clear();
         if self.inner.locked_rows() > held {
-            let space = Space::Tree(state.tree.id());
+            let space = LockSpace::Tree(state.tree.id());
             self.store.txns.unlock_row(&self.inner, space, key, mode, false);
         }
         Ok(false)
@@ -203,7 +203,7 @@ impl Transaction {
         table: &Arc<Table>,
         values: &[ValueRef<'_>],
         locking: Locking,
-        mut f: impl FnMut(&mut Transaction, &[u8], FoundBy<'_>) -> Result<bool>,
+        mut f: impl FnMut(&mut TableTxn, &[u8], FoundBy<'_>) -> Result<bool>,
     ) -> Result<bool> {
         let mut tried: Option<Vec<u8>> = None;
         loop {
@@ -245,7 +245,7 @@ impl Transaction {
             let mut upper = key.to_vec();
             let upper = prefix_successor(&mut upper).then_some(upper);
             let range = crate::range::ByteRange { lower: key.to_vec(), upper };
-            self.locker().lock_range(Space::Index(index), &range, locking)?;
+            self.locker().lock_range(LockSpace::Index(index), &range, locking)?;
             found = self.current_pks(index, key, locking.wait)?;
         }
         if let Some(pk) = found.pop() {
@@ -258,7 +258,12 @@ impl Transaction {
 
     /// The row that a plain read finds under a primary key. Its own row comes before the one it
     /// replaced in a later state than the snapshot's.
-    fn visible_pk(&mut self, index: IndexId, key: &[u8], view: &View) -> Result<Option<Vec<u8>>> {
+    fn visible_pk(
+        &mut self,
+        index: IndexId,
+        key: &[u8],
+        view: &ReadView,
+    ) -> Result<Option<Vec<u8>>> {
         let me = self.inner.id();
         let (mut own, mut any) = (None, None);
         let read = self.store.runs.current(index, key, &mut |pk, op, stamp, _| {
@@ -282,12 +287,12 @@ impl Transaction {
         &mut self,
         state: &TableState,
         (index, key): (IndexId, &[u8]),
-        view: &View,
+        view: &ReadView,
         row: &mut Row,
     ) -> Result<bool> {
         let mut pks: Vec<_> = self.visible_pk(index, key, view)?.into_iter().collect();
         pks.extend(self.pks(index, key, view.snapshot, usize::MAX)?);
-        let at = state.shape.indexes.iter().position(|i| i.id == index);
+        let at = state.layout.indexes.iter().position(|i| i.id == index);
         let at = at.ok_or_else(|| Error::internal("the primary key's index is gone"))?;
         for pk in pks {
             if self.get_in_view(state, &pk, view, row)? && row_has_key(state, at, row, key)? {

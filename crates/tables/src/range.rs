@@ -1,6 +1,6 @@
 //! Ranges of keys given by values for the first parts of a key, turned into byte bounds.
 
-use crate::shape::{IndexShape, KeyColumn, Shape};
+use crate::table_layout::{IndexLayout, KeyColumn, Layout};
 use evenkeel_base::Result;
 use evenkeel_format::{ValueRef, prefix_successor};
 use std::ops::Bound;
@@ -61,13 +61,13 @@ fn cut<'v>(bound: Bound<&'v [ValueRef<'v>]>, len: usize) -> Bound<&'v [ValueRef<
     }
 }
 
-impl Shape {
+impl Layout {
     /// The byte bounds of a range over entries of an index: a bound may go on, behind the values of
     /// all its parts, with those of the clustered key.
     ///
     /// # Errors
     /// As `byte_range`.
-    pub fn index_range(&self, index: &IndexShape, range: Range<'_>) -> Result<ByteRange> {
+    pub fn index_range(&self, index: &IndexLayout, range: Range<'_>) -> Result<ByteRange> {
         let given = |bound: Bound<&[ValueRef<'_>]>| match bound {
             Bound::Included(values) | Bound::Excluded(values) => values.len(),
             Bound::Unbounded => 0,
@@ -84,7 +84,7 @@ impl Shape {
     ///
     /// # Errors
     /// As `byte_range`.
-    pub fn index_lock_range(&self, index: &IndexShape, range: Range<'_>) -> Result<ByteRange> {
+    pub fn index_lock_range(&self, index: &IndexLayout, range: Range<'_>) -> Result<ByteRange> {
         let len = index.parts.len();
         let range = Range { lower: cut(range.lower, len), upper: cut(range.upper, len) };
         self.byte_range(&index.parts, range)

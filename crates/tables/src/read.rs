@@ -3,13 +3,13 @@
 //! A snapshot read takes the leaf's version if it may see it, else walks older versions through
 //! undo. A locking read looks at the newest version (`locker`).
 
-use crate::op::Stop;
 use crate::row::Row;
+use crate::row_op::WriteStop;
 use crate::scan::Locking;
-use crate::shape::Shape;
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
-use crate::transaction::Transaction;
+use crate::table_layout::Layout;
+use crate::transaction::TableTxn;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{
     CommitTable, Error, Result, Snapshot, Stamp, TreeId, TxnId, TxnState, VersionSource,
@@ -33,7 +33,7 @@ pub enum LockWait {
 
 /// What a plain read sees.
 #[derive(Clone)]
-pub(crate) struct View {
+pub(crate) struct ReadView {
     pub snapshot: Snapshot,
     /// READ UNCOMMITTED: the newest version, whoever made it, unless it was reverted.
     pub dirty: bool,
@@ -45,7 +45,7 @@ pub(crate) struct View {
     pub guard: Option<Arc<SnapshotGuard>>,
 }
 
-impl View {
+impl ReadView {
     fn sees(&self, stamp: Stamp, commits: &dyn CommitTable) -> bool {
         if self.dirty && stamp.txn.0 != 0 {
             return !commits.is_dead(stamp);
@@ -106,7 +106,7 @@ impl Store {
         &self,
         state: &TableState,
         key: &[u8],
-        view: &View,
+        view: &ReadView,
         row: &mut Row,
     ) -> Result<bool> {
         let found = self.read(state, key, view, row)? && self.load_in_view(state, view, row)?;
@@ -121,7 +121,7 @@ impl Store {
         &self,
         state: &TableState,
         key: &[u8],
-        view: &View,
+        view: &ReadView,
         row: &mut Row,
     ) -> Result<bool> {
         let mut older = None;
@@ -132,14 +132,14 @@ impl Store {
             if !view.sees_leaf(&cell, commits) {
                 older = Some(cell.stamp);
             } else if cell.flags & cell_flags::DELETED == 0 {
-                row.set_table(&self.shape_for(state, cell.row), key, cell.row);
+                row.set_table(&self.layout_for(state, cell.row), key, cell.row);
                 found = true;
             }
         })?;
         if let Some(stamp) = older
             && let Some(bytes) = view.older(self, state.tree.id(), key, stamp)?
         {
-            row.set_table(&self.shape_for(state, &bytes), key, &bytes);
+            row.set_table(&self.layout_for(state, &bytes), key, &bytes);
             found = true;
         }
         Ok(found)
@@ -159,11 +159,11 @@ pub(crate) enum Locked {
     Moved,
 }
 
-impl Transaction {
+impl TableTxn {
     /// Reads the row with these clustered key bytes (`Row::key`).
     ///
     /// # Errors
-    /// `TableTooYoung`; with SERIALIZABLE lock errors.
+    /// `TableTooNew`; with SERIALIZABLE lock errors.
     pub fn get_by_key(&mut self, table: &Arc<Table>, key: &[u8], row: &mut Row) -> Result<bool> {
         row.clear();
         self.enter(table, Use::Read)?;
@@ -179,7 +179,7 @@ impl Transaction {
         &mut self,
         state: &TableState,
         key: &[u8],
-        view: &View,
+        view: &ReadView,
         row: &mut Row,
     ) -> Result<bool> {
         self.store.read_row(state, key, view, row)
@@ -216,24 +216,24 @@ pub(crate) fn newest_stop(
     store: &Store,
     stamp: Stamp,
     snapshot: Option<evenkeel_base::Lsn>,
-) -> Stop {
+) -> WriteStop {
     match store.txns.state(stamp.txn) {
-        TxnState::Active | TxnState::Prepared => Stop::Undecided(stamp.txn),
-        TxnState::Aborted => Stop::Aborted(stamp),
-        TxnState::Committed(_) if store.txns.is_dead(stamp) => Stop::Aborted(stamp),
+        TxnState::Active | TxnState::Prepared => WriteStop::Undecided(stamp.txn),
+        TxnState::Aborted => WriteStop::Aborted(stamp),
+        TxnState::Committed(_) if store.txns.is_dead(stamp) => WriteStop::Aborted(stamp),
         TxnState::Committed(cts) if snapshot.is_some_and(|at| cts > at) => {
-            Stop::Conflict(stamp.txn)
+            WriteStop::Conflict(stamp.txn)
         }
-        TxnState::Committed(_) => Stop::No,
+        TxnState::Committed(_) => WriteStop::No,
     }
 }
 
-pub(crate) fn check_full(shape: &Shape, have: usize, want: usize) -> Result<()> {
+pub(crate) fn check_full(layout: &Layout, have: usize, want: usize) -> Result<()> {
     if have == want {
         return Ok(());
     }
     Err(Error::new(evenkeel_base::Code::TooManyValues)
-        .with("table", &shape.def.name)
+        .with("table", &layout.def.name)
         .with("values", have)
         .with("key_parts", want))
 }

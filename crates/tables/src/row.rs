@@ -3,7 +3,7 @@
 
 use crate::large::LargeReader;
 use crate::overflow::read_chain;
-use crate::shape::Shape;
+use crate::table_layout::Layout;
 use evenkeel_base::{Code, Error, PageNo, Result, Stamp, TreeId};
 use evenkeel_format::{Field, Reader, Value, ValueRef};
 use evenkeel_runs::EntryRef;
@@ -25,7 +25,7 @@ enum Source {
 /// A row buffer.
 #[derive(Clone, Default)]
 pub struct Row {
-    shape: Option<Arc<Shape>>,
+    layout: Option<Arc<Layout>>,
     source: Source,
     key: Vec<u8>,
     row: Vec<u8>,
@@ -33,12 +33,12 @@ pub struct Row {
     /// Where values are that were not read with the row.
     large: Option<Large>,
     /// Where a table row was found whose newest version was locked.
-    place: Option<Place>,
+    place: Option<VersionPlace>,
 }
 
 /// Where the newest version of a row was, and which it was.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct VersionPlace {
     pub tree: TreeId,
     pub leaf: PageNo,
     pub stamp: Stamp,
@@ -71,7 +71,7 @@ impl Row {
 
     /// Number of columns; 0 while empty.
     pub fn len(&self) -> usize {
-        self.shape.as_ref().map_or(0, |s| s.columns.len())
+        self.layout.as_ref().map_or(0, |s| s.columns.len())
     }
 
     /// True while no row was read into it.
@@ -85,15 +85,15 @@ impl Row {
     /// `ColumnMissing` beyond the columns, or for a column that an index-only read did not give.
     pub fn value(&self, position: usize) -> Result<ValueRef<'_>> {
         let missing = || Error::new(Code::ColumnMissing).with("position", position);
-        match (&self.source, &self.shape) {
-            (Source::Table, Some(shape)) => match self.values.get(position) {
+        match (&self.source, &self.layout) {
+            (Source::Table, Some(layout)) => match self.values.get(position) {
                 Some(Some(value)) => Ok(value.as_ref()),
                 _ => match self.large(position) {
-                    Some(large) => self.read_large(shape, large),
-                    None => shape.view(&self.key, &self.row)?.value(position),
+                    Some(large) => self.read_large(layout, large),
+                    None => layout.view(&self.key, &self.row)?.value(position),
                 },
             },
-            (Source::Index { index, .. }, Some(shape)) => match &shape.indexes[*index].places {
+            (Source::Index { index, .. }, Some(layout)) => match &layout.indexes[*index].places {
                 Some(places) => match places.get(position) {
                     Some(Some((at, part))) => part.decode_scalar(&self.row[*at..]),
                     _ => Err(missing()),
@@ -116,13 +116,13 @@ impl Row {
         positions: impl Iterator<Item = usize>,
         mut give: impl FnMut(ValueRef<'r>),
     ) -> Result<()> {
-        let (Source::Table, Some(shape)) = (&self.source, &self.shape) else {
+        let (Source::Table, Some(layout)) = (&self.source, &self.layout) else {
             return positions.map(|at| self.value(at)).try_for_each(|value| {
                 give(value?);
                 Ok(())
             });
         };
-        let view = shape.view(&self.key, &self.row)?;
+        let view = layout.view(&self.key, &self.row)?;
         // Values that do not lie in the row.
         let is_whole = self.values.is_empty() && self.large.is_none();
         for position in positions {
@@ -133,23 +133,23 @@ impl Row {
 
     /// A table row all of whose values lie in it: its shape, its key and its bytes.
     #[inline]
-    pub(crate) fn whole(&self) -> Option<(&Arc<Shape>, &[u8], &[u8])> {
-        match (&self.source, &self.shape) {
-            (Source::Table, Some(shape)) if self.values.is_empty() && self.large.is_none() => {
-                Some((shape, &self.key, &self.row))
+    pub(crate) fn whole(&self) -> Option<(&Arc<Layout>, &[u8], &[u8])> {
+        match (&self.source, &self.layout) {
+            (Source::Table, Some(layout)) if self.values.is_empty() && self.large.is_none() => {
+                Some((layout, &self.key, &self.row))
             }
             _ => None,
         }
     }
 
     /// Notes where the row that was taken was found.
-    pub(crate) fn set_place(&mut self, place: Place) {
+    pub(crate) fn set_place(&mut self, place: VersionPlace) {
         self.place = Some(place);
     }
 
     /// The row of this key of a tree as it was when it was locked, if it is the one that was taken:
     /// where it was, and its bytes.
-    pub(crate) fn found(&self, tree: TreeId, key: &[u8]) -> Option<(Place, &[u8])> {
+    pub(crate) fn found(&self, tree: TreeId, key: &[u8]) -> Option<(VersionPlace, &[u8])> {
         let place = self.place.filter(|place| place.tree == tree && self.key == key)?;
         matches!(self.source, Source::Table).then_some((place, &self.row))
     }
@@ -160,13 +160,13 @@ impl Row {
 
     fn read_large<'r>(
         &'r self,
-        shape: &Shape,
+        layout: &Layout,
         large: &'r (usize, OverflowRef, OnceLock<Value>),
     ) -> Result<ValueRef<'r>> {
         let (position, reference, cell) = large;
         if let (None, Some(source)) = (cell.get(), &self.large) {
             let bytes = read_chain(&source.tree, *reference)?;
-            let _ = cell.set(shape.columns[*position].entry.ty.from_own_bytes(bytes)?);
+            let _ = cell.set(layout.columns[*position].entry.ty.from_own_bytes(bytes)?);
         }
         let value = cell.get().map(Value::as_ref);
         value.ok_or_else(|| Error::internal("a long value was not read"))
@@ -201,10 +201,10 @@ impl Row {
         tree: &Tree,
         guard: &dyn Fn() -> Arc<SnapshotGuard>,
     ) -> Result<()> {
-        let Some(shape) = self.shape.clone() else { return Ok(()) };
-        let view = shape.view(&self.key, &self.row)?;
+        let Some(layout) = self.layout.clone() else { return Ok(()) };
+        let view = layout.view(&self.key, &self.row)?;
         let mut read = Vec::new();
-        for position in 0..shape.columns.len() {
+        for position in 0..layout.columns.len() {
             if let Field::Reference(reference) = view.field(position)?
                 && !matches!(self.values.get(position), Some(Some(_)))
             {
@@ -218,8 +218,8 @@ impl Row {
 
     /// The value of a column by name. # Errors: as `value`.
     pub fn get(&self, name: &str) -> Result<ValueRef<'_>> {
-        let shape = self.shape.as_ref().ok_or_else(|| Error::new(Code::ColumnMissing))?;
-        self.value(shape.column(name)?)
+        let layout = self.layout.as_ref().ok_or_else(|| Error::new(Code::ColumnMissing))?;
+        self.value(layout.column(name)?)
     }
 
     /// All values, owned. # Errors: as `value`.
@@ -228,13 +228,13 @@ impl Row {
     }
 
     /// The shape it was filled with.
-    pub(crate) fn shape(&self) -> Option<&Arc<Shape>> {
-        self.shape.as_ref()
+    pub(crate) fn layout(&self) -> Option<&Arc<Layout>> {
+        self.layout.as_ref()
     }
 
-    fn keep_shape(&mut self, shape: &Arc<Shape>) {
-        if !self.shape.as_ref().is_some_and(|s| Arc::ptr_eq(s, shape)) {
-            self.shape = Some(shape.clone());
+    fn keep_layout(&mut self, layout: &Arc<Layout>) {
+        if !self.layout.as_ref().is_some_and(|s| Arc::ptr_eq(s, layout)) {
+            self.layout = Some(layout.clone());
         }
     }
 
@@ -253,9 +253,9 @@ impl Row {
     }
 
     /// Takes a table row.
-    pub(crate) fn set_table(&mut self, shape: &Arc<Shape>, key: &[u8], row: &[u8]) {
+    pub(crate) fn set_table(&mut self, layout: &Arc<Layout>, key: &[u8], row: &[u8]) {
         self.clear();
-        self.keep_shape(shape);
+        self.keep_layout(layout);
         self.source = Source::Table;
         self.key.clear();
         self.key.extend_from_slice(key);
@@ -284,21 +284,21 @@ impl Row {
     /// Takes an index entry: the columns of the index and of the clustered key.
     pub(crate) fn set_index(
         &mut self,
-        shape: &Arc<Shape>,
+        layout: &Arc<Layout>,
         index: usize,
         entry: &EntryRef<'_>,
     ) -> Result<()> {
         self.clear();
-        self.keep_shape(shape);
+        self.keep_layout(layout);
         self.source = Source::Index { index, pk_at: entry.key.len() };
         self.row.clear();
         self.row.extend_from_slice(entry.key_and_pk);
-        let parts = &shape.indexes[index].parts;
-        if shape.indexes[index].places.is_some() {
+        let parts = &layout.indexes[index].parts;
+        if layout.indexes[index].places.is_some() {
             return Ok(());
         }
-        self.values.resize(shape.columns.len(), None);
-        for (parts, bytes) in [(parts, entry.key), (&shape.key, entry.pk)] {
+        self.values.resize(layout.columns.len(), None);
+        for (parts, bytes) in [(parts, entry.key), (&layout.key, entry.pk)] {
             let mut rest = bytes;
             for part in parts {
                 if part.part.form.is_lossy() {
@@ -311,7 +311,7 @@ impl Row {
             }
         }
         let mut stored = Reader::new(entry.value, "index entry");
-        for column in &shape.indexes[index].stored {
+        for column in &layout.indexes[index].stored {
             let value = match stored.varint()?.checked_sub(1) {
                 None => Value::Null,
                 Some(len) => Value::Bytes(stored.take(len as usize)?.to_vec()),

@@ -2,7 +2,7 @@
 //! once for those of a scan, not for each row (`Row::values_by`).
 
 use crate::row::Row;
-use crate::shape::Shape;
+use crate::table_layout::Layout;
 use evenkeel_base::Result;
 use evenkeel_format::row::{VariablePlace, scalar};
 use evenkeel_format::{ColumnType, FixedPlace, KeyPart, ValueRef, row_version};
@@ -17,7 +17,7 @@ pub struct RowPlan {
 
 /// For rows of one format of one definition.
 struct Made {
-    shape: Arc<Shape>,
+    layout: Arc<Layout>,
     version: u16,
     /// None where some column has no place.
     places: Option<Vec<Place>>,
@@ -55,15 +55,15 @@ impl RowPlan {
     #[inline]
     pub(crate) fn give<'r>(
         &mut self,
-        shape: &Arc<Shape>,
+        layout: &Arc<Layout>,
         (key, row): (&'r [u8], &'r [u8]),
         give: &mut impl FnMut(ValueRef<'r>),
     ) -> Result<bool> {
         let version = row_version(row)?;
-        let is_made = |made: &&Made| made.version == version && Arc::ptr_eq(&made.shape, shape);
+        let is_made = |made: &&Made| made.version == version && Arc::ptr_eq(&made.layout, layout);
         let made = match self.made.as_ref().filter(is_made) {
             Some(made) => made,
-            None => self.made.insert(Made::new(shape, version, &self.columns)),
+            None => self.made.insert(Made::new(layout, version, &self.columns)),
         };
         let Some(places) = &made.places else { return Ok(false) };
         for place in places {
@@ -77,24 +77,24 @@ impl RowPlan {
 
 impl Made {
     #[cold]
-    fn new(shape: &Arc<Shape>, version: u16, columns: &[usize]) -> Made {
-        let places = columns.iter().map(|at| Place::of(shape, version, *at)).collect();
-        Made { shape: shape.clone(), version, places }
+    fn new(layout: &Arc<Layout>, version: u16, columns: &[usize]) -> Made {
+        let places = columns.iter().map(|at| Place::of(layout, version, *at)).collect();
+        Made { layout: layout.clone(), version, places }
     }
 }
 
 impl Place {
-    fn of(shape: &Shape, version: u16, position: usize) -> Option<Place> {
-        let column = shape.columns.get(position)?;
+    fn of(layout: &Layout, version: u16, position: usize) -> Option<Place> {
+        let column = layout.columns.get(position)?;
         if let Some(nth) = column.from_key {
             let len = |part: &KeyPart| part.ty.fixed_len().filter(|_| part.has_fixed_place());
-            let before = shape.key[..nth].iter().map(|key| len(&key.part));
-            return Some(Place::Key { at: before.sum::<Option<_>>()?, part: shape.key[nth].part });
+            let before = layout.key[..nth].iter().map(|key| len(&key.part));
+            return Some(Place::Key { at: before.sum::<Option<_>>()?, part: layout.key[nth].part });
         }
         let ty = column.entry.ty;
-        match shape.fixed_place(version, position) {
+        match layout.fixed_place(version, position) {
             Some(place) => Some(Place::Fixed { place, ty }),
-            None => Some(Place::Variable { place: shape.variable_place(version, position)?, ty }),
+            None => Some(Place::Variable { place: layout.variable_place(version, position)?, ty }),
         }
     }
 
@@ -159,8 +159,8 @@ impl Row {
             give(at, value);
             at += 1;
         };
-        if let Some((shape, key, row)) = self.whole()
-            && plan.give(shape, (key, row), &mut next)?
+        if let Some((layout, key, row)) = self.whole()
+            && plan.give(layout, (key, row), &mut next)?
         {
             return Ok(());
         }

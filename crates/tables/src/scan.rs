@@ -4,14 +4,14 @@
 //! a view of the runs only for as long as nobody wants to be rid of it (D6). Scans that lock are in
 //! `locked_scan`.
 
-use crate::ahead::Entries;
+use crate::ahead::EntriesAhead;
 use crate::locker::not_available;
 use crate::range::{ByteRange, Range};
-use crate::read::{LockWait, View};
+use crate::read::{LockWait, ReadView};
 use crate::row::Row;
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
-use crate::transaction::Transaction;
+use crate::transaction::TableTxn;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, IndexId, Result, TxnId};
 use evenkeel_format::node::compare;
@@ -36,7 +36,7 @@ const UNSEEN_ROWS: u32 = 1024;
 pub struct Scan {
     store: Arc<Store>,
     state: Arc<TableState>,
-    view: View,
+    view: ReadView,
     cursor: Cursor,
     range: ByteRange,
     direction: Direction,
@@ -141,12 +141,12 @@ impl Scan {
                 if cell.flags & cell_flags::DELETED != 0 {
                     continue;
                 }
-                row.set_table(&self.store.shape_for(&self.state, cell.row), key, cell.row);
+                row.set_table(&self.store.layout_for(&self.state, cell.row), key, cell.row);
             } else {
                 let tree = self.state.tree.id();
                 match self.view.older(&self.store, tree, key, cell.stamp)? {
                     Some(bytes) => {
-                        row.set_table(&self.store.shape_for(&self.state, &bytes), key, &bytes);
+                        row.set_table(&self.store.layout_for(&self.state, &bytes), key, &bytes);
                     }
                     None => continue,
                 }
@@ -198,13 +198,13 @@ pub struct IndexScan {
     state: Arc<TableState>,
     /// Position of the index in the shape.
     index: usize,
-    view: View,
+    view: ReadView,
     cursor: IndexCursor,
     /// The caller wants no more than the columns of the entry.
     keys_only: bool,
     /// Entries read ahead, in the order of the index; those from `at` on were not given, of a scan
     /// of keys only.
-    entries: Entries,
+    entries: EntriesAhead,
     at: usize,
     /// Rows of entries: those from `row_at` on, below `filled`, were not given.
     rows: Vec<Row>,
@@ -269,7 +269,7 @@ impl IndexScan {
                 return Ok(false);
             }
         }
-        row.set_index(&self.state.shape, self.index, &self.entries.get(self.at))?;
+        row.set_index(&self.state.layout, self.index, &self.entries.get(self.at))?;
         self.at += 1;
         Ok(true)
     }
@@ -348,9 +348,9 @@ impl IndexScan {
 pub(crate) fn row_has_key(state: &TableState, index: usize, row: &Row, key: &[u8]) -> Result<bool> {
     let mut now = Vec::with_capacity(key.len());
     // The row may be in a later format, where positions differ.
-    let shape = row.shape().unwrap_or(&state.shape);
-    let id = state.shape.indexes[index].id;
-    let Some(index) = shape.indexes.iter().find(|i| i.id == id) else { return Ok(false) };
+    let layout = row.layout().unwrap_or(&state.layout);
+    let id = state.layout.indexes[index].id;
+    let Some(index) = layout.indexes.iter().find(|i| i.id == id) else { return Ok(false) };
     index.encode(&|i| row.value(i), row.key().len(), &mut now)?;
     Ok(now == key)
 }
@@ -381,12 +381,12 @@ pub struct Locking {
     pub wait: LockWait,
 }
 
-impl Transaction {
+impl TableTxn {
     /// A scan of the rows whose primary key lies in `range`; a read that locks, as those
     /// of SERIALIZABLE do, is a `locked_scan`.
     ///
     /// # Errors
-    /// `TableTooYoung`, what is wrong with the range.
+    /// `TableTooNew`, what is wrong with the range.
     pub fn scan(
         &mut self,
         table: &Arc<Table>,
@@ -398,8 +398,8 @@ impl Transaction {
         let state = table.state();
         let point = state.is_point(range);
         let range = match (point, range.lower) {
-            (true, Bound::Included(key)) => state.shape.key_itself(key)?,
-            _ => state.shape.byte_range(&state.shape.key, range)?,
+            (true, Bound::Included(key)) => state.layout.key_itself(key)?,
+            _ => state.layout.byte_range(&state.layout.key, range)?,
         };
         let mut cursor = state.tree.cursor();
         if !view.dirty {
@@ -430,7 +430,7 @@ impl Transaction {
     /// columns of the index and the primary key, so the table is not visited.
     ///
     /// # Errors
-    /// `TableTooYoung`, `IndexTooYoung`, `IndexMissing` while it is being built, what is wrong with
+    /// `TableTooNew`, `IndexTooNew`, `IndexMissing` while it is being built, what is wrong with
     /// the range.
     pub fn index_scan(
         &mut self,
@@ -443,14 +443,15 @@ impl Transaction {
         self.enter(table, Use::Read)?;
         let view = self.view_of(table)?;
         let state = table.state();
-        let shape = &state.shape;
-        let index_shape = shape.index_at(index)?;
-        index_shape.check_readable(view.snapshot.at)?;
-        let range = shape.index_range(index_shape, range)?;
+        let layout = &state.layout;
+        let index_layout = layout.index_at(index)?;
+        index_layout.check_readable(view.snapshot.at)?;
+        let range = layout.index_range(index_layout, range)?;
         let end = range.is_empty();
         let direction = index_direction(direction);
         let runs = &self.store.runs;
-        let mut cursor = runs.cursor(index_shape.id, key_range(range), direction, view.snapshot)?;
+        let mut cursor =
+            runs.cursor(index_layout.id, key_range(range), direction, view.snapshot)?;
         cursor.set_sees(view.entries);
         // The key is re-checked on the row.
         let keys_only = keys_only && !view.rechecks;
@@ -461,7 +462,7 @@ impl Transaction {
             view,
             cursor,
             keys_only,
-            entries: Entries::default(),
+            entries: EntriesAhead::default(),
             at: 0,
             rows: Vec::new(),
             row_at: 0,

@@ -8,10 +8,10 @@
 
 use crate::range::Range;
 use crate::row::Row;
-use crate::shape::{KeyColumn, Shape};
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
-use crate::transaction::{Access, Isolation, Transaction};
+use crate::table_layout::{KeyColumn, Layout};
+use crate::transaction::{Access, Isolation, TableTxn};
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{IndexId, Result};
 use evenkeel_format::ValueRef;
@@ -39,9 +39,9 @@ impl Statistics {
 }
 
 /// The keys that are looked at.
-fn keys(shape: &Shape) -> Vec<(IndexId, &[KeyColumn])> {
-    let clustered = Some((CLUSTERED, &shape.key[..])).filter(|_| !shape.key.is_empty());
-    let read = shape.indexes.iter().filter(|i| matches!(i.state, IndexState::Valid(_)));
+fn keys(layout: &Layout) -> Vec<(IndexId, &[KeyColumn])> {
+    let clustered = Some((CLUSTERED, &layout.key[..])).filter(|_| !layout.key.is_empty());
+    let read = layout.indexes.iter().filter(|i| matches!(i.state, IndexState::Valid(_)));
     let read = read.filter(|i| !i.is_opaque()).map(|i| (i.id, &i.parts[..]));
     clustered.into_iter().chain(read).collect()
 }
@@ -62,7 +62,7 @@ pub(crate) struct Drawing {
 impl Drawing {
     pub fn new(table: &Table) -> Drawing {
         let (changes, state) = (table.changes(), table.state());
-        let groups = keys(&state.shape).iter().map(|(_, parts)| vec![0.0; parts.len()]).collect();
+        let groups = keys(&state.layout).iter().map(|(_, parts)| vec![0.0; parts.len()]).collect();
         // The same rows each time: plans change when the data does.
         let random = Rng::new(u64::from(table.id().0));
         Drawing { state, changes, random, drawn: 0, stood_for: 0.0, groups }
@@ -83,7 +83,7 @@ impl Drawing {
 
     fn entries(&self) -> BTreeMap<IndexId, StatisticsEntry> {
         let rows = self.rows();
-        let keys = keys(&self.state.shape).into_iter().zip(&self.groups);
+        let keys = keys(&self.state.layout).into_iter().zip(&self.groups);
         let entry = |((id, _), groups): ((IndexId, &[KeyColumn]), &Vec<f64>)| {
             let distinct = groups.iter().map(|sum| self.per_draw(*sum).clamp(rows.min(1), rows));
             (id, StatisticsEntry { rows, distinct: distinct.collect() })
@@ -96,10 +96,10 @@ impl Table {
     /// What is known of the values of the key of the index at a position (`None`: of the clustered
     /// key), if `Store::analyze_table` has looked since it was made.
     pub fn statistics(&self, index: Option<usize>) -> Option<StatisticsEntry> {
-        let shape = self.shape();
+        let layout = self.layout();
         let id = match index {
             None => CLUSTERED,
-            Some(at) => shape.indexes.get(at)?.id,
+            Some(at) => layout.indexes.get(at)?.id,
         };
         self.statistics.0.read().get(&id).cloned()
     }
@@ -139,10 +139,10 @@ impl Store {
         drawing: &Drawing,
         wait: &SchemaWait<'_>,
     ) -> Result<()> {
-        let name = table.shape().def.name.clone();
+        let name = table.layout().def.name.clone();
         let _ddl = self.lock_ddl(&name, table, wait)?;
-        let (shape, mut found) = (table.shape(), drawing.entries());
-        found.retain(|id, _| *id == CLUSTERED || shape.indexes.iter().any(|i| i.id == *id));
+        let (layout, mut found) = (table.layout(), drawing.entries());
+        found.retain(|id, _| *id == CLUSTERED || layout.indexes.iter().any(|i| i.id == *id));
         self.change_catalog_of(table, |txn| {
             for (id, entry) in &found {
                 let mut body = Vec::new();
@@ -158,7 +158,7 @@ impl Store {
     }
 }
 
-impl Transaction {
+impl TableTxn {
     /// Draws at most so many rows of a table that is in use; false when enough are drawn.
     pub(crate) fn draw(
         &mut self,
@@ -167,7 +167,7 @@ impl Transaction {
         at_most: usize,
     ) -> Result<bool> {
         let state = drawing.state.clone();
-        let keys = keys(&state.shape);
+        let keys = keys(&state.layout);
         let mut row = Row::new();
         for _ in 0..at_most.min(ROWS_DRAWN - drawing.drawn) {
             self.inner.check_cancel()?;
@@ -200,7 +200,7 @@ impl Transaction {
         let mut rows = u64::MAX;
         for (at, sum) in groups.iter_mut().enumerate() {
             if rows > 1 {
-                let range = state.shape.byte_range(parts, Range::prefix(&values[..=at]))?;
+                let range = state.layout.byte_range(parts, Range::prefix(&values[..=at]))?;
                 rows = if id == CLUSTERED {
                     self.store.clustered_estimate(table, state, &range)?
                 } else {

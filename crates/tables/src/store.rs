@@ -10,13 +10,13 @@
 
 use crate::catalog::{self, Catalog};
 use crate::chains::Chains;
-use crate::op::RevertOp;
 use crate::open_trees::OpenTrees;
-use crate::renewal::Renewal;
+use crate::row_op::RevertOp;
 use crate::rules::KeyRules;
-use crate::shape::Shape;
+use crate::stats_refresh::StatsRefresh;
 use crate::table::{Counter, Table, TableState, Use};
-use crate::transaction::{Access, Isolation, Transaction};
+use crate::table_layout::Layout;
+use crate::transaction::{Access, Isolation, TableTxn};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnId, TxnState,
@@ -30,7 +30,7 @@ use evenkeel_log::{Durability, Log, Share};
 use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;
 use evenkeel_tree::{Tree, Trees};
-use evenkeel_txn::{Phase, RevertRow, TxnRef, Txns};
+use evenkeel_txn::{Phase, RollbackRow, TxnRef, Txns};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub struct StoreOptions {
     /// Bytes of a long value that go through the log; the rest goes to its pages alone (E4).
     pub logged_value_bytes: Option<u64>,
     /// Statistics of a table are not renewed by themselves more often.
-    pub renew_every: Duration,
+    pub refresh_every: Duration,
     /// Of the embedding program.
     pub collations: Option<&'static dyn Collations>,
 }
@@ -78,7 +78,7 @@ impl Default for StoreOptions {
             build_arena_bytes: 64 << 20,
             build_threads: 2,
             logged_value_bytes: None,
-            renew_every: Duration::from_secs(10),
+            refresh_every: Duration::from_secs(10),
             collations: None,
         }
     }
@@ -99,8 +99,8 @@ pub struct Store {
     lock_wait_ns: AtomicU64,
     build_arena_bytes: AtomicU64,
     pub(crate) build_threads: usize,
-    pub(crate) renewal: Renewal,
-    pub(crate) renew_every: Duration,
+    pub(crate) stats_refresh: StatsRefresh,
+    pub(crate) refresh_every: Duration,
     pub(crate) rules: KeyRules,
     pub(crate) catalog: Catalog,
     /// Held while a table name comes into being.
@@ -182,8 +182,8 @@ impl Store {
             lock_wait_ns: AtomicU64::new(nanos(options.lock_wait)),
             build_arena_bytes: AtomicU64::new(options.build_arena_bytes as u64),
             build_threads: options.build_threads,
-            renewal: Renewal::default(),
-            renew_every: options.renew_every,
+            stats_refresh: StatsRefresh::default(),
+            refresh_every: options.refresh_every,
             rules,
             catalog,
             names,
@@ -224,9 +224,9 @@ impl Store {
     }
 
     /// Begins a transaction.
-    pub fn begin(self: &Arc<Self>, isolation: Isolation, access: Access) -> Transaction {
+    pub fn begin(self: &Arc<Self>, isolation: Isolation, access: Access) -> TableTxn {
         let number = self.next_user.fetch_add(1, Ordering::Relaxed);
-        Transaction::new(self.clone(), isolation, access, number)
+        TableTxn::new(self.clone(), isolation, access, number)
     }
 
     /// A table by name.
@@ -269,8 +269,8 @@ impl Store {
     ///
     /// # Errors
     /// Tried again by the next beat.
-    pub fn revert_beat(&self) -> Result<Beat> {
-        self.txns.revert_beat(self)
+    pub fn rollback_beat(&self) -> Result<Beat> {
+        self.txns.rollback_beat(self)
     }
 
     /// Commits a prepared transaction.
@@ -339,7 +339,7 @@ impl Store {
         let txn = self.txns.prepared(xid)?;
         let uses = self.prepared_use.lock();
         let tables = uses.get(&txn.id()).map_or(&[][..], |(_, tables)| &tables[..]);
-        Ok(tables.iter().map(|table| table.state().shape.def.name.clone()).collect())
+        Ok(tables.iter().map(|table| table.state().layout.def.name.clone()).collect())
     }
 
     fn end_use(&self, txn: TxnId) {
@@ -353,17 +353,17 @@ impl Store {
     /// snapshot, may meet one in a format that came after his state of the table; the state that
     /// brought the format was published before any row was written in it.
     #[inline]
-    pub(crate) fn shape_for<'s>(&self, state: &'s TableState, row: &[u8]) -> Cow<'s, Arc<Shape>> {
-        if !state.shape.is_as_new_as(row)
+    pub(crate) fn layout_for<'s>(&self, state: &'s TableState, row: &[u8]) -> Cow<'s, Arc<Layout>> {
+        if !state.layout.is_as_new_as(row)
             && let Some(table) = self.catalog.by_tree(state.tree.id())
         {
-            return Cow::Owned(table.shape());
+            return Cow::Owned(table.layout());
         }
-        Cow::Borrowed(&state.shape)
+        Cow::Borrowed(&state.layout)
     }
 
     /// A writer met an aborted change on a row: reverts it now (B6).
-    pub(crate) fn revert_on_touch(&self, tree: &Tree, key: &[u8], stamp: Stamp) -> Result<()> {
+    pub(crate) fn roll_back_on_touch(&self, tree: &Tree, key: &[u8], stamp: Stamp) -> Result<()> {
         // The snapshot keeps the undo of what is aborted now (A5).
         let _guard = self.txns.snapshot();
         let mut still = false;
@@ -377,12 +377,12 @@ impl Store {
         if !still {
             return Ok(());
         }
-        self.rt.metrics.add(Metric::RevertsOnTouch, 1);
+        self.rt.metrics.add(Metric::RollbacksOnTouch, 1);
         let copy = self.txns.undo_copy(stamp)?;
-        self.revert_in(tree, stamp, &copy.record()?)
+        self.roll_back_in(tree, stamp, &copy.record()?)
     }
 
-    fn revert_in(&self, tree: &Tree, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
+    fn roll_back_in(&self, tree: &Tree, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
         self.free_adopted(tree, stamp, record)?;
         let before = record.before.as_ref().map(|b| (b.flags, b.stamp, b.row));
         let bytes = record.key.len() + before.map_or(0, |b| b.2.len()) + 128;
@@ -440,13 +440,17 @@ fn trees(parts: &StoreParts, options: &StoreOptions) -> Arc<Trees> {
     trees
 }
 
-impl RevertRow for Store {
+impl RollbackRow for Store {
     fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
         match self.open_trees.enter(record.tree) {
-            Some(_) if evenkeel_base::plant::is(evenkeel_base::plant::Fault::UndoStepSkipped) => {
+            Some(_)
+                if evenkeel_base::fault_injection::is(
+                    evenkeel_base::fault_injection::Fault::UndoStepSkipped,
+                ) =>
+            {
                 Ok(())
             }
-            Some(tree) => self.revert_in(&tree, stamp, record),
+            Some(tree) => self.roll_back_in(&tree, stamp, record),
             // Its table was dropped.
             None => Ok(()),
         }

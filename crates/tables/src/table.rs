@@ -6,10 +6,10 @@
 //! moved on meanwhile, it starts again with the new state.
 
 use crate::estimate::RowsKnown;
-use crate::gate::Gate;
-use crate::renewal::Changes;
-use crate::shape::Shape;
+use crate::gate::SchemaGate;
 use crate::statistics::Statistics;
+use crate::stats_refresh::Changes;
+use crate::table_layout::Layout;
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Cause, Code, Error, Lsn, Result, TableId};
 use evenkeel_io::{Event, EventLatch, Runtime};
@@ -76,7 +76,7 @@ impl SchemaWait<'_> {
 /// What a row operation works with.
 pub struct TableState {
     /// The definition, compiled.
-    pub shape: Arc<Shape>,
+    pub layout: Arc<Layout>,
     /// The clustered tree.
     pub tree: Tree,
 }
@@ -133,7 +133,7 @@ const BUILD_DECIDED: u8 = 2;
 pub struct Table {
     id: TableId,
     state: RwLock<Arc<TableState>>,
-    gate: Gate,
+    gate: SchemaGate,
     pins_gone: Arc<Event>,
     users: Mutex<Users>,
     users_changed: Arc<Event>,
@@ -164,8 +164,8 @@ pub struct Table {
 impl Table {
     pub(crate) fn new(state: TableState, auto: u64, hidden: u64) -> Arc<Table> {
         Arc::new(Table {
-            id: state.shape.def.id,
-            gate: Gate::new(state.shape.epoch),
+            id: state.layout.def.id,
+            gate: SchemaGate::new(state.layout.epoch),
             state: RwLock::new(Arc::new(state)),
             pins_gone: Arc::default(),
             users: Mutex::default(),
@@ -210,8 +210,8 @@ impl Table {
     }
 
     /// Its present shape.
-    pub fn shape(&self) -> Arc<Shape> {
-        self.state.read().shape.clone()
+    pub fn layout(&self) -> Arc<Layout> {
+        self.state.read().layout.clone()
     }
 
     /// Only snapshots from `born` on may read it; zero: every one.
@@ -219,11 +219,11 @@ impl Table {
         self.born.store(born.0, Ordering::SeqCst);
     }
 
-    /// May a snapshot at `at` read it. # Errors: `TableTooYoung`.
+    /// May a snapshot at `at` read it. # Errors: `TableTooNew`.
     pub(crate) fn check_readable(&self, at: Lsn) -> Result<()> {
         match self.born.load(Ordering::SeqCst) <= at.0 {
             true => Ok(()),
-            false => Err(Error::new(Code::TableTooYoung).with("table", &self.shape().def.name)),
+            false => Err(Error::new(Code::TableTooNew).with("table", &self.layout().def.name)),
         }
     }
 
@@ -242,7 +242,7 @@ impl Table {
 
     /// True if a later state than this one is in force.
     pub(crate) fn has_moved_on(&self, from: &TableState) -> bool {
-        !self.gate.is_open(from.shape.epoch)
+        !self.gate.is_open(from.layout.epoch)
     }
 
     /// Pins the epoch of a row operation's final step; `None` if the schema has changed.
@@ -257,8 +257,8 @@ impl Table {
     pub(crate) fn publish(&self, rt: &Runtime, state: TableState) {
         let old = {
             let mut present = self.state.write();
-            let old = present.shape.epoch;
-            let epoch = state.shape.epoch;
+            let old = present.layout.epoch;
+            let epoch = state.layout.epoch;
             assert!(epoch == old + 1, "schema changes of a table are made one at a time");
             *present = Arc::new(state);
             self.gate.open(epoch);
@@ -296,7 +296,7 @@ impl Table {
         let waited = wait.in_steps(timeout, |step| {
             rt.wait_at_most(&self.users_changed, Cause::Schema, step, &mut ready).then_some(())
         });
-        let named = |error: Error| error.with("table", &self.shape().def.name);
+        let named = |error: Error| error.with("table", &self.layout().def.name);
         match gone {
             true => Err(named(Error::new(Code::TableMissing))),
             false => waited.map_err(named),
@@ -304,7 +304,7 @@ impl Table {
     }
 
     fn busy(&self, waited: Duration) -> Error {
-        busy(waited).with("table", &self.shape().def.name)
+        busy(waited).with("table", &self.layout().def.name)
     }
 
     /// A transaction has ended.
@@ -331,7 +331,7 @@ impl Table {
         });
         closed.map_err(|error| {
             self.reopen(false);
-            error.with("table", &self.shape().def.name)
+            error.with("table", &self.layout().def.name)
         })
     }
 

@@ -3,7 +3,7 @@
 
 use crate::buffers::Held;
 use crate::locker::Locker;
-use crate::read::View;
+use crate::read::ReadView;
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, Use};
 use evenkeel_base::{
@@ -11,7 +11,7 @@ use evenkeel_base::{
 };
 use evenkeel_log::Durability;
 use evenkeel_runs::Sees;
-use evenkeel_txn::{Deadline, Phase, RolledBack, SnapshotGuard, Space, TxnRef};
+use evenkeel_txn::{Deadline, LockSpace, Phase, RolledBack, SnapshotGuard, TxnRef};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub enum Access {
 }
 
 /// A transaction.
-pub struct Transaction {
+pub struct TableTxn {
     pub(crate) store: Arc<Store>,
     pub(crate) inner: TxnRef,
     pub(crate) isolation: Isolation,
@@ -61,16 +61,16 @@ pub struct Transaction {
     pub(crate) buffers: Held,
     savepoints: SmallVec<[(String, UndoNo); 2]>,
     /// Rows that the operation under way has waited for, and holds.
-    pub(crate) waited: SmallVec<[(Space, Vec<u8>); 1]>,
+    pub(crate) waited: SmallVec<[(LockSpace, Vec<u8>); 1]>,
     /// Rows that it has changed, where locks are held.
-    pub(crate) changed: SmallVec<[(Space, Vec<u8>); 1]>,
+    pub(crate) changed: SmallVec<[(LockSpace, Vec<u8>); 1]>,
     lock_wait: Duration,
     /// Rows younger than its snapshot are conflicts (A6).
     judges_conflicts: bool,
     ended: bool,
 }
 
-impl Transaction {
+impl TableTxn {
     /// The clustered key bytes, as they are now, of the row that was inserted or updated last.
     pub fn last_key(&self) -> &[u8] {
         self.buffers.key()
@@ -81,10 +81,10 @@ impl Transaction {
         isolation: Isolation,
         access: Access,
         number: u64,
-    ) -> Transaction {
+    ) -> TableTxn {
         let inner = store.txns.begin();
         let lock_wait = store.lock_wait();
-        Transaction {
+        TableTxn {
             store,
             inner,
             isolation,
@@ -246,7 +246,9 @@ impl Transaction {
     pub fn take_snapshot(&mut self) -> Result<Lsn> {
         self.check_open()?;
         let txns = &self.store.txns;
-        let taken = || match evenkeel_base::plant::is(evenkeel_base::plant::Fault::ReadTooOld) {
+        let taken = || match evenkeel_base::fault_injection::is(
+            evenkeel_base::fault_injection::Fault::ReadTooOld,
+        ) {
             true => txns.oldest_snapshot(),
             false => txns.snapshot(),
         };
@@ -303,7 +305,7 @@ impl Transaction {
     }
 
     /// What a plain read sees now.
-    pub(crate) fn view(&mut self) -> Result<View> {
+    pub(crate) fn view(&mut self) -> Result<ReadView> {
         self.check_open()?;
         let guard = match self.isolation {
             Isolation::ReadUncommitted | Isolation::ReadCommitted => match &self.snapshot {
@@ -335,14 +337,14 @@ impl Transaction {
             (false, true) => Sees::SnapshotOrLater,
             (false, false) => Sees::Snapshot,
         };
-        Ok(View { snapshot, dirty, rechecks, entries, guard: Some(guard) })
+        Ok(ReadView { snapshot, dirty, rechecks, entries, guard: Some(guard) })
     }
 
     /// What a plain read of a table that it has entered sees now.
     ///
     /// # Errors
-    /// `TableTooYoung`.
-    pub(crate) fn view_of(&mut self, table: &Table) -> Result<View> {
+    /// `TableTooNew`.
+    pub(crate) fn view_of(&mut self, table: &Table) -> Result<ReadView> {
         let view = self.view()?;
         table.check_readable(view.snapshot.at)?;
         Ok(view)
@@ -364,7 +366,7 @@ impl Transaction {
     /// Runs a statement: if it fails, the rows it has changed are as before.
     pub(crate) fn statement<R>(
         &mut self,
-        body: impl FnOnce(&mut Transaction) -> Result<R>,
+        body: impl FnOnce(&mut TableTxn) -> Result<R>,
     ) -> Result<R> {
         self.check_open()?;
         let mark = self.inner.mark();
@@ -556,7 +558,7 @@ impl Transaction {
     }
 }
 
-impl Drop for Transaction {
+impl Drop for TableTxn {
     fn drop(&mut self) {
         if !self.ended
             && let Err(error) = self.end_aborted()

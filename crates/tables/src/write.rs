@@ -8,14 +8,14 @@
 use crate::apply::Outcome;
 use crate::buffers::Buffers;
 use crate::large::{self, Given, LargeValue};
-use crate::op::Stop;
 use crate::overflow;
 use crate::primary::FoundBy;
 use crate::read::newest_stop;
 use crate::row::Row;
-use crate::shape::{IndexShape, RowView, Shape};
+use crate::row_op::WriteStop;
 use crate::table::{Table, TableState, Use};
-use crate::transaction::Transaction;
+use crate::table_layout::{IndexLayout, Layout, RowView};
+use crate::transaction::TableTxn;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, IndexId, Result, Stamp};
 use evenkeel_format::overflow::ChainEdit;
@@ -93,7 +93,7 @@ enum Old {
     Live(Stamp, u8),
 }
 
-impl Transaction {
+impl TableTxn {
     /// Inserts a row; `values` are all columns in order, NULL in the auto-increment column takes
     /// the next number. Returns that number.
     ///
@@ -120,8 +120,8 @@ impl Transaction {
             Inserted::Done(number) => Ok(Insertion::Done(number)),
             Inserted::Found(_, None) => Ok(Insertion::Taken(None)),
             Inserted::Found(_, Some((id, _))) => {
-                let shape = table.shape();
-                let index = shape.indexes.iter().find(|index| index.id == id);
+                let layout = table.layout();
+                let index = layout.indexes.iter().find(|index| index.id == id);
                 Ok(Insertion::Taken(Some(index.map(|i| i.name.clone()).unwrap_or_default())))
             }
         })
@@ -159,7 +159,7 @@ impl Transaction {
         &mut self,
         table: &Arc<Table>,
         large: &[(usize, LargeValue)],
-        body: impl FnOnce(&mut Transaction) -> Result<R>,
+        body: impl FnOnce(&mut TableTxn) -> Result<R>,
     ) -> Result<R> {
         // Before the check: from here on the table keeps its columns and indexes in place.
         self.enter(table, Use::Write)?;
@@ -208,7 +208,7 @@ impl Transaction {
                     true => {
                         // An auto-increment column without a value keeps the row's own.
                         all = values.iter().copied().enumerate().collect();
-                        let auto = table.shape().auto_increment;
+                        let auto = table.layout().auto_increment;
                         &all.iter()
                             .copied()
                             .filter(|(i, v)| Some(*i) != auto || !v.is_null())
@@ -224,9 +224,9 @@ impl Transaction {
                 if let Some((id, _)) = found_by {
                     misses += 1;
                     if misses == MISSES_MAX {
-                        let shape = table.shape();
-                        let index = shape.indexes.iter().position(|index| index.id == id);
-                        return Err(duplicate_key(&shape, index));
+                        let layout = table.layout();
+                        let index = layout.indexes.iter().position(|index| index.id == id);
+                        return Err(duplicate_key(&layout, index));
                     }
                 }
             }
@@ -318,18 +318,18 @@ impl Transaction {
         let given = std::mem::take(&mut b.given);
         loop {
             let state = table.state();
-            let shape = &state.shape;
-            shape.check_values(values)?;
-            let auto = shape.auto_increment;
+            let layout = &state.layout;
+            layout.check_values(values)?;
+            let auto = layout.auto_increment;
             if let Some(column) = auto {
-                number = self.store.auto_number(table, shape, column, values[column], number)?;
+                number = self.store.auto_number(table, layout, column, values[column], number)?;
             }
             let value = |i: usize| match number {
                 Some(n) if Some(i) == auto => Ok(ValueRef::UInt(n)),
                 _ => Ok(values[i]),
             };
             b.key.clear();
-            if shape.key.is_empty() {
+            if layout.key.is_empty() {
                 let id = match hidden {
                     Some(id) => id,
                     None => self.store.next_hidden(table)?,
@@ -337,20 +337,20 @@ impl Transaction {
                 hidden = Some(id);
                 b.key.extend_from_slice(&id.to_be_bytes());
             } else {
-                shape.encode_key(&value, &mut b.key)?;
+                layout.encode_key(&value, &mut b.key)?;
             }
             b.unique.clear();
             if given.is_empty() && self.is_there(table, &state, &b.key)? {
-                return met(on_duplicate, (&**shape, values), None, b.key.clone(), b);
+                return met(on_duplicate, (&**layout, values), None, b.key.clone(), b);
             }
             let field = |i: usize| match given.iter().find(|g| g.position == i) {
                 Some(given) => Ok(Field::Reference(&given.bytes)),
                 None => value(i).map(Field::Value),
             };
             self.encode_row(&state, &field, b)?;
-            list_edits(shape, None, &given, b)?;
+            list_edits(layout, None, &given, b)?;
             b.entries.clear();
-            for (at, index) in shape.indexes.iter().enumerate() {
+            for (at, index) in layout.indexes.iter().enumerate() {
                 b.part.clear();
                 b.stored.clear();
                 let full = index.encode(&value, b.key.len(), &mut b.part)?;
@@ -367,7 +367,7 @@ impl Transaction {
                 Applied::Again => {}
                 Applied::Duplicate(index, pk) => {
                     let (index, pk) = self.first_duplicate(&state, index, pk, b)?;
-                    return met(on_duplicate, (&**shape, values), index, pk, b);
+                    return met(on_duplicate, (&**layout, values), index, pk, b);
                 }
             }
         }
@@ -377,17 +377,17 @@ impl Transaction {
     /// in the way of who says so: a look before the row is made ready and space is reserved for it.
     /// What it does not decide the operation itself does, under the leaf's exclusive latch.
     fn is_there(&self, table: &Table, state: &TableState, key: &[u8]) -> Result<bool> {
-        if !table.expects_rows_there() || state.shape.key.is_empty() {
+        if !table.expects_rows_there() || state.layout.key.is_empty() {
             return Ok(false);
         }
         let (store, me) = (&self.store, self.inner.id());
-        let space = evenkeel_txn::Space::Tree(state.tree.id());
+        let space = evenkeel_txn::LockSpace::Tree(state.tree.id());
         let mut there = false;
         state.tree.get(key, &mut |cell| {
             let Some(cell) = cell.filter(|c| c.flags & cell_flags::DELETED == 0) else { return };
             let others = cell.flags & cell_flags::STAMPED != 0 && cell.stamp.txn != me;
             // A duplicate is no conflict, however young it is.
-            let decided = !others || newest_stop(store, cell.stamp, None) == Stop::No;
+            let decided = !others || newest_stop(store, cell.stamp, None) == WriteStop::No;
             there = decided && store.txns.check_write(&self.inner, space, key).is_empty();
         })?;
         Ok(there)
@@ -402,7 +402,7 @@ impl Transaction {
         pk: Vec<u8>,
         b: &mut Buffers,
     ) -> Result<(Option<usize>, Vec<u8>)> {
-        if index.is_none() || state.shape.key.is_empty() {
+        if index.is_none() || state.layout.key.is_empty() {
             return Ok((index, pk));
         }
         match self.read_current(state, &b.key, &mut b.old_row)? {
@@ -422,20 +422,20 @@ impl Transaction {
         loop {
             let store = self.store.clone();
             let (me, snapshot) = (self.inner.id(), self.snapshot_at());
-            let mut stop = Stop::No;
+            let mut stop = WriteStop::No;
             let mut found = Current::Absent;
             state.tree.get(key, &mut |cell| {
                 let Some(cell) = cell else { return };
                 if cell.flags & cell_flags::STAMPED != 0 && cell.stamp.txn != me {
                     stop = newest_stop(&store, cell.stamp, snapshot);
                 }
-                if stop == Stop::No && cell.flags & cell_flags::DELETED == 0 {
+                if stop == WriteStop::No && cell.flags & cell_flags::DELETED == 0 {
                     row.clear();
                     row.extend_from_slice(cell.row);
                     found = Current::Live(cell.stamp, cell.flags);
                 }
             })?;
-            if stop == Stop::No {
+            if stop == WriteStop::No {
                 return Ok(found);
             }
             self.give_way(state, key, stop)?;
@@ -475,29 +475,29 @@ impl Transaction {
         let mut guard = None;
         loop {
             let state = table.state();
-            let shape = &state.shape;
+            let layout = &state.layout;
             let expect = match self.read_old(&state, (key, &mut read), &mut guard, b)? {
                 Old::Live(stamp, flags) => (stamp, flags),
                 Old::Absent => return Ok(false),
                 Old::Again => continue,
             };
             let old_row = std::mem::take(&mut b.old_row);
-            let wanted = |i: usize, _: u32| shape.is_indexed(i);
-            let loaded = overflow::load(&state.tree, shape, key, &old_row, &wanted)?;
-            let old = shape.view(key, &old_row)?.with_loaded(&loaded);
-            if !has_key(shape, &old, key.len(), found_by, b)? {
+            let wanted = |i: usize, _: u32| layout.is_indexed(i);
+            let loaded = overflow::load(&state.tree, layout, key, &old_row, &wanted)?;
+            let old = layout.view(key, &old_row)?.with_loaded(&loaded);
+            if !has_key(layout, &old, key.len(), found_by, b)? {
                 return Ok(false);
             }
             let changed = |i: usize| changes.iter().rev().find(|c| c.0 == i).map(|c| c.1);
-            if let Some((i, _)) = changes.iter().find(|c| c.0 >= shape.columns.len()) {
+            if let Some((i, _)) = changes.iter().find(|c| c.0 >= layout.columns.len()) {
                 return Err(Error::new(Code::ColumnMissing).with("position", i));
             }
             let value = |i: usize| changed(i).map_or_else(|| old.value(i), Ok);
             b.key.clear();
-            if shape.key.is_empty() {
+            if layout.key.is_empty() {
                 b.key.extend_from_slice(key);
             } else {
-                shape.encode_key(&value, &mut b.key)?;
+                layout.encode_key(&value, &mut b.key)?;
             }
             if b.key != key {
                 b.old_row.clone_from(&old_row);
@@ -511,12 +511,12 @@ impl Transaction {
                 None => changed(i).map_or_else(|| old.field(i), |v| Ok(Field::Value(v))),
             };
             self.encode_row(&state, &field, b)?;
-            list_edits(shape, Some(&old_row), given, b)?;
+            list_edits(layout, Some(&old_row), given, b)?;
             b.entries.clear();
             b.unique.clear();
             // Entries that the transaction's own snapshot does not show become its own.
             let renews = expect.1 & cell_flags::STAMPED != 0 && self.passes_over(expect.0);
-            for (at, index) in shape.indexes.iter().enumerate() {
+            for (at, index) in layout.indexes.iter().enumerate() {
                 if renews || changes.iter().any(|c| index.depends_on(c.0)) {
                     diff_entry(index, at, (&old, renews), &value, b)?;
                 }
@@ -526,7 +526,7 @@ impl Transaction {
                 Applied::Done => return Ok(true),
                 Applied::Again => {}
                 Applied::Duplicate(index, _) => {
-                    return Err(duplicate_key(shape, index));
+                    return Err(duplicate_key(layout, index));
                 }
             }
         }
@@ -555,7 +555,7 @@ impl Transaction {
             },
         };
         // Again with the present state if its format came while the row was waited for.
-        let is_later = !state.shape.is_as_new_as(&b.old_row);
+        let is_later = !state.layout.is_as_new_as(&b.old_row);
         let again = is_later || self.keep_chains(&b.old_row, guard);
         Ok(if again { Old::Again } else { Old::Live(stamp, flags) })
     }
@@ -583,13 +583,13 @@ impl Transaction {
         b: &mut Buffers,
     ) -> Result<bool> {
         let (mut given, mut values, mut copies) = (given.to_vec(), Vec::new(), Vec::new());
-        for position in 0..state.shape.columns.len() {
+        for position in 0..state.layout.columns.len() {
             let taken = given.iter().any(|g| g.position == position);
             values.push(match (taken, changed(position)) {
                 (true, _) => Value::Null,
                 (false, Some(value)) => value.to_owned(),
                 (false, None) => match old.field(position)? {
-                    Field::Reference(_) if state.shape.is_indexed(position) => {
+                    Field::Reference(_) if state.layout.is_indexed(position) => {
                         old.value(position)?.to_owned()
                     }
                     Field::Reference(reference) => {
@@ -666,16 +666,16 @@ impl Transaction {
         b.row.clear();
         b.chains.clear();
         let old_row = std::mem::take(&mut b.old_row);
-        let listed = list_edits(&state.shape, Some(&old_row), &[], b);
+        let listed = list_edits(&state.layout, Some(&old_row), &[], b);
         b.old_row = old_row;
         listed?;
         b.entries.clear();
         b.unique.clear();
-        if !state.shape.indexes.is_empty() {
-            let wanted = |i: usize, _: u32| state.shape.is_indexed(i);
-            let loaded = overflow::load(&state.tree, &state.shape, key, &b.old_row, &wanted)?;
-            let old = state.shape.view(key, &b.old_row)?.with_loaded(&loaded);
-            for index in &state.shape.indexes {
+        if !state.layout.indexes.is_empty() {
+            let wanted = |i: usize, _: u32| state.layout.is_indexed(i);
+            let loaded = overflow::load(&state.tree, &state.layout, key, &b.old_row, &wanted)?;
+            let old = state.layout.view(key, &b.old_row)?.with_loaded(&loaded);
+            for index in &state.layout.indexes {
                 b.part.clear();
                 index.encode(&|i| old.value(i), key.len(), &mut b.part)?;
                 if found_by.is_some_and(|(id, found)| id == index.id && found != b.part) {
@@ -691,46 +691,46 @@ impl Transaction {
 /// What an insert says of a row that has a key of the prepared one: of an index, or the primary.
 fn met(
     on_duplicate: OnDuplicate,
-    (shape, values): (&Shape, &[ValueRef<'_>]),
+    (layout, values): (&Layout, &[ValueRef<'_>]),
     index: Option<usize>,
     pk: Vec<u8>,
     b: &Buffers,
 ) -> Result<Inserted> {
     match on_duplicate {
-        OnDuplicate::Keep => Ok(found(shape, index, pk, b)),
-        OnDuplicate::Fail => Err(duplicate(shape, index, values)),
+        OnDuplicate::Keep => Ok(found(layout, index, pk, b)),
+        OnDuplicate::Fail => Err(duplicate(layout, index, values)),
     }
 }
 
 /// What an insert found by the prepared row's key of an index, or by its primary key.
-fn found(shape: &Shape, index: Option<usize>, pk: Vec<u8>, b: &Buffers) -> Inserted {
+fn found(layout: &Layout, index: Option<usize>, pk: Vec<u8>, b: &Buffers) -> Inserted {
     let key = index.and_then(|index| b.unique.iter().find(|(at, _)| *at == index));
-    Inserted::Found(pk, key.map(|(at, key)| (shape.indexes[*at].id, key.clone())))
+    Inserted::Found(pk, key.map(|(at, key)| (layout.indexes[*at].id, key.clone())))
 }
 
 /// True unless a row has another key by now than it was found by.
 fn has_key(
-    shape: &Shape,
+    layout: &Layout,
     row: &RowView<'_>,
     pk_len: usize,
     found_by: FoundBy<'_>,
     b: &mut Buffers,
 ) -> Result<bool> {
     let Some((id, found)) = found_by else { return Ok(true) };
-    let Some(index) = shape.indexes.iter().find(|i| i.id == id) else { return Ok(false) };
+    let Some(index) = layout.indexes.iter().find(|i| i.id == id) else { return Ok(false) };
     b.part.clear();
     index.encode(&|i| row.value(i), pk_len, &mut b.part)?;
     Ok(b.part == found)
 }
 
 /// Lists the chains that the prepared row in `b` takes over, and those of `old` that it gives up.
-fn list_edits(shape: &Shape, old: Option<&[u8]>, given: &[Given], b: &mut Buffers) -> Result<()> {
+fn list_edits(layout: &Layout, old: Option<&[u8]>, given: &[Given], b: &mut Buffers) -> Result<()> {
     b.edits.clear();
-    let old = shape.chains(old.unwrap_or_default())?;
+    let old = layout.chains(old.unwrap_or_default())?;
     if old.is_empty() && given.is_empty() && b.chains.is_empty() {
         return Ok(());
     }
-    let new = shape.chains(&b.row)?;
+    let new = layout.chains(&b.row)?;
     let gone = old.iter().filter(|chain| !new.contains(chain));
     b.edits.extend(gone.map(|chain| ChainEdit::Superseded(*chain)));
     let adopted = new.iter().filter(|chain| !old.contains(chain));
@@ -756,7 +756,7 @@ pub(crate) enum Applied {
 /// Index entries for a changed key: DEL of the old one, INS of the new one; for an equal key with
 /// other stored bytes one INS that replaces (A4: by bytes).
 fn diff_entry<'v>(
-    index: &IndexShape,
+    index: &IndexLayout,
     at: usize,
     (old, renews): (&RowView<'v>, bool),
     value: &impl Fn(usize) -> Result<ValueRef<'v>>,
@@ -786,14 +786,14 @@ fn diff_entry<'v>(
 }
 
 #[cold]
-fn duplicate(shape: &Shape, index: Option<usize>, values: &[ValueRef<'_>]) -> Error {
-    let parts = index.map_or(&shape.key, |i| &shape.indexes[i].parts);
+fn duplicate(layout: &Layout, index: Option<usize>, values: &[ValueRef<'_>]) -> Error {
+    let parts = index.map_or(&layout.key, |i| &layout.indexes[i].parts);
     let shown: Vec<String> = parts.iter().map(|p| values[p.column].brief()).collect();
-    duplicate_key(shape, index).with("key", shown.join(", "))
+    duplicate_key(layout, index).with("key", shown.join(", "))
 }
 
 #[cold]
-fn duplicate_key(shape: &Shape, index: Option<usize>) -> Error {
-    let name = index.map_or("primary", |i| &shape.indexes[i].name);
-    Error::new(Code::DuplicateKey).with("table", &shape.def.name).with("index", name)
+fn duplicate_key(layout: &Layout, index: Option<usize>) -> Error {
+    let name = index.map_or("primary", |i| &layout.indexes[i].name);
+    Error::new(Code::DuplicateKey).with("table", &layout.def.name).with("index", name)
 }

@@ -4,7 +4,7 @@
 //! tree is empty until `finish` and complete after.
 
 use crate::split::range_bytes;
-use crate::tree::{Goal, Tree, change_image};
+use crate::tree::{DescentGoal, Tree, change_image};
 use crate::write::{LeafRow, fence_reserve};
 use evenkeel_base::{Code, Error, PageNo, Result};
 use evenkeel_format::node::{
@@ -45,7 +45,7 @@ impl Tree {
     /// # Errors
     /// `TreeNotEmpty`; those of pages.
     pub fn bulk_load(&self) -> Result<BulkLoad> {
-        let leaf = self.find(Goal::Last, 0, Access::Normal)?;
+        let leaf = self.find(DescentGoal::Last, 0, Access::Normal)?;
         let node = Node::parse(&leaf)?;
         if node.count() != 0 || !node.low().is_empty() {
             return Err(Error::new(Code::TreeNotEmpty).with("tree", self.id()));

@@ -2,7 +2,7 @@
 //! dead (`dead`) against the parent's slots, that no page is reached twice; counts and fill on the
 //! way.
 
-use crate::tree::{Goal, Tree};
+use crate::tree::{DescentGoal, Tree};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Kind, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::node::Node;
@@ -151,7 +151,7 @@ impl Check<'_> {
         let mut looks = 0;
         loop {
             (self.poll)(self.seen.len() as u64)?;
-            let page = match self.tree.find_if_high(Goal::At(&low), level, Access::UseOnce) {
+            let page = match self.tree.find_if_high(DescentGoal::At(&low), level, Access::UseOnce) {
                 Ok(Some(page)) => page,
                 // Merges have lowered the tree since its root was looked at.
                 Ok(None) => return Ok(()),

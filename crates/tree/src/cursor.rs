@@ -3,7 +3,7 @@
 //! copy are judged by the reader's snapshot, which must be registered before `seek` (a reader
 //! without a snapshot, such as a locking read, takes the key here and the row from `Tree::get`).
 
-use crate::tree::{Goal, Tree};
+use crate::tree::{DescentGoal, Tree};
 use crate::write::LeafRow;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result};
@@ -40,7 +40,7 @@ pub struct Cursor {
     /// Subtrees dead since this or earlier are skipped unread (E6).
     skip_dead_at: Option<Lsn>,
     /// Young leaves are skipped unread.
-    skips_young: bool,
+    skips_concurrent_inserts: bool,
     /// Nothing behind this key is wanted, in this direction.
     end: Option<Vec<u8>>,
     /// Copy of the present leaf's payload,
@@ -70,7 +70,7 @@ impl Tree {
             direction: Direction::Forward,
             access: Access::Normal,
             skip_dead_at: None,
-            skips_young: false,
+            skips_concurrent_inserts: false,
             end: None,
             leaf: Vec::new(),
             copied: (PageNo::ZERO, 0),
@@ -99,10 +99,10 @@ impl Cursor {
         self.skip_dead_at = at;
     }
 
-    /// For the build that watches (`Tree::watch_young`), and forward only: leaves that hold no row
-    /// for it are skipped unread.
-    pub fn set_skip_young(&mut self) {
-        self.skips_young = true;
+    /// For the build that watches (`Tree::watch_concurrent_inserts`), and forward only: leaves that
+    /// hold no row for it are skipped unread.
+    pub fn set_skip_concurrent_inserts(&mut self) {
+        self.skips_concurrent_inserts = true;
     }
 
     /// Where the scan will end, in the direction of the next `seek`: no leaf behind it is read
@@ -129,22 +129,22 @@ impl Cursor {
         (self.leaves, self.ahead, self.done) = (0, 0, false);
         self.looked_at = PageNo::ZERO;
         match (direction, bound) {
-            (Direction::Forward, Bound::Unbounded) => self.load(Goal::At(b"")),
-            (Direction::Forward, Bound::Included(key)) => self.load(Goal::At(key)),
+            (Direction::Forward, Bound::Unbounded) => self.load(DescentGoal::At(b"")),
+            (Direction::Forward, Bound::Included(key)) => self.load(DescentGoal::At(key)),
             (Direction::Forward, Bound::Excluded(key)) => {
-                self.load(Goal::At(key))?;
+                self.load(DescentGoal::At(key))?;
                 self.pass(key)
             }
-            (Direction::Backward, Bound::Unbounded) => self.load(Goal::Last),
+            (Direction::Backward, Bound::Unbounded) => self.load(DescentGoal::Last),
             (Direction::Backward, Bound::Included(key)) => {
-                self.load(Goal::At(key))?;
+                self.load(DescentGoal::At(key))?;
                 self.pass(key)
             }
             (Direction::Backward, Bound::Excluded(b"")) => {
                 self.done = true;
                 Ok(())
             }
-            (Direction::Backward, Bound::Excluded(key)) => self.load(Goal::Before(key)),
+            (Direction::Backward, Bound::Excluded(key)) => self.load(DescentGoal::Before(key)),
         }
     }
 
@@ -204,22 +204,22 @@ impl Cursor {
         }
         let result = match self.direction {
             _ if self.done => Ok(()),
-            Direction::Forward => self.load(Goal::At(&goal)),
-            Direction::Backward => self.load(Goal::Before(&goal)),
+            Direction::Forward => self.load(DescentGoal::At(&goal)),
+            Direction::Backward => self.load(DescentGoal::Before(&goal)),
         };
         self.goal = goal;
         result
     }
 
     /// Copies the leaf of the goal, or the next one behind dead leaves; `done` if there is none.
-    fn load(&mut self, goal: Goal<'_>) -> Result<()> {
+    fn load(&mut self, goal: DescentGoal<'_>) -> Result<()> {
         let mut behind: Option<Vec<u8>> = None;
         let mut restarts = 0;
         loop {
             let goal = match (&behind, self.direction) {
                 (None, _) => goal,
-                (Some(key), Direction::Forward) => Goal::At(key),
-                (Some(key), Direction::Backward) => Goal::Before(key),
+                (Some(key), Direction::Forward) => DescentGoal::At(key),
+                (Some(key), Direction::Backward) => DescentGoal::Before(key),
             };
             match self.load_once(goal)? {
                 Loaded::Yes => return Ok(()),
@@ -239,7 +239,7 @@ impl Cursor {
         }
     }
 
-    fn load_once(&mut self, goal: Goal<'_>) -> Result<Loaded> {
+    fn load_once(&mut self, goal: DescentGoal<'_>) -> Result<Loaded> {
         let tree = self.tree.clone();
         let parent = tree.find(goal, 1, Access::Normal)?;
         let node = Node::parse(&parent)?;
@@ -268,7 +268,7 @@ impl Cursor {
 
     /// The key behind what is dead from the goal on, by the highest node that says so; `None`:
     /// there is nothing behind it. The child of `parent` that the goal asks for is dead.
-    fn skip_dead(&self, parent: PageRead<'_>, goal: Goal<'_>) -> Result<Option<Vec<u8>>> {
+    fn skip_dead(&self, parent: PageRead<'_>, goal: DescentGoal<'_>) -> Result<Option<Vec<u8>>> {
         let node = Node::parse(&parent)?;
         let behind = self.behind_dead(&node, parent.page_no(), goal.child_slot(&node))?;
         if !node.is_marked_dead() {
@@ -322,7 +322,7 @@ impl Cursor {
     }
 
     fn is_passed(&self, leaf: PageNo) -> bool {
-        self.skips_young && self.tree.is_young_leaf(leaf)
+        self.skips_concurrent_inserts && self.tree.has_only_concurrent_inserts(leaf)
     }
 
     /// The key behind the young children of a node from `slot` on.
@@ -335,7 +335,7 @@ impl Cursor {
         Ok(node.high().map(<[u8]>::to_vec))
     }
 
-    fn copy(&mut self, page: PageNo, goal: Goal<'_>) -> Result<Loaded> {
+    fn copy(&mut self, page: PageNo, goal: DescentGoal<'_>) -> Result<Loaded> {
         let tree = &self.tree;
         let leaf = match tree.pages().read(page, self.access) {
             Ok(leaf) => leaf,
@@ -350,8 +350,8 @@ impl Cursor {
                 self.count = node.count();
                 // The leaf may have been merged with what the cursor has passed already.
                 self.slot = match goal {
-                    Goal::At(key) | Goal::Before(key) => node.lower_bound(key).0,
-                    Goal::Last => node.count(),
+                    DescentGoal::At(key) | DescentGoal::Before(key) => node.lower_bound(key).0,
+                    DescentGoal::Last => node.count(),
                 };
                 self.leaves += 1;
                 tree.note_scan(leaf.page_no(), &node);

@@ -11,8 +11,8 @@
 //! Marks upwards are hints: one that is missing is set by the next leaf below, or when a scan went
 //! over all of a node in vain.
 
-use crate::compact::plan;
-use crate::tree::{Goal, Tree, change};
+use crate::reorganize::plan;
+use crate::tree::{DescentGoal, Tree, change};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Lsn, Result, TxnId};
 use evenkeel_format::node::{LEVELS_MAX, Node};
@@ -66,7 +66,7 @@ impl Tree {
     /// children are dead, as far up as that is so.
     pub(crate) fn mark_dead_from(&self, level: u8, key: &[u8]) -> Result<()> {
         for level in level..LEVELS_MAX {
-            let Some(page) = self.find_if_high(Goal::At(key), level, Access::Normal)? else {
+            let Some(page) = self.find_if_high(DescentGoal::At(key), level, Access::Normal)? else {
                 return Ok(());
             };
             let node = Node::parse(&page)?;
@@ -112,7 +112,7 @@ impl Tree {
     }
 
     fn set_dead_once(&self, level: u8, key: &[u8], decide: Decide<'_>) -> Result<Noted> {
-        let above = self.find_if_high(Goal::At(key), level + 1, Access::Normal)?;
+        let above = self.find_if_high(DescentGoal::At(key), level + 1, Access::Normal)?;
         // Nothing says of the root that it is dead.
         let Some(parent_no) = above.map(|page| page.page_no()) else { return Ok(Noted::Done) };
         let mut reserved = self.reserve_log_within()?;

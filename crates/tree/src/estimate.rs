@@ -6,7 +6,7 @@
 //! older snapshot still needs it, nor what a transaction did that was rolled back.
 
 use crate::rows::Rows;
-use crate::tree::{Goal, Tree};
+use crate::tree::{DescentGoal, Tree};
 use evenkeel_base::{PageNo, Result};
 use evenkeel_format::node::Node;
 use evenkeel_pages::Access;
@@ -128,7 +128,7 @@ fn rows_between(low: &[Place], high: &[Place]) -> Option<u64> {
 /// Neighbouring children of one node that lie in a range with all they hold.
 struct Stretch<'a> {
     /// The node.
-    goal: Goal<'a>,
+    goal: DescentGoal<'a>,
     level: u8,
     slots: Range<usize>,
     /// How many of them are not noted as dead, and about how many leaves these have.
@@ -140,7 +140,7 @@ struct Stretch<'a> {
 fn stretches<'a>(
     (low, high): (&[Place], &[Place]),
     fork: usize,
-    (from, to): (Goal<'a>, Goal<'a>),
+    (from, to): (DescentGoal<'a>, DescentGoal<'a>),
 ) -> Vec<Stretch<'a>> {
     let mut found = Vec::new();
     for i in fork..low.len() - 1 {
@@ -264,7 +264,7 @@ pub struct LeafFigures {
 /// How to go down to a bound.
 #[derive(Clone, Copy)]
 struct Dive<'a> {
-    goal: Goal<'a>,
+    goal: DescentGoal<'a>,
     /// A row that has the key of the bound lies before it.
     behind: bool,
     /// The key that the range ends at whose leaves are to be read together.
@@ -280,19 +280,19 @@ fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
     }
 }
 
-type End<'a> = (Goal<'a>, bool);
+type End<'a> = (DescentGoal<'a>, bool);
 
 /// Where a range begins and ends, and whether a row with that key lies before it.
 fn ends<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (End<'a>, End<'a>) {
     let from = match lower {
-        Bound::Unbounded => (Goal::At(&b""[..]), false),
-        Bound::Included(key) => (Goal::At(key), false),
-        Bound::Excluded(key) => (Goal::At(key), true),
+        Bound::Unbounded => (DescentGoal::At(&b""[..]), false),
+        Bound::Included(key) => (DescentGoal::At(key), false),
+        Bound::Excluded(key) => (DescentGoal::At(key), true),
     };
     let to = match upper {
-        Bound::Unbounded => (Goal::Last, true),
-        Bound::Included(key) => (Goal::At(key), true),
-        Bound::Excluded(key) => (Goal::At(key), false),
+        Bound::Unbounded => (DescentGoal::Last, true),
+        Bound::Included(key) => (DescentGoal::At(key), true),
+        Bound::Excluded(key) => (DescentGoal::At(key), false),
     };
     (from, to)
 }
@@ -349,7 +349,8 @@ impl Tree {
         let mut level = self.top()?;
         let (mut key, mut leaves) = (Vec::new(), 1.0);
         loop {
-            let Some(page) = self.find_if_high(Goal::At(&key), level, Access::UseOnce)? else {
+            let Some(page) = self.find_if_high(DescentGoal::At(&key), level, Access::UseOnce)?
+            else {
                 (level, key, leaves) = (self.top()?, Vec::new(), 1.0);
                 continue;
             };
@@ -522,7 +523,9 @@ impl Tree {
         let mut leaves = 1.0;
         for level in (0..=level).rev() {
             let access = if level == 0 { Access::UseOnce } else { Access::Normal };
-            let Some(page) = self.find_if_high(Goal::At(&key), level, access)? else { continue };
+            let Some(page) = self.find_if_high(DescentGoal::At(&key), level, access)? else {
+                continue;
+            };
             let node = Node::parse(&page)?;
             // The one that began there has been merged into another meanwhile.
             if node.low() != key {
@@ -560,8 +563,8 @@ impl Tree {
             }
             let at = match goal {
                 _ if node.level() > 0 => goal.child_slot(node),
-                Goal::Last => node.count(),
-                Goal::At(key) | Goal::Before(key) => {
+                DescentGoal::Last => node.count(),
+                DescentGoal::At(key) | DescentGoal::Before(key) => {
                     let (slot, equal) = node.lower_bound(key);
                     slot + usize::from(equal && behind)
                 }
@@ -621,7 +624,8 @@ impl Tree {
         let mut level = self.top()?;
         let (mut key, mut rows) = (Vec::new(), 1.0);
         loop {
-            let Some(page) = self.find_if_high(Goal::At(&key), level, Access::Normal)? else {
+            let Some(page) = self.find_if_high(DescentGoal::At(&key), level, Access::Normal)?
+            else {
                 (level, key, rows) = (self.top()?, Vec::new(), 1.0);
                 continue;
             };
@@ -666,7 +670,8 @@ impl Tree {
     fn separators(&self, level: u8) -> Result<Vec<Vec<u8>>> {
         let (mut keys, mut from) = (Vec::<Vec<u8>>::new(), Vec::new());
         loop {
-            let Some(page) = self.find_if_high(Goal::At(&from), level, Access::Normal)? else {
+            let Some(page) = self.find_if_high(DescentGoal::At(&from), level, Access::Normal)?
+            else {
                 return Ok(keys);
             };
             let node = Node::parse(&page)?;

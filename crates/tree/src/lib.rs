@@ -26,7 +26,7 @@
 
 mod bulk;
 mod check;
-mod compact;
+mod concurrent_inserts;
 mod cursor;
 mod dead;
 mod estimate;
@@ -35,23 +35,23 @@ mod merge;
 pub mod overflow;
 mod reclaim;
 mod redo;
+mod reorganize;
 mod rows;
 mod split;
 mod together;
 mod tree;
 mod write;
-mod young;
 
 pub use bulk::BulkLoad;
 pub use check::{Problem, TreeReport, read_nodes};
+pub use concurrent_inserts::ConcurrentInsertWatch;
 pub use cursor::{Cursor, Direction};
 pub use estimate::{LeafFigures, Size};
 pub use insert::{LeafInserts, NewRow, RowsCommon};
 pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
 pub use redo::TreeRedo;
 pub use tree::{Tree, Trees};
-pub use write::{Decision, LeafOp, LeafRow};
-pub use young::YoungWatch;
+pub use write::{LeafDecision, LeafOp, LeafRow};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! so is what becomes of them, and the note of their parent stays true.
 
 use crate::split::range_bytes;
-use crate::tree::{Goal, Tree, change, change_image};
+use crate::tree::{DescentGoal, Tree, change, change_image};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Lsn, Result};
 use evenkeel_format::node::{InnerCell, KIND_NONE, Node, NodeMut, SLOT_BYTES};
@@ -58,7 +58,7 @@ impl Tree {
 
     /// Joins an inner node with a neighbour, or shrinks the root.
     fn merge_up(&self, level: u8, key: &[u8]) -> Result<bool> {
-        let Some(page) = self.find_if_high(Goal::At(key), level, Access::Normal)? else {
+        let Some(page) = self.find_if_high(DescentGoal::At(key), level, Access::Normal)? else {
             return Ok(false);
         };
         let is_root = page.page_no() == self.root();
@@ -67,7 +67,7 @@ impl Tree {
     }
 
     fn merge_once(&self, level: u8, key: &[u8]) -> Result<Step> {
-        let above = self.find_if_high(Goal::At(key), level + 1, Access::Normal)?;
+        let above = self.find_if_high(DescentGoal::At(key), level + 1, Access::Normal)?;
         let Some(parent_no) = above.map(|page| page.page_no()) else { return Ok(Step::Left) };
         let mut reserved = self.reserve_log()?;
         let mut mtr = self.pages().begin(MERGE_FRAMES)?;
@@ -93,7 +93,7 @@ impl Tree {
             Join::Share => {}
         }
         if level == 0 {
-            self.forget_young([left_cell.child, right_cell.child]);
+            self.forget_concurrent_inserts([left_cell.child, right_cell.child]);
         }
         // All that can fail has been done.
         let done = match join {

@@ -9,8 +9,8 @@
 //! rises. One that waits keeps nobody from what is ready, and becomes ready when its leaf has lost
 //! its last row.
 
-use crate::compact::plan;
-use crate::tree::{Goal, Tree, Trees};
+use crate::reorganize::plan;
+use crate::tree::{DescentGoal, Tree, Trees};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Kind, Lsn, PageNo, Result, TreeId, TxnId};
 use evenkeel_format::node::Node;
@@ -301,7 +301,7 @@ impl Tree {
     }
 
     fn next_step(&self, low: &[u8]) -> Result<(PageNo, Next)> {
-        let page = self.find(Goal::At(low), 0, Access::UseOnce)?;
+        let page = self.find(DescentGoal::At(low), 0, Access::UseOnce)?;
         let node = Node::parse(&page)?;
         let commits = &*self.trees().commits;
         let plan = plan(commits, &node, TxnId::MAX)?;

@@ -32,7 +32,7 @@ impl RedoApply for TreeRedo {
 }
 
 pub(crate) fn misfit(why: &'static str) -> Error {
-    Error::new(Code::TreeOpMisfit).with("why", why)
+    Error::new(Code::TreeOpMismatch).with("why", why)
 }
 
 /// Puts a cell at the slot that `lower_bound` gave.

@@ -1,7 +1,7 @@
 //! Making room: splits of leaves and inner nodes, growth of the root. Each is one
 //! mini-transaction that leaves the tree whole, so a crash or an error in between loses nothing.
 
-use crate::tree::{Goal, Tree, change, change_image};
+use crate::tree::{DescentGoal, Tree, change, change_image};
 use crate::write::fence_reserve;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Result};
@@ -46,7 +46,7 @@ impl Tree {
 
     fn split(&self, level: u8, key: &[u8], plan: Plan<'_>) -> Result<()> {
         loop {
-            let Some(node) = self.find_if_high(Goal::At(key), level, Access::Normal)? else {
+            let Some(node) = self.find_if_high(DescentGoal::At(key), level, Access::Normal)? else {
                 return Ok(());
             };
             let is_root = node.page_no() == self.root();
@@ -66,7 +66,7 @@ impl Tree {
     }
 
     fn split_once(&self, level: u8, key: &[u8], plan: Plan<'_>) -> Result<Split> {
-        let above = self.find_if_high(Goal::At(key), level + 1, Access::Normal)?;
+        let above = self.find_if_high(DescentGoal::At(key), level + 1, Access::Normal)?;
         // The node has become the root.
         let Some(parent_no) = above.map(|page| page.page_no()) else { return Ok(Split::Again) };
         let mut reserved = self.reserve_log_within()?;
@@ -98,7 +98,7 @@ impl Tree {
         }
         node.append_from(&old, cut.keep..old.count())?;
         let halves = [(child_no, 0..cut.keep), (right_no, cut.keep..old.count())];
-        let young = if level == 0 { self.young_leaves(&old, halves)? } else { Vec::new() };
+        let young = if level == 0 { self.concurrent_leaves(&old, halves)? } else { Vec::new() };
         // All checks are done: what follows cannot fail on a sound page.
         let mut apply = || {
             change_image(&mut mtr, right, &mut node)?;
@@ -106,7 +106,7 @@ impl Tree {
             change(&mut mtr, parent, &TreeOp::InsertChild { child: right_no, key: &cut.sep })
         };
         apply().map_err(|e| self.trees().rt.health.fail(e))?;
-        self.note_young(&young);
+        self.note_concurrent_insert(&young);
         mtr.commit(&mut reserved);
         self.trees().rt.metrics.add(Metric::Splits, 1);
         Ok(Split::Done)

@@ -1,10 +1,10 @@
 //! A tree: creating, opening, searching.
 
+use crate::concurrent_inserts::ConcurrentInserts;
 use crate::overflow::LOGGED_VALUE_BYTES;
 use crate::reclaim::ReclaimQueue;
 use crate::redo::apply;
 use crate::write::LeafRow;
-use crate::young::Young;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, CommitTable, Error, Kind, PageNo, Result, TreeId};
 use evenkeel_format::node::{self, InnerCell, Node, NodeMut};
@@ -27,7 +27,7 @@ pub struct Trees {
     pub(crate) log: Arc<Log>,
     pub(crate) commits: Arc<dyn CommitTable>,
     pub(crate) reclaim: ReclaimQueue,
-    pub(crate) young: Young,
+    pub(crate) young: ConcurrentInserts,
     logged_value_bytes: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ impl Trees {
         log: Arc<Log>,
         commits: Arc<dyn CommitTable>,
     ) -> Arc<Trees> {
-        let (reclaim, young) = (ReclaimQueue::default(), Young::default());
+        let (reclaim, young) = (ReclaimQueue::default(), ConcurrentInserts::default());
         let logged_value_bytes = AtomicU64::new(LOGGED_VALUE_BYTES);
         Arc::new(Trees { rt, pages, log, commits, reclaim, young, logged_value_bytes })
     }
@@ -103,7 +103,7 @@ impl Trees {
 
 /// Where a search goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Goal<'k> {
+pub(crate) enum DescentGoal<'k> {
     /// The node that covers the key.
     At(&'k [u8]),
     /// The node that covers the greatest key below.
@@ -112,20 +112,20 @@ pub(crate) enum Goal<'k> {
     Last,
 }
 
-impl Goal<'_> {
+impl DescentGoal<'_> {
     pub(crate) fn child_slot(&self, node: &Node<'_>) -> usize {
         match self {
-            Goal::At(key) => node.child_slot(key),
-            Goal::Before(key) => node.child_slot_before(key),
-            Goal::Last => node.count().saturating_sub(1),
+            DescentGoal::At(key) => node.child_slot(key),
+            DescentGoal::Before(key) => node.child_slot_before(key),
+            DescentGoal::Last => node.count().saturating_sub(1),
         }
     }
 
     fn is_in(&self, node: &Node<'_>) -> bool {
         match self {
-            Goal::At(key) => node.covers(key),
-            Goal::Before(key) => node.covers_before(key),
-            Goal::Last => node.high().is_none(),
+            DescentGoal::At(key) => node.covers(key),
+            DescentGoal::Before(key) => node.covers_before(key),
+            DescentGoal::Last => node.high().is_none(),
         }
     }
 }
@@ -216,7 +216,7 @@ impl Tree {
     /// # Errors
     /// Of pages: I/O, `Corrupt`.
     pub fn get(&self, key: &[u8], f: &mut dyn FnMut(Option<LeafRow<'_>>)) -> Result<PageNo> {
-        let page = self.find(Goal::At(key), 0, Access::Normal)?;
+        let page = self.find(DescentGoal::At(key), 0, Access::Normal)?;
         let leaf = Node::parse(&page)?;
         match leaf.lower_bound(key) {
             (slot, true) => f(Some(leaf.leaf_cell(slot)?.into())),
@@ -226,19 +226,30 @@ impl Tree {
     }
 
     /// True if a page is the node of this tree that the goal asks for.
-    pub(crate) fn accepts(&self, tree: TreeId, node: &Node<'_>, goal: Goal<'_>, level: u8) -> bool {
+    pub(crate) fn accepts(
+        &self,
+        tree: TreeId,
+        node: &Node<'_>,
+        goal: DescentGoal<'_>,
+        level: u8,
+    ) -> bool {
         tree == self.id() && node.level() == level && goal.is_in(node)
     }
 
     /// Latches the node of `level` that the goal asks for; the tree is that high.
-    pub(crate) fn find(&self, goal: Goal<'_>, level: u8, access: Access) -> Result<PageRead<'_>> {
+    pub(crate) fn find(
+        &self,
+        goal: DescentGoal<'_>,
+        level: u8,
+        access: Access,
+    ) -> Result<PageRead<'_>> {
         self.find_if_high(goal, level, access)?.ok_or_else(|| self.no_path(level))
     }
 
     /// The same; `None` if the tree is not that high (any more).
     pub(crate) fn find_if_high(
         &self,
-        goal: Goal<'_>,
+        goal: DescentGoal<'_>,
         level: u8,
         access: Access,
     ) -> Result<Option<PageRead<'_>>> {
@@ -249,7 +260,7 @@ impl Tree {
     /// where the search starts again. Where it says false the search ends without a node.
     pub(crate) fn find_seeing(
         &self,
-        goal: Goal<'_>,
+        goal: DescentGoal<'_>,
         level: u8,
         access: Access,
         mut see: impl FnMut(PageNo, &Node<'_>) -> bool,
@@ -282,7 +293,7 @@ impl Tree {
 
     fn find_once(
         &self,
-        goal: Goal<'_>,
+        goal: DescentGoal<'_>,
         level: u8,
         access: Access,
         see: &mut impl FnMut(PageNo, &Node<'_>) -> bool,
@@ -315,7 +326,7 @@ impl Tree {
 
     /// Page number of the leaf for a key, unlatched.
     pub(crate) fn leaf_no(&self, key: &[u8]) -> Result<PageNo> {
-        let parent = self.find(Goal::At(key), 1, Access::Normal)?;
+        let parent = self.find(DescentGoal::At(key), 1, Access::Normal)?;
         let node = Node::parse(&parent)?;
         Ok(node.inner_cell(node.child_slot(key))?.child)
     }
@@ -330,7 +341,9 @@ impl Tree {
     ) -> Fixed {
         let slot = mtr.write(page)?;
         match Node::parse(mtr.page(slot)) {
-            Ok(node) if self.accepts(mtr.tree(slot), &node, Goal::At(key), level) => Ok(Some(slot)),
+            Ok(node) if self.accepts(mtr.tree(slot), &node, DescentGoal::At(key), level) => {
+                Ok(Some(slot))
+            }
             _ => Ok(None),
         }
     }

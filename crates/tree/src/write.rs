@@ -28,7 +28,7 @@ impl<'a> From<LeafCell<'a>> for LeafRow<'a> {
 
 /// What a row change does to its cell.
 #[derive(Clone, Copy, Debug)]
-pub enum Decision<'a> {
+pub enum LeafDecision<'a> {
     /// Nothing.
     Stop,
     /// The cell becomes this.
@@ -56,7 +56,7 @@ pub trait LeafOp {
     ///
     /// # Errors
     /// End the write with nothing changed.
-    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<Decision<'a>>;
+    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<LeafDecision<'a>>;
 
     /// Called exactly once, when the change is certain: pushes undo, pins the generation. Returns
     /// the logical half of the record. Must neither wait nor fail.
@@ -232,12 +232,12 @@ impl Tree {
         body: &mut Vec<u8>,
     ) -> Result<Option<Change>> {
         let (kind, flags, stamp, row) = match op.decide(old.map(LeafRow::from))? {
-            Decision::Stop => return Ok(None),
-            Decision::Put { kind, flags, stamp, row } => (kind, flags, stamp, row),
-            Decision::Remove { .. } if old.is_none() => {
+            LeafDecision::Stop => return Ok(None),
+            LeafDecision::Put { kind, flags, stamp, row } => (kind, flags, stamp, row),
+            LeafDecision::Remove { .. } if old.is_none() => {
                 return Err(Error::internal("a row change removes a row that is not there"));
             }
-            Decision::Remove { kind } => (kind, cell_flags::REMOVE, Stamp::default(), &[][..]),
+            LeafDecision::Remove { kind } => (kind, cell_flags::REMOVE, Stamp::default(), &[][..]),
         };
         self.check_lengths(key, row)?;
         let stamp = if flags & cell_flags::STAMPED != 0 { stamp } else { Stamp::default() };

@@ -77,7 +77,9 @@ fn change_all(db: &Database, rows: i64, index: IndexSpec) -> Result<evenkeel::Tx
 
 /// Waits until so many rows have been reverted since the database was opened, or all are.
 pub fn await_reverted(db: &Database, rows: u64) {
-    while db.stats().get(Metric::RevertingTxns) > 0 && db.stats().get(Metric::RowsReverted) < rows {
+    while db.stats().get(Metric::RollingBackTxns) > 0
+        && db.stats().get(Metric::RowsRolledBack) < rows
+    {
         std::thread::yield_now();
     }
 }

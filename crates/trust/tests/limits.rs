@@ -227,7 +227,7 @@ fn every_limit_has_its_test() {
     let read = |file: &str| std::fs::read_to_string(root.join(file)).expect("it is there");
     let tests: String = [
         "tables/src/schema_tests.rs",
-        "tables/src/shape_tests.rs",
+        "tables/src/table_layout_tests.rs",
         "tree/src/tests/model.rs",
         "txn/src/txns_tests.rs",
         "trust/tests/limits.rs",

@@ -55,10 +55,10 @@ fn lose_and_open(rows: i64) -> Option<RecoveryReport> {
         println!("{changes} changes: {:?}", db.recovery());
         println!(
             "after the first queries: {} reverted, {} transactions left",
-            stats.get(Metric::RowsReverted),
-            stats.get(Metric::RevertingTxns)
+            stats.get(Metric::RowsRolledBack),
+            stats.get(Metric::RollingBackTxns)
         );
-        if stats.get(Metric::RevertingTxns) == 0 {
+        if stats.get(Metric::RollingBackTxns) == 0 {
             return None;
         }
         // Newest first, so the lowest key is the last one: a writer does not wait for that.
@@ -66,10 +66,10 @@ fn lose_and_open(rows: i64) -> Option<RecoveryReport> {
         assert!(txn.table("t").expect("table").update(&[Int(0)], &[(1, Int(-1))]).expect("update"));
         txn.rollback().expect("back");
         let stats = db.stats();
-        if stats.get(Metric::RevertingTxns) == 0 {
+        if stats.get(Metric::RollingBackTxns) == 0 {
             return None;
         }
-        assert!(stats.get(Metric::RevertsOnTouch) >= 1);
+        assert!(stats.get(Metric::RollbacksOnTouch) >= 1);
         db.recovery()
     };
     // Dropping the database closed it with the revert unfinished; now it is killed at half.
@@ -78,7 +78,7 @@ fn lose_and_open(rows: i64) -> Option<RecoveryReport> {
     let db = restart::open(dir.path()).expect("opens again");
     sees_the_old_rows(&db, rows);
     restart::await_reverted(&db, u64::MAX);
-    let again = db.stats().get(Metric::RowsReverted);
+    let again = db.stats().get(Metric::RowsRolledBack);
     println!("third life: {:?}, {again} reverted", db.recovery());
     assert!(again <= changes * 3 / 4, "{again} of {changes} reverted once more");
     sees_the_old_rows(&db, rows);

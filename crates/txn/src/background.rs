@@ -4,7 +4,7 @@
 use crate::commit_table::Trim;
 use crate::txns::Txns;
 use crate::undo::{Body, TxnUndo};
-use crate::undo_files::Turn;
+use crate::undo_files::SpillTurn;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, TxnId};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Txns {
         }
     }
 
-    fn pack_some(&self, turn: &Turn<'_>) -> Result<usize> {
+    fn pack_some(&self, turn: &SpillTurn<'_>) -> Result<usize> {
         let mut gained = 0;
         while gained < WRITE_BYTES {
             match self.pack_history(turn)? {
@@ -82,7 +82,7 @@ impl Txns {
         Ok(gained)
     }
 
-    fn spill_largest(&self, turn: &Turn<'_>) -> Result<usize> {
+    fn spill_largest(&self, turn: &SpillTurn<'_>) -> Result<usize> {
         let mut largest: Vec<(usize, Arc<TxnUndo>)> = self
             .all_undos()
             .into_iter()
@@ -109,7 +109,7 @@ impl Txns {
         Ok(gained)
     }
 
-    fn save(&self, turn: &Turn<'_>, batch: &[(Arc<TxnUndo>, Vec<Arc<Body>>)]) -> Result<()> {
+    fn save(&self, turn: &SpillTurn<'_>, batch: &[(Arc<TxnUndo>, Vec<Arc<Body>>)]) -> Result<()> {
         let flat: Vec<(TxnId, Arc<Body>)> = batch
             .iter()
             .flat_map(|(undo, bodies)| bodies.iter().map(|b| (undo.id, b.clone())))
@@ -142,7 +142,11 @@ impl Txns {
         let reverting = self.reverting.lock();
         old.extend(reverting.values().filter(|r| r.first_lsn < below).map(|r| r.undo.clone()));
         drop(reverting);
-        if old.is_empty() || evenkeel_base::plant::is(evenkeel_base::plant::Fault::UndoNotSaved) {
+        if old.is_empty()
+            || evenkeel_base::fault_injection::is(
+                evenkeel_base::fault_injection::Fault::UndoNotSaved,
+            )
+        {
             return Ok(());
         }
         self.rt.step();
@@ -150,7 +154,7 @@ impl Txns {
         self.save_all(&turn, &old).and_then(|()| self.files.sync(&turn)).map_err(|e| self.judge(e))
     }
 
-    fn save_all(&self, turn: &Turn<'_>, undos: &[Arc<TxnUndo>]) -> Result<()> {
+    fn save_all(&self, turn: &SpillTurn<'_>, undos: &[Arc<TxnUndo>]) -> Result<()> {
         for undo in undos {
             let bodies = undo.unsaved(usize::MAX, &self.undo_used);
             let mut rest = bodies.as_slice();

@@ -12,7 +12,7 @@
 //! slot is stored only while its segment is in the directory; a segment number never comes back. So
 //! a reader who finds the same directory entry before and after reading a slot read that id's slot.
 
-use crate::spans::{Separators, Spans};
+use crate::commit_ts_ranges::{CommitTsRanges, Separators};
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Lsn, TxnId, TxnState, UndoNo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ struct Facts {
     exceptions: BTreeMap<TxnId, Exception>,
     /// Aborted ids that still have a slot, with their END record.
     aborted: BTreeMap<TxnId, Option<Lsn>>,
-    spans: Spans,
+    spans: CommitTsRanges,
 }
 
 /// What may leave the table at one moment (A5).

@@ -11,7 +11,7 @@
 //! later sees the new one. The range is entered before its keys are removed. A writer that reads
 //! only the counts, those of keys before those of ranges, finds one of the two.
 
-use crate::intervals::Span;
+use crate::intervals::KeySpan;
 use crate::lock_table::{LOCK_BYTES, LockTable, Points, bounds};
 use crate::owner::{Mode, Owner, Prefix};
 use crate::range_locks::{Covers, RangeLock, range_bytes, space_of};
@@ -32,9 +32,9 @@ struct Stretch<'a> {
 }
 
 impl Stretch<'_> {
-    fn span(&self) -> Option<Span> {
+    fn span(&self) -> Option<KeySpan> {
         let (first, last) = (self.keys.first()?, self.keys.last()?);
-        Some(Span { low: first.to_vec(), high: behind(last) })
+        Some(KeySpan { low: first.to_vec(), high: behind(last) })
     }
 }
 
@@ -87,14 +87,14 @@ impl<T: Owner> LockTable<T> {
     fn escalate_space(&self, owner: &Arc<T>, keys: &[Key]) {
         let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return };
         let Some(space) = first.first_chunk::<5>() else { return };
-        let whole = Span { low: first.to_vec(), high: behind(last) };
+        let whole = KeySpan { low: first.to_vec(), high: behind(last) };
         let mut shards: Vec<_> = self.shards().iter().map(|shard| shard.points.lock()).collect();
         let mut others = Vec::new();
         for points in &shards {
             let of_others = points
                 .range::<[u8], _>(bounds(&whole))
                 .filter(|(_, point)| !point.is_held_alone(owner));
-            others.extend(of_others.map(|(k, _)| Span { low: k.to_vec(), high: behind(k) }));
+            others.extend(of_others.map(|(k, _)| KeySpan { low: k.to_vec(), high: behind(k) }));
         }
         self.ranges().of_others(owner, &whole, &mut |span| others.push(span.clone()));
         let holds = |key: &Key| {
@@ -140,7 +140,7 @@ impl<T: Owner> LockTable<T> {
 /// holds a key, if it does.
 fn stretches<'a>(
     keys: &'a [Key],
-    mut others: Vec<Span>,
+    mut others: Vec<KeySpan>,
     holds: &dyn Fn(&Key) -> Option<(Mode, Covers)>,
 ) -> Vec<Stretch<'a>> {
     others.sort_unstable_by(|a, b| a.low.cmp(&b.low));

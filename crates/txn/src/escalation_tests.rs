@@ -5,7 +5,7 @@ use crate::*;
 use evenkeel_base::{Code, Result};
 use std::ops::Bound;
 
-const T: Space = Space::Tree(TREE);
+const T: LockSpace = LockSpace::Tree(TREE);
 const S: Mode = Mode::Shared;
 const X: Mode = Mode::Exclusive;
 

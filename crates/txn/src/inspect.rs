@@ -1,7 +1,7 @@
 //! What transactions do and hold at one moment, for people who look. Nothing here is consistent
 //! across transactions: each mutex is taken for itself.
 
-use crate::locks::{Mode, Space};
+use crate::locks::{LockSpace, Mode};
 use crate::txn::Phase;
 use crate::txns::Txns;
 use evenkeel_base::TxnId;
@@ -29,7 +29,7 @@ pub struct LockInfo {
     /// Who.
     pub txn: TxnId,
     /// Whose keys.
-    pub space: Space,
+    pub space: LockSpace,
     /// Shared or exclusive.
     pub mode: Mode,
     /// False while it is waited for.

@@ -4,14 +4,14 @@
 
 /// A range of keys: from `low` on, `high` excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct KeySpan {
     pub low: Vec<u8>,
     pub high: Vec<u8>,
 }
 
-impl Span {
+impl KeySpan {
     /// True if every key of `other` is one of these.
-    pub fn covers(&self, other: &Span) -> bool {
+    pub fn covers(&self, other: &KeySpan) -> bool {
         self.low <= other.low && other.high <= self.high
     }
 
@@ -24,7 +24,7 @@ impl Span {
 const NONE: usize = usize::MAX;
 
 struct Node {
-    span: Span,
+    span: KeySpan,
     name: u64,
     priority: u64,
     left: usize,
@@ -63,7 +63,7 @@ fn scattered(name: u64) -> u64 {
 
 impl Intervals {
     /// Puts a range in; its name is that of no other one here.
-    pub fn insert(&mut self, span: Span, name: u64) {
+    pub fn insert(&mut self, span: KeySpan, name: u64) {
         let priority = scattered(name);
         let node = Node { span, name, priority, left: NONE, right: NONE, farthest: NONE };
         let at = match self.free.pop() {
@@ -94,7 +94,7 @@ impl Intervals {
     }
 
     /// The same with those that share a key with `span`.
-    pub fn meeting(&self, span: &Span, f: &mut dyn FnMut(u64) -> bool) {
+    pub fn meeting(&self, span: &KeySpan, f: &mut dyn FnMut(u64) -> bool) {
         let (low, high) = (span.low.as_slice(), span.high.as_slice());
         self.visit(self.root, &|theirs| theirs < high, &|theirs| theirs > low, f);
     }
@@ -181,7 +181,7 @@ impl Intervals {
         let (left, right) = (node.left, node.right);
         match (low, name).cmp(&(node.span.low.as_slice(), node.name)) {
             std::cmp::Ordering::Equal => {
-                self.nodes[at].span = Span { low: Vec::new(), high: Vec::new() };
+                self.nodes[at].span = KeySpan { low: Vec::new(), high: Vec::new() };
                 self.free.push(at);
                 return self.merge(left, right);
             }

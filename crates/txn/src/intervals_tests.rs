@@ -3,8 +3,8 @@
 use crate::intervals::*;
 use proptest::prelude::*;
 
-fn span(low: u8, high: u8) -> Span {
-    Span { low: vec![low], high: vec![high] }
+fn span(low: u8, high: u8) -> KeySpan {
+    KeySpan { low: vec![low], high: vec![high] }
 }
 
 type Taker<'a> = &'a mut dyn FnMut(u64) -> bool;
@@ -24,7 +24,7 @@ proptest! {
     fn finds_what_a_list_finds(
         steps in prop::collection::vec((any::<bool>(), 0u8..20, 0u8..20), 1..120),
     ) {
-        let (mut tree, mut list) = (Intervals::default(), Vec::<(u64, Span)>::new());
+        let (mut tree, mut list) = (Intervals::default(), Vec::<(u64, KeySpan)>::new());
         for (name, (adds, a, b)) in (0u64..).zip(steps) {
             if adds || list.is_empty() {
                 tree.insert(span(a, b), name);
@@ -34,15 +34,15 @@ proptest! {
                 tree.remove(&gone.low, name);
             }
             let met = span(a.min(b), a.max(b));
-            let names = |is: &dyn Fn(&Span) -> bool| {
+            let names = |is: &dyn Fn(&KeySpan) -> bool| {
                 let mut names: Vec<_> =
                     list.iter().filter(|(_, s)| !s.is_empty() && is(s)).map(|(n, _)| *n).collect();
                 names.sort_unstable();
                 names
             };
-            let holds = |s: &Span| s.low[0] <= a && a < s.high[0];
+            let holds = |s: &KeySpan| s.low[0] <= a && a < s.high[0];
             prop_assert_eq!(found(&|f| tree.holding(&[a], f)), names(&holds));
-            let meets = |s: &Span| s.low < met.high && met.low < s.high;
+            let meets = |s: &KeySpan| s.low < met.high && met.low < s.high;
             prop_assert_eq!(found(&|f| tree.meeting(&met, f)), names(&meets));
         }
     }
@@ -54,7 +54,7 @@ fn a_look_does_not_go_through_all() {
     let mut tree = Intervals::default();
     let key = |n: u32| n.to_be_bytes().to_vec();
     for n in 0..10_000u32 {
-        tree.insert(Span { low: key(2 * n), high: key(2 * n + 1) }, u64::from(n));
+        tree.insert(KeySpan { low: key(2 * n), high: key(2 * n + 1) }, u64::from(n));
     }
     tree.take_looked_at();
     assert_eq!(found(&|f| tree.holding(&key(10_000), f)), [5_000]);

@@ -9,9 +9,9 @@
 //! absent id reads as committed (A5).
 #![forbid(unsafe_code)]
 
-mod aside;
 mod background;
 mod commit_table;
+mod commit_ts_ranges;
 mod deadlock;
 mod escalation;
 mod inspect;
@@ -19,13 +19,13 @@ mod intervals;
 mod lock_table;
 mod locks;
 mod owner;
-mod packs;
+mod packed_undo;
 mod range_locks;
 mod recovery;
-mod revert;
+mod rollback;
 mod row_queue;
+mod side_lists;
 mod snapshots;
-mod spans;
 mod sync;
 mod txn;
 mod txns;
@@ -34,12 +34,12 @@ mod undo_files;
 mod versions;
 mod waits;
 
-pub use aside::Aside;
 pub use inspect::{LockInfo, TxnInfo};
-pub use locks::{Grant, KeyBounds, Mode, Policy, Space};
+pub use locks::{Grant, KeyBounds, LockSpace, Mode, Policy};
 pub use recovery::CommittedIds;
-pub use revert::{RevertRow, RolledBack};
-pub use txn::{Phase, Txn, TxnRef};
+pub use rollback::{RollbackRow, RolledBack};
+pub use side_lists::SideLists;
+pub use txn::{Phase, TxnCore, TxnRef};
 pub use txns::{SnapshotGuard, TxnOptions, Txns};
 pub use versions::UndoCopy;
 pub use waits::{Deadline, WaitWatch};

@@ -13,8 +13,8 @@
 //!
 //! The models of `crates/sim/tests/models` compile this file against their own locks and atomics.
 
-use crate::intervals::Span;
-use crate::owner::{HeldLocks, Mode, Owner, Place, Prefix};
+use crate::intervals::KeySpan;
+use crate::owner::{HeldLocks, Mode, Owner, Prefix, WaitPlace};
 use crate::range_locks::{Asker, RangeLocks, range_bytes, space_of};
 use crate::row_queue::{Holder, Keep, Point, Request};
 use crate::sync::Mutex;
@@ -511,7 +511,13 @@ impl<T: Owner> LockTable<T> {
     }
 
     /// Registers a range; `None` if `owner` holds one that covers it.
-    pub fn add_range(&self, owner: &Arc<T>, space: Prefix, span: Span, mode: Mode) -> Option<u64> {
+    pub fn add_range(
+        &self,
+        owner: &Arc<T>,
+        space: Prefix,
+        span: KeySpan,
+        mode: Mode,
+    ) -> Option<u64> {
         let bytes = range_bytes(&span);
         let ticket = self.ranges.add(owner, space, span, mode, &self.tickets)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -580,11 +586,11 @@ impl<T: Owner> LockTable<T> {
 
     /// Those whom `owner` waits for where it is. Of a queue the holders stand for who waits before
     /// it, unless those are in its way alone.
-    pub fn waits_for(&self, owner: &Arc<T>, place: &Place<T>) -> Vec<Arc<T>> {
+    pub fn waits_for(&self, owner: &Arc<T>, place: &WaitPlace<T>) -> Vec<Arc<T>> {
         let mut found = Vec::new();
         match place {
-            Place::End(other) => found.push(other.clone()),
-            Place::Row(key, ticket) => {
+            WaitPlace::End(other) => found.push(other.clone()),
+            WaitPlace::Row(key, ticket) => {
                 let points = self.shard(key).points.lock();
                 let Some(point) = points.get(key) else { return found };
                 let Some(at) = point.position(*ticket) else { return found };
@@ -600,7 +606,7 @@ impl<T: Owner> LockTable<T> {
                 let by = Asker { owner: &**owner, mode, ticket: *ticket, held, absent };
                 self.ranges.against(&by, key, &mut add);
             }
-            Place::Range(space, ticket) => {
+            WaitPlace::Range(space, ticket) => {
                 let Some(asked) = self.ranges.asked(space, *ticket) else { return found };
                 if asked.granted || asked.span.is_empty() {
                     return found;
@@ -622,9 +628,9 @@ impl<T: Owner> LockTable<T> {
     }
 
     /// Tags of all that a waiter comes behind, some twice: those before it in the queue too.
-    pub fn tags_before(&self, owner: &Arc<T>, place: &Place<T>) -> Vec<u64> {
+    pub fn tags_before(&self, owner: &Arc<T>, place: &WaitPlace<T>) -> Vec<u64> {
         let mut tags: Vec<u64> = self.waits_for(owner, place).iter().map(|t| t.tag()).collect();
-        if let Place::Row(key, ticket) = place {
+        if let WaitPlace::Row(key, ticket) = place {
             let points = self.shard(key).points.lock();
             let point = points.get(key);
             if let Some((point, at)) = point.and_then(|p| p.position(*ticket).map(|at| (p, at))) {
@@ -674,7 +680,7 @@ impl<T: Owner> After<T> {
     }
 }
 
-pub(crate) fn bounds(span: &Span) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>) {
+pub(crate) fn bounds(span: &KeySpan) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>) {
     (std::ops::Bound::Included(&span.low), std::ops::Bound::Excluded(&span.high))
 }
 

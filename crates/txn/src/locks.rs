@@ -8,9 +8,9 @@
 //! queue of the key, from where they come out as its holder.
 
 use crate::inspect::LockInfo;
-use crate::intervals::Span;
+use crate::intervals::KeySpan;
 use crate::lock_table::{Ask, Entered};
-use crate::owner::{Place, Prefix};
+use crate::owner::{Prefix, WaitPlace};
 use crate::row_queue::Keep;
 use crate::txns::Txns;
 use crate::{Deadline, TxnRef};
@@ -22,7 +22,7 @@ pub use crate::owner::Mode;
 
 /// What keys belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Space {
+pub enum LockSpace {
     /// Clustered keys of a tree.
     Tree(TreeId),
     /// Column bytes of a secondary index.
@@ -53,10 +53,10 @@ pub enum Grant {
 pub type KeyBounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// Space prefix; keys of one space are contiguous and ordered.
-fn prefix(space: Space) -> Prefix {
+fn prefix(space: LockSpace) -> Prefix {
     let (kind, id) = match space {
-        Space::Tree(id) => (1, id.0),
-        Space::Index(id) => (2, id.0),
+        LockSpace::Tree(id) => (1, id.0),
+        LockSpace::Index(id) => (2, id.0),
     };
     let id = id.to_be_bytes();
     [kind, id[0], id[1], id[2], id[3]]
@@ -65,14 +65,14 @@ fn prefix(space: Space) -> Prefix {
 /// A key behind the prefix of its space; short ones ask for no memory.
 type FullKey = SmallVec<[u8; 48]>;
 
-fn full_key(space: Space, key: &[u8]) -> FullKey {
+fn full_key(space: LockSpace, key: &[u8]) -> FullKey {
     let mut full = FullKey::with_capacity(5 + key.len());
     full.extend_from_slice(&prefix(space));
     full.extend_from_slice(key);
     full
 }
 
-fn full_span(space: Space, bounds: KeyBounds<'_>) -> Span {
+fn full_span(space: LockSpace, bounds: KeyBounds<'_>) -> KeySpan {
     let full = |key: &[u8], behind: bool| {
         let mut full = full_key(space, key).into_vec();
         if behind {
@@ -97,14 +97,15 @@ fn full_span(space: Space, bounds: KeyBounds<'_>) -> Span {
         Bound::Included(key) => full(key, true),
         Bound::Excluded(key) => full(key, false),
     };
-    Span { low, high }
+    KeySpan { low, high }
 }
 
 /// `None` for a key without a space, which there is not.
 fn info(full: &[u8], txn: TxnId, mode: Mode, granted: bool, range: bool) -> Option<LockInfo> {
     let (prefix, key) = full.split_at_checked(5)?;
     let id = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
-    let space = if prefix[0] == 1 { Space::Tree(TreeId(id)) } else { Space::Index(IndexId(id)) };
+    let space =
+        if prefix[0] == 1 { LockSpace::Tree(TreeId(id)) } else { LockSpace::Index(IndexId(id)) };
     Some(LockInfo { txn, space, mode, granted, range, key: key.to_vec() })
 }
 
@@ -136,7 +137,7 @@ impl Txns {
     pub fn lock_row(
         &self,
         me: &TxnRef,
-        (space, key): (Space, &[u8]),
+        (space, key): (LockSpace, &[u8]),
         absent: bool,
         mode: Mode,
         policy: Policy,
@@ -165,7 +166,7 @@ impl Txns {
     pub fn lock_written_row(
         &self,
         me: &TxnRef,
-        (space, key): (Space, &[u8]),
+        (space, key): (LockSpace, &[u8]),
         mode: Mode,
         covered: bool,
         writer: TxnId,
@@ -207,7 +208,7 @@ impl Txns {
                         _ => {}
                     }
                 };
-                self.wait_at(me, deadline, Place::Row(key.clone(), ticket), withdraw)?;
+                self.wait_at(me, deadline, WaitPlace::Row(key.clone(), ticket), withdraw)?;
                 Ok(true)
             }
         }
@@ -221,12 +222,12 @@ impl Txns {
     pub fn try_lock_row(
         &self,
         me: &TxnRef,
-        (space, key): (Space, &[u8]),
+        (space, key): (LockSpace, &[u8]),
         row: bool,
         mode: Mode,
     ) -> Result<std::result::Result<(), TxnId>> {
         self.check_lock(me)?;
-        if evenkeel_base::plant::is(evenkeel_base::plant::Fault::LockNotTaken) {
+        if evenkeel_base::fault_injection::is(evenkeel_base::fault_injection::Fault::LockNotTaken) {
             return Ok(Ok(()));
         }
         Ok(self.locks.try_point(me, &full_key(space, key), mode, row))
@@ -240,7 +241,7 @@ impl Txns {
     pub fn lock_range(
         &self,
         me: &TxnRef,
-        space: Space,
+        space: LockSpace,
         bounds: KeyBounds<'_>,
         mode: Mode,
         policy: Policy,
@@ -252,7 +253,7 @@ impl Txns {
         let Some(ticket) = self.locks.add_range(me, prefix, span, mode) else {
             return Ok(Grant::Granted);
         };
-        let place = Place::Range(prefix, ticket);
+        let place = WaitPlace::Range(prefix, ticket);
         if self.locks.look_again(&prefix, ticket).is_some() || me.seat.is_granted() {
             return Ok(Grant::Granted);
         }
@@ -273,16 +274,16 @@ impl Txns {
     /// Who keeps `me` from writing this key (insert, update or delete): holders of a lock on it or
     /// on a range around it, else who came before and waits for it. Never waits: call it under the
     /// leaf latch; if it is not empty, let the latch go, `wait_write`, and begin again.
-    pub fn check_write(&self, me: &TxnRef, space: Space, key: &[u8]) -> Vec<TxnId> {
+    pub fn check_write(&self, me: &TxnRef, space: LockSpace, key: &[u8]) -> Vec<TxnId> {
         self.check(me, space, key, false)
     }
 
     /// The same of a key that has no row: ranges that lock rows are not in the way.
-    pub fn check_insert(&self, me: &TxnRef, space: Space, key: &[u8]) -> Vec<TxnId> {
+    pub fn check_insert(&self, me: &TxnRef, space: LockSpace, key: &[u8]) -> Vec<TxnId> {
         self.check(me, space, key, true)
     }
 
-    fn check(&self, me: &TxnRef, space: Space, key: &[u8], absent: bool) -> Vec<TxnId> {
+    fn check(&self, me: &TxnRef, space: LockSpace, key: &[u8], absent: bool) -> Vec<TxnId> {
         match self.locks.may_be_against(&prefix(space), key) {
             true => self.locks.against_write(me, &full_key(space, key), absent),
             false => Vec::new(),
@@ -290,7 +291,7 @@ impl Txns {
     }
 
     /// True if somebody may hold or ask for a lock in the space: else `check_write` gives nobody.
-    pub fn has_locks(&self, space: Space) -> bool {
+    pub fn has_locks(&self, space: LockSpace) -> bool {
         self.locks.may_have(&prefix(space))
     }
 
@@ -303,7 +304,7 @@ impl Txns {
     pub fn wait_write(
         &self,
         me: &TxnRef,
-        (space, key): (Space, &[u8]),
+        (space, key): (LockSpace, &[u8]),
         absent: bool,
         writer: Option<TxnId>,
         deadline: Deadline,
@@ -321,7 +322,7 @@ impl Txns {
     pub fn wait_written(
         &self,
         me: &TxnRef,
-        space: Space,
+        space: LockSpace,
         key: &[u8],
         deadline: Deadline,
     ) -> Result<()> {
@@ -333,24 +334,24 @@ impl Txns {
     /// `me` has changed the row, and the operation is not undone alone any more: a lock of it that
     /// it has asked for in this statement goes, for the stamp says as much. One of an earlier
     /// statement stays, since this one may be undone.
-    pub fn row_changed(&self, me: &TxnRef, space: Space, key: &[u8]) {
+    pub fn row_changed(&self, me: &TxnRef, space: LockSpace, key: &[u8]) {
         self.locks.changed(me, &full_key(space, key));
     }
 
     /// The row that `me` waited for is written: its stamp holds it.
-    pub fn row_written(&self, me: &TxnRef, space: Space, key: &[u8]) {
+    pub fn row_written(&self, me: &TxnRef, space: LockSpace, key: &[u8]) {
         self.locks.written(me, &full_key(space, key));
     }
 
     /// The stamp of `me` is not on the row, and it does not come: others may have it.
-    pub fn row_unwritten(&self, me: &TxnRef, space: Space, key: &[u8]) {
+    pub fn row_unwritten(&self, me: &TxnRef, space: LockSpace, key: &[u8]) {
         self.locks.unwritten(me, &full_key(space, key));
     }
 
     /// Lets a row lock taken in this mode go before the end: READ COMMITTED does so for rows that
     /// did not match. One that was raised since stays: whoever raised it wants it. `written`: `me`
     /// has changed the row since, so who waits for it waits on.
-    pub fn unlock_row(&self, me: &TxnRef, space: Space, key: &[u8], mode: Mode, written: bool) {
+    pub fn unlock_row(&self, me: &TxnRef, space: LockSpace, key: &[u8], mode: Mode, written: bool) {
         self.locks.unlock(me, &full_key(space, key), mode, written);
     }
 

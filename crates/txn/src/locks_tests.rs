@@ -6,11 +6,11 @@ use evenkeel_base::Kind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-const T: Space = Space::Tree(TreeId(1));
+const T: LockSpace = LockSpace::Tree(TreeId(1));
 const S: Mode = Mode::Shared;
 const X: Mode = Mode::Exclusive;
 
-fn at(key: &[u8]) -> (Space, &[u8]) {
+fn at(key: &[u8]) -> (LockSpace, &[u8]) {
     (T, key)
 }
 
@@ -52,7 +52,7 @@ fn shared_locks_share() {
     assert_eq!(w.txns.try_lock_row(&c, at(b"k"), true, S).expect("asks"), Err(a.id()));
     row(&w, &c, b"other", X).expect("another key");
     w.txns
-        .lock_row(&c, (Space::Index(IndexId(1)), &b"k"[..]), false, X, Policy::NoWait)
+        .lock_row(&c, (LockSpace::Index(IndexId(1)), &b"k"[..]), false, X, Policy::NoWait)
         .expect("space");
     w.txns.commit(&a).expect("ends");
     row(&w, &c, b"k", X).expect("free");
@@ -75,7 +75,7 @@ fn writers_respect_locks() {
     for (key, free) in [(&b"b"[..], true), (b"c", false), (b"ez", false), (b"f", true)] {
         assert_eq!(w.txns.check_write(&b, T, key).is_empty(), free, "{key:?}");
     }
-    assert!(w.txns.check_write(&b, Space::Tree(TreeId(2)), b"d").is_empty());
+    assert!(w.txns.check_write(&b, LockSpace::Tree(TreeId(2)), b"d").is_empty());
     w.txns.commit(&a).expect("ends");
     assert!(w.txns.check_write(&b, T, b"d").is_empty());
 }

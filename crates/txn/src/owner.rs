@@ -34,7 +34,7 @@ pub(crate) trait Owner: Send + Sync + Sized {
     /// Statements and savepoints so far: what was undone to none of them was not undone alone.
     fn statement(&self) -> u32;
     fn held(&self) -> &Mutex<HeldLocks>;
-    fn seat(&self) -> &Seat<Self>;
+    fn seat(&self) -> &WaitSeat<Self>;
     /// Wakes it, if it sleeps.
     fn notify(&self);
 }
@@ -122,7 +122,7 @@ impl HeldLocks {
 }
 
 /// Where a transaction waits.
-pub(crate) enum Place<T> {
+pub(crate) enum WaitPlace<T> {
     /// In the queue of a key.
     Row(Arc<[u8]>, u64),
     /// For a range.
@@ -131,12 +131,12 @@ pub(crate) enum Place<T> {
     End(Arc<T>),
 }
 
-impl<T> Clone for Place<T> {
+impl<T> Clone for WaitPlace<T> {
     fn clone(&self) -> Self {
         match self {
-            Place::Row(key, ticket) => Place::Row(key.clone(), *ticket),
-            Place::Range(space, ticket) => Place::Range(*space, *ticket),
-            Place::End(other) => Place::End(other.clone()),
+            WaitPlace::Row(key, ticket) => WaitPlace::Row(key.clone(), *ticket),
+            WaitPlace::Range(space, ticket) => WaitPlace::Range(*space, *ticket),
+            WaitPlace::End(other) => WaitPlace::End(other.clone()),
         }
     }
 }
@@ -144,14 +144,14 @@ impl<T> Clone for Place<T> {
 struct Taken<T> {
     /// Which of its waits.
     number: u64,
-    place: Option<Place<T>>,
+    place: Option<WaitPlace<T>>,
 }
 
 /// Where a transaction waits, and what became of that.
 ///
 /// 1. `begin`; 2. it enters a queue, from where it may be granted at once; 3. `sit` says where;
 /// 4. it looks for a deadlock and sleeps; 5. `leave`.
-pub(crate) struct Seat<T> {
+pub(crate) struct WaitSeat<T> {
     taken: Mutex<Taken<T>>,
     waits: AtomicBool,
     granted: AtomicBool,
@@ -160,9 +160,9 @@ pub(crate) struct Seat<T> {
     untold: AtomicBool,
 }
 
-impl<T> Default for Seat<T> {
+impl<T> Default for WaitSeat<T> {
     fn default() -> Self {
-        Seat {
+        WaitSeat {
             taken: Mutex::new(Taken { number: 0, place: None }),
             waits: AtomicBool::new(false),
             granted: AtomicBool::new(false),
@@ -172,14 +172,14 @@ impl<T> Default for Seat<T> {
     }
 }
 
-impl<T> Seat<T> {
+impl<T> WaitSeat<T> {
     pub fn begin(&self) {
         self.granted.store(false, Ordering::SeqCst);
         self.victim.store(false, Ordering::SeqCst);
         self.untold.store(true, Ordering::SeqCst);
     }
 
-    pub fn sit(&self, place: Place<T>) {
+    pub fn sit(&self, place: WaitPlace<T>) {
         let mut taken = self.taken.lock();
         taken.number += 1;
         taken.place = Some(place);
@@ -198,7 +198,7 @@ impl<T> Seat<T> {
     }
 
     /// Where it waits, and which of its waits that is; nowhere if it is a victim on its way out.
-    pub fn place(&self) -> Option<(u64, Place<T>)> {
+    pub fn place(&self) -> Option<(u64, WaitPlace<T>)> {
         let taken = self.taken.lock();
         let place = taken.place.clone()?;
         (!self.is_victim()).then_some((taken.number, place))

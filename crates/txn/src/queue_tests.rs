@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-const T: Space = Space::Tree(TREE);
+const T: LockSpace = LockSpace::Tree(TREE);
 const S: Mode = Mode::Shared;
 const X: Mode = Mode::Exclusive;
 const WAIT: Policy = Policy::Wait(Deadline::NEVER);
 
-fn at(key: &[u8]) -> (Space, &[u8]) {
+fn at(key: &[u8]) -> (LockSpace, &[u8]) {
     (T, key)
 }
 
@@ -294,7 +294,7 @@ fn a_lock_somewhere_does_not_make_all_writers_look() {
     w.txns.lock_range(&t, T, all, S, Policy::NoWait).expect("granted");
     assert!((0..10_000u32).all(|n| look(&n)));
     let others = (100..1100).filter(|n| {
-        let (tree, index) = (Space::Tree(TreeId(*n)), Space::Index(IndexId(*n)));
+        let (tree, index) = (LockSpace::Tree(TreeId(*n)), LockSpace::Index(IndexId(*n)));
         !w.txns.check_write(&w.txns.begin(), tree, b"k").is_empty()
             || !w.txns.check_write(&w.txns.begin(), index, b"k").is_empty()
     });

@@ -8,7 +8,7 @@
 //! either the count here is raised before the writer looks, or the scan begins after the write. The
 //! models of `crates/sim/tests/models` compile this file against their own locks and atomics.
 
-use crate::intervals::{Intervals, Span};
+use crate::intervals::{Intervals, KeySpan};
 use crate::owner::{Mode, Owner, Prefix};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(crate) struct RangeLock<T> {
     pub mode: Mode,
     pub covers: Covers,
     pub granted: bool,
-    pub span: Span,
+    pub span: KeySpan,
     /// Locks that it stands for.
     pub stands_for: usize,
     /// Keys whose queues look again when this has gone.
@@ -43,7 +43,7 @@ pub(crate) struct RangeLock<T> {
 }
 
 impl<T: Owner> RangeLock<T> {
-    pub fn new(owner: &Arc<T>, span: Span, mode: Mode) -> Self {
+    pub fn new(owner: &Arc<T>, span: KeySpan, mode: Mode) -> Self {
         let (keys, ranges) = Default::default();
         let (owner, covers, stands_for) = (owner.clone(), Covers::All, 1);
         RangeLock { owner, mode, covers, granted: false, span, stands_for, keys, ranges }
@@ -76,7 +76,7 @@ impl<T: Owner> RangeLock<T> {
     }
 }
 
-pub(crate) fn range_bytes(span: &Span) -> usize {
+pub(crate) fn range_bytes(span: &KeySpan) -> usize {
     2 * (span.low.len() + span.high.len()) + RANGE_BYTES
 }
 
@@ -122,10 +122,10 @@ pub(crate) struct RangeLocks<T> {
 }
 
 /// What a registered range asks for.
-pub(crate) struct Asked<T> {
+pub(crate) struct RangeRequest<T> {
     pub owner: Arc<T>,
     pub mode: Mode,
-    pub span: Span,
+    pub span: KeySpan,
     pub granted: bool,
 }
 
@@ -155,7 +155,7 @@ impl<T: Owner> RangeLocks<T> {
         &self,
         owner: &Arc<T>,
         space: Prefix,
-        span: Span,
+        span: KeySpan,
         mode: Mode,
         tickets: &AtomicU64,
     ) -> Option<u64> {
@@ -249,7 +249,7 @@ impl<T: Owner> RangeLocks<T> {
     }
 
     /// Calls `f` with the ranges of others, held and asked for, that meet a span.
-    pub fn of_others(&self, owner: &T, span: &Span, f: &mut dyn FnMut(&Span)) {
+    pub fn of_others(&self, owner: &T, span: &KeySpan, f: &mut dyn FnMut(&KeySpan)) {
         self.with(space_of(&span.low), |there| {
             there.spans.meeting(span, &mut |theirs| {
                 let range = &there.locks[&theirs];
@@ -268,11 +268,11 @@ impl<T: Owner> RangeLocks<T> {
             .unwrap_or_default()
     }
 
-    pub fn asked(&self, space: &Prefix, ticket: u64) -> Option<Asked<T>> {
+    pub fn asked(&self, space: &Prefix, ticket: u64) -> Option<RangeRequest<T>> {
         self.with(space, |there| {
             let range = there.locks.get(&ticket)?;
             let (owner, mode, granted) = (range.owner.clone(), range.mode, range.granted);
-            Some(Asked { owner, mode, span: range.span.clone(), granted })
+            Some(RangeRequest { owner, mode, span: range.span.clone(), granted })
         })?
     }
 

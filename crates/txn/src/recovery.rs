@@ -10,11 +10,11 @@
 //! ```
 
 use crate::commit_table::{DeadRange, Exception};
-use crate::revert::Reverting;
+use crate::rollback::RollingBack;
 use crate::txns::{OUTCOME_BYTES, Txns};
 use crate::undo::TxnUndo;
-use crate::undo_files::{SavedAt, Segment};
-use crate::{Phase, Txn};
+use crate::undo_files::{SavedAt, UndoSegment};
+use crate::{Phase, TxnCore};
 use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, Stamp};
 use evenkeel_base::{TreeId, TxnId, TxnState, UndoNo};
 use evenkeel_format::record::{LeafChange, RecordKind, RowLogical, decode_revert, decode_txn};
@@ -36,7 +36,7 @@ pub(crate) struct Recovering {
     xid: Vec<u8>,
     operations: u32,
     /// Aborted: operations from here on are reverted already.
-    revert_below: Option<UndoNo>,
+    roll_back_below: Option<UndoNo>,
 }
 
 /// Ids of the transactions whose COMMIT record a first pass over the log has met: a bit per id.
@@ -69,7 +69,7 @@ struct Listed {
     state: TxnState,
     ended: Option<Lsn>,
     first_lsn: Lsn,
-    revert_below: UndoNo,
+    roll_back_below: UndoNo,
     operations: u32,
     xid: Vec<u8>,
     dead: Vec<DeadRange>,
@@ -90,7 +90,7 @@ fn encode_listed(out: &mut Vec<u8>, t: &Listed) {
     out.push(state);
     put_varint(out, lsn.0);
     put_varint(out, t.first_lsn.0);
-    put_varint(out, u64::from(t.revert_below.0));
+    put_varint(out, u64::from(t.roll_back_below.0));
     put_varint(out, u64::from(t.operations));
     put_bytes(out, &t.xid);
     put_varint(out, t.dead.len() as u64);
@@ -123,7 +123,7 @@ fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
     };
     let ended = (state == TxnState::Aborted && lsn != Lsn::ZERO).then_some(lsn);
     let first_lsn = Lsn(r.varint()?);
-    let revert_below = UndoNo(r.varint32()?);
+    let roll_back_below = UndoNo(r.varint32()?);
     let operations = r.varint32()?;
     let xid = r.bytes()?.to_vec();
     let mut dead = Vec::new();
@@ -148,7 +148,18 @@ fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
         last_before = last;
         extents.push((first, last, segment, offset, len));
     }
-    Ok(Listed { id, state, ended, first_lsn, revert_below, operations, xid, dead, trees, extents })
+    Ok(Listed {
+        id,
+        state,
+        ended,
+        first_lsn,
+        roll_back_below,
+        operations,
+        xid,
+        dead,
+        trees,
+        extents,
+    })
 }
 
 impl Txns {
@@ -169,7 +180,7 @@ impl Txns {
 
     fn listed(&self, id: TxnId, exception: &Exception, dead: Vec<DeadRange>) -> Listed {
         let txn = self.active(id);
-        let (mut first_lsn, revert_below) = match self.reverting.lock().get(&id) {
+        let (mut first_lsn, roll_back_below) = match self.reverting.lock().get(&id) {
             Some(r) => (r.first_lsn, r.below),
             None => (Lsn::ZERO, UndoNo::ZERO),
         };
@@ -194,7 +205,7 @@ impl Txns {
             state: exception.state,
             ended: exception.ended,
             first_lsn,
-            revert_below,
+            roll_back_below,
             operations,
             xid,
             dead,
@@ -222,7 +233,7 @@ impl Txns {
             }
             r.finish()?;
         }
-        let mut segments: BTreeMap<u64, Arc<Segment>> = BTreeMap::new();
+        let mut segments: BTreeMap<u64, Arc<UndoSegment>> = BTreeMap::new();
         for (_, _, number, ..) in listed.iter().flat_map(|t| &t.extents) {
             if !segments.contains_key(number) {
                 segments.insert(*number, self.files.open(*number)?);
@@ -235,7 +246,7 @@ impl Txns {
         Ok(())
     }
 
-    fn restore_one(&self, t: Listed, segments: &BTreeMap<u64, Arc<Segment>>) {
+    fn restore_one(&self, t: Listed, segments: &BTreeMap<u64, Arc<UndoSegment>>) {
         self.states.restore(t.id, Exception { state: t.state, ended: t.ended });
         for (from, below) in &t.dead {
             self.states.add_dead(t.id, *from, *below);
@@ -250,14 +261,14 @@ impl Txns {
             Some((first, last, SavedAt { segment, offset, len }))
         });
         undo.restore(extents.collect(), t.trees, &self.undo_used);
-        let revert_below = (t.revert_below != UndoNo::ZERO).then_some(t.revert_below);
+        let roll_back_below = (t.roll_back_below != UndoNo::ZERO).then_some(t.roll_back_below);
         let recovering = Recovering {
             undo,
             first_lsn: t.first_lsn,
             state: t.state,
             xid: t.xid,
             operations: t.operations,
-            revert_below,
+            roll_back_below,
         };
         self.recovering.lock().insert(t.id, recovering);
     }
@@ -280,7 +291,7 @@ impl Txns {
             }
             RecordKind::Revert => {
                 let reverted = decode_revert(LeafChange::decode(body)?.logical)?;
-                self.replay_revert(reverted);
+                self.replay_rollback(reverted);
                 Ok(())
             }
             RecordKind::Commit => {
@@ -351,7 +362,7 @@ impl Txns {
                     state: TxnState::Active,
                     xid: Vec::new(),
                     operations: 0,
-                    revert_below: None,
+                    roll_back_below: None,
                 }
             });
             t.operations = t.operations.max(undo_no.0);
@@ -368,7 +379,7 @@ impl Txns {
         Ok(())
     }
 
-    fn replay_revert(&self, reverted: Stamp) {
+    fn replay_rollback(&self, reverted: Stamp) {
         let Stamp { txn: id, undo_no } = reverted;
         let dead = || self.states.add_dead(id, undo_no, UndoNo(undo_no.0 + 1));
         if self.committed.lock().contains(id) {
@@ -378,9 +389,9 @@ impl Txns {
         let Some(t) = recovering.get_mut(&id) else { return };
         if t.state == TxnState::Aborted {
             // Newest first, so progress is the lowest one without a gap above it.
-            let below = t.revert_below.unwrap_or(UndoNo(t.operations + 1));
+            let below = t.roll_back_below.unwrap_or(UndoNo(t.operations + 1));
             if undo_no.0 + 1 == below.0 {
-                t.revert_below = Some(undo_no);
+                t.roll_back_below = Some(undo_no);
             }
         } else {
             dead();
@@ -403,7 +414,7 @@ impl Txns {
     }
 
     /// After `replay` and `attach_log`: aborts the undecided, keeps the prepared, hands what is not
-    /// reverted to `revert_beat`. The database is open for work before that is done.
+    /// reverted to `rollback_beat`. The database is open for work before that is done.
     ///
     /// # Errors
     /// Those of the log.
@@ -423,12 +434,12 @@ impl Txns {
                 }
                 TxnState::Prepared => self.adopt_prepared(id, t),
                 TxnState::Aborted => {
-                    let mut reverting = Reverting::new(t.undo, t.first_lsn, false);
-                    if let Some(below) = t.revert_below {
+                    let mut reverting = RollingBack::new(t.undo, t.first_lsn, false);
+                    if let Some(below) = t.roll_back_below {
                         reverting.below = reverting.below.min(below);
                     }
                     self.reverting.lock().insert(id, reverting);
-                    self.note_reverting();
+                    self.note_rolling_back();
                 }
                 TxnState::Committed(_) => {
                     return Err(Error::internal("a committed transaction was recovered"));
@@ -440,7 +451,7 @@ impl Txns {
     }
 
     fn adopt_prepared(&self, id: TxnId, t: Recovering) {
-        let txn = Arc::new(Txn::default());
+        let txn = Arc::new(TxnCore::default());
         txn.set_id(id);
         txn.set_phase(Phase::Prepared);
         txn.set_first_lsn(t.first_lsn);
@@ -453,7 +464,7 @@ impl Txns {
 
     /// Trees that the operations of an undecided transaction have changed, those it took back
     /// included, sorted. Kept with its undo and in checkpoints: no record is read for it.
-    pub fn changed_trees(&self, t: &Txn) -> Vec<TreeId> {
+    pub fn changed_trees(&self, t: &TxnCore) -> Vec<TreeId> {
         t.undo.get().map(|undo| undo.trees()).unwrap_or_default()
     }
 

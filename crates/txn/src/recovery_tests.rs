@@ -92,7 +92,7 @@ fn play(w: &World, rows: &Rows, model: &Model, random: &mut Random, steps: u64) 
                     model.prepared.lock().insert(xid, r.write_set());
                 }
             }
-            16 => drop(w.txns.revert_beat(rows)?),
+            16 => drop(w.txns.rollback_beat(rows)?),
             17 => drop(w.txns.purge_beat(None)?),
             18 if pending.is_none() => {
                 let cells = rows.cells.lock().clone();
@@ -178,7 +178,7 @@ fn state_of(w: &World, rows: &Rows) -> BTreeMap<Key, Vec<u8>> {
 /// Checks what came back after a crash; what the crash cut off leaves the model.
 fn check(w: &World, rows: &Rows, end: LogEnd, model: &Model, seed: u64) {
     let count = |met: &AtomicU64, n: usize| met.fetch_add(n as u64, Ordering::Relaxed);
-    count(&model.met.losers, w.txns.reverting_count());
+    count(&model.met.losers, w.txns.rolling_back_count());
     count(&model.met.prepared, w.txns.prepared_xids().len());
     let from_segments = w.txns.all_undos().iter().filter(|u| !u.synced().is_empty()).count();
     count(&model.met.from_segments, from_segments);
@@ -194,7 +194,7 @@ fn check(w: &World, rows: &Rows, end: LogEnd, model: &Model, seed: u64) {
         };
     }
     assert_eq!(state_of(w, rows), expected, "seed {seed}: while losers are reverted");
-    rows.revert_all();
+    rows.roll_back_all();
     assert_eq!(state_of(w, rows), expected, "seed {seed}: after the losers are gone");
     for xid in model.prepared.lock().keys() {
         assert!(w.txns.prepared(xid).is_ok(), "seed {seed}: a prepared transaction is lost");
@@ -217,7 +217,7 @@ fn decide(w: &World, rows: &Rows, model: &Model, random: &mut Random) {
             None => w.txns.rollback_prepared(&xid).expect("rolls back"),
         }
     }
-    rows.revert_all();
+    rows.roll_back_all();
     w.log.wait_durable(Lsn(w.log.end().0 - 1)).expect("durable");
 }
 
@@ -303,10 +303,10 @@ fn a_long_loser_is_reverted_from_segments() {
     let sim = SimEnv::on(after.disk().clone(), quiet(2));
     let from = Checkpoint { lsn, blob, cells };
     let (w, rows, _) = recover(sim.runtime(), &from, 2);
-    assert_eq!(w.txns.reverting_count(), 1);
+    assert_eq!(w.txns.rolling_back_count(), 1);
     let some = state_of(&w, &rows);
     assert!(some.len() == 5000 && some.values().all(|v| v == b"old"));
-    rows.revert_all();
+    rows.roll_back_all();
     assert!(rows.cells.lock().values().all(|c| c.row == b"old"));
     assert_eq!(rows.cells.lock().len(), 5000);
     let lsn = Lsn(w.log.end().0 - 1);
@@ -388,7 +388,7 @@ fn an_extent_of_no_place_is_refused() {
             state: TxnState::Active,
             ended: None,
             first_lsn: Lsn(1),
-            revert_below: UndoNo::ZERO,
+            roll_back_below: UndoNo::ZERO,
             operations: 1,
             xid: Vec::new(),
             dead: Vec::new(),

@@ -5,7 +5,7 @@
 //! sees the slot, or the snapshot reads a `published` at least as large as his. The horizon only
 //! grows: a value once computed holds for every later snapshot.
 
-use crate::spans::Separators;
+use crate::commit_ts_ranges::Separators;
 use evenkeel_base::Lsn;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -42,7 +42,7 @@ fn pause() {
 
 /// Place of a registered snapshot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SnapshotPlace {
     block: usize,
     slot: usize,
 }
@@ -74,7 +74,7 @@ impl Snapshots {
     }
 
     /// Registers a snapshot of the present.
-    pub fn register(&self) -> (Place, Lsn) {
+    pub fn register(&self) -> (SnapshotPlace, Lsn) {
         let low = self.horizon.load(Ordering::SeqCst) | RISING;
         let place = self.claim(low);
         pause();
@@ -84,27 +84,27 @@ impl Snapshots {
         (place, Lsn(at))
     }
 
-    pub fn release(&self, place: Place) {
+    pub fn release(&self, place: SnapshotPlace) {
         self.slot(place).store(FREE, Ordering::SeqCst);
     }
 
     /// Registers at a place known to be covered by another registered snapshot, which the caller
     /// keeps registered meanwhile.
-    pub fn register_at(&self, at: Lsn) -> Place {
+    pub fn register_at(&self, at: Lsn) -> SnapshotPlace {
         self.claim(at.0)
     }
 
-    fn slot(&self, place: Place) -> &AtomicU64 {
+    fn slot(&self, place: SnapshotPlace) -> &AtomicU64 {
         &self.block(place.block)[place.slot].0
     }
 
-    fn claim(&self, value: u64) -> Place {
+    fn claim(&self, value: u64) -> SnapshotPlace {
         pause();
         let (mut block, mut slot) = HINT.get();
         if block == usize::MAX {
             (block, slot) = (0, NEXT_HINT.fetch_add(1, Ordering::Relaxed) % FIRST_BLOCK);
         }
-        let place = Place { block, slot };
+        let place = SnapshotPlace { block, slot };
         if self.try_claim(place, value) {
             HINT.set((block, slot));
             return place;
@@ -112,7 +112,7 @@ impl Snapshots {
         for block in 0..BLOCKS {
             self.blocks_used.fetch_max(block + 1, Ordering::SeqCst);
             for slot in 0..self.block(block).len() {
-                let place = Place { block, slot };
+                let place = SnapshotPlace { block, slot };
                 if self.try_claim(place, value) {
                     HINT.set((block, slot));
                     return place;
@@ -122,7 +122,7 @@ impl Snapshots {
         unreachable!("more than 64 million snapshots at once")
     }
 
-    fn try_claim(&self, place: Place, value: u64) -> bool {
+    fn try_claim(&self, place: SnapshotPlace, value: u64) -> bool {
         if place.block >= self.blocks_used.load(Ordering::SeqCst) {
             return false;
         }

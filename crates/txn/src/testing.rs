@@ -25,7 +25,7 @@ pub fn small() -> TxnOptions {
     TxnOptions {
         undo_bytes: 1 << 20,
         lock_bytes: 1 << 20,
-        eager_revert_rows: 1000,
+        eager_rollback_rows: 1000,
         ..TxnOptions::default()
     }
 }
@@ -119,7 +119,7 @@ impl Rows {
             let holder = cell.stamp.txn;
             match self.txns.state(holder) {
                 state if state.is_undecided() && holder != t.id() => return Ok(Err(holder)),
-                TxnState::Aborted => self.revert_in(&mut cells, cell.stamp)?,
+                TxnState::Aborted => self.roll_back_in(&mut cells, cell.stamp)?,
                 _ => break,
             }
         }
@@ -153,12 +153,12 @@ impl Rows {
         self.try_write(t, key, Some(row)).expect("writes").expect("no other holder")
     }
 
-    fn revert_in(&self, cells: &mut BTreeMap<Vec<u8>, Cell>, stamp: Stamp) -> Result<()> {
+    fn roll_back_in(&self, cells: &mut BTreeMap<Vec<u8>, Cell>, stamp: Stamp) -> Result<()> {
         let copy = self.txns.undo_copy(stamp)?;
-        self.revert_record(cells, stamp, &copy.record()?)
+        self.roll_back_record(cells, stamp, &copy.record()?)
     }
 
-    fn revert_record(
+    fn roll_back_record(
         &self,
         cells: &mut BTreeMap<Vec<u8>, Cell>,
         stamp: Stamp,
@@ -192,14 +192,14 @@ impl Rows {
     }
 
     /// Reverts all that is to be reverted in the background.
-    pub fn revert_all(&self) {
-        while self.txns.revert_beat(self).expect("reverts") == Beat::More {}
+    pub fn roll_back_all(&self) {
+        while self.txns.rollback_beat(self).expect("reverts") == Beat::More {}
     }
 }
 
-impl RevertRow for Rows {
+impl RollbackRow for Rows {
     fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
-        self.revert_record(&mut self.cells.lock(), stamp, record)
+        self.roll_back_record(&mut self.cells.lock(), stamp, record)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A transaction as its session sees it, and its parts that others touch: who waits for it, what
 //! it has locked, how far it has got. It gets an id with its first write or lock.
 
-use crate::owner::{HeldLocks, Owner, Seat};
+use crate::owner::{HeldLocks, Owner, WaitSeat};
 use crate::undo::TxnUndo;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Lsn, Result, Stamp, TxnId, UndoNo};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A shared transaction.
-pub type TxnRef = Arc<Txn>;
+pub type TxnRef = Arc<TxnCore>;
 
 /// Where a transaction stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Phase {
 
 /// One transaction.
 #[derive(Default)]
-pub struct Txn {
+pub struct TxnCore {
     id: AtomicU64,
     phase: AtomicU8,
     /// Operations pushed so far; the next one has this number plus one.
@@ -42,7 +42,7 @@ pub struct Txn {
     /// What its owner calls it.
     tag: AtomicU64,
     /// Where it waits.
-    pub(crate) seat: Seat<Txn>,
+    pub(crate) seat: WaitSeat<TxnCore>,
     /// Log space of the COMMIT or ABORT record, taken at the first write.
     pub(crate) outcome_space: Mutex<Option<Reserved>>,
     pub(crate) undo: OnceLock<Arc<TxnUndo>>,
@@ -68,11 +68,11 @@ struct Waiters {
     txns: BTreeMap<TxnId, TxnRef>,
 }
 
-impl Txn {
+impl TxnCore {
     /// One that its owner goes on with after this one: who cancels this one cancels that one.
     pub fn successor(&self) -> TxnRef {
         let canceller = self.canceller.clone();
-        Arc::new(Txn { canceller, tag: AtomicU64::new(self.tag()), ..Txn::default() })
+        Arc::new(TxnCore { canceller, tag: AtomicU64::new(self.tag()), ..TxnCore::default() })
     }
 
     /// Its id; zero before the first write or lock.
@@ -199,7 +199,7 @@ impl Txn {
     }
 
     /// Takes a waiter away that gives up.
-    pub(crate) fn remove_waiter(&self, waiter: &Txn) {
+    pub(crate) fn remove_waiter(&self, waiter: &TxnCore) {
         self.waiters.lock().txns.remove(&waiter.id());
     }
 
@@ -216,13 +216,13 @@ impl Txn {
     }
 }
 
-impl Owner for Txn {
+impl Owner for TxnCore {
     fn id(&self) -> TxnId {
-        Txn::id(self)
+        TxnCore::id(self)
     }
 
     fn tag(&self) -> u64 {
-        Txn::tag(self)
+        TxnCore::tag(self)
     }
 
     fn operations(&self) -> u32 {
@@ -237,7 +237,7 @@ impl Owner for Txn {
         &self.locks
     }
 
-    fn seat(&self) -> &Seat<Txn> {
+    fn seat(&self) -> &WaitSeat<TxnCore> {
         &self.seat
     }
 

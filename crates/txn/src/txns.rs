@@ -9,14 +9,14 @@
 use crate::commit_table::{CommitStates, SEGMENT_IDS};
 use crate::deadlock::Deadlocks;
 use crate::lock_table::LockTable;
-use crate::packs::Packs;
-use crate::revert::Reverting;
-use crate::snapshots::{Place, Snapshots};
+use crate::packed_undo::PackedUndo;
+use crate::rollback::RollingBack;
+use crate::snapshots::{SnapshotPlace, Snapshots};
 use crate::undo::TxnUndo;
 use crate::undo_files::UndoFiles;
 use crate::versions::SkipPointers;
 use crate::waits::WaitWatch;
-use crate::{Phase, Txn, TxnRef};
+use crate::{Phase, TxnCore, TxnRef};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Cause, Code, CommitTable, Error, Lsn, Result, Snapshot, Stamp};
@@ -46,7 +46,7 @@ pub struct TxnOptions {
     pub lock_bytes: usize,
     /// Where all that a transaction has done is to be reverted, and it is more than this, the
     /// transaction is aborted, which takes no time, rather than reverted eagerly.
-    pub eager_revert_rows: u32,
+    pub eager_rollback_rows: u32,
     /// Transactions whose states leave memory together; a power of two.
     pub segment_ids: u64,
 }
@@ -56,7 +56,7 @@ impl Default for TxnOptions {
         TxnOptions {
             undo_bytes: 32 << 20,
             lock_bytes: 32 << 20,
-            eager_revert_rows: 100_000,
+            eager_rollback_rows: 100_000,
             segment_ids: SEGMENT_IDS,
         }
     }
@@ -67,7 +67,7 @@ type Shards<T> = [T; SHARDS];
 /// The transactions of one database.
 pub struct Txns {
     pub(crate) rt: Arc<Runtime>,
-    pub(crate) eager_revert_rows: u32,
+    pub(crate) eager_rollback_rows: u32,
     undo_bytes_max: AtomicUsize,
     log: OnceLock<Arc<Log>>,
     pub(crate) states: CommitStates,
@@ -76,7 +76,7 @@ pub struct Txns {
     /// Transactions that wait for others.
     pub(crate) waiting: AtomicUsize,
     pub(crate) watch: OnceLock<Box<dyn WaitWatch>>,
-    pub(crate) locks: LockTable<Txn>,
+    pub(crate) locks: LockTable<TxnCore>,
     active: Shards<Mutex<FxHashMap<TxnId, TxnRef>>>,
     undos: Shards<RwLock<FxHashMap<TxnId, Arc<TxnUndo>>>>,
     pub(crate) undo_used: AtomicUsize,
@@ -86,14 +86,14 @@ pub struct Txns {
     /// Why the last spill failed; whether it found nothing to spill.
     pub(crate) spill_error: Mutex<Option<Error>>,
     pub(crate) spill_stuck: AtomicBool,
-    /// Something for `spill_beat`, `revert_beat` or `purge_beat`.
+    /// Something for `spill_beat`, `rollback_beat` or `purge_beat`.
     work: Arc<Event>,
     /// Ended transactions, by the LSN of their COMMIT or END, whose undo is not freed yet.
     pub(crate) history: Mutex<VecDeque<(Lsn, TxnId)>>,
     /// Those that do not go into packs.
     pub(crate) kept: Mutex<VecDeque<(Lsn, TxnId)>>,
-    pub(crate) packs: Packs,
-    pub(crate) reverting: Mutex<BTreeMap<TxnId, Reverting>>,
+    pub(crate) packs: PackedUndo,
+    pub(crate) reverting: Mutex<BTreeMap<TxnId, RollingBack>>,
     /// Operations of transactions that were aborted, all together.
     pub(crate) aborted_rows: AtomicU64,
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, TxnRef>>,
@@ -105,7 +105,7 @@ pub struct Txns {
 /// A registered snapshot; dropping it lets the horizon pass.
 pub struct SnapshotGuard {
     snapshots: Arc<Snapshots>,
-    place: Place,
+    place: SnapshotPlace,
     at: Lsn,
 }
 
@@ -121,7 +121,7 @@ impl SnapshotGuard {
     }
 
     /// The view of a transaction: also its own operations until now (A6).
-    pub fn view(&self, own: &Txn) -> Snapshot {
+    pub fn view(&self, own: &TxnCore) -> Snapshot {
         Snapshot { at: self.at, own: own.id(), own_below: own.mark() }
     }
 }
@@ -134,7 +134,7 @@ impl Drop for SnapshotGuard {
 
 /// Ends a transaction that has not ended. A prepared one has no owner: of those who come with its
 /// id at the same time one decides.
-fn decide<R>(t: &Txn, end: impl FnOnce() -> Result<R>) -> Result<R> {
+fn decide<R>(t: &TxnCore, end: impl FnOnce() -> Result<R>) -> Result<R> {
     match t.phase() {
         Phase::Open => return end(),
         Phase::Prepared => {}
@@ -165,7 +165,7 @@ impl Txns {
         Arc::new(Txns {
             files: UndoFiles::new(rt.clone()),
             rt,
-            eager_revert_rows: options.eager_revert_rows,
+            eager_rollback_rows: options.eager_rollback_rows,
             undo_bytes_max: AtomicUsize::new(options.undo_bytes),
             log: OnceLock::new(),
             states: CommitStates::new(options.segment_ids),
@@ -183,7 +183,7 @@ impl Txns {
             work: Arc::default(),
             history: Mutex::default(),
             kept: Mutex::default(),
-            packs: Packs::default(),
+            packs: PackedUndo::default(),
             reverting: Mutex::default(),
             aborted_rows: AtomicU64::new(0),
             prepared: Mutex::default(),
@@ -217,7 +217,7 @@ impl Txns {
         self.log.get().ok_or_else(|| Error::internal("transactions have no log yet"))
     }
 
-    /// Notified when `spill_beat`, `revert_beat` or `purge_beat` has work.
+    /// Notified when `spill_beat`, `rollback_beat` or `purge_beat` has work.
     pub fn event(&self) -> Arc<Event> {
         self.work.clone()
     }
@@ -228,7 +228,7 @@ impl Txns {
 
     /// Begins a transaction. It costs nothing until its first write or lock.
     pub fn begin(&self) -> TxnRef {
-        Arc::new(Txn::default())
+        Arc::new(TxnCore::default())
     }
 
     /// Registers a snapshot of what is committed now (A2).
@@ -351,7 +351,7 @@ impl Txns {
         Ok(t.undo.get_or_init(|| self.add_undo(t.id())))
     }
 
-    fn wait_for_room(&self, t: &Txn, bytes: usize) -> Result<()> {
+    fn wait_for_room(&self, t: &TxnCore, bytes: usize) -> Result<()> {
         loop {
             let seen = self.room.now();
             let used = self.undo_used.load(Ordering::Relaxed);
@@ -443,7 +443,7 @@ impl Txns {
         }
     }
 
-    fn outcome_space(&self, t: &Txn, log: &Log) -> Result<Reserved> {
+    fn outcome_space(&self, t: &TxnCore, log: &Log) -> Result<Reserved> {
         let space = t.outcome_space.lock().take();
         match space {
             Some(space) => Ok(space),
@@ -475,7 +475,7 @@ impl Txns {
     }
 
     /// Aborts: logs ABORT, sets the state, releases locks and waiters. Rows are reverted by writers
-    /// who touch them and by `revert_beat`. Never waits.
+    /// who touch them and by `rollback_beat`. Never waits.
     ///
     /// # Errors
     /// As `commit`.
@@ -519,7 +519,7 @@ impl Txns {
         let undo = undo.ok_or_else(|| Error::internal("aborted without undo"))?;
         // Known as reverting before it is aborted: a checkpoint finds it in one of the two.
         let (log, rows) = (self.log()?, u64::from(undo.last().0));
-        self.reverting.lock().insert(id, Reverting::new(undo, first_lsn, true));
+        self.reverting.lock().insert(id, RollingBack::new(undo, first_lsn, true));
         let (lsn, ()) = log.append_with(&mut space, RecordKind::Abort, &[&body], |_| {
             self.states.set(id, TxnState::Aborted);
         });
@@ -528,7 +528,7 @@ impl Txns {
         if let Some(reverting) = self.reverting.lock().get_mut(&id) {
             reverting.busy = false;
         }
-        self.note_reverting();
+        self.note_rolling_back();
         self.rt.metrics.add(Metric::Rollbacks, 1);
         Ok(lsn)
     }
@@ -626,7 +626,7 @@ impl CommitTable for Txns {
     }
 
     fn is_reverting(&self) -> bool {
-        self.reverting_count() > 0
+        self.rolling_back_count() > 0
     }
 
     fn leaves_row(&self, tree: TreeId, key: &[u8], stamp: Stamp) -> Result<bool> {

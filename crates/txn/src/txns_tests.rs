@@ -14,7 +14,7 @@ fn a_transaction_without_changes_writes_nothing() {
     assert_eq!(w.txns.commit(&t).expect("commits"), None);
     assert_eq!((t.id(), w.txns.next_id()), (TxnId::ZERO, TxnId(1)));
     let locker = w.txns.begin();
-    let space = crate::Space::Tree(TREE);
+    let space = crate::LockSpace::Tree(TREE);
     w.txns
         .lock_row(&locker, (space, b"k"), false, crate::Mode::Shared, crate::Policy::NoWait)
         .expect("granted");
@@ -125,7 +125,7 @@ fn snapshots_are_whole_under_concurrent_commits() {
         }
         s.spawn(|| {
             while done.load(Ordering::SeqCst) < 2 {
-                w.txns.revert_beat(&rows).expect("reverts");
+                w.txns.rollback_beat(&rows).expect("reverts");
                 w.txns.purge_beat(None).expect("purges");
             }
         });
@@ -233,7 +233,7 @@ fn a_prepared_transaction_is_decided_once() {
         (commits.join().expect("thread"), aborted)
     });
     assert!(w.txns.prepared_xids().is_empty());
-    rows.revert_all();
+    rows.roll_back_all();
     let now = w.txns.snapshot().committed();
     for (n, (committed, aborted)) in committed.into_iter().zip(aborted).enumerate() {
         assert_ne!(committed, aborted, "{n} was decided by both or by neither");

@@ -5,7 +5,7 @@
 //! file drops its memory when room is needed. The oldest chunks are saved first, so what is saved
 //! is always a prefix.
 
-use crate::packs::SMALL_BYTES;
+use crate::packed_undo::SMALL_BYTES;
 use crate::undo_files::{Saved, SavedAt, UndoFiles};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Result, TreeId, TxnId, UndoNo};

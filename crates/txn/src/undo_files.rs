@@ -28,7 +28,7 @@ fn path(number: u64) -> String {
 }
 
 /// One segment file. The last reference to it puts it on the list of files to remove.
-pub(crate) struct Segment {
+pub(crate) struct UndoSegment {
     pub number: u64,
     file: Option<Arc<dyn File>>,
     /// Bytes known to be durable.
@@ -36,7 +36,7 @@ pub(crate) struct Segment {
     removable: Arc<Mutex<Vec<u64>>>,
 }
 
-impl Drop for Segment {
+impl Drop for UndoSegment {
     fn drop(&mut self) {
         self.removable.lock().push(self.number);
     }
@@ -45,7 +45,7 @@ impl Drop for Segment {
 /// The place of a saved chunk, or of several of a transaction one after the other.
 #[derive(Clone)]
 pub(crate) struct SavedAt {
-    pub segment: Arc<Segment>,
+    pub segment: Arc<UndoSegment>,
     pub offset: u64,
     /// Headers and payloads.
     pub len: u32,
@@ -73,7 +73,7 @@ impl SavedAt {
 }
 
 struct Current {
-    segment: Arc<Segment>,
+    segment: Arc<UndoSegment>,
     end: u64,
 }
 
@@ -81,7 +81,7 @@ struct Current {
 struct Writer {
     current: Option<Current>,
     /// Segments with bytes not synced, and their lengths.
-    unsynced: Vec<(Arc<Segment>, u64)>,
+    unsynced: Vec<(Arc<UndoSegment>, u64)>,
     /// A file was created since the directory was synced.
     created: bool,
 }
@@ -96,14 +96,14 @@ pub(crate) struct UndoFiles {
     writer: Mutex<Writer>,
     removable: Arc<Mutex<Vec<u64>>>,
     /// Segments that a restore has opened: one object each, whoever names them.
-    opened: Mutex<BTreeMap<u64, Weak<Segment>>>,
+    opened: Mutex<BTreeMap<u64, Weak<UndoSegment>>>,
     cache: Mutex<Cache>,
 }
 
 /// The right to write segments, held across I/O.
-pub(crate) struct Turn<'a>(&'a UndoFiles);
+pub(crate) struct SpillTurn<'a>(&'a UndoFiles);
 
-impl Drop for Turn<'_> {
+impl Drop for SpillTurn<'_> {
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::SeqCst);
         self.0.turn_over.notify();
@@ -134,16 +134,16 @@ impl UndoFiles {
     }
 
     /// Waits for the right to write.
-    pub fn turn(&self) -> Turn<'_> {
+    pub fn turn(&self) -> SpillTurn<'_> {
         self.rt.wait_until(&self.turn_over, Cause::DeviceSlow, || {
             !self.busy.swap(true, Ordering::SeqCst)
         });
-        Turn(self)
+        SpillTurn(self)
     }
 
     /// Opens a segment that a checkpoint lists. It may be missing: then nobody needs it, for it was
     /// removed after its transactions had ended. At restore only.
-    pub fn open(&self, number: u64) -> Result<Arc<Segment>> {
+    pub fn open(&self, number: u64) -> Result<Arc<UndoSegment>> {
         if let Some(segment) = self.opened.lock().get(&number).and_then(Weak::upgrade) {
             return Ok(segment);
         }
@@ -157,7 +157,7 @@ impl UndoFiles {
             None => (0, None),
         };
         let removable = self.removable.clone();
-        let segment = Segment { number, file, synced: AtomicU64::new(synced), removable };
+        let segment = UndoSegment { number, file, synced: AtomicU64::new(synced), removable };
         let segment = Arc::new(segment);
         self.opened.lock().insert(number, Arc::downgrade(&segment));
         Ok(segment)
@@ -185,7 +185,7 @@ impl UndoFiles {
         self.rt.env.create_dir(DIR)?;
         let file = self.rt.env.open(&path(number), OpenMode::READ_WRITE)?;
         file.write_at(&segment_header(number, self.rt.database()), 0)?;
-        let segment = Arc::new(Segment {
+        let segment = Arc::new(UndoSegment {
             number,
             file: Some(file),
             synced: AtomicU64::new(0),
@@ -195,7 +195,11 @@ impl UndoFiles {
     }
 
     /// Appends chunks of transactions as frames. Not synced yet.
-    pub fn append(&self, _turn: &Turn<'_>, chunks: &[(TxnId, Arc<Body>)]) -> Result<Vec<SavedAt>> {
+    pub fn append(
+        &self,
+        _turn: &SpillTurn<'_>,
+        chunks: &[(TxnId, Arc<Body>)],
+    ) -> Result<Vec<SavedAt>> {
         let current = self.writer.lock().current.take();
         let mut current = match current {
             Some(current) if current.end < SEGMENT_BYTES => current,
@@ -240,7 +244,7 @@ impl UndoFiles {
 
     /// Makes everything appended durable. A sync that fails, for whatever reason, stops writes: the
     /// next one would not be told of what it has lost.
-    pub fn sync(&self, _turn: &Turn<'_>) -> Result<()> {
+    pub fn sync(&self, _turn: &SpillTurn<'_>) -> Result<()> {
         let (unsynced, created) = {
             let mut writer = self.writer.lock();
             (std::mem::take(&mut writer.unsynced), std::mem::take(&mut writer.created))
@@ -328,8 +332,8 @@ impl UndoFiles {
     fn give_up_unused(&self) {
         let mut writer = self.writer.lock();
         let Writer { current, unsynced, .. } = &mut *writer;
-        let unneeded = |segment: &Arc<Segment>, held: usize| Arc::strong_count(segment) == held;
-        let is = |(s, _): &(Arc<Segment>, u64), number| s.number == number;
+        let unneeded = |segment: &Arc<UndoSegment>, held: usize| Arc::strong_count(segment) == held;
+        let is = |(s, _): &(Arc<UndoSegment>, u64), number| s.number == number;
         *current = current.take().filter(|Current { segment, end }| {
             let listed = unsynced.iter().filter(|entry| is(entry, segment.number)).count();
             *end < GIVE_UP_BYTES || !unneeded(segment, 1 + listed)

@@ -15,7 +15,7 @@ fn push(w: &World, t: &crate::TxnRef, no: u32, row: &[u8]) {
     assert_eq!(stamp.undo_no.0, no);
 }
 
-fn check(w: &World, t: &crate::Txn, no: u32, row: &[u8]) {
+fn check(w: &World, t: &crate::TxnCore, no: u32, row: &[u8]) {
     let stamp = Stamp { txn: t.id(), undo_no: UndoNo(no) };
     let old = w.txns.before(TREE, &no.to_be_bytes(), stamp).expect("undo");
     assert_eq!((old.stamp.undo_no.0, old.row.as_deref()), (no, Some(row)));

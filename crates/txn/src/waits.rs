@@ -6,9 +6,9 @@
 //!
 //! Nobody may wait here while holding a latch or a mutex.
 
-use crate::owner::Place;
+use crate::owner::WaitPlace;
 use crate::txns::Txns;
-use crate::{Txn, TxnRef};
+use crate::{TxnCore, TxnRef};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Cause, Code, CommitTable, Error, Result, TxnId};
 use std::sync::atomic::Ordering;
@@ -23,8 +23,8 @@ impl Deadline {
     pub const NEVER: Deadline = Deadline(None);
 }
 
-/// Told of waits of transactions for others, by their tags (`Txn::set_tag`; 0 without), before they
-/// begin and when somebody comes in front. Called by the waiter, with no latch or mutex of the
+/// Told of waits of transactions for others, by their tags (`TxnCore::set_tag`; 0 without), before
+/// they begin and when somebody comes in front. Called by the waiter, with no latch or mutex of the
 /// engine held.
 pub trait WaitWatch: Send + Sync {
     /// False if nobody wants to hear of the waits of `waiter`.
@@ -53,7 +53,7 @@ struct Waits<'a, F: FnOnce()> {
 }
 
 impl<'a, F: FnOnce()> Waits<'a, F> {
-    fn begin(txns: &'a Txns, me: &'a TxnRef, place: Place<Txn>, withdraw: F) -> Self {
+    fn begin(txns: &'a Txns, me: &'a TxnRef, place: WaitPlace<TxnCore>, withdraw: F) -> Self {
         me.seat.sit(place);
         txns.waiting.fetch_add(1, Ordering::SeqCst);
         Waits { txns, me, withdraw: Some(withdraw) }
@@ -97,7 +97,7 @@ impl Txns {
             // If not, it has ended just now.
             if let Some(other) = self.active(other).filter(|other| other.add_waiter(me)) {
                 let withdraw = || other.remove_waiter(me);
-                self.wait_at(me, deadline, Place::End(other.clone()), withdraw)?;
+                self.wait_at(me, deadline, WaitPlace::End(other.clone()), withdraw)?;
             }
         }
     }
@@ -108,7 +108,7 @@ impl Txns {
         &self,
         me: &TxnRef,
         deadline: Deadline,
-        place: Place<Txn>,
+        place: WaitPlace<TxnCore>,
         withdraw: impl FnOnce(),
     ) -> Result<()> {
         let wait = Waits::begin(self, me, place.clone(), withdraw);
@@ -149,7 +149,7 @@ impl Txns {
         }
     }
 
-    fn gives_up(&self, me: &TxnRef, place: &Place<Txn>, code: Code) -> Error {
+    fn gives_up(&self, me: &TxnRef, place: &WaitPlace<TxnCore>, code: Code) -> Error {
         let metric = match code {
             Code::DeadlockVictim => Metric::Deadlocks,
             _ => Metric::LockTimeouts,

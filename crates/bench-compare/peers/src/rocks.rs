@@ -201,15 +201,15 @@ impl Store for Rocks {
         let mut counters = Counters::default();
         counters.bytes.wal = count("rocksdb.wal.bytes");
         counters.bytes.run_flush = count("rocksdb.flush.write.bytes");
-        counters.bytes.merge_read = count("rocksdb.compact.read.bytes");
-        counters.bytes.merge_written = count("rocksdb.compact.write.bytes");
+        counters.bytes.compaction_read = count("rocksdb.compact.read.bytes");
+        counters.bytes.compaction_written = count("rocksdb.compact.write.bytes");
         counters.bytes.build_written = self.build_written.load(Relaxed);
         counters.bytes.foreground_read = count("rocksdb.block.cache.bytes.write");
         counters.events.memtable_flushes = count("rocksdb.db.flush.micros");
-        counters.events.merges = count("rocksdb.compaction.times.micros");
+        counters.events.compactions = count("rocksdb.compaction.times.micros");
         let stalled = count("rocksdb.stall.micros");
-        counters.stalls.add(Cause::MergeDebt, stalled);
-        counters.stalls.add(Cause::LogSync, number("rocksdb.wal.file.sync.micros", "SUM"));
+        counters.waits.add(Cause::CompactionDebt, stalled);
+        counters.waits.add(Cause::LogSync, number("rocksdb.wal.file.sync.micros", "SUM"));
         counters
     }
 

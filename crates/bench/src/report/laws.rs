@@ -34,7 +34,7 @@ fn summed(step: &StepResult, law: &str, name: &str) -> Vec<u64> {
 /// Bytes of the runs that merges begun in each second join: those that ingest needs, and others.
 fn merged(step: &StepResult, required: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
-    let Some(decisions) = step.decisions.get("merge") else { return seconds };
+    let Some(decisions) = step.decisions.get("compaction") else { return seconds };
     // The last input comes once per run.
     let before = decisions.inputs.len().saturating_sub(1);
     for (second, inputs, outputs) in &decisions.made {
@@ -51,7 +51,7 @@ fn merged(step: &StepResult, required: u64) -> Vec<u64> {
 /// The most merges that waited for a beat at once: those that ingest needs, and others.
 fn waiting_merges(step: &StepResult, required: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
-    for (second, inputs, _) in step.decisions.get("merge_turn").iter().flat_map(|d| &d.made) {
+    for (second, inputs, _) in step.decisions.get("compaction_turn").iter().flat_map(|d| &d.made) {
         let Some(most) = seconds.get_mut(*second) else { continue };
         let kinds = inputs.iter().skip(1).step_by(3);
         *most = kinds.filter(|kind| *kind % 2 == required).count().max(*most as usize) as u64;
@@ -109,7 +109,8 @@ fn slowest_us(step: &StepResult, law: &str) -> Vec<u64> {
 }
 
 /// Classes of background I/O, as the fields of the governor name them.
-const CLASSES: [&str; 6] = ["supply", "checkpoint", "flush", "merge", "ddl", "columnar"];
+const CLASSES: [&str; 6] =
+    ["free_frames", "checkpoint", "flush", "compaction", "ddl", "maintenance"];
 
 /// Bytes per second that each class asked the governor for, required and surplus.
 fn asked(step: &StepResult) -> Vec<Series> {
@@ -234,7 +235,7 @@ mod tests {
         let needed = made(1, &[[1, 5, 0], [0, 9, 0], [23, 7, 1]]);
         let decisions =
             Decisions { made: vec![needed, made(1, &[[1, 5, 0]])], ..Decisions::default() };
-        step.decisions.insert("merge_turn".to_string(), decisions);
+        step.decisions.insert("compaction_turn".to_string(), decisions);
         assert_eq!([0, 1].map(|needed| waiting_merges(&step, needed)), [[0, 1, 0], [0, 2, 0]]);
         let mut all = Vec::new();
         draw(&step, &mut all);

@@ -185,7 +185,7 @@ fn waits(page: &mut String, run: &RunResult) {
          <ul class=\"causes\">\n",
     );
     for cause in causes() {
-        let us = run.stalls.get(cause.name()).copied().unwrap_or(0);
+        let us = run.waits.get(cause.name()).copied().unwrap_or(0);
         let own = if OWN_CAUSES.contains(&cause) { " own" } else { "" };
         let none = if us == 0 { " none" } else { "" };
         let (name, time) = (cause.name(), us as f64 / 1e6);
@@ -244,9 +244,9 @@ fn charts(step: &StepResult) -> Vec<Chart> {
         Form::Stack,
         Scale::Linear(bytes),
     ));
-    let stalls = series(causes().map(evenkeel_base::Cause::name).collect(), &details.stalls);
+    let waits = series(causes().map(evenkeel_base::Cause::name).collect(), &details.waits);
     let scale = Scale::Linear(micros);
-    all.push(Chart::new("stalls", "Waits by cause, all threads", step, stalls, Form::Stack, scale));
+    all.push(Chart::new("waits", "Waits by cause, all threads", step, waits, Form::Stack, scale));
     let flush = vec![
         Series::new("requested", 8, &details.flush_requested),
         Series::new("done", 0, &details.flush_done),
@@ -260,7 +260,8 @@ fn charts(step: &StepResult) -> Vec<Chart> {
         Form::Pair,
         scale,
     ));
-    let why = series(details.flush_why.keys().map(String::as_str).collect(), &details.flush_why);
+    let why =
+        series(details.flush_reasons.keys().map(String::as_str).collect(), &details.flush_reasons);
     all.push(Chart::new("why", "Why: pages requested by term", step, why, Form::Stack, scale));
     laws::draw(step, &mut all);
     let steal: Vec<f64> = step.per_second.iter().map(|s| s.6 * 100.0).collect();

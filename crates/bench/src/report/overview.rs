@@ -308,7 +308,7 @@ fn waits_by_cause(bands: &[Band<'_>], run: usize) -> Vec<Waits> {
     let of_cause = |name: &str| -> Vec<Vec<f64>> {
         let of_band = |band: &Band<'_>| {
             let Some(step) = band.steps[run] else { return Vec::new() };
-            let all = step.per_second_details.stalls.get(name);
+            let all = step.per_second_details.waits.get(name);
             let us = |i: usize| all.and_then(|all| all.get(i)).copied().unwrap_or(0) as f64;
             (0..step.per_second.len()).map(us).collect()
         };
@@ -438,9 +438,9 @@ mod tests {
         step.per_second = vec![<_>::default(); 3];
         for (i, cause) in causes().enumerate() {
             let us = vec![10 * (i as u64 + 1); 3];
-            step.per_second_details.stalls.insert(cause.name().to_string(), us);
+            step.per_second_details.waits.insert(cause.name().to_string(), us);
         }
-        let all: f64 = step.per_second_details.stalls.values().flatten().map(|us| *us as f64).sum();
+        let all: f64 = step.per_second_details.waits.values().flatten().map(|us| *us as f64).sum();
         let band = Band {
             name: "l.i1",
             steps: vec![Some(&step)],

@@ -28,12 +28,12 @@ pub struct SimDisk {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     crashed: AtomicBool,
 }
 
 /// Everything on the disk.
-pub(super) struct State {
+pub(super) struct DiskState {
     pub names: Names,
     pub inodes: BTreeMap<Ino, Inode>,
     pub rng: Rng,
@@ -111,7 +111,7 @@ pub(super) struct Handle {
 impl SimDisk {
     /// An empty disk. `seed` decides what faults do.
     pub fn new(seed: u64) -> SimDisk {
-        SimDisk::from_state(State {
+        SimDisk::from_state(DiskState {
             names: Names::default(),
             inodes: BTreeMap::new(),
             rng: Rng::new(seed),
@@ -135,7 +135,7 @@ impl SimDisk {
         })
     }
 
-    fn from_state(state: State) -> SimDisk {
+    fn from_state(state: DiskState) -> SimDisk {
         let crashed = AtomicBool::new(state.crashed);
         SimDisk { shared: Arc::new(Shared { state: Mutex::new(state), crashed }) }
     }
@@ -162,7 +162,7 @@ impl SimDisk {
         disk
     }
 
-    pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut DiskState) -> R) -> R {
         f(&mut self.shared.state.lock())
     }
 
@@ -254,7 +254,7 @@ impl SimDisk {
     /// The error of starting a thread, if a fault strikes that.
     pub(super) fn thread_fault(&self, name: &str) -> Result<()> {
         let fault = self.with(|s| {
-            let State { calls, faults, rng, .. } = s;
+            let DiskState { calls, faults, rng, .. } = s;
             faults.strike(*calls, OsCall::Thread, &[], name, rng)
         });
         fault.map_or(Ok(()), |fault| Err(struck(fault, Code::ThreadSpawn, name)))
@@ -358,7 +358,7 @@ impl SimDisk {
 
     /// Begins a call: counts it and crashes if its turn has come. `Ok(true)`: the crash strikes
     /// this call while it is in flight.
-    fn enter(&self, state: &mut State, call: Call, code: Code, path: &str) -> Result<bool> {
+    fn enter(&self, state: &mut DiskState, call: Call, code: Code, path: &str) -> Result<bool> {
         if state.crashed {
             return Err(failure(code, path, CRASHED));
         }
@@ -498,7 +498,7 @@ fn hash_text(seed: u64, text: &str) -> u64 {
     text.bytes().fold(mix(seed ^ text.len() as u64), |h, b| mix(h ^ u64::from(b)))
 }
 
-impl State {
+impl DiskState {
     fn inode(&mut self, ino: Ino, path: &str) -> Result<&mut Inode> {
         let found = self.inodes.get_mut(&ino);
         found.ok_or_else(|| Error::internal(format!("simulated file {path} has vanished")))
@@ -669,7 +669,7 @@ impl Handle {
 
     fn faulty_write(
         &self,
-        s: &mut State,
+        s: &mut DiskState,
         buf: &[u8],
         offset: u64,
         fault: Option<FaultKind>,

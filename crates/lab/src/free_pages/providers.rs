@@ -4,8 +4,8 @@
 use super::setup::Setup;
 use super::sim::{Event, Frame, Got, Provider, World};
 use evenkeel_pages::CLEANERS;
+use evenkeel_pages::free_list::{Clock, FreeList};
 use evenkeel_pages::pacing::{self, Quota};
-use evenkeel_pages::supply::{Clock, Supply};
 use std::collections::VecDeque;
 
 /// One pool instance of the reported engine.
@@ -149,7 +149,7 @@ struct Cleaner {
 
 /// The engine's supply.
 pub struct Events {
-    supply: Supply,
+    supply: FreeList,
     free: Vec<u32>,
     hand: usize,
     waiting: Vec<u32>,
@@ -165,7 +165,7 @@ pub struct Events {
 impl Events {
     /// With free frames up to the high-water mark.
     pub fn new(setup: &Setup) -> Events {
-        let supply = Supply::new(setup.frames as usize);
+        let supply = FreeList::new(setup.frames as usize);
         let high = supply.high() as u64;
         // The supply begins with every frame free: those with a page are taken.
         assert!(supply.try_credits((setup.frames - high) as i64), "all frames were free");
@@ -184,7 +184,7 @@ impl Events {
 
     /// The clock moves on by one frame: what the engine does with latches, on plain states.
     fn clock(
-        supply: &Supply,
+        supply: &FreeList,
         (hand, free, looks): (&mut usize, &mut Vec<u32>, &mut u64),
         frames: &mut [Frame],
     ) -> Clock {
@@ -206,7 +206,7 @@ impl Events {
         Clock::Kept
     }
 
-    fn release(supply: &Supply, free: &mut Vec<u32>, frames: &mut [Frame], frame: u32) {
+    fn release(supply: &FreeList, free: &mut Vec<u32>, frames: &mut [Frame], frame: u32) {
         frames[frame as usize] = Frame::Free;
         free.push(frame);
         supply.return_credits(1);

@@ -3,7 +3,7 @@
 use super::providers::adjusted;
 use super::setup::Setup;
 use super::{by_hand, events, run, sim, timers};
-use evenkeel_pages::supply::Supply;
+use evenkeel_pages::free_list::FreeList;
 
 #[test]
 fn the_sleep_is_tuned_by_free_frames_and_the_last_run() {
@@ -70,7 +70,8 @@ fn twice_the_frames_have_more_in_reserve_and_are_no_more_work() {
     let (per_page, figures) = later(&long(&one), events);
     let (per_page_of_two, figures_of_two) = later(&long(&two), events);
     let ratio = most(&figures_of_two) / most(&figures);
-    let [high, high_of_two] = [&one, &two].map(|of| Supply::new(of.frames as usize).high() as f64);
+    let [high, high_of_two] =
+        [&one, &two].map(|of| FreeList::new(of.frames as usize).high() as f64);
     assert!((ratio / (high_of_two / high) - 1.0).abs() < 0.1, "{ratio} times the free frames");
     assert!((per_page_of_two / per_page - 1.0).abs() < 0.1, "{per_page} {per_page_of_two}");
     // A manager looks at so many frames in a run whatever the pool holds, and threads wait as long.

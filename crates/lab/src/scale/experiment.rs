@@ -1,5 +1,6 @@
 //! `lab scale`: databases and disks that are not at hand. Ingest for hours into 1 TB and 10 TB, on
-//! a slow disk and on a fast one, in virtual time: what merges owe, who waits, what ingest gets.
+//! a slow disk and on a fast one, in virtual time: what compactions owe, who waits, what ingest
+//! gets.
 
 use super::sim::{self, Figures};
 use super::{RowBytes, debt, rows_per_sec, written_per_row};
@@ -29,9 +30,9 @@ pub struct Setup {
     pub seconds: u64,
     /// Points in a chart.
     pub points: u64,
-    /// Processors; 0: their time is left out, and one thread merges.
+    /// Processors; 0: their time is left out, and one thread compactions.
     pub cores: u64,
-    /// Bytes per second that a thread merges with the disk idle; 0: its time is left out.
+    /// Bytes per second that a thread compactions with the disk idle; 0: its time is left out.
     pub merged_bytes_per_core: u64,
     /// An index on all rows is built meanwhile.
     pub builds: bool,
@@ -44,12 +45,12 @@ pub(super) const SLOW: (u64, u64) = (100 * MB, 1_000);
 pub(super) const FAST: (u64, u64) = (2_000 * MB, 200_000);
 const HOURS: u64 = 36;
 
-/// Bytes per second of runs that a thread merges, its computing alone.
+/// Bytes per second of runs that a thread compactions, its computing alone.
 const MERGED_PER_CORE: u64 = 50 * MB;
 
 /// What is to be known beside the sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beside {
+enum ForegroundLimit {
     Nothing,
     /// Processor time, of so many cores.
     Cores(u64),
@@ -58,16 +59,16 @@ enum Beside {
 }
 
 /// Name, bytes of data, disk, rows per second.
-type Case = (&'static str, u64, (u64, u64), u64, Beside);
+type Case = (&'static str, u64, (u64, u64), u64, ForegroundLimit);
 const CASES: [Case; 8] = [
-    ("150 GB, slow disk", TB * 3 / 20, SLOW, 30_000, Beside::Nothing),
-    ("1 TB, slow disk", TB, SLOW, 30_000, Beside::Nothing),
-    ("1 TB, slow disk, more than it can", TB, SLOW, 300_000, Beside::Nothing),
-    (BUILD, TB, SLOW, 30_000, Beside::Build),
-    ("10 TB, slow disk", 10 * TB, SLOW, 10_000, Beside::Nothing),
-    ("10 TB, fast disk", 10 * TB, FAST, 200_000, Beside::Nothing),
-    ("10 TB, fast disk, 2 cores", 10 * TB, FAST, 200_000, Beside::Cores(2)),
-    ("10 TB, fast disk, 64 cores", 10 * TB, FAST, 200_000, Beside::Cores(64)),
+    ("150 GB, slow disk", TB * 3 / 20, SLOW, 30_000, ForegroundLimit::Nothing),
+    ("1 TB, slow disk", TB, SLOW, 30_000, ForegroundLimit::Nothing),
+    ("1 TB, slow disk, more than it can", TB, SLOW, 300_000, ForegroundLimit::Nothing),
+    (BUILD, TB, SLOW, 30_000, ForegroundLimit::Build),
+    ("10 TB, slow disk", 10 * TB, SLOW, 10_000, ForegroundLimit::Nothing),
+    ("10 TB, fast disk", 10 * TB, FAST, 200_000, ForegroundLimit::Nothing),
+    ("10 TB, fast disk, 2 cores", 10 * TB, FAST, 200_000, ForegroundLimit::Cores(2)),
+    ("10 TB, fast disk, 64 cores", 10 * TB, FAST, 200_000, ForegroundLimit::Cores(64)),
 ];
 /// The case in which the governor has somebody who may wait while rows come.
 const BUILD: &str = "1 TB, slow disk, an index is built";
@@ -87,12 +88,12 @@ impl Setup {
             tx_ns: 5_000_000,
             seconds: (HOURS * 3600 / scale).max(60),
             points: 144,
-            cores: if let Beside::Cores(cores) = beside { cores } else { 0 },
+            cores: if let ForegroundLimit::Cores(cores) = beside { cores } else { 0 },
             merged_bytes_per_core: match beside {
-                Beside::Cores(_) => MERGED_PER_CORE,
+                ForegroundLimit::Cores(_) => MERGED_PER_CORE,
                 _ => 0,
             },
-            builds: beside == Beside::Build,
+            builds: beside == ForegroundLimit::Build,
         };
         CASES.map(setup).to_vec()
     }
@@ -103,8 +104,8 @@ impl Setup {
     }
 
     /// Threads that merge: one, and with a known number of cores those that help (RFC 14).
-    pub(super) fn merge_threads(&self) -> usize {
-        1 + if self.cores == 0 { 0 } else { evenkeel_runs::merge_helpers(self.cores as usize) }
+    pub(super) fn compaction_threads(&self) -> usize {
+        1 + if self.cores == 0 { 0 } else { evenkeel_runs::compaction_helpers(self.cores as usize) }
     }
 
     /// Index / run of a generation.

@@ -12,8 +12,8 @@ fn figures(name: &str) -> (Setup, sim::Figures) {
     (setup, figures)
 }
 
-/// D3: ingest beside long merges is even, and what merges write is in proportion. The queue of the
-/// disk stays a few beats long.
+/// D3: ingest beside long compactions is even, and what compactions write is in proportion. The
+/// queue of the disk stays a few beats long.
 #[test]
 fn ingest_is_even_beside_merges_that_take_hours() {
     for (name, written) in
@@ -35,8 +35,8 @@ fn ingest_is_even_beside_merges_that_take_hours() {
 }
 
 /// Indexes of 6,000 generations grow to 18,000 on disks that could take a little more: ingest is
-/// even. It sank to a fifth while small runs were locked for long merges, and 910 bytes and more
-/// were written per row.
+/// even. It sank to a fifth while small runs were locked for long compactions, and 910 bytes and
+/// more were written per row.
 #[test]
 fn large_indexes_grow_evenly() {
     const RATIO: f64 = 6_000.0;
@@ -109,14 +109,14 @@ fn an_index_build_has_what_ingest_leaves() {
     assert!(beside.longest < 0.2, "a queue of {} s", beside.longest);
 }
 
-/// Where a merge thread computes more slowly than the disk writes, ingest has what the threads of
-/// the machine can merge; those that help are in no merge that another one has.
+/// Where a compaction thread computes more slowly than the disk writes, ingest has what the threads
+/// of the machine can merge; those that help are in no merge that another one has.
 #[test]
 fn more_cores_merge_more() {
     let name = "10 TB, fast disk, 2 cores";
     let (two, few) = figures(name);
     let (many, all) = figures("10 TB, fast disk, 64 cores");
-    assert_eq!((two.merge_threads(), many.merge_threads()), (2, 5));
+    assert_eq!((two.compaction_threads(), many.compaction_threads()), (2, 5));
     let one = sim::run(&Setup { cores: 0, ..two.clone() });
     assert!(one.rows_all < 0.8 * few.rows_all, "{} {}", one.rows_all, few.rows_all);
     assert!(few.rows_all < 0.9 * all.rows_all, "{} {}", few.rows_all, all.rows_all);
@@ -126,7 +126,7 @@ fn more_cores_merge_more() {
     }
 }
 
-/// With no ingest, merges come to rest.
+/// With no ingest, compactions come to rest.
 #[test]
 fn at_rest_few_runs_are_left() {
     let (_, figures) = figures("150 GB, slow disk");

@@ -54,7 +54,7 @@ pub fn costs() -> String {
         })
 }
 
-/// What merges owe at most.
+/// What compactions owe at most.
 pub fn debts() -> String {
     let all = |size: f64| debt(index(size)) * RowBytes::TYPICAL.indexes;
     head("")

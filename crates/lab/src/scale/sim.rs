@@ -1,20 +1,22 @@
-//! Ingest, memtable, flushes and merges of a large database in virtual time, on a disk of given
-//! speed. What to merge, which merge has the next beat, the credit that ingest spends, its delays
-//! and the governor are the engine's own functions; runs are numbers.
+//! Ingest, memtable, flushes and compactions of a large database in virtual time, on a disk of
+//! given speed. What to merge, which merge has the next beat, the credit that ingest spends, its
+//! delays and the governor are the engine's own functions; runs are numbers.
 //!
 //! Threads as in the engine: a page cleaner, a flush, merge threads, an index build, each with one
 //! beat of at most 1 MiB on its way to the disk, which has one queue; commits go to the same queue.
-//! A merge has a beat in one thread at a time; where processor time counts, it computes after the
-//! disk has served it.
+//! A compaction has a beat in one thread at a time; where processor time counts, it computes after
+//! the disk has served it.
 
 use super::RowBytes;
 use super::experiment::Setup;
 use evenkeel_base::journal::Journal;
-use evenkeel_base::{Cause, Stalls};
+use evenkeel_base::{Cause, WaitEvents};
 use evenkeel_io::{Class, Governor, PriorityGovernor};
-use evenkeel_runs::{FREES_NOTHING, GENERATIONS_MAX, RUNS_HELP, RUNS_TRIGGER, Turn};
+use evenkeel_runs::{CompactionTurn, FREES_NOTHING, GENERATIONS_MAX, RUNS_HELP, RUNS_TRIGGER};
 use evenkeel_runs::{allowed_bytes, bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
-use evenkeel_runs::{decide_merge, enough_for_merges, merge_rate, next_merge, pace_ns, passes};
+use evenkeel_runs::{
+    compaction_rate, decide_compaction, enough_for_compactions, next_compaction, pace_ns, passes,
+};
 use evenkeel_runs::{owed_bytes, tightest};
 use std::sync::Arc;
 
@@ -32,7 +34,7 @@ const SYNCS: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Memtable,
-    MergeDebt,
+    CompactionDebt,
     /// Commits stand in the queue of the disk.
     Disk,
 }
@@ -42,7 +44,7 @@ pub(super) enum Wait {
 pub(super) struct Figures {
     /// Rows per second.
     pub rows: Vec<f64>,
-    /// Bytes that merges begun have left to read and write.
+    /// Bytes that compactions begun have left to read and write.
     pub debt: Vec<f64>,
     /// The most runs of an index.
     pub runs: Vec<f64>,
@@ -56,7 +58,7 @@ pub(super) struct Figures {
     pub written_all: f64,
     /// The longest that a commit stood in the queue, seconds.
     pub longest: f64,
-    /// Merges into a bottom run.
+    /// Compactions into a bottom run.
     pub into_bottom: f64,
     /// Bytes per second: what the governor lets background work have, the disk's at most; what was
     /// required; and what was granted to work that may wait.
@@ -150,7 +152,7 @@ struct World<'a> {
     disk: Disk,
     governor: PriorityGovernor,
     /// What commits wait for, as the governor sees it.
-    stalls: Arc<Stalls>,
+    stalls: Arc<WaitEvents>,
     journal: Arc<Journal>,
     /// Bytes granted since the last interval: required, and other.
     granted: [u64; 2],
@@ -163,15 +165,15 @@ struct World<'a> {
     /// Bytes of pages to be flushed.
     pages: u64,
     credit: u64,
-    /// Bytes that merges that ingest needs have moved since the last measure, and nanoseconds.
+    /// Bytes that compactions that ingest needs have moved since the last measure, and nanoseconds.
     merged: (u64, u64),
-    merge_bytes_per_sec: u64,
+    compaction_bytes_per_sec: u64,
     /// When the last generation was flushed, and the time from one to the next.
     flushed_at: u64,
     flush_ns: u64,
     /// Memory bytes that the pace has let in and that have not come.
     paced: u64,
-    /// When the cleaner, the flush and the merge threads are free again.
+    /// When the cleaner, the flush and the compaction threads are free again.
     free: [u64; 2],
     mergers: Vec<u64>,
     build: Option<Build>,
@@ -209,11 +211,11 @@ impl World<'_> {
         };
         limit(self.setup.connections * BATCH * STEP_NS / takes, Wait::Disk);
         if let Some(paced) = self.pace() {
-            limit(paced / memory, Wait::MergeDebt);
+            limit(paced / memory, Wait::CompactionDebt);
         }
         let in_debt = self.debtors() > 0;
         if in_debt {
-            limit(self.credit / memory, Wait::MergeDebt);
+            limit(self.credit / memory, Wait::CompactionDebt);
         }
         if is_tight {
             let whole = self.run_bytes() * self.indexes.len() as u64;
@@ -243,13 +245,13 @@ impl World<'_> {
         self.stalls.record(Cause::LogSync, syncs);
         let idle = (self.setup.connections * STEP_NS).saturating_sub(rows * takes / BATCH);
         match held {
-            Some(Wait::MergeDebt) => self.stalls.record(Cause::MergeDebt, idle),
+            Some(Wait::CompactionDebt) => self.stalls.record(Cause::CompactionDebt, idle),
             Some(Wait::Memtable) => self.stalls.record(Cause::MemtableFull, idle),
             Some(Wait::Disk) | None => {}
         }
     }
 
-    /// Memory bytes that the pace of merges lets in; none: as many as come.
+    /// Memory bytes that the pace of compactions lets in; none: as many as come.
     fn pace(&mut self) -> Option<u64> {
         let of = |index: usize| self.jobs.iter().filter(move |j| j.index == index && j.required);
         let first = |index: usize| {
@@ -267,8 +269,8 @@ impl World<'_> {
         let moved: f64 = self.indexes.iter().map(moved).sum();
         let per_kib = (moved * 1024.0 / self.setup.generation_bytes as f64) as u64;
         let need = 2.0 * moved * SECOND as f64 / self.flush_ns.max(1) as f64;
-        self.governor.set_enough_for_merges(enough_for_merges(runs, need as u64));
-        let ns = pace_ns(runs, self.merge_bytes_per_sec, per_kib, owed);
+        self.governor.set_enough_for_compactions(enough_for_compactions(runs, need as u64));
+        let ns = pace_ns(runs, self.compaction_bytes_per_sec, per_kib, owed);
         if ns == 0 {
             self.paced = 0;
             return None;
@@ -286,12 +288,12 @@ impl World<'_> {
         };
     }
 
-    /// A beat of a merge that ingest needs took so long.
+    /// A beat of a compaction that ingest needs took so long.
     fn measure(&mut self, bytes: u64, ns: u64) {
         self.merged = (self.merged.0 + bytes, self.merged.1 + ns);
         let (moved, took) = self.merged;
-        if let Some(rate) = merge_rate(self.merge_bytes_per_sec, moved, took) {
-            self.merge_bytes_per_sec = rate;
+        if let Some(rate) = compaction_rate(self.compaction_bytes_per_sec, moved, took) {
+            self.compaction_bytes_per_sec = rate;
             self.merged = (0, 0);
         }
     }
@@ -381,7 +383,7 @@ impl World<'_> {
                 let freeing = own.map(|job| bytes_per_run(job.left, job.runs.len())).min();
                 let mut numbers = vec![u64::from(may_rest), freeing.unwrap_or(FREES_NOTHING)];
                 numbers.extend(runs.iter().map(|r| r.bytes * 8 + u64::from(r.busy)));
-                let chosen = decide_merge(&numbers).unwrap_or_default();
+                let chosen = decide_compaction(&numbers).unwrap_or_default();
                 let [first, end, required] = chosen[..] else { break };
                 let inputs = &mut runs[first as usize..end as usize];
                 inputs.iter_mut().for_each(|r| r.busy = true);
@@ -400,7 +402,7 @@ impl World<'_> {
         }
     }
 
-    /// A beat of the merge whose turn it is, in this thread; false if there is none for it.
+    /// A beat of the compaction whose turn it is, in this thread; false if there is none for it.
     fn merge(&mut self, thread: usize, now: u64) -> bool {
         let helps = thread > 0;
         if helps && self.most_runs() < RUNS_HELP {
@@ -415,22 +417,22 @@ impl World<'_> {
             let newest = self.indexes[job.index].first().map_or(0, |run| run.bytes);
             let is_short = owed_bytes(job.left, newest) > 0;
             let owing_runs = if runs >= RUNS_TRIGGER && is_short { runs } else { 0 };
-            Turn { required: job.required, owing_runs, left: job.left, gain: 0 }
+            CompactionTurn { required: job.required, owing_runs, left: job.left, gain: 0 }
         };
         // What nobody waits for has no seat while there is ingest: then none is begun either.
-        let Some(at) = next_merge(free.iter().map(turn), false).map(|i| free[i]) else {
+        let Some(at) = next_compaction(free.iter().map(turn), false).map(|i| free[i]) else {
             return false;
         };
         let (required, part) = (self.jobs[at].required, self.jobs[at].left.min(BEAT));
         if !std::mem::replace(&mut self.jobs[at].granted, true) {
-            let pause = self.ask(now, Class::Merge, required, 2 * part);
+            let pause = self.ask(now, Class::Compaction, required, 2 * part);
             if pause > 0 {
                 self.mergers[thread] = now + pause;
                 return true;
             }
         }
         self.jobs[at].granted = false;
-        let took = self.go(now, Class::Merge, (2, part, part)) + self.computes(part);
+        let took = self.go(now, Class::Compaction, (2, part, part)) + self.computes(part);
         self.mergers[thread] = now + took;
         self.jobs[at].busy_until = now + took;
         if required {
@@ -446,7 +448,7 @@ impl World<'_> {
         true
     }
 
-    /// Nanoseconds of a processor for a beat of a merge.
+    /// Nanoseconds of a processor for a beat of a compaction.
     fn computes(&self, bytes: u64) -> u64 {
         (bytes * SECOND).checked_div(self.setup.merged_bytes_per_core).unwrap_or(0)
     }
@@ -479,7 +481,7 @@ impl World<'_> {
     }
 }
 
-/// Runs as ingest leaves them shortly before a merge into the bottom, newest first.
+/// Runs as ingest leaves them shortly before a compaction into the bottom, newest first.
 fn tiers(bottom: u64, least: u64) -> Vec<u64> {
     let (mut tiers, mut size) = (vec![bottom], bottom / 10 * 4);
     while size > least {
@@ -519,7 +521,7 @@ fn world(setup: &Setup) -> World<'_> {
         moved: 0,
         written: 0,
     };
-    let (stalls, journal) = (Arc::<Stalls>::default(), Arc::new(Journal::default()));
+    let (stalls, journal) = (Arc::<WaitEvents>::default(), Arc::new(Journal::default()));
     journal.keep(true);
     World {
         setup,
@@ -537,12 +539,12 @@ fn world(setup: &Setup) -> World<'_> {
         pages: 0,
         credit: 0,
         merged: (0, 0),
-        merge_bytes_per_sec: 0,
+        compaction_bytes_per_sec: 0,
         flushed_at: 0,
         flush_ns: 0,
         paced: 0,
         free: [0; 2],
-        mergers: vec![0; setup.merge_threads()],
+        mergers: vec![0; setup.compaction_threads()],
         build: setup.builds.then(|| build(setup, &row)),
         out: Figures::default(),
     }

@@ -1,8 +1,8 @@
 //! Every small history of one entry while its index is built: transactions that commit, go back to
 //! a savepoint or abort; the scan and VALID anywhere among them; flushes before or behind outcomes;
-//! merges; a snapshot. What the index shows is what the row is (A1, D1, D4, F2).
+//! compactions; a snapshot. What the index shows is what the row is (A1, D1, D4, F2).
 
-use super::rig::{Commits, TestLog, stamp};
+use super::test_support::{Commits, TestLog, stamp};
 use crate::{Direction, IndexSpec, KeyRange, Runs, RunsOptions, Unsorted, entry_bytes};
 use evenkeel_base::{Beat, Cause, IndexId, Lsn, Snapshot, TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
@@ -39,7 +39,7 @@ struct Case {
     /// Behind so many transactions the scan reads the row, and the index becomes VALID.
     scan: usize,
     valid: usize,
-    merge_often: bool,
+    compact_often: bool,
     /// One is taken when the index becomes VALID.
     snapshot: bool,
 }
@@ -156,14 +156,14 @@ impl Machine {
             if let Some(step) = case.history.get(at) {
                 live = self.transaction(index, live, *step);
             }
-            if case.merge_often {
-                self.runs.merge_to_rest().expect("merges");
+            if case.compact_often {
+                self.runs.compact_to_rest().expect("merges");
             }
         }
         for what in ["as it is", "flushed", "merged"] {
             match what {
                 "flushed" => self.flush(),
-                "merged" => self.runs.merge_to_rest().expect("merges"),
+                "merged" => self.runs.compact_to_rest().expect("merges"),
                 _ => {}
             }
             assert_eq!(self.is_live(index, Lsn::MAX), live, "{what}: {case:?}");
@@ -197,9 +197,9 @@ fn histories(length: usize, stride: usize) {
                     if number % stride != 0 {
                         continue;
                     }
-                    let (live, merge_often) = (bits & 1 != 0, bits & 2 != 0);
+                    let (live, compact_often) = (bits & 1 != 0, bits & 2 != 0);
                     let (snapshot, history) = (bits & 4 != 0, history.clone());
-                    machine.run(&Case { live, history, scan, valid, merge_often, snapshot });
+                    machine.run(&Case { live, history, scan, valid, compact_often, snapshot });
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! A crash at every change of the disk while generations are flushed, runs merged, an index built
 //! and an index dropped: afterwards every row of the log is found once, and no orphan file is left.
 
-use super::rig::{Commits, Random, TestLog, stamp};
+use super::test_support::{Commits, Random, TestLog, stamp};
 use crate::{
     Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, Unsorted, entry_bytes,
 };
@@ -31,7 +31,7 @@ fn spec(id: u32, building: bool) -> IndexSpec {
     IndexSpec { id: IndexId(id), unique_key: id == 2, building, valid_from: Lsn::ZERO }
 }
 
-/// Random keys; those of index 2 ascend, so that merges take its segments over.
+/// Random keys; those of index 2 ascend, so that compactions take its segments over.
 fn key(index: u32, n: u64) -> [u8; 8] {
     if index == 2 { n.to_be_bytes() } else { Random(n).next().to_be_bytes() }
 }
@@ -45,7 +45,7 @@ fn flush(runs: &Runs) -> Result<()> {
 fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
     notes.log.end.store(1000, Ordering::SeqCst);
     let runs = Runs::create(rt, OPTIONS, notes.commits.clone())?;
-    // Merges of several pieces.
+    // Compactions of several pieces.
     runs.segment_bytes_set.store(8 << 10, Ordering::Relaxed);
     runs.attach_log(notes.log.clone());
     runs.finish_restore()?;
@@ -66,7 +66,7 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
             }
         }
         flush(&runs)?;
-        while runs.merge_beat()? == Beat::More {}
+        while runs.compaction_beat()? == Beat::More {}
         if round == 2 {
             let mut parts = Vec::new();
             for from in [BUILT, BUILT + 1500] {
@@ -90,10 +90,13 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
             runs.drop_index(IndexId(1))?;
         }
     }
-    runs.merge_to_rest()?;
+    runs.compact_to_rest()?;
     let metric = |m| runs.rt.metrics.get(m);
-    assert!(metric(Metric::MergePieces) > metric(Metric::Merges) + 10, "merges of several pieces");
-    assert!(metric(Metric::MergeRelinkedBytes) > 0 && metric(Metric::RunPunchedBytes) > 0);
+    assert!(
+        metric(Metric::CompactionPieces) > metric(Metric::CompactionsFinished) + 10,
+        "merges of several pieces"
+    );
+    assert!(metric(Metric::TrivialMoveBytes) > 0 && metric(Metric::RunPunchedBytes) > 0);
     Ok(())
 }
 
@@ -167,7 +170,7 @@ fn every_crash_point_keeps_every_row() {
             let runs_files: Vec<&String> = files.iter().filter(|p| p.ends_with(".run")).collect();
             assert_eq!(runs_files, live.iter().collect::<Vec<_>>(), "{which}");
             // And it works on.
-            flush(&runs).and_then(|()| runs.merge_to_rest()).expect("goes on");
+            flush(&runs).and_then(|()| runs.compact_to_rest()).expect("goes on");
         },
     );
     assert!(explored.points > 30, "{explored:?}");

@@ -1,6 +1,6 @@
 //! Files that lost their footer: which indexes they take with them, and how these end.
 
-use super::rig::{Rig, spec};
+use super::test_support::{Fixture, spec};
 use crate::damage::READ_TRIES;
 use crate::{Direction, KeyRange};
 use evenkeel_base::metrics::Metric;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const INS: u8 = entry_op::INS | entry_op::FRESH;
 const ENTRIES: u32 = 200;
 
-impl Rig {
+impl Fixture {
     fn file(&self, number: u64) -> PathBuf {
         self.dir.path().join(format!("runs/{number:08}.run"))
     }
@@ -59,8 +59,8 @@ impl Rig {
 }
 
 /// Three indexes in one file, a fourth one in a file of its own; 9 has no entry.
-fn filled() -> (Rig, Vec<u8>) {
-    let rig = Rig::new(1 << 20);
+fn filled() -> (Fixture, Vec<u8>) {
+    let rig = Fixture::new(1 << 20);
     [1, 3, 5, 7, 9].iter().for_each(|id| rig.runs.add_index(spec(*id, *id == 3, false)));
     rig.fill(&[1, 3, 5], 0);
     rig.fill(&[7], 0);
@@ -150,7 +150,7 @@ fn a_damaged_index_ends_with_its_drop() {
     rig.restart_from(&blob, &ALL);
     for round in 1..30 {
         rig.fill(&[3, 7], round * ENTRIES);
-        while rig.runs.merge_beat().expect("merges") == Beat::More {}
+        while rig.runs.compaction_beat().expect("merges") == Beat::More {}
     }
     assert_eq!(rig.damaged(&ALL), ALL);
     // Index 11 comes later, and the bytes behind the cut may have been of any index but it.
@@ -180,11 +180,11 @@ fn a_damaged_index_ends_with_its_drop() {
     assert_eq!(rig.count(11), ENTRIES as usize);
 }
 
-/// A merge meets a block that cannot be read when it has installed pieces: its index is damaged,
-/// once and for all, and nobody else waits.
+/// A compaction meets a block that cannot be read when it has installed pieces: its index is
+/// damaged, once and for all, and nobody else waits.
 #[test]
-fn a_block_that_a_merge_cannot_read_damages_its_index() {
-    let mut rig = Rig::new(1 << 20);
+fn a_block_that_a_compaction_cannot_read_damages_its_index() {
+    let mut rig = Fixture::new(1 << 20);
     rig.set_segment_bytes(64 << 10);
     [1, 2, 3].iter().for_each(|id| rig.runs.add_index(spec(*id, false, false)));
     for run in 0..2u64 {
@@ -199,12 +199,12 @@ fn a_block_that_a_merge_cannot_read_damages_its_index() {
     let late = bytes.len() / 4 * 3;
     bytes[late..late + 64].fill(0xee);
     std::fs::write(&path, bytes).expect("writes");
-    rig.runs.merge_to_rest().expect("does not fail");
-    let metric = |rig: &Rig, m| rig.rt.metrics.get(m);
-    assert!(metric(&rig, Metric::MergePieces) > 0, "it is met when pieces are installed");
+    rig.runs.compact_to_rest().expect("does not fail");
+    let metric = |rig: &Fixture, m| rig.rt.metrics.get(m);
+    assert!(metric(&rig, Metric::CompactionPieces) > 0, "it is met when pieces are installed");
     rig.runs.state.read().check();
     assert!(rig.runs.state.read().merging.is_empty());
-    let begun = metric(&rig, Metric::MergesBegun);
+    let begun = metric(&rig, Metric::CompactionsStarted);
     let said = rig.error_of(1).expect("damaged").to_string();
     assert!(said.contains("index=1") && said.contains("runs/00000001.run"), "{said}");
     // It takes entries as others do, gathers no runs, and keeps nobody.
@@ -212,8 +212,8 @@ fn a_block_that_a_merge_cannot_read_damages_its_index() {
     for round in 0..8 {
         rig.fill(&[1, 2, 3], round * ENTRIES);
     }
-    rig.runs.merge_to_rest().expect("merges");
-    assert_eq!(metric(&rig, Metric::MergesBegun) - begun, 2, "it is not merged again");
+    rig.runs.compact_to_rest().expect("merges");
+    assert_eq!(metric(&rig, Metric::CompactionsStarted) - begun, 2, "it is not merged again");
     assert_eq!((rig.runs.stats(IndexId(1)).runs, rig.count(2)), (runs, 8 * ENTRIES as usize));
     let blob = rig.runs.snapshot_blob();
     rig.restart_from(&blob, &[1, 2, 3]);
@@ -238,15 +238,15 @@ fn on_disk(body: impl FnOnce(Arc<dyn Env>, SimDisk) + Send + 'static) {
     over.try_recv().expect("the body ran to its end");
 }
 
-/// The device does not read what a merge that ingest needs begins with, however often it is asked:
-/// writes stop, as they do when it fails later on. Else whoever waits for what it pays for would
-/// wait without end.
+/// The device does not read what a compaction that ingest needs begins with, however often it is
+/// asked: writes stop, as they do when it fails later on. Else whoever waits for what it pays for
+/// would wait without end.
 #[test]
-fn nobody_waits_for_a_merge_that_cannot_begin() {
+fn nobody_waits_for_a_compaction_that_cannot_begin() {
     on_disk(|env, disk| {
         let rig = four_runs(env);
         disk.inject(Fault::on("runs/", FaultKind::ReadError, When::From(1)));
-        let errors = (0..READ_TRIES).filter_map(|_| rig.runs.merge_beat().err());
+        let errors = (0..READ_TRIES).filter_map(|_| rig.runs.compaction_beat().err());
         let errors: Vec<Code> = errors.map(|error| error.code()).collect();
         assert_eq!(errors, [Code::ReadFailed], "the last of several tries");
         disk.clear_faults();
@@ -258,8 +258,8 @@ fn nobody_waits_for_a_merge_that_cannot_begin() {
 }
 
 /// Four runs of one index, which ingest needs to be merged.
-fn four_runs(env: Arc<dyn Env>) -> Rig {
-    let rig = Rig::simulated(env, 1 << 20);
+fn four_runs(env: Arc<dyn Env>) -> Fixture {
+    let rig = Fixture::simulated(env, 1 << 20);
     rig.set_segment_bytes(16 << 10);
     rig.runs.add_index(spec(1, false, false));
     for run in 0..4u32 {
@@ -269,10 +269,10 @@ fn four_runs(env: Arc<dyn Env>) -> Rig {
     rig
 }
 
-/// A device that fails once, at any read of a merge: it is merged anew, and nothing else comes of
-/// it.
+/// A device that fails once, at any read of a compaction: it is merged anew, and nothing else comes
+/// of it.
 #[test]
-fn a_read_of_a_merge_that_fails_once_stops_nothing() {
+fn a_read_of_a_compaction_that_fails_once_stops_nothing() {
     for read in 1.. {
         let struck = Arc::new(AtomicU64::new(0));
         let count = struck.clone();
@@ -280,7 +280,7 @@ fn a_read_of_a_merge_that_fails_once_stops_nothing() {
             let rig = four_runs(env);
             disk.inject(Fault::on("runs/", FaultKind::ReadError, When::Nth(read)));
             let mut beats = 0;
-            while rig.runs.merge_beat().expect("merges") == Beat::More {
+            while rig.runs.compaction_beat().expect("merges") == Beat::More {
                 beats += 1;
                 assert!(beats < 1_000, "it comes to an end");
             }
@@ -305,7 +305,7 @@ fn a_read_of_an_open_that_fails_once_damages_nothing() {
     for kind in [FaultKind::ReadError, FaultKind::LookError] {
         for read in 1..=4 {
             on_disk(move |env, disk| {
-                let mut rig = Rig::simulated(env, 1 << 20);
+                let mut rig = Fixture::simulated(env, 1 << 20);
                 ALL.iter().for_each(|id| rig.runs.add_index(spec(*id, *id == 3, false)));
                 rig.fill(&[1, 3, 5], 0);
                 rig.fill(&[7], 0);
@@ -335,7 +335,7 @@ fn a_read_of_an_open_that_fails_once_damages_nothing() {
 fn a_sync_of_names_without_space_stops_writes() {
     for (sync, expected) in [(1, Code::DiskFull), (2, Code::WriteFailed)] {
         on_disk(move |env, disk| {
-            let rig = Rig::simulated(env, 1 << 20);
+            let rig = Fixture::simulated(env, 1 << 20);
             rig.runs.add_index(spec(1, false, false));
             rig.put(1, INS, b"key", b"row");
             rig.runs.seal_active();

@@ -1,7 +1,7 @@
 //! How near estimates are: for even and uneven keys, one run or many and memtables, and with
 //! entries that others have taken the place of, whether or not an old snapshot needs those.
 
-use super::rig::{Commits, Random, Rig, spec, stamp};
+use super::test_support::{Commits, Fixture, Random, spec, stamp};
 use crate::{KeyRange, Runs, entry_bytes};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, IndexId, Lsn, Snapshot, Stamp, TxnId, TxnState};
@@ -20,7 +20,7 @@ const COUNTED_MAX: u64 = 128;
 
 /// An index, and the keys it holds.
 struct Bed {
-    rig: Rig,
+    rig: Fixture,
     keys: BTreeSet<u64>,
 }
 
@@ -32,7 +32,7 @@ fn pk(key: u64) -> [u8; 16] {
 
 impl Bed {
     fn new() -> Bed {
-        let rig = Rig::new(16 << 20);
+        let rig = Fixture::new(16 << 20);
         rig.runs.add_index(spec(1, false, false));
         Bed { rig, keys: BTreeSet::new() }
     }
@@ -105,8 +105,8 @@ impl Bed {
         }
     }
 
-    fn merge(&mut self) {
-        self.rig.runs.merge_to_rest().expect("merges");
+    fn compaction(&mut self) {
+        self.rig.runs.compact_to_rest().expect("merges");
         assert_eq!(self.rig.runs.stats(IndexId(1)).runs, 1);
     }
 }
@@ -165,7 +165,7 @@ fn of_rows_that_have_moved() {
         }
         // Nothing tells where a run deletes: it is taken to do so everywhere.
         bed.compare(&format!("moved in {flushes} runs"), if flushes == 1 { 2 } else { 3 });
-        bed.merge();
+        bed.compaction();
         bed.compare("moved and merged", 2);
     }
 }
@@ -188,7 +188,7 @@ fn estimates_do_not_count_deleted_entries() {
             bed.compare(&format!("{what}, in memory"), 2);
             bed.rig.flush();
             bed.compare(&what, 2);
-            bed.merge();
+            bed.compaction();
             bed.compare(&format!("{what}, merged"), 2);
         }
     }
@@ -263,7 +263,7 @@ impl CommitTable for Merging {
     fn state(&self, txn: TxnId) -> TxnState {
         if self.armed.swap(false, Ordering::SeqCst) {
             let runs = self.runs.get().and_then(Weak::upgrade).expect("open");
-            runs.merge_to_rest().expect("merges");
+            runs.compact_to_rest().expect("merges");
         }
         self.commits.state(txn)
     }
@@ -278,8 +278,8 @@ impl CommitTable for Merging {
     }
 }
 
-/// Entries are counted in runs that a merge rids of most of them before some are looked at: the
-/// share of rows among those that are left says nothing of those that were there.
+/// Entries are counted in runs that a compaction rids of most of them before some are looked at:
+/// the share of rows among those that are left says nothing of those that were there.
 #[test]
 fn of_runs_that_are_merged_meanwhile() {
     let mut bed = Bed::new();

@@ -1,7 +1,7 @@
 //! G1: what was paid for bytes that are not written is given back.
 
-use super::rig::{Rig, spec, stamp};
-use crate::policy::RUNS_TRIGGER;
+use super::test_support::{Fixture, spec, stamp};
+use crate::compaction_picker::RUNS_TRIGGER;
 use crate::room_bytes;
 use evenkeel_base::{Beat, IndexId};
 use evenkeel_format::record::{Entry, entry_op};
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::SeqCst;
 const GENERATION: u64 = 4 << 20;
 
 /// In debt, with so much credit.
-pub(super) fn in_debt(credit: u64) -> Rig {
-    let rig = Rig::new(GENERATION);
+pub(super) fn in_debt(credit: u64) -> Fixture {
+    let rig = Fixture::new(GENERATION);
     rig.runs.add_index(spec(1, false, false));
     for n in 0..RUNS_TRIGGER as u64 {
         rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p");
@@ -49,7 +49,7 @@ fn credit_given_back_stays_within_the_room() {
     rig.runs.credit.store(room - 10, SeqCst);
     drop(reserved);
     assert_eq!(rig.runs.credit.load(SeqCst), room);
-    // A merge that cannot go on has made it boundless.
+    // A compaction that cannot go on has made it boundless.
     let reserved = rig.runs.reserve(1_000).expect("credit");
     rig.runs.forgive_debt();
     let forgiven = rig.runs.credit.load(SeqCst);
@@ -75,7 +75,7 @@ fn time_for_what_is_not_written_is_given_back() {
 /// The line of flushes too, in which one stands with as many generations sealed as may be.
 #[test]
 fn time_of_a_flush_for_what_is_not_written_is_given_back() {
-    let rig = Rig::new(GENERATION);
+    let rig = Fixture::new(GENERATION);
     let runs = &rig.runs;
     runs.add_index(spec(1, false, false));
     for n in 0..2 {
@@ -95,7 +95,7 @@ fn time_of_a_flush_for_what_is_not_written_is_given_back() {
 /// B3: an operation that has a generation pinned may still write to it.
 #[test]
 fn a_generation_is_flushed_only_when_nobody_has_it_pinned() {
-    let rig = Rig::new(GENERATION);
+    let rig = Fixture::new(GENERATION);
     rig.runs.add_index(spec(1, false, false));
     rig.put(1, entry_op::INS, b"first", b"p");
     let (mut reserved, pin) = (rig.runs.reserve(1_000).expect("credit"), rig.runs.pin());

@@ -1,11 +1,13 @@
-//! Ingest beside merges that take long, in virtual time: an index with a large bottom run, flushes
-//! at a fixed rate, merges that get a beat each by what `choose` and `next_merge` say, and ingest
-//! that has the pace of `pace.rs` and what `credit.rs` gives it.
+//! Ingest beside compactions that take long, in virtual time: an index with a large bottom run,
+//! flushes at a fixed rate, compactions that get a beat each by what `choose` and `next_compaction`
+//! say, and ingest that has the pace of `pace.rs` and what `credit.rs` gives it.
 
-use super::rig::{Random, Rig, spec};
-use crate::credit::ADVANCE_PART;
-use crate::policy::{FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, Rest, bytes_per_run, choose};
-use crate::policy::{RUNS_HELP, RUNS_PACED, Turn, next_merge, passes};
+use super::test_support::{Fixture, Random, spec};
+use crate::admission::ADVANCE_PART;
+use crate::compaction_picker::{CompactionTurn, RUNS_HELP, RUNS_PACED, next_compaction, passes};
+use crate::compaction_picker::{
+    FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, Rest, bytes_per_run, choose,
+};
 use crate::{credit_bytes, owed_bytes, pace_ns, pays_bytes, room_bytes, tightest};
 use evenkeel_base::{Beat, Code, Error, IndexId, metrics::Metric};
 use evenkeel_format::record::entry_op;
@@ -43,7 +45,7 @@ struct World {
     most: usize,
     written: u64,
     into_bottom: u64,
-    /// Bytes that merges move in a step.
+    /// Bytes that compactions move in a step.
     merged: u64,
     /// Bytes that the pace has let in and that have not come.
     paced: u64,
@@ -127,11 +129,15 @@ impl World {
         bytes
     }
 
-    /// Merges of so many bytes.
-    fn merge(&mut self) {
+    /// Compactions of so many bytes.
+    fn compaction(&mut self) {
         let mut bytes = self.merged;
-        let turn = |job: &Job| Turn { required: true, left: job.left, ..Turn::default() };
-        while let Some(at) = next_merge(self.jobs.iter().map(turn), false) {
+        let turn = |job: &Job| CompactionTurn {
+            required: true,
+            left: job.left,
+            ..CompactionTurn::default()
+        };
+        while let Some(at) = next_compaction(self.jobs.iter().map(turn), false) {
             let job = &mut self.jobs[at];
             let part = bytes.min(job.left);
             if self.runs.len() >= RUNS_TRIGGER {
@@ -168,7 +174,7 @@ impl World {
     }
 }
 
-/// Tiers as ingest leaves them before a merge into the bottom.
+/// Tiers as ingest leaves them before a compaction into the bottom.
 fn tiers(bottom: u64) -> Vec<u64> {
     let (mut tiers, mut size) = (Vec::new(), bottom * 3 / 10);
     while size > 0 {
@@ -178,8 +184,8 @@ fn tiers(bottom: u64) -> Vec<u64> {
     tiers
 }
 
-/// So many generations are to come, and merges move `merged` hundredths of one while one does; the
-/// world, and what came of 1,000 while 20 generations were to, sorted.
+/// So many generations are to come, and compactions move `merged` hundredths of one while one does;
+/// the world, and what came of 1,000 while 20 generations were to, sorted.
 fn come(bottom: u64, merged: u64, young: &[u64], all: u64) -> (World, Vec<u64>) {
     let merged = merged * GENERATION / (100 * STEPS);
     let mut world = World::new(&[young, &tiers(bottom)].concat(), bottom, merged);
@@ -187,7 +193,7 @@ fn come(bottom: u64, merged: u64, young: &[u64], all: u64) -> (World, Vec<u64>) 
     let (mut shares, mut came) = (Vec::new(), 0);
     for step in 1..=all * STEPS {
         came += world.ingest(GENERATION / STEPS);
-        world.merge();
+        world.compaction();
         if step % (20 * STEPS) == 0 {
             shares.push(came * 1000 / (20 * GENERATION));
             came = 0;
@@ -197,19 +203,19 @@ fn come(bottom: u64, merged: u64, young: &[u64], all: u64) -> (World, Vec<u64>) 
     (world, shares)
 }
 
-/// An index grows from `bottom` to three times as much; merges move so many generations while one
-/// comes; the least that came.
+/// An index grows from `bottom` to three times as much; compactions move so many generations while
+/// one comes; the least that came.
 fn keeps_up(bottom: u64, merged: u64, young: &[u64]) -> (World, u64) {
     let (world, shares) = come(bottom, merged * 100, young, 2 * bottom.max(50));
     (world, shares[0])
 }
 
-/// D3: while an index grows to 1,000 generations, merges that move eight of them in the time in
-/// which one comes keep ingest even; a smaller index asks for less, one of 6,000 for 14. Before,
-/// ingest sank to a tenth at such rates, and at twice the rate for an index of 100: a merge into
-/// the bottom had all tiers for its inputs, and little was left to merge beside it.
+/// D3: while an index grows to 1,000 generations, compactions that move eight of them in the time
+/// in which one comes keep ingest even; a smaller index asks for less, one of 6,000 for 14. Before,
+/// ingest sank to a tenth at such rates, and at twice the rate for an index of 100: a compaction
+/// into the bottom had all tiers for its inputs, and little was left to merge beside it.
 #[test]
-fn ingest_is_even_beside_a_long_merge() {
+fn ingest_is_even_beside_a_long_compaction() {
     for (bottom, merged) in [(10, 5), (33, 5), (100, 6), (200, 7), (333, 8), (933, 10), (2_000, 14)]
     {
         let (world, least) = keeps_up(bottom, merged, &[]);
@@ -222,10 +228,11 @@ fn ingest_is_even_beside_a_long_merge() {
 }
 
 /// An index of thousands of generations grows alone to three times its size, at several rates of
-/// merges; the bytes that they write are fewer than before as well. Before small runs were left out
-/// of long merges (`locks_a_small_run`) ingest sank to 0.50, 0.33 and 0.59 at these rates: four
-/// runs were locked for a merge of 30 generations' time, and in the one or two places left the two
-/// youngest runs were joined for each generation that came, which took all that merges move.
+/// compactions; the bytes that they write are fewer than before as well. Before small runs were
+/// left out of long compactions (`locks_a_small_run`) ingest sank to 0.50, 0.33 and 0.59 at these
+/// rates: four runs were locked for a compaction of 30 generations' time, and in the one or two
+/// places left the two youngest runs were joined for each generation that came, which took all that
+/// compactions move.
 #[test]
 fn a_large_index_that_grows_alone_takes_ingest_evenly() {
     for merged in [22, 24, 28, 32] {
@@ -237,9 +244,9 @@ fn a_large_index_that_grows_alone_takes_ingest_evenly() {
     }
 }
 
-/// The more merges move the more comes; also where it is not enough, ingest never stops.
+/// The more compactions move the more comes; also where it is not enough, ingest never stops.
 #[test]
-fn too_slow_a_merge_slows_ingest_and_does_not_stop_it() {
+fn too_slow_a_compaction_slows_ingest_and_does_not_stop_it() {
     for merged in [3, 5, 7] {
         let (world, least) = keeps_up(300, merged, &[]);
         assert!(least >= 10, "{merged}: {least} of 1,000 came");
@@ -247,12 +254,12 @@ fn too_slow_a_merge_slows_ingest_and_does_not_stop_it() {
     }
 }
 
-/// G1: where merges move a quarter, half, three quarters or just as much as they would have to,
-/// ingest sinks to that and is even there. Without the pace it came in bursts: in the worst
+/// G1: where compactions move a quarter, half, three quarters or just as much as they would have
+/// to, ingest sinks to that and is even there. Without the pace it came in bursts: in the worst
 /// twentieth of the time 0.15 to 0.37 of what came in the middle one (but for 333 at three quarters
-/// and more), and less in all, for merges begun in haste are small.
+/// and more), and less in all, for compactions begun in haste are small.
 #[test]
-fn too_slow_merges_slow_ingest_evenly() {
+fn too_slow_compactions_slow_ingest_evenly() {
     for bottom in [100, 200, 333] {
         for percent in [25, 50, 75, 100] {
             let needed = passes(2.0 * bottom as f64);
@@ -283,9 +290,9 @@ proptest! {
     }
 }
 
-/// G1: a merge pays nine tenths of the generations that it makes room for, byte by byte.
+/// G1: a compaction pays nine tenths of the generations that it makes room for, byte by byte.
 #[test]
-fn a_merge_pays_in_proportion_to_what_it_does() {
+fn a_compaction_pays_in_proportion_to_what_it_does() {
     assert_eq!([0, 1, 2, 5, 9].map(|inputs| pays_bytes(inputs, 1_000)), [0, 0, 900, 3_600, 7_200]);
     for (done, pays) in [(0, 0), (1, 9), (50, 450), (99, 891), (100, 900), (200, 900)] {
         assert_eq!(credit_bytes(900, done, 100), pays, "{done} of 100");
@@ -294,12 +301,12 @@ fn a_merge_pays_in_proportion_to_what_it_does() {
     assert_eq!(credit_bytes(u64::MAX, u64::MAX / 2, u64::MAX), u64::MAX / 2);
 }
 
-/// G1: what a merge did before there was debt pays when there is; credit never exceeds what fits
-/// below the limit, and what it could not give it gives later.
+/// G1: what a compaction did before there was debt pays when there is; credit never exceeds what
+/// fits below the limit, and what it could not give it gives later.
 #[test]
-fn a_merge_pays_with_what_it_has_left() {
+fn a_compaction_pays_with_what_it_has_left() {
     let generation = 4 << 20;
-    let rig = Rig::new(generation);
+    let rig = Fixture::new(generation);
     // It is not small.
     rig.set_segment_bytes(1 << 20);
     rig.runs.add_index(spec(1, false, false));
@@ -309,8 +316,8 @@ fn a_merge_pays_with_what_it_has_left() {
         rig.flush();
     };
     (0..9).for_each(|_| flush(5_000));
-    let beat = || assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
-    let job = || rig.runs.merge_jobs.lock().first();
+    let beat = || assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
+    let job = || rig.runs.compaction_jobs.lock().first();
     let credit = || rig.runs.credit.load(Ordering::SeqCst);
     beat();
     let (left, all) = job().expect("nine become one");
@@ -328,11 +335,11 @@ fn a_merge_pays_with_what_it_has_left() {
     assert_eq!((rig.runs.stats(IndexId(1)).runs, credit()), (2, 0), "the debt is over");
 }
 
-/// Several threads merge where an index has `RUNS_HELP` runs, each at another merge that ingest
-/// needs.
+/// Several threads merge where an index has `RUNS_HELP` runs, each at another compaction that
+/// ingest needs.
 #[test]
 fn others_help_where_runs_are_many() {
-    let rig = Rig::new(4 << 20);
+    let rig = Fixture::new(4 << 20);
     rig.set_segment_bytes(1 << 20);
     (1..=3).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     let mut random = Random(6);
@@ -343,34 +350,34 @@ fn others_help_where_runs_are_many() {
         }
         rig.flush();
     };
-    let help = || rig.runs.merge_help_beat().expect("merges");
+    let help = || rig.runs.compaction_help_beat().expect("merges");
     let runs = || [1, 2, 3].map(|index| rig.runs.stats(IndexId(index)).runs);
     (1..RUNS_HELP).for_each(|_| flush(12_000));
-    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
     assert_eq!((help(), runs()), (Beat::Idle, [RUNS_HELP as u64 - 1; 3]), "one thread is enough");
     flush(100);
     // Where help is wanted no more, what the helper had is left to the other thread, which may
     // sleep.
-    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
     rig.runs.is_help_wanted.store(false, Ordering::SeqCst);
-    let woken = rig.runs.merge_event.now();
+    let woken = rig.runs.compaction_event.now();
     assert_eq!(help(), Beat::Idle);
-    assert_ne!(rig.runs.merge_event.now(), woken);
+    assert_ne!(rig.runs.compaction_event.now(), woken);
     rig.runs.is_help_wanted.store(true, Ordering::SeqCst);
     let mut beats = 0;
     while help() == Beat::More {
         beats += 1;
     }
     assert!(beats >= 3, "{beats} beats");
-    assert!(!rig.runs.are_merges_needed());
+    assert!(!rig.runs.are_compactions_needed());
     assert_eq!(runs(), [2; 3], "they were begun, and ended by the helper alone");
 }
 
-/// The beat of a merge ends once: who puts it back has nothing to do with the next one, which may
-/// have begun in another thread.
+/// The beat of a compaction ends once: who puts it back has nothing to do with the next one, which
+/// may have begun in another thread.
 #[test]
-fn a_merge_that_another_thread_has_taken_stays_known() {
-    let rig = Rig::new(4 << 20);
+fn a_compaction_that_another_thread_has_taken_stays_known() {
+    let rig = Fixture::new(4 << 20);
     rig.set_segment_bytes(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     let mut random = Random(7);
@@ -378,16 +385,16 @@ fn a_merge_that_another_thread_has_taken_stays_known() {
         (0..12_000).for_each(|_| rig.put(1, entry_op::INS, &random.next().to_be_bytes(), b"p"));
         rig.flush();
     }
-    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
     let take = || {
         rig.runs
-            .merge_jobs
+            .compaction_jobs
             .lock()
             .take_required(&Default::default(), |_, _| {})
             .expect("it goes on")
     };
     let (needed, count) = {
-        let jobs = rig.runs.merge_jobs.lock();
+        let jobs = rig.runs.compaction_jobs.lock();
         (jobs.needed().into_keys().collect::<Vec<_>>(), jobs.turns().len())
     };
     let first = take();
@@ -399,20 +406,20 @@ fn a_merge_that_another_thread_has_taken_stays_known() {
     assert_eq!(second.start.run, run);
     rig.runs.beat_over(run, has_ended);
     {
-        let jobs = rig.runs.merge_jobs.lock();
+        let jobs = rig.runs.compaction_jobs.lock();
         let now = jobs.needed().into_keys().collect::<Vec<_>>();
         assert_eq!((now, jobs.turns().len()), (needed, count));
     }
     assert_eq!(rig.runs.job_step(second).0.expect("merges"), Beat::More);
 }
 
-/// Ingest has its pace from the begin of a merge on.
+/// Ingest has its pace from the begin of a compaction on.
 #[test]
-fn a_merge_that_begins_sets_the_pace() {
-    let rig = Rig::new(4 << 20);
+fn a_compaction_that_begins_sets_the_pace() {
+    let rig = Fixture::new(4 << 20);
     rig.set_segment_bytes(1 << 20);
     rig.runs.add_index(spec(1, false, false));
-    // Merges are slow.
+    // Compactions are slow.
     rig.runs.pace.merged(1 << 10, 0, 1_000_000_000, false);
     let mut random = Random(8);
     for _ in 0..RUNS_PACED {
@@ -421,16 +428,16 @@ fn a_merge_that_begins_sets_the_pace() {
     }
     let waits = || rig.runs.pace.line.take(4 << 20, || 1_000_000_000).0 > 0;
     assert!(!waits(), "nothing is being merged");
-    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
     assert_eq!(rig.runs.stats(IndexId(1)).runs, RUNS_PACED as u64, "it goes on");
     assert!(waits());
 }
 
-/// What merges read ahead takes memory where they are worked at, not where they wait.
+/// What compactions read ahead takes memory where they are worked at, not where they wait.
 #[test]
-fn merges_that_wait_have_read_nothing() {
+fn compactions_that_wait_have_read_nothing() {
     const INDEXES: u32 = 40;
-    let rig = Rig::new(64 << 20);
+    let rig = Fixture::new(64 << 20);
     rig.set_segment_bytes(1 << 20);
     (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     let mut random = Random(9);
@@ -443,34 +450,34 @@ fn merges_that_wait_have_read_nothing() {
         }
         rig.flush();
     }
-    assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
-    assert_eq!(rig.rt.metrics.get(Metric::MergesBegun), u64::from(INDEXES));
-    let read = rig.rt.metrics.get(Metric::MergeReadBytes);
+    assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
+    assert_eq!(rig.rt.metrics.get(Metric::CompactionsStarted), u64::from(INDEXES));
+    let read = rig.rt.metrics.get(Metric::CompactionReadBytes);
     assert!((1..=2 << 20).contains(&read), "{read} bytes read");
 }
 
-/// Where the disk is full one thread merges; the others learn when there is space again, although
-/// it was not the ballast that was missing.
+/// Where the disk is full one thread compactions; the others learn when there is space again,
+/// although it was not the ballast that was missing.
 #[test]
 fn helpers_are_woken_when_there_is_space_again() {
-    let rig = Rig::new(4 << 20);
+    let rig = Fixture::new(4 << 20);
     rig.runs.add_index(spec(1, false, false));
     for _ in 0..4 {
         (0..100u64).for_each(|n| rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p"));
         rig.flush();
     }
     let seen = rig.runs.help_event.now();
-    let full = || rig.runs.merge_full.lock().is_some();
-    *rig.runs.merge_full.lock() = Some((Error::new(Code::DiskFull), true));
-    rig.runs.merge_to_rest().expect("merges");
+    let full = || rig.runs.compact_full.lock().is_some();
+    *rig.runs.compact_full.lock() = Some((Error::new(Code::DiskFull), true));
+    rig.runs.compact_to_rest().expect("merges");
     assert_eq!((rig.runs.stats(IndexId(1)).runs, full()), (1, false));
     assert_ne!(rig.runs.help_event.now(), seen);
 }
 
-/// The merge of an index that has few runs pays nothing for one that has too many.
+/// The compaction of an index that has few runs pays nothing for one that has too many.
 #[test]
-fn only_debtors_merges_pay() {
-    let rig = Rig::new(4 << 20);
+fn only_debtors_compactions_pay() {
+    let rig = Fixture::new(4 << 20);
     // The first one is small, the second is not.
     rig.set_segment_bytes(1 << 20);
     (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
@@ -486,6 +493,6 @@ fn only_debtors_merges_pay() {
     let pay = |index| rig.runs.issue_credit(IndexId(index), 900, 50, 100);
     assert_eq!((pay(1), credit()), (900, advance));
     assert_eq!((pay(2), credit()), (450, advance + 450));
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     assert_eq!(credit(), 0, "the debt is over");
 }

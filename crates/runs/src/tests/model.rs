@@ -1,7 +1,7 @@
-//! Random transactions, savepoints, aborts, snapshots, flushes, merges and restarts against a map
-//! with full history.
+//! Random transactions, savepoints, aborts, snapshots, flushes, compactions and restarts against a
+//! map with full history.
 
-use super::rig::{Random, Rig, stamp};
+use super::test_support::{Fixture, Random, stamp};
 use crate::{Direction, IndexSpec, KeyRange, entry_bytes};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Generation, IndexId, Lsn, Snapshot, Stamp, TxnId, TxnState, UndoNo};
@@ -34,7 +34,7 @@ struct Txn {
 }
 
 struct Model {
-    rig: Rig,
+    rig: Fixture,
     random: Random,
     history: BTreeMap<Key, Vec<Old>>,
     records: Vec<Record>,
@@ -57,7 +57,7 @@ fn column(n: u64) -> Vec<u8> {
 
 impl Model {
     fn new(seed: u64) -> Model {
-        let rig = Rig::new(24 << 10);
+        let rig = Fixture::new(24 << 10);
         let model = Model {
             rig,
             random: Random(seed),
@@ -249,7 +249,7 @@ impl Model {
                     match self.random.below(60) {
                         0 => cursor.park(),
                         1 => self.rig.flush(),
-                        2 => drop(self.rig.runs.merge_beat().expect("merges")),
+                        2 => drop(self.rig.runs.compaction_beat().expect("merges")),
                         _ => {}
                     }
                 }
@@ -299,9 +299,10 @@ impl Model {
 
     fn count_pieces(&mut self) {
         let metric = |m| self.rig.rt.metrics.get(m);
-        // A merge under way has pieces without being counted.
-        self.pieces.0 += metric(Metric::MergePieces).saturating_sub(metric(Metric::Merges));
-        self.pieces.1 += metric(Metric::MergeRelinkedBytes);
+        // A compaction under way has pieces without being counted.
+        self.pieces.0 +=
+            metric(Metric::CompactionPieces).saturating_sub(metric(Metric::CompactionsFinished));
+        self.pieces.1 += metric(Metric::TrivialMoveBytes);
     }
 
     fn restart(&mut self) {
@@ -341,9 +342,9 @@ impl Model {
                 800..=819 => self.begin(),
                 820..=859 => self.snapshots(),
                 860..=899 => drop(self.rig.runs.flush_beat().expect("flushes")),
-                900..=934 => drop(self.rig.runs.merge_beat().expect("merges")),
+                900..=934 => drop(self.rig.runs.compaction_beat().expect("merges")),
                 935..=944 => self.rig.flush(),
-                945..=947 => self.rig.runs.merge_to_rest().expect("merges"),
+                945..=947 => self.rig.runs.compact_to_rest().expect("merges"),
                 948..=967 => self.compare(),
                 968..=987 => self.compare_current(),
                 988..=993 => self.take_checkpoint(),
@@ -365,7 +366,7 @@ impl Model {
                 self.rig.runs.flush_beat().expect("flushes");
             }
             while self.rig.runs.runs_max() > 8 {
-                self.rig.runs.merge_beat().expect("merges");
+                self.rig.runs.compaction_beat().expect("merges");
             }
         }
         self.compare();

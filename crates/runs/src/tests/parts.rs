@@ -1,6 +1,6 @@
 //! Parts: builds, duplicates, unique slots, garbage, damage, a full disk.
 
-use super::rig::{Commits, Random, Rig, spec, stamp};
+use super::test_support::{Commits, Fixture, Random, spec, stamp};
 use crate::{BuiltPart, Direction, IndexCursor, KeyRange, Runs, Sorted, Unsorted, entry_bytes};
 use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Generation, IndexId, Kind, Lsn, Snapshot, Stamp,
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 #[test]
 fn fresh_rows_and_their_deletes_leave_nothing() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for n in 0..2000u32 {
         rig.put(1, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
@@ -25,7 +25,7 @@ fn fresh_rows_and_their_deletes_leave_nothing() {
     }
     rig.flush();
     assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).run_entries), (0, 4000));
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     assert_eq!(rig.runs.stats(IndexId(1)).run_entries, 0);
     assert_eq!(rig.runs.state.read().files.len(), 0);
 }
@@ -34,7 +34,7 @@ fn fresh_rows_and_their_deletes_leave_nothing() {
 /// younger than the DEL before it that still has one.
 #[test]
 fn age_decides_before_timestamps() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     rig.put(1, entry_op::INS, b"k1", b"p");
     rig.flush();
@@ -46,7 +46,7 @@ fn age_decides_before_timestamps() {
     assert_eq!(rig.count(1), 1, "in the memtable");
     rig.flush();
     assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).runs), (1, 3), "in a run of its own");
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).runs), (1, 1), "merged with the DEL");
     // And inside one generation.
     rig.put(1, entry_op::DEL, b"k2", b"p");
@@ -60,7 +60,7 @@ fn age_decides_before_timestamps() {
 
 #[test]
 fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, true));
     // A row the scan will have seen is made and deleted while the index is being built.
     rig.put(1, entry_op::INS | entry_op::FRESH, b"k5", b"p");
@@ -68,7 +68,7 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     rig.flush();
     rig.put(1, entry_op::INS | entry_op::FRESH, b"k9", b"p");
     rig.flush();
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     let mut pieces = Vec::new();
     let mut piece = Unsorted::new(IndexId(1));
     for n in 0..20_000u32 {
@@ -92,7 +92,7 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     rig.runs.install(IndexId(1), runs, &|_| Ok(())).expect("installs");
     assert_eq!(rig.count(1), 20_001);
     rig.runs.set_valid(IndexId(1), rig.log.next());
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     assert_eq!(rig.count(1), 20_001);
     assert!(rig.runs.stats(IndexId(1)).runs <= 3);
     rig.runs.check(IndexId(1)).expect("sound");
@@ -103,7 +103,7 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
 fn an_installed_build_leaves_ingest_its_room() {
     // Flushed runs, sealed generations, runs of the build; runs behind it.
     for (flushed, sealed, built_runs, runs) in [(4, 0, 8, 5), (1, 0, 8, 9), (1, 2, 7, 2)] {
-        let rig = Rig::new(1 << 20);
+        let rig = Fixture::new(1 << 20);
         rig.runs.add_index(spec(1, false, true));
         let mut n = 0u32;
         let mut put = |count: u32| {
@@ -117,7 +117,7 @@ fn an_installed_build_leaves_ingest_its_room() {
             put(200 * 4u32.pow(i));
             rig.flush();
         }
-        while rig.runs.merge_beat().expect("merges") == Beat::More {}
+        while rig.runs.compaction_beat().expect("merges") == Beat::More {}
         assert_eq!(rig.runs.stats(IndexId(1)).runs, u64::from(flushed));
         for _ in 0..sealed {
             put(1);
@@ -138,9 +138,9 @@ fn an_installed_build_leaves_ingest_its_room() {
         put(10);
         rig.flush();
         assert!(!rig.runs.in_debt.load(Ordering::SeqCst) || runs == 9);
-        assert_eq!(rig.rt.stalls.get(Cause::MergeDebt).count, 0);
+        assert_eq!(rig.rt.stalls.get(Cause::CompactionDebt).count, 0);
         assert_eq!(rig.count(1), (n + built_runs * 2000) as usize);
-        rig.runs.merge_to_rest().expect("merges");
+        rig.runs.compact_to_rest().expect("merges");
         assert_eq!(rig.count(1), (n + built_runs * 2000) as usize);
         rig.runs.check(IndexId(1)).expect("sound");
         let files = rig.rt.env.list("runs").expect("lists");
@@ -153,7 +153,7 @@ fn an_installed_build_leaves_ingest_its_room() {
 /// included. A FRESH INS of just that timestamp is in the build's run, so its DEL must stay.
 #[test]
 fn an_insert_of_the_timestamp_of_valid_is_not_fresh() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, true));
     rig.put(1, entry_op::INS | entry_op::FRESH, b"k5", b"p");
     let valid = rig.commits.inner.lock().published;
@@ -170,7 +170,7 @@ fn an_insert_of_the_timestamp_of_valid_is_not_fresh() {
     assert_eq!(rig.count(1), 0, "the entry of the build came alive");
     let entries = rig.runs.stats(IndexId(1)).run_entries;
     assert_eq!(entries, 2, "the younger pair has left nothing");
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).run_entries), (0, 0));
 }
 
@@ -208,7 +208,7 @@ impl CommitTable for Leaving {
 /// transaction and its id leaves the commit table. The live row is found all the same.
 #[test]
 fn a_unique_check_survives_a_flush_in_its_midst() {
-    let mut rig = Rig::new(1 << 20);
+    let mut rig = Fixture::new(1 << 20);
     let aborted = TxnId(7);
     let (runs, armed) = (OnceLock::new(), AtomicBool::new(false));
     let commits = Arc::new(Leaving { commits: rig.commits.clone(), aborted, runs, armed });
@@ -235,7 +235,7 @@ fn a_unique_check_survives_a_flush_in_its_midst() {
 }
 
 /// A run of index 1.
-fn built(rig: &Rig, pieces: Vec<Sorted>, parts: usize) -> BuiltPart {
+fn built(rig: &Fixture, pieces: Vec<Sorted>, parts: usize) -> BuiltPart {
     let plan = rig.runs.plan_run(IndexId(1), pieces, parts).expect("plans");
     (0..plan.parts()).for_each(|part| plan.write(part, &|| Ok(())).expect("writes"));
     plan.finish()
@@ -243,7 +243,7 @@ fn built(rig: &Rig, pieces: Vec<Sorted>, parts: usize) -> BuiltPart {
 
 #[test]
 fn a_build_not_installed_leaves_no_file() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, true));
     let mut piece = Unsorted::new(IndexId(1));
     for n in 0..20_000u32 {
@@ -264,7 +264,7 @@ fn a_build_not_installed_leaves_no_file() {
 /// must still be there at the next open.
 #[test]
 fn a_build_whose_record_may_be_durable_keeps_its_files() {
-    let mut rig = Rig::new(1 << 20);
+    let mut rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, true));
     let mut piece = Unsorted::new(IndexId(1));
     (0..1000u32).for_each(|n| piece.push(&n.to_be_bytes(), b"p", b"").expect("short"));
@@ -282,7 +282,7 @@ fn a_build_whose_record_may_be_durable_keeps_its_files() {
 
 #[test]
 fn duplicates_are_found_across_runs() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, true, false));
     for n in 0..500u32 {
         rig.put(1, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
@@ -300,7 +300,7 @@ fn duplicates_are_found_across_runs() {
 
 #[test]
 fn filters_spare_reads_of_absent_keys() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, true, false));
     for n in 0..3000u32 {
         rig.put(1, entry_op::INS | entry_op::FRESH, &(2 * n).to_be_bytes(), b"p");
@@ -318,7 +318,7 @@ fn filters_spare_reads_of_absent_keys() {
 
 #[test]
 fn an_index_that_was_dropped_is_gone_also_under_a_cursor() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for n in 0..2000u32 {
         rig.put(1, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
@@ -330,13 +330,13 @@ fn an_index_that_was_dropped_is_gone_also_under_a_cursor() {
     rig.runs.drop_index(IndexId(1)).expect("drops");
     assert_eq!(cursor.next().err().map(|e| e.kind()), Some(Kind::NotFound));
     drop(cursor);
-    assert_eq!(rig.runs.merge_beat().expect("idle"), Beat::Idle);
+    assert_eq!(rig.runs.compaction_beat().expect("idle"), Beat::Idle);
     assert!(rig.rt.env.list("runs").expect("lists").is_empty());
 }
 
 #[test]
 fn damage_is_an_error_and_stops_only_its_index() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     rig.runs.add_index(spec(2, false, false));
     for round in 0..2 {
@@ -359,7 +359,7 @@ fn damage_is_an_error_and_stops_only_its_index() {
 /// A cursor that failed stands where it stood: once the file can be read again it goes on.
 #[test]
 fn a_cursor_goes_on_after_a_failed_read() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for round in 0..2u8 {
         for n in 0..20_000u32 {
@@ -414,7 +414,7 @@ fn a_cursor_goes_on_after_a_failed_read() {
 /// G2: merging that nobody waits for waits for its seat; what ingest needs goes on.
 #[test]
 fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     let fill = |index: u32, runs: u32| {
         rig.runs.add_index(spec(index, false, false));
         for run in 0..runs {
@@ -439,7 +439,7 @@ fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
         rig.rt.wait(&taken, 0, None, Cause::Idle);
     }
     let runs = rig.runs.clone();
-    let merging = rig.rt.spawn("merge", move || runs.merge_to_rest().expect("merges"));
+    let merging = rig.rt.spawn("merge", move || runs.compact_to_rest().expect("merges"));
     let until = |what: &str, done: &dyn Fn() -> bool| {
         for _ in 0..10_000 {
             if done() {
@@ -453,11 +453,11 @@ fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
     until("it waits", &|| metric(Metric::CpuSeatWaits) > 3);
     fill(2, 4);
     until("what ingest needs", &|| rig.runs.stats(IndexId(2)).runs == 1);
-    assert_eq!((rig.runs.stats(IndexId(1)).runs, metric(Metric::Merges)), (2, 1));
+    assert_eq!((rig.runs.stats(IndexId(1)).runs, metric(Metric::CompactionsFinished)), (2, 1));
     over.notify();
     merging.expect("spawn").join().expect("join");
     other.expect("spawn").join().expect("join");
-    assert_eq!((rig.runs.stats(IndexId(1)).runs, metric(Metric::Merges)), (1, 2));
+    assert_eq!((rig.runs.stats(IndexId(1)).runs, metric(Metric::CompactionsFinished)), (1, 2));
 }
 
 /// B6: what recovery replays takes less memory than the generation it is made of, reads the same,
@@ -465,7 +465,7 @@ fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
 #[test]
 fn recovery_packs_what_it_replays() {
     for (generation_bytes, flushed) in [(8 << 20, false), (64 << 10, true)] {
-        let mut rig = Rig::new(8 << 20);
+        let mut rig = Fixture::new(8 << 20);
         rig.options.generation_bytes = generation_bytes;
         (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
         let mut random = Random(7);
@@ -498,7 +498,7 @@ fn recovery_packs_what_it_replays() {
 /// until its next call.
 #[test]
 fn a_cursor_pins_nothing_while_its_client_is_idle() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     let fill = |from: u32| {
         (from..from + 500).for_each(|n| rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p"));
@@ -524,15 +524,15 @@ fn a_cursor_pins_nothing_while_its_client_is_idle() {
         if parks {
             cursor.park();
         }
-        let taken = rig.rt.metrics.get(Metric::IndexViewsTaken);
+        let taken = rig.rt.metrics.get(Metric::IdleCursorViewsTaken);
         rig.flush();
-        let taken = rig.rt.metrics.get(Metric::IndexViewsTaken) - taken;
+        let taken = rig.rt.metrics.get(Metric::IdleCursorViewsTaken) - taken;
         assert_eq!(taken, u64::from(parks));
-        rig.runs.merge_to_rest().expect("merges");
+        rig.runs.compact_to_rest().expect("merges");
         assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
         assert_eq!((files() == 1, generation.upgrade().is_none()), (parks, parks));
         let mut rest = usize::from(cursor.next().expect("reads").is_some());
-        rig.runs.merge_to_rest().expect("removes files");
+        rig.runs.compact_to_rest().expect("removes files");
         assert_eq!((files(), generation.upgrade().is_none()), (1, true));
         while cursor.next().expect("reads").is_some() {
             rest += 1;
@@ -545,7 +545,7 @@ fn a_cursor_pins_nothing_while_its_client_is_idle() {
 /// dropped, or whose slot others needed, leaves nothing there.
 #[test]
 fn a_parked_cursor_goes_on_with_the_view_it_left() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for n in 0..300u32 {
         rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p");
@@ -590,7 +590,7 @@ fn a_parked_cursor_goes_on_with_the_view_it_left() {
             cursor.park();
         }
     }
-    assert_eq!(rig.rt.metrics.get(Metric::IndexViewsTaken), 0, "nothing changed");
+    assert_eq!(rig.rt.metrics.get(Metric::IdleCursorViewsTaken), 0, "nothing changed");
     drop(cursors);
     assert_eq!(views(), 0);
 }

@@ -1,7 +1,7 @@
-//! Merges by pieces: segments that overlap nothing are taken over, finished pieces stay, and the
-//! space needed is a piece's.
+//! Compactions by pieces: segments that overlap nothing are taken over, finished pieces stay, and
+//! the space needed is a piece's.
 
-use super::rig::{Commits, Random, Rig, TestLog, spec, stamp};
+use super::test_support::{Commits, Fixture, Random, TestLog, spec, stamp};
 use crate::{Direction, KeyRange, Runs, RunsOptions, entry_bytes};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId, Lsn, Snapshot, TxnId, TxnState};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 const FRESH: u8 = entry_op::INS | entry_op::FRESH;
 
-impl Rig {
+impl Fixture {
     fn metric(&self, metric: Metric) -> u64 {
         self.rt.metrics.get(metric)
     }
@@ -38,30 +38,30 @@ impl Rig {
     }
 }
 
-/// What people may see of a merge: its index, how many runs, and that less and less is left.
+/// What people may see of a compaction: its index, how many runs, and that less and less is left.
 #[test]
-fn a_merge_under_way_is_seen_with_what_is_left() {
-    let rig = Rig::new(1 << 20);
+fn a_compaction_under_way_is_seen_with_what_is_left() {
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for run in 0..4u32 {
         (0..9_000u32).for_each(|n| rig.put(1, FRESH, &(4 * n + run).to_be_bytes(), b"0123456789"));
         rig.flush();
     }
-    assert_eq!(rig.runs.merges_under_way(), []);
+    assert_eq!(rig.runs.compactions_under_way(), []);
     let mut seen = Vec::new();
-    while rig.runs.merge_beat().expect("merges") == Beat::More {
-        seen.extend(rig.runs.merges_under_way());
+    while rig.runs.compaction_beat().expect("merges") == Beat::More {
+        seen.extend(rig.runs.compactions_under_way());
     }
     assert!(seen.len() >= 2, "{seen:?}");
     assert!(seen.iter().all(|m| m.index == IndexId(1) && m.runs == 4 && m.bytes > 100_000));
     assert!(seen.windows(2).all(|two| two[1].left_bytes < two[0].left_bytes), "{seen:?}");
-    assert_eq!(rig.runs.merges_under_way(), [], "it has ended");
+    assert_eq!(rig.runs.compactions_under_way(), [], "it has ended");
 }
 
 /// D3: an index on a timestamp costs nothing per merge.
 #[test]
 fn time_ordered_inserts_are_never_written_again() {
-    let mut rig = Rig::new(1 << 20);
+    let mut rig = Fixture::new(1 << 20);
     rig.set_segment_bytes(256 << 10);
     rig.runs.add_index(spec(1, false, false));
     let mut random = Random(1);
@@ -75,12 +75,12 @@ fn time_ordered_inserts_are_never_written_again() {
         }
         rig.flush();
         if flush % 3 == 0 {
-            rig.runs.merge_to_rest().expect("merges");
+            rig.runs.compact_to_rest().expect("merges");
             assert!(rig.runs.runs_max() <= 3);
         }
     }
-    assert_eq!(rig.metric(Metric::MergeWriteBytes), 0, "nothing was written twice");
-    assert!(rig.metric(Metric::MergeRelinkedBytes) > rig.metric(Metric::RunFlushBytes));
+    assert_eq!(rig.metric(Metric::CompactionWriteBytes), 0, "nothing was written twice");
+    assert!(rig.metric(Metric::TrivialMoveBytes) > rig.metric(Metric::RunFlushBytes));
     for again in [false, true] {
         if again {
             rig.restart();
@@ -95,19 +95,19 @@ fn time_ordered_inserts_are_never_written_again() {
         (0..2000).for_each(|_| rig.put(1, FRESH, &random.next().to_be_bytes(), b"p"));
         rig.flush();
     }
-    rig.runs.merge_to_rest().expect("merges");
-    assert!(rig.metric(Metric::MergeWriteBytes) > 100_000);
+    rig.runs.compact_to_rest().expect("merges");
+    assert!(rig.metric(Metric::CompactionWriteBytes) > 100_000);
 }
 
 /// A small slice is written again: files of a block each would only become more.
 #[test]
 fn small_slices_are_put_together() {
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for n in 0..64u32 {
         (0..50).for_each(|i| rig.put(1, FRESH, &(n * 50 + i).to_be_bytes(), b"p"));
         rig.flush();
-        rig.runs.merge_to_rest().expect("merges");
+        rig.runs.compact_to_rest().expect("merges");
     }
     let stats = rig.runs.stats(IndexId(1));
     assert!(stats.segments <= 6, "{stats:?}");
@@ -117,7 +117,7 @@ fn small_slices_are_put_together() {
 /// Slices of other indexes in the file of a slice that lives on give their bytes back.
 #[test]
 fn dead_slices_beside_a_living_one_take_no_space() {
-    let rig = Rig::new(4 << 20);
+    let rig = Fixture::new(4 << 20);
     rig.set_segment_bytes(256 << 10);
     (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     let mut random = Random(3);
@@ -128,8 +128,8 @@ fn dead_slices_beside_a_living_one_take_no_space() {
         }
         rig.flush();
     }
-    rig.runs.merge_to_rest().expect("merges");
-    rig.runs.merge_beat().expect("gives back");
+    rig.runs.compact_to_rest().expect("merges");
+    rig.runs.compaction_beat().expect("gives back");
     let dir = rig.dir.path().join("runs");
     let blocks = |path: std::path::PathBuf| {
         use std::os::unix::fs::MetadataExt;
@@ -142,11 +142,12 @@ fn dead_slices_beside_a_living_one_take_no_space() {
     assert!(used < live + live / 4, "{used} bytes of files for {live}");
 }
 
-/// A merge stopped between two pieces, by a restart or for want of space, does not do them again.
+/// A compaction stopped between two pieces, by a restart or for want of space, does not do them
+/// again.
 #[test]
 fn finished_pieces_stay() {
     let filled = || {
-        let rig = Rig::new(1 << 20);
+        let rig = Fixture::new(1 << 20);
         rig.runs.add_index(spec(1, false, false));
         rig.set_segment_bytes(16 << 10);
         let mut random = Random(9);
@@ -157,27 +158,30 @@ fn finished_pieces_stay() {
         rig
     };
     let whole = filled();
-    whole.runs.merge_to_rest().expect("merges");
-    let whole = whole.metric(Metric::MergeWriteBytes);
+    whole.runs.compact_to_rest().expect("merges");
+    let whole = whole.metric(Metric::CompactionWriteBytes);
     let mut rig = filled();
-    while rig.metric(Metric::MergePieces) < 4 {
-        assert_eq!(rig.runs.merge_beat().expect("merges"), Beat::More);
+    while rig.metric(Metric::CompactionPieces) < 4 {
+        assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
     }
-    let first = rig.metric(Metric::MergeWriteBytes);
-    assert!(rig.metric(Metric::Merges) == 0 && first > whole / 5, "{first} of {whole}");
+    let first = rig.metric(Metric::CompactionWriteBytes);
+    assert!(
+        rig.metric(Metric::CompactionsFinished) == 0 && first > whole / 5,
+        "{first} of {whole}"
+    );
     assert_eq!(rig.runs.runs_max(), 4, "its output is not a run more");
     let blob = rig.runs.snapshot_blob();
     rig.restart();
     rig.set_segment_bytes(16 << 10);
     assert_eq!(rig.count(1), 16_000);
     assert_eq!(rig.runs.stats(IndexId(1)).runs, 5);
-    rig.runs.merge_to_rest().expect("merges");
-    let second = rig.metric(Metric::MergeWriteBytes);
+    rig.runs.compact_to_rest().expect("merges");
+    let second = rig.metric(Metric::CompactionWriteBytes);
     assert!(first + second < whole + whole / 8, "{first} and {second} bytes for {whole}");
-    assert_eq!(rig.metric(Metric::MergesBegun), 1);
+    assert_eq!(rig.metric(Metric::CompactionsStarted), 1);
     assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).runs), (16_000, 1));
     rig.runs.check(IndexId(1)).expect("sound");
-    // A checkpoint from the midst of the merge and the records behind it say the same.
+    // A checkpoint from the midst of the compaction and the records behind it say the same.
     let records = rig.log.records.lock().clone();
     rig.reopen();
     rig.runs.restore(&blob).expect("restores");
@@ -213,24 +217,24 @@ fn on_a_disk(rows: u64) -> (SimEnv, Arc<Runs>) {
     (sim, runs)
 }
 
-/// A long merge on a disk with room for a few pieces.
+/// A long compaction on a disk with room for a few pieces.
 #[test]
-fn a_merge_needs_the_space_of_a_piece() {
+fn a_compaction_needs_the_space_of_a_piece() {
     let (sim, runs) = on_a_disk(80_000);
     let disk = sim.disk();
     let used = disk.used_bytes();
     assert!(used > 1 << 20);
     disk.set_capacity(Some(used + (128 << 10)));
-    while runs.merge_beat().expect("merges") == Beat::More {}
+    while runs.compaction_beat().expect("merges") == Beat::More {}
     assert_eq!(runs.stats(IndexId(1)).runs, 1);
     assert!(disk.used_bytes() < used + (16 << 10));
     runs.check(IndexId(1)).expect("sound");
 }
 
-/// G4: the disk is full at each write of a merge in turn. Nothing is lost, no file stays behind,
-/// and with the ballast the merge comes to its end, whatever it needs.
+/// G4: the disk is full at each write of a compaction in turn. Nothing is lost, no file stays
+/// behind, and with the ballast the compaction comes to its end, whatever it needs.
 #[test]
-fn a_merge_ends_on_the_ballast_wherever_the_disk_was_full() {
+fn a_compaction_ends_on_the_ballast_wherever_the_disk_was_full() {
     const BALLAST: u64 = 160 << 10;
     let mut struck = 0;
     for room in 0..u64::MAX {
@@ -241,7 +245,7 @@ fn a_merge_ends_on_the_ballast_wherever_the_disk_was_full() {
         let used = disk.used_bytes();
         disk.set_capacity(Some(used + room * (32 << 10)));
         let error = loop {
-            match runs.merge_beat() {
+            match runs.compaction_beat() {
                 Ok(Beat::More) => {}
                 Ok(Beat::Idle) => break None,
                 Err(error) => break Some(error),
@@ -256,7 +260,7 @@ fn a_merge_ends_on_the_ballast_wherever_the_disk_was_full() {
         let files = disk.paths().iter().filter(|p| p.ends_with(".run")).count();
         assert_eq!(files, runs.state.read().files.len(), "no orphan");
         disk.set_capacity(Some(used + BALLAST));
-        while runs.merge_beat().expect("it has the ballast") == Beat::More {}
+        while runs.compaction_beat().expect("it has the ballast") == Beat::More {}
         assert!(!runs.needs_space());
         assert_eq!(runs.stats(IndexId(1)).run_entries, 40_000);
         assert_eq!(runs.stats(IndexId(1)).runs, 1);

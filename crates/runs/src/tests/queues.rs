@@ -1,12 +1,12 @@
 //! Queues: inserts at one end and deletes at the other, read at the low end, have a flat cost.
 
-use super::rig::{Random, Rig, spec};
+use super::test_support::{Fixture, Random, spec};
 use crate::{Direction, KeyRange};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{IndexId, Lsn, Snapshot};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 
-impl Rig {
+impl Fixture {
     /// The first key in a direction at a snapshot, and how many entries were skipped for it.
     fn first(&self, direction: Direction, at: Lsn) -> (Option<u64>, u64) {
         let skipped = || self.rt.metrics.get(Metric::EntriesSkipped);
@@ -31,7 +31,7 @@ const LIVE: u64 = 100;
 #[test]
 fn a_queue_in_the_memtable_is_read_at_a_flat_cost() {
     for direction in [Direction::Forward, Direction::Reverse] {
-        let rig = Rig::new(64 << 20);
+        let rig = Fixture::new(64 << 20);
         rig.runs.add_index(spec(1, false, false));
         // In reverse it is the other end that is emptied.
         let place = |n: u64| if direction == Direction::Forward { n } else { u64::MAX - n };
@@ -45,8 +45,8 @@ fn a_queue_in_the_memtable_is_read_at_a_flat_cost() {
             most = skipped.max(most);
         }
         assert!(most <= 40, "{most} entries skipped");
-        let annihilated = rig.rt.metrics.get(Metric::EntriesAnnihilated);
-        assert!((39_000..=40_000).contains(&annihilated), "{annihilated}");
+        let elided = rig.rt.metrics.get(Metric::EntriesElided);
+        assert!((39_000..=40_000).contains(&elided), "{elided}");
         assert_eq!(rig.count(1), LIVE as usize);
         assert_eq!(rig.rt.metrics.get(Metric::MemtableFlushes), 0);
         rig.flush();
@@ -58,11 +58,11 @@ fn a_queue_in_the_memtable_is_read_at_a_flat_cost() {
 /// undecided, one of an index that is being built or of before its VALID.
 #[test]
 fn what_may_be_needed_stays_in_the_memtable() {
-    let fill = |rig: &Rig, op: u8| (0..200).for_each(|n| rig.queue_op(op, n));
-    let empty = |rig: &Rig| (0..200).for_each(|n| rig.queue_op(DEL, n));
-    let annihilated = |rig: &Rig| rig.rt.metrics.get(Metric::EntriesAnnihilated);
+    let fill = |rig: &Fixture, op: u8| (0..200).for_each(|n| rig.queue_op(op, n));
+    let empty = |rig: &Fixture| (0..200).for_each(|n| rig.queue_op(DEL, n));
+    let elided = |rig: &Fixture| rig.rt.metrics.get(Metric::EntriesElided);
     // A snapshot between.
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     fill(&rig, INS | FRESH);
     let between = rig.commits.inner.lock().published;
@@ -70,22 +70,22 @@ fn what_may_be_needed_stays_in_the_memtable() {
     empty(&rig);
     rig.queue_op(INS | FRESH, 1000);
     assert_eq!(rig.first(Direction::Forward, Lsn::MAX).0, Some(1000));
-    assert_eq!(annihilated(&rig), 0);
+    assert_eq!(elided(&rig), 0);
     assert_eq!(rig.first(Direction::Forward, between), (Some(0), 1));
     rig.commits.inner.lock().snapshots.clear();
     assert_eq!(rig.first(Direction::Forward, Lsn::MAX).0, Some(1000));
-    assert_eq!((annihilated(&rig), rig.first(Direction::Forward, Lsn::MAX).1), (400, 0));
+    assert_eq!((elided(&rig), rig.first(Direction::Forward, Lsn::MAX).1), (400, 0));
     // Not fresh: something may lie beneath.
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     fill(&rig, INS | FRESH);
     rig.flush();
     fill(&rig, INS);
     empty(&rig);
     assert_eq!(rig.first(Direction::Forward, Lsn::MAX).0, None);
-    assert_eq!((annihilated(&rig), rig.count(1)), (0, 0));
+    assert_eq!((elided(&rig), rig.count(1)), (0, 0));
     // Reverted, or not decided.
-    let rig = Rig::new(1 << 20);
+    let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     fill(&rig, INS | FRESH);
     let last = rig.log.next();
@@ -96,10 +96,10 @@ fn what_may_be_needed_stays_in_the_memtable() {
         deletes.for_each(|(_, state)| *state = evenkeel_base::TxnState::Active);
     }
     assert_eq!(rig.first(Direction::Forward, Lsn::MAX).0, Some(0));
-    assert_eq!((annihilated(&rig), rig.count(1)), (0, 200));
+    assert_eq!((elided(&rig), rig.count(1)), (0, 200));
     // Being built, and valid from a later timestamp on: the build's runs may hold the row.
     for building in [true, false] {
-        let rig = Rig::new(1 << 20);
+        let rig = Fixture::new(1 << 20);
         rig.runs.add_index(spec(1, false, true));
         fill(&rig, INS | FRESH);
         empty(&rig);
@@ -107,14 +107,14 @@ fn what_may_be_needed_stays_in_the_memtable() {
             rig.runs.set_valid(IndexId(1), rig.log.next());
         }
         assert_eq!(rig.first(Direction::Forward, Lsn::MAX).0, None);
-        assert_eq!(annihilated(&rig), 0);
+        assert_eq!(elided(&rig), 0);
     }
 }
 
 /// Readers in both directions beside one that tidies: a row is there or it is not.
 #[test]
 fn readers_beside_annihilation_see_no_deleted_row() {
-    let rig = Rig::new(64 << 20);
+    let rig = Fixture::new(64 << 20);
     rig.runs.add_index(spec(1, false, false));
     let stop = std::sync::atomic::AtomicBool::new(false);
     let keeps = 500;
@@ -152,11 +152,11 @@ fn readers_beside_annihilation_see_no_deleted_row() {
             });
         }
         let mut random = Random(2);
-        let annihilated = || rig.rt.metrics.get(Metric::EntriesAnnihilated);
+        let elided = || rig.rt.metrics.get(Metric::EntriesElided);
         // On a busy machine the readers, who do it, come late.
         for pair in 0..100_000 {
             if pair >= 15_000 {
-                if annihilated() > 10_000 {
+                if elided() > 10_000 {
                     break;
                 }
                 std::thread::yield_now();
@@ -167,5 +167,5 @@ fn readers_beside_annihilation_see_no_deleted_row() {
         }
         stop.store(true, std::sync::atomic::Ordering::SeqCst);
     });
-    assert!(rig.rt.metrics.get(Metric::EntriesAnnihilated) > 10_000);
+    assert!(rig.rt.metrics.get(Metric::EntriesElided) > 10_000);
 }

@@ -1,6 +1,6 @@
 //! A flush that is in no haste takes its time (RFC 32).
 
-use super::rig::{Rig, spec};
+use super::test_support::{Fixture, spec};
 use evenkeel_base::{Beat, Cause};
 use evenkeel_format::record::entry_op;
 use evenkeel_io::sim::{SimDisk, SimEnv, SimOptions};
@@ -10,13 +10,13 @@ const ENTRIES: u64 = 160_000;
 const FILL: Duration = Duration::from_secs(12);
 
 /// Inserts so many entries and hands them over.
-fn fill(rig: &Rig, entries: u64) {
+fn fill(rig: &Fixture, entries: u64) {
     (0..entries).for_each(|n| rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p"));
     rig.runs.seal_active();
 }
 
 /// Flushes what is sealed as the thread does; seconds of it, with what `beside` does after beats.
-fn flush(rig: &Rig, mut beside: impl FnMut(u64)) -> f64 {
+fn flush(rig: &Fixture, mut beside: impl FnMut(u64)) -> f64 {
     let (start, mut beats) = (rig.rt.env.now_ns(), 0);
     while rig.runs.flush_beat().expect("flushes") == Beat::More {
         beats += 1;
@@ -31,7 +31,7 @@ fn a_flush_takes_a_part_of_the_time_that_its_generation_took_to_fill() {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let (env, (done, over)) = (sim.env(), std::sync::mpsc::channel());
     sim.run(vec![Box::new(move || {
-        let rig = Rig::simulated(env, 64 << 20);
+        let rig = Fixture::simulated(env, 64 << 20);
         rig.runs.add_index(spec(1, false, false));
         let wait = |time| rig.rt.delay(time, Cause::Idle);
         fill(&rig, ENTRIES);

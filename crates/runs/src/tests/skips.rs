@@ -1,7 +1,7 @@
 //! D4: where reads skip most is merged first. Counts of entries that readers pass over, by run.
 
-use super::rig::{Rig, spec};
-use crate::policy::Spare;
+use super::test_support::{Fixture, spec};
+use crate::compaction_picker::Spare;
 use crate::state::Edit;
 use crate::{Direction, KeyRange};
 use evenkeel_base::metrics::Metric;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 const ROWS: u64 = 10_000;
 
 /// Indexes 1 and 2 with the same entries, half of them deleted, in two runs each.
-fn two_equal_indexes() -> Rig {
-    let rig = Rig::new(8 << 20);
+fn two_equal_indexes() -> Fixture {
+    let rig = Fixture::new(8 << 20);
     // Small indexes are merged together, however many skip nothing.
     rig.set_segment_bytes(64 << 10);
     (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
@@ -26,7 +26,7 @@ fn two_equal_indexes() -> Rig {
     rig
 }
 
-impl Rig {
+impl Fixture {
     fn scan(&self, index: u32, direction: Direction) -> u64 {
         let all = Snapshot::committed_at(Lsn::MAX);
         let mut cursor =
@@ -44,11 +44,11 @@ impl Rig {
         self.runs.state.read().indexes[&IndexId(index)].runs.iter().map(|r| r.skipped()).collect()
     }
 
-    fn merge_one(&self) {
-        let merges = || self.rt.metrics.get(Metric::Merges);
-        let before = merges();
-        while merges() == before {
-            self.runs.merge_step(Spare::All).expect("merges");
+    fn compact_one(&self) {
+        let compactions = || self.rt.metrics.get(Metric::CompactionsFinished);
+        let before = compactions();
+        while compactions() == before {
+            self.runs.compaction_step(Spare::All).expect("merges");
         }
     }
 }
@@ -66,10 +66,10 @@ fn of_equal_indexes_the_one_whose_reads_skip_is_merged_first() {
             rig.runs.cursor(IndexId(other), range, Direction::Forward, all).expect("opens");
         assert!(cursor.next().expect("reads").is_some());
         drop(cursor);
-        rig.merge_one();
+        rig.compact_one();
         assert_eq!((runs(read), runs(other)), (1, 2));
         assert_eq!(rig.skipped(read), [0], "what is merged counts anew");
-        rig.merge_one();
+        rig.compact_one();
         assert_eq!((runs(read), runs(other)), (1, 1));
     }
 }
@@ -95,7 +95,7 @@ fn entries_are_counted_in_the_run_that_has_them() {
     }
 }
 
-/// What a merge has taken is not counted any more.
+/// What a compaction has taken is not counted any more.
 #[test]
 fn a_run_that_lost_its_low_end_keeps_its_part() {
     let rig = two_equal_indexes();
@@ -107,8 +107,8 @@ fn a_run_that_lost_its_low_end_keeps_its_part() {
     assert_eq!(half.skipped(), ROWS / 2 * half.bytes / run.bytes);
 }
 
-/// The bytes that a piece of a merge has taken are told by fences. Where those have left memory
-/// they are read, but not while the state is locked: all writers would wait for that.
+/// The bytes that a piece of a compaction has taken are told by fences. Where those have left
+/// memory they are read, but not while the state is locked: all writers would wait for that.
 #[test]
 fn nothing_is_read_while_a_piece_is_put_in_place() {
     let rig = two_equal_indexes();

@@ -1,7 +1,8 @@
-//! G4: on a full disk merges give back what is garbage in runs, within what the ballast leaves.
+//! G4: on a full disk compactions give back what is garbage in runs, within what the ballast
+//! leaves.
 
-use super::rig::{Commits, Random, TestLog, spec, stamp};
-use crate::policy::Spare;
+use super::test_support::{Commits, Random, TestLog, spec, stamp};
+use crate::compaction_picker::Spare;
 use crate::{Direction, KeyRange, Runs, RunsOptions, entry_bytes};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId, Lsn, Snapshot, TxnId, TxnState};
@@ -65,10 +66,10 @@ impl Disk {
         used
     }
 
-    /// Merges until there is nothing to do; the most bytes that were used meanwhile.
-    fn merge(&self) -> u64 {
+    /// Compactions until there is nothing to do; the most bytes that were used meanwhile.
+    fn compaction(&self) -> u64 {
         let mut most = 0;
-        while self.runs.merge_beat().expect("merges") == Beat::More {
+        while self.runs.compaction_beat().expect("merges") == Beat::More {
             most = self.sim.disk().used_bytes().max(most);
             self.runs.state.read().check();
         }
@@ -108,11 +109,11 @@ fn what_frees_space_is_merged_and_nothing_else() {
     disk.run(3, DEL, 0..20_000);
     let used = disk.is_full();
     disk.runs.set_short(true);
-    while disk.metric(Metric::Merges) == 0 {
-        assert_eq!(disk.runs.merge_beat().expect("merges"), Beat::More);
+    while disk.metric(Metric::CompactionsFinished) == 0 {
+        assert_eq!(disk.runs.compaction_beat().expect("merges"), Beat::More);
     }
     assert_eq!((disk.runs(1), disk.runs(2), disk.runs(3)), (3, 2, 0), "the most garbage is first");
-    let most = disk.merge();
+    let most = disk.compaction();
     assert!(most <= used + 3 * PIECE, "{} bytes of the ballast", most - used);
     assert_eq!((disk.runs(1), disk.runs(2)), (3, 1));
     assert_eq!((disk.rows(1), disk.rows(2), disk.rows(3)), (60_000, 36_500, 0));
@@ -121,14 +122,14 @@ fn what_frees_space_is_merged_and_nothing_else() {
     // The rest waits until there is space.
     disk.sim.disk().set_capacity(None);
     disk.runs.set_short(false);
-    disk.runs.merge_to_rest().expect("merges");
+    disk.runs.compact_to_rest().expect("merges");
     assert_eq!((disk.runs(1), disk.rows(1)), (1, 60_000));
 }
 
-/// A snapshot needs what seemed to be garbage: the merge stops before the ballast is used up, and
-/// goes on when there is space.
+/// A snapshot needs what seemed to be garbage: the compaction stops before the ballast is used up,
+/// and goes on when there is space.
 #[test]
-fn a_merge_that_frees_nothing_stops() {
+fn a_compaction_that_frees_nothing_stops() {
     let disk = Disk::new();
     disk.run_with(1, INS | FRESH, 0..20_000, 100);
     let published = disk.commits.inner.lock().published;
@@ -137,22 +138,25 @@ fn a_merge_that_frees_nothing_stops() {
     disk.run(1, DEL, 0..19_000);
     let used = disk.is_full();
     disk.runs.set_short(true);
-    let most = disk.merge();
+    let most = disk.compaction();
     assert!(most <= used + BALLAST, "{} bytes of the ballast", most - used);
-    assert_eq!((disk.metric(Metric::MergesGivenUp), disk.metric(Metric::Merges)), (1, 0));
-    assert!(disk.metric(Metric::MergePieces) > 2);
+    assert_eq!(
+        (disk.metric(Metric::CompactionsAbandoned), disk.metric(Metric::CompactionsFinished)),
+        (1, 0)
+    );
+    assert!(disk.metric(Metric::CompactionPieces) > 2);
     assert_eq!(disk.rows(1), 1_000);
     disk.commits.inner.lock().snapshots.clear();
     disk.sim.disk().set_capacity(None);
     disk.runs.set_short(false);
-    disk.runs.merge_to_rest().expect("merges");
+    disk.runs.compact_to_rest().expect("merges");
     assert_eq!((disk.runs(1), disk.rows(1)), (1, 1_000));
     assert_eq!(disk.runs.stats(IndexId(1)).run_entries, 1_000);
 }
 
-/// While the ballast is held: a merge that would free space and finds none asks for it.
+/// While the ballast is held: a compaction that would free space and finds none asks for it.
 #[test]
-fn a_merge_that_frees_space_may_have_the_ballast() {
+fn a_compaction_that_frees_space_may_have_the_ballast() {
     for has_garbage in [false, true] {
         let disk = Disk::new();
         disk.run(1, INS | FRESH, 0..20_000);
@@ -161,7 +165,7 @@ fn a_merge_that_frees_space_may_have_the_ballast() {
         disk.sim.disk().set_capacity(Some(used));
         for _ in 0..3 {
             let error = loop {
-                match disk.runs.merge_step(Spare::All) {
+                match disk.runs.compaction_step(Spare::All) {
                     Ok(_) => {}
                     Err(error) => break error,
                 }
@@ -171,7 +175,7 @@ fn a_merge_that_frees_space_may_have_the_ballast() {
         assert_eq!(disk.runs.needs_space(), has_garbage);
         disk.sim.disk().set_capacity(Some(used + BALLAST));
         disk.runs.set_short(true);
-        disk.merge();
+        disk.compaction();
         assert_eq!(
             (disk.runs(1), disk.runs.needs_space()),
             (if has_garbage { 1 } else { 2 }, false)
@@ -196,27 +200,27 @@ fn garbage_in_a_single_run_is_merged_away() {
     disk.run_with(3, INS, 0..14_000, 4);
     snapshot();
     disk.run_with(3, INS, 0..14_000, 4);
-    disk.runs.merge_to_rest().expect("merges");
+    disk.runs.compact_to_rest().expect("merges");
     let entries = |index| disk.runs.stats(IndexId(index)).run_entries;
-    let merges = || disk.metric(Metric::MergesBegun);
+    let compactions = || disk.metric(Metric::CompactionsStarted);
     assert_eq!((disk.runs(1), disk.runs(2), disk.runs(3)), (1, 1, 1));
     assert_eq!((entries(1), entries(2), entries(3)), (35_000, 24_000, 48_000));
-    let before = merges();
+    let before = compactions();
     for _ in 0..3 {
-        disk.runs.merge_to_rest().expect("merges");
+        disk.runs.compact_to_rest().expect("merges");
     }
-    assert_eq!(merges(), before, "a snapshot needs it");
-    assert!(disk.runs.next_merge_in().is_some(), "it is looked after");
+    assert_eq!(compactions(), before, "a snapshot needs it");
+    assert!(disk.runs.next_compaction_in().is_some(), "it is looked after");
     disk.commits.inner.lock().snapshots.clear();
-    disk.runs.merge_to_rest().expect("merges");
+    disk.runs.compact_to_rest().expect("merges");
     assert_eq!((entries(1), entries(2), entries(3)), (5_000, 24_000, 20_000));
-    assert_eq!(merges(), before + 2);
-    disk.runs.merge_to_rest().expect("merges");
-    assert_eq!(merges(), before + 2, "there is none any more");
+    assert_eq!(compactions(), before + 2);
+    disk.runs.compact_to_rest().expect("merges");
+    assert_eq!(compactions(), before + 2, "there is none any more");
     // Where space is short, a sixteenth is worth it.
     disk.is_full();
     disk.runs.set_short(true);
-    disk.merge();
-    assert_eq!((entries(1), entries(2), merges()), (5_000, 16_000, before + 3));
+    disk.compaction();
+    assert_eq!((entries(1), entries(2), compactions()), (5_000, 16_000, before + 3));
     assert_eq!((disk.rows(1), disk.rows(2), disk.rows(3)), (5_000, 16_000, 20_000));
 }

@@ -1,7 +1,7 @@
 //! D2: small indexes are merged together, whatever happens to one of them.
 
-use super::rig::{Rig, spec};
-use crate::policy::Spare;
+use super::test_support::{Fixture, spec};
+use crate::compaction_picker::Spare;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 const INDEXES: u32 = 200;
 
 /// Four runs of each index, five rows in each run, four of the last run deleted again.
-fn filled() -> Rig {
-    let rig = Rig::new(4 << 20);
+fn filled() -> Fixture {
+    let rig = Fixture::new(4 << 20);
     (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, index % 2 == 0, false)));
     for flush in 0..4u64 {
         for index in 1..=INDEXES {
@@ -26,7 +26,7 @@ fn filled() -> Rig {
     rig
 }
 
-impl Rig {
+impl Fixture {
     fn runs_of(&self, index: u32) -> u64 {
         self.runs.stats(IndexId(index)).runs
     }
@@ -35,8 +35,8 @@ impl Rig {
         self.rt.env.list("runs").expect("lists").len()
     }
 
-    fn merges(&self) -> u64 {
-        self.rt.metrics.get(Metric::Merges)
+    fn compactions(&self) -> u64 {
+        self.rt.metrics.get(Metric::CompactionsFinished)
     }
 
     /// Over the same directory, with all that the log says.
@@ -55,9 +55,9 @@ fn many_indexes_become_one_file_by_one_record() {
     assert_eq!((rig.files(), rig.runs_of(1)), (4, 4));
     let records = rig.log.records.lock().len();
     let syncs = rig.rt.metrics.get(Metric::FileSyncs);
-    rig.runs.merge_to_rest().expect("merges");
-    assert_eq!(rig.merges(), u64::from(INDEXES));
-    assert_eq!(rig.rt.metrics.get(Metric::MergesBegun), rig.merges());
+    rig.runs.compact_to_rest().expect("merges");
+    assert_eq!(rig.compactions(), u64::from(INDEXES));
+    assert_eq!(rig.rt.metrics.get(Metric::CompactionsStarted), rig.compactions());
     assert_eq!((rig.files(), rig.log.records.lock().len() - records), (1, 1));
     assert!(rig.rt.metrics.get(Metric::FileSyncs) - syncs <= 2);
     for again in [false, true] {
@@ -79,12 +79,12 @@ fn dropped_indexes_and_a_large_one() {
     rig.set_segment_bytes(16 << 10);
     (0..2000u64).for_each(|n| rig.put(7, INS | FRESH, &(1000 + n).to_be_bytes(), b"p"));
     rig.flush();
-    assert_eq!(rig.runs.merge_step(Spare::All).expect("merges"), Beat::More);
-    assert_eq!((rig.merges(), rig.files()), (0, 6), "the file is open");
+    assert_eq!(rig.runs.compaction_step(Spare::All).expect("merges"), Beat::More);
+    assert_eq!((rig.compactions(), rig.files()), (0, 6), "the file is open");
     for gone in [3, 150] {
         rig.runs.drop_index(IndexId(gone)).expect("drops");
     }
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     for again in [false, true] {
         if again {
             rig.again();
@@ -109,10 +109,10 @@ fn a_damaged_run_is_left_alone() {
     let mode = OpenMode { write: true, ..OpenMode::READ };
     let file = rig.rt.env.open(&path, mode).expect("opens");
     file.write_at(&[0xee; 30], position + 4).expect("writes");
-    rig.runs.merge_to_rest().expect("the others are merged");
-    let begun = || rig.rt.metrics.get(Metric::MergesBegun);
+    rig.runs.compact_to_rest().expect("the others are merged");
+    let begun = || rig.rt.metrics.get(Metric::CompactionsStarted);
     let tried = begun();
-    rig.runs.merge_to_rest().expect("nothing is left to do");
+    rig.runs.compact_to_rest().expect("nothing is left to do");
     assert_eq!(begun(), tried, "it is found once, and not tried again");
     let error = rig.runs.check(IndexId(77)).expect_err("a part of an index is no index");
     assert_eq!(error.code(), Code::RunDamaged, "{error}");
@@ -126,7 +126,7 @@ fn a_damaged_run_is_left_alone() {
 #[test]
 fn ten_thousand_indexes_cost_nothing_while_they_do_not_change() {
     const INDEXES: u32 = 10_000;
-    let rig = Rig::new(64 << 20);
+    let rig = Fixture::new(64 << 20);
     (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     let fill = |indexes: std::ops::RangeInclusive<u32>, n: u64| {
         indexes.for_each(|index| rig.put(index, INS | FRESH, &n.to_be_bytes(), b"p"));
@@ -135,7 +135,7 @@ fn ten_thousand_indexes_cost_nothing_while_they_do_not_change() {
     (0..2).for_each(|n| fill(1..=INDEXES, n));
     let asked = |spare: Spare| {
         let before = rig.runs.asked.load(Ordering::Relaxed);
-        rig.runs.merge_step(spare).expect("merges");
+        rig.runs.compaction_step(spare).expect("merges");
         rig.runs.asked.load(Ordering::Relaxed) - before
     };
     assert_eq!(asked(Spare::None), u64::from(INDEXES));
@@ -150,7 +150,7 @@ fn ten_thousand_indexes_cost_nothing_while_they_do_not_change() {
     assert_eq!(rig.runs.stats(IndexId(7)).runs, 1);
     // To rest: about each some times, whatever the number of beats.
     let before = rig.runs.asked.load(Ordering::Relaxed);
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     let rest = rig.runs.asked.load(Ordering::Relaxed) - before;
     assert_eq!(rig.runs.runs_max(), 1);
     assert!(rest <= 8 * u64::from(INDEXES), "asked {rest} times");

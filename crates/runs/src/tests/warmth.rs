@@ -1,6 +1,6 @@
 //! What readers find in memory of runs that were just written.
 
-use super::rig::{Random, Rig, spec};
+use super::test_support::{Fixture, Random, spec};
 use crate::{Direction, KeyRange, RunsOptions};
 use evenkeel_base::{IndexId, Lsn, Snapshot, metrics::Metric};
 use evenkeel_format::record::entry_op;
@@ -10,8 +10,8 @@ const ENTRIES: u32 = 60_000;
 const OFTEN: u32 = ENTRIES / 20;
 
 /// A rig whose index has two runs of interleaved keys that do not compress.
-fn rig(cache_bytes: u64) -> Rig {
-    let rig = Rig::new(32 << 20);
+fn rig(cache_bytes: u64) -> Fixture {
+    let rig = Fixture::new(32 << 20);
     rig.runs.set_memory(RunsOptions { cache_bytes, ..rig.options });
     rig.runs.add_index(spec(1, false, false));
     let mut random = Random(7);
@@ -26,7 +26,7 @@ fn rig(cache_bytes: u64) -> Rig {
     rig
 }
 
-impl Rig {
+impl Fixture {
     /// Reads the keys that are read often; the blocks that were read for it from storage.
     fn read_often(&self) -> u64 {
         let reads = || self.rt.metrics.get(Metric::RunBlockReads);
@@ -44,7 +44,7 @@ impl Rig {
 fn what_is_written_is_in_memory_where_there_is_room() {
     let rig = rig(64 << 20);
     assert_eq!(rig.read_often(), 0, "of flushes");
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
     assert_eq!(rig.count(1), ENTRIES as usize);
     assert_eq!(rig.rt.metrics.get(Metric::RunBlockReads), 0, "of a merge");
@@ -54,7 +54,7 @@ fn what_is_written_is_in_memory_where_there_is_room() {
 }
 
 #[test]
-fn what_is_read_often_stays_in_memory_through_a_merge() {
+fn what_is_read_often_stays_in_memory_through_a_compaction() {
     let rig = rig(1 << 20);
     rig.runs.drop_cache();
     let cold = rig.read_often();
@@ -65,7 +65,7 @@ fn what_is_read_often_stays_in_memory_through_a_merge() {
         rig.read_often();
     });
     assert_eq!(rig.read_often(), 0);
-    rig.runs.merge_to_rest().expect("merges");
+    rig.runs.compact_to_rest().expect("merges");
     assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
     let again = rig.read_often();
     assert!(again <= cold / 4, "{again} of {cold} blocks were read again");

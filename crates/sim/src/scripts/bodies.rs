@@ -152,7 +152,7 @@ pub(super) fn give_up(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.delete(T, 100)?;
     a.prepare("x")?;
     forget(sim, a, 4)?;
-    let saved = a.db.stats().get(Metric::ChainsSaved);
+    let saved = a.db.stats().get(Metric::OverflowChainsSaved);
     assert!(sim.disk().is_disturbed() || saved > 12, "{saved} chains in lists");
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! knows the index adds DEL and INS in order, the build's entries are the oldest.
 
 use crate::event::Event;
-use crate::gate::Gate;
+use crate::gate::SchemaGate;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::{model, start, wait_until};
@@ -77,7 +77,7 @@ impl Entries {
 }
 
 struct Table {
-    gate: Gate,
+    gate: SchemaGate,
     state: Mutex<(u64, Index)>,
     users: Mutex<BTreeSet<u64>>,
     rows: [Mutex<Row>; 2],
@@ -96,7 +96,7 @@ impl Table {
     fn new(planted: Planted) -> Arc<Table> {
         let rows = [1, 2].map(|value| Mutex::new(Row { value, ..Row::default() }));
         Arc::new(Table {
-            gate: Gate::new(1),
+            gate: SchemaGate::new(1),
             state: Mutex::new((1, Index::None)),
             users: Mutex::default(),
             rows,

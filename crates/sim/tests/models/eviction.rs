@@ -3,7 +3,7 @@
 //! `pages/src/pool.rs`: whoever latches a frame for a page compares the page afterwards.
 
 use crate::event::Event;
-use crate::page_latch::{Attempt, Latch};
+use crate::page_latch::{Attempt, PageLatch};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::{model, start};
 use evenkeel_sim::interleave::Thread;
@@ -26,7 +26,7 @@ const OTHER: u64 = 100;
 
 #[derive(Default)]
 struct Frame {
-    latch: Latch,
+    latch: PageLatch,
     event: Event,
     page: AtomicU64,
     dirty: AtomicBool,
@@ -36,7 +36,7 @@ struct Frame {
 }
 
 impl Frame {
-    fn wait(&self, announce: impl Fn(&Latch) -> bool) {
+    fn wait(&self, announce: impl Fn(&PageLatch) -> bool) {
         let mut seen = self.event.now();
         if announce(&self.latch) {
             if self.planted == Planted::SeenTooLate {
@@ -51,14 +51,14 @@ impl Frame {
             match self.latch.shared() {
                 Attempt::Taken => return,
                 Attempt::Lost => {}
-                Attempt::Blocked => self.wait(Latch::announce_reader),
+                Attempt::Blocked => self.wait(PageLatch::announce_reader),
             }
         }
     }
 
     fn exclusive(&self) {
         while !self.latch.exclusive() {
-            self.wait(Latch::announce_writer);
+            self.wait(PageLatch::announce_writer);
         }
     }
 

@@ -1,7 +1,7 @@
 //! (b) Group commit: the log's own `commit`, on a device that remembers. Nobody returns before his
 //! record is durable, syncs never overlap, an error reaches everybody, and nobody waits for ever.
 
-use crate::commit::Goal;
+use crate::commit::SyncGoal;
 use crate::shared::{Device, Shared};
 use crate::sync::atomic::Ordering;
 use crate::{model, start};
@@ -18,7 +18,7 @@ fn append(log: &Shared) -> Lsn {
 
 fn durable(log: &Shared) {
     let lsn = append(log);
-    let waited = log.wait(lsn, Goal::Durable);
+    let waited = log.wait(lsn, SyncGoal::Durable);
     let synced = log.segments.synced.load(Ordering::SeqCst);
     match waited {
         Ok(()) => assert!(synced > lsn.0, "acknowledged at {synced}, the record is {lsn}"),
@@ -28,7 +28,7 @@ fn durable(log: &Shared) {
 
 fn written(log: &Shared) {
     let lsn = append(log);
-    let waited = log.wait(lsn, Goal::Written);
+    let waited = log.wait(lsn, SyncGoal::Written);
     assert!(waited.is_err() || log.written.load(Ordering::SeqCst) > lsn.0);
 }
 

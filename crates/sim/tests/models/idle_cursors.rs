@@ -1,9 +1,9 @@
 //! (e) Views that idle cursors leave behind (D6), and flushes that take them away: two cursors with
 //! fewer slots than they need, and somebody who makes new versions. The slots are the engine's
-//! (`runs/src/parked.rs`); a version is made and its views are cleared as in `Runs::changed`, a
-//! cursor takes a view, parks and goes on as `runs/src/cursor.rs` does.
+//! (`runs/src/idle_cursor_views.rs`); a version is made and its views are cleared as in
+//! `Runs::changed`, a cursor takes a view, parks and goes on as `runs/src/cursor.rs` does.
 
-use crate::parked::Parked;
+use crate::idle_cursor_views::IdleCursorViews;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::{model, start};
@@ -43,7 +43,7 @@ impl Drop for View {
 
 struct Engine {
     version: AtomicU64,
-    parked: Parked<View>,
+    idle_cursor_views: IdleCursorViews<View>,
     users: Arc<Users>,
     planted: Planted,
 }
@@ -60,7 +60,7 @@ impl Engine {
         let mut ticket = None;
         for _ in 0..3 {
             let began = self.version.load(SeqCst);
-            let kept = ticket.take().and_then(|ticket| self.parked.take(&ticket));
+            let kept = ticket.take().and_then(|ticket| self.idle_cursor_views.take(&ticket));
             let is_new = |v: &View| {
                 self.planted == Planted::VersionNotCompared
                     || v.version == self.version.load(SeqCst)
@@ -70,7 +70,7 @@ impl Engine {
             assert!(view.version >= began, "a view older than the call");
             let version = view.version;
             let asked = self.version.load(SeqCst) != version;
-            ticket = self.parked.put(view, || match self.planted {
+            ticket = self.idle_cursor_views.put(view, || match self.planted {
                 Planted::AskedTooEarly => asked,
                 _ => self.version.load(SeqCst) != version,
             });
@@ -79,11 +79,11 @@ impl Engine {
 
     fn change(&self) {
         if self.planted == Planted::ClearedTooEarly {
-            self.parked.clear();
+            self.idle_cursor_views.clear();
             self.version.fetch_add(1, SeqCst);
         } else {
             self.version.fetch_add(1, SeqCst);
-            self.parked.clear();
+            self.idle_cursor_views.clear();
         }
     }
 }
@@ -92,7 +92,7 @@ fn run(planted: Planted, slots: usize) {
     model("idle cursors", 3, || {
         let engine = Arc::new(Engine {
             version: AtomicU64::new(0),
-            parked: Parked::new(slots),
+            idle_cursor_views: IdleCursorViews::new(slots),
             users: Arc::default(),
             planted,
         });

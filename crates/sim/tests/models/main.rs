@@ -22,8 +22,8 @@ mod parking;
 #[allow(dead_code, reason = "as above")]
 mod page_latch;
 
-#[path = "../../../runs/src/parked.rs"]
-mod parked;
+#[path = "../../../runs/src/idle_cursor_views.rs"]
+mod idle_cursor_views;
 
 #[path = "../../../runs/src/pins.rs"]
 #[allow(dead_code, reason = "as above")]

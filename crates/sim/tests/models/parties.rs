@@ -3,7 +3,7 @@
 use crate::deadlock::Deadlocks;
 use crate::event::Event;
 use crate::lock_table::{Ask, Entered, LockTable};
-use crate::owner::{HeldLocks, Mode, Owner, Place, Seat};
+use crate::owner::{HeldLocks, Mode, Owner, WaitPlace, WaitSeat};
 use crate::row_queue::Keep;
 use crate::sync::Mutex;
 use crate::wait_until;
@@ -14,7 +14,7 @@ pub(crate) struct Party {
     id: TxnId,
     operations: u32,
     held: Mutex<HeldLocks>,
-    seat: Seat<Party>,
+    seat: WaitSeat<Party>,
     wake: Event,
 }
 
@@ -24,7 +24,7 @@ impl Party {
             id: TxnId(id),
             operations,
             held: Mutex::default(),
-            seat: Seat::default(),
+            seat: WaitSeat::default(),
             wake: Event::default(),
         })
     }
@@ -51,7 +51,7 @@ impl Owner for Party {
         &self.held
     }
 
-    fn seat(&self) -> &Seat<Party> {
+    fn seat(&self) -> &WaitSeat<Party> {
         &self.seat
     }
 
@@ -83,7 +83,7 @@ impl Locks {
     }
 
     /// As `Txns::wait_at`.
-    fn wait_at(&self, me: &Arc<Party>, place: Place<Party>, withdraw: impl FnOnce()) -> Waited {
+    fn wait_at(&self, me: &Arc<Party>, place: WaitPlace<Party>, withdraw: impl FnOnce()) -> Waited {
         let early = self.searches_early && self.deadlocks.search(&self.table, me);
         me.seat.sit(place);
         let victim = match self.searches_early {
@@ -115,7 +115,7 @@ impl Locks {
             Entered::Granted => Waited::Granted,
             Entered::Ended => Waited::Again,
             Entered::Queued(key, ticket, held) => {
-                let waited = self.wait_at(me, Place::Row(key.clone(), ticket), || {
+                let waited = self.wait_at(me, WaitPlace::Row(key.clone(), ticket), || {
                     self.withdraw(me, &key, ticket, ((mode, keep), held));
                 });
                 if waited == Waited::Granted && !held {
@@ -152,7 +152,7 @@ impl Locks {
         let (low, mut high) = (space.to_vec(), space.to_vec());
         high[4] += 1;
         me.seat.begin();
-        let span = crate::intervals::Span { low, high };
+        let span = crate::intervals::KeySpan { low, high };
         let Some(ticket) = self.table.add_range(me, space, span, mode) else {
             return Waited::Granted;
         };
@@ -160,7 +160,7 @@ impl Locks {
             return Waited::Granted;
         }
         let withdraw = || self.table.remove_range(me, &space, ticket);
-        self.wait_at(me, Place::Range(space, ticket), withdraw)
+        self.wait_at(me, WaitPlace::Range(space, ticket), withdraw)
     }
 
     /// No later transaction was granted before a waiting one, unless it held the key already.

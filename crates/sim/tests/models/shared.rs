@@ -87,7 +87,7 @@ impl Device {
 }
 
 #[derive(Default)]
-pub(crate) struct Space {
+pub(crate) struct LogSpace {
     pub(crate) written: Lsn,
     pub(crate) buffer: u64,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Space {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) buffer: Buffer,
-    pub(crate) space: Space,
+    pub(crate) space: LogSpace,
     pub(crate) leading: bool,
     pub(crate) group: u64,
     pub(crate) group_end: Lsn,

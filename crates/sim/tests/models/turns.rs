@@ -2,7 +2,7 @@
 //! waiter that gives up, upgrades. No wake-up is lost, no two transactions hold conflicting locks,
 //! waiters are granted first in, first out, and one transaction of a deadlock gives up. The lock
 //! table is the engine's (`txn/src/lock_table.rs`); the steps around it are those of
-//! `tables/src/locker.rs`, `tables/src/op.rs` and `tables/src/locked_scan.rs`.
+//! `tables/src/locker.rs`, `tables/src/row_op.rs` and `tables/src/locked_scan.rs`.
 
 use crate::owner::Mode::{self, Exclusive, Shared};
 use crate::owner::Owner;

@@ -18,7 +18,7 @@ const ARENA_OWN: usize = 1 << 20;
 const RUNS_BESIDE_USERS: usize = 6;
 
 /// The memory of one build or copy.
-pub(crate) struct Arena {
+pub(crate) struct BuildArena {
     store: Arc<Store>,
     /// That are built in it.
     indexes: Vec<IndexId>,
@@ -29,12 +29,12 @@ pub(crate) struct Arena {
     lent: Vec<Lent>,
 }
 
-impl Arena {
+impl BuildArena {
     /// One that has borrowed nothing yet.
-    pub fn new(store: &Arc<Store>, indexes: &[IndexId]) -> Arena {
+    pub fn new(store: &Arc<Store>, indexes: &[IndexId]) -> BuildArena {
         let bytes = ARENA_OWN.min(store.build_arena_bytes());
         let indexes = indexes.to_vec();
-        Arena { store: store.clone(), indexes, wanted: bytes, bytes, lent: Vec::new() }
+        BuildArena { store: store.clone(), indexes, wanted: bytes, bytes, lent: Vec::new() }
     }
 
     /// Its size now.

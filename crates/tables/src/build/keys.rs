@@ -2,10 +2,10 @@
 //! places and an entry keeps nothing beside its key, a key is copied from them without decoding the
 //! row.
 //!
-//! Invariant: what a [`KeyCopier`] appends is what `IndexShape::encode` appends for the same row.
+//! Invariant: what a [`KeyCopier`] appends is what `IndexLayout::encode` appends for the same row.
 //! It is made for one row format; rows of another one are encoded value by value.
 
-use crate::shape::{IndexShape, Shape};
+use crate::table_layout::{IndexLayout, Layout};
 use evenkeel_format::{FixedPlace, KeyPart, row_version};
 
 /// A column of a key.
@@ -25,15 +25,15 @@ pub(super) struct KeyCopier {
 impl KeyCopier {
     /// For rows of the present format; `None` if some column needs decoding, or an entry keeps
     /// values beside its key (those of a clustered key that does not give them back).
-    pub(super) fn new(shape: &Shape, index: &IndexShape) -> Option<KeyCopier> {
+    pub(super) fn new(layout: &Layout, index: &IndexLayout) -> Option<KeyCopier> {
         if index.stores() {
             return None;
         }
-        let version = shape.def.entry.row_version;
-        let source = |column: usize, part: &KeyPart| match shape.columns[column].from_key {
-            Some(key_part) => Source::from_key(shape, key_part, part),
+        let version = layout.def.entry.row_version;
+        let source = |column: usize, part: &KeyPart| match layout.columns[column].from_key {
+            Some(key_part) => Source::from_key(layout, key_part, part),
             None => {
-                let place = shape.fixed_place(version, column)?;
+                let place = layout.fixed_place(version, column)?;
                 let (nullable, desc) = (part.nullable, part.desc);
                 Some(Source::Row { place, flip: part.bits_flip()?, nullable, desc })
             }
@@ -54,12 +54,12 @@ impl KeyCopier {
 
 impl Source {
     /// A column that only the clustered key holds.
-    fn from_key(shape: &Shape, key_part: usize, part: &KeyPart) -> Option<Source> {
+    fn from_key(layout: &Layout, key_part: usize, part: &KeyPart) -> Option<Source> {
         let mut at = 0;
-        for before in &shape.key[..key_part] {
+        for before in &layout.key[..key_part] {
             at += before.part.ty.fixed_len().filter(|_| !before.part.nullable)?;
         }
-        let own = &shape.key[key_part].part;
+        let own = &layout.key[key_part].part;
         let fits = !own.nullable && !part.nullable && own.ty.is_scalar();
         let len = own.ty.fixed_len().filter(|_| fits)?;
         Some(Source::Key { at, len, invert: own.desc != part.desc })

@@ -53,10 +53,10 @@ fn copied_keys_are_the_encoded_ones() {
         IndexId(next)
     };
     let def = Arc::new(TableDef::new(TableId(1), "t", &spec, number, 4096).unwrap());
-    let shape = Shape::new(def, 1, 4096).unwrap();
+    let layout = Layout::new(def, 1, 4096).unwrap();
     for _ in 0..300 {
         let mut values: Vec<Value> = Vec::new();
-        for column in &shape.columns {
+        for column in &layout.columns {
             let entry = &column.entry;
             values.push(match entry.ty {
                 ColumnType::Text { .. } => Value::from("text"),
@@ -67,10 +67,10 @@ fn copied_keys_are_the_encoded_ones() {
         }
         let of = |i: usize| -> evenkeel_base::Result<ValueRef<'_>> { Ok(values[i].as_ref()) };
         let (mut key, mut row) = (Vec::new(), Vec::new());
-        shape.encode_key(&of, &mut key).unwrap();
-        shape.encode_row(&|i| of(i).map(Field::Value), &mut row).unwrap();
-        for index in &shape.indexes {
-            let Some(copier) = KeyCopier::new(&shape, index) else {
+        layout.encode_key(&of, &mut key).unwrap();
+        layout.encode_row(&|i| of(i).map(Field::Value), &mut row).unwrap();
+        for index in &layout.indexes {
+            let Some(copier) = KeyCopier::new(&layout, index) else {
                 assert!(["t", "f"].contains(&index.name.as_str()));
                 continue;
             };

@@ -8,17 +8,17 @@
 //! an error of one is found by the others within a few rows.
 //!
 //! Rows that are inserted beside the build have all their entries from who inserts them. They are
-//! passed, as leaves of nothing else are (`Tree::watch_young`): else a build would not end before
-//! writers who insert faster than it goes on beside them.
+//! passed, as leaves of nothing else are (`Tree::watch_concurrent_inserts`): else a build would not
+//! end before writers who insert faster than it goes on beside them.
 
-use super::arena::Arena;
+use super::arena::BuildArena;
 use super::keys::KeyCopier;
 use super::{BuildPhase, BuildProgress, newest_committed};
 use crate::overflow;
 use crate::store::Store;
 use crate::table::TableState;
+use evenkeel_base::fault_injection;
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::plant;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result, TxnId};
 use evenkeel_format::record::cell_flags;
@@ -114,9 +114,10 @@ pub(crate) fn build_runs(
 ) -> Result<()> {
     let _building = store.rt.building(progress.stop());
     // All transactions from this one on know the indexes.
-    let planted = plant::is(plant::Fault::RowsPassed);
+    let planted = fault_injection::is(fault_injection::Fault::RowsPassed);
     let came_from = if planted { TxnId::ZERO } else { store.txns.next_id() };
-    let watch = state.tree.watch_young(came_from, store.build_arena_bytes() / ARENA_PER_LEAF);
+    let watch =
+        state.tree.watch_concurrent_inserts(came_from, store.build_arena_bytes() / ARENA_PER_LEAF);
     let most = store.build_arena_bytes();
     // One more than cores: while one waits for storage, the others work. But no more than have room
     // for pieces: with the arena full of begun ones, each row would be a run.
@@ -128,7 +129,7 @@ pub(crate) fn build_runs(
     let scan = Arc::new(scan);
     // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take, in
     // pieces for each thread. Few rows are read by as many threads as need no loan.
-    let mut arena = Arena::new(store, added);
+    let mut arena = BuildArena::new(store, added);
     if !arena.begin(foreseen_bytes, threads * least) {
         threads = threads.min((arena.bytes() / least).max(1));
     }
@@ -198,12 +199,13 @@ impl Scan {
         came_from: TxnId,
     ) -> Result<Scan> {
         let unknown = || Error::internal("a build of an unknown index");
-        let position =
-            |id: &IndexId| state.shape.indexes.iter().position(|i| i.id == *id).ok_or_else(unknown);
+        let position = |id: &IndexId| {
+            state.layout.indexes.iter().position(|i| i.id == *id).ok_or_else(unknown)
+        };
         let positions = added.iter().map(position).collect::<Result<Vec<_>>>()?;
-        let copier = |i: usize| KeyCopier::new(&state.shape, &state.shape.indexes[i]);
+        let copier = |i: usize| KeyCopier::new(&state.layout, &state.layout.indexes[i]);
         let indexes: Vec<_> = positions.into_iter().map(|i| (i, copier(i))).collect();
-        let unique = indexes.iter().filter(|i| state.shape.indexes[i.0].unique).count();
+        let unique = indexes.iter().filter(|i| state.layout.indexes[i.0].unique).count();
         let rows = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
         progress.plan(rows, indexes.len() as u64, unique as u64);
         let mut todo = Vec::new();
@@ -383,7 +385,7 @@ impl Scan {
         // A merge that comes unexpected is worse than one that does not come.
         let left = left + left / 8;
         let runs = rounds + left.div_ceil(in_round.max(1));
-        let id = |i: &(usize, Option<KeyCopier>)| self.state.shape.indexes[i.0].id;
+        let id = |i: &(usize, Option<KeyCopier>)| self.state.layout.indexes[i.0].id;
         let merged = |id: &IndexId| self.store.runs.are_too_many(*id, runs as usize);
         let merged = self.indexes.iter().map(id).filter(merged).count();
         self.progress.foresee_merges(merged as u64);
@@ -392,8 +394,8 @@ impl Scan {
     /// Tells how many entries writers have brought that the proof will meet: those in runs.
     fn foresee_came(&self) {
         let installed = self.installed.lock();
-        let shape = &self.state.shape;
-        let unique = self.indexes.iter().map(|i| &shape.indexes[i.0]).filter(|i| i.unique);
+        let layout = &self.state.layout;
+        let unique = self.indexes.iter().map(|i| &layout.indexes[i.0]).filter(|i| i.unique);
         let came = unique.map(|index| {
             let built = installed.contains(&index.id);
             let read = if built { self.progress.rows_total_here() } else { 0 };
@@ -459,8 +461,8 @@ struct Collector<'s> {
 
 impl<'s> Collector<'s> {
     fn new(scan: &'s Scan) -> Collector<'s> {
-        let shape = &scan.state.shape;
-        let open = scan.indexes.iter().map(|i| Unsorted::new(shape.indexes[i.0].id)).collect();
+        let layout = &scan.state.layout;
+        let open = scan.indexes.iter().map(|i| Unsorted::new(layout.indexes[i.0].id)).collect();
         Collector { scan, open, key: Vec::new(), stored: Vec::new(), rows: 0, sealed: 0 }
     }
 
@@ -488,7 +490,7 @@ impl<'s> Collector<'s> {
         let mut guard = store.txns.snapshot();
         let mut cursor = state.tree.cursor();
         cursor.set_use_once(true);
-        cursor.set_skip_young();
+        cursor.set_skip_concurrent_inserts();
         cursor.seek(range.from.as_ref().map(Vec::as_slice), Direction::Forward)?;
         let (mut passed, mut rows) = (0u64, 0u64);
         while let Some((key, cell)) = cursor.next()? {
@@ -577,15 +579,15 @@ impl<'s> Collector<'s> {
     /// Makes the keys of the indexes in the set `wanted` value by value.
     fn push_decoded(&mut self, key: &[u8], row: &[u8], wanted: u64) -> Result<()> {
         let scan = self.scan;
-        let shape = &scan.state.shape;
+        let layout = &scan.state.layout;
         let loaded =
-            overflow::load(&scan.state.tree, shape, key, row, &|i, _| shape.is_indexed(i))?;
-        let view = shape.view(key, row)?.with_loaded(&loaded);
+            overflow::load(&scan.state.tree, layout, key, row, &|i, _| layout.is_indexed(i))?;
+        let view = layout.view(key, row)?.with_loaded(&loaded);
         for (i, (position, _)) in scan.indexes.iter().enumerate() {
             if wanted & 1 << i != 0 {
                 self.key.clear();
                 self.stored.clear();
-                let index = &shape.indexes[*position];
+                let index = &layout.indexes[*position];
                 index.encode(&|i| view.value(i), key.len(), &mut self.key)?;
                 let keys_len = self.key.len() + key.len();
                 index.encode_stored(&|i| view.value(i), keys_len, &mut self.stored)?;

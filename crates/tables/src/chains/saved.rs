@@ -18,7 +18,7 @@ use evenkeel_base::{CommitTable, Kind, Lsn, Result, Stamp, TreeId, TxnId, TxnSta
 use evenkeel_format::overflow::{ChainEdit, OVERFLOW_REF_BYTES};
 use evenkeel_format::{Reader, put_varint};
 use evenkeel_tree::OverflowRef;
-use evenkeel_txn::{Aside, Txns};
+use evenkeel_txn::{SideLists, Txns};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use std::sync::Arc;
 const LIST_CHAINS: usize = 16 << 10;
 
 struct List {
-    at: Aside,
+    at: SideLists,
     chains: usize,
     /// Those that had not committed when it was written, ascending.
     txns: Vec<TxnId>,
@@ -115,7 +115,7 @@ impl Superseded {
 
 fn read(txns: &Txns, list: &List) -> Result<Vec<Superseded>> {
     // Without its file it was done, and the crash came before a checkpoint that said so.
-    let bytes = txns.read_aside(&list.at)?.unwrap_or_default();
+    let bytes = txns.read_side_lists(&list.at)?.unwrap_or_default();
     let mut r = Reader::new(&bytes, "list of overflow chains");
     let mut duties = Vec::with_capacity(list.chains.min(LIST_CHAINS));
     while !r.is_empty() {
@@ -155,7 +155,7 @@ impl Chains {
     fn save_some(&self, txns: &Txns) -> Result<u64> {
         let mut taken = self.take_oldest(txns);
         taken.retain(|taken| !taken.duties.is_empty());
-        let places = txns.keep_aside(taken.iter().map(Taken::encode).collect());
+        let places = txns.keep_side_lists(taken.iter().map(Taken::encode).collect());
         if places.is_err() {
             taken.iter().flat_map(|t| &t.txns).for_each(|txn| self.needed.remove(*txn));
         }
@@ -233,7 +233,7 @@ impl Chains {
     pub fn restore_lists(&self, blob: &[u8], txns: &Txns) -> Result<()> {
         let mut r = Reader::new(blob, "lists of overflow chains");
         while !r.is_empty() {
-            let at = txns.restore_aside(&mut r)?;
+            let at = txns.restore_side_lists(&mut r)?;
             let chains = r.varint32()? as usize;
             let mut named = Vec::new();
             for _ in 0..r.varint()? {

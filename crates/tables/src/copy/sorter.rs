@@ -2,7 +2,7 @@
 //! index build, written as runs that are no index's when it is full, and read back as one.
 
 use crate::build::BuildProgress;
-use crate::build::arena::Arena;
+use crate::build::arena::BuildArena;
 use crate::catalog::NextId;
 use crate::store::Store;
 use evenkeel_base::{IndexId, Result};
@@ -21,7 +21,7 @@ pub(super) struct Sorter {
     open: Unsorted,
     pieces: Vec<Sorted>,
     bytes: usize,
-    arena: Arena,
+    arena: BuildArena,
     runs: Vec<BuiltPart>,
     /// Behind each key, so that rows of one key stay as they came.
     number: u64,
@@ -37,7 +37,7 @@ impl Sorter {
             open: Unsorted::new(id),
             pieces: Vec::new(),
             bytes: 0,
-            arena: Arena::new(store, &[]),
+            arena: BuildArena::new(store, &[]),
             runs: Vec::new(),
             number: 0,
         })

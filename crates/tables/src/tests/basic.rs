@@ -16,7 +16,7 @@ fn fill(db: &Db, rows: i64) -> Arc<Table> {
     table
 }
 
-fn get(txn: &mut Transaction, table: &Arc<Table>, id: i64) -> Option<Vec<Value>> {
+fn get(txn: &mut TableTxn, table: &Arc<Table>, id: i64) -> Option<Vec<Value>> {
     let mut row = Row::new();
     let found = txn.get(table, &[ValueRef::Int(id)], &mut row).unwrap();
     found.then(|| row.values().unwrap())
@@ -103,7 +103,7 @@ fn insert_ignore_and_upsert_meet_a_duplicate() {
 }
 
 /// Its rows by key, as `txn` sees them.
-fn keys(txn: &mut Transaction, table: &Arc<Table>) -> Vec<Value> {
+fn keys(txn: &mut TableTxn, table: &Arc<Table>) -> Vec<Value> {
     all_rows(txn, table, Direction::Forward).into_iter().map(|mut row| row.swap_remove(0)).collect()
 }
 
@@ -217,7 +217,7 @@ fn ranges_of_table_and_indexes() {
     let mut scan = txn.scan(&table, range, Direction::Backward).unwrap();
     assert_eq!(ids(&mut |r| scan.next(r)), [13, 12, 11]);
     let three = [ValueRef::Int(3)];
-    let by_a = table.shape().index("by_a").unwrap();
+    let by_a = table.layout().index("by_a").unwrap();
     let want: Vec<i64> = (0..10).map(|i| 10 * i + 3).collect();
     for keys_only in [true, false] {
         let range = Range::prefix(&three);
@@ -227,7 +227,7 @@ fn ranges_of_table_and_indexes() {
         let back: Vec<i64> = want.iter().rev().copied().collect();
         assert_eq!(ids(&mut |r| scan.next(r)), back);
     }
-    let by_b = table.shape().index("by_b").unwrap();
+    let by_b = table.layout().index("by_b").unwrap();
     let n6 = [ValueRef::Text("n6")];
     let mut scan =
         txn.index_scan(&table, by_b, Range::from(&n6), Direction::Forward, true).unwrap();
@@ -274,7 +274,7 @@ fn hidden_keys_and_auto_increment() {
     assert_eq!(txn.insert(&table, &["w".into(), ValueRef::Null]).unwrap(), Some(101));
     txn.insert(&table, &["w2".into(), 127i64.into()]).unwrap();
     let spent = txn.insert(&table, &["w3".into(), ValueRef::Null]).unwrap_err();
-    assert_eq!(spent.code(), Code::AutoIncrementSpent);
+    assert_eq!(spent.code(), Code::AutoIncrementExhausted);
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_scan_of_one_key_is_a_read_of_it() {
         change.delete(&table, &[(id + 20).into()]).unwrap();
     }
     change.insert(&table, &row_values(1000, 7, None, None)).unwrap();
-    let check = |txn: &mut Transaction, found: usize| {
+    let check = |txn: &mut TableTxn, found: usize| {
         let mut seen = 0;
         for id in (-1..61i64).chain([1000]) {
             let key = [id.into()];

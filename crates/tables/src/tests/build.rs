@@ -1,7 +1,7 @@
 //! Index builds: threads, arenas, cancelling and failing at any moment.
 
 use super::*;
-use crate::build::arena::Arena;
+use crate::build::arena::BuildArena;
 use evenkeel_base::Code;
 use evenkeel_base::metrics::Metric;
 use evenkeel_io::Rng;
@@ -63,7 +63,7 @@ fn any_number_of_threads_and_arenas_gives_the_same_index() {
         build(&db, &progress).unwrap();
         assert!((9_600..=12_000).contains(&progress.rows_done()), "{}", progress.rows_done());
         check_indexes(&mut db.begin(), &table);
-        for index in &table.shape().indexes {
+        for index in &table.layout().indexes {
             db.store.runs.check(index.id).unwrap();
         }
     }
@@ -103,7 +103,7 @@ fn a_build_reads_the_table_once_and_writes_each_index_once_or_twice() {
         build(&db, &progress).unwrap();
         assert_eq!(progress.rows_done(), rows as u64, "arena {arena}: rows read");
         let stats: Vec<_> =
-            table.shape().indexes.iter().map(|i| db.store.runs.stats(i.id)).collect();
+            table.layout().indexes.iter().map(|i| db.store.runs.stats(i.id)).collect();
         let entries: u64 = stats.iter().map(|s| s.run_entries).sum();
         assert_eq!(entries, rows as u64 * stats.len() as u64);
         let bytes: u64 = stats.iter().map(|s| s.run_bytes).sum();
@@ -113,8 +113,8 @@ fn a_build_reads_the_table_once_and_writes_each_index_once_or_twice() {
         assert!(written >= bytes * passes, "arena {arena}: {written} written for {bytes}");
         assert!(written < bytes * 3 * passes, "arena {arena}: {written} written for {bytes}");
         // Unique ones are read once to be proved, and all once where they are merged.
-        let shape = table.shape();
-        let unique = shape.indexes.iter().zip(&stats).filter(|(i, _)| i.unique);
+        let layout = table.layout();
+        let unique = layout.indexes.iter().zip(&stats).filter(|(i, _)| i.unique);
         let proved: u64 = unique.map(|(_, stats)| stats.run_bytes).sum();
         assert!(read > proved / 2, "arena {arena}: {read} read of {proved}");
         assert_eq!(read > 2 * proved, passes == 2, "arena {arena}: {read} read of {proved}");
@@ -146,10 +146,10 @@ fn a_build_borrows_what_its_entries_take() {
         }
         let metrics = db.store.rt.metrics.clone();
         build(&db, &BuildProgress::default()).unwrap();
-        let lent = metrics.get(Metric::BuildLentBytes);
+        let lent = metrics.get(Metric::BuildBorrowedBytes);
         assert!(asked.contains(&lent), "{rows} rows, {short} of them short: {lent}");
         let runs: u64 =
-            table.shape().indexes.iter().map(|i| db.store.runs.stats(i.id).run_bytes).sum();
+            table.layout().indexes.iter().map(|i| db.store.runs.stats(i.id).run_bytes).sum();
         let written = metrics.get(Metric::BuildWriteBytes);
         assert!(written <= runs * 3 / 2 + MIB, "{rows}, {short}: {written} written for {runs}");
         check_indexes(&mut db.begin(), &table);
@@ -164,7 +164,7 @@ fn an_arena_for_a_little_more_than_its_own_grows() {
     let sizes = Sizes { build_arena_bytes: 16 << 20, frames: 2048, ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let lent = || db.store.runs.lent_to_builds() as usize;
-    let mut arena = Arena::new(&db.store, &[]);
+    let mut arena = BuildArena::new(&db.store, &[]);
     assert!(!arena.begin(MIB, 0));
     assert_eq!((arena.bytes(), lent()), (MIB, 0));
     let wanted = MIB + MIB / 10;
@@ -196,7 +196,7 @@ fn rows_looked_at_first_are_built_once() {
     }
     let index = [IndexSpec::new("by_b", &["b"])];
     db.store.add_indexes("t", &index, &BuildProgress::default()).unwrap();
-    let id = table.shape().indexes[0].id;
+    let id = table.layout().indexes[0].id;
     assert_eq!(db.store.runs.stats(id).run_entries, ROWS as u64);
     db.store.runs.check(id).unwrap();
 }
@@ -223,7 +223,7 @@ fn a_failed_write_in_any_thread_leaves_nothing() {
             assert_eq!(built.is_err(), struck, "{built:?}");
             if let Err(error) = built {
                 assert_ne!(error.code(), Code::BuildCancelled);
-                assert_eq!(table.shape().indexes.len(), 0);
+                assert_eq!(table.layout().indexes.len(), 0);
                 assert_no_runs(&db);
                 if !db.store.rt.health.is_failed() {
                     build(&db, &BuildProgress::default()).unwrap();
@@ -287,7 +287,7 @@ fn cancelling_at_any_moment_leaves_nothing() {
             canceller.unwrap().join().unwrap();
             if let Err(error) = built {
                 assert_eq!(error.code(), Code::BuildCancelled);
-                assert_eq!(table.shape().indexes.len(), 0);
+                assert_eq!(table.layout().indexes.len(), 0);
                 assert_no_runs(&db);
                 build(&db, &BuildProgress::default()).unwrap();
             }
@@ -330,7 +330,7 @@ fn a_build_waits_for_old_writers_and_is_cancelled_while_it_waits() {
         assert_eq!(error.code(), Code::BuildCancelled);
         assert!(rt.env.now_ns() - start < 1_000_000_000, "a cancelled wait ends at once");
         canceller.unwrap().join().unwrap();
-        assert_eq!(table.shape().indexes.len(), 0);
+        assert_eq!(table.layout().indexes.len(), 0);
         commit(writer);
         build(&db, &BuildProgress::default()).unwrap();
         check_indexes(&mut db.begin(), &table);
@@ -345,7 +345,7 @@ fn a_build_on_an_empty_table_writes_one_log_record_and_starts_no_thread() {
     let table = filled(&db, 0);
     let metrics = db.store.rt.metrics.clone();
     // Of the log: others write pages meanwhile, and sync those.
-    let count = || [Metric::WalSyncs, Metric::BuildHelpers].map(|m| metrics.get(m));
+    let count = || [Metric::LogSyncs, Metric::BuildHelpers].map(|m| metrics.get(m));
     let mut before = count();
     for (provisional, syncs) in [(false, 1), (true, 0)] {
         let mut indexes = spec().indexes;
@@ -358,7 +358,7 @@ fn a_build_on_an_empty_table_writes_one_log_record_and_starts_no_thread() {
         before = now;
         assert!(db.store.rt.env.list("runs").unwrap().is_empty());
     }
-    let names = table.shape().def.indexes.iter().map(|i| i.name.clone()).collect();
+    let names = table.layout().def.indexes.iter().map(|i| i.name.clone()).collect();
     let change = TableChange { drop_indexes: names, ..TableChange::default() };
     db.store.alter_table("t", &change).unwrap();
     assert_eq!(count(), [before[0] + 1, before[1]], "one sync to drop them all");
@@ -393,7 +393,7 @@ fn a_provisional_index_goes_beside_who_uses_the_table() {
     txn.update(&table, &[3i64.into()], &[(1, 77i64.into()), (3, 500i64.into())]).unwrap();
     assert_eq!(drop_index("by_a").unwrap_err().code(), Code::TableBusy);
     drop_index(&by_c.name).unwrap();
-    assert_eq!(table.shape().indexes.len(), 1);
+    assert_eq!(table.layout().indexes.len(), 1);
     // Equal keys of what is unique no more.
     txn.insert(&table, &row_values(401, 1, None, Some(400))).unwrap();
     txn.update(&table, &[3i64.into()], &[(1, 78i64.into())]).unwrap();

@@ -60,9 +60,9 @@ fn a_wait_for_merges_is_cancelled() {
         // What debt begins with is spent.
         let advance = (SMALL.generation_bytes / ADVANCE_PART) as usize;
         let spent = runs.reserve(advance).unwrap();
-        cancel_insert(&db, &table, Cause::MergeDebt);
+        cancel_insert(&db, &table, Cause::CompactionDebt);
         drop(spent);
-        while runs.merge_beat().unwrap() == Beat::More {}
+        while runs.compaction_beat().unwrap() == Beat::More {}
         put(&db, &table, 1000);
     });
 }

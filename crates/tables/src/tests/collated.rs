@@ -96,7 +96,7 @@ fn random_name(rng: &mut Rng) -> Option<Vec<u8>> {
 }
 
 /// One random change; a name that another row has in any spelling is a duplicate.
-fn step(rng: &mut Rng, txn: &mut Transaction, table: &Arc<Table>, state: &mut State) {
+fn step(rng: &mut Rng, txn: &mut TableTxn, table: &Arc<Table>, state: &mut State) {
     let (id, name) = (rng.below(12) as i64, random_name(rng));
     let value = name.as_deref().map_or(ValueRef::Null, ValueRef::Bytes);
     let folded = name.as_deref().map(fold);
@@ -126,12 +126,12 @@ fn step(rng: &mut Rng, txn: &mut Transaction, table: &Arc<Table>, state: &mut St
 }
 
 /// The index gives the spelling of the row without a look at the table, in folded order.
-fn check(txn: &mut Transaction, table: &Arc<Table>, state: &State) {
+fn check(txn: &mut TableTxn, table: &Arc<Table>, state: &State) {
     check_indexes(txn, table);
     let folded = |name: &Option<Vec<u8>>| name.as_deref().map(fold);
     let mut want: Vec<_> = state.iter().map(|(id, n)| (folded(n), *id, n.clone())).collect();
     want.sort();
-    let index = table.shape().index("folded").unwrap();
+    let index = table.layout().index("folded").unwrap();
     let mut scan = txn.index_scan(table, index, Range::ALL, Direction::Forward, true).unwrap();
     let (mut row, mut found) = (Row::new(), Vec::new());
     while scan.next(&mut row).unwrap() {
@@ -152,7 +152,7 @@ fn random_changes_under_a_collation() {
         let db = Db::new();
         let table = db.store.create_table("t", &table_spec()).unwrap();
         let mut committed = State::new();
-        let mut kept: Option<(Transaction, State)> = None;
+        let mut kept: Option<(TableTxn, State)> = None;
         for round in 0..40 {
             let (mut txn, mut state) = (db.begin(), committed.clone());
             for _ in 0..rng.below(12) {
@@ -203,11 +203,11 @@ fn faults_of_definitions_are_refused() {
 fn without_its_collation_a_key_cannot_be_made() {
     let db = Db::new();
     let table = db.store.create_table("t", &table_spec()).unwrap();
-    let mut def = (*table.shape().def).clone();
-    let bare = Shape::new(Arc::new(def.clone()), 2, PAGE).unwrap();
+    let mut def = (*table.layout().def).clone();
+    let bare = Layout::new(Arc::new(def.clone()), 2, PAGE).unwrap();
     assert!(bare.indexes[0].is_opaque() && bare.indexes[1].is_opaque());
     assert!(!bare.indexes[2].is_opaque());
-    assert!(bare.needs_rebuild() && !table.shape().needs_rebuild());
+    assert!(bare.needs_rebuild() && !table.layout().needs_rebuild());
     let name = |_: usize| Ok(ValueRef::Bytes(b"x"));
     let error = bare.indexes[0].encode(&name, 0, &mut Vec::new()).unwrap_err();
     assert_eq!(error.code(), Code::CollationMissing);
@@ -216,7 +216,7 @@ fn without_its_collation_a_key_cannot_be_made() {
         part.collation = part.collation.map(|c| PartCollation { checksum: c.checksum + 1, ..c });
     }
     let rules = rules::KeyRules::new(PAGE, Some(&FOLDED));
-    let changed = Shape::new(Arc::new(def), 2, rules).unwrap();
+    let changed = Layout::new(Arc::new(def), 2, rules).unwrap();
     assert!(changed.needs_rebuild());
     let error = changed.indexes[0].encode(&name, 0, &mut Vec::new()).unwrap_err();
     assert_eq!(error.code(), Code::CollationChanged);

@@ -69,7 +69,7 @@ fn a_transaction_that_a_scan_has_ended_drops_a_table_that_it_uses() {
     let other = filled(&db, "other", 5);
     let table = db.store.create_table("t", &spec()).unwrap();
     let mut light = db.begin();
-    let lock = |txn: &mut Transaction, to: i64| {
+    let lock = |txn: &mut TableTxn, to: i64| {
         let upper = [ValueRef::Int(to)];
         let range = Range { lower: Bound::Unbounded, upper: Bound::Included(&upper) };
         let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
@@ -144,7 +144,7 @@ fn a_transaction_drops_a_table_that_it_uses() {
         let rows = i64::from(matches!(end, "commit" | "prepare"));
         assert_eq!(db.store.table_names(), ["other", "t"]);
         let mut after = db.begin();
-        let there = |txn: &mut Transaction, t| all_rows(txn, t, Direction::Forward).len() as i64;
+        let there = |txn: &mut TableTxn, t| all_rows(txn, t, Direction::Forward).len() as i64;
         assert_eq!((there(&mut after, &other), there(&mut after, &again)), (left, rows), "{end}");
         check_indexes(&mut after, &again);
         drop(after);
@@ -161,7 +161,7 @@ fn a_schema_change_waits_for_no_reader_that_has_left() {
     let index = &indexes()[0];
     db.store.add_indexes("t", &indexes()[..1], &BuildProgress::default()).unwrap();
     let mut reader = db.begin();
-    let there = |txn: &mut Transaction| all_rows(txn, &table, Direction::Forward).len();
+    let there = |txn: &mut TableTxn| all_rows(txn, &table, Direction::Forward).len();
     assert_eq!(there(&mut reader), 5);
     let busy = |done: Result<()>| assert_eq!(done.unwrap_err().code(), Code::TableBusy);
     busy(db.store.drop_index("t", &index.name));
@@ -175,7 +175,7 @@ fn a_schema_change_waits_for_no_reader_that_has_left() {
     assert!(reader.leave_tables());
     db.store.truncate_table("t").unwrap();
     let read = reader.scan(&table, Range::ALL, Direction::Forward).err().unwrap();
-    assert_eq!(read.code(), Code::TableTooYoung);
+    assert_eq!(read.code(), Code::TableTooNew);
     drop(reader);
     // Who has changed or locked a row stays.
     for locks in [false, true] {
@@ -288,7 +288,7 @@ fn columns_come_and_go_without_rewriting_rows() {
     assert_eq!(db.store.drop_column("t", "id").unwrap_err().code(), Code::ColumnInUse);
     db.store.drop_column("t", "b").unwrap();
     db.store.rename_column("t", "d", "e").unwrap();
-    assert_eq!(table.shape().column("e").unwrap(), 3);
+    assert_eq!(table.layout().column("e").unwrap(), 3);
     let mut txn = db.begin();
     check_indexes(&mut txn, &table);
     let rows = all_rows(&mut txn, &table, Direction::Forward);
@@ -298,7 +298,7 @@ fn columns_come_and_go_without_rewriting_rows() {
     check_indexes(&mut txn, &table);
     commit(txn);
     db.store.drop_index("t", "by_d").unwrap();
-    assert_eq!(table.shape().indexes.len(), 0);
+    assert_eq!(table.layout().indexes.len(), 0);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn an_index_is_built_over_existing_rows() {
     check_indexes(&mut txn, &table);
     // A snapshot older than VALID may not use it.
     let scan = old.index_scan(&table, 0, Range::ALL, Direction::Forward, true);
-    assert_eq!(scan.err().unwrap().code(), Code::IndexTooYoung);
+    assert_eq!(scan.err().unwrap().code(), Code::IndexTooNew);
     let twice = db.store.add_indexes("t", &indexes()[..1], &progress).unwrap_err();
     assert_eq!(twice.code(), Code::IndexExists);
 }
@@ -337,7 +337,7 @@ fn duplicates_and_cancelling_leave_nothing_behind() {
     progress.cancel();
     let error = db.store.add_indexes("t", &unique[1..], &progress).unwrap_err();
     assert_eq!(error.code(), Code::BuildCancelled);
-    assert_eq!(table.shape().indexes.len(), 0);
+    assert_eq!(table.layout().indexes.len(), 0);
     let mut txn = db.begin();
     txn.insert(&table, &row_values(500, 1, None, None)).unwrap();
     commit(txn);
@@ -403,7 +403,7 @@ fn indexes_are_built_while_writers_go_on() {
 }
 
 /// What a plain read says, by each way to read.
-fn plain_reads(txn: &mut Transaction, table: &Arc<Table>) -> Vec<Option<Code>> {
+fn plain_reads(txn: &mut TableTxn, table: &Arc<Table>) -> Vec<Option<Code>> {
     let mut row = Row::new();
     let key = [1i64.into()];
     let scan = txn.scan(table, Range::ALL, Direction::Forward).map(|_| ());
@@ -445,7 +445,7 @@ fn a_snapshot_older_than_the_table_may_not_read_it() {
         }
         change();
         table = db.store.table("t").unwrap();
-        assert_eq!(plain_reads(&mut old, &table), [Some(Code::TableTooYoung); 5], "change {n}");
+        assert_eq!(plain_reads(&mut old, &table), [Some(Code::TableTooNew); 5], "change {n}");
         // Reads of what is there now are as before, and so are changes.
         let mut row = Row::new();
         assert!(
@@ -453,7 +453,7 @@ fn a_snapshot_older_than_the_table_may_not_read_it() {
                 .is_ok()
         );
         old.insert(&table, &row_values(800 + n as i64, 1, None, None)).unwrap();
-        assert_eq!(plain_reads(&mut old, &table), [Some(Code::TableTooYoung); 5], "own row");
+        assert_eq!(plain_reads(&mut old, &table), [Some(Code::TableTooNew); 5], "own row");
         old.rollback().unwrap();
         assert_eq!(plain_reads(&mut dirty, &table), [None; 5]);
         drop(dirty);

@@ -17,7 +17,7 @@ const EXCLUSIVE: Locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait
 
 /// Rows, and a transaction that sees them all; then they are deleted but for ten, at the end or
 /// at the beginning.
-fn queue(direction: Direction) -> (Db, Arc<Table>, Transaction) {
+fn queue(direction: Direction) -> (Db, Arc<Table>, TableTxn) {
     let sizes = Sizes { frames: 4_096, lock_wait: Duration::ZERO, ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let spec = TableSpec::new()
@@ -69,7 +69,7 @@ fn await_notes(db: &Db, table: &Arc<Table>, direction: Direction) {
 
 /// The first row that a locking scan gives, and the pages visited for it.
 fn first(
-    txn: &mut Transaction,
+    txn: &mut TableTxn,
     table: &Arc<Table>,
     direction: Direction,
     locking: Locking,

@@ -19,7 +19,7 @@ fn random_row(rng: &mut Rng, id: i64) -> [ValueRef<'static>; 4] {
 }
 
 /// A change of one of the writer's rows, tried on what is there.
-fn change(rng: &mut Rng, txn: &mut Transaction, table: &Arc<Table>, id: i64, rows: &mut Rows) {
+fn change(rng: &mut Rng, txn: &mut TableTxn, table: &Arc<Table>, id: i64, rows: &mut Rows) {
     let (key, row) = ([ValueRef::Int(id)], random_row(rng, id));
     let there = rows.contains_key(&id);
     let done = match (there, rng.below(3)) {
@@ -51,7 +51,7 @@ fn read_uncommitted_finds_each_changed_row_once_by_every_index() {
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
     // Of each writer: its transaction, its rows as they are now, at its savepoint, committed.
-    type Writer = (Transaction, Rows, Rows, Rows);
+    type Writer = (TableTxn, Rows, Rows, Rows);
     let begin = |rows: &Rows| -> Writer {
         let mut txn = db.begin();
         txn.savepoint("s").unwrap();

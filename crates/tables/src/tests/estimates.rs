@@ -28,14 +28,14 @@ impl Bed {
         bed
     }
 
-    fn change(&self, change: impl FnOnce(&mut Transaction, &Arc<Table>) -> Result<()>) {
+    fn change(&self, change: impl FnOnce(&mut TableTxn, &Arc<Table>) -> Result<()>) {
         let mut txn = self.db.begin();
         change(&mut txn, &self.table).unwrap();
         commit(txn);
     }
 
     /// One that sees all that is there now, as long as it is kept.
-    fn old_reader(&self) -> Transaction {
+    fn old_reader(&self) -> TableTxn {
         let mut reader = self.db.begin();
         assert!(reader.get(&self.table, &[0i64.into()], &mut Row::new()).is_ok());
         reader
@@ -132,7 +132,7 @@ fn move_on(bed: &Bed, times: i64) {
 
 /// Does it in a transaction that is rolled back, and compares before the background reverts what it
 /// did, half way, and behind the last of it.
-fn rolled_back(what: &str, change: impl Fn(&mut Transaction, &Arc<Table>) -> Result<()>) {
+fn rolled_back(what: &str, change: impl Fn(&mut TableTxn, &Arc<Table>) -> Result<()>) {
     both(what, |bed| {
         bed.db.hold_reverts();
         let mut txn = bed.db.begin();
@@ -154,7 +154,7 @@ fn rolled_back(what: &str, change: impl Fn(&mut Transaction, &Arc<Table>) -> Res
 }
 
 fn insert(
-    txn: &mut Transaction,
+    txn: &mut TableTxn,
     table: &Arc<Table>,
     mut ids: impl Iterator<Item = i64>,
 ) -> Result<()> {
@@ -162,7 +162,7 @@ fn insert(
 }
 
 fn remove(
-    txn: &mut Transaction,
+    txn: &mut TableTxn,
     table: &Arc<Table>,
     mut ids: impl Iterator<Item = i64>,
 ) -> Result<()> {
@@ -170,7 +170,7 @@ fn remove(
 }
 
 fn update(
-    txn: &mut Transaction,
+    txn: &mut TableTxn,
     table: &Arc<Table>,
     mut ids: impl Iterator<Item = i64>,
 ) -> Result<()> {

@@ -15,7 +15,7 @@ fn named(db: &Db) -> Arc<Table> {
         .column(ColumnSpec::new("v", ColumnType::Int32))
         .primary_key(&["name"]);
     let table = db.store.create_table("named", &spec).unwrap();
-    assert!(table.shape().key.is_empty(), "clustered on a hidden id");
+    assert!(table.layout().key.is_empty(), "clustered on a hidden id");
     let mut txn = db.begin();
     for name in ["a", "x"] {
         txn.insert(&table, &[ValueRef::Text(name), 1i64.into()]).unwrap();
@@ -30,7 +30,7 @@ fn beside<R: Send>(
     table: &Arc<Table>,
     key: &[ValueRef<'_>],
     change: (usize, ValueRef<'_>),
-    act: impl FnOnce(&mut Transaction) -> R + Send,
+    act: impl FnOnce(&mut TableTxn) -> R + Send,
 ) -> R {
     let mut holder = db.begin_at(Isolation::ReadCommitted);
     let (mode, wait) = (Mode::Exclusive, LockWait::Wait);
@@ -112,7 +112,7 @@ fn a_row_that_moves_takes_a_change_along_that_came_meanwhile() {
         .index(IndexSpec::new("by_v", &["v"]));
     spec.primary = vec![part];
     let table = db.store.create_table("t", &spec).unwrap();
-    assert!(!table.shape().key.is_empty(), "clustered on its primary key");
+    assert!(!table.layout().key.is_empty(), "clustered on its primary key");
     let (from, to) = (ValueRef::Bytes(b"from"), ValueRef::Bytes(b"to"));
     let mut txn = db.begin();
     txn.insert(&table, &[from, 1i64.into()]).unwrap();
@@ -140,7 +140,7 @@ fn a_row_that_moves_takes_a_change_along_that_came_meanwhile() {
 fn a_deadlock_on_the_way_to_a_row_rolls_back() {
     let db = Db::new();
     let table = named(&db);
-    let rename = |txn: &mut Transaction, from: &'static str, to: &'static str| {
+    let rename = |txn: &mut TableTxn, from: &'static str, to: &'static str| {
         txn.update(&table, &[ValueRef::Text(from)], &[(0, ValueRef::Text(to))])
     };
     let (mut first, mut second) = (db.begin(), db.begin());

@@ -24,7 +24,7 @@ fn a_of(row: &Row) -> i64 {
 }
 
 /// As a server does it: the row is looked for, locked, changed and let go.
-fn increment_read(txn: &mut Transaction, table: &Arc<Table>) {
+fn increment_read(txn: &mut TableTxn, table: &Arc<Table>) {
     let (range, direction) = (Range::prefix(KEY), Direction::Forward);
     let mut scan = txn.locked_scan(table, range, direction, LOCKED).unwrap();
     let mut row = Row::new();
@@ -35,12 +35,12 @@ fn increment_read(txn: &mut Transaction, table: &Arc<Table>) {
 }
 
 /// Blindly, then what that gave.
-fn change(txn: &mut Transaction, table: &Arc<Table>) {
+fn change(txn: &mut TableTxn, table: &Arc<Table>) {
     assert!(txn.update(table, KEY, &[(2, ValueRef::Text("x"))]).unwrap());
     increment_read(txn, table);
 }
 
-fn upsert(txn: &mut Transaction, table: &Arc<Table>) {
+fn upsert(txn: &mut TableTxn, table: &Arc<Table>) {
     let inserted =
         txn.upsert(table, &row_values(1, 0, None, Some(1)), &[(2, ValueRef::Text("y"))]).unwrap();
     assert!(!inserted);

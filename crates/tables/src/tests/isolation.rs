@@ -13,7 +13,7 @@ fn two_rows(db: &Db) -> Arc<Table> {
     table
 }
 
-fn a_of(txn: &mut Transaction, table: &Arc<Table>, id: i64) -> i64 {
+fn a_of(txn: &mut TableTxn, table: &Arc<Table>, id: i64) -> i64 {
     let mut row = Row::new();
     assert!(txn.get(table, &[id.into()], &mut row).unwrap());
     match row.value(1).unwrap() {
@@ -22,7 +22,7 @@ fn a_of(txn: &mut Transaction, table: &Arc<Table>, id: i64) -> i64 {
     }
 }
 
-fn set_a(txn: &mut Transaction, table: &Arc<Table>, id: i64, a: i64) -> Result<bool> {
+fn set_a(txn: &mut TableTxn, table: &Arc<Table>, id: i64, a: i64) -> Result<bool> {
     txn.update(table, &[id.into()], &[(1, a.into())])
 }
 
@@ -36,9 +36,9 @@ fn each_level_reads_at_its_own_snapshot() {
     let mut repeatable = db.begin();
     assert_eq!(a_of(&mut repeatable, &table, 1), 10);
     set_a(&mut writer, &table, 1, 11).unwrap();
-    let by_a = table.shape().index("by_a").unwrap();
+    let by_a = table.layout().index("by_a").unwrap();
     let eleven = [ValueRef::Int(11)];
-    let seen = |txn: &mut Transaction| {
+    let seen = |txn: &mut TableTxn| {
         let range = Range::prefix(&eleven);
         let mut scan = txn.index_scan(&table, by_a, range, Direction::Forward, true).unwrap();
         scan.next(&mut Row::new()).unwrap()
@@ -141,7 +141,7 @@ fn a_long_primary_key_is_read_at_the_snapshot() {
         txn.insert(&table, &[key[0], a.into()]).unwrap();
         commit(txn);
     };
-    let read = |txn: &mut Transaction| {
+    let read = |txn: &mut TableTxn| {
         let mut row = Row::new();
         let found = txn.get(&table, &key, &mut row).unwrap();
         found.then(|| row.value(1).unwrap().to_owned())
@@ -205,7 +205,7 @@ fn a_column_is_added_while_a_lock_is_waited_for() {
         }
         db.store.add_column("t", &d).unwrap();
         for id in [1i64, 2, 3, 4] {
-            let change = [(table.shape().column("d").unwrap(), ValueRef::Int(8))];
+            let change = [(table.layout().column("d").unwrap(), ValueRef::Int(8))];
             first.update(table, &[id.into()], &change).unwrap();
         }
         commit(first);
@@ -256,14 +256,14 @@ fn locking_reads_wait_skip_and_refuse() {
         second.get_locked(&table, &one, Mode::Exclusive, LockWait::NoWait, &mut row).unwrap_err();
     assert_eq!(refused.code(), Code::LockNotAvailable);
     let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Skip };
-    let ids = |txn: &mut Transaction, by_index: bool| {
+    let ids = |txn: &mut TableTxn, by_index: bool| {
         let mut ids = Vec::new();
         let mut f = |row: &Row| {
             ids.push(row.value(0)?.to_owned());
             Ok(true)
         };
         let (range, forward) = (Range::ALL, Direction::Forward);
-        let by_a = table.shape().index("by_a").unwrap();
+        let by_a = table.layout().index("by_a").unwrap();
         let scan = match by_index {
             true => txn.locked_index_scan(&table, by_a, range, forward, locking),
             false => txn.locked_scan(&table, range, forward, locking),
@@ -301,7 +301,7 @@ fn serializable_locks_ranges_and_absent_keys() {
         let mut reader = db.begin_at(Isolation::Serializable);
         let from = [ValueRef::Int(15)];
         let (range, forward) = (Range::from(&from), Direction::Forward);
-        let by_a = table.shape().index("by_a").unwrap();
+        let by_a = table.layout().index("by_a").unwrap();
         let scan = match by_index {
             true => reader.locked_index_scan(&table, by_a, range, forward, locking),
             false => reader.locked_scan(&table, range, forward, locking),

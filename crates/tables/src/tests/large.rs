@@ -71,7 +71,7 @@ fn settled(db: &Db, table: &Arc<Table>) -> usize {
     let rt = &db.store.rt;
     let event = Arc::new(Event::new());
     for _ in 0..2000 {
-        if db.store.chains_waiting() == 0 && db.store.txns.reverting_count() == 0 {
+        if db.store.chains_waiting() == 0 && db.store.txns.rolling_back_count() == 0 {
             break;
         }
         db.store.txns.event().notify();
@@ -82,7 +82,7 @@ fn settled(db: &Db, table: &Arc<Table>) -> usize {
     db.store.pages.used_by(table.state().tree.id()).len()
 }
 
-fn stream(txn: &mut Transaction, table: &Arc<Table>, len: usize, seed: u8) -> LargeValue {
+fn stream(txn: &mut TableTxn, table: &Arc<Table>, len: usize, seed: u8) -> LargeValue {
     let mut writer = txn.large_value(table).unwrap();
     for part in bytes(len, seed).chunks(10_007) {
         writer.write_all(part).unwrap();
@@ -274,7 +274,7 @@ fn after_a_crash_no_chain_is_lost_and_none_leaks() {
     sound(&db);
     let wait = Arc::new(Event::new());
     for _ in 0..2000 {
-        if db.store.chains_waiting() == 1 && db.store.txns.reverting_count() == 0 {
+        if db.store.chains_waiting() == 1 && db.store.txns.rolling_back_count() == 0 {
             break;
         }
         db.store.txns.event().notify();
@@ -320,7 +320,7 @@ fn the_list_of_chains_survives_in_a_checkpoint() {
     assert!(Chains::default().restore(&blob[..blob.len() - 1]).is_err());
 }
 
-fn give_up(txn: &mut Transaction, table: &Arc<Table>, id: i64) {
+fn give_up(txn: &mut TableTxn, table: &Arc<Table>, id: i64) {
     assert!(txn.update(table, &[id.into()], &[(2, ValueRef::Bytes(&bytes(3_000, 99)))]).unwrap());
 }
 
@@ -433,7 +433,7 @@ fn a_dirty_read_of_a_value_that_is_reverted_reads_the_row_again() {
     let (view, state) = (reader.view().unwrap(), table.state());
     let found = [1i64, 2].map(|id| {
         let (mut key, mut row) = (Vec::new(), Row::new());
-        state.shape.encode_key(&|_| Ok(ValueRef::Int(id)), &mut key).unwrap();
+        state.layout.encode_key(&|_| Ok(ValueRef::Int(id)), &mut key).unwrap();
         assert!(db.store.read(&state, &key, &view, &mut row).unwrap(), "the new version of {id}");
         row
     });

@@ -36,8 +36,8 @@ fn id_of(row: &Row) -> i64 {
 }
 
 /// Ids in the order of an index, each locked.
-fn lock_by_index(txn: &mut Transaction, table: &Arc<Table>) -> Vec<i64> {
-    let by_a = table.shape().index("by_a").unwrap();
+fn lock_by_index(txn: &mut TableTxn, table: &Arc<Table>) -> Vec<i64> {
+    let by_a = table.layout().index("by_a").unwrap();
     let (all, forward) = (Range::ALL, Direction::Forward);
     let mut scan = txn.locked_index_scan(table, by_a, all, forward, EXCLUSIVE).unwrap();
     let (mut row, mut ids) = (Row::new(), Vec::new());
@@ -48,7 +48,7 @@ fn lock_by_index(txn: &mut Transaction, table: &Arc<Table>) -> Vec<i64> {
     ids
 }
 
-fn lock(txn: &mut Transaction, table: &Arc<Table>, id: i64, row: &mut Row) -> bool {
+fn lock(txn: &mut TableTxn, table: &Arc<Table>, id: i64, row: &mut Row) -> bool {
     txn.get_locked(table, &[id.into()], EXCLUSIVE.mode, EXCLUSIVE.wait, row).unwrap()
 }
 
@@ -62,7 +62,7 @@ fn refused(db: &Db, table: &Arc<Table>, id: i64) -> bool {
 /// The statements, as a server takes them apart, with how many locks may be left of them.
 #[test]
 fn statements_of_many_rows_keep_few_locks() {
-    type Work = fn(&mut Transaction, &Arc<Table>);
+    type Work = fn(&mut TableTxn, &Arc<Table>);
     let reads_in_no_order: Work = |txn, table| drop(lock_by_index(txn, table));
     let changes_in_another_order: Work = |txn, table| {
         let ids = lock_by_index(txn, table);
@@ -120,7 +120,7 @@ enum Undone {
 /// undone statement took may go with it. Undone by what, changed how, by which way to the row.
 #[test]
 fn locks_of_earlier_statements_outlive_a_change() {
-    type Change = fn(&mut Transaction, &Arc<Table>, i64, &Row);
+    type Change = fn(&mut TableTxn, &Arc<Table>, i64, &Row);
     let update: Change = |txn, table, _, row| {
         assert!(txn.update_read(table, row, &[(1, 5i64.into())]).unwrap());
     };

@@ -43,7 +43,7 @@ fn all(scan: &mut LockedScan) -> Vec<i64> {
 fn locked_scans_against_a_model() {
     let db = Db::new();
     let (table, model) = rows(&db, 200);
-    let by_a = table.shape().index("by_a").unwrap();
+    let by_a = table.layout().index("by_a").unwrap();
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
         for backward in [false, true] {
             let direction = if backward { Direction::Backward } else { Direction::Forward };
@@ -80,7 +80,7 @@ fn locked_scans_against_a_model() {
 }
 
 fn go_on(
-    txn: &mut Transaction,
+    txn: &mut TableTxn,
     table: &Arc<Table>,
     index: Option<usize>,
     range: Range<'_>,
@@ -201,7 +201,7 @@ fn plain_scans_go_on_and_are_cancelled() {
 fn a_scan_does_not_meet_its_own_rows() {
     let db = Db::new();
     let (table, _) = rows(&db, 100);
-    let by_a = table.shape().index("by_a").unwrap();
+    let by_a = table.layout().index("by_a").unwrap();
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
         let mut txn = db.begin_at(isolation);
         // Its own of before are.
@@ -256,7 +256,7 @@ fn a_scan_ends_with_its_transaction() {
 fn rows_that_have_moved_on_are_let_go() {
     let db = Db::new();
     let (table, _) = rows(&db, 200);
-    let by_a = table.shape().index("by_a").unwrap();
+    let by_a = table.layout().index("by_a").unwrap();
     let mut txn = db.begin();
     let key = [ValueRef::Int(0)];
     let range = Range::prefix(&key);
@@ -284,7 +284,7 @@ fn raised_locks_stay() {
     let mut txn = db.begin_at(Isolation::ReadCommitted);
     let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, shared).unwrap();
     let mut row = Row::new();
-    let raise = |txn: &mut Transaction, id: i64| {
+    let raise = |txn: &mut TableTxn, id: i64| {
         let mut row = Row::new();
         let (mode, wait) = (Mode::Exclusive, LockWait::Wait);
         assert!(txn.get_locked(&table, &[id.into()], mode, wait, &mut row).unwrap());
@@ -314,7 +314,7 @@ fn raised_locks_stay() {
 fn the_lock_of_a_range_takes_in_whole_keys() {
     let db = Db::new();
     let (table, _) = rows(&db, 20);
-    let by_a = table.shape().index("by_a").unwrap();
+    let by_a = table.layout().index("by_a").unwrap();
     let (low, high) = ([ValueRef::Int(3), ValueRef::Int(9)], [ValueRef::Int(7), ValueRef::Int(1)]);
     use std::ops::Bound::{Excluded, Included};
     for (lower, upper) in
@@ -361,7 +361,7 @@ fn a_row_that_goes_while_it_is_waited_for_is_not_locked() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
         let db = Db::new();
         let (table, _) = rows(&db, 3);
-        let lock = |txn: &mut Transaction| {
+        let lock = |txn: &mut TableTxn| {
             let (mode, wait) = (Mode::Exclusive, LockWait::Wait);
             txn.get_locked(&table, &[1i64.into()], mode, wait, &mut Row::new()).unwrap()
         };
@@ -473,15 +473,15 @@ fn skipping_locks_no_absent_keys() {
         .column(ColumnSpec::new("k", ColumnType::Bytes { max: 3000 }))
         .primary_key(&["k"]);
     let hidden = db.store.create_table("hidden", &hidden).unwrap();
-    assert!(hidden.shape().key.is_empty());
-    let by_c = table.shape().index("by_c").unwrap();
+    assert!(hidden.layout().key.is_empty());
+    let by_c = table.layout().index("by_c").unwrap();
     let skip = Locking { wait: LockWait::Skip, ..EXCLUSIVE };
     let (key, name) = ([ValueRef::Int(50)], [ValueRef::Bytes(b"name")]);
     let (range, forward) = (Range::prefix(&key), Direction::Forward);
     for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
         let mut txn = db.begin_at(isolation);
         let mut row = Row::new();
-        let mut look = |txn: &mut Transaction| {
+        let mut look = |txn: &mut TableTxn| {
             let mut scan = txn.locked_scan(&table, range, forward, skip).unwrap();
             assert!(!scan.next(&mut row).unwrap());
             let mut scan = txn.locked_index_scan(&table, by_c, range, forward, skip).unwrap();
@@ -510,7 +510,7 @@ fn one_snapshot_per_statement() {
     let db = Db::new();
     let (table, _) = rows(&db, 3);
     let mut txn = db.begin_at(Isolation::ReadCommitted);
-    let read = |txn: &mut Transaction| {
+    let read = |txn: &mut TableTxn| {
         let mut row = Row::new();
         assert!(txn.get(&table, &[1i64.into()], &mut row).unwrap());
         match row.value(1).unwrap() {
@@ -609,7 +609,7 @@ fn reserved_numbers_of_a_series_never_go_back() {
     assert_eq!(reserve(1, 1, 1), 51);
     store.pass_number(&table, u64::MAX - 1).unwrap();
     let error = store.reserve_numbers(&table, (1, 1), 1).unwrap_err();
-    assert_eq!(error.code(), Code::AutoIncrementSpent);
+    assert_eq!(error.code(), Code::AutoIncrementExhausted);
     store.restart_numbers(&table, 7).unwrap();
     assert_eq!(store.reserve_numbers(&table, (1, 1), 1).unwrap(), 7);
     // A series of the caller's own: taken, and given back unless others were handed numbers.
@@ -630,7 +630,7 @@ fn ranges_are_locked_at_every_level() {
     {
         let db = Db::create(Arc::new(MemEnv::new()), sizes);
         let (table, _) = rows(&db, 20);
-        let by_a = table.shape().index("by_a").unwrap();
+        let by_a = table.layout().index("by_a").unwrap();
         let (key, id) = ([ValueRef::Int(77)], [ValueRef::Int(500)]);
         let at = |key| Range { lower: Bound::Included(key), upper: Bound::Included(key) };
         let mut holder = db.begin_at(isolation);

@@ -19,7 +19,7 @@ fn rows_of(ids: &[i64]) -> Vec<[ValueRef<'static>; 3]> {
     ids.iter().map(|id| [(*id).into(), (id % 7).into(), ValueRef::Text("text")]).collect()
 }
 
-fn put(txn: &mut Transaction, table: &Arc<Table>, ids: &[i64]) -> evenkeel_base::Result<()> {
+fn put(txn: &mut TableTxn, table: &Arc<Table>, ids: &[i64]) -> evenkeel_base::Result<()> {
     let rows = rows_of(ids);
     txn.insert_many(table, rows.iter().map(|r| &r[..])).map(drop)
 }
@@ -43,7 +43,7 @@ fn by_a(db: &Db, table: &Arc<Table>) -> usize {
 }
 
 fn records(db: &Db) -> u64 {
-    db.store.rt.metrics.get(Metric::WalRecords)
+    db.store.rt.metrics.get(Metric::LogRecords)
 }
 
 #[test]

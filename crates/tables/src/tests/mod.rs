@@ -25,9 +25,9 @@ mod plans;
 mod protocols;
 mod read_rows;
 mod recovery;
-mod renewal;
 mod rows_there;
 mod statistics;
+mod stats_refresh;
 mod temporary;
 mod together;
 
@@ -55,7 +55,7 @@ pub struct Sizes {
     pub log_buffer_bytes: usize,
     pub generation_bytes: u64,
     pub lock_wait: Duration,
-    pub renew_every: Duration,
+    pub refresh_every: Duration,
     pub build_arena_bytes: usize,
     pub build_threads: usize,
 }
@@ -66,7 +66,7 @@ pub const SMALL: Sizes = Sizes {
     log_buffer_bytes: 4 << 20,
     generation_bytes: 64 << 10,
     lock_wait: Duration::from_secs(5),
-    renew_every: Duration::ZERO,
+    refresh_every: Duration::ZERO,
     build_arena_bytes: 1 << 20,
     build_threads: 3,
 };
@@ -132,7 +132,7 @@ fn pages_options(sizes: Sizes) -> PagesOptions {
 
 fn parts(rt: &Arc<Runtime>, sizes: Sizes) -> (Arc<Runs>, Arc<Txns>) {
     // So few that tests see both ways of reverting.
-    let txn_options = TxnOptions { eager_revert_rows: 20, ..TxnOptions::default() };
+    let txn_options = TxnOptions { eager_rollback_rows: 20, ..TxnOptions::default() };
     let txns = Txns::create(rt.clone(), txn_options);
     let options = RunsOptions { generation_bytes: sizes.generation_bytes, cache_bytes: 1 << 20 };
     (Runs::create(rt.clone(), options, txns.clone()).unwrap(), txns)
@@ -144,7 +144,7 @@ fn store_options(sizes: Sizes) -> StoreOptions {
         build_arena_bytes: sizes.build_arena_bytes,
         build_threads: sizes.build_threads,
         logged_value_bytes: None,
-        renew_every: sizes.renew_every,
+        refresh_every: sizes.refresh_every,
         collations: Some(&collated::FOLDED),
     }
 }
@@ -204,11 +204,11 @@ impl Db {
         Db { store, reverts, cleans, stop, events, tasks: Mutex::new(tasks) }
     }
 
-    pub fn begin(&self) -> Transaction {
+    pub fn begin(&self) -> TableTxn {
         self.store.begin(Isolation::RepeatableRead, Access::ReadWrite)
     }
 
-    pub fn begin_at(&self, isolation: Isolation) -> Transaction {
+    pub fn begin_at(&self, isolation: Isolation) -> TableTxn {
         self.store.begin(isolation, Access::ReadWrite)
     }
 
@@ -228,7 +228,7 @@ impl Db {
         *self.reverts.lock() = beats;
         self.store.txns.event().notify();
         let is_all = || match beats {
-            u64::MAX => self.store.txns.reverting_count() == 0,
+            u64::MAX => self.store.txns.rolling_back_count() == 0,
             _ => *self.reverts.lock() == 0,
         };
         while !is_all() {
@@ -271,7 +271,7 @@ impl Actors {
     fn start(&mut self, parts: &StoreParts) {
         let rt = &parts.rt;
         let (p, l) = (parts.pages.clone(), parts.log.clone());
-        self.drive(rt, "supply", p.supply_event(), move || p.supply_beat());
+        self.drive(rt, "supply", p.free_frames_event(), move || p.free_frames_beat());
         let (p, cleans) = (parts.pages.clone(), self.cleans.clone());
         self.drive(rt, "clean", p.clean_event(), move || {
             let cleans = cleans.lock();
@@ -281,7 +281,7 @@ impl Actors {
         let r = parts.runs.clone();
         self.drive(rt, "flush", r.flush_event(), move || r.flush_beat());
         let r = parts.runs.clone();
-        self.drive(rt, "merge", r.merge_event(), move || r.merge_beat());
+        self.drive(rt, "merge", r.compaction_event(), move || r.compaction_beat());
     }
 
     fn start_store(&mut self, store: &Arc<Store>) {
@@ -289,7 +289,7 @@ impl Actors {
         let (s, reverts) = (store.clone(), self.reverts.clone());
         self.drive(&rt, "purge", s.txns.event(), move || {
             let mut left = reverts.lock();
-            let more = *left > 0 && s.revert_beat()? == Beat::More;
+            let more = *left > 0 && s.rollback_beat()? == Beat::More;
             *left -= u64::from(more && *left < u64::MAX);
             drop(left);
             let more = s.chain_beat()? == Beat::More || more;
@@ -351,11 +351,7 @@ pub fn row_values(id: i64, a: i64, b: Option<&str>, c: Option<i64>) -> [ValueRef
 }
 
 /// All rows of a table at a transaction's view, in key order.
-pub fn all_rows(
-    txn: &mut Transaction,
-    table: &Arc<Table>,
-    direction: Direction,
-) -> Vec<Vec<Value>> {
+pub fn all_rows(txn: &mut TableTxn, table: &Arc<Table>, direction: Direction) -> Vec<Vec<Value>> {
     let mut scan = txn.scan(table, Range::ALL, direction).unwrap();
     let (mut row, mut rows) = (Row::new(), Vec::new());
     while scan.next(&mut row).unwrap() {
@@ -366,20 +362,20 @@ pub fn all_rows(
 
 /// Checks that every index holds exactly the rows of the table, in order, both directions,
 /// index-only and through the table.
-pub fn check_indexes(txn: &mut Transaction, table: &Arc<Table>) {
+pub fn check_indexes(txn: &mut TableTxn, table: &Arc<Table>) {
     let rows = all_rows(txn, table, Direction::Forward);
     let mut back = all_rows(txn, table, Direction::Backward);
     back.reverse();
     assert_eq!(rows, back, "the table read backwards");
-    let shape = table.shape();
-    for (at, index) in shape.indexes.iter().enumerate() {
+    let layout = table.layout();
+    for (at, index) in layout.indexes.iter().enumerate() {
         let mut expected: Vec<(Vec<u8>, Vec<Value>)> = rows
             .iter()
             .map(|row| {
                 let mut key = Vec::new();
                 index.encode(&|i| Ok(row[i].as_ref()), 0, &mut key).unwrap();
                 let mut pk = Vec::new();
-                shape.encode_key(&|i| Ok(row[i].as_ref()), &mut pk).unwrap();
+                layout.encode_key(&|i| Ok(row[i].as_ref()), &mut pk).unwrap();
                 key.extend_from_slice(&pk);
                 (key, row.clone())
             })
@@ -391,7 +387,8 @@ pub fn check_indexes(txn: &mut Transaction, table: &Arc<Table>) {
                 let (mut row, mut found) = (Row::new(), Vec::new());
                 while scan.next(&mut row).unwrap() {
                     let known = |i: usize| row.value(i).map(|v| v.to_owned());
-                    found.push((0..shape.columns.len()).map(|i| known(i).ok()).collect::<Vec<_>>());
+                    found
+                        .push((0..layout.columns.len()).map(|i| known(i).ok()).collect::<Vec<_>>());
                 }
                 if direction == Direction::Backward {
                     found.reverse();
@@ -413,6 +410,6 @@ pub fn check_indexes(txn: &mut Transaction, table: &Arc<Table>) {
     }
 }
 
-pub fn commit(txn: Transaction) -> Lsn {
+pub fn commit(txn: TableTxn) -> Lsn {
     txn.commit(Durability::Sync).unwrap()
 }

@@ -32,7 +32,7 @@ fn is_taken(state: &State, row: &[Value], but: i64) -> bool {
 }
 
 /// One random row operation in the store and in the model; both must agree.
-fn step(rng: &mut Rng, txn: &mut Transaction, table: &Arc<Table>, state: &mut State) {
+fn step(rng: &mut Rng, txn: &mut TableTxn, table: &Arc<Table>, state: &mut State) {
     let id = rng.below(KEYS) as i64;
     let row = random_row(rng, id);
     let values = refs(&row);
@@ -86,7 +86,7 @@ fn step(rng: &mut Rng, txn: &mut Transaction, table: &Arc<Table>, state: &mut St
     }
 }
 
-fn check(txn: &mut Transaction, table: &Arc<Table>, state: &State) {
+fn check(txn: &mut TableTxn, table: &Arc<Table>, state: &State) {
     let rows = all_rows(txn, table, Direction::Forward);
     assert_eq!(rows, state.values().cloned().collect::<Vec<_>>());
     check_indexes(txn, table);
@@ -98,7 +98,7 @@ fn run(seed: u64, transactions: u64) {
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { frames: 128, ..SMALL });
     let table = db.store.create_table("t", &spec()).unwrap();
     let mut committed = State::new();
-    let mut history: Vec<(Transaction, State)> = Vec::new();
+    let mut history: Vec<(TableTxn, State)> = Vec::new();
     for _ in 0..transactions {
         let mut txn = db.begin();
         let mut state = committed.clone();
@@ -162,12 +162,12 @@ fn concurrent_transfers_keep_the_sum() {
         txn.insert(&table, &row_values(id, 100, None, Some(id))).unwrap();
     }
     commit(txn);
-    let sum = |txn: &mut Transaction| -> i64 {
+    let sum = |txn: &mut TableTxn| -> i64 {
         let rows = all_rows(txn, &table, Direction::Forward);
         assert_eq!(rows.len(), ACCOUNTS as usize);
         rows.iter().map(|r| if let Value::Int(a) = r[1] { a } else { 0 }).sum()
     };
-    let transfer = |txn: &mut Transaction, rng: &mut Rng| -> Result<()> {
+    let transfer = |txn: &mut TableTxn, rng: &mut Rng| -> Result<()> {
         let mut row = Row::new();
         let from = rng.below(ACCOUNTS as u64) as i64;
         let to = rng.below(ACCOUNTS as u64) as i64;

@@ -15,7 +15,7 @@ fn values(row: &[Value]) -> Vec<ValueRef<'_>> {
     row.iter().map(|v| v.as_ref()).collect()
 }
 
-fn seen(txn: &mut Transaction, table: &Arc<Table>) -> Rows {
+fn seen(txn: &mut TableTxn, table: &Arc<Table>) -> Rows {
     let rows = all_rows(txn, table, Direction::Forward);
     rows.into_iter()
         .map(|row| match row[0] {
@@ -26,7 +26,7 @@ fn seen(txn: &mut Transaction, table: &Arc<Table>) -> Rows {
 }
 
 /// The row as a write finds it: locked, newest.
-fn locked_a(txn: &mut Transaction, table: &Arc<Table>, id: i64) -> Option<Value> {
+fn locked_a(txn: &mut TableTxn, table: &Arc<Table>, id: i64) -> Option<Value> {
     let mut row = Row::new();
     let found =
         txn.get_locked(table, &[id.into()], Mode::Exclusive, LockWait::Wait, &mut row).unwrap();
@@ -92,7 +92,7 @@ fn a_long_primary_key_that_moved_is_not_found_under_the_old_one() {
         .primary_key(&["id"]);
     let table = db.store.create_table("long", &spec).unwrap();
     let key = |name: &'static str| [ValueRef::Text(name)];
-    let get = |txn: &mut Transaction, name| {
+    let get = |txn: &mut TableTxn, name| {
         let mut row = Row::new();
         let found = txn.get(&table, &key(name), &mut row).unwrap();
         found.then(|| row.value(1).unwrap().to_owned())
@@ -128,7 +128,7 @@ fn random_row(rng: &mut Rng, id: i64) -> Vec<Value> {
 }
 
 /// One random operation on the rows `newest`; tells what has become of the row.
-fn step(rng: &mut Rng, txn: &mut Transaction, table: &Arc<Table>, id: i64, newest: &Rows) -> Done {
+fn step(rng: &mut Rng, txn: &mut TableTxn, table: &Arc<Table>, id: i64, newest: &Rows) -> Done {
     let key = [ValueRef::Int(id)];
     let row = random_row(rng, id);
     let there = newest.get(&id);

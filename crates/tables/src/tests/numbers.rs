@@ -88,7 +88,7 @@ fn numbers_end_below_the_largest_of_64_bits() {
     assert_eq!(txn.insert(&table, &[ValueRef::Null]).unwrap(), Some(u64::MAX - 1));
     for _ in 0..2 {
         let error = txn.insert(&table, &[ValueRef::Null]).unwrap_err();
-        assert_eq!(error.code(), Code::AutoIncrementSpent, "{error}");
+        assert_eq!(error.code(), Code::AutoIncrementExhausted, "{error}");
     }
     let rows = [&[ValueRef::Null][..]];
     assert!(txn.insert_many(&table, rows.into_iter()).is_err());

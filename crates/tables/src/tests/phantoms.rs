@@ -23,11 +23,11 @@ struct Counts {
 }
 
 /// Rows whose `a`, or whose `id`, is 50 or more, locked.
-fn look(txn: &mut Transaction, table: &Arc<Table>, by_index: bool) -> Result<Vec<i64>> {
+fn look(txn: &mut TableTxn, table: &Arc<Table>, by_index: bool) -> Result<Vec<i64>> {
     let locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
     let from = [ValueRef::Int(50)];
     let (range, forward) = (Range::from(&from), Direction::Forward);
-    let by_a = table.shape().index("by_a")?;
+    let by_a = table.layout().index("by_a")?;
     let scan = match by_index {
         true => txn.locked_index_scan(table, by_a, range, forward, locking)?,
         false => txn.locked_scan(table, range, forward, locking)?,

@@ -7,7 +7,7 @@ use evenkeel_base::{Code, CommitTable, Stamp, TxnId, UndoNo};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::sim::{CrashPolicy, SimEnv};
 use evenkeel_log::Share;
-use evenkeel_txn::RevertRow;
+use evenkeel_txn::RollbackRow;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 
@@ -45,7 +45,7 @@ struct CheckpointWithin<'a> {
     taken: Mutex<Option<Checkpoint>>,
 }
 
-impl RevertRow for CheckpointWithin<'_> {
+impl RollbackRow for CheckpointWithin<'_> {
     fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()> {
         self.db.store.revert(stamp, record)?;
         if self.reverted.fetch_add(1, Ordering::SeqCst) == 2 {
@@ -160,15 +160,15 @@ pub(super) fn largest_reservation(db: &Db) -> usize {
     (0..limit).map(|less| limit - less).find(granted).unwrap()
 }
 
-type Step = fn(&mut Transaction, &Arc<Table>) -> Result<()>;
+type Step = fn(&mut TableTxn, &Arc<Table>) -> Result<()>;
 
-fn insert(txn: &mut Transaction, table: &Arc<Table>, id: i64, a: i64, c: i64) -> Result<()> {
+fn insert(txn: &mut TableTxn, table: &Arc<Table>, id: i64, a: i64, c: i64) -> Result<()> {
     txn.insert(table, &row_values(id, a, None, Some(c))).map(|_| ())
 }
 
 /// Locks a key of an index that no row has.
-fn lock_key(txn: &mut Transaction, table: &Arc<Table>, index: &str, key: i64) -> Result<()> {
-    let (index, key) = (table.shape().index(index).unwrap(), [ValueRef::Int(key)]);
+fn lock_key(txn: &mut TableTxn, table: &Arc<Table>, index: &str, key: i64) -> Result<()> {
+    let (index, key) = (table.layout().index(index).unwrap(), [ValueRef::Int(key)]);
     let locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
     let (range, forward) = (Range::prefix(&key), Direction::Forward);
     txn.locked_index_scan(table, index, range, forward, locking)?.each(&mut |_| Ok(true))
@@ -267,7 +267,7 @@ fn stamps_and_crash(committed: bool) {
         }
         assert_eq!(db.store.txns.state(id).is_undecided(), !committed);
         // Leaves fill up, so that they are compacted.
-        let compactions = || db.store.rt.metrics.get(Metric::Compactions);
+        let compactions = || db.store.rt.metrics.get(Metric::LeafReorganizations);
         let before = compactions();
         let mut other = db.begin();
         for id in ROWS..4 * ROWS {
@@ -444,10 +444,10 @@ fn the_check_compares_indexes_with_rows() {
         let sound = db.store.check_table("t").unwrap();
         assert_eq!((sound.rows, sound.problems), (21, Vec::<String>::new()));
 
-        let shape = table.shape();
-        let (index, values) = (&shape.indexes[0], row_values(id, 1, Some("old"), Some(id)));
+        let layout = table.layout();
+        let (index, values) = (&layout.indexes[0], row_values(id, 1, Some("old"), Some(id)));
         let (mut pk, mut key) = (Vec::new(), Vec::new());
-        shape.encode_key(&|i| Ok(values[i]), &mut pk).unwrap();
+        layout.encode_key(&|i| Ok(values[i]), &mut pk).unwrap();
         index.encode(&|i| Ok(values[i]), pk.len(), &mut key).unwrap();
         let entry = Entry { index: index.id, op, key: &key, value: &[] };
         let mut memory = db.store.runs.reserve(1000).unwrap();
@@ -596,7 +596,7 @@ pub(super) fn within_a_minute(db: &Db, is_so: &dyn Fn() -> bool) -> bool {
     })
 }
 
-fn insert_texts(txn: &mut Transaction, table: &Arc<Table>, ids: std::ops::Range<i64>) {
+fn insert_texts(txn: &mut TableTxn, table: &Arc<Table>, ids: std::ops::Range<i64>) {
     let text = "t".repeat(100);
     let rows: Vec<[ValueRef<'_>; 2]> = ids.map(|id| [id.into(), ValueRef::Text(&text)]).collect();
     txn.insert_many(table, rows.iter().map(|row| &row[..])).unwrap();

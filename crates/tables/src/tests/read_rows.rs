@@ -20,7 +20,7 @@ fn rows_of(model: &Model) -> Vec<Vec<Value>> {
 type Step = (u8, i64, usize, i64);
 
 fn step(
-    txn: &mut Transaction,
+    txn: &mut TableTxn,
     [table, other]: [&Arc<Table>; 2],
     model: &mut Model,
     buffers: &mut [Row],

@@ -33,7 +33,7 @@ fn a_row_that_is_there_is_met_before_its_indexes_are_asked() {
     db.store.runs.seal_active();
     db.store.runs.flush_event().notify();
     let asked = || db.store.rt.metrics.get(Metric::FilterProbes);
-    while db.store.runs.stats(table.shape().indexes[2].id).runs == 0 {
+    while db.store.runs.stats(table.layout().indexes[2].id).runs == 0 {
         std::thread::yield_now();
     }
     let mut txn = db.begin();

@@ -8,14 +8,14 @@ const TEMPORARY: &str = "#sql-temporary";
 
 /// Syncs of the log, and how far it is durable.
 fn synced(db: &Db) -> (u64, Lsn) {
-    (db.store.rt.metrics.get(Metric::WalSyncs), db.store.log.durable())
+    (db.store.rt.metrics.get(Metric::LogSyncs), db.store.log.durable())
 }
 
 fn rows(ids: std::ops::Range<i64>) -> impl Iterator<Item = [ValueRef<'static>; 4]> {
     ids.map(|id| row_values(id, id % 7, Some("text"), Some(id)))
 }
 
-fn insert(txn: &mut Transaction, table: &Arc<Table>, ids: std::ops::Range<i64>) {
+fn insert(txn: &mut TableTxn, table: &Arc<Table>, ids: std::ops::Range<i64>) {
     rows(ids).for_each(|row| _ = txn.insert(table, &row).unwrap());
 }
 

@@ -34,7 +34,7 @@ fn alter(db: &Db, changes: [&TableChange; 3]) -> Result<()> {
 
 /// How many indexes each has.
 fn counts(tables: &[Arc<Table>; 3]) -> [usize; 3] {
-    [0, 1, 2].map(|at| tables[at].shape().indexes.len())
+    [0, 1, 2].map(|at| tables[at].layout().indexes.len())
 }
 
 fn dropping(index: &str) -> TableChange {

@@ -503,7 +503,8 @@ fn a_leaf_that_is_merged_with_the_skipped_one_gives_its_first_row() {
     });
     let rows = rows.unwrap() + 10;
     (0..rows).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 60])));
-    let left = tree.find(crate::tree::Goal::At(b""), 0, evenkeel_pages::Access::Normal).unwrap();
+    let left =
+        tree.find(crate::tree::DescentGoal::At(b""), 0, evenkeel_pages::Access::Normal).unwrap();
     let high = Node::parse(&left).unwrap().high().unwrap().to_vec();
     drop(left);
     let first = (0..rows).find(|n| key(*n).as_slice() >= high.as_slice()).unwrap();

@@ -4,12 +4,12 @@
 
 mod chains;
 mod concurrent;
+mod concurrent_inserts;
 mod crash;
 mod dead;
 mod figures;
 mod model;
 mod reclaim;
-mod young;
 
 use crate::*;
 use evenkeel_base::metrics::Metric;
@@ -132,7 +132,7 @@ impl Db {
             tasks: Mutex::default(),
         };
         let (pages, log) = (db.pages.clone(), db.log.clone());
-        db.drive("supply", pages.supply_event(), move || pages.supply_beat());
+        db.drive("supply", pages.free_frames_event(), move || pages.free_frames_beat());
         let pages = db.pages.clone();
         db.drive("clean", pages.clean_event(), move || pages.clean_beat());
         db.drive("log", log.event(), move || log.beat());
@@ -231,15 +231,15 @@ struct Op<'a> {
 }
 
 impl LeafOp for Op<'_> {
-    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<Decision<'a>> {
+    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<LeafDecision<'a>> {
         let kind = RecordKind::Row;
         Ok(match self.put {
-            None => Decision::Remove { kind },
+            None => LeafDecision::Remove { kind },
             Some(Put { flags, txn, row }) => {
                 let stamp = Stamp { txn: TxnId(txn), undo_no: UndoNo(1) };
                 let stamped = if txn != 0 { cell_flags::STAMPED } else { 0 };
                 let flags = if current.is_some() { flags & !cell_flags::FIRST } else { flags };
-                Decision::Put { kind, flags: flags | stamped, stamp, row }
+                LeafDecision::Put { kind, flags: flags | stamped, stamp, row }
             }
         })
     }

@@ -159,7 +159,7 @@ fn a_scan_over_dead_rows_asks_for_compaction() {
     assert_eq!(first_live(&db, &tree, None), (Some(40), 40));
     db.reclaim();
     assert_eq!(first_live(&db, &tree, None), (Some(40), 0));
-    assert_eq!(db.rt.metrics.get(Metric::Compactions), 1);
+    assert_eq!(db.rt.metrics.get(Metric::LeafReorganizations), 1);
 }
 
 #[test]

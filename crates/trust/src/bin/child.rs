@@ -233,7 +233,7 @@ fn open(dir: &Path) -> Result<()> {
 fn revert(dir: &Path, rows: u64) -> Result<()> {
     let db = restart::open(dir)?;
     restart::await_reverted(&db, rows);
-    say(&format!("reverted {}", db.stats().get(Metric::RowsReverted)));
+    say(&format!("reverted {}", db.stats().get(Metric::RowsRolledBack)));
     std::process::abort()
 }
 
@@ -295,8 +295,10 @@ fn index_loop(db: &Database, last: i64) -> Result<()> {
         say("B");
         db.add_indexes("t", &specs)?;
         let stats = db.stats();
-        let (flushes, merges) = (stats.get(Metric::MemtableFlushes), stats.get(Metric::Merges));
-        let (checkpoints, built) = (stats.get(Metric::Checkpoints), stats.get(Metric::BuildMerges));
+        let (flushes, merges) =
+            (stats.get(Metric::MemtableFlushes), stats.get(Metric::CompactionsFinished));
+        let (checkpoints, built) =
+            (stats.get(Metric::Checkpoints), stats.get(Metric::BuildCompactions));
         say(&format!("V {flushes} {merges} {checkpoints} {built}"));
         for spec in &specs {
             db.drop_index("t", &spec.name)?;

@@ -20,7 +20,7 @@ use evenkeel_io::{MemEnv, Runtime};
 use evenkeel_log::{Log, Share};
 use evenkeel_pages::{Pages, PagesOptions, RedoApply as _};
 use evenkeel_runs::{KeyRange, Runs, RunsOptions};
-use evenkeel_tree::{Decision, LeafOp, LeafRow, OverflowWriter, Tree, TreeRedo, Trees};
+use evenkeel_tree::{LeafDecision, LeafOp, LeafRow, OverflowWriter, Tree, TreeRedo, Trees};
 use evenkeel_trust::faulty;
 use evenkeel_txn::{TxnOptions, Txns};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn layers() -> Layers {
     let pages = Pages::create(rt.clone(), options).expect("pages");
     let log = Log::create(rt.clone(), log_options(), Lsn(0)).expect("a log");
     pages.attach_log(log.clone()).expect("attached");
-    while pages.supply_beat().expect("frames") == evenkeel_base::Beat::More {}
+    while pages.free_frames_beat().expect("frames") == evenkeel_base::Beat::More {}
     let txns = Txns::create(rt.clone(), TxnOptions::default());
     txns.attach_log(log.clone());
     let trees = Trees::new(rt.clone(), pages.clone(), log.clone(), txns.clone());
@@ -63,9 +63,9 @@ impl Layers {
 struct Put;
 
 impl LeafOp for Put {
-    fn decide<'a>(&'a mut self, _: Option<LeafRow<'_>>) -> evenkeel::Result<Decision<'a>> {
+    fn decide<'a>(&'a mut self, _: Option<LeafRow<'_>>) -> evenkeel::Result<LeafDecision<'a>> {
         let (kind, stamp) = (RecordKind::Row, Stamp::default());
-        Ok(Decision::Put { kind, flags: 0, stamp, row: b"" })
+        Ok(LeafDecision::Put { kind, flags: 0, stamp, row: b"" })
     }
     fn prepare(&mut self, _: Option<LeafRow<'_>>) -> &[u8] {
         b""
@@ -181,7 +181,7 @@ pub const ALL: &[Provocation] = &[
             }
         })
     }),
-    (Code::TreeOpMisfit, &["why="], || {
+    (Code::TreeOpMismatch, &["why="], || {
         let layers = layers();
         let root = layers.tree().root();
         let mut image =
@@ -228,14 +228,14 @@ pub const ALL: &[Provocation] = &[
     (Code::CatalogDamaged, &["table=t", "what=a key names an unknown column"], || {
         forged(closed(), without_columns)
     }),
-    (Code::TableTooYoung, &["table=t"], || {
+    (Code::TableTooNew, &["table=t"], || {
         let db = memory();
         let mut txn = begin(&db);
         txn.take_snapshot().expect("taken");
         db.truncate("t").expect("empties");
         failed(txn.table("t").expect("there").get(&[Int(1)]).map(|_| ()))
     }),
-    (Code::IndexTooYoung, &["index=later"], || {
+    (Code::IndexTooNew, &["index=later"], || {
         let db = memory();
         let mut txn = begin(&db);
         txn.take_snapshot().expect("taken");

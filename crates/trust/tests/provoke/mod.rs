@@ -537,7 +537,7 @@ pub const ALL: &[Provocation] = &[
         write(&db, |txn| txn.table("t")?.update(&[Int(1)], &[(1, Null)]).map(|_| ()));
         failed(txn.table("t").expect("there").delete(&[Int(1)]))
     }),
-    (Code::AutoIncrementSpent, &["table=small", "column=id"], || {
+    (Code::AutoIncrementExhausted, &["table=small", "column=id"], || {
         let db = memory();
         let id = ColumnSpec::new("id", ColumnType::UInt8).auto_increment();
         let spec = TableSpec::new().column(id).primary_key(&["id"]);

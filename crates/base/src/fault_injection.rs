@@ -1,0 +1,131 @@
+//! Faults planted on purpose, to see that the tests catch them: none is armed until a test does so,
+//! and without debug assertions all of this is compiled to nothing. Not a feature, with which every
+//! crate would be built once more. One fault at a time is armed, for the whole process: by a test,
+//! or by `EVENKEEL_PLANTED` in the environment of the process (`scripts/test-planted.sh`). The
+//! plugin has some of its own (`plugin/mariadb/fault_injection.h`).
+
+/// A fault that a layer can be made to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// The log is not synced before a commit is acknowledged.
+    FsyncSkipped = 1,
+    /// A commit is acknowledged before its record is written.
+    AcknowledgedEarly,
+    /// Pages are written in place without a doublewrite copy.
+    DoublewriteSkipped,
+    /// A page is written before the log that describes it.
+    PageBeforeLog,
+    /// A compaction that is not at the bottom drops DEL entries.
+    DelDropped,
+    /// A reverted row stays as it is.
+    UndoStepSkipped,
+    /// A snapshot sees commits it must not see.
+    ReadTooNew,
+    /// A snapshot taken for a transaction is the oldest one that is held.
+    ReadTooOld,
+    /// The last entry of a row operation is not written to its index.
+    EntryNotWritten,
+    /// Recovery does not rebuild the memtable.
+    MemtableNotRebuilt,
+    /// Row locks are not taken.
+    LockNotTaken,
+    /// Unique keys are not looked up before a write.
+    UniqueNotChecked,
+    /// The checkpoint forgets the undo of open transactions.
+    UndoNotSaved,
+    /// Pages that were written before are not written again: the next read serves the old image.
+    StalePageServed,
+    /// An extent is given back while one page of it is in use.
+    UsedExtentFreed,
+    /// The mark above the numbers of auto-increment columns is not written.
+    NumbersNotMarked,
+    /// A build of an index passes rows that were inserted before it.
+    RowsPassed,
+    /// The log is told to be durable as far as it is written when the sync has ended.
+    DurableAtSyncEnd,
+    /// A checkpoint reads the end of the log after the oldest dirty page.
+    LogEndReadLate,
+    /// Each superblock is written to the first slot.
+    FirstSlotOnly,
+    /// A memtable is flushed though operations have it pinned.
+    PinsIgnored,
+    /// A sync of a real file does nothing.
+    RealSyncSkipped,
+    /// A sync of a real directory does nothing.
+    RealNamesNotSynced,
+    /// A write of the system that took a part of the bytes counts as whole.
+    ShortWriteTaken,
+}
+
+impl Fault {
+    /// Every fault.
+    pub const ALL: &'static [Fault] = &[
+        Fault::FsyncSkipped,
+        Fault::AcknowledgedEarly,
+        Fault::DoublewriteSkipped,
+        Fault::PageBeforeLog,
+        Fault::DelDropped,
+        Fault::UndoStepSkipped,
+        Fault::ReadTooNew,
+        Fault::ReadTooOld,
+        Fault::EntryNotWritten,
+        Fault::MemtableNotRebuilt,
+        Fault::LockNotTaken,
+        Fault::UniqueNotChecked,
+        Fault::UndoNotSaved,
+        Fault::StalePageServed,
+        Fault::UsedExtentFreed,
+        Fault::NumbersNotMarked,
+        Fault::RowsPassed,
+        Fault::DurableAtSyncEnd,
+        Fault::LogEndReadLate,
+        Fault::FirstSlotOnly,
+        Fault::PinsIgnored,
+        Fault::RealSyncSkipped,
+        Fault::RealNamesNotSynced,
+        Fault::ShortWriteTaken,
+    ];
+}
+
+/// Nobody has asked yet whether the environment names one.
+#[cfg(debug_assertions)]
+const UNKNOWN: u8 = u8::MAX;
+
+#[cfg(debug_assertions)]
+static ARMED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(UNKNOWN);
+
+/// The one that `EVENKEEL_PLANTED` names: a process that is started with a fault has it from the
+/// beginning.
+#[cfg(debug_assertions)]
+#[cold]
+fn arm_from_environment() -> u8 {
+    let named = std::env::var("EVENKEEL_PLANTED").unwrap_or_default();
+    let fault = Fault::ALL.iter().find(|fault| format!("{fault:?}") == named);
+    let armed = fault.map_or(0, |fault| *fault as u8);
+    ARMED.store(armed, std::sync::atomic::Ordering::SeqCst);
+    armed
+}
+
+/// Arms a fault, or none.
+#[cfg(debug_assertions)]
+pub fn arm(fault: Option<Fault>) {
+    ARMED.store(fault.map_or(0, |f| f as u8), std::sync::atomic::Ordering::SeqCst);
+}
+
+/// True if the fault is armed.
+#[cfg(debug_assertions)]
+pub fn is(fault: Fault) -> bool {
+    let armed = match ARMED.load(std::sync::atomic::Ordering::Relaxed) {
+        UNKNOWN => arm_from_environment(),
+        armed => armed,
+    };
+    armed == fault as u8
+}
+
+/// Never: there are no planted faults in this build.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub const fn is(_: Fault) -> bool {
+    false
+}

@@ -1,0 +1,192 @@
+//! Storage that nobody needs any more, given back to the file system a piece at a time: files that
+//! were removed, and dead parts of others.
+//!
+//! Where the file system tells the device of free blocks at once (ext4 with `discard`) or is slow
+//! to free them, the removal of a large file takes the device for about a millisecond per MiB, in
+//! which no commit is synced. So the name goes at once, and the bytes go from the end, a piece at a
+//! time; after each the thread rests for twice as long as it took. It does not rest while much
+//! waits, or while the disk is full.
+//!
+//! Invariants: only what nobody will read comes here; a file is cut only when it has lost its name
+//! for good, so after a crash it is whole or gone, and the file system frees it by itself. Where no
+//! thread empties it (tools, tests of single layers) everything is given back at once. No lock is
+//! held across I/O. Called by whoever removes files; `delete_beat` by one thread.
+
+use crate::{Env, File, OpenMode, Runtime};
+use evenkeel_base::sync::Mutex;
+use evenkeel_base::{Beat, Cause, Code, Result, metrics::Metric};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// Given back at once, and what a file is removed at once with.
+pub(crate) const PIECE_BYTES: u64 = 2 << 20;
+/// While more than this waits there is no rest.
+const WAITING_BYTES_MAX: u64 = 256 << 20;
+/// Removed files that are kept open, at most; more go at once.
+pub(crate) const FILES_MAX: usize = 64;
+/// After a piece the thread rests for so many times as long as it took, but not longer than that.
+const REST: u32 = 2;
+const REST_MAX: Duration = Duration::from_millis(100);
+
+/// Bytes of a file to give back, from the end.
+struct Item {
+    what: What,
+    range: Range<u64>,
+}
+
+enum What {
+    /// A part of a file that keeps its name and its length, unless it is removed meanwhile.
+    Part(String),
+    /// A file whose name was removed from this directory, perhaps not for good.
+    Unnamed(Arc<dyn File>, String),
+    /// One whose name is gone: it is cut.
+    Gone(Arc<dyn File>),
+}
+
+impl Item {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Gives the last piece back.
+    fn give_piece(&mut self, env: &dyn Env) -> Result<()> {
+        let piece = self.bytes().min(PIECE_BYTES);
+        let from = self.range.end - piece;
+        match &self.what {
+            What::Part(path) => open(env, path)?.punch(from, piece)?,
+            What::Unnamed(file, _) | What::Gone(file) => file.set_len(from)?,
+        }
+        self.range.end = from;
+        Ok(())
+    }
+}
+
+fn open(env: &dyn Env, path: &str) -> Result<Arc<dyn File>> {
+    env.open(path, OpenMode { write: true, ..OpenMode::READ })
+}
+
+/// What waits to be given back.
+#[derive(Default)]
+pub(crate) struct DeleteScheduler {
+    items: Mutex<VecDeque<Item>>,
+    /// A thread empties it.
+    has_thread: AtomicBool,
+    event: Arc<crate::Event>,
+}
+
+impl Runtime {
+    /// Removes a file that nobody will open or read any more: its name at once, its bytes in pieces
+    /// where a thread does that.
+    ///
+    /// # Errors
+    /// As `Env::remove`.
+    pub fn remove_file(&self, path: &str) -> Result<()> {
+        if !self.trash.has_thread.load(Acquire) {
+            return self.env.remove(path);
+        }
+        // Removed at once if it cannot be opened, or is small, or many are open already.
+        let opened = open(&*self.env, path).and_then(|file| file.len().map(|len| (file, len)));
+        self.env.remove(path)?;
+        let is_unnamed = |item: &&Item| !matches!(item.what, What::Part(_));
+        if let Ok((file, len)) = opened
+            && len > PIECE_BYTES
+            && self.trash.items.lock().iter().filter(is_unnamed).count() < FILES_MAX
+        {
+            let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+            let what = What::Unnamed(file, dir.to_string());
+            self.throw_away(Item { what, range: 0..len });
+        }
+        Ok(())
+    }
+
+    /// Gives a part of a file back that nobody will read any more, in pieces as `remove_file`.
+    ///
+    /// # Errors
+    /// As `Env::open` and `File::punch`, where no thread does it.
+    pub fn punch_file(&self, path: &str, range: Range<u64>) -> Result<()> {
+        if !self.trash.has_thread.load(Acquire) {
+            return open(&*self.env, path)?.punch(range.start, range.end - range.start);
+        }
+        if !range.is_empty() {
+            self.throw_away(Item { what: What::Part(path.to_string()), range });
+        }
+        Ok(())
+    }
+
+    fn throw_away(&self, item: Item) {
+        self.metrics.add(Metric::PendingDeleteBytes, item.bytes());
+        self.trash.items.lock().push_back(item);
+        self.trash.event.notify();
+    }
+
+    /// A thread calls `delete_beat` on this event, now or soon, until `stop_deletes`.
+    pub fn start_deletes(&self) -> Arc<crate::Event> {
+        self.trash.has_thread.store(true, Release);
+        self.trash.event.clone()
+    }
+
+    /// The thread has ended: what waits is given back at once. Nobody would give back the parts of
+    /// files that live when the database is opened again.
+    pub fn stop_deletes(&self) {
+        self.trash.has_thread.store(false, Release);
+        let left = std::mem::take(&mut *self.trash.items.lock());
+        self.metrics.sub(Metric::PendingDeleteBytes, left.iter().map(Item::bytes).sum());
+        for mut item in left {
+            let is_part = matches!(item.what, What::Part(_)) && !self.health.is_failed();
+            while is_part && item.bytes() > 0 && item.give_piece(&*self.env).is_ok() {}
+        }
+    }
+
+    /// Gives one piece back, and rests. What cannot be given back is left to the file system.
+    ///
+    /// # Errors
+    /// A directory that cannot be synced (writes have stopped then). `SystemLimit`: call again.
+    pub fn delete_beat(&self) -> Result<Beat> {
+        if self.health.is_failed() {
+            return Ok(Beat::Idle);
+        }
+        let Some(mut item) = self.trash.items.lock().pop_front() else { return Ok(Beat::Idle) };
+        let before = item.bytes();
+        if let What::Unnamed(file, dir) = &item.what {
+            if let Err(error) = self.env.sync_dir(dir) {
+                self.metrics.sub(Metric::PendingDeleteBytes, before);
+                return Err(self.health.fail(error));
+            }
+            item.what = What::Gone(file.clone());
+        }
+        let left = match self.give_back(|| item.give_piece(&*self.env)) {
+            Ok(()) => item.bytes(),
+            Err(error) if error.code().is_shortage() => {
+                self.trash.items.lock().push_front(item);
+                return Err(error);
+            }
+            Err(error) => {
+                // A file that was removed meanwhile has no dead parts any more.
+                if error.code() != Code::FileMissing {
+                    log::warn!("bytes are not given back: {error}");
+                }
+                0
+            }
+        };
+        self.metrics.sub(Metric::PendingDeleteBytes, before - left);
+        if left > 0 {
+            self.trash.items.lock().push_front(item);
+        }
+        Ok(Beat::More)
+    }
+
+    /// Does what gives a piece of storage back to the file system, and rests behind it.
+    pub fn give_back<R>(&self, work: impl FnOnce() -> R) -> R {
+        let start = self.env.now_ns();
+        let done = work();
+        let took = Duration::from_nanos(self.env.now_ns().saturating_sub(start));
+        let is_much = self.metrics.get(Metric::PendingDeleteBytes) > WAITING_BYTES_MAX;
+        if !is_much && self.health.check_user().is_ok() {
+            self.delay((took * REST).min(REST_MAX), Cause::Idle);
+        }
+        done
+    }
+}

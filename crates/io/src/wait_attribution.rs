@@ -1,0 +1,222 @@
+//! What no recorded wait explains (protocol G6): the time of an operation beyond 1 ms of which
+//! neither a wait with a cause nor the processor's time of the thread is known, nor that in which
+//! it waited for a processor, which is a cause of its own.
+//!
+//! Cheap enough for every operation: two readings of the processor's tick counter. The processor
+//! time of a thread takes a system call, which costs as much as finding a row: it is read at most
+//! once in 4 ms before an operation, and after one that took long (each of 16 clients on 2 cores
+//! has an operation in a millisecond: once in that would be a call for nearly each). What a thread
+//! has used between is taken for the operation's: so much of a wait, at most, may not be found. The
+//! same holds of the wait for a processor, which takes the reading of a file: once in 50 ms at
+//! most, and after an operation that is not explained otherwise.
+
+use crate::os;
+use crate::runtime::Runtime;
+use evenkeel_base::Cause;
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Operations that took longer are looked at.
+const SLOW_NS: u64 = 1_000_000;
+/// The processor time is read again after this.
+const FRESH_NS: u64 = 4_000_000;
+/// So is the wait for a processor after this.
+const WAITED_FRESH_NS: u64 = 50_000_000;
+/// What is found beyond this is recorded: less is how exact the clocks are.
+const FOUND_NS_MIN: u64 = 100_000;
+
+thread_local! {
+    /// Nanoseconds of recorded waits of this thread.
+    static EXPLAINED: Cell<u64> = const { Cell::new(0) };
+    /// Ticks and processor time when that was last read.
+    static READ: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// Ticks and the wait for a processor when that was last read.
+    static WAITED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// A wait of this thread was recorded.
+pub(crate) fn note_attributed(ns: u64) {
+    EXPLAINED.set(EXPLAINED.get().wrapping_add(ns));
+}
+
+/// Ticks for 1,024 us, measured once.
+fn ticks_per_1024_us() -> u64 {
+    static TICKS: OnceLock<u64> = OnceLock::new();
+    *TICKS.get_or_init(|| {
+        let (start, from) = (Instant::now(), os::ticks());
+        while start.elapsed() < Duration::from_micros(200) {
+            std::hint::spin_loop();
+        }
+        let (ns, ticks) = (start.elapsed().as_nanos(), os::ticks().wrapping_sub(from));
+        u64::try_from(u128::from(ticks) * 1_024_000 / ns).unwrap_or(1).max(1)
+    })
+}
+
+/// How long this thread has waited for a processor in all; 0 where the system does not say.
+fn waited_ns() -> u64 {
+    os::processor_ns().map_or(0, |(_, waited)| waited)
+}
+
+fn ns_of(ticks: u64) -> u64 {
+    let ns = u128::from(ticks) * 1_024_000 / u128::from(ticks_per_1024_us());
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// An operation of a foreground thread under way.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    start: u64,
+    explained: u64,
+}
+
+impl Runtime {
+    /// Begins to measure operations for what nothing explains: in real environments, for the clock
+    /// of a simulated one is not the processor's.
+    pub fn explain(&self) {
+        ticks_per_1024_us();
+        self.explaining.store(true, Ordering::Relaxed);
+    }
+
+    /// An operation begins. Operations of one thread do not contain each other.
+    #[inline]
+    pub fn operation(&self) -> Operation {
+        if !self.explaining.load(Ordering::Relaxed) {
+            return Operation { start: 0, explained: 0 };
+        }
+        let start = os::ticks();
+        if ns_is_more(start.wrapping_sub(READ.get().0), FRESH_NS) {
+            READ.set((start, os::thread_cpu_ns()));
+            if ns_is_more(start.wrapping_sub(WAITED.get().0), WAITED_FRESH_NS) {
+                WAITED.set((start, waited_ns()));
+            }
+        }
+        Operation { start, explained: EXPLAINED.get() }
+    }
+
+    /// It has ended: what it took beyond all that is known is recorded as `unexplained`.
+    #[inline]
+    pub fn operation_ends(&self, operation: Operation) {
+        if operation.start == 0 {
+            return;
+        }
+        let ticks = os::ticks().wrapping_sub(operation.start);
+        if ns_is_more(ticks, SLOW_NS) {
+            self.look_at(operation, ns_of(ticks));
+        }
+    }
+
+    #[cold]
+    fn look_at(&self, operation: Operation, wall_ns: u64) {
+        let (at, cpu) = READ.get();
+        let now = os::thread_cpu_ns();
+        // What was used between the reading and the start may count too.
+        let used = now.saturating_sub(cpu);
+        READ.set((at.max(operation.start), now));
+        let waited = EXPLAINED.get().wrapping_sub(operation.explained);
+        let rest = wall_ns.saturating_sub(waited).saturating_sub(used);
+        if rest <= FOUND_NS_MIN {
+            return;
+        }
+        let (seen, all) = (WAITED.get(), waited_ns());
+        WAITED.set((seen.0.max(operation.start), all));
+        // That of a thread that has just been woken is in the wait that it was woken from, too.
+        let processor = all.saturating_sub(seen.1).min(rest);
+        for (cause, ns) in [(Cause::Processor, processor), (Cause::Unexplained, rest - processor)] {
+            if ns > FOUND_NS_MIN {
+                self.stalls.record(cause, ns);
+            }
+        }
+    }
+}
+
+/// Without a division: both sides times a constant.
+#[inline]
+fn ns_is_more(ticks: u64, ns: u64) -> bool {
+    ticks > ns / 1024 * (ticks_per_1024_us() / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Event, MemEnv};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    fn spin(time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn only_what_nothing_explains_is_recorded() {
+        let rt = Runtime::new(Arc::new(MemEnv::new()));
+        let unexplained = || rt.stalls.get(Cause::Unexplained);
+        let event = Arc::new(Event::new());
+        // Not asked to explain: nothing is measured.
+        let op = rt.operation();
+        event.block(event.now(), Some(Duration::from_millis(5)));
+        rt.operation_ends(op);
+        assert_eq!(unexplained().count, 0);
+        rt.explain();
+        // A wait with a cause explains itself; so does computing.
+        let op = rt.operation();
+        rt.wait(&event, event.now(), Some(Duration::from_millis(20)), Cause::RowLock);
+        spin(Duration::from_millis(20));
+        rt.operation_ends(op);
+        let noise = unexplained().us;
+        // A wait without one does not.
+        let op = rt.operation();
+        event.block(event.now(), Some(Duration::from_millis(50)));
+        rt.operation_ends(op);
+        let found = unexplained().us - noise;
+        assert!(found >= 45_000, "{found} us found of 50 ms");
+        assert!(rt.stalls.get(Cause::RowLock).us >= 20_000);
+        // Between operations nothing is measured.
+        let before = unexplained().count;
+        event.block(event.now(), Some(Duration::from_millis(5)));
+        rt.operation_ends(rt.operation());
+        assert_eq!(unexplained().count, before);
+    }
+
+    /// Two who compute on one processor: each waits for it about half of the time.
+    #[test]
+    fn waits_for_a_processor_are_a_cause() {
+        os::stay_on_nth(0);
+        let rt = Runtime::new(Arc::new(MemEnv::new()));
+        rt.explain();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            spin(Duration::from_millis(20));
+            let op = rt.operation();
+            spin(Duration::from_millis(200));
+            rt.operation_ends(op);
+            over.store(true, Ordering::Relaxed);
+        });
+        if os::processor_ns().is_none() {
+            return; // The system does not say.
+        }
+        let (processor, unexplained) =
+            (rt.stalls.get(Cause::Processor).us, rt.stalls.get(Cause::Unexplained).us);
+        assert!(processor >= 40_000, "{processor} us");
+        assert!(unexplained <= processor / 4, "{unexplained} us beside {processor} us");
+    }
+
+    #[test]
+    fn ticks_become_nanoseconds() {
+        let from = os::ticks();
+        spin(Duration::from_millis(10));
+        let ns = ns_of(os::ticks().wrapping_sub(from));
+        assert!((9_500_000..1_000_000_000).contains(&ns), "{ns}");
+        assert!(ns_is_more(os::ticks().wrapping_sub(from), SLOW_NS));
+    }
+}

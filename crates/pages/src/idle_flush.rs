@@ -1,0 +1,188 @@
+//! When nobody writes: dirty pages are written then though they are young, so that a start after a
+//! crash has next to nothing to redo (RFC 33). A pure state machine; its user has the clock.
+//!
+//! The log is *quiet* when it has hardly grown for a while ([`IDLE_NS`], [`quiet_bytes`]). The
+//! pages that are dirty then are to be written; those that a trickle of commits changes once more
+//! join younger buckets, behind a cut, and follow when the log has not grown at all for as long.
+//!
+//! Invariants: two cuts are at least `IDLE_NS` apart, and between them the log has grown; a log
+//! that grows faster than `quiet_bytes` in `IDLE_NS` is never quiet. Only the pacer may use it.
+
+use evenkeel_base::Lsn;
+
+/// Nanoseconds for which the log has hardly grown when it is quiet.
+pub const IDLE_NS: u64 = 5_000_000_000;
+
+/// While nobody writes no more than two of so many parts of the log stay to be redone: for want of
+/// a generation that is handed over, and of a checkpoint.
+pub const REST_PARTS: u64 = 128;
+
+/// Bytes by which a log of this capacity grows hardly at all: a trickle of commits, and what the
+/// background writes of its own.
+pub fn quiet_bytes(log_bytes: u64) -> u64 {
+    (log_bytes / 16_384).max(64 << 10)
+}
+
+/// The pages that a quiet log lets be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleWatch {
+    /// Those of buckets below this one.
+    pub bucket: u64,
+    /// Log end at the cut.
+    pub cut: Lsn,
+}
+
+/// What was seen of the log.
+#[derive(Debug, Default)]
+pub struct IdleFlush {
+    /// The log has hardly grown since, and where it ended then; 0: never looked.
+    since_ns: u64,
+    since: Lsn,
+    /// It has not grown at all since, and where it ends.
+    still_ns: u64,
+    end: Lsn,
+    calm: Option<IdleWatch>,
+}
+
+impl IdleFlush {
+    /// Looks at the end of the log. `cut` has pages join other buckets from now on, and gives
+    /// the first of those; it is asked when pages are to be written that were not before.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        end: Lsn,
+        log_bytes: u64,
+        cut: impl FnOnce() -> u64,
+    ) -> Option<IdleWatch> {
+        let grown = end.0.saturating_sub(self.since.0);
+        if self.since_ns == 0 || grown > quiet_bytes(log_bytes) {
+            *self = IdleFlush { since_ns: now_ns.max(1), since: end, ..*self };
+            self.calm = None;
+        }
+        if end != self.end {
+            (self.still_ns, self.end) = (now_ns, end);
+        }
+        if now_ns.saturating_sub(self.since_ns) < IDLE_NS {
+            return None;
+        }
+        let is_still = now_ns.saturating_sub(self.still_ns) >= IDLE_NS;
+        if self.calm.is_none_or(|calm| is_still && calm.cut != end) {
+            self.calm = Some(IdleWatch { bucket: cut(), cut: end });
+        }
+        self.calm
+    }
+
+    /// What the last look found, while the log has hardly grown since.
+    pub fn is_idle(&self, end: Lsn, log_bytes: u64) -> Option<IdleWatch> {
+        let grown = end.0.saturating_sub(self.since.0);
+        self.calm.filter(|_| grown <= quiet_bytes(log_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LOG: u64 = 2 << 30;
+    const TICK_NS: u64 = 100_000_000;
+    const TICKS: u64 = IDLE_NS / TICK_NS;
+
+    /// Looks each tick at a log that has grown by so many bytes; the buckets that were let be
+    /// written, with the tick of the first time.
+    fn run(grown: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
+        let (mut quiet, mut end, mut cuts) = (IdleFlush::default(), 1 << 30, 0);
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        for (tick, bytes) in grown.into_iter().enumerate() {
+            end += bytes;
+            let cut = || {
+                cuts += 1;
+                cuts
+            };
+            let now = (tick as u64 + 1) * TICK_NS;
+            let calm = quiet.look(now, Lsn(end), LOG, cut);
+            if let Some(calm) = calm
+                && found.last().is_none_or(|last| last.1 != calm.bucket)
+            {
+                found.push((tick as u64, calm.bucket));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_log_is_quiet_after_a_while() {
+        assert_eq!(run([0; 3 * TICKS as usize]), [(TICKS, 1)], "and no page is written twice");
+        assert_eq!(run([0; TICKS as usize]), [], "not yet");
+        let load = [1 << 20; 100].into_iter().chain([0; 100]);
+        assert_eq!(run(load), [(99 + TICKS, 1)], "once the load is over");
+    }
+
+    #[test]
+    fn who_writes_all_the_time_is_not_quiet() {
+        // As little as makes it so: 128 KiB in five seconds.
+        let bytes = quiet_bytes(LOG) / TICKS + 1;
+        assert_eq!(run([bytes; 1000]), []);
+    }
+
+    #[test]
+    fn a_trickle_has_its_pages_written_now_and_then() {
+        // A commit of 200 bytes each second.
+        let trickle = |tick| if tick % 10 == 0 { 200 } else { 0 };
+        let found = run((0..20_000).map(trickle));
+        // 400 KB in all: one cut, and one more for each 128 KiB.
+        assert_eq!(found.len(), 4, "{found:?}");
+        // When it ends, what it has changed last follows.
+        let found = run((0..1000).map(trickle).chain([0; 2 * TICKS as usize]));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].0 >= 990 + TICKS, "{found:?}");
+    }
+
+    #[test]
+    fn what_was_found_holds_until_somebody_writes() {
+        let mut quiet = IdleFlush::default();
+        assert_eq!(quiet.is_idle(Lsn(0), LOG), None);
+        quiet.look(1, Lsn(1 << 30), LOG, || 0);
+        let calm = quiet.look(1 + IDLE_NS, Lsn(1 << 30), LOG, || 7);
+        let expected = Some(IdleWatch { bucket: 7, cut: Lsn(1 << 30) });
+        assert_eq!(calm, expected);
+        let behind = |bytes| Lsn((1 << 30) + bytes);
+        assert_eq!(quiet.is_idle(behind(quiet_bytes(LOG)), LOG), expected);
+        assert_eq!(quiet.is_idle(behind(quiet_bytes(LOG) + 1), LOG), None);
+    }
+
+    proptest! {
+        /// However the log grows: a look lets pages be written only if the log grew by no more than
+        /// a little in all looks of the time before; and there are no more cuts than pauses and
+        /// pieces of log.
+        #[test]
+        fn it_is_quiet_only_if_it_was(
+            grown in prop::collection::vec(
+                prop_oneof![5 => Just(0u64), 1 => 0..400u64, 1 => 0..1u64 << 18], 1..600),
+        ) {
+            let (mut quiet, mut end) = (IdleFlush::default(), 1u64 << 30);
+            let (mut cuts, mut ends) = (0u64, Vec::new());
+            for (tick, bytes) in grown.iter().enumerate() {
+                end += bytes;
+                ends.push(end);
+                let cut = || {
+                    cuts += 1;
+                    cuts
+                };
+                let now = (tick as u64 + 1) * TICK_NS;
+                let calm = quiet.look(now, Lsn(end), LOG, cut);
+                let before = ends.len().checked_sub(TICKS as usize + 1);
+                let was_quiet =
+                    before.is_some_and(|at| end - ends[at] <= quiet_bytes(LOG));
+                prop_assert!(calm.is_none() || was_quiet);
+                prop_assert!(calm.is_none_or(|calm| calm.cut.0 <= end));
+                // A pause long enough is always found.
+                let is_still = ends.len() > 2 * TICKS as usize
+                    && ends[ends.len() - 2 * TICKS as usize - 1] == end;
+                prop_assert!(!is_still || calm.is_some_and(|calm| calm.cut.0 == end));
+            }
+            let pauses = grown.len() as u64 / TICKS;
+            prop_assert!(cuts <= pauses + 1);
+        }
+    }
+}

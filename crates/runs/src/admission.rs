@@ -1,0 +1,425 @@
+//! Reserving memtable bytes (G1): hand-over, delays, waits for memtable space and merge credit.
+//!
+//! Pace: while compactions of an index with `RUNS_PACED` runs are under way, ingest has theirs
+//! (`pace`). Memory: at most three generations. With two sealed ones waiting, ingest has the pace
+//! of a flush: an operation waits in line as long as flushes took for as many bytes (before the
+//! first of them it is delayed by 1 ms at most); and beyond a part of the active one it waits until
+//! as much of the oldest one is flushed. Debt: once an index has `RUNS_TRIGGER` runs, ingest spends
+//! credit that compactions of such indexes issue as they go. One that removes k runs pays for 0.9 k
+//! generations; what of it was not asked for before it pays with what it has left. So a wait is as
+//! long as the merging of the operation's own share, and the work of a long compaction counts when
+//! it is needed. Credit never exceeds what fits below the limit before any merge has ended. When
+//! debt begins there is some, or nobody would get on until a compaction has had its first beat.
+
+use crate::Runs;
+use crate::compaction_picker::{RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER};
+use crate::memtable::Memtable;
+use crate::state::{Index, RunsState};
+use crate::throttle::{self, Generations, Room};
+use evenkeel_base::journal::Law;
+use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
+use evenkeel_format::run::ENTRY_BYTES_MAX;
+use evenkeel_io::Cancellation;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Of a generation, so much is credit when debt begins.
+pub const ADVANCE_PART: u64 = 8;
+
+/// Reserved memtable bytes; what is left returns when dropped.
+pub struct MemReserved {
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) bytes: u64,
+    wanted: u64,
+    /// It has its bytes of the active generation.
+    has_room: bool,
+    /// What was paid for it: credit, and time in the lines of compactions and of flushes.
+    credit: u64,
+    line_ns: u64,
+    flush_line_ns: u64,
+}
+
+impl MemReserved {
+    /// Bytes still reserved.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for MemReserved {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        if self.has_room {
+            self.runs.reserved.fetch_sub(self.bytes, Ordering::SeqCst);
+        }
+        let part =
+            |paid: u64| (u128::from(paid) * u128::from(self.bytes)) / u128::from(self.wanted);
+        self.runs.flush_line.give_back(part(self.flush_line_ns) as u64);
+        self.runs.give_back(part(self.credit) as u64, part(self.line_ns) as u64);
+    }
+}
+
+/// Bytes of ingest that a compaction of so many runs pays for in all.
+pub fn pays_bytes(inputs: usize, generation_bytes: u64) -> u64 {
+    (inputs as u64).saturating_sub(1) * generation_bytes / 10 * 9
+}
+
+/// Of `unpaid` bytes for what a compaction has left, those that `done` of it pay for.
+pub fn credit_bytes(unpaid: u64, done: u64, left: u64) -> u64 {
+    (u128::from(unpaid) * u128::from(done.min(left)) / u128::from(left.max(1))) as u64
+}
+
+/// Credit at most: what fits into runs up to the limit while an index has so many, so many
+/// generations are sealed and the active one holds `active` bytes.
+pub fn room_bytes(runs: usize, sealed: usize, active: u64, generation_bytes: u64) -> u64 {
+    let more = RUNS_LIMIT.saturating_sub(runs + sealed) as u64;
+    (more * generation_bytes).saturating_sub(active)
+}
+
+impl Runs {
+    /// Reserves memtable bytes (sum of [`crate::entry_bytes`]); may delay or wait (G1), so hold no
+    /// latch.
+    ///
+    /// # Errors
+    /// `WritesStopped` after a failed write; `EntryTooLong` beyond what a generation takes;
+    /// `DiskFull` if flushes or compactions find no space.
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemReserved> {
+        self.reserve_with(bytes, None)
+    }
+
+    /// As `reserve`, for a statement: a cancellation ends its waits.
+    ///
+    /// # Errors
+    /// As `reserve`; `StatementCancelled`.
+    pub fn reserve_cancellable(
+        self: &Arc<Self>,
+        bytes: usize,
+        cancellation: &Cancellation,
+    ) -> Result<MemReserved> {
+        self.reserve_with(bytes, Some(cancellation))
+    }
+
+    fn reserve_with(
+        self: &Arc<Self>,
+        bytes: usize,
+        cancellation: Option<&Cancellation>,
+    ) -> Result<MemReserved> {
+        let wanted = bytes as u64;
+        if bytes > 64 * ENTRY_BYTES_MAX {
+            return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
+        }
+        self.rt.check_write()?;
+        let (wait_ns, line_ns) = self.pace.line.take(wanted, || self.now_ns());
+        let mut reserved = MemReserved {
+            runs: self.clone(),
+            bytes: wanted,
+            wanted,
+            has_room: false,
+            credit: 0,
+            line_ns,
+            flush_line_ns: 0,
+        };
+        if wait_ns > 0 {
+            self.rt.delay(Duration::from_nanos(wait_ns), Cause::CompactionDebt);
+        }
+        if self.in_debt.load(Ordering::Relaxed) {
+            self.take_in_turn(Cause::CompactionDebt, cancellation, || {
+                let spent = self.spend_credit(wanted);
+                reserved.credit = spent.unwrap_or(0);
+                spent.is_some()
+            })?;
+        }
+        let mut room = Room::Full;
+        self.take_in_turn(Cause::MemtableFull, cancellation, || {
+            room = self.take_room(wanted);
+            room != Room::Full
+        })?;
+        reserved.has_room = true;
+        let wait_ns = match room {
+            Room::Tight(ns) => ns,
+            Room::RateLimiter => {
+                let (wait_ns, line_ns) = self.flush_line.take(wanted, || self.now_ns());
+                reserved.flush_line_ns = line_ns;
+                wait_ns
+            }
+            _ => 0,
+        };
+        if wait_ns > 0 {
+            self.rt.delay(Duration::from_nanos(wait_ns), Cause::MemtableFull);
+        }
+        Ok(reserved)
+    }
+
+    /// Waits for flushes or compactions until `take` has what it asks for, unless that is in vain;
+    /// first come, first served.
+    fn take_in_turn(
+        &self,
+        cause: Cause,
+        cancellation: Option<&Cancellation>,
+        mut take: impl FnMut() -> bool,
+    ) -> Result<()> {
+        let line = match cause {
+            Cause::CompactionDebt => &self.space.credit,
+            _ => &self.space.room,
+        };
+        if line.length() == 0 && take() {
+            return Ok(());
+        }
+        let place = line.enter();
+        loop {
+            let seen = place.event.now();
+            if place.is_first() && take() {
+                return Ok(());
+            }
+            self.rt.check_wait()?;
+            if cause == Cause::CompactionDebt
+                && let Some((error, _)) = self.compact_full.lock().clone()
+            {
+                return Err(error);
+            }
+            self.rt.wait_cancellable(&place.event, seen, cause, cancellation)?;
+        }
+    }
+
+    fn take_room(&self, wanted: u64) -> Room {
+        let before = self.reserved.fetch_add(wanted, Ordering::SeqCst);
+        let (active, count) = {
+            let state = self.state.read();
+            (state.memtables[0].clone(), state.memtables.len())
+        };
+        let seen = Generations {
+            wanted,
+            active: active.bytes(),
+            reserved: before,
+            count: count as u64,
+            limit: self.generation_bytes(),
+            flushed_permille: self.flushed_permille.load(Ordering::SeqCst),
+            flush_ns_per_kib: self.flush_line.ns_per_kib(),
+            ..Generations::default()
+        };
+        let room = throttle::room(&seen);
+        match room {
+            Room::Full => {
+                self.reserved.fetch_sub(wanted, Ordering::SeqCst);
+            }
+            Room::HandOver if self.hand_over(&active) => {
+                self.handovers.fetch_add(1, Ordering::Relaxed);
+                self.ghosts().wake();
+            }
+            _ => {}
+        }
+        self.note_room(&seen, room);
+        room
+    }
+
+    /// Hand-overs are all noted, waits and delays now and then.
+    fn note_room(&self, seen: &Generations, room: Room) {
+        let what = || (seen.numbers(), room.numbers());
+        match room {
+            Room::Taken => {}
+            Room::HandOver | Room::HandOverForLog => {
+                self.rt.journal.note(Law::Handover, self.now_ns(), what);
+            }
+            _ => self.rt.journal.note_some(Law::Handover, || self.now_ns(), what),
+        }
+    }
+
+    /// Seals `active` and activates a new generation, unless somebody did: true if it did.
+    fn hand_over(&self, active: &Arc<Memtable>) -> bool {
+        {
+            let mut state = self.state.write();
+            let state: &mut RunsState = &mut state;
+            if !Arc::ptr_eq(&state.memtables[0], active) {
+                return false;
+            }
+            active.seal();
+            let number = Generation(active.number().0 + 1);
+            let new = Arc::new(Memtable::new(number, self.flush_event.clone()));
+            Arc::make_mut(&mut state.memtables).insert(0, new);
+            self.changed(state);
+        }
+        self.fill.lock().handed_over(self.now_ns());
+        self.flush_event.notify();
+        true
+    }
+
+    /// Hands over a generation whose low LSN holds half of the log (B3). The checkpointer calls
+    /// this as the log grows, so it happens also when nothing is inserted any more.
+    pub fn hand_over_old(&self) {
+        let Some(log) = self.log.get() else { return };
+        self.hand_over_before(Lsn(log.end().0.saturating_sub(log.capacity() / 2)));
+    }
+
+    /// Hands over the active generation if its low LSN is below a position that the checkpoint
+    /// shall reach. Those sealed already are being flushed; with the most there may be, this one's
+    /// turn comes when one of them is done.
+    pub fn hand_over_below(&self, lsn: Lsn) {
+        if self.needed_lsn.fetch_max(lsn.0, Ordering::SeqCst) < lsn.0 {
+            // A flush that rests may hold it up.
+            self.flush_event.notify();
+        }
+        self.hand_over_before(lsn);
+    }
+
+    /// Hands over the active generation if its low LSN is below a position, which nobody waits
+    /// for: its flush takes its time. Not beside another one that is sealed: who comes back is to
+    /// find room.
+    pub fn hand_over_at_rest(&self, lsn: Lsn) {
+        if self.state.read().memtables.len() == 1 {
+            self.hand_over_before(lsn);
+        }
+    }
+
+    fn hand_over_before(&self, lsn: Lsn) {
+        let (active, count) = {
+            let state = self.state.read();
+            (state.memtables[0].clone(), state.memtables.len())
+        };
+        let Some(low) = active.low_lsn() else { return };
+        let seen = Generations {
+            active: active.bytes(),
+            count: count as u64,
+            limit: self.generation_bytes(),
+            low_lsn: low.0,
+            needed_lsn: lsn.0,
+            ..Generations::default()
+        };
+        if throttle::room(&seen) == Room::HandOverForLog {
+            if self.hand_over(&active) {
+                // It may be a third one, beside what is lent to a build.
+                self.ghosts().wake();
+            }
+            self.note_room(&seen, Room::HandOverForLog);
+        }
+    }
+
+    /// Hands over the active generation if it has entries: before a clean shutdown, and in tests.
+    pub fn seal_active(&self) {
+        let active = self.state.read().memtables[0].clone();
+        if active.entries() > 0 {
+            self.hand_over(&active);
+        }
+    }
+
+    /// The credit spent, which is none where there is no debt; none given: there is too little.
+    fn spend_credit(&self, bytes: u64) -> Option<u64> {
+        if !self.in_debt.load(Ordering::SeqCst) {
+            return Some(0);
+        }
+        let spend = |credit: u64| throttle::spend(credit, bytes);
+        let spent = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend);
+        let (Ok(before) | Err(before)) = spent;
+        self.rt.journal.note_some(
+            Law::Debt,
+            || self.now_ns(),
+            || {
+                let left = throttle::spend(before, bytes);
+                (vec![before, bytes], vec![u64::from(left.is_some()), left.unwrap_or(before)])
+            },
+        );
+        spent.is_ok().then_some(bytes)
+    }
+
+    /// Gives back what was paid for bytes that were not written, within the room there is.
+    fn give_back(&self, credit: u64, line_ns: u64) {
+        self.pace.line.give_back(line_ns);
+        if credit == 0 {
+            return;
+        }
+        let more = {
+            // Held across the change: credit ends with the debt.
+            let state = self.state.read();
+            let Some(deepest) = state.deepest() else { return };
+            let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
+            let room = room_bytes(deepest, sealed, active, self.generation_bytes());
+            let more = |has: u64| (has < room).then(|| has.saturating_add(credit).min(room));
+            self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+        };
+        if more.is_ok() {
+            self.space.notify();
+        }
+    }
+
+    /// Credit for a beat of a compaction of this index: `done` of the bytes that it had `left`, and
+    /// `unpaid` for all of them. Returns what is unpaid then.
+    pub(crate) fn issue_credit(&self, index: IndexId, unpaid: u64, done: u64, left: u64) -> u64 {
+        let debtors = self.debtors.load(Ordering::SeqCst);
+        if debtors == 0 {
+            return unpaid;
+        }
+        // Held until it is given: what the view has then is what there is room for, and where
+        // nobody is in debt any more none is left over.
+        let state = self.state.read();
+        let depth = state.indexes.get(&index).map_or(0, Index::depth);
+        if depth < RUNS_TRIGGER {
+            return unpaid;
+        }
+        let most = state.deepest().unwrap_or(depth);
+        let sealed = state.memtables.len() - 1;
+        let active = state.memtables[0].bytes();
+        let room = room_bytes(most, sealed, active, self.generation_bytes());
+        let pays = |before| throttle::credit(unpaid, done, left, debtors, room, before);
+        let new = |before: u64| Some(before + pays(before).credit);
+        // Several threads merge: what they give together fits below the limit too.
+        let issued = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, new);
+        let (Ok(before) | Err(before)) = issued;
+        drop(state);
+        let paid = pays(before);
+        self.rt.journal.note(Law::Credit, self.now_ns(), || {
+            (vec![unpaid, done, left, debtors, room, before], vec![paid.credit, paid.unpaid])
+        });
+        self.space.notify();
+        paid.unpaid
+    }
+
+    /// Debt begins (state lock held): credit until the first beats of compactions pay, which may
+    /// take a while where many are in debt.
+    fn advance_credit(&self, state: &RunsState, debtors: u64) {
+        let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
+        let generation = self.generation_bytes();
+        let room = room_bytes(state.deepest().unwrap_or(0), sealed, active, generation);
+        let advance = generation / ADVANCE_PART * debtors;
+        let paid = throttle::credit(advance, 1, 1, debtors, room, 0);
+        self.rt.journal.note(Law::Credit, self.now_ns(), || {
+            (vec![advance, 1, 1, debtors, room, 0], vec![paid.credit, paid.unpaid])
+        });
+        // What was given while nobody was in debt is not added to.
+        self.credit.fetch_max(paid.credit, Ordering::SeqCst);
+    }
+
+    /// The view changed (state lock held): a new version, which no idle cursor keeps back (D6), and
+    /// whether ingest needs credit.
+    pub(crate) fn changed(&self, state: &RunsState) {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        self.rt.metrics.add(Metric::IdleCursorViewsTaken, self.parked.clear());
+        // Two generations are the memtables' own share; a third stands on memory of run blocks.
+        let beyond = state.memtables.len().saturating_sub(2) as u64 * self.generation_bytes();
+        self.lent_memtables.store(beyond, Ordering::Relaxed);
+        self.set_cache();
+        self.filter_cache.set_slices(state.warm_bytes);
+        let debtors = state.deep.len() as u64;
+        self.debtors.store(debtors, Ordering::SeqCst);
+        if debtors == 0 {
+            self.credit.store(0, Ordering::SeqCst);
+        }
+        if debtors > 0 && !self.in_debt.load(Ordering::SeqCst) {
+            self.advance_credit(state, debtors);
+        }
+        self.in_debt.store(debtors > 0, Ordering::SeqCst);
+        let depths = state.high.iter().filter_map(|id| state.indexes.get(id)).map(Index::depth);
+        let is_high = depths.max().unwrap_or(0) >= RUNS_HELP;
+        if !self.is_help_wanted.swap(is_high, Ordering::SeqCst) && is_high {
+            self.help_event.notify();
+        }
+        self.set_pace(state);
+    }
+
+    /// A compaction cannot go on (a damaged run): ingest must not wait for it.
+    pub(crate) fn forgive_debt(&self) {
+        self.credit.store(u64::MAX / 2, Ordering::SeqCst);
+        self.space.notify();
+    }
+}

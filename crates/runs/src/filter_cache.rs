@@ -1,0 +1,430 @@
+//! Fences and filters of segments and footers of files in memory, within a share of it (G3): they
+//! stay as long as there is room, then those that were not used for a round of a clock go (second
+//! chance). What `cold` keeps of slices counts along. All but filters may take a part of what run
+//! blocks have, who leave it to them (`beyond`): without fences no block is found, and reading them
+//! costs as much as some ten blocks.
+//!
+//! Invariants: what is held beyond the share and that part is at most what is in use now and fences
+//! and a footer that nobody can do without; a filter is read only into room that is there in the
+//! share: without it a reader looks into the run, which costs a block, not the whole filter. Who
+//! has got one keeps it while he needs it.
+
+use evenkeel_base::metrics::{Metric, Metrics};
+use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_format::run::{Fences, Filter, PackedFooter};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+/// Cells that the clock passes at a time.
+const SWEEP: usize = 64;
+/// Of so many filters wanted that found no room one moves the clock on.
+const FILTERS_PER_SWEEP: u64 = 16;
+/// No more than so many times the share is borrowed.
+const LOAN_SHARES: u64 = 3;
+
+/// What all segments hold.
+pub(crate) struct FilterCache {
+    limit: AtomicU64,
+    /// What all but filters may take of run blocks beyond that.
+    loan: AtomicU64,
+    bytes: AtomicU64,
+    /// Bytes of slices of `cold` in memory.
+    slices: AtomicU64,
+    /// Cells that are gone and still have a place in the ring, about.
+    gone: AtomicU64,
+    metrics: Arc<Metrics>,
+    filters_refused: AtomicU64,
+    ring: Mutex<Ring>,
+}
+
+#[derive(Default)]
+struct Ring {
+    cells: Vec<Weak<Cell>>,
+    hand: usize,
+}
+
+/// What a segment held: freed outside the lock.
+type Gone = (Option<Arc<Fences>>, Option<Arc<Filter>>, Option<Arc<PackedFooter>>);
+
+/// What one segment holds, or a file.
+pub(crate) struct Cell {
+    all: Arc<FilterCache>,
+    fences: RwLock<Option<Arc<Fences>>>,
+    filter: RwLock<Option<Arc<Filter>>>,
+    footer: RwLock<Option<Arc<PackedFooter>>>,
+    used: AtomicBool,
+}
+
+impl FilterCache {
+    /// Room for so many bytes.
+    pub(crate) fn new(limit: u64, metrics: Arc<Metrics>) -> Arc<FilterCache> {
+        Arc::new(FilterCache {
+            limit: AtomicU64::new(limit),
+            loan: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            slices: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
+            metrics,
+            filters_refused: AtomicU64::new(0),
+            ring: Mutex::default(),
+        })
+    }
+
+    /// Changes what may be taken of run blocks; too much of it goes by `shrink`, or as others come.
+    pub(crate) fn set_loan(&self, bytes: u64) {
+        self.loan.store(bytes, Relaxed);
+    }
+
+    /// Bytes held beyond the share: run blocks have so much less.
+    pub(crate) fn beyond(&self) -> u64 {
+        let held = self.bytes() + self.slices.load(Relaxed);
+        held.saturating_sub(self.limit.load(Relaxed))
+    }
+
+    /// Changes the share; what is too much and was not used of late goes.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Relaxed);
+        self.shrink();
+    }
+
+    /// What is held beyond share and loan goes, unless it is in use.
+    pub(crate) fn shrink(&self) {
+        if self.has_room(0) {
+            return;
+        }
+        let rounds = 2 * self.ring.lock().cells.len().div_ceil(SWEEP);
+        for _ in 0..rounds {
+            if self.has_room(0) {
+                break;
+            }
+            self.sweep(0, self.loan());
+        }
+    }
+
+    /// Bytes of slices in memory now.
+    pub(crate) fn set_slices(&self, bytes: u64) {
+        self.slices.store(bytes, Relaxed);
+    }
+
+    /// Bytes held now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// A place for what a segment will hold.
+    pub(crate) fn cell(self: &Arc<Self>) -> Arc<Cell> {
+        let cell = Arc::new(Cell {
+            all: self.clone(),
+            fences: RwLock::default(),
+            filter: RwLock::default(),
+            footer: RwLock::default(),
+            used: AtomicBool::new(false),
+        });
+        self.ring.lock().cells.push(Arc::downgrade(&cell));
+        self.prune();
+        cell
+    }
+
+    /// Gives up places in the ring once half of them are of cells that are gone.
+    pub(crate) fn prune(&self) {
+        if self.gone.load(Relaxed) < SWEEP as u64 {
+            return;
+        }
+        let mut ring = self.ring.lock();
+        // It goes down under this lock only.
+        let gone = self.gone.load(Relaxed);
+        if 2 * gone >= ring.cells.len() as u64 {
+            ring.cells.retain(|cell| cell.strong_count() > 0);
+            ring.cells.shrink_to_fit();
+            self.gone.fetch_sub(gone, Relaxed);
+        }
+    }
+
+    /// True if so many bytes more are within the share and the loan.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.fits(bytes, self.loan())
+    }
+
+    fn loan(&self) -> u64 {
+        let most = self.limit.load(Relaxed).saturating_mul(LOAN_SHARES);
+        self.loan.load(Relaxed).min(most)
+    }
+
+    fn fits(&self, bytes: u64, loan: u64) -> bool {
+        let most = self.limit.load(Relaxed).saturating_add(loan);
+        self.bytes() + self.slices.load(Relaxed) + bytes <= most
+    }
+
+    /// True if no slice has to go: they take half of the share at most, for others give theirs up
+    /// when they are wanted, and slices do not.
+    pub(crate) fn has_room_for_slices(&self) -> bool {
+        self.slices.load(Relaxed) <= self.limit.load(Relaxed) / 2 && self.has_room(0)
+    }
+
+    /// True if a filter of so many bytes may be read.
+    pub(crate) fn admits_filter(&self, bytes: u64) -> bool {
+        if self.fits(bytes, 0) {
+            return true;
+        }
+        let is_turn = self.filters_refused.fetch_add(1, Relaxed).is_multiple_of(FILTERS_PER_SWEEP);
+        // Fences that borrow need not go for a filter.
+        if is_turn && self.beyond() == 0 {
+            self.sweep(bytes, 0);
+        }
+        let has_room = self.fits(bytes, 0);
+        if !has_room {
+            self.metrics.add(Metric::FiltersNotInMemory, 1);
+        }
+        has_room
+    }
+
+    fn make_room(&self, bytes: u64) {
+        if !self.has_room(bytes) {
+            self.sweep(bytes, self.loan());
+        }
+    }
+
+    /// Moves the clock on until there is room for so many bytes, by a bounded number of cells.
+    fn sweep(&self, bytes: u64, loan: u64) {
+        let mut freed = Vec::new();
+        let mut ring = self.ring.lock();
+        let Ring { cells, hand, .. } = &mut *ring;
+        for _ in 0..SWEEP.min(2 * cells.len()) {
+            if self.fits(bytes, loan) || cells.is_empty() {
+                break;
+            }
+            *hand %= cells.len();
+            match cells[*hand].upgrade() {
+                None => {
+                    cells.swap_remove(*hand);
+                    let one_less = |gone: u64| Some(gone.saturating_sub(1));
+                    let _ = self.gone.fetch_update(Relaxed, Relaxed, one_less);
+                    continue;
+                }
+                Some(cell) if cell.used.swap(false, Relaxed) => {}
+                Some(cell) => freed.extend(cell.empty()),
+            }
+            *hand += 1;
+        }
+        drop(ring);
+        self.metrics.add(Metric::FilterCacheEvictions, freed.len() as u64);
+    }
+}
+
+impl Cell {
+    /// The fences, if they are in memory.
+    pub(crate) fn fences(&self) -> Option<Arc<Fences>> {
+        let found = self.fences.read().clone();
+        self.use_if(found.is_some());
+        found
+    }
+
+    /// The filter, if it is in memory.
+    pub(crate) fn filter(&self) -> Option<Arc<Filter>> {
+        let found = self.filter.read().clone();
+        self.use_if(found.is_some());
+        found
+    }
+
+    /// A plain load where the bit is set already: cores do not take the line from each other.
+    fn use_if(&self, found: bool) {
+        if found && !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+    }
+
+    /// Keeps fences that were read, unless another thread has; those that are kept.
+    pub(crate) fn keep_fences(&self, fences: Fences) -> Arc<Fences> {
+        let bytes = fences.memory() as u64;
+        self.all.make_room(bytes);
+        let mut place = self.fences.write();
+        place.get_or_insert_with(|| self.counted(bytes, fences)).clone()
+    }
+
+    /// As `keep_fences`.
+    pub(crate) fn keep_filter(&self, filter: Filter) -> Arc<Filter> {
+        let bytes = filter.memory() as u64;
+        let mut place = self.filter.write();
+        place.get_or_insert_with(|| self.counted(bytes, filter)).clone()
+    }
+
+    /// The footer, if it is in memory.
+    pub(crate) fn footer(&self) -> Option<Arc<PackedFooter>> {
+        let found = self.footer.read().clone();
+        self.use_if(found.is_some());
+        found
+    }
+
+    /// As `keep_fences`.
+    pub(crate) fn keep_footer(&self, footer: PackedFooter) -> Arc<PackedFooter> {
+        let bytes = footer.memory() as u64;
+        self.all.make_room(bytes);
+        let mut place = self.footer.write();
+        place.get_or_insert_with(|| self.counted(bytes, footer)).clone()
+    }
+
+    fn counted<T>(&self, bytes: u64, kept: T) -> Arc<T> {
+        self.all.bytes.fetch_add(bytes, Relaxed);
+        Arc::new(kept)
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        bytes_of(&(
+            self.fences.read().clone(),
+            self.filter.read().clone(),
+            self.footer.read().clone(),
+        ))
+    }
+
+    /// Lets go of what it holds; none if that is nothing.
+    fn empty(&self) -> Option<Gone> {
+        let gone =
+            (self.fences.write().take(), self.filter.write().take(), self.footer.write().take());
+        let bytes = bytes_of(&gone);
+        self.all.bytes.fetch_sub(bytes, Relaxed);
+        (bytes > 0).then_some(gone)
+    }
+}
+
+fn bytes_of((fences, filter, footer): &Gone) -> u64 {
+    let fences = fences.as_ref().map_or(0, |f| f.memory());
+    let filter = filter.as_ref().map_or(0, |f| f.memory());
+    (fences + filter + footer.as_ref().map_or(0, |f| f.memory())) as u64
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.empty();
+        self.all.gone.fetch_add(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_format::run::{FencesBuilder, FilterBuilder, hash_key};
+
+    fn filter() -> Filter {
+        let mut builder = FilterBuilder::default();
+        (0..1_000u32).for_each(|n| builder.push(&n.to_be_bytes()));
+        Filter::decode(builder.finish().into()).expect("decodes")
+    }
+
+    fn fences() -> Fences {
+        let mut builder = FencesBuilder::default();
+        let keys: Vec<[u8; 4]> = (0..10u32).map(u32::to_be_bytes).collect();
+        for (n, key) in keys.iter().enumerate() {
+            builder.push(n.checked_sub(1).map(|before| &keys[before][..]), key, 100);
+        }
+        Fences::decode(&builder.finish(), 0, 1_000).expect("decodes")
+    }
+
+    /// 100 segments in turn and one that is used between: memory keeps to its limit and what fences
+    /// take for a moment, and the one that is used stays. What is held stays usable.
+    #[test]
+    fn memory_keeps_to_its_limit_and_what_is_used_stays() {
+        let (one, piece) = (filter().memory() as u64, fences().memory() as u64);
+        let metrics = Arc::new(Metrics::default());
+        let all = FilterCache::new(20 * (one + piece), metrics.clone());
+        let cells: Vec<Arc<Cell>> = (0..100).map(|_| all.cell()).collect();
+        let held = cells[1].keep_fences(fences());
+        let mut kept = 0;
+        for (round, cell) in (0..30).flat_map(|n| cells.iter().map(move |c| (n, c))) {
+            if cell.fences().is_none() {
+                cell.keep_fences(fences());
+            }
+            if cell.filter().is_none() && all.admits_filter(one) {
+                cell.keep_filter(filter());
+            }
+            if cells[0].filter().is_some() {
+                kept += 1;
+            } else if all.admits_filter(one) {
+                cells[0].keep_filter(filter());
+            }
+            assert!(all.bytes() <= 20 * (one + piece) + piece, "round {round}: {}", all.bytes());
+        }
+        assert!(kept > 2_900, "what is used all the time was there {kept} times of 3,000");
+        assert!(metrics.get(Metric::FilterCacheEvictions) > 100);
+        assert_eq!(held.blocks(), 10);
+        assert!(cells[0].filter().expect("kept").may_contain(hash_key(&7u32.to_be_bytes())));
+        all.set_limit(0);
+        (0..10).for_each(|_| all.sweep(1, 0));
+        assert_eq!(all.bytes(), 0, "it can all be given back");
+        drop(cells);
+        assert!(all.ring.lock().cells.iter().all(|cell| cell.strong_count() == 0));
+        (0..1_000).for_each(|_| drop(all.cell()));
+        assert!(all.ring.lock().cells.len() <= 200, "places of segments that are gone go too");
+    }
+
+    /// Fences borrow beyond the share, no more than may be lent; a filter finds no room then, and
+    /// makes none of them go. What is held beyond is told to who lends it.
+    #[test]
+    fn fences_borrow_and_filters_do_not() {
+        let (one, piece) = (filter().memory() as u64, fences().memory() as u64);
+        let all = FilterCache::new(one + 2 * piece, Arc::default());
+        all.set_loan(4 * piece);
+        let cells: Vec<Arc<Cell>> = (0..20).map(|_| all.cell()).collect();
+        assert!(all.admits_filter(one));
+        cells[0].keep_filter(filter());
+        for cell in &cells[..6] {
+            cell.keep_fences(fences());
+        }
+        assert_eq!((all.bytes(), all.beyond()), (one + 6 * piece, 4 * piece));
+        for _ in 0..10 * FILTERS_PER_SWEEP {
+            assert!(!all.admits_filter(one));
+        }
+        assert!(cells[..6].iter().all(|cell| cell.fences().is_some()), "none went for it");
+        for cell in &cells[6..] {
+            cell.keep_fences(fences());
+            assert!(all.beyond() <= 4 * piece, "{} of {piece}", all.beyond());
+        }
+        // The loan ends: what is too much goes as others come.
+        all.set_loan(0);
+        cells.iter().filter(|c| c.fences().is_none()).take(9).for_each(|c| {
+            c.keep_fences(fences());
+        });
+        assert!(all.beyond() <= piece, "{}", all.beyond());
+        // However much there is to lend, three shares at most.
+        all.set_loan(u64::MAX);
+        all.set_limit(2 * piece);
+        let most = LOAN_SHARES * 2 * piece;
+        for cell in &cells {
+            cell.keep_fences(fences());
+            assert!(all.beyond() <= most, "{} of {most}", all.beyond());
+        }
+        assert!(all.beyond() > 2 * piece, "{} borrowed", all.beyond());
+    }
+
+    /// Of two threads that both find enough to give up, the second finds nothing left: what is
+    /// gone is not taken off twice, and nobody else loses the place.
+    #[test]
+    fn two_threads_prune_at_once() {
+        let all = FilterCache::new(u64::MAX, Arc::default());
+        let kept: Vec<Arc<Cell>> = (0..10).map(|_| all.cell()).collect();
+        kept.iter().for_each(|cell| drop(cell.keep_fences(fences())));
+        for round in 0..200 {
+            drop((0..2 * SWEEP).map(|_| all.cell()).collect::<Vec<_>>());
+            assert_eq!(all.gone.load(Relaxed), 2 * SWEEP as u64);
+            let (ring, begun) = (all.ring.lock(), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        begun.fetch_add(1, Relaxed);
+                        all.prune();
+                    });
+                }
+                // Both have looked, as a rule, when the first gets the ring.
+                while begun.load(Relaxed) < 2 {
+                    std::thread::yield_now();
+                }
+                (0..100).for_each(|_| std::thread::yield_now());
+                drop(ring);
+            });
+            assert_eq!((all.gone.load(Relaxed), all.ring.lock().cells.len()), (0, 10), "{round}");
+        }
+        all.set_limit(0);
+        (0..4).for_each(|_| all.sweep(1, 0));
+        assert_eq!(all.bytes(), 0, "each is in the ring still");
+    }
+}

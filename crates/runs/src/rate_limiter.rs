@@ -1,0 +1,101 @@
+//! A line in which all who insert wait at one pace: each takes its bytes' time, so sessions share
+//! the pace however many there are. `pace` has one at the pace of compactions, `credit` one at that
+//! of a flush.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Time that ingest leaves unused counts for so long.
+const SLACK_NS: u64 = 2_000_000;
+/// Shorter waits are put together to longer ones.
+const WAIT_NS_LEAST: u64 = 200_000;
+/// No single wait is longer.
+const WAIT_NS_MAX: u64 = 200_000_000;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct RateLimiter {
+    /// Of a KiB of memtable bytes; 0: as it comes.
+    ns_per_kib: AtomicU64,
+    /// The time up to which bytes have been let in.
+    pub(crate) until_ns: AtomicU64,
+}
+
+impl RateLimiter {
+    /// Sets the pace; what it was.
+    pub(crate) fn set(&self, ns_per_kib: u64) -> u64 {
+        self.ns_per_kib.swap(ns_per_kib, Ordering::Relaxed)
+    }
+
+    pub(crate) fn ns_per_kib(&self) -> u64 {
+        self.ns_per_kib.load(Ordering::Relaxed)
+    }
+
+    /// How long whoever inserts so many bytes waits, and by how much the line has grown,
+    /// nanoseconds.
+    pub(crate) fn take(&self, bytes: u64, now_ns: impl FnOnce() -> u64) -> (u64, u64) {
+        let ns_per_kib = self.ns_per_kib.load(Ordering::Relaxed);
+        if ns_per_kib == 0 || bytes == 0 {
+            return (0, 0);
+        }
+        let now = now_ns();
+        let takes = bytes.saturating_mul(ns_per_kib) / 1024;
+        // What nobody waits for does not lengthen the line.
+        let most = now.saturating_add(WAIT_NS_MAX);
+        let start = |until: u64| until.max(now.saturating_sub(SLACK_NS));
+        let end = |until: u64| start(until).saturating_add(takes).min(most);
+        let (Ok(until) | Err(until)) =
+            self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |u| Some(end(u)));
+        let wait = end(until).saturating_sub(now);
+        let grown = end(until).saturating_sub(start(until));
+        (if wait < WAIT_NS_LEAST { 0 } else { wait }, grown)
+    }
+
+    /// Bytes that so much of the line was taken for did not come.
+    pub(crate) fn give_back(&self, line_ns: u64) {
+        if line_ns == 0 {
+            return;
+        }
+        let less = |until: u64| Some(until.saturating_sub(line_ns));
+        // Never refused.
+        let _ = self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_who_insert_share_one_line() {
+        let pace = RateLimiter::default();
+        let ms = 1_000_000;
+        assert_eq!(pace.take(1 << 20, || unreachable!("no pace")), (0, 0));
+        pace.set(ms);
+        let at = 10_000 * ms;
+        let take = |bytes, at| pace.take(bytes, || at).0;
+        assert_eq!(take(2048, at), 0, "the slack");
+        assert_eq!(take(1024, at), ms);
+        assert_eq!(take(1024, at), 2 * ms, "behind the one before");
+        assert_eq!(take(128, at + 2 * ms), 0, "too short to wait for");
+        assert_eq!(take(128, at + 2 * ms), 250_000, "together they are not");
+        assert_eq!(take(0, at), 0, "nothing waits for nothing");
+        // The line is no longer than the longest wait, whoever stands in it.
+        (0..9).for_each(|_| assert_eq!(take(1 << 30, at), WAIT_NS_MAX));
+        assert_eq!(take(1024, at + WAIT_NS_MAX), ms);
+    }
+
+    /// What was taken and not used is there for the next one, and no more than that.
+    #[test]
+    fn the_line_is_shorter_by_what_is_given_back() {
+        let pace = RateLimiter::default();
+        let ms = 1_000_000;
+        pace.set(ms);
+        let at = 10_000 * ms;
+        assert_eq!(pace.take(4096, || at), (2 * ms, 4 * ms));
+        assert_eq!(pace.take(8192, || at), (10 * ms, 8 * ms));
+        pace.give_back(8 * ms);
+        assert_eq!(pace.take(1024, || at), (3 * ms, ms));
+        // The end of the line is not passed, so no more can be given back.
+        assert_eq!(pace.take(1 << 30, || at), (WAIT_NS_MAX, WAIT_NS_MAX - 3 * ms));
+    }
+}

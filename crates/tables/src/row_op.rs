@@ -1,0 +1,323 @@
+//! The last step of a row operation under the leaf latch (`tree::LeafOp`): look at the present
+//! cell, stop with a reason if somebody is in the way, else push undo, pin the memtable generation,
+//! log, and insert the index entries.
+//!
+//! Invariants: `decide` changes nothing; the schema epoch is pinned from the deciding look to the
+//! last index entry (F1); all space was reserved before (B2).
+
+use crate::chains::Chains;
+use crate::table::{EpochPin, Table};
+use evenkeel_base::{CommitTable, TreeId};
+use evenkeel_base::{Generation, IndexId, Lsn, Result, Stamp, TxnId, TxnState};
+use evenkeel_format::overflow::ChainEdit;
+use evenkeel_format::record::{
+    Before, Entry, RecordKind, RowKind, RowLogical, cell_flags, encode_revert,
+};
+use evenkeel_format::{put_bytes, put_varint};
+use evenkeel_runs::{GenPin, MemReserved, Runs, entry_bytes};
+use evenkeel_tree::{LeafDecision, LeafOp, LeafRow};
+use evenkeel_txn::{LockSpace, TxnRef, Txns};
+use std::ops::Range;
+
+/// Why a row operation stopped under the latch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WriteStop {
+    /// It did not.
+    #[default]
+    No,
+    /// Another transaction changed the row and is undecided: wait for it.
+    Undecided(TxnId),
+    /// Others hold locks on the key or on a range around it: wait for them.
+    Locked,
+    /// The same of a key that has no row.
+    LockedAbsent,
+    /// An aborted transaction's change is in the way: revert it.
+    Aborted(Stamp),
+    /// The row is not as it was when the operation was made ready: start again.
+    Changed,
+    /// The schema changed: start again with the new one.
+    Schema,
+    /// A live row has this key.
+    Duplicate,
+    /// The version is younger than the transaction's snapshot.
+    Conflict(TxnId),
+}
+
+/// Index entries of one row operation, encoded once: as the record holds them.
+#[derive(Default)]
+pub(crate) struct Entries {
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+    memory: usize,
+}
+
+struct Item {
+    index: IndexId,
+    op: u8,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Entries {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.items.clear();
+        self.memory = 0;
+    }
+
+    /// Adds an entry; `value` is what it keeps beside its key.
+    pub fn push(&mut self, index: IndexId, op: u8, key: &[u8], value: &[u8], pk_len: usize) {
+        let (key_len, value_len) = (key.len(), value.len());
+        put_varint(&mut self.bytes, u64::from(index.0));
+        self.bytes.push(op);
+        put_bytes(&mut self.bytes, key);
+        let key = self.bytes.len() - key_len..self.bytes.len();
+        put_bytes(&mut self.bytes, value);
+        let value = self.bytes.len() - value_len..self.bytes.len();
+        self.items.push(Item { index, op, key, value });
+        self.memory += entry_bytes(key_len, pk_len, value_len);
+    }
+
+    fn entry(&self, item: &Item) -> Entry<'_> {
+        let key = &self.bytes[item.key.clone()];
+        Entry { index: item.index, op: item.op, key, value: &self.bytes[item.value.clone()] }
+    }
+
+    /// The entries.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.items.iter().map(|item| self.entry(item))
+    }
+
+    /// Memory that the list holds.
+    pub fn capacity_bytes(&self) -> usize {
+        self.bytes.capacity() + self.items.capacity() * size_of::<Item>()
+    }
+
+    /// Bytes they take in the record.
+    pub fn log_bytes(&self) -> usize {
+        self.bytes.len() + 4
+    }
+
+    /// Bytes they take in the memtable.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory
+    }
+}
+
+/// What the operation wants to find.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Expect<'a> {
+    /// No live row (INSERT).
+    Nothing,
+    /// Exactly this live version (UPDATE, DELETE).
+    Version {
+        /// Its stamp as found.
+        stamp: Stamp,
+        /// Its row bytes as found.
+        row: &'a [u8],
+    },
+}
+
+/// The services a row operation calls.
+pub(crate) struct Services<'a> {
+    pub runs: &'a Runs,
+    pub txns: &'a Txns,
+    pub chains: &'a Chains,
+}
+
+/// One row operation.
+pub(crate) struct RowOp<'a> {
+    pub services: Services<'a>,
+    pub table: &'a Table,
+    pub tree: TreeId,
+    pub epoch: u64,
+    pub txn: &'a TxnRef,
+    /// The transaction's snapshot, if it holds one (A6).
+    pub snapshot: Option<Lsn>,
+    pub kind: RowKind,
+    pub expect: Expect<'a>,
+    pub key: &'a [u8],
+    pub row: &'a [u8],
+    /// `cell_flags::OVERFLOW` or 0.
+    pub row_flags: u8,
+    pub entries: &'a Entries,
+    /// Chains that change hands with the row.
+    pub edits: &'a [ChainEdit],
+    pub memory: &'a mut MemReserved,
+    /// Scratch for the logical half.
+    pub logical: &'a mut Vec<u8>,
+    pub stop: WriteStop,
+    pub epoch_pin: Option<EpochPin<'a>>,
+    pub gen_pin: Option<GenPin>,
+    pub stamp: Stamp,
+    pub lsn: Lsn,
+}
+
+impl RowOp<'_> {
+    /// Who or what is in the way, if anything.
+    fn look(&self, current: Option<LeafRow<'_>>) -> WriteStop {
+        if let Some(cell) = &current
+            && let Some(stop) = self.look_at_stamp(cell)
+        {
+            return stop;
+        }
+        // Whoever has a lock with its stamp in it looks at the row after that, and waits.
+        let own =
+            |c: &LeafRow<'_>| c.flags & cell_flags::STAMPED != 0 && c.stamp.txn == self.txn.id();
+        let is_own = current.as_ref().is_some_and(own);
+        let live = current.filter(|c| c.flags & cell_flags::DELETED == 0);
+        let (txns, space) = (self.services.txns, LockSpace::Tree(self.tree));
+        match live {
+            _ if is_own => {}
+            Some(_) if txns.check_write(self.txn, space, self.key).is_empty() => {}
+            None if txns.check_insert(self.txn, space, self.key).is_empty() => {}
+            Some(_) => return WriteStop::Locked,
+            None => return WriteStop::LockedAbsent,
+        }
+        match (self.expect, live) {
+            (Expect::Nothing, None) => WriteStop::No,
+            (Expect::Nothing, Some(_)) => WriteStop::Duplicate,
+            (Expect::Version { stamp, row }, Some(cell)) if same(cell.stamp, stamp, self) => {
+                if cell.row == row { WriteStop::No } else { WriteStop::Changed }
+            }
+            (Expect::Version { .. }, _) => WriteStop::Changed,
+        }
+    }
+
+    fn look_at_stamp(&self, cell: &LeafRow<'_>) -> Option<WriteStop> {
+        let stamp = cell.stamp;
+        if cell.flags & cell_flags::STAMPED == 0 || stamp.txn == self.txn.id() {
+            return None;
+        }
+        match self.services.txns.state(stamp.txn) {
+            TxnState::Active | TxnState::Prepared => Some(WriteStop::Undecided(stamp.txn)),
+            TxnState::Aborted => Some(WriteStop::Aborted(stamp)),
+            TxnState::Committed(_) if self.services.txns.is_dead(stamp) => {
+                Some(WriteStop::Aborted(stamp))
+            }
+            TxnState::Committed(cts) => {
+                let live = cell.flags & cell_flags::DELETED == 0;
+                let duplicate = live && matches!(self.expect, Expect::Nothing);
+                let younger = self.snapshot.is_some_and(|at| cts > at);
+                (younger && !duplicate).then_some(WriteStop::Conflict(stamp.txn))
+            }
+        }
+    }
+}
+
+/// The same version: a compaction may have dropped the stamp of a committed one meanwhile.
+fn same(now: Stamp, before: Stamp, op: &RowOp<'_>) -> bool {
+    now == before || (now == Stamp::default() && before.txn != op.txn.id())
+}
+
+impl LeafOp for RowOp<'_> {
+    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<LeafDecision<'a>> {
+        self.epoch_pin = None;
+        self.stop = self.look(current);
+        if self.stop == WriteStop::No {
+            self.epoch_pin = self.table.pin(self.epoch);
+            if self.epoch_pin.is_none() {
+                self.stop = WriteStop::Schema;
+            }
+        }
+        if self.stop != WriteStop::No {
+            return Ok(LeafDecision::Stop);
+        }
+        let of_kind = match self.kind {
+            RowKind::Delete => cell_flags::DELETED,
+            RowKind::Insert if current.is_none() => cell_flags::FIRST,
+            RowKind::Insert | RowKind::Update => 0,
+        };
+        Ok(LeafDecision::Put {
+            kind: RecordKind::Row,
+            flags: cell_flags::STAMPED | self.row_flags | of_kind,
+            stamp: self.txn.next_stamp(),
+            row: self.row,
+        })
+    }
+
+    fn prepare(&mut self, current: Option<LeafRow<'_>>) -> &[u8] {
+        let before = current.map(|c| Before { flags: c.flags, stamp: c.stamp, row: c.row });
+        let txns = self.services.txns;
+        self.stamp = txns.push_undo(self.txn, self.kind, self.tree, self.key, before.clone());
+        let pin = self.services.runs.pin();
+        let generation: Generation = pin.generation();
+        self.gen_pin = Some(pin);
+        self.logical.clear();
+        let (table, kind) = (self.table.id(), self.kind);
+        let mut edits = Vec::new();
+        self.edits.iter().for_each(|edit| edit.encode(&mut edits));
+        RowLogical { table, generation, kind, before, chains: &edits, entries: Vec::new() }
+            .encode(self.row, self.logical);
+        // In place of "no entries", the last byte, the entries as they were encoded when made.
+        self.logical.pop();
+        put_varint(self.logical, self.entries.items.len() as u64);
+        self.logical.extend_from_slice(&self.entries.bytes);
+        self.logical
+    }
+
+    fn logged(&mut self, lsn: Lsn) {
+        self.lsn = lsn;
+        let services = &self.services;
+        if !self.edits.is_empty() && services.chains.logged(self.stamp, self.tree, self.edits) {
+            services.txns.event().notify();
+        }
+        if let Some(pin) = self.gen_pin.take() {
+            for entry in self.entries.iter() {
+                if !evenkeel_base::fault_injection::is(
+                    evenkeel_base::fault_injection::Fault::EntryNotWritten,
+                ) {
+                    self.services.runs.insert(&pin, self.memory, &entry, self.key, self.stamp, lsn);
+                }
+            }
+        }
+        self.epoch_pin = None;
+    }
+}
+
+/// Reverts one operation: a compensation record that names it (A1, B6).
+pub(crate) struct RevertOp<'a> {
+    /// The operation to revert.
+    pub stamp: Stamp,
+    /// What was there before: flags, stamp, row.
+    pub before: Option<(u8, Stamp, &'a [u8])>,
+    /// Scratch for the logical half.
+    pub logical: Vec<u8>,
+    /// What the operation superseded is the row's again.
+    pub chains: &'a Chains,
+    pub txns: &'a Txns,
+}
+
+impl LeafOp for RevertOp<'_> {
+    fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<LeafDecision<'a>> {
+        let here =
+            current.is_some_and(|c| c.flags & cell_flags::STAMPED != 0 && c.stamp == self.stamp);
+        if !here {
+            // Reverted before: reverting is idempotent.
+            return Ok(LeafDecision::Stop);
+        }
+        let kind = RecordKind::Revert;
+        Ok(match self.before {
+            Some((flags, stamp, row)) => LeafDecision::Put { kind, flags, stamp, row },
+            None => LeafDecision::Remove { kind },
+        })
+    }
+
+    fn prepare(&mut self, _current: Option<LeafRow<'_>>) -> &[u8] {
+        self.logical.clear();
+        encode_revert(&mut self.logical, self.stamp);
+        &self.logical
+    }
+
+    /// Dead while the page is still latched: a checkpoint that lies behind the record, and so
+    /// behind the page's write, has the dead range.
+    fn logged(&mut self, _lsn: Lsn) {
+        self.txns.note_rolled_back(self.stamp);
+        self.chains.reverted(self.stamp);
+    }
+}
+
+/// Bytes of log that a row record may take.
+pub(crate) fn record_bytes(key: usize, row: usize, before: usize, entries: usize) -> usize {
+    key + row + before + entries + 128
+}
