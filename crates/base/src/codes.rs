@@ -39,7 +39,8 @@ codes! {
     SyncFailed = Io, "a sync failed", "check the device, then reopen the database";
     DiskFull = Full, "the disk is full", "free space: writes go on without a restart";
     SystemLimit = Full, "the system grants no more open files, memory or threads", "raise the limit (LimitNOFILE, LimitNPROC) or free memory: writes go on without a restart";
-    DirectoryBusy = Busy, "another process has this database open", "close it there, or open read-only copies";
+    DirectoryBusy = Busy, "the database is open already", "close it in the process that has it open (pid), or open a copy read-only";
+    Forked = Invalid, "the database was opened before this process was forked", "open it in the process that uses it, behind the fork";
     ThreadSpawn = Io, "a thread cannot be started", "raise the limit of processes for this user";
     // -- format
     BadEncoding = Corrupt, "stored bytes do not decode", "run evenkeel check; restore from a backup if it reports damage";
@@ -105,7 +106,7 @@ codes! {
     CollationChanged = Invalid, "a key was made by another version of its collation", "rebuild the table: ALTER TABLE ... FORCE";
     EntryTooLong = Invalid, "an index entry is too long", "shorten the values or index other columns";
     RowTooLong = Invalid, "a row is too long", "shorten its values or columns, or make the database with larger pages";
-    TooManyValues = Invalid, "the number of values is not the number of columns", "give one value per column";
+    WrongValueCount = Invalid, "the number of values is not the number of columns", "give one value per column";
     ValueType = Invalid, "a value is of another type than its column", "convert the value";
     ValueRange = Invalid, "a value does not fit its column", "give a value within the column's range and length";
     NullNotAllowed = Invalid, "NULL in a column that does not allow it", "give a value";

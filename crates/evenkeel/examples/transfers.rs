@@ -1,13 +1,13 @@
 //! Transfers between accounts from several threads. Each is one transaction that changes two rows;
-//! it is repeated when it meets a younger change (`Kind::Conflict`) or is chosen to end a deadlock
-//! (`Kind::Deadlock`). The sum of all accounts stays what it was, in every snapshot on the way.
+//! `Database::transact` repeats it when it meets a younger change or is chosen to end a deadlock.
+//! The sum of all accounts stays what it was, in every snapshot on the way.
 //!
 //! `cargo run --example transfers -- [DIRECTORY]` (without one, in memory)
 
 use evenkeel::ValueRef::Int;
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Error, Isolation, Kind, LockWait, Options,
-    Range, Result, Row, TableSpec, Txn,
+    Access, ColumnSpec, ColumnType, Database, Direction, Isolation, LockWait, Options, Range,
+    Result, Row, TableSpec, Txn,
 };
 
 const ACCOUNTS: i64 = 10;
@@ -19,40 +19,19 @@ fn create(db: &Database) -> Result<()> {
         .column(ColumnSpec::new("balance", ColumnType::Int64))
         .primary_key(&["account"]);
     db.create_table("accounts", &spec)?;
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-    for account in 0..ACCOUNTS {
-        txn.table("accounts")?.insert(&[Int(account), Int(BALANCE)])?;
-    }
-    txn.commit()?;
-    Ok(())
-}
-
-/// Runs `body` in a transaction and commits it; again from the start as often as it is worth it.
-/// The number of times it was repeated.
-fn repeat(db: &Database, body: impl Fn(&mut Txn) -> Result<()>) -> Result<u64> {
-    let mut repeated = 0;
-    loop {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-        match body(&mut txn) {
-            Ok(()) => {
-                txn.commit()?;
-                return Ok(repeated);
-            }
-            Err(error) if is_worth_repeating(&error) => repeated += 1,
-            Err(error) => return Err(error),
+    db.transact(|txn| {
+        let mut accounts = txn.table("accounts")?;
+        for account in 0..ACCOUNTS {
+            accounts.insert(&[Int(account), Int(BALANCE)])?;
         }
-        // Dropping the transaction rolled it back.
-    }
-}
-
-fn is_worth_repeating(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Conflict | Kind::Deadlock | Kind::LockTimeout)
+        Ok(())
+    })
 }
 
 fn balance(txn: &mut Txn, account: i64) -> Result<i64> {
     let mut row = Row::new();
     let mut accounts = txn.table("accounts")?;
-    // Locked, because it is changed next: nobody can come between.
+    // Locked, because it is changed next: fewer transactions have to repeat.
     accounts.get_for_update(&[Int(account)], LockWait::Wait, &mut row)?;
     match row.get("balance")? {
         Int(balance) => Ok(balance),
@@ -83,17 +62,20 @@ fn total(db: &Database) -> Result<i64> {
     Ok(total)
 }
 
-/// Transfers from `threads` threads while another one keeps adding up; the transfers repeated.
+/// Transfers from `threads` threads while another one keeps adding up; how many were repeated.
 fn run(db: &Database, threads: i64, transfers: i64) -> Result<u64> {
     std::thread::scope(|scope| {
         let work = |thread: i64| {
-            let mut repeated = 0;
+            let mut tries = 0;
             for i in 0..transfers {
                 let (from, amount) = ((i * 7 + thread) % ACCOUNTS, i % 50);
                 let to = (from + 1 + i % (ACCOUNTS - 1)) % ACCOUNTS;
-                repeated += repeat(db, |txn| transfer(txn, from, to, amount))?;
+                db.transact(|txn| {
+                    tries += 1;
+                    transfer(txn, from, to, amount)
+                })?;
             }
-            Ok(repeated)
+            Ok(tries - transfers as u64)
         };
         let workers: Vec<_> = (0..threads).map(|t| scope.spawn(move || work(t))).collect();
         while !workers.iter().all(|w| w.is_finished()) {

@@ -67,7 +67,8 @@ impl Database {
         Database::open_with(path, Options::default())
     }
 
-    /// Opens the database with options, here to read it without changing a byte:
+    /// Opens the database with options, here to read it without changing a byte, as others may at
+    /// the same time:
     ///
     /// ```
     /// # use evenkeel::{Access, Code, Database, Isolation, Options};

@@ -165,6 +165,9 @@ impl Engine {
     /// Opens or creates the database at `path`.
     pub(crate) fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
         options.check()?;
+        if options.env.is_none() && path.as_os_str().is_empty() {
+            return Err(Error::new(Code::NotADatabase).with("path", "an empty text"));
+        }
         let rt = Runtime::new(options.environment(path));
         // A given environment has no known number of cores.
         if options.env.is_none() {
@@ -544,8 +547,11 @@ impl Engine {
     }
 
     /// # Errors
-    /// `DatabaseClosed`.
+    /// `DatabaseClosed`; `Forked`.
     pub(crate) fn check_open(&self) -> Result<()> {
+        if self.rt.is_forked() {
+            return Err(Error::new(Code::Forked).with("pid", std::process::id()));
+        }
         match self.closed.load(Ordering::Acquire) {
             true => Err(Error::new(Code::DatabaseClosed)),
             false => Ok(()),
@@ -573,6 +579,9 @@ impl Engine {
     /// # Errors
     /// What stopped writes, or a failed write: the database recovers at the next open.
     pub(crate) fn close(&self) -> Result<()> {
+        if self.rt.is_forked() {
+            return Err(Error::new(Code::Forked).with("pid", std::process::id()));
+        }
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -606,7 +615,10 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
+        // A child leaves the database to the process that has opened it.
+        if !self.rt.is_forked()
+            && let Err(error) = self.close()
+        {
             log::error!("closing: {error}");
         }
     }
@@ -625,7 +637,8 @@ fn log_failure(rt: &Arc<Runtime>) {
     });
 }
 
-/// One process owns a directory; a read-only open locks it too, without writing to it.
+/// One process owns a directory, or several read it; a read-only open locks it too, without
+/// writing to it.
 fn take_lock(path: &Path, options: &Options, rt: &Runtime) -> Result<Lock> {
     if !options.read_only {
         let mode = OpenMode { lock: true, ..OpenMode::READ_WRITE };

@@ -55,10 +55,10 @@ impl<'t> IndexRef<'t> {
         let (table, at) = (&self.table, self.position);
         if !self.reads_lock {
             let scan = self.txn.index_scan(table, at, range, direction, self.keys_only)?;
-            return Ok(IndexScan::new(Rows::Snapshot(scan)));
+            return Ok(IndexScan::new(Rows::Snapshot(scan), self.txn.liveness()));
         }
         let scan = self.txn.locked_index_scan(table, at, range, direction, SHARED)?;
-        Ok(IndexScan::new(Rows::Locked(Box::new(scan))))
+        Ok(IndexScan::new(Rows::Locked(Box::new(scan)), self.txn.liveness()))
     }
 
     /// As [`TableRef::locked_scan`], in the order of the index.

@@ -53,6 +53,7 @@ mod statistics;
 mod stats;
 mod superfile;
 mod supervisor;
+mod transact;
 mod txn;
 mod warm;
 

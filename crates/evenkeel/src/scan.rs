@@ -1,7 +1,7 @@
 //! Rows of a range as users read them, of a table and an index; `txn` and `index_ref` begin it.
 
 use evenkeel_base::Result;
-use evenkeel_tables::{LockWait, LockedScan, Locking, Mode, Row};
+use evenkeel_tables::{Liveness, LockWait, LockedScan, Locking, Mode, Row};
 
 /// What a read of a SERIALIZABLE transaction that may write locks.
 pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
@@ -9,16 +9,19 @@ pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait:
 /// Rows of a range, one after the other.
 ///
 /// In a SERIALIZABLE transaction that may write, the call that makes it locks the whole range, and
-/// rows are read as they are now; otherwise they are read at the snapshot.
+/// rows are read as they are now; otherwise they are read at the snapshot. Once the transaction has
+/// ended, each call fails with `TransactionEnded`.
 pub struct Scan {
     rows: Rows<evenkeel_tables::Scan>,
     begun: bool,
+    liveness: Liveness,
 }
 
 /// Rows of a range of an index; see [`Scan`].
 pub struct IndexScan {
     rows: Rows<evenkeel_tables::IndexScan>,
     begun: bool,
+    liveness: Liveness,
 }
 
 pub(crate) enum Rows<S> {
@@ -36,31 +39,36 @@ impl<S> Rows<S> {
 }
 
 impl Scan {
-    pub(crate) fn new(rows: Rows<evenkeel_tables::Scan>) -> Self {
-        Self { rows, begun: false }
+    pub(crate) fn new(rows: Rows<evenkeel_tables::Scan>, liveness: Liveness) -> Self {
+        Self { rows, begun: false, liveness }
     }
 
     /// Reads the next row into a reused buffer; false at the end.
     ///
     /// # Errors
-    /// Of storage.
+    /// `TransactionEnded`; of storage.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
-        if !std::mem::replace(&mut self.begun, true) {
-            return self.first(row);
-        }
-        self.rows.next(row, evenkeel_tables::Scan::next)
+        let found = match std::mem::replace(&mut self.begun, true) {
+            false => self.first(row),
+            true => self.rows.next(row, evenkeel_tables::Scan::next),
+        };
+        // Afterwards: another thread may have ended the transaction meanwhile.
+        self.liveness.check()?;
+        found
     }
 
     /// Goes on behind a row of the scan, by its clustered key bytes ([`Row::key`]), also after the
     /// scan's end.
     ///
     /// # Errors
-    /// Of storage.
+    /// `TransactionEnded`; of storage.
     pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
-        match &mut self.rows {
+        let found = match &mut self.rows {
             Rows::Snapshot(scan) => scan.resume_after(key),
             Rows::Locked(scan) => scan.resume_after(&[], key),
-        }
+        };
+        self.liveness.check()?;
+        found
     }
 
     /// Where nearly all reading and waiting of a short scan is: measured.
@@ -80,30 +88,35 @@ impl IndexScan {
     /// false if READ UNCOMMITTED meets one that has moved on.
     ///
     /// # Errors
-    /// Of storage.
+    /// `TransactionEnded`; of storage.
     pub fn fetch(&self, entry: &Row, row: &mut Row) -> Result<bool> {
-        match &self.rows {
+        let found = match &self.rows {
             Rows::Snapshot(scan) => scan.fetch_row(entry, row),
             Rows::Locked(_) => {
                 row.clone_from(entry);
                 Ok(true)
             }
-        }
+        };
+        self.liveness.check()?;
+        found
     }
 
-    pub(crate) fn new(rows: Rows<evenkeel_tables::IndexScan>) -> Self {
-        Self { rows, begun: false }
+    pub(crate) fn new(rows: Rows<evenkeel_tables::IndexScan>, liveness: Liveness) -> Self {
+        Self { rows, begun: false, liveness }
     }
 
     /// Reads the next row into a reused buffer; false at the end.
     ///
     /// # Errors
-    /// Of storage.
+    /// `TransactionEnded`; of storage.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
-        if !std::mem::replace(&mut self.begun, true) {
-            return self.first(row);
-        }
-        self.rows.next(row, evenkeel_tables::IndexScan::next)
+        let found = match std::mem::replace(&mut self.begun, true) {
+            false => self.first(row),
+            true => self.rows.next(row, evenkeel_tables::IndexScan::next),
+        };
+        // Afterwards: another thread may have ended the transaction meanwhile.
+        self.liveness.check()?;
+        found
     }
 
     /// Where nearly all reading and waiting of a short scan is: measured.

@@ -115,6 +115,11 @@ impl Txn {
         self.inner.set_reads_plain();
     }
 
+    /// Gets by key lock exclusively from now on, where they lock: at SERIALIZABLE.
+    pub(crate) fn set_gets_exclusive(&mut self) {
+        self.inner.set_gets_exclusive();
+    }
+
     /// Takes the snapshot now instead of at the first read.
     ///
     /// # Errors
@@ -382,32 +387,16 @@ impl<'t> TableRef<'t> {
         &mut self,
         rows: impl IntoIterator<Item = R>,
     ) -> Result<u64> {
-        let mark = self.txn.statement_mark();
-        let loaded = self.load_sorted(rows);
-        // A deadlock has rolled all of it back.
-        if loaded.is_err() && !self.txn.is_ended() {
-            self.txn.rollback_to_mark(mark)?;
-        }
-        loaded
-    }
-
-    fn load_sorted<R: AsRef<[Value]>>(&mut self, rows: impl IntoIterator<Item = R>) -> Result<u64> {
-        let layout = self.table.layout();
-        let (mut last, mut key, mut count) = (Vec::new(), Vec::new(), 0);
-        for row in rows {
-            let values: Vec<ValueRef<'_>> = row.as_ref().iter().map(Value::as_ref).collect();
-            layout.check_values(&values)?;
-            key.clear();
-            layout.encode_key(&|column| Ok(values[column]), &mut key)?;
-            if count > 0 && !layout.key.is_empty() && key <= last {
-                let error = Error::new(Code::RowsNotSorted).with("table", &layout.def.name);
-                return Err(error.with("row", count));
+        let table = &self.table;
+        self.txn.undone_by_panic(|txn| {
+            let mark = txn.statement_mark();
+            let loaded = load_sorted(txn, table, rows);
+            // A deadlock has rolled all of it back.
+            if loaded.is_err() && !txn.is_ended() {
+                txn.rollback_to_mark(mark)?;
             }
-            std::mem::swap(&mut last, &mut key);
-            self.txn.insert(&self.table, &values)?;
-            count += 1;
-        }
-        Ok(count)
+            loaded
+        })
     }
 
     /// Inserts a row unless one of its unique keys exists; true if it was inserted.
@@ -654,10 +643,11 @@ impl<'t> TableRef<'t> {
     /// `TableTooNew` for a snapshot older than the table or its `truncate`; faults of the range.
     pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<Scan> {
         if !self.reads_lock {
-            return Ok(Scan::new(Rows::Snapshot(self.txn.scan(&self.table, range, direction)?)));
+            let scan = self.txn.scan(&self.table, range, direction)?;
+            return Ok(Scan::new(Rows::Snapshot(scan), self.txn.liveness()));
         }
         let scan = self.txn.locked_scan(&self.table, range, direction, SHARED)?;
-        Ok(Scan::new(Rows::Locked(Box::new(scan))))
+        Ok(Scan::new(Rows::Locked(Box::new(scan)), self.txn.liveness()))
     }
 
     /// Locks and reads the newest version of each row of a range; `f` returns false to stop.
@@ -750,6 +740,30 @@ impl<'t> TableRef<'t> {
     pub fn definition(&self) -> Arc<evenkeel_tables::TableDef> {
         self.table.layout().def.clone()
     }
+}
+
+/// Inserts rows that come in ascending order of the primary key; how many.
+fn load_sorted<R: AsRef<[Value]>>(
+    txn: &mut TableTxn,
+    table: &Arc<Table>,
+    rows: impl IntoIterator<Item = R>,
+) -> Result<u64> {
+    let layout = table.layout();
+    let (mut last, mut key, mut count) = (Vec::new(), Vec::new(), 0);
+    for row in rows {
+        let values: Vec<ValueRef<'_>> = row.as_ref().iter().map(Value::as_ref).collect();
+        layout.check_values(&values)?;
+        key.clear();
+        layout.encode_key(&|column| Ok(values[column]), &mut key)?;
+        if count > 0 && !layout.key.is_empty() && key <= last {
+            let error = Error::new(Code::RowsNotSorted).with("table", &layout.def.name);
+            return Err(error.with("row", count));
+        }
+        std::mem::swap(&mut last, &mut key);
+        txn.insert(table, &values)?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// # Errors

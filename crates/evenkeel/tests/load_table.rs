@@ -101,7 +101,7 @@ fn a_failed_load_leaves_nothing() {
     assert_eq!((error.code(), error.context("index")), (Code::DuplicateInBuild, Some("code")));
     verify(&db, 0);
     let short = [vec![Value::Int(1)]];
-    assert_eq!(db.load_table("t", short).expect_err("a short row").code(), Code::TooManyValues);
+    assert_eq!(db.load_table("t", short).expect_err("a short row").code(), Code::WrongValueCount);
     assert_eq!(db.load_table("t", Vec::<Vec<Value>>::new()).expect("no rows"), 0);
     verify(&db, 0);
     assert_eq!(db.load_table("t", (1..=3).map(row)).expect("load"), 3);

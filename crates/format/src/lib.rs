@@ -6,6 +6,7 @@
 pub mod catalog;
 pub mod codec;
 pub mod collation;
+mod gap;
 pub mod head;
 pub mod key;
 pub mod limits;

@@ -17,7 +17,8 @@ pub struct OpenMode {
     /// Bypass the page cache where the file system allows it: offsets, lengths and buffers must be
     /// multiples of `IO_ALIGN` (use `AlignedBuf`).
     pub direct: bool,
-    /// Hold an exclusive lock on it while open (one process owns a directory).
+    /// Hold a lock on it while open: alone to write (one process owns a directory), beside others
+    /// that read (the simulator: alone).
     pub lock: bool,
 }
 

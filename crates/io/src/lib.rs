@@ -14,6 +14,7 @@ pub mod env;
 pub mod errno;
 pub mod event;
 pub mod foreground_limit;
+mod fork;
 #[cfg(target_os = "linux")]
 mod futex;
 mod gate;

@@ -8,7 +8,7 @@ use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_base::{Cause, Code, Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Files in memory, real threads.
@@ -17,10 +17,24 @@ pub struct MemEnv {
     files: Mutex<BTreeMap<String, Arc<MemFile>>>,
 }
 
+/// What a writer counts for in a lock: no reader is beside it.
+const WRITER: u32 = u32::MAX;
+
 #[derive(Default)]
 struct MemFile {
     content: RwLock<Blocks>,
-    locked: AtomicBool,
+    /// Readers that hold the lock, or `WRITER`.
+    locked: AtomicU32,
+}
+
+impl MemFile {
+    fn take_lock(&self, write: bool) -> bool {
+        let taken = |held: u32| match write {
+            true => (held == 0).then_some(WRITER),
+            false => (held < WRITER - 1).then_some(held + 1),
+        };
+        self.locked.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).is_ok()
+    }
 }
 
 struct Handle {
@@ -45,7 +59,7 @@ impl MemEnv {
     pub fn fork(&self) -> MemEnv {
         let copy = |(path, file): (&String, &Arc<MemFile>)| {
             let content = RwLock::new(file.content.read().clone());
-            (path.clone(), Arc::new(MemFile { content, locked: AtomicBool::new(false) }))
+            (path.clone(), Arc::new(MemFile { content, locked: AtomicU32::new(0) }))
         };
         let files = self.files.lock().iter().map(copy).collect();
         MemEnv { os: Os::new(), files: Mutex::new(files) }
@@ -72,7 +86,8 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.mode.lock {
-            self.file.locked.store(false, Ordering::Release);
+            let held = if self.mode.write { WRITER } else { 1 };
+            self.file.locked.fetch_sub(held, Ordering::Release);
         }
     }
 }
@@ -119,7 +134,7 @@ impl Env for MemEnv {
             None if !mode.create => return Err(Error::new(Code::FileMissing).with("file", path)),
             None => files.entry(path.to_string()).or_default().clone(),
         };
-        if mode.lock && file.locked.swap(true, Ordering::AcqRel) {
+        if mode.lock && !file.take_lock(mode.write) {
             return Err(Error::new(Code::DirectoryBusy).with("file", path));
         }
         Ok(Arc::new(Handle { file, path: path.to_string(), mode }))

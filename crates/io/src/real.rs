@@ -271,10 +271,11 @@ impl File for RealFile {
     }
 }
 
-/// Takes the lock or says who has it.
+/// Takes the lock, alone to write and with other readers else, or says who has it.
 fn lock(mut file: &fs::File, path: &Path, write: bool) -> Result<()> {
+    let how = if write { libc::LOCK_EX } else { libc::LOCK_SH };
     // SAFETY: plain system call on an open descriptor.
-    let rc = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    let rc = unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) };
     let error = io::Error::last_os_error();
     if rc != 0 && error.kind() == ErrorKind::WouldBlock {
         let owner = fs::read_to_string(path).unwrap_or_default();

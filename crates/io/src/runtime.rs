@@ -4,6 +4,7 @@ use crate::counting::CountingEnv;
 use crate::cpu::Seats;
 use crate::delete_scheduler::DeleteScheduler;
 use crate::device_wait;
+use crate::fork;
 use crate::gate::ChangeGate;
 use crate::wait_attribution::note_attributed;
 use crate::waiting::{ThreadWatch, Watched};
@@ -42,6 +43,7 @@ pub struct Runtime {
     database: AtomicU64,
     watched: Arc<Watched>,
     gate: Arc<ChangeGate>,
+    fork_generation: u32,
 }
 
 thread_local! {
@@ -106,7 +108,14 @@ impl Runtime {
             database: AtomicU64::new(0),
             watched,
             gate,
+            fork_generation: fork::generation(),
         })
+    }
+
+    /// True in a child that the process of this runtime has forked: its threads and locks are not
+    /// there.
+    pub fn is_forked(&self) -> bool {
+        fork::present() != self.fork_generation
     }
 
     /// From now on what would change a file waits, until `allow_changes` or `refuse_changes`: who

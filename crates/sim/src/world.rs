@@ -244,7 +244,7 @@ impl World {
                     "TableMissing"
                         | "IndexMissing"
                         | "ColumnMissing"
-                        | "TooManyValues"
+                        | "WrongValueCount"
                         | "ValueType"
                         | "TreeGone"
                 ) =>

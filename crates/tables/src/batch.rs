@@ -174,14 +174,15 @@ impl TableTxn {
         rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
     ) -> Result<Option<u64>> {
         // Undone together, behind what was locked before.
-        self.inner.begin_statement();
-        self.statement(|txn| {
-            txn.enter(table, Use::Write)?;
-            let mut batch = std::mem::take(&mut txn.buffers.get().batch);
-            batch.clear();
-            let done = txn.insert_in_batches(table, rows, &mut batch);
-            txn.buffers.get().batch = batch;
-            done
+        self.undone_by_panic(|txn| {
+            txn.statement(|txn| {
+                txn.enter(table, Use::Write)?;
+                let mut batch = std::mem::take(&mut txn.buffers.get().batch);
+                batch.clear();
+                let done = txn.insert_in_batches(table, rows, &mut batch);
+                txn.buffers.get().batch = batch;
+                done
+            })
         })
     }
 

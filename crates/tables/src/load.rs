@@ -15,6 +15,7 @@ use evenkeel_base::{Code, Error, IndexId, Result, Stamp};
 use evenkeel_format::{Field, Value, ValueRef};
 use evenkeel_tree::{BulkLoad, Direction, LeafRow};
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// Rows between two questions whether to go on.
@@ -57,7 +58,11 @@ impl Store {
         for index in &new.layout.def.indexes {
             self.runs.add_index(run_spec(index));
         }
-        let filled = self.fill(table, &new, rows, progress);
+        let fill = || self.fill(table, &new, rows, progress);
+        let filled = catch_unwind(AssertUnwindSafe(fill)).unwrap_or_else(|panic| {
+            self.forget(&new);
+            resume_unwind(panic)
+        });
         let done = filled.and_then(|count| {
             progress.check()?;
             Ok((count, self.replace_in_catalog(&old, &new.layout.def)?))

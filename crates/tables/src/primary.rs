@@ -71,7 +71,7 @@ impl TableTxn {
         row.clear();
         self.enter(table, Use::Read)?;
         if self.reads_lock() {
-            return self.get_locked(table, key, Mode::Shared, LockWait::Wait, row);
+            return self.get_locked(table, key, self.get_mode(), LockWait::Wait, row);
         }
         let view = self.view_of(table)?;
         let state = table.state();

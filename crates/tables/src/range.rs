@@ -1,7 +1,7 @@
 //! Ranges of keys given by values for the first parts of a key, turned into byte bounds.
 
 use crate::table_layout::{IndexLayout, KeyColumn, Layout};
-use evenkeel_base::Result;
+use evenkeel_base::{Code, Result};
 use evenkeel_format::{ValueRef, prefix_successor};
 use std::ops::Bound;
 
@@ -91,14 +91,16 @@ impl Layout {
     }
 
     /// The byte bounds of a range that holds one clustered key: it begins with it, and nobody asks
-    /// where it ends.
+    /// where it ends. `None` for one that no row can have.
     ///
     /// # Errors
     /// As `byte_range`.
-    pub(crate) fn key_itself(&self, values: &[ValueRef<'_>]) -> Result<ByteRange> {
+    pub(crate) fn key_itself(&self, values: &[ValueRef<'_>]) -> Result<Option<ByteRange>> {
         let mut lower = Vec::new();
-        self.encode_prefix(&self.key, values, &mut lower)?;
-        Ok(ByteRange { lower, upper: None })
+        match self.encode_prefix(&self.key, values, &mut lower) {
+            Err(error) if error.code() == Code::ValueRange => Ok(None),
+            encoded => encoded.map(|()| Some(ByteRange { lower, upper: None })),
+        }
     }
 
     /// The byte bounds of a range over a key of these parts.
@@ -106,28 +108,48 @@ impl Layout {
     /// # Errors
     /// `TooManyKeyParts`, `ValueType`, `ValueRange`.
     pub fn byte_range(&self, parts: &[KeyColumn], range: Range<'_>) -> Result<ByteRange> {
-        let mut lower = Vec::new();
-        let mut empty = false;
-        match range.lower {
-            Bound::Unbounded => {}
-            Bound::Included(values) => self.encode_prefix(parts, values, &mut lower)?,
-            Bound::Excluded(values) => {
-                self.encode_prefix(parts, values, &mut lower)?;
-                empty = !prefix_successor(&mut lower);
-            }
-        }
-        let mut upper = Vec::new();
+        let lower = match range.lower {
+            Bound::Unbounded => Some(Vec::new()),
+            Bound::Included(values) => self.edge(parts, values, false)?,
+            Bound::Excluded(values) => self.edge(parts, values, true)?,
+        };
         let upper = match range.upper {
             Bound::Unbounded => None,
-            Bound::Included(values) => {
-                self.encode_prefix(parts, values, &mut upper)?;
-                prefix_successor(&mut upper).then_some(upper)
-            }
-            Bound::Excluded(values) => {
-                self.encode_prefix(parts, values, &mut upper)?;
-                Some(upper)
-            }
+            Bound::Included(values) => self.edge(parts, values, true)?,
+            Bound::Excluded(values) => self.edge(parts, values, false)?,
         };
-        Ok(ByteRange { lower, upper: if empty { Some(Vec::new()) } else { upper } })
+        Ok(match lower {
+            Some(lower) => ByteRange { lower, upper },
+            None => ByteRange { lower: Vec::new(), upper: Some(Vec::new()) },
+        })
+    }
+
+    /// The bytes that keys in front of these values are less than, and others are not: keys that
+    /// begin with the values lie behind, or in front if `behind`. `None`: all keys lie in front. A
+    /// value that no key can hold (beyond the domain of the type, with more digits, longer) has its
+    /// place between those that keys can hold.
+    fn edge(
+        &self,
+        parts: &[KeyColumn],
+        values: &[ValueRef<'_>],
+        behind: bool,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut edge = Vec::new();
+        let Err(error) = self.encode_prefix(parts, values, &mut edge) else {
+            return Ok((!behind || prefix_successor(&mut edge)).then_some(edge));
+        };
+        if error.code() != Code::ValueRange {
+            return Err(error);
+        }
+        edge.clear();
+        for (part, value) in parts.iter().zip(values) {
+            let len = edge.len();
+            if part.part.encode(*value, &mut edge).is_err() {
+                edge.truncate(len);
+                let has_end = part.part.encode_gap(*value, &mut edge).ok_or(error)?;
+                return Ok(has_end.then_some(edge));
+            }
+        }
+        Err(error)
     }
 }

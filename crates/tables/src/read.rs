@@ -168,7 +168,7 @@ impl TableTxn {
         row.clear();
         self.enter(table, Use::Read)?;
         if self.reads_lock() {
-            return self.lock_by_key(table, key, Mode::Shared, LockWait::Wait, row);
+            return self.lock_by_key(table, key, self.get_mode(), LockWait::Wait, row);
         }
         let view = self.view_of(table)?;
         self.get_in_view(&table.state(), key, &view, row)
@@ -232,7 +232,7 @@ pub(crate) fn check_full(layout: &Layout, have: usize, want: usize) -> Result<()
     if have == want {
         return Ok(());
     }
-    Err(Error::new(evenkeel_base::Code::TooManyValues)
+    Err(Error::new(evenkeel_base::Code::WrongValueCount)
         .with("table", &layout.def.name)
         .with("values", have)
         .with("key_parts", want))

@@ -396,10 +396,14 @@ impl TableTxn {
         self.enter(table, Use::Read)?;
         let view = self.view_of(table)?;
         let state = table.state();
-        let point = state.is_point(range);
-        let range = match (point, range.lower) {
-            (true, Bound::Included(key)) => state.layout.key_itself(key)?,
-            _ => state.layout.byte_range(&state.layout.key, range)?,
+        let key = match range.lower {
+            Bound::Included(key) if state.is_point(range) => state.layout.key_itself(key)?,
+            _ => None,
+        };
+        let point = key.is_some();
+        let range = match key {
+            Some(key) => key,
+            None => state.layout.byte_range(&state.layout.key, range)?,
         };
         let mut cursor = state.tree.cursor();
         if !view.dirty {

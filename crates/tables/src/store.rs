@@ -195,7 +195,7 @@ impl Store {
     }
 
     /// How long statements and schema changes wait, if their transaction says nothing else.
-    pub(crate) fn lock_wait(&self) -> Duration {
+    pub fn lock_wait(&self) -> Duration {
         Duration::from_nanos(self.lock_wait_ns.load(Ordering::Relaxed))
     }
 

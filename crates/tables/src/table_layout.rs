@@ -496,12 +496,12 @@ impl Layout {
         Ok(chains)
     }
 
-    /// Checks values given for a whole row. # Errors: `TooManyValues`.
+    /// Checks values given for a whole row. # Errors: `WrongValueCount`.
     pub fn check_values(&self, values: &[ValueRef<'_>]) -> Result<()> {
         if values.len() == self.columns.len() {
             return Ok(());
         }
-        Err(Error::new(Code::TooManyValues)
+        Err(Error::new(Code::WrongValueCount)
             .with("table", &self.def.name)
             .with("values", values.len())
             .with("columns", self.columns.len()))

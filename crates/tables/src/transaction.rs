@@ -2,8 +2,10 @@
 //! Dropping it rolls back. Row work is in `write`, `read` and `scan`.
 
 use crate::buffers::Held;
+use crate::liveness::Liveness;
 use crate::locker::Locker;
 use crate::read::ReadView;
+use crate::savepoints::Savepoints;
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, Use};
 use evenkeel_base::{
@@ -11,8 +13,9 @@ use evenkeel_base::{
 };
 use evenkeel_log::Durability;
 use evenkeel_runs::Sees;
-use evenkeel_txn::{Deadline, LockSpace, Phase, RolledBack, SnapshotGuard, TxnRef};
+use evenkeel_txn::{Deadline, LockSpace, Mode, Phase, RolledBack, SnapshotGuard, TxnRef};
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +52,8 @@ pub struct TableTxn {
     access: Access,
     /// Plain reads lock: those of a SERIALIZABLE transaction that may write.
     reads_lock: bool,
+    /// How gets by key lock then.
+    get_mode: Mode,
     /// Names it among the users of tables.
     number: u64,
     snapshot: Option<Arc<SnapshotGuard>>,
@@ -59,7 +64,7 @@ pub struct TableTxn {
     statement_at: UndoNo,
     used: SmallVec<[(Arc<Table>, Use); 2]>,
     pub(crate) buffers: Held,
-    savepoints: SmallVec<[(String, UndoNo); 2]>,
+    savepoints: Savepoints,
     /// Rows that the operation under way has waited for, and holds.
     pub(crate) waited: SmallVec<[(LockSpace, Vec<u8>); 1]>,
     /// Rows that it has changed, where locks are held.
@@ -67,6 +72,8 @@ pub struct TableTxn {
     lock_wait: Duration,
     /// Rows younger than its snapshot are conflicts (A6).
     judges_conflicts: bool,
+    /// Shared with its scans, once it has had one.
+    liveness: Option<Liveness>,
     ended: bool,
 }
 
@@ -90,17 +97,19 @@ impl TableTxn {
             isolation,
             access,
             reads_lock: isolation == Isolation::Serializable && access == Access::ReadWrite,
+            get_mode: Mode::Shared,
             number,
             snapshot: None,
             statement: None,
             statement_at: UndoNo::ZERO,
             used: SmallVec::new(),
             buffers: Held::default(),
-            savepoints: SmallVec::new(),
+            savepoints: Savepoints::default(),
             waited: SmallVec::new(),
             changed: SmallVec::new(),
             lock_wait,
             judges_conflicts: true,
+            liveness: None,
             ended: false,
         }
     }
@@ -298,10 +307,25 @@ impl TableTxn {
         self.reads_lock
     }
 
+    /// Gets by key lock exclusively from now on, where they lock.
+    pub fn set_gets_exclusive(&mut self) {
+        self.get_mode = Mode::Exclusive;
+    }
+
+    /// How gets by key lock, where they lock.
+    pub(crate) fn get_mode(&self) -> Mode {
+        self.get_mode
+    }
+
     /// Plain reads of a SERIALIZABLE transaction take a snapshot and lock nothing from now on: the
     /// caller says of each read whether it locks.
     pub fn set_reads_plain(&mut self) {
         self.reads_lock = false;
+    }
+
+    /// What tells its scans that it has ended.
+    pub fn liveness(&mut self) -> Liveness {
+        self.liveness.get_or_insert_default().clone()
     }
 
     /// What a plain read sees now.
@@ -381,6 +405,20 @@ impl TableTxn {
         Err(error)
     }
 
+    /// Runs what calls a caller's code. If that panics, the rows that were changed meanwhile are as
+    /// before, and the panic goes on.
+    pub fn undone_by_panic<R>(&mut self, body: impl FnOnce(&mut TableTxn) -> R) -> R {
+        let mark = self.statement_mark();
+        catch_unwind(AssertUnwindSafe(|| body(self))).unwrap_or_else(|panic| {
+            if !self.ended
+                && let Err(error) = self.revert_to(mark)
+            {
+                log::warn!("rollback of a statement whose caller panicked: {error}");
+            }
+            resume_unwind(panic)
+        })
+    }
+
     /// Begins a statement made of several calls; `rollback_statement` undoes them.
     pub fn statement_mark(&self) -> UndoNo {
         self.inner.begin_statement();
@@ -393,7 +431,7 @@ impl TableTxn {
     /// As `rollback_to_mark`.
     pub fn rollback_statement(&mut self) -> Result<()> {
         let at = self.statement_at;
-        self.savepoints.retain(|(_, set)| *set <= at);
+        self.savepoints.forget_behind(at);
         self.rollback_to_mark(at)
     }
 
@@ -416,7 +454,7 @@ impl TableTxn {
                 self.inner = self.inner.successor();
                 let first = self.inner.mark();
                 self.statement_at = first;
-                self.savepoints.iter_mut().for_each(|(_, at)| *at = first);
+                self.savepoints.move_all_to(first);
                 Ok(())
             }
             // They cannot be reverted now, or a KILL came: the background does it.
@@ -433,9 +471,7 @@ impl TableTxn {
     /// `TransactionEnded`.
     pub fn savepoint(&mut self, name: &str) -> Result<()> {
         self.check_open()?;
-        let known = self.savepoints.iter().position(|(n, _)| n == name);
-        let name = known.map_or_else(|| name.to_string(), |at| self.savepoints.remove(at).0);
-        self.savepoints.push((name, self.inner.mark()));
+        self.savepoints.set(name, self.inner.mark());
         self.inner.begin_statement();
         Ok(())
     }
@@ -446,9 +482,7 @@ impl TableTxn {
     /// `SavepointMissing`.
     pub fn rollback_to(&mut self, name: &str) -> Result<()> {
         self.check_open()?;
-        let at = self.find_savepoint(name)?;
-        let mark = self.savepoints[at].1;
-        self.savepoints.truncate(at + 1);
+        let mark = self.savepoints.roll_back_to(name)?;
         self.revert_to(mark)
     }
 
@@ -458,14 +492,7 @@ impl TableTxn {
     /// `SavepointMissing`.
     pub fn release_savepoint(&mut self, name: &str) -> Result<()> {
         self.check_open()?;
-        let at = self.find_savepoint(name)?;
-        self.savepoints.truncate(at);
-        Ok(())
-    }
-
-    fn find_savepoint(&self, name: &str) -> Result<usize> {
-        let at = self.savepoints.iter().position(|(n, _)| n == name);
-        at.ok_or_else(|| Error::new(Code::SavepointMissing).with("savepoint", name))
+        self.savepoints.release(name)
     }
 
     /// Commits and waits until that is as durable as asked. Returns the commit timestamp; zero if
@@ -551,6 +578,9 @@ impl TableTxn {
     /// Lets go of everything it holds beside rows and locks.
     fn finish(&mut self) {
         self.ended = true;
+        if let Some(liveness) = self.liveness.take() {
+            liveness.end();
+        }
         (self.snapshot, self.statement) = (None, None);
         for (table, _) in self.used.drain(..) {
             table.leave(self.number);
@@ -560,7 +590,9 @@ impl TableTxn {
 
 impl Drop for TableTxn {
     fn drop(&mut self) {
+        // A forked child has no part in it.
         if !self.ended
+            && !self.store.rt.is_forked()
             && let Err(error) = self.end_aborted()
         {
             log::warn!("rollback: {error}");

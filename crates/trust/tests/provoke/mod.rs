@@ -518,7 +518,7 @@ pub const ALL: &[Provocation] = &[
     (Code::CollationChanged, &["collation=7"], collation_changed),
     (Code::EntryTooLong, &["limit="], || long_value(&["name"], 70_000)),
     (Code::RowTooLong, &["bytes="], row_too_long),
-    (Code::TooManyValues, &["2", "3"], || statement(|t| t.insert(&[Int(1), Int(2)]))),
+    (Code::WrongValueCount, &["2", "3"], || statement(|t| t.insert(&[Int(1), Int(2)]))),
     (Code::ValueType, &["name"], || statement(|t| t.insert(&[Int(9), Null, Int(3)]))),
     (Code::ValueRange, &["name", "40"], || {
         statement(|t| t.insert(&[Int(9), Null, Text(&"x".repeat(41))]))
